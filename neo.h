@@ -2204,7 +2204,7 @@ NEO__INLINE neo_status neo__state_define_buckets(neo_state *state, const char *b
 
    What kernels work on, on every device: the arguments of calls whose shapes have been checked, and
    functions of single numbers.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 #if (defined(NEO_IMPLEMENTATION) || defined(NEO_STATIC) || defined(NEO_CUDA_IMPLEMENTATION)) &&              \
     !defined(NEO__KERNEL_TYPES)
 #define NEO__KERNEL_TYPES
@@ -2584,17 +2584,12 @@ typedef struct neo__narrow {
     uint32_t top, nan;
     int shift; /* of the sign bit from its place in f32 */
 } neo__narrow;
-static const neo__narrow neo__narrow_f16 = {10, -14, 0x7C00u, 0x7E00u, 16};
-static const neo__narrow neo__narrow_bf16 = {7, -126, 0x7F80u, 0x7FC0u, 16};
-static const neo__narrow neo__narrow_e4m3 = {3, -6, 0x7Eu, 0x7Fu, 24};
-static const neo__narrow neo__narrow_e5m2 = {2, -14, 0x7Cu, 0x7Eu, 24};
-
 /* The magnitude of x in units of the format's last place is a fixed-point number with 32 bits of
    fraction. Nearest even adds just under or exactly one half; stochastic rounding adds 32 random
    bits, so that x goes up with the probability of its remainder. A carry runs into the exponent by
    itself. */
-NEO__EVERYWHERE NEO__INLINE uint32_t neo__narrow_encode(const neo__narrow *f, float x, int stochastic,
-                                        uint32_t random) {
+NEO__EVERYWHERE NEO__INLINE uint32_t neo__narrow_encode(const neo__narrow *f, float x,
+                                                        int stochastic, uint32_t random) {
     uint32_t u = neo__bits_f32(x), a = u & 0x7FFFFFFFu;
     uint32_t sign = (u & 0x80000000u) >> f->shift;
     if (a > 0x7F800000u) return sign | f->nan;
@@ -2608,7 +2603,9 @@ NEO__EVERYWHERE NEO__INLINE uint32_t neo__narrow_encode(const neo__narrow *f, fl
     code += (uint64_t)(unit - f->emin) << f->man;
     return sign | (code > f->top ? f->top : (uint32_t)code);
 }
-NEO__EVERYWHERE NEO__INLINE float neo__f32_from_e5m2(uint8_t c) { return neo__f32_from_f16((uint16_t)(c << 8)); }
+NEO__EVERYWHERE NEO__INLINE float neo__f32_from_e5m2(uint8_t c) {
+    return neo__f32_from_f16((uint16_t)(c << 8));
+}
 NEO__EVERYWHERE NEO__INLINE float neo__f32_from_e4m3(uint8_t c) {
     uint32_t sign = (uint32_t)(c & 0x80u) << 24, a = c & 0x7Fu;
     if (a == 0x7Fu) return neo__f32_bits(sign | 0x7FC00000u);
@@ -2637,15 +2634,16 @@ NEO__EVERYWHERE NEO__INLINE uint64_t neo__mix64(uint64_t h) { /* MurmurHash3's f
     h = (h ^ h >> 33) * 0xC4CEB9FE1A85EC53u;
     return h ^ h >> 33;
 }
-NEO__EVERYWHERE NEO__INLINE neo__random_key neo__random_key_make(uint64_t seed, uint64_t name_hash, int64_t step,
-                                                 int stream) {
+NEO__EVERYWHERE NEO__INLINE neo__random_key neo__random_key_make(uint64_t seed, uint64_t name_hash,
+                                                                 int64_t step, int stream) {
     neo__random_key key;
     key.seed = seed;
     key.h = neo__mix64(name_hash + 0x9E3779B97F4A7C15u * ((uint64_t)stream + 1));
     key.h = neo__mix64(key.h + (uint64_t)step);
     return key;
 }
-NEO__EVERYWHERE NEO__INLINE void neo__random_block(const neo__random_key *key, uint64_t block, uint32_t out[4]) {
+NEO__EVERYWHERE NEO__INLINE void neo__random_block(const neo__random_key *key, uint64_t block,
+                                                   uint32_t out[4]) {
     out[0] = (uint32_t)block;
     out[1] = (uint32_t)(block >> 32);
     out[2] = (uint32_t)key->h;
@@ -2676,6 +2674,57 @@ NEO__EVERYWHERE NEO__INLINE float neo__f32_from_int_odd(int64_t x) {
     for (; a >> 24; a >>= 1, scale *= 2.0f) sticky |= a & 1;
     float value = (float)(a | sticky) * scale;
     return x < 0 ? -value : value;
+}
+
+/* ---- an element of any dtype ---- */
+NEO__EVERYWHERE NEO__INLINE int neo__is_float(neo_dtype t) { return t <= NEO_F8E5M2; }
+NEO__EVERYWHERE NEO__INLINE float neo__float_decode(neo_dtype t, const void *p) {
+    switch (t) {
+    case NEO_F16: return neo__f32_from_f16(*(const uint16_t *)p);
+    case NEO_BF16: return neo__f32_from_bf16(*(const uint16_t *)p);
+    case NEO_F8E4M3: return neo__f32_from_e4m3(*(const uint8_t *)p);
+    case NEO_F8E5M2: return neo__f32_from_e5m2(*(const uint8_t *)p);
+    default: return *(const float *)p;
+    }
+}
+/* To nearest if random is NULL. */
+NEO__EVERYWHERE NEO__INLINE void neo__float_encode(neo_dtype t, float x, void *p,
+                                                   const uint32_t *random) {
+    const neo__narrow f16 = {10, -14, 0x7C00u, 0x7E00u, 16};
+    const neo__narrow bf16 = {7, -126, 0x7F80u, 0x7FC0u, 16};
+    const neo__narrow e4m3 = {3, -6, 0x7Eu, 0x7Fu, 24}, e5m2 = {2, -14, 0x7Cu, 0x7Eu, 24};
+    const int up = random != NULL;
+    const uint32_t r = up ? *random : 0;
+    switch (t) {
+    case NEO_F16:
+        *(uint16_t *)p = up ? (uint16_t)neo__narrow_encode(&f16, x, 1, r) : neo__f16_from_f32(x);
+        break;
+    case NEO_BF16:
+        *(uint16_t *)p = up ? (uint16_t)neo__narrow_encode(&bf16, x, 1, r) : neo__bf16_from_f32(x);
+        break;
+    case NEO_F8E4M3: *(uint8_t *)p = (uint8_t)neo__narrow_encode(&e4m3, x, up, r); break;
+    case NEO_F8E5M2: *(uint8_t *)p = (uint8_t)neo__narrow_encode(&e5m2, x, up, r); break;
+    default: *(float *)p = x; break;
+    }
+}
+NEO__EVERYWHERE NEO__INLINE int64_t neo__int_decode(neo_dtype t, const void *p) {
+    switch (t) {
+    case NEO_I8: return *(const int8_t *)p;
+    case NEO_U8: return *(const uint8_t *)p;
+    case NEO_I32: return *(const int32_t *)p;
+    default: return *(const int64_t *)p;
+    }
+}
+NEO__EVERYWHERE NEO__INLINE int64_t neo__clamp(int64_t x, int64_t low, int64_t high) {
+    return x < low ? low : x > high ? high : x;
+}
+NEO__EVERYWHERE NEO__INLINE void neo__int_encode(neo_dtype t, int64_t x, void *p) {
+    switch (t) {
+    case NEO_I8: *(int8_t *)p = (int8_t)neo__clamp(x, INT8_MIN, INT8_MAX); break;
+    case NEO_U8: *(uint8_t *)p = (uint8_t)neo__clamp(x, 0, UINT8_MAX); break;
+    case NEO_I32: *(int32_t *)p = (int32_t)neo__clamp(x, INT32_MIN, INT32_MAX); break;
+    default: *(int64_t *)p = x; break;
+    }
 }
 
 /* Where a float falls in a neo_exact, see >>impl-exact: low goes to word `at`, high to the next.
@@ -2772,18 +2821,21 @@ struct neo__tensor_kernels {
    between rows, in elements. All devices add in the same order. Work of a GPU runs in the order of
    the calls, behind the caller; results that a call returns in host memory are there when it
    returns. A failure behind the caller's back is returned by a later call. One thread at a time. */
-enum { NEO__DEVICE_VERSION = 3 };
+enum { NEO__DEVICE_VERSION = 4 };
 
 /* ---- >>deferred-answers ----
-   A device checks ids and labels, and sums losses and norms, behind the caller. It answers in host
-   memory when the call returns; but while it records a step (neo_device.recording) there is no
-   answer yet. Then it copies the job of a neo__later, and when the step is over it calls fn with
-   that copy and the answer, and takes fn's status for the step's. */
+   A device checks ids and labels, and sums losses and norms, behind the caller. It hands what it
+   found to a neo__later before the call returns; but while it records a step (neo_device.recording)
+   it copies the job, and calls fn with that copy and the answer when the step is over, whose status
+   is then fn's. */
 typedef struct neo__later {
-    neo_status (*fn)(void *job, const void *answer);
-    const void *job;
+    neo_status (*fn)(void *job, const void *answer); /* NULL: nobody asks */
+    void *job;
     size_t job_bytes;
 } neo__later;
+static NEO__UNUSED neo_status neo__later_now(const neo__later *later, const void *answer) {
+    return later->fn ? later->fn(later->job, answer) : NEO_OK;
+}
 /* The leaves of a batch that a call has, see >>impl-leaves. */
 typedef struct neo__leaf_cut {
     int64_t batch, rows_per_sample;
@@ -2866,8 +2918,7 @@ typedef struct neo__norm_call {
     neo__leaf_cut leaves;
 } neo__norm_call;
 /* Forward: to[i] = from[ids[i]]. Backward: to[r] = the sum of from[i] with ids[i] = r by leaves, each
-   leaf from zeros, added to what is there if `add`. An id outside [0, rows): nothing is written,
-   *bad (host) is its position; else -1. */
+   leaf from zeros, added to what is there if `add`. An id outside [0, rows): nothing is written. */
 typedef struct neo__embedding_call {
     int backward, is_i32, add;
     const void *ids;
@@ -2876,7 +2927,6 @@ typedef struct neo__embedding_call {
     float *to;         /* out or dtable */
     int64_t from_row, to_row;
     neo__leaf_cut leaves;
-    int64_t *bad;     /* host */
     neo__later later; /* answer: uint64_t, the first position whose id is outside, or ~0 */
 } neo__embedding_call;
 typedef struct neo__attention_call {
@@ -2888,7 +2938,8 @@ typedef struct neo__attention_call {
     float *dq, *dk, *dv; /* or NULL */
     int64_t q_row, k_row, v_row, dy_row, y_row, lse_row, dq_row, dk_row, dv_row;
 } neo__attention_call;
-/* Losses of `rows` samples of `width` elements and, unless dx is NULL, gradients times g. */
+/* Losses of `rows` samples of `width` elements and, unless dx is NULL, gradients times g. With a
+   label or probability outside its range nothing is written. */
 typedef enum neo__loss_kind {
     NEO__LOSS_BCE_LOGITS,
     NEO__LOSS_BCE,
@@ -2902,12 +2953,6 @@ typedef struct neo__loss_call {
     float *dx;
     int64_t rows, width;
     float g;
-    /* Host. bad: the first sample whose label (bad_what 0) or probability (1) is outside, or -1;
-       value: that number. Then nothing is written. The label goes first. */
-    neo_exact *sum; /* the losses are added */
-    int64_t *bad;
-    int *bad_what;
-    double *value;
     neo__later later; /* answer: neo__loss_found */
 } neo__loss_call;
 typedef struct neo__loss_found {
@@ -2915,6 +2960,11 @@ typedef struct neo__loss_found {
     double value;    /* of the first of these that is not ~0 */
     neo_exact sum;
 } neo__loss_found;
+static NEO__UNUSED neo__loss_found neo__loss_found_none(void) {
+    NEO__ZERO(neo__loss_found, found);
+    found.bad[0] = found.bad[1] = UINT64_MAX;
+    return found;
+}
 /* Values of a parameter's elements first, first + 1, ...; row i of `out`, `cols` long, begins
    i stride further on. */
 typedef struct neo__init_call {
@@ -3785,25 +3835,30 @@ NEO__INLINE void neo__task_range(int64_t count, int64_t tasks, int64_t i, int64_
 }
 
 /* An operation of the CPU over `count` pieces (rows, elements): a record, cut into tasks. */
-typedef struct neo__cpu_job {
+typedef struct neo__cpu_part { /* a task: pieces [begin, end) */
     neo_ctx *ctx;
     const void *call; /* the operation's record, neo__x_call */
-    int64_t count, tasks;
+    int64_t begin, end;
+    int worker;
+} neo__cpu_part;
+typedef struct neo__cpu_job {
+    neo_ctx *ctx;
+    const void *call;
+    int64_t count, tasks, unit;
+    void (*work)(const neo__cpu_part *part);
 } neo__cpu_job;
-/* The pieces [begin, end) of task `index`, cut at multiples of `unit`. */
-NEO__INLINE void neo__cpu_range(const neo__cpu_job *job, int64_t index, int64_t unit,
-                                int64_t *begin, int64_t *end) {
-    neo__task_range(job->count, job->tasks, index, unit, begin, end);
+static void neo__cpu_task(void *arg, int64_t index, int worker) {
+    const neo__cpu_job *job = (const neo__cpu_job *)arg;
+    neo__cpu_part part = {job->ctx, job->call, 0, 0, worker};
+    neo__task_range(job->count, job->tasks, index, job->unit, &part.begin, &part.end);
+    job->work(&part);
 }
-/* task(job, index, worker) over all pieces; each task has at least `grain` of them. */
+/* work(part) over all pieces; a task has at least `grain` of them, cut at multiples of `unit`. */
 static void neo__cpu_run(neo_device *d, const void *call, int64_t count, int64_t grain,
-                         neo_task_fn task) {
-    neo__cpu_job job;
-    job.ctx = neo__cpu_ctx(d);
-    job.call = call;
-    job.count = count;
-    job.tasks = neo__task_count(job.ctx, count, grain);
-    if (count > 0) neo_parallel_for(job.ctx, job.tasks, task, &job);
+                         int64_t unit, void (*work)(const neo__cpu_part *part)) {
+    neo_ctx *ctx = neo__cpu_ctx(d);
+    neo__cpu_job job = {ctx, call, count, neo__task_count(ctx, count, grain), unit, work};
+    if (count > 0) neo_parallel_for(ctx, job.tasks, neo__cpu_task, &job);
 }
 
 /* ---- instruction sets ---- */
@@ -4763,7 +4818,7 @@ NEO__UNUSED static double neo__log_positive(const double *table, double x) {
    of at most NEO__RUN elements. Two contiguous tensors are walked as one dimension. Every run is
    packed into a small buffer where its stride is not 1, so that the inner loops see contiguous
    data only.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 enum {
     NEO__RUN = 256,
     NEO__ELEMENT_GRAIN = 1 << 15
@@ -4911,6 +4966,18 @@ NEO_API void neo_tensor_free(neo_ctx *ctx, neo_tensor *t) {
     *t = neo_tensor_none();
 }
 
+/* A cleared record, and *data: so many bytes of the device's memory; NULL if none are wanted. */
+static void *neo__alloc_with_data(neo_ctx *ctx, const char *function, size_t bytes,
+                                  size_t data_bytes, char **data) {
+    void *record = neo__alloc_zero(ctx, bytes);
+    *data = record && data_bytes ? (char *)neo__data_alloc(ctx, data_bytes) : NULL;
+    if (record && (*data || !data_bytes)) return record;
+    neo_free(ctx, record, bytes);
+    neo_fail(NEO_ERR_MEMORY, "%s: no memory for %zu bytes", function,
+             neo__size_add(bytes, data_bytes));
+    return NULL;
+}
+
 /* ---- elementwise: runs ---- */
 static neo_status neo__tensor_check(neo_tensor t, const char *function, const char *name) {
     if (t.absent && !t.data) return neo__no_data(function, name, t, NEO_ERR_STATE);
@@ -5049,61 +5116,40 @@ static void neo__run_find(const neo__convert_call *c, int64_t index, int64_t end
 }
 
 /* Elements of 1, 2, 4 or 8 bytes between strided places. */
+NEO__INLINE void neo__move_each(char *dst, int64_t dst_step, const char *src, int64_t src_step,
+                                const size_t size, int64_t count) {
+    for (; count > 0; count--, dst += dst_step, src += src_step) memcpy(dst, src, size);
+}
 static void neo__move(char *dst, int64_t dst_stride, const char *src, int64_t src_stride,
                       size_t size, int64_t count) {
-    if (dst_stride == 1 && src_stride == 1) {
-        memmove(dst, src, (size_t)count * size);
-        return;
-    }
-    dst_stride *= (int64_t)size;
-    src_stride *= (int64_t)size;
-    switch (size) {
-    case 1:
-        for (int64_t i = 0; i < count; i++) dst[i * dst_stride] = src[i * src_stride];
-        break;
-    case 2:
-        for (int64_t i = 0; i < count; i++) memcpy(dst + i * dst_stride, src + i * src_stride, 2);
-        break;
-    case 4:
-        for (int64_t i = 0; i < count; i++) memcpy(dst + i * dst_stride, src + i * src_stride, 4);
-        break;
-    default:
-        for (int64_t i = 0; i < count; i++) memcpy(dst + i * dst_stride, src + i * src_stride, 8);
-        break;
-    }
+    const int64_t dst_step = dst_stride * (int64_t)size, src_step = src_stride * (int64_t)size;
+    if (dst_stride == 1 && src_stride == 1) memmove(dst, src, (size_t)count * size);
+    else if (size == 1) neo__move_each(dst, dst_step, src, src_step, 1, count);
+    else if (size == 2) neo__move_each(dst, dst_step, src, src_step, 2, count);
+    else if (size == 4) neo__move_each(dst, dst_step, src, src_step, 4, count);
+    else neo__move_each(dst, dst_step, src, src_step, 8, count);
 }
 
 /* ---- conversions of a contiguous run ---- */
-NEO__INLINE int neo__is_float(neo_dtype t) { return t <= NEO_F8E5M2; }
-
 static void neo__decode_float(const neo_ctx *ctx, neo_dtype dtype, const void *x, float *y,
                               int64_t n) {
-    const uint8_t *byte = (const uint8_t *)x;
-    switch (dtype) {
-    case NEO_F16: ctx->tensor->f32_from_f16(y, (const uint16_t *)x, n); break;
-    case NEO_BF16: ctx->tensor->f32_from_bf16(y, (const uint16_t *)x, n); break;
-    case NEO_F8E4M3:
-        for (int64_t i = 0; i < n; i++) y[i] = neo__f32_from_e4m3(byte[i]);
-        break;
-    case NEO_F8E5M2:
-        for (int64_t i = 0; i < n; i++) y[i] = neo__f32_from_e5m2(byte[i]);
-        break;
-    default: memcpy(y, x, (size_t)n * sizeof *y); break;
-    }
+    if (dtype == NEO_F32) memcpy(y, x, (size_t)n * sizeof *y);
+    else if (dtype == NEO_F16) ctx->tensor->f32_from_f16(y, (const uint16_t *)x, n);
+    else if (dtype == NEO_BF16) ctx->tensor->f32_from_bf16(y, (const uint16_t *)x, n);
+    else
+        for (int64_t i = 0; i < n; i++) y[i] = neo__float_decode(dtype, (const uint8_t *)x + i);
 }
-static void neo__decode_int(neo_dtype dtype, const void *x, int64_t *y, int64_t n) {
-    switch (dtype) {
-    case NEO_I8:
-        for (int64_t i = 0; i < n; i++) y[i] = ((const int8_t *)x)[i];
-        break;
-    case NEO_U8:
-        for (int64_t i = 0; i < n; i++) y[i] = ((const uint8_t *)x)[i];
-        break;
-    case NEO_I32:
-        for (int64_t i = 0; i < n; i++) y[i] = ((const int32_t *)x)[i];
-        break;
-    default: memcpy(y, x, (size_t)n * sizeof *y); break;
-    }
+/* r: random words; NULL rounds to nearest. */
+static void neo__encode_float(const neo_ctx *ctx, neo_dtype dtype, const float *x, void *y,
+                              const uint32_t *r, int64_t n) {
+    char *to = (char *)y;
+    const size_t size = neo_dtype_size(dtype);
+    if (dtype == NEO_F32) memcpy(y, x, (size_t)n * sizeof *x);
+    else if (dtype == NEO_F16 && !r) ctx->tensor->f16_from_f32((uint16_t *)y, x, n);
+    else if (dtype == NEO_BF16 && !r) ctx->tensor->bf16_from_f32((uint16_t *)y, x, n);
+    else
+        for (int64_t i = 0; i < n; i++, to += size)
+            neo__float_encode(dtype, x[i], to, r ? &r[i] : NULL);
 }
 /* Random words of elements [index, index + n), or NULL when rounding to nearest. */
 static const uint32_t *neo__run_random(const neo__convert_call *c, int64_t index, uint32_t *out,
@@ -5117,160 +5163,90 @@ static const uint32_t *neo__run_random(const neo__convert_call *c, int64_t index
     }
     return out;
 }
-static void neo__encode_narrow16(const neo__narrow *f, const float *x, uint16_t *y,
-                                 const uint32_t *r, int64_t n) {
-    for (int64_t i = 0; i < n; i++) y[i] = (uint16_t)neo__narrow_encode(f, x[i], 1, r[i]);
-}
-static void neo__encode_narrow8(const neo__narrow *f, const float *x, uint8_t *y,
-                                const uint32_t *r, int64_t n) {
-    for (int64_t i = 0; i < n; i++)
-        y[i] = (uint8_t)neo__narrow_encode(f, x[i], r != NULL, r ? r[i] : 0);
-}
-static void neo__encode_float(const neo_ctx *ctx, neo_dtype dtype, const float *x, void *y,
-                              const uint32_t *r, int64_t n) {
-    switch (dtype) {
-    case NEO_F16:
-        if (r) neo__encode_narrow16(&neo__narrow_f16, x, (uint16_t *)y, r, n);
-        else ctx->tensor->f16_from_f32((uint16_t *)y, x, n);
-        break;
-    case NEO_BF16:
-        if (r) neo__encode_narrow16(&neo__narrow_bf16, x, (uint16_t *)y, r, n);
-        else ctx->tensor->bf16_from_f32((uint16_t *)y, x, n);
-        break;
-    case NEO_F8E4M3: neo__encode_narrow8(&neo__narrow_e4m3, x, (uint8_t *)y, r, n); break;
-    case NEO_F8E5M2: neo__encode_narrow8(&neo__narrow_e5m2, x, (uint8_t *)y, r, n); break;
-    default: memcpy(y, x, (size_t)n * sizeof *x); break;
-    }
-}
-static void neo__encode_int(neo_dtype dtype, const int64_t *x, void *y, int64_t n) {
-    switch (dtype) {
-    case NEO_I8:
-        for (int64_t i = 0; i < n; i++)
-            ((int8_t *)y)[i] =
-                (int8_t)NEO__MIN(NEO__MAX(x[i], (int64_t)INT8_MIN), (int64_t)INT8_MAX);
-        break;
-    case NEO_U8:
-        for (int64_t i = 0; i < n; i++)
-            ((uint8_t *)y)[i] = (uint8_t)NEO__MIN(NEO__MAX(x[i], (int64_t)0), (int64_t)UINT8_MAX);
-        break;
-    case NEO_I32:
-        for (int64_t i = 0; i < n; i++)
-            ((int32_t *)y)[i] =
-                (int32_t)NEO__MIN(NEO__MAX(x[i], (int64_t)INT32_MIN), (int64_t)INT32_MAX);
-        break;
-    default: memcpy(y, x, (size_t)n * sizeof *x); break;
-    }
-}
-
 static void neo__convert_run(neo_ctx *ctx, const neo__convert_call *c, const neo__run *run) {
-    union {
-        int64_t i[NEO__RUN];
-        float f[NEO__RUN];
-    } wide, packed_src, packed_dst;
-    int64_t ints[NEO__RUN];
+    int64_t packed_src[NEO__RUN], packed_dst[NEO__RUN];
+    float wide[NEO__RUN];
     uint32_t random[NEO__RUN];
-    neo_dtype from = c->src.dtype, to = c->dst.dtype;
-    int64_t n = run->count;
-    const void *src = run->src;
-    void *dst = run->dst_stride == 1 ? (void *)run->dst : (void *)packed_dst.i;
-    if (run->src_stride != 1) {
-        neo__move((char *)packed_src.i, 1, run->src, run->src_stride, neo_dtype_size(from), n);
-        src = packed_src.i;
-    }
+    const neo_dtype from = c->src.dtype, to = c->dst.dtype;
+    const size_t from_size = neo_dtype_size(from), to_size = neo_dtype_size(to);
+    const int64_t n = run->count;
+    const char *src = run->src_stride == 1 ? run->src : (const char *)packed_src;
+    char *dst = run->dst_stride == 1 ? run->dst : (char *)packed_dst, *at = dst;
+    if (run->src_stride != 1)
+        neo__move((char *)packed_src, 1, run->src, run->src_stride, from_size, n);
     const uint32_t *r = neo__run_random(c, run->index, random, n);
-    if (neo__is_float(from)) {
-        const float *x = from == NEO_F32 ? (const float *)src : wide.f;
-        if (from != NEO_F32) neo__decode_float(ctx, from, src, wide.f, n);
-        if (neo__is_float(to)) {
-            neo__encode_float(ctx, to, x, dst, r, n);
-        } else {
-            for (int64_t i = 0; i < n; i++)
-                ints[i] = neo__int_from_f32(x[i], r != NULL, r ? r[i] : 0);
-            neo__encode_int(to, ints, dst, n);
+    const float *x = from == NEO_F32 ? (const float *)(const void *)src : wide;
+    if (!neo__is_float(from)) {
+        for (int64_t i = 0; i < n; i++, src += from_size, at += to_size) {
+            const int64_t v = neo__int_decode(from, src);
+            if (!neo__is_float(to)) neo__int_encode(to, v, at);
+            else wide[i] = to == NEO_F32 ? (float)v : neo__f32_from_int_odd(v);
         }
     } else {
-        neo__decode_int(from, src, ints, n);
-        if (neo__is_float(to)) {
-            for (int64_t i = 0; i < n; i++)
-                wide.f[i] = to == NEO_F32 ? (float)ints[i] : neo__f32_from_int_odd(ints[i]);
-            neo__encode_float(ctx, to, wide.f, dst, r, n);
-        } else {
-            neo__encode_int(to, ints, dst, n);
-        }
+        if (x == wide) neo__decode_float(ctx, from, src, wide, n);
+        for (int64_t i = 0; i < n && !neo__is_float(to); i++, at += to_size)
+            neo__int_encode(to, neo__int_from_f32(x[i], r != NULL, r ? r[i] : 0), at);
     }
+    if (neo__is_float(to)) neo__encode_float(ctx, to, x, dst, r, n);
     if (run->dst_stride != 1)
-        neo__move(run->dst, run->dst_stride, (const char *)packed_dst.i, 1, neo_dtype_size(to), n);
+        neo__move(run->dst, run->dst_stride, (const char *)packed_dst, 1, to_size, n);
 }
-static void neo__convert_task(void *arg, int64_t index, int worker) {
-    const neo__cpu_job *job = (const neo__cpu_job *)arg;
-    const neo__convert_call *c = (const neo__convert_call *)job->call;
-    int64_t begin, end;
-    (void)worker;
-    neo__cpu_range(job, index, NEO__RUN, &begin, &end);
-    for (neo__run run; begin < end; begin += run.count) {
-        neo__run_find(c, begin, end, &run);
-        neo__convert_run(job->ctx, c, &run);
+static void neo__convert_part(const neo__cpu_part *part) {
+    const neo__convert_call *c = (const neo__convert_call *)part->call;
+    neo__run run;
+    for (int64_t at = part->begin; at < part->end; at += run.count) {
+        neo__run_find(c, at, part->end, &run);
+        neo__convert_run(part->ctx, c, &run);
     }
 }
-static void neo__copy_task(void *arg, int64_t index, int worker) {
-    const neo__cpu_job *job = (const neo__cpu_job *)arg;
-    const neo__convert_call *c = (const neo__convert_call *)job->call;
+static void neo__tensor_copy_part(const neo__cpu_part *part) {
+    const neo__convert_call *c = (const neo__convert_call *)part->call;
     const size_t size = neo_dtype_size(c->src.dtype);
-    int64_t begin, end;
-    (void)worker;
-    neo__cpu_range(job, index, NEO__RUN, &begin, &end);
-    for (neo__run run; begin < end; begin += run.count) {
-        neo__run_find(c, begin, end, &run);
-        if (c->src.ndim == 1 && run.src_stride == 1 && run.dst_stride == 1) run.count = end - begin;
+    neo__run run;
+    for (int64_t at = part->begin; at < part->end; at += run.count) {
+        neo__run_find(c, at, part->end, &run);
+        if (c->src.ndim == 1 && run.src_stride == 1 && run.dst_stride == 1)
+            run.count = part->end - at;
         neo__move(run.dst, run.dst_stride, run.src, run.src_stride, size, run.count);
     }
 }
 static neo_status neo__cpu_convert(neo_device *d, const neo__convert_call *call) {
     const int copies = call->src.dtype == call->dst.dtype;
-    neo__cpu_run(d, call, call->count, NEO__ELEMENT_GRAIN,
-                 copies ? neo__copy_task : neo__convert_task);
+    neo__cpu_run(d, call, call->count, NEO__ELEMENT_GRAIN, NEO__RUN,
+                 copies ? neo__tensor_copy_part : neo__convert_part);
     return NEO_OK;
 }
 typedef struct neo__fill {
     char *to;
     int byte;
 } neo__fill;
-static void neo__fill_task(void *arg, int64_t index, int worker) {
-    const neo__cpu_job *job = (const neo__cpu_job *)arg;
-    const neo__fill *fill = (const neo__fill *)job->call;
-    int64_t begin, end;
-    (void)worker;
-    neo__cpu_range(job, index, 4096, &begin, &end);
-    memset(fill->to + begin, fill->byte, (size_t)(end - begin));
+static void neo__fill_part(const neo__cpu_part *part) {
+    const neo__fill *fill = (const neo__fill *)part->call;
+    memset(fill->to + part->begin, fill->byte, (size_t)(part->end - part->begin));
 }
 static neo_status neo__cpu_fill(neo_device *d, void *to, int byte, size_t bytes) {
-    neo__fill fill;
-    fill.to = (char *)to;
-    fill.byte = byte;
-    neo__cpu_run(d, &fill, (int64_t)bytes, 4 * NEO__ELEMENT_GRAIN, neo__fill_task);
+    const neo__fill fill = {(char *)to, byte};
+    neo__cpu_run(d, &fill, (int64_t)bytes, 4 * NEO__ELEMENT_GRAIN, 4096, neo__fill_part);
     return NEO_OK;
 }
 
 /* Adding part i + s to part i for s = 1, 2, 4 ... is the tree that splits at the largest power of
    two. */
-static void neo__tree_sum_task(void *arg, int64_t index, int worker) {
-    const neo__cpu_job *job = (const neo__cpu_job *)arg;
-    const neo__tree_sum_call *c = (const neo__tree_sum_call *)job->call;
+static void neo__tree_sum_part(const neo__cpu_part *part) {
+    enum { NEAR = 1024 }; /* elements of a part that stay in the cache */
+    const neo__tree_sum_call *c = (const neo__tree_sum_call *)part->call;
     float *first = (float *)c->parts[0].data;
-    int64_t begin, end;
-    (void)worker;
-    neo__cpu_range(job, index, 1024, &begin, &end);
-    for (int64_t at = begin; at < end; at += 1024) { /* pieces that stay in the cache */
-        int64_t n = NEO__MIN(end - at, (int64_t)1024);
+    for (int64_t at = part->begin; at < part->end; at += NEAR) {
+        const int64_t n = NEO__MIN(part->end - at, (int64_t)NEAR);
         for (int s = 1; s < c->count; s *= 2)
             for (int i = 0; i + s < c->count; i += 2 * s)
-                job->ctx->vec->add((float *)c->parts[i].data + at,
-                                   (const float *)c->parts[i + s].data + at, n);
+                part->ctx->vec->add((float *)c->parts[i].data + at,
+                                    (const float *)c->parts[i + s].data + at, n);
         if (c->out != first) memcpy(c->out + at, first + at, (size_t)n * sizeof(float));
     }
 }
 static neo_status neo__cpu_tree_sum(neo_device *d, const neo__tree_sum_call *call) {
-    neo__cpu_run(d, call, call->n, 1 << 14, neo__tree_sum_task);
+    neo__cpu_run(d, call, call->n, 1 << 14, 1024, neo__tree_sum_part);
     return NEO_OK;
 }
 
@@ -5293,7 +5269,7 @@ NEO_API void neo_floats_add(const neo_ctx *ctx, float *x, const float *y, int64_
 }
 /* ------------------------------------------------------------------------------------------------
    >>impl-random
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 NEO_API uint64_t neo_hash(const char *name) {
     uint64_t h = 0xCBF29CE484222325u;
     for (const char *p = name ? name : ""; *p; p++) h = (h ^ (unsigned char)*p) * 0x100000001B3u;
@@ -5328,9 +5304,10 @@ static void neo__init_blocks(neo_ctx *ctx, const neo__init_call *c, float *y, in
         ctx->tensor->uniform(y, blocks, &c->key, block, c->init.a, c->scale, c->top);
     else ctx->tensor->normal(y, blocks, &c->key, block, c->init.a, c->init.b);
 }
-/* Elements [i, end). Whole blocks go straight to memory; the ragged ends through a block of their
-   own. */
-static void neo__init_values(neo_ctx *ctx, const neo__init_call *c, int64_t i, int64_t end) {
+/* Whole blocks go straight to memory; the ragged ends through a block of their own. */
+static void neo__init_part(const neo__cpu_part *part) {
+    const neo__init_call *c = (const neo__init_call *)part->call;
+    int64_t i = part->begin, end = part->end;
     if (c->init.kind == NEO_INIT_CONSTANT) {
         for (; i < end; i++) c->out[i] = c->init.a;
         return;
@@ -5340,24 +5317,17 @@ static void neo__init_values(neo_ctx *ctx, const neo__init_call *c, int64_t i, i
         uint64_t at = c->first + (uint64_t)(i + row * (c->stride - c->cols));
         int64_t blocks = left / 4;
         if (at % 4 == 0 && blocks > 0) {
-            neo__init_blocks(ctx, c, c->out + i, blocks, at / 4);
+            neo__init_blocks(part->ctx, c, c->out + i, blocks, at / 4);
             i += 4 * blocks;
         } else {
             float y[4];
-            neo__init_blocks(ctx, c, y, 1, at / 4);
+            neo__init_blocks(part->ctx, c, y, 1, at / 4);
             for (uint64_t w = at % 4; w < 4 && left > 0; w++, left--) c->out[i++] = y[w];
         }
     }
 }
-static void neo__init_task(void *arg, int64_t index, int worker) {
-    const neo__cpu_job *job = (const neo__cpu_job *)arg;
-    int64_t begin, end;
-    (void)worker;
-    neo__cpu_range(job, index, 256, &begin, &end);
-    neo__init_values(job->ctx, (const neo__init_call *)job->call, begin, end);
-}
 static neo_status neo__cpu_init(neo_device *d, const neo__init_call *call) {
-    neo__cpu_run(d, call, call->count, 1 << 14, neo__init_task);
+    neo__cpu_run(d, call, call->count, 1 << 14, 256, neo__init_part);
     return NEO_OK;
 }
 NEO__HOT_END
@@ -5468,7 +5438,7 @@ NEO_API int64_t neo_zipf(float u, int64_t rows, float s) {
    of the 32-bit digits. A digit is kept in 64 bits and takes 2^31 terms before it could overflow;
    normalising carries, and leaves digits in [0, 2^32) under a top word that holds the sign. Sums
    equal in value then have equal words, whatever the order was.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 #define NEO__EXACT_TERMS ((int64_t)1 << 30)
 
 NEO_API void neo_exact_zero(neo_exact *sum) { memset(sum, 0, sizeof *sum); }
@@ -5521,7 +5491,7 @@ NEO__HOT_BEGIN
    With leaves (see >>impl-leaves), k is the sample: each leaf's sum starts at zero and merges into
    the tree while it is in registers; the waiting subtree sums of a tile stand in the worker's
    scratch.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 enum {
     NEO__GEMM_SEGMENT = 512,           /* of k */
     NEO__GEMM_A_FLOATS = 1 << 16,      /* packed rows of a block: 256 KiB */
@@ -5550,17 +5520,54 @@ typedef struct neo__gemm_piece {
     int32_t merges;       /* of them, with this leaf */
     int32_t last;         /* the result is the whole sum */
 } neo__gemm_piece;
-NEO__STATIC_ASSERT((size_t)(NEO__GEMM_B_FLOATS + NEO__GEMM_A_FLOATS) * sizeof(float) <=
-                           NEO__WORKER_SCRATCH_BYTES &&
-                       (size_t)(NEO__GEMM_FEW_A_FLOATS + NEO__GEMM_FEW_B_FLOATS) * sizeof(float) <=
-                           NEO__WORKER_SCRATCH_BYTES &&
+enum { NEO__WORKER_FLOATS = NEO__WORKER_SCRATCH_BYTES / (int)sizeof(float) };
+NEO__STATIC_ASSERT(NEO__GEMM_B_FLOATS + NEO__GEMM_A_FLOATS <= NEO__WORKER_FLOATS &&
+                       NEO__GEMM_FEW_A_FLOATS + NEO__GEMM_FEW_B_FLOATS <= NEO__WORKER_FLOATS &&
                        NEO__GEMM_FEW_A_FLOATS >= (NEO__GEMM_FEW_ROWS + 16) * NEO__GEMM_SEGMENT &&
-                       (size_t)(NEO__GEMM_LEAF_B_FLOATS + NEO__GEMM_A_FLOATS +
-                                NEO__GEMM_SUM_FLOATS) *
-                                   sizeof(float) +
-                               NEO__GEMM_MAX_PIECES * sizeof(neo__gemm_piece) <=
-                           NEO__WORKER_SCRATCH_BYTES,
+                       NEO__GEMM_LEAF_B_FLOATS + NEO__GEMM_A_FLOATS + NEO__GEMM_SUM_FLOATS +
+                               NEO__GEMM_MAX_PIECES * (int)sizeof(neo__gemm_piece) / 4 + 1 <=
+                           NEO__WORKER_FLOATS,
                    "a worker's scratch holds a task of >>impl-gemm");
+NEO__INLINE float *neo__worker_floats(neo_ctx *ctx, int worker) {
+    return (float *)(void *)neo__worker_scratch(ctx, worker);
+}
+
+/* C in rows of tiles and panels of columns, and how many tasks they are cut into. */
+typedef struct neo__gemm_grid {
+    int64_t tiles, panels, row_tasks, col_tasks;
+} neo__gemm_grid;
+/* Rows of tiles [t0, t1), panels [p0, p1), k in [k0, k1): of a task, or what is packed together. */
+typedef struct neo__gemm_box {
+    int64_t t0, t1, p0, p1, k0, k1;
+} neo__gemm_box;
+/* Cut into tasks of at most `most` tiles: *rows x *cols of them, then halves of the longer side
+   until there are enough tasks. A tile is tile_rows x tile_cols; columns count `dear` times. */
+static void neo__gemm_cut(neo__gemm_grid *grid, const neo__gemm_call *c, const neo_ctx *ctx,
+                          int64_t tile_rows, int64_t tile_cols, int64_t most, int64_t dear,
+                          int64_t *rows, int64_t *cols) {
+    const int64_t enough = ctx->threads == 1 ? 1 : 4 * (int64_t)ctx->threads;
+    for (;;) {
+        grid->row_tasks = (grid->tiles + *rows - 1) / *rows;
+        grid->col_tasks = (grid->panels + *cols - 1) / *cols;
+        const int64_t tasks = grid->row_tasks * grid->col_tasks, floats = tile_rows * tile_cols;
+        const double work = (double)(*rows * *cols * floats) * (double)c->k;
+        if (*rows * *cols <= most && (tasks >= enough || work < 2.0 * (double)NEO__GEMM_GRAIN))
+            return;
+        if (*rows == 1 && *cols == 1) return;
+        if (*cols == 1 || (*rows > 1 && *rows * tile_rows >= dear * *cols * tile_cols))
+            *rows = (*rows + 1) / 2;
+        else *cols = (*cols + 1) / 2;
+    }
+}
+static neo__gemm_box neo__gemm_task_box(const neo__gemm_grid *grid, int64_t task) {
+    const int64_t row = task / grid->col_tasks, col = task % grid->col_tasks;
+    NEO__ZERO(neo__gemm_box, box);
+    box.t0 = grid->tiles * row / grid->row_tasks;
+    box.t1 = grid->tiles * (row + 1) / grid->row_tasks;
+    box.p0 = grid->panels * col / grid->col_tasks;
+    box.p1 = grid->panels * (col + 1) / grid->col_tasks;
+    return box;
+}
 
 /* A product and its plan. */
 typedef struct neo__gemm {
@@ -5571,20 +5578,19 @@ typedef struct neo__gemm {
     int dots;    /* one column: the wide operand is transposed on the way, not packed */
     int by_rows; /* few k: the rows of a tile are written one after another, over all panels */
     int pack_a, pack_b;
-    int64_t tile_rows, width, last_width, panels, segments; /* tile_rows: of the largest tile */
-    int64_t tiles, even_tiles; /* rows of tiles; those with an even number of rows come first */
-    int64_t task_tiles, task_panels, row_tasks, col_tasks;
+    int64_t tile_rows, width, last_width, segments; /* tile_rows: of the largest tile */
+    neo__gemm_grid grid;
+    int64_t even_tiles;                /* rows of tiles with an even number of rows come first */
     int64_t block_tiles, group_panels; /* of a task, packed together; there is one block or group */
     int64_t a_floats;                  /* of the scratch: for a block; then for a group */
     int depth;                         /* of the tree: waiting subtree sums of a tile */
 } neo__gemm;
 
-static void neo__gemm_swap(neo__gemm *g) {
-    const neo__gemm_call old = g->call;
-    g->call.m = old.n, g->call.n = old.m;
-    g->call.a = old.b, g->call.a_row = old.b_col, g->call.a_k = old.b_k;
-    g->call.b = old.a, g->call.b_col = old.a_row, g->call.b_k = old.a_k;
-    g->swapped = 1;
+static void neo__gemm_swap(neo__gemm_call *c) {
+    const neo__gemm_call old = *c;
+    c->m = old.n, c->n = old.m;
+    c->a = old.b, c->a_row = old.b_col, c->a_k = old.b_k;
+    c->b = old.a, c->b_col = old.a_row, c->b_k = old.a_k;
 }
 
 /* Whether C is written row by row: where there is next to no k, or C stays in no cache, its writing
@@ -5592,83 +5598,70 @@ static void neo__gemm_swap(neo__gemm *g) {
    little may be missing, for all of it is multiplied, nor may much of C be in it, for it passes a
    buffer. */
 static int neo__gemm_is_shallow(const neo__gemm *g) {
-    const int64_t width = 8 * g->ctx->gemm->lanes, rest = g->call.n % width;
-    if (g->tree || g->call.k > NEO__GEMM_SHALLOW || g->call.n < width ||
-        g->call.k * g->call.n > NEO__GEMM_SHALLOW_FLOATS)
+    const neo__gemm_call *c = &g->call;
+    const int64_t width = 8 * g->ctx->gemm->lanes, rest = c->n % width;
+    if (g->tree || c->k > NEO__GEMM_SHALLOW || c->n < width ||
+        c->k * c->n > NEO__GEMM_SHALLOW_FLOATS)
         return 0;
-    if (rest > 0 && NEO__MAX(rest, width - rest) > g->call.n / 8) return 0;
-    if (g->call.k > NEO__GEMM_SHALLOW / 4 && g->call.m * g->call.n < NEO__GEMM_VAST_FLOATS)
-        return 0;
-    return g->call.beta == 0.0f || g->call.beta == 1.0f;
+    if (rest > 0 && NEO__MAX(rest, width - rest) > c->n / 8) return 0;
+    if (c->k > NEO__GEMM_SHALLOW / 4 && c->m * c->n < NEO__GEMM_VAST_FLOATS) return 0;
+    return c->beta == 0.0f || c->beta == 1.0f;
 }
-/* Cut C into tasks: panels that fit the scratch, then halves of the longer side until there are
-   enough. Panels that have to be transposed are dear: every task of a column packs them again, so
-   columns are cut more readily. */
-static void neo__gemm_plan(neo__gemm *g) {
-    const neo__gemm_kernels *kern = g->ctx->gemm;
-    const int64_t lanes = kern->lanes, dear = g->call.b_col != 1 ? 4 : 1;
-    g->by_rows = neo__gemm_is_shallow(g);
-    if (g->call.k == 0) { /* operands may have no memory */
-        g->call.a = g->call.b = g->call.c;
-        g->call.a_row = g->call.a_k = g->call.b_k = g->call.b_col = 0;
-    }
-    if (!g->tree && g->call.n <= NEO__GEMM_SWAP_COLS && g->call.m >= 2 * lanes &&
-        g->call.m > g->call.n)
-        neo__gemm_swap(g);
-    g->dots = g->swapped && g->call.m == 1 && g->call.b_k == 1;
-    g->width = 2 * lanes;
-    if (!g->dots && g->call.n <= lanes) g->width = lanes;
-    g->tile_rows = kern->rows;
-    if (!g->dots && (g->call.m == 1 || g->by_rows) && g->call.n > 2 * lanes) {
+/* The sizes of tiles and panels. */
+static void neo__gemm_plan_tiles(neo__gemm *g) {
+    const neo__gemm_call *c = &g->call;
+    const int64_t lanes = g->ctx->gemm->lanes;
+    g->width = !g->dots && c->n <= lanes ? lanes : 2 * lanes;
+    g->tile_rows = g->ctx->gemm->rows;
+    if (!g->dots && (c->m == 1 || g->by_rows) && c->n > 2 * lanes) {
         g->width = 8 * lanes;
         g->tile_rows = NEO__TILE_MAX_FLOATS / g->width;
     }
-    g->panels = (g->call.n + g->width - 1) / g->width;
+    g->grid.panels = (c->n + g->width - 1) / g->width;
     g->last_width = g->width;
-    if (!g->dots && g->width == 2 * lanes && g->call.n - (g->panels - 1) * g->width <= lanes)
+    if (!g->dots && g->width == 2 * lanes && c->n - (g->grid.panels - 1) * g->width <= lanes)
         g->last_width = lanes;
-    g->even_tiles = (g->call.m / 2 + g->tile_rows / 2 - 1) / (g->tile_rows / 2);
-    g->tiles = g->even_tiles + g->call.m % 2;
-    g->segments =
-        g->dots ? 1 : NEO__MAX(1, (g->call.k + NEO__GEMM_SEGMENT - 1) / NEO__GEMM_SEGMENT);
-    g->depth = g->tree ? neo__tree_depth(g->call.leaves.count) : 0;
+    g->even_tiles = (c->m / 2 + g->tile_rows / 2 - 1) / (g->tile_rows / 2);
+    g->grid.tiles = g->even_tiles + c->m % 2;
+}
+/* Panels that have to be transposed are dear: every task of a column packs them again, so columns
+   are cut more readily. */
+static void neo__gemm_plan(neo__gemm *g) {
+    neo__gemm_call *c = &g->call;
+    g->by_rows = neo__gemm_is_shallow(g);
+    if (c->k == 0) { /* operands may have no memory */
+        c->a = c->b = c->c;
+        c->a_row = c->a_k = c->b_k = c->b_col = 0;
+    }
+    const int64_t dear = c->b_col != 1 ? 4 : 1;
+    g->swapped = !g->tree && c->n <= NEO__GEMM_SWAP_COLS && c->m >= 2 * g->ctx->gemm->lanes &&
+                 c->m > c->n;
+    if (g->swapped) neo__gemm_swap(c);
+    g->dots = g->swapped && c->m == 1 && c->b_k == 1;
+    neo__gemm_plan_tiles(g);
+    g->segments = g->dots ? 1 : NEO__MAX(1, (c->k + NEO__GEMM_SEGMENT - 1) / NEO__GEMM_SEGMENT);
+    g->depth = g->tree ? neo__tree_depth(c->leaves.count) : 0;
 
-    const int64_t segment = NEO__MAX(1, (g->call.k + g->segments - 1) / g->segments);
-    const int few = !g->tree && g->call.m <= NEO__GEMM_FEW_ROWS;
+    const int64_t segment = NEO__MAX(1, (c->k + g->segments - 1) / g->segments);
+    const int few = !g->tree && c->m <= NEO__GEMM_FEW_ROWS;
     const int64_t b_floats = g->tree ? NEO__GEMM_LEAF_B_FLOATS
                              : few   ? NEO__GEMM_FEW_B_FLOATS
                                      : NEO__GEMM_B_FLOATS;
     g->a_floats = few ? NEO__GEMM_FEW_A_FLOATS : NEO__GEMM_A_FLOATS;
     g->group_panels = NEO__MAX(1, b_floats / (segment * g->width));
     g->block_tiles =
-        few ? NEO__MAX(1, g->tiles) : NEO__MAX(1, g->a_floats / (segment * g->tile_rows));
-    int64_t cols = few ? g->panels : NEO__MIN(g->group_panels, g->panels);
-    int64_t rows = g->tiles;
+        few ? g->grid.tiles : NEO__MAX(1, g->a_floats / (segment * g->tile_rows));
+    int64_t rows = g->grid.tiles;
+    int64_t cols = few ? g->grid.panels : NEO__MIN(g->group_panels, g->grid.panels);
     const int64_t sums =
         g->tree ? NEO__GEMM_SUM_FLOATS / (g->depth * g->tile_rows * g->width) : INT64_MAX;
-    const int64_t enough = g->ctx->threads == 1 ? 1 : 4 * (int64_t)g->ctx->threads;
-    for (;;) {
-        int64_t tasks = ((g->tiles + rows - 1) / rows) * ((g->panels + cols - 1) / cols);
-        double work = (double)(rows * g->tile_rows) * (double)(cols * g->width) * (double)g->call.k;
-        int fits = rows <= sums / cols;
-        if (fits && (tasks >= enough || work < 2.0 * (double)NEO__GEMM_GRAIN)) break;
-        if (rows == 1 && cols == 1) break;
-        if (cols == 1 || (rows > 1 && rows * g->tile_rows >= dear * cols * g->width))
-            rows = (rows + 1) / 2;
-        else cols = (cols + 1) / 2;
-    }
-    g->task_tiles = NEO__MAX(rows, 1);
-    g->task_panels = NEO__MAX(cols, 1);
-    g->row_tasks = (g->tiles + g->task_tiles - 1) / g->task_tiles;
-    g->col_tasks = (g->panels + g->task_panels - 1) / g->task_panels;
-    g->pack_b = !g->dots && (g->call.b_col != 1 || (rows >= 3 && !g->by_rows));
-    if (g->call.a_row == 1)
-        g->pack_a =
-            cols >= 4 || (g->call.a_k >= 512 && g->call.m * g->call.k >= NEO__GEMM_VAST_FLOATS);
-    else g->pack_a = cols >= 12 || (g->call.a_row % 1024 == 0 && cols >= 2);
-    if (g->dots && g->call.k > g->a_floats)
-        g->pack_a = 0; /* all of k is one segment, which has no room */
-    if (g->by_rows) g->pack_a = 0;
+    neo__gemm_cut(&g->grid, c, g->ctx, g->tile_rows, g->width, sums, dear, &rows, &cols);
+    g->pack_b = !g->dots && (c->b_col != 1 || (rows >= 3 && !g->by_rows));
+    const int no_room = g->dots && c->k > g->a_floats; /* all of k is one segment */
+    if (g->by_rows || no_room) g->pack_a = 0;
+    else if (c->a_row == 1)
+        g->pack_a = cols >= 4 || (c->a_k >= 512 && c->m * c->k >= NEO__GEMM_VAST_FLOATS);
+    else g->pack_a = cols >= 12 || (c->a_row % 1024 == 0 && cols >= 2);
 }
 
 /* ---- leaves ---- */
@@ -5680,30 +5673,25 @@ typedef struct neo__gemm_walk {
 /* The pieces of the segment [walk->k, end), and the walk moved behind it. */
 static int neo__gemm_pieces(const neo__gemm *g, neo__gemm_walk *walk, int64_t end,
                             neo__gemm_piece *piece) {
+    const neo__leaf_cut *leaves = &g->call.leaves;
     const int64_t base = walk->k;
     int count = 0;
-    while (walk->leaf < g->call.leaves.count) {
+    while (walk->leaf < leaves->count) {
         int64_t leaf_begin, leaf_end;
-        neo__leaf_rows(&g->call.leaves, walk->leaf, &leaf_begin, &leaf_end);
+        neo__leaf_rows(leaves, walk->leaf, &leaf_begin, &leaf_end);
         const int64_t stop = NEO__MIN(leaf_end, end);
         if (leaf_end > end && stop == walk->k) break;
-        const int last = walk->leaf == g->call.leaves.count - 1;
         neo__gemm_piece *p = &piece[count++];
         p->begin = (int32_t)(walk->k - base);
         p->count = (int32_t)(stop - walk->k);
         p->resume = walk->open;
         p->slot = walk->height;
-        p->last = 0;
+        p->last = p->merges = 0;
         walk->k = stop;
-        if (leaf_end > end) {
-            p->merges = 0;
-            walk->open = 1;
-            break;
-        }
-        p->last = last;
-        p->merges = neo__tree_push(&walk->height, walk->leaf, g->call.leaves.count);
-        walk->open = 0;
-        walk->leaf++;
+        walk->open = leaf_end > end;
+        if (walk->open) break;
+        p->last = walk->leaf == leaves->count - 1;
+        p->merges = neo__tree_push(&walk->height, walk->leaf++, leaves->count);
     }
     return count;
 }
@@ -5730,50 +5718,47 @@ NEO__INLINE float *neo__gemm_at(const neo__gemm *g, int64_t m, int64_t n) {
 }
 static void neo__gemm_gather(const neo__gemm *g, const neo__gemm_place *p, float scale,
                              float *buffer) {
-    for (int64_t i = 0; i < p->rows; i++) {
-        const float *c = neo__gemm_at(g, p->m0 + i, p->n0);
-        const int64_t step = g->swapped ? g->call.c_row : 1;
-        for (int64_t j = 0; j < p->cols; j++) buffer[i * p->width + j] = scale * c[j * step];
-        for (int64_t j = p->cols; j < p->width; j++) buffer[i * p->width + j] = 0.0f;
+    const int64_t step = g->swapped ? g->call.c_row : 1;
+    for (int64_t i = 0; i < p->rows; i++, buffer += p->width) {
+        const float *from = neo__gemm_at(g, p->m0 + i, p->n0);
+        for (int64_t j = 0; j < p->cols; j++) buffer[j] = scale * from[j * step];
+        for (int64_t j = p->cols; j < p->width; j++) buffer[j] = 0.0f;
     }
 }
 static void neo__gemm_scatter(const neo__gemm *g, const neo__gemm_place *p, const float *buffer) {
     const float *bias = g->swapped && p->final ? g->call.bias : NULL;
+    const int64_t step = g->call.c_row;
     for (int64_t i = 0; i < p->rows; i++, buffer += p->width) {
-        float *c = neo__gemm_at(g, p->m0 + i, p->n0);
-        if (!g->swapped) {
-            memcpy(c, buffer, (size_t)p->cols * sizeof *c);
-        } else if (bias) {
-            for (int64_t j = 0; j < p->cols; j++)
-                c[j * g->call.c_row] = buffer[j] + bias[p->m0 + i];
-        } else {
-            for (int64_t j = 0; j < p->cols; j++) c[j * g->call.c_row] = buffer[j];
-        }
+        float *to = neo__gemm_at(g, p->m0 + i, p->n0);
+        if (!g->swapped) memcpy(to, buffer, (size_t)p->cols * sizeof *to);
+        else if (!bias)
+            for (int64_t j = 0; j < p->cols; j++) to[j * step] = buffer[j];
+        else
+            for (int64_t j = 0; j < p->cols; j++) to[j * step] = buffer[j] + bias[p->m0 + i];
     }
 }
 
+/* Tiles apply a relu themselves. */
+NEO__INLINE int neo__gemm_finishes_relu(const neo__gemm_call *c) {
+    return c->finish.act == NEO_ACT_RELU && !c->finish.backward && !c->finish.y;
+}
 /* t holds the operands of the segment; its k and everything about C is set here. */
 static void neo__gemm_tile(const neo__gemm *g, neo__tile *t, const neo__gemm_place *p) {
     float buffer[NEO__TILE_MAX_FLOATS], bias[NEO__TILE_MAX_FLOATS];
-    const float scale = p->first ? g->call.beta : 1.0f;
+    const neo__gemm_call *c = &g->call;
+    const float scale = p->first ? c->beta : 1.0f;
     const int direct = p->cols == p->width && !g->swapped && (scale == 0.0f || scale == 1.0f);
+    const int finish = p->final && !g->swapped;
     t->c = direct ? neo__gemm_at(g, p->m0, p->n0) : buffer;
-    t->c_row = direct ? g->call.c_row : p->width;
+    t->c_row = direct ? c->c_row : p->width;
     t->init = scale != 0.0f ? t->c : NULL;
     t->init_row = t->c_row;
     if (!direct && t->init) neo__gemm_gather(g, p, scale, buffer);
-    t->bias = NULL;
-    t->relu = 0;
-    if (p->final && !g->swapped) {
-        t->relu =
-            g->call.finish.act == NEO_ACT_RELU && !g->call.finish.backward && !g->call.finish.y;
-        if (g->call.bias && direct) {
-            t->bias = g->call.bias + p->n0;
-        } else if (g->call.bias) {
-            for (int64_t j = 0; j < p->width; j++)
-                bias[j] = j < p->cols ? g->call.bias[p->n0 + j] : 0.0f;
-            t->bias = bias;
-        }
+    t->bias = finish && c->bias ? c->bias + p->n0 : NULL;
+    t->relu = finish && neo__gemm_finishes_relu(c);
+    if (t->bias && !direct) {
+        for (int64_t j = 0; j < p->width; j++) bias[j] = j < p->cols ? t->bias[j] : 0.0f;
+        t->bias = bias;
     }
     neo__gemm_kernel(g, t, p->rows, p->width);
     if (!direct) neo__gemm_scatter(g, p, buffer);
@@ -5814,32 +5799,33 @@ static void neo__gemm_tree_tile(const neo__gemm *g, neo__tile *t, const neo__gem
 /* Rows [m0, m1), columns [n0, n1) of C as the caller knows it are done. */
 static void neo__gemm_finish_rows(const neo__gemm *g, int64_t m0, int64_t m1, int64_t n0,
                                   int64_t n1) {
-    const neo__gemm_finish *f = &g->call.finish;
+    const neo__gemm_call *c = &g->call;
+    const neo__gemm_finish *f = &c->finish;
     const neo__vec_kernels *vec = g->ctx->vec;
     if (f->act == NEO_ACT_NONE && !f->y) return;
-    const int whole = g->call.c_row == n1 - n0 && (!f->y || f->y_row == g->call.c_row) &&
-                      (!f->z || f->z_row == g->call.c_row); /* contiguous: one call */
+    const int whole = c->c_row == n1 - n0 && (!f->y || f->y_row == c->c_row) &&
+                      (!f->z || f->z_row == c->c_row); /* contiguous: one call */
     const int64_t calls = whole ? 1 : m1 - m0, count = whole ? (m1 - m0) * (n1 - n0) : n1 - n0;
     for (int64_t i = m0; i < m0 + calls; i++) {
-        float *c = g->call.c + i * g->call.c_row + n0, *y = f->y ? f->y + i * f->y_row + n0 : NULL;
+        float *x = c->c + i * c->c_row + n0, *y = f->y ? f->y + i * f->y_row + n0 : NULL;
         const float *z = f->z ? f->z + i * f->z_row + n0 : NULL;
-        if (f->backward) vec->act_backward(f->act, z, y, c, c, count);
-        else vec->act_forward(f->act, c, y ? y : c, count);
+        if (f->backward) vec->act_backward(f->act, z, y, x, x, count);
+        else vec->act_forward(f->act, x, y ? y : x, count);
     }
 }
 
-/* Panels [p0, p1) of B, rows [k0, k1). */
-static void neo__gemm_pack_b(const neo__gemm *g, float *to, int64_t p0, int64_t p1, int64_t k0,
-                             int64_t k1) {
+/* The panels of B. */
+static void neo__gemm_pack_b(const neo__gemm *g, float *to, const neo__gemm_box *box) {
+    const neo__gemm_call *c = &g->call;
     const neo__gemm_kernels *kern = g->ctx->gemm;
-    for (int64_t p = p0; p < p1 && !g->dots; p++) {
-        const int64_t n0 = p * g->width, cols = NEO__MIN(g->width, g->call.n - n0);
-        const int64_t width = p == g->panels - 1 ? g->last_width : g->width;
-        float *panel = to + (p - p0) * g->width * (k1 - k0);
+    const int64_t count = box->k1 - box->k0;
+    for (int64_t p = box->p0; p < box->p1 && !g->dots; p++, to += g->width * count) {
+        const int64_t n0 = p * g->width, cols = NEO__MIN(g->width, c->n - n0);
+        const int64_t width = p == g->grid.panels - 1 ? g->last_width : g->width;
+        const float *from = c->b + box->k0 * c->b_k + n0 * c->b_col;
         if (!g->pack_b && cols == width) continue;
-        const float *from = g->call.b + k0 * g->call.b_k + n0 * g->call.b_col;
-        if (g->call.b_col == 1) kern->pack(panel, width, from, g->call.b_k, k1 - k0, cols);
-        else kern->pack_transposed(panel, width, from, g->call.b_col, k1 - k0, cols);
+        if (c->b_col == 1) kern->pack(to, width, from, c->b_k, count, cols);
+        else kern->pack_transposed(to, width, from, c->b_col, count, cols);
     }
 }
 /* First row of a row of tiles. All have about as many rows, in twos; an odd last row has a tile of
@@ -5848,41 +5834,46 @@ NEO__INLINE int64_t neo__gemm_tile_begin(const neo__gemm *g, int64_t tile) {
     if (tile > g->even_tiles) return g->call.m;
     return g->even_tiles ? g->call.m / 2 * tile / g->even_tiles * 2 : 0;
 }
-/* A's rows of tiles [t0, t1), k in [k0, k1), each to its own panel. Where A lies k-major, a few k
-   at a time for all of them: its lines are longer than a tile, and far apart. */
-static void neo__gemm_pack_a(const neo__gemm *g, float *to, int64_t t0, int64_t t1, int64_t k0,
-                             int64_t k1) {
+/* A's rows of tiles, each to its own panel. Where A lies k-major, a few k at a time for all of
+   them: its lines are longer than a tile, and far apart. */
+static void neo__gemm_pack_a(const neo__gemm *g, float *to, const neo__gemm_box *box) {
+    const neo__gemm_call *c = &g->call;
     const neo__gemm_kernels *kern = g->ctx->gemm;
-    const int64_t base = neo__gemm_tile_begin(g, t0), step = g->call.a_row == 1 ? 32 : k1 - k0;
-    for (int64_t k = k0; k < k1; k += step) {
-        const int64_t count = NEO__MIN(step, k1 - k);
-        for (int64_t t = t0; t < t1; t++) {
-            const int64_t m0 = neo__gemm_tile_begin(g, t),
-                          rows = neo__gemm_tile_begin(g, t + 1) - m0;
-            const float *from = g->call.a + m0 * g->call.a_row + k * g->call.a_k;
-            float *panel = to + (m0 - base) * (k1 - k0) + (k - k0) * rows;
-            if (g->call.a_row == 1) kern->pack(panel, rows, from, g->call.a_k, count, rows);
-            else kern->pack_transposed(panel, rows, from, g->call.a_row, count, rows);
+    const int64_t base = neo__gemm_tile_begin(g, box->t0), depth = box->k1 - box->k0;
+    const int64_t step = c->a_row == 1 ? 32 : depth;
+    for (int64_t k = box->k0; k < box->k1; k += step) {
+        const int64_t count = NEO__MIN(step, box->k1 - k);
+        for (int64_t t = box->t0; t < box->t1; t++) {
+            const int64_t m0 = neo__gemm_tile_begin(g, t);
+            const int64_t rows = neo__gemm_tile_begin(g, t + 1) - m0;
+            const float *from = c->a + m0 * c->a_row + k * c->a_k;
+            float *panel = to + (m0 - base) * depth + (k - box->k0) * rows;
+            if (c->a_row == 1) kern->pack(panel, rows, from, c->a_k, count, rows);
+            else kern->pack_transposed(panel, rows, from, c->a_row, count, rows);
         }
     }
 }
 
+/* A worker's. */
 typedef struct neo__gemm_scratch {
     float *b, *a, *sums;
+    int64_t first_tile; /* of the task, whose sums come first */
     neo__gemm_piece *piece;
     int pieces;
     const float *next;     /* of B, what is packed next: */
     int64_t strip, strips; /* fetched meanwhile, strip by strip */
 } neo__gemm_scratch;
 
-/* Panels [p0, p1) of B from k0 on are packed next. A strip is a line of every k, or, where lines go
-   along k, a column. */
-static void neo__gemm_fetch_begin(const neo__gemm *g, neo__gemm_scratch *s, int64_t p0, int64_t p1,
+/* The group of B's panels [p0, end) is packed next, from k0 on. A strip is a line of every k, or,
+   where lines go along k, a column. */
+static void neo__gemm_fetch_begin(const neo__gemm *g, neo__gemm_scratch *s, int64_t p0, int64_t end,
                                   int64_t k0) {
-    const int64_t n0 = p0 * g->width, cols = NEO__MIN(p1 * g->width, g->call.n) - n0;
-    s->next = g->call.b + k0 * g->call.b_k + n0 * g->call.b_col;
+    const neo__gemm_call *c = &g->call;
+    const int64_t p1 = NEO__MIN(p0 + g->group_panels, end), n0 = p0 * g->width;
+    const int64_t cols = NEO__MIN(p1 * g->width, c->n) - n0;
+    s->next = c->b + k0 * c->b_k + n0 * c->b_col;
     s->strip = 0;
-    s->strips = g->call.b_col == 1 ? (cols + 15) / 16 : cols;
+    s->strips = c->b_col == 1 ? (cols + 15) / 16 : cols;
 }
 /* t, of t->k steps, fetches as many strips as it can. */
 static void neo__gemm_fetch_strips(const neo__gemm *g, neo__gemm_scratch *s, neo__tile *t) {
@@ -5903,134 +5894,126 @@ static void neo__gemm_fetch_strips(const neo__gemm *g, neo__gemm_scratch *s, neo
 
 /* y, whose activation's derivative the rows of p are multiplied with in the end: tile after tile of
    the row fetches as many of its lines as it has steps for, in 32 rows. */
-static void neo__gemm_fetch_y(const neo__gemm *g, const neo__gemm_place *p, int64_t n0, int64_t p1,
-                              neo__tile *t) {
+static void neo__gemm_fetch_y(const neo__gemm *g, const neo__gemm_place *p,
+                              const neo__gemm_box *box, neo__tile *t) {
+    const neo__gemm_finish *f = &g->call.finish;
+    const int64_t n0 = box->p0 * g->width, n1 = NEO__MIN(box->p1 * g->width, g->call.n);
     const int64_t n = n0 + (p->n0 - n0) / g->width * (t->k / 32) * 16;
-    if (n >= NEO__MIN(p1 * g->width, g->call.n)) return;
-    t->fetch = g->call.finish.y + p->m0 * g->call.finish.y_row + n;
-    t->fetch_step = g->call.finish.y_row;
+    t->fetch = n < n1 ? f->y + p->m0 * f->y_row + n : NULL;
+    t->fetch_step = f->y_row;
     t->fetch_row = 16;
 }
 
-/* Fetches the tile of C that comes after p on its row, or, behind panel p1, at n0 of the next row:
+/* The tile of C that comes after p on its row, or, behind the last panel, first on the next row:
    sums go on from there, and its lines lie a row of C apart. */
-static void neo__gemm_fetch_next(const neo__gemm *g, const neo__gemm_place *p, int64_t n0,
-                                 int64_t p1) {
+static void neo__gemm_fetch_next(const neo__gemm *g, const neo__gemm_place *p,
+                                 const neo__gemm_box *box) {
+    const neo__gemm_call *c = &g->call;
     int64_t m = p->m0, n = p->n0 + p->cols;
-    if (n >= g->call.n || n >= p1 * g->width) m += p->rows, n = n0;
-    const int64_t end = NEO__MIN(m + p->rows, g->call.m);
-    const int64_t last = NEO__MIN(n + g->width, g->call.n) - 1;
+    if (n >= NEO__MIN(box->p1 * g->width, c->n)) m += p->rows, n = box->p0 * g->width;
+    const int64_t end = NEO__MIN(m + p->rows, c->m), last = NEO__MIN(n + g->width, c->n) - 1;
     for (; m < end; m++) {
         for (int64_t j = n; j < last; j += 16) __builtin_prefetch(neo__gemm_at(g, m, j), 1);
         __builtin_prefetch(neo__gemm_at(g, m, last), 1);
     }
 }
 
-/* A row of tiles along the panels [p0, p1), in one segment; packed_a: its part of A, or NULL.
-   Packed panels begin at s->b. */
-static void neo__gemm_tile_row(const neo__gemm *g, neo__gemm_scratch *s, int64_t tile,
-                               int64_t first_tile, const float *packed_a, int64_t p0, int64_t p1,
-                               int64_t k0, int64_t k1) {
+/* The part of B at p: as it is, or packed. */
+static void neo__gemm_tile_b(const neo__gemm *g, const neo__gemm_scratch *s,
+                             const neo__gemm_place *p, const neo__gemm_box *box, neo__tile *t) {
+    const neo__gemm_call *c = &g->call;
+    if (g->dots) {
+        const int ahead = c->n * c->k >= NEO__GEMM_FAR_FLOATS && p->n0 + 2 * g->width <= c->n;
+        t->b = c->b + p->n0 * c->b_col;
+        t->b_col = c->b_col;
+        t->b_cols = p->cols;
+        t->fetch = ahead ? t->b + g->width * t->b_col : NULL;
+    } else if (g->pack_b || p->cols < p->width) {
+        t->b = s->b + (p->n0 - box->p0 * g->width) * t->k;
+        t->b_k = t->panels > 1 ? g->width : p->width;
+        t->b_panel = g->width * t->k;
+    } else {
+        t->b = c->b + box->k0 * c->b_k + p->n0;
+        t->b_k = c->b_k;
+        t->b_panel = g->width;
+    }
+}
+/* A row of tiles along the panels of a segment. */
+static void neo__gemm_tile_row(const neo__gemm *g, neo__gemm_scratch *s, const neo__gemm_box *box,
+                               int64_t tile) {
+    const neo__gemm_call *c = &g->call;
+    const int64_t depth = box->k1 - box->k0, panels = box->p1 - box->p0;
     NEO__ZERO(neo__tile, t);
     neo__gemm_place p;
     p.m0 = neo__gemm_tile_begin(g, tile);
-    p.rows = neo__gemm_tile_begin(g, tile + 1) - p.m0;
-    t.rows = p.rows;
-    p.first = k0 == 0;
-    p.final = k1 == g->call.k;
-    t.a = packed_a ? packed_a : g->call.a + p.m0 * g->call.a_row + k0 * g->call.a_k;
-    t.a_row = packed_a ? 1 : g->call.a_row;
-    t.a_k = packed_a ? p.rows : g->call.a_k;
-    const float *a = t.a;
-    const int64_t slot_floats = g->depth * g->tile_rows * g->width;
-    const int fetch_c = !g->swapped && k1 - k0 >= NEO__GEMM_FETCH_DEPTH && (p.final || !g->tree) &&
-                        (!p.first || g->call.m * g->call.n >= NEO__GEMM_FETCH_FLOATS);
+    p.rows = t.rows = neo__gemm_tile_begin(g, tile + 1) - p.m0;
+    p.first = box->k0 == 0;
+    p.final = box->k1 == c->k;
+    t.a_row = g->pack_a ? 1 : c->a_row;
+    t.a_k = g->pack_a ? p.rows : c->a_k;
+    const float *a = g->pack_a ? s->a + (p.m0 - neo__gemm_tile_begin(g, box->t0)) * depth
+                               : c->a + p.m0 * c->a_row + box->k0 * c->a_k;
+    float *sums = s->sums;
+    if (g->tree) sums += (tile - s->first_tile) * panels * g->depth * g->tile_rows * g->width;
+    const int fetch_c = !g->swapped && depth >= NEO__GEMM_FETCH_DEPTH && (p.final || !g->tree) &&
+                        (!p.first || c->m * c->n >= NEO__GEMM_FETCH_FLOATS);
     const int fetch_y =
-        p.final && s->strips == 0 && g->call.finish.backward && g->call.finish.y && !g->swapped;
-    for (int64_t panel = p0; panel < p1; panel += t.panels) {
-        t.panels = g->by_rows ? NEO__MAX(1, NEO__MIN(p1, g->call.n / g->width) - panel) : 1;
+        p.final && s->strips == 0 && c->finish.backward && c->finish.y && !g->swapped;
+    for (int64_t panel = box->p0; panel < box->p1; panel += t.panels) {
+        t.panels = g->by_rows ? NEO__MAX(1, NEO__MIN(box->p1, c->n / g->width) - panel) : 1;
         p.n0 = panel * g->width;
-        p.cols = NEO__MIN(t.panels * g->width, g->call.n - p.n0);
-        p.width = panel == g->panels - 1 ? g->last_width : t.panels * g->width;
+        p.cols = NEO__MIN(t.panels * g->width, c->n - p.n0);
+        p.width = panel == g->grid.panels - 1 ? g->last_width : t.panels * g->width;
         t.a = a;
-        t.k = k1 - k0;
-        if (g->dots) {
-            t.b = g->call.b + p.n0 * g->call.b_col;
-            t.b_col = g->call.b_col;
-            t.b_cols = p.cols;
-            const int ahead =
-                g->call.n * g->call.k >= NEO__GEMM_FAR_FLOATS && p.n0 + 2 * g->width <= g->call.n;
-            t.fetch = ahead ? t.b + g->width * t.b_col : NULL;
-        } else if (g->pack_b || p.cols < p.width) {
-            t.b = s->b + (panel - p0) * g->width * (k1 - k0);
-            t.b_k = t.panels > 1 ? g->width : p.width;
-            t.b_panel = g->width * t.k;
-        } else {
-            t.b = g->call.b + k0 * g->call.b_k + p.n0;
-            t.b_k = g->call.b_k;
-            t.b_panel = g->width;
-        }
+        t.k = depth;
+        neo__gemm_tile_b(g, s, &p, box, &t);
         if (s->strips > 0) neo__gemm_fetch_strips(g, s, &t);
-        if (fetch_y) t.fetch = NULL, neo__gemm_fetch_y(g, &p, p0 * g->width, p1, &t);
-        if (fetch_c) neo__gemm_fetch_next(g, &p, p0 * g->width, p1);
-        if (g->tree)
-            neo__gemm_tree_tile(g, &t, &p, s->piece, s->pieces,
-                                s->sums +
-                                    ((tile - first_tile) * (p1 - p0) + panel - p0) * slot_floats);
+        if (fetch_y) neo__gemm_fetch_y(g, &p, box, &t);
+        if (fetch_c) neo__gemm_fetch_next(g, &p, box);
+        if (g->tree) neo__gemm_tree_tile(g, &t, &p, s->piece, s->pieces, sums);
         else neo__gemm_tile(g, &t, &p);
+        sums += g->depth * g->tile_rows * g->width;
     }
-    if (!p.final) return;
-    const int64_t n0 = p0 * g->width, n1 = NEO__MIN(p1 * g->width, g->call.n);
-    if (g->swapped) neo__gemm_finish_rows(g, n0, n1, p.m0, p.m0 + p.rows);
-    else if (g->call.finish.act != NEO_ACT_RELU || g->call.finish.backward || g->call.finish.y)
+    const int64_t n0 = box->p0 * g->width, n1 = NEO__MIN(box->p1 * g->width, c->n);
+    if (p.final && g->swapped) neo__gemm_finish_rows(g, n0, n1, p.m0, p.m0 + p.rows);
+    else if (p.final && !neo__gemm_finishes_relu(c))
         neo__gemm_finish_rows(g, p.m0, p.m0 + p.rows, n0, n1);
 }
 
-/* Rows of tiles [t0, t1), panels [p0, p1). */
-typedef struct neo__gemm_area {
-    int64_t t0, t1, p0, p1;
-} neo__gemm_area;
 /* A segment of a task. While a group of panels is multiplied, what is packed next is fetched: the
    group behind it, or the first one of the next segment. */
-static void neo__gemm_segment(const neo__gemm *g, neo__gemm_scratch *s, const neo__gemm_area *area,
-                              int64_t k0, int64_t k1) {
-    for (int64_t b0 = area->t0; b0 < area->t1; b0 += g->block_tiles) {
-        const int64_t b1 = NEO__MIN(b0 + g->block_tiles, area->t1);
-        if (g->pack_a) neo__gemm_pack_a(g, s->a, b0, b1, k0, k1);
-        for (int64_t p0 = area->p0, p1; p0 < area->p1; p0 = p1) {
-            p1 = NEO__MIN(p0 + g->group_panels, area->p1);
-            if (b0 == area->t0) neo__gemm_pack_b(g, s->b, p0, p1, k0, k1);
+static void neo__gemm_segment(const neo__gemm *g, neo__gemm_scratch *s, const neo__gemm_box *box) {
+    neo__gemm_box part = *box; /* a block and a group */
+    for (; part.t0 < box->t1; part.t0 = part.t1) {
+        part.t1 = NEO__MIN(part.t0 + g->block_tiles, box->t1);
+        if (g->pack_a) neo__gemm_pack_a(g, s->a, &part);
+        for (part.p0 = box->p0; part.p0 < box->p1; part.p0 = part.p1) {
+            part.p1 = NEO__MIN(part.p0 + g->group_panels, box->p1);
+            if (part.t0 == box->t0) neo__gemm_pack_b(g, s->b, &part);
             s->strips = 0;
-            if (g->pack_b && p1 < area->p1)
-                neo__gemm_fetch_begin(g, s, p1, NEO__MIN(p1 + g->group_panels, area->p1), k0);
-            else if (g->pack_b && b1 == area->t1 && k1 < g->call.k)
-                neo__gemm_fetch_begin(g, s, area->p0,
-                                      NEO__MIN(area->p0 + g->group_panels, area->p1), k1);
-            for (int64_t t = b0; t < b1; t++) {
-                const int64_t rows = neo__gemm_tile_begin(g, t) - neo__gemm_tile_begin(g, b0);
-                neo__gemm_tile_row(g, s, t, area->t0, g->pack_a ? s->a + rows * (k1 - k0) : NULL,
-                                   p0, p1, k0, k1);
-            }
+            if (g->pack_b && part.p1 < box->p1)
+                neo__gemm_fetch_begin(g, s, part.p1, box->p1, box->k0);
+            else if (g->pack_b && part.t1 == box->t1 && box->k1 < g->call.k)
+                neo__gemm_fetch_begin(g, s, box->p0, box->p1, box->k1);
+            for (int64_t t = part.t0; t < part.t1; t++) neo__gemm_tile_row(g, s, &part, t);
         }
     }
 }
 
 static void neo__gemm_task(void *arg, int64_t index, int worker) {
     const neo__gemm *g = (const neo__gemm *)arg;
-    const int64_t row = index / g->col_tasks, col = index % g->col_tasks;
-    neo__gemm_area area;
-    area.t0 = g->tiles * row / g->row_tasks, area.t1 = g->tiles * (row + 1) / g->row_tasks;
-    area.p0 = g->panels * col / g->col_tasks, area.p1 = g->panels * (col + 1) / g->col_tasks;
+    neo__gemm_box box = neo__gemm_task_box(&g->grid, index);
     NEO__ZERO(neo__gemm_scratch, s);
-    s.a = (float *)(void *)neo__worker_scratch(g->ctx, worker);
+    s.a = neo__worker_floats(g->ctx, worker);
     s.b = s.a + g->a_floats;
     s.sums = s.b + NEO__GEMM_LEAF_B_FLOATS;
     s.piece = (neo__gemm_piece *)(void *)(s.sums + NEO__GEMM_SUM_FLOATS);
+    s.first_tile = box.t0;
     NEO__ZERO(neo__gemm_walk, walk);
     for (int64_t i = 0; i < g->segments; i++) {
-        const int64_t k0 = g->call.k * i / g->segments, k1 = g->call.k * (i + 1) / g->segments;
-        if (g->tree) s.pieces = neo__gemm_pieces(g, &walk, k1, s.piece);
-        neo__gemm_segment(g, &s, &area, k0, k1);
+        box.k0 = g->call.k * i / g->segments, box.k1 = g->call.k * (i + 1) / g->segments;
+        if (g->tree) s.pieces = neo__gemm_pieces(g, &walk, box.k1, s.piece);
+        neo__gemm_segment(g, &s, &box);
     }
 }
 
@@ -6038,26 +6021,25 @@ static void neo__gemm_task(void *arg, int64_t index, int worker) {
 #ifdef NEO_SGEMM
 static void neo__gemm_finish_task(void *arg, int64_t row, int worker) {
     const neo__gemm *g = (const neo__gemm *)arg;
+    const neo__gemm_call *c = &g->call;
     (void)worker;
-    if (g->call.bias) g->ctx->vec->add(g->call.c + row * g->call.c_row, g->call.bias, g->call.n);
-    neo__gemm_finish_rows(g, row, row + 1, 0, g->call.n);
+    if (c->bias) g->ctx->vec->add(c->c + row * c->c_row, c->bias, c->n);
+    neo__gemm_finish_rows(g, row, row + 1, 0, c->n);
 }
 static int neo__gemm_by_hook(neo__gemm *g) {
-    if (g->tree || (double)g->call.m * (double)g->call.n * (double)g->call.k < 32768.0) return 0;
-    const int trans_a = g->call.a_k != 1, trans_b = g->call.b_col != 1;
-    const int64_t a_cols = trans_a ? g->call.m : g->call.k;
-    const int64_t b_cols = trans_b ? g->call.k : g->call.n;
-    int64_t lda = trans_a ? g->call.a_k : g->call.a_row;
-    int64_t ldb = trans_b ? g->call.b_col : g->call.b_k, ldc = g->call.c_row;
-    if ((trans_a ? g->call.k : g->call.m) == 1)
-        lda = a_cols; /* a BLAS checks the distance even of one row */
-    if ((trans_b ? g->call.n : g->call.k) == 1) ldb = b_cols;
-    if (g->call.m == 1) ldc = g->call.n;
-    if (lda < a_cols || ldb < b_cols || ldc < g->call.n)
+    const neo__gemm_call *c = &g->call;
+    if (g->tree || (double)c->m * (double)c->n * (double)c->k < 32768.0) return 0;
+    const int trans_a = c->a_k != 1, trans_b = c->b_col != 1;
+    const int64_t a_rows = trans_a ? c->k : c->m, a_cols = trans_a ? c->m : c->k;
+    const int64_t b_rows = trans_b ? c->n : c->k, b_cols = trans_b ? c->k : c->n;
+    /* a BLAS checks the distance even of one row */
+    const int64_t lda = a_rows == 1 ? a_cols : trans_a ? c->a_k : c->a_row;
+    const int64_t ldb = b_rows == 1 ? b_cols : trans_b ? c->b_col : c->b_k;
+    const int64_t ldc = c->m == 1 ? c->n : c->c_row;
+    if (lda < a_cols || ldb < b_cols || ldc < c->n)
         return 0; /* rows that overlap or run backwards */
-    NEO_SGEMM(trans_a, trans_b, g->call.m, g->call.n, g->call.k, g->call.a, lda, g->call.b, ldb,
-              g->call.beta, g->call.c, ldc);
-    neo_parallel_for(g->ctx, g->call.m, neo__gemm_finish_task, g);
+    NEO_SGEMM(trans_a, trans_b, c->m, c->n, c->k, c->a, lda, c->b, ldb, c->beta, c->c, ldc);
+    neo_parallel_for(g->ctx, c->m, neo__gemm_finish_task, g);
     return 1;
 }
 #else
@@ -6086,7 +6068,7 @@ static neo_status neo__cpu_gemm(neo_device *d, const neo__gemm_call *call) {
     neo__gemm_begin(&g, ctx, call);
     if (neo__gemm_by_hook(&g)) return NEO_OK;
     neo__gemm_plan(&g);
-    neo_parallel_for(ctx, g.row_tasks * g.col_tasks, neo__gemm_task, &g);
+    neo_parallel_for(ctx, g.grid.row_tasks * g.grid.col_tasks, neo__gemm_task, &g);
     return NEO_OK;
 }
 
@@ -6211,7 +6193,7 @@ NEO_API neo_status neo_gemm(neo_ctx *ctx, const neo_gemm_desc *desc, neo_tensor 
    tile after tile, goes over k in segments, packs the panels of B, then groups of rows of A, and
    runs all tiles of a panel over the group. Then rows are finished: bias, activation, rounding to
    C's dtype. With leaves the scratch holds the subtree sums that wait, each a whole rectangle.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 enum {
     NEO__BF16_WORDS = 256,             /* of a packed row: 256 or 512 k */
     NEO__BF16_LINE = 256 + 16,         /* their distance, not a power of two */
@@ -6222,18 +6204,17 @@ enum {
     NEO__BF16_A_FLOATS = 128 * (256 + 16),
     NEO__BF16_SPARE_FLOATS = 128 * 256 /* what is to be transposed */
 };
-NEO__STATIC_ASSERT((size_t)(NEO__BF16_C_FLOATS + NEO__BF16_B_FLOATS + NEO__BF16_A_FLOATS +
-                            NEO__BF16_SPARE_FLOATS) * sizeof(float) <= NEO__WORKER_SCRATCH_BYTES,
+NEO__STATIC_ASSERT(NEO__BF16_C_FLOATS + NEO__BF16_B_FLOATS + NEO__BF16_A_FLOATS +
+                           NEO__BF16_SPARE_FLOATS <= NEO__WORKER_FLOATS,
                    "a worker's scratch holds a task of >>impl-bf16");
 
 /* A product of bf16 and its plan. */
 typedef struct neo__bf16 {
     neo_ctx *ctx;
     const neo__gemm_call *call;
-    int tree;                  /* of several leaves */
-    int rows, cols, depth;     /* of a tile; of the tree */
-    int64_t row_tiles, panels; /* of C */
-    int64_t row_tasks, col_tasks;
+    int leaves;     /* 1 without a tree */
+    int rows, cols; /* of a tile */
+    neo__gemm_grid grid;
 } neo__bf16;
 NEO__INLINE const uint16_t *neo__halves(const float *address) {
     return (const uint16_t *)(const void *)address;
@@ -6347,44 +6328,44 @@ static void neo__bf16_pack_cols(const neo__bf16 *g, float *to, int64_t width, co
 NEO__INLINE int64_t neo__bf16_words(const neo__bf16 *g, int64_t count) {
     return (count + 31) / 32 * (g->ctx->bf16 ? 16 : 32);
 }
-static void neo__bf16_pack_b(const neo__bf16 *g, float *to, float *spare, int64_t p0, int64_t p1,
-                             int64_t k0, int64_t count) {
-    const int64_t words = neo__bf16_words(g, count);
-    for (int64_t p = p0; p < p1; p++, to += words * g->cols) {
-        const int64_t n0 = p * g->cols, cols = NEO__MIN((int64_t)g->cols, g->call->n - n0);
-        const uint16_t *from = neo__halves(g->call->b) + k0 * g->call->b_k + n0 * g->call->b_col;
-        if (g->call->b_col == 1) {
-            neo__bf16_pack_cols(g, to, g->cols, from, g->call->b_k, count, cols);
+static void neo__bf16_pack_b(const neo__bf16 *g, float *to, float *spare,
+                             const neo__gemm_box *box) {
+    const neo__gemm_call *c = g->call;
+    const int64_t count = box->k1 - box->k0, words = neo__bf16_words(g, count);
+    for (int64_t p = box->p0; p < box->p1; p++, to += words * g->cols) {
+        const int64_t n0 = p * g->cols, cols = NEO__MIN((int64_t)g->cols, c->n - n0);
+        const uint16_t *from = neo__halves(c->b) + box->k0 * c->b_k + n0 * c->b_col;
+        if (c->b_col == 1) {
+            neo__bf16_pack_cols(g, to, g->cols, from, c->b_k, count, cols);
             continue;
         }
         for (int64_t j = 0; j < cols; j++)
-            neo__bf16_pack_row(g, spare + j * NEO__BF16_LINE, from + j * g->call->b_col, count);
+            neo__bf16_pack_row(g, spare + j * NEO__BF16_LINE, from + j * c->b_col, count);
         g->ctx->gemm->pack_transposed(to, g->cols, spare, NEO__BF16_LINE, words, cols);
     }
 }
-/* Rows of tiles [t0, t1); a_row and a_word of t say how they lie. */
+/* The rows of tiles of A; a_row and a_word of t say how they lie. */
 static void neo__bf16_pack_a(const neo__bf16 *g, neo__bf16_tile *t, float *to, float *spare,
-                             int64_t t0, int64_t t1, int64_t k0, int64_t count) {
-    const int64_t m0 = t0 * g->rows, rows = (t1 - t0) * g->rows;
-    const int64_t there = NEO__MIN(rows, g->call->m - m0);
-    const int64_t words = neo__bf16_words(g, count);
-    const int64_t by_cols = g->call->a_row == 1 && g->call->a_k != 1;
-    const int64_t width = (rows + 15) / 16 * 16;
-    const uint16_t *from = neo__halves(g->call->a) + m0 * g->call->a_row + k0 * g->call->a_k;
+                             const neo__gemm_box *box) {
+    const neo__gemm_call *c = g->call;
+    const int64_t count = box->k1 - box->k0, words = neo__bf16_words(g, count);
+    const int64_t m0 = box->t0 * g->rows, rows = (box->t1 - box->t0) * g->rows;
+    const int64_t there = NEO__MIN(rows, c->m - m0), width = (rows + 15) / 16 * 16;
+    const int by_cols = c->a_row == 1 && c->a_k != 1;
     const int turn = by_cols && g->ctx->bf16 && !g->ctx->bf16->chains;
+    const uint16_t *from = neo__halves(c->a) + m0 * c->a_row + box->k0 * c->a_k;
     t->a_row = by_cols && !turn ? 1 : NEO__BF16_LINE;
     t->a_word = by_cols && !turn ? width : 1;
-    if (by_cols) neo__bf16_pack_cols(g, turn ? spare : to, width, from, g->call->a_k, count, there);
+    if (by_cols) neo__bf16_pack_cols(g, turn ? spare : to, width, from, c->a_k, count, there);
     if (turn) g->ctx->gemm->pack_transposed(to, NEO__BF16_LINE, spare, width, rows, words);
-    for (int64_t i = 0; i < rows && !by_cols; i++)
-        if (i < there)
-            neo__bf16_pack_row(g, to + i * NEO__BF16_LINE, from + i * g->call->a_row, count);
-        else memset(to + i * NEO__BF16_LINE, 0, (size_t)words * sizeof *to);
+    for (int64_t i = 0; i < rows && !by_cols; i++, to += NEO__BF16_LINE)
+        if (i < there) neo__bf16_pack_row(g, to, from + i * c->a_row, count);
+        else memset(to, 0, (size_t)words * sizeof *to);
 }
 
-/* c, whose tiles are zero or as they were: of k in [begin, end). */
-static void neo__bf16_multiply(const neo__bf16 *g, float *c, float *scratch, int64_t t0, int64_t t1,
-                               int64_t p0, int64_t p1, int64_t begin, int64_t end) {
+/* Adds the products of a box to its tiles in c. */
+static void neo__bf16_multiply(const neo__bf16 *g, float *c, float *scratch,
+                               const neo__gemm_box *box) {
     const neo__bf16_kernels *kern = g->ctx->bf16;
     void (*const tile)(const neo__bf16_tile *) = kern ? kern->tile
                                                  : g->ctx->isa == NEO_ISA_SCALAR
@@ -6392,24 +6373,24 @@ static void neo__bf16_multiply(const neo__bf16 *g, float *c, float *scratch, int
                                                      : neo__bf16_tile_by_f32;
     float *b = scratch, *a = b + NEO__BF16_B_FLOATS, *spare = a + NEO__BF16_A_FLOATS;
     const int64_t segment = (int64_t)NEO__BF16_WORDS * (kern ? 2 : 1);
-    const int64_t tile_floats = (int64_t)g->rows * g->cols;
-    const int64_t group = NEO__BF16_GROUP / g->rows;
+    const int64_t tile_floats = (int64_t)g->rows * g->cols, panels = box->p1 - box->p0;
+    neo__gemm_box part = *box; /* a segment of k, a group of rows */
     NEO__ZERO(neo__bf16_tile, t);
     t.f32 = g->ctx->gemm, t.add = g->ctx->vec->add;
     t.rows = g->rows, t.cols = g->cols;
-    for (int64_t k0 = begin; k0 < end; k0 += segment) {
-        const int64_t count = NEO__MIN(segment, end - k0);
-        const int64_t panel = neo__bf16_words(g, count) * g->cols;
+    for (; part.k0 < box->k1; part.k0 = part.k1) {
+        part.k1 = NEO__MIN(part.k0 + segment, box->k1);
+        const int64_t count = part.k1 - part.k0, panel = neo__bf16_words(g, count) * g->cols;
         t.blocks = (count + 31) / 32;
-        neo__bf16_pack_b(g, b, spare, p0, p1, k0, count);
-        for (int64_t at = t0; at < t1; at += group) {
-            const int64_t last = NEO__MIN(at + group, t1);
-            neo__bf16_pack_a(g, &t, a, spare, at, last, k0, count);
-            for (int64_t p = p0; p < p1; p++)
-                for (int64_t i = at; i < last; i++) {
-                    t.a = a + (i - at) * g->rows * t.a_row;
-                    t.b = b + (p - p0) * panel;
-                    t.c = c + ((i - t0) * (p1 - p0) + p - p0) * tile_floats;
+        neo__bf16_pack_b(g, b, spare, &part);
+        for (part.t0 = box->t0; part.t0 < box->t1; part.t0 = part.t1) {
+            part.t1 = NEO__MIN(part.t0 + NEO__BF16_GROUP / g->rows, box->t1);
+            neo__bf16_pack_a(g, &t, a, spare, &part);
+            for (int64_t p = 0; p < panels; p++)
+                for (int64_t i = part.t0; i < part.t1; i++) {
+                    t.a = a + (i - part.t0) * g->rows * t.a_row;
+                    t.b = b + p * panel;
+                    t.c = c + ((i - box->t0) * panels + p) * tile_floats;
                     tile(&t);
                 }
         }
@@ -6451,21 +6432,20 @@ static void neo__bf16_finish_row(const neo__bf16 *g, int64_t i, int64_t j, int64
     neo__bf16_row_to(g, call->c, call->c_row, call->narrow_c, i, j, n, x);
 }
 /* Between C and the tiles of a task: to them, times beta, or from them and finished. */
-static void neo__bf16_move(const neo__bf16 *g, float *c, int64_t t0, int64_t t1, int64_t p0,
-                           int64_t p1, int out) {
+static void neo__bf16_move(const neo__bf16 *g, float *tiles, const neo__gemm_box *box, int out) {
     float row[NEO__BF16_SIDE], room[NEO__BF16_SIDE];
-    const int64_t n0 = p0 * g->cols, n = NEO__MIN(p1 * g->cols, g->call->n) - n0;
-    for (int64_t i = t0 * g->rows; i < NEO__MIN(t1 * g->rows, g->call->m); i++) {
-        float *from =
-            c + (i / g->rows - t0) * (p1 - p0) * g->rows * g->cols + i % g->rows * g->cols;
-        const float *old = out ? NULL
-                               : neo__bf16_row_of(g, g->call->c, g->call->c_row, g->call->narrow_c,
-                                                  i, n0, n, room);
-        for (int64_t j = 0; old && j < n; j++) row[j] = g->call->beta * old[j];
-        for (int64_t j = 0; j < n; j += g->cols, from += (int64_t)g->rows * g->cols) {
+    const neo__gemm_call *c = g->call;
+    const int64_t n0 = box->p0 * g->cols, n = NEO__MIN(box->p1 * g->cols, c->n) - n0;
+    const int64_t tile_floats = (int64_t)g->rows * g->cols, panels = box->p1 - box->p0;
+    for (int64_t i = box->t0 * g->rows; i < NEO__MIN(box->t1 * g->rows, c->m); i++) {
+        float *at = tiles + (i / g->rows - box->t0) * panels * tile_floats + i % g->rows * g->cols;
+        const float *old =
+            out ? NULL : neo__bf16_row_of(g, c->c, c->c_row, c->narrow_c, i, n0, n, room);
+        for (int64_t j = 0; old && j < n; j++) row[j] = c->beta * old[j];
+        for (int64_t j = 0; j < n; j += g->cols, at += tile_floats) {
             const size_t bytes = (size_t)NEO__MIN((int64_t)g->cols, n - j) * sizeof *row;
-            if (out) memcpy(row + j, from, bytes);
-            else memcpy(from, row + j, bytes);
+            if (out) memcpy(row + j, at, bytes);
+            else memcpy(at, row + j, bytes);
         }
         if (out) neo__bf16_finish_row(g, i, n0, n, row);
     }
@@ -6474,69 +6454,48 @@ static void neo__bf16_move(const neo__bf16 *g, float *c, int64_t t0, int64_t t1,
 static void neo__bf16_task(void *arg, int64_t index, int worker) {
     const neo__bf16 *g = (const neo__bf16 *)arg;
     const neo__bf16_kernels *kern = g->ctx->bf16;
-    const int64_t row = index / g->col_tasks, col = index % g->col_tasks;
-    const int64_t t0 = g->row_tiles * row / g->row_tasks;
-    const int64_t t1 = g->row_tiles * (row + 1) / g->row_tasks;
-    const int64_t p0 = g->panels * col / g->col_tasks, p1 = g->panels * (col + 1) / g->col_tasks;
-    const int64_t step = (t1 - t0) * g->rows * (p1 - p0) * g->cols;
-    float *c = (float *)(void *)neo__worker_scratch(g->ctx, worker),
-          *scratch = c + NEO__BF16_C_FLOATS;
+    neo__gemm_box box = neo__gemm_task_box(&g->grid, index);
+    const int64_t step = (box.t1 - box.t0) * g->rows * (box.p1 - box.p0) * g->cols;
+    float *tiles = neo__worker_floats(g->ctx, worker), *scratch = tiles + NEO__BF16_C_FLOATS;
     int height = 0;
-    for (int leaf = 0; leaf < (g->tree ? g->call->leaves.count : 1); leaf++) {
-        float *slot = c + height * step;
-        int64_t begin = 0, end = g->call->k;
-        if (g->tree) neo__leaf_rows(&g->call->leaves, leaf, &begin, &end);
+    box.k1 = g->call->k;
+    for (int leaf = 0; leaf < g->leaves; leaf++) {
+        float *slot = tiles + height * step;
+        if (g->leaves > 1) neo__leaf_rows(&g->call->leaves, leaf, &box.k0, &box.k1);
         memset(slot, 0, (size_t)step * sizeof *slot);
-        if (g->call->beta != 0.0f) neo__bf16_move(g, slot, t0, t1, p0, p1, 0);
+        if (g->call->beta != 0.0f) neo__bf16_move(g, slot, &box, 0);
         neo__fp_state fp = neo__fp_enter_flushing();
         if (kern && kern->begin) kern->begin();
-        neo__bf16_multiply(g, slot, scratch, t0, t1, p0, p1, begin, end);
+        neo__bf16_multiply(g, slot, scratch, &box);
         if (kern && kern->end) kern->end();
         neo__fp_leave(fp);
-        int merges = neo__tree_push(&height, leaf, g->tree ? g->call->leaves.count : 1);
+        int merges = neo__tree_push(&height, leaf, g->leaves);
         for (; merges > 0; merges--, slot -= step) g->ctx->vec->add(slot - step, slot, step);
     }
-    neo__bf16_move(g, c, t0, t1, p0, p1, 1);
+    neo__bf16_move(g, tiles, &box, 1);
 }
 
 NEO__HOT_END
-/* Cut C into tasks: as large as the scratch allows, then halves of the longer side until there are
-   enough. */
-static void neo__bf16_plan(neo__bf16 *g) {
-    const neo__bf16_kernels *kern = g->ctx->bf16;
-    g->rows = kern ? kern->rows : g->ctx->gemm->rows;
-    g->cols = kern ? kern->cols : 2 * g->ctx->gemm->lanes;
-    g->depth = g->tree ? neo__tree_depth(g->call->leaves.count) : 1;
-    g->row_tiles = (g->call->m + g->rows - 1) / g->rows;
-    g->panels = (g->call->n + g->cols - 1) / g->cols;
-    int64_t rows = NEO__MIN(g->row_tiles, (int64_t)NEO__BF16_SIDE / g->rows);
-    int64_t cols = NEO__MIN(g->panels, (int64_t)NEO__BF16_SIDE / g->cols);
-    const int64_t enough = g->ctx->threads == 1 ? 1 : 4 * (int64_t)g->ctx->threads;
-    for (;;) {
-        const int64_t tasks = ((g->row_tiles + rows - 1) / rows) * ((g->panels + cols - 1) / cols);
-        const int64_t floats = rows * g->rows * cols * g->cols;
-        const int fits = floats * g->depth <= NEO__BF16_C_FLOATS;
-        if (fits && (tasks >= enough ||
-                     (double)floats * (double)g->call->k < 2.0 * (double)NEO__GEMM_GRAIN))
-            break;
-        if (rows == 1 && cols == 1) break;
-        if (cols == 1 || (rows > 1 && rows * g->rows >= cols * g->cols)) rows = (rows + 1) / 2;
-        else cols = (cols + 1) / 2;
-    }
-    g->row_tasks = (g->row_tiles + rows - 1) / rows;
-    g->col_tasks = (g->panels + cols - 1) / cols;
-}
+/* A product and its plan: tasks as large as the scratch allows. */
 static void neo__bf16_begin(neo__bf16 *g, neo_ctx *ctx, const neo__gemm_call *call) {
+    const neo__bf16_kernels *kern = ctx->bf16;
     memset(g, 0, sizeof *g);
     g->ctx = ctx;
     g->call = call;
-    g->tree = call->tree && call->leaves.count > 1;
-    neo__bf16_plan(g);
+    g->leaves = call->tree ? NEO__MAX(call->leaves.count, 1) : 1;
+    g->rows = kern ? kern->rows : ctx->gemm->rows;
+    g->cols = kern ? kern->cols : 2 * ctx->gemm->lanes;
+    g->grid.tiles = (call->m + g->rows - 1) / g->rows;
+    g->grid.panels = (call->n + g->cols - 1) / g->cols;
+    int64_t rows = NEO__MIN(g->grid.tiles, (int64_t)NEO__BF16_SIDE / g->rows);
+    int64_t cols = NEO__MIN(g->grid.panels, (int64_t)NEO__BF16_SIDE / g->cols);
+    const int most = NEO__BF16_C_FLOATS / (neo__tree_depth(g->leaves) * g->rows * g->cols);
+    neo__gemm_cut(&g->grid, call, ctx, g->rows, g->cols, most, 1, &rows, &cols);
 }
 static void neo__bf16_run(neo_ctx *ctx, const neo__gemm_call *call) {
     neo__bf16 g;
     neo__bf16_begin(&g, ctx, call);
-    neo_parallel_for(ctx, g.row_tasks * g.col_tasks, neo__bf16_task, &g);
+    neo_parallel_for(ctx, g.grid.row_tasks * g.grid.col_tasks, neo__bf16_task, &g);
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -6545,7 +6504,7 @@ static void neo__bf16_run(neo_ctx *ctx, const neo__gemm_call *call) {
    dW = dZ^T X is a product whose k is the sample: >>impl-gemm sums it by leaves. db adds the
    columns of dZ leaf by leaf, in the same parallel region. dX = dZ W can be multiplied by the
    derivative of the activation before it while its rows are in the cache.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 enum {
     NEO__BIAS_COLS = 256, /* columns of db that a task adds */
     NEO__BIAS_DEPTH = 16  /* subtree sums waiting: more than any tree of 4096 leaves has */
@@ -6635,7 +6594,7 @@ static void neo__linear_bias_task(neo_ctx *ctx, const neo__column_sums_call *c, 
                                   int worker) {
     const int64_t cols = NEO__MIN((int64_t)NEO__BIAS_COLS, c->cols - j0);
     const int count = c->leaves.count;
-    float *sums = (float *)(void *)neo__worker_scratch(ctx, worker);
+    float *sums = neo__worker_floats(ctx, worker);
     int height = 0;
     for (int leaf = 0; leaf < count; leaf++) {
         int64_t begin, end;
@@ -6666,12 +6625,12 @@ static neo_status neo__cpu_linear_grads(neo_device *d, const neo__linear_grads_c
     job.dbias = &call->dbias;
     if (has_dw && dw->narrow) {
         neo__bf16_begin(&job.narrow, ctx, dw);
-        job.dw_tasks = job.narrow.row_tasks * job.narrow.col_tasks;
+        job.dw_tasks = job.narrow.grid.row_tasks * job.narrow.grid.col_tasks;
     } else if (has_dw) {
         neo__gemm_begin(&job.dw, ctx, dw);
         if (!neo__gemm_by_hook(&job.dw)) {
             neo__gemm_plan(&job.dw);
-            job.dw_tasks = job.dw.row_tasks * job.dw.col_tasks;
+            job.dw_tasks = job.dw.grid.row_tasks * job.dw.grid.col_tasks;
         }
     }
     const int64_t bias_cols = call->dbias.to ? call->dbias.cols : 0;
@@ -6687,7 +6646,7 @@ static neo_status neo__cpu_linear_grads(neo_device *d, const neo__linear_grads_c
    the activation's derivative is a function of z), then two buffers that the gradients of layers
    take in turn. In bf16 all of them are, and copies of the weights and of x, made in each forward,
    follow.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 struct neo_mlp {
     neo_ctx *ctx;
     char *data;
@@ -6804,13 +6763,10 @@ NEO_API neo_status neo_mlp_create(neo_ctx *ctx, neo_params *params, const neo_ml
     NEO__CHECK(strlen(desc->name) + 24 <= sizeof name, NEO_ERR_ARG,
                "neo_mlp_create: the name is too long");
     const size_t bytes = neo__mlp_data_bytes(desc);
-    neo_mlp *mlp = (neo_mlp *)neo__alloc_zero(ctx, sizeof *mlp);
-    char *data = mlp && bytes ? (char *)neo__data_alloc(ctx, bytes) : NULL;
-    if (!mlp || (!data && bytes)) {
-        neo_free(ctx, mlp, sizeof *mlp);
-        return neo_fail(NEO_ERR_MEMORY, "neo_mlp_create: %s: no memory for %zu bytes", desc->name,
-                        bytes);
-    }
+    char *data;
+    neo_mlp *mlp =
+        (neo_mlp *)neo__alloc_with_data(ctx, "neo_mlp_create", sizeof *mlp, bytes, &data);
+    if (!mlp) return NEO_ERR_MEMORY;
     neo__carve carve = {data, 0};
     neo__mlp_layout(mlp, desc, &carve);
     mlp->ctx = ctx;
@@ -6961,7 +6917,7 @@ NEO__HOT_BEGIN
 
    The dot interaction of DLRM (github.com/facebookresearch/dlrm, interact_features), a sample at a
    time; see the kernels under >>kernels-gemm.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 NEO__STATIC_ASSERT((size_t)NEO__INTERACT_FLOATS / 4 * 5 * sizeof(float) <=
                        NEO__WORKER_SCRATCH_BYTES,
                    "a worker's scratch holds a sample of >>impl-interact");
@@ -7022,27 +6978,25 @@ NEO_API neo_status neo_interact_backward(neo_ctx *ctx, int diagonal, neo_tensor 
 }
 NEO__HOT_BEGIN
 
-static void neo__interact_task(void *arg, int64_t index, int worker) {
-    const neo__cpu_job *job = (const neo__cpu_job *)arg;
-    const neo__interact_call *c = (const neo__interact_call *)job->call;
-    const neo__gemm_kernels *kern = job->ctx->gemm;
-    float *scratch = (float *)(void *)neo__worker_scratch(job->ctx, worker);
-    int64_t begin, end;
-    neo__cpu_range(job, index, 1, &begin, &end);
-    for (int64_t i = begin; i < end; i++) {
+static void neo__interact_part(const neo__cpu_part *part) {
+    const neo__interact_call *c = (const neo__interact_call *)part->call;
+    const neo__gemm_kernels *kern = part->ctx->gemm;
+    float *scratch = neo__worker_floats(part->ctx, part->worker);
+    for (int64_t i = part->begin; i < part->end; i++) {
         if (c->backward) kern->interact_backward(c, i, scratch);
         else kern->interact_forward(c, i, scratch);
     }
 }
 static neo_status neo__cpu_interact(neo_device *d, const neo__interact_call *c) {
     const int64_t vectors = c->features + 1;
-    neo__cpu_run(d, c, c->batch, 1 + (1 << 16) / (vectors * vectors * c->dim), neo__interact_task);
+    const int64_t grain = 1 + (1 << 16) / (vectors * vectors * c->dim);
+    neo__cpu_run(d, c, c->batch, grain, 1, neo__interact_part);
     return NEO_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-activation
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 enum {
     NEO__VEC_GRAIN = 16384
 }; /* elements of elementwise work worth a task */
@@ -7176,15 +7130,11 @@ static void neo__activation_row(const neo_ctx *ctx, const neo__activation_call *
     }
 }
 /* Pieces are rows, or the elements of one row. */
-static void neo__activation_task(void *arg, int64_t index, int worker) {
-    const neo__cpu_job *job = (const neo__cpu_job *)arg;
-    const neo__activation_call *c = (const neo__activation_call *)job->call;
-    int64_t begin, end;
-    (void)worker;
-    neo__cpu_range(job, index, c->rows == 1 ? 16 : 1, &begin, &end);
-    if (c->rows == 1) neo__activation_row(job->ctx, c, 0, begin, end);
-    for (; c->rows > 1 && begin < end; begin++)
-        neo__activation_row(job->ctx, c, begin, 0, c->cols);
+static void neo__activation_part(const neo__cpu_part *part) {
+    const neo__activation_call *c = (const neo__activation_call *)part->call;
+    if (c->rows == 1) neo__activation_row(part->ctx, c, 0, part->begin, part->end);
+    for (int64_t i = part->begin; c->rows > 1 && i < part->end; i++)
+        neo__activation_row(part->ctx, c, i, 0, c->cols);
 }
 static neo_status neo__cpu_activation(neo_device *d, const neo__activation_call *call) {
     neo__activation_call c = *call;
@@ -7192,8 +7142,8 @@ static neo_status neo__cpu_activation(neo_device *d, const neo__activation_call 
     const int one_run = (!c.z || c.z_row == cols) && (!c.y || c.y_row == cols) &&
                         (!c.dy || c.dy_row == cols) && c.out_row == cols;
     if (one_run) c.cols *= c.rows, c.rows = 1;
-    if (c.rows == 1) neo__cpu_run(d, &c, c.cols, NEO__VEC_GRAIN, neo__activation_task);
-    else neo__cpu_run(d, &c, c.rows, 1 + NEO__VEC_GRAIN / 2 / cols, neo__activation_task);
+    if (c.rows == 1) neo__cpu_run(d, &c, c.cols, NEO__VEC_GRAIN, 16, neo__activation_part);
+    else neo__cpu_run(d, &c, c.rows, 1 + NEO__VEC_GRAIN / 2 / cols, 1, neo__activation_part);
     return NEO_OK;
 }
 
@@ -7227,21 +7177,18 @@ static void neo__blend_block(const neo_ctx *ctx, const neo__blend_call *c, int64
         break;
     }
 }
-static void neo__blend_task(void *arg, int64_t index, int worker) {
-    const neo__cpu_job *job = (const neo__cpu_job *)arg;
-    const neo__blend_call *c = (const neo__blend_call *)job->call;
-    int64_t begin, end;
-    (void)worker;
-    neo__cpu_range(job, index, NEO__BLOCK, &begin, &end);
+static void neo__blend_part(const neo__cpu_part *part) {
+    const neo__blend_call *c = (const neo__blend_call *)part->call;
+    const int64_t begin = part->begin, count = part->end - begin;
     if (c->kind == NEO__BLEND_ADD && c->x_dtype == NEO_F32 && c->y_dtype == NEO_F32) {
-        job->ctx->vec->add((float *)c->x + begin, (const float *)c->y + begin, end - begin);
+        part->ctx->vec->add((float *)c->x + begin, (const float *)c->y + begin, count);
         return;
     }
-    for (; begin < end; begin += NEO__BLOCK)
-        neo__blend_block(job->ctx, c, begin, NEO__MIN(end - begin, (int64_t)NEO__BLOCK));
+    for (int64_t i = 0; i < count; i += NEO__BLOCK)
+        neo__blend_block(part->ctx, c, begin + i, NEO__MIN(count - i, (int64_t)NEO__BLOCK));
 }
 static neo_status neo__cpu_blend(neo_device *d, const neo__blend_call *call) {
-    neo__cpu_run(d, call, call->count, NEO__VEC_GRAIN, neo__blend_task);
+    neo__cpu_run(d, call, call->count, NEO__VEC_GRAIN, NEO__BLOCK, neo__blend_part);
     return NEO_OK;
 }
 
@@ -7251,8 +7198,7 @@ static neo_status neo__cpu_blend(neo_device *d, const neo__blend_call *call) {
    Layer norm and RMS norm: rows are independent but for dweight and dbias, which add row by row
    inside a leaf, over leaves by the tree, for a few columns at a time (so dx, which may be dy,
    comes after).
-   ------------------------------------------------------------------------------------------------
-   */
+   ---------------------------------------------------------------------------------------------- */
 enum {
     NEO__NORM_COLS = 64, /* columns of dweight and dbias that a task adds */
     NEO__NORM_DEPTH = 16 /* subtree sums waiting: more than any tree of 4096 leaves has */
@@ -7282,63 +7228,60 @@ static neo_status neo__norm_begin(neo__norm_call *call, neo_ctx *ctx, const char
     call->stats = neo__f32(stats);
     return NEO_OK;
 }
-static neo_status neo__norm_forward(neo_ctx *ctx, const char *fn, neo__norm_call *call,
-                                    neo_tensor bias, float eps, neo_tensor y) {
-    NEO__TRY(neo__check_matrix(ctx, y, call->rows, call->cols, 1, fn, "y"));
-    if (neo__given(bias)) NEO__TRY(neo__check_vector(ctx, bias, call->cols, fn, "bias"));
+static neo_status neo__norm_forward(neo_ctx *ctx, const char *fn, int centered, neo_tensor x,
+                                    neo_tensor weight, neo_tensor bias, float eps, neo_tensor y,
+                                    neo_tensor stats) {
+    neo__norm_call call;
+    NEO__TRY(neo__norm_begin(&call, ctx, fn, centered, x, weight, stats));
+    NEO__TRY(neo__check_matrix(ctx, y, call.rows, call.cols, 1, fn, "y"));
+    if (neo__given(bias)) NEO__TRY(neo__check_vector(ctx, bias, call.cols, fn, "bias"));
     NEO__CHECK(eps >= 0.0f && eps <= FLT_MAX, NEO_ERR_ARG, "%s: eps is %g", fn, (double)eps);
-    call->bias = neo__f32(bias);
-    call->eps = eps;
-    call->y = neo__f32(y), call->y_row = y.stride[0];
-    return call->rows > 0 ? ctx->on->norm(ctx->on, call) : NEO_OK;
+    call.bias = neo__f32(bias);
+    call.eps = eps;
+    call.y = neo__f32(y), call.y_row = y.stride[0];
+    return call.rows > 0 ? ctx->on->norm(ctx->on, &call) : NEO_OK;
 }
-static neo_status neo__norm_backward(neo_ctx *ctx, const char *fn, neo__norm_call *call,
-                                     const neo_leaves *leaves, neo_tensor dy, neo_tensor dx,
+static neo_status neo__norm_backward(neo_ctx *ctx, const char *fn, int centered,
+                                     const neo_leaves *leaves, neo_tensor x, neo_tensor weight,
+                                     neo_tensor stats, neo_tensor dy, neo_tensor dx,
                                      neo_tensor dweight, neo_tensor dbias) {
-    const int64_t rows = call->rows, cols = call->cols;
+    neo__norm_call call;
+    NEO__TRY(neo__norm_begin(&call, ctx, fn, centered, x, weight, stats));
+    const int64_t rows = call.rows, cols = call.cols;
     NEO__TRY(neo__check_matrix(ctx, dy, rows, cols, 0, fn, "dy"));
     if (neo__given(dx)) NEO__TRY(neo__check_matrix(ctx, dx, rows, cols, 1, fn, "dx"));
     if (neo__given(dweight)) NEO__TRY(neo__check_vector(ctx, dweight, cols, fn, "dweight"));
     if (neo__given(dbias)) NEO__TRY(neo__check_vector(ctx, dbias, cols, fn, "dbias"));
-    NEO__TRY(neo__leaves_resolve(ctx, leaves, rows, &call->leaves, fn));
-    call->backward = 1;
-    call->dy = neo__f32(dy), call->dy_row = dy.stride[0];
-    call->dx = neo__f32(dx), call->dx_row = dx.stride[0];
-    call->dweight = neo__f32(dweight);
-    call->dbias = neo__f32(dbias);
-    return ctx->on->norm(ctx->on, call);
+    NEO__TRY(neo__leaves_resolve(ctx, leaves, rows, &call.leaves, fn));
+    call.backward = 1;
+    call.dy = neo__f32(dy), call.dy_row = dy.stride[0];
+    call.dx = neo__f32(dx), call.dx_row = dx.stride[0];
+    call.dweight = neo__f32(dweight);
+    call.dbias = neo__f32(dbias);
+    return ctx->on->norm(ctx->on, &call);
 }
 
 NEO_API neo_status neo_layer_norm_forward(neo_ctx *ctx, neo_tensor x, neo_tensor weight,
                                           neo_tensor bias, float eps, neo_tensor y,
                                           neo_tensor stats) {
-    static const char *const fn = "neo_layer_norm_forward";
-    neo__norm_call call;
-    NEO__TRY(neo__norm_begin(&call, ctx, fn, 1, x, weight, stats));
-    return neo__norm_forward(ctx, fn, &call, bias, eps, y);
+    return neo__norm_forward(ctx, "neo_layer_norm_forward", 1, x, weight, bias, eps, y, stats);
 }
 NEO_API neo_status neo_layer_norm_backward(neo_ctx *ctx, const neo_leaves *leaves, neo_tensor x,
                                            neo_tensor weight, neo_tensor stats, neo_tensor dy,
                                            neo_tensor dx, neo_tensor dweight, neo_tensor dbias) {
-    static const char *const fn = "neo_layer_norm_backward";
-    neo__norm_call call;
-    NEO__TRY(neo__norm_begin(&call, ctx, fn, 1, x, weight, stats));
-    return neo__norm_backward(ctx, fn, &call, leaves, dy, dx, dweight, dbias);
+    return neo__norm_backward(ctx, "neo_layer_norm_backward", 1, leaves, x, weight, stats, dy, dx,
+                              dweight, dbias);
 }
 NEO_API neo_status neo_rms_norm_forward(neo_ctx *ctx, neo_tensor x, neo_tensor weight, float eps,
                                         neo_tensor y, neo_tensor stats) {
-    static const char *const fn = "neo_rms_norm_forward";
-    neo__norm_call call;
-    NEO__TRY(neo__norm_begin(&call, ctx, fn, 0, x, weight, stats));
-    return neo__norm_forward(ctx, fn, &call, neo_tensor_none(), eps, y);
+    return neo__norm_forward(ctx, "neo_rms_norm_forward", 0, x, weight, neo_tensor_none(), eps, y,
+                             stats);
 }
 NEO_API neo_status neo_rms_norm_backward(neo_ctx *ctx, const neo_leaves *leaves, neo_tensor x,
                                          neo_tensor weight, neo_tensor stats, neo_tensor dy,
                                          neo_tensor dx, neo_tensor dweight) {
-    static const char *const fn = "neo_rms_norm_backward";
-    neo__norm_call call;
-    NEO__TRY(neo__norm_begin(&call, ctx, fn, 0, x, weight, stats));
-    return neo__norm_backward(ctx, fn, &call, leaves, dy, dx, dweight, neo_tensor_none());
+    return neo__norm_backward(ctx, "neo_rms_norm_backward", 0, leaves, x, weight, stats, dy, dx,
+                              dweight, neo_tensor_none());
 }
 NEO__HOT_BEGIN
 
@@ -7347,14 +7290,10 @@ NEO__INLINE float *neo__norm_stats(const neo__norm_call *c, int64_t row) {
     return c->stats + row * (c->centered ? 2 : 1);
 }
 /* y, or dx. */
-static void neo__norm_rows_task(void *arg, int64_t index, int worker) {
-    const neo__cpu_job *job = (const neo__cpu_job *)arg;
-    const neo__norm_call *c = (const neo__norm_call *)job->call;
-    const neo__vec_kernels *vec = job->ctx->vec;
-    int64_t i, end;
-    (void)worker;
-    neo__cpu_range(job, index, 1, &i, &end);
-    for (; i < end; i++) {
+static void neo__norm_rows_part(const neo__cpu_part *part) {
+    const neo__norm_call *c = (const neo__norm_call *)part->call;
+    const neo__vec_kernels *vec = part->ctx->vec;
+    for (int64_t i = part->begin; i < part->end; i++) {
         const float *x = c->x + i * c->x_row;
         float *stats = neo__norm_stats(c, i);
         if (c->backward)
@@ -7389,19 +7328,17 @@ static void neo__norm_grads(neo_ctx *ctx, const neo__norm_call *c, int64_t j0, i
     if (c->dweight) memcpy(c->dweight + j0, sums, (size_t)cols * sizeof *sums);
     if (c->dbias) memcpy(c->dbias + j0, sums + NEO__NORM_COLS, (size_t)cols * sizeof *sums);
 }
-static void neo__norm_grads_task(void *arg, int64_t index, int worker) {
-    const neo__cpu_job *job = (const neo__cpu_job *)arg;
-    float *sums = (float *)(void *)neo__worker_scratch(job->ctx, worker);
-    int64_t j, end;
-    neo__cpu_range(job, index, NEO__NORM_COLS, &j, &end);
-    for (; j < end; j += NEO__NORM_COLS)
-        neo__norm_grads(job->ctx, (const neo__norm_call *)job->call, j,
-                        NEO__MIN(end - j, (int64_t)NEO__NORM_COLS), sums);
+static void neo__norm_grads_part(const neo__cpu_part *part) {
+    float *sums = neo__worker_floats(part->ctx, part->worker);
+    for (int64_t j = part->begin; j < part->end; j += NEO__NORM_COLS)
+        neo__norm_grads(part->ctx, (const neo__norm_call *)part->call, j,
+                        NEO__MIN(part->end - j, (int64_t)NEO__NORM_COLS), sums);
 }
 static neo_status neo__cpu_norm(neo_device *d, const neo__norm_call *c) {
-    if (c->dweight || c->dbias) neo__cpu_run(d, c, c->cols, NEO__NORM_COLS, neo__norm_grads_task);
+    if (c->dweight || c->dbias)
+        neo__cpu_run(d, c, c->cols, NEO__NORM_COLS, NEO__NORM_COLS, neo__norm_grads_part);
     if (!c->backward || c->dx)
-        neo__cpu_run(d, c, c->rows, 1 + NEO__VEC_GRAIN / 4 / c->cols, neo__norm_rows_task);
+        neo__cpu_run(d, c, c->rows, 1 + NEO__VEC_GRAIN / 4 / c->cols, 1, neo__norm_rows_part);
     return NEO_OK;
 }
 
@@ -7412,8 +7349,7 @@ static neo_status neo__cpu_norm(neo_device *d, const neo__norm_call *c) {
    start at zero everywhere. A task has a range of rows and of columns of the table whose subtree
    sums fit its worker's scratch; it walks all ids and adds those in its range. One leaf that is not
    added to anything is summed in place.
-   ------------------------------------------------------------------------------------------------
-   */
+   ---------------------------------------------------------------------------------------------- */
 enum { NEO__EMBEDDING_COLS = 256 }; /* columns of a task */
 
 NEO__HOT_END
@@ -7448,38 +7384,27 @@ typedef struct neo__embedding_ids {
     int is_i32;
     int64_t rows;
 } neo__embedding_ids;
-static neo_status neo__embedding_report_bad_id(const neo__embedding_ids *l, int64_t position) {
-    const size_t size = l->is_i32 ? sizeof(int32_t) : sizeof(int64_t);
-    const char *from = (const char *)l->ids + (size_t)position * size;
-    int64_t id = 0;
-    int32_t narrow = 0;
-    void *to = l->is_i32 ? (void *)&narrow : (void *)&id;
-    NEO__TRY(neo__data_read(l->ctx, to, from, neo__ctx_place(l->ctx), size));
-    if (l->is_i32) id = narrow;
-    return neo_fail(NEO_ERR_RANGE,
-                    "%s: the id at position %" PRId64 " is %" PRId64 ", not in [0, %" PRId64 ")",
-                    l->fn, position, id, l->rows);
-}
 static neo_status neo__embedding_answer(void *job, const void *answer) {
+    const neo__embedding_ids *l = (const neo__embedding_ids *)job;
+    const size_t size = l->is_i32 ? sizeof(int32_t) : sizeof(int64_t);
     uint64_t bad;
     memcpy(&bad, answer, sizeof bad);
     if (bad == UINT64_MAX) return NEO_OK;
-    return neo__embedding_report_bad_id((const neo__embedding_ids *)job, (int64_t)bad);
+    union {
+        int32_t narrow;
+        int64_t wide;
+    } id;
+    const char *from = (const char *)l->ids + (size_t)bad * size;
+    NEO__TRY(neo__data_read(l->ctx, &id, from, neo__ctx_place(l->ctx), size));
+    return neo_fail(NEO_ERR_RANGE,
+                    "%s: the id at position %" PRIu64 " is %" PRId64 ", not in [0, %" PRId64 ")",
+                    l->fn, bad, l->is_i32 ? id.narrow : id.wide, l->rows);
 }
 static neo_status neo__embedding(neo_ctx *ctx, const char *fn, neo__embedding_call *call) {
-    NEO__ZERO(neo__embedding_ids, ids);
-    int64_t bad = -1;
-    ids.ctx = ctx;
-    ids.fn = fn;
-    ids.ids = call->ids;
-    ids.is_i32 = call->is_i32;
-    ids.rows = call->rows;
-    call->bad = &bad;
-    call->later.fn = neo__embedding_answer;
-    call->later.job = &ids;
-    call->later.job_bytes = sizeof ids;
-    NEO__TRY(ctx->on->embedding(ctx->on, call));
-    return bad < 0 ? NEO_OK : neo__embedding_report_bad_id(&ids, bad);
+    neo__embedding_ids ids = {ctx, fn, call->ids, call->is_i32, call->rows};
+    const neo__later later = {neo__embedding_answer, &ids, sizeof ids};
+    call->later = later;
+    return ctx->on->embedding(ctx->on, call);
 }
 NEO_API neo_status neo_embedding_forward(neo_ctx *ctx, neo_tensor ids, neo_tensor table,
                                          neo_tensor out) {
@@ -7500,13 +7425,9 @@ NEO_API neo_status neo_embedding_backward(neo_ctx *ctx, const neo_leaves *leaves
 NEO__HOT_BEGIN
 
 /* ---- the CPU ---- */
-static void neo__embedding_task(void *arg, int64_t index, int worker) {
-    const neo__cpu_job *job = (const neo__cpu_job *)arg;
-    const neo__embedding_call *c = (const neo__embedding_call *)job->call;
-    int64_t begin, end;
-    (void)worker;
-    neo__cpu_range(job, index, 1, &begin, &end);
-    for (int64_t i = begin; i < end; i++)
+static void neo__embedding_part(const neo__cpu_part *part) {
+    const neo__embedding_call *c = (const neo__embedding_call *)part->call;
+    for (int64_t i = part->begin; i < part->end; i++)
         memcpy(c->to + i * c->to_row, c->from + neo__jagged_id(c->ids, c->is_i32, i) * c->from_row,
                (size_t)c->dim * sizeof *c->to);
 }
@@ -7537,7 +7458,7 @@ static void neo__embedding_grad_task(void *arg, int64_t index, int worker) {
     const int64_t cols = NEO__MIN(c->dim - c0, (int64_t)NEO__EMBEDDING_COLS);
     const int64_t area = (r1 - r0) * cols;
     float *to = c->to + r0 * c->to_row + c0;
-    float *sums = (float *)(void *)neo__worker_scratch(j->ctx, worker);
+    float *sums = neo__worker_floats(j->ctx, worker);
     if (j->in_place) {
         for (int64_t r = 0; r < r1 - r0; r++)
             memset(to + r * c->to_row, 0, (size_t)cols * sizeof *to);
@@ -7578,17 +7499,16 @@ static void neo__embedding_grad(neo_ctx *ctx, const neo__embedding_call *c) {
                      neo__embedding_grad_task, &j);
 }
 static neo_status neo__cpu_embedding(neo_device *d, const neo__embedding_call *c) {
-    for (int64_t i = 0; i < c->count; i++) {
+    uint64_t bad = UINT64_MAX;
+    for (int64_t i = 0; i < c->count && bad == UINT64_MAX; i++) {
         const int64_t id = neo__jagged_id(c->ids, c->is_i32, i);
-        if (id >= 0 && id < c->rows) continue;
-        *c->bad = i;
-        return NEO_OK;
+        if (id < 0 || id >= c->rows) bad = (uint64_t)i;
     }
-    if (c->rows == 0 || c->dim == 0) return NEO_OK;
-    if (!c->backward)
-        neo__cpu_run(d, c, c->count, 1 + NEO__VEC_GRAIN / c->dim, neo__embedding_task);
-    else if (!c->add || c->leaves.count > 0) neo__embedding_grad(neo__cpu_ctx(d), c);
-    return NEO_OK;
+    const int empty = bad != UINT64_MAX || c->rows == 0 || c->dim == 0;
+    if (!empty && !c->backward)
+        neo__cpu_run(d, c, c->count, 1 + NEO__VEC_GRAIN / c->dim, 1, neo__embedding_part);
+    else if (!empty && (!c->add || c->leaves.count > 0)) neo__embedding_grad(neo__cpu_ctx(d), c);
+    return neo__later_now(&c->later, &bad);
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -7605,16 +7525,12 @@ static neo_status neo__cpu_embedding(neo_device *d, const neo__embedding_call *c
    delta = dY Y row by row, dV += P^T dY, dK += dS^T Q, dQ += dS K. Products are tiles of
    >>kernels-gemm over operands packed in panels; P and dS are read transposed in place. Causal
    tiles on the diagonal leave out terms that are zero, or whose sum nobody reads.
-   ------------------------------------------------------------------------------------------------
-   */
+   ---------------------------------------------------------------------------------------------- */
 enum {
     NEO__ATTENTION_SIDE = NEO__KEYS * NEO_MAX_HEAD_DIM, /* floats of a packed operand */
     NEO__ATTENTION_TERMS =
         16 /* in a causal tile the terms of a sum begin and end at multiples of so many */
 };
-NEO__STATIC_ASSERT((8 * (size_t)NEO__ATTENTION_SIDE + 2 * NEO__KEYS * NEO__KEYS) * sizeof(float) <=
-                       NEO__WORKER_SCRATCH_BYTES,
-                   "a worker's scratch holds the tiles of >>impl-attention");
 
 NEO__HOT_END
 /* The sizes, and the tensors that both directions read. */
@@ -7692,25 +7608,20 @@ typedef struct neo__attention {
     int64_t wide;       /* dim, filled up to whole panels */
     int64_t first, col; /* the head's part of a tensor: rows from `first`, columns from `col` */
 } neo__attention;
-static neo__attention neo__attention_head(const neo__cpu_job *job, int64_t head) {
+static neo__attention neo__attention_head(const neo__cpu_part *part, int64_t head) {
     neo__attention a;
-    const neo__attention_call *c = (const neo__attention_call *)job->call;
-    const int64_t width = 2 * (int64_t)job->ctx->gemm->lanes;
-    a.ctx = job->ctx;
+    const neo__attention_call *c = (const neo__attention_call *)part->call;
+    const int64_t width = 2 * (int64_t)part->ctx->gemm->lanes;
+    a.ctx = part->ctx;
     a.call = c;
     a.wide = (c->dim + width - 1) / width * width;
     a.first = head / c->heads * c->length;
     a.col = head % c->heads * c->dim;
     return a;
 }
-/* Row i of the head. */
-NEO__INLINE const float *neo__attention_at(const neo__attention *a, const float *matrix,
-                                           int64_t row_step, int64_t i) {
-    return matrix + (a->first + i) * row_step + a->col;
-}
-NEO__INLINE float *neo__attention_out(const neo__attention *a, float *matrix, int64_t row_step,
-                                      int64_t i) {
-    return matrix + (a->first + i) * row_step + a->col;
+/* Row i of the head, in a tensor whose rows are row_step apart. */
+NEO__INLINE int64_t neo__attention_at(const neo__attention *a, int64_t row_step, int64_t i) {
+    return (a->first + i) * row_step + a->col;
 }
 NEO__INLINE float *neo__attention_lse(const neo__attention *a, int64_t i) {
     return a->call->lse + (a->first + i) * a->call->lse_row + a->col / a->call->dim;
@@ -7781,14 +7692,28 @@ NEO__INLINE int64_t neo__attention_seen(const neo__attention *a, int64_t i, int6
     return a->call->causal ? NEO__MIN(i - k0 + 1, n) : n;
 }
 
+/* The operands, packed, and the sums of a worker. The forward has its scores in p. */
+typedef struct neo__attention_scratch {
+    float keys_flipped[NEO__ATTENTION_SIDE], values_flipped[NEO__ATTENTION_SIDE];
+    float keys[NEO__ATTENTION_SIDE], values[NEO__ATTENTION_SIDE], queries[NEO__ATTENTION_SIDE];
+    float dy[NEO__ATTENTION_SIDE], y[NEO__ATTENTION_SIDE];
+    float dk[NEO__ATTENTION_SIDE], dv[NEO__ATTENTION_SIDE], dq[NEO__ATTENTION_SIDE];
+    float p[NEO__KEYS * NEO__KEYS], ds[NEO__KEYS * NEO__KEYS];
+} neo__attention_scratch;
+NEO__STATIC_ASSERT(sizeof(neo__attention_scratch) <= NEO__WORKER_SCRATCH_BYTES,
+                   "a worker's scratch holds the tiles of >>impl-attention");
+static neo__attention_scratch *neo__attention_scratch_of(const neo__cpu_part *part) {
+    return (neo__attention_scratch *)(void *)neo__worker_scratch(part->ctx, part->worker);
+}
+
 /* The tile of queries from q0, over all tiles of keys. */
-static void neo__attention_forward_tile(const neo__attention *a, int64_t q0, float *keys) {
+static void neo__attention_forward_tile(const neo__attention *a, int64_t q0,
+                                        neo__attention_scratch *w) {
     const neo__attention_call *c = a->call;
     const neo__vec_kernels *vec = a->ctx->vec;
     const int64_t m = NEO__MIN((int64_t)NEO__KEYS, c->length - q0);
-    float *values = keys + NEO__ATTENTION_SIDE, *out = values + NEO__ATTENTION_SIDE;
-    float *s = out + NEO__ATTENTION_SIDE, max[NEO__KEYS], sum[NEO__KEYS];
-    const float *q = neo__attention_at(a, c->q, c->q_row, q0);
+    float *out = w->y, *s = w->p, max[NEO__KEYS], sum[NEO__KEYS];
+    const float *q = c->q + neo__attention_at(a, c->q_row, q0);
     for (int64_t i = 0; i < m; i++) {
         max[i] = neo__f32_bits(0xFF800000u);
         sum[i] = 0.0f;
@@ -7798,57 +7723,39 @@ static void neo__attention_forward_tile(const neo__attention *a, int64_t q0, flo
     for (int64_t k0 = 0; k0 < end; k0 += NEO__KEYS) {
         const int64_t n = NEO__MIN((int64_t)NEO__KEYS, c->length - k0);
         const int diagonal = c->causal && k0 == q0;
-        neo__attention_flip(a, keys, neo__attention_at(a, c->k, c->k_row, k0), c->k_row, n);
-        neo__attention_pack(a, values, neo__attention_at(a, c->v, c->v_row, k0), c->v_row, n);
+        const float *k = c->k + neo__attention_at(a, c->k_row, k0);
+        const float *v = c->v + neo__attention_at(a, c->v_row, k0);
+        neo__attention_flip(a, w->keys_flipped, k, c->k_row, n);
+        neo__attention_pack(a, w->values, v, c->v_row, n);
         neo__attention_product(a, diagonal ? NEO__ATTENTION_SCORES : NEO__ATTENTION_WHOLE, m, n,
-                               c->dim, q, c->q_row, 1, keys, s, NEO__KEYS, 0);
+                               c->dim, q, c->q_row, 1, w->keys_flipped, s, NEO__KEYS, 0);
         for (int64_t i = 0; i < m; i++)
             vec->softmax_tile(s + i * NEO__KEYS, neo__attention_seen(a, q0 + i, k0, n), c->scale,
                               &max[i], &sum[i], out + i * a->wide, c->dim);
         neo__attention_product(a, diagonal ? NEO__ATTENTION_OF_QUERIES : NEO__ATTENTION_WHOLE, m,
-                               c->dim, n, s, NEO__KEYS, 1, values, out, a->wide, 1);
+                               c->dim, n, s, NEO__KEYS, 1, w->values, out, a->wide, 1);
     }
     for (int64_t i = 0; i < m; i++) {
         const float lse = vec->softmax_end(out + i * a->wide, max[i], sum[i], c->dim);
-        memcpy(neo__attention_out(a, c->y, c->y_row, q0 + i), out + i * a->wide,
+        memcpy(c->y + neo__attention_at(a, c->y_row, q0 + i), out + i * a->wide,
                (size_t)c->dim * sizeof *out);
         if (c->lse) *neo__attention_lse(a, q0 + i) = lse;
     }
 }
-static void neo__attention_forward_task(void *arg, int64_t index, int worker) {
-    const neo__cpu_job *job = (const neo__cpu_job *)arg;
-    const neo__attention_call *c = (const neo__attention_call *)job->call;
+static void neo__attention_forward_part(const neo__cpu_part *part) {
+    const neo__attention_call *c = (const neo__attention_call *)part->call;
     const int64_t tiles = (c->length + NEO__KEYS - 1) / NEO__KEYS;
-    const neo__attention a = neo__attention_head(job, index / tiles);
-    neo__attention_forward_tile(&a, index % tiles * NEO__KEYS,
-                                (float *)(void *)neo__worker_scratch(job->ctx, worker));
+    const neo__attention a = neo__attention_head(part, part->begin / tiles);
+    neo__attention_forward_tile(&a, part->begin % tiles * NEO__KEYS,
+                                neo__attention_scratch_of(part));
 }
 
-/* The operands and sums of a worker in the backward. */
-typedef struct neo__attention_scratch {
-    float *keys_flipped, *values_flipped, *keys, *queries, *dy, *dk, *dv, *dq, *p, *ds;
-} neo__attention_scratch;
-static neo__attention_scratch neo__attention_scratch_of(neo_ctx *ctx, int worker) {
-    neo__attention_scratch s;
-    float *at = (float *)(void *)neo__worker_scratch(ctx, worker);
-    s.keys_flipped = at;
-    s.values_flipped = at + NEO__ATTENTION_SIDE;
-    s.keys = at + 2 * NEO__ATTENTION_SIDE;
-    s.queries = at + 3 * NEO__ATTENTION_SIDE;
-    s.dy = at + 4 * NEO__ATTENTION_SIDE;
-    s.dk = at + 5 * NEO__ATTENTION_SIDE;
-    s.dv = at + 6 * NEO__ATTENTION_SIDE;
-    s.dq = at + 7 * NEO__ATTENTION_SIDE;
-    s.p = at + 8 * NEO__ATTENTION_SIDE;
-    s.ds = s.p + NEO__KEYS * NEO__KEYS;
-    return s;
-}
 /* dY Y of row i: blocks of 16 columns by their tree, in order. */
 static float neo__attention_delta(const neo__attention *a, int64_t i) {
     const neo__attention_call *c = a->call;
     float part[NEO_MAX_HEAD_DIM / 16], sum = 0.0f;
-    a->ctx->bag->blocks(neo__attention_at(a, c->dy, c->dy_row, i),
-                        neo__attention_at(a, c->y, c->y_row, i), c->dim, part);
+    a->ctx->bag->blocks(c->dy + neo__attention_at(a, c->dy_row, i),
+                        c->y + neo__attention_at(a, c->y_row, i), c->dim, part);
     for (int64_t b = 0; b < (c->dim + 15) / 16; b++) sum += part[b];
     return sum;
 }
@@ -7858,10 +7765,18 @@ static void neo__attention_copy(const neo__attention *a, float *to, int64_t to_r
     for (int64_t i = 0; i < rows; i++)
         memcpy(to + i * to_row, from + i * from_row, (size_t)a->call->dim * sizeof *to);
 }
+/* The part of a tile of m queries in the sum of n keys: terms [query][key] times rows of x. */
+static void neo__attention_to_keys(const neo__attention *a, neo__attention_part part, int64_t n,
+                                   int64_t m, const float *terms, const float *x, int64_t x_row,
+                                   float *packed, float *sum, int first) {
+    neo__attention_pack(a, packed, x, x_row, m);
+    neo__attention_product(a, part, n, a->call->dim, m, terms, 1, NEO__KEYS, packed, sum, a->wide,
+                           !first);
+}
 /* The tile of n keys from k0, packed in s, with the tile of queries from q0; first: of those it
    meets. */
-static void neo__attention_pair(const neo__attention *a, const neo__attention_scratch *s,
-                                int64_t k0, int64_t n, int64_t q0, int first) {
+static void neo__attention_pair(const neo__attention *a, neo__attention_scratch *s, int64_t k0,
+                                int64_t n, int64_t q0, int first) {
     const neo__attention_call *c = a->call;
     const int64_t m = NEO__MIN((int64_t)NEO__KEYS, c->length - q0), dim = c->dim, wide = a->wide;
     const int diagonal = c->causal && q0 == k0;
@@ -7869,8 +7784,8 @@ static void neo__attention_pair(const neo__attention *a, const neo__attention_sc
     const neo__attention_part scores = diagonal ? NEO__ATTENTION_SCORES : whole;
     const neo__attention_part of_queries = diagonal ? NEO__ATTENTION_OF_QUERIES : whole;
     const neo__attention_part of_keys = diagonal ? NEO__ATTENTION_OF_KEYS : whole;
-    const float *q = neo__attention_at(a, c->q, c->q_row, q0);
-    const float *dy = neo__attention_at(a, c->dy, c->dy_row, q0);
+    const float *q = c->q + neo__attention_at(a, c->q_row, q0);
+    const float *dy = c->dy + neo__attention_at(a, c->dy_row, q0);
     float delta[NEO__KEYS];
     for (int64_t i = 0; i < m; i++) delta[i] = neo__attention_delta(a, q0 + i);
     neo__attention_product(a, scores, m, n, dim, q, c->q_row, 1, s->keys_flipped, s->p, NEO__KEYS,
@@ -7881,58 +7796,46 @@ static void neo__attention_pair(const neo__attention *a, const neo__attention_sc
         a->ctx->vec->softmax_tile_grad(s->p + i * NEO__KEYS, s->ds + i * NEO__KEYS,
                                        neo__attention_seen(a, q0 + i, k0, n), c->scale,
                                        *neo__attention_lse(a, q0 + i), delta[i]);
-    if (c->dv) {
-        neo__attention_pack(a, s->dy, dy, c->dy_row, m);
-        neo__attention_product(a, of_keys, n, dim, m, s->p, 1, NEO__KEYS, s->dy, s->dv, wide,
-                               !first);
-    }
-    if (c->dk) {
-        neo__attention_pack(a, s->queries, q, c->q_row, m);
-        neo__attention_product(a, of_keys, n, dim, m, s->ds, 1, NEO__KEYS, s->queries, s->dk, wide,
-                               !first);
-    }
+    if (c->dv) neo__attention_to_keys(a, of_keys, n, m, s->p, dy, c->dy_row, s->dy, s->dv, first);
+    if (c->dk)
+        neo__attention_to_keys(a, of_keys, n, m, s->ds, q, c->q_row, s->queries, s->dk, first);
     if (c->dq) {
-        float *dq = neo__attention_out(a, c->dq, c->dq_row, q0);
+        float *dq = c->dq + neo__attention_at(a, c->dq_row, q0);
         if (k0 > 0) neo__attention_copy(a, s->dq, wide, dq, c->dq_row, m);
         neo__attention_product(a, of_queries, m, dim, n, s->ds, NEO__KEYS, 1, s->keys, s->dq, wide,
                                k0 > 0);
         neo__attention_copy(a, dq, c->dq_row, s->dq, wide, m);
     }
 }
-static void neo__attention_backward_task(void *arg, int64_t index, int worker) {
-    const neo__cpu_job *job = (const neo__cpu_job *)arg;
-    const neo__attention_call *c = (const neo__attention_call *)job->call;
-    const neo__attention a = neo__attention_head(job, index);
-    const neo__attention_scratch s = neo__attention_scratch_of(job->ctx, worker);
+static void neo__attention_backward_part(const neo__cpu_part *part) {
+    const neo__attention_call *c = (const neo__attention_call *)part->call;
+    const neo__attention a = neo__attention_head(part, part->begin);
+    neo__attention_scratch *s = neo__attention_scratch_of(part);
     for (int64_t k0 = 0; k0 < c->length; k0 += NEO__KEYS) {
         const int64_t n = NEO__MIN((int64_t)NEO__KEYS, c->length - k0);
         const int64_t start = c->causal ? k0 : 0;
-        const float *k = neo__attention_at(&a, c->k, c->k_row, k0);
-        const float *v = neo__attention_at(&a, c->v, c->v_row, k0);
-        neo__attention_flip(&a, s.keys_flipped, k, c->k_row, n);
-        neo__attention_flip(&a, s.values_flipped, v, c->v_row, n);
-        if (c->dq) neo__attention_pack(&a, s.keys, k, c->k_row, n);
+        const float *k = c->k + neo__attention_at(&a, c->k_row, k0);
+        const float *v = c->v + neo__attention_at(&a, c->v_row, k0);
+        neo__attention_flip(&a, s->keys_flipped, k, c->k_row, n);
+        neo__attention_flip(&a, s->values_flipped, v, c->v_row, n);
+        if (c->dq) neo__attention_pack(&a, s->keys, k, c->k_row, n);
         for (int64_t q0 = start; q0 < c->length; q0 += NEO__KEYS)
-            neo__attention_pair(&a, &s, k0, n, q0, q0 == start);
-        if (c->dk)
-            neo__attention_copy(&a, neo__attention_out(&a, c->dk, c->dk_row, k0), c->dk_row, s.dk,
-                                a.wide, n);
-        if (c->dv)
-            neo__attention_copy(&a, neo__attention_out(&a, c->dv, c->dv_row, k0), c->dv_row, s.dv,
-                                a.wide, n);
+            neo__attention_pair(&a, s, k0, n, q0, q0 == start);
+        const int64_t dk = neo__attention_at(&a, c->dk_row, k0);
+        const int64_t dv = neo__attention_at(&a, c->dv_row, k0);
+        if (c->dk) neo__attention_copy(&a, c->dk + dk, c->dk_row, s->dk, a.wide, n);
+        if (c->dv) neo__attention_copy(&a, c->dv + dv, c->dv_row, s->dv, a.wide, n);
     }
 }
 /* Forward, a task is a tile of queries of a head; backward, a head. */
 static neo_status neo__cpu_attention(neo_device *d, const neo__attention_call *call) {
     const int64_t heads = call->sequences * call->heads;
     const int64_t tiles = (call->length + NEO__KEYS - 1) / NEO__KEYS;
-    neo__cpu_job job;
-    job.ctx = neo__cpu_ctx(d);
-    job.call = call;
-    job.count = job.tasks = call->backward ? heads : heads * tiles;
-    neo_parallel_for(job.ctx, job.tasks,
-                     call->backward ? neo__attention_backward_task : neo__attention_forward_task,
-                     &job);
+    const int64_t tasks = call->backward ? heads : heads * tiles;
+    neo__cpu_job job = {
+        neo__cpu_ctx(d), call, tasks, tasks, 1,
+        call->backward ? neo__attention_backward_part : neo__attention_forward_part};
+    neo_parallel_for(job.ctx, tasks, neo__cpu_task, &job);
     return NEO_OK;
 }
 
@@ -7942,7 +7845,7 @@ static neo_status neo__cpu_attention(neo_device *d, const neo__attention_call *c
    A sample's loss is one f32, rounded as its formula says; the losses of the batch add in a
    neo_exact, so no order of tasks, leaves or ranks shows. Every worker adds to a sum of its own
    (in its scratch); they are merged at the end. Labels are checked before anything is written.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 NEO__INLINE neo_exact *neo__worker_exact(neo_ctx *ctx, int worker) {
     return (neo_exact *)(void *)neo__worker_scratch(ctx, worker);
 }
@@ -7950,12 +7853,8 @@ static void neo__exact_start(neo_ctx *ctx, int sums) {
     for (int w = 0; w < ctx->threads; w++)
         for (int i = 0; i < sums; i++) neo_exact_zero(neo__worker_exact(ctx, w) + i);
 }
-static neo_exact neo__exact_finish(neo_ctx *ctx, int index) {
-    neo_exact sum;
-    neo_exact_zero(&sum);
-    for (int w = 0; w < ctx->threads; w++)
-        neo_exact_merge(&sum, neo__worker_exact(ctx, w) + index);
-    return sum;
+static void neo__exact_finish(neo_ctx *ctx, int index, neo_exact *sum) {
+    for (int w = 0; w < ctx->threads; w++) neo_exact_merge(sum, neo__worker_exact(ctx, w) + index);
 }
 
 NEO__HOT_END
@@ -7986,31 +7885,25 @@ typedef struct neo__loss {
     neo_exact *sum;       /* or NULL */
     double *loss;         /* or NULL */
 } neo__loss;
-static neo_status neo__loss_report_bad_input(const neo__loss *l, int64_t sample, int is_x,
-                                             double value) {
-    int64_t label = 0;
-    if (l->kind != NEO__LOSS_CROSS_ENTROPY)
-        return neo_fail(NEO_ERR_RANGE, "%s: %s of sample %" PRId64 " is %g, not in [0, 1]", l->fn,
-                        l->names[is_x ? 0 : 1], sample, value);
-    NEO__TRY(neo__data_read(l->ctx, &label, l->label + sample, neo__ctx_place(l->ctx),
-                            sizeof label));
-    return neo_fail(NEO_ERR_RANGE,
-                    "%s: label of sample %" PRId64 " is %" PRId64 ", not in [0, %" PRId64 ")",
-                    l->fn, sample, label, l->width);
-}
-static void neo__loss_give(const neo__loss *l, const neo_exact *sum) {
-    if (l->loss) *l->loss = l->batch > 0 ? neo_exact_value(sum) / (double)l->batch : 0.0;
-    if (l->sum) neo_exact_merge(l->sum, sum);
-}
 static neo_status neo__loss_answer(void *job, const void *answer) {
     const neo__loss *l = (const neo__loss *)job;
     neo__loss_found found;
     memcpy(&found, answer, sizeof found);
     const int is_x = found.bad[0] == UINT64_MAX;
-    if (found.bad[is_x] != UINT64_MAX)
-        return neo__loss_report_bad_input(l, (int64_t)found.bad[is_x], is_x, found.value);
-    neo__loss_give(l, &found.sum);
-    return NEO_OK;
+    if (found.bad[is_x] == UINT64_MAX) {
+        if (l->loss) *l->loss = l->batch > 0 ? neo_exact_value(&found.sum) / (double)l->batch : 0.0;
+        if (l->sum) neo_exact_merge(l->sum, &found.sum);
+        return NEO_OK;
+    }
+    if (l->kind != NEO__LOSS_CROSS_ENTROPY)
+        return neo_fail(NEO_ERR_RANGE, "%s: %s of sample %" PRIu64 " is %g, not in [0, 1]", l->fn,
+                        l->names[is_x ? 0 : 1], found.bad[is_x], found.value);
+    int64_t label = 0; /* all of its digits */
+    NEO__TRY(neo__data_read(l->ctx, &label, l->label + found.bad[0], neo__ctx_place(l->ctx),
+                            sizeof label));
+    return neo_fail(NEO_ERR_RANGE,
+                    "%s: label of sample %" PRIu64 " is %" PRId64 ", not in [0, %" PRId64 ")",
+                    l->fn, found.bad[0], label, l->width);
 }
 static neo_status neo__loss_begin(neo__loss *l, neo__loss_call *call, neo_ctx *ctx, const char *fn,
                                   neo__loss_kind kind, const neo_loss_desc *desc, neo_tensor x,
@@ -8047,29 +7940,12 @@ static float neo__loss_factor(const neo__loss *l) {
     if (l->batch == 0 || divisor == 0) return 0.0f;
     return (float)(l->scale * numerator / ((double)l->batch * (double)divisor));
 }
-static neo_status neo__loss_inside(const neo__loss *l, neo__loss_call *call) {
-    neo_device *d = l->ctx->on;
-    const int empty = call->rows == 0 || call->width == 0;
-    int64_t bad = -1;
-    int is_x = 0;
-    double value = 0.0;
-    neo_exact sum;
-    neo_exact_zero(&sum);
-    call->g = neo__loss_factor(l);
-    call->sum = &sum;
-    call->bad = &bad, call->bad_what = &is_x, call->value = &value;
-    call->later.fn = neo__loss_answer;
-    call->later.job = l;
-    call->later.job_bytes = sizeof *l;
-    if (!empty) NEO__TRY(d->loss(d, call));
-    if (!empty && d->recording) return NEO_OK;
-    if (bad >= 0) return neo__loss_report_bad_input(l, bad, is_x, value);
-    neo__loss_give(l, &sum);
-    return NEO_OK;
-}
-static neo_status neo__loss_run(const neo__loss *l, neo__loss_call *call) {
+static neo_status neo__loss_run(neo__loss *l, neo__loss_call *call) {
+    const neo__later later = {neo__loss_answer, l, sizeof *l};
     neo__fp_state fp = neo__fp_enter();
-    neo_status status = neo__loss_inside(l, call);
+    call->g = neo__loss_factor(l);
+    call->later = later;
+    neo_status status = l->ctx->on->loss(l->ctx->on, call);
     neo__fp_leave(fp);
     return status;
 }
@@ -8184,35 +8060,32 @@ static float neo__cross_entropy_row(const neo_ctx *ctx, const neo__loss_call *c,
     }
     return weight * (neo__vlog_scalar(sum) - (x_label - max));
 }
-static void neo__loss_task(void *arg, int64_t index, int worker) {
-    const neo__cpu_job *job = (const neo__cpu_job *)arg;
-    const neo__loss_call *c = (const neo__loss_call *)job->call;
-    const neo__loss_kernel kernel = neo__loss_kernel_of(job->ctx, c);
-    neo_exact *sum = neo__worker_exact(job->ctx, worker);
-    int64_t begin, end;
-    neo__cpu_range(job, index, 1, &begin, &end);
+static void neo__loss_part(const neo__cpu_part *part) {
+    const neo__loss_call *c = (const neo__loss_call *)part->call;
+    const neo__loss_kernel kernel = neo__loss_kernel_of(part->ctx, c);
+    neo_exact *sum = neo__worker_exact(part->ctx, part->worker);
     if (kernel) {
-        neo__loss_elements(kernel, c, begin, end, sum);
+        neo__loss_elements(kernel, c, part->begin, part->end, sum);
         return;
     }
-    for (int64_t row = begin; row < end; row++)
-        neo_exact_add(sum, c->kind == NEO__LOSS_MSE ? neo__mse_row(job->ctx, c, row)
-                                                    : neo__cross_entropy_row(job->ctx, c, row));
+    for (int64_t row = part->begin; row < part->end; row++)
+        neo_exact_add(sum, c->kind == NEO__LOSS_MSE ? neo__mse_row(part->ctx, c, row)
+                                                    : neo__cross_entropy_row(part->ctx, c, row));
 }
-/* Finds the first label, then the first probability, that is outside; nothing is written then. */
-static int neo__loss_find_bad(const neo_ctx *ctx, const neo__loss_call *c) {
+/* Finds the first label, then the first probability, that is outside. */
+static int neo__loss_find_bad(const neo_ctx *ctx, const neo__loss_call *c, neo__loss_found *found) {
     const float *checked[2] = {NULL, NULL};
     if (c->kind == NEO__LOSS_BCE_LOGITS || c->kind == NEO__LOSS_BCE) checked[0] = c->y;
     if (c->kind == NEO__LOSS_BCE) checked[1] = c->x;
     for (int k = 0; k < 2 && checked[k]; k++) {
         const int64_t at = ctx->vec->find_outside(checked[k], 0.0f, 1.0f, c->rows);
         if (at == c->rows) continue;
-        *c->bad = at, *c->bad_what = k, *c->value = (double)checked[k][at];
+        found->bad[k] = (uint64_t)at, found->value = (double)checked[k][at];
         return 1;
     }
     for (int64_t i = 0; c->kind == NEO__LOSS_CROSS_ENTROPY && i < c->rows; i++) {
         if (c->label[i] >= 0 && c->label[i] < c->width) continue;
-        *c->bad = i, *c->bad_what = 0, *c->value = (double)c->label[i];
+        found->bad[0] = (uint64_t)i, found->value = (double)c->label[i];
         return 1;
     }
     return 0;
@@ -8220,12 +8093,14 @@ static int neo__loss_find_bad(const neo_ctx *ctx, const neo__loss_call *c) {
 static neo_status neo__cpu_loss(neo_device *d, const neo__loss_call *c) {
     enum { GRAIN = 8192 };
     neo_ctx *ctx = neo__cpu_ctx(d);
-    if (neo__loss_find_bad(ctx, c)) return NEO_OK;
-    neo__exact_start(ctx, 1);
-    neo__cpu_run(d, c, c->rows, 1 + GRAIN / c->width, neo__loss_task);
-    const neo_exact sum = neo__exact_finish(ctx, 0);
-    neo_exact_merge(c->sum, &sum);
-    return NEO_OK;
+    neo__loss_found found = neo__loss_found_none();
+    const int empty = c->rows == 0 || c->width == 0;
+    if (!empty && !neo__loss_find_bad(ctx, c, &found)) {
+        neo__exact_start(ctx, 1);
+        neo__cpu_run(d, c, c->rows, 1 + GRAIN / c->width, 1, neo__loss_part);
+        neo__exact_finish(ctx, 0, &found.sum);
+    }
+    return neo__later_now(&c->later, &found);
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -8234,7 +8109,7 @@ static neo_status neo__cpu_loss(neo_device *d, const neo__loss_call *c) {
    A parameter is its record with its name, and a block of the device's memory: its value and its
    gradient, both filled up with zeros to a multiple of NEO__BLOCK elements. In a deferred set it
    has no such block.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 typedef struct neo__param_slot {
     neo_param param; /* first: a neo_param handed out is a slot */
     neo_init init;   /* not DEFAULT */
@@ -8245,8 +8120,8 @@ typedef struct neo__param_slot {
 struct neo_params {
     neo_ctx *ctx;
     neo__param_slot **slot;
-    int count, capacity;
-    int deferred;
+    int count, deferred;
+    int64_t capacity; /* of slot */
 };
 static const char *const neo__params_absent = "its set is not in memory";
 
@@ -8288,22 +8163,8 @@ static void neo__params_truncate(neo_params *p, int count) {
 NEO_API void neo_params_destroy(neo_params *p) {
     if (!p) return;
     neo__params_truncate(p, 0);
-    neo_free(p->ctx, p->slot, (size_t)p->capacity * sizeof *p->slot);
+    NEO__LIST_FREE(p->ctx, p->slot, p->capacity);
     neo_free(p->ctx, p, sizeof *p);
-}
-
-/* Room for one more pointer. */
-static neo_status neo__params_reserve(neo_params *p) {
-    if (p->count < p->capacity) return NEO_OK;
-    int capacity = p->capacity ? 2 * p->capacity : 16;
-    size_t bytes = (size_t)capacity * sizeof *p->slot;
-    neo__param_slot **slot = (neo__param_slot **)neo__alloc_for(p->ctx, bytes, "neo_params_add");
-    if (!slot) return NEO_ERR_MEMORY;
-    if (p->count) memcpy(slot, p->slot, (size_t)p->count * sizeof *slot);
-    neo_free(p->ctx, p->slot, (size_t)p->capacity * sizeof *p->slot);
-    p->slot = slot;
-    p->capacity = capacity;
-    return NEO_OK;
 }
 
 static neo_status neo__params_check(const neo_params *p, const char *name, int ndim,
@@ -8314,14 +8175,12 @@ static neo_status neo__params_check(const neo_params *p, const char *name, int n
                "neo_params_add: there is a parameter '%s' already", name);
     NEO__CHECK(ndim >= 0 && ndim <= NEO_MAX_DIMS && (ndim == 0 || shape), NEO_ERR_ARG,
                "neo_params_add: '%s' has %d dimensions, not 0 .. %d", name, ndim, NEO_MAX_DIMS);
-    *count = 1;
-    for (int d = 0; d < ndim; d++) {
+    for (int d = 0; d < ndim; d++)
         NEO__CHECK(shape[d] >= 0, NEO_ERR_ARG, "neo_params_add: dimension %d of '%s' is %" PRId64,
                    d, name, shape[d]);
-        NEO__CHECK(shape[d] == 0 || *count <= INT64_MAX / 64 / shape[d], NEO_ERR_ARG,
-                   "neo_params_add: '%s' has too many elements", name);
-        *count *= shape[d];
-    }
+    *count = neo__shape_count(ndim, shape);
+    NEO__CHECK(*count >= 0 && *count <= INT64_MAX / 64, NEO_ERR_ARG,
+               "neo_params_add: '%s' has too many elements", name);
     return NEO_OK;
 }
 
@@ -8331,22 +8190,17 @@ static neo_status neo__param_alloc(neo_params *p, const char *name, int ndim, co
     size_t name_bytes = strlen(name) + 1;
     size_t bytes = neo__size_add(sizeof(neo__param_slot), name_bytes);
     size_t padded = p->deferred ? 0 : (size_t)neo__block_pad(count) * sizeof(float);
-    char *memory = (char *)neo_alloc(p->ctx, bytes);
-    char *data = memory && padded ? (char *)neo__data_alloc(p->ctx, 2 * padded) : NULL;
-    if (!memory || (!data && padded)) {
-        neo_free(p->ctx, memory, bytes);
-        return neo_fail(NEO_ERR_MEMORY, "neo_params_add: no memory for %zu bytes of '%s'",
-                        neo__size_add(bytes, 2 * padded), name);
-    }
-    neo__param_slot *slot = (neo__param_slot *)(void *)memory;
-    memset(slot, 0, sizeof *slot);
+    char *data;
+    neo__param_slot *slot = (neo__param_slot *)neo__alloc_with_data(p->ctx, "neo_params_add", bytes,
+                                                                    2 * padded, &data);
+    if (!slot) return NEO_ERR_MEMORY;
     memcpy(slot + 1, name, name_bytes);
     slot->bytes = bytes;
     slot->data = data;
     slot->data_bytes = 2 * padded;
     slot->param.name = (char *)(slot + 1);
     /* a parameter without elements has an address too */
-    char *value = p->deferred ? NULL : data ? data : memory;
+    char *value = p->deferred ? NULL : data ? data : (char *)slot;
     slot->param.value = neo_tensor_nd(value, NEO_F32, ndim, shape);
     slot->param.grad = neo_tensor_nd(data ? data + padded : value, NEO_F32, ndim, shape);
     slot->param.value.place = slot->param.grad.place = neo__ctx_place(p->ctx);
@@ -8362,7 +8216,7 @@ NEO_API neo_status neo_params_add(neo_params *p, const char *name, int ndim, con
     int64_t count = 0;
     if (param) *param = NULL;
     NEO__TRY(neo__params_check(p, name, ndim, shape, &count));
-    NEO__TRY(neo__params_reserve(p));
+    NEO__TRY(NEO__GROW(p->ctx, p->slot, p->capacity, p->count + 1));
     if (init.kind == NEO_INIT_DEFAULT) init.kind = NEO_INIT_CONSTANT, init.a = 0.0f, init.b = 0.0f;
     if (p->deferred) NEO__TRY(neo__init_check(&init, name));
     neo__param_slot *slot = NULL;
@@ -8429,7 +8283,7 @@ NEO__HOT_BEGIN
    Over a group the sums of all ranks are added, in one exchange for the clip norm and one for the
    norms of all parameters that LAMB wants. A largest element travels as this rank's word among
    zeros.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 typedef struct neo__optim_entry {
     const char *name;
     neo_tensor tensor;
@@ -8601,20 +8455,18 @@ NEO_API neo_status neo_optim_create(neo_ctx *ctx, neo_params *params, const neo_
     NEO__TRY(neo__optim_check(desc));
     NEO__ZERO(neo__carve, carve);
     const neo_optim sizes = neo__optim_layout(params, desc, &carve);
-    neo_optim *o = (neo_optim *)neo__alloc_zero(ctx, sizes.bytes);
-    float *data = o && sizes.data_bytes ? (float *)neo__data_alloc(ctx, sizes.data_bytes) : NULL;
-    if (!o || (!data && sizes.data_bytes)) {
-        neo_free(ctx, o, sizes.bytes);
-        return neo_fail(NEO_ERR_MEMORY, "neo_optim_create: no memory for %zu bytes of state",
-                        neo__size_add(sizes.bytes, sizes.data_bytes));
-    }
+    char *data;
+    neo_optim *o = (neo_optim *)neo__alloc_with_data(ctx, "neo_optim_create", sizes.bytes,
+                                                     sizes.data_bytes, &data);
+    if (!o) return NEO_ERR_MEMORY;
     carve.block = (char *)o;
     carve.at = 0;
     *o = neo__optim_layout(params, desc, &carve);
     o->ctx = ctx;
     o->params = params;
     o->desc = *desc;
-    o->data = data ? data : (float *)(void *)o; /* states without elements have an address too */
+    /* states without elements have an address too */
+    o->data = (float *)(void *)(data ? data : (char *)o);
     o->clip_factor = 1.0f;
     neo__optim_defaults(&o->desc);
     neo_status status = neo__optim_fill(o);
@@ -8747,13 +8599,12 @@ static neo_status neo__optim_clip_answer(void *job, const void *answer) {
     return NEO_OK;
 }
 static neo_status neo__optim_clip_on_device(neo_optim *o) {
-    const neo__optim_clip clip = {o, o->step + 1};
+    neo__optim_clip clip = {o, o->step + 1};
     NEO__ZERO(neo__optim_call, call);
     call.pass = neo__optim_norm_pass(o);
     call.clip_norm = o->desc.clip_norm;
-    call.later.fn = neo__optim_clip_answer;
-    call.later.job = &clip;
-    call.later.job_bytes = sizeof clip;
+    const neo__later later = {neo__optim_clip_answer, &clip, sizeof clip};
+    call.later = later;
     return neo__optim_run(o, &call);
 }
 
@@ -8872,6 +8723,10 @@ static void neo__optim_lamb_span(const neo_ctx *ctx, const neo__optim_call *c,
         neo_exact_add(sums + 1, vec->lamb_square(&c->step, w, m + at, v + at, n));
     }
 }
+/* Of numbers that are not negative the larger; a NaN is above all. */
+NEO__INLINE float neo__larger_bits(float a, float b) {
+    return neo__bits_f32(b) > neo__bits_f32(a) ? b : a;
+}
 static void neo__optim_norm_span(const neo_ctx *ctx, neo__optim_pass pass,
                                  const neo__optim_span *span, neo_exact *sum, float *most) {
     const neo__vec_kernels *vec = ctx->vec;
@@ -8880,68 +8735,51 @@ static void neo__optim_norm_span(const neo_ctx *ctx, neo__optim_pass pass,
         const float *g = span->grad + at;
         if (pass == NEO__OPTIM_NORM_1) neo_exact_add(sum, vec->block_abs(g, n));
         else if (pass == NEO__OPTIM_NORM_2) neo_exact_add(sum, vec->block_square(g, n));
-        else {
-            const float max = vec->block_max(g, n);
-            if (neo__bits_f32(max) > neo__bits_f32(*most)) *most = max;
-        }
+        else *most = neo__larger_bits(*most, vec->block_max(g, n));
     }
 }
 /* Sums of a worker: two, or one with the largest element behind it. */
 NEO__INLINE float *neo__optim_most(neo_ctx *ctx, int worker) {
     return (float *)(void *)(neo__worker_exact(ctx, worker) + 1);
 }
-static void neo__optim_task(void *arg, int64_t index, int worker) {
-    const neo__cpu_job *job = (const neo__cpu_job *)arg;
-    const neo__optim_call *c = (const neo__optim_call *)job->call;
-    neo_exact *sums = neo__worker_exact(job->ctx, worker);
-    int64_t begin, end, first = 0, blocks = 0; /* first: block of the span */
-    neo__cpu_range(job, index, 1, &begin, &end);
-    for (int64_t i = 0; i < c->span_count && first < end; i++, first += blocks) {
+static void neo__optim_part(const neo__cpu_part *part) {
+    const neo__optim_call *c = (const neo__optim_call *)part->call;
+    neo_ctx *ctx = part->ctx;
+    neo_exact *sums = neo__worker_exact(ctx, part->worker);
+    int64_t first = 0, blocks = 0; /* of the span */
+    for (int64_t i = 0; i < c->span_count && first < part->end; i++, first += blocks) {
         neo__optim_span span = c->spans[i];
         blocks = (span.count + NEO__BLOCK - 1) / NEO__BLOCK;
-        const int64_t at = NEO__MAX(begin - first, (int64_t)0) * NEO__BLOCK;
-        const int64_t last = NEO__MIN((end - first) * NEO__BLOCK, span.count);
+        const int64_t at = NEO__MAX(part->begin - first, (int64_t)0) * NEO__BLOCK;
+        const int64_t last = NEO__MIN((part->end - first) * NEO__BLOCK, span.count);
         if (at >= last) continue;
         span.w += at;
         span.grad += at;
         for (int s = 0; s < 2; s++) span.state[s] = span.state[s] ? span.state[s] + at : NULL;
         span.count = last - at;
-        if (c->pass == NEO__OPTIM_STEP) neo__optim_step_span(job->ctx, c, &span);
-        else if (c->pass == NEO__OPTIM_LAMB_MOMENTS) neo__optim_lamb_span(job->ctx, c, &span, sums);
+        if (c->pass == NEO__OPTIM_STEP) neo__optim_step_span(ctx, c, &span);
+        else if (c->pass == NEO__OPTIM_LAMB_MOMENTS) neo__optim_lamb_span(ctx, c, &span, sums);
         else if (!span.elsewhere)
-            neo__optim_norm_span(job->ctx, c->pass, &span, sums, neo__optim_most(job->ctx, worker));
+            neo__optim_norm_span(ctx, c->pass, &span, sums, neo__optim_most(ctx, part->worker));
     }
 }
-static void neo__optim_spans(neo_device *d, const neo__optim_call *c) {
-    int64_t blocks = 0;
-    for (int64_t i = 0; i < c->span_count; i++)
-        blocks += (c->spans[i].count + NEO__BLOCK - 1) / NEO__BLOCK;
-    if (c->pass != NEO__OPTIM_STEP) neo__exact_start(neo__cpu_ctx(d), 2);
-    neo__cpu_run(d, c, blocks, NEO__VEC_GRAIN / NEO__BLOCK, neo__optim_task);
-}
+/* All spans at once, or, with LAMB's moments, one by one: their sums are wanted apart. */
 static neo_status neo__cpu_optim(neo_device *d, const neo__optim_call *call) {
     neo_ctx *ctx = neo__cpu_ctx(d);
-    neo__optim_call one = *call; /* parameter, whose sums LAMB wants apart */
-    one.span_count = 1;
-    for (int64_t i = 0; call->pass == NEO__OPTIM_LAMB_MOMENTS && i < call->span_count; i++) {
-        one.spans = &call->spans[i];
-        neo__optim_spans(d, &one);
-        for (int k = 0; k < 2; k++) {
-            const neo_exact sum = neo__exact_finish(ctx, k);
-            neo_exact_merge(&call->sums[2 * i + k], &sum);
-        }
-    }
-    if (call->pass == NEO__OPTIM_LAMB_MOMENTS) return NEO_OK;
-    neo__optim_spans(d, call);
-    if (call->pass == NEO__OPTIM_STEP) return NEO_OK;
-    if (call->pass != NEO__OPTIM_NORM_INF) {
-        const neo_exact sum = neo__exact_finish(ctx, 0);
-        neo_exact_merge(call->sums, &sum);
-        return NEO_OK;
-    }
-    for (int w = 0; w < ctx->threads; w++) {
-        const float most = *neo__optim_most(ctx, w);
-        if (neo__bits_f32(most) > neo__bits_f32(*call->most)) *call->most = most;
+    const int apart = call->pass == NEO__OPTIM_LAMB_MOMENTS;
+    neo__optim_call part = *call;
+    if (apart) part.span_count = 1;
+    for (int64_t i = 0; i < call->span_count; i += part.span_count) {
+        int64_t blocks = 0;
+        part.spans = call->spans + i;
+        for (int64_t s = 0; s < part.span_count; s++)
+            blocks += (part.spans[s].count + NEO__BLOCK - 1) / NEO__BLOCK;
+        if (call->pass != NEO__OPTIM_STEP) neo__exact_start(ctx, 2);
+        neo__cpu_run(d, &part, blocks, NEO__VEC_GRAIN / NEO__BLOCK, 1, neo__optim_part);
+        for (int k = 0; call->sums && k <= apart; k++)
+            neo__exact_finish(ctx, k, &call->sums[2 * i + k]);
+        for (int w = 0; call->pass == NEO__OPTIM_NORM_INF && w < ctx->threads; w++)
+            *call->most = neo__larger_bits(*call->most, *neo__optim_most(ctx, w));
     }
     return NEO_OK;
 }
@@ -8976,7 +8814,7 @@ NEO__HOT_BEGIN
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-gradcheck
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 NEO__HOT_END
 /* Central difference at one element: the step that counts is the one the f32 value really took. */
 static neo_status neo__numeric_slope(const neo_gradcheck_desc *d, int64_t element, double step,
@@ -11511,21 +11349,19 @@ typedef struct neo__bag_rows_job {
     float *rows;
     int write;
 } neo__bag_rows_job;
-static void neo__bag_rows_task(void *arg, int64_t index, int worker) {
-    const neo__cpu_job *job = (const neo__cpu_job *)arg;
-    const neo__bag_rows_job *r = (const neo__bag_rows_job *)job->call;
+static void neo__bag_rows_part(const neo__cpu_part *part) {
+    const neo__bag_rows_job *r = (const neo__bag_rows_job *)part->call;
     const int64_t dim = r->table->dim;
-    float *w = r->b->work.scratch + worker * r->b->sizes.scratch; /* encoding fills a row up */
-    int64_t begin, end;
-    neo__cpu_range(job, index, 1, &begin, &end);
-    for (; begin < end; begin++) {
-        float *row = r->rows + begin * dim;
+    /* encoding fills a row up */
+    float *w = r->b->work.scratch + part->worker * r->b->sizes.scratch;
+    for (int64_t i = part->begin; i < part->end; i++) {
+        float *row = r->rows + i * dim;
         if (!r->write) {
-            job->ctx->bag->decode(r->table, r->first + begin, 0, dim, row);
+            part->ctx->bag->decode(r->table, r->first + i, 0, dim, row);
             continue;
         }
         memcpy(w, row, (size_t)dim * sizeof *w);
-        job->ctx->bag->encode(r->table, r->first + begin, w, NULL);
+        part->ctx->bag->encode(r->table, r->first + i, w, NULL);
     }
 }
 NEO__HOT_END
@@ -11792,7 +11628,7 @@ static neo_status neo__cpu_bags_rows(neo_device *d, const neo__bags_job *job, in
     to.first = first;
     to.rows = rows;
     to.write = write;
-    neo__cpu_run(d, &to, count, 1 + (1 << 14) / to.table->dim, neo__bag_rows_task);
+    neo__cpu_run(d, &to, count, 1 + (1 << 14) / to.table->dim, 1, neo__bag_rows_part);
     return NEO_OK;
 }
 static void neo__cpu_bags_init(neo_device *d) {
@@ -15836,7 +15672,7 @@ NEO__HOT_BEGIN
    half: the Mann-Whitney statistic. Scores become integers that sort alike; those of positives
    fill one array from the front, those of negatives from its end, so a sample takes four bytes.
    Both parts are radix sorted and merged, and twice the number of right pairs is an integer.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 #define NEO__METRICS_CAPACITY ((int64_t)1 << 32) /* twice the pairs stay below 2^63 */
 
 /* Sums over samples; the order of the samples does not matter. */
@@ -16110,7 +15946,7 @@ NEO__HOT_END
    A line of text: label, bar, share, samples, rate, loss, time left. On a terminal it is drawn over
    itself; elsewhere each one is a line of its own. It is handed to the user's function; nothing is
    printed here.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 enum { NEO__PROGRESS_BYTES = 1024, NEO__PROGRESS_COLUMNS = 200 };
 
 /* Three significant digits and a letter: 950, 1.23k, 45.6M. Room for 32 bytes. */
@@ -16236,81 +16072,43 @@ NEO_API void neo_progress_end(neo_progress *p, double loss) {
    A line is built in a fixed buffer and goes to the system in one write, so that it is whole in
    the file even when the process is killed after it. A line that a full disk cut short is ended by
    the newline that the next one writes first.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 enum { NEO__JSONL_BYTES = 4096 };
 struct neo_jsonl {
     neo_ctx *ctx;
     neo__file file;
-    char *path;
-    neo_status status; /* of the line being built */
+    char *path;        /* behind the record */
+    size_t bytes;      /* of both */
+    neo_status status; /* of the line being built: the first failure */
     int torn;
     size_t used;
-    char line[NEO__JSONL_BYTES + 1];
+    char line[NEO__JSONL_BYTES];
 };
-
-NEO__INLINE size_t neo__put(char *out, size_t bytes, size_t used, const char *text, size_t n) {
-    for (size_t i = 0; i < n; i++)
-        if (used + i < bytes) out[used + i] = text[i];
-    return used + n;
-}
-/* JSON text of a string, quotes included: control characters, quote and backslash escaped; bytes
-   that are not UTF-8 become U+FFFD. Returns its length; writes nothing beyond `bytes`. */
-static size_t neo__jsonl_escape(char *out, size_t bytes, const char *s) {
-    size_t used = neo__put(out, bytes, 0, "\"", 1);
-    const char *end = s + strlen(s);
-    while (s < end) {
-        char code[8];
-        unsigned char c = (unsigned char)*s;
-        size_t n = (size_t)neo__utf8_length(s, (size_t)(end - s));
-        if (n == 0) {
-            used = neo__put(out, bytes, used, "\xEF\xBF\xBD", 3);
-            s++;
-            continue;
-        }
-        if (c == '"' || c == '\\') {
-            code[0] = '\\';
-            code[1] = (char)c;
-            used = neo__put(out, bytes, used, code, 2);
-        } else if (c < 0x20) {
-            const char *at = strchr("\bb\nn\tt\rr\ff", c);
-            if (at) snprintf(code, sizeof code, "\\%c", at[1]);
-            else snprintf(code, sizeof code, "\\u%04x", (unsigned)c);
-            used = neo__put(out, bytes, used, code, strlen(code));
-        } else {
-            used = neo__put(out, bytes, used, s, n);
-        }
-        s += n;
-    }
-    return neo__put(out, bytes, used, "\"", 1);
-}
 
 NEO_API neo_status neo_jsonl_open(neo_ctx *ctx, const char *path, int append, neo_jsonl **out) {
     NEO__CHECK(ctx && path && out, NEO_ERR_ARG, "neo_jsonl_open: ctx, path or log is NULL");
     *out = NULL;
-    neo_jsonl *log = (neo_jsonl *)neo__alloc_zero(ctx, sizeof *log);
-    char *copy = neo__string_copy(ctx, path);
-    neo_status status = NEO_OK;
-    if (!log || !copy) status = neo_fail(NEO_ERR_MEMORY, "neo_jsonl_open: no memory for %s", path);
-    else status = neo__file_open(&log->file, copy, append ? NEO__FILE_APPEND : NEO__FILE_CREATE);
-    if (status != NEO_OK) {
-        neo_free(ctx, log, sizeof *log);
-        neo__string_free(ctx, copy);
-        return status;
-    }
+    const size_t bytes = sizeof(neo_jsonl) + strlen(path) + 1;
+    neo_jsonl *log = (neo_jsonl *)neo__alloc_for(ctx, bytes, "neo_jsonl_open");
+    if (!log) return NEO_ERR_MEMORY;
+    memset(log, 0, sizeof *log);
     log->ctx = ctx;
-    log->path = copy;
-    *out = log;
-    return NEO_OK;
+    log->bytes = bytes;
+    log->path = (char *)(log + 1);
+    memcpy(log->path, path, strlen(path) + 1);
+    neo_status status =
+        neo__file_open(&log->file, log->path, append ? NEO__FILE_APPEND : NEO__FILE_CREATE);
+    if (status != NEO_OK) neo_free(ctx, log, bytes);
+    else *out = log;
+    return status;
 }
 NEO_API void neo_jsonl_close(neo_jsonl *log) {
     if (!log) return;
-    neo_ctx *ctx = log->ctx;
     (void)neo__file_close(&log->file); /* every line was reported when it was written */
-    neo__string_free(ctx, log->path);
-    neo_free(ctx, log, sizeof *log);
+    neo_free(log->ctx, log, log->bytes);
 }
 
-/* The bytes of the line may not pass its end; the first failure is kept. */
+/* The bytes of the line may not pass its end. */
 static void neo__jsonl_text(neo_jsonl *log, const char *text, size_t n) {
     if (log->status != NEO_OK) return;
     if (n > NEO__JSONL_BYTES - log->used) {
@@ -16320,16 +16118,32 @@ static void neo__jsonl_text(neo_jsonl *log, const char *text, size_t n) {
     memcpy(log->line + log->used, text, n);
     log->used += n;
 }
+/* A string, quotes included: control characters, quote and backslash escaped; bytes that are not
+   UTF-8 become U+FFFD. */
 static void neo__jsonl_quoted(neo_jsonl *log, const char *s) {
-    size_t room = NEO__JSONL_BYTES - log->used;
-    size_t n = neo__jsonl_escape(log->line + log->used, room, s ? s : "");
-    if (log->status != NEO_OK) return;
-    if (n > room) log->status = NEO_ERR_CAPACITY;
-    else log->used += n;
+    const char *end = s + strlen(s);
+    neo__jsonl_text(log, "\"", 1);
+    while (s < end) {
+        char code[8];
+        const char *brief = strchr("\bb\nn\tt\rr\ff", *s);
+        size_t n = (size_t)neo__utf8_length(s, (size_t)(end - s));
+        if (n == 0) {
+            neo__jsonl_text(log, "\xEF\xBF\xBD", 3);
+        } else if (*s == '"' || *s == '\\' || (unsigned char)*s < 0x20) {
+            if ((unsigned char)*s >= 0x20) snprintf(code, sizeof code, "\\%c", *s);
+            else if (brief) snprintf(code, sizeof code, "\\%c", brief[1]);
+            else snprintf(code, sizeof code, "\\u%04x", (unsigned)*s);
+            neo__jsonl_text(log, code, strlen(code));
+        } else {
+            neo__jsonl_text(log, s, n);
+        }
+        s += n ? n : 1;
+    }
+    neo__jsonl_text(log, "\"", 1);
 }
 static void neo__jsonl_key(neo_jsonl *log, const char *key) {
     neo__jsonl_text(log, log->used ? "," : "{", 1);
-    neo__jsonl_quoted(log, key);
+    neo__jsonl_quoted(log, key ? key : "");
     neo__jsonl_text(log, ":", 1);
 }
 NEO_API void neo_jsonl_int(neo_jsonl *log, const char *key, int64_t value) {
@@ -16391,15 +16205,15 @@ NEO_API neo_status neo_jsonl_end(neo_jsonl *log) {
    Colours are CSS variables, one set for light and one for dark. Facts, charts, curves, tables and
    rows are one kind of item, in lists in the order in which they were first named; their memory is
    an arena.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 enum { NEO__CURVE_POINTS = 2048, NEO__CURVE_COLORS = 8 };
 
-/* A fact or a note, a chart with its curves, or a table with its rows. */
+/* A fact, a note, a chart with its curves, or a table with its rows. */
 typedef struct neo__item {
     struct neo__item *next, *parts; /* parts: a chart's curves, a table's rows */
-    const char *name;
-    char *text[2];      /* a fact's value; a chart's titles of x and y */
-    const char **cells; /* a row's */
+    char *name;
+    char *text[2]; /* a fact's value; a chart's titles of x and y */
+    char **cells;  /* a row's */
     int cell_count;
     /* a curve's points: one of `every` of the points seen is kept */
     double *x, *y; /* [NEO__CURVE_POINTS] */
@@ -16411,26 +16225,11 @@ typedef struct neo__item {
 struct neo_report {
     neo_ctx *ctx;
     neo__arena arena;
-    const char *title;
+    char *title;
     neo__item *facts, *notes, *charts, *tables;
 };
 
 /* ---- collecting ---- */
-/* The item of a list with that name; NULL: none. */
-static neo__item *neo__item_find(neo__item *list, const char *name) {
-    while (list && strcmp(list->name, name) != 0) list = list->next;
-    return list;
-}
-/* The item of a list with that name, added if need be; NULL: no memory. */
-static neo__item *neo__item_get(neo_report *r, neo__item **list, const char *name) {
-    neo__item *item = neo__item_find(*list, name);
-    if (item) return item;
-    item = (neo__item *)neo__arena_alloc(&r->arena, sizeof *item);
-    if (item) item->name = neo__arena_text(&r->arena, name, strlen(name));
-    if (!item || !item->name) return NULL;
-    while (*list) list = &(*list)->next;
-    return *list = item;
-}
 /* Set a text of an item, in the place of the old one if it fits: facts may change often. */
 static neo_status neo__item_text(neo_report *r, char **text, const char *value) {
     size_t bytes = strlen(value) + 1, room = *text ? (strlen(*text) + 16) & ~(size_t)15 : 0;
@@ -16440,24 +16239,30 @@ static neo_status neo__item_text(neo_report *r, char **text, const char *value) 
     *text = copy;
     return NEO_OK;
 }
-static neo_status neo__report_memory(void) {
-    return neo_fail(NEO_ERR_MEMORY, "neo_report: no memory for another entry");
+/* *item: that of a list with that name, or a new one. *link points at it, or is the list's end, to
+   which the caller adds it when it is complete. */
+static neo_status neo__item_get(neo_report *r, neo__item **list, const char *name,
+                                neo__item **item, neo__item ***link) {
+    while (*list && strcmp((*list)->name, name) != 0) list = &(*list)->next;
+    *link = list;
+    *item = *list;
+    if (*item) return NEO_OK;
+    NEO__TRY(NEO__ARENA(&r->arena, *item, 1));
+    return neo__item_text(r, &(*item)->name, name);
 }
 
 NEO_API neo_status neo_report_create(neo_ctx *ctx, const char *title, neo_report **out) {
     NEO__CHECK(ctx && title && out, NEO_ERR_ARG, "neo_report_create: ctx, title or report is NULL");
     *out = NULL;
-    neo_report *report = (neo_report *)neo__alloc_zero(ctx, sizeof *report);
-    if (!report) return neo__report_memory();
+    neo_report *report = (neo_report *)neo__alloc_for(ctx, sizeof *report, "neo_report_create");
+    if (!report) return NEO_ERR_MEMORY;
+    memset(report, 0, sizeof *report);
     report->ctx = report->arena.ctx = ctx;
     report->arena.function = "neo_report";
-    report->title = neo__arena_text(&report->arena, title, strlen(title));
-    if (report->title) {
-        *out = report;
-        return NEO_OK;
-    }
-    neo_report_destroy(report);
-    return neo__report_memory();
+    neo_status status = neo__item_text(report, &report->title, title);
+    if (status != NEO_OK) neo_report_destroy(report);
+    else *out = report;
+    return status;
 }
 NEO_API void neo_report_destroy(neo_report *r) {
     if (!r) return;
@@ -16466,76 +16271,77 @@ NEO_API void neo_report_destroy(neo_report *r) {
 }
 NEO_API neo_status neo_report_fact(neo_report *r, const char *name, const char *value) {
     NEO__CHECK(r && name && value, NEO_ERR_ARG, "neo_report_fact: report, name or value is NULL");
-    neo__item *fact = neo__item_find(r->facts, name);
-    char *text = fact ? fact->text[0] : NULL;
-    NEO__TRY(neo__item_text(r, &text, value));
-    fact = neo__item_get(r, &r->facts, name);
-    if (!fact) return neo__report_memory();
-    fact->text[0] = text;
+    neo__item *fact, **link;
+    NEO__TRY(neo__item_get(r, &r->facts, name, &fact, &link));
+    NEO__TRY(neo__item_text(r, &fact->text[0], value));
+    *link = fact;
     return NEO_OK;
 }
 NEO_API neo_status neo_report_note(neo_report *r, const char *text) {
     NEO__CHECK(r && text, NEO_ERR_ARG, "neo_report_note: report or text is NULL");
-    return neo__item_get(r, &r->notes, text) ? NEO_OK : neo__report_memory();
+    neo__item *note, **link;
+    NEO__TRY(neo__item_get(r, &r->notes, text, &note, &link));
+    *link = note;
+    return NEO_OK;
 }
-NEO_API neo_status neo_report_point(neo_report *report, const char *chart_name,
-                                    const char *curve_name, double x, double y) {
-    NEO__CHECK(report && chart_name && curve_name, NEO_ERR_ARG,
-               "neo_report_point: report, chart or curve is NULL");
-    neo__item *chart = neo__item_get(report, &report->charts, chart_name);
-    neo__item *curve = chart ? neo__item_find(chart->parts, curve_name) : NULL;
-    if (chart && !curve) {
-        double *points;
-        NEO__TRY(NEO__ARENA(&report->arena, points, 2 * NEO__CURVE_POINTS));
-        curve = neo__item_get(report, &chart->parts, curve_name);
-        if (curve) {
-            curve->x = points;
-            curve->y = points + NEO__CURVE_POINTS;
-            curve->every = 1;
-        }
-    }
-    if (!curve) return neo__report_memory();
+/* One of `every` points is kept; when there is no room, every other one of those goes. */
+static void neo__curve_add(neo__item *curve, double x, double y) {
     curve->last_x = x;
     curve->last_y = y;
-    if (curve->seen++ % curve->every != 0) return NEO_OK;
-    if (curve->count == NEO__CURVE_POINTS) { /* full: every other point goes */
+    if (curve->seen++ % curve->every != 0) return;
+    if (curve->count == NEO__CURVE_POINTS) {
         curve->count /= 2;
         curve->every *= 2;
         for (int i = 0; i < curve->count; i++) {
             curve->x[i] = curve->x[2 * i];
             curve->y[i] = curve->y[2 * i];
         }
-        if ((curve->seen - 1) % curve->every != 0) return NEO_OK;
+        if ((curve->seen - 1) % curve->every != 0) return;
     }
     curve->x[curve->count] = x;
     curve->y[curve->count++] = y;
+}
+NEO_API neo_status neo_report_point(neo_report *report, const char *chart_name,
+                                    const char *curve_name, double x, double y) {
+    NEO__CHECK(report && chart_name && curve_name, NEO_ERR_ARG,
+               "neo_report_point: report, chart or curve is NULL");
+    neo__item *chart, *curve, **chart_link, **curve_link;
+    NEO__TRY(neo__item_get(report, &report->charts, chart_name, &chart, &chart_link));
+    NEO__TRY(neo__item_get(report, &chart->parts, curve_name, &curve, &curve_link));
+    if (!*curve_link) {
+        NEO__TRY(NEO__ARENA(&report->arena, curve->x, NEO__CURVE_POINTS));
+        NEO__TRY(NEO__ARENA(&report->arena, curve->y, NEO__CURVE_POINTS));
+        curve->every = 1;
+    }
+    *chart_link = chart;
+    *curve_link = curve;
+    neo__curve_add(curve, x, y);
     return NEO_OK;
 }
 NEO_API neo_status neo_report_axis(neo_report *r, const char *chart_name, const char *x_title,
                                    const char *y_title) {
     NEO__CHECK(r && chart_name, NEO_ERR_ARG, "neo_report_axis: report or chart is NULL");
-    neo__item *chart = neo__item_get(r, &r->charts, chart_name);
-    if (!chart) return neo__report_memory();
+    neo__item *chart, **link;
+    NEO__TRY(neo__item_get(r, &r->charts, chart_name, &chart, &link));
     NEO__TRY(neo__item_text(r, &chart->text[0], x_title ? x_title : ""));
-    return neo__item_text(r, &chart->text[1], y_title ? y_title : "");
+    NEO__TRY(neo__item_text(r, &chart->text[1], y_title ? y_title : ""));
+    *link = chart;
+    return NEO_OK;
 }
 NEO_API neo_status neo_report_row(neo_report *report, const char *table_name,
                                   const char *const *cells, int count) {
     NEO__CHECK(report && table_name && (cells || count == 0) && count >= 0, NEO_ERR_ARG,
                "neo_report_row: report, table or cells is NULL, or count < 0");
-    neo__item *table = neo__item_get(report, &report->tables, table_name), *row;
-    if (!table) return neo__report_memory();
+    neo__item *table, *row, **link, **last;
+    NEO__TRY(neo__item_get(report, &report->tables, table_name, &table, &link));
     NEO__TRY(NEO__ARENA(&report->arena, row, 1));
     NEO__TRY(NEO__ARENA(&report->arena, row->cells, count));
-    for (; row->cell_count < count; row->cell_count++) {
-        const char *text = cells[row->cell_count] ? cells[row->cell_count] : "";
-        char *copy = neo__arena_text(&report->arena, text, strlen(text));
-        if (!copy) return neo__report_memory();
-        row->cells[row->cell_count] = copy;
-    }
-    neo__item **list = &table->parts;
-    while (*list) list = &(*list)->next;
-    *list = row;
+    for (int i = 0; i < count; i++)
+        NEO__TRY(neo__item_text(report, &row->cells[i], cells[i] ? cells[i] : ""));
+    row->cell_count = count;
+    for (last = &table->parts; *last;) last = &(*last)->next;
+    *link = table;
+    *last = row;
     return NEO_OK;
 }
 

@@ -2581,7 +2581,6 @@ static neo_status neo__cuda_embedding_forward(neo__cuda *d, const neo__embedding
 static neo_status neo__cuda_embedding(neo_device *device, const neo__embedding_call *call) {
     neo__cuda *d = (neo__cuda *)device;
     neo__embedding_call c = *call; /* as kernels get it: without places on the host */
-    c.bad = NULL;
     memset(&c.later, 0, sizeof c.later);
     NEO__TRY(neo__cuda_enter(d));
     neo__cuda_word *bad = (neo__cuda_word *)(void *)d->result;
@@ -2594,11 +2593,9 @@ static neo_status neo__cuda_embedding(neo_device *device, const neo__embedding_c
         NEO__CUDA_LAUNCH(neo__cuda_stop_kernel, 1, 1, 0, d->stream, found, neo__graph_stop(d));
         return neo__graph_later(d, bad, sizeof *bad, &call->later);
     }
-    if (!call->bad) return NEO_OK;
+    if (!call->later.fn) return NEO_OK;
     NEO__TRY(neo__cuda_answer(d, bad, sizeof *bad));
-    const neo__cuda_word found = *(const neo__cuda_word *)(const void *)d->answer;
-    *call->bad = found == NEO__CUDA_NONE ? -1 : (int64_t)found;
-    return NEO_OK;
+    return neo__later_now(&call->later, d->answer);
 }
 
 /* ---- >>cuda-attention ----
@@ -3030,37 +3027,31 @@ static __global__ void neo__cuda_loss_rows_kernel(const neo__loss_call c,
 
 /* The number that was outside, for the message. */
 static neo_status neo__cuda_loss_value(neo__cuda *d, const neo__loss_call *c, int what,
-                                       int64_t bad) {
+                                       int64_t bad, double *value) {
     const void *from = what ? (const void *)(c->x + bad)
                      : c->label ? (const void *)(c->label + bad)
                                 : (const void *)(c->y + bad);
     NEO__TRY(neo__cuda_answer(d, from, c->label ? sizeof(int64_t) : sizeof(float)));
-    if (c->label) *c->value = (double)*(const int64_t *)(const void *)d->answer;
-    else *c->value = (double)*(const float *)(const void *)d->answer;
+    if (c->label) *value = (double)*(const int64_t *)(const void *)d->answer;
+    else *value = (double)*(const float *)(const void *)d->answer;
     return NEO_OK;
 }
 static neo_status neo__cuda_loss_answer(neo__cuda *d, const neo__loss_call *c,
                                         const neo__cuda_loss_result *r) {
-    neo__cuda_loss_result found;
-    neo_exact sum;
+    neo__loss_found found;
     NEO__TRY(neo__cuda_answer(d, r, sizeof *r));
     memcpy(&found, d->answer, sizeof found);
-    memcpy(&sum, found.sum, sizeof sum);
     const int what = found.bad[0] == NEO__CUDA_NONE;
-    *c->bad = found.bad[what] == NEO__CUDA_NONE ? -1 : (int64_t)found.bad[what];
-    *c->bad_what = *c->bad < 0 ? 0 : what;
-    if (*c->bad >= 0) return neo__cuda_loss_value(d, c, what, *c->bad);
-    neo_exact_merge(c->sum, &sum);
-    return NEO_OK;
+    if (found.bad[what] != NEO__CUDA_NONE)
+        NEO__TRY(neo__cuda_loss_value(d, c, what, (int64_t)found.bad[what], &found.value));
+    return neo__later_now(&c->later, &found);
 }
 static neo_status neo__cuda_loss(neo_device *device, const neo__loss_call *call) {
     neo__cuda *d = (neo__cuda *)device;
+    const neo__loss_found none = neo__loss_found_none();
     NEO__TRY(neo__cuda_enter(d));
-    *call->bad = -1;
-    *call->bad_what = 0;
-    if (call->rows == 0 || call->width == 0) return NEO_OK;
+    if (call->rows == 0 || call->width == 0) return neo__later_now(&call->later, &none);
     neo__loss_call c = *call; /* as kernels get it: without places on the host */
-    c.sum = NULL, c.bad = NULL, c.bad_what = NULL, c.value = NULL;
     memset(&c.later, 0, sizeof c.later);
     neo__cuda_loss_result *r = (neo__cuda_loss_result *)(void *)d->result;
     NEO__TRY(neo__cuda_set(d, r->bad, 0xFF, sizeof r->bad));
@@ -3120,55 +3111,6 @@ static neo_status neo__cuda_init(neo_device *device, const neo__init_call *call)
 
 /* ---- >>cuda-convert ----
    An element is a thread's, wherever the strides put it: decode, round, encode. */
-static __device__ __forceinline__ int neo__cuda_is_float(neo_dtype t) { return t <= NEO_F8E5M2; }
-static __device__ float neo__cuda_decode_float(neo_dtype t, const void *p) {
-    switch (t) {
-    case NEO_F16: return neo__f32_from_f16(*(const uint16_t *)p);
-    case NEO_BF16: return neo__f32_from_bf16(*(const uint16_t *)p);
-    case NEO_F8E4M3: return neo__f32_from_e4m3(*(const uint8_t *)p);
-    case NEO_F8E5M2: return neo__f32_from_e5m2(*(const uint8_t *)p);
-    default: return *(const float *)p;
-    }
-}
-static __device__ int64_t neo__cuda_decode_int(neo_dtype t, const void *p) {
-    switch (t) {
-    case NEO_I8: return *(const int8_t *)p;
-    case NEO_U8: return *(const uint8_t *)p;
-    case NEO_I32: return *(const int32_t *)p;
-    default: return *(const int64_t *)p;
-    }
-}
-/* To nearest if random is NULL. */
-static __device__ void neo__cuda_encode_float(neo_dtype t, float x, void *p,
-                                              const uint32_t *random) {
-    const neo__narrow f16 = {10, -14, 0x7C00u, 0x7E00u, 16};
-    const neo__narrow bf16 = {7, -126, 0x7F80u, 0x7FC0u, 16};
-    const neo__narrow e4m3 = {3, -6, 0x7Eu, 0x7Fu, 24}, e5m2 = {2, -14, 0x7Cu, 0x7Eu, 24};
-    const int up = random != NULL;
-    const uint32_t r = up ? *random : 0;
-    switch (t) {
-    case NEO_F16:
-        *(uint16_t *)p = up ? (uint16_t)neo__narrow_encode(&f16, x, 1, r) : neo__f16_from_f32(x);
-        break;
-    case NEO_BF16:
-        *(uint16_t *)p = up ? (uint16_t)neo__narrow_encode(&bf16, x, 1, r) : neo__bf16_from_f32(x);
-        break;
-    case NEO_F8E4M3: *(uint8_t *)p = (uint8_t)neo__narrow_encode(&e4m3, x, up, r); break;
-    case NEO_F8E5M2: *(uint8_t *)p = (uint8_t)neo__narrow_encode(&e5m2, x, up, r); break;
-    default: *(float *)p = x; break;
-    }
-}
-static __device__ int64_t neo__cuda_clamp(int64_t x, int64_t low, int64_t high) {
-    return x < low ? low : x > high ? high : x;
-}
-static __device__ void neo__cuda_encode_int(neo_dtype t, int64_t x, void *p) {
-    switch (t) {
-    case NEO_I8: *(int8_t *)p = (int8_t)neo__cuda_clamp(x, INT8_MIN, INT8_MAX); break;
-    case NEO_U8: *(uint8_t *)p = (uint8_t)neo__cuda_clamp(x, 0, UINT8_MAX); break;
-    case NEO_I32: *(int32_t *)p = (int32_t)neo__cuda_clamp(x, INT32_MIN, INT32_MAX); break;
-    default: *(int64_t *)p = x; break;
-    }
-}
 static __device__ __forceinline__ int64_t neo__cuda_dtype_size(neo_dtype t) {
     if (t == NEO_I64) return 8;
     return t == NEO_F32 || t == NEO_I32 ? 4 : t == NEO_F16 || t == NEO_BF16 ? 2 : 1;
@@ -3204,17 +3146,17 @@ struct neo__cuda_convert_job {
             neo__random_block(&c.key, number / 4, word);
             random = &word[number % 4];
         }
-        if (neo__cuda_is_float(from)) {
-            const float v = neo__cuda_decode_float(from, src);
-            if (neo__cuda_is_float(to)) neo__cuda_encode_float(to, v, dst, random);
+        if (neo__is_float(from)) {
+            const float v = neo__float_decode(from, src);
+            if (neo__is_float(to)) neo__float_encode(to, v, dst, random);
             else
-                neo__cuda_encode_int(
+                neo__int_encode(
                     to, neo__int_from_f32(v, random != NULL, random ? *random : 0), dst);
         } else {
-            const int64_t v = neo__cuda_decode_int(from, src);
-            if (!neo__cuda_is_float(to)) neo__cuda_encode_int(to, v, dst);
+            const int64_t v = neo__int_decode(from, src);
+            if (!neo__is_float(to)) neo__int_encode(to, v, dst);
             else
-                neo__cuda_encode_float(to, to == NEO_F32 ? (float)v : neo__f32_from_int_odd(v), dst,
+                neo__float_encode(to, to == NEO_F32 ? (float)v : neo__f32_from_int_odd(v), dst,
                                        random);
         }
     }
@@ -3255,17 +3197,17 @@ struct neo__cuda_blend_job {
     }
     template <int W> __device__ void at(int64_t i) const {
         void *x = element(c.x, i, c.x_dtype), *y = element(c.y, i, c.y_dtype);
-        const float v = neo__cuda_decode_float(c.x_dtype, x);
+        const float v = neo__float_decode(c.x_dtype, x);
         if (c.kind == NEO__BLEND_ADD) {
-            const float sum = __fadd_rn(v, neo__cuda_decode_float(c.y_dtype, y));
-            neo__cuda_encode_float(c.x_dtype, sum, x, NULL);
+            const float sum = __fadd_rn(v, neo__float_decode(c.y_dtype, y));
+            neo__float_encode(c.x_dtype, sum, x, NULL);
         } else if (c.kind == NEO__BLEND_SCALE) {
             if ((neo__bits_f32(v) & 0x7F800000u) == 0x7F800000u && infinite) *infinite = 1;
             *(float *)x = __fmul_rn(v, c.factor);
         } else {
             uint32_t narrow = 0;
-            neo__cuda_encode_float(c.dtype, v, &narrow, NULL);
-            *(float *)y = neo__cuda_decode_float(c.dtype, &narrow);
+            neo__float_encode(c.dtype, v, &narrow, NULL);
+            *(float *)y = neo__float_decode(c.dtype, &narrow);
         }
     }
 };
