@@ -9246,7 +9246,18 @@ static int neo__jagged_find_bad(const neo_jagged *j, int32_t t, int64_t rows,
     return 0;
 }
 
-/* ---- writers: what they share ---- */
+/* ---- writers ----
+
+   A writer adds runs of bags of its sources in the order of the result, in two passes: the first
+   counts and checks, the second writes. */
+
+typedef struct neo__jagged_writer {
+    const char *fn;
+    neo_jagged_buffer *to;
+    neo_status status;
+    int pass;                    /* 1 counts, 2 writes */
+    int64_t features, bags, ids; /* added in this pass */
+} neo__jagged_writer;
 
 /* Ids [k, k + count) of a source can be stored in b. */
 static neo_status neo__jagged_check_fit(const neo_jagged_buffer *b, neo_dtype from,
@@ -9262,14 +9273,11 @@ static neo_status neo__jagged_check_fit(const neo_jagged_buffer *b, neo_dtype fr
 }
 static neo_status neo__jagged_check_room(const neo_jagged_buffer *b, int64_t bags, int64_t ids,
                                          const char *fn) {
-    NEO__CHECK(bags <= b->max_bags, NEO_ERR_CAPACITY,
-               "%s: %" PRId64 " bags are needed, the buffer has room for %" PRId64
+    NEO__CHECK(bags <= b->max_bags && ids <= b->max_ids, NEO_ERR_CAPACITY,
+               "%s: %" PRId64 " %s are needed, the buffer has room for %" PRId64
                " (neo_jagged_reserve grows it)",
-               fn, bags, b->max_bags);
-    NEO__CHECK(ids <= b->max_ids, NEO_ERR_CAPACITY,
-               "%s: %" PRId64 " ids are needed, the buffer has room for %" PRId64
-               " (neo_jagged_reserve grows it)",
-               fn, ids, b->max_ids);
+               fn, bags > b->max_bags ? bags : ids, bags > b->max_bags ? "bags" : "ids",
+               bags > b->max_bags ? b->max_bags : b->max_ids);
     return NEO_OK;
 }
 /* Store ids [k, k + count) of a source, and their weights (NULL: ones), at place `at` of b. */
@@ -9292,177 +9300,29 @@ static void neo__jagged_put(neo_jagged_buffer *b, int64_t at, neo_dtype from, co
     else if (b->weights)
         for (int64_t i = 0; i < count; i++) b->weights[at + i] = 1.0f;
 }
-static neo_status neo__jagged_check_weights(const neo_jagged_buffer *b, const float *weights,
-                                            const char *fn) {
-    NEO__CHECK(
-        b->weights || !weights, NEO_ERR_ARG,
-        "%s: the source has weights, the buffer was made without (neo_jagged_desc.weighted)", fn);
-    return NEO_OK;
-}
-
-/* ---- set, from_lists ---- */
-NEO_API neo_status neo_jagged_set(neo_jagged_buffer *b, int64_t batch, const void *lengths,
-                                  neo_dtype length_dtype, const void *ids, neo_dtype id_dtype,
-                                  const float *weights) {
-    const char *fn = "neo_jagged_set";
-    NEO__CHECK(b, NEO_ERR_ARG, "%s: the buffer is NULL", fn);
-    int64_t features = b->view.feature_count;
-    NEO__CHECK(batch >= 0 && (features == 0 || batch < INT64_MAX / 16 / features), NEO_ERR_ARG,
-               "%s: batch is %" PRId64, fn, batch);
-    NEO__CHECK(length_dtype == NEO_I32 || length_dtype == NEO_I64, NEO_ERR_ARG,
-               "%s: lengths are %s, not i32 or i64", fn, neo_dtype_name(length_dtype));
-    NEO__CHECK(id_dtype == NEO_I32 || id_dtype == NEO_I64, NEO_ERR_ARG,
-               "%s: ids are %s, not i32 or i64", fn, neo_dtype_name(id_dtype));
-    int64_t bags = features * batch, count = 0;
-    int is_i32 = length_dtype == NEO_I32;
-    NEO__CHECK(lengths || bags == 0, NEO_ERR_ARG, "%s: lengths is NULL", fn);
-    NEO__TRY(neo__jagged_check_room(b, bags, 0, fn));
-    for (int64_t i = 0; i < bags; i++) {
-        int64_t n = neo__jagged_id(lengths, is_i32, i);
-        NEO__CHECK(n >= 0 && n <= INT64_MAX / 16 - count, NEO_ERR_FORMAT,
-                   "%s: the length of feature %" PRId64 ", sample %" PRId64 " is %" PRId64, fn,
-                   i / batch, i % batch, n);
-        count += n;
-    }
-    NEO__TRY(neo__jagged_check_room(b, bags, count, fn));
-    NEO__CHECK(ids || count == 0, NEO_ERR_ARG, "%s: ids is NULL", fn);
-    NEO__CHECK(ids != b->ids, NEO_ERR_ARG, "%s: ids are those of the buffer that is written", fn);
-    NEO__TRY(neo__jagged_check_weights(b, weights, fn));
-    NEO__TRY(neo__jagged_check_fit(b, id_dtype, ids, 0, count, fn));
-    for (int64_t i = 0; i < bags; i++)
-        b->offsets[i + 1] = b->offsets[i] + neo__jagged_id(lengths, is_i32, i);
-    neo__jagged_put(b, 0, id_dtype, ids, weights, 0, count);
-    b->view.batch = batch;
-    b->view.feature_bags = NULL;
-    return NEO_OK;
-}
-
-NEO_API neo_status neo_jagged_from_lists(neo_jagged_buffer *b, int64_t batch,
-                                         const int64_t *const *lists, const int64_t *counts) {
-    const char *fn = "neo_jagged_from_lists";
-    NEO__CHECK(b, NEO_ERR_ARG, "%s: the buffer is NULL", fn);
-    int64_t features = b->view.feature_count;
-    NEO__CHECK(batch >= 0 && (features == 0 || batch < INT64_MAX / 16 / features), NEO_ERR_ARG,
-               "%s: batch is %" PRId64, fn, batch);
-    int64_t bags = features * batch, count = 0;
-    NEO__CHECK((lists && counts) || bags == 0, NEO_ERR_ARG, "%s: lists or counts is NULL", fn);
-    NEO__TRY(neo__jagged_check_room(b, bags, 0, fn));
-    for (int64_t i = 0; i < bags; i++) {
-        NEO__CHECK(counts[i] >= 0 && counts[i] <= INT64_MAX / 16 - count, NEO_ERR_FORMAT,
-                   "%s: the count of feature %" PRId64 ", sample %" PRId64 " is %" PRId64, fn,
-                   i / batch, i % batch, counts[i]);
-        NEO__CHECK(lists[i] || counts[i] == 0, NEO_ERR_ARG,
-                   "%s: the list of feature %" PRId64 ", sample %" PRId64 " is NULL", fn,
-                   i / batch, i % batch);
-        NEO__TRY(neo__jagged_check_fit(b, NEO_I64, lists[i], 0, counts[i], fn));
-        count += counts[i];
-    }
-    NEO__TRY(neo__jagged_check_room(b, bags, count, fn));
-    for (int64_t i = 0; i < bags; i++) {
-        neo__jagged_put(b, b->offsets[i], NEO_I64, lists[i], NULL, 0, counts[i]);
-        b->offsets[i + 1] = b->offsets[i] + counts[i];
-    }
-    b->view.batch = batch;
-    b->view.feature_bags = NULL;
-    return NEO_OK;
-}
-
-/* ---- concat, select, slice, stack, transpose: each is a sequence of runs of bags of its sources ---- */
-typedef enum neo__jagged_op {
-    NEO__JAGGED_CONCAT,
-    NEO__JAGGED_SELECT,
-    NEO__JAGGED_SLICE,
-    NEO__JAGGED_STACK,
-    NEO__JAGGED_TRANSPOSE
-} neo__jagged_op;
-typedef struct neo__jagged_runs {
-    const char *fn;
-    neo__jagged_op op;
-    const neo_jagged *const *parts;
-    int part_count;
-    const int32_t *features; /* select */
-    int64_t first, count;    /* slice: samples; select: features */
-    int64_t run_count;
-    int64_t features_out, batch_out;
-    int variable; /* the result has feature_bags */
-} neo__jagged_runs;
-
-/* Run i: `bags` bags of *source from bag `first` on. */
-static void neo__jagged_run(const neo__jagged_runs *r, int64_t i, const neo_jagged **source,
-                            int64_t *first, int64_t *bags) {
-    const neo_jagged *s = r->parts[0];
-    int64_t feature = i;
-    switch (r->op) {
-    case NEO__JAGGED_CONCAT:
-        *source = r->parts[i];
-        *first = 0;
-        *bags = neo_jagged_bag_count(r->parts[i]);
-        return;
-    case NEO__JAGGED_SELECT: feature = r->features[i]; break;
-    case NEO__JAGGED_SLICE:
-        *source = s;
-        *first = i * s->batch + r->first;
-        *bags = r->count;
-        return;
-    case NEO__JAGGED_STACK:
-        s = r->parts[i % r->part_count];
-        feature = i / r->part_count;
-        break;
-    case NEO__JAGGED_TRANSPOSE:
-        *source = s;
-        *first = i % s->batch * s->feature_count + i / s->batch;
-        *bags = 1;
-        return;
-    }
-    *source = s;
-    *first = neo__jagged_first_bag(s, feature);
-    *bags = neo__jagged_first_bag(s, feature + 1) - *first;
-}
-
-/* feature_bags of the result of concat or select. */
-static void neo__jagged_write_feature_bags(neo_jagged_buffer *b, const neo__jagged_runs *r) {
-    int64_t *to = b->feature_bags;
-    *to = 0;
-    for (int64_t i = 0; i < r->run_count; i++) {
-        const neo_jagged *s = r->parts[r->op == NEO__JAGGED_CONCAT ? i : 0];
-        int64_t t = r->op == NEO__JAGGED_CONCAT ? 0 : r->features[i];
-        int64_t end = r->op == NEO__JAGGED_CONCAT ? s->feature_count : t + 1;
-        for (; t < end; t++, to++)
-            to[1] = to[0] + neo__jagged_first_bag(s, t + 1) - neo__jagged_first_bag(s, t);
-    }
-}
-
-static neo_status neo__jagged_write_runs(neo_jagged_buffer *b, const neo__jagged_runs *r) {
-    NEO__CHECK(r->features_out == b->view.feature_count, NEO_ERR_SHAPE,
-               "%s: the result has %" PRId64 " features, the buffer is for %d", r->fn,
-               r->features_out, b->view.feature_count);
-    const neo_jagged *s = NULL;
-    int64_t first = 0, bags = 0, all_bags = 0, all_ids = 0;
-    for (int64_t i = 0; i < r->run_count; i++) {
-        neo__jagged_run(r, i, &s, &first, &bags);
-        if (bags == 0) continue;
-        int64_t k = s->offsets[first], n = s->offsets[first + bags] - k;
-        NEO__TRY(neo__jagged_check_fit(b, s->id_dtype, s->ids, k, n, r->fn));
-        NEO__CHECK(n <= INT64_MAX / 16 - all_ids, NEO_ERR_ARG, "%s: too many ids", r->fn);
-        all_bags += bags;
-        all_ids += n;
-    }
-    NEO__TRY(neo__jagged_check_room(b, all_bags, all_ids, r->fn));
-    int64_t *offset = b->offsets;
-    for (int64_t i = 0; i < r->run_count; i++) {
-        neo__jagged_run(r, i, &s, &first, &bags);
-        if (bags == 0) continue;
-        const int64_t *from = s->offsets + first;
-        neo__jagged_put(b, *offset, s->id_dtype, s->ids, s->weights, from[0],
-                        from[bags] - from[0]);
-        int64_t shift = *offset - from[0];
+/* Add `bags` bags of a source, from bag `first` on. */
+static void neo__jagged_add(neo__jagged_writer *w, const neo_jagged *s, int64_t first,
+                            int64_t bags) {
+    if (bags == 0 || w->status != NEO_OK) return;
+    const int64_t *from = s->offsets + first, count = from[bags] - from[0];
+    if (w->pass == 2) {
+        int64_t *offset = w->to->offsets + w->bags, shift = *offset - from[0];
+        neo__jagged_put(w->to, w->ids, s->id_dtype, s->ids, s->weights, from[0], count);
         for (int64_t k = 1; k <= bags; k++) offset[k] = from[k] + shift;
-        offset += bags;
+    } else if (count > INT64_MAX / 16 - w->ids) {
+        w->status = neo_fail(NEO_ERR_ARG, "%s: too many ids", w->fn);
+    } else {
+        w->status = neo__jagged_check_fit(w->to, s->id_dtype, s->ids, from[0], count, w->fn);
     }
-    if (r->variable) neo__jagged_write_feature_bags(b, r);
-    b->view.feature_bags = r->variable ? b->feature_bags : NULL;
-    b->view.batch = r->variable ? 0 : r->batch_out;
-    return NEO_OK;
+    w->bags += bags;
+    w->ids += count;
+}
+/* Add feature t of a source. */
+static void neo__jagged_add_feature(neo__jagged_writer *w, const neo_jagged *s, int32_t t) {
+    int64_t first = neo__jagged_first_bag(s, t);
+    neo__jagged_add(w, s, first, neo__jagged_first_bag(s, t + 1) - first);
+    w->features++;
+    if (w->pass == 2) w->to->feature_bags[w->features] = w->bags;
 }
 
 NEO__HOT_END
@@ -9606,8 +9466,15 @@ NEO_API neo_status neo_jagged_reserve(neo_jagged_buffer *b, int64_t max_bags, in
     return NEO_OK;
 }
 
-/* ---- writers: their checks ---- */
+/* ---- writers: calls ---- */
 
+static neo_status neo__jagged_check_weights(const neo_jagged_buffer *b, const float *weights,
+                                            const char *fn) {
+    NEO__CHECK(b->weights || !weights, NEO_ERR_ARG,
+               "%s: the source has weights, the buffer was made without (neo_jagged_desc.weighted)",
+               fn);
+    return NEO_OK;
+}
 /* The sources of a writer can be followed, and are not the buffer itself. */
 static neo_status neo__jagged_check_sources(const neo_jagged_buffer *b,
                                             const neo_jagged *const *parts, int count,
@@ -9625,98 +9492,181 @@ static neo_status neo__jagged_check_sources(const neo_jagged_buffer *b,
     }
     return NEO_OK;
 }
+static neo__jagged_writer neo__jagged_writer_make(neo_jagged_buffer *b, int64_t features,
+                                                  const char *fn) {
+    NEO__ZERO(neo__jagged_writer, w);
+    w.fn = fn;
+    w.to = b;
+    if (features != b->view.feature_count)
+        w.status = neo_fail(NEO_ERR_SHAPE,
+                            "%s: the result has %" PRId64 " features, the buffer is for %d", fn,
+                            features, b->view.feature_count);
+    return w;
+}
+/* Begin the first pass, then the second if all fits. 0: there is no pass to make. */
+static int neo__jagged_pass(neo__jagged_writer *w) {
+    if (w->pass == 1 && w->status == NEO_OK)
+        w->status = neo__jagged_check_room(w->to, w->bags, w->ids, w->fn);
+    w->features = w->bags = w->ids = 0;
+    w->to->feature_bags[0] = 0;
+    return w->status == NEO_OK && ++w->pass <= 2;
+}
+/* View the result: `batch` samples of every feature, or as many as feature_bags says. */
+static neo_status neo__jagged_done(const neo__jagged_writer *w, int64_t batch,
+                                   int has_feature_bags) {
+    if (w->status != NEO_OK) return w->status;
+    w->to->view.batch = has_feature_bags ? 0 : batch;
+    w->to->view.feature_bags = has_feature_bags ? w->to->feature_bags : NULL;
+    return NEO_OK;
+}
 
+NEO__HOT_BEGIN
+static neo_status neo__jagged_check_batch(const neo_jagged_buffer *b, int64_t batch,
+                                          const char *fn) {
+    NEO__CHECK(b, NEO_ERR_ARG, "%s: the buffer is NULL", fn);
+    int64_t features = b->view.feature_count;
+    NEO__CHECK(batch >= 0 && (features == 0 || batch < INT64_MAX / 16 / features), NEO_ERR_ARG,
+               "%s: batch is %" PRId64, fn, batch);
+    return NEO_OK;
+}
+NEO_API neo_status neo_jagged_set(neo_jagged_buffer *b, int64_t batch, const void *lengths,
+                                  neo_dtype length_dtype, const void *ids, neo_dtype id_dtype,
+                                  const float *weights) {
+    const char *fn = "neo_jagged_set";
+    NEO__TRY(neo__jagged_check_batch(b, batch, fn));
+    NEO__CHECK(length_dtype == NEO_I32 || length_dtype == NEO_I64, NEO_ERR_ARG,
+               "%s: lengths are %s, not i32 or i64", fn, neo_dtype_name(length_dtype));
+    NEO__CHECK(id_dtype == NEO_I32 || id_dtype == NEO_I64, NEO_ERR_ARG,
+               "%s: ids are %s, not i32 or i64", fn, neo_dtype_name(id_dtype));
+    int64_t bags = b->view.feature_count * batch, count = 0;
+    int is_i32 = length_dtype == NEO_I32;
+    NEO__CHECK(lengths || bags == 0, NEO_ERR_ARG, "%s: lengths is NULL", fn);
+    NEO__TRY(neo__jagged_check_room(b, bags, 0, fn));
+    for (int64_t i = 0; i < bags; i++) {
+        int64_t n = neo__jagged_id(lengths, is_i32, i);
+        NEO__CHECK(n >= 0 && n <= INT64_MAX / 16 - count, NEO_ERR_FORMAT,
+                   "%s: the length of feature %" PRId64 ", sample %" PRId64 " is %" PRId64, fn,
+                   i / batch, i % batch, n);
+        count += n;
+    }
+    NEO__TRY(neo__jagged_check_room(b, bags, count, fn));
+    NEO__CHECK(ids || count == 0, NEO_ERR_ARG, "%s: ids is NULL", fn);
+    NEO__CHECK(ids != b->ids, NEO_ERR_ARG, "%s: ids are those of the buffer that is written", fn);
+    NEO__TRY(neo__jagged_check_weights(b, weights, fn));
+    NEO__TRY(neo__jagged_check_fit(b, id_dtype, ids, 0, count, fn));
+    for (int64_t i = 0; i < bags; i++)
+        b->offsets[i + 1] = b->offsets[i] + neo__jagged_id(lengths, is_i32, i);
+    neo__jagged_put(b, 0, id_dtype, ids, weights, 0, count);
+    b->view.batch = batch;
+    b->view.feature_bags = NULL;
+    return NEO_OK;
+}
+NEO_API neo_status neo_jagged_from_lists(neo_jagged_buffer *b, int64_t batch,
+                                         const int64_t *const *lists, const int64_t *counts) {
+    const char *fn = "neo_jagged_from_lists";
+    NEO__TRY(neo__jagged_check_batch(b, batch, fn));
+    int64_t bags = b->view.feature_count * batch, offsets[2] = {0, 0};
+    NEO__CHECK((lists && counts) || bags == 0, NEO_ERR_ARG, "%s: lists or counts is NULL", fn);
+    NEO__TRY(neo__jagged_check_room(b, bags, 0, fn));
+    NEO__ZERO(neo_jagged, list); /* as a source of one bag */
+    list.id_dtype = NEO_I64;
+    list.offsets = offsets;
+    neo__jagged_writer w = neo__jagged_writer_make(b, b->view.feature_count, fn);
+    while (neo__jagged_pass(&w)) {
+        for (int64_t i = 0; i < bags; i++) {
+            NEO__CHECK(counts[i] >= 0 && counts[i] <= INT64_MAX / 16 - w.ids, NEO_ERR_FORMAT,
+                       "%s: the count of feature %" PRId64 ", sample %" PRId64 " is %" PRId64, fn,
+                       i / batch, i % batch, counts[i]);
+            NEO__CHECK(lists[i] || counts[i] == 0, NEO_ERR_ARG,
+                       "%s: the list of feature %" PRId64 ", sample %" PRId64 " is NULL", fn,
+                       i / batch, i % batch);
+            list.ids = lists[i];
+            offsets[1] = counts[i];
+            neo__jagged_add(&w, &list, 0, 1);
+        }
+    }
+    return neo__jagged_done(&w, batch, 0);
+}
 NEO_API neo_status neo_jagged_concat(neo_jagged_buffer *b, const neo_jagged *const *parts,
                                      int count) {
-    NEO__ZERO(neo__jagged_runs, r);
-    r.fn = "neo_jagged_concat";
-    r.op = NEO__JAGGED_CONCAT;
-    r.parts = parts;
-    r.part_count = count;
-    NEO__TRY(neo__jagged_check_sources(b, parts, count, 1, r.fn));
-    r.run_count = count;
-    r.batch_out = parts[0]->batch;
+    const char *fn = "neo_jagged_concat";
+    NEO__TRY(neo__jagged_check_sources(b, parts, count, 1, fn));
+    int64_t features = 0;
+    int has_feature_bags = 0;
     for (int i = 0; i < count; i++) {
-        r.features_out += parts[i]->feature_count;
-        if (parts[i]->feature_bags) r.variable = 1;
+        features += parts[i]->feature_count;
+        if (parts[i]->feature_bags) has_feature_bags = 1;
     }
     for (int i = 0; i < count; i++)
-        NEO__CHECK(r.variable || parts[i]->batch == r.batch_out, NEO_ERR_SHAPE,
-                   "%s: source %d has %" PRId64 " samples, source 0 has %" PRId64, r.fn, i,
-                   parts[i]->batch, r.batch_out);
-    return neo__jagged_write_runs(b, &r);
+        NEO__CHECK(has_feature_bags || parts[i]->batch == parts[0]->batch, NEO_ERR_SHAPE,
+                   "%s: source %d has %" PRId64 " samples, source 0 has %" PRId64, fn, i,
+                   parts[i]->batch, parts[0]->batch);
+    neo__jagged_writer w = neo__jagged_writer_make(b, features, fn);
+    while (neo__jagged_pass(&w))
+        for (int i = 0; i < count; i++)
+            for (int32_t t = 0; t < parts[i]->feature_count; t++)
+                neo__jagged_add_feature(&w, parts[i], t);
+    return neo__jagged_done(&w, parts[0]->batch, has_feature_bags);
 }
-
 NEO_API neo_status neo_jagged_select(neo_jagged_buffer *b, const neo_jagged *in,
                                      const int32_t *features, int count) {
-    NEO__ZERO(neo__jagged_runs, r);
-    r.fn = "neo_jagged_select";
-    r.op = NEO__JAGGED_SELECT;
-    r.parts = &in;
-    r.part_count = 1;
-    NEO__TRY(neo__jagged_check_sources(b, &in, 1, 1, r.fn));
+    const char *fn = "neo_jagged_select";
+    NEO__TRY(neo__jagged_check_sources(b, &in, 1, 1, fn));
     NEO__CHECK(count >= 0 && (features || count == 0), NEO_ERR_ARG, "%s: no features are given",
-               r.fn);
+               fn);
     for (int i = 0; i < count; i++)
         NEO__CHECK(features[i] >= 0 && features[i] < in->feature_count, NEO_ERR_RANGE,
-                   "%s: features[%d] is %d, the batch has %d", r.fn, i, features[i],
+                   "%s: features[%d] is %d, the batch has %d", fn, i, features[i],
                    in->feature_count);
-    r.features = features;
-    r.features_out = r.run_count = count;
-    r.batch_out = in->batch;
-    r.variable = in->feature_bags != NULL;
-    return neo__jagged_write_runs(b, &r);
+    neo__jagged_writer w = neo__jagged_writer_make(b, count, fn);
+    while (neo__jagged_pass(&w))
+        for (int i = 0; i < count; i++) neo__jagged_add_feature(&w, in, features[i]);
+    return neo__jagged_done(&w, in->batch, in->feature_bags != NULL);
 }
-
 NEO_API neo_status neo_jagged_slice(neo_jagged_buffer *b, const neo_jagged *in, int64_t first,
                                     int64_t count) {
-    NEO__ZERO(neo__jagged_runs, r);
-    r.fn = "neo_jagged_slice";
-    r.op = NEO__JAGGED_SLICE;
-    r.parts = &in;
-    r.part_count = 1;
-    NEO__TRY(neo__jagged_check_sources(b, &in, 1, 0, r.fn));
+    const char *fn = "neo_jagged_slice";
+    NEO__TRY(neo__jagged_check_sources(b, &in, 1, 0, fn));
     NEO__CHECK(first >= 0 && count >= 0 && first <= in->batch && count <= in->batch - first,
                NEO_ERR_RANGE,
-               "%s: %" PRId64 " samples from %" PRId64 " on are not within %" PRId64, r.fn, count,
+               "%s: %" PRId64 " samples from %" PRId64 " on are not within %" PRId64, fn, count,
                first, in->batch);
-    r.first = first;
-    r.count = r.batch_out = count;
-    r.features_out = r.run_count = in->feature_count;
-    return neo__jagged_write_runs(b, &r);
+    neo__jagged_writer w = neo__jagged_writer_make(b, in->feature_count, fn);
+    while (neo__jagged_pass(&w))
+        for (int64_t t = 0; t < in->feature_count; t++)
+            neo__jagged_add(&w, in, t * in->batch + first, count);
+    return neo__jagged_done(&w, count, 0);
 }
-
 NEO_API neo_status neo_jagged_stack(neo_jagged_buffer *b, const neo_jagged *const *parts,
                                     int count) {
-    NEO__ZERO(neo__jagged_runs, r);
-    r.fn = "neo_jagged_stack";
-    r.op = NEO__JAGGED_STACK;
-    r.parts = parts;
-    r.part_count = count;
-    NEO__TRY(neo__jagged_check_sources(b, parts, count, 0, r.fn));
-    r.features_out = parts[0]->feature_count;
+    const char *fn = "neo_jagged_stack";
+    NEO__TRY(neo__jagged_check_sources(b, parts, count, 0, fn));
+    const int32_t features = parts[0]->feature_count;
+    int64_t batch = 0;
     for (int i = 0; i < count; i++) {
-        NEO__CHECK(parts[i]->feature_count == r.features_out, NEO_ERR_SHAPE,
-                   "%s: source %d has %d features, source 0 has %" PRId64, r.fn, i,
-                   parts[i]->feature_count, r.features_out);
-        r.batch_out += parts[i]->batch;
+        NEO__CHECK(parts[i]->feature_count == features, NEO_ERR_SHAPE,
+                   "%s: source %d has %d features, source 0 has %d", fn, i,
+                   parts[i]->feature_count, features);
+        batch += parts[i]->batch;
     }
-    r.run_count = r.features_out * count;
-    return neo__jagged_write_runs(b, &r);
+    neo__jagged_writer w = neo__jagged_writer_make(b, features, fn);
+    while (neo__jagged_pass(&w))
+        for (int32_t t = 0; t < features; t++)
+            for (int i = 0; i < count; i++)
+                neo__jagged_add(&w, parts[i], t * parts[i]->batch, parts[i]->batch);
+    return neo__jagged_done(&w, batch, 0);
 }
-
-NEO_API neo_status neo_jagged_transpose(neo_jagged_buffer *b, const neo_jagged *sample_major) {
-    NEO__ZERO(neo__jagged_runs, r);
-    r.fn = "neo_jagged_transpose";
-    r.op = NEO__JAGGED_TRANSPOSE;
-    r.parts = &sample_major;
-    r.part_count = 1;
-    NEO__TRY(neo__jagged_check_sources(b, &sample_major, 1, 0, r.fn));
-    r.features_out = sample_major->feature_count;
-    r.batch_out = sample_major->batch;
-    r.run_count = r.features_out * r.batch_out;
-    return neo__jagged_write_runs(b, &r);
+NEO_API neo_status neo_jagged_transpose(neo_jagged_buffer *b, const neo_jagged *in) {
+    const char *fn = "neo_jagged_transpose";
+    NEO__TRY(neo__jagged_check_sources(b, &in, 1, 0, fn));
+    neo__jagged_writer w = neo__jagged_writer_make(b, in->feature_count, fn);
+    while (neo__jagged_pass(&w))
+        for (int64_t t = 0; t < in->feature_count; t++)
+            for (int64_t i = 0; i < in->batch; i++)
+                neo__jagged_add(&w, in, i * in->feature_count + t, 1);
+    return neo__jagged_done(&w, in->batch, 0);
 }
+NEO__HOT_END
 /* ------------------------------------------------------------------------------------------------
    >>bag-optim
 
