@@ -9748,23 +9748,17 @@ static neo__bag_step neo__bag_step_make(const neo_bag_optim *o, float lr, int64_
    functions, once to count and once to cut.
    ------------------------------------------------------------------------------------------------ */
 typedef struct neo__bag_table {
+    neo__job_table job;       /* what kernels read; copied to the record */
     char *name, *weight_name; /* weight_name: of the tensor, "<bags>.<table>.weight" */
     int64_t rows, dim;
-    neo_pooling pooling;
     neo_bag_optim optim; /* defaults resolved */
-    int32_t buckets;
-    neo__bag_rows store;
-    uint64_t name_hash; /* of weight_name: rounding is keyed by it */
+    uint64_t name_hash;  /* of weight_name: rounding is keyed by it */
     int round_nearest, owns_weight;
-    float *state[2];
-    int64_t state_dim[2];                 /* floats per row */
-    int32_t first_feature, feature_count; /* within neo_bags.table_features */
-    int row_bits, low_bits;               /* of a record: see >>impl-bags-backward */
-    neo_table_part part;                  /* of a table by itself: all of it */
-    int cut;                              /* its optimizer needs columns that are elsewhere */
+    int32_t *features, feature_count;
+    int row_bits, low_bits; /* of a record: see >>impl-bags-backward */
 } neo__bag_table;
 
-/* A row whose gradient is kept, at kept_grad + at. */
+/* A row whose gradient is kept, at job.kept.sums + at. */
 typedef struct neo__bag_slot {
     int64_t row, at;
     int32_t table;
@@ -9772,28 +9766,26 @@ typedef struct neo__bag_slot {
 
 /* A feature in the batch of the running call. */
 typedef struct neo__bag_feature {
-    int32_t table;
-    int64_t col; /* of out */
-    int64_t first_bag, bags;
+    neo__job_feature job; /* what kernels read; copied to the record */
+    int64_t col;          /* of out */
     int64_t first_id, ids;
-    int64_t out_at, out_stride; /* of its first bag, in floats; NEO_POOL_NONE: of its first id */
-    int64_t cost_begin;         /* of all features before */
-    int64_t pack_task;          /* backward: tasks of all packed features before */
-    int64_t bad;                /* atomic: ids out of range */
+    int64_t cost_begin; /* of all features before */
+    int64_t pack_task;  /* backward: tasks of all packed features before */
+    int64_t bad;        /* atomic: ids out of range */
 } neo__bag_feature;
 
 /* A table in the backward of the running call: see >>impl-bags-backward. */
 typedef struct neo__bag_merge {
-    int whole, pack,
-        indirect; /* indirect: records have occurrence numbers, for grad_row and grad_weight */
-    int keep; /* sums are kept, not stepped */
+    int whole, pack;
+    int indirect; /* records have occurrence numbers, for grad_row and grad_weight */
     int64_t bags, count, kept; /* count: occurrences; kept: those not dropped */
     int64_t first;             /* where its occurrences begin in the buffers */
     uint64_t *from, *to;       /* its records, and room for as many */
     const float *grad;
     int64_t grad_stride;
     float *pack_to;
-    int64_t cost_begin; /* of all shared tables before */
+    int64_t first_chunk, chunks; /* of a sort that is shared */
+    int64_t cost_begin;          /* of all shared tables before */
 } neo__bag_merge;
 
 /* NEO__BAG_COUNTS: digits of all passes of a sort on one thread, at most. NEO__BAG_CUT_SUMS: sums
@@ -9827,45 +9819,27 @@ typedef struct neo__bag_sizes {
     size_t temp_bytes;               /* of the device's sort */
 } neo__bag_sizes;
 
-/* A record on its way through tasks. */
-typedef struct neo__bags_call {
-    neo_bags *b;
-    const neo_jagged *j;
-    float *out;
-    const float *dout;
-    float *dweights;
-    neo__leaf_cut leaves; /* count 0: the samples of every feature are a batch */
-    int64_t tasks, cost;
-} neo__bags_call;
 /* Backward's walk over the tables of the running call; see >>impl-bags-backward. */
 typedef struct neo__bags_walk {
-    neo__bags_call call;
     int of_kept; /* over the slots of what is kept, not over a batch */
-    int keep;    /* sums are kept, not stepped */
     int64_t chunk_count, pack_tasks;
-    int64_t step_cost, step_tasks;
-    int pass;                      /* of the shared sorts */
+    int pass, passes;              /* of the shared sorts */
     int reuse;                     /* whole tables: buffers per worker, else per table */
     int64_t reuse_ids, reuse_pack; /* size of a worker's buffers */
     int64_t whole_ids, whole_pack; /* where the buffers of whole tables begin */
+    const int64_t *rows;           /* of add_grad */
 } neo__bags_walk;
 
-/* Workspace of the CPU. */
+/* Workspace of the CPU. Packed gradients are in job.room.stage. */
 typedef struct neo__bags_work {
     uint64_t *records[2];
     int64_t *grad_row; /* see neo__bag_update */
     float *grad_weight;
-    float *packed;         /* gradients, bag after bag in canonical order */
     int64_t *leaf;         /* [tables][shards + 1] */
     int64_t *feature_leaf; /* [features][shards] */
     neo__bag_merge *merge; /* [tables + 1] */
     neo__bag_chunk *chunks;
     float *scratch; /* per worker sizes.scratch */
-    /* Of the running call. */
-    neo__bags_found found; /* atomic */
-    int64_t cost;          /* of all bags */
-    neo__bags_walk walk;   /* from sort to update */
-    const int64_t *rows;   /* of add_grad */
 } neo__bags_work;
 
 /* Gradients that are kept between calls. */
@@ -9875,9 +9849,8 @@ typedef struct neo__bags_kept {
     neo__bag_slot *slots;
     uint32_t *slot_of; /* hash table of (table, row): slot + 1, 0 is empty; mask + 1 of them */
     uint64_t mask;
-    int64_t floats; /* of all slots */
-    float *grad;
-    int64_t *keep_at; /* per record: see neo__bag_update */
+    int64_t floats;    /* of all slots, in job.kept.sums */
+    int64_t *keep_at;  /* per record: see neo__bag_update */
     /* On a device: copies for the host of the rows [stage_first, stage_end) and their keys. */
     float *stage; /* [NEO__BAG_HOST_STAGE] or a row; on the CPU the job's */
     uint64_t *stage_keys;
@@ -9897,20 +9870,14 @@ typedef struct neo__bags_cut_tables {
     uint32_t *row;
 } neo__bags_cut_tables;
 
-/* Descriptions for the device, as it was told last. The CPU reads them here. */
-typedef struct neo__bags_told {
-    neo__job_table *tables;
-    neo__job_feature *features; /* [features + 1]: the last has the ends */
-    neo__job_rule *rules;
-    uint32_t forgotten; /* the device's count when it was last told something */
-} neo__bags_told;
-
-/* A batch that a call has looked at: every offset and id. Forward's is taken again by the first
-   backward that gets the same arrays if it is a copy on a device. The CPU looks again: ids in the
-   caller's memory may have changed, and a bad id must not be trained. */
+/* The batch of the running call, which has been looked at: every offset and id. Forward's is taken
+   again by the first backward that gets the same arrays if it is a copy on a device. The CPU looks
+   again: ids in the caller's memory may have changed, and a bad id must not be trained. */
 typedef struct neo__bags_view {
     neo_jagged batch; /* the caller's arrays */
     int64_t bags, ids;
+    neo__bag_feature *features; /* [features + 1]: the last has the ends */
+    int64_t cost;               /* of all bags, on the CPU */
     int fresh; /* a copy that has been looked at, and that no backward has taken */
     int64_t *copy_offsets; /* room on a device for a batch of the host */
     void *copy_ids;
@@ -9923,12 +9890,12 @@ struct neo_bags {
     neo__bag_sizes sizes;
     neo_bounds bounds;
     neo__bag_table *tables;
-    int32_t *table_features; /* features, table by table */
+    int32_t *table_features; /* of all tables, table by table */
     int64_t steps, out_of_range, grow_count;
-    neo__bag_feature *features; /* of the running call; [features + 1]: the last has the ends */
-    neo__bags_job job;          /* the record of the running call */
-    neo__bags_view view;        /* its batch */
-    neo__bags_told told;
+    neo__bags_job job;   /* the record of the running call */
+    neo__bags_view view; /* its batch */
+    neo__bags_walk walk; /* on the CPU: its backward */
+    uint32_t forgotten;  /* the device's count when it was last told something */
     neo__bags_work work;
     neo__bags_kept kept;
     neo__bags_cut_tables cut;
@@ -9946,7 +9913,7 @@ static void neo__bags_meta_layout(const neo__bag_sizes *s, neo__carve *c, neo_ba
     NEO__CARVE(c, *bags, 1);
     neo_bags *to = *bags ? *bags : &none;
     NEO__CARVE(c, to->tables, s->tables);
-    NEO__CARVE(c, to->features, s->features + 1);
+    NEO__CARVE(c, to->view.features, s->features + 1);
     NEO__CARVE(c, to->table_features, s->features);
     NEO__CARVE(c, *names, s->name_bytes);
 }
@@ -10005,8 +9972,8 @@ static void neo__bags_cpu_layout(const neo__bag_sizes *s, neo__carve *c, neo_bag
     if (!s->none)
         j->room.stage_floats =
             (int64_t)NEO__MAX((size_t)j->room.stage_floats, neo__bags_pack_floats(s));
-    NEO__CARVE(c, to->work.packed, j->room.stage_floats);
-    j->room.stage = to->kept.stage = to->work.packed;
+    NEO__CARVE(c, j->room.stage, j->room.stage_floats);
+    to->kept.stage = j->room.stage;
     j->fixed.max_ids = s->max_ids;
     j->kept.max = kept;
     NEO__CARVE(c, to->work.leaf, s->tables * (s->shards + 1));
@@ -10016,21 +9983,21 @@ static void neo__bags_cpu_layout(const neo__bag_sizes *s, neo__carve *c, neo_bag
     NEO__CARVE(c, to->work.scratch, s->threads * s->scratch);
     NEO__CARVE(c, to->kept.slots, kept);
     NEO__CARVE(c, to->kept.slot_of, neo__bags_slot_places(kept));
-    NEO__CARVE(c, to->kept.grad, neo__bags_kept_floats(s));
+    NEO__CARVE(c, j->kept.sums, neo__bags_kept_floats(s));
     NEO__CARVE(c, to->kept.keep_at, kept ? s->max_ids : 0);
-    j->kept.sums = to->kept.grad;
-    j->fixed.tables = to->told.tables;
-    j->told.features = to->told.features;
-    j->told.rules = to->told.rules;
+    j->fixed.tables = j->fixed.host_tables;
+    j->told.features = j->told.host_features;
+    j->told.rules = j->told.host_rules;
     j->cut.tables = to->cut.cuts;
     j->cut.blocks = to->cut.blocks;
     j->cut.totals = to->cut.totals;
 }
 /* The host's part of the workspace. */
 static void neo__bags_host_layout(const neo__bag_sizes *s, neo__carve *c, neo_bags *to) {
-    NEO__CARVE(c, to->told.tables, s->tables);
-    NEO__CARVE(c, to->told.features, s->features + 1);
-    NEO__CARVE(c, to->told.rules, s->tables);
+    neo__bags_job *j = &to->job;
+    NEO__CARVE(c, j->fixed.host_tables, s->tables);
+    NEO__CARVE(c, j->told.host_features, s->features + 1);
+    NEO__CARVE(c, j->told.host_rules, s->tables);
     neo__bags_cut_layout(s, c, &to->cut);
     if (!s->device) {
         neo__bags_cpu_layout(s, c, to);
@@ -10365,19 +10332,40 @@ NEO_API void neo_bags_destroy(neo_bags *b) {
     for (int64_t i = 0; i < b->sizes.tables; i++) {
         neo__bag_table *t = &b->tables[i];
         if (t->owns_weight)
-            neo__data_free(b->ctx, t->store.data,
-                           neo__bag_weight_bytes(t->rows, t->dim, t->store.dtype));
-        neo__data_free(b->ctx, t->store.scale, neo__bag_scale_bytes(t->rows, t->store.dtype));
+            neo__data_free(b->ctx, t->job.store.data,
+                           neo__bag_weight_bytes(t->rows, t->dim, t->job.store.dtype));
+        neo__data_free(b->ctx, t->job.store.scale, neo__bag_scale_bytes(t->rows, t->job.store.dtype));
         for (int k = 0; k < 2; k++)
-            neo__data_free(b->ctx, t->state[k], neo__bag_bytes(t->rows, t->state_dim[k]));
+            neo__data_free(b->ctx, t->job.state[k], neo__bag_bytes(t->rows, t->job.state_dim[k]));
     }
     neo__data_free(b->ctx, b->memory.device, b->memory.device_bytes);
     neo_free(b->ctx, b->memory.work, b->memory.work_bytes);
     neo_free(b->ctx, b, b->memory.meta_bytes);
 }
 
+/* A table for kernels. Addresses come with its memory. */
+static void neo__bag_describe_job(neo__job_table *t, const neo_table_desc *from, int64_t first_key) {
+    const int is_part = from->part.rows != 0;
+    const int64_t part_dim = is_part ? from->part.dim : from->dim;
+    t->store.dtype = from->dtype;
+    t->store.data = (char *)from->weight;
+    t->store.dim = from->dim;
+    t->store.row_bytes = from->dim * (int64_t)neo_dtype_size(from->dtype);
+    t->store.first = (uint64_t)(from->part.first_row * part_dim + from->part.first_col);
+    t->store.stride = (uint64_t)part_dim;
+    for (int k = 0; k < 2; k++)
+        t->state_dim[k] = neo__bag_state_dim(from->optim.kind, from->dim, k);
+    t->rows = from->rows;
+    t->first_key = first_key;
+    t->bucket_rows = is_part ? from->part.rows : from->rows;
+    t->first_row = from->part.first_row;
+    t->buckets = from->row_buckets ? from->row_buckets : 1;
+    t->mean = from->pooling == NEO_POOL_MEAN;
+    t->cut = neo__bag_is_cut(from);
+}
 /* Copy the description. Names go to `text`. */
 static void neo__bags_describe(neo_bags *b, const neo_bags_desc *d, char *text) {
+    int64_t col = 0, key = 0;
     const char *name = neo__bags_desc_name(d);
     b->name = text;
     text += snprintf(text, strlen(name) + 1, "%s", name) + 1;
@@ -10392,35 +10380,25 @@ static void neo__bags_describe(neo_bags *b, const neo_bags_desc *d, char *text) 
         text += snprintf(text, room, "%s.%s.weight", name, from->name) + 1;
         t->rows = from->rows;
         t->dim = from->dim;
-        t->pooling = from->pooling;
         t->optim = neo__bag_optim_resolve(&from->optim);
-        t->buckets = from->row_buckets ? from->row_buckets : 1;
-        t->part = from->part;
-        if (!t->part.rows) t->part.rows = t->rows, t->part.dim = t->dim;
         t->owns_weight = !from->weight;
         t->round_nearest = from->round_nearest;
         t->name_hash = neo_hash(t->weight_name);
-        t->store.dtype = from->dtype;
-        t->store.data = (char *)from->weight;
-        t->store.dim = t->dim;
-        t->store.row_bytes = t->dim * (int64_t)neo_dtype_size(from->dtype);
-        t->store.first = (uint64_t)(t->part.first_row * t->part.dim + t->part.first_col);
-        t->store.stride = (uint64_t)t->part.dim;
-        t->cut = neo__bag_is_cut(from);
-        for (int k = 0; k < 2; k++) t->state_dim[k] = neo__bag_state_dim(t->optim.kind, t->dim, k);
+        neo__bag_describe_job(&t->job, from, key);
+        key += t->rows;
     }
-    int64_t col = 0;
     for (int32_t f = 0; f < b->sizes.features; f++) {
-        b->features[f].table = neo__bags_feature_table(d, f);
-        b->features[f].col = col;
-        col += b->tables[b->features[f].table].dim;
-        b->tables[b->features[f].table].feature_count++;
+        int32_t table = neo__bags_feature_table(d, f);
+        b->view.features[f].job.table = table;
+        b->view.features[f].col = col;
+        col += b->tables[table].dim;
+        b->tables[table].feature_count++;
     }
     int32_t at = 0;
     for (int32_t i = 0; i < d->table_count; i++) {
-        b->tables[i].first_feature = at;
+        b->tables[i].features = b->table_features + at;
         for (int32_t f = 0; f < b->sizes.features; f++)
-            if (b->features[f].table == i) b->table_features[at++] = f;
+            if (b->view.features[f].job.table == i) b->table_features[at++] = f;
     }
     b->cut.fn = d->cut_sums;
     b->cut.user = d->cut_sums_user;
@@ -10430,22 +10408,22 @@ static void neo__bags_describe(neo_bags *b, const neo_bags_desc *d, char *text) 
 static neo_status neo__bags_alloc_tables(neo_bags *b, const char *fn) {
     for (int64_t i = 0; i < b->sizes.tables; i++) {
         neo__bag_table *t = &b->tables[i];
-        size_t weight_bytes = neo__bag_weight_bytes(t->rows, t->dim, t->store.dtype),
-               scale_bytes = neo__bag_scale_bytes(t->rows, t->store.dtype);
-        if (t->owns_weight) t->store.data = (char *)neo__data_alloc(b->ctx, weight_bytes);
-        NEO__CHECK(t->store.data, NEO_ERR_MEMORY,
+        size_t weight_bytes = neo__bag_weight_bytes(t->rows, t->dim, t->job.store.dtype),
+               scale_bytes = neo__bag_scale_bytes(t->rows, t->job.store.dtype);
+        if (t->owns_weight) t->job.store.data = (char *)neo__data_alloc(b->ctx, weight_bytes);
+        NEO__CHECK(t->job.store.data, NEO_ERR_MEMORY,
                    "%s: table '%s': no memory for %zu bytes of weights", fn, t->name, weight_bytes);
         if (scale_bytes) {
-            t->store.scale = (float *)neo__data_alloc(b->ctx, scale_bytes);
-            NEO__CHECK(t->store.scale, NEO_ERR_MEMORY,
+            t->job.store.scale = (float *)neo__data_alloc(b->ctx, scale_bytes);
+            NEO__CHECK(t->job.store.scale, NEO_ERR_MEMORY,
                        "%s: table '%s': no memory for %zu bytes of scales", fn, t->name,
                        scale_bytes);
-            NEO__TRY(neo__data_zero(b->ctx, t->store.scale, scale_bytes));
+            NEO__TRY(neo__data_zero(b->ctx, t->job.store.scale, scale_bytes));
         }
-        for (int k = 0; k < 2 && t->state_dim[k]; k++) {
-            size_t bytes = neo__bag_bytes(t->rows, t->state_dim[k]);
-            t->state[k] = (float *)neo__data_alloc(b->ctx, bytes);
-            NEO__CHECK(t->state[k], NEO_ERR_MEMORY,
+        for (int k = 0; k < 2 && t->job.state_dim[k]; k++) {
+            size_t bytes = neo__bag_bytes(t->rows, t->job.state_dim[k]);
+            t->job.state[k] = (float *)neo__data_alloc(b->ctx, bytes);
+            NEO__CHECK(t->job.state[k], NEO_ERR_MEMORY,
                        "%s: table '%s': no memory for %zu bytes of momentum%d", fn, t->name, bytes,
                        k + 1);
         }
@@ -10456,16 +10434,16 @@ static neo_status neo__bags_alloc_tables(neo_bags *b, const char *fn) {
 static neo_status neo__bags_init_weight(neo_bags *b, int64_t table, neo_init init) {
     const neo__bag_table *t = &b->tables[table];
     neo_device *on = b->ctx->on;
-    const int whole = t->store.dtype == NEO_F32;
+    const int whole = t->job.store.dtype == NEO_F32;
     int64_t most = whole ? t->rows : b->job.room.stage_floats / t->dim;
     if (init.kind == NEO_INIT_NONE) return NEO_OK;
     NEO__TRY(neo__init_check(&init, t->weight_name));
     for (int64_t row = 0, count; row < t->rows; row += count) {
         count = NEO__MIN(most, t->rows - row);
-        float *to = whole ? (float *)(void *)t->store.data : b->job.room.stage;
+        float *to = whole ? (float *)(void *)t->job.store.data : b->job.room.stage;
         neo__init_call call = neo__init_call_make(b->ctx, neo_tensor_2d(to, NEO_F32, count, t->dim),
-                                                  t->weight_name, init, 0, t->part.dim);
-        call.first = neo__bag_number(&t->store, row);
+                                                  t->weight_name, init, 0, (int64_t)t->job.store.stride);
+        call.first = neo__bag_number(&t->job.store, row);
         NEO__TRY(on->init(on, &call));
         if (!whole) NEO__TRY(on->bags_rows(on, &b->job, (int)table, row, count, to, 1));
     }
@@ -10486,13 +10464,13 @@ static neo_status neo__bags_init_tables(neo_bags *b, const neo_bags_desc *d) {
         neo_init init = d->tables[i].init;
         if (init.kind == NEO_INIT_DEFAULT) {
             init.kind = NEO_INIT_UNIFORM;
-            init.b = (float)(1.0 / sqrt((double)t->part.rows));
+            init.b = (float)(1.0 / sqrt((double)t->job.bucket_rows));
             init.a = -init.b;
         }
         NEO__TRY(neo__bags_init_weight(b, i, init));
-        for (int k = 0; k < 2 && t->state_dim[k]; k++) {
+        for (int k = 0; k < 2 && t->job.state_dim[k]; k++) {
             int sums = t->optim.kind == NEO_BAG_ADAGRAD || t->optim.kind == NEO_BAG_ROWWISE_ADAGRAD;
-            NEO__TRY(neo__bags_fill(b, t->state[k], t->rows * t->state_dim[k],
+            NEO__TRY(neo__bags_fill(b, t->job.state[k], t->rows * t->job.state_dim[k],
                                     sums ? t->optim.initial_accumulator : 0.0f));
         }
     }
@@ -10509,7 +10487,7 @@ static void neo__bags_carry(neo_bags *b, const neo__bag_slot *slots, const float
         b->kept.slots[i] = slots[i];
         b->kept.slot_of[neo__bag_slot_place(b, slots[i].table, slots[i].row)] = (uint32_t)(i + 1);
     }
-    if (b->kept.count) memcpy(b->kept.grad, grad, (size_t)b->kept.floats * sizeof *grad);
+    if (b->kept.count) memcpy(b->job.kept.sums, grad, (size_t)b->kept.floats * sizeof *grad);
 }
 /* A copy between the object's arrays and the device's. On the CPU many are one array. */
 static neo_status neo__bags_send(const neo_bags *b, void *to, const void *from, size_t bytes) {
@@ -10522,37 +10500,23 @@ static neo_status neo__bags_fetch(const neo_bags *b, void *to, const void *from,
     if (to == from || bytes == 0) return NEO_OK;
     return on->copy(on, to, NEO_HOST, from, NEO_DEVICE, bytes);
 }
-/* The parts of the record that no call changes, and the tables for the device. */
+/* The parts of the record that no call changes. */
 static neo_status neo__bags_describe_job(neo_bags *b) {
     neo__bags_job *j = &b->job;
-    int64_t key = 0;
-    for (int64_t i = 0; i < b->sizes.tables; i++) {
-        const neo__bag_table *t = &b->tables[i];
-        neo__job_table *to = &b->told.tables[i];
-        memset(to, 0, sizeof *to); /* its padding goes to the device too */
-        to->store = t->store;
-        for (int k = 0; k < 2; k++) to->state[k] = t->state[k], to->state_dim[k] = t->state_dim[k];
-        to->rows = t->rows;
-        to->first_key = key;
-        to->bucket_rows = t->part.rows;
-        to->first_row = t->part.first_row;
-        to->buckets = t->buckets;
-        to->mean = t->pooling == NEO_POOL_MEAN;
-        to->cut = t->cut;
-        key += t->rows;
-    }
-    memset(b->told.features, 0, (size_t)(b->sizes.features + 1) * sizeof *b->told.features);
-    memset(b->told.rules, 0, (size_t)b->sizes.tables * sizeof *b->told.rules);
+    neo__job_table *tables = (neo__job_table *)(uintptr_t)j->fixed.host_tables;
+    const size_t table_bytes = (size_t)b->sizes.tables * sizeof *tables;
+    for (int64_t i = 0; i < b->sizes.tables; i++) /* with the padding, which the device gets too */
+        memcpy(&tables[i], &b->tables[i].job, sizeof *tables);
+    memset(j->told.host_features, 0,
+           (size_t)(b->sizes.features + 1) * sizeof *j->told.host_features);
+    memset(j->told.host_rules, 0, (size_t)b->sizes.tables * sizeof *j->told.host_rules);
     j->fixed.table_count = (int32_t)b->sizes.tables;
     j->fixed.feature_count = (int32_t)b->sizes.features;
     j->fixed.none = b->sizes.none;
     j->fixed.wide = b->sizes.wide;
     j->fixed.bounds = b->bounds;
-    j->fixed.key_count = key;
+    j->fixed.key_count = b->sizes.rows;
     j->fixed.max_dim = b->sizes.max_dim;
-    j->fixed.host_tables = b->told.tables;
-    j->told.host_features = b->told.features;
-    j->told.host_rules = b->told.rules;
     j->object = b;
     if (b->sizes.device && j->kept.max) {
         size_t floats = (size_t)j->kept.max * (size_t)j->fixed.max_dim;
@@ -10560,8 +10524,7 @@ static neo_status neo__bags_describe_job(neo_bags *b) {
                                 (size_t)(j->kept.hash_mask + 1) * sizeof *j->kept.hash_key));
         NEO__TRY(neo__data_zero(b->ctx, j->kept.sums, floats * sizeof *j->kept.sums));
     }
-    return neo__bags_send(b, (void *)(uintptr_t)j->fixed.tables, b->told.tables,
-                          (size_t)b->sizes.tables * sizeof *b->told.tables);
+    return neo__bags_send(b, (void *)(uintptr_t)j->fixed.tables, tables, table_bytes);
 }
 /* Kept gradients go to a new workspace on the device. */
 static neo_status neo__bags_device_carry(neo_bags *b, const uint64_t *key, const float *kept) {
@@ -10614,7 +10577,7 @@ static neo_status neo__bags_work_alloc(neo_bags *b, int64_t max_batch, int64_t m
             status = neo__bags_device_carry(b, old.job.kept.slot_key, old.job.kept.sums);
         neo__data_free(b->ctx, old.memory.device, old.memory.device_bytes);
     } else {
-        neo__bags_carry(b, old.kept.slots, old.kept.grad);
+        neo__bags_carry(b, old.kept.slots, old.job.kept.sums);
         for (int64_t t = 0; t < sizes.tables; t++)
             neo__bag_record_bits(&b->tables[t], b->bounds, max_batch,
                                  NEO__MAX(max_ids, b->kept.capacity));
@@ -10724,13 +10687,13 @@ static neo_tensor neo__bags_placed(const neo_bags *b, neo_tensor t) {
 NEO_API neo_tensor neo_bags_weight(const neo_bags *b, int32_t table) {
     if (table < 0 || table >= b->sizes.tables) return neo_tensor_none();
     const neo__bag_table *t = &b->tables[table];
-    return neo__bags_placed(b, neo_tensor_2d(t->store.data, t->store.dtype, t->rows, t->dim));
+    return neo__bags_placed(b, neo_tensor_2d(t->job.store.data, t->job.store.dtype, t->rows, t->dim));
 }
 NEO_API neo_tensor neo_bags_scale(const neo_bags *b, int32_t table) {
     if (table < 0 || table >= b->sizes.tables) return neo_tensor_none();
     const neo__bag_table *t = &b->tables[table];
-    if (!t->store.scale) return neo_tensor_none();
-    return neo__bags_placed(b, neo_tensor_2d(t->store.scale, NEO_F32, t->rows, 2));
+    if (!t->job.store.scale) return neo_tensor_none();
+    return neo__bags_placed(b, neo_tensor_2d(t->job.store.scale, NEO_F32, t->rows, 2));
 }
 static neo_status neo__bags_check_rows(const neo_bags *b, int32_t table, int64_t first,
                                        int64_t count, const float *rows, const char *fn) {
@@ -10747,7 +10710,7 @@ static neo_status neo__bags_check_rows(const neo_bags *b, int32_t table, int64_t
 static neo_status neo__bags_move_rows(const neo_bags *b, int32_t table, int64_t first,
                                       int64_t count, float *to, const float *from) {
     neo_device *on = b->ctx->on;
-    const neo__bag_rows *t = &b->tables[table].store;
+    const neo__bag_rows *t = &b->tables[table].job.store;
     int64_t dim = t->dim, most = b->job.room.stage_floats / dim;
     if (t->dtype == NEO_F32) {
         char *rows = t->data + first * t->row_bytes;
@@ -10785,10 +10748,10 @@ static int neo__bag_state_per_row(neo_bag_optim_kind kind, int k) {
 NEO_API neo_tensor neo_bags_state(const neo_bags *b, int32_t table, int k) {
     if (table < 0 || table >= b->sizes.tables || k < 0 || k > 1) return neo_tensor_none();
     const neo__bag_table *t = &b->tables[table];
-    if (t->state_dim[k] == 0) return neo_tensor_none();
+    if (t->job.state_dim[k] == 0) return neo_tensor_none();
     return neo__bags_placed(b, neo__bag_state_per_row(t->optim.kind, k)
-                                   ? neo_tensor_1d(t->state[k], NEO_F32, t->rows)
-                                   : neo_tensor_2d(t->state[k], NEO_F32, t->rows, t->dim));
+                                   ? neo_tensor_1d(t->job.state[k], NEO_F32, t->rows)
+                                   : neo_tensor_2d(t->job.state[k], NEO_F32, t->rows, t->dim));
 }
 NEO_API neo_bags_stats neo_bags_get_stats(const neo_bags *b) {
     neo_bags_stats s;
@@ -10809,118 +10772,101 @@ static NEO__UNUSED int64_t *neo__bags_steps(neo_bags *b) { return &b->steps; }
    by cost (floats moved), not by table: a task finds the bag where its share of the whole begins and
    ends. Nothing here changes a table.
    ------------------------------------------------------------------------------------------------ */
-static neo__bags_call neo__bags_call_make(const neo__bags_job *job) {
-    neo_bags *b = job->object;
-    neo__bags_call c;
-    c.b = b;
-    c.j = &b->view.batch;
-    c.out = job->tensor.out;
-    c.dout = job->tensor.dout;
-    c.dweights = job->tensor.dweights;
-    c.leaves = job->sorted.leaves;
-    c.cost = b->work.cost;
-    c.tasks = NEO__MIN(neo__bags_most_tasks(b->sizes.threads), 1 + c.cost / 32768);
-    return c;
-}
-
 /* Floats a bag and an id stand for, what each costs on top in instructions included. */
 NEO__INLINE int64_t neo__bag_cost(int64_t dim) { return dim + 16; }
 
+/* Run task(job, ...) over shares of a cost; job->call is the object. */
+static void neo__bags_share(const neo_bags *b, int64_t cost, neo_task_fn task) {
+    neo__cpu_job job;
+    job.ctx = b->ctx;
+    job.call = b;
+    job.count = cost;
+    job.tasks = NEO__MIN(neo__bags_most_tasks(b->sizes.threads), 1 + cost / 32768);
+    if (cost > 0) neo_parallel_for(b->ctx, job.tasks, task, &job);
+}
 /* Places of the features' ids, and their cost. Offsets have been checked. */
 static void neo__bags_place_ids(neo_bags *b) {
-    const int64_t *offsets = b->view.batch.offsets;
+    const int64_t *offsets = b->job.batch.offsets;
     const int any = b->job.batch.bags > 0;
-    b->work.cost = 0;
+    b->view.cost = 0;
     for (int64_t f = 0; f <= b->sizes.features; f++) {
-        neo__bag_feature *p = &b->features[f];
-        p->cost_begin = b->work.cost;
-        p->first_id = any ? offsets[p->first_bag] : 0;
-        p->ids = any ? offsets[p->first_bag + p->bags] - p->first_id : 0;
-        if (b->sizes.none && any) p->out_at = (p->first_id - offsets[0]) * p->out_stride;
+        neo__bag_feature *p = &b->view.features[f];
+        p->cost_begin = b->view.cost;
+        p->first_id = any ? offsets[p->job.first_bag] : 0;
+        p->ids = any ? offsets[p->job.first_bag + p->job.bags] - p->first_id : 0;
         if (f < b->sizes.features)
-            b->work.cost += (p->ids + p->bags) * neo__bag_cost(b->tables[p->table].dim);
+            b->view.cost += (p->ids + p->job.bags) * neo__bag_cost(b->tables[p->job.table].dim);
     }
-}
-typedef struct neo__bags_cut {
-    int64_t feature, bag; /* bag: within its feature */
-} neo__bags_cut;
-
-/* The first bag before which at least `target` of the cost lies. */
-static neo__bags_cut neo__bags_seek(const neo__bags_call *c, int64_t target) {
-    const neo_bags *b = c->b;
-    neo__bags_cut cut;
-    int64_t lo = 0, hi = b->sizes.features;
-    cut.bag = 0;
-    while (lo < hi) { /* the last feature that begins at or before target */
-        int64_t mid = (lo + hi + 1) / 2;
-        if (b->features[mid].cost_begin <= target) lo = mid;
-        else hi = mid - 1;
-    }
-    cut.feature = lo;
-    if (lo == b->sizes.features) return cut;
-    const neo__bag_feature *p = &b->features[lo];
-    const int64_t *offsets = c->j->offsets + p->first_bag;
-    int64_t unit = neo__bag_cost(b->tables[p->table].dim);
-    for (lo = 0, hi = p->bags; lo < hi;) {
-        int64_t mid = (lo + hi) / 2;
-        if ((offsets[mid] - p->first_id + mid) * unit >= target - p->cost_begin) hi = mid;
-        else lo = mid + 1;
-    }
-    cut.bag = lo;
-    return cut;
-}
-/* Bags [bag, end) of feature f as a lookup. */
-static neo__bag_lookup neo__bags_lookup(const neo__bags_call *c, int64_t f, int64_t bag,
-                                        int64_t end) {
-    const neo_bags *b = c->b;
-    const neo_jagged *j = c->j;
-    const neo__bag_feature *p = &b->features[f];
-    const neo__bag_table *t = &b->tables[p->table];
-    NEO__ZERO(neo__bag_lookup, a);
-    a.store = &t->store;
-    a.table = t->store.dtype == NEO_F32 ? (const float *)(const void *)t->store.data : NULL;
-    a.rows = t->rows;
-    a.dim = t->dim;
-    a.ids = j->ids;
-    a.is_i32 = j->id_dtype == NEO_I32;
-    a.weights = j->weights;
-    a.offsets = j->offsets + p->first_bag + bag;
-    a.bags = end - bag;
-    int64_t at = p->out_at + (b->sizes.none ? a.offsets[0] - p->first_id : bag) * p->out_stride;
-    a.out = c->out ? c->out + at : NULL;
-    a.dout = c->dout ? c->dout + at : NULL;
-    a.out_stride = p->out_stride;
-    a.mean = t->pooling == NEO_POOL_MEAN;
-    a.pooled = !b->sizes.none;
-    a.bounds = b->bounds;
-    a.buckets = t->buckets;
-    a.bucket_rows = t->part.rows;
-    a.first_row = t->part.first_row;
-    if (end == p->bags && f + 1 < b->sizes.features && b->features[f + 1].bad == 0) {
-        a.next_store = &b->tables[b->features[f + 1].table].store;
-        a.next_id = b->features[f + 1].first_id;
-        a.next_count = b->features[f + 1].ids;
-    }
-    return a;
 }
 
 NEO__HOT_BEGIN
 
-/* Call `each` for the bags of task i, feature by feature. */
-static void neo__bags_each(neo__bags_call *c, int64_t i,
-                           void (*each)(neo__bags_call *c, int64_t f, const neo__bag_lookup *a)) {
-    neo__bags_cut from = neo__bags_seek(c, c->cost / c->tasks * i +
-                                               c->cost % c->tasks * i / c->tasks),
-                  to;
-    i++;
-    to = neo__bags_seek(c, c->cost / c->tasks * i + c->cost % c->tasks * i / c->tasks);
-    for (int64_t f = from.feature; f <= to.feature && f < c->b->sizes.features; f++) {
-        int64_t bag = f == from.feature ? from.bag : 0;
-        int64_t end = f == to.feature ? to.bag : c->b->features[f].bags;
-        if (bag >= end) continue;
-        neo__bag_lookup a = neo__bags_lookup(c, f, bag, end);
-        each(c, f, &a);
+/* The last of `count` places whose first number is at most `target`; the first if none is. The
+   numbers rise and lie `stride` bytes apart. */
+NEO__INLINE int64_t neo__bags_find(const int64_t *first, size_t stride, int64_t count,
+                                   int64_t target) {
+    int64_t at = 0;
+    while (count > 1) {
+        int64_t half = count / 2, mid;
+        memcpy(&mid, (const char *)first + (size_t)(at + half) * stride, sizeof mid);
+        if (mid <= target) at += half, count -= half;
+        else count = half;
     }
+    return at;
+}
+typedef struct neo__bags_mark {
+    int64_t feature, bag; /* bag: within its feature */
+} neo__bags_mark;
+
+/* The first bag before which at least `target` of the cost lies. */
+static neo__bags_mark neo__bags_seek(const neo_bags *b, int64_t target) {
+    const neo__bag_feature *features = b->view.features;
+    neo__bags_mark at;
+    at.feature = neo__bags_find(&features->cost_begin, sizeof *features, b->sizes.features + 1,
+                                target);
+    at.bag = 0;
+    if (at.feature == b->sizes.features) return at;
+    const neo__bag_feature *p = &features[at.feature];
+    const int64_t *offsets = b->job.batch.offsets + p->job.first_bag;
+    int64_t unit = neo__bag_cost(b->tables[p->job.table].dim);
+    for (int64_t end = p->job.bags; at.bag < end;) {
+        int64_t mid = (at.bag + end) / 2;
+        if ((offsets[mid] - p->first_id + mid) * unit >= target - p->cost_begin) end = mid;
+        else at.bag = mid + 1;
+    }
+    return at;
+}
+/* Bags [bag, end) of feature f as a lookup. */
+static neo__bag_lookup neo__bags_lookup(const neo_bags *b, int64_t f, int64_t bag, int64_t end) {
+    const neo__bag_feature *p = &b->view.features[f];
+    const neo__job_table *t = &b->tables[p->job.table].job;
+    NEO__ZERO(neo__bag_lookup, a);
+    a.store = &t->store;
+    a.table = t->store.dtype == NEO_F32 ? (const float *)(const void *)t->store.data : NULL;
+    a.rows = t->rows;
+    a.dim = t->store.dim;
+    a.ids = b->job.batch.ids;
+    a.is_i32 = b->job.batch.is_i32;
+    a.weights = b->job.batch.weights;
+    a.offsets = b->job.batch.offsets + p->job.first_bag + bag;
+    a.bags = end - bag;
+    a.pooled = !b->sizes.none;
+    int64_t row = a.pooled ? bag : a.offsets[0] - b->job.batch.offsets[0];
+    int64_t at = p->job.out_at + row * p->job.out_stride;
+    a.out = b->job.tensor.out ? b->job.tensor.out + at : NULL;
+    a.dout = b->job.tensor.dout ? b->job.tensor.dout + at : NULL;
+    a.out_stride = p->job.out_stride;
+    a.mean = t->mean;
+    a.bounds = b->bounds;
+    a.buckets = t->buckets;
+    a.bucket_rows = t->bucket_rows;
+    a.first_row = t->first_row;
+    if (end == p->job.bags && f + 1 < b->sizes.features && p[1].bad == 0) {
+        a.next_store = &b->tables[p[1].job.table].job.store;
+        a.next_id = p[1].first_id;
+        a.next_count = p[1].ids;
+    }
+    return a;
 }
 
 /* ---- every offset and id ---- */
@@ -10935,34 +10881,37 @@ NEO__INLINE int64_t neo__bags_count_bad(const void *ids, int is_i32, int64_t k, 
 static void neo__bags_note(unsigned long long *to, int64_t position) {
     unsigned long long note = ~(unsigned long long)position,
                        old = __atomic_load_n(to, __ATOMIC_RELAXED);
-    while (old < note && !__atomic_compare_exchange_n(to, &old, note, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+    while (old < note && !__atomic_compare_exchange_n(to, &old, note, 0, __ATOMIC_RELAXED,
+                                                      __ATOMIC_RELAXED))
         continue;
 }
-/* Bags of task i: offsets that never decrease and stay inside, then ids. */
+/* Offsets that never decrease and stay inside, then ids. */
 static void neo__bags_check_task(void *arg, int64_t i, int worker) {
-    neo__bags_call *c = (neo__bags_call *)arg;
-    const neo_jagged *j = c->j;
-    neo_bags *b = c->b;
-    const int is_i32 = j->id_dtype == NEO_I32;
-    int64_t begin, end, last = b->job.batch.bags;
+    const neo__cpu_job *job = (const neo__cpu_job *)arg;
+    const neo_bags *b = (const neo_bags *)job->call;
+    const int64_t *offsets = b->job.batch.offsets;
+    const void *ids = b->job.batch.ids;
+    const int is_i32 = b->job.batch.is_i32;
+    int64_t begin, end;
     (void)worker;
-    neo__task_range(last, c->tasks, i, 1, &begin, &end);
+    neo__cpu_range(job, i, 1, &begin, &end);
     int bad = 0;
-    for (int64_t k = begin; k < end; k++) bad |= j->offsets[k + 1] < j->offsets[k];
+    for (int64_t k = begin; k < end; k++) bad |= offsets[k + 1] < offsets[k];
     for (int64_t k = begin; bad && k < end; k++)
-        if (j->offsets[k + 1] < j->offsets[k]) neo__bags_note(&b->work.found.bag, k);
-    if (bad || j->offsets[begin] < j->offsets[0] || j->offsets[end] > j->offsets[last]) return;
+        if (offsets[k + 1] < offsets[k]) neo__bags_note(&b->job.batch.found->bag, k);
+    if (bad || offsets[begin] < offsets[0] || offsets[end] > offsets[job->count]) return;
     for (int64_t f = 0; f < b->sizes.features; f++) {
-        neo__bag_feature *p = &b->features[f];
-        int64_t lo = NEO__MAX(begin, p->first_bag), hi = NEO__MIN(end, p->first_bag + p->bags);
+        neo__bag_feature *p = &b->view.features[f];
+        int64_t lo = NEO__MAX(begin, p->job.first_bag);
+        int64_t hi = NEO__MIN(end, p->job.first_bag + p->job.bags);
         if (lo >= hi) continue;
-        int64_t rows = b->tables[p->table].rows, k = j->offsets[lo], k_end = j->offsets[hi];
-        int64_t count = is_i32 ? neo__bags_count_bad(j->ids, 1, k, k_end, rows)
-                               : neo__bags_count_bad(j->ids, 0, k, k_end, rows);
+        int64_t rows = b->tables[p->job.table].rows, k = offsets[lo];
+        int64_t count = is_i32 ? neo__bags_count_bad(ids, 1, k, offsets[hi], rows)
+                               : neo__bags_count_bad(ids, 0, k, offsets[hi], rows);
         if (count == 0) continue;
         __atomic_fetch_add(&p->bad, count, __ATOMIC_RELAXED);
-        while ((uint64_t)neo__jagged_id(j->ids, is_i32, k) < (uint64_t)rows) k++;
-        neo__bags_note(&b->work.found.id, k - j->offsets[0]);
+        while ((uint64_t)neo__jagged_id(ids, is_i32, k) < (uint64_t)rows) k++;
+        neo__bags_note(&b->job.batch.found->id, k - offsets[0]);
     }
 }
 
@@ -10974,24 +10923,28 @@ static int neo__bags_are_single(const neo__bag_lookup *a) {
     for (int64_t b = 0; b < a->bags; b++) most = NEO__MAX(most, a->offsets[b + 1] - a->offsets[b]);
     return most <= 1 && !a->weights; /* a weight may leave -0, which buckets make 0 */
 }
-static void neo__bags_forward_each(neo__bags_call *c, int64_t f, const neo__bag_lookup *a) {
-    const neo__bag_kernels *k = c->b->ctx->bag;
-    int plain = c->b->features[f].bad == 0 && (a->buckets == 1 || neo__bags_are_single(a));
-    if (!a->pooled) k->copy(a);
-    else if (plain) k->pool(a);
-    else k->pool_careful(a);
-}
-static void neo__bags_forward_task(void *arg, int64_t i, int worker) {
+/* A share of the bags, feature by feature: their rows to out, or with dout the gradients of their
+   weights. */
+static void neo__bags_lookup_task(void *arg, int64_t i, int worker) {
+    const neo__cpu_job *job = (const neo__cpu_job *)arg;
+    const neo_bags *b = (const neo_bags *)job->call;
+    const neo__bag_kernels *k = b->ctx->bag;
+    int64_t begin, end;
     (void)worker;
-    neo__bags_each((neo__bags_call *)arg, i, neo__bags_forward_each);
-}
-static void neo__bags_weight_grad_each(neo__bags_call *c, int64_t f, const neo__bag_lookup *a) {
-    (void)f;
-    c->b->ctx->bag->weight_grad(a, c->dweights + (a->offsets[0] - c->j->offsets[0]));
-}
-static void neo__bags_weight_grad_task(void *arg, int64_t i, int worker) {
-    (void)worker;
-    neo__bags_each((neo__bags_call *)arg, i, neo__bags_weight_grad_each);
+    neo__cpu_range(job, i, 1, &begin, &end);
+    neo__bags_mark from = neo__bags_seek(b, begin), to = neo__bags_seek(b, end);
+    for (int64_t f = from.feature; f <= to.feature && f < b->sizes.features; f++) {
+        const neo__bag_feature *p = &b->view.features[f];
+        int64_t bag = f == from.feature ? from.bag : 0;
+        int64_t bag_end = f == to.feature ? to.bag : p->job.bags;
+        if (bag >= bag_end) continue;
+        neo__bag_lookup a = neo__bags_lookup(b, f, bag, bag_end);
+        if (a.dout)
+            k->weight_grad(&a, b->job.tensor.dweights + (a.offsets[0] - b->job.batch.offsets[0]));
+        else if (!a.pooled) k->copy(&a);
+        else if (p->bad == 0 && (a.buckets == 1 || neo__bags_are_single(&a))) k->pool(&a);
+        else k->pool_careful(&a);
+    }
 }
 NEO__HOT_END
 
@@ -10999,29 +10952,20 @@ NEO__HOT_END
 static neo_status neo__cpu_bags_check(neo_device *d, const neo__bags_job *job,
                                       neo__bags_found *found, const neo__later *later) {
     neo_bags *b = job->object;
-    neo__bags_call c = neo__bags_call_make(job);
-    const int64_t *offsets = job->batch.offsets;
+    const int64_t bags = job->batch.bags, *offsets = job->batch.offsets;
+    const int64_t ids_and_bags = bags + job->batch.most_ids;
     (void)later;
-    memset(&b->work.found, 0, sizeof b->work.found);
-    c.tasks = NEO__MIN(neo__bags_most_tasks(b->sizes.threads),
-                       1 + (job->batch.bags + job->batch.most_ids) / 4096);
-    neo_parallel_for(neo__cpu_ctx(d), job->batch.bags ? c.tasks : 0, neo__bags_check_task, &c);
-    if (!b->work.found.bag) neo__bags_place_ids(b);
+    b->job.batch.found = found;
+    if (bags) found->first = offsets[0], found->last = offsets[bags];
+    neo__cpu_run(d, b, bags, 1 + 4096 * bags / (1 + ids_and_bags), neo__bags_check_task);
+    if (!found->bag) neo__bags_place_ids(b);
     for (int64_t f = 0; f < b->sizes.features; f++)
-        b->work.found.count += (unsigned long long)b->features[f].bad;
-    b->work.found.first = job->batch.bags ? offsets[0] : 0;
-    b->work.found.last = job->batch.bags ? offsets[job->batch.bags] : 0;
-    *found = b->work.found;
+        found->count += (unsigned long long)b->view.features[f].bad;
     return NEO_OK;
 }
-static neo_status neo__cpu_bags_forward(neo_device *d, const neo__bags_job *job) {
-    neo__bags_call c = neo__bags_call_make(job);
-    neo_parallel_for(neo__cpu_ctx(d), c.tasks, neo__bags_forward_task, &c);
-    return NEO_OK;
-}
-static neo_status neo__cpu_bags_weight_grad(neo_device *d, const neo__bags_job *job) {
-    neo__bags_call c = neo__bags_call_make(job);
-    neo_parallel_for(neo__cpu_ctx(d), c.tasks, neo__bags_weight_grad_task, &c);
+static neo_status neo__cpu_bags_lookup(neo_device *d, const neo__bags_job *job) {
+    (void)d;
+    neo__bags_share(job->object, job->object->view.cost, neo__bags_lookup_task);
     return NEO_OK;
 }
 /* ------------------------------------------------------------------------------------------------
@@ -11050,39 +10994,38 @@ static neo_status neo__cpu_bags_weight_grad(neo_device *d, const neo__bags_job *
    ------------------------------------------------------------------------------------------------ */
 enum { NEO__BAG_PACK_BAGS = 128, NEO__BAG_CHUNK = 2048, NEO__BAG_NEAR_FLOATS = 1 << 17 };
 
-
 NEO__HOT_BEGIN
 /* ---- leaves ---- */
 
 /* Leaves of the batch. */
-NEO__INLINE int64_t neo__bags_leaf_count(const neo__bags_call *c) {
-    return c->leaves.count ? c->leaves.count : c->b->sizes.shards;
+NEO__INLINE int64_t neo__bags_leaf_count(const neo_bags *b) {
+    return b->job.sorted.leaves.count ? b->job.sorted.leaves.count : b->sizes.shards;
 }
 /* Bags of feature p in leaf v: [*begin, *end). */
-NEO__INLINE void neo__bags_leaf_bags(const neo__bags_call *c, const neo__bag_feature *p, int64_t v,
+NEO__INLINE void neo__bags_leaf_bags(const neo_bags *b, const neo__bag_feature *p, int64_t v,
                                      int64_t *begin, int64_t *end) {
-    neo__leaf_cut cut = c->leaves;
-    if (cut.count == 0) cut.batch = p->bags, cut.rows_per_sample = 1;
+    neo__leaf_cut cut = b->job.sorted.leaves;
+    if (cut.count == 0) cut.batch = p->job.bags, cut.rows_per_sample = 1;
     neo__leaf_rows(&cut, (int)v, begin, end);
 }
 /* Features of a table are walked leaf by leaf when it has several and there are leaves. */
-NEO__INLINE int64_t neo__bags_rounds(const neo__bags_call *c, const neo__bag_table *t) {
-    return t->feature_count > 1 ? neo__bags_leaf_count(c) : 1;
+NEO__INLINE int64_t neo__bags_rounds(const neo_bags *b, const neo__bag_table *t) {
+    return t->feature_count > 1 ? neo__bags_leaf_count(b) : 1;
 }
 /* Bags of feature p in round v: [*begin, *end). */
-NEO__INLINE void neo__bags_round(const neo__bags_call *c, const neo__bag_feature *p, int64_t rounds,
+NEO__INLINE void neo__bags_round(const neo_bags *b, const neo__bag_feature *p, int64_t rounds,
                                  int64_t v, int64_t *begin, int64_t *end) {
     *begin = 0;
-    *end = p->bags;
-    if (rounds > 1) neo__bags_leaf_bags(c, p, v, begin, end);
+    *end = p->job.bags;
+    if (rounds > 1) neo__bags_leaf_bags(b, p, v, begin, end);
 }
 /* The round in which bag `bag` of p is. */
-static int64_t neo__bags_round_of(const neo__bags_call *c, const neo__bag_feature *p,
-                                  int64_t rounds, int64_t bag) {
+static int64_t neo__bags_round_of(const neo_bags *b, const neo__bag_feature *p, int64_t rounds,
+                                  int64_t bag) {
     int64_t v = 0, begin, end;
     for (int64_t n = rounds; n > 1;) { /* the last round that begins at or before it */
         int64_t half = n / 2;
-        neo__bags_round(c, p, rounds, v + half, &begin, &end);
+        neo__bags_round(b, p, rounds, v + half, &begin, &end);
         if (begin <= bag) v += half, n -= half;
         else n = half;
     }
@@ -11096,35 +11039,35 @@ static void neo__bags_give_buffers(const neo_bags *b, int64_t ti, int64_t first,
     m->from = b->work.records[0] + first;
     m->to = b->work.records[1] + first;
     if (m->pack) {
-        m->grad = m->pack_to = b->work.packed + pack;
+        m->grad = m->pack_to = b->job.room.stage + pack;
         m->grad_stride = b->tables[ti].dim;
     }
 }
 /* ---- gather ---- */
 
-/* Records of ids [k, end) of feature f, which begin in bag `bag`; to[0] is occurrence `number` of
+/* Records of ids [k, end) of feature p, which begin in bag `bag`; to[0] is occurrence `number` of
    the table; low_of_bag: added to a bag's number. */
-NEO__INLINE void neo__bags_record_run(const neo__bags_call *c, int64_t f, int64_t bag, int64_t k,
-                                      int64_t end, int64_t low_of_bag, int64_t number, int is_i32,
-                                      int plain) {
-    const neo_bags *b = c->b;
-    const neo__bag_feature *p = &b->features[f];
-    const neo__bag_table *t = &b->tables[p->table];
-    const neo__bag_merge *m = &b->work.merge[p->table];
-    const int64_t *offsets = c->j->offsets + p->first_bag;
+NEO__INLINE void neo__bags_record_run(const neo_bags *b, const neo__bag_feature *p, int64_t bag,
+                                      int64_t k, int64_t end, int64_t low_of_bag, int64_t number,
+                                      int is_i32, int plain) {
+    const neo__bag_table *t = &b->tables[p->job.table];
+    const neo__bag_merge *m = &b->work.merge[p->job.table];
+    const int64_t *offsets = b->job.batch.offsets + p->job.first_bag;
+    const void *ids = b->job.batch.ids;
+    const float *weights = b->job.batch.weights;
     uint64_t *to = m->from + number;
     int low_bits = t->low_bits;
     for (; k < end; bag++) {
         int64_t stop = NEO__MIN(offsets[bag + 1], end), low = low_of_bag + bag;
         for (; k < stop; k++, number++) {
-            int64_t row = neo__jagged_id(c->j->ids, is_i32, k);
+            int64_t row = neo__jagged_id(ids, is_i32, k);
             if (!plain) {
                 if (row < 0 || row >= t->rows)
                     row = b->bounds == NEO_BOUNDS_DROP ? t->rows : row < 0 ? 0 : t->rows - 1;
-                low = b->sizes.none ? k - c->j->offsets[0] : low_of_bag + bag;
+                low = b->sizes.none ? k - b->job.batch.offsets[0] : low_of_bag + bag;
                 if (m->indirect) {
                     b->work.grad_row[m->first + number] = low;
-                    if (c->j->weights) b->work.grad_weight[m->first + number] = c->j->weights[k];
+                    if (weights) b->work.grad_weight[m->first + number] = weights[k];
                     low = number;
                 }
             }
@@ -11132,37 +11075,28 @@ NEO__INLINE void neo__bags_record_run(const neo__bags_call *c, int64_t f, int64_
         }
     }
 }
-
 /* Occurrences [begin, end) of table ti, in canonical order. */
-static void neo__bags_gather(const neo__bags_call *c, int64_t ti, int64_t begin, int64_t end) {
-    const neo_bags *b = c->b;
+static void neo__bags_gather(const neo_bags *b, int64_t ti, int64_t begin, int64_t end) {
     const neo__bag_table *t = &b->tables[ti];
-    int64_t rounds = neo__bags_rounds(c, t), number = 0, bag, bag_end;
+    const int is_i32 = b->job.batch.is_i32;
+    int64_t rounds = neo__bags_rounds(b, t), number = 0, bag, bag_end;
     for (int64_t v = 0; v < rounds; v++) {
         for (int32_t q = 0; q < t->feature_count && number < end; q++) {
-            int32_t f = b->table_features[t->first_feature + q];
-            const neo__bag_feature *p = &b->features[f];
-            const int64_t *offsets = c->j->offsets + p->first_bag;
-            if (p->bags == 0) continue;
-            neo__bags_round(c, p, rounds, v, &bag, &bag_end);
+            const neo__bag_feature *p = &b->view.features[t->features[q]];
+            const int64_t *offsets = b->job.batch.offsets + p->job.first_bag;
+            if (p->job.bags == 0) continue;
+            neo__bags_round(b, p, rounds, v, &bag, &bag_end);
             int64_t base = offsets[bag], count = offsets[bag_end] - base;
             int64_t lo = NEO__MAX(begin - number, (int64_t)0), hi = NEO__MIN(end - number, count);
-            if (lo < hi) {
-                while (bag + 1 < bag_end) { /* the bag that holds id base + lo */
-                    int64_t mid = (bag + bag_end) / 2;
-                    if (offsets[mid] <= base + lo) bag = mid;
-                    else bag_end = mid;
-                }
-                int64_t low = b->work.feature_leaf[f * b->sizes.shards + v], from = base + lo,
-                        to = base + hi;
-                int plain = p->bad == 0 && !b->sizes.none && !b->work.merge[ti].indirect;
-                int is_i32 = c->j->id_dtype == NEO_I32;
-                if (plain && is_i32)
-                    neo__bags_record_run(c, f, bag, from, to, low, number + lo, 1, 1);
-                else if (plain) neo__bags_record_run(c, f, bag, from, to, low, number + lo, 0, 1);
-                else neo__bags_record_run(c, f, bag, from, to, low, number + lo, is_i32, 0);
-            }
+            int64_t low = b->work.feature_leaf[t->features[q] * b->sizes.shards + v];
+            int64_t from = base + lo, to = base + hi, at = number + lo;
+            int plain = p->bad == 0 && !b->sizes.none && !b->work.merge[ti].indirect;
             number += count;
+            if (lo >= hi) continue;
+            bag += neo__bags_find(offsets + bag, sizeof *offsets, bag_end - bag, from);
+            if (plain && is_i32) neo__bags_record_run(b, p, bag, from, to, low, at, 1, 1);
+            else if (plain) neo__bags_record_run(b, p, bag, from, to, low, at, 0, 1);
+            else neo__bags_record_run(b, p, bag, from, to, low, at, is_i32, 0);
         }
     }
 }
@@ -11211,28 +11145,37 @@ static void neo__bag_count_digits(const uint64_t *record, int64_t n, int shift, 
     }
     for (int64_t i = 0; pass < passes && i < n; i++) count[record[i] >> shift & mask]++;
 }
+/* Counts of digits become places: digit by digit, part by part. */
+NEO__INLINE void neo__bag_count_to_place(int64_t *count, int64_t digits, int64_t parts,
+                                         int64_t stride) {
+    int64_t sum = 0;
+    for (int64_t d = 0; d < digits; d++) {
+        for (int64_t i = 0; i < parts; i++) {
+            int64_t n = count[i * stride + d];
+            count[i * stride + d] = sum;
+            sum += n;
+        }
+    }
+}
 static void neo__bag_scatter(uint64_t *NEO__RESTRICT to, const uint64_t *NEO__RESTRICT from,
                              int64_t n, int shift, int bits, int64_t *NEO__RESTRICT at) {
     uint64_t mask = ((uint64_t)1 << bits) - 1;
     for (int64_t i = 0; i < n; i++) to[at[from[i] >> shift & mask]++] = from[i];
 }
-/* Counts become places. */
-static void neo__bag_count_to_place(int64_t *count, int64_t digits) {
-    for (int64_t d = 0, sum = 0; d < digits; d++) {
-        int64_t n = count[d];
-        count[d] = sum;
-        sum += n;
-    }
+static void neo__bag_swap(neo__bag_merge *m) {
+    uint64_t *other = m->from;
+    m->from = m->to;
+    m->to = other;
 }
 /* The records of feature p, which has its table for itself and only good ids, by their lowest
    digit: straight from the ids, without writing them down in order first. All digits are counted.
-   (Each loop is a function of its own: together they are short of registers.) */
-NEO__INLINE void neo__bags_count_ids(const neo__bags_call *c, const neo__bag_feature *p, int is_i32,
-                                     int bits, int passes, int64_t *NEO__RESTRICT count) {
-    const void *ids = c->j->ids;
-    const int64_t *offsets = c->j->offsets + p->first_bag;
+   (Counting and placing are functions of their own: together they are short of registers.) */
+NEO__INLINE void neo__bags_count_ids_of(const neo_bags *b, const neo__bag_feature *p, int is_i32,
+                                        int bits, int passes, int64_t *NEO__RESTRICT count) {
+    const void *ids = b->job.batch.ids;
+    const int64_t *offsets = b->job.batch.offsets + p->job.first_bag;
     const int64_t digits = (int64_t)1 << bits, mask = digits - 1, begin = offsets[0],
-                  end = offsets[p->bags];
+                  end = offsets[p->job.bags];
     int pass = 0;
     for (; pass + 2 <= passes; pass += 2, count += 2 * digits) {
         int64_t *NEO__RESTRICT next = count + digits;
@@ -11245,22 +11188,19 @@ NEO__INLINE void neo__bags_count_ids(const neo__bags_call *c, const neo__bag_fea
     for (int64_t k = begin; pass < passes && k < end; k++)
         count[neo__jagged_id(ids, is_i32, k) >> pass * bits & mask]++;
 }
-static NEO__NOINLINE void neo__bags_count_i32(const neo__bags_call *c, const neo__bag_feature *p,
+static NEO__NOINLINE void neo__bags_count_ids(const neo_bags *b, const neo__bag_feature *p,
                                               int bits, int passes, int64_t *count) {
-    neo__bags_count_ids(c, p, 1, bits, passes, count);
+    if (b->job.batch.is_i32) neo__bags_count_ids_of(b, p, 1, bits, passes, count);
+    else neo__bags_count_ids_of(b, p, 0, bits, passes, count);
 }
-static NEO__NOINLINE void neo__bags_count_i64(const neo__bags_call *c, const neo__bag_feature *p,
-                                              int bits, int passes, int64_t *count) {
-    neo__bags_count_ids(c, p, 0, bits, passes, count);
-}
-NEO__INLINE void neo__bags_place_ids_by(const neo__bags_call *c, const neo__bag_feature *p,
-                                        int64_t low, int is_i32, int bits,
-                                        int64_t *NEO__RESTRICT at) {
-    const void *ids = c->j->ids;
-    const int64_t *offsets = c->j->offsets + p->first_bag, *last = offsets + p->bags;
-    const int low_bits = c->b->tables[p->table].low_bits;
+NEO__INLINE void neo__bags_scatter_ids_of(const neo_bags *b, const neo__bag_feature *p,
+                                          int64_t low, int is_i32, int bits,
+                                          int64_t *NEO__RESTRICT at) {
+    const void *ids = b->job.batch.ids;
+    const int64_t *offsets = b->job.batch.offsets + p->job.first_bag, *last = offsets + p->job.bags;
+    const int low_bits = b->tables[p->job.table].low_bits;
     const int64_t mask = ((int64_t)1 << bits) - 1;
-    uint64_t *NEO__RESTRICT to = c->b->work.merge[p->table].from;
+    uint64_t *NEO__RESTRICT to = b->work.merge[p->job.table].from;
     for (int64_t k = offsets[0]; offsets < last; offsets++, low++) {
         for (int64_t stop = offsets[1]; k < stop; k++) {
             int64_t row = neo__jagged_id(ids, is_i32, k);
@@ -11268,164 +11208,129 @@ NEO__INLINE void neo__bags_place_ids_by(const neo__bags_call *c, const neo__bag_
         }
     }
 }
-static NEO__NOINLINE void neo__bags_place_i32(const neo__bags_call *c, const neo__bag_feature *p,
-                                              int64_t low, int bits, int64_t *at) {
-    neo__bags_place_ids_by(c, p, low, 1, bits, at);
-}
-static NEO__NOINLINE void neo__bags_place_i64(const neo__bags_call *c, const neo__bag_feature *p,
-                                              int64_t low, int bits, int64_t *at) {
-    neo__bags_place_ids_by(c, p, low, 0, bits, at);
+static NEO__NOINLINE void neo__bags_scatter_ids(const neo_bags *b, const neo__bag_feature *p,
+                                                int64_t low, int bits, int64_t *at) {
+    if (b->job.batch.is_i32) neo__bags_scatter_ids_of(b, p, low, 1, bits, at);
+    else neo__bags_scatter_ids_of(b, p, low, 0, bits, at);
 }
 /* Gather the records of table ti, sorted by row, on one thread. Digits are counted in one go. */
-static void neo__bags_gather_sorted(const neo__bags_call *c, int64_t ti) {
-    const neo_bags *b = c->b;
+static void neo__bags_gather_sorted(const neo_bags *b, int64_t ti) {
     const neo__bag_table *t = &b->tables[ti];
     neo__bag_merge *m = &b->work.merge[ti];
     int64_t count[NEO__BAG_COUNTS];
     const int bits = neo__bag_whole_digit_bits(t->row_bits, m->count);
     const int passes = bits ? (t->row_bits + bits - 1) / bits : 0;
     const int64_t digits = (int64_t)1 << bits;
-    int64_t f = t->feature_count ? b->table_features[t->first_feature] : 0;
-    int few = m->count <= 32, straight = !few && passes > 0 && t->feature_count == 1 && b->features[f].bad == 0 &&
-                                         !b->sizes.none && !m->indirect;
+    const int64_t f = t->feature_count ? t->features[0] : 0;
+    const neo__bag_feature *p = &b->view.features[f];
+    const int few = m->count <= 32;
+    const int straight = !few && passes > 0 && t->feature_count == 1 && p->bad == 0 &&
+                         !b->sizes.none && !m->indirect;
+    if (!straight) neo__bags_gather(b, ti, 0, m->count);
+    if (few) {
+        neo__bag_sort_few(m->from, m->count, t->low_bits);
+        return;
+    }
     memset(count, 0, (size_t)(passes * digits) * sizeof *count);
-    const int is_i32 = c->j->id_dtype == NEO_I32;
-    if (straight) {
-        (is_i32 ? neo__bags_count_i32 : neo__bags_count_i64)(c, &b->features[f], bits, passes,
-                                                             count);
-    } else {
-        neo__bags_gather(c, ti, 0, m->count);
-        if (few) {
-            neo__bag_sort_few(m->from, m->count, t->low_bits);
-            return;
-        }
-        neo__bag_count_digits(m->from, m->count, t->low_bits, bits, passes, count);
-    }
+    if (straight) neo__bags_count_ids(b, p, bits, passes, count);
+    else neo__bag_count_digits(m->from, m->count, t->low_bits, bits, passes, count);
     for (int pass = 0; pass < passes; pass++)
-        neo__bag_count_to_place(count + pass * digits, digits);
-    if (straight) {
-        const int64_t low = b->work.feature_leaf[f * b->sizes.shards];
-        (is_i32 ? neo__bags_place_i32 : neo__bags_place_i64)(c, &b->features[f], low, bits, count);
-    }
+        neo__bag_count_to_place(count + pass * digits, digits, 1, 0);
+    if (straight)
+        neo__bags_scatter_ids(b, p, b->work.feature_leaf[f * b->sizes.shards], bits, count);
     for (int pass = straight; pass < passes; pass++) {
         neo__bag_scatter(m->to, m->from, m->count, t->low_bits + pass * bits, bits,
                          count + pass * digits);
-        uint64_t *other = m->from;
-        m->from = m->to;
-        m->to = other;
+        neo__bag_swap(m);
     }
 }
 
+/* Bits of the digit by which the running pass of the shared sorts sorts table ti, from *shift on;
+   0: the table has fewer passes. */
+static int neo__bags_digit(const neo_bags *b, int64_t ti, int *shift) {
+    const neo__bag_table *t = &b->tables[ti];
+    int bits = neo__bag_digit_bits(t->row_bits), pass = b->walk.pass;
+    *shift = t->low_bits + pass * bits;
+    return pass < neo__bag_passes(t->row_bits) ? bits : 0;
+}
 /* Count the digits of one chunk; gathers before the first pass. */
-static void neo__bags_count_chunk(neo__bags_walk *k, neo__bag_chunk *chunk) {
-    const neo_bags *b = k->call.b;
+static void neo__bags_count_chunk(const neo_bags *b, neo__bag_chunk *chunk) {
     const neo__bag_merge *m = &b->work.merge[chunk->table];
-    const neo__bag_table *t = &b->tables[chunk->table];
-    int passes = neo__bag_passes(t->row_bits), bits = neo__bag_digit_bits(t->row_bits);
-    if (k->pass == 0) neo__bags_gather(&k->call, chunk->table, chunk->begin, chunk->end);
-    if (k->pass >= passes) return;
+    int shift, bits = neo__bags_digit(b, chunk->table, &shift);
+    if (b->walk.pass == 0) neo__bags_gather(b, chunk->table, chunk->begin, chunk->end);
+    if (bits == 0) return;
     memset(chunk->count, 0, sizeof chunk->count);
-    neo__bag_count_digits(m->from + chunk->begin, chunk->end - chunk->begin,
-                          t->low_bits + k->pass * bits, bits, 1, chunk->count);
+    neo__bag_count_digits(m->from + chunk->begin, chunk->end - chunk->begin, shift, bits, 1,
+                          chunk->count);
 }
-static void neo__bags_count_task(void *arg, int64_t i, int worker) {
-    neo__bags_walk *k = (neo__bags_walk *)arg;
-    (void)worker;
-    neo__bags_count_chunk(k, &k->call.b->work.chunks[i]);
-}
-static void neo__bags_scatter_task(void *arg, int64_t task, int worker) {
-    neo__bags_walk *k = (neo__bags_walk *)arg;
-    const neo_bags *b = k->call.b;
-    neo__bag_chunk *chunk = &b->work.chunks[task];
+static void neo__bags_scatter_task(void *arg, int64_t i, int worker) {
+    const neo_bags *b = (const neo_bags *)arg;
+    neo__bag_chunk *chunk = &b->work.chunks[i];
     const neo__bag_merge *m = &b->work.merge[chunk->table];
-    const neo__bag_table *t = &b->tables[chunk->table];
-    int passes = neo__bag_passes(t->row_bits), bits = neo__bag_digit_bits(t->row_bits);
-    int shift = t->low_bits + k->pass * bits;
+    int shift, bits = neo__bags_digit(b, chunk->table, &shift);
     (void)worker;
-    if (k->pass >= passes) return;
-    neo__bag_scatter(m->to, m->from + chunk->begin, chunk->end - chunk->begin, shift, bits,
-                     chunk->count);
-}
-/* Counts become places: digit by digit, chunk by chunk. */
-static void neo__bags_place_digits(neo__bag_chunk *chunk, int64_t chunks) {
-    int64_t sum = 0;
-    for (int64_t d = 0; d < NEO__BAG_DIGITS; d++) {
-        for (int64_t i = 0; i < chunks; i++) {
-            int64_t n = chunk[i].count[d];
-            chunk[i].count[d] = sum;
-            sum += n;
-        }
-    }
+    if (bits)
+        neo__bag_scatter(m->to, m->from + chunk->begin, chunk->end - chunk->begin, shift, bits,
+                         chunk->count);
 }
 /* ---- pack ---- */
 
 /* Gradients of bags [bag, end) of feature f, to their places in canonical order. */
-static void neo__bags_pack(const neo__bags_call *c, int64_t f, int64_t bag, int64_t end) {
-    const neo_bags *b = c->b;
-    const neo__bag_feature *p = &b->features[f];
-    const neo__bag_table *t = &b->tables[p->table];
-    int64_t rounds = neo__bags_rounds(c, t);
-    const int64_t *offsets = c->j->offsets + p->first_bag;
-    for (int64_t v = neo__bags_round_of(c, p, rounds, bag); bag < end; v++) {
+static void neo__bags_pack(const neo_bags *b, int64_t f, int64_t bag, int64_t end) {
+    const neo__bag_feature *p = &b->view.features[f];
+    const neo__bag_table *t = &b->tables[p->job.table];
+    const int64_t *offsets = b->job.batch.offsets + p->job.first_bag, dim = t->dim;
+    const float *dout = b->job.tensor.dout + p->job.out_at;
+    float *to = b->work.merge[p->job.table].pack_to;
+    int64_t rounds = neo__bags_rounds(b, t);
+    for (int64_t v = neo__bags_round_of(b, p, rounds, bag); bag < end; v++) {
         int64_t begin, stop;
-        neo__bags_round(c, p, rounds, v, &begin, &stop);
+        neo__bags_round(b, p, rounds, v, &begin, &stop);
         stop = NEO__MIN(stop, end);
         if (stop <= bag) continue;
         int64_t low = bag + b->work.feature_leaf[f * b->sizes.shards + v];
-        b->ctx->bag->pack(b->work.merge[p->table].pack_to + low * t->dim, t->dim,
-                          c->dout + p->out_at + bag * p->out_stride, p->out_stride, stop - bag,
-                          t->dim, t->pooling == NEO_POOL_MEAN ? offsets + bag : NULL);
+        b->ctx->bag->pack(to + low * dim, dim, dout + bag * p->job.out_stride, p->job.out_stride,
+                          stop - bag, dim, t->job.mean ? offsets + bag : NULL);
         bag = stop;
     }
 }
 /* Packing task of a shared table. */
-static void neo__bags_pack_task(const neo__bags_call *c, int64_t task) {
-    const neo__bag_feature *features = c->b->features;
-    int64_t lo = 0, hi = c->b->sizes.features;
-    while (lo + 1 < hi) { /* the last feature whose tasks begin at or before */
-        int64_t mid = (lo + hi) / 2;
-        if (features[mid].pack_task <= task) lo = mid;
-        else hi = mid;
-    }
-    int64_t bag = (task - features[lo].pack_task) * NEO__BAG_PACK_BAGS;
-    neo__bags_pack(c, lo, bag, NEO__MIN(bag + NEO__BAG_PACK_BAGS, features[lo].bags));
+static void neo__bags_pack_task(const neo_bags *b, int64_t task) {
+    const neo__bag_feature *features = b->view.features;
+    int64_t f =
+        neo__bags_find(&features->pack_task, sizeof *features, b->sizes.features, task);
+    int64_t bag = (task - features[f].pack_task) * NEO__BAG_PACK_BAGS;
+    neo__bags_pack(b, f, bag, NEO__MIN(bag + NEO__BAG_PACK_BAGS, features[f].job.bags));
 }
 
 /* ---- merge and step ---- */
 
 /* The record of which table is `target` of the cost; at the begin of a row. */
-static void neo__bags_seek_record(const neo__bags_walk *k, int64_t target, int64_t *table,
+static void neo__bags_seek_record(const neo_bags *b, int64_t target, int64_t *table,
                                   int64_t *record) {
-    const neo_bags *b = k->call.b;
-    int64_t lo = 0, hi = b->sizes.tables;
-    while (lo < hi) {
-        int64_t mid = (lo + hi + 1) / 2;
-        if (b->work.merge[mid].cost_begin <= target) lo = mid;
-        else hi = mid - 1;
-    }
-    *table = lo;
+    const neo__bag_merge *m = b->work.merge;
+    *table = neo__bags_find(&m->cost_begin, sizeof *m, b->sizes.tables + 1, target);
     *record = 0;
-    if (lo == b->sizes.tables) return;
-    const neo__bag_merge *m = &b->work.merge[lo];
-    int shift = b->tables[lo].low_bits;
-    int64_t at = (target - m->cost_begin) / neo__bag_cost(b->tables[lo].dim);
+    if (*table == b->sizes.tables) return;
+    m += *table;
+    int shift = b->tables[*table].low_bits;
+    int64_t at = (target - m->cost_begin) / neo__bag_cost(b->tables[*table].dim);
     if (at > 0 && at < m->kept && m->from[at] >> shift == m->from[at - 1] >> shift) {
         uint64_t row = m->from[at] >> shift;
-        hi = m->kept;
-        while (at < hi) { /* the first record of a later row */
-            int64_t mid = (at + hi) / 2;
-            if (m->from[mid] >> shift > row) hi = mid;
+        for (int64_t end = m->kept; at < end;) { /* the first record of a later row */
+            int64_t mid = (at + end) / 2;
+            if (m->from[mid] >> shift > row) end = mid;
             else at = mid + 1;
         }
     }
     *record = NEO__MIN(at, m->kept);
 }
 
-static void neo__bags_step_records(const neo__bags_walk *k, int64_t ti, int64_t begin, int64_t end,
+static void neo__bags_step_records(const neo_bags *b, int64_t ti, int64_t begin, int64_t end,
                                    int worker) {
-    const neo_bags *b = k->call.b;
     const neo__bag_table *t = &b->tables[ti];
     const neo__bag_merge *m = &b->work.merge[ti];
+    const int of_kept = b->walk.of_kept;
     NEO__ZERO(neo__bag_update, u);
     u.records = m->from + begin;
     u.count = end - begin;
@@ -11433,23 +11338,23 @@ static void neo__bags_step_records(const neo__bags_walk *k, int64_t ti, int64_t 
     u.grad = m->grad;
     u.grad_stride = m->grad_stride;
     u.grad_row = m->indirect ? b->work.grad_row + m->first : NULL;
-    u.grad_weight = !k->of_kept && k->call.j->weights ? b->work.grad_weight + m->first : NULL;
+    u.grad_weight = !of_kept && b->job.batch.weights ? b->work.grad_weight + m->first : NULL;
     u.leaf = b->work.leaf + ti * (b->sizes.shards + 1);
-    u.leaf_count = k->of_kept ? 1 : (int)neo__bags_leaf_count(&k->call);
-    u.store = &t->store;
-    u.weight = t->store.dtype == NEO_F32 ? (float *)(void *)t->store.data : NULL;
+    u.leaf_count = of_kept ? 1 : (int)neo__bags_leaf_count(b);
+    u.store = &t->job.store;
+    u.weight = t->job.store.dtype == NEO_F32 ? (float *)(void *)t->job.store.data : NULL;
     u.dim = t->dim;
     for (int i = 0; i < 2; i++) {
-        u.state[i] = t->state[i];
-        u.state_dim[i] = t->state_dim[i];
+        u.state[i] = t->job.state[i];
+        u.state_dim[i] = t->job.state_dim[i];
     }
-    u.step = b->told.rules[ti].step;
-    u.round = t->round_nearest ? NULL : &b->told.rules[ti].round;
+    u.step = b->job.told.host_rules[ti].step;
+    u.round = t->round_nearest ? NULL : &b->job.told.host_rules[ti].round;
     u.fetch_grads = !m->pack || m->bags * t->dim > NEO__BAG_NEAR_FLOATS;
     u.scratch = b->work.scratch + worker * b->sizes.scratch;
-    u.keep_at = m->keep ? b->kept.keep_at + m->first + begin : NULL;
-    u.keep_to = b->kept.grad;
-    if (!k->of_kept || !t->cut) {
+    u.keep_at = b->job.keep ? b->kept.keep_at + m->first + begin : NULL;
+    u.keep_to = b->job.kept.sums;
+    if (!of_kept || !t->job.cut) {
         b->ctx->bag->update(&u);
         return;
     }
@@ -11458,52 +11363,46 @@ static void neo__bags_step_records(const neo__bags_walk *k, int64_t ti, int64_t 
     if (cut.want) cut.blocks += begin * cut.blocks_per_row;
     b->ctx->bag->update_cut(&u, &cut);
 }
-
 static void neo__bags_step_task(void *arg, int64_t i, int worker) {
-    neo__bags_walk *k = (neo__bags_walk *)arg;
-    int64_t table, record, table_end, record_end, cost = k->step_cost, tasks = k->step_tasks;
-    neo__bags_seek_record(k, cost / tasks * i + cost % tasks * i / tasks, &table, &record);
-    i++;
-    neo__bags_seek_record(k, cost / tasks * i + cost % tasks * i / tasks, &table_end, &record_end);
-    for (; table <= table_end && table < k->call.b->sizes.tables; table++, record = 0) {
-        const neo__bag_merge *m = &k->call.b->work.merge[table];
-        int64_t end = table == table_end ? record_end : m->kept;
-        if (!m->whole && record < end) neo__bags_step_records(k, table, record, end, worker);
+    const neo__cpu_job *job = (const neo__cpu_job *)arg;
+    const neo_bags *b = (const neo_bags *)job->call;
+    int64_t begin, end, table, record, last_table, last_record;
+    neo__cpu_range(job, i, 1, &begin, &end);
+    neo__bags_seek_record(b, begin, &table, &record);
+    neo__bags_seek_record(b, end, &last_table, &last_record);
+    for (; table <= last_table && table < b->sizes.tables; table++, record = 0) {
+        const neo__bag_merge *m = &b->work.merge[table];
+        int64_t stop = table == last_table ? last_record : m->kept;
+        if (!m->whole && record < stop) neo__bags_step_records(b, table, record, stop, worker);
     }
 }
 
-/* A whole table. */
-static void neo__bags_do_table(neo__bags_walk *k, int64_t ti, int worker) {
-    neo_bags *b = k->call.b;
+static void neo__bags_whole_task(void *arg, int64_t ti, int worker) {
+    const neo_bags *b = (const neo_bags *)arg;
+    const neo__bags_walk *k = &b->walk;
     const neo__bag_table *t = &b->tables[ti];
-    neo__bag_merge *m = &b->work.merge[ti];
-    if (m->count == 0) return;
+    const neo__bag_merge *m = &b->work.merge[ti];
+    if (!m->whole || m->count == 0) return;
     if (k->reuse)
         neo__bags_give_buffers(b, ti, k->whole_ids + worker * k->reuse_ids,
                                k->whole_pack + worker * k->reuse_pack);
-    for (int32_t q = 0; m->pack && q < t->feature_count; q++) {
-        int32_t f = b->table_features[t->first_feature + q];
-        neo__bags_pack(&k->call, f, 0, b->features[f].bags);
-    }
-    neo__bags_gather_sorted(&k->call, ti);
-    neo__bags_step_records(k, ti, 0, m->kept, worker);
+    for (int32_t q = 0; m->pack && q < t->feature_count; q++)
+        neo__bags_pack(b, t->features[q], 0, b->view.features[t->features[q]].job.bags);
+    neo__bags_gather_sorted(b, ti);
+    neo__bags_step_records(b, ti, 0, m->kept, worker);
 }
 /* First the chunks of shared sorts, then packing for them. */
 static void neo__bags_shared_task(void *arg, int64_t i, int worker) {
-    neo__bags_walk *k = (neo__bags_walk *)arg;
+    const neo_bags *b = (const neo_bags *)arg;
     (void)worker;
-    if (i < k->chunk_count) neo__bags_count_chunk(k, &k->call.b->work.chunks[i]);
-    else neo__bags_pack_task(&k->call, i - k->chunk_count);
-}
-static void neo__bags_whole_task(void *arg, int64_t i, int worker) {
-    neo__bags_walk *k = (neo__bags_walk *)arg;
-    if (k->call.b->work.merge[i].whole) neo__bags_do_table(k, i, worker);
+    if (i < b->walk.chunk_count) neo__bags_count_chunk(b, &b->work.chunks[i]);
+    else neo__bags_pack_task(b, i - b->walk.chunk_count);
 }
 
 /* ---- kept gradients ----
 
-   A hash table finds the slot of a (table, row). Rows get their slots one by one, so that what is kept where
-   depends on no thread; then the sums are made and added by all threads. */
+   A hash table finds the slot of a (table, row). Rows get their slots one by one, so that their
+   order depends on no thread; then the sums are made and added by all threads. */
 
 static uint64_t neo__bag_slot_place(const neo_bags *b, int32_t table, int64_t row) {
     uint64_t i = neo__mix64((uint64_t)row * 0x9E3779B97F4A7C15u + (uint64_t)table) & b->kept.mask;
@@ -11521,40 +11420,41 @@ static void neo__bags_pop_slots(neo_bags *b, int64_t count) {
         b->kept.floats = slot->at;
     }
 }
-/* The slot of a row, made if it is not there. 0: no room. */
-static int neo__bags_find_slot(neo_bags *b, int64_t table, int64_t row, int64_t *at, int *fresh) {
-    uint64_t place = neo__bag_slot_place(b, (int32_t)table, row);
-    *fresh = b->kept.slot_of[place] == 0;
-    if (*fresh) {
-        if (b->kept.count == b->kept.capacity) return 0;
-        neo__bag_slot *slot = &b->kept.slots[b->kept.count++];
-        slot->table = (int32_t)table;
-        slot->row = row;
-        slot->at = b->kept.floats;
-        b->kept.floats += b->tables[table].dim;
-        b->kept.slot_of[place] = (uint32_t)b->kept.count;
-    }
-    *at = b->kept.slots[b->kept.slot_of[place] - 1].at;
-    return 1;
+/* Find or make the slot of a row: where its gradient is, << 1, | 1 if it is new. -1: no room. */
+static int64_t neo__bags_find_slot(neo_bags *b, int64_t table, int64_t row) {
+    uint32_t *slot_of = &b->kept.slot_of[neo__bag_slot_place(b, (int32_t)table, row)];
+    if (*slot_of) return b->kept.slots[*slot_of - 1].at << 1;
+    if (b->kept.count == b->kept.capacity) return -1;
+    neo__bag_slot *slot = &b->kept.slots[b->kept.count++];
+    slot->table = (int32_t)table;
+    slot->row = row;
+    slot->at = b->kept.floats;
+    b->kept.floats += b->tables[table].dim;
+    *slot_of = (uint32_t)b->kept.count;
+    return slot->at << 1 | 1;
 }
-/* Slots for the rows of all sorted records; returns how many are new, or one more than there is
-   room for. */
-static int64_t neo__bags_keep_slots(neo__bags_walk *k) {
-    neo_bags *b = k->call.b;
-    int64_t before = b->kept.count, at;
-    int fresh;
+/* Slots for the rows of all sorted records. 0: no room. */
+static int neo__bags_keep_records(neo_bags *b) {
     for (int64_t ti = 0; ti < b->sizes.tables; ti++) {
         const neo__bag_merge *m = &b->work.merge[ti];
         int shift = b->tables[ti].low_bits;
         for (int64_t i = 0; i < m->kept; i++) {
             uint64_t row = m->from[i] >> shift;
             if (i > 0 && row == m->from[i - 1] >> shift) continue;
-            if (!neo__bags_find_slot(b, ti, (int64_t)row, &at, &fresh))
-                return b->kept.capacity - before + 1;
-            b->kept.keep_at[m->first + i] = at << 1 | fresh;
+            int64_t at = b->kept.keep_at[m->first + i] = neo__bags_find_slot(b, ti, (int64_t)row);
+            if (at < 0) return 0;
         }
     }
-    return b->kept.count - before;
+    return 1;
+}
+/* Slots for the rows of add_grad. 0: no room. */
+static int neo__bags_keep_rows(neo_bags *b) {
+    for (int64_t i = 0; i < b->job.sorted.records; i++) {
+        int64_t at = neo__bags_find_slot(b, b->job.table, b->walk.rows[i]);
+        if (at < 0) return 0;
+        b->kept.keep_at[i] = at >> 1;
+    }
+    return 1;
 }
 /* Kept rows as records, table by table, in the order of the slots. */
 static void neo__bags_kept_records(neo_bags *b) {
@@ -11565,7 +11465,7 @@ static void neo__bags_kept_records(neo_bags *b) {
         neo__bag_merge *m = &b->work.merge[t];
         m->first = first;
         m->from = b->work.records[0] + first;
-        m->grad = b->kept.grad;
+        m->grad = b->job.kept.sums;
         m->grad_stride = 1;
         m->indirect = 1;
         first += m->kept;
@@ -11580,13 +11480,12 @@ static void neo__bags_kept_records(neo_bags *b) {
     }
 }
 /* dout of a call's own rows, added to what is kept of them. */
-static void neo__bags_add_rows(const neo__bags_job *job) {
-    const neo_bags *b = job->object;
-    const int64_t dim = b->tables[job->table].dim;
+static void neo__bags_add_rows(const neo_bags *b) {
+    const int64_t dim = b->tables[b->job.table].dim;
     neo__fp_state fp = neo__fp_enter();
-    for (int64_t i = 0; i < job->sorted.records; i++) {
-        const float *from = job->tensor.dout + i * job->sorted.grad_unit;
-        float *to = b->kept.grad + b->kept.keep_at[i];
+    for (int64_t i = 0; i < b->job.sorted.records; i++) {
+        const float *from = b->job.tensor.dout + i * b->job.sorted.grad_unit;
+        float *to = b->job.kept.sums + b->kept.keep_at[i];
         for (int64_t c = 0; c < dim; c++) to[c] += from[c];
     }
     neo__fp_leave(fp);
@@ -11622,68 +11521,62 @@ NEO__HOT_END
 /* ---- plan ---- */
 
 /* The first low of every leaf of table ti, and of every (feature, leaf): minus its first bag. */
-static void neo__bags_plan_leaves(const neo__bags_call *c, int64_t ti) {
-    neo_bags *b = c->b;
+static void neo__bags_plan_leaves(const neo_bags *b, int64_t ti) {
     const neo__bag_table *t = &b->tables[ti];
     const neo__bag_merge *m = &b->work.merge[ti];
-    int64_t shards = b->sizes.shards, leaves = neo__bags_leaf_count(c), low = 0, occurrence = 0;
+    const int64_t *all = b->job.batch.offsets, first_id = b->job.batch.bags ? all[0] : 0;
+    int64_t shards = b->sizes.shards, leaves = neo__bags_leaf_count(b), low = 0, occurrence = 0;
     int64_t *leaf = b->work.leaf + ti * (shards + 1);
     for (int64_t v = 0; v < leaves; v++) {
         leaf[v] = m->indirect ? occurrence : low;
         for (int32_t q = 0; q < t->feature_count; q++) {
-            int32_t f = b->table_features[t->first_feature + q];
-            const neo__bag_feature *p = &b->features[f];
-            const int64_t *offsets = c->j->offsets + p->first_bag;
+            const neo__bag_feature *p = &b->view.features[t->features[q]];
+            const int64_t *offsets = all + p->job.first_bag;
             int64_t begin, end;
-            neo__bags_leaf_bags(c, p, v, &begin, &end);
-            b->work.feature_leaf[f * shards + v] = low - begin;
-            if (p->bags == 0) continue;
+            neo__bags_leaf_bags(b, p, v, &begin, &end);
+            b->work.feature_leaf[t->features[q] * shards + v] = low - begin;
+            if (p->job.bags == 0) continue;
             occurrence += offsets[end] - offsets[begin];
-            if (b->sizes.none) low = offsets[end] - c->j->offsets[0];
-            else low += end - begin;
+            low = b->sizes.none ? offsets[end] - first_id : low + (end - begin);
         }
         if (b->sizes.none && v == 0 && t->feature_count && !m->indirect)
-            leaf[0] = b->features[b->table_features[t->first_feature]].first_id -
-                      (neo_jagged_bag_count(c->j) ? c->j->offsets[0] : 0);
+            leaf[0] = b->view.features[t->features[0]].first_id - first_id;
     }
     leaf[leaves] = INT64_MAX;
 }
 
 /* How table ti is done. Buffers come later. */
-static void neo__bags_plan_table(neo__bags_walk *k, int64_t ti) {
-    neo__bags_call *c = &k->call;
-    neo_bags *b = c->b;
+static void neo__bags_plan_table(neo_bags *b, int64_t ti) {
     const neo__bag_table *t = &b->tables[ti];
     neo__bag_merge *m = &b->work.merge[ti];
+    const int threads = (int)b->sizes.threads, several = t->feature_count > 1;
     int64_t dropped = 0;
     memset(m, 0, sizeof *m);
-    m->keep = k->keep;
     m->whole = 1;
-    if (b->job.only_cut >= 0 && b->job.only_cut != t->cut) return; /* not in this walk */
+    if (b->job.only_cut >= 0 && b->job.only_cut != t->job.cut) return; /* not in this walk */
     for (int32_t q = 0; q < t->feature_count; q++) {
-        const neo__bag_feature *p = &b->features[b->table_features[t->first_feature + q]];
+        const neo__bag_feature *p = &b->view.features[t->features[q]];
         m->count += p->ids;
-        m->bags += p->bags;
+        m->bags += p->job.bags;
         dropped += p->bad;
     }
     m->kept = m->count - (b->bounds == NEO_BOUNDS_DROP ? dropped : 0);
-    m->whole = !m->keep && (b->sizes.threads == 1 || (m->count + m->bags) * neo__bag_cost(t->dim) <=
-                                                         c->cost / (4 * b->sizes.threads));
-    m->indirect = c->j->weights || (b->sizes.none && t->feature_count > 1 && b->sizes.shards > 1);
-    m->pack = !b->sizes.none &&
-              (t->pooling == NEO_POOL_MEAN || t->feature_count > 1 || m->count >= 4 * m->bags);
+    int64_t cost = (m->count + m->bags) * neo__bag_cost(t->dim);
+    m->whole = !b->job.keep && (threads == 1 || cost <= b->view.cost / (4 * threads));
+    m->indirect = b->job.batch.weights || (b->sizes.none && several && b->sizes.shards > 1);
+    m->pack = !b->sizes.none && (t->job.mean || several || m->count >= 4 * m->bags);
     if (!m->pack && t->feature_count) {
-        const neo__bag_feature *p = &b->features[b->table_features[t->first_feature]];
-        m->grad = c->dout + (b->sizes.none ? 0 : p->out_at);
-        m->grad_stride = p->out_stride;
+        const neo__bag_feature *p = &b->view.features[t->features[0]];
+        m->grad = b->job.tensor.dout + p->job.out_at;
+        m->grad_stride = p->job.out_stride;
     }
-    neo__bags_plan_leaves(c, ti);
+    neo__bags_plan_leaves(b, ti);
 }
 
 /* Shared tables first; whole tables after them, each in its place, or all in one place per worker
    when these places fit into the same room. */
-static void neo__bags_plan_buffers(neo__bags_walk *k) {
-    const neo_bags *b = k->call.b;
+static void neo__bags_plan_buffers(neo_bags *b) {
+    neo__bags_walk *k = &b->walk;
     int64_t first = 0, pack = 0, threads = b->sizes.threads, ids = 0, floats = 0;
     for (int whole = 0; whole < 2; whole++) {
         if (whole) k->whole_ids = first, k->whole_pack = pack;
@@ -11703,78 +11596,62 @@ static void neo__bags_plan_buffers(neo__bags_walk *k) {
                k->whole_pack + k->reuse_pack * threads <= b->sizes.max_batch * b->sizes.width;
 }
 
-/* Pieces of the sort of shared tables. There are fewer than 4 threads of these. */
-static void neo__bags_plan_chunks(neo__bags_walk *k) {
-    neo_bags *b = k->call.b;
-    int64_t threads = b->sizes.threads,
-            most = NEO__MAX((int64_t)NEO__BAG_CHUNK, k->whole_ids / (4 * threads) + 1);
+/* Pieces of the sort and of the packing of shared tables. Fewer than 4 threads of these tables. */
+static void neo__bags_plan_shared(neo_bags *b) {
+    neo__bags_walk *k = &b->walk;
+    const int64_t threads = b->sizes.threads;
+    const int64_t most = NEO__MAX((int64_t)NEO__BAG_CHUNK, k->whole_ids / (4 * threads) + 1);
     for (int64_t ti = 0; ti < b->sizes.tables; ti++) {
-        const neo__bag_merge *m = &b->work.merge[ti];
-        int64_t pieces = m->whole ? 0 : (m->count + most - 1) / most;
-        for (int64_t i = 0; i < pieces; i++) {
+        neo__bag_merge *m = &b->work.merge[ti];
+        m->first_chunk = k->chunk_count;
+        m->chunks = m->whole ? 0 : (m->count + most - 1) / most;
+        if (m->chunks) k->passes = NEO__MAX(k->passes, neo__bag_passes(b->tables[ti].row_bits));
+        for (int64_t i = 0; i < m->chunks; i++) {
             neo__bag_chunk *chunk = &b->work.chunks[k->chunk_count++];
             chunk->table = ti;
-            neo__task_range(m->count, pieces, i, 1, &chunk->begin, &chunk->end);
+            neo__task_range(m->count, m->chunks, i, 1, &chunk->begin, &chunk->end);
         }
     }
     NEO_ASSERT(k->chunk_count <=
                neo__bags_most_tasks(threads) + (b->kept.capacity ? b->sizes.tables + 4 : 0));
-}
-
-static void neo__bags_plan(neo__bags_walk *k) {
-    neo_bags *b = k->call.b;
-    k->chunk_count = k->pack_tasks = k->step_cost = 0;
-    k->pass = 0;
-    for (int64_t ti = 0; ti < b->sizes.tables; ti++) neo__bags_plan_table(k, ti);
-    neo__bags_plan_buffers(k);
-    neo__bags_plan_chunks(k);
-    for (int64_t f = 0; f <= b->sizes.features; f++) {
-        neo__bag_feature *p = &b->features[f];
+    for (int64_t f = 0; f < b->sizes.features; f++) {
+        neo__bag_feature *p = &b->view.features[f];
+        const neo__bag_merge *m = &b->work.merge[p->job.table];
         p->pack_task = k->pack_tasks;
-        if (f < b->sizes.features && b->work.merge[p->table].pack && !b->work.merge[p->table].whole)
-            k->pack_tasks += (p->bags + NEO__BAG_PACK_BAGS - 1) / NEO__BAG_PACK_BAGS;
+        if (m->pack && !m->whole)
+            k->pack_tasks += (p->job.bags + NEO__BAG_PACK_BAGS - 1) / NEO__BAG_PACK_BAGS;
     }
 }
 
 /* The passes of all shared sorts; the first count is done. */
-static void neo__bags_sort_shared(neo__bags_walk *k) {
-    neo_bags *b = k->call.b;
-    int passes = 0;
-    for (int64_t i = 0; i < k->chunk_count; i++)
-        passes = NEO__MAX(passes, neo__bag_passes(b->tables[b->work.chunks[i].table].row_bits));
-    for (k->pass = 0; k->pass < passes; k->pass++) {
-        if (k->pass > 0) neo_parallel_for(b->ctx, k->chunk_count, neo__bags_count_task, k);
-        for (int64_t i = 0, end; i < k->chunk_count; i = end) {
-            end = i + 1;
-            while (end < k->chunk_count && b->work.chunks[end].table == b->work.chunks[i].table)
-                end++;
-            if (k->pass < neo__bag_passes(b->tables[b->work.chunks[i].table].row_bits))
-                neo__bags_place_digits(b->work.chunks + i, end - i);
+static void neo__bags_sort_shared(neo_bags *b) {
+    neo__bags_walk *k = &b->walk;
+    int shift;
+    for (k->pass = 0; k->pass < k->passes; k->pass++) {
+        if (k->pass > 0) neo_parallel_for(b->ctx, k->chunk_count, neo__bags_shared_task, b);
+        for (int64_t ti = 0; ti < b->sizes.tables; ti++) {
+            const neo__bag_merge *m = &b->work.merge[ti];
+            neo__bag_chunk *chunk = b->work.chunks + m->first_chunk;
+            if (m->chunks && neo__bags_digit(b, ti, &shift))
+                neo__bag_count_to_place(chunk->count, NEO__BAG_DIGITS, m->chunks,
+                                        (int64_t)(sizeof *chunk / sizeof *chunk->count));
         }
-        neo_parallel_for(b->ctx, k->chunk_count, neo__bags_scatter_task, k);
-        for (int64_t i = 0; i < k->chunk_count; i++) {
-            neo__bag_merge *m = &b->work.merge[b->work.chunks[i].table];
-            if (i > 0 && b->work.chunks[i - 1].table == b->work.chunks[i].table) continue;
-            if (k->pass >= neo__bag_passes(b->tables[b->work.chunks[i].table].row_bits)) continue;
-            uint64_t *other = m->from;
-            m->from = m->to;
-            m->to = other;
-        }
+        neo_parallel_for(b->ctx, k->chunk_count, neo__bags_scatter_task, b);
+        for (int64_t ti = 0; ti < b->sizes.tables; ti++)
+            if (b->work.merge[ti].chunks && neo__bags_digit(b, ti, &shift))
+                neo__bag_swap(&b->work.merge[ti]);
     }
 }
 
 /* Shared tables, cut in pieces of equal cost. */
-static void neo__bags_step_shared(neo__bags_walk *k) {
-    neo_bags *b = k->call.b;
-    k->step_cost = 0;
+static void neo__bags_step_shared(neo_bags *b) {
+    int64_t cost = 0;
     for (int64_t t = 0; t <= b->sizes.tables; t++) {
-        b->work.merge[t].cost_begin = k->step_cost;
-        if (t < b->sizes.tables && !b->work.merge[t].whole)
-            k->step_cost += b->work.merge[t].kept * neo__bag_cost(b->tables[t].dim);
+        neo__bag_merge *m = &b->work.merge[t];
+        m->cost_begin = cost;
+        if (t < b->sizes.tables && !m->whole) cost += m->kept * neo__bag_cost(b->tables[t].dim);
     }
-    if (k->step_cost == 0) return;
-    k->step_tasks = NEO__MIN(neo__bags_most_tasks(b->sizes.threads), 1 + k->step_cost / 32768);
-    neo_parallel_for(b->ctx, k->step_tasks, neo__bags_step_task, k);
+    neo__bags_share(b, cost, neo__bags_step_task);
 }
 
 /* ---- the rows of the CPU's table ----
@@ -11783,13 +11660,13 @@ static void neo__bags_step_shared(neo__bags_walk *k) {
    steps or keeps the shared ones. Between them the plan is in the workspace. */
 static neo_status neo__cpu_bags_sort(neo_device *d, const neo__bags_job *job) {
     neo_bags *b = job->object;
-    neo__bags_walk *k = &b->work.walk;
+    neo__bags_walk *k = &b->walk;
     memset(k, 0, sizeof *k);
-    k->call = neo__bags_call_make(job);
-    k->keep = job->keep;
-    neo__bags_plan(k);
-    neo_parallel_for(neo__cpu_ctx(d), k->chunk_count + k->pack_tasks, neo__bags_shared_task, k);
-    neo__bags_sort_shared(k);
+    for (int64_t ti = 0; ti < b->sizes.tables; ti++) neo__bags_plan_table(b, ti);
+    neo__bags_plan_buffers(b);
+    neo__bags_plan_shared(b);
+    neo_parallel_for(neo__cpu_ctx(d), k->chunk_count + k->pack_tasks, neo__bags_shared_task, b);
+    neo__bags_sort_shared(b);
     return NEO_OK;
 }
 /* Records of rows of a call's own are the row numbers. */
@@ -11797,26 +11674,16 @@ static neo_status neo__cpu_bags_sort_rows(neo_device *d, const neo__bags_job *jo
                                           const int64_t *rows, int64_t first_key) {
     (void)d;
     (void)first_key;
-    job->object->work.rows = rows;
+    job->object->walk.rows = rows;
     return NEO_OK;
 }
 static neo_status neo__cpu_bags_find_slots(neo_device *d, const neo__bags_job *job, int by_value,
                                            int64_t *fresh) {
     neo_bags *b = job->object;
     const int64_t before = b->kept.count;
-    int64_t at;
-    int is_fresh;
+    const int fits = by_value ? neo__bags_keep_rows(b) : neo__bags_keep_records(b);
     (void)d;
-    if (!by_value) {
-        *fresh = neo__bags_keep_slots(&b->work.walk);
-        return NEO_OK;
-    }
-    *fresh = b->kept.capacity - before + 1;
-    for (int64_t i = 0; i < job->sorted.records; i++) {
-        if (!neo__bags_find_slot(b, job->table, b->work.rows[i], &at, &is_fresh)) return NEO_OK;
-        b->kept.keep_at[i] = at;
-    }
-    *fresh = b->kept.count - before;
+    *fresh = (fits ? b->kept.count : b->kept.capacity + 1) - before;
     return NEO_OK;
 }
 static neo_status neo__cpu_bags_give_slots(neo_device *d, const neo__bags_job *job, int by_value) {
@@ -11831,33 +11698,26 @@ static neo_status neo__cpu_bags_drop_slots(neo_device *d, const neo__bags_job *j
 static neo_status neo__cpu_bags_update(neo_device *d, const neo__bags_job *job) {
     neo_bags *b = job->object;
     if (job->add) {
-        neo__bags_add_rows(job);
+        neo__bags_add_rows(b);
         return NEO_OK;
     }
-    neo_parallel_for(neo__cpu_ctx(d), b->sizes.tables, neo__bags_whole_task, &b->work.walk);
-    neo__bags_step_shared(&b->work.walk);
+    neo_parallel_for(neo__cpu_ctx(d), b->sizes.tables, neo__bags_whole_task, b);
+    neo__bags_step_shared(b);
     return NEO_OK;
 }
-/* All that is kept, as the records of a walk; with cut: of tables that ask for sums. */
-static void neo__bags_step_slots(const neo__bags_job *job, int cut) {
-    neo_bags *b = job->object;
-    neo__bags_walk *k = &b->work.walk;
-    memset(k, 0, sizeof *k);
-    k->call = neo__bags_call_make(job);
-    k->of_kept = 1;
-    neo__bags_kept_records(b);
-    for (int64_t t = 0; cut && t < b->sizes.tables; t++)
-        b->work.merge[t].whole = !b->cut.cuts[t].cut.want; /* not in this walk */
-    neo__bags_step_shared(k);
-}
+/* Step all that is kept; or, while cut tables ask for sums, compute these. */
 static neo_status neo__cpu_bags_step_kept(neo_device *d, const neo__bags_job *job) {
+    neo_bags *b = job->object;
+    int asked = 0;
     (void)d;
-    neo__bags_step_slots(job, 0);
-    return NEO_OK;
-}
-static neo_status neo__cpu_bags_cut(neo_device *d, const neo__bags_job *job) {
-    (void)d;
-    neo__bags_step_slots(job, 1);
+    memset(&b->walk, 0, sizeof b->walk);
+    b->walk.of_kept = 1;
+    neo__bags_kept_records(b);
+    for (int64_t t = 0; b->sizes.cut_tables && t < b->sizes.tables; t++)
+        if (b->cut.cuts[t].cut.want) asked = 1;
+    for (int64_t t = 0; asked && t < b->sizes.tables; t++)
+        b->work.merge[t].whole = !b->cut.cuts[t].cut.want; /* not in this walk */
+    neo__bags_step_shared(b);
     return NEO_OK;
 }
 static neo_status neo__cpu_bags_squares(neo_device *d, const neo__bags_job *job, int64_t first,
@@ -11866,7 +11726,7 @@ static neo_status neo__cpu_bags_squares(neo_device *d, const neo__bags_job *job,
     const int64_t blocks = neo__bag_blocks(job->fixed.max_dim);
     (void)d;
     for (int64_t i = first; i < first + count; i++, out += blocks) {
-        const float *g = b->kept.grad + b->kept.slots[i].at;
+        const float *g = job->kept.sums + b->kept.slots[i].at;
         int64_t dim = b->tables[b->kept.slots[i].table].dim, own = neo__bag_blocks(dim);
         b->ctx->bag->blocks(g, g, dim, out);
         memset(out + own, 0, (size_t)(blocks - own) * sizeof *out);
@@ -11877,7 +11737,7 @@ static neo_status neo__cpu_bags_rows(neo_device *d, const neo__bags_job *job, in
                                      int64_t first, int64_t count, float *rows, int write) {
     neo__bag_rows_job to;
     to.b = job->object;
-    to.table = &job->object->tables[table].store;
+    to.table = &job->object->tables[table].job.store;
     to.first = first;
     to.rows = rows;
     to.write = write;
@@ -11886,13 +11746,11 @@ static neo_status neo__cpu_bags_rows(neo_device *d, const neo__bags_job *job, in
 }
 static void neo__cpu_bags_init(neo_device *d) {
     d->bags_check = neo__cpu_bags_check;
-    d->bags_forward = neo__cpu_bags_forward;
-    d->bags_weight_grad = neo__cpu_bags_weight_grad;
+    d->bags_forward = d->bags_weight_grad = neo__cpu_bags_lookup;
     d->bags_sort = neo__cpu_bags_sort;
     d->bags_sort_rows = neo__cpu_bags_sort_rows;
     d->bags_update = neo__cpu_bags_update;
-    d->bags_step_kept = neo__cpu_bags_step_kept;
-    d->bags_cut = neo__cpu_bags_cut;
+    d->bags_step_kept = d->bags_cut = neo__cpu_bags_step_kept;
     d->bags_find_slots = neo__cpu_bags_find_slots;
     d->bags_give_slots = neo__cpu_bags_give_slots;
     d->bags_drop_slots = neo__cpu_bags_drop_slots;
@@ -11943,7 +11801,7 @@ static neo_status neo__bags_check_tensor(const neo_bags *b, const neo_jagged *j,
         int64_t count = 0;
         for (int64_t f = 0; f < s->features; f++)
             count += (j->feature_bags[f + 1] - j->feature_bags[f]) *
-                     b->tables[b->features[f].table].dim;
+                     b->tables[b->view.features[f].job.table].dim;
         NEO__CHECK(t.ndim == 1 && t.dtype == NEO_F32 && t.shape[0] == count, NEO_ERR_SHAPE,
                    "%s: bags '%s': with feature_bags %s must be a 1-d f32 tensor of %" PRId64
                    " elements",
@@ -11973,47 +11831,42 @@ static neo_status neo__bags_check_tensor(const neo_bags *b, const neo_jagged *j,
 static neo_status neo__bags_place(neo_bags *b, const neo_jagged *j, neo_tensor t, const char *fn) {
     int64_t features = b->sizes.features, at = 0;
     int changed = b->ctx->on->recording != 0, whole = ((uintptr_t)t.data & 15) == 0;
+    neo__job_feature *told = b->job.told.host_features;
     for (int64_t f = 0; f <= features; f++) {
-        neo__bag_feature *p = &b->features[f];
+        neo__bag_feature *p = &b->view.features[f];
         const int last = f == features;
-        int64_t dim = last ? 0 : b->tables[p->table].dim;
-        p->first_bag = neo__jagged_first_bag(j, f);
-        p->bags = last ? 0 : neo__jagged_first_bag(j, f + 1) - p->first_bag;
-        NEO__CHECK(p->bags <= b->sizes.max_batch, NEO_ERR_CAPACITY,
+        int64_t dim = last ? 0 : b->tables[p->job.table].dim;
+        p->job.first_bag = neo__jagged_first_bag(j, f);
+        p->job.bags = last ? 0 : neo__jagged_first_bag(j, f + 1) - p->job.first_bag;
+        NEO__CHECK(p->job.bags <= b->sizes.max_batch, NEO_ERR_CAPACITY,
                    "%s: bags '%s': feature %" PRId64 " has %" PRId64
                    " samples, reserved are %" PRId64 " (neo_bags_reserve grows it)",
-                   fn, b->name, f, p->bags, b->sizes.max_batch);
+                   fn, b->name, f, p->job.bags, b->sizes.max_batch);
         p->bad = 0;
-        p->out_stride = j->feature_bags && !b->sizes.none ? dim : t.stride[0];
-        p->out_at = j->feature_bags ? at : p->col;
-        at += p->bags * dim;
-        NEO__ZERO(neo__job_feature, now);
-        now.table = p->table;
-        now.first_bag = p->first_bag;
-        now.bags = p->bags;
-        now.out_at = b->sizes.none ? 0 : p->out_at;
-        now.out_stride = p->out_stride;
-        now.pack_stride = j->feature_bags ? dim : b->sizes.width;
-        if (!last && ((now.out_at | now.out_stride | now.pack_stride) & 3)) whole = 0;
-        if (memcmp(&now, &b->told.features[f], sizeof now) == 0) continue;
-        b->told.features[f] = now;
+        p->job.out_stride = j->feature_bags && !b->sizes.none ? dim : t.stride[0];
+        p->job.out_at = b->sizes.none ? 0 : j->feature_bags ? at : p->col;
+        p->job.pack_stride = j->feature_bags ? dim : b->sizes.width;
+        at += p->job.bags * dim;
+        if (!last && ((p->job.out_at | p->job.out_stride | p->job.pack_stride) & 3)) whole = 0;
+        if (memcmp(&p->job, &told[f], sizeof *told) == 0) continue;
+        told[f] = p->job;
         changed = 1;
     }
     b->job.tensor.aligned = whole;
     b->job.tensor.out_rows = b->sizes.none ? t.shape[0] : 0;
     if (!changed) return NEO_OK;
-    size_t bytes = (size_t)(features + 1) * sizeof *b->told.features;
-    neo_status status = neo__bags_send(b, b->job.told.features, b->told.features, bytes);
-    if (status != NEO_OK) memset(b->told.features, 0xFF, bytes); /* the device has not been told */
+    size_t bytes = (size_t)(features + 1) * sizeof *b->job.told.host_features;
+    neo_status status = neo__bags_send(b, b->job.told.features, b->job.told.host_features, bytes);
+    if (status != NEO_OK) memset(b->job.told.host_features, 0xFF, bytes); /* the device has not been told */
     return status;
 }
 /* Send again what was part of a discarded recording. */
 static void neo__bags_remind(neo_bags *b) {
-    if (b->told.forgotten == b->ctx->on->forgotten) return;
-    b->told.forgotten = b->ctx->on->forgotten;
+    if (b->forgotten == b->ctx->on->forgotten) return;
+    b->forgotten = b->ctx->on->forgotten;
     b->view.fresh = 0;
-    memset(b->told.features, 0xFF, (size_t)(b->sizes.features + 1) * sizeof *b->told.features);
-    memset(b->told.rules, 0xFF, (size_t)b->sizes.tables * sizeof *b->told.rules);
+    memset(b->job.told.host_features, 0xFF, (size_t)(b->sizes.features + 1) * sizeof *b->job.told.host_features);
+    memset(b->job.told.host_rules, 0xFF, (size_t)b->sizes.tables * sizeof *b->job.told.host_rules);
 }
 
 /* A look at a batch until its answer is there. What the object has of a call may be the next one's
@@ -12059,7 +11912,7 @@ static neo_status neo__bags_bad_id(const neo__bags_look *l, int64_t k) {
     const char *at = (const char *)l->job.batch.ids + (size_t)(k - l->job.batch.id_base) * size;
     NEO__TRY(neo__bags_fetch(b, ids, at, size));
     int64_t f = neo__bags_look_feature(l, bag);
-    const neo__bag_table *table = &b->tables[b->features[f].table];
+    const neo__bag_table *table = &b->tables[b->view.features[f].job.table];
     return neo_fail(NEO_ERR_RANGE,
                     "%s: bags '%s': table '%s' (feature %" PRId64 "), sample %" PRId64
                     ", position %" PRId64 ": id %" PRId64 " is not in [0, %" PRId64 ")",
@@ -12222,22 +12075,22 @@ static neo_status neo__bags_rules(neo_bags *b, float lr) {
     neo__fp_state fp = neo__fp_enter();
     for (int64_t i = 0; i < b->sizes.tables; i++) {
         const neo__bag_table *t = &b->tables[i];
-        const int draws = t->store.dtype != NEO_F32 && !t->round_nearest;
+        const int draws = t->job.store.dtype != NEO_F32 && !t->round_nearest;
         NEO__ZERO(neo__job_rule, now);
         now.step = neo__bag_step_make(&t->optim, lr, b->steps + 1);
         if (!neo__bag_counts_steps(t->optim.kind)) now.step.fix1 = now.step.fix2 = 1.0f;
         if (draws) now.round = neo__random_key_make(b->ctx->seed, t->name_hash, b->steps + 1,
                                                     NEO_STREAM_ROUNDING);
         now.nearest = t->round_nearest;
-        if (memcmp(&now, &b->told.rules[i], sizeof now) == 0) continue;
-        b->told.rules[i] = now;
+        if (memcmp(&now, &b->job.told.host_rules[i], sizeof now) == 0) continue;
+        b->job.told.host_rules[i] = now;
         changed = 1;
     }
     neo__fp_leave(fp);
     if (!changed) return NEO_OK;
-    size_t bytes = (size_t)b->sizes.tables * sizeof *b->told.rules;
-    neo_status status = neo__bags_send(b, b->job.told.rules, b->told.rules, bytes);
-    if (status != NEO_OK) memset(b->told.rules, 0xFF, bytes); /* the device has not been told */
+    size_t bytes = (size_t)b->sizes.tables * sizeof *b->job.told.host_rules;
+    neo_status status = neo__bags_send(b, b->job.told.rules, b->job.told.host_rules, bytes);
+    if (status != NEO_OK) memset(b->job.told.host_rules, 0xFF, bytes); /* the device has not been told */
     return status;
 }
 /* Number the call's gradients; then records, sorted. leaves.count 0: the batch is whole. */
@@ -12251,7 +12104,7 @@ static neo_status neo__bags_sort(neo_bags *b, neo__leaf_cut leaves, int keep) {
     for (int64_t i = 0; i < b->sizes.tables; i++)
         if (b->tables[i].feature_count > 1 && count > 1) job->sorted.leaf_sort = 1;
     for (int64_t f = 0; f < b->sizes.features; f++) {
-        const neo__job_feature *p = &b->told.features[f];
+        const neo__job_feature *p = &b->job.told.host_features[f];
         int64_t stride = NEO__MAX(p->out_stride, p->pack_stride);
         floats = NEO__MAX(floats, p->out_at + NEO__MAX(p->bags, job->tensor.out_rows) * stride);
     }
@@ -12360,7 +12213,7 @@ NEO_API neo_status neo_bags_add_grad(neo_bags *b, int32_t table, const int64_t *
                     NEO__TRY(neo__bags_send(b, b->view.copy_ids, rows + i,
                                             (size_t)job->sorted.records * sizeof *rows));
                 }
-                NEO__TRY(on->bags_sort_rows(on, job, piece, b->told.tables[table].first_key));
+                NEO__TRY(on->bags_sort_rows(on, job, piece, b->job.fixed.host_tables[table].first_key));
                 NEO__TRY(neo__bags_slots(b, fn, before, 1));
             }
             job->tensor.dout = (const float *)grad.data + i * grad.stride[0];
@@ -12378,7 +12231,7 @@ static int32_t neo__bags_table_of(const neo_bags *b, int64_t key) {
     int64_t lo = 0, hi = b->sizes.tables;
     while (lo + 1 < hi) {
         int64_t mid = (lo + hi) / 2;
-        if (b->told.tables[mid].first_key <= key) lo = mid;
+        if (b->job.fixed.host_tables[mid].first_key <= key) lo = mid;
         else hi = mid;
     }
     return (int32_t)lo;
@@ -12402,7 +12255,7 @@ static const float *neo__bags_fetch_kept_row(neo_bags *b, int64_t i, int32_t *ta
     int64_t key = (int64_t)b->kept.stage_keys[i - b->kept.stage_first];
     int32_t t = neo__bags_table_of(b, key);
     if (table) *table = t;
-    if (row) *row = key - b->told.tables[t].first_key;
+    if (row) *row = key - b->job.fixed.host_tables[t].first_key;
     return b->kept.stage + (i - b->kept.stage_first) * dim;
 }
 NEO_API const float *neo_bags_kept_row(const neo_bags *b, int64_t i, int32_t *table, int64_t *row) {
@@ -12410,7 +12263,7 @@ NEO_API const float *neo_bags_kept_row(const neo_bags *b, int64_t i, int32_t *ta
     if (b->ctx->device) return neo__bags_fetch_kept_row((neo_bags *)(uintptr_t)b, i, table, row);
     if (table) *table = b->kept.slots[i].table;
     if (row) *row = b->kept.slots[i].row;
-    return b->kept.grad + b->kept.slots[i].at;
+    return b->job.kept.sums + b->kept.slots[i].at;
 }
 NEO_API neo_status neo_bags_grad_squares(const neo_bags *bags, neo_exact *sum) {
     NEO__CHECK(bags && sum, NEO_ERR_ARG, "neo_bags_grad_squares: bags or sum is NULL");
@@ -12470,8 +12323,8 @@ static neo_status neo__bags_cut_begin(neo_bags *b) {
     }
     for (int64_t t = 0; t < b->sizes.tables; t++) {
         neo__job_cut *c = &b->cut.cuts[t];
-        c->is_cut = b->tables[t].cut;
-        c->cut.dim = (float)b->tables[t].part.dim;
+        c->is_cut = b->tables[t].job.cut;
+        c->cut.dim = (float)b->tables[t].job.store.stride;
         c->cut.total = total;
         c->cut.blocks_per_row = neo__bag_blocks(b->tables[t].dim);
         if (c->is_cut) total += NEO__BAG_CUT_SUMS * c->cut.rows;
@@ -17380,7 +17233,7 @@ NEO_API neo_status neo_state_add_bags(neo_state *state, neo_bags *bags) {
     int before = state->count;
     neo_status status = NEO_OK;
     for (int32_t i = 0; i < neo_bags_table_count(bags) && status == NEO_OK; i++) {
-        const int32_t buckets = bags->sizes.none ? 0 : bags->tables[i].buckets;
+        const int32_t buckets = bags->sizes.none ? 0 : bags->tables[i].job.buckets;
         status = neo__state_define_buckets(state, neo__bags_name(bags),
                                            neo_bags_table_name(bags, i), buckets);
         if (status == NEO_OK) status = neo__state_add_table(state, bags, i);
