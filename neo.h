@@ -9184,7 +9184,7 @@ NEO__HOT_BEGIN
    ends of the offsets, neo__jagged_check_offsets at every offset. Writers make one pass that
    checks (counts, capacity, ids that fit) and one that writes, so that a failed call leaves the
    buffer as it was.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 struct neo_jagged_buffer {
     neo_ctx *ctx;
     neo_jagged view;
@@ -9210,40 +9210,38 @@ NEO_API int64_t neo_jagged_id_count(const neo_jagged *j) {
     return bags > 0 ? j->offsets[bags] - j->offsets[0] : 0;
 }
 
+/* Offsets decrease behind bag i, which is of feature t. */
+static neo_status neo__jagged_bad_offset(const neo_jagged *j, int64_t t, int64_t i, int64_t here,
+                                         int64_t next, const char *fn) {
+    return neo_fail(NEO_ERR_FORMAT,
+                    "%s: offsets decrease at feature %d, sample %" PRId64 ": offsets[%" PRId64
+                    "] is %" PRId64 ", the next is %" PRId64,
+                    fn, (int)t, i - neo__jagged_first_bag(j, t), i, here, next);
+}
 /* Every offset. After it, [offsets[bag], offsets[bag + 1]) may be followed for every bag. */
 static neo_status neo__jagged_check_offsets(const neo_jagged *j, const char *fn) {
     for (int32_t t = 0; t < j->feature_count; t++) {
-        int64_t first = neo__jagged_first_bag(j, t), end = neo__jagged_first_bag(j, t + 1);
-        for (int64_t i = first; i < end; i++)
-            NEO__CHECK(j->offsets[i] <= j->offsets[i + 1], NEO_ERR_FORMAT,
-                       "%s: offsets decrease at feature %d, sample %" PRId64 ": offsets[%" PRId64
-                       "] is %" PRId64 ", the next is %" PRId64,
-                       fn, t, i - first, i, j->offsets[i], j->offsets[i + 1]);
+        int64_t end = neo__jagged_first_bag(j, t + 1);
+        for (int64_t i = neo__jagged_first_bag(j, t); i < end; i++)
+            if (j->offsets[i] > j->offsets[i + 1])
+                return neo__jagged_bad_offset(j, t, i, j->offsets[i], j->offsets[i + 1], fn);
     }
     return NEO_OK;
 }
-
-/* The place of an id that does not fit. */
-typedef struct neo__jagged_place {
-    int64_t sample, position, id;
-} neo__jagged_place;
-
-/* The first id of feature t outside [0, rows). Offsets have been checked. */
-static int neo__jagged_find_bad(const neo_jagged *j, int32_t t, int64_t rows,
-                                neo__jagged_place *place) {
+/* Every id of feature t is in [0, rows). Offsets have been checked. */
+static neo_status neo__jagged_check_ids(const neo_jagged *j, int32_t t, int64_t rows,
+                                        const char *fn) {
     int64_t first = neo__jagged_first_bag(j, t), end = neo__jagged_first_bag(j, t + 1);
     int is_i32 = j->id_dtype == NEO_I32;
-    for (int64_t i = first; i < end; i++) {
+    for (int64_t i = first; i < end; i++)
         for (int64_t k = j->offsets[i]; k < j->offsets[i + 1]; k++) {
             int64_t id = neo__jagged_id(j->ids, is_i32, k);
-            if (id >= 0 && id < rows) continue;
-            place->sample = i - first;
-            place->position = k - j->offsets[i];
-            place->id = id;
-            return 1;
+            NEO__CHECK(id >= 0 && id < rows, NEO_ERR_RANGE,
+                       "%s: feature %d, sample %" PRId64 ", position %" PRId64 ": id %" PRId64
+                       " is not in [0, %" PRId64 ")",
+                       fn, t, i - first, k - j->offsets[i], id, rows);
         }
-    }
-    return 0;
+    return NEO_OK;
 }
 
 /* ---- writers ----
@@ -9370,13 +9368,8 @@ NEO_API neo_status neo_jagged_validate(const neo_jagged *j, const int64_t *rows)
     NEO__TRY(neo__jagged_check(j, fn));
     NEO__TRY(neo__jagged_check_offsets(j, fn));
     for (int32_t t = 0; rows && t < j->feature_count; t++) {
-        neo__jagged_place at;
         NEO__CHECK(rows[t] >= 0, NEO_ERR_ARG, "%s: rows[%d] is %" PRId64, fn, t, rows[t]);
-        if (neo__jagged_find_bad(j, t, rows[t], &at))
-            return neo_fail(NEO_ERR_RANGE,
-                             "%s: feature %d, sample %" PRId64 ", position %" PRId64
-                             ": id %" PRId64 " is not in [0, %" PRId64 ")",
-                             fn, t, at.sample, at.position, at.id, rows[t]);
+        NEO__TRY(neo__jagged_check_ids(j, t, rows[t], fn));
     }
     return NEO_OK;
 }
@@ -9685,7 +9678,7 @@ NEO__HOT_END
      row-wise Adagrad  s = s + mean(g^2);  r = lr / (sqrt(s) + eps);  w = -r g + w
      Adam              m = b1 m + ((1 - b1) g);  v = b2 v + (((1 - b2) g) g)
                        u = (m k1) / (sqrt(v k2) + eps);  w = -lr u + w
-                       b, 1 - b and k = 1 / (1 - b^t) are rounded from double to f32, b^t is by squaring
+                       b, 1 - b, k = 1 / (1 - b^t) are rounded from double to f32; b^t by squaring
      partial Adam      the same with one v per row: v = b2 v + ((1 - b2) mean(g^2))
      LAMB              u as Adam's;  u' = wd w + u;  r = |w| / |u'|, 1 if one of them is 0
                        w = -(lr r) u' + w
@@ -9693,7 +9686,28 @@ NEO__HOT_END
      LARS-SGD          a = ((lr eta) |w|) / (wd |w| + |g|), 0 if that sum is 0
                        m = mu m + (a (wd w + g));  w = w - m
      max_norm n        if |w| > n: w = (n / |w|) w
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
+
+/* The needs of an optimizer, by its kind. */
+enum { NEO__BAG_PER_ROW = 1, NEO__BAG_PER_ELEMENT = 2 };
+typedef struct neo__bag_optim_traits {
+    int8_t state[2];     /* 0: none, else one float per row or per element */
+    int8_t accumulates;  /* state begins at initial_accumulator */
+    int8_t counts_steps; /* bias corrections depend on t */
+    int8_t own_decay;    /* weight_decay is a part of its rule */
+    int8_t cut_sums;     /* sums over a whole row; see neo__bag_cut_next */
+} neo__bag_optim_traits;
+static const neo__bag_optim_traits neo__bag_optims[NEO_BAG_OPTIM_COUNT] = {
+    {{0, 0}, 0, 0, 0, 0},                                       /* SGD */
+    {{NEO__BAG_PER_ELEMENT, 0}, 1, 0, 0, 0},                    /* Adagrad */
+    {{NEO__BAG_PER_ROW, 0}, 1, 0, 0, 1},                        /* row-wise Adagrad */
+    {{NEO__BAG_PER_ELEMENT, NEO__BAG_PER_ELEMENT}, 0, 1, 0, 0}, /* Adam */
+    {{NEO__BAG_PER_ELEMENT, NEO__BAG_PER_ROW}, 0, 1, 0, 1},     /* partial Adam */
+    {{NEO__BAG_PER_ELEMENT, NEO__BAG_PER_ELEMENT}, 0, 1, 1, 2}, /* LAMB */
+    {{NEO__BAG_PER_ELEMENT, NEO__BAG_PER_ROW}, 0, 1, 1, 3},     /* partial LAMB */
+    {{NEO__BAG_PER_ELEMENT, 0}, 0, 0, 1, 2},                    /* LARS-SGD */
+};
+NEO__STATIC_ASSERT(NEO_BAG_PARTIAL_LAMB == 6 && NEO_BAG_LARS_SGD == 7, "rows by kind");
 
 /* Defaults filled in. */
 static neo_bag_optim neo__bag_optim_resolve(const neo_bag_optim *from) {
@@ -9742,11 +9756,11 @@ static neo__bag_step neo__bag_step_make(const neo_bag_optim *o, float lr, int64_
 /* ------------------------------------------------------------------------------------------------
    >>impl-bags
 
-   The object: descriptions, memory, initial values, rows. Memory is one block of descriptions (tables,
-   features, names), each table's weights and optimizer state, and a workspace sized by max_batch and
-   max_ids, on the host and on a device. neo_bags_bytes and neo_bags_create run the same layout
-   functions, once to count and once to cut.
-   ------------------------------------------------------------------------------------------------ */
+   The object: descriptions, memory, initial values, rows. Memory is one block of descriptions
+   (tables, features, names), each table's weights and optimizer state, and a workspace sized by
+   max_batch and max_ids, on the host and on a device. neo_bags_bytes and neo_bags_create run the
+   same layout functions, once to count and once to cut.
+   ---------------------------------------------------------------------------------------------- */
 typedef struct neo__bag_table {
     neo__job_table job;       /* what kernels read; copied to the record */
     char *name, *weight_name; /* weight_name: of the tensor, "<bags>.<table>.weight" */
@@ -10071,8 +10085,7 @@ static neo_status neo__bag_optim_check(const neo_bag_optim *o, const char *fn, c
                "%s: table '%s': optimizer %d does not exist", fn, table, (int)o->kind);
     NEO__CHECK((unsigned)o->decay <= NEO_DECAY_DECOUPLED, NEO_ERR_ARG,
                "%s: table '%s': decay mode %d does not exist", fn, table, (int)o->decay);
-    int own_decay =
-        o->kind == NEO_BAG_LAMB || o->kind == NEO_BAG_PARTIAL_LAMB || o->kind == NEO_BAG_LARS_SGD;
+    const int own_decay = neo__bag_optims[o->kind].own_decay;
     NEO__CHECK(!own_decay || o->decay == NEO_DECAY_NONE, NEO_ERR_ARG,
                "%s: table '%s': LAMB and LARS apply weight_decay by themselves: leave decay at "
                "NEO_DECAY_NONE",
@@ -10100,23 +10113,11 @@ static neo_status neo__bag_optim_check(const neo_bag_optim *o, const char *fn, c
     return NEO_OK;
 }
 
-/* Sums over whole rows that a step needs: how many can be had next when `have` are there. */
+/* Sums over whole rows that a step needs: how many can be had next when `have` are there. Partial
+   LAMB's direction needs the mean of the squares, and the norms the direction. */
 static int neo__bag_cut_next(const neo_bag_optim *o, int have) {
-    int sums = 0;
-    switch (o->kind) {
-    case NEO_BAG_ROWWISE_ADAGRAD:
-    case NEO_BAG_PARTIAL_ADAM: sums = 1; break;
-    case NEO_BAG_LAMB:
-    case NEO_BAG_LARS_SGD: sums = 2; break;
-    case NEO_BAG_PARTIAL_LAMB: /* the direction needs the mean, then the norms the direction */
-        sums = 3;
-        if (have == 0) return 1;
-        break;
-    case NEO_BAG_SGD:
-    case NEO_BAG_ADAGRAD:
-    case NEO_BAG_ADAM:
-    case NEO_BAG_OPTIM_COUNT: break;
-    }
+    const int sums = neo__bag_optims[o->kind].cut_sums;
+    if (o->kind == NEO_BAG_PARTIAL_LAMB && have == 0) return 1;
     if (have < sums) return sums - have;
     return have == sums && o->max_norm > 0.0f;
 }
@@ -10136,10 +10137,11 @@ static neo_status neo__bag_part_check(const neo_bags_desc *d, const neo_table_de
     NEO__CHECK(p.first_row >= 0 && p.first_col >= 0 && p.first_row <= p.rows - t->rows &&
                    p.first_col <= p.dim - t->dim,
                NEO_ERR_ARG,
-               "%s: table '%s': rows from %" PRId64 " and columns from %" PRId64 " of %" PRId64 " x %" PRId64
-               " do not hold a part of %" PRId64 " x %" PRId64,
+               "%s: table '%s': rows from %" PRId64 " and columns from %" PRId64 " of %" PRId64
+               " x %" PRId64 " do not hold a part of %" PRId64 " x %" PRId64,
                fn, t->name, p.first_row, p.first_col, p.rows, p.dim, t->rows, t->dim);
-    NEO__CHECK(p.first_col % 16 == 0 && (t->dim % 16 == 0 || p.first_col + t->dim == p.dim), NEO_ERR_ARG,
+    NEO__CHECK(p.first_col % 16 == 0 && (t->dim % 16 == 0 || p.first_col + t->dim == p.dim),
+               NEO_ERR_ARG,
                "%s: table '%s': columns [%" PRId64 ", %" PRId64 ") of %" PRId64
                " are not cut at multiples of 16",
                fn, t->name, p.first_col, p.first_col + t->dim, p.dim);
@@ -10152,9 +10154,9 @@ static neo_status neo__bag_part_check(const neo_bags_desc *d, const neo_table_de
     int32_t buckets = t->row_buckets > 1 && t->rows < p.rows ? t->row_buckets : 0;
     for (int side = 0; side < 2 && buckets; side++) {
         int64_t row = p.first_row + side * t->rows;
-        NEO__CHECK(row == p.rows ||
-                       neo__bucket_begin(p.rows, buckets, neo__bucket_of(p.rows, buckets, row)) == row,
-                   NEO_ERR_ARG, "%s: table '%s': row %" PRId64 " is not where one of %d buckets begins", fn,
+        int64_t begin = neo__bucket_begin(p.rows, buckets, neo__bucket_of(p.rows, buckets, row));
+        NEO__CHECK(row == p.rows || row == begin, NEO_ERR_ARG,
+                   "%s: table '%s': row %" PRId64 " is not where one of %d buckets begins", fn,
                    t->name, row, buckets);
     }
     return NEO_OK;
@@ -10275,31 +10277,38 @@ static void neo__bags_ask_device(const neo_ctx *ctx, neo__bag_sizes *s) {
     if (s->device) s->temp_bytes = ctx->device->bags_temp_bytes(ctx->device, records, s->wide);
 }
 
-/* Floats of state per row: 0 none, 1 or dim. */
-static int64_t neo__bag_state_dim(neo_bag_optim_kind kind, int64_t dim, int k) {
-    switch (kind) {
-    case NEO_BAG_ADAGRAD:
-    case NEO_BAG_LARS_SGD: return k == 0 ? dim : 0;
-    case NEO_BAG_ROWWISE_ADAGRAD: return k == 0 ? 1 : 0;
-    case NEO_BAG_ADAM:
-    case NEO_BAG_LAMB: return dim;
-    case NEO_BAG_PARTIAL_ADAM:
-    case NEO_BAG_PARTIAL_LAMB: return k == 0 ? dim : 1;
-    case NEO_BAG_SGD:
-    case NEO_BAG_OPTIM_COUNT: break;
+/* A table for kernels. Addresses come with its memory. */
+static void neo__bag_describe_job(neo__job_table *t, const neo_table_desc *from,
+                                  int64_t first_key) {
+    const int is_part = from->part.rows != 0;
+    const int64_t part_dim = is_part ? from->part.dim : from->dim;
+    memset(t, 0, sizeof *t);
+    t->store.dtype = from->dtype;
+    t->store.data = (char *)from->weight;
+    t->store.dim = from->dim;
+    t->store.row_bytes = from->dim * (int64_t)neo_dtype_size(from->dtype);
+    t->store.first = (uint64_t)(from->part.first_row * part_dim + from->part.first_col);
+    t->store.stride = (uint64_t)part_dim;
+    for (int k = 0; k < 2; k++) {
+        int per = neo__bag_optims[from->optim.kind].state[k];
+        t->state_dim[k] = per == NEO__BAG_PER_ELEMENT ? from->dim : per;
     }
-    return 0;
+    t->rows = from->rows;
+    t->first_key = first_key;
+    t->bucket_rows = is_part ? from->part.rows : from->rows;
+    t->first_row = from->part.first_row;
+    t->buckets = from->row_buckets ? from->row_buckets : 1;
+    t->mean = from->pooling == NEO_POOL_MEAN;
+    t->cut = neo__bag_is_cut(from);
 }
-static size_t neo__bag_bytes(int64_t rows, int64_t dim) {
-    return neo__size_mul(neo__size_mul((size_t)rows, (size_t)dim), sizeof(float));
-}
-
-/* Bytes of weights, and of the scales of i8 rows. */
-static size_t neo__bag_weight_bytes(int64_t rows, int64_t dim, neo_dtype dtype) {
-    return neo__size_mul(neo__size_mul((size_t)rows, (size_t)dim), neo_dtype_size(dtype));
-}
-static size_t neo__bag_scale_bytes(int64_t rows, neo_dtype dtype) {
-    return dtype == NEO_I8 ? neo__bag_bytes(rows, 2) : 0;
+/* A table's blocks of memory: weights, scales of i8 rows, two states. */
+enum { NEO__BAG_WEIGHTS, NEO__BAG_SCALES, NEO__BAG_STATE, NEO__BAG_BLOCKS = NEO__BAG_STATE + 2 };
+static size_t neo__bag_block_bytes(const neo__job_table *t, int block) {
+    int64_t floats = block == NEO__BAG_SCALES ? 2 * (t->store.dtype == NEO_I8) : 0;
+    if (block >= NEO__BAG_STATE) floats = t->state_dim[block - NEO__BAG_STATE];
+    size_t row_bytes = (size_t)floats * sizeof(float);
+    if (block == NEO__BAG_WEIGHTS) row_bytes = (size_t)t->store.row_bytes;
+    return neo__size_mul((size_t)t->rows, row_bytes);
 }
 
 /* Records of backward: the row above, a bag or an occurrence below. */
@@ -10331,38 +10340,16 @@ NEO_API void neo_bags_destroy(neo_bags *b) {
     if (!b) return;
     for (int64_t i = 0; i < b->sizes.tables; i++) {
         neo__bag_table *t = &b->tables[i];
-        if (t->owns_weight)
-            neo__data_free(b->ctx, t->job.store.data,
-                           neo__bag_weight_bytes(t->rows, t->dim, t->job.store.dtype));
-        neo__data_free(b->ctx, t->job.store.scale, neo__bag_scale_bytes(t->rows, t->job.store.dtype));
-        for (int k = 0; k < 2; k++)
-            neo__data_free(b->ctx, t->job.state[k], neo__bag_bytes(t->rows, t->job.state_dim[k]));
+        void *blocks[] = {t->owns_weight ? t->job.store.data : NULL, t->job.store.scale,
+                          t->job.state[0], t->job.state[1]};
+        for (int k = 0; k < NEO__BAG_BLOCKS; k++)
+            neo__data_free(b->ctx, blocks[k], neo__bag_block_bytes(&t->job, k));
     }
     neo__data_free(b->ctx, b->memory.device, b->memory.device_bytes);
     neo_free(b->ctx, b->memory.work, b->memory.work_bytes);
     neo_free(b->ctx, b, b->memory.meta_bytes);
 }
 
-/* A table for kernels. Addresses come with its memory. */
-static void neo__bag_describe_job(neo__job_table *t, const neo_table_desc *from, int64_t first_key) {
-    const int is_part = from->part.rows != 0;
-    const int64_t part_dim = is_part ? from->part.dim : from->dim;
-    t->store.dtype = from->dtype;
-    t->store.data = (char *)from->weight;
-    t->store.dim = from->dim;
-    t->store.row_bytes = from->dim * (int64_t)neo_dtype_size(from->dtype);
-    t->store.first = (uint64_t)(from->part.first_row * part_dim + from->part.first_col);
-    t->store.stride = (uint64_t)part_dim;
-    for (int k = 0; k < 2; k++)
-        t->state_dim[k] = neo__bag_state_dim(from->optim.kind, from->dim, k);
-    t->rows = from->rows;
-    t->first_key = first_key;
-    t->bucket_rows = is_part ? from->part.rows : from->rows;
-    t->first_row = from->part.first_row;
-    t->buckets = from->row_buckets ? from->row_buckets : 1;
-    t->mean = from->pooling == NEO_POOL_MEAN;
-    t->cut = neo__bag_is_cut(from);
-}
 /* Copy the description. Names go to `text`. */
 static void neo__bags_describe(neo_bags *b, const neo_bags_desc *d, char *text) {
     int64_t col = 0, key = 0;
@@ -10406,26 +10393,19 @@ static void neo__bags_describe(neo_bags *b, const neo_bags_desc *d, char *text) 
 
 /* All memory is asked for before the first value is written: a weight may be the user's. */
 static neo_status neo__bags_alloc_tables(neo_bags *b, const char *fn) {
+    static const char *const names[] = {"weights", "scales", "momentum1", "momentum2"};
     for (int64_t i = 0; i < b->sizes.tables; i++) {
         neo__bag_table *t = &b->tables[i];
-        size_t weight_bytes = neo__bag_weight_bytes(t->rows, t->dim, t->job.store.dtype),
-               scale_bytes = neo__bag_scale_bytes(t->rows, t->job.store.dtype);
-        if (t->owns_weight) t->job.store.data = (char *)neo__data_alloc(b->ctx, weight_bytes);
-        NEO__CHECK(t->job.store.data, NEO_ERR_MEMORY,
-                   "%s: table '%s': no memory for %zu bytes of weights", fn, t->name, weight_bytes);
-        if (scale_bytes) {
-            t->job.store.scale = (float *)neo__data_alloc(b->ctx, scale_bytes);
-            NEO__CHECK(t->job.store.scale, NEO_ERR_MEMORY,
-                       "%s: table '%s': no memory for %zu bytes of scales", fn, t->name,
-                       scale_bytes);
-            NEO__TRY(neo__data_zero(b->ctx, t->job.store.scale, scale_bytes));
-        }
-        for (int k = 0; k < 2 && t->job.state_dim[k]; k++) {
-            size_t bytes = neo__bag_bytes(t->rows, t->job.state_dim[k]);
-            t->job.state[k] = (float *)neo__data_alloc(b->ctx, bytes);
-            NEO__CHECK(t->job.state[k], NEO_ERR_MEMORY,
-                       "%s: table '%s': no memory for %zu bytes of momentum%d", fn, t->name, bytes,
-                       k + 1);
+        for (int k = 0; k < NEO__BAG_BLOCKS; k++) {
+            size_t bytes = neo__bag_block_bytes(&t->job, k);
+            if (bytes == 0 || (k == NEO__BAG_WEIGHTS && !t->owns_weight)) continue;
+            void *block = neo__data_alloc(b->ctx, bytes);
+            NEO__CHECK(block, NEO_ERR_MEMORY, "%s: table '%s': no memory for %zu bytes of %s", fn,
+                       t->name, bytes, names[k]);
+            if (k == NEO__BAG_WEIGHTS) t->job.store.data = (char *)block;
+            else if (k == NEO__BAG_SCALES) t->job.store.scale = (float *)block;
+            else t->job.state[k - NEO__BAG_STATE] = (float *)block;
+            if (k == NEO__BAG_SCALES) NEO__TRY(neo__data_zero(b->ctx, block, bytes));
         }
     }
     return NEO_OK;
@@ -10441,8 +10421,9 @@ static neo_status neo__bags_init_weight(neo_bags *b, int64_t table, neo_init ini
     for (int64_t row = 0, count; row < t->rows; row += count) {
         count = NEO__MIN(most, t->rows - row);
         float *to = whole ? (float *)(void *)t->job.store.data : b->job.room.stage;
-        neo__init_call call = neo__init_call_make(b->ctx, neo_tensor_2d(to, NEO_F32, count, t->dim),
-                                                  t->weight_name, init, 0, (int64_t)t->job.store.stride);
+        neo_tensor rows = neo_tensor_2d(to, NEO_F32, count, t->dim);
+        neo__init_call call = neo__init_call_make(b->ctx, rows, t->weight_name, init, 0,
+                                                  (int64_t)t->job.store.stride);
         call.first = neo__bag_number(&t->job.store, row);
         NEO__TRY(on->init(on, &call));
         if (!whole) NEO__TRY(on->bags_rows(on, &b->job, (int)table, row, count, to, 1));
@@ -10468,26 +10449,28 @@ static neo_status neo__bags_init_tables(neo_bags *b, const neo_bags_desc *d) {
             init.a = -init.b;
         }
         NEO__TRY(neo__bags_init_weight(b, i, init));
-        for (int k = 0; k < 2 && t->job.state_dim[k]; k++) {
-            int sums = t->optim.kind == NEO_BAG_ADAGRAD || t->optim.kind == NEO_BAG_ROWWISE_ADAGRAD;
-            NEO__TRY(neo__bags_fill(b, t->job.state[k], t->rows * t->job.state_dim[k],
-                                    sums ? t->optim.initial_accumulator : 0.0f));
-        }
+        float value = t->optim.initial_accumulator;
+        if (!neo__bag_optims[t->optim.kind].accumulates) value = 0.0f;
+        for (int k = 0; k < 2 && t->job.state_dim[k]; k++)
+            NEO__TRY(neo__bags_fill(b, t->job.state[k], t->rows * t->job.state_dim[k], value));
     }
     return NEO_OK;
 }
 
 /* Kept gradients go to a new workspace: slots in their order, a hash table of its new size. */
 static uint64_t neo__bag_slot_place(const neo_bags *b, int32_t table, int64_t row);
-static void neo__bags_carry(neo_bags *b, const neo__bag_slot *slots, const float *grad) {
+static neo_status neo__bags_carry(neo_bags *b, const neo_bags *old) {
     b->kept.mask = (uint64_t)neo__bags_slot_places(b->kept.capacity) - 1;
     if (b->kept.capacity)
         memset(b->kept.slot_of, 0, (size_t)(b->kept.mask + 1) * sizeof *b->kept.slot_of);
     for (int64_t i = 0; i < b->kept.count; i++) {
-        b->kept.slots[i] = slots[i];
-        b->kept.slot_of[neo__bag_slot_place(b, slots[i].table, slots[i].row)] = (uint32_t)(i + 1);
+        const neo__bag_slot *slot = &old->kept.slots[i];
+        b->kept.slots[i] = *slot;
+        b->kept.slot_of[neo__bag_slot_place(b, slot->table, slot->row)] = (uint32_t)(i + 1);
     }
-    if (b->kept.count) memcpy(b->job.kept.sums, grad, (size_t)b->kept.floats * sizeof *grad);
+    if (b->kept.count)
+        memcpy(b->job.kept.sums, old->job.kept.sums, (size_t)b->kept.floats * sizeof(float));
+    return NEO_OK;
 }
 /* A copy between the object's arrays and the device's. On the CPU many are one array. */
 static neo_status neo__bags_send(const neo_bags *b, void *to, const void *from, size_t bytes) {
@@ -10500,16 +10483,20 @@ static neo_status neo__bags_fetch(const neo_bags *b, void *to, const void *from,
     if (to == from || bytes == 0) return NEO_OK;
     return on->copy(on, to, NEO_HOST, from, NEO_DEVICE, bytes);
 }
+/* The device has no features and rules, or other ones: the next calls send them. */
+static void neo__bags_untold(neo_bags *b) {
+    neo__job_feature *features = b->job.told.host_features;
+    neo__job_rule *rules = b->job.told.host_rules;
+    memset(features, 0xFF, (size_t)(b->sizes.features + 1) * sizeof *features);
+    memset(rules, 0xFF, (size_t)b->sizes.tables * sizeof *rules);
+}
 /* The parts of the record that no call changes. */
 static neo_status neo__bags_describe_job(neo_bags *b) {
     neo__bags_job *j = &b->job;
     neo__job_table *tables = (neo__job_table *)(uintptr_t)j->fixed.host_tables;
-    const size_t table_bytes = (size_t)b->sizes.tables * sizeof *tables;
     for (int64_t i = 0; i < b->sizes.tables; i++) /* with the padding, which the device gets too */
         memcpy(&tables[i], &b->tables[i].job, sizeof *tables);
-    memset(j->told.host_features, 0,
-           (size_t)(b->sizes.features + 1) * sizeof *j->told.host_features);
-    memset(j->told.host_rules, 0, (size_t)b->sizes.tables * sizeof *j->told.host_rules);
+    neo__bags_untold(b);
     j->fixed.table_count = (int32_t)b->sizes.tables;
     j->fixed.feature_count = (int32_t)b->sizes.features;
     j->fixed.none = b->sizes.none;
@@ -10524,18 +10511,20 @@ static neo_status neo__bags_describe_job(neo_bags *b) {
                                 (size_t)(j->kept.hash_mask + 1) * sizeof *j->kept.hash_key));
         NEO__TRY(neo__data_zero(b->ctx, j->kept.sums, floats * sizeof *j->kept.sums));
     }
-    return neo__bags_send(b, (void *)(uintptr_t)j->fixed.tables, tables, table_bytes);
+    return neo__bags_send(b, (void *)(uintptr_t)j->fixed.tables, tables,
+                          (size_t)b->sizes.tables * sizeof *tables);
 }
-/* Kept gradients go to a new workspace on the device. */
-static neo_status neo__bags_device_carry(neo_bags *b, const uint64_t *key, const float *kept) {
+static neo_status neo__bags_device_carry(neo_bags *b, const neo_bags *old) {
     neo_device *d = b->ctx->device;
-    size_t count = (size_t)b->kept.count;
-    b->job.kept.count = b->kept.count;
+    neo__bags_job *job = &b->job;
+    size_t count = (size_t)b->kept.count, floats = count * (size_t)job->fixed.max_dim;
+    job->kept.count = b->kept.count;
     if (count == 0) return NEO_OK;
-    NEO__TRY(d->copy(d, b->job.kept.slot_key, NEO_DEVICE, key, NEO_DEVICE, count * sizeof *key));
-    NEO__TRY(d->copy(d, b->job.kept.sums, NEO_DEVICE, kept, NEO_DEVICE,
-                     count * (size_t)b->job.fixed.max_dim * sizeof *kept));
-    return d->bags_drop_slots(d, &b->job);
+    NEO__TRY(d->copy(d, job->kept.slot_key, NEO_DEVICE, old->job.kept.slot_key, NEO_DEVICE,
+                     count * sizeof *job->kept.slot_key));
+    NEO__TRY(d->copy(d, job->kept.sums, NEO_DEVICE, old->job.kept.sums, NEO_DEVICE,
+                     floats * sizeof *job->kept.sums));
+    return d->bags_drop_slots(d, job);
 }
 /* A workspace of these capacities instead of what was there. What is kept goes with it. */
 static neo_status neo__bags_work_alloc(neo_bags *b, int64_t max_batch, int64_t max_ids,
@@ -10561,27 +10550,20 @@ static neo_status neo__bags_work_alloc(neo_bags *b, int64_t max_batch, int64_t m
     b->sizes = sizes;
     b->memory.work = work.block;
     b->memory.work_bytes = bytes;
+    b->memory.device = device.block;
+    b->memory.device_bytes = device_bytes;
     neo__bags_host_layout(&sizes, &work, b);
+    if (sizes.device) neo__bags_device_layout(&sizes, &device, b);
     b->kept.capacity = neo__bags_kept_rows(&sizes);
-    neo_status status = NEO_OK;
-    if (sizes.device) {
-        b->memory.device = device.block;
-        b->memory.device_bytes = device_bytes;
-        b->view.fresh = 0;
-        b->kept.stage_end = 0;
-        neo__bags_device_layout(&sizes, &device, b);
-    }
-    status = neo__bags_describe_job(b);
-    if (sizes.device) {
-        if (status == NEO_OK)
-            status = neo__bags_device_carry(b, old.job.kept.slot_key, old.job.kept.sums);
-        neo__data_free(b->ctx, old.memory.device, old.memory.device_bytes);
-    } else {
-        neo__bags_carry(b, old.kept.slots, old.job.kept.sums);
-        for (int64_t t = 0; t < sizes.tables; t++)
-            neo__bag_record_bits(&b->tables[t], b->bounds, max_batch,
-                                 NEO__MAX(max_ids, b->kept.capacity));
-    }
+    b->kept.stage_end = 0;
+    b->view.fresh = 0;
+    for (int64_t t = 0; t < sizes.tables; t++)
+        neo__bag_record_bits(&b->tables[t], b->bounds, max_batch,
+                             NEO__MAX(max_ids, b->kept.capacity));
+    neo_status status = neo__bags_describe_job(b);
+    if (status == NEO_OK)
+        status = sizes.device ? neo__bags_device_carry(b, &old) : neo__bags_carry(b, &old);
+    neo__data_free(b->ctx, old.memory.device, old.memory.device_bytes);
     neo_free(b->ctx, old.memory.work, old.memory.work_bytes);
     return status;
 }
@@ -10635,16 +10617,13 @@ NEO_API neo_status neo_bags_bytes(neo_ctx *ctx, const neo_bags_desc *desc,
     neo__bags_work_bytes(&sizes, &work, &device);
     memory->workspace_bytes = neo__size_add(meta.at, neo__size_add(work, device));
     for (int32_t t = 0; t < desc->table_count; t++) {
-        const neo_table_desc *d = &desc->tables[t];
-        if (!d->weight)
-            memory->weight_bytes = neo__size_add(memory->weight_bytes,
-                                                 neo__bag_weight_bytes(d->rows, d->dim, d->dtype));
-        memory->weight_bytes =
-            neo__size_add(memory->weight_bytes, neo__bag_scale_bytes(d->rows, d->dtype));
-        for (int k = 0; k < 2; k++)
-            memory->state_bytes = neo__size_add(
-                memory->state_bytes,
-                neo__bag_bytes(d->rows, neo__bag_state_dim(d->optim.kind, d->dim, k)));
+        neo__job_table table;
+        neo__bag_describe_job(&table, &desc->tables[t], 0);
+        for (int k = 0; k < NEO__BAG_BLOCKS; k++) {
+            size_t *sum = k < NEO__BAG_STATE ? &memory->weight_bytes : &memory->state_bytes;
+            if (k == NEO__BAG_WEIGHTS && table.store.data) continue; /* the caller's */
+            *sum = neo__size_add(*sum, neo__bag_block_bytes(&table, k));
+        }
     }
     return NEO_OK;
 }
@@ -10680,20 +10659,29 @@ NEO_API int64_t neo_bags_out_width(const neo_bags *b) { return b->sizes.width; }
 NEO_API const char *neo_bags_table_name(const neo_bags *b, int32_t table) {
     return table >= 0 && table < b->sizes.tables ? b->tables[table].name : NULL;
 }
-static neo_tensor neo__bags_placed(const neo_bags *b, neo_tensor t) {
-    t.place = b->ctx->device ? NEO_DEVICE : NEO_HOST;
+/* A block of a table's memory as a tensor [rows][cols], cols 0: [rows]. */
+static neo_tensor neo__bags_block(const neo_bags *b, int32_t table, void *data, neo_dtype dtype,
+                                  int64_t cols) {
+    if (!data) return neo_tensor_none();
+    int64_t rows = b->tables[table].rows;
+    neo_tensor t = cols ? neo_tensor_2d(data, dtype, rows, cols) : neo_tensor_1d(data, dtype, rows);
+    t.place = neo__ctx_place(b->ctx);
     return t;
 }
 NEO_API neo_tensor neo_bags_weight(const neo_bags *b, int32_t table) {
     if (table < 0 || table >= b->sizes.tables) return neo_tensor_none();
-    const neo__bag_table *t = &b->tables[table];
-    return neo__bags_placed(b, neo_tensor_2d(t->job.store.data, t->job.store.dtype, t->rows, t->dim));
+    const neo__bag_rows *rows = &b->tables[table].job.store;
+    return neo__bags_block(b, table, rows->data, rows->dtype, rows->dim);
 }
 NEO_API neo_tensor neo_bags_scale(const neo_bags *b, int32_t table) {
     if (table < 0 || table >= b->sizes.tables) return neo_tensor_none();
+    return neo__bags_block(b, table, b->tables[table].job.store.scale, NEO_F32, 2);
+}
+NEO_API neo_tensor neo_bags_state(const neo_bags *b, int32_t table, int k) {
+    if (table < 0 || table >= b->sizes.tables || k < 0 || k > 1) return neo_tensor_none();
     const neo__bag_table *t = &b->tables[table];
-    if (!t->job.store.scale) return neo_tensor_none();
-    return neo__bags_placed(b, neo_tensor_2d(t->job.store.scale, NEO_F32, t->rows, 2));
+    const int per_row = neo__bag_optims[t->optim.kind].state[k] == NEO__BAG_PER_ROW;
+    return neo__bags_block(b, table, t->job.state[k], NEO_F32, per_row ? 0 : t->dim);
 }
 static neo_status neo__bags_check_rows(const neo_bags *b, int32_t table, int64_t first,
                                        int64_t count, const float *rows, const char *fn) {
@@ -10740,19 +10728,6 @@ NEO_API neo_status neo_bags_set_rows(neo_bags *b, int32_t table, int64_t first, 
     NEO__TRY(neo__bags_check_rows(b, table, first, count, rows, "neo_bags_set_rows"));
     return neo__bags_move_rows(b, table, first, count, NULL, rows);
 }
-/* State k is one float per row. */
-static int neo__bag_state_per_row(neo_bag_optim_kind kind, int k) {
-    return k == 0 ? kind == NEO_BAG_ROWWISE_ADAGRAD
-                  : kind == NEO_BAG_PARTIAL_ADAM || kind == NEO_BAG_PARTIAL_LAMB;
-}
-NEO_API neo_tensor neo_bags_state(const neo_bags *b, int32_t table, int k) {
-    if (table < 0 || table >= b->sizes.tables || k < 0 || k > 1) return neo_tensor_none();
-    const neo__bag_table *t = &b->tables[table];
-    if (t->job.state_dim[k] == 0) return neo_tensor_none();
-    return neo__bags_placed(b, neo__bag_state_per_row(t->optim.kind, k)
-                                   ? neo_tensor_1d(t->job.state[k], NEO_F32, t->rows)
-                                   : neo_tensor_2d(t->job.state[k], NEO_F32, t->rows, t->dim));
-}
 NEO_API neo_bags_stats neo_bags_get_stats(const neo_bags *b) {
     neo_bags_stats s;
     s.steps = b->steps;
@@ -10768,10 +10743,10 @@ static NEO__UNUSED int64_t *neo__bags_steps(neo_bags *b) { return &b->steps; }
 /* ------------------------------------------------------------------------------------------------
    >>impl-bags-forward
 
-   The CPU's look at a batch and its lookups, for the record that >>impl-bags-calls fills. Work is cut
-   by cost (floats moved), not by table: a task finds the bag where its share of the whole begins and
-   ends. Nothing here changes a table.
-   ------------------------------------------------------------------------------------------------ */
+   The CPU's look at a batch and its lookups, for the record that >>impl-bags-calls fills. Work is
+   cut by cost (floats moved), not by table: a task finds the bag where its share of the whole
+   begins and ends. Nothing here changes a table.
+   ---------------------------------------------------------------------------------------------- */
 /* Floats a bag and an id stand for, what each costs on top in instructions included. */
 NEO__INLINE int64_t neo__bag_cost(int64_t dim) { return dim + 16; }
 
@@ -10991,7 +10966,7 @@ static neo_status neo__cpu_bags_lookup(neo_device *d, const neo__bags_job *job) 
    thread uses again for the next. Other tables are shared: sorted in chunks (count digits, add up,
    scatter), then stepped in pieces of about equal numbers of records, cut between rows. Rows
    belong to one piece, so no two threads touch the same.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 enum { NEO__BAG_PACK_BAGS = 128, NEO__BAG_CHUNK = 2048, NEO__BAG_NEAR_FLOATS = 1 << 17 };
 
 NEO__HOT_BEGIN
@@ -11130,20 +11105,27 @@ static void neo__bag_sort_few(uint64_t *r, int64_t n, int shift) {
         r[at] = x;
     }
 }
-/* count[pass][1 << bits] of n records, for `passes` digits from bit `shift` on. */
-static void neo__bag_count_digits(const uint64_t *record, int64_t n, int shift, int bits,
-                                  int passes, int64_t *count) {
+/* count[pass][1 << bits] of n records, or ids, for `passes` digits from bit `shift` on. */
+NEO__INLINE void neo__bag_count_digits_of(const void *from, int is_i32, int64_t n, int shift,
+                                          int bits, int passes, int64_t *NEO__RESTRICT count) {
     uint64_t mask = ((uint64_t)1 << bits) - 1;
     const int64_t digits = (int64_t)1 << bits;
     int pass = 0;
     for (; pass + 2 <= passes; pass += 2, count += 2 * digits, shift += 2 * bits) {
+        int64_t *NEO__RESTRICT next = count + digits;
         for (int64_t i = 0; i < n; i++) {
-            uint64_t x = record[i] >> shift;
+            uint64_t x = (uint64_t)neo__jagged_id(from, is_i32, i) >> shift;
             count[x & mask]++;
-            count[(uint64_t)digits + (x >> bits & mask)]++;
+            next[x >> bits & mask]++;
         }
     }
-    for (int64_t i = 0; pass < passes && i < n; i++) count[record[i] >> shift & mask]++;
+    for (int64_t i = 0; pass < passes && i < n; i++)
+        count[(uint64_t)neo__jagged_id(from, is_i32, i) >> shift & mask]++;
+}
+static NEO__NOINLINE void neo__bag_count_digits(const void *from, int is_i32, int64_t n, int shift,
+                                                int bits, int passes, int64_t *count) {
+    if (is_i32) neo__bag_count_digits_of(from, 1, n, shift, bits, passes, count);
+    else neo__bag_count_digits_of(from, 0, n, shift, bits, passes, count);
 }
 /* Counts of digits become places: digit by digit, part by part. */
 NEO__INLINE void neo__bag_count_to_place(int64_t *count, int64_t digits, int64_t parts,
@@ -11168,31 +11150,8 @@ static void neo__bag_swap(neo__bag_merge *m) {
     m->to = other;
 }
 /* The records of feature p, which has its table for itself and only good ids, by their lowest
-   digit: straight from the ids, without writing them down in order first. All digits are counted.
-   (Counting and placing are functions of their own: together they are short of registers.) */
-NEO__INLINE void neo__bags_count_ids_of(const neo_bags *b, const neo__bag_feature *p, int is_i32,
-                                        int bits, int passes, int64_t *NEO__RESTRICT count) {
-    const void *ids = b->job.batch.ids;
-    const int64_t *offsets = b->job.batch.offsets + p->job.first_bag;
-    const int64_t digits = (int64_t)1 << bits, mask = digits - 1, begin = offsets[0],
-                  end = offsets[p->job.bags];
-    int pass = 0;
-    for (; pass + 2 <= passes; pass += 2, count += 2 * digits) {
-        int64_t *NEO__RESTRICT next = count + digits;
-        for (int64_t k = begin; k < end; k++) {
-            int64_t row = neo__jagged_id(ids, is_i32, k) >> pass * bits;
-            count[row & mask]++;
-            next[row >> bits & mask]++;
-        }
-    }
-    for (int64_t k = begin; pass < passes && k < end; k++)
-        count[neo__jagged_id(ids, is_i32, k) >> pass * bits & mask]++;
-}
-static NEO__NOINLINE void neo__bags_count_ids(const neo_bags *b, const neo__bag_feature *p,
-                                              int bits, int passes, int64_t *count) {
-    if (b->job.batch.is_i32) neo__bags_count_ids_of(b, p, 1, bits, passes, count);
-    else neo__bags_count_ids_of(b, p, 0, bits, passes, count);
-}
+   digit: straight from the ids, without writing them down in order first. (Apart from counting:
+   together they are short of registers.) */
 NEO__INLINE void neo__bags_scatter_ids_of(const neo_bags *b, const neo__bag_feature *p,
                                           int64_t low, int is_i32, int bits,
                                           int64_t *NEO__RESTRICT at) {
@@ -11232,8 +11191,14 @@ static void neo__bags_gather_sorted(const neo_bags *b, int64_t ti) {
         return;
     }
     memset(count, 0, (size_t)(passes * digits) * sizeof *count);
-    if (straight) neo__bags_count_ids(b, p, bits, passes, count);
-    else neo__bag_count_digits(m->from, m->count, t->low_bits, bits, passes, count);
+    if (straight) {
+        const int is_i32 = b->job.batch.is_i32;
+        const char *ids = (const char *)b->job.batch.ids;
+        ids += (size_t)p->first_id * (is_i32 ? sizeof(int32_t) : sizeof(int64_t));
+        neo__bag_count_digits(ids, is_i32, p->ids, 0, bits, passes, count);
+    } else {
+        neo__bag_count_digits(m->from, 0, m->count, t->low_bits, bits, passes, count);
+    }
     for (int pass = 0; pass < passes; pass++)
         neo__bag_count_to_place(count + pass * digits, digits, 1, 0);
     if (straight)
@@ -11260,7 +11225,7 @@ static void neo__bags_count_chunk(const neo_bags *b, neo__bag_chunk *chunk) {
     if (b->walk.pass == 0) neo__bags_gather(b, chunk->table, chunk->begin, chunk->end);
     if (bits == 0) return;
     memset(chunk->count, 0, sizeof chunk->count);
-    neo__bag_count_digits(m->from + chunk->begin, chunk->end - chunk->begin, shift, bits, 1,
+    neo__bag_count_digits(m->from + chunk->begin, 0, chunk->end - chunk->begin, shift, bits, 1,
                           chunk->count);
 }
 static void neo__bags_scatter_task(void *arg, int64_t i, int worker) {
@@ -11656,8 +11621,8 @@ static void neo__bags_step_shared(neo_bags *b) {
 
 /* ---- the rows of the CPU's table ----
 
-   Sort plans all tables, and gathers, packs and sorts the shared ones; update does whole tables, and
-   steps or keeps the shared ones. Between them the plan is in the workspace. */
+   Sort plans all tables, and gathers, packs and sorts the shared ones; update does whole tables,
+   and steps or keeps the shared ones. Between them the plan is in the object. */
 static neo_status neo__cpu_bags_sort(neo_device *d, const neo__bags_job *job) {
     neo_bags *b = job->object;
     neo__bags_walk *k = &b->walk;
@@ -11760,33 +11725,33 @@ static void neo__cpu_bags_init(neo_device *d) {
 /* ------------------------------------------------------------------------------------------------
    >>impl-bags-calls
 
-   The public calls. Each checks its arguments, fills the object's record (neo__bags_job), and hands it
-   to the device that computes: the CPU's rows are at >>impl-bags-forward and >>impl-bags-backward, an
-   accelerator's in its own header. Only where memory is differs here, and whether a batch must be copied.
+   The public calls. Each checks its arguments, fills the object's record (neo__bags_job), and hands
+   it to the device that computes. The CPU's rows of the table are at >>impl-bags-forward and
+   >>impl-bags-backward, an accelerator's in its own header.
 
        neo_bags_forward     begin (check, place, look)  ->  bags_forward
        neo_bags_backward    begin  ->  rules  ->  sort  ->  update
        neo_bags_accumulate  begin  ->  sort  ->  slots  ->  update (keeps)
        neo_bags_step        rules  ->  sums of cut tables  ->  step_kept  ->  drop slots
 
-   A look reads every offset and id, so that a bad batch changes nothing and kernels need no checks. On
-   the CPU each call looks. A device's copy of a host batch is looked at once: the first backward after
-   forward takes it; a batch that is in the device's memory is looked at in every call, as what it holds
-   may have changed. The host waits for the answer; in a step that is being recorded it comes at the end
-   (neo_device.recording), and kernels after a bad look do nothing. Launches are sized by the number of
-   ids where the host knows it, else by what is reserved.
+   A look reads every offset and id, so that a bad batch changes nothing and kernels need no checks.
+   On the CPU each call looks, and so it does at a batch in the device's memory: the caller may have
+   changed what is there. A device's copy of a host batch is looked at once: the first backward
+   after forward takes it. The host waits for the answer, but not in a step that is being recorded
+   (neo_device.recording): there it comes at the end, and kernels after a bad look do nothing.
+   Launches are sized by the number of ids where the host knows it, else by what is reserved.
 
-   The features' places and the steps' numbers (some 100 bytes a table) are sent when they have changed.
-   neo_bags_bytes runs the same layouts as create. User memory of a table (neo_table_desc.weight) is
-   memory of the device that computes.
+   The features' places and the steps' numbers (some 100 bytes a table) are sent when they have
+   changed. User memory of a table (neo_table_desc.weight) is memory of the device that computes.
 
-   Records on a device: for every id a key, which is the row counted through all tables, over the number
-   of the leaf, and a value, which says where the gradient row to add is. A stable radix sort by the key
-   leaves the records of a row in the canonical order (leaf, feature, sample, position); dropped ids come
-   behind all rows. A record's gradient is at value x unit in dout (MEAN: in a copy divided by the bags'
-   lengths), or with weights the value is the id's number, and its place is in grad_at. New rows are
-   marked in the sorted records, and a prefix sum gives them slots, in the order of the CPU's.
-   ------------------------------------------------------------------------------------------------ */
+   Records on a device: for every id a key and a value. The key is the row, counted through all
+   tables, over the number of the leaf; the value says where the gradient row to add is. A stable
+   radix sort by the key leaves the records of a row in the canonical order (leaf, feature, sample,
+   position); dropped ids come behind all rows. A record's gradient is at value x unit in dout
+   (MEAN: in a copy divided by the bags' lengths). With weights the value is the id's number, and
+   the gradient's place is in grad_at. New rows are marked in the sorted records, and a prefix sum
+   gives them slots, in the order of the CPU's.
+   ---------------------------------------------------------------------------------------------- */
 
 /* ---- a batch: what can be wrong with it ---- */
 
@@ -11826,8 +11791,13 @@ static neo_status neo__bags_check_tensor(const neo_bags *b, const neo_jagged *j,
     return NEO_OK;
 }
 
+static neo_status neo__bags_tell(neo_bags *b, void *to, const void *from, size_t bytes) {
+    neo_status status = neo__bags_send(b, to, from, bytes);
+    if (status != NEO_OK) neo__bags_untold(b);
+    return status;
+}
 /* Positions of the features' bags in the batch, in the tensor that goes with it, and in gradients
-   that are packed; the device is told when they have changed. Reads no offsets. */
+   that are packed; sent to the device when they have changed. Reads no offsets. */
 static neo_status neo__bags_place(neo_bags *b, const neo_jagged *j, neo_tensor t, const char *fn) {
     int64_t features = b->sizes.features, at = 0;
     int changed = b->ctx->on->recording != 0, whole = ((uintptr_t)t.data & 15) == 0;
@@ -11855,18 +11825,14 @@ static neo_status neo__bags_place(neo_bags *b, const neo_jagged *j, neo_tensor t
     b->job.tensor.aligned = whole;
     b->job.tensor.out_rows = b->sizes.none ? t.shape[0] : 0;
     if (!changed) return NEO_OK;
-    size_t bytes = (size_t)(features + 1) * sizeof *b->job.told.host_features;
-    neo_status status = neo__bags_send(b, b->job.told.features, b->job.told.host_features, bytes);
-    if (status != NEO_OK) memset(b->job.told.host_features, 0xFF, bytes); /* the device has not been told */
-    return status;
+    return neo__bags_tell(b, b->job.told.features, told, (size_t)(features + 1) * sizeof *told);
 }
 /* Send again what was part of a discarded recording. */
 static void neo__bags_remind(neo_bags *b) {
     if (b->forgotten == b->ctx->on->forgotten) return;
     b->forgotten = b->ctx->on->forgotten;
     b->view.fresh = 0;
-    memset(b->job.told.host_features, 0xFF, (size_t)(b->sizes.features + 1) * sizeof *b->job.told.host_features);
-    memset(b->job.told.host_rules, 0xFF, (size_t)b->sizes.tables * sizeof *b->job.told.host_rules);
+    neo__bags_untold(b);
 }
 
 /* A look at a batch until its answer is there. What the object has of a call may be the next one's
@@ -11877,7 +11843,6 @@ typedef struct neo__bags_look {
     neo_jagged batch;
     neo__bags_job job;
     int forward;
-    int64_t ids; /* that it has, when it is good; else -1 */
 } neo__bags_look;
 
 static neo_status neo__bags_offset(const neo__bags_look *l, int64_t i, int64_t *offset) {
@@ -11892,10 +11857,7 @@ static neo_status neo__bags_bad_offset(const neo__bags_look *l, int64_t bag) {
     int64_t f = neo__bags_look_feature(l, bag), here, next;
     NEO__TRY(neo__bags_offset(l, bag, &here));
     NEO__TRY(neo__bags_offset(l, bag + 1, &next));
-    return neo_fail(NEO_ERR_FORMAT,
-                    "%s: offsets decrease at feature %d, sample %" PRId64 ": offsets[%" PRId64
-                    "] is %" PRId64 ", the next is %" PRId64,
-                    l->fn, (int)f, bag - neo__jagged_first_bag(&l->batch, f), bag, here, next);
+    return neo__jagged_bad_offset(&l->batch, f, bag, here, next, l->fn);
 }
 /* k: as offsets count. */
 static neo_status neo__bags_bad_id(const neo__bags_look *l, int64_t k) {
@@ -11927,7 +11889,7 @@ static neo_status neo__bags_check_ids(const neo_bags *b, int64_t ids, const char
     return NEO_OK;
 }
 static neo_status neo__bags_looked(void *job, const void *answer) {
-    neo__bags_look *l = (neo__bags_look *)job;
+    const neo__bags_look *l = (const neo__bags_look *)job;
     neo_bags *b = l->b;
     const int was_fresh = b->view.fresh;
     neo__bags_found found;
@@ -11946,7 +11908,6 @@ static neo_status neo__bags_looked(void *job, const void *answer) {
         return neo__bags_bad_id(l, found.first + (int64_t)~found.id);
     b->view.fresh = was_fresh;
     if (l->forward) b->out_of_range += (int64_t)found.count;
-    l->ids = ids;
     return NEO_OK;
 }
 /* Look at every offset and id. Where bags of features vary, the host's list of them may not live as
@@ -11962,11 +11923,10 @@ static neo_status neo__bags_look_at(neo_bags *b, const char *fn, int forward) {
     look.batch = b->view.batch;
     look.job = b->job;
     look.forward = forward;
-    look.ids = -1;
     NEO__TRY(on->bags_check(on, &b->job, &found, waits ? NULL : &later));
     if (b->job.batch.bags == 0 || !waits) return NEO_OK;
     NEO__TRY(neo__bags_looked(&look, &found));
-    if (!on->recording) b->job.batch.most_ids = look.ids;
+    if (!on->recording) b->job.batch.most_ids = found.last - found.first;
     return NEO_OK;
 }
 
@@ -12064,12 +12024,7 @@ NEO_API neo_status neo_bags_weight_grad(neo_bags *b, const neo_jagged *batch, ne
 
 /* ---- the numbers of a step, and sorted records ---- */
 
-/* The optimizer's step depends on the number of steps so far. */
-static int neo__bag_counts_steps(neo_bag_optim_kind kind) {
-    return kind == NEO_BAG_ADAM || kind == NEO_BAG_PARTIAL_ADAM || kind == NEO_BAG_LAMB ||
-           kind == NEO_BAG_PARTIAL_LAMB;
-}
-/* The numbers of this step; the device is told if they are not those of the last. */
+/* The numbers of this step, sent to the device if they are not those of the last. */
 static neo_status neo__bags_rules(neo_bags *b, float lr) {
     int changed = b->ctx->on->recording != 0;
     neo__fp_state fp = neo__fp_enter();
@@ -12078,7 +12033,7 @@ static neo_status neo__bags_rules(neo_bags *b, float lr) {
         const int draws = t->job.store.dtype != NEO_F32 && !t->round_nearest;
         NEO__ZERO(neo__job_rule, now);
         now.step = neo__bag_step_make(&t->optim, lr, b->steps + 1);
-        if (!neo__bag_counts_steps(t->optim.kind)) now.step.fix1 = now.step.fix2 = 1.0f;
+        if (!neo__bag_optims[t->optim.kind].counts_steps) now.step.fix1 = now.step.fix2 = 1.0f;
         if (draws) now.round = neo__random_key_make(b->ctx->seed, t->name_hash, b->steps + 1,
                                                     NEO_STREAM_ROUNDING);
         now.nearest = t->round_nearest;
@@ -12088,10 +12043,8 @@ static neo_status neo__bags_rules(neo_bags *b, float lr) {
     }
     neo__fp_leave(fp);
     if (!changed) return NEO_OK;
-    size_t bytes = (size_t)b->sizes.tables * sizeof *b->job.told.host_rules;
-    neo_status status = neo__bags_send(b, b->job.told.rules, b->job.told.host_rules, bytes);
-    if (status != NEO_OK) memset(b->job.told.host_rules, 0xFF, bytes); /* the device has not been told */
-    return status;
+    return neo__bags_tell(b, b->job.told.rules, b->job.told.host_rules,
+                          (size_t)b->sizes.tables * sizeof *b->job.told.host_rules);
 }
 /* Number the call's gradients; then records, sorted. leaves.count 0: the batch is whole. */
 static neo_status neo__bags_sort(neo_bags *b, neo__leaf_cut leaves, int keep) {
@@ -12119,8 +12072,8 @@ static neo_status neo__bags_sort(neo_bags *b, neo__leaf_cut leaves, int keep) {
 
 /* ---- kept gradients ---- */
 
-/* Slots from `count` on are forgotten. The hash table must lose them before the next key is looked
-   up; where the device fails to do that now, the next call that keeps does it, or tells why not. */
+/* Forget the slots from `count` on. The hash table must lose them before the next key is looked up:
+   if the device fails to do that now, the next call that keeps does it, or fails. */
 static neo_status neo__bags_drop_slots(neo_bags *b, int64_t count) {
     neo_device *on = b->ctx->on;
     b->kept.stale = 1;
@@ -12142,8 +12095,8 @@ static neo_status neo__bags_slots(neo_bags *b, const char *fn, int64_t before, i
     if (fresh > b->kept.capacity - count) {
         NEO__TRY(neo__bags_drop_slots(b, before));
         return neo_fail(NEO_ERR_CAPACITY,
-                        "%s: bags '%s': gradients of more than %" PRId64 " rows (max_kept_rows)", fn,
-                        b->name, b->kept.capacity);
+                        "%s: bags '%s': gradients of more than %" PRId64 " rows (max_kept_rows)",
+                        fn, b->name, b->kept.capacity);
     }
     NEO__TRY(on->bags_give_slots(on, &b->job, by_value));
     b->kept.count = count + fresh;
@@ -12154,7 +12107,7 @@ static int64_t neo__bags_slot_at(const neo_bags *b, int64_t i) {
     if (b->ctx->device) return i * b->job.fixed.max_dim;
     return i < b->kept.count ? b->kept.slots[i].at : b->kept.floats;
 }
-/* The gradients of the record's batch are added to those kept. */
+/* Add the gradients of the record's batch to those kept. */
 static neo_status neo__bags_keep(neo_bags *b, neo__leaf_cut leaves, const char *fn) {
     neo_device *on = b->ctx->on;
     const int64_t before = b->kept.count;
@@ -12178,70 +12131,77 @@ NEO_API neo_status neo_bags_accumulate(neo_bags *b, const neo_jagged *batch, neo
     b->job.only_cut = -1;
     return neo__bags_keep(b, held, fn);
 }
+static neo_status neo__bags_check_grad(const neo_bags *b, int32_t table, const int64_t *rows,
+                                       int64_t count, neo_tensor grad, const char *fn) {
+    NEO__TRY(neo__bags_check_keeps(b, fn));
+    NEO__CHECK(table >= 0 && table < b->sizes.tables && count >= 0 && (rows || count == 0),
+               NEO_ERR_ARG, "%s: bags '%s': table %d, %" PRId64 " rows", fn, b->name, table, count);
+    const neo__bag_table *t = &b->tables[table];
+    NEO__CHECK(grad.ndim == 2 && grad.dtype == NEO_F32 && grad.shape[0] == count &&
+                   grad.shape[1] == t->dim && (grad.stride[1] == 1 || t->dim == 1),
+               NEO_ERR_SHAPE, "%s: table '%s': grad must be f32 [%" PRId64 "][%" PRId64 "]", fn,
+               t->name, count, t->dim);
+    for (int64_t i = 0; i < count; i++)
+        NEO__CHECK(rows[i] >= 0 && rows[i] < t->rows, NEO_ERR_RANGE,
+                   "%s: table '%s': rows[%" PRId64 "] is %" PRId64 ", not in [0, %" PRId64 ")", fn,
+                   t->name, i, rows[i], t->rows);
+    return neo__check_place(b->ctx, grad, fn, "grad");
+}
+/* A record of rows of gradients, `unit` floats apart, which are no batch's. */
+static void neo__bags_set_rows_job(neo__bags_job *job, const float *grad, int64_t unit, int keep) {
+    job->batch.weights = NULL;
+    job->tensor.dout = grad;
+    job->sorted.leaf_bits = job->sorted.leaf_sort = job->sorted.indirect = job->sorted.packs = 0;
+    job->sorted.grad_unit = unit;
+    job->keep = job->add = keep;
+}
+/* Slots for the rows of add_grad, as many as the record says. */
+static neo_status neo__bags_slots_of(neo_bags *b, const int64_t *rows, int64_t before,
+                                     const char *fn) {
+    neo_device *on = b->ctx->on;
+    if (b->ctx->device) {
+        size_t bytes = (size_t)b->job.sorted.records * sizeof *rows;
+        NEO__TRY(neo__bags_send(b, b->view.copy_ids, rows, bytes));
+        rows = (const int64_t *)b->view.copy_ids;
+    }
+    NEO__TRY(on->bags_sort_rows(on, &b->job, rows, b->tables[b->job.table].job.first_key));
+    return neo__bags_slots(b, fn, before, 1);
+}
+/* All rows have a slot before a kept number changes. */
 NEO_API neo_status neo_bags_add_grad(neo_bags *b, int32_t table, const int64_t *rows, int64_t count,
                                      neo_tensor grad) {
     const char *fn = "neo_bags_add_grad";
-    NEO__TRY(neo__bags_check_keeps(b, fn));
-    NEO__CHECK(table >= 0 && table < b->sizes.tables && count >= 0 && (rows || count == 0), NEO_ERR_ARG,
-               "%s: bags '%s': table %d, %" PRId64 " rows", fn, b->name, table, count);
-    const neo__bag_table *t = &b->tables[table];
-    NEO__CHECK(grad.ndim == 2 && grad.dtype == NEO_F32 && grad.shape[0] == count && grad.shape[1] == t->dim &&
-                   (grad.stride[1] == 1 || t->dim == 1),
-               NEO_ERR_SHAPE, "%s: table '%s': grad must be f32 [%" PRId64 "][%" PRId64 "]", fn, t->name, count,
-               t->dim);
-    for (int64_t i = 0; i < count; i++)
-        NEO__CHECK(rows[i] >= 0 && rows[i] < t->rows, NEO_ERR_RANGE,
-                   "%s: table '%s': rows[%" PRId64 "] is %" PRId64 ", not in [0, %" PRId64 ")", fn, t->name, i,
-                   rows[i], t->rows);
-    NEO__TRY(neo__check_place(b->ctx, grad, fn, "grad"));
-    neo_device *on = b->ctx->on;
+    NEO__TRY(neo__bags_check_grad(b, table, rows, count, grad, fn));
     neo__bags_job *job = &b->job;
-    const int64_t before = b->kept.count;
+    const int64_t before = b->kept.count, most = job->fixed.max_ids;
     b->view.fresh = 0;
     job->table = table;
-    job->batch.weights = NULL;
-    job->sorted.leaf_bits = job->sorted.leaf_sort = job->sorted.indirect = job->sorted.packs = 0;
-    job->keep = job->add = 1;
-    job->sorted.grad_unit = grad.stride[0];
-    for (int pass = 0; pass < 2; pass++) { /* all rows have a place before a kept number changes */
-        for (int64_t i = 0; i < count; i += job->sorted.records) {
-            job->sorted.records = NEO__MIN(count - i, job->fixed.max_ids);
-            if (pass == 0 || count > job->fixed.max_ids) {
-                const int64_t *piece = rows + i;
-                if (b->ctx->device) {
-                    piece = (const int64_t *)b->view.copy_ids;
-                    NEO__TRY(neo__bags_send(b, b->view.copy_ids, rows + i,
-                                            (size_t)job->sorted.records * sizeof *rows));
-                }
-                NEO__TRY(on->bags_sort_rows(on, job, piece, b->job.fixed.host_tables[table].first_key));
-                NEO__TRY(neo__bags_slots(b, fn, before, 1));
-            }
-            job->tensor.dout = (const float *)grad.data + i * grad.stride[0];
-            if (pass == 1) NEO__TRY(on->bags_update(on, job));
-        }
-        if (pass == 1 || b->kept.count == before) continue;
-        int64_t at = neo__bags_slot_at(b, before), end = neo__bags_slot_at(b, b->kept.count);
-        NEO__TRY(neo__data_zero(b->ctx, job->kept.sums + at,
-                                (size_t)(end - at) * sizeof *job->kept.sums));
+    neo__bags_set_rows_job(job, (const float *)grad.data, grad.stride[0], 1);
+    for (int64_t i = 0; i < count; i += most) {
+        job->sorted.records = NEO__MIN(count - i, most);
+        NEO__TRY(neo__bags_slots_of(b, rows + i, before, fn));
+    }
+    int64_t at = neo__bags_slot_at(b, before), end = neo__bags_slot_at(b, b->kept.count);
+    if (end > at)
+        NEO__TRY(neo__data_zero(b->ctx, job->kept.sums + at, (size_t)(end - at) * sizeof(float)));
+    for (int64_t i = 0; i < count; i += most) {
+        job->sorted.records = NEO__MIN(count - i, most);
+        if (count > most) NEO__TRY(neo__bags_slots_of(b, rows + i, before, fn));
+        job->tensor.dout = (const float *)grad.data + i * grad.stride[0];
+        NEO__TRY(b->ctx->on->bags_update(b->ctx->on, job));
     }
     return NEO_OK;
 }
 /* The table of a key. */
 static int32_t neo__bags_table_of(const neo_bags *b, int64_t key) {
-    int64_t lo = 0, hi = b->sizes.tables;
-    while (lo + 1 < hi) {
-        int64_t mid = (lo + hi) / 2;
-        if (b->job.fixed.host_tables[mid].first_key <= key) lo = mid;
-        else hi = mid;
-    }
-    return (int32_t)lo;
+    const neo__job_table *tables = b->job.fixed.host_tables;
+    return (int32_t)neo__bags_find(&tables->first_key, sizeof *tables, b->sizes.tables, key);
 }
 NEO_API int64_t neo_bags_kept_count(const neo_bags *b) { return b->kept.count; }
 static const float *neo__bags_fetch_kept_row(neo_bags *b, int64_t i, int32_t *table,
                                               int64_t *row) {
     int64_t dim = b->job.fixed.max_dim, most = NEO__MAX((int64_t)NEO__BAG_HOST_STAGE, dim) / dim;
-    if (i < b->kept.stage_first ||
-        i >= b->kept.stage_end) { /* as many as there is room for, which come next */
+    if (i < b->kept.stage_first || i >= b->kept.stage_end) { /* fetch it with those behind it */
         int64_t n = NEO__MIN(most, b->kept.count - i);
         b->kept.stage_end = 0;
         if (neo__bags_fetch(b, b->kept.stage_keys, b->job.kept.slot_key + i,
@@ -12270,9 +12230,8 @@ NEO_API neo_status neo_bags_grad_squares(const neo_bags *bags, neo_exact *sum) {
     neo_bags *b = (neo_bags *)(uintptr_t)bags;
     neo_device *on = b->ctx->on;
     NEO__ZERO(neo_exact, squares);
-    const int64_t blocks = neo__bag_blocks(b->job.fixed.max_dim),
-                  most = NEO__MAX(NEO__BAG_CPU_STAGE / blocks,
-                                  (int64_t)1); /* a row has fewer blocks than floats */
+    const int64_t blocks = neo__bag_blocks(b->job.fixed.max_dim);
+    const int64_t most = NEO__MAX(NEO__BAG_CPU_STAGE / blocks, (int64_t)1); /* rows at a time */
     b->kept.stage_end = 0;
     for (int64_t i = 0, count; i < b->kept.count; i += count) {
         count = NEO__MIN(most, b->kept.count - i);
@@ -12303,9 +12262,10 @@ NEO_API neo_status neo_bags_clear(neo_bags *b) {
 }
 
 /* ---- tables cut by columns ----
-   A step of theirs is one of gradients that are kept, those of backward too. In each round the device takes the step
-   on copies of the rows, which yields the block sums that can be had; they come to the host, whose function gives
-   the totals; these go to the device. In the end the step finds all totals there. */
+
+   They step by gradients that are kept, in backward too. In each round the device takes the step on
+   copies of the rows, which yields the block sums that can be had next. They come to the host,
+   whose function gives the totals; these go to the device. At last the step finds all of them. */
 
 /* Slots of each table: their numbers among its own, and where its sums are. */
 static neo_status neo__bags_cut_begin(neo_bags *b) {
@@ -12384,19 +12344,14 @@ static neo_status neo__bags_step_kept(neo_bags *b, float lr, int others) {
     neo__bags_job *job = &b->job;
     const neo__bags_job batch = *job;
     NEO__ZERO(neo__leaf_cut, whole);
+    neo__bags_set_rows_job(job, job->kept.sums, job->fixed.max_dim, 0);
     job->sorted.records = job->kept.count = b->kept.count;
-    job->sorted.leaf_bits = job->sorted.leaf_sort = job->sorted.indirect = job->keep = job->add =
-        job->sorted.packs = 0;
-    job->sorted.grad_unit = job->fixed.max_dim;
-    job->batch.weights = NULL;
-    job->tensor.dout = job->kept.sums;
     job->tensor.aligned = job->fixed.max_dim % 4 == 0;
     neo__bags_remind(b);
     NEO__TRY(neo__bags_rules(b, lr));
     if (b->sizes.cut_tables) NEO__TRY(neo__bags_cut_rounds(b));
     if (b->kept.count) NEO__TRY(on->bags_step_kept(on, job));
-    (void)neo__bags_drop_slots(b,
-                               0); /* the step has been taken: what was kept is not, in any case */
+    (void)neo__bags_drop_slots(b, 0); /* the step has been taken, also if this fails */
     b->view.fresh = 0;
     if (others) {
         *job = batch;
@@ -12417,8 +12372,7 @@ NEO_API neo_status neo_bags_backward(neo_bags *b, const neo_jagged *batch, neo_t
                "%s: bags '%s': %" PRId64 " rows of gradients are kept: step or clear first", fn,
                b->name, b->kept.count);
     b->job.only_cut = -1;
-    if (b->sizes
-            .cut_tables) { /* gradients are kept while the call runs: an accelerator's of all tables */
+    if (b->sizes.cut_tables) { /* gradients are kept meanwhile; on a device those of all tables */
         const int others = !b->ctx->device;
         if (others) b->job.only_cut = 1;
         NEO__TRY(neo__bags_keep(b, whole, fn));
@@ -12446,11 +12400,11 @@ NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-cpu
 
-   This machine's processor as a device: its table has one row per operation. Memory is the context's
-   allocator's; operations are the neo__cpu_x functions of the sections above, which cut a record
-   into tasks for the context's threads. Work is done when a call returns, so there is nothing to
-   wait for, and nothing is ever recorded.
-   ------------------------------------------------------------------------------------------------ */
+   This machine's processor as a device: its table has one row per operation. Memory is the
+   context's allocator's; operations are the neo__cpu_x functions of the sections above, which cut a
+   record into tasks for the context's threads. Work is done when a call returns, so there is
+   nothing to wait for, and nothing is ever recorded.
+   ---------------------------------------------------------------------------------------------- */
 static void *neo__cpu_alloc(neo_device *d, size_t bytes) {
     const neo_allocator *allocator = &neo__cpu_ctx(d)->allocator;
     return allocator->alloc(bytes, NEO__ALIGN, allocator->user);
@@ -12461,9 +12415,7 @@ static void neo__cpu_free(neo_device *d, void *p, size_t bytes) {
 }
 static neo_status neo__cpu_copy(neo_device *d, void *to, neo_place to_place, const void *from,
                                 neo_place from_place, size_t bytes) {
-    (void)d;
-    (void)to_place;
-    (void)from_place;
+    (void)d, (void)to_place, (void)from_place;
     if (bytes) memcpy(to, from, bytes);
     return NEO_OK;
 }
@@ -12476,13 +12428,9 @@ static neo_status neo__cpu_synchronize(neo_device *d) {
 }
 
 static void *neo__cpu_event_make(neo_device *d) { return d; } /* of all events */
-static void neo__cpu_event_free(neo_device *d, void *event) {
-    (void)d;
-    (void)event;
-}
+static void neo__cpu_event_free(neo_device *d, void *event) { (void)d, (void)event; }
 static neo_status neo__cpu_event(neo_device *d, void *event) {
-    (void)d;
-    (void)event;
+    (void)d, (void)event;
     return NEO_OK;
 }
 
