@@ -8883,7 +8883,7 @@ NEO__HOT_BEGIN
    ends of the offsets, neo__jagged_check_offsets at every offset. Writers make one pass that
    checks (counts, capacity, ids that fit) and one that writes, so that a failed call leaves the
    buffer as it was.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 struct neo_jagged_buffer {
     neo_ctx *ctx;
     neo_jagged view;
@@ -8909,43 +8909,52 @@ NEO_API int64_t neo_jagged_id_count(const neo_jagged *j) {
     return bags > 0 ? j->offsets[bags] - j->offsets[0] : 0;
 }
 
+/* Offsets decrease behind bag i, which is of feature t. */
+static neo_status neo__jagged_bad_offset(const neo_jagged *j, int64_t t, int64_t i, int64_t here,
+                                         int64_t next, const char *fn) {
+    return neo_fail(NEO_ERR_FORMAT,
+                    "%s: offsets decrease at feature %d, sample %" PRId64 ": offsets[%" PRId64
+                    "] is %" PRId64 ", the next is %" PRId64,
+                    fn, (int)t, i - neo__jagged_first_bag(j, t), i, here, next);
+}
 /* Every offset. After it, [offsets[bag], offsets[bag + 1]) may be followed for every bag. */
 static neo_status neo__jagged_check_offsets(const neo_jagged *j, const char *fn) {
     for (int32_t t = 0; t < j->feature_count; t++) {
-        int64_t first = neo__jagged_first_bag(j, t), end = neo__jagged_first_bag(j, t + 1);
-        for (int64_t i = first; i < end; i++)
-            NEO__CHECK(j->offsets[i] <= j->offsets[i + 1], NEO_ERR_FORMAT,
-                       "%s: offsets decrease at feature %d, sample %" PRId64 ": offsets[%" PRId64
-                       "] is %" PRId64 ", the next is %" PRId64,
-                       fn, t, i - first, i, j->offsets[i], j->offsets[i + 1]);
+        int64_t end = neo__jagged_first_bag(j, t + 1);
+        for (int64_t i = neo__jagged_first_bag(j, t); i < end; i++)
+            if (j->offsets[i] > j->offsets[i + 1])
+                return neo__jagged_bad_offset(j, t, i, j->offsets[i], j->offsets[i + 1], fn);
     }
     return NEO_OK;
 }
-
-/* The place of an id that does not fit. */
-typedef struct neo__jagged_place {
-    int64_t sample, position, id;
-} neo__jagged_place;
-
-/* The first id of feature t outside [0, rows). Offsets have been checked. */
-static int neo__jagged_find_bad(const neo_jagged *j, int32_t t, int64_t rows,
-                                neo__jagged_place *place) {
+/* Every id of feature t is in [0, rows). Offsets have been checked. */
+static neo_status neo__jagged_check_ids(const neo_jagged *j, int32_t t, int64_t rows,
+                                        const char *fn) {
     int64_t first = neo__jagged_first_bag(j, t), end = neo__jagged_first_bag(j, t + 1);
     int is_i32 = j->id_dtype == NEO_I32;
-    for (int64_t i = first; i < end; i++) {
+    for (int64_t i = first; i < end; i++)
         for (int64_t k = j->offsets[i]; k < j->offsets[i + 1]; k++) {
             int64_t id = neo__jagged_id(j->ids, is_i32, k);
-            if (id >= 0 && id < rows) continue;
-            place->sample = i - first;
-            place->position = k - j->offsets[i];
-            place->id = id;
-            return 1;
+            NEO__CHECK(id >= 0 && id < rows, NEO_ERR_RANGE,
+                       "%s: feature %d, sample %" PRId64 ", position %" PRId64 ": id %" PRId64
+                       " is not in [0, %" PRId64 ")",
+                       fn, t, i - first, k - j->offsets[i], id, rows);
         }
-    }
-    return 0;
+    return NEO_OK;
 }
 
-/* ---- writers: what they share ---- */
+/* ---- writers ----
+
+   A writer adds runs of bags of its sources in the order of the result, in two passes: the first
+   counts and checks, the second writes. */
+
+typedef struct neo__jagged_writer {
+    const char *fn;
+    neo_jagged_buffer *to;
+    neo_status status;
+    int pass;                    /* 1 counts, 2 writes */
+    int64_t features, bags, ids; /* added in this pass */
+} neo__jagged_writer;
 
 /* Ids [k, k + count) of a source can be stored in b. */
 static neo_status neo__jagged_check_fit(const neo_jagged_buffer *b, neo_dtype from,
@@ -8961,14 +8970,11 @@ static neo_status neo__jagged_check_fit(const neo_jagged_buffer *b, neo_dtype fr
 }
 static neo_status neo__jagged_check_room(const neo_jagged_buffer *b, int64_t bags, int64_t ids,
                                          const char *fn) {
-    NEO__CHECK(bags <= b->max_bags, NEO_ERR_CAPACITY,
-               "%s: %" PRId64 " bags are needed, the buffer has room for %" PRId64
+    NEO__CHECK(bags <= b->max_bags && ids <= b->max_ids, NEO_ERR_CAPACITY,
+               "%s: %" PRId64 " %s are needed, the buffer has room for %" PRId64
                " (neo_jagged_reserve grows it)",
-               fn, bags, b->max_bags);
-    NEO__CHECK(ids <= b->max_ids, NEO_ERR_CAPACITY,
-               "%s: %" PRId64 " ids are needed, the buffer has room for %" PRId64
-               " (neo_jagged_reserve grows it)",
-               fn, ids, b->max_ids);
+               fn, bags > b->max_bags ? bags : ids, bags > b->max_bags ? "bags" : "ids",
+               bags > b->max_bags ? b->max_bags : b->max_ids);
     return NEO_OK;
 }
 /* Store ids [k, k + count) of a source, and their weights (NULL: ones), at place `at` of b. */
@@ -8991,177 +8997,29 @@ static void neo__jagged_put(neo_jagged_buffer *b, int64_t at, neo_dtype from, co
     else if (b->weights)
         for (int64_t i = 0; i < count; i++) b->weights[at + i] = 1.0f;
 }
-static neo_status neo__jagged_check_weights(const neo_jagged_buffer *b, const float *weights,
-                                            const char *fn) {
-    NEO__CHECK(
-        b->weights || !weights, NEO_ERR_ARG,
-        "%s: the source has weights, the buffer was made without (neo_jagged_desc.weighted)", fn);
-    return NEO_OK;
-}
-
-/* ---- set, from_lists ---- */
-NEO_API neo_status neo_jagged_set(neo_jagged_buffer *b, int64_t batch, const void *lengths,
-                                  neo_dtype length_dtype, const void *ids, neo_dtype id_dtype,
-                                  const float *weights) {
-    const char *fn = "neo_jagged_set";
-    NEO__CHECK(b, NEO_ERR_ARG, "%s: the buffer is NULL", fn);
-    int64_t features = b->view.feature_count;
-    NEO__CHECK(batch >= 0 && (features == 0 || batch < INT64_MAX / 16 / features), NEO_ERR_ARG,
-               "%s: batch is %" PRId64, fn, batch);
-    NEO__CHECK(length_dtype == NEO_I32 || length_dtype == NEO_I64, NEO_ERR_ARG,
-               "%s: lengths are %s, not i32 or i64", fn, neo_dtype_name(length_dtype));
-    NEO__CHECK(id_dtype == NEO_I32 || id_dtype == NEO_I64, NEO_ERR_ARG,
-               "%s: ids are %s, not i32 or i64", fn, neo_dtype_name(id_dtype));
-    int64_t bags = features * batch, count = 0;
-    int is_i32 = length_dtype == NEO_I32;
-    NEO__CHECK(lengths || bags == 0, NEO_ERR_ARG, "%s: lengths is NULL", fn);
-    NEO__TRY(neo__jagged_check_room(b, bags, 0, fn));
-    for (int64_t i = 0; i < bags; i++) {
-        int64_t n = neo__jagged_id(lengths, is_i32, i);
-        NEO__CHECK(n >= 0 && n <= INT64_MAX / 16 - count, NEO_ERR_FORMAT,
-                   "%s: the length of feature %" PRId64 ", sample %" PRId64 " is %" PRId64, fn,
-                   i / batch, i % batch, n);
-        count += n;
-    }
-    NEO__TRY(neo__jagged_check_room(b, bags, count, fn));
-    NEO__CHECK(ids || count == 0, NEO_ERR_ARG, "%s: ids is NULL", fn);
-    NEO__CHECK(ids != b->ids, NEO_ERR_ARG, "%s: ids are those of the buffer that is written", fn);
-    NEO__TRY(neo__jagged_check_weights(b, weights, fn));
-    NEO__TRY(neo__jagged_check_fit(b, id_dtype, ids, 0, count, fn));
-    for (int64_t i = 0; i < bags; i++)
-        b->offsets[i + 1] = b->offsets[i] + neo__jagged_id(lengths, is_i32, i);
-    neo__jagged_put(b, 0, id_dtype, ids, weights, 0, count);
-    b->view.batch = batch;
-    b->view.feature_bags = NULL;
-    return NEO_OK;
-}
-
-NEO_API neo_status neo_jagged_from_lists(neo_jagged_buffer *b, int64_t batch,
-                                         const int64_t *const *lists, const int64_t *counts) {
-    const char *fn = "neo_jagged_from_lists";
-    NEO__CHECK(b, NEO_ERR_ARG, "%s: the buffer is NULL", fn);
-    int64_t features = b->view.feature_count;
-    NEO__CHECK(batch >= 0 && (features == 0 || batch < INT64_MAX / 16 / features), NEO_ERR_ARG,
-               "%s: batch is %" PRId64, fn, batch);
-    int64_t bags = features * batch, count = 0;
-    NEO__CHECK((lists && counts) || bags == 0, NEO_ERR_ARG, "%s: lists or counts is NULL", fn);
-    NEO__TRY(neo__jagged_check_room(b, bags, 0, fn));
-    for (int64_t i = 0; i < bags; i++) {
-        NEO__CHECK(counts[i] >= 0 && counts[i] <= INT64_MAX / 16 - count, NEO_ERR_FORMAT,
-                   "%s: the count of feature %" PRId64 ", sample %" PRId64 " is %" PRId64, fn,
-                   i / batch, i % batch, counts[i]);
-        NEO__CHECK(lists[i] || counts[i] == 0, NEO_ERR_ARG,
-                   "%s: the list of feature %" PRId64 ", sample %" PRId64 " is NULL", fn,
-                   i / batch, i % batch);
-        NEO__TRY(neo__jagged_check_fit(b, NEO_I64, lists[i], 0, counts[i], fn));
-        count += counts[i];
-    }
-    NEO__TRY(neo__jagged_check_room(b, bags, count, fn));
-    for (int64_t i = 0; i < bags; i++) {
-        neo__jagged_put(b, b->offsets[i], NEO_I64, lists[i], NULL, 0, counts[i]);
-        b->offsets[i + 1] = b->offsets[i] + counts[i];
-    }
-    b->view.batch = batch;
-    b->view.feature_bags = NULL;
-    return NEO_OK;
-}
-
-/* ---- concat, select, slice, stack, transpose: each is a sequence of runs of bags of its sources ---- */
-typedef enum neo__jagged_op {
-    NEO__JAGGED_CONCAT,
-    NEO__JAGGED_SELECT,
-    NEO__JAGGED_SLICE,
-    NEO__JAGGED_STACK,
-    NEO__JAGGED_TRANSPOSE
-} neo__jagged_op;
-typedef struct neo__jagged_runs {
-    const char *fn;
-    neo__jagged_op op;
-    const neo_jagged *const *parts;
-    int part_count;
-    const int32_t *features; /* select */
-    int64_t first, count;    /* slice: samples; select: features */
-    int64_t run_count;
-    int64_t features_out, batch_out;
-    int variable; /* the result has feature_bags */
-} neo__jagged_runs;
-
-/* Run i: `bags` bags of *source from bag `first` on. */
-static void neo__jagged_run(const neo__jagged_runs *r, int64_t i, const neo_jagged **source,
-                            int64_t *first, int64_t *bags) {
-    const neo_jagged *s = r->parts[0];
-    int64_t feature = i;
-    switch (r->op) {
-    case NEO__JAGGED_CONCAT:
-        *source = r->parts[i];
-        *first = 0;
-        *bags = neo_jagged_bag_count(r->parts[i]);
-        return;
-    case NEO__JAGGED_SELECT: feature = r->features[i]; break;
-    case NEO__JAGGED_SLICE:
-        *source = s;
-        *first = i * s->batch + r->first;
-        *bags = r->count;
-        return;
-    case NEO__JAGGED_STACK:
-        s = r->parts[i % r->part_count];
-        feature = i / r->part_count;
-        break;
-    case NEO__JAGGED_TRANSPOSE:
-        *source = s;
-        *first = i % s->batch * s->feature_count + i / s->batch;
-        *bags = 1;
-        return;
-    }
-    *source = s;
-    *first = neo__jagged_first_bag(s, feature);
-    *bags = neo__jagged_first_bag(s, feature + 1) - *first;
-}
-
-/* feature_bags of the result of concat or select. */
-static void neo__jagged_write_feature_bags(neo_jagged_buffer *b, const neo__jagged_runs *r) {
-    int64_t *to = b->feature_bags;
-    *to = 0;
-    for (int64_t i = 0; i < r->run_count; i++) {
-        const neo_jagged *s = r->parts[r->op == NEO__JAGGED_CONCAT ? i : 0];
-        int64_t t = r->op == NEO__JAGGED_CONCAT ? 0 : r->features[i];
-        int64_t end = r->op == NEO__JAGGED_CONCAT ? s->feature_count : t + 1;
-        for (; t < end; t++, to++)
-            to[1] = to[0] + neo__jagged_first_bag(s, t + 1) - neo__jagged_first_bag(s, t);
-    }
-}
-
-static neo_status neo__jagged_write_runs(neo_jagged_buffer *b, const neo__jagged_runs *r) {
-    NEO__CHECK(r->features_out == b->view.feature_count, NEO_ERR_SHAPE,
-               "%s: the result has %" PRId64 " features, the buffer is for %d", r->fn,
-               r->features_out, b->view.feature_count);
-    const neo_jagged *s = NULL;
-    int64_t first = 0, bags = 0, all_bags = 0, all_ids = 0;
-    for (int64_t i = 0; i < r->run_count; i++) {
-        neo__jagged_run(r, i, &s, &first, &bags);
-        if (bags == 0) continue;
-        int64_t k = s->offsets[first], n = s->offsets[first + bags] - k;
-        NEO__TRY(neo__jagged_check_fit(b, s->id_dtype, s->ids, k, n, r->fn));
-        NEO__CHECK(n <= INT64_MAX / 16 - all_ids, NEO_ERR_ARG, "%s: too many ids", r->fn);
-        all_bags += bags;
-        all_ids += n;
-    }
-    NEO__TRY(neo__jagged_check_room(b, all_bags, all_ids, r->fn));
-    int64_t *offset = b->offsets;
-    for (int64_t i = 0; i < r->run_count; i++) {
-        neo__jagged_run(r, i, &s, &first, &bags);
-        if (bags == 0) continue;
-        const int64_t *from = s->offsets + first;
-        neo__jagged_put(b, *offset, s->id_dtype, s->ids, s->weights, from[0],
-                        from[bags] - from[0]);
-        int64_t shift = *offset - from[0];
+/* Add `bags` bags of a source, from bag `first` on. */
+static void neo__jagged_add(neo__jagged_writer *w, const neo_jagged *s, int64_t first,
+                            int64_t bags) {
+    if (bags == 0 || w->status != NEO_OK) return;
+    const int64_t *from = s->offsets + first, count = from[bags] - from[0];
+    if (w->pass == 2) {
+        int64_t *offset = w->to->offsets + w->bags, shift = *offset - from[0];
+        neo__jagged_put(w->to, w->ids, s->id_dtype, s->ids, s->weights, from[0], count);
         for (int64_t k = 1; k <= bags; k++) offset[k] = from[k] + shift;
-        offset += bags;
+    } else if (count > INT64_MAX / 16 - w->ids) {
+        w->status = neo_fail(NEO_ERR_ARG, "%s: too many ids", w->fn);
+    } else {
+        w->status = neo__jagged_check_fit(w->to, s->id_dtype, s->ids, from[0], count, w->fn);
     }
-    if (r->variable) neo__jagged_write_feature_bags(b, r);
-    b->view.feature_bags = r->variable ? b->feature_bags : NULL;
-    b->view.batch = r->variable ? 0 : r->batch_out;
-    return NEO_OK;
+    w->bags += bags;
+    w->ids += count;
+}
+/* Add feature t of a source. */
+static void neo__jagged_add_feature(neo__jagged_writer *w, const neo_jagged *s, int32_t t) {
+    int64_t first = neo__jagged_first_bag(s, t);
+    neo__jagged_add(w, s, first, neo__jagged_first_bag(s, t + 1) - first);
+    w->features++;
+    if (w->pass == 2) w->to->feature_bags[w->features] = w->bags;
 }
 
 NEO__HOT_END
@@ -9209,13 +9067,8 @@ NEO_API neo_status neo_jagged_validate(const neo_jagged *j, const int64_t *rows)
     NEO__TRY(neo__jagged_check(j, fn));
     NEO__TRY(neo__jagged_check_offsets(j, fn));
     for (int32_t t = 0; rows && t < j->feature_count; t++) {
-        neo__jagged_place at;
         NEO__CHECK(rows[t] >= 0, NEO_ERR_ARG, "%s: rows[%d] is %" PRId64, fn, t, rows[t]);
-        if (neo__jagged_find_bad(j, t, rows[t], &at))
-            return neo_fail(NEO_ERR_RANGE,
-                             "%s: feature %d, sample %" PRId64 ", position %" PRId64
-                             ": id %" PRId64 " is not in [0, %" PRId64 ")",
-                             fn, t, at.sample, at.position, at.id, rows[t]);
+        NEO__TRY(neo__jagged_check_ids(j, t, rows[t], fn));
     }
     return NEO_OK;
 }
@@ -9305,8 +9158,15 @@ NEO_API neo_status neo_jagged_reserve(neo_jagged_buffer *b, int64_t max_bags, in
     return NEO_OK;
 }
 
-/* ---- writers: their checks ---- */
+/* ---- writers: calls ---- */
 
+static neo_status neo__jagged_check_weights(const neo_jagged_buffer *b, const float *weights,
+                                            const char *fn) {
+    NEO__CHECK(b->weights || !weights, NEO_ERR_ARG,
+               "%s: the source has weights, the buffer was made without (neo_jagged_desc.weighted)",
+               fn);
+    return NEO_OK;
+}
 /* The sources of a writer can be followed, and are not the buffer itself. */
 static neo_status neo__jagged_check_sources(const neo_jagged_buffer *b,
                                             const neo_jagged *const *parts, int count,
@@ -9324,98 +9184,181 @@ static neo_status neo__jagged_check_sources(const neo_jagged_buffer *b,
     }
     return NEO_OK;
 }
+static neo__jagged_writer neo__jagged_writer_make(neo_jagged_buffer *b, int64_t features,
+                                                  const char *fn) {
+    NEO__ZERO(neo__jagged_writer, w);
+    w.fn = fn;
+    w.to = b;
+    if (features != b->view.feature_count)
+        w.status = neo_fail(NEO_ERR_SHAPE,
+                            "%s: the result has %" PRId64 " features, the buffer is for %d", fn,
+                            features, b->view.feature_count);
+    return w;
+}
+/* Begin the first pass, then the second if all fits. 0: there is no pass to make. */
+static int neo__jagged_pass(neo__jagged_writer *w) {
+    if (w->pass == 1 && w->status == NEO_OK)
+        w->status = neo__jagged_check_room(w->to, w->bags, w->ids, w->fn);
+    w->features = w->bags = w->ids = 0;
+    w->to->feature_bags[0] = 0;
+    return w->status == NEO_OK && ++w->pass <= 2;
+}
+/* View the result: `batch` samples of every feature, or as many as feature_bags says. */
+static neo_status neo__jagged_done(const neo__jagged_writer *w, int64_t batch,
+                                   int has_feature_bags) {
+    if (w->status != NEO_OK) return w->status;
+    w->to->view.batch = has_feature_bags ? 0 : batch;
+    w->to->view.feature_bags = has_feature_bags ? w->to->feature_bags : NULL;
+    return NEO_OK;
+}
 
+NEO__HOT_BEGIN
+static neo_status neo__jagged_check_batch(const neo_jagged_buffer *b, int64_t batch,
+                                          const char *fn) {
+    NEO__CHECK(b, NEO_ERR_ARG, "%s: the buffer is NULL", fn);
+    int64_t features = b->view.feature_count;
+    NEO__CHECK(batch >= 0 && (features == 0 || batch < INT64_MAX / 16 / features), NEO_ERR_ARG,
+               "%s: batch is %" PRId64, fn, batch);
+    return NEO_OK;
+}
+NEO_API neo_status neo_jagged_set(neo_jagged_buffer *b, int64_t batch, const void *lengths,
+                                  neo_dtype length_dtype, const void *ids, neo_dtype id_dtype,
+                                  const float *weights) {
+    const char *fn = "neo_jagged_set";
+    NEO__TRY(neo__jagged_check_batch(b, batch, fn));
+    NEO__CHECK(length_dtype == NEO_I32 || length_dtype == NEO_I64, NEO_ERR_ARG,
+               "%s: lengths are %s, not i32 or i64", fn, neo_dtype_name(length_dtype));
+    NEO__CHECK(id_dtype == NEO_I32 || id_dtype == NEO_I64, NEO_ERR_ARG,
+               "%s: ids are %s, not i32 or i64", fn, neo_dtype_name(id_dtype));
+    int64_t bags = b->view.feature_count * batch, count = 0;
+    int is_i32 = length_dtype == NEO_I32;
+    NEO__CHECK(lengths || bags == 0, NEO_ERR_ARG, "%s: lengths is NULL", fn);
+    NEO__TRY(neo__jagged_check_room(b, bags, 0, fn));
+    for (int64_t i = 0; i < bags; i++) {
+        int64_t n = neo__jagged_id(lengths, is_i32, i);
+        NEO__CHECK(n >= 0 && n <= INT64_MAX / 16 - count, NEO_ERR_FORMAT,
+                   "%s: the length of feature %" PRId64 ", sample %" PRId64 " is %" PRId64, fn,
+                   i / batch, i % batch, n);
+        count += n;
+    }
+    NEO__TRY(neo__jagged_check_room(b, bags, count, fn));
+    NEO__CHECK(ids || count == 0, NEO_ERR_ARG, "%s: ids is NULL", fn);
+    NEO__CHECK(ids != b->ids, NEO_ERR_ARG, "%s: ids are those of the buffer that is written", fn);
+    NEO__TRY(neo__jagged_check_weights(b, weights, fn));
+    NEO__TRY(neo__jagged_check_fit(b, id_dtype, ids, 0, count, fn));
+    for (int64_t i = 0; i < bags; i++)
+        b->offsets[i + 1] = b->offsets[i] + neo__jagged_id(lengths, is_i32, i);
+    neo__jagged_put(b, 0, id_dtype, ids, weights, 0, count);
+    b->view.batch = batch;
+    b->view.feature_bags = NULL;
+    return NEO_OK;
+}
+NEO_API neo_status neo_jagged_from_lists(neo_jagged_buffer *b, int64_t batch,
+                                         const int64_t *const *lists, const int64_t *counts) {
+    const char *fn = "neo_jagged_from_lists";
+    NEO__TRY(neo__jagged_check_batch(b, batch, fn));
+    int64_t bags = b->view.feature_count * batch, offsets[2] = {0, 0};
+    NEO__CHECK((lists && counts) || bags == 0, NEO_ERR_ARG, "%s: lists or counts is NULL", fn);
+    NEO__TRY(neo__jagged_check_room(b, bags, 0, fn));
+    NEO__ZERO(neo_jagged, list); /* as a source of one bag */
+    list.id_dtype = NEO_I64;
+    list.offsets = offsets;
+    neo__jagged_writer w = neo__jagged_writer_make(b, b->view.feature_count, fn);
+    while (neo__jagged_pass(&w)) {
+        for (int64_t i = 0; i < bags; i++) {
+            NEO__CHECK(counts[i] >= 0 && counts[i] <= INT64_MAX / 16 - w.ids, NEO_ERR_FORMAT,
+                       "%s: the count of feature %" PRId64 ", sample %" PRId64 " is %" PRId64, fn,
+                       i / batch, i % batch, counts[i]);
+            NEO__CHECK(lists[i] || counts[i] == 0, NEO_ERR_ARG,
+                       "%s: the list of feature %" PRId64 ", sample %" PRId64 " is NULL", fn,
+                       i / batch, i % batch);
+            list.ids = lists[i];
+            offsets[1] = counts[i];
+            neo__jagged_add(&w, &list, 0, 1);
+        }
+    }
+    return neo__jagged_done(&w, batch, 0);
+}
 NEO_API neo_status neo_jagged_concat(neo_jagged_buffer *b, const neo_jagged *const *parts,
                                      int count) {
-    NEO__ZERO(neo__jagged_runs, r);
-    r.fn = "neo_jagged_concat";
-    r.op = NEO__JAGGED_CONCAT;
-    r.parts = parts;
-    r.part_count = count;
-    NEO__TRY(neo__jagged_check_sources(b, parts, count, 1, r.fn));
-    r.run_count = count;
-    r.batch_out = parts[0]->batch;
+    const char *fn = "neo_jagged_concat";
+    NEO__TRY(neo__jagged_check_sources(b, parts, count, 1, fn));
+    int64_t features = 0;
+    int has_feature_bags = 0;
     for (int i = 0; i < count; i++) {
-        r.features_out += parts[i]->feature_count;
-        if (parts[i]->feature_bags) r.variable = 1;
+        features += parts[i]->feature_count;
+        if (parts[i]->feature_bags) has_feature_bags = 1;
     }
     for (int i = 0; i < count; i++)
-        NEO__CHECK(r.variable || parts[i]->batch == r.batch_out, NEO_ERR_SHAPE,
-                   "%s: source %d has %" PRId64 " samples, source 0 has %" PRId64, r.fn, i,
-                   parts[i]->batch, r.batch_out);
-    return neo__jagged_write_runs(b, &r);
+        NEO__CHECK(has_feature_bags || parts[i]->batch == parts[0]->batch, NEO_ERR_SHAPE,
+                   "%s: source %d has %" PRId64 " samples, source 0 has %" PRId64, fn, i,
+                   parts[i]->batch, parts[0]->batch);
+    neo__jagged_writer w = neo__jagged_writer_make(b, features, fn);
+    while (neo__jagged_pass(&w))
+        for (int i = 0; i < count; i++)
+            for (int32_t t = 0; t < parts[i]->feature_count; t++)
+                neo__jagged_add_feature(&w, parts[i], t);
+    return neo__jagged_done(&w, parts[0]->batch, has_feature_bags);
 }
-
 NEO_API neo_status neo_jagged_select(neo_jagged_buffer *b, const neo_jagged *in,
                                      const int32_t *features, int count) {
-    NEO__ZERO(neo__jagged_runs, r);
-    r.fn = "neo_jagged_select";
-    r.op = NEO__JAGGED_SELECT;
-    r.parts = &in;
-    r.part_count = 1;
-    NEO__TRY(neo__jagged_check_sources(b, &in, 1, 1, r.fn));
+    const char *fn = "neo_jagged_select";
+    NEO__TRY(neo__jagged_check_sources(b, &in, 1, 1, fn));
     NEO__CHECK(count >= 0 && (features || count == 0), NEO_ERR_ARG, "%s: no features are given",
-               r.fn);
+               fn);
     for (int i = 0; i < count; i++)
         NEO__CHECK(features[i] >= 0 && features[i] < in->feature_count, NEO_ERR_RANGE,
-                   "%s: features[%d] is %d, the batch has %d", r.fn, i, features[i],
+                   "%s: features[%d] is %d, the batch has %d", fn, i, features[i],
                    in->feature_count);
-    r.features = features;
-    r.features_out = r.run_count = count;
-    r.batch_out = in->batch;
-    r.variable = in->feature_bags != NULL;
-    return neo__jagged_write_runs(b, &r);
+    neo__jagged_writer w = neo__jagged_writer_make(b, count, fn);
+    while (neo__jagged_pass(&w))
+        for (int i = 0; i < count; i++) neo__jagged_add_feature(&w, in, features[i]);
+    return neo__jagged_done(&w, in->batch, in->feature_bags != NULL);
 }
-
 NEO_API neo_status neo_jagged_slice(neo_jagged_buffer *b, const neo_jagged *in, int64_t first,
                                     int64_t count) {
-    NEO__ZERO(neo__jagged_runs, r);
-    r.fn = "neo_jagged_slice";
-    r.op = NEO__JAGGED_SLICE;
-    r.parts = &in;
-    r.part_count = 1;
-    NEO__TRY(neo__jagged_check_sources(b, &in, 1, 0, r.fn));
+    const char *fn = "neo_jagged_slice";
+    NEO__TRY(neo__jagged_check_sources(b, &in, 1, 0, fn));
     NEO__CHECK(first >= 0 && count >= 0 && first <= in->batch && count <= in->batch - first,
                NEO_ERR_RANGE,
-               "%s: %" PRId64 " samples from %" PRId64 " on are not within %" PRId64, r.fn, count,
+               "%s: %" PRId64 " samples from %" PRId64 " on are not within %" PRId64, fn, count,
                first, in->batch);
-    r.first = first;
-    r.count = r.batch_out = count;
-    r.features_out = r.run_count = in->feature_count;
-    return neo__jagged_write_runs(b, &r);
+    neo__jagged_writer w = neo__jagged_writer_make(b, in->feature_count, fn);
+    while (neo__jagged_pass(&w))
+        for (int64_t t = 0; t < in->feature_count; t++)
+            neo__jagged_add(&w, in, t * in->batch + first, count);
+    return neo__jagged_done(&w, count, 0);
 }
-
 NEO_API neo_status neo_jagged_stack(neo_jagged_buffer *b, const neo_jagged *const *parts,
                                     int count) {
-    NEO__ZERO(neo__jagged_runs, r);
-    r.fn = "neo_jagged_stack";
-    r.op = NEO__JAGGED_STACK;
-    r.parts = parts;
-    r.part_count = count;
-    NEO__TRY(neo__jagged_check_sources(b, parts, count, 0, r.fn));
-    r.features_out = parts[0]->feature_count;
+    const char *fn = "neo_jagged_stack";
+    NEO__TRY(neo__jagged_check_sources(b, parts, count, 0, fn));
+    const int32_t features = parts[0]->feature_count;
+    int64_t batch = 0;
     for (int i = 0; i < count; i++) {
-        NEO__CHECK(parts[i]->feature_count == r.features_out, NEO_ERR_SHAPE,
-                   "%s: source %d has %d features, source 0 has %" PRId64, r.fn, i,
-                   parts[i]->feature_count, r.features_out);
-        r.batch_out += parts[i]->batch;
+        NEO__CHECK(parts[i]->feature_count == features, NEO_ERR_SHAPE,
+                   "%s: source %d has %d features, source 0 has %d", fn, i,
+                   parts[i]->feature_count, features);
+        batch += parts[i]->batch;
     }
-    r.run_count = r.features_out * count;
-    return neo__jagged_write_runs(b, &r);
+    neo__jagged_writer w = neo__jagged_writer_make(b, features, fn);
+    while (neo__jagged_pass(&w))
+        for (int32_t t = 0; t < features; t++)
+            for (int i = 0; i < count; i++)
+                neo__jagged_add(&w, parts[i], t * parts[i]->batch, parts[i]->batch);
+    return neo__jagged_done(&w, batch, 0);
 }
-
-NEO_API neo_status neo_jagged_transpose(neo_jagged_buffer *b, const neo_jagged *sample_major) {
-    NEO__ZERO(neo__jagged_runs, r);
-    r.fn = "neo_jagged_transpose";
-    r.op = NEO__JAGGED_TRANSPOSE;
-    r.parts = &sample_major;
-    r.part_count = 1;
-    NEO__TRY(neo__jagged_check_sources(b, &sample_major, 1, 0, r.fn));
-    r.features_out = sample_major->feature_count;
-    r.batch_out = sample_major->batch;
-    r.run_count = r.features_out * r.batch_out;
-    return neo__jagged_write_runs(b, &r);
+NEO_API neo_status neo_jagged_transpose(neo_jagged_buffer *b, const neo_jagged *in) {
+    const char *fn = "neo_jagged_transpose";
+    NEO__TRY(neo__jagged_check_sources(b, &in, 1, 0, fn));
+    neo__jagged_writer w = neo__jagged_writer_make(b, in->feature_count, fn);
+    while (neo__jagged_pass(&w))
+        for (int64_t t = 0; t < in->feature_count; t++)
+            for (int64_t i = 0; i < in->batch; i++)
+                neo__jagged_add(&w, in, i * in->feature_count + t, 1);
+    return neo__jagged_done(&w, in->batch, 0);
 }
+NEO__HOT_END
 /* ------------------------------------------------------------------------------------------------
    >>bag-optim
 
@@ -9434,7 +9377,7 @@ NEO_API neo_status neo_jagged_transpose(neo_jagged_buffer *b, const neo_jagged *
      row-wise Adagrad  s = s + mean(g^2);  r = lr / (sqrt(s) + eps);  w = -r g + w
      Adam              m = b1 m + ((1 - b1) g);  v = b2 v + (((1 - b2) g) g)
                        u = (m k1) / (sqrt(v k2) + eps);  w = -lr u + w
-                       b, 1 - b and k = 1 / (1 - b^t) are rounded from double to f32, b^t is by squaring
+                       b, 1 - b, k = 1 / (1 - b^t) are rounded from double to f32; b^t by squaring
      partial Adam      the same with one v per row: v = b2 v + ((1 - b2) mean(g^2))
      LAMB              u as Adam's;  u' = wd w + u;  r = |w| / |u'|, 1 if one of them is 0
                        w = -(lr r) u' + w
@@ -9442,7 +9385,28 @@ NEO_API neo_status neo_jagged_transpose(neo_jagged_buffer *b, const neo_jagged *
      LARS-SGD          a = ((lr eta) |w|) / (wd |w| + |g|), 0 if that sum is 0
                        m = mu m + (a (wd w + g));  w = w - m
      max_norm n        if |w| > n: w = (n / |w|) w
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
+
+/* The needs of an optimizer, by its kind. */
+enum { NEO__BAG_PER_ROW = 1, NEO__BAG_PER_ELEMENT = 2 };
+typedef struct neo__bag_optim_traits {
+    int8_t state[2];     /* 0: none, else one float per row or per element */
+    int8_t accumulates;  /* state begins at initial_accumulator */
+    int8_t counts_steps; /* bias corrections depend on t */
+    int8_t own_decay;    /* weight_decay is a part of its rule */
+    int8_t cut_sums;     /* sums over a whole row; see neo__bag_cut_next */
+} neo__bag_optim_traits;
+static const neo__bag_optim_traits neo__bag_optims[NEO_BAG_OPTIM_COUNT] = {
+    {{0, 0}, 0, 0, 0, 0},                                       /* SGD */
+    {{NEO__BAG_PER_ELEMENT, 0}, 1, 0, 0, 0},                    /* Adagrad */
+    {{NEO__BAG_PER_ROW, 0}, 1, 0, 0, 1},                        /* row-wise Adagrad */
+    {{NEO__BAG_PER_ELEMENT, NEO__BAG_PER_ELEMENT}, 0, 1, 0, 0}, /* Adam */
+    {{NEO__BAG_PER_ELEMENT, NEO__BAG_PER_ROW}, 0, 1, 0, 1},     /* partial Adam */
+    {{NEO__BAG_PER_ELEMENT, NEO__BAG_PER_ELEMENT}, 0, 1, 1, 2}, /* LAMB */
+    {{NEO__BAG_PER_ELEMENT, NEO__BAG_PER_ROW}, 0, 1, 1, 3},     /* partial LAMB */
+    {{NEO__BAG_PER_ELEMENT, 0}, 0, 0, 1, 2},                    /* LARS-SGD */
+};
+NEO__STATIC_ASSERT(NEO_BAG_PARTIAL_LAMB == 6 && NEO_BAG_LARS_SGD == 7, "rows by kind");
 
 /* Defaults filled in. */
 static neo_bag_optim neo__bag_optim_resolve(const neo_bag_optim *from) {
@@ -9491,29 +9455,23 @@ static neo__bag_step neo__bag_step_make(const neo_bag_optim *o, float lr, int64_
 /* ------------------------------------------------------------------------------------------------
    >>impl-bags
 
-   The object: descriptions, memory, initial values, rows. Memory is one block of descriptions (tables,
-   features, names), each table's weights and optimizer state, and a workspace sized by max_batch and
-   max_ids, on the host and on a device. neo_bags_bytes and neo_bags_create run the same layout
-   functions, once to count and once to cut.
-   ------------------------------------------------------------------------------------------------ */
+   The object: descriptions, memory, initial values, rows. Memory is one block of descriptions
+   (tables, features, names), each table's weights and optimizer state, and a workspace sized by
+   max_batch and max_ids, on the host and on a device. neo_bags_bytes and neo_bags_create run the
+   same layout functions, once to count and once to cut.
+   ---------------------------------------------------------------------------------------------- */
 typedef struct neo__bag_table {
+    neo__job_table job;       /* what kernels read; copied to the record */
     char *name, *weight_name; /* weight_name: of the tensor, "<bags>.<table>.weight" */
     int64_t rows, dim;
-    neo_pooling pooling;
     neo_bag_optim optim; /* defaults resolved */
-    int32_t buckets;
-    neo__bag_rows store;
-    uint64_t name_hash; /* of weight_name: rounding is keyed by it */
+    uint64_t name_hash;  /* of weight_name: rounding is keyed by it */
     int round_nearest, owns_weight;
-    float *state[2];
-    int64_t state_dim[2];                 /* floats per row */
-    int32_t first_feature, feature_count; /* within neo_bags.table_features */
-    int row_bits, low_bits;               /* of a record: see >>impl-bags-backward */
-    neo_table_part part;                  /* of a table by itself: all of it */
-    int cut;                              /* its optimizer needs columns that are elsewhere */
+    int32_t *features, feature_count;
+    int row_bits, low_bits; /* of a record: see >>impl-bags-backward */
 } neo__bag_table;
 
-/* A row whose gradient is kept, at kept_grad + at. */
+/* A row whose gradient is kept, at job.kept.sums + at. */
 typedef struct neo__bag_slot {
     int64_t row, at;
     int32_t table;
@@ -9521,28 +9479,26 @@ typedef struct neo__bag_slot {
 
 /* A feature in the batch of the running call. */
 typedef struct neo__bag_feature {
-    int32_t table;
-    int64_t col; /* of out */
-    int64_t first_bag, bags;
+    neo__job_feature job; /* what kernels read; copied to the record */
+    int64_t col;          /* of out */
     int64_t first_id, ids;
-    int64_t out_at, out_stride; /* of its first bag, in floats; NEO_POOL_NONE: of its first id */
-    int64_t cost_begin;         /* of all features before */
-    int64_t pack_task;          /* backward: tasks of all packed features before */
-    int64_t bad;                /* atomic: ids out of range */
+    int64_t cost_begin; /* of all features before */
+    int64_t pack_task;  /* backward: tasks of all packed features before */
+    int64_t bad;        /* atomic: ids out of range */
 } neo__bag_feature;
 
 /* A table in the backward of the running call: see >>impl-bags-backward. */
 typedef struct neo__bag_merge {
-    int whole, pack,
-        indirect; /* indirect: records have occurrence numbers, for grad_row and grad_weight */
-    int keep; /* sums are kept, not stepped */
+    int whole, pack;
+    int indirect; /* records have occurrence numbers, for grad_row and grad_weight */
     int64_t bags, count, kept; /* count: occurrences; kept: those not dropped */
     int64_t first;             /* where its occurrences begin in the buffers */
     uint64_t *from, *to;       /* its records, and room for as many */
     const float *grad;
     int64_t grad_stride;
     float *pack_to;
-    int64_t cost_begin; /* of all shared tables before */
+    int64_t first_chunk, chunks; /* of a sort that is shared */
+    int64_t cost_begin;          /* of all shared tables before */
 } neo__bag_merge;
 
 /* NEO__BAG_COUNTS: digits of all passes of a sort on one thread, at most. NEO__BAG_CUT_SUMS: sums
@@ -9576,45 +9532,27 @@ typedef struct neo__bag_sizes {
     size_t temp_bytes;               /* of the device's sort */
 } neo__bag_sizes;
 
-/* A record on its way through tasks. */
-typedef struct neo__bags_call {
-    neo_bags *b;
-    const neo_jagged *j;
-    float *out;
-    const float *dout;
-    float *dweights;
-    neo__leaf_cut leaves; /* count 0: the samples of every feature are a batch */
-    int64_t tasks, cost;
-} neo__bags_call;
 /* Backward's walk over the tables of the running call; see >>impl-bags-backward. */
 typedef struct neo__bags_walk {
-    neo__bags_call call;
     int of_kept; /* over the slots of what is kept, not over a batch */
-    int keep;    /* sums are kept, not stepped */
     int64_t chunk_count, pack_tasks;
-    int64_t step_cost, step_tasks;
-    int pass;                      /* of the shared sorts */
+    int pass, passes;              /* of the shared sorts */
     int reuse;                     /* whole tables: buffers per worker, else per table */
     int64_t reuse_ids, reuse_pack; /* size of a worker's buffers */
     int64_t whole_ids, whole_pack; /* where the buffers of whole tables begin */
+    const int64_t *rows;           /* of add_grad */
 } neo__bags_walk;
 
-/* Workspace of the CPU. */
+/* Workspace of the CPU. Packed gradients are in job.room.stage. */
 typedef struct neo__bags_work {
     uint64_t *records[2];
     int64_t *grad_row; /* see neo__bag_update */
     float *grad_weight;
-    float *packed;         /* gradients, bag after bag in canonical order */
     int64_t *leaf;         /* [tables][shards + 1] */
     int64_t *feature_leaf; /* [features][shards] */
     neo__bag_merge *merge; /* [tables + 1] */
     neo__bag_chunk *chunks;
     float *scratch; /* per worker sizes.scratch */
-    /* Of the running call. */
-    neo__bags_found found; /* atomic */
-    int64_t cost;          /* of all bags */
-    neo__bags_walk walk;   /* from sort to update */
-    const int64_t *rows;   /* of add_grad */
 } neo__bags_work;
 
 /* Gradients that are kept between calls. */
@@ -9624,9 +9562,8 @@ typedef struct neo__bags_kept {
     neo__bag_slot *slots;
     uint32_t *slot_of; /* hash table of (table, row): slot + 1, 0 is empty; mask + 1 of them */
     uint64_t mask;
-    int64_t floats; /* of all slots */
-    float *grad;
-    int64_t *keep_at; /* per record: see neo__bag_update */
+    int64_t floats;    /* of all slots, in job.kept.sums */
+    int64_t *keep_at;  /* per record: see neo__bag_update */
     /* On a device: copies for the host of the rows [stage_first, stage_end) and their keys. */
     float *stage; /* [NEO__BAG_HOST_STAGE] or a row; on the CPU the job's */
     uint64_t *stage_keys;
@@ -9646,20 +9583,14 @@ typedef struct neo__bags_cut_tables {
     uint32_t *row;
 } neo__bags_cut_tables;
 
-/* Descriptions for the device, as it was told last. The CPU reads them here. */
-typedef struct neo__bags_told {
-    neo__job_table *tables;
-    neo__job_feature *features; /* [features + 1]: the last has the ends */
-    neo__job_rule *rules;
-    uint32_t forgotten; /* the device's count when it was last told something */
-} neo__bags_told;
-
-/* A batch that a call has looked at: every offset and id. Forward's is taken again by the first
-   backward that gets the same arrays if it is a copy on a device. The CPU looks again: ids in the
-   caller's memory may have changed, and a bad id must not be trained. */
+/* The batch of the running call, which has been looked at: every offset and id. Forward's is taken
+   again by the first backward that gets the same arrays if it is a copy on a device. The CPU looks
+   again: ids in the caller's memory may have changed, and a bad id must not be trained. */
 typedef struct neo__bags_view {
     neo_jagged batch; /* the caller's arrays */
     int64_t bags, ids;
+    neo__bag_feature *features; /* [features + 1]: the last has the ends */
+    int64_t cost;               /* of all bags, on the CPU */
     int fresh; /* a copy that has been looked at, and that no backward has taken */
     int64_t *copy_offsets; /* room on a device for a batch of the host */
     void *copy_ids;
@@ -9672,12 +9603,12 @@ struct neo_bags {
     neo__bag_sizes sizes;
     neo_bounds bounds;
     neo__bag_table *tables;
-    int32_t *table_features; /* features, table by table */
+    int32_t *table_features; /* of all tables, table by table */
     int64_t steps, out_of_range, grow_count;
-    neo__bag_feature *features; /* of the running call; [features + 1]: the last has the ends */
-    neo__bags_job job;          /* the record of the running call */
-    neo__bags_view view;        /* its batch */
-    neo__bags_told told;
+    neo__bags_job job;   /* the record of the running call */
+    neo__bags_view view; /* its batch */
+    neo__bags_walk walk; /* on the CPU: its backward */
+    uint32_t forgotten;  /* the device's count when it was last told something */
     neo__bags_work work;
     neo__bags_kept kept;
     neo__bags_cut_tables cut;
@@ -9695,7 +9626,7 @@ static void neo__bags_meta_layout(const neo__bag_sizes *s, neo__carve *c, neo_ba
     NEO__CARVE(c, *bags, 1);
     neo_bags *to = *bags ? *bags : &none;
     NEO__CARVE(c, to->tables, s->tables);
-    NEO__CARVE(c, to->features, s->features + 1);
+    NEO__CARVE(c, to->view.features, s->features + 1);
     NEO__CARVE(c, to->table_features, s->features);
     NEO__CARVE(c, *names, s->name_bytes);
 }
@@ -9754,8 +9685,8 @@ static void neo__bags_cpu_layout(const neo__bag_sizes *s, neo__carve *c, neo_bag
     if (!s->none)
         j->room.stage_floats =
             (int64_t)NEO__MAX((size_t)j->room.stage_floats, neo__bags_pack_floats(s));
-    NEO__CARVE(c, to->work.packed, j->room.stage_floats);
-    j->room.stage = to->kept.stage = to->work.packed;
+    NEO__CARVE(c, j->room.stage, j->room.stage_floats);
+    to->kept.stage = j->room.stage;
     j->fixed.max_ids = s->max_ids;
     j->kept.max = kept;
     NEO__CARVE(c, to->work.leaf, s->tables * (s->shards + 1));
@@ -9765,21 +9696,21 @@ static void neo__bags_cpu_layout(const neo__bag_sizes *s, neo__carve *c, neo_bag
     NEO__CARVE(c, to->work.scratch, s->threads * s->scratch);
     NEO__CARVE(c, to->kept.slots, kept);
     NEO__CARVE(c, to->kept.slot_of, neo__bags_slot_places(kept));
-    NEO__CARVE(c, to->kept.grad, neo__bags_kept_floats(s));
+    NEO__CARVE(c, j->kept.sums, neo__bags_kept_floats(s));
     NEO__CARVE(c, to->kept.keep_at, kept ? s->max_ids : 0);
-    j->kept.sums = to->kept.grad;
-    j->fixed.tables = to->told.tables;
-    j->told.features = to->told.features;
-    j->told.rules = to->told.rules;
+    j->fixed.tables = j->fixed.host_tables;
+    j->told.features = j->told.host_features;
+    j->told.rules = j->told.host_rules;
     j->cut.tables = to->cut.cuts;
     j->cut.blocks = to->cut.blocks;
     j->cut.totals = to->cut.totals;
 }
 /* The host's part of the workspace. */
 static void neo__bags_host_layout(const neo__bag_sizes *s, neo__carve *c, neo_bags *to) {
-    NEO__CARVE(c, to->told.tables, s->tables);
-    NEO__CARVE(c, to->told.features, s->features + 1);
-    NEO__CARVE(c, to->told.rules, s->tables);
+    neo__bags_job *j = &to->job;
+    NEO__CARVE(c, j->fixed.host_tables, s->tables);
+    NEO__CARVE(c, j->told.host_features, s->features + 1);
+    NEO__CARVE(c, j->told.host_rules, s->tables);
     neo__bags_cut_layout(s, c, &to->cut);
     if (!s->device) {
         neo__bags_cpu_layout(s, c, to);
@@ -9853,8 +9784,7 @@ static neo_status neo__bag_optim_check(const neo_bag_optim *o, const char *fn, c
                "%s: table '%s': optimizer %d does not exist", fn, table, (int)o->kind);
     NEO__CHECK((unsigned)o->decay <= NEO_DECAY_DECOUPLED, NEO_ERR_ARG,
                "%s: table '%s': decay mode %d does not exist", fn, table, (int)o->decay);
-    int own_decay =
-        o->kind == NEO_BAG_LAMB || o->kind == NEO_BAG_PARTIAL_LAMB || o->kind == NEO_BAG_LARS_SGD;
+    const int own_decay = neo__bag_optims[o->kind].own_decay;
     NEO__CHECK(!own_decay || o->decay == NEO_DECAY_NONE, NEO_ERR_ARG,
                "%s: table '%s': LAMB and LARS apply weight_decay by themselves: leave decay at "
                "NEO_DECAY_NONE",
@@ -9882,23 +9812,11 @@ static neo_status neo__bag_optim_check(const neo_bag_optim *o, const char *fn, c
     return NEO_OK;
 }
 
-/* Sums over whole rows that a step needs: how many can be had next when `have` are there. */
+/* Sums over whole rows that a step needs: how many can be had next when `have` are there. Partial
+   LAMB's direction needs the mean of the squares, and the norms the direction. */
 static int neo__bag_cut_next(const neo_bag_optim *o, int have) {
-    int sums = 0;
-    switch (o->kind) {
-    case NEO_BAG_ROWWISE_ADAGRAD:
-    case NEO_BAG_PARTIAL_ADAM: sums = 1; break;
-    case NEO_BAG_LAMB:
-    case NEO_BAG_LARS_SGD: sums = 2; break;
-    case NEO_BAG_PARTIAL_LAMB: /* the direction needs the mean, then the norms the direction */
-        sums = 3;
-        if (have == 0) return 1;
-        break;
-    case NEO_BAG_SGD:
-    case NEO_BAG_ADAGRAD:
-    case NEO_BAG_ADAM:
-    case NEO_BAG_OPTIM_COUNT: break;
-    }
+    const int sums = neo__bag_optims[o->kind].cut_sums;
+    if (o->kind == NEO_BAG_PARTIAL_LAMB && have == 0) return 1;
     if (have < sums) return sums - have;
     return have == sums && o->max_norm > 0.0f;
 }
@@ -9918,10 +9836,11 @@ static neo_status neo__bag_part_check(const neo_bags_desc *d, const neo_table_de
     NEO__CHECK(p.first_row >= 0 && p.first_col >= 0 && p.first_row <= p.rows - t->rows &&
                    p.first_col <= p.dim - t->dim,
                NEO_ERR_ARG,
-               "%s: table '%s': rows from %" PRId64 " and columns from %" PRId64 " of %" PRId64 " x %" PRId64
-               " do not hold a part of %" PRId64 " x %" PRId64,
+               "%s: table '%s': rows from %" PRId64 " and columns from %" PRId64 " of %" PRId64
+               " x %" PRId64 " do not hold a part of %" PRId64 " x %" PRId64,
                fn, t->name, p.first_row, p.first_col, p.rows, p.dim, t->rows, t->dim);
-    NEO__CHECK(p.first_col % 16 == 0 && (t->dim % 16 == 0 || p.first_col + t->dim == p.dim), NEO_ERR_ARG,
+    NEO__CHECK(p.first_col % 16 == 0 && (t->dim % 16 == 0 || p.first_col + t->dim == p.dim),
+               NEO_ERR_ARG,
                "%s: table '%s': columns [%" PRId64 ", %" PRId64 ") of %" PRId64
                " are not cut at multiples of 16",
                fn, t->name, p.first_col, p.first_col + t->dim, p.dim);
@@ -9934,9 +9853,9 @@ static neo_status neo__bag_part_check(const neo_bags_desc *d, const neo_table_de
     int32_t buckets = t->row_buckets > 1 && t->rows < p.rows ? t->row_buckets : 0;
     for (int side = 0; side < 2 && buckets; side++) {
         int64_t row = p.first_row + side * t->rows;
-        NEO__CHECK(row == p.rows ||
-                       neo__bucket_begin(p.rows, buckets, neo__bucket_of(p.rows, buckets, row)) == row,
-                   NEO_ERR_ARG, "%s: table '%s': row %" PRId64 " is not where one of %d buckets begins", fn,
+        int64_t begin = neo__bucket_begin(p.rows, buckets, neo__bucket_of(p.rows, buckets, row));
+        NEO__CHECK(row == p.rows || row == begin, NEO_ERR_ARG,
+                   "%s: table '%s': row %" PRId64 " is not where one of %d buckets begins", fn,
                    t->name, row, buckets);
     }
     return NEO_OK;
@@ -10057,31 +9976,38 @@ static void neo__bags_ask_device(const neo_ctx *ctx, neo__bag_sizes *s) {
     if (s->device) s->temp_bytes = ctx->device->bags_temp_bytes(ctx->device, records, s->wide);
 }
 
-/* Floats of state per row: 0 none, 1 or dim. */
-static int64_t neo__bag_state_dim(neo_bag_optim_kind kind, int64_t dim, int k) {
-    switch (kind) {
-    case NEO_BAG_ADAGRAD:
-    case NEO_BAG_LARS_SGD: return k == 0 ? dim : 0;
-    case NEO_BAG_ROWWISE_ADAGRAD: return k == 0 ? 1 : 0;
-    case NEO_BAG_ADAM:
-    case NEO_BAG_LAMB: return dim;
-    case NEO_BAG_PARTIAL_ADAM:
-    case NEO_BAG_PARTIAL_LAMB: return k == 0 ? dim : 1;
-    case NEO_BAG_SGD:
-    case NEO_BAG_OPTIM_COUNT: break;
+/* A table for kernels. Addresses come with its memory. */
+static void neo__bag_describe_job(neo__job_table *t, const neo_table_desc *from,
+                                  int64_t first_key) {
+    const int is_part = from->part.rows != 0;
+    const int64_t part_dim = is_part ? from->part.dim : from->dim;
+    memset(t, 0, sizeof *t);
+    t->store.dtype = from->dtype;
+    t->store.data = (char *)from->weight;
+    t->store.dim = from->dim;
+    t->store.row_bytes = from->dim * (int64_t)neo_dtype_size(from->dtype);
+    t->store.first = (uint64_t)(from->part.first_row * part_dim + from->part.first_col);
+    t->store.stride = (uint64_t)part_dim;
+    for (int k = 0; k < 2; k++) {
+        int per = neo__bag_optims[from->optim.kind].state[k];
+        t->state_dim[k] = per == NEO__BAG_PER_ELEMENT ? from->dim : per;
     }
-    return 0;
+    t->rows = from->rows;
+    t->first_key = first_key;
+    t->bucket_rows = is_part ? from->part.rows : from->rows;
+    t->first_row = from->part.first_row;
+    t->buckets = from->row_buckets ? from->row_buckets : 1;
+    t->mean = from->pooling == NEO_POOL_MEAN;
+    t->cut = neo__bag_is_cut(from);
 }
-static size_t neo__bag_bytes(int64_t rows, int64_t dim) {
-    return neo__size_mul(neo__size_mul((size_t)rows, (size_t)dim), sizeof(float));
-}
-
-/* Bytes of weights, and of the scales of i8 rows. */
-static size_t neo__bag_weight_bytes(int64_t rows, int64_t dim, neo_dtype dtype) {
-    return neo__size_mul(neo__size_mul((size_t)rows, (size_t)dim), neo_dtype_size(dtype));
-}
-static size_t neo__bag_scale_bytes(int64_t rows, neo_dtype dtype) {
-    return dtype == NEO_I8 ? neo__bag_bytes(rows, 2) : 0;
+/* A table's blocks of memory: weights, scales of i8 rows, two states. */
+enum { NEO__BAG_WEIGHTS, NEO__BAG_SCALES, NEO__BAG_STATE, NEO__BAG_BLOCKS = NEO__BAG_STATE + 2 };
+static size_t neo__bag_block_bytes(const neo__job_table *t, int block) {
+    int64_t floats = block == NEO__BAG_SCALES ? 2 * (t->store.dtype == NEO_I8) : 0;
+    if (block >= NEO__BAG_STATE) floats = t->state_dim[block - NEO__BAG_STATE];
+    size_t row_bytes = (size_t)floats * sizeof(float);
+    if (block == NEO__BAG_WEIGHTS) row_bytes = (size_t)t->store.row_bytes;
+    return neo__size_mul((size_t)t->rows, row_bytes);
 }
 
 /* Records of backward: the row above, a bag or an occurrence below. */
@@ -10113,12 +10039,10 @@ NEO_API void neo_bags_destroy(neo_bags *b) {
     if (!b) return;
     for (int64_t i = 0; i < b->sizes.tables; i++) {
         neo__bag_table *t = &b->tables[i];
-        if (t->owns_weight)
-            neo__data_free(b->ctx, t->store.data,
-                           neo__bag_weight_bytes(t->rows, t->dim, t->store.dtype));
-        neo__data_free(b->ctx, t->store.scale, neo__bag_scale_bytes(t->rows, t->store.dtype));
-        for (int k = 0; k < 2; k++)
-            neo__data_free(b->ctx, t->state[k], neo__bag_bytes(t->rows, t->state_dim[k]));
+        void *blocks[] = {t->owns_weight ? t->job.store.data : NULL, t->job.store.scale,
+                          t->job.state[0], t->job.state[1]};
+        for (int k = 0; k < NEO__BAG_BLOCKS; k++)
+            neo__data_free(b->ctx, blocks[k], neo__bag_block_bytes(&t->job, k));
     }
     neo__data_free(b->ctx, b->memory.device, b->memory.device_bytes);
     neo_free(b->ctx, b->memory.work, b->memory.work_bytes);
@@ -10127,6 +10051,7 @@ NEO_API void neo_bags_destroy(neo_bags *b) {
 
 /* Copy the description. Names go to `text`. */
 static void neo__bags_describe(neo_bags *b, const neo_bags_desc *d, char *text) {
+    int64_t col = 0, key = 0;
     const char *name = neo__bags_desc_name(d);
     b->name = text;
     text += snprintf(text, strlen(name) + 1, "%s", name) + 1;
@@ -10141,35 +10066,25 @@ static void neo__bags_describe(neo_bags *b, const neo_bags_desc *d, char *text) 
         text += snprintf(text, room, "%s.%s.weight", name, from->name) + 1;
         t->rows = from->rows;
         t->dim = from->dim;
-        t->pooling = from->pooling;
         t->optim = neo__bag_optim_resolve(&from->optim);
-        t->buckets = from->row_buckets ? from->row_buckets : 1;
-        t->part = from->part;
-        if (!t->part.rows) t->part.rows = t->rows, t->part.dim = t->dim;
         t->owns_weight = !from->weight;
         t->round_nearest = from->round_nearest;
         t->name_hash = neo_hash(t->weight_name);
-        t->store.dtype = from->dtype;
-        t->store.data = (char *)from->weight;
-        t->store.dim = t->dim;
-        t->store.row_bytes = t->dim * (int64_t)neo_dtype_size(from->dtype);
-        t->store.first = (uint64_t)(t->part.first_row * t->part.dim + t->part.first_col);
-        t->store.stride = (uint64_t)t->part.dim;
-        t->cut = neo__bag_is_cut(from);
-        for (int k = 0; k < 2; k++) t->state_dim[k] = neo__bag_state_dim(t->optim.kind, t->dim, k);
+        neo__bag_describe_job(&t->job, from, key);
+        key += t->rows;
     }
-    int64_t col = 0;
     for (int32_t f = 0; f < b->sizes.features; f++) {
-        b->features[f].table = neo__bags_feature_table(d, f);
-        b->features[f].col = col;
-        col += b->tables[b->features[f].table].dim;
-        b->tables[b->features[f].table].feature_count++;
+        int32_t table = neo__bags_feature_table(d, f);
+        b->view.features[f].job.table = table;
+        b->view.features[f].col = col;
+        col += b->tables[table].dim;
+        b->tables[table].feature_count++;
     }
     int32_t at = 0;
     for (int32_t i = 0; i < d->table_count; i++) {
-        b->tables[i].first_feature = at;
+        b->tables[i].features = b->table_features + at;
         for (int32_t f = 0; f < b->sizes.features; f++)
-            if (b->features[f].table == i) b->table_features[at++] = f;
+            if (b->view.features[f].job.table == i) b->table_features[at++] = f;
     }
     b->cut.fn = d->cut_sums;
     b->cut.user = d->cut_sums_user;
@@ -10177,26 +10092,19 @@ static void neo__bags_describe(neo_bags *b, const neo_bags_desc *d, char *text) 
 
 /* All memory is asked for before the first value is written: a weight may be the user's. */
 static neo_status neo__bags_alloc_tables(neo_bags *b, const char *fn) {
+    static const char *const names[] = {"weights", "scales", "momentum1", "momentum2"};
     for (int64_t i = 0; i < b->sizes.tables; i++) {
         neo__bag_table *t = &b->tables[i];
-        size_t weight_bytes = neo__bag_weight_bytes(t->rows, t->dim, t->store.dtype),
-               scale_bytes = neo__bag_scale_bytes(t->rows, t->store.dtype);
-        if (t->owns_weight) t->store.data = (char *)neo__data_alloc(b->ctx, weight_bytes);
-        NEO__CHECK(t->store.data, NEO_ERR_MEMORY,
-                   "%s: table '%s': no memory for %zu bytes of weights", fn, t->name, weight_bytes);
-        if (scale_bytes) {
-            t->store.scale = (float *)neo__data_alloc(b->ctx, scale_bytes);
-            NEO__CHECK(t->store.scale, NEO_ERR_MEMORY,
-                       "%s: table '%s': no memory for %zu bytes of scales", fn, t->name,
-                       scale_bytes);
-            NEO__TRY(neo__data_zero(b->ctx, t->store.scale, scale_bytes));
-        }
-        for (int k = 0; k < 2 && t->state_dim[k]; k++) {
-            size_t bytes = neo__bag_bytes(t->rows, t->state_dim[k]);
-            t->state[k] = (float *)neo__data_alloc(b->ctx, bytes);
-            NEO__CHECK(t->state[k], NEO_ERR_MEMORY,
-                       "%s: table '%s': no memory for %zu bytes of momentum%d", fn, t->name, bytes,
-                       k + 1);
+        for (int k = 0; k < NEO__BAG_BLOCKS; k++) {
+            size_t bytes = neo__bag_block_bytes(&t->job, k);
+            if (bytes == 0 || (k == NEO__BAG_WEIGHTS && !t->owns_weight)) continue;
+            void *block = neo__data_alloc(b->ctx, bytes);
+            NEO__CHECK(block, NEO_ERR_MEMORY, "%s: table '%s': no memory for %zu bytes of %s", fn,
+                       t->name, bytes, names[k]);
+            if (k == NEO__BAG_WEIGHTS) t->job.store.data = (char *)block;
+            else if (k == NEO__BAG_SCALES) t->job.store.scale = (float *)block;
+            else t->job.state[k - NEO__BAG_STATE] = (float *)block;
+            if (k == NEO__BAG_SCALES) NEO__TRY(neo__data_zero(b->ctx, block, bytes));
         }
     }
     return NEO_OK;
@@ -10205,16 +10113,17 @@ static neo_status neo__bags_alloc_tables(neo_bags *b, const char *fn) {
 static neo_status neo__bags_init_weight(neo_bags *b, int64_t table, neo_init init) {
     const neo__bag_table *t = &b->tables[table];
     neo_device *on = b->ctx->on;
-    const int whole = t->store.dtype == NEO_F32;
+    const int whole = t->job.store.dtype == NEO_F32;
     int64_t most = whole ? t->rows : b->job.room.stage_floats / t->dim;
     if (init.kind == NEO_INIT_NONE) return NEO_OK;
     NEO__TRY(neo__init_check(&init, t->weight_name));
     for (int64_t row = 0, count; row < t->rows; row += count) {
         count = NEO__MIN(most, t->rows - row);
-        float *to = whole ? (float *)(void *)t->store.data : b->job.room.stage;
-        neo__init_call call = neo__init_call_make(b->ctx, neo_tensor_2d(to, NEO_F32, count, t->dim),
-                                                  t->weight_name, init, 0, t->part.dim);
-        call.first = neo__bag_number(&t->store, row);
+        float *to = whole ? (float *)(void *)t->job.store.data : b->job.room.stage;
+        neo_tensor rows = neo_tensor_2d(to, NEO_F32, count, t->dim);
+        neo__init_call call = neo__init_call_make(b->ctx, rows, t->weight_name, init, 0,
+                                                  (int64_t)t->job.store.stride);
+        call.first = neo__bag_number(&t->job.store, row);
         NEO__TRY(on->init(on, &call));
         if (!whole) NEO__TRY(on->bags_rows(on, &b->job, (int)table, row, count, to, 1));
     }
@@ -10235,30 +10144,32 @@ static neo_status neo__bags_init_tables(neo_bags *b, const neo_bags_desc *d) {
         neo_init init = d->tables[i].init;
         if (init.kind == NEO_INIT_DEFAULT) {
             init.kind = NEO_INIT_UNIFORM;
-            init.b = (float)(1.0 / sqrt((double)t->part.rows));
+            init.b = (float)(1.0 / sqrt((double)t->job.bucket_rows));
             init.a = -init.b;
         }
         NEO__TRY(neo__bags_init_weight(b, i, init));
-        for (int k = 0; k < 2 && t->state_dim[k]; k++) {
-            int sums = t->optim.kind == NEO_BAG_ADAGRAD || t->optim.kind == NEO_BAG_ROWWISE_ADAGRAD;
-            NEO__TRY(neo__bags_fill(b, t->state[k], t->rows * t->state_dim[k],
-                                    sums ? t->optim.initial_accumulator : 0.0f));
-        }
+        float value = t->optim.initial_accumulator;
+        if (!neo__bag_optims[t->optim.kind].accumulates) value = 0.0f;
+        for (int k = 0; k < 2 && t->job.state_dim[k]; k++)
+            NEO__TRY(neo__bags_fill(b, t->job.state[k], t->rows * t->job.state_dim[k], value));
     }
     return NEO_OK;
 }
 
 /* Kept gradients go to a new workspace: slots in their order, a hash table of its new size. */
 static uint64_t neo__bag_slot_place(const neo_bags *b, int32_t table, int64_t row);
-static void neo__bags_carry(neo_bags *b, const neo__bag_slot *slots, const float *grad) {
+static neo_status neo__bags_carry(neo_bags *b, const neo_bags *old) {
     b->kept.mask = (uint64_t)neo__bags_slot_places(b->kept.capacity) - 1;
     if (b->kept.capacity)
         memset(b->kept.slot_of, 0, (size_t)(b->kept.mask + 1) * sizeof *b->kept.slot_of);
     for (int64_t i = 0; i < b->kept.count; i++) {
-        b->kept.slots[i] = slots[i];
-        b->kept.slot_of[neo__bag_slot_place(b, slots[i].table, slots[i].row)] = (uint32_t)(i + 1);
+        const neo__bag_slot *slot = &old->kept.slots[i];
+        b->kept.slots[i] = *slot;
+        b->kept.slot_of[neo__bag_slot_place(b, slot->table, slot->row)] = (uint32_t)(i + 1);
     }
-    if (b->kept.count) memcpy(b->kept.grad, grad, (size_t)b->kept.floats * sizeof *grad);
+    if (b->kept.count)
+        memcpy(b->job.kept.sums, old->job.kept.sums, (size_t)b->kept.floats * sizeof(float));
+    return NEO_OK;
 }
 /* A copy between the object's arrays and the device's. On the CPU many are one array. */
 static neo_status neo__bags_send(const neo_bags *b, void *to, const void *from, size_t bytes) {
@@ -10271,37 +10182,27 @@ static neo_status neo__bags_fetch(const neo_bags *b, void *to, const void *from,
     if (to == from || bytes == 0) return NEO_OK;
     return on->copy(on, to, NEO_HOST, from, NEO_DEVICE, bytes);
 }
-/* The parts of the record that no call changes, and the tables for the device. */
+/* The device has no features and rules, or other ones: the next calls send them. */
+static void neo__bags_untold(neo_bags *b) {
+    neo__job_feature *features = b->job.told.host_features;
+    neo__job_rule *rules = b->job.told.host_rules;
+    memset(features, 0xFF, (size_t)(b->sizes.features + 1) * sizeof *features);
+    memset(rules, 0xFF, (size_t)b->sizes.tables * sizeof *rules);
+}
+/* The parts of the record that no call changes. */
 static neo_status neo__bags_describe_job(neo_bags *b) {
     neo__bags_job *j = &b->job;
-    int64_t key = 0;
-    for (int64_t i = 0; i < b->sizes.tables; i++) {
-        const neo__bag_table *t = &b->tables[i];
-        neo__job_table *to = &b->told.tables[i];
-        memset(to, 0, sizeof *to); /* its padding goes to the device too */
-        to->store = t->store;
-        for (int k = 0; k < 2; k++) to->state[k] = t->state[k], to->state_dim[k] = t->state_dim[k];
-        to->rows = t->rows;
-        to->first_key = key;
-        to->bucket_rows = t->part.rows;
-        to->first_row = t->part.first_row;
-        to->buckets = t->buckets;
-        to->mean = t->pooling == NEO_POOL_MEAN;
-        to->cut = t->cut;
-        key += t->rows;
-    }
-    memset(b->told.features, 0, (size_t)(b->sizes.features + 1) * sizeof *b->told.features);
-    memset(b->told.rules, 0, (size_t)b->sizes.tables * sizeof *b->told.rules);
+    neo__job_table *tables = (neo__job_table *)(uintptr_t)j->fixed.host_tables;
+    for (int64_t i = 0; i < b->sizes.tables; i++) /* with the padding, which the device gets too */
+        memcpy(&tables[i], &b->tables[i].job, sizeof *tables);
+    neo__bags_untold(b);
     j->fixed.table_count = (int32_t)b->sizes.tables;
     j->fixed.feature_count = (int32_t)b->sizes.features;
     j->fixed.none = b->sizes.none;
     j->fixed.wide = b->sizes.wide;
     j->fixed.bounds = b->bounds;
-    j->fixed.key_count = key;
+    j->fixed.key_count = b->sizes.rows;
     j->fixed.max_dim = b->sizes.max_dim;
-    j->fixed.host_tables = b->told.tables;
-    j->told.host_features = b->told.features;
-    j->told.host_rules = b->told.rules;
     j->object = b;
     if (b->sizes.device && j->kept.max) {
         size_t floats = (size_t)j->kept.max * (size_t)j->fixed.max_dim;
@@ -10309,19 +10210,20 @@ static neo_status neo__bags_describe_job(neo_bags *b) {
                                 (size_t)(j->kept.hash_mask + 1) * sizeof *j->kept.hash_key));
         NEO__TRY(neo__data_zero(b->ctx, j->kept.sums, floats * sizeof *j->kept.sums));
     }
-    return neo__bags_send(b, (void *)(uintptr_t)j->fixed.tables, b->told.tables,
-                          (size_t)b->sizes.tables * sizeof *b->told.tables);
+    return neo__bags_send(b, (void *)(uintptr_t)j->fixed.tables, tables,
+                          (size_t)b->sizes.tables * sizeof *tables);
 }
-/* Kept gradients go to a new workspace on the device. */
-static neo_status neo__bags_device_carry(neo_bags *b, const uint64_t *key, const float *kept) {
+static neo_status neo__bags_device_carry(neo_bags *b, const neo_bags *old) {
     neo_device *d = b->ctx->device;
-    size_t count = (size_t)b->kept.count;
-    b->job.kept.count = b->kept.count;
+    neo__bags_job *job = &b->job;
+    size_t count = (size_t)b->kept.count, floats = count * (size_t)job->fixed.max_dim;
+    job->kept.count = b->kept.count;
     if (count == 0) return NEO_OK;
-    NEO__TRY(d->copy(d, b->job.kept.slot_key, NEO_DEVICE, key, NEO_DEVICE, count * sizeof *key));
-    NEO__TRY(d->copy(d, b->job.kept.sums, NEO_DEVICE, kept, NEO_DEVICE,
-                     count * (size_t)b->job.fixed.max_dim * sizeof *kept));
-    return d->bags_drop_slots(d, &b->job);
+    NEO__TRY(d->copy(d, job->kept.slot_key, NEO_DEVICE, old->job.kept.slot_key, NEO_DEVICE,
+                     count * sizeof *job->kept.slot_key));
+    NEO__TRY(d->copy(d, job->kept.sums, NEO_DEVICE, old->job.kept.sums, NEO_DEVICE,
+                     floats * sizeof *job->kept.sums));
+    return d->bags_drop_slots(d, job);
 }
 /* A workspace of these capacities instead of what was there. What is kept goes with it. */
 static neo_status neo__bags_work_alloc(neo_bags *b, int64_t max_batch, int64_t max_ids,
@@ -10347,27 +10249,20 @@ static neo_status neo__bags_work_alloc(neo_bags *b, int64_t max_batch, int64_t m
     b->sizes = sizes;
     b->memory.work = work.block;
     b->memory.work_bytes = bytes;
+    b->memory.device = device.block;
+    b->memory.device_bytes = device_bytes;
     neo__bags_host_layout(&sizes, &work, b);
+    if (sizes.device) neo__bags_device_layout(&sizes, &device, b);
     b->kept.capacity = neo__bags_kept_rows(&sizes);
-    neo_status status = NEO_OK;
-    if (sizes.device) {
-        b->memory.device = device.block;
-        b->memory.device_bytes = device_bytes;
-        b->view.fresh = 0;
-        b->kept.stage_end = 0;
-        neo__bags_device_layout(&sizes, &device, b);
-    }
-    status = neo__bags_describe_job(b);
-    if (sizes.device) {
-        if (status == NEO_OK)
-            status = neo__bags_device_carry(b, old.job.kept.slot_key, old.job.kept.sums);
-        neo__data_free(b->ctx, old.memory.device, old.memory.device_bytes);
-    } else {
-        neo__bags_carry(b, old.kept.slots, old.kept.grad);
-        for (int64_t t = 0; t < sizes.tables; t++)
-            neo__bag_record_bits(&b->tables[t], b->bounds, max_batch,
-                                 NEO__MAX(max_ids, b->kept.capacity));
-    }
+    b->kept.stage_end = 0;
+    b->view.fresh = 0;
+    for (int64_t t = 0; t < sizes.tables; t++)
+        neo__bag_record_bits(&b->tables[t], b->bounds, max_batch,
+                             NEO__MAX(max_ids, b->kept.capacity));
+    neo_status status = neo__bags_describe_job(b);
+    if (status == NEO_OK)
+        status = sizes.device ? neo__bags_device_carry(b, &old) : neo__bags_carry(b, &old);
+    neo__data_free(b->ctx, old.memory.device, old.memory.device_bytes);
     neo_free(b->ctx, old.memory.work, old.memory.work_bytes);
     return status;
 }
@@ -10421,16 +10316,13 @@ NEO_API neo_status neo_bags_bytes(neo_ctx *ctx, const neo_bags_desc *desc,
     neo__bags_work_bytes(&sizes, &work, &device);
     memory->workspace_bytes = neo__size_add(meta.at, neo__size_add(work, device));
     for (int32_t t = 0; t < desc->table_count; t++) {
-        const neo_table_desc *d = &desc->tables[t];
-        if (!d->weight)
-            memory->weight_bytes = neo__size_add(memory->weight_bytes,
-                                                 neo__bag_weight_bytes(d->rows, d->dim, d->dtype));
-        memory->weight_bytes =
-            neo__size_add(memory->weight_bytes, neo__bag_scale_bytes(d->rows, d->dtype));
-        for (int k = 0; k < 2; k++)
-            memory->state_bytes = neo__size_add(
-                memory->state_bytes,
-                neo__bag_bytes(d->rows, neo__bag_state_dim(d->optim.kind, d->dim, k)));
+        neo__job_table table;
+        neo__bag_describe_job(&table, &desc->tables[t], 0);
+        for (int k = 0; k < NEO__BAG_BLOCKS; k++) {
+            size_t *sum = k < NEO__BAG_STATE ? &memory->weight_bytes : &memory->state_bytes;
+            if (k == NEO__BAG_WEIGHTS && table.store.data) continue; /* the caller's */
+            *sum = neo__size_add(*sum, neo__bag_block_bytes(&table, k));
+        }
     }
     return NEO_OK;
 }
@@ -10466,20 +10358,29 @@ NEO_API int64_t neo_bags_out_width(const neo_bags *b) { return b->sizes.width; }
 NEO_API const char *neo_bags_table_name(const neo_bags *b, int32_t table) {
     return table >= 0 && table < b->sizes.tables ? b->tables[table].name : NULL;
 }
-static neo_tensor neo__bags_placed(const neo_bags *b, neo_tensor t) {
-    t.place = b->ctx->device ? NEO_DEVICE : NEO_HOST;
+/* A block of a table's memory as a tensor [rows][cols], cols 0: [rows]. */
+static neo_tensor neo__bags_block(const neo_bags *b, int32_t table, void *data, neo_dtype dtype,
+                                  int64_t cols) {
+    if (!data) return neo_tensor_none();
+    int64_t rows = b->tables[table].rows;
+    neo_tensor t = cols ? neo_tensor_2d(data, dtype, rows, cols) : neo_tensor_1d(data, dtype, rows);
+    t.place = neo__ctx_place(b->ctx);
     return t;
 }
 NEO_API neo_tensor neo_bags_weight(const neo_bags *b, int32_t table) {
     if (table < 0 || table >= b->sizes.tables) return neo_tensor_none();
-    const neo__bag_table *t = &b->tables[table];
-    return neo__bags_placed(b, neo_tensor_2d(t->store.data, t->store.dtype, t->rows, t->dim));
+    const neo__bag_rows *rows = &b->tables[table].job.store;
+    return neo__bags_block(b, table, rows->data, rows->dtype, rows->dim);
 }
 NEO_API neo_tensor neo_bags_scale(const neo_bags *b, int32_t table) {
     if (table < 0 || table >= b->sizes.tables) return neo_tensor_none();
+    return neo__bags_block(b, table, b->tables[table].job.store.scale, NEO_F32, 2);
+}
+NEO_API neo_tensor neo_bags_state(const neo_bags *b, int32_t table, int k) {
+    if (table < 0 || table >= b->sizes.tables || k < 0 || k > 1) return neo_tensor_none();
     const neo__bag_table *t = &b->tables[table];
-    if (!t->store.scale) return neo_tensor_none();
-    return neo__bags_placed(b, neo_tensor_2d(t->store.scale, NEO_F32, t->rows, 2));
+    const int per_row = neo__bag_optims[t->optim.kind].state[k] == NEO__BAG_PER_ROW;
+    return neo__bags_block(b, table, t->job.state[k], NEO_F32, per_row ? 0 : t->dim);
 }
 static neo_status neo__bags_check_rows(const neo_bags *b, int32_t table, int64_t first,
                                        int64_t count, const float *rows, const char *fn) {
@@ -10496,7 +10397,7 @@ static neo_status neo__bags_check_rows(const neo_bags *b, int32_t table, int64_t
 static neo_status neo__bags_move_rows(const neo_bags *b, int32_t table, int64_t first,
                                       int64_t count, float *to, const float *from) {
     neo_device *on = b->ctx->on;
-    const neo__bag_rows *t = &b->tables[table].store;
+    const neo__bag_rows *t = &b->tables[table].job.store;
     int64_t dim = t->dim, most = b->job.room.stage_floats / dim;
     if (t->dtype == NEO_F32) {
         char *rows = t->data + first * t->row_bytes;
@@ -10526,19 +10427,6 @@ NEO_API neo_status neo_bags_set_rows(neo_bags *b, int32_t table, int64_t first, 
     NEO__TRY(neo__bags_check_rows(b, table, first, count, rows, "neo_bags_set_rows"));
     return neo__bags_move_rows(b, table, first, count, NULL, rows);
 }
-/* State k is one float per row. */
-static int neo__bag_state_per_row(neo_bag_optim_kind kind, int k) {
-    return k == 0 ? kind == NEO_BAG_ROWWISE_ADAGRAD
-                  : kind == NEO_BAG_PARTIAL_ADAM || kind == NEO_BAG_PARTIAL_LAMB;
-}
-NEO_API neo_tensor neo_bags_state(const neo_bags *b, int32_t table, int k) {
-    if (table < 0 || table >= b->sizes.tables || k < 0 || k > 1) return neo_tensor_none();
-    const neo__bag_table *t = &b->tables[table];
-    if (t->state_dim[k] == 0) return neo_tensor_none();
-    return neo__bags_placed(b, neo__bag_state_per_row(t->optim.kind, k)
-                                   ? neo_tensor_1d(t->state[k], NEO_F32, t->rows)
-                                   : neo_tensor_2d(t->state[k], NEO_F32, t->rows, t->dim));
-}
 NEO_API neo_bags_stats neo_bags_get_stats(const neo_bags *b) {
     neo_bags_stats s;
     s.steps = b->steps;
@@ -10554,122 +10442,105 @@ static NEO__UNUSED int64_t *neo__bags_steps(neo_bags *b) { return &b->steps; }
 /* ------------------------------------------------------------------------------------------------
    >>impl-bags-forward
 
-   The CPU's look at a batch and its lookups, for the record that >>impl-bags-calls fills. Work is cut
-   by cost (floats moved), not by table: a task finds the bag where its share of the whole begins and
-   ends. Nothing here changes a table.
-   ------------------------------------------------------------------------------------------------ */
-static neo__bags_call neo__bags_call_make(const neo__bags_job *job) {
-    neo_bags *b = job->object;
-    neo__bags_call c;
-    c.b = b;
-    c.j = &b->view.batch;
-    c.out = job->tensor.out;
-    c.dout = job->tensor.dout;
-    c.dweights = job->tensor.dweights;
-    c.leaves = job->sorted.leaves;
-    c.cost = b->work.cost;
-    c.tasks = NEO__MIN(neo__bags_most_tasks(b->sizes.threads), 1 + c.cost / 32768);
-    return c;
-}
-
+   The CPU's look at a batch and its lookups, for the record that >>impl-bags-calls fills. Work is
+   cut by cost (floats moved), not by table: a task finds the bag where its share of the whole
+   begins and ends. Nothing here changes a table.
+   ---------------------------------------------------------------------------------------------- */
 /* Floats a bag and an id stand for, what each costs on top in instructions included. */
 NEO__INLINE int64_t neo__bag_cost(int64_t dim) { return dim + 16; }
 
+/* Run task(job, ...) over shares of a cost; job->call is the object. */
+static void neo__bags_share(const neo_bags *b, int64_t cost, neo_task_fn task) {
+    neo__cpu_job job;
+    job.ctx = b->ctx;
+    job.call = b;
+    job.count = cost;
+    job.tasks = NEO__MIN(neo__bags_most_tasks(b->sizes.threads), 1 + cost / 32768);
+    if (cost > 0) neo_parallel_for(b->ctx, job.tasks, task, &job);
+}
 /* Places of the features' ids, and their cost. Offsets have been checked. */
 static void neo__bags_place_ids(neo_bags *b) {
-    const int64_t *offsets = b->view.batch.offsets;
+    const int64_t *offsets = b->job.batch.offsets;
     const int any = b->job.batch.bags > 0;
-    b->work.cost = 0;
+    b->view.cost = 0;
     for (int64_t f = 0; f <= b->sizes.features; f++) {
-        neo__bag_feature *p = &b->features[f];
-        p->cost_begin = b->work.cost;
-        p->first_id = any ? offsets[p->first_bag] : 0;
-        p->ids = any ? offsets[p->first_bag + p->bags] - p->first_id : 0;
-        if (b->sizes.none && any) p->out_at = (p->first_id - offsets[0]) * p->out_stride;
+        neo__bag_feature *p = &b->view.features[f];
+        p->cost_begin = b->view.cost;
+        p->first_id = any ? offsets[p->job.first_bag] : 0;
+        p->ids = any ? offsets[p->job.first_bag + p->job.bags] - p->first_id : 0;
         if (f < b->sizes.features)
-            b->work.cost += (p->ids + p->bags) * neo__bag_cost(b->tables[p->table].dim);
+            b->view.cost += (p->ids + p->job.bags) * neo__bag_cost(b->tables[p->job.table].dim);
     }
-}
-typedef struct neo__bags_cut {
-    int64_t feature, bag; /* bag: within its feature */
-} neo__bags_cut;
-
-/* The first bag before which at least `target` of the cost lies. */
-static neo__bags_cut neo__bags_seek(const neo__bags_call *c, int64_t target) {
-    const neo_bags *b = c->b;
-    neo__bags_cut cut;
-    int64_t lo = 0, hi = b->sizes.features;
-    cut.bag = 0;
-    while (lo < hi) { /* the last feature that begins at or before target */
-        int64_t mid = (lo + hi + 1) / 2;
-        if (b->features[mid].cost_begin <= target) lo = mid;
-        else hi = mid - 1;
-    }
-    cut.feature = lo;
-    if (lo == b->sizes.features) return cut;
-    const neo__bag_feature *p = &b->features[lo];
-    const int64_t *offsets = c->j->offsets + p->first_bag;
-    int64_t unit = neo__bag_cost(b->tables[p->table].dim);
-    for (lo = 0, hi = p->bags; lo < hi;) {
-        int64_t mid = (lo + hi) / 2;
-        if ((offsets[mid] - p->first_id + mid) * unit >= target - p->cost_begin) hi = mid;
-        else lo = mid + 1;
-    }
-    cut.bag = lo;
-    return cut;
-}
-/* Bags [bag, end) of feature f as a lookup. */
-static neo__bag_lookup neo__bags_lookup(const neo__bags_call *c, int64_t f, int64_t bag,
-                                        int64_t end) {
-    const neo_bags *b = c->b;
-    const neo_jagged *j = c->j;
-    const neo__bag_feature *p = &b->features[f];
-    const neo__bag_table *t = &b->tables[p->table];
-    NEO__ZERO(neo__bag_lookup, a);
-    a.store = &t->store;
-    a.table = t->store.dtype == NEO_F32 ? (const float *)(const void *)t->store.data : NULL;
-    a.rows = t->rows;
-    a.dim = t->dim;
-    a.ids = j->ids;
-    a.is_i32 = j->id_dtype == NEO_I32;
-    a.weights = j->weights;
-    a.offsets = j->offsets + p->first_bag + bag;
-    a.bags = end - bag;
-    int64_t at = p->out_at + (b->sizes.none ? a.offsets[0] - p->first_id : bag) * p->out_stride;
-    a.out = c->out ? c->out + at : NULL;
-    a.dout = c->dout ? c->dout + at : NULL;
-    a.out_stride = p->out_stride;
-    a.mean = t->pooling == NEO_POOL_MEAN;
-    a.pooled = !b->sizes.none;
-    a.bounds = b->bounds;
-    a.buckets = t->buckets;
-    a.bucket_rows = t->part.rows;
-    a.first_row = t->part.first_row;
-    if (end == p->bags && f + 1 < b->sizes.features && b->features[f + 1].bad == 0) {
-        a.next_store = &b->tables[b->features[f + 1].table].store;
-        a.next_id = b->features[f + 1].first_id;
-        a.next_count = b->features[f + 1].ids;
-    }
-    return a;
 }
 
 NEO__HOT_BEGIN
 
-/* Call `each` for the bags of task i, feature by feature. */
-static void neo__bags_each(neo__bags_call *c, int64_t i,
-                           void (*each)(neo__bags_call *c, int64_t f, const neo__bag_lookup *a)) {
-    neo__bags_cut from = neo__bags_seek(c, c->cost / c->tasks * i +
-                                               c->cost % c->tasks * i / c->tasks),
-                  to;
-    i++;
-    to = neo__bags_seek(c, c->cost / c->tasks * i + c->cost % c->tasks * i / c->tasks);
-    for (int64_t f = from.feature; f <= to.feature && f < c->b->sizes.features; f++) {
-        int64_t bag = f == from.feature ? from.bag : 0;
-        int64_t end = f == to.feature ? to.bag : c->b->features[f].bags;
-        if (bag >= end) continue;
-        neo__bag_lookup a = neo__bags_lookup(c, f, bag, end);
-        each(c, f, &a);
+/* The last of `count` places whose first number is at most `target`; the first if none is. The
+   numbers rise and lie `stride` bytes apart. */
+NEO__INLINE int64_t neo__bags_find(const int64_t *first, size_t stride, int64_t count,
+                                   int64_t target) {
+    int64_t at = 0;
+    while (count > 1) {
+        int64_t half = count / 2, mid;
+        memcpy(&mid, (const char *)first + (size_t)(at + half) * stride, sizeof mid);
+        if (mid <= target) at += half, count -= half;
+        else count = half;
     }
+    return at;
+}
+typedef struct neo__bags_mark {
+    int64_t feature, bag; /* bag: within its feature */
+} neo__bags_mark;
+
+/* The first bag before which at least `target` of the cost lies. */
+static neo__bags_mark neo__bags_seek(const neo_bags *b, int64_t target) {
+    const neo__bag_feature *features = b->view.features;
+    neo__bags_mark at;
+    at.feature = neo__bags_find(&features->cost_begin, sizeof *features, b->sizes.features + 1,
+                                target);
+    at.bag = 0;
+    if (at.feature == b->sizes.features) return at;
+    const neo__bag_feature *p = &features[at.feature];
+    const int64_t *offsets = b->job.batch.offsets + p->job.first_bag;
+    int64_t unit = neo__bag_cost(b->tables[p->job.table].dim);
+    for (int64_t end = p->job.bags; at.bag < end;) {
+        int64_t mid = (at.bag + end) / 2;
+        if ((offsets[mid] - p->first_id + mid) * unit >= target - p->cost_begin) end = mid;
+        else at.bag = mid + 1;
+    }
+    return at;
+}
+/* Bags [bag, end) of feature f as a lookup. */
+static neo__bag_lookup neo__bags_lookup(const neo_bags *b, int64_t f, int64_t bag, int64_t end) {
+    const neo__bag_feature *p = &b->view.features[f];
+    const neo__job_table *t = &b->tables[p->job.table].job;
+    NEO__ZERO(neo__bag_lookup, a);
+    a.store = &t->store;
+    a.table = t->store.dtype == NEO_F32 ? (const float *)(const void *)t->store.data : NULL;
+    a.rows = t->rows;
+    a.dim = t->store.dim;
+    a.ids = b->job.batch.ids;
+    a.is_i32 = b->job.batch.is_i32;
+    a.weights = b->job.batch.weights;
+    a.offsets = b->job.batch.offsets + p->job.first_bag + bag;
+    a.bags = end - bag;
+    a.pooled = !b->sizes.none;
+    int64_t row = a.pooled ? bag : a.offsets[0] - b->job.batch.offsets[0];
+    int64_t at = p->job.out_at + row * p->job.out_stride;
+    a.out = b->job.tensor.out ? b->job.tensor.out + at : NULL;
+    a.dout = b->job.tensor.dout ? b->job.tensor.dout + at : NULL;
+    a.out_stride = p->job.out_stride;
+    a.mean = t->mean;
+    a.bounds = b->bounds;
+    a.buckets = t->buckets;
+    a.bucket_rows = t->bucket_rows;
+    a.first_row = t->first_row;
+    if (end == p->job.bags && f + 1 < b->sizes.features && p[1].bad == 0) {
+        a.next_store = &b->tables[p[1].job.table].job.store;
+        a.next_id = p[1].first_id;
+        a.next_count = p[1].ids;
+    }
+    return a;
 }
 
 /* ---- every offset and id ---- */
@@ -10684,34 +10555,37 @@ NEO__INLINE int64_t neo__bags_count_bad(const void *ids, int is_i32, int64_t k, 
 static void neo__bags_note(unsigned long long *to, int64_t position) {
     unsigned long long note = ~(unsigned long long)position,
                        old = __atomic_load_n(to, __ATOMIC_RELAXED);
-    while (old < note && !__atomic_compare_exchange_n(to, &old, note, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+    while (old < note && !__atomic_compare_exchange_n(to, &old, note, 0, __ATOMIC_RELAXED,
+                                                      __ATOMIC_RELAXED))
         continue;
 }
-/* Bags of task i: offsets that never decrease and stay inside, then ids. */
+/* Offsets that never decrease and stay inside, then ids. */
 static void neo__bags_check_task(void *arg, int64_t i, int worker) {
-    neo__bags_call *c = (neo__bags_call *)arg;
-    const neo_jagged *j = c->j;
-    neo_bags *b = c->b;
-    const int is_i32 = j->id_dtype == NEO_I32;
-    int64_t begin, end, last = b->job.batch.bags;
+    const neo__cpu_job *job = (const neo__cpu_job *)arg;
+    const neo_bags *b = (const neo_bags *)job->call;
+    const int64_t *offsets = b->job.batch.offsets;
+    const void *ids = b->job.batch.ids;
+    const int is_i32 = b->job.batch.is_i32;
+    int64_t begin, end;
     (void)worker;
-    neo__task_range(last, c->tasks, i, 1, &begin, &end);
+    neo__cpu_range(job, i, 1, &begin, &end);
     int bad = 0;
-    for (int64_t k = begin; k < end; k++) bad |= j->offsets[k + 1] < j->offsets[k];
+    for (int64_t k = begin; k < end; k++) bad |= offsets[k + 1] < offsets[k];
     for (int64_t k = begin; bad && k < end; k++)
-        if (j->offsets[k + 1] < j->offsets[k]) neo__bags_note(&b->work.found.bag, k);
-    if (bad || j->offsets[begin] < j->offsets[0] || j->offsets[end] > j->offsets[last]) return;
+        if (offsets[k + 1] < offsets[k]) neo__bags_note(&b->job.batch.found->bag, k);
+    if (bad || offsets[begin] < offsets[0] || offsets[end] > offsets[job->count]) return;
     for (int64_t f = 0; f < b->sizes.features; f++) {
-        neo__bag_feature *p = &b->features[f];
-        int64_t lo = NEO__MAX(begin, p->first_bag), hi = NEO__MIN(end, p->first_bag + p->bags);
+        neo__bag_feature *p = &b->view.features[f];
+        int64_t lo = NEO__MAX(begin, p->job.first_bag);
+        int64_t hi = NEO__MIN(end, p->job.first_bag + p->job.bags);
         if (lo >= hi) continue;
-        int64_t rows = b->tables[p->table].rows, k = j->offsets[lo], k_end = j->offsets[hi];
-        int64_t count = is_i32 ? neo__bags_count_bad(j->ids, 1, k, k_end, rows)
-                               : neo__bags_count_bad(j->ids, 0, k, k_end, rows);
+        int64_t rows = b->tables[p->job.table].rows, k = offsets[lo];
+        int64_t count = is_i32 ? neo__bags_count_bad(ids, 1, k, offsets[hi], rows)
+                               : neo__bags_count_bad(ids, 0, k, offsets[hi], rows);
         if (count == 0) continue;
         __atomic_fetch_add(&p->bad, count, __ATOMIC_RELAXED);
-        while ((uint64_t)neo__jagged_id(j->ids, is_i32, k) < (uint64_t)rows) k++;
-        neo__bags_note(&b->work.found.id, k - j->offsets[0]);
+        while ((uint64_t)neo__jagged_id(ids, is_i32, k) < (uint64_t)rows) k++;
+        neo__bags_note(&b->job.batch.found->id, k - offsets[0]);
     }
 }
 
@@ -10723,24 +10597,28 @@ static int neo__bags_are_single(const neo__bag_lookup *a) {
     for (int64_t b = 0; b < a->bags; b++) most = NEO__MAX(most, a->offsets[b + 1] - a->offsets[b]);
     return most <= 1 && !a->weights; /* a weight may leave -0, which buckets make 0 */
 }
-static void neo__bags_forward_each(neo__bags_call *c, int64_t f, const neo__bag_lookup *a) {
-    const neo__bag_kernels *k = c->b->ctx->bag;
-    int plain = c->b->features[f].bad == 0 && (a->buckets == 1 || neo__bags_are_single(a));
-    if (!a->pooled) k->copy(a);
-    else if (plain) k->pool(a);
-    else k->pool_careful(a);
-}
-static void neo__bags_forward_task(void *arg, int64_t i, int worker) {
+/* A share of the bags, feature by feature: their rows to out, or with dout the gradients of their
+   weights. */
+static void neo__bags_lookup_task(void *arg, int64_t i, int worker) {
+    const neo__cpu_job *job = (const neo__cpu_job *)arg;
+    const neo_bags *b = (const neo_bags *)job->call;
+    const neo__bag_kernels *k = b->ctx->bag;
+    int64_t begin, end;
     (void)worker;
-    neo__bags_each((neo__bags_call *)arg, i, neo__bags_forward_each);
-}
-static void neo__bags_weight_grad_each(neo__bags_call *c, int64_t f, const neo__bag_lookup *a) {
-    (void)f;
-    c->b->ctx->bag->weight_grad(a, c->dweights + (a->offsets[0] - c->j->offsets[0]));
-}
-static void neo__bags_weight_grad_task(void *arg, int64_t i, int worker) {
-    (void)worker;
-    neo__bags_each((neo__bags_call *)arg, i, neo__bags_weight_grad_each);
+    neo__cpu_range(job, i, 1, &begin, &end);
+    neo__bags_mark from = neo__bags_seek(b, begin), to = neo__bags_seek(b, end);
+    for (int64_t f = from.feature; f <= to.feature && f < b->sizes.features; f++) {
+        const neo__bag_feature *p = &b->view.features[f];
+        int64_t bag = f == from.feature ? from.bag : 0;
+        int64_t bag_end = f == to.feature ? to.bag : p->job.bags;
+        if (bag >= bag_end) continue;
+        neo__bag_lookup a = neo__bags_lookup(b, f, bag, bag_end);
+        if (a.dout)
+            k->weight_grad(&a, b->job.tensor.dweights + (a.offsets[0] - b->job.batch.offsets[0]));
+        else if (!a.pooled) k->copy(&a);
+        else if (p->bad == 0 && (a.buckets == 1 || neo__bags_are_single(&a))) k->pool(&a);
+        else k->pool_careful(&a);
+    }
 }
 NEO__HOT_END
 
@@ -10748,29 +10626,20 @@ NEO__HOT_END
 static neo_status neo__cpu_bags_check(neo_device *d, const neo__bags_job *job,
                                       neo__bags_found *found, const neo__later *later) {
     neo_bags *b = job->object;
-    neo__bags_call c = neo__bags_call_make(job);
-    const int64_t *offsets = job->batch.offsets;
+    const int64_t bags = job->batch.bags, *offsets = job->batch.offsets;
+    const int64_t ids_and_bags = bags + job->batch.most_ids;
     (void)later;
-    memset(&b->work.found, 0, sizeof b->work.found);
-    c.tasks = NEO__MIN(neo__bags_most_tasks(b->sizes.threads),
-                       1 + (job->batch.bags + job->batch.most_ids) / 4096);
-    neo_parallel_for(neo__cpu_ctx(d), job->batch.bags ? c.tasks : 0, neo__bags_check_task, &c);
-    if (!b->work.found.bag) neo__bags_place_ids(b);
+    b->job.batch.found = found;
+    if (bags) found->first = offsets[0], found->last = offsets[bags];
+    neo__cpu_run(d, b, bags, 1 + 4096 * bags / (1 + ids_and_bags), neo__bags_check_task);
+    if (!found->bag) neo__bags_place_ids(b);
     for (int64_t f = 0; f < b->sizes.features; f++)
-        b->work.found.count += (unsigned long long)b->features[f].bad;
-    b->work.found.first = job->batch.bags ? offsets[0] : 0;
-    b->work.found.last = job->batch.bags ? offsets[job->batch.bags] : 0;
-    *found = b->work.found;
+        found->count += (unsigned long long)b->view.features[f].bad;
     return NEO_OK;
 }
-static neo_status neo__cpu_bags_forward(neo_device *d, const neo__bags_job *job) {
-    neo__bags_call c = neo__bags_call_make(job);
-    neo_parallel_for(neo__cpu_ctx(d), c.tasks, neo__bags_forward_task, &c);
-    return NEO_OK;
-}
-static neo_status neo__cpu_bags_weight_grad(neo_device *d, const neo__bags_job *job) {
-    neo__bags_call c = neo__bags_call_make(job);
-    neo_parallel_for(neo__cpu_ctx(d), c.tasks, neo__bags_weight_grad_task, &c);
+static neo_status neo__cpu_bags_lookup(neo_device *d, const neo__bags_job *job) {
+    (void)d;
+    neo__bags_share(job->object, job->object->view.cost, neo__bags_lookup_task);
     return NEO_OK;
 }
 /* ------------------------------------------------------------------------------------------------
@@ -10796,42 +10665,41 @@ static neo_status neo__cpu_bags_weight_grad(neo_device *d, const neo__bags_job *
    thread uses again for the next. Other tables are shared: sorted in chunks (count digits, add up,
    scatter), then stepped in pieces of about equal numbers of records, cut between rows. Rows
    belong to one piece, so no two threads touch the same.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 enum { NEO__BAG_PACK_BAGS = 128, NEO__BAG_CHUNK = 2048, NEO__BAG_NEAR_FLOATS = 1 << 17 };
-
 
 NEO__HOT_BEGIN
 /* ---- leaves ---- */
 
 /* Leaves of the batch. */
-NEO__INLINE int64_t neo__bags_leaf_count(const neo__bags_call *c) {
-    return c->leaves.count ? c->leaves.count : c->b->sizes.shards;
+NEO__INLINE int64_t neo__bags_leaf_count(const neo_bags *b) {
+    return b->job.sorted.leaves.count ? b->job.sorted.leaves.count : b->sizes.shards;
 }
 /* Bags of feature p in leaf v: [*begin, *end). */
-NEO__INLINE void neo__bags_leaf_bags(const neo__bags_call *c, const neo__bag_feature *p, int64_t v,
+NEO__INLINE void neo__bags_leaf_bags(const neo_bags *b, const neo__bag_feature *p, int64_t v,
                                      int64_t *begin, int64_t *end) {
-    neo__leaf_cut cut = c->leaves;
-    if (cut.count == 0) cut.batch = p->bags, cut.rows_per_sample = 1;
+    neo__leaf_cut cut = b->job.sorted.leaves;
+    if (cut.count == 0) cut.batch = p->job.bags, cut.rows_per_sample = 1;
     neo__leaf_rows(&cut, (int)v, begin, end);
 }
 /* Features of a table are walked leaf by leaf when it has several and there are leaves. */
-NEO__INLINE int64_t neo__bags_rounds(const neo__bags_call *c, const neo__bag_table *t) {
-    return t->feature_count > 1 ? neo__bags_leaf_count(c) : 1;
+NEO__INLINE int64_t neo__bags_rounds(const neo_bags *b, const neo__bag_table *t) {
+    return t->feature_count > 1 ? neo__bags_leaf_count(b) : 1;
 }
 /* Bags of feature p in round v: [*begin, *end). */
-NEO__INLINE void neo__bags_round(const neo__bags_call *c, const neo__bag_feature *p, int64_t rounds,
+NEO__INLINE void neo__bags_round(const neo_bags *b, const neo__bag_feature *p, int64_t rounds,
                                  int64_t v, int64_t *begin, int64_t *end) {
     *begin = 0;
-    *end = p->bags;
-    if (rounds > 1) neo__bags_leaf_bags(c, p, v, begin, end);
+    *end = p->job.bags;
+    if (rounds > 1) neo__bags_leaf_bags(b, p, v, begin, end);
 }
 /* The round in which bag `bag` of p is. */
-static int64_t neo__bags_round_of(const neo__bags_call *c, const neo__bag_feature *p,
-                                  int64_t rounds, int64_t bag) {
+static int64_t neo__bags_round_of(const neo_bags *b, const neo__bag_feature *p, int64_t rounds,
+                                  int64_t bag) {
     int64_t v = 0, begin, end;
     for (int64_t n = rounds; n > 1;) { /* the last round that begins at or before it */
         int64_t half = n / 2;
-        neo__bags_round(c, p, rounds, v + half, &begin, &end);
+        neo__bags_round(b, p, rounds, v + half, &begin, &end);
         if (begin <= bag) v += half, n -= half;
         else n = half;
     }
@@ -10845,35 +10713,35 @@ static void neo__bags_give_buffers(const neo_bags *b, int64_t ti, int64_t first,
     m->from = b->work.records[0] + first;
     m->to = b->work.records[1] + first;
     if (m->pack) {
-        m->grad = m->pack_to = b->work.packed + pack;
+        m->grad = m->pack_to = b->job.room.stage + pack;
         m->grad_stride = b->tables[ti].dim;
     }
 }
 /* ---- gather ---- */
 
-/* Records of ids [k, end) of feature f, which begin in bag `bag`; to[0] is occurrence `number` of
+/* Records of ids [k, end) of feature p, which begin in bag `bag`; to[0] is occurrence `number` of
    the table; low_of_bag: added to a bag's number. */
-NEO__INLINE void neo__bags_record_run(const neo__bags_call *c, int64_t f, int64_t bag, int64_t k,
-                                      int64_t end, int64_t low_of_bag, int64_t number, int is_i32,
-                                      int plain) {
-    const neo_bags *b = c->b;
-    const neo__bag_feature *p = &b->features[f];
-    const neo__bag_table *t = &b->tables[p->table];
-    const neo__bag_merge *m = &b->work.merge[p->table];
-    const int64_t *offsets = c->j->offsets + p->first_bag;
+NEO__INLINE void neo__bags_record_run(const neo_bags *b, const neo__bag_feature *p, int64_t bag,
+                                      int64_t k, int64_t end, int64_t low_of_bag, int64_t number,
+                                      int is_i32, int plain) {
+    const neo__bag_table *t = &b->tables[p->job.table];
+    const neo__bag_merge *m = &b->work.merge[p->job.table];
+    const int64_t *offsets = b->job.batch.offsets + p->job.first_bag;
+    const void *ids = b->job.batch.ids;
+    const float *weights = b->job.batch.weights;
     uint64_t *to = m->from + number;
     int low_bits = t->low_bits;
     for (; k < end; bag++) {
         int64_t stop = NEO__MIN(offsets[bag + 1], end), low = low_of_bag + bag;
         for (; k < stop; k++, number++) {
-            int64_t row = neo__jagged_id(c->j->ids, is_i32, k);
+            int64_t row = neo__jagged_id(ids, is_i32, k);
             if (!plain) {
                 if (row < 0 || row >= t->rows)
                     row = b->bounds == NEO_BOUNDS_DROP ? t->rows : row < 0 ? 0 : t->rows - 1;
-                low = b->sizes.none ? k - c->j->offsets[0] : low_of_bag + bag;
+                low = b->sizes.none ? k - b->job.batch.offsets[0] : low_of_bag + bag;
                 if (m->indirect) {
                     b->work.grad_row[m->first + number] = low;
-                    if (c->j->weights) b->work.grad_weight[m->first + number] = c->j->weights[k];
+                    if (weights) b->work.grad_weight[m->first + number] = weights[k];
                     low = number;
                 }
             }
@@ -10881,37 +10749,28 @@ NEO__INLINE void neo__bags_record_run(const neo__bags_call *c, int64_t f, int64_
         }
     }
 }
-
 /* Occurrences [begin, end) of table ti, in canonical order. */
-static void neo__bags_gather(const neo__bags_call *c, int64_t ti, int64_t begin, int64_t end) {
-    const neo_bags *b = c->b;
+static void neo__bags_gather(const neo_bags *b, int64_t ti, int64_t begin, int64_t end) {
     const neo__bag_table *t = &b->tables[ti];
-    int64_t rounds = neo__bags_rounds(c, t), number = 0, bag, bag_end;
+    const int is_i32 = b->job.batch.is_i32;
+    int64_t rounds = neo__bags_rounds(b, t), number = 0, bag, bag_end;
     for (int64_t v = 0; v < rounds; v++) {
         for (int32_t q = 0; q < t->feature_count && number < end; q++) {
-            int32_t f = b->table_features[t->first_feature + q];
-            const neo__bag_feature *p = &b->features[f];
-            const int64_t *offsets = c->j->offsets + p->first_bag;
-            if (p->bags == 0) continue;
-            neo__bags_round(c, p, rounds, v, &bag, &bag_end);
+            const neo__bag_feature *p = &b->view.features[t->features[q]];
+            const int64_t *offsets = b->job.batch.offsets + p->job.first_bag;
+            if (p->job.bags == 0) continue;
+            neo__bags_round(b, p, rounds, v, &bag, &bag_end);
             int64_t base = offsets[bag], count = offsets[bag_end] - base;
             int64_t lo = NEO__MAX(begin - number, (int64_t)0), hi = NEO__MIN(end - number, count);
-            if (lo < hi) {
-                while (bag + 1 < bag_end) { /* the bag that holds id base + lo */
-                    int64_t mid = (bag + bag_end) / 2;
-                    if (offsets[mid] <= base + lo) bag = mid;
-                    else bag_end = mid;
-                }
-                int64_t low = b->work.feature_leaf[f * b->sizes.shards + v], from = base + lo,
-                        to = base + hi;
-                int plain = p->bad == 0 && !b->sizes.none && !b->work.merge[ti].indirect;
-                int is_i32 = c->j->id_dtype == NEO_I32;
-                if (plain && is_i32)
-                    neo__bags_record_run(c, f, bag, from, to, low, number + lo, 1, 1);
-                else if (plain) neo__bags_record_run(c, f, bag, from, to, low, number + lo, 0, 1);
-                else neo__bags_record_run(c, f, bag, from, to, low, number + lo, is_i32, 0);
-            }
+            int64_t low = b->work.feature_leaf[t->features[q] * b->sizes.shards + v];
+            int64_t from = base + lo, to = base + hi, at = number + lo;
+            int plain = p->bad == 0 && !b->sizes.none && !b->work.merge[ti].indirect;
             number += count;
+            if (lo >= hi) continue;
+            bag += neo__bags_find(offsets + bag, sizeof *offsets, bag_end - bag, from);
+            if (plain && is_i32) neo__bags_record_run(b, p, bag, from, to, low, at, 1, 1);
+            else if (plain) neo__bags_record_run(b, p, bag, from, to, low, at, 0, 1);
+            else neo__bags_record_run(b, p, bag, from, to, low, at, is_i32, 0);
         }
     }
 }
@@ -10945,71 +10804,61 @@ static void neo__bag_sort_few(uint64_t *r, int64_t n, int shift) {
         r[at] = x;
     }
 }
-/* count[pass][1 << bits] of n records, for `passes` digits from bit `shift` on. */
-static void neo__bag_count_digits(const uint64_t *record, int64_t n, int shift, int bits,
-                                  int passes, int64_t *count) {
+/* count[pass][1 << bits] of n records, or ids, for `passes` digits from bit `shift` on. */
+NEO__INLINE void neo__bag_count_digits_of(const void *from, int is_i32, int64_t n, int shift,
+                                          int bits, int passes, int64_t *NEO__RESTRICT count) {
     uint64_t mask = ((uint64_t)1 << bits) - 1;
     const int64_t digits = (int64_t)1 << bits;
     int pass = 0;
     for (; pass + 2 <= passes; pass += 2, count += 2 * digits, shift += 2 * bits) {
+        int64_t *NEO__RESTRICT next = count + digits;
         for (int64_t i = 0; i < n; i++) {
-            uint64_t x = record[i] >> shift;
+            uint64_t x = (uint64_t)neo__jagged_id(from, is_i32, i) >> shift;
             count[x & mask]++;
-            count[(uint64_t)digits + (x >> bits & mask)]++;
+            next[x >> bits & mask]++;
         }
     }
-    for (int64_t i = 0; pass < passes && i < n; i++) count[record[i] >> shift & mask]++;
+    for (int64_t i = 0; pass < passes && i < n; i++)
+        count[(uint64_t)neo__jagged_id(from, is_i32, i) >> shift & mask]++;
+}
+static NEO__NOINLINE void neo__bag_count_digits(const void *from, int is_i32, int64_t n, int shift,
+                                                int bits, int passes, int64_t *count) {
+    if (is_i32) neo__bag_count_digits_of(from, 1, n, shift, bits, passes, count);
+    else neo__bag_count_digits_of(from, 0, n, shift, bits, passes, count);
+}
+/* Counts of digits become places: digit by digit, part by part. */
+NEO__INLINE void neo__bag_count_to_place(int64_t *count, int64_t digits, int64_t parts,
+                                         int64_t stride) {
+    int64_t sum = 0;
+    for (int64_t d = 0; d < digits; d++) {
+        for (int64_t i = 0; i < parts; i++) {
+            int64_t n = count[i * stride + d];
+            count[i * stride + d] = sum;
+            sum += n;
+        }
+    }
 }
 static void neo__bag_scatter(uint64_t *NEO__RESTRICT to, const uint64_t *NEO__RESTRICT from,
                              int64_t n, int shift, int bits, int64_t *NEO__RESTRICT at) {
     uint64_t mask = ((uint64_t)1 << bits) - 1;
     for (int64_t i = 0; i < n; i++) to[at[from[i] >> shift & mask]++] = from[i];
 }
-/* Counts become places. */
-static void neo__bag_count_to_place(int64_t *count, int64_t digits) {
-    for (int64_t d = 0, sum = 0; d < digits; d++) {
-        int64_t n = count[d];
-        count[d] = sum;
-        sum += n;
-    }
+static void neo__bag_swap(neo__bag_merge *m) {
+    uint64_t *other = m->from;
+    m->from = m->to;
+    m->to = other;
 }
 /* The records of feature p, which has its table for itself and only good ids, by their lowest
-   digit: straight from the ids, without writing them down in order first. All digits are counted.
-   (Each loop is a function of its own: together they are short of registers.) */
-NEO__INLINE void neo__bags_count_ids(const neo__bags_call *c, const neo__bag_feature *p, int is_i32,
-                                     int bits, int passes, int64_t *NEO__RESTRICT count) {
-    const void *ids = c->j->ids;
-    const int64_t *offsets = c->j->offsets + p->first_bag;
-    const int64_t digits = (int64_t)1 << bits, mask = digits - 1, begin = offsets[0],
-                  end = offsets[p->bags];
-    int pass = 0;
-    for (; pass + 2 <= passes; pass += 2, count += 2 * digits) {
-        int64_t *NEO__RESTRICT next = count + digits;
-        for (int64_t k = begin; k < end; k++) {
-            int64_t row = neo__jagged_id(ids, is_i32, k) >> pass * bits;
-            count[row & mask]++;
-            next[row >> bits & mask]++;
-        }
-    }
-    for (int64_t k = begin; pass < passes && k < end; k++)
-        count[neo__jagged_id(ids, is_i32, k) >> pass * bits & mask]++;
-}
-static NEO__NOINLINE void neo__bags_count_i32(const neo__bags_call *c, const neo__bag_feature *p,
-                                              int bits, int passes, int64_t *count) {
-    neo__bags_count_ids(c, p, 1, bits, passes, count);
-}
-static NEO__NOINLINE void neo__bags_count_i64(const neo__bags_call *c, const neo__bag_feature *p,
-                                              int bits, int passes, int64_t *count) {
-    neo__bags_count_ids(c, p, 0, bits, passes, count);
-}
-NEO__INLINE void neo__bags_place_ids_by(const neo__bags_call *c, const neo__bag_feature *p,
-                                        int64_t low, int is_i32, int bits,
-                                        int64_t *NEO__RESTRICT at) {
-    const void *ids = c->j->ids;
-    const int64_t *offsets = c->j->offsets + p->first_bag, *last = offsets + p->bags;
-    const int low_bits = c->b->tables[p->table].low_bits;
+   digit: straight from the ids, without writing them down in order first. (Apart from counting:
+   together they are short of registers.) */
+NEO__INLINE void neo__bags_scatter_ids_of(const neo_bags *b, const neo__bag_feature *p,
+                                          int64_t low, int is_i32, int bits,
+                                          int64_t *NEO__RESTRICT at) {
+    const void *ids = b->job.batch.ids;
+    const int64_t *offsets = b->job.batch.offsets + p->job.first_bag, *last = offsets + p->job.bags;
+    const int low_bits = b->tables[p->job.table].low_bits;
     const int64_t mask = ((int64_t)1 << bits) - 1;
-    uint64_t *NEO__RESTRICT to = c->b->work.merge[p->table].from;
+    uint64_t *NEO__RESTRICT to = b->work.merge[p->job.table].from;
     for (int64_t k = offsets[0]; offsets < last; offsets++, low++) {
         for (int64_t stop = offsets[1]; k < stop; k++) {
             int64_t row = neo__jagged_id(ids, is_i32, k);
@@ -11017,164 +10866,135 @@ NEO__INLINE void neo__bags_place_ids_by(const neo__bags_call *c, const neo__bag_
         }
     }
 }
-static NEO__NOINLINE void neo__bags_place_i32(const neo__bags_call *c, const neo__bag_feature *p,
-                                              int64_t low, int bits, int64_t *at) {
-    neo__bags_place_ids_by(c, p, low, 1, bits, at);
-}
-static NEO__NOINLINE void neo__bags_place_i64(const neo__bags_call *c, const neo__bag_feature *p,
-                                              int64_t low, int bits, int64_t *at) {
-    neo__bags_place_ids_by(c, p, low, 0, bits, at);
+static NEO__NOINLINE void neo__bags_scatter_ids(const neo_bags *b, const neo__bag_feature *p,
+                                                int64_t low, int bits, int64_t *at) {
+    if (b->job.batch.is_i32) neo__bags_scatter_ids_of(b, p, low, 1, bits, at);
+    else neo__bags_scatter_ids_of(b, p, low, 0, bits, at);
 }
 /* Gather the records of table ti, sorted by row, on one thread. Digits are counted in one go. */
-static void neo__bags_gather_sorted(const neo__bags_call *c, int64_t ti) {
-    const neo_bags *b = c->b;
+static void neo__bags_gather_sorted(const neo_bags *b, int64_t ti) {
     const neo__bag_table *t = &b->tables[ti];
     neo__bag_merge *m = &b->work.merge[ti];
     int64_t count[NEO__BAG_COUNTS];
     const int bits = neo__bag_whole_digit_bits(t->row_bits, m->count);
     const int passes = bits ? (t->row_bits + bits - 1) / bits : 0;
     const int64_t digits = (int64_t)1 << bits;
-    int64_t f = t->feature_count ? b->table_features[t->first_feature] : 0;
-    int few = m->count <= 32, straight = !few && passes > 0 && t->feature_count == 1 && b->features[f].bad == 0 &&
-                                         !b->sizes.none && !m->indirect;
+    const int64_t f = t->feature_count ? t->features[0] : 0;
+    const neo__bag_feature *p = &b->view.features[f];
+    const int few = m->count <= 32;
+    const int straight = !few && passes > 0 && t->feature_count == 1 && p->bad == 0 &&
+                         !b->sizes.none && !m->indirect;
+    if (!straight) neo__bags_gather(b, ti, 0, m->count);
+    if (few) {
+        neo__bag_sort_few(m->from, m->count, t->low_bits);
+        return;
+    }
     memset(count, 0, (size_t)(passes * digits) * sizeof *count);
-    const int is_i32 = c->j->id_dtype == NEO_I32;
     if (straight) {
-        (is_i32 ? neo__bags_count_i32 : neo__bags_count_i64)(c, &b->features[f], bits, passes,
-                                                             count);
+        const int is_i32 = b->job.batch.is_i32;
+        const char *ids = (const char *)b->job.batch.ids;
+        ids += (size_t)p->first_id * (is_i32 ? sizeof(int32_t) : sizeof(int64_t));
+        neo__bag_count_digits(ids, is_i32, p->ids, 0, bits, passes, count);
     } else {
-        neo__bags_gather(c, ti, 0, m->count);
-        if (few) {
-            neo__bag_sort_few(m->from, m->count, t->low_bits);
-            return;
-        }
-        neo__bag_count_digits(m->from, m->count, t->low_bits, bits, passes, count);
+        neo__bag_count_digits(m->from, 0, m->count, t->low_bits, bits, passes, count);
     }
     for (int pass = 0; pass < passes; pass++)
-        neo__bag_count_to_place(count + pass * digits, digits);
-    if (straight) {
-        const int64_t low = b->work.feature_leaf[f * b->sizes.shards];
-        (is_i32 ? neo__bags_place_i32 : neo__bags_place_i64)(c, &b->features[f], low, bits, count);
-    }
+        neo__bag_count_to_place(count + pass * digits, digits, 1, 0);
+    if (straight)
+        neo__bags_scatter_ids(b, p, b->work.feature_leaf[f * b->sizes.shards], bits, count);
     for (int pass = straight; pass < passes; pass++) {
         neo__bag_scatter(m->to, m->from, m->count, t->low_bits + pass * bits, bits,
                          count + pass * digits);
-        uint64_t *other = m->from;
-        m->from = m->to;
-        m->to = other;
+        neo__bag_swap(m);
     }
 }
 
+/* Bits of the digit by which the running pass of the shared sorts sorts table ti, from *shift on;
+   0: the table has fewer passes. */
+static int neo__bags_digit(const neo_bags *b, int64_t ti, int *shift) {
+    const neo__bag_table *t = &b->tables[ti];
+    int bits = neo__bag_digit_bits(t->row_bits), pass = b->walk.pass;
+    *shift = t->low_bits + pass * bits;
+    return pass < neo__bag_passes(t->row_bits) ? bits : 0;
+}
 /* Count the digits of one chunk; gathers before the first pass. */
-static void neo__bags_count_chunk(neo__bags_walk *k, neo__bag_chunk *chunk) {
-    const neo_bags *b = k->call.b;
+static void neo__bags_count_chunk(const neo_bags *b, neo__bag_chunk *chunk) {
     const neo__bag_merge *m = &b->work.merge[chunk->table];
-    const neo__bag_table *t = &b->tables[chunk->table];
-    int passes = neo__bag_passes(t->row_bits), bits = neo__bag_digit_bits(t->row_bits);
-    if (k->pass == 0) neo__bags_gather(&k->call, chunk->table, chunk->begin, chunk->end);
-    if (k->pass >= passes) return;
+    int shift, bits = neo__bags_digit(b, chunk->table, &shift);
+    if (b->walk.pass == 0) neo__bags_gather(b, chunk->table, chunk->begin, chunk->end);
+    if (bits == 0) return;
     memset(chunk->count, 0, sizeof chunk->count);
-    neo__bag_count_digits(m->from + chunk->begin, chunk->end - chunk->begin,
-                          t->low_bits + k->pass * bits, bits, 1, chunk->count);
+    neo__bag_count_digits(m->from + chunk->begin, 0, chunk->end - chunk->begin, shift, bits, 1,
+                          chunk->count);
 }
-static void neo__bags_count_task(void *arg, int64_t i, int worker) {
-    neo__bags_walk *k = (neo__bags_walk *)arg;
-    (void)worker;
-    neo__bags_count_chunk(k, &k->call.b->work.chunks[i]);
-}
-static void neo__bags_scatter_task(void *arg, int64_t task, int worker) {
-    neo__bags_walk *k = (neo__bags_walk *)arg;
-    const neo_bags *b = k->call.b;
-    neo__bag_chunk *chunk = &b->work.chunks[task];
+static void neo__bags_scatter_task(void *arg, int64_t i, int worker) {
+    const neo_bags *b = (const neo_bags *)arg;
+    neo__bag_chunk *chunk = &b->work.chunks[i];
     const neo__bag_merge *m = &b->work.merge[chunk->table];
-    const neo__bag_table *t = &b->tables[chunk->table];
-    int passes = neo__bag_passes(t->row_bits), bits = neo__bag_digit_bits(t->row_bits);
-    int shift = t->low_bits + k->pass * bits;
+    int shift, bits = neo__bags_digit(b, chunk->table, &shift);
     (void)worker;
-    if (k->pass >= passes) return;
-    neo__bag_scatter(m->to, m->from + chunk->begin, chunk->end - chunk->begin, shift, bits,
-                     chunk->count);
-}
-/* Counts become places: digit by digit, chunk by chunk. */
-static void neo__bags_place_digits(neo__bag_chunk *chunk, int64_t chunks) {
-    int64_t sum = 0;
-    for (int64_t d = 0; d < NEO__BAG_DIGITS; d++) {
-        for (int64_t i = 0; i < chunks; i++) {
-            int64_t n = chunk[i].count[d];
-            chunk[i].count[d] = sum;
-            sum += n;
-        }
-    }
+    if (bits)
+        neo__bag_scatter(m->to, m->from + chunk->begin, chunk->end - chunk->begin, shift, bits,
+                         chunk->count);
 }
 /* ---- pack ---- */
 
 /* Gradients of bags [bag, end) of feature f, to their places in canonical order. */
-static void neo__bags_pack(const neo__bags_call *c, int64_t f, int64_t bag, int64_t end) {
-    const neo_bags *b = c->b;
-    const neo__bag_feature *p = &b->features[f];
-    const neo__bag_table *t = &b->tables[p->table];
-    int64_t rounds = neo__bags_rounds(c, t);
-    const int64_t *offsets = c->j->offsets + p->first_bag;
-    for (int64_t v = neo__bags_round_of(c, p, rounds, bag); bag < end; v++) {
+static void neo__bags_pack(const neo_bags *b, int64_t f, int64_t bag, int64_t end) {
+    const neo__bag_feature *p = &b->view.features[f];
+    const neo__bag_table *t = &b->tables[p->job.table];
+    const int64_t *offsets = b->job.batch.offsets + p->job.first_bag, dim = t->dim;
+    const float *dout = b->job.tensor.dout + p->job.out_at;
+    float *to = b->work.merge[p->job.table].pack_to;
+    int64_t rounds = neo__bags_rounds(b, t);
+    for (int64_t v = neo__bags_round_of(b, p, rounds, bag); bag < end; v++) {
         int64_t begin, stop;
-        neo__bags_round(c, p, rounds, v, &begin, &stop);
+        neo__bags_round(b, p, rounds, v, &begin, &stop);
         stop = NEO__MIN(stop, end);
         if (stop <= bag) continue;
         int64_t low = bag + b->work.feature_leaf[f * b->sizes.shards + v];
-        b->ctx->bag->pack(b->work.merge[p->table].pack_to + low * t->dim, t->dim,
-                          c->dout + p->out_at + bag * p->out_stride, p->out_stride, stop - bag,
-                          t->dim, t->pooling == NEO_POOL_MEAN ? offsets + bag : NULL);
+        b->ctx->bag->pack(to + low * dim, dim, dout + bag * p->job.out_stride, p->job.out_stride,
+                          stop - bag, dim, t->job.mean ? offsets + bag : NULL);
         bag = stop;
     }
 }
 /* Packing task of a shared table. */
-static void neo__bags_pack_task(const neo__bags_call *c, int64_t task) {
-    const neo__bag_feature *features = c->b->features;
-    int64_t lo = 0, hi = c->b->sizes.features;
-    while (lo + 1 < hi) { /* the last feature whose tasks begin at or before */
-        int64_t mid = (lo + hi) / 2;
-        if (features[mid].pack_task <= task) lo = mid;
-        else hi = mid;
-    }
-    int64_t bag = (task - features[lo].pack_task) * NEO__BAG_PACK_BAGS;
-    neo__bags_pack(c, lo, bag, NEO__MIN(bag + NEO__BAG_PACK_BAGS, features[lo].bags));
+static void neo__bags_pack_task(const neo_bags *b, int64_t task) {
+    const neo__bag_feature *features = b->view.features;
+    int64_t f =
+        neo__bags_find(&features->pack_task, sizeof *features, b->sizes.features, task);
+    int64_t bag = (task - features[f].pack_task) * NEO__BAG_PACK_BAGS;
+    neo__bags_pack(b, f, bag, NEO__MIN(bag + NEO__BAG_PACK_BAGS, features[f].job.bags));
 }
 
 /* ---- merge and step ---- */
 
 /* The record of which table is `target` of the cost; at the begin of a row. */
-static void neo__bags_seek_record(const neo__bags_walk *k, int64_t target, int64_t *table,
+static void neo__bags_seek_record(const neo_bags *b, int64_t target, int64_t *table,
                                   int64_t *record) {
-    const neo_bags *b = k->call.b;
-    int64_t lo = 0, hi = b->sizes.tables;
-    while (lo < hi) {
-        int64_t mid = (lo + hi + 1) / 2;
-        if (b->work.merge[mid].cost_begin <= target) lo = mid;
-        else hi = mid - 1;
-    }
-    *table = lo;
+    const neo__bag_merge *m = b->work.merge;
+    *table = neo__bags_find(&m->cost_begin, sizeof *m, b->sizes.tables + 1, target);
     *record = 0;
-    if (lo == b->sizes.tables) return;
-    const neo__bag_merge *m = &b->work.merge[lo];
-    int shift = b->tables[lo].low_bits;
-    int64_t at = (target - m->cost_begin) / neo__bag_cost(b->tables[lo].dim);
+    if (*table == b->sizes.tables) return;
+    m += *table;
+    int shift = b->tables[*table].low_bits;
+    int64_t at = (target - m->cost_begin) / neo__bag_cost(b->tables[*table].dim);
     if (at > 0 && at < m->kept && m->from[at] >> shift == m->from[at - 1] >> shift) {
         uint64_t row = m->from[at] >> shift;
-        hi = m->kept;
-        while (at < hi) { /* the first record of a later row */
-            int64_t mid = (at + hi) / 2;
-            if (m->from[mid] >> shift > row) hi = mid;
+        for (int64_t end = m->kept; at < end;) { /* the first record of a later row */
+            int64_t mid = (at + end) / 2;
+            if (m->from[mid] >> shift > row) end = mid;
             else at = mid + 1;
         }
     }
     *record = NEO__MIN(at, m->kept);
 }
 
-static void neo__bags_step_records(const neo__bags_walk *k, int64_t ti, int64_t begin, int64_t end,
+static void neo__bags_step_records(const neo_bags *b, int64_t ti, int64_t begin, int64_t end,
                                    int worker) {
-    const neo_bags *b = k->call.b;
     const neo__bag_table *t = &b->tables[ti];
     const neo__bag_merge *m = &b->work.merge[ti];
+    const int of_kept = b->walk.of_kept;
     NEO__ZERO(neo__bag_update, u);
     u.records = m->from + begin;
     u.count = end - begin;
@@ -11182,23 +11002,23 @@ static void neo__bags_step_records(const neo__bags_walk *k, int64_t ti, int64_t 
     u.grad = m->grad;
     u.grad_stride = m->grad_stride;
     u.grad_row = m->indirect ? b->work.grad_row + m->first : NULL;
-    u.grad_weight = !k->of_kept && k->call.j->weights ? b->work.grad_weight + m->first : NULL;
+    u.grad_weight = !of_kept && b->job.batch.weights ? b->work.grad_weight + m->first : NULL;
     u.leaf = b->work.leaf + ti * (b->sizes.shards + 1);
-    u.leaf_count = k->of_kept ? 1 : (int)neo__bags_leaf_count(&k->call);
-    u.store = &t->store;
-    u.weight = t->store.dtype == NEO_F32 ? (float *)(void *)t->store.data : NULL;
+    u.leaf_count = of_kept ? 1 : (int)neo__bags_leaf_count(b);
+    u.store = &t->job.store;
+    u.weight = t->job.store.dtype == NEO_F32 ? (float *)(void *)t->job.store.data : NULL;
     u.dim = t->dim;
     for (int i = 0; i < 2; i++) {
-        u.state[i] = t->state[i];
-        u.state_dim[i] = t->state_dim[i];
+        u.state[i] = t->job.state[i];
+        u.state_dim[i] = t->job.state_dim[i];
     }
-    u.step = b->told.rules[ti].step;
-    u.round = t->round_nearest ? NULL : &b->told.rules[ti].round;
+    u.step = b->job.told.host_rules[ti].step;
+    u.round = t->round_nearest ? NULL : &b->job.told.host_rules[ti].round;
     u.fetch_grads = !m->pack || m->bags * t->dim > NEO__BAG_NEAR_FLOATS;
     u.scratch = b->work.scratch + worker * b->sizes.scratch;
-    u.keep_at = m->keep ? b->kept.keep_at + m->first + begin : NULL;
-    u.keep_to = b->kept.grad;
-    if (!k->of_kept || !t->cut) {
+    u.keep_at = b->job.keep ? b->kept.keep_at + m->first + begin : NULL;
+    u.keep_to = b->job.kept.sums;
+    if (!of_kept || !t->job.cut) {
         b->ctx->bag->update(&u);
         return;
     }
@@ -11207,52 +11027,46 @@ static void neo__bags_step_records(const neo__bags_walk *k, int64_t ti, int64_t 
     if (cut.want) cut.blocks += begin * cut.blocks_per_row;
     b->ctx->bag->update_cut(&u, &cut);
 }
-
 static void neo__bags_step_task(void *arg, int64_t i, int worker) {
-    neo__bags_walk *k = (neo__bags_walk *)arg;
-    int64_t table, record, table_end, record_end, cost = k->step_cost, tasks = k->step_tasks;
-    neo__bags_seek_record(k, cost / tasks * i + cost % tasks * i / tasks, &table, &record);
-    i++;
-    neo__bags_seek_record(k, cost / tasks * i + cost % tasks * i / tasks, &table_end, &record_end);
-    for (; table <= table_end && table < k->call.b->sizes.tables; table++, record = 0) {
-        const neo__bag_merge *m = &k->call.b->work.merge[table];
-        int64_t end = table == table_end ? record_end : m->kept;
-        if (!m->whole && record < end) neo__bags_step_records(k, table, record, end, worker);
+    const neo__cpu_job *job = (const neo__cpu_job *)arg;
+    const neo_bags *b = (const neo_bags *)job->call;
+    int64_t begin, end, table, record, last_table, last_record;
+    neo__cpu_range(job, i, 1, &begin, &end);
+    neo__bags_seek_record(b, begin, &table, &record);
+    neo__bags_seek_record(b, end, &last_table, &last_record);
+    for (; table <= last_table && table < b->sizes.tables; table++, record = 0) {
+        const neo__bag_merge *m = &b->work.merge[table];
+        int64_t stop = table == last_table ? last_record : m->kept;
+        if (!m->whole && record < stop) neo__bags_step_records(b, table, record, stop, worker);
     }
 }
 
-/* A whole table. */
-static void neo__bags_do_table(neo__bags_walk *k, int64_t ti, int worker) {
-    neo_bags *b = k->call.b;
+static void neo__bags_whole_task(void *arg, int64_t ti, int worker) {
+    const neo_bags *b = (const neo_bags *)arg;
+    const neo__bags_walk *k = &b->walk;
     const neo__bag_table *t = &b->tables[ti];
-    neo__bag_merge *m = &b->work.merge[ti];
-    if (m->count == 0) return;
+    const neo__bag_merge *m = &b->work.merge[ti];
+    if (!m->whole || m->count == 0) return;
     if (k->reuse)
         neo__bags_give_buffers(b, ti, k->whole_ids + worker * k->reuse_ids,
                                k->whole_pack + worker * k->reuse_pack);
-    for (int32_t q = 0; m->pack && q < t->feature_count; q++) {
-        int32_t f = b->table_features[t->first_feature + q];
-        neo__bags_pack(&k->call, f, 0, b->features[f].bags);
-    }
-    neo__bags_gather_sorted(&k->call, ti);
-    neo__bags_step_records(k, ti, 0, m->kept, worker);
+    for (int32_t q = 0; m->pack && q < t->feature_count; q++)
+        neo__bags_pack(b, t->features[q], 0, b->view.features[t->features[q]].job.bags);
+    neo__bags_gather_sorted(b, ti);
+    neo__bags_step_records(b, ti, 0, m->kept, worker);
 }
 /* First the chunks of shared sorts, then packing for them. */
 static void neo__bags_shared_task(void *arg, int64_t i, int worker) {
-    neo__bags_walk *k = (neo__bags_walk *)arg;
+    const neo_bags *b = (const neo_bags *)arg;
     (void)worker;
-    if (i < k->chunk_count) neo__bags_count_chunk(k, &k->call.b->work.chunks[i]);
-    else neo__bags_pack_task(&k->call, i - k->chunk_count);
-}
-static void neo__bags_whole_task(void *arg, int64_t i, int worker) {
-    neo__bags_walk *k = (neo__bags_walk *)arg;
-    if (k->call.b->work.merge[i].whole) neo__bags_do_table(k, i, worker);
+    if (i < b->walk.chunk_count) neo__bags_count_chunk(b, &b->work.chunks[i]);
+    else neo__bags_pack_task(b, i - b->walk.chunk_count);
 }
 
 /* ---- kept gradients ----
 
-   A hash table finds the slot of a (table, row). Rows get their slots one by one, so that what is kept where
-   depends on no thread; then the sums are made and added by all threads. */
+   A hash table finds the slot of a (table, row). Rows get their slots one by one, so that their
+   order depends on no thread; then the sums are made and added by all threads. */
 
 static uint64_t neo__bag_slot_place(const neo_bags *b, int32_t table, int64_t row) {
     uint64_t i = neo__mix64((uint64_t)row * 0x9E3779B97F4A7C15u + (uint64_t)table) & b->kept.mask;
@@ -11270,40 +11084,41 @@ static void neo__bags_pop_slots(neo_bags *b, int64_t count) {
         b->kept.floats = slot->at;
     }
 }
-/* The slot of a row, made if it is not there. 0: no room. */
-static int neo__bags_find_slot(neo_bags *b, int64_t table, int64_t row, int64_t *at, int *fresh) {
-    uint64_t place = neo__bag_slot_place(b, (int32_t)table, row);
-    *fresh = b->kept.slot_of[place] == 0;
-    if (*fresh) {
-        if (b->kept.count == b->kept.capacity) return 0;
-        neo__bag_slot *slot = &b->kept.slots[b->kept.count++];
-        slot->table = (int32_t)table;
-        slot->row = row;
-        slot->at = b->kept.floats;
-        b->kept.floats += b->tables[table].dim;
-        b->kept.slot_of[place] = (uint32_t)b->kept.count;
-    }
-    *at = b->kept.slots[b->kept.slot_of[place] - 1].at;
-    return 1;
+/* Find or make the slot of a row: where its gradient is, << 1, | 1 if it is new. -1: no room. */
+static int64_t neo__bags_find_slot(neo_bags *b, int64_t table, int64_t row) {
+    uint32_t *slot_of = &b->kept.slot_of[neo__bag_slot_place(b, (int32_t)table, row)];
+    if (*slot_of) return b->kept.slots[*slot_of - 1].at << 1;
+    if (b->kept.count == b->kept.capacity) return -1;
+    neo__bag_slot *slot = &b->kept.slots[b->kept.count++];
+    slot->table = (int32_t)table;
+    slot->row = row;
+    slot->at = b->kept.floats;
+    b->kept.floats += b->tables[table].dim;
+    *slot_of = (uint32_t)b->kept.count;
+    return slot->at << 1 | 1;
 }
-/* Slots for the rows of all sorted records; returns how many are new, or one more than there is
-   room for. */
-static int64_t neo__bags_keep_slots(neo__bags_walk *k) {
-    neo_bags *b = k->call.b;
-    int64_t before = b->kept.count, at;
-    int fresh;
+/* Slots for the rows of all sorted records. 0: no room. */
+static int neo__bags_keep_records(neo_bags *b) {
     for (int64_t ti = 0; ti < b->sizes.tables; ti++) {
         const neo__bag_merge *m = &b->work.merge[ti];
         int shift = b->tables[ti].low_bits;
         for (int64_t i = 0; i < m->kept; i++) {
             uint64_t row = m->from[i] >> shift;
             if (i > 0 && row == m->from[i - 1] >> shift) continue;
-            if (!neo__bags_find_slot(b, ti, (int64_t)row, &at, &fresh))
-                return b->kept.capacity - before + 1;
-            b->kept.keep_at[m->first + i] = at << 1 | fresh;
+            int64_t at = b->kept.keep_at[m->first + i] = neo__bags_find_slot(b, ti, (int64_t)row);
+            if (at < 0) return 0;
         }
     }
-    return b->kept.count - before;
+    return 1;
+}
+/* Slots for the rows of add_grad. 0: no room. */
+static int neo__bags_keep_rows(neo_bags *b) {
+    for (int64_t i = 0; i < b->job.sorted.records; i++) {
+        int64_t at = neo__bags_find_slot(b, b->job.table, b->walk.rows[i]);
+        if (at < 0) return 0;
+        b->kept.keep_at[i] = at >> 1;
+    }
+    return 1;
 }
 /* Kept rows as records, table by table, in the order of the slots. */
 static void neo__bags_kept_records(neo_bags *b) {
@@ -11314,7 +11129,7 @@ static void neo__bags_kept_records(neo_bags *b) {
         neo__bag_merge *m = &b->work.merge[t];
         m->first = first;
         m->from = b->work.records[0] + first;
-        m->grad = b->kept.grad;
+        m->grad = b->job.kept.sums;
         m->grad_stride = 1;
         m->indirect = 1;
         first += m->kept;
@@ -11329,13 +11144,12 @@ static void neo__bags_kept_records(neo_bags *b) {
     }
 }
 /* dout of a call's own rows, added to what is kept of them. */
-static void neo__bags_add_rows(const neo__bags_job *job) {
-    const neo_bags *b = job->object;
-    const int64_t dim = b->tables[job->table].dim;
+static void neo__bags_add_rows(const neo_bags *b) {
+    const int64_t dim = b->tables[b->job.table].dim;
     neo__fp_state fp = neo__fp_enter();
-    for (int64_t i = 0; i < job->sorted.records; i++) {
-        const float *from = job->tensor.dout + i * job->sorted.grad_unit;
-        float *to = b->kept.grad + b->kept.keep_at[i];
+    for (int64_t i = 0; i < b->job.sorted.records; i++) {
+        const float *from = b->job.tensor.dout + i * b->job.sorted.grad_unit;
+        float *to = b->job.kept.sums + b->kept.keep_at[i];
         for (int64_t c = 0; c < dim; c++) to[c] += from[c];
     }
     neo__fp_leave(fp);
@@ -11369,68 +11183,62 @@ NEO__HOT_END
 /* ---- plan ---- */
 
 /* The first low of every leaf of table ti, and of every (feature, leaf): minus its first bag. */
-static void neo__bags_plan_leaves(const neo__bags_call *c, int64_t ti) {
-    neo_bags *b = c->b;
+static void neo__bags_plan_leaves(const neo_bags *b, int64_t ti) {
     const neo__bag_table *t = &b->tables[ti];
     const neo__bag_merge *m = &b->work.merge[ti];
-    int64_t shards = b->sizes.shards, leaves = neo__bags_leaf_count(c), low = 0, occurrence = 0;
+    const int64_t *all = b->job.batch.offsets, first_id = b->job.batch.bags ? all[0] : 0;
+    int64_t shards = b->sizes.shards, leaves = neo__bags_leaf_count(b), low = 0, occurrence = 0;
     int64_t *leaf = b->work.leaf + ti * (shards + 1);
     for (int64_t v = 0; v < leaves; v++) {
         leaf[v] = m->indirect ? occurrence : low;
         for (int32_t q = 0; q < t->feature_count; q++) {
-            int32_t f = b->table_features[t->first_feature + q];
-            const neo__bag_feature *p = &b->features[f];
-            const int64_t *offsets = c->j->offsets + p->first_bag;
+            const neo__bag_feature *p = &b->view.features[t->features[q]];
+            const int64_t *offsets = all + p->job.first_bag;
             int64_t begin, end;
-            neo__bags_leaf_bags(c, p, v, &begin, &end);
-            b->work.feature_leaf[f * shards + v] = low - begin;
-            if (p->bags == 0) continue;
+            neo__bags_leaf_bags(b, p, v, &begin, &end);
+            b->work.feature_leaf[t->features[q] * shards + v] = low - begin;
+            if (p->job.bags == 0) continue;
             occurrence += offsets[end] - offsets[begin];
-            if (b->sizes.none) low = offsets[end] - c->j->offsets[0];
-            else low += end - begin;
+            low = b->sizes.none ? offsets[end] - first_id : low + (end - begin);
         }
         if (b->sizes.none && v == 0 && t->feature_count && !m->indirect)
-            leaf[0] = b->features[b->table_features[t->first_feature]].first_id -
-                      (neo_jagged_bag_count(c->j) ? c->j->offsets[0] : 0);
+            leaf[0] = b->view.features[t->features[0]].first_id - first_id;
     }
     leaf[leaves] = INT64_MAX;
 }
 
 /* How table ti is done. Buffers come later. */
-static void neo__bags_plan_table(neo__bags_walk *k, int64_t ti) {
-    neo__bags_call *c = &k->call;
-    neo_bags *b = c->b;
+static void neo__bags_plan_table(neo_bags *b, int64_t ti) {
     const neo__bag_table *t = &b->tables[ti];
     neo__bag_merge *m = &b->work.merge[ti];
+    const int threads = (int)b->sizes.threads, several = t->feature_count > 1;
     int64_t dropped = 0;
     memset(m, 0, sizeof *m);
-    m->keep = k->keep;
     m->whole = 1;
-    if (b->job.only_cut >= 0 && b->job.only_cut != t->cut) return; /* not in this walk */
+    if (b->job.only_cut >= 0 && b->job.only_cut != t->job.cut) return; /* not in this walk */
     for (int32_t q = 0; q < t->feature_count; q++) {
-        const neo__bag_feature *p = &b->features[b->table_features[t->first_feature + q]];
+        const neo__bag_feature *p = &b->view.features[t->features[q]];
         m->count += p->ids;
-        m->bags += p->bags;
+        m->bags += p->job.bags;
         dropped += p->bad;
     }
     m->kept = m->count - (b->bounds == NEO_BOUNDS_DROP ? dropped : 0);
-    m->whole = !m->keep && (b->sizes.threads == 1 || (m->count + m->bags) * neo__bag_cost(t->dim) <=
-                                                         c->cost / (4 * b->sizes.threads));
-    m->indirect = c->j->weights || (b->sizes.none && t->feature_count > 1 && b->sizes.shards > 1);
-    m->pack = !b->sizes.none &&
-              (t->pooling == NEO_POOL_MEAN || t->feature_count > 1 || m->count >= 4 * m->bags);
+    int64_t cost = (m->count + m->bags) * neo__bag_cost(t->dim);
+    m->whole = !b->job.keep && (threads == 1 || cost <= b->view.cost / (4 * threads));
+    m->indirect = b->job.batch.weights || (b->sizes.none && several && b->sizes.shards > 1);
+    m->pack = !b->sizes.none && (t->job.mean || several || m->count >= 4 * m->bags);
     if (!m->pack && t->feature_count) {
-        const neo__bag_feature *p = &b->features[b->table_features[t->first_feature]];
-        m->grad = c->dout + (b->sizes.none ? 0 : p->out_at);
-        m->grad_stride = p->out_stride;
+        const neo__bag_feature *p = &b->view.features[t->features[0]];
+        m->grad = b->job.tensor.dout + p->job.out_at;
+        m->grad_stride = p->job.out_stride;
     }
-    neo__bags_plan_leaves(c, ti);
+    neo__bags_plan_leaves(b, ti);
 }
 
 /* Shared tables first; whole tables after them, each in its place, or all in one place per worker
    when these places fit into the same room. */
-static void neo__bags_plan_buffers(neo__bags_walk *k) {
-    const neo_bags *b = k->call.b;
+static void neo__bags_plan_buffers(neo_bags *b) {
+    neo__bags_walk *k = &b->walk;
     int64_t first = 0, pack = 0, threads = b->sizes.threads, ids = 0, floats = 0;
     for (int whole = 0; whole < 2; whole++) {
         if (whole) k->whole_ids = first, k->whole_pack = pack;
@@ -11450,93 +11258,77 @@ static void neo__bags_plan_buffers(neo__bags_walk *k) {
                k->whole_pack + k->reuse_pack * threads <= b->sizes.max_batch * b->sizes.width;
 }
 
-/* Pieces of the sort of shared tables. There are fewer than 4 threads of these. */
-static void neo__bags_plan_chunks(neo__bags_walk *k) {
-    neo_bags *b = k->call.b;
-    int64_t threads = b->sizes.threads,
-            most = NEO__MAX((int64_t)NEO__BAG_CHUNK, k->whole_ids / (4 * threads) + 1);
+/* Pieces of the sort and of the packing of shared tables. Fewer than 4 threads of these tables. */
+static void neo__bags_plan_shared(neo_bags *b) {
+    neo__bags_walk *k = &b->walk;
+    const int64_t threads = b->sizes.threads;
+    const int64_t most = NEO__MAX((int64_t)NEO__BAG_CHUNK, k->whole_ids / (4 * threads) + 1);
     for (int64_t ti = 0; ti < b->sizes.tables; ti++) {
-        const neo__bag_merge *m = &b->work.merge[ti];
-        int64_t pieces = m->whole ? 0 : (m->count + most - 1) / most;
-        for (int64_t i = 0; i < pieces; i++) {
+        neo__bag_merge *m = &b->work.merge[ti];
+        m->first_chunk = k->chunk_count;
+        m->chunks = m->whole ? 0 : (m->count + most - 1) / most;
+        if (m->chunks) k->passes = NEO__MAX(k->passes, neo__bag_passes(b->tables[ti].row_bits));
+        for (int64_t i = 0; i < m->chunks; i++) {
             neo__bag_chunk *chunk = &b->work.chunks[k->chunk_count++];
             chunk->table = ti;
-            neo__task_range(m->count, pieces, i, 1, &chunk->begin, &chunk->end);
+            neo__task_range(m->count, m->chunks, i, 1, &chunk->begin, &chunk->end);
         }
     }
     NEO_ASSERT(k->chunk_count <=
                neo__bags_most_tasks(threads) + (b->kept.capacity ? b->sizes.tables + 4 : 0));
-}
-
-static void neo__bags_plan(neo__bags_walk *k) {
-    neo_bags *b = k->call.b;
-    k->chunk_count = k->pack_tasks = k->step_cost = 0;
-    k->pass = 0;
-    for (int64_t ti = 0; ti < b->sizes.tables; ti++) neo__bags_plan_table(k, ti);
-    neo__bags_plan_buffers(k);
-    neo__bags_plan_chunks(k);
-    for (int64_t f = 0; f <= b->sizes.features; f++) {
-        neo__bag_feature *p = &b->features[f];
+    for (int64_t f = 0; f < b->sizes.features; f++) {
+        neo__bag_feature *p = &b->view.features[f];
+        const neo__bag_merge *m = &b->work.merge[p->job.table];
         p->pack_task = k->pack_tasks;
-        if (f < b->sizes.features && b->work.merge[p->table].pack && !b->work.merge[p->table].whole)
-            k->pack_tasks += (p->bags + NEO__BAG_PACK_BAGS - 1) / NEO__BAG_PACK_BAGS;
+        if (m->pack && !m->whole)
+            k->pack_tasks += (p->job.bags + NEO__BAG_PACK_BAGS - 1) / NEO__BAG_PACK_BAGS;
     }
 }
 
 /* The passes of all shared sorts; the first count is done. */
-static void neo__bags_sort_shared(neo__bags_walk *k) {
-    neo_bags *b = k->call.b;
-    int passes = 0;
-    for (int64_t i = 0; i < k->chunk_count; i++)
-        passes = NEO__MAX(passes, neo__bag_passes(b->tables[b->work.chunks[i].table].row_bits));
-    for (k->pass = 0; k->pass < passes; k->pass++) {
-        if (k->pass > 0) neo_parallel_for(b->ctx, k->chunk_count, neo__bags_count_task, k);
-        for (int64_t i = 0, end; i < k->chunk_count; i = end) {
-            end = i + 1;
-            while (end < k->chunk_count && b->work.chunks[end].table == b->work.chunks[i].table)
-                end++;
-            if (k->pass < neo__bag_passes(b->tables[b->work.chunks[i].table].row_bits))
-                neo__bags_place_digits(b->work.chunks + i, end - i);
+static void neo__bags_sort_shared(neo_bags *b) {
+    neo__bags_walk *k = &b->walk;
+    int shift;
+    for (k->pass = 0; k->pass < k->passes; k->pass++) {
+        if (k->pass > 0) neo_parallel_for(b->ctx, k->chunk_count, neo__bags_shared_task, b);
+        for (int64_t ti = 0; ti < b->sizes.tables; ti++) {
+            const neo__bag_merge *m = &b->work.merge[ti];
+            neo__bag_chunk *chunk = b->work.chunks + m->first_chunk;
+            if (m->chunks && neo__bags_digit(b, ti, &shift))
+                neo__bag_count_to_place(chunk->count, NEO__BAG_DIGITS, m->chunks,
+                                        (int64_t)(sizeof *chunk / sizeof *chunk->count));
         }
-        neo_parallel_for(b->ctx, k->chunk_count, neo__bags_scatter_task, k);
-        for (int64_t i = 0; i < k->chunk_count; i++) {
-            neo__bag_merge *m = &b->work.merge[b->work.chunks[i].table];
-            if (i > 0 && b->work.chunks[i - 1].table == b->work.chunks[i].table) continue;
-            if (k->pass >= neo__bag_passes(b->tables[b->work.chunks[i].table].row_bits)) continue;
-            uint64_t *other = m->from;
-            m->from = m->to;
-            m->to = other;
-        }
+        neo_parallel_for(b->ctx, k->chunk_count, neo__bags_scatter_task, b);
+        for (int64_t ti = 0; ti < b->sizes.tables; ti++)
+            if (b->work.merge[ti].chunks && neo__bags_digit(b, ti, &shift))
+                neo__bag_swap(&b->work.merge[ti]);
     }
 }
 
 /* Shared tables, cut in pieces of equal cost. */
-static void neo__bags_step_shared(neo__bags_walk *k) {
-    neo_bags *b = k->call.b;
-    k->step_cost = 0;
+static void neo__bags_step_shared(neo_bags *b) {
+    int64_t cost = 0;
     for (int64_t t = 0; t <= b->sizes.tables; t++) {
-        b->work.merge[t].cost_begin = k->step_cost;
-        if (t < b->sizes.tables && !b->work.merge[t].whole)
-            k->step_cost += b->work.merge[t].kept * neo__bag_cost(b->tables[t].dim);
+        neo__bag_merge *m = &b->work.merge[t];
+        m->cost_begin = cost;
+        if (t < b->sizes.tables && !m->whole) cost += m->kept * neo__bag_cost(b->tables[t].dim);
     }
-    if (k->step_cost == 0) return;
-    k->step_tasks = NEO__MIN(neo__bags_most_tasks(b->sizes.threads), 1 + k->step_cost / 32768);
-    neo_parallel_for(b->ctx, k->step_tasks, neo__bags_step_task, k);
+    neo__bags_share(b, cost, neo__bags_step_task);
 }
 
 /* ---- the rows of the CPU's table ----
 
-   Sort plans all tables, and gathers, packs and sorts the shared ones; update does whole tables, and
-   steps or keeps the shared ones. Between them the plan is in the workspace. */
+   Sort plans all tables, and gathers, packs and sorts the shared ones; update does whole tables,
+   and steps or keeps the shared ones. Between them the plan is in the object. */
 static neo_status neo__cpu_bags_sort(neo_device *d, const neo__bags_job *job) {
     neo_bags *b = job->object;
-    neo__bags_walk *k = &b->work.walk;
+    neo__bags_walk *k = &b->walk;
     memset(k, 0, sizeof *k);
-    k->call = neo__bags_call_make(job);
-    k->keep = job->keep;
-    neo__bags_plan(k);
-    neo_parallel_for(neo__cpu_ctx(d), k->chunk_count + k->pack_tasks, neo__bags_shared_task, k);
-    neo__bags_sort_shared(k);
+    for (int64_t ti = 0; ti < b->sizes.tables; ti++) neo__bags_plan_table(b, ti);
+    neo__bags_plan_buffers(b);
+    neo__bags_plan_shared(b);
+    neo_parallel_for(neo__cpu_ctx(d), k->chunk_count + k->pack_tasks, neo__bags_shared_task, b);
+    neo__bags_sort_shared(b);
     return NEO_OK;
 }
 /* Records of rows of a call's own are the row numbers. */
@@ -11544,26 +11336,16 @@ static neo_status neo__cpu_bags_sort_rows(neo_device *d, const neo__bags_job *jo
                                           const int64_t *rows, int64_t first_key) {
     (void)d;
     (void)first_key;
-    job->object->work.rows = rows;
+    job->object->walk.rows = rows;
     return NEO_OK;
 }
 static neo_status neo__cpu_bags_find_slots(neo_device *d, const neo__bags_job *job, int by_value,
                                            int64_t *fresh) {
     neo_bags *b = job->object;
     const int64_t before = b->kept.count;
-    int64_t at;
-    int is_fresh;
+    const int fits = by_value ? neo__bags_keep_rows(b) : neo__bags_keep_records(b);
     (void)d;
-    if (!by_value) {
-        *fresh = neo__bags_keep_slots(&b->work.walk);
-        return NEO_OK;
-    }
-    *fresh = b->kept.capacity - before + 1;
-    for (int64_t i = 0; i < job->sorted.records; i++) {
-        if (!neo__bags_find_slot(b, job->table, b->work.rows[i], &at, &is_fresh)) return NEO_OK;
-        b->kept.keep_at[i] = at;
-    }
-    *fresh = b->kept.count - before;
+    *fresh = (fits ? b->kept.count : b->kept.capacity + 1) - before;
     return NEO_OK;
 }
 static neo_status neo__cpu_bags_give_slots(neo_device *d, const neo__bags_job *job, int by_value) {
@@ -11578,33 +11360,26 @@ static neo_status neo__cpu_bags_drop_slots(neo_device *d, const neo__bags_job *j
 static neo_status neo__cpu_bags_update(neo_device *d, const neo__bags_job *job) {
     neo_bags *b = job->object;
     if (job->add) {
-        neo__bags_add_rows(job);
+        neo__bags_add_rows(b);
         return NEO_OK;
     }
-    neo_parallel_for(neo__cpu_ctx(d), b->sizes.tables, neo__bags_whole_task, &b->work.walk);
-    neo__bags_step_shared(&b->work.walk);
+    neo_parallel_for(neo__cpu_ctx(d), b->sizes.tables, neo__bags_whole_task, b);
+    neo__bags_step_shared(b);
     return NEO_OK;
 }
-/* All that is kept, as the records of a walk; with cut: of tables that ask for sums. */
-static void neo__bags_step_slots(const neo__bags_job *job, int cut) {
-    neo_bags *b = job->object;
-    neo__bags_walk *k = &b->work.walk;
-    memset(k, 0, sizeof *k);
-    k->call = neo__bags_call_make(job);
-    k->of_kept = 1;
-    neo__bags_kept_records(b);
-    for (int64_t t = 0; cut && t < b->sizes.tables; t++)
-        b->work.merge[t].whole = !b->cut.cuts[t].cut.want; /* not in this walk */
-    neo__bags_step_shared(k);
-}
+/* Step all that is kept; or, while cut tables ask for sums, compute these. */
 static neo_status neo__cpu_bags_step_kept(neo_device *d, const neo__bags_job *job) {
+    neo_bags *b = job->object;
+    int asked = 0;
     (void)d;
-    neo__bags_step_slots(job, 0);
-    return NEO_OK;
-}
-static neo_status neo__cpu_bags_cut(neo_device *d, const neo__bags_job *job) {
-    (void)d;
-    neo__bags_step_slots(job, 1);
+    memset(&b->walk, 0, sizeof b->walk);
+    b->walk.of_kept = 1;
+    neo__bags_kept_records(b);
+    for (int64_t t = 0; b->sizes.cut_tables && t < b->sizes.tables; t++)
+        if (b->cut.cuts[t].cut.want) asked = 1;
+    for (int64_t t = 0; asked && t < b->sizes.tables; t++)
+        b->work.merge[t].whole = !b->cut.cuts[t].cut.want; /* not in this walk */
+    neo__bags_step_shared(b);
     return NEO_OK;
 }
 static neo_status neo__cpu_bags_squares(neo_device *d, const neo__bags_job *job, int64_t first,
@@ -11613,7 +11388,7 @@ static neo_status neo__cpu_bags_squares(neo_device *d, const neo__bags_job *job,
     const int64_t blocks = neo__bag_blocks(job->fixed.max_dim);
     (void)d;
     for (int64_t i = first; i < first + count; i++, out += blocks) {
-        const float *g = b->kept.grad + b->kept.slots[i].at;
+        const float *g = job->kept.sums + b->kept.slots[i].at;
         int64_t dim = b->tables[b->kept.slots[i].table].dim, own = neo__bag_blocks(dim);
         b->ctx->bag->blocks(g, g, dim, out);
         memset(out + own, 0, (size_t)(blocks - own) * sizeof *out);
@@ -11624,7 +11399,7 @@ static neo_status neo__cpu_bags_rows(neo_device *d, const neo__bags_job *job, in
                                      int64_t first, int64_t count, float *rows, int write) {
     neo__bag_rows_job to;
     to.b = job->object;
-    to.table = &job->object->tables[table].store;
+    to.table = &job->object->tables[table].job.store;
     to.first = first;
     to.rows = rows;
     to.write = write;
@@ -11633,13 +11408,11 @@ static neo_status neo__cpu_bags_rows(neo_device *d, const neo__bags_job *job, in
 }
 static void neo__cpu_bags_init(neo_device *d) {
     d->bags_check = neo__cpu_bags_check;
-    d->bags_forward = neo__cpu_bags_forward;
-    d->bags_weight_grad = neo__cpu_bags_weight_grad;
+    d->bags_forward = d->bags_weight_grad = neo__cpu_bags_lookup;
     d->bags_sort = neo__cpu_bags_sort;
     d->bags_sort_rows = neo__cpu_bags_sort_rows;
     d->bags_update = neo__cpu_bags_update;
-    d->bags_step_kept = neo__cpu_bags_step_kept;
-    d->bags_cut = neo__cpu_bags_cut;
+    d->bags_step_kept = d->bags_cut = neo__cpu_bags_step_kept;
     d->bags_find_slots = neo__cpu_bags_find_slots;
     d->bags_give_slots = neo__cpu_bags_give_slots;
     d->bags_drop_slots = neo__cpu_bags_drop_slots;
@@ -11649,33 +11422,33 @@ static void neo__cpu_bags_init(neo_device *d) {
 /* ------------------------------------------------------------------------------------------------
    >>impl-bags-calls
 
-   The public calls. Each checks its arguments, fills the object's record (neo__bags_job), and hands it
-   to the device that computes: the CPU's rows are at >>impl-bags-forward and >>impl-bags-backward, an
-   accelerator's in its own header. Only where memory is differs here, and whether a batch must be copied.
+   The public calls. Each checks its arguments, fills the object's record (neo__bags_job), and hands
+   it to the device that computes. The CPU's rows of the table are at >>impl-bags-forward and
+   >>impl-bags-backward, an accelerator's in its own header.
 
        neo_bags_forward     begin (check, place, look)  ->  bags_forward
        neo_bags_backward    begin  ->  rules  ->  sort  ->  update
        neo_bags_accumulate  begin  ->  sort  ->  slots  ->  update (keeps)
        neo_bags_step        rules  ->  sums of cut tables  ->  step_kept  ->  drop slots
 
-   A look reads every offset and id, so that a bad batch changes nothing and kernels need no checks. On
-   the CPU each call looks. A device's copy of a host batch is looked at once: the first backward after
-   forward takes it; a batch that is in the device's memory is looked at in every call, as what it holds
-   may have changed. The host waits for the answer; in a step that is being recorded it comes at the end
-   (neo_device.recording), and kernels after a bad look do nothing. Launches are sized by the number of
-   ids where the host knows it, else by what is reserved.
+   A look reads every offset and id, so that a bad batch changes nothing and kernels need no checks.
+   On the CPU each call looks, and so it does at a batch in the device's memory: the caller may have
+   changed what is there. A device's copy of a host batch is looked at once: the first backward
+   after forward takes it. The host waits for the answer, but not in a step that is being recorded
+   (neo_device.recording): there it comes at the end, and kernels after a bad look do nothing.
+   Launches are sized by the number of ids where the host knows it, else by what is reserved.
 
-   The features' places and the steps' numbers (some 100 bytes a table) are sent when they have changed.
-   neo_bags_bytes runs the same layouts as create. User memory of a table (neo_table_desc.weight) is
-   memory of the device that computes.
+   The features' places and the steps' numbers (some 100 bytes a table) are sent when they have
+   changed. User memory of a table (neo_table_desc.weight) is memory of the device that computes.
 
-   Records on a device: for every id a key, which is the row counted through all tables, over the number
-   of the leaf, and a value, which says where the gradient row to add is. A stable radix sort by the key
-   leaves the records of a row in the canonical order (leaf, feature, sample, position); dropped ids come
-   behind all rows. A record's gradient is at value x unit in dout (MEAN: in a copy divided by the bags'
-   lengths), or with weights the value is the id's number, and its place is in grad_at. New rows are
-   marked in the sorted records, and a prefix sum gives them slots, in the order of the CPU's.
-   ------------------------------------------------------------------------------------------------ */
+   Records on a device: for every id a key and a value. The key is the row, counted through all
+   tables, over the number of the leaf; the value says where the gradient row to add is. A stable
+   radix sort by the key leaves the records of a row in the canonical order (leaf, feature, sample,
+   position); dropped ids come behind all rows. A record's gradient is at value x unit in dout
+   (MEAN: in a copy divided by the bags' lengths). With weights the value is the id's number, and
+   the gradient's place is in grad_at. New rows are marked in the sorted records, and a prefix sum
+   gives them slots, in the order of the CPU's.
+   ---------------------------------------------------------------------------------------------- */
 
 /* ---- a batch: what can be wrong with it ---- */
 
@@ -11690,7 +11463,7 @@ static neo_status neo__bags_check_tensor(const neo_bags *b, const neo_jagged *j,
         int64_t count = 0;
         for (int64_t f = 0; f < s->features; f++)
             count += (j->feature_bags[f + 1] - j->feature_bags[f]) *
-                     b->tables[b->features[f].table].dim;
+                     b->tables[b->view.features[f].job.table].dim;
         NEO__CHECK(t.ndim == 1 && t.dtype == NEO_F32 && t.shape[0] == count, NEO_ERR_SHAPE,
                    "%s: bags '%s': with feature_bags %s must be a 1-d f32 tensor of %" PRId64
                    " elements",
@@ -11715,52 +11488,48 @@ static neo_status neo__bags_check_tensor(const neo_bags *b, const neo_jagged *j,
     return NEO_OK;
 }
 
+static neo_status neo__bags_tell(neo_bags *b, void *to, const void *from, size_t bytes) {
+    neo_status status = neo__bags_send(b, to, from, bytes);
+    if (status != NEO_OK) neo__bags_untold(b);
+    return status;
+}
 /* Positions of the features' bags in the batch, in the tensor that goes with it, and in gradients
-   that are packed; the device is told when they have changed. Reads no offsets. */
+   that are packed; sent to the device when they have changed. Reads no offsets. */
 static neo_status neo__bags_place(neo_bags *b, const neo_jagged *j, neo_tensor t, const char *fn) {
     int64_t features = b->sizes.features, at = 0;
     int changed = b->ctx->on->recording != 0, whole = ((uintptr_t)t.data & 15) == 0;
+    neo__job_feature *told = b->job.told.host_features;
     for (int64_t f = 0; f <= features; f++) {
-        neo__bag_feature *p = &b->features[f];
+        neo__bag_feature *p = &b->view.features[f];
         const int last = f == features;
-        int64_t dim = last ? 0 : b->tables[p->table].dim;
-        p->first_bag = neo__jagged_first_bag(j, f);
-        p->bags = last ? 0 : neo__jagged_first_bag(j, f + 1) - p->first_bag;
-        NEO__CHECK(p->bags <= b->sizes.max_batch, NEO_ERR_CAPACITY,
+        int64_t dim = last ? 0 : b->tables[p->job.table].dim;
+        p->job.first_bag = neo__jagged_first_bag(j, f);
+        p->job.bags = last ? 0 : neo__jagged_first_bag(j, f + 1) - p->job.first_bag;
+        NEO__CHECK(p->job.bags <= b->sizes.max_batch, NEO_ERR_CAPACITY,
                    "%s: bags '%s': feature %" PRId64 " has %" PRId64
                    " samples, reserved are %" PRId64 " (neo_bags_reserve grows it)",
-                   fn, b->name, f, p->bags, b->sizes.max_batch);
+                   fn, b->name, f, p->job.bags, b->sizes.max_batch);
         p->bad = 0;
-        p->out_stride = j->feature_bags && !b->sizes.none ? dim : t.stride[0];
-        p->out_at = j->feature_bags ? at : p->col;
-        at += p->bags * dim;
-        NEO__ZERO(neo__job_feature, now);
-        now.table = p->table;
-        now.first_bag = p->first_bag;
-        now.bags = p->bags;
-        now.out_at = b->sizes.none ? 0 : p->out_at;
-        now.out_stride = p->out_stride;
-        now.pack_stride = j->feature_bags ? dim : b->sizes.width;
-        if (!last && ((now.out_at | now.out_stride | now.pack_stride) & 3)) whole = 0;
-        if (memcmp(&now, &b->told.features[f], sizeof now) == 0) continue;
-        b->told.features[f] = now;
+        p->job.out_stride = j->feature_bags && !b->sizes.none ? dim : t.stride[0];
+        p->job.out_at = b->sizes.none ? 0 : j->feature_bags ? at : p->col;
+        p->job.pack_stride = j->feature_bags ? dim : b->sizes.width;
+        at += p->job.bags * dim;
+        if (!last && ((p->job.out_at | p->job.out_stride | p->job.pack_stride) & 3)) whole = 0;
+        if (memcmp(&p->job, &told[f], sizeof *told) == 0) continue;
+        told[f] = p->job;
         changed = 1;
     }
     b->job.tensor.aligned = whole;
     b->job.tensor.out_rows = b->sizes.none ? t.shape[0] : 0;
     if (!changed) return NEO_OK;
-    size_t bytes = (size_t)(features + 1) * sizeof *b->told.features;
-    neo_status status = neo__bags_send(b, b->job.told.features, b->told.features, bytes);
-    if (status != NEO_OK) memset(b->told.features, 0xFF, bytes); /* the device has not been told */
-    return status;
+    return neo__bags_tell(b, b->job.told.features, told, (size_t)(features + 1) * sizeof *told);
 }
 /* Send again what was part of a discarded recording. */
 static void neo__bags_remind(neo_bags *b) {
-    if (b->told.forgotten == b->ctx->on->forgotten) return;
-    b->told.forgotten = b->ctx->on->forgotten;
+    if (b->forgotten == b->ctx->on->forgotten) return;
+    b->forgotten = b->ctx->on->forgotten;
     b->view.fresh = 0;
-    memset(b->told.features, 0xFF, (size_t)(b->sizes.features + 1) * sizeof *b->told.features);
-    memset(b->told.rules, 0xFF, (size_t)b->sizes.tables * sizeof *b->told.rules);
+    neo__bags_untold(b);
 }
 
 /* A look at a batch until its answer is there. What the object has of a call may be the next one's
@@ -11771,7 +11540,6 @@ typedef struct neo__bags_look {
     neo_jagged batch;
     neo__bags_job job;
     int forward;
-    int64_t ids; /* that it has, when it is good; else -1 */
 } neo__bags_look;
 
 static neo_status neo__bags_offset(const neo__bags_look *l, int64_t i, int64_t *offset) {
@@ -11786,10 +11554,7 @@ static neo_status neo__bags_bad_offset(const neo__bags_look *l, int64_t bag) {
     int64_t f = neo__bags_look_feature(l, bag), here, next;
     NEO__TRY(neo__bags_offset(l, bag, &here));
     NEO__TRY(neo__bags_offset(l, bag + 1, &next));
-    return neo_fail(NEO_ERR_FORMAT,
-                    "%s: offsets decrease at feature %d, sample %" PRId64 ": offsets[%" PRId64
-                    "] is %" PRId64 ", the next is %" PRId64,
-                    l->fn, (int)f, bag - neo__jagged_first_bag(&l->batch, f), bag, here, next);
+    return neo__jagged_bad_offset(&l->batch, f, bag, here, next, l->fn);
 }
 /* k: as offsets count. */
 static neo_status neo__bags_bad_id(const neo__bags_look *l, int64_t k) {
@@ -11806,7 +11571,7 @@ static neo_status neo__bags_bad_id(const neo__bags_look *l, int64_t k) {
     const char *at = (const char *)l->job.batch.ids + (size_t)(k - l->job.batch.id_base) * size;
     NEO__TRY(neo__bags_fetch(b, ids, at, size));
     int64_t f = neo__bags_look_feature(l, bag);
-    const neo__bag_table *table = &b->tables[b->features[f].table];
+    const neo__bag_table *table = &b->tables[b->view.features[f].job.table];
     return neo_fail(NEO_ERR_RANGE,
                     "%s: bags '%s': table '%s' (feature %" PRId64 "), sample %" PRId64
                     ", position %" PRId64 ": id %" PRId64 " is not in [0, %" PRId64 ")",
@@ -11821,7 +11586,7 @@ static neo_status neo__bags_check_ids(const neo_bags *b, int64_t ids, const char
     return NEO_OK;
 }
 static neo_status neo__bags_looked(void *job, const void *answer) {
-    neo__bags_look *l = (neo__bags_look *)job;
+    const neo__bags_look *l = (const neo__bags_look *)job;
     neo_bags *b = l->b;
     const int was_fresh = b->view.fresh;
     neo__bags_found found;
@@ -11840,7 +11605,6 @@ static neo_status neo__bags_looked(void *job, const void *answer) {
         return neo__bags_bad_id(l, found.first + (int64_t)~found.id);
     b->view.fresh = was_fresh;
     if (l->forward) b->out_of_range += (int64_t)found.count;
-    l->ids = ids;
     return NEO_OK;
 }
 /* Look at every offset and id. Where bags of features vary, the host's list of them may not live as
@@ -11856,11 +11620,10 @@ static neo_status neo__bags_look_at(neo_bags *b, const char *fn, int forward) {
     look.batch = b->view.batch;
     look.job = b->job;
     look.forward = forward;
-    look.ids = -1;
     NEO__TRY(on->bags_check(on, &b->job, &found, waits ? NULL : &later));
     if (b->job.batch.bags == 0 || !waits) return NEO_OK;
     NEO__TRY(neo__bags_looked(&look, &found));
-    if (!on->recording) b->job.batch.most_ids = look.ids;
+    if (!on->recording) b->job.batch.most_ids = found.last - found.first;
     return NEO_OK;
 }
 
@@ -11958,34 +11721,27 @@ NEO_API neo_status neo_bags_weight_grad(neo_bags *b, const neo_jagged *batch, ne
 
 /* ---- the numbers of a step, and sorted records ---- */
 
-/* The optimizer's step depends on the number of steps so far. */
-static int neo__bag_counts_steps(neo_bag_optim_kind kind) {
-    return kind == NEO_BAG_ADAM || kind == NEO_BAG_PARTIAL_ADAM || kind == NEO_BAG_LAMB ||
-           kind == NEO_BAG_PARTIAL_LAMB;
-}
-/* The numbers of this step; the device is told if they are not those of the last. */
+/* The numbers of this step, sent to the device if they are not those of the last. */
 static neo_status neo__bags_rules(neo_bags *b, float lr) {
     int changed = b->ctx->on->recording != 0;
     neo__fp_state fp = neo__fp_enter();
     for (int64_t i = 0; i < b->sizes.tables; i++) {
         const neo__bag_table *t = &b->tables[i];
-        const int draws = t->store.dtype != NEO_F32 && !t->round_nearest;
+        const int draws = t->job.store.dtype != NEO_F32 && !t->round_nearest;
         NEO__ZERO(neo__job_rule, now);
         now.step = neo__bag_step_make(&t->optim, lr, b->steps + 1);
-        if (!neo__bag_counts_steps(t->optim.kind)) now.step.fix1 = now.step.fix2 = 1.0f;
+        if (!neo__bag_optims[t->optim.kind].counts_steps) now.step.fix1 = now.step.fix2 = 1.0f;
         if (draws) now.round = neo__random_key_make(b->ctx->seed, t->name_hash, b->steps + 1,
                                                     NEO_STREAM_ROUNDING);
         now.nearest = t->round_nearest;
-        if (memcmp(&now, &b->told.rules[i], sizeof now) == 0) continue;
-        b->told.rules[i] = now;
+        if (memcmp(&now, &b->job.told.host_rules[i], sizeof now) == 0) continue;
+        b->job.told.host_rules[i] = now;
         changed = 1;
     }
     neo__fp_leave(fp);
     if (!changed) return NEO_OK;
-    size_t bytes = (size_t)b->sizes.tables * sizeof *b->told.rules;
-    neo_status status = neo__bags_send(b, b->job.told.rules, b->told.rules, bytes);
-    if (status != NEO_OK) memset(b->told.rules, 0xFF, bytes); /* the device has not been told */
-    return status;
+    return neo__bags_tell(b, b->job.told.rules, b->job.told.host_rules,
+                          (size_t)b->sizes.tables * sizeof *b->job.told.host_rules);
 }
 /* Number the call's gradients; then records, sorted. leaves.count 0: the batch is whole. */
 static neo_status neo__bags_sort(neo_bags *b, neo__leaf_cut leaves, int keep) {
@@ -11998,7 +11754,7 @@ static neo_status neo__bags_sort(neo_bags *b, neo__leaf_cut leaves, int keep) {
     for (int64_t i = 0; i < b->sizes.tables; i++)
         if (b->tables[i].feature_count > 1 && count > 1) job->sorted.leaf_sort = 1;
     for (int64_t f = 0; f < b->sizes.features; f++) {
-        const neo__job_feature *p = &b->told.features[f];
+        const neo__job_feature *p = &b->job.told.host_features[f];
         int64_t stride = NEO__MAX(p->out_stride, p->pack_stride);
         floats = NEO__MAX(floats, p->out_at + NEO__MAX(p->bags, job->tensor.out_rows) * stride);
     }
@@ -12013,8 +11769,8 @@ static neo_status neo__bags_sort(neo_bags *b, neo__leaf_cut leaves, int keep) {
 
 /* ---- kept gradients ---- */
 
-/* Slots from `count` on are forgotten. The hash table must lose them before the next key is looked
-   up; where the device fails to do that now, the next call that keeps does it, or tells why not. */
+/* Forget the slots from `count` on. The hash table must lose them before the next key is looked up:
+   if the device fails to do that now, the next call that keeps does it, or fails. */
 static neo_status neo__bags_drop_slots(neo_bags *b, int64_t count) {
     neo_device *on = b->ctx->on;
     b->kept.stale = 1;
@@ -12036,8 +11792,8 @@ static neo_status neo__bags_slots(neo_bags *b, const char *fn, int64_t before, i
     if (fresh > b->kept.capacity - count) {
         NEO__TRY(neo__bags_drop_slots(b, before));
         return neo_fail(NEO_ERR_CAPACITY,
-                        "%s: bags '%s': gradients of more than %" PRId64 " rows (max_kept_rows)", fn,
-                        b->name, b->kept.capacity);
+                        "%s: bags '%s': gradients of more than %" PRId64 " rows (max_kept_rows)",
+                        fn, b->name, b->kept.capacity);
     }
     NEO__TRY(on->bags_give_slots(on, &b->job, by_value));
     b->kept.count = count + fresh;
@@ -12048,7 +11804,7 @@ static int64_t neo__bags_slot_at(const neo_bags *b, int64_t i) {
     if (b->ctx->device) return i * b->job.fixed.max_dim;
     return i < b->kept.count ? b->kept.slots[i].at : b->kept.floats;
 }
-/* The gradients of the record's batch are added to those kept. */
+/* Add the gradients of the record's batch to those kept. */
 static neo_status neo__bags_keep(neo_bags *b, neo__leaf_cut leaves, const char *fn) {
     neo_device *on = b->ctx->on;
     const int64_t before = b->kept.count;
@@ -12072,70 +11828,77 @@ NEO_API neo_status neo_bags_accumulate(neo_bags *b, const neo_jagged *batch, neo
     b->job.only_cut = -1;
     return neo__bags_keep(b, held, fn);
 }
+static neo_status neo__bags_check_grad(const neo_bags *b, int32_t table, const int64_t *rows,
+                                       int64_t count, neo_tensor grad, const char *fn) {
+    NEO__TRY(neo__bags_check_keeps(b, fn));
+    NEO__CHECK(table >= 0 && table < b->sizes.tables && count >= 0 && (rows || count == 0),
+               NEO_ERR_ARG, "%s: bags '%s': table %d, %" PRId64 " rows", fn, b->name, table, count);
+    const neo__bag_table *t = &b->tables[table];
+    NEO__CHECK(grad.ndim == 2 && grad.dtype == NEO_F32 && grad.shape[0] == count &&
+                   grad.shape[1] == t->dim && (grad.stride[1] == 1 || t->dim == 1),
+               NEO_ERR_SHAPE, "%s: table '%s': grad must be f32 [%" PRId64 "][%" PRId64 "]", fn,
+               t->name, count, t->dim);
+    for (int64_t i = 0; i < count; i++)
+        NEO__CHECK(rows[i] >= 0 && rows[i] < t->rows, NEO_ERR_RANGE,
+                   "%s: table '%s': rows[%" PRId64 "] is %" PRId64 ", not in [0, %" PRId64 ")", fn,
+                   t->name, i, rows[i], t->rows);
+    return neo__check_place(b->ctx, grad, fn, "grad");
+}
+/* A record of rows of gradients, `unit` floats apart, which are no batch's. */
+static void neo__bags_set_rows_job(neo__bags_job *job, const float *grad, int64_t unit, int keep) {
+    job->batch.weights = NULL;
+    job->tensor.dout = grad;
+    job->sorted.leaf_bits = job->sorted.leaf_sort = job->sorted.indirect = job->sorted.packs = 0;
+    job->sorted.grad_unit = unit;
+    job->keep = job->add = keep;
+}
+/* Slots for the rows of add_grad, as many as the record says. */
+static neo_status neo__bags_slots_of(neo_bags *b, const int64_t *rows, int64_t before,
+                                     const char *fn) {
+    neo_device *on = b->ctx->on;
+    if (b->ctx->device) {
+        size_t bytes = (size_t)b->job.sorted.records * sizeof *rows;
+        NEO__TRY(neo__bags_send(b, b->view.copy_ids, rows, bytes));
+        rows = (const int64_t *)b->view.copy_ids;
+    }
+    NEO__TRY(on->bags_sort_rows(on, &b->job, rows, b->tables[b->job.table].job.first_key));
+    return neo__bags_slots(b, fn, before, 1);
+}
+/* All rows have a slot before a kept number changes. */
 NEO_API neo_status neo_bags_add_grad(neo_bags *b, int32_t table, const int64_t *rows, int64_t count,
                                      neo_tensor grad) {
     const char *fn = "neo_bags_add_grad";
-    NEO__TRY(neo__bags_check_keeps(b, fn));
-    NEO__CHECK(table >= 0 && table < b->sizes.tables && count >= 0 && (rows || count == 0), NEO_ERR_ARG,
-               "%s: bags '%s': table %d, %" PRId64 " rows", fn, b->name, table, count);
-    const neo__bag_table *t = &b->tables[table];
-    NEO__CHECK(grad.ndim == 2 && grad.dtype == NEO_F32 && grad.shape[0] == count && grad.shape[1] == t->dim &&
-                   (grad.stride[1] == 1 || t->dim == 1),
-               NEO_ERR_SHAPE, "%s: table '%s': grad must be f32 [%" PRId64 "][%" PRId64 "]", fn, t->name, count,
-               t->dim);
-    for (int64_t i = 0; i < count; i++)
-        NEO__CHECK(rows[i] >= 0 && rows[i] < t->rows, NEO_ERR_RANGE,
-                   "%s: table '%s': rows[%" PRId64 "] is %" PRId64 ", not in [0, %" PRId64 ")", fn, t->name, i,
-                   rows[i], t->rows);
-    NEO__TRY(neo__check_place(b->ctx, grad, fn, "grad"));
-    neo_device *on = b->ctx->on;
+    NEO__TRY(neo__bags_check_grad(b, table, rows, count, grad, fn));
     neo__bags_job *job = &b->job;
-    const int64_t before = b->kept.count;
+    const int64_t before = b->kept.count, most = job->fixed.max_ids;
     b->view.fresh = 0;
     job->table = table;
-    job->batch.weights = NULL;
-    job->sorted.leaf_bits = job->sorted.leaf_sort = job->sorted.indirect = job->sorted.packs = 0;
-    job->keep = job->add = 1;
-    job->sorted.grad_unit = grad.stride[0];
-    for (int pass = 0; pass < 2; pass++) { /* all rows have a place before a kept number changes */
-        for (int64_t i = 0; i < count; i += job->sorted.records) {
-            job->sorted.records = NEO__MIN(count - i, job->fixed.max_ids);
-            if (pass == 0 || count > job->fixed.max_ids) {
-                const int64_t *piece = rows + i;
-                if (b->ctx->device) {
-                    piece = (const int64_t *)b->view.copy_ids;
-                    NEO__TRY(neo__bags_send(b, b->view.copy_ids, rows + i,
-                                            (size_t)job->sorted.records * sizeof *rows));
-                }
-                NEO__TRY(on->bags_sort_rows(on, job, piece, b->told.tables[table].first_key));
-                NEO__TRY(neo__bags_slots(b, fn, before, 1));
-            }
-            job->tensor.dout = (const float *)grad.data + i * grad.stride[0];
-            if (pass == 1) NEO__TRY(on->bags_update(on, job));
-        }
-        if (pass == 1 || b->kept.count == before) continue;
-        int64_t at = neo__bags_slot_at(b, before), end = neo__bags_slot_at(b, b->kept.count);
-        NEO__TRY(neo__data_zero(b->ctx, job->kept.sums + at,
-                                (size_t)(end - at) * sizeof *job->kept.sums));
+    neo__bags_set_rows_job(job, (const float *)grad.data, grad.stride[0], 1);
+    for (int64_t i = 0; i < count; i += most) {
+        job->sorted.records = NEO__MIN(count - i, most);
+        NEO__TRY(neo__bags_slots_of(b, rows + i, before, fn));
+    }
+    int64_t at = neo__bags_slot_at(b, before), end = neo__bags_slot_at(b, b->kept.count);
+    if (end > at)
+        NEO__TRY(neo__data_zero(b->ctx, job->kept.sums + at, (size_t)(end - at) * sizeof(float)));
+    for (int64_t i = 0; i < count; i += most) {
+        job->sorted.records = NEO__MIN(count - i, most);
+        if (count > most) NEO__TRY(neo__bags_slots_of(b, rows + i, before, fn));
+        job->tensor.dout = (const float *)grad.data + i * grad.stride[0];
+        NEO__TRY(b->ctx->on->bags_update(b->ctx->on, job));
     }
     return NEO_OK;
 }
 /* The table of a key. */
 static int32_t neo__bags_table_of(const neo_bags *b, int64_t key) {
-    int64_t lo = 0, hi = b->sizes.tables;
-    while (lo + 1 < hi) {
-        int64_t mid = (lo + hi) / 2;
-        if (b->told.tables[mid].first_key <= key) lo = mid;
-        else hi = mid;
-    }
-    return (int32_t)lo;
+    const neo__job_table *tables = b->job.fixed.host_tables;
+    return (int32_t)neo__bags_find(&tables->first_key, sizeof *tables, b->sizes.tables, key);
 }
 NEO_API int64_t neo_bags_kept_count(const neo_bags *b) { return b->kept.count; }
 static const float *neo__bags_fetch_kept_row(neo_bags *b, int64_t i, int32_t *table,
                                               int64_t *row) {
     int64_t dim = b->job.fixed.max_dim, most = NEO__MAX((int64_t)NEO__BAG_HOST_STAGE, dim) / dim;
-    if (i < b->kept.stage_first ||
-        i >= b->kept.stage_end) { /* as many as there is room for, which come next */
+    if (i < b->kept.stage_first || i >= b->kept.stage_end) { /* fetch it with those behind it */
         int64_t n = NEO__MIN(most, b->kept.count - i);
         b->kept.stage_end = 0;
         if (neo__bags_fetch(b, b->kept.stage_keys, b->job.kept.slot_key + i,
@@ -12149,7 +11912,7 @@ static const float *neo__bags_fetch_kept_row(neo_bags *b, int64_t i, int32_t *ta
     int64_t key = (int64_t)b->kept.stage_keys[i - b->kept.stage_first];
     int32_t t = neo__bags_table_of(b, key);
     if (table) *table = t;
-    if (row) *row = key - b->told.tables[t].first_key;
+    if (row) *row = key - b->job.fixed.host_tables[t].first_key;
     return b->kept.stage + (i - b->kept.stage_first) * dim;
 }
 NEO_API const float *neo_bags_kept_row(const neo_bags *b, int64_t i, int32_t *table, int64_t *row) {
@@ -12157,16 +11920,15 @@ NEO_API const float *neo_bags_kept_row(const neo_bags *b, int64_t i, int32_t *ta
     if (b->ctx->device) return neo__bags_fetch_kept_row((neo_bags *)(uintptr_t)b, i, table, row);
     if (table) *table = b->kept.slots[i].table;
     if (row) *row = b->kept.slots[i].row;
-    return b->kept.grad + b->kept.slots[i].at;
+    return b->job.kept.sums + b->kept.slots[i].at;
 }
 NEO_API neo_status neo_bags_grad_squares(const neo_bags *bags, neo_exact *sum) {
     NEO__CHECK(bags && sum, NEO_ERR_ARG, "neo_bags_grad_squares: bags or sum is NULL");
     neo_bags *b = (neo_bags *)(uintptr_t)bags;
     neo_device *on = b->ctx->on;
     NEO__ZERO(neo_exact, squares);
-    const int64_t blocks = neo__bag_blocks(b->job.fixed.max_dim),
-                  most = NEO__MAX(NEO__BAG_CPU_STAGE / blocks,
-                                  (int64_t)1); /* a row has fewer blocks than floats */
+    const int64_t blocks = neo__bag_blocks(b->job.fixed.max_dim);
+    const int64_t most = NEO__MAX(NEO__BAG_CPU_STAGE / blocks, (int64_t)1); /* rows at a time */
     b->kept.stage_end = 0;
     for (int64_t i = 0, count; i < b->kept.count; i += count) {
         count = NEO__MIN(most, b->kept.count - i);
@@ -12197,9 +11959,10 @@ NEO_API neo_status neo_bags_clear(neo_bags *b) {
 }
 
 /* ---- tables cut by columns ----
-   A step of theirs is one of gradients that are kept, those of backward too. In each round the device takes the step
-   on copies of the rows, which yields the block sums that can be had; they come to the host, whose function gives
-   the totals; these go to the device. In the end the step finds all totals there. */
+
+   They step by gradients that are kept, in backward too. In each round the device takes the step on
+   copies of the rows, which yields the block sums that can be had next. They come to the host,
+   whose function gives the totals; these go to the device. At last the step finds all of them. */
 
 /* Slots of each table: their numbers among its own, and where its sums are. */
 static neo_status neo__bags_cut_begin(neo_bags *b) {
@@ -12217,8 +11980,8 @@ static neo_status neo__bags_cut_begin(neo_bags *b) {
     }
     for (int64_t t = 0; t < b->sizes.tables; t++) {
         neo__job_cut *c = &b->cut.cuts[t];
-        c->is_cut = b->tables[t].cut;
-        c->cut.dim = (float)b->tables[t].part.dim;
+        c->is_cut = b->tables[t].job.cut;
+        c->cut.dim = (float)b->tables[t].job.store.stride;
         c->cut.total = total;
         c->cut.blocks_per_row = neo__bag_blocks(b->tables[t].dim);
         if (c->is_cut) total += NEO__BAG_CUT_SUMS * c->cut.rows;
@@ -12278,19 +12041,14 @@ static neo_status neo__bags_step_kept(neo_bags *b, float lr, int others) {
     neo__bags_job *job = &b->job;
     const neo__bags_job batch = *job;
     NEO__ZERO(neo__leaf_cut, whole);
+    neo__bags_set_rows_job(job, job->kept.sums, job->fixed.max_dim, 0);
     job->sorted.records = job->kept.count = b->kept.count;
-    job->sorted.leaf_bits = job->sorted.leaf_sort = job->sorted.indirect = job->keep = job->add =
-        job->sorted.packs = 0;
-    job->sorted.grad_unit = job->fixed.max_dim;
-    job->batch.weights = NULL;
-    job->tensor.dout = job->kept.sums;
     job->tensor.aligned = job->fixed.max_dim % 4 == 0;
     neo__bags_remind(b);
     NEO__TRY(neo__bags_rules(b, lr));
     if (b->sizes.cut_tables) NEO__TRY(neo__bags_cut_rounds(b));
     if (b->kept.count) NEO__TRY(on->bags_step_kept(on, job));
-    (void)neo__bags_drop_slots(b,
-                               0); /* the step has been taken: what was kept is not, in any case */
+    (void)neo__bags_drop_slots(b, 0); /* the step has been taken, also if this fails */
     b->view.fresh = 0;
     if (others) {
         *job = batch;
@@ -12311,8 +12069,7 @@ NEO_API neo_status neo_bags_backward(neo_bags *b, const neo_jagged *batch, neo_t
                "%s: bags '%s': %" PRId64 " rows of gradients are kept: step or clear first", fn,
                b->name, b->kept.count);
     b->job.only_cut = -1;
-    if (b->sizes
-            .cut_tables) { /* gradients are kept while the call runs: an accelerator's of all tables */
+    if (b->sizes.cut_tables) { /* gradients are kept meanwhile; on a device those of all tables */
         const int others = !b->ctx->device;
         if (others) b->job.only_cut = 1;
         NEO__TRY(neo__bags_keep(b, whole, fn));
@@ -12340,11 +12097,11 @@ NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-cpu
 
-   This machine's processor as a device: its table has one row per operation. Memory is the context's
-   allocator's; operations are the neo__cpu_x functions of the sections above, which cut a record
-   into tasks for the context's threads. Work is done when a call returns, so there is nothing to
-   wait for, and nothing is ever recorded.
-   ------------------------------------------------------------------------------------------------ */
+   This machine's processor as a device: its table has one row per operation. Memory is the
+   context's allocator's; operations are the neo__cpu_x functions of the sections above, which cut a
+   record into tasks for the context's threads. Work is done when a call returns, so there is
+   nothing to wait for, and nothing is ever recorded.
+   ---------------------------------------------------------------------------------------------- */
 static void *neo__cpu_alloc(neo_device *d, size_t bytes) {
     const neo_allocator *allocator = &neo__cpu_ctx(d)->allocator;
     return allocator->alloc(bytes, NEO__ALIGN, allocator->user);
@@ -12355,9 +12112,7 @@ static void neo__cpu_free(neo_device *d, void *p, size_t bytes) {
 }
 static neo_status neo__cpu_copy(neo_device *d, void *to, neo_place to_place, const void *from,
                                 neo_place from_place, size_t bytes) {
-    (void)d;
-    (void)to_place;
-    (void)from_place;
+    (void)d, (void)to_place, (void)from_place;
     if (bytes) memcpy(to, from, bytes);
     return NEO_OK;
 }
@@ -12370,13 +12125,9 @@ static neo_status neo__cpu_synchronize(neo_device *d) {
 }
 
 static void *neo__cpu_event_make(neo_device *d) { return d; } /* of all events */
-static void neo__cpu_event_free(neo_device *d, void *event) {
-    (void)d;
-    (void)event;
-}
+static void neo__cpu_event_free(neo_device *d, void *event) { (void)d, (void)event; }
 static neo_status neo__cpu_event(neo_device *d, void *event) {
-    (void)d;
-    (void)event;
+    (void)d, (void)event;
     return NEO_OK;
 }
 
@@ -13290,7 +13041,7 @@ NEO_API neo_status neo_state_add_bags(neo_state *state, neo_bags *bags) {
     int before = state->count;
     neo_status status = NEO_OK;
     for (int32_t i = 0; i < neo_bags_table_count(bags) && status == NEO_OK; i++) {
-        const int32_t buckets = bags->sizes.none ? 0 : bags->tables[i].buckets;
+        const int32_t buckets = bags->sizes.none ? 0 : bags->tables[i].job.buckets;
         status = neo__state_define_buckets(state, neo__bags_name(bags),
                                            neo_bags_table_name(bags, i), buckets);
         if (status == NEO_OK) status = neo__state_add_table(state, bags, i);
