@@ -166,16 +166,20 @@ NEO_API neo_cuda_graph_stats neo_cuda_graph_get_stats(const neo_cuda_graph *grap
     type *name = reinterpret_cast<type *>(neo__dynamic)
 #define NEO__KNOW_KERNEL(kernel) ((void)0)
 #endif
-/* A launch on the device d, now or as a part of the step that is being recorded. */
-#define NEO__CUDA_LAUNCH(kernel, grid, block, shared, stream, ...)                                 \
+/* A launch on the device d, now or as a part of the step that is being recorded; a failure, which the
+   message calls `what`, is returned. NEO__CUDA_RUN: with the usual threads of a block. */
+#define NEO__CUDA_LAUNCH(what, kernel, grid, block, shared, ...)                                   \
     do {                                                                                           \
         if (d->recording) {                                                                        \
             NEO__KNOW_KERNEL(kernel);                                                              \
             neo__cuda_note(d, kernel, dim3(grid), dim3(block), shared, __VA_ARGS__);               \
         } else {                                                                                   \
-            NEO__LAUNCH(kernel, grid, block, shared, stream, __VA_ARGS__);                         \
+            NEO__LAUNCH(kernel, grid, block, shared, d->stream, __VA_ARGS__);                      \
         }                                                                                          \
+        NEO__TRY(neo__cuda_launched(d, what));                                                     \
     } while (0)
+#define NEO__CUDA_RUN(what, kernel, grid, ...)                                                     \
+    NEO__CUDA_LAUNCH(what, kernel, grid, NEO__CUDA_THREADS, 0, __VA_ARGS__)
 #if defined(__CUDACC__)
 #define NEO__UNROLL _Pragma("unroll")
 #define NEO__UNROLL_8 _Pragma("unroll 8")
@@ -235,6 +239,10 @@ typedef struct neo__cuda {
     char failure[320];
 } neo__cuda;
 
+/* Round bytes up to a multiple of `unit`. */
+static constexpr size_t neo__cuda_up(size_t bytes, size_t unit) {
+    return (bytes + unit - 1) / unit * unit;
+}
 /* Turn the error of a CUDA call, named `what`, into a status. An error that persists ends the device;
    any other ends only the call. */
 static neo_status neo__cuda_fail(neo__cuda *d, cudaError_t error, const char *what) {
@@ -269,12 +277,18 @@ static neo_status neo__cuda_enter(neo__cuda *d) {
     NEO__CUDA_TRY(d, cudaSetDevice(d->ordinal));
     return NEO_OK;
 }
+/* A function of the device's table: `operation`, after the device is entered. */
+template <auto operation, class... A> static neo_status neo__cuda_call(neo_device *device, A... a) {
+    neo__cuda *d = (neo__cuda *)device;
+    NEO__TRY(neo__cuda_enter(d));
+    return operation(d, a...);
+}
 static neo_status neo__graph_status(neo__cuda *d);
-/* Every launch ends with this. */
-static neo_status neo__cuda_launched(neo__cuda *d, const char *what) {
-    if (d->recording) return neo__graph_status(d);
-    cudaError_t error = cudaGetLastError();
+static neo_status neo__cuda_result(neo__cuda *d, cudaError_t error, const char *what) {
     return error == cudaSuccess ? NEO_OK : neo__cuda_fail(d, error, what);
+}
+static neo_status neo__cuda_launched(neo__cuda *d, const char *what) {
+    return d->recording ? neo__graph_status(d) : neo__cuda_result(d, cudaGetLastError(), what);
 }
 /* ---- parts of a recorded step: see >>cuda-graph ---- */
 enum { NEO__GRAPH_ARGUMENTS = 8 }; /* of a kernel, at most */
@@ -306,7 +320,7 @@ template <class... P>
 static void neo__cuda_note(neo__cuda *d, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,
                            const typename neo__cuda_as<P>::type &...value) {
     static_assert(sizeof...(P) <= NEO__GRAPH_ARGUMENTS, "see NEO__GRAPH_ARGUMENTS");
-    neo__cuda_op *op = neo__graph_op(d, (size_t(0) + ... + ((sizeof(P) + 15) / 16 * 16)));
+    neo__cuda_op *op = neo__graph_op(d, (size_t(0) + ... + neo__cuda_up(sizeof(P), 16)));
     if (!op) return;
     op->kernel = (const void *)kernel;
     op->grid = grid, op->block = block, op->shared = shared;
@@ -315,7 +329,7 @@ static void neo__cuda_note(neo__cuda *d, void (*kernel)(P...), dim3 grid, dim3 b
 /* A library's call: now, or as a part of the step. Its bytes are all that it depends on. */
 static neo_status neo__cuda_do(neo__cuda *d, neo__cuda_issue issue, const void *call, size_t bytes) {
     if (!d->recording) return issue(d, call);
-    neo__cuda_op *op = neo__graph_op(d, (bytes + 15) / 16 * 16);
+    neo__cuda_op *op = neo__graph_op(d, neo__cuda_up(bytes, 16));
     if (!op) return neo__graph_status(d);
     op->issue = issue;
     neo__graph_put(d, op, call, bytes);
@@ -324,8 +338,7 @@ static neo_status neo__cuda_do(neo__cuda *d, neo__cuda_issue issue, const void *
 
 static neo_status neo__cuda_wait(neo__cuda *d) {
     if (d->recording) NEO__TRY(neo__graph_flush(d));
-    cudaError_t error = cudaStreamSynchronize(d->stream);
-    return error == cudaSuccess ? NEO_OK : neo__cuda_fail(d, error, "work on the device");
+    return neo__cuda_result(d, cudaStreamSynchronize(d->stream), "work on the device");
 }
 /* Blocks for `work` units when a block takes `each`; kernels loop over what is beyond. */
 static unsigned neo__cuda_blocks(const neo__cuda *d, int64_t work, int64_t each) {
@@ -342,7 +355,7 @@ static neo_status neo__cuda_reserve(neo__cuda *d, size_t bytes) {
     const cudaError_t error = cudaFree(d->work);
     d->work = (char *)larger;
     d->work_bytes = bytes;
-    return error == cudaSuccess ? NEO_OK : neo__cuda_fail(d, error, "cudaFree");
+    return neo__cuda_result(d, error, "cudaFree");
 }
 /* The first `bytes` of the call's result, in d->answer on return. */
 static neo_status neo__cuda_answer(neo__cuda *d, const void *from, size_t bytes) {
@@ -360,7 +373,7 @@ static neo_status neo__cuda_set(neo__cuda *d, void *to, int byte, size_t bytes) 
 /* Host memory to the device by way of the ring, so that the caller need not wait until it is there; *sent is 0 if
    it does not fit. A part of the ring is used again once all that lay in it is there. */
 static neo_status neo__cuda_send(neo__cuda *d, void *to, const void *from, size_t bytes, int *sent) {
-    const size_t room = (bytes + 255) / 256 * 256;
+    const size_t room = neo__cuda_up(bytes, 256);
     *sent = 0;
     if (d->recording) return neo__graph_send(d, to, from, bytes, sent);
     if (bytes > NEO__CUDA_SEND_BYTES) return NEO_OK;
@@ -379,51 +392,34 @@ static neo_status neo__cuda_send(neo__cuda *d, void *to, const void *from, size_
 }
 
 /* ---- >>cuda-memory ---- */
-static void *neo__cuda_alloc(neo_device *device, size_t bytes) {
+/* Memory of the device, or pinned memory of the host. */
+template <neo_place place> static void *neo__cuda_alloc(neo_device *device, size_t bytes) {
+    const bool host = place == NEO_HOST;
     neo__cuda *d = (neo__cuda *)device;
     void *p = NULL;
     if (neo__cuda_enter(d) != NEO_OK) return NULL;
-    cudaError_t error = cudaMalloc(&p, bytes ? bytes : 1);
+    const size_t some = bytes ? bytes : 1;
+    const cudaError_t error =
+        host ? cudaHostAlloc(&p, some, cudaHostAllocDefault) : cudaMalloc(&p, some);
     if (error == cudaSuccess) return p;
-    (void)neo__cuda_fail(d, error, "cudaMalloc");
+    (void)neo__cuda_fail(d, error, host ? "cudaHostAlloc" : "cudaMalloc");
     if (error == cudaErrorMemoryAllocation)
-        (void)neo_fail(NEO_ERR_MEMORY, "%s: out of device memory for %zu bytes", d->device.name,
-                       bytes);
+        (void)neo_fail(NEO_ERR_MEMORY, "%s: out of %s memory for %zu bytes", d->device.name,
+                       host ? "pinned host" : "device", bytes);
     return NULL;
 }
-static void neo__cuda_free(neo_device *device, void *p, size_t bytes) {
+template <neo_place place> static void neo__cuda_free(neo_device *device, void *p, size_t) {
+    const bool host = place == NEO_HOST;
     neo__cuda *d = (neo__cuda *)device;
-    (void)bytes;
     if (!p) return;
     (void)cudaSetDevice(d->ordinal);
-    if (d->recording) neo__graph_run(d); /* what is recorded may use it */
-    cudaError_t error = cudaFree(p); /* waits for the work that uses it */
-    if (error != cudaSuccess && !neo__cuda_failed(d)) (void)neo__cuda_fail(d, error, "cudaFree");
+    if (d->recording && !host) neo__graph_run(d); /* what is recorded may use it */
+    const cudaError_t error = host ? cudaFreeHost(p) : cudaFree(p); /* waits for work that uses it */
+    if (error != cudaSuccess && !neo__cuda_failed(d))
+        (void)neo__cuda_fail(d, error, host ? "cudaFreeHost" : "cudaFree");
 }
-static void *neo__cuda_host_alloc(neo_device *device, size_t bytes) {
-    neo__cuda *d = (neo__cuda *)device;
-    void *p = NULL;
-    if (neo__cuda_enter(d) != NEO_OK) return NULL;
-    cudaError_t error = cudaHostAlloc(&p, bytes ? bytes : 1, cudaHostAllocDefault);
-    if (error == cudaSuccess) return p;
-    (void)neo__cuda_fail(d, error, "cudaHostAlloc");
-    if (error == cudaErrorMemoryAllocation)
-        (void)neo_fail(NEO_ERR_MEMORY, "%s: out of pinned host memory for %zu bytes", d->device.name,
-                       bytes);
-    return NULL;
-}
-static void neo__cuda_host_free(neo_device *device, void *p, size_t bytes) {
-    neo__cuda *d = (neo__cuda *)device;
-    (void)bytes;
-    if (!p) return;
-    (void)cudaSetDevice(d->ordinal);
-    cudaError_t error = cudaFreeHost(p);
-    if (error != cudaSuccess && !neo__cuda_failed(d)) (void)neo__cuda_fail(d, error, "cudaFreeHost");
-}
-static neo_status neo__cuda_copy(neo_device *device, void *to, neo_place to_place, const void *from,
+static neo_status neo__cuda_copy(neo__cuda *d, void *to, neo_place to_place, const void *from,
                                  neo_place from_place, size_t bytes) {
-    neo__cuda *d = (neo__cuda *)device;
-    NEO__TRY(neo__cuda_enter(d));
     if (bytes == 0) return NEO_OK;
     const int to_host = to_place == NEO_HOST, from_host = from_place == NEO_HOST;
     const cudaMemcpyKind kind = to_host ? from_host ? cudaMemcpyHostToHost : cudaMemcpyDeviceToHost
@@ -439,16 +435,6 @@ static neo_status neo__cuda_copy(neo_device *device, void *to, neo_place to_plac
     NEO__CUDA_TRY(d, cudaMemcpyAsync(to, from, bytes, kind, d->stream));
     return to_host || from_host ? neo__cuda_wait(d) : NEO_OK;
 }
-static neo_status neo__cuda_fill(neo_device *device, void *to, int byte, size_t bytes) {
-    neo__cuda *d = (neo__cuda *)device;
-    NEO__TRY(neo__cuda_enter(d));
-    return neo__cuda_set(d, to, byte, bytes);
-}
-static neo_status neo__cuda_synchronize(neo_device *device) {
-    neo__cuda *d = (neo__cuda *)device;
-    NEO__TRY(neo__cuda_enter(d));
-    return neo__cuda_wait(d);
-}
 
 /* ---- >>cuda-elements ----
    Elementwise work is a struct F whose at<W>(i) computes elements [i, i + W): W is 4, in loads of
@@ -463,27 +449,37 @@ static __device__ __forceinline__ void neo__cuda_store(float *p, const neo__floa
     *(neo__floats<W> *)(void *)p = x;
 }
 
+/* s += x, and s += w x by fused multiply-adds. */
+template <int W>
+static __device__ __forceinline__ void neo__cuda_plus(neo__floats<W> &s, const neo__floats<W> &x) {
+    NEO__UNROLL
+    for (int c = 0; c < W; c++) s.v[c] = __fadd_rn(s.v[c], x.v[c]);
+}
+template <int W>
+static __device__ __forceinline__ void neo__cuda_plus(neo__floats<W> &s, float w,
+                                                      const neo__floats<W> &x) {
+    NEO__UNROLL
+    for (int c = 0; c < W; c++) s.v[c] = __fmaf_rn(w, x.v[c], s.v[c]);
+}
+
+/* Each i in [0, count), by all threads of a launch together, `lanes` of them for one i. */
+#define NEO__CUDA_EACH(i, count, lanes)                                                            \
+    for (int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / (lanes); i < (count);      \
+         i += (int64_t)gridDim.x * blockDim.x / (lanes))
+
 template <class F, int W> static __global__ void neo__cuda_each_kernel(const F f, int64_t n) {
     const int64_t thread = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     const int64_t step = (int64_t)gridDim.x * blockDim.x * W;
     for (int64_t i = thread * W; i + W <= n; i += step) f.template at<W>(i);
     if (W > 1 && thread < n % W) f.template at<1>(n - n % W + thread); /* the rest */
 }
-/* One element at a time. */
-template <class F>
-static neo_status neo__cuda_each1(neo__cuda *d, const F &f, int64_t n, const char *what) {
+/* Compute n elements by f, W at a time. */
+template <int W, class F>
+static neo_status neo__cuda_each(neo__cuda *d, const F &f, int64_t n, const char *what) {
     if (n <= 0) return NEO_OK;
-    NEO__CUDA_LAUNCH((neo__cuda_each_kernel<F, 1>), neo__cuda_blocks(d, n, NEO__CUDA_THREADS),
-                NEO__CUDA_THREADS, 0, d->stream, f, n);
-    return neo__cuda_launched(d, what);
-}
-template <class F>
-static neo_status neo__cuda_each(neo__cuda *d, const F &f, int64_t n, int aligned,
-                                 const char *what) {
-    if (!aligned || n <= 0) return neo__cuda_each1(d, f, n, what);
-    NEO__CUDA_LAUNCH((neo__cuda_each_kernel<F, 4>), neo__cuda_blocks(d, n, 4 * NEO__CUDA_THREADS),
-                NEO__CUDA_THREADS, 0, d->stream, f, n);
-    return neo__cuda_launched(d, what);
+    const unsigned blocks = neo__cuda_blocks(d, n, W * NEO__CUDA_THREADS);
+    NEO__CUDA_RUN(what, (neo__cuda_each_kernel<F, W>), blocks, f, n);
+    return NEO_OK;
 }
 /* 1 if addresses are multiples of 16; NULL is. */
 static int neo__cuda_aligned(const void *a, const void *b, const void *c, const void *e) {
@@ -494,14 +490,15 @@ struct neo__cuda_add_job {
     float *x;
     const float *y;
     template <int W> __device__ void at(int64_t i) const {
-        neo__floats<W> a = neo__cuda_load<W>(x + i), b = neo__cuda_load<W>(y + i);
-        for (int w = 0; w < W; w++) a.v[w] = __fadd_rn(a.v[w], b.v[w]);
-        neo__cuda_store<W>(x + i, a);
+        neo__floats<W> sum = neo__cuda_load<W>(x + i);
+        neo__cuda_plus<W>(sum, neo__cuda_load<W>(y + i));
+        neo__cuda_store<W>(x + i, sum);
     }
 };
 static neo_status neo__cuda_add(neo__cuda *d, float *x, const float *y, int64_t count) {
     const neo__cuda_add_job job = {x, y};
-    return neo__cuda_each(d, job, count, neo__cuda_aligned(x, y, NULL, NULL), "add");
+    return neo__cuda_aligned(x, y, NULL, NULL) ? neo__cuda_each<4>(d, job, count, "add")
+                                               : neo__cuda_each<1>(d, job, count, "add");
 }
 
 /* ---- >>cuda-graph ----
@@ -624,7 +621,7 @@ static neo__cuda_op *neo__graph_op(neo__cuda *d, size_t bytes) {
 }
 static void neo__graph_put(neo__cuda *d, neo__cuda_op *op, const void *value, size_t bytes) {
     neo_cuda_graph *g = d->recording;
-    const size_t room = (bytes + 15) / 16 * 16;
+    const size_t room = neo__cuda_up(bytes, 16);
     char *to = g->arguments + g->argument_bytes;
     memcpy(to, value, bytes);
     memset(to + bytes, 0, room - bytes);
@@ -654,35 +651,33 @@ template <class T> struct neo__graph_copy_job {
         for (int64_t k = 0; left < (int64_t)sizeof(T) && k < left; k++) to[at + k] = from[at + k];
     }
 };
-static int64_t neo__graph_units(size_t bytes, size_t unit) { return (int64_t)((bytes + unit - 1) / unit); }
+template <class T>
+static neo_status neo__graph_fill_by(neo__cuda *d, void *to, int byte, size_t bytes) {
+    neo__graph_fill_job<T> job = {(char *)to, T(), (int64_t)bytes};
+    memset(&job.value, byte, sizeof job.value);
+    return neo__cuda_each<1>(d, job, (int64_t)((bytes + sizeof(T) - 1) / sizeof(T)), "fill");
+}
 static neo_status neo__graph_fill(neo__cuda *d, void *to, int byte, size_t bytes) {
-    const uint32_t word = (uint32_t)(byte & 255) * 0x01010101u;
-    if ((uintptr_t)to % 4 == 0) {
-        const neo__graph_fill_job<uint32_t> job = {(char *)to, word, (int64_t)bytes};
-        return neo__cuda_each1(d, job, neo__graph_units(bytes, 4), "fill");
-    }
-    const neo__graph_fill_job<uint8_t> job = {(char *)to, (uint8_t)word, (int64_t)bytes};
-    return neo__cuda_each1(d, job, (int64_t)bytes, "fill");
+    return (uintptr_t)to % 4 == 0 ? neo__graph_fill_by<uint32_t>(d, to, byte, bytes)
+                                  : neo__graph_fill_by<uint8_t>(d, to, byte, bytes);
+}
+template <class T>
+static neo_status neo__graph_copy_by(neo__cuda *d, void *to, const void *from, size_t bytes) {
+    const neo__graph_copy_job<T> job = {(char *)to, (const char *)from, (int64_t)bytes};
+    return neo__cuda_each<1>(d, job, (int64_t)((bytes + sizeof(T) - 1) / sizeof(T)), "copy");
 }
 static neo_status neo__graph_copy(neo__cuda *d, void *to, const void *from, size_t bytes) {
-    static_assert((sizeof(neo__graph_copy_job<float4>) + 15) / 16 * 16 + 16 <= NEO__GRAPH_COPY_ARGUMENTS,
-                  "see NEO__GRAPH_COPY_ARGUMENTS");
+    static_assert(neo__cuda_up(sizeof(neo__graph_copy_job<float4>), 16) + 16 <=
+                      NEO__GRAPH_COPY_ARGUMENTS, "see NEO__GRAPH_COPY_ARGUMENTS");
     const uintptr_t bits = (uintptr_t)to | (uintptr_t)from;
-    if (bits % 16 == 0) {
-        const neo__graph_copy_job<float4> job = {(char *)to, (const char *)from, (int64_t)bytes};
-        return neo__cuda_each1(d, job, neo__graph_units(bytes, 16), "copy");
-    }
-    if (bits % 4 == 0) {
-        const neo__graph_copy_job<uint32_t> job = {(char *)to, (const char *)from, (int64_t)bytes};
-        return neo__cuda_each1(d, job, neo__graph_units(bytes, 4), "copy");
-    }
-    const neo__graph_copy_job<uint8_t> job = {(char *)to, (const char *)from, (int64_t)bytes};
-    return neo__cuda_each1(d, job, (int64_t)bytes, "copy");
+    return bits % 16 == 0  ? neo__graph_copy_by<float4>(d, to, from, bytes)
+           : bits % 4 == 0 ? neo__graph_copy_by<uint32_t>(d, to, from, bytes)
+                           : neo__graph_copy_by<uint8_t>(d, to, from, bytes);
 }
 /* *sent is 0 for what no step could hold. */
 static neo_status neo__graph_send(neo__cuda *d, void *to, const void *from, size_t bytes, int *sent) {
     neo_cuda_graph *g = d->recording;
-    const size_t room = (bytes + 255) / 256 * 256;
+    const size_t room = neo__cuda_up(bytes, 256);
     *sent = 0;
     if (neo__graph_room(g, 1, NEO__GRAPH_COPY_ARGUMENTS) != NEO_OK) return neo__graph_status(d);
     if (room > g->copy_bytes) return NEO_OK;
@@ -697,7 +692,7 @@ static neo_status neo__graph_send(neo__cuda *d, void *to, const void *from, size
    only if the answer is of the first, too. */
 static neo_status neo__graph_answer_room(neo__cuda *d, size_t bytes, const neo__later *later) {
     neo_cuda_graph *g = d->recording;
-    const size_t room = (bytes + 255) / 256 * 256, job_room = (later->job_bytes + 63) / 64 * 64;
+    const size_t room = neo__cuda_up(bytes, 256), job_room = neo__cuda_up(later->job_bytes, 64);
     if (neo__graph_room(g, 2, NEO__GRAPH_STOP_ARGUMENTS + NEO__GRAPH_COPY_ARGUMENTS) != NEO_OK)
         return neo__graph_status(d);
     if (g->due_count[g->side] < NEO__GRAPH_DUES && room <= NEO__GRAPH_ANSWER_BYTES - g->answer_bytes &&
@@ -709,15 +704,14 @@ static neo_status neo__graph_answer_room(neo__cuda *d, size_t bytes, const neo__
    function when the step is over. Call neo__graph_answer_room first. */
 static neo_status neo__graph_later(neo__cuda *d, const void *from, size_t bytes, const neo__later *later) {
     neo_cuda_graph *g = d->recording;
-    const size_t room = (bytes + 255) / 256 * 256, job_room = (later->job_bytes + 63) / 64 * 64;
     const int side = g->side;
     if (g->status != NEO_OK) return neo__graph_status(d);
     neo__graph_due *due = &g->due[side][g->due_count[side]++];
     due->fn = later->fn;
     due->job = g->job_bytes[side], due->answer = g->answer_bytes;
     memcpy(g->job[side] + due->job, later->job, later->job_bytes);
-    g->job_bytes[side] += job_room;
-    g->answer_bytes += room;
+    g->job_bytes[side] += neo__cuda_up(later->job_bytes, 64);
+    g->answer_bytes += neo__cuda_up(bytes, 256);
     return neo__graph_copy(d, g->answers + due->answer, from, bytes);
 }
 /* The word that says stop; NULL where calls run at once. */
@@ -839,8 +833,8 @@ static neo_status neo__graph_build(neo_cuda_graph *g, neo__graph_tape *t) {
 }
 /* A tape of the notes; NULL: there is no room for one. */
 static neo_status neo__graph_record(neo_cuda_graph *g, neo__graph_tape **tape) {
-    const size_t count = (size_t)g->op_count, ops = (count * sizeof *g->op + 15) / 16 * 16;
-    const size_t nodes = (count * sizeof(cudaGraphNode_t) + 15) / 16 * 16;
+    const size_t count = (size_t)g->op_count, ops = neo__cuda_up(count * sizeof *g->op, 16);
+    const size_t nodes = neo__cuda_up(count * sizeof(cudaGraphNode_t), 16);
     size_t at;
     const int place = neo__graph_make_room(g, g->argument_bytes + ops + nodes, &at);
     *tape = NULL;
@@ -1026,53 +1020,36 @@ static const float *neo__cuda_wide_at(const float *p, int64_t i, int narrow) {
     return narrow ? (const float *)(const void *)((const uint16_t *)(const void *)p + i) : p + i;
 }
 
-/* Activations whose z and out are bf16. */
-struct neo__cuda_act_narrow_job {
-    neo__activation_call c;
-    template <int W> __device__ void at(int64_t i) const {
-        const int64_t row = i / c.cols, col = i % c.cols;
-        const int needs_z = !c.backward || neo__cuda_act_reads_z(c.act);
-        const int needs_y = c.backward && neo__cuda_act_reads_y(c.act);
-        const float z = needs_z ? neo__cuda_wide_get(c.z, row * c.z_row + col, 1) : 0.0f;
-        const float y = needs_y ? c.y[row * c.y_row + col] : 0.0f;
-        const float out = c.backward ? neo__cuda_act_back(c.act, z, y, c.dy[row * c.dy_row + col])
-                                     : neo__cuda_act(c.act, z);
-        neo__cuda_wide_put(c.out, row * c.out_row + col, 1, out);
-    }
-};
 struct neo__cuda_act_job {
-    neo__activation_call c;
-    int whole; /* rows lie one behind the other */
+    neo__activation_call c; /* narrow: z and out are bf16, and W is 1 */
+    int whole;              /* rows lie one behind the other */
     template <int W> __device__ void at(int64_t i) const {
         int64_t row = 0, col = i;
         if (!whole) row = i / c.cols, col = i % c.cols;
         neo__floats<W> z = {}, y = {}, out;
         const int needs_z = !c.backward || neo__cuda_act_reads_z(c.act);
         const int needs_y = c.backward && neo__cuda_act_reads_y(c.act);
-        if (needs_z) z = neo__cuda_load<W>(c.z + row * c.z_row + col);
+        if (needs_z && c.narrow) z.v[0] = neo__cuda_wide_get(c.z, row * c.z_row + col, 1);
+        else if (needs_z) z = neo__cuda_load<W>(c.z + row * c.z_row + col);
         if (needs_y) y = neo__cuda_load<W>(c.y + row * c.y_row + col);
         if (c.backward) out = neo__cuda_load<W>(c.dy + row * c.dy_row + col);
         for (int w = 0; w < W; w++)
             out.v[w] = c.backward ? neo__cuda_act_back(c.act, z.v[w], y.v[w], out.v[w])
                                   : neo__cuda_act(c.act, z.v[w]);
-        neo__cuda_store<W>(c.out + row * c.out_row + col, out);
+        if (c.narrow) neo__cuda_wide_put(c.out, row * c.out_row + col, 1, out.v[0]);
+        else neo__cuda_store<W>(c.out + row * c.out_row + col, out);
     }
 };
-static neo_status neo__cuda_activation(neo_device *device, const neo__activation_call *call) {
-    neo__cuda *d = (neo__cuda *)device;
-    NEO__TRY(neo__cuda_enter(d));
-    neo__cuda_act_job job;
-    if (call->narrow) {
-        const neo__cuda_act_narrow_job narrow = {*call};
-        return neo__cuda_each1(d, narrow, call->rows * call->cols, "activation");
-    }
-    job.c = *call;
-    const int64_t cols = call->cols;
+static neo_status neo__cuda_activation(neo__cuda *d, const neo__activation_call *call) {
+    const int64_t cols = call->cols, count = call->rows * cols;
+    neo__cuda_act_job job = {*call, 0};
+    if (call->narrow) return neo__cuda_each<1>(d, job, count, "activation");
     job.whole = call->rows == 1 || ((!call->z || call->z_row == cols) &&
                                     (!call->y || call->y_row == cols) &&
                                     (!call->dy || call->dy_row == cols) && call->out_row == cols);
-    const int aligned = job.whole && neo__cuda_aligned(call->z, call->y, call->dy, call->out);
-    return neo__cuda_each(d, job, call->rows * call->cols, aligned, "activation");
+    return job.whole && neo__cuda_aligned(call->z, call->y, call->dy, call->out)
+               ? neo__cuda_each<4>(d, job, count, "activation")
+               : neo__cuda_each<1>(d, job, count, "activation");
 }
 
 /* ---- >>cuda-tree ----
@@ -1094,6 +1071,28 @@ static __device__ __forceinline__ neo__floats<W> neo__cuda_tree(int count, Part 
     return top;
 }
 
+/* The tree over parts (leaves, buckets) of which some may be absent, for W columns of a thread: see
+   neo__part_tree. */
+template <int W> struct neo__cuda_parts {
+    neo__floats<W> sum[NEO__PART_DEPTH];
+    int64_t number[NEO__PART_DEPTH];
+    int depth = 0;
+    __device__ void join() {
+        depth--;
+        neo__cuda_plus<W>(sum[depth - 1], sum[depth]);
+        number[depth - 1] = number[depth];
+    }
+    __device__ void push(int64_t part, const neo__floats<W> &x) {
+        while (neo__part_joins(number, depth, part)) join();
+        number[depth] = part;
+        sum[depth++] = x;
+    }
+    __device__ neo__floats<W> total() { /* of at least one part */
+        while (depth > 1) join();
+        return sum[0];
+    }
+};
+
 enum { NEO__CUDA_PARTS = 128 }; /* of one launch: their addresses are arguments of the kernel */
 struct neo__cuda_tree_job {
     const float *part[NEO__CUDA_PARTS];
@@ -1108,11 +1107,9 @@ struct neo__cuda_tree_job {
 };
 /* As many parts as a launch takes are a subtree, so they add into the first of them, and these
    firsts are the parts of the tree above. */
-static neo_status neo__cuda_tree_sum(neo_device *device, const neo__tree_sum_call *call) {
-    neo__cuda *d = (neo__cuda *)device;
+static neo_status neo__cuda_tree_sum(neo__cuda *d, const neo__tree_sum_call *call) {
     const neo_tensor *parts = call->parts;
     const int64_t count = call->count;
-    NEO__TRY(neo__cuda_enter(d));
     for (int64_t step = 1; count > 0; step *= NEO__CUDA_PARTS) {
         const int last = step * NEO__CUDA_PARTS >= count;
         for (int64_t first = 0; first < count; first += step * NEO__CUDA_PARTS) {
@@ -1125,7 +1122,8 @@ static neo_status neo__cuda_tree_sum(neo_device *device, const neo__tree_sum_cal
             }
             job.out = last ? call->out : (float *)parts[first].data;
             const int aligned = neo__cuda_aligned((const void *)bits, job.out, NULL, NULL);
-            NEO__TRY(neo__cuda_each(d, job, call->n, aligned, "tree_sum"));
+            NEO__TRY(aligned ? neo__cuda_each<4>(d, job, call->n, "tree_sum")
+                             : neo__cuda_each<1>(d, job, call->n, "tree_sum"));
         }
         if (last) break;
     }
@@ -1136,12 +1134,9 @@ static neo_status neo__cuda_tree_sum(neo_device *device, const neo__tree_sum_cal
    Copies and sums between ranks. They run on a stream of their own, beside the operations of the
    step, and are done when the call returns. */
 static neo_status neo__cuda_exchanged(neo__cuda *d, const char *what) {
-    const cudaError_t error = cudaStreamSynchronize(d->exchange);
-    return error == cudaSuccess ? NEO_OK : neo__cuda_fail(d, error, what);
+    return neo__cuda_result(d, cudaStreamSynchronize(d->exchange), what);
 }
-static neo_status neo__cuda_move(neo_device *device, void *to, const void *from, size_t bytes) {
-    neo__cuda *d = (neo__cuda *)device;
-    NEO__TRY(neo__cuda_enter(d));
+static neo_status neo__cuda_move(neo__cuda *d, void *to, const void *from, size_t bytes) {
     if (bytes == 0) return NEO_OK;
     NEO__CUDA_TRY(d, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, d->exchange));
     return neo__cuda_exchanged(d, "a copy between ranks");
@@ -1161,18 +1156,13 @@ static void neo__cuda_event_free(neo_device *device, void *event) {
     (void)cudaSetDevice(((neo__cuda *)device)->ordinal);
     (void)cudaEventDestroy((cudaEvent_t)event);
 }
-static neo_status neo__cuda_event_mark(neo_device *device, void *event) {
-    neo__cuda *d = (neo__cuda *)device;
-    NEO__TRY(neo__cuda_enter(d));
+static neo_status neo__cuda_event_mark(neo__cuda *d, void *event) {
     if (d->recording) NEO__TRY(neo__graph_flush(d));
     NEO__CUDA_TRY(d, cudaEventRecord((cudaEvent_t)event, d->stream));
     return NEO_OK;
 }
-static neo_status neo__cuda_event_wait(neo_device *device, void *event) {
-    neo__cuda *d = (neo__cuda *)device;
-    NEO__TRY(neo__cuda_enter(d));
-    const cudaError_t error = cudaEventSynchronize((cudaEvent_t)event);
-    return error == cudaSuccess ? NEO_OK : neo__cuda_fail(d, error, "work on the device");
+static neo_status neo__cuda_event_wait(neo__cuda *d, void *event) {
+    return neo__cuda_result(d, cudaEventSynchronize((cudaEvent_t)event), "work on the device");
 }
 
 /* x op y, in the arithmetic of neo__merge (neo_comm.h). */
@@ -1184,34 +1174,19 @@ static __device__ float neo__cuda_merge_float(int reduce, float x, float y) {
     if (reduce == 0) return __fadd_rn(x, y);
     return (reduce == 1 ? y > x : y < x) || y != y ? y : x;
 }
-/* A number as it lies in memory, of dtype D. */
-template <int D> struct neo__cuda_number;
-#define NEO__CUDA_INTEGER(D, type)                                                                 \
-    template <> struct neo__cuda_number<D> {                                                       \
-        typedef type at;                                                                           \
-        static __device__ at merge(int reduce, at x, at y) {                                       \
-            return neo__cuda_merge_integer(reduce, x, y);                                          \
-        }                                                                                          \
-    };
-#define NEO__CUDA_FLOAT(D, type, decode, encode)                                                   \
-    template <> struct neo__cuda_number<D> {                                                       \
-        typedef type at;                                                                           \
-        static __device__ at merge(int reduce, at x, at y) {                                       \
-            return encode(neo__cuda_merge_float(reduce, decode(x), decode(y)));                    \
-        }                                                                                          \
-    };
-NEO__CUDA_INTEGER(NEO_I8, int8_t)
-NEO__CUDA_INTEGER(NEO_U8, uint8_t)
-NEO__CUDA_INTEGER(NEO_I32, int32_t)
-NEO__CUDA_INTEGER(NEO_I64, int64_t)
-NEO__CUDA_FLOAT(NEO_F32, float, (float), (float))
-NEO__CUDA_FLOAT(NEO_F16, uint16_t, neo__f32_from_f16, neo__f16_from_f32)
-NEO__CUDA_FLOAT(NEO_BF16, uint16_t, neo__f32_from_bf16, neo__bf16_from_f32)
-#undef NEO__CUDA_INTEGER
-#undef NEO__CUDA_FLOAT
+/* x op y of numbers of dtype D, as they lie in memory. */
+template <int D, class T> static __device__ T neo__cuda_merge(int reduce, T x, T y) {
+    if constexpr (D == NEO_F32) return neo__cuda_merge_float(reduce, x, y);
+    else if constexpr (D == NEO_F16)
+        return neo__f16_from_f32(
+            neo__cuda_merge_float(reduce, neo__f32_from_f16(x), neo__f32_from_f16(y)));
+    else if constexpr (D == NEO_BF16)
+        return neo__bf16_from_f32(
+            neo__cuda_merge_float(reduce, neo__f32_from_bf16(x), neo__f32_from_bf16(y)));
+    else return neo__cuda_merge_integer(reduce, x, y);
+}
 
-template <int D> struct neo__cuda_combine_job {
-    typedef typename neo__cuda_number<D>::at number;
+template <int D, class number> struct neo__cuda_combine_job {
     const number *piece[NEO__COMBINE_PIECES];
     int16_t leaves[NEO__COMBINE_PIECES];
     int count, reduce;
@@ -1223,46 +1198,46 @@ template <int D> struct neo__cuda_combine_job {
             number top = piece[p][i];
             int mine = leaves[p];
             for (; depth > 0 && held[depth - 1] == mine; mine *= 2, depth--)
-                top = neo__cuda_number<D>::merge(reduce, sum[depth - 1], top);
+                top = neo__cuda_merge<D>(reduce, sum[depth - 1], top);
             sum[depth] = top;
             held[depth++] = mine;
         }
         for (; depth > 1; depth--)
-            sum[depth - 2] = neo__cuda_number<D>::merge(reduce, sum[depth - 2], sum[depth - 1]);
+            sum[depth - 2] = neo__cuda_merge<D>(reduce, sum[depth - 2], sum[depth - 1]);
         out[i] = sum[0];
     }
 };
-template <int D> static neo_status neo__cuda_combine_as(neo__cuda *d, const neo__combine_call *call) {
-    neo__cuda_combine_job<D> job;
+template <int D, class number>
+static neo_status neo__cuda_combine_as(neo__cuda *d, const neo__combine_call *call) {
+    neo__cuda_combine_job<D, number> job;
     job.count = call->count;
     job.reduce = call->reduce;
-    job.out = (typename neo__cuda_number<D>::at *)call->out;
+    job.out = (number *)call->out;
     for (int p = 0; p < call->count; p++) {
-        job.piece[p] = (const typename neo__cuda_number<D>::at *)call->piece[p];
+        job.piece[p] = (const number *)call->piece[p];
         job.leaves[p] = (int16_t)call->leaves[p];
     }
-    NEO__LAUNCH((neo__cuda_each_kernel<neo__cuda_combine_job<D>, 1>),
-                neo__cuda_blocks(d, call->n, NEO__CUDA_THREADS), NEO__CUDA_THREADS, 0, d->exchange, job,
-                call->n); /* never a part of a recorded step, which another thread may be noting */
-    const cudaError_t error = cudaGetLastError();
-    return error == cudaSuccess ? NEO_OK : neo__cuda_fail(d, error, "combine");
+    /* Never a part of a recorded step, which another thread may be noting. */
+    NEO__LAUNCH((neo__cuda_each_kernel<neo__cuda_combine_job<D, number>, 1>),
+                neo__cuda_blocks(d, call->n, NEO__CUDA_THREADS), NEO__CUDA_THREADS, 0, d->exchange,
+                job, call->n);
+    NEO__TRY(neo__cuda_result(d, cudaGetLastError(), "combine"));
+    return neo__cuda_exchanged(d, "a sum over ranks");
 }
-static neo_status neo__cuda_combine(neo_device *device, const neo__combine_call *call) {
-    neo__cuda *d = (neo__cuda *)device;
-    neo_status status = NEO_ERR_UNSUPPORTED;
-    NEO__TRY(neo__cuda_enter(d));
+static neo_status neo__cuda_combine(neo__cuda *d, const neo__combine_call *call) {
     if (call->n == 0) return NEO_OK;
     switch (call->dtype) {
-    case NEO_F32: status = neo__cuda_combine_as<NEO_F32>(d, call); break;
-    case NEO_F16: status = neo__cuda_combine_as<NEO_F16>(d, call); break;
-    case NEO_BF16: status = neo__cuda_combine_as<NEO_BF16>(d, call); break;
-    case NEO_I8: status = neo__cuda_combine_as<NEO_I8>(d, call); break;
-    case NEO_U8: status = neo__cuda_combine_as<NEO_U8>(d, call); break;
-    case NEO_I32: status = neo__cuda_combine_as<NEO_I32>(d, call); break;
-    case NEO_I64: status = neo__cuda_combine_as<NEO_I64>(d, call); break;
-    default: return neo_fail(status, "%s: no reduction of %s", d->device.name, neo_dtype_name(call->dtype));
+    case NEO_F32: return neo__cuda_combine_as<NEO_F32, float>(d, call);
+    case NEO_F16: return neo__cuda_combine_as<NEO_F16, uint16_t>(d, call);
+    case NEO_BF16: return neo__cuda_combine_as<NEO_BF16, uint16_t>(d, call);
+    case NEO_I8: return neo__cuda_combine_as<NEO_I8, int8_t>(d, call);
+    case NEO_U8: return neo__cuda_combine_as<NEO_U8, uint8_t>(d, call);
+    case NEO_I32: return neo__cuda_combine_as<NEO_I32, int32_t>(d, call);
+    case NEO_I64: return neo__cuda_combine_as<NEO_I64, int64_t>(d, call);
+    default: break;
     }
-    return status == NEO_OK ? neo__cuda_exchanged(d, "a sum over ranks") : status;
+    return neo_fail(NEO_ERR_UNSUPPORTED, "%s: no reduction of %s", d->device.name,
+                    neo_dtype_name(call->dtype));
 }
 
 /* ---- >>cuda-wire ----
@@ -1566,9 +1541,9 @@ static neo_status neo__cuda_rows(neo_device *device, const neo__rows_call *call)
     neo__cuda *d = (neo__cuda *)device;
     NEO__TRY(neo__cuda_enter(d));
     if (call->rows == 0 || call->blocks == 0) return NEO_OK;
-    NEO__CUDA_LAUNCH(neo__cuda_rows_kernel, neo__cuda_blocks(d, call->rows * call->blocks, NEO__CUDA_THREADS / 16),
-                     NEO__CUDA_THREADS, 0, d->stream, *call);
-    return neo__cuda_launched(d, "rows");
+    NEO__CUDA_RUN("rows", neo__cuda_rows_kernel,
+                  neo__cuda_blocks(d, call->rows * call->blocks, NEO__CUDA_THREADS / 16), *call);
+    return NEO_OK;
 }
 
 /* ---- >>cuda-tile ----
@@ -1693,59 +1668,84 @@ static __device__ __forceinline__ void neo__cuda_gemm_put(const neo__gemm_call &
     neo__cuda_wide_put(g.c, i * g.c_row + j, g.narrow_c, out);
 }
 
+/* A block's tile of C: its first row and column, its leaf and the k of its sums. */
+template <class T> struct neo__cuda_gemm_tile {
+    int64_t m0, n0, begin, end;
+    int leaf;
+    __device__ __forceinline__ neo__cuda_gemm_tile(const neo__gemm_call &g,
+                                                   const neo__cuda_leaf_sums &part) {
+        const int64_t cols = (part.n1 - part.n0 + T::N - 1) / T::N;
+        m0 = part.m0 + blockIdx.x / cols * T::M;
+        n0 = part.n0 + blockIdx.x % cols * T::N;
+        leaf = (int)blockIdx.y;
+        begin = part.sums ? neo__leaf_row(&g.leaves, leaf) : 0;
+        end = part.sums ? neo__leaf_row(&g.leaves, leaf + 1) : g.k;
+    }
+    /* A chain begins with beta C, a leaf's with 0. */
+    __device__ __forceinline__ void load(const neo__gemm_call &g, const neo__cuda_leaf_sums &part,
+                                         float (&sum)[T::TM][T::TN]) const {
+        if (part.sums || g.beta == 0.0f) return;
+        for (int i = 0; i < T::TM; i++)
+            for (int j = 0; j < T::TN; j++) {
+                const int64_t m = m0 + T::row(i), n = n0 + T::col(j);
+                if (m >= part.m1 || n >= part.n1) continue;
+                sum[i][j] =
+                    __fmul_rn(g.beta, neo__cuda_wide_get(g.c, m * g.c_row + n, g.narrow_c));
+            }
+    }
+    __device__ __forceinline__ void store(const neo__gemm_call &g, const neo__cuda_leaf_sums &part,
+                                          const float (&sum)[T::TM][T::TN]) const {
+        const int64_t rows = part.m1 - part.m0, width = part.n1 - part.n0;
+NEO__UNROLL
+        for (int i = 0; i < T::TM; i++)
+NEO__UNROLL
+            for (int j = 0; j < T::TN; j++) {
+                const int64_t m = m0 + T::row(i), n = n0 + T::col(j);
+                if (m >= part.m1 || n >= part.n1) continue;
+                if (part.sums)
+                    part.sums[(leaf * rows + m - part.m0) * width + n - part.n0] = sum[i][j];
+                else
+                    neo__cuda_gemm_put(g, m, n,
+                                       g.bias ? __fadd_rn(sum[i][j], g.bias[n]) : sum[i][j]);
+            }
+    }
+};
+
 template <class T, bool A_K, bool B_K>
 static __global__ void __launch_bounds__(T::THREADS, T::BLOCKS)
     neo__cuda_gemm_kernel(const neo__gemm_call g, const neo__cuda_leaf_sums part) {
     __shared__ typename T::shared s;
-    const int64_t cols = (part.n1 - part.n0 + T::N - 1) / T::N;
-    const int64_t m0 = part.m0 + blockIdx.x / cols * T::M, n0 = part.n0 + blockIdx.x % cols * T::N;
-    const int leaf = (int)blockIdx.y;
-    const int64_t begin = part.sums ? neo__leaf_row(&g.leaves, leaf) : 0;
-    const int64_t end = part.sums ? neo__leaf_row(&g.leaves, leaf + 1) : g.k;
+    const neo__cuda_gemm_tile<T> tile(g, part);
     float sum[T::TM][T::TN] = {};
-    if (!part.sums && g.beta != 0.0f)
-        for (int i = 0; i < T::TM; i++)
-            for (int j = 0; j < T::TN; j++) {
-                const int64_t m = m0 + T::row(i), n = n0 + T::col(j);
-                if (m < part.m1 && n < part.n1)
-                    sum[i][j] = __fmul_rn(g.beta, g.c[m * g.c_row + n]);
-            }
-    const float *a = g.a + m0 * g.a_row, *b = g.b + n0 * g.b_col;
+    tile.load(g, part, sum);
+    const float *a = g.a + tile.m0 * g.a_row, *b = g.b + tile.n0 * g.b_col;
     const int64_t a_row = g.a_row, a_k = g.a_k, b_k = g.b_k, b_col = g.b_col;
-    const int64_t m_left = part.m1 - m0, n_left = part.n1 - n0;
+    const int64_t m_left = part.m1 - tile.m0, n_left = part.n1 - tile.n0;
     neo__cuda_chains<T, A_K, B_K>(
-        s, sum, begin, end,
+        s, sum, tile.begin, tile.end,
         [=](int i, int64_t k) { return i < m_left ? a[i * a_row + k * a_k] : 0.0f; },
         [=](int j, int64_t k) { return j < n_left ? b[j * b_col + k * b_k] : 0.0f; });
-NEO__UNROLL
-    for (int i = 0; i < T::TM; i++)
-NEO__UNROLL
-        for (int j = 0; j < T::TN; j++) {
-            const int64_t m = m0 + T::row(i), n = n0 + T::col(j);
-            if (m >= part.m1 || n >= part.n1) continue;
-            const int64_t rows = part.m1 - part.m0, width = part.n1 - part.n0;
-            if (part.sums)
-                part.sums[(leaf * rows + m - part.m0) * width + n - part.n0] = sum[i][j];
-            else
-                neo__cuda_gemm_put(g, m, n, g.bias ? __fadd_rn(sum[i][j], g.bias[n]) : sum[i][j]);
-        }
+    tile.store(g, part, sum);
 }
 
-template <class T, bool A_K, bool B_K>
-static void neo__cuda_gemm_launch3(neo__cuda *d, const neo__gemm_call *g,
-                                   const neo__cuda_leaf_sums *part) {
-    const int64_t tiles = ((part->m1 - part->m0 + T::M - 1) / T::M) *
-                          ((part->n1 - part->n0 + T::N - 1) / T::N);
-    const dim3 grid((unsigned)tiles, part->sums ? (unsigned)g->leaves.count : 1u);
-    NEO__CUDA_LAUNCH((neo__cuda_gemm_kernel<T, A_K, B_K>), grid, T::THREADS, 0, d->stream, *g, *part);
+typedef void neo__cuda_gemm_kernel_type(const neo__gemm_call, const neo__cuda_leaf_sums);
+/* Launch a kernel for tiles T: a block for each, and for each leaf. */
+template <class T>
+static neo_status neo__cuda_gemm_launch(neo__cuda *d, neo__cuda_gemm_kernel_type *kernel,
+                                        const neo__gemm_call *g, const neo__cuda_leaf_sums *part) {
+    const int64_t rows = (part->m1 - part->m0 + T::M - 1) / T::M;
+    const int64_t cols = (part->n1 - part->n0 + T::N - 1) / T::N;
+    const dim3 grid((unsigned)(rows * cols), part->sums ? (unsigned)g->leaves.count : 1u);
+    NEO__CUDA_LAUNCH("gemm", kernel, grid, T::THREADS, 0, *g, *part);
+    return NEO_OK;
 }
 template <class T>
-static void neo__cuda_gemm_launch(neo__cuda *d, const neo__gemm_call *g,
-                                  const neo__cuda_leaf_sums *part) {
-    if (g->a_k == 1 && g->b_k == 1) neo__cuda_gemm_launch3<T, true, true>(d, g, part);
-    else if (g->a_k == 1) neo__cuda_gemm_launch3<T, true, false>(d, g, part);
-    else if (g->b_k == 1) neo__cuda_gemm_launch3<T, false, true>(d, g, part);
-    else neo__cuda_gemm_launch3<T, false, false>(d, g, part);
+static neo_status neo__cuda_wide_launch(neo__cuda *d, const neo__gemm_call *g,
+                                        const neo__cuda_leaf_sums *part) {
+    neo__cuda_gemm_kernel_type *const kernel[2][2] = {
+        {neo__cuda_gemm_kernel<T, false, false>, neo__cuda_gemm_kernel<T, false, true>},
+        {neo__cuda_gemm_kernel<T, true, false>, neo__cuda_gemm_kernel<T, true, true>}};
+    return neo__cuda_gemm_launch<T>(d, kernel[g->a_k == 1][g->b_k == 1], g, part);
 }
 /* ---- of bf16: see >>impl-bf16 ----
    A block of 32 k is in shared memory as f32; a thread has two chains for each of its sums, which add to it behind
@@ -1790,24 +1790,17 @@ template <class T>
 static __global__ void __launch_bounds__(T::THREADS)
     neo__cuda_narrow_kernel(const neo__gemm_call g, const neo__cuda_leaf_sums part) {
     __shared__ typename T::shared s;
-    const int64_t rows = part.m1 - part.m0, width = part.n1 - part.n0, cols = (width + T::N - 1) / T::N;
-    const int64_t m0 = part.m0 + blockIdx.x / cols * T::M, n0 = part.n0 + blockIdx.x % cols * T::N;
-    const int leaf = (int)blockIdx.y;
-    const int64_t begin = part.sums ? neo__leaf_row(&g.leaves, leaf) : 0;
-    const int64_t end = part.sums ? neo__leaf_row(&g.leaves, leaf + 1) : g.k;
-    const uint16_t *a = (const uint16_t *)(const void *)g.a + m0 * g.a_row;
-    const uint16_t *b = (const uint16_t *)(const void *)g.b + n0 * g.b_col;
+    const neo__cuda_gemm_tile<T> tile(g, part);
+    const int64_t m_left = part.m1 - tile.m0, n_left = part.n1 - tile.n0;
+    const uint16_t *a = (const uint16_t *)(const void *)g.a + tile.m0 * g.a_row;
+    const uint16_t *b = (const uint16_t *)(const void *)g.b + tile.n0 * g.b_col;
     float sum[T::TM][T::TN] = {};
-    for (int i = 0; i < T::TM && !part.sums && g.beta != 0.0f; i++)
-        for (int j = 0; j < T::TN; j++) {
-            const int64_t m = m0 + T::row(i), n = n0 + T::col(j);
-            if (m < part.m1 && n < part.n1)
-                sum[i][j] = __fmul_rn(g.beta, neo__cuda_wide_get(g.c, m * g.c_row + n, g.narrow_c));
-        }
-    for (int64_t k = begin; k < end; k += 32) {
+    tile.load(g, part, sum);
+    for (int64_t k = tile.begin; k < tile.end; k += 32) {
+        const int64_t left = tile.end - k;
         float even[T::TM][T::TN] = {}, odd[T::TM][T::TN] = {};
-        neo__cuda_narrow_stage<T::M, T::THREADS>(s.a, a + k * g.a_k, g.a_row, g.a_k, part.m1 - m0, end - k);
-        neo__cuda_narrow_stage<T::N, T::THREADS>(s.b, b + k * g.b_k, g.b_col, g.b_k, part.n1 - n0, end - k);
+        neo__cuda_narrow_stage<T::M, T::THREADS>(s.a, a + k * g.a_k, g.a_row, g.a_k, m_left, left);
+        neo__cuda_narrow_stage<T::N, T::THREADS>(s.b, b + k * g.b_k, g.b_col, g.b_k, n_left, left);
         __syncthreads();
         for (int at = 0; at < 32; at += 2) {
             neo__cuda_narrow_chain<T>(s, even, at);
@@ -1820,38 +1813,27 @@ static __global__ void __launch_bounds__(T::THREADS)
                 sum[i][j] = neo__cuda_flush(__fadd_rn(neo__cuda_flush(sum[i][j]), both));
             }
     }
-    for (int i = 0; i < T::TM; i++)
-        for (int j = 0; j < T::TN; j++) {
-            const int64_t m = m0 + T::row(i), n = n0 + T::col(j);
-            if (m >= part.m1 || n >= part.n1) continue;
-            if (part.sums) part.sums[(leaf * rows + m - part.m0) * width + n - part.n0] = sum[i][j];
-            else neo__cuda_gemm_put(g, m, n, g.bias ? __fadd_rn(sum[i][j], g.bias[n]) : sum[i][j]);
-        }
+    tile.store(g, part, sum);
 }
 template <class T>
-static void neo__cuda_narrow_launch(neo__cuda *d, const neo__gemm_call *g, const neo__cuda_leaf_sums *part) {
-    const int64_t tiles = ((part->m1 - part->m0 + T::M - 1) / T::M) * ((part->n1 - part->n0 + T::N - 1) / T::N);
-    const dim3 grid((unsigned)tiles, part->sums ? (unsigned)g->leaves.count : 1u);
-    NEO__CUDA_LAUNCH(neo__cuda_narrow_kernel<T>, grid, T::THREADS, 0, d->stream, *g, *part);
+static neo_status neo__cuda_narrow_launch(neo__cuda *d, const neo__gemm_call *g,
+                                          const neo__cuda_leaf_sums *part) {
+    return neo__cuda_gemm_launch<T>(d, neo__cuda_narrow_kernel<T>, g, part);
 }
 
 /* The largest tile of which there are enough for all processors. */
 static neo_status neo__cuda_gemm_part(neo__cuda *d, const neo__gemm_call *g,
                                       const neo__cuda_leaf_sums *part) {
-    if (g->narrow) {
-        const int large = part->m1 - part->m0 > 32 && part->n1 - part->n0 > 32;
-        if (large) neo__cuda_narrow_launch<neo__cuda_narrow64>(d, g, part);
-        else neo__cuda_narrow_launch<neo__cuda_narrow16>(d, g, part);
-        return neo__cuda_launched(d, "gemm");
-    }
     const int64_t m = part->m1 - part->m0, n = part->n1 - part->n0;
     const int64_t leaves = part->sums ? g->leaves.count : 1;
     const int64_t large = ((m + 127) / 128) * ((n + 127) / 128) * leaves;
-    if (n <= neo__cuda_tall::N && m > n) neo__cuda_gemm_launch<neo__cuda_tall>(d, g, part);
-    else if (m <= neo__cuda_wide::M) neo__cuda_gemm_launch<neo__cuda_wide>(d, g, part);
-    else if (large >= d->processors) neo__cuda_gemm_launch<neo__cuda_tile128>(d, g, part);
-    else neo__cuda_gemm_launch<neo__cuda_tile64>(d, g, part);
-    return neo__cuda_launched(d, "gemm");
+    if (g->narrow)
+        return m > 32 && n > 32 ? neo__cuda_narrow_launch<neo__cuda_narrow64>(d, g, part)
+                                : neo__cuda_narrow_launch<neo__cuda_narrow16>(d, g, part);
+    if (n <= neo__cuda_tall::N && m > n) return neo__cuda_wide_launch<neo__cuda_tall>(d, g, part);
+    if (m <= neo__cuda_wide::M) return neo__cuda_wide_launch<neo__cuda_wide>(d, g, part);
+    return large >= d->processors ? neo__cuda_wide_launch<neo__cuda_tile128>(d, g, part)
+                                  : neo__cuda_wide_launch<neo__cuda_tile64>(d, g, part);
 }
 
 /* C's part from the leaves' sums. */
@@ -1880,7 +1862,7 @@ static neo_status neo__cuda_gemm_own(neo__cuda *d, const neo__gemm_call *g) {
             NEO__TRY(neo__cuda_gemm_part(d, g, &part));
             const neo__cuda_gemm_tree_job job = {*g, part};
             const int64_t area = (part.m1 - part.m0) * (part.n1 - part.n0);
-            NEO__TRY(neo__cuda_each1(d, job, area, "gemm"));
+            NEO__TRY(neo__cuda_each<1>(d, job, area, "gemm"));
         }
     return NEO_OK;
 }
@@ -2106,7 +2088,7 @@ static neo_status neo__cuda_gemm_blas(neo__cuda *d, const neo__gemm_call *g, int
     if (!*done || epilogue == CUBLASLT_EPILOGUE_RELU_BIAS) return NEO_OK;
     if (g->finish.act == NEO_ACT_NONE && !g->finish.y) return NEO_OK;
     job.g.bias = NULL;
-    return neo__cuda_each1(d, job, g->m * g->n, "gemm");
+    return neo__cuda_each<1>(d, job, g->m * g->n, "gemm");
 }
 /* Products of bf16. Sums in f32 go to C; where C is bf16 they go to the work memory, as many rows at
    a time as it holds. */
@@ -2127,7 +2109,7 @@ static neo_status neo__cuda_narrow_blas(neo__cuda *d, const neo__gemm_call *g, i
         if (!*done) NEO__TRY(neo__cuda_gemm_own(d, &part));
         const neo__cuda_gemm_finish_job job = {*g, g->narrow_c ? part.c : NULL, m0};
         if (g->narrow_c || g->bias || g->finish.y || g->finish.act != NEO_ACT_NONE)
-            NEO__TRY(neo__cuda_each1(d, job, rows * g->n, "gemm"));
+            NEO__TRY(neo__cuda_each<1>(d, job, rows * g->n, "gemm"));
     }
     *done = 1;
     return NEO_OK;
@@ -2159,7 +2141,7 @@ static neo_status neo__cuda_blas_tree(neo__cuda *d, const neo__gemm_call *g, int
     }
     *done = 1;
     const neo__cuda_gemm_finish_job job = {*g, slot, m0};
-    return neo__cuda_each1(d, job, rows * g->n, "gemm");
+    return neo__cuda_each<1>(d, job, rows * g->n, "gemm");
 }
 static neo_status neo__cuda_gemm_blas_leaves(neo__cuda *d, const neo__gemm_call *g, int *done) {
     const int64_t slot = (int64_t)(NEO__CUDA_WORK_BYTES / sizeof(float)) / NEO__PART_DEPTH / 4 * 4;
@@ -2176,11 +2158,9 @@ static int neo__cuda_is_large(const neo__gemm_call *g) {
     const double area = (double)g->m * (double)g->n;
     return g->m >= 16 && g->n >= 16 && (g->tree ? area >= 4096.0 : area * (double)g->k >= 262144.0);
 }
-static neo_status neo__cuda_gemm(neo_device *device, const neo__gemm_call *call) {
-    neo__cuda *d = (neo__cuda *)device;
+static neo_status neo__cuda_gemm(neo__cuda *d, const neo__gemm_call *call) {
     neo__gemm_call g = *call;
     int done = 0;
-    NEO__TRY(neo__cuda_enter(d));
     if (g.m == 0 || g.n == 0) return NEO_OK;
     if (g.tree && g.leaves.count == 0) g.tree = 0, g.k = 0; /* zeros */
     if (g.tree) g.beta = 0.0f, g.bias = NULL;
@@ -2267,41 +2247,31 @@ static neo_status neo__cuda_columns_run(neo__cuda *d, neo__cuda_columns c, const
     for (c.c0 = 0; c.c0 < cols; c.c0 += room) {
         c.cols = NEO__MIN(room, cols - c.c0);
         const dim3 grid((unsigned)((c.cols + 31) / 32), (unsigned)leaves);
-        NEO__CUDA_LAUNCH(neo__cuda_columns_kernel, grid, NEO__CUDA_THREADS, 0, d->stream, c);
-        NEO__TRY(neo__cuda_launched(d, what));
+        NEO__CUDA_RUN(what, neo__cuda_columns_kernel, grid, c);
         const neo__cuda_columns_tree_job job = {c};
-        NEO__TRY(neo__cuda_each1(d, job, c.cols, what));
+        NEO__TRY(neo__cuda_each<1>(d, job, c.cols, what));
     }
     return NEO_OK;
 }
-static neo_status neo__cuda_column_sums(neo__cuda *d, const neo__column_sums_call *call) {
+static neo_status neo__cuda_linear_grads(neo__cuda *d, const neo__linear_grads_call *call) {
+    const neo__column_sums_call *dbias = &call->dbias;
+    if (call->dw.c) NEO__TRY(neo__cuda_gemm(d, &call->dw));
+    if (!dbias->to || dbias->cols == 0) return NEO_OK;
     NEO__ZERO(neo__cuda_columns, c);
-    c.dy = call->from, c.dy_row = call->from_row;
-    c.narrow = call->narrow;
-    c.cols = call->cols;
-    c.leaves = call->leaves;
-    c.sum = call->to;
+    c.dy = dbias->from, c.dy_row = dbias->from_row;
+    c.narrow = dbias->narrow;
+    c.cols = dbias->cols;
+    c.leaves = dbias->leaves;
+    c.sum = dbias->to;
     return neo__cuda_columns_run(d, c, "column_sums");
-}
-static neo_status neo__cuda_linear_grads(neo_device *device, const neo__linear_grads_call *call) {
-    if (call->dw.c) NEO__TRY(neo__cuda_gemm(device, &call->dw));
-    if (!call->dbias.to || call->dbias.cols == 0) return NEO_OK;
-    NEO__TRY(neo__cuda_enter((neo__cuda *)device));
-    return neo__cuda_column_sums((neo__cuda *)device, &call->dbias);
 }
 
 /* ---- >>cuda-norm ----
    A row is a half-warp's: 16 lanes are a vector, and run the CPU's kernel. */
 enum { NEO__HALVES = NEO__CUDA_THREADS / 16 }; /* half-warps of a block */
-static __device__ __forceinline__ int64_t neo__cuda_half(void) {
-    return (int64_t)blockIdx.x * (blockDim.x / 16) + threadIdx.x / 16;
-}
-static __device__ __forceinline__ int64_t neo__cuda_halves(void) {
-    return (int64_t)gridDim.x * (blockDim.x / 16);
-}
 
 static __global__ void neo__cuda_norm_kernel(const neo__norm_call c) {
-    for (int64_t i = neo__cuda_half(); i < c.rows; i += neo__cuda_halves()) {
+    NEO__CUDA_EACH(i, c.rows, 16) {
         float *stats = c.stats + i * (c.centered ? 2 : 1);
         if (c.backward)
             neo__vec_norm_backward_warp(c.x + i * c.x_row, c.weight, c.dy + i * c.dy_row, stats,
@@ -2311,9 +2281,7 @@ static __global__ void neo__cuda_norm_kernel(const neo__norm_call c) {
                                        c.y + i * c.y_row, stats, c.cols);
     }
 }
-static neo_status neo__cuda_norm(neo_device *device, const neo__norm_call *call) {
-    neo__cuda *d = (neo__cuda *)device;
-    NEO__TRY(neo__cuda_enter(d));
+static neo_status neo__cuda_norm(neo__cuda *d, const neo__norm_call *call) {
     if (call->backward && (call->dweight || call->dbias)) { /* first: dx may be dy */
         NEO__ZERO(neo__cuda_columns, c);
         c.dy = call->dy, c.dy_row = call->dy_row;
@@ -2325,9 +2293,9 @@ static neo_status neo__cuda_norm(neo_device *device, const neo__norm_call *call)
         NEO__TRY(neo__cuda_columns_run(d, c, "norm"));
     }
     if (call->rows == 0 || (call->backward && !call->dx)) return NEO_OK;
-    NEO__CUDA_LAUNCH(neo__cuda_norm_kernel, neo__cuda_blocks(d, call->rows, NEO__HALVES),
-                NEO__CUDA_THREADS, 0, d->stream, *call);
-    return neo__cuda_launched(d, "norm");
+    NEO__CUDA_RUN("norm", neo__cuda_norm_kernel, neo__cuda_blocks(d, call->rows, NEO__HALVES),
+                  *call);
+    return NEO_OK;
 }
 
 /* ---- >>cuda-embedding ----
@@ -2341,8 +2309,7 @@ typedef unsigned long long neo__cuda_word; /* what atomics of 64 bits take */
 
 static __global__ void neo__cuda_ids_kernel(const neo__embedding_call c, uint32_t *key,
                                             uint32_t *position, neo__cuda_word *bad) {
-    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < c.count;
-         i += (int64_t)gridDim.x * blockDim.x) {
+    NEO__CUDA_EACH(i, c.count, 1) {
         const int64_t id = neo__jagged_id(c.ids, c.is_i32, i);
         if (id < 0 || id >= c.rows) atomicMin(bad, (neo__cuda_word)i);
         if (!key) continue;
@@ -2360,10 +2327,8 @@ template <int W>
 static __global__ void neo__cuda_embedding_kernel(const neo__embedding_call c,
                                                   const neo__cuda_word *bad) {
     if (*bad != NEO__CUDA_NONE) return;
-    const int64_t warp = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / 32;
-    const int64_t warps = (int64_t)gridDim.x * blockDim.x / 32;
     const int lane = (int)threadIdx.x % 32;
-    for (int64_t i = warp; i < c.count; i += warps) {
+    NEO__CUDA_EACH(i, c.count, 32) {
         const float *from = c.from + neo__jagged_id(c.ids, c.is_i32, i) * c.from_row;
         for (int64_t j = lane * W; j < c.dim; j += 32 * W)
             neo__cuda_store<W>(c.to + i * c.to_row + j, neo__cuda_load<W>(from + j));
@@ -2374,8 +2339,7 @@ static __global__ void neo__cuda_embedding_kernel(const neo__embedding_call c,
 static __global__ void neo__cuda_firsts_kernel(const uint32_t *key, int64_t count, int32_t *first,
                                                const neo__cuda_word *bad) {
     if (*bad != NEO__CUDA_NONE) return;
-    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < count;
-         i += (int64_t)gridDim.x * blockDim.x)
+    NEO__CUDA_EACH(i, count, 1)
         if (i == 0 || key[i] != key[i - 1]) first[key[i]] = (int32_t)i;
 }
 
@@ -2390,24 +2354,6 @@ static __device__ int neo__cuda_leaf_of(const neo__leaf_cut *c, int from, int64_
     return low;
 }
 
-/* The waiting sums of a thread's columns: the tree over parts of which some are absent, see
-   neo__part_tree. */
-template <int W> struct neo__cuda_parts {
-    neo__floats<W> sum[NEO__PART_DEPTH];
-    int number[NEO__PART_DEPTH], depth;
-    __device__ void join() {
-        depth--;
-        for (int w = 0; w < W; w++)
-            sum[depth - 1].v[w] = __fadd_rn(sum[depth - 1].v[w], sum[depth].v[w]);
-    }
-    __device__ void push(int part, const neo__floats<W> &x) {
-        while (depth > 1 && neo__tree_level(number[depth - 2], number[depth - 1]) <
-                                neo__tree_level(number[depth - 1], part))
-            join();
-        number[depth] = part;
-        sum[depth++] = x;
-    }
-};
 
 typedef struct neo__cuda_occurrences {
     const uint32_t *key, *position; /* sorted */
@@ -2424,7 +2370,6 @@ static __device__ neo__floats<W> neo__cuda_embedding_sum(const neo__embedding_ca
     neo__floats<W> sum = {};
     int leaf = 0;
     int64_t leaf_end = -1;
-    parts.depth = 0;
     for (int64_t i = c.count ? o.first[row] : -1; i >= 0 && i < c.count && o.key[i] == row; i++) {
         const int64_t at = o.position[i];
         if (at >= leaf_end) {
@@ -2433,28 +2378,26 @@ static __device__ neo__floats<W> neo__cuda_embedding_sum(const neo__embedding_ca
             leaf_end = neo__leaf_row(&c.leaves, leaf + 1);
             sum = {};
         }
-        const neo__floats<W> x = neo__cuda_load<W>(c.from + at * c.from_row + col);
-        for (int w = 0; w < W; w++) sum.v[w] = __fadd_rn(sum.v[w], x.v[w]);
+        neo__cuda_plus<W>(sum, neo__cuda_load<W>(c.from + at * c.from_row + col));
     }
-    if (leaf_end >= 0) parts.push(leaf, sum);
-    while (parts.depth > 1) parts.join();
-    return parts.depth ? parts.sum[0] : sum;
+    if (leaf_end < 0) return sum;
+    parts.push(leaf, sum);
+    return parts.total();
 }
 template <int W>
 static __global__ void neo__cuda_embedding_back_kernel(const neo__embedding_call c,
                                                        const neo__cuda_occurrences o) {
     if (*o.bad != NEO__CUDA_NONE) return;
-    const int64_t warp = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / 32;
-    const int64_t warps = (int64_t)gridDim.x * blockDim.x / 32;
     const int64_t parts = (c.dim + 32 * W - 1) / (32 * W);
-    for (int64_t i = warp; i < c.rows * parts; i += warps) {
+    NEO__CUDA_EACH(i, c.rows * parts, 32) {
         const int64_t row = i / parts, col = i % parts * (32 * W) + (int)threadIdx.x % 32 * W;
         if (col >= c.dim) continue;
         float *to = c.to + row * c.to_row + col;
         neo__floats<W> sum = neo__cuda_embedding_sum<W>(c, o, row, col);
         if (c.add) {
-            const neo__floats<W> old = neo__cuda_load<W>(to);
-            for (int w = 0; w < W; w++) sum.v[w] = __fadd_rn(old.v[w], sum.v[w]);
+            neo__floats<W> old = neo__cuda_load<W>(to);
+            neo__cuda_plus<W>(old, sum);
+            sum = old;
         }
         neo__cuda_store<W>(to, sum);
     }
@@ -2464,10 +2407,8 @@ static __global__ void neo__cuda_embedding_back_kernel(const neo__embedding_call
 template <class K> struct neo__cuda_sorting {
     void *temp;
     size_t bytes;
-    const K *keys;
-    K *sorted_keys;
-    const uint32_t *values;
-    uint32_t *sorted_values;
+    K *keys, *sorted_keys;
+    uint32_t *values, *sorted_values;
     int64_t count;
     int32_t first, last; /* bits */
 };
@@ -2490,32 +2431,25 @@ static neo_status neo__cuda_scan_now(neo__cuda *d, const void *call) {
     return NEO_OK;
 }
 
-/* Room in the work memory: keys and positions twice, the rows' firsts, the sort's own. */
-typedef struct neo__cuda_sort {
-    uint32_t *key, *key_room, *position, *position_room;
-    int32_t *first;
-    void *storage;
-    size_t storage_bytes;
-    int bits;
-} neo__cuda_sort;
-static neo_status neo__cuda_sort_room(neo__cuda *d, const neo__embedding_call *c,
-                                      neo__cuda_sort *s) {
-    const size_t each = ((size_t)c->count * sizeof(uint32_t) + 255) / 256 * 256;
-    const size_t firsts = ((size_t)c->rows * sizeof(int32_t) + 255) / 256 * 256;
-    const uint32_t *from = NULL;
-    uint32_t *to = NULL;
-    s->bits = 1;
-    while (s->bits < 32 && (c->rows - 1) >> s->bits) s->bits++;
-    s->storage_bytes = 0;
-    NEO__CUDA_TRY(d, cub::DeviceRadixSort::SortPairs(NULL, s->storage_bytes, from, to, from, to,
-                                                     c->count, 0, s->bits, d->stream));
-    NEO__TRY(neo__cuda_reserve(d, 4 * each + firsts + s->storage_bytes));
-    s->key = (uint32_t *)(void *)d->work;
-    s->key_room = (uint32_t *)(void *)(d->work + each);
-    s->position = (uint32_t *)(void *)(d->work + 2 * each);
-    s->position_room = (uint32_t *)(void *)(d->work + 3 * each);
-    s->first = (int32_t *)(void *)(d->work + 4 * each);
-    s->storage = d->work + 4 * each + firsts;
+/* Plan the sort of a call's ids. The work memory has keys and positions twice, the first position of
+   each row, and the sort's own room. */
+static neo_status neo__cuda_sort_plan(neo__cuda *d, const neo__embedding_call *c,
+                                      neo__cuda_sorting<uint32_t> *s, int32_t **first) {
+    const size_t each = neo__cuda_up((size_t)c->count * sizeof(uint32_t), 256);
+    const size_t firsts = neo__cuda_up((size_t)c->rows * sizeof(int32_t), 256);
+    s->count = c->count;
+    s->last = 1;
+    while (s->last < 32 && (c->rows - 1) >> s->last) s->last++;
+    NEO__CUDA_TRY(d, cub::DeviceRadixSort::SortPairs(
+                         NULL, s->bytes, s->keys, s->sorted_keys, s->values, s->sorted_values,
+                         s->count, s->first, s->last, d->stream));
+    NEO__TRY(neo__cuda_reserve(d, 4 * each + firsts + s->bytes));
+    s->keys = (uint32_t *)(void *)d->work;
+    s->sorted_keys = (uint32_t *)(void *)(d->work + each);
+    s->values = (uint32_t *)(void *)(d->work + 2 * each);
+    s->sorted_values = (uint32_t *)(void *)(d->work + 3 * each);
+    *first = (int32_t *)(void *)(d->work + 4 * each);
+    s->temp = d->work + 4 * each + firsts;
     return NEO_OK;
 }
 static int neo__cuda_embedding_aligned(const neo__embedding_call *c) {
@@ -2524,73 +2458,50 @@ static int neo__cuda_embedding_aligned(const neo__embedding_call *c) {
 }
 static neo_status neo__cuda_embedding_back(neo__cuda *d, const neo__embedding_call *c,
                                            neo__cuda_word *bad) {
-    NEO__ZERO(neo__cuda_sort, s);
-    NEO__ZERO(neo__cuda_occurrences, o);
+    NEO__ZERO(neo__cuda_sorting<uint32_t>, s);
+    neo__cuda_occurrences o = {NULL, NULL, NULL, bad};
     NEO__CHECK(c->rows <= INT32_MAX && c->count <= INT32_MAX, NEO_ERR_UNSUPPORTED,
                "%s: embedding: %lld ids of %lld rows, more than 2^31 of either", d->device.name,
                (long long)c->count, (long long)c->rows);
-    o.bad = bad;
     if (c->count > 0) {
-        NEO__TRY(neo__cuda_sort_room(d, c, &s));
-        NEO__CUDA_LAUNCH(neo__cuda_ids_kernel, neo__cuda_blocks(d, c->count, NEO__CUDA_THREADS),
-                    NEO__CUDA_THREADS, 0, d->stream, *c, s.key, s.position, bad);
-        NEO__TRY(neo__cuda_launched(d, "embedding"));
-        NEO__ZERO(neo__cuda_sorting<uint32_t>, sorting);
-        sorting.temp = s.storage, sorting.bytes = s.storage_bytes;
-        sorting.keys = s.key, sorting.sorted_keys = s.key_room;
-        sorting.values = s.position, sorting.sorted_values = s.position_room;
-        sorting.count = c->count;
-        sorting.last = s.bits;
-        NEO__TRY(neo__cuda_do(d, neo__cuda_sort_now<uint32_t>, &sorting, sizeof sorting));
-        NEO__TRY(neo__cuda_set(d, s.first, 0xFF, (size_t)c->rows * sizeof *s.first));
-        o.key = s.key_room, o.position = s.position_room, o.first = s.first;
-        NEO__CUDA_LAUNCH(neo__cuda_firsts_kernel, neo__cuda_blocks(d, c->count, NEO__CUDA_THREADS),
-                    NEO__CUDA_THREADS, 0, d->stream, o.key, c->count, s.first, o.bad);
-        NEO__TRY(neo__cuda_launched(d, "embedding"));
+        const unsigned blocks = neo__cuda_blocks(d, c->count, NEO__CUDA_THREADS);
+        int32_t *first;
+        NEO__TRY(neo__cuda_sort_plan(d, c, &s, &first));
+        NEO__CUDA_RUN("embedding", neo__cuda_ids_kernel, blocks, *c, s.keys, s.values, bad);
+        NEO__TRY(neo__cuda_do(d, neo__cuda_sort_now<uint32_t>, &s, sizeof s));
+        NEO__TRY(neo__cuda_set(d, first, 0xFF, (size_t)c->rows * sizeof *first));
+        o.key = s.sorted_keys, o.position = s.sorted_values, o.first = first;
+        NEO__CUDA_RUN("embedding", neo__cuda_firsts_kernel, blocks, o.key, c->count, first, o.bad);
     }
     if (c->rows == 0 || c->dim == 0 || (c->add && c->leaves.count == 0)) return NEO_OK;
     const int wide = neo__cuda_embedding_aligned(c) ? 4 : 1;
     const int64_t warps = c->rows * ((c->dim + 32 * wide - 1) / (32 * wide));
-    const unsigned blocks = neo__cuda_blocks(d, warps, NEO__CUDA_THREADS / 32);
-    if (wide == 4) {
-        NEO__CUDA_LAUNCH((neo__cuda_embedding_back_kernel<4>), blocks, NEO__CUDA_THREADS, 0, d->stream,
-                    *c, o);
-    } else {
-        NEO__CUDA_LAUNCH((neo__cuda_embedding_back_kernel<1>), blocks, NEO__CUDA_THREADS, 0, d->stream,
-                    *c, o);
-    }
-    return neo__cuda_launched(d, "embedding");
+    const auto kernel =
+        wide == 4 ? neo__cuda_embedding_back_kernel<4> : neo__cuda_embedding_back_kernel<1>;
+    NEO__CUDA_RUN("embedding", kernel, neo__cuda_blocks(d, warps, NEO__CUDA_THREADS / 32), *c, o);
+    return NEO_OK;
 }
 static neo_status neo__cuda_embedding_forward(neo__cuda *d, const neo__embedding_call *c,
                                               neo__cuda_word *bad) {
     if (c->count == 0) return NEO_OK;
-    uint32_t *none = NULL;
-    const neo__cuda_word *seen = bad;
-    NEO__CUDA_LAUNCH(neo__cuda_ids_kernel, neo__cuda_blocks(d, c->count, NEO__CUDA_THREADS),
-                NEO__CUDA_THREADS, 0, d->stream, *c, none, none, bad);
-    const unsigned blocks = neo__cuda_blocks(d, c->count, NEO__CUDA_THREADS / 32);
-    if (neo__cuda_embedding_aligned(c)) {
-        NEO__CUDA_LAUNCH((neo__cuda_embedding_kernel<4>), blocks, NEO__CUDA_THREADS, 0, d->stream, *c,
-                    seen);
-    } else {
-        NEO__CUDA_LAUNCH((neo__cuda_embedding_kernel<1>), blocks, NEO__CUDA_THREADS, 0, d->stream, *c,
-                    seen);
-    }
-    return neo__cuda_launched(d, "embedding");
+    const auto kernel = neo__cuda_embedding_aligned(c) ? neo__cuda_embedding_kernel<4>
+                                                       : neo__cuda_embedding_kernel<1>;
+    NEO__CUDA_RUN("embedding", neo__cuda_ids_kernel,
+                  neo__cuda_blocks(d, c->count, NEO__CUDA_THREADS), *c, nullptr, nullptr, bad);
+    NEO__CUDA_RUN("embedding", kernel, neo__cuda_blocks(d, c->count, NEO__CUDA_THREADS / 32), *c,
+                  bad);
+    return NEO_OK;
 }
-static neo_status neo__cuda_embedding(neo_device *device, const neo__embedding_call *call) {
-    neo__cuda *d = (neo__cuda *)device;
+static neo_status neo__cuda_embedding(neo__cuda *d, const neo__embedding_call *call) {
     neo__embedding_call c = *call; /* as kernels get it: without places on the host */
     memset(&c.later, 0, sizeof c.later);
-    NEO__TRY(neo__cuda_enter(d));
     neo__cuda_word *bad = (neo__cuda_word *)(void *)d->result;
     NEO__TRY(neo__cuda_set(d, bad, 0xFF, sizeof *bad));
     if (call->backward) NEO__TRY(neo__cuda_embedding_back(d, &c, bad));
     else NEO__TRY(neo__cuda_embedding_forward(d, &c, bad));
     if (d->recording && call->later.fn) {
-        const neo__cuda_word *found = bad;
         NEO__TRY(neo__graph_answer_room(d, sizeof *bad, &call->later));
-        NEO__CUDA_LAUNCH(neo__cuda_stop_kernel, 1, 1, 0, d->stream, found, neo__graph_stop(d));
+        NEO__CUDA_LAUNCH("embedding", neo__cuda_stop_kernel, 1, 1, 0, bad, neo__graph_stop(d));
         return neo__graph_later(d, bad, sizeof *bad, &call->later);
     }
     if (!call->later.fn) return NEO_OK;
@@ -2794,19 +2705,14 @@ static neo_status neo__cuda_attention_run(neo__cuda *d, const neo__attention_cal
     const dim3 grid((unsigned)(c->sequences * c->heads * tiles),
                     (unsigned)((c->dim + NEO__HEAD_COLS - 1) / NEO__HEAD_COLS));
     if (!c->backward)
-        NEO__CUDA_LAUNCH((neo__cuda_attention_kernel<PARTS>), grid, NEO__CUDA_THREADS, 0, d->stream, *c,
-                    tiles);
+        NEO__CUDA_RUN("attention", (neo__cuda_attention_kernel<PARTS>), grid, *c, tiles);
     if (c->backward && (c->dk || c->dv))
-        NEO__CUDA_LAUNCH((neo__cuda_attention_keys_kernel<PARTS>), grid, NEO__CUDA_THREADS, 0, d->stream,
-                    *c, tiles);
+        NEO__CUDA_RUN("attention", (neo__cuda_attention_keys_kernel<PARTS>), grid, *c, tiles);
     if (c->backward && c->dq)
-        NEO__CUDA_LAUNCH((neo__cuda_attention_queries_kernel<PARTS>), grid, NEO__CUDA_THREADS, 0,
-                    d->stream, *c, tiles);
-    return neo__cuda_launched(d, "attention");
+        NEO__CUDA_RUN("attention", (neo__cuda_attention_queries_kernel<PARTS>), grid, *c, tiles);
+    return NEO_OK;
 }
-static neo_status neo__cuda_attention(neo_device *device, const neo__attention_call *call) {
-    neo__cuda *d = (neo__cuda *)device;
-    NEO__TRY(neo__cuda_enter(d));
+static neo_status neo__cuda_attention(neo__cuda *d, const neo__attention_call *call) {
     if (call->sequences == 0 || call->heads == 0 || call->length == 0) return NEO_OK;
     return call->dim <= 64 ? neo__cuda_attention_run<1>(d, call)
                            : neo__cuda_attention_run<2>(d, call);
@@ -2883,9 +2789,7 @@ static __global__ void __launch_bounds__(neo__cuda_tile32::THREADS)
             if (i > 0 && job.de) job.de[sample * job.de_row + (i - 1) * dim + d] = sum[a][b];
         }
 }
-static neo_status neo__cuda_interact(neo_device *device, const neo__interact_call *call) {
-    neo__cuda *d = (neo__cuda *)device;
-    NEO__TRY(neo__cuda_enter(d));
+static neo_status neo__cuda_interact(neo__cuda *d, const neo__interact_call *call) {
     if (call->batch == 0 || call->dim == 0) return NEO_OK;
     const int64_t rows = (call->features + 1 + 31) / 32, cols = (call->dim + 31) / 32;
     const int64_t tiles = call->backward ? rows * cols : rows * (rows + 1) / 2;
@@ -2894,12 +2798,12 @@ static neo_status neo__cuda_interact(neo_device *device, const neo__interact_cal
                (long long)call->features, (long long)call->dim);
     const dim3 grid((unsigned)call->batch, (unsigned)tiles);
     if (call->backward)
-        NEO__CUDA_LAUNCH(neo__cuda_interact_back_kernel, grid, neo__cuda_tile32::THREADS, 0, d->stream,
-                    *call, cols);
+        NEO__CUDA_LAUNCH("interact", neo__cuda_interact_back_kernel, grid,
+                         neo__cuda_tile32::THREADS, 0, *call, cols);
     else
-        NEO__CUDA_LAUNCH(neo__cuda_interact_kernel, grid, neo__cuda_tile32::THREADS, 0, d->stream,
-                    *call);
-    return neo__cuda_launched(d, "interact");
+        NEO__CUDA_LAUNCH("interact", neo__cuda_interact_kernel, grid, neo__cuda_tile32::THREADS, 0,
+                         *call);
+    return NEO_OK;
 }
 
 /* ---- >>cuda-losses ----
@@ -2943,8 +2847,7 @@ static __device__ __forceinline__ int neo__cuda_outside(float x) {
     return !(x >= 0.0f && x <= 1.0f);
 }
 static __global__ void neo__cuda_labels_kernel(const neo__loss_call c, neo__cuda_loss_result *r) {
-    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < c.rows;
-         i += (int64_t)gridDim.x * blockDim.x) {
+    NEO__CUDA_EACH(i, c.rows, 1) {
         const int label = c.label ? c.label[i] < 0 || c.label[i] >= c.width
                                   : neo__cuda_outside(c.y[i]);
         if (label) atomicMin(&r->bad[0], (neo__cuda_word)i);
@@ -2979,7 +2882,8 @@ static __global__ void neo__cuda_loss_elements_kernel(const neo__loss_call c,
     if (r->bad[0] != NEO__CUDA_NONE || r->bad[1] != NEO__CUDA_NONE) return;
     neo__cuda_exact_begin(sum);
     float *own = loss[threadIdx.x / 16];
-    for (int64_t at = 16 * neo__cuda_half(); at < c.rows; at += 16 * neo__cuda_halves()) {
+    NEO__CUDA_EACH(vector, (c.rows + 15) / 16, 16) {
+        const int64_t at = 16 * vector;
         neo__cuda_loss_vector(c, at, own);
         if (at + threadIdx.x % 16 < c.rows) neo__cuda_exact_add(sum, own[threadIdx.x % 16]);
     }
@@ -3017,7 +2921,7 @@ static __global__ void neo__cuda_loss_rows_kernel(const neo__loss_call c,
     __shared__ neo__cuda_word sum[NEO__CUDA_EXACT];
     if (r->bad[0] != NEO__CUDA_NONE) return;
     neo__cuda_exact_begin(sum);
-    for (int64_t row = neo__cuda_half(); row < c.rows; row += neo__cuda_halves()) {
+    NEO__CUDA_EACH(row, c.rows, 16) {
         const float loss = c.kind == NEO__LOSS_CROSS_ENTROPY ? neo__cuda_entropy_row(c, row)
                                                              : neo__cuda_mse_row(c, row);
         if (threadIdx.x % 16 == 0) neo__cuda_exact_add(sum, loss);
@@ -3046,10 +2950,8 @@ static neo_status neo__cuda_loss_answer(neo__cuda *d, const neo__loss_call *c,
         NEO__TRY(neo__cuda_loss_value(d, c, what, (int64_t)found.bad[what], &found.value));
     return neo__later_now(&c->later, &found);
 }
-static neo_status neo__cuda_loss(neo_device *device, const neo__loss_call *call) {
-    neo__cuda *d = (neo__cuda *)device;
+static neo_status neo__cuda_loss(neo__cuda *d, const neo__loss_call *call) {
     const neo__loss_found none = neo__loss_found_none();
-    NEO__TRY(neo__cuda_enter(d));
     if (call->rows == 0 || call->width == 0) return neo__later_now(&call->later, &none);
     neo__loss_call c = *call; /* as kernels get it: without places on the host */
     memset(&c.later, 0, sizeof c.later);
@@ -3057,20 +2959,17 @@ static neo_status neo__cuda_loss(neo_device *device, const neo__loss_call *call)
     NEO__TRY(neo__cuda_set(d, r->bad, 0xFF, sizeof r->bad));
     NEO__TRY(neo__cuda_set(d, r->sum, 0, sizeof r->sum));
     if (call->kind != NEO__LOSS_MSE)
-        NEO__CUDA_LAUNCH(neo__cuda_labels_kernel, neo__cuda_blocks(d, call->rows, NEO__CUDA_THREADS),
-                    NEO__CUDA_THREADS, 0, d->stream, c, r);
-    NEO__TRY(neo__cuda_launched(d, "loss"));
+        NEO__CUDA_RUN("loss", neo__cuda_labels_kernel,
+                      neo__cuda_blocks(d, call->rows, NEO__CUDA_THREADS), c, r);
     if (call->kind == NEO__LOSS_CROSS_ENTROPY || call->width > 1)
-        NEO__CUDA_LAUNCH(neo__cuda_loss_rows_kernel, neo__cuda_blocks(d, call->rows, NEO__HALVES),
-                    NEO__CUDA_THREADS, 0, d->stream, c, r);
+        NEO__CUDA_RUN("loss", neo__cuda_loss_rows_kernel,
+                      neo__cuda_blocks(d, call->rows, NEO__HALVES), c, r);
     else
-        NEO__CUDA_LAUNCH(neo__cuda_loss_elements_kernel,
-                    neo__cuda_blocks(d, call->rows, NEO__CUDA_THREADS), NEO__CUDA_THREADS, 0,
-                    d->stream, c, r);
-    NEO__TRY(neo__cuda_launched(d, "loss"));
+        NEO__CUDA_RUN("loss", neo__cuda_loss_elements_kernel,
+                      neo__cuda_blocks(d, call->rows, NEO__CUDA_THREADS), c, r);
     if (d->recording && call->later.fn) {
         NEO__TRY(neo__graph_answer_room(d, sizeof *r, &call->later));
-        NEO__CUDA_LAUNCH(neo__cuda_loss_stop_kernel, 1, 1, 0, d->stream, c, r, neo__graph_stop(d));
+        NEO__CUDA_LAUNCH("loss", neo__cuda_loss_stop_kernel, 1, 1, 0, c, r, neo__graph_stop(d));
         return neo__graph_later(d, r, sizeof *r, &call->later);
     }
     return neo__cuda_loss_answer(d, call, r);
@@ -3101,12 +3000,10 @@ struct neo__cuda_init_job {
         }
     }
 };
-static neo_status neo__cuda_init(neo_device *device, const neo__init_call *call) {
-    neo__cuda *d = (neo__cuda *)device;
-    NEO__TRY(neo__cuda_enter(d));
+static neo_status neo__cuda_init(neo__cuda *d, const neo__init_call *call) {
     if (call->init.kind == NEO_INIT_NONE) return NEO_OK;
     const neo__cuda_init_job job = {*call};
-    return neo__cuda_each1(d, job, call->count, "init");
+    return neo__cuda_each<1>(d, job, call->count, "init");
 }
 
 /* ---- >>cuda-convert ----
@@ -3115,7 +3012,7 @@ static __device__ __forceinline__ int64_t neo__cuda_dtype_size(neo_dtype t) {
     if (t == NEO_I64) return 8;
     return t == NEO_F32 || t == NEO_I32 ? 4 : t == NEO_F16 || t == NEO_BF16 ? 2 : 1;
 }
-static __device__ void neo__cuda_move(void *to, const void *from, int64_t size) {
+static __device__ void neo__cuda_copy_number(void *to, const void *from, int64_t size) {
     switch (size) {
     case 1: *(uint8_t *)to = *(const uint8_t *)from; break;
     case 2: *(uint16_t *)to = *(const uint16_t *)from; break;
@@ -3127,38 +3024,37 @@ struct neo__cuda_convert_job {
     neo__convert_call c;
     template <int W> __device__ void at(int64_t i) const {
         const neo_dtype from = c.src.dtype, to = c.dst.dtype;
-        int64_t rest = i, x = 0, y = 0;
+        int64_t rest = i, src_at = 0, dst_at = 0;
         for (int d = c.src.ndim - 1; d >= 0; d--) {
             const int64_t at = rest % c.src.shape[d];
             rest /= c.src.shape[d];
-            x += at * c.src.stride[d];
-            y += at * c.dst.stride[d];
+            src_at += at * c.src.stride[d];
+            dst_at += at * c.dst.stride[d];
         }
-        const void *src = (const char *)c.src.data + x * neo__cuda_dtype_size(from);
-        void *dst = (char *)c.dst.data + y * neo__cuda_dtype_size(to);
-        uint32_t word[4], *random = NULL;
+        const void *src = (const char *)c.src.data + src_at * neo__cuda_dtype_size(from);
+        void *dst = (char *)c.dst.data + dst_at * neo__cuda_dtype_size(to);
         if (from == to) {
-            neo__cuda_move(dst, src, neo__cuda_dtype_size(to));
+            neo__cuda_copy_number(dst, src, neo__cuda_dtype_size(to));
             return;
         }
+        uint32_t word[4], *random = NULL;
         if (c.stochastic) {
             const uint64_t number = (uint64_t)c.first + (uint64_t)i;
             neo__random_block(&c.key, number / 4, word);
             random = &word[number % 4];
         }
+        float x = 0.0f;
+        int64_t n = 0;
         if (neo__is_float(from)) {
-            const float v = neo__float_decode(from, src);
-            if (neo__is_float(to)) neo__float_encode(to, v, dst, random);
-            else
-                neo__int_encode(
-                    to, neo__int_from_f32(v, random != NULL, random ? *random : 0), dst);
+            x = neo__float_decode(from, src);
+            if (!neo__is_float(to))
+                n = neo__int_from_f32(x, random != NULL, random ? *random : 0);
         } else {
-            const int64_t v = neo__int_decode(from, src);
-            if (!neo__is_float(to)) neo__int_encode(to, v, dst);
-            else
-                neo__float_encode(to, to == NEO_F32 ? (float)v : neo__f32_from_int_odd(v), dst,
-                                       random);
+            n = neo__int_decode(from, src);
+            x = to == NEO_F32 ? (float)n : neo__f32_from_int_odd(n);
         }
+        if (neo__is_float(to)) neo__float_encode(to, x, dst, random);
+        else neo__int_encode(to, n, dst);
     }
 };
 static int neo__cuda_contiguous(const neo_tensor *t) {
@@ -3169,22 +3065,21 @@ static int neo__cuda_contiguous(const neo_tensor *t) {
     }
     return 1;
 }
-static neo_status neo__cuda_convert(neo_device *device, const neo__convert_call *call) {
-    neo__cuda *d = (neo__cuda *)device;
-    NEO__TRY(neo__cuda_enter(d));
+static neo_status neo__cuda_convert(neo__cuda *d, const neo__convert_call *call) {
     if (call->count == 0) return NEO_OK;
     neo__cuda_convert_job job = {*call};
     if (neo__cuda_contiguous(&call->src) && neo__cuda_contiguous(&call->dst)) {
         const size_t bytes = (size_t)call->count * neo_dtype_size(call->src.dtype);
         if (call->src.dtype == call->dst.dtype) {
             if (call->src.data != call->dst.data)
-                return neo__cuda_copy(device, call->dst.data, NEO_DEVICE, call->src.data, NEO_DEVICE, bytes);
+                return neo__cuda_copy(d, call->dst.data, NEO_DEVICE, call->src.data, NEO_DEVICE,
+                                      bytes);
             return NEO_OK;
         }
         job.c.src.ndim = 1, job.c.src.shape[0] = call->count;
         job.c.src.stride[0] = job.c.dst.stride[0] = 1;
     }
-    return neo__cuda_each1(d, job, call->count, "convert");
+    return neo__cuda_each<1>(d, job, call->count, "convert");
 }
 
 /* ---- >>cuda-blend ----
@@ -3192,11 +3087,9 @@ static neo_status neo__cuda_convert(neo_device *device, const neo__convert_call 
 struct neo__cuda_blend_job {
     neo__blend_call c;
     int *infinite; /* device */
-    static __device__ __forceinline__ void *element(const void *base, int64_t i, neo_dtype t) {
-        return (char *)(uintptr_t)base + i * (t == NEO_F32 ? 4 : t == NEO_F16 || t == NEO_BF16 ? 2 : 1);
-    }
     template <int W> __device__ void at(int64_t i) const {
-        void *x = element(c.x, i, c.x_dtype), *y = element(c.y, i, c.y_dtype);
+        void *x = (char *)(uintptr_t)c.x + i * neo__cuda_dtype_size(c.x_dtype);
+        void *y = (char *)(uintptr_t)c.y + i * neo__cuda_dtype_size(c.y_dtype);
         const float v = neo__float_decode(c.x_dtype, x);
         if (c.kind == NEO__BLEND_ADD) {
             const float sum = __fadd_rn(v, neo__float_decode(c.y_dtype, y));
@@ -3211,17 +3104,15 @@ struct neo__cuda_blend_job {
         }
     }
 };
-static neo_status neo__cuda_blend(neo_device *device, const neo__blend_call *call) {
-    neo__cuda *d = (neo__cuda *)device;
+static neo_status neo__cuda_blend(neo__cuda *d, const neo__blend_call *call) {
     neo__cuda_blend_job job = {*call, NULL};
-    NEO__TRY(neo__cuda_enter(d));
     if (call->kind == NEO__BLEND_ADD && call->x_dtype == NEO_F32 && call->y_dtype == NEO_F32)
         return neo__cuda_add(d, (float *)call->x, (const float *)call->y, call->count);
     if (call->infinite) {
         job.infinite = (int *)(void *)d->result;
         NEO__TRY(neo__cuda_set(d, job.infinite, 0, sizeof(int)));
     }
-    NEO__TRY(neo__cuda_each(d, job, call->count, 0, "blend"));
+    NEO__TRY(neo__cuda_each<1>(d, job, call->count, "blend"));
     if (!call->infinite) return NEO_OK;
     NEO__TRY(neo__cuda_answer(d, job.infinite, sizeof(int)));
     if (*(const int *)(const void *)d->answer) *call->infinite = 1;
@@ -3307,7 +3198,7 @@ static __global__ void neo__cuda_optim_kernel(const neo__cuda_optim_job o,
     const int sums = o.pass == NEO__OPTIM_NORM_1 || o.pass == NEO__OPTIM_NORM_2;
     if (o.stop && *o.stop) return;
     if (sums) neo__cuda_exact_begin(block);
-    for (int64_t b = neo__cuda_half(); b < s.begin[s.count]; b += neo__cuda_halves()) {
+    NEO__CUDA_EACH(b, s.begin[s.count], 16) {
         int i = 0;
         for (int n = s.count; n > 1;) { /* the last span that begins at or before b */
             const int half = n / 2;
@@ -3358,18 +3249,15 @@ static neo_status neo__cuda_optim_launch(neo__cuda *d, const neo__optim_call *c,
             s.count++;
         }
         if (s.begin[s.count] == 0) continue;
-        NEO__CUDA_LAUNCH(neo__cuda_optim_kernel, neo__cuda_blocks(d, s.begin[s.count], NEO__HALVES),
-                    NEO__CUDA_THREADS, 0, d->stream, *o, s);
-        NEO__TRY(neo__cuda_launched(d, "optim"));
+        NEO__CUDA_RUN("optim", neo__cuda_optim_kernel,
+                      neo__cuda_blocks(d, s.begin[s.count], NEO__HALVES), *o, s);
     }
     return NEO_OK;
 }
-static neo_status neo__cuda_optim_call(neo_device *device, const neo__optim_call *call) {
-    neo__cuda *d = (neo__cuda *)device;
+static neo_status neo__cuda_optim_call(neo__cuda *d, const neo__optim_call *call) {
     const int lamb = call->pass == NEO__OPTIM_LAMB_MOMENTS, later = d->recording && call->later.fn;
     neo__cuda_clip *clip = (neo__cuda_clip *)(void *)d->result;
     const int64_t sums = lamb ? 2 * call->span_count : 1;
-    NEO__TRY(neo__cuda_enter(d));
     if (call->span_count == 0) return NEO_OK;
     NEO__ZERO(neo__cuda_optim_job, o);
     o.pass = call->pass;
@@ -3392,8 +3280,8 @@ static neo_status neo__cuda_optim_call(neo_device *device, const neo__optim_call
     if (call->pass == NEO__OPTIM_STEP) return NEO_OK;
     if (later) {
         NEO__TRY(neo__graph_answer_room(d, sizeof clip->found, &call->later));
-        NEO__CUDA_LAUNCH(neo__cuda_clip_kernel, 1, 1, 0, d->stream, clip, call->pass, call->clip_norm,
-                    neo__graph_stop(d));
+        NEO__CUDA_LAUNCH("optim", neo__cuda_clip_kernel, 1, 1, 0, clip, call->pass, call->clip_norm,
+                         neo__graph_stop(d));
         return neo__graph_later(d, &clip->found, sizeof clip->found, &call->later);
     }
     if (call->pass != NEO__OPTIM_NORM_INF) return neo__cuda_optim_answer(d, call, o.sums, sums);
@@ -3425,8 +3313,7 @@ static neo_status neo__cuda_optim_call(neo_device *device, const neo__optim_call
    No atomics touch a float, and what the integer ones leave to chance (which block steps which long
    row, where a key lies in a hash table) shows in no result. */
 enum {
-    NEO__BAGS_THREADS = 256,
-    NEO__BAGS_WARPS = NEO__BAGS_THREADS / 32,
+    NEO__BAGS_WARPS = NEO__CUDA_THREADS / 32,
     NEO__BAGS_TILE = 1024, /* ids */
     NEO__BAGS_AHEAD = 8,   /* loads before the first of their additions */
     NEO__BAGS_LONG_AHEAD = 32,
@@ -3434,40 +3321,16 @@ enum {
     NEO__BAGS_MOST_DIM = 1024 /* of a row in registers */
 };
 
-/* A kernel of blocks of NEO__BAGS_THREADS, and its launch for the job j; KEYED: by the size of j's
-   keys. */
-#define NEO__BAGS_KERNEL static __global__ void __launch_bounds__(NEO__BAGS_THREADS)
-#define NEO__BAGS_LAUNCH(kernel, grid, ...)                                                        \
-    NEO__CUDA_LAUNCH(kernel, grid, NEO__BAGS_THREADS, 0, d->stream, __VA_ARGS__)
-#define NEO__BAGS_LAUNCH_KEYED(kernel, grid, ...)                                                  \
+#define NEO__BAGS_KERNEL static __global__ void __launch_bounds__(NEO__CUDA_THREADS)
+/* Launch the kernel for the size of the job's keys. */
+#define NEO__BAGS_RUN_KEYED(what, kernel, grid, ...)                                               \
     do {                                                                                           \
-        if (j->fixed.wide) NEO__BAGS_LAUNCH((kernel<uint64_t>), grid, __VA_ARGS__);                      \
-        else NEO__BAGS_LAUNCH((kernel<uint32_t>), grid, __VA_ARGS__);                              \
+        if (j->fixed.wide) NEO__CUDA_RUN(what, (kernel<uint64_t>), grid, __VA_ARGS__);             \
+        else NEO__CUDA_RUN(what, (kernel<uint32_t>), grid, __VA_ARGS__);                           \
     } while (0)
-/* Each i in [0, count), by all threads of a launch together, `lanes` of them for one i. */
-#define NEO__BAGS_EACH(i, count, lanes)                                                            \
-    for (int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / (lanes); i < (count);      \
-         i += (int64_t)gridDim.x * blockDim.x / (lanes))
-
-#if defined(__CUDACC__)
-#define NEO__UNROLL _Pragma("unroll")
-#else
-#define NEO__UNROLL
-#endif
 
 /* ---- single numbers ---- */
 
-template <int W>
-static __device__ __forceinline__ void neo__bags_plus(neo__floats<W> &s, const neo__floats<W> &x) {
-    NEO__UNROLL
-    for (int c = 0; c < W; c++) s.v[c] = __fadd_rn(s.v[c], x.v[c]);
-}
-template <int W>
-static __device__ __forceinline__ void neo__bags_plus(neo__floats<W> &s, float w,
-                                                      const neo__floats<W> &x) {
-    NEO__UNROLL
-    for (int c = 0; c < W; c++) s.v[c] = __fmaf_rn(w, x.v[c], s.v[c]);
-}
 /* The last i in [lo, hi) with a(i) <= x, or lo; a does not decrease. */
 template <class A>
 static __device__ __forceinline__ int64_t neo__bags_last(int64_t lo, int64_t hi, int64_t x, A a) {
@@ -3554,26 +3417,6 @@ static __host__ __device__ __forceinline__ int neo__bags_lanes(const neo__job_ta
     while (lanes * 4 < t.store.dim && lanes < NEO__BAGS_MOST_DIM / 4) lanes *= 2;
     return lanes;
 }
-/* The tree over parts (leaves, buckets) of which some may be absent: neo__part_tree, W columns. */
-template <int W> struct neo__bags_tree {
-    neo__floats<W> sum[NEO__PART_DEPTH];
-    int64_t number[NEO__PART_DEPTH];
-    int depth;
-    __device__ void join() {
-        depth--;
-        neo__bags_plus<W>(sum[depth - 1], sum[depth]);
-        number[depth - 1] = number[depth];
-    }
-    __device__ void push(int64_t part, const neo__floats<W> &x) {
-        while (neo__part_joins(number, depth, part)) join();
-        number[depth] = part;
-        sum[depth++] = x;
-    }
-    __device__ neo__floats<W> total() {
-        while (depth > 1) join();
-        return sum[0];
-    }
-};
 
 /* ---- every id of a batch ---- */
 
@@ -3597,8 +3440,8 @@ template <class Each> static __device__ void neo__bags_each_id(const neo__bags_j
 NEO__BAGS_KERNEL neo__bags_check_kernel(const neo__bags_job j) {
     const int64_t first = j.batch.offsets[0], last = j.batch.offsets[j.batch.bags];
     neo__bags_found *found = j.batch.found;
-    NEO__BAGS_EACH(i, 1, 1) found->first = first, found->last = last;
-    NEO__BAGS_EACH(i, j.batch.bags, 1)
+    NEO__CUDA_EACH(i, 1, 1) found->first = first, found->last = last;
+    NEO__CUDA_EACH(i, j.batch.bags, 1)
     if (j.batch.offsets[i] > j.batch.offsets[i + 1]) atomicMax(&found->bag, ~(unsigned long long)i);
     if (first < 0 || last < first || last - first > j.fixed.max_ids)
         return; /* ids end somewhere else */
@@ -3620,19 +3463,16 @@ static __global__ void neo__bags_stop_kernel(const neo__bags_job j, int *stop) {
         (j.fixed.none && j.batch.found->last - j.batch.found->first != j.tensor.out_rows))
         *stop = 1;
 }
-static neo_status neo__cuda_bags_check(neo_device *device, const neo__bags_job *j,
-                                  neo__bags_found *found, const neo__later *later) {
-    neo__cuda *d = (neo__cuda *)device;
-    NEO__TRY(neo__cuda_enter(d));
+static neo_status neo__cuda_bags_check(neo__cuda *d, const neo__bags_job *j, neo__bags_found *found,
+                                       const neo__later *later) {
     NEO__TRY(neo__cuda_set(d, j->batch.found, 0, sizeof *j->batch.found));
     if (j->batch.bags == 0) return NEO_OK;
     const int64_t work = NEO__MAX(j->batch.most_ids, j->batch.bags);
-    NEO__CUDA_LAUNCH(neo__bags_check_kernel, neo__cuda_blocks(d, work, NEO__BAGS_TILE),
-                NEO__BAGS_THREADS, 0, d->stream, *j);
-    NEO__TRY(neo__cuda_launched(d, "bags: check"));
+    NEO__CUDA_RUN("bags: check", neo__bags_check_kernel, neo__cuda_blocks(d, work, NEO__BAGS_TILE),
+                  *j);
     if (d->recording && later) {
         NEO__TRY(neo__graph_answer_room(d, sizeof *found, later));
-        NEO__CUDA_LAUNCH(neo__bags_stop_kernel, 1, 1, 0, d->stream, *j, neo__graph_stop(d));
+        NEO__CUDA_LAUNCH("bags: check", neo__bags_stop_kernel, 1, 1, 0, *j, neo__graph_stop(d));
         return neo__graph_later(d, j->batch.found, sizeof *found, later);
     }
     NEO__TRY(neo__cuda_answer(d, j->batch.found, sizeof *found));
@@ -3675,11 +3515,11 @@ neo__bags_pool(const neo__bags_job &j, const neo__job_table &t, int64_t k, int64
             NEO__UNROLL
             for (int a = 0; a < AHEAD; a++) {
                 if (!j.batch.weights) {
-                    neo__bags_plus<4>(s, x[a]);
+                    neo__cuda_plus<4>(s, x[a]);
                     continue;
                 }
                 const float w = __shfl_sync(mask, id_weight, q + a, LANES);
-                if (row[a] >= 0) neo__bags_plus<4>(s, w, x[a]);
+                if (row[a] >= 0) neo__cuda_plus<4>(s, w, x[a]);
             }
         }
     }
@@ -3694,7 +3534,7 @@ NEO__BAGS_KERNEL neo__bags_pool_kernel(const neo__bags_job j) {
         const neo__job_feature p = j.told.features[f];
         const neo__job_table &t = j.fixed.tables[p.table];
         if (t.store.dtype != T || neo__bags_pool_lanes(t, j.tensor.aligned) != LANES) continue;
-        NEO__BAGS_EACH(b, p.bags, LANES) {
+        NEO__CUDA_EACH(b, p.bags, LANES) {
             const int64_t *offsets = j.batch.offsets + p.first_bag + b;
             const int64_t k = offsets[0], k_end = offsets[1], length = k_end - k;
             for (int64_t col = 0; col < t.store.dim; col += 4 * LANES) {
@@ -3726,8 +3566,7 @@ static __device__ float neo__bags_column(const neo__bags_job &j, const neo__job_
 /* The same, bucket by bucket. */
 static __device__ float neo__bags_buckets(const neo__bags_job &j, const neo__job_table &t,
                                           int64_t k, int64_t k_end, int64_t col) {
-    neo__bags_tree<1> tree;
-    tree.depth = 0;
+    neo__cuda_parts<1> tree;
     for (int64_t row = 0; row >= 0;) {
         const int64_t bucket = neo__bucket_of(t.bucket_rows, t.buckets, row + t.first_row);
         const int64_t begin = neo__bucket_begin(t.bucket_rows, t.buckets, bucket) - t.first_row;
@@ -3745,7 +3584,7 @@ NEO__BAGS_KERNEL neo__bags_pool_any_kernel(const neo__bags_job j) {
         const neo__job_table &t = j.fixed.tables[p.table];
         if (neo__bags_pool_lanes(t, j.tensor.aligned)) continue;
         int64_t next;
-        NEO__BAGS_EACH(b, p.bags, 16) {
+        NEO__CUDA_EACH(b, p.bags, 16) {
             const int64_t *offsets = j.batch.offsets + p.first_bag + b;
             const int64_t k = offsets[0], k_end = offsets[1], length = k_end - k;
             for (int64_t col = threadIdx.x % 16; col < t.store.dim; col += 16) {
@@ -3764,7 +3603,7 @@ NEO__BAGS_KERNEL neo__bags_copy_kernel(const neo__bags_job j) {
     const neo__job_feature *features = j.told.features;
     const int64_t first = offsets[0],
                   count = NEO__MIN(offsets[j.batch.bags] - first, j.tensor.out_rows);
-    NEO__BAGS_EACH(i, count, 16) {
+    NEO__CUDA_EACH(i, count, 16) {
         const int64_t f = neo__bags_last(0, j.fixed.feature_count, first + i,
                                          [=](int64_t q) { return offsets[features[q].first_bag]; });
         const neo__job_table &t = j.fixed.tables[features[f].table];
@@ -3782,15 +3621,16 @@ static dim3 neo__bags_grid(const neo__cuda *d, const neo__bags_job *j, int lanes
     int64_t bags = 0;
     for (int f = 0; f < j->fixed.feature_count; f++)
         bags = NEO__MAX(bags, j->told.host_features[f].bags);
-    const unsigned x = neo__cuda_blocks(d, bags * lanes, NEO__BAGS_THREADS);
+    const unsigned x = neo__cuda_blocks(d, bags * lanes, NEO__CUDA_THREADS);
     return dim3(x, (unsigned)NEO__MIN(j->fixed.feature_count, 65535));
 }
 /* has: the lanes of the tables of T, as bits. */
 template <neo_dtype T, int LANES>
 static neo_status neo__bags_launch_pool(neo__cuda *d, const neo__bags_job *j, unsigned has) {
     if (!(has & (unsigned)LANES)) return NEO_OK;
-    NEO__BAGS_LAUNCH((neo__bags_pool_kernel<T, LANES>), neo__bags_grid(d, j, LANES), *j);
-    return neo__cuda_launched(d, "bags: lookup");
+    NEO__CUDA_RUN("bags: lookup", (neo__bags_pool_kernel<T, LANES>), neo__bags_grid(d, j, LANES),
+                  *j);
+    return NEO_OK;
 }
 template <neo_dtype T>
 static neo_status neo__bags_launch_pools(neo__cuda *d, const neo__bags_job *j) {
@@ -3804,14 +3644,12 @@ static neo_status neo__bags_launch_pools(neo__cuda *d, const neo__bags_job *j) {
     NEO__TRY((neo__bags_launch_pool<T, 16>(d, j, has)));
     return neo__bags_launch_pool<T, 32>(d, j, has);
 }
-static neo_status neo__cuda_bags_forward(neo_device *device, const neo__bags_job *j) {
-    neo__cuda *d = (neo__cuda *)device;
-    NEO__TRY(neo__cuda_enter(d));
+static neo_status neo__cuda_bags_forward(neo__cuda *d, const neo__bags_job *j) {
     if (j->batch.bags == 0) return NEO_OK;
     if (j->fixed.none) {
-        NEO__BAGS_LAUNCH(neo__bags_copy_kernel,
-                         neo__cuda_blocks(d, j->batch.most_ids * 16, NEO__BAGS_THREADS), *j);
-        return neo__cuda_launched(d, "bags: copy");
+        NEO__CUDA_RUN("bags: copy", neo__bags_copy_kernel,
+                      neo__cuda_blocks(d, j->batch.most_ids * 16, NEO__CUDA_THREADS), *j);
+        return NEO_OK;
     }
     bool any = false; /* of a column per lane */
     for (int f = 0; f < j->fixed.feature_count; f++)
@@ -3819,8 +3657,7 @@ static neo_status neo__cuda_bags_forward(neo_device *device, const neo__bags_job
                                   j->tensor.aligned))
             any = true;
     if (any) {
-        NEO__BAGS_LAUNCH(neo__bags_pool_any_kernel, neo__bags_grid(d, j, 16), *j);
-        NEO__TRY(neo__cuda_launched(d, "bags: lookup"));
+        NEO__CUDA_RUN("bags: lookup", neo__bags_pool_any_kernel, neo__bags_grid(d, j, 16), *j);
     }
     NEO__TRY(neo__bags_launch_pools<NEO_F32>(d, j));
     NEO__TRY(neo__bags_launch_pools<NEO_F16>(d, j));
@@ -3833,7 +3670,7 @@ NEO__BAGS_KERNEL neo__bags_weight_grad_kernel(const neo__bags_job j) {
     if (neo__bags_refused(j)) return;
     const int lane = threadIdx.x % 16;
     const int64_t first = j.batch.offsets[0], count = j.batch.offsets[j.batch.bags] - first;
-    NEO__BAGS_EACH(i, count, 16) {
+    NEO__CUDA_EACH(i, count, 16) {
         const int64_t bag = neo__bags_bag_of(j, 0, j.batch.bags, first + i);
         const neo__job_feature p = j.told.features[neo__bags_feature_of(j, bag)];
         const neo__job_table &t = j.fixed.tables[p.table];
@@ -3851,14 +3688,11 @@ NEO__BAGS_KERNEL neo__bags_weight_grad_kernel(const neo__bags_job j) {
         if (lane == 0) j.tensor.dweights[i] = sum;
     }
 }
-static neo_status neo__cuda_bags_weight_grad(neo_device *device, const neo__bags_job *j) {
-    neo__cuda *d = (neo__cuda *)device;
-    NEO__TRY(neo__cuda_enter(d));
+static neo_status neo__cuda_bags_weight_grad(neo__cuda *d, const neo__bags_job *j) {
     if (j->batch.bags == 0 || j->batch.most_ids == 0) return NEO_OK;
-    NEO__CUDA_LAUNCH(neo__bags_weight_grad_kernel,
-                     neo__cuda_blocks(d, j->batch.most_ids * 16, NEO__BAGS_THREADS),
-                     NEO__BAGS_THREADS, 0, d->stream, *j);
-    return neo__cuda_launched(d, "bags: gradients of weights");
+    NEO__CUDA_RUN("bags: gradients of weights", neo__bags_weight_grad_kernel,
+                  neo__cuda_blocks(d, j->batch.most_ids * 16, NEO__CUDA_THREADS), *j);
+    return NEO_OK;
 }
 
 /* ---- records ---- */
@@ -3870,7 +3704,7 @@ NEO__BAGS_KERNEL neo__bags_pack_kernel(const neo__bags_job j) {
         const neo__job_feature p = j.told.features[f];
         const neo__job_table &t = j.fixed.tables[p.table];
         if (!t.mean) continue;
-        NEO__BAGS_EACH(b, p.bags, 32) {
+        NEO__CUDA_EACH(b, p.bags, 32) {
             const int64_t *offsets = j.batch.offsets + p.first_bag + b,
                           length = offsets[1] - offsets[0];
             const float *from = j.tensor.dout + p.out_at + b * p.out_stride;
@@ -3919,7 +3753,7 @@ NEO__BAGS_KERNEL neo__bags_records_kernel(const neo__bags_job j) {
 template <class K>
 NEO__BAGS_KERNEL neo__bags_row_records_kernel(const neo__bags_job j, const int64_t *rows,
                                               int64_t first_key) {
-    NEO__BAGS_EACH(i, j.sorted.records, 1) {
+    NEO__CUDA_EACH(i, j.sorted.records, 1) {
         ((K *)j.sorted.keys[0])[i] = (K)(first_key + rows[i]);
         j.sorted.values[0][i] = (uint32_t)i;
     }
@@ -3930,13 +3764,12 @@ static int neo__bags_bits(int64_t largest) {
     return bits;
 }
 template <class K> static neo_status neo__bags_sort_records(neo__cuda *d, const neo__bags_job *j) {
-    NEO__ZERO(neo__cuda_sorting<K>, c);
-    c.temp = j->sorted.temp, c.bytes = j->sorted.temp_bytes;
-    c.keys = (const K *)j->sorted.keys[0], c.sorted_keys = (K *)j->sorted.keys[1];
-    c.values = j->sorted.values[0], c.sorted_values = j->sorted.values[1];
-    c.count = j->sorted.records;
-    c.first = j->sorted.leaf_sort ? 0 : j->sorted.leaf_bits;
-    c.last = j->sorted.leaf_bits + neo__bags_bits(j->fixed.key_count);
+    const int32_t first = j->sorted.leaf_sort ? 0 : j->sorted.leaf_bits;
+    const int32_t last = j->sorted.leaf_bits + neo__bags_bits(j->fixed.key_count);
+    const neo__cuda_sorting<K> c = {j->sorted.temp, j->sorted.temp_bytes,
+                                    (K *)j->sorted.keys[0], (K *)j->sorted.keys[1],
+                                    j->sorted.values[0], j->sorted.values[1],
+                                    j->sorted.records, first, last};
     return neo__cuda_do(d, neo__cuda_sort_now<K>, &c, sizeof c);
 }
 template <class K> static size_t neo__bags_temp(int64_t records) {
@@ -3954,29 +3787,23 @@ static size_t neo__cuda_bags_temp_bytes(neo_device *device, int64_t records, int
     return wide ? neo__bags_temp<uint64_t>(records) : neo__bags_temp<uint32_t>(records);
 }
 static neo_status neo__bags_sorted(neo__cuda *d, const neo__bags_job *j) {
-    NEO__TRY(neo__cuda_launched(d, "bags: records"));
     return j->fixed.wide ? neo__bags_sort_records<uint64_t>(d, j)
                          : neo__bags_sort_records<uint32_t>(d, j);
 }
-static neo_status neo__cuda_bags_sort(neo_device *device, const neo__bags_job *j) {
-    neo__cuda *d = (neo__cuda *)device;
-    NEO__TRY(neo__cuda_enter(d));
+static neo_status neo__cuda_bags_sort(neo__cuda *d, const neo__bags_job *j) {
     if (j->sorted.records == 0 || j->batch.bags == 0) return NEO_OK;
     if (j->sorted.packs) {
-        NEO__BAGS_LAUNCH(neo__bags_pack_kernel, neo__bags_grid(d, j, 32), *j);
-        NEO__TRY(neo__cuda_launched(d, "bags: pack"));
+        NEO__CUDA_RUN("bags: pack", neo__bags_pack_kernel, neo__bags_grid(d, j, 32), *j);
     }
     const unsigned blocks = neo__cuda_blocks(d, j->sorted.records, NEO__BAGS_TILE);
-    NEO__BAGS_LAUNCH_KEYED(neo__bags_records_kernel, blocks, *j);
+    NEO__BAGS_RUN_KEYED("bags: records", neo__bags_records_kernel, blocks, *j);
     return neo__bags_sorted(d, j);
 }
-static neo_status neo__cuda_bags_sort_rows(neo_device *device, const neo__bags_job *j,
-                                      const int64_t *rows, int64_t first_key) {
-    neo__cuda *d = (neo__cuda *)device;
-    NEO__TRY(neo__cuda_enter(d));
+static neo_status neo__cuda_bags_sort_rows(neo__cuda *d, const neo__bags_job *j,
+                                           const int64_t *rows, int64_t first_key) {
     if (j->sorted.records == 0) return NEO_OK;
-    const unsigned blocks = neo__cuda_blocks(d, j->sorted.records, NEO__BAGS_THREADS);
-    NEO__BAGS_LAUNCH_KEYED(neo__bags_row_records_kernel, blocks, *j, rows, first_key);
+    const unsigned blocks = neo__cuda_blocks(d, j->sorted.records, NEO__CUDA_THREADS);
+    NEO__BAGS_RUN_KEYED("bags: records", neo__bags_row_records_kernel, blocks, *j, rows, first_key);
     return neo__bags_sorted(d, j);
 }
 
@@ -4003,9 +3830,9 @@ template <int W, int AHEAD> struct neo__bags_adder {
             NEO__UNROLL
             for (int a = 0; a < AHEAD; a++) {
                 if (weights)
-                    neo__bags_plus<W>(s, weights[value[a]], x[a]);
+                    neo__cuda_plus<W>(s, weights[value[a]], x[a]);
                 else
-                    neo__bags_plus<W>(s, x[a]);
+                    neo__cuda_plus<W>(s, x[a]);
             }
         }
         if (i < end) neo__bags_adder<W, AHEAD / 2>::add(j, from, weights, i, end, s);
@@ -4031,20 +3858,17 @@ neo__bags_merge(const neo__bags_job &j, const float *from, int64_t i, int64_t en
     if (keys[i] == keys[end - 1]) {
         neo__floats<W> s = zero;
         neo__bags_add<W, AHEAD>(j, from, i, end, s);
-        neo__bags_plus<W>(s, zero);
+        neo__cuda_plus<W>(s, zero);
         return s;
     }
-    neo__bags_tree<W> tree;
-    tree.depth = 0;
+    neo__cuda_parts<W> tree;
     while (i < end) {
         const K key = keys[i], leaf = key & (((K)1 << j.sorted.leaf_bits) - 1);
         const int64_t stop =
-            neo__bags_last(i, end, 0,
-                           [=](int64_t q) { return keys[q] == key ? (int64_t)0 : (int64_t)1; }) +
-            1;
+            1 + neo__bags_last(i, end, 0, [=](int64_t q) { return (int64_t)(keys[q] != key); });
         neo__floats<W> s = zero;
         neo__bags_add<W, AHEAD>(j, from, i, stop, s);
-        neo__bags_plus<W>(s, zero);
+        neo__cuda_plus<W>(s, zero);
         tree.push((int64_t)leaf, s);
         i = stop;
     }
@@ -4056,6 +3880,12 @@ static __device__ __forceinline__ const float *neo__bags_grads(const neo__bags_j
 }
 
 /* ---- runs ---- */
+
+/* The key of the row of sorted record i. */
+template <class K>
+static __device__ __forceinline__ K neo__bags_key(const neo__bags_job &j, int64_t i) {
+    return ((const K *)j.sorted.keys[1])[i] >> j.sorted.leaf_bits;
+}
 typedef struct neo__bags_run {
     int64_t begin; /* its first record */
     int64_t row;
@@ -4067,7 +3897,7 @@ NEO__STATIC_ASSERT(2 * NEO__JOB_SHARED_FLOATS * sizeof(float) +
 template <class K>
 static __device__ __forceinline__ neo__bags_run neo__bags_run_at(const neo__bags_job &j,
                                                                  int64_t i) {
-    const int64_t key = (int64_t)(((const K *)j.sorted.keys[1])[i] >> j.sorted.leaf_bits);
+    const int64_t key = (int64_t)neo__bags_key<K>(j, i);
     neo__bags_run run;
     run.begin = i;
     run.table = neo__bags_table_of_key(j, key);
@@ -4077,22 +3907,18 @@ static __device__ __forceinline__ neo__bags_run neo__bags_run_at(const neo__bags
 /* Record i is the first of a row. */
 template <class K>
 static __device__ __forceinline__ bool neo__bags_starts(const neo__bags_job &j, int64_t i) {
-    const K *keys = (const K *)j.sorted.keys[1];
-    if (i >= j.sorted.records || (int64_t)(keys[i] >> j.sorted.leaf_bits) >= j.fixed.key_count)
-        return false;
-    return i == 0 || keys[i] >> j.sorted.leaf_bits != keys[i - 1] >> j.sorted.leaf_bits;
+    if (i >= j.sorted.records || (int64_t)neo__bags_key<K>(j, i) >= j.fixed.key_count) return false;
+    return i == 0 || neo__bags_key<K>(j, i) != neo__bags_key<K>(j, i - 1);
 }
 /* The end of a run, for LANES threads of `mask` at once. */
 template <class K, int LANES>
 static __device__ __forceinline__ int64_t neo__bags_end(const neo__bags_job &j, int64_t begin,
                                                         unsigned mask) {
-    const K *keys = (const K *)j.sorted.keys[1];
-    const K key = keys[begin] >> j.sorted.leaf_bits;
+    const K key = neo__bags_key<K>(j, begin);
     const int lane = threadIdx.x % LANES, shift = threadIdx.x % 32 - lane;
     const unsigned all = LANES == 32 ? 0xFFFFFFFFu : (1u << (LANES & 31)) - 1u;
     for (int64_t i = begin + 1;; i += LANES) {
-        const bool same =
-            i + lane < j.sorted.records && keys[i + lane] >> j.sorted.leaf_bits == key;
+        const bool same = i + lane < j.sorted.records && neo__bags_key<K>(j, i + lane) == key;
         const unsigned other = ~(__ballot_sync(mask, same) >> shift) & all;
         if (other) return i + __ffs((int)other) - 1;
     }
@@ -4102,7 +3928,6 @@ static __device__ __forceinline__ int64_t neo__bags_end(const neo__bags_job &j, 
 template <class K, class Mine>
 static __device__ __forceinline__ int neo__bags_window(const neo__bags_job &j, int64_t window,
                                                        neo__bags_run *list, Mine mine) {
-    const K *keys = (const K *)j.sorted.keys[1];
     const int lane = threadIdx.x % 32;
     const int64_t i = window * 32 + lane, far = i + NEO__JOB_LONG;
     neo__bags_run run;
@@ -4111,8 +3936,7 @@ static __device__ __forceinline__ int neo__bags_window(const neo__bags_job &j, i
         run = neo__bags_run_at<K>(j, i);
         take = mine(run.table);
     }
-    if (take && far < j.sorted.records &&
-        keys[far] >> j.sorted.leaf_bits == keys[i] >> j.sorted.leaf_bits) {
+    if (take && far < j.sorted.records && neo__bags_key<K>(j, far) == neo__bags_key<K>(j, i)) {
         j.sorted.longs[1 + atomicAdd(&j.sorted.longs[0], 1ull)] = (unsigned long long)i;
         take = false;
     }
@@ -4181,7 +4005,7 @@ static __device__ __forceinline__ void neo__bags_rowwise(const neo__bags_job &j,
     for (int c = 0; c < CHUNKS; c++) {
         const int64_t col = 4 * (c * LANES + lane);
         if (col >= dim) continue;
-        neo__bags_plus<4>(w[c], -rate, g[c]);
+        neo__cuda_plus<4>(w[c], -rate, g[c]);
         neo__cuda_store<4>(row + col, w[c]);
     }
     if (lane == 0) *state = s;
@@ -4193,7 +4017,7 @@ NEO__BAGS_KERNEL neo__bags_rowwise_kernel(const neo__bags_job j) {
     neo__bags_run *list = lists[threadIdx.x / 32];
     const int group = threadIdx.x % 32 / LANES;
     const unsigned mask = neo__bags_mask<LANES>();
-    NEO__BAGS_EACH(window, (j.sorted.records + 31) / 32, 32) {
+    NEO__CUDA_EACH(window, (j.sorted.records + 31) / 32, 32) {
         const int count = neo__bags_window<K>(j, window, list, [&j](int table) {
             return neo__bags_rowwise_fours(j, j.fixed.tables[table], j.told.rules[table]) ==
                    LANES * CHUNKS;
@@ -4253,6 +4077,12 @@ static __device__ void neo__bags_step_row(const neo__bags_job &j, const neo__bag
     if (narrow) neo__rows_encode_warp(&t.store, run.row, w, word);
     __syncwarp(mask);
 }
+/* The scratch of vector `vector` of a block that has `vectors`. */
+static __device__ __forceinline__ float *neo__bags_step_room(const neo__bags_job &j, float *shared,
+                                                             int vectors, int vector) {
+    if (!j.room.scratch) return shared + vector * j.room.scratch_floats;
+    return j.room.scratch + (int64_t)(blockIdx.x * vectors + vector) * j.room.scratch_floats;
+}
 template <class K>
 NEO__BAGS_KERNEL neo__bags_step_kernel(const neo__bags_job j) {
     if (j.stop && *j.stop) return;
@@ -4260,10 +4090,8 @@ NEO__BAGS_KERNEL neo__bags_step_kernel(const neo__bags_job j) {
     __shared__ neo__bags_run lists[NEO__BAGS_WARPS][32];
     neo__bags_run *list = lists[threadIdx.x / 32];
     const int vectors = blockDim.x / 16, vector = threadIdx.x / 16;
-    float *g = j.room.scratch ? j.room.scratch +
-                                    (int64_t)(blockIdx.x * vectors + vector) * j.room.scratch_floats
-                              : shared + vector * j.room.scratch_floats;
-    NEO__BAGS_EACH(window, (j.sorted.records + 31) / 32, 32) {
+    float *g = neo__bags_step_room(j, shared, vectors, vector);
+    NEO__CUDA_EACH(window, (j.sorted.records + 31) / 32, 32) {
         const int count = neo__bags_window<K>(j, window, list, [&j](int table) {
             return neo__bags_rowwise_fours(j, j.fixed.tables[table], j.told.rules[table]) == 0;
         });
@@ -4282,18 +4110,14 @@ static __global__ void __launch_bounds__(NEO__BAGS_LONG_THREADS)
     neo__bags_long_kernel(const neo__bags_job j) {
     if (j.stop && *j.stop) return;
     NEO__DYNAMIC_SHARED(float, shared);
-    const K *keys = (const K *)j.sorted.keys[1];
-    float *g =
-        j.room.scratch ? j.room.scratch + (int64_t)blockIdx.x * j.room.scratch_floats : shared;
+    float *g = neo__bags_step_room(j, shared, 1, 0);
     const unsigned long long count = j.sorted.longs[0];
     for (unsigned long long r = blockIdx.x; r < count; r += gridDim.x) {
         const neo__bags_run run = neo__bags_run_at<K>(j, (int64_t)j.sorted.longs[1 + r]);
-        const int64_t key = (int64_t)(keys[run.begin] >> j.sorted.leaf_bits);
-        const int leaf_bits = j.sorted.leaf_bits;
+        const int64_t key = (int64_t)neo__bags_key<K>(j, run.begin);
         const int64_t end =
-            neo__bags_last(run.begin, j.sorted.records, key,
-                           [=](int64_t q) { return (int64_t)(keys[q] >> leaf_bits); }) +
-            1;
+            1 + neo__bags_last(run.begin, j.sorted.records, key,
+                               [&j](int64_t q) { return (int64_t)neo__bags_key<K>(j, q); });
         neo__bags_sum_row<K, NEO__BAGS_LONG_AHEAD>(j, run, end, (int)threadIdx.x, (int)blockDim.x,
                                                    g);
         __syncthreads();
@@ -4303,58 +4127,58 @@ static __global__ void __launch_bounds__(NEO__BAGS_LONG_THREADS)
 }
 
 /* ---- launches ---- */
-template <class K>
-static void neo__bags_launch_rowwise(neo__cuda *d, const neo__bags_job *j, int fours) {
+/* has: lanes times fours of the tables' rows, as bits. */
+template <class K, int LANES, int CHUNKS>
+static neo_status neo__bags_run_rowwise(neo__cuda *d, const neo__bags_job *j, unsigned has) {
+    if (!(has & (unsigned)(LANES * CHUNKS))) return NEO_OK;
     const unsigned blocks = neo__cuda_blocks(d, (j->sorted.records + 31) / 32, NEO__BAGS_WARPS);
-#define NEO__BAGS_ROWWISE(LANES, CHUNKS)                                                           \
-    NEO__CUDA_LAUNCH((neo__bags_rowwise_kernel<K, LANES, CHUNKS>), blocks, NEO__BAGS_THREADS, 0,        \
-                d->stream, *j)
-    switch (fours) {
-    case 4: NEO__BAGS_ROWWISE(4, 1); break;
-    case 8: NEO__BAGS_ROWWISE(8, 1); break;
-    case 16: NEO__BAGS_ROWWISE(16, 1); break;
-    case 32: NEO__BAGS_ROWWISE(32, 1); break;
-    case 64: NEO__BAGS_ROWWISE(32, 2); break;
-    case 128: NEO__BAGS_ROWWISE(32, 4); break;
-    default: NEO__BAGS_ROWWISE(32, 8);
-    }
-#undef NEO__BAGS_ROWWISE
+    NEO__CUDA_RUN("bags: update", (neo__bags_rowwise_kernel<K, LANES, CHUNKS>), blocks, *j);
+    return NEO_OK;
 }
-/* Threads of a block whose vectors have each `floats` of shared memory. */
+/* A launch in which 16 threads step a row: threads of a block, blocks, and a block's shared memory
+   for `rows` at a time. Where that is too small there is scratch memory for NEO__JOB_VECTORS rows. */
 static unsigned neo__bags_step_threads(const neo__bags_job *j) {
     const int64_t fit = 2 * NEO__JOB_SHARED_FLOATS / j->room.scratch_floats / 2 * 2;
-    return j->room.scratch ? 32u : 16u * (unsigned)NEO__MIN(fit, (int64_t)(NEO__BAGS_THREADS / 16));
+    return j->room.scratch ? 32u : 16u * (unsigned)NEO__MIN(fit, (int64_t)(NEO__CUDA_THREADS / 16));
+}
+static unsigned neo__bags_step_blocks(neo__cuda *d, const neo__bags_job *j, int64_t work,
+                                      int64_t each) {
+    const unsigned blocks = neo__cuda_blocks(d, work, each), most = NEO__JOB_VECTORS / 2;
+    return j->room.scratch ? NEO__MIN(blocks, most) : blocks;
+}
+static size_t neo__bags_step_shared(const neo__bags_job *j, unsigned rows) {
+    return j->room.scratch ? 0 : rows * (size_t)j->room.scratch_floats * sizeof(float);
 }
 template <class K> static neo_status neo__bags_update_as(neo__cuda *d, const neo__bags_job *job) {
     neo__bags_job gated = *job;
     gated.stop = neo__graph_stop(d);
     const neo__bags_job *j = &gated;
-    const size_t bytes = (size_t)j->room.scratch_floats * sizeof(float);
-    const unsigned threads = neo__bags_step_threads(j), most = NEO__JOB_VECTORS / 2;
-    unsigned blocks = neo__cuda_blocks(d, (j->sorted.records + 31) / 32, threads / 32), has = 0;
+    const int64_t records = j->sorted.records;
+    const unsigned threads = neo__bags_step_threads(j);
+    unsigned has = 0, blocks = neo__bags_step_blocks(d, j, (records + 31) / 32, threads / 32);
     for (int t = 0; t < j->fixed.table_count; t++) {
         const int fours =
             neo__bags_rowwise_fours(*j, j->fixed.host_tables[t], j->told.host_rules[t]);
         has |= fours ? (unsigned)fours : 1u;
     }
     NEO__TRY(neo__cuda_set(d, j->sorted.longs, 0, sizeof *j->sorted.longs));
-    if (j->room.scratch) blocks = NEO__MIN(blocks, most);
     if (has & 1u)
-        NEO__CUDA_LAUNCH((neo__bags_step_kernel<K>), blocks, threads,
-                    j->room.scratch ? 0 : bytes * (threads / 16), d->stream, *j);
-    for (int fours = 4; fours <= NEO__BAGS_MOST_DIM / 4; fours *= 2)
-        if (has & (unsigned)fours) neo__bags_launch_rowwise<K>(d, j, fours);
-    NEO__TRY(neo__cuda_launched(d, "bags: update"));
-    if (j->sorted.records <= NEO__JOB_LONG) return NEO_OK;
-    blocks = neo__cuda_blocks(d, j->sorted.records, NEO__JOB_LONG);
-    if (j->room.scratch) blocks = NEO__MIN(blocks, most);
-    NEO__CUDA_LAUNCH((neo__bags_long_kernel<K>), blocks, NEO__BAGS_LONG_THREADS,
-                     j->room.scratch ? 0 : bytes, d->stream, *j);
-    return neo__cuda_launched(d, "bags: update of long runs");
+        NEO__CUDA_LAUNCH("bags: update", (neo__bags_step_kernel<K>), blocks, threads,
+                         neo__bags_step_shared(j, threads / 16), *j);
+    NEO__TRY((neo__bags_run_rowwise<K, 4, 1>(d, j, has)));
+    NEO__TRY((neo__bags_run_rowwise<K, 8, 1>(d, j, has)));
+    NEO__TRY((neo__bags_run_rowwise<K, 16, 1>(d, j, has)));
+    NEO__TRY((neo__bags_run_rowwise<K, 32, 1>(d, j, has)));
+    NEO__TRY((neo__bags_run_rowwise<K, 32, 2>(d, j, has)));
+    NEO__TRY((neo__bags_run_rowwise<K, 32, 4>(d, j, has)));
+    NEO__TRY((neo__bags_run_rowwise<K, 32, 8>(d, j, has)));
+    if (records <= NEO__JOB_LONG) return NEO_OK;
+    blocks = neo__bags_step_blocks(d, j, records, NEO__JOB_LONG);
+    NEO__CUDA_LAUNCH("bags: update of long runs", (neo__bags_long_kernel<K>), blocks,
+                     NEO__BAGS_LONG_THREADS, neo__bags_step_shared(j, 1), *j);
+    return NEO_OK;
 }
-static neo_status neo__cuda_bags_update(neo_device *device, const neo__bags_job *j) {
-    neo__cuda *d = (neo__cuda *)device;
-    NEO__TRY(neo__cuda_enter(d));
+static neo_status neo__cuda_bags_update(neo__cuda *d, const neo__bags_job *j) {
     if (j->sorted.records == 0) return NEO_OK;
     return j->fixed.wide ? neo__bags_update_as<uint64_t>(d, j)
                          : neo__bags_update_as<uint32_t>(d, j);
@@ -4362,19 +4186,16 @@ static neo_status neo__cuda_bags_update(neo_device *device, const neo__bags_job 
 /* What is kept as records: each row is one. */
 template <class K>
 NEO__BAGS_KERNEL neo__bags_kept_records_kernel(const neo__bags_job j) {
-    NEO__BAGS_EACH(i, j.sorted.records, 1) {
+    NEO__CUDA_EACH(i, j.sorted.records, 1) {
         ((K *)j.sorted.keys[1])[i] = (K)j.kept.slot_key[i];
         j.sorted.values[1][i] = (uint32_t)i;
     }
 }
-static neo_status neo__cuda_bags_step_kept(neo_device *device, const neo__bags_job *j) {
-    neo__cuda *d = (neo__cuda *)device;
-    NEO__TRY(neo__cuda_enter(d));
+static neo_status neo__cuda_bags_step_kept(neo__cuda *d, const neo__bags_job *j) {
     if (j->sorted.records == 0) return NEO_OK;
-    const unsigned blocks = neo__cuda_blocks(d, j->sorted.records, NEO__BAGS_THREADS);
-    NEO__BAGS_LAUNCH_KEYED(neo__bags_kept_records_kernel, blocks, *j);
-    NEO__TRY(neo__cuda_launched(d, "bags: kept records"));
-    return neo__cuda_bags_update(device, j);
+    const unsigned blocks = neo__cuda_blocks(d, j->sorted.records, NEO__CUDA_THREADS);
+    NEO__BAGS_RUN_KEYED("bags: kept records", neo__bags_kept_records_kernel, blocks, *j);
+    return neo__cuda_bags_update(d, j);
 }
 
 /* The step of kept rows of tables that are cut, on copies of them: what it asks for is what counts.
@@ -4408,12 +4229,11 @@ static __global__ void __launch_bounds__(32) neo__bags_cut_kernel(const neo__bag
         __syncwarp(mask);
     }
 }
-static neo_status neo__cuda_bags_cut(neo_device *device, const neo__bags_job *j) {
-    neo__cuda *d = (neo__cuda *)device;
-    NEO__TRY(neo__cuda_enter(d));
+static neo_status neo__cuda_bags_cut(neo__cuda *d, const neo__bags_job *j) {
     if (j->kept.count == 0) return NEO_OK;
-    NEO__CUDA_LAUNCH(neo__bags_cut_kernel, NEO__JOB_VECTORS / 2, 32, 0, d->stream, *j);
-    return neo__cuda_launched(d, "bags: sums of cut rows");
+    NEO__CUDA_LAUNCH("bags: sums of cut rows", neo__bags_cut_kernel, NEO__JOB_VECTORS / 2, 32, 0,
+                     *j);
+    return NEO_OK;
 }
 
 /* ---- slots of kept rows ---- */
@@ -4436,11 +4256,9 @@ static __device__ __forceinline__ void neo__bags_hash_add(const neo__bags_job &j
 }
 template <class K>
 NEO__BAGS_KERNEL neo__bags_find_slots_kernel(const neo__bags_job j, int by_value) {
-    const K *keys = (const K *)j.sorted.keys[1];
-    NEO__BAGS_EACH(i, j.sorted.records, 1) {
+    NEO__CUDA_EACH(i, j.sorted.records, 1) {
         if (!neo__bags_starts<K>(j, i)) continue;
-        const uint64_t key = (uint64_t)(keys[i] >> j.sorted.leaf_bits),
-                       at = neo__bags_hash_find(j, key);
+        const uint64_t at = neo__bags_hash_find(j, neo__bags_key<K>(j, i));
         const bool known = j.kept.hash_key[at] != 0;
         j.kept.keep_at[i] = known ? j.kept.hash_slot[at] << 1 : 1u;
         if (!known) j.kept.fresh[by_value ? j.sorted.values[1][i] : (uint32_t)i] = 1;
@@ -4448,10 +4266,9 @@ NEO__BAGS_KERNEL neo__bags_find_slots_kernel(const neo__bags_job j, int by_value
 }
 template <class K>
 NEO__BAGS_KERNEL neo__bags_give_slots_kernel(const neo__bags_job j, int by_value) {
-    const K *keys = (const K *)j.sorted.keys[1];
-    NEO__BAGS_EACH(i, j.sorted.records, 1) {
+    NEO__CUDA_EACH(i, j.sorted.records, 1) {
         if (!neo__bags_starts<K>(j, i) || !(j.kept.keep_at[i] & 1u)) continue;
-        const uint64_t key = (uint64_t)(keys[i] >> j.sorted.leaf_bits);
+        const uint64_t key = neo__bags_key<K>(j, i);
         const uint32_t slot =
             (uint32_t)j.kept.count + j.kept.place[by_value ? j.sorted.values[1][i] : (uint32_t)i];
         j.kept.slot_key[slot] = key;
@@ -4460,53 +4277,41 @@ NEO__BAGS_KERNEL neo__bags_give_slots_kernel(const neo__bags_job j, int by_value
     }
 }
 NEO__BAGS_KERNEL neo__bags_hash_slots_kernel(const neo__bags_job j) {
-    const int64_t threads = (int64_t)gridDim.x * blockDim.x;
-    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < j.kept.count; i += threads)
+    NEO__CUDA_EACH(i, j.kept.count, 1)
         neo__bags_hash_add(j, j.kept.slot_key[i], (uint32_t)i);
 }
-static neo_status neo__cuda_bags_find_slots(neo_device *device, const neo__bags_job *j,
-                                            int by_value, int64_t *fresh) {
-    neo__cuda *d = (neo__cuda *)device;
+static neo_status neo__cuda_bags_find_slots(neo__cuda *d, const neo__bags_job *j, int by_value,
+                                            int64_t *fresh) {
     uint32_t count;
-    NEO__TRY(neo__cuda_enter(d));
     *fresh = 0;
     if (j->sorted.records == 0) return NEO_OK;
     NEO__TRY(neo__cuda_set(d, j->kept.fresh, 0,
                            (size_t)(j->sorted.records + 1) * sizeof *j->kept.fresh));
-    const unsigned blocks = neo__cuda_blocks(d, j->sorted.records, NEO__BAGS_THREADS);
-    NEO__BAGS_LAUNCH_KEYED(neo__bags_find_slots_kernel, blocks, *j, by_value);
-    NEO__TRY(neo__cuda_launched(d, "bags: slots"));
-    NEO__ZERO(neo__cuda_scanning, scan);
-    scan.temp = j->sorted.temp, scan.bytes = j->sorted.temp_bytes;
-    scan.from = j->kept.fresh, scan.to = j->kept.place;
-    scan.count = j->sorted.records + 1;
+    const unsigned blocks = neo__cuda_blocks(d, j->sorted.records, NEO__CUDA_THREADS);
+    NEO__BAGS_RUN_KEYED("bags: slots", neo__bags_find_slots_kernel, blocks, *j, by_value);
+    const neo__cuda_scanning scan = {j->sorted.temp, j->sorted.temp_bytes, j->kept.fresh,
+                                     j->kept.place, j->sorted.records + 1};
     NEO__TRY(neo__cuda_do(d, neo__cuda_scan_now, &scan, sizeof scan));
     NEO__TRY(neo__cuda_answer(d, j->kept.place + j->sorted.records, sizeof count));
     memcpy(&count, d->answer, sizeof count);
     *fresh = count;
     return NEO_OK;
 }
-static neo_status neo__cuda_bags_give_slots(neo_device *device, const neo__bags_job *j,
-                                            int by_value) {
-    neo__cuda *d = (neo__cuda *)device;
-    NEO__TRY(neo__cuda_enter(d));
+static neo_status neo__cuda_bags_give_slots(neo__cuda *d, const neo__bags_job *j, int by_value) {
     if (j->sorted.records == 0) return NEO_OK;
-    const unsigned blocks = neo__cuda_blocks(d, j->sorted.records, NEO__BAGS_THREADS);
-    NEO__BAGS_LAUNCH_KEYED(neo__bags_give_slots_kernel, blocks, *j, by_value);
-    return neo__cuda_launched(d, "bags: new slots");
+    const unsigned blocks = neo__cuda_blocks(d, j->sorted.records, NEO__CUDA_THREADS);
+    NEO__BAGS_RUN_KEYED("bags: new slots", neo__bags_give_slots_kernel, blocks, *j, by_value);
+    return NEO_OK;
 }
 /* The hash table with the keys of the first slot_count slots. */
-static neo_status neo__cuda_bags_drop_slots(neo_device *device, const neo__bags_job *j) {
-    neo__cuda *d = (neo__cuda *)device;
-    NEO__TRY(neo__cuda_enter(d));
+static neo_status neo__cuda_bags_drop_slots(neo__cuda *d, const neo__bags_job *j) {
     if (j->kept.max == 0) return NEO_OK;
     NEO__TRY(neo__cuda_set(d, j->kept.hash_key, 0,
                            (size_t)(j->kept.hash_mask + 1) * sizeof *j->kept.hash_key));
     if (j->kept.count == 0) return NEO_OK;
-    NEO__CUDA_LAUNCH(neo__bags_hash_slots_kernel,
-                     neo__cuda_blocks(d, j->kept.count, NEO__BAGS_THREADS), NEO__BAGS_THREADS, 0,
-                     d->stream, *j);
-    return neo__cuda_launched(d, "bags: hash");
+    NEO__CUDA_RUN("bags: hash", neo__bags_hash_slots_kernel,
+                  neo__cuda_blocks(d, j->kept.count, NEO__CUDA_THREADS), *j);
+    return NEO_OK;
 }
 
 /* ---- squares of kept gradients; rows to and from f32: 16 lanes a row ---- */
@@ -4514,7 +4319,7 @@ NEO__BAGS_KERNEL neo__bags_squares_kernel(const neo__bags_job j, int64_t first, 
                                           float *out) {
     const int64_t blocks = neo__bag_blocks(j.fixed.max_dim);
     const int lane = threadIdx.x % 16;
-    NEO__BAGS_EACH(i, count, 16) {
+    NEO__CUDA_EACH(i, count, 16) {
         const int table = neo__bags_table_of_key(j, (int64_t)j.kept.slot_key[first + i]);
         const int64_t dim = j.fixed.tables[table].store.dim;
         const float *g = j.kept.sums + (first + i) * j.fixed.max_dim;
@@ -4525,14 +4330,12 @@ NEO__BAGS_KERNEL neo__bags_squares_kernel(const neo__bags_job j, int64_t first, 
         }
     }
 }
-static neo_status neo__cuda_bags_squares(neo_device *device, const neo__bags_job *j, int64_t first,
-                                    int64_t count, float *out) {
-    neo__cuda *d = (neo__cuda *)device;
-    NEO__TRY(neo__cuda_enter(d));
+static neo_status neo__cuda_bags_squares(neo__cuda *d, const neo__bags_job *j, int64_t first,
+                                         int64_t count, float *out) {
     if (count == 0) return NEO_OK;
-    NEO__CUDA_LAUNCH(neo__bags_squares_kernel, neo__cuda_blocks(d, 16 * count, NEO__BAGS_THREADS),
-                NEO__BAGS_THREADS, 0, d->stream, *j, first, count, out);
-    return neo__cuda_launched(d, "bags: squares");
+    NEO__CUDA_RUN("bags: squares", neo__bags_squares_kernel,
+                  neo__cuda_blocks(d, 16 * count, NEO__CUDA_THREADS), *j, first, count, out);
+    return NEO_OK;
 }
 /* Encoding fills a row up, so it works on a copy. */
 NEO__BAGS_KERNEL neo__bags_rows_kernel(const neo__bags_job j, int table, int64_t first,
@@ -4540,9 +4343,7 @@ NEO__BAGS_KERNEL neo__bags_rows_kernel(const neo__bags_job j, int table, int64_t
     NEO__DYNAMIC_SHARED(float, shared);
     const neo__bag_rows &s = j.fixed.tables[table].store;
     const int vectors = blockDim.x / 16, vector = threadIdx.x / 16;
-    float *w = j.room.scratch ? j.room.scratch +
-                                    (int64_t)(blockIdx.x * vectors + vector) * j.room.scratch_floats
-                              : shared + vector * j.room.scratch_floats;
+    float *w = neo__bags_step_room(j, shared, vectors, vector);
     const int64_t step = (int64_t)gridDim.x * vectors;
     for (int64_t i = (int64_t)blockIdx.x * vectors + vector; i < count; i += step) {
         float *row = rows + i * s.dim;
@@ -4556,35 +4357,31 @@ NEO__BAGS_KERNEL neo__bags_rows_kernel(const neo__bags_job j, int table, int64_t
         __syncwarp(neo__mask_warp());
     }
 }
-static neo_status neo__cuda_bags_rows(neo_device *device, const neo__bags_job *j, int table,
-                                 int64_t first, int64_t count, float *rows, int write) {
-    neo__cuda *d = (neo__cuda *)device;
-    NEO__TRY(neo__cuda_enter(d));
+static neo_status neo__cuda_bags_rows(neo__cuda *d, const neo__bags_job *j, int table,
+                                      int64_t first, int64_t count, float *rows, int write) {
     if (count == 0) return NEO_OK;
-    const unsigned threads = neo__bags_step_threads(j), most = NEO__JOB_VECTORS / 2;
-    const size_t bytes = (size_t)j->room.scratch_floats * sizeof(float) * (threads / 16);
-    unsigned blocks = neo__cuda_blocks(d, 16 * count, threads);
-    if (j->room.scratch) blocks = NEO__MIN(blocks, most);
-    NEO__CUDA_LAUNCH(neo__bags_rows_kernel, blocks, threads, j->room.scratch ? 0 : bytes, d->stream,
-                     *j, table, first, count, rows, write);
-    return neo__cuda_launched(d, "bags: rows");
+    const unsigned threads = neo__bags_step_threads(j);
+    const unsigned blocks = neo__bags_step_blocks(d, j, 16 * count, threads);
+    NEO__CUDA_LAUNCH("bags: rows", neo__bags_rows_kernel, blocks, threads,
+                     neo__bags_step_shared(j, threads / 16), *j, table, first, count, rows, write);
+    return NEO_OK;
 }
 
 static void neo__cuda_bags_table(neo_device *t) {
     t->bags_temp_bytes = neo__cuda_bags_temp_bytes;
-    t->bags_check = neo__cuda_bags_check;
-    t->bags_forward = neo__cuda_bags_forward;
-    t->bags_weight_grad = neo__cuda_bags_weight_grad;
-    t->bags_sort = neo__cuda_bags_sort;
-    t->bags_sort_rows = neo__cuda_bags_sort_rows;
-    t->bags_update = neo__cuda_bags_update;
-    t->bags_step_kept = neo__cuda_bags_step_kept;
-    t->bags_cut = neo__cuda_bags_cut;
-    t->bags_find_slots = neo__cuda_bags_find_slots;
-    t->bags_give_slots = neo__cuda_bags_give_slots;
-    t->bags_drop_slots = neo__cuda_bags_drop_slots;
-    t->bags_squares = neo__cuda_bags_squares;
-    t->bags_rows = neo__cuda_bags_rows;
+    t->bags_check = neo__cuda_call<neo__cuda_bags_check>;
+    t->bags_forward = neo__cuda_call<neo__cuda_bags_forward>;
+    t->bags_weight_grad = neo__cuda_call<neo__cuda_bags_weight_grad>;
+    t->bags_sort = neo__cuda_call<neo__cuda_bags_sort>;
+    t->bags_sort_rows = neo__cuda_call<neo__cuda_bags_sort_rows>;
+    t->bags_update = neo__cuda_call<neo__cuda_bags_update>;
+    t->bags_step_kept = neo__cuda_call<neo__cuda_bags_step_kept>;
+    t->bags_cut = neo__cuda_call<neo__cuda_bags_cut>;
+    t->bags_find_slots = neo__cuda_call<neo__cuda_bags_find_slots>;
+    t->bags_give_slots = neo__cuda_call<neo__cuda_bags_give_slots>;
+    t->bags_drop_slots = neo__cuda_call<neo__cuda_bags_drop_slots>;
+    t->bags_squares = neo__cuda_call<neo__cuda_bags_squares>;
+    t->bags_rows = neo__cuda_call<neo__cuda_bags_rows>;
 }
 
 /* ---- >>cuda-create ---- */
@@ -4617,7 +4414,7 @@ static neo_status neo__cuda_self_check(neo__cuda *d, const cudaDeviceProp *prop)
     NEO__CUDA_TRY(d, cudaMemcpyAsync(d->result + 256, d->answer, sizeof x, cudaMemcpyHostToDevice,
                                      d->stream));
     const float *from = (const float *)(const void *)(d->result + 256);
-    NEO__CUDA_LAUNCH(neo__cuda_check_kernel, 1, 1, 0, d->stream, from, bad);
+    NEO__CUDA_LAUNCH("?", neo__cuda_check_kernel, 1, 1, 0, from, bad);
     const cudaError_t error = cudaGetLastError();
 #if !defined(NEO_CUDA_ON_CPU)
     NEO__CHECK(error != cudaErrorNoKernelImageForDevice && error != cudaErrorUnsupportedPtxVersion,
@@ -4684,38 +4481,38 @@ static void neo__cuda_table(neo_device *t) {
     t->bytes = (uint32_t)sizeof *t;
     t->version = NEO__DEVICE_VERSION;
     t->destroy = neo__cuda_destroy;
-    t->alloc = neo__cuda_alloc;
-    t->free = neo__cuda_free;
-    t->host_alloc = neo__cuda_host_alloc;
-    t->host_free = neo__cuda_host_free;
-    t->copy = neo__cuda_copy;
-    t->fill = neo__cuda_fill;
-    t->synchronize = neo__cuda_synchronize;
+    t->alloc = neo__cuda_alloc<NEO_DEVICE>;
+    t->free = neo__cuda_free<NEO_DEVICE>;
+    t->host_alloc = neo__cuda_alloc<NEO_HOST>;
+    t->host_free = neo__cuda_free<NEO_HOST>;
+    t->copy = neo__cuda_call<neo__cuda_copy>;
+    t->fill = neo__cuda_call<neo__cuda_set>;
+    t->synchronize = neo__cuda_call<neo__cuda_wait>;
     t->counts = neo__graph_counts;
     t->settle = neo__graph_settle;
-    t->move = neo__cuda_move;
-    t->combine = neo__cuda_combine;
+    t->move = neo__cuda_call<neo__cuda_move>;
+    t->combine = neo__cuda_call<neo__cuda_combine>;
     t->encode = neo__cuda_encode;
     t->decode = neo__cuda_decode;
     t->rows = neo__cuda_rows;
     t->event_make = neo__cuda_event_make;
     t->event_free = neo__cuda_event_free;
-    t->event_mark = neo__cuda_event_mark;
-    t->event_wait = neo__cuda_event_wait;
-    t->gemm = neo__cuda_gemm;
-    t->linear_grads = neo__cuda_linear_grads;
-    t->activation = neo__cuda_activation;
-    t->blend = neo__cuda_blend;
-    t->norm = neo__cuda_norm;
-    t->embedding = neo__cuda_embedding;
-    t->attention = neo__cuda_attention;
-    t->interact = neo__cuda_interact;
-    t->loss = neo__cuda_loss;
-    t->init = neo__cuda_init;
-    t->convert = neo__cuda_convert;
-    t->tree_sum = neo__cuda_tree_sum;
+    t->event_mark = neo__cuda_call<neo__cuda_event_mark>;
+    t->event_wait = neo__cuda_call<neo__cuda_event_wait>;
+    t->gemm = neo__cuda_call<neo__cuda_gemm>;
+    t->linear_grads = neo__cuda_call<neo__cuda_linear_grads>;
+    t->activation = neo__cuda_call<neo__cuda_activation>;
+    t->blend = neo__cuda_call<neo__cuda_blend>;
+    t->norm = neo__cuda_call<neo__cuda_norm>;
+    t->embedding = neo__cuda_call<neo__cuda_embedding>;
+    t->attention = neo__cuda_call<neo__cuda_attention>;
+    t->interact = neo__cuda_call<neo__cuda_interact>;
+    t->loss = neo__cuda_call<neo__cuda_loss>;
+    t->init = neo__cuda_call<neo__cuda_init>;
+    t->convert = neo__cuda_call<neo__cuda_convert>;
+    t->tree_sum = neo__cuda_call<neo__cuda_tree_sum>;
     neo__cuda_bags_table(t);
-    t->optim = neo__cuda_optim_call;
+    t->optim = neo__cuda_call<neo__cuda_optim_call>;
 }
 /* Choose the GPU, or say why there is none. */
 static neo_status neo__cuda_find(int ordinal, cudaDeviceProp *prop) {
@@ -4779,36 +4576,27 @@ NEO_API size_t neo_cuda_workspace_bytes(const neo_cuda_desc *desc) {
 }
 
 static size_t neo__graph_copy_room(const neo_cuda_graph_desc *desc) {
-    const size_t bytes = desc && desc->copy_bytes ? desc->copy_bytes : NEO__GRAPH_COPY_BYTES;
-    return (bytes + 255) / 256 * 256;
+    return neo__cuda_up(desc && desc->copy_bytes ? desc->copy_bytes : NEO__GRAPH_COPY_BYTES, 256);
 }
 static size_t neo__graph_pool_room(const neo_cuda_graph_desc *desc) {
-    const size_t bytes = desc && desc->graph_bytes ? desc->graph_bytes : NEO__GRAPH_POOL_BYTES;
-    return (bytes + 15) / 16 * 16;
+    return neo__cuda_up(desc && desc->graph_bytes ? desc->graph_bytes : NEO__GRAPH_POOL_BYTES, 16);
 }
-/* Places in one allocation, from `base` on; how long it is. g may be NULL. */
-static size_t neo__graph_carve(neo_cuda_graph *g, char *base, size_t pool_bytes) {
-    const size_t dues = NEO__GRAPH_DUES * sizeof(neo__graph_due), ops = NEO__GRAPH_OPS * sizeof(neo__cuda_op);
-    const size_t counts = NEO__GRAPH_COUNTS * sizeof(neo__graph_count), jobs = NEO__GRAPH_JOB_BYTES;
-    const size_t sizes[9] = {(sizeof *g + 63) / 64 * 64, jobs, jobs, dues, dues, counts, counts, ops,
-                             NEO__GRAPH_ARGUMENT_BYTES};
-    char *at[10];
-    size_t bytes = 0;
-    for (int i = 0; i < 9; i++) {
-        at[i] = g ? base + bytes : NULL;
-        bytes += (sizes[i] + 63) / 64 * 64;
+/* Lay the object and its arrays out in a block; NULL: count its bytes. */
+static size_t neo__graph_layout(neo_cuda_graph *g, char *block, const neo_cuda_graph_desc *desc) {
+    neo__carve carve = {block, 0};
+    neo_cuda_graph *self;
+    g->copy_bytes = neo__graph_copy_room(desc);
+    g->pool_bytes = neo__graph_pool_room(desc);
+    NEO__CARVE(&carve, self, 1);
+    for (int side = 0; side < 2; side++) {
+        NEO__CARVE(&carve, g->job[side], NEO__GRAPH_JOB_BYTES);
+        NEO__CARVE(&carve, g->due[side], NEO__GRAPH_DUES);
+        NEO__CARVE(&carve, g->count[side], NEO__GRAPH_COUNTS);
     }
-    if (!g) return bytes + pool_bytes;
-    for (int i = 0; i < 2; i++) {
-        g->job[i] = at[1 + i];
-        g->due[i] = (neo__graph_due *)(void *)at[3 + i];
-        g->count[i] = (neo__graph_count *)(void *)at[5 + i];
-    }
-    g->op = (neo__cuda_op *)(void *)at[7];
-    g->arguments = at[8];
-    g->pool = base + bytes;
-    g->pool_bytes = pool_bytes;
-    return bytes + pool_bytes;
+    NEO__CARVE(&carve, g->op, NEO__GRAPH_OPS);
+    NEO__CARVE(&carve, g->arguments, NEO__GRAPH_ARGUMENT_BYTES);
+    NEO__CARVE(&carve, g->pool, g->pool_bytes);
+    return carve.at;
 }
 static neo_status neo__graph_take(neo_cuda_graph *g) {
     neo__cuda *d = g->d;
@@ -4826,8 +4614,8 @@ static neo_status neo__graph_take(neo_cuda_graph *g) {
     return NEO_OK;
 }
 NEO_API size_t neo_cuda_graph_host_bytes(const neo_cuda_graph_desc *desc) {
-    return 2 * neo__graph_copy_room(desc) + NEO__GRAPH_ANSWER_BYTES +
-           neo__graph_carve(NULL, NULL, neo__graph_pool_room(desc));
+    NEO__ZERO(neo_cuda_graph, g);
+    return neo__graph_layout(&g, NULL, desc) + 2 * g.copy_bytes + NEO__GRAPH_ANSWER_BYTES;
 }
 NEO_API size_t neo_cuda_graph_bytes(const neo_cuda_graph_desc *desc) {
     return 3 * neo__graph_copy_room(desc) + NEO__GRAPH_ANSWER_BYTES;
@@ -4845,12 +4633,13 @@ NEO_API neo_status neo_cuda_graph_create(neo_device *device, const neo_cuda_grap
                "neo_cuda_graph_create: graph_bytes is %zu", desc ? desc->graph_bytes : 0);
     neo__cuda *d = (neo__cuda *)device;
     NEO__TRY(neo__cuda_enter(d));
-    const size_t pool_bytes = neo__graph_pool_room(desc), bytes = neo__graph_carve(NULL, NULL, pool_bytes);
-    neo_cuda_graph *g = (neo_cuda_graph *)calloc(1, bytes); /* what is not used yet is not there yet */
-    NEO__CHECK(g, NEO_ERR_MEMORY, "neo_cuda_graph_create: no memory for the notes of steps: %zu bytes", bytes);
-    (void)neo__graph_carve(g, (char *)g, pool_bytes);
+    NEO__ZERO(neo_cuda_graph, sizes);
+    const size_t bytes = neo__graph_layout(&sizes, NULL, desc);
+    neo_cuda_graph *g = (neo_cuda_graph *)calloc(1, bytes); /* pages are there when they are used */
+    NEO__CHECK(g, NEO_ERR_MEMORY,
+               "neo_cuda_graph_create: no memory for the notes of steps: %zu bytes", bytes);
+    (void)neo__graph_layout(g, (char *)g, desc);
     g->d = d;
-    g->copy_bytes = neo__graph_copy_room(desc);
     neo_status status = neo__graph_take(g);
     if (status == NEO_OK) *graph = g;
     else neo_cuda_graph_destroy(g);
