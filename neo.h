@@ -21,8 +21,8 @@
      In exactly one .c file of your program:
          #define NEO_IMPLEMENTATION
          #include "neo.h"
-     In the others: #include "neo.h". Link with -lm -lpthread. For a separate object file, make a neo.c of these two
-     lines. README.md has a complete trainer of about 40 lines.
+     In the others: #include "neo.h". Link with -lm -lpthread. A file of its own for these two lines,
+     neo.c, keeps the others quick to compile. README.md has a complete trainer of some 60 lines.
 
    GLOSSARY
      table, row      an embedding table is a matrix; a sparse id selects one row
@@ -49,20 +49,34 @@
      7. tests           a function and its BOTH(x, ..) in tests/cuda/device.c, which compares the bits
                         of both devices; the numbers themselves in tests/core
 
+   WHERE TO ADD
+     an operation      A NEW OPERATION, above
+     an optimizer      of dense layers: neo_optim_kind (>>optim), its step (>>impl-optim), its kernel
+                       (>>kernels-vec), its case in neo_cuda.cuh (>>cuda-optim)
+                       of tables: neo_bag_optim_kind (>>bags), its rule and its row in neo__bag_optims
+                       (>>bag-optim), its kernel for a row (>>kernels-bags), which the GPU runs too
+     a row dtype       neo_dtype (>>tensor), neo__float_decode and _encode (>>kernel-types), vectors of
+                       it (>>kernels-tensor), rows of it (>>kernels-bags)
+     a file format     of training data: neo_data.h; of tensors: >>safetensors and its implementation
+     a metric          >>metrics, >>impl-metrics
+     a collective      neo_comm.h; a way to shard: neo_fsdp.h
+
    CONTENTS (grep -nE '^ *>>|---- >>' neo.h is the map)
-     >>config >>status >>ctx >>leaves >>tensor >>random >>exact >>gemm >>params >>layers
-     >>losses >>optim >>gradcheck >>jagged >>bags >>state >>checkpoint
-     >>safetensors >>metrics >>progress >>jsonl >>report >>shared >>kernel-types >>deferred-answers
-     >>platform
-     >>impl-status >>impl-fp
-     >>impl-ctx >>impl-leaves >>files >>isa >>impl-math >>impl-tensor >>impl-random >>impl-exact
-     >>impl-gemm >>impl-bf16 >>impl-linear >>impl-mlp >>impl-interact >>impl-activation >>impl-norm
-     >>impl-embedding >>impl-attention >>impl-losses
-     >>impl-params >>impl-optim >>impl-gradcheck >>impl-jagged >>bag-optim >>impl-bags
-     >>impl-bags-forward >>impl-bags-backward >>impl-bags-calls >>impl-cpu
-     >>impl-json >>impl-crc32c >>impl-state >>impl-group >>impl-safetensors >>impl-checkpoint
-     >>impl-metrics >>impl-progress >>impl-jsonl >>impl-report >>kernels >>kernels-math
-     >>kernels-vec >>kernels-tensor >>kernels-gemm >>kernels-bags
+     calls     >>config >>status >>ctx >>leaves >>tensor >>random >>exact >>gemm >>params >>layers
+               >>losses >>optim >>gradcheck >>jagged >>bags >>state >>checkpoint >>safetensors
+               >>metrics >>progress >>jsonl >>report
+     types     >>shared >>kernel-types >>deferred-answers
+     system    >>platform >>impl-status >>impl-fp >>impl-ctx >>impl-leaves >>files >>isa >>impl-math
+     dense     >>impl-tensor >>impl-random >>impl-exact >>impl-gemm >>impl-bf16 >>impl-linear
+               >>impl-mlp >>impl-interact >>impl-activation >>impl-norm >>impl-embedding
+               >>impl-attention >>impl-losses >>impl-params >>impl-optim >>impl-gradcheck
+     bags      >>impl-jagged >>bag-optim >>impl-bags >>impl-bags-forward >>impl-bags-backward
+               >>impl-bags-calls
+     device    >>impl-cpu
+     files     >>impl-json >>impl-crc32c >>impl-state >>impl-group >>impl-safetensors
+               >>impl-checkpoint
+     output    >>impl-metrics >>impl-progress >>impl-jsonl >>impl-report
+     kernels   >>kernels >>kernels-math >>kernels-vec >>kernels-tensor >>kernels-gemm >>kernels-bags
 */
 #ifndef NEO__PASS
 #ifndef NEO_H
