@@ -171,8 +171,8 @@ headers: ; @sh tests/build/headers.sh
 check:   ; @sh tests/check.sh test-full headers asan tsan
 
 # The same tests under sanitizers; a program stops at the first finding.
-asan: ; $(make) sanitized S=$(B)/address SANITIZE='-fsanitize=address,undefined \
-    -fno-sanitize-recover -fno-omit-frame-pointer'
+memory_flags = -fsanitize=address,undefined -fno-sanitize-recover -fno-omit-frame-pointer
+asan: ; $(make) sanitized S=$(B)/address SANITIZE='$(memory_flags)'
 tsan: ; $(make) sanitized S=$(B)/thread SANITIZE='-fsanitize=thread'
 sanitized:
 	$(make) B=$(S) CFLAGS='-O1 -g' SANITIZE='$(SANITIZE)' sanitized-programs
