@@ -10464,13 +10464,11 @@ static NEO__UNUSED int64_t *neo__bags_steps(neo_bags *b) { return &b->steps; }
 NEO__INLINE int64_t neo__bag_cost(int64_t dim) { return dim + 16; }
 
 /* Run task(job, ...) over shares of a cost; job->call is the object. */
-static void neo__bags_share(const neo_bags *b, int64_t cost, neo_task_fn task) {
-    neo__cpu_job job;
-    job.ctx = b->ctx;
-    job.call = b;
-    job.count = cost;
-    job.tasks = NEO__MIN(neo__bags_most_tasks(b->sizes.threads), 1 + cost / 32768);
-    if (cost > 0) neo_parallel_for(b->ctx, job.tasks, task, &job);
+static void neo__bags_share(const neo_bags *b, int64_t cost,
+                            void (*work)(const neo__cpu_part *part)) {
+    int64_t tasks = NEO__MIN(neo__bags_most_tasks(b->sizes.threads), 1 + cost / 32768);
+    neo__cpu_job job = {b->ctx, b, cost, tasks, 1, work};
+    if (cost > 0) neo_parallel_for(b->ctx, tasks, neo__cpu_task, &job);
 }
 /* Places of the features' ids, and their cost. Offsets have been checked. */
 static void neo__bags_place_ids(neo_bags *b) {
@@ -10574,20 +10572,17 @@ static void neo__bags_note(unsigned long long *to, int64_t position) {
         continue;
 }
 /* Offsets that never decrease and stay inside, then ids. */
-static void neo__bags_check_task(void *arg, int64_t i, int worker) {
-    const neo__cpu_job *job = (const neo__cpu_job *)arg;
-    const neo_bags *b = (const neo_bags *)job->call;
+static void neo__bags_check_part(const neo__cpu_part *part) {
+    const neo_bags *b = (const neo_bags *)part->call;
     const int64_t *offsets = b->job.batch.offsets;
     const void *ids = b->job.batch.ids;
     const int is_i32 = b->job.batch.is_i32;
-    int64_t begin, end;
-    (void)worker;
-    neo__cpu_range(job, i, 1, &begin, &end);
+    const int64_t begin = part->begin, end = part->end;
     int bad = 0;
     for (int64_t k = begin; k < end; k++) bad |= offsets[k + 1] < offsets[k];
     for (int64_t k = begin; bad && k < end; k++)
         if (offsets[k + 1] < offsets[k]) neo__bags_note(&b->job.batch.found->bag, k);
-    if (bad || offsets[begin] < offsets[0] || offsets[end] > offsets[job->count]) return;
+    if (bad || offsets[begin] < offsets[0] || offsets[end] > offsets[b->job.batch.bags]) return;
     for (int64_t f = 0; f < b->sizes.features; f++) {
         neo__bag_feature *p = &b->view.features[f];
         int64_t lo = NEO__MAX(begin, p->job.first_bag);
@@ -10613,14 +10608,10 @@ static int neo__bags_are_single(const neo__bag_lookup *a) {
 }
 /* A share of the bags, feature by feature: their rows to out, or with dout the gradients of their
    weights. */
-static void neo__bags_lookup_task(void *arg, int64_t i, int worker) {
-    const neo__cpu_job *job = (const neo__cpu_job *)arg;
-    const neo_bags *b = (const neo_bags *)job->call;
+static void neo__bags_lookup_part(const neo__cpu_part *part) {
+    const neo_bags *b = (const neo_bags *)part->call;
     const neo__bag_kernels *k = b->ctx->bag;
-    int64_t begin, end;
-    (void)worker;
-    neo__cpu_range(job, i, 1, &begin, &end);
-    neo__bags_mark from = neo__bags_seek(b, begin), to = neo__bags_seek(b, end);
+    neo__bags_mark from = neo__bags_seek(b, part->begin), to = neo__bags_seek(b, part->end);
     for (int64_t f = from.feature; f <= to.feature && f < b->sizes.features; f++) {
         const neo__bag_feature *p = &b->view.features[f];
         int64_t bag = f == from.feature ? from.bag : 0;
@@ -10645,7 +10636,7 @@ static neo_status neo__cpu_bags_check(neo_device *d, const neo__bags_job *job,
     (void)later;
     b->job.batch.found = found;
     if (bags) found->first = offsets[0], found->last = offsets[bags];
-    neo__cpu_run(d, b, bags, 1 + 4096 * bags / (1 + ids_and_bags), neo__bags_check_task);
+    neo__cpu_run(d, b, bags, 1 + 4096 * bags / (1 + ids_and_bags), 1, neo__bags_check_part);
     if (!found->bag) neo__bags_place_ids(b);
     for (int64_t f = 0; f < b->sizes.features; f++)
         found->count += (unsigned long long)b->view.features[f].bad;
@@ -10653,7 +10644,7 @@ static neo_status neo__cpu_bags_check(neo_device *d, const neo__bags_job *job,
 }
 static neo_status neo__cpu_bags_lookup(neo_device *d, const neo__bags_job *job) {
     (void)d;
-    neo__bags_share(job->object, job->object->view.cost, neo__bags_lookup_task);
+    neo__bags_share(job->object, job->object->view.cost, neo__bags_lookup_part);
     return NEO_OK;
 }
 /* ------------------------------------------------------------------------------------------------
@@ -11041,17 +11032,15 @@ static void neo__bags_step_records(const neo_bags *b, int64_t ti, int64_t begin,
     if (cut.want) cut.blocks += begin * cut.blocks_per_row;
     b->ctx->bag->update_cut(&u, &cut);
 }
-static void neo__bags_step_task(void *arg, int64_t i, int worker) {
-    const neo__cpu_job *job = (const neo__cpu_job *)arg;
-    const neo_bags *b = (const neo_bags *)job->call;
-    int64_t begin, end, table, record, last_table, last_record;
-    neo__cpu_range(job, i, 1, &begin, &end);
-    neo__bags_seek_record(b, begin, &table, &record);
-    neo__bags_seek_record(b, end, &last_table, &last_record);
+static void neo__bags_step_part(const neo__cpu_part *part) {
+    const neo_bags *b = (const neo_bags *)part->call;
+    int64_t table, record, last_table, last_record;
+    neo__bags_seek_record(b, part->begin, &table, &record);
+    neo__bags_seek_record(b, part->end, &last_table, &last_record);
     for (; table <= last_table && table < b->sizes.tables; table++, record = 0) {
         const neo__bag_merge *m = &b->work.merge[table];
         int64_t stop = table == last_table ? last_record : m->kept;
-        if (!m->whole && record < stop) neo__bags_step_records(b, table, record, stop, worker);
+        if (!m->whole && record < stop) neo__bags_step_records(b, table, record, stop, part->worker);
     }
 }
 
@@ -11327,7 +11316,7 @@ static void neo__bags_step_shared(neo_bags *b) {
         m->cost_begin = cost;
         if (t < b->sizes.tables && !m->whole) cost += m->kept * neo__bag_cost(b->tables[t].dim);
     }
-    neo__bags_share(b, cost, neo__bags_step_task);
+    neo__bags_share(b, cost, neo__bags_step_part);
 }
 
 /* ---- the rows of the CPU's table ----
