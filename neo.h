@@ -8891,8 +8891,6 @@ NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-jagged
 
-   Loops over bags and ids come first, then what runs once per call.
-
    Views are checked before they are followed: neo__jagged_check looks at the struct and the two
    ends of the offsets, neo__jagged_check_offsets at every offset. Writers make one pass that
    checks (counts, capacity, ids that fit) and one that writes, so that a failed call leaves the
@@ -9422,7 +9420,7 @@ static const neo__bag_optim_traits neo__bag_optims[NEO_BAG_OPTIM_COUNT] = {
 };
 NEO__STATIC_ASSERT(NEO_BAG_PARTIAL_LAMB == 6 && NEO_BAG_LARS_SGD == 7, "rows by kind");
 
-/* Defaults filled in. */
+/* Fill in the defaults. */
 static neo_bag_optim neo__bag_optim_resolve(const neo_bag_optim *from) {
     neo_bag_optim o = *from;
     if (o.eps == 0.0f) o.eps = 1e-8f;
@@ -9496,7 +9494,7 @@ typedef struct neo__bag_feature {
     neo__job_feature job; /* what kernels read; copied to the record */
     int64_t col;          /* of out */
     int64_t first_id, ids;
-    int64_t cost_begin; /* of all features before */
+    int64_t cost_begin; /* the cost of all features before */
     int64_t pack_task;  /* backward: tasks of all packed features before */
     int64_t bad;        /* atomic: ids out of range */
 } neo__bag_feature;
@@ -9533,17 +9531,16 @@ typedef struct neo__bag_chunk {
 
 /* The lengths that memory depends on. */
 typedef struct neo__bag_sizes {
-    int64_t tables, features, shards, threads, max_dim, scratch, width, max_batch, max_ids;
-    int none;                        /* NEO_POOL_NONE */
-    int64_t max_kept_rows;           /* as declared */
-    int64_t cut_tables, cut_blocks;  /* tables cut by columns; most blocks of a row of one */
-    int64_t cut_dim;                 /* the widest of them */
-    int64_t cut_rows, cut_floats;    /* all their rows, and numbers */
-    int64_t rows, floats;            /* of all tables */
-    size_t name_bytes;
-    int device, wide, mean;          /* on a device: 64-bit keys; a table of NEO_POOL_MEAN */
-    int64_t job_scratch;
-    size_t temp_bytes;               /* of the device's sort */
+    int64_t tables, features, shards, threads;
+    int64_t max_batch, max_ids, max_kept_rows; /* as declared or reserved */
+    int64_t rows, floats;                      /* of all tables */
+    int64_t width, max_dim;                    /* of out; of the widest table */
+    int64_t cut_tables;                        /* tables cut by columns */
+    int64_t cut_rows, cut_floats, cut_dim;     /* of all of these; of the widest */
+    int64_t scratch, job_scratch;              /* floats to step a row: of the CPU, of a device */
+    int none, mean;   /* NEO_POOL_NONE; a table has NEO_POOL_MEAN */
+    int device, wide; /* wide: a device's keys have 64 bits */
+    size_t name_bytes, temp_bytes; /* temp: of a device's sort */
 } neo__bag_sizes;
 
 /* Backward's walk over the tables of the running call; see >>impl-bags-backward. */
@@ -9576,8 +9573,8 @@ typedef struct neo__bags_kept {
     neo__bag_slot *slots;
     uint32_t *slot_of; /* hash table of (table, row): slot + 1, 0 is empty; mask + 1 of them */
     uint64_t mask;
-    int64_t floats;    /* of all slots, in job.kept.sums */
-    int64_t *keep_at;  /* per record: see neo__bag_update */
+    int64_t floats;   /* of all slots, in job.kept.sums */
+    int64_t *keep_at; /* per record: see neo__bag_update */
     /* On a device: copies for the host of the rows [stage_first, stage_end) and their keys. */
     float *stage; /* [NEO__BAG_HOST_STAGE] or a row; on the CPU the job's */
     uint64_t *stage_keys;
@@ -9622,7 +9619,7 @@ struct neo_bags {
     neo__bags_job job;   /* the record of the running call */
     neo__bags_view view; /* its batch */
     neo__bags_walk walk; /* on the CPU: its backward */
-    uint32_t forgotten;  /* the device's count when it was last told something */
+    uint32_t forgotten;  /* neo_device.forgotten when the device was last sent something */
     neo__bags_work work;
     neo__bags_kept kept;
     neo__bags_cut_tables cut;
@@ -9672,7 +9669,7 @@ static size_t neo__bags_pack_floats(const neo__bag_sizes *s) {
 }
 static void neo__bags_cut_layout(const neo__bag_sizes *s, neo__carve *c, neo__bags_cut_tables *to) {
     size_t rows = s->cut_tables ? (size_t)neo__bags_kept_rows(s) : 0;
-    NEO__CARVE(c, to->blocks, neo__size_mul(rows, 2 * (size_t)s->cut_blocks));
+    NEO__CARVE(c, to->blocks, neo__size_mul(rows, 2 * (size_t)neo__bag_blocks(s->cut_dim)));
     NEO__CARVE(c, to->totals, neo__size_mul(rows, NEO__BAG_CUT_SUMS));
     NEO__CARVE(c, to->sums, s->cut_tables ? s->tables : 0);
     NEO__CARVE(c, to->cuts, s->cut_tables ? s->tables : 0);
@@ -9777,7 +9774,7 @@ static void neo__bags_device_layout(const neo__bag_sizes *s, neo__carve *c, neo_
     if (!s->cut_tables) return;
     NEO__CARVE(c, j->cut.tables, s->tables);
     NEO__CARVE(c, j->cut.row, kept);
-    NEO__CARVE(c, j->cut.blocks, neo__size_mul(kept, 2 * (size_t)s->cut_blocks));
+    NEO__CARVE(c, j->cut.blocks, neo__size_mul(kept, 2 * (size_t)neo__bag_blocks(s->cut_dim)));
     NEO__CARVE(c, j->cut.totals, neo__size_mul(kept, NEO__BAG_CUT_SUMS));
     NEO__CARVE(c, j->cut.scratch, NEO__JOB_VECTORS * 5 * neo__bag_room(s->max_dim));
 }
@@ -9839,7 +9836,7 @@ NEO_API int neo_bag_cut_rounds(const neo_bag_optim *optim) {
     for (int have = 0, next; (next = neo__bag_cut_next(optim, have)) > 0; have += next) rounds++;
     return rounds;
 }
-/* 1: columns that are elsewhere take part in a step of this table. */
+/* A step of this table needs sums over columns that another object has. */
 static int neo__bag_is_cut(const neo_table_desc *t) {
     return t->part.rows && t->dim < t->part.dim && neo__bag_cut_next(&t->optim, 0) > 0;
 }
@@ -9968,10 +9965,9 @@ static neo__bag_sizes neo__bags_sizes_of(const neo_ctx *ctx, const neo_bags_desc
             s.cut_tables++;
             s.cut_rows += table->rows;
             s.cut_floats += floats;
-            s.cut_blocks = NEO__MAX(s.cut_blocks, neo__bag_blocks(table->dim));
             s.cut_dim = NEO__MAX(s.cut_dim, table->dim);
         }
-        s.max_dim = NEO__MAX(s.max_dim, d->tables[t].dim);
+        s.max_dim = NEO__MAX(s.max_dim, table->dim);
         int64_t narrow = neo__bag_narrow_scratch(table->dtype, table->dim);
         s.scratch = NEO__MAX(s.scratch, neo__bag_room(neo__bag_scratch(table->dim) + narrow));
         s.name_bytes += 2 * strlen(d->tables[t].name) + strlen(neo__bags_desc_name(d)) + 10;
@@ -10024,7 +10020,7 @@ static size_t neo__bag_block_bytes(const neo__job_table *t, int block) {
     return neo__size_mul((size_t)t->rows, row_bytes);
 }
 
-/* Records of backward: the row above, a bag or an occurrence below. */
+/* Bits of backward's records: the row above, a bag or an occurrence below. */
 static void neo__bag_record_bits(neo__bag_table *t, neo_bounds bounds, int64_t max_batch,
                                  int64_t max_ids) { /* max_ids: or rows kept */
     int64_t bags = (int64_t)neo__size_mul((size_t)max_batch, (size_t)t->feature_count);
@@ -10104,7 +10100,7 @@ static void neo__bags_describe(neo_bags *b, const neo_bags_desc *d, char *text) 
     b->cut.user = d->cut_sums_user;
 }
 
-/* All memory is asked for before the first value is written: a weight may be the user's. */
+/* Allocate all before the first value is written: on failure the caller's weights are unchanged. */
 static neo_status neo__bags_alloc_tables(neo_bags *b, const char *fn) {
     static const char *const names[] = {"weights", "scales", "momentum1", "momentum2"};
     for (int64_t i = 0; i < b->sizes.tables; i++) {
@@ -10239,14 +10235,9 @@ static neo_status neo__bags_device_carry(neo_bags *b, const neo_bags *old) {
                      floats * sizeof *job->kept.sums));
     return d->bags_drop_slots(d, job);
 }
-/* A workspace of these capacities instead of what was there. What is kept goes with it. */
-static neo_status neo__bags_work_alloc(neo_bags *b, int64_t max_batch, int64_t max_ids,
-                                       int64_t max_kept_rows, const char *fn) {
+/* A workspace of these sizes instead of what was there. Kept gradients go with it. */
+static neo_status neo__bags_work_alloc(neo_bags *b, neo__bag_sizes sizes, const char *fn) {
     const neo_bags old = *b;
-    neo__bag_sizes sizes = b->sizes;
-    sizes.max_batch = max_batch;
-    sizes.max_ids = max_ids;
-    sizes.max_kept_rows = max_kept_rows;
     NEO__TRY(neo__bags_record_check(b, &sizes, fn));
     neo__bags_ask_device(b->ctx, &sizes);
     size_t bytes, device_bytes;
@@ -10271,8 +10262,8 @@ static neo_status neo__bags_work_alloc(neo_bags *b, int64_t max_batch, int64_t m
     b->kept.stage_end = 0;
     b->view.fresh = 0;
     for (int64_t t = 0; t < sizes.tables; t++)
-        neo__bag_record_bits(&b->tables[t], b->bounds, max_batch,
-                             NEO__MAX(max_ids, b->kept.capacity));
+        neo__bag_record_bits(&b->tables[t], b->bounds, sizes.max_batch,
+                             NEO__MAX(sizes.max_ids, b->kept.capacity));
     neo_status status = neo__bags_describe_job(b);
     if (status == NEO_OK)
         status = sizes.device ? neo__bags_device_carry(b, &old) : neo__bags_carry(b, &old);
@@ -10300,8 +10291,7 @@ NEO_API neo_status neo_bags_create(neo_ctx *ctx, const neo_bags_desc *desc, neo_
     b->sizes = sizes;
     neo__bags_describe(b, desc, names);
     neo_status status = neo__bags_alloc_tables(b, fn);
-    if (status == NEO_OK)
-        status = neo__bags_work_alloc(b, desc->max_batch, desc->max_ids, desc->max_kept_rows, fn);
+    if (status == NEO_OK) status = neo__bags_work_alloc(b, sizes, fn);
     if (status == NEO_OK) {
         neo__fp_state fp = neo__fp_enter();
         status = neo__bags_init_tables(b, desc);
@@ -10343,10 +10333,11 @@ NEO_API neo_status neo_bags_bytes(neo_ctx *ctx, const neo_bags_desc *desc,
 
 NEO_API neo_status neo_bags_reserve(neo_bags *b, int64_t max_batch, int64_t max_ids) {
     NEO__CHECK(b, NEO_ERR_ARG, "neo_bags_reserve: bags is NULL");
-    if (max_batch <= b->sizes.max_batch && max_ids <= b->sizes.max_ids) return NEO_OK;
-    NEO__TRY(neo__bags_work_alloc(b, NEO__MAX(max_batch, b->sizes.max_batch),
-                                  NEO__MAX(max_ids, b->sizes.max_ids), b->sizes.max_kept_rows,
-                                  "neo_bags_reserve"));
+    neo__bag_sizes sizes = b->sizes;
+    if (max_batch <= sizes.max_batch && max_ids <= sizes.max_ids) return NEO_OK;
+    sizes.max_batch = NEO__MAX(max_batch, sizes.max_batch);
+    sizes.max_ids = NEO__MAX(max_ids, sizes.max_ids);
+    NEO__TRY(neo__bags_work_alloc(b, sizes, "neo_bags_reserve"));
     b->grow_count++;
     return NEO_OK;
 }
@@ -10361,12 +10352,14 @@ NEO_API neo_status neo_bags_reserve_kept(neo_bags *b, int64_t max_kept_rows) {
     NEO__TRY(neo__bags_check_keeps(b, fn));
     NEO__TRY(neo__bags_check_kept_rows(max_kept_rows, fn));
     if (NEO__MIN(max_kept_rows, b->sizes.rows) <= b->kept.capacity) return NEO_OK;
-    NEO__TRY(neo__bags_work_alloc(b, b->sizes.max_batch, b->sizes.max_ids, max_kept_rows, fn));
+    neo__bag_sizes sizes = b->sizes;
+    sizes.max_kept_rows = max_kept_rows;
+    NEO__TRY(neo__bags_work_alloc(b, sizes, fn));
     b->grow_count++;
     return NEO_OK;
 }
 
-/* ---- what a bags object tells ---- */
+/* ---- queries, rows ---- */
 NEO_API int32_t neo_bags_table_count(const neo_bags *b) { return (int32_t)b->sizes.tables; }
 NEO_API int64_t neo_bags_out_width(const neo_bags *b) { return b->sizes.width; }
 NEO_API const char *neo_bags_table_name(const neo_bags *b, int32_t table) {
@@ -10500,27 +10493,20 @@ NEO__INLINE int64_t neo__bags_find(const int64_t *first, size_t stride, int64_t 
     }
     return at;
 }
-typedef struct neo__bags_mark {
-    int64_t feature, bag; /* bag: within its feature */
-} neo__bags_mark;
-
 /* The first bag before which at least `target` of the cost lies. */
-static neo__bags_mark neo__bags_seek(const neo_bags *b, int64_t target) {
-    const neo__bag_feature *features = b->view.features;
-    neo__bags_mark at;
-    at.feature = neo__bags_find(&features->cost_begin, sizeof *features, b->sizes.features + 1,
-                                target);
-    at.bag = 0;
-    if (at.feature == b->sizes.features) return at;
-    const neo__bag_feature *p = &features[at.feature];
+static void neo__bags_seek(const neo_bags *b, int64_t target, int64_t *feature, int64_t *bag) {
+    const neo__bag_feature *p = b->view.features;
+    *feature = neo__bags_find(&p->cost_begin, sizeof *p, b->sizes.features + 1, target);
+    *bag = 0;
+    if (*feature == b->sizes.features) return;
+    p += *feature;
     const int64_t *offsets = b->job.batch.offsets + p->job.first_bag;
     int64_t unit = neo__bag_cost(b->tables[p->job.table].dim);
-    for (int64_t end = p->job.bags; at.bag < end;) {
-        int64_t mid = (at.bag + end) / 2;
+    for (int64_t end = p->job.bags; *bag < end;) {
+        int64_t mid = (*bag + end) / 2;
         if ((offsets[mid] - p->first_id + mid) * unit >= target - p->cost_begin) end = mid;
-        else at.bag = mid + 1;
+        else *bag = mid + 1;
     }
-    return at;
 }
 /* Bags [bag, end) of feature f as a lookup. */
 static neo__bag_lookup neo__bags_lookup(const neo_bags *b, int64_t f, int64_t bag, int64_t end) {
@@ -10563,7 +10549,7 @@ NEO__INLINE int64_t neo__bags_count_bad(const void *ids, int is_i32, int64_t k, 
     for (; k < end; k++) bad += (uint64_t)neo__jagged_id(ids, is_i32, k) >= (uint64_t)rows;
     return bad;
 }
-/* Note the first of several positions: as ~position, the largest of which stays. */
+/* Keep the first of several positions: as ~position, of which the largest stays. */
 static void neo__bags_note(unsigned long long *to, int64_t position) {
     unsigned long long note = ~(unsigned long long)position,
                        old = __atomic_load_n(to, __ATOMIC_RELAXED);
@@ -10611,11 +10597,12 @@ static int neo__bags_are_single(const neo__bag_lookup *a) {
 static void neo__bags_lookup_part(const neo__cpu_part *part) {
     const neo_bags *b = (const neo_bags *)part->call;
     const neo__bag_kernels *k = b->ctx->bag;
-    neo__bags_mark from = neo__bags_seek(b, part->begin), to = neo__bags_seek(b, part->end);
-    for (int64_t f = from.feature; f <= to.feature && f < b->sizes.features; f++) {
+    int64_t f, bag, last_f, last_bag;
+    neo__bags_seek(b, part->begin, &f, &bag);
+    neo__bags_seek(b, part->end, &last_f, &last_bag);
+    for (; f <= last_f && f < b->sizes.features; f++, bag = 0) {
         const neo__bag_feature *p = &b->view.features[f];
-        int64_t bag = f == from.feature ? from.bag : 0;
-        int64_t bag_end = f == to.feature ? to.bag : p->job.bags;
+        int64_t bag_end = f == last_f ? last_bag : p->job.bags;
         if (bag >= bag_end) continue;
         neo__bag_lookup a = neo__bags_lookup(b, f, bag, bag_end);
         if (a.dout)
@@ -10687,7 +10674,7 @@ NEO__INLINE void neo__bags_leaf_bags(const neo_bags *b, const neo__bag_feature *
     if (cut.count == 0) cut.batch = p->job.bags, cut.rows_per_sample = 1;
     neo__leaf_rows(&cut, (int)v, begin, end);
 }
-/* Features of a table are walked leaf by leaf when it has several and there are leaves. */
+/* Rounds of the walk over a table's features: the leaves if it has several features, else one. */
 NEO__INLINE int64_t neo__bags_rounds(const neo_bags *b, const neo__bag_table *t) {
     return t->feature_count > 1 ? neo__bags_leaf_count(b) : 1;
 }
@@ -10711,7 +10698,7 @@ static int64_t neo__bags_round_of(const neo_bags *b, const neo__bag_feature *p, 
     return v;
 }
 
-/* The buffers of a table: `first` counts occurrences, `pack` floats. */
+/* Give a table its buffers: `first` counts occurrences, `pack` floats. */
 static void neo__bags_give_buffers(const neo_bags *b, int64_t ti, int64_t first, int64_t pack) {
     neo__bag_merge *m = &b->work.merge[ti];
     m->first = first;
@@ -10831,7 +10818,7 @@ static NEO__NOINLINE void neo__bag_count_digits(const void *from, int is_i32, in
     if (is_i32) neo__bag_count_digits_of(from, 1, n, shift, bits, passes, count);
     else neo__bag_count_digits_of(from, 0, n, shift, bits, passes, count);
 }
-/* Counts of digits become places: digit by digit, part by part. */
+/* Turn counts of digits into places: digit by digit, part by part. */
 NEO__INLINE void neo__bag_count_to_place(int64_t *count, int64_t digits, int64_t parts,
                                          int64_t stride) {
     int64_t sum = 0;
@@ -10922,16 +10909,6 @@ static int neo__bags_digit(const neo_bags *b, int64_t ti, int *shift) {
     *shift = t->low_bits + pass * bits;
     return pass < neo__bag_passes(t->row_bits) ? bits : 0;
 }
-/* Count the digits of one chunk; gathers before the first pass. */
-static void neo__bags_count_chunk(const neo_bags *b, neo__bag_chunk *chunk) {
-    const neo__bag_merge *m = &b->work.merge[chunk->table];
-    int shift, bits = neo__bags_digit(b, chunk->table, &shift);
-    if (b->walk.pass == 0) neo__bags_gather(b, chunk->table, chunk->begin, chunk->end);
-    if (bits == 0) return;
-    memset(chunk->count, 0, sizeof chunk->count);
-    neo__bag_count_digits(m->from + chunk->begin, 0, chunk->end - chunk->begin, shift, bits, 1,
-                          chunk->count);
-}
 static void neo__bags_scatter_task(void *arg, int64_t i, int worker) {
     const neo_bags *b = (const neo_bags *)arg;
     neo__bag_chunk *chunk = &b->work.chunks[i];
@@ -10963,13 +10940,26 @@ static void neo__bags_pack(const neo_bags *b, int64_t f, int64_t bag, int64_t en
         bag = stop;
     }
 }
-/* Packing task of a shared table. */
-static void neo__bags_pack_task(const neo_bags *b, int64_t task) {
-    const neo__bag_feature *features = b->view.features;
-    int64_t f =
-        neo__bags_find(&features->pack_task, sizeof *features, b->sizes.features, task);
-    int64_t bag = (task - features[f].pack_task) * NEO__BAG_PACK_BAGS;
-    neo__bags_pack(b, f, bag, NEO__MIN(bag + NEO__BAG_PACK_BAGS, features[f].job.bags));
+/* Count the digits of a chunk of a shared sort, before the first pass gather it. The tasks behind
+   those of all chunks pack bags for shared tables. */
+static void neo__bags_shared_task(void *arg, int64_t i, int worker) {
+    const neo_bags *b = (const neo_bags *)arg;
+    (void)worker;
+    if (i >= b->walk.chunk_count) {
+        const neo__bag_feature *features = b->view.features;
+        int64_t task = i - b->walk.chunk_count;
+        int64_t f = neo__bags_find(&features->pack_task, sizeof *features, b->sizes.features, task);
+        int64_t bag = (task - features[f].pack_task) * NEO__BAG_PACK_BAGS;
+        neo__bags_pack(b, f, bag, NEO__MIN(bag + NEO__BAG_PACK_BAGS, features[f].job.bags));
+        return;
+    }
+    neo__bag_chunk *chunk = &b->work.chunks[i];
+    const uint64_t *records = b->work.merge[chunk->table].from + chunk->begin;
+    int shift, bits = neo__bags_digit(b, chunk->table, &shift);
+    if (b->walk.pass == 0) neo__bags_gather(b, chunk->table, chunk->begin, chunk->end);
+    if (bits == 0) return;
+    memset(chunk->count, 0, sizeof chunk->count);
+    neo__bag_count_digits(records, 0, chunk->end - chunk->begin, shift, bits, 1, chunk->count);
 }
 
 /* ---- merge and step ---- */
@@ -11058,14 +11048,6 @@ static void neo__bags_whole_task(void *arg, int64_t ti, int worker) {
     neo__bags_gather_sorted(b, ti);
     neo__bags_step_records(b, ti, 0, m->kept, worker);
 }
-/* First the chunks of shared sorts, then packing for them. */
-static void neo__bags_shared_task(void *arg, int64_t i, int worker) {
-    const neo_bags *b = (const neo_bags *)arg;
-    (void)worker;
-    if (i < b->walk.chunk_count) neo__bags_count_chunk(b, &b->work.chunks[i]);
-    else neo__bags_pack_task(b, i - b->walk.chunk_count);
-}
-
 /* ---- kept gradients ----
 
    A hash table finds the slot of a (table, row). Rows get their slots one by one, so that their
@@ -11079,13 +11061,16 @@ static uint64_t neo__bag_slot_place(const neo_bags *b, int32_t table, int64_t ro
     }
     return i;
 }
-/* Forget all slots from `count` on: in reverse order, so that no chain of the hash table breaks. */
-static void neo__bags_pop_slots(neo_bags *b, int64_t count) {
-    while (b->kept.count > count) {
+/* Forget the last slots: in reverse order, so that no chain of the hash table breaks. */
+static neo_status neo__cpu_bags_drop_slots(neo_device *d, const neo__bags_job *job) {
+    neo_bags *b = job->object;
+    (void)d;
+    while (b->kept.count > job->kept.count) {
         const neo__bag_slot *slot = &b->kept.slots[--b->kept.count];
         b->kept.slot_of[neo__bag_slot_place(b, slot->table, slot->row)] = 0;
         b->kept.floats = slot->at;
     }
+    return NEO_OK;
 }
 /* Find or make the slot of a row: where its gradient is, << 1, | 1 if it is new. -1: no room. */
 static int64_t neo__bags_find_slot(neo_bags *b, int64_t table, int64_t row) {
@@ -11146,7 +11131,7 @@ static void neo__bags_kept_records(neo_bags *b) {
         m->count++;
     }
 }
-/* dout of a call's own rows, added to what is kept of them. */
+/* Add the gradients of add_grad's rows to those kept. */
 static void neo__bags_add_rows(const neo_bags *b) {
     const int64_t dim = b->tables[b->job.table].dim;
     neo__fp_state fp = neo__fp_enter();
@@ -11210,7 +11195,7 @@ static void neo__bags_plan_leaves(const neo_bags *b, int64_t ti) {
     leaf[leaves] = INT64_MAX;
 }
 
-/* How table ti is done. Buffers come later. */
+/* Plan table ti, but for its buffers: whole or shared, packed or not. */
 static void neo__bags_plan_table(neo_bags *b, int64_t ti) {
     const neo__bag_table *t = &b->tables[ti];
     neo__bag_merge *m = &b->work.merge[ti];
@@ -11334,7 +11319,7 @@ static neo_status neo__cpu_bags_sort(neo_device *d, const neo__bags_job *job) {
     neo__bags_sort_shared(b);
     return NEO_OK;
 }
-/* Records of rows of a call's own are the row numbers. */
+/* The rows of add_grad are their own records. */
 static neo_status neo__cpu_bags_sort_rows(neo_device *d, const neo__bags_job *job,
                                           const int64_t *rows, int64_t first_key) {
     (void)d;
@@ -11353,11 +11338,6 @@ static neo_status neo__cpu_bags_find_slots(neo_device *d, const neo__bags_job *j
 }
 static neo_status neo__cpu_bags_give_slots(neo_device *d, const neo__bags_job *job, int by_value) {
     (void)d, (void)job, (void)by_value; /* finding has given them */
-    return NEO_OK;
-}
-static neo_status neo__cpu_bags_drop_slots(neo_device *d, const neo__bags_job *job) {
-    (void)d;
-    neo__bags_pop_slots(job->object, job->kept.count);
     return NEO_OK;
 }
 static neo_status neo__cpu_bags_update(neo_device *d, const neo__bags_job *job) {
@@ -11453,7 +11433,7 @@ static void neo__cpu_bags_init(neo_device *d) {
    gives them slots, in the order of the CPU's.
    ---------------------------------------------------------------------------------------------- */
 
-/* ---- a batch: what can be wrong with it ---- */
+/* ---- a batch: checks ---- */
 
 static neo_status neo__bags_check_tensor(const neo_bags *b, const neo_jagged *j, neo_tensor t,
                                           const char *what, const char *fn) {
@@ -11535,8 +11515,7 @@ static void neo__bags_remind(neo_bags *b) {
     neo__bags_untold(b);
 }
 
-/* A look at a batch until its answer is there. What the object has of a call may be the next one's
-   by then. */
+/* A look at a batch, kept until its answer comes: by then the object may hold the next call. */
 typedef struct neo__bags_look {
     neo_bags *b;
     const char *fn;
@@ -11559,7 +11538,7 @@ static neo_status neo__bags_bad_offset(const neo__bags_look *l, int64_t bag) {
     NEO__TRY(neo__bags_offset(l, bag + 1, &next));
     return neo__jagged_bad_offset(&l->batch, f, bag, here, next, l->fn);
 }
-/* k: as offsets count. */
+/* k: the id's place, as offsets count. */
 static neo_status neo__bags_bad_id(const neo__bags_look *l, int64_t k) {
     const neo_bags *b = l->b;
     int64_t bag = 0, hi = l->job.batch.bags, begin, ids[1] = {0};
@@ -11640,7 +11619,7 @@ static int neo__bags_is_viewed(const neo_bags *b, const neo_jagged *j) {
            s->id_dtype == j->id_dtype && s->batch == j->batch &&
            b->view.bags == neo_jagged_bag_count(j) && b->view.ids == neo_jagged_id_count(j);
 }
-/* The batch as the record has it: where the context computes, or copied to there unless `have`. */
+/* Put the batch into the record: where it is, or a copy on the device, made unless `have`. */
 static neo_status neo__bags_stage(neo_bags *b, const neo_jagged *j, int have) {
     neo__bags_job *job = &b->job;
     job->batch.is_i32 = j->id_dtype == NEO_I32;
@@ -11670,8 +11649,7 @@ static neo_status neo__bags_stage(neo_bags *b, const neo_jagged *j, int have) {
     return neo__bags_send(b, b->view.copy_weights, j->weights + job->batch.id_base,
                           ids * sizeof *j->weights);
 }
-/* Everything that can be wrong with a batch and the tensor that goes with it; then the record has
-   both. */
+/* Check a batch and the tensor that goes with it, and put both into the record. */
 static neo_status neo__bags_begin(neo_bags *b, const neo_jagged *j, neo_tensor t, int forward,
                                   const char *fn) {
     const char *what = forward ? "out" : "dout";
@@ -11867,7 +11845,7 @@ static neo_status neo__bags_slots_of(neo_bags *b, const int64_t *rows, int64_t b
     NEO__TRY(on->bags_sort_rows(on, &b->job, rows, b->tables[b->job.table].job.first_key));
     return neo__bags_slots(b, fn, before, 1);
 }
-/* All rows have a slot before a kept number changes. */
+/* Find slots for all rows before a kept number changes. */
 NEO_API neo_status neo_bags_add_grad(neo_bags *b, int32_t table, const int64_t *rows, int64_t count,
                                      neo_tensor grad) {
     const char *fn = "neo_bags_add_grad";
@@ -11991,7 +11969,7 @@ static neo_status neo__bags_cut_begin(neo_bags *b) {
     }
     return neo__bags_send(b, b->job.cut.row, b->cut.row, count * sizeof *b->cut.row);
 }
-/* The sums that each cut table can have next; *count: of how many tables. */
+/* Compute the block sums that each cut table can have next; *count: how many tables have some. */
 static neo_status neo__bags_cut_blocks(neo_bags *b, int32_t *count) {
     neo_device *on = b->ctx->on;
     float *blocks = b->job.cut.blocks;
@@ -12017,7 +11995,7 @@ static neo_status neo__bags_cut_blocks(neo_bags *b, int32_t *count) {
     NEO__TRY(on->bags_cut(on, &b->job));
     return neo__bags_fetch(b, b->cut.blocks, b->job.cut.blocks, bytes);
 }
-/* Sums over whole rows of what is kept. */
+/* Get the sums over whole rows that a step of what is kept needs. */
 static neo_status neo__bags_cut_rounds(neo_bags *b) {
     int32_t count;
     NEO__TRY(neo__bags_cut_begin(b));
