@@ -16463,23 +16463,23 @@ NEO__HOST_END
 /* ================================================================================================
    >>kernels
 
-   Read once per instruction set by >>isa. Kernels are written with the operations below, each one IEEE
-   operation per lane, so every width gives the same bits. Names end in the instruction set: NEO__FN(x)
-   is neo__x_avx2 in the AVX2 pass.
+   Read once per instruction set by >>isa. Kernels are written with vectors of NEO__W lanes, on which
+   + - * / and, of integers, & | ^ << >> work; single numbers beside them stand for all lanes. Every
+   operation is one IEEE operation per lane, so every width gives the same bits. Names end in the
+   instruction set: NEO__FN(x) is neo__x_avx2 in the AVX2 pass.
 
-     NEO__W            lanes of a vector          NEO__VF, NEO__VI, NEO__VM   vectors of f32, i32; a mask
-     NEO__LOAD(p) NEO__STORE(p, v)                unaligned
+     NEO__VF, NEO__VI, NEO__VS, NEO__VM           vectors of f32, u32, i32; a mask
+     NEO__LOAD(p) NEO__STORE(p, v)                f32, unaligned; NEO__LOADI(p) of 32-bit integers
      NEO__LOADN(p, n) NEO__STOREN(p, v, n)        the first n < NEO__W lanes; other lanes are 0
+     NEO__LOADP(p, part) NEO__STOREP(p, v, part)  the same; NEO__PART part = NEO__LANES(n)
      NEO__SET(x) NEO__SETI(i)                     all lanes
-     NEO__ADD SUB MUL DIV SQRT FMA(a,b,c): a b + c    FNMA(a,b,c): c - a b
-     NEO__MAX_(a, b): a > b ? a : b, MIN_(a, b): a < b ? a : b   (b when unordered or equal)
-     NEO__LT LE GT EQ (a, b): mask    NEO__SELECT(m, a, b): m ? a : b
-     NEO__AND_M(m, k) NEO__ANY(m)
-     NEO__ADDI SUBI MULI ANDI ORI XORI SHLI(v, n) SHRI(v, n) (logical) SRAI(v, n)   i32 lanes, n constant
-     NEO__GTI(a, b) EQI(a, b): mask   NEO__SELECTI(m, a, b)
-     NEO__TO_I(v): to i32, nearest even, NEO__TRUNC_I(v): towards zero   NEO__TO_F(vi)
+     NEO__SQRT(a) NEO__FMA(a, b, c): a b + c, rounded once      NEO__FNMA(a, b, c): c - a b
+     NEO__MAX_(a, b): a > b ? a : b, NEO__MIN_(a, b): a < b ? a : b   (b when unordered or equal)
+     NEO__LT LE GT EQ (a, b): mask of f32         NEO__GTI EQI (a, b): of i32
+     NEO__SELECT(m, a, b): m ? a : b              NEO__SELECTI: of u32       NEO__ANY(m)
+     NEO__SRAI(v, n)                              shifts i32 to the right, n constant
+     NEO__TO_I(v): to i32, nearest even, NEO__TRUNC_I(v): towards zero   NEO__TO_F(vi): from i32
      NEO__AS_I(v) NEO__AS_F(vi): the same bits
-     NEO__LOADI(p) NEO__STOREI(p, v)              i32
      NEO__TREE16(p): the sum of 16 floats at p by the fixed tree (i + 8, + 4, + 2, + 1)
      NEO__SPILL(p, v)                             the lanes of v to an array that scalar code reads
      NEO__ADD1 SUB1 MUL1 DIV1 SQRT1 FMA1          of single floats, each rounded by itself
@@ -16491,14 +16491,19 @@ NEO__HOST_END
    ================================================================================================ */
 #if NEO__PASS == NEO__PASS_SCALAR
 #define NEO__FN(name) neo__##name##_scalar
+#define NEO__W 1
 #elif NEO__PASS == NEO__PASS_AVX2
 #define NEO__FN(name) neo__##name##_avx2
+#define NEO__W 8
 #elif NEO__PASS == NEO__PASS_AVX512
 #define NEO__FN(name) neo__##name##_avx512
+#define NEO__W 16
 #elif NEO__PASS == NEO__PASS_WARP
 #define NEO__FN(name) neo__##name##_warp
+#define NEO__W 16
 #else
 #define NEO__FN(name) neo__##name##_neon
+#define NEO__W 4
 #endif
 /* AVX-512 takes from the AVX2 pass what its vectors make no faster in the whole: what is done once
    per sample or row of a batch, once per run, or seldom. */
@@ -16533,320 +16538,218 @@ NEO__HOST_END
 #define NEO__FMA1(a, b, c) neo__fma(a, b, c)
 #endif
 
+/* ---- vectors that are a single number, that of NEO__LANE ---- */
+#if NEO__PASS == NEO__PASS_SCALAR || NEO__PASS == NEO__PASS_WARP
 #if NEO__PASS == NEO__PASS_SCALAR
-#define NEO__W 1
 #define NEO__VF float
-#define NEO__VI int32_t
-#define NEO__VM int
-#define NEO__LOAD(p) (*(const float *)(p))
-#define NEO__STORE(p, v) (*(float *)(p) = (v))
-#define NEO__LOADN(p, n) ((void)(p), (void)(n), 0.0f)
-#define NEO__STOREN(p, v, n) ((void)(p), (void)(v), (void)(n))
-#define NEO__SET(x) ((float)(x))
-#define NEO__SETI(x) ((int32_t)(x))
-#define NEO__ADD(a, b) ((a) + (b))
-#define NEO__SUB(a, b) ((a) - (b))
-#define NEO__MUL(a, b) ((a) * (b))
-#define NEO__DIV(a, b) ((a) / (b))
-#define NEO__SQRT(a) sqrtf(a)
-#define NEO__FMA(a, b, c) neo__fma(a, b, c)
-#define NEO__FNMA(a, b, c) neo__fma(-(a), b, c)
-#define NEO__MAX_(a, b) ((a) > (b) ? (a) : (b))
-#define NEO__MIN_(a, b) ((a) < (b) ? (a) : (b))
-#define NEO__LT(a, b) ((a) < (b))
-#define NEO__LE(a, b) ((a) <= (b))
-#define NEO__GT(a, b) ((a) > (b))
-#define NEO__EQ(a, b) ((a) == (b))
-#define NEO__SELECT(m, a, b) ((m) ? (a) : (b))
-#define NEO__AND_M(m, k) ((m) & (k))
+#define NEO__LANE 0
 #define NEO__ANY(m) (m)
-#define NEO__ADDI(a, b) ((int32_t)((uint32_t)(a) + (uint32_t)(b)))
-#define NEO__SUBI(a, b) ((int32_t)((uint32_t)(a) - (uint32_t)(b)))
-#define NEO__MULI(a, b) ((int32_t)((uint32_t)(a) * (uint32_t)(b)))
-#define NEO__ANDI(a, b) ((a) & (b))
-#define NEO__ORI(a, b) ((a) | (b))
-#define NEO__XORI(a, b) ((a) ^ (b))
-#define NEO__SHLI(a, n) ((int32_t)((uint32_t)(a) << (n)))
-#define NEO__SHRI(a, n) ((int32_t)((uint32_t)(a) >> (n)))
-#define NEO__SRAI(a, n) ((a) >> (n))
-#define NEO__GTI(a, b) ((a) > (b))
-#define NEO__EQI(a, b) ((a) == (b))
-#define NEO__SELECTI(m, a, b) ((m) ? (a) : (b))
-#define NEO__TO_I(v) neo__round_to_i32(v)
-#define NEO__TRUNC_I(v) ((int32_t)(v))
-#define NEO__TO_F(v) ((float)(v))
-#define NEO__AS_I(v) ((int32_t)neo__bits_f32(v))
-#define NEO__AS_F(v) neo__f32_bits((uint32_t)(v))
-#define NEO__LOADI(p) (*(const int32_t *)(p))
-#define NEO__STOREI(p, v) (*(int32_t *)(p) = (v))
-/* To nearest even for |x| < 2^22, by the sum's own rounding. */
-NEO__KERNEL_INLINE int32_t neo__round_to_i32(float x) {
-    float shifted = x + 12582912.0f; /* 1.5 * 2^23 */
-    return (int32_t)neo__bits_f32(shifted) - 0x4B400000;
+#else
+/* A float whose products and sums nvcc does not contract to fma. */
+struct NEO__FN(float) {
+    float x;
+    NEO__FN(float)() = default;
+    __device__ __forceinline__ NEO__FN(float)(float f) : x(f) {}
+    __device__ __forceinline__ operator float() const { return x; }
+};
+#define NEO__VF NEO__FN(float)
+#define NEO__OPERATOR(sign, rounded)                                                               \
+    NEO__KERNEL_INLINE NEO__VF operator sign(NEO__VF a, NEO__VF b) { return rounded(a.x, b.x); }   \
+    NEO__KERNEL_INLINE NEO__VF operator sign(NEO__VF a, float b) { return rounded(a.x, b); }       \
+    NEO__KERNEL_INLINE NEO__VF operator sign(float a, NEO__VF b) { return rounded(a, b.x); }
+NEO__OPERATOR(+, __fadd_rn)
+NEO__OPERATOR(-, __fsub_rn)
+NEO__OPERATOR(*, __fmul_rn)
+NEO__OPERATOR(/, __fdiv_rn)
+#undef NEO__OPERATOR
+NEO__KERNEL_INLINE int NEO__FN(lane)(void) { return (int)(threadIdx.x & 15u); }
+/* The 16 threads of the vector among the warp's 32. */
+NEO__KERNEL_INLINE unsigned NEO__FN(mask)(void) { return 0xFFFFu << (threadIdx.x & 16u); }
+#define NEO__LANE NEO__FN(lane)()
+#define NEO__ANY(m) __any_sync(NEO__FN(mask)(), m)
+#define NEO__SPILL(p, v) NEO__FN(spill)(p, v)
+NEO__KERNEL_INLINE void NEO__FN(spill)(float *p, float v) {
+    for (int l = 0; l < 16; l++) p[l] = __shfl_sync(NEO__FN(mask)(), v, l, 16);
 }
-#define NEO__TREE16(p) NEO__FN(tree16)(p)
+#endif
+#define NEO__LOAD(p) ((NEO__VF)((const float *)(p))[NEO__LANE])
+#define NEO__LOADI(p) (((const uint32_t *)(p))[NEO__LANE])
+#define NEO__STORE(p, v) ((p)[NEO__LANE] = (v))
+#define NEO__LOADP(p, part) ((NEO__VF)(NEO__LANE < (part) ? (p)[NEO__LANE] : 0.0f))
+#define NEO__STOREP(p, v, part)                                                                    \
+    do {                                                                                           \
+        if (NEO__LANE < (part)) (p)[NEO__LANE] = (v);                                              \
+    } while (0)
+#define NEO__VI uint32_t
+#define NEO__VS int32_t
+#define NEO__VM int
+#define NEO__SET(x) ((NEO__VF)(float)(x))
+#define NEO__SETI(x) ((uint32_t)(x))
+#define NEO__SQRT(a) ((NEO__VF)NEO__SQRT1(a))
+#define NEO__FMA(a, b, c) ((NEO__VF)NEO__FMA1(a, b, c))
+#define NEO__FNMA(a, b, c) ((NEO__VF)NEO__FMA1(-(a), b, c))
+#define NEO__SELECT(m, a, b) ((m) ? (a) : (b))
+#define NEO__SELECTI(m, a, b) ((m) ? (a) : (b))
+#define NEO__TO_I(v) NEO__FN(round_to_i32)(v)
+#define NEO__TRUNC_I(v) ((uint32_t)(int32_t)(v))
+#define NEO__TO_F(v) NEO__SET((int32_t)(v))
+#define NEO__AS_I(v) neo__bits_f32(v)
+#define NEO__AS_F(v) ((NEO__VF)neo__f32_bits(v))
+/* To nearest even for |x| < 2^22, by the sum's own rounding. */
+NEO__KERNEL_INLINE uint32_t NEO__FN(round_to_i32)(NEO__VF x) {
+    return neo__bits_f32(x + 12582912.0f) - 0x4B400000u; /* 1.5 * 2^23 */
+}
+
+/* ---- vectors of the compiler ---- */
+#else
+typedef float NEO__FN(vf) __attribute__((vector_size(4 * NEO__W)));
+typedef float NEO__FN(vf_at) __attribute__((vector_size(4 * NEO__W), aligned(4), may_alias));
+typedef uint32_t NEO__FN(vi) __attribute__((vector_size(4 * NEO__W)));
+typedef int32_t NEO__FN(vs) __attribute__((vector_size(4 * NEO__W)));
+#define NEO__VF NEO__FN(vf)
+#define NEO__VI NEO__FN(vi)
+#define NEO__VS NEO__FN(vs)
+#define NEO__LOAD(p) ((NEO__VF) * (const NEO__FN(vf_at) *)(p))
+#define NEO__LOADI(p) NEO__AS_I(NEO__LOAD((const void *)(p)))
+#define NEO__STORE(p, v) (*(NEO__FN(vf_at) *)(p) = (v))
+#define NEO__TRUNC_I(v) ((NEO__VI)__builtin_convertvector(v, NEO__VS))
+#define NEO__TO_F(v) __builtin_convertvector((NEO__VS)(v), NEO__VF)
+#define NEO__AS_I(v) ((NEO__VI)(v))
+#define NEO__AS_F(v) ((NEO__VF)(v))
+#endif
+
+/* ---- by the instruction set ---- */
+#if NEO__PASS == NEO__PASS_AVX512 || NEO__PASS == NEO__PASS_AVX2
+#if NEO__PASS == NEO__PASS_AVX512
+#define NEO__MM(name) _mm512_##name
+#define NEO__VM __mmask16
+#define NEO__PART __mmask16
+#define NEO__LANES(n) ((__mmask16)((1u << (n)) - 1u))
+#define NEO__LOADP(p, part) ((NEO__VF)_mm512_maskz_loadu_ps(part, p))
+#define NEO__STOREP(p, v, part) _mm512_mask_storeu_ps(p, part, v)
+#define NEO__SELECT(m, a, b) ((NEO__VF)_mm512_mask_blend_ps(m, b, a))
+#define NEO__SELECTI(m, a, b) ((NEO__VI)_mm512_mask_blend_epi32(m, (__m512i)(b), (__m512i)(a)))
+#define NEO__ANY(m) ((m) != 0)
+#else
+#define NEO__MM(name) _mm256_##name
+#define NEO__VM NEO__VS
+#define NEO__PART __m256i
+#define NEO__LANES(n) NEO__FN(lanes)(n)
+NEO__KERNEL_INLINE __m256i NEO__FN(lanes)(int64_t n) {
+    static const int32_t mask[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
+    return _mm256_loadu_si256((const __m256i *)(const void *)(mask + 8 - n));
+}
+#define NEO__LOADP(p, part) ((NEO__VF)_mm256_maskload_ps(p, part))
+#define NEO__STOREP(p, v, part) _mm256_maskstore_ps(p, part, v)
+#define NEO__SELECT(m, a, b) ((NEO__VF)_mm256_blendv_ps(b, a, (__m256)(m)))
+#define NEO__SELECTI(m, a, b)                                                                      \
+    ((NEO__VI)_mm256_blendv_epi8((__m256i)(b), (__m256i)(a), (__m256i)(m)))
+#define NEO__ANY(m) (_mm256_movemask_ps((__m256)(m)) != 0)
+#endif
+#define NEO__SET(x) ((NEO__VF)NEO__MM(set1_ps)(x))
+#define NEO__SETI(x) ((NEO__VI)NEO__MM(set1_epi32)((int32_t)(x)))
+#define NEO__SQRT(a) ((NEO__VF)NEO__MM(sqrt_ps)(a))
+#define NEO__FMA(a, b, c) ((NEO__VF)NEO__MM(fmadd_ps)(a, b, c))
+#define NEO__FNMA(a, b, c) ((NEO__VF)NEO__MM(fnmadd_ps)(a, b, c))
+#define NEO__MAX_(a, b) ((NEO__VF)NEO__MM(max_ps)(a, b))
+#define NEO__MIN_(a, b) ((NEO__VF)NEO__MM(min_ps)(a, b))
+#define NEO__TO_I(v) ((NEO__VI)NEO__MM(cvtps_epi32)(v))
+NEO__KERNEL_INLINE float NEO__FN(tree16)(const float *p) {
+#if NEO__PASS == NEO__PASS_AVX512
+    __m512 v = _mm512_loadu_ps(p);
+    __m256 a = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+#else
+    __m256 a = _mm256_add_ps(_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8));
+#endif
+    __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    b = _mm_add_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_add_ss(b, _mm_shuffle_ps(b, b, 1)));
+}
+#elif NEO__PASS == NEO__PASS_NEON
+#define NEO__VM NEO__VS
+#define NEO__LOADP(p, part) NEO__FN(loadp)(p, part)
+#define NEO__STOREP(p, v, part) NEO__FN(storep)(p, v, part)
+NEO__KERNEL_INLINE NEO__VF NEO__FN(loadp)(const float *p, int64_t n) {
+    float lane[4] = {0, 0, 0, 0};
+    for (int64_t i = 0; i < n; i++) lane[i] = p[i];
+    return NEO__LOAD(lane);
+}
+NEO__KERNEL_INLINE void NEO__FN(storep)(float *p, NEO__VF v, int64_t n) {
+    float lane[4];
+    NEO__STORE(lane, v);
+    for (int64_t i = 0; i < n; i++) p[i] = lane[i];
+}
+#define NEO__SET(x) ((NEO__VF)vdupq_n_f32(x))
+#define NEO__SETI(x) ((NEO__VI)vdupq_n_u32((uint32_t)(x)))
+#define NEO__SQRT(a) ((NEO__VF)vsqrtq_f32(a))
+#define NEO__FMA(a, b, c) ((NEO__VF)vfmaq_f32(c, a, b))
+#define NEO__FNMA(a, b, c) ((NEO__VF)vfmsq_f32(c, a, b))
+#define NEO__SELECT(m, a, b) ((NEO__VF)vbslq_f32((NEO__VI)(m), a, b))
+#define NEO__SELECTI(m, a, b) ((NEO__VI)vbslq_u32((NEO__VI)(m), a, b))
+#define NEO__ANY(m) (vmaxvq_u32((NEO__VI)(m)) != 0)
+#define NEO__TO_I(v) ((NEO__VI)vcvtnq_s32_f32(v))
+NEO__KERNEL_INLINE float NEO__FN(tree16)(const float *p) {
+    NEO__VF a = (NEO__LOAD(p) + NEO__LOAD(p + 8)) + (NEO__LOAD(p + 4) + NEO__LOAD(p + 12));
+    return (a[0] + a[2]) + (a[1] + a[3]);
+}
+#elif NEO__PASS == NEO__PASS_WARP
+/* All lanes get the sum: to exchange two halves does not change it. */
+NEO__KERNEL_INLINE float NEO__FN(tree16)(NEO__VF v) {
+    for (int step = 8; step > 0; step /= 2)
+        v = v + __shfl_xor_sync(NEO__FN(mask)(), v.x, step, 16);
+    return v;
+}
+#else
 NEO__KERNEL_INLINE float NEO__FN(tree16)(const float *p) {
     float a[8];
     for (int i = 0; i < 8; i++) a[i] = p[i] + p[i + 8];
     for (int i = 0; i < 4; i++) a[i] = a[i] + a[i + 4];
     return (a[0] + a[2]) + (a[1] + a[3]);
 }
+#endif
+#if NEO__PASS == NEO__PASS_WARP
+#define NEO__TREE16(p) NEO__FN(tree16)(NEO__LOAD(p))
+#else
+#define NEO__TREE16(p) NEO__FN(tree16)(p)
+#endif
 
-#elif NEO__PASS == NEO__PASS_WARP
-#define NEO__W 16
-#define NEO__VF float
-#define NEO__VI int32_t
-#define NEO__VM int
-NEO__KERNEL_INLINE int NEO__FN(lane)(void) { return (int)(threadIdx.x & 15u); }
-/* The 16 threads of the vector among the warp's 32. */
-NEO__KERNEL_INLINE unsigned NEO__FN(mask)(void) { return 0xFFFFu << (threadIdx.x & 16u); }
-#define NEO__LOAD(p) ((p)[NEO__FN(lane)()])
-#define NEO__STORE(p, v) ((p)[NEO__FN(lane)()] = (v))
-#define NEO__LOADN(p, n) (NEO__FN(lane)() < (n) ? (p)[NEO__FN(lane)()] : 0.0f)
-#define NEO__STOREN(p, v, n)                                                                       \
-    do {                                                                                           \
-        if (NEO__FN(lane)() < (n)) (p)[NEO__FN(lane)()] = (v);                                     \
-    } while (0)
-#define NEO__SPILL(p, v) NEO__FN(spill)(p, v)
-NEO__KERNEL_INLINE void NEO__FN(spill)(float *p, float v) {
-    for (int l = 0; l < 16; l++) p[l] = __shfl_sync(NEO__FN(mask)(), v, l, 16);
-}
-#define NEO__SET(x) ((float)(x))
-#define NEO__SETI(x) ((int32_t)(x))
-#define NEO__ADD(a, b) __fadd_rn(a, b)
-#define NEO__SUB(a, b) __fsub_rn(a, b)
-#define NEO__MUL(a, b) __fmul_rn(a, b)
-#define NEO__DIV(a, b) __fdiv_rn(a, b)
-#define NEO__SQRT(a) __fsqrt_rn(a)
-#define NEO__FMA(a, b, c) __fmaf_rn(a, b, c)
-#define NEO__FNMA(a, b, c) __fmaf_rn(-(a), b, c)
-#define NEO__MAX_(a, b) NEO__FN(max)(a, b)
-#define NEO__MIN_(a, b) NEO__FN(min)(a, b)
-NEO__KERNEL_INLINE float NEO__FN(max)(float a, float b) { return a > b ? a : b; }
-NEO__KERNEL_INLINE float NEO__FN(min)(float a, float b) { return a < b ? a : b; }
-#define NEO__LT(a, b) ((a) < (b))
-#define NEO__LE(a, b) ((a) <= (b))
-#define NEO__GT(a, b) ((a) > (b))
-#define NEO__EQ(a, b) ((a) == (b))
-#define NEO__SELECT(m, a, b) ((m) ? (a) : (b))
-#define NEO__AND_M(m, k) ((m) & (k))
-#define NEO__ANY(m) __any_sync(NEO__FN(mask)(), m)
-#define NEO__ADDI(a, b) ((int32_t)((uint32_t)(a) + (uint32_t)(b)))
-#define NEO__SUBI(a, b) ((int32_t)((uint32_t)(a) - (uint32_t)(b)))
-#define NEO__MULI(a, b) ((int32_t)((uint32_t)(a) * (uint32_t)(b)))
-#define NEO__ANDI(a, b) ((a) & (b))
-#define NEO__ORI(a, b) ((a) | (b))
-#define NEO__XORI(a, b) ((a) ^ (b))
-#define NEO__SHLI(a, n) ((int32_t)((uint32_t)(a) << (n)))
-#define NEO__SHRI(a, n) ((int32_t)((uint32_t)(a) >> (n)))
-#define NEO__SRAI(a, n) ((a) >> (n))
-#define NEO__GTI(a, b) ((a) > (b))
-#define NEO__EQI(a, b) ((a) == (b))
-#define NEO__SELECTI(m, a, b) ((m) ? (a) : (b))
-#define NEO__TO_I(v) NEO__FN(round_to_i32)(v)
-#define NEO__TRUNC_I(v) ((int32_t)(v))
-#define NEO__TO_F(v) ((float)(v))
-#define NEO__AS_I(v) ((int32_t)neo__bits_f32(v))
-#define NEO__AS_F(v) neo__f32_bits((uint32_t)(v))
-#define NEO__LOADI(p) (((const int32_t *)(p))[NEO__FN(lane)()])
-#define NEO__STOREI(p, v) (((int32_t *)(p))[NEO__FN(lane)()] = (v))
-/* To nearest even for |x| < 2^22, by the sum's own rounding. */
-NEO__KERNEL_INLINE int32_t NEO__FN(round_to_i32)(float x) {
-    return (int32_t)neo__bits_f32(__fadd_rn(x, 12582912.0f)) - 0x4B400000; /* 1.5 * 2^23 */
-}
-#define NEO__TREE16(p) NEO__FN(tree16)((p)[NEO__FN(lane)()])
-/* All lanes get the sum: to exchange two halves does not change it. */
-NEO__KERNEL_INLINE float NEO__FN(tree16)(float v) {
-    for (int step = 8; step > 0; step /= 2)
-        v = __fadd_rn(v, __shfl_xor_sync(NEO__FN(mask)(), v, step, 16));
-    return v;
-}
-
-#elif NEO__PASS == NEO__PASS_AVX512
-#define NEO__W 16
-#define NEO__VF __m512
-#define NEO__VI __m512i
-#define NEO__VM __mmask16
-#define NEO__LANES(n) ((__mmask16)((1u << (n)) - 1u))
-#define NEO__LOAD(p) _mm512_loadu_ps(p)
-#define NEO__STORE(p, v) _mm512_storeu_ps(p, v)
-#define NEO__LOADN(p, n) _mm512_maskz_loadu_ps(NEO__LANES(n), p)
-#define NEO__STOREN(p, v, n) _mm512_mask_storeu_ps(p, NEO__LANES(n), v)
-#define NEO__SET(x) _mm512_set1_ps(x)
-#define NEO__SETI(x) _mm512_set1_epi32(x)
-#define NEO__ADD(a, b) _mm512_add_ps(a, b)
-#define NEO__SUB(a, b) _mm512_sub_ps(a, b)
-#define NEO__MUL(a, b) _mm512_mul_ps(a, b)
-#define NEO__DIV(a, b) _mm512_div_ps(a, b)
-#define NEO__SQRT(a) _mm512_sqrt_ps(a)
-#define NEO__FMA(a, b, c) _mm512_fmadd_ps(a, b, c)
-#define NEO__FNMA(a, b, c) _mm512_fnmadd_ps(a, b, c)
-#define NEO__MAX_(a, b) _mm512_max_ps(a, b)
-#define NEO__MIN_(a, b) _mm512_min_ps(a, b)
+/* ---- common to all, or to all but one ---- */
+#define NEO__LOADN(p, n) NEO__LOADP(p, NEO__LANES(n))
+#define NEO__STOREN(p, v, n) NEO__STOREP(p, v, NEO__LANES(n))
+#define NEO__SRAI(v, n) ((NEO__VI)((NEO__VS)(v) >> (n)))
+#if NEO__PASS == NEO__PASS_AVX512
 #define NEO__LT(a, b) _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ)
 #define NEO__LE(a, b) _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ)
 #define NEO__GT(a, b) _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ)
 #define NEO__EQ(a, b) _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ)
-#define NEO__SELECT(m, a, b) _mm512_mask_blend_ps(m, b, a)
-#define NEO__AND_M(m, k) ((__mmask16)((m) & (k)))
-#define NEO__ANY(m) ((m) != 0)
-#define NEO__ADDI(a, b) _mm512_add_epi32(a, b)
-#define NEO__SUBI(a, b) _mm512_sub_epi32(a, b)
-#define NEO__MULI(a, b) _mm512_mullo_epi32(a, b)
-#define NEO__ANDI(a, b) _mm512_and_si512(a, b)
-#define NEO__ORI(a, b) _mm512_or_si512(a, b)
-#define NEO__XORI(a, b) _mm512_xor_si512(a, b)
-#define NEO__SHLI(a, n) _mm512_slli_epi32(a, n)
-#define NEO__SHRI(a, n) _mm512_srli_epi32(a, n)
-#define NEO__SRAI(a, n) _mm512_srai_epi32(a, n)
-#define NEO__GTI(a, b) _mm512_cmpgt_epi32_mask(a, b)
-#define NEO__EQI(a, b) _mm512_cmpeq_epi32_mask(a, b)
-#define NEO__SELECTI(m, a, b) _mm512_mask_blend_epi32(m, b, a)
-#define NEO__TO_I(v) _mm512_cvtps_epi32(v)
-#define NEO__TRUNC_I(v) _mm512_cvttps_epi32(v)
-#define NEO__TO_F(v) _mm512_cvtepi32_ps(v)
-#define NEO__AS_I(v) _mm512_castps_si512(v)
-#define NEO__AS_F(v) _mm512_castsi512_ps(v)
-#define NEO__LOADI(p) _mm512_loadu_si512((const void *)(p))
-#define NEO__STOREI(p, v) _mm512_storeu_si512((void *)(p), v)
-#define NEO__TREE16(p) NEO__FN(tree16v)(_mm512_loadu_ps(p))
-NEO__KERNEL_INLINE float NEO__FN(tree16v)(__m512 v) {
-    __m256 a = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
-    __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
-    b = _mm_add_ps(b, _mm_movehl_ps(b, b));
-    return _mm_cvtss_f32(_mm_add_ss(b, _mm_shuffle_ps(b, b, 1)));
-}
-
-#elif NEO__PASS == NEO__PASS_AVX2
-#define NEO__W 8
-#define NEO__VF __m256
-#define NEO__VI __m256i
-#define NEO__VM __m256
-#define NEO__LANES(n) NEO__FN(lanes)(n)
-NEO__KERNEL_INLINE __m256i NEO__FN(lanes)(int64_t n) {
-    static const int32_t mask[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
-    return _mm256_loadu_si256((const __m256i *)(const void *)(mask + 8 - n));
-}
-#define NEO__LOAD(p) _mm256_loadu_ps(p)
-#define NEO__STORE(p, v) _mm256_storeu_ps(p, v)
-#define NEO__LOADN(p, n) _mm256_maskload_ps(p, NEO__LANES(n))
-#define NEO__STOREN(p, v, n) _mm256_maskstore_ps(p, NEO__LANES(n), v)
-#define NEO__SET(x) _mm256_set1_ps(x)
-#define NEO__SETI(x) _mm256_set1_epi32(x)
-#define NEO__ADD(a, b) _mm256_add_ps(a, b)
-#define NEO__SUB(a, b) _mm256_sub_ps(a, b)
-#define NEO__MUL(a, b) _mm256_mul_ps(a, b)
-#define NEO__DIV(a, b) _mm256_div_ps(a, b)
-#define NEO__SQRT(a) _mm256_sqrt_ps(a)
-#define NEO__FMA(a, b, c) _mm256_fmadd_ps(a, b, c)
-#define NEO__FNMA(a, b, c) _mm256_fnmadd_ps(a, b, c)
-#define NEO__MAX_(a, b) _mm256_max_ps(a, b)
-#define NEO__MIN_(a, b) _mm256_min_ps(a, b)
-#define NEO__LT(a, b) _mm256_cmp_ps(a, b, _CMP_LT_OQ)
-#define NEO__LE(a, b) _mm256_cmp_ps(a, b, _CMP_LE_OQ)
-#define NEO__GT(a, b) _mm256_cmp_ps(a, b, _CMP_GT_OQ)
-#define NEO__EQ(a, b) _mm256_cmp_ps(a, b, _CMP_EQ_OQ)
-#define NEO__SELECT(m, a, b) _mm256_blendv_ps(b, a, m)
-#define NEO__AND_M(m, k) _mm256_and_ps(m, k)
-#define NEO__ANY(m) (_mm256_movemask_ps(m) != 0)
-#define NEO__ADDI(a, b) _mm256_add_epi32(a, b)
-#define NEO__SUBI(a, b) _mm256_sub_epi32(a, b)
-#define NEO__MULI(a, b) _mm256_mullo_epi32(a, b)
-#define NEO__ANDI(a, b) _mm256_and_si256(a, b)
-#define NEO__ORI(a, b) _mm256_or_si256(a, b)
-#define NEO__XORI(a, b) _mm256_xor_si256(a, b)
-#define NEO__SHLI(a, n) _mm256_slli_epi32(a, n)
-#define NEO__SHRI(a, n) _mm256_srli_epi32(a, n)
-#define NEO__SRAI(a, n) _mm256_srai_epi32(a, n)
-#define NEO__GTI(a, b) _mm256_castsi256_ps(_mm256_cmpgt_epi32(a, b))
-#define NEO__EQI(a, b) _mm256_castsi256_ps(_mm256_cmpeq_epi32(a, b))
-#define NEO__SELECTI(m, a, b) _mm256_blendv_epi8(b, a, _mm256_castps_si256(m))
-#define NEO__TO_I(v) _mm256_cvtps_epi32(v)
-#define NEO__TRUNC_I(v) _mm256_cvttps_epi32(v)
-#define NEO__TO_F(v) _mm256_cvtepi32_ps(v)
-#define NEO__AS_I(v) _mm256_castps_si256(v)
-#define NEO__AS_F(v) _mm256_castsi256_ps(v)
-#define NEO__LOADI(p) _mm256_loadu_si256((const __m256i *)(const void *)(p))
-#define NEO__STOREI(p, v) _mm256_storeu_si256((__m256i *)(void *)(p), v)
-#define NEO__TREE16(p) NEO__FN(tree16)(p)
-NEO__KERNEL_INLINE float NEO__FN(tree16)(const float *p) {
-    __m256 a = _mm256_add_ps(_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8));
-    __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
-    b = _mm_add_ps(b, _mm_movehl_ps(b, b));
-    return _mm_cvtss_f32(_mm_add_ss(b, _mm_shuffle_ps(b, b, 1)));
-}
-
+#define NEO__GTI(a, b) _mm512_cmpgt_epi32_mask((__m512i)(a), (__m512i)(b))
+#define NEO__EQI(a, b) _mm512_cmpeq_epi32_mask((__m512i)(a), (__m512i)(b))
 #else
-#define NEO__W 4
-#define NEO__VF float32x4_t
-#define NEO__VI int32x4_t
-#define NEO__VM uint32x4_t
-#define NEO__LOAD(p) vld1q_f32(p)
-#define NEO__STORE(p, v) vst1q_f32(p, v)
-#define NEO__LOADN(p, n) NEO__FN(loadn)(p, n)
-#define NEO__STOREN(p, v, n) NEO__FN(storen)(p, v, n)
-NEO__KERNEL_INLINE float32x4_t NEO__FN(loadn)(const float *p, int64_t n) {
-    float lane[4] = {0, 0, 0, 0};
-    for (int64_t i = 0; i < n; i++) lane[i] = p[i];
-    return vld1q_f32(lane);
+#define NEO__LT(a, b) ((a) < (b))
+#define NEO__LE(a, b) ((a) <= (b))
+#define NEO__GT(a, b) ((a) > (b))
+#define NEO__EQ(a, b) ((a) == (b))
+#define NEO__GTI(a, b) ((NEO__VS)(a) > (NEO__VS)(b))
+#define NEO__EQI(a, b) ((a) == (b))
+#endif
+#ifndef NEO__PART
+#define NEO__PART int64_t
+#define NEO__LANES(n) (n)
+#endif
+#ifndef NEO__MAX_
+NEO__KERNEL_INLINE NEO__VF NEO__FN(max)(NEO__VF a, NEO__VF b) {
+    return NEO__SELECT(NEO__GT(a, b), a, b);
 }
-NEO__KERNEL_INLINE void NEO__FN(storen)(float *p, float32x4_t v, int64_t n) {
-    float lane[4];
-    vst1q_f32(lane, v);
-    for (int64_t i = 0; i < n; i++) p[i] = lane[i];
+NEO__KERNEL_INLINE NEO__VF NEO__FN(min)(NEO__VF a, NEO__VF b) {
+    return NEO__SELECT(NEO__LT(a, b), a, b);
 }
-#define NEO__SET(x) vdupq_n_f32(x)
-#define NEO__SETI(x) vdupq_n_s32(x)
-#define NEO__ADD(a, b) vaddq_f32(a, b)
-#define NEO__SUB(a, b) vsubq_f32(a, b)
-#define NEO__MUL(a, b) vmulq_f32(a, b)
-#define NEO__DIV(a, b) vdivq_f32(a, b)
-#define NEO__SQRT(a) vsqrtq_f32(a)
-#define NEO__FMA(a, b, c) vfmaq_f32(c, a, b)
-#define NEO__FNMA(a, b, c) vfmsq_f32(c, a, b)
 #define NEO__MAX_(a, b) NEO__FN(max)(a, b)
 #define NEO__MIN_(a, b) NEO__FN(min)(a, b)
-NEO__KERNEL_INLINE float32x4_t NEO__FN(max)(float32x4_t a, float32x4_t b) {
-    return vbslq_f32(vcgtq_f32(a, b), a, b);
-}
-NEO__KERNEL_INLINE float32x4_t NEO__FN(min)(float32x4_t a, float32x4_t b) {
-    return vbslq_f32(vcltq_f32(a, b), a, b);
-}
-#define NEO__LT(a, b) vcltq_f32(a, b)
-#define NEO__LE(a, b) vcleq_f32(a, b)
-#define NEO__GT(a, b) vcgtq_f32(a, b)
-#define NEO__EQ(a, b) vceqq_f32(a, b)
-#define NEO__SELECT(m, a, b) vbslq_f32(m, a, b)
-#define NEO__AND_M(m, k) vandq_u32(m, k)
-#define NEO__ANY(m) (vmaxvq_u32(m) != 0)
-#define NEO__ADDI(a, b) vaddq_s32(a, b)
-#define NEO__SUBI(a, b) vsubq_s32(a, b)
-#define NEO__MULI(a, b) vmulq_s32(a, b)
-#define NEO__ANDI(a, b) vandq_s32(a, b)
-#define NEO__ORI(a, b) vorrq_s32(a, b)
-#define NEO__XORI(a, b) veorq_s32(a, b)
-#define NEO__SHLI(a, n) vshlq_n_s32(a, n)
-#define NEO__SHRI(a, n) vreinterpretq_s32_u32(vshrq_n_u32(vreinterpretq_u32_s32(a), n))
-#define NEO__SRAI(a, n) vshrq_n_s32(a, n)
-#define NEO__GTI(a, b) vcgtq_s32(a, b)
-#define NEO__EQI(a, b) vceqq_s32(a, b)
-#define NEO__SELECTI(m, a, b) vbslq_s32(m, a, b)
-#define NEO__TO_I(v) vcvtnq_s32_f32(v)
-#define NEO__TRUNC_I(v) vcvtq_s32_f32(v)
-#define NEO__TO_F(v) vcvtq_f32_s32(v)
-#define NEO__AS_I(v) vreinterpretq_s32_f32(v)
-#define NEO__AS_F(v) vreinterpretq_f32_s32(v)
-#define NEO__LOADI(p) vld1q_s32(p)
-#define NEO__STOREI(p, v) vst1q_s32(p, v)
-#define NEO__TREE16(p) NEO__FN(tree16)(p)
-NEO__KERNEL_INLINE float NEO__FN(tree16)(const float *p) {
-    float32x4_t a = vaddq_f32(vld1q_f32(p), vld1q_f32(p + 8));
-    float32x4_t b = vaddq_f32(vld1q_f32(p + 4), vld1q_f32(p + 12));
-    float32x4_t c = vaddq_f32(a, b);
-    float32x2_t d = vadd_f32(vget_low_f32(c), vget_high_f32(c));
-    return vget_lane_f32(d, 0) + vget_lane_f32(d, 1);
-}
 #endif
+
+/* For each vector i of a chunk. The count is a constant in every caller, so that the loop is
+   unrolled and sums s[i] stay in registers. */
+#define NEO__EACH(i, count) _Pragma("GCC unroll 8") for (int i = 0; i < (count); i++)
 
 /* ---- >>kernels-math ----
    exp, log, log1p, tanh, sigmoid, the normal distribution (for GELU), sin and cos on vectors of
@@ -16864,16 +16767,14 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(vpoly)(NEO__VF x, const float *c, int count) 
     return p;
 }
 NEO__KERNEL_INLINE NEO__VF NEO__FN(vabs)(NEO__VF x) {
-    return NEO__AS_F(NEO__ANDI(NEO__AS_I(x), NEO__SETI(0x7FFFFFFF)));
+    return NEO__AS_F(NEO__AS_I(x) & 0x7FFFFFFFu);
 }
 /* |x| with the sign of s; x >= 0. */
 NEO__KERNEL_INLINE NEO__VF NEO__FN(vsigned)(NEO__VF x, NEO__VF s) {
-    return NEO__AS_F(NEO__ORI(NEO__AS_I(x), NEO__ANDI(NEO__AS_I(s), NEO__SETI(INT32_MIN))));
+    return NEO__AS_F(NEO__AS_I(x) | (NEO__AS_I(s) & 0x80000000u));
 }
 /* 2^n for n in [-126, 127]. */
-NEO__KERNEL_INLINE NEO__VF NEO__FN(vpow2i)(NEO__VI n) {
-    return NEO__AS_F(NEO__SHLI(NEO__ADDI(n, NEO__SETI(127)), 23));
-}
+NEO__KERNEL_INLINE NEO__VF NEO__FN(vpow2i)(NEO__VI n) { return NEO__AS_F((n + 127u) << 23); }
 
 /* e^x = 2^n e^r, |r| <= ln(2)/2, e^r = 1 + r + r^2 q(r). The factor 2^n is applied in two halves,
    the first exact, so results that are denormal round once. */
@@ -16882,18 +16783,18 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(vexp)(NEO__VF x) {
                                0x1.6a4d6p-10f};
     x = NEO__MIN_(NEO__SET(89.0f), x); /* e^89 overflows, e^-104 rounds to 0; a NaN stays */
     x = NEO__MAX_(NEO__SET(-104.0f), x);
-    NEO__VI n = NEO__TO_I(NEO__MUL(x, NEO__SET(0x1.715476p+0f)));
+    NEO__VI n = NEO__TO_I(x * 0x1.715476p+0f);
     NEO__VF k = NEO__TO_F(n);
     NEO__VF r = NEO__FNMA(k, NEO__SET(0x1.62e43p-1f), x);
     r = NEO__FNMA(k, NEO__SET(-0x1.05c61p-29f), r);
-    NEO__VF p = NEO__FMA(NEO__MUL(r, r), NEO__FN(vpoly)(r, q, 5), r);
-    p = NEO__ADD(NEO__SET(1.0f), p);
+    NEO__VF p = NEO__FMA(r * r, NEO__FN(vpoly)(r, q, 5), r);
+    p = 1.0f + p;
 #if NEO__PASS == NEO__PASS_AVX512
     return _mm512_scalef_ps(p, k); /* rounds once, too */
 #else
     NEO__VI half = NEO__SRAI(n, 1);
-    p = NEO__MUL(p, NEO__FN(vpow2i)(half));
-    return NEO__MUL(p, NEO__FN(vpow2i)(NEO__SUBI(n, half)));
+    p = p * NEO__FN(vpow2i)(half);
+    return p * NEO__FN(vpow2i)(n - half);
 #endif
 }
 
@@ -16902,40 +16803,39 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(vlog_reduced)(NEO__VF f, NEO__VF k) {
     static const float p[10] = {-0.5f,           0x1.555548p-2f, -0x1.000006p-2f, 0x1.99a476p-3f,
                                 -0x1.555c46p-3f, 0x1.233ba8p-3f, -0x1.fc2886p-4f, 0x1.e6bf3ap-4f,
                                 -0x1.de02bcp-4f, 0x1.14760cp-4f};
-    NEO__VF t = NEO__MUL(k, NEO__SET(-0x1.05c61p-29f));
-    t = NEO__FMA(NEO__MUL(f, f), NEO__FN(vpoly)(f, p, 10), t);
-    return NEO__FMA(k, NEO__SET(0x1.62e43p-1f), NEO__ADD(f, t));
+    NEO__VF t = k * -0x1.05c61p-29f;
+    t = NEO__FMA(f * f, NEO__FN(vpoly)(f, p, 10), t);
+    return NEO__FMA(k, NEO__SET(0x1.62e43p-1f), f + t);
 }
 /* The exponent k of u = 2^k m with m in [sqrt(1/2), sqrt(2)), u positive and normal. */
 NEO__KERNEL_INLINE NEO__VI NEO__FN(vlog_exponent)(NEO__VF u) {
-    return NEO__SRAI(NEO__SUBI(NEO__AS_I(u), NEO__SETI(0x3F3504F3)), 23);
+    return NEO__SRAI(NEO__AS_I(u) - 0x3F3504F3u, 23);
 }
 /* r where the logarithm's argument 1 + x or x is positive and finite; else what IEEE asks. pole:
    where it is 0. */
 NEO__KERNEL_INLINE NEO__VF NEO__FN(vlog_special)(NEO__VF x, NEO__VF pole, NEO__VF r) {
-    r = NEO__SELECT(NEO__LT(x, NEO__AS_F(NEO__SETI(0x7F800000))), r,
-                    NEO__ADD(x, x)); /* inf, NaN */
-    r = NEO__SELECT(NEO__EQ(x, pole), NEO__AS_F(NEO__SETI((int32_t)0xFF800000u)), r);
+    r = NEO__SELECT(NEO__LT(x, NEO__AS_F(NEO__SETI(0x7F800000))), r, x + x); /* inf, NaN */
+    r = NEO__SELECT(NEO__EQ(x, pole), NEO__AS_F(NEO__SETI(0xFF800000)), r);
     return NEO__SELECT(NEO__LT(x, pole), NEO__AS_F(NEO__SETI(0x7FC00000)), r);
 }
 NEO__KERNEL_INLINE NEO__VF NEO__FN(vlog)(NEO__VF x) {
     NEO__VM tiny = NEO__LT(x, NEO__SET(0x1p-126f));
-    NEO__VF u = NEO__SELECT(tiny, NEO__MUL(x, NEO__SET(0x1p23f)), x);
+    NEO__VF u = NEO__SELECT(tiny, x * 0x1p23f, x);
     NEO__VI k = NEO__FN(vlog_exponent)(u);
-    NEO__VF m = NEO__AS_F(NEO__SUBI(NEO__AS_I(u), NEO__SHLI(k, 23)));
-    NEO__VF kf = NEO__SUB(NEO__TO_F(k), NEO__SELECT(tiny, NEO__SET(23.0f), NEO__SET(0.0f)));
-    NEO__VF r = NEO__FN(vlog_reduced)(NEO__SUB(m, NEO__SET(1.0f)), kf);
+    NEO__VF m = NEO__AS_F(NEO__AS_I(u) - (k << 23));
+    NEO__VF kf = NEO__TO_F(k) - NEO__SELECT(tiny, NEO__SET(23.0f), NEO__SET(0.0f));
+    NEO__VF r = NEO__FN(vlog_reduced)(m - 1.0f, kf);
     return NEO__FN(vlog_special)(x, NEO__SET(0.0f), r);
 }
 /* log(1 + x): the exponent k comes from the rounded 1 + x, the reduced argument 2^-k (1 + x) - 1
    from x itself by one fma, so nothing of a small x is lost. */
 NEO__KERNEL_INLINE NEO__VF NEO__FN(vlog1p)(NEO__VF x) {
-    NEO__VF one = NEO__SET(1.0f), u = NEO__ADD(one, x);
+    NEO__VF one = NEO__SET(1.0f), u = one + x;
     NEO__VI k = NEO__FN(vlog_exponent)(u);
-    NEO__VF m = NEO__AS_F(NEO__SUBI(NEO__AS_I(u), NEO__SHLI(k, 23)));
-    NEO__VF s = NEO__FN(vpow2i)(NEO__SUBI(NEO__SETI(0), k));
-    NEO__VF f = NEO__FMA(x, s, NEO__SUB(s, one));
-    f = NEO__SELECT(NEO__GTI(k, NEO__SETI(24)), NEO__SUB(m, one), f); /* there 1 does not matter */
+    NEO__VF m = NEO__AS_F(NEO__AS_I(u) - (k << 23));
+    NEO__VF s = NEO__FN(vpow2i)(0u - k);
+    NEO__VF f = NEO__FMA(x, s, s - one);
+    f = NEO__SELECT(NEO__GTI(k, NEO__SETI(24)), m - one, f); /* there 1 does not matter */
     NEO__VF r = NEO__FN(vlog_reduced)(f, NEO__TO_F(k));
     r = NEO__SELECT(NEO__EQ(x, NEO__SET(0.0f)), x, r); /* -0 */
     return NEO__FN(vlog_special)(x, NEO__SET(-1.0f), r);
@@ -16944,17 +16844,17 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(vlog1p)(NEO__VF x) {
 /* 1/(1 + e^-x), from e^-|x| so that neither end loses digits. */
 NEO__KERNEL_INLINE NEO__VF NEO__FN(vsigmoid)(NEO__VF x) {
     NEO__VF zero = NEO__SET(0.0f), one = NEO__SET(1.0f);
-    NEO__VF e = NEO__FN(vexp)(NEO__SUB(zero, NEO__FN(vabs)(x)));
-    return NEO__DIV(NEO__SELECT(NEO__LT(x, zero), e, one), NEO__ADD(one, e));
+    NEO__VF e = NEO__FN(vexp)(zero - NEO__FN(vabs)(x));
+    return NEO__SELECT(NEO__LT(x, zero), e, one) / (one + e);
 }
 /* With x's sign: a + a^3 p(a^2) for a = |x| < 0.6, else 1 - 2/(e^2a + 1). */
 NEO__KERNEL_INLINE NEO__VF NEO__FN(vtanh)(NEO__VF x) {
     static const float p[5] = {-0x1.55553ep-2f, 0x1.1109bep-3f, -0x1.b89abap-5f, 0x1.54c3c2p-6f,
                                -0x1.828776p-8f};
-    NEO__VF one = NEO__SET(1.0f), a = NEO__FN(vabs)(x), u = NEO__MUL(x, x);
-    NEO__VF low = NEO__FMA(NEO__MUL(a, u), NEO__FN(vpoly)(u, p, 5), a);
-    NEO__VF e = NEO__FN(vexp)(NEO__ADD(a, a));
-    NEO__VF high = NEO__SUB(one, NEO__DIV(NEO__SET(2.0f), NEO__ADD(e, one)));
+    NEO__VF one = NEO__SET(1.0f), a = NEO__FN(vabs)(x), u = x * x;
+    NEO__VF low = NEO__FMA(a * u, NEO__FN(vpoly)(u, p, 5), a);
+    NEO__VF e = NEO__FN(vexp)(a + a);
+    NEO__VF high = one - 2.0f / (e + one);
     return NEO__FN(vsigned)(NEO__SELECT(NEO__LT(a, NEO__SET(0.6f)), low, high), x);
 }
 /* The standard normal distribution function, and its density in *density. With a = |x| the upper
@@ -16966,13 +16866,13 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(vnormal)(NEO__VF x, NEO__VF *density) {
         0x1.7c971p-9f,  -0x1.018346p-10f, -0x1.61deb4p-12f, 0x1.ddb3dcp-14f, 0x1.b2b944p-15f};
     NEO__VF three = NEO__SET(3.0f), half = NEO__SET(0.5f), zero = NEO__SET(0.0f);
     NEO__VF a = NEO__MIN_(NEO__SET(16.0f), NEO__FN(vabs)(x)); /* the tail beyond is 0 in f32 */
-    NEO__VF square = NEO__MUL(a, a), rest = NEO__FMA(a, a, NEO__SUB(zero, square));
-    NEO__VF e = NEO__FN(vexp)(NEO__MUL(NEO__SET(-0.5f), square));
-    e = NEO__FNMA(NEO__MUL(half, rest), e, e);
-    NEO__VF s = NEO__DIV(NEO__SUB(a, three), NEO__ADD(a, three));
-    NEO__VF tail = NEO__MUL(e, NEO__FN(vpoly)(s, h, 10));
-    *density = NEO__MUL(e, NEO__SET(0x1.988454p-2f)); /* 1/sqrt(2 pi) */
-    return NEO__SELECT(NEO__LT(x, zero), tail, NEO__SUB(NEO__SET(1.0f), tail));
+    NEO__VF square = a * a, rest = NEO__FMA(a, a, zero - square);
+    NEO__VF e = NEO__FN(vexp)(-0.5f * square);
+    e = NEO__FNMA(half * rest, e, e);
+    NEO__VF s = (a - three) / (a + three);
+    NEO__VF tail = e * NEO__FN(vpoly)(s, h, 10);
+    *density = e * 0x1.988454p-2f; /* 1/sqrt(2 pi) */
+    return NEO__SELECT(NEO__LT(x, zero), tail, 1.0f - tail);
 }
 
 /* sin and cos: x - n pi/2 with pi/2 in three parts, n rounded; then the polynomial of the
@@ -16980,21 +16880,21 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(vnormal)(NEO__VF x, NEO__VF *density) {
 NEO__KERNEL_INLINE void NEO__FN(vsincos)(NEO__VF x, NEO__VF *sine, NEO__VF *cosine) {
     static const float ps[3] = {-0x1.555546p-3f, 0x1.110774p-7f, -0x1.9951fap-13f};
     static const float pc[3] = {0x1.55554ap-5f, -0x1.6c0c28p-10f, 0x1.99e816p-16f};
-    NEO__VI n = NEO__TO_I(NEO__MUL(x, NEO__SET(0x1.45f306p-1f))); /* 2/pi */
+    NEO__VI n = NEO__TO_I(x * 0x1.45f306p-1f); /* 2/pi */
     NEO__VF k = NEO__TO_F(n);
     NEO__VF r = NEO__FNMA(k, NEO__SET(0x1.921fb6p+0f), x);
     r = NEO__FNMA(k, NEO__SET(-0x1.777a5cp-25f), r);
     r = NEO__FNMA(k, NEO__SET(-0x1.ee59dap-50f), r);
-    NEO__VF u = NEO__MUL(r, r);
-    NEO__VF s = NEO__FMA(NEO__MUL(r, u), NEO__FN(vpoly)(u, ps, 3), r);
+    NEO__VF u = r * r;
+    NEO__VF s = NEO__FMA(r * u, NEO__FN(vpoly)(u, ps, 3), r);
     NEO__VF c = NEO__FMA(u, NEO__SET(-0.5f), NEO__SET(1.0f));
-    c = NEO__FMA(NEO__MUL(u, u), NEO__FN(vpoly)(u, pc, 3), c);
+    c = NEO__FMA(u * u, NEO__FN(vpoly)(u, pc, 3), c);
     NEO__VI one = NEO__SETI(1);
-    NEO__VM even = NEO__EQI(NEO__ANDI(n, one), NEO__SETI(0));
-    NEO__VI sign_s = NEO__SHLI(NEO__ANDI(n, NEO__SETI(2)), 30);
-    NEO__VI sign_c = NEO__SHLI(NEO__ANDI(NEO__ADDI(n, one), NEO__SETI(2)), 30);
-    *sine = NEO__AS_F(NEO__XORI(NEO__AS_I(NEO__SELECT(even, s, c)), sign_s));
-    *cosine = NEO__AS_F(NEO__XORI(NEO__AS_I(NEO__SELECT(even, c, s)), sign_c));
+    NEO__VM even = NEO__EQI(n & one, NEO__SETI(0));
+    NEO__VI sign_s = (n & 2u) << 30;
+    NEO__VI sign_c = ((n + one) & 2u) << 30;
+    *sine = NEO__AS_F(NEO__AS_I(NEO__SELECT(even, s, c)) ^ sign_s);
+    *cosine = NEO__AS_F(NEO__AS_I(NEO__SELECT(even, c, s)) ^ sign_c);
 }
 NEO__KERNEL_INLINE NEO__VF NEO__FN(vsin)(NEO__VF x) {
     NEO__VF s, c;
@@ -17009,52 +16909,62 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(vcos)(NEO__VF x) {
 
 NEO__LEAN_BEGIN
 /* ---- >>kernels-vec ----
-   A kernel's body is a macro over the way to load and store: NEO__LOOP runs it on whole vectors,
-   then once on the masked rest; scalars have no rest. NEO__LONG_LOOP is for bodies next to which
-   masks cost nothing: with AVX-512 they are compiled once, always masked. */
+   NEO__LOOP(body) runs its body for whole vectors of the columns [0, n), i being the first column of
+   one, then once for the masked rest; scalars have no rest. There NEO__LD(p) is the vector p + i,
+   and NEO__ST(p, v) stores it. NEO__LONG_LOOP is for bodies next to which masks cost nothing: with
+   AVX-512 they are compiled once, always masked. */
+#if NEO__PASS == NEO__PASS_SCALAR
 #define NEO__LD(p) NEO__LOAD((p) + i)
 #define NEO__ST(p, v) NEO__STORE((p) + i, v)
-#if NEO__PASS == NEO__PASS_SCALAR
-#define NEO__LOOP(BODY)                                            \
-    do {                                                           \
-        for (int64_t i = 0; i < n; i++) { BODY(NEO__LD, NEO__ST) } \
+#define NEO__LOOP(...)                                                                             \
+    do {                                                                                           \
+        for (int64_t i = 0; i < n; i++) { __VA_ARGS__; }                                           \
     } while (0)
 #else
-#define NEO__LDN(p) NEO__LOADN((p) + i, n - i)
-#define NEO__STN(p, v) NEO__STOREN((p) + i, v, n - i)
-#define NEO__LOOP(BODY)                                                 \
-    do {                                                                \
-        int64_t i = 0;                                                  \
-        for (; i + NEO__W <= n; i += NEO__W) { BODY(NEO__LD, NEO__ST) } \
-        if (i < n) { BODY(NEO__LDN, NEO__STN) }                         \
+#define NEO__LD(p) (NEO__IS_WHOLE ? NEO__LOAD((p) + i) : NEO__LOADP((p) + i, part))
+#define NEO__ST(p, v)                                                                              \
+    do {                                                                                           \
+        const NEO__VF value_ = v;                                                                  \
+        if (NEO__IS_WHOLE) NEO__STORE((p) + i, value_);                                            \
+        else NEO__STOREP((p) + i, value_, part);                                                   \
+    } while (0)
+#define NEO__LOOP(...)                                                                             \
+    do {                                                                                           \
+        int64_t i = 0;                                                                             \
+        for (NEO__PART part; i + NEO__W <= n; i += NEO__W) {                                       \
+            enum { NEO__IS_WHOLE = 1 };                                                            \
+            __VA_ARGS__;                                                                           \
+        }                                                                                          \
+        if (i < n) {                                                                               \
+            enum { NEO__IS_WHOLE = 0 };                                                            \
+            const NEO__PART part = NEO__LANES(n - i);                                              \
+            __VA_ARGS__;                                                                           \
+        }                                                                                          \
     } while (0)
 #endif
 #if NEO__PASS == NEO__PASS_AVX512
-#define NEO__LDM(p) _mm512_maskz_loadu_ps(lanes, (p) + i)
-#define NEO__STM(p, v) _mm512_mask_storeu_ps((p) + i, lanes, v)
-#define NEO__LONG_LOOP(BODY)                               \
-    do {                                                   \
-        NEO__VM lanes = 0xFFFF;                            \
-        for (int64_t i = 0; i < n; i += NEO__W) {          \
-            if (n - i < NEO__W) lanes = NEO__LANES(n - i); \
-            BODY(NEO__LDM, NEO__STM)                       \
-        }                                                  \
+#define NEO__LONG_LOOP(...)                                                                        \
+    do {                                                                                           \
+        enum { NEO__IS_WHOLE = 0 };                                                                \
+        NEO__PART part = 0xFFFF;                                                                   \
+        for (int64_t i = 0; i < n; i += NEO__W) {                                                  \
+            if (n - i < NEO__W) part = NEO__LANES(n - i);                                          \
+            __VA_ARGS__;                                                                           \
+        }                                                                                          \
     } while (0)
 #else
-#define NEO__LONG_LOOP(BODY) NEO__LOOP(BODY)
+#define NEO__LONG_LOOP(...) NEO__LOOP(__VA_ARGS__)
 #endif
 
 NEO__KERNEL void NEO__FN(vec_add)(float *y, const float *x, int64_t n) {
-#define NEO__BODY(L, S) S(y, NEO__ADD(L(y), L(x)));
-    NEO__LOOP(NEO__BODY);
-#undef NEO__BODY
+    NEO__LOOP(NEO__ST(y, NEO__LD(y) + NEO__LD(x)));
 }
 
 /* ---- activations ---- */
 NEO__KERNEL_INLINE NEO__VF NEO__FN(vgelu)(NEO__VF x) {
     NEO__VF density;
     NEO__VF cdf = NEO__FN(vnormal)(x, &density);
-    return NEO__MUL(x, cdf);
+    return x * cdf;
 }
 NEO__KERNEL_INLINE NEO__VF NEO__FN(vgelu_slope)(NEO__VF x) {
     NEO__VF density;
@@ -17065,12 +16975,12 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(vgelu_slope)(NEO__VF x) {
 }
 NEO__KERNEL_INLINE NEO__VF NEO__FN(vhardswish)(NEO__VF x) {
     NEO__VF six = NEO__SET(6.0f);
-    NEO__VF gate = NEO__MAX_(NEO__SET(0.0f), NEO__ADD(x, NEO__SET(3.0f)));
-    return NEO__DIV(NEO__MUL(x, NEO__MIN_(six, gate)), six);
+    NEO__VF gate = NEO__MAX_(NEO__SET(0.0f), x + 3.0f);
+    return x * NEO__MIN_(six, gate) / six;
 }
 NEO__KERNEL_INLINE NEO__VF NEO__FN(vhardswish_slope)(NEO__VF x) {
     NEO__VF three = NEO__SET(3.0f);
-    NEO__VF middle = NEO__ADD(NEO__DIV(x, three), NEO__SET(0.5f));
+    NEO__VF middle = x / three + 0.5f;
     NEO__VF slope = NEO__SELECT(NEO__LT(x, three), middle, NEO__SET(1.0f));
     return NEO__SELECT(NEO__LE(x, NEO__SET(-3.0f)), NEO__SET(0.0f), slope);
 }
@@ -17082,16 +16992,16 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(vrelu_back)(NEO__VF y, NEO__VF dy) {
     return NEO__SELECT(NEO__LE(y, zero), zero, dy);
 }
 NEO__KERNEL_INLINE NEO__VF NEO__FN(vsigmoid_back)(NEO__VF y, NEO__VF dy) {
-    return NEO__MUL(NEO__MUL(dy, NEO__SUB(NEO__SET(1.0f), y)), y);
+    return dy * (1.0f - y) * y;
 }
 NEO__KERNEL_INLINE NEO__VF NEO__FN(vtanh_back)(NEO__VF y, NEO__VF dy) {
-    return NEO__MUL(dy, NEO__FNMA(y, y, NEO__SET(1.0f)));
+    return dy * NEO__FNMA(y, y, NEO__SET(1.0f));
 }
 NEO__KERNEL_INLINE NEO__VF NEO__FN(vgelu_back)(NEO__VF x, NEO__VF dy) {
-    return NEO__MUL(dy, NEO__FN(vgelu_slope)(x));
+    return dy * NEO__FN(vgelu_slope)(x);
 }
 NEO__KERNEL_INLINE NEO__VF NEO__FN(vhardswish_back)(NEO__VF x, NEO__VF dy) {
-    return NEO__MUL(dy, NEO__FN(vhardswish_slope)(x));
+    return dy * NEO__FN(vhardswish_slope)(x);
 }
 
 NEO__KERNEL void NEO__FN(vec_act_forward)(neo_activation act, const float *z, float *y, int64_t n) {
@@ -17099,31 +17009,11 @@ NEO__KERNEL void NEO__FN(vec_act_forward)(neo_activation act, const float *z, fl
     case NEO_ACT_NONE:
         if (y != z) memmove(y, z, (size_t)n * sizeof *y);
         break;
-    case NEO_ACT_RELU:
-#define NEO__BODY(L, S) S(y, NEO__FN(vrelu)(L(z)));
-        NEO__LOOP(NEO__BODY);
-#undef NEO__BODY
-        break;
-    case NEO_ACT_SIGMOID:
-#define NEO__BODY(L, S) S(y, NEO__FN(vsigmoid)(L(z)));
-        NEO__LONG_LOOP(NEO__BODY);
-#undef NEO__BODY
-        break;
-    case NEO_ACT_TANH:
-#define NEO__BODY(L, S) S(y, NEO__FN(vtanh)(L(z)));
-        NEO__LONG_LOOP(NEO__BODY);
-#undef NEO__BODY
-        break;
-    case NEO_ACT_GELU:
-#define NEO__BODY(L, S) S(y, NEO__FN(vgelu)(L(z)));
-        NEO__LONG_LOOP(NEO__BODY);
-#undef NEO__BODY
-        break;
-    case NEO_ACT_HARDSWISH:
-#define NEO__BODY(L, S) S(y, NEO__FN(vhardswish)(L(z)));
-        NEO__LOOP(NEO__BODY);
-#undef NEO__BODY
-        break;
+    case NEO_ACT_RELU: NEO__LOOP(NEO__ST(y, NEO__FN(vrelu)(NEO__LD(z)))); break;
+    case NEO_ACT_SIGMOID: NEO__LONG_LOOP(NEO__ST(y, NEO__FN(vsigmoid)(NEO__LD(z)))); break;
+    case NEO_ACT_TANH: NEO__LONG_LOOP(NEO__ST(y, NEO__FN(vtanh)(NEO__LD(z)))); break;
+    case NEO_ACT_GELU: NEO__LONG_LOOP(NEO__ST(y, NEO__FN(vgelu)(NEO__LD(z)))); break;
+    case NEO_ACT_HARDSWISH: NEO__LOOP(NEO__ST(y, NEO__FN(vhardswish)(NEO__LD(z)))); break;
     }
 }
 NEO__KERNEL void NEO__FN(vec_act_backward)(neo_activation act, const float *z, const float *y,
@@ -17132,30 +17022,16 @@ NEO__KERNEL void NEO__FN(vec_act_backward)(neo_activation act, const float *z, c
     case NEO_ACT_NONE:
         if (dz != dy) memmove(dz, dy, (size_t)n * sizeof *dz);
         break;
-    case NEO_ACT_RELU:
-#define NEO__BODY(L, S) S(dz, NEO__FN(vrelu_back)(L(y), L(dy)));
-        NEO__LOOP(NEO__BODY);
-#undef NEO__BODY
-        break;
+    case NEO_ACT_RELU: NEO__LOOP(NEO__ST(dz, NEO__FN(vrelu_back)(NEO__LD(y), NEO__LD(dy)))); break;
     case NEO_ACT_SIGMOID:
-#define NEO__BODY(L, S) S(dz, NEO__FN(vsigmoid_back)(L(y), L(dy)));
-        NEO__LOOP(NEO__BODY);
-#undef NEO__BODY
+        NEO__LOOP(NEO__ST(dz, NEO__FN(vsigmoid_back)(NEO__LD(y), NEO__LD(dy))));
         break;
-    case NEO_ACT_TANH:
-#define NEO__BODY(L, S) S(dz, NEO__FN(vtanh_back)(L(y), L(dy)));
-        NEO__LOOP(NEO__BODY);
-#undef NEO__BODY
-        break;
+    case NEO_ACT_TANH: NEO__LOOP(NEO__ST(dz, NEO__FN(vtanh_back)(NEO__LD(y), NEO__LD(dy)))); break;
     case NEO_ACT_GELU:
-#define NEO__BODY(L, S) S(dz, NEO__FN(vgelu_back)(L(z), L(dy)));
-        NEO__LONG_LOOP(NEO__BODY);
-#undef NEO__BODY
+        NEO__LONG_LOOP(NEO__ST(dz, NEO__FN(vgelu_back)(NEO__LD(z), NEO__LD(dy))));
         break;
     case NEO_ACT_HARDSWISH:
-#define NEO__BODY(L, S) S(dz, NEO__FN(vhardswish_back)(L(z), L(dy)));
-        NEO__LOOP(NEO__BODY);
-#undef NEO__BODY
+        NEO__LOOP(NEO__ST(dz, NEO__FN(vhardswish_back)(NEO__LD(z), NEO__LD(dy))));
         break;
     }
 }
@@ -17166,26 +17042,26 @@ NEO__KERNEL void NEO__FN(vec_act_backward)(neo_activation act, const float *z, c
 #if NEO__PASS == NEO__PASS_WARP
 #define NEO__KEEP_ROOM 1
 #define NEO__KEEP_BEGIN(t) ((t)[0] = 0.0f)
-#define NEO__KEEP(S, t, v)                                                                         \
-    ((t)[0] = NEO__ADD((t)[0], NEO__FN(lane)() < n - i ? (v) : 0.0f)) /* sums are never -0 */
+#define NEO__KEEP(t, v)                                                                            \
+    ((t)[0] = NEO__SET((t)[0]) + (NEO__LANE < n - i ? (float)(v) : 0.0f)) /* never -0 */
 #define NEO__KEPT(t) NEO__FN(tree16)((t)[0])
 /* The sum of groups x 16 floats at t, by the block's shape. */
 NEO__KERNEL_INLINE float NEO__FN(lane_sum)(const float *t, int64_t groups) {
-    float sum = 0.0f;
-    for (int64_t j = 0; j < groups; j++) sum = NEO__ADD(sum, NEO__LOAD(t + 16 * j));
+    NEO__VF sum = NEO__SET(0.0f);
+    for (int64_t j = 0; j < groups; j++) sum = sum + NEO__LOAD(t + 16 * j);
     return NEO__FN(tree16)(sum);
 }
 #else
 #define NEO__KEEP_ROOM NEO__BLOCK
 #define NEO__KEEP_BEGIN(t) ((void)(t))
-#define NEO__KEEP(S, t, v) S(t, v)
+#define NEO__KEEP(t, v) NEO__ST(t, v)
 #define NEO__KEPT(t) NEO__FN(lane_sum)(t, NEO__FN(pad16)(t, n))
 /* The sum of groups x 16 floats at t, by the block's shape. */
 NEO__KERNEL_INLINE float NEO__FN(lane_sum)(const float *t, int64_t groups) {
     float lane[16];
     for (int l = 0; l < 16; l += NEO__W) {
         NEO__VF sum = NEO__SET(0.0f);
-        for (int64_t j = 0; j < groups; j++) sum = NEO__ADD(sum, NEO__LOAD(t + 16 * j + l));
+        for (int64_t j = 0; j < groups; j++) sum = sum + NEO__LOAD(t + 16 * j + l);
         NEO__STORE(lane + l, sum);
     }
     return NEO__TREE16(lane);
@@ -17201,30 +17077,26 @@ NEO__KERNEL_INLINE int64_t NEO__FN(pad16)(float *t, int64_t n) {
 NEO__KERNEL float NEO__FN(vec_block_abs)(const float *x, int64_t n) {
     float t[NEO__KEEP_ROOM];
     NEO__KEEP_BEGIN(t);
-#define NEO__BODY(L, S) NEO__KEEP(S, t, NEO__FN(vabs)(L(x)));
-    NEO__LOOP(NEO__BODY);
-#undef NEO__BODY
+    NEO__LOOP(NEO__KEEP(t, NEO__FN(vabs)(NEO__LD(x))));
     return NEO__KEPT(t);
 }
 NEO__KERNEL float NEO__FN(vec_block_square)(const float *x, int64_t n) {
     float t[NEO__KEEP_ROOM];
     NEO__KEEP_BEGIN(t);
-#define NEO__BODY(L, S) \
-    NEO__VF a = L(x);   \
-    NEO__KEEP(S, t, NEO__MUL(a, a));
-    NEO__LOOP(NEO__BODY);
-#undef NEO__BODY
+    NEO__LOOP({
+        NEO__VF a = NEO__LD(x);
+        NEO__KEEP(t, a * a);
+    });
     return NEO__KEPT(t);
 }
 /* As integers the bits of |x| compare like the numbers, and a NaN is above infinity. */
 NEO__KERNEL float NEO__FN(vec_block_max)(const float *x, int64_t n) {
     float lane[NEO__W];
     NEO__VI most = NEO__SETI(0);
-#define NEO__BODY(L, S)                         \
-    NEO__VI a = NEO__AS_I(NEO__FN(vabs)(L(x))); \
-    most = NEO__SELECTI(NEO__GTI(a, most), a, most);
-    NEO__LOOP(NEO__BODY);
-#undef NEO__BODY
+    NEO__LOOP({
+        NEO__VI a = NEO__AS_I(NEO__FN(vabs)(NEO__LD(x)));
+        most = NEO__SELECTI(NEO__GTI(a, most), a, most);
+    });
     NEO__SPILL(lane, NEO__AS_F(most));
     float max = lane[0];
     for (int l = 1; l < NEO__W; l++)
@@ -17238,7 +17110,7 @@ NEO__KERNEL int64_t NEO__FN(vec_find_outside)(const float *x, float low, float h
     NEO__VF vl = NEO__SET(low), vh = NEO__SET(high), zero = NEO__SET(0.0f), one = NEO__SET(1.0f);
     for (; i + NEO__W <= n; i += NEO__W) {
         NEO__VF a = NEO__LOAD(x + i);
-        NEO__VF in = NEO__SELECT(NEO__AND_M(NEO__LE(vl, a), NEO__LE(a, vh)), one, zero);
+        NEO__VF in = NEO__SELECT(NEO__LE(vl, a) & NEO__LE(a, vh), one, zero);
         if (NEO__ANY(NEO__EQ(in, zero))) break;
     }
     for (; i < n; i++)
@@ -17250,48 +17122,43 @@ NEO__KERNEL int64_t NEO__FN(vec_find_outside)(const float *x, float low, float h
 NEO__KERNEL void NEO__FN(vec_bce_logits)(const float *x, const float *y, const float *weight, float g,
                                     float *loss, float *dx, int64_t n) {
     NEO__VF zero = NEO__SET(0.0f), one = NEO__SET(1.0f), vg = NEO__SET(g);
-#define NEO__BODY(L, S)                                                                           \
-    NEO__VF a = L(x), label = L(y), w = weight ? L(weight) : one;                                 \
-    NEO__VF e = NEO__FN(vexp)(NEO__SUB(zero, NEO__FN(vabs)(a)));                                  \
-    NEO__VF linear = NEO__FNMA(a, label, NEO__MAX_(zero, a));                                     \
-    S(loss, NEO__MUL(w, NEO__ADD(linear, NEO__FN(vlog1p)(e))));                                   \
-    if (dx) {                                                                                     \
-        NEO__VF q = NEO__DIV(e, NEO__ADD(one, e));                                                \
-        NEO__VF d =                                                                               \
-            NEO__SELECT(NEO__LT(a, zero), NEO__SUB(q, label), NEO__SUB(NEO__SUB(one, label), q)); \
-        S(dx, NEO__MUL(NEO__MUL(d, w), vg));                                                      \
-    }
-    NEO__LONG_LOOP(NEO__BODY);
-#undef NEO__BODY
+    NEO__LONG_LOOP({
+        NEO__VF a = NEO__LD(x), label = NEO__LD(y), w = weight ? NEO__LD(weight) : one;
+        NEO__VF e = NEO__FN(vexp)(zero - NEO__FN(vabs)(a));
+        NEO__VF linear = NEO__FNMA(a, label, NEO__MAX_(zero, a));
+        NEO__ST(loss, w * (linear + NEO__FN(vlog1p)(e)));
+        if (dx) {
+            NEO__VF q = e / (one + e);
+            NEO__VF d = NEO__SELECT(NEO__LT(a, zero), q - label, one - label - q);
+            NEO__ST(dx, d * w * vg);
+        }
+    });
 }
 /* Logarithms clamped at -100 and the slope's denominator at 1e-12, as torch does. */
 NEO__KERNEL void NEO__FN(vec_bce)(const float *x, const float *y, const float *weight, float g,
                              float *loss, float *dx, int64_t n) {
     NEO__VF one = NEO__SET(1.0f), floor = NEO__SET(-100.0f), vg = NEO__SET(g),
             least = NEO__SET(1e-12f);
-#define NEO__BODY(L, S)                                                                    \
-    NEO__VF p = L(x), label = L(y), w = weight ? L(weight) : one;                          \
-    NEO__VF yes = NEO__MAX_(floor, NEO__FN(vlog)(p));                                      \
-    NEO__VF no = NEO__MAX_(floor, NEO__FN(vlog1p)(NEO__SUB(NEO__SET(0.0f), p)));           \
-    NEO__VF value = NEO__SUB(NEO__MUL(NEO__SUB(label, one), no), NEO__MUL(label, yes));    \
-    S(loss, NEO__MUL(w, value));                                                           \
-    if (dx) {                                                                              \
-        NEO__VF d =                                                                        \
-            NEO__DIV(NEO__SUB(p, label), NEO__MAX_(least, NEO__MUL(NEO__SUB(one, p), p))); \
-        S(dx, NEO__MUL(NEO__MUL(d, w), vg));                                               \
-    }
-    NEO__LONG_LOOP(NEO__BODY);
-#undef NEO__BODY
+    NEO__LONG_LOOP({
+        NEO__VF p = NEO__LD(x), label = NEO__LD(y), w = weight ? NEO__LD(weight) : one;
+        NEO__VF yes = NEO__MAX_(floor, NEO__FN(vlog)(p));
+        NEO__VF no = NEO__MAX_(floor, NEO__FN(vlog1p)(0.0f - p));
+        NEO__VF value = (label - one) * no - label * yes;
+        NEO__ST(loss, w * value);
+        if (dx) {
+            NEO__VF d = (p - label) / NEO__MAX_(least, (one - p) * p);
+            NEO__ST(dx, d * w * vg);
+        }
+    });
 }
 NEO__KERNEL void NEO__FN(vec_mse)(const float *x, const float *y, const float *weight, float g,
                              float *loss, float *dx, int64_t n) {
     NEO__VF one = NEO__SET(1.0f), vg = NEO__SET(g);
-#define NEO__BODY(L, S)                                             \
-    NEO__VF w = weight ? L(weight) : one, d = NEO__SUB(L(x), L(y)); \
-    S(loss, NEO__MUL(w, NEO__MUL(d, d)));                           \
-    if (dx) S(dx, NEO__MUL(d, NEO__MUL(w, vg)));
-    NEO__LOOP(NEO__BODY);
-#undef NEO__BODY
+    NEO__LOOP({
+        NEO__VF w = weight ? NEO__LD(weight) : one, d = NEO__LD(x) - NEO__LD(y);
+        NEO__ST(loss, w * (d * d));
+        if (dx) NEO__ST(dx, d * (w * vg));
+    });
 }
 NEO__KERNEL float NEO__FN(vec_mse_row)(const float *x, const float *y, float g, float *dx,
                                   int64_t count) {
@@ -17302,12 +17169,11 @@ NEO__KERNEL float NEO__FN(vec_mse_row)(const float *x, const float *y, float g, 
         const float *xb = x + at, *yb = y + at;
         float *db = dx ? dx + at : NULL;
         NEO__KEEP_BEGIN(t);
-#define NEO__BODY(L, S)                 \
-    NEO__VF d = NEO__SUB(L(xb), L(yb)); \
-    NEO__KEEP(S, t, NEO__MUL(d, d));    \
-    if (db) S(db, NEO__MUL(d, vg));
-        NEO__LOOP(NEO__BODY);
-#undef NEO__BODY
+        NEO__LOOP({
+            NEO__VF d = NEO__LD(xb) - NEO__LD(yb);
+            NEO__KEEP(t, d * d);
+            if (db) NEO__ST(db, d * vg);
+        });
         sum = NEO__ADD1(sum, NEO__KEPT(t));
     }
     return sum;
@@ -17328,12 +17194,11 @@ NEO__KERNEL float NEO__FN(vec_softmax_row)(const float *x, float *max, float *e,
         const float *xb = x + at;
         float *eb = e ? e + at : NULL;
         NEO__KEEP_BEGIN(t);
-#define NEO__BODY(L, S)                             \
-    NEO__VF p = NEO__FN(vexp)(NEO__SUB(L(xb), vm)); \
-    NEO__KEEP(S, t, p);                             \
-    if (eb) S(eb, p);
-        NEO__LONG_LOOP(NEO__BODY);
-#undef NEO__BODY
+        NEO__LONG_LOOP({
+            NEO__VF p = NEO__FN(vexp)(NEO__LD(xb) - vm);
+            NEO__KEEP(t, p);
+            if (eb) NEO__ST(eb, p);
+        });
         sum = NEO__ADD1(sum, NEO__KEPT(t));
     }
     *max = most;
@@ -17341,9 +17206,7 @@ NEO__KERNEL float NEO__FN(vec_softmax_row)(const float *x, float *max, float *e,
 }
 NEO__KERNEL void NEO__FN(vec_softmax_grad)(float *e, float sum, float g, int64_t n) {
     NEO__VF vs = NEO__SET(sum), vg = NEO__SET(g);
-#define NEO__BODY(L, S) S(e, NEO__MUL(NEO__DIV(L(e), vs), vg));
-    NEO__LOOP(NEO__BODY);
-#undef NEO__BODY
+    NEO__LOOP(NEO__ST(e, NEO__LD(e) / vs * vg));
 }
 
 /* ---- norms along a row: two passes over it for the sums, one for the result ---- */
@@ -17355,9 +17218,7 @@ NEO__KERNEL void NEO__FN(vec_norm_forward)(const float *x, const float *w, const
         const float *xb = x + at;
         n = NEO__MIN(count - at, (int64_t)NEO__BLOCK);
         NEO__KEEP_BEGIN(t);
-#define NEO__BODY(L, S) NEO__KEEP(S, t, L(xb));
-        NEO__LOOP(NEO__BODY);
-#undef NEO__BODY
+        NEO__LOOP(NEO__KEEP(t, NEO__LD(xb)));
         sum = NEO__ADD1(sum, NEO__KEPT(t));
     }
     mean = NEO__DIV1(sum, (float)count);
@@ -17367,22 +17228,20 @@ NEO__KERNEL void NEO__FN(vec_norm_forward)(const float *x, const float *w, const
         const float *xb = x + at;
         n = NEO__MIN(count - at, (int64_t)NEO__BLOCK);
         NEO__KEEP_BEGIN(t);
-#define NEO__BODY(L, S)                 \
-    NEO__VF d = NEO__SUB(L(xb), vm);    \
-    NEO__KEEP(S, t, NEO__MUL(d, d));
-        NEO__LOOP(NEO__BODY);
-#undef NEO__BODY
+        NEO__LOOP({
+            NEO__VF d = NEO__LD(xb) - vm;
+            NEO__KEEP(t, d * d);
+        });
         sum = NEO__ADD1(sum, NEO__KEPT(t));
     }
     float scale =
         NEO__DIV1(1.0f, NEO__SQRT1(NEO__ADD1(NEO__DIV1(sum, (float)count), eps)));
     NEO__VF vs = NEO__SET(scale), one = NEO__SET(1.0f), zero = NEO__SET(0.0f);
     n = count;
-#define NEO__BODY(L, S)                                          \
-    NEO__VF v = NEO__MUL(NEO__SUB(L(x), vm), vs);                \
-    S(y, NEO__FMA(v, w ? L(w) : one, b ? L(b) : zero));
-    NEO__LOOP(NEO__BODY);
-#undef NEO__BODY
+    NEO__LOOP({
+        NEO__VF v = (NEO__LD(x) - vm) * vs;
+        NEO__ST(y, NEO__FMA(v, w ? NEO__LD(w) : one, b ? NEO__LD(b) : zero));
+    });
     if (centered) *stats++ = mean;
     *stats = scale;
 }
@@ -17398,34 +17257,31 @@ NEO__KERNEL void NEO__FN(vec_norm_backward)(const float *x, const float *w, cons
         n = NEO__MIN(count - at, (int64_t)NEO__BLOCK);
         NEO__KEEP_BEGIN(t);
         NEO__KEEP_BEGIN(tz);
-#define NEO__BODY(L, S)                                                  \
-    NEO__VF g = NEO__MUL(L(db), wb ? L(wb) : one);                       \
-    NEO__KEEP(S, t, g);                                                  \
-    NEO__KEEP(S, tz, NEO__MUL(g, NEO__MUL(NEO__SUB(L(xb), vm), vs)));
-        NEO__LOOP(NEO__BODY);
-#undef NEO__BODY
+        NEO__LOOP({
+            NEO__VF g = NEO__LD(db) * (wb ? NEO__LD(wb) : one);
+            NEO__KEEP(t, g);
+            NEO__KEEP(tz, g * ((NEO__LD(xb) - vm) * vs));
+        });
         sum = NEO__ADD1(sum, NEO__KEPT(t));
         sum_z = NEO__ADD1(sum_z, NEO__KEPT(tz));
     }
     NEO__VF mean = NEO__SET(centered ? NEO__DIV1(sum, (float)count) : 0.0f);
     NEO__VF mean_z = NEO__SET(NEO__DIV1(sum_z, (float)count));
     n = count;
-#define NEO__BODY(L, S)                                                       \
-    NEO__VF g = NEO__MUL(L(dy), w ? L(w) : one);                              \
-    NEO__VF z = NEO__MUL(NEO__SUB(L(x), vm), vs);                             \
-    S(dx, NEO__MUL(vs, NEO__FNMA(z, mean_z, NEO__SUB(g, mean))));
-    NEO__LOOP(NEO__BODY);
-#undef NEO__BODY
+    NEO__LOOP({
+        NEO__VF g = NEO__LD(dy) * (w ? NEO__LD(w) : one);
+        NEO__VF z = (NEO__LD(x) - vm) * vs;
+        NEO__ST(dx, vs * NEO__FNMA(z, mean_z, g - mean));
+    });
 }
 NEO__KERNEL void NEO__FN(vec_norm_add)(const float *x, const float *dy, const float *stats, int centered,
                                   float *dw, float *db, int64_t n) {
     NEO__VF vm = NEO__SET(centered ? stats[0] : 0.0f), vs = NEO__SET(stats[centered ? 1 : 0]);
-#define NEO__BODY(L, S)                                                                    \
-    NEO__VF d = L(dy);                                                                     \
-    if (dw) S(dw, NEO__FMA(d, NEO__MUL(NEO__SUB(L(x), vm), vs), L(dw)));                   \
-    if (db) S(db, NEO__ADD(L(db), d));
-    NEO__LOOP(NEO__BODY);
-#undef NEO__BODY
+    NEO__LOOP({
+        NEO__VF d = NEO__LD(dy);
+        if (dw) NEO__ST(dw, NEO__FMA(d, (NEO__LD(x) - vm) * vs, NEO__LD(dw)));
+        if (db) NEO__ST(db, NEO__LD(db) + d);
+    });
 }
 
 /* ---- attention: one query, one tile of keys ---- */
@@ -17444,7 +17300,7 @@ NEO__KERNEL void NEO__FN(vec_softmax_tile)(float *s, int64_t keys, float scale, 
     int64_t at;
     NEO__SYNC();
     for (at = 0; at < keys; at += NEO__W) {
-        NEO__VF v = NEO__SELECT(NEO__FN(first_lanes)(keys - at), NEO__MUL(NEO__LOAD(s + at), vs), first);
+        NEO__VF v = NEO__SELECT(NEO__FN(first_lanes)(keys - at), NEO__LOAD(s + at) * vs, first);
         NEO__STORE(s + at, v);
         vm = NEO__MAX_(vm, v);
     }
@@ -17452,7 +17308,7 @@ NEO__KERNEL void NEO__FN(vec_softmax_tile)(float *s, int64_t keys, float scale, 
     for (int l = 0; l < NEO__W; l++) most = lane[l] > most ? lane[l] : most;
     vm = NEO__SET(most);
     for (at = 0; at < keys; at += NEO__W) {
-        NEO__VF p = NEO__FN(vexp)(NEO__SUB(NEO__LOAD(s + at), vm));
+        NEO__VF p = NEO__FN(vexp)(NEO__LOAD(s + at) - vm);
         NEO__STORE(s + at, NEO__SELECT(NEO__FN(first_lanes)(keys - at), p, zero));
     }
     for (; at < NEO__KEYS; at += NEO__W) NEO__STORE(s + at, zero);
@@ -17463,20 +17319,16 @@ NEO__KERNEL void NEO__FN(vec_softmax_tile)(float *s, int64_t keys, float scale, 
         *sum = NEO__ADD1(before, tile);
         return;
     }
-    NEO__VF vf = NEO__FN(vexp)(NEO__SUB(NEO__SET(old), vm));
+    NEO__VF vf = NEO__FN(vexp)(old - vm);
     NEO__SPILL(lane, vf);
     *sum = NEO__ADD1(NEO__MUL1(before, lane[0]), tile);
-#define NEO__BODY(L, S) S(out, NEO__MUL(L(out), vf));
-    NEO__LOOP(NEO__BODY);
-#undef NEO__BODY
+    NEO__LOOP(NEO__ST(out, NEO__LD(out) * vf));
 }
 NEO__KERNEL float NEO__FN(vec_softmax_end)(float *out, float max, float sum, int64_t n) {
     float lane[NEO__W];
     NEO__VF vs = NEO__SET(sum);
-    NEO__SPILL(lane, NEO__ADD(NEO__SET(max), NEO__FN(vlog)(vs)));
-#define NEO__BODY(L, S) S(out, NEO__DIV(L(out), vs));
-    NEO__LOOP(NEO__BODY);
-#undef NEO__BODY
+    NEO__SPILL(lane, max + NEO__FN(vlog)(vs));
+    NEO__LOOP(NEO__ST(out, NEO__LD(out) / vs));
     return lane[0];
 }
 NEO__KERNEL void NEO__FN(vec_softmax_tile_grad)(float *s, float *dp, int64_t keys, float scale,
@@ -17485,8 +17337,8 @@ NEO__KERNEL void NEO__FN(vec_softmax_tile_grad)(float *s, float *dp, int64_t key
     int64_t i;
     for (i = 0; i < keys; i += NEO__W) {
         NEO__VM seen = NEO__FN(first_lanes)(keys - i);
-        NEO__VF p = NEO__FN(vexp)(NEO__SUB(NEO__MUL(NEO__LOAD(s + i), vs), vl));
-        NEO__VF ds = NEO__MUL(NEO__MUL(p, NEO__SUB(NEO__LOAD(dp + i), vd)), vs);
+        NEO__VF p = NEO__FN(vexp)(NEO__LOAD(s + i) * vs - vl);
+        NEO__VF ds = p * (NEO__LOAD(dp + i) - vd) * vs;
         NEO__STORE(s + i, NEO__SELECT(seen, p, zero));
         NEO__STORE(dp + i, NEO__SELECT(seen, ds, zero));
     }
@@ -17501,28 +17353,26 @@ NEO__KERNEL void NEO__FN(vec_sgd)(const neo__step *s, float *w, const float *g, 
     NEO__VF clip = NEO__SET(s->clip), lr = NEO__SET(s->lr), decay = NEO__SET(s->weight_decay);
     NEO__VF momentum = NEO__SET(s->momentum), undamped = NEO__SET(s->undamped);
     int first = s->first, nesterov = s->nesterov;
-#define NEO__BODY(L, S)                                                            \
-    NEO__VF a = L(w), d = NEO__FMA(decay, a, NEO__MUL(clip, L(g)));                \
-    if (buf) {                                                                     \
-        NEO__VF b = first ? d : NEO__FMA(momentum, L(buf), NEO__MUL(undamped, d)); \
-        S(buf, b);                                                                 \
-        d = nesterov ? NEO__FMA(momentum, b, d) : b;                               \
-    }                                                                              \
-    S(w, NEO__FNMA(lr, d, a));
-    NEO__LOOP(NEO__BODY);
-#undef NEO__BODY
+    NEO__LOOP({
+        NEO__VF a = NEO__LD(w), d = NEO__FMA(decay, a, clip * NEO__LD(g));
+        if (buf) {
+            NEO__VF b = first ? d : NEO__FMA(momentum, NEO__LD(buf), undamped * d);
+            NEO__ST(buf, b);
+            d = nesterov ? NEO__FMA(momentum, b, d) : b;
+        }
+        NEO__ST(w, NEO__FNMA(lr, d, a));
+    });
 }
 NEO__KERNEL void NEO__FN(vec_adagrad)(const neo__step *s, float *w, const float *g, float *sum,
                                  int64_t n) {
     NEO__VF clip = NEO__SET(s->clip), lr = NEO__SET(s->lr), decay = NEO__SET(s->weight_decay);
     NEO__VF eps = NEO__SET(s->eps);
-#define NEO__BODY(L, S)                                             \
-    NEO__VF a = L(w), d = NEO__FMA(decay, a, NEO__MUL(clip, L(g))); \
-    NEO__VF t = NEO__FMA(d, d, L(sum));                             \
-    S(sum, t);                                                      \
-    S(w, NEO__FNMA(lr, NEO__DIV(d, NEO__ADD(NEO__SQRT(t), eps)), a));
-    NEO__LOOP(NEO__BODY);
-#undef NEO__BODY
+    NEO__LOOP({
+        NEO__VF a = NEO__LD(w), d = NEO__FMA(decay, a, clip * NEO__LD(g));
+        NEO__VF t = NEO__FMA(d, d, NEO__LD(sum));
+        NEO__ST(sum, t);
+        NEO__ST(w, NEO__FNMA(lr, d / (NEO__SQRT(t) + eps), a));
+    });
 }
 NEO__KERNEL void NEO__FN(vec_adam)(const neo__step *s, float *w, const float *g, float *m, float *v,
                               int64_t n) {
@@ -17530,53 +17380,48 @@ NEO__KERNEL void NEO__FN(vec_adam)(const neo__step *s, float *w, const float *g,
     NEO__VF rest1 = NEO__SET(s->rest1), beta2 = NEO__SET(s->beta2), rest2 = NEO__SET(s->rest2);
     NEO__VF unbias1 = NEO__SET(s->unbias1), root = NEO__SET(s->root_unbias2),
             eps = NEO__SET(s->eps);
-#define NEO__BODY(L, S)                                                          \
-    NEO__VF a = L(w), d = NEO__FMA(decay, a, NEO__MUL(clip, L(g))), mean = L(m); \
-    mean = NEO__FMA(rest1, NEO__SUB(d, mean), mean);                             \
-    NEO__VF square = NEO__FMA(NEO__MUL(rest2, d), d, NEO__MUL(beta2, L(v)));     \
-    NEO__VF below = NEO__ADD(NEO__DIV(NEO__SQRT(square), root), eps);            \
-    S(m, mean);                                                                  \
-    S(v, square);                                                                \
-    S(w, NEO__FNMA(unbias1, NEO__DIV(mean, below), NEO__MUL(keep, a)));
-    NEO__LOOP(NEO__BODY);
-#undef NEO__BODY
+    NEO__LOOP({
+        NEO__VF a = NEO__LD(w), d = NEO__FMA(decay, a, clip * NEO__LD(g)), mean = NEO__LD(m);
+        mean = NEO__FMA(rest1, d - mean, mean);
+        NEO__VF square = NEO__FMA(rest2 * d, d, beta2 * NEO__LD(v));
+        NEO__VF below = NEO__SQRT(square) / root + eps;
+        NEO__ST(m, mean);
+        NEO__ST(v, square);
+        NEO__ST(w, NEO__FNMA(unbias1, mean / below, keep * a));
+    });
 }
 #if NEO__PASS != NEO__PASS_AVX512
 NEO__KERNEL void NEO__FN(vec_lamb_moments)(const neo__step *s, const float *g, float *m, float *v,
                                       int64_t n) {
     NEO__VF clip = NEO__SET(s->clip);
     NEO__VF rest1 = NEO__SET(s->rest1), beta2 = NEO__SET(s->beta2), rest2 = NEO__SET(s->rest2);
-#define NEO__BODY(L, S)                             \
-    NEO__VF d = NEO__MUL(clip, L(g)), mean = L(m);  \
-    S(m, NEO__FMA(rest1, NEO__SUB(d, mean), mean)); \
-    S(v, NEO__FMA(NEO__MUL(rest2, d), d, NEO__MUL(beta2, L(v))));
-    NEO__LOOP(NEO__BODY);
-#undef NEO__BODY
+    NEO__LOOP({
+        NEO__VF d = clip * NEO__LD(g), mean = NEO__LD(m);
+        NEO__ST(m, NEO__FMA(rest1, d - mean, mean));
+        NEO__ST(v, NEO__FMA(rest2 * d, d, beta2 * NEO__LD(v)));
+    });
 }
 NEO__KERNEL_INLINE NEO__VF NEO__FN(lamb_direction)(const neo__step *s, NEO__VF w, NEO__VF m, NEO__VF v) {
-    NEO__VF below = NEO__ADD(NEO__DIV(NEO__SQRT(v), NEO__SET(s->root_unbias2)), NEO__SET(s->eps));
-    return NEO__FMA(NEO__SET(s->weight_decay), w,
-                    NEO__DIV(NEO__MUL(NEO__SET(s->unbias1), m), below));
+    NEO__VF below = NEO__SQRT(v) / s->root_unbias2 + s->eps;
+    return NEO__FMA(NEO__SET(s->weight_decay), w, s->unbias1 * m / below);
 }
 NEO__KERNEL float NEO__FN(vec_lamb_square)(const neo__step *s, const float *w, const float *m,
                                       const float *v, int64_t n) {
     float t[NEO__KEEP_ROOM];
     NEO__KEEP_BEGIN(t);
-#define NEO__BODY(L, S)                                       \
-    NEO__VF d = NEO__FN(lamb_direction)(s, L(w), L(m), L(v)); \
-    NEO__KEEP(S, t, NEO__MUL(d, d));
-    NEO__LOOP(NEO__BODY);
-#undef NEO__BODY
+    NEO__LOOP({
+        NEO__VF d = NEO__FN(lamb_direction)(s, NEO__LD(w), NEO__LD(m), NEO__LD(v));
+        NEO__KEEP(t, d * d);
+    });
     return NEO__KEPT(t);
 }
 NEO__KERNEL void NEO__FN(vec_lamb_move)(const neo__step *s, float *w, const float *m, const float *v,
                                    int64_t n) {
     NEO__VF lr = NEO__SET(s->lr);
-#define NEO__BODY(L, S) \
-    NEO__VF a = L(w);   \
-    S(w, NEO__FNMA(lr, NEO__FN(lamb_direction)(s, a, L(m), L(v)), a));
-    NEO__LOOP(NEO__BODY);
-#undef NEO__BODY
+    NEO__LOOP({
+        NEO__VF a = NEO__LD(w);
+        NEO__ST(w, NEO__FNMA(lr, NEO__FN(lamb_direction)(s, a, NEO__LD(m), NEO__LD(v)), a));
+    });
 }
 #endif
 
@@ -17609,75 +17454,55 @@ static const neo__vec_kernels NEO__FN(vec_kernels) = {
     NEO__FN8(vec_lamb_move),
 };
 #endif
-#undef NEO__KEEP
-#undef NEO__KEEP_BEGIN
-#undef NEO__KEEP_ROOM
-#undef NEO__KEPT
-#undef NEO__LD
-#undef NEO__LDN
-#undef NEO__LDM
-#undef NEO__LONG_LOOP
-#undef NEO__LOOP
-#undef NEO__ST
-#undef NEO__STM
-#undef NEO__STN
 
 /* ---- >>kernels-tensor: conversions, random numbers ---- */
-#if NEO__PASS == NEO__PASS_SCALAR
-#define NEO__STORE_H(p, v) (*(uint16_t *)(void *)(p) = (uint16_t)(v))
-#define NEO__LOAD_H(p) ((int32_t) * (const uint16_t *)(const void *)(p))
-#define NEO__LOAD_F16(p) neo__f32_from_f16(*(const uint16_t *)(const void *)(p))
+#if NEO__PASS == NEO__PASS_SCALAR || NEO__PASS == NEO__PASS_WARP
+#define NEO__STORE_H(p, v) (((uint16_t *)(void *)(p))[NEO__LANE] = (uint16_t)(v))
+#define NEO__LOAD_H(p) ((uint32_t)((const uint16_t *)(const void *)(p))[NEO__LANE])
+#define NEO__LOAD_F16(p) ((NEO__VF)neo__f32_from_f16((uint16_t)NEO__LOAD_H(p)))
 NEO__KERNEL void NEO__FN(f16_from_f32s)(uint16_t *y, const float *x, int64_t n) {
-    for (int64_t i = 0; i < n; i++) y[i] = neo__f16_from_f32(x[i]);
-}
-NEO__KERNEL void NEO__FN(f32_from_f16s)(float *y, const uint16_t *x, int64_t n) {
-    for (int64_t i = 0; i < n; i++) y[i] = neo__f32_from_f16(x[i]);
+    for (int64_t i = NEO__LANE; i < n; i += NEO__W) y[i] = neo__f16_from_f32(x[i]);
 }
 NEO__KERNEL void NEO__FN(bf16_from_f32s)(uint16_t *y, const float *x, int64_t n) {
-    for (int64_t i = 0; i < n; i++) y[i] = neo__bf16_from_f32(x[i]);
+    for (int64_t i = NEO__LANE; i < n; i += NEO__W) y[i] = neo__bf16_from_f32(x[i]);
+}
+#if NEO__PASS == NEO__PASS_SCALAR
+NEO__KERNEL void NEO__FN(f32_from_f16s)(float *y, const uint16_t *x, int64_t n) {
+    for (int64_t i = 0; i < n; i++) y[i] = neo__f32_from_f16(x[i]);
 }
 NEO__KERNEL void NEO__FN(f32_from_bf16s)(float *y, const uint16_t *x, int64_t n) {
     for (int64_t i = 0; i < n; i++) y[i] = neo__f32_from_bf16(x[i]);
 }
-
-#elif NEO__PASS == NEO__PASS_WARP
-#define NEO__STORE_H(p, v) (((uint16_t *)(void *)(p))[NEO__FN(lane)()] = (uint16_t)(v))
-#define NEO__LOAD_H(p) ((int32_t)((const uint16_t *)(const void *)(p))[NEO__FN(lane)()])
-#define NEO__LOAD_F16(p) neo__f32_from_f16((uint16_t)NEO__LOAD_H(p))
-NEO__KERNEL void NEO__FN(f16_from_f32s)(uint16_t *y, const float *x, int64_t n) {
-    for (int64_t i = NEO__FN(lane)(); i < n; i += NEO__W) y[i] = neo__f16_from_f32(x[i]);
-}
-NEO__KERNEL void NEO__FN(bf16_from_f32s)(uint16_t *y, const float *x, int64_t n) {
-    for (int64_t i = NEO__FN(lane)(); i < n; i += NEO__W) y[i] = neo__bf16_from_f32(x[i]);
-}
+#endif
 
 #else
 /* Vectors of NEO__W 16-bit numbers: f16 by the processor's conversion, which rounds to nearest
    even and keeps denormals; bf16 by integer arithmetic, stored from the low halves of 32-bit
    lanes. */
 #if NEO__PASS == NEO__PASS_AVX512
-#define NEO__STORE_H(p, v) _mm256_storeu_si256((__m256i *)(void *)(p), _mm512_cvtepi32_epi16(v))
-#define NEO__LOAD_H(p)                                                                            \
-    _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)(p)))
+#define NEO__STORE_H(p, v)                                                                         \
+    _mm256_storeu_si256((__m256i *)(void *)(p), _mm512_cvtepi32_epi16((__m512i)(v)))
+#define NEO__LOAD_H(p)                                                                             \
+    ((NEO__VI)_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)(p))))
 #define NEO__STORE_F16(p, v)                                                                      \
     _mm256_storeu_si256(                                                                          \
         (__m256i *)(void *)(p),                                                                   \
         _mm512_maskz_cvtps_ph(0xFFFFu, v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC))
 #define NEO__LOAD_F16(p) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)(p)))
 #elif NEO__PASS == NEO__PASS_AVX2
-#define NEO__STORE_H(p, v)                                                                        \
-    _mm_storeu_si128((__m128i *)(void *)(p),                                                      \
-                     _mm_packus_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1)))
-#define NEO__LOAD_H(p) _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p)))
+#define NEO__STORE_H(p, v)                                                                         \
+    _mm_storeu_si128((__m128i *)(void *)(p),                                                       \
+                     _mm_packus_epi32(_mm256_castsi256_si128((__m256i)(v)),                        \
+                                      _mm256_extracti128_si256((__m256i)(v), 1)))
+#define NEO__LOAD_H(p)                                                                             \
+    ((NEO__VI)_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p))))
 #define NEO__STORE_F16(p, v)                                                                      \
     _mm_storeu_si128((__m128i *)(void *)(p),                                                      \
                      _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC))
 #define NEO__LOAD_F16(p) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(p)))
 #else
-#define NEO__STORE_H(p, v)                                                                        \
-    vst1_u16((uint16_t *)(void *)(p), vmovn_u32(vreinterpretq_u32_s32(v)))
-#define NEO__LOAD_H(p)                                                                            \
-    vreinterpretq_s32_u32(vmovl_u16(vld1_u16((const uint16_t *)(const void *)(p))))
+#define NEO__STORE_H(p, v) vst1_u16((uint16_t *)(void *)(p), vmovn_u32(v))
+#define NEO__LOAD_H(p) vmovl_u16(vld1_u16((const uint16_t *)(const void *)(p)))
 #define NEO__STORE_F16(p, v) vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(v)))
 #define NEO__LOAD_F16(p)                                                                          \
     vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16((const uint16_t *)(const void *)(p))))
@@ -17694,24 +17519,24 @@ NEO__KERNEL void NEO__FN(f32_from_f16s)(float *y, const uint16_t *x, int64_t n) 
     for (; i < n; i++) y[i] = neo__f32_from_f16(x[i]);
 }
 NEO__KERNEL_INLINE NEO__VI NEO__FN(bf16_near)(NEO__VI u) {
-    NEO__VI top = NEO__SHRI(u, 16);
-    NEO__VI lsb = NEO__ANDI(top, NEO__SETI(1));
-    NEO__VI rounded = NEO__SHRI(NEO__ADDI(NEO__ADDI(u, lsb), NEO__SETI(0x7FFF)), 16);
-    NEO__VM nan = NEO__GTI(NEO__ANDI(u, NEO__SETI(0x7FFFFFFF)), NEO__SETI(0x7F800000));
-    return NEO__SELECTI(nan, NEO__ORI(top, NEO__SETI(0x40)), rounded);
+    NEO__VI top = u >> 16;
+    NEO__VI lsb = top & 1u;
+    NEO__VI rounded = (u + lsb + 0x7FFFu) >> 16;
+    NEO__VM nan = NEO__GTI(u & 0x7FFFFFFFu, NEO__SETI(0x7F800000));
+    return NEO__SELECTI(nan, top | 0x40u, rounded);
 }
 NEO__KERNEL void NEO__FN(bf16_from_f32s)(uint16_t *y, const float *x, int64_t n) {
     int64_t i = 0;
     for (; i + NEO__W <= n; i += NEO__W)
-        NEO__STORE_H(y + i, NEO__FN(bf16_near)(NEO__LOADI((const void *)(x + i))));
+        NEO__STORE_H(y + i, NEO__FN(bf16_near)(NEO__AS_I(NEO__LOAD(x + i))));
     for (; i < n; i++) y[i] = neo__bf16_from_f32(x[i]);
 }
 NEO__KERNEL void NEO__FN(f32_from_bf16s)(float *y, const uint16_t *x, int64_t n) {
     int64_t i = 0;
     for (; i + NEO__W <= n; i += NEO__W) {
-        NEO__VI u = NEO__SHLI(NEO__LOAD_H(x + i), 16);
-        NEO__VM nan = NEO__GTI(NEO__ANDI(u, NEO__SETI(0x7FFFFFFF)), NEO__SETI(0x7F800000));
-        NEO__STOREI((void *)(y + i), NEO__SELECTI(nan, NEO__ORI(u, NEO__SETI(0x400000)), u));
+        NEO__VI u = NEO__LOAD_H(x + i) << 16;
+        NEO__VM nan = NEO__GTI(u & 0x7FFFFFFFu, NEO__SETI(0x7F800000));
+        NEO__STORE(y + i, NEO__AS_F(NEO__SELECTI(nan, u | 0x400000u, u)));
     }
     for (; i < n; i++) y[i] = neo__f32_from_bf16(x[i]);
 }
@@ -17722,66 +17547,57 @@ NEO__KERNEL void NEO__FN(f32_from_bf16s)(float *y, const uint16_t *x, int64_t n)
    next to each other. mul_wide: the high and low halves of the products of unsigned lanes; x86 multiplies even lanes
    alone, and keeps even and odd lanes apart until the end. */
 #if NEO__PASS == NEO__PASS_SCALAR || NEO__PASS == NEO__PASS_WARP
-#if NEO__PASS == NEO__PASS_WARP
-#define NEO__LANE_BLOCKS NEO__FN(lane)()
-#else
-#define NEO__LANE_BLOCKS 0
-#endif
-NEO__KERNEL_INLINE void NEO__FN(mul_wide)(int32_t a, uint32_t m, int32_t *hi, int32_t *lo) {
-    uint64_t p = (uint64_t)(uint32_t)a * m;
-    *hi = (int32_t)(uint32_t)(p >> 32);
-    *lo = (int32_t)(uint32_t)p;
+#define NEO__LANE_BLOCKS ((uint32_t)NEO__LANE)
+NEO__KERNEL_INLINE void NEO__FN(mul_wide)(uint32_t a, uint32_t m, uint32_t *hi, uint32_t *lo) {
+    uint64_t p = (uint64_t)a * m;
+    *hi = (uint32_t)(p >> 32);
+    *lo = (uint32_t)p;
 }
-NEO__KERNEL_INLINE void NEO__FN(store_blocks)(float *y, const float v[4]) {
-#if NEO__PASS == NEO__PASS_WARP
-    y += 4 * NEO__FN(lane)();
-#endif
-    for (int i = 0; i < 4; i++) y[i] = v[i];
+NEO__KERNEL_INLINE void NEO__FN(store_blocks)(float *y, const NEO__VF v[4]) {
+    for (int i = 0; i < 4; i++) y[4 * NEO__LANE + i] = v[i];
 }
-#elif NEO__PASS == NEO__PASS_AVX512
-#define NEO__LANE_BLOCKS _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15)
-#define NEO__MUL_EVEN(a, b) _mm512_mul_epu32(a, b)
-#define NEO__HIGH(a) _mm512_srli_epi64(a, 32)
-#define NEO__XOR3(a, b, c) _mm512_ternarylogic_epi32(a, b, c, 0x96)
-#define NEO__MERGE_EVEN(even, odd) _mm512_mask_shuffle_epi32(even, 0xAAAA, odd, (_MM_PERM_ENUM)0xA0)
-NEO__KERNEL_INLINE void NEO__FN(store_blocks)(float *y, const __m512 v[4]) {
-    __m512 a = _mm512_unpacklo_ps(v[0], v[1]), b = _mm512_unpackhi_ps(v[0], v[1]);
-    __m512 c = _mm512_unpacklo_ps(v[2], v[3]), d = _mm512_unpackhi_ps(v[2], v[3]);
-    _mm512_storeu_ps(y, _mm512_shuffle_ps(a, c, 0x44));
-    _mm512_storeu_ps(y + 16, _mm512_shuffle_ps(a, c, 0xEE));
-    _mm512_storeu_ps(y + 32, _mm512_shuffle_ps(b, d, 0x44));
-    _mm512_storeu_ps(y + 48, _mm512_shuffle_ps(b, d, 0xEE));
-}
-#elif NEO__PASS == NEO__PASS_AVX2
-#define NEO__LANE_BLOCKS _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7)
-#define NEO__MUL_EVEN(a, b) _mm256_mul_epu32(a, b)
-#define NEO__HIGH(a) _mm256_srli_epi64(a, 32)
-#define NEO__XOR3(a, b, c) _mm256_xor_si256(_mm256_xor_si256(a, b), c)
-#define NEO__MERGE_EVEN(even, odd) _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xAA)
-NEO__KERNEL_INLINE void NEO__FN(store_blocks)(float *y, const __m256 v[4]) {
-    __m256 a = _mm256_unpacklo_ps(v[0], v[1]), b = _mm256_unpackhi_ps(v[0], v[1]);
-    __m256 c = _mm256_unpacklo_ps(v[2], v[3]), d = _mm256_unpackhi_ps(v[2], v[3]);
-    _mm256_storeu_ps(y, _mm256_shuffle_ps(a, c, 0x44));
-    _mm256_storeu_ps(y + 8, _mm256_shuffle_ps(a, c, 0xEE));
-    _mm256_storeu_ps(y + 16, _mm256_shuffle_ps(b, d, 0x44));
-    _mm256_storeu_ps(y + 24, _mm256_shuffle_ps(b, d, 0xEE));
-}
-#else
+#elif NEO__PASS == NEO__PASS_NEON
 #define NEO__LANE_BLOCKS NEO__FN(lane_blocks)()
-NEO__KERNEL_INLINE int32x4_t NEO__FN(lane_blocks)(void) {
-    static const int32_t lane[4] = {0, 1, 2, 3};
-    return vld1q_s32(lane);
+NEO__KERNEL_INLINE NEO__VI NEO__FN(lane_blocks)(void) {
+    static const uint32_t lane[4] = {0, 1, 2, 3};
+    return vld1q_u32(lane);
 }
-NEO__KERNEL_INLINE void NEO__FN(mul_wide)(int32x4_t a, uint32_t m, int32x4_t *hi, int32x4_t *lo) {
-    uint32x4_t u = vreinterpretq_u32_s32(a);
-    uint32x4_t low = vreinterpretq_u32_u64(vmull_u32(vget_low_u32(u), vdup_n_u32(m)));
-    uint32x4_t high = vreinterpretq_u32_u64(vmull_u32(vget_high_u32(u), vdup_n_u32(m)));
-    *hi = vreinterpretq_s32_u32(vuzp2q_u32(low, high));
-    *lo = vreinterpretq_s32_u32(vuzp1q_u32(low, high));
+NEO__KERNEL_INLINE void NEO__FN(mul_wide)(NEO__VI a, uint32_t m, NEO__VI *hi, NEO__VI *lo) {
+    NEO__VI low = (NEO__VI)vmull_u32(vget_low_u32(a), vdup_n_u32(m));
+    NEO__VI high = (NEO__VI)vmull_u32(vget_high_u32(a), vdup_n_u32(m));
+    *hi = vuzp2q_u32(low, high);
+    *lo = vuzp1q_u32(low, high);
 }
-NEO__KERNEL_INLINE void NEO__FN(store_blocks)(float *y, const float32x4_t v[4]) {
+NEO__KERNEL_INLINE void NEO__FN(store_blocks)(float *y, const NEO__VF v[4]) {
     float32x4x4_t all = {{v[0], v[1], v[2], v[3]}};
     vst4q_f32(y, all);
+}
+#else
+#if NEO__PASS == NEO__PASS_AVX512
+#define NEO__LANE_BLOCKS                                                                           \
+    ((NEO__VI)_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15))
+#define NEO__XOR3(a, b, c)                                                                         \
+    ((NEO__VI)_mm512_ternarylogic_epi32((__m512i)(a), (__m512i)(b), (__m512i)(c), 0x96))
+#define NEO__MERGE_EVEN(even, odd)                                                                 \
+    ((NEO__VI)_mm512_mask_shuffle_epi32((__m512i)(even), 0xAAAA, (__m512i)(odd),                   \
+                                        (_MM_PERM_ENUM)0xA0))
+#define NEO__MUL_EVEN(a, b) ((NEO__VI)_mm512_mul_epu32((__m512i)(a), (__m512i)(b)))
+#define NEO__HIGH_WORD(a) ((NEO__VI)_mm512_srli_epi64((__m512i)(a), 32))
+#else
+#define NEO__LANE_BLOCKS ((NEO__VI)_mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7))
+#define NEO__XOR3(a, b, c) ((a) ^ (b) ^ (c))
+#define NEO__MERGE_EVEN(even, odd)                                                                 \
+    ((NEO__VI)_mm256_blend_epi32((__m256i)(even), _mm256_slli_epi64((__m256i)(odd), 32), 0xAA))
+#define NEO__MUL_EVEN(a, b) ((NEO__VI)_mm256_mul_epu32((__m256i)(a), (__m256i)(b)))
+#define NEO__HIGH_WORD(a) ((NEO__VI)_mm256_srli_epi64((__m256i)(a), 32))
+#endif
+NEO__KERNEL_INLINE void NEO__FN(store_blocks)(float *y, const NEO__VF v[4]) {
+    NEO__VF a = NEO__MM(unpacklo_ps)(v[0], v[1]), b = NEO__MM(unpackhi_ps)(v[0], v[1]);
+    NEO__VF c = NEO__MM(unpacklo_ps)(v[2], v[3]), d = NEO__MM(unpackhi_ps)(v[2], v[3]);
+    NEO__STORE(y, NEO__MM(shuffle_ps)(a, c, 0x44));
+    NEO__STORE(y + NEO__W, NEO__MM(shuffle_ps)(a, c, 0xEE));
+    NEO__STORE(y + 2 * NEO__W, NEO__MM(shuffle_ps)(b, d, 0x44));
+    NEO__STORE(y + 3 * NEO__W, NEO__MM(shuffle_ps)(b, d, 0xEE));
 }
 #endif
 
@@ -17789,39 +17605,35 @@ NEO__KERNEL_INLINE void NEO__FN(store_blocks)(float *y, const float32x4_t v[4]) 
 #ifdef NEO__MUL_EVEN
 /* One round of the even lanes; what is in the odd lanes does not matter. */
 NEO__KERNEL_INLINE void NEO__FN(philox_round)(NEO__VI x[4], NEO__VI k0, NEO__VI k1) {
-    NEO__VI p0 = NEO__MUL_EVEN(x[0], NEO__SETI((int32_t)NEO__PHILOX_M0));
-    NEO__VI p1 = NEO__MUL_EVEN(x[2], NEO__SETI((int32_t)NEO__PHILOX_M1));
-    x[0] = NEO__XOR3(NEO__HIGH(p1), x[1], k0);
-    x[2] = NEO__XOR3(NEO__HIGH(p0), x[3], k1);
+    NEO__VI p0 = NEO__MUL_EVEN(x[0], NEO__SETI(NEO__PHILOX_M0));
+    NEO__VI p1 = NEO__MUL_EVEN(x[2], NEO__SETI(NEO__PHILOX_M1));
+    x[0] = NEO__XOR3(NEO__HIGH_WORD(p1), x[1], k0);
+    x[2] = NEO__XOR3(NEO__HIGH_WORD(p0), x[3], k1);
     x[1] = p1;
     x[3] = p0;
 }
 NEO__KERNEL_INLINE void NEO__FN(philox_rounds)(const neo__random_key *key, NEO__VI x[4]) {
     uint32_t k0 = (uint32_t)key->seed, k1 = (uint32_t)(key->seed >> 32);
-    NEO__VI h0 = NEO__SETI((int32_t)(uint32_t)key->h), h1 = NEO__SETI((int32_t)(uint32_t)(key->h >> 32));
+    NEO__VI h0 = NEO__SETI((uint32_t)key->h), h1 = NEO__SETI((uint32_t)(key->h >> 32));
     NEO__VI even[4] = {x[0], x[1], h0, h1};
-    NEO__VI odd[4] = {NEO__HIGH(x[0]), NEO__HIGH(x[1]), h0, h1};
+    NEO__VI odd[4] = {NEO__HIGH_WORD(x[0]), NEO__HIGH_WORD(x[1]), h0, h1};
     for (int round = 0; round < 10; round++, k0 += NEO__PHILOX_W0, k1 += NEO__PHILOX_W1) {
-        NEO__FN(philox_round)(even, NEO__SETI((int32_t)k0), NEO__SETI((int32_t)k1));
-        NEO__FN(philox_round)(odd, NEO__SETI((int32_t)k0), NEO__SETI((int32_t)k1));
+        NEO__FN(philox_round)(even, NEO__SETI(k0), NEO__SETI(k1));
+        NEO__FN(philox_round)(odd, NEO__SETI(k0), NEO__SETI(k1));
     }
     for (int i = 0; i < 4; i++) x[i] = NEO__MERGE_EVEN(even[i], odd[i]);
 }
-#undef NEO__MUL_EVEN
-#undef NEO__HIGH
-#undef NEO__XOR3
-#undef NEO__MERGE_EVEN
 #else
 NEO__KERNEL_INLINE void NEO__FN(philox_rounds)(const neo__random_key *key, NEO__VI x[4]) {
     uint32_t k0 = (uint32_t)key->seed, k1 = (uint32_t)(key->seed >> 32);
-    x[2] = NEO__SETI((int32_t)(uint32_t)key->h);
-    x[3] = NEO__SETI((int32_t)(uint32_t)(key->h >> 32));
+    x[2] = NEO__SETI((uint32_t)key->h);
+    x[3] = NEO__SETI((uint32_t)(key->h >> 32));
     for (int round = 0; round < 10; round++) {
         NEO__VI hi0, lo0, hi1, lo1;
         NEO__FN(mul_wide)(x[0], NEO__PHILOX_M0, &hi0, &lo0);
         NEO__FN(mul_wide)(x[2], NEO__PHILOX_M1, &hi1, &lo1);
-        x[0] = NEO__XORI(NEO__XORI(hi1, x[1]), NEO__SETI((int32_t)k0));
-        x[2] = NEO__XORI(NEO__XORI(hi0, x[3]), NEO__SETI((int32_t)k1));
+        x[0] = hi1 ^ x[1] ^ k0;
+        x[2] = hi0 ^ x[3] ^ k1;
         x[1] = lo1;
         x[3] = lo0;
         k0 += NEO__PHILOX_W0;
@@ -17831,73 +17643,59 @@ NEO__KERNEL_INLINE void NEO__FN(philox_rounds)(const neo__random_key *key, NEO__
 #endif
 /* Blocks [first, first + NEO__W), which may not cross a multiple of 2^32. */
 NEO__KERNEL_INLINE void NEO__FN(philox_lanes)(const neo__random_key *key, uint64_t first, NEO__VI x[4]) {
-    x[0] = NEO__ADDI(NEO__SETI((int32_t)(uint32_t)first), NEO__LANE_BLOCKS);
-    x[1] = NEO__SETI((int32_t)(uint32_t)(first >> 32));
+    x[0] = (uint32_t)first + NEO__LANE_BLOCKS;
+    x[1] = NEO__SETI((uint32_t)(first >> 32));
     NEO__FN(philox_rounds)(key, x);
 }
-#if NEO__PASS != NEO__PASS_SCALAR && NEO__PASS != NEO__PASS_WARP
-/* Whether a whole vector of blocks can start at `block` of `blocks` left. */
-NEO__KERNEL_INLINE int NEO__FN(philox_fits)(uint64_t block, int64_t left) {
-    return left >= NEO__W && (uint32_t)block <= UINT32_MAX - (NEO__W - 1);
-}
-#endif
-
-#if NEO__PASS != NEO__PASS_WARP && NEO__PASS != NEO__PASS_AVX512
-NEO__KERNEL void NEO__FN(random_uniform)(float *y, int64_t blocks, const neo__random_key *key,
-                                    uint64_t first, float a, float scale, float top) {
-    for (int64_t i = 0; i < blocks;) {
-#if NEO__PASS != NEO__PASS_SCALAR
-        if (!NEO__FN(philox_fits)(first + (uint64_t)i, blocks - i)) {
-            neo__random_uniform_scalar(y + 4 * i, 1, key, first + (uint64_t)i, a, scale, top);
-            i++;
-            continue;
-        }
-#endif
-        NEO__VI x[4];
-        NEO__VF v[4];
-        NEO__FN(philox_lanes)(key, first + (uint64_t)i, x);
-        for (int w = 0; w < 4; w++) {
-            NEO__VF u = NEO__MUL(NEO__TO_F(NEO__SHRI(x[w], 8)), NEO__SET(0x1p-24f));
-            v[w] = NEO__MIN_(NEO__FMA(u, NEO__SET(scale), NEO__SET(a)), NEO__SET(top));
-        }
-        NEO__FN(store_blocks)(y + 4 * i, v);
-        i += NEO__W;
-    }
-}
-#endif
-
 /* Box and Muller: two normal numbers from two words. The radius is sqrt(-2 log u) of u = (w + 1)
    2^-32 in (0, 1]; the angle is 2 pi n 2^-24. */
 NEO__KERNEL_INLINE void NEO__FN(box_muller)(NEO__VI wr, NEO__VI wa, NEO__VF *z0, NEO__VF *z1) {
-    NEO__VF high = NEO__TO_F(NEO__SHRI(wr, 16)), sine, cosine;
-    NEO__VF low = NEO__TO_F(NEO__ADDI(NEO__ANDI(wr, NEO__SETI(0xFFFF)), NEO__SETI(1)));
-    NEO__VF u = NEO__MUL(NEO__FMA(high, NEO__SET(65536.0f), low), NEO__SET(0x1p-32f));
-    NEO__VF r = NEO__SQRT(NEO__MUL(NEO__SET(-2.0f), NEO__FN(vlog)(u)));
-    NEO__VF angle = NEO__MUL(NEO__TO_F(NEO__SHRI(wa, 8)), NEO__SET(0x1.921fb6p-22f));
+    NEO__VF high = NEO__TO_F(wr >> 16), sine, cosine;
+    NEO__VF low = NEO__TO_F((wr & 0xFFFFu) + 1u);
+    NEO__VF u = NEO__FMA(high, NEO__SET(65536.0f), low) * 0x1p-32f;
+    NEO__VF r = NEO__SQRT(-2.0f * NEO__FN(vlog)(u));
+    NEO__VF angle = NEO__TO_F(wa >> 8) * 0x1.921fb6p-22f;
     NEO__FN(vsincos)(angle, &sine, &cosine);
-    *z0 = NEO__MUL(r, cosine);
-    *z1 = NEO__MUL(r, sine);
+    *z0 = r * cosine;
+    *z1 = r * sine;
 }
 #if NEO__PASS != NEO__PASS_WARP && NEO__PASS != NEO__PASS_AVX512
-NEO__KERNEL void NEO__FN(random_normal)(float *y, int64_t blocks, const neo__random_key *key,
-                                   uint64_t first, float a, float scale) {
-    for (int64_t i = 0; i < blocks;) {
-#if NEO__PASS != NEO__PASS_SCALAR
-        if (!NEO__FN(philox_fits)(first + (uint64_t)i, blocks - i)) {
-            neo__random_normal_scalar(y + 4 * i, 1, key, first + (uint64_t)i, a, scale);
-            i++;
-            continue;
-        }
-#endif
+/* Blocks of normal numbers, or of uniform ones of at most `top`. A vector may not cross a multiple
+   of 2^32: blocks near one, and the last, are made one by one. */
+NEO__KERNEL_INLINE void NEO__FN(random_blocks)(float *y, int64_t blocks, const neo__random_key *key,
+                                               uint64_t first, float a, float scale, float top,
+                                               const int is_normal) {
+    for (; blocks > 0; y += 4 * NEO__W, first += NEO__W, blocks -= NEO__W) {
         NEO__VI x[4];
         NEO__VF v[4];
-        NEO__FN(philox_lanes)(key, first + (uint64_t)i, x);
-        NEO__FN(box_muller)(x[0], x[1], &v[0], &v[1]);
-        NEO__FN(box_muller)(x[2], x[3], &v[2], &v[3]);
-        for (int w = 0; w < 4; w++) v[w] = NEO__FMA(v[w], NEO__SET(scale), NEO__SET(a));
-        NEO__FN(store_blocks)(y + 4 * i, v);
-        i += NEO__W;
+#if NEO__PASS != NEO__PASS_SCALAR
+        for (; blocks > 0 && (blocks < NEO__W || (uint32_t)first > UINT32_MAX - (NEO__W - 1));
+             y += 4, first++, blocks--) {
+            if (is_normal) neo__random_normal_scalar(y, 1, key, first, a, scale);
+            else neo__random_uniform_scalar(y, 1, key, first, a, scale, top);
+        }
+        if (blocks == 0) return;
+#endif
+        NEO__FN(philox_lanes)(key, first, x);
+        if (is_normal) {
+            NEO__FN(box_muller)(x[0], x[1], &v[0], &v[1]);
+            NEO__FN(box_muller)(x[2], x[3], &v[2], &v[3]);
+        }
+        for (int w = 0; w < 4; w++) {
+            if (!is_normal) v[w] = NEO__TO_F(x[w] >> 8) * 0x1p-24f;
+            v[w] = NEO__FMA(v[w], NEO__SET(scale), NEO__SET(a));
+            if (!is_normal) v[w] = NEO__MIN_(v[w], NEO__SET(top));
+        }
+        NEO__FN(store_blocks)(y, v);
     }
+}
+NEO__KERNEL void NEO__FN(random_uniform)(float *y, int64_t blocks, const neo__random_key *key,
+                                         uint64_t first, float a, float scale, float top) {
+    NEO__FN(random_blocks)(y, blocks, key, first, a, scale, top, 0);
+}
+NEO__KERNEL void NEO__FN(random_normal)(float *y, int64_t blocks, const neo__random_key *key,
+                                        uint64_t first, float a, float scale) {
+    NEO__FN(random_blocks)(y, blocks, key, first, a, scale, 0.0f, 1);
 }
 #endif
 
@@ -17914,32 +17712,30 @@ NEO__LEAN_END
    The tile: every accumulator is a named variable, so that the compiler keeps it in a register.
    Rows are listed as (row, row / 3, row % 3): three rows share a base pointer, which is what x86
    addressing offers. */
-#if NEO__PASS == NEO__PASS_AVX512
-#define NEO__ROWS 14 /* 28 sums, 2 of b, 1 of a: 31 of 32 registers */
-#elif NEO__PASS == NEO__PASS_AVX2
-#define NEO__ROWS 6 /* 12 + 2 + 1 of 16 */
-#elif NEO__PASS == NEO__PASS_NEON
-#define NEO__ROWS 12 /* 24 + 2 + 1 of 32 */
-#else
-#define NEO__ROWS 4
-#endif
 #define NEO__ROW_LIST_4(X) X(0, 0, 0) X(1, 0, 1) X(2, 0, 2) X(3, 1, 0)
 #define NEO__ROW_LIST_6(X) NEO__ROW_LIST_4(X) X(4, 1, 1) X(5, 1, 2)
 #define NEO__ROW_LIST_12(X)                                                                        \
     NEO__ROW_LIST_6(X) X(6, 2, 0) X(7, 2, 1) X(8, 2, 2) X(9, 3, 0) X(10, 3, 1) X(11, 3, 2)
-#define NEO__ROW_LIST_14(X) NEO__ROW_LIST_12(X) X(12, 4, 0) X(13, 4, 1)
-#if NEO__ROWS == 14
-#define NEO__ROW_LIST(X) NEO__ROW_LIST_14(X)
+#if NEO__PASS == NEO__PASS_AVX512
+#define NEO__ROWS 14 /* 28 sums, 2 of b, 1 of a: 31 of 32 registers */
+#define NEO__ROW_LIST(X) NEO__ROW_LIST_12(X) X(12, 4, 0) X(13, 4, 1)
 #define NEO__GROUP_LIST(X) X(0) X(1) X(2) X(3) X(4)
-#elif NEO__ROWS == 12
-#define NEO__ROW_LIST(X) NEO__ROW_LIST_12(X)
-#define NEO__GROUP_LIST(X) X(0) X(1) X(2) X(3)
-#elif NEO__ROWS == 6
+#define NEO__TILE_SIZES(X) X(1) X(2) X(4) X(6) X(8) X(10) X(12) X(14)
+#elif NEO__PASS == NEO__PASS_AVX2
+#define NEO__ROWS 6 /* 12 + 2 + 1 of 16 */
 #define NEO__ROW_LIST(X) NEO__ROW_LIST_6(X)
 #define NEO__GROUP_LIST(X) X(0) X(1)
+#define NEO__TILE_SIZES(X) X(1) X(2) X(4) X(6)
+#elif NEO__PASS == NEO__PASS_NEON
+#define NEO__ROWS 12 /* 24 + 2 + 1 of 32 */
+#define NEO__ROW_LIST(X) NEO__ROW_LIST_12(X)
+#define NEO__GROUP_LIST(X) X(0) X(1) X(2) X(3)
+#define NEO__TILE_SIZES(X) X(1) X(2) X(4) X(6) X(8) X(10) X(12)
 #else
+#define NEO__ROWS 4
 #define NEO__ROW_LIST(X) NEO__ROW_LIST_4(X)
 #define NEO__GROUP_LIST(X) X(0) X(1)
+#define NEO__TILE_SIZES(X) X(1) X(2) X(4)
 #endif
 
 #define NEO__FETCH(p) __builtin_prefetch(p, 0, 2) /* to the second level */
@@ -17957,14 +17753,13 @@ NEO__LEAN_END
     }
 #define NEO__TILE_MERGE(r, g, i)                                                                   \
     if (rows > r) {                                                                                \
-        c##r##_0 = NEO__ADD(NEO__LOAD(merge + r * vecs * NEO__W), c##r##_0);                       \
-        if (vecs > 1)                                                                              \
-            c##r##_1 = NEO__ADD(NEO__LOAD(merge + r * vecs * NEO__W + NEO__W), c##r##_1);          \
+        c##r##_0 = NEO__LOAD(merge + r * vecs * NEO__W) + c##r##_0;                                \
+        if (vecs > 1) c##r##_1 = NEO__LOAD(merge + r * vecs * NEO__W + NEO__W) + c##r##_1;         \
     }
 #define NEO__TILE_BIAS(r, g, i)                                                                    \
     if (rows > r) {                                                                                \
-        c##r##_0 = NEO__ADD(c##r##_0, b0);                                                         \
-        if (vecs > 1) c##r##_1 = NEO__ADD(c##r##_1, b1);                                           \
+        c##r##_0 = c##r##_0 + b0;                                                                  \
+        if (vecs > 1) c##r##_1 = c##r##_1 + b1;                                                    \
     }
 #define NEO__TILE_RELU(r, g, i)                                                                    \
     if (rows > r) {                                                                                \
@@ -18018,16 +17813,6 @@ NEO__KERNEL_INLINE void NEO__FN(tile)(const neo__tile *t, const int rows, const 
 #define NEO__TILE_DEFINE(rows)                                                                     \
     NEO__KERNEL void NEO__FN(tile1_##rows)(const neo__tile *t) { NEO__FN(tile)(t, rows, 1); }           \
     NEO__KERNEL void NEO__FN(tile2_##rows)(const neo__tile *t) { NEO__FN(tile)(t, rows, 2); }
-#define NEO__TILE_FEW(X) X(1) X(2) X(4)
-#if NEO__ROWS == 14
-#define NEO__TILE_SIZES(X) NEO__TILE_FEW(X) X(6) X(8) X(10) X(12) X(14)
-#elif NEO__ROWS == 12
-#define NEO__TILE_SIZES(X) NEO__TILE_FEW(X) X(6) X(8) X(10) X(12)
-#elif NEO__ROWS == 6
-#define NEO__TILE_SIZES(X) NEO__TILE_FEW(X) X(6)
-#else
-#define NEO__TILE_SIZES(X) NEO__TILE_FEW(X)
-#endif
 NEO__TILE_SIZES(NEO__TILE_DEFINE)
 #define NEO__TILE1_NAME(rows) NEO__FN(tile1_##rows),
 #define NEO__TILE2_NAME(rows) NEO__FN(tile2_##rows),
@@ -18050,12 +17835,12 @@ NEO__KERNEL_INLINE void NEO__FN(row8)(const neo__tile *t, const float *a, const 
         b += t->b_k;
     }
     for (int64_t i = t->merges; i > 0; i--) {
-#define NEO__ROW8_MERGE(v) c##v = NEO__ADD(NEO__LOAD(merge + v * NEO__W), c##v);
+#define NEO__ROW8_MERGE(v) c##v = NEO__LOAD(merge + v * NEO__W) + c##v;
         NEO__EIGHT(NEO__ROW8_MERGE)
         merge -= t->merge_step;
     }
     if (bias) {
-#define NEO__ROW8_BIAS(v) c##v = NEO__ADD(c##v, NEO__LOAD(bias + v * NEO__W));
+#define NEO__ROW8_BIAS(v) c##v = c##v + NEO__LOAD(bias + v * NEO__W);
         NEO__EIGHT(NEO__ROW8_BIAS)
     }
     if (t->relu) {
@@ -18111,30 +17896,23 @@ NEO__KERNEL_INLINE __m512 NEO__FN(four_rows)(const float *const *row, int64_t k)
     v = _mm512_insertf32x4(v, _mm_loadu_ps(row[8] + k), 2);
     return _mm512_insertf32x4(v, _mm_loadu_ps(row[12] + k), 3);
 }
-#define NEO__LOW(a, b) _mm512_unpacklo_ps(a, b)
-#define NEO__HIGH(a, b) _mm512_unpackhi_ps(a, b)
-#define NEO__LOW2(a, b)                                                                            \
-    _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)))
-#define NEO__HIGH2(a, b)                                                                           \
-    _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)))
 #elif NEO__PASS == NEO__PASS_AVX2
 NEO__KERNEL_INLINE __m256 NEO__FN(four_rows)(const float *const *row, int64_t k) {
     return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(row[0] + k)),
                                 _mm_loadu_ps(row[4] + k), 1);
 }
-#define NEO__LOW(a, b) _mm256_unpacklo_ps(a, b)
-#define NEO__HIGH(a, b) _mm256_unpackhi_ps(a, b)
-#define NEO__LOW2(a, b)                                                                            \
-    _mm256_castpd_ps(_mm256_unpacklo_pd(_mm256_castps_pd(a), _mm256_castps_pd(b)))
-#define NEO__HIGH2(a, b)                                                                           \
-    _mm256_castpd_ps(_mm256_unpackhi_pd(_mm256_castps_pd(a), _mm256_castps_pd(b)))
-#elif NEO__PASS == NEO__PASS_NEON
+#endif
+#if NEO__PASS == NEO__PASS_NEON
 #define NEO__LOW(a, b) vzip1q_f32(a, b)
 #define NEO__HIGH(a, b) vzip2q_f32(a, b)
-#define NEO__LOW2(a, b)                                                                            \
-    vreinterpretq_f32_f64(vzip1q_f64(vreinterpretq_f64_f32(a), vreinterpretq_f64_f32(b)))
-#define NEO__HIGH2(a, b)                                                                           \
-    vreinterpretq_f32_f64(vzip2q_f64(vreinterpretq_f64_f32(a), vreinterpretq_f64_f32(b)))
+#define NEO__LOW2(a, b) ((NEO__VF)vzip1q_f64((float64x2_t)(a), (float64x2_t)(b)))
+#define NEO__HIGH2(a, b) ((NEO__VF)vzip2q_f64((float64x2_t)(a), (float64x2_t)(b)))
+#elif NEO__PASS != NEO__PASS_SCALAR
+#define NEO__PD(a) NEO__MM(castps_pd)(a)
+#define NEO__LOW(a, b) NEO__MM(unpacklo_ps)(a, b)
+#define NEO__HIGH(a, b) NEO__MM(unpackhi_ps)(a, b)
+#define NEO__LOW2(a, b) ((NEO__VF)NEO__MM(unpacklo_pd)(NEO__PD(a), NEO__PD(b)))
+#define NEO__HIGH2(a, b) ((NEO__VF)NEO__MM(unpackhi_pd)(NEO__PD(a), NEO__PD(b)))
 #endif
 NEO__KERNEL_INLINE void NEO__FN(transpose4)(const float *const *row, int64_t k, NEO__VF *out) {
 #if NEO__PASS != NEO__PASS_SCALAR
@@ -18209,13 +17987,10 @@ NEO__KERNEL void NEO__FN(dots)(const neo__tile *t) {
             NEO__FETCH(t->fetch + k / 16 * 16 + i * t->b_col);
         NEO__FN(transpose4)(row, k, v0);
         NEO__FN(transpose4)(row + NEO__W, k, v1);
-#define NEO__DOTS_STEP(i)                                                                          \
-    s0 = NEO__FMA(NEO__SET(a[(k + i) * a_k]), v0[i], s0);                                          \
-    s1 = NEO__FMA(NEO__SET(a[(k + i) * a_k]), v1[i], s1);
-        NEO__DOTS_STEP(0)
-        NEO__DOTS_STEP(1)
-        NEO__DOTS_STEP(2)
-        NEO__DOTS_STEP(3)
+        NEO__EACH(i, 4) {
+            s0 = NEO__FMA(NEO__SET(a[(k + i) * a_k]), v0[i], s0);
+            s1 = NEO__FMA(NEO__SET(a[(k + i) * a_k]), v1[i], s1);
+        }
     }
     for (; k < t->k; k++) {
         float lane[2 * NEO__W];
@@ -18234,10 +18009,10 @@ NEO__KERNEL void NEO__FN(column_sums)(float *to, const float *from, int64_t ld, 
         NEO__VF s0 = NEO__SET(0.0f), s1 = s0, s2 = s0, s3 = s0;
         const float *p = from + j;
         for (int64_t i = 0; i < rows; i++, p += ld) {
-            s0 = NEO__ADD(s0, NEO__LOAD(p));
-            s1 = NEO__ADD(s1, NEO__LOAD(p + NEO__W));
-            s2 = NEO__ADD(s2, NEO__LOAD(p + 2 * NEO__W));
-            s3 = NEO__ADD(s3, NEO__LOAD(p + 3 * NEO__W));
+            s0 = s0 + NEO__LOAD(p);
+            s1 = s1 + NEO__LOAD(p + NEO__W);
+            s2 = s2 + NEO__LOAD(p + 2 * NEO__W);
+            s3 = s3 + NEO__LOAD(p + 3 * NEO__W);
         }
         NEO__STORE(to + j, s0);
         NEO__STORE(to + j + NEO__W, s1);
@@ -18249,7 +18024,7 @@ NEO__KERNEL void NEO__FN(column_sums)(float *to, const float *from, int64_t ld, 
         NEO__VF s = NEO__SET(0.0f);
         for (int64_t i = 0; i < rows; i++) {
             const float *p = from + i * ld + j;
-            s = NEO__ADD(s, n == NEO__W ? NEO__LOAD(p) : NEO__LOADN(p, n));
+            s = s + (n == NEO__W ? NEO__LOAD(p) : NEO__LOADN(p, n));
         }
         if (n == NEO__W) NEO__STORE(to + j, s);
         else NEO__STOREN(to + j, s, n);
@@ -18421,7 +18196,8 @@ NEO__KERNEL void NEO__FN(bf16_pack)(float *to, int64_t width, const uint16_t *fr
             const __mmask16 m = cols - j >= 16 ? (__mmask16)0xFFFF : cols > j ? NEO__LANES(cols - j) : (__mmask16)0;
             __m256i x = _mm256_maskz_loadu_epi16(k0 < count ? m : (__mmask16)0, low + j);
             __m256i y = _mm256_maskz_loadu_epi16(k1 < count ? m : (__mmask16)0, high + j);
-            NEO__VI pair = NEO__ORI(_mm512_cvtepu16_epi32(x), NEO__SHLI(_mm512_cvtepu16_epi32(y), 16));
+            const NEO__VI low_x = (NEO__VI)_mm512_cvtepu16_epi32(x);
+            NEO__VI pair = low_x | ((NEO__VI)_mm512_cvtepu16_epi32(y) << 16);
             NEO__STORE(to + j, NEO__AS_F(pair));
         }
     }
@@ -18447,8 +18223,8 @@ NEO__KERNEL void NEO__FN(bf16_pack_row)(float *to, const uint16_t *from, int64_t
     NEO__DOT(o##r##0, odd, b2);                                                                    \
     NEO__DOT(o##r##1, odd, b3);
 #define NEO__DOT_STORE(r, g, i)                                                                    \
-    NEO__STORE(c + 32 * r, NEO__ADD(NEO__LOAD(c + 32 * r), NEO__ADD(e##r##0, o##r##0)));           \
-    NEO__STORE(c + 32 * r + 16, NEO__ADD(NEO__LOAD(c + 32 * r + 16), NEO__ADD(e##r##1, o##r##1)));
+    NEO__STORE(c + 32 * r, NEO__LOAD(c + 32 * r) + (e##r##0 + o##r##0));                           \
+    NEO__STORE(c + 32 * r + 16, NEO__LOAD(c + 32 * r + 16) + (e##r##1 + o##r##1));
 #if defined(NEO__COLD) && !defined(__clang__) /* without this pass gcc keeps the sums in memory: a fifth of the speed */
 #pragma GCC push_options
 #pragma GCC optimize("rerun-cse-after-loop")
@@ -18518,10 +18294,6 @@ NEO__KERNEL void neo__bf16_tile_amx(const neo__bf16_tile *t) {
 static const neo__bf16_kernels neo__bf16_kernels_amx = {
     32, 32, 0, NEO__FN(bf16_pack_row), NEO__FN(bf16_pack), neo__bf16_begin_amx, neo__bf16_tile_amx, neo__bf16_end_amx,
 };
-#undef NEO__DOT
-#undef NEO__DOT_START
-#undef NEO__DOT_STEP
-#undef NEO__DOT_STORE
 #endif
 
 static const neo__gemm_kernels NEO__FN(gemm_kernels) = {
@@ -18537,48 +18309,12 @@ static const neo__gemm_kernels NEO__FN(gemm_kernels) = {
     NEO__FN(interact_forward),
     NEO__FN(interact_backward),
 };
-#undef NEO__DOTS_STEP
-#undef NEO__EIGHT
-#undef NEO__GROUP_LIST
-#undef NEO__HIGH
-#undef NEO__HIGH2
-#undef NEO__LOW
-#undef NEO__LOW2
-#undef NEO__ROW8_BIAS
-#undef NEO__ROW8_FMA
-#undef NEO__ROW8_MERGE
-#undef NEO__ROW8_RELU
-#undef NEO__ROW8_START
-#undef NEO__ROW8_STORE
-#undef NEO__ROWS
-#undef NEO__ROW_LIST
-#undef NEO__ROW_LIST_12
-#undef NEO__ROW_LIST_14
-#undef NEO__ROW_LIST_4
-#undef NEO__ROW_LIST_6
-#undef NEO__TILE1_NAME
-#undef NEO__TILE2_NAME
-#undef NEO__TILE_BIAS
-#undef NEO__TILE_DECLARE
-#undef NEO__TILE_DEFINE
-#undef NEO__TILE_FEW
-#undef NEO__TILE_FMA
-#undef NEO__TILE_GROUP
-#undef NEO__TILE_INIT
-#undef NEO__TILE_MERGE
-#undef NEO__TILE_RELU
-#undef NEO__TILE_SIZES
-#undef NEO__TILE_STEP
-#undef NEO__TILE_STORE
 #endif
 
 /* ---- >>kernels-bags ----
 
    Sums run down the rows in registers: a chunk of 8, 4, 2 or 1 vectors of columns, or a rest narrower than
    a vector, at a time. Which chunk a column is in changes nothing: every column is a chain of its own. */
-/* For each vector i of a chunk. The count is a constant in every caller, so that the loop is
-   unrolled and sums s[i] stay in registers. */
-#define NEO__EACH(i, count) _Pragma("GCC unroll 8") for (int i = 0; i < (count); i++)
 
 /* Vectors of a row of which `left` columns remain: a whole one, or its first part. */
 NEO__KERNEL_INLINE NEO__VF NEO__FN(load_left)(const float *p, int64_t left) {
@@ -18589,19 +18325,23 @@ NEO__KERNEL_INLINE void NEO__FN(store_left)(float *p, NEO__VF v, int64_t left) {
     else NEO__STOREN(p, v, left);
 }
 
+/* The same in a loop over the columns c of n. */
+#define NEO__LDC(p) NEO__FN(load_left)((p) + c, n - c)
+#define NEO__STC(p, v) NEO__FN(store_left)((p) + c, v, n - c)
+
 /* ---- narrow rows; see neo_table_desc for the formulas ---- */
-#if NEO__PASS == NEO__PASS_WARP
-#define NEO__LOAD_B(p) ((int32_t)((const int8_t *)(p))[NEO__FN(lane)()])
-#define NEO__STORE_B(p, v) (((int8_t *)(p))[NEO__FN(lane)()] = (int8_t)(v))
-#elif NEO__PASS == NEO__PASS_SCALAR
-#define NEO__LOAD_B(p) ((int32_t) * (const int8_t *)(p))
-#define NEO__STORE_B(p, v) (*(int8_t *)(p) = (int8_t)(v))
+#if NEO__PASS == NEO__PASS_SCALAR || NEO__PASS == NEO__PASS_WARP
+#define NEO__LOAD_B(p) ((uint32_t)((const int8_t *)(p))[NEO__LANE])
+#define NEO__STORE_B(p, v) (((int8_t *)(p))[NEO__LANE] = (int8_t)(v))
 #elif NEO__PASS == NEO__PASS_AVX512
-#define NEO__LOAD_B(p) _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p)))
-#define NEO__STORE_B(p, v) _mm_storeu_si128((__m128i *)(void *)(p), _mm512_cvtepi32_epi8(v))
+#define NEO__LOAD_B(p)                                                                             \
+    ((NEO__VI)_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p))))
+#define NEO__STORE_B(p, v)                                                                         \
+    _mm_storeu_si128((__m128i *)(void *)(p), _mm512_cvtepi32_epi8((__m512i)(v)))
 #elif NEO__PASS == NEO__PASS_AVX2
-#define NEO__LOAD_B(p) _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(p)))
-#define NEO__STORE_B(p, v) NEO__FN(store_b)(p, v)
+#define NEO__LOAD_B(p)                                                                             \
+    ((NEO__VI)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(p))))
+#define NEO__STORE_B(p, v) NEO__FN(store_b)(p, (__m256i)(v))
 NEO__KERNEL_INLINE void NEO__FN(store_b)(void *p, __m256i v) {
     __m128i h = _mm_packs_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
     _mm_storel_epi64((__m128i *)p, _mm_packs_epi16(h, h));
@@ -18609,13 +18349,13 @@ NEO__KERNEL_INLINE void NEO__FN(store_b)(void *p, __m256i v) {
 #else
 #define NEO__LOAD_B(p) NEO__FN(load_b)(p)
 #define NEO__STORE_B(p, v) NEO__FN(store_b)(p, v)
-NEO__KERNEL_INLINE int32x4_t NEO__FN(load_b)(const void *p) {
+NEO__KERNEL_INLINE NEO__VI NEO__FN(load_b)(const void *p) {
     uint32_t four;
     memcpy(&four, p, sizeof four);
-    return vmovl_s16(vget_low_s16(vmovl_s8(vcreate_s8((uint64_t)four))));
+    return (NEO__VI)vmovl_s16(vget_low_s16(vmovl_s8(vcreate_s8((uint64_t)four))));
 }
-NEO__KERNEL_INLINE void NEO__FN(store_b)(void *p, int32x4_t v) {
-    int16x4_t h = vmovn_s32(v);
+NEO__KERNEL_INLINE void NEO__FN(store_b)(void *p, NEO__VI v) {
+    int16x4_t h = vmovn_s32((NEO__VS)v);
     uint64_t b = vget_lane_u64(vreinterpret_u64_s8(vmovn_s16(vcombine_s16(h, h))), 0);
     uint32_t four = (uint32_t)b;
     memcpy(p, &four, sizeof four);
@@ -18625,13 +18365,13 @@ NEO__KERNEL_INLINE void NEO__FN(store_b)(void *p, int32x4_t v) {
 NEO__KERNEL_INLINE NEO__VF NEO__FN(row_load)(neo_dtype dtype, const char *p, NEO__VF scale,
                                              NEO__VF bias) {
     if (dtype == NEO_F16) return NEO__LOAD_F16(p);
-    if (dtype == NEO_BF16) return NEO__AS_F(NEO__SHLI(NEO__LOAD_H(p), 16));
+    if (dtype == NEO_BF16) return NEO__AS_F(NEO__LOAD_H(p) << 16);
     return NEO__FMA(NEO__TO_F(NEO__LOAD_B(p)), scale, bias);
 }
 NEO__KERNEL_INLINE NEO__VF NEO__FN(row_load_left)(neo_dtype dtype, const char *p, int64_t left,
                                            NEO__VF scale, NEO__VF bias) {
 #if NEO__PASS == NEO__PASS_WARP
-    return NEO__FN(lane)() < left ? NEO__FN(row_load)(dtype, p, scale, bias) : 0.0f;
+    return NEO__LANE < left ? NEO__FN(row_load)(dtype, p, scale, bias) : NEO__SET(0.0f);
 #else
     int16_t few[16];
     if (NEO__W == 1 || left >= NEO__W) return NEO__FN(row_load)(dtype, p, scale, bias);
@@ -18647,41 +18387,40 @@ NEO__KERNEL_FAR void NEO__FN(rows_decode)(const neo__bag_rows *t, int64_t row, i
     NEO__VF scale = NEO__SET(t->scale ? t->scale[2 * row] : 0.0f);
     NEO__VF bias = NEO__SET(t->scale ? t->scale[2 * row + 1] : 0.0f);
     for (int64_t c = 0; c < n; c += NEO__W)
-        NEO__FN(store_left)
-        (to + c, NEO__FN(row_load_left)(t->dtype, p + c * size, n - c, scale, bias), n - c);
+        NEO__STC(to, NEO__FN(row_load_left)(t->dtype, p + c * size, n - c, scale, bias));
 }
 /* The largest integer up to x, |x| < 2^22. */
 NEO__KERNEL_INLINE NEO__VI NEO__FN(floor_i)(NEO__VF x) {
     NEO__VI n = NEO__TO_I(x);
-    return NEO__SELECTI(NEO__GT(NEO__TO_F(n), x), NEO__SUBI(n, NEO__SETI(1)), n);
+    return NEO__SELECTI(NEO__GT(NEO__TO_F(n), x), n - 1u, n);
 }
 /* neo__narrow_encode for bf16 and f16. Above f16's denormals the bits dropped are 13 of f32, so
    that 13 random bits decide. A denormal is an integer and a fraction of 32 bits of 2^-24, made in
    two halves. */
 NEO__KERNEL_INLINE NEO__VI NEO__FN(bf16_round)(NEO__VF x, NEO__VI r) {
-    NEO__VI u = NEO__AS_I(x), a = NEO__ANDI(u, NEO__SETI(0x7FFFFFFF));
-    NEO__VI code = NEO__SHRI(NEO__ADDI(u, NEO__SHRI(r, 16)), 16);
-    NEO__VI nan = NEO__ORI(NEO__SHRI(NEO__XORI(u, a), 16), NEO__SETI(0x7FC0));
+    NEO__VI u = NEO__AS_I(x), a = u & 0x7FFFFFFFu;
+    NEO__VI code = (u + (r >> 16)) >> 16;
+    NEO__VI nan = ((u ^ a) >> 16) | 0x7FC0u;
     return NEO__SELECTI(NEO__GTI(a, NEO__SETI(0x7F800000)), nan, code);
 }
 NEO__KERNEL_INLINE NEO__VI NEO__FN(f16_round)(NEO__VF x, NEO__VI r) {
-    NEO__VI u = NEO__AS_I(x), a = NEO__ANDI(u, NEO__SETI(0x7FFFFFFF));
-    NEO__VI code = NEO__SUBI(NEO__SHRI(NEO__ADDI(a, NEO__SHRI(r, 19)), 13), NEO__SETI(112 << 10));
+    NEO__VI u = NEO__AS_I(x), a = u & 0x7FFFFFFFu;
+    NEO__VI code = ((a + (r >> 19)) >> 13) - (112u << 10);
     code = NEO__SELECTI(NEO__GTI(code, NEO__SETI(0x7C00)), NEO__SETI(0x7C00), code);
     NEO__VM denormal = NEO__GTI(NEO__SETI(0x38800000), a);
-    NEO__VF y = NEO__SELECT(denormal, NEO__MUL(NEO__AS_F(a), NEO__SET(0x1p24f)), NEO__SET(0.0f));
+    NEO__VF y = NEO__SELECT(denormal, NEO__AS_F(a) * 0x1p24f, NEO__SET(0.0f));
     NEO__VI n = NEO__TRUNC_I(y);
-    y = NEO__MUL(NEO__SUB(y, NEO__TO_F(n)), NEO__SET(65536.0f));
+    y = (y - NEO__TO_F(n)) * 65536.0f;
     NEO__VI high = NEO__TRUNC_I(y);
-    y = NEO__MUL(NEO__SUB(y, NEO__TO_F(high)), NEO__SET(65536.0f));
-    NEO__VI rest = NEO__ORI(NEO__SHLI(high, 16), NEO__TRUNC_I(y));
+    y = (y - NEO__TO_F(high)) * 65536.0f;
+    NEO__VI rest = (high << 16) | NEO__TRUNC_I(y);
     /* rest + r >= 2^32: rest > ~r, unsigned */
-    NEO__VI over = NEO__XORI(r, NEO__SETI(INT32_MAX));
-    NEO__VM up = NEO__GTI(NEO__XORI(rest, NEO__SETI(INT32_MIN)), over);
-    n = NEO__SELECTI(up, NEO__ADDI(n, NEO__SETI(1)), n);
+    NEO__VI over = r ^ 0x7FFFFFFFu;
+    NEO__VM up = NEO__GTI(rest ^ 0x80000000u, over);
+    n = NEO__SELECTI(up, n + 1u, n);
     code = NEO__SELECTI(denormal, n, code);
     code = NEO__SELECTI(NEO__GTI(a, NEO__SETI(0x7F800000)), NEO__SETI(0x7E00), code);
-    return NEO__ORI(code, NEO__SHRI(NEO__XORI(u, a), 16));
+    return code | ((u ^ a) >> 16);
 }
 /* The random words of rows, as the bits of floats: row by row whole blocks, the last vector of them
    written whole. Blocks of several rows share a vector; a run of them ends with the row, and where
@@ -18691,16 +18430,16 @@ NEO__KERNEL_FAR void NEO__FN(rows_words)(const neo__bag_rows *t, const int64_t *
                                               float *word) {
     int64_t left = neo__bag_blocks_of(t, row[0]);
     uint64_t block = neo__bag_number(t, row[0]) / 4;
-    NEO__VI place = NEO__ADDI(NEO__SETI(0), NEO__LANE_BLOCKS);
+    NEO__VI place = NEO__LANE_BLOCKS;
     for (int64_t r = 0; r < count; word += 4 * NEO__W) {
         NEO__VI x[4] = {place, place, place, place};
         NEO__VF v[4];
         for (int64_t lane = 0, n; lane < NEO__W && r < count; lane += n) {
             uint32_t low = (uint32_t)block;
             NEO__VM here = NEO__GTI(place, NEO__SETI((int32_t)lane - 1));
-            NEO__VI number = NEO__ADDI(place, NEO__SETI((int32_t)(low - (uint32_t)lane)));
+            NEO__VI number = place + (low - (uint32_t)lane);
             x[0] = NEO__SELECTI(here, number, x[0]); /* lanes behind the run are set again */
-            x[1] = NEO__SELECTI(here, NEO__SETI((int32_t)(uint32_t)(block >> 32)), x[1]);
+            x[1] = NEO__SELECTI(here, NEO__SETI((uint32_t)(block >> 32)), x[1]);
             n = NEO__MIN(NEO__MIN(left, NEO__W - lane), (int64_t)UINT32_MAX - low + 1);
             block += (uint64_t)n;
             left -= n;
@@ -18722,7 +18461,7 @@ NEO__KERNEL float NEO__FN(rows_scale)(const float *w, int64_t n, float *scale) {
         NEO__VF x = NEO__LOAD(w + c);
         low = NEO__MIN_(x, low);
         high = NEO__MAX_(x, high);
-        odd = NEO__ADD(odd, NEO__SUB(x, x)); /* a NaN if one of them is not finite */
+        odd = odd + (x - x); /* a NaN if one of them is not finite */
     }
     odd = NEO__SELECT(NEO__EQ(odd, zero), zero, NEO__SET(1.0f));
     if (NEO__ANY(NEO__GT(odd, zero))) {
@@ -18746,18 +18485,18 @@ NEO__KERNEL float NEO__FN(rows_scale)(const float *w, int64_t n, float *scale) {
 }
 NEO__KERNEL_INLINE NEO__VI NEO__FN(i8_round)(NEO__VF w, NEO__VF inverse, NEO__VF bias, NEO__VI r,
                                       int stochastic) {
-    NEO__VF x = NEO__MUL(NEO__SUB(w, bias), inverse);
+    NEO__VF x = (w - bias) * inverse;
     x = NEO__MIN_(NEO__SET(127.0f), NEO__MAX_(NEO__SET(-127.0f), x));
     if (!stochastic) return NEO__TO_I(x);
     NEO__VI n = NEO__FN(floor_i)(x);
-    NEO__VF u = NEO__MUL(NEO__TO_F(NEO__SHRI(r, 8)), NEO__SET(0x1p-24f));
-    NEO__VM up = NEO__GT(NEO__SUB(x, NEO__TO_F(n)), u);
-    return NEO__SELECTI(up, NEO__ADDI(n, NEO__SETI(1)), n);
+    NEO__VF u = NEO__TO_F(r >> 8) * 0x1p-24f;
+    NEO__VM up = NEO__GT(x - NEO__TO_F(n), u);
+    return NEO__SELECTI(up, n + 1u, n);
 }
 /* A vector of codes, of which `left` are stored. */
 NEO__KERNEL_INLINE void NEO__FN(row_store)(neo_dtype dtype, char *p, NEO__VI code, int64_t left) {
 #if NEO__PASS == NEO__PASS_WARP
-    if (NEO__FN(lane)() >= left) return;
+    if (NEO__LANE >= left) return;
     if (dtype == NEO_I8) NEO__STORE_B(p, code);
     else NEO__STORE_H(p, code);
 #else
@@ -18838,7 +18577,7 @@ NEO__KERNEL_INLINE void NEO__FN(bag_sum)(const neo__bag_lookup *a, NEO__VF *s, i
         row = a->table + neo__jagged_id(a->ids, is_i32, k) * dim + col;
         NEO__EACH(i, count) {
             NEO__VF x = NEO__LOAD(row + i * NEO__W);
-            s[i] = weighted ? NEO__FMA(w, x, s[i]) : NEO__ADD(s[i], x);
+            s[i] = weighted ? NEO__FMA(w, x, s[i]) : s[i] + x;
         }
     }
 }
@@ -18847,7 +18586,7 @@ NEO__KERNEL_INLINE void NEO__FN(bag_store)(float *to, NEO__VF *s, int count, int
                                            int64_t length) {
     if (divides && length > 1) {
         NEO__VF w = NEO__SET((float)length);
-        NEO__EACH(i, count) s[i] = NEO__DIV(s[i], w);
+        NEO__EACH(i, count) s[i] = s[i] / w;
     }
     NEO__EACH(i, count) NEO__STORE(to + i * NEO__W, s[i]);
 }
@@ -18912,9 +18651,9 @@ NEO__KERNEL_FAR void NEO__FN(bag_chunk_rest)(const neo__bag_lookup *a, int64_t b
                 NEO__FETCH(row);
                 NEO__FETCH(row + NEO__W - 1); /* lanes that are not read are waited for too */
             }
-            s = a->weights ? NEO__FMA(NEO__SET(a->weights[k]), x, s) : NEO__ADD(s, x);
+            s = a->weights ? NEO__FMA(NEO__SET(a->weights[k]), x, s) : s + x;
         }
-        if (a->mean && length > 1) s = NEO__DIV(s, NEO__SET((float)length));
+        if (a->mean && length > 1) s = s / (float)length;
         NEO__STOREN(to, s, n);
     }
 }
@@ -18923,14 +18662,11 @@ NEO__KERNEL_FAR void NEO__FN(bag_chunk_rest)(const neo__bag_lookup *a, int64_t b
 
 NEO__KERNEL_FAR void NEO__FN(part_join)(neo__part_tree *t) {
     t->depth--;
+    const int64_t n = t->n;
     float *to = t->sum + (t->depth - 1) * t->stride;
     const float *from = t->sum + t->depth * t->stride;
     t->number[t->depth - 1] = t->number[t->depth];
-    for (int64_t c = 0; c < t->n; c += NEO__W)
-        NEO__FN(store_left)
-        (to + c,
-         NEO__ADD(NEO__FN(load_left)(to + c, t->n - c), NEO__FN(load_left)(from + c, t->n - c)),
-         t->n - c);
+    for (int64_t c = 0; c < n; c += NEO__W) NEO__STC(to, NEO__LDC(to) + NEO__LDC(from));
 }
 /* Push part `number`: returns the place of its sum. */
 NEO__KERNEL float *NEO__FN(part_push)(neo__part_tree *t, int64_t number) {
@@ -18966,9 +18702,9 @@ NEO__KERNEL_FAR int64_t NEO__FN(bag_sum_rows)(const neo__bag_lookup *a, int64_t 
         if (id < 0 || id < row_begin || id >= row_end) continue;
         const float *row = NEO__FN(bag_row)(a, id, col, n, room);
         for (int64_t c = 0; c < n; c += NEO__W) {
-            NEO__VF s = NEO__FN(load_left)(to + c, n - c), x = NEO__FN(load_left)(row + c, n - c);
-            s = a->weights ? NEO__FMA(NEO__SET(a->weights[k]), x, s) : NEO__ADD(s, x);
-            NEO__FN(store_left)(to + c, s, n - c);
+            NEO__VF s = NEO__LDC(to), x = NEO__LDC(row);
+            s = a->weights ? NEO__FMA(NEO__SET(a->weights[k]), x, s) : s + x;
+            NEO__STC(to, s);
         }
     }
     return next;
@@ -19127,17 +18863,17 @@ NEO__KERNEL void NEO__FN(bag_pool)(const neo__bag_lookup *a) {
 /* ---- NEO_POOL_NONE, gradients of per-id weights, packing of gradients ---- */
 #if NEO__PASS != NEO__PASS_AVX512
 NEO__KERNEL void NEO__FN(bag_copy)(const neo__bag_lookup *a) {
-    int64_t dim = a->dim, ahead = NEO__FN(bag_ahead)(dim), end = a->offsets[a->bags];
+    int64_t n = a->dim, ahead = NEO__FN(bag_ahead)(n), end = a->offsets[a->bags];
     float *to = a->out;
     for (int64_t k = a->offsets[0]; k < end; k++, to += a->out_stride) {
         int64_t id = k + ahead < end ? neo__jagged_id(a->ids, a->is_i32, k + ahead) : -1;
         if (id >= 0 && id < a->rows) NEO__FN(bag_fetch_id)(a->store, id);
         id = NEO__FN(bag_clamp)(a, neo__jagged_id(a->ids, a->is_i32, k));
-        const float *row = id < 0 ? to : NEO__FN(bag_row)(a, id, 0, dim, to);
+        const float *row = id < 0 ? to : NEO__FN(bag_row)(a, id, 0, n, to);
         NEO__VF w = NEO__SET(a->weights ? a->weights[k] : 1.0f);
-        for (int64_t c = 0; c < dim; c += NEO__W) {
-            NEO__VF x = id < 0 ? NEO__SET(0.0f) : NEO__FN(load_left)(row + c, dim - c);
-            NEO__FN(store_left)(to + c, id >= 0 && a->weights ? NEO__MUL(w, x) : x, dim - c);
+        for (int64_t c = 0; c < n; c += NEO__W) {
+            NEO__VF x = id < 0 ? NEO__SET(0.0f) : NEO__LDC(row);
+            NEO__STC(to, id >= 0 && a->weights ? w * x : x);
         }
     }
 }
@@ -19148,15 +18884,14 @@ NEO__KERNEL void NEO__FN(bag_copy)(const neo__bag_lookup *a) {
 NEO__KERNEL_INLINE float NEO__FN(row_dot_on)(float sum, const float *x, const float *y, int64_t n) {
     float q[16];
     for (; n >= 16; x += 16, y += 16, n -= 16) {
-        for (int i = 0; i < 16; i += NEO__W)
-            NEO__STORE(q + i, NEO__MUL(NEO__LOAD(x + i), NEO__LOAD(y + i)));
+        for (int i = 0; i < 16; i += NEO__W) NEO__STORE(q + i, NEO__LOAD(x + i) * NEO__LOAD(y + i));
         sum = NEO__ADD1(sum, NEO__TREE16(q));
     }
     if (n > 0) {
         for (int i = 0; i < 16; i += NEO__W)
-            NEO__STORE(q + i, i < n ? NEO__MUL(NEO__FN(load_left)(x + i, n - i),
-                                               NEO__FN(load_left)(y + i, n - i))
-                                    : NEO__SET(0.0f));
+            NEO__STORE(q + i,
+                       i < n ? NEO__FN(load_left)(x + i, n - i) * NEO__FN(load_left)(y + i, n - i)
+                             : NEO__SET(0.0f));
         sum = NEO__ADD1(sum, NEO__TREE16(q));
     }
     return sum;
@@ -19225,16 +18960,16 @@ NEO__KERNEL void NEO__FN(bag_weight_grad)(const neo__bag_lookup *a, float *dweig
 #endif
 
 NEO__KERNEL void NEO__FN(bag_pack)(float *to, int64_t to_stride, const float *from,
-                                   int64_t from_stride, int64_t bags, int64_t dim,
+                                   int64_t from_stride, int64_t bags, int64_t n,
                                    const int64_t *offsets) {
     for (int64_t b = 0; b < bags; b++, to += to_stride, from += from_stride) {
-        if (b + 16 < bags) NEO__FN(bag_fetch_row)(from + 16 * from_stride, dim);
+        if (b + 16 < bags) NEO__FN(bag_fetch_row)(from + 16 * from_stride, n);
         int64_t length = offsets ? offsets[b + 1] - offsets[b] : 1;
         if (length == 0) continue;
         NEO__VF w = NEO__SET((float)length);
-        for (int64_t c = 0; c < dim; c += NEO__W) {
-            NEO__VF x = NEO__FN(load_left)(from + c, dim - c);
-            NEO__FN(store_left)(to + c, length > 1 ? NEO__DIV(x, w) : x, dim - c);
+        for (int64_t c = 0; c < n; c += NEO__W) {
+            NEO__VF x = NEO__LDC(from);
+            NEO__STC(to, length > 1 ? x / w : x);
         }
     }
 }
@@ -19248,20 +18983,17 @@ NEO__KERNEL_FAR void NEO__FN(bag_adjust)(const neo__bag_step *o, float *w, float
     NEO__VF clip = NEO__SET(o->clip), low = NEO__SET(-o->clip), l2 = NEO__SET(o->l2),
             keep = NEO__SET(o->keep);
     for (int64_t c = 0; c < n; c += NEO__W) {
-        NEO__VF x = NEO__FN(load_left)(g + c, n - c), y = NEO__FN(load_left)(w + c, n - c);
+        NEO__VF x = NEO__LDC(g), y = NEO__LDC(w);
         if (o->clip > 0.0f) x = NEO__MIN_(clip, NEO__MAX_(low, x));
         if (o->l2 != 0.0f) x = NEO__FMA(l2, y, x);
-        NEO__FN(store_left)(g + c, x, n - c);
-        if (o->keep != 1.0f) NEO__FN(store_left)(w + c, NEO__MUL(keep, y), n - c);
+        NEO__STC(g, x);
+        if (o->keep != 1.0f) NEO__STC(w, keep * y);
     }
 }
 /* w -= rate x */
 NEO__KERNEL_INLINE void NEO__FN(bag_descend_in)(float rate, const float *x, float *w, int64_t n) {
     NEO__VF r = NEO__SET(rate);
-    for (int64_t c = 0; c < n; c += NEO__W)
-        NEO__FN(store_left)
-        (w + c, NEO__FNMA(r, NEO__FN(load_left)(x + c, n - c), NEO__FN(load_left)(w + c, n - c)),
-         n - c);
+    for (int64_t c = 0; c < n; c += NEO__W) NEO__STC(w, NEO__FNMA(r, NEO__LDC(x), NEO__LDC(w)));
 }
 NEO__KERNEL_FAR void NEO__FN(bag_descend)(float rate, const float *x, float *w, int64_t n) {
     NEO__FN(bag_descend_in)(rate, x, w, n);
@@ -19270,11 +19002,11 @@ NEO__KERNEL_FAR void NEO__FN(bag_adagrad)(const neo__bag_step *o, float *w, cons
                                                float *m, int64_t n) {
     NEO__VF rate = NEO__SET(o->lr), eps = NEO__SET(o->eps);
     for (int64_t c = 0; c < n; c += NEO__W) {
-        NEO__VF x = NEO__FN(load_left)(g + c, n - c);
-        NEO__VF s = NEO__FMA(x, x, NEO__FN(load_left)(m + c, n - c));
-        NEO__FN(store_left)(m + c, s, n - c);
-        x = NEO__DIV(x, NEO__ADD(NEO__SQRT(s), eps));
-        NEO__FN(store_left)(w + c, NEO__FNMA(rate, x, NEO__FN(load_left)(w + c, n - c)), n - c);
+        NEO__VF x = NEO__LDC(g);
+        NEO__VF s = NEO__FMA(x, x, NEO__LDC(m));
+        NEO__STC(m, s);
+        x = x / (NEO__SQRT(s) + eps);
+        NEO__STC(w, NEO__FNMA(rate, x, NEO__LDC(w)));
     }
 }
 NEO__KERNEL_FAR void NEO__FN(bag_rowwise_adagrad)(const neo__bag_step *o, NEO__FN(row_sums) * sums,
@@ -19300,26 +19032,21 @@ NEO__KERNEL_FAR void NEO__FN(bag_adam_direction)(const neo__bag_step *o, NEO__FN
         below = NEO__SET(NEO__ADD1(NEO__SQRT1(NEO__MUL1(square, o->fix2)), o->eps));
     }
     for (int64_t c = 0; c < n; c += NEO__W) {
-        NEO__VF x = NEO__FN(load_left)(g + c, n - c);
-        NEO__VF a = NEO__FMA(b1, NEO__FN(load_left)(m + c, n - c), NEO__MUL(r1, x));
-        NEO__FN(store_left)(m + c, a, n - c);
+        NEO__VF x = NEO__LDC(g);
+        NEO__VF a = NEO__FMA(b1, NEO__LDC(m), r1 * x);
+        NEO__STC(m, a);
         if (!partial) {
-            NEO__VF q =
-                NEO__FMA(b2, NEO__FN(load_left)(v + c, n - c), NEO__MUL(NEO__MUL(r2, x), x));
-            NEO__FN(store_left)(v + c, q, n - c);
-            below = NEO__ADD(NEO__SQRT(NEO__MUL(q, f2)), eps);
+            NEO__VF q = NEO__FMA(b2, NEO__LDC(v), r2 * x * x);
+            NEO__STC(v, q);
+            below = NEO__SQRT(q * f2) + eps;
         }
-        NEO__FN(store_left)(u + c, NEO__DIV(NEO__MUL(a, f1), below), n - c);
+        NEO__STC(u, a * f1 / below);
     }
 }
 NEO__KERNEL_FAR void NEO__FN(bag_lamb)(const neo__bag_step *o, NEO__FN(row_sums) * sums, float *w,
                                             float *u, int64_t n) {
     NEO__VF decay = NEO__SET(o->decay);
-    for (int64_t c = 0; c < n; c += NEO__W)
-        NEO__FN(store_left)
-        (u + c,
-         NEO__FMA(decay, NEO__FN(load_left)(w + c, n - c), NEO__FN(load_left)(u + c, n - c)),
-         n - c);
+    for (int64_t c = 0; c < n; c += NEO__W) NEO__STC(u, NEO__FMA(decay, NEO__LDC(w), NEO__LDC(u)));
     float w_norm = NEO__SQRT1(NEO__FN(row_sum)(sums, w, w, n));
     float u_norm = NEO__SQRT1(NEO__FN(row_sum)(sums, u, u, n));
     float trust = w_norm > 0.0f && u_norm > 0.0f ? NEO__DIV1(w_norm, u_norm) : 1.0f;
@@ -19334,11 +19061,11 @@ NEO__KERNEL_FAR void NEO__FN(bag_lars)(const neo__bag_step *o, NEO__FN(row_sums)
     rate = below > 0.0f ? NEO__DIV1(rate, below) : 0.0f;
     NEO__VF a = NEO__SET(rate), decay = NEO__SET(o->decay), mu = NEO__SET(o->momentum);
     for (int64_t c = 0; c < n; c += NEO__W) {
-        NEO__VF y = NEO__FN(load_left)(w + c, n - c);
-        NEO__VF d = NEO__MUL(a, NEO__FMA(decay, y, NEO__FN(load_left)(g + c, n - c)));
-        d = NEO__FMA(mu, NEO__FN(load_left)(m + c, n - c), d);
-        NEO__FN(store_left)(m + c, d, n - c);
-        NEO__FN(store_left)(w + c, NEO__SUB(y, d), n - c);
+        NEO__VF y = NEO__LDC(w);
+        NEO__VF d = a * NEO__FMA(decay, y, NEO__LDC(g));
+        d = NEO__FMA(mu, NEO__LDC(m), d);
+        NEO__STC(m, d);
+        NEO__STC(w, y - d);
     }
 }
 NEO__KERNEL_FAR void NEO__FN(bag_cut_norm)(float max_norm, NEO__FN(row_sums) * sums, float *w,
@@ -19346,8 +19073,7 @@ NEO__KERNEL_FAR void NEO__FN(bag_cut_norm)(float max_norm, NEO__FN(row_sums) * s
     float norm = NEO__SQRT1(NEO__FN(row_sum)(sums, w, w, n));
     if (!(norm > max_norm)) return;
     NEO__VF scale = NEO__SET(NEO__DIV1(max_norm, norm));
-    for (int64_t c = 0; c < n; c += NEO__W)
-        NEO__FN(store_left)(w + c, NEO__MUL(scale, NEO__FN(load_left)(w + c, n - c)), n - c);
+    for (int64_t c = 0; c < n; c += NEO__W) NEO__STC(w, scale * NEO__LDC(w));
 }
 
 /* One row: its weights w and states m, v by its gradient g. spare: n floats. */
@@ -19434,12 +19160,12 @@ NEO__KERNEL_INLINE void NEO__FN(bag_add_records)(NEO__VF *s, int count, const fl
                                                  uint64_t mask, int64_t i, int64_t end) {
     for (; i < end; i++) {
         const float *row = grad + (int64_t)(record[i] & mask) * stride;
-        NEO__EACH(c, count) s[c] = NEO__ADD(s[c], NEO__LOAD(row + c * NEO__W));
+        NEO__EACH(c, count) s[c] = s[c] + NEO__LOAD(row + c * NEO__W);
     }
 }
 /* to = the sums + 0.0f */
 NEO__KERNEL_INLINE void NEO__FN(bag_store_sums)(float *to, const NEO__VF *s, int count) {
-    NEO__EACH(c, count) NEO__STORE(to + c * NEO__W, NEO__ADD(s[c], NEO__SET(0.0f)));
+    NEO__EACH(c, count) NEO__STORE(to + c * NEO__W, s[c] + 0.0f);
 }
 /* to = the sum of records [i, end), one row in one leaf, in order, + 0.0f; a chunk of columns. */
 NEO__KERNEL_INLINE void NEO__FN(bag_merge)(const neo__bag_update *u, int64_t i, int64_t end,
@@ -19470,14 +19196,14 @@ NEO__KERNEL_INLINE NEO__UNUSED void NEO__FN(bag_merge_rows)(const neo__bag_updat
         int64_t i = first[r], end = first[r + 1];
         const float *row = grad + (int64_t)(record[i++] & mask) * stride;
         NEO__VF s[8];
-        NEO__EACH(c, count) s[c] = NEO__ADD(NEO__SET(0.0f), NEO__LOAD(row + c * NEO__W));
+        NEO__EACH(c, count) s[c] = 0.0f + NEO__LOAD(row + c * NEO__W);
         if (count * NEO__W <= 32) {
             const uintptr_t none = (uintptr_t)neo__bag_zeros,
                             some = (uintptr_t)0 - (uintptr_t)(i < end);
             row = grad + (int64_t)(record[i - (i == end)] & mask) * stride;
             row = (const float *)(none ^ ((none ^ (uintptr_t)row) & some));
             i++;
-            NEO__EACH(c, count) s[c] = NEO__ADD(s[c], NEO__LOAD(row + c * NEO__W));
+            NEO__EACH(c, count) s[c] = s[c] + NEO__LOAD(row + c * NEO__W);
         }
         NEO__FN(bag_add_records)(s, count, grad, stride, record, mask, i, end);
         NEO__FN(bag_store_sums)(to, s, count);
@@ -19499,9 +19225,9 @@ NEO__KERNEL_FAR void NEO__FN(bag_merge_rest)(const neo__bag_update *u, int64_t i
         float weight;
         const float *row = NEO__FN(bag_grad)(u, i, &weight) + col;
         NEO__VF x = NEO__LOADN(row, u->dim - col);
-        s = u->grad_weight ? NEO__FMA(NEO__SET(weight), x, s) : NEO__ADD(s, x);
+        s = u->grad_weight ? NEO__FMA(NEO__SET(weight), x, s) : s + x;
     }
-    s = NEO__ADD(s, NEO__SET(0.0f));
+    s = s + 0.0f;
     NEO__STOREN(to, s, u->dim - col);
 }
 #if NEO__PASS != NEO__PASS_SCALAR
@@ -19514,8 +19240,8 @@ NEO__KERNEL_FAR void NEO__FN(bag_merge_rows_rest)(const neo__bag_update *u, cons
     for (int64_t r = 0; r < rows; r++, to += n) {
         NEO__VF s = NEO__SET(0.0f);
         for (int64_t i = first[r]; i < first[r + 1]; i++)
-            s = NEO__ADD(s, NEO__LOADN(grad + (int64_t)(record[i] & mask) * stride, n));
-        NEO__STOREN(to, NEO__ADD(s, NEO__SET(0.0f)), n);
+            s = s + NEO__LOADN(grad + (int64_t)(record[i] & mask) * stride, n);
+        NEO__STOREN(to, s + 0.0f, n);
     }
 }
 #endif
@@ -19682,11 +19408,11 @@ NEO__KERNEL_INLINE void NEO__FN(bag_rates)(const neo__bag_update *u, const int64
         s[r] = u->state[0][row[r]];
     }
     for (int64_t r = 0; r < count; r += NEO__W) {
-        NEO__VF x = NEO__DIV(NEO__FN(load_left)(mean + r, count - r), NEO__SET((float)n));
-        x = NEO__ADD(NEO__FN(load_left)(s + r, count - r), x);
+        NEO__VF x = NEO__FN(load_left)(mean + r, count - r) / (float)n;
+        x = NEO__FN(load_left)(s + r, count - r) + x;
         NEO__FN(store_left)(s + r, x, count - r);
-        x = NEO__ADD(NEO__SQRT(x), NEO__SET(o->eps));
-        NEO__FN(store_left)(rate + r, NEO__DIV(NEO__SET(o->lr), x), count - r);
+        x = NEO__SQRT(x) + o->eps;
+        NEO__FN(store_left)(rate + r, o->lr / x, count - r);
     }
     for (int64_t r = 0; r < count; r++) u->state[0][row[r]] = s[r];
 }
@@ -19842,26 +19568,11 @@ static const neo__bag_kernels NEO__FN(bag_kernels) = {
     NEO__FN(rows_encode),
 };
 #endif
-#undef NEO__EACH
-#undef NEO__BAG_POOL
-#undef NEO__LANE_BLOCKS
-#undef NEO__LOAD_B
-#undef NEO__STORE_B
-#undef NEO__LOAD_H
-#undef NEO__STORE_H
-#undef NEO__LOAD_F16
-#undef NEO__STORE_F16
-#undef NEO__BAG_MERGE
-
-#undef NEO__ADD
+/* What differs between passes. */
 #undef NEO__ADD1
-#undef NEO__ADDI
-#undef NEO__ANDI
-#undef NEO__AND_M
 #undef NEO__ANY
 #undef NEO__AS_F
 #undef NEO__AS_I
-#undef NEO__DIV
 #undef NEO__DIV1
 #undef NEO__EQ
 #undef NEO__EQI
@@ -19870,49 +19581,66 @@ static const neo__bag_kernels NEO__FN(bag_kernels) = {
 #undef NEO__FN
 #undef NEO__FN8
 #undef NEO__FNMA
+#undef NEO__GROUP_LIST
 #undef NEO__GT
 #undef NEO__GTI
+#undef NEO__HIGH_WORD
+#undef NEO__KEEP
+#undef NEO__KEEP_BEGIN
+#undef NEO__KEEP_ROOM
+#undef NEO__KEPT
 #undef NEO__KERNEL
 #undef NEO__KERNEL_FAR
 #undef NEO__KERNEL_INLINE
+#undef NEO__LANE
 #undef NEO__LANES
+#undef NEO__LANE_BLOCKS
+#undef NEO__LD
 #undef NEO__LE
 #undef NEO__LOAD
 #undef NEO__LOADI
-#undef NEO__LOADN
+#undef NEO__LOADP
+#undef NEO__LOAD_B
+#undef NEO__LOAD_F16
+#undef NEO__LOAD_H
+#undef NEO__LONG_LOOP
+#undef NEO__LOOP
 #undef NEO__LT
 #undef NEO__MAX_
+#undef NEO__MERGE_EVEN
 #undef NEO__MIN_
-#undef NEO__MUL
+#undef NEO__MM
 #undef NEO__MUL1
-#undef NEO__MULI
-#undef NEO__ORI
+#undef NEO__MUL_EVEN
+#undef NEO__PART
+#undef NEO__ROWS
+#undef NEO__ROW_LIST
 #undef NEO__SELECT
 #undef NEO__SELECTI
 #undef NEO__SET
 #undef NEO__SETI
-#undef NEO__SHLI
-#undef NEO__SHRI
 #undef NEO__SPILL
 #undef NEO__SQRT
 #undef NEO__SQRT1
-#undef NEO__SRAI
+#undef NEO__ST
 #undef NEO__STORE
-#undef NEO__STOREI
-#undef NEO__STOREN
-#undef NEO__SUB
+#undef NEO__STOREP
+#undef NEO__STORE_B
+#undef NEO__STORE_F16
+#undef NEO__STORE_H
 #undef NEO__SUB1
-#undef NEO__SUBI
 #undef NEO__SYNC
+#undef NEO__TILE_SIZES
 #undef NEO__TO_F
 #undef NEO__TO_I
-#undef NEO__TRUNC_I
 #undef NEO__TREE16
+#undef NEO__TRUNC_I
 #undef NEO__VF
 #undef NEO__VI
 #undef NEO__VM
+#undef NEO__VS
 #undef NEO__W
-#undef NEO__XORI
+#undef NEO__XOR3
 #endif /* NEO__PASS */
 
 /* ------------------------------------------------------------------------------------------------

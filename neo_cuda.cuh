@@ -2994,8 +2994,8 @@ struct neo__cuda_init_job {
             const float u = __fmul_rn((float)(int32_t)(word[w] >> 8), 0x1p-24f);
             c.out[i] = neo__min_warp(__fmaf_rn(u, c.scale, c.init.a), c.top);
         } else {
-            float z0, z1;
-            neo__box_muller_warp((int32_t)word[w & 2], (int32_t)word[(w & 2) + 1], &z0, &z1);
+            neo__float_warp z0, z1;
+            neo__box_muller_warp(word[w & 2], word[(w & 2) + 1], &z0, &z1);
             c.out[i] = __fmaf_rn(w & 1 ? z1 : z0, c.init.b, c.init.a);
         }
     }
