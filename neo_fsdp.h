@@ -3764,7 +3764,7 @@ NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster) {
    feature: `cols` columns of the rows that its rank sends, or, backward, gets. The routes of a rank
    are its parts by its features, in order, and stand one beside the other in a matrix of `width`
    columns with one row per sample.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 typedef struct neo__shard_part {
     int32_t table, rank;
     int64_t first_row, rows, first_col, cols;
@@ -4352,7 +4352,7 @@ static neo_status neo__shard_map_create(neo_ctx *ctx, const neo_plan *plan, neo_
    has its sizes, which follow from the map and the rank (neo__shard_measure), then its arrays,
    which are carved from one block (neo__shard_layout), or buffers that grow when a batch has more
    ids than planned (neo__shard_growing).
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 typedef struct neo__shard_buffer {
     void *data;
     size_t bytes;
@@ -5152,7 +5152,7 @@ NEO_API neo_status neo_shard_create(neo_comm *comm, const neo_plan *plan, neo_sh
    rank gets for each of its flows the lengths of all bags, then the ids, and puts those of all
    ranks together, route by route, in order of sample. One batch at a time is between its check and
    NEO__SHARD_READY, so that one exchange serves both batches.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 static int64_t neo__shard_samples(const neo__shard_batch *b, int rank) {
     return b->start[rank + 1] - b->start[rank];
 }
@@ -5507,7 +5507,7 @@ static neo_status neo__shard_start(neo_shard *s, neo__shard_batch *b, const neo_
 
    `there` is device memory, the rest host memory; what a step needs is there from the start. A
    table of gradients of a data-parallel table comes row by row: such tables should be small.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 static void neo__shard_free_there(neo_shard *s, void *data, size_t bytes) {
     neo_tensor t = neo_tensor_1d(data, NEO_U8, (int64_t)bytes);
     t.place = NEO_DEVICE;
@@ -5603,7 +5603,7 @@ static neo_status neo__shard_bring(neo_shard *s, neo_tensor shown, neo_tensor t,
    sends of a sample: the rows of a rank are consecutive, in local and in coded_local, and
    coded_remote is, per rank, such rows of this rank's samples. An f32 wire sends local as it lies,
    unless some of its columns are inside a node. Lengths of bags that divide come with the batch.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 /* ---- the lists ---- */
 typedef struct neo__shard_lister {
     const neo__shard_map *m;
@@ -6151,7 +6151,7 @@ static neo_status neo__shard_rows_get(const neo__shard_move *v) {
                   => mid_coded_in -TAKE_SUMS-> out
        backward   dout -RETURN_SUMS-> mid_coded_in => mid_coded_out -GET_SUMS-> mid_out
                   -SPREAD-> inside_in => inside_out -> local
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 /* Samples of the ranks at place l. */
 static int64_t neo__shard_place_count(const neo_shard *s, const neo__shard_batch *b, int place) {
     int64_t n = 0;
@@ -6239,7 +6239,7 @@ static neo_status neo__shard_nodes_get(const neo__shard_move *v) {
    Data-parallel tables: every rank has a copy, and pools its own samples. Dense gradients of each
    subtree of this rank's leaves go into a sum over all ranks, by the tree over leaves; every rank
    then steps the touched rows alike.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 NEO__HOT_BEGIN
 /* Features of data-parallel tables, of the caller's samples [begin, end). */
 static neo_status neo__shard_copies_batch(neo_shard *s, int64_t begin, int64_t end,
@@ -6383,7 +6383,7 @@ static neo_status neo__shard_copies_backward(neo_shard *s) {
    has the block sums of each of the sender's parts that shares rows with one of the receiver's, in
    order of part: [sums][rows][blocks]. All ranks take part in every round, with nothing to say if
    they have no such part.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 typedef struct neo__shard_talk {
     neo_shard *s;
     const neo_cut_sums *cuts; /* of this rank's parts that ask for something */
@@ -6494,7 +6494,7 @@ static neo_status neo__shard_cut_sums(void *user, const neo_cut_sums *cuts, int3
    come: per_id.in_at says where the rows of a route begin, and the next of them belongs to the next
    id of its source. No column is cut and nothing is summed, so each source has one route; a dropped
    id has a row of zeros, which does not travel.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 static int32_t neo__shard_source_of_route(const neo__shard_map *m, const neo__shard_route *r) {
     return m->flows[m->flow_begin[r->rank] + r->flow].source;
 }
@@ -6671,7 +6671,7 @@ static neo_status neo__shard_none_return(const neo__shard_move *v, neo_tensor do
    travels: pooled rows, or (NEO_POOL_NONE) a row for each id; data-parallel tables go along. One
    rank with nothing to round (`whole`) has no stages: its neo_bags is called. A failure once an
    exchange has begun ends the groups of all ranks.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 static neo_status neo__shard_stage_leave(neo_shard *s, neo__shard_batch *b) {
     const neo__shard_move move = {s, b, 0};
     if (s->map->none) NEO__TRY(neo__shard_none_reserve(s, b));
@@ -6868,7 +6868,7 @@ NEO_API neo_status neo_shard_backward(neo_shard *s, neo_tensor dout, float lr) {
    So that a gradient can be multiplied before MEAN divides it, dout travels undivided if its wire
    is f32, and the holders divide, by lengths of whole bags that came with the others. On another
    wire what travels, and is multiplied, is divided and rounded.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 NEO__HOT_BEGIN
 /* A block of 16 columns, n of them there: products rounded, by the tree of >>bag-optim. */
 NEO__INLINE float neo__shard_block_sum(const float *x, const float *y, int64_t n) {
@@ -7067,7 +7067,7 @@ NEO_API neo_status neo_shard_weight_grad(neo_shard *s, float *dweights) {
    Room: a part keeps at most as many rows as ids came to it in all batches, and no more than it
    has. What the plan expects of the ids has room from the start; where there come more, it grows
    when a batch is added.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 /* Room for the rows of one more batch. */
 static neo_status neo__shard_keep_room(neo_shard *s, const neo__shard_batch *b) {
     const neo__shard_map *m = s->map;
@@ -7300,7 +7300,7 @@ NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *s) {
    Rows of a table, read and written. What a rank holds of rows [a, b) is a rectangle for each of
    its parts; those of all ranks stand one after another, by rank and part, in what is gathered and
    scattered. Rows go in chunks, so that a table need not fit into the call's memory.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 #ifndef NEO__SHARD_CHUNK
 #define NEO__SHARD_CHUNK (1 << 20) /* floats; tests choose fewer */
 #endif
@@ -7491,23 +7491,24 @@ NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-fsdp
 
-   A unit is cut (its chunk is of F) or whole (every rank has all of it). Whole are replicated units, all
-   units of DDP, and everything where F is 1: one rank needs no slots and no wire.
+   A unit is cut (its chunk is of F) or whole (every rank has all of it). Replicated units are
+   whole, all units of DDP, and everything where F is 1: one rank needs no slots and no wire.
 
-   Where a gradient is on its way, per unit
-     window    f32, bound in the backward window. A unit that is kept, whole, or whose gradients must
-               outlive the window has buffers of its own, one per piece; the others borrow a lane's.
-     narrow    the same in reduce_dtype, if that is not f32: of the unit, if it has several pieces, else of
-               the lane
+   The way of a unit's gradient:
+     window    f32, bound in the backward window. A unit that is kept, whole, or whose gradients
+               must outlive the window has buffers of its own, one per piece; others borrow those
+               of a lane
+     narrow    the same in reduce_dtype, if that is not f32: of the unit, if it has several pieces,
+               else of the lane
      reduced   this rank's chunk of the sum, unless it can go straight to the gradient
-   A lane is one reduction under way. Pieces merge to the maximal subtrees of this rank's leaves before
-   they travel. Whole units have their gradients one after another, the last unit first, so that a
-   bucket of an all-reduce is a range of elements over any number of units.
+   A lane is one reduction under way. Pieces merge to the maximal subtrees of this rank's leaves
+   before they travel. Whole units have their gradients one after another, the last unit first, so
+   that a bucket of an all-reduce is a range of elements over any number of units.
 
    Everything that is allocated is laid out twice by one function: to count (predict) and to place.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 enum {
-    NEO__FSDP_BLOCK = 256,            /* elements: parameters begin, and units are cut, at multiples */
+    NEO__FSDP_BLOCK = 256, /* elements: parameters, and cuts of units, begin at multiples */
     NEO__FSDP_MAX_UNITS = 1 << 20,
     NEO__FSDP_LANES = 3,
     NEO__FSDP_HISTORY = 256,          /* windows of a step that are remembered one by one */
@@ -7574,65 +7575,90 @@ typedef struct neo__fsdp_bucket {
 } neo__fsdp_bucket;
 typedef struct neo__fsdp_subtree { int first, count; } neo__fsdp_subtree; /* leaves, or pieces */
 
-struct neo_fsdp {
-    neo_ctx *ctx, *host;
-    neo_fsdp_desc desc; /* units: not kept */
-    neo_comm *comm;                   /* the user's */
-    neo_comm *shard, *replica, *all;  /* its own groups, NULL where not needed */
-    int ranks, rank, shards, factor, place, replicas;
-    int unit_count;
-    neo__fsdp_unit *unit;
-    neo_params *runs; /* what this rank has of every parameter that is trained, unit by unit */
-    neo_optim *optim;
-    neo_group group;
-
-    int pieces, own_pieces, subtree_count;
+/* Gradients of this rank's leaves, piece by piece. */
+typedef struct neo__fsdp_leaves {
+    int pieces, own, subtrees;  /* pieces of the rank that has most; of this one */
     neo__fsdp_subtree *piece;   /* [pieces] leaves */
-    neo__fsdp_subtree *subtree; /* [subtree_count] pieces of a maximal subtree */
+    neo__fsdp_subtree *subtree; /* [subtrees] pieces of a maximal subtree */
     void **send;                /* [pieces] */
-    int cut;                    /* some unit is */
-    int owner;                  /* of the sets: they are bound */
+} neo__fsdp_leaves;
+/* Values on their way to windows: see >>impl-fsdp-gather. */
+typedef struct neo__fsdp_gather {
+    int slots, stages, staged; /* staged: values travel in param_dtype */
+    int64_t largest;           /* unit with a slot */
+    float **slot;              /* [slots] [largest] */
+    void *stage[2];            /* [largest unit that is cut] in param_dtype */
+    int *slot_unit;            /* [slots] -1: free */
+    int stage_unit[2];
+    int backward; /* the last window was one: the sweep goes down */
+    int64_t count, hits;
+} neo__fsdp_gather;
+/* Gradients of cut units on their way: see >>impl-fsdp-reduce. */
+typedef struct neo__fsdp_reduce {
+    int lanes, windows;                  /* the first lanes have windows to lend */
+    int64_t largest_cut, largest_window; /* unit: that is cut; that borrows a window */
+    neo__fsdp_lane lane[NEO__FSDP_LANES];
+    int64_t count;
+} neo__fsdp_reduce;
+/* Gradients of whole units, one after another. */
+typedef struct neo__fsdp_wholes {
+    int64_t elements;
+    int buckets, direct;
+    float *grad, **window;
+    void **narrow;
+    neo__fsdp_bucket *bucket;
+} neo__fsdp_wholes;
+/* Windows that were opened in this step. */
+typedef struct neo__fsdp_opened {
+    int64_t count;
+    uint64_t hash;                    /* of all */
+    int32_t first[NEO__FSDP_HISTORY]; /* 2 unit + backward */
+} neo__fsdp_opened;
+typedef struct neo__fsdp_scale {
+    int on; /* there is a loss scaler */
+    float scale;
+    int64_t good_steps; /* since it changed */
+} neo__fsdp_scale;
+typedef struct neo__fsdp_memory {
+    char *data;
+    size_t bytes;
+} neo__fsdp_memory;
+
+struct neo_fsdp {
+    /* constant */
+    neo_ctx *ctx, *host;
+    neo_fsdp_desc desc;              /* units: not kept */
+    neo_comm *comm;                  /* the user's */
+    neo_comm *shard, *replica, *all; /* its own groups, NULL where not needed */
+    int ranks, rank, shards, factor, place, replicas;
+    int cut;   /* some unit is */
     int local, in_groups, narrow;
     int leafwise; /* pieces are leaves: sums of two are rounded, or tied weights meet there */
-
-    int slot_count, stage_count;
-    int lane_count, window_lanes; /* lanes; the first of them have windows to lend */
-    int *slot_unit;             /* [slots] -1: free */
-    float **slot;               /* [slots] [largest unit] */
-    int stage_unit[2];
-    void *stage[2];             /* [largest unit] in param_dtype */
-    neo__fsdp_lane lane[NEO__FSDP_LANES];
-    int64_t largest, largest_cut, largest_window; /* unit: with a slot; that is cut; that borrows */
-    int staged;                 /* values travel in param_dtype */
-    int backward;               /* the last window was one: the sweep goes down */
-    int64_t windows;            /* opened in this step, */
-    uint64_t windows_hash;      /* all of them, and */
-    int32_t history[NEO__FSDP_HISTORY]; /* the first: 2 unit + backward */
-    int64_t reductions;
-
-    int64_t whole_elements;
-    float *whole_grad, **whole_window;
-    void **whole_narrow;
-    int bucket_count, direct;
-    neo__fsdp_bucket *bucket;
-
-    int scaled;                 /* there is a loss scaler: */
-    float scale;                /* now, and good steps since it changed */
-    int64_t good_steps;
-    int64_t steps, skipped, gathers, hits, wait_ns;
-    int64_t clipped;            /* count of the optimizer's steps after the last one; 0: it was not taken */
-    int has_squares;            /* of others, for the next step */
+    int owner;    /* of the sets: they are bound */
+    int unit_count;
+    neo__fsdp_unit *unit;
+    neo__fsdp_leaves leaves;
+    neo_params *runs; /* what this rank has of each parameter that is trained, unit by unit */
+    neo_optim *optim;
+    neo_group group;
+    neo__fsdp_memory masters, gathered, windows; /* masters: and gradients */
+    size_t record_bytes, runs_bytes, optim_bytes, master_bytes;
+    /* changed in a step */
+    neo__fsdp_gather gather;
+    neo__fsdp_reduce reduce;
+    neo__fsdp_wholes whole;
+    neo__fsdp_opened opened;
+    neo__fsdp_scale scaler;
+    int64_t steps, skipped, wait_ns;
+    int64_t clipped;       /* the optimizer's steps after the last one; 0: it was not taken */
+    int has_squares;       /* of others, for the next step */
     neo_exact squares;
-    int64_t calls, seen;        /* backward windows that opened and closed; as many, but where some had no effect */
-    neo_status failed;          /* of this rank's work on gradients since the last step, */
-    char failure[512];          /* and why: the step tells all ranks */
-    size_t record_bytes, runs_bytes, optim_bytes;
-    size_t master_bytes, shard_bytes; /* masters; with gradients */
-    size_t gathered_bytes, window_bytes;
-    char *shard_memory, *gathered_memory, *window_memory;
+    int64_t calls, seen;   /* of backward windows: differ where some calls had no effect */
+    neo__kept_error error; /* of this rank's work on gradients: the step tells all ranks */
 };
 
 static void neo__fsdp_free_record(neo_fsdp *f);
+static void neo__fsdp_begin_anew(neo_fsdp *f); /* >>impl-fsdp-step */
 
 static int64_t neo__fsdp_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 NEO_API const char *neo_fsdp_mode_name(neo_fsdp_mode mode) {
@@ -7741,8 +7767,8 @@ static neo_status neo__fsdp_check_sums(neo_fsdp *f, int replicated) {
 }
 
 /* ---- pieces ---- */
-/* The leaves of a rank, cut in maximal subtrees, or in runs of `each` leaves if that is not 0. Returns
-   how many; to may be NULL. */
+/* The leaves of a rank, cut in maximal subtrees, or in runs of `each` leaves if that is not 0.
+   Returns how many; to may be NULL. */
 static int neo__fsdp_cut_leaves(int shards, int ranks, int rank, int each, neo__fsdp_subtree *to) {
     int64_t at = (int64_t)shards * rank / ranks, end = (int64_t)shards * (rank + 1) / ranks;
     int count = 0;
@@ -7756,37 +7782,38 @@ static int neo__fsdp_cut_leaves(int shards, int ranks, int rank, int each, neo__
 }
 static void neo__fsdp_make_pieces(neo_fsdp *f) {
     int each = f->local ? f->shards / f->desc.groups : f->leafwise;
-    neo__fsdp_cut_leaves(f->shards, f->ranks, f->rank, each, f->piece);
-    for (int i = f->own_pieces; i < f->pieces; i++)
-        f->piece[i].first = f->piece[f->own_pieces - 1].first, f->piece[i].count = 0;
-    neo__fsdp_cut_leaves(f->shards, f->ranks, f->rank, 0, f->subtree);
-    for (int s = 0, i = 0; s < f->subtree_count; s++) { /* leaves to pieces */
-        int end = f->subtree[s].first + f->subtree[s].count;
-        f->subtree[s].first = i;
-        while (i < f->own_pieces && f->piece[i].first < end) i++;
-        f->subtree[s].count = i - f->subtree[s].first;
+    neo__fsdp_cut_leaves(f->shards, f->ranks, f->rank, each, f->leaves.piece);
+    for (int i = f->leaves.own; i < f->leaves.pieces; i++)
+        f->leaves.piece[i].first = f->leaves.piece[f->leaves.own - 1].first,
+        f->leaves.piece[i].count = 0;
+    neo__fsdp_cut_leaves(f->shards, f->ranks, f->rank, 0, f->leaves.subtree);
+    for (int s = 0, i = 0; s < f->leaves.subtrees; s++) { /* leaves to pieces */
+        int end = f->leaves.subtree[s].first + f->leaves.subtree[s].count;
+        f->leaves.subtree[s].first = i;
+        while (i < f->leaves.own && f->leaves.piece[i].first < end) i++;
+        f->leaves.subtree[s].count = i - f->leaves.subtree[s].first;
     }
 }
 static void neo__fsdp_count_pieces(neo_fsdp *f) {
     int each = f->local ? f->shards / f->desc.groups : f->leafwise;
-    f->subtree_count = neo__fsdp_cut_leaves(f->shards, f->ranks, f->rank, 0, NULL);
-    f->own_pieces = neo__fsdp_cut_leaves(f->shards, f->ranks, f->rank, each, NULL);
+    f->leaves.subtrees = neo__fsdp_cut_leaves(f->shards, f->ranks, f->rank, 0, NULL);
+    f->leaves.own = neo__fsdp_cut_leaves(f->shards, f->ranks, f->rank, each, NULL);
     for (int r = 0; r < f->ranks; r++) {
         int count = neo__fsdp_cut_leaves(f->shards, f->ranks, r, each, NULL);
-        f->pieces = NEO__MAX(f->pieces, count);
+        f->leaves.pieces = NEO__MAX(f->leaves.pieces, count);
     }
 }
 
 /* ---- buckets ---- */
-/* Ranges of elements that the all-reduces of whole units take: how many, and if `to` is not NULL which.
-   Each unit by itself, but for DDP. */
+/* Ranges of elements that the all-reduces of whole units take, each unit by itself, but for DDP: to
+   `to` if that is not NULL; returns how many. */
 static int neo__fsdp_cut_buckets(const neo_fsdp *f, neo__fsdp_bucket *to) {
     int64_t size = (int64_t)neo_dtype_size(f->desc.reduce_dtype), at = 0,
             take = NEO__FSDP_FIRST_BUCKET / size;
     int count = 0;
     if (f->desc.mode == NEO_FSDP_DDP && f->ranks > 1) {
-        for (; at < f->whole_elements; at += take, take = NEO__FSDP_BUCKET / size, count++)
-            if (to) to[count].first = at, to[count].count = NEO__MIN(take, f->whole_elements - at);
+        for (; at < f->whole.elements; at += take, take = NEO__FSDP_BUCKET / size, count++)
+            if (to) to[count].first = at, to[count].count = NEO__MIN(take, f->whole.elements - at);
         return count;
     }
     for (int i = f->unit_count - 1; i >= 0; i--) {
@@ -7800,16 +7827,15 @@ static int neo__fsdp_cut_buckets(const neo_fsdp *f, neo__fsdp_bucket *to) {
 static int neo__fsdp_in_bucket(const neo__fsdp_unit *u, const neo__fsdp_bucket *b) {
     return u->whole && !u->frozen && u->at < b->first + b->count && b->first < u->at + u->elements;
 }
-static void neo__fsdp_count_waits(neo_fsdp *f) {
-    for (int b = 0; b < f->bucket_count; b++)
+static void neo__fsdp_count_units(neo_fsdp *f) {
+    for (int b = 0; b < f->whole.buckets; b++)
         for (int i = 0; i < f->unit_count; i++)
-            f->bucket[b].units += neo__fsdp_in_bucket(&f->unit[i], &f->bucket[b]);
-    for (int b = 0; b < f->bucket_count; b++) f->bucket[b].waits = f->bucket[b].units;
+            f->whole.bucket[b].units += neo__fsdp_in_bucket(&f->unit[i], &f->whole.bucket[b]);
 }
 
 /* ---- what follows from the description ---- */
-/* Where the parameters of a unit begin, and where the last one ends, to `begin` if that is not NULL;
-   returns the end. */
+/* The places where the parameters of a unit begin, and where the last one ends, to `begin` if that
+   is not NULL; returns the end. */
 static int64_t neo__fsdp_offsets(const neo_params *params, int64_t *begin) {
     int64_t at = 0, count = neo_params_count(params);
     for (int i = 0; i < count; i++) {
@@ -7834,10 +7860,9 @@ static neo__fsdp_unit neo__fsdp_describe_unit(const neo_fsdp *f, const neo_fsdp_
     u.stays = u.whole ? f->desc.param_dtype != NEO_F32 : u.keep || f->desc.mode != NEO_FSDP_FULL;
     u.slotted = !u.whole && !u.stays;
     u.own_window = !u.frozen && (f->local || u.keep || f->desc.mode == NEO_FSDP_ZERO1 ||
-                                 (!f->narrow && (f->pieces > 1 || u.whole)));
-    u.own_narrow = !u.frozen && f->narrow && (u.whole || (f->pieces > 1 && !f->local));
+                                 (!f->narrow && (f->leaves.pieces > 1 || u.whole)));
+    u.own_narrow = !u.frozen && f->narrow && (u.whole || (f->leaves.pieces > 1 && !f->local));
     u.borrows = !u.frozen && (f->local ? !u.keep && f->desc.micro_batches > 1 : !u.own_window);
-    u.slot = u.stage = u.lane = -1;
     return u;
 }
 /* Everything that counts arrays: f without them. */
@@ -7862,15 +7887,15 @@ static neo_status neo__fsdp_describe(neo_fsdp *f, neo_ctx *ctx, const neo_fsdp_d
     f->unit_count = d->unit_count;
     f->narrow = d->reduce_dtype != NEO_F32;
     f->leafwise = f->narrow || d->leaf_pieces;
-    f->scaled = d->loss_scale != 0.0f;
-    f->scale = d->loss_scale;
+    f->scaler.on = d->loss_scale != 0.0f;
+    f->scaler.scale = d->loss_scale;
     for (int u = 0; u < d->unit_count; u++) {
         NEO__TRY(neo__fsdp_check_unit(d, u, f->factor > 1 && !d->units[u].replicate));
         replicated |= f->factor > 1 && d->units[u].replicate && !d->units[u].freeze;
     }
     NEO__TRY(neo__fsdp_check_sums(f, replicated));
     neo__fsdp_count_pieces(f);
-    f->direct = !f->narrow && f->pieces == 1 && f->desc.micro_batches == 1;
+    f->whole.direct = !f->narrow && f->leaves.pieces == 1 && f->desc.micro_batches == 1;
     int slotted = 0, owns = 0, borrows = 0;
     for (int i = 0; i < d->unit_count; i++) {
         neo__fsdp_unit u = neo__fsdp_describe_unit(f, &d->units[i]);
@@ -7878,17 +7903,20 @@ static neo_status neo__fsdp_describe(neo_fsdp *f, neo_ctx *ctx, const neo_fsdp_d
         borrows |= u.borrows;
         owns |= !u.whole && u.own_window;
         f->cut |= !u.whole;
-        f->staged |= !u.whole && f->desc.param_dtype != NEO_F32;
-        if (u.whole && !u.frozen) f->whole_elements += u.elements, f->bucket_count++;
-        if (u.slotted) f->largest = NEO__MAX(f->largest, u.elements);
-        if (!u.whole) f->largest_cut = NEO__MAX(f->largest_cut, u.elements);
-        if (u.borrows) f->largest_window = NEO__MAX(f->largest_window, u.elements);
+        f->gather.staged |= !u.whole && f->desc.param_dtype != NEO_F32;
+        if (u.whole && !u.frozen) f->whole.elements += u.elements, f->whole.buckets++;
+        if (u.slotted) f->gather.largest = NEO__MAX(f->gather.largest, u.elements);
+        if (!u.whole) f->reduce.largest_cut = NEO__MAX(f->reduce.largest_cut, u.elements);
+        if (u.borrows) f->reduce.largest_window = NEO__MAX(f->reduce.largest_window, u.elements);
     }
-    f->slot_count = NEO__MIN(f->desc.slots, slotted);
-    /* Units with windows of their own have a lane that no window takes: closing one always works. */
-    f->window_lanes = !borrows ? 0 : f->desc.slots > 1 ? 2 : 1;
-    f->lane_count = f->window_lanes + (!owns ? 0 : f->window_lanes || f->desc.slots == 1 ? 1 : 2);
-    if (f->desc.mode == NEO_FSDP_DDP && ranks > 1) f->bucket_count = neo__fsdp_cut_buckets(f, NULL);
+    f->gather.slots = NEO__MIN(f->desc.slots, slotted);
+    /* Units with windows of their own have a lane that no window takes: closing one always works */
+    f->reduce.windows = !borrows ? 0 : f->desc.slots > 1 ? 2 : 1;
+    f->reduce.lanes = f->reduce.windows + (!owns                                     ? 0
+                                           : f->reduce.windows || f->desc.slots == 1 ? 1
+                                                                                     : 2);
+    if (f->desc.mode == NEO_FSDP_DDP && ranks > 1)
+        f->whole.buckets = neo__fsdp_cut_buckets(f, NULL);
     return NEO_OK;
 }
 
@@ -7904,8 +7932,8 @@ static size_t neo__fsdp_layout_record(neo_fsdp *f, char *base, const neo_fsdp_de
         neo__fsdp_unit *u = base ? &f->unit[i] : &none;
         if (base) *u = neo__fsdp_describe_unit(f, unit);
         NEO__CARVE(&carve, u->begin, neo_params_count(unit->params) + 1);
-        NEO__CARVE(&carve, u->window, f->pieces);
-        NEO__CARVE(&carve, u->narrow, f->pieces);
+        NEO__CARVE(&carve, u->window, f->leaves.pieces);
+        NEO__CARVE(&carve, u->narrow, f->leaves.pieces);
         u->name = neo__carve_text(&carve, "%s", unit->name);
         u->absent = neo__carve_text(&carve, "unit '%s' is not in a window", unit->name);
         u->no_grad = neo__carve_text(&carve,
@@ -7914,19 +7942,20 @@ static size_t neo__fsdp_layout_record(neo_fsdp *f, char *base, const neo_fsdp_de
                                     unit->name);
     }
     f->desc.optim.name = neo__carve_text(&carve, "%s", d->optim.name ? d->optim.name : "optim");
-    NEO__CARVE(&carve, f->piece, f->pieces);
-    NEO__CARVE(&carve, f->subtree, f->subtree_count);
-    NEO__CARVE(&carve, f->send, f->pieces);
-    NEO__CARVE(&carve, f->whole_window, f->pieces);
-    NEO__CARVE(&carve, f->whole_narrow, f->pieces);
-    for (int i = 0; i < NEO__FSDP_LANES; i++) NEO__CARVE(&carve, f->lane[i].narrow, f->pieces);
-    NEO__CARVE(&carve, f->slot_unit, f->slot_count);
-    NEO__CARVE(&carve, f->slot, f->slot_count);
-    NEO__CARVE(&carve, f->bucket, f->bucket_count);
+    NEO__CARVE(&carve, f->leaves.piece, f->leaves.pieces);
+    NEO__CARVE(&carve, f->leaves.subtree, f->leaves.subtrees);
+    NEO__CARVE(&carve, f->leaves.send, f->leaves.pieces);
+    NEO__CARVE(&carve, f->whole.window, f->leaves.pieces);
+    NEO__CARVE(&carve, f->whole.narrow, f->leaves.pieces);
+    for (int i = 0; i < NEO__FSDP_LANES; i++)
+        NEO__CARVE(&carve, f->reduce.lane[i].narrow, f->leaves.pieces);
+    NEO__CARVE(&carve, f->gather.slot_unit, f->gather.slots);
+    NEO__CARVE(&carve, f->gather.slot, f->gather.slots);
+    NEO__CARVE(&carve, f->whole.bucket, f->whole.buckets);
     return carve.at;
 }
-/* The part of a parameter that is in this rank's chunk: elements [*first, *first + count) of it, at *at
-   of the chunk. */
+/* The part of a parameter that is in this rank's chunk: elements [*first, *first + count) of it, at
+   *at of the chunk. Returns count. */
 static int64_t neo__fsdp_run(const neo_fsdp *f, const neo__fsdp_unit *u, int i, int64_t *first,
                              int64_t *at) {
     int64_t low = u->whole ? 0 : f->place * u->chunk, begin = u->begin[i];
@@ -7963,12 +7992,12 @@ static size_t neo__fsdp_layout_shard(neo_fsdp *f, char *base) {
     for (int i = 0; i < f->unit_count; i++)
         NEO__CARVE(&carve, f->unit[i].master, f->unit[i].chunk);
     f->master_bytes = carve.at;
-    NEO__CARVE(&carve, f->whole_grad, f->whole_elements);
+    NEO__CARVE(&carve, f->whole.grad, f->whole.elements);
     for (int i = 0; i < f->unit_count; i++) {
         neo__fsdp_unit *u = &f->unit[i];
         if (u->frozen) continue;
         if (!u->whole) NEO__CARVE(&carve, u->grad, u->chunk);
-        else if (base) u->grad = f->whole_grad + u->at;
+        else if (base) u->grad = f->whole.grad + u->at;
     }
     return carve.at;
 }
@@ -7976,14 +8005,14 @@ static size_t neo__fsdp_layout_shard(neo_fsdp *f, char *base) {
 static size_t neo__fsdp_layout_gathered(neo_fsdp *f, char *base) {
     neo__carve carve = {base, 0};
     size_t size = neo_dtype_size(f->desc.param_dtype);
-    for (int i = 0; i < f->slot_count; i++)
-        NEO__CARVE(&carve, f->slot[i], f->largest);
+    for (int i = 0; i < f->gather.slots; i++)
+        NEO__CARVE(&carve, f->gather.slot[i], f->gather.largest);
     for (int i = 0; i < f->unit_count; i++)
         if (f->unit[i].stays)
             NEO__CARVE(&carve, f->unit[i].full, f->unit[i].elements);
-    f->stage_count = !f->staged ? 0 : f->desc.no_prefetch ? 1 : 2;
-    for (int i = 0; i < f->stage_count; i++)
-        neo__carve_next(&carve, &f->stage[i], size, (size_t)f->largest_cut);
+    f->gather.stages = !f->gather.staged ? 0 : f->desc.no_prefetch ? 1 : 2;
+    for (int i = 0; i < f->gather.stages; i++)
+        neo__carve_next(&carve, &f->gather.stage[i], size, (size_t)f->reduce.largest_cut);
     return carve.at;
 }
 /* Gradients before they are reduced. Units that are whole share arrays, one per piece. */
@@ -7991,45 +8020,46 @@ static size_t neo__fsdp_layout_windows(neo_fsdp *f, char *base) {
     neo__carve carve = {base, 0};
     size_t size = neo_dtype_size(f->desc.reduce_dtype);
     int windows =
-        f->narrow && !f->local ? 1 : f->pieces; /* one serves all pieces that are encoded */
+        f->narrow && !f->local ? 1 : f->leaves.pieces; /* one serves all pieces that are encoded */
     int shared = !f->narrow || f->local, micro = f->desc.micro_batches > 1;
-    for (int p = 0; p < f->pieces && shared; p++)
-        if (f->direct) f->whole_window[p] = f->whole_grad;
-        else NEO__CARVE(&carve, f->whole_window[p], f->whole_elements);
-    for (int p = 0; p < f->pieces && f->narrow; p++)
-        neo__carve_next(&carve, &f->whole_narrow[p], size, (size_t)f->whole_elements);
+    for (int p = 0; p < f->leaves.pieces && shared; p++)
+        if (f->whole.direct) f->whole.window[p] = f->whole.grad;
+        else NEO__CARVE(&carve, f->whole.window[p], f->whole.elements);
+    for (int p = 0; p < f->leaves.pieces && f->narrow; p++)
+        neo__carve_next(&carve, &f->whole.narrow[p], size, (size_t)f->whole.elements);
     for (int i = 0; i < f->unit_count; i++) {
         neo__fsdp_unit *u = &f->unit[i];
-        for (int p = 0; p < f->pieces && u->own_window; p++) {
+        for (int p = 0; p < f->leaves.pieces && u->own_window; p++) {
             if (u->whole && shared)
-                u->window[p] = f->whole_window[p] ? f->whole_window[p] + u->at : NULL;
+                u->window[p] = f->whole.window[p] ? f->whole.window[p] + u->at : NULL;
             else if (p < windows)
                 NEO__CARVE(&carve, u->window[p], u->elements);
             else u->window[p] = u->window[0];
         }
-        for (int p = 0; p < f->pieces && u->own_narrow; p++)
+        for (int p = 0; p < f->leaves.pieces && u->own_narrow; p++)
             if (!u->whole) neo__carve_next(&carve, &u->narrow[p], size, (size_t)u->elements);
-            else if (base) u->narrow[p] = (char *)f->whole_narrow[p] + (size_t)u->at * size;
+            else if (base) u->narrow[p] = (char *)f->whole.narrow[p] + (size_t)u->at * size;
         if (f->local && micro && u->keep && !u->frozen)
             NEO__CARVE(&carve, u->scratch, u->elements);
     }
-    int64_t chunk = f->largest_cut / f->factor;
-    int encode = !f->narrow ? 0 : f->local ? f->pieces : f->pieces == 1;
-    for (int i = 0; i < f->lane_count; i++) {
-        neo__fsdp_lane *lane = &f->lane[i];
-        if (i < f->window_lanes)
-            NEO__CARVE(&carve, lane->window, f->largest_window);
+    int64_t chunk = f->reduce.largest_cut / f->factor;
+    int encode = !f->narrow ? 0 : f->local ? f->leaves.pieces : f->leaves.pieces == 1;
+    for (int i = 0; i < f->reduce.lanes; i++) {
+        neo__fsdp_lane *lane = &f->reduce.lane[i];
+        if (i < f->reduce.windows)
+            NEO__CARVE(&carve, lane->window, f->reduce.largest_window);
         for (int p = 0; p < encode; p++)
-            neo__carve_next(&carve, &lane->narrow[p], size, (size_t)f->largest_cut);
+            neo__carve_next(&carve, &lane->narrow[p], size, (size_t)f->reduce.largest_cut);
         if (f->narrow || (micro && !f->local))
             neo__carve_next(&carve, &lane->reduced, size, (size_t)chunk);
     }
     return carve.at;
 }
-static void neo__fsdp_count_memory(neo_fsdp *f) {
-    f->shard_bytes = neo__fsdp_layout_shard(f, NULL);
-    f->gathered_bytes = neo__fsdp_layout_gathered(f, NULL);
-    f->window_bytes = neo__fsdp_layout_windows(f, NULL);
+/* Count what all three take; or place it, where there is memory. */
+static void neo__fsdp_layout(neo_fsdp *f) {
+    f->masters.bytes = neo__fsdp_layout_shard(f, f->masters.data);
+    f->gathered.bytes = neo__fsdp_layout_gathered(f, f->gathered.data);
+    f->windows.bytes = neo__fsdp_layout_windows(f, f->windows.data);
 }
 
 /* The record of one rank's part, with everything that needs no memory for numbers. */
@@ -8051,14 +8081,13 @@ static neo_status neo__fsdp_make_record(neo_ctx *ctx, const neo_fsdp_desc *d, in
         neo__fsdp_offsets(u->params, u->begin);
         if (u->whole && !u->frozen) u->at = at, at += u->elements;
     }
-    neo__fsdp_cut_buckets(f, f->bucket);
-    neo__fsdp_count_waits(f);
-    for (int i = 0; i < f->slot_count; i++) f->slot_unit[i] = -1;
-    f->stage_unit[0] = f->stage_unit[1] = -1;
+    neo__fsdp_cut_buckets(f, f->whole.bucket);
+    neo__fsdp_count_units(f);
+    neo__fsdp_begin_anew(f);
     size_t before = neo_ctx_memory(ctx).bytes;
     neo_status status = neo__fsdp_make_runs(f);
     f->runs_bytes = neo_ctx_memory(ctx).bytes - before;
-    neo__fsdp_count_memory(f);
+    neo__fsdp_layout(f);
     neo_optim_desc optim = f->desc.optim;
     if (f->cut && status == NEO_OK) f->group.size = f->factor, optim.group = &f->group;
     else optim.group = NULL;
@@ -8071,15 +8100,16 @@ static neo_status neo__fsdp_make_record(neo_ctx *ctx, const neo_fsdp_desc *d, in
 /* ---- predictions ---- */
 /* What a step in the order of units gathers; see the header. */
 static void neo__fsdp_predict_gathers(const neo_fsdp *f, neo_fsdp_prediction *p) {
-    int64_t sweeps = (int64_t)f->desc.micro_batches * f->pieces, slotted = 0, seen = 0, calls = 0;
+    int64_t sweeps = (int64_t)f->desc.micro_batches * f->leaves.pieces, slotted = 0, seen = 0,
+            calls = 0;
     double elements = 0.0, bytes = (double)neo_dtype_size(f->desc.param_dtype);
     for (int i = 0; i < f->unit_count; i++) slotted += f->unit[i].slotted;
     for (int i = 0; i < f->unit_count; i++) {
         const neo__fsdp_unit *u = &f->unit[i];
         int64_t times = !u->whole;
         if (u->slotted) {
-            times += seen < slotted - f->slot_count ? sweeps : 0; /* in each way back */
-            times += seen >= f->slot_count ? sweeps - 1 : 0; /* in each way there but the first */
+            times += seen < slotted - f->gather.slots ? sweeps : 0; /* in each way back */
+            times += seen >= f->gather.slots ? sweeps - 1 : 0; /* in each way there but the first */
             seen++;
         }
         calls += times;
@@ -8088,15 +8118,15 @@ static void neo__fsdp_predict_gathers(const neo_fsdp *f, neo_fsdp_prediction *p)
     p->all_gathers = calls;
     p->all_gather_bytes = elements * bytes;
 }
-/* What rank `rank` sends in an all-reduce of n elements, of which it has `pieces` sums: parts are whole
-   blocks of 16 elements. (A small one sends as much in all, but not the same on each rank.) */
+/* Elements that rank `rank` sends in an all-reduce of n, of which it has `pieces` sums: parts are
+   whole blocks of 16. (A small one sends as much in all, but not the same on each rank.) */
 static double neo__fsdp_all_reduce_elements(int64_t n, int ranks, int rank, int pieces) {
     int64_t end = rank + 1 == ranks ? n : n / 16 * (rank + 1) / ranks * 16;
     int64_t part = end - n / 16 * rank / ranks * 16;
     return (double)pieces * (double)(n - part) + (double)(ranks - 1) * (double)part;
 }
 static void neo__fsdp_predict_reductions(const neo_fsdp *f, neo_fsdp_prediction *p) {
-    double size = (double)neo_dtype_size(f->desc.reduce_dtype), pieces = (double)f->subtree_count;
+    double size = (double)neo_dtype_size(f->desc.reduce_dtype), pieces = (double)f->leaves.subtrees;
     int64_t times = f->local ? 1 : f->desc.micro_batches, joins = f->in_groups ? 1 : times;
     for (int i = 0; i < f->unit_count; i++) {
         const neo__fsdp_unit *u = &f->unit[i];
@@ -8109,23 +8139,23 @@ static void neo__fsdp_predict_reductions(const neo_fsdp *f, neo_fsdp_prediction 
             (double)joins * size *
             neo__fsdp_all_reduce_elements(u->chunk, f->replicas, f->rank / f->factor, 1);
     }
-    for (int b = 0; b < f->bucket_count && f->ranks > 1; b++) {
+    for (int b = 0; b < f->whole.buckets && f->ranks > 1; b++) {
         p->all_reduces += times;
-        p->all_reduce_bytes +=
-            (double)times * size *
-            neo__fsdp_all_reduce_elements(f->bucket[b].count, f->ranks, f->rank, f->subtree_count);
+        p->all_reduce_bytes += (double)times * size *
+                               neo__fsdp_all_reduce_elements(f->whole.bucket[b].count, f->ranks,
+                                                             f->rank, f->leaves.subtrees);
     }
 }
 static void neo__fsdp_predict_bytes(const neo_fsdp *f, neo_fsdp_prediction *p) {
     p->master_bytes = f->master_bytes;
-    p->grad_bytes = f->shard_bytes - f->master_bytes;
+    p->grad_bytes = f->masters.bytes - f->master_bytes;
     p->state_bytes = f->optim_bytes;
-    p->gathered_bytes = f->gathered_bytes;
-    p->window_bytes = f->window_bytes;
+    p->gathered_bytes = f->gathered.bytes;
+    p->window_bytes = f->windows.bytes;
     p->record_bytes = f->record_bytes + f->runs_bytes;
-    p->host_bytes = f->host == f->ctx ? 0 : f->shard_bytes + f->optim_bytes;
+    p->host_bytes = f->host == f->ctx ? 0 : f->masters.bytes + f->optim_bytes;
     p->bytes =
-        f->shard_bytes + f->optim_bytes + f->gathered_bytes + f->window_bytes + p->record_bytes;
+        f->masters.bytes + f->optim_bytes + f->gathered.bytes + f->windows.bytes + p->record_bytes;
     for (int i = 0; i < f->unit_count; i++) p->elements += f->unit[i].elements;
 }
 NEO_API neo_status neo_fsdp_predict(neo_ctx *ctx, const neo_fsdp_desc *desc, int ranks, int rank,
@@ -8155,41 +8185,30 @@ static void neo__fsdp_bind(const neo__fsdp_unit *u, float *base, float *grads) {
     }
 }
 /* Zeros in memory of the context's device, if it has one. */
-static neo_status neo__fsdp_take(neo_ctx *ctx, size_t bytes, const char *what, char **memory) {
+static neo_status neo__fsdp_take(neo_ctx *ctx, const char *what, neo__fsdp_memory *memory) {
     neo_tensor t;
-    int64_t count = (int64_t)bytes;
-    if (bytes == 0) return NEO_OK;
+    int64_t count = (int64_t)memory->bytes;
+    if (count == 0) return NEO_OK;
     NEO__CHECK(neo_tensor_alloc(ctx, NEO_U8, 1, &count, &t) == NEO_OK, NEO_ERR_MEMORY,
-               "neo_fsdp_create: no memory for %zu bytes of %s", bytes, what);
-    *memory = (char *)t.data;
+               "neo_fsdp_create: no memory for %zu bytes of %s", memory->bytes, what);
+    memory->data = (char *)t.data;
     return neo_tensor_zero(ctx, t);
 }
-static void neo__fsdp_give_back(neo_ctx *ctx, char *memory, size_t bytes) {
-    neo_tensor t = neo_tensor_1d(memory, NEO_U8, (int64_t)bytes);
+static void neo__fsdp_give_back(neo_ctx *ctx, const neo__fsdp_memory *memory) {
+    neo_tensor t = neo_tensor_1d(memory->data, NEO_U8, (int64_t)memory->bytes);
     t.place = neo_ctx_device(ctx) ? NEO_DEVICE : NEO_HOST;
-    if (memory) neo_tensor_free(ctx, &t);
+    if (memory->data) neo_tensor_free(ctx, &t);
 }
 /* ---- work on runs of numbers, where the context computes ---- */
 static void *neo__fsdp_place(const void *base, int64_t at, neo_dtype dtype) {
     return (char *)(uintptr_t)base + (size_t)at * neo_dtype_size(dtype);
 }
-/* `count` numbers in memory of the context. */
-static neo_tensor neo__fsdp_numbers(const neo_fsdp *f, const void *data, neo_dtype dtype, int64_t count) {
-    neo_tensor t = neo_tensor_1d((void *)(uintptr_t)data, dtype, count);
+/* Elements [at, at + count) of what is at data, in memory of the context. */
+static neo_tensor neo__fsdp_numbers(const neo_fsdp *f, const void *data, int64_t at,
+                                    neo_dtype dtype, int64_t count) {
+    neo_tensor t = neo_tensor_1d(neo__fsdp_place(data, at, dtype), dtype, count);
     t.place = neo_ctx_device(f->ctx) ? NEO_DEVICE : NEO_HOST;
     return t;
-}
-/* to = from in to's dtype */
-static neo_status neo__fsdp_convert(neo_fsdp *f, const void *from, neo_dtype from_dtype, void *to,
-                                    neo_dtype to_dtype, int64_t count) {
-    return neo_tensor_convert(f->ctx, neo__fsdp_numbers(f, from, from_dtype, count),
-                              neo__fsdp_numbers(f, to, to_dtype, count), NULL);
-}
-/* to += from */
-static neo_status neo__fsdp_add(neo_fsdp *f, void *to, neo_dtype to_dtype, const void *from,
-                                neo_dtype from_dtype, int64_t count) {
-    return neo_add(f->ctx, neo__fsdp_numbers(f, to, to_dtype, count),
-                   neo__fsdp_numbers(f, from, from_dtype, count));
 }
 static neo_status neo__fsdp_init_unit(neo_fsdp *f, const neo__fsdp_unit *u) {
     for (int i = 0; i < u->params_count; i++) {
@@ -8197,10 +8216,10 @@ static neo_status neo__fsdp_init_unit(neo_fsdp *f, const neo__fsdp_unit *u) {
         neo_init init = neo_params_initializer(u->params, i);
         int64_t first, at, count = neo__fsdp_run(f, u, i, &first, &at);
         float *master = u->master + at;
+        neo_tensor values = neo__fsdp_numbers(f, master, 0, NEO_F32, count);
         if (count == 0) master = NULL;
         else if (init.kind != NEO_INIT_NONE)
-            NEO__TRY(neo_tensor_init(f->ctx, neo__fsdp_numbers(f, master, NEO_F32, count), p->name, init,
-                                     first));
+            NEO__TRY(neo_tensor_init(f->ctx, values, p->name, init, first));
         if (!u->frozen)
             NEO__TRY(neo_params_bind(f->runs, u->first_param + i, master,
                                      master ? u->grad + at : NULL, NULL));
@@ -8209,12 +8228,10 @@ static neo_status neo__fsdp_init_unit(neo_fsdp *f, const neo__fsdp_unit *u) {
 }
 /* Memory, first values, the optimizer: of this rank alone. */
 static neo_status neo__fsdp_fill(neo_fsdp *f) {
-    NEO__TRY(neo__fsdp_take(f->host, f->shard_bytes, "masters and gradients", &f->shard_memory));
-    NEO__TRY(neo__fsdp_take(f->ctx, f->gathered_bytes, "gathered units", &f->gathered_memory));
-    NEO__TRY(neo__fsdp_take(f->ctx, f->window_bytes, "gradients under way", &f->window_memory));
-    neo__fsdp_layout_shard(f, f->shard_memory);
-    neo__fsdp_layout_gathered(f, f->gathered_memory);
-    neo__fsdp_layout_windows(f, f->window_memory);
+    NEO__TRY(neo__fsdp_take(f->host, "masters and gradients", &f->masters));
+    NEO__TRY(neo__fsdp_take(f->ctx, "gathered units", &f->gathered));
+    NEO__TRY(neo__fsdp_take(f->ctx, "gradients under way", &f->windows));
+    neo__fsdp_layout(f);
     for (int i = 0; i < f->unit_count; i++) NEO__TRY(neo__fsdp_init_unit(f, &f->unit[i]));
     neo_optim_desc optim = f->desc.optim;
     if (f->shard) f->group = neo_comm_group(f->shard);
@@ -8248,10 +8265,18 @@ static neo_status neo__fsdp_check_alike(neo_comm *comm, const neo_fsdp *f) {
                               (double)d->groups, (double)d->leaf_pieces};
     const double dtypes[] = {(double)d->param_dtype, (double)d->reduce_dtype,
                              (double)d->loss_scale_window, (double)d->loss_scale};
-    const double optim[] = {(double)o->kind,      (double)o->nesterov,       (double)o->weight_decay,
-                            (double)o->momentum,  (double)o->dampening,      (double)o->lr_decay,
-                            (double)o->eps,       (double)o->initial_accumulator, o->beta1,
-                            (double)o->clip_norm, (double)o->clip_norm_type, o->beta2};
+    const double optim[] = {(double)o->kind,
+                            (double)o->nesterov,
+                            (double)o->weight_decay,
+                            (double)o->momentum,
+                            (double)o->dampening,
+                            (double)o->lr_decay,
+                            (double)o->eps,
+                            (double)o->initial_accumulator,
+                            o->beta1,
+                            (double)o->clip_norm,
+                            (double)o->clip_norm_type,
+                            o->beta2};
     NEO__ZERO(neo__alike, a);
     neo__alike_add(&a, "another seed of the context than rank 0", neo_ctx_seed(f->ctx));
     uint64_t *mark = neo__alike_add(&a, "another mode or factor than rank 0", 0);
@@ -8265,19 +8290,21 @@ static neo_status neo__fsdp_check_alike(neo_comm *comm, const neo_fsdp *f) {
                           neo_hash(o->name));
     neo__alike_numbers(mark, optim, sizeof optim / sizeof *optim);
     mark = neo__alike_add(
-        &a, "other units than rank 0: parameters, shapes, initial values, or what is kept or frozen",
+        &a,
+        "other units than rank 0: parameters, shapes, initial values, or what is kept or frozen",
         (uint64_t)f->unit_count);
     for (int i = 0; i < f->unit_count; i++) neo__fsdp_mark_unit(mark, &f->unit[i]);
     return neo__alike_check(comm, &a, "neo_fsdp_create");
 }
-/* Groups of its own, so that its calls do not wait behind the trainer's: buffers are where the context computes. */
+/* Groups of its own, so that its calls do not wait behind the trainer's; buffers are where the
+   context computes. */
 static neo_status neo__fsdp_split(neo_fsdp *f, neo_comm *comm) {
-    int cut = 0, whole = 0;
-    for (int i = 0; i < f->unit_count; i++) cut |= !f->unit[i].whole, whole |= f->unit[i].whole;
+    int whole = 0;
+    for (int i = 0; i < f->unit_count; i++) whole |= f->unit[i].whole;
     neo_status (*split)(neo_comm *, int, int, neo_comm **) =
         neo_ctx_device(f->ctx) ? neo_comm_split_device : neo_comm_split;
-    if (cut) NEO__TRY(split(comm, f->rank / f->factor, f->rank, &f->shard));
-    if (cut && f->replicas > 1) NEO__TRY(split(comm, f->place, f->rank, &f->replica));
+    if (f->cut) NEO__TRY(split(comm, f->rank / f->factor, f->rank, &f->shard));
+    if (f->cut && f->replicas > 1) NEO__TRY(split(comm, f->place, f->rank, &f->replica));
     if (whole && f->ranks > 1) NEO__TRY(split(comm, 0, f->rank, &f->all));
     return NEO_OK;
 }
@@ -8309,8 +8336,8 @@ NEO_API neo_status neo_fsdp_create(neo_comm *comm, const neo_fsdp_desc *desc, ne
     else neo_fsdp_destroy(f);
     return status;
 }
-/* While a backward window of a unit that learns is open, gradients are of a part of the batch: the context
-   refuses leaves NULL, which stand for a whole one. */
+/* While a backward window of a unit that learns is open, gradients are of a part of the batch: the
+   context refuses leaves NULL, which stand for a whole one. */
 static int neo__fsdp_takes_part(const neo_fsdp *f, const neo__fsdp_unit *u) {
     return u->open == NEO__FSDP_BACKWARD && !u->frozen && f->ranks > 1;
 }
@@ -8318,14 +8345,15 @@ NEO_API void neo_fsdp_destroy(neo_fsdp *f) {
     if (!f) return;
     neo_comm *groups[] = {f->shard, f->replica, f->all};
     for (int i = 0; i < 3; i++) neo_comm_destroy(groups[i]); /* waits for what is under way */
-    for (int i = 0; i < f->unit_count; i++) neo__ctx_take_parts(f->ctx, -neo__fsdp_takes_part(f, &f->unit[i]));
+    for (int i = 0; i < f->unit_count; i++)
+        neo__ctx_take_parts(f->ctx, -neo__fsdp_takes_part(f, &f->unit[i]));
     for (int i = 0; i < f->unit_count && f->owner; i++)
         for (int k = 0; k < f->unit[i].params_count; k++)
             neo_params_bind(f->unit[i].params, k, NULL, NULL, NULL);
     neo_optim_destroy(f->optim);
-    neo__fsdp_give_back(f->host, f->shard_memory, f->shard_bytes);
-    neo__fsdp_give_back(f->ctx, f->gathered_memory, f->gathered_bytes);
-    neo__fsdp_give_back(f->ctx, f->window_memory, f->window_bytes);
+    neo__fsdp_give_back(f->host, &f->masters);
+    neo__fsdp_give_back(f->ctx, &f->gathered);
+    neo__fsdp_give_back(f->ctx, &f->windows);
     neo__fsdp_free_record(f);
 }
 
@@ -8340,9 +8368,9 @@ static neo_status neo__fsdp_wait(neo_fsdp *f, neo_comm *group, neo_ticket ticket
    >>impl-fsdp-gather
 
    A unit that uses slots takes, of those that no open window uses, a free one, or that of the unit
-   which the sweep will need last: on the way forward the first unit, on the way back the last. What is
-   in a slot stays good until the step. Values on a narrow wire arrive in a stage.
-   ------------------------------------------------------------------------------------------------ */
+   which the sweep will need last: on the way forward the first unit, on the way back the last.
+   Values in a slot stay good until the step. Values on a narrow wire arrive in a stage.
+   ---------------------------------------------------------------------------------------------- */
 /* One more, of what goes back if a step that is recorded fails before the calls from here on. */
 static void neo__fsdp_count(const neo_fsdp *f, int64_t *counter) {
     neo__device_counts(f->ctx, counter);
@@ -8357,11 +8385,12 @@ static neo_status neo__fsdp_recall(neo_fsdp *f) {
 /* A slot for unit u that may be taken, or -1. */
 static int neo__fsdp_find_slot(const neo_fsdp *f, int u) {
     int best = -1;
-    for (int i = 0; i < f->slot_count; i++) {
-        int held = f->slot_unit[i];
+    for (int i = 0; i < f->gather.slots; i++) {
+        int held = f->gather.slot_unit[i];
         if (held < 0) return i;
         if (held == u || f->unit[held].open != NEO__FSDP_CLOSED) continue;
-        if (best < 0 || (f->backward ? held > f->slot_unit[best] : held < f->slot_unit[best]))
+        if (best < 0 || (f->gather.backward ? held > f->gather.slot_unit[best]
+                                            : held < f->gather.slot_unit[best]))
             best = i;
     }
     return best;
@@ -8370,11 +8399,13 @@ static int neo__fsdp_find_slot(const neo_fsdp *f, int u) {
 static neo_status neo__fsdp_arrive(neo_fsdp *f, neo__fsdp_unit *u) {
     if (u->presence != NEO__FSDP_COMING) return NEO_OK;
     NEO__TRY(neo__fsdp_wait(f, f->shard, u->ticket));
-    float *full = u->slotted ? f->slot[u->slot] : u->full;
+    float *full = u->slotted ? f->gather.slot[u->slot] : u->full;
     if (u->stage >= 0) {
-        NEO__TRY(neo__fsdp_convert(f, f->stage[u->stage], f->desc.param_dtype, full, NEO_F32,
-                                   u->elements));
-        f->stage_unit[u->stage] = -1;
+        neo_tensor came = neo__fsdp_numbers(f, f->gather.stage[u->stage], 0, f->desc.param_dtype,
+                                            u->elements);
+        neo_tensor to = neo__fsdp_numbers(f, full, 0, NEO_F32, u->elements);
+        NEO__TRY(neo_tensor_convert(f->ctx, came, to, NULL));
+        f->gather.stage_unit[u->stage] = -1;
         u->stage = -1;
     }
     u->presence = NEO__FSDP_HERE;
@@ -8383,54 +8414,57 @@ static neo_status neo__fsdp_arrive(neo_fsdp *f, neo__fsdp_unit *u) {
 /* A stage for unit number `unit`; the gather that has one must arrive if there is none. */
 static neo_status neo__fsdp_take_stage(neo_fsdp *f, int unit) {
     int stage = 0;
-    for (int i = 1; i < f->stage_count; i++)
-        if (f->stage_unit[stage] >= 0 && f->stage_unit[i] < 0) stage = i;
-    if (f->stage_unit[stage] >= 0) NEO__TRY(neo__fsdp_arrive(f, &f->unit[f->stage_unit[stage]]));
-    f->stage_unit[stage] = unit;
+    for (int i = 1; i < f->gather.stages; i++)
+        if (f->gather.stage_unit[stage] >= 0 && f->gather.stage_unit[i] < 0) stage = i;
+    if (f->gather.stage_unit[stage] >= 0)
+        NEO__TRY(neo__fsdp_arrive(f, &f->unit[f->gather.stage_unit[stage]]));
+    f->gather.stage_unit[stage] = unit;
     f->unit[unit].stage = stage;
     return NEO_OK;
 }
-/* Starts to gather a unit that is away, a slotted one to `slot`, in the window of another or its own. */
+/* Start to gather a unit that is away, a slotted one to `slot`, in the window of another or its
+   own. */
 static neo_status neo__fsdp_start(neo_fsdp *f, int unit, int slot, int window) {
     neo__fsdp_unit *u = &f->unit[unit];
     neo_dtype dtype = f->desc.param_dtype;
+    neo_tensor master = neo__fsdp_numbers(f, u->master, 0, NEO_F32, u->chunk);
     if (u->whole) {
         if (u->stays)
-            NEO__TRY(neo_round(f->ctx, dtype, neo__fsdp_numbers(f, u->master, NEO_F32, u->elements),
-                               neo__fsdp_numbers(f, u->full, NEO_F32, u->elements)));
+            NEO__TRY(neo_round(f->ctx, dtype, master,
+                               neo__fsdp_numbers(f, u->full, 0, NEO_F32, u->elements)));
         u->presence = NEO__FSDP_HERE;
         return NEO_OK;
     }
     if (u->slotted) {
-        int held = f->slot_unit[slot];
+        int held = f->gather.slot_unit[slot];
         if (held >= 0) {
             NEO__TRY(neo__fsdp_arrive(f, &f->unit[held])); /* it may be under way */
             f->unit[held].presence = NEO__FSDP_AWAY;
             f->unit[held].slot = -1;
         }
-        f->slot_unit[slot] = unit;
+        f->gather.slot_unit[slot] = unit;
         u->slot = slot;
     }
     const void *in = u->master;
-    void *out = u->slotted ? f->slot[slot] : u->full;
-    if (f->staged) {
+    void *out = u->slotted ? f->gather.slot[slot] : u->full;
+    if (f->gather.staged) {
         NEO__TRY(neo__fsdp_take_stage(f, unit));
-        out = f->stage[u->stage];
-        void *own = neo__fsdp_place(out, f->place * u->chunk, dtype);
-        NEO__TRY(neo__fsdp_convert(f, u->master, NEO_F32, own, dtype, u->chunk));
-        in = own;
+        out = f->gather.stage[u->stage];
+        neo_tensor own = neo__fsdp_numbers(f, out, f->place * u->chunk, dtype, u->chunk);
+        NEO__TRY(neo_tensor_convert(f->ctx, master, own, NULL));
+        in = own.data;
     }
     char both[2 * 128 + 8]; /* so that ranks which open other windows find out */
     snprintf(both, sizeof both, "%.128s in %.128s", u->name, f->unit[window].name);
     neo_comm_label(f->shard, window == unit ? u->name : both);
     NEO__TRY(neo_comm_all_gather(f->shard, in, out, u->chunk, NULL, dtype, &u->ticket));
     u->presence = NEO__FSDP_COMING;
-    f->gathers++;
+    f->gather.count++;
     return NEO_OK;
 }
 /* Gathers what the next window will want, if there is room. */
 static neo_status neo__fsdp_prefetch(neo_fsdp *f, int unit) {
-    int next = f->backward ? unit - 1 : unit + 1;
+    int next = f->gather.backward ? unit - 1 : unit + 1;
     if (f->desc.no_prefetch || next < 0 || next >= f->unit_count) return NEO_OK;
     neo__fsdp_unit *u = &f->unit[next];
     if (u->whole || u->presence != NEO__FSDP_AWAY) return NEO_OK;
@@ -8446,18 +8480,19 @@ static neo_status neo__fsdp_hold(neo_fsdp *f, int unit, float **values) {
                    "neo_fsdp: unit '%s' is opened inside the windows of %d others, and there are "
                    "%d slots: "
                    "more slots, or `keep` for the outer unit",
-                   u->name, f->slot_count, f->slot_count);
+                   u->name, f->gather.slots, f->gather.slots);
         NEO__TRY(neo__fsdp_start(f, unit, slot, unit));
     } else if (!u->whole) {
-        f->hits++;
+        f->gather.hits++;
     }
     NEO__TRY(neo__fsdp_arrive(f, u));
-    *values = u->slotted ? f->slot[u->slot] : u->stays ? u->full : u->master;
+    *values = u->slotted ? f->gather.slot[u->slot] : u->stays ? u->full : u->master;
     return NEO_OK;
 }
 static neo_status neo__fsdp_check_window(neo_fsdp *f, const char *function, int unit,
                                          neo__fsdp_window open) {
-    static const char *const state[] = {"closed", "open for forward (neo_fsdp_forward_end closes it)",
+    static const char *const state[] = {"closed",
+                                        "open for forward (neo_fsdp_forward_end closes it)",
                                         "open for backward (neo_fsdp_backward_end closes it)"};
     NEO__CHECK(f, NEO_ERR_ARG, "%s: fsdp is NULL", function);
     NEO__CHECK(unit >= 0 && unit < f->unit_count, NEO_ERR_ARG, "%s: unit %d of %d", function, unit,
@@ -8471,9 +8506,9 @@ static neo_status neo__fsdp_check_window(neo_fsdp *f, const char *function, int 
 static void neo__fsdp_open(neo_fsdp *f, int unit, neo__fsdp_window window) {
     int32_t word = 2 * unit + (window == NEO__FSDP_BACKWARD);
     f->unit[unit].open = window;
-    f->windows_hash = neo__plan_hash(f->windows_hash, (uint64_t)word);
-    if (f->windows < NEO__FSDP_HISTORY) f->history[f->windows] = word;
-    f->windows++;
+    f->opened.hash = neo__plan_hash(f->opened.hash, (uint64_t)word);
+    if (f->opened.count < NEO__FSDP_HISTORY) f->opened.first[f->opened.count] = word;
+    f->opened.count++;
 }
 static void neo__fsdp_close(neo_fsdp *f, neo__fsdp_unit *u) {
     neo__ctx_take_parts(f->ctx, -neo__fsdp_takes_part(f, u));
@@ -8483,7 +8518,7 @@ static void neo__fsdp_close(neo_fsdp *f, neo__fsdp_unit *u) {
 NEO_API neo_status neo_fsdp_forward_begin(neo_fsdp *f, int unit) {
     float *values;
     NEO__TRY(neo__fsdp_check_window(f, "neo_fsdp_forward_begin", unit, NEO__FSDP_CLOSED));
-    f->backward = 0;
+    f->gather.backward = 0;
     NEO__TRY(neo__fsdp_hold(f, unit, &values));
     neo__fsdp_open(f, unit, NEO__FSDP_FORWARD);
     neo__fsdp_bind(&f->unit[unit], values, NULL);
@@ -8500,27 +8535,21 @@ NEO_API neo_status neo_fsdp_forward_end(neo_fsdp *f, int unit) {
 /* ------------------------------------------------------------------------------------------------
    >>impl-fsdp-reduce
 
-   What happens to the gradients of a unit when the backward window of a piece closes, and when that of
-   the last piece does. Where a call of this rank's device fails on the way, the reductions go on all the
-   same, so that no rank waits for one that never comes; the step then tells all ranks, and none steps.
-   ------------------------------------------------------------------------------------------------ */
+   Gradients of a unit when the backward window of a piece closes, and when that of the last piece
+   does. If a call of this rank's device fails on the way, the reductions go on all the same, so
+   that no rank waits for one that never comes; the step then tells all ranks, and none steps.
+   ---------------------------------------------------------------------------------------------- */
 static neo_status neo__fsdp_finish_lane(neo_fsdp *f, neo__fsdp_lane *lane);
 static void neo__fsdp_note(neo_fsdp *f, neo_status status) {
-    if (status == NEO_OK || f->failed != NEO_OK) return;
-    f->failed = status;
-    snprintf(f->failure, sizeof f->failure, "%s", neo_last_error());
+    if (status != NEO_OK && f->error.status == NEO_OK) f->error = neo__error_keep(status);
 }
-/* That failure, if there is one. */
-static neo_status neo__fsdp_noted(const neo_fsdp *f) {
-    return f->failed == NEO_OK ? NEO_OK : neo_fail(f->failed, "%s", f->failure);
-}
-/* A free lane, among the first `lanes`: if there is none, the reduction that began first is finished.
+/* A free lane among the first `lanes`: if there is none, the reduction that began first ends.
    NULL: its error, or all of them are windows. */
 static neo__fsdp_lane *neo__fsdp_take_lane(neo_fsdp *f, int unit, int lanes, neo_status *status) {
     neo__fsdp_lane *best = NULL;
     *status = NEO_OK;
     for (int i = 0; i < lanes; i++) {
-        neo__fsdp_lane *lane = &f->lane[i];
+        neo__fsdp_lane *lane = &f->reduce.lane[i];
         if (lane->state == NEO__FSDP_WINDOW) continue;
         if (!best || (best->state != NEO__FSDP_FREE &&
                       (lane->state == NEO__FSDP_FREE || lane->since < best->since)))
@@ -8535,7 +8564,7 @@ static neo__fsdp_lane *neo__fsdp_take_lane(neo_fsdp *f, int unit, int lanes, neo
     else *status = neo__fsdp_finish_lane(f, best);
     if (*status != NEO_OK) return NULL;
     best->unit = unit;
-    f->unit[unit].lane = (int)(best - f->lane);
+    f->unit[unit].lane = (int)(best - f->reduce.lane);
     return best;
 }
 static void neo__fsdp_free_lane(neo_fsdp *f, neo__fsdp_lane *lane) {
@@ -8547,16 +8576,16 @@ static void neo__fsdp_free_lane(neo_fsdp *f, neo__fsdp_lane *lane) {
 /* below += above, elements [at, at + n) of two pieces. */
 static void neo__fsdp_merge(neo_fsdp *f, void *below, const void *above, int64_t at, int64_t n) {
     neo_dtype dtype = f->desc.reduce_dtype;
-    neo__fsdp_note(f, neo__fsdp_add(f, neo__fsdp_place(below, at, dtype), dtype, neo__fsdp_place(above, at, dtype),
-                                    dtype, n));
+    neo__fsdp_note(f, neo_add(f->ctx, neo__fsdp_numbers(f, below, at, dtype, n),
+                              neo__fsdp_numbers(f, above, at, dtype, n)));
 }
-/* Adds the pieces of every maximal subtree, in the order of the leaf tree; f->send: where sums are. */
+/* Add the pieces of every maximal subtree, in the order of the leaf tree: to leaves.send. */
 static void neo__fsdp_merge_pieces(neo_fsdp *f, void *const *piece, int64_t at, int64_t n) {
-    for (int s = 0; s < f->subtree_count; s++) {
+    for (int s = 0; s < f->leaves.subtrees; s++) {
         int leaves[64], from[64], depth = 0; /* a stack: sizes fall */
-        int end = f->subtree[s].first + f->subtree[s].count;
-        for (int i = f->subtree[s].first; i < end; i++) {
-            leaves[depth] = f->piece[i].count;
+        int end = f->leaves.subtree[s].first + f->leaves.subtree[s].count;
+        for (int i = f->leaves.subtree[s].first; i < end; i++) {
+            leaves[depth] = f->leaves.piece[i].count;
             from[depth++] = i;
             for (; depth > 1 && leaves[depth - 1] == leaves[depth - 2]; depth--) {
                 neo__fsdp_merge(f, piece[from[depth - 2]], piece[from[depth - 1]], at, n);
@@ -8565,25 +8594,29 @@ static void neo__fsdp_merge_pieces(neo_fsdp *f, void *const *piece, int64_t at, 
         }
         for (; depth > 1; depth--)
             neo__fsdp_merge(f, piece[from[depth - 2]], piece[from[depth - 1]], at, n);
-        f->send[s] = neo__fsdp_place(piece[from[0]], at, f->desc.reduce_dtype);
+        f->leaves.send[s] = neo__fsdp_place(piece[from[0]], at, f->desc.reduce_dtype);
     }
 }
 /* Sums over leaves, narrowed piece by piece if they were kept in f32. */
-static void neo__fsdp_narrow_pieces(neo_fsdp *f, float *const *window, void *const *narrow, int64_t at,
-                                    int64_t n) {
-    neo_dtype dtype = f->desc.reduce_dtype;
-    for (int i = 0; i < f->own_pieces; i++)
-        neo__fsdp_note(f, neo__fsdp_convert(f, window[i] + at, NEO_F32, neo__fsdp_place(narrow[i], at, dtype),
-                                            dtype, n));
+static void neo__fsdp_narrow(neo_fsdp *f, const float *window, void *narrow, int64_t at,
+                             int64_t n) {
+    neo_tensor from = neo__fsdp_numbers(f, window, at, NEO_F32, n);
+    neo_tensor to = neo__fsdp_numbers(f, narrow, at, f->desc.reduce_dtype, n);
+    neo__fsdp_note(f, neo_tensor_convert(f->ctx, from, to, NULL));
+}
+static void neo__fsdp_narrow_pieces(neo_fsdp *f, float *const *window, void *const *narrow,
+                                    int64_t at, int64_t n) {
+    for (int i = 0; i < f->leaves.own; i++) neo__fsdp_narrow(f, window[i], narrow[i], at, n);
 }
 
 /* ---- a unit that is cut ---- */
 /* The chunk of a sum goes to the gradient: the first of a step is copied, others are added. */
-static void neo__fsdp_collect(neo_fsdp *f, const void *sum, float *grad, int64_t n, neo_dtype dtype,
-                              int micro) {
-    if (sum == (const void *)grad) return;
-    neo__fsdp_note(f, micro > 0 ? neo__fsdp_add(f, grad, NEO_F32, sum, dtype, n)
-                                : neo__fsdp_convert(f, sum, dtype, grad, NEO_F32, n));
+static void neo__fsdp_collect(neo_fsdp *f, const void *sum, float *grad, int64_t n, int micro) {
+    neo_tensor from = neo__fsdp_numbers(f, sum, 0, f->desc.reduce_dtype, n);
+    neo_tensor to = neo__fsdp_numbers(f, grad, 0, NEO_F32, n);
+    if (from.data == to.data) return;
+    neo__fsdp_note(f, micro > 0 ? neo_add(f->ctx, to, from)
+                                : neo_tensor_convert(f->ctx, from, to, NULL));
 }
 /* The reduce-scatter of a lane is done: what comes after it begins. */
 static neo_status neo__fsdp_advance_lane(neo_fsdp *f, neo__fsdp_lane *lane) {
@@ -8593,7 +8626,7 @@ static neo_status neo__fsdp_advance_lane(neo_fsdp *f, neo__fsdp_lane *lane) {
     if (lane->state != NEO__FSDP_SCATTER || f->replicas == 1) return NEO_OK;
     NEO__TRY(neo__fsdp_wait(f, f->shard, lane->ticket));
     if (f->in_groups) {
-        neo__fsdp_collect(f, sum, u->grad, u->chunk, dtype, u->micro - 1);
+        neo__fsdp_collect(f, sum, u->grad, u->chunk, u->micro - 1);
         if (u->micro < f->desc.micro_batches) {
             neo__fsdp_free_lane(f, lane);
             return NEO_OK;
@@ -8613,8 +8646,7 @@ static neo_status neo__fsdp_finish_lane(neo_fsdp *f, neo__fsdp_lane *lane) {
     NEO__TRY(
         neo__fsdp_wait(f, lane->state == NEO__FSDP_JOIN ? f->replica : f->shard, lane->ticket));
     if (lane->reduced && !f->in_groups)
-        neo__fsdp_collect(f, lane->reduced, u->grad, u->chunk, f->desc.reduce_dtype,
-                          f->local ? 0 : u->micro - 1);
+        neo__fsdp_collect(f, lane->reduced, u->grad, u->chunk, f->local ? 0 : u->micro - 1);
     neo__fsdp_free_lane(f, lane);
     return NEO_OK;
 }
@@ -8622,10 +8654,10 @@ static neo_status neo__fsdp_finish_lane(neo_fsdp *f, neo__fsdp_lane *lane) {
 static neo_status neo__fsdp_scatter(neo_fsdp *f, int unit) {
     neo__fsdp_unit *u = &f->unit[unit];
     neo_status status;
-    for (int i = 0; i < f->lane_count; i++) /* replicas join behind the next unit's backward */
-        NEO__TRY(neo__fsdp_advance_lane(f, &f->lane[i]));
-    neo__fsdp_lane *lane =
-        u->lane >= 0 ? &f->lane[u->lane] : neo__fsdp_take_lane(f, unit, f->lane_count, &status);
+    for (int i = 0; i < f->reduce.lanes; i++) /* replicas join behind the next unit's backward */
+        NEO__TRY(neo__fsdp_advance_lane(f, &f->reduce.lane[i]));
+    neo__fsdp_lane *lane = u->lane >= 0 ? &f->reduce.lane[u->lane]
+                                        : neo__fsdp_take_lane(f, unit, f->reduce.lanes, &status);
     if (!lane) return status;
     float *borrowed[1];
     borrowed[0] = lane->window;
@@ -8642,26 +8674,25 @@ static neo_status neo__fsdp_scatter(neo_fsdp *f, int unit) {
     void *sum = lane->reduced ? lane->reduced : u->grad;
     neo_comm_label(f->shard, u->name);
     if (f->replicas == 1)
-        NEO__TRY(neo_comm_reduce_scatter_leaves(f->shard, (const void *const *)f->send, sum,
+        NEO__TRY(neo_comm_reduce_scatter_leaves(f->shard, (const void *const *)f->leaves.send, sum,
                                                 u->chunk, NULL, f->desc.reduce_dtype,
                                                 &lane->ticket));
     else
-        NEO__TRY(neo_comm_reduce_scatter(f->shard, NEO_REDUCE_SUM, f->send[0], sum, u->chunk, NULL,
-                                         f->desc.reduce_dtype, &lane->ticket));
+        NEO__TRY(neo_comm_reduce_scatter(f->shard, NEO_REDUCE_SUM, f->leaves.send[0], sum, u->chunk,
+                                         NULL, f->desc.reduce_dtype, &lane->ticket));
     lane->state = NEO__FSDP_SCATTER;
-    lane->since = f->reductions++;
+    lane->since = f->reduce.count++;
     return NEO_OK;
 }
 
 /* ---- whole units ---- */
 /* Waits for a bucket that was launched; its sum goes to the gradients, and its windows are free. */
 static neo_status neo__fsdp_finish_bucket(neo_fsdp *f, neo__fsdp_bucket *b) {
-    neo_dtype dtype = f->desc.reduce_dtype;
-    const void *from = f->narrow ? f->whole_narrow[0] : f->whole_window[0];
+    const void *from = f->narrow ? f->whole.narrow[0] : f->whole.window[0];
     if (!b->launched) return NEO_OK;
+    from = neo__fsdp_place(from, b->first, f->desc.reduce_dtype);
     if (f->all) NEO__TRY(neo__fsdp_wait(f, f->all, b->ticket));
-    neo__fsdp_collect(f, neo__fsdp_place(from, b->first, dtype), f->whole_grad + b->first, b->count, dtype,
-                      b->micro);
+    neo__fsdp_collect(f, from, f->whole.grad + b->first, b->count, b->micro);
     b->micro++;
     b->launched = 0;
     b->waits = b->units;
@@ -8669,17 +8700,19 @@ static neo_status neo__fsdp_finish_bucket(neo_fsdp *f, neo__fsdp_bucket *b) {
 }
 /* A unit is there: launches the buckets of which it was the last. */
 static neo_status neo__fsdp_launch_buckets(neo_fsdp *f, const neo__fsdp_unit *u) {
-    for (int i = 0; i < f->bucket_count; i++) {
-        neo__fsdp_bucket *b = &f->bucket[i];
+    for (int i = 0; i < f->whole.buckets; i++) {
+        neo__fsdp_bucket *b = &f->whole.bucket[i];
         if (!neo__fsdp_in_bucket(u, b) || --b->waits > 0) continue;
         if (f->narrow && f->local)
-            neo__fsdp_narrow_pieces(f, f->whole_window, f->whole_narrow, b->first, b->count);
-        neo__fsdp_merge_pieces(f, f->narrow ? f->whole_narrow : (void *const *)f->whole_window, b->first, b->count);
+            neo__fsdp_narrow_pieces(f, f->whole.window, f->whole.narrow, b->first, b->count);
+        neo__fsdp_merge_pieces(f, f->narrow ? f->whole.narrow : (void *const *)f->whole.window,
+                               b->first, b->count);
         b->launched = 1;
         if (!f->all) continue;
         neo_comm_label(f->all, "a bucket of gradients");
-        NEO__TRY(neo_comm_all_reduce_leaves(f->all, (const void *const *)f->send, f->send[0],
-                                            b->count, f->desc.reduce_dtype, &b->ticket));
+        NEO__TRY(neo_comm_all_reduce_leaves(f->all, (const void *const *)f->leaves.send,
+                                            f->leaves.send[0], b->count, f->desc.reduce_dtype,
+                                            &b->ticket));
     }
     return NEO_OK;
 }
@@ -8694,7 +8727,7 @@ static neo_status neo__fsdp_window_of(neo_fsdp *f, int unit, int piece, float **
     if (u->own_window && !adds) *window = u->window[piece];
     else if (u->scratch) *window = u->scratch;
     else {
-        neo__fsdp_lane *lane = neo__fsdp_take_lane(f, unit, f->window_lanes, &status);
+        neo__fsdp_lane *lane = neo__fsdp_take_lane(f, unit, f->reduce.windows, &status);
         if (!lane) return status;
         lane->state = NEO__FSDP_WINDOW;
         *window = lane->window;
@@ -8704,9 +8737,10 @@ static neo_status neo__fsdp_window_of(neo_fsdp *f, int unit, int piece, float **
 /* Gradients of the unit's last micro-batch are on their way in buffers that the next one wants. */
 static neo_status neo__fsdp_settle(neo_fsdp *f, neo__fsdp_unit *u) {
     if (u->micro == 0 || u->filled > 0 || f->local) return NEO_OK;
-    if (!u->whole) return u->lane >= 0 ? neo__fsdp_finish_lane(f, &f->lane[u->lane]) : NEO_OK;
-    for (int i = 0; i < f->bucket_count; i++) {
-        neo__fsdp_bucket *b = &f->bucket[i];
+    if (!u->whole)
+        return u->lane >= 0 ? neo__fsdp_finish_lane(f, &f->reduce.lane[u->lane]) : NEO_OK;
+    for (int i = 0; i < f->whole.buckets; i++) {
+        neo__fsdp_bucket *b = &f->whole.bucket[i];
         if (!neo__fsdp_in_bucket(u, b)) continue;
         NEO__CHECK(
             b->launched || b->micro == u->micro, NEO_ERR_STATE,
@@ -8717,8 +8751,8 @@ static neo_status neo__fsdp_settle(neo_fsdp *f, neo__fsdp_unit *u) {
     }
     return NEO_OK;
 }
-/* A number that no layer computes, in the first element of every gradient: what is not written is seen.
-   (Not on a device, where every window would have to wait for it.) */
+/* A number that no layer computes, in the first element of every gradient, shows which are not
+   written. (Not on a device, where every window would have to wait for it.) */
 static const uint32_t neo__fsdp_unwritten = 0x7FA5C3D2u;
 static void neo__fsdp_mark_grads(const neo__fsdp_unit *u, float *grads) {
     for (int i = 0; i < u->params_count; i++)
@@ -8742,16 +8776,16 @@ NEO_API neo_status neo_fsdp_backward_begin(neo_fsdp *f, int unit, int piece) {
     float *values, *window = NULL;
     NEO__TRY(neo__fsdp_check_window(f, fn, unit, NEO__FSDP_CLOSED));
     neo__fsdp_unit *u = &f->unit[unit];
-    NEO__CHECK(piece >= 0 && piece < f->pieces, NEO_ERR_ARG, "%s: piece %d of %d", fn, piece,
-               f->pieces);
+    NEO__CHECK(piece >= 0 && piece < f->leaves.pieces, NEO_ERR_ARG, "%s: piece %d of %d", fn, piece,
+               f->leaves.pieces);
     NEO__CHECK(
         u->frozen || u->micro < f->desc.micro_batches, NEO_ERR_STATE,
         "%s: unit '%s' has had the backward of all %d micro-batches: neo_fsdp_step comes first", fn,
         u->name, f->desc.micro_batches);
     NEO__CHECK(u->frozen || piece == u->filled, NEO_ERR_STATE,
                "%s: piece %d of unit '%s' where piece %d of its %d is next", fn, piece, u->name,
-               u->filled, f->pieces);
-    f->backward = 1;
+               u->filled, f->leaves.pieces);
+    f->gather.backward = 1;
     NEO__TRY(neo__fsdp_hold(f, unit, &values));
     neo__fsdp_open(f, unit, NEO__FSDP_BACKWARD); /* from here on its slot is not for others */
     neo_status status = neo__fsdp_prefetch(f, unit);
@@ -8773,34 +8807,36 @@ NEO_API neo_status neo_fsdp_backward_begin(neo_fsdp *f, int unit, int piece) {
 NEO_API neo_status neo_fsdp_backward_end(neo_fsdp *f, int unit) {
     NEO__TRY(neo__fsdp_check_window(f, "neo_fsdp_backward_end", unit, NEO__FSDP_BACKWARD));
     neo__fsdp_unit *u = &f->unit[unit];
-    if (!u->frozen && f->piece[u->piece].count > 0 && !neo_ctx_device(f->ctx))
+    if (!u->frozen && f->leaves.piece[u->piece].count > 0 && !neo_ctx_device(f->ctx))
         NEO__TRY(neo__fsdp_check_written(u));
     neo__fsdp_close(f, u);
     if (u->frozen) return NEO_OK;
-    neo_dtype dtype = f->desc.reduce_dtype;
-    const neo_status before = f->failed;
-    if (u->own_window && u->bound != u->window[u->piece])
-        neo__fsdp_note(f, neo__fsdp_add(f, u->window[u->piece], NEO_F32, u->bound, NEO_F32, u->elements));
+    const neo_status before = f->error.status;
+    neo_tensor bound = neo__fsdp_numbers(f, u->bound, 0, NEO_F32, u->elements);
+    neo_tensor window = neo__fsdp_numbers(f, u->window[u->piece], 0, NEO_F32, u->elements);
+    if (u->own_window && bound.data != window.data)
+        neo__fsdp_note(f, neo_add(f->ctx, window, bound));
     if (u->own_narrow && !f->local)
-        neo__fsdp_note(f, neo__fsdp_convert(f, u->bound, NEO_F32, u->narrow[u->piece], dtype, u->elements));
+        neo__fsdp_narrow(f, u->bound, u->narrow[u->piece], 0, u->elements);
     neo__fsdp_count(f, &f->calls);
     f->seen = f->calls;
-    int last = ++u->filled == f->pieces;
+    int last = ++u->filled == f->leaves.pieces;
     int travels = last && (!f->local || u->micro == f->desc.micro_batches - 1);
-    if (u->lane >= 0 && (!travels || u->whole)) neo__fsdp_free_lane(f, &f->lane[u->lane]);
+    if (u->lane >= 0 && (!travels || u->whole)) neo__fsdp_free_lane(f, &f->reduce.lane[u->lane]);
     if (last) u->filled = 0, u->micro++;
-    if (travels) neo__fsdp_note(f, u->whole ? neo__fsdp_launch_buckets(f, u) : neo__fsdp_scatter(f, unit));
-    return before == NEO_OK ? neo__fsdp_noted(f) : NEO_OK; /* once */
+    if (travels)
+        neo__fsdp_note(f, u->whole ? neo__fsdp_launch_buckets(f, u) : neo__fsdp_scatter(f, unit));
+    return before == NEO_OK ? neo__error_restore(&f->error) : NEO_OK; /* once */
 }
 
 /* ---- pieces ---- */
-NEO_API int neo_fsdp_pieces(const neo_fsdp *f) { return f->pieces; }
+NEO_API int neo_fsdp_pieces(const neo_fsdp *f) { return f->leaves.pieces; }
 NEO_API neo_leaves neo_fsdp_piece(const neo_fsdp *f, int piece, int64_t batch) {
     NEO__ZERO(neo_leaves, leaves);
     leaves.batch = batch;
-    if (piece < 0 || piece >= f->pieces) return leaves;
-    leaves.first = f->piece[piece].first;
-    leaves.count = f->piece[piece].count;
+    if (piece < 0 || piece >= f->leaves.pieces) return leaves;
+    leaves.first = f->leaves.piece[piece].first;
+    leaves.count = f->leaves.piece[piece].count;
     return leaves;
 }
 
@@ -8812,7 +8848,7 @@ NEO_API int64_t neo_fsdp_samples(const neo_fsdp *f, int piece, int64_t batch, in
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-fsdp-step
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 static void neo__fsdp_forget_squares(neo_fsdp *f) {
     f->has_squares = 0;
     neo_exact_zero(&f->squares);
@@ -8826,17 +8862,17 @@ static void neo__fsdp_begin_anew(neo_fsdp *f) {
         u->slot = u->stage = u->lane = -1;
         u->filled = u->micro = 0;
     }
-    for (int i = 0; i < f->slot_count; i++) f->slot_unit[i] = -1;
-    for (int i = 0; i < NEO__FSDP_LANES; i++) f->lane[i].state = NEO__FSDP_FREE;
-    for (int b = 0; b < f->bucket_count; b++) {
-        f->bucket[b].waits = f->bucket[b].units;
-        f->bucket[b].launched = f->bucket[b].micro = 0;
+    for (int i = 0; i < f->gather.slots; i++) f->gather.slot_unit[i] = -1;
+    for (int i = 0; i < NEO__FSDP_LANES; i++) f->reduce.lane[i].state = NEO__FSDP_FREE;
+    for (int b = 0; b < f->whole.buckets; b++) {
+        f->whole.bucket[b].waits = f->whole.bucket[b].units;
+        f->whole.bucket[b].launched = f->whole.bucket[b].micro = 0;
     }
-    f->failed = NEO_OK;
-    f->stage_unit[0] = f->stage_unit[1] = -1;
-    f->backward = 0;
-    f->windows = 0;
-    f->windows_hash = 0;
+    f->error.status = NEO_OK;
+    f->gather.stage_unit[0] = f->gather.stage_unit[1] = -1;
+    f->gather.backward = 0;
+    f->opened.count = 0;
+    f->opened.hash = 0;
     neo__fsdp_forget_squares(f);
 }
 /* Until nothing is under way. */
@@ -8859,68 +8895,71 @@ NEO_API neo_status neo_fsdp_cancel(neo_fsdp *f) {
 static neo_status neo__fsdp_finish_all(neo_fsdp *f) {
     for (;;) { /* in the order in which they began */
         neo__fsdp_lane *first = NULL;
-        for (int i = 0; i < f->lane_count; i++)
-            if (f->lane[i].state != NEO__FSDP_FREE && (!first || f->lane[i].since < first->since))
-                first = &f->lane[i];
+        for (int i = 0; i < f->reduce.lanes; i++)
+            if (f->reduce.lane[i].state != NEO__FSDP_FREE &&
+                (!first || f->reduce.lane[i].since < first->since))
+                first = &f->reduce.lane[i];
         if (!first) break;
         NEO__TRY(neo__fsdp_finish_lane(f, first));
     }
-    for (int i = 0; i < f->bucket_count; i++) NEO__TRY(neo__fsdp_finish_bucket(f, &f->bucket[i]));
+    for (int i = 0; i < f->whole.buckets; i++)
+        NEO__TRY(neo__fsdp_finish_bucket(f, &f->whole.bucket[i]));
     return NEO_OK;
 }
-/* All gradients become whole sums. NEO_ERR_STATE: some are not there yet, here alone. Other errors are noted: one
-   may be of this rank alone, while others are on their way into the step, which tells all. */
+/* All gradients become whole sums. NEO_ERR_STATE: some are not there yet, here alone. Other errors
+   are noted: one may be of this rank alone, while others go into the step, which tells all. */
 static neo_status neo__fsdp_finish(neo_fsdp *f) {
     int micros = f->desc.micro_batches;
     NEO__TRY(neo__fsdp_recall(f));
     for (int i = 0; i < f->unit_count; i++)
         NEO__CHECK(f->unit[i].open == NEO__FSDP_CLOSED, NEO_ERR_STATE,
-                   "neo_fsdp_step: unit '%s' is in a window: neo_fsdp_%s_end comes first", f->unit[i].name,
-                   f->unit[i].open == NEO__FSDP_FORWARD ? "forward" : "backward");
+                   "neo_fsdp_step: unit '%s' is in a window: neo_fsdp_%s_end comes first",
+                   f->unit[i].name, f->unit[i].open == NEO__FSDP_FORWARD ? "forward" : "backward");
     for (int i = 0; i < f->unit_count; i++) {
         const neo__fsdp_unit *u = &f->unit[i];
         NEO__CHECK(u->frozen || u->micro == micros, NEO_ERR_STATE,
                    "neo_fsdp_step: since the last step unit '%s' had the backward of %d of %d "
                    "micro-batches, and %d of %d pieces of one",
-                   u->name, u->micro, micros, u->filled, f->pieces);
+                   u->name, u->micro, micros, u->filled, f->leaves.pieces);
     }
     neo__fsdp_note(f, neo__fsdp_finish_all(f));
-    if (f->failed != NEO_OK) (void)neo__fsdp_drain(f); /* that is another consequence of it */
+    if (f->error.status != NEO_OK) (void)neo__fsdp_drain(f); /* that is another consequence of it */
     return NEO_OK;
 }
 /* Divides the gradients by the loss scale; *infinite: one of this rank's is not finite. */
 static neo_status neo__fsdp_unscale_all(neo_fsdp *f, int *infinite) {
     *infinite = 0;
-    for (int i = 0; i < neo_params_count(f->runs) && f->scaled; i++) {
+    for (int i = 0; i < neo_params_count(f->runs) && f->scaler.on; i++) {
         const neo_param *p = neo_params_at(f->runs, i);
         int finite = 1;
         if (!p->grad.data) continue;
-        NEO__TRY(neo_scale(f->host, p->grad, 1.0f / f->scale, &finite));
+        NEO__TRY(neo_scale(f->host, p->grad, 1.0f / f->scaler.scale, &finite));
         *infinite |= !finite;
     }
     return NEO_OK;
 }
 static void neo__fsdp_rescale(neo_fsdp *f, int skip) {
-    if (!f->scaled) return;
+    if (!f->scaler.on) return;
     if (skip) {
-        f->good_steps = 0;
-        if (f->scale > 0x1p-100f) f->scale *= 0.5f;
-    } else if (++f->good_steps >= f->desc.loss_scale_window) {
-        f->good_steps = 0;
-        if (f->scale < 0x1p100f) f->scale *= 2.0f;
+        f->scaler.good_steps = 0;
+        if (f->scaler.scale > 0x1p-100f) f->scaler.scale *= 0.5f;
+    } else if (++f->scaler.good_steps >= f->desc.loss_scale_window) {
+        f->scaler.good_steps = 0;
+        if (f->scaler.scale < 0x1p100f) f->scaler.scale *= 2.0f;
     }
 }
 /* Ranks have opened different windows: which is the first that differs from rank 0's. */
 static neo_status neo__fsdp_diverged(const neo_fsdp *f) {
     int32_t first[NEO__FSDP_HISTORY],
-        most = (int32_t)NEO__MIN(f->windows, (int64_t)NEO__FSDP_HISTORY);
+        most = (int32_t)NEO__MIN(f->opened.count, (int64_t)NEO__FSDP_HISTORY);
     int32_t at = 0;
     neo_status status = NEO_OK;
     memset(first, -1, sizeof first);
-    memcpy(first, f->history, (size_t)most * sizeof *first);
+    memcpy(first, f->opened.first, (size_t)most * sizeof *first);
     NEO__TRY(neo_comm_broadcast(f->comm, first, NEO__FSDP_HISTORY, NEO_I32, 0, NULL));
-    while (at < most && first[at] == f->history[at]) at++;
-    int32_t here = at < most ? f->history[at] : -1, there = at < NEO__FSDP_HISTORY ? first[at] : -1;
+    while (at < most && first[at] == f->opened.first[at]) at++;
+    int32_t here = at < most ? f->opened.first[at] : -1,
+            there = at < NEO__FSDP_HISTORY ? first[at] : -1;
     if (here != there)
         status = neo_fail(
             NEO_ERR_DIVERGED,
@@ -8935,18 +8974,18 @@ static neo_status neo__fsdp_diverged(const neo_fsdp *f) {
                     "of which agree",
                     (int)NEO__FSDP_HISTORY);
 }
-/* What ranks tell each other before a step: whether they opened the same windows, whether all gradients are
-   finite, and whether `status` is an error on one of them. */
+/* Ranks tell each other before a step whether they opened the same windows, whether all gradients
+   are finite, and whether `status` is an error on one of them. */
 static neo_status neo__fsdp_meet(neo_fsdp *f, neo_status status, int infinite, int *skip) {
-    int64_t mark = (int64_t)(f->windows_hash >> 1);
+    int64_t mark = (int64_t)(f->opened.hash >> 1);
     int64_t words[] = {mark, -mark, status != NEO_OK ? 2 : infinite};
-    char why[512];
+    const neo__kept_error error = neo__error_keep(status);
     *skip = infinite;
     if (f->ranks == 1) return status;
-    snprintf(why, sizeof why, "%s", status != NEO_OK ? neo_last_error() : "");
-    const neo_status met = neo_comm_all_reduce(f->comm, NEO_REDUCE_MAX, words, words, 3, NEO_I64, NULL);
-    if (met != NEO_OK) return status != NEO_OK ? neo_fail(status, "%s", why) : met;
-    if (words[2] == 2) return neo_comm_agree(f->comm, status != NEO_OK ? neo_fail(status, "%s", why) : NEO_OK);
+    const neo_status met =
+        neo_comm_all_reduce(f->comm, NEO_REDUCE_MAX, words, words, 3, NEO_I64, NULL);
+    if (met != NEO_OK) return status != NEO_OK ? neo__error_restore(&error) : met;
+    if (words[2] == 2) return neo_comm_agree(f->comm, neo__error_restore(&error));
     *skip = words[2] != 0;
     return words[0] == -words[1] ? NEO_OK : neo__fsdp_diverged(f);
 }
@@ -8972,12 +9011,12 @@ static neo_status neo__fsdp_share_squares(neo_fsdp *f) {
     neo_optim_add_squares(f->optim, f->shard && f->place > 0 ? &none : &f->squares);
     return NEO_OK;
 }
-/* The step of gradients that are whole sums. status: an error on the way there; then there is none, on no rank. */
+/* The step of gradients that are whole sums. status: an error until here; then no rank steps. */
 static neo_status neo__fsdp_step_sums(neo_fsdp *f, neo_status status, float lr) {
     int skip = 0, infinite = 0;
     double others = neo_exact_value(&f->squares);
     if (status == NEO_OK) status = neo__fsdp_unscale_all(f, &infinite);
-    infinite |= f->scaled && !(others - others == 0.0);
+    infinite |= f->scaler.on && !(others - others == 0.0);
     status = neo__fsdp_meet(f, status, infinite, &skip);
     if (status == NEO_OK) neo__fsdp_rescale(f, skip);
     if (status == NEO_OK && !skip) status = neo__fsdp_share_squares(f);
@@ -8991,16 +9030,16 @@ NEO_API neo_status neo_fsdp_step(neo_fsdp *f, float lr) {
     NEO__CHECK(f, NEO_ERR_ARG, "neo_fsdp_step: fsdp is NULL");
     f->clipped = 0;
     neo_status status = neo__fsdp_finish(f);
-    if (status == NEO_OK) return neo__fsdp_step_sums(f, neo__fsdp_noted(f), lr);
+    if (status == NEO_OK) return neo__fsdp_step_sums(f, neo__error_restore(&f->error), lr);
     neo__fsdp_forget_squares(f); /* what lacks may still come */
     return status;
 }
-/* The squares of what tables keep, where the step needs them, after it has been divided by the loss scale. */
+/* The squares of what tables keep, divided by the loss scale, where the step needs them. */
 static neo_status neo__fsdp_tables_squares(neo_fsdp *f, neo_shard *tables) {
     NEO__ZERO(neo_exact, squares);
-    NEO__TRY(neo__fsdp_noted(f));
-    if (f->scaled) NEO__TRY(neo_shard_scale_grads(tables, 1.0f / f->scale));
-    if (!f->scaled && f->desc.optim.clip_norm <= 0.0f) return NEO_OK;
+    NEO__TRY(neo__error_restore(&f->error));
+    if (f->scaler.on) NEO__TRY(neo_shard_scale_grads(tables, 1.0f / f->scaler.scale));
+    if (!f->scaler.on && f->desc.optim.clip_norm <= 0.0f) return NEO_OK;
     NEO__TRY(neo_shard_grad_squares(tables, &squares));
     neo_fsdp_add_squares(f, &squares);
     return NEO_OK;
@@ -9009,17 +9048,17 @@ NEO_API neo_status neo_fsdp_step_tables(neo_fsdp *f, neo_shard *tables, float lr
     NEO__CHECK(f && tables, NEO_ERR_ARG, "neo_fsdp_step_tables: an argument is NULL");
     const float type = f->desc.optim.clip_norm_type;
     NEO__CHECK(f->desc.optim.clip_norm <= 0.0f || type == 0.0f || type == 2.0f, NEO_ERR_ARG,
-               "neo_fsdp_step_tables: clip_norm_type is %g: with tables it must be 2", (double)type);
+               "neo_fsdp_step_tables: clip_norm_type is %g: with tables it must be 2",
+               (double)type);
     const int64_t skipped = f->skipped;
     NEO__TRY(neo__shard_agree_step(tables, "neo_fsdp_step_tables", lr));
     NEO__TRY(neo__fsdp_finish(f)); /* what lacks may still come */
     f->clipped = 0;
     neo_status status = neo__fsdp_step_sums(f, neo__fsdp_tables_squares(f, tables), lr);
     if (status != NEO_OK) {
-        char why[512];
-        snprintf(why, sizeof why, "%s", neo_last_error());
+        const neo__kept_error error = neo__error_keep(status);
         (void)neo_shard_clear(tables); /* where it fails, the next step says so */
-        return neo_fail(status, "%s", why);
+        return neo__error_restore(&error);
     }
     if (f->skipped != skipped) return neo_shard_clear(tables);
     const float factor = neo_fsdp_clip_factor(f);
@@ -9027,13 +9066,15 @@ NEO_API neo_status neo_fsdp_step_tables(neo_fsdp *f, neo_shard *tables, float lr
     NEO__TRY(neo__shard_or_abort(tables, status)); /* the units have stepped */
     return neo__shard_step_kept(tables, lr);
 }
-NEO_API float neo_fsdp_loss_scale(const neo_fsdp *f) { return f->scaled ? f->scale : 1.0f; }
+NEO_API float neo_fsdp_loss_scale(const neo_fsdp *f) {
+    return f->scaler.on ? f->scaler.scale : 1.0f;
+}
 NEO_API neo_fsdp_stats neo_fsdp_get_stats(const neo_fsdp *f) {
     NEO__ZERO(neo_fsdp_stats, s);
     s.steps = f->steps;
     s.skipped = f->skipped;
-    s.gathers = f->gathers;
-    s.hits = f->hits;
+    s.gathers = f->gather.count;
+    s.hits = f->gather.hits;
     s.wait_ns = f->wait_ns;
     s.grad_norm = neo_optim_grad_norm(f->optim);
     if (f->shard) s.shard = neo_comm_get_stats(f->shard);
@@ -9043,7 +9084,7 @@ NEO_API neo_fsdp_stats neo_fsdp_get_stats(const neo_fsdp *f) {
 }
 NEO_API void neo_fsdp_reset_stats(neo_fsdp *f) {
     neo_comm *groups[] = {f->shard, f->replica, f->all};
-    f->steps = f->skipped = f->gathers = f->hits = f->wait_ns = 0;
+    f->steps = f->skipped = f->gather.count = f->gather.hits = f->wait_ns = 0;
     for (int i = 0; i < 3; i++)
         if (groups[i]) neo_comm_reset_stats(groups[i]);
 }
@@ -9051,9 +9092,9 @@ NEO_API void neo_fsdp_reset_stats(neo_fsdp *f) {
 /* ------------------------------------------------------------------------------------------------
    >>impl-fsdp-state
 
-   A run of a parameter's elements is at most three rectangles of it: the end of a row, whole rows, the
-   beginning of one.
-   ------------------------------------------------------------------------------------------------ */
+   A run of a parameter's elements is at most three rectangles of it: the end of a row, whole rows,
+   the beginning of one.
+   ---------------------------------------------------------------------------------------------- */
 static neo_status neo__fsdp_add_rectangle(neo_state *state, neo_state_kind kind, const char *name,
                                           float *data, neo_place place, const neo_part *part,
                                           int64_t rows, int64_t cols) {
@@ -9115,7 +9156,8 @@ static neo_status neo__fsdp_define(neo_state *state, const neo_fsdp *f) {
 /* A number of the loss scaler, 0 or 1, and its name. */
 static neo_tensor neo__fsdp_scaler(neo_fsdp *f, int i, char name[256]) {
     snprintf(name, 256, "%.200s.%s", f->desc.optim.name, i ? "good_steps" : "loss_scale");
-    return i ? neo_tensor_1d(&f->good_steps, NEO_I64, 1) : neo_tensor_1d(&f->scale, NEO_F32, 1);
+    return i ? neo_tensor_1d(&f->scaler.good_steps, NEO_I64, 1)
+             : neo_tensor_1d(&f->scaler.scale, NEO_F32, 1);
 }
 NEO_API neo_status neo_state_add_fsdp(neo_state *state, neo_fsdp *f) {
     NEO__CHECK(state && f, NEO_ERR_ARG, "neo_state_add_fsdp: an argument is NULL");
@@ -9145,7 +9187,7 @@ NEO_API neo_status neo_state_add_fsdp(neo_state *state, neo_fsdp *f) {
         NEO__TRY(neo__fsdp_add_tensor(state, NEO_STATE_OPTIMIZER, name, f, &f->unit[unit],
                                       param - f->unit[unit].first_param, (float *)t.data));
     }
-    if (!f->scaled) return NEO_OK;
+    if (!f->scaler.on) return NEO_OK;
     char name[256];
     for (int i = 0; i < 2; i++) {
         neo_tensor t = neo__fsdp_scaler(f, i, name);
@@ -9155,10 +9197,10 @@ NEO_API neo_status neo_state_add_fsdp(neo_state *state, neo_fsdp *f) {
 }
 
 /* ---- one file ----
-   Passes: of each unit its values, then each kind of the optimizer's state. A pass of a unit that is
-   cut is one gather to rank 0, in the group of its place; before it all ranks agree to go on, so that
-   what stops rank 0 stops them all there. Ranks of other groups only agree. Rank 0 makes a pass when
-   the file asks for its first tensor. */
+   Passes: of each unit its values, then each kind of the optimizer's state. A pass of a cut unit
+   is one gather to rank 0, in the group of its place; before it all ranks agree to go on, so
+   that an error of rank 0 stops them all there. Ranks of other groups only agree. Rank 0 makes a
+   pass when the file asks for its first tensor. */
 NEO__HOT_END
 typedef struct neo__fsdp_writer {
     neo_fsdp *f;
@@ -9184,11 +9226,11 @@ static void neo__fsdp_layout_writer(neo__fsdp_writer *w, neo_fsdp *f, int with_s
     int root = f->rank == 0;
     w->f = f;
     w->kinds = with_state ? 1 + neo__fsdp_state_kinds(f) : 1;
-    w->numbers = !with_state ? 0 : f->scaled ? 3 : 1;
+    w->numbers = !with_state ? 0 : f->scaler.on ? 3 : 1;
     w->count = w->numbers + (w->kinds - 1) * neo_params_count(f->runs);
     for (int i = 0; i < f->unit_count; i++) w->count += f->unit[i].params_count;
-    int64_t whole = root ? f->largest_cut : 0;
-    int64_t chunk = w->kinds > 1 && f->rank < f->factor ? f->largest_cut / f->factor : 0;
+    int64_t whole = root ? f->reduce.largest_cut : 0;
+    int64_t chunk = w->kinds > 1 && f->rank < f->factor ? f->reduce.largest_cut / f->factor : 0;
     NEO__CARVE(&carve, w->whole, whole);
     NEO__CARVE(&carve, w->chunk, chunk);
     NEO__CARVE(&carve, w->name, root ? w->count : 0);
