@@ -3925,60 +3925,58 @@ static int64_t neo__shard_subtree_end(int64_t n, int64_t first, int64_t end) {
    those of the same columns. */
 static int64_t neo__shard_cut_piece(const neo_table_desc *t, const neo_piece *piece, int64_t place,
                                     int inside, neo__shard_part *to) {
-    int summed = t->row_buckets > 1 && piece->rows < t->rows && t->pooling != NEO_POOL_NONE;
-    int64_t buckets = summed ? t->row_buckets : 0, count = 0;
-    int64_t first = buckets ? neo__bucket_of(t->rows, buckets, piece->first_row) : 0;
-    int64_t end =
-        buckets ? neo__bucket_of(t->rows, buckets, piece->first_row + piece->rows - 1) + 1
-                : 1;
-    while (buckets && first > 0 &&
-           neo__bucket_begin(t->rows, buckets, first - 1) == piece->first_row)
-        first--;
-    while (end < buckets &&
-           neo__bucket_begin(t->rows, buckets, end + 1) == piece->first_row + piece->rows)
-        end++;
-    while (first < end) { /* buckets without rows may make a wider subtree */
-        int64_t stop = buckets ? neo__shard_subtree_end(buckets, first, end) : end;
-        int64_t row = buckets ? neo__bucket_begin(t->rows, buckets, first) : piece->first_row;
-        int64_t rows =
-            buckets ? neo__bucket_begin(t->rows, buckets, stop) - row : piece->rows;
-        if (rows > 0) {
-            if (to) {
-                neo__shard_part *part = &to[count];
-                part->table = piece->table;
-                part->rank = piece->rank;
-                part->first_row = row;
-                part->rows = rows;
-                part->first_col = piece->first_col;
-                part->cols = piece->cols;
-                part->number = buckets ? first : place;
-                part->inside = inside;
-            }
-            count++;
-        }
-        first = stop;
+    const int64_t buckets = t->row_buckets, end_row = piece->first_row + piece->rows;
+    int64_t count = 0;
+    NEO__ZERO(neo__shard_part, part);
+    part.table = piece->table;
+    part.rank = piece->rank;
+    part.first_row = piece->first_row;
+    part.rows = piece->rows;
+    part.first_col = piece->first_col;
+    part.cols = piece->cols;
+    part.number = place;
+    part.inside = inside;
+    if (buckets <= 1 || piece->rows >= t->rows || t->pooling == NEO_POOL_NONE) { /* no sums */
+        if (to) *to = part;
+        return 1;
+    }
+    int64_t first = neo__bucket_of(t->rows, buckets, piece->first_row);
+    int64_t end = neo__bucket_of(t->rows, buckets, end_row - 1) + 1;
+    /* buckets without rows may make a wider subtree */
+    while (first > 0 && neo__bucket_begin(t->rows, buckets, first - 1) == piece->first_row) first--;
+    while (end < buckets && neo__bucket_begin(t->rows, buckets, end + 1) == end_row) end++;
+    for (int64_t stop; first < end; first = stop) {
+        stop = neo__shard_subtree_end(buckets, first, end);
+        part.number = first;
+        part.first_row = neo__bucket_begin(t->rows, buckets, first);
+        part.rows = neo__bucket_begin(t->rows, buckets, stop) - part.first_row;
+        if (part.rows == 0) continue;
+        if (to) to[count] = part;
+        count++;
     }
     return count;
 }
 
-/* A piece and its place among those of the same columns. */
-static int64_t neo__shard_piece_place(const neo_piece *pieces, int64_t i) {
-    int64_t place = 0;
-    while (i > place && pieces[i - place - 1].table == pieces[i].table &&
-           pieces[i - place - 1].first_col == pieces[i].first_col)
-        place++;
-    return place;
+/* The pieces of the same table and columns as piece i: [begin, end). */
+static int neo__shard_same_slice(const neo_piece *a, const neo_piece *b) {
+    return a->table == b->table && a->first_col == b->first_col;
+}
+static int64_t neo__shard_slice_begin(const neo_piece *pieces, int64_t i) {
+    while (i > 0 && neo__shard_same_slice(&pieces[i - 1], &pieces[i])) i--;
+    return i;
+}
+static int64_t neo__shard_slice_end(const neo_piece *pieces, int64_t count, int64_t i) {
+    while (i + 1 < count && neo__shard_same_slice(&pieces[i], &pieces[i + 1])) i++;
+    return i + 1;
 }
 /* Whether the slice of piece i is several pieces, all in one node of several. */
 static int neo__shard_is_inside(const neo__shard_map *m, const neo_piece *pieces, int64_t count,
                                 int64_t i) {
-    int64_t first = i - neo__shard_piece_place(pieces, i), n = 0;
-    if (m->nodes == 1 || m->none) return 0;
-    for (; first + n < count && pieces[first + n].table == pieces[i].table &&
-           pieces[first + n].first_col == pieces[i].first_col;
-         n++)
-        if (pieces[first + n].rank / m->per_node != pieces[i].rank / m->per_node) return 0;
-    return n > 1;
+    int64_t first = neo__shard_slice_begin(pieces, i);
+    int64_t end = neo__shard_slice_end(pieces, count, i);
+    for (int64_t k = first; k < end; k++)
+        if (pieces[k].rank / m->per_node != pieces[i].rank / m->per_node) return 0;
+    return m->nodes > 1 && !m->none && end - first > 1;
 }
 static int neo__shard_part_order(const void *x, const void *y) {
     const neo__shard_part *a = (const neo__shard_part *)x, *b = (const neo__shard_part *)y;
@@ -4006,15 +4004,13 @@ static int64_t neo__shard_find_flow(const neo__shard_flow *flows, int64_t count,
     neo__shard_flow key;
     key.feature = feature;
     key.first_row = first_row;
-    int64_t lo = 0;
-    for (int64_t n = count; n > 1;) {
-        int64_t step = n / 2;
-        if (neo__shard_flow_order(&flows[lo + step], &key) <= 0)
-            lo += step, n -= step;
-        else
-            n = step;
+    int64_t first = 0;
+    for (int64_t end = count; end - first > 1;) {
+        int64_t mid = (first + end) / 2;
+        if (neo__shard_flow_order(&flows[mid], &key) <= 0) first = mid;
+        else end = mid;
     }
-    return lo;
+    return first;
 }
 
 /* Every table is looked up by some feature. */
@@ -4035,13 +4031,11 @@ static neo_status neo__shard_check_grid(const neo_bags_desc *d, const neo_piece 
                    "neo_shard: table '%s' of NEO_POOL_NONE is cut by columns: rows travel whole",
                    t->name);
         if (i > 0 && p[i].table != p[i - 1].table) slice = i;
-        int64_t place = neo__shard_piece_place(p, i), rows = 0;
-        while (slice + rows < count && p[slice + rows].table == p[slice].table &&
-               p[slice + rows].first_col == p[slice].first_col)
-            rows++;
-        const neo_piece *like = &p[slice + place];
-        NEO__CHECK(place < rows && like->first_row == p[i].first_row && like->rows == p[i].rows &&
-                       p[i].cols == p[i - place].cols,
+        int64_t begin = neo__shard_slice_begin(p, i);
+        const neo_piece *like = &p[slice + i - begin];
+        NEO__CHECK(like < p + neo__shard_slice_end(p, count, slice) &&
+                       like->first_row == p[i].first_row && like->rows == p[i].rows &&
+                       p[i].cols == p[begin].cols,
                    NEO_ERR_UNSUPPORTED,
                    "neo_shard: table '%s': the columns from %" PRId64
                    " are not cut at the same rows as the first",
@@ -4095,7 +4089,7 @@ static void neo__shard_map_parts(neo__shard_map *m, const neo_piece *pieces, int
     for (int64_t i = 0; i < count; i++) {
         if (pieces[i].rank == NEO_EVERY_RANK) continue;
         n += neo__shard_cut_piece(&m->tables[pieces[i].table], &pieces[i],
-                                  neo__shard_piece_place(pieces, i),
+                                  i - neo__shard_slice_begin(pieces, i),
                                   neo__shard_is_inside(m, pieces, count, i), m->parts + n);
     }
     if (n > 0) qsort(m->parts, (size_t)n, sizeof *m->parts, neo__shard_part_order);
@@ -5200,10 +5194,8 @@ NEO__INLINE int64_t neo__shard_source_of(const neo__shard_map *m, int32_t featur
     int64_t first = m->first_source[feature], end = m->first_source[feature + 1];
     while (end - first > 1) {
         int64_t mid = (first + end) / 2;
-        if (m->sources[mid].first_row <= row)
-            first = mid;
-        else
-            end = mid;
+        if (m->sources[mid].first_row <= row) first = mid;
+        else end = mid;
     }
     return first;
 }
@@ -6034,6 +6026,9 @@ typedef struct neo__shard_move {
 static int neo__shard_is_plain(const neo__shard_move *v) {
     return v->s->map->wire[v->way] == NEO_WIRE_F32;
 }
+static neo_wire_stats *neo__shard_wire_stats(neo_shard *s, int way) {
+    return s->map->wire[way] == NEO_WIRE_F32 ? NULL : &s->wire_stats[way];
+}
 static neo_status neo__shard_run_list(neo_shard *s, neo__shard_list list, float *matrix,
                                       int64_t stride, void *coded, int64_t rows) {
     const neo__shard_pooled *p = &s->pooled;
@@ -6048,8 +6043,7 @@ static neo_status neo__shard_run_list(neo_shard *s, neo__shard_list list, float 
     c.blocks = p->list[list + 1] - p->list[list];
     c.part = p->part;
     c.lengths = list == NEO__SHARD_DIVIDE ? s->batches[s->current].whole : p->lengths;
-    if (list <= NEO__SHARD_RETURN_SUMS && s->map->wire[way] != NEO_WIRE_F32)
-        c.stats = &s->wire_stats[way];
+    if (list <= NEO__SHARD_RETURN_SUMS) c.stats = neo__shard_wire_stats(s, way);
     if (c.blocks == 0 || rows == 0) return NEO_OK;
     if (p->on_device) return neo__device_rows(s->ctx, &c);
     neo__cpu_rows(s->ctx, &c);
@@ -6079,20 +6073,27 @@ static neo_status neo__shard_alone(neo_shard *s) {
 static int neo__shard_sends_local(const neo__shard_move *v) {
     return neo__shard_is_plain(v) && v->s->pooled.inside == 0;
 }
-/* Start the exchange of the direct routes. */
+static void neo__shard_none_counts(const neo__shard_move *v, int64_t *out,
+                                   int64_t *in); /* >>impl-shard-none */
+static void neo__shard_none_code(const neo__shard_move *v, int decode);
+static void neo__shard_none_rows(neo_shard *s, neo_tensor rows, int back);
+/* Start the exchange of the direct routes, or of rows for each id. */
 static neo_status neo__shard_exchange_rows(const neo__shard_move *v) {
     neo_shard *s = v->s;
     const neo__shard_map *m = s->map;
-    int64_t *local = s->exchange.counts + 2 * m->ranks, *remote = s->exchange.counts + 3 * m->ranks;
-    void *here =
-        neo__shard_sends_local(v) ? (void *)s->pooled.local : (void *)s->pooled.coded_local;
-    void *there = s->pooled.coded_remote;
+    int64_t *local = s->exchange.counts + 2 * m->ranks, *remote = local + m->ranks;
+    void *here = m->none                     ? s->per_id.out.data
+                 : neo__shard_sends_local(v) ? (void *)s->pooled.local
+                                             : (void *)s->pooled.coded_local;
+    void *there = m->none ? s->per_id.in.data : (void *)s->pooled.coded_remote;
     for (int r = 0; r < m->ranks; r++) {
         local[r] = neo__shard_samples(v->b, r) * m->at_rank[s->rank].coded[v->way];
         remote[r] = neo__shard_samples(v->b, s->rank) * m->at_rank[r].coded[v->way];
     }
+    if (m->none) neo__shard_none_counts(v, local, remote);
     if (v->way)
         return neo_comm_all_to_allv(s->moves, there, remote, here, local, NEO_U8, &s->move_ticket);
+    if (m->none) neo__shard_none_code(v, 0);
     if (!neo__shard_sends_local(v))
         NEO__TRY(neo__shard_run_list(s, NEO__SHARD_SEND, s->pooled.local, s->pooled.width, here,
                                      v->b->global));
@@ -6102,7 +6103,7 @@ static neo_status neo__shard_nodes_send(const neo__shard_move *v); /* >>impl-sha
 static neo_status neo__shard_nodes_exchange(const neo__shard_move *v);
 static neo_status neo__shard_nodes_get(const neo__shard_move *v);
 
-/* The four stages of pooled rows. From local, begun: */
+/* The four stages of rows. (Lists are empty for NEO_POOL_NONE.) From local, begun: */
 static neo_status neo__shard_rows_send(const neo__shard_move *v) {
     NEO__TRY(neo__shard_bag_lengths(v->s, v->b));
     NEO__TRY(neo__shard_exchange_rows(v));
@@ -6111,6 +6112,7 @@ static neo_status neo__shard_rows_send(const neo__shard_move *v) {
 /* ... to the caller's rows; */
 static neo_status neo__shard_rows_take(neo_shard *s, neo_tensor out) {
     NEO__TRY(neo_comm_wait(s->moves, s->move_ticket));
+    if (s->map->none) neo__shard_none_rows(s, out, 0);
     NEO__TRY(neo__shard_run_rows(s, NEO__SHARD_TAKE, out, s->pooled.coded_remote));
     if (s->node) NEO__TRY(neo_comm_wait(s->cross, s->cross_ticket));
     NEO__TRY(neo__shard_run_rows(s, NEO__SHARD_TAKE_SUMS, out, s->pooled.mid_coded_in));
@@ -6119,6 +6121,7 @@ static neo_status neo__shard_rows_take(neo_shard *s, neo_tensor out) {
 /* their gradients back, begun; */
 static neo_status neo__shard_rows_return(const neo__shard_move *v, neo_tensor dout) {
     neo_shard *s = v->s;
+    if (s->map->none) neo__shard_none_rows(s, dout, 1);
     NEO__TRY(neo__shard_run_rows(s, NEO__SHARD_RETURN, dout, s->pooled.coded_remote));
     NEO__TRY(neo__shard_exchange_rows(v));
     if (s->node) {
@@ -6131,6 +6134,7 @@ static neo_status neo__shard_rows_return(const neo__shard_move *v, neo_tensor do
 /* ... and to local. */
 static neo_status neo__shard_rows_get(const neo__shard_move *v) {
     neo_shard *s = v->s;
+    if (s->map->none) neo__shard_none_code(v, 1);
     if (!neo__shard_sends_local(v))
         NEO__TRY(neo__shard_run_list(s, NEO__SHARD_GET, s->pooled.local, s->pooled.width,
                                      s->pooled.coded_local, v->b->global));
@@ -6533,9 +6537,6 @@ static neo_status neo__shard_none_reserve(neo_shard *s, const neo__shard_batch *
     NEO__TRY(neo__shard_reserve(s, &p->out, out * p->row_bytes, 1));
     return neo__shard_reserve(s, &p->in, in * p->row_bytes, 1);
 }
-static neo_wire_stats *neo__shard_wire_stats(neo_shard *s, int way) {
-    return s->map->wire[way] == NEO_WIRE_F32 ? NULL : &s->wire_stats[way];
-}
 /* From local to what leaves; or back. */
 static void neo__shard_none_code(const neo__shard_move *v, int decode) {
     neo_shard *s = v->s;
@@ -6556,18 +6557,13 @@ static void neo__shard_none_code(const neo__shard_move *v, int decode) {
                                 neo__shard_wire_stats(s, v->way));
         }
 }
-static neo_status neo__shard_none_exchange(const neo__shard_move *v) {
+/* Bytes that go to each rank, and come. */
+static void neo__shard_none_counts(const neo__shard_move *v, int64_t *out, int64_t *in) {
     neo_shard *s = v->s;
-    const int ranks = s->map->ranks;
     const int64_t bytes = (int64_t)neo_wire_row_bytes(s->map->wire[v->way], s->per_id.dim);
-    int64_t *out = s->exchange.counts + 2 * ranks, *in = s->exchange.counts + 3 * ranks;
     (void)neo__shard_per_id_count(s, v->b, 1, out);
     (void)neo__shard_per_id_count(s, v->b, 0, in);
-    for (int r = 0; r < ranks; r++) out[r] *= bytes, in[r] *= bytes;
-    void *here = s->per_id.out.data, *there = s->per_id.in.data;
-    if (v->way) return neo_comm_all_to_allv(s->rows, there, in, here, out, NEO_U8, &s->move_ticket);
-    neo__shard_none_code(v, 0);
-    return neo_comm_all_to_allv(s->rows, here, out, there, in, NEO_U8, &s->move_ticket);
+    for (int r = 0; r < s->map->ranks; r++) out[r] *= bytes, in[r] *= bytes;
 }
 /* Work on what travels for each id. rows: of the caller, or (back) their gradients. */
 typedef struct neo__shard_id_job {
@@ -6653,37 +6649,26 @@ static void neo__shard_none_rows(neo_shard *s, neo_tensor rows, int back) {
     for (int64_t q = 0; q < m->replica_count && !back; q++)
         copies = neo__shard_none_copy(&k, m->replicas[q], 0, k.b->batch.batch, copies);
 }
-/* Two of the four stages of >>impl-shard-rows, as here. */
-static neo_status neo__shard_none_take(neo_shard *s, neo_tensor out) {
-    NEO__TRY(neo_comm_wait(s->rows, s->move_ticket));
-    neo__shard_none_rows(s, out, 0);
-    return NEO_OK;
-}
-static neo_status neo__shard_none_return(const neo__shard_move *v, neo_tensor dout) {
-    neo__shard_none_rows(v->s, dout, 1);
-    return neo__shard_none_exchange(v);
-}
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-shard-step
 
-   A step: rows leave, are taken, their gradients return, and come. These four stages branch on what
-   travels: pooled rows, or (NEO_POOL_NONE) a row for each id; data-parallel tables go along. One
-   rank with nothing to round (`whole`) has no stages: its neo_bags is called. A failure once an
-   exchange has begun ends the groups of all ranks.
+   A step: rows leave, are taken, their gradients return, and come (>>impl-shard-rows);
+   data-parallel tables go along. One rank with nothing to round (`whole`) calls its neo_bags instead. A failure
+   once an exchange has begun ends the groups of all ranks.
    ---------------------------------------------------------------------------------------------- */
 static neo_status neo__shard_stage_leave(neo_shard *s, neo__shard_batch *b) {
     const neo__shard_move move = {s, b, 0};
     if (s->map->none) NEO__TRY(neo__shard_none_reserve(s, b));
     if (s->bags) NEO__TRY(neo__shard_look_up(s, s->bags, &b->local, neo__shard_local_rows(s, b)));
-    NEO__TRY(s->map->none ? neo__shard_none_exchange(&move) : neo__shard_rows_send(&move));
+    NEO__TRY(neo__shard_rows_send(&move));
     return s->replicas ? neo__shard_copies_forward(s) : NEO_OK;
 }
 static neo_status neo__shard_stage_take(neo_shard *s, neo_tensor out) {
     neo_tensor shown;
     if (s->whole) return neo_bags_forward(s->bags, &s->batches[s->current].local, out);
     NEO__TRY(neo__shard_show(s, out, &shown));
-    NEO__TRY(s->map->none ? neo__shard_none_take(s, shown) : neo__shard_rows_take(s, shown));
+    NEO__TRY(neo__shard_rows_take(s, shown));
     return neo__shard_bring(s, shown, out, 0);
 }
 static neo_status neo__shard_stage_return(neo_shard *s, neo_tensor dout) {
@@ -6693,8 +6678,7 @@ static neo_status neo__shard_stage_return(neo_shard *s, neo_tensor dout) {
     if (s->whole) return NEO_OK;
     NEO__TRY(neo__shard_show(s, dout, &s->dout));
     NEO__TRY(neo__shard_bring(s, s->dout, dout, 1));
-    NEO__TRY(s->map->none ? neo__shard_none_return(&move, s->dout)
-                          : neo__shard_rows_return(&move, s->dout));
+    NEO__TRY(neo__shard_rows_return(&move, s->dout));
     return s->replicas ? neo__shard_copies_backward(s) : NEO_OK;
 }
 static neo_status neo__shard_hurry(neo_shard *s);
@@ -6706,9 +6690,7 @@ static neo_status neo__shard_stage_come(neo_shard *s) {
     s->came = 1;
     NEO__TRY(neo_comm_wait(s->moves, s->move_ticket));
     if (s->replicas) NEO__TRY(neo_comm_wait(s->rows, s->ticket));
-    if (!s->map->none) return neo__shard_rows_get(&move);
-    neo__shard_none_code(&move, 1);
-    return NEO_OK;
+    return neo__shard_rows_get(&move);
 }
 
 NEO_API neo_status neo_shard_prefetch(neo_shard *s, const neo_jagged *batch, int64_t global_batch) {
@@ -8581,20 +8563,13 @@ static void neo__fsdp_merge(neo_fsdp *f, void *below, const void *above, int64_t
 }
 /* Add the pieces of every maximal subtree, in the order of the leaf tree: to leaves.send. */
 static void neo__fsdp_merge_pieces(neo_fsdp *f, void *const *piece, int64_t at, int64_t n) {
-    for (int s = 0; s < f->leaves.subtrees; s++) {
-        int leaves[64], from[64], depth = 0; /* a stack: sizes fall */
-        int end = f->leaves.subtree[s].first + f->leaves.subtree[s].count;
-        for (int i = f->leaves.subtree[s].first; i < end; i++) {
-            leaves[depth] = f->leaves.piece[i].count;
-            from[depth++] = i;
-            for (; depth > 1 && leaves[depth - 1] == leaves[depth - 2]; depth--) {
-                neo__fsdp_merge(f, piece[from[depth - 2]], piece[from[depth - 1]], at, n);
-                leaves[depth - 2] *= 2;
-            }
-        }
-        for (; depth > 1; depth--)
-            neo__fsdp_merge(f, piece[from[depth - 2]], piece[from[depth - 1]], at, n);
-        f->leaves.send[s] = neo__fsdp_place(piece[from[0]], at, f->desc.reduce_dtype);
+    for (int s = 0; s < f->leaves.subtrees; s++) { /* pieces of a subtree are of as many leaves */
+        const int count = f->leaves.subtree[s].count;
+        void *const *part = piece + f->leaves.subtree[s].first;
+        for (int step = 1; step < count; step *= 2)
+            for (int i = 0; i + step < count; i += 2 * step)
+                neo__fsdp_merge(f, part[i], part[i + step], at, n);
+        f->leaves.send[s] = neo__fsdp_place(part[0], at, f->desc.reduce_dtype);
     }
 }
 /* Sums over leaves, narrowed piece by piece if they were kept in f32. */
@@ -8659,18 +8634,11 @@ static neo_status neo__fsdp_scatter(neo_fsdp *f, int unit) {
     neo__fsdp_lane *lane = u->lane >= 0 ? &f->reduce.lane[u->lane]
                                         : neo__fsdp_take_lane(f, unit, f->reduce.lanes, &status);
     if (!lane) return status;
-    float *borrowed[1];
-    borrowed[0] = lane->window;
-    float *const *window = u->own_window ? u->window : borrowed;
+    float *const *window = u->own_window ? u->window : &lane->window;
     void *const *narrow = u->own_narrow ? u->narrow : lane->narrow;
     if (f->narrow && !u->own_narrow)
         neo__fsdp_narrow_pieces(f, window, narrow, 0, u->elements);
-    void *piece[1];
-    piece[0] = window[0];
-    void *const *parts = f->narrow        ? narrow
-                         : u->own_window ? (void *const *)window
-                                         : (void *const *)piece;
-    neo__fsdp_merge_pieces(f, parts, 0, u->elements);
+    neo__fsdp_merge_pieces(f, f->narrow ? narrow : (void *const *)window, 0, u->elements);
     void *sum = lane->reduced ? lane->reduced : u->grad;
     neo_comm_label(f->shard, u->name);
     if (f->replicas == 1)
