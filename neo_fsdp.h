@@ -3860,6 +3860,32 @@ static neo_status neo__fsdp_host_group(neo_comm **comm, const char *fn) {
                "%s: comm is of neo_comm_split_device: give the group that was split", fn);
     return NEO_OK;
 }
+/* Memory of a known size. */
+typedef struct neo__buffer {
+    void *data;
+    size_t bytes;
+} neo__buffer;
+/* As bytes where the context computes. */
+static neo_tensor neo__buffer_tensor(neo_ctx *ctx, const neo__buffer *b) {
+    neo_tensor t = neo_tensor_1d(b->data, NEO_U8, (int64_t)b->bytes);
+    t.place = neo_ctx_device(ctx) ? NEO_DEVICE : NEO_HOST;
+    return t;
+}
+/* Memory there; b->data stays NULL where there is none, or no bytes are asked for. */
+static neo_status neo__buffer_take(neo_ctx *ctx, neo__buffer *b, size_t bytes) {
+    neo_tensor t;
+    int64_t count = (int64_t)bytes;
+    if (bytes == 0) return NEO_OK;
+    NEO__TRY(neo_tensor_alloc(ctx, NEO_U8, 1, &count, &t));
+    b->data = t.data;
+    b->bytes = bytes;
+    return NEO_OK;
+}
+static void neo__buffer_give_back(neo_ctx *ctx, neo__buffer *b) {
+    neo_tensor t = neo__buffer_tensor(ctx, b);
+    if (b->data) neo_tensor_free(ctx, &t);
+    b->data = NULL;
+}
 /* memcpy and memset, of nothing too: then there may be no memory at all. */
 static void neo__shard_copy(void *to, const void *from, size_t bytes) {
     if (bytes) memcpy(to, from, bytes);
@@ -3920,6 +3946,18 @@ static int64_t neo__shard_subtree_end(int64_t n, int64_t first, int64_t end) {
         if (stop == n) break;
     }
     return to;
+}
+typedef struct neo__leaf_run { int first, count; } neo__leaf_run; /* leaves, or pieces */
+/* The leaves of a rank, cut in maximal subtrees, or in runs of `each` leaves if that is not 0.
+   Returns how many; to may be NULL. */
+static int neo__cut_leaves(int shards, int ranks, int rank, int each, neo__leaf_run *to) {
+    int64_t at = neo_leaf_begin(shards, ranks, rank), end = neo_leaf_begin(shards, ranks, rank + 1);
+    int count = 0;
+    for (int64_t stop; at < end; at = stop, count++) {
+        stop = each ? at + each : neo__shard_subtree_end(shards, at, end);
+        if (to) to[count].first = (int)at, to[count].count = (int)(stop - at);
+    }
+    return count;
 }
 /* The parts of a piece, to `to` if that is not NULL; returns how many. place: of the piece among
    those of the same columns. */
@@ -4276,7 +4314,7 @@ static void neo__shard_map_fill(neo__shard_map *m, const neo_plan_desc *desc,
 }
 static void neo__shard_map_destroy(neo__shard_map *m) { neo_free(m->ctx, m, m->bytes); }
 
-/* How much there is of everything, before there is memory for it. */
+/* Count everything, before there is memory for it. */
 static void neo__shard_map_measure(neo__shard_map *m, const neo_plan_desc *desc,
                                      const neo_piece *pieces, int64_t count) {
     const neo_bags_desc *d = desc->bags;
@@ -4347,11 +4385,6 @@ static neo_status neo__shard_map_create(neo_ctx *ctx, const neo_plan *plan, neo_
    which are carved from one block (neo__shard_layout), or buffers that grow when a batch has more
    ids than planned (neo__shard_growing).
    ---------------------------------------------------------------------------------------------- */
-typedef struct neo__shard_buffer {
-    void *data;
-    size_t bytes;
-} neo__shard_buffer;
-
 typedef enum neo__shard_stage {
     NEO__SHARD_EMPTY,
     NEO__SHARD_LENGTHS, /* are on their way */
@@ -4369,7 +4402,7 @@ typedef struct neo__shard_batch {
     int64_t *sent;    /* [sources]: ids of this rank's batch */
     int64_t *offsets; /* of local */
     int32_t *whole;   /* [flows][samples]: see neo__shard_is_late */
-    neo__shard_buffer ids[2]; /* and weights */
+    neo__buffer ids[2]; /* and weights */
     neo_jagged local; /* for this rank's neo_bags */
 } neo__shard_batch;
 
@@ -4383,7 +4416,7 @@ typedef struct neo__shard_exchange {
     int64_t *cursor;  /* [sources]: where the next id goes */
     int64_t *out_at;  /* [flows of all ranks + 1]: where the ids of a flow are in ids_out */
     int64_t *in_at;   /* [ranks][flows]: and in ids_in */
-    neo__shard_buffer out[2], in[2]; /* ids, weights */
+    neo__buffer out[2], in[2]; /* ids, weights */
 } neo__shard_exchange;
 
 /* Lists of work on the rows of a matrix (see >>impl-shard-rows): first those that encode, with what
@@ -4415,8 +4448,7 @@ typedef struct neo__shard_pooled {
     int64_t mid_bytes, mids_bytes;       /* per sample: of the sums of its node; of all nodes' */
     int64_t blocks, parts;               /* of all lists */
     int64_t list[NEO__SHARD_LISTS + 1];  /* list i has blocks [list[i], list[i + 1]) */
-    char *memory;                        /* of the device; NULL: these are in work */
-    size_t memory_bytes;
+    neo__buffer memory;                  /* of the device; without one these are in work */
     float *local, *inside_out, *inside_in, *mid_out, *copies;
     char *coded_local, *coded_remote, *mid_coded_out, *mid_coded_in;
     int32_t *lengths; /* [mean features][samples of this rank] */
@@ -4433,14 +4465,14 @@ typedef struct neo__shard_copies {
     float *dense, *dense_sum;
     unsigned char *touched, *parked;
     int64_t *row;
-    neo__shard_buffer ids_of[2]; /* of a batch: ids, weights */
+    neo__buffer ids_of[2]; /* of a batch: ids, weights */
 } neo__shard_copies;
 
 /* Block sums of tables cut by columns: see >>impl-shard-cut. */
 typedef struct neo__shard_cutting {
     int64_t out_floats, in_floats;
     int own_rounds, round; /* rounds that this rank asks for; done in this step */
-    neo__shard_buffer out, in;
+    neo__buffer out, in;
 } neo__shard_cutting;
 
 /* Gradients that are kept: see >>impl-shard-keep. */
@@ -4458,17 +4490,17 @@ typedef struct neo__shard_per_id {
     int64_t *in_at;         /* [routes]: where that of a route begins */
     int64_t *out_at;        /* [ranks][routes of this rank]: where what leaves begins */
     int64_t dim, row_bytes; /* of NEO_POOL_NONE: a row, on the wider wire; else 0 */
-    neo__shard_buffer local, out, in, copies;
+    neo__buffer local, out, in, copies;
     int64_t grads_out, grads_in, room; /* floats: see >>impl-shard-weights */
     float *row;                        /* [threads][columns] */
-    neo__shard_buffer grad_out, grad_in;
+    neo__buffer grad_out, grad_in;
 } neo__shard_per_id;
 
 /* Between a device and host memory: see >>impl-shard-device. */
 typedef struct neo__shard_bounce {
     int64_t shown_floats, grad_floats, there_floats;
-    neo__shard_buffer shown, shown_grads;
-    neo__shard_buffer there; /* of the device */
+    neo__buffer shown, shown_grads;
+    neo__buffer there; /* of the device */
 } neo__shard_bounce;
 
 typedef enum neo__shard_phase {
@@ -4510,13 +4542,6 @@ struct neo_shard {
 };
 
 /* ---- sizes ---- */
-/* Subtrees of the leaf tree that a rank's leaves make. */
-static int64_t neo__shard_subtrees(int leaves, int ranks, int rank) {
-    int64_t first = neo_leaf_begin(leaves, ranks, rank),
-            end = neo_leaf_begin(leaves, ranks, rank + 1), n = 0;
-    for (; first < end; n++) first = neo__shard_subtree_end(leaves, first, end);
-    return n;
-}
 static int64_t neo__shard_share(int64_t batch, int leaves, int ranks, int rank) {
     int64_t mine = neo_leaf_begin(leaves, ranks, rank + 1) - neo_leaf_begin(leaves, ranks, rank);
     return (batch * mine + leaves - 1) / leaves;
@@ -4563,7 +4588,7 @@ static void neo__shard_size_copies(neo_shard *s, int leaves) {
     const neo__shard_map *m = s->map;
     neo__shard_copies *c = &s->copies;
     c->features = m->replica_count;
-    c->subtrees = neo__shard_subtrees(leaves, m->ranks, s->rank);
+    c->subtrees = neo__cut_leaves(leaves, m->ranks, s->rank, 0, NULL);
     for (int64_t i = 0; i < m->replica_count; i++) {
         int32_t f = m->replicas[i], t = m->feature_table[f];
         const neo_table_desc *table = &m->tables[t];
@@ -4772,7 +4797,7 @@ static void neo__shard_layout(neo_shard *s, neo__carve *c) {
     neo__shard_layout_pooled(s, c);
     s->pooled.host_lengths = s->pooled.lengths;
 }
-static neo_status neo__shard_reserve(neo_shard *s, neo__shard_buffer *b, int64_t count,
+static neo_status neo__shard_reserve(neo_shard *s, neo__buffer *b, int64_t count,
                                      size_t size) {
     size_t bytes = (size_t)count * size;
     if (bytes <= b->bytes) return NEO_OK;
@@ -4787,7 +4812,7 @@ static neo_status neo__shard_reserve(neo_shard *s, neo__shard_buffer *b, int64_t
 /* Every buffer that grows, and what the plan expects of it, in elements. */
 enum { NEO__SHARD_BUFFERS = 20 };
 typedef struct neo__shard_demand {
-    neo__shard_buffer *buffer;
+    neo__buffer *buffer;
     int64_t count;
     size_t size;
 } neo__shard_demand;
@@ -4825,8 +4850,7 @@ static void neo__shard_growing(neo_shard *s, neo__shard_demand out[NEO__SHARD_BU
 }
 static neo_status neo__shard_cut_sums(void *user, const neo_cut_sums *cuts,
                                       int32_t count); /* >>impl-shard-cut */
-static void neo__shard_there_free(neo_shard *s);      /* >>impl-shard-device */
-static neo_status neo__shard_there(neo_shard *s, int64_t floats);
+static neo_status neo__shard_there(neo_shard *s, int64_t floats); /* >>impl-shard-device */
 static neo_status neo__shard_make_lists(neo_shard *s); /* >>impl-shard-rows */
 
 /* ---- create ---- */
@@ -4971,7 +4995,8 @@ NEO_API void neo_shard_destroy(neo_shard *s) {
     neo_bags_destroy(s->bags);
     neo_bags_destroy(s->replicas);
     neo__pinned_free(s->ctx, s->work, s->work_bytes);
-    neo__shard_there_free(s);
+    neo__buffer_give_back(s->ctx, &s->bounce.there);
+    neo__buffer_give_back(s->ctx, &s->pooled.memory);
     if (s->map) {
         neo__shard_growing(s, growing);
         for (int i = 0; i < NEO__SHARD_BUFFERS; i++)
@@ -5248,8 +5273,8 @@ static void neo__shard_whole_lengths(const neo_jagged *j, int32_t feature, int32
 }
 NEO__HOT_END
 /* Ids, and their weights, between two buffers. */
-static void neo__shard_copy_ids(const neo__shard_map *m, const neo__shard_buffer to[2],
-                                int64_t to_at, const neo__shard_buffer from[2], int64_t from_at,
+static void neo__shard_copy_ids(const neo__shard_map *m, const neo__buffer to[2],
+                                int64_t to_at, const neo__buffer from[2], int64_t from_at,
                                 int64_t count) {
     const size_t size = neo_dtype_size(m->id_dtype);
     neo__shard_copy((char *)to[0].data + (size_t)to_at * size,
@@ -5258,7 +5283,7 @@ static void neo__shard_copy_ids(const neo__shard_map *m, const neo__shard_buffer
         neo__shard_copy((float *)to[1].data + to_at, (const float *)from[1].data + from_at,
                         (size_t)count * sizeof(float));
 }
-static neo_status neo__shard_reserve_ids(neo_shard *s, neo__shard_buffer b[2], int64_t count) {
+static neo_status neo__shard_reserve_ids(neo_shard *s, neo__buffer b[2], int64_t count) {
     NEO__TRY(neo__shard_reserve(s, &b[0], count, neo_dtype_size(s->map->id_dtype)));
     return s->map->weighted ? neo__shard_reserve(s, &b[1], count, sizeof(float)) : NEO_OK;
 }
@@ -5389,7 +5414,7 @@ static int64_t neo__shard_place_flows(neo_shard *s, const neo__shard_batch *b, i
     s->exchange.in_at[m->ranks * flows] = total;
     return total;
 }
-/* How many lengths come follows from global_batch alone, and nothing was agreed on before. */
+/* The number of lengths follows from global_batch alone, on which nobody has agreed before. */
 static neo_status neo__shard_wait_lengths(neo_shard *s, const neo__shard_batch *b) {
     const neo__kept_error kept = neo__error_keep(neo_comm_wait(s->ids, b->ticket));
     if (kept.status != NEO_ERR_DIVERGED) return kept.status;
@@ -5500,25 +5525,14 @@ static neo_status neo__shard_start(neo_shard *s, neo__shard_batch *b, const neo_
    `there` is device memory, the rest host memory; what a step needs is there from the start. A
    table of gradients of a data-parallel table comes row by row: such tables should be small.
    ---------------------------------------------------------------------------------------------- */
-static void neo__shard_free_there(neo_shard *s, void *data, size_t bytes) {
-    neo_tensor t = neo_tensor_1d(data, NEO_U8, (int64_t)bytes);
-    t.place = NEO_DEVICE;
-    if (data) neo_tensor_free(s->ctx, &t);
-}
-static void neo__shard_there_free(neo_shard *s) {
-    neo__shard_free_there(s, s->bounce.there.data, s->bounce.there.bytes);
-    neo__shard_free_there(s, s->pooled.memory, s->pooled.memory_bytes);
-}
 /* Room for so many floats on the device; what was there is lost if it grows. */
 static neo_status neo__shard_there(neo_shard *s, int64_t floats) {
-    neo_tensor t;
-    int64_t bytes = floats * (int64_t)sizeof(float);
-    if ((size_t)bytes <= s->bounce.there.bytes) return NEO_OK;
-    NEO__TRY(neo_tensor_alloc(s->ctx, NEO_U8, 1, &bytes, &t));
+    neo__buffer more = {NULL, 0}, *there = &s->bounce.there;
+    if ((size_t)floats * sizeof(float) <= there->bytes) return NEO_OK;
+    NEO__TRY(neo__buffer_take(s->ctx, &more, (size_t)floats * sizeof(float)));
     if (s->made) s->grow_count++;
-    neo__shard_free_there(s, s->bounce.there.data, s->bounce.there.bytes);
-    s->bounce.there.data = t.data;
-    s->bounce.there.bytes = (size_t)bytes;
+    neo__buffer_give_back(s->ctx, there);
+    *there = more;
     return NEO_OK;
 }
 /* Dense rows as a tensor of `there`, the first of `more` floats. Those of a device, or without one:
@@ -5533,7 +5547,7 @@ static neo_status neo__shard_rows_there(neo_shard *s, neo_tensor rows, int64_t m
     t->place = NEO_DEVICE;
     return NEO_OK;
 }
-/* The same, with their numbers. */
+/* Dense rows as such a tensor, with their numbers. */
 static neo_status neo__shard_take_there(neo_shard *s, neo_tensor rows, int64_t more,
                                         neo_tensor *t) {
     NEO__TRY(neo__shard_rows_there(s, rows, more, t));
@@ -5820,38 +5834,33 @@ static neo_status neo__shard_send_there(neo_shard *s, void *there, const void *f
     if (bytes == 0 || there == from) return NEO_OK;
     return neo_tensor_copy(s->ctx, neo_tensor_1d((void *)(uintptr_t)from, NEO_U8, bytes), to);
 }
+static neo_status neo__shard_fill_lists(neo_shard *s, neo__arena *arena) {
+    const neo__shard_pooled *p = &s->pooled;
+    NEO__ZERO(neo__shard_lister, l);
+    NEO__TRY(NEO__ARENA(arena, l.block, p->blocks));
+    NEO__TRY(NEO__ARENA(arena, l.part, p->parts));
+    neo__shard_list_all(&l, s);
+    NEO_ASSERT(l.blocks == p->blocks && l.parts == p->parts);
+    NEO__TRY(neo__shard_send_there(s, p->block, l.block, p->blocks * (int64_t)sizeof *l.block));
+    return neo__shard_send_there(s, p->part, l.part, p->parts * (int64_t)sizeof *l.part);
+}
 /* The lists, and on a device the memory they are in. */
 static neo_status neo__shard_make_lists(neo_shard *s) {
     neo__shard_pooled *p = &s->pooled;
-    NEO__ZERO(neo__shard_lister, l);
     NEO__CHECK(p->parts <= INT32_MAX, NEO_ERR_CAPACITY,
                "neo_shard_create: %" PRId64 " parts of rows", p->parts);
     if (p->on_device) {
         NEO__ZERO(neo__carve, carve);
-        neo_tensor t;
         neo__shard_layout_pooled(s, &carve);
-        int64_t bytes = (int64_t)carve.at;
-        if (bytes == 0) return NEO_OK;
-        NEO__TRY(neo_tensor_alloc(s->ctx, NEO_U8, 1, &bytes, &t));
-        carve.block = p->memory = (char *)t.data;
-        p->memory_bytes = carve.at;
+        NEO__TRY(neo__buffer_take(s->ctx, &p->memory, carve.at));
+        carve.block = (char *)p->memory.data;
         carve.at = 0;
         neo__shard_layout_pooled(s, &carve);
     }
-    const size_t block_bytes = (size_t)p->blocks * sizeof *l.block;
-    const size_t part_bytes = (size_t)p->parts * sizeof *l.part, bytes = block_bytes + part_bytes;
-    if (bytes == 0) return NEO_OK;
-    char *made = (char *)neo__alloc_for(s->ctx, bytes, "neo_shard_create");
-    if (!made) return NEO_ERR_MEMORY;
-    memset(made, 0, bytes);
-    l.block = (neo__rows_block *)(void *)made; /* both are of whole words of 64 bits */
-    l.part = (neo__rows_part *)(void *)(made + block_bytes);
-    neo__shard_list_all(&l, s);
-    NEO_ASSERT(l.blocks == p->blocks && l.parts == p->parts);
-    neo_status status = neo__shard_send_there(s, p->block, made, (int64_t)block_bytes);
-    if (status == NEO_OK)
-        status = neo__shard_send_there(s, p->part, made + block_bytes, (int64_t)part_bytes);
-    neo_free(s->ctx, made, bytes);
+    if (p->blocks == 0) return NEO_OK;
+    neo__arena arena = {s->ctx, NULL, NULL, 0, "neo_shard_create"};
+    neo_status status = neo__shard_fill_lists(s, &arena);
+    neo__arena_free(&arena);
     return status;
 }
 
@@ -5900,7 +5909,7 @@ static void neo__rows_round(const neo__rows_tile *t, neo_wire wire, const float 
     neo_wire_encode(t->ctx, wire, 0, x, t->rows, t->cols, stride, coded, NULL);
     neo_wire_decode(t->ctx, wire, 0, coded, t->rows, t->cols, to_stride, to);
 }
-/* The same, of whole rows in place. */
+/* Whole rows as a wire brings them, in place. */
 static void neo__shard_round(const neo_shard *s, neo_wire wire, float *rows, int64_t n,
                              int64_t cols) {
     neo__rows_tile t = {s->ctx, 0, 0, 0, NULL, NULL};
@@ -6283,7 +6292,7 @@ static neo_status neo__shard_copies_batch(neo_shard *s, int64_t begin, int64_t e
 }
 static neo_status neo__shard_none_copies(neo_shard *s, const neo_jagged *j, int64_t begin,
                                          int back); /* >>impl-shard-none */
-/* The same, and the rows that their neo_bags gives or takes; back: with their gradients. */
+/* Their part of the batch, and rows for their neo_bags; back: with gradients in them. */
 static neo_status neo__shard_copies_rows(neo_shard *s, int64_t begin, int64_t end, int back,
                                          neo_jagged *j, neo_tensor *rows) {
     const int64_t width = s->copies.width, dim = s->per_id.dim;
@@ -6572,10 +6581,9 @@ typedef struct neo__shard_id_job {
     float *rows;
     int64_t stride;
     int back;
-    int64_t tasks;
 } neo__shard_id_job;
 static neo__shard_id_job neo__shard_job_of(neo_shard *s, neo_tensor t, int back) {
-    neo__shard_id_job k = {s, &s->batches[s->current], (float *)t.data, t.stride[0], back, 0};
+    neo__shard_id_job k = {s, &s->batches[s->current], (float *)t.data, t.stride[0], back};
     return k;
 }
 NEO__HOT_BEGIN
@@ -6654,8 +6662,8 @@ static void neo__shard_none_rows(neo_shard *s, neo_tensor rows, int back) {
    >>impl-shard-step
 
    A step: rows leave, are taken, their gradients return, and come (>>impl-shard-rows);
-   data-parallel tables go along. One rank with nothing to round (`whole`) calls its neo_bags instead. A failure
-   once an exchange has begun ends the groups of all ranks.
+   data-parallel tables go along. One rank with nothing to round (`whole`) calls its neo_bags
+   instead. A failure once an exchange has begun ends the groups of all ranks.
    ---------------------------------------------------------------------------------------------- */
 static neo_status neo__shard_stage_leave(neo_shard *s, neo__shard_batch *b) {
     const neo__shard_move move = {s, b, 0};
@@ -6874,9 +6882,9 @@ static void neo__shard_grad_of(const neo__shard_part *part, const float *row, co
     }
     if (!part->first_col) *to = sum;
 }
-/* Ids of one bag of a route, sample g of rank r: to `to`. */
-static void neo__shard_grad_bag(const neo__shard_id_job *k, const neo__shard_route *route,
-                                const int64_t *offsets, int64_t g, float *to, float *room) {
+/* Ids of one bag of a route, sample g: to `to`; returns where the next bag's go. */
+static float *neo__shard_grad_bag(const neo__shard_id_job *k, const neo__shard_route *route,
+                                  const int64_t *offsets, int64_t g, float *to, float *room) {
     const neo_shard *s = k->s;
     const neo__shard_part *part = &s->map->parts[route->part];
     int32_t table = (int32_t)(route->part - s->map->part_begin[s->rank]);
@@ -6894,28 +6902,20 @@ static void neo__shard_grad_bag(const neo__shard_id_job *k, const neo__shard_rou
             (void)neo_bags_get_rows(s->bags, table, id, 1, room);
         neo__shard_grad_of(part, row, dout, to);
     }
+    return to;
 }
+/* A task: what one rank is told of one route. */
 static void neo__shard_grad_task(void *arg, int64_t task, int worker) {
     const neo__shard_id_job *k = (const neo__shard_id_job *)arg;
     const neo__shard_batch *b = k->b;
     neo_shard *s = k->s;
-    const neo__shard_map *m = s->map;
-    int64_t bags = s->exchange.routes * b->global, end = bags * (task + 1) / k->tasks;
-    float *out = (float *)s->per_id.grad_out.data, *room = s->per_id.row;
-    int r = 0;
+    const int64_t i = task % s->exchange.routes, r = task / s->exchange.routes;
+    const neo__shard_route *route = &s->map->routes[s->map->route_begin[s->rank] + i];
+    float *to = (float *)s->per_id.grad_out.data + s->per_id.out_at[task];
+    float *room = s->per_id.row;
     if (room) room += worker * (s->per_id.room / neo_ctx_threads(s->ctx));
-    for (int64_t bag = bags * task / k->tasks; bag < end; bag++) {
-        int64_t i = bag / b->global, g = bag % b->global, first = i * b->global;
-        const neo__shard_route *route = &m->routes[m->route_begin[s->rank] + i];
-        if (g < b->start[r]) r = 0;
-        while (b->start[r + 1] <= g) r++;
-        if (b->offsets[bag] == b->offsets[bag + 1]) continue;
-        neo__shard_grad_bag(k, route, b->offsets + bag, g,
-                            out + s->per_id.out_at[r * s->exchange.routes + i] +
-                                (b->offsets[bag] - b->offsets[first + b->start[r]]) *
-                                    neo__shard_grad_floats(&m->parts[route->part]),
-                            room);
-    }
+    for (int64_t g = b->start[r]; g < b->start[r + 1]; g++)
+        to = neo__shard_grad_bag(k, route, b->offsets + i * b->global + g, g, to, room);
 }
 /* The sums of whole rows, in place of what the parts with the first columns say. */
 static void neo__shard_grad_join(neo_shard *s, const neo__shard_batch *b) {
@@ -6936,49 +6936,39 @@ static void neo__shard_grad_join(neo_shard *s, const neo__shard_batch *b) {
     }
     neo__fp_leave(fp);
 }
-/* Gradients of weights to the caller, in order of ids; a task is a feature. */
-static void neo__shard_grad_give_task(void *arg, int64_t feature, int worker) {
-    const neo__shard_id_job *k = (const neo__shard_id_job *)arg;
-    neo_shard *s = k->s;
-    const neo__shard_map *m = s->map;
+/* Gradients of weights of a feature to the caller, in order of ids: of a data-parallel table from
+   `own`, one after another (returns where they end); else (NULL) of what has come. */
+static const float *neo__shard_grad_give(const neo__shard_id_job *k, int32_t f, const float *own) {
+    const neo__shard_map *m = k->s->map;
     const neo_jagged *j = &k->b->batch;
-    const float *in = (const float *)s->per_id.grad_in.data;
-    int32_t f = (int32_t)feature;
-    int64_t rows = m->tables[m->feature_table[f]].rows;
+    const float *in = (const float *)k->s->per_id.grad_in.data;
+    const int64_t rows = m->tables[m->feature_table[f]].rows;
     const int64_t *offsets = j->offsets + f * j->batch;
-    (void)worker;
-    if (m->first_source[f] == m->first_source[f + 1]) return;
     for (int64_t i = 0; i < j->batch; i++) {
         int64_t length = neo__shard_is_late(m, f) ? offsets[i + 1] - offsets[i] : 1;
         for (int64_t n = offsets[i]; n < offsets[i + 1]; n++) {
-            int64_t row = neo__shard_row(m->desc.bounds, rows, neo__shard_id(j, n));
-            float x = 0.0f;
-            if (row >= 0) x = in[s->per_id.next[neo__shard_source_of(m, f, row)]++];
+            int64_t row = own ? -1 : neo__shard_row(m->desc.bounds, rows, neo__shard_id(j, n));
+            float x = own ? *own++ : 0.0f;
+            if (row >= 0) x = in[k->s->per_id.next[neo__shard_source_of(m, f, row)]++];
             k->rows[n - j->offsets[0]] = length > 1 ? x / (float)length : x;
         }
     }
+    return own;
 }
-/* Gradients of weights of a data-parallel table's feature, one after another; returns the next. */
-static const float *neo__shard_grad_copy(const neo_shard *s, int32_t feature, const float *grad,
-                                         float *dweights) {
-    const neo_jagged *j = &s->batches[s->current].batch;
-    const int64_t *offsets = j->offsets + feature * j->batch;
-    for (int64_t i = 0; i < j->batch; i++) {
-        const float length =
-            neo__shard_is_late(s->map, feature) ? (float)(offsets[i + 1] - offsets[i]) : 1.0f;
-        for (int64_t k = offsets[i]; k < offsets[i + 1]; k++)
-            dweights[k - j->offsets[0]] = *grad++ / length;
-    }
-    return grad;
+static void neo__shard_grad_give_task(void *arg, int64_t feature, int worker) {
+    const neo__shard_id_job *k = (const neo__shard_id_job *)arg;
+    const int64_t *first = k->s->map->first_source + feature;
+    (void)worker;
+    if (first[0] < first[1]) neo__shard_grad_give(k, (int32_t)feature, NULL);
 }
 NEO__HOT_END
 /* Gradients of weights of data-parallel tables: all that they need is on this rank. */
-static neo_status neo__shard_grad_replicas(neo_shard *s, float *dweights) {
-    const neo__shard_map *m = s->map;
+static neo_status neo__shard_grad_replicas(const neo__shard_id_job *k) {
+    neo_shard *s = k->s;
     neo_jagged j;
     neo_tensor rows, take;
     NEO__TRY(neo__shard_run_rows(s, NEO__SHARD_COPIES_RAW, s->dout, s->pooled.copies));
-    NEO__TRY(neo__shard_copies_rows(s, 0, s->batches[s->current].batch.batch, 1, &j, &rows));
+    NEO__TRY(neo__shard_copies_rows(s, 0, k->b->batch.batch, 1, &j, &rows));
     int64_t ids = neo_jagged_id_count(&j);
     NEO__TRY(neo__shard_reserve(s, &s->per_id.grad_out, ids, sizeof(float)));
     float *made = (float *)s->per_id.grad_out.data;
@@ -6990,31 +6980,33 @@ static neo_status neo__shard_grad_replicas(neo_shard *s, float *dweights) {
         NEO__TRY(neo__shard_move_floats(s, made, NEO_DEVICE, (float *)s->per_id.grad_out.data,
                                         NEO_HOST, ids));
     neo__fp_state fp = neo__fp_enter();
-    for (int64_t q = 0; q < m->replica_count; q++)
-        grad = neo__shard_grad_copy(s, m->replicas[q], grad, dweights);
+    for (int64_t q = 0; q < s->map->replica_count; q++)
+        grad = neo__shard_grad_give(k, s->map->replicas[q], grad);
     neo__fp_leave(fp);
     return NEO_OK;
 }
 static neo_status neo__shard_weight_grads(neo_shard *s, float *dweights) {
-    neo__shard_id_job k = {s, &s->batches[s->current], dweights, 1, 0, 0};
+    neo__shard_id_job k = {s, &s->batches[s->current], dweights, 1, 0};
     int64_t *out = s->exchange.counts, *in = s->exchange.counts + s->map->ranks;
     NEO__TRY(neo__shard_stage_come(s));
     int64_t out_floats = neo__shard_per_id_count(s, k.b, 1, out);
     int64_t in_floats = neo__shard_per_id_count(s, k.b, 0, in);
-    int64_t bags = s->exchange.routes * k.b->global;
     NEO__TRY(neo__shard_reserve(s, &s->per_id.grad_out, out_floats, sizeof(float)));
     NEO__TRY(neo__shard_reserve(s, &s->per_id.grad_in, in_floats, sizeof(float)));
-    k.tasks = neo_ctx_threads(s->ctx) > 1 ? 4 * neo_ctx_threads(s->ctx) : 1;
-    if (k.tasks > bags) k.tasks = bags;
-    if (neo_ctx_device(s->ctx)) k.tasks = bags > 0; /* which one thread at a time may ask */
-    neo_parallel_for(s->ctx, k.tasks, neo__shard_grad_task, &k);
+    if (neo_ctx_device(s->ctx)) { /* which one thread at a time may ask */
+        neo__fp_state fp = neo__fp_enter();
+        for (int64_t i = 0; i < s->per_id.pairs; i++) neo__shard_grad_task(&k, i, 0);
+        neo__fp_leave(fp);
+    } else {
+        neo_parallel_for(s->ctx, s->per_id.pairs, neo__shard_grad_task, &k);
+    }
     NEO__TRY(neo_comm_all_to_allv(s->rows, s->per_id.grad_out.data, out, s->per_id.grad_in.data, in,
                                   NEO_F32, NULL));
     neo__shard_grad_join(s, k.b);
     neo_parallel_for(s->ctx, s->map->feature_count, neo__shard_grad_give_task, &k);
-    return s->replicas ? neo__shard_grad_replicas(s, dweights) : NEO_OK;
+    return s->replicas ? neo__shard_grad_replicas(&k) : NEO_OK;
 }
-/* The same, to the caller's memory. */
+/* Gradients of weights to the caller's memory. */
 static neo_status neo__shard_show_weight_grads(neo_shard *s, const neo_jagged *batch,
                                                float *dweights) {
     int64_t ids = neo_jagged_id_count(batch);
@@ -7225,8 +7217,8 @@ static neo_tensor neo__shard_tensor(const neo_bags *bags, int32_t table, int k) 
            : k == 1 ? neo_bags_scale(bags, table)
                     : neo_bags_state(bags, table, k - 2);
 }
-/* Where the k-th tensor t of a part is in its table's. One float per row stands in every slice; the
-   first has it. */
+/* The place of the k-th tensor t of a part in its table's. One float per row stands in every slice;
+   the first has it. */
 static neo_part neo__shard_part_place(const neo_shard *s, const neo__shard_part *part, int k,
                                       neo_tensor t) {
     neo_part place;
@@ -7555,13 +7547,12 @@ typedef struct neo__fsdp_bucket {
     int micro;            /* sums that its gradients hold */
     neo_ticket ticket;
 } neo__fsdp_bucket;
-typedef struct neo__fsdp_subtree { int first, count; } neo__fsdp_subtree; /* leaves, or pieces */
 
 /* Gradients of this rank's leaves, piece by piece. */
 typedef struct neo__fsdp_leaves {
     int pieces, own, subtrees;  /* pieces of the rank that has most; of this one */
-    neo__fsdp_subtree *piece;   /* [pieces] leaves */
-    neo__fsdp_subtree *subtree; /* [subtrees] pieces of a maximal subtree */
+    neo__leaf_run *piece;   /* [pieces] leaves */
+    neo__leaf_run *subtree; /* [subtrees] pieces of a maximal subtree */
     void **send;                /* [pieces] */
 } neo__fsdp_leaves;
 /* Values on their way to windows: see >>impl-fsdp-gather. */
@@ -7601,11 +7592,6 @@ typedef struct neo__fsdp_scale {
     float scale;
     int64_t good_steps; /* since it changed */
 } neo__fsdp_scale;
-typedef struct neo__fsdp_memory {
-    char *data;
-    size_t bytes;
-} neo__fsdp_memory;
-
 struct neo_fsdp {
     /* constant */
     neo_ctx *ctx, *host;
@@ -7623,7 +7609,7 @@ struct neo_fsdp {
     neo_params *runs; /* what this rank has of each parameter that is trained, unit by unit */
     neo_optim *optim;
     neo_group group;
-    neo__fsdp_memory masters, gathered, windows; /* masters: and gradients */
+    neo__buffer masters, gathered, windows; /* masters: and gradients */
     size_t record_bytes, runs_bytes, optim_bytes, master_bytes;
     /* changed in a step */
     neo__fsdp_gather gather;
@@ -7716,7 +7702,7 @@ static neo_status neo__fsdp_check(const neo_fsdp_desc *d, int ranks, int rank, i
     NEO__TRY(neo__fsdp_check_dtype("param_dtype", d->param_dtype));
     return neo__fsdp_check_dtype("reduce_dtype", d->reduce_dtype);
 }
-/* How micro-batches add: what depends on leaves, ranks and groups. */
+/* Choose how micro-batches add, and check that leaves, ranks and groups allow it. */
 static neo_status neo__fsdp_check_sums(neo_fsdp *f, int replicated) {
     neo_fsdp_desc *d = &f->desc;
     int cut = f->factor > 1, shards = f->shards;
@@ -7749,26 +7735,13 @@ static neo_status neo__fsdp_check_sums(neo_fsdp *f, int replicated) {
 }
 
 /* ---- pieces ---- */
-/* The leaves of a rank, cut in maximal subtrees, or in runs of `each` leaves if that is not 0.
-   Returns how many; to may be NULL. */
-static int neo__fsdp_cut_leaves(int shards, int ranks, int rank, int each, neo__fsdp_subtree *to) {
-    int64_t at = (int64_t)shards * rank / ranks, end = (int64_t)shards * (rank + 1) / ranks;
-    int count = 0;
-    for (; at < end; count++) {
-        int64_t stop = each ? at + each : neo__shard_subtree_end(shards, at, end);
-        if (at == 0 && end == shards && !each) stop = end;
-        if (to) to[count].first = (int)at, to[count].count = (int)(stop - at);
-        at = stop;
-    }
-    return count;
-}
 static void neo__fsdp_make_pieces(neo_fsdp *f) {
     int each = f->local ? f->shards / f->desc.groups : f->leafwise;
-    neo__fsdp_cut_leaves(f->shards, f->ranks, f->rank, each, f->leaves.piece);
+    neo__cut_leaves(f->shards, f->ranks, f->rank, each, f->leaves.piece);
     for (int i = f->leaves.own; i < f->leaves.pieces; i++)
         f->leaves.piece[i].first = f->leaves.piece[f->leaves.own - 1].first,
         f->leaves.piece[i].count = 0;
-    neo__fsdp_cut_leaves(f->shards, f->ranks, f->rank, 0, f->leaves.subtree);
+    neo__cut_leaves(f->shards, f->ranks, f->rank, 0, f->leaves.subtree);
     for (int s = 0, i = 0; s < f->leaves.subtrees; s++) { /* leaves to pieces */
         int end = f->leaves.subtree[s].first + f->leaves.subtree[s].count;
         f->leaves.subtree[s].first = i;
@@ -7778,10 +7751,10 @@ static void neo__fsdp_make_pieces(neo_fsdp *f) {
 }
 static void neo__fsdp_count_pieces(neo_fsdp *f) {
     int each = f->local ? f->shards / f->desc.groups : f->leafwise;
-    f->leaves.subtrees = neo__fsdp_cut_leaves(f->shards, f->ranks, f->rank, 0, NULL);
-    f->leaves.own = neo__fsdp_cut_leaves(f->shards, f->ranks, f->rank, each, NULL);
+    f->leaves.subtrees = neo__cut_leaves(f->shards, f->ranks, f->rank, 0, NULL);
+    f->leaves.own = neo__cut_leaves(f->shards, f->ranks, f->rank, each, NULL);
     for (int r = 0; r < f->ranks; r++) {
-        int count = neo__fsdp_cut_leaves(f->shards, f->ranks, r, each, NULL);
+        int count = neo__cut_leaves(f->shards, f->ranks, r, each, NULL);
         f->leaves.pieces = NEO__MAX(f->leaves.pieces, count);
     }
 }
@@ -8039,9 +8012,9 @@ static size_t neo__fsdp_layout_windows(neo_fsdp *f, char *base) {
 }
 /* Count what all three take; or place it, where there is memory. */
 static void neo__fsdp_layout(neo_fsdp *f) {
-    f->masters.bytes = neo__fsdp_layout_shard(f, f->masters.data);
-    f->gathered.bytes = neo__fsdp_layout_gathered(f, f->gathered.data);
-    f->windows.bytes = neo__fsdp_layout_windows(f, f->windows.data);
+    f->masters.bytes = neo__fsdp_layout_shard(f, (char *)f->masters.data);
+    f->gathered.bytes = neo__fsdp_layout_gathered(f, (char *)f->gathered.data);
+    f->windows.bytes = neo__fsdp_layout_windows(f, (char *)f->windows.data);
 }
 
 /* The record of one rank's part, with everything that needs no memory for numbers. */
@@ -8080,7 +8053,7 @@ static neo_status neo__fsdp_make_record(neo_ctx *ctx, const neo_fsdp_desc *d, in
 }
 
 /* ---- predictions ---- */
-/* What a step in the order of units gathers; see the header. */
+/* Gathers of a step in the order of units; see the header. */
 static void neo__fsdp_predict_gathers(const neo_fsdp *f, neo_fsdp_prediction *p) {
     int64_t sweeps = (int64_t)f->desc.micro_batches * f->leaves.pieces, slotted = 0, seen = 0,
             calls = 0;
@@ -8166,20 +8139,12 @@ static void neo__fsdp_bind(const neo__fsdp_unit *u, float *base, float *grads) {
                         base ? u->no_grad : u->absent);
     }
 }
-/* Zeros in memory of the context's device, if it has one. */
-static neo_status neo__fsdp_take(neo_ctx *ctx, const char *what, neo__fsdp_memory *memory) {
-    neo_tensor t;
-    int64_t count = (int64_t)memory->bytes;
-    if (count == 0) return NEO_OK;
-    NEO__CHECK(neo_tensor_alloc(ctx, NEO_U8, 1, &count, &t) == NEO_OK, NEO_ERR_MEMORY,
+/* Zeros, as many as are laid out. */
+static neo_status neo__fsdp_take(neo_ctx *ctx, const char *what, neo__buffer *memory) {
+    if (memory->bytes == 0) return NEO_OK;
+    NEO__CHECK(neo__buffer_take(ctx, memory, memory->bytes) == NEO_OK, NEO_ERR_MEMORY,
                "neo_fsdp_create: no memory for %zu bytes of %s", memory->bytes, what);
-    memory->data = (char *)t.data;
-    return neo_tensor_zero(ctx, t);
-}
-static void neo__fsdp_give_back(neo_ctx *ctx, const neo__fsdp_memory *memory) {
-    neo_tensor t = neo_tensor_1d(memory->data, NEO_U8, (int64_t)memory->bytes);
-    t.place = neo_ctx_device(ctx) ? NEO_DEVICE : NEO_HOST;
-    if (memory->data) neo_tensor_free(ctx, &t);
+    return neo_tensor_zero(ctx, neo__buffer_tensor(ctx, memory));
 }
 /* ---- work on runs of numbers, where the context computes ---- */
 static void *neo__fsdp_place(const void *base, int64_t at, neo_dtype dtype) {
@@ -8333,9 +8298,9 @@ NEO_API void neo_fsdp_destroy(neo_fsdp *f) {
         for (int k = 0; k < f->unit[i].params_count; k++)
             neo_params_bind(f->unit[i].params, k, NULL, NULL, NULL);
     neo_optim_destroy(f->optim);
-    neo__fsdp_give_back(f->host, &f->masters);
-    neo__fsdp_give_back(f->ctx, &f->gathered);
-    neo__fsdp_give_back(f->ctx, &f->windows);
+    neo__buffer_give_back(f->host, &f->masters);
+    neo__buffer_give_back(f->ctx, &f->gathered);
+    neo__buffer_give_back(f->ctx, &f->windows);
     neo__fsdp_free_record(f);
 }
 
@@ -8358,7 +8323,7 @@ static void neo__fsdp_count(const neo_fsdp *f, int64_t *counter) {
     neo__device_counts(f->ctx, counter);
     ++*counter;
 }
-/* Where calls have gone back so, gradients hold anything: those of this step are void. */
+/* Once calls have gone back so, gradients hold anything: those of this step are void. */
 static neo_status neo__fsdp_recall(neo_fsdp *f) {
     if (f->seen == f->calls) return NEO_OK;
     f->seen = f->calls;
@@ -8453,7 +8418,7 @@ static neo_status neo__fsdp_prefetch(neo_fsdp *f, int unit) {
     int slot = u->slotted ? neo__fsdp_find_slot(f, next) : 0;
     return slot < 0 ? NEO_OK : neo__fsdp_start(f, next, slot, unit);
 }
-/* Where a unit's values are, gathered first. */
+/* Gather a unit, and say where its values are. */
 static neo_status neo__fsdp_hold(neo_fsdp *f, int unit, float **values) {
     neo__fsdp_unit *u = &f->unit[unit];
     if (u->presence == NEO__FSDP_AWAY) {
@@ -8821,7 +8786,7 @@ static void neo__fsdp_forget_squares(neo_fsdp *f) {
     f->has_squares = 0;
     neo_exact_zero(&f->squares);
 }
-/* What was gathered or bound is void. */
+/* Forget everything that was gathered or bound. */
 static void neo__fsdp_begin_anew(neo_fsdp *f) {
     for (int i = 0; i < f->unit_count; i++) {
         neo__fsdp_unit *u = &f->unit[i];
@@ -8859,7 +8824,7 @@ NEO_API neo_status neo_fsdp_cancel(neo_fsdp *f) {
     neo__fsdp_begin_anew(f);
     return status;
 }
-/* What is under way ends. */
+/* End every reduction that is under way. */
 static neo_status neo__fsdp_finish_all(neo_fsdp *f) {
     for (;;) { /* in the order in which they began */
         neo__fsdp_lane *first = NULL;
@@ -9263,7 +9228,7 @@ static neo_status neo__fsdp_write_pass(neo__fsdp_writer *w, int unit, int kind) 
     w->ended = status != NEO_OK;
     return status;
 }
-/* What the file asks rank 0 for. */
+/* Supply the tensor that the file asks rank 0 for. */
 static neo_status neo__fsdp_supply(void *user, int index, const void **data) {
     neo__fsdp_writer *w = (neo__fsdp_writer *)user;
     if (index >= w->count - w->numbers) {
