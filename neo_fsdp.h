@@ -3664,7 +3664,7 @@ NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster) {
    feature: `cols` columns of the rows that its rank sends, or, backward, gets. The routes of a rank
    are its parts by its features, in order, and stand one beside the other in a matrix of `width`
    columns with one row per sample.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 typedef struct neo__shard_part {
     int32_t table, rank;
     int64_t first_row, rows, first_col, cols;
@@ -3760,6 +3760,32 @@ static neo_status neo__fsdp_host_group(neo_comm **comm, const char *fn) {
                "%s: comm is of neo_comm_split_device: give the group that was split", fn);
     return NEO_OK;
 }
+/* Memory of a known size. */
+typedef struct neo__buffer {
+    void *data;
+    size_t bytes;
+} neo__buffer;
+/* As bytes where the context computes. */
+static neo_tensor neo__buffer_tensor(neo_ctx *ctx, const neo__buffer *b) {
+    neo_tensor t = neo_tensor_1d(b->data, NEO_U8, (int64_t)b->bytes);
+    t.place = neo_ctx_device(ctx) ? NEO_DEVICE : NEO_HOST;
+    return t;
+}
+/* Memory there; b->data stays NULL where there is none, or no bytes are asked for. */
+static neo_status neo__buffer_take(neo_ctx *ctx, neo__buffer *b, size_t bytes) {
+    neo_tensor t;
+    int64_t count = (int64_t)bytes;
+    if (bytes == 0) return NEO_OK;
+    NEO__TRY(neo_tensor_alloc(ctx, NEO_U8, 1, &count, &t));
+    b->data = t.data;
+    b->bytes = bytes;
+    return NEO_OK;
+}
+static void neo__buffer_give_back(neo_ctx *ctx, neo__buffer *b) {
+    neo_tensor t = neo__buffer_tensor(ctx, b);
+    if (b->data) neo_tensor_free(ctx, &t);
+    b->data = NULL;
+}
 /* memcpy and memset, of nothing too: then there may be no memory at all. */
 static void neo__shard_copy(void *to, const void *from, size_t bytes) {
     if (bytes) memcpy(to, from, bytes);
@@ -3821,64 +3847,74 @@ static int64_t neo__shard_subtree_end(int64_t n, int64_t first, int64_t end) {
     }
     return to;
 }
+typedef struct neo__leaf_run { int first, count; } neo__leaf_run; /* leaves, or pieces */
+/* The leaves of a rank, cut in maximal subtrees, or in runs of `each` leaves if that is not 0.
+   Returns how many; to may be NULL. */
+static int neo__cut_leaves(int shards, int ranks, int rank, int each, neo__leaf_run *to) {
+    int64_t at = neo_leaf_begin(shards, ranks, rank), end = neo_leaf_begin(shards, ranks, rank + 1);
+    int count = 0;
+    for (int64_t stop; at < end; at = stop, count++) {
+        stop = each ? at + each : neo__shard_subtree_end(shards, at, end);
+        if (to) to[count].first = (int)at, to[count].count = (int)(stop - at);
+    }
+    return count;
+}
 /* The parts of a piece, to `to` if that is not NULL; returns how many. place: of the piece among
    those of the same columns. */
 static int64_t neo__shard_cut_piece(const neo_table_desc *t, const neo_piece *piece, int64_t place,
                                     int inside, neo__shard_part *to) {
-    int summed = t->row_buckets > 1 && piece->rows < t->rows && t->pooling != NEO_POOL_NONE;
-    int64_t buckets = summed ? t->row_buckets : 0, count = 0;
-    int64_t first = buckets ? neo__bucket_of(t->rows, buckets, piece->first_row) : 0;
-    int64_t end =
-        buckets ? neo__bucket_of(t->rows, buckets, piece->first_row + piece->rows - 1) + 1
-                : 1;
-    while (buckets && first > 0 &&
-           neo__bucket_begin(t->rows, buckets, first - 1) == piece->first_row)
-        first--;
-    while (end < buckets &&
-           neo__bucket_begin(t->rows, buckets, end + 1) == piece->first_row + piece->rows)
-        end++;
-    while (first < end) { /* buckets without rows may make a wider subtree */
-        int64_t stop = buckets ? neo__shard_subtree_end(buckets, first, end) : end;
-        int64_t row = buckets ? neo__bucket_begin(t->rows, buckets, first) : piece->first_row;
-        int64_t rows =
-            buckets ? neo__bucket_begin(t->rows, buckets, stop) - row : piece->rows;
-        if (rows > 0) {
-            if (to) {
-                neo__shard_part *part = &to[count];
-                part->table = piece->table;
-                part->rank = piece->rank;
-                part->first_row = row;
-                part->rows = rows;
-                part->first_col = piece->first_col;
-                part->cols = piece->cols;
-                part->number = buckets ? first : place;
-                part->inside = inside;
-            }
-            count++;
-        }
-        first = stop;
+    const int64_t buckets = t->row_buckets, end_row = piece->first_row + piece->rows;
+    int64_t count = 0;
+    NEO__ZERO(neo__shard_part, part);
+    part.table = piece->table;
+    part.rank = piece->rank;
+    part.first_row = piece->first_row;
+    part.rows = piece->rows;
+    part.first_col = piece->first_col;
+    part.cols = piece->cols;
+    part.number = place;
+    part.inside = inside;
+    if (buckets <= 1 || piece->rows >= t->rows || t->pooling == NEO_POOL_NONE) { /* no sums */
+        if (to) *to = part;
+        return 1;
+    }
+    int64_t first = neo__bucket_of(t->rows, buckets, piece->first_row);
+    int64_t end = neo__bucket_of(t->rows, buckets, end_row - 1) + 1;
+    /* buckets without rows may make a wider subtree */
+    while (first > 0 && neo__bucket_begin(t->rows, buckets, first - 1) == piece->first_row) first--;
+    while (end < buckets && neo__bucket_begin(t->rows, buckets, end + 1) == end_row) end++;
+    for (int64_t stop; first < end; first = stop) {
+        stop = neo__shard_subtree_end(buckets, first, end);
+        part.number = first;
+        part.first_row = neo__bucket_begin(t->rows, buckets, first);
+        part.rows = neo__bucket_begin(t->rows, buckets, stop) - part.first_row;
+        if (part.rows == 0) continue;
+        if (to) to[count] = part;
+        count++;
     }
     return count;
 }
 
-/* A piece and its place among those of the same columns. */
-static int64_t neo__shard_piece_place(const neo_piece *pieces, int64_t i) {
-    int64_t place = 0;
-    while (i > place && pieces[i - place - 1].table == pieces[i].table &&
-           pieces[i - place - 1].first_col == pieces[i].first_col)
-        place++;
-    return place;
+/* The pieces of the same table and columns as piece i: [begin, end). */
+static int neo__shard_same_slice(const neo_piece *a, const neo_piece *b) {
+    return a->table == b->table && a->first_col == b->first_col;
+}
+static int64_t neo__shard_slice_begin(const neo_piece *pieces, int64_t i) {
+    while (i > 0 && neo__shard_same_slice(&pieces[i - 1], &pieces[i])) i--;
+    return i;
+}
+static int64_t neo__shard_slice_end(const neo_piece *pieces, int64_t count, int64_t i) {
+    while (i + 1 < count && neo__shard_same_slice(&pieces[i], &pieces[i + 1])) i++;
+    return i + 1;
 }
 /* Whether the slice of piece i is several pieces, all in one node of several. */
 static int neo__shard_is_inside(const neo__shard_map *m, const neo_piece *pieces, int64_t count,
                                 int64_t i) {
-    int64_t first = i - neo__shard_piece_place(pieces, i), n = 0;
-    if (m->nodes == 1 || m->none) return 0;
-    for (; first + n < count && pieces[first + n].table == pieces[i].table &&
-           pieces[first + n].first_col == pieces[i].first_col;
-         n++)
-        if (pieces[first + n].rank / m->per_node != pieces[i].rank / m->per_node) return 0;
-    return n > 1;
+    int64_t first = neo__shard_slice_begin(pieces, i);
+    int64_t end = neo__shard_slice_end(pieces, count, i);
+    for (int64_t k = first; k < end; k++)
+        if (pieces[k].rank / m->per_node != pieces[i].rank / m->per_node) return 0;
+    return m->nodes > 1 && !m->none && end - first > 1;
 }
 static int neo__shard_part_order(const void *x, const void *y) {
     const neo__shard_part *a = (const neo__shard_part *)x, *b = (const neo__shard_part *)y;
@@ -3906,15 +3942,13 @@ static int64_t neo__shard_find_flow(const neo__shard_flow *flows, int64_t count,
     neo__shard_flow key;
     key.feature = feature;
     key.first_row = first_row;
-    int64_t lo = 0;
-    for (int64_t n = count; n > 1;) {
-        int64_t step = n / 2;
-        if (neo__shard_flow_order(&flows[lo + step], &key) <= 0)
-            lo += step, n -= step;
-        else
-            n = step;
+    int64_t first = 0;
+    for (int64_t end = count; end - first > 1;) {
+        int64_t mid = (first + end) / 2;
+        if (neo__shard_flow_order(&flows[mid], &key) <= 0) first = mid;
+        else end = mid;
     }
-    return lo;
+    return first;
 }
 
 /* Every table is looked up by some feature. */
@@ -3935,13 +3969,11 @@ static neo_status neo__shard_check_grid(const neo_bags_desc *d, const neo_piece 
                    "neo_shard: table '%s' of NEO_POOL_NONE is cut by columns: rows travel whole",
                    t->name);
         if (i > 0 && p[i].table != p[i - 1].table) slice = i;
-        int64_t place = neo__shard_piece_place(p, i), rows = 0;
-        while (slice + rows < count && p[slice + rows].table == p[slice].table &&
-               p[slice + rows].first_col == p[slice].first_col)
-            rows++;
-        const neo_piece *like = &p[slice + place];
-        NEO__CHECK(place < rows && like->first_row == p[i].first_row && like->rows == p[i].rows &&
-                       p[i].cols == p[i - place].cols,
+        int64_t begin = neo__shard_slice_begin(p, i);
+        const neo_piece *like = &p[slice + i - begin];
+        NEO__CHECK(like < p + neo__shard_slice_end(p, count, slice) &&
+                       like->first_row == p[i].first_row && like->rows == p[i].rows &&
+                       p[i].cols == p[begin].cols,
                    NEO_ERR_UNSUPPORTED,
                    "neo_shard: table '%s': the columns from %" PRId64
                    " are not cut at the same rows as the first",
@@ -3995,7 +4027,7 @@ static void neo__shard_map_parts(neo__shard_map *m, const neo_piece *pieces, int
     for (int64_t i = 0; i < count; i++) {
         if (pieces[i].rank == NEO_EVERY_RANK) continue;
         n += neo__shard_cut_piece(&m->tables[pieces[i].table], &pieces[i],
-                                  neo__shard_piece_place(pieces, i),
+                                  i - neo__shard_slice_begin(pieces, i),
                                   neo__shard_is_inside(m, pieces, count, i), m->parts + n);
     }
     if (n > 0) qsort(m->parts, (size_t)n, sizeof *m->parts, neo__shard_part_order);
@@ -4182,7 +4214,7 @@ static void neo__shard_map_fill(neo__shard_map *m, const neo_plan_desc *desc,
 }
 static void neo__shard_map_destroy(neo__shard_map *m) { neo_free(m->ctx, m, m->bytes); }
 
-/* How much there is of everything, before there is memory for it. */
+/* Count everything, before there is memory for it. */
 static void neo__shard_map_measure(neo__shard_map *m, const neo_plan_desc *desc,
                                      const neo_piece *pieces, int64_t count) {
     const neo_bags_desc *d = desc->bags;
@@ -4252,12 +4284,7 @@ static neo_status neo__shard_map_create(neo_ctx *ctx, const neo_plan *plan, neo_
    has its sizes, which follow from the map and the rank (neo__shard_measure), then its arrays,
    which are carved from one block (neo__shard_layout), or buffers that grow when a batch has more
    ids than planned (neo__shard_growing).
-   ------------------------------------------------------------------------------------------------ */
-typedef struct neo__shard_buffer {
-    void *data;
-    size_t bytes;
-} neo__shard_buffer;
-
+   ---------------------------------------------------------------------------------------------- */
 typedef enum neo__shard_stage {
     NEO__SHARD_EMPTY,
     NEO__SHARD_LENGTHS, /* are on their way */
@@ -4275,7 +4302,7 @@ typedef struct neo__shard_batch {
     int64_t *sent;    /* [sources]: ids of this rank's batch */
     int64_t *offsets; /* of local */
     int32_t *whole;   /* [flows][samples]: see neo__shard_is_late */
-    neo__shard_buffer ids[2]; /* and weights */
+    neo__buffer ids[2]; /* and weights */
     neo_jagged local; /* for this rank's neo_bags */
 } neo__shard_batch;
 
@@ -4289,7 +4316,7 @@ typedef struct neo__shard_exchange {
     int64_t *cursor;  /* [sources]: where the next id goes */
     int64_t *out_at;  /* [flows of all ranks + 1]: where the ids of a flow are in ids_out */
     int64_t *in_at;   /* [ranks][flows]: and in ids_in */
-    neo__shard_buffer out[2], in[2]; /* ids, weights */
+    neo__buffer out[2], in[2]; /* ids, weights */
 } neo__shard_exchange;
 
 /* Lists of work on the rows of a matrix (see >>impl-shard-rows): first those that encode, with what
@@ -4321,8 +4348,7 @@ typedef struct neo__shard_pooled {
     int64_t mid_bytes, mids_bytes;       /* per sample: of the sums of its node; of all nodes' */
     int64_t blocks, parts;               /* of all lists */
     int64_t list[NEO__SHARD_LISTS + 1];  /* list i has blocks [list[i], list[i + 1]) */
-    char *memory;                        /* of the device; NULL: these are in work */
-    size_t memory_bytes;
+    neo__buffer memory;                  /* of the device; without one these are in work */
     float *local, *inside_out, *inside_in, *mid_out, *copies;
     char *coded_local, *coded_remote, *mid_coded_out, *mid_coded_in;
     int32_t *lengths; /* [mean features][samples of this rank] */
@@ -4339,14 +4365,14 @@ typedef struct neo__shard_copies {
     float *dense, *dense_sum;
     unsigned char *touched, *parked;
     int64_t *row;
-    neo__shard_buffer ids_of[2]; /* of a batch: ids, weights */
+    neo__buffer ids_of[2]; /* of a batch: ids, weights */
 } neo__shard_copies;
 
 /* Block sums of tables cut by columns: see >>impl-shard-cut. */
 typedef struct neo__shard_cutting {
     int64_t out_floats, in_floats;
     int own_rounds, round; /* rounds that this rank asks for; done in this step */
-    neo__shard_buffer out, in;
+    neo__buffer out, in;
 } neo__shard_cutting;
 
 /* Gradients that are kept: see >>impl-shard-keep. */
@@ -4364,17 +4390,17 @@ typedef struct neo__shard_per_id {
     int64_t *in_at;         /* [routes]: where that of a route begins */
     int64_t *out_at;        /* [ranks][routes of this rank]: where what leaves begins */
     int64_t dim, row_bytes; /* of NEO_POOL_NONE: a row, on the wider wire; else 0 */
-    neo__shard_buffer local, out, in, copies;
+    neo__buffer local, out, in, copies;
     int64_t grads_out, grads_in, room; /* floats: see >>impl-shard-weights */
     float *row;                        /* [threads][columns] */
-    neo__shard_buffer grad_out, grad_in;
+    neo__buffer grad_out, grad_in;
 } neo__shard_per_id;
 
 /* Between a device and host memory: see >>impl-shard-device. */
 typedef struct neo__shard_bounce {
     int64_t shown_floats, grad_floats, there_floats;
-    neo__shard_buffer shown, shown_grads;
-    neo__shard_buffer there; /* of the device */
+    neo__buffer shown, shown_grads;
+    neo__buffer there; /* of the device */
 } neo__shard_bounce;
 
 typedef enum neo__shard_phase {
@@ -4416,13 +4442,6 @@ struct neo_shard {
 };
 
 /* ---- sizes ---- */
-/* Subtrees of the leaf tree that a rank's leaves make. */
-static int64_t neo__shard_subtrees(int leaves, int ranks, int rank) {
-    int64_t first = neo_leaf_begin(leaves, ranks, rank),
-            end = neo_leaf_begin(leaves, ranks, rank + 1), n = 0;
-    for (; first < end; n++) first = neo__shard_subtree_end(leaves, first, end);
-    return n;
-}
 static int64_t neo__shard_share(int64_t batch, int leaves, int ranks, int rank) {
     int64_t mine = neo_leaf_begin(leaves, ranks, rank + 1) - neo_leaf_begin(leaves, ranks, rank);
     return (batch * mine + leaves - 1) / leaves;
@@ -4469,7 +4488,7 @@ static void neo__shard_size_copies(neo_shard *s, int leaves) {
     const neo__shard_map *m = s->map;
     neo__shard_copies *c = &s->copies;
     c->features = m->replica_count;
-    c->subtrees = neo__shard_subtrees(leaves, m->ranks, s->rank);
+    c->subtrees = neo__cut_leaves(leaves, m->ranks, s->rank, 0, NULL);
     for (int64_t i = 0; i < m->replica_count; i++) {
         int32_t f = m->replicas[i], t = m->feature_table[f];
         const neo_table_desc *table = &m->tables[t];
@@ -4678,7 +4697,7 @@ static void neo__shard_layout(neo_shard *s, neo__carve *c) {
     neo__shard_layout_pooled(s, c);
     s->pooled.host_lengths = s->pooled.lengths;
 }
-static neo_status neo__shard_reserve(neo_shard *s, neo__shard_buffer *b, int64_t count,
+static neo_status neo__shard_reserve(neo_shard *s, neo__buffer *b, int64_t count,
                                      size_t size) {
     size_t bytes = (size_t)count * size;
     if (bytes <= b->bytes) return NEO_OK;
@@ -4693,7 +4712,7 @@ static neo_status neo__shard_reserve(neo_shard *s, neo__shard_buffer *b, int64_t
 /* Every buffer that grows, and what the plan expects of it, in elements. */
 enum { NEO__SHARD_BUFFERS = 20 };
 typedef struct neo__shard_demand {
-    neo__shard_buffer *buffer;
+    neo__buffer *buffer;
     int64_t count;
     size_t size;
 } neo__shard_demand;
@@ -4731,8 +4750,7 @@ static void neo__shard_growing(neo_shard *s, neo__shard_demand out[NEO__SHARD_BU
 }
 static neo_status neo__shard_cut_sums(void *user, const neo_cut_sums *cuts,
                                       int32_t count); /* >>impl-shard-cut */
-static void neo__shard_there_free(neo_shard *s);      /* >>impl-shard-device */
-static neo_status neo__shard_there(neo_shard *s, int64_t floats);
+static neo_status neo__shard_there(neo_shard *s, int64_t floats); /* >>impl-shard-device */
 static neo_status neo__shard_make_lists(neo_shard *s); /* >>impl-shard-rows */
 
 /* ---- create ---- */
@@ -4877,7 +4895,8 @@ NEO_API void neo_shard_destroy(neo_shard *s) {
     neo_bags_destroy(s->bags);
     neo_bags_destroy(s->replicas);
     neo__pinned_free(s->ctx, s->work, s->work_bytes);
-    neo__shard_there_free(s);
+    neo__buffer_give_back(s->ctx, &s->bounce.there);
+    neo__buffer_give_back(s->ctx, &s->pooled.memory);
     if (s->map) {
         neo__shard_growing(s, growing);
         for (int i = 0; i < NEO__SHARD_BUFFERS; i++)
@@ -5052,7 +5071,7 @@ NEO_API neo_status neo_shard_create(neo_comm *comm, const neo_plan *plan, neo_sh
    rank gets for each of its flows the lengths of all bags, then the ids, and puts those of all
    ranks together, route by route, in order of sample. One batch at a time is between its check and
    NEO__SHARD_READY, so that one exchange serves both batches.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 static int64_t neo__shard_samples(const neo__shard_batch *b, int rank) {
     return b->start[rank + 1] - b->start[rank];
 }
@@ -5100,10 +5119,8 @@ NEO__INLINE int64_t neo__shard_source_of(const neo__shard_map *m, int32_t featur
     int64_t first = m->first_source[feature], end = m->first_source[feature + 1];
     while (end - first > 1) {
         int64_t mid = (first + end) / 2;
-        if (m->sources[mid].first_row <= row)
-            first = mid;
-        else
-            end = mid;
+        if (m->sources[mid].first_row <= row) first = mid;
+        else end = mid;
     }
     return first;
 }
@@ -5156,8 +5173,8 @@ static void neo__shard_whole_lengths(const neo_jagged *j, int32_t feature, int32
 }
 NEO__HOT_END
 /* Ids, and their weights, between two buffers. */
-static void neo__shard_copy_ids(const neo__shard_map *m, const neo__shard_buffer to[2],
-                                int64_t to_at, const neo__shard_buffer from[2], int64_t from_at,
+static void neo__shard_copy_ids(const neo__shard_map *m, const neo__buffer to[2],
+                                int64_t to_at, const neo__buffer from[2], int64_t from_at,
                                 int64_t count) {
     const size_t size = neo_dtype_size(m->id_dtype);
     neo__shard_copy((char *)to[0].data + (size_t)to_at * size,
@@ -5166,7 +5183,7 @@ static void neo__shard_copy_ids(const neo__shard_map *m, const neo__shard_buffer
         neo__shard_copy((float *)to[1].data + to_at, (const float *)from[1].data + from_at,
                         (size_t)count * sizeof(float));
 }
-static neo_status neo__shard_reserve_ids(neo_shard *s, neo__shard_buffer b[2], int64_t count) {
+static neo_status neo__shard_reserve_ids(neo_shard *s, neo__buffer b[2], int64_t count) {
     NEO__TRY(neo__shard_reserve(s, &b[0], count, neo_dtype_size(s->map->id_dtype)));
     return s->map->weighted ? neo__shard_reserve(s, &b[1], count, sizeof(float)) : NEO_OK;
 }
@@ -5297,7 +5314,7 @@ static int64_t neo__shard_place_flows(neo_shard *s, const neo__shard_batch *b, i
     s->exchange.in_at[m->ranks * flows] = total;
     return total;
 }
-/* How many lengths come follows from global_batch alone, and nothing was agreed on before. */
+/* The number of lengths follows from global_batch alone, on which nobody has agreed before. */
 static neo_status neo__shard_wait_lengths(neo_shard *s, const neo__shard_batch *b) {
     const neo__kept_error kept = neo__error_keep(neo_comm_wait(s->ids, b->ticket));
     if (kept.status != NEO_ERR_DIVERGED) return kept.status;
@@ -5407,26 +5424,15 @@ static neo_status neo__shard_start(neo_shard *s, neo__shard_batch *b, const neo_
 
    `there` is device memory, the rest host memory; what a step needs is there from the start. A
    table of gradients of a data-parallel table comes row by row: such tables should be small.
-   ------------------------------------------------------------------------------------------------ */
-static void neo__shard_free_there(neo_shard *s, void *data, size_t bytes) {
-    neo_tensor t = neo_tensor_1d(data, NEO_U8, (int64_t)bytes);
-    t.place = NEO_DEVICE;
-    if (data) neo_tensor_free(s->ctx, &t);
-}
-static void neo__shard_there_free(neo_shard *s) {
-    neo__shard_free_there(s, s->bounce.there.data, s->bounce.there.bytes);
-    neo__shard_free_there(s, s->pooled.memory, s->pooled.memory_bytes);
-}
+   ---------------------------------------------------------------------------------------------- */
 /* Room for so many floats on the device; what was there is lost if it grows. */
 static neo_status neo__shard_there(neo_shard *s, int64_t floats) {
-    neo_tensor t;
-    int64_t bytes = floats * (int64_t)sizeof(float);
-    if ((size_t)bytes <= s->bounce.there.bytes) return NEO_OK;
-    NEO__TRY(neo_tensor_alloc(s->ctx, NEO_U8, 1, &bytes, &t));
+    neo__buffer more = {NULL, 0}, *there = &s->bounce.there;
+    if ((size_t)floats * sizeof(float) <= there->bytes) return NEO_OK;
+    NEO__TRY(neo__buffer_take(s->ctx, &more, (size_t)floats * sizeof(float)));
     if (s->made) s->grow_count++;
-    neo__shard_free_there(s, s->bounce.there.data, s->bounce.there.bytes);
-    s->bounce.there.data = t.data;
-    s->bounce.there.bytes = (size_t)bytes;
+    neo__buffer_give_back(s->ctx, there);
+    *there = more;
     return NEO_OK;
 }
 /* Dense rows as a tensor of `there`, the first of `more` floats. Those of a device, or without one:
@@ -5441,7 +5447,7 @@ static neo_status neo__shard_rows_there(neo_shard *s, neo_tensor rows, int64_t m
     t->place = NEO_DEVICE;
     return NEO_OK;
 }
-/* The same, with their numbers. */
+/* Dense rows as such a tensor, with their numbers. */
 static neo_status neo__shard_take_there(neo_shard *s, neo_tensor rows, int64_t more,
                                         neo_tensor *t) {
     NEO__TRY(neo__shard_rows_there(s, rows, more, t));
@@ -5503,7 +5509,7 @@ static neo_status neo__shard_bring(neo_shard *s, neo_tensor shown, neo_tensor t,
    sends of a sample: the rows of a rank are consecutive, in local and in coded_local, and
    coded_remote is, per rank, such rows of this rank's samples. An f32 wire sends local as it lies,
    unless some of its columns are inside a node. Lengths of bags that divide come with the batch.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 /* ---- the lists ---- */
 typedef struct neo__shard_lister {
     const neo__shard_map *m;
@@ -5728,38 +5734,33 @@ static neo_status neo__shard_send_there(neo_shard *s, void *there, const void *f
     if (bytes == 0 || there == from) return NEO_OK;
     return neo_tensor_copy(s->ctx, neo_tensor_1d((void *)(uintptr_t)from, NEO_U8, bytes), to);
 }
+static neo_status neo__shard_fill_lists(neo_shard *s, neo__arena *arena) {
+    const neo__shard_pooled *p = &s->pooled;
+    NEO__ZERO(neo__shard_lister, l);
+    NEO__TRY(NEO__ARENA(arena, l.block, p->blocks));
+    NEO__TRY(NEO__ARENA(arena, l.part, p->parts));
+    neo__shard_list_all(&l, s);
+    NEO_ASSERT(l.blocks == p->blocks && l.parts == p->parts);
+    NEO__TRY(neo__shard_send_there(s, p->block, l.block, p->blocks * (int64_t)sizeof *l.block));
+    return neo__shard_send_there(s, p->part, l.part, p->parts * (int64_t)sizeof *l.part);
+}
 /* The lists, and on a device the memory they are in. */
 static neo_status neo__shard_make_lists(neo_shard *s) {
     neo__shard_pooled *p = &s->pooled;
-    NEO__ZERO(neo__shard_lister, l);
     NEO__CHECK(p->parts <= INT32_MAX, NEO_ERR_CAPACITY,
                "neo_shard_create: %" PRId64 " parts of rows", p->parts);
     if (p->on_device) {
         NEO__ZERO(neo__carve, carve);
-        neo_tensor t;
         neo__shard_layout_pooled(s, &carve);
-        int64_t bytes = (int64_t)carve.at;
-        if (bytes == 0) return NEO_OK;
-        NEO__TRY(neo_tensor_alloc(s->ctx, NEO_U8, 1, &bytes, &t));
-        carve.block = p->memory = (char *)t.data;
-        p->memory_bytes = carve.at;
+        NEO__TRY(neo__buffer_take(s->ctx, &p->memory, carve.at));
+        carve.block = (char *)p->memory.data;
         carve.at = 0;
         neo__shard_layout_pooled(s, &carve);
     }
-    const size_t block_bytes = (size_t)p->blocks * sizeof *l.block;
-    const size_t part_bytes = (size_t)p->parts * sizeof *l.part, bytes = block_bytes + part_bytes;
-    if (bytes == 0) return NEO_OK;
-    char *made = (char *)neo__alloc_for(s->ctx, bytes, "neo_shard_create");
-    if (!made) return NEO_ERR_MEMORY;
-    memset(made, 0, bytes);
-    l.block = (neo__rows_block *)(void *)made; /* both are of whole words of 64 bits */
-    l.part = (neo__rows_part *)(void *)(made + block_bytes);
-    neo__shard_list_all(&l, s);
-    NEO_ASSERT(l.blocks == p->blocks && l.parts == p->parts);
-    neo_status status = neo__shard_send_there(s, p->block, made, (int64_t)block_bytes);
-    if (status == NEO_OK)
-        status = neo__shard_send_there(s, p->part, made + block_bytes, (int64_t)part_bytes);
-    neo_free(s->ctx, made, bytes);
+    if (p->blocks == 0) return NEO_OK;
+    neo__arena arena = {s->ctx, NULL, NULL, 0, "neo_shard_create"};
+    neo_status status = neo__shard_fill_lists(s, &arena);
+    neo__arena_free(&arena);
     return status;
 }
 
@@ -5808,7 +5809,7 @@ static void neo__rows_round(const neo__rows_tile *t, neo_wire wire, const float 
     neo_wire_encode(t->ctx, wire, 0, x, t->rows, t->cols, stride, coded, NULL);
     neo_wire_decode(t->ctx, wire, 0, coded, t->rows, t->cols, to_stride, to);
 }
-/* The same, of whole rows in place. */
+/* Whole rows as a wire brings them, in place. */
 static void neo__shard_round(const neo_shard *s, neo_wire wire, float *rows, int64_t n,
                              int64_t cols) {
     neo__rows_tile t = {s->ctx, 0, 0, 0, NULL, NULL};
@@ -5934,6 +5935,9 @@ typedef struct neo__shard_move {
 static int neo__shard_is_plain(const neo__shard_move *v) {
     return v->s->map->wire[v->way] == NEO_WIRE_F32;
 }
+static neo_wire_stats *neo__shard_wire_stats(neo_shard *s, int way) {
+    return s->map->wire[way] == NEO_WIRE_F32 ? NULL : &s->wire_stats[way];
+}
 static neo_status neo__shard_run_list(neo_shard *s, neo__shard_list list, float *matrix,
                                       int64_t stride, void *coded, int64_t rows) {
     const neo__shard_pooled *p = &s->pooled;
@@ -5948,8 +5952,7 @@ static neo_status neo__shard_run_list(neo_shard *s, neo__shard_list list, float 
     c.blocks = p->list[list + 1] - p->list[list];
     c.part = p->part;
     c.lengths = list == NEO__SHARD_DIVIDE ? s->batches[s->current].whole : p->lengths;
-    if (list <= NEO__SHARD_RETURN_SUMS && s->map->wire[way] != NEO_WIRE_F32)
-        c.stats = &s->wire_stats[way];
+    if (list <= NEO__SHARD_RETURN_SUMS) c.stats = neo__shard_wire_stats(s, way);
     if (c.blocks == 0 || rows == 0) return NEO_OK;
     if (p->on_device) return neo__device_rows(s->ctx, &c);
     neo__cpu_rows(s->ctx, &c);
@@ -5979,20 +5982,27 @@ static neo_status neo__shard_alone(neo_shard *s) {
 static int neo__shard_sends_local(const neo__shard_move *v) {
     return neo__shard_is_plain(v) && v->s->pooled.inside == 0;
 }
-/* Start the exchange of the direct routes. */
+static void neo__shard_none_counts(const neo__shard_move *v, int64_t *out,
+                                   int64_t *in); /* >>impl-shard-none */
+static void neo__shard_none_code(const neo__shard_move *v, int decode);
+static void neo__shard_none_rows(neo_shard *s, neo_tensor rows, int back);
+/* Start the exchange of the direct routes, or of rows for each id. */
 static neo_status neo__shard_exchange_rows(const neo__shard_move *v) {
     neo_shard *s = v->s;
     const neo__shard_map *m = s->map;
-    int64_t *local = s->exchange.counts + 2 * m->ranks, *remote = s->exchange.counts + 3 * m->ranks;
-    void *here =
-        neo__shard_sends_local(v) ? (void *)s->pooled.local : (void *)s->pooled.coded_local;
-    void *there = s->pooled.coded_remote;
+    int64_t *local = s->exchange.counts + 2 * m->ranks, *remote = local + m->ranks;
+    void *here = m->none                     ? s->per_id.out.data
+                 : neo__shard_sends_local(v) ? (void *)s->pooled.local
+                                             : (void *)s->pooled.coded_local;
+    void *there = m->none ? s->per_id.in.data : (void *)s->pooled.coded_remote;
     for (int r = 0; r < m->ranks; r++) {
         local[r] = neo__shard_samples(v->b, r) * m->at_rank[s->rank].coded[v->way];
         remote[r] = neo__shard_samples(v->b, s->rank) * m->at_rank[r].coded[v->way];
     }
+    if (m->none) neo__shard_none_counts(v, local, remote);
     if (v->way)
         return neo_comm_all_to_allv(s->moves, there, remote, here, local, NEO_U8, &s->move_ticket);
+    if (m->none) neo__shard_none_code(v, 0);
     if (!neo__shard_sends_local(v))
         NEO__TRY(neo__shard_run_list(s, NEO__SHARD_SEND, s->pooled.local, s->pooled.width, here,
                                      v->b->global));
@@ -6002,7 +6012,7 @@ static neo_status neo__shard_nodes_send(const neo__shard_move *v); /* >>impl-sha
 static neo_status neo__shard_nodes_exchange(const neo__shard_move *v);
 static neo_status neo__shard_nodes_get(const neo__shard_move *v);
 
-/* The four stages of pooled rows. From local, begun: */
+/* The four stages of rows. (Lists are empty for NEO_POOL_NONE.) From local, begun: */
 static neo_status neo__shard_rows_send(const neo__shard_move *v) {
     NEO__TRY(neo__shard_bag_lengths(v->s, v->b));
     NEO__TRY(neo__shard_exchange_rows(v));
@@ -6011,6 +6021,7 @@ static neo_status neo__shard_rows_send(const neo__shard_move *v) {
 /* ... to the caller's rows; */
 static neo_status neo__shard_rows_take(neo_shard *s, neo_tensor out) {
     NEO__TRY(neo_comm_wait(s->moves, s->move_ticket));
+    if (s->map->none) neo__shard_none_rows(s, out, 0);
     NEO__TRY(neo__shard_run_rows(s, NEO__SHARD_TAKE, out, s->pooled.coded_remote));
     if (s->node) NEO__TRY(neo_comm_wait(s->cross, s->cross_ticket));
     NEO__TRY(neo__shard_run_rows(s, NEO__SHARD_TAKE_SUMS, out, s->pooled.mid_coded_in));
@@ -6019,6 +6030,7 @@ static neo_status neo__shard_rows_take(neo_shard *s, neo_tensor out) {
 /* their gradients back, begun; */
 static neo_status neo__shard_rows_return(const neo__shard_move *v, neo_tensor dout) {
     neo_shard *s = v->s;
+    if (s->map->none) neo__shard_none_rows(s, dout, 1);
     NEO__TRY(neo__shard_run_rows(s, NEO__SHARD_RETURN, dout, s->pooled.coded_remote));
     NEO__TRY(neo__shard_exchange_rows(v));
     if (s->node) {
@@ -6031,6 +6043,7 @@ static neo_status neo__shard_rows_return(const neo__shard_move *v, neo_tensor do
 /* ... and to local. */
 static neo_status neo__shard_rows_get(const neo__shard_move *v) {
     neo_shard *s = v->s;
+    if (s->map->none) neo__shard_none_code(v, 1);
     if (!neo__shard_sends_local(v))
         NEO__TRY(neo__shard_run_list(s, NEO__SHARD_GET, s->pooled.local, s->pooled.width,
                                      s->pooled.coded_local, v->b->global));
@@ -6051,7 +6064,7 @@ static neo_status neo__shard_rows_get(const neo__shard_move *v) {
                   => mid_coded_in -TAKE_SUMS-> out
        backward   dout -RETURN_SUMS-> mid_coded_in => mid_coded_out -GET_SUMS-> mid_out
                   -SPREAD-> inside_in => inside_out -> local
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 /* Samples of the ranks at place l. */
 static int64_t neo__shard_place_count(const neo_shard *s, const neo__shard_batch *b, int place) {
     int64_t n = 0;
@@ -6139,7 +6152,7 @@ static neo_status neo__shard_nodes_get(const neo__shard_move *v) {
    Data-parallel tables: every rank has a copy, and pools its own samples. Dense gradients of each
    subtree of this rank's leaves go into a sum over all ranks, by the tree over leaves; every rank
    then steps the touched rows alike.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 NEO__HOT_BEGIN
 /* Features of data-parallel tables, of the caller's samples [begin, end). */
 static neo_status neo__shard_copies_batch(neo_shard *s, int64_t begin, int64_t end,
@@ -6179,7 +6192,7 @@ static neo_status neo__shard_copies_batch(neo_shard *s, int64_t begin, int64_t e
 }
 static neo_status neo__shard_none_copies(neo_shard *s, const neo_jagged *j, int64_t begin,
                                          int back); /* >>impl-shard-none */
-/* The same, and the rows that their neo_bags gives or takes; back: with their gradients. */
+/* Their part of the batch, and rows for their neo_bags; back: with gradients in them. */
 static neo_status neo__shard_copies_rows(neo_shard *s, int64_t begin, int64_t end, int back,
                                          neo_jagged *j, neo_tensor *rows) {
     const int64_t width = s->copies.width, dim = s->per_id.dim;
@@ -6283,7 +6296,7 @@ static neo_status neo__shard_copies_backward(neo_shard *s) {
    has the block sums of each of the sender's parts that shares rows with one of the receiver's, in
    order of part: [sums][rows][blocks]. All ranks take part in every round, with nothing to say if
    they have no such part.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 typedef struct neo__shard_talk {
     neo_shard *s;
     const neo_cut_sums *cuts; /* of this rank's parts that ask for something */
@@ -6394,7 +6407,7 @@ static neo_status neo__shard_cut_sums(void *user, const neo_cut_sums *cuts, int3
    come: per_id.in_at says where the rows of a route begin, and the next of them belongs to the next
    id of its source. No column is cut and nothing is summed, so each source has one route; a dropped
    id has a row of zeros, which does not travel.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 static int32_t neo__shard_source_of_route(const neo__shard_map *m, const neo__shard_route *r) {
     return m->flows[m->flow_begin[r->rank] + r->flow].source;
 }
@@ -6433,9 +6446,6 @@ static neo_status neo__shard_none_reserve(neo_shard *s, const neo__shard_batch *
     NEO__TRY(neo__shard_reserve(s, &p->out, out * p->row_bytes, 1));
     return neo__shard_reserve(s, &p->in, in * p->row_bytes, 1);
 }
-static neo_wire_stats *neo__shard_wire_stats(neo_shard *s, int way) {
-    return s->map->wire[way] == NEO_WIRE_F32 ? NULL : &s->wire_stats[way];
-}
 /* From local to what leaves; or back. */
 static void neo__shard_none_code(const neo__shard_move *v, int decode) {
     neo_shard *s = v->s;
@@ -6456,18 +6466,13 @@ static void neo__shard_none_code(const neo__shard_move *v, int decode) {
                                 neo__shard_wire_stats(s, v->way));
         }
 }
-static neo_status neo__shard_none_exchange(const neo__shard_move *v) {
+/* Bytes that go to each rank, and come. */
+static void neo__shard_none_counts(const neo__shard_move *v, int64_t *out, int64_t *in) {
     neo_shard *s = v->s;
-    const int ranks = s->map->ranks;
     const int64_t bytes = (int64_t)neo_wire_row_bytes(s->map->wire[v->way], s->per_id.dim);
-    int64_t *out = s->exchange.counts + 2 * ranks, *in = s->exchange.counts + 3 * ranks;
     (void)neo__shard_per_id_count(s, v->b, 1, out);
     (void)neo__shard_per_id_count(s, v->b, 0, in);
-    for (int r = 0; r < ranks; r++) out[r] *= bytes, in[r] *= bytes;
-    void *here = s->per_id.out.data, *there = s->per_id.in.data;
-    if (v->way) return neo_comm_all_to_allv(s->rows, there, in, here, out, NEO_U8, &s->move_ticket);
-    neo__shard_none_code(v, 0);
-    return neo_comm_all_to_allv(s->rows, here, out, there, in, NEO_U8, &s->move_ticket);
+    for (int r = 0; r < s->map->ranks; r++) out[r] *= bytes, in[r] *= bytes;
 }
 /* Work on what travels for each id. rows: of the caller, or (back) their gradients. */
 typedef struct neo__shard_id_job {
@@ -6476,10 +6481,9 @@ typedef struct neo__shard_id_job {
     float *rows;
     int64_t stride;
     int back;
-    int64_t tasks;
 } neo__shard_id_job;
 static neo__shard_id_job neo__shard_job_of(neo_shard *s, neo_tensor t, int back) {
-    neo__shard_id_job k = {s, &s->batches[s->current], (float *)t.data, t.stride[0], back, 0};
+    neo__shard_id_job k = {s, &s->batches[s->current], (float *)t.data, t.stride[0], back};
     return k;
 }
 NEO__HOT_BEGIN
@@ -6553,37 +6557,26 @@ static void neo__shard_none_rows(neo_shard *s, neo_tensor rows, int back) {
     for (int64_t q = 0; q < m->replica_count && !back; q++)
         copies = neo__shard_none_copy(&k, m->replicas[q], 0, k.b->batch.batch, copies);
 }
-/* Two of the four stages of >>impl-shard-rows, as here. */
-static neo_status neo__shard_none_take(neo_shard *s, neo_tensor out) {
-    NEO__TRY(neo_comm_wait(s->rows, s->move_ticket));
-    neo__shard_none_rows(s, out, 0);
-    return NEO_OK;
-}
-static neo_status neo__shard_none_return(const neo__shard_move *v, neo_tensor dout) {
-    neo__shard_none_rows(v->s, dout, 1);
-    return neo__shard_none_exchange(v);
-}
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-shard-step
 
-   A step: rows leave, are taken, their gradients return, and come. These four stages branch on what
-   travels: pooled rows, or (NEO_POOL_NONE) a row for each id; data-parallel tables go along. One
-   rank with nothing to round (`whole`) has no stages: its neo_bags is called. A failure once an
-   exchange has begun ends the groups of all ranks.
-   ------------------------------------------------------------------------------------------------ */
+   A step: rows leave, are taken, their gradients return, and come (>>impl-shard-rows);
+   data-parallel tables go along. One rank with nothing to round (`whole`) calls its neo_bags
+   instead. A failure once an exchange has begun ends the groups of all ranks.
+   ---------------------------------------------------------------------------------------------- */
 static neo_status neo__shard_stage_leave(neo_shard *s, neo__shard_batch *b) {
     const neo__shard_move move = {s, b, 0};
     if (s->map->none) NEO__TRY(neo__shard_none_reserve(s, b));
     if (s->bags) NEO__TRY(neo__shard_look_up(s, s->bags, &b->local, neo__shard_local_rows(s, b)));
-    NEO__TRY(s->map->none ? neo__shard_none_exchange(&move) : neo__shard_rows_send(&move));
+    NEO__TRY(neo__shard_rows_send(&move));
     return s->replicas ? neo__shard_copies_forward(s) : NEO_OK;
 }
 static neo_status neo__shard_stage_take(neo_shard *s, neo_tensor out) {
     neo_tensor shown;
     if (s->whole) return neo_bags_forward(s->bags, &s->batches[s->current].local, out);
     NEO__TRY(neo__shard_show(s, out, &shown));
-    NEO__TRY(s->map->none ? neo__shard_none_take(s, shown) : neo__shard_rows_take(s, shown));
+    NEO__TRY(neo__shard_rows_take(s, shown));
     return neo__shard_bring(s, shown, out, 0);
 }
 static neo_status neo__shard_stage_return(neo_shard *s, neo_tensor dout) {
@@ -6593,8 +6586,7 @@ static neo_status neo__shard_stage_return(neo_shard *s, neo_tensor dout) {
     if (s->whole) return NEO_OK;
     NEO__TRY(neo__shard_show(s, dout, &s->dout));
     NEO__TRY(neo__shard_bring(s, s->dout, dout, 1));
-    NEO__TRY(s->map->none ? neo__shard_none_return(&move, s->dout)
-                          : neo__shard_rows_return(&move, s->dout));
+    NEO__TRY(neo__shard_rows_return(&move, s->dout));
     return s->replicas ? neo__shard_copies_backward(s) : NEO_OK;
 }
 static neo_status neo__shard_hurry(neo_shard *s);
@@ -6606,9 +6598,7 @@ static neo_status neo__shard_stage_come(neo_shard *s) {
     s->came = 1;
     NEO__TRY(neo_comm_wait(s->moves, s->move_ticket));
     if (s->replicas) NEO__TRY(neo_comm_wait(s->rows, s->ticket));
-    if (!s->map->none) return neo__shard_rows_get(&move);
-    neo__shard_none_code(&move, 1);
-    return NEO_OK;
+    return neo__shard_rows_get(&move);
 }
 
 NEO_API neo_status neo_shard_prefetch(neo_shard *s, const neo_jagged *batch, int64_t global_batch) {
@@ -6768,7 +6758,7 @@ NEO_API neo_status neo_shard_backward(neo_shard *s, neo_tensor dout, float lr) {
    So that a gradient can be multiplied before MEAN divides it, dout travels undivided if its wire
    is f32, and the holders divide, by lengths of whole bags that came with the others. On another
    wire what travels, and is multiplied, is divided and rounded.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 NEO__HOT_BEGIN
 /* A block of 16 columns, n of them there: products rounded, by the tree of >>bag-optim. */
 NEO__INLINE float neo__shard_block_sum(const float *x, const float *y, int64_t n) {
@@ -6792,9 +6782,9 @@ static void neo__shard_grad_of(const neo__shard_part *part, const float *row, co
     }
     if (!part->first_col) *to = sum;
 }
-/* Ids of one bag of a route, sample g of rank r: to `to`. */
-static void neo__shard_grad_bag(const neo__shard_id_job *k, const neo__shard_route *route,
-                                const int64_t *offsets, int64_t g, float *to, float *room) {
+/* Ids of one bag of a route, sample g: to `to`; returns where the next bag's go. */
+static float *neo__shard_grad_bag(const neo__shard_id_job *k, const neo__shard_route *route,
+                                  const int64_t *offsets, int64_t g, float *to, float *room) {
     const neo_shard *s = k->s;
     const neo__shard_part *part = &s->map->parts[route->part];
     int32_t table = (int32_t)(route->part - s->map->part_begin[s->rank]);
@@ -6812,28 +6802,20 @@ static void neo__shard_grad_bag(const neo__shard_id_job *k, const neo__shard_rou
             (void)neo_bags_get_rows(s->bags, table, id, 1, room);
         neo__shard_grad_of(part, row, dout, to);
     }
+    return to;
 }
+/* A task: what one rank is told of one route. */
 static void neo__shard_grad_task(void *arg, int64_t task, int worker) {
     const neo__shard_id_job *k = (const neo__shard_id_job *)arg;
     const neo__shard_batch *b = k->b;
     neo_shard *s = k->s;
-    const neo__shard_map *m = s->map;
-    int64_t bags = s->exchange.routes * b->global, end = bags * (task + 1) / k->tasks;
-    float *out = (float *)s->per_id.grad_out.data, *room = s->per_id.row;
-    int r = 0;
+    const int64_t i = task % s->exchange.routes, r = task / s->exchange.routes;
+    const neo__shard_route *route = &s->map->routes[s->map->route_begin[s->rank] + i];
+    float *to = (float *)s->per_id.grad_out.data + s->per_id.out_at[task];
+    float *room = s->per_id.row;
     if (room) room += worker * (s->per_id.room / neo_ctx_threads(s->ctx));
-    for (int64_t bag = bags * task / k->tasks; bag < end; bag++) {
-        int64_t i = bag / b->global, g = bag % b->global, first = i * b->global;
-        const neo__shard_route *route = &m->routes[m->route_begin[s->rank] + i];
-        if (g < b->start[r]) r = 0;
-        while (b->start[r + 1] <= g) r++;
-        if (b->offsets[bag] == b->offsets[bag + 1]) continue;
-        neo__shard_grad_bag(k, route, b->offsets + bag, g,
-                            out + s->per_id.out_at[r * s->exchange.routes + i] +
-                                (b->offsets[bag] - b->offsets[first + b->start[r]]) *
-                                    neo__shard_grad_floats(&m->parts[route->part]),
-                            room);
-    }
+    for (int64_t g = b->start[r]; g < b->start[r + 1]; g++)
+        to = neo__shard_grad_bag(k, route, b->offsets + i * b->global + g, g, to, room);
 }
 /* The sums of whole rows, in place of what the parts with the first columns say. */
 static void neo__shard_grad_join(neo_shard *s, const neo__shard_batch *b) {
@@ -6854,49 +6836,39 @@ static void neo__shard_grad_join(neo_shard *s, const neo__shard_batch *b) {
     }
     neo__fp_leave(fp);
 }
-/* Gradients of weights to the caller, in order of ids; a task is a feature. */
-static void neo__shard_grad_give_task(void *arg, int64_t feature, int worker) {
-    const neo__shard_id_job *k = (const neo__shard_id_job *)arg;
-    neo_shard *s = k->s;
-    const neo__shard_map *m = s->map;
+/* Gradients of weights of a feature to the caller, in order of ids: of a data-parallel table from
+   `own`, one after another (returns where they end); else (NULL) of what has come. */
+static const float *neo__shard_grad_give(const neo__shard_id_job *k, int32_t f, const float *own) {
+    const neo__shard_map *m = k->s->map;
     const neo_jagged *j = &k->b->batch;
-    const float *in = (const float *)s->per_id.grad_in.data;
-    int32_t f = (int32_t)feature;
-    int64_t rows = m->tables[m->feature_table[f]].rows;
+    const float *in = (const float *)k->s->per_id.grad_in.data;
+    const int64_t rows = m->tables[m->feature_table[f]].rows;
     const int64_t *offsets = j->offsets + f * j->batch;
-    (void)worker;
-    if (m->first_source[f] == m->first_source[f + 1]) return;
     for (int64_t i = 0; i < j->batch; i++) {
         int64_t length = neo__shard_is_late(m, f) ? offsets[i + 1] - offsets[i] : 1;
         for (int64_t n = offsets[i]; n < offsets[i + 1]; n++) {
-            int64_t row = neo__shard_row(m->desc.bounds, rows, neo__shard_id(j, n));
-            float x = 0.0f;
-            if (row >= 0) x = in[s->per_id.next[neo__shard_source_of(m, f, row)]++];
+            int64_t row = own ? -1 : neo__shard_row(m->desc.bounds, rows, neo__shard_id(j, n));
+            float x = own ? *own++ : 0.0f;
+            if (row >= 0) x = in[k->s->per_id.next[neo__shard_source_of(m, f, row)]++];
             k->rows[n - j->offsets[0]] = length > 1 ? x / (float)length : x;
         }
     }
+    return own;
 }
-/* Gradients of weights of a data-parallel table's feature, one after another; returns the next. */
-static const float *neo__shard_grad_copy(const neo_shard *s, int32_t feature, const float *grad,
-                                         float *dweights) {
-    const neo_jagged *j = &s->batches[s->current].batch;
-    const int64_t *offsets = j->offsets + feature * j->batch;
-    for (int64_t i = 0; i < j->batch; i++) {
-        const float length =
-            neo__shard_is_late(s->map, feature) ? (float)(offsets[i + 1] - offsets[i]) : 1.0f;
-        for (int64_t k = offsets[i]; k < offsets[i + 1]; k++)
-            dweights[k - j->offsets[0]] = *grad++ / length;
-    }
-    return grad;
+static void neo__shard_grad_give_task(void *arg, int64_t feature, int worker) {
+    const neo__shard_id_job *k = (const neo__shard_id_job *)arg;
+    const int64_t *first = k->s->map->first_source + feature;
+    (void)worker;
+    if (first[0] < first[1]) neo__shard_grad_give(k, (int32_t)feature, NULL);
 }
 NEO__HOT_END
 /* Gradients of weights of data-parallel tables: all that they need is on this rank. */
-static neo_status neo__shard_grad_replicas(neo_shard *s, float *dweights) {
-    const neo__shard_map *m = s->map;
+static neo_status neo__shard_grad_replicas(const neo__shard_id_job *k) {
+    neo_shard *s = k->s;
     neo_jagged j;
     neo_tensor rows, take;
     NEO__TRY(neo__shard_run_rows(s, NEO__SHARD_COPIES_RAW, s->dout, s->pooled.copies));
-    NEO__TRY(neo__shard_copies_rows(s, 0, s->batches[s->current].batch.batch, 1, &j, &rows));
+    NEO__TRY(neo__shard_copies_rows(s, 0, k->b->batch.batch, 1, &j, &rows));
     int64_t ids = neo_jagged_id_count(&j);
     NEO__TRY(neo__shard_reserve(s, &s->per_id.grad_out, ids, sizeof(float)));
     float *made = (float *)s->per_id.grad_out.data;
@@ -6908,31 +6880,33 @@ static neo_status neo__shard_grad_replicas(neo_shard *s, float *dweights) {
         NEO__TRY(neo__shard_move_floats(s, made, NEO_DEVICE, (float *)s->per_id.grad_out.data,
                                         NEO_HOST, ids));
     neo__fp_state fp = neo__fp_enter();
-    for (int64_t q = 0; q < m->replica_count; q++)
-        grad = neo__shard_grad_copy(s, m->replicas[q], grad, dweights);
+    for (int64_t q = 0; q < s->map->replica_count; q++)
+        grad = neo__shard_grad_give(k, s->map->replicas[q], grad);
     neo__fp_leave(fp);
     return NEO_OK;
 }
 static neo_status neo__shard_weight_grads(neo_shard *s, float *dweights) {
-    neo__shard_id_job k = {s, &s->batches[s->current], dweights, 1, 0, 0};
+    neo__shard_id_job k = {s, &s->batches[s->current], dweights, 1, 0};
     int64_t *out = s->exchange.counts, *in = s->exchange.counts + s->map->ranks;
     NEO__TRY(neo__shard_stage_come(s));
     int64_t out_floats = neo__shard_per_id_count(s, k.b, 1, out);
     int64_t in_floats = neo__shard_per_id_count(s, k.b, 0, in);
-    int64_t bags = s->exchange.routes * k.b->global;
     NEO__TRY(neo__shard_reserve(s, &s->per_id.grad_out, out_floats, sizeof(float)));
     NEO__TRY(neo__shard_reserve(s, &s->per_id.grad_in, in_floats, sizeof(float)));
-    k.tasks = neo_ctx_threads(s->ctx) > 1 ? 4 * neo_ctx_threads(s->ctx) : 1;
-    if (k.tasks > bags) k.tasks = bags;
-    if (neo_ctx_device(s->ctx)) k.tasks = bags > 0; /* which one thread at a time may ask */
-    neo_parallel_for(s->ctx, k.tasks, neo__shard_grad_task, &k);
+    if (neo_ctx_device(s->ctx)) { /* which one thread at a time may ask */
+        neo__fp_state fp = neo__fp_enter();
+        for (int64_t i = 0; i < s->per_id.pairs; i++) neo__shard_grad_task(&k, i, 0);
+        neo__fp_leave(fp);
+    } else {
+        neo_parallel_for(s->ctx, s->per_id.pairs, neo__shard_grad_task, &k);
+    }
     NEO__TRY(neo_comm_all_to_allv(s->rows, s->per_id.grad_out.data, out, s->per_id.grad_in.data, in,
                                   NEO_F32, NULL));
     neo__shard_grad_join(s, k.b);
     neo_parallel_for(s->ctx, s->map->feature_count, neo__shard_grad_give_task, &k);
-    return s->replicas ? neo__shard_grad_replicas(s, dweights) : NEO_OK;
+    return s->replicas ? neo__shard_grad_replicas(&k) : NEO_OK;
 }
-/* The same, to the caller's memory. */
+/* Gradients of weights to the caller's memory. */
 static neo_status neo__shard_show_weight_grads(neo_shard *s, const neo_jagged *batch,
                                                float *dweights) {
     int64_t ids = neo_jagged_id_count(batch);
@@ -6967,7 +6941,7 @@ NEO_API neo_status neo_shard_weight_grad(neo_shard *s, float *dweights) {
    Room: a part keeps at most as many rows as ids came to it in all batches, and no more than it
    has. What the plan expects of the ids has room from the start; where there come more, it grows
    when a batch is added.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 /* Room for the rows of one more batch. */
 static neo_status neo__shard_keep_room(neo_shard *s, const neo__shard_batch *b) {
     const neo__shard_map *m = s->map;
@@ -7143,8 +7117,8 @@ static neo_tensor neo__shard_tensor(const neo_bags *bags, int32_t table, int k) 
            : k == 1 ? neo_bags_scale(bags, table)
                     : neo_bags_state(bags, table, k - 2);
 }
-/* Where the k-th tensor t of a part is in its table's. One float per row stands in every slice; the
-   first has it. */
+/* The place of the k-th tensor t of a part in its table's. One float per row stands in every slice;
+   the first has it. */
 static neo_part neo__shard_part_place(const neo_shard *s, const neo__shard_part *part, int k,
                                       neo_tensor t) {
     neo_part place;
@@ -7200,7 +7174,7 @@ NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *s) {
    Rows of a table, read and written. What a rank holds of rows [a, b) is a rectangle for each of
    its parts; those of all ranks stand one after another, by rank and part, in what is gathered and
    scattered. Rows go in chunks, so that a table need not fit into the call's memory.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 #ifndef NEO__SHARD_CHUNK
 #define NEO__SHARD_CHUNK (1 << 20) /* floats; tests choose fewer */
 #endif
@@ -7391,23 +7365,24 @@ NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-fsdp
 
-   A unit is cut (its chunk is of F) or whole (every rank has all of it). Whole are replicated units, all
-   units of DDP, and everything where F is 1: one rank needs no slots and no wire.
+   A unit is cut (its chunk is of F) or whole (every rank has all of it). Replicated units are
+   whole, all units of DDP, and everything where F is 1: one rank needs no slots and no wire.
 
-   Where a gradient is on its way, per unit
-     window    f32, bound in the backward window. A unit that is kept, whole, or whose gradients must
-               outlive the window has buffers of its own, one per piece; the others borrow a lane's.
-     narrow    the same in reduce_dtype, if that is not f32: of the unit, if it has several pieces, else of
-               the lane
+   The way of a unit's gradient:
+     window    f32, bound in the backward window. A unit that is kept, whole, or whose gradients
+               must outlive the window has buffers of its own, one per piece; others borrow those
+               of a lane
+     narrow    the same in reduce_dtype, if that is not f32: of the unit, if it has several pieces,
+               else of the lane
      reduced   this rank's chunk of the sum, unless it can go straight to the gradient
-   A lane is one reduction under way. Pieces merge to the maximal subtrees of this rank's leaves before
-   they travel. Whole units have their gradients one after another, the last unit first, so that a
-   bucket of an all-reduce is a range of elements over any number of units.
+   A lane is one reduction under way. Pieces merge to the maximal subtrees of this rank's leaves
+   before they travel. Whole units have their gradients one after another, the last unit first, so
+   that a bucket of an all-reduce is a range of elements over any number of units.
 
    Everything that is allocated is laid out twice by one function: to count (predict) and to place.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 enum {
-    NEO__FSDP_BLOCK = 256,            /* elements: parameters begin, and units are cut, at multiples */
+    NEO__FSDP_BLOCK = 256, /* elements: parameters, and cuts of units, begin at multiples */
     NEO__FSDP_MAX_UNITS = 1 << 20,
     NEO__FSDP_LANES = 3,
     NEO__FSDP_HISTORY = 256,          /* windows of a step that are remembered one by one */
@@ -7472,67 +7447,86 @@ typedef struct neo__fsdp_bucket {
     int micro;            /* sums that its gradients hold */
     neo_ticket ticket;
 } neo__fsdp_bucket;
-typedef struct neo__fsdp_subtree { int first, count; } neo__fsdp_subtree; /* leaves, or pieces */
 
-struct neo_fsdp {
-    neo_ctx *ctx, *host;
-    neo_fsdp_desc desc; /* units: not kept */
-    neo_comm *comm;                   /* the user's */
-    neo_comm *shard, *replica, *all;  /* its own groups, NULL where not needed */
-    int ranks, rank, shards, factor, place, replicas;
-    int unit_count;
-    neo__fsdp_unit *unit;
-    neo_params *runs; /* what this rank has of every parameter that is trained, unit by unit */
-    neo_optim *optim;
-    neo_group group;
-
-    int pieces, own_pieces, subtree_count;
-    neo__fsdp_subtree *piece;   /* [pieces] leaves */
-    neo__fsdp_subtree *subtree; /* [subtree_count] pieces of a maximal subtree */
+/* Gradients of this rank's leaves, piece by piece. */
+typedef struct neo__fsdp_leaves {
+    int pieces, own, subtrees;  /* pieces of the rank that has most; of this one */
+    neo__leaf_run *piece;   /* [pieces] leaves */
+    neo__leaf_run *subtree; /* [subtrees] pieces of a maximal subtree */
     void **send;                /* [pieces] */
-    int cut;                    /* some unit is */
-    int owner;                  /* of the sets: they are bound */
+} neo__fsdp_leaves;
+/* Values on their way to windows: see >>impl-fsdp-gather. */
+typedef struct neo__fsdp_gather {
+    int slots, stages, staged; /* staged: values travel in param_dtype */
+    int64_t largest;           /* unit with a slot */
+    float **slot;              /* [slots] [largest] */
+    void *stage[2];            /* [largest unit that is cut] in param_dtype */
+    int *slot_unit;            /* [slots] -1: free */
+    int stage_unit[2];
+    int backward; /* the last window was one: the sweep goes down */
+    int64_t count, hits;
+} neo__fsdp_gather;
+/* Gradients of cut units on their way: see >>impl-fsdp-reduce. */
+typedef struct neo__fsdp_reduce {
+    int lanes, windows;                  /* the first lanes have windows to lend */
+    int64_t largest_cut, largest_window; /* unit: that is cut; that borrows a window */
+    neo__fsdp_lane lane[NEO__FSDP_LANES];
+    int64_t count;
+} neo__fsdp_reduce;
+/* Gradients of whole units, one after another. */
+typedef struct neo__fsdp_wholes {
+    int64_t elements;
+    int buckets, direct;
+    float *grad, **window;
+    void **narrow;
+    neo__fsdp_bucket *bucket;
+} neo__fsdp_wholes;
+/* Windows that were opened in this step. */
+typedef struct neo__fsdp_opened {
+    int64_t count;
+    uint64_t hash;                    /* of all */
+    int32_t first[NEO__FSDP_HISTORY]; /* 2 unit + backward */
+} neo__fsdp_opened;
+typedef struct neo__fsdp_scale {
+    int on; /* there is a loss scaler */
+    float scale;
+    int64_t good_steps; /* since it changed */
+} neo__fsdp_scale;
+struct neo_fsdp {
+    /* constant */
+    neo_ctx *ctx, *host;
+    neo_fsdp_desc desc;              /* units: not kept */
+    neo_comm *comm;                  /* the user's */
+    neo_comm *shard, *replica, *all; /* its own groups, NULL where not needed */
+    int ranks, rank, shards, factor, place, replicas;
+    int cut;   /* some unit is */
     int local, in_groups, narrow;
     int leafwise; /* pieces are leaves: sums of two are rounded, or tied weights meet there */
-
-    int slot_count, stage_count;
-    int lane_count, window_lanes; /* lanes; the first of them have windows to lend */
-    int *slot_unit;             /* [slots] -1: free */
-    float **slot;               /* [slots] [largest unit] */
-    int stage_unit[2];
-    void *stage[2];             /* [largest unit] in param_dtype */
-    neo__fsdp_lane lane[NEO__FSDP_LANES];
-    int64_t largest, largest_cut, largest_window; /* unit: with a slot; that is cut; that borrows */
-    int staged;                 /* values travel in param_dtype */
-    int backward;               /* the last window was one: the sweep goes down */
-    int64_t windows;            /* opened in this step, */
-    uint64_t windows_hash;      /* all of them, and */
-    int32_t history[NEO__FSDP_HISTORY]; /* the first: 2 unit + backward */
-    int64_t reductions;
-
-    int64_t whole_elements;
-    float *whole_grad, **whole_window;
-    void **whole_narrow;
-    int bucket_count, direct;
-    neo__fsdp_bucket *bucket;
-
-    int scaled;                 /* there is a loss scaler: */
-    float scale;                /* now, and good steps since it changed */
-    int64_t good_steps;
-    int64_t steps, skipped, gathers, hits, wait_ns;
-    int64_t clipped;            /* count of the optimizer's steps after the last one; 0: it was not taken */
-    int has_squares;            /* of others, for the next step */
+    int owner;    /* of the sets: they are bound */
+    int unit_count;
+    neo__fsdp_unit *unit;
+    neo__fsdp_leaves leaves;
+    neo_params *runs; /* what this rank has of each parameter that is trained, unit by unit */
+    neo_optim *optim;
+    neo_group group;
+    neo__buffer masters, gathered, windows; /* masters: and gradients */
+    size_t record_bytes, runs_bytes, optim_bytes, master_bytes;
+    /* changed in a step */
+    neo__fsdp_gather gather;
+    neo__fsdp_reduce reduce;
+    neo__fsdp_wholes whole;
+    neo__fsdp_opened opened;
+    neo__fsdp_scale scaler;
+    int64_t steps, skipped, wait_ns;
+    int64_t clipped;       /* the optimizer's steps after the last one; 0: it was not taken */
+    int has_squares;       /* of others, for the next step */
     neo_exact squares;
-    int64_t calls, seen;        /* backward windows that opened and closed; as many, but where some had no effect */
-    neo_status failed;          /* of this rank's work on gradients since the last step, */
-    char failure[512];          /* and why: the step tells all ranks */
-    size_t record_bytes, runs_bytes, optim_bytes;
-    size_t master_bytes, shard_bytes; /* masters; with gradients */
-    size_t gathered_bytes, window_bytes;
-    char *shard_memory, *gathered_memory, *window_memory;
+    int64_t calls, seen;   /* of backward windows: differ where some calls had no effect */
+    neo__kept_error error; /* of this rank's work on gradients: the step tells all ranks */
 };
 
 static void neo__fsdp_free_record(neo_fsdp *f);
+static void neo__fsdp_begin_anew(neo_fsdp *f); /* >>impl-fsdp-step */
 
 static int64_t neo__fsdp_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 NEO_API const char *neo_fsdp_mode_name(neo_fsdp_mode mode) {
@@ -7608,7 +7602,7 @@ static neo_status neo__fsdp_check(const neo_fsdp_desc *d, int ranks, int rank, i
     NEO__TRY(neo__fsdp_check_dtype("param_dtype", d->param_dtype));
     return neo__fsdp_check_dtype("reduce_dtype", d->reduce_dtype);
 }
-/* How micro-batches add: what depends on leaves, ranks and groups. */
+/* Choose how micro-batches add, and check that leaves, ranks and groups allow it. */
 static neo_status neo__fsdp_check_sums(neo_fsdp *f, int replicated) {
     neo_fsdp_desc *d = &f->desc;
     int cut = f->factor > 1, shards = f->shards;
@@ -7641,52 +7635,40 @@ static neo_status neo__fsdp_check_sums(neo_fsdp *f, int replicated) {
 }
 
 /* ---- pieces ---- */
-/* The leaves of a rank, cut in maximal subtrees, or in runs of `each` leaves if that is not 0. Returns
-   how many; to may be NULL. */
-static int neo__fsdp_cut_leaves(int shards, int ranks, int rank, int each, neo__fsdp_subtree *to) {
-    int64_t at = (int64_t)shards * rank / ranks, end = (int64_t)shards * (rank + 1) / ranks;
-    int count = 0;
-    for (; at < end; count++) {
-        int64_t stop = each ? at + each : neo__shard_subtree_end(shards, at, end);
-        if (at == 0 && end == shards && !each) stop = end;
-        if (to) to[count].first = (int)at, to[count].count = (int)(stop - at);
-        at = stop;
-    }
-    return count;
-}
 static void neo__fsdp_make_pieces(neo_fsdp *f) {
     int each = f->local ? f->shards / f->desc.groups : f->leafwise;
-    neo__fsdp_cut_leaves(f->shards, f->ranks, f->rank, each, f->piece);
-    for (int i = f->own_pieces; i < f->pieces; i++)
-        f->piece[i].first = f->piece[f->own_pieces - 1].first, f->piece[i].count = 0;
-    neo__fsdp_cut_leaves(f->shards, f->ranks, f->rank, 0, f->subtree);
-    for (int s = 0, i = 0; s < f->subtree_count; s++) { /* leaves to pieces */
-        int end = f->subtree[s].first + f->subtree[s].count;
-        f->subtree[s].first = i;
-        while (i < f->own_pieces && f->piece[i].first < end) i++;
-        f->subtree[s].count = i - f->subtree[s].first;
+    neo__cut_leaves(f->shards, f->ranks, f->rank, each, f->leaves.piece);
+    for (int i = f->leaves.own; i < f->leaves.pieces; i++)
+        f->leaves.piece[i].first = f->leaves.piece[f->leaves.own - 1].first,
+        f->leaves.piece[i].count = 0;
+    neo__cut_leaves(f->shards, f->ranks, f->rank, 0, f->leaves.subtree);
+    for (int s = 0, i = 0; s < f->leaves.subtrees; s++) { /* leaves to pieces */
+        int end = f->leaves.subtree[s].first + f->leaves.subtree[s].count;
+        f->leaves.subtree[s].first = i;
+        while (i < f->leaves.own && f->leaves.piece[i].first < end) i++;
+        f->leaves.subtree[s].count = i - f->leaves.subtree[s].first;
     }
 }
 static void neo__fsdp_count_pieces(neo_fsdp *f) {
     int each = f->local ? f->shards / f->desc.groups : f->leafwise;
-    f->subtree_count = neo__fsdp_cut_leaves(f->shards, f->ranks, f->rank, 0, NULL);
-    f->own_pieces = neo__fsdp_cut_leaves(f->shards, f->ranks, f->rank, each, NULL);
+    f->leaves.subtrees = neo__cut_leaves(f->shards, f->ranks, f->rank, 0, NULL);
+    f->leaves.own = neo__cut_leaves(f->shards, f->ranks, f->rank, each, NULL);
     for (int r = 0; r < f->ranks; r++) {
-        int count = neo__fsdp_cut_leaves(f->shards, f->ranks, r, each, NULL);
-        f->pieces = NEO__MAX(f->pieces, count);
+        int count = neo__cut_leaves(f->shards, f->ranks, r, each, NULL);
+        f->leaves.pieces = NEO__MAX(f->leaves.pieces, count);
     }
 }
 
 /* ---- buckets ---- */
-/* Ranges of elements that the all-reduces of whole units take: how many, and if `to` is not NULL which.
-   Each unit by itself, but for DDP. */
+/* Ranges of elements that the all-reduces of whole units take, each unit by itself, but for DDP: to
+   `to` if that is not NULL; returns how many. */
 static int neo__fsdp_cut_buckets(const neo_fsdp *f, neo__fsdp_bucket *to) {
     int64_t size = (int64_t)neo_dtype_size(f->desc.reduce_dtype), at = 0,
             take = NEO__FSDP_FIRST_BUCKET / size;
     int count = 0;
     if (f->desc.mode == NEO_FSDP_DDP && f->ranks > 1) {
-        for (; at < f->whole_elements; at += take, take = NEO__FSDP_BUCKET / size, count++)
-            if (to) to[count].first = at, to[count].count = NEO__MIN(take, f->whole_elements - at);
+        for (; at < f->whole.elements; at += take, take = NEO__FSDP_BUCKET / size, count++)
+            if (to) to[count].first = at, to[count].count = NEO__MIN(take, f->whole.elements - at);
         return count;
     }
     for (int i = f->unit_count - 1; i >= 0; i--) {
@@ -7700,16 +7682,15 @@ static int neo__fsdp_cut_buckets(const neo_fsdp *f, neo__fsdp_bucket *to) {
 static int neo__fsdp_in_bucket(const neo__fsdp_unit *u, const neo__fsdp_bucket *b) {
     return u->whole && !u->frozen && u->at < b->first + b->count && b->first < u->at + u->elements;
 }
-static void neo__fsdp_count_waits(neo_fsdp *f) {
-    for (int b = 0; b < f->bucket_count; b++)
+static void neo__fsdp_count_units(neo_fsdp *f) {
+    for (int b = 0; b < f->whole.buckets; b++)
         for (int i = 0; i < f->unit_count; i++)
-            f->bucket[b].units += neo__fsdp_in_bucket(&f->unit[i], &f->bucket[b]);
-    for (int b = 0; b < f->bucket_count; b++) f->bucket[b].waits = f->bucket[b].units;
+            f->whole.bucket[b].units += neo__fsdp_in_bucket(&f->unit[i], &f->whole.bucket[b]);
 }
 
 /* ---- what follows from the description ---- */
-/* Where the parameters of a unit begin, and where the last one ends, to `begin` if that is not NULL;
-   returns the end. */
+/* The places where the parameters of a unit begin, and where the last one ends, to `begin` if that
+   is not NULL; returns the end. */
 static int64_t neo__fsdp_offsets(const neo_params *params, int64_t *begin) {
     int64_t at = 0, count = neo_params_count(params);
     for (int i = 0; i < count; i++) {
@@ -7734,10 +7715,9 @@ static neo__fsdp_unit neo__fsdp_describe_unit(const neo_fsdp *f, const neo_fsdp_
     u.stays = u.whole ? f->desc.param_dtype != NEO_F32 : u.keep || f->desc.mode != NEO_FSDP_FULL;
     u.slotted = !u.whole && !u.stays;
     u.own_window = !u.frozen && (f->local || u.keep || f->desc.mode == NEO_FSDP_ZERO1 ||
-                                 (!f->narrow && (f->pieces > 1 || u.whole)));
-    u.own_narrow = !u.frozen && f->narrow && (u.whole || (f->pieces > 1 && !f->local));
+                                 (!f->narrow && (f->leaves.pieces > 1 || u.whole)));
+    u.own_narrow = !u.frozen && f->narrow && (u.whole || (f->leaves.pieces > 1 && !f->local));
     u.borrows = !u.frozen && (f->local ? !u.keep && f->desc.micro_batches > 1 : !u.own_window);
-    u.slot = u.stage = u.lane = -1;
     return u;
 }
 /* Everything that counts arrays: f without them. */
@@ -7762,15 +7742,15 @@ static neo_status neo__fsdp_describe(neo_fsdp *f, neo_ctx *ctx, const neo_fsdp_d
     f->unit_count = d->unit_count;
     f->narrow = d->reduce_dtype != NEO_F32;
     f->leafwise = f->narrow || d->leaf_pieces;
-    f->scaled = d->loss_scale != 0.0f;
-    f->scale = d->loss_scale;
+    f->scaler.on = d->loss_scale != 0.0f;
+    f->scaler.scale = d->loss_scale;
     for (int u = 0; u < d->unit_count; u++) {
         NEO__TRY(neo__fsdp_check_unit(d, u, f->factor > 1 && !d->units[u].replicate));
         replicated |= f->factor > 1 && d->units[u].replicate && !d->units[u].freeze;
     }
     NEO__TRY(neo__fsdp_check_sums(f, replicated));
     neo__fsdp_count_pieces(f);
-    f->direct = !f->narrow && f->pieces == 1 && f->desc.micro_batches == 1;
+    f->whole.direct = !f->narrow && f->leaves.pieces == 1 && f->desc.micro_batches == 1;
     int slotted = 0, owns = 0, borrows = 0;
     for (int i = 0; i < d->unit_count; i++) {
         neo__fsdp_unit u = neo__fsdp_describe_unit(f, &d->units[i]);
@@ -7778,17 +7758,20 @@ static neo_status neo__fsdp_describe(neo_fsdp *f, neo_ctx *ctx, const neo_fsdp_d
         borrows |= u.borrows;
         owns |= !u.whole && u.own_window;
         f->cut |= !u.whole;
-        f->staged |= !u.whole && f->desc.param_dtype != NEO_F32;
-        if (u.whole && !u.frozen) f->whole_elements += u.elements, f->bucket_count++;
-        if (u.slotted) f->largest = NEO__MAX(f->largest, u.elements);
-        if (!u.whole) f->largest_cut = NEO__MAX(f->largest_cut, u.elements);
-        if (u.borrows) f->largest_window = NEO__MAX(f->largest_window, u.elements);
+        f->gather.staged |= !u.whole && f->desc.param_dtype != NEO_F32;
+        if (u.whole && !u.frozen) f->whole.elements += u.elements, f->whole.buckets++;
+        if (u.slotted) f->gather.largest = NEO__MAX(f->gather.largest, u.elements);
+        if (!u.whole) f->reduce.largest_cut = NEO__MAX(f->reduce.largest_cut, u.elements);
+        if (u.borrows) f->reduce.largest_window = NEO__MAX(f->reduce.largest_window, u.elements);
     }
-    f->slot_count = NEO__MIN(f->desc.slots, slotted);
-    /* Units with windows of their own have a lane that no window takes: closing one always works. */
-    f->window_lanes = !borrows ? 0 : f->desc.slots > 1 ? 2 : 1;
-    f->lane_count = f->window_lanes + (!owns ? 0 : f->window_lanes || f->desc.slots == 1 ? 1 : 2);
-    if (f->desc.mode == NEO_FSDP_DDP && ranks > 1) f->bucket_count = neo__fsdp_cut_buckets(f, NULL);
+    f->gather.slots = NEO__MIN(f->desc.slots, slotted);
+    /* Units with windows of their own have a lane that no window takes: closing one always works */
+    f->reduce.windows = !borrows ? 0 : f->desc.slots > 1 ? 2 : 1;
+    f->reduce.lanes = f->reduce.windows + (!owns                                     ? 0
+                                           : f->reduce.windows || f->desc.slots == 1 ? 1
+                                                                                     : 2);
+    if (f->desc.mode == NEO_FSDP_DDP && ranks > 1)
+        f->whole.buckets = neo__fsdp_cut_buckets(f, NULL);
     return NEO_OK;
 }
 
@@ -7804,8 +7787,8 @@ static size_t neo__fsdp_layout_record(neo_fsdp *f, char *base, const neo_fsdp_de
         neo__fsdp_unit *u = base ? &f->unit[i] : &none;
         if (base) *u = neo__fsdp_describe_unit(f, unit);
         NEO__CARVE(&carve, u->begin, neo_params_count(unit->params) + 1);
-        NEO__CARVE(&carve, u->window, f->pieces);
-        NEO__CARVE(&carve, u->narrow, f->pieces);
+        NEO__CARVE(&carve, u->window, f->leaves.pieces);
+        NEO__CARVE(&carve, u->narrow, f->leaves.pieces);
         u->name = neo__carve_text(&carve, "%s", unit->name);
         u->absent = neo__carve_text(&carve, "unit '%s' is not in a window", unit->name);
         u->no_grad = neo__carve_text(&carve,
@@ -7814,19 +7797,20 @@ static size_t neo__fsdp_layout_record(neo_fsdp *f, char *base, const neo_fsdp_de
                                     unit->name);
     }
     f->desc.optim.name = neo__carve_text(&carve, "%s", d->optim.name ? d->optim.name : "optim");
-    NEO__CARVE(&carve, f->piece, f->pieces);
-    NEO__CARVE(&carve, f->subtree, f->subtree_count);
-    NEO__CARVE(&carve, f->send, f->pieces);
-    NEO__CARVE(&carve, f->whole_window, f->pieces);
-    NEO__CARVE(&carve, f->whole_narrow, f->pieces);
-    for (int i = 0; i < NEO__FSDP_LANES; i++) NEO__CARVE(&carve, f->lane[i].narrow, f->pieces);
-    NEO__CARVE(&carve, f->slot_unit, f->slot_count);
-    NEO__CARVE(&carve, f->slot, f->slot_count);
-    NEO__CARVE(&carve, f->bucket, f->bucket_count);
+    NEO__CARVE(&carve, f->leaves.piece, f->leaves.pieces);
+    NEO__CARVE(&carve, f->leaves.subtree, f->leaves.subtrees);
+    NEO__CARVE(&carve, f->leaves.send, f->leaves.pieces);
+    NEO__CARVE(&carve, f->whole.window, f->leaves.pieces);
+    NEO__CARVE(&carve, f->whole.narrow, f->leaves.pieces);
+    for (int i = 0; i < NEO__FSDP_LANES; i++)
+        NEO__CARVE(&carve, f->reduce.lane[i].narrow, f->leaves.pieces);
+    NEO__CARVE(&carve, f->gather.slot_unit, f->gather.slots);
+    NEO__CARVE(&carve, f->gather.slot, f->gather.slots);
+    NEO__CARVE(&carve, f->whole.bucket, f->whole.buckets);
     return carve.at;
 }
-/* The part of a parameter that is in this rank's chunk: elements [*first, *first + count) of it, at *at
-   of the chunk. */
+/* The part of a parameter that is in this rank's chunk: elements [*first, *first + count) of it, at
+   *at of the chunk. Returns count. */
 static int64_t neo__fsdp_run(const neo_fsdp *f, const neo__fsdp_unit *u, int i, int64_t *first,
                              int64_t *at) {
     int64_t low = u->whole ? 0 : f->place * u->chunk, begin = u->begin[i];
@@ -7863,12 +7847,12 @@ static size_t neo__fsdp_layout_shard(neo_fsdp *f, char *base) {
     for (int i = 0; i < f->unit_count; i++)
         NEO__CARVE(&carve, f->unit[i].master, f->unit[i].chunk);
     f->master_bytes = carve.at;
-    NEO__CARVE(&carve, f->whole_grad, f->whole_elements);
+    NEO__CARVE(&carve, f->whole.grad, f->whole.elements);
     for (int i = 0; i < f->unit_count; i++) {
         neo__fsdp_unit *u = &f->unit[i];
         if (u->frozen) continue;
         if (!u->whole) NEO__CARVE(&carve, u->grad, u->chunk);
-        else if (base) u->grad = f->whole_grad + u->at;
+        else if (base) u->grad = f->whole.grad + u->at;
     }
     return carve.at;
 }
@@ -7876,14 +7860,14 @@ static size_t neo__fsdp_layout_shard(neo_fsdp *f, char *base) {
 static size_t neo__fsdp_layout_gathered(neo_fsdp *f, char *base) {
     neo__carve carve = {base, 0};
     size_t size = neo_dtype_size(f->desc.param_dtype);
-    for (int i = 0; i < f->slot_count; i++)
-        NEO__CARVE(&carve, f->slot[i], f->largest);
+    for (int i = 0; i < f->gather.slots; i++)
+        NEO__CARVE(&carve, f->gather.slot[i], f->gather.largest);
     for (int i = 0; i < f->unit_count; i++)
         if (f->unit[i].stays)
             NEO__CARVE(&carve, f->unit[i].full, f->unit[i].elements);
-    f->stage_count = !f->staged ? 0 : f->desc.no_prefetch ? 1 : 2;
-    for (int i = 0; i < f->stage_count; i++)
-        neo__carve_next(&carve, &f->stage[i], size, (size_t)f->largest_cut);
+    f->gather.stages = !f->gather.staged ? 0 : f->desc.no_prefetch ? 1 : 2;
+    for (int i = 0; i < f->gather.stages; i++)
+        neo__carve_next(&carve, &f->gather.stage[i], size, (size_t)f->reduce.largest_cut);
     return carve.at;
 }
 /* Gradients before they are reduced. Units that are whole share arrays, one per piece. */
@@ -7891,45 +7875,46 @@ static size_t neo__fsdp_layout_windows(neo_fsdp *f, char *base) {
     neo__carve carve = {base, 0};
     size_t size = neo_dtype_size(f->desc.reduce_dtype);
     int windows =
-        f->narrow && !f->local ? 1 : f->pieces; /* one serves all pieces that are encoded */
+        f->narrow && !f->local ? 1 : f->leaves.pieces; /* one serves all pieces that are encoded */
     int shared = !f->narrow || f->local, micro = f->desc.micro_batches > 1;
-    for (int p = 0; p < f->pieces && shared; p++)
-        if (f->direct) f->whole_window[p] = f->whole_grad;
-        else NEO__CARVE(&carve, f->whole_window[p], f->whole_elements);
-    for (int p = 0; p < f->pieces && f->narrow; p++)
-        neo__carve_next(&carve, &f->whole_narrow[p], size, (size_t)f->whole_elements);
+    for (int p = 0; p < f->leaves.pieces && shared; p++)
+        if (f->whole.direct) f->whole.window[p] = f->whole.grad;
+        else NEO__CARVE(&carve, f->whole.window[p], f->whole.elements);
+    for (int p = 0; p < f->leaves.pieces && f->narrow; p++)
+        neo__carve_next(&carve, &f->whole.narrow[p], size, (size_t)f->whole.elements);
     for (int i = 0; i < f->unit_count; i++) {
         neo__fsdp_unit *u = &f->unit[i];
-        for (int p = 0; p < f->pieces && u->own_window; p++) {
+        for (int p = 0; p < f->leaves.pieces && u->own_window; p++) {
             if (u->whole && shared)
-                u->window[p] = f->whole_window[p] ? f->whole_window[p] + u->at : NULL;
+                u->window[p] = f->whole.window[p] ? f->whole.window[p] + u->at : NULL;
             else if (p < windows)
                 NEO__CARVE(&carve, u->window[p], u->elements);
             else u->window[p] = u->window[0];
         }
-        for (int p = 0; p < f->pieces && u->own_narrow; p++)
+        for (int p = 0; p < f->leaves.pieces && u->own_narrow; p++)
             if (!u->whole) neo__carve_next(&carve, &u->narrow[p], size, (size_t)u->elements);
-            else if (base) u->narrow[p] = (char *)f->whole_narrow[p] + (size_t)u->at * size;
+            else if (base) u->narrow[p] = (char *)f->whole.narrow[p] + (size_t)u->at * size;
         if (f->local && micro && u->keep && !u->frozen)
             NEO__CARVE(&carve, u->scratch, u->elements);
     }
-    int64_t chunk = f->largest_cut / f->factor;
-    int encode = !f->narrow ? 0 : f->local ? f->pieces : f->pieces == 1;
-    for (int i = 0; i < f->lane_count; i++) {
-        neo__fsdp_lane *lane = &f->lane[i];
-        if (i < f->window_lanes)
-            NEO__CARVE(&carve, lane->window, f->largest_window);
+    int64_t chunk = f->reduce.largest_cut / f->factor;
+    int encode = !f->narrow ? 0 : f->local ? f->leaves.pieces : f->leaves.pieces == 1;
+    for (int i = 0; i < f->reduce.lanes; i++) {
+        neo__fsdp_lane *lane = &f->reduce.lane[i];
+        if (i < f->reduce.windows)
+            NEO__CARVE(&carve, lane->window, f->reduce.largest_window);
         for (int p = 0; p < encode; p++)
-            neo__carve_next(&carve, &lane->narrow[p], size, (size_t)f->largest_cut);
+            neo__carve_next(&carve, &lane->narrow[p], size, (size_t)f->reduce.largest_cut);
         if (f->narrow || (micro && !f->local))
             neo__carve_next(&carve, &lane->reduced, size, (size_t)chunk);
     }
     return carve.at;
 }
-static void neo__fsdp_count_memory(neo_fsdp *f) {
-    f->shard_bytes = neo__fsdp_layout_shard(f, NULL);
-    f->gathered_bytes = neo__fsdp_layout_gathered(f, NULL);
-    f->window_bytes = neo__fsdp_layout_windows(f, NULL);
+/* Count what all three take; or place it, where there is memory. */
+static void neo__fsdp_layout(neo_fsdp *f) {
+    f->masters.bytes = neo__fsdp_layout_shard(f, (char *)f->masters.data);
+    f->gathered.bytes = neo__fsdp_layout_gathered(f, (char *)f->gathered.data);
+    f->windows.bytes = neo__fsdp_layout_windows(f, (char *)f->windows.data);
 }
 
 /* The record of one rank's part, with everything that needs no memory for numbers. */
@@ -7951,14 +7936,13 @@ static neo_status neo__fsdp_make_record(neo_ctx *ctx, const neo_fsdp_desc *d, in
         neo__fsdp_offsets(u->params, u->begin);
         if (u->whole && !u->frozen) u->at = at, at += u->elements;
     }
-    neo__fsdp_cut_buckets(f, f->bucket);
-    neo__fsdp_count_waits(f);
-    for (int i = 0; i < f->slot_count; i++) f->slot_unit[i] = -1;
-    f->stage_unit[0] = f->stage_unit[1] = -1;
+    neo__fsdp_cut_buckets(f, f->whole.bucket);
+    neo__fsdp_count_units(f);
+    neo__fsdp_begin_anew(f);
     size_t before = neo_ctx_memory(ctx).bytes;
     neo_status status = neo__fsdp_make_runs(f);
     f->runs_bytes = neo_ctx_memory(ctx).bytes - before;
-    neo__fsdp_count_memory(f);
+    neo__fsdp_layout(f);
     neo_optim_desc optim = f->desc.optim;
     if (f->cut && status == NEO_OK) f->group.size = f->factor, optim.group = &f->group;
     else optim.group = NULL;
@@ -7969,17 +7953,18 @@ static neo_status neo__fsdp_make_record(neo_ctx *ctx, const neo_fsdp_desc *d, in
 }
 
 /* ---- predictions ---- */
-/* What a step in the order of units gathers; see the header. */
+/* Gathers of a step in the order of units; see the header. */
 static void neo__fsdp_predict_gathers(const neo_fsdp *f, neo_fsdp_prediction *p) {
-    int64_t sweeps = (int64_t)f->desc.micro_batches * f->pieces, slotted = 0, seen = 0, calls = 0;
+    int64_t sweeps = (int64_t)f->desc.micro_batches * f->leaves.pieces, slotted = 0, seen = 0,
+            calls = 0;
     double elements = 0.0, bytes = (double)neo_dtype_size(f->desc.param_dtype);
     for (int i = 0; i < f->unit_count; i++) slotted += f->unit[i].slotted;
     for (int i = 0; i < f->unit_count; i++) {
         const neo__fsdp_unit *u = &f->unit[i];
         int64_t times = !u->whole;
         if (u->slotted) {
-            times += seen < slotted - f->slot_count ? sweeps : 0; /* in each way back */
-            times += seen >= f->slot_count ? sweeps - 1 : 0; /* in each way there but the first */
+            times += seen < slotted - f->gather.slots ? sweeps : 0; /* in each way back */
+            times += seen >= f->gather.slots ? sweeps - 1 : 0; /* in each way there but the first */
             seen++;
         }
         calls += times;
@@ -7988,15 +7973,15 @@ static void neo__fsdp_predict_gathers(const neo_fsdp *f, neo_fsdp_prediction *p)
     p->all_gathers = calls;
     p->all_gather_bytes = elements * bytes;
 }
-/* What rank `rank` sends in an all-reduce of n elements, of which it has `pieces` sums: parts are whole
-   blocks of 16 elements. (A small one sends as much in all, but not the same on each rank.) */
+/* Elements that rank `rank` sends in an all-reduce of n, of which it has `pieces` sums: parts are
+   whole blocks of 16. (A small one sends as much in all, but not the same on each rank.) */
 static double neo__fsdp_all_reduce_elements(int64_t n, int ranks, int rank, int pieces) {
     int64_t end = rank + 1 == ranks ? n : n / 16 * (rank + 1) / ranks * 16;
     int64_t part = end - n / 16 * rank / ranks * 16;
     return (double)pieces * (double)(n - part) + (double)(ranks - 1) * (double)part;
 }
 static void neo__fsdp_predict_reductions(const neo_fsdp *f, neo_fsdp_prediction *p) {
-    double size = (double)neo_dtype_size(f->desc.reduce_dtype), pieces = (double)f->subtree_count;
+    double size = (double)neo_dtype_size(f->desc.reduce_dtype), pieces = (double)f->leaves.subtrees;
     int64_t times = f->local ? 1 : f->desc.micro_batches, joins = f->in_groups ? 1 : times;
     for (int i = 0; i < f->unit_count; i++) {
         const neo__fsdp_unit *u = &f->unit[i];
@@ -8009,23 +7994,23 @@ static void neo__fsdp_predict_reductions(const neo_fsdp *f, neo_fsdp_prediction 
             (double)joins * size *
             neo__fsdp_all_reduce_elements(u->chunk, f->replicas, f->rank / f->factor, 1);
     }
-    for (int b = 0; b < f->bucket_count && f->ranks > 1; b++) {
+    for (int b = 0; b < f->whole.buckets && f->ranks > 1; b++) {
         p->all_reduces += times;
-        p->all_reduce_bytes +=
-            (double)times * size *
-            neo__fsdp_all_reduce_elements(f->bucket[b].count, f->ranks, f->rank, f->subtree_count);
+        p->all_reduce_bytes += (double)times * size *
+                               neo__fsdp_all_reduce_elements(f->whole.bucket[b].count, f->ranks,
+                                                             f->rank, f->leaves.subtrees);
     }
 }
 static void neo__fsdp_predict_bytes(const neo_fsdp *f, neo_fsdp_prediction *p) {
     p->master_bytes = f->master_bytes;
-    p->grad_bytes = f->shard_bytes - f->master_bytes;
+    p->grad_bytes = f->masters.bytes - f->master_bytes;
     p->state_bytes = f->optim_bytes;
-    p->gathered_bytes = f->gathered_bytes;
-    p->window_bytes = f->window_bytes;
+    p->gathered_bytes = f->gathered.bytes;
+    p->window_bytes = f->windows.bytes;
     p->record_bytes = f->record_bytes + f->runs_bytes;
-    p->host_bytes = f->host == f->ctx ? 0 : f->shard_bytes + f->optim_bytes;
+    p->host_bytes = f->host == f->ctx ? 0 : f->masters.bytes + f->optim_bytes;
     p->bytes =
-        f->shard_bytes + f->optim_bytes + f->gathered_bytes + f->window_bytes + p->record_bytes;
+        f->masters.bytes + f->optim_bytes + f->gathered.bytes + f->windows.bytes + p->record_bytes;
     for (int i = 0; i < f->unit_count; i++) p->elements += f->unit[i].elements;
 }
 NEO_API neo_status neo_fsdp_predict(neo_ctx *ctx, const neo_fsdp_desc *desc, int ranks, int rank,
@@ -8054,42 +8039,23 @@ static void neo__fsdp_bind(const neo__fsdp_unit *u, float *base, float *grads) {
                         base ? u->no_grad : u->absent);
     }
 }
-/* Zeros in memory of the context's device, if it has one. */
-static neo_status neo__fsdp_take(neo_ctx *ctx, size_t bytes, const char *what, char **memory) {
-    neo_tensor t;
-    int64_t count = (int64_t)bytes;
-    if (bytes == 0) return NEO_OK;
-    NEO__CHECK(neo_tensor_alloc(ctx, NEO_U8, 1, &count, &t) == NEO_OK, NEO_ERR_MEMORY,
-               "neo_fsdp_create: no memory for %zu bytes of %s", bytes, what);
-    *memory = (char *)t.data;
-    return neo_tensor_zero(ctx, t);
-}
-static void neo__fsdp_give_back(neo_ctx *ctx, char *memory, size_t bytes) {
-    neo_tensor t = neo_tensor_1d(memory, NEO_U8, (int64_t)bytes);
-    t.place = neo_ctx_device(ctx) ? NEO_DEVICE : NEO_HOST;
-    if (memory) neo_tensor_free(ctx, &t);
+/* Zeros, as many as are laid out. */
+static neo_status neo__fsdp_take(neo_ctx *ctx, const char *what, neo__buffer *memory) {
+    if (memory->bytes == 0) return NEO_OK;
+    NEO__CHECK(neo__buffer_take(ctx, memory, memory->bytes) == NEO_OK, NEO_ERR_MEMORY,
+               "neo_fsdp_create: no memory for %zu bytes of %s", memory->bytes, what);
+    return neo_tensor_zero(ctx, neo__buffer_tensor(ctx, memory));
 }
 /* ---- work on runs of numbers, where the context computes ---- */
 static void *neo__fsdp_place(const void *base, int64_t at, neo_dtype dtype) {
     return (char *)(uintptr_t)base + (size_t)at * neo_dtype_size(dtype);
 }
-/* `count` numbers in memory of the context. */
-static neo_tensor neo__fsdp_numbers(const neo_fsdp *f, const void *data, neo_dtype dtype, int64_t count) {
-    neo_tensor t = neo_tensor_1d((void *)(uintptr_t)data, dtype, count);
+/* Elements [at, at + count) of what is at data, in memory of the context. */
+static neo_tensor neo__fsdp_numbers(const neo_fsdp *f, const void *data, int64_t at,
+                                    neo_dtype dtype, int64_t count) {
+    neo_tensor t = neo_tensor_1d(neo__fsdp_place(data, at, dtype), dtype, count);
     t.place = neo_ctx_device(f->ctx) ? NEO_DEVICE : NEO_HOST;
     return t;
-}
-/* to = from in to's dtype */
-static neo_status neo__fsdp_convert(neo_fsdp *f, const void *from, neo_dtype from_dtype, void *to,
-                                    neo_dtype to_dtype, int64_t count) {
-    return neo_tensor_convert(f->ctx, neo__fsdp_numbers(f, from, from_dtype, count),
-                              neo__fsdp_numbers(f, to, to_dtype, count), NULL);
-}
-/* to += from */
-static neo_status neo__fsdp_add(neo_fsdp *f, void *to, neo_dtype to_dtype, const void *from,
-                                neo_dtype from_dtype, int64_t count) {
-    return neo_add(f->ctx, neo__fsdp_numbers(f, to, to_dtype, count),
-                   neo__fsdp_numbers(f, from, from_dtype, count));
 }
 static neo_status neo__fsdp_init_unit(neo_fsdp *f, const neo__fsdp_unit *u) {
     for (int i = 0; i < u->params_count; i++) {
@@ -8097,10 +8063,10 @@ static neo_status neo__fsdp_init_unit(neo_fsdp *f, const neo__fsdp_unit *u) {
         neo_init init = neo_params_initializer(u->params, i);
         int64_t first, at, count = neo__fsdp_run(f, u, i, &first, &at);
         float *master = u->master + at;
+        neo_tensor values = neo__fsdp_numbers(f, master, 0, NEO_F32, count);
         if (count == 0) master = NULL;
         else if (init.kind != NEO_INIT_NONE)
-            NEO__TRY(neo_tensor_init(f->ctx, neo__fsdp_numbers(f, master, NEO_F32, count), p->name, init,
-                                     first));
+            NEO__TRY(neo_tensor_init(f->ctx, values, p->name, init, first));
         if (!u->frozen)
             NEO__TRY(neo_params_bind(f->runs, u->first_param + i, master,
                                      master ? u->grad + at : NULL, NULL));
@@ -8109,12 +8075,10 @@ static neo_status neo__fsdp_init_unit(neo_fsdp *f, const neo__fsdp_unit *u) {
 }
 /* Memory, first values, the optimizer: of this rank alone. */
 static neo_status neo__fsdp_fill(neo_fsdp *f) {
-    NEO__TRY(neo__fsdp_take(f->host, f->shard_bytes, "masters and gradients", &f->shard_memory));
-    NEO__TRY(neo__fsdp_take(f->ctx, f->gathered_bytes, "gathered units", &f->gathered_memory));
-    NEO__TRY(neo__fsdp_take(f->ctx, f->window_bytes, "gradients under way", &f->window_memory));
-    neo__fsdp_layout_shard(f, f->shard_memory);
-    neo__fsdp_layout_gathered(f, f->gathered_memory);
-    neo__fsdp_layout_windows(f, f->window_memory);
+    NEO__TRY(neo__fsdp_take(f->host, "masters and gradients", &f->masters));
+    NEO__TRY(neo__fsdp_take(f->ctx, "gathered units", &f->gathered));
+    NEO__TRY(neo__fsdp_take(f->ctx, "gradients under way", &f->windows));
+    neo__fsdp_layout(f);
     for (int i = 0; i < f->unit_count; i++) NEO__TRY(neo__fsdp_init_unit(f, &f->unit[i]));
     neo_optim_desc optim = f->desc.optim;
     if (f->shard) f->group = neo_comm_group(f->shard);
@@ -8148,10 +8112,18 @@ static neo_status neo__fsdp_check_alike(neo_comm *comm, const neo_fsdp *f) {
                               (double)d->groups, (double)d->leaf_pieces};
     const double dtypes[] = {(double)d->param_dtype, (double)d->reduce_dtype,
                              (double)d->loss_scale_window, (double)d->loss_scale};
-    const double optim[] = {(double)o->kind,      (double)o->nesterov,       (double)o->weight_decay,
-                            (double)o->momentum,  (double)o->dampening,      (double)o->lr_decay,
-                            (double)o->eps,       (double)o->initial_accumulator, o->beta1,
-                            (double)o->clip_norm, (double)o->clip_norm_type, o->beta2};
+    const double optim[] = {(double)o->kind,
+                            (double)o->nesterov,
+                            (double)o->weight_decay,
+                            (double)o->momentum,
+                            (double)o->dampening,
+                            (double)o->lr_decay,
+                            (double)o->eps,
+                            (double)o->initial_accumulator,
+                            o->beta1,
+                            (double)o->clip_norm,
+                            (double)o->clip_norm_type,
+                            o->beta2};
     NEO__ZERO(neo__alike, a);
     neo__alike_add(&a, "another seed of the context than rank 0", neo_ctx_seed(f->ctx));
     uint64_t *mark = neo__alike_add(&a, "another mode or factor than rank 0", 0);
@@ -8165,19 +8137,21 @@ static neo_status neo__fsdp_check_alike(neo_comm *comm, const neo_fsdp *f) {
                           neo_hash(o->name));
     neo__alike_numbers(mark, optim, sizeof optim / sizeof *optim);
     mark = neo__alike_add(
-        &a, "other units than rank 0: parameters, shapes, initial values, or what is kept or frozen",
+        &a,
+        "other units than rank 0: parameters, shapes, initial values, or what is kept or frozen",
         (uint64_t)f->unit_count);
     for (int i = 0; i < f->unit_count; i++) neo__fsdp_mark_unit(mark, &f->unit[i]);
     return neo__alike_check(comm, &a, "neo_fsdp_create");
 }
-/* Groups of its own, so that its calls do not wait behind the trainer's: buffers are where the context computes. */
+/* Groups of its own, so that its calls do not wait behind the trainer's; buffers are where the
+   context computes. */
 static neo_status neo__fsdp_split(neo_fsdp *f, neo_comm *comm) {
-    int cut = 0, whole = 0;
-    for (int i = 0; i < f->unit_count; i++) cut |= !f->unit[i].whole, whole |= f->unit[i].whole;
+    int whole = 0;
+    for (int i = 0; i < f->unit_count; i++) whole |= f->unit[i].whole;
     neo_status (*split)(neo_comm *, int, int, neo_comm **) =
         neo_ctx_device(f->ctx) ? neo_comm_split_device : neo_comm_split;
-    if (cut) NEO__TRY(split(comm, f->rank / f->factor, f->rank, &f->shard));
-    if (cut && f->replicas > 1) NEO__TRY(split(comm, f->place, f->rank, &f->replica));
+    if (f->cut) NEO__TRY(split(comm, f->rank / f->factor, f->rank, &f->shard));
+    if (f->cut && f->replicas > 1) NEO__TRY(split(comm, f->place, f->rank, &f->replica));
     if (whole && f->ranks > 1) NEO__TRY(split(comm, 0, f->rank, &f->all));
     return NEO_OK;
 }
@@ -8209,8 +8183,8 @@ NEO_API neo_status neo_fsdp_create(neo_comm *comm, const neo_fsdp_desc *desc, ne
     else neo_fsdp_destroy(f);
     return status;
 }
-/* While a backward window of a unit that learns is open, gradients are of a part of the batch: the context
-   refuses leaves NULL, which stand for a whole one. */
+/* While a backward window of a unit that learns is open, gradients are of a part of the batch: the
+   context refuses leaves NULL, which stand for a whole one. */
 static int neo__fsdp_takes_part(const neo_fsdp *f, const neo__fsdp_unit *u) {
     return u->open == NEO__FSDP_BACKWARD && !u->frozen && f->ranks > 1;
 }
@@ -8218,14 +8192,15 @@ NEO_API void neo_fsdp_destroy(neo_fsdp *f) {
     if (!f) return;
     neo_comm *groups[] = {f->shard, f->replica, f->all};
     for (int i = 0; i < 3; i++) neo_comm_destroy(groups[i]); /* waits for what is under way */
-    for (int i = 0; i < f->unit_count; i++) neo__ctx_take_parts(f->ctx, -neo__fsdp_takes_part(f, &f->unit[i]));
+    for (int i = 0; i < f->unit_count; i++)
+        neo__ctx_take_parts(f->ctx, -neo__fsdp_takes_part(f, &f->unit[i]));
     for (int i = 0; i < f->unit_count && f->owner; i++)
         for (int k = 0; k < f->unit[i].params_count; k++)
             neo_params_bind(f->unit[i].params, k, NULL, NULL, NULL);
     neo_optim_destroy(f->optim);
-    neo__fsdp_give_back(f->host, f->shard_memory, f->shard_bytes);
-    neo__fsdp_give_back(f->ctx, f->gathered_memory, f->gathered_bytes);
-    neo__fsdp_give_back(f->ctx, f->window_memory, f->window_bytes);
+    neo__buffer_give_back(f->host, &f->masters);
+    neo__buffer_give_back(f->ctx, &f->gathered);
+    neo__buffer_give_back(f->ctx, &f->windows);
     neo__fsdp_free_record(f);
 }
 
@@ -8240,15 +8215,15 @@ static neo_status neo__fsdp_wait(neo_fsdp *f, neo_comm *group, neo_ticket ticket
    >>impl-fsdp-gather
 
    A unit that uses slots takes, of those that no open window uses, a free one, or that of the unit
-   which the sweep will need last: on the way forward the first unit, on the way back the last. What is
-   in a slot stays good until the step. Values on a narrow wire arrive in a stage.
-   ------------------------------------------------------------------------------------------------ */
+   which the sweep will need last: on the way forward the first unit, on the way back the last.
+   Values in a slot stay good until the step. Values on a narrow wire arrive in a stage.
+   ---------------------------------------------------------------------------------------------- */
 /* One more, of what goes back if a step that is recorded fails before the calls from here on. */
 static void neo__fsdp_count(const neo_fsdp *f, int64_t *counter) {
     neo__device_counts(f->ctx, counter);
     ++*counter;
 }
-/* Where calls have gone back so, gradients hold anything: those of this step are void. */
+/* Once calls have gone back so, gradients hold anything: those of this step are void. */
 static neo_status neo__fsdp_recall(neo_fsdp *f) {
     if (f->seen == f->calls) return NEO_OK;
     f->seen = f->calls;
@@ -8257,11 +8232,12 @@ static neo_status neo__fsdp_recall(neo_fsdp *f) {
 /* A slot for unit u that may be taken, or -1. */
 static int neo__fsdp_find_slot(const neo_fsdp *f, int u) {
     int best = -1;
-    for (int i = 0; i < f->slot_count; i++) {
-        int held = f->slot_unit[i];
+    for (int i = 0; i < f->gather.slots; i++) {
+        int held = f->gather.slot_unit[i];
         if (held < 0) return i;
         if (held == u || f->unit[held].open != NEO__FSDP_CLOSED) continue;
-        if (best < 0 || (f->backward ? held > f->slot_unit[best] : held < f->slot_unit[best]))
+        if (best < 0 || (f->gather.backward ? held > f->gather.slot_unit[best]
+                                            : held < f->gather.slot_unit[best]))
             best = i;
     }
     return best;
@@ -8270,11 +8246,13 @@ static int neo__fsdp_find_slot(const neo_fsdp *f, int u) {
 static neo_status neo__fsdp_arrive(neo_fsdp *f, neo__fsdp_unit *u) {
     if (u->presence != NEO__FSDP_COMING) return NEO_OK;
     NEO__TRY(neo__fsdp_wait(f, f->shard, u->ticket));
-    float *full = u->slotted ? f->slot[u->slot] : u->full;
+    float *full = u->slotted ? f->gather.slot[u->slot] : u->full;
     if (u->stage >= 0) {
-        NEO__TRY(neo__fsdp_convert(f, f->stage[u->stage], f->desc.param_dtype, full, NEO_F32,
-                                   u->elements));
-        f->stage_unit[u->stage] = -1;
+        neo_tensor came = neo__fsdp_numbers(f, f->gather.stage[u->stage], 0, f->desc.param_dtype,
+                                            u->elements);
+        neo_tensor to = neo__fsdp_numbers(f, full, 0, NEO_F32, u->elements);
+        NEO__TRY(neo_tensor_convert(f->ctx, came, to, NULL));
+        f->gather.stage_unit[u->stage] = -1;
         u->stage = -1;
     }
     u->presence = NEO__FSDP_HERE;
@@ -8283,61 +8261,64 @@ static neo_status neo__fsdp_arrive(neo_fsdp *f, neo__fsdp_unit *u) {
 /* A stage for unit number `unit`; the gather that has one must arrive if there is none. */
 static neo_status neo__fsdp_take_stage(neo_fsdp *f, int unit) {
     int stage = 0;
-    for (int i = 1; i < f->stage_count; i++)
-        if (f->stage_unit[stage] >= 0 && f->stage_unit[i] < 0) stage = i;
-    if (f->stage_unit[stage] >= 0) NEO__TRY(neo__fsdp_arrive(f, &f->unit[f->stage_unit[stage]]));
-    f->stage_unit[stage] = unit;
+    for (int i = 1; i < f->gather.stages; i++)
+        if (f->gather.stage_unit[stage] >= 0 && f->gather.stage_unit[i] < 0) stage = i;
+    if (f->gather.stage_unit[stage] >= 0)
+        NEO__TRY(neo__fsdp_arrive(f, &f->unit[f->gather.stage_unit[stage]]));
+    f->gather.stage_unit[stage] = unit;
     f->unit[unit].stage = stage;
     return NEO_OK;
 }
-/* Starts to gather a unit that is away, a slotted one to `slot`, in the window of another or its own. */
+/* Start to gather a unit that is away, a slotted one to `slot`, in the window of another or its
+   own. */
 static neo_status neo__fsdp_start(neo_fsdp *f, int unit, int slot, int window) {
     neo__fsdp_unit *u = &f->unit[unit];
     neo_dtype dtype = f->desc.param_dtype;
+    neo_tensor master = neo__fsdp_numbers(f, u->master, 0, NEO_F32, u->chunk);
     if (u->whole) {
         if (u->stays)
-            NEO__TRY(neo_round(f->ctx, dtype, neo__fsdp_numbers(f, u->master, NEO_F32, u->elements),
-                               neo__fsdp_numbers(f, u->full, NEO_F32, u->elements)));
+            NEO__TRY(neo_round(f->ctx, dtype, master,
+                               neo__fsdp_numbers(f, u->full, 0, NEO_F32, u->elements)));
         u->presence = NEO__FSDP_HERE;
         return NEO_OK;
     }
     if (u->slotted) {
-        int held = f->slot_unit[slot];
+        int held = f->gather.slot_unit[slot];
         if (held >= 0) {
             NEO__TRY(neo__fsdp_arrive(f, &f->unit[held])); /* it may be under way */
             f->unit[held].presence = NEO__FSDP_AWAY;
             f->unit[held].slot = -1;
         }
-        f->slot_unit[slot] = unit;
+        f->gather.slot_unit[slot] = unit;
         u->slot = slot;
     }
     const void *in = u->master;
-    void *out = u->slotted ? f->slot[slot] : u->full;
-    if (f->staged) {
+    void *out = u->slotted ? f->gather.slot[slot] : u->full;
+    if (f->gather.staged) {
         NEO__TRY(neo__fsdp_take_stage(f, unit));
-        out = f->stage[u->stage];
-        void *own = neo__fsdp_place(out, f->place * u->chunk, dtype);
-        NEO__TRY(neo__fsdp_convert(f, u->master, NEO_F32, own, dtype, u->chunk));
-        in = own;
+        out = f->gather.stage[u->stage];
+        neo_tensor own = neo__fsdp_numbers(f, out, f->place * u->chunk, dtype, u->chunk);
+        NEO__TRY(neo_tensor_convert(f->ctx, master, own, NULL));
+        in = own.data;
     }
     char both[2 * 128 + 8]; /* so that ranks which open other windows find out */
     snprintf(both, sizeof both, "%.128s in %.128s", u->name, f->unit[window].name);
     neo_comm_label(f->shard, window == unit ? u->name : both);
     NEO__TRY(neo_comm_all_gather(f->shard, in, out, u->chunk, NULL, dtype, &u->ticket));
     u->presence = NEO__FSDP_COMING;
-    f->gathers++;
+    f->gather.count++;
     return NEO_OK;
 }
 /* Gathers what the next window will want, if there is room. */
 static neo_status neo__fsdp_prefetch(neo_fsdp *f, int unit) {
-    int next = f->backward ? unit - 1 : unit + 1;
+    int next = f->gather.backward ? unit - 1 : unit + 1;
     if (f->desc.no_prefetch || next < 0 || next >= f->unit_count) return NEO_OK;
     neo__fsdp_unit *u = &f->unit[next];
     if (u->whole || u->presence != NEO__FSDP_AWAY) return NEO_OK;
     int slot = u->slotted ? neo__fsdp_find_slot(f, next) : 0;
     return slot < 0 ? NEO_OK : neo__fsdp_start(f, next, slot, unit);
 }
-/* Where a unit's values are, gathered first. */
+/* Gather a unit, and say where its values are. */
 static neo_status neo__fsdp_hold(neo_fsdp *f, int unit, float **values) {
     neo__fsdp_unit *u = &f->unit[unit];
     if (u->presence == NEO__FSDP_AWAY) {
@@ -8346,18 +8327,19 @@ static neo_status neo__fsdp_hold(neo_fsdp *f, int unit, float **values) {
                    "neo_fsdp: unit '%s' is opened inside the windows of %d others, and there are "
                    "%d slots: "
                    "more slots, or `keep` for the outer unit",
-                   u->name, f->slot_count, f->slot_count);
+                   u->name, f->gather.slots, f->gather.slots);
         NEO__TRY(neo__fsdp_start(f, unit, slot, unit));
     } else if (!u->whole) {
-        f->hits++;
+        f->gather.hits++;
     }
     NEO__TRY(neo__fsdp_arrive(f, u));
-    *values = u->slotted ? f->slot[u->slot] : u->stays ? u->full : u->master;
+    *values = u->slotted ? f->gather.slot[u->slot] : u->stays ? u->full : u->master;
     return NEO_OK;
 }
 static neo_status neo__fsdp_check_window(neo_fsdp *f, const char *function, int unit,
                                          neo__fsdp_window open) {
-    static const char *const state[] = {"closed", "open for forward (neo_fsdp_forward_end closes it)",
+    static const char *const state[] = {"closed",
+                                        "open for forward (neo_fsdp_forward_end closes it)",
                                         "open for backward (neo_fsdp_backward_end closes it)"};
     NEO__CHECK(f, NEO_ERR_ARG, "%s: fsdp is NULL", function);
     NEO__CHECK(unit >= 0 && unit < f->unit_count, NEO_ERR_ARG, "%s: unit %d of %d", function, unit,
@@ -8371,9 +8353,9 @@ static neo_status neo__fsdp_check_window(neo_fsdp *f, const char *function, int 
 static void neo__fsdp_open(neo_fsdp *f, int unit, neo__fsdp_window window) {
     int32_t word = 2 * unit + (window == NEO__FSDP_BACKWARD);
     f->unit[unit].open = window;
-    f->windows_hash = neo__plan_hash(f->windows_hash, (uint64_t)word);
-    if (f->windows < NEO__FSDP_HISTORY) f->history[f->windows] = word;
-    f->windows++;
+    f->opened.hash = neo__plan_hash(f->opened.hash, (uint64_t)word);
+    if (f->opened.count < NEO__FSDP_HISTORY) f->opened.first[f->opened.count] = word;
+    f->opened.count++;
 }
 static void neo__fsdp_close(neo_fsdp *f, neo__fsdp_unit *u) {
     neo__ctx_take_parts(f->ctx, -neo__fsdp_takes_part(f, u));
@@ -8383,7 +8365,7 @@ static void neo__fsdp_close(neo_fsdp *f, neo__fsdp_unit *u) {
 NEO_API neo_status neo_fsdp_forward_begin(neo_fsdp *f, int unit) {
     float *values;
     NEO__TRY(neo__fsdp_check_window(f, "neo_fsdp_forward_begin", unit, NEO__FSDP_CLOSED));
-    f->backward = 0;
+    f->gather.backward = 0;
     NEO__TRY(neo__fsdp_hold(f, unit, &values));
     neo__fsdp_open(f, unit, NEO__FSDP_FORWARD);
     neo__fsdp_bind(&f->unit[unit], values, NULL);
@@ -8400,27 +8382,21 @@ NEO_API neo_status neo_fsdp_forward_end(neo_fsdp *f, int unit) {
 /* ------------------------------------------------------------------------------------------------
    >>impl-fsdp-reduce
 
-   What happens to the gradients of a unit when the backward window of a piece closes, and when that of
-   the last piece does. Where a call of this rank's device fails on the way, the reductions go on all the
-   same, so that no rank waits for one that never comes; the step then tells all ranks, and none steps.
-   ------------------------------------------------------------------------------------------------ */
+   Gradients of a unit when the backward window of a piece closes, and when that of the last piece
+   does. If a call of this rank's device fails on the way, the reductions go on all the same, so
+   that no rank waits for one that never comes; the step then tells all ranks, and none steps.
+   ---------------------------------------------------------------------------------------------- */
 static neo_status neo__fsdp_finish_lane(neo_fsdp *f, neo__fsdp_lane *lane);
 static void neo__fsdp_note(neo_fsdp *f, neo_status status) {
-    if (status == NEO_OK || f->failed != NEO_OK) return;
-    f->failed = status;
-    snprintf(f->failure, sizeof f->failure, "%s", neo_last_error());
+    if (status != NEO_OK && f->error.status == NEO_OK) f->error = neo__error_keep(status);
 }
-/* That failure, if there is one. */
-static neo_status neo__fsdp_noted(const neo_fsdp *f) {
-    return f->failed == NEO_OK ? NEO_OK : neo_fail(f->failed, "%s", f->failure);
-}
-/* A free lane, among the first `lanes`: if there is none, the reduction that began first is finished.
+/* A free lane among the first `lanes`: if there is none, the reduction that began first ends.
    NULL: its error, or all of them are windows. */
 static neo__fsdp_lane *neo__fsdp_take_lane(neo_fsdp *f, int unit, int lanes, neo_status *status) {
     neo__fsdp_lane *best = NULL;
     *status = NEO_OK;
     for (int i = 0; i < lanes; i++) {
-        neo__fsdp_lane *lane = &f->lane[i];
+        neo__fsdp_lane *lane = &f->reduce.lane[i];
         if (lane->state == NEO__FSDP_WINDOW) continue;
         if (!best || (best->state != NEO__FSDP_FREE &&
                       (lane->state == NEO__FSDP_FREE || lane->since < best->since)))
@@ -8435,7 +8411,7 @@ static neo__fsdp_lane *neo__fsdp_take_lane(neo_fsdp *f, int unit, int lanes, neo
     else *status = neo__fsdp_finish_lane(f, best);
     if (*status != NEO_OK) return NULL;
     best->unit = unit;
-    f->unit[unit].lane = (int)(best - f->lane);
+    f->unit[unit].lane = (int)(best - f->reduce.lane);
     return best;
 }
 static void neo__fsdp_free_lane(neo_fsdp *f, neo__fsdp_lane *lane) {
@@ -8447,43 +8423,40 @@ static void neo__fsdp_free_lane(neo_fsdp *f, neo__fsdp_lane *lane) {
 /* below += above, elements [at, at + n) of two pieces. */
 static void neo__fsdp_merge(neo_fsdp *f, void *below, const void *above, int64_t at, int64_t n) {
     neo_dtype dtype = f->desc.reduce_dtype;
-    neo__fsdp_note(f, neo__fsdp_add(f, neo__fsdp_place(below, at, dtype), dtype, neo__fsdp_place(above, at, dtype),
-                                    dtype, n));
+    neo__fsdp_note(f, neo_add(f->ctx, neo__fsdp_numbers(f, below, at, dtype, n),
+                              neo__fsdp_numbers(f, above, at, dtype, n)));
 }
-/* Adds the pieces of every maximal subtree, in the order of the leaf tree; f->send: where sums are. */
+/* Add the pieces of every maximal subtree, in the order of the leaf tree: to leaves.send. */
 static void neo__fsdp_merge_pieces(neo_fsdp *f, void *const *piece, int64_t at, int64_t n) {
-    for (int s = 0; s < f->subtree_count; s++) {
-        int leaves[64], from[64], depth = 0; /* a stack: sizes fall */
-        int end = f->subtree[s].first + f->subtree[s].count;
-        for (int i = f->subtree[s].first; i < end; i++) {
-            leaves[depth] = f->piece[i].count;
-            from[depth++] = i;
-            for (; depth > 1 && leaves[depth - 1] == leaves[depth - 2]; depth--) {
-                neo__fsdp_merge(f, piece[from[depth - 2]], piece[from[depth - 1]], at, n);
-                leaves[depth - 2] *= 2;
-            }
-        }
-        for (; depth > 1; depth--)
-            neo__fsdp_merge(f, piece[from[depth - 2]], piece[from[depth - 1]], at, n);
-        f->send[s] = neo__fsdp_place(piece[from[0]], at, f->desc.reduce_dtype);
+    for (int s = 0; s < f->leaves.subtrees; s++) { /* pieces of a subtree are of as many leaves */
+        const int count = f->leaves.subtree[s].count;
+        void *const *part = piece + f->leaves.subtree[s].first;
+        for (int step = 1; step < count; step *= 2)
+            for (int i = 0; i + step < count; i += 2 * step)
+                neo__fsdp_merge(f, part[i], part[i + step], at, n);
+        f->leaves.send[s] = neo__fsdp_place(part[0], at, f->desc.reduce_dtype);
     }
 }
 /* Sums over leaves, narrowed piece by piece if they were kept in f32. */
-static void neo__fsdp_narrow_pieces(neo_fsdp *f, float *const *window, void *const *narrow, int64_t at,
-                                    int64_t n) {
-    neo_dtype dtype = f->desc.reduce_dtype;
-    for (int i = 0; i < f->own_pieces; i++)
-        neo__fsdp_note(f, neo__fsdp_convert(f, window[i] + at, NEO_F32, neo__fsdp_place(narrow[i], at, dtype),
-                                            dtype, n));
+static void neo__fsdp_narrow(neo_fsdp *f, const float *window, void *narrow, int64_t at,
+                             int64_t n) {
+    neo_tensor from = neo__fsdp_numbers(f, window, at, NEO_F32, n);
+    neo_tensor to = neo__fsdp_numbers(f, narrow, at, f->desc.reduce_dtype, n);
+    neo__fsdp_note(f, neo_tensor_convert(f->ctx, from, to, NULL));
+}
+static void neo__fsdp_narrow_pieces(neo_fsdp *f, float *const *window, void *const *narrow,
+                                    int64_t at, int64_t n) {
+    for (int i = 0; i < f->leaves.own; i++) neo__fsdp_narrow(f, window[i], narrow[i], at, n);
 }
 
 /* ---- a unit that is cut ---- */
 /* The chunk of a sum goes to the gradient: the first of a step is copied, others are added. */
-static void neo__fsdp_collect(neo_fsdp *f, const void *sum, float *grad, int64_t n, neo_dtype dtype,
-                              int micro) {
-    if (sum == (const void *)grad) return;
-    neo__fsdp_note(f, micro > 0 ? neo__fsdp_add(f, grad, NEO_F32, sum, dtype, n)
-                                : neo__fsdp_convert(f, sum, dtype, grad, NEO_F32, n));
+static void neo__fsdp_collect(neo_fsdp *f, const void *sum, float *grad, int64_t n, int micro) {
+    neo_tensor from = neo__fsdp_numbers(f, sum, 0, f->desc.reduce_dtype, n);
+    neo_tensor to = neo__fsdp_numbers(f, grad, 0, NEO_F32, n);
+    if (from.data == to.data) return;
+    neo__fsdp_note(f, micro > 0 ? neo_add(f->ctx, to, from)
+                                : neo_tensor_convert(f->ctx, from, to, NULL));
 }
 /* The reduce-scatter of a lane is done: what comes after it begins. */
 static neo_status neo__fsdp_advance_lane(neo_fsdp *f, neo__fsdp_lane *lane) {
@@ -8493,7 +8466,7 @@ static neo_status neo__fsdp_advance_lane(neo_fsdp *f, neo__fsdp_lane *lane) {
     if (lane->state != NEO__FSDP_SCATTER || f->replicas == 1) return NEO_OK;
     NEO__TRY(neo__fsdp_wait(f, f->shard, lane->ticket));
     if (f->in_groups) {
-        neo__fsdp_collect(f, sum, u->grad, u->chunk, dtype, u->micro - 1);
+        neo__fsdp_collect(f, sum, u->grad, u->chunk, u->micro - 1);
         if (u->micro < f->desc.micro_batches) {
             neo__fsdp_free_lane(f, lane);
             return NEO_OK;
@@ -8513,8 +8486,7 @@ static neo_status neo__fsdp_finish_lane(neo_fsdp *f, neo__fsdp_lane *lane) {
     NEO__TRY(
         neo__fsdp_wait(f, lane->state == NEO__FSDP_JOIN ? f->replica : f->shard, lane->ticket));
     if (lane->reduced && !f->in_groups)
-        neo__fsdp_collect(f, lane->reduced, u->grad, u->chunk, f->desc.reduce_dtype,
-                          f->local ? 0 : u->micro - 1);
+        neo__fsdp_collect(f, lane->reduced, u->grad, u->chunk, f->local ? 0 : u->micro - 1);
     neo__fsdp_free_lane(f, lane);
     return NEO_OK;
 }
@@ -8522,46 +8494,38 @@ static neo_status neo__fsdp_finish_lane(neo_fsdp *f, neo__fsdp_lane *lane) {
 static neo_status neo__fsdp_scatter(neo_fsdp *f, int unit) {
     neo__fsdp_unit *u = &f->unit[unit];
     neo_status status;
-    for (int i = 0; i < f->lane_count; i++) /* replicas join behind the next unit's backward */
-        NEO__TRY(neo__fsdp_advance_lane(f, &f->lane[i]));
-    neo__fsdp_lane *lane =
-        u->lane >= 0 ? &f->lane[u->lane] : neo__fsdp_take_lane(f, unit, f->lane_count, &status);
+    for (int i = 0; i < f->reduce.lanes; i++) /* replicas join behind the next unit's backward */
+        NEO__TRY(neo__fsdp_advance_lane(f, &f->reduce.lane[i]));
+    neo__fsdp_lane *lane = u->lane >= 0 ? &f->reduce.lane[u->lane]
+                                        : neo__fsdp_take_lane(f, unit, f->reduce.lanes, &status);
     if (!lane) return status;
-    float *borrowed[1];
-    borrowed[0] = lane->window;
-    float *const *window = u->own_window ? u->window : borrowed;
+    float *const *window = u->own_window ? u->window : &lane->window;
     void *const *narrow = u->own_narrow ? u->narrow : lane->narrow;
     if (f->narrow && !u->own_narrow)
         neo__fsdp_narrow_pieces(f, window, narrow, 0, u->elements);
-    void *piece[1];
-    piece[0] = window[0];
-    void *const *parts = f->narrow        ? narrow
-                         : u->own_window ? (void *const *)window
-                                         : (void *const *)piece;
-    neo__fsdp_merge_pieces(f, parts, 0, u->elements);
+    neo__fsdp_merge_pieces(f, f->narrow ? narrow : (void *const *)window, 0, u->elements);
     void *sum = lane->reduced ? lane->reduced : u->grad;
     neo_comm_label(f->shard, u->name);
     if (f->replicas == 1)
-        NEO__TRY(neo_comm_reduce_scatter_leaves(f->shard, (const void *const *)f->send, sum,
+        NEO__TRY(neo_comm_reduce_scatter_leaves(f->shard, (const void *const *)f->leaves.send, sum,
                                                 u->chunk, NULL, f->desc.reduce_dtype,
                                                 &lane->ticket));
     else
-        NEO__TRY(neo_comm_reduce_scatter(f->shard, NEO_REDUCE_SUM, f->send[0], sum, u->chunk, NULL,
-                                         f->desc.reduce_dtype, &lane->ticket));
+        NEO__TRY(neo_comm_reduce_scatter(f->shard, NEO_REDUCE_SUM, f->leaves.send[0], sum, u->chunk,
+                                         NULL, f->desc.reduce_dtype, &lane->ticket));
     lane->state = NEO__FSDP_SCATTER;
-    lane->since = f->reductions++;
+    lane->since = f->reduce.count++;
     return NEO_OK;
 }
 
 /* ---- whole units ---- */
 /* Waits for a bucket that was launched; its sum goes to the gradients, and its windows are free. */
 static neo_status neo__fsdp_finish_bucket(neo_fsdp *f, neo__fsdp_bucket *b) {
-    neo_dtype dtype = f->desc.reduce_dtype;
-    const void *from = f->narrow ? f->whole_narrow[0] : f->whole_window[0];
+    const void *from = f->narrow ? f->whole.narrow[0] : f->whole.window[0];
     if (!b->launched) return NEO_OK;
+    from = neo__fsdp_place(from, b->first, f->desc.reduce_dtype);
     if (f->all) NEO__TRY(neo__fsdp_wait(f, f->all, b->ticket));
-    neo__fsdp_collect(f, neo__fsdp_place(from, b->first, dtype), f->whole_grad + b->first, b->count, dtype,
-                      b->micro);
+    neo__fsdp_collect(f, from, f->whole.grad + b->first, b->count, b->micro);
     b->micro++;
     b->launched = 0;
     b->waits = b->units;
@@ -8569,17 +8533,19 @@ static neo_status neo__fsdp_finish_bucket(neo_fsdp *f, neo__fsdp_bucket *b) {
 }
 /* A unit is there: launches the buckets of which it was the last. */
 static neo_status neo__fsdp_launch_buckets(neo_fsdp *f, const neo__fsdp_unit *u) {
-    for (int i = 0; i < f->bucket_count; i++) {
-        neo__fsdp_bucket *b = &f->bucket[i];
+    for (int i = 0; i < f->whole.buckets; i++) {
+        neo__fsdp_bucket *b = &f->whole.bucket[i];
         if (!neo__fsdp_in_bucket(u, b) || --b->waits > 0) continue;
         if (f->narrow && f->local)
-            neo__fsdp_narrow_pieces(f, f->whole_window, f->whole_narrow, b->first, b->count);
-        neo__fsdp_merge_pieces(f, f->narrow ? f->whole_narrow : (void *const *)f->whole_window, b->first, b->count);
+            neo__fsdp_narrow_pieces(f, f->whole.window, f->whole.narrow, b->first, b->count);
+        neo__fsdp_merge_pieces(f, f->narrow ? f->whole.narrow : (void *const *)f->whole.window,
+                               b->first, b->count);
         b->launched = 1;
         if (!f->all) continue;
         neo_comm_label(f->all, "a bucket of gradients");
-        NEO__TRY(neo_comm_all_reduce_leaves(f->all, (const void *const *)f->send, f->send[0],
-                                            b->count, f->desc.reduce_dtype, &b->ticket));
+        NEO__TRY(neo_comm_all_reduce_leaves(f->all, (const void *const *)f->leaves.send,
+                                            f->leaves.send[0], b->count, f->desc.reduce_dtype,
+                                            &b->ticket));
     }
     return NEO_OK;
 }
@@ -8594,7 +8560,7 @@ static neo_status neo__fsdp_window_of(neo_fsdp *f, int unit, int piece, float **
     if (u->own_window && !adds) *window = u->window[piece];
     else if (u->scratch) *window = u->scratch;
     else {
-        neo__fsdp_lane *lane = neo__fsdp_take_lane(f, unit, f->window_lanes, &status);
+        neo__fsdp_lane *lane = neo__fsdp_take_lane(f, unit, f->reduce.windows, &status);
         if (!lane) return status;
         lane->state = NEO__FSDP_WINDOW;
         *window = lane->window;
@@ -8604,9 +8570,10 @@ static neo_status neo__fsdp_window_of(neo_fsdp *f, int unit, int piece, float **
 /* Gradients of the unit's last micro-batch are on their way in buffers that the next one wants. */
 static neo_status neo__fsdp_settle(neo_fsdp *f, neo__fsdp_unit *u) {
     if (u->micro == 0 || u->filled > 0 || f->local) return NEO_OK;
-    if (!u->whole) return u->lane >= 0 ? neo__fsdp_finish_lane(f, &f->lane[u->lane]) : NEO_OK;
-    for (int i = 0; i < f->bucket_count; i++) {
-        neo__fsdp_bucket *b = &f->bucket[i];
+    if (!u->whole)
+        return u->lane >= 0 ? neo__fsdp_finish_lane(f, &f->reduce.lane[u->lane]) : NEO_OK;
+    for (int i = 0; i < f->whole.buckets; i++) {
+        neo__fsdp_bucket *b = &f->whole.bucket[i];
         if (!neo__fsdp_in_bucket(u, b)) continue;
         NEO__CHECK(
             b->launched || b->micro == u->micro, NEO_ERR_STATE,
@@ -8617,8 +8584,8 @@ static neo_status neo__fsdp_settle(neo_fsdp *f, neo__fsdp_unit *u) {
     }
     return NEO_OK;
 }
-/* A number that no layer computes, in the first element of every gradient: what is not written is seen.
-   (Not on a device, where every window would have to wait for it.) */
+/* A number that no layer computes, in the first element of every gradient, shows which are not
+   written. (Not on a device, where every window would have to wait for it.) */
 static const uint32_t neo__fsdp_unwritten = 0x7FA5C3D2u;
 static void neo__fsdp_mark_grads(const neo__fsdp_unit *u, float *grads) {
     for (int i = 0; i < u->params_count; i++)
@@ -8642,16 +8609,16 @@ NEO_API neo_status neo_fsdp_backward_begin(neo_fsdp *f, int unit, int piece) {
     float *values, *window = NULL;
     NEO__TRY(neo__fsdp_check_window(f, fn, unit, NEO__FSDP_CLOSED));
     neo__fsdp_unit *u = &f->unit[unit];
-    NEO__CHECK(piece >= 0 && piece < f->pieces, NEO_ERR_ARG, "%s: piece %d of %d", fn, piece,
-               f->pieces);
+    NEO__CHECK(piece >= 0 && piece < f->leaves.pieces, NEO_ERR_ARG, "%s: piece %d of %d", fn, piece,
+               f->leaves.pieces);
     NEO__CHECK(
         u->frozen || u->micro < f->desc.micro_batches, NEO_ERR_STATE,
         "%s: unit '%s' has had the backward of all %d micro-batches: neo_fsdp_step comes first", fn,
         u->name, f->desc.micro_batches);
     NEO__CHECK(u->frozen || piece == u->filled, NEO_ERR_STATE,
                "%s: piece %d of unit '%s' where piece %d of its %d is next", fn, piece, u->name,
-               u->filled, f->pieces);
-    f->backward = 1;
+               u->filled, f->leaves.pieces);
+    f->gather.backward = 1;
     NEO__TRY(neo__fsdp_hold(f, unit, &values));
     neo__fsdp_open(f, unit, NEO__FSDP_BACKWARD); /* from here on its slot is not for others */
     neo_status status = neo__fsdp_prefetch(f, unit);
@@ -8673,34 +8640,36 @@ NEO_API neo_status neo_fsdp_backward_begin(neo_fsdp *f, int unit, int piece) {
 NEO_API neo_status neo_fsdp_backward_end(neo_fsdp *f, int unit) {
     NEO__TRY(neo__fsdp_check_window(f, "neo_fsdp_backward_end", unit, NEO__FSDP_BACKWARD));
     neo__fsdp_unit *u = &f->unit[unit];
-    if (!u->frozen && f->piece[u->piece].count > 0 && !neo_ctx_device(f->ctx))
+    if (!u->frozen && f->leaves.piece[u->piece].count > 0 && !neo_ctx_device(f->ctx))
         NEO__TRY(neo__fsdp_check_written(u));
     neo__fsdp_close(f, u);
     if (u->frozen) return NEO_OK;
-    neo_dtype dtype = f->desc.reduce_dtype;
-    const neo_status before = f->failed;
-    if (u->own_window && u->bound != u->window[u->piece])
-        neo__fsdp_note(f, neo__fsdp_add(f, u->window[u->piece], NEO_F32, u->bound, NEO_F32, u->elements));
+    const neo_status before = f->error.status;
+    neo_tensor bound = neo__fsdp_numbers(f, u->bound, 0, NEO_F32, u->elements);
+    neo_tensor window = neo__fsdp_numbers(f, u->window[u->piece], 0, NEO_F32, u->elements);
+    if (u->own_window && bound.data != window.data)
+        neo__fsdp_note(f, neo_add(f->ctx, window, bound));
     if (u->own_narrow && !f->local)
-        neo__fsdp_note(f, neo__fsdp_convert(f, u->bound, NEO_F32, u->narrow[u->piece], dtype, u->elements));
+        neo__fsdp_narrow(f, u->bound, u->narrow[u->piece], 0, u->elements);
     neo__fsdp_count(f, &f->calls);
     f->seen = f->calls;
-    int last = ++u->filled == f->pieces;
+    int last = ++u->filled == f->leaves.pieces;
     int travels = last && (!f->local || u->micro == f->desc.micro_batches - 1);
-    if (u->lane >= 0 && (!travels || u->whole)) neo__fsdp_free_lane(f, &f->lane[u->lane]);
+    if (u->lane >= 0 && (!travels || u->whole)) neo__fsdp_free_lane(f, &f->reduce.lane[u->lane]);
     if (last) u->filled = 0, u->micro++;
-    if (travels) neo__fsdp_note(f, u->whole ? neo__fsdp_launch_buckets(f, u) : neo__fsdp_scatter(f, unit));
-    return before == NEO_OK ? neo__fsdp_noted(f) : NEO_OK; /* once */
+    if (travels)
+        neo__fsdp_note(f, u->whole ? neo__fsdp_launch_buckets(f, u) : neo__fsdp_scatter(f, unit));
+    return before == NEO_OK ? neo__error_restore(&f->error) : NEO_OK; /* once */
 }
 
 /* ---- pieces ---- */
-NEO_API int neo_fsdp_pieces(const neo_fsdp *f) { return f->pieces; }
+NEO_API int neo_fsdp_pieces(const neo_fsdp *f) { return f->leaves.pieces; }
 NEO_API neo_leaves neo_fsdp_piece(const neo_fsdp *f, int piece, int64_t batch) {
     NEO__ZERO(neo_leaves, leaves);
     leaves.batch = batch;
-    if (piece < 0 || piece >= f->pieces) return leaves;
-    leaves.first = f->piece[piece].first;
-    leaves.count = f->piece[piece].count;
+    if (piece < 0 || piece >= f->leaves.pieces) return leaves;
+    leaves.first = f->leaves.piece[piece].first;
+    leaves.count = f->leaves.piece[piece].count;
     return leaves;
 }
 
@@ -8712,12 +8681,12 @@ NEO_API int64_t neo_fsdp_samples(const neo_fsdp *f, int piece, int64_t batch, in
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-fsdp-step
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 static void neo__fsdp_forget_squares(neo_fsdp *f) {
     f->has_squares = 0;
     neo_exact_zero(&f->squares);
 }
-/* What was gathered or bound is void. */
+/* Forget everything that was gathered or bound. */
 static void neo__fsdp_begin_anew(neo_fsdp *f) {
     for (int i = 0; i < f->unit_count; i++) {
         neo__fsdp_unit *u = &f->unit[i];
@@ -8726,17 +8695,17 @@ static void neo__fsdp_begin_anew(neo_fsdp *f) {
         u->slot = u->stage = u->lane = -1;
         u->filled = u->micro = 0;
     }
-    for (int i = 0; i < f->slot_count; i++) f->slot_unit[i] = -1;
-    for (int i = 0; i < NEO__FSDP_LANES; i++) f->lane[i].state = NEO__FSDP_FREE;
-    for (int b = 0; b < f->bucket_count; b++) {
-        f->bucket[b].waits = f->bucket[b].units;
-        f->bucket[b].launched = f->bucket[b].micro = 0;
+    for (int i = 0; i < f->gather.slots; i++) f->gather.slot_unit[i] = -1;
+    for (int i = 0; i < NEO__FSDP_LANES; i++) f->reduce.lane[i].state = NEO__FSDP_FREE;
+    for (int b = 0; b < f->whole.buckets; b++) {
+        f->whole.bucket[b].waits = f->whole.bucket[b].units;
+        f->whole.bucket[b].launched = f->whole.bucket[b].micro = 0;
     }
-    f->failed = NEO_OK;
-    f->stage_unit[0] = f->stage_unit[1] = -1;
-    f->backward = 0;
-    f->windows = 0;
-    f->windows_hash = 0;
+    f->error.status = NEO_OK;
+    f->gather.stage_unit[0] = f->gather.stage_unit[1] = -1;
+    f->gather.backward = 0;
+    f->opened.count = 0;
+    f->opened.hash = 0;
     neo__fsdp_forget_squares(f);
 }
 /* Until nothing is under way. */
@@ -8755,72 +8724,75 @@ NEO_API neo_status neo_fsdp_cancel(neo_fsdp *f) {
     neo__fsdp_begin_anew(f);
     return status;
 }
-/* What is under way ends. */
+/* End every reduction that is under way. */
 static neo_status neo__fsdp_finish_all(neo_fsdp *f) {
     for (;;) { /* in the order in which they began */
         neo__fsdp_lane *first = NULL;
-        for (int i = 0; i < f->lane_count; i++)
-            if (f->lane[i].state != NEO__FSDP_FREE && (!first || f->lane[i].since < first->since))
-                first = &f->lane[i];
+        for (int i = 0; i < f->reduce.lanes; i++)
+            if (f->reduce.lane[i].state != NEO__FSDP_FREE &&
+                (!first || f->reduce.lane[i].since < first->since))
+                first = &f->reduce.lane[i];
         if (!first) break;
         NEO__TRY(neo__fsdp_finish_lane(f, first));
     }
-    for (int i = 0; i < f->bucket_count; i++) NEO__TRY(neo__fsdp_finish_bucket(f, &f->bucket[i]));
+    for (int i = 0; i < f->whole.buckets; i++)
+        NEO__TRY(neo__fsdp_finish_bucket(f, &f->whole.bucket[i]));
     return NEO_OK;
 }
-/* All gradients become whole sums. NEO_ERR_STATE: some are not there yet, here alone. Other errors are noted: one
-   may be of this rank alone, while others are on their way into the step, which tells all. */
+/* All gradients become whole sums. NEO_ERR_STATE: some are not there yet, here alone. Other errors
+   are noted: one may be of this rank alone, while others go into the step, which tells all. */
 static neo_status neo__fsdp_finish(neo_fsdp *f) {
     int micros = f->desc.micro_batches;
     NEO__TRY(neo__fsdp_recall(f));
     for (int i = 0; i < f->unit_count; i++)
         NEO__CHECK(f->unit[i].open == NEO__FSDP_CLOSED, NEO_ERR_STATE,
-                   "neo_fsdp_step: unit '%s' is in a window: neo_fsdp_%s_end comes first", f->unit[i].name,
-                   f->unit[i].open == NEO__FSDP_FORWARD ? "forward" : "backward");
+                   "neo_fsdp_step: unit '%s' is in a window: neo_fsdp_%s_end comes first",
+                   f->unit[i].name, f->unit[i].open == NEO__FSDP_FORWARD ? "forward" : "backward");
     for (int i = 0; i < f->unit_count; i++) {
         const neo__fsdp_unit *u = &f->unit[i];
         NEO__CHECK(u->frozen || u->micro == micros, NEO_ERR_STATE,
                    "neo_fsdp_step: since the last step unit '%s' had the backward of %d of %d "
                    "micro-batches, and %d of %d pieces of one",
-                   u->name, u->micro, micros, u->filled, f->pieces);
+                   u->name, u->micro, micros, u->filled, f->leaves.pieces);
     }
     neo__fsdp_note(f, neo__fsdp_finish_all(f));
-    if (f->failed != NEO_OK) (void)neo__fsdp_drain(f); /* that is another consequence of it */
+    if (f->error.status != NEO_OK) (void)neo__fsdp_drain(f); /* that is another consequence of it */
     return NEO_OK;
 }
 /* Divides the gradients by the loss scale; *infinite: one of this rank's is not finite. */
 static neo_status neo__fsdp_unscale_all(neo_fsdp *f, int *infinite) {
     *infinite = 0;
-    for (int i = 0; i < neo_params_count(f->runs) && f->scaled; i++) {
+    for (int i = 0; i < neo_params_count(f->runs) && f->scaler.on; i++) {
         const neo_param *p = neo_params_at(f->runs, i);
         int finite = 1;
         if (!p->grad.data) continue;
-        NEO__TRY(neo_scale(f->host, p->grad, 1.0f / f->scale, &finite));
+        NEO__TRY(neo_scale(f->host, p->grad, 1.0f / f->scaler.scale, &finite));
         *infinite |= !finite;
     }
     return NEO_OK;
 }
 static void neo__fsdp_rescale(neo_fsdp *f, int skip) {
-    if (!f->scaled) return;
+    if (!f->scaler.on) return;
     if (skip) {
-        f->good_steps = 0;
-        if (f->scale > 0x1p-100f) f->scale *= 0.5f;
-    } else if (++f->good_steps >= f->desc.loss_scale_window) {
-        f->good_steps = 0;
-        if (f->scale < 0x1p100f) f->scale *= 2.0f;
+        f->scaler.good_steps = 0;
+        if (f->scaler.scale > 0x1p-100f) f->scaler.scale *= 0.5f;
+    } else if (++f->scaler.good_steps >= f->desc.loss_scale_window) {
+        f->scaler.good_steps = 0;
+        if (f->scaler.scale < 0x1p100f) f->scaler.scale *= 2.0f;
     }
 }
 /* Ranks have opened different windows: which is the first that differs from rank 0's. */
 static neo_status neo__fsdp_diverged(const neo_fsdp *f) {
     int32_t first[NEO__FSDP_HISTORY],
-        most = (int32_t)NEO__MIN(f->windows, (int64_t)NEO__FSDP_HISTORY);
+        most = (int32_t)NEO__MIN(f->opened.count, (int64_t)NEO__FSDP_HISTORY);
     int32_t at = 0;
     neo_status status = NEO_OK;
     memset(first, -1, sizeof first);
-    memcpy(first, f->history, (size_t)most * sizeof *first);
+    memcpy(first, f->opened.first, (size_t)most * sizeof *first);
     NEO__TRY(neo_comm_broadcast(f->comm, first, NEO__FSDP_HISTORY, NEO_I32, 0, NULL));
-    while (at < most && first[at] == f->history[at]) at++;
-    int32_t here = at < most ? f->history[at] : -1, there = at < NEO__FSDP_HISTORY ? first[at] : -1;
+    while (at < most && first[at] == f->opened.first[at]) at++;
+    int32_t here = at < most ? f->opened.first[at] : -1,
+            there = at < NEO__FSDP_HISTORY ? first[at] : -1;
     if (here != there)
         status = neo_fail(
             NEO_ERR_DIVERGED,
@@ -8835,18 +8807,18 @@ static neo_status neo__fsdp_diverged(const neo_fsdp *f) {
                     "of which agree",
                     (int)NEO__FSDP_HISTORY);
 }
-/* What ranks tell each other before a step: whether they opened the same windows, whether all gradients are
-   finite, and whether `status` is an error on one of them. */
+/* Ranks tell each other before a step whether they opened the same windows, whether all gradients
+   are finite, and whether `status` is an error on one of them. */
 static neo_status neo__fsdp_meet(neo_fsdp *f, neo_status status, int infinite, int *skip) {
-    int64_t mark = (int64_t)(f->windows_hash >> 1);
+    int64_t mark = (int64_t)(f->opened.hash >> 1);
     int64_t words[] = {mark, -mark, status != NEO_OK ? 2 : infinite};
-    char why[512];
+    const neo__kept_error error = neo__error_keep(status);
     *skip = infinite;
     if (f->ranks == 1) return status;
-    snprintf(why, sizeof why, "%s", status != NEO_OK ? neo_last_error() : "");
-    const neo_status met = neo_comm_all_reduce(f->comm, NEO_REDUCE_MAX, words, words, 3, NEO_I64, NULL);
-    if (met != NEO_OK) return status != NEO_OK ? neo_fail(status, "%s", why) : met;
-    if (words[2] == 2) return neo_comm_agree(f->comm, status != NEO_OK ? neo_fail(status, "%s", why) : NEO_OK);
+    const neo_status met =
+        neo_comm_all_reduce(f->comm, NEO_REDUCE_MAX, words, words, 3, NEO_I64, NULL);
+    if (met != NEO_OK) return status != NEO_OK ? neo__error_restore(&error) : met;
+    if (words[2] == 2) return neo_comm_agree(f->comm, neo__error_restore(&error));
     *skip = words[2] != 0;
     return words[0] == -words[1] ? NEO_OK : neo__fsdp_diverged(f);
 }
@@ -8872,12 +8844,12 @@ static neo_status neo__fsdp_share_squares(neo_fsdp *f) {
     neo_optim_add_squares(f->optim, f->shard && f->place > 0 ? &none : &f->squares);
     return NEO_OK;
 }
-/* The step of gradients that are whole sums. status: an error on the way there; then there is none, on no rank. */
+/* The step of gradients that are whole sums. status: an error until here; then no rank steps. */
 static neo_status neo__fsdp_step_sums(neo_fsdp *f, neo_status status, float lr) {
     int skip = 0, infinite = 0;
     double others = neo_exact_value(&f->squares);
     if (status == NEO_OK) status = neo__fsdp_unscale_all(f, &infinite);
-    infinite |= f->scaled && !(others - others == 0.0);
+    infinite |= f->scaler.on && !(others - others == 0.0);
     status = neo__fsdp_meet(f, status, infinite, &skip);
     if (status == NEO_OK) neo__fsdp_rescale(f, skip);
     if (status == NEO_OK && !skip) status = neo__fsdp_share_squares(f);
@@ -8891,16 +8863,16 @@ NEO_API neo_status neo_fsdp_step(neo_fsdp *f, float lr) {
     NEO__CHECK(f, NEO_ERR_ARG, "neo_fsdp_step: fsdp is NULL");
     f->clipped = 0;
     neo_status status = neo__fsdp_finish(f);
-    if (status == NEO_OK) return neo__fsdp_step_sums(f, neo__fsdp_noted(f), lr);
+    if (status == NEO_OK) return neo__fsdp_step_sums(f, neo__error_restore(&f->error), lr);
     neo__fsdp_forget_squares(f); /* what lacks may still come */
     return status;
 }
-/* The squares of what tables keep, where the step needs them, after it has been divided by the loss scale. */
+/* The squares of what tables keep, divided by the loss scale, where the step needs them. */
 static neo_status neo__fsdp_tables_squares(neo_fsdp *f, neo_shard *tables) {
     NEO__ZERO(neo_exact, squares);
-    NEO__TRY(neo__fsdp_noted(f));
-    if (f->scaled) NEO__TRY(neo_shard_scale_grads(tables, 1.0f / f->scale));
-    if (!f->scaled && f->desc.optim.clip_norm <= 0.0f) return NEO_OK;
+    NEO__TRY(neo__error_restore(&f->error));
+    if (f->scaler.on) NEO__TRY(neo_shard_scale_grads(tables, 1.0f / f->scaler.scale));
+    if (!f->scaler.on && f->desc.optim.clip_norm <= 0.0f) return NEO_OK;
     NEO__TRY(neo_shard_grad_squares(tables, &squares));
     neo_fsdp_add_squares(f, &squares);
     return NEO_OK;
@@ -8909,17 +8881,17 @@ NEO_API neo_status neo_fsdp_step_tables(neo_fsdp *f, neo_shard *tables, float lr
     NEO__CHECK(f && tables, NEO_ERR_ARG, "neo_fsdp_step_tables: an argument is NULL");
     const float type = f->desc.optim.clip_norm_type;
     NEO__CHECK(f->desc.optim.clip_norm <= 0.0f || type == 0.0f || type == 2.0f, NEO_ERR_ARG,
-               "neo_fsdp_step_tables: clip_norm_type is %g: with tables it must be 2", (double)type);
+               "neo_fsdp_step_tables: clip_norm_type is %g: with tables it must be 2",
+               (double)type);
     const int64_t skipped = f->skipped;
     NEO__TRY(neo__shard_agree_step(tables, "neo_fsdp_step_tables", lr));
     NEO__TRY(neo__fsdp_finish(f)); /* what lacks may still come */
     f->clipped = 0;
     neo_status status = neo__fsdp_step_sums(f, neo__fsdp_tables_squares(f, tables), lr);
     if (status != NEO_OK) {
-        char why[512];
-        snprintf(why, sizeof why, "%s", neo_last_error());
+        const neo__kept_error error = neo__error_keep(status);
         (void)neo_shard_clear(tables); /* where it fails, the next step says so */
-        return neo_fail(status, "%s", why);
+        return neo__error_restore(&error);
     }
     if (f->skipped != skipped) return neo_shard_clear(tables);
     const float factor = neo_fsdp_clip_factor(f);
@@ -8927,13 +8899,15 @@ NEO_API neo_status neo_fsdp_step_tables(neo_fsdp *f, neo_shard *tables, float lr
     NEO__TRY(neo__shard_or_abort(tables, status)); /* the units have stepped */
     return neo__shard_step_kept(tables, lr);
 }
-NEO_API float neo_fsdp_loss_scale(const neo_fsdp *f) { return f->scaled ? f->scale : 1.0f; }
+NEO_API float neo_fsdp_loss_scale(const neo_fsdp *f) {
+    return f->scaler.on ? f->scaler.scale : 1.0f;
+}
 NEO_API neo_fsdp_stats neo_fsdp_get_stats(const neo_fsdp *f) {
     NEO__ZERO(neo_fsdp_stats, s);
     s.steps = f->steps;
     s.skipped = f->skipped;
-    s.gathers = f->gathers;
-    s.hits = f->hits;
+    s.gathers = f->gather.count;
+    s.hits = f->gather.hits;
     s.wait_ns = f->wait_ns;
     s.grad_norm = neo_optim_grad_norm(f->optim);
     if (f->shard) s.shard = neo_comm_get_stats(f->shard);
@@ -8943,7 +8917,7 @@ NEO_API neo_fsdp_stats neo_fsdp_get_stats(const neo_fsdp *f) {
 }
 NEO_API void neo_fsdp_reset_stats(neo_fsdp *f) {
     neo_comm *groups[] = {f->shard, f->replica, f->all};
-    f->steps = f->skipped = f->gathers = f->hits = f->wait_ns = 0;
+    f->steps = f->skipped = f->gather.count = f->gather.hits = f->wait_ns = 0;
     for (int i = 0; i < 3; i++)
         if (groups[i]) neo_comm_reset_stats(groups[i]);
 }
@@ -8951,9 +8925,9 @@ NEO_API void neo_fsdp_reset_stats(neo_fsdp *f) {
 /* ------------------------------------------------------------------------------------------------
    >>impl-fsdp-state
 
-   A run of a parameter's elements is at most three rectangles of it: the end of a row, whole rows, the
-   beginning of one.
-   ------------------------------------------------------------------------------------------------ */
+   A run of a parameter's elements is at most three rectangles of it: the end of a row, whole rows,
+   the beginning of one.
+   ---------------------------------------------------------------------------------------------- */
 static neo_status neo__fsdp_add_rectangle(neo_state *state, neo_state_kind kind, const char *name,
                                           float *data, neo_place place, const neo_part *part,
                                           int64_t rows, int64_t cols) {
@@ -9015,7 +8989,8 @@ static neo_status neo__fsdp_define(neo_state *state, const neo_fsdp *f) {
 /* A number of the loss scaler, 0 or 1, and its name. */
 static neo_tensor neo__fsdp_scaler(neo_fsdp *f, int i, char name[256]) {
     snprintf(name, 256, "%.200s.%s", f->desc.optim.name, i ? "good_steps" : "loss_scale");
-    return i ? neo_tensor_1d(&f->good_steps, NEO_I64, 1) : neo_tensor_1d(&f->scale, NEO_F32, 1);
+    return i ? neo_tensor_1d(&f->scaler.good_steps, NEO_I64, 1)
+             : neo_tensor_1d(&f->scaler.scale, NEO_F32, 1);
 }
 NEO_API neo_status neo_state_add_fsdp(neo_state *state, neo_fsdp *f) {
     NEO__CHECK(state && f, NEO_ERR_ARG, "neo_state_add_fsdp: an argument is NULL");
@@ -9045,7 +9020,7 @@ NEO_API neo_status neo_state_add_fsdp(neo_state *state, neo_fsdp *f) {
         NEO__TRY(neo__fsdp_add_tensor(state, NEO_STATE_OPTIMIZER, name, f, &f->unit[unit],
                                       param - f->unit[unit].first_param, (float *)t.data));
     }
-    if (!f->scaled) return NEO_OK;
+    if (!f->scaler.on) return NEO_OK;
     char name[256];
     for (int i = 0; i < 2; i++) {
         neo_tensor t = neo__fsdp_scaler(f, i, name);
@@ -9055,10 +9030,10 @@ NEO_API neo_status neo_state_add_fsdp(neo_state *state, neo_fsdp *f) {
 }
 
 /* ---- one file ----
-   Passes: of each unit its values, then each kind of the optimizer's state. A pass of a unit that is
-   cut is one gather to rank 0, in the group of its place; before it all ranks agree to go on, so that
-   what stops rank 0 stops them all there. Ranks of other groups only agree. Rank 0 makes a pass when
-   the file asks for its first tensor. */
+   Passes: of each unit its values, then each kind of the optimizer's state. A pass of a cut unit
+   is one gather to rank 0, in the group of its place; before it all ranks agree to go on, so
+   that an error of rank 0 stops them all there. Ranks of other groups only agree. Rank 0 makes a
+   pass when the file asks for its first tensor. */
 NEO__HOT_END
 typedef struct neo__fsdp_writer {
     neo_fsdp *f;
@@ -9084,11 +9059,11 @@ static void neo__fsdp_layout_writer(neo__fsdp_writer *w, neo_fsdp *f, int with_s
     int root = f->rank == 0;
     w->f = f;
     w->kinds = with_state ? 1 + neo__fsdp_state_kinds(f) : 1;
-    w->numbers = !with_state ? 0 : f->scaled ? 3 : 1;
+    w->numbers = !with_state ? 0 : f->scaler.on ? 3 : 1;
     w->count = w->numbers + (w->kinds - 1) * neo_params_count(f->runs);
     for (int i = 0; i < f->unit_count; i++) w->count += f->unit[i].params_count;
-    int64_t whole = root ? f->largest_cut : 0;
-    int64_t chunk = w->kinds > 1 && f->rank < f->factor ? f->largest_cut / f->factor : 0;
+    int64_t whole = root ? f->reduce.largest_cut : 0;
+    int64_t chunk = w->kinds > 1 && f->rank < f->factor ? f->reduce.largest_cut / f->factor : 0;
     NEO__CARVE(&carve, w->whole, whole);
     NEO__CARVE(&carve, w->chunk, chunk);
     NEO__CARVE(&carve, w->name, root ? w->count : 0);
@@ -9153,7 +9128,7 @@ static neo_status neo__fsdp_write_pass(neo__fsdp_writer *w, int unit, int kind) 
     w->ended = status != NEO_OK;
     return status;
 }
-/* What the file asks rank 0 for. */
+/* Supply the tensor that the file asks rank 0 for. */
 static neo_status neo__fsdp_supply(void *user, int index, const void **data) {
     neo__fsdp_writer *w = (neo__fsdp_writer *)user;
     if (index >= w->count - w->numbers) {
