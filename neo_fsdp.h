@@ -794,6 +794,8 @@ typedef struct neo__plan_cut {
 } neo__plan_cut;
 
 typedef struct neo__plan_table {
+    const neo_plan *plan;
+    const neo_table_desc *desc; /* the plan's copy */
     int64_t rows, dim;
     int64_t blocks;                 /* of columns, that a cut leaves whole */
     int64_t state_fixed, state_col; /* bytes of state per row: fixed + state_col cols */
@@ -1125,6 +1127,8 @@ static neo_status neo__plan_tables(neo_plan *plan) {
         neo__plan_table *t = &plan->table[i];
         unsigned mine = plan->desc.table_placements[i], named = mine ? mine : plan->desc.placements;
         int kind = (int)from->optim.kind;
+        t->plan = plan;
+        t->desc = from;
         t->rows = from->rows;
         t->dim = from->dim;
         t->blocks = (t->dim + plan->block - 1) / plan->block;
@@ -1192,8 +1196,8 @@ static int64_t neo__plan_blocks(int64_t cols) {
     return (cols + NEO_PLAN_BLOCK - 1) / NEO_PLAN_BLOCK;
 }
 /* Floats of an id that go back to its rank, at most. */
-static double neo__plan_grad_floats(const neo_plan *plan, const neo__plan_table *t, int64_t cols) {
-    return !plan->desc.weight_grad ? 0.0 : cols < t->dim ? (double)neo__plan_blocks(cols) : 1.0;
+static double neo__plan_grad_floats(const neo__plan_table *t, int64_t cols) {
+    return !t->plan->desc.weight_grad ? 0.0 : cols < t->dim ? (double)neo__plan_blocks(cols) : 1.0;
 }
 /* Of an id on the rank of its row: received, permuted, and in backward's sort. */
 enum { NEO__PLAN_ID_BYTES = 16, NEO__PLAN_SORT_BYTES = 28, NEO__PLAN_BAG_BYTES = 12 };
@@ -1202,18 +1206,17 @@ enum { NEO__PLAN_ID_BYTES = 16, NEO__PLAN_SORT_BYTES = 28, NEO__PLAN_BAG_BYTES =
 typedef struct neo__plan_flow {
     double ids, bags, out;
 } neo__plan_flow;
-static neo__plan_flow neo__plan_flow_of(const neo_plan *plan, const neo__plan_table *t,
-                                        const neo__plan_cut *cut, double ids_of_table) {
+static neo__plan_flow neo__plan_flow_of(const neo__plan_table *t, const neo__plan_cut *cut,
+                                        double ids_of_table) {
     neo__plan_flow f;
     f.ids = ids_of_table * ((double)cut->rows / (double)t->rows);
-    f.bags = plan->model.batch * t->features * cut->parts;
+    f.bags = t->plan->model.batch * t->features * cut->parts;
     f.out = t->none ? f.ids : f.bags;
     return f;
 }
-static double neo__plan_piece_buffer(const neo_plan *plan, const neo__plan_table *t,
-                                     const neo__plan_cut *cut) {
-    const neo_plan_desc *d = &plan->desc;
-    neo__plan_flow f = neo__plan_flow_of(plan, t, cut, (double)t->ids_capacity);
+static double neo__plan_piece_buffer(const neo__plan_table *t, const neo__plan_cut *cut) {
+    const neo_plan_desc *d = &t->plan->desc;
+    neo__plan_flow f = neo__plan_flow_of(t, cut, (double)t->ids_capacity);
     double times = d->pipeline ? 2.0 : 1.0, row = 4.0 * (double)cut->cols;
     double bytes = f.ids * (times * (double)NEO__PLAN_ID_BYTES + (double)NEO__PLAN_SORT_BYTES) +
                    f.bags * times * (double)NEO__PLAN_BAG_BYTES;
@@ -1228,22 +1231,23 @@ static double neo__plan_piece_buffer(const neo_plan *plan, const neo__plan_table
                                           (1.0 + cut->local + cut->cross));
     else if (kept > 0.0) /* or for the step */
         bytes += most * (row + 64.0);
-    return bytes + 4.0 * f.ids * neo__plan_grad_floats(plan, t, cut->cols);
+    return bytes + 4.0 * f.ids * neo__plan_grad_floats(t, cut->cols);
 }
-static double neo__plan_sample_buffer(const neo_plan *plan, const neo__plan_table *t,
-                                      const neo__plan_cut *cut) {
-    neo__plan_flow f = neo__plan_flow_of(plan, t, cut, (double)t->ids_capacity);
+static double neo__plan_sample_buffer(const neo__plan_table *t, const neo__plan_cut *cut) {
+    const neo_plan *plan = t->plan;
+    neo__plan_flow f = neo__plan_flow_of(t, cut, (double)t->ids_capacity);
     double times = plan->desc.pipeline ? 2.0 : 1.0;
     int partial = cut->row_parts > 1 && !t->none && !cut->in_node;
     double forward =
         partial ? 4.0 * (double)cut->cols : neo__plan_wire(plan->desc.wire_forward, cut->cols);
     if (cut->in_node) f.out /= cut->row_parts;
     return (times * (8.0 * f.ids + 4.0 * f.bags) +
-            4.0 * f.ids * neo__plan_grad_floats(plan, t, cut->cols) +
+            4.0 * f.ids * neo__plan_grad_floats(t, cut->cols) +
             f.out * (forward + neo__plan_wire(plan->desc.wire_backward, cut->cols))) /
            plan->model.ranks;
 }
-static double neo__plan_copy_buffer(const neo_plan *plan, const neo__plan_table *t) {
+static double neo__plan_copy_buffer(const neo__plan_table *t) {
+    const neo_plan *plan = t->plan;
     double ids = (double)t->ids_capacity / plan->model.ranks,
            bags = plan->model.batch / plan->model.ranks * t->features;
     return ids * (double)NEO__PLAN_SORT_BYTES + bags * 4.0 * (double)t->dim +
@@ -1277,19 +1281,19 @@ static neo__plan_load neo__plan_load_total(neo__plan_load x) {
 struct neo__shard_part;
 static int64_t neo__shard_cut_piece(const neo_table_desc *t, const neo_piece *piece, int64_t place,
                                     int inside, struct neo__shard_part *to);
-static int32_t neo__plan_parts(const neo_plan *plan, const neo__plan_table *t, const neo_piece *p) {
+static int32_t neo__plan_parts(const neo__plan_table *t, const neo_piece *p) {
     if (!t->buckets || p->rows == t->rows) return 1;
-    return (int32_t)neo__shard_cut_piece(&plan->bags.tables[t - plan->table], p, 0, 0, NULL);
+    return (int32_t)neo__shard_cut_piece(t->desc, p, 0, 0, NULL);
 }
-static double neo__plan_lookup(const neo_plan *plan, const neo__plan_table *t) {
-    return t->buckets ? plan->model.bucketed : plan->model.lookup;
+static double neo__plan_lookup(const neo__plan_table *t) {
+    return t->buckets ? t->plan->model.bucketed : t->plan->model.lookup;
 }
 /* Load of a piece on the rank that holds it. */
-static neo__plan_load neo__plan_piece_load(const neo_plan *plan, const neo__plan_table *t,
-                                           const neo__plan_cut *cut) {
+static neo__plan_load neo__plan_piece_load(const neo__plan_table *t, const neo__plan_cut *cut) {
+    const neo_plan *plan = t->plan;
     const neo__plan_model *m = &plan->model;
     neo__plan_load x;
-    neo__plan_flow f = neo__plan_flow_of(plan, t, cut, m->batch * t->ids);
+    neo__plan_flow f = neo__plan_flow_of(t, cut, m->batch * t->ids);
     double slice = m->batch * t->features, c = 4.0 * (double)cut->cols, k = cut->row_parts;
     double row = (double)(t->row_fixed + t->row_col * cut->cols);
     double index = m->id_bytes * f.ids + 4.0 * f.bags;
@@ -1298,7 +1302,7 @@ static neo__plan_load neo__plan_piece_load(const neo_plan *plan, const neo__plan
     double backward = neo__plan_wire(plan->desc.wire_backward, cut->cols);
     double touched = f.ids < (double)cut->rows ? f.ids : (double)cut->rows;
     x.at[NEO__PLAN_IDS] = index * m->to_all + (m->whole ? 0.0 : 2.0 * index * m->copy);
-    x.at[NEO__PLAN_LOOKUP] = moved * neo__plan_lookup(plan, t);
+    x.at[NEO__PLAN_LOOKUP] = moved * neo__plan_lookup(t);
     x.at[NEO__PLAN_UPDATE] = moved * m->update + f.ids * m->sort;
     x.at[NEO__PLAN_BACKWARD] = f.out * backward * m->to_all;
     if (cut->row_parts == 1 || t->none) {
@@ -1313,8 +1317,8 @@ static neo__plan_load neo__plan_piece_load(const neo_plan *plan, const neo__plan
     }
     if (plan->desc.weight_grad)
         x.at[NEO__PLAN_BACKWARD] +=
-            (row * f.ids + c * f.out) * neo__plan_lookup(plan, t) +
-            4.0 * f.ids * neo__plan_grad_floats(plan, t, cut->cols) * m->to_all;
+            (row * f.ids + c * f.out) * neo__plan_lookup(t) +
+            4.0 * f.ids * neo__plan_grad_floats(t, cut->cols) * m->to_all;
     if ((t->row_sums && cut->cols < t->dim) || plan->desc.kept_batches)
         x.at[NEO__PLAN_UPDATE] += touched * (m->kept + 2.0 * c * m->copy);
     if (t->row_sums && cut->local + cut->cross > 0)
@@ -1322,17 +1326,16 @@ static neo__plan_load neo__plan_piece_load(const neo_plan *plan, const neo__plan
                                   (cut->local * m->local + cut->cross * m->cross);
     x.at[NEO__PLAN_BYTES] = (double)neo__plan_weight_bytes(t, cut->rows, cut->cols) +
                             (double)neo__plan_piece_state(t, cut->rows, cut->cols) +
-                            neo__plan_piece_buffer(plan, t, cut);
+                            neo__plan_piece_buffer(t, cut);
     return neo__plan_load_total(x);
 }
 /* Load of a piece on every rank, as an owner of samples. */
-static neo__plan_load neo__plan_sample_load(const neo_plan *plan, const neo__plan_table *t,
-                                            const neo__plan_cut *cut) {
-    const neo__plan_model *m = &plan->model;
+static neo__plan_load neo__plan_sample_load(const neo__plan_table *t, const neo__plan_cut *cut) {
+    const neo__plan_model *m = &t->plan->model;
     NEO__ZERO(neo__plan_load, x);
-    neo__plan_flow f = neo__plan_flow_of(plan, t, cut, m->batch * t->ids);
+    neo__plan_flow f = neo__plan_flow_of(t, cut, m->batch * t->ids);
     if (cut->in_node) f.out = m->batch * t->features / cut->row_parts;
-    x.at[NEO__PLAN_BYTES] = neo__plan_sample_buffer(plan, t, cut);
+    x.at[NEO__PLAN_BYTES] = neo__plan_sample_buffer(t, cut);
     if (m->whole) return x;
     x.at[NEO__PLAN_IDS] = f.ids / m->ranks * ((double)cut->cols / (double)t->dim) * m->id;
     x.at[NEO__PLAN_FORWARD] = x.at[NEO__PLAN_BACKWARD] =
@@ -1344,14 +1347,14 @@ static double neo__plan_copy_reduce(const neo__plan_table *t) {
     return (double)t->rows * (4.0 * (double)t->dim + 1.0);
 }
 /* Load of a copy on every rank, for each. */
-static neo__plan_load neo__plan_copy_load(const neo_plan *plan, const neo__plan_table *t) {
-    const neo__plan_model *m = &plan->model;
+static neo__plan_load neo__plan_copy_load(const neo__plan_table *t) {
+    const neo__plan_model *m = &t->plan->model;
     NEO__ZERO(neo__plan_load, x);
     double all = m->batch * t->ids, ids = all / m->ranks, bags = m->batch / m->ranks * t->features;
     double c = 4.0 * (double)t->dim, rows = (double)t->rows,
            row = (double)(t->row_fixed + t->row_col * t->dim),
            moved = 8.0 * ids + 4.0 * bags + row * ids + c * (t->none ? ids : bags);
-    x.at[NEO__PLAN_LOOKUP] = moved * neo__plan_lookup(plan, t);
+    x.at[NEO__PLAN_LOOKUP] = moved * neo__plan_lookup(t);
     x.at[NEO__PLAN_UPDATE] = moved * m->update + ids * m->sort;
     if (m->ranks > 1.0) {
         x.at[NEO__PLAN_FORWARD] = x.at[NEO__PLAN_BACKWARD] = bags * (2.0 * c * m->copy + m->row);
@@ -1360,7 +1363,7 @@ static neo__plan_load neo__plan_copy_load(const neo_plan *plan, const neo__plan_
     }
     x.at[NEO__PLAN_BYTES] = (double)neo__plan_weight_bytes(t, t->rows, t->dim) +
                             (double)neo__plan_piece_state(t, t->rows, t->dim) +
-                            neo__plan_copy_buffer(plan, t);
+                            neo__plan_copy_buffer(t);
     return neo__plan_load_total(x);
 }
 
@@ -1413,7 +1416,7 @@ static void neo__plan_cut_slice(neo_plan *plan, const neo__plan_table *t, int64_
         cut->rows = p->rows;
         cut->cols = p->cols;
         cut->row_parts = (int32_t)(end - begin);
-        cut->parts = neo__plan_parts(plan, t, p);
+        cut->parts = neo__plan_parts(t, p);
         cut->in_node = in_node;
         for (int64_t k = first; t->row_sums && end - begin < t->piece_count && k < last; k++) {
             const neo_piece *q = &plan->piece[k];
@@ -1437,7 +1440,7 @@ static double neo__plan_predict_loads(neo_plan *plan, double *reduce) {
         const neo_piece *p = plan->piece;
         int64_t last = t->first_piece + t->piece_count;
         if (p[t->first_piece].rank == NEO_EVERY_RANK) {
-            neo__plan_load x = neo__plan_copy_load(plan, t);
+            neo__plan_load x = neo__plan_copy_load(t);
             x.at[NEO__PLAN_BYTES] = 0.0; /* counted as a piece of each rank */
             neo__plan_load_add(&all, &x);
             *reduce += neo__plan_copy_reduce(t);
@@ -1448,8 +1451,8 @@ static double neo__plan_predict_loads(neo_plan *plan, double *reduce) {
             neo__plan_cut_slice(plan, t, begin, end);
         }
         for (int64_t k = t->first_piece; k < last; k++) {
-            neo__plan_load x = neo__plan_piece_load(plan, t, &plan->cut[k]);
-            neo__plan_load samples = neo__plan_sample_load(plan, t, &plan->cut[k]);
+            neo__plan_load x = neo__plan_piece_load(t, &plan->cut[k]);
+            neo__plan_load samples = neo__plan_sample_load(t, &plan->cut[k]);
             neo__plan_load_add(&plan->load[p[k].rank], &x);
             neo__plan_load_add(&all, &samples);
         }
@@ -1474,8 +1477,8 @@ static void neo__plan_predict_bytes(neo_plan *plan, double sample_bytes) {
             const neo__plan_table *t = &plan->table[p->table];
             x->weight_bytes += neo__plan_weight_bytes(t, p->rows, p->cols);
             x->state_bytes += neo__plan_piece_state(t, p->rows, p->cols);
-            buffers += p->rank == NEO_EVERY_RANK ? neo__plan_copy_buffer(plan, t)
-                                                 : neo__plan_piece_buffer(plan, t, &plan->cut[at]);
+            buffers += p->rank == NEO_EVERY_RANK ? neo__plan_copy_buffer(t)
+                                                 : neo__plan_piece_buffer(t, &plan->cut[at]);
         }
         x->buffer_bytes = exact ? (int64_t)(each[r].exchange_bytes + each[r].workspace_bytes)
                                 : (int64_t)buffers + 1;
@@ -1524,11 +1527,11 @@ static int64_t neo__plan_unit_row(const neo__plan_table *t, int64_t unit) {
     return t->buckets ? neo__bucket_begin(t->rows, t->buckets, unit) : unit;
 }
 /* Part i of a table in equal parts, slice by slice: rows and columns of p. */
-static void neo__plan_part(const neo_plan *plan, const neo__plan_table *t, int64_t col_parts,
-                           int64_t row_parts, int64_t i, neo_piece *p) {
+static void neo__plan_part(const neo__plan_table *t, int64_t col_parts, int64_t row_parts,
+                           int64_t i, neo_piece *p) {
     int64_t slice = i / row_parts, range = i % row_parts, units = neo__plan_row_units(t);
-    int64_t end = neo__bucket_begin(t->blocks, col_parts, slice + 1) * plan->block;
-    p->first_col = neo__bucket_begin(t->blocks, col_parts, slice) * plan->block;
+    int64_t end = neo__bucket_begin(t->blocks, col_parts, slice + 1) * t->plan->block;
+    p->first_col = neo__bucket_begin(t->blocks, col_parts, slice) * t->plan->block;
     p->cols = (end < t->dim ? end : t->dim) - p->first_col;
     p->first_row = neo__plan_unit_row(t, neo__bucket_begin(units, row_parts, range));
     p->rows = neo__plan_unit_row(t, neo__bucket_begin(units, row_parts, range + 1)) - p->first_row;
@@ -1547,14 +1550,12 @@ typedef struct neo__plan_shape {
 static int64_t neo__plan_shape_count(neo__plan_shape s) {
     return s.col_parts ? (int64_t)s.col_parts * s.row_parts : 1;
 }
-static void neo__plan_shape_cut(const neo_plan *plan, int32_t table, neo__plan_shape s,
-                                neo_piece *pieces) {
+static void neo__plan_shape_cut(const neo__plan_table *t, neo__plan_shape s, neo_piece *pieces) {
     int32_t copy = !s.col_parts;
     for (int64_t i = 0; i < neo__plan_shape_count(s); i++) {
-        pieces[i].table = table;
+        pieces[i].table = (int32_t)(t - t->plan->table);
         pieces[i].rank = copy ? NEO_EVERY_RANK : s.ranks ? s.ranks[i] : (int32_t)i;
-        neo__plan_part(plan, &plan->table[table], s.col_parts + copy, s.row_parts + copy, i,
-                       &pieces[i]);
+        neo__plan_part(t, s.col_parts + copy, s.row_parts + copy, i, &pieces[i]);
     }
 }
 NEO__HOT_END
@@ -1568,27 +1569,24 @@ static int neo__plan_piece_order(const void *x, const void *y) {
     if (!order) order = neo__plan_compare(a->rows, b->rows);
     return order ? order : neo__plan_compare(a->cols, b->cols);
 }
-static int64_t neo__plan_slices(const neo_plan *plan, const neo__plan_table *t) {
-    const neo_piece *p = plan->piece + t->first_piece;
+static int64_t neo__plan_slices(const neo__plan_table *t) {
+    const neo_piece *p = t->plan->piece + t->first_piece;
     int64_t slices = 1;
     for (int64_t i = 1; i < t->piece_count; i++) slices += p[i].first_col != p[i - 1].first_col;
     return slices;
 }
-static int neo__plan_one_node(const neo_plan *plan, const neo__plan_table *t) {
-    const neo_piece *p = plan->piece + t->first_piece;
-    for (int64_t i = 1; i < t->piece_count; i++)
-        if (p[i].rank / plan->per_node != p[0].rank / plan->per_node) return 0;
-    return plan->nodes > 1;
-}
 /* The placement that the rectangles of a table amount to. */
-static neo_placement neo__plan_classify(const neo_plan *plan, const neo__plan_table *t) {
-    int64_t slices = neo__plan_slices(plan, t);
-    if (plan->piece[t->first_piece].rank == NEO_EVERY_RANK) return NEO_DATA_PARALLEL;
+static neo_placement neo__plan_classify(const neo__plan_table *t) {
+    const neo_piece *p = t->plan->piece + t->first_piece;
+    int32_t per_node = t->plan->per_node, one_node = t->plan->nodes > 1;
+    int64_t slices = neo__plan_slices(t);
+    for (int64_t i = 1; i < t->piece_count; i++)
+        if (p[i].rank / per_node != p[0].rank / per_node) one_node = 0;
+    if (p->rank == NEO_EVERY_RANK) return NEO_DATA_PARALLEL;
     if (t->piece_count == 1) return NEO_TABLE_WISE;
-    if (slices == 1) return neo__plan_one_node(plan, t) ? NEO_TABLE_ROW_WISE : NEO_ROW_WISE;
-    if (slices == t->piece_count)
-        return neo__plan_one_node(plan, t) ? NEO_TABLE_COLUMN_WISE : NEO_COLUMN_WISE;
-    return NEO_GRID;
+    if (slices == 1) return one_node ? NEO_TABLE_ROW_WISE : NEO_ROW_WISE;
+    if (slices < t->piece_count) return NEO_GRID;
+    return one_node ? NEO_TABLE_COLUMN_WISE : NEO_COLUMN_WISE;
 }
 
 /* ---- pieces of the caller: is every element somewhere, once, and every cut allowed? ---- */
@@ -1598,7 +1596,7 @@ static neo_status neo__plan_check_piece(const neo_plan *plan, const neo_piece *p
                "%s: piece %" PRId64 ": table is %d, there are %d", fn, i, p->table,
                plan->bags.table_count);
     const neo__plan_table *t = &plan->table[p->table];
-    const char *name = plan->bags.tables[p->table].name;
+    const char *name = t->desc->name;
     NEO__CHECK(p->rank >= NEO_EVERY_RANK && p->rank < plan->desc.cluster.ranks, NEO_ERR_ARG,
                "%s: table '%s': piece %" PRId64 ": rank is %d, there are %d", fn, name, i, p->rank,
                plan->desc.cluster.ranks);
@@ -1637,10 +1635,9 @@ static neo_status neo__plan_hole(const char *fn, const char *name, int64_t row, 
                     " is in no piece", fn, name, row, col);
 }
 /* Pieces [0, count) of a table, sorted: row and col are where the next one has to begin. */
-static neo_status neo__plan_check_tiles(const neo_plan *plan, int32_t table, const neo_piece *p,
-                                        int64_t count, const char *fn) {
-    const neo__plan_table *t = &plan->table[table];
-    const char *name = plan->bags.tables[table].name;
+static neo_status neo__plan_check_tiles(const neo__plan_table *t, const neo_piece *p, int64_t count,
+                                        const char *fn) {
+    const char *name = t->desc->name;
     int64_t col = 0, row = t->rows;
     NEO__CHECK(count > 0, NEO_ERR_ARG, "%s: table '%s' has no pieces", fn, name);
     for (int64_t i = 0; i < count; i++, p++) {
@@ -1704,7 +1701,7 @@ static void neo__plan_finish(neo_plan *plan) {
         int64_t end =
             i + 1 < plan->bags.table_count ? plan->table[i + 1].first_piece : plan->piece_count;
         t->piece_count = end - t->first_piece;
-        t->placement = neo__plan_classify(plan, t);
+        t->placement = neo__plan_classify(t);
     }
     neo__plan_predict(plan);
 }
@@ -1730,7 +1727,7 @@ static neo_status neo__plan_fill(neo_plan *plan, const neo_piece *pieces, int64_
     for (int32_t t = 0; t < plan->bags.table_count; t++) {
         int64_t begin = at;
         while (at < count && plan->piece[at].table == t) at++;
-        NEO__TRY(neo__plan_check_tiles(plan, t, plan->piece + begin, at - begin, fn));
+        NEO__TRY(neo__plan_check_tiles(&plan->table[t], plan->piece + begin, at - begin, fn));
     }
     neo__plan_finish(plan);
     return neo__plan_check_budget(plan, fn);
@@ -1760,8 +1757,8 @@ typedef struct neo__plan_option {
 } neo__plan_option;
 
 /* NULL if the table can be placed so, else why not. */
-static const char *neo__plan_reason(const neo_plan *plan, const neo__plan_table *t,
-                                    neo_placement placement) {
+static const char *neo__plan_reason(const neo__plan_table *t, neo_placement placement) {
+    const neo_plan *plan = t->plan;
     int bit = 1 << (int)placement, rows = bit & NEO__PLAN_ROW_BITS;
     int cols = bit & NEO__PLAN_COLUMN_BITS, node = bit & NEO__PLAN_NODE_BITS;
     int allowed = (t->allowed & (unsigned)bit) != 0, named = plan->origin == NEO__PLAN_UNIFORM;
@@ -1786,42 +1783,41 @@ static const char *neo__plan_reason(const neo_plan *plan, const neo__plan_table 
 }
 
 NEO__HOT_BEGIN
-static neo__plan_cut neo__plan_option_cut(const neo_plan *plan, const neo__plan_table *t,
-                                          const neo__plan_option *o, int32_t part) {
+static neo__plan_cut neo__plan_option_cut(const neo__plan_table *t, const neo__plan_option *o,
+                                          int32_t part) {
     neo__plan_cut cut;
     neo_piece p;
-    int inside = o->placement == NEO_TABLE_COLUMN_WISE || plan->nodes == 1;
-    neo__plan_part(plan, t, o->col_parts, o->row_parts, part, &p);
+    int inside = o->placement == NEO_TABLE_COLUMN_WISE || t->plan->nodes == 1;
+    neo__plan_part(t, o->col_parts, o->row_parts, part, &p);
     cut.rows = p.rows;
     cut.cols = p.cols;
     cut.row_parts = o->row_parts;
-    cut.parts = neo__plan_parts(plan, t, &p);
+    cut.parts = neo__plan_parts(t, &p);
     cut.in_node = o->unit == NEO__UNIT_NODE && o->row_parts > 1 && !t->none;
     cut.local = inside ? o->col_parts - 1 : 0;
     cut.cross = inside ? 0 : o->col_parts - 1;
     return cut;
 }
-static neo__plan_load neo__plan_part_load(const neo_plan *plan, const neo__plan_table *t,
-                                          const neo__plan_option *o, int32_t part) {
-    const neo__plan_cut cut = neo__plan_option_cut(plan, t, o, part);
-    return neo__plan_piece_load(plan, t, &cut);
+static neo__plan_load neo__plan_part_load(const neo__plan_table *t, const neo__plan_option *o,
+                                          int32_t part) {
+    const neo__plan_cut cut = neo__plan_option_cut(t, o, part);
+    return neo__plan_piece_load(t, &cut);
 }
 NEO__HOT_END
-static void neo__plan_option_cost(const neo_plan *plan, const neo__plan_table *t,
-                                  neo__plan_option *o) {
-    double ranks = plan->model.ranks;
+static void neo__plan_option_cost(const neo__plan_table *t, neo__plan_option *o) {
+    double ranks = t->plan->model.ranks;
     NEO__ZERO(neo__plan_load, x);
     NEO__ZERO(neo__plan_load, samples);
     NEO__ZERO(neo__plan_cut, last);
     if (!o->col_parts) {
-        o->all = neo__plan_copy_load(plan, t);
+        o->all = neo__plan_copy_load(t);
         o->reduce_bytes = neo__plan_copy_reduce(t);
     }
     for (int32_t i = 0; i < o->col_parts * o->row_parts; i++) {
-        const neo__plan_cut cut = neo__plan_option_cut(plan, t, o, i);
+        const neo__plan_cut cut = neo__plan_option_cut(t, o, i);
         if (cut.rows != last.rows || cut.cols != last.cols || cut.parts != last.parts) {
-            x = neo__plan_piece_load(plan, t, &cut); /* most parts are like the one before */
-            samples = neo__plan_sample_load(plan, t, &cut);
+            x = neo__plan_piece_load(t, &cut); /* most parts are like the one before */
+            samples = neo__plan_sample_load(t, &cut);
             last = cut;
         }
         neo__plan_load_add(&o->sum, &x);
@@ -1830,7 +1826,7 @@ static void neo__plan_option_cost(const neo_plan *plan, const neo__plan_table *t
             if (x.at[k] > o->worst.at[k]) o->worst.at[k] = x.at[k];
     }
     o->seconds = o->all.at[NEO__PLAN_SECONDS] + o->sum.at[NEO__PLAN_SECONDS] / ranks +
-                 o->reduce_bytes * plan->model.all_reduce;
+                 o->reduce_bytes * t->plan->model.all_reduce;
     o->peak = o->worst.at[NEO__PLAN_SECONDS] + o->all.at[NEO__PLAN_SECONDS];
     o->bytes = o->sum.at[NEO__PLAN_BYTES] + ranks * o->all.at[NEO__PLAN_BYTES];
     o->most_bytes = o->worst.at[NEO__PLAN_BYTES] + o->all.at[NEO__PLAN_BYTES];
@@ -1844,9 +1840,8 @@ typedef struct neo__plan_options {
     int32_t count;
     neo__plan_option at[NEO__PLAN_OPTIONS];
 } neo__plan_options;
-static void neo__plan_option_add(const neo_plan *plan, const neo__plan_table *t,
-                                 neo_placement placement, int unit, int64_t col_parts,
-                                 int64_t row_parts, neo__plan_options *to) {
+static void neo__plan_option_add(const neo__plan_table *t, neo_placement placement, int unit,
+                                 int64_t col_parts, int64_t row_parts, neo__plan_options *to) {
     if (to->count == NEO__PLAN_OPTIONS) return;
     neo__plan_option *o = &to->at[to->count++];
     memset(o, 0, sizeof *o);
@@ -1854,7 +1849,7 @@ static void neo__plan_option_add(const neo_plan *plan, const neo__plan_table *t,
     o->unit = unit;
     o->col_parts = (int32_t)col_parts;
     o->row_parts = (int32_t)row_parts;
-    neo__plan_option_cost(plan, t, o);
+    neo__plan_option_cost(t, o);
 }
 /* Numbers of parts that are tried below the most: 2, 3, 4, 6, 8, 12 ... */
 static int64_t neo__plan_next_parts(int64_t n) {
@@ -1862,13 +1857,14 @@ static int64_t neo__plan_next_parts(int64_t n) {
 }
 
 /* The options of one placement; `few`: only that with the most parts. */
-static void neo__plan_options_of(const neo_plan *plan, const neo__plan_table *t,
-                                 neo_placement placement, int few, neo__plan_options *to) {
+static void neo__plan_options_of(const neo__plan_table *t, neo_placement placement, int few,
+                                 neo__plan_options *to) {
+    const neo_plan *plan = t->plan;
     int64_t ranks = plan->desc.cluster.ranks, units = neo__plan_row_units(t);
     int64_t in_node = NEO__MIN(units, plan->per_node), cols = 1, rows = 1; /* at most */
     int by_rows = placement == NEO_ROW_WISE, by_cols = placement == NEO_COLUMN_WISE;
     int unit = 1 << (int)placement & NEO__PLAN_NODE_BITS ? NEO__UNIT_NODE : NEO__UNIT_RANK;
-    if (neo__plan_reason(plan, t, placement)) return;
+    if (neo__plan_reason(t, placement)) return;
     if (placement == NEO_DATA_PARALLEL) cols = rows = 0, unit = NEO__UNIT_ALL;
     if (by_cols) cols = NEO__MIN(t->blocks, ranks);
     if (placement == NEO_TABLE_COLUMN_WISE) cols = NEO__MIN(t->blocks, plan->per_node);
@@ -1877,20 +1873,20 @@ static void neo__plan_options_of(const neo_plan *plan, const neo__plan_table *t,
     if (by_rows) rows = NEO__MIN(units, ranks);
     int64_t most = few ? 0 : by_rows ? rows : by_cols || placement == NEO_GRID ? cols : 0;
     for (int64_t k = 2; k < most; k = by_cols ? neo__plan_next_parts(k) : 2 * k)
-        neo__plan_option_add(plan, t, placement, unit, by_rows ? 1 : k, by_rows ? k : rows, to);
+        neo__plan_option_add(t, placement, unit, by_rows ? 1 : k, by_rows ? k : rows, to);
     if (placement == NEO_ROW_WISE && rows == ranks) unit = NEO__UNIT_ALL;
-    neo__plan_option_add(plan, t, placement, unit, cols, rows, to);
+    neo__plan_option_add(t, placement, unit, cols, rows, to);
 }
-static void neo__plan_options_make(const neo_plan *plan, const neo__plan_table *t,
-                                   neo__plan_options *to) {
+static void neo__plan_options_make(const neo__plan_table *t, neo__plan_options *to) {
+    const neo_plan *plan = t->plan;
     to->count = 0;
     if (plan->origin == NEO__PLAN_UNIFORM) {
-        neo__plan_options_of(plan, t, plan->uniform, 1, to);
-        if (to->count == 0) neo__plan_options_of(plan, t, NEO_TABLE_WISE, 1, to);
+        neo__plan_options_of(t, plan->uniform, 1, to);
+        if (to->count == 0) neo__plan_options_of(t, NEO_TABLE_WISE, 1, to);
         return;
     }
     for (int p = 0; p < NEO_PLACEMENT_COUNT; p++)
-        neo__plan_options_of(plan, t, (neo_placement)p, 0, to);
+        neo__plan_options_of(t, (neo_placement)p, 0, to);
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -1908,6 +1904,7 @@ typedef struct neo__plan_key {
 } neo__plan_key;
 typedef struct neo__plan_draft {
     int32_t *choice, *seat; /* [tables] an option, [seats] a rank */
+    neo__plan_load *load;   /* [seats] of a piece */
 } neo__plan_draft;
 /* What moves as a whole: a piece on a rank, or the pieces that a slice has on a node. */
 typedef struct neo__plan_group {
@@ -1932,8 +1929,8 @@ typedef struct neo__plan_search {
     neo__plan_lean lean;
     double best_value; /* of the best draft; below 0: none yet */
     /* loads of the draft at hand */
-    neo__plan_load *load, *seat_load; /* [ranks], [seats] */
-    double target[NEO__PLAN_TIMES];   /* means over ranks */
+    neo__plan_load *load;           /* [ranks] */
+    double target[NEO__PLAN_TIMES]; /* means over ranks */
     double reduce_bytes;
     /* limits */
     double cap;       /* bytes of a rank */
@@ -1943,6 +1940,7 @@ typedef struct neo__plan_search {
     double level;     /* weight of the busiest rank's load in the value */
     double mean_cost; /* seconds of all tables by their cheapest options */
     int64_t weighings; /* left */
+    int64_t tried;     /* places and moves that were tried, of all the search */
     /* groups of a kind, and the ranks of a place where one sits: 1, or those of a node */
     neo__plan_group *group; /* [seats] */
     int32_t groups, width;
@@ -1950,7 +1948,7 @@ typedef struct neo__plan_search {
     neo__plan_key *order, *key; /* [tables], [ranks] */
     neo__plan_load *trial;      /* [2 per_node] loads of two places after a move */
     int32_t *turn;              /* [tables] in the order of refinement */
-    int32_t *tried;             /* [tables] the choice that was placed last */
+    int32_t *last;              /* [tables] the choice that was placed last */
 } neo__plan_search;
 
 NEO__HOT_BEGIN
@@ -1974,11 +1972,12 @@ static int neo__plan_key_less(const neo__plan_key *a, const neo__plan_key *b) {
 }
 
 /* The key of a rank that gets x, lower is better; 0: x does not fit. */
-static int neo__plan_search_score(const neo__plan_search *s, neo__plan_goal goal, int32_t rank,
+static int neo__plan_search_score(neo__plan_search *s, neo__plan_goal goal, int32_t rank,
                                   const neo__plan_load *x, neo__plan_key *key) {
     const neo__plan_load *have = &s->load[rank];
     double bytes = have->at[NEO__PLAN_BYTES] + x->at[NEO__PLAN_BYTES], above = 0.0;
     double seconds = have->at[NEO__PLAN_SECONDS] + x->at[NEO__PLAN_SECONDS];
+    s->tried++;
     if (bytes > s->cap) return 0;
     for (int i = 0; i < NEO__PLAN_PHASES; i++) {
         double phase = have->at[i] + x->at[i];
@@ -2008,8 +2007,8 @@ static void neo__plan_search_put(neo__plan_search *s, int64_t table, int32_t par
     int64_t seat = s->seat_first[table] + part;
     const neo__plan_option *o = neo__plan_search_option(s, table);
     s->now.seat[seat] = rank;
-    s->seat_load[seat] = neo__plan_part_load(s->plan, &s->plan->table[table], o, part);
-    neo__plan_load_add(&s->load[rank], &s->seat_load[seat]);
+    s->now.load[seat] = neo__plan_part_load(&s->plan->table[table], o, part);
+    neo__plan_load_add(&s->load[rank], &s->now.load[seat]);
 }
 NEO__HOT_END
 
@@ -2166,7 +2165,7 @@ static int32_t neo__plan_group_place(const neo__plan_search *s, int32_t group) {
     return s->width == 1 ? rank : rank / s->width;
 }
 static double neo__plan_group_load(const neo__plan_search *s, int32_t group, int phase) {
-    return s->seat_load[s->group[group].seat].at[phase];
+    return s->now.load[s->group[group].seat].at[phase];
 }
 static void neo__plan_top_insert(neo__plan_top *top, int p, double x, int32_t place) {
     int k = NEO__PLAN_TOP;
@@ -2208,7 +2207,7 @@ static void neo__plan_group_add(const neo__plan_search *s, int32_t group, double
     const neo__plan_group *g = &s->group[group];
     for (int64_t i = g->seat; i < g->seat + g->parts; i++) {
         neo__plan_load *to = &place[s->width == 1 ? 0 : s->now.seat[i] % s->width];
-        for (int k = 0; k < NEO__PLAN_LOADS; k++) to->at[k] += sign * s->seat_load[i].at[k];
+        for (int k = 0; k < NEO__PLAN_LOADS; k++) to->at[k] += sign * s->now.load[i].at[k];
     }
 }
 /* Loads of the two places after a move, to s->trial: first those of `from`. */
@@ -2232,6 +2231,7 @@ static double neo__plan_search_excess(const neo__plan_search *s, const neo__plan
 static int neo__plan_move_judge(neo__plan_search *s, const neo__plan_top *top, int p,
                                 neo__plan_move *m) {
     double most[NEO__PLAN_LOADS] = {0.0};
+    s->tried++;
     neo__plan_move_trial(s, m);
     if (p == NEO__PLAN_BYTES) { /* of ranks: what is above the cap less than before */
         double after = neo__plan_search_excess(s, &s->trial[0]) +
@@ -2394,6 +2394,7 @@ static void neo__plan_search_copy(const neo__plan_search *s, neo__plan_draft *to
                                   const neo__plan_draft *from) {
     memcpy(to->choice, from->choice, (size_t)s->tables * sizeof *to->choice);
     memcpy(to->seat, from->seat, (size_t)s->seats * sizeof *to->seat);
+    memcpy(to->load, from->load, (size_t)s->seats * sizeof *to->load);
 }
 static void neo__plan_search_keep(neo__plan_search *s, double value) {
     s->best_value = value;
@@ -2423,13 +2424,13 @@ static int neo__plan_search_consider(neo__plan_search *s, int64_t work) {
 }
 static void neo__plan_search_bounds(neo__plan_search *s) {
     static const double bounds[] = {4.0, 2.0, 1.5, 1.2, 1.0, 0.8, 0.6, 0.45, 0.3, 0.2, 0.1, 0.05};
-    size_t bytes = (size_t)s->tables * sizeof *s->tried;
-    memset(s->tried, -1, bytes);
+    size_t bytes = (size_t)s->tables * sizeof *s->last;
+    memset(s->last, -1, bytes);
     for (int i = -1; i < (int)(sizeof bounds / sizeof *bounds); i++) {
         double bound = i < 0 ? NEO__NO_BOUND : bounds[i] * s->mean_cost;
         if (!neo__plan_search_choose(s, NEO__GOAL_TIME, bound)) return;
-        if (memcmp(s->tried, s->now.choice, bytes) == 0) continue;
-        memcpy(s->tried, s->now.choice, bytes);
+        if (memcmp(s->last, s->now.choice, bytes) == 0) continue;
+        memcpy(s->last, s->now.choice, bytes);
         (void)neo__plan_search_consider(s, NEO__PLAN_START_WORK);
     }
 }
@@ -2461,12 +2462,12 @@ static int neo__plan_search_fit(neo__plan_search *s) {
 }
 /* The best draft, placed again but for the pieces of table `but` (-1: all). */
 static void neo__plan_search_restore(neo__plan_search *s, int32_t but) {
-    memcpy(s->now.choice, s->best.choice, (size_t)s->tables * sizeof *s->now.choice);
+    neo__plan_search_copy(s, &s->now, &s->best);
     neo__plan_search_begin(s);
     for (int32_t t = 0; t < s->tables; t++) {
-        int32_t parts = t == but ? 0 : neo__plan_search_parts(s, t);
-        for (int32_t i = 0; i < parts; i++)
-            neo__plan_search_put(s, t, i, s->best.seat[s->seat_first[t] + i]);
+        int64_t seat = s->seat_first[t], end = seat + neo__plan_search_parts(s, t);
+        for (; t != but && seat < end; seat++)
+            neo__plan_load_add(&s->load[s->now.seat[seat]], &s->now.load[seat]);
     }
 }
 /* The best draft with another option for one table, the others where they are. */
@@ -2543,10 +2544,10 @@ static neo_status neo__plan_search_memory(neo__plan_search *s) {
     for (int i = 0; i < 3; i++) {
         NEO__TRY(NEO__ARENA(work, drafts[i]->choice, s->tables));
         NEO__TRY(NEO__ARENA(work, drafts[i]->seat, s->seats));
+        NEO__TRY(NEO__ARENA(work, drafts[i]->load, s->seats));
     }
     NEO__TRY(NEO__ARENA(work, s->lean.extra, s->ranks));
     NEO__TRY(NEO__ARENA(work, s->load, s->ranks));
-    NEO__TRY(NEO__ARENA(work, s->seat_load, s->seats));
     NEO__TRY(NEO__ARENA(work, s->extra, s->ranks));
     NEO__TRY(NEO__ARENA(work, s->weighed, s->ranks));
     NEO__TRY(NEO__ARENA(work, s->group, s->seats));
@@ -2554,7 +2555,7 @@ static neo_status neo__plan_search_memory(neo__plan_search *s) {
     NEO__TRY(NEO__ARENA(work, s->key, s->ranks));
     NEO__TRY(NEO__ARENA(work, s->trial, 2 * s->per_node));
     NEO__TRY(NEO__ARENA(work, s->turn, s->tables));
-    return NEO__ARENA(work, s->tried, s->tables);
+    return NEO__ARENA(work, s->last, s->tables);
 }
 static neo_status neo__plan_search_alloc(neo__plan_search *s, neo_plan *plan) {
     memset(s, 0, sizeof *s);
@@ -2567,7 +2568,7 @@ static neo_status neo__plan_search_alloc(neo__plan_search *s, neo_plan *plan) {
     NEO__TRY(NEO__ARENA(&plan->work, s->seat_first, s->tables + 1));
     for (int32_t t = 0; t < s->tables; t++) {
         int32_t most = 0;
-        neo__plan_options_make(plan, &plan->table[t], &s->options[t]);
+        neo__plan_options_make(&plan->table[t], &s->options[t]);
         for (int i = 0; i < s->options[t].count; i++)
             most = NEO__MAX(most, neo__plan_option_parts(&s->options[t].at[i]));
         s->seat_first[t + 1] = s->seat_first[t] + most;
@@ -2607,7 +2608,7 @@ static neo_status neo__plan_search_build(neo__plan_search *s) {
             const int32_t *seats = s->best.seat + s->seat_first[t];
             neo__plan_shape shape = {o->col_parts, o->row_parts,
                                      o->unit == NEO__UNIT_ALL ? NULL : seats};
-            if (pass == 1) neo__plan_shape_cut(plan, t, shape, plan->piece + count);
+            if (pass == 1) neo__plan_shape_cut(&plan->table[t], shape, plan->piece + count);
             count += neo__plan_shape_count(shape);
             held += o->col_parts ? neo__plan_shape_count(shape) : s->ranks;
         }
@@ -2814,23 +2815,23 @@ static neo_status neo__plan_search_attempt(neo__plan_search *s, int64_t budget) 
     return neo__plan_search_build(s);
 }
 /* "; cw: why not; ..." of the placements that a table is allowed. */
-static neo_status neo__plan_no_options(const neo_plan *plan, int32_t table, const char *fn) {
+static neo_status neo__plan_no_options(const neo__plan_table *t, const char *fn) {
     char why[400] = "";
     size_t at = 0;
     for (int p = 0; p < NEO_PLACEMENT_COUNT && at + 100 < sizeof why; p++)
-        if (plan->table[table].allowed & (1u << p))
+        if (t->allowed & (1u << p))
             at += (size_t)snprintf(why + at, sizeof why - at, "; %s: %s", NEO__PLACEMENT_NAMES[p],
-                                   neo__plan_reason(plan, &plan->table[table], (neo_placement)p));
+                                   neo__plan_reason(t, (neo_placement)p));
     return neo_fail(NEO_ERR_UNSUPPORTED,
                     "%s: table '%s': none of the placements allowed is possible%s", fn,
-                    plan->bags.tables[table].name, why);
+                    t->desc->name, why);
 }
 static neo_status neo__plan_run(neo_plan *plan, const char *fn) {
     neo__plan_search s;
     int64_t budget = plan->desc.cluster.memory_bytes;
     NEO__TRY(neo__plan_search_alloc(&s, plan));
     for (int32_t t = 0; t < s.tables; t++)
-        if (!s.options[t].count) return neo__plan_no_options(plan, t, fn);
+        if (!s.options[t].count) return neo__plan_no_options(&plan->table[t], fn);
     neo_status status = neo__plan_search_attempt(&s, budget);
     NEO__CHECK(status != NEO_ERR_CAPACITY, NEO_ERR_CAPACITY,
                "%s: the tables do not fit: %d ranks with %" PRId64 " bytes each; %" PRId64
@@ -2894,20 +2895,21 @@ static void neo__plan_text_ranks(neo__plan_text *t, const neo_piece *p, int64_t 
 }
 /* Seconds that a table takes of a rank in the mean and of the rank it takes most of; its most
    bytes. */
-static void neo__plan_table_cost(const neo_plan *plan, const neo__plan_table *t, double *mean,
-                                 double *most, double *bytes) {
+static void neo__plan_table_cost(const neo__plan_table *t, double *mean, double *most,
+                                 double *bytes) {
+    const neo_plan *plan = t->plan;
     double all = 0.0, sum = 0.0;
     *most = *bytes = 0.0;
     for (int64_t i = t->first_piece; i < t->first_piece + t->piece_count; i++) {
         const neo_piece *p = &plan->piece[i];
         int copies = p->rank == NEO_EVERY_RANK;
-        neo__plan_load x = copies ? neo__plan_copy_load(plan, t)
-                                  : neo__plan_piece_load(plan, t, &plan->cut[i]);
+        neo__plan_load x = copies ? neo__plan_copy_load(t)
+                                  : neo__plan_piece_load(t, &plan->cut[i]);
         double seconds = x.at[NEO__PLAN_SECONDS];
         if (copies) {
             all = seconds + neo__plan_copy_reduce(t) * plan->model.all_reduce;
         } else {
-            all += neo__plan_sample_load(plan, t, &plan->cut[i]).at[NEO__PLAN_SECONDS];
+            all += neo__plan_sample_load(t, &plan->cut[i]).at[NEO__PLAN_SECONDS];
             sum += seconds;
             if (seconds > *most) *most = seconds;
         }
@@ -2916,11 +2918,11 @@ static void neo__plan_table_cost(const neo_plan *plan, const neo__plan_table *t,
     *mean = all + sum / plan->model.ranks;
     *most += all;
 }
-static void neo__plan_why_chosen(const neo_plan *plan, const neo__plan_table *t,
-                                 neo__plan_text *text) {
+static void neo__plan_why_chosen(const neo__plan_table *t, neo__plan_text *text) {
+    const neo_plan *plan = t->plan;
     const neo_piece *p = plan->piece + t->first_piece;
     double mean, most, bytes;
-    int64_t slices = neo__plan_slices(plan, t), pieces = t->piece_count;
+    int64_t slices = neo__plan_slices(t), pieces = t->piece_count;
     neo__plan_text_add(text, "%s: ", NEO__PLACEMENT_NAMES[t->placement]);
     if (p->rank == NEO_EVERY_RANK)
         neo__plan_text_add(text, "a copy on every rank");
@@ -2934,24 +2936,25 @@ static void neo__plan_why_chosen(const neo_plan *plan, const neo__plan_table *t,
         neo__plan_text_add(text, "%" PRId64 " slices of columns, %" PRId64 " pieces on ranks ",
                            slices, pieces);
     if (pieces > 1) neo__plan_text_ranks(text, p, pieces);
-    neo__plan_table_cost(plan, t, &mean, &most, &bytes);
+    neo__plan_table_cost(t, &mean, &most, &bytes);
     neo__plan_text_add(text, "; takes %s of a rank in the mean, %s at most; %s%s\n",
                        neo__plan_seconds(mean).text, neo__plan_seconds(most).text,
                        neo__plan_bytes(bytes).text,
                        plan->origin == NEO__PLAN_GIVEN ? " (as given)" : "");
     if (plan->origin == NEO__PLAN_UNIFORM && plan->uniform != t->placement) {
-        const char *reason = neo__plan_reason(plan, t, plan->uniform);
+        const char *reason = neo__plan_reason(t, plan->uniform);
         neo__plan_text_add(text, "%s was asked for: %s\n", NEO__PLACEMENT_NAMES[plan->uniform],
                            reason ? reason : "so many parts amount to the same");
     }
 }
 /* The reason that a table does not lie in one of the ways o. */
-static void neo__plan_why_rejected(const neo_plan *plan, const neo__plan_table *t,
-                                   const neo__plan_options *o, neo__plan_text *text) {
+static void neo__plan_why_rejected(const neo__plan_table *t, const neo__plan_options *o,
+                                   neo__plan_text *text) {
+    const neo_plan *plan = t->plan;
     double budget = (double)plan->desc.cluster.memory_bytes, least = DBL_MAX;
     double mean, most, bytes, all = 0.0;
     const neo__plan_option *best = NULL;
-    neo__plan_table_cost(plan, t, &mean, &most, &bytes);
+    neo__plan_table_cost(t, &mean, &most, &bytes);
     for (int32_t r = 0; r < plan->desc.cluster.ranks; r++)
         all += plan->rank[r].seconds / plan->model.ranks;
     for (int i = 0; i < o->count; i++) {
@@ -2980,17 +2983,17 @@ NEO_API size_t neo_plan_why(const neo_plan *plan, int32_t table, char *text, siz
     if (!plan || table < 0 || table >= plan->bags.table_count) return 0;
     const neo__plan_table *t = &plan->table[table];
     neo__plan_options *options = (neo__plan_options *)neo_alloc(plan->ctx, sizeof *options);
-    neo__plan_why_chosen(plan, t, &out);
+    neo__plan_why_chosen(t, &out);
     for (int p = 0; p < NEO_PLACEMENT_COUNT && options; p++) {
-        const char *reason = neo__plan_reason(plan, t, (neo_placement)p);
+        const char *reason = neo__plan_reason(t, (neo_placement)p);
         if ((neo_placement)p == t->placement || plan->origin == NEO__PLAN_UNIFORM) continue;
         neo__plan_text_add(&out, "not %s: %s", NEO__PLACEMENT_NAMES[p], reason ? reason : "");
         options->count = 0;
-        neo__plan_options_of(plan, t, (neo_placement)p, 0, options);
+        neo__plan_options_of(t, (neo_placement)p, 0, options);
         if (reason)
             neo__plan_text_add(&out, "\n");
         else
-            neo__plan_why_rejected(plan, t, options, &out);
+            neo__plan_why_rejected(t, options, &out);
     }
     neo_free(plan->ctx, options, sizeof *options);
     return out.length;
@@ -3003,7 +3006,7 @@ NEO_API size_t neo_plan_warning(const neo_plan *plan, int32_t table, char *text,
     const neo_piece *p = plan->piece + t->first_piece;
     if (t->loose && p->rows < t->rows)
         neo__plan_text_add(&out, "sums of table '%s' depend on the plan: give it row_buckets",
-                      plan->bags.tables[table].name);
+                           t->desc->name);
     return out.length;
 }
 
@@ -3020,33 +3023,30 @@ static void neo__plan_write_name(neo__plan_text *f, const char *name) {
         neo__plan_text_add(f, coded ? "%%%02X" : "%c", c);
     }
 }
-/* Whether the pieces of a table are those of an equal cut; then slices and pieces of each. */
-static int neo__plan_is_shape(const neo_plan *plan, int32_t table, int32_t *slices,
-                              int32_t *parts) {
-    const neo__plan_table *t = &plan->table[table];
-    const neo_piece *p = plan->piece + t->first_piece;
-    int64_t n = t->piece_count, cols = neo__plan_slices(plan, t);
+/* 1: the pieces of a table are those of an equal cut into *slices of *parts pieces. */
+static int neo__plan_is_shape(const neo__plan_table *t, int32_t *slices, int32_t *parts) {
+    const neo_piece *p = t->plan->piece + t->first_piece;
+    int64_t n = t->piece_count, cols = neo__plan_slices(t);
     if (n > NEO__PLAN_MAX_RANKS || n % cols) return 0;
     *slices = (int32_t)cols;
     *parts = (int32_t)(n / cols);
     if (cols > t->blocks || *parts > neo__plan_row_units(t)) return 0;
     for (int64_t i = 0; i < n; i++) {
         neo_piece want = p[i];
-        neo__plan_part(plan, t, cols, *parts, i, &want);
+        neo__plan_part(t, cols, *parts, i, &want);
         if (neo__plan_piece_order(&want, &p[i]) != 0) return 0;
     }
     return 1;
 }
-static void neo__plan_write_table(const neo_plan *plan, int32_t table, neo__plan_text *f) {
-    const neo__plan_table *t = &plan->table[table];
-    const neo_piece *p = plan->piece + t->first_piece;
+static void neo__plan_write_table(const neo__plan_table *t, neo__plan_text *f) {
+    const neo_piece *p = t->plan->piece + t->first_piece;
     int32_t slices, parts;
     neo__plan_text_add(f, "table ");
-    neo__plan_write_name(f, plan->bags.tables[table].name);
+    neo__plan_write_name(f, t->desc->name);
     neo__plan_text_add(f, " %" PRId64 "x%" PRId64 " ", t->rows, t->dim);
     if (p->rank == NEO_EVERY_RANK) {
         neo__plan_text_add(f, "dp\n");
-    } else if (neo__plan_is_shape(plan, table, &slices, &parts)) {
+    } else if (neo__plan_is_shape(t, &slices, &parts)) {
         neo__plan_text_add(f, "%s ", NEO__PLACEMENT_NAMES[t->placement]);
         if (t->placement != NEO_GRID) slices = 1, parts = (int32_t)t->piece_count;
         for (int32_t i = 0; i < slices; i++) {
@@ -3067,7 +3067,7 @@ NEO_API neo_status neo_plan_write(const neo_plan *plan, const char *path) {
     NEO__CHECK(f.file, errno == ENOENT ? NEO_ERR_NOT_FOUND : NEO_ERR_IO,
                "%s: cannot open for writing: %s", path, strerror(errno));
     neo__plan_text_add(&f, "neo-plan 1\nranks %d %d\n", plan->desc.cluster.ranks, plan->per_node);
-    for (int32_t t = 0; t < plan->bags.table_count; t++) neo__plan_write_table(plan, t, &f);
+    for (int32_t t = 0; t < plan->bags.table_count; t++) neo__plan_write_table(&plan->table[t], &f);
     int bad = ferror(f.file) != 0;
     if (fclose(f.file) != 0) bad = 1;
     NEO__CHECK(!bad, NEO_ERR_IO, "%s: cannot write: %s", path, strerror(errno));
@@ -3219,7 +3219,7 @@ static neo_status neo__plan_read_cut(neo__plan_reader *r, neo_placement placemen
     }
     neo_piece *to;
     NEO__TRY(neo__plan_read_room(r, neo__plan_shape_count(shape), &to));
-    neo__plan_shape_cut(r->plan, r->table, shape, to);
+    neo__plan_shape_cut(t, shape, to);
     return NEO_OK;
 }
 static neo_status neo__plan_read_table(neo__plan_reader *r) {
@@ -3227,7 +3227,7 @@ static neo_status neo__plan_read_table(neo__plan_reader *r) {
     neo_placement placement = NEO_TABLE_WISE;
     NEO__TRY(neo__plan_read_name(r));
     const neo__plan_table *t = &r->plan->table[r->table];
-    const char *name = r->plan->bags.tables[r->table].name;
+    const char *name = t->desc->name;
     NEO__PLAN_WANT(!r->seen[r->table], "a second line for table", name);
     r->seen[r->table] = 1;
     NEO__PLAN_WANT(neo__plan_read_pair(r, 'x', &rows, &cols), "not rows x dim, as 100x16:",

@@ -1003,13 +1003,13 @@ static void brute_begin(const neo_plan *plan, double limit, double cap) {
     brute.cap = cap;
     for (int t = brute.tables - 1; t >= 0; t--) {
         neo__plan_options *o = &brute.options[t];
-        neo__plan_options_make(plan, &plan->table[t], o);
+        neo__plan_options_make(&plan->table[t], o);
         for (int p = 0; p < NEO__PLAN_TIMES; p++) brute.rest[t][p] = 1e300;
         for (int k = 0; k < o->count; k++) {
             int parts = o->at[k].unit == NEO__UNIT_ALL ? 0 : o->at[k].col_parts * o->at[k].row_parts;
             brute.alike[t][k] = 1;
             for (int i = 0; i < parts; i++) {
-                brute.part[t][k][i] = neo__plan_part_load(plan, &plan->table[t], &o->at[k], i);
+                brute.part[t][k][i] = neo__plan_part_load(&plan->table[t], &o->at[k], i);
                 brute.alike[t][k] &= memcmp(&brute.part[t][k][i], &brute.part[t][k][0], sizeof(neo__plan_load)) == 0;
             }
             for (int p = 0; p < NEO__PLAN_TIMES; p++) {
@@ -1034,7 +1034,7 @@ static double brute_step(void) {
         shape.col_parts = o->col_parts;
         shape.row_parts = o->row_parts;
         shape.ranks = ranks;
-        neo__plan_shape_cut(brute.plan, t, shape, p + n);
+        neo__plan_shape_cut(&brute.plan->table[t], shape, p + n);
         n += neo__plan_shape_count(shape);
     }
     neo_status status = from(p, n, &plan);
