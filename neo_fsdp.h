@@ -2232,6 +2232,13 @@ static int neo__plan_move_judge(neo__plan_search *s, const neo__plan_top *top, i
                                 neo__plan_move *m) {
     double most[NEO__PLAN_LOADS] = {0.0};
     s->tried++;
+    if (s->width == 1 && p != NEO__PLAN_BYTES) { /* the phase alone tells most moves apart */
+        double x = neo__plan_group_load(s, m->group, p),
+               back = m->other < 0 ? 0.0 : neo__plan_group_load(s, m->other, p);
+        if (s->load[m->from].at[p] - x + back >= top->most[p][0] ||
+            s->load[m->to].at[p] + x - back >= top->most[p][0])
+            return 0;
+    }
     neo__plan_move_trial(s, m);
     if (p == NEO__PLAN_BYTES) { /* of ranks: what is above the cap less than before */
         double after = neo__plan_search_excess(s, &s->trial[0]) +
