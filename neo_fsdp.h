@@ -1,17 +1,19 @@
-/* neo_fsdp.h: sharded model state for neo: embedding tables placed by a plan, and dense parameters cut in
-   units, over many ranks, with the same bits however they lie.
+/* neo_fsdp.h: sharded model state for neo: embedding tables placed by a plan, and dense parameters
+   cut in units, over many ranks, with the same bits however they lie.
 
    Copy it beside neo.h and neo_comm.h. MIT licence (at the end of the file).
 
    WHAT IT DOES
-     - a planner: from tables, batch and cluster it decides what goes where, predicts bytes and times, and says
-       why
-     - neo_shard: the verbs of neo_bags over tables that lie on many ranks: table-wise, column-wise, row-wise,
-       data-parallel, and their combinations with nodes; gradients stepped at once, or kept over
-       several batches, clipped by one norm with the dense ones, under one loss scale
-     - neo_fsdp: dense parameters, gradients and optimizer state cut over the ranks, gathered unit by unit:
-       fully sharded, hybrid, ZeRO-1, ZeRO-2, or copied with bucketed reductions; bytes predicted exactly
-     - the same bits: weights and optimizer state do not depend on the plan, the mode or the number of ranks
+     - a planner: from tables, batch and cluster it decides what goes where, predicts bytes and
+       times, and says why
+     - neo_shard: the verbs of neo_bags over tables that lie on many ranks: table-wise, column-wise,
+       row-wise, data-parallel, and their combinations with nodes; gradients stepped at once, or
+       kept over several batches, clipped by one norm with the dense ones, under one loss scale
+     - neo_fsdp: dense parameters, gradients and optimizer state cut over the ranks, gathered unit
+       by unit: fully sharded, hybrid, ZeRO-1, ZeRO-2, or copied with bucketed reductions; bytes
+       predicted exactly
+     - the same bits: weights and optimizer state do not depend on the plan, the mode or the number
+       of ranks
      - ids and pooled rows in one exchange each, on wires of 32, 16, 8 or 4 bits
      - checkpoints that any number of ranks loads under any plan; nothing is allocated in a step
 
@@ -26,11 +28,11 @@
          #define NEO_IMPLEMENTATION            #include "neo_fsdp.h"
          #include "neo_fsdp.h"
      On every rank (neo_comm_init_env runs a function on each; README.md has a whole program):
-         neo_plan_create(ctx, &desc, &plan);                      desc.bags as for neo_bags_create, of all ranks
+         neo_plan_create(ctx, &desc, &plan);      desc.bags as for neo_bags_create, of all ranks
          neo_shard_create(comm, plan, &shard);
          per batch, with this rank's samples of it:
              neo_shard_forward_begin(shard, &batch.sparse, batch.global_size);
-             neo_shard_prefetch(shard, &next.sparse, next.global_size);          if desc.pipeline is set
+             neo_shard_prefetch(shard, &next.sparse, next.global_size);    if desc.pipeline is set
              ... the bottom MLP ...
              neo_shard_forward_end(shard, e);                     e [samples][sum of dims]
              ... interaction, top MLP, loss, and back: de ...
@@ -40,20 +42,21 @@
      A trainer of dense units is at >>fsdp.
 
    GLOSSARY
-     placement   how one table lies on the ranks: whole, in slices of columns, in ranges of rows, copied
+     placement   how one table lies on the ranks: whole, in slices of columns, in ranges of rows,
+                 or copied
      piece       a rectangle of a table on one rank; a plan is a list of pieces
      slice       the pieces of a table with the same columns: together all its rows
      unit        dense parameters that are gathered together; its chunks lie on F ranks
      window      from begin to end of a unit's forward or backward: its parameters are whole
 
    CONTENTS (grep -nE '^ *>>|---- >>' neo_fsdp.h is the map)
-     >>fsdp-config >>plan >>shard >>fsdp >>impl-plan >>impl-plan-model >>impl-plan-buffers >>impl-plan-predict
-     >>impl-plan-pieces >>impl-plan-options >>impl-plan-place
+     >>fsdp-config >>plan >>shard >>fsdp >>impl-plan >>impl-plan-model >>impl-plan-buffers
+     >>impl-plan-predict >>impl-plan-pieces >>impl-plan-options >>impl-plan-place
      >>impl-plan-improve >>impl-plan-search >>impl-plan-why >>impl-plan-file >>impl-plan-calls
      >>impl-calibrate >>impl-shard-map >>impl-shard >>impl-shard-ids >>impl-shard-device
-     >>impl-shard-rows >>impl-shard-nodes >>impl-shard-copies >>impl-shard-cut >>impl-shard-none >>impl-shard-step
-     >>impl-shard-weights >>impl-shard-keep >>impl-shard-table >>impl-fsdp >>impl-fsdp-gather >>impl-fsdp-reduce
-     >>impl-fsdp-step >>impl-fsdp-state
+     >>impl-shard-rows >>impl-shard-nodes >>impl-shard-copies >>impl-shard-cut >>impl-shard-none
+     >>impl-shard-step >>impl-shard-weights >>impl-shard-keep >>impl-shard-table >>impl-fsdp
+     >>impl-fsdp-gather >>impl-fsdp-reduce >>impl-fsdp-step >>impl-fsdp-state
 */
 #ifndef NEO_FSDP_H
 #define NEO_FSDP_H
@@ -64,7 +67,7 @@
    Macros a user may define, beside those of neo.h and neo_comm.h, in the file that implements:
      NEO_IMPLEMENTATION        emits neo.h, neo_comm.h and neo_fsdp.h
      NEO_FSDP_IMPLEMENTATION   emits neo_fsdp.h alone (the others are implemented elsewhere)
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 #include "neo_comm.h"
 
 #ifdef __cplusplus
@@ -88,7 +91,7 @@ extern "C" {
               neo_shard moves such rows whole: columns are cut only if placements name it.)
    Each slice is cut into rows by itself. Partial sums travel as f32 whatever the wire: only whole
    sums are rounded to a wire, as in any other plan.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 typedef struct neo_plan neo_plan;
 enum { NEO_PLAN_BLOCK = 16 };
 
@@ -227,8 +230,8 @@ NEO_API uint64_t neo_plan_digest(const neo_plan *plan);
 
 /* neo_plan_why: for a table, what was chosen, and for each other placement why not; lines of text.
    neo_plan_warning: "sums of table 'x' depend on the plan: ...", or "" if its bits do not.
-   text: [bytes], gets as much as fits, with a NUL; NULL if bytes is 0. Return the bytes of the whole
-   text without its NUL, as snprintf. */
+   text: [bytes], gets as much as fits, with a NUL; NULL if bytes is 0. Return the bytes of the
+   whole text without its NUL, as snprintf. */
 NEO_API size_t neo_plan_why(const neo_plan *plan, int32_t table, char *text, size_t bytes);
 NEO_API size_t neo_plan_warning(const neo_plan *plan, int32_t table, char *text, size_t bytes);
 
@@ -272,101 +275,115 @@ NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster);
 /* ------------------------------------------------------------------------------------------------
    >>shard
 
-   The tables of a plan on the ranks of a group, with the verbs of neo_bags. Each rank brings its own samples
-   of a global batch, those of its leaves (see >>leaves in neo.h), and gets their pooled rows, whoever holds the
-   tables. With V = neo_ctx_repro_shards the weights and optimizer state after a step have the bits of one rank
-   with all samples, under every plan (row-wise: with row_buckets).
+   The tables of a plan on the ranks of a group, with the verbs of neo_bags. Each rank brings its
+   own samples of a global batch, those of its leaves (see >>leaves in neo.h), and gets their pooled
+   rows, whoever holds the tables. With V = neo_ctx_repro_shards the weights and optimizer state
+   after a step have the bits of one rank with all samples, under every plan (row-wise: with
+   row_buckets).
 
-   A step                                                     what travels (W ranks, a batch of B in all)
-     prefetch         the ids of the next batch start           lengths, then ids, to the ranks that hold rows
-     forward_begin    look up and pool; pooled rows start       pooled rows, to the ranks of the samples
-     forward_end      they are there: out
-     backward_begin   gradients of pooled rows start            the same way back; data-parallel tables: sums
-     (weight_grad)    gradients of per-id weights, or not       sums along rows, to their ranks
-     backward_end     merge, one optimizer step per row         sums along rows that are cut by columns
+   A step                                             what travels (W ranks, a batch of B in all)
+     prefetch        ids of the next batch start      lengths, then ids, to the ranks of the rows
+     forward_begin   look up and pool; rows start     pooled rows, to the ranks of the samples
+     forward_end     they are there: out
+     backward_begin  gradients of the rows start      the same way back; data-parallel tables: sums
+     (weight_grad)   gradients of per-id weights      sums along rows, to their ranks
+     backward_end    merge, an optimizer step a row   sums along rows that are cut by columns
    or, of several batches before one step (see neo_shard_accumulate)
-     accumulate_end   merge, add to what is kept                nothing
-     step             one optimizer step per row that is kept   a status; sums along rows, as above
-   Between begin and end the caller computes: the bottom MLP, other gradients. prefetch may be left out (the
-   ids then travel in forward_begin); forward and backward are begin and end in one.
+     accumulate_end  merge, add to what is kept       nothing
+     step            an optimizer step a kept row     a status; sums along rows, as above
+   Between begin and end the caller computes: the bottom MLP, other gradients. prefetch may be left
+   out (the ids then travel in forward_begin); forward and backward are begin and end in one.
 
-   BYTES of data that all ranks together send in a step of B samples, B_r of them on rank r, W ranks. A flow is the
-   ids of one feature that go to one rank: those of all rows, or of the range of rows that it holds; several slices
-   of columns on one rank share it. A part is a piece of the plan, or, of a table with row_buckets that is cut by
-   rows, as much of a piece as is one subtree of buckets. A row of c columns takes 4 c bytes, or
-   neo_wire_row_bytes(wire, c); forward, parts of the rows of a table send partial sums, 4 c under every wire.
+   BYTES of data that all ranks together send in a step of B samples, B_r of them on rank r, W
+   ranks. A flow is the ids of one feature that go to one rank: those of all rows, or of the range
+   of rows that it holds; several slices of columns on one rank share it. A part is a piece of the
+   plan, or, of a table with row_buckets that is cut by rows, as much of a piece as is one subtree
+   of buckets. A row of c columns takes 4 c bytes, or neo_wire_row_bytes(wire, c); forward, parts of
+   the rows of a table send partial sums, 4 c under every wire.
      lengths     for each rank r: 4 (W - 1) + 4 (B - B_r) (flows of r); with weight_grad and an f32
                  backward wire a flow of a MEAN table counts twice
-     ids         4 for each id and flow whose rank is not the sample's (8 if a table has more than 2^31 rows), and 4
-                 for its weight
-     rows        for each part, on rank r, and feature of its table: (B - B_r) row bytes forward, and as many backward
+     ids         4 for each id and flow whose rank is not the sample's (8 if a table has more than
+                 2^31 rows), and 4 for its weight
+     rows        for each part, on rank r, and feature of its table: (B - B_r) row bytes forward,
+                 and as many backward
                  NEO_POOL_NONE: for each id that is not dropped, and whose row is another rank's
                  than its sample, row bytes forward, and as many backward
-     in nodes    instead of that, for slices of several pieces that lie in one node of several (twrw, grid): inside
-                 the node, for each part, 4 c (B - samples of the ranks at its place in all nodes), both ways;
-                 across, for each slice, (B - samples of its node) row bytes, both ways
-     row sums    of tables cut by columns whose step needs them: for each part, touched row, and other rank that has
-                 columns of the row: 4 for each 16 columns; LAMB and LARS 8, partial LAMB 12,
-                 max_norm 4 more. A step of gradients that are kept sends them once, of the rows
-                 that any of its batches touched
+     in nodes    instead of that, for slices of several pieces that lie in one node of several
+                 (twrw, grid): inside the node, for each part, 4 c (B - samples of the ranks at its
+                 place in all nodes), both ways; across, for each slice, (B - samples of its node)
+                 row bytes, both ways
+     row sums    of tables cut by columns whose step needs them: for each part, touched row, and
+                 other rank that has columns of the row: 4 for each 16 columns; LAMB and LARS 8,
+                 partial LAMB 12, max_norm 4 more. A step of gradients that are kept sends them
+                 once, of the rows that any of its batches touched
      status      of such a step: 8 between each two ranks
      weights     neo_shard_weight_grad: for each part, feature of its table, and id of it that is
                  one of the part's rows and of another rank's sample: 4, or of a part without the
                  first column 4 for each 16 columns
-     dp          2 (W - 1) rows (4 dim + 1) for each table, if W divides repro_shards: a dense gradient is reduced,
-                 and a byte for each row, which says whether it was touched
-   With B/W samples on each rank these are, per rank, the B sum(D) s, W B D s and so on of the papers, times (W - 1)/W.
-   ------------------------------------------------------------------------------------------------ */
+     dp          2 (W - 1) rows (4 dim + 1) for each table, if W divides repro_shards: a dense
+                 gradient is reduced, and a byte for each row, which says whether it was touched
+   With B/W samples on each rank these are, per rank, the B sum(D) s, W B D s and so on of the
+   papers, times (W - 1)/W.
+   ---------------------------------------------------------------------------------------------- */
 typedef struct neo_shard neo_shard;
 
-/* neo_shard_create: the rank's part of the plan: memory, initial values (those of the whole tables), groups of
-   its own. Collective: all ranks with the same plan. The plan may be destroyed after.
-   Errors   NEO_ERR_ARG: another number of ranks than the plan's; repro_shards below the number of ranks.
-            NEO_ERR_MISMATCH: another plan, or other tables, on some rank than on rank 0, and which of
-            these; a device on some ranks only.
+/* neo_shard_create: the rank's part of the plan: memory, initial values (those of the whole
+   tables), groups of its own. Collective: all ranks with the same plan. The plan may be destroyed
+   after.
+   Errors   NEO_ERR_ARG: another number of ranks than the plan's; repro_shards below the number of
+            ranks. NEO_ERR_MISMATCH: another plan, or other tables, on some rank than on rank 0, and
+            which of these; a device on some ranks only.
             NEO_ERR_UNSUPPORTED: a table that is not cut as a grid (the same rows in every slice
             of columns); a table of NEO_POOL_NONE that is cut by columns. NEO_ERR_MEMORY.
-                     If one rank fails, all do, with its message.
-   Devices  Where contexts have one, out and dout are in its memory, and pooled rows go from device to device, coded
-            there: over threads and MPI by a group of neo_comm_split_device, over NCCL (comm is a group of
-            neo_comm_create_nccl) by that. Ids, and all rows of NEO_POOL_NONE or with weight_grad, go through the host.
+            If one rank fails, all do, with its message.
+   Devices  Where contexts have one, out and dout are in its memory, and pooled rows go from device
+            to device, coded there: over threads and MPI by a group of neo_comm_split_device, over
+            NCCL (comm is a group of neo_comm_create_nccl) by that. Ids, and all rows of
+            NEO_POOL_NONE or with weight_grad, go through the host.
    neo_shard_bytes: exactly what create asks of the allocator on rank `rank`, the groups (see
-   neo_comm_workspace_bytes, and of devices neo_comm_device_bytes) apart. ctx: as that of the ranks, for its threads,
-   its repro_shards, and whether it has a device. */
+   neo_comm_workspace_bytes, and of devices neo_comm_device_bytes) apart. ctx: as that of the ranks,
+   for its threads, its repro_shards, and whether it has a device. */
 typedef struct neo_shard_memory {
     size_t weight_bytes, state_bytes; /* of tables */
     size_t exchange_bytes;            /* ids, pooled rows, gradients under way */
     size_t workspace_bytes;           /* of the lookups and updates */
 } neo_shard_memory;
-NEO_API NEO__CHECK_UNUSED neo_status neo_shard_create(neo_comm *comm, const neo_plan *plan, neo_shard **shard);
+NEO_API NEO__CHECK_UNUSED neo_status neo_shard_create(neo_comm *comm, const neo_plan *plan,
+                                                      neo_shard **shard);
 NEO_API void neo_shard_destroy(neo_shard *shard);
-NEO_API neo_status neo_shard_bytes(neo_ctx *ctx, const neo_plan *plan, int rank, neo_shard_memory *memory);
+NEO_API neo_status neo_shard_bytes(neo_ctx *ctx, const neo_plan *plan, int rank,
+                                   neo_shard_memory *memory);
 
 /* The calls of a step. All are collective, also on a rank without samples.
-   Shapes    batch: the features of the plan x B_r samples, those of this rank's leaves in a global batch of
-             global_batch samples. out, dout [B_r][sum of the features' dims] f32, last stride 1.
-             NEO_POOL_NONE: [ids of this rank][dim], a row for each id in order.
-   Lifetime  batch (its arrays) from prefetch or forward_begin until backward_end, or the next forward_begin.
-             dout until backward_end, on one rank, or where weight_grad is called.
-   Order     prefetch of the next batch at any point between forward_begin and backward_end, or before. The
-             next forward_begin must then be of that batch: the same arrays, not written since.
-   Numerics  as neo_bags_forward and neo_bags_backward of the whole batch, with wires: MEAN is divided by where
-             the samples are, after the forward wire and before the backward wire.
+   Shapes    batch: the features of the plan x B_r samples, those of this rank's leaves in a global
+             batch of global_batch samples. out, dout [B_r][sum of the features' dims] f32, last
+             stride 1. NEO_POOL_NONE: [ids of this rank][dim], a row for each id in order.
+   Lifetime  batch (its arrays) from prefetch or forward_begin until backward_end, or the next
+             forward_begin. dout until backward_end, on one rank, or where weight_grad is called.
+   Order     prefetch of the next batch at any point between forward_begin and backward_end, or
+             before. The next forward_begin must then be of that batch: the same arrays, not written
+             since.
+   Numerics  as neo_bags_forward and neo_bags_backward of the whole batch, with wires: MEAN is
+             divided by where the samples are, after the forward wire and before the backward wire.
    One rank  with f32 wires moves nothing: it is a neo_bags, at its speed.
-   Errors    those of neo_bags_forward, of whichever rank: all ranks return the status and message of the lowest
-             one, and the next call may be made. NEO_ERR_STATE (out of order), a NULL argument, a wrong out or
-             dout: on this rank alone, for which the others wait until their timeout. NEO_ERR_CAPACITY: more samples
-             than the plan's. NEO_ERR_DIVERGED: another global_batch on some rank; and those of >>comm-faults: the
-             shard is then broken.
+   Errors    those of neo_bags_forward, of whichever rank: all ranks return the status and message
+             of the lowest one, and the next call may be made. NEO_ERR_STATE (out of order), a NULL
+             argument, a wrong out or dout: on this rank alone, for which the others wait until
+             their timeout. NEO_ERR_CAPACITY: more samples than the plan's. NEO_ERR_DIVERGED:
+             another global_batch on some rank; and those of >>comm-faults: the shard is then
+             broken.
    lr        the same on all ranks; nothing checks that, and other rows would step otherwise.
-   Memory    nothing is allocated, unless a batch has more ids than planned: then buffers grow, counted. */
-NEO_API neo_status neo_shard_prefetch(neo_shard *shard, const neo_jagged *batch, int64_t global_batch);
-NEO_API neo_status neo_shard_forward_begin(neo_shard *shard, const neo_jagged *batch, int64_t global_batch);
+   Memory    nothing is allocated, unless a batch has more ids than planned: then buffers grow,
+             counted. */
+NEO_API neo_status neo_shard_prefetch(neo_shard *shard, const neo_jagged *batch,
+                                      int64_t global_batch);
+NEO_API neo_status neo_shard_forward_begin(neo_shard *shard, const neo_jagged *batch,
+                                           int64_t global_batch);
 NEO_API neo_status neo_shard_forward_end(neo_shard *shard, neo_tensor out);
 NEO_API neo_status neo_shard_backward_begin(neo_shard *shard, neo_tensor dout);
 NEO_API neo_status neo_shard_backward_end(neo_shard *shard, float lr);
-NEO_API neo_status neo_shard_forward(neo_shard *shard, const neo_jagged *batch, int64_t global_batch,
-                                     neo_tensor out);
+NEO_API neo_status neo_shard_forward(neo_shard *shard, const neo_jagged *batch,
+                                     int64_t global_batch, neo_tensor out);
 NEO_API neo_status neo_shard_backward(neo_shard *shard, neo_tensor dout, float lr);
 
 /* neo_shard_weight_grad: the gradients of the per-id weights of this rank's batch, as
@@ -376,7 +393,8 @@ NEO_API neo_status neo_shard_backward(neo_shard *shard, neo_tensor dout, float l
    result.
    Shapes    dweights: as many floats as this rank's batch has ids, counted from its first one.
    Numerics  with an f32 backward wire the bits of neo_bags_weight_grad under every plan. With
-             another the gradient is taken as it arrives: divided for MEAN, then rounded, under every plan.
+             another the gradient is taken as it arrives: divided for MEAN, then rounded, under
+             every plan.
    Memory    as a step's: nothing is allocated, unless there are more ids than planned.
    Errors    NEO_ERR_STATE: no backward has begun; the plan has no weight_grad. NEO_ERR_ARG: shard,
              or (of a batch with ids) dweights, is NULL. These on this rank alone, and it may call
@@ -413,9 +431,9 @@ NEO_API neo_status neo_shard_weight_grad(neo_shard *shard, float *dweights);
    Exact: under every plan the same bits as on one rank.
    neo_shard_scale_grads: multiplies them, by the same number on all ranks. neo_shard_clear: forgets
    them, on all ranks. Of these four none is collective: no rank waits for another.
-   Errors    NEO_ERR_ARG: an argument is NULL. NEO_ERR_DEVICE, where ranks have devices alone: a call
-             of this rank's failed. sum is as before. Of what scale_grads or clear should have changed a
-             part may be: then they, grad_squares and the steps (these on all ranks) are NEO_ERR_STATE
+   Errors    NEO_ERR_ARG: an argument is NULL. NEO_ERR_DEVICE, where ranks have devices alone: a
+             call of this rank's failed. sum is as before. scale_grads and clear may have changed a
+             part: then they, grad_squares and the steps (these on all ranks) are NEO_ERR_STATE
              until a neo_shard_clear of this rank succeeds.
 
    neo_shard_step: collective: one optimizer step for each row that is kept, on whichever ranks;
@@ -434,14 +452,15 @@ NEO_API neo_status neo_shard_step(neo_shard *shard, float lr);
 NEO_API neo_status neo_shard_clear(neo_shard *shard);
 
 /* neo_shard_get_rows: rows [first, first + count) of a table as f32, [count][dim], whatever its
-   dtype and wherever they lie: to rank `root`, or to all with NEO_EVERY_RANK. neo_shard_set_rows: writes
-   them, rounded to nearest, where they lie; optimizer state stays as it is. The rows are those of
-   rank `root`; with NEO_EVERY_RANK all ranks have the same ones, and nothing travels. Elsewhere
-   `rows` is not looked at.
+   dtype and wherever they lie: to rank `root`, or to all with NEO_EVERY_RANK. neo_shard_set_rows:
+   writes them, rounded to nearest, where they lie; optimizer state stays as it is. The rows are
+   those of rank `root`; with NEO_EVERY_RANK all ranks have the same ones, and nothing travels.
+   Elsewhere `rows` is not looked at.
    table: as in the plan's neo_bags_desc. Collective: all ranks with the same numbers. Not between
    begin and end of a call; a batch may have been prefetched.
    Bytes    4 for each number, to each rank that is to have it and does not; nothing for reading
-            data-parallel tables. 24 between each two ranks, and 40 from rank 0 to each other, to agree.
+            data-parallel tables. 24 between each two ranks, and 40 from rank 0 to each other, to
+            agree.
    Memory   up to 8 MiB (or two rows) from the allocator for as long as the call takes; copies of
             data-parallel tables are read in place.
    Errors   on all ranks the status and message of the lowest rank that has one, and nothing has
@@ -461,12 +480,13 @@ typedef struct neo_shard_stats {
     int64_t grow_count;
     neo_comm_stats ids, rows;   /* of its groups: lengths and ids; all else, */
     neo_comm_stats node, cross; /* but what adds inside nodes, and crosses then */
-    neo_wire_stats forward, backward; /* of rows that this rank's processor coded; none of those of a device */
+    neo_wire_stats forward, backward; /* of rows that this rank's processor coded; none of those of
+                                         a device */
 } neo_shard_stats;
 NEO_API neo_shard_stats neo_shard_get_stats(const neo_shard *shard);
 NEO_API void neo_shard_reset_stats(neo_shard *shard);
-/* neo_state_add_shard: all tensors of the tables, under the names of neo_state_add_bags; each rank adds what
-   it holds. */
+/* neo_state_add_shard: all tensors of the tables, under the names of neo_state_add_bags; each rank
+   adds what it holds. */
 NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *shard);
 
 /* ------------------------------------------------------------------------------------------------
@@ -528,7 +548,7 @@ NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *shard);
    clip norm (256 with squares of others), and 256 for each parameter under LAMB.
    Resident are masters, gradients and state, Psi/F each; then `slots` gathered units of the largest
    size, and up to two gradients of it, whole. neo_fsdp_predict says what exactly.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 typedef struct neo_fsdp neo_fsdp;
 
 typedef enum neo_fsdp_mode {
@@ -569,20 +589,21 @@ typedef struct neo_fsdp_desc {
     neo_fsdp_accumulate accumulate;
     int groups;                 /* of NEO_ACCUMULATE_IN_GROUPS; 0: the replicas */
     neo_dtype param_dtype;      /* f32, bf16 or f16: windows show masters rounded to it, as f32 */
-    neo_dtype reduce_dtype;     /* of gradients on the wire and in their sums. If narrow, a piece is one
-                                   leaf: with more leaves than ranks units are gathered more often */
-    int leaf_pieces;            /* 1: a piece is one leaf. For tied weights: where the backward adds to
-                                   a gradient in two places, these then meet in each leaf. Costs
+    neo_dtype reduce_dtype;     /* of gradients on the wire and in their sums. If narrow, a piece is
+                                   one leaf: with more leaves than ranks units are gathered more
+                                   often */
+    int leaf_pieces;            /* 1: a piece is one leaf. For tied weights: where the backward adds
+                                   to a gradient in two places, these then meet in each leaf. Costs
                                    whole gradients of each leaf of a rank, if it has several */
-    float loss_scale;           /* 0: none; else the first scale of the dynamic loss scaler, a power of
-                                   two (65536 is usual): see neo_fsdp_loss_scale */
+    float loss_scale;           /* 0: none; else the first scale of the dynamic loss scaler, a power
+                                   of two (65536 is usual): see neo_fsdp_loss_scale */
     int loss_scale_window;      /* good steps until it doubles; 0: 2000 */
     neo_ctx *host;              /* masters, gradients and optimizer state are in its memory, and its
                                    threads step; NULL: comm's context */
 } neo_fsdp_desc;
 
-/* What a rank takes and sends: exactly, but for groups of ranks (neo_comm_workspace_bytes) and
-   scratch. */
+/* Bytes that a rank takes and sends: exactly, but for groups of ranks (neo_comm_workspace_bytes)
+   and scratch. */
 typedef struct neo_fsdp_prediction {
     size_t master_bytes, grad_bytes, state_bytes; /* of this rank's chunks */
     size_t gathered_bytes; /* slots, kept units, what is under way to them */
@@ -641,12 +662,12 @@ NEO_API int64_t neo_fsdp_samples(const neo_fsdp *fsdp, int piece, int64_t batch,
             NEO_ERR_CAPACITY: more units without `keep` open than slots, or for backward than 2 (1
             with one slot). On this rank alone: the others wait until their timeout.
             NEO_ERR_DIVERGED: ranks open different units; the message names both, here or, if all
-            had what they opened, in neo_fsdp_step. Those of >>comm-faults. An error of backward_end but
-            NEO_ERR_STATE: the window is closed and its gradients are lost, though what ranks exchange
-            goes on as far as it can; neo_fsdp_step is that error then, on all ranks, and the next step
-            begins. Where a step that is recorded for a graph fails before backward windows in it, the
-            gradients since the last neo_fsdp_step are void, as after neo_fsdp_cancel (where that is so on
-            one rank of several, it comes first). */
+            had what they opened, in neo_fsdp_step. Those of >>comm-faults. An error of backward_end
+            but NEO_ERR_STATE: the window is closed and its gradients are lost, though what ranks
+            exchange goes on as far as it can; neo_fsdp_step is that error then, on all ranks, and
+            the next step begins. Where a step that is recorded for a graph fails before backward
+            windows in it, the gradients since the last neo_fsdp_step are void, as after
+            neo_fsdp_cancel (where that is so on one rank of several, it comes first). */
 NEO_API neo_status neo_fsdp_forward_begin(neo_fsdp *fsdp, int unit);
 NEO_API neo_status neo_fsdp_forward_end(neo_fsdp *fsdp, int unit);
 NEO_API neo_status neo_fsdp_backward_begin(neo_fsdp *fsdp, int unit, int piece);
@@ -668,11 +689,11 @@ NEO_API neo_status neo_fsdp_step(neo_fsdp *fsdp, float lr);
    Errors   those of neo_shard_step, and NEO_ERR_STATE of neo_fsdp_step: nothing has changed, what
             is kept stays. Others of neo_fsdp_step: nothing has changed; all gradients are gone, the
             next step begins. NEO_ERR_ARG: an argument is NULL (here alone); clip_norm_type is 1 or
-            infinity. NEO_ERR_DEVICE: before the units step, on all ranks, as those others. After that, here
-            alone: the tables are broken, or, of one rank that has all of them, their gradients stay kept:
-            neo_shard_scale_grads by neo_fsdp_clip_factor, neo_shard_step. */
+            infinity. NEO_ERR_DEVICE: before the units step, on all ranks, as those others. After
+            that, here alone: the tables are broken, or, of one rank that has all of them, their
+            gradients stay kept: neo_shard_scale_grads by neo_fsdp_clip_factor, neo_shard_step. */
 NEO_API neo_status neo_fsdp_step_tables(neo_fsdp *fsdp, neo_shard *tables, float lr);
-/* What neo_fsdp_step_tables is made of, for gradients that something else holds.
+/* The parts of neo_fsdp_step_tables, for gradients that something else holds.
    neo_fsdp_add_squares: before the step, on every rank: the sum of squares of gradients that no
    other rank adds; in the units of the dense ones, so after a division by the loss scale. They
    count in the norm of this step; with a loss scale a sum that is not finite skips it.
@@ -731,7 +752,7 @@ NEO_API size_t neo_fsdp_write_bytes(const neo_fsdp *fsdp, int with_state);
 
 /* ================================================================================================
    Stop here if you only want the API: what follows is the implementation.
-   ================================================================================================ */
+   ============================================================================================== */
 
 #if (defined(NEO_IMPLEMENTATION) || defined(NEO_STATIC) || defined(NEO_FSDP_IMPLEMENTATION)) &&    \
     !defined(NEO__FSDP_IMPLEMENTED)
@@ -765,7 +786,7 @@ NEO__COLD_BEGIN
    A plan keeps a copy of its description, each table's facts, the pieces (by table, with an index
    by rank) and what they predict. Numbers that decide are doubles, made by + - * / alone, in a
    fixed order, and ties go to the lower index: every machine makes the same plan.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 enum { NEO__PLAN_MAX_RANKS = 4096, NEO__PLAN_MAX_KEPT = 1 << 16 };
 /* Load of a piece, a table or a rank: seconds of the phases, and bytes. */
 enum {
@@ -1054,7 +1075,7 @@ static void neo__plan_defaults(neo_plan *plan) {
    twice its bytes. A table on every rank looks up the B/W samples of the rank; its gradient of 4
    rows D bytes is all-reduced flat (all ranks to all, twice), cleared and read (3 copies); and rows
    that any rank touched wait and step. On one rank nothing is moved, unless wires round.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 static void neo__plan_model_make(neo_plan *plan) {
     const neo_cluster *c = &plan->desc.cluster;
     neo__plan_model *m = &plan->model;
@@ -1191,7 +1212,7 @@ static double neo__plan_wire(neo_wire wire, int64_t cols) {
    (neo__plan_piece_buffer, neo__plan_copy_buffer) and over all pieces, for the rank's samples
    (neo__plan_sample_buffer). In the end a plan is held to the bytes of its neo_shard, where one can
    be made.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 static int64_t neo__plan_blocks(int64_t cols) {
     return (cols + NEO_PLAN_BLOCK - 1) / NEO_PLAN_BLOCK;
 }
@@ -1199,7 +1220,7 @@ static int64_t neo__plan_blocks(int64_t cols) {
 static double neo__plan_grad_floats(const neo__plan_table *t, int64_t cols) {
     return !t->plan->desc.weight_grad ? 0.0 : cols < t->dim ? (double)neo__plan_blocks(cols) : 1.0;
 }
-/* Of an id on the rank of its row: received, permuted, and in backward's sort. */
+/* Bytes of an id on the rank of its row: received, permuted, and in backward's sort. */
 enum { NEO__PLAN_ID_BYTES = 16, NEO__PLAN_SORT_BYTES = 28, NEO__PLAN_BAG_BYTES = 12 };
 
 /* Ids of a batch that go to a piece, bags that are pooled there, and the rows that leave it. */
@@ -1261,7 +1282,7 @@ static double neo__plan_copy_buffer(const neo__plan_table *t) {
    Seconds and bytes of pieces by the formulas of >>impl-plan-model, of ranks as sums over pieces,
    and of a step as the slowest rank's in each phase. The search and a finished plan use the same
    formulas.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 static void neo__plan_load_add(neo__plan_load *to, const neo__plan_load *x) {
     for (int i = 0; i < NEO__PLAN_LOADS; i++) to->at[i] += x->at[i];
 }
@@ -1518,7 +1539,7 @@ static void neo__plan_predict(neo_plan *plan) {
    Rectangles of tables: equal cuts, checks of the caller's own, and the index by rank. Part i of k
    of an equal cut has the blocks (of columns) or buckets (of rows) from i n/k up to (i + 1) n/k
    (neo__bucket_begin). Pieces are kept sorted by table, first column, first row.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 NEO__HOT_BEGIN
 static int64_t neo__plan_row_units(const neo__plan_table *t) {
     return t->buckets ? t->buckets : t->rows;
@@ -1739,7 +1760,7 @@ static neo_status neo__plan_fill(neo_plan *plan, const neo_piece *pieces, int64_
    An option is a placement of one table in so many parts, on places still to be chosen: ranks,
    whole nodes, or none where every rank takes part. Its costs do not depend on those places.
    Options are the only cuts that the search knows.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 enum { NEO__UNIT_ALL, NEO__UNIT_RANK, NEO__UNIT_NODE };
 enum { NEO__PLAN_OPTIONS = 48 };
 typedef struct neo__plan_option {
@@ -1896,7 +1917,7 @@ static void neo__plan_options_make(const neo__plan_table *t, neo__plan_options *
    in one list over all tables. Pieces go to ranks heaviest first: those on whole nodes before those
    on single ranks, which level the load. A piece goes where the phases grow least above their mean,
    then to the least loaded rank; where memory is the goal, to the emptiest rank.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 typedef enum neo__plan_goal { NEO__GOAL_TIME, NEO__GOAL_MEMORY } neo__plan_goal;
 typedef struct neo__plan_key {
     double first, second;
@@ -1906,7 +1927,7 @@ typedef struct neo__plan_draft {
     int32_t *choice, *seat; /* [tables] an option, [seats] a rank */
     neo__plan_load *load;   /* [seats] of a piece */
 } neo__plan_draft;
-/* What moves as a whole: a piece on a rank, or the pieces that a slice has on a node. */
+/* A thing that moves as a whole: a piece on a rank, or the pieces that a slice has on a node. */
 typedef struct neo__plan_group {
     int32_t table, parts;
     int64_t seat; /* the first */
@@ -2129,7 +2150,7 @@ NEO__HOT_END
    A move is taken if the predicted step becomes shorter, or stays and the phase's slowest place
    gets faster. By the same moves ranks above the cap are brought below it: the phase is then
    memory. A count limits what is tried, not a clock.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 enum { NEO__PLAN_REPAIR_WORK = 200000 };
 enum { NEO__PLAN_TOP = 3 }; /* as two places change in a move, the slowest other is among three */
 typedef struct neo__plan_top {
@@ -2351,7 +2372,7 @@ static int neo__plan_search_repair(neo__plan_search *s) {
    >>impl-plan-place and >>impl-plan-improve. This is done for a row of bounds, and from every
    placement given to all tables; then single tables try other options, as long as that helps. The
    best draft always fits the cap.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 /* Limits of what is tried, counted in moves of groups. */
 enum {
     NEO__PLAN_START_WORK = 60000,     /* to improve each start */
@@ -2531,7 +2552,7 @@ static void neo__plan_search_refine(neo__plan_search *s) {
         }
     }
 }
-/* Of very few tables: all choices of options. */
+/* All choices of options, where tables are very few. */
 static void neo__plan_search_all(neo__plan_search *s) {
     int64_t count = 1;
     for (int32_t t = 0; t < s->tables && count <= NEO__PLAN_CHOICES; t++)
@@ -2676,7 +2697,7 @@ static void neo__plan_search_lean_back(neo__plan_search *s) {
     neo__plan_search_extra(s, s->lean.extra);
     neo__plan_search_restore(s, -1);
 }
-/* What was placed as it is, and with its ranks levelled. */
+/* Tries the placed draft as it is, and with its ranks levelled. */
 static neo_status neo__plan_search_lean_level(neo__plan_search *s, int *better) {
     double sum = 0.0;
     NEO__TRY(neo__plan_search_lean_try(s, better));
@@ -2853,7 +2874,7 @@ static neo_status neo__plan_run(neo_plan *plan, const char *fn) {
 
    Text about a plan, to memory or to a file: why a table lies as it does, and not otherwise.
    Nothing here decides anything.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 /* Text goes to a file, or to memory as far as there is room. */
 typedef struct neo__plan_text {
     FILE *file;
@@ -3022,7 +3043,7 @@ NEO_API size_t neo_plan_warning(const neo_plan *plan, int32_t table, char *text,
 
    A file is read once, its lines cut into words in place. Table lines of equal cuts are made by the
    same function as the search's, so that a line of text stands for the same rectangles.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 static void neo__plan_write_name(neo__plan_text *f, const char *name) {
     for (; *name; name++) {
         unsigned char c = (unsigned char)*name;
@@ -3359,7 +3380,7 @@ NEO_API neo_status neo_plan_read(neo_ctx *ctx, const neo_plan_desc *desc, const 
 
    The public calls that make a plan and read from it. A plan that cannot be made leaves NULL and an
    error; a finished plan never changes.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 static neo_status neo__plan_done(neo_plan *plan, neo_status status, neo_plan **out) {
     char text[400];
     *out = NULL;
@@ -3449,7 +3470,7 @@ NEO_API uint64_t neo_plan_digest(const neo_plan *plan) {
    factors of lookup and update, with few columns what an id takes in backward, with buckets theirs,
    with gradients that are kept those; two loops as a shard's, over ids and over short rows, the
    rest; a product of matrices the flops. Each is the best of a few runs.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 enum {
     NEO__CALIBRATE_RUNS = 4,
     NEO__CALIBRATE_ROWS = 400000,
