@@ -2386,6 +2386,7 @@ enum {
     NEO__PLAN_CHOICES = 2000,            /* of options for all tables: so many are all tried */
     NEO__PLAN_WEIGHINGS = 300000         /* of the least memory, over tables and ranks */
 };
+enum { NEO__ANY = -1 }; /* placement */
 static const double NEO__NO_BOUND = DBL_MAX;
 /* Weight of the busiest rank's load in the value: at first, and while the best draft is refined. */
 static const double NEO__PLAN_LEVEL_START = 0.5, NEO__PLAN_LEVEL_REFINE = 0.1;
@@ -2395,7 +2396,7 @@ static const double NEO__PLAN_DEARER = 0.2;
 /* The cheapest of a table's options whose heaviest piece is within a limit, or else that with the
    lightest piece. TIME: cost and limit are seconds; MEMORY: bytes. -1: none fits. */
 static int neo__plan_search_pick(const neo__plan_search *s, int32_t table, neo__plan_goal goal,
-                                 double limit) {
+                                 double limit, int placement) {
     const neo__plan_options *o = &s->options[table];
     neo__plan_key best, key;
     best.at = -1;
@@ -2404,16 +2405,17 @@ static int neo__plan_search_pick(const neo__plan_search *s, int32_t table, neo__
         double peak = goal == NEO__GOAL_MEMORY ? x->most_bytes : x->peak;
         double cost = goal == NEO__GOAL_MEMORY ? x->bytes : x->seconds;
         if (x->most_bytes > s->cap) continue;
-        key.first = peak > limit;
+        key.first = (placement != NEO__ANY && (int)x->placement != placement) + (peak > limit);
         key.second = peak > limit ? peak : cost;
         if (best.at < 0 || neo__plan_key_less(&key, &best)) best = key;
     }
     return (int)best.at;
 }
 /* An option for every table; 0: a table has none that fits. */
-static int neo__plan_search_choose(neo__plan_search *s, neo__plan_goal goal, double limit) {
+static int neo__plan_search_choose(neo__plan_search *s, neo__plan_goal goal, double limit,
+                                   int placement) {
     for (int32_t t = 0; t < s->tables; t++) {
-        s->now.choice[t] = neo__plan_search_pick(s, t, goal, limit);
+        s->now.choice[t] = neo__plan_search_pick(s, t, goal, limit, placement);
         if (s->now.choice[t] < 0) return 0;
     }
     return 1;
@@ -2450,40 +2452,25 @@ static int neo__plan_search_place_any(neo__plan_search *s) {
 static int neo__plan_search_consider(neo__plan_search *s, int64_t work) {
     return neo__plan_search_place_any(s) && neo__plan_search_judge(s, work);
 }
-static void neo__plan_search_bounds(neo__plan_search *s) {
+/* Starts with pieces of up to some seconds, and by each placement for all tables that can have it. */
+static void neo__plan_search_starts(neo__plan_search *s) {
     static const double bounds[] = {4.0, 2.0, 1.5, 1.2, 1.0, 0.8, 0.6, 0.45, 0.3, 0.2, 0.1, 0.05};
+    const int count = (int)(sizeof bounds / sizeof *bounds);
     size_t bytes = (size_t)s->tables * sizeof *s->last;
     memset(s->last, -1, bytes);
-    for (int i = -1; i < (int)(sizeof bounds / sizeof *bounds); i++) {
-        double bound = i < 0 ? NEO__NO_BOUND : bounds[i] * s->mean_cost;
-        if (!neo__plan_search_choose(s, NEO__GOAL_TIME, bound)) return;
+    for (int i = -1; i < count + NEO_PLACEMENT_COUNT; i++) {
+        double bound = i < 0 || i >= count ? NEO__NO_BOUND : bounds[i] * s->mean_cost;
+        if (!neo__plan_search_choose(s, NEO__GOAL_TIME, bound, NEO__MAX(i - count, NEO__ANY))) return;
         if (memcmp(s->last, s->now.choice, bytes) == 0) continue;
         memcpy(s->last, s->now.choice, bytes);
         (void)neo__plan_search_consider(s, NEO__PLAN_START_WORK);
-    }
-}
-/* Starts from one placement for all tables that can have it. */
-static void neo__plan_search_alike(neo__plan_search *s) {
-    for (int p = 0; p < NEO_PLACEMENT_COUNT; p++) {
-        int any = 0;
-        if (!neo__plan_search_choose(s, NEO__GOAL_TIME, NEO__NO_BOUND)) return;
-        for (int32_t t = 0; t < s->tables; t++) {
-            const neo__plan_options *o = &s->options[t];
-            int best = -1;
-            for (int i = 0; i < o->count; i++)
-                if ((int)o->at[i].placement == p && o->at[i].most_bytes <= s->cap &&
-                    (best < 0 || o->at[i].seconds < o->at[best].seconds))
-                    best = i;
-            if (best >= 0) s->now.choice[t] = best, any = 1;
-        }
-        if (any) (void)neo__plan_search_consider(s, NEO__PLAN_START_WORK);
     }
 }
 /* The least memory: whether anything fits at all. */
 static int neo__plan_search_fit(neo__plan_search *s) {
     static const double shares[] = {1.0, 0.5, 0.25, 0.125, 0.0};
     for (size_t i = 0; i < sizeof shares / sizeof *shares; i++)
-        if (neo__plan_search_choose(s, NEO__GOAL_MEMORY, shares[i] * s->cap) &&
+        if (neo__plan_search_choose(s, NEO__GOAL_MEMORY, shares[i] * s->cap, NEO__ANY) &&
             neo__plan_search_place(s, NEO__GOAL_MEMORY))
             return 1;
     return 0;
@@ -2503,16 +2490,18 @@ static int neo__plan_search_exchange(neo__plan_search *s, int32_t t, int32_t opt
                                      neo__plan_goal goal) {
     const neo__plan_option *old = &s->options[t].at[s->best.choice[t]],
                            *o = &s->options[t].at[option];
+    int fits = 1;
     neo__plan_search_restore(s, t);
-    for (int32_t r = 0; r < s->ranks; r++)
-        for (int i = 0; i < NEO__PLAN_LOADS; i++) s->load[r].at[i] += o->all.at[i] - old->all.at[i];
+    for (int32_t r = 0; r < s->ranks; r++) {
+        neo__plan_load *load = &s->load[r];
+        for (int i = 0; i < NEO__PLAN_LOADS; i++) load->at[i] += o->all.at[i] - old->all.at[i];
+        fits &= load->at[NEO__PLAN_BYTES] <= s->cap;
+    }
     for (int i = 0; i < NEO__PLAN_TIMES; i++)
         s->target[i] += o->all.at[i] - old->all.at[i] + (o->sum.at[i] - old->sum.at[i]) / s->ranks;
     s->reduce_bytes += o->reduce_bytes - old->reduce_bytes;
     s->now.choice[t] = option;
-    for (int32_t r = 0; r < s->ranks; r++)
-        if (s->load[r].at[NEO__PLAN_BYTES] > s->cap) return 0;
-    return neo__plan_search_place_table(s, goal, t);
+    return fits && neo__plan_search_place_table(s, goal, t);
 }
 /* Tries an option for one table: the others stay, and of few tables all are also placed anew. */
 static int neo__plan_search_try_option(neo__plan_search *s, int32_t t, int32_t option,
@@ -2610,11 +2599,10 @@ static int neo__plan_search_run(neo__plan_search *s, double cap) {
     s->best_value = -1.0;
     s->mean_cost = 0.0;
     s->level = NEO__PLAN_LEVEL_START;
-    if (!neo__plan_search_choose(s, NEO__GOAL_TIME, NEO__NO_BOUND)) return 0;
+    if (!neo__plan_search_choose(s, NEO__GOAL_TIME, NEO__NO_BOUND, NEO__ANY)) return 0;
     for (int32_t t = 0; t < s->tables; t++)
         s->mean_cost += neo__plan_search_option(s, t)->seconds;
-    neo__plan_search_bounds(s);
-    neo__plan_search_alike(s);
+    neo__plan_search_starts(s);
     if (s->best_value < 0.0 && neo__plan_search_fit(s))
         (void)neo__plan_search_judge(s, NEO__PLAN_START_WORK);
     if (s->best_value < 0.0) return 0;
@@ -2713,12 +2701,12 @@ static neo_status neo__plan_search_lean_start(neo__plan_search *s, int64_t enoug
     static const double shares[] = {1e9, 1.0, 0.7, 0.5, 0.35, 0.25, 0.125, 0.0};
     double mean = 0.0;
     int better;
-    (void)neo__plan_search_choose(s, NEO__GOAL_MEMORY, NEO__NO_BOUND);
+    (void)neo__plan_search_choose(s, NEO__GOAL_MEMORY, NEO__NO_BOUND, NEO__ANY);
     for (int32_t t = 0; t < s->tables; t++)
         mean += neo__plan_search_option(s, t)->bytes / s->ranks;
     for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
         neo__plan_search_extra(s, NULL);
-        if (!neo__plan_search_choose(s, NEO__GOAL_MEMORY, shares[i] * mean) ||
+        if (!neo__plan_search_choose(s, NEO__GOAL_MEMORY, shares[i] * mean, NEO__ANY) ||
             !neo__plan_search_place(s, NEO__GOAL_MEMORY))
             continue;
         for (int turn = 0; turn < 3; turn++) {
@@ -2804,7 +2792,7 @@ static neo_status neo__plan_search_slack(neo__plan_search *s, int64_t budget, do
     s->cap = (double)budget;
     *slack = 0.0;
     neo__plan_search_extra(s, NULL);
-    if (!neo__plan_search_choose(s, NEO__GOAL_TIME, NEO__NO_BOUND) ||
+    if (!neo__plan_search_choose(s, NEO__GOAL_TIME, NEO__NO_BOUND, NEO__ANY) ||
         !neo__plan_search_place_any(s))
         return NEO_OK;
     neo__plan_search_keep(s, 0.0);
@@ -3520,9 +3508,8 @@ typedef struct neo__calibrate_table {
     int kept;
     double lookup, update, keep; /* keep: as update, with gradients that wait */
 } neo__calibrate_table;
-static neo_status neo__calibrate_run(neo_bags *bags, neo_jagged_buffer *batch, neo_tensor out,
+static neo_status neo__calibrate_run(neo_bags *bags, const neo_jagged *j, neo_tensor out,
                                      neo__calibrate_table *t) {
-    const neo_jagged *j = neo_jagged_view(batch);
     for (int run = 0; run < NEO__CALIBRATE_RUNS; run++) {
         int64_t began = neo_time_ns();
         NEO__TRY(neo_bags_forward(bags, j, out));
@@ -3542,9 +3529,8 @@ static neo_status neo__calibrate_bags(neo_ctx *ctx, const int64_t *id, neo__cali
     const int64_t shape[2] = {NEO__CALIBRATE_BATCH, t->dim};
     NEO__ZERO(neo_table_desc, table);
     NEO__ZERO(neo_bags_desc, d);
-    NEO__ZERO(neo_jagged_desc, j);
+    NEO__ZERO(neo_jagged, batch);
     neo_bags *bags = NULL;
-    neo_jagged_buffer *batch = NULL;
     neo_tensor out = neo_tensor_none();
     table.name = "calibrate";
     table.rows = NEO__CALIBRATE_ROWS;
@@ -3557,18 +3543,15 @@ static neo_status neo__calibrate_bags(neo_ctx *ctx, const int64_t *id, neo__cali
     d.max_batch = NEO__CALIBRATE_BATCH;
     d.max_ids = NEO__CALIBRATE_IDS;
     d.max_kept_rows = t->kept ? (int64_t)NEO__CALIBRATE_IDS : 0;
-    j.feature_count = 1;
-    j.max_bags = NEO__CALIBRATE_BATCH;
-    j.max_ids = NEO__CALIBRATE_IDS;
+    batch.batch = NEO__CALIBRATE_BATCH;
+    batch.feature_count = 1;
+    batch.id_dtype = NEO_I64;
+    batch.offsets = id + NEO__CALIBRATE_IDS;
+    batch.ids = id;
     neo_status status = neo_bags_create(ctx, &d, &bags);
-    if (status == NEO_OK) status = neo_jagged_create(ctx, &j, &batch);
     if (status == NEO_OK) status = neo_tensor_alloc(ctx, NEO_F32, 2, shape, &out);
-    if (status == NEO_OK)
-        status = neo_jagged_set(batch, NEO__CALIBRATE_BATCH, id + NEO__CALIBRATE_IDS, NEO_I64, id,
-                                NEO_I64, NULL);
-    if (status == NEO_OK) status = neo__calibrate_run(bags, batch, out, t);
+    if (status == NEO_OK) status = neo__calibrate_run(bags, &batch, out, t);
     neo_tensor_free(ctx, &out);
-    neo_jagged_destroy(batch);
     neo_bags_destroy(bags);
     return status;
 }
@@ -3651,15 +3634,15 @@ static neo_status neo__calibrate_all(neo__arena *work, neo_cluster *c) {
                                  {NEO__CALIBRATE_NARROW, 0, 0, 0.0, 0.0, 0.0},
                                  {NEO__CALIBRATE_DIM, NEO__CALIBRATE_BUCKETS, 0, 0.0, 0.0, 0.0}};
     float *memory;
-    int64_t *id; /* ids, then lengths */
+    int64_t *id; /* ids, then offsets */
     NEO__TRY(NEO__ARENA(work, memory, 2 * NEO__CALIBRATE_FLOATS));
-    NEO__TRY(NEO__ARENA(work, id, NEO__CALIBRATE_IDS + NEO__CALIBRATE_BATCH));
+    NEO__TRY(NEO__ARENA(work, id, NEO__CALIBRATE_IDS + NEO__CALIBRATE_BATCH + 1));
     for (int64_t i = 0; i < NEO__CALIBRATE_IDS; i++)
         id[i] = neo_zipf(
             neo_random_uniform(1, neo_hash("calibrate"), 0, NEO_STREAM_USER, (uint64_t)i),
             NEO__CALIBRATE_ROWS, 1.15f);
-    for (int64_t i = 0; i < NEO__CALIBRATE_BATCH; i++)
-        id[NEO__CALIBRATE_IDS + i] = NEO__CALIBRATE_POOLING;
+    for (int64_t i = 0; i <= NEO__CALIBRATE_BATCH; i++)
+        id[NEO__CALIBRATE_IDS + i] = i * NEO__CALIBRATE_POOLING;
     c->memory_bandwidth = neo__calibrate_copy(work->ctx, memory);
     NEO__TRY(neo__calibrate_flops(work->ctx, &c->flops));
     double seconds_row = neo__calibrate_row(memory, memory + NEO__CALIBRATE_FLOATS),
