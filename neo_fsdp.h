@@ -1388,17 +1388,6 @@ static neo__plan_load neo__plan_copy_load(const neo__plan_table *t) {
     return neo__plan_load_total(x);
 }
 
-static double neo__plan_step_plain(const neo_plan_step *s) {
-    return s->ids + s->lookup + s->forward + 3.0 * (s->bottom + s->top) + s->backward + s->update +
-           s->reduce;
-}
-static double neo__plan_step_pipelined(const neo_plan_step *s) {
-    double forward = s->lookup + s->forward, links = s->ids + s->forward + s->backward + s->reduce;
-    double step = (s->bottom > forward ? s->bottom : forward) + 3.0 * s->top;
-    step += 2.0 * s->bottom > s->backward ? 2.0 * s->bottom : s->backward;
-    step += s->update > s->reduce ? s->update : s->reduce;
-    return step > links ? step : links;
-}
 /* most: of each phase, the slowest rank's seconds; reduce_bytes: of dense gradients. */
 static neo_plan_step neo__plan_step_make(const neo_plan *plan, const double *most,
                                          double reduce_bytes) {
@@ -1416,8 +1405,12 @@ static neo_plan_step neo__plan_step_make(const neo_plan *plan, const double *mos
     s.reduce = (reduce_bytes + 4.0 * (double)d->dense_params) * m->all_reduce;
     if (reduce_bytes > 0.0) s.reduce += 2.0 * m->reduce_latency; /* gradients, and marks of rows */
     if (d->dense_params > 0) s.reduce += m->reduce_latency;
-    s.plain = neo__plan_step_plain(&s);
-    s.pipelined = neo__plan_step_pipelined(&s);
+    s.plain = s.ids + s.lookup + s.forward + 3.0 * (s.bottom + s.top) + s.backward + s.update +
+              s.reduce;
+    s.pipelined = NEO__MAX(s.bottom, s.lookup + s.forward) + 3.0 * s.top;
+    s.pipelined += NEO__MAX(2.0 * s.bottom, s.backward);
+    s.pipelined += NEO__MAX(s.update, s.reduce);
+    s.pipelined = NEO__MAX(s.pipelined, s.ids + s.forward + s.backward + s.reduce);
     return s;
 }
 
@@ -1580,15 +1573,13 @@ static void neo__plan_shape_cut(const neo__plan_table *t, neo__plan_shape s, neo
     }
 }
 NEO__HOT_END
-static int neo__plan_compare(int64_t a, int64_t b) { return (a > b) - (a < b); }
 static int neo__plan_piece_order(const void *x, const void *y) {
-    const neo_piece *a = (const neo_piece *)x, *b = (const neo_piece *)y;
-    int order = neo__plan_compare(a->table, b->table);
-    if (!order) order = neo__plan_compare(a->first_col, b->first_col);
-    if (!order) order = neo__plan_compare(a->first_row, b->first_row);
-    if (!order) order = neo__plan_compare(a->rank, b->rank);
-    if (!order) order = neo__plan_compare(a->rows, b->rows);
-    return order ? order : neo__plan_compare(a->cols, b->cols);
+    const neo_piece *p = (const neo_piece *)x, *q = (const neo_piece *)y;
+    const int64_t a[] = {p->table, p->first_col, p->first_row, p->rank, p->rows, p->cols};
+    const int64_t b[] = {q->table, q->first_col, q->first_row, q->rank, q->rows, q->cols};
+    for (int i = 0; i < 6; i++)
+        if (a[i] != b[i]) return a[i] < b[i] ? -1 : 1;
+    return 0;
 }
 static int64_t neo__plan_slices(const neo__plan_table *t) {
     const neo_piece *p = t->plan->piece + t->first_piece;
@@ -1726,16 +1717,10 @@ static void neo__plan_finish(neo_plan *plan) {
     }
     neo__plan_predict(plan);
 }
-static neo_status neo__plan_check_budget(const neo_plan *plan, const char *fn) {
-    int64_t budget = plan->desc.cluster.memory_bytes;
-    NEO__CHECK(!budget || plan->step.most_bytes <= budget, NEO_ERR_CAPACITY,
-               "%s: rank %d would need %" PRId64 " bytes, its budget is %" PRId64, fn,
-               plan->step.fullest_rank, plan->step.most_bytes, budget);
-    return NEO_OK;
-}
 static neo_status neo__plan_fill(neo_plan *plan, const neo_piece *pieces, int64_t count,
                                  const char *fn) {
-    int64_t held = 0, ranks = plan->desc.cluster.ranks;
+    int64_t held = 0, at = 0, ranks = plan->desc.cluster.ranks;
+    int64_t budget = plan->desc.cluster.memory_bytes;
     NEO__CHECK(pieces && count > 0, NEO_ERR_ARG, "%s: no pieces are given", fn);
     for (int64_t i = 0; i < count; i++) {
         NEO__TRY(neo__plan_check_piece(plan, &pieces[i], i, fn));
@@ -1744,14 +1729,16 @@ static neo_status neo__plan_fill(neo_plan *plan, const neo_piece *pieces, int64_
     NEO__TRY(neo__plan_hold(plan, count, held));
     memcpy(plan->piece, pieces, (size_t)count * sizeof *pieces);
     qsort(plan->piece, (size_t)count, sizeof *pieces, neo__plan_piece_order);
-    int64_t at = 0;
     for (int32_t t = 0; t < plan->bags.table_count; t++) {
         int64_t begin = at;
         while (at < count && plan->piece[at].table == t) at++;
         NEO__TRY(neo__plan_check_tiles(&plan->table[t], plan->piece + begin, at - begin, fn));
     }
     neo__plan_finish(plan);
-    return neo__plan_check_budget(plan, fn);
+    NEO__CHECK(!budget || plan->step.most_bytes <= budget, NEO_ERR_CAPACITY,
+               "%s: rank %d would need %" PRId64 " bytes, its budget is %" PRId64, fn,
+               plan->step.fullest_rank, plan->step.most_bytes, budget);
+    return NEO_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -2903,10 +2890,8 @@ static neo__plan_amount neo__plan_bytes(double x) {
 static void neo__plan_text_ranks(neo__plan_text *t, const neo_piece *p, int64_t count) {
     for (int64_t i = 0, end; i < count; i = end) {
         for (end = i + 1; end < count && p[end].rank == p[end - 1].rank + 1;) end++;
-        if (end - i == 1)
-            neo__plan_text_add(t, "%s%d", i ? "," : "", p[i].rank);
-        else
-            neo__plan_text_add(t, "%s%d-%d", i ? "," : "", p[i].rank, p[end - 1].rank);
+        neo__plan_text_add(t, "%s%d", i ? "," : "", p[i].rank);
+        if (end - i > 1) neo__plan_text_add(t, "-%d", p[end - 1].rank);
     }
 }
 /* Seconds that a table takes of a rank in the mean and of the rank it takes most of; its most
@@ -2963,20 +2948,23 @@ static void neo__plan_why_chosen(const neo__plan_table *t, neo__plan_text *text)
                            reason ? reason : "so many parts amount to the same");
     }
 }
-/* The reason that a table does not lie in one of the ways o. */
-static void neo__plan_why_rejected(const neo__plan_table *t, const neo__plan_options *o,
+/* The reason that a table has not a placement that it could have. */
+static void neo__plan_why_rejected(const neo__plan_table *t, neo_placement placement,
                                    neo__plan_text *text) {
+    neo__plan_options o;
     const neo_plan *plan = t->plan;
     double budget = (double)plan->desc.cluster.memory_bytes, least = DBL_MAX;
     double mean, most, bytes, all = 0.0;
     const neo__plan_option *best = NULL;
+    o.count = 0;
+    neo__plan_options_of(t, placement, 0, &o);
     neo__plan_table_cost(t, &mean, &most, &bytes);
     for (int32_t r = 0; r < plan->desc.cluster.ranks; r++)
         all += plan->rank[r].seconds / plan->model.ranks;
-    for (int i = 0; i < o->count; i++) {
-        if (o->at[i].most_bytes < least) least = o->at[i].most_bytes;
-        if (budget > 0.0 && o->at[i].most_bytes > budget) continue;
-        if (!best || o->at[i].seconds < best->seconds) best = &o->at[i];
+    for (int i = 0; i < o.count; i++) {
+        least = NEO__MIN(least, o.at[i].most_bytes);
+        if (budget > 0.0 && o.at[i].most_bytes > budget) continue;
+        if (!best || o.at[i].seconds < best->seconds) best = &o.at[i];
     }
     if (!best)
         neo__plan_text_add(text, "no memory: %s on a rank, of %s\n", neo__plan_bytes(least).text,
@@ -2998,20 +2986,16 @@ NEO_API size_t neo_plan_why(const neo_plan *plan, int32_t table, char *text, siz
     if (bytes) text[0] = 0;
     if (!plan || table < 0 || table >= plan->bags.table_count) return 0;
     const neo__plan_table *t = &plan->table[table];
-    neo__plan_options *options = (neo__plan_options *)neo_alloc(plan->ctx, sizeof *options);
     neo__plan_why_chosen(t, &out);
-    for (int p = 0; p < NEO_PLACEMENT_COUNT && options; p++) {
+    for (int p = 0; p < NEO_PLACEMENT_COUNT && plan->origin != NEO__PLAN_UNIFORM; p++) {
         const char *reason = neo__plan_reason(t, (neo_placement)p);
-        if ((neo_placement)p == t->placement || plan->origin == NEO__PLAN_UNIFORM) continue;
-        neo__plan_text_add(&out, "not %s: %s", NEO__PLACEMENT_NAMES[p], reason ? reason : "");
-        options->count = 0;
-        neo__plan_options_of(t, (neo_placement)p, 0, options);
+        if ((neo_placement)p == t->placement) continue;
+        neo__plan_text_add(&out, "not %s: ", NEO__PLACEMENT_NAMES[p]);
         if (reason)
-            neo__plan_text_add(&out, "\n");
+            neo__plan_text_add(&out, "%s\n", reason);
         else
-            neo__plan_why_rejected(t, options, &out);
+            neo__plan_why_rejected(t, (neo_placement)p, &out);
     }
-    neo_free(plan->ctx, options, sizeof *options);
     return out.length;
 }
 NEO_API size_t neo_plan_warning(const neo_plan *plan, int32_t table, char *text, size_t bytes) {
