@@ -1754,6 +1754,8 @@ typedef struct neo__plan_option {
     neo_placement placement;
     int32_t col_parts, row_parts; /* 0, 0: a copy on every rank */
     int32_t unit;
+    int32_t pieces; /* to be placed; unit ALL: 0 */
+    int32_t slices; /* that lie on nodes of their own */
     neo__plan_load worst;     /* the heaviest piece */
     neo__plan_load sum;       /* of all pieces; unit ALL: 0 */
     neo__plan_load all;       /* what the table is for every rank besides */
@@ -1857,6 +1859,8 @@ static void neo__plan_option_add(const neo__plan_table *t, neo_placement placeme
     o->unit = unit;
     o->col_parts = (int32_t)col_parts;
     o->row_parts = (int32_t)row_parts;
+    o->pieces = unit == NEO__UNIT_ALL ? 0 : o->col_parts * o->row_parts;
+    o->slices = placement == NEO_GRID ? o->col_parts : 1;
     neo__plan_option_cost(t, o);
 }
 /* Numbers of parts that are tried below the most: 2, 3, 4, 6, 8, 12 ... */
@@ -1963,12 +1967,6 @@ NEO__HOT_BEGIN
 static const neo__plan_option *neo__plan_search_option(const neo__plan_search *s, int64_t table) {
     return &s->options[table].at[s->now.choice[table]];
 }
-static int32_t neo__plan_option_parts(const neo__plan_option *o) {
-    return o->unit == NEO__UNIT_ALL ? 0 : o->col_parts * o->row_parts;
-}
-static int32_t neo__plan_search_parts(const neo__plan_search *s, int64_t table) {
-    return neo__plan_option_parts(neo__plan_search_option(s, table));
-}
 static int neo__plan_key_order(const void *x, const void *y) {
     const neo__plan_key *a = (const neo__plan_key *)x, *b = (const neo__plan_key *)y;
     if (a->first != b->first) return a->first < b->first ? -1 : 1;
@@ -2023,15 +2021,11 @@ NEO__HOT_END
 /* The later parts of an equal cut are the larger ones, mostly: they get the better ranks. */
 static int neo__plan_search_place_ranks(neo__plan_search *s, neo__plan_goal goal, int64_t table) {
     const neo__plan_option *o = neo__plan_search_option(s, table);
-    int32_t parts = neo__plan_option_parts(o);
+    int32_t parts = o->pieces;
     if (neo__plan_search_best(s, goal, &o->worst, 0, s->ranks, parts) < parts) return 0;
     for (int32_t i = 0; i < parts; i++)
         neo__plan_search_put(s, table, i, (int32_t)s->key[parts - 1 - i].at);
     return 1;
-}
-/* Slices of an option that lie on nodes of their own. */
-static int32_t neo__plan_option_slices(const neo__plan_option *o) {
-    return o->placement == NEO_GRID ? o->col_parts : 1;
 }
 /* A slice, whose parts are [first, first + parts), to the node whose ranks are the best for it, in
    rising order of ranks. Earlier slices of the table have their nodes. */
@@ -2061,18 +2055,13 @@ static int neo__plan_search_place_slice(neo__plan_search *s, neo__plan_goal goal
         neo__plan_search_put(s, table, first + i, (int32_t)s->key[i].at);
     return 1;
 }
-static int neo__plan_search_place_nodes(neo__plan_search *s, neo__plan_goal goal, int64_t table) {
+static int neo__plan_search_place_table(neo__plan_search *s, neo__plan_goal goal, int64_t table) {
     const neo__plan_option *o = neo__plan_search_option(s, table);
-    int32_t all = neo__plan_option_parts(o), parts = all / neo__plan_option_slices(o);
-    for (int32_t first = 0; first < all; first += parts)
+    int32_t parts = o->pieces / o->slices;
+    if (o->unit == NEO__UNIT_RANK) return neo__plan_search_place_ranks(s, goal, table);
+    for (int32_t first = 0; first < o->pieces; first += parts)
         if (!neo__plan_search_place_slice(s, goal, table, first, parts)) return 0;
     return 1;
-}
-static int neo__plan_search_place_table(neo__plan_search *s, neo__plan_goal goal, int64_t table) {
-    int32_t unit = neo__plan_search_option(s, table)->unit;
-    return unit == NEO__UNIT_ALL    ? 1
-           : unit == NEO__UNIT_NODE ? neo__plan_search_place_nodes(s, goal, table)
-                                    : neo__plan_search_place_ranks(s, goal, table);
 }
 
 /* Loads of ranks before any piece is placed, and the means. */
@@ -2157,9 +2146,8 @@ static void neo__plan_search_groups(neo__plan_search *s, int32_t unit) {
     s->width = unit == NEO__UNIT_NODE ? s->per_node : 1;
     for (int32_t t = 0; t < s->tables; t++) {
         const neo__plan_option *o = neo__plan_search_option(s, t);
-        int32_t all = neo__plan_option_parts(o);
-        int32_t parts = unit == NEO__UNIT_NODE ? all / neo__plan_option_slices(o) : 1;
-        for (int32_t first = 0; o->unit == unit && first < all; first += parts) {
+        int32_t parts = unit == NEO__UNIT_NODE ? o->pieces / o->slices : 1;
+        for (int32_t first = 0; o->unit == unit && first < o->pieces; first += parts) {
             neo__plan_group *g = &s->group[s->groups++];
             g->table = t;
             g->parts = parts;
@@ -2199,7 +2187,8 @@ static void neo__plan_top_find(const neo__plan_search *s, neo__plan_top *top) {
 /* Does another group of the same table sit at the place? */
 static int neo__plan_group_sits(const neo__plan_search *s, int32_t group, int32_t place) {
     const neo__plan_group *g = &s->group[group];
-    int64_t begin = s->seat_first[g->table], end = begin + neo__plan_search_parts(s, g->table);
+    int64_t begin = s->seat_first[g->table];
+    int64_t end = begin + neo__plan_search_option(s, g->table)->pieces;
     for (int64_t i = begin; i < end; i++)
         if ((i < g->seat || i >= g->seat + g->parts) && s->now.seat[i] / s->width == place)
             return 1;
@@ -2467,7 +2456,7 @@ static void neo__plan_search_restore(neo__plan_search *s, int32_t but) {
     neo__plan_search_copy(s, &s->now, &s->best);
     neo__plan_search_begin(s);
     for (int32_t t = 0; t < s->tables; t++) {
-        int64_t seat = s->seat_first[t], end = seat + neo__plan_search_parts(s, t);
+        int64_t seat = s->seat_first[t], end = seat + neo__plan_search_option(s, t)->pieces;
         for (; t != but && seat < end; seat++)
             neo__plan_load_add(&s->load[s->now.seat[seat]], &s->now.load[seat]);
     }
@@ -2574,7 +2563,7 @@ static neo_status neo__plan_search_alloc(neo__plan_search *s, neo_plan *plan) {
         int32_t most = 0;
         neo__plan_options_make(&plan->table[t], &s->options[t]);
         for (int i = 0; i < s->options[t].count; i++)
-            most = NEO__MAX(most, neo__plan_option_parts(&s->options[t].at[i]));
+            most = NEO__MAX(most, s->options[t].at[i].pieces);
         s->seat_first[t + 1] = s->seat_first[t] + most;
     }
     s->seats = s->seat_first[s->tables];

@@ -814,7 +814,7 @@ static void least_part(int t, int part) {
     neo__plan_search *s = &least.s;
     const neo__plan_option *o = &s->options[t].at[s->now.choice[t]];
     int32_t *seat = s->now.seat + s->seat_first[t];
-    int parts = neo__plan_search_parts(s, t), each = o->placement == NEO_GRID ? parts / o->col_parts : parts;
+    int parts = o->pieces, each = o->placement == NEO_GRID ? parts / o->col_parts : parts;
     if (part == parts) {
         least_table(t + 1);
         return;
