@@ -1,17 +1,19 @@
-/* neo_fsdp.h: sharded model state for neo: embedding tables placed by a plan, and dense parameters cut in
-   units, over many ranks, with the same bits however they lie.
+/* neo_fsdp.h: sharded model state for neo: embedding tables placed by a plan, and dense parameters
+   cut in units, over many ranks, with the same bits however they lie.
 
    Copy it beside neo.h and neo_comm.h. MIT licence (at the end of the file).
 
    WHAT IT DOES
-     - a planner: from tables, batch and cluster it decides what goes where, predicts bytes and times, and says
-       why
-     - neo_shard: the verbs of neo_bags over tables that lie on many ranks: table-wise, column-wise, row-wise,
-       data-parallel, and their combinations with nodes; gradients stepped at once, or kept over
-       several batches, clipped by one norm with the dense ones, under one loss scale
-     - neo_fsdp: dense parameters, gradients and optimizer state cut over the ranks, gathered unit by unit:
-       fully sharded, hybrid, ZeRO-1, ZeRO-2, or copied with bucketed reductions; bytes predicted exactly
-     - the same bits: weights and optimizer state do not depend on the plan, the mode or the number of ranks
+     - a planner: from tables, batch and cluster it decides what goes where, predicts bytes and
+       times, and says why
+     - neo_shard: the verbs of neo_bags over tables that lie on many ranks: table-wise, column-wise,
+       row-wise, data-parallel, and their combinations with nodes; gradients stepped at once, or
+       kept over several batches, clipped by one norm with the dense ones, under one loss scale
+     - neo_fsdp: dense parameters, gradients and optimizer state cut over the ranks, gathered unit
+       by unit: fully sharded, hybrid, ZeRO-1, ZeRO-2, or copied with bucketed reductions; bytes
+       predicted exactly
+     - the same bits: weights and optimizer state do not depend on the plan, the mode or the number
+       of ranks
      - ids and pooled rows in one exchange each, on wires of 32, 16, 8 or 4 bits
      - checkpoints that any number of ranks loads under any plan; nothing is allocated in a step
 
@@ -26,11 +28,11 @@
          #define NEO_IMPLEMENTATION            #include "neo_fsdp.h"
          #include "neo_fsdp.h"
      On every rank (neo_comm_init_env runs a function on each; README.md has a whole program):
-         neo_plan_create(ctx, &desc, &plan);                      desc.bags as for neo_bags_create, of all ranks
+         neo_plan_create(ctx, &desc, &plan);      desc.bags as for neo_bags_create, of all ranks
          neo_shard_create(comm, plan, &shard);
          per batch, with this rank's samples of it:
              neo_shard_forward_begin(shard, &batch.sparse, batch.global_size);
-             neo_shard_prefetch(shard, &next.sparse, next.global_size);          if desc.pipeline is set
+             neo_shard_prefetch(shard, &next.sparse, next.global_size);    if desc.pipeline is set
              ... the bottom MLP ...
              neo_shard_forward_end(shard, e);                     e [samples][sum of dims]
              ... interaction, top MLP, loss, and back: de ...
@@ -40,20 +42,21 @@
      A trainer of dense units is at >>fsdp.
 
    GLOSSARY
-     placement   how one table lies on the ranks: whole, in slices of columns, in ranges of rows, copied
+     placement   how one table lies on the ranks: whole, in slices of columns, in ranges of rows,
+                 or copied
      piece       a rectangle of a table on one rank; a plan is a list of pieces
      slice       the pieces of a table with the same columns: together all its rows
      unit        dense parameters that are gathered together; its chunks lie on F ranks
      window      from begin to end of a unit's forward or backward: its parameters are whole
 
    CONTENTS (grep -nE '^ *>>|---- >>' neo_fsdp.h is the map)
-     >>fsdp-config >>plan >>shard >>fsdp >>impl-plan >>impl-plan-model >>impl-plan-buffers >>impl-plan-predict
-     >>impl-plan-pieces >>impl-plan-options >>impl-plan-place
+     >>fsdp-config >>plan >>shard >>fsdp >>impl-plan >>impl-plan-model >>impl-plan-buffers
+     >>impl-plan-predict >>impl-plan-pieces >>impl-plan-options >>impl-plan-place
      >>impl-plan-improve >>impl-plan-search >>impl-plan-why >>impl-plan-file >>impl-plan-calls
      >>impl-calibrate >>impl-shard-map >>impl-shard >>impl-shard-ids >>impl-shard-device
-     >>impl-shard-rows >>impl-shard-nodes >>impl-shard-copies >>impl-shard-cut >>impl-shard-none >>impl-shard-step
-     >>impl-shard-weights >>impl-shard-keep >>impl-shard-table >>impl-fsdp >>impl-fsdp-gather >>impl-fsdp-reduce
-     >>impl-fsdp-step >>impl-fsdp-state
+     >>impl-shard-rows >>impl-shard-nodes >>impl-shard-copies >>impl-shard-cut >>impl-shard-none
+     >>impl-shard-step >>impl-shard-weights >>impl-shard-keep >>impl-shard-table >>impl-fsdp
+     >>impl-fsdp-gather >>impl-fsdp-reduce >>impl-fsdp-step >>impl-fsdp-state
 */
 #ifndef NEO_FSDP_H
 #define NEO_FSDP_H
@@ -64,7 +67,7 @@
    Macros a user may define, beside those of neo.h and neo_comm.h, in the file that implements:
      NEO_IMPLEMENTATION        emits neo.h, neo_comm.h and neo_fsdp.h
      NEO_FSDP_IMPLEMENTATION   emits neo_fsdp.h alone (the others are implemented elsewhere)
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 #include "neo_comm.h"
 
 #ifdef __cplusplus
@@ -88,7 +91,7 @@ extern "C" {
               neo_shard moves such rows whole: columns are cut only if placements name it.)
    Each slice is cut into rows by itself. Partial sums travel as f32 whatever the wire: only whole
    sums are rounded to a wire, as in any other plan.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 typedef struct neo_plan neo_plan;
 enum { NEO_PLAN_BLOCK = 16 };
 
@@ -227,8 +230,8 @@ NEO_API uint64_t neo_plan_digest(const neo_plan *plan);
 
 /* neo_plan_why: for a table, what was chosen, and for each other placement why not; lines of text.
    neo_plan_warning: "sums of table 'x' depend on the plan: ...", or "" if its bits do not.
-   text: [bytes], gets as much as fits, with a NUL; NULL if bytes is 0. Return the bytes of the whole
-   text without its NUL, as snprintf. */
+   text: [bytes], gets as much as fits, with a NUL; NULL if bytes is 0. Return the bytes of the
+   whole text without its NUL, as snprintf. */
 NEO_API size_t neo_plan_why(const neo_plan *plan, int32_t table, char *text, size_t bytes);
 NEO_API size_t neo_plan_warning(const neo_plan *plan, int32_t table, char *text, size_t bytes);
 
@@ -272,101 +275,115 @@ NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster);
 /* ------------------------------------------------------------------------------------------------
    >>shard
 
-   The tables of a plan on the ranks of a group, with the verbs of neo_bags. Each rank brings its own samples
-   of a global batch, those of its leaves (see >>leaves in neo.h), and gets their pooled rows, whoever holds the
-   tables. With V = neo_ctx_repro_shards the weights and optimizer state after a step have the bits of one rank
-   with all samples, under every plan (row-wise: with row_buckets).
+   The tables of a plan on the ranks of a group, with the verbs of neo_bags. Each rank brings its
+   own samples of a global batch, those of its leaves (see >>leaves in neo.h), and gets their pooled
+   rows, whoever holds the tables. With V = neo_ctx_repro_shards the weights and optimizer state
+   after a step have the bits of one rank with all samples, under every plan (row-wise: with
+   row_buckets).
 
-   A step                                                     what travels (W ranks, a batch of B in all)
-     prefetch         the ids of the next batch start           lengths, then ids, to the ranks that hold rows
-     forward_begin    look up and pool; pooled rows start       pooled rows, to the ranks of the samples
-     forward_end      they are there: out
-     backward_begin   gradients of pooled rows start            the same way back; data-parallel tables: sums
-     (weight_grad)    gradients of per-id weights, or not       sums along rows, to their ranks
-     backward_end     merge, one optimizer step per row         sums along rows that are cut by columns
+   A step                                             what travels (W ranks, a batch of B in all)
+     prefetch        ids of the next batch start      lengths, then ids, to the ranks of the rows
+     forward_begin   look up and pool; rows start     pooled rows, to the ranks of the samples
+     forward_end     they are there: out
+     backward_begin  gradients of the rows start      the same way back; data-parallel tables: sums
+     (weight_grad)   gradients of per-id weights      sums along rows, to their ranks
+     backward_end    merge, an optimizer step a row   sums along rows that are cut by columns
    or, of several batches before one step (see neo_shard_accumulate)
-     accumulate_end   merge, add to what is kept                nothing
-     step             one optimizer step per row that is kept   a status; sums along rows, as above
-   Between begin and end the caller computes: the bottom MLP, other gradients. prefetch may be left out (the
-   ids then travel in forward_begin); forward and backward are begin and end in one.
+     accumulate_end  merge, add to what is kept       nothing
+     step            an optimizer step a kept row     a status; sums along rows, as above
+   Between begin and end the caller computes: the bottom MLP, other gradients. prefetch may be left
+   out (the ids then travel in forward_begin); forward and backward are begin and end in one.
 
-   BYTES of data that all ranks together send in a step of B samples, B_r of them on rank r, W ranks. A flow is the
-   ids of one feature that go to one rank: those of all rows, or of the range of rows that it holds; several slices
-   of columns on one rank share it. A part is a piece of the plan, or, of a table with row_buckets that is cut by
-   rows, as much of a piece as is one subtree of buckets. A row of c columns takes 4 c bytes, or
-   neo_wire_row_bytes(wire, c); forward, parts of the rows of a table send partial sums, 4 c under every wire.
+   BYTES of data that all ranks together send in a step of B samples, B_r of them on rank r, W
+   ranks. A flow is the ids of one feature that go to one rank: those of all rows, or of the range
+   of rows that it holds; several slices of columns on one rank share it. A part is a piece of the
+   plan, or, of a table with row_buckets that is cut by rows, as much of a piece as is one subtree
+   of buckets. A row of c columns takes 4 c bytes, or neo_wire_row_bytes(wire, c); forward, parts of
+   the rows of a table send partial sums, 4 c under every wire.
      lengths     for each rank r: 4 (W - 1) + 4 (B - B_r) (flows of r); with weight_grad and an f32
                  backward wire a flow of a MEAN table counts twice
-     ids         4 for each id and flow whose rank is not the sample's (8 if a table has more than 2^31 rows), and 4
-                 for its weight
-     rows        for each part, on rank r, and feature of its table: (B - B_r) row bytes forward, and as many backward
+     ids         4 for each id and flow whose rank is not the sample's (8 if a table has more than
+                 2^31 rows), and 4 for its weight
+     rows        for each part, on rank r, and feature of its table: (B - B_r) row bytes forward,
+                 and as many backward
                  NEO_POOL_NONE: for each id that is not dropped, and whose row is another rank's
                  than its sample, row bytes forward, and as many backward
-     in nodes    instead of that, for slices of several pieces that lie in one node of several (twrw, grid): inside
-                 the node, for each part, 4 c (B - samples of the ranks at its place in all nodes), both ways;
-                 across, for each slice, (B - samples of its node) row bytes, both ways
-     row sums    of tables cut by columns whose step needs them: for each part, touched row, and other rank that has
-                 columns of the row: 4 for each 16 columns; LAMB and LARS 8, partial LAMB 12,
-                 max_norm 4 more. A step of gradients that are kept sends them once, of the rows
-                 that any of its batches touched
+     in nodes    instead of that, for slices of several pieces that lie in one node of several
+                 (twrw, grid): inside the node, for each part, 4 c (B - samples of the ranks at its
+                 place in all nodes), both ways; across, for each slice, (B - samples of its node)
+                 row bytes, both ways
+     row sums    of tables cut by columns whose step needs them: for each part, touched row, and
+                 other rank that has columns of the row: 4 for each 16 columns; LAMB and LARS 8,
+                 partial LAMB 12, max_norm 4 more. A step of gradients that are kept sends them
+                 once, of the rows that any of its batches touched
      status      of such a step: 8 between each two ranks
      weights     neo_shard_weight_grad: for each part, feature of its table, and id of it that is
                  one of the part's rows and of another rank's sample: 4, or of a part without the
                  first column 4 for each 16 columns
-     dp          2 (W - 1) rows (4 dim + 1) for each table, if W divides repro_shards: a dense gradient is reduced,
-                 and a byte for each row, which says whether it was touched
-   With B/W samples on each rank these are, per rank, the B sum(D) s, W B D s and so on of the papers, times (W - 1)/W.
-   ------------------------------------------------------------------------------------------------ */
+     dp          2 (W - 1) rows (4 dim + 1) for each table, if W divides repro_shards: a dense
+                 gradient is reduced, and a byte for each row, which says whether it was touched
+   With B/W samples on each rank these are, per rank, the B sum(D) s, W B D s and so on of the
+   papers, times (W - 1)/W.
+   ---------------------------------------------------------------------------------------------- */
 typedef struct neo_shard neo_shard;
 
-/* neo_shard_create: the rank's part of the plan: memory, initial values (those of the whole tables), groups of
-   its own. Collective: all ranks with the same plan. The plan may be destroyed after.
-   Errors   NEO_ERR_ARG: another number of ranks than the plan's; repro_shards below the number of ranks.
-            NEO_ERR_MISMATCH: another plan, or other tables, on some rank than on rank 0, and which of
-            these; a device on some ranks only.
+/* neo_shard_create: the rank's part of the plan: memory, initial values (those of the whole
+   tables), groups of its own. Collective: all ranks with the same plan. The plan may be destroyed
+   after.
+   Errors   NEO_ERR_ARG: another number of ranks than the plan's; repro_shards below the number of
+            ranks. NEO_ERR_MISMATCH: another plan, or other tables, on some rank than on rank 0, and
+            which of these; a device on some ranks only.
             NEO_ERR_UNSUPPORTED: a table that is not cut as a grid (the same rows in every slice
             of columns); a table of NEO_POOL_NONE that is cut by columns. NEO_ERR_MEMORY.
-                     If one rank fails, all do, with its message.
-   Devices  Where contexts have one, out and dout are in its memory, and pooled rows go from device to device, coded
-            there: over threads and MPI by a group of neo_comm_split_device, over NCCL (comm is a group of
-            neo_comm_create_nccl) by that. Ids, and all rows of NEO_POOL_NONE or with weight_grad, go through the host.
+            If one rank fails, all do, with its message.
+   Devices  Where contexts have one, out and dout are in its memory, and pooled rows go from device
+            to device, coded there: over threads and MPI by a group of neo_comm_split_device, over
+            NCCL (comm is a group of neo_comm_create_nccl) by that. Ids, and all rows of
+            NEO_POOL_NONE or with weight_grad, go through the host.
    neo_shard_bytes: exactly what create asks of the allocator on rank `rank`, the groups (see
-   neo_comm_workspace_bytes, and of devices neo_comm_device_bytes) apart. ctx: as that of the ranks, for its threads,
-   its repro_shards, and whether it has a device. */
+   neo_comm_workspace_bytes, and of devices neo_comm_device_bytes) apart. ctx: as that of the ranks,
+   for its threads, its repro_shards, and whether it has a device. */
 typedef struct neo_shard_memory {
     size_t weight_bytes, state_bytes; /* of tables */
     size_t exchange_bytes;            /* ids, pooled rows, gradients under way */
     size_t workspace_bytes;           /* of the lookups and updates */
 } neo_shard_memory;
-NEO_API NEO__CHECK_UNUSED neo_status neo_shard_create(neo_comm *comm, const neo_plan *plan, neo_shard **shard);
+NEO_API NEO__CHECK_UNUSED neo_status neo_shard_create(neo_comm *comm, const neo_plan *plan,
+                                                      neo_shard **shard);
 NEO_API void neo_shard_destroy(neo_shard *shard);
-NEO_API neo_status neo_shard_bytes(neo_ctx *ctx, const neo_plan *plan, int rank, neo_shard_memory *memory);
+NEO_API neo_status neo_shard_bytes(neo_ctx *ctx, const neo_plan *plan, int rank,
+                                   neo_shard_memory *memory);
 
 /* The calls of a step. All are collective, also on a rank without samples.
-   Shapes    batch: the features of the plan x B_r samples, those of this rank's leaves in a global batch of
-             global_batch samples. out, dout [B_r][sum of the features' dims] f32, last stride 1.
-             NEO_POOL_NONE: [ids of this rank][dim], a row for each id in order.
-   Lifetime  batch (its arrays) from prefetch or forward_begin until backward_end, or the next forward_begin.
-             dout until backward_end, on one rank, or where weight_grad is called.
-   Order     prefetch of the next batch at any point between forward_begin and backward_end, or before. The
-             next forward_begin must then be of that batch: the same arrays, not written since.
-   Numerics  as neo_bags_forward and neo_bags_backward of the whole batch, with wires: MEAN is divided by where
-             the samples are, after the forward wire and before the backward wire.
+   Shapes    batch: the features of the plan x B_r samples, those of this rank's leaves in a global
+             batch of global_batch samples. out, dout [B_r][sum of the features' dims] f32, last
+             stride 1. NEO_POOL_NONE: [ids of this rank][dim], a row for each id in order.
+   Lifetime  batch (its arrays) from prefetch or forward_begin until backward_end, or the next
+             forward_begin. dout until backward_end, on one rank, or where weight_grad is called.
+   Order     prefetch of the next batch at any point between forward_begin and backward_end, or
+             before. The next forward_begin must then be of that batch: the same arrays, not written
+             since.
+   Numerics  as neo_bags_forward and neo_bags_backward of the whole batch, with wires: MEAN is
+             divided by where the samples are, after the forward wire and before the backward wire.
    One rank  with f32 wires moves nothing: it is a neo_bags, at its speed.
-   Errors    those of neo_bags_forward, of whichever rank: all ranks return the status and message of the lowest
-             one, and the next call may be made. NEO_ERR_STATE (out of order), a NULL argument, a wrong out or
-             dout: on this rank alone, for which the others wait until their timeout. NEO_ERR_CAPACITY: more samples
-             than the plan's. NEO_ERR_DIVERGED: another global_batch on some rank; and those of >>comm-faults: the
-             shard is then broken.
+   Errors    those of neo_bags_forward, of whichever rank: all ranks return the status and message
+             of the lowest one, and the next call may be made. NEO_ERR_STATE (out of order), a NULL
+             argument, a wrong out or dout: on this rank alone, for which the others wait until
+             their timeout. NEO_ERR_CAPACITY: more samples than the plan's. NEO_ERR_DIVERGED:
+             another global_batch on some rank; and those of >>comm-faults: the shard is then
+             broken.
    lr        the same on all ranks; nothing checks that, and other rows would step otherwise.
-   Memory    nothing is allocated, unless a batch has more ids than planned: then buffers grow, counted. */
-NEO_API neo_status neo_shard_prefetch(neo_shard *shard, const neo_jagged *batch, int64_t global_batch);
-NEO_API neo_status neo_shard_forward_begin(neo_shard *shard, const neo_jagged *batch, int64_t global_batch);
+   Memory    nothing is allocated, unless a batch has more ids than planned: then buffers grow,
+             counted. */
+NEO_API neo_status neo_shard_prefetch(neo_shard *shard, const neo_jagged *batch,
+                                      int64_t global_batch);
+NEO_API neo_status neo_shard_forward_begin(neo_shard *shard, const neo_jagged *batch,
+                                           int64_t global_batch);
 NEO_API neo_status neo_shard_forward_end(neo_shard *shard, neo_tensor out);
 NEO_API neo_status neo_shard_backward_begin(neo_shard *shard, neo_tensor dout);
 NEO_API neo_status neo_shard_backward_end(neo_shard *shard, float lr);
-NEO_API neo_status neo_shard_forward(neo_shard *shard, const neo_jagged *batch, int64_t global_batch,
-                                     neo_tensor out);
+NEO_API neo_status neo_shard_forward(neo_shard *shard, const neo_jagged *batch,
+                                     int64_t global_batch, neo_tensor out);
 NEO_API neo_status neo_shard_backward(neo_shard *shard, neo_tensor dout, float lr);
 
 /* neo_shard_weight_grad: the gradients of the per-id weights of this rank's batch, as
@@ -376,7 +393,8 @@ NEO_API neo_status neo_shard_backward(neo_shard *shard, neo_tensor dout, float l
    result.
    Shapes    dweights: as many floats as this rank's batch has ids, counted from its first one.
    Numerics  with an f32 backward wire the bits of neo_bags_weight_grad under every plan. With
-             another the gradient is taken as it arrives: divided for MEAN, then rounded, under every plan.
+             another the gradient is taken as it arrives: divided for MEAN, then rounded, under
+             every plan.
    Memory    as a step's: nothing is allocated, unless there are more ids than planned.
    Errors    NEO_ERR_STATE: no backward has begun; the plan has no weight_grad. NEO_ERR_ARG: shard,
              or (of a batch with ids) dweights, is NULL. These on this rank alone, and it may call
@@ -413,9 +431,9 @@ NEO_API neo_status neo_shard_weight_grad(neo_shard *shard, float *dweights);
    Exact: under every plan the same bits as on one rank.
    neo_shard_scale_grads: multiplies them, by the same number on all ranks. neo_shard_clear: forgets
    them, on all ranks. Of these four none is collective: no rank waits for another.
-   Errors    NEO_ERR_ARG: an argument is NULL. NEO_ERR_DEVICE, where ranks have devices alone: a call
-             of this rank's failed. sum is as before. Of what scale_grads or clear should have changed a
-             part may be: then they, grad_squares and the steps (these on all ranks) are NEO_ERR_STATE
+   Errors    NEO_ERR_ARG: an argument is NULL. NEO_ERR_DEVICE, where ranks have devices alone: a
+             call of this rank's failed. sum is as before. scale_grads and clear may have changed a
+             part: then they, grad_squares and the steps (these on all ranks) are NEO_ERR_STATE
              until a neo_shard_clear of this rank succeeds.
 
    neo_shard_step: collective: one optimizer step for each row that is kept, on whichever ranks;
@@ -434,14 +452,15 @@ NEO_API neo_status neo_shard_step(neo_shard *shard, float lr);
 NEO_API neo_status neo_shard_clear(neo_shard *shard);
 
 /* neo_shard_get_rows: rows [first, first + count) of a table as f32, [count][dim], whatever its
-   dtype and wherever they lie: to rank `root`, or to all with NEO_EVERY_RANK. neo_shard_set_rows: writes
-   them, rounded to nearest, where they lie; optimizer state stays as it is. The rows are those of
-   rank `root`; with NEO_EVERY_RANK all ranks have the same ones, and nothing travels. Elsewhere
-   `rows` is not looked at.
+   dtype and wherever they lie: to rank `root`, or to all with NEO_EVERY_RANK. neo_shard_set_rows:
+   writes them, rounded to nearest, where they lie; optimizer state stays as it is. The rows are
+   those of rank `root`; with NEO_EVERY_RANK all ranks have the same ones, and nothing travels.
+   Elsewhere `rows` is not looked at.
    table: as in the plan's neo_bags_desc. Collective: all ranks with the same numbers. Not between
    begin and end of a call; a batch may have been prefetched.
    Bytes    4 for each number, to each rank that is to have it and does not; nothing for reading
-            data-parallel tables. 24 between each two ranks, and 40 from rank 0 to each other, to agree.
+            data-parallel tables. 24 between each two ranks, and 40 from rank 0 to each other, to
+            agree.
    Memory   up to 8 MiB (or two rows) from the allocator for as long as the call takes; copies of
             data-parallel tables are read in place.
    Errors   on all ranks the status and message of the lowest rank that has one, and nothing has
@@ -461,12 +480,13 @@ typedef struct neo_shard_stats {
     int64_t grow_count;
     neo_comm_stats ids, rows;   /* of its groups: lengths and ids; all else, */
     neo_comm_stats node, cross; /* but what adds inside nodes, and crosses then */
-    neo_wire_stats forward, backward; /* of rows that this rank's processor coded; none of those of a device */
+    neo_wire_stats forward, backward; /* of rows that this rank's processor coded; none of those of
+                                         a device */
 } neo_shard_stats;
 NEO_API neo_shard_stats neo_shard_get_stats(const neo_shard *shard);
 NEO_API void neo_shard_reset_stats(neo_shard *shard);
-/* neo_state_add_shard: all tensors of the tables, under the names of neo_state_add_bags; each rank adds what
-   it holds. */
+/* neo_state_add_shard: all tensors of the tables, under the names of neo_state_add_bags; each rank
+   adds what it holds. */
 NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *shard);
 
 /* ------------------------------------------------------------------------------------------------
@@ -528,7 +548,7 @@ NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *shard);
    clip norm (256 with squares of others), and 256 for each parameter under LAMB.
    Resident are masters, gradients and state, Psi/F each; then `slots` gathered units of the largest
    size, and up to two gradients of it, whole. neo_fsdp_predict says what exactly.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 typedef struct neo_fsdp neo_fsdp;
 
 typedef enum neo_fsdp_mode {
@@ -569,20 +589,21 @@ typedef struct neo_fsdp_desc {
     neo_fsdp_accumulate accumulate;
     int groups;                 /* of NEO_ACCUMULATE_IN_GROUPS; 0: the replicas */
     neo_dtype param_dtype;      /* f32, bf16 or f16: windows show masters rounded to it, as f32 */
-    neo_dtype reduce_dtype;     /* of gradients on the wire and in their sums. If narrow, a piece is one
-                                   leaf: with more leaves than ranks units are gathered more often */
-    int leaf_pieces;            /* 1: a piece is one leaf. For tied weights: where the backward adds to
-                                   a gradient in two places, these then meet in each leaf. Costs
+    neo_dtype reduce_dtype;     /* of gradients on the wire and in their sums. If narrow, a piece is
+                                   one leaf: with more leaves than ranks units are gathered more
+                                   often */
+    int leaf_pieces;            /* 1: a piece is one leaf. For tied weights: where the backward adds
+                                   to a gradient in two places, these then meet in each leaf. Costs
                                    whole gradients of each leaf of a rank, if it has several */
-    float loss_scale;           /* 0: none; else the first scale of the dynamic loss scaler, a power of
-                                   two (65536 is usual): see neo_fsdp_loss_scale */
+    float loss_scale;           /* 0: none; else the first scale of the dynamic loss scaler, a power
+                                   of two (65536 is usual): see neo_fsdp_loss_scale */
     int loss_scale_window;      /* good steps until it doubles; 0: 2000 */
     neo_ctx *host;              /* masters, gradients and optimizer state are in its memory, and its
                                    threads step; NULL: comm's context */
 } neo_fsdp_desc;
 
-/* What a rank takes and sends: exactly, but for groups of ranks (neo_comm_workspace_bytes) and
-   scratch. */
+/* Bytes that a rank takes and sends: exactly, but for groups of ranks (neo_comm_workspace_bytes)
+   and scratch. */
 typedef struct neo_fsdp_prediction {
     size_t master_bytes, grad_bytes, state_bytes; /* of this rank's chunks */
     size_t gathered_bytes; /* slots, kept units, what is under way to them */
@@ -641,12 +662,12 @@ NEO_API int64_t neo_fsdp_samples(const neo_fsdp *fsdp, int piece, int64_t batch,
             NEO_ERR_CAPACITY: more units without `keep` open than slots, or for backward than 2 (1
             with one slot). On this rank alone: the others wait until their timeout.
             NEO_ERR_DIVERGED: ranks open different units; the message names both, here or, if all
-            had what they opened, in neo_fsdp_step. Those of >>comm-faults. An error of backward_end but
-            NEO_ERR_STATE: the window is closed and its gradients are lost, though what ranks exchange
-            goes on as far as it can; neo_fsdp_step is that error then, on all ranks, and the next step
-            begins. Where a step that is recorded for a graph fails before backward windows in it, the
-            gradients since the last neo_fsdp_step are void, as after neo_fsdp_cancel (where that is so on
-            one rank of several, it comes first). */
+            had what they opened, in neo_fsdp_step. Those of >>comm-faults. An error of backward_end
+            but NEO_ERR_STATE: the window is closed and its gradients are lost, though what ranks
+            exchange goes on as far as it can; neo_fsdp_step is that error then, on all ranks, and
+            the next step begins. Where a step that is recorded for a graph fails before backward
+            windows in it, the gradients since the last neo_fsdp_step are void, as after
+            neo_fsdp_cancel (where that is so on one rank of several, it comes first). */
 NEO_API neo_status neo_fsdp_forward_begin(neo_fsdp *fsdp, int unit);
 NEO_API neo_status neo_fsdp_forward_end(neo_fsdp *fsdp, int unit);
 NEO_API neo_status neo_fsdp_backward_begin(neo_fsdp *fsdp, int unit, int piece);
@@ -668,11 +689,11 @@ NEO_API neo_status neo_fsdp_step(neo_fsdp *fsdp, float lr);
    Errors   those of neo_shard_step, and NEO_ERR_STATE of neo_fsdp_step: nothing has changed, what
             is kept stays. Others of neo_fsdp_step: nothing has changed; all gradients are gone, the
             next step begins. NEO_ERR_ARG: an argument is NULL (here alone); clip_norm_type is 1 or
-            infinity. NEO_ERR_DEVICE: before the units step, on all ranks, as those others. After that, here
-            alone: the tables are broken, or, of one rank that has all of them, their gradients stay kept:
-            neo_shard_scale_grads by neo_fsdp_clip_factor, neo_shard_step. */
+            infinity. NEO_ERR_DEVICE: before the units step, on all ranks, as those others. After
+            that, here alone: the tables are broken, or, of one rank that has all of them, their
+            gradients stay kept: neo_shard_scale_grads by neo_fsdp_clip_factor, neo_shard_step. */
 NEO_API neo_status neo_fsdp_step_tables(neo_fsdp *fsdp, neo_shard *tables, float lr);
-/* What neo_fsdp_step_tables is made of, for gradients that something else holds.
+/* The parts of neo_fsdp_step_tables, for gradients that something else holds.
    neo_fsdp_add_squares: before the step, on every rank: the sum of squares of gradients that no
    other rank adds; in the units of the dense ones, so after a division by the loss scale. They
    count in the norm of this step; with a loss scale a sum that is not finite skips it.
@@ -731,7 +752,7 @@ NEO_API size_t neo_fsdp_write_bytes(const neo_fsdp *fsdp, int with_state);
 
 /* ================================================================================================
    Stop here if you only want the API: what follows is the implementation.
-   ================================================================================================ */
+   ============================================================================================== */
 
 #if (defined(NEO_IMPLEMENTATION) || defined(NEO_STATIC) || defined(NEO_FSDP_IMPLEMENTATION)) &&    \
     !defined(NEO__FSDP_IMPLEMENTED)
@@ -765,7 +786,7 @@ NEO__COLD_BEGIN
    A plan keeps a copy of its description, each table's facts, the pieces (by table, with an index
    by rank) and what they predict. Numbers that decide are doubles, made by + - * / alone, in a
    fixed order, and ties go to the lower index: every machine makes the same plan.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 enum { NEO__PLAN_MAX_RANKS = 4096, NEO__PLAN_MAX_KEPT = 1 << 16 };
 /* Load of a piece, a table or a rank: seconds of the phases, and bytes. */
 enum {
@@ -794,6 +815,8 @@ typedef struct neo__plan_cut {
 } neo__plan_cut;
 
 typedef struct neo__plan_table {
+    const neo_plan *plan;
+    const neo_table_desc *desc; /* the plan's copy */
     int64_t rows, dim;
     int64_t blocks;                 /* of columns, that a cut leaves whole */
     int64_t state_fixed, state_col; /* bytes of state per row: fixed + state_col cols */
@@ -1052,7 +1075,7 @@ static void neo__plan_defaults(neo_plan *plan) {
    twice its bytes. A table on every rank looks up the B/W samples of the rank; its gradient of 4
    rows D bytes is all-reduced flat (all ranks to all, twice), cleared and read (3 copies); and rows
    that any rank touched wait and step. On one rank nothing is moved, unless wires round.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 static void neo__plan_model_make(neo_plan *plan) {
     const neo_cluster *c = &plan->desc.cluster;
     neo__plan_model *m = &plan->model;
@@ -1125,6 +1148,8 @@ static neo_status neo__plan_tables(neo_plan *plan) {
         neo__plan_table *t = &plan->table[i];
         unsigned mine = plan->desc.table_placements[i], named = mine ? mine : plan->desc.placements;
         int kind = (int)from->optim.kind;
+        t->plan = plan;
+        t->desc = from;
         t->rows = from->rows;
         t->dim = from->dim;
         t->blocks = (t->dim + plan->block - 1) / plan->block;
@@ -1187,33 +1212,32 @@ static double neo__plan_wire(neo_wire wire, int64_t cols) {
    (neo__plan_piece_buffer, neo__plan_copy_buffer) and over all pieces, for the rank's samples
    (neo__plan_sample_buffer). In the end a plan is held to the bytes of its neo_shard, where one can
    be made.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 static int64_t neo__plan_blocks(int64_t cols) {
     return (cols + NEO_PLAN_BLOCK - 1) / NEO_PLAN_BLOCK;
 }
 /* Floats of an id that go back to its rank, at most. */
-static double neo__plan_grad_floats(const neo_plan *plan, const neo__plan_table *t, int64_t cols) {
-    return !plan->desc.weight_grad ? 0.0 : cols < t->dim ? (double)neo__plan_blocks(cols) : 1.0;
+static double neo__plan_grad_floats(const neo__plan_table *t, int64_t cols) {
+    return !t->plan->desc.weight_grad ? 0.0 : cols < t->dim ? (double)neo__plan_blocks(cols) : 1.0;
 }
-/* Of an id on the rank of its row: received, permuted, and in backward's sort. */
+/* Bytes of an id on the rank of its row: received, permuted, and in backward's sort. */
 enum { NEO__PLAN_ID_BYTES = 16, NEO__PLAN_SORT_BYTES = 28, NEO__PLAN_BAG_BYTES = 12 };
 
 /* Ids of a batch that go to a piece, bags that are pooled there, and the rows that leave it. */
 typedef struct neo__plan_flow {
     double ids, bags, out;
 } neo__plan_flow;
-static neo__plan_flow neo__plan_flow_of(const neo_plan *plan, const neo__plan_table *t,
-                                        const neo__plan_cut *cut, double ids_of_table) {
+static neo__plan_flow neo__plan_flow_of(const neo__plan_table *t, const neo__plan_cut *cut,
+                                        double ids_of_table) {
     neo__plan_flow f;
     f.ids = ids_of_table * ((double)cut->rows / (double)t->rows);
-    f.bags = plan->model.batch * t->features * cut->parts;
+    f.bags = t->plan->model.batch * t->features * cut->parts;
     f.out = t->none ? f.ids : f.bags;
     return f;
 }
-static double neo__plan_piece_buffer(const neo_plan *plan, const neo__plan_table *t,
-                                     const neo__plan_cut *cut) {
-    const neo_plan_desc *d = &plan->desc;
-    neo__plan_flow f = neo__plan_flow_of(plan, t, cut, (double)t->ids_capacity);
+static double neo__plan_piece_buffer(const neo__plan_table *t, const neo__plan_cut *cut) {
+    const neo_plan_desc *d = &t->plan->desc;
+    neo__plan_flow f = neo__plan_flow_of(t, cut, (double)t->ids_capacity);
     double times = d->pipeline ? 2.0 : 1.0, row = 4.0 * (double)cut->cols;
     double bytes = f.ids * (times * (double)NEO__PLAN_ID_BYTES + (double)NEO__PLAN_SORT_BYTES) +
                    f.bags * times * (double)NEO__PLAN_BAG_BYTES;
@@ -1228,22 +1252,23 @@ static double neo__plan_piece_buffer(const neo_plan *plan, const neo__plan_table
                                           (1.0 + cut->local + cut->cross));
     else if (kept > 0.0) /* or for the step */
         bytes += most * (row + 64.0);
-    return bytes + 4.0 * f.ids * neo__plan_grad_floats(plan, t, cut->cols);
+    return bytes + 4.0 * f.ids * neo__plan_grad_floats(t, cut->cols);
 }
-static double neo__plan_sample_buffer(const neo_plan *plan, const neo__plan_table *t,
-                                      const neo__plan_cut *cut) {
-    neo__plan_flow f = neo__plan_flow_of(plan, t, cut, (double)t->ids_capacity);
+static double neo__plan_sample_buffer(const neo__plan_table *t, const neo__plan_cut *cut) {
+    const neo_plan *plan = t->plan;
+    neo__plan_flow f = neo__plan_flow_of(t, cut, (double)t->ids_capacity);
     double times = plan->desc.pipeline ? 2.0 : 1.0;
     int partial = cut->row_parts > 1 && !t->none && !cut->in_node;
     double forward =
         partial ? 4.0 * (double)cut->cols : neo__plan_wire(plan->desc.wire_forward, cut->cols);
     if (cut->in_node) f.out /= cut->row_parts;
     return (times * (8.0 * f.ids + 4.0 * f.bags) +
-            4.0 * f.ids * neo__plan_grad_floats(plan, t, cut->cols) +
+            4.0 * f.ids * neo__plan_grad_floats(t, cut->cols) +
             f.out * (forward + neo__plan_wire(plan->desc.wire_backward, cut->cols))) /
            plan->model.ranks;
 }
-static double neo__plan_copy_buffer(const neo_plan *plan, const neo__plan_table *t) {
+static double neo__plan_copy_buffer(const neo__plan_table *t) {
+    const neo_plan *plan = t->plan;
     double ids = (double)t->ids_capacity / plan->model.ranks,
            bags = plan->model.batch / plan->model.ranks * t->features;
     return ids * (double)NEO__PLAN_SORT_BYTES + bags * 4.0 * (double)t->dim +
@@ -1257,7 +1282,7 @@ static double neo__plan_copy_buffer(const neo_plan *plan, const neo__plan_table 
    Seconds and bytes of pieces by the formulas of >>impl-plan-model, of ranks as sums over pieces,
    and of a step as the slowest rank's in each phase. The search and a finished plan use the same
    formulas.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 static void neo__plan_load_add(neo__plan_load *to, const neo__plan_load *x) {
     for (int i = 0; i < NEO__PLAN_LOADS; i++) to->at[i] += x->at[i];
 }
@@ -1277,19 +1302,19 @@ static neo__plan_load neo__plan_load_total(neo__plan_load x) {
 struct neo__shard_part;
 static int64_t neo__shard_cut_piece(const neo_table_desc *t, const neo_piece *piece, int64_t place,
                                     int inside, struct neo__shard_part *to);
-static int32_t neo__plan_parts(const neo_plan *plan, const neo__plan_table *t, const neo_piece *p) {
+static int32_t neo__plan_parts(const neo__plan_table *t, const neo_piece *p) {
     if (!t->buckets || p->rows == t->rows) return 1;
-    return (int32_t)neo__shard_cut_piece(&plan->bags.tables[t - plan->table], p, 0, 0, NULL);
+    return (int32_t)neo__shard_cut_piece(t->desc, p, 0, 0, NULL);
 }
-static double neo__plan_lookup(const neo_plan *plan, const neo__plan_table *t) {
-    return t->buckets ? plan->model.bucketed : plan->model.lookup;
+static double neo__plan_lookup(const neo__plan_table *t) {
+    return t->buckets ? t->plan->model.bucketed : t->plan->model.lookup;
 }
 /* Load of a piece on the rank that holds it. */
-static neo__plan_load neo__plan_piece_load(const neo_plan *plan, const neo__plan_table *t,
-                                           const neo__plan_cut *cut) {
+static neo__plan_load neo__plan_piece_load(const neo__plan_table *t, const neo__plan_cut *cut) {
+    const neo_plan *plan = t->plan;
     const neo__plan_model *m = &plan->model;
     neo__plan_load x;
-    neo__plan_flow f = neo__plan_flow_of(plan, t, cut, m->batch * t->ids);
+    neo__plan_flow f = neo__plan_flow_of(t, cut, m->batch * t->ids);
     double slice = m->batch * t->features, c = 4.0 * (double)cut->cols, k = cut->row_parts;
     double row = (double)(t->row_fixed + t->row_col * cut->cols);
     double index = m->id_bytes * f.ids + 4.0 * f.bags;
@@ -1298,7 +1323,7 @@ static neo__plan_load neo__plan_piece_load(const neo_plan *plan, const neo__plan
     double backward = neo__plan_wire(plan->desc.wire_backward, cut->cols);
     double touched = f.ids < (double)cut->rows ? f.ids : (double)cut->rows;
     x.at[NEO__PLAN_IDS] = index * m->to_all + (m->whole ? 0.0 : 2.0 * index * m->copy);
-    x.at[NEO__PLAN_LOOKUP] = moved * neo__plan_lookup(plan, t);
+    x.at[NEO__PLAN_LOOKUP] = moved * neo__plan_lookup(t);
     x.at[NEO__PLAN_UPDATE] = moved * m->update + f.ids * m->sort;
     x.at[NEO__PLAN_BACKWARD] = f.out * backward * m->to_all;
     if (cut->row_parts == 1 || t->none) {
@@ -1313,8 +1338,8 @@ static neo__plan_load neo__plan_piece_load(const neo_plan *plan, const neo__plan
     }
     if (plan->desc.weight_grad)
         x.at[NEO__PLAN_BACKWARD] +=
-            (row * f.ids + c * f.out) * neo__plan_lookup(plan, t) +
-            4.0 * f.ids * neo__plan_grad_floats(plan, t, cut->cols) * m->to_all;
+            (row * f.ids + c * f.out) * neo__plan_lookup(t) +
+            4.0 * f.ids * neo__plan_grad_floats(t, cut->cols) * m->to_all;
     if ((t->row_sums && cut->cols < t->dim) || plan->desc.kept_batches)
         x.at[NEO__PLAN_UPDATE] += touched * (m->kept + 2.0 * c * m->copy);
     if (t->row_sums && cut->local + cut->cross > 0)
@@ -1322,17 +1347,16 @@ static neo__plan_load neo__plan_piece_load(const neo_plan *plan, const neo__plan
                                   (cut->local * m->local + cut->cross * m->cross);
     x.at[NEO__PLAN_BYTES] = (double)neo__plan_weight_bytes(t, cut->rows, cut->cols) +
                             (double)neo__plan_piece_state(t, cut->rows, cut->cols) +
-                            neo__plan_piece_buffer(plan, t, cut);
+                            neo__plan_piece_buffer(t, cut);
     return neo__plan_load_total(x);
 }
 /* Load of a piece on every rank, as an owner of samples. */
-static neo__plan_load neo__plan_sample_load(const neo_plan *plan, const neo__plan_table *t,
-                                            const neo__plan_cut *cut) {
-    const neo__plan_model *m = &plan->model;
+static neo__plan_load neo__plan_sample_load(const neo__plan_table *t, const neo__plan_cut *cut) {
+    const neo__plan_model *m = &t->plan->model;
     NEO__ZERO(neo__plan_load, x);
-    neo__plan_flow f = neo__plan_flow_of(plan, t, cut, m->batch * t->ids);
+    neo__plan_flow f = neo__plan_flow_of(t, cut, m->batch * t->ids);
     if (cut->in_node) f.out = m->batch * t->features / cut->row_parts;
-    x.at[NEO__PLAN_BYTES] = neo__plan_sample_buffer(plan, t, cut);
+    x.at[NEO__PLAN_BYTES] = neo__plan_sample_buffer(t, cut);
     if (m->whole) return x;
     x.at[NEO__PLAN_IDS] = f.ids / m->ranks * ((double)cut->cols / (double)t->dim) * m->id;
     x.at[NEO__PLAN_FORWARD] = x.at[NEO__PLAN_BACKWARD] =
@@ -1344,14 +1368,14 @@ static double neo__plan_copy_reduce(const neo__plan_table *t) {
     return (double)t->rows * (4.0 * (double)t->dim + 1.0);
 }
 /* Load of a copy on every rank, for each. */
-static neo__plan_load neo__plan_copy_load(const neo_plan *plan, const neo__plan_table *t) {
-    const neo__plan_model *m = &plan->model;
+static neo__plan_load neo__plan_copy_load(const neo__plan_table *t) {
+    const neo__plan_model *m = &t->plan->model;
     NEO__ZERO(neo__plan_load, x);
     double all = m->batch * t->ids, ids = all / m->ranks, bags = m->batch / m->ranks * t->features;
     double c = 4.0 * (double)t->dim, rows = (double)t->rows,
            row = (double)(t->row_fixed + t->row_col * t->dim),
            moved = 8.0 * ids + 4.0 * bags + row * ids + c * (t->none ? ids : bags);
-    x.at[NEO__PLAN_LOOKUP] = moved * neo__plan_lookup(plan, t);
+    x.at[NEO__PLAN_LOOKUP] = moved * neo__plan_lookup(t);
     x.at[NEO__PLAN_UPDATE] = moved * m->update + ids * m->sort;
     if (m->ranks > 1.0) {
         x.at[NEO__PLAN_FORWARD] = x.at[NEO__PLAN_BACKWARD] = bags * (2.0 * c * m->copy + m->row);
@@ -1360,21 +1384,10 @@ static neo__plan_load neo__plan_copy_load(const neo_plan *plan, const neo__plan_
     }
     x.at[NEO__PLAN_BYTES] = (double)neo__plan_weight_bytes(t, t->rows, t->dim) +
                             (double)neo__plan_piece_state(t, t->rows, t->dim) +
-                            neo__plan_copy_buffer(plan, t);
+                            neo__plan_copy_buffer(t);
     return neo__plan_load_total(x);
 }
 
-static double neo__plan_step_plain(const neo_plan_step *s) {
-    return s->ids + s->lookup + s->forward + 3.0 * (s->bottom + s->top) + s->backward + s->update +
-           s->reduce;
-}
-static double neo__plan_step_pipelined(const neo_plan_step *s) {
-    double forward = s->lookup + s->forward, links = s->ids + s->forward + s->backward + s->reduce;
-    double step = (s->bottom > forward ? s->bottom : forward) + 3.0 * s->top;
-    step += 2.0 * s->bottom > s->backward ? 2.0 * s->bottom : s->backward;
-    step += s->update > s->reduce ? s->update : s->reduce;
-    return step > links ? step : links;
-}
 /* most: of each phase, the slowest rank's seconds; reduce_bytes: of dense gradients. */
 static neo_plan_step neo__plan_step_make(const neo_plan *plan, const double *most,
                                          double reduce_bytes) {
@@ -1392,8 +1405,12 @@ static neo_plan_step neo__plan_step_make(const neo_plan *plan, const double *mos
     s.reduce = (reduce_bytes + 4.0 * (double)d->dense_params) * m->all_reduce;
     if (reduce_bytes > 0.0) s.reduce += 2.0 * m->reduce_latency; /* gradients, and marks of rows */
     if (d->dense_params > 0) s.reduce += m->reduce_latency;
-    s.plain = neo__plan_step_plain(&s);
-    s.pipelined = neo__plan_step_pipelined(&s);
+    s.plain = s.ids + s.lookup + s.forward + 3.0 * (s.bottom + s.top) + s.backward + s.update +
+              s.reduce;
+    s.pipelined = NEO__MAX(s.bottom, s.lookup + s.forward) + 3.0 * s.top;
+    s.pipelined += NEO__MAX(2.0 * s.bottom, s.backward);
+    s.pipelined += NEO__MAX(s.update, s.reduce);
+    s.pipelined = NEO__MAX(s.pipelined, s.ids + s.forward + s.backward + s.reduce);
     return s;
 }
 
@@ -1413,7 +1430,7 @@ static void neo__plan_cut_slice(neo_plan *plan, const neo__plan_table *t, int64_
         cut->rows = p->rows;
         cut->cols = p->cols;
         cut->row_parts = (int32_t)(end - begin);
-        cut->parts = neo__plan_parts(plan, t, p);
+        cut->parts = neo__plan_parts(t, p);
         cut->in_node = in_node;
         for (int64_t k = first; t->row_sums && end - begin < t->piece_count && k < last; k++) {
             const neo_piece *q = &plan->piece[k];
@@ -1437,7 +1454,7 @@ static double neo__plan_predict_loads(neo_plan *plan, double *reduce) {
         const neo_piece *p = plan->piece;
         int64_t last = t->first_piece + t->piece_count;
         if (p[t->first_piece].rank == NEO_EVERY_RANK) {
-            neo__plan_load x = neo__plan_copy_load(plan, t);
+            neo__plan_load x = neo__plan_copy_load(t);
             x.at[NEO__PLAN_BYTES] = 0.0; /* counted as a piece of each rank */
             neo__plan_load_add(&all, &x);
             *reduce += neo__plan_copy_reduce(t);
@@ -1448,8 +1465,8 @@ static double neo__plan_predict_loads(neo_plan *plan, double *reduce) {
             neo__plan_cut_slice(plan, t, begin, end);
         }
         for (int64_t k = t->first_piece; k < last; k++) {
-            neo__plan_load x = neo__plan_piece_load(plan, t, &plan->cut[k]);
-            neo__plan_load samples = neo__plan_sample_load(plan, t, &plan->cut[k]);
+            neo__plan_load x = neo__plan_piece_load(t, &plan->cut[k]);
+            neo__plan_load samples = neo__plan_sample_load(t, &plan->cut[k]);
             neo__plan_load_add(&plan->load[p[k].rank], &x);
             neo__plan_load_add(&all, &samples);
         }
@@ -1474,8 +1491,8 @@ static void neo__plan_predict_bytes(neo_plan *plan, double sample_bytes) {
             const neo__plan_table *t = &plan->table[p->table];
             x->weight_bytes += neo__plan_weight_bytes(t, p->rows, p->cols);
             x->state_bytes += neo__plan_piece_state(t, p->rows, p->cols);
-            buffers += p->rank == NEO_EVERY_RANK ? neo__plan_copy_buffer(plan, t)
-                                                 : neo__plan_piece_buffer(plan, t, &plan->cut[at]);
+            buffers += p->rank == NEO_EVERY_RANK ? neo__plan_copy_buffer(t)
+                                                 : neo__plan_piece_buffer(t, &plan->cut[at]);
         }
         x->buffer_bytes = exact ? (int64_t)(each[r].exchange_bytes + each[r].workspace_bytes)
                                 : (int64_t)buffers + 1;
@@ -1515,7 +1532,7 @@ static void neo__plan_predict(neo_plan *plan) {
    Rectangles of tables: equal cuts, checks of the caller's own, and the index by rank. Part i of k
    of an equal cut has the blocks (of columns) or buckets (of rows) from i n/k up to (i + 1) n/k
    (neo__bucket_begin). Pieces are kept sorted by table, first column, first row.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 NEO__HOT_BEGIN
 static int64_t neo__plan_row_units(const neo__plan_table *t) {
     return t->buckets ? t->buckets : t->rows;
@@ -1524,11 +1541,11 @@ static int64_t neo__plan_unit_row(const neo__plan_table *t, int64_t unit) {
     return t->buckets ? neo__bucket_begin(t->rows, t->buckets, unit) : unit;
 }
 /* Part i of a table in equal parts, slice by slice: rows and columns of p. */
-static void neo__plan_part(const neo_plan *plan, const neo__plan_table *t, int64_t col_parts,
-                           int64_t row_parts, int64_t i, neo_piece *p) {
+static void neo__plan_part(const neo__plan_table *t, int64_t col_parts, int64_t row_parts,
+                           int64_t i, neo_piece *p) {
     int64_t slice = i / row_parts, range = i % row_parts, units = neo__plan_row_units(t);
-    int64_t end = neo__bucket_begin(t->blocks, col_parts, slice + 1) * plan->block;
-    p->first_col = neo__bucket_begin(t->blocks, col_parts, slice) * plan->block;
+    int64_t end = neo__bucket_begin(t->blocks, col_parts, slice + 1) * t->plan->block;
+    p->first_col = neo__bucket_begin(t->blocks, col_parts, slice) * t->plan->block;
     p->cols = (end < t->dim ? end : t->dim) - p->first_col;
     p->first_row = neo__plan_unit_row(t, neo__bucket_begin(units, row_parts, range));
     p->rows = neo__plan_unit_row(t, neo__bucket_begin(units, row_parts, range + 1)) - p->first_row;
@@ -1547,48 +1564,41 @@ typedef struct neo__plan_shape {
 static int64_t neo__plan_shape_count(neo__plan_shape s) {
     return s.col_parts ? (int64_t)s.col_parts * s.row_parts : 1;
 }
-static void neo__plan_shape_cut(const neo_plan *plan, int32_t table, neo__plan_shape s,
-                                neo_piece *pieces) {
+static void neo__plan_shape_cut(const neo__plan_table *t, neo__plan_shape s, neo_piece *pieces) {
     int32_t copy = !s.col_parts;
     for (int64_t i = 0; i < neo__plan_shape_count(s); i++) {
-        pieces[i].table = table;
+        pieces[i].table = (int32_t)(t - t->plan->table);
         pieces[i].rank = copy ? NEO_EVERY_RANK : s.ranks ? s.ranks[i] : (int32_t)i;
-        neo__plan_part(plan, &plan->table[table], s.col_parts + copy, s.row_parts + copy, i,
-                       &pieces[i]);
+        neo__plan_part(t, s.col_parts + copy, s.row_parts + copy, i, &pieces[i]);
     }
 }
 NEO__HOT_END
-static int neo__plan_compare(int64_t a, int64_t b) { return (a > b) - (a < b); }
 static int neo__plan_piece_order(const void *x, const void *y) {
-    const neo_piece *a = (const neo_piece *)x, *b = (const neo_piece *)y;
-    int order = neo__plan_compare(a->table, b->table);
-    if (!order) order = neo__plan_compare(a->first_col, b->first_col);
-    if (!order) order = neo__plan_compare(a->first_row, b->first_row);
-    if (!order) order = neo__plan_compare(a->rank, b->rank);
-    if (!order) order = neo__plan_compare(a->rows, b->rows);
-    return order ? order : neo__plan_compare(a->cols, b->cols);
+    const neo_piece *p = (const neo_piece *)x, *q = (const neo_piece *)y;
+    const int64_t a[] = {p->table, p->first_col, p->first_row, p->rank, p->rows, p->cols};
+    const int64_t b[] = {q->table, q->first_col, q->first_row, q->rank, q->rows, q->cols};
+    for (int i = 0; i < 6; i++)
+        if (a[i] != b[i]) return a[i] < b[i] ? -1 : 1;
+    return 0;
 }
-static int64_t neo__plan_slices(const neo_plan *plan, const neo__plan_table *t) {
-    const neo_piece *p = plan->piece + t->first_piece;
+static int64_t neo__plan_slices(const neo__plan_table *t) {
+    const neo_piece *p = t->plan->piece + t->first_piece;
     int64_t slices = 1;
     for (int64_t i = 1; i < t->piece_count; i++) slices += p[i].first_col != p[i - 1].first_col;
     return slices;
 }
-static int neo__plan_one_node(const neo_plan *plan, const neo__plan_table *t) {
-    const neo_piece *p = plan->piece + t->first_piece;
-    for (int64_t i = 1; i < t->piece_count; i++)
-        if (p[i].rank / plan->per_node != p[0].rank / plan->per_node) return 0;
-    return plan->nodes > 1;
-}
 /* The placement that the rectangles of a table amount to. */
-static neo_placement neo__plan_classify(const neo_plan *plan, const neo__plan_table *t) {
-    int64_t slices = neo__plan_slices(plan, t);
-    if (plan->piece[t->first_piece].rank == NEO_EVERY_RANK) return NEO_DATA_PARALLEL;
+static neo_placement neo__plan_classify(const neo__plan_table *t) {
+    const neo_piece *p = t->plan->piece + t->first_piece;
+    int32_t per_node = t->plan->per_node, one_node = t->plan->nodes > 1;
+    int64_t slices = neo__plan_slices(t);
+    for (int64_t i = 1; i < t->piece_count; i++)
+        if (p[i].rank / per_node != p[0].rank / per_node) one_node = 0;
+    if (p->rank == NEO_EVERY_RANK) return NEO_DATA_PARALLEL;
     if (t->piece_count == 1) return NEO_TABLE_WISE;
-    if (slices == 1) return neo__plan_one_node(plan, t) ? NEO_TABLE_ROW_WISE : NEO_ROW_WISE;
-    if (slices == t->piece_count)
-        return neo__plan_one_node(plan, t) ? NEO_TABLE_COLUMN_WISE : NEO_COLUMN_WISE;
-    return NEO_GRID;
+    if (slices == 1) return one_node ? NEO_TABLE_ROW_WISE : NEO_ROW_WISE;
+    if (slices < t->piece_count) return NEO_GRID;
+    return one_node ? NEO_TABLE_COLUMN_WISE : NEO_COLUMN_WISE;
 }
 
 /* ---- pieces of the caller: is every element somewhere, once, and every cut allowed? ---- */
@@ -1598,7 +1608,7 @@ static neo_status neo__plan_check_piece(const neo_plan *plan, const neo_piece *p
                "%s: piece %" PRId64 ": table is %d, there are %d", fn, i, p->table,
                plan->bags.table_count);
     const neo__plan_table *t = &plan->table[p->table];
-    const char *name = plan->bags.tables[p->table].name;
+    const char *name = t->desc->name;
     NEO__CHECK(p->rank >= NEO_EVERY_RANK && p->rank < plan->desc.cluster.ranks, NEO_ERR_ARG,
                "%s: table '%s': piece %" PRId64 ": rank is %d, there are %d", fn, name, i, p->rank,
                plan->desc.cluster.ranks);
@@ -1637,10 +1647,9 @@ static neo_status neo__plan_hole(const char *fn, const char *name, int64_t row, 
                     " is in no piece", fn, name, row, col);
 }
 /* Pieces [0, count) of a table, sorted: row and col are where the next one has to begin. */
-static neo_status neo__plan_check_tiles(const neo_plan *plan, int32_t table, const neo_piece *p,
-                                        int64_t count, const char *fn) {
-    const neo__plan_table *t = &plan->table[table];
-    const char *name = plan->bags.tables[table].name;
+static neo_status neo__plan_check_tiles(const neo__plan_table *t, const neo_piece *p, int64_t count,
+                                        const char *fn) {
+    const char *name = t->desc->name;
     int64_t col = 0, row = t->rows;
     NEO__CHECK(count > 0, NEO_ERR_ARG, "%s: table '%s' has no pieces", fn, name);
     for (int64_t i = 0; i < count; i++, p++) {
@@ -1704,20 +1713,14 @@ static void neo__plan_finish(neo_plan *plan) {
         int64_t end =
             i + 1 < plan->bags.table_count ? plan->table[i + 1].first_piece : plan->piece_count;
         t->piece_count = end - t->first_piece;
-        t->placement = neo__plan_classify(plan, t);
+        t->placement = neo__plan_classify(t);
     }
     neo__plan_predict(plan);
 }
-static neo_status neo__plan_check_budget(const neo_plan *plan, const char *fn) {
-    int64_t budget = plan->desc.cluster.memory_bytes;
-    NEO__CHECK(!budget || plan->step.most_bytes <= budget, NEO_ERR_CAPACITY,
-               "%s: rank %d would need %" PRId64 " bytes, its budget is %" PRId64, fn,
-               plan->step.fullest_rank, plan->step.most_bytes, budget);
-    return NEO_OK;
-}
 static neo_status neo__plan_fill(neo_plan *plan, const neo_piece *pieces, int64_t count,
                                  const char *fn) {
-    int64_t held = 0, ranks = plan->desc.cluster.ranks;
+    int64_t held = 0, at = 0, ranks = plan->desc.cluster.ranks;
+    int64_t budget = plan->desc.cluster.memory_bytes;
     NEO__CHECK(pieces && count > 0, NEO_ERR_ARG, "%s: no pieces are given", fn);
     for (int64_t i = 0; i < count; i++) {
         NEO__TRY(neo__plan_check_piece(plan, &pieces[i], i, fn));
@@ -1726,14 +1729,16 @@ static neo_status neo__plan_fill(neo_plan *plan, const neo_piece *pieces, int64_
     NEO__TRY(neo__plan_hold(plan, count, held));
     memcpy(plan->piece, pieces, (size_t)count * sizeof *pieces);
     qsort(plan->piece, (size_t)count, sizeof *pieces, neo__plan_piece_order);
-    int64_t at = 0;
     for (int32_t t = 0; t < plan->bags.table_count; t++) {
         int64_t begin = at;
         while (at < count && plan->piece[at].table == t) at++;
-        NEO__TRY(neo__plan_check_tiles(plan, t, plan->piece + begin, at - begin, fn));
+        NEO__TRY(neo__plan_check_tiles(&plan->table[t], plan->piece + begin, at - begin, fn));
     }
     neo__plan_finish(plan);
-    return neo__plan_check_budget(plan, fn);
+    NEO__CHECK(!budget || plan->step.most_bytes <= budget, NEO_ERR_CAPACITY,
+               "%s: rank %d would need %" PRId64 " bytes, its budget is %" PRId64, fn,
+               plan->step.fullest_rank, plan->step.most_bytes, budget);
+    return NEO_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -1742,13 +1747,15 @@ static neo_status neo__plan_fill(neo_plan *plan, const neo_piece *pieces, int64_
    An option is a placement of one table in so many parts, on places still to be chosen: ranks,
    whole nodes, or none where every rank takes part. Its costs do not depend on those places.
    Options are the only cuts that the search knows.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 enum { NEO__UNIT_ALL, NEO__UNIT_RANK, NEO__UNIT_NODE };
 enum { NEO__PLAN_OPTIONS = 48 };
 typedef struct neo__plan_option {
     neo_placement placement;
     int32_t col_parts, row_parts; /* 0, 0: a copy on every rank */
     int32_t unit;
+    int32_t pieces; /* to be placed; unit ALL: 0 */
+    int32_t slices; /* that lie on nodes of their own */
     neo__plan_load worst;     /* the heaviest piece */
     neo__plan_load sum;       /* of all pieces; unit ALL: 0 */
     neo__plan_load all;       /* what the table is for every rank besides */
@@ -1760,8 +1767,8 @@ typedef struct neo__plan_option {
 } neo__plan_option;
 
 /* NULL if the table can be placed so, else why not. */
-static const char *neo__plan_reason(const neo_plan *plan, const neo__plan_table *t,
-                                    neo_placement placement) {
+static const char *neo__plan_reason(const neo__plan_table *t, neo_placement placement) {
+    const neo_plan *plan = t->plan;
     int bit = 1 << (int)placement, rows = bit & NEO__PLAN_ROW_BITS;
     int cols = bit & NEO__PLAN_COLUMN_BITS, node = bit & NEO__PLAN_NODE_BITS;
     int allowed = (t->allowed & (unsigned)bit) != 0, named = plan->origin == NEO__PLAN_UNIFORM;
@@ -1786,42 +1793,41 @@ static const char *neo__plan_reason(const neo_plan *plan, const neo__plan_table 
 }
 
 NEO__HOT_BEGIN
-static neo__plan_cut neo__plan_option_cut(const neo_plan *plan, const neo__plan_table *t,
-                                          const neo__plan_option *o, int32_t part) {
+static neo__plan_cut neo__plan_option_cut(const neo__plan_table *t, const neo__plan_option *o,
+                                          int32_t part) {
     neo__plan_cut cut;
     neo_piece p;
-    int inside = o->placement == NEO_TABLE_COLUMN_WISE || plan->nodes == 1;
-    neo__plan_part(plan, t, o->col_parts, o->row_parts, part, &p);
+    int inside = o->placement == NEO_TABLE_COLUMN_WISE || t->plan->nodes == 1;
+    neo__plan_part(t, o->col_parts, o->row_parts, part, &p);
     cut.rows = p.rows;
     cut.cols = p.cols;
     cut.row_parts = o->row_parts;
-    cut.parts = neo__plan_parts(plan, t, &p);
+    cut.parts = neo__plan_parts(t, &p);
     cut.in_node = o->unit == NEO__UNIT_NODE && o->row_parts > 1 && !t->none;
     cut.local = inside ? o->col_parts - 1 : 0;
     cut.cross = inside ? 0 : o->col_parts - 1;
     return cut;
 }
-static neo__plan_load neo__plan_part_load(const neo_plan *plan, const neo__plan_table *t,
-                                          const neo__plan_option *o, int32_t part) {
-    const neo__plan_cut cut = neo__plan_option_cut(plan, t, o, part);
-    return neo__plan_piece_load(plan, t, &cut);
+static neo__plan_load neo__plan_part_load(const neo__plan_table *t, const neo__plan_option *o,
+                                          int32_t part) {
+    const neo__plan_cut cut = neo__plan_option_cut(t, o, part);
+    return neo__plan_piece_load(t, &cut);
 }
 NEO__HOT_END
-static void neo__plan_option_cost(const neo_plan *plan, const neo__plan_table *t,
-                                  neo__plan_option *o) {
-    double ranks = plan->model.ranks;
+static void neo__plan_option_cost(const neo__plan_table *t, neo__plan_option *o) {
+    double ranks = t->plan->model.ranks;
     NEO__ZERO(neo__plan_load, x);
     NEO__ZERO(neo__plan_load, samples);
     NEO__ZERO(neo__plan_cut, last);
     if (!o->col_parts) {
-        o->all = neo__plan_copy_load(plan, t);
+        o->all = neo__plan_copy_load(t);
         o->reduce_bytes = neo__plan_copy_reduce(t);
     }
     for (int32_t i = 0; i < o->col_parts * o->row_parts; i++) {
-        const neo__plan_cut cut = neo__plan_option_cut(plan, t, o, i);
+        const neo__plan_cut cut = neo__plan_option_cut(t, o, i);
         if (cut.rows != last.rows || cut.cols != last.cols || cut.parts != last.parts) {
-            x = neo__plan_piece_load(plan, t, &cut); /* most parts are like the one before */
-            samples = neo__plan_sample_load(plan, t, &cut);
+            x = neo__plan_piece_load(t, &cut); /* most parts are like the one before */
+            samples = neo__plan_sample_load(t, &cut);
             last = cut;
         }
         neo__plan_load_add(&o->sum, &x);
@@ -1830,7 +1836,7 @@ static void neo__plan_option_cost(const neo_plan *plan, const neo__plan_table *t
             if (x.at[k] > o->worst.at[k]) o->worst.at[k] = x.at[k];
     }
     o->seconds = o->all.at[NEO__PLAN_SECONDS] + o->sum.at[NEO__PLAN_SECONDS] / ranks +
-                 o->reduce_bytes * plan->model.all_reduce;
+                 o->reduce_bytes * t->plan->model.all_reduce;
     o->peak = o->worst.at[NEO__PLAN_SECONDS] + o->all.at[NEO__PLAN_SECONDS];
     o->bytes = o->sum.at[NEO__PLAN_BYTES] + ranks * o->all.at[NEO__PLAN_BYTES];
     o->most_bytes = o->worst.at[NEO__PLAN_BYTES] + o->all.at[NEO__PLAN_BYTES];
@@ -1844,9 +1850,8 @@ typedef struct neo__plan_options {
     int32_t count;
     neo__plan_option at[NEO__PLAN_OPTIONS];
 } neo__plan_options;
-static void neo__plan_option_add(const neo_plan *plan, const neo__plan_table *t,
-                                 neo_placement placement, int unit, int64_t col_parts,
-                                 int64_t row_parts, neo__plan_options *to) {
+static void neo__plan_option_add(const neo__plan_table *t, neo_placement placement, int unit,
+                                 int64_t col_parts, int64_t row_parts, neo__plan_options *to) {
     if (to->count == NEO__PLAN_OPTIONS) return;
     neo__plan_option *o = &to->at[to->count++];
     memset(o, 0, sizeof *o);
@@ -1854,7 +1859,9 @@ static void neo__plan_option_add(const neo_plan *plan, const neo__plan_table *t,
     o->unit = unit;
     o->col_parts = (int32_t)col_parts;
     o->row_parts = (int32_t)row_parts;
-    neo__plan_option_cost(plan, t, o);
+    o->pieces = unit == NEO__UNIT_ALL ? 0 : o->col_parts * o->row_parts;
+    o->slices = placement == NEO_GRID ? o->col_parts : 1;
+    neo__plan_option_cost(t, o);
 }
 /* Numbers of parts that are tried below the most: 2, 3, 4, 6, 8, 12 ... */
 static int64_t neo__plan_next_parts(int64_t n) {
@@ -1862,13 +1869,14 @@ static int64_t neo__plan_next_parts(int64_t n) {
 }
 
 /* The options of one placement; `few`: only that with the most parts. */
-static void neo__plan_options_of(const neo_plan *plan, const neo__plan_table *t,
-                                 neo_placement placement, int few, neo__plan_options *to) {
+static void neo__plan_options_of(const neo__plan_table *t, neo_placement placement, int few,
+                                 neo__plan_options *to) {
+    const neo_plan *plan = t->plan;
     int64_t ranks = plan->desc.cluster.ranks, units = neo__plan_row_units(t);
     int64_t in_node = NEO__MIN(units, plan->per_node), cols = 1, rows = 1; /* at most */
     int by_rows = placement == NEO_ROW_WISE, by_cols = placement == NEO_COLUMN_WISE;
     int unit = 1 << (int)placement & NEO__PLAN_NODE_BITS ? NEO__UNIT_NODE : NEO__UNIT_RANK;
-    if (neo__plan_reason(plan, t, placement)) return;
+    if (neo__plan_reason(t, placement)) return;
     if (placement == NEO_DATA_PARALLEL) cols = rows = 0, unit = NEO__UNIT_ALL;
     if (by_cols) cols = NEO__MIN(t->blocks, ranks);
     if (placement == NEO_TABLE_COLUMN_WISE) cols = NEO__MIN(t->blocks, plan->per_node);
@@ -1877,20 +1885,20 @@ static void neo__plan_options_of(const neo_plan *plan, const neo__plan_table *t,
     if (by_rows) rows = NEO__MIN(units, ranks);
     int64_t most = few ? 0 : by_rows ? rows : by_cols || placement == NEO_GRID ? cols : 0;
     for (int64_t k = 2; k < most; k = by_cols ? neo__plan_next_parts(k) : 2 * k)
-        neo__plan_option_add(plan, t, placement, unit, by_rows ? 1 : k, by_rows ? k : rows, to);
+        neo__plan_option_add(t, placement, unit, by_rows ? 1 : k, by_rows ? k : rows, to);
     if (placement == NEO_ROW_WISE && rows == ranks) unit = NEO__UNIT_ALL;
-    neo__plan_option_add(plan, t, placement, unit, cols, rows, to);
+    neo__plan_option_add(t, placement, unit, cols, rows, to);
 }
-static void neo__plan_options_make(const neo_plan *plan, const neo__plan_table *t,
-                                   neo__plan_options *to) {
+static void neo__plan_options_make(const neo__plan_table *t, neo__plan_options *to) {
+    const neo_plan *plan = t->plan;
     to->count = 0;
     if (plan->origin == NEO__PLAN_UNIFORM) {
-        neo__plan_options_of(plan, t, plan->uniform, 1, to);
-        if (to->count == 0) neo__plan_options_of(plan, t, NEO_TABLE_WISE, 1, to);
+        neo__plan_options_of(t, plan->uniform, 1, to);
+        if (to->count == 0) neo__plan_options_of(t, NEO_TABLE_WISE, 1, to);
         return;
     }
     for (int p = 0; p < NEO_PLACEMENT_COUNT; p++)
-        neo__plan_options_of(plan, t, (neo_placement)p, 0, to);
+        neo__plan_options_of(t, (neo_placement)p, 0, to);
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -1900,7 +1908,7 @@ static void neo__plan_options_make(const neo_plan *plan, const neo__plan_table *
    in one list over all tables. Pieces go to ranks heaviest first: those on whole nodes before those
    on single ranks, which level the load. A piece goes where the phases grow least above their mean,
    then to the least loaded rank; where memory is the goal, to the emptiest rank.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 typedef enum neo__plan_goal { NEO__GOAL_TIME, NEO__GOAL_MEMORY } neo__plan_goal;
 typedef struct neo__plan_key {
     double first, second;
@@ -1908,8 +1916,9 @@ typedef struct neo__plan_key {
 } neo__plan_key;
 typedef struct neo__plan_draft {
     int32_t *choice, *seat; /* [tables] an option, [seats] a rank */
+    neo__plan_load *load;   /* [seats] of a piece */
 } neo__plan_draft;
-/* What moves as a whole: a piece on a rank, or the pieces that a slice has on a node. */
+/* A thing that moves as a whole: a piece on a rank, or the pieces that a slice has on a node. */
 typedef struct neo__plan_group {
     int32_t table, parts;
     int64_t seat; /* the first */
@@ -1932,8 +1941,8 @@ typedef struct neo__plan_search {
     neo__plan_lean lean;
     double best_value; /* of the best draft; below 0: none yet */
     /* loads of the draft at hand */
-    neo__plan_load *load, *seat_load; /* [ranks], [seats] */
-    double target[NEO__PLAN_TIMES];   /* means over ranks */
+    neo__plan_load *load;           /* [ranks] */
+    double target[NEO__PLAN_TIMES]; /* means over ranks */
     double reduce_bytes;
     /* limits */
     double cap;       /* bytes of a rank */
@@ -1943,6 +1952,7 @@ typedef struct neo__plan_search {
     double level;     /* weight of the busiest rank's load in the value */
     double mean_cost; /* seconds of all tables by their cheapest options */
     int64_t weighings; /* left */
+    int64_t tried;     /* places and moves that were tried, of all the search */
     /* groups of a kind, and the ranks of a place where one sits: 1, or those of a node */
     neo__plan_group *group; /* [seats] */
     int32_t groups, width;
@@ -1950,18 +1960,12 @@ typedef struct neo__plan_search {
     neo__plan_key *order, *key; /* [tables], [ranks] */
     neo__plan_load *trial;      /* [2 per_node] loads of two places after a move */
     int32_t *turn;              /* [tables] in the order of refinement */
-    int32_t *tried;             /* [tables] the choice that was placed last */
+    int32_t *last;              /* [tables] the choice that was placed last */
 } neo__plan_search;
 
 NEO__HOT_BEGIN
 static const neo__plan_option *neo__plan_search_option(const neo__plan_search *s, int64_t table) {
     return &s->options[table].at[s->now.choice[table]];
-}
-static int32_t neo__plan_option_parts(const neo__plan_option *o) {
-    return o->unit == NEO__UNIT_ALL ? 0 : o->col_parts * o->row_parts;
-}
-static int32_t neo__plan_search_parts(const neo__plan_search *s, int64_t table) {
-    return neo__plan_option_parts(neo__plan_search_option(s, table));
 }
 static int neo__plan_key_order(const void *x, const void *y) {
     const neo__plan_key *a = (const neo__plan_key *)x, *b = (const neo__plan_key *)y;
@@ -1974,11 +1978,12 @@ static int neo__plan_key_less(const neo__plan_key *a, const neo__plan_key *b) {
 }
 
 /* The key of a rank that gets x, lower is better; 0: x does not fit. */
-static int neo__plan_search_score(const neo__plan_search *s, neo__plan_goal goal, int32_t rank,
+static int neo__plan_search_score(neo__plan_search *s, neo__plan_goal goal, int32_t rank,
                                   const neo__plan_load *x, neo__plan_key *key) {
     const neo__plan_load *have = &s->load[rank];
     double bytes = have->at[NEO__PLAN_BYTES] + x->at[NEO__PLAN_BYTES], above = 0.0;
     double seconds = have->at[NEO__PLAN_SECONDS] + x->at[NEO__PLAN_SECONDS];
+    s->tried++;
     if (bytes > s->cap) return 0;
     for (int i = 0; i < NEO__PLAN_PHASES; i++) {
         double phase = have->at[i] + x->at[i];
@@ -2008,23 +2013,19 @@ static void neo__plan_search_put(neo__plan_search *s, int64_t table, int32_t par
     int64_t seat = s->seat_first[table] + part;
     const neo__plan_option *o = neo__plan_search_option(s, table);
     s->now.seat[seat] = rank;
-    s->seat_load[seat] = neo__plan_part_load(s->plan, &s->plan->table[table], o, part);
-    neo__plan_load_add(&s->load[rank], &s->seat_load[seat]);
+    s->now.load[seat] = neo__plan_part_load(&s->plan->table[table], o, part);
+    neo__plan_load_add(&s->load[rank], &s->now.load[seat]);
 }
 NEO__HOT_END
 
 /* The later parts of an equal cut are the larger ones, mostly: they get the better ranks. */
 static int neo__plan_search_place_ranks(neo__plan_search *s, neo__plan_goal goal, int64_t table) {
     const neo__plan_option *o = neo__plan_search_option(s, table);
-    int32_t parts = neo__plan_option_parts(o);
+    int32_t parts = o->pieces;
     if (neo__plan_search_best(s, goal, &o->worst, 0, s->ranks, parts) < parts) return 0;
     for (int32_t i = 0; i < parts; i++)
         neo__plan_search_put(s, table, i, (int32_t)s->key[parts - 1 - i].at);
     return 1;
-}
-/* Slices of an option that lie on nodes of their own. */
-static int32_t neo__plan_option_slices(const neo__plan_option *o) {
-    return o->placement == NEO_GRID ? o->col_parts : 1;
 }
 /* A slice, whose parts are [first, first + parts), to the node whose ranks are the best for it, in
    rising order of ranks. Earlier slices of the table have their nodes. */
@@ -2054,18 +2055,13 @@ static int neo__plan_search_place_slice(neo__plan_search *s, neo__plan_goal goal
         neo__plan_search_put(s, table, first + i, (int32_t)s->key[i].at);
     return 1;
 }
-static int neo__plan_search_place_nodes(neo__plan_search *s, neo__plan_goal goal, int64_t table) {
+static int neo__plan_search_place_table(neo__plan_search *s, neo__plan_goal goal, int64_t table) {
     const neo__plan_option *o = neo__plan_search_option(s, table);
-    int32_t all = neo__plan_option_parts(o), parts = all / neo__plan_option_slices(o);
-    for (int32_t first = 0; first < all; first += parts)
+    int32_t parts = o->pieces / o->slices;
+    if (o->unit == NEO__UNIT_RANK) return neo__plan_search_place_ranks(s, goal, table);
+    for (int32_t first = 0; first < o->pieces; first += parts)
         if (!neo__plan_search_place_slice(s, goal, table, first, parts)) return 0;
     return 1;
-}
-static int neo__plan_search_place_table(neo__plan_search *s, neo__plan_goal goal, int64_t table) {
-    int32_t unit = neo__plan_search_option(s, table)->unit;
-    return unit == NEO__UNIT_ALL    ? 1
-           : unit == NEO__UNIT_NODE ? neo__plan_search_place_nodes(s, goal, table)
-                                    : neo__plan_search_place_ranks(s, goal, table);
 }
 
 /* Loads of ranks before any piece is placed, and the means. */
@@ -2130,7 +2126,7 @@ NEO__HOT_END
    A move is taken if the predicted step becomes shorter, or stays and the phase's slowest place
    gets faster. By the same moves ranks above the cap are brought below it: the phase is then
    memory. A count limits what is tried, not a clock.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 enum { NEO__PLAN_REPAIR_WORK = 200000 };
 enum { NEO__PLAN_TOP = 3 }; /* as two places change in a move, the slowest other is among three */
 typedef struct neo__plan_top {
@@ -2150,9 +2146,8 @@ static void neo__plan_search_groups(neo__plan_search *s, int32_t unit) {
     s->width = unit == NEO__UNIT_NODE ? s->per_node : 1;
     for (int32_t t = 0; t < s->tables; t++) {
         const neo__plan_option *o = neo__plan_search_option(s, t);
-        int32_t all = neo__plan_option_parts(o);
-        int32_t parts = unit == NEO__UNIT_NODE ? all / neo__plan_option_slices(o) : 1;
-        for (int32_t first = 0; o->unit == unit && first < all; first += parts) {
+        int32_t parts = unit == NEO__UNIT_NODE ? o->pieces / o->slices : 1;
+        for (int32_t first = 0; o->unit == unit && first < o->pieces; first += parts) {
             neo__plan_group *g = &s->group[s->groups++];
             g->table = t;
             g->parts = parts;
@@ -2166,7 +2161,7 @@ static int32_t neo__plan_group_place(const neo__plan_search *s, int32_t group) {
     return s->width == 1 ? rank : rank / s->width;
 }
 static double neo__plan_group_load(const neo__plan_search *s, int32_t group, int phase) {
-    return s->seat_load[s->group[group].seat].at[phase];
+    return s->now.load[s->group[group].seat].at[phase];
 }
 static void neo__plan_top_insert(neo__plan_top *top, int p, double x, int32_t place) {
     int k = NEO__PLAN_TOP;
@@ -2192,7 +2187,8 @@ static void neo__plan_top_find(const neo__plan_search *s, neo__plan_top *top) {
 /* Does another group of the same table sit at the place? */
 static int neo__plan_group_sits(const neo__plan_search *s, int32_t group, int32_t place) {
     const neo__plan_group *g = &s->group[group];
-    int64_t begin = s->seat_first[g->table], end = begin + neo__plan_search_parts(s, g->table);
+    int64_t begin = s->seat_first[g->table];
+    int64_t end = begin + neo__plan_search_option(s, g->table)->pieces;
     for (int64_t i = begin; i < end; i++)
         if ((i < g->seat || i >= g->seat + g->parts) && s->now.seat[i] / s->width == place)
             return 1;
@@ -2208,7 +2204,7 @@ static void neo__plan_group_add(const neo__plan_search *s, int32_t group, double
     const neo__plan_group *g = &s->group[group];
     for (int64_t i = g->seat; i < g->seat + g->parts; i++) {
         neo__plan_load *to = &place[s->width == 1 ? 0 : s->now.seat[i] % s->width];
-        for (int k = 0; k < NEO__PLAN_LOADS; k++) to->at[k] += sign * s->seat_load[i].at[k];
+        for (int k = 0; k < NEO__PLAN_LOADS; k++) to->at[k] += sign * s->now.load[i].at[k];
     }
 }
 /* Loads of the two places after a move, to s->trial: first those of `from`. */
@@ -2232,6 +2228,14 @@ static double neo__plan_search_excess(const neo__plan_search *s, const neo__plan
 static int neo__plan_move_judge(neo__plan_search *s, const neo__plan_top *top, int p,
                                 neo__plan_move *m) {
     double most[NEO__PLAN_LOADS] = {0.0};
+    s->tried++;
+    if (s->width == 1 && p != NEO__PLAN_BYTES) { /* the phase alone tells most moves apart */
+        double x = neo__plan_group_load(s, m->group, p),
+               back = m->other < 0 ? 0.0 : neo__plan_group_load(s, m->other, p);
+        if (s->load[m->from].at[p] - x + back >= top->most[p][0] ||
+            s->load[m->to].at[p] + x - back >= top->most[p][0])
+            return 0;
+    }
     neo__plan_move_trial(s, m);
     if (p == NEO__PLAN_BYTES) { /* of ranks: what is above the cap less than before */
         double after = neo__plan_search_excess(s, &s->trial[0]) +
@@ -2344,7 +2348,7 @@ static int neo__plan_search_repair(neo__plan_search *s) {
    >>impl-plan-place and >>impl-plan-improve. This is done for a row of bounds, and from every
    placement given to all tables; then single tables try other options, as long as that helps. The
    best draft always fits the cap.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 /* Limits of what is tried, counted in moves of groups. */
 enum {
     NEO__PLAN_START_WORK = 60000,     /* to improve each start */
@@ -2358,6 +2362,7 @@ enum {
     NEO__PLAN_CHOICES = 2000,            /* of options for all tables: so many are all tried */
     NEO__PLAN_WEIGHINGS = 300000         /* of the least memory, over tables and ranks */
 };
+enum { NEO__ANY = -1 }; /* placement */
 static const double NEO__NO_BOUND = DBL_MAX;
 /* Weight of the busiest rank's load in the value: at first, and while the best draft is refined. */
 static const double NEO__PLAN_LEVEL_START = 0.5, NEO__PLAN_LEVEL_REFINE = 0.1;
@@ -2367,7 +2372,7 @@ static const double NEO__PLAN_DEARER = 0.2;
 /* The cheapest of a table's options whose heaviest piece is within a limit, or else that with the
    lightest piece. TIME: cost and limit are seconds; MEMORY: bytes. -1: none fits. */
 static int neo__plan_search_pick(const neo__plan_search *s, int32_t table, neo__plan_goal goal,
-                                 double limit) {
+                                 double limit, int placement) {
     const neo__plan_options *o = &s->options[table];
     neo__plan_key best, key;
     best.at = -1;
@@ -2376,16 +2381,17 @@ static int neo__plan_search_pick(const neo__plan_search *s, int32_t table, neo__
         double peak = goal == NEO__GOAL_MEMORY ? x->most_bytes : x->peak;
         double cost = goal == NEO__GOAL_MEMORY ? x->bytes : x->seconds;
         if (x->most_bytes > s->cap) continue;
-        key.first = peak > limit;
+        key.first = (placement != NEO__ANY && (int)x->placement != placement) + (peak > limit);
         key.second = peak > limit ? peak : cost;
         if (best.at < 0 || neo__plan_key_less(&key, &best)) best = key;
     }
     return (int)best.at;
 }
 /* An option for every table; 0: a table has none that fits. */
-static int neo__plan_search_choose(neo__plan_search *s, neo__plan_goal goal, double limit) {
+static int neo__plan_search_choose(neo__plan_search *s, neo__plan_goal goal, double limit,
+                                   int placement) {
     for (int32_t t = 0; t < s->tables; t++) {
-        s->now.choice[t] = neo__plan_search_pick(s, t, goal, limit);
+        s->now.choice[t] = neo__plan_search_pick(s, t, goal, limit, placement);
         if (s->now.choice[t] < 0) return 0;
     }
     return 1;
@@ -2394,6 +2400,7 @@ static void neo__plan_search_copy(const neo__plan_search *s, neo__plan_draft *to
                                   const neo__plan_draft *from) {
     memcpy(to->choice, from->choice, (size_t)s->tables * sizeof *to->choice);
     memcpy(to->seat, from->seat, (size_t)s->seats * sizeof *to->seat);
+    memcpy(to->load, from->load, (size_t)s->seats * sizeof *to->load);
 }
 static void neo__plan_search_keep(neo__plan_search *s, double value) {
     s->best_value = value;
@@ -2421,52 +2428,37 @@ static int neo__plan_search_place_any(neo__plan_search *s) {
 static int neo__plan_search_consider(neo__plan_search *s, int64_t work) {
     return neo__plan_search_place_any(s) && neo__plan_search_judge(s, work);
 }
-static void neo__plan_search_bounds(neo__plan_search *s) {
+/* Starts with pieces of up to some seconds, and by each placement for all tables that can have it. */
+static void neo__plan_search_starts(neo__plan_search *s) {
     static const double bounds[] = {4.0, 2.0, 1.5, 1.2, 1.0, 0.8, 0.6, 0.45, 0.3, 0.2, 0.1, 0.05};
-    size_t bytes = (size_t)s->tables * sizeof *s->tried;
-    memset(s->tried, -1, bytes);
-    for (int i = -1; i < (int)(sizeof bounds / sizeof *bounds); i++) {
-        double bound = i < 0 ? NEO__NO_BOUND : bounds[i] * s->mean_cost;
-        if (!neo__plan_search_choose(s, NEO__GOAL_TIME, bound)) return;
-        if (memcmp(s->tried, s->now.choice, bytes) == 0) continue;
-        memcpy(s->tried, s->now.choice, bytes);
+    const int count = (int)(sizeof bounds / sizeof *bounds);
+    size_t bytes = (size_t)s->tables * sizeof *s->last;
+    memset(s->last, -1, bytes);
+    for (int i = -1; i < count + NEO_PLACEMENT_COUNT; i++) {
+        double bound = i < 0 || i >= count ? NEO__NO_BOUND : bounds[i] * s->mean_cost;
+        if (!neo__plan_search_choose(s, NEO__GOAL_TIME, bound, NEO__MAX(i - count, NEO__ANY))) return;
+        if (memcmp(s->last, s->now.choice, bytes) == 0) continue;
+        memcpy(s->last, s->now.choice, bytes);
         (void)neo__plan_search_consider(s, NEO__PLAN_START_WORK);
-    }
-}
-/* Starts from one placement for all tables that can have it. */
-static void neo__plan_search_alike(neo__plan_search *s) {
-    for (int p = 0; p < NEO_PLACEMENT_COUNT; p++) {
-        int any = 0;
-        if (!neo__plan_search_choose(s, NEO__GOAL_TIME, NEO__NO_BOUND)) return;
-        for (int32_t t = 0; t < s->tables; t++) {
-            const neo__plan_options *o = &s->options[t];
-            int best = -1;
-            for (int i = 0; i < o->count; i++)
-                if ((int)o->at[i].placement == p && o->at[i].most_bytes <= s->cap &&
-                    (best < 0 || o->at[i].seconds < o->at[best].seconds))
-                    best = i;
-            if (best >= 0) s->now.choice[t] = best, any = 1;
-        }
-        if (any) (void)neo__plan_search_consider(s, NEO__PLAN_START_WORK);
     }
 }
 /* The least memory: whether anything fits at all. */
 static int neo__plan_search_fit(neo__plan_search *s) {
     static const double shares[] = {1.0, 0.5, 0.25, 0.125, 0.0};
     for (size_t i = 0; i < sizeof shares / sizeof *shares; i++)
-        if (neo__plan_search_choose(s, NEO__GOAL_MEMORY, shares[i] * s->cap) &&
+        if (neo__plan_search_choose(s, NEO__GOAL_MEMORY, shares[i] * s->cap, NEO__ANY) &&
             neo__plan_search_place(s, NEO__GOAL_MEMORY))
             return 1;
     return 0;
 }
 /* The best draft, placed again but for the pieces of table `but` (-1: all). */
 static void neo__plan_search_restore(neo__plan_search *s, int32_t but) {
-    memcpy(s->now.choice, s->best.choice, (size_t)s->tables * sizeof *s->now.choice);
+    neo__plan_search_copy(s, &s->now, &s->best);
     neo__plan_search_begin(s);
     for (int32_t t = 0; t < s->tables; t++) {
-        int32_t parts = t == but ? 0 : neo__plan_search_parts(s, t);
-        for (int32_t i = 0; i < parts; i++)
-            neo__plan_search_put(s, t, i, s->best.seat[s->seat_first[t] + i]);
+        int64_t seat = s->seat_first[t], end = seat + neo__plan_search_option(s, t)->pieces;
+        for (; t != but && seat < end; seat++)
+            neo__plan_load_add(&s->load[s->now.seat[seat]], &s->now.load[seat]);
     }
 }
 /* The best draft with another option for one table, the others where they are. */
@@ -2474,16 +2466,18 @@ static int neo__plan_search_exchange(neo__plan_search *s, int32_t t, int32_t opt
                                      neo__plan_goal goal) {
     const neo__plan_option *old = &s->options[t].at[s->best.choice[t]],
                            *o = &s->options[t].at[option];
+    int fits = 1;
     neo__plan_search_restore(s, t);
-    for (int32_t r = 0; r < s->ranks; r++)
-        for (int i = 0; i < NEO__PLAN_LOADS; i++) s->load[r].at[i] += o->all.at[i] - old->all.at[i];
+    for (int32_t r = 0; r < s->ranks; r++) {
+        neo__plan_load *load = &s->load[r];
+        for (int i = 0; i < NEO__PLAN_LOADS; i++) load->at[i] += o->all.at[i] - old->all.at[i];
+        fits &= load->at[NEO__PLAN_BYTES] <= s->cap;
+    }
     for (int i = 0; i < NEO__PLAN_TIMES; i++)
         s->target[i] += o->all.at[i] - old->all.at[i] + (o->sum.at[i] - old->sum.at[i]) / s->ranks;
     s->reduce_bytes += o->reduce_bytes - old->reduce_bytes;
     s->now.choice[t] = option;
-    for (int32_t r = 0; r < s->ranks; r++)
-        if (s->load[r].at[NEO__PLAN_BYTES] > s->cap) return 0;
-    return neo__plan_search_place_table(s, goal, t);
+    return fits && neo__plan_search_place_table(s, goal, t);
 }
 /* Tries an option for one table: the others stay, and of few tables all are also placed anew. */
 static int neo__plan_search_try_option(neo__plan_search *s, int32_t t, int32_t option,
@@ -2523,7 +2517,7 @@ static void neo__plan_search_refine(neo__plan_search *s) {
         }
     }
 }
-/* Of very few tables: all choices of options. */
+/* All choices of options, where tables are very few. */
 static void neo__plan_search_all(neo__plan_search *s) {
     int64_t count = 1;
     for (int32_t t = 0; t < s->tables && count <= NEO__PLAN_CHOICES; t++)
@@ -2543,10 +2537,10 @@ static neo_status neo__plan_search_memory(neo__plan_search *s) {
     for (int i = 0; i < 3; i++) {
         NEO__TRY(NEO__ARENA(work, drafts[i]->choice, s->tables));
         NEO__TRY(NEO__ARENA(work, drafts[i]->seat, s->seats));
+        NEO__TRY(NEO__ARENA(work, drafts[i]->load, s->seats));
     }
     NEO__TRY(NEO__ARENA(work, s->lean.extra, s->ranks));
     NEO__TRY(NEO__ARENA(work, s->load, s->ranks));
-    NEO__TRY(NEO__ARENA(work, s->seat_load, s->seats));
     NEO__TRY(NEO__ARENA(work, s->extra, s->ranks));
     NEO__TRY(NEO__ARENA(work, s->weighed, s->ranks));
     NEO__TRY(NEO__ARENA(work, s->group, s->seats));
@@ -2554,7 +2548,7 @@ static neo_status neo__plan_search_memory(neo__plan_search *s) {
     NEO__TRY(NEO__ARENA(work, s->key, s->ranks));
     NEO__TRY(NEO__ARENA(work, s->trial, 2 * s->per_node));
     NEO__TRY(NEO__ARENA(work, s->turn, s->tables));
-    return NEO__ARENA(work, s->tried, s->tables);
+    return NEO__ARENA(work, s->last, s->tables);
 }
 static neo_status neo__plan_search_alloc(neo__plan_search *s, neo_plan *plan) {
     memset(s, 0, sizeof *s);
@@ -2567,9 +2561,9 @@ static neo_status neo__plan_search_alloc(neo__plan_search *s, neo_plan *plan) {
     NEO__TRY(NEO__ARENA(&plan->work, s->seat_first, s->tables + 1));
     for (int32_t t = 0; t < s->tables; t++) {
         int32_t most = 0;
-        neo__plan_options_make(plan, &plan->table[t], &s->options[t]);
+        neo__plan_options_make(&plan->table[t], &s->options[t]);
         for (int i = 0; i < s->options[t].count; i++)
-            most = NEO__MAX(most, neo__plan_option_parts(&s->options[t].at[i]));
+            most = NEO__MAX(most, s->options[t].at[i].pieces);
         s->seat_first[t + 1] = s->seat_first[t] + most;
     }
     s->seats = s->seat_first[s->tables];
@@ -2581,11 +2575,10 @@ static int neo__plan_search_run(neo__plan_search *s, double cap) {
     s->best_value = -1.0;
     s->mean_cost = 0.0;
     s->level = NEO__PLAN_LEVEL_START;
-    if (!neo__plan_search_choose(s, NEO__GOAL_TIME, NEO__NO_BOUND)) return 0;
+    if (!neo__plan_search_choose(s, NEO__GOAL_TIME, NEO__NO_BOUND, NEO__ANY)) return 0;
     for (int32_t t = 0; t < s->tables; t++)
         s->mean_cost += neo__plan_search_option(s, t)->seconds;
-    neo__plan_search_bounds(s);
-    neo__plan_search_alike(s);
+    neo__plan_search_starts(s);
     if (s->best_value < 0.0 && neo__plan_search_fit(s))
         (void)neo__plan_search_judge(s, NEO__PLAN_START_WORK);
     if (s->best_value < 0.0) return 0;
@@ -2607,7 +2600,7 @@ static neo_status neo__plan_search_build(neo__plan_search *s) {
             const int32_t *seats = s->best.seat + s->seat_first[t];
             neo__plan_shape shape = {o->col_parts, o->row_parts,
                                      o->unit == NEO__UNIT_ALL ? NULL : seats};
-            if (pass == 1) neo__plan_shape_cut(plan, t, shape, plan->piece + count);
+            if (pass == 1) neo__plan_shape_cut(&plan->table[t], shape, plan->piece + count);
             count += neo__plan_shape_count(shape);
             held += o->col_parts ? neo__plan_shape_count(shape) : s->ranks;
         }
@@ -2668,7 +2661,7 @@ static void neo__plan_search_lean_back(neo__plan_search *s) {
     neo__plan_search_extra(s, s->lean.extra);
     neo__plan_search_restore(s, -1);
 }
-/* What was placed as it is, and with its ranks levelled. */
+/* Tries the placed draft as it is, and with its ranks levelled. */
 static neo_status neo__plan_search_lean_level(neo__plan_search *s, int *better) {
     double sum = 0.0;
     NEO__TRY(neo__plan_search_lean_try(s, better));
@@ -2684,12 +2677,12 @@ static neo_status neo__plan_search_lean_start(neo__plan_search *s, int64_t enoug
     static const double shares[] = {1e9, 1.0, 0.7, 0.5, 0.35, 0.25, 0.125, 0.0};
     double mean = 0.0;
     int better;
-    (void)neo__plan_search_choose(s, NEO__GOAL_MEMORY, NEO__NO_BOUND);
+    (void)neo__plan_search_choose(s, NEO__GOAL_MEMORY, NEO__NO_BOUND, NEO__ANY);
     for (int32_t t = 0; t < s->tables; t++)
         mean += neo__plan_search_option(s, t)->bytes / s->ranks;
     for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
         neo__plan_search_extra(s, NULL);
-        if (!neo__plan_search_choose(s, NEO__GOAL_MEMORY, shares[i] * mean) ||
+        if (!neo__plan_search_choose(s, NEO__GOAL_MEMORY, shares[i] * mean, NEO__ANY) ||
             !neo__plan_search_place(s, NEO__GOAL_MEMORY))
             continue;
         for (int turn = 0; turn < 3; turn++) {
@@ -2775,7 +2768,7 @@ static neo_status neo__plan_search_slack(neo__plan_search *s, int64_t budget, do
     s->cap = (double)budget;
     *slack = 0.0;
     neo__plan_search_extra(s, NULL);
-    if (!neo__plan_search_choose(s, NEO__GOAL_TIME, NEO__NO_BOUND) ||
+    if (!neo__plan_search_choose(s, NEO__GOAL_TIME, NEO__NO_BOUND, NEO__ANY) ||
         !neo__plan_search_place_any(s))
         return NEO_OK;
     neo__plan_search_keep(s, 0.0);
@@ -2814,23 +2807,23 @@ static neo_status neo__plan_search_attempt(neo__plan_search *s, int64_t budget) 
     return neo__plan_search_build(s);
 }
 /* "; cw: why not; ..." of the placements that a table is allowed. */
-static neo_status neo__plan_no_options(const neo_plan *plan, int32_t table, const char *fn) {
+static neo_status neo__plan_no_options(const neo__plan_table *t, const char *fn) {
     char why[400] = "";
     size_t at = 0;
     for (int p = 0; p < NEO_PLACEMENT_COUNT && at + 100 < sizeof why; p++)
-        if (plan->table[table].allowed & (1u << p))
+        if (t->allowed & (1u << p))
             at += (size_t)snprintf(why + at, sizeof why - at, "; %s: %s", NEO__PLACEMENT_NAMES[p],
-                                   neo__plan_reason(plan, &plan->table[table], (neo_placement)p));
+                                   neo__plan_reason(t, (neo_placement)p));
     return neo_fail(NEO_ERR_UNSUPPORTED,
                     "%s: table '%s': none of the placements allowed is possible%s", fn,
-                    plan->bags.tables[table].name, why);
+                    t->desc->name, why);
 }
 static neo_status neo__plan_run(neo_plan *plan, const char *fn) {
     neo__plan_search s;
     int64_t budget = plan->desc.cluster.memory_bytes;
     NEO__TRY(neo__plan_search_alloc(&s, plan));
     for (int32_t t = 0; t < s.tables; t++)
-        if (!s.options[t].count) return neo__plan_no_options(plan, t, fn);
+        if (!s.options[t].count) return neo__plan_no_options(&plan->table[t], fn);
     neo_status status = neo__plan_search_attempt(&s, budget);
     NEO__CHECK(status != NEO_ERR_CAPACITY, NEO_ERR_CAPACITY,
                "%s: the tables do not fit: %d ranks with %" PRId64 " bytes each; %" PRId64
@@ -2845,7 +2838,7 @@ static neo_status neo__plan_run(neo_plan *plan, const char *fn) {
 
    Text about a plan, to memory or to a file: why a table lies as it does, and not otherwise.
    Nothing here decides anything.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 /* Text goes to a file, or to memory as far as there is room. */
 typedef struct neo__plan_text {
     FILE *file;
@@ -2886,28 +2879,27 @@ static neo__plan_amount neo__plan_bytes(double x) {
 static void neo__plan_text_ranks(neo__plan_text *t, const neo_piece *p, int64_t count) {
     for (int64_t i = 0, end; i < count; i = end) {
         for (end = i + 1; end < count && p[end].rank == p[end - 1].rank + 1;) end++;
-        if (end - i == 1)
-            neo__plan_text_add(t, "%s%d", i ? "," : "", p[i].rank);
-        else
-            neo__plan_text_add(t, "%s%d-%d", i ? "," : "", p[i].rank, p[end - 1].rank);
+        neo__plan_text_add(t, "%s%d", i ? "," : "", p[i].rank);
+        if (end - i > 1) neo__plan_text_add(t, "-%d", p[end - 1].rank);
     }
 }
 /* Seconds that a table takes of a rank in the mean and of the rank it takes most of; its most
    bytes. */
-static void neo__plan_table_cost(const neo_plan *plan, const neo__plan_table *t, double *mean,
-                                 double *most, double *bytes) {
+static void neo__plan_table_cost(const neo__plan_table *t, double *mean, double *most,
+                                 double *bytes) {
+    const neo_plan *plan = t->plan;
     double all = 0.0, sum = 0.0;
     *most = *bytes = 0.0;
     for (int64_t i = t->first_piece; i < t->first_piece + t->piece_count; i++) {
         const neo_piece *p = &plan->piece[i];
         int copies = p->rank == NEO_EVERY_RANK;
-        neo__plan_load x = copies ? neo__plan_copy_load(plan, t)
-                                  : neo__plan_piece_load(plan, t, &plan->cut[i]);
+        neo__plan_load x = copies ? neo__plan_copy_load(t)
+                                  : neo__plan_piece_load(t, &plan->cut[i]);
         double seconds = x.at[NEO__PLAN_SECONDS];
         if (copies) {
             all = seconds + neo__plan_copy_reduce(t) * plan->model.all_reduce;
         } else {
-            all += neo__plan_sample_load(plan, t, &plan->cut[i]).at[NEO__PLAN_SECONDS];
+            all += neo__plan_sample_load(t, &plan->cut[i]).at[NEO__PLAN_SECONDS];
             sum += seconds;
             if (seconds > *most) *most = seconds;
         }
@@ -2916,11 +2908,11 @@ static void neo__plan_table_cost(const neo_plan *plan, const neo__plan_table *t,
     *mean = all + sum / plan->model.ranks;
     *most += all;
 }
-static void neo__plan_why_chosen(const neo_plan *plan, const neo__plan_table *t,
-                                 neo__plan_text *text) {
+static void neo__plan_why_chosen(const neo__plan_table *t, neo__plan_text *text) {
+    const neo_plan *plan = t->plan;
     const neo_piece *p = plan->piece + t->first_piece;
     double mean, most, bytes;
-    int64_t slices = neo__plan_slices(plan, t), pieces = t->piece_count;
+    int64_t slices = neo__plan_slices(t), pieces = t->piece_count;
     neo__plan_text_add(text, "%s: ", NEO__PLACEMENT_NAMES[t->placement]);
     if (p->rank == NEO_EVERY_RANK)
         neo__plan_text_add(text, "a copy on every rank");
@@ -2934,30 +2926,34 @@ static void neo__plan_why_chosen(const neo_plan *plan, const neo__plan_table *t,
         neo__plan_text_add(text, "%" PRId64 " slices of columns, %" PRId64 " pieces on ranks ",
                            slices, pieces);
     if (pieces > 1) neo__plan_text_ranks(text, p, pieces);
-    neo__plan_table_cost(plan, t, &mean, &most, &bytes);
+    neo__plan_table_cost(t, &mean, &most, &bytes);
     neo__plan_text_add(text, "; takes %s of a rank in the mean, %s at most; %s%s\n",
                        neo__plan_seconds(mean).text, neo__plan_seconds(most).text,
                        neo__plan_bytes(bytes).text,
                        plan->origin == NEO__PLAN_GIVEN ? " (as given)" : "");
     if (plan->origin == NEO__PLAN_UNIFORM && plan->uniform != t->placement) {
-        const char *reason = neo__plan_reason(plan, t, plan->uniform);
+        const char *reason = neo__plan_reason(t, plan->uniform);
         neo__plan_text_add(text, "%s was asked for: %s\n", NEO__PLACEMENT_NAMES[plan->uniform],
                            reason ? reason : "so many parts amount to the same");
     }
 }
-/* The reason that a table does not lie in one of the ways o. */
-static void neo__plan_why_rejected(const neo_plan *plan, const neo__plan_table *t,
-                                   const neo__plan_options *o, neo__plan_text *text) {
+/* The reason that a table has not a placement that it could have. */
+static void neo__plan_why_rejected(const neo__plan_table *t, neo_placement placement,
+                                   neo__plan_text *text) {
+    neo__plan_options o;
+    const neo_plan *plan = t->plan;
     double budget = (double)plan->desc.cluster.memory_bytes, least = DBL_MAX;
     double mean, most, bytes, all = 0.0;
     const neo__plan_option *best = NULL;
-    neo__plan_table_cost(plan, t, &mean, &most, &bytes);
+    o.count = 0;
+    neo__plan_options_of(t, placement, 0, &o);
+    neo__plan_table_cost(t, &mean, &most, &bytes);
     for (int32_t r = 0; r < plan->desc.cluster.ranks; r++)
         all += plan->rank[r].seconds / plan->model.ranks;
-    for (int i = 0; i < o->count; i++) {
-        if (o->at[i].most_bytes < least) least = o->at[i].most_bytes;
-        if (budget > 0.0 && o->at[i].most_bytes > budget) continue;
-        if (!best || o->at[i].seconds < best->seconds) best = &o->at[i];
+    for (int i = 0; i < o.count; i++) {
+        least = NEO__MIN(least, o.at[i].most_bytes);
+        if (budget > 0.0 && o.at[i].most_bytes > budget) continue;
+        if (!best || o.at[i].seconds < best->seconds) best = &o.at[i];
     }
     if (!best)
         neo__plan_text_add(text, "no memory: %s on a rank, of %s\n", neo__plan_bytes(least).text,
@@ -2979,20 +2975,16 @@ NEO_API size_t neo_plan_why(const neo_plan *plan, int32_t table, char *text, siz
     if (bytes) text[0] = 0;
     if (!plan || table < 0 || table >= plan->bags.table_count) return 0;
     const neo__plan_table *t = &plan->table[table];
-    neo__plan_options *options = (neo__plan_options *)neo_alloc(plan->ctx, sizeof *options);
-    neo__plan_why_chosen(plan, t, &out);
-    for (int p = 0; p < NEO_PLACEMENT_COUNT && options; p++) {
-        const char *reason = neo__plan_reason(plan, t, (neo_placement)p);
-        if ((neo_placement)p == t->placement || plan->origin == NEO__PLAN_UNIFORM) continue;
-        neo__plan_text_add(&out, "not %s: %s", NEO__PLACEMENT_NAMES[p], reason ? reason : "");
-        options->count = 0;
-        neo__plan_options_of(plan, t, (neo_placement)p, 0, options);
+    neo__plan_why_chosen(t, &out);
+    for (int p = 0; p < NEO_PLACEMENT_COUNT && plan->origin != NEO__PLAN_UNIFORM; p++) {
+        const char *reason = neo__plan_reason(t, (neo_placement)p);
+        if ((neo_placement)p == t->placement) continue;
+        neo__plan_text_add(&out, "not %s: ", NEO__PLACEMENT_NAMES[p]);
         if (reason)
-            neo__plan_text_add(&out, "\n");
+            neo__plan_text_add(&out, "%s\n", reason);
         else
-            neo__plan_why_rejected(plan, t, options, &out);
+            neo__plan_why_rejected(t, (neo_placement)p, &out);
     }
-    neo_free(plan->ctx, options, sizeof *options);
     return out.length;
 }
 NEO_API size_t neo_plan_warning(const neo_plan *plan, int32_t table, char *text, size_t bytes) {
@@ -3003,7 +2995,7 @@ NEO_API size_t neo_plan_warning(const neo_plan *plan, int32_t table, char *text,
     const neo_piece *p = plan->piece + t->first_piece;
     if (t->loose && p->rows < t->rows)
         neo__plan_text_add(&out, "sums of table '%s' depend on the plan: give it row_buckets",
-                      plan->bags.tables[table].name);
+                           t->desc->name);
     return out.length;
 }
 
@@ -3012,7 +3004,7 @@ NEO_API size_t neo_plan_warning(const neo_plan *plan, int32_t table, char *text,
 
    A file is read once, its lines cut into words in place. Table lines of equal cuts are made by the
    same function as the search's, so that a line of text stands for the same rectangles.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 static void neo__plan_write_name(neo__plan_text *f, const char *name) {
     for (; *name; name++) {
         unsigned char c = (unsigned char)*name;
@@ -3020,33 +3012,30 @@ static void neo__plan_write_name(neo__plan_text *f, const char *name) {
         neo__plan_text_add(f, coded ? "%%%02X" : "%c", c);
     }
 }
-/* Whether the pieces of a table are those of an equal cut; then slices and pieces of each. */
-static int neo__plan_is_shape(const neo_plan *plan, int32_t table, int32_t *slices,
-                              int32_t *parts) {
-    const neo__plan_table *t = &plan->table[table];
-    const neo_piece *p = plan->piece + t->first_piece;
-    int64_t n = t->piece_count, cols = neo__plan_slices(plan, t);
+/* 1: the pieces of a table are those of an equal cut into *slices of *parts pieces. */
+static int neo__plan_is_shape(const neo__plan_table *t, int32_t *slices, int32_t *parts) {
+    const neo_piece *p = t->plan->piece + t->first_piece;
+    int64_t n = t->piece_count, cols = neo__plan_slices(t);
     if (n > NEO__PLAN_MAX_RANKS || n % cols) return 0;
     *slices = (int32_t)cols;
     *parts = (int32_t)(n / cols);
     if (cols > t->blocks || *parts > neo__plan_row_units(t)) return 0;
     for (int64_t i = 0; i < n; i++) {
         neo_piece want = p[i];
-        neo__plan_part(plan, t, cols, *parts, i, &want);
+        neo__plan_part(t, cols, *parts, i, &want);
         if (neo__plan_piece_order(&want, &p[i]) != 0) return 0;
     }
     return 1;
 }
-static void neo__plan_write_table(const neo_plan *plan, int32_t table, neo__plan_text *f) {
-    const neo__plan_table *t = &plan->table[table];
-    const neo_piece *p = plan->piece + t->first_piece;
+static void neo__plan_write_table(const neo__plan_table *t, neo__plan_text *f) {
+    const neo_piece *p = t->plan->piece + t->first_piece;
     int32_t slices, parts;
     neo__plan_text_add(f, "table ");
-    neo__plan_write_name(f, plan->bags.tables[table].name);
+    neo__plan_write_name(f, t->desc->name);
     neo__plan_text_add(f, " %" PRId64 "x%" PRId64 " ", t->rows, t->dim);
     if (p->rank == NEO_EVERY_RANK) {
         neo__plan_text_add(f, "dp\n");
-    } else if (neo__plan_is_shape(plan, table, &slices, &parts)) {
+    } else if (neo__plan_is_shape(t, &slices, &parts)) {
         neo__plan_text_add(f, "%s ", NEO__PLACEMENT_NAMES[t->placement]);
         if (t->placement != NEO_GRID) slices = 1, parts = (int32_t)t->piece_count;
         for (int32_t i = 0; i < slices; i++) {
@@ -3067,7 +3056,7 @@ NEO_API neo_status neo_plan_write(const neo_plan *plan, const char *path) {
     NEO__CHECK(f.file, errno == ENOENT ? NEO_ERR_NOT_FOUND : NEO_ERR_IO,
                "%s: cannot open for writing: %s", path, strerror(errno));
     neo__plan_text_add(&f, "neo-plan 1\nranks %d %d\n", plan->desc.cluster.ranks, plan->per_node);
-    for (int32_t t = 0; t < plan->bags.table_count; t++) neo__plan_write_table(plan, t, &f);
+    for (int32_t t = 0; t < plan->bags.table_count; t++) neo__plan_write_table(&plan->table[t], &f);
     int bad = ferror(f.file) != 0;
     if (fclose(f.file) != 0) bad = 1;
     NEO__CHECK(!bad, NEO_ERR_IO, "%s: cannot write: %s", path, strerror(errno));
@@ -3219,7 +3208,7 @@ static neo_status neo__plan_read_cut(neo__plan_reader *r, neo_placement placemen
     }
     neo_piece *to;
     NEO__TRY(neo__plan_read_room(r, neo__plan_shape_count(shape), &to));
-    neo__plan_shape_cut(r->plan, r->table, shape, to);
+    neo__plan_shape_cut(t, shape, to);
     return NEO_OK;
 }
 static neo_status neo__plan_read_table(neo__plan_reader *r) {
@@ -3227,7 +3216,7 @@ static neo_status neo__plan_read_table(neo__plan_reader *r) {
     neo_placement placement = NEO_TABLE_WISE;
     NEO__TRY(neo__plan_read_name(r));
     const neo__plan_table *t = &r->plan->table[r->table];
-    const char *name = r->plan->bags.tables[r->table].name;
+    const char *name = t->desc->name;
     NEO__PLAN_WANT(!r->seen[r->table], "a second line for table", name);
     r->seen[r->table] = 1;
     NEO__PLAN_WANT(neo__plan_read_pair(r, 'x', &rows, &cols), "not rows x dim, as 100x16:",
@@ -3352,7 +3341,7 @@ NEO_API neo_status neo_plan_read(neo_ctx *ctx, const neo_plan_desc *desc, const 
 
    The public calls that make a plan and read from it. A plan that cannot be made leaves NULL and an
    error; a finished plan never changes.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 static neo_status neo__plan_done(neo_plan *plan, neo_status status, neo_plan **out) {
     char text[400];
     *out = NULL;
@@ -3442,7 +3431,7 @@ NEO_API uint64_t neo_plan_digest(const neo_plan *plan) {
    factors of lookup and update, with few columns what an id takes in backward, with buckets theirs,
    with gradients that are kept those; two loops as a shard's, over ids and over short rows, the
    rest; a product of matrices the flops. Each is the best of a few runs.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 enum {
     NEO__CALIBRATE_RUNS = 4,
     NEO__CALIBRATE_ROWS = 400000,
@@ -3492,9 +3481,8 @@ typedef struct neo__calibrate_table {
     int kept;
     double lookup, update, keep; /* keep: as update, with gradients that wait */
 } neo__calibrate_table;
-static neo_status neo__calibrate_run(neo_bags *bags, neo_jagged_buffer *batch, neo_tensor out,
+static neo_status neo__calibrate_run(neo_bags *bags, const neo_jagged *j, neo_tensor out,
                                      neo__calibrate_table *t) {
-    const neo_jagged *j = neo_jagged_view(batch);
     for (int run = 0; run < NEO__CALIBRATE_RUNS; run++) {
         int64_t began = neo_time_ns();
         NEO__TRY(neo_bags_forward(bags, j, out));
@@ -3514,9 +3502,8 @@ static neo_status neo__calibrate_bags(neo_ctx *ctx, const int64_t *id, neo__cali
     const int64_t shape[2] = {NEO__CALIBRATE_BATCH, t->dim};
     NEO__ZERO(neo_table_desc, table);
     NEO__ZERO(neo_bags_desc, d);
-    NEO__ZERO(neo_jagged_desc, j);
+    NEO__ZERO(neo_jagged, batch);
     neo_bags *bags = NULL;
-    neo_jagged_buffer *batch = NULL;
     neo_tensor out = neo_tensor_none();
     table.name = "calibrate";
     table.rows = NEO__CALIBRATE_ROWS;
@@ -3529,18 +3516,15 @@ static neo_status neo__calibrate_bags(neo_ctx *ctx, const int64_t *id, neo__cali
     d.max_batch = NEO__CALIBRATE_BATCH;
     d.max_ids = NEO__CALIBRATE_IDS;
     d.max_kept_rows = t->kept ? (int64_t)NEO__CALIBRATE_IDS : 0;
-    j.feature_count = 1;
-    j.max_bags = NEO__CALIBRATE_BATCH;
-    j.max_ids = NEO__CALIBRATE_IDS;
+    batch.batch = NEO__CALIBRATE_BATCH;
+    batch.feature_count = 1;
+    batch.id_dtype = NEO_I64;
+    batch.offsets = id + NEO__CALIBRATE_IDS;
+    batch.ids = id;
     neo_status status = neo_bags_create(ctx, &d, &bags);
-    if (status == NEO_OK) status = neo_jagged_create(ctx, &j, &batch);
     if (status == NEO_OK) status = neo_tensor_alloc(ctx, NEO_F32, 2, shape, &out);
-    if (status == NEO_OK)
-        status = neo_jagged_set(batch, NEO__CALIBRATE_BATCH, id + NEO__CALIBRATE_IDS, NEO_I64, id,
-                                NEO_I64, NULL);
-    if (status == NEO_OK) status = neo__calibrate_run(bags, batch, out, t);
+    if (status == NEO_OK) status = neo__calibrate_run(bags, &batch, out, t);
     neo_tensor_free(ctx, &out);
-    neo_jagged_destroy(batch);
     neo_bags_destroy(bags);
     return status;
 }
@@ -3623,15 +3607,15 @@ static neo_status neo__calibrate_all(neo__arena *work, neo_cluster *c) {
                                  {NEO__CALIBRATE_NARROW, 0, 0, 0.0, 0.0, 0.0},
                                  {NEO__CALIBRATE_DIM, NEO__CALIBRATE_BUCKETS, 0, 0.0, 0.0, 0.0}};
     float *memory;
-    int64_t *id; /* ids, then lengths */
+    int64_t *id; /* ids, then offsets */
     NEO__TRY(NEO__ARENA(work, memory, 2 * NEO__CALIBRATE_FLOATS));
-    NEO__TRY(NEO__ARENA(work, id, NEO__CALIBRATE_IDS + NEO__CALIBRATE_BATCH));
+    NEO__TRY(NEO__ARENA(work, id, NEO__CALIBRATE_IDS + NEO__CALIBRATE_BATCH + 1));
     for (int64_t i = 0; i < NEO__CALIBRATE_IDS; i++)
         id[i] = neo_zipf(
             neo_random_uniform(1, neo_hash("calibrate"), 0, NEO_STREAM_USER, (uint64_t)i),
             NEO__CALIBRATE_ROWS, 1.15f);
-    for (int64_t i = 0; i < NEO__CALIBRATE_BATCH; i++)
-        id[NEO__CALIBRATE_IDS + i] = NEO__CALIBRATE_POOLING;
+    for (int64_t i = 0; i <= NEO__CALIBRATE_BATCH; i++)
+        id[NEO__CALIBRATE_IDS + i] = i * NEO__CALIBRATE_POOLING;
     c->memory_bandwidth = neo__calibrate_copy(work->ctx, memory);
     NEO__TRY(neo__calibrate_flops(work->ctx, &c->flops));
     double seconds_row = neo__calibrate_row(memory, memory + NEO__CALIBRATE_FLOATS),
