@@ -2468,8 +2468,8 @@ typedef struct neo__tile {
     int64_t merges, merge_step;
     const float *bias; /* then + bias; NULL: none */
     int relu;          /* then relu */
-    /* Operands of the next tiles, to be fetched ahead: a line per k, `fetch_step` apart, after every
-       32 lines `fetch_row` behind the first of them; dots: all of b of the next 2 lanes columns.
+    /* Operands of the next tiles, fetched ahead: a line per k, `fetch_step` apart, after every 32
+       lines `fetch_row` behind the first of them; dots: all of b of the next 2 lanes columns.
        NULL: nothing. */
     const float *fetch;
     int64_t fetch_step, fetch_row;
@@ -5986,54 +5986,45 @@ static void neo__gemm_pack_a(const neo__gemm *g, float *to, const neo__gemm_box 
     }
 }
 
-/* A worker's. */
+/* Lines of memory that tiles fetch ahead while they multiply, `step` and `row` apart as in
+   neo__tile; so many tiles do, each `advance` behind the one before. */
+typedef struct neo__gemm_fetch {
+    const float *at;
+    int64_t step, row, advance, tiles;
+} neo__gemm_fetch;
 typedef struct neo__gemm_scratch {
     float *b, *a, *sums;
     int64_t first_tile; /* of the task, whose sums come first */
     neo__gemm_piece *piece;
-    int pieces;
-    const float *next;     /* of B, what is packed next: */
-    int64_t strip, strips; /* fetched meanwhile, strip by strip */
+    int pieces, fetches_b;
+    neo__gemm_fetch fetch;
 } neo__gemm_scratch;
 
-/* The group of B's panels [p0, end) is packed next, from k0 on. A strip is a line of every k, or,
-   where lines go along k, a column. */
-static void neo__gemm_fetch_begin(const neo__gemm *g, neo__gemm_scratch *s, int64_t p0, int64_t end,
-                                  int64_t k0) {
+/* The group of B's panels [p0, end) from k0 on, which is packed next, by tiles of `depth` steps: a
+   tile fetches a line of every k, or, where lines go along k, the columns it has steps for. */
+static void neo__gemm_fetch_b(const neo__gemm *g, neo__gemm_fetch *f, int64_t p0, int64_t end,
+                              int64_t k0, int64_t depth) {
     const neo__gemm_call *c = &g->call;
     const int64_t p1 = NEO__MIN(p0 + g->group_panels, end), n0 = p0 * g->width;
     const int64_t cols = NEO__MIN(p1 * g->width, c->n) - n0;
-    s->next = c->b + k0 * c->b_k + n0 * c->b_col;
-    s->strip = 0;
-    s->strips = c->b_col == 1 ? (cols + 15) / 16 : cols;
+    const int64_t strip = c->b_col == 1 ? 16 : NEO__MAX(1, (depth + 31) / 32);
+    f->at = c->b + k0 * c->b_k + n0 * c->b_col;
+    f->step = c->b_col == 1 ? c->b_k : 16;
+    f->row = c->b_col == 1 ? 32 * c->b_k : c->b_col;
+    f->advance = strip * c->b_col;
+    f->tiles = (cols + strip - 1) / strip;
 }
-/* t, of t->k steps, fetches as many strips as it can. */
-static void neo__gemm_fetch_strips(const neo__gemm *g, neo__gemm_scratch *s, neo__tile *t) {
-    t->fetch = NULL;
-    t->fetch_step = t->fetch_row = 0;
-    if (s->strip >= s->strips) return;
-    if (g->call.b_col == 1) {
-        t->fetch = s->next + 16 * s->strip++;
-        t->fetch_step = g->call.b_k;
-        t->fetch_row = 32 * g->call.b_k;
-    } else { /* 32 lines of a column: 512 k */
-        t->fetch = s->next + s->strip * g->call.b_col;
-        t->fetch_step = 16;
-        t->fetch_row = g->call.b_col;
-        s->strip += (t->k + 31) / 32;
-    }
-}
-
-/* y, whose activation's derivative the rows of p are multiplied with in the end: tile after tile of
-   the row fetches as many of its lines as it has steps for, in 32 rows. */
-static void neo__gemm_fetch_y(const neo__gemm *g, const neo__gemm_place *p,
-                              const neo__gemm_box *box, neo__tile *t) {
-    const neo__gemm_finish *f = &g->call.finish;
+/* y, whose activation's derivative the rows from m0 on are multiplied with in the end: a tile
+   fetches as many of its lines as it has steps for, in 32 rows. */
+static void neo__gemm_fetch_y(const neo__gemm *g, neo__gemm_fetch *f, int64_t m0,
+                              const neo__gemm_box *box) {
+    const neo__gemm_finish *y = &g->call.finish;
     const int64_t n0 = box->p0 * g->width, n1 = NEO__MIN(box->p1 * g->width, g->call.n);
-    const int64_t n = n0 + (p->n0 - n0) / g->width * (t->k / 32) * 16;
-    t->fetch = n < n1 ? f->y + p->m0 * f->y_row + n : NULL;
-    t->fetch_step = f->y_row;
-    t->fetch_row = 16;
+    f->at = y->y + m0 * y->y_row + n0;
+    f->step = y->y_row;
+    f->row = 16;
+    f->advance = NEO__MAX(16, (box->k1 - box->k0) / 32 * 16);
+    f->tiles = (n1 - n0 + f->advance - 1) / f->advance;
 }
 
 /* The tile of C that comes after p on its row, or, behind the last panel, first on the next row:
@@ -6059,7 +6050,7 @@ static void neo__gemm_tile_b(const neo__gemm *g, const neo__gemm_scratch *s,
         t->b = c->b + p->n0 * c->b_col;
         t->b_col = c->b_col;
         t->b_cols = p->cols;
-        t->fetch = ahead ? t->b + g->width * t->b_col : NULL;
+        if (ahead) t->fetch = t->b + g->width * t->b_col;
     } else if (g->pack_b || p->cols < p->width) {
         t->b = s->b + (p->n0 - box->p0 * g->width) * t->k;
         t->b_k = t->panels > 1 ? g->width : p->width;
@@ -6089,8 +6080,8 @@ static void neo__gemm_tile_row(const neo__gemm *g, neo__gemm_scratch *s, const n
     if (g->tree) sums += (tile - s->first_tile) * panels * g->depth * g->tile_rows * g->width;
     const int fetch_c = !g->swapped && depth >= NEO__GEMM_FETCH_DEPTH && (p.final || !g->tree) &&
                         (!p.first || c->m * c->n >= NEO__GEMM_FETCH_FLOATS);
-    const int fetch_y =
-        p.final && s->strips == 0 && c->finish.backward && c->finish.y && !g->swapped;
+    if (p.final && !s->fetches_b && c->finish.backward && c->finish.y && !g->swapped)
+        neo__gemm_fetch_y(g, &s->fetch, p.m0, box);
     for (int64_t panel = box->p0; panel < box->p1; panel += t.panels) {
         t.panels = g->by_rows ? NEO__MAX(1, NEO__MIN(box->p1, c->n / g->width) - panel) : 1;
         p.n0 = panel * g->width;
@@ -6098,9 +6089,12 @@ static void neo__gemm_tile_row(const neo__gemm *g, neo__gemm_scratch *s, const n
         p.width = panel == g->grid.panels - 1 ? g->last_width : t.panels * g->width;
         t.a = a;
         t.k = depth;
+        t.fetch = NULL;
+        if (s->fetch.tiles-- > 0) {
+            t.fetch = s->fetch.at, t.fetch_step = s->fetch.step, t.fetch_row = s->fetch.row;
+            s->fetch.at += s->fetch.advance;
+        }
         neo__gemm_tile_b(g, s, &p, box, &t);
-        if (s->strips > 0) neo__gemm_fetch_strips(g, s, &t);
-        if (fetch_y) neo__gemm_fetch_y(g, &p, box, &t);
         if (fetch_c) neo__gemm_fetch_next(g, &p, box);
         if (g->tree) neo__gemm_tree_tile(g, &t, &p, s->piece, s->pieces, sums);
         else neo__gemm_tile(g, &t, &p);
@@ -6122,11 +6116,13 @@ static void neo__gemm_segment(const neo__gemm *g, neo__gemm_scratch *s, const ne
         for (part.p0 = box->p0; part.p0 < box->p1; part.p0 = part.p1) {
             part.p1 = NEO__MIN(part.p0 + g->group_panels, box->p1);
             if (part.t0 == box->t0) neo__gemm_pack_b(g, s->b, &part);
-            s->strips = 0;
-            if (g->pack_b && part.p1 < box->p1)
-                neo__gemm_fetch_begin(g, s, part.p1, box->p1, box->k0);
-            else if (g->pack_b && part.t1 == box->t1 && box->k1 < g->call.k)
-                neo__gemm_fetch_begin(g, s, box->p0, box->p1, box->k1);
+            const int behind = part.p1 < box->p1;
+            const int next = part.t1 == box->t1 && box->k1 < g->call.k;
+            s->fetches_b = g->pack_b && (behind || next);
+            s->fetch.tiles = 0;
+            if (s->fetches_b)
+                neo__gemm_fetch_b(g, &s->fetch, behind ? part.p1 : box->p0, box->p1,
+                                  behind ? box->k0 : box->k1, box->k1 - box->k0);
             for (int64_t t = part.t0; t < part.t1; t++) neo__gemm_tile_row(g, s, &part, t);
         }
     }
@@ -20373,11 +20369,7 @@ static void neo__value_text(double v, char *out) {
     } else if (a < 1e5 && v == floor(v)) {
         snprintf(out, 64, "%.0f", v);
     } else {
-        snprintf(out, 64,
-                 a >= 1e3 && a < 1e5    ? "%.1f"
-                 : a >= 1e-4 && a < 1e3 ? "%#.4g"
-                                        : "%.3g",
-                 v);
+        snprintf(out, 64, a >= 1e15 || a < 1e-4 ? "%.3g" : a < 1e3 ? "%#.4g" : "%.1f", v);
     }
 }
 
