@@ -40,9 +40,9 @@
                         neo_device its row: neo_status (*x)(neo_device *d, const neo__x_call *call)
      3. >>impl-x        the public calls check their tensors (neo__check_matrix, neo__leaves_resolve),
                         fill the record and end in ctx->on->x(ctx->on, &call)
-     4. below them      the CPU's neo__cpu_x: neo__cpu_run cuts the record into tasks, between
-                        NEO__HOT_BEGIN and NEO__HOT_END. Sums over samples walk the leaves by
-                        neo__tree_push. Loops over columns are kernels, at >>kernels-vec
+     4. below them      the CPU's neo__cpu_x: neo__cpu_run hands parts of the work to neo__x_part,
+                        between NEO__HOT_BEGIN and NEO__HOT_END. Sums over samples walk the leaves
+                        by neo__tree_push. Loops over columns are kernels, at >>kernels-vec
      5. >>impl-cpu      the row d->x = neo__cpu_x
      6. neo_cuda.cuh    neo__cuda_x in a section of its own, over the same kernels (neo__vec_x_warp),
                         and its row in neo__cuda_table
@@ -2219,7 +2219,7 @@ NEO__INLINE neo_status neo__state_define_buckets(neo_state *state, const char *b
    What kernels work on, on every device: the arguments of calls whose shapes have been checked, and
    functions of single numbers.
    ---------------------------------------------------------------------------------------------- */
-#if (defined(NEO_IMPLEMENTATION) || defined(NEO_STATIC) || defined(NEO_CUDA_IMPLEMENTATION)) &&              \
+#if (defined(NEO_IMPLEMENTATION) || defined(NEO_STATIC) || defined(NEO_CUDA_IMPLEMENTATION)) &&    \
     !defined(NEO__KERNEL_TYPES)
 #define NEO__KERNEL_TYPES
 
@@ -2253,9 +2253,11 @@ typedef struct neo__tile {
     int64_t merges, merge_step;
     const float *bias; /* then + bias; NULL: none */
     int relu;          /* then relu */
-    const float *fetch; /* what the next tiles need, to be fetched ahead: a line per k, `fetch_step` apart, */
-    int64_t fetch_step, fetch_row; /* after every 32 lines `fetch_row` behind the first of them; dots: b of the
-                                      next 2 lanes columns, all of it; NULL: nothing */
+    /* Operands of the next tiles, fetched ahead: a line per k, `fetch_step` apart, after every 32
+       lines `fetch_row` behind the first of them; dots: all of b of the next 2 lanes columns.
+       NULL: nothing. */
+    const float *fetch;
+    int64_t fetch_step, fetch_row;
 } neo__tile;
 typedef void (*neo__tile_fn)(const neo__tile *t);
 
@@ -2295,8 +2297,8 @@ struct neo__gemm_kernels {
     void (*interact_backward)(const neo__interact_call *job, int64_t sample, float *scratch);
 };
 
-/* A tile of a bf16 product: c[r * cols + j] += a b over `blocks` blocks of 32 k; see >>impl-bf16. Words
-   of 32 bits stand in the place of floats: a number as f32, or a pair of bf16. */
+/* A tile of a bf16 product: c[r * cols + j] += a b over `blocks` blocks of 32 k; see >>impl-bf16.
+   Words of 32 bits stand in the place of floats: a number as f32, or a pair of bf16. */
 typedef struct neo__bf16_tile {
     const struct neo__gemm_kernels *f32; /* for those who use them, */
     void (*add)(float *y, const float *x, int64_t n);
@@ -2315,8 +2317,8 @@ typedef struct neo__bf16_kernels {
     void (*pack_row)(float *to, const uint16_t *from, int64_t count, int chains);
     /* to[w * width + j]: of k in [0, count) at from[k * ld + j] for j < cols; zeros up to width (a
        multiple of 16) and to the end of the last block. */
-    void (*pack)(float *to, int64_t width, const uint16_t *from, int64_t ld, int64_t count, int64_t cols,
-                 int chains);
+    void (*pack)(float *to, int64_t width, const uint16_t *from, int64_t ld, int64_t count,
+                 int64_t cols, int chains);
     void (*begin)(void); /* on a thread, before calls of tile; or NULL */
     void (*tile)(const neo__bf16_tile *t); /* denormals are flushed */
     void (*end)(void);
@@ -2413,7 +2415,7 @@ typedef struct neo__bag_rows {
     int64_t dim, row_bytes;
     uint64_t first, stride;
 } neo__bag_rows;
-/* Of a row: its first element's number, and how many random blocks its elements are in. */
+/* The number of a row's first element, and how many random blocks its elements are in. */
 NEO__EVERYWHERE NEO__INLINE uint64_t neo__bag_number(const neo__bag_rows *t, int64_t row) {
     return t->first + (uint64_t)row * t->stride;
 }
@@ -2526,15 +2528,15 @@ typedef struct neo__bag_update {
     const neo__random_key *round; /* of narrow rows; NULL: to nearest */
     int fetch_grads; /* gradient rows may be far from the cache */
     float *scratch;  /* neo__bag_scratch(dim) floats, and neo__bag_narrow_scratch() */
-    /* Not a step but a sum that is kept: that of the row whose first record is i goes to keep_to + (keep_at[i]
-       >> 1), added to what is there unless the lowest bit is set. */
+    /* Not a step but a sum that is kept: that of the row whose first record is i goes to keep_to +
+       (keep_at[i] >> 1), added to what is there unless the lowest bit is set. */
     const int64_t *keep_at; /* or NULL */
     float *keep_to;
 } neo__bag_update;
 
-/* A step of rows of which only some columns are here. It asks for sums over whole rows in a fixed order; the
-   first `have` are given. With want > 0 nothing changes: the next `want` are computed over the columns here,
-   block by block. One record is one row. */
+/* A step of rows of which only some columns are here. It asks for sums over whole rows in a fixed
+   order; the first `have` are given. With want > 0 nothing changes: the next `want` are computed
+   over the columns here, block by block. One record is one row. */
 typedef struct neo__bag_cut {
     int have, want;
     float dim;          /* of the whole row */
@@ -2741,7 +2743,7 @@ NEO__EVERYWHERE NEO__INLINE void neo__int_encode(neo_dtype t, int64_t x, void *p
     }
 }
 
-/* Where a float falls in a neo_exact, see >>impl-exact: low goes to word `at`, high to the next.
+/* A float's place in a neo_exact, see >>impl-exact: low goes to word `at`, high to the next.
    special: it is not in the words but 1 a NaN, 2 plus infinity, 3 minus infinity. */
 typedef struct neo__exact_term {
     int at, special;
@@ -2876,7 +2878,7 @@ NEO__EVERYWHERE NEO__INLINE int neo__tree_push(int *height, int leaf, int count)
     return merges;
 }
 
-/* What happens to a finished matrix C. */
+/* The last step of a matrix C. */
 typedef struct neo__gemm_finish {
     neo_activation act;
     int backward;   /* 0: y = act(c). 1: c = c act'(z, y) */
@@ -2931,8 +2933,9 @@ typedef struct neo__norm_call {
     int64_t x_row, y_row, dy_row, dx_row;
     neo__leaf_cut leaves;
 } neo__norm_call;
-/* Forward: to[i] = from[ids[i]]. Backward: to[r] = the sum of from[i] with ids[i] = r by leaves, each
-   leaf from zeros, added to what is there if `add`. An id outside [0, rows): nothing is written. */
+/* Forward: to[i] = from[ids[i]]. Backward: to[r] = the sum of from[i] with ids[i] = r by leaves,
+   each leaf from zeros, added to what is there if `add`. With an id outside [0, rows) nothing is
+   written. */
 typedef struct neo__embedding_call {
     int backward, is_i32, add;
     const void *ids;
@@ -3004,8 +3007,8 @@ typedef struct neo__tree_sum_call {
     float *out;
     int64_t n;
 } neo__tree_sum_call;
-/* Elementwise, `count` numbers: x += y, rounded to x's dtype; x *= factor (f32); y = x rounded to dtype
-   (f32). */
+/* Elementwise, `count` numbers: x += y, rounded to x's dtype; x *= factor (f32); y = x rounded to
+   dtype (f32). */
 typedef enum neo__blend_kind { NEO__BLEND_ADD, NEO__BLEND_SCALE, NEO__BLEND_ROUND } neo__blend_kind;
 typedef struct neo__blend_call {
     neo__blend_kind kind;
@@ -3075,11 +3078,11 @@ typedef struct neo__job_feature {
     int64_t out_at, out_stride; /* of its first bag, in floats; NEO_POOL_NONE: 0, of an id */
     int64_t pack_stride;        /* of its gradients in `packed`, from out_at on */
 } neo__job_feature;
-/* A table cut by columns whose step needs sums over whole rows: what the running round has and asks for. Its rows are
-   those of its slots, in their order: slot i is row cut_row[i]. Others: is_cut 0. */
+/* A table cut by columns whose step needs sums over whole rows: what the running round has and asks
+   for. Its rows are those of its slots, in their order: slot i is row cut_row[i]. */
 typedef struct neo__job_cut {
     neo__bag_cut cut; /* total, blocks: on the device */
-    int is_cut;
+    int is_cut;       /* 0: all of its columns are here */
 } neo__job_cut;
 /* The step of a table in a call. */
 typedef struct neo__job_rule {
@@ -3087,7 +3090,7 @@ typedef struct neo__job_rule {
     neo__random_key round;
     int nearest;
 } neo__job_rule;
-/* What a look at every offset and id found; zeros before. bag: ~ the first bag with decreasing
+/* The findings of a look at every offset and id; zeros before. bag: ~ the first bag with decreasing
    offsets; id: ~ the first id outside its table, counted from the batch's first; 0: none. */
 typedef struct neo__bags_found {
     unsigned long long bag, id, count; /* count: ids outside */
@@ -3096,19 +3099,19 @@ typedef struct neo__bags_found {
 enum {
     NEO__JOB_LONG = 256,   /* records; a longer run of one row is merged by a block of threads */
     NEO__JOB_VECTORS = 64, /* scratches of rows too long for shared memory */
-    NEO__JOB_SHARED_FLOATS = 5376 /* of a row's scratch, that two fit into shared memory, beside lists */
+    NEO__JOB_SHARED_FLOATS = 5376 /* of a row's scratch: two fit into shared memory, beside lists */
 };
 /* Floats in which a row is stepped: its gradient, a direction, and of a narrow row the row and its
    random words, of which the last may be a vector of blocks. */
 NEO__EVERYWHERE NEO__INLINE int64_t neo__job_scratch(neo_dtype dtype, int64_t dim) {
     return 2 * neo__bag_room(dim) + (dtype == NEO_F32 ? 0 : 2 * neo__bag_room(dim) + 96);
 }
-/* The record of a call, for every operation on bags. Pointers are the device's unless "host" is said. */
+/* The record of a call, for every operation on bags. Pointers are the device's but for "host". */
 typedef struct neo__bags_job {
     neo_bags *object; /* host: for the CPU */
     int32_t table;    /* for the CPU: of sort_rows */
     int only_cut;     /* for the CPU: tables cut by columns (1), the others (0), all (-1) */
-    const int *stop;  /* not 0: the step that is being recorded has an error, no row changes. NULL: 0 */
+    const int *stop;  /* not 0: the step being recorded has an error, no row changes. NULL: 0 */
     struct {          /* since the object was made, or its workspace grew */
         int32_t table_count, feature_count;
         int none, wide; /* none: NEO_POOL_NONE. wide: keys are 64 bits, else 32 */
@@ -3142,7 +3145,7 @@ typedef struct neo__bags_job {
         uint32_t *values[2];
         int64_t records;  /* not more than this */
         int64_t *grad_at; /* per id */
-        int indirect;     /* the gradient of a value is at grad_at[value], else at value grad_unit */
+        int indirect; /* the gradient of a value is at grad_at[value], else at value grad_unit */
         int64_t grad_unit;
         float *packed; /* gradients of MEAN tables, divided by the bags' lengths */
         int packs;     /* gradients of MEAN tables are in `packed`, else all are in dout */
@@ -3157,7 +3160,8 @@ typedef struct neo__bags_job {
     struct {       /* keys by slot, a hash table from key + 1 to slot, and [max_dim] floats each */
         int64_t max, count;
         uint64_t *slot_key, *hash_key, hash_mask;
-        uint32_t *hash_slot, *fresh, *place; /* [max_records + 1]: 1 for a new row; their sums before */
+        uint32_t *hash_slot;
+        uint32_t *fresh, *place; /* [max_records + 1]: 1 for a new row; their sums before */
         uint32_t *keep_at;                   /* per record: slot << 1 | new */
         float *sums;
     } kept;
@@ -3178,12 +3182,13 @@ typedef struct neo__bags_job {
 struct neo_device {
     uint32_t bytes, version; /* of this table: sizeof, NEO__DEVICE_VERSION */
     char name[128];          /* "cuda:0 (NVIDIA H200)" */
-    /* Calls are kept, to run later as one: what does not depend on a batch's numbers stays the same from step to
-       step (sizes are what is reserved, descriptions are always sent), and errors of data come at the end. */
+    /* Calls are kept, to run later as one: what does not depend on a batch's numbers stays the same
+       from step to step (sizes are what is reserved, descriptions are always sent), and errors of
+       data come at the end. */
     int32_t recording;
-    uint32_t forgotten; /* how often recorded calls were left out: what they would have told the device is not there */
+    uint32_t forgotten; /* how often recorded calls were left out, so that the device never heard */
     void (*destroy)(neo_device *d);
-    /* Memory, 256-byte aligned; NULL: none. Host memory that the device reads fast, if there is such. */
+    /* Memory, 256-byte aligned; NULL: none. host_: memory that the device reads fast. */
     void *(*alloc)(neo_device *d, size_t bytes);
     void (*free)(neo_device *d, void *p, size_t bytes);
     void *(*host_alloc)(neo_device *d, size_t bytes);
@@ -3193,8 +3198,9 @@ struct neo_device {
                        neo_place from_place, size_t bytes);
     neo_status (*fill)(neo_device *d, void *to, int byte, size_t bytes);
     neo_status (*synchronize)(neo_device *d);
-    /* While it records: a counter that a call is going to advance; it goes back if the call has no effect. settle: what
-       is recorded runs and is over, with its answers; a failure is returned by the next call. */
+    /* While it records: a counter that a call is going to advance; it goes back if the call has no
+       effect. settle: what is recorded runs and is over, with its answers; a failure is returned by
+       the next call. */
     void (*counts)(neo_device *d, int64_t *counter);
     void (*settle)(neo_device *d);
     /* From any thread, beside all other calls: see neo__device_move. */
@@ -3224,8 +3230,9 @@ struct neo_device {
     neo_status (*optim)(neo_device *d, const neo__optim_call *call);
     /* Embedding bags: see >>impl-bags-calls. */
     size_t (*bags_temp_bytes)(neo_device *d, int64_t max_records, int wide);
-    neo_status (*bags_check)(neo_device *d, const neo__bags_job *j, neo__bags_found *found /* host */,
-                             const neo__later *later /* answer: neo__bags_found. NULL: found is waited for */);
+    /* later's answer is neo__bags_found; NULL: it is waited for, in `found` (host). */
+    neo_status (*bags_check)(neo_device *d, const neo__bags_job *j, neo__bags_found *found,
+                             const neo__later *later);
     neo_status (*bags_forward)(neo_device *d, const neo__bags_job *j);
     neo_status (*bags_weight_grad)(neo_device *d, const neo__bags_job *j);
     neo_status (*bags_sort)(neo_device *d, const neo__bags_job *j); /* pack, write records, sort */
@@ -3233,7 +3240,7 @@ struct neo_device {
                                  int64_t first_key); /* records of rows [j->records], sort */
     neo_status (*bags_update)(neo_device *d, const neo__bags_job *j); /* step or keep */
     neo_status (*bags_step_kept)(neo_device *d, const neo__bags_job *j);
-    neo_status (*bags_cut)(neo_device *d, const neo__bags_job *j); /* the block sums that cuts ask for */
+    neo_status (*bags_cut)(neo_device *d, const neo__bags_job *j); /* block sums for cuts */
     /* fresh: rows without a slot (host); then, give them slots from slot_count on. by_value: a row
        comes where its first record's value says, else in the order of the sort. */
     neo_status (*bags_find_slots)(neo_device *d, const neo__bags_job *j, int by_value,
@@ -3283,7 +3290,7 @@ struct neo_device {
 #include <arm_neon.h>
 #endif
 
-/* Products and sums fuse only where the code says fma (NUMERICS: one rounding per written operation). */
+/* Products and sums fuse only where the code says fma: one rounding per written operation. */
 #if defined(__clang__)
 #pragma STDC FP_CONTRACT OFF
 #elif defined(__GNUC__)
@@ -3867,12 +3874,14 @@ static void neo__cpu_task(void *arg, int64_t index, int worker) {
     neo__task_range(job->count, job->tasks, index, job->unit, &part.begin, &part.end);
     job->work(&part);
 }
-/* work(part) over all pieces; a task has at least `grain` of them, cut at multiples of `unit`. */
-static void neo__cpu_run(neo_device *d, const void *call, int64_t count, int64_t grain,
-                         int64_t unit, void (*work)(const neo__cpu_part *part)) {
+/* work(part) over all pieces; a task has at least `grain` of them, cut at multiples of `unit`.
+   Returns NEO_OK, for operations that end with it. */
+static neo_status neo__cpu_run(neo_device *d, const void *call, int64_t count, int64_t grain,
+                               int64_t unit, void (*work)(const neo__cpu_part *part)) {
     neo_ctx *ctx = neo__cpu_ctx(d);
     neo__cpu_job job = {ctx, call, count, neo__task_count(ctx, count, grain), unit, work};
     if (count > 0) neo_parallel_for(ctx, job.tasks, neo__cpu_task, &job);
+    return NEO_OK;
 }
 
 /* ---- instruction sets ---- */
@@ -4839,26 +4848,17 @@ enum {
 };
 
 NEO__HOT_END
+static const struct neo__dtype {
+    const char *name;
+    size_t size;
+} neo__dtypes[] = {{"f32", 4}, {"f16", 2}, {"bf16", 2}, {"f8e4m3", 1}, {"f8e5m2", 1},
+                   {"i8", 1},  {"i32", 4}, {"i64", 8},  {"u8", 1}};
+NEO__STATIC_ASSERT(sizeof neo__dtypes / sizeof *neo__dtypes == NEO_DTYPE_COUNT, "every dtype");
 NEO_API size_t neo_dtype_size(neo_dtype dtype) {
-    switch (dtype) {
-    case NEO_F32:
-    case NEO_I32: return 4;
-    case NEO_F16:
-    case NEO_BF16: return 2;
-    case NEO_F8E4M3:
-    case NEO_F8E5M2:
-    case NEO_I8:
-    case NEO_U8: return 1;
-    case NEO_I64: return 8;
-    case NEO_DTYPE_COUNT: break;
-    }
-    return 0;
+    return (unsigned)dtype < (unsigned)NEO_DTYPE_COUNT ? neo__dtypes[dtype].size : 0;
 }
 NEO_API const char *neo_dtype_name(neo_dtype dtype) {
-    static const char *const name[] = {"f32", "f16", "bf16", "f8e4m3", "f8e5m2",
-                                       "i8",  "i32", "i64",  "u8"};
-    NEO__STATIC_ASSERT(sizeof name / sizeof name[0] == NEO_DTYPE_COUNT, "a name for every dtype");
-    return (unsigned)dtype < (unsigned)NEO_DTYPE_COUNT ? name[dtype] : "unknown";
+    return (unsigned)dtype < (unsigned)NEO_DTYPE_COUNT ? neo__dtypes[dtype].name : "unknown";
 }
 
 /* ---- views ---- */
@@ -5226,9 +5226,8 @@ static void neo__tensor_copy_part(const neo__cpu_part *part) {
 }
 static neo_status neo__cpu_convert(neo_device *d, const neo__convert_call *call) {
     const int copies = call->src.dtype == call->dst.dtype;
-    neo__cpu_run(d, call, call->count, NEO__ELEMENT_GRAIN, NEO__RUN,
-                 copies ? neo__tensor_copy_part : neo__convert_part);
-    return NEO_OK;
+    return neo__cpu_run(d, call, call->count, NEO__ELEMENT_GRAIN, NEO__RUN,
+                        copies ? neo__tensor_copy_part : neo__convert_part);
 }
 typedef struct neo__fill {
     char *to;
@@ -5240,8 +5239,7 @@ static void neo__fill_part(const neo__cpu_part *part) {
 }
 static neo_status neo__cpu_fill(neo_device *d, void *to, int byte, size_t bytes) {
     const neo__fill fill = {(char *)to, byte};
-    neo__cpu_run(d, &fill, (int64_t)bytes, 4 * NEO__ELEMENT_GRAIN, 4096, neo__fill_part);
-    return NEO_OK;
+    return neo__cpu_run(d, &fill, (int64_t)bytes, 4 * NEO__ELEMENT_GRAIN, 4096, neo__fill_part);
 }
 
 /* Adding part i + s to part i for s = 1, 2, 4 ... is the tree that splits at the largest power of
@@ -5260,8 +5258,7 @@ static void neo__tree_sum_part(const neo__cpu_part *part) {
     }
 }
 static neo_status neo__cpu_tree_sum(neo_device *d, const neo__tree_sum_call *call) {
-    neo__cpu_run(d, call, call->n, 1 << 14, 1024, neo__tree_sum_part);
-    return NEO_OK;
+    return neo__cpu_run(d, call, call->n, 1 << 14, 1024, neo__tree_sum_part);
 }
 
 NEO_API void neo_floats_decode(const neo_ctx *ctx, neo_dtype dtype, const void *src, float *dst,
@@ -5296,9 +5293,8 @@ NEO_API void neo_random_u32x4(uint64_t seed, uint64_t name_hash, int64_t step, i
 }
 NEO_API float neo_random_uniform(uint64_t seed, uint64_t name_hash, int64_t step, int stream,
                                  uint64_t index) {
-    neo__random_key key = neo__random_key_make(seed, name_hash, step, stream);
     uint32_t block[4];
-    neo__random_block(&key, index / 4, block);
+    neo_random_u32x4(seed, name_hash, step, stream, index / 4, block);
     return (float)(block[index % 4] >> 8) * 0x1p-24f;
 }
 NEO_API float neo_random_normal(uint64_t seed, uint64_t name_hash, int64_t step, int stream,
@@ -5341,8 +5337,7 @@ static void neo__init_part(const neo__cpu_part *part) {
     }
 }
 static neo_status neo__cpu_init(neo_device *d, const neo__init_call *call) {
-    neo__cpu_run(d, call, call->count, 1 << 14, 256, neo__init_part);
-    return NEO_OK;
+    return neo__cpu_run(d, call, call->count, 1 << 14, 256, neo__init_part);
 }
 NEO__HOT_END
 /* The largest float below x. */
@@ -5473,7 +5468,6 @@ NEO_API void neo_exact_add(neo_exact *sum, float x) {
     sum->word[t.at + 1] += t.high;
 }
 
-NEO__HOT_END
 NEO_API void neo_exact_merge(neo_exact *sum, const neo_exact *other) {
     neo_exact o = *other;
     if (o.terms >= NEO__EXACT_TERMS) neo_exact_normalize(&o);
@@ -5488,7 +5482,6 @@ NEO_API void neo_exact_merge(neo_exact *sum, const neo_exact *other) {
 NEO_API double neo_exact_value(const neo_exact *sum) {
     return neo__f64_bits(neo__exact_round(*sum));
 }
-NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-gemm
 
@@ -5725,8 +5718,8 @@ NEO__INLINE void neo__gemm_kernel(const neo__gemm *g, const neo__tile *t, int64_
     else kern->rows8(t);
 }
 
-/* Where a tile is narrower than its panel, or C is scaled or transposed, the sums pass through a
-   buffer. */
+/* The sums of a tile pass through a buffer where it is narrower than its panel, or C is scaled or
+   transposed. */
 NEO__INLINE float *neo__gemm_at(const neo__gemm *g, int64_t m, int64_t n) {
     return g->call.c + (g->swapped ? n * g->call.c_row + m : m * g->call.c_row + n);
 }
@@ -5868,54 +5861,45 @@ static void neo__gemm_pack_a(const neo__gemm *g, float *to, const neo__gemm_box 
     }
 }
 
-/* A worker's. */
+/* Lines of memory that tiles fetch ahead while they multiply, `step` and `row` apart as in
+   neo__tile; so many tiles do, each `advance` behind the one before. */
+typedef struct neo__gemm_fetch {
+    const float *at;
+    int64_t step, row, advance, tiles;
+} neo__gemm_fetch;
 typedef struct neo__gemm_scratch {
     float *b, *a, *sums;
     int64_t first_tile; /* of the task, whose sums come first */
     neo__gemm_piece *piece;
-    int pieces;
-    const float *next;     /* of B, what is packed next: */
-    int64_t strip, strips; /* fetched meanwhile, strip by strip */
+    int pieces, fetches_b;
+    neo__gemm_fetch fetch;
 } neo__gemm_scratch;
 
-/* The group of B's panels [p0, end) is packed next, from k0 on. A strip is a line of every k, or,
-   where lines go along k, a column. */
-static void neo__gemm_fetch_begin(const neo__gemm *g, neo__gemm_scratch *s, int64_t p0, int64_t end,
-                                  int64_t k0) {
+/* The group of B's panels [p0, end) from k0 on, which is packed next, by tiles of `depth` steps: a
+   tile fetches a line of every k, or, where lines go along k, the columns it has steps for. */
+static void neo__gemm_fetch_b(const neo__gemm *g, neo__gemm_fetch *f, int64_t p0, int64_t end,
+                              int64_t k0, int64_t depth) {
     const neo__gemm_call *c = &g->call;
     const int64_t p1 = NEO__MIN(p0 + g->group_panels, end), n0 = p0 * g->width;
     const int64_t cols = NEO__MIN(p1 * g->width, c->n) - n0;
-    s->next = c->b + k0 * c->b_k + n0 * c->b_col;
-    s->strip = 0;
-    s->strips = c->b_col == 1 ? (cols + 15) / 16 : cols;
+    const int64_t strip = c->b_col == 1 ? 16 : NEO__MAX(1, (depth + 31) / 32);
+    f->at = c->b + k0 * c->b_k + n0 * c->b_col;
+    f->step = c->b_col == 1 ? c->b_k : 16;
+    f->row = c->b_col == 1 ? 32 * c->b_k : c->b_col;
+    f->advance = strip * c->b_col;
+    f->tiles = (cols + strip - 1) / strip;
 }
-/* t, of t->k steps, fetches as many strips as it can. */
-static void neo__gemm_fetch_strips(const neo__gemm *g, neo__gemm_scratch *s, neo__tile *t) {
-    t->fetch = NULL;
-    t->fetch_step = t->fetch_row = 0;
-    if (s->strip >= s->strips) return;
-    if (g->call.b_col == 1) {
-        t->fetch = s->next + 16 * s->strip++;
-        t->fetch_step = g->call.b_k;
-        t->fetch_row = 32 * g->call.b_k;
-    } else { /* 32 lines of a column: 512 k */
-        t->fetch = s->next + s->strip * g->call.b_col;
-        t->fetch_step = 16;
-        t->fetch_row = g->call.b_col;
-        s->strip += (t->k + 31) / 32;
-    }
-}
-
-/* y, whose activation's derivative the rows of p are multiplied with in the end: tile after tile of
-   the row fetches as many of its lines as it has steps for, in 32 rows. */
-static void neo__gemm_fetch_y(const neo__gemm *g, const neo__gemm_place *p,
-                              const neo__gemm_box *box, neo__tile *t) {
-    const neo__gemm_finish *f = &g->call.finish;
+/* y, whose activation's derivative the rows from m0 on are multiplied with in the end: a tile
+   fetches as many of its lines as it has steps for, in 32 rows. */
+static void neo__gemm_fetch_y(const neo__gemm *g, neo__gemm_fetch *f, int64_t m0,
+                              const neo__gemm_box *box) {
+    const neo__gemm_finish *y = &g->call.finish;
     const int64_t n0 = box->p0 * g->width, n1 = NEO__MIN(box->p1 * g->width, g->call.n);
-    const int64_t n = n0 + (p->n0 - n0) / g->width * (t->k / 32) * 16;
-    t->fetch = n < n1 ? f->y + p->m0 * f->y_row + n : NULL;
-    t->fetch_step = f->y_row;
-    t->fetch_row = 16;
+    f->at = y->y + m0 * y->y_row + n0;
+    f->step = y->y_row;
+    f->row = 16;
+    f->advance = NEO__MAX(16, (box->k1 - box->k0) / 32 * 16);
+    f->tiles = (n1 - n0 + f->advance - 1) / f->advance;
 }
 
 /* The tile of C that comes after p on its row, or, behind the last panel, first on the next row:
@@ -5941,7 +5925,7 @@ static void neo__gemm_tile_b(const neo__gemm *g, const neo__gemm_scratch *s,
         t->b = c->b + p->n0 * c->b_col;
         t->b_col = c->b_col;
         t->b_cols = p->cols;
-        t->fetch = ahead ? t->b + g->width * t->b_col : NULL;
+        if (ahead) t->fetch = t->b + g->width * t->b_col;
     } else if (g->pack_b || p->cols < p->width) {
         t->b = s->b + (p->n0 - box->p0 * g->width) * t->k;
         t->b_k = t->panels > 1 ? g->width : p->width;
@@ -5971,8 +5955,8 @@ static void neo__gemm_tile_row(const neo__gemm *g, neo__gemm_scratch *s, const n
     if (g->tree) sums += (tile - s->first_tile) * panels * g->depth * g->tile_rows * g->width;
     const int fetch_c = !g->swapped && depth >= NEO__GEMM_FETCH_DEPTH && (p.final || !g->tree) &&
                         (!p.first || c->m * c->n >= NEO__GEMM_FETCH_FLOATS);
-    const int fetch_y =
-        p.final && s->strips == 0 && c->finish.backward && c->finish.y && !g->swapped;
+    if (p.final && !s->fetches_b && c->finish.backward && c->finish.y && !g->swapped)
+        neo__gemm_fetch_y(g, &s->fetch, p.m0, box);
     for (int64_t panel = box->p0; panel < box->p1; panel += t.panels) {
         t.panels = g->by_rows ? NEO__MAX(1, NEO__MIN(box->p1, c->n / g->width) - panel) : 1;
         p.n0 = panel * g->width;
@@ -5980,9 +5964,12 @@ static void neo__gemm_tile_row(const neo__gemm *g, neo__gemm_scratch *s, const n
         p.width = panel == g->grid.panels - 1 ? g->last_width : t.panels * g->width;
         t.a = a;
         t.k = depth;
+        t.fetch = NULL;
+        if (s->fetch.tiles-- > 0) {
+            t.fetch = s->fetch.at, t.fetch_step = s->fetch.step, t.fetch_row = s->fetch.row;
+            s->fetch.at += s->fetch.advance;
+        }
         neo__gemm_tile_b(g, s, &p, box, &t);
-        if (s->strips > 0) neo__gemm_fetch_strips(g, s, &t);
-        if (fetch_y) neo__gemm_fetch_y(g, &p, box, &t);
         if (fetch_c) neo__gemm_fetch_next(g, &p, box);
         if (g->tree) neo__gemm_tree_tile(g, &t, &p, s->piece, s->pieces, sums);
         else neo__gemm_tile(g, &t, &p);
@@ -6004,11 +5991,13 @@ static void neo__gemm_segment(const neo__gemm *g, neo__gemm_scratch *s, const ne
         for (part.p0 = box->p0; part.p0 < box->p1; part.p0 = part.p1) {
             part.p1 = NEO__MIN(part.p0 + g->group_panels, box->p1);
             if (part.t0 == box->t0) neo__gemm_pack_b(g, s->b, &part);
-            s->strips = 0;
-            if (g->pack_b && part.p1 < box->p1)
-                neo__gemm_fetch_begin(g, s, part.p1, box->p1, box->k0);
-            else if (g->pack_b && part.t1 == box->t1 && box->k1 < g->call.k)
-                neo__gemm_fetch_begin(g, s, box->p0, box->p1, box->k1);
+            const int behind = part.p1 < box->p1;
+            const int next = part.t1 == box->t1 && box->k1 < g->call.k;
+            s->fetches_b = g->pack_b && (behind || next);
+            s->fetch.tiles = 0;
+            if (s->fetches_b)
+                neo__gemm_fetch_b(g, &s->fetch, behind ? part.p1 : box->p0, box->p1,
+                                  behind ? box->k0 : box->k1, box->k1 - box->k0);
             for (int64_t t = part.t0; t < part.t1; t++) neo__gemm_tile_row(g, s, &part, t);
         }
     }
@@ -6063,29 +6052,6 @@ static int neo__gemm_by_hook(const neo__gemm *g) {
 }
 #endif
 
-/* The product of a record; nothing is planned yet. */
-static void neo__gemm_begin(neo__gemm *g, neo_ctx *ctx, const neo__gemm_call *call) {
-    memset(g, 0, sizeof *g);
-    g->ctx = ctx;
-    g->call = *call;
-    g->tree = call->tree && call->leaves.count > 1;
-}
-static void neo__bf16_run(neo_ctx *ctx, const neo__gemm_call *call); /* see >>impl-bf16 */
-static neo_status neo__cpu_gemm(neo_device *d, const neo__gemm_call *call) {
-    neo_ctx *ctx = neo__cpu_ctx(d);
-    neo__gemm g;
-    if (call->m == 0 || call->n == 0) return NEO_OK;
-    if (call->narrow) {
-        neo__bf16_run(ctx, call);
-        return NEO_OK;
-    }
-    neo__gemm_begin(&g, ctx, call);
-    if (neo__gemm_by_hook(&g)) return NEO_OK;
-    neo__gemm_plan(&g);
-    neo_parallel_for(ctx, g.grid.row_tasks * g.grid.col_tasks, neo__gemm_task, &g);
-    return NEO_OK;
-}
-
 /* ---- checks ---- */
 /* A matrix [rows][cols] with last stride 1. An output's rows may not overlap. */
 static neo_status neo__check_matrix_of(const neo_ctx *ctx, neo_dtype dtype, neo_tensor t,
@@ -6112,14 +6078,14 @@ static neo_status neo__check_matrix(const neo_ctx *ctx, neo_tensor t, int64_t ro
                                     int output, const char *function, const char *name) {
     return neo__check_matrix_of(ctx, NEO_F32, t, rows, cols, output, function, name);
 }
-/* Of a product whose operands are of `dtype`: what it writes. */
+/* The matrix that a product of operands of `dtype` writes. */
 static neo_status neo__check_product(const neo_ctx *ctx, neo_dtype dtype, neo_tensor t,
                                      int64_t rows, int64_t cols, const char *function,
                                      const char *name) {
     const neo_dtype own = dtype == NEO_BF16 && t.dtype == NEO_BF16 ? NEO_BF16 : NEO_F32;
     return neo__check_matrix_of(ctx, own, t, rows, cols, 1, function, name);
 }
-/* Of a product's operands, by one of them. */
+/* The dtype of a product's operands, by one of them. */
 NEO__INLINE neo_dtype neo__operand_dtype(neo_tensor t) {
     return t.dtype == NEO_BF16 ? NEO_BF16 : NEO_F32;
 }
@@ -6238,7 +6204,7 @@ NEO__INLINE const uint16_t *neo__halves(const float *address) {
 NEO__INLINE float neo__bf16_flush(float x) {
     return neo__bits_f32(x) & 0x7F800000u ? x : neo__f32_bits(neo__bits_f32(x) & 0x80000000u);
 }
-/* Of 16 k; works in every mode of flushing. */
+/* A chain of 16 k; works in every mode of flushing. */
 static float neo__bf16_chain(const float *a, int64_t a_step, const float *b, int64_t b_step) {
     float sum = 0.0f;
     for (int i = 0; i < 16; i++, a += a_step, b += b_step) {
@@ -6493,7 +6459,6 @@ NEO__HOT_END
 /* A product and its plan: tasks as large as the scratch allows. */
 static void neo__bf16_begin(neo__bf16 *g, neo_ctx *ctx, const neo__gemm_call *call) {
     const neo__bf16_kernels *kern = ctx->bf16;
-    memset(g, 0, sizeof *g);
     g->ctx = ctx;
     g->call = call;
     g->leaves = call->tree ? NEO__MAX(call->leaves.count, 1) : 1;
@@ -6506,10 +6471,41 @@ static void neo__bf16_begin(neo__bf16 *g, neo_ctx *ctx, const neo__gemm_call *ca
     const int most = NEO__BF16_C_FLOATS / (neo__tree_depth(g->leaves) * g->rows * g->cols);
     neo__gemm_cut(&g->grid, call, ctx, g->rows, g->cols, most, 1, &rows, &cols);
 }
-static void neo__bf16_run(neo_ctx *ctx, const neo__gemm_call *call) {
-    neo__bf16 g;
-    neo__bf16_begin(&g, ctx, call);
-    neo_parallel_for(ctx, g.grid.row_tasks * g.grid.col_tasks, neo__bf16_task, &g);
+
+/* ---- the CPU: a product of either dtype ---- */
+typedef struct neo__product {
+    neo__gemm f32;
+    neo__bf16 bf16;
+    int narrow;    /* it is bf16 */
+    int64_t tasks; /* to be done */
+} neo__product;
+static void neo__product_begin(neo__product *p, neo_ctx *ctx, const neo__gemm_call *call) {
+    const neo__gemm_grid *grid = &p->f32.grid;
+    memset(p, 0, sizeof *p);
+    p->narrow = call->narrow;
+    if (call->m == 0 || call->n == 0) return;
+    if (call->narrow) {
+        neo__bf16_begin(&p->bf16, ctx, call);
+        grid = &p->bf16.grid;
+    } else {
+        p->f32.ctx = ctx;
+        p->f32.call = *call;
+        p->f32.tree = call->tree && call->leaves.count > 1;
+        if (neo__gemm_by_hook(&p->f32)) return;
+        neo__gemm_plan(&p->f32);
+    }
+    p->tasks = grid->row_tasks * grid->col_tasks;
+}
+static void neo__product_task(void *arg, int64_t index, int worker) {
+    neo__product *p = (neo__product *)arg;
+    if (p->narrow) neo__bf16_task(&p->bf16, index, worker);
+    else neo__gemm_task(&p->f32, index, worker);
+}
+static neo_status neo__cpu_gemm(neo_device *d, const neo__gemm_call *call) {
+    neo__product p;
+    neo__product_begin(&p, neo__cpu_ctx(d), call);
+    neo_parallel_for(neo__cpu_ctx(d), p.tasks, neo__product_task, &p);
+    return NEO_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -6583,9 +6579,7 @@ NEO__HOT_BEGIN
 /* ---- the CPU: both in one parallel region ---- */
 typedef struct neo__linear_job {
     neo_ctx *ctx;
-    neo__gemm dw;
-    neo__bf16 narrow; /* in its place: of bf16 */
-    int64_t dw_tasks;
+    neo__product dw; /* its tasks come first */
     const neo__column_sums_call *dbias;
 } neo__linear_job;
 
@@ -6625,31 +6619,18 @@ static void neo__linear_bias_task(neo_ctx *ctx, const neo__column_sums_call *c, 
 }
 static void neo__linear_grads_task(void *arg, int64_t index, int worker) {
     neo__linear_job *job = (neo__linear_job *)arg;
-    if (index >= job->dw_tasks)
-        neo__linear_bias_task(job->ctx, job->dbias, (index - job->dw_tasks) * NEO__BIAS_COLS,
-                              worker);
-    else if (job->narrow.call) neo__bf16_task(&job->narrow, index, worker);
-    else neo__gemm_task(&job->dw, index, worker);
+    const int64_t j0 = (index - job->dw.tasks) * NEO__BIAS_COLS;
+    if (j0 >= 0) neo__linear_bias_task(job->ctx, job->dbias, j0, worker);
+    else neo__product_task(&job->dw, index, worker);
 }
 static neo_status neo__cpu_linear_grads(neo_device *d, const neo__linear_grads_call *call) {
     NEO__ZERO(neo__linear_job, job);
-    neo_ctx *ctx = job.ctx = neo__cpu_ctx(d);
-    const neo__gemm_call *dw = &call->dw;
-    const int has_dw = dw->c && dw->m > 0 && dw->n > 0;
+    job.ctx = neo__cpu_ctx(d);
     job.dbias = &call->dbias;
-    if (has_dw && dw->narrow) {
-        neo__bf16_begin(&job.narrow, ctx, dw);
-        job.dw_tasks = job.narrow.grid.row_tasks * job.narrow.grid.col_tasks;
-    } else if (has_dw) {
-        neo__gemm_begin(&job.dw, ctx, dw);
-        if (!neo__gemm_by_hook(&job.dw)) {
-            neo__gemm_plan(&job.dw);
-            job.dw_tasks = job.dw.grid.row_tasks * job.dw.grid.col_tasks;
-        }
-    }
+    if (call->dw.c) neo__product_begin(&job.dw, job.ctx, &call->dw);
     const int64_t bias_cols = call->dbias.to ? call->dbias.cols : 0;
     const int64_t bias_tasks = (bias_cols + NEO__BIAS_COLS - 1) / NEO__BIAS_COLS;
-    neo_parallel_for(ctx, job.dw_tasks + bias_tasks, neo__linear_grads_task, &job);
+    neo_parallel_for(job.ctx, job.dw.tasks + bias_tasks, neo__linear_grads_task, &job);
     return NEO_OK;
 }
 
@@ -6665,12 +6646,9 @@ struct neo_mlp {
     neo_ctx *ctx;
     char *data;
     size_t data_bytes;
+    neo_mlp_desc desc; /* name: NULL */
     int layers;
-    int64_t widths[NEO_MAX_LAYERS + 1];
-    int64_t max_batch;
-    neo_activation act, last_act;
     const neo_param *weight[NEO_MAX_LAYERS], *bias[NEO_MAX_LAYERS];
-    neo_dtype dtype;
     void *y[NEO_MAX_LAYERS]; /* of hidden layers */
     void *z[NEO_MAX_LAYERS]; /* before the activation; NULL: not kept */
     void *dz[2];
@@ -6710,27 +6688,28 @@ static void neo__mlp_carve(const neo_mlp_desc *d, neo__carve *carve, void **to, 
     const size_t count = neo__size_mul((size_t)rows, (size_t)width);
     if (count) neo__carve_next(carve, to, neo_dtype_size(d->dtype), count);
 }
-static void neo__mlp_layout(neo_mlp *mlp, const neo_mlp_desc *d, neo__carve *carve) {
+/* Cut the block into buffers; NULL: count its bytes alone. */
+static size_t neo__mlp_layout(neo_mlp *mlp, const neo_mlp_desc *d, char *block) {
+    neo__carve carve = {block, 0};
     const int layers = d->width_count - 1, narrow = d->dtype == NEO_BF16;
     const int last_dz = d->last_act != NEO_ACT_NONE || narrow; /* dy is not taken as it is */
     int64_t widest = last_dz ? d->widths[layers] : 0;
     for (int i = 0; i < layers - 1; i++) widest = NEO__MAX(widest, d->widths[i + 1]);
     for (int i = 0; i < layers; i++) {
         const int last = i == layers - 1, keeps_z = neo__act_needs_z(last ? d->last_act : d->act);
-        neo__mlp_carve(d, carve, &mlp->y[i], d->max_batch, last ? 0 : d->widths[i + 1]);
-        neo__mlp_carve(d, carve, &mlp->z[i], d->max_batch, keeps_z ? d->widths[i + 1] : 0);
+        neo__mlp_carve(d, &carve, &mlp->y[i], d->max_batch, last ? 0 : d->widths[i + 1]);
+        neo__mlp_carve(d, &carve, &mlp->z[i], d->max_batch, keeps_z ? d->widths[i + 1] : 0);
     }
-    neo__mlp_carve(d, carve, &mlp->dz[0], d->max_batch, widest);
-    neo__mlp_carve(d, carve, &mlp->dz[1], d->max_batch, last_dz + layers > 2 ? widest : 0);
+    neo__mlp_carve(d, &carve, &mlp->dz[0], d->max_batch, widest);
+    neo__mlp_carve(d, &carve, &mlp->dz[1], d->max_batch, last_dz + layers > 2 ? widest : 0);
     for (int i = 0; i <= layers && narrow; i++)
-        neo__mlp_carve(d, carve, &mlp->narrow[i], i < layers ? d->widths[i + 1] : d->max_batch,
+        neo__mlp_carve(d, &carve, &mlp->narrow[i], i < layers ? d->widths[i + 1] : d->max_batch,
                        d->widths[i < layers ? i : 0]);
+    return carve.at;
 }
 static size_t neo__mlp_data_bytes(const neo_mlp_desc *d) {
     NEO__ZERO(neo_mlp, mlp);
-    NEO__ZERO(neo__carve, carve);
-    neo__mlp_layout(&mlp, d, &carve);
-    return carve.at;
+    return neo__mlp_layout(&mlp, d, NULL);
 }
 
 NEO_API size_t neo_mlp_workspace_bytes(const neo_mlp_desc *desc) {
@@ -6781,17 +6760,13 @@ NEO_API neo_status neo_mlp_create(neo_ctx *ctx, neo_params *params, const neo_ml
     neo_mlp *mlp =
         (neo_mlp *)neo__alloc_with_data(ctx, "neo_mlp_create", sizeof *mlp, bytes, &data);
     if (!mlp) return NEO_ERR_MEMORY;
-    neo__carve carve = {data, 0};
-    neo__mlp_layout(mlp, desc, &carve);
+    (void)neo__mlp_layout(mlp, desc, data);
     mlp->ctx = ctx;
     mlp->data = data;
     mlp->data_bytes = bytes;
+    mlp->desc = *desc;
+    mlp->desc.name = NULL;
     mlp->layers = desc->width_count - 1;
-    memcpy(mlp->widths, desc->widths, sizeof mlp->widths);
-    mlp->max_batch = desc->max_batch;
-    mlp->act = desc->act;
-    mlp->last_act = desc->last_act;
-    mlp->dtype = desc->dtype;
     const int before = neo_params_count(params);
     neo__fp_state fp = neo__fp_enter();
     neo_status status = neo__mlp_add_params(mlp, params, desc, name, sizeof name);
@@ -6822,13 +6797,13 @@ static neo_status neo__mlp_present(const neo_mlp *mlp, int grads, const char *fn
 
 /* Rows of a buffer of the mlp as a tensor. */
 static neo_tensor neo__mlp_rows(const neo_mlp *mlp, void *data, int64_t rows, int64_t width) {
-    neo_tensor t = data ? neo_tensor_2d(data, mlp->dtype, rows, width) : neo_tensor_none();
+    neo_tensor t = data ? neo_tensor_2d(data, mlp->desc.dtype, rows, width) : neo_tensor_none();
     t.place = neo__ctx_place(mlp->ctx);
     return t;
 }
 /* The operand of products for weight `layer`, or for x after the last. */
 static neo_tensor neo__mlp_operand(const neo_mlp *mlp, int layer, neo_tensor t) {
-    if (mlp->dtype == NEO_F32) return t;
+    if (mlp->desc.dtype == NEO_F32) return t;
     return neo__mlp_rows(mlp, mlp->narrow[layer], t.shape[0], t.shape[1]);
 }
 
@@ -6837,31 +6812,31 @@ NEO_API neo_status neo_mlp_forward(neo_mlp *mlp, neo_tensor x, neo_tensor y) {
     const int64_t batch = x.shape[0];
     NEO__CHECK(mlp, NEO_ERR_ARG, "%s: mlp is NULL", fn);
     neo_ctx *ctx = mlp->ctx;
+    const int64_t *widths = mlp->desc.widths;
+    const int narrow = mlp->desc.dtype != NEO_F32;
     if (x.absent && x.ndim == 0) return neo__no_data(fn, "x", x, NEO_ERR_SHAPE);
     NEO__CHECK(x.ndim == 2, NEO_ERR_SHAPE,
                "%s: x is of %d dimensions, expected f32 [B][%" PRId64 "]", fn, (int)x.ndim,
-               mlp->widths[0]);
-    NEO__CHECK(batch <= mlp->max_batch, NEO_ERR_CAPACITY,
-               "%s: a batch of %" PRId64 ", but max_batch is %" PRId64, fn, batch, mlp->max_batch);
-    NEO__TRY(neo__check_matrix(ctx, x, batch, mlp->widths[0], 0, fn, "x"));
-    NEO__TRY(neo__check_matrix(ctx, y, batch, mlp->widths[mlp->layers], 1, fn, "y"));
+               widths[0]);
+    NEO__CHECK(batch <= mlp->desc.max_batch, NEO_ERR_CAPACITY,
+               "%s: a batch of %" PRId64 ", but max_batch is %" PRId64, fn, batch,
+               mlp->desc.max_batch);
+    NEO__TRY(neo__check_matrix(ctx, x, batch, widths[0], 0, fn, "x"));
+    NEO__TRY(neo__check_matrix(ctx, y, batch, widths[mlp->layers], 1, fn, "y"));
     NEO__TRY(neo__mlp_present(mlp, 0, fn));
-    const neo_tensor first = neo__mlp_operand(mlp, mlp->layers, x);
+    const neo_tensor first = neo__mlp_operand(mlp, mlp->layers, x), none = neo_tensor_none();
     neo_tensor in = first;
-    if (mlp->dtype != NEO_F32) NEO__TRY(neo_tensor_convert(ctx, x, first, NULL));
+    if (narrow) NEO__TRY(neo_tensor_convert(ctx, x, first, NULL));
     for (int i = 0; i < mlp->layers; i++) {
         const int last = i == mlp->layers - 1;
-        neo_tensor out = last ? y : neo__mlp_rows(mlp, mlp->y[i], batch, mlp->widths[i + 1]),
-                   sums = out;
-        neo_tensor weight = neo__mlp_operand(mlp, i, mlp->weight[i]->value);
-        if (mlp->z[i]) /* c is z; the activation goes on to y */
-            sums = neo__mlp_rows(mlp, mlp->z[i], batch, mlp->widths[i + 1]);
-        if (mlp->dtype != NEO_F32)
-            NEO__TRY(neo_tensor_convert(ctx, mlp->weight[i]->value, weight, NULL));
-        neo__gemm_call call = neo__gemm_call_make(in, 0, weight, 1, sums);
+        const neo_tensor value = mlp->weight[i]->value, weight = neo__mlp_operand(mlp, i, value);
+        const neo_tensor z = neo__mlp_rows(mlp, mlp->z[i], batch, widths[i + 1]); /* or none */
+        neo_tensor out = last ? y : neo__mlp_rows(mlp, mlp->y[i], batch, widths[i + 1]);
+        if (narrow) NEO__TRY(neo_tensor_convert(ctx, value, weight, NULL));
+        neo__gemm_call call = neo__gemm_call_make(in, 0, weight, 1, z.data ? z : out);
         call.bias = neo__f32(mlp->bias[i]->value);
-        neo__gemm_call_finish(&call, last ? mlp->last_act : mlp->act, 0,
-                              mlp->z[i] ? out : neo_tensor_none(), neo_tensor_none());
+        neo__gemm_call_finish(&call, last ? mlp->desc.last_act : mlp->desc.act, 0,
+                              z.data ? out : none, none);
         NEO__TRY(ctx->on->gemm(ctx->on, &call));
         in = out;
     }
@@ -6875,7 +6850,7 @@ NEO_API neo_status neo_mlp_forward(neo_mlp *mlp, neo_tensor x, neo_tensor y) {
 static neo_status neo__mlp_last_dz(const neo_mlp *mlp, neo_tensor dy, neo_tensor dz) {
     neo_ctx *ctx = mlp->ctx;
     NEO__ZERO(neo__activation_call, call);
-    call.act = mlp->last_act;
+    call.act = mlp->desc.last_act;
     call.backward = 1;
     call.rows = dz.shape[0];
     call.cols = dz.shape[1];
@@ -6891,6 +6866,7 @@ NEO_API neo_status neo_mlp_backward(neo_mlp *mlp, const neo_leaves *leaves, neo_
     static const char *const fn = "neo_mlp_backward";
     NEO__CHECK(mlp, NEO_ERR_ARG, "%s: mlp is NULL", fn);
     neo_ctx *ctx = mlp->ctx;
+    const int64_t *widths = mlp->desc.widths;
     const int layers = mlp->layers;
     NEO__CHECK(mlp->forward_done, NEO_ERR_STATE, "neo_mlp_backward: there was no forward");
     const int64_t batch = mlp->in.shape[0];
@@ -6898,27 +6874,27 @@ NEO_API neo_status neo_mlp_backward(neo_mlp *mlp, const neo_leaves *leaves, neo_
     NEO__CHECK(dy.ndim != 2 || dy.shape[0] == batch, NEO_ERR_SHAPE,
                "%s: dy has %" PRId64 " rows, the last neo_mlp_forward had %" PRId64, fn,
                dy.shape[0], batch);
-    NEO__TRY(neo__check_matrix(ctx, dy, batch, mlp->widths[layers], 0, fn, "dy"));
-    if (neo__given(dx)) NEO__TRY(neo__check_matrix(ctx, dx, batch, mlp->widths[0], 1, fn, "dx"));
+    NEO__TRY(neo__check_matrix(ctx, dy, batch, widths[layers], 0, fn, "dy"));
+    if (neo__given(dx)) NEO__TRY(neo__check_matrix(ctx, dx, batch, widths[0], 1, fn, "dx"));
     NEO__TRY(neo__mlp_present(mlp, 0, fn));
     NEO__TRY(neo__mlp_present(mlp, 1, fn));
     NEO__TRY(neo__leaves_resolve(ctx, leaves, batch, &held, fn));
     int turn = 0;
     neo_tensor dz = dy;
-    if (mlp->last_act != NEO_ACT_NONE || mlp->dtype != NEO_F32) {
-        dz = neo__mlp_rows(mlp, mlp->dz[turn++ & 1], batch, mlp->widths[layers]);
+    if (mlp->desc.last_act != NEO_ACT_NONE || mlp->desc.dtype != NEO_F32) {
+        dz = neo__mlp_rows(mlp, mlp->dz[turn++ & 1], batch, widths[layers]);
         NEO__TRY(neo__mlp_last_dz(mlp, dy, dz));
     }
     for (int i = layers - 1; i >= 0; i--) {
-        neo_tensor in = i == 0 ? mlp->in : neo__mlp_rows(mlp, mlp->y[i - 1], batch, mlp->widths[i]);
+        neo_tensor in = i == 0 ? mlp->in : neo__mlp_rows(mlp, mlp->y[i - 1], batch, widths[i]);
         neo_tensor weight = neo__mlp_operand(mlp, i, mlp->weight[i]->value), below = dx;
         NEO__TRY(neo__linear_grads(ctx, &held, in, dz, mlp->weight[i]->grad, mlp->bias[i]->grad));
         if (i == 0 && !dx.data) break;
-        if (i > 0) below = neo__mlp_rows(mlp, mlp->dz[turn++ & 1], batch, mlp->widths[i]);
+        if (i > 0) below = neo__mlp_rows(mlp, mlp->dz[turn++ & 1], batch, widths[i]);
         neo__gemm_call call = neo__gemm_call_make(dz, 0, weight, 0, below);
         if (i > 0)
-            neo__gemm_call_finish(&call, mlp->act, 1, in,
-                                  neo__mlp_rows(mlp, mlp->z[i - 1], batch, mlp->widths[i]));
+            neo__gemm_call_finish(&call, mlp->desc.act, 1, in,
+                                  neo__mlp_rows(mlp, mlp->z[i - 1], batch, widths[i]));
         NEO__TRY(ctx->on->gemm(ctx->on, &call));
         dz = below;
     }
@@ -7004,8 +6980,7 @@ static void neo__interact_part(const neo__cpu_part *part) {
 static neo_status neo__cpu_interact(neo_device *d, const neo__interact_call *c) {
     const int64_t vectors = c->features + 1;
     const int64_t grain = 1 + (1 << 16) / (vectors * vectors * c->dim);
-    neo__cpu_run(d, c, c->batch, grain, 1, neo__interact_part);
-    return NEO_OK;
+    return neo__cpu_run(d, c, c->batch, grain, 1, neo__interact_part);
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -7156,9 +7131,8 @@ static neo_status neo__cpu_activation(neo_device *d, const neo__activation_call 
     const int one_run = (!c.z || c.z_row == cols) && (!c.y || c.y_row == cols) &&
                         (!c.dy || c.dy_row == cols) && c.out_row == cols;
     if (one_run) c.cols *= c.rows, c.rows = 1;
-    if (c.rows == 1) neo__cpu_run(d, &c, c.cols, NEO__VEC_GRAIN, 16, neo__activation_part);
-    else neo__cpu_run(d, &c, c.rows, 1 + NEO__VEC_GRAIN / 2 / cols, 1, neo__activation_part);
-    return NEO_OK;
+    if (c.rows == 1) return neo__cpu_run(d, &c, c.cols, NEO__VEC_GRAIN, 16, neo__activation_part);
+    return neo__cpu_run(d, &c, c.rows, 1 + NEO__VEC_GRAIN / 2 / cols, 1, neo__activation_part);
 }
 
 NEO__INLINE void *neo__element(const void *base, int64_t at, neo_dtype dtype) {
@@ -7202,8 +7176,7 @@ static void neo__blend_part(const neo__cpu_part *part) {
         neo__blend_block(part->ctx, c, begin + i, NEO__MIN(count - i, (int64_t)NEO__BLOCK));
 }
 static neo_status neo__cpu_blend(neo_device *d, const neo__blend_call *call) {
-    neo__cpu_run(d, call, call->count, NEO__VEC_GRAIN, NEO__BLOCK, neo__blend_part);
-    return NEO_OK;
+    return neo__cpu_run(d, call, call->count, NEO__VEC_GRAIN, NEO__BLOCK, neo__blend_part);
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -7394,13 +7367,12 @@ static neo_status neo__embedding_begin(neo__embedding_call *call, neo_ctx *ctx, 
 typedef struct neo__embedding_ids {
     neo_ctx *ctx;
     const char *fn;
-    const void *ids;
-    int is_i32;
-    int64_t rows;
+    neo__embedding_call call;
 } neo__embedding_ids;
 static neo_status neo__embedding_answer(void *job, const void *answer) {
-    const neo__embedding_ids *l = (const neo__embedding_ids *)job;
-    const size_t size = l->is_i32 ? sizeof(int32_t) : sizeof(int64_t);
+    const neo__embedding_ids *ids = (const neo__embedding_ids *)job;
+    const neo__embedding_call *c = &ids->call;
+    const size_t size = c->is_i32 ? sizeof(int32_t) : sizeof(int64_t);
     uint64_t bad;
     memcpy(&bad, answer, sizeof bad);
     if (bad == UINT64_MAX) return NEO_OK;
@@ -7408,14 +7380,14 @@ static neo_status neo__embedding_answer(void *job, const void *answer) {
         int32_t narrow;
         int64_t wide;
     } id;
-    const char *from = (const char *)l->ids + (size_t)bad * size;
-    NEO__TRY(neo__data_read(l->ctx, &id, from, neo__ctx_place(l->ctx), size));
+    const char *from = (const char *)c->ids + (size_t)bad * size;
+    NEO__TRY(neo__data_read(ids->ctx, &id, from, neo__ctx_place(ids->ctx), size));
     return neo_fail(NEO_ERR_RANGE,
                     "%s: the id at position %" PRIu64 " is %" PRId64 ", not in [0, %" PRId64 ")",
-                    l->fn, bad, l->is_i32 ? id.narrow : id.wide, l->rows);
+                    ids->fn, bad, c->is_i32 ? id.narrow : id.wide, c->rows);
 }
 static neo_status neo__embedding(neo_ctx *ctx, const char *fn, neo__embedding_call *call) {
-    neo__embedding_ids ids = {ctx, fn, call->ids, call->is_i32, call->rows};
+    neo__embedding_ids ids = {ctx, fn, *call};
     const neo__later later = {neo__embedding_answer, &ids, sizeof ids};
     call->later = later;
     return ctx->on->embedding(ctx->on, call);
@@ -7659,9 +7631,9 @@ static void neo__attention_flip(const neo__attention *a, float *to, const float 
 /* The terms a product leaves out where query i sees the keys 0 .. i alone. */
 typedef enum neo__attention_part {
     NEO__ATTENTION_WHOLE,
-    NEO__ATTENTION_SCORES,     /* rows: queries, columns: keys; panels that no query of a tile sees */
+    NEO__ATTENTION_SCORES,     /* rows: queries, columns: keys; panels that no query sees */
     NEO__ATTENTION_OF_QUERIES, /* rows: queries, terms: keys; those far behind the last one seen */
-    NEO__ATTENTION_OF_KEYS     /* rows: keys, terms: queries; those far before the first to see it */
+    NEO__ATTENTION_OF_KEYS     /* rows: keys, terms: queries; those far before the first seer */
 } neo__attention_part;
 /* c [m][cols] = x y, or c + x y: k terms each, y packed in panels, cols rounded up to half ones.
    Terms that are left out are zeros, the same ones on all instruction sets, should one meet
@@ -7890,14 +7862,12 @@ static neo_status neo__check_column(const neo_ctx *ctx, const char *function, co
    >>deferred-answers. */
 typedef struct neo__loss {
     neo_ctx *ctx;
-    const char *fn;
-    neo__loss_kind kind;
-    const char *names[2]; /* of x and its labels */
-    int64_t batch, width;
+    const char *fn, *names[2]; /* of x and its labels */
+    neo__loss_call call;
+    int64_t batch;
     double scale;
-    const int64_t *label; /* of cross entropy */
-    neo_exact *sum;       /* or NULL */
-    double *loss;         /* or NULL */
+    neo_exact *sum; /* or NULL */
+    double *loss;   /* or NULL */
 } neo__loss;
 static neo_status neo__loss_answer(void *job, const void *answer) {
     const neo__loss *l = (const neo__loss *)job;
@@ -7909,24 +7879,24 @@ static neo_status neo__loss_answer(void *job, const void *answer) {
         if (l->sum) neo_exact_merge(l->sum, &found.sum);
         return NEO_OK;
     }
-    if (l->kind != NEO__LOSS_CROSS_ENTROPY)
+    if (l->call.kind != NEO__LOSS_CROSS_ENTROPY)
         return neo_fail(NEO_ERR_RANGE, "%s: %s of sample %" PRIu64 " is %g, not in [0, 1]", l->fn,
                         l->names[is_x ? 0 : 1], found.bad[is_x], found.value);
     int64_t label = 0; /* all of its digits */
-    NEO__TRY(neo__data_read(l->ctx, &label, l->label + found.bad[0], neo__ctx_place(l->ctx),
+    NEO__TRY(neo__data_read(l->ctx, &label, l->call.label + found.bad[0], neo__ctx_place(l->ctx),
                             sizeof label));
     return neo_fail(NEO_ERR_RANGE,
                     "%s: label of sample %" PRIu64 " is %" PRId64 ", not in [0, %" PRId64 ")",
-                    l->fn, found.bad[0], label, l->width);
+                    l->fn, found.bad[0], label, l->call.width);
 }
-static neo_status neo__loss_begin(neo__loss *l, neo__loss_call *call, neo_ctx *ctx, const char *fn,
-                                  neo__loss_kind kind, const neo_loss_desc *desc, neo_tensor x,
-                                  neo_tensor dx, double *loss) {
+static neo_status neo__loss_begin(neo__loss *l, neo_ctx *ctx, const char *fn, neo__loss_kind kind,
+                                  const neo_loss_desc *desc, neo_tensor x, neo_tensor dx,
+                                  double *loss) {
+    neo__loss_call *call = &l->call;
     memset(l, 0, sizeof *l);
-    memset(call, 0, sizeof *call);
-    call->kind = l->kind = kind;
+    call->kind = kind;
     call->rows = l->batch = x.shape[0];
-    call->width = l->width = x.ndim == 2 ? x.shape[1] : 1;
+    call->width = x.ndim == 2 ? x.shape[1] : 1;
     call->x = neo__f32(x);
     call->dx = neo__f32(dx);
     l->ctx = ctx;
@@ -7947,19 +7917,19 @@ static neo_status neo__loss_begin(neo__loss *l, neo__loss_call *call, neo_ctx *c
     call->weight = neo__f32(desc->weight);
     return NEO_OK;
 }
-/* The gradient's factor is numerator/(batch divisor); divisor: the outputs of one sample. */
+/* The gradient's factor: 1/batch, of mean squares 2/(batch outputs of a sample). */
 static float neo__loss_factor(const neo__loss *l) {
-    const double numerator = l->kind == NEO__LOSS_MSE ? 2.0 : 1.0;
-    const int64_t divisor = l->kind == NEO__LOSS_MSE ? l->width : 1;
+    const int squares = l->call.kind == NEO__LOSS_MSE;
+    const int64_t divisor = squares ? l->call.width : 1;
     if (l->batch == 0 || divisor == 0) return 0.0f;
-    return (float)(l->scale * numerator / ((double)l->batch * (double)divisor));
+    return (float)(l->scale * (squares ? 2.0 : 1.0) / ((double)l->batch * (double)divisor));
 }
-static neo_status neo__loss_run(neo__loss *l, neo__loss_call *call) {
+static neo_status neo__loss_run(neo__loss *l) {
     const neo__later later = {neo__loss_answer, l, sizeof *l};
     neo__fp_state fp = neo__fp_enter();
-    call->g = neo__loss_factor(l);
-    call->later = later;
-    neo_status status = l->ctx->on->loss(l->ctx->on, call);
+    l->call.g = neo__loss_factor(l);
+    l->call.later = later;
+    neo_status status = l->ctx->on->loss(l->ctx->on, &l->call);
     neo__fp_leave(fp);
     return status;
 }
@@ -7968,15 +7938,14 @@ static neo_status neo__bce(neo_ctx *ctx, const char *fn, neo__loss_kind kind,
                            const neo_loss_desc *desc, const char *const names[3], neo_tensor x,
                            neo_tensor label, neo_tensor dx, double *loss) {
     neo__loss l;
-    neo__loss_call call;
     NEO__TRY(neo__check_ctx(fn, ctx));
     NEO__TRY(neo__check_column(ctx, fn, names[0], x, x.shape[0]));
     NEO__TRY(neo__check_column(ctx, fn, names[1], label, x.shape[0]));
     if (neo__given(dx)) NEO__TRY(neo__check_column(ctx, fn, names[2], dx, x.shape[0]));
-    NEO__TRY(neo__loss_begin(&l, &call, ctx, fn, kind, desc, x, dx, loss));
+    NEO__TRY(neo__loss_begin(&l, ctx, fn, kind, desc, x, dx, loss));
     l.names[0] = names[0], l.names[1] = names[1];
-    call.y = neo__f32(label);
-    return neo__loss_run(&l, &call);
+    l.call.y = neo__f32(label);
+    return neo__loss_run(&l);
 }
 NEO_API neo_status neo_bce_with_logits(neo_ctx *ctx, const neo_loss_desc *desc, neo_tensor logit,
                                        neo_tensor label, neo_tensor dlogit, double *loss) {
@@ -7994,22 +7963,20 @@ NEO_API neo_status neo_mse(neo_ctx *ctx, const neo_loss_desc *desc, neo_tensor p
                            neo_tensor target, neo_tensor dpred, double *loss) {
     static const char *const fn = "neo_mse";
     neo__loss l;
-    neo__loss_call call;
     NEO__TRY(neo__check_ctx(fn, ctx));
     NEO__TRY(neo__check_like(ctx, fn, "pred", pred, pred));
     NEO__TRY(neo__check_like(ctx, fn, "target", target, pred));
     if (neo__given(dpred)) NEO__TRY(neo__check_like(ctx, fn, "dpred", dpred, pred));
     NEO__CHECK(pred.ndim == 1 || pred.ndim == 2, NEO_ERR_SHAPE,
                "%s: pred has %d dimensions, not 1 or 2", fn, (int)pred.ndim);
-    NEO__TRY(neo__loss_begin(&l, &call, ctx, fn, NEO__LOSS_MSE, desc, pred, dpred, loss));
-    call.y = neo__f32(target);
-    return neo__loss_run(&l, &call);
+    NEO__TRY(neo__loss_begin(&l, ctx, fn, NEO__LOSS_MSE, desc, pred, dpred, loss));
+    l.call.y = neo__f32(target);
+    return neo__loss_run(&l);
 }
 NEO_API neo_status neo_cross_entropy(neo_ctx *ctx, const neo_loss_desc *desc, neo_tensor logit,
                                      neo_tensor label, neo_tensor dlogit, double *loss) {
     static const char *const fn = "neo_cross_entropy";
     neo__loss l;
-    neo__loss_call call;
     NEO__TRY(neo__check_ctx(fn, ctx));
     NEO__TRY(neo__check_like(ctx, fn, "logit", logit, logit));
     NEO__CHECK(logit.ndim == 2 && logit.shape[1] > 0, NEO_ERR_SHAPE,
@@ -8020,11 +7987,10 @@ NEO_API neo_status neo_cross_entropy(neo_ctx *ctx, const neo_loss_desc *desc, ne
                    neo_tensor_is_contiguous(label) && label.shape[0] == logit.shape[0],
                NEO_ERR_SHAPE, "%s: label is not a contiguous i64 tensor of %" PRId64 " samples", fn,
                logit.shape[0]);
-    NEO__TRY(neo__loss_begin(&l, &call, ctx, fn, NEO__LOSS_CROSS_ENTROPY, desc, logit, dlogit,
-                             loss));
+    NEO__TRY(neo__loss_begin(&l, ctx, fn, NEO__LOSS_CROSS_ENTROPY, desc, logit, dlogit, loss));
     NEO__TRY(neo__check_place(ctx, label, fn, "label"));
-    call.label = l.label = (const int64_t *)label.data;
-    return neo__loss_run(&l, &call);
+    l.call.label = (const int64_t *)label.data;
+    return neo__loss_run(&l);
 }
 NEO__HOT_BEGIN
 
@@ -8198,16 +8164,16 @@ static neo_status neo__params_check(const neo_params *p, const char *name, int n
     return NEO_OK;
 }
 
-/* The memory of a parameter, gradient and padding zero. */
-static neo_status neo__param_alloc(neo_params *p, const char *name, int ndim, const int64_t *shape,
-                                   int64_t count, neo__param_slot **out) {
+/* A parameter whose memory is not set; NULL: there is none. */
+static neo__param_slot *neo__param_alloc(neo_params *p, const char *name, int ndim,
+                                         const int64_t *shape, int64_t count) {
     size_t name_bytes = strlen(name) + 1;
     size_t bytes = neo__size_add(sizeof(neo__param_slot), name_bytes);
     size_t padded = p->deferred ? 0 : (size_t)neo__block_pad(count) * sizeof(float);
     char *data;
     neo__param_slot *slot = (neo__param_slot *)neo__alloc_with_data(p->ctx, "neo_params_add", bytes,
                                                                     2 * padded, &data);
-    if (!slot) return NEO_ERR_MEMORY;
+    if (!slot) return NULL;
     memcpy(slot + 1, name, name_bytes);
     slot->bytes = bytes;
     slot->data = data;
@@ -8219,10 +8185,7 @@ static neo_status neo__param_alloc(neo_params *p, const char *name, int ndim, co
     slot->param.grad = neo_tensor_nd(data ? data + padded : value, NEO_F32, ndim, shape);
     slot->param.value.place = slot->param.grad.place = neo__ctx_place(p->ctx);
     if (p->deferred) slot->param.value.absent = slot->param.grad.absent = neo__params_absent;
-    *out = slot;
-    neo_status status = neo__data_zero(p->ctx, data, 2 * padded);
-    if (status != NEO_OK) neo__param_free(p->ctx, slot);
-    return status;
+    return slot;
 }
 
 NEO_API neo_status neo_params_add(neo_params *p, const char *name, int ndim, const int64_t *shape,
@@ -8233,12 +8196,12 @@ NEO_API neo_status neo_params_add(neo_params *p, const char *name, int ndim, con
     NEO__TRY(NEO__GROW(p->ctx, p->slot, p->capacity, p->count + 1));
     if (init.kind == NEO_INIT_DEFAULT) init.kind = NEO_INIT_CONSTANT, init.a = 0.0f, init.b = 0.0f;
     if (p->deferred) NEO__TRY(neo__init_check(&init, name));
-    neo__param_slot *slot = NULL;
-    NEO__TRY(neo__param_alloc(p, name, ndim, shape, count, &slot));
+    neo__param_slot *slot = neo__param_alloc(p, name, ndim, shape, count);
+    if (!slot) return NEO_ERR_MEMORY;
     slot->init = init;
-
-    neo_status status = NEO_OK;
-    if (!p->deferred && init.kind != NEO_INIT_NONE)
+    /* gradient and padding are zero */
+    neo_status status = neo__data_zero(p->ctx, slot->data, slot->data_bytes);
+    if (status == NEO_OK && !p->deferred && init.kind != NEO_INIT_NONE)
         status = neo_tensor_init(p->ctx, slot->param.value, slot->param.name, init, 0);
     if (status != NEO_OK) {
         neo__param_free(p->ctx, slot);
@@ -8279,7 +8242,6 @@ NEO_API const neo_param *neo_params_find(const neo_params *p, const char *name) 
         if (strcmp(p->slot[i]->param.name, name) == 0) return &p->slot[i]->param;
     return NULL;
 }
-NEO__HOT_BEGIN
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-optim
@@ -8323,21 +8285,12 @@ struct neo_optim {
     neo_exact squares;
 };
 
-NEO__HOT_END
 /* Names of the state an optimizer keeps per element; the count is returned. */
 static int neo__optim_states(const neo_optim_desc *d, const char *names[2]) {
-    names[0] = names[1] = NULL;
-    switch (d->kind) {
-    case NEO_OPTIM_SGD: names[0] = "momentum_buffer"; return d->momentum != 0.0f;
-    case NEO_OPTIM_ADAGRAD: names[0] = "sum"; return 1;
-    case NEO_OPTIM_ADAM:
-    case NEO_OPTIM_ADAMW:
-    case NEO_OPTIM_LAMB:
-        names[0] = "exp_avg";
-        names[1] = "exp_avg_sq";
-        return 2;
-    }
-    return 0;
+    const int moments = d->kind != NEO_OPTIM_SGD && d->kind != NEO_OPTIM_ADAGRAD;
+    names[0] = moments ? "exp_avg" : d->kind == NEO_OPTIM_SGD ? "momentum_buffer" : "sum";
+    names[1] = moments ? "exp_avg_sq" : NULL;
+    return moments ? 2 : d->kind == NEO_OPTIM_ADAGRAD || d->momentum != 0.0f;
 }
 
 /* The record and its arrays in one block. Counts without a block. */
@@ -8737,7 +8690,7 @@ static void neo__optim_lamb_span(const neo_ctx *ctx, const neo__optim_call *c,
         neo_exact_add(sums + 1, vec->lamb_square(&c->step, w, m + at, v + at, n));
     }
 }
-/* Of numbers that are not negative the larger; a NaN is above all. */
+/* The larger of two numbers that are not negative; a NaN is above all. */
 NEO__INLINE float neo__larger_bits(float a, float b) {
     return neo__bits_f32(b) > neo__bits_f32(a) ? b : a;
 }
@@ -8824,12 +8777,10 @@ NEO_API float neo_schedule_lr(const neo_schedule *schedule, int64_t step) {
     neo__fp_leave(fp);
     return lr;
 }
-NEO__HOT_BEGIN
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-gradcheck
    ---------------------------------------------------------------------------------------------- */
-NEO__HOT_END
 /* Central difference at one element: the step that counts is the one the f32 value really took. */
 static neo_status neo__numeric_slope(const neo_gradcheck_desc *d, int64_t element, double step,
                                      double *slope) {
@@ -8854,8 +8805,8 @@ NEO_API neo_status neo_gradcheck(const neo_gradcheck_desc *d, neo_gradcheck_resu
     NEO__TRY(neo__check_like(d->ctx, "neo_gradcheck", "value", d->value, d->value));
     NEO__TRY(neo__check_like(d->ctx, "neo_gradcheck", "grad", d->grad, d->value));
     double step = d->step > 0 ? d->step : 1e-2;
-    double rel_tol = d->rel_tol > 0 ? d->rel_tol : 2e-2,
-           abs_tol = d->abs_tol > 0 ? d->abs_tol : 1e-4;
+    double rel_tol = d->rel_tol > 0 ? d->rel_tol : 2e-2;
+    double abs_tol = d->abs_tol > 0 ? d->abs_tol : 1e-4;
     const char *name = d->name ? d->name : "value";
     int64_t count = neo_tensor_count(d->value);
     int64_t checks = d->max_elements > 0 ? NEO__MIN(d->max_elements, count) : count;
@@ -8866,10 +8817,9 @@ NEO_API neo_status neo_gradcheck(const neo_gradcheck_desc *d, neo_gradcheck_resu
                                 sizeof grad));
         double analytic = (double)grad, numeric = 0.0;
         NEO__TRY(neo__numeric_slope(d, at, step, &numeric));
-        double size = numeric < 0 ? -numeric : numeric, off = analytic - numeric;
-        double ratio = (off < 0 ? -off : off) / (abs_tol + rel_tol * size);
-        int worse =
-            !(ratio <= r.worst_ratio) && r.worst_ratio == r.worst_ratio; /* a NaN is the worst */
+        double ratio = fabs(analytic - numeric) / (abs_tol + rel_tol * fabs(numeric));
+        /* a NaN is the worst */
+        int worse = !(ratio <= r.worst_ratio) && r.worst_ratio == r.worst_ratio;
         r.checked++;
         if (!(ratio <= 1.0)) r.failed++;
         if (worse || i == 0) {
@@ -15617,7 +15567,6 @@ NEO_API neo_status neo_metrics_update(neo_metrics *metrics, neo_tensor logit, ne
 }
 
 /* ---- values ---- */
-NEO__HOT_END
 static void neo__metric_values_of(const neo__metric_sums *s, double auc, int64_t auc_count,
                                   neo_metric_values *v) {
     double nan = neo__f64_bits(0x7FF8000000000000u), n = (double)s->count, p = (double)s->positive;
@@ -15646,7 +15595,6 @@ NEO_API neo_status neo_metrics_lifetime(neo_metrics *m, neo_metric_values *value
     neo__fp_leave(fp);
     return NEO_OK;
 }
-NEO__HOT_BEGIN
 NEO_API neo_status neo_metrics_window(neo_metrics *metrics, neo_metric_values *values) {
     NEO__CHECK(metrics && values, NEO_ERR_ARG, "neo_metrics_window: metrics or values is NULL");
     NEO__CHECK(metrics->window, NEO_ERR_STATE,
@@ -16172,11 +16120,7 @@ static void neo__value_text(double v, char *out) {
     } else if (a < 1e5 && v == floor(v)) {
         snprintf(out, 64, "%.0f", v);
     } else {
-        snprintf(out, 64,
-                 a >= 1e3 && a < 1e5    ? "%.1f"
-                 : a >= 1e-4 && a < 1e3 ? "%#.4g"
-                                        : "%.3g",
-                 v);
+        snprintf(out, 64, a >= 1e15 || a < 1e-4 ? "%.3g" : a < 1e3 ? "%#.4g" : "%.1f", v);
     }
 }
 
@@ -16400,21 +16344,22 @@ static void neo__report_head(neo__out *out, const neo_report *report) {
         neo__html_element(out, "<p>", f->name, "</p>\n");
     neo__out_text(out, "</header>\n");
 }
-static void neo__report_body(neo__out *out, const neo_report *report) {
-    neo__report_head(out, report);
-    if (report->facts) neo__out_text(out, "<dl class=\"facts\">\n");
-    for (const neo__item *f = report->facts; f; f = f->next) {
-        neo__html_element(out, "<div><dt>", f->name, "</dt>");
-        neo__html_element(out, "<dd>", f->text[0], "</dd></div>\n");
-    }
-    if (report->facts) neo__out_text(out, "</dl>\n");
-    if (report->charts) neo__out_text(out, "<div class=\"charts\">\n");
-    for (const neo__item *chart = report->charts; chart; chart = chart->next)
-        neo__chart_write(out, chart);
-    if (report->charts) neo__out_text(out, "</div>\n");
-    if (report->tables) neo__out_text(out, "<div class=\"tables\">\n");
-    for (const neo__item *t = report->tables; t; t = t->next) neo__table_write(out, t);
-    if (report->tables) neo__out_text(out, "</div>\n");
+static void neo__fact_write(neo__out *out, const neo__item *fact) {
+    neo__html_element(out, "<div><dt>", fact->name, "</dt>");
+    neo__html_element(out, "<dd>", fact->text[0], "</dd></div>\n");
+}
+static void neo__items_write(neo__out *out, const char *open, const neo__item *list,
+                             void (*write)(neo__out *out, const neo__item *item),
+                             const char *close) {
+    if (list) neo__out_text(out, open);
+    for (const neo__item *item = list; item; item = item->next) write(out, item);
+    if (list) neo__out_text(out, close);
+}
+static void neo__report_body(neo__out *out, const neo_report *r) {
+    neo__report_head(out, r);
+    neo__items_write(out, "<dl class=\"facts\">\n", r->facts, neo__fact_write, "</dl>\n");
+    neo__items_write(out, "<div class=\"charts\">\n", r->charts, neo__chart_write, "</div>\n");
+    neo__items_write(out, "<div class=\"tables\">\n", r->tables, neo__table_write, "</div>\n");
     neo__out_format(
         out,
         "<footer>neo %s. This page is complete in itself.</footer>\n</main>\n</body>\n</html>\n",
