@@ -26,8 +26,8 @@
      a program.
 
    WITHOUT A GPU
-     tests/cuda/emulator/cuda_on_cpu.h stands in for CUDA: the same kernels on the CPU, with the same
-     bits, slowly, for tests. A program is linked with the device made by a C++ compiler:
+     tests/cuda/emulator/cuda_on_cpu.h stands in for CUDA: the same kernels on the CPU, slowly, with
+     the same bits, for tests. A program is linked with the device made by a C++ compiler:
          g++ -O1 -std=c++17 -ffp-contract=off -DNEO_CUDA_ON_CPU -I. -Itests/cuda/emulator \
              -c -x c++ examples/neo_cuda.cu
          cc -O1 -I. -c examples/gpu.c examples/neo.c
@@ -44,21 +44,21 @@
 #define NEO_CUDA_CUH
 #include "neo.h"
 
-/* -----------------------------------------------------------------------------------------------
+/* ----------------------------------------------------------------------------------------------
    >>cuda-config
 
    Macros a user may define.
 
      NEO_CUDA_IMPLEMENTATION   in one .cu file: emits the function bodies of this header
      NEO_IMPLEMENTATION        the same, and those of neo.h
-   ----------------------------------------------------------------------------------------------- */
+   ---------------------------------------------------------------------------------------------- */
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* -----------------------------------------------------------------------------------------------
+/* ----------------------------------------------------------------------------------------------
    >>cuda
-   ----------------------------------------------------------------------------------------------- */
+   ---------------------------------------------------------------------------------------------- */
 typedef struct neo_cuda_desc {
     int ordinal; /* which GPU, as cudaSetDevice counts */
     int exact;   /* 1: matrix products have the CPU's bits; 0: they are cuBLASLt's */
@@ -81,13 +81,15 @@ NEO_API int neo_cuda_device_count(void);
 NEO_API int neo_cuda_ordinal(const neo_device *device);
 
 /* ---- a training step as one launch ----
-   
 
-   neo_cuda_graph_create(gpu, NULL, &graph); for each batch { neo_cuda_graph_begin(graph);     from
-   here on calls on contexts of this device are recorded; ... forward, backward, step      they may
-   differ from step to step in anything neo_cuda_graph_end(graph);       runs them as one CUDA
-   graph, and goes on ... read the next batch          the GPU computes meanwhile
-   neo_cuda_graph_wait(graph);      the step is over: its losses are there, or its error }
+       neo_cuda_graph_create(gpu, NULL, &graph);
+       for each batch {
+           neo_cuda_graph_begin(graph);     calls on the device are recorded from here on;
+           ... forward, backward, step      they may differ from step to step in anything
+           neo_cuda_graph_end(graph);       runs them as one CUDA graph, and goes on
+           ... read the next batch          the GPU computes meanwhile
+           neo_cuda_graph_wait(graph);      the step is over: its losses are there, or its error
+       }
 
    Results, bits and messages are those of the same calls without a graph. A graph is made when a
    sequence of launches comes for the first time (the last, shorter batch of an epoch has one of its
@@ -112,23 +114,27 @@ typedef struct neo_cuda_graph_stats {
    takes more of both, without saying how much, when a graph is made: in a first step, and in one
    with another sequence of launches. graph_bytes limits the graphs that are kept, and so that
    memory. A sequence for which there is no room, and no graph unused for 1,024 launches that can
-   go, runs kernel by kernel with the same results. neo_cuda_graph_destroy: before the device.
-   Launched work ends first; a step that is being recorded is dropped without effect. Then, and
-   outside begin and end, the device works as without a graph. neo_cuda_graph_begin,
-   neo_cuda_graph_end: one step. Memory that a call reads may be used again when the call returns.
-   Results in host memory (a loss, neo_loss_desc.sum, the count of out-of-range ids, the norm of an
-   optimizer that clips) are written when the step is over: keep that memory and the objects until
-   then. A call that needs a number of the device at once waits, and its step is several graphs: a
-   norm over ranks, or over gradients of tables too (neo_optim_add_squares); the norms of LAMB; a
-   scale of losses; gradients of embedding rows that are kept; a copy to the host. A batch that does
-   not fit into copy_bytes is right, but not overlapped. neo_cuda_graph_wait: until the step that
-   was last ended is over. Errors   a step's error comes where it is waited for: in wait, in the
-   next end, or in a call that waits. Bad data are found on the device: weights, optimizer states
-   and counts of steps are then as before the call that the message names; activations and gradients
-   hold anything. Nothing is being recorded after such an error, and training may go on. A wrong
-   argument is found by the call itself, which is then left out. NEO_ERR_STATE: begin in begin, or
-   while a step of another graph of the device is not waited for; end without begin; wait before
-   end. Threads  as the device. */
+   go, runs kernel by kernel with the same results.
+   neo_cuda_graph_destroy: before the device. Launched work ends first; a step that is being
+   recorded is dropped without effect. Then, and outside begin and end, the device works as without
+   a graph.
+   neo_cuda_graph_begin, neo_cuda_graph_end: one step. Memory that a call reads may be used again
+   when the call returns. Results in host memory (a loss, neo_loss_desc.sum, the count of
+   out-of-range ids, the norm of an optimizer that clips) are written when the step is over: keep
+   that memory and the objects until then. A call that needs a number of the device at once waits,
+   and its step is several graphs: a norm over ranks, or over gradients of tables too
+   (neo_optim_add_squares); the norms of LAMB; a scale of losses; gradients of embedding rows that
+   are kept; a copy to the host.
+   A batch that does not fit into copy_bytes is right, but not overlapped.
+   neo_cuda_graph_wait: until the step that was last ended is over.
+   Errors   a step's error comes where it is waited for: in wait, in the next end, or in a call that
+            waits. Bad data are found on the device: weights, optimizer states and counts of steps
+            are then as before the call that the message names; activations and gradients hold
+            anything. Nothing is being recorded after such an error, and training may go on. A
+            wrong argument is found by the call itself, which is then left out.
+            NEO_ERR_STATE: begin in begin, or while a step of another graph of the device is not
+            waited for; end without begin; wait before end.
+   Threads  as the device. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_cuda_graph_create(neo_device *device,
                                                            const neo_cuda_graph_desc *desc,
                                                            neo_cuda_graph **graph);
@@ -147,15 +153,14 @@ NEO_API neo_cuda_graph_stats neo_cuda_graph_get_stats(const neo_cuda_graph *grap
 
 /* Stop here if you only want the API. */
 
-/* ================================================================================================
+/* ==============================================================================================
    >>impl-cuda
 
    A neo_device is a table of functions, filled in by neo__cuda_table at >>cuda-create. Their
    records are in neo.h at >>kernel-types: struct neo_device and the neo__x_call structs. Many
    kernels here are calls of functions of neo.h that end in _warp: the text of its CPU kernels, read
    once more for 16 lanes of a warp (see >>kernels there).
-   ================================================================================================
-   */
+   ============================================================================================== */
 #if defined(NEO_CUDA_IMPLEMENTATION) && !defined(__CUDACC__) && !defined(NEO_CUDA_ON_CPU)
 #error "neo_cuda.cuh: NEO_CUDA_IMPLEMENTATION is for a .cu file, which nvcc compiles"
 #endif
@@ -307,8 +312,7 @@ typedef struct neo__cuda_op {
     uint32_t argument[NEO__GRAPH_ARGUMENTS], argument_count; /* where each is, from `at` on */
 } neo__cuda_op;
 
-/* Room for an operation and so many bytes of arguments; NULL: a failure, which neo__cuda_launched
-   returns. */
+/* Room for an operation and so many bytes of arguments; NULL: a failure, see neo__graph_status. */
 static neo__cuda_op *neo__graph_op(neo__cuda *d, size_t bytes);
 static void neo__graph_put(neo__cuda *d, neo__cuda_op *op, const void *value, size_t bytes);
 /* Run all that was recorded, and wait for it. neo__graph_run keeps a failure for the next call. */
@@ -399,8 +403,7 @@ static neo_status neo__cuda_set(neo__cuda *d, void *to, int byte, size_t bytes) 
     return NEO_OK;
 }
 /* Host memory to the device by way of the ring, so that the caller need not wait until it is there;
-   *sent is 0 if it does not fit. A part of the ring is used again once all that lay in it is there.
-   */
+   *sent is 0 if it does not fit. A part of the ring is used again when all of it has arrived. */
 static neo_status neo__cuda_send(neo__cuda *d, void *to, const void *from, size_t bytes,
                                  int *sent) {
     const size_t room = neo__cuda_up(bytes, 256);
@@ -657,8 +660,7 @@ static void neo__graph_put(neo__cuda *d, neo__cuda_op *op, const void *value, si
     op->bytes += room;
 }
 
-/* Units of T, and what is left in bytes: which kernel it is must not depend on how much there is.
-   */
+/* Units of T, and the rest in bytes: the kernel must not depend on how much there is. */
 template <class T> struct neo__graph_fill_job {
     char *to;
     T value; /* of equal bytes */
@@ -1021,8 +1023,7 @@ static void neo__graph_settle(neo_device *device) {
 }
 
 /* ---- >>cuda-activation ----
-   Activations: the functions of >>kernels-vec of neo.h, applied by each thread to single numbers.
-   */
+   Activations: functions of >>kernels-vec of neo.h, applied by each thread to single numbers. */
 NEO__GPU float neo__cuda_act(neo_activation act, float z) {
     switch (act) {
     case NEO_ACT_NONE: break;
@@ -1073,16 +1074,17 @@ struct neo__cuda_act_job {
         int64_t row = 0, col = i;
         if (!whole) row = i / c.cols, col = i % c.cols;
         neo__floats<W> z = {}, y = {}, out;
+        const bool narrow = W == 1 && c.narrow;
         const int needs_z = !c.backward || neo__cuda_act_reads_z(c.act);
         const int needs_y = c.backward && neo__cuda_act_reads_y(c.act);
-        if (needs_z && c.narrow) z.v[0] = neo__cuda_wide_get(c.z, row * c.z_row + col, 1);
+        if (needs_z && narrow) z.v[0] = neo__cuda_wide_get(c.z, row * c.z_row + col, 1);
         else if (needs_z) z = neo__cuda_load<W>(c.z + row * c.z_row + col);
         if (needs_y) y = neo__cuda_load<W>(c.y + row * c.y_row + col);
         if (c.backward) out = neo__cuda_load<W>(c.dy + row * c.dy_row + col);
         for (int w = 0; w < W; w++)
             out.v[w] = c.backward ? neo__cuda_act_back(c.act, z.v[w], y.v[w], out.v[w])
                                   : neo__cuda_act(c.act, z.v[w]);
-        if (c.narrow) neo__cuda_wide_put(c.out, row * c.out_row + col, 1, out.v[0]);
+        if (narrow) neo__cuda_wide_put(c.out, row * c.out_row + col, 1, out.v[0]);
         else neo__cuda_store<W>(c.out + row * c.out_row + col, out);
     }
 };
@@ -1721,16 +1723,15 @@ template <class T> struct neo__cuda_gemm_tile {
         begin = part.sums ? neo__leaf_row(&g.leaves, leaf) : 0;
         end = part.sums ? neo__leaf_row(&g.leaves, leaf + 1) : g.k;
     }
-    /* A chain begins with beta C, a leaf's with 0. */
+    /* A chain begins with beta C, which may be bf16, a leaf's with 0. */
     __device__ __forceinline__ void load(const neo__gemm_call &g, const neo__cuda_leaf_sums &part,
-                                         float (&sum)[T::TM][T::TN]) const {
+                                         int narrow, float (&sum)[T::TM][T::TN]) const {
         if (part.sums || g.beta == 0.0f) return;
         for (int i = 0; i < T::TM; i++)
             for (int j = 0; j < T::TN; j++) {
                 const int64_t m = m0 + T::row(i), n = n0 + T::col(j);
                 if (m >= part.m1 || n >= part.n1) continue;
-                sum[i][j] =
-                    __fmul_rn(g.beta, neo__cuda_wide_get(g.c, m * g.c_row + n, g.narrow_c));
+                sum[i][j] = __fmul_rn(g.beta, neo__cuda_wide_get(g.c, m * g.c_row + n, narrow));
             }
     }
     __device__ __forceinline__ void store(const neo__gemm_call &g, const neo__cuda_leaf_sums &part,
@@ -1757,7 +1758,7 @@ static __global__ void __launch_bounds__(T::THREADS, T::BLOCKS)
     __shared__ typename T::shared s;
     const neo__cuda_gemm_tile<T> tile(g, part);
     float sum[T::TM][T::TN] = {};
-    tile.load(g, part, sum);
+    tile.load(g, part, 0, sum);
     const float *a = g.a + tile.m0 * g.a_row, *b = g.b + tile.n0 * g.b_col;
     const int64_t a_row = g.a_row, a_k = g.a_k, b_k = g.b_k, b_col = g.b_col;
     const int64_t m_left = part.m1 - tile.m0, n_left = part.n1 - tile.n0;
@@ -1838,7 +1839,7 @@ static __global__ void __launch_bounds__(T::THREADS)
     const uint16_t *a = (const uint16_t *)(const void *)g.a + tile.m0 * g.a_row;
     const uint16_t *b = (const uint16_t *)(const void *)g.b + tile.n0 * g.b_col;
     float sum[T::TM][T::TN] = {};
-    tile.load(g, part, sum);
+    tile.load(g, part, g.narrow_c, sum);
     for (int64_t k = tile.begin; k < tile.end; k += 32) {
         const int64_t left = tile.end - k;
         float even[T::TM][T::TN] = {}, odd[T::TM][T::TN] = {};
@@ -4184,8 +4185,7 @@ static neo_status neo__bags_run_rowwise(neo__cuda *d, const neo__bags_job *j, un
                          (j->sorted.records + 31) / 32, 32, *j);
 }
 /* A launch in which 16 threads step a row: threads of a block, blocks, and a block's shared memory
-   for `rows` at a time. Where that is too small there is scratch memory for NEO__JOB_VECTORS rows.
-   */
+   for `rows` at a time. Where that is too small there is scratch memory for NEO__JOB_VECTORS. */
 static unsigned neo__bags_step_threads(const neo__bags_job *j) {
     const int64_t fit = 2 * NEO__JOB_SHARED_FLOATS / j->room.scratch_floats / 2 * 2;
     return j->room.scratch ? 32u : 16u * (unsigned)NEO__MIN(fit, (int64_t)(NEO__CUDA_THREADS / 16));
