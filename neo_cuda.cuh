@@ -2538,7 +2538,6 @@ static neo_status neo__cuda_embedding_forward(neo__cuda *d, const neo__embedding
 }
 static neo_status neo__cuda_embedding(neo__cuda *d, const neo__embedding_call *call) {
     neo__embedding_call c = *call; /* as kernels get it: without places on the host */
-    c.bad = NULL;
     memset(&c.later, 0, sizeof c.later);
     neo__cuda_word *bad = (neo__cuda_word *)(void *)d->result;
     NEO__TRY(neo__cuda_set(d, bad, 0xFF, sizeof *bad));
@@ -2550,11 +2549,9 @@ static neo_status neo__cuda_embedding(neo__cuda *d, const neo__embedding_call *c
                                   neo__graph_stop(d)));
         return neo__graph_later(d, bad, sizeof *bad, &call->later);
     }
-    if (!call->bad) return NEO_OK;
+    if (!call->later.fn) return NEO_OK;
     NEO__TRY(neo__cuda_answer(d, bad, sizeof *bad));
-    const neo__cuda_word found = *(const neo__cuda_word *)(const void *)d->answer;
-    *call->bad = found == NEO__CUDA_NONE ? -1 : (int64_t)found;
-    return NEO_OK;
+    return neo__later_now(&call->later, d->answer);
 }
 
 /* ---- >>cuda-attention ----
@@ -2974,32 +2971,24 @@ static __global__ void neo__cuda_loss_rows_kernel(const neo__loss_call c,
     neo__cuda_exact_end(r->sum, sum);
 }
 
-/* Take the result to where the caller wants it; `there`: the call as kernels get it. */
-static neo_status neo__cuda_loss_answer(neo__cuda *d, const neo__loss_call *c,
-                                        const neo__loss_call *there, neo__cuda_loss_result *r) {
-    neo__cuda_loss_result found;
-    neo_exact sum;
+/* Wait for the result, with the number that is outside, and hand it over; c: the call as kernels
+   get it. */
+static neo_status neo__cuda_loss_answer(neo__cuda *d, const neo__later *later,
+                                        const neo__loss_call *c, neo__cuda_loss_result *r) {
+    neo__loss_found found;
     NEO__TRY(neo__cuda_answer(d, r, sizeof *r));
     memcpy(&found, d->answer, sizeof found);
-    memcpy(&sum, found.sum, sizeof sum);
-    const int what = found.bad[0] == NEO__CUDA_NONE;
-    *c->bad = found.bad[what] == NEO__CUDA_NONE ? -1 : (int64_t)found.bad[what];
-    *c->bad_what = *c->bad < 0 ? 0 : what;
-    if (*c->bad < 0) {
-        neo_exact_merge(c->sum, &sum);
-        return NEO_OK;
+    if (found.bad[0] != NEO__CUDA_NONE || found.bad[1] != NEO__CUDA_NONE) {
+        NEO__TRY(neo__cuda_launch(d, "loss", neo__cuda_loss_stop_kernel, 1, 1, 0, *c, r, nullptr));
+        NEO__TRY(neo__cuda_answer(d, r, sizeof *r));
+        memcpy(&found, d->answer, sizeof found);
     }
-    NEO__TRY(neo__cuda_launch(d, "loss", neo__cuda_loss_stop_kernel, 1, 1, 0, *there, r, nullptr));
-    NEO__TRY(neo__cuda_answer(d, &r->value, sizeof r->value));
-    memcpy(c->value, d->answer, sizeof *c->value);
-    return NEO_OK;
+    return neo__later_now(later, &found);
 }
 static neo_status neo__cuda_loss(neo__cuda *d, const neo__loss_call *call) {
-    *call->bad = -1;
-    *call->bad_what = 0;
-    if (call->rows == 0 || call->width == 0) return NEO_OK;
+    const neo__loss_found none = neo__loss_found_none();
+    if (call->rows == 0 || call->width == 0) return neo__later_now(&call->later, &none);
     neo__loss_call c = *call; /* as kernels get it: without places on the host */
-    c.sum = NULL, c.bad = NULL, c.bad_what = NULL, c.value = NULL;
     memset(&c.later, 0, sizeof c.later);
     neo__cuda_loss_result *r = (neo__cuda_loss_result *)(void *)d->result;
     NEO__TRY(neo__cuda_set(d, r->bad, 0xFF, sizeof r->bad));
@@ -3016,7 +3005,7 @@ static neo_status neo__cuda_loss(neo__cuda *d, const neo__loss_call *call) {
                                   neo__graph_stop(d)));
         return neo__graph_later(d, r, sizeof *r, &call->later);
     }
-    return neo__cuda_loss_answer(d, call, &c, r);
+    return neo__cuda_loss_answer(d, &call->later, &c, r);
 }
 
 /* ---- >>cuda-random ----
@@ -3052,55 +3041,6 @@ static neo_status neo__cuda_init(neo__cuda *d, const neo__init_call *call) {
 
 /* ---- >>cuda-convert ----
    An element is a thread's, wherever the strides put it: decode, round, encode. */
-NEO__GPU int neo__cuda_is_float(neo_dtype t) { return t <= NEO_F8E5M2; }
-static __device__ float neo__cuda_decode_float(neo_dtype t, const void *p) {
-    switch (t) {
-    case NEO_F16: return neo__f32_from_f16(*(const uint16_t *)p);
-    case NEO_BF16: return neo__f32_from_bf16(*(const uint16_t *)p);
-    case NEO_F8E4M3: return neo__f32_from_e4m3(*(const uint8_t *)p);
-    case NEO_F8E5M2: return neo__f32_from_e5m2(*(const uint8_t *)p);
-    default: return *(const float *)p;
-    }
-}
-static __device__ int64_t neo__cuda_decode_int(neo_dtype t, const void *p) {
-    switch (t) {
-    case NEO_I8: return *(const int8_t *)p;
-    case NEO_U8: return *(const uint8_t *)p;
-    case NEO_I32: return *(const int32_t *)p;
-    default: return *(const int64_t *)p;
-    }
-}
-/* To nearest if random is NULL. */
-static __device__ void neo__cuda_encode_float(neo_dtype t, float x, void *p,
-                                              const uint32_t *random) {
-    const neo__narrow f16 = {10, -14, 0x7C00u, 0x7E00u, 16};
-    const neo__narrow bf16 = {7, -126, 0x7F80u, 0x7FC0u, 16};
-    const neo__narrow e4m3 = {3, -6, 0x7Eu, 0x7Fu, 24}, e5m2 = {2, -14, 0x7Cu, 0x7Eu, 24};
-    const int up = random != NULL;
-    const uint32_t r = up ? *random : 0;
-    switch (t) {
-    case NEO_F16:
-        *(uint16_t *)p = up ? (uint16_t)neo__narrow_encode(&f16, x, 1, r) : neo__f16_from_f32(x);
-        break;
-    case NEO_BF16:
-        *(uint16_t *)p = up ? (uint16_t)neo__narrow_encode(&bf16, x, 1, r) : neo__bf16_from_f32(x);
-        break;
-    case NEO_F8E4M3: *(uint8_t *)p = (uint8_t)neo__narrow_encode(&e4m3, x, up, r); break;
-    case NEO_F8E5M2: *(uint8_t *)p = (uint8_t)neo__narrow_encode(&e5m2, x, up, r); break;
-    default: *(float *)p = x; break;
-    }
-}
-static __device__ int64_t neo__cuda_clamp(int64_t x, int64_t low, int64_t high) {
-    return x < low ? low : x > high ? high : x;
-}
-static __device__ void neo__cuda_encode_int(neo_dtype t, int64_t x, void *p) {
-    switch (t) {
-    case NEO_I8: *(int8_t *)p = (int8_t)neo__cuda_clamp(x, INT8_MIN, INT8_MAX); break;
-    case NEO_U8: *(uint8_t *)p = (uint8_t)neo__cuda_clamp(x, 0, UINT8_MAX); break;
-    case NEO_I32: *(int32_t *)p = (int32_t)neo__cuda_clamp(x, INT32_MIN, INT32_MAX); break;
-    default: *(int64_t *)p = x; break;
-    }
-}
 NEO__GPU int64_t neo__cuda_dtype_size(neo_dtype t) {
     if (t == NEO_I64) return 8;
     return t == NEO_F32 || t == NEO_I32 ? 4 : t == NEO_F16 || t == NEO_BF16 ? 2 : 1;
@@ -3138,16 +3078,16 @@ struct neo__cuda_convert_job {
         }
         float x = 0.0f;
         int64_t n = 0;
-        if (neo__cuda_is_float(from)) {
-            x = neo__cuda_decode_float(from, src);
-            if (!neo__cuda_is_float(to))
+        if (neo__is_float(from)) {
+            x = neo__float_decode(from, src);
+            if (!neo__is_float(to))
                 n = neo__int_from_f32(x, random != NULL, random ? *random : 0);
         } else {
-            n = neo__cuda_decode_int(from, src);
+            n = neo__int_decode(from, src);
             x = to == NEO_F32 ? (float)n : neo__f32_from_int_odd(n);
         }
-        if (neo__cuda_is_float(to)) neo__cuda_encode_float(to, x, dst, random);
-        else neo__cuda_encode_int(to, n, dst);
+        if (neo__is_float(to)) neo__float_encode(to, x, dst, random);
+        else neo__int_encode(to, n, dst);
     }
 };
 static neo_status neo__cuda_convert(neo__cuda *d, const neo__convert_call *call) {
@@ -3175,17 +3115,17 @@ struct neo__cuda_blend_job {
     template <int W> __device__ void at(int64_t i) const {
         void *x = (char *)(uintptr_t)c.x + i * neo__cuda_dtype_size(c.x_dtype);
         void *y = (char *)(uintptr_t)c.y + i * neo__cuda_dtype_size(c.y_dtype);
-        const float v = neo__cuda_decode_float(c.x_dtype, x);
+        const float v = neo__float_decode(c.x_dtype, x);
         if (c.kind == NEO__BLEND_ADD) {
-            const float sum = __fadd_rn(v, neo__cuda_decode_float(c.y_dtype, y));
-            neo__cuda_encode_float(c.x_dtype, sum, x, NULL);
+            const float sum = __fadd_rn(v, neo__float_decode(c.y_dtype, y));
+            neo__float_encode(c.x_dtype, sum, x, NULL);
         } else if (c.kind == NEO__BLEND_SCALE) {
             if ((neo__bits_f32(v) & 0x7F800000u) == 0x7F800000u && infinite) *infinite = 1;
             *(float *)x = __fmul_rn(v, c.factor);
         } else {
             uint32_t narrow = 0;
-            neo__cuda_encode_float(c.dtype, v, &narrow, NULL);
-            *(float *)y = neo__cuda_decode_float(c.dtype, &narrow);
+            neo__float_encode(c.dtype, v, &narrow, NULL);
+            *(float *)y = neo__float_decode(c.dtype, &narrow);
         }
     }
 };

@@ -780,13 +780,13 @@ enum {
     NEO__PLAN_BYTES = NEO__PLAN_TIMES,
     NEO__PLAN_LOADS
 };
-struct neo__shard_part;
 typedef struct neo__plan_load {
     double at[NEO__PLAN_LOADS];
 } neo__plan_load;
 
-/* How the table of a piece is cut, as far as it matters to the piece. */
+/* A piece as its load sees it: its size, and how its table is cut. */
 typedef struct neo__plan_cut {
+    int64_t rows, cols;
     int32_t row_parts;    /* pieces of its slice */
     int32_t parts;        /* of this piece: its subtrees of buckets, each with sums of its own */
     int32_t in_node;      /* 1: all of them in one node of several, where partial sums add first */
@@ -810,7 +810,7 @@ typedef struct neo__plan_table {
 } neo__plan_table;
 
 typedef struct neo__plan_model {
-    double batch, ranks, per_node, nodes;
+    double batch, ranks;
     double local, cross;         /* seconds of a byte on a link */
     double to_all;               /* seconds of a byte of an all-to-all's send buffer */
     double to_nodes;             /* as to_all, what goes to other nodes only */
@@ -844,22 +844,14 @@ struct neo_plan {
     int64_t piece_count;
     int64_t *rank_first; /* [ranks + 1] into rank_piece */
     int64_t *rank_piece;
+    neo__plan_load *load; /* of each rank */
     neo_plan_rank *rank;
     neo_plan_step step;
-    double reduce_bytes; /* dense gradients */
-    double sample_bytes; /* buffers of a rank for its samples */
     neo__arena kept;     /* the description and the facts of its tables */
     neo__arena placed;   /* pieces, and what they predict */
     neo__arena work;     /* of a search or of a reader; freed when it ends */
 };
 
-/* Cleared memory of one of the plan's arenas; NULL if there is none (neo_last_error says so). */
-static void *neo__plan_alloc(neo__arena *arena, int64_t count, size_t size) {
-    size_t bytes = neo__size_mul((size_t)(count > 0 ? count : 1), size);
-    void *p = neo__arena_alloc(arena, bytes);
-    if (!p) (void)neo_fail(NEO_ERR_MEMORY, "neo_plan: no memory for %zu bytes", bytes);
-    return p;
-}
 NEO_API void neo_plan_destroy(neo_plan *plan) {
     if (!plan) return;
     neo__arena_free(&plan->work);
@@ -890,6 +882,7 @@ NEO_API neo_status neo_placement_parse(const char *name, neo_placement *placemen
 enum {
     NEO__PLAN_ROW_BITS = 1 << NEO_ROW_WISE | 1 << NEO_TABLE_ROW_WISE | 1 << NEO_GRID,
     NEO__PLAN_COLUMN_BITS = 1 << NEO_COLUMN_WISE | 1 << NEO_TABLE_COLUMN_WISE | 1 << NEO_GRID,
+    NEO__PLAN_NODE_BITS = 1 << NEO_TABLE_ROW_WISE | 1 << NEO_TABLE_COLUMN_WISE | 1 << NEO_GRID,
     NEO__PLAN_ALL_BITS = (1 << NEO_PLACEMENT_COUNT) - 1
 };
 static int32_t neo__plan_features(const neo_bags_desc *bags) {
@@ -976,20 +969,25 @@ static neo_status neo__plan_check(neo_ctx *ctx, const neo_plan_desc *d, const ch
 }
 
 static neo_status neo__plan_copy_text(neo_plan *plan, const char **text) {
-    size_t bytes = *text ? strlen(*text) : 0;
-    if (*text && !(*text = neo__arena_text(&plan->kept, *text, bytes)))
-        return neo_fail(NEO_ERR_MEMORY, "neo_plan: no memory for %zu bytes", bytes);
+    char *copy = NULL;
+    if (!*text) return NEO_OK;
+    NEO__TRY(NEO__ARENA(&plan->kept, copy, strlen(*text) + 1));
+    strcpy(copy, *text);
+    *text = copy;
     return NEO_OK;
 }
 static neo_status neo__plan_copy(neo_plan *plan, const neo_plan_desc *d) {
     const neo_bags_desc *from = d->bags;
     int32_t tables = from->table_count, features = neo__plan_features(from);
     neo__arena *kept = &plan->kept;
-    neo_table_desc *table = (neo_table_desc *)neo__plan_alloc(kept, tables, sizeof *table);
-    int32_t *feature = (int32_t *)neo__plan_alloc(kept, features, sizeof *feature);
-    double *ids = (double *)neo__plan_alloc(kept, features, sizeof *ids);
-    unsigned *allowed = (unsigned *)neo__plan_alloc(kept, tables, sizeof *allowed);
-    if (!table || !feature || !ids || !allowed) return NEO_ERR_MEMORY;
+    neo_table_desc *table;
+    int32_t *feature;
+    double *ids;
+    unsigned *allowed;
+    NEO__TRY(NEO__ARENA(kept, table, tables));
+    NEO__TRY(NEO__ARENA(kept, feature, features));
+    NEO__TRY(NEO__ARENA(kept, ids, features));
+    NEO__TRY(NEO__ARENA(kept, allowed, tables));
     plan->desc = *d;
     plan->bags = *from;
     NEO__TRY(neo__plan_copy_text(plan, &plan->bags.name));
@@ -1058,13 +1056,11 @@ static void neo__plan_defaults(neo_plan *plan) {
 static void neo__plan_model_make(neo_plan *plan) {
     const neo_cluster *c = &plan->desc.cluster;
     neo__plan_model *m = &plan->model;
-    double w = c->ranks, l = plan->per_node, h = plan->nodes;
+    double w = c->ranks, l = plan->per_node;
     double local_us = c->link[NEO_LEVEL_LOCAL].latency_us,
            cross_us = c->link[NEO_LEVEL_CROSS].latency_us;
     m->batch = (double)plan->bags.max_batch;
     m->ranks = w;
-    m->per_node = l;
-    m->nodes = h;
     m->local = 1.0 / c->link[NEO_LEVEL_LOCAL].bandwidth;
     m->cross = 1.0 / c->link[NEO_LEVEL_CROSS].bandwidth;
     m->to_nodes = (w - l) / w * m->cross;
@@ -1117,9 +1113,7 @@ static neo_status neo__plan_row_bytes(neo_plan *plan, const neo_table_desc *tabl
 static neo_status neo__plan_tables(neo_plan *plan) {
     const neo_bags_desc *bags = &plan->bags;
     double all_ids = 0.0;
-    plan->table = (neo__plan_table *)neo__plan_alloc(&plan->kept, bags->table_count,
-                                                     sizeof *plan->table);
-    if (!plan->table) return NEO_ERR_MEMORY;
+    NEO__TRY(NEO__ARENA(&plan->kept, plan->table, bags->table_count));
     for (int32_t f = 0; f < bags->feature_count; f++) {
         neo__plan_table *t = &plan->table[bags->feature_table[f]];
         t->features++;
@@ -1160,6 +1154,7 @@ static neo_status neo__plan_new(neo_ctx *ctx, const neo_plan_desc *desc, const c
     if (!plan) return NEO_ERR_MEMORY;
     memset(plan, 0, sizeof *plan);
     plan->ctx = plan->kept.ctx = plan->placed.ctx = plan->work.ctx = ctx;
+    plan->kept.function = plan->placed.function = plan->work.function = "neo_plan";
     neo_status status = neo__plan_copy(plan, desc);
     if (status == NEO_OK) {
         neo__plan_defaults(plan);
@@ -1193,44 +1188,59 @@ static double neo__plan_wire(neo_wire wire, int64_t cols) {
    (neo__plan_sample_buffer). In the end a plan is held to the bytes of its neo_shard, where one can
    be made.
    ------------------------------------------------------------------------------------------------ */
+static int64_t neo__plan_blocks(int64_t cols) {
+    return (cols + NEO_PLAN_BLOCK - 1) / NEO_PLAN_BLOCK;
+}
 /* Floats of an id that go back to its rank, at most. */
 static double neo__plan_grad_floats(const neo_plan *plan, const neo__plan_table *t, int64_t cols) {
-    return !plan->desc.weight_grad ? 0.0 : cols < t->dim ? (double)((cols + 15) / 16) : 1.0;
+    return !plan->desc.weight_grad ? 0.0 : cols < t->dim ? (double)neo__plan_blocks(cols) : 1.0;
 }
 /* Of an id on the rank of its row: received, permuted, and in backward's sort. */
 enum { NEO__PLAN_ID_BYTES = 16, NEO__PLAN_SORT_BYTES = 28, NEO__PLAN_BAG_BYTES = 12 };
 
-static double neo__plan_piece_buffer(const neo_plan *plan, const neo__plan_table *t, int64_t rows,
-                                     int64_t cols, neo__plan_cut cut) {
-    double ids = (double)t->ids_capacity * ((double)rows / (double)t->rows),
-           times = plan->desc.pipeline ? 2.0 : 1.0;
-    double bags = plan->model.batch * t->features * cut.parts, out = t->none ? ids : bags,
-           row = 4.0 * (double)cols;
-    double bytes = ids * (times * (double)NEO__PLAN_ID_BYTES + (double)NEO__PLAN_SORT_BYTES) +
-                   bags * times * (double)NEO__PLAN_BAG_BYTES;
-    bytes += out * (2.0 * row + neo__plan_wire(plan->desc.wire_forward, cols) +
-                    neo__plan_wire(plan->desc.wire_backward, cols));
-    if (!t->none) bytes += bags * row; /* gradients, packed for the update */
-    if (cut.in_node) bytes += bags / cut.row_parts * row;
-    double kept = plan->desc.kept_batches, most = kept > 1.0 ? kept * ids : ids;
-    if (most > (double)rows) most = (double)rows;
-    if (t->row_sums && cols < t->dim) /* gradients wait for the sums of whole rows */
-        bytes += most * (row + 64.0 +
-                         8.0 * (double)((cols + 15) / 16) * (1.0 + cut.local + cut.cross));
+/* Ids of a batch that go to a piece, bags that are pooled there, and the rows that leave it. */
+typedef struct neo__plan_flow {
+    double ids, bags, out;
+} neo__plan_flow;
+static neo__plan_flow neo__plan_flow_of(const neo_plan *plan, const neo__plan_table *t,
+                                        const neo__plan_cut *cut, double ids_of_table) {
+    neo__plan_flow f;
+    f.ids = ids_of_table * ((double)cut->rows / (double)t->rows);
+    f.bags = plan->model.batch * t->features * cut->parts;
+    f.out = t->none ? f.ids : f.bags;
+    return f;
+}
+static double neo__plan_piece_buffer(const neo_plan *plan, const neo__plan_table *t,
+                                     const neo__plan_cut *cut) {
+    const neo_plan_desc *d = &plan->desc;
+    neo__plan_flow f = neo__plan_flow_of(plan, t, cut, (double)t->ids_capacity);
+    double times = d->pipeline ? 2.0 : 1.0, row = 4.0 * (double)cut->cols;
+    double bytes = f.ids * (times * (double)NEO__PLAN_ID_BYTES + (double)NEO__PLAN_SORT_BYTES) +
+                   f.bags * times * (double)NEO__PLAN_BAG_BYTES;
+    bytes += f.out * (2.0 * row + neo__plan_wire(d->wire_forward, cut->cols) +
+                      neo__plan_wire(d->wire_backward, cut->cols));
+    if (!t->none) bytes += f.bags * row; /* gradients, packed for the update */
+    if (cut->in_node) bytes += f.bags / cut->row_parts * row;
+    double kept = d->kept_batches, most = kept > 1.0 ? kept * f.ids : f.ids;
+    if (most > (double)cut->rows) most = (double)cut->rows;
+    if (t->row_sums && cut->cols < t->dim) /* gradients wait for the sums of whole rows */
+        bytes += most * (row + 64.0 + 8.0 * (double)neo__plan_blocks(cut->cols) *
+                                          (1.0 + cut->local + cut->cross));
     else if (kept > 0.0) /* or for the step */
         bytes += most * (row + 64.0);
-    return bytes + 4.0 * ids * neo__plan_grad_floats(plan, t, cols);
+    return bytes + 4.0 * f.ids * neo__plan_grad_floats(plan, t, cut->cols);
 }
-static double neo__plan_sample_buffer(const neo_plan *plan, const neo__plan_table *t, int64_t rows,
-                                      int64_t cols, neo__plan_cut cut) {
-    double ids = (double)t->ids_capacity * ((double)rows / (double)t->rows),
-           times = plan->desc.pipeline ? 2.0 : 1.0;
-    double bags = plan->model.batch * t->features * cut.parts, out = t->none ? ids : bags;
-    int partial = cut.row_parts > 1 && !t->none && !cut.in_node;
-    double forward = partial ? 4.0 * (double)cols : neo__plan_wire(plan->desc.wire_forward, cols);
-    if (cut.in_node) out /= cut.row_parts;
-    return (times * (8.0 * ids + 4.0 * bags) + 4.0 * ids * neo__plan_grad_floats(plan, t, cols) +
-            out * (forward + neo__plan_wire(plan->desc.wire_backward, cols))) /
+static double neo__plan_sample_buffer(const neo_plan *plan, const neo__plan_table *t,
+                                      const neo__plan_cut *cut) {
+    neo__plan_flow f = neo__plan_flow_of(plan, t, cut, (double)t->ids_capacity);
+    double times = plan->desc.pipeline ? 2.0 : 1.0;
+    int partial = cut->row_parts > 1 && !t->none && !cut->in_node;
+    double forward =
+        partial ? 4.0 * (double)cut->cols : neo__plan_wire(plan->desc.wire_forward, cut->cols);
+    if (cut->in_node) f.out /= cut->row_parts;
+    return (times * (8.0 * f.ids + 4.0 * f.bags) +
+            4.0 * f.ids * neo__plan_grad_floats(plan, t, cut->cols) +
+            f.out * (forward + neo__plan_wire(plan->desc.wire_backward, cut->cols))) /
            plan->model.ranks;
 }
 static double neo__plan_copy_buffer(const neo_plan *plan, const neo__plan_table *t) {
@@ -1239,18 +1249,6 @@ static double neo__plan_copy_buffer(const neo_plan *plan, const neo__plan_table 
     return ids * (double)NEO__PLAN_SORT_BYTES + bags * 4.0 * (double)t->dim +
            4.0 * (double)t->rows * (double)t->dim + (double)t->rows / 8.0 +
            (plan->desc.kept_batches ? (double)t->rows : 0.0);
-}
-
-static size_t neo__plan_buffer_bytes(const neo_plan *plan, int rank) {
-    double bytes = plan->sample_bytes;
-    for (int64_t i = plan->rank_first[rank]; i < plan->rank_first[rank + 1]; i++) {
-        const neo_piece *p = &plan->piece[plan->rank_piece[i]];
-        const neo__plan_table *t = &plan->table[p->table];
-        bytes += p->rank == NEO_EVERY_RANK ? neo__plan_copy_buffer(plan, t)
-                                           : neo__plan_piece_buffer(plan, t, p->rows, p->cols,
-                                                                    plan->cut[plan->rank_piece[i]]);
-    }
-    return (size_t)bytes + 1;
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -1263,6 +1261,12 @@ static size_t neo__plan_buffer_bytes(const neo_plan *plan, int rank) {
 static void neo__plan_load_add(neo__plan_load *to, const neo__plan_load *x) {
     for (int i = 0; i < NEO__PLAN_LOADS; i++) to->at[i] += x->at[i];
 }
+/* Raises `most` to the loads of `count` ranks. */
+static void neo__plan_most(const neo__plan_load *load, int32_t count, double *most) {
+    for (int32_t r = 0; r < count; r++)
+        for (int p = 0; p < NEO__PLAN_LOADS; p++)
+            if (load[r].at[p] > most[p]) most[p] = load[r].at[p];
+}
 static neo__plan_load neo__plan_load_total(neo__plan_load x) {
     x.at[NEO__PLAN_SECONDS] = 0.0;
     for (int i = 0; i < NEO__PLAN_PHASES; i++) x.at[NEO__PLAN_SECONDS] += x.at[i];
@@ -1270,6 +1274,7 @@ static neo__plan_load neo__plan_load_total(neo__plan_load x) {
 }
 
 /* Parts that a shard makes of rows of a table: subtrees of its buckets. */
+struct neo__shard_part;
 static int64_t neo__shard_cut_piece(const neo_table_desc *t, const neo_piece *piece, int64_t place,
                                     int inside, struct neo__shard_part *to);
 static int32_t neo__plan_parts(const neo_plan *plan, const neo__plan_table *t, const neo_piece *p) {
@@ -1281,58 +1286,57 @@ static double neo__plan_lookup(const neo_plan *plan, const neo__plan_table *t) {
 }
 /* Load of a piece on the rank that holds it. */
 static neo__plan_load neo__plan_piece_load(const neo_plan *plan, const neo__plan_table *t,
-                                           int64_t rows, int64_t cols, neo__plan_cut cut) {
+                                           const neo__plan_cut *cut) {
     const neo__plan_model *m = &plan->model;
     neo__plan_load x;
-    double share = (double)rows / (double)t->rows, ids = m->batch * t->ids * share,
-           slice = m->batch * t->features, bags = slice * cut.parts;
-    double out = t->none ? ids : bags, c = 4.0 * (double)cols, k = cut.row_parts;
-    double row = (double)(t->row_fixed + t->row_col * cols);
-    double index = m->id_bytes * ids + 4.0 * bags;
-    double moved = 8.0 * ids + 4.0 * bags + row * ids + c * out;
-    double forward = neo__plan_wire(plan->desc.wire_forward, cols);
-    double backward = neo__plan_wire(plan->desc.wire_backward, cols);
-    double touched = ids < (double)rows ? ids : (double)rows;
+    neo__plan_flow f = neo__plan_flow_of(plan, t, cut, m->batch * t->ids);
+    double slice = m->batch * t->features, c = 4.0 * (double)cut->cols, k = cut->row_parts;
+    double row = (double)(t->row_fixed + t->row_col * cut->cols);
+    double index = m->id_bytes * f.ids + 4.0 * f.bags;
+    double moved = 8.0 * f.ids + 4.0 * f.bags + row * f.ids + c * f.out;
+    double forward = neo__plan_wire(plan->desc.wire_forward, cut->cols);
+    double backward = neo__plan_wire(plan->desc.wire_backward, cut->cols);
+    double touched = f.ids < (double)cut->rows ? f.ids : (double)cut->rows;
     x.at[NEO__PLAN_IDS] = index * m->to_all + (m->whole ? 0.0 : 2.0 * index * m->copy);
     x.at[NEO__PLAN_LOOKUP] = moved * neo__plan_lookup(plan, t);
-    x.at[NEO__PLAN_UPDATE] = moved * m->update + ids * m->sort;
-    x.at[NEO__PLAN_BACKWARD] = out * backward * m->to_all;
-    if (cut.row_parts == 1 || t->none) {
-        x.at[NEO__PLAN_FORWARD] = out * forward * m->to_all;
-    } else if (cut.in_node) { /* what is inside is packed and added besides */
-        double inside = bags * c * ((k - 1.0) / k) * m->local + bags * (2.0 * c * m->copy + m->row);
+    x.at[NEO__PLAN_UPDATE] = moved * m->update + f.ids * m->sort;
+    x.at[NEO__PLAN_BACKWARD] = f.out * backward * m->to_all;
+    if (cut->row_parts == 1 || t->none) {
+        x.at[NEO__PLAN_FORWARD] = f.out * forward * m->to_all;
+    } else if (cut->in_node) { /* inside a node bags are packed and added besides */
+        double inside =
+            f.bags * c * ((k - 1.0) / k) * m->local + f.bags * (2.0 * c * m->copy + m->row);
         x.at[NEO__PLAN_FORWARD] = inside + slice / k * forward * m->to_nodes;
         x.at[NEO__PLAN_BACKWARD] = inside + slice / k * backward * m->to_nodes;
     } else {
-        x.at[NEO__PLAN_FORWARD] = bags * c * m->to_all;
+        x.at[NEO__PLAN_FORWARD] = f.bags * c * m->to_all;
     }
     if (plan->desc.weight_grad)
-        x.at[NEO__PLAN_BACKWARD] += (row * ids + c * out) * neo__plan_lookup(plan, t) +
-                                    4.0 * ids * neo__plan_grad_floats(plan, t, cols) * m->to_all;
-    if ((t->row_sums && cols < t->dim) || plan->desc.kept_batches)
+        x.at[NEO__PLAN_BACKWARD] +=
+            (row * f.ids + c * f.out) * neo__plan_lookup(plan, t) +
+            4.0 * f.ids * neo__plan_grad_floats(plan, t, cut->cols) * m->to_all;
+    if ((t->row_sums && cut->cols < t->dim) || plan->desc.kept_batches)
         x.at[NEO__PLAN_UPDATE] += touched * (m->kept + 2.0 * c * m->copy);
-    if (t->row_sums && cut.local + cut.cross > 0) {
-        double sums = 4.0 * (double)((cols + NEO_PLAN_BLOCK - 1) / NEO_PLAN_BLOCK) * touched;
-        x.at[NEO__PLAN_UPDATE] += sums * (cut.local * m->local + cut.cross * m->cross);
-    }
-    x.at[NEO__PLAN_BYTES] = (double)neo__plan_weight_bytes(t, rows, cols) +
-                            (double)neo__plan_piece_state(t, rows, cols) +
-                            neo__plan_piece_buffer(plan, t, rows, cols, cut);
+    if (t->row_sums && cut->local + cut->cross > 0)
+        x.at[NEO__PLAN_UPDATE] += 4.0 * (double)neo__plan_blocks(cut->cols) * touched *
+                                  (cut->local * m->local + cut->cross * m->cross);
+    x.at[NEO__PLAN_BYTES] = (double)neo__plan_weight_bytes(t, cut->rows, cut->cols) +
+                            (double)neo__plan_piece_state(t, cut->rows, cut->cols) +
+                            neo__plan_piece_buffer(plan, t, cut);
     return neo__plan_load_total(x);
 }
 /* Load of a piece on every rank, as an owner of samples. */
 static neo__plan_load neo__plan_sample_load(const neo_plan *plan, const neo__plan_table *t,
-                                            int64_t rows, int64_t cols, neo__plan_cut cut) {
+                                            const neo__plan_cut *cut) {
     const neo__plan_model *m = &plan->model;
     NEO__ZERO(neo__plan_load, x);
-    double ids = m->batch * t->ids * ((double)rows / (double)t->rows),
-           out = t->none ? ids : m->batch * t->features * cut.parts;
-    if (cut.in_node) out = m->batch * t->features / cut.row_parts;
-    x.at[NEO__PLAN_BYTES] = neo__plan_sample_buffer(plan, t, rows, cols, cut);
+    neo__plan_flow f = neo__plan_flow_of(plan, t, cut, m->batch * t->ids);
+    if (cut->in_node) f.out = m->batch * t->features / cut->row_parts;
+    x.at[NEO__PLAN_BYTES] = neo__plan_sample_buffer(plan, t, cut);
     if (m->whole) return x;
-    x.at[NEO__PLAN_IDS] = ids / m->ranks * ((double)cols / (double)t->dim) * m->id;
+    x.at[NEO__PLAN_IDS] = f.ids / m->ranks * ((double)cut->cols / (double)t->dim) * m->id;
     x.at[NEO__PLAN_FORWARD] = x.at[NEO__PLAN_BACKWARD] =
-        out / m->ranks * (2.0 * 4.0 * (double)cols * m->copy + m->row);
+        f.out / m->ranks * (2.0 * 4.0 * (double)cut->cols * m->copy + m->row);
     return neo__plan_load_total(x);
 }
 /* Bytes of an all-reduce for a copy on every rank: gradients, and a mark of each row. */
@@ -1406,6 +1410,8 @@ static void neo__plan_cut_slice(neo_plan *plan, const neo__plan_table *t, int64_
     for (int64_t i = begin; i < end; i++) {
         const neo_piece *p = &plan->piece[i];
         neo__plan_cut *cut = &plan->cut[i];
+        cut->rows = p->rows;
+        cut->cols = p->cols;
         cut->row_parts = (int32_t)(end - begin);
         cut->parts = neo__plan_parts(plan, t, p);
         cut->in_node = in_node;
@@ -1421,92 +1427,82 @@ static void neo__plan_cut_slice(neo_plan *plan, const neo__plan_table *t, int64_
         }
     }
 }
-static void neo__plan_rank_add(neo_plan_rank *r, const neo__plan_load *x) {
-    r->ids += x->at[NEO__PLAN_IDS];
-    r->lookup += x->at[NEO__PLAN_LOOKUP];
-    r->forward += x->at[NEO__PLAN_FORWARD];
-    r->backward += x->at[NEO__PLAN_BACKWARD];
-    r->update += x->at[NEO__PLAN_UPDATE];
-}
-static void neo__plan_rank_hold(neo_plan_rank *r, const neo__plan_table *t, const neo_piece *p) {
-    r->weight_bytes += neo__plan_weight_bytes(t, p->rows, p->cols);
-    r->state_bytes += neo__plan_piece_state(t, p->rows, p->cols);
-}
-/* From the pieces, sorted and indexed by rank: what every rank has to hold and to do. */
-static void neo__plan_predict_ranks(neo_plan *plan) {
-    int32_t ranks = plan->desc.cluster.ranks;
+/* Loads of ranks, but for their bytes, from the pieces; *reduce: bytes of dense gradients. Returns
+   the bytes of buffers that a rank has for its samples. */
+static double neo__plan_predict_loads(neo_plan *plan, double *reduce) {
     NEO__ZERO(neo__plan_load, all);
-    memset(plan->rank, 0, (size_t)ranks * sizeof *plan->rank);
-    memset(plan->cut, 0, (size_t)plan->piece_count * sizeof *plan->cut);
-    plan->reduce_bytes = 0.0;
+    *reduce = 0.0;
     for (int32_t i = 0; i < plan->bags.table_count; i++) {
         const neo__plan_table *t = &plan->table[i];
+        const neo_piece *p = plan->piece;
         int64_t last = t->first_piece + t->piece_count;
-        if (plan->piece[t->first_piece].rank == NEO_EVERY_RANK) {
+        if (p[t->first_piece].rank == NEO_EVERY_RANK) {
             neo__plan_load x = neo__plan_copy_load(plan, t);
             x.at[NEO__PLAN_BYTES] = 0.0; /* counted as a piece of each rank */
             neo__plan_load_add(&all, &x);
-            plan->reduce_bytes += neo__plan_copy_reduce(t);
-            for (int32_t r = 0; r < ranks; r++)
-                neo__plan_rank_hold(&plan->rank[r], t, &plan->piece[t->first_piece]);
+            *reduce += neo__plan_copy_reduce(t);
             continue;
         }
         for (int64_t begin = t->first_piece, end; begin < last; begin = end) {
-            for (end = begin;
-                 end < last && plan->piece[end].first_col == plan->piece[begin].first_col;)
-                end++;
+            for (end = begin; end < last && p[end].first_col == p[begin].first_col;) end++;
             neo__plan_cut_slice(plan, t, begin, end);
         }
         for (int64_t k = t->first_piece; k < last; k++) {
-            const neo_piece *p = &plan->piece[k];
-            neo__plan_load x = neo__plan_piece_load(plan, t, p->rows, p->cols, plan->cut[k]);
-            neo__plan_load samples = neo__plan_sample_load(plan, t, p->rows, p->cols, plan->cut[k]);
-            neo__plan_rank_add(&plan->rank[p->rank], &x);
-            neo__plan_rank_hold(&plan->rank[p->rank], t, p);
+            neo__plan_load x = neo__plan_piece_load(plan, t, &plan->cut[k]);
+            neo__plan_load samples = neo__plan_sample_load(plan, t, &plan->cut[k]);
+            neo__plan_load_add(&plan->load[p[k].rank], &x);
             neo__plan_load_add(&all, &samples);
         }
     }
-    plan->sample_bytes = all.at[NEO__PLAN_BYTES];
-    for (int32_t r = 0; r < ranks; r++) neo__plan_rank_add(&plan->rank[r], &all);
+    for (int32_t r = 0; r < plan->desc.cluster.ranks; r++) neo__plan_load_add(&plan->load[r], &all);
+    return all.at[NEO__PLAN_BYTES];
 }
-/* Buffers of each rank: those of the neo_shard that the plan makes, or else the search's sum. */
+/* Bytes of each rank. Buffers are those of the neo_shard that the plan makes, or else the search's
+   sum, with sample_bytes for the rank's samples. */
 static neo_status neo__shard_plan_bytes(neo_ctx *ctx, const neo_plan *plan, neo_shard_memory *each);
-static void neo__plan_predict_buffers(neo_plan *plan) {
+static void neo__plan_predict_bytes(neo_plan *plan, double sample_bytes) {
     int32_t ranks = plan->desc.cluster.ranks;
     size_t bytes = (size_t)ranks * sizeof(neo_shard_memory);
     neo_shard_memory *each = (neo_shard_memory *)neo_alloc(plan->ctx, bytes);
     int exact = each && neo__shard_plan_bytes(plan->ctx, plan, each) == NEO_OK;
-    for (int32_t r = 0; r < ranks; r++)
-        plan->rank[r].buffer_bytes =
-            (int64_t)(exact ? each[r].exchange_bytes + each[r].workspace_bytes
-                            : neo__plan_buffer_bytes(plan, r));
+    for (int32_t r = 0; r < ranks; r++) {
+        neo_plan_rank *x = &plan->rank[r];
+        double buffers = sample_bytes;
+        for (int64_t i = plan->rank_first[r]; i < plan->rank_first[r + 1]; i++) {
+            int64_t at = plan->rank_piece[i];
+            const neo_piece *p = &plan->piece[at];
+            const neo__plan_table *t = &plan->table[p->table];
+            x->weight_bytes += neo__plan_weight_bytes(t, p->rows, p->cols);
+            x->state_bytes += neo__plan_piece_state(t, p->rows, p->cols);
+            buffers += p->rank == NEO_EVERY_RANK ? neo__plan_copy_buffer(plan, t)
+                                                 : neo__plan_piece_buffer(plan, t, &plan->cut[at]);
+        }
+        x->buffer_bytes = exact ? (int64_t)(each[r].exchange_bytes + each[r].workspace_bytes)
+                                : (int64_t)buffers + 1;
+    }
     neo_free(plan->ctx, each, bytes);
 }
 static void neo__plan_predict(neo_plan *plan) {
     int32_t ranks = plan->desc.cluster.ranks, busiest = 0, fullest = 0;
-    NEO__ZERO(neo__plan_load, most);
-    double sum = 0.0;
+    double most[NEO__PLAN_LOADS] = {0.0}, sum = 0.0, reduce;
     int64_t most_bytes = -1;
-    neo__plan_predict_ranks(plan);
-    neo__plan_predict_buffers(plan);
+    neo__plan_predict_bytes(plan, neo__plan_predict_loads(plan, &reduce));
     for (int32_t r = 0; r < ranks; r++) {
         neo_plan_rank *x = &plan->rank[r];
-        double at[NEO__PLAN_PHASES];
-        at[NEO__PLAN_IDS] = x->ids;
-        at[NEO__PLAN_LOOKUP] = x->lookup;
-        at[NEO__PLAN_FORWARD] = x->forward;
-        at[NEO__PLAN_BACKWARD] = x->backward;
-        at[NEO__PLAN_UPDATE] = x->update;
-        for (int i = 0; i < NEO__PLAN_PHASES; i++) {
-            x->seconds += at[i];
-            if (at[i] > most.at[i]) most.at[i] = at[i];
-        }
+        neo__plan_load load = neo__plan_load_total(plan->load[r]);
+        x->ids = load.at[NEO__PLAN_IDS];
+        x->lookup = load.at[NEO__PLAN_LOOKUP];
+        x->forward = load.at[NEO__PLAN_FORWARD];
+        x->backward = load.at[NEO__PLAN_BACKWARD];
+        x->update = load.at[NEO__PLAN_UPDATE];
+        x->seconds = load.at[NEO__PLAN_SECONDS];
         int64_t bytes = x->weight_bytes + x->state_bytes + x->buffer_bytes;
         if (bytes > most_bytes) most_bytes = bytes, fullest = r;
         if (x->seconds > plan->rank[busiest].seconds) busiest = r;
         sum += x->seconds;
     }
-    plan->step = neo__plan_step_make(plan, most.at, plan->reduce_bytes);
+    neo__plan_most(plan->load, ranks, most);
+    plan->step = neo__plan_step_make(plan, most, reduce);
     plan->step.balance = sum > 0.0 ? plan->rank[busiest].seconds * ranks / sum : 1.0;
     plan->step.busiest_rank = busiest;
     plan->step.fullest_rank = fullest;
@@ -1521,23 +1517,21 @@ static void neo__plan_predict(neo_plan *plan) {
    (neo__bucket_begin). Pieces are kept sorted by table, first column, first row.
    ------------------------------------------------------------------------------------------------ */
 NEO__HOT_BEGIN
-static void neo__plan_cols(const neo_plan *plan, const neo__plan_table *t, int64_t parts, int64_t i,
-                           neo_piece *p) {
-    int64_t begin = neo__bucket_begin(t->blocks, parts, i) * plan->block;
-    int64_t end = neo__bucket_begin(t->blocks, parts, i + 1) * plan->block;
-    p->first_col = begin;
-    p->cols = (end < t->dim ? end : t->dim) - begin;
-}
 static int64_t neo__plan_row_units(const neo__plan_table *t) {
     return t->buckets ? t->buckets : t->rows;
 }
 static int64_t neo__plan_unit_row(const neo__plan_table *t, int64_t unit) {
     return t->buckets ? neo__bucket_begin(t->rows, t->buckets, unit) : unit;
 }
-static void neo__plan_rows(const neo__plan_table *t, int64_t parts, int64_t i, neo_piece *p) {
-    int64_t units = neo__plan_row_units(t);
-    p->first_row = neo__plan_unit_row(t, neo__bucket_begin(units, parts, i));
-    p->rows = neo__plan_unit_row(t, neo__bucket_begin(units, parts, i + 1)) - p->first_row;
+/* Part i of a table in equal parts, slice by slice: rows and columns of p. */
+static void neo__plan_part(const neo_plan *plan, const neo__plan_table *t, int64_t col_parts,
+                           int64_t row_parts, int64_t i, neo_piece *p) {
+    int64_t slice = i / row_parts, range = i % row_parts, units = neo__plan_row_units(t);
+    int64_t end = neo__bucket_begin(t->blocks, col_parts, slice + 1) * plan->block;
+    p->first_col = neo__bucket_begin(t->blocks, col_parts, slice) * plan->block;
+    p->cols = (end < t->dim ? end : t->dim) - p->first_col;
+    p->first_row = neo__plan_unit_row(t, neo__bucket_begin(units, row_parts, range));
+    p->rows = neo__plan_unit_row(t, neo__bucket_begin(units, row_parts, range + 1)) - p->first_row;
 }
 static int neo__plan_row_begins(const neo__plan_table *t, int64_t row) {
     if (!t->buckets) return 1;
@@ -1548,34 +1542,21 @@ static int neo__plan_row_begins(const neo__plan_table *t, int64_t row) {
 /* A table cut into equal parts: col_parts x row_parts pieces, slice by slice; ranks likewise. */
 typedef struct neo__plan_shape {
     int32_t col_parts, row_parts; /* 0, 0: a copy on every rank */
-    const int32_t *ranks;
+    const int32_t *ranks;         /* NULL: part i on rank i */
 } neo__plan_shape;
 static int64_t neo__plan_shape_count(neo__plan_shape s) {
     return s.col_parts ? (int64_t)s.col_parts * s.row_parts : 1;
 }
-/* pieces: NULL, or gets them. */
 static void neo__plan_shape_cut(const neo_plan *plan, int32_t table, neo__plan_shape s,
                                 neo_piece *pieces) {
-    const neo__plan_table *t = &plan->table[table];
-    if (!s.col_parts) {
-        pieces->table = table;
-        pieces->rank = NEO_EVERY_RANK;
-        pieces->first_row = pieces->first_col = 0;
-        pieces->rows = t->rows;
-        pieces->cols = t->dim;
-        return;
-    }
-    for (int32_t c = 0; c < s.col_parts; c++) {
-        for (int32_t r = 0; r < s.row_parts; r++) {
-            int64_t i = (int64_t)c * s.row_parts + r;
-            pieces[i].table = table;
-            pieces[i].rank = s.ranks[i];
-            neo__plan_cols(plan, t, s.col_parts, c, &pieces[i]);
-            neo__plan_rows(t, s.row_parts, r, &pieces[i]);
-        }
+    int32_t copy = !s.col_parts;
+    for (int64_t i = 0; i < neo__plan_shape_count(s); i++) {
+        pieces[i].table = table;
+        pieces[i].rank = copy ? NEO_EVERY_RANK : s.ranks ? s.ranks[i] : (int32_t)i;
+        neo__plan_part(plan, &plan->table[table], s.col_parts + copy, s.row_parts + copy, i,
+                       &pieces[i]);
     }
 }
-
 NEO__HOT_END
 static int neo__plan_compare(int64_t a, int64_t b) { return (a > b) - (a < b); }
 static int neo__plan_piece_order(const void *x, const void *y) {
@@ -1587,6 +1568,12 @@ static int neo__plan_piece_order(const void *x, const void *y) {
     if (!order) order = neo__plan_compare(a->rows, b->rows);
     return order ? order : neo__plan_compare(a->cols, b->cols);
 }
+static int64_t neo__plan_slices(const neo_plan *plan, const neo__plan_table *t) {
+    const neo_piece *p = plan->piece + t->first_piece;
+    int64_t slices = 1;
+    for (int64_t i = 1; i < t->piece_count; i++) slices += p[i].first_col != p[i - 1].first_col;
+    return slices;
+}
 static int neo__plan_one_node(const neo_plan *plan, const neo__plan_table *t) {
     const neo_piece *p = plan->piece + t->first_piece;
     for (int64_t i = 1; i < t->piece_count; i++)
@@ -1595,11 +1582,9 @@ static int neo__plan_one_node(const neo_plan *plan, const neo__plan_table *t) {
 }
 /* The placement that the rectangles of a table amount to. */
 static neo_placement neo__plan_classify(const neo_plan *plan, const neo__plan_table *t) {
-    const neo_piece *p = plan->piece + t->first_piece;
-    int64_t slices = 1;
-    if (p->rank == NEO_EVERY_RANK) return NEO_DATA_PARALLEL;
+    int64_t slices = neo__plan_slices(plan, t);
+    if (plan->piece[t->first_piece].rank == NEO_EVERY_RANK) return NEO_DATA_PARALLEL;
     if (t->piece_count == 1) return NEO_TABLE_WISE;
-    for (int64_t i = 1; i < t->piece_count; i++) slices += p[i].first_col != p[i - 1].first_col;
     if (slices == 1) return neo__plan_one_node(plan, t) ? NEO_TABLE_ROW_WISE : NEO_ROW_WISE;
     if (slices == t->piece_count)
         return neo__plan_one_node(plan, t) ? NEO_TABLE_COLUMN_WISE : NEO_COLUMN_WISE;
@@ -1686,44 +1671,34 @@ static neo_status neo__plan_check_tiles(const neo_plan *plan, int32_t table, con
     return col < t->dim ? neo__plan_hole(fn, name, 0, col) : NEO_OK;
 }
 
-static void neo__plan_layout(neo_plan *plan, neo__carve *carve, int64_t held) {
-    int32_t ranks = plan->desc.cluster.ranks;
-    NEO__CARVE(carve, plan->piece, plan->piece_count);
-    NEO__CARVE(carve, plan->cut, plan->piece_count);
-    NEO__CARVE(carve, plan->rank_first, ranks + 1);
-    NEO__CARVE(carve, plan->rank_piece, held);
-    NEO__CARVE(carve, plan->rank, ranks);
-}
 /* Makes room for `count` pieces in place of those before; held: with copies on each rank. */
 static neo_status neo__plan_hold(neo_plan *plan, int64_t count, int64_t held) {
-    NEO__ZERO(neo__carve, carve);
-    neo__arena_free(&plan->placed);
+    int32_t ranks = plan->desc.cluster.ranks;
+    neo__arena *placed = &plan->placed;
+    neo__arena_free(placed);
     plan->piece_count = count;
-    neo__plan_layout(plan, &carve, held);
-    carve.block = (char *)neo__plan_alloc(&plan->placed, (int64_t)carve.at, 1);
-    if (!carve.block) return NEO_ERR_MEMORY;
-    carve.at = 0;
-    neo__plan_layout(plan, &carve, held);
-    return NEO_OK;
+    NEO__TRY(NEO__ARENA(placed, plan->piece, count));
+    NEO__TRY(NEO__ARENA(placed, plan->cut, count));
+    NEO__TRY(NEO__ARENA(placed, plan->rank_first, ranks + 1));
+    NEO__TRY(NEO__ARENA(placed, plan->rank_piece, held));
+    NEO__TRY(NEO__ARENA(placed, plan->load, ranks));
+    return NEO__ARENA(placed, plan->rank, ranks);
 }
 /* From the sorted pieces: tables, the index by rank, predictions. */
 static void neo__plan_finish(neo_plan *plan) {
     int32_t ranks = plan->desc.cluster.ranks;
-    int64_t *first = plan->rank_first;
+    int64_t *first = plan->rank_first; /* counts, then ends, then begins of the ranks' lists */
     for (int64_t i = plan->piece_count - 1; i >= 0; i--) {
+        int32_t rank = plan->piece[i].rank, copy = rank == NEO_EVERY_RANK;
         plan->table[plan->piece[i].table].first_piece = i;
-        int32_t rank = plan->piece[i].rank;
-        for (int32_t r = rank < 0 ? 0 : rank; r <= (rank < 0 ? ranks - 1 : rank); r++)
-            first[r + 1]++;
+        for (int32_t r = copy ? 0 : rank; r < (copy ? ranks : rank + 1); r++) first[r]++;
     }
     for (int32_t r = 0; r < ranks; r++) first[r + 1] += first[r];
-    for (int64_t i = 0; i < plan->piece_count; i++) {
-        int32_t rank = plan->piece[i].rank;
-        for (int32_t r = rank < 0 ? 0 : rank; r <= (rank < 0 ? ranks - 1 : rank); r++)
-            plan->rank_piece[first[r]++] = i;
+    for (int64_t i = plan->piece_count - 1; i >= 0; i--) {
+        int32_t rank = plan->piece[i].rank, copy = rank == NEO_EVERY_RANK;
+        for (int32_t r = copy ? 0 : rank; r < (copy ? ranks : rank + 1); r++)
+            plan->rank_piece[--first[r]] = i;
     }
-    for (int32_t r = ranks; r > 0; r--) first[r] = first[r - 1];
-    first[0] = 0;
     for (int32_t i = 0; i < plan->bags.table_count; i++) {
         neo__plan_table *t = &plan->table[i];
         int64_t end =
@@ -1787,17 +1762,14 @@ typedef struct neo__plan_option {
 /* NULL if the table can be placed so, else why not. */
 static const char *neo__plan_reason(const neo_plan *plan, const neo__plan_table *t,
                                     neo_placement placement) {
-    int bit = 1 << (int)placement, rows = bit & NEO__PLAN_ROW_BITS,
-        named = plan->origin == NEO__PLAN_UNIFORM;
-    int node = placement == NEO_TABLE_ROW_WISE || placement == NEO_TABLE_COLUMN_WISE ||
-               placement == NEO_GRID;
-    int cols =
-        placement == NEO_COLUMN_WISE || placement == NEO_TABLE_COLUMN_WISE || placement == NEO_GRID;
-    if (rows && t->loose && !(t->allowed & (unsigned)bit))
+    int bit = 1 << (int)placement, rows = bit & NEO__PLAN_ROW_BITS;
+    int cols = bit & NEO__PLAN_COLUMN_BITS, node = bit & NEO__PLAN_NODE_BITS;
+    int allowed = (t->allowed & (unsigned)bit) != 0, named = plan->origin == NEO__PLAN_UNIFORM;
+    if (rows && t->loose && !allowed)
         return "its sums would depend on the plan, as it has no row_buckets";
-    if (!named && cols && t->none && !(t->allowed & (unsigned)bit))
+    if (!named && cols && t->none && !allowed)
         return "its rows are not pooled: they travel whole";
-    if (!named && !(t->allowed & (unsigned)bit)) return "not among the placements allowed";
+    if (!named && !allowed) return "not among the placements allowed";
     if (placement == NEO_TABLE_WISE) return NULL;
     if (plan->desc.cluster.ranks == 1) return "there is one rank";
     if (node && plan->nodes == 1) return "there is one node";
@@ -1815,11 +1787,15 @@ static const char *neo__plan_reason(const neo_plan *plan, const neo__plan_table 
 
 NEO__HOT_BEGIN
 static neo__plan_cut neo__plan_option_cut(const neo_plan *plan, const neo__plan_table *t,
-                                          const neo__plan_option *o, const neo_piece *p) {
+                                          const neo__plan_option *o, int32_t part) {
     neo__plan_cut cut;
+    neo_piece p;
     int inside = o->placement == NEO_TABLE_COLUMN_WISE || plan->nodes == 1;
+    neo__plan_part(plan, t, o->col_parts, o->row_parts, part, &p);
+    cut.rows = p.rows;
+    cut.cols = p.cols;
     cut.row_parts = o->row_parts;
-    cut.parts = neo__plan_parts(plan, t, p);
+    cut.parts = neo__plan_parts(plan, t, &p);
     cut.in_node = o->unit == NEO__UNIT_NODE && o->row_parts > 1 && !t->none;
     cut.local = inside ? o->col_parts - 1 : 0;
     cut.cross = inside ? 0 : o->col_parts - 1;
@@ -1827,10 +1803,8 @@ static neo__plan_cut neo__plan_option_cut(const neo_plan *plan, const neo__plan_
 }
 static neo__plan_load neo__plan_part_load(const neo_plan *plan, const neo__plan_table *t,
                                           const neo__plan_option *o, int32_t part) {
-    neo_piece p;
-    neo__plan_cols(plan, t, o->col_parts, part / o->row_parts, &p);
-    neo__plan_rows(t, o->row_parts, part % o->row_parts, &p);
-    return neo__plan_piece_load(plan, t, p.rows, p.cols, neo__plan_option_cut(plan, t, o, &p));
+    const neo__plan_cut cut = neo__plan_option_cut(plan, t, o, part);
+    return neo__plan_piece_load(plan, t, &cut);
 }
 NEO__HOT_END
 static void neo__plan_option_cost(const neo_plan *plan, const neo__plan_table *t,
@@ -1838,22 +1812,17 @@ static void neo__plan_option_cost(const neo_plan *plan, const neo__plan_table *t
     double ranks = plan->model.ranks;
     NEO__ZERO(neo__plan_load, x);
     NEO__ZERO(neo__plan_load, samples);
-    neo_piece p, last;
-    int32_t parts = 0;
-    last.rows = last.cols = 0;
+    NEO__ZERO(neo__plan_cut, last);
     if (!o->col_parts) {
         o->all = neo__plan_copy_load(plan, t);
         o->reduce_bytes = neo__plan_copy_reduce(t);
     }
     for (int32_t i = 0; i < o->col_parts * o->row_parts; i++) {
-        neo__plan_cols(plan, t, o->col_parts, i / o->row_parts, &p);
-        neo__plan_rows(t, o->row_parts, i % o->row_parts, &p);
-        const neo__plan_cut cut = neo__plan_option_cut(plan, t, o, &p);
-        if (p.rows != last.rows || p.cols != last.cols || cut.parts != parts) { /* most are alike */
-            parts = cut.parts;
-            x = neo__plan_piece_load(plan, t, p.rows, p.cols, cut);
-            samples = neo__plan_sample_load(plan, t, p.rows, p.cols, cut);
-            last = p;
+        const neo__plan_cut cut = neo__plan_option_cut(plan, t, o, i);
+        if (cut.rows != last.rows || cut.cols != last.cols || cut.parts != last.parts) {
+            x = neo__plan_piece_load(plan, t, &cut); /* most parts are like the one before */
+            samples = neo__plan_sample_load(plan, t, &cut);
+            last = cut;
         }
         neo__plan_load_add(&o->sum, &x);
         neo__plan_load_add(&o->all, &samples);
@@ -1897,25 +1866,18 @@ static void neo__plan_options_of(const neo_plan *plan, const neo__plan_table *t,
                                  neo_placement placement, int few, neo__plan_options *to) {
     int64_t ranks = plan->desc.cluster.ranks, units = neo__plan_row_units(t);
     int64_t in_node = NEO__MIN(units, plan->per_node), cols = 1, rows = 1; /* at most */
-    int node = placement == NEO_TABLE_ROW_WISE || placement == NEO_TABLE_COLUMN_WISE ||
-               placement == NEO_GRID;
-    int unit = node ? NEO__UNIT_NODE : NEO__UNIT_RANK;
+    int by_rows = placement == NEO_ROW_WISE, by_cols = placement == NEO_COLUMN_WISE;
+    int unit = 1 << (int)placement & NEO__PLAN_NODE_BITS ? NEO__UNIT_NODE : NEO__UNIT_RANK;
     if (neo__plan_reason(plan, t, placement)) return;
     if (placement == NEO_DATA_PARALLEL) cols = rows = 0, unit = NEO__UNIT_ALL;
-    if (placement == NEO_COLUMN_WISE) cols = NEO__MIN(t->blocks, ranks);
+    if (by_cols) cols = NEO__MIN(t->blocks, ranks);
     if (placement == NEO_TABLE_COLUMN_WISE) cols = NEO__MIN(t->blocks, plan->per_node);
     if (placement == NEO_TABLE_ROW_WISE || placement == NEO_GRID) rows = in_node;
     if (placement == NEO_GRID) cols = NEO__MIN(t->blocks, plan->nodes);
-    if (placement == NEO_ROW_WISE) rows = NEO__MIN(units, ranks);
-    if (placement == NEO_COLUMN_WISE && !few)
-        for (int64_t k = 2; k < cols; k = neo__plan_next_parts(k))
-            neo__plan_option_add(plan, t, placement, unit, k, rows, to);
-    if (placement == NEO_GRID && !few)
-        for (int64_t k = 2; k < cols; k *= 2)
-            neo__plan_option_add(plan, t, placement, unit, k, rows, to);
-    if (placement == NEO_ROW_WISE && !few)
-        for (int64_t k = 2; k < rows; k *= 2)
-            neo__plan_option_add(plan, t, placement, unit, 1, k, to);
+    if (by_rows) rows = NEO__MIN(units, ranks);
+    int64_t most = few ? 0 : by_rows ? rows : by_cols || placement == NEO_GRID ? cols : 0;
+    for (int64_t k = 2; k < most; k = by_cols ? neo__plan_next_parts(k) : 2 * k)
+        neo__plan_option_add(plan, t, placement, unit, by_rows ? 1 : k, by_rows ? k : rows, to);
     if (placement == NEO_ROW_WISE && rows == ranks) unit = NEO__UNIT_ALL;
     neo__plan_option_add(plan, t, placement, unit, cols, rows, to);
 }
@@ -1956,7 +1918,7 @@ typedef struct neo__plan_group {
 typedef struct neo__plan_lean {
     neo__plan_draft draft;
     double *extra; /* as of the search */
-    double spread; /* sum of squares of ranks' bytes: lower is more even */
+    double spread; /* as of the search: lower is more even */
     int64_t bytes; /* of the fullest rank; below 0: none yet */
 } neo__plan_lean;
 
@@ -1976,7 +1938,8 @@ typedef struct neo__plan_search {
     /* limits */
     double cap;       /* bytes of a rank */
     double *extra;    /* [ranks] bytes beside those that the search adds up */
-    double *weighed;  /* [ranks] the same, of the plan that was built last */
+    double *weighed;  /* [ranks] the same, of the plan that was built last; */
+    double spread;    /* and the sum of squares of its ranks' bytes */
     double level;     /* weight of the busiest rank's load in the value */
     double mean_cost; /* seconds of all tables by their cheapest options */
     int64_t weighings; /* left */
@@ -1988,7 +1951,6 @@ typedef struct neo__plan_search {
     neo__plan_load *trial;      /* [2 per_node] loads of two places after a move */
     int32_t *turn;              /* [tables] in the order of refinement */
     int32_t *tried;             /* [tables] the choice that was placed last */
-    int32_t *every_rank;        /* [ranks] 0, 1, 2 ... */
 } neo__plan_search;
 
 NEO__HOT_BEGIN
@@ -2215,12 +2177,6 @@ static void neo__plan_top_insert(neo__plan_top *top, int p, double x, int32_t pl
     top->most[p][k] = x;
     top->place[p][k] = place;
 }
-/* Raises `most` to the loads of `count` ranks. */
-static void neo__plan_most(const neo__plan_load *load, int32_t count, double *most) {
-    for (int32_t r = 0; r < count; r++)
-        for (int p = 0; p < NEO__PLAN_LOADS; p++)
-            if (load[r].at[p] > most[p]) most[p] = load[r].at[p];
-}
 static void neo__plan_top_find(const neo__plan_search *s, neo__plan_top *top) {
     double all[NEO__PLAN_LOADS] = {0.0};
     memset(top->most, 0, sizeof top->most);
@@ -2413,23 +2369,18 @@ static const double NEO__PLAN_DEARER = 0.2;
 static int neo__plan_search_pick(const neo__plan_search *s, int32_t table, neo__plan_goal goal,
                                  double limit) {
     const neo__plan_options *o = &s->options[table];
-    int best = -1, best_within = 0;
-    double best_peak = 0.0, best_cost = 0.0;
-    for (int i = 0; i < o->count; i++) {
-        const neo__plan_option *x = &o->at[i];
+    neo__plan_key best, key;
+    best.at = -1;
+    for (key.at = 0; key.at < o->count; key.at++) {
+        const neo__plan_option *x = &o->at[key.at];
         double peak = goal == NEO__GOAL_MEMORY ? x->most_bytes : x->peak;
         double cost = goal == NEO__GOAL_MEMORY ? x->bytes : x->seconds;
-        int within = peak <= limit;
         if (x->most_bytes > s->cap) continue;
-        if (best >= 0 && within == best_within && (within ? cost >= best_cost : peak >= best_peak))
-            continue;
-        if (best_within && !within) continue;
-        best = i;
-        best_within = within;
-        best_peak = peak;
-        best_cost = cost;
+        key.first = peak > limit;
+        key.second = peak > limit ? peak : cost;
+        if (best.at < 0 || neo__plan_key_less(&key, &best)) best = key;
     }
-    return best;
+    return (int)best.at;
 }
 /* An option for every table; 0: a table has none that fits. */
 static int neo__plan_search_choose(neo__plan_search *s, neo__plan_goal goal, double limit) {
@@ -2585,56 +2536,44 @@ static void neo__plan_search_all(neo__plan_search *s) {
     }
 }
 
-static void neo__plan_search_layout_draft(const neo__plan_search *s, neo__plan_draft *draft,
-                                          neo__carve *carve) {
-    NEO__CARVE(carve, draft->choice, s->tables);
-    NEO__CARVE(carve, draft->seat, s->seats);
-}
-static void neo__plan_search_layout(neo__plan_search *s, neo__carve *carve) {
-    neo__plan_search_layout_draft(s, &s->now, carve);
-    neo__plan_search_layout_draft(s, &s->best, carve);
-    neo__plan_search_layout_draft(s, &s->lean.draft, carve);
-    NEO__CARVE(carve, s->lean.extra, s->ranks);
-    NEO__CARVE(carve, s->load, s->ranks);
-    NEO__CARVE(carve, s->seat_load, s->seats);
-    NEO__CARVE(carve, s->extra, s->ranks);
-    NEO__CARVE(carve, s->weighed, s->ranks);
-    NEO__CARVE(carve, s->group, s->seats);
-    NEO__CARVE(carve, s->order, s->tables);
-    NEO__CARVE(carve, s->key, s->ranks);
-    NEO__CARVE(carve, s->trial, 2 * s->per_node);
-    NEO__CARVE(carve, s->turn, s->tables);
-    NEO__CARVE(carve, s->tried, s->tables);
-    NEO__CARVE(carve, s->every_rank, s->ranks);
-}
 /* Memory of a search is the plan's, until plan->work is freed. */
-static int neo__plan_search_alloc(neo__plan_search *s, neo_plan *plan) {
-    int32_t tables = plan->bags.table_count;
-    NEO__ZERO(neo__carve, carve);
+static neo_status neo__plan_search_memory(neo__plan_search *s) {
+    neo__arena *work = &s->plan->work;
+    neo__plan_draft *drafts[] = {&s->now, &s->best, &s->lean.draft};
+    for (int i = 0; i < 3; i++) {
+        NEO__TRY(NEO__ARENA(work, drafts[i]->choice, s->tables));
+        NEO__TRY(NEO__ARENA(work, drafts[i]->seat, s->seats));
+    }
+    NEO__TRY(NEO__ARENA(work, s->lean.extra, s->ranks));
+    NEO__TRY(NEO__ARENA(work, s->load, s->ranks));
+    NEO__TRY(NEO__ARENA(work, s->seat_load, s->seats));
+    NEO__TRY(NEO__ARENA(work, s->extra, s->ranks));
+    NEO__TRY(NEO__ARENA(work, s->weighed, s->ranks));
+    NEO__TRY(NEO__ARENA(work, s->group, s->seats));
+    NEO__TRY(NEO__ARENA(work, s->order, s->tables));
+    NEO__TRY(NEO__ARENA(work, s->key, s->ranks));
+    NEO__TRY(NEO__ARENA(work, s->trial, 2 * s->per_node));
+    NEO__TRY(NEO__ARENA(work, s->turn, s->tables));
+    return NEO__ARENA(work, s->tried, s->tables);
+}
+static neo_status neo__plan_search_alloc(neo__plan_search *s, neo_plan *plan) {
     memset(s, 0, sizeof *s);
     s->plan = plan;
-    s->tables = tables;
+    s->tables = plan->bags.table_count;
     s->ranks = plan->desc.cluster.ranks;
     s->nodes = plan->nodes;
     s->per_node = plan->per_node;
-    s->options = (neo__plan_options *)neo__plan_alloc(&plan->work, tables, sizeof *s->options);
-    s->seat_first = (int64_t *)neo__plan_alloc(&plan->work, tables + 1, sizeof *s->seat_first);
-    if (!s->options || !s->seat_first) return 0;
-    for (int32_t t = 0; t < tables; t++) {
+    NEO__TRY(NEO__ARENA(&plan->work, s->options, s->tables));
+    NEO__TRY(NEO__ARENA(&plan->work, s->seat_first, s->tables + 1));
+    for (int32_t t = 0; t < s->tables; t++) {
         int32_t most = 0;
         neo__plan_options_make(plan, &plan->table[t], &s->options[t]);
         for (int i = 0; i < s->options[t].count; i++)
             most = NEO__MAX(most, neo__plan_option_parts(&s->options[t].at[i]));
         s->seat_first[t + 1] = s->seat_first[t] + most;
     }
-    s->seats = s->seat_first[tables];
-    neo__plan_search_layout(s, &carve);
-    carve.block = (char *)neo__plan_alloc(&plan->work, (int64_t)carve.at, 1);
-    if (!carve.block) return 0;
-    carve.at = 0;
-    neo__plan_search_layout(s, &carve);
-    for (int32_t r = 0; r < s->ranks; r++) s->every_rank[r] = r;
-    return 1;
+    s->seats = s->seat_first[s->tables];
+    return neo__plan_search_memory(s);
 }
 /* s->best: the best draft within cap; 0 if nothing fits. */
 static int neo__plan_search_run(neo__plan_search *s, double cap) {
@@ -2665,11 +2604,9 @@ static neo_status neo__plan_search_build(neo__plan_search *s) {
         count = 0;
         for (int32_t t = 0; t < s->tables; t++) {
             const neo__plan_option *o = &s->options[t].at[s->best.choice[t]];
-            int spread = o->unit == NEO__UNIT_ALL;
-            neo__plan_shape shape;
-            shape.col_parts = o->col_parts;
-            shape.row_parts = o->row_parts;
-            shape.ranks = spread ? s->every_rank : s->best.seat + s->seat_first[t];
+            const int32_t *seats = s->best.seat + s->seat_first[t];
+            neo__plan_shape shape = {o->col_parts, o->row_parts,
+                                     o->unit == NEO__UNIT_ALL ? NULL : seats};
             if (pass == 1) neo__plan_shape_cut(plan, t, shape, plan->piece + count);
             count += neo__plan_shape_count(shape);
             held += o->col_parts ? neo__plan_shape_count(shape) : s->ranks;
@@ -2691,17 +2628,16 @@ static neo_status neo__plan_search_build(neo__plan_search *s) {
    not depend on the budget, and may end as soon as it is below it, a plan exists for every budget
    from the least one up. */
 
-/* Weighs the best draft: the bytes of its fullest rank, their spread, and s->weighed. */
-static neo_status neo__plan_search_weigh(neo__plan_search *s, int64_t *most, double *spread) {
+/* Builds the best draft, which plan->step then describes, and fills in s->weighed and s->spread. */
+static neo_status neo__plan_search_weigh(neo__plan_search *s) {
     NEO__TRY(neo__plan_search_build(s));
     neo__plan_search_restore(s, -1);
-    *most = s->plan->step.most_bytes;
-    *spread = 0.0;
+    s->spread = 0.0;
     for (int32_t r = 0; r < s->ranks; r++) {
         const neo_plan_rank *x = &s->plan->rank[r];
         double bytes = (double)x->weight_bytes + (double)x->state_bytes + (double)x->buffer_bytes;
         s->weighed[r] = bytes - (s->load[r].at[NEO__PLAN_BYTES] - s->extra[r]);
-        *spread += bytes * bytes;
+        s->spread += bytes * bytes;
     }
     s->weighings--;
     return NEO_OK;
@@ -2713,16 +2649,14 @@ static void neo__plan_search_extra(neo__plan_search *s, const double *extra) {
    more even. */
 static neo_status neo__plan_search_lean_try(neo__plan_search *s, int *better) {
     neo__plan_lean *lean = &s->lean;
-    int64_t most;
-    double spread;
     neo__plan_search_keep(s, 0.0);
-    NEO__TRY(neo__plan_search_weigh(s, &most, &spread));
-    if (lean->bytes >= 0 && (most > lean->bytes || (most == lean->bytes &&
-                                                    spread >= lean->spread * (1.0 - 1e-12))))
-        return NEO_OK;
+    NEO__TRY(neo__plan_search_weigh(s));
+    int64_t most = s->plan->step.most_bytes;
+    int evener = s->spread < lean->spread * (1.0 - 1e-12);
+    if (lean->bytes >= 0 && (most > lean->bytes || (most == lean->bytes && !evener))) return NEO_OK;
     *better = 1;
     lean->bytes = most;
-    lean->spread = spread;
+    lean->spread = s->spread;
     neo__plan_search_copy(s, &lean->draft, &s->now);
     memcpy(lean->extra, s->weighed, (size_t)s->ranks * sizeof *lean->extra);
     return NEO_OK;
@@ -2816,11 +2750,10 @@ static neo_status neo__plan_search_lean(neo__plan_search *s, int64_t enough) {
    before. */
 static neo_status neo__plan_search_fit_budget(neo__plan_search *s, int64_t budget, double *over) {
     static const int64_t work[] = {2000000, 2000000, 20000, 20000, 0, 0};
-    int64_t most;
-    double spread;
     neo_status status = NEO_ERR_CAPACITY;
     for (size_t turn = 0; turn < sizeof work / sizeof *work; turn++) {
-        NEO__TRY(neo__plan_search_weigh(s, &most, &spread));
+        NEO__TRY(neo__plan_search_weigh(s));
+        int64_t most = s->plan->step.most_bytes;
         if (turn == 0) *over = (double)(most - budget);
         if (most <= budget) {
             status = NEO_OK;
@@ -2839,8 +2772,6 @@ static neo_status neo__plan_search_fit_budget(neo__plan_search *s, int64_t budge
 /* Bytes that the fullest rank takes beside those that the search adds up, at most, as seen on a
    plan made quickly. */
 static neo_status neo__plan_search_slack(neo__plan_search *s, int64_t budget, double *slack) {
-    int64_t most;
-    double spread;
     s->cap = (double)budget;
     *slack = 0.0;
     neo__plan_search_extra(s, NULL);
@@ -2848,7 +2779,7 @@ static neo_status neo__plan_search_slack(neo__plan_search *s, int64_t budget, do
         !neo__plan_search_place_any(s))
         return NEO_OK;
     neo__plan_search_keep(s, 0.0);
-    NEO__TRY(neo__plan_search_weigh(s, &most, &spread));
+    NEO__TRY(neo__plan_search_weigh(s));
     for (int32_t r = 0; r < s->ranks; r++) *slack = NEO__MAX(*slack, s->weighed[r]);
     return NEO_OK;
 }
@@ -2897,7 +2828,7 @@ static neo_status neo__plan_no_options(const neo_plan *plan, int32_t table, cons
 static neo_status neo__plan_run(neo_plan *plan, const char *fn) {
     neo__plan_search s;
     int64_t budget = plan->desc.cluster.memory_bytes;
-    if (!neo__plan_search_alloc(&s, plan)) return NEO_ERR_MEMORY;
+    NEO__TRY(neo__plan_search_alloc(&s, plan));
     for (int32_t t = 0; t < s.tables; t++)
         if (!s.options[t].count) return neo__plan_no_options(plan, t, fn);
     neo_status status = neo__plan_search_attempt(&s, budget);
@@ -2931,23 +2862,25 @@ static void neo__plan_text_add(neo__plan_text *t, const char *format, ...) {
     va_end(args);
     if (n > 0) t->length += (size_t)n;
 }
-static void neo__plan_text_seconds(neo__plan_text *t, double x) {
-    if (x >= 1.0)
-        neo__plan_text_add(t, "%.3g s", x);
-    else if (x >= 1e-3)
-        neo__plan_text_add(t, "%.3g ms", x * 1e3);
-    else
-        neo__plan_text_add(t, "%.3g us", x * 1e6);
+/* An amount with its unit, for one message. */
+typedef struct neo__plan_amount {
+    char text[32];
+} neo__plan_amount;
+static neo__plan_amount neo__plan_seconds(double x) {
+    neo__plan_amount a;
+    const char *unit = x >= 1.0 ? "s" : x >= 1e-3 ? "ms" : "us";
+    x *= x >= 1.0 ? 1.0 : x >= 1e-3 ? 1e3 : 1e6;
+    snprintf(a.text, sizeof a.text, "%.3g %s", x, unit);
+    return a;
 }
-static void neo__plan_text_bytes(neo__plan_text *t, double x) {
+static neo__plan_amount neo__plan_bytes(double x) {
     static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+    neo__plan_amount a;
     int u = 0;
     for (; x >= 1024.0 && u < 4; u++) x /= 1024.0;
-    if (u == 0)
-        neo__plan_text_add(t, "%.0f bytes", x);
-    else
-        neo__plan_text_add(t, x < 10.0 ? "%.2f %s" : x < 100.0 ? "%.1f %s" : "%.0f %s", x,
-                           units[u]);
+    int digits = u == 0 || x >= 100.0 ? 0 : x < 10.0 ? 2 : 1;
+    snprintf(a.text, sizeof a.text, "%.*f %s", digits, x, units[u]);
+    return a;
 }
 /* Ranks as 0-3,7: of pieces [0, count), which come one by one. */
 static void neo__plan_text_ranks(neo__plan_text *t, const neo_piece *p, int64_t count) {
@@ -2969,13 +2902,12 @@ static void neo__plan_table_cost(const neo_plan *plan, const neo__plan_table *t,
         const neo_piece *p = &plan->piece[i];
         int copies = p->rank == NEO_EVERY_RANK;
         neo__plan_load x = copies ? neo__plan_copy_load(plan, t)
-                             : neo__plan_piece_load(plan, t, p->rows, p->cols, plan->cut[i]);
+                                  : neo__plan_piece_load(plan, t, &plan->cut[i]);
         double seconds = x.at[NEO__PLAN_SECONDS];
         if (copies) {
             all = seconds + neo__plan_copy_reduce(t) * plan->model.all_reduce;
         } else {
-            neo__plan_load samples = neo__plan_sample_load(plan, t, p->rows, p->cols, plan->cut[i]);
-            all += samples.at[NEO__PLAN_SECONDS];
+            all += neo__plan_sample_load(plan, t, &plan->cut[i]).at[NEO__PLAN_SECONDS];
             sum += seconds;
             if (seconds > *most) *most = seconds;
         }
@@ -2988,41 +2920,36 @@ static void neo__plan_why_chosen(const neo_plan *plan, const neo__plan_table *t,
                                  neo__plan_text *text) {
     const neo_piece *p = plan->piece + t->first_piece;
     double mean, most, bytes;
-    int64_t slices = 1;
-    for (int64_t i = 1; i < t->piece_count; i++) slices += p[i].first_col != p[i - 1].first_col;
+    int64_t slices = neo__plan_slices(plan, t), pieces = t->piece_count;
     neo__plan_text_add(text, "%s: ", NEO__PLACEMENT_NAMES[t->placement]);
     if (p->rank == NEO_EVERY_RANK)
         neo__plan_text_add(text, "a copy on every rank");
-    else if (t->piece_count == 1)
+    else if (pieces == 1)
         neo__plan_text_add(text, "on rank %d", p->rank);
     else if (slices == 1)
-        neo__plan_text_add(text, "%" PRId64 " ranges of rows on ranks ", t->piece_count);
-    else if (slices == t->piece_count)
+        neo__plan_text_add(text, "%" PRId64 " ranges of rows on ranks ", pieces);
+    else if (slices == pieces)
         neo__plan_text_add(text, "%" PRId64 " slices of columns on ranks ", slices);
     else
         neo__plan_text_add(text, "%" PRId64 " slices of columns, %" PRId64 " pieces on ranks ",
-                           slices, t->piece_count);
-    if (t->piece_count > 1) neo__plan_text_ranks(text, p, t->piece_count);
+                           slices, pieces);
+    if (pieces > 1) neo__plan_text_ranks(text, p, pieces);
     neo__plan_table_cost(plan, t, &mean, &most, &bytes);
-    neo__plan_text_add(text, "; takes ");
-    neo__plan_text_seconds(text, mean);
-    neo__plan_text_add(text, " of a rank in the mean, ");
-    neo__plan_text_seconds(text, most);
-    neo__plan_text_add(text, " at most; ");
-    neo__plan_text_bytes(text, bytes);
-    if (plan->origin == NEO__PLAN_GIVEN) neo__plan_text_add(text, " (as given)");
-    neo__plan_text_add(text, "\n");
+    neo__plan_text_add(text, "; takes %s of a rank in the mean, %s at most; %s%s\n",
+                       neo__plan_seconds(mean).text, neo__plan_seconds(most).text,
+                       neo__plan_bytes(bytes).text,
+                       plan->origin == NEO__PLAN_GIVEN ? " (as given)" : "");
     if (plan->origin == NEO__PLAN_UNIFORM && plan->uniform != t->placement) {
         const char *reason = neo__plan_reason(plan, t, plan->uniform);
         neo__plan_text_add(text, "%s was asked for: %s\n", NEO__PLACEMENT_NAMES[plan->uniform],
-                      reason ? reason : "so many parts amount to the same");
+                           reason ? reason : "so many parts amount to the same");
     }
 }
-/* Why a table lies not so; o: what would be possible. */
+/* The reason that a table does not lie in one of the ways o. */
 static void neo__plan_why_rejected(const neo_plan *plan, const neo__plan_table *t,
-                              const neo__plan_options *o, neo__plan_text *text) {
-    double mean, most, bytes, all = 0.0, least = DBL_MAX,
-                              budget = (double)plan->desc.cluster.memory_bytes;
+                                   const neo__plan_options *o, neo__plan_text *text) {
+    double budget = (double)plan->desc.cluster.memory_bytes, least = DBL_MAX;
+    double mean, most, bytes, all = 0.0;
     const neo__plan_option *best = NULL;
     neo__plan_table_cost(plan, t, &mean, &most, &bytes);
     for (int32_t r = 0; r < plan->desc.cluster.ranks; r++)
@@ -3032,28 +2959,20 @@ static void neo__plan_why_rejected(const neo_plan *plan, const neo__plan_table *
         if (budget > 0.0 && o->at[i].most_bytes > budget) continue;
         if (!best || o->at[i].seconds < best->seconds) best = &o->at[i];
     }
-    if (!best) {
-        neo__plan_text_add(text, "no memory: ");
-        neo__plan_text_bytes(text, least);
-        neo__plan_text_add(text, " on a rank, of ");
-        neo__plan_text_bytes(text, budget);
-    } else if (best->seconds > mean * 1.001) {
-        neo__plan_text_add(text, "costs more: ");
-        neo__plan_text_seconds(text, best->seconds);
-        neo__plan_text_add(text, " of a rank in the mean");
-        if (best->reduce_bytes > 0.0)
-            neo__plan_text_add(text, ", with the all-reduce of its gradient");
-    } else if (best->peak > all) {
-        neo__plan_text_add(text, "too much for one rank: ");
-        neo__plan_text_seconds(text, best->peak);
-        neo__plan_text_add(text, ", where a rank has ");
-        neo__plan_text_seconds(text, all);
-        neo__plan_text_add(text, " in the mean for all tables");
-    } else {
-        neo__plan_text_add(text,
-                      "possible, but the whole step was not shorter, or memory was too tight");
-    }
-    neo__plan_text_add(text, "\n");
+    if (!best)
+        neo__plan_text_add(text, "no memory: %s on a rank, of %s\n", neo__plan_bytes(least).text,
+                           neo__plan_bytes(budget).text);
+    else if (best->seconds > mean * 1.001)
+        neo__plan_text_add(text, "costs more: %s of a rank in the mean%s\n",
+                           neo__plan_seconds(best->seconds).text,
+                           best->reduce_bytes > 0.0 ? ", with the all-reduce of its gradient" : "");
+    else if (best->peak > all)
+        neo__plan_text_add(text, "too much for one rank: %s, where a rank has %s in the mean for "
+                           "all tables\n", neo__plan_seconds(best->peak).text,
+                           neo__plan_seconds(all).text);
+    else
+        neo__plan_text_add(text, "possible, but the whole step was not shorter, or memory was too "
+                           "tight\n");
 }
 NEO_API size_t neo_plan_why(const neo_plan *plan, int32_t table, char *text, size_t bytes) {
     neo__plan_text out = {NULL, text, bytes, 0};
@@ -3064,12 +2983,12 @@ NEO_API size_t neo_plan_why(const neo_plan *plan, int32_t table, char *text, siz
     neo__plan_why_chosen(plan, t, &out);
     for (int p = 0; p < NEO_PLACEMENT_COUNT && options; p++) {
         const char *reason = neo__plan_reason(plan, t, (neo_placement)p);
-        if ((neo_placement)p == t->placement || (plan->origin == NEO__PLAN_UNIFORM)) continue;
-        neo__plan_text_add(&out, "not %s: ", NEO__PLACEMENT_NAMES[p]);
+        if ((neo_placement)p == t->placement || plan->origin == NEO__PLAN_UNIFORM) continue;
+        neo__plan_text_add(&out, "not %s: %s", NEO__PLACEMENT_NAMES[p], reason ? reason : "");
         options->count = 0;
         neo__plan_options_of(plan, t, (neo_placement)p, 0, options);
         if (reason)
-            neo__plan_text_add(&out, "%s\n", reason);
+            neo__plan_text_add(&out, "\n");
         else
             neo__plan_why_rejected(plan, t, options, &out);
     }
@@ -3106,16 +3025,14 @@ static int neo__plan_is_shape(const neo_plan *plan, int32_t table, int32_t *slic
                               int32_t *parts) {
     const neo__plan_table *t = &plan->table[table];
     const neo_piece *p = plan->piece + t->first_piece;
-    int64_t n = t->piece_count, cols = 1;
-    for (int64_t i = 1; i < n; i++) cols += p[i].first_col != p[i - 1].first_col;
+    int64_t n = t->piece_count, cols = neo__plan_slices(plan, t);
     if (n > NEO__PLAN_MAX_RANKS || n % cols) return 0;
     *slices = (int32_t)cols;
     *parts = (int32_t)(n / cols);
     if (cols > t->blocks || *parts > neo__plan_row_units(t)) return 0;
     for (int64_t i = 0; i < n; i++) {
         neo_piece want = p[i];
-        neo__plan_cols(plan, t, cols, i / *parts, &want);
-        neo__plan_rows(t, *parts, i % *parts, &want);
+        neo__plan_part(plan, t, cols, *parts, i, &want);
         if (neo__plan_piece_order(&want, &p[i]) != 0) return 0;
     }
     return 1;
@@ -3201,16 +3118,12 @@ static neo_status neo__plan_line_error(const neo__plan_reader *r, const char *me
 }
 /* A whole number at *text, which moves on; 0 if there is none. */
 static int neo__plan_number(const char **text, int64_t *number) {
-    const char *p = *text;
-    int64_t n = 0;
-    if (*p < '0' || *p > '9') return 0;
-    for (; *p >= '0' && *p <= '9'; p++) {
-        if (n > (INT64_MAX - 9) / 10) return 0;
-        n = n * 10 + (*p - '0');
+    const char *begin = *text;
+    for (*number = 0; **text >= '0' && **text <= '9'; ++*text) {
+        if (*number > (INT64_MAX - 9) / 10) return 0;
+        *number = *number * 10 + (**text - '0');
     }
-    *text = p;
-    *number = n;
-    return 1;
+    return *text > begin;
 }
 /* The next word as one number, or as two with a sign between, as 12x34. */
 static int neo__plan_read_number(neo__plan_reader *r, int64_t *number) {
@@ -3221,22 +3134,22 @@ static int neo__plan_read_pair(neo__plan_reader *r, char sign, int64_t *a, int64
     const char *p = neo__plan_word(r);
     return neo__plan_number(&p, a) && *p++ == sign && neo__plan_number(&p, b) && *p == 0;
 }
-static int neo__plan_hex(char c) {
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                                  : -1;
+/* The byte of two hexadecimal digits; -1: they are none. */
+static int neo__plan_hex(const char *p) {
+    if (strspn(p, "0123456789abcdefABCDEF") < 2) return -1;
+    const char digits[3] = {p[0], p[1], 0};
+    return (int)strtol(digits, NULL, 16);
 }
 static neo_status neo__plan_read_name(neo__plan_reader *r) {
     const char *p = neo__plan_word(r);
-    char *name = (char *)neo__plan_alloc(&r->plan->work, (int64_t)strlen(p) + 1, 1);
-    if (!name) return NEO_ERR_MEMORY;
+    char *name;
+    NEO__TRY(NEO__ARENA(&r->plan->work, name, strlen(p) + 1));
     for (size_t n = 0; *p; n++) {
         name[n] = *p++;
         if (name[n] != '%') continue;
-        int high = neo__plan_hex(p[0]), low = high < 0 ? -1 : neo__plan_hex(p[1]);
-        NEO__PLAN_WANT(low >= 0 && (high || low), "% begins no byte of two digits in", r->word);
-        name[n] = (char)(high * 16 + low);
+        int byte = neo__plan_hex(p);
+        NEO__PLAN_WANT(byte > 0, "% begins no byte of two digits in", r->word);
+        name[n] = (char)byte;
         p += 2;
     }
     for (r->table = 0; r->table < r->plan->bags.table_count; r->table++)
@@ -3275,18 +3188,18 @@ static neo_status neo__plan_read_ranks(neo__plan_reader *r, int32_t *groups, int
     NEO__PLAN_WANT(*p == 0, "ranks are wrong", "");
     return NEO_OK;
 }
-/* Room for `more` pieces behind those read; NULL if there is no memory. */
-static neo_piece *neo__plan_read_room(neo__plan_reader *r, int64_t more) {
+/* *to: room for `more` pieces behind those read. */
+static neo_status neo__plan_read_room(neo__plan_reader *r, int64_t more, neo_piece **to) {
     if (r->count + more > r->room) {
-        int64_t room = 2 * r->room + more;
-        neo_piece *pieces = (neo_piece *)neo__plan_alloc(&r->plan->work, room, sizeof *pieces);
-        if (!pieces) return NULL;
+        neo_piece *pieces;
+        NEO__TRY(NEO__ARENA(&r->plan->work, pieces, 2 * r->room + more));
         if (r->count) memcpy(pieces, r->pieces, (size_t)r->count * sizeof *pieces);
         r->pieces = pieces;
-        r->room = room;
+        r->room = 2 * r->room + more;
     }
+    *to = r->pieces + r->count;
     r->count += more;
-    return r->pieces + r->count - more;
+    return NEO_OK;
 }
 static neo_status neo__plan_read_cut(neo__plan_reader *r, neo_placement placement) {
     const neo__plan_table *t = &r->plan->table[r->table];
@@ -3304,8 +3217,8 @@ static neo_status neo__plan_read_cut(neo__plan_reader *r, neo_placement placemen
         NEO__PLAN_WANT(shape.row_parts <= neo__plan_row_units(t),
                        "it has not so many rows or buckets", "");
     }
-    neo_piece *to = neo__plan_read_room(r, neo__plan_shape_count(shape));
-    if (!to) return NEO_ERR_MEMORY;
+    neo_piece *to;
+    NEO__TRY(neo__plan_read_room(r, neo__plan_shape_count(shape), &to));
     neo__plan_shape_cut(r->plan, r->table, shape, to);
     return NEO_OK;
 }
@@ -3334,9 +3247,9 @@ static neo_status neo__plan_read_table(neo__plan_reader *r) {
 }
 static neo_status neo__plan_read_piece(neo__plan_reader *r) {
     int64_t rank;
+    neo_piece *p;
     NEO__PLAN_WANT(r->open > 0, "a piece more than were announced", "");
-    neo_piece *p = neo__plan_read_room(r, 1);
-    if (!p) return NEO_ERR_MEMORY;
+    NEO__TRY(neo__plan_read_room(r, 1, &p));
     NEO__PLAN_WANT(neo__plan_read_number(r, &rank) && rank < r->plan->desc.cluster.ranks,
                    "not a rank of this plan:", r->word);
     NEO__PLAN_WANT(neo__plan_read_pair(r, '+', &p->first_row, &p->rows),
@@ -3387,14 +3300,13 @@ static neo_status neo__plan_read_lines(neo__plan_reader *r) {
 }
 /* text: [bytes] and a NUL; it is cut into words. */
 static neo_status neo__plan_parse(neo_plan *plan, const char *path, char *text, size_t bytes) {
-    neo__plan_reader *r = (neo__plan_reader *)neo__plan_alloc(&plan->work, 1, sizeof *r);
-    if (!r) return NEO_ERR_MEMORY;
+    neo__plan_reader *r;
+    NEO__TRY(NEO__ARENA(&plan->work, r, 1));
     r->plan = plan;
     r->path = path;
     r->at = text;
     r->end = text + bytes;
-    r->seen = (uint8_t *)neo__plan_alloc(&plan->work, plan->bags.table_count, 1);
-    if (!r->seen) return NEO_ERR_MEMORY;
+    NEO__TRY(NEO__ARENA(&plan->work, r->seen, plan->bags.table_count));
     NEO__TRY(neo__plan_read_lines(r));
     return neo__plan_fill(plan, r->pieces, r->count, path);
 }
@@ -3410,12 +3322,12 @@ static neo_status neo__plan_load_file(neo_plan *plan, const char *path, char **t
         fclose(f);
         return neo_fail(NEO_ERR_IO, "%s: cannot read: no plain file, or larger than 1 GiB", path);
     }
-    *text = (char *)neo__plan_alloc(&plan->work, (int64_t)size + 1, 1);
+    neo_status status = NEO__ARENA(&plan->work, *text, size + 1);
     *bytes = 0; /* by getc, as with _FORTIFY_SOURCE gcc warns of fread where passes are left out */
-    for (int c; *text && *bytes < (size_t)size && (c = getc(f)) != EOF; ++*bytes)
+    for (int c; status == NEO_OK && *bytes < (size_t)size && (c = getc(f)) != EOF; ++*bytes)
         (*text)[*bytes] = (char)c;
     fclose(f);
-    if (!*text) return NEO_ERR_MEMORY;
+    if (status != NEO_OK) return status;
     NEO__CHECK(*bytes == (size_t)size, NEO_ERR_IO, "%s: cannot read to the end", path);
     NEO__CHECK(!memchr(*text, 0, *bytes), NEO_ERR_FORMAT, "%s: has a zero byte: no text file",
                path);
@@ -3542,42 +3454,36 @@ enum {
     NEO__CALIBRATE_POOLING = 20,
     NEO__CALIBRATE_EDGE = 512
 };
+enum {
+    NEO__CALIBRATE_IDS = NEO__CALIBRATE_BATCH * NEO__CALIBRATE_POOLING,
+    NEO__CALIBRATE_FLOATS = 16 << 20 /* of each of the two buffers */
+};
 typedef struct neo__calibrate_job {
-    const float *from;
-    float *to;
-    int64_t count, tasks;
+    float *memory; /* two buffers */
+    int64_t tasks;
 } neo__calibrate_job;
 static void neo__calibrate_task(void *arg, int64_t i, int worker) {
     const neo__calibrate_job *job = (const neo__calibrate_job *)arg;
-    int64_t begin = neo__bucket_begin(job->count, job->tasks, i),
-            end = neo__bucket_begin(job->count, job->tasks, i + 1);
+    int64_t begin = neo__bucket_begin(NEO__CALIBRATE_FLOATS, job->tasks, i),
+            end = neo__bucket_begin(NEO__CALIBRATE_FLOATS, job->tasks, i + 1);
     (void)worker;
-    memcpy(job->to + begin, job->from + begin, (size_t)(end - begin) * sizeof *job->to);
+    memcpy(job->memory + NEO__CALIBRATE_FLOATS + begin, job->memory + begin,
+           (size_t)(end - begin) * sizeof *job->memory);
 }
 static double neo__calibrate_least(double best, int64_t began) {
     double seconds = (double)(neo_time_ns() - began) * 1e-9;
     if (seconds < 1e-9) seconds = 1e-9;
     return best == 0.0 || seconds < best ? seconds : best;
 }
-static neo_status neo__calibrate_copy(neo_ctx *ctx, double *bandwidth) {
-    neo__calibrate_job job;
+static double neo__calibrate_copy(neo_ctx *ctx, float *memory) {
+    neo__calibrate_job job = {memory, neo_ctx_threads(ctx)};
     double best = 0.0;
-    job.count = (int64_t)16 << 20;
-    job.tasks = neo_ctx_threads(ctx);
-    size_t bytes = (size_t)job.count * sizeof(float);
-    float *memory = (float *)neo_alloc(ctx, 2 * bytes);
-    NEO__CHECK(memory, NEO_ERR_MEMORY, "neo_calibrate: no memory for %zu bytes", 2 * bytes);
-    memset(memory, 0, 2 * bytes);
-    job.from = memory;
-    job.to = memory + job.count;
     for (int run = 0; run < NEO__CALIBRATE_RUNS; run++) {
         int64_t began = neo_time_ns();
         neo_parallel_for(ctx, job.tasks, neo__calibrate_task, &job);
         best = neo__calibrate_least(best, began);
     }
-    neo_free(ctx, memory, 2 * bytes);
-    *bandwidth = 2.0 * (double)bytes / best;
-    return NEO_OK;
+    return 2.0 * (double)NEO__CALIBRATE_FLOATS * (double)sizeof(float) / best;
 }
 /* A table, and seconds of what is done with it. */
 typedef struct neo__calibrate_table {
@@ -3604,7 +3510,6 @@ static neo_status neo__calibrate_run(neo_bags *bags, neo_jagged_buffer *batch, n
     }
     return NEO_OK;
 }
-enum { NEO__CALIBRATE_IDS = NEO__CALIBRATE_BATCH * NEO__CALIBRATE_POOLING };
 static neo_status neo__calibrate_bags(neo_ctx *ctx, const int64_t *id, neo__calibrate_table *t) {
     const int64_t shape[2] = {NEO__CALIBRATE_BATCH, t->dim};
     NEO__ZERO(neo_table_desc, table);
@@ -3713,45 +3618,40 @@ static neo_status neo__calibrate_flops(neo_ctx *ctx, double *flops) {
     if (status == NEO_OK) *flops = 2.0 * (double)n * (double)n * (double)n / best;
     return status;
 }
-static neo_status neo__calibrate_loops(neo_ctx *ctx, const int64_t *id, neo_cluster *c,
-                                       const neo__calibrate_table *tables) {
-    const int64_t count = (int64_t)NEO__CALIBRATE_BATCH * 16 * NEO__CALIBRATE_SLICE;
-    size_t bytes = 2 * (size_t)count * sizeof(float);
-    float *rows = (float *)neo_alloc(ctx, bytes);
-    NEO__CHECK(rows, NEO_ERR_MEMORY, "neo_calibrate: no memory for %zu bytes", bytes);
-    memset(rows, 0, bytes);
-    double row = neo__calibrate_row(rows, rows + count);
-    neo__calibrate_factors(c, tables, neo__calibrate_id(id, (int32_t *)(void *)rows), row);
-    neo_free(ctx, rows, bytes);
-    return NEO_OK;
-}
-NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster) {
-    double bandwidth = 0.0, flops = 0.0;
-    size_t bytes = (size_t)(NEO__CALIBRATE_IDS + NEO__CALIBRATE_BATCH) * sizeof(int64_t);
+static neo_status neo__calibrate_all(neo__arena *work, neo_cluster *c) {
     neo__calibrate_table t[3] = {{NEO__CALIBRATE_DIM, 0, 1, 0.0, 0.0, 0.0},
                                  {NEO__CALIBRATE_NARROW, 0, 0, 0.0, 0.0, 0.0},
                                  {NEO__CALIBRATE_DIM, NEO__CALIBRATE_BUCKETS, 0, 0.0, 0.0, 0.0}};
-    neo_status status = NEO_OK;
-    NEO__CHECK(ctx && cluster, NEO_ERR_ARG, "neo_calibrate: an argument is NULL");
-    NEO__TRY(neo__calibrate_copy(ctx, &bandwidth));
-    NEO__TRY(neo__calibrate_flops(ctx, &flops));
-    int64_t *id = (int64_t *)neo_alloc(ctx, bytes); /* ids, then lengths */
-    NEO__CHECK(id, NEO_ERR_MEMORY, "neo_calibrate: no memory for %zu bytes", bytes);
+    float *memory;
+    int64_t *id; /* ids, then lengths */
+    NEO__TRY(NEO__ARENA(work, memory, 2 * NEO__CALIBRATE_FLOATS));
+    NEO__TRY(NEO__ARENA(work, id, NEO__CALIBRATE_IDS + NEO__CALIBRATE_BATCH));
     for (int64_t i = 0; i < NEO__CALIBRATE_IDS; i++)
         id[i] = neo_zipf(
             neo_random_uniform(1, neo_hash("calibrate"), 0, NEO_STREAM_USER, (uint64_t)i),
             NEO__CALIBRATE_ROWS, 1.15f);
     for (int64_t i = 0; i < NEO__CALIBRATE_BATCH; i++)
         id[NEO__CALIBRATE_IDS + i] = NEO__CALIBRATE_POOLING;
-    for (int i = 0; i < 3 && status == NEO_OK; i++) status = neo__calibrate_bags(ctx, id, &t[i]);
+    c->memory_bandwidth = neo__calibrate_copy(work->ctx, memory);
+    NEO__TRY(neo__calibrate_flops(work->ctx, &c->flops));
+    double seconds_row = neo__calibrate_row(memory, memory + NEO__CALIBRATE_FLOATS),
+           seconds_id = neo__calibrate_id(id, (int32_t *)(void *)memory);
+    for (int i = 0; i < 3; i++) NEO__TRY(neo__calibrate_bags(work->ctx, id, &t[i]));
+    neo__calibrate_factors(c, t, seconds_id, seconds_row);
+    return NEO_OK;
+}
+NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster) {
+    NEO__CHECK(ctx && cluster, NEO_ERR_ARG, "neo_calibrate: an argument is NULL");
+    NEO__ZERO(neo__arena, work);
     neo_cluster found = *cluster;
-    found.memory_bandwidth = bandwidth;
-    found.flops = flops;
-    if (status == NEO_OK) status = neo__calibrate_loops(ctx, id, &found, t);
-    neo_free(ctx, id, bytes);
+    work.ctx = ctx;
+    work.function = "neo_calibrate";
+    neo_status status = neo__calibrate_all(&work, &found);
+    neo__arena_free(&work);
     if (status == NEO_OK) *cluster = found;
     return status;
 }
+
 /* ------------------------------------------------------------------------------------------------
    >>impl-shard-map
 
@@ -3783,6 +3683,7 @@ typedef struct neo__shard_flow {
 typedef struct neo__shard_route {
     int32_t feature, rank, part;
     int32_t flow;      /* of its rank's */
+    int64_t place;     /* in routes */
     int64_t col, cols; /* in the rows of its rank */
     int64_t coded[2];  /* bytes of coded rows before it, per sample: forward, backward */
     int64_t out_col;   /* in the rows of the user */
@@ -3817,7 +3718,6 @@ typedef struct neo__shard_map {
     int32_t *first_feature, *table_features; /* features by table */
     int64_t *feature_col;                    /* [features + 1]: in out */
     neo_table_desc *tables;
-    char *names;
     neo_bags_desc desc; /* of all, on these tables */
     double *ids_per_sample, crowding;
     neo_wire wire[2];   /* forward, backward */
@@ -3832,6 +3732,7 @@ typedef struct neo__shard_map {
     neo__shard_part *parts;   /* by rank, table, column, row */
     neo__shard_flow *flows;   /* by rank, feature, row */
     neo__shard_flow *sources; /* by feature, row */
+    int64_t *first_source;    /* [features + 1]: none of a data-parallel table */
     neo__shard_route *routes; /* by rank, part, feature */
     neo__shard_route *pull;   /* routes by column of out and place in the tree */
     neo__shard_part *cuts;    /* see neo__shard_map_cuts */
@@ -3866,8 +3767,17 @@ static void neo__shard_copy(void *to, const void *from, size_t bytes) {
 static void neo__shard_fill(void *to, int byte, size_t bytes) {
     if (bytes) memset(to, byte, bytes);
 }
-/* Arrays of a map; names: bytes of text. */
-static void neo__shard_map_layout(neo__shard_map *m, neo__carve *c, size_t names) {
+/* The next bytes as a text: a format with a name in it. */
+static const char *neo__carve_text(neo__carve *carve, const char *format, const char *name) {
+    size_t bytes = (size_t)snprintf(NULL, 0, format, name) + 1;
+    char *text;
+    NEO__CARVE(carve, text, bytes);
+    if (text) snprintf(text, bytes, format, name);
+    return text;
+}
+/* The arrays and texts of a map, behind it. */
+static size_t neo__shard_map_layout(neo__shard_map *m, char *block, const neo_bags_desc *d) {
+    neo__carve carve = {block, (sizeof *m + 63) & ~(size_t)63}, *c = &carve;
     int64_t ranks = m->ranks;
     NEO__CARVE(c, m->feature_table, m->feature_count);
     NEO__CARVE(c, m->first_feature, m->table_count + 1);
@@ -3875,10 +3785,10 @@ static void neo__shard_map_layout(neo__shard_map *m, neo__carve *c, size_t names
     NEO__CARVE(c, m->feature_col, m->feature_count + 1);
     NEO__CARVE(c, m->ids_per_sample, m->feature_count);
     NEO__CARVE(c, m->tables, m->table_count);
-    NEO__CARVE(c, m->names, names);
     NEO__CARVE(c, m->parts, m->part_count);
     NEO__CARVE(c, m->flows, m->flow_count);
     NEO__CARVE(c, m->sources, m->flow_count);
+    NEO__CARVE(c, m->first_source, m->feature_count + 1);
     NEO__CARVE(c, m->routes, m->route_count);
     NEO__CARVE(c, m->pull, m->route_count);
     NEO__CARVE(c, m->cuts, m->part_count);
@@ -3890,6 +3800,12 @@ static void neo__shard_map_layout(neo__shard_map *m, neo__carve *c, size_t names
     NEO__CARVE(c, m->at_rank, ranks);
     NEO__CARVE(c, m->at_node, m->nodes + 1);
     NEO__CARVE(c, m->mids, m->mid_count);
+    m->desc.name = neo__carve_text(c, "%s", d->name ? d->name : "bags");
+    for (int32_t t = 0; t < m->table_count; t++) {
+        const char *name = neo__carve_text(c, "%s", d->tables[t].name);
+        if (name) m->tables[t].name = name;
+    }
+    return c->at;
 }
 
 /* ---- parts ---- */
@@ -4040,24 +3956,20 @@ static neo_status neo__shard_check_grid(const neo_bags_desc *d, const neo_piece 
 static int64_t neo__shard_most_kept(double rows) {
     return rows < (double)(INT32_MAX - 1) ? (int64_t)rows : INT32_MAX - 1;
 }
-static void neo__shard_copy_names(neo__shard_map *m, const neo_bags_desc *d) {
-    char *text = m->names;
-    size_t bytes = strlen(d->name ? d->name : "bags") + 1;
-    neo__shard_copy(text, d->name ? d->name : "bags", bytes);
+/* The caller's description, with tables and names of the map. */
+static void neo__shard_map_describe(neo__shard_map *m, const neo_bags_desc *d) {
+    const char *name = m->desc.name;
     m->desc = *d;
-    m->desc.name = text;
+    m->desc.name = name;
     m->desc.tables = m->tables;
     m->desc.max_kept_rows = neo__shard_most_kept((double)m->kept_batches * (double)d->max_ids);
     m->desc.feature_table = m->feature_table;
     m->desc.feature_count = m->feature_count;
-    text += bytes;
     for (int32_t t = 0; t < m->table_count; t++) {
-        bytes = strlen(d->tables[t].name) + 1;
-        neo__shard_copy(text, d->tables[t].name, bytes);
+        name = m->tables[t].name;
         m->tables[t] = d->tables[t];
-        m->tables[t].name = text;
+        m->tables[t].name = name;
         if (m->none) m->tables[t].row_buckets = 0; /* nothing is summed */
-        text += bytes;
     }
 }
 static void neo__shard_map_features(neo__shard_map *m, const neo_plan_desc *desc) {
@@ -4104,6 +4016,7 @@ static void neo__shard_map_route(neo__shard_map *m, int rank, int64_t p, int32_t
     r->feature = feature;
     r->rank = rank;
     r->part = (int32_t)p;
+    r->place = m->route_count - 1;
     r->col = at->width;
     r->cols = part->cols;
     r->out_col = m->feature_col[feature] + part->first_col;
@@ -4157,6 +4070,8 @@ static void neo__shard_map_rank(neo__shard_map *m, int rank) {
 static void neo__shard_map_sources(neo__shard_map *m) {
     neo__shard_copy(m->sources, m->flows, (size_t)m->flow_count * sizeof *m->sources);
     m->source_count = neo__shard_unique_flows(m->sources, m->flow_count);
+    for (int64_t u = 0, f = 0; f < m->feature_count; m->first_source[++f] = u)
+        while (u < m->source_count && m->sources[u].feature == f) u++;
     for (int64_t i = 0; i < m->flow_count; i++) {
         int64_t u = neo__shard_find_flow(m->sources, m->source_count, m->flows[i].feature,
                                          m->flows[i].first_row);
@@ -4242,7 +4157,7 @@ static void neo__shard_map_mids(neo__shard_map *m) {
 static void neo__shard_count_lists(neo__shard_map *m); /* >>impl-shard-rows */
 static void neo__shard_map_fill(neo__shard_map *m, const neo_plan_desc *desc,
                                 const neo_piece *pieces, int64_t count) {
-    neo__shard_copy_names(m, desc->bags);
+    neo__shard_map_describe(m, desc->bags);
     neo__shard_map_features(m, desc);
     neo__shard_map_parts(m, pieces, count);
     int64_t part = 0;
@@ -4268,10 +4183,9 @@ static void neo__shard_map_fill(neo__shard_map *m, const neo_plan_desc *desc,
 static void neo__shard_map_destroy(neo__shard_map *m) { neo_free(m->ctx, m, m->bytes); }
 
 /* How much there is of everything, before there is memory for it. */
-static size_t neo__shard_map_measure(neo__shard_map *m, const neo_plan_desc *desc,
+static void neo__shard_map_measure(neo__shard_map *m, const neo_plan_desc *desc,
                                      const neo_piece *pieces, int64_t count) {
     const neo_bags_desc *d = desc->bags;
-    size_t names = strlen(d->name ? d->name : "bags") + 1;
     int32_t per_node = desc->cluster.ranks_per_node;
     m->ranks = desc->cluster.ranks;
     m->per_node = per_node > 0 && m->ranks % per_node == 0 ? per_node : m->ranks;
@@ -4288,7 +4202,6 @@ static size_t neo__shard_map_measure(neo__shard_map *m, const neo_plan_desc *des
     m->none = d->tables[0].pooling == NEO_POOL_NONE;
     m->crowding = desc->crowding > 0.0 ? desc->crowding : 1.25;
     for (int32_t t = 0; t < d->table_count; t++) {
-        names += strlen(d->tables[t].name) + 1;
         if (d->tables[t].rows > (int64_t)INT32_MAX + 1) m->id_dtype = NEO_I64;
         if (d->tables[t].pooling == NEO_POOL_MEAN && m->wire[1] == NEO_WIRE_F32)
             m->late = m->weight_grad;
@@ -4306,7 +4219,6 @@ static size_t neo__shard_map_measure(neo__shard_map *m, const neo_plan_desc *des
     }
     m->flow_count = m->route_count;
     m->mid_count = m->nodes > 1 ? m->route_count : 0;
-    return names;
 }
 static neo_status neo__shard_map_create(neo_ctx *ctx, const neo_plan *plan, neo__shard_map **out) {
     NEO__ZERO(neo__shard_map, sizes);
@@ -4316,20 +4228,14 @@ static neo_status neo__shard_map_create(neo_ctx *ctx, const neo_plan *plan, neo_
     *out = NULL;
     NEO__TRY(neo__shard_check_features(desc->bags));
     NEO__TRY(neo__shard_check_grid(desc->bags, pieces, count));
-    size_t names = neo__shard_map_measure(&sizes, desc, pieces, count);
-    NEO__ZERO(neo__carve, carve);
-    carve.at = (sizeof sizes + 63) & ~(size_t)63;
-    neo__shard_map_layout(&sizes, &carve, names);
-    size_t bytes = carve.at;
-    neo__shard_map *m = (neo__shard_map *)neo__alloc_for(ctx, bytes, "neo_shard: map");
+    neo__shard_map_measure(&sizes, desc, pieces, count);
+    sizes.ctx = ctx;
+    sizes.bytes = neo__shard_map_layout(&sizes, NULL, desc->bags);
+    neo__shard_map *m = (neo__shard_map *)neo__alloc_for(ctx, sizes.bytes, "neo_shard: map");
     if (!m) return NEO_ERR_MEMORY;
-    neo__shard_fill((void *)m, 0, bytes);
+    neo__shard_fill((void *)m, 0, sizes.bytes);
     *m = sizes;
-    m->ctx = ctx;
-    m->bytes = bytes;
-    carve.block = (char *)m;
-    carve.at = (sizeof sizes + 63) & ~(size_t)63;
-    neo__shard_map_layout(m, &carve, names);
+    neo__shard_map_layout(m, (char *)m, desc->bags);
     neo__shard_map_fill(m, desc, pieces, count);
     *out = m;
     return NEO_OK;
@@ -4538,13 +4444,6 @@ static int64_t neo__shard_expect_rows(const neo__shard_map *m, int32_t feature, 
     if ((double)rows >= all || part > 1.0) part = 1.0;
     return neo__shard_expect(m->ids_per_sample[feature] * part, m->desc.max_batch);
 }
-/* Most ranks that get the same flow of a feature. */
-static int64_t neo__shard_copies_of(const neo__shard_map *m, int32_t feature) {
-    int64_t most = 0, first = neo__shard_find_flow(m->sources, m->source_count, feature, 0);
-    for (int64_t u = first; u < m->source_count && m->sources[u].feature == feature; u++)
-        if (m->sources[u].copies > most) most = m->sources[u].copies;
-    return most;
-}
 static void neo__shard_size_exchange(neo_shard *s) {
     const neo__shard_map *m = s->map;
     neo__shard_exchange *x = &s->exchange;
@@ -4553,7 +4452,9 @@ static void neo__shard_size_exchange(neo_shard *s) {
     x->routes = m->route_begin[s->rank + 1] - first_route;
     for (int r = 0; r < m->ranks; r++) x->columns += m->at_rank[r].columns;
     for (int32_t f = 0; f < m->feature_count; f++) {
-        int64_t ids = neo__shard_expect_own(s, f), copies = neo__shard_copies_of(m, f);
+        int64_t ids = neo__shard_expect_own(s, f), copies = 0;
+        for (int64_t u = m->first_source[f]; u < m->first_source[f + 1]; u++)
+            copies = NEO__MAX(copies, m->sources[u].copies);
         x->own_ids += copies ? ids : 0;
         x->out_ids += copies * ids;
     }
@@ -4836,37 +4737,18 @@ static neo_status neo__shard_make_lists(neo_shard *s); /* >>impl-shard-rows */
 
 /* ---- create ---- */
 
-/* Tables and features of a neo_bags_desc, for as long as a call takes. */
-typedef struct neo__shard_lists {
-    neo_table_desc *tables;
-    int32_t *feature_table;
-    size_t bytes;
-} neo__shard_lists;
-static neo_status neo__shard_lists_make(neo_ctx *ctx, const neo__shard_map *m,
-                                        neo__shard_lists *l) {
-    NEO__ZERO(neo__carve, carve);
-    for (int pass = 0; pass < 2; pass++) {
-        carve.at = 0;
-        NEO__CARVE(&carve, l->tables, m->part_count + m->table_count);
-        NEO__CARVE(&carve, l->feature_table, m->route_count + m->feature_count);
-        l->bytes = carve.at;
-        if (!carve.block) carve.block = (char *)neo__alloc_for(ctx, l->bytes, "neo_shard");
-        if (!carve.block) return NEO_ERR_MEMORY;
-    }
-    return NEO_OK;
-}
-static void neo__shard_lists_free(neo_ctx *ctx, neo__shard_lists *l) {
-    neo_free(ctx, l->tables, l->bytes);
-}
-
-/* This rank's parts as tables of a neo_bags, and their routes as its features; 0: it has none. */
-static int neo__shard_local_desc(const neo_shard *s, const neo__shard_lists *l, neo_bags_desc *d) {
+/* This rank's parts as tables of a neo_bags, and their routes as its features. */
+static neo_status neo__shard_local_desc(const neo_shard *s, neo__arena *arena, neo_bags_desc *d) {
     const neo__shard_map *m = s->map;
     const int64_t first = m->part_begin[s->rank], n = m->part_begin[s->rank + 1] - first;
+    neo_table_desc *tables;
+    int32_t *feature_table;
+    NEO__TRY(NEO__ARENA(arena, tables, n));
+    NEO__TRY(NEO__ARENA(arena, feature_table, s->exchange.routes));
     *d = m->desc;
     for (int64_t i = 0; i < n; i++) {
         const neo__shard_part *part = &m->parts[first + i];
-        neo_table_desc *t = &l->tables[i];
+        neo_table_desc *t = &tables[i];
         *t = m->tables[part->table];
         t->weight = NULL;
         if (!m->none) t->pooling = NEO_POOL_SUM; /* MEAN is divided by where samples are */
@@ -4878,41 +4760,49 @@ static int neo__shard_local_desc(const neo_shard *s, const neo__shard_lists *l, 
         t->dim = part->cols;
     }
     for (int64_t i = 0; i < s->exchange.routes; i++)
-        l->feature_table[i] = (int32_t)(m->routes[m->route_begin[s->rank] + i].part - first);
-    d->tables = l->tables;
+        feature_table[i] = (int32_t)(m->routes[m->route_begin[s->rank] + i].part - first);
+    d->tables = tables;
     d->table_count = (int32_t)n;
-    d->feature_table = l->feature_table;
+    d->feature_table = feature_table;
     d->feature_count = (int32_t)s->exchange.routes;
     d->max_ids = NEO__MAX(s->exchange.route_ids, (int64_t)1);
     d->max_kept_rows = s->kept.rows;
     d->bounds = NEO_BOUNDS_ERROR; /* the senders have dropped or clamped */
     d->cut_sums = neo__shard_cut_sums;
     d->cut_sums_user = (void *)(uintptr_t)s;
-    return n > 0;
+    return NEO_OK;
 }
 /* The data-parallel tables likewise, for this rank's samples. */
-static int neo__shard_copies_desc(const neo_shard *s, const neo__shard_lists *l, neo_bags_desc *d) {
+static neo_status neo__shard_copies_desc(const neo_shard *s, neo__arena *arena, neo_bags_desc *d) {
     const neo__shard_map *m = s->map;
-    int32_t n = 0;
+    neo_table_desc *tables;
+    int32_t *feature_table, n = 0;
+    NEO__TRY(NEO__ARENA(arena, tables, s->copies.features));
+    NEO__TRY(NEO__ARENA(arena, feature_table, s->copies.features));
     *d = m->desc;
     for (int64_t i = 0; i < s->copies.features; i++) {
         int32_t t = m->feature_table[m->replicas[i]];
         if (i == 0 || m->feature_table[m->replicas[i - 1]] != t) {
-            l->tables[n] = m->tables[t];
-            l->tables[n].weight = NULL;
-            if (!m->none) l->tables[n].pooling = NEO_POOL_SUM;
+            tables[n] = m->tables[t];
+            tables[n].weight = NULL;
+            if (!m->none) tables[n].pooling = NEO_POOL_SUM;
             n++;
         }
-        l->feature_table[i] = n - 1;
+        feature_table[i] = n - 1;
     }
-    d->tables = l->tables;
+    d->tables = tables;
     d->table_count = n;
-    d->feature_table = l->feature_table;
+    d->feature_table = feature_table;
     d->feature_count = (int32_t)s->copies.features;
     d->max_batch = NEO__MAX(s->share, (int64_t)1);
     d->max_ids = NEO__MAX(s->copies.ids, (int64_t)1);
     d->max_kept_rows = s->copies.rows;
-    return n > 0;
+    return NEO_OK;
+}
+/* Both, in memory of the arena; table_count 0: this rank has none. */
+static neo_status neo__shard_descs(const neo_shard *s, neo__arena *arena, neo_bags_desc d[2]) {
+    NEO__TRY(neo__shard_local_desc(s, arena, &d[0]));
+    return neo__shard_copies_desc(s, arena, &d[1]);
 }
 /* One rank with nothing to round: the tables as they are. */
 static int neo__shard_is_whole(const neo__shard_map *m) {
@@ -4929,9 +4819,9 @@ static neo_status neo__shard_add_bytes(neo_ctx *ctx, const neo_bags_desc *d,
 }
 static neo_status neo__shard_map_bytes(neo_ctx *ctx, neo__shard_map *m, int rank,
                                        neo_shard_memory *memory) {
-    neo__shard_lists l;
-    neo_bags_desc d;
+    neo_bags_desc d[2];
     neo__shard_demand growing[NEO__SHARD_BUFFERS];
+    neo__arena arena = {ctx, NULL, NULL, 0, "neo_shard"};
     NEO__ZERO(neo__carve, work);
     NEO__ZERO(neo_shard, s);
     neo__shard_fill(memory, 0, sizeof *memory);
@@ -4947,12 +4837,10 @@ static neo_status neo__shard_map_bytes(neo_ctx *ctx, neo__shard_map *m, int rank
     neo__shard_growing(&s, growing);
     for (int i = 0; i < NEO__SHARD_BUFFERS; i++)
         memory->exchange_bytes += (size_t)growing[i].count * growing[i].size;
-    NEO__TRY(neo__shard_lists_make(ctx, m, &l));
-    neo_status status = NEO_OK;
-    if (neo__shard_local_desc(&s, &l, &d)) status = neo__shard_add_bytes(ctx, &d, memory);
-    if (status == NEO_OK && neo__shard_copies_desc(&s, &l, &d))
-        status = neo__shard_add_bytes(ctx, &d, memory);
-    neo__shard_lists_free(ctx, &l);
+    neo_status status = neo__shard_descs(&s, &arena, d);
+    for (int i = 0; i < 2 && status == NEO_OK; i++)
+        if (d[i].table_count) status = neo__shard_add_bytes(ctx, &d[i], memory);
+    neo__arena_free(&arena);
     return status;
 }
 /* The memory of all ranks: each [ranks]. NEO_ERR_UNSUPPORTED: a neo_shard cannot place the plan. */
@@ -4999,17 +4887,10 @@ NEO_API void neo_shard_destroy(neo_shard *s) {
     neo_free(s->ctx, s, sizeof *s);
 }
 
-/* All that needs no other rank. */
-static neo_status neo__shard_make(neo_shard *s, const neo_plan *plan, int rank) {
-    neo__shard_lists l;
-    neo_bags_desc d;
+/* Arrays, buffers and lists. */
+static neo_status neo__shard_make_work(neo_shard *s) {
     neo__shard_demand growing[NEO__SHARD_BUFFERS];
     NEO__ZERO(neo__carve, carve);
-    NEO__TRY(neo__shard_map_create(s->ctx, plan, &s->map));
-    const neo__shard_map *m = s->map;
-    s->whole = neo__shard_is_whole(m);
-    if (s->whole) return neo_bags_create(s->ctx, &m->desc, &s->bags);
-    s->rank = rank;
     neo__shard_measure(s, neo_ctx_repro_shards(s->ctx));
     neo__shard_layout(s, &carve);
     s->work_bytes = carve.at;
@@ -5022,14 +4903,37 @@ static neo_status neo__shard_make(neo_shard *s, const neo_plan *plan, int rank) 
     for (int i = 0; i < NEO__SHARD_BUFFERS; i++)
         NEO__TRY(neo__shard_reserve(s, growing[i].buffer, growing[i].count, growing[i].size));
     NEO__TRY(neo__shard_there(s, s->bounce.there_floats));
-    NEO__TRY(neo__shard_make_lists(s));
-    NEO__TRY(neo__shard_lists_make(s->ctx, m, &l));
-    neo_status status = NEO_OK;
-    if (neo__shard_local_desc(s, &l, &d)) status = neo_bags_create(s->ctx, &d, &s->bags);
-    if (status == NEO_OK && neo__shard_copies_desc(s, &l, &d))
-        status = neo_bags_create(s->ctx, &d, &s->replicas);
-    neo__shard_lists_free(s->ctx, &l);
+    return neo__shard_make_lists(s);
+}
+static neo_status neo__shard_make_bags(neo_shard *s) {
+    neo_bags_desc d[2];
+    neo_bags **bags[] = {&s->bags, &s->replicas};
+    neo__arena arena = {s->ctx, NULL, NULL, 0, "neo_shard_create"};
+    neo_status status = neo__shard_descs(s, &arena, d);
+    for (int i = 0; i < 2 && status == NEO_OK; i++)
+        if (d[i].table_count) status = neo_bags_create(s->ctx, &d[i], bags[i]);
+    neo__arena_free(&arena);
     return status;
+}
+/* All that needs no other rank. *out may be made in part where it fails. */
+static neo_status neo__shard_make(neo_comm *comm, const neo_plan *plan, neo_shard **out) {
+    neo_ctx *ctx = neo_comm_ctx(comm);
+    int ranks = neo_comm_size(comm), planned = neo_plan_desc_of(plan)->cluster.ranks;
+    NEO__CHECK(planned == ranks, NEO_ERR_ARG,
+               "neo_shard_create: the plan is for %d ranks, the group has %d", planned, ranks);
+    NEO__CHECK(neo_ctx_repro_shards(ctx) >= ranks, NEO_ERR_ARG,
+               "neo_shard_create: repro_shards is %d: it must be at least the %d ranks",
+               neo_ctx_repro_shards(ctx), ranks);
+    neo_shard *s = *out = (neo_shard *)neo__alloc_for(ctx, sizeof *s, "neo_shard_create");
+    if (!s) return NEO_ERR_MEMORY;
+    neo__shard_fill((void *)s, 0, sizeof *s);
+    s->ctx = ctx;
+    s->rank = neo_comm_rank(comm);
+    NEO__TRY(neo__shard_map_create(ctx, plan, &s->map));
+    s->whole = neo__shard_is_whole(s->map);
+    if (s->whole) return neo_bags_create(ctx, &s->map->desc, &s->bags);
+    NEO__TRY(neo__shard_make_work(s));
+    return neo__shard_make_bags(s);
 }
 /* Things that must be alike on all ranks, each as a number: an error says which of them is not. */
 enum { NEO__ALIKE_THINGS = 10 };
@@ -5044,10 +4948,12 @@ static uint64_t *neo__alike_add(neo__alike *a, const char *other, uint64_t word)
     a->mark[a->count] = word;
     return &a->mark[a->count++];
 }
-static void neo__alike_number(uint64_t *mark, double x) {
-    uint64_t word;
-    memcpy(&word, &x, sizeof word);
-    *mark = neo__plan_hash(*mark, word);
+static void neo__alike_numbers(uint64_t *mark, const double *x, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        uint64_t word;
+        memcpy(&word, &x[i], sizeof word);
+        *mark = neo__plan_hash(*mark, word);
+    }
 }
 static neo_status neo__alike_check(neo_comm *comm, const neo__alike *a, const char *fn) {
     uint64_t first[NEO__ALIKE_THINGS];
@@ -5061,22 +4967,20 @@ static neo_status neo__alike_check(neo_comm *comm, const neo__alike *a, const ch
 }
 static void neo__shard_mark_table(uint64_t *mark, const neo_table_desc *d) {
     const neo_bag_optim *o = &d->optim;
-    const uint64_t whole[] = {neo_hash(d->name),        (uint64_t)d->pooling,
-                              (uint64_t)d->row_buckets, (uint64_t)d->dtype,
-                              (uint64_t)o->kind,        (uint64_t)d->round_nearest,
-                              (uint64_t)d->init.kind,   (uint64_t)o->decay};
-    const float real[] = {d->init.a,   d->init.b, o->weight_decay, o->eps,
-                          o->momentum, o->eta,    o->lr_scale,     o->clip_gradient,
-                          o->max_norm, o->initial_accumulator};
-    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
-        *mark = neo__plan_hash(*mark, whole[i]);
-    for (size_t i = 0; i < sizeof real / sizeof *real; i++)
-        neo__alike_number(mark, (double)real[i]);
-    neo__alike_number(mark, o->beta1);
-    neo__alike_number(mark, o->beta2);
+    const double numbers[] = {
+        (double)d->pooling,    (double)d->row_buckets,   (double)d->dtype,     (double)o->kind,
+        (double)d->init.kind,  (double)d->round_nearest, (double)o->decay,     (double)d->init.a,
+        (double)d->init.b,     (double)o->weight_decay,  (double)o->eps,       (double)o->momentum,
+        (double)o->eta,        (double)o->lr_scale,      (double)o->max_norm,  o->beta1,
+        (double)o->clip_gradient, (double)o->initial_accumulator,              o->beta2};
+    *mark = neo__plan_hash(*mark, neo_hash(d->name));
+    neo__alike_numbers(mark, numbers, sizeof numbers / sizeof *numbers);
 }
-static void neo__shard_alike(neo__alike *a, const neo__shard_map *m, const neo_plan *plan,
-                             const neo_ctx *ctx) {
+static neo_status neo__shard_check_alike(neo_comm *comm, const neo__shard_map *m,
+                                         const neo_plan *plan) {
+    const neo_ctx *ctx = neo_comm_ctx(comm);
+    NEO__ZERO(neo__alike, alike);
+    neo__alike *const a = &alike;
     neo__alike_add(a, "a device on this rank or on rank 0 alone: all have one, or none",
                    neo_ctx_device(ctx) != NULL);
     neo__alike_add(a, "another seed of the context than rank 0", neo_ctx_seed(ctx));
@@ -5095,16 +4999,18 @@ static void neo__shard_alike(neo__alike *a, const neo__shard_map *m, const neo_p
     for (int32_t t = 0; t < m->table_count; t++) neo__shard_mark_table(mark, &m->tables[t]);
     mark = neo__alike_add(a, "other wires than rank 0", (uint64_t)m->wire[0]);
     *mark = neo__plan_hash(*mark, (uint64_t)m->wire[1]);
+    const double options[] = {(double)m->pipeline, (double)m->weighted, (double)m->weight_grad,
+                              (double)m->kept_batches, (double)m->per_node};
     mark = neo__alike_add(
         a, "another pipeline, weighted, weight_grad, kept_batches or ranks_per_node than rank 0",
-        (uint64_t)m->pipeline);
-    const int64_t options[] = {m->weighted, m->weight_grad, m->kept_batches, m->per_node};
-    for (int i = 0; i < 4; i++) *mark = neo__plan_hash(*mark, (uint64_t)options[i]);
+        0);
+    neo__alike_numbers(mark, options, sizeof options / sizeof *options);
     neo__alike_add(
         a,
         "another plan than rank 0: of tables of other rows or columns, or of other figures (what "
         "neo_calibrate measures differs: broadcast rank 0's)",
         neo_plan_digest(plan));
+    return neo__alike_check(comm, a, "neo_shard_create");
 }
 /* Groups of its own; data: the one that was given, of devices if it is over NCCL. */
 static neo_status neo__shard_split(neo_shard *s, neo_comm *comm, neo_comm *data) {
@@ -5125,32 +5031,9 @@ NEO_API neo_status neo_shard_create(neo_comm *comm, const neo_plan *plan, neo_sh
     neo_comm *data = comm;
     *out = NULL;
     NEO__TRY(neo__fsdp_host_group(&comm, "neo_shard_create"));
-    neo_ctx *ctx = neo_comm_ctx(comm);
-    int ranks = neo_comm_size(comm), planned = neo_plan_desc_of(plan)->cluster.ranks;
-    neo_shard *s = (neo_shard *)neo_alloc(ctx, sizeof *s);
-    neo_status status =
-        s ? NEO_OK
-          : neo_fail(NEO_ERR_MEMORY, "neo_shard_create: no memory for %zu bytes", sizeof *s);
-    if (s) {
-        neo__shard_fill((void *)s, 0, sizeof *s);
-        s->ctx = ctx;
-        if (planned != ranks)
-            status = neo_fail(NEO_ERR_ARG,
-                              "neo_shard_create: the plan is for %d ranks, the group has %d",
-                              planned, ranks);
-        else if (neo_ctx_repro_shards(ctx) < ranks)
-            status =
-                neo_fail(NEO_ERR_ARG,
-                         "neo_shard_create: repro_shards is %d: it must be at least the %d ranks",
-                         neo_ctx_repro_shards(ctx), ranks);
-        else status = neo__shard_make(s, plan, neo_comm_rank(comm));
-    }
-    status = neo_comm_agree(comm, status);
-    NEO__ZERO(neo__alike, alike);
-    if (status == NEO_OK) {
-        neo__shard_alike(&alike, s->map, plan, ctx);
-        status = neo__alike_check(comm, &alike, "neo_shard_create");
-    }
+    neo_shard *s = NULL;
+    neo_status status = neo_comm_agree(comm, neo__shard_make(comm, plan, &s));
+    if (status == NEO_OK) status = neo__shard_check_alike(comm, s->map, plan);
     if (status == NEO_OK && !s->whole) status = neo__shard_split(s, comm, data);
     if (status != NEO_OK) {
         neo_shard_destroy(s);
@@ -5201,70 +5084,65 @@ static int64_t neo__shard_count_bad(const neo_jagged *j, int32_t f, int64_t rows
     }
     return bad;
 }
+static int64_t neo__shard_sum_lengths(const int32_t *lengths, int64_t count) {
+    int64_t sum = 0;
+    for (int64_t i = 0; i < count; i++) sum += lengths[i];
+    return sum;
+}
 /* The row an id stands for; -1: none. */
 NEO__INLINE int64_t neo__shard_row(neo_bounds bounds, int64_t rows, int64_t id) {
     if (id >= 0 && id < rows) return id;
     if (bounds == NEO_BOUNDS_DROP) return -1;
     return id < 0 ? 0 : rows - 1;
 }
-/* The source in [first, end) that has the row. */
-NEO__INLINE int64_t neo__shard_source_of(const neo__shard_flow *sources, int64_t first, int64_t end,
-                                         int64_t row) {
+/* The source of a feature's row. */
+NEO__INLINE int64_t neo__shard_source_of(const neo__shard_map *m, int32_t feature, int64_t row) {
+    int64_t first = m->first_source[feature], end = m->first_source[feature + 1];
     while (end - first > 1) {
         int64_t mid = (first + end) / 2;
-        if (sources[mid].first_row <= row)
+        if (m->sources[mid].first_row <= row)
             first = mid;
         else
             end = mid;
     }
     return first;
 }
-/* Lengths of the sources [first, end) of one feature. */
-static void neo__shard_count_sources(neo_shard *s, neo__shard_batch *b, int64_t first,
-                                     int64_t end) {
+/* Lengths of the sources of a feature, and their ids in all. */
+static void neo__shard_count_sources(neo_shard *s, neo__shard_batch *b, int32_t f) {
     const neo__shard_map *m = s->map;
     const neo_jagged *j = &b->batch;
-    const int32_t f = m->sources[first].feature;
+    const int64_t first = m->first_source[f], end = m->first_source[f + 1];
     const int64_t rows = m->tables[m->feature_table[f]].rows, samples = j->batch;
     const int64_t *offsets = j->offsets + f * samples;
     int32_t *lengths = s->exchange.source_lengths;
     neo__shard_fill(lengths + first * samples, 0,
                     (size_t)((end - first) * samples) * sizeof *lengths);
-    for (int64_t i = 0; i < samples; i++)
+    for (int64_t i = 0; i < samples && first < end; i++)
         for (int64_t k = offsets[i]; k < offsets[i + 1]; k++) {
             int64_t row = neo__shard_row(m->desc.bounds, rows, neo__shard_id(j, k));
-            if (row >= 0)
-                lengths[neo__shard_source_of(m->sources, first, end, row) * samples + i]++;
+            if (row >= 0) lengths[neo__shard_source_of(m, f, row) * samples + i]++;
         }
-    for (int64_t u = first; u < end; u++) {
-        b->sent[u] = 0;
-        for (int64_t i = 0; i < samples; i++) b->sent[u] += lengths[u * samples + i];
-    }
+    for (int64_t u = first; u < end; u++)
+        b->sent[u] = neo__shard_sum_lengths(lengths + u * samples, samples);
 }
-/* Ids of the sources [first, end) of one feature, at the cursors. */
-static void neo__shard_place_sources(neo_shard *s, const neo__shard_batch *b, int64_t first,
-                                     int64_t end) {
+/* Ids of a feature that has sources, at their cursors. */
+static void neo__shard_place_sources(neo_shard *s, const neo__shard_batch *b, int32_t f) {
     const neo__shard_map *m = s->map;
     const neo_jagged *j = &b->batch;
-    const int32_t f = m->sources[first].feature;
     const int64_t rows = m->tables[m->feature_table[f]].rows, samples = j->batch;
     const int64_t *offsets = j->offsets + f * samples;
     float *weights = (float *)s->exchange.out[1].data;
     void *ids = s->exchange.out[0].data;
+    if (m->first_source[f] == m->first_source[f + 1]) return;
     for (int64_t k = offsets[0]; k < offsets[samples]; k++) {
         int64_t row = neo__shard_row(m->desc.bounds, rows, neo__shard_id(j, k));
         if (row < 0) continue;
-        int64_t u = neo__shard_source_of(m->sources, first, end, row), at = s->exchange.cursor[u]++;
+        int64_t u = neo__shard_source_of(m, f, row), at = s->exchange.cursor[u]++;
         row -= m->sources[u].first_row;
         if (m->id_dtype == NEO_I32) ((int32_t *)ids)[at] = (int32_t)row;
         else ((int64_t *)ids)[at] = row;
         if (m->weighted) weights[at] = j->weights ? j->weights[k] : 1.0f;
     }
-}
-static int64_t neo__shard_sum_lengths(const int32_t *lengths, int64_t count) {
-    int64_t sum = 0;
-    for (int64_t i = 0; i < count; i++) sum += lengths[i];
-    return sum;
 }
 /* offsets[1 + i] = the sum of all lengths before and of lengths[i], from `at` on. */
 static void neo__shard_sum_offsets(const int32_t *lengths, int64_t count, int64_t at,
@@ -5292,26 +5170,18 @@ static neo_status neo__shard_reserve_ids(neo_shard *s, neo__shard_buffer b[2], i
     NEO__TRY(neo__shard_reserve(s, &b[0], count, neo_dtype_size(s->map->id_dtype)));
     return s->map->weighted ? neo__shard_reserve(s, &b[1], count, sizeof(float)) : NEO_OK;
 }
-/* The sources of the feature of source u: up to the end. */
-static int64_t neo__shard_sources_end(const neo__shard_map *m, int64_t u) {
-    int64_t end = u + 1;
-    while (end < m->source_count && m->sources[end].feature == m->sources[u].feature) end++;
-    return end;
-}
 /* Ids where they leave. Those of a source are placed where its first flow leaves, and copied to the
    others. */
 static neo_status neo__shard_place_ids(neo_shard *s, neo__shard_batch *b) {
     const neo__shard_map *m = s->map;
     neo__shard_exchange *x = &s->exchange;
-    for (int64_t u = 0; u < m->source_count; u = neo__shard_sources_end(m, u))
-        neo__shard_count_sources(s, b, u, neo__shard_sources_end(m, u));
+    for (int32_t f = 0; f < m->feature_count; f++) neo__shard_count_sources(s, b, f);
     x->out_at[0] = 0;
     for (int64_t i = 0; i < m->flow_count; i++)
         x->out_at[i + 1] = x->out_at[i] + b->sent[m->flows[i].source];
     for (int64_t i = m->flow_count; i-- > 0;) x->cursor[m->flows[i].source] = x->out_at[i];
     NEO__TRY(neo__shard_reserve_ids(s, x->out, x->out_at[m->flow_count]));
-    for (int64_t u = 0; u < m->source_count; u = neo__shard_sources_end(m, u))
-        neo__shard_place_sources(s, b, u, neo__shard_sources_end(m, u));
+    for (int32_t f = 0; f < m->feature_count; f++) neo__shard_place_sources(s, b, f);
     for (int64_t i = 0; i < m->flow_count; i++) {
         int64_t u = m->flows[i].source, first = x->cursor[u] - b->sent[u];
         if (first != x->out_at[i])
@@ -5325,39 +5195,39 @@ static void neo__shard_place_samples(const neo_shard *s, neo__shard_batch *b) {
     for (int r = 0; r <= ranks; r++)
         b->start[r] = neo_leaf_begin(b->global, leaves, (int)neo_leaf_begin(leaves, ranks, r));
 }
-static neo_status neo__shard_check_bags(const neo_jagged *j) {
-    NEO__CHECK(!j->feature_bags, NEO_ERR_UNSUPPORTED,
-               "neo_shard: a batch with feature_bags: rows travel sample by sample, of all "
-               "features alike; fill up with empty bags");
-    return NEO_OK;
-}
-static neo_status neo__shard_check_batch(neo_shard *s, neo__shard_batch *b) {
+/* This rank's part of a batch, of which it should have `mine` samples. */
+static neo_status neo__shard_check_batch(const neo_shard *s, const neo_jagged *j, int64_t global,
+                                         int64_t mine) {
     const neo__shard_map *m = s->map;
-    const neo_jagged *j = &b->batch;
-    int64_t global = b->global;
-    if (global < 0 || global > m->desc.max_batch)
-        b->global = 0; /* so that the exchange of the error has room */
-    neo__shard_place_samples(s, b);
-    int64_t mine = neo__shard_samples(b, s->rank);
     NEO__CHECK(global >= 0 && global <= m->desc.max_batch, NEO_ERR_CAPACITY,
                "neo_shard: bags '%s': a batch of %" PRId64 " samples, planned are %" PRId64
                " (max_batch counts those of all ranks)",
                m->desc.name, global, m->desc.max_batch);
-    NEO__TRY(neo__shard_check_bags(j));
-    NEO__CHECK(j->place == NEO_HOST, NEO_ERR_UNSUPPORTED,
+    NEO__CHECK(!j->feature_bags, NEO_ERR_UNSUPPORTED,
+               "neo_shard: a batch with feature_bags: rows travel sample by sample, of all "
+               "features alike; fill up with empty bags");
+    NEO__CHECK(j->place == NEO_HOST || s->whole, NEO_ERR_UNSUPPORTED,
                "neo_shard: the batch is in a device's memory: ranks exchange ids in host memory, "
-               "as readers give "
-               "them");
+               "as readers give them");
     NEO__CHECK(j->feature_count == m->feature_count, NEO_ERR_SHAPE,
                "neo_shard: the batch has %d features, bags '%s' has %d", j->feature_count,
                m->desc.name, m->feature_count);
     NEO__CHECK(j->batch == mine, NEO_ERR_SHAPE,
                "neo_shard: rank %d has %" PRId64 " samples, its leaves hold %" PRId64
                " of a batch of %" PRId64 " (global_batch) in %d leaves (repro_shards)",
-               s->rank, j->batch, mine, b->global, neo_ctx_repro_shards(s->ctx));
+               s->rank, j->batch, mine, global, neo_ctx_repro_shards(s->ctx));
     NEO__CHECK(m->weighted || !j->weights, NEO_ERR_ARG,
                "neo_shard: the batch has weights, the plan's has none (neo_plan_desc.weighted)");
-    NEO__TRY(neo_jagged_validate(j, NULL));
+    return neo_jagged_validate(j, NULL);
+}
+/* Check the batch of this rank, and place its ids. */
+static neo_status neo__shard_take_batch(neo_shard *s, neo__shard_batch *b) {
+    const neo__shard_map *m = s->map;
+    const neo_jagged *j = &b->batch;
+    if (b->asked < 0 || b->asked > m->desc.max_batch)
+        b->global = 0; /* so that the exchange of the error has room */
+    neo__shard_place_samples(s, b);
+    NEO__TRY(neo__shard_check_batch(s, j, b->asked, neo__shard_samples(b, s->rank)));
     for (int32_t f = 0; f < m->feature_count && j->batch > 0; f++) {
         int64_t first = -1;
         int64_t bad = neo__shard_count_bad(j, f, m->tables[m->feature_table[f]].rows, &first);
@@ -5372,7 +5242,7 @@ static neo_status neo__shard_send_lengths(neo_shard *s, neo__shard_batch *b) {
     neo__shard_exchange *x = &s->exchange;
     int64_t *out = x->counts, *in = x->counts + m->ranks;
     int32_t *at = x->lengths_out;
-    b->error = neo__error_keep(neo__shard_check_batch(s, b));
+    b->error = neo__error_keep(neo__shard_take_batch(s, b));
     const int64_t mine = neo__shard_samples(b, s->rank);
     for (int r = 0; r < m->ranks; r++, at += out[r - 1]) {
         out[r] = 1 + m->at_rank[r].columns * mine;
@@ -5392,17 +5262,18 @@ static neo_status neo__shard_send_lengths(neo_shard *s, neo__shard_batch *b) {
     return neo_comm_all_to_allv(s->ids, x->lengths_out, out, x->lengths_in, in, NEO_I32,
                                 &b->ticket);
 }
-/* Next in lengths_in: of each rank a status, then the lengths of its samples. */
-static const int32_t *neo__shard_next_lengths(const neo_shard *s, const neo__shard_batch *b,
-                                              int rank, const int32_t *lengths) {
-    return lengths + 1 + s->map->at_rank[s->rank].columns * neo__shard_samples(b, rank);
+/* The message of a rank in lengths_in: a status, then its samples' lengths, column by column. */
+static const int32_t *neo__shard_message(const neo_shard *s, const neo__shard_batch *b, int rank) {
+    return s->exchange.lengths_in + rank + s->map->at_rank[s->rank].columns * b->start[rank];
+}
+static const int32_t *neo__shard_lengths(const neo_shard *s, const neo__shard_batch *b, int rank,
+                                         int64_t column) {
+    return neo__shard_message(s, b, rank) + 1 + column * neo__shard_samples(b, rank);
 }
 /* Any rank's error becomes everyone's. */
 static neo_status neo__shard_agree(neo_shard *s, neo__shard_batch *b) {
-    const int32_t *lengths = s->exchange.lengths_in;
     int bad = 0;
-    for (int r = 0; r < s->map->ranks; r++, lengths = neo__shard_next_lengths(s, b, r - 1, lengths))
-        bad |= lengths[0] != NEO_OK;
+    for (int r = 0; r < s->map->ranks; r++) bad |= *neo__shard_message(s, b, r) != NEO_OK;
     if (!bad) return NEO_OK;
     b->stage = NEO__SHARD_EMPTY;
     b->error.status = neo_comm_agree(s->ids, neo__error_restore(&b->error));
@@ -5412,14 +5283,14 @@ static neo_status neo__shard_agree(neo_shard *s, neo__shard_batch *b) {
 static int64_t neo__shard_place_flows(neo_shard *s, const neo__shard_batch *b, int64_t *in) {
     const neo__shard_map *m = s->map;
     const neo__shard_flow *flow = m->flows + m->flow_begin[s->rank];
-    const int32_t *lengths = s->exchange.lengths_in;
     const int64_t flows = s->exchange.flows;
     int64_t total = 0;
-    for (int r = 0; r < m->ranks; r++, lengths = neo__shard_next_lengths(s, b, r - 1, lengths)) {
-        const int64_t samples = neo__shard_samples(b, r), before = total;
+    for (int r = 0; r < m->ranks; r++) {
+        const int64_t before = total;
         for (int64_t i = 0; i < flows; i++) {
             s->exchange.in_at[r * flows + i] = total;
-            total += neo__shard_sum_lengths(lengths + 1 + flow[i].column * samples, samples);
+            total += neo__shard_sum_lengths(neo__shard_lengths(s, b, r, flow[i].column),
+                                            neo__shard_samples(b, r));
         }
         in[r] = total - before;
     }
@@ -5456,16 +5327,11 @@ static neo_status neo__shard_send_ids(neo_shard *s, neo__shard_batch *b) {
 static void neo__shard_take_whole(const neo_shard *s, neo__shard_batch *b) {
     const neo__shard_map *m = s->map;
     const neo__shard_flow *flow = m->flows + m->flow_begin[s->rank];
-    const int32_t *lengths = s->exchange.lengths_in;
-    for (int r = 0; r < m->ranks && m->late;
-         r++, lengths = neo__shard_next_lengths(s, b, r - 1, lengths)) {
-        const int64_t samples = neo__shard_samples(b, r);
-        for (int64_t i = 0; i < s->exchange.flows; i++)
-            if (neo__shard_is_late(m, flow[i].feature))
-                neo__shard_copy(b->whole + i * b->global + b->start[r],
-                                lengths + 1 + (flow[i].column + 1) * samples,
-                                (size_t)samples * sizeof *lengths);
-    }
+    for (int64_t i = 0; i < s->exchange.flows; i++)
+        for (int r = 0; r < m->ranks && neo__shard_is_late(m, flow[i].feature); r++)
+            neo__shard_copy(b->whole + i * b->global + b->start[r],
+                            neo__shard_lengths(s, b, r, flow[i].column + 1),
+                            (size_t)neo__shard_samples(b, r) * sizeof *b->whole);
 }
 /* The ids are here: put those of all ranks together, route by route. */
 static neo_status neo__shard_take_ids(neo_shard *s, neo__shard_batch *b) {
@@ -5483,18 +5349,15 @@ static neo_status neo__shard_take_ids(neo_shard *s, neo__shard_batch *b) {
     NEO__TRY(neo__shard_reserve_ids(s, b->ids, total));
     total = 0;
     b->offsets[0] = 0;
-    for (int64_t i = 0; i < x->routes; i++) {
-        const int32_t *lengths = x->lengths_in;
-        for (int r = 0; r < m->ranks;
-             r++, lengths = neo__shard_next_lengths(s, b, r - 1, lengths)) {
-            const int64_t samples = neo__shard_samples(b, r);
+    for (int64_t i = 0; i < x->routes; i++)
+        for (int r = 0; r < m->ranks; r++) {
             const int64_t *at = x->in_at + r * x->flows + route[i].flow;
             neo__shard_copy_ids(m, b->ids, total, x->in, at[0], at[1] - at[0]);
-            neo__shard_sum_offsets(lengths + 1 + flow[route[i].flow].column * samples, samples,
-                                   total, b->offsets + i * b->global + b->start[r]);
+            neo__shard_sum_offsets(neo__shard_lengths(s, b, r, flow[route[i].flow].column),
+                                   neo__shard_samples(b, r), total,
+                                   b->offsets + i * b->global + b->start[r]);
             total += at[1] - at[0];
         }
-    }
     neo__shard_take_whole(s, b);
     b->local.batch = b->global;
     b->local.feature_count = (int32_t)x->routes;
@@ -5505,8 +5368,9 @@ static neo_status neo__shard_take_ids(neo_shard *s, neo__shard_batch *b) {
     b->stage = NEO__SHARD_READY;
     return s->bags ? neo_bags_reserve(s->bags, m->desc.max_batch, total) : NEO_OK;
 }
-/* A rank that cannot go on in the middle of an exchange tells the others why. */
-static neo_status neo__shard_give_up(neo_shard *s, neo_status status) {
+/* The status of a call in the middle of an exchange: a rank that fails tells the others why. */
+static neo_status neo__shard_or_abort(neo_shard *s, neo_status status) {
+    if (status == NEO_OK) return status;
     const neo__kept_error kept = neo__error_keep(status);
     neo_comm *groups[] = {s->ids, s->rows, s->moves, s->node, s->cross};
     for (int i = 0; i < 5; i++) neo_comm_abort(groups[i], kept.text);
@@ -5517,9 +5381,8 @@ static neo_status neo__shard_advance(neo_shard *s, neo__shard_batch *b, neo__sha
     while (b->stage < stage) {
         neo_status status =
             b->stage == NEO__SHARD_LENGTHS ? neo__shard_send_ids(s, b) : neo__shard_take_ids(s, b);
-        if (status == NEO_OK) continue;
         if (b->stage == NEO__SHARD_EMPTY) return status; /* a bad batch: everyone knows */
-        return neo__shard_give_up(s, status);
+        NEO__TRY(neo__shard_or_abort(s, status));
     }
     return NEO_OK;
 }
@@ -5598,11 +5461,14 @@ static neo_status neo__shard_look_up(neo_shard *s, neo_bags *bags, const neo_jag
     NEO__TRY(neo_bags_forward(bags, j, t));
     return t.data && t.place != rows.place ? neo_tensor_copy(s->ctx, t, rows) : NEO_OK;
 }
-/* n floats of the device to host memory. */
-static neo_status neo__shard_fetch(neo_shard *s, float *from, float *to, int64_t n) {
-    neo_tensor t = neo_tensor_1d(from, NEO_F32, n);
-    t.place = NEO_DEVICE;
-    return neo_tensor_copy(s->ctx, t, neo_tensor_1d(to, NEO_F32, n));
+/* n floats from one memory to the other. */
+static neo_status neo__shard_move_floats(neo_shard *s, const float *from, neo_place from_place,
+                                         float *to, neo_place to_place, int64_t n) {
+    neo_tensor a = neo_tensor_1d((void *)(uintptr_t)from, NEO_F32, n);
+    neo_tensor b = neo_tensor_1d(to, NEO_F32, n);
+    a.place = from_place;
+    b.place = to_place;
+    return n > 0 ? neo_tensor_copy(s->ctx, a, b) : NEO_OK;
 }
 /* Stand-ins for the caller's rows in host memory: the rows themselves without a device. */
 static neo_status neo__shard_show(neo_shard *s, neo_tensor t, neo_tensor *shown) {
@@ -5677,6 +5543,10 @@ static void neo__shard_list_part(neo__shard_lister *l, int64_t i, int64_t before
         p->wire = (int32_t)wire;
         p->merges = merges;
     }
+}
+/* The lengths that divide rows of a feature on a way; -1: none, or the holders divide. */
+static int32_t neo__shard_divisor(const neo__shard_map *m, int32_t feature, int way) {
+    return way && m->late ? -1 : m->mean_row[feature];
 }
 /* One route in the rows that come from its rank (local: in those of the rank itself). */
 static void neo__shard_list_route(neo__shard_lister *l, const neo__shard_route *r, int way,
@@ -5754,7 +5624,7 @@ static void neo__shard_list_return(neo__shard_lister *l) {
         const neo__shard_route *r = &m->routes[i];
         if (m->parts[r->part].inside) continue;
         neo__shard_list_cols(l, r->out_col, r->cols, NEO_WIRE_F32,
-                             m->late ? -1 : m->mean_row[r->feature], 1);
+                             neo__shard_divisor(m, r->feature, 1), 1);
         neo__shard_list_route(l, r, 1, 0, 0, 0);
     }
 }
@@ -5782,26 +5652,19 @@ static void neo__shard_list_mids(neo__shard_lister *l, int h, int add) {
             neo__shard_list_inside(l, &m->pull[i], i - mid->first, 0);
     }
 }
-/* The sums of node h on their way to another node: between mid_out and mid_coded_out. */
-static void neo__shard_list_cross(neo__shard_lister *l, int h, int way) {
+/* The sums of nodes [h, end) in coded rows; out: in the caller's rows, else in mid_out. */
+static void neo__shard_list_sums(neo__shard_lister *l, int h, int end, int way, int out) {
     const neo__shard_map *m = l->m;
-    for (int64_t q = m->at_node[h].first; q < m->at_node[h + 1].first; q++) {
-        const neo__shard_mid *mid = &m->mids[q];
-        neo__shard_list_cols(l, mid->col, mid->cols, NEO_WIRE_F32, -1, 1);
-        neo__shard_list_part(l, 0, 0, m->at_node[h].coded[way], mid->coded[way], m->wire[way], 0);
-    }
-}
-/* The sums of all nodes: between mid_coded_in and the caller's rows. */
-static void neo__shard_list_sums(neo__shard_lister *l, int way) {
-    const neo__shard_map *m = l->m;
-    for (int h = 0; h < m->nodes; h++)
-        for (int64_t q = m->at_node[h].first; q < m->at_node[h + 1].first; q++) {
+    for (; h < end; h++) {
+        const neo__shard_node *node = &m->at_node[h];
+        for (int64_t q = node->first; q < node[1].first; q++) {
             const neo__shard_mid *mid = &m->mids[q];
-            neo__shard_list_cols(l, mid->out_col, mid->cols, NEO_WIRE_F32,
-                                 way && m->late ? -1 : m->mean_row[mid->feature], 1);
-            neo__shard_list_part(l, 0, m->at_node[h].coded_at[way], m->at_node[h].coded[way],
+            neo__shard_list_cols(l, out ? mid->out_col : mid->col, mid->cols, NEO_WIRE_F32,
+                                 out ? neo__shard_divisor(m, mid->feature, way) : -1, 1);
+            neo__shard_list_part(l, 0, out ? node->coded_at[way] : 0, node->coded[way],
                                  mid->coded[way], m->wire[way], 0);
         }
+    }
 }
 static void neo__shard_list_one(neo__shard_lister *l, const neo_shard *s, neo__shard_list list) {
     const neo__shard_map *m = l->m;
@@ -5818,16 +5681,12 @@ static void neo__shard_list_one(neo__shard_lister *l, const neo_shard *s, neo__s
     case NEO__SHARD_COPIES_RAW:
         if (m->late) neo__shard_list_copies(l, width, 1, 0);
         return;
-    default: break;
-    }
-    if (m->mid_count == 0) return;
-    switch (list) {
     case NEO__SHARD_JOIN: neo__shard_list_mids(l, node, 1); return;
     case NEO__SHARD_SPREAD: neo__shard_list_mids(l, node, 0); return;
-    case NEO__SHARD_CROSS: neo__shard_list_cross(l, node, 0); return;
-    case NEO__SHARD_GET_SUMS: neo__shard_list_cross(l, node, 1); return;
-    case NEO__SHARD_TAKE_SUMS: neo__shard_list_sums(l, 0); return;
-    case NEO__SHARD_RETURN_SUMS: neo__shard_list_sums(l, 1); return;
+    case NEO__SHARD_CROSS: neo__shard_list_sums(l, node, node + 1, 0, 0); return;
+    case NEO__SHARD_GET_SUMS: neo__shard_list_sums(l, node, node + 1, 1, 0); return;
+    case NEO__SHARD_TAKE_SUMS: neo__shard_list_sums(l, 0, m->nodes, 0, 1); return;
+    case NEO__SHARD_RETURN_SUMS: neo__shard_list_sums(l, 0, m->nodes, 1, 1); return;
     default: return;
     }
 }
@@ -6318,37 +6177,27 @@ static neo_status neo__shard_copies_batch(neo_shard *s, int64_t begin, int64_t e
     j->weights = from->weights ? (const float *)s->copies.ids_of[1].data : NULL;
     return NEO_OK;
 }
-static neo_status neo__shard_none_copies(neo_shard *s, int64_t begin, int64_t end,
-                                           int back); /* >>impl-shard-none */
-/* Rows that their neo_bags gives, or takes, for the samples of j, which begin at `begin`. */
-static neo_tensor neo__shard_copies_rows(const neo_shard *s, const neo_jagged *j, int64_t begin) {
-    int64_t width = s->copies.width;
-    if (s->map->none)
-        return neo_tensor_2d(s->per_id.copies.data, NEO_F32, neo_jagged_id_count(j),
-                             s->per_id.dim);
-    return neo__shard_matrix(s, s->pooled.copies + begin * width, j->batch, width);
+static neo_status neo__shard_none_copies(neo_shard *s, const neo_jagged *j, int64_t begin,
+                                         int back); /* >>impl-shard-none */
+/* The same, and the rows that their neo_bags gives or takes; back: with their gradients. */
+static neo_status neo__shard_copies_rows(neo_shard *s, int64_t begin, int64_t end, int back,
+                                         neo_jagged *j, neo_tensor *rows) {
+    const int64_t width = s->copies.width, dim = s->per_id.dim;
+    NEO__TRY(neo__shard_copies_batch(s, begin, end, j));
+    *rows = neo__shard_matrix(s, s->pooled.copies + begin * width, j->batch, width);
+    if (!s->map->none) return NEO_OK;
+    NEO__TRY(neo__shard_none_copies(s, j, begin, back));
+    *rows = neo_tensor_2d(s->per_id.copies.data, NEO_F32, neo_jagged_id_count(j), dim);
+    return NEO_OK;
 }
 static neo_status neo__shard_copies_forward(neo_shard *s) {
     neo_jagged j;
-    int64_t n = s->batches[s->current].batch.batch;
-    NEO__TRY(neo__shard_copies_batch(s, 0, n, &j));
-    if (s->map->none) NEO__TRY(neo__shard_none_copies(s, 0, n, 0));
-    return neo__shard_look_up(s, s->replicas, &j, neo__shard_copies_rows(s, &j, 0));
-}
-/* Dense gradients of one subtree of leaves, and which rows it touched. */
-static neo_status neo__shard_copies_grads(neo_shard *s, const neo_leaves *leaves, float *dense) {
-    neo_jagged j;
-    const neo__shard_batch *b = &s->batches[s->current];
-    int V = neo_ctx_repro_shards(s->ctx);
-    int64_t mine = b->start[s->rank];
-    int64_t begin = neo_leaf_begin(b->global, V, leaves->first) - mine;
-    int64_t end = neo_leaf_begin(b->global, V, leaves->first + leaves->count) - mine;
-    NEO__TRY(neo__shard_copies_batch(s, begin, end, &j));
-    if (s->map->none) NEO__TRY(neo__shard_none_copies(s, begin, end, 1));
     neo_tensor rows;
-    NEO__TRY(neo__shard_take_there(s, neo__shard_copies_rows(s, &j, begin), 0, &rows));
-    NEO__TRY(neo_bags_accumulate(s->replicas, &j, rows, leaves));
-    neo__shard_fill(dense, 0, (size_t)s->copies.floats * sizeof *dense);
+    NEO__TRY(neo__shard_copies_rows(s, 0, s->batches[s->current].batch.batch, 0, &j, &rows));
+    return neo__shard_look_up(s, s->replicas, &j, rows);
+}
+/* Move gradients that their neo_bags keeps to a table of all rows, and mark these rows. */
+static neo_status neo__shard_copies_empty(neo_shard *s, float *dense, unsigned char *marks) {
     for (int64_t i = 0; i < neo_bags_kept_count(s->replicas); i++) {
         int32_t t;
         int64_t row;
@@ -6356,9 +6205,24 @@ static neo_status neo__shard_copies_grads(neo_shard *s, const neo_leaves *leaves
         if (!g) return NEO_ERR_DEVICE; /* neo_last_error says why */
         int64_t dim = neo_bags_weight(s->replicas, t).shape[1];
         neo__shard_copy(dense + s->copies.at[2 * t] + row * dim, g, (size_t)dim * sizeof *g);
-        s->copies.touched[s->copies.at[2 * t + 1] + row] = 1;
+        marks[s->copies.at[2 * t + 1] + row] = 1;
     }
     return neo_bags_clear(s->replicas);
+}
+/* Dense gradients of one subtree of leaves, and which rows it touched. */
+static neo_status neo__shard_copies_grads(neo_shard *s, const neo_leaves *leaves, float *dense) {
+    neo_jagged j;
+    neo_tensor rows;
+    const neo__shard_batch *b = &s->batches[s->current];
+    int shards = neo_ctx_repro_shards(s->ctx);
+    int64_t mine = b->start[s->rank];
+    int64_t begin = neo_leaf_begin(b->global, shards, leaves->first) - mine;
+    int64_t end = neo_leaf_begin(b->global, shards, leaves->first + leaves->count) - mine;
+    NEO__TRY(neo__shard_copies_rows(s, begin, end, 1, &j, &rows));
+    NEO__TRY(neo__shard_take_there(s, rows, 0, &rows));
+    NEO__TRY(neo_bags_accumulate(s->replicas, &j, rows, leaves));
+    neo__shard_fill(dense, 0, (size_t)s->copies.floats * sizeof *dense);
+    return neo__shard_copies_empty(s, dense, s->copies.touched);
 }
 /* dense_sum has gradients of all rows: those of touched ones, closed up, add to what is kept. */
 static neo_status neo__shard_copies_keep(neo_shard *s, const unsigned char *touched) {
@@ -6379,21 +6243,6 @@ static neo_status neo__shard_copies_keep(neo_shard *s, const unsigned char *touc
     }
     return NEO_OK;
 }
-/* Move kept gradients to dense_sum, where they wait: neo_bags uses their room next. */
-static neo_status neo__shard_copies_park(neo_shard *s) {
-    neo__shard_fill(s->copies.parked, 0, (size_t)s->copies.marks);
-    for (int64_t i = 0; i < neo_bags_kept_count(s->replicas); i++) {
-        int32_t t;
-        int64_t row;
-        const float *g = neo_bags_kept_row(s->replicas, i, &t, &row);
-        if (!g) return NEO_ERR_DEVICE; /* neo_last_error says why */
-        int64_t dim = neo_bags_weight(s->replicas, t).shape[1];
-        float *to = s->copies.dense_sum + s->copies.at[2 * t] + row * dim;
-        neo__shard_copy(to, g, (size_t)dim * sizeof *g);
-        s->copies.parked[s->copies.at[2 * t + 1] + row] = 1;
-    }
-    return neo_bags_clear(s->replicas);
-}
 NEO__HOT_END
 /* Start the sums of their gradients over all ranks. */
 static neo_status neo__shard_copies_backward(neo_shard *s) {
@@ -6411,7 +6260,10 @@ static neo_status neo__shard_copies_backward(neo_shard *s) {
         floats += w.shape[0] * w.shape[1];
         rows += w.shape[0];
     }
-    if (parks) NEO__TRY(neo__shard_copies_park(s));
+    if (parks) { /* what is kept waits in dense_sum: neo_bags uses its room next */
+        neo__shard_fill(s->copies.parked, 0, (size_t)s->copies.marks);
+        NEO__TRY(neo__shard_copies_empty(s, s->copies.dense_sum, s->copies.parked));
+    }
     for (int i = 0; i < count; i++) {
         float *dense = s->copies.dense + i * s->copies.floats;
         NEO__TRY(neo__shard_copies_grads(s, &subtree[i], dense));
@@ -6432,70 +6284,56 @@ static neo_status neo__shard_copies_backward(neo_shard *s) {
    order of part: [sums][rows][blocks]. All ranks take part in every round, with nothing to say if
    they have no such part.
    ------------------------------------------------------------------------------------------------ */
-/* Sums of a part of this rank in the running round: NULL if its step asks for nothing more. */
-static const neo_cut_sums *neo__shard_cut_of(const neo_cut_sums *cuts, int32_t count,
-                                             int64_t table) {
-    for (int32_t i = 0; i < count; i++)
-        if (cuts[i].table == table) return &cuts[i];
-    return NULL;
-}
-/* The part of this rank that has the rows of `part`. */
-static const neo_cut_sums *neo__shard_cut_like(const neo_shard *s, const neo_cut_sums *cuts,
-                                               int32_t count, const neo__shard_part *part) {
-    const neo__shard_map *m = s->map;
-    int64_t first = m->part_begin[s->rank];
-    for (int32_t i = 0; i < count; i++) {
-        const neo__shard_part *mine = &m->parts[first + cuts[i].table];
-        if (mine->table == part->table && mine->first_row == part->first_row) return &cuts[i];
-    }
-    return NULL;
+typedef struct neo__shard_talk {
+    neo_shard *s;
+    const neo_cut_sums *cuts; /* of this rank's parts that ask for something */
+    int32_t count;
+    int64_t *out, *in; /* [ranks]: floats of messages */
+} neo__shard_talk;
+static const neo__shard_part *neo__shard_cut_part(const neo__shard_talk *k, int32_t i) {
+    const neo__shard_map *m = k->s->map;
+    return &m->parts[m->part_begin[k->s->rank] + k->cuts[i].table];
 }
 NEO__INLINE int64_t neo__shard_blocks(const neo__shard_part *part) {
     return (part->cols + 15) / 16;
 }
-
-/* How many floats go to each rank and come from it. */
-static void neo__shard_cut_counts(const neo_shard *s, const neo_cut_sums *cuts, int32_t count,
-                                  int64_t *out, int64_t *in) {
-    const neo__shard_map *m = s->map;
-    for (int r = 0; r < m->ranks; r++) {
-        out[r] = in[r] = 0;
-        if (r == s->rank) continue;
-        for (int32_t i = 0; i < count; i++) {
-            const neo__shard_part *mine = &m->parts[m->part_begin[s->rank] + cuts[i].table];
-            if (neo__shard_shares_rows(m, mine, r))
-                out[r] += cuts[i].sums * cuts[i].rows * cuts[i].blocks_per_row;
-        }
-        for (int64_t p = m->part_begin[r]; p < m->part_begin[r + 1]; p++) {
-            const neo_cut_sums *like = neo__shard_cut_like(s, cuts, count, &m->parts[p]);
-            if (like) in[r] += like->sums * like->rows * neo__shard_blocks(&m->parts[p]);
-        }
+/* Floats that a slice says in this round: none if no part here that asks has its rows. */
+static int64_t neo__shard_cut_said(const neo__shard_talk *k, const neo__shard_part *slice) {
+    for (int32_t i = 0; i < k->count; i++) {
+        const neo__shard_part *mine = neo__shard_cut_part(k, i);
+        if (mine->table == slice->table && mine->first_row == slice->first_row)
+            return k->cuts[i].sums * k->cuts[i].rows * neo__shard_blocks(slice);
     }
+    return 0;
 }
-static void neo__shard_cut_pack(neo_shard *s, const neo_cut_sums *cuts, int32_t count) {
-    const neo__shard_map *m = s->map;
-    float *to = (float *)s->cutting.out.data;
-    for (int r = 0; r < m->ranks; r++)
-        for (int32_t i = 0; i < count && r != s->rank; i++) {
-            const neo__shard_part *mine = &m->parts[m->part_begin[s->rank] + cuts[i].table];
-            int64_t floats = cuts[i].sums * cuts[i].rows * cuts[i].blocks_per_row;
+/* Count the floats that go to each rank and come from it; those that go, to `to` if it is there. */
+static void neo__shard_cut_pack(const neo__shard_talk *k, float *to) {
+    const neo__shard_map *m = k->s->map;
+    for (int r = 0; r < m->ranks; r++) {
+        k->out[r] = k->in[r] = 0;
+        if (r == k->s->rank) continue;
+        for (int32_t i = 0; i < k->count; i++) {
+            const neo__shard_part *mine = neo__shard_cut_part(k, i);
+            const int64_t floats = neo__shard_cut_said(k, mine);
             if (!neo__shard_shares_rows(m, mine, r)) continue;
-            neo__shard_copy(to, cuts[i].blocks, (size_t)floats * sizeof *to);
+            k->out[r] += floats;
+            if (!to) continue;
+            neo__shard_copy(to, k->cuts[i].blocks, (size_t)floats * sizeof *to);
             to += floats;
         }
+        for (int64_t p = m->part_begin[r]; p < m->part_begin[r + 1]; p++)
+            k->in[r] += neo__shard_cut_said(k, &m->parts[p]);
+    }
 }
 /* The blocks of a slice: this rank's own, or where they are in what has come. */
-static const float *neo__shard_cut_find(const neo_shard *s, const neo_cut_sums *cuts, int32_t count,
-                                        const neo__shard_part *slice, const int64_t *in) {
-    const neo__shard_map *m = s->map;
-    const float *at = (const float *)s->cutting.in.data;
-    const int64_t first = m->part_begin[slice->rank];
-    if (slice->rank == s->rank) return neo__shard_cut_of(cuts, count, slice->place - first)->blocks;
-    for (int r = 0; r < slice->rank; r++) at += in[r];
-    for (int64_t p = first; p < slice->place; p++) {
-        const neo_cut_sums *like = neo__shard_cut_like(s, cuts, count, &m->parts[p]);
-        if (like) at += like->sums * like->rows * neo__shard_blocks(&m->parts[p]);
-    }
+static const float *neo__shard_cut_find(const neo__shard_talk *k, const neo__shard_part *slice) {
+    const neo__shard_map *m = k->s->map;
+    const float *at = (const float *)k->s->cutting.in.data;
+    for (int32_t i = 0; i < k->count; i++)
+        if (neo__shard_cut_part(k, i)->place == slice->place) return k->cuts[i].blocks;
+    for (int r = 0; r < slice->rank; r++) at += k->in[r];
+    for (int64_t p = m->part_begin[slice->rank]; p < slice->place; p++)
+        at += neo__shard_cut_said(k, &m->parts[p]);
     return at;
 }
 NEO__HOT_BEGIN
@@ -6512,21 +6350,21 @@ static void neo__shard_cut_add(const neo_cut_sums *cut, const float *blocks, int
 NEO__HOT_END
 static neo_status neo__shard_cut_round(neo_shard *s, const neo_cut_sums *cuts, int32_t count) {
     const neo__shard_map *m = s->map;
-    int64_t *out = s->exchange.counts, *in = s->exchange.counts + m->ranks, out_floats = 0,
-            in_floats = 0;
-    neo__shard_cut_counts(s, cuts, count, out, in);
-    for (int r = 0; r < m->ranks; r++) out_floats += out[r], in_floats += in[r];
+    const neo__shard_talk k = {s, cuts, count, s->exchange.counts, s->exchange.counts + m->ranks};
+    int64_t out_floats = 0, in_floats = 0;
+    neo__shard_cut_pack(&k, NULL);
+    for (int r = 0; r < m->ranks; r++) out_floats += k.out[r], in_floats += k.in[r];
     NEO__TRY(neo__shard_reserve(s, &s->cutting.out, out_floats, sizeof(float)));
     NEO__TRY(neo__shard_reserve(s, &s->cutting.in, in_floats, sizeof(float)));
-    neo__shard_cut_pack(s, cuts, count);
-    NEO__TRY(neo_comm_all_to_allv(s->rows, s->cutting.out.data, out, s->cutting.in.data, in,
+    neo__shard_cut_pack(&k, (float *)s->cutting.out.data);
+    NEO__TRY(neo_comm_all_to_allv(s->rows, s->cutting.out.data, k.out, s->cutting.in.data, k.in,
                                   NEO_F32, NULL));
     for (int32_t i = 0; i < count; i++) {
-        const neo__shard_part *mine = &m->parts[m->part_begin[s->rank] + cuts[i].table];
+        const neo__shard_part *mine = neo__shard_cut_part(&k, i);
         neo__shard_fill(cuts[i].total, 0, (size_t)(cuts[i].sums * cuts[i].rows) * sizeof(float));
-        for (int64_t slice = mine->first_slice; slice < mine->end_slice; slice++)
-            neo__shard_cut_add(&cuts[i], neo__shard_cut_find(s, cuts, count, &m->cuts[slice], in),
-                               neo__shard_blocks(&m->cuts[slice]));
+        for (int64_t c = mine->first_slice; c < mine->end_slice; c++)
+            neo__shard_cut_add(&cuts[i], neo__shard_cut_find(&k, &m->cuts[c]),
+                               neo__shard_blocks(&m->cuts[c]));
     }
     return NEO_OK;
 }
@@ -6557,47 +6395,25 @@ static neo_status neo__shard_cut_sums(void *user, const neo_cut_sums *cuts, int3
    id of its source. No column is cut and nothing is summed, so each source has one route; a dropped
    id has a row of zeros, which does not travel.
    ------------------------------------------------------------------------------------------------ */
-/* The sources of a feature, [first, *end): none of a data-parallel table. */
-static int64_t neo__shard_feature_sources(const neo__shard_map *m, int32_t feature, int64_t *end) {
-    int64_t first = neo__shard_find_flow(m->sources, m->source_count, feature, 0);
-    while (first < m->source_count && m->sources[first].feature < feature) first++;
-    *end = first;
-    if (first < m->source_count && m->sources[first].feature == feature)
-        *end = neo__shard_sources_end(m, first);
-    return first;
-}
 static int32_t neo__shard_source_of_route(const neo__shard_map *m, const neo__shard_route *r) {
     return m->flows[m->flow_begin[r->rank] + r->flow].source;
 }
-/* Places and counts of what comes from each rank. */
-static int64_t neo__shard_per_id_in(neo_shard *s, const neo__shard_batch *b, int64_t *in) {
+/* Places and counts of what comes from each rank, or (out) goes there; returns how much it is. */
+static int64_t neo__shard_per_id_count(neo_shard *s, const neo__shard_batch *b, int out,
+                                       int64_t *counts) {
     const neo__shard_map *m = s->map;
     int64_t at = 0;
     for (int r = 0; r < m->ranks; r++) {
-        int64_t before = at;
-        for (int64_t i = m->route_begin[r]; i < m->route_begin[r + 1]; i++) {
-            s->per_id.in_at[i] = at;
-            at += b->sent[neo__shard_source_of_route(m, &m->routes[i])] *
-                  neo__shard_grad_floats(&m->parts[m->routes[i].part]);
+        const int64_t before = at, first = m->route_begin[out ? s->rank : r];
+        for (int64_t i = first; i < m->route_begin[(out ? s->rank : r) + 1]; i++) {
+            const int64_t *offsets = b->offsets + (i - first) * b->global;
+            const int64_t ids = out ? offsets[b->start[r + 1]] - offsets[b->start[r]]
+                                    : b->sent[neo__shard_source_of_route(m, &m->routes[i])];
+            if (out) s->per_id.out_at[r * s->exchange.routes + i - first] = at;
+            else s->per_id.in_at[i] = at;
+            at += ids * neo__shard_grad_floats(&m->parts[m->routes[i].part]);
         }
-        in[r] = at - before;
-    }
-    return at;
-}
-/* Places and counts of what goes to each rank. */
-static int64_t neo__shard_per_id_out(neo_shard *s, const neo__shard_batch *b, int64_t *out) {
-    const neo__shard_map *m = s->map;
-    const neo__shard_route *routes = m->routes + m->route_begin[s->rank];
-    int64_t at = 0;
-    for (int r = 0; r < m->ranks; r++) {
-        int64_t before = at;
-        for (int64_t i = 0; i < s->exchange.routes; i++) {
-            const int64_t *offsets = b->offsets + i * b->global;
-            s->per_id.out_at[r * s->exchange.routes + i] = at;
-            at += (offsets[b->start[r + 1]] - offsets[b->start[r]]) *
-                  neo__shard_grad_floats(&m->parts[routes[i].part]);
-        }
-        out[r] = at - before;
+        counts[r] = at - before;
     }
     return at;
 }
@@ -6611,8 +6427,8 @@ static neo_tensor neo__shard_local_rows(const neo_shard *s, const neo__shard_bat
 /* Room for the rows of a batch. */
 static neo_status neo__shard_none_reserve(neo_shard *s, const neo__shard_batch *b) {
     neo__shard_per_id *p = &s->per_id;
-    int64_t out = neo__shard_per_id_out(s, b, s->exchange.counts);
-    int64_t in = neo__shard_per_id_in(s, b, s->exchange.counts);
+    int64_t out = neo__shard_per_id_count(s, b, 1, s->exchange.counts);
+    int64_t in = neo__shard_per_id_count(s, b, 0, s->exchange.counts);
     NEO__TRY(neo__shard_reserve(s, &p->local, out * p->dim, sizeof(float)));
     NEO__TRY(neo__shard_reserve(s, &p->out, out * p->row_bytes, 1));
     return neo__shard_reserve(s, &p->in, in * p->row_bytes, 1);
@@ -6645,30 +6461,31 @@ static neo_status neo__shard_none_exchange(const neo__shard_move *v) {
     const int ranks = s->map->ranks;
     const int64_t bytes = (int64_t)neo_wire_row_bytes(s->map->wire[v->way], s->per_id.dim);
     int64_t *out = s->exchange.counts + 2 * ranks, *in = s->exchange.counts + 3 * ranks;
-    (void)neo__shard_per_id_out(s, v->b, out);
-    (void)neo__shard_per_id_in(s, v->b, in);
+    (void)neo__shard_per_id_count(s, v->b, 1, out);
+    (void)neo__shard_per_id_count(s, v->b, 0, in);
     for (int r = 0; r < ranks; r++) out[r] *= bytes, in[r] *= bytes;
     void *here = s->per_id.out.data, *there = s->per_id.in.data;
     if (v->way) return neo_comm_all_to_allv(s->rows, there, in, here, out, NEO_U8, &s->move_ticket);
     neo__shard_none_code(v, 0);
     return neo_comm_all_to_allv(s->rows, here, out, there, in, NEO_U8, &s->move_ticket);
 }
-/* The caller's rows, and (back) their gradients. */
-typedef struct neo__shard_id_rows {
+/* Work on what travels for each id. rows: of the caller, or (back) their gradients. */
+typedef struct neo__shard_id_job {
     neo_shard *s;
     const neo__shard_batch *b;
     float *rows;
     int64_t stride;
     int back;
-} neo__shard_id_rows;
-static neo__shard_id_rows neo__shard_id_rows_of(neo_shard *s, neo_tensor t, int back) {
-    neo__shard_id_rows k = {s, &s->batches[s->current], (float *)t.data, t.stride[0], back};
+    int64_t tasks;
+} neo__shard_id_job;
+static neo__shard_id_job neo__shard_job_of(neo_shard *s, neo_tensor t, int back) {
+    neo__shard_id_job k = {s, &s->batches[s->current], (float *)t.data, t.stride[0], back, 0};
     return k;
 }
 NEO__HOT_BEGIN
 /* Rows between what comes and the caller's, of one feature. */
 static void neo__shard_none_task(void *arg, int64_t feature, int worker) {
-    const neo__shard_id_rows *k = (const neo__shard_id_rows *)arg;
+    const neo__shard_id_job *k = (const neo__shard_id_job *)arg;
     neo_shard *s = k->s;
     const neo__shard_map *m = s->map;
     const neo_jagged *j = &k->b->batch;
@@ -6676,9 +6493,9 @@ static void neo__shard_none_task(void *arg, int64_t feature, int worker) {
     const int32_t f = (int32_t)feature;
     const int64_t dim = s->per_id.dim, bytes = (int64_t)neo_wire_row_bytes(wire, dim);
     const int64_t rows = m->tables[m->feature_table[f]].rows, last = j->offsets[(f + 1) * j->batch];
-    int64_t end, u = neo__shard_feature_sources(m, f, &end);
     (void)worker;
-    for (int64_t i = j->offsets[f * j->batch]; i < last && u < end; i++) {
+    if (m->first_source[f] == m->first_source[f + 1]) return;
+    for (int64_t i = j->offsets[f * j->batch]; i < last; i++) {
         int64_t row = neo__shard_row(m->desc.bounds, rows, neo__shard_id(j, i));
         float *mine = k->rows + (i - j->offsets[0]) * k->stride;
         if (row < 0) {
@@ -6686,7 +6503,7 @@ static void neo__shard_none_task(void *arg, int64_t feature, int worker) {
             continue;
         }
         char *at = (char *)s->per_id.in.data +
-                   s->per_id.next[neo__shard_source_of(m->sources, u, end, row)]++ * bytes;
+                   s->per_id.next[neo__shard_source_of(m, f, row)]++ * bytes;
         if (k->back)
             neo_wire_encode(s->ctx, wire, 0, mine, 1, dim, dim, at, neo__shard_wire_stats(s, 1));
         else neo_wire_decode(s->ctx, wire, 0, at, 1, dim, dim, mine);
@@ -6694,7 +6511,7 @@ static void neo__shard_none_task(void *arg, int64_t feature, int worker) {
 }
 /* Rows of a data-parallel table, of the caller's samples [begin, end) of feature f: rounded as if
    they had travelled. */
-static float *neo__shard_none_copy(const neo__shard_id_rows *k, int32_t f, int64_t begin,
+static float *neo__shard_none_copy(const neo__shard_id_job *k, int32_t f, int64_t begin,
                                    int64_t end, float *rows) {
     const neo_shard *s = k->s;
     const int64_t *offsets = k->b->batch.offsets;
@@ -6709,28 +6526,23 @@ static float *neo__shard_none_copy(const neo__shard_id_rows *k, int32_t f, int64
     return rows + n * dim;
 }
 NEO__HOT_END
-/* Room for the rows of samples [begin, end); back: and their gradients. */
-static neo_status neo__shard_none_copies(neo_shard *s, int64_t begin, int64_t end, int back) {
+/* Room for the rows of j, which begins at sample `begin`; back: and their gradients. */
+static neo_status neo__shard_none_copies(neo_shard *s, const neo_jagged *j, int64_t begin,
+                                         int back) {
     const neo__shard_map *m = s->map;
-    const neo_jagged *j = &s->batches[s->current].batch;
-    int64_t ids = 0;
-    for (int64_t q = 0; q < m->replica_count; q++) {
-        const int64_t *offsets = j->offsets + m->replicas[q] * j->batch;
-        ids += offsets[end] - offsets[begin];
-    }
-    NEO__TRY(neo__shard_reserve(s, &s->per_id.copies, ids * s->per_id.dim, sizeof(float)));
-    if (!back) return NEO_OK;
-    neo__shard_id_rows k = neo__shard_id_rows_of(s, s->dout, 1);
+    NEO__TRY(neo__shard_reserve(s, &s->per_id.copies, neo_jagged_id_count(j) * s->per_id.dim,
+                                sizeof(float)));
+    neo__shard_id_job k = neo__shard_job_of(s, s->dout, 1);
     float *rows = (float *)s->per_id.copies.data;
-    for (int64_t q = 0; q < m->replica_count; q++)
-        rows = neo__shard_none_copy(&k, m->replicas[q], begin, end, rows);
+    for (int64_t q = 0; q < m->replica_count && back; q++)
+        rows = neo__shard_none_copy(&k, m->replicas[q], begin, begin + j->batch, rows);
     return NEO_OK;
 }
 /* All rows of this rank's ids: to the caller, or back. Features have sources of their own, so each
    may have a thread, unless what a wire does to rows is counted. */
 static void neo__shard_none_rows(neo_shard *s, neo_tensor rows, int back) {
     const neo__shard_map *m = s->map;
-    neo__shard_id_rows k = neo__shard_id_rows_of(s, rows, back);
+    neo__shard_id_job k = neo__shard_job_of(s, rows, back);
     float *copies = (float *)s->per_id.copies.data;
     for (int64_t i = 0; i < m->route_count; i++)
         s->per_id.next[neo__shard_source_of_route(m, &m->routes[i])] = s->per_id.in_at[i];
@@ -6769,12 +6581,16 @@ static neo_status neo__shard_stage_leave(neo_shard *s, neo__shard_batch *b) {
 }
 static neo_status neo__shard_stage_take(neo_shard *s, neo_tensor out) {
     neo_tensor shown;
+    if (s->whole) return neo_bags_forward(s->bags, &s->batches[s->current].local, out);
     NEO__TRY(neo__shard_show(s, out, &shown));
     NEO__TRY(s->map->none ? neo__shard_none_take(s, shown) : neo__shard_rows_take(s, shown));
     return neo__shard_bring(s, shown, out, 0);
 }
 static neo_status neo__shard_stage_return(neo_shard *s, neo_tensor dout) {
     const neo__shard_move move = {s, &s->batches[s->current], 1};
+    s->dout = dout;
+    s->came = s->whole;
+    if (s->whole) return NEO_OK;
     NEO__TRY(neo__shard_show(s, dout, &s->dout));
     NEO__TRY(neo__shard_bring(s, s->dout, dout, 1));
     NEO__TRY(s->map->none ? neo__shard_none_return(&move, s->dout)
@@ -6825,23 +6641,11 @@ static neo_status neo__shard_come(neo_shard *s, const neo_jagged *batch, int64_t
     return NEO_OK;
 }
 /* On one rank there is nothing to exchange: forward_end looks up. */
-static neo_status neo__shard_whole_begin(neo_shard *s, const neo_jagged *batch,
+static neo_status neo__shard_whole_begin(neo_shard *s, neo__shard_batch *b, const neo_jagged *batch,
                                          int64_t global_batch) {
-    NEO__TRY(neo__shard_check_bags(batch));
-    NEO__CHECK(global_batch == batch->batch, NEO_ERR_SHAPE,
-               "neo_shard_forward_begin: %" PRId64 " samples of a batch of %" PRId64 " on one rank",
-               batch->batch, global_batch);
-    NEO__CHECK(global_batch <= s->map->desc.max_batch, NEO_ERR_CAPACITY,
-               "neo_shard_forward_begin: a batch of %" PRId64 " samples, planned are %" PRId64,
-               global_batch, s->map->desc.max_batch);
-    NEO__CHECK(s->map->weighted || !batch->weights, NEO_ERR_ARG,
-               "neo_shard_forward_begin: the batch has weights, the plan's has none "
-               "(neo_plan_desc.weighted)");
-    NEO__TRY(neo_jagged_validate(batch, NULL));
-    NEO__TRY(neo_bags_reserve(s->bags, global_batch, neo_jagged_id_count(batch)));
-    s->batches[s->current].batch = *batch;
-    s->phase = NEO__SHARD_FORWARD;
-    return NEO_OK;
+    NEO__TRY(neo__shard_check_batch(s, batch, global_batch, global_batch));
+    b->batch = b->local = *batch;
+    return neo_bags_reserve(s->bags, global_batch, neo_jagged_id_count(batch));
 }
 NEO_API neo_status neo_shard_forward_begin(neo_shard *s, const neo_jagged *batch,
                                            int64_t global_batch) {
@@ -6851,12 +6655,14 @@ NEO_API neo_status neo_shard_forward_begin(neo_shard *s, const neo_jagged *batch
                s->phase == NEO__SHARD_FORWARD ? "forward" : "backward");
     s->phase = NEO__SHARD_IDLE;
     s->batches[s->current].stage = NEO__SHARD_EMPTY;
-    if (s->whole) return neo__shard_whole_begin(s, batch, global_batch);
-    NEO__TRY(neo__shard_come(s, batch, global_batch));
-    neo__shard_batch *b = &s->batches[s->current];
-    NEO__TRY(neo__shard_advance(s, b, NEO__SHARD_READY));
-    neo_status status = neo__shard_stage_leave(s, b);
-    if (status != NEO_OK) return neo__shard_give_up(s, status);
+    if (s->whole) {
+        NEO__TRY(neo__shard_whole_begin(s, &s->batches[s->current], batch, global_batch));
+    } else {
+        NEO__TRY(neo__shard_come(s, batch, global_batch));
+        neo__shard_batch *b = &s->batches[s->current];
+        NEO__TRY(neo__shard_advance(s, b, NEO__SHARD_READY));
+        NEO__TRY(neo__shard_or_abort(s, neo__shard_stage_leave(s, b)));
+    }
     s->phase = NEO__SHARD_FORWARD;
     return NEO_OK;
 }
@@ -6883,14 +6689,8 @@ NEO_API neo_status neo_shard_forward_end(neo_shard *s, neo_tensor out) {
     NEO__CHECK(s && s->phase == NEO__SHARD_FORWARD, NEO_ERR_STATE,
                "neo_shard_forward_end: no forward has begun");
     NEO__TRY(neo__shard_check_rows(s, out, "neo_shard_forward_end", "out"));
-    if (s->whole) {
-        s->phase = NEO__SHARD_IDLE; /* after a bad batch the next one may come */
-        NEO__TRY(neo_bags_forward(s->bags, &s->batches[s->current].batch, out));
-        s->phase = NEO__SHARD_FORWARDED;
-        return NEO_OK;
-    }
-    neo_status status = neo__shard_stage_take(s, out);
-    if (status != NEO_OK) return neo__shard_give_up(s, status);
+    if (s->whole) s->phase = NEO__SHARD_IDLE; /* after a bad batch the next one may come */
+    NEO__TRY(neo__shard_or_abort(s, neo__shard_stage_take(s, out)));
     s->phase = NEO__SHARD_FORWARDED;
     return neo__shard_hurry(s);
 }
@@ -6898,10 +6698,7 @@ NEO_API neo_status neo_shard_backward_begin(neo_shard *s, neo_tensor dout) {
     NEO__CHECK(s && s->phase == NEO__SHARD_FORWARDED, NEO_ERR_STATE,
                "neo_shard_backward_begin: neo_shard_forward_end has not been called");
     NEO__TRY(neo__shard_check_rows(s, dout, "neo_shard_backward_begin", "dout"));
-    s->dout = dout;
-    s->came = 0;
-    neo_status status = s->whole ? NEO_OK : neo__shard_stage_return(s, dout);
-    if (status != NEO_OK) return neo__shard_give_up(s, status);
+    NEO__TRY(neo__shard_or_abort(s, neo__shard_stage_return(s, dout)));
     s->phase = NEO__SHARD_BACKWARD;
     return NEO_OK;
 }
@@ -6914,6 +6711,8 @@ static neo_status neo__shard_backward_ready(neo_shard *s) {
 /* One step, of the batch b or (NULL) of what is kept. All that is sent comes before anything
    changes. */
 static neo_status neo__shard_update(neo_shard *s, const neo__shard_batch *b, float lr) {
+    if (s->whole)
+        return b ? neo_bags_backward(s->bags, &b->local, s->dout, lr) : neo_bags_step(s->bags, lr);
     s->cutting.round = 0;
     if (s->bags) neo_bags_set_steps(s->bags, s->steps); /* it may have been loaded */
     if (s->replicas) neo_bags_set_steps(s->replicas, s->steps);
@@ -6926,7 +6725,10 @@ static neo_status neo__shard_update(neo_shard *s, const neo__shard_batch *b, flo
     } else if (s->bags) {
         NEO__TRY(neo_bags_step(s->bags, lr));
     }
-    return s->replicas ? neo_bags_step(s->replicas, lr) : NEO_OK;
+    if (s->replicas) NEO__TRY(neo_bags_step(s->replicas, lr));
+    neo__device_counts(s->ctx, &s->steps);
+    s->steps++;
+    return NEO_OK;
 }
 NEO_API neo_status neo_shard_backward_end(neo_shard *s, float lr) {
     NEO__CHECK(s && s->phase == NEO__SHARD_BACKWARD, NEO_ERR_STATE,
@@ -6936,16 +6738,8 @@ NEO_API neo_status neo_shard_backward_end(neo_shard *s, float lr) {
                "neo_shard_accumulate_end, then neo_shard_step, or neo_shard_clear",
                s->map->desc.name, s->kept.batches);
     NEO__CHECK(lr - lr == 0.0f, NEO_ERR_NUMERIC, "neo_shard_backward_end: lr is %g", (double)lr);
-    if (s->whole) {
-        NEO__TRY(neo_bags_backward(s->bags, &s->batches[s->current].batch, s->dout, lr));
-        s->phase = NEO__SHARD_IDLE;
-        return NEO_OK;
-    }
-    neo_status status = neo__shard_backward_ready(s);
-    if (status == NEO_OK) status = neo__shard_update(s, &s->batches[s->current], lr);
-    if (status != NEO_OK) return neo__shard_give_up(s, status);
-    neo__device_counts(s->ctx, &s->steps);
-    s->steps++;
+    NEO__TRY(neo__shard_or_abort(s, neo__shard_backward_ready(s)));
+    NEO__TRY(neo__shard_or_abort(s, neo__shard_update(s, &s->batches[s->current], lr)));
     s->phase = NEO__SHARD_IDLE;
     return NEO_OK;
 }
@@ -6998,13 +6792,8 @@ static void neo__shard_grad_of(const neo__shard_part *part, const float *row, co
     }
     if (!part->first_col) *to = sum;
 }
-typedef struct neo__shard_grads {
-    neo_shard *s;
-    const neo__shard_batch *b;
-    int64_t tasks;
-} neo__shard_grads;
 /* Ids of one bag of a route, sample g of rank r: to `to`. */
-static void neo__shard_grad_bag(const neo__shard_grads *k, const neo__shard_route *route,
+static void neo__shard_grad_bag(const neo__shard_id_job *k, const neo__shard_route *route,
                                 const int64_t *offsets, int64_t g, float *to, float *room) {
     const neo_shard *s = k->s;
     const neo__shard_part *part = &s->map->parts[route->part];
@@ -7025,7 +6814,7 @@ static void neo__shard_grad_bag(const neo__shard_grads *k, const neo__shard_rout
     }
 }
 static void neo__shard_grad_task(void *arg, int64_t task, int worker) {
-    const neo__shard_grads *k = (const neo__shard_grads *)arg;
+    const neo__shard_id_job *k = (const neo__shard_id_job *)arg;
     const neo__shard_batch *b = k->b;
     neo_shard *s = k->s;
     const neo__shard_map *m = s->map;
@@ -7046,18 +6835,6 @@ static void neo__shard_grad_task(void *arg, int64_t task, int worker) {
                             room);
     }
 }
-/* The place in routes of one of pull: routes of a rank are in order of column. */
-static int64_t neo__shard_route_place(const neo__shard_map *m, const neo__shard_route *r) {
-    int64_t lo = m->route_begin[r->rank];
-    for (int64_t n = m->route_begin[r->rank + 1] - lo; n > 1;) {
-        int64_t step = n / 2;
-        if (m->routes[lo + step].col <= r->col)
-            lo += step, n -= step;
-        else
-            n = step;
-    }
-    return lo;
-}
 /* The sums of whole rows, in place of what the parts with the first columns say. */
 static void neo__shard_grad_join(neo_shard *s, const neo__shard_batch *b) {
     const neo__shard_map *m = s->map;
@@ -7067,7 +6844,7 @@ static void neo__shard_grad_join(neo_shard *s, const neo__shard_batch *b) {
         const neo__shard_route *r = &m->pull[q];
         const neo__shard_part *part = &m->parts[r->part];
         int32_t u = neo__shard_source_of_route(m, r);
-        int64_t at = s->per_id.in_at[neo__shard_route_place(m, r)], n = (part->cols + 15) / 16;
+        int64_t at = s->per_id.in_at[r->place], n = (part->cols + 15) / 16;
         if (part->first_col == 0) s->per_id.next[u] = at;
         for (int64_t i = 0; i < b->sent[u] && part->first_col; i++) {
             float sum = in[s->per_id.next[u] + i];
@@ -7078,29 +6855,24 @@ static void neo__shard_grad_join(neo_shard *s, const neo__shard_batch *b) {
     neo__fp_leave(fp);
 }
 /* Gradients of weights to the caller, in order of ids; a task is a feature. */
-typedef struct neo__shard_dweights {
-    neo_shard *s;
-    const neo__shard_batch *b;
-    float *to;
-} neo__shard_dweights;
 static void neo__shard_grad_give_task(void *arg, int64_t feature, int worker) {
-    const neo__shard_dweights *k = (const neo__shard_dweights *)arg;
+    const neo__shard_id_job *k = (const neo__shard_id_job *)arg;
     neo_shard *s = k->s;
     const neo__shard_map *m = s->map;
     const neo_jagged *j = &k->b->batch;
     const float *in = (const float *)s->per_id.grad_in.data;
     int32_t f = (int32_t)feature;
-    int64_t end, u = neo__shard_feature_sources(m, f, &end);
     int64_t rows = m->tables[m->feature_table[f]].rows;
     const int64_t *offsets = j->offsets + f * j->batch;
     (void)worker;
-    for (int64_t i = 0; i < j->batch && u < end; i++) {
+    if (m->first_source[f] == m->first_source[f + 1]) return;
+    for (int64_t i = 0; i < j->batch; i++) {
         int64_t length = neo__shard_is_late(m, f) ? offsets[i + 1] - offsets[i] : 1;
         for (int64_t n = offsets[i]; n < offsets[i + 1]; n++) {
             int64_t row = neo__shard_row(m->desc.bounds, rows, neo__shard_id(j, n));
             float x = 0.0f;
-            if (row >= 0) x = in[s->per_id.next[neo__shard_source_of(m->sources, u, end, row)]++];
-            k->to[n - j->offsets[0]] = length > 1 ? x / (float)length : x;
+            if (row >= 0) x = in[s->per_id.next[neo__shard_source_of(m, f, row)]++];
+            k->rows[n - j->offsets[0]] = length > 1 ? x / (float)length : x;
         }
     }
 }
@@ -7121,22 +6893,20 @@ NEO__HOT_END
 /* Gradients of weights of data-parallel tables: all that they need is on this rank. */
 static neo_status neo__shard_grad_replicas(neo_shard *s, float *dweights) {
     const neo__shard_map *m = s->map;
-    const neo_jagged *from = &s->batches[s->current].batch;
-    int64_t n = from->batch;
     neo_jagged j;
+    neo_tensor rows, take;
     NEO__TRY(neo__shard_run_rows(s, NEO__SHARD_COPIES_RAW, s->dout, s->pooled.copies));
-    NEO__TRY(neo__shard_copies_batch(s, 0, n, &j));
-    if (m->none) NEO__TRY(neo__shard_none_copies(s, 0, n, 1));
-    NEO__TRY(neo__shard_reserve(s, &s->per_id.grad_out, neo_jagged_id_count(&j), sizeof(float)));
+    NEO__TRY(neo__shard_copies_rows(s, 0, s->batches[s->current].batch.batch, 1, &j, &rows));
+    int64_t ids = neo_jagged_id_count(&j);
+    NEO__TRY(neo__shard_reserve(s, &s->per_id.grad_out, ids, sizeof(float)));
     float *made = (float *)s->per_id.grad_out.data;
     const float *grad = made;
-    neo_tensor rows = neo__shard_copies_rows(s, &j, 0), take;
-    int64_t ids = neo_jagged_id_count(&j);
     NEO__TRY(neo__shard_take_there(s, rows, ids, &take));
     if (take.place == NEO_DEVICE) made = (float *)s->bounce.there.data + neo_tensor_count(rows);
     NEO__TRY(neo_bags_weight_grad(s->replicas, &j, take, made));
-    if (take.place == NEO_DEVICE && ids > 0)
-        NEO__TRY(neo__shard_fetch(s, made, (float *)s->per_id.grad_out.data, ids));
+    if (take.place == NEO_DEVICE)
+        NEO__TRY(neo__shard_move_floats(s, made, NEO_DEVICE, (float *)s->per_id.grad_out.data,
+                                        NEO_HOST, ids));
     neo__fp_state fp = neo__fp_enter();
     for (int64_t q = 0; q < m->replica_count; q++)
         grad = neo__shard_grad_copy(s, m->replicas[q], grad, dweights);
@@ -7144,13 +6914,11 @@ static neo_status neo__shard_grad_replicas(neo_shard *s, float *dweights) {
     return NEO_OK;
 }
 static neo_status neo__shard_weight_grads(neo_shard *s, float *dweights) {
-    neo__shard_grads k;
+    neo__shard_id_job k = {s, &s->batches[s->current], dweights, 1, 0, 0};
     int64_t *out = s->exchange.counts, *in = s->exchange.counts + s->map->ranks;
-    k.s = s;
-    k.b = &s->batches[s->current];
     NEO__TRY(neo__shard_stage_come(s));
-    int64_t out_floats = neo__shard_per_id_out(s, k.b, out);
-    int64_t in_floats = neo__shard_per_id_in(s, k.b, in);
+    int64_t out_floats = neo__shard_per_id_count(s, k.b, 1, out);
+    int64_t in_floats = neo__shard_per_id_count(s, k.b, 0, in);
     int64_t bags = s->exchange.routes * k.b->global;
     NEO__TRY(neo__shard_reserve(s, &s->per_id.grad_out, out_floats, sizeof(float)));
     NEO__TRY(neo__shard_reserve(s, &s->per_id.grad_in, in_floats, sizeof(float)));
@@ -7161,12 +6929,18 @@ static neo_status neo__shard_weight_grads(neo_shard *s, float *dweights) {
     NEO__TRY(neo_comm_all_to_allv(s->rows, s->per_id.grad_out.data, out, s->per_id.grad_in.data, in,
                                   NEO_F32, NULL));
     neo__shard_grad_join(s, k.b);
-    neo__shard_dweights give;
-    give.s = s;
-    give.b = k.b;
-    give.to = dweights;
-    neo_parallel_for(s->ctx, s->map->feature_count, neo__shard_grad_give_task, &give);
+    neo_parallel_for(s->ctx, s->map->feature_count, neo__shard_grad_give_task, &k);
     return s->replicas ? neo__shard_grad_replicas(s, dweights) : NEO_OK;
+}
+/* The same, to the caller's memory. */
+static neo_status neo__shard_show_weight_grads(neo_shard *s, const neo_jagged *batch,
+                                               float *dweights) {
+    int64_t ids = neo_jagged_id_count(batch);
+    if (!neo_ctx_device(s->ctx)) return neo__shard_weight_grads(s, dweights);
+    NEO__TRY(neo__shard_reserve(s, &s->bounce.shown_grads, ids, sizeof(float)));
+    float *shown = (float *)s->bounce.shown_grads.data;
+    NEO__TRY(neo__shard_weight_grads(s, shown));
+    return neo__shard_move_floats(s, shown, NEO_HOST, dweights, NEO_DEVICE, ids);
 }
 NEO_API neo_status neo_shard_weight_grad(neo_shard *s, float *dweights) {
     const char *fn = "neo_shard_weight_grad";
@@ -7179,20 +6953,7 @@ NEO_API neo_status neo_shard_weight_grad(neo_shard *s, float *dweights) {
     NEO__CHECK(dweights || neo_jagged_id_count(batch) == 0, NEO_ERR_ARG, "%s: dweights is NULL",
                fn);
     if (s->whole) return neo_bags_weight_grad(s->bags, batch, s->dout, dweights);
-    float *shown = dweights;
-    int64_t ids = neo_jagged_id_count(batch);
-    neo_status status = NEO_OK;
-    if (neo_ctx_device(s->ctx)) {
-        status = neo__shard_reserve(s, &s->bounce.shown_grads, ids, sizeof(float));
-        shown = (float *)s->bounce.shown_grads.data;
-    }
-    if (status == NEO_OK) status = neo__shard_weight_grads(s, shown);
-    if (status == NEO_OK && shown != dweights && ids > 0) {
-        neo_tensor to = neo_tensor_1d(dweights, NEO_F32, ids);
-        to.place = NEO_DEVICE;
-        status = neo_tensor_copy(s->ctx, neo_tensor_1d(shown, NEO_F32, ids), to);
-    }
-    return status == NEO_OK ? NEO_OK : neo__shard_give_up(s, status);
+    return neo__shard_or_abort(s, neo__shard_show_weight_grads(s, batch, dweights));
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -7227,10 +6988,10 @@ static neo_status neo__shard_keep_room(neo_shard *s, const neo__shard_batch *b) 
 }
 static neo_status neo__shard_keep(neo_shard *s) {
     const neo__shard_batch *b = &s->batches[s->current];
-    if (!s->whole && s->replicas) NEO__TRY(neo__shard_copies_keep(s, s->copies.touched));
+    if (s->replicas) NEO__TRY(neo__shard_copies_keep(s, s->copies.touched));
     if (!s->bags) return NEO_OK;
     NEO__TRY(neo__shard_keep_room(s, b));
-    if (s->whole) return neo_bags_accumulate(s->bags, &b->batch, s->dout, NULL);
+    if (s->whole) return neo_bags_accumulate(s->bags, &b->local, s->dout, NULL);
     neo_tensor rows;
     NEO__TRY(neo__shard_take_there(s, neo__shard_local_rows(s, b), 0, &rows));
     return neo_bags_accumulate(s->bags, &b->local, rows, NULL);
@@ -7241,10 +7002,9 @@ NEO_API neo_status neo_shard_accumulate_end(neo_shard *s) {
                fn);
     NEO__CHECK(s->map->kept_batches, NEO_ERR_STATE,
                "%s: the plan keeps no gradients: give neo_plan_desc.kept_batches", fn);
-    neo_status status = s->whole ? NEO_OK : neo__shard_backward_ready(s);
     int full = s->kept.batches == s->map->kept_batches;
-    if (status == NEO_OK && !full) status = neo__shard_keep(s);
-    if (status != NEO_OK) return s->whole ? status : neo__shard_give_up(s, status);
+    NEO__TRY(neo__shard_or_abort(s, neo__shard_backward_ready(s)));
+    if (!full) NEO__TRY(neo__shard_or_abort(s, neo__shard_keep(s)));
     s->phase = NEO__SHARD_IDLE;
     NEO__CHECK(!full, NEO_ERR_CAPACITY,
                "%s: bags '%s': gradients of %d batches are kept, as many as planned "
@@ -7317,10 +7077,7 @@ static neo_status neo__shard_agree_step(neo_shard *s, const char *fn, float lr) 
     return s->whole ? status : neo_comm_agree(s->rows, status);
 }
 static neo_status neo__shard_step_kept(neo_shard *s, float lr) {
-    neo_status status = s->whole ? neo_bags_step(s->bags, lr) : neo__shard_update(s, NULL, lr);
-    if (status != NEO_OK) return s->whole ? status : neo__shard_give_up(s, status);
-    if (!s->whole) neo__device_counts(s->ctx, &s->steps);
-    s->steps += !s->whole;
+    NEO__TRY(neo__shard_or_abort(s, neo__shard_update(s, NULL, lr)));
     neo__shard_keep_none(s); /* the steps of neo_bags have left nothing */
     return NEO_OK;
 }
@@ -7378,35 +7135,6 @@ NEO_API void neo_shard_reset_stats(neo_shard *s) {
 }
 
 /* ---- state ---- */
-/* A tensor of a part: weights or state of its rows. One float per row stands in every slice; the
-   first has it. */
-static neo_status neo__shard_add_part(neo_state *state, const neo_shard *s,
-                                      const neo__shard_part *part, neo_state_kind kind,
-                                      const char *suffix, neo_tensor t, int per_row) {
-    char name[1024];
-    neo_part place;
-    const neo_table_desc *table = &s->map->tables[part->table];
-    int n = snprintf(name, sizeof name, "%s.%s.%s", s->map->desc.name, table->name, suffix);
-    NEO__CHECK(n > 0 && n < (int)sizeof name, NEO_ERR_ARG,
-               "neo_state_add_shard: the name %.100s... is too long", name);
-    place.rows = table->rows;
-    place.cols = per_row ? (t.ndim == 2 ? t.shape[1] : 0) : table->dim;
-    place.first_row = part->first_row;
-    place.first_col = per_row ? 0 : part->first_col;
-    place.copy = per_row && part->first_col > 0;
-    return neo_state_add_part(state, kind, name, t, &place);
-}
-/* A tensor of a table that every rank has. */
-static neo_status neo__shard_add_replica(neo_state *state, const neo_shard *s, int32_t t,
-                                         neo_state_kind kind, const char *suffix,
-                                         neo_tensor tensor) {
-    char name[1024];
-    int n = snprintf(name, sizeof name, "%s.%s.%s", s->map->desc.name,
-                     neo_bags_table_name(s->replicas, t), suffix);
-    NEO__CHECK(n > 0 && n < (int)sizeof name, NEO_ERR_ARG,
-               "neo_state_add_shard: the name %.100s... is too long", name);
-    return neo_state_add(state, kind, name, tensor);
-}
 /* The k-th tensor of a table: weights, scales (of i8 rows), states; none if it has no such. */
 enum { NEO__SHARD_TENSORS = 4 };
 static const char *const neo__shard_tensor_name[] = {"weight", "scale", "momentum1", "momentum2"};
@@ -7414,6 +7142,33 @@ static neo_tensor neo__shard_tensor(const neo_bags *bags, int32_t table, int k) 
     return k == 0   ? neo_bags_weight(bags, table)
            : k == 1 ? neo_bags_scale(bags, table)
                     : neo_bags_state(bags, table, k - 2);
+}
+/* Where the k-th tensor t of a part is in its table's. One float per row stands in every slice; the
+   first has it. */
+static neo_part neo__shard_part_place(const neo_shard *s, const neo__shard_part *part, int k,
+                                      neo_tensor t) {
+    neo_part place;
+    const neo_table_desc *table = &s->map->tables[part->table];
+    int per_row = k == 1 || t.ndim == 1;
+    place.rows = table->rows;
+    place.cols = per_row ? (t.ndim == 2 ? t.shape[1] : 0) : table->dim;
+    place.first_row = part->first_row;
+    place.first_col = per_row ? 0 : part->first_col;
+    place.copy = per_row && part->first_col > 0;
+    return place;
+}
+/* The k-th tensor of a table, if it has one; place NULL: it is whole. */
+static neo_status neo__shard_add_tensor(neo_state *state, const neo_shard *s, const char *table,
+                                        int k, neo_tensor t, const neo_part *place) {
+    char name[1024];
+    neo_state_kind kind = k < 2 ? NEO_STATE_WEIGHT : NEO_STATE_OPTIMIZER;
+    if (!t.data) return NEO_OK;
+    int n = snprintf(name, sizeof name, "%s.%s.%s", s->map->desc.name, table,
+                     neo__shard_tensor_name[k]);
+    NEO__CHECK(n > 0 && n < (int)sizeof name, NEO_ERR_ARG,
+               "neo_state_add_shard: the name %.100s... is too long", name);
+    return place ? neo_state_add_part(state, kind, name, t, place)
+                 : neo_state_add(state, kind, name, t);
 }
 NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *s) {
     NEO__CHECK(state && s, NEO_ERR_ARG, "neo_state_add_shard: an argument is NULL");
@@ -7424,19 +7179,16 @@ NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *s) {
         NEO__TRY(neo__state_define_buckets(state, s->map->desc.name, s->map->tables[t].name,
                                            s->map->tables[t].row_buckets));
     for (int k = 0; k < NEO__SHARD_TENSORS; k++) {
-        neo_state_kind kind = k < 2 ? NEO_STATE_WEIGHT : NEO_STATE_OPTIMIZER;
         for (int64_t p = first; p < end; p++) {
+            const neo__shard_part *part = &s->map->parts[p];
             neo_tensor t = neo__shard_tensor(s->bags, (int32_t)(p - first), k);
-            int per_row = k == 1 || t.ndim == 1;
-            if (t.data)
-                NEO__TRY(neo__shard_add_part(state, s, &s->map->parts[p], kind,
-                                             neo__shard_tensor_name[k], t, per_row));
+            neo_part place = neo__shard_part_place(s, part, k, t);
+            const char *table = s->map->tables[part->table].name;
+            NEO__TRY(neo__shard_add_tensor(state, s, table, k, t, &place));
         }
-        for (int32_t i = 0; s->replicas && i < neo_bags_table_count(s->replicas); i++) {
-            neo_tensor t = neo__shard_tensor(s->replicas, i, k);
-            if (t.data)
-                NEO__TRY(neo__shard_add_replica(state, s, i, kind, neo__shard_tensor_name[k], t));
-        }
+        for (int32_t i = 0; s->replicas && i < neo_bags_table_count(s->replicas); i++)
+            NEO__TRY(neo__shard_add_tensor(state, s, neo_bags_table_name(s->replicas, i), k,
+                                           neo__shard_tensor(s->replicas, i, k), NULL));
     }
     snprintf(name, sizeof name, "%s.step", s->map->desc.name);
     return neo_state_add(state, NEO_STATE_OPTIMIZER, name, neo_tensor_1d(&s->steps, NEO_I64, 1));
@@ -7503,34 +7255,26 @@ static neo_status neo__shard_own_rows(const neo__shard_span *k, int64_t a, int64
     }
     return NEO_OK;
 }
-/* Rows [a, b) of a table whose parts lie on ranks. */
-static neo_status neo__shard_get_chunk(const neo__shard_span *k, int64_t a, int64_t b) {
+/* Rows [a, b) of a table whose parts lie on ranks: gathered, or scattered if they are set. */
+static neo_status neo__shard_move_chunk(const neo__shard_span *k, int64_t a, int64_t b) {
     const neo_shard *s = k->s;
-    int ranks = s->map->ranks;
+    const int ranks = s->map->ranks, all = k->root == NEO_EVERY_RANK;
     int64_t *counts = s->exchange.counts;
     for (int r = 0; r < ranks; r++)
         counts[r] = neo__shard_rectangles(k, r, r + 1, a, b, NULL, NULL, NULL);
+    if (k->set && all) {
+        neo__shard_rectangles(k, s->rank, s->rank + 1, a, b, k->packed, NULL, k->in);
+    } else if (k->set) {
+        if (k->wants) neo__shard_rectangles(k, 0, ranks, a, b, k->whole, NULL, k->in);
+        NEO__TRY(neo_comm_scatter(s->rows, k->whole, k->packed, 0, counts, NEO_F32, k->root, NULL));
+    }
     NEO__TRY(neo__shard_own_rows(k, a, b));
-    if (k->root == NEO_EVERY_RANK)
-        NEO__TRY(neo_comm_all_gather(s->rows, k->packed, k->whole, 0, counts, NEO_F32, NULL));
-    else
-        NEO__TRY(neo_comm_gather(s->rows, k->packed, k->whole, 0, counts, NEO_F32, k->root, NULL));
+    if (k->set) return NEO_OK;
+    NEO__TRY(all ? neo_comm_all_gather(s->rows, k->packed, k->whole, 0, counts, NEO_F32, NULL)
+                 : neo_comm_gather(s->rows, k->packed, k->whole, 0, counts, NEO_F32, k->root,
+                                   NULL));
     if (k->wants) neo__shard_rectangles(k, 0, ranks, a, b, k->whole, k->out, NULL);
     return NEO_OK;
-}
-static neo_status neo__shard_set_chunk(const neo__shard_span *k, int64_t a, int64_t b) {
-    const neo_shard *s = k->s;
-    int ranks = s->map->ranks, rank = s->rank;
-    if (k->root == NEO_EVERY_RANK) {
-        neo__shard_rectangles(k, rank, rank + 1, a, b, k->packed, NULL, k->in);
-        return neo__shard_own_rows(k, a, b);
-    }
-    for (int r = 0; r < ranks; r++)
-        s->exchange.counts[r] = neo__shard_rectangles(k, r, r + 1, a, b, NULL, NULL, NULL);
-    if (k->wants) neo__shard_rectangles(k, 0, ranks, a, b, k->whole, NULL, k->in);
-    NEO__TRY(neo_comm_scatter(s->rows, k->whole, k->packed, 0, s->exchange.counts, NEO_F32, k->root,
-                              NULL));
-    return neo__shard_own_rows(k, a, b);
 }
 /* Rows [a, b) of a data-parallel table, table t of the copies. */
 static neo_status neo__shard_set_copies(const neo__shard_span *k, int32_t t, int64_t a, int64_t b) {
@@ -7561,9 +7305,8 @@ static neo_status neo__shard_move_rows(const neo__shard_span *k) {
         return neo_bags_get_rows(k->s->replicas, copy, k->first, k->count, k->out);
     for (int64_t a = k->first; a < end; a += k->chunk) {
         int64_t b = NEO__MIN(end, a + k->chunk);
-        if (copy >= 0) NEO__TRY(neo__shard_set_copies(k, copy, a, b));
-        else if (k->set) NEO__TRY(neo__shard_set_chunk(k, a, b));
-        else NEO__TRY(neo__shard_get_chunk(k, a, b));
+        NEO__TRY(copy >= 0 ? neo__shard_set_copies(k, copy, a, b)
+                           : neo__shard_move_chunk(k, a, b));
     }
     return NEO_OK;
 }
@@ -7588,13 +7331,9 @@ static neo_status neo__shard_check_span(const neo__shard_span *k) {
 }
 /* Check that all ranks give the same numbers as rank 0. */
 static neo_status neo__shard_same_span(const neo__shard_span *k) {
-    int64_t mine[5], first[5];
-    mine[0] = k->table;
-    mine[1] = k->first;
-    mine[2] = k->count;
-    mine[3] = k->root;
-    mine[4] = k->set;
-    neo__shard_copy(first, mine, sizeof mine);
+    const int64_t mine[] = {k->table, k->first, k->count, k->root, k->set};
+    int64_t first[5];
+    memcpy(first, mine, sizeof mine);
     NEO__TRY(neo_comm_broadcast(k->s->rows, first, 5, NEO_I64, 0, NULL));
     NEO__CHECK(memcmp(mine, first, sizeof mine) == 0, NEO_ERR_MISMATCH,
                "%s: another table, rows or root than on rank 0", k->fn);
@@ -7602,6 +7341,7 @@ static neo_status neo__shard_same_span(const neo__shard_span *k) {
 }
 static neo_status neo__shard_span_run(neo__shard_span *k) {
     neo_shard *s = k->s;
+    NEO__CHECK(s, NEO_ERR_ARG, "%s: shard is NULL", k->fn);
     neo_status status = neo__shard_check_span(k);
     if (s->whole) {
         NEO__TRY(status);
@@ -7609,27 +7349,24 @@ static neo_status neo__shard_span_run(neo__shard_span *k) {
                       : neo_bags_get_rows(s->bags, k->table, k->first, k->count, k->out);
     }
     NEO__TRY(neo_comm_agree(s->rows, status));
-    status = neo__shard_same_span(k);
-    NEO__TRY(neo_comm_agree(s->rows, status));
+    NEO__TRY(neo_comm_agree(s->rows, neo__shard_same_span(k)));
     k->dim = s->map->tables[k->table].dim;
     k->chunk = NEO__MAX((int64_t)NEO__SHARD_CHUNK / k->dim, (int64_t)1);
     k->chunk = NEO__MIN(k->chunk, k->count);
     k->wants = k->root == NEO_EVERY_RANK || k->root == s->rank;
     size_t bytes = 2 * (size_t)(k->chunk * k->dim) * sizeof(float);
-    k->packed = bytes ? (float *)neo_alloc(s->ctx, bytes) : NULL;
-    if (bytes && !k->packed)
-        status = neo_fail(NEO_ERR_MEMORY, "%s: no memory for %zu bytes", k->fn, bytes);
+    k->packed = bytes ? (float *)neo__alloc_for(s->ctx, bytes, k->fn) : NULL;
     k->whole = k->packed ? k->packed + k->chunk * k->dim : NULL;
-    status = neo_comm_agree(s->rows, status);
-    int agreed = status == NEO_OK;
-    if (agreed) status = neo__shard_move_rows(k);
+    status = neo_comm_agree(s->rows, bytes && !k->packed ? NEO_ERR_MEMORY : NEO_OK);
+    if (status == NEO_OK) status = neo__shard_or_abort(s, neo__shard_move_rows(k));
     neo_free(s->ctx, k->packed, bytes);
-    return agreed && status != NEO_OK ? neo__shard_give_up(s, status) : status;
+    return status;
 }
-static neo__shard_span neo__shard_span_of(neo_shard *s, int32_t table, int64_t first, int64_t count,
-                                          int root) {
+static neo__shard_span neo__shard_span_of(neo_shard *s, const char *fn, int32_t table,
+                                          int64_t first, int64_t count, int root) {
     NEO__ZERO(neo__shard_span, k);
     k.s = s;
+    k.fn = fn;
     k.table = table;
     k.first = first;
     k.count = count;
@@ -7638,17 +7375,13 @@ static neo__shard_span neo__shard_span_of(neo_shard *s, int32_t table, int64_t f
 }
 NEO_API neo_status neo_shard_get_rows(neo_shard *s, int32_t table, int64_t first, int64_t count,
                                       int root, float *rows) {
-    NEO__CHECK(s, NEO_ERR_ARG, "neo_shard_get_rows: shard is NULL");
-    neo__shard_span k = neo__shard_span_of(s, table, first, count, root);
-    k.fn = "neo_shard_get_rows";
+    neo__shard_span k = neo__shard_span_of(s, "neo_shard_get_rows", table, first, count, root);
     k.out = rows;
     return neo__shard_span_run(&k);
 }
 NEO_API neo_status neo_shard_set_rows(neo_shard *s, int32_t table, int64_t first, int64_t count,
                                       int root, const float *rows) {
-    NEO__CHECK(s, NEO_ERR_ARG, "neo_shard_set_rows: shard is NULL");
-    neo__shard_span k = neo__shard_span_of(s, table, first, count, root);
-    k.fn = "neo_shard_set_rows";
+    neo__shard_span k = neo__shard_span_of(s, "neo_shard_set_rows", table, first, count, root);
     k.set = 1;
     k.in = rows;
     return neo__shard_span_run(&k);
@@ -8060,14 +7793,6 @@ static neo_status neo__fsdp_describe(neo_fsdp *f, neo_ctx *ctx, const neo_fsdp_d
 }
 
 /* ---- the record ---- */
-/* A text of the record: a format with a unit's name in it. */
-static const char *neo__fsdp_text(neo__carve *carve, const char *format, const char *name) {
-    size_t bytes = (size_t)snprintf(NULL, 0, format, name) + 1;
-    char *text;
-    NEO__CARVE(carve, text, bytes);
-    if (text) snprintf(text, bytes, format, name);
-    return text;
-}
 /* The record's arrays and texts, behind it. */
 static size_t neo__fsdp_layout_record(neo_fsdp *f, char *base, const neo_fsdp_desc *d) {
     neo__carve carve = {base, sizeof *f};
@@ -8081,14 +7806,14 @@ static size_t neo__fsdp_layout_record(neo_fsdp *f, char *base, const neo_fsdp_de
         NEO__CARVE(&carve, u->begin, neo_params_count(unit->params) + 1);
         NEO__CARVE(&carve, u->window, f->pieces);
         NEO__CARVE(&carve, u->narrow, f->pieces);
-        u->name = neo__fsdp_text(&carve, "%s", unit->name);
-        u->absent = neo__fsdp_text(&carve, "unit '%s' is not in a window", unit->name);
-        u->no_grad = neo__fsdp_text(&carve,
+        u->name = neo__carve_text(&carve, "%s", unit->name);
+        u->absent = neo__carve_text(&carve, "unit '%s' is not in a window", unit->name);
+        u->no_grad = neo__carve_text(&carve,
                                     unit->freeze ? "unit '%s' is frozen"
                                                  : "unit '%s' is not in a backward window",
                                     unit->name);
     }
-    f->desc.optim.name = neo__fsdp_text(&carve, "%s", d->optim.name ? d->optim.name : "optim");
+    f->desc.optim.name = neo__carve_text(&carve, "%s", d->optim.name ? d->optim.name : "optim");
     NEO__CARVE(&carve, f->piece, f->pieces);
     NEO__CARVE(&carve, f->subtree, f->subtree_count);
     NEO__CARVE(&carve, f->send, f->pieces);
@@ -8409,32 +8134,41 @@ static void neo__fsdp_mark_unit(uint64_t *mark, const neo__fsdp_unit *u) {
         const neo_param *p = neo_params_at(u->params, k);
         neo_init init = neo_params_initializer(u->params, k);
         *mark = neo__plan_hash(neo__plan_hash(*mark, neo_hash(p->name)), (uint64_t)init.kind);
-        neo__alike_number(mark, (double)init.a);
-        neo__alike_number(mark, (double)init.b);
-        for (int j = 0; j < p->value.ndim; j++) *mark = neo__plan_hash(*mark, (uint64_t)p->value.shape[j]);
+        const double range[] = {(double)init.a, (double)init.b};
+        neo__alike_numbers(mark, range, 2);
+        for (int j = 0; j < p->value.ndim; j++)
+            *mark = neo__plan_hash(*mark, (uint64_t)p->value.shape[j]);
     }
 }
-static void neo__fsdp_alike(neo__alike *a, const neo_fsdp *f) {
+static neo_status neo__fsdp_check_alike(neo_comm *comm, const neo_fsdp *f) {
     const neo_fsdp_desc *d = &f->desc;
     const neo_optim_desc *o = &d->optim;
-    const int64_t options[] = {d->slots, d->no_prefetch, d->micro_batches, d->groups, d->leaf_pieces};
+    const double sharding[] = {(double)d->mode, (double)f->factor, (double)f->shards};
+    const double options[] = {(double)d->slots, (double)d->no_prefetch, (double)d->micro_batches,
+                              (double)d->groups, (double)d->leaf_pieces};
+    const double dtypes[] = {(double)d->param_dtype, (double)d->reduce_dtype,
+                             (double)d->loss_scale_window, (double)d->loss_scale};
     const double optim[] = {(double)o->kind,      (double)o->nesterov,       (double)o->weight_decay,
                             (double)o->momentum,  (double)o->dampening,      (double)o->lr_decay,
                             (double)o->eps,       (double)o->initial_accumulator, o->beta1,
                             (double)o->clip_norm, (double)o->clip_norm_type, o->beta2};
-    neo__alike_add(a, "another seed of the context than rank 0", neo_ctx_seed(f->ctx));
-    uint64_t *mark = neo__alike_add(a, "another mode or factor than rank 0", (uint64_t)d->mode);
-    *mark = neo__plan_hash(neo__plan_hash(*mark, (uint64_t)f->factor), (uint64_t)f->shards);
-    mark = neo__alike_add(a, "other slots, no_prefetch, micro_batches, groups or leaf_pieces than rank 0", 0);
-    for (size_t i = 0; i < sizeof options / sizeof *options; i++) *mark = neo__plan_hash(*mark, (uint64_t)options[i]);
-    mark = neo__alike_add(a, "another param_dtype, reduce_dtype or loss_scale than rank 0", (uint64_t)d->param_dtype);
-    *mark = neo__plan_hash(neo__plan_hash(*mark, (uint64_t)d->reduce_dtype), (uint64_t)d->loss_scale_window);
-    neo__alike_number(mark, (double)d->loss_scale);
-    mark = neo__alike_add(a, "another optimizer than rank 0, or of other options", neo_hash(o->name));
-    for (size_t i = 0; i < sizeof optim / sizeof *optim; i++) neo__alike_number(mark, optim[i]);
-    mark = neo__alike_add(a, "other units than rank 0: parameters, shapes, initial values, or what is kept or frozen",
-                          (uint64_t)f->unit_count);
+    NEO__ZERO(neo__alike, a);
+    neo__alike_add(&a, "another seed of the context than rank 0", neo_ctx_seed(f->ctx));
+    uint64_t *mark = neo__alike_add(&a, "another mode or factor than rank 0", 0);
+    neo__alike_numbers(mark, sharding, sizeof sharding / sizeof *sharding);
+    mark = neo__alike_add(
+        &a, "other slots, no_prefetch, micro_batches, groups or leaf_pieces than rank 0", 0);
+    neo__alike_numbers(mark, options, sizeof options / sizeof *options);
+    mark = neo__alike_add(&a, "another param_dtype, reduce_dtype or loss_scale than rank 0", 0);
+    neo__alike_numbers(mark, dtypes, sizeof dtypes / sizeof *dtypes);
+    mark = neo__alike_add(&a, "another optimizer than rank 0, or of other options",
+                          neo_hash(o->name));
+    neo__alike_numbers(mark, optim, sizeof optim / sizeof *optim);
+    mark = neo__alike_add(
+        &a, "other units than rank 0: parameters, shapes, initial values, or what is kept or frozen",
+        (uint64_t)f->unit_count);
     for (int i = 0; i < f->unit_count; i++) neo__fsdp_mark_unit(mark, &f->unit[i]);
+    return neo__alike_check(comm, &a, "neo_fsdp_create");
 }
 /* Groups of its own, so that its calls do not wait behind the trainer's: buffers are where the context computes. */
 static neo_status neo__fsdp_split(neo_fsdp *f, neo_comm *comm) {
@@ -8468,11 +8202,7 @@ NEO_API neo_status neo_fsdp_create(neo_comm *comm, const neo_fsdp_desc *desc, ne
         neo__fsdp_make_record(ctx, desc, neo_comm_size(comm), neo_comm_rank(comm), &f);
     if (status == NEO_OK) status = neo__fsdp_check_owner(f);
     status = neo_comm_agree(comm, status);
-    NEO__ZERO(neo__alike, alike);
-    if (status == NEO_OK) {
-        neo__fsdp_alike(&alike, f);
-        status = neo__alike_check(comm, &alike, "neo_fsdp_create");
-    }
+    if (status == NEO_OK) status = neo__fsdp_check_alike(comm, f);
     if (status == NEO_OK) f->comm = comm, status = neo__fsdp_split(f, data);
     if (status == NEO_OK) status = neo_comm_agree(comm, neo__fsdp_fill(f));
     if (status == NEO_OK) *out = f;
@@ -9194,8 +8924,8 @@ NEO_API neo_status neo_fsdp_step_tables(neo_fsdp *f, neo_shard *tables, float lr
     if (f->skipped != skipped) return neo_shard_clear(tables);
     const float factor = neo_fsdp_clip_factor(f);
     if (factor != 1.0f) status = neo_shard_scale_grads(tables, factor);
-    if (status != NEO_OK && !tables->whole) return neo__shard_give_up(tables, status); /* the units have stepped */
-    return status == NEO_OK ? neo__shard_step_kept(tables, lr) : status;
+    NEO__TRY(neo__shard_or_abort(tables, status)); /* the units have stepped */
+    return neo__shard_step_kept(tables, lr);
 }
 NEO_API float neo_fsdp_loss_scale(const neo_fsdp *f) { return f->scaled ? f->scale : 1.0f; }
 NEO_API neo_fsdp_stats neo_fsdp_get_stats(const neo_fsdp *f) {

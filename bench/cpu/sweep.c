@@ -336,8 +336,10 @@ static void bench_step(void) {
     }
     take_turns(&w, run_step_point, &s);
     for (int i = 0; i < w.count; i++) {
-        free_data(s.m[i].ctx, &s.d[i]);
-        model_free(&s.m[i]);
+        neo_ctx *ctx = s.m[i].ctx;
+        free_data(ctx, &s.d[i]);
+        model_destroy(&s.m[i]);
+        neo_ctx_destroy(ctx);
     }
     free(s.stream);
 }

@@ -29,7 +29,7 @@
                       works: too high where the host takes longer to launch a call than the device to do it
      step.dlrm.graph  the step as one CUDA graph (neo_cuda_graph_begin), as a trainer runs it: the host notes one step while the
                       other computes; a round is a few steps and one wait. `.graph.busy`: as `.busy`, over this step */
-#include "bench/bench.h"
+#include "bench/model.h"
 #include "neo_cuda.cuh"
 
 enum { ROUNDS = 21, QUICK_ROUNDS = 2, MOST = 12 };
@@ -371,7 +371,7 @@ static void free_batches(neo_ctx *ctx, int there, batch *b, int count) {
 }
 
 /* ---- bags ---- */
-enum { TABLES = 32, BATCHES = 4 };
+enum { BAG_TABLES = 32, TURNS = 4 }; /* batches in turn */
 typedef struct bag_sizes {
     int tables;
     int64_t rows, samples, length, dim;
@@ -380,16 +380,16 @@ typedef struct bag_sizes {
 typedef struct bags {
     neo_ctx *ctx;
     bag_sizes size;
-    int64_t rows[TABLES];
+    int64_t rows[BAG_TABLES];
     neo_bags *bags;
     neo_tensor out;
-    batch batch[BATCHES];
+    batch batch[TURNS];
 } bags;
 
 static neo_status make_bags(bags *b, neo_ctx *ctx, bag_sizes size) {
-    static char names[TABLES][16];
+    static char names[BAG_TABLES][16];
     const neo_init normal = {NEO_INIT_NORMAL, 0.0f, 1.0f};
-    neo_table_desc tables[TABLES];
+    neo_table_desc tables[BAG_TABLES];
     neo_bags_desc desc;
     memset(b, 0, sizeof *b);
     memset(tables, 0, sizeof tables);
@@ -451,7 +451,7 @@ static void verify_bags(bag_sizes size, int zipf) {
 /* Seconds of one forward, and of one backward after it, over all batches in turn. */
 static void time_bags(bags *b, double *forward, double *backward) {
     int64_t spent[2] = {0, 0};
-    for (int n = 0; n < BATCHES; n++)
+    for (int n = 0; n < TURNS; n++)
         for (int back = 0; back < 2; back++) {
             BENCH_OK(neo_ctx_synchronize(b->ctx));
             int64_t start = neo_time_ns();
@@ -460,8 +460,8 @@ static void time_bags(bags *b, double *forward, double *backward) {
             BENCH_OK(neo_ctx_synchronize(b->ctx));
             spent[back] += neo_time_ns() - start;
         }
-    *forward = (double)spent[0] / 1e9 / BATCHES;
-    *backward = (double)spent[1] / 1e9 / BATCHES;
+    *forward = (double)spent[0] / 1e9 / TURNS;
+    *backward = (double)spent[1] / 1e9 / TURNS;
 }
 /* uniform[2]: seconds forward and backward with uniform ids; zipf: those are compared with. */
 static void measure_bags(bags *b, int zipf, double *uniform) {
@@ -469,7 +469,7 @@ static void measure_bags(bags *b, int zipf, double *uniform) {
     char name[96];
     time_bags(b, &warm[0], &warm[1]);
     for (int r = 0; r < rounds(); r++) time_bags(b, &t[0][r], &t[1][r]);
-    for (int n = 0; n < BATCHES; n++) unique += b->batch[n].unique / BATCHES;
+    for (int n = 0; n < TURNS; n++) unique += b->batch[n].unique / TURNS;
     const double row = (double)neo_dtype_size(b->size.dtype) * (double)b->size.dim;
     const double out = (double)neo_tensor_bytes(b->out), ids = (double)neo_tensor_count(b->batch[0].ids);
     const double bytes[2] = {ids * (row + 8) + out, unique * (2 * row + 8) + out + 8 * ids};
@@ -485,7 +485,7 @@ static void measure_bags(bags *b, int zipf, double *uniform) {
     }
 }
 static void bench_bags(int64_t dim, neo_dtype dtype) {
-    bag_sizes size = {TABLES, 1000000, 4096, 20, dim, dtype};
+    bag_sizes size = {BAG_TABLES, 1000000, 4096, 20, dim, dtype};
     if (bench.quick) size.tables = 2, size.rows = 40, size.samples = 3, size.length = 4;
     double uniform[2] = {0, 0};
     bags b;
@@ -495,92 +495,47 @@ static void bench_bags(int64_t dim, neo_dtype dtype) {
         return;
     }
     for (int zipf = 0; zipf < 2; zipf++) {
-        make_batches(b.ctx, 1, b.batch, BATCHES, b.rows, size.tables, size.samples, size.length, zipf);
+        make_batches(b.ctx, 1, b.batch, TURNS, b.rows, size.tables, size.samples, size.length,
+                     zipf);
         measure_bags(&b, zipf, uniform);
-        free_batches(b.ctx, 1, b.batch, BATCHES);
+        free_batches(b.ctx, 1, b.batch, TURNS);
     }
     free_bags(&b);
 }
 
 /* ---- a step of DLRM ---- */
-enum { DENSE = 13, FEATURES = 26, DIM = 16, WIDTH = DIM + FEATURES * (FEATURES + 1) / 2, PHASES = 10, AGAIN = 20 };
-static const int64_t BOTTOM[] = {DENSE, 512, 256, 64, DIM}, TOP[] = {WIDTH, 512, 256, 1};
-static const int64_t KAGGLE[FEATURES] = {1460,   583,     10131227, 2202608, 305,  24,    12517, 633, 3,
-                                         93145,  5683,    8351593,  3194,    27,   14992, 5461306, 10, 5652,
-                                         2173,   4,       7046547,  18,      15,   286181, 105,  142572};
-typedef struct model {
-    neo_ctx *ctx;
-    neo_params *params;
-    neo_mlp *bottom, *top;
-    neo_bags *bags;
-    neo_optim *optim;
-    int64_t samples, rows[FEATURES];
+enum { AGAIN = 20 };
+static const int64_t KAGGLE[TABLES] = {
+    1460, 583,   10131227, 2202608, 305,  24, 12517,   633, 3,  93145,  5683, 8351593, 3194,
+    27,   14992, 5461306,  10,      5652, 2173, 4, 7046547, 18,  15, 286181, 105,  142572};
+typedef struct trainer {
+    model m;
+    int64_t rows[TABLES];
     neo_tensor dense, label; /* of a batch that comes from the host */
-    neo_tensor x, e, z, y, dx, de, dz, dy;
-} model;
+} trainer;
 
-static neo_mlp *make_mlp(model *m, const char *name, const int64_t *widths, int count, neo_activation last) {
-    neo_mlp_desc d;
-    neo_mlp *mlp;
-    memset(&d, 0, sizeof d);
-    d.name = name, d.width_count = count, d.max_batch = m->samples, d.act = NEO_ACT_RELU, d.last_act = last;
-    memcpy(d.widths, widths, (size_t)count * sizeof *widths);
-    if (bench.quick)
-        for (int i = 1; i < count - 1; i++) d.widths[i] = 8;
-    BENCH_OK(neo_mlp_create(m->ctx, m->params, &d, &mlp));
-    return mlp;
+static void make_trainer(trainer *t, neo_ctx *ctx, int64_t samples, int64_t most_rows) {
+    static const int64_t bottom[] = {DENSE, 8, 8, 8, DIM}, top[] = {8, 8, 1};
+    const int64_t dense[2] = {samples, DENSE}, label[2] = {samples, 1};
+    model_desc d = {.batch = samples};
+    if (bench.quick) d.bottom = bottom, d.bottom_count = 5, d.top = top, d.top_count = 3;
+    for (int i = 0; i < TABLES; i++) t->rows[i] = KAGGLE[i] < most_rows ? KAGGLE[i] : most_rows;
+    BENCH_OK(kaggle_create(&t->m, ctx, d, t->rows, 0));
+    BENCH_OK(neo_tensor_alloc(ctx, NEO_F32, 2, dense, &t->dense));
+    BENCH_OK(neo_tensor_alloc(ctx, NEO_F32, 2, label, &t->label));
 }
-static neo_tensor make_tensor(model *m, int64_t columns) {
-    neo_tensor t;
-    int64_t shape[2] = {m->samples, columns};
-    BENCH_OK(neo_tensor_alloc(m->ctx, NEO_F32, 2, shape, &t));
-    return t;
-}
-static void make_model(model *m, neo_ctx *ctx, int64_t samples, int64_t most_rows) {
-    static char names[FEATURES][16];
-    neo_table_desc tables[FEATURES];
-    neo_bags_desc d;
-    neo_optim_desc o;
-    memset(m, 0, sizeof *m);
-    memset(tables, 0, sizeof tables);
-    memset(&d, 0, sizeof d);
-    memset(&o, 0, sizeof o);
-    m->ctx = ctx, m->samples = samples;
-    for (int t = 0; t < FEATURES; t++) {
-        snprintf(names[t], sizeof names[t], "C%d", t + 1);
-        m->rows[t] = KAGGLE[t] < most_rows ? KAGGLE[t] : most_rows;
-        tables[t].name = names[t], tables[t].rows = m->rows[t], tables[t].dim = DIM;
-        tables[t].optim.kind = NEO_BAG_ROWWISE_ADAGRAD;
-    }
-    d.tables = tables, d.table_count = FEATURES, d.max_batch = samples, d.max_ids = samples * FEATURES;
-    o.kind = NEO_OPTIM_ADAGRAD;
-    BENCH_OK(neo_params_create(ctx, &m->params));
-    m->bottom = make_mlp(m, "bottom", BOTTOM, 5, NEO_ACT_RELU);
-    m->top = make_mlp(m, "top", TOP, 4, NEO_ACT_NONE);
-    BENCH_OK(neo_bags_create(ctx, &d, &m->bags));
-    BENCH_OK(neo_optim_create(ctx, m->params, &o, &m->optim));
-    m->x = make_tensor(m, DIM), m->dx = make_tensor(m, DIM);
-    m->e = make_tensor(m, FEATURES * DIM), m->de = make_tensor(m, FEATURES * DIM);
-    m->z = make_tensor(m, WIDTH), m->dz = make_tensor(m, WIDTH);
-    m->y = make_tensor(m, 1), m->dy = make_tensor(m, 1);
-    m->dense = make_tensor(m, DENSE), m->label = make_tensor(m, 1);
-}
-static void free_model(model *m) {
-    neo_tensor *all[] = {&m->x, &m->e, &m->z, &m->y, &m->dx, &m->de, &m->dz, &m->dy, &m->dense, &m->label};
-    for (int i = 0; i < 10; i++) neo_tensor_free(m->ctx, all[i]);
-    neo_optim_destroy(m->optim);
-    neo_bags_destroy(m->bags);
-    neo_mlp_destroy(m->top);
-    neo_mlp_destroy(m->bottom);
-    neo_params_destroy(m->params);
+static void free_trainer(trainer *t) {
+    neo_tensor_free(t->m.ctx, &t->dense);
+    neo_tensor_free(t->m.ctx, &t->label);
+    model_destroy(&t->m);
 }
 /* Batches of one Zipf id per bag, with dense numbers and labels. */
-static void make_data(model *m, int there, batch *b) {
-    const int64_t n = m->samples;
+static void make_turns(const trainer *t, int there, batch *b) {
+    const int64_t n = t->m.batch;
     float *x = (float *)bench_alloc(sizeof(float) * (size_t)(n * DENSE));
-    neo_ctx *holder = there ? m->ctx : cpu;
-    make_batches(m->ctx, there, b, BATCHES, m->rows, FEATURES, n, 1, 1);
-    for (int i = 0; i < BATCHES; i++) {
+    neo_ctx *holder = there ? t->m.ctx : cpu;
+    make_batches(t->m.ctx, there, b, TURNS, t->rows, TABLES, n, 1, 1);
+    for (int i = 0; i < TURNS; i++) {
         bench_fill(x, n * DENSE);
         b[i].dense = bring(holder, neo_tensor_2d(x, NEO_F32, n, DENSE));
         for (int64_t k = 0; k < n; k++) x[k] = x[k] > 0.5f ? 1.0f : 0.0f;
@@ -589,141 +544,126 @@ static void make_data(model *m, int there, batch *b) {
     free(x);
 }
 
-/* One call of a step. */
-static void phase(model *m, const batch *b, int i) {
-    const int away = b->dense.place != m->dense.place; /* it was brought before */
-    const neo_tensor dense = away ? m->dense : b->dense, label = away ? m->label : b->label;
-    switch (i) {
-    case 0: BENCH_OK(neo_mlp_forward(m->bottom, dense, m->x)); break;
-    case 1: BENCH_OK(neo_bags_forward(m->bags, &b->view, m->e)); break;
-    case 2: BENCH_OK(neo_interact_forward(m->ctx, 0, m->x, m->e, m->z)); break;
-    case 3: BENCH_OK(neo_mlp_forward(m->top, m->z, m->y)); break;
-    case 4: BENCH_OK(neo_bce_with_logits(m->ctx, NULL, m->y, label, m->dy, NULL)); break;
-    case 5: BENCH_OK(neo_mlp_backward(m->top, NULL, m->dy, m->dz)); break;
-    case 6: BENCH_OK(neo_interact_backward(m->ctx, 0, m->x, m->e, m->dz, m->dx, m->de)); break;
-    case 7: BENCH_OK(neo_bags_backward(m->bags, &b->view, m->de, 0.01f)); break;
-    case 8: BENCH_OK(neo_mlp_backward(m->bottom, NULL, m->dx, neo_tensor_none())); break;
-    default: BENCH_OK(neo_optim_step(m->optim, 0.01f)); break;
-    }
+/* Where the trainer computes; one from the host was brought before. */
+static model_batch batch_of(const trainer *t, const batch *b) {
+    const int away = b->dense.place != t->dense.place;
+    const model_batch there = {away ? t->dense : b->dense, away ? t->label : b->label, &b->view};
+    return there;
 }
-static void step(model *m, const batch *b) {
-    if (b->dense.place != m->dense.place) {
-        BENCH_OK(neo_tensor_copy(m->ctx, b->dense, m->dense));
-        BENCH_OK(neo_tensor_copy(m->ctx, b->label, m->label));
+static void one_step(trainer *t, const batch *b) {
+    const model_batch there = batch_of(t, b);
+    if (b->dense.place != t->dense.place) {
+        BENCH_OK(neo_tensor_copy(t->m.ctx, b->dense, t->dense));
+        BENCH_OK(neo_tensor_copy(t->m.ctx, b->label, t->label));
     }
-    for (int i = 0; i < PHASES; i++) phase(m, b, i);
+    BENCH_OK(model_step(&t->m, &there, 0.01f, NULL));
 }
-static void graph_step(neo_cuda_graph *g, model *m, const batch *b) {
+static void graph_step(neo_cuda_graph *g, trainer *t, const batch *b) {
     BENCH_OK(neo_cuda_graph_begin(g));
-    step(m, b);
+    one_step(t, b);
     BENCH_OK(neo_cuda_graph_end(g));
 }
 static uint64_t digest_of(neo_ctx *ctx, int graph) {
-    model m;
-    batch b[BATCHES];
-    neo_state *state;
+    trainer t;
+    batch b[TURNS];
     neo_cuda_graph *g = NULL;
     if (graph) BENCH_OK(neo_cuda_graph_create(neo_ctx_device(ctx), NULL, &g));
-    make_model(&m, ctx, bench.quick ? 12 : 100, bench.quick ? 30 : 1000);
-    make_data(&m, ctx == cpu, b); /* to the device they come from the host */
+    make_trainer(&t, ctx, bench.quick ? 12 : 100, bench.quick ? 30 : 1000);
+    make_turns(&t, ctx == cpu, b); /* to the device they come from the host */
     for (int i = 0; i < (bench.quick ? 1 : 3); i++) {
-        if (g) graph_step(g, &m, &b[i]);
-        else step(&m, &b[i]);
+        if (g) graph_step(g, &t, &b[i]);
+        else one_step(&t, &b[i]);
     }
     if (g) BENCH_OK(neo_cuda_graph_wait(g));
     neo_cuda_graph_destroy(g);
-    BENCH_OK(neo_state_create(ctx, &state));
-    BENCH_OK(neo_state_add_params(state, m.params));
-    BENCH_OK(neo_state_add_optim(state, m.optim));
-    BENCH_OK(neo_state_add_bags(state, m.bags));
-    uint64_t digest = neo_state_digest(state);
-    neo_state_destroy(state);
-    free_batches(ctx, ctx == cpu, b, BATCHES);
-    free_model(&m);
+    uint64_t digest = neo_state_digest(t.m.state);
+    free_batches(ctx, ctx == cpu, b, TURNS);
+    free_trainer(&t);
     return digest;
 }
 
 /* Seconds of a step; *calls: until its calls have returned. */
-static double time_step(model *m, const batch *b, double *calls) {
+static double time_step(trainer *t, const batch *b, double *calls) {
     int64_t start = neo_time_ns();
-    step(m, b);
+    one_step(t, b);
     int64_t returned = neo_time_ns();
-    BENCH_OK(neo_ctx_synchronize(m->ctx));
+    BENCH_OK(neo_ctx_synchronize(t->m.ctx));
     *calls = (double)(returned - start) / 1e9;
     return (double)(neo_time_ns() - start) / 1e9;
 }
 /* Every call of a step alone, often enough that the device need not wait for launches. */
-static double time_phases(model *m, const batch *b) {
+static double time_calls(trainer *t, const batch *b) {
+    const model_batch there = batch_of(t, b);
     double sum = 0;
-    for (int i = 0; i < PHASES; i++) {
-        BENCH_OK(neo_ctx_synchronize(m->ctx));
+    for (int i = 0; i < MODEL_CALLS; i++) {
+        BENCH_OK(neo_ctx_synchronize(t->m.ctx));
         int64_t start = neo_time_ns();
         int again = bench.quick ? 1 : AGAIN;
-        for (int k = 0; k < again; k++) phase(m, b, i);
-        BENCH_OK(neo_ctx_synchronize(m->ctx));
+        for (int k = 0; k < again; k++) BENCH_OK(model_call(&t->m, &there, i, 0.01f, NULL));
+        BENCH_OK(neo_ctx_synchronize(t->m.ctx));
         sum += (double)(neo_time_ns() - start) / 1e9 / again;
     }
     return sum;
 }
 /* Steps as graphs; the median of a round's time per step. */
-static double measure_graph(model *m, int there, const batch *b) {
-    double t[ROUNDS];
+static double measure_graph(trainer *t, int there, const batch *b) {
+    double took[ROUNDS];
     neo_cuda_graph *g;
-    const neo_cuda_graph_desc desc = {there ? 0 : (size_t)m->samples * 1024, 0};
-    BENCH_OK(neo_cuda_graph_create(neo_ctx_device(m->ctx), &desc, &g));
-    for (int i = 0; i < BATCHES; i++) graph_step(g, m, &b[i]);
+    const neo_cuda_graph_desc desc = {there ? 0 : (size_t)t->m.batch * 1024, 0};
+    BENCH_OK(neo_cuda_graph_create(neo_ctx_device(t->m.ctx), &desc, &g));
+    for (int i = 0; i < TURNS; i++) graph_step(g, t, &b[i]);
     BENCH_OK(neo_cuda_graph_wait(g));
     for (int r = 0; r < rounds(); r++) {
         int64_t start = neo_time_ns();
-        for (int i = 0; i < BATCHES; i++) graph_step(g, m, &b[i]);
+        for (int i = 0; i < TURNS; i++) graph_step(g, t, &b[i]);
         BENCH_OK(neo_cuda_graph_wait(g));
-        t[r] = (double)(neo_time_ns() - start) / 1e9 / BATCHES;
+        took[r] = (double)(neo_time_ns() - start) / 1e9 / TURNS;
     }
     const neo_cuda_graph_stats stats = neo_cuda_graph_get_stats(g);
     if (stats.launches != stats.steps) bench_fail("step: a step is more than one graph");
     neo_cuda_graph_destroy(g);
-    double median = bench_median(t, rounds());
-    bench_spread(t, rounds());
+    double median = bench_median(took, rounds());
+    bench_spread(took, rounds());
     report(there ? "step.dlrm.graph" : "step.dlrm.graph.from_host", 1e3 * median, "ms", -1, NULL, 0);
     return median;
 }
-static void measure_step(model *m, int there) {
-    double t[ROUNDS * BATCHES], share[ROUNDS * BATCHES], busy[ROUNDS], calls;
-    int n = rounds() * BATCHES;
-    batch b[BATCHES];
-    make_data(m, there, b);
-    for (int i = 0; i < BATCHES; i++) time_step(m, &b[i], &calls);
+static void measure_step(trainer *t, int there) {
+    double took[ROUNDS * TURNS], share[ROUNDS * TURNS], busy[ROUNDS], calls;
+    int n = rounds() * TURNS;
+    batch b[TURNS];
+    make_turns(t, there, b);
+    for (int i = 0; i < TURNS; i++) time_step(t, &b[i], &calls);
     for (int i = 0; i < n; i++) {
-        t[i] = time_step(m, &b[i % BATCHES], &calls);
-        share[i] = 100 * calls / t[i];
+        took[i] = time_step(t, &b[i % TURNS], &calls);
+        share[i] = 100 * calls / took[i];
     }
-    double median = bench_median(t, n);
-    bench_spread(t, n);
+    double median = bench_median(took, n);
+    bench_spread(took, n);
     report(there ? "step.dlrm" : "step.dlrm.from_host", 1e3 * median, "ms", -1, NULL, 0);
-    report(there ? "step.dlrm.samples" : "step.dlrm.from_host.samples", (double)m->samples / median, "samples/s", -1, NULL,
-           0);
+    report(there ? "step.dlrm.samples" : "step.dlrm.from_host.samples",
+           (double)t->m.batch / median, "samples/s", -1, NULL, 0);
     double part_of_calls = bench_median(share, n);
     bench_spread(share, n);
     report(there ? "step.dlrm.calls" : "step.dlrm.from_host.calls", part_of_calls, "percent", -1, NULL, 0);
-    double graph = measure_graph(m, there, b);
-    for (int r = 0; there && r < rounds(); r++) busy[r] = 100 * time_phases(m, &b[r % BATCHES]);
+    double graph = measure_graph(t, there, b);
+    for (int r = 0; there && r < rounds(); r++) busy[r] = 100 * time_calls(t, &b[r % TURNS]);
     if (there) {
         double value = bench_median(busy, rounds());
         bench_spread(busy, rounds());
         report("step.dlrm.busy", fmin(value / median, 100.0), "percent", -1, NULL, 0);
         report("step.dlrm.graph.busy", fmin(value / graph, 100.0), "percent", -1, NULL, 0);
     }
-    free_batches(m->ctx, there, b, BATCHES);
+    free_batches(t->m.ctx, there, b, TURNS);
 }
 static void bench_step(void) {
-    model m;
+    trainer t;
     const uint64_t digest = digest_of(cpu, 0);
     if (digest_of(exact, 0) != digest) bench_fail("step: the device's digest is not the CPU's");
     if (digest_of(exact, 1) != digest) bench_fail("step: the digest of steps as graphs is not the CPU's");
-    make_model(&m, fast, bench.quick ? 12 : 16384, bench.quick ? 30 : INT64_MAX);
-    measure_step(&m, 1);
-    measure_step(&m, 0);
-    free_model(&m);
+    make_trainer(&t, fast, bench.quick ? 12 : 16384, bench.quick ? 30 : INT64_MAX);
+    measure_step(&t, 1);
+    measure_step(&t, 0);
+    free_trainer(&t);
 }
 
 int main(int argc, char **argv) {

@@ -225,19 +225,28 @@ SIDE int neo_side_gather_best(void *ctx, int tables, const void *const *weights,
 
 /* ---- DLRM: one training step by the plain objects of neo.h (model.h) ---- */
 SIDE void neo_side_dlrm_free(void *m) {
-    if (m) model_free((model *)m);
+    neo_ctx *ctx = m ? ((model *)m)->ctx : NULL;
+    if (m) model_destroy((model *)m);
+    neo_ctx_destroy(ctx);
     free(m);
 }
 /* 13 dense numbers, 26 tables of `rows` rows, one id per sample and table. bottom, top: widths after the input, the
    bottom's last is the tables' dim. Row-wise Adagrad on the tables, Adagrad from `initial` on the layers. bf16: what the
    layers multiply, while their parameters and sums are f32. */
-SIDE void *neo_side_dlrm(int threads, int bf16, int64_t batch, int64_t rows, const int64_t *bottom, int bottoms, const int64_t *top, int tops,
-                         float initial, int no_init) {
-    const model_desc d = {.batch = batch, .rows = rows, .bottom = bottom, .bottoms = bottoms, .top = top, .tops = tops,
-                          .dtype = dtype_of(bf16), .initial = initial, .no_init = no_init};
+SIDE void *neo_side_dlrm(int threads, int bf16, int64_t batch, int64_t rows, const int64_t *bottom,
+                         int bottoms, const int64_t *top, int tops, float initial, int no_init) {
+    int64_t widths[NEO_MAX_LAYERS + 1] = {DENSE}, of_tables[TABLES];
+    memcpy(widths + 1, bottom, (size_t)bottoms * sizeof *widths);
+    const model_desc d = {.batch = batch,
+                          .bottom = widths,
+                          .bottom_count = bottoms + 1,
+                          .top = top,
+                          .top_count = tops,
+                          .dtype = dtype_of(bf16),
+                          .optim = {.initial_accumulator = initial}};
     neo_ctx *ctx = (neo_ctx *)neo_side_ctx(threads);
     model *m = ctx ? (model *)calloc(1, sizeof *m) : NULL;
-    if (m && model_create(ctx, &d, m) == NEO_OK) return m;
+    if (m && kaggle_create(m, ctx, d, same_rows(of_tables, rows), no_init) == NEO_OK) return m;
     if (m) neo_side_dlrm_free(m);
     else neo_ctx_destroy(ctx);
     return NULL;
@@ -253,7 +262,9 @@ SIDE int neo_side_dlrm_step(void *dlrm, float *dense, float *label, const int64_
                             double *loss) {
     model *m = (model *)dlrm;
     neo_jagged j = jagged(TABLES, m->batch, offsets, ids);
-    return (int)model_step(m, neo_tensor_2d(dense, NEO_F32, m->batch, DENSE), neo_tensor_1d(label, NEO_F32, m->batch), &j, lr, loss);
+    const model_batch b = {neo_tensor_2d(dense, NEO_F32, m->batch, DENSE),
+                           neo_tensor_1d(label, NEO_F32, m->batch), &j};
+    return (int)model_step(m, &b, lr, loss);
 }
 
 /* ---- reader ---- */

@@ -1,13 +1,13 @@
-/* flags.c: compiled by headers.sh under many compiler flags; trains a small model and prints its digest, or
-   "refused: <why>" when neo_ctx_create finds that the flags change arithmetic. */
+/* flags.c: compiled by headers.sh under many compiler flags; trains a small model and prints its
+   digest, or "refused: <why>" when neo_ctx_create finds that the flags change arithmetic. */
 #define NEO_IMPLEMENTATION
 #include "neo.h"
 
-#include "model.h"
+#include "core/trainer.h"
 #include <stdio.h>
 
 int main(void) {
-    static const model_desc kinds[] = {
+    static const trainer_desc kinds[] = {
         {NEO_OPTIM_ADAM, NEO_BAG_ADAM, 0, 1},
         {NEO_OPTIM_LAMB, NEO_BAG_LAMB, 1.0f, 1},
         {NEO_OPTIM_ADAGRAD, NEO_BAG_ROWWISE_ADAGRAD, 0, 1},
@@ -16,26 +16,27 @@ int main(void) {
     int first = 1;
     for (int scalar = 0; scalar < 2; scalar++) {
         for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
-            static model m;
+            static trainer t;
             neo_ctx_desc d;
             memset(&d, 0, sizeof d);
             d.threads = 2;
             d.repro_shards = 4;
             d.seed = 7;
             d.isa = scalar ? NEO_ISA_SCALAR : NEO_ISA_BEST;
-            neo_status status = model_create(&m, &d, &kinds[i]);
-            if (status == NEO_ERR_NUMERIC && !m.ctx) {
+            neo_status status = trainer_create(&t, &d, &kinds[i]);
+            if (status == NEO_ERR_NUMERIC && !t.ctx) {
                 printf("refused: %s\n", neo_last_error());
                 return 0;
             }
-            if (status == NEO_OK) status = model_steps(&m, 12);
+            if (status == NEO_OK) status = trainer_steps(&t, 12);
             if (status != NEO_OK) {
                 printf(" failed: %s\n", neo_last_error());
                 return 1;
             }
-            printf("%s %016llx", first ? "digest" : "", (unsigned long long)neo_state_digest(m.state));
+            const uint64_t digest = neo_state_digest(t.dlrm.state);
+            printf("%s %016llx", first ? "digest" : "", (unsigned long long)digest);
             first = 0;
-            model_destroy(&m);
+            trainer_destroy(&t);
         }
     }
     printf("\n");

@@ -26,7 +26,10 @@
 #include <unistd.h>
 
 static pthread_mutex_t fake_lock = PTHREAD_MUTEX_INITIALIZER; /* of everything */
+/* An event is complete, a stream is empty or gone; a transfer of a group is done, or will not be. A
+   stream without work waits for its own condition: one for all would wake every thread each time. */
 static pthread_cond_t fake_changed = PTHREAD_COND_INITIALIZER;
+static pthread_cond_t fake_moved = PTHREAD_COND_INITIALIZER;
 
 static void fake_die(const char *what) {
     fprintf(stderr, "fake_nccl: %s\n", what);
@@ -311,6 +314,7 @@ typedef struct fake_task {
 struct CUstream_st {
     int device, quit, busy;
     fake_task *first, *last;
+    pthread_cond_t put;
 };
 struct CUevent_st {
     int device, references;
@@ -348,7 +352,7 @@ static void *fake_stream_main(void *arg) {
     cudaStream_t s = (cudaStream_t)arg;
     pthread_mutex_lock(&fake_lock);
     for (;;) {
-        while (!s->first && !s->quit) pthread_cond_wait(&fake_changed, &fake_lock);
+        while (!s->first && !s->quit) pthread_cond_wait(&s->put, &fake_lock);
         fake_task *t = s->first;
         if (!t) break;
         int us = fake_delay();
@@ -360,9 +364,10 @@ static void *fake_stream_main(void *arg) {
         fake_task_run(t);
         s->first = t->next;
         if (!s->first) s->last = NULL;
+        if (!s->first || t->kind == FAKE_RECORD) pthread_cond_broadcast(&fake_changed);
         free(t);
-        pthread_cond_broadcast(&fake_changed);
     }
+    pthread_cond_destroy(&s->put);
     free(s);
     fake.workers--;
     pthread_cond_broadcast(&fake_changed);
@@ -373,7 +378,7 @@ static void fake_put(cudaStream_t s, fake_task *t) {
     if (s->last) s->last->next = t;
     else s->first = t;
     s->last = t;
-    pthread_cond_broadcast(&fake_changed);
+    pthread_cond_signal(&s->put);
 }
 static fake_task *fake_task_new(int kind) {
     fake_task *t = (fake_task *)fake_new(sizeof *t);
@@ -386,6 +391,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned int flags) 
     ENTER(cudaError_t, fake_device);
     cudaStream_t s = (cudaStream_t)fake_new(sizeof *s);
     s->device = fake_device;
+    pthread_cond_init(&s->put, NULL);
     if (pthread_create(&thread, NULL, fake_stream_main, s) != 0) fake_die("no thread");
     pthread_detach(thread);
     fake.workers++;
@@ -399,7 +405,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t s) {
     ENTER(cudaError_t, s->device);
     s->quit = 1;
     fake.live[FAKE_STREAM]--;
-    pthread_cond_broadcast(&fake_changed);
+    pthread_cond_signal(&s->put);
     fake_leave();
     return cudaSuccess;
 }
@@ -531,6 +537,7 @@ static fake_pair *fake_pair_of(ncclComm_t c, const fake_op *op) {
     return &c->clique->pair[from * c->clique->size + to];
 }
 static void fake_pair_match(fake_pair *p) {
+    if (!p->first[0] || !p->first[1]) return;
     while (p->first[0] && p->first[1]) {
         fake_op *end[2] = {p->first[0], p->first[1]};
         if (end[0]->bytes != end[1]->bytes) fake_die("the two ends of a transfer are of different sizes");
@@ -541,7 +548,7 @@ static void fake_pair_match(fake_pair *p) {
             end[i]->done = 1;
         }
     }
-    pthread_cond_broadcast(&fake_changed);
+    pthread_cond_broadcast(&fake_moved);
 }
 static void fake_pair_take_back(fake_pair *p, fake_op *op) {
     fake_op *last = NULL;
@@ -566,7 +573,8 @@ static void fake_group_run(fake_task *t) {
     ncclComm_t c = t->comm;
     if (t->result) c->state = (ncclResult_t)t->result;
     if (t->lost) {
-        while (t->hangs ? !fake.released : !c->aborted) pthread_cond_wait(&fake_changed, &fake_lock);
+        while (t->hangs ? !fake.released : !c->aborted)
+            pthread_cond_wait(&fake_moved, &fake_lock);
     } else if (!c->aborted) {
         int left = 1;
         for (fake_op *op = t->ops; op; op = op->next_in_group) {
@@ -580,7 +588,7 @@ static void fake_group_run(fake_task *t) {
             left = 0;
             for (fake_op *op = t->ops; op; op = op->next_in_group) left += !op->done;
             if (!left) break;
-            pthread_cond_wait(&fake_changed, &fake_lock);
+            pthread_cond_wait(&fake_moved, &fake_lock);
         }
         for (fake_op *op = t->ops; op && left; op = op->next_in_group)
             if (!op->done) fake_pair_take_back(fake_pair_of(c, op), op);
@@ -635,7 +643,6 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int size, ncclUniqueId id,
     q->joined += !fake.never_joins[fake_device];
     fake.live[FAKE_COMM]++;
     *comm = c;
-    pthread_cond_broadcast(&fake_changed);
     fake_leave();
     return ncclInProgress;
 }
@@ -765,7 +772,7 @@ static void fake_comm_end(ncclComm_t c) {
     }
     fake.live[FAKE_COMM]--;
     fake_comm_drop(c);
-    pthread_cond_broadcast(&fake_changed);
+    pthread_cond_broadcast(&fake_moved);
 }
 ncclResult_t ncclCommDestroy(ncclComm_t c) {
     ENTER(ncclResult_t, c->device);
@@ -784,7 +791,7 @@ ncclResult_t ncclCommAbort(ncclComm_t c) {
 void fake_reset(void) {
     pthread_mutex_lock(&fake_lock);
     fake.released = 1; /* what hangs */
-    pthread_cond_broadcast(&fake_changed);
+    pthread_cond_broadcast(&fake_moved);
     while (fake.workers > fake.live[FAKE_STREAM] + fake.orphans) pthread_cond_wait(&fake_changed, &fake_lock);
     while (fake_blocks) fake_unmap(fake_blocks);
     int workers = fake.workers;

@@ -4,10 +4,11 @@
    meets no refusal; under it a trainer is created, trained, saved, loaded and destroyed. Every refusal must
    come out as a status with a message, nothing may leak, free must be given the size alloc was given, and
    state that existed before a failed call must be as it was. */
+#include "neo_data.h"
 #include "test.h"
 
 #include "meter.h"
-#include "model.h"
+#include "trainer.h"
 
 #include <sys/stat.h>
 #if !defined(_WIN32)
@@ -15,30 +16,33 @@
 #endif
 
 static char dir[512], path[600];
-static const model_desc KIND = {NEO_OPTIM_ADAM, NEO_BAG_ROWWISE_ADAGRAD, 1.0f, 1};
+static const trainer_desc KIND = {NEO_OPTIM_ADAM, NEO_BAG_ROWWISE_ADAGRAD, 1.0f, 1};
 
 typedef neo_status (*scenario)(const neo_ctx_desc *desc);
 
+static uint64_t digest_of(const trainer *t) {
+    return t->dlrm.state ? neo_state_digest(t->dlrm.state) : 0;
+}
 static neo_status run_trainer(const neo_ctx_desc *desc) {
-    static model m; /* zeroed again by model_destroy */
-    neo_status status = model_create(&m, desc, &KIND);
-    if (status == NEO_OK) status = model_steps(&m, 3);
-    uint64_t before = m.state ? neo_state_digest(m.state) : 0;
+    static trainer t; /* zeroed again by trainer_destroy */
+    neo_status status = trainer_create(&t, desc, &KIND);
+    if (status == NEO_OK) status = trainer_steps(&t, 3);
+    uint64_t before = digest_of(&t);
     neo_save_desc save;
     neo_load_desc load;
     memset(&save, 0, sizeof save);
     memset(&load, 0, sizeof load);
     save.dir = load.dir = dir;
-    save.step = m.step;
-    if (status == NEO_OK) status = neo_save(m.ctx, &save, m.state);
-    if (m.state && neo_state_digest(m.state) != before) FAIL("a save changed the state");
-    if (status == NEO_OK) status = model_steps(&m, 1);
-    before = m.state ? neo_state_digest(m.state) : 0;
+    save.step = t.step;
+    if (status == NEO_OK) status = neo_save(t.ctx, &save, t.dlrm.state);
+    if (digest_of(&t) != before) FAIL("a save changed the state");
+    if (status == NEO_OK) status = trainer_steps(&t, 1);
+    before = digest_of(&t);
     if (status == NEO_OK) {
-        status = neo_load(m.ctx, &load, m.state, NULL);
-        if (status != NEO_OK && neo_state_digest(m.state) != before) FAIL("a failed load changed the state");
+        status = neo_load(t.ctx, &load, t.dlrm.state, NULL);
+        if (status != NEO_OK && digest_of(&t) != before) FAIL("a failed load changed the state");
     }
-    model_destroy(&m);
+    trainer_destroy(&t);
     return status;
 }
 
@@ -209,8 +213,8 @@ static void write_text(void) {
     CHECK(fclose(f) == 0);
 }
 
-static void trainer(void) { sweep("trainer", run_trainer, 0, 1); }
-static void trainer_from_there_on(void) { sweep("trainer, from there on", run_trainer, 1, 3); }
+static void training(void) { sweep("trainer", run_trainer, 0, 1); }
+static void training_from_there_on(void) { sweep("trainer, from there on", run_trainer, 1, 3); }
 static void text(void) {
     write_text();
     sweep("text", run_text, 0, 1);
@@ -231,8 +235,8 @@ int main(void) {
     const char *tmp = getenv("TMPDIR");
     snprintf(dir, sizeof dir, "%s/neo_test_alloc", tmp ? tmp : "/tmp");
     snprintf(path, sizeof path, "%s/neo_test_alloc.txt", tmp ? tmp : "/tmp");
-    RUN(trainer);
-    RUN(trainer_from_there_on);
+    RUN(training);
+    RUN(training_from_there_on);
     RUN(text);
     RUN(criteo);
     RUN(see);

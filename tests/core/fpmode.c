@@ -1,7 +1,7 @@
 /* fpmode.c: the caller's rounding mode and flush-to-zero never reach neo's results, and are as they were
    after every call. The same small training is run under each mode; the digests must be equal. */
 #include "test.h"
-#include "model.h"
+#include "trainer.h"
 
 #include <fenv.h>
 #if defined(__x86_64__)
@@ -9,14 +9,17 @@
 #endif
 
 static uint64_t train(int threads) {
-    static model m;
-    memset(&m, 0, sizeof m);
+    static trainer t;
+    memset(&t, 0, sizeof t);
     neo_ctx_desc ctx = {.threads = threads, .repro_shards = 4, .seed = 3};
-    model_desc desc = {.optim = NEO_OPTIM_ADAMW, .bag_optim = NEO_BAG_PARTIAL_ADAM, .clip_norm = 0.5f};
+    trainer_desc desc = {
+        .optim = NEO_OPTIM_ADAMW, .bag_optim = NEO_BAG_PARTIAL_ADAM, .clip_norm = 0.5f};
     uint64_t digest = 0;
-    if (model_create(&m, &ctx, &desc) == NEO_OK && model_steps(&m, 12) == NEO_OK) digest = neo_state_digest(m.state);
-    else FAIL("%s", neo_last_error());
-    model_destroy(&m);
+    if (trainer_create(&t, &ctx, &desc) == NEO_OK && trainer_steps(&t, 12) == NEO_OK)
+        digest = neo_state_digest(t.dlrm.state);
+    else
+        FAIL("%s", neo_last_error());
+    trainer_destroy(&t);
     return digest;
 }
 

@@ -8,7 +8,7 @@
 #endif
 #include "test.h"
 
-#include "model.h"
+#include "trainer.h"
 
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
@@ -65,14 +65,14 @@ int posix_memalign(void **p, size_t align, size_t size) {
 static void discard(const char *text, void *user) { *(size_t *)user += strlen(text); }
 
 /* Two epochs to warm up, then two more with every counter standing still. */
-static void steps(const model_desc *desc, int threads, int shards) {
-    model m;
-    memset(&m, 0, sizeof m);
+static void steps(const trainer_desc *desc, int threads, int shards) {
+    trainer t;
+    memset(&t, 0, sizeof t);
     neo_ctx_desc d;
     memset(&d, 0, sizeof d);
     d.threads = threads;
     d.repro_shards = shards;
-    REQUIRE_OK(model_create(&m, &d, desc));
+    REQUIRE_OK(trainer_create(&t, &d, desc));
     size_t written = 0;
     neo_progress bar;
     memset(&bar, 0, sizeof bar);
@@ -81,20 +81,20 @@ static void steps(const model_desc *desc, int threads, int shards) {
     bar.total = 1000;
     bar.interval_ms = 1;
     neo_progress_begin(&bar);
-    int64_t epoch_steps = MODEL_SAMPLES / MODEL_BATCH;
-    CHECK_OK(model_steps(&m, 2 * epoch_steps));
-    neo_memory before = neo_ctx_memory(m.ctx);
+    int64_t epoch_steps = TRAINER_SAMPLES / TRAINER_BATCH;
+    CHECK_OK(trainer_steps(&t, 2 * epoch_steps));
+    neo_memory before = neo_ctx_memory(t.ctx);
     int64_t requests_before = request_count();
     for (int64_t i = 0; i < 2 * epoch_steps; i++) {
-        CHECK_OK(model_steps(&m, 1));
-        neo_progress_update(&bar, i, m.loss);
+        CHECK_OK(trainer_steps(&t, 1));
+        neo_progress_update(&bar, i, t.loss);
     }
     int64_t requested = request_count() - requests_before;
-    neo_memory after = neo_ctx_memory(m.ctx);
+    neo_memory after = neo_ctx_memory(t.ctx);
     CHECK_INT(requested, 0);
     CHECK_INT(after.alloc_count - before.alloc_count, 0);
     CHECK(after.bytes == before.bytes);
-    model_destroy(&m);
+    trainer_destroy(&t);
 }
 
 static void counting_works(void) {
@@ -111,7 +111,7 @@ static void counting_works(void) {
 #endif
 }
 
-static const model_desc KINDS[] = {
+static const trainer_desc KINDS[] = {
     {NEO_OPTIM_SGD, NEO_BAG_SGD, 0, 1},         {NEO_OPTIM_ADAGRAD, NEO_BAG_ADAGRAD, 0, 2},
     {NEO_OPTIM_ADAM, NEO_BAG_ADAM, 1.0f, 1},    {NEO_OPTIM_ADAMW, NEO_BAG_PARTIAL_ADAM, 0, 2},
     {NEO_OPTIM_LAMB, NEO_BAG_LAMB, 0, 1},       {NEO_OPTIM_SGD, NEO_BAG_PARTIAL_LAMB, 0, 1},

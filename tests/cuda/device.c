@@ -1,22 +1,15 @@
-/* device.c: the public calls of neo.h on a context with a device against one without.
+/* device.c: a context with a device against one without: every operation (tests/operations.h),
+   models, checkpoints, metrics, gradient checks, places and errors.
 
-   A case is a function over an array of tensors and a context. It runs on both contexts, on tensors of the same
-   contents; then all bytes of all tensors must agree: the device is exact, so it has the CPU's bits. The kernels'
-   edge shapes are in cuda/dense and cuda/bags; here it is the way there that counts: shapes, places,
-   errors, memory. The device is that of neo_cuda.cuh, emulated on the CPU or, in `make test-cuda`, a GPU. */
-#include "test.h"
+   The device is exact, so it has the CPU's bits. The kernels' edge shapes are in cuda/dense and
+   cuda/bags; here it is the way there that counts. The device is that of neo_cuda.cuh, emulated on
+   the CPU or, in `make test-cuda`, a GPU. */
+#include "operations.h"
 
 #include "neo_cuda.cuh"
 
 static neo_device *gpu;
 static neo_ctx *cpu_ctx, *gpu_ctx;
-
-/* ---- both contexts ---- */
-enum { MOST = 12 };
-typedef neo_status (*case_fn)(neo_ctx *ctx, neo_tensor *t, const void *arg);
-/* What the next case works on. */
-static neo_tensor host[MOST];
-static int count;
 
 static neo_ctx *make_ctx(neo_device *device, int shards) {
     neo_ctx_desc d;
@@ -30,289 +23,48 @@ static neo_ctx *make_ctx(neo_device *device, int shards) {
     printf("cannot create a context: %s\n", neo_last_error());
     exit(1);
 }
-static neo_tensor add(neo_dtype dtype, int64_t rows, int64_t cols) {
-    int64_t shape[2] = {rows, cols};
-    CHECK_OK(neo_tensor_alloc(cpu_ctx, dtype, cols ? 2 : 1, shape, &host[count]));
-    memset(host[count].data, 0, neo_tensor_bytes(host[count]));
-    return host[count++];
-}
-static neo_tensor numbers(int64_t rows, int64_t cols) {
-    neo_tensor t = add(NEO_F32, rows, cols);
-    test_fill((float *)t.data, neo_tensor_count(t));
-    return t;
-}
-static neo_tensor halves(int64_t rows, int64_t cols) {
-    neo_tensor wide = numbers(rows, cols), t = wide;
-    count--;
-    CHECK_OK(neo_tensor_alloc(cpu_ctx, NEO_BF16, wide.ndim, wide.shape, &t));
-    CHECK_OK(neo_tensor_convert(cpu_ctx, wide, t, NULL));
-    neo_tensor_free(cpu_ctx, &wide);
-    return host[count++] = t;
-}
-static neo_tensor integers(int64_t n, int64_t below) {
-    neo_tensor t = add(NEO_I64, n, 0);
-    for (int64_t i = 0; i < n; i++) ((int64_t *)t.data)[i] = (int64_t)(test_random() % (uint32_t)below);
-    return t;
-}
-/* Runs the case on both, compares, and forgets the tensors. Both have the same status and message. */
-static void both(const char *name, case_fn fn, const void *arg) {
-    neo_tensor there[MOST];
-    char text[512], *back;
-    for (int i = 0; i < count; i++) {
-        CHECK_OK(neo_tensor_alloc(gpu_ctx, host[i].dtype, host[i].ndim, host[i].shape, &there[i]));
-        CHECK_OK(neo_tensor_copy(gpu_ctx, host[i], there[i]));
-    }
-    neo_status here = fn(cpu_ctx, host, arg);
-    snprintf(text, sizeof text, "%s", here == NEO_OK ? "" : neo_last_error());
-    neo_status status = fn(gpu_ctx, there, arg);
-    if (status != here || (status != NEO_OK && strcmp(text, neo_last_error()) != 0))
-        FAIL("%s: cpu: %s: %s; device: %s: %s", name, neo_status_string(here), text, neo_status_string(status),
-             neo_last_error());
-    for (int i = 0; i < count; i++) {
-        const size_t bytes = neo_tensor_bytes(host[i]);
-        back = (char *)malloc(bytes + 1);
-        neo_tensor copy = host[i];
-        copy.data = back;
-        CHECK_OK(neo_tensor_copy(gpu_ctx, there[i], copy));
-        if (memcmp(back, host[i].data, bytes) != 0) FAIL("%s: tensor %d differs", name, i);
-        free(back);
-        neo_tensor_free(gpu_ctx, &there[i]);
-        neo_tensor_free(cpu_ctx, &host[i]);
-    }
-    count = 0;
-}
-#define BOTH(fn, arg) both(#fn, fn, arg)
 
-/* ---- tensors ---- */
-static neo_status convert(neo_ctx *ctx, neo_tensor *t, const void *arg) {
-    return neo_tensor_convert(ctx, t[0], t[1], (const neo_convert_desc *)arg);
-}
-static neo_status transpose(neo_ctx *ctx, neo_tensor *t, const void *arg) {
-    (void)arg;
-    return neo_tensor_copy(ctx, neo_tensor_transpose(t[0], 0, 1), t[1]);
-}
-static neo_status zero_and_init(neo_ctx *ctx, neo_tensor *t, const void *arg) {
-    const neo_init *init = (const neo_init *)arg;
-    neo_status status = neo_tensor_zero(ctx, t[0]);
-    return status == NEO_OK ? neo_tensor_init(ctx, t[1], "w", *init, 5) : status;
-}
-static neo_status tree_sum(neo_ctx *ctx, neo_tensor *t, const void *arg) {
-    const int parts = *(const int *)arg;
-    neo_status status = neo_tree_sum(ctx, t, parts, t[0]);
-    for (int i = 1; i < parts && status == NEO_OK; i++) status = neo_tensor_zero(ctx, t[i]); /* overwritten */
-    return status;
-}
-static void test_tensors(void) {
-    static const neo_convert_desc random = {NEO_ROUND_STOCHASTIC, "w", 3, 11};
-    static const neo_init inits[] = {{NEO_INIT_UNIFORM, -0.5f, 0.25f}, {NEO_INIT_NORMAL, 0.0f, 2.0f},
-                                     {NEO_INIT_CONSTANT, 3.0f, 0.0f}};
-    static const int parts[] = {1, 2, 5, 8};
-    for (int to = 0; to < NEO_DTYPE_COUNT; to++) {
-        numbers(13, 7);
-        add((neo_dtype)to, 13, 7);
-        BOTH(convert, NULL);
-        numbers(13, 7);
-        add((neo_dtype)to, 13, 7);
-        BOTH(convert, &random);
-    }
-    numbers(13, 7);
-    add(NEO_F32, 7, 13);
-    BOTH(transpose, NULL);
-    for (int i = 0; i < 3; i++) {
-        numbers(3, 5);
-        numbers(101, 3);
-        BOTH(zero_and_init, &inits[i]);
-    }
-    for (int i = 0; i < 4; i++) {
-        for (int p = 0; p < parts[i]; p++) numbers(33, 0);
-        BOTH(tree_sum, &parts[i]);
-    }
-}
-static neo_status blend(neo_ctx *ctx, neo_tensor *t, const void *arg) {
-    int finite = -1;
-    (void)arg;
-    neo_status status = neo_add(ctx, t[0], t[1]);
-    if (status == NEO_OK) status = neo_add(ctx, t[2], t[1]);
-    if (status == NEO_OK) status = neo_scale(ctx, t[0], 0.3f, &finite);
-    CHECK_INT(finite, 1);
-    if (status == NEO_OK) status = neo_scale(ctx, t[3], 2.0f, &finite);
-    CHECK_INT(finite, 0);
-    if (status == NEO_OK) status = neo_round(ctx, NEO_BF16, t[0], t[1]);
-    return status;
-}
-static void test_blend(void) {
-    numbers(1000, 0);
-    numbers(1000, 0);
-    add(NEO_BF16, 1000, 0);
-    ((float *)numbers(300, 0).data)[299] = INFINITY;
-    BOTH(blend, NULL);
-}
+/* ---- every operation ---- */
 
-/* ---- layers ---- */
-static neo_status gemm(neo_ctx *ctx, neo_tensor *t, const void *arg) {
-    return neo_gemm(ctx, (const neo_gemm_desc *)arg, t[0], t[1], t[2]);
-}
-static neo_status linear(neo_ctx *ctx, neo_tensor *t, const void *arg) {
-    const neo_activation act = *(const neo_activation *)arg;
-    neo_status status = neo_linear_forward(ctx, t[0], t[1], t[2], act, t[3]);
-    if (status == NEO_OK) status = neo_activation_forward(ctx, act, t[3], t[4]);
-    if (status == NEO_OK) status = neo_activation_backward(ctx, act, t[3], t[4], t[5], t[6]);
-    if (status == NEO_OK) status = neo_linear_backward(ctx, NULL, t[0], t[1], t[6], t[7], t[8], t[9]);
-    return status;
-}
-static neo_status narrow_linear(neo_ctx *ctx, neo_tensor *t, const void *arg) {
-    (void)arg;
-    neo_status status = neo_linear_forward(ctx, t[0], t[1], t[2], NEO_ACT_TANH, t[3]);
-    if (status == NEO_OK) status = neo_linear_backward(ctx, NULL, t[0], t[1], t[4], t[5], t[6], t[7]);
-    return status;
-}
-static void test_products(void) {
-    for (int i = 0; i < 8; i++) {
-        neo_gemm_desc d = {i & 1, i >> 1 & 1, i & 4 ? 0.5f : 0.0f, NEO_ACT_RELU, NULL};
-        const int64_t m = 37, n = 21, k = 50;
-        numbers(d.trans_a ? k : m, d.trans_a ? m : k);
-        numbers(d.trans_b ? n : k, d.trans_b ? k : n);
-        numbers(m, n);
-        BOTH(gemm, &d);
+/* Calls of a device's operations are counted: a row calls the operation that it is named after. */
+static int64_t calls[OP_COUNT];
+#define COUNT_CALLS(result, name, parameters, names, fn)                                           \
+    static result(*real_##name) parameters;                                                        \
+    static result count_##name parameters {                                                        \
+        __atomic_fetch_add(&calls[OP_##name], 1, __ATOMIC_RELAXED);                                \
+        return real_##name names;                                                                  \
     }
-    for (int act = NEO_ACT_NONE; act <= NEO_ACT_HARDSWISH; act++) {
-        const neo_activation a = (neo_activation)act;
-        numbers(19, 6), numbers(5, 6), numbers(5, 0); /* x, w, bias */
-        numbers(19, 5), numbers(19, 5), numbers(19, 5), numbers(19, 5);
-        numbers(19, 6), numbers(5, 6), numbers(5, 0);
-        BOTH(linear, &a);
-    }
-    for (int i = 0; i < 16; i++) { /* of bf16 */
-        neo_gemm_desc d = {i & 1, i >> 1 & 1, i & 4 ? 0.5f : 0.0f, NEO_ACT_RELU, NULL};
-        const int64_t m = 37, n = 21, k = 50;
-        halves(d.trans_a ? k : m, d.trans_a ? m : k);
-        halves(d.trans_b ? n : k, d.trans_b ? k : n);
-        if (i & 8) halves(m, n);
-        else numbers(m, n);
-        BOTH(gemm, &d);
-    }
-    for (int i = 0; i < 2; i++) {
-        halves(19, 6), halves(5, 6), numbers(5, 0); /* x, w, bias */
-        if (i) halves(19, 5), halves(19, 5), halves(19, 6);
-        else numbers(19, 5), halves(19, 5), numbers(19, 6);
-        numbers(5, 6), numbers(5, 0);
-        BOTH(narrow_linear, NULL);
-    }
-}
-static neo_status norms(neo_ctx *ctx, neo_tensor *t, const void *arg) {
-    (void)arg;
-    neo_status status = neo_layer_norm_forward(ctx, t[0], t[1], t[2], 1e-5f, t[3], t[4]);
-    if (status == NEO_OK)
-        status = neo_layer_norm_backward(ctx, NULL, t[0], t[1], t[4], t[5], t[6], t[7], t[8]);
-    if (status == NEO_OK) status = neo_rms_norm_forward(ctx, t[0], t[1], 1e-5f, t[3], t[9]);
-    if (status == NEO_OK) status = neo_rms_norm_backward(ctx, NULL, t[0], t[1], t[9], t[5], t[10], t[7]);
-    return status;
-}
-static neo_status embedding(neo_ctx *ctx, neo_tensor *t, const void *arg) {
-    neo_status status = neo_embedding_forward(ctx, t[0], t[1], t[2]);
-    if (status == NEO_OK)
-        status = neo_embedding_backward(ctx, NULL, t[0], t[2], t[3], *(const int *)arg);
-    return status;
-}
-static neo_status attention(neo_ctx *ctx, neo_tensor *t, const void *arg) {
-    const neo_attention_desc *d = (const neo_attention_desc *)arg;
-    neo_status status = neo_attention_forward(ctx, d, t[0], t[1], t[2], t[3], t[4]);
-    if (status == NEO_OK)
-        status = neo_attention_backward(ctx, d, t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[8]);
-    return status;
-}
-static neo_status interact(neo_ctx *ctx, neo_tensor *t, const void *arg) {
-    const int diagonal = *(const int *)arg;
-    neo_status status = neo_interact_forward(ctx, diagonal, t[0], t[1], t[2]);
-    if (status == NEO_OK) status = neo_interact_backward(ctx, diagonal, t[0], t[1], t[2], t[3], t[4]);
-    return status;
-}
-static void test_layers(void) {
-    numbers(17, 300), numbers(300, 0), numbers(300, 0), numbers(17, 300), numbers(17, 2), numbers(17, 300);
-    numbers(17, 300), numbers(300, 0), numbers(300, 0), numbers(17, 0), numbers(17, 300);
-    BOTH(norms, NULL);
-    for (int add_to = 0; add_to < 2; add_to++) {
-        integers(40, 9);
-        numbers(9, 5), numbers(40, 5), numbers(9, 5);
-        BOTH(embedding, &add_to);
-    }
-    for (int causal = 0; causal < 2; causal++) {
-        const neo_attention_desc d = {70, 2, causal, 0.0f};
-        for (int i = 0; i < 4; i++) numbers(140, 12);
-        numbers(140, 2);
-        for (int i = 0; i < 4; i++) numbers(140, 12);
-        BOTH(attention, &d);
-    }
-    for (int diagonal = 0; diagonal < 2; diagonal++) {
-        const int64_t width = neo_interact_width(6, 4, diagonal);
-        numbers(9, 6), numbers(9, 24), numbers(9, width), numbers(9, 6), numbers(9, 24);
-        BOTH(interact, &diagonal);
-    }
-}
+OPERATIONS(COUNT_CALLS)
+#define WATCH(result, name, parameters, names, fn)                                                 \
+    if (!real_##name) real_##name = d->name;                                                       \
+    d->name = count_##name;
+static void watch(neo_device *d) { OPERATIONS(WATCH) }
 
-/* ---- losses ---- */
-static double losses[2];
-static neo_exact sums[2];
-typedef struct loss_case {
-    int kind;
-    float scale;
-    int weighted;
-} loss_case;
-static neo_status loss(neo_ctx *ctx, neo_tensor *t, const void *arg) {
-    const loss_case *c = (const loss_case *)arg;
-    const int at = ctx == gpu_ctx;
-    neo_loss_desc d;
-    memset(&d, 0, sizeof d);
-    d.batch = 50;
-    d.sum = &sums[at];
-    d.scale = c->scale;
-    if (c->weighted) d.weight = t[3];
-    neo_exact_zero(&sums[at]);
-    switch (c->kind) {
-    case 0: return neo_bce_with_logits(ctx, &d, t[0], t[1], t[2], &losses[at]);
-    case 1: return neo_bce(ctx, &d, t[0], t[1], t[2], &losses[at]);
-    case 2: return neo_mse(ctx, &d, t[0], t[1], t[2], &losses[at]);
-    default: return neo_cross_entropy(ctx, &d, t[0], t[1], t[2], &losses[at]);
-    }
+static neo_cuda_graph *graph;
+static neo_status begin_step(void) { return neo_cuda_graph_begin(graph); }
+static neo_status end_step(void) {
+    NEO__TRY(neo_cuda_graph_end(graph));
+    return neo_cuda_graph_wait(graph);
 }
-static void loss_tensors(int kind) {
-    if (kind == 3) numbers(33, 70), integers(33, 70), numbers(33, 70), numbers(33, 0);
-    else {
-        neo_tensor x = numbers(33, kind == 2 ? 5 : 0), y = numbers(33, kind == 2 ? 5 : 0);
-        for (int64_t i = 0; kind == 1 && i < 33; i++)
-            ((float *)x.data)[i] = 0.5f + 0.49f * ((float *)x.data)[i];
-        for (int64_t i = 0; kind < 2 && i < 33; i++) ((float *)y.data)[i] = (float)(test_random() % 2);
-        numbers(33, kind == 2 ? 5 : 0), numbers(33, 0);
-    }
+static neo_status open_watched(int rank, int local, void *user, neo_device **device) {
+    const neo_cuda_desc exact = {0, 1};
+    (void)rank, (void)local, (void)user;
+    NEO__TRY(neo_cuda_device_create(&exact, device));
+    watch(*device);
+    return NEO_OK;
 }
-static void test_losses(void) {
-    for (int i = 0; i < 16; i++) {
-        const loss_case c = {i % 4, i & 4 ? 256.0f : 0.0f, i >= 8};
-        loss_tensors(c.kind);
-        BOTH(loss, &c);
-        CHECK_BITS(&losses[0], &losses[1], sizeof(double));
-        neo_exact_normalize(&sums[0]);
-        neo_exact_normalize(&sums[1]);
-        CHECK_BITS(&sums[0], &sums[1], sizeof sums[0]);
-    }
-    for (int kind = 0; kind < 4; kind++) { /* what is outside: the same message, and nothing is written */
-        const loss_case c = {kind, 0.0f, 0};
-        loss_tensors(kind);
-        if (kind == 2) ((float *)host[1].data)[7] = NAN;
-        else if (kind == 3) ((int64_t *)host[1].data)[20] = 70;
-        else ((float *)host[1].data)[31] = 1.5f;
-        if (kind != 2) BOTH(loss, &c);
-        else for (; count > 0;) neo_tensor_free(cpu_ctx, &host[--count]);
-    }
-    const loss_case probability = {1, 0.0f, 0};
-    loss_tensors(1);
-    ((float *)host[0].data)[3] = -0.25f;
-    BOTH(loss, &probability);
-    const int none = 0;
-    integers(40, 9);
-    ((int64_t *)host[0].data)[39] = 9;
-    numbers(9, 5), numbers(40, 5), numbers(9, 5);
-    BOTH(embedding, &none);
+static void forget_calls(void) { memset(calls, 0, sizeof calls); }
+static void check_called(int op) {
+    if (calls[op] == 0) FAIL("the row of %s does not call it", operations[op].name);
+}
+static void every_operation(void) {
+    neo_ctx *both[2] = {cpu_ctx, gpu_ctx};
+    watch(gpu);
+    open_device = open_watched;
+    record_begin = begin_step, record_end = end_step;
+    CHECK_OK(neo_cuda_graph_create(gpu, NULL, &graph));
+    operations_run(both, 2, forget_calls, check_called);
+    neo_cuda_graph_destroy(graph);
 }
 
 /* ---- a whole small model: parameters, MLP, optimizers, digests, checkpoints ---- */
@@ -368,8 +120,9 @@ static neo_status model_create(model *m, neo_ctx *ctx, const neo_optim_desc *opt
     neo_tensor *t[4] = {&m->x, &m->dx, &m->y, &m->dy};
     for (int i = 0; i < 4 && status == NEO_OK; i++)
         status = neo_tensor_alloc(ctx, NEO_F32, 2, i < 2 ? in : out, t[i]);
-    if (status == NEO_OK) status = neo_tensor_init(ctx, m->x, "x", (neo_init){NEO_INIT_NORMAL, 0, 1}, 0);
-    if (status == NEO_OK) status = neo_tensor_init(ctx, m->dy, "dy", (neo_init){NEO_INIT_NORMAL, 0, 1}, 0);
+    const neo_init normal = {NEO_INIT_NORMAL, 0, 1};
+    if (status == NEO_OK) status = neo_tensor_init(ctx, m->x, "x", normal, 0);
+    if (status == NEO_OK) status = neo_tensor_init(ctx, m->dy, "dy", normal, 0);
     return status;
 }
 static void model_destroy(model *m) {
@@ -398,9 +151,11 @@ static void models(int from, int end) {
             }
             if (neo_state_digest(m[0].state) != neo_state_digest(m[1].state))
                 FAIL("optimizer %d, %d leaves: digests differ", i, shards);
-            CHECK_BITS(&(double){neo_optim_grad_norm(m[0].optim)}, &(double){neo_optim_grad_norm(m[1].optim)},
-                       sizeof(double));
-            CHECK(neo_ctx_memory(ctx[1]).device_bytes > 0 && neo_ctx_memory(ctx[0]).device_bytes == 0);
+            const double norm[2] = {neo_optim_grad_norm(m[0].optim),
+                                    neo_optim_grad_norm(m[1].optim)};
+            CHECK_BITS(&norm[0], &norm[1], sizeof norm[0]);
+            CHECK(neo_ctx_memory(ctx[1]).device_bytes > 0);
+            CHECK(neo_ctx_memory(ctx[0]).device_bytes == 0);
             for (int k = 0; k < 2; k++) {
                 model_destroy(&m[k]);
                 CHECK_INT(neo_ctx_memory(ctx[k]).device_bytes, 0);
@@ -411,8 +166,10 @@ static void models(int from, int end) {
 static void test_models(void) { models(0, 7); }
 /* Of bf16: activations that read z, y or neither; a last layer with and without one. */
 static void test_narrow_models(void) {
-    static const neo_activation acts[][2] = {{NEO_ACT_RELU, NEO_ACT_NONE}, {NEO_ACT_GELU, NEO_ACT_SIGMOID},
-                                             {NEO_ACT_TANH, NEO_ACT_HARDSWISH}, {NEO_ACT_NONE, NEO_ACT_RELU}};
+    static const neo_activation acts[][2] = {{NEO_ACT_RELU, NEO_ACT_NONE},
+                                             {NEO_ACT_GELU, NEO_ACT_SIGMOID},
+                                             {NEO_ACT_TANH, NEO_ACT_HARDSWISH},
+                                             {NEO_ACT_NONE, NEO_ACT_RELU}};
     products = NEO_BF16;
     for (int i = 0; i < 4; i++) {
         first_act = acts[i][0], last_act = acts[i][1];
@@ -432,7 +189,8 @@ static void test_checkpoints(void) {
         neo_load_desc load;
         memset(&save, 0, sizeof save);
         memset(&load, 0, sizeof load);
-        snprintf(path, sizeof path, "%s/neo_test_device_%d_%d", dir, from, (int)(neo_time_ns() % 1000000007));
+        snprintf(path, sizeof path, "%s/neo_test_device_%d_%d", dir, from,
+                 (int)(neo_time_ns() % 1000000007));
         for (int k = 0; k < 2; k++) CHECK_OK(model_create(&m[k], ctx[k], &optims[3]));
         for (int step = 0; step < 2; step++) model_step(&m[0]);
         CHECK(neo_state_digest(m[0].state) != neo_state_digest(m[1].state));
@@ -483,6 +241,7 @@ static neo_status square_loss(void *user, double *value) {
 }
 static void test_gradcheck(void) {
     square s;
+    const neo_init normal = {NEO_INIT_NORMAL, 0, 1};
     int64_t n = 20;
     double value;
     neo_gradcheck_desc d;
@@ -492,7 +251,7 @@ static void test_gradcheck(void) {
     neo_tensor *t[3] = {&s.w, &s.target, &s.grad};
     for (int i = 0; i < 3; i++) {
         REQUIRE_OK(neo_tensor_alloc(gpu_ctx, NEO_F32, 1, &n, t[i]));
-        CHECK_OK(neo_tensor_init(gpu_ctx, *t[i], i ? "t" : "w", (neo_init){NEO_INIT_NORMAL, 0, 1}, 0));
+        CHECK_OK(neo_tensor_init(gpu_ctx, *t[i], i ? "t" : "w", normal, 0));
     }
     CHECK_OK(square_loss(&s, &value));
     neo_tensor grad = s.grad;
@@ -524,15 +283,19 @@ static void test_places(void) {
     CHECK_INT(neo_tensor_reshape(there, 1, &(int64_t){16}).place, NEO_DEVICE);
     CHECK_OK(neo_tensor_zero(cpu_ctx, here));
     CHECK_OK(neo_tensor_zero(gpu_ctx, there));
-    CHECK_ERR(neo_gemm(gpu_ctx, NULL, there, here, there), NEO_ERR_ARG, "neo_gemm: b is in host memory, but the context computes on cuda:0");
+    CHECK_ERR(neo_gemm(gpu_ctx, NULL, there, here, there), NEO_ERR_ARG,
+              "neo_gemm: b is in host memory, but the context computes on cuda:0");
     CHECK_ERR(neo_add(gpu_ctx, here, there), NEO_ERR_ARG, "neo_add: x is in host memory");
-    CHECK_ERR(neo_add(cpu_ctx, there, here), NEO_ERR_ARG, "neo_add: x is in a device's memory, but the context has no device");
+    CHECK_ERR(neo_add(cpu_ctx, there, here), NEO_ERR_ARG,
+              "neo_add: x is in a device's memory, but the context has no device");
     CHECK_ERR(neo_tensor_copy(cpu_ctx, here, there), NEO_ERR_ARG, "dst is in a device's memory");
     CHECK_OK(neo_tensor_convert(gpu_ctx, here, here, NULL)); /* the CPU does that */
     CHECK_OK(neo_tensor_convert(gpu_ctx, here, there, NULL)); /* of one dtype: a copy */
-    CHECK_ERR(neo_tensor_copy(gpu_ctx, neo_tensor_slice(here, 1, 0, 2), neo_tensor_slice(there, 1, 0, 2)), NEO_ERR_SHAPE,
-              "must be contiguous");
-    CHECK_ERR(neo_mse(gpu_ctx, NULL, there, here, neo_tensor_none(), &value), NEO_ERR_ARG, "target is in host memory");
+    CHECK_ERR(neo_tensor_copy(gpu_ctx, neo_tensor_slice(here, 1, 0, 2),
+                              neo_tensor_slice(there, 1, 0, 2)),
+              NEO_ERR_SHAPE, "must be contiguous");
+    CHECK_ERR(neo_mse(gpu_ctx, NULL, there, here, neo_tensor_none(), &value), NEO_ERR_ARG,
+              "target is in host memory");
     neo_tensor_free(cpu_ctx, &here);
     neo_tensor_free(gpu_ctx, &there);
     CHECK(neo_ctx_device(gpu_ctx) == gpu && neo_ctx_device(cpu_ctx) == NULL);
@@ -549,11 +312,7 @@ int main(void) {
     cpu_ctx = make_ctx(NULL, 3);
     gpu_ctx = make_ctx(gpu, 3);
     set_optims();
-    RUN(test_tensors);
-    RUN(test_blend);
-    RUN(test_products);
-    RUN(test_layers);
-    RUN(test_losses);
+    every_operation();
     RUN(test_models);
     RUN(test_narrow_models);
     RUN(test_checkpoints);

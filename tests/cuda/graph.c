@@ -7,6 +7,8 @@
    of neo_cuda.cuh, emulated on the CPU or, in `make test-cuda`, a GPU. */
 #include "test.h"
 
+#include "model.h"
+
 #include "neo_cuda.cuh"
 
 #ifndef NEO__GRAPH_OPS
@@ -48,28 +50,20 @@ static void make_batch(Batch *b, int64_t size) {
 /* ---- the model ---- */
 typedef struct Trainer {
     neo_ctx *ctx;
-    neo_params *params;
-    neo_mlp *mlp;
-    neo_optim *optim;
-    neo_bags *bags;
-    neo_state *state;
+    model m;               /* tables, and a top on their rows side by side */
     neo_cuda_graph *graph; /* or NULL */
-    neo_tensor e, de, logit, dlogit, label;
+    neo_tensor label;
 } Trainer;
 
-static neo_tensor alloc(Trainer *t, int64_t cols) {
-    int64_t shape[2] = {MOST_BATCH, cols};
-    neo_tensor x = neo_tensor_none();
-    CHECK_OK(neo_tensor_alloc(t->ctx, NEO_F32, 2, shape, &x));
-    CHECK_OK(neo_tensor_zero(t->ctx, x));
-    return x;
-}
-static void make_tables(Trainer *t) {
+static float clip_type; /* of the trainers that are made next, */
+static size_t pool;     /* and of their graphs' room */
+static void make_model(Trainer *t, float clip_norm) {
     static const char *const names[FEATURES] = {"t0", "t1", "t2"};
-    static const int64_t dims[FEATURES] = {8, 8, 4};
-    static const neo_bag_optim_kind kinds[FEATURES] = {NEO_BAG_ROWWISE_ADAGRAD, NEO_BAG_ADAM, NEO_BAG_SGD};
+    static const int64_t dims[FEATURES] = {8, 8, 4}, top[] = {17, 1};
+    static const neo_bag_optim_kind kinds[FEATURES] = {NEO_BAG_ROWWISE_ADAGRAD, NEO_BAG_ADAM,
+                                                       NEO_BAG_SGD};
     neo_table_desc tables[FEATURES];
-    neo_bags_desc d;
+    model_desc d;
     memset(tables, 0, sizeof tables);
     memset(&d, 0, sizeof d);
     for (int i = 0; i < FEATURES; i++) {
@@ -80,86 +74,52 @@ static void make_tables(Trainer *t) {
         tables[i].pooling = i == 1 ? NEO_POOL_MEAN : NEO_POOL_SUM;
         tables[i].dtype = i == 2 ? NEO_BF16 : NEO_F32;
     }
-    d.tables = tables;
-    d.table_count = d.feature_count = FEATURES;
-    d.max_batch = MOST_BATCH;
-    d.max_ids = MOST_IDS;
-    CHECK_OK(neo_bags_create(t->ctx, &d, &t->bags));
+    d.batch = MOST_BATCH, d.max_ids = MOST_IDS;
+    d.tables = tables, d.table_count = FEATURES;
+    d.top = top, d.top_count = 2;
+    d.optim.kind = NEO_OPTIM_ADAM;
+    d.optim.clip_norm = clip_norm;
+    d.optim.clip_norm_type = clip_type;
+    CHECK_OK(model_create(&t->m, t->ctx, &d));
 }
-static float clip_type; /* of the trainers that are made next, */
-static size_t pool;     /* and of their graphs' room */
 /* device: NULL is the CPU. copy_bytes: of a graph; -1: without one. */
-static void make_trainer(Trainer *t, neo_device *device, int shards, float clip_norm, int64_t copy_bytes) {
+static void make_trainer(Trainer *t, neo_device *device, int shards, float clip_norm,
+                         int64_t copy_bytes) {
+    const int64_t shape[2] = {MOST_BATCH, 1};
     neo_ctx_desc c;
-    neo_mlp_desc layers;
-    neo_optim_desc optim;
     memset(t, 0, sizeof *t);
     memset(&c, 0, sizeof c);
-    memset(&layers, 0, sizeof layers);
-    memset(&optim, 0, sizeof optim);
     c.threads = 1;
     c.seed = 5;
     c.repro_shards = shards;
     c.device = device;
-    layers.name = "mlp";
-    layers.width_count = 3, layers.widths[0] = WIDTH, layers.widths[1] = 17, layers.widths[2] = 1;
-    layers.max_batch = MOST_BATCH;
-    layers.act = NEO_ACT_RELU;
-    optim.kind = NEO_OPTIM_ADAM;
-    optim.clip_norm = clip_norm;
-    optim.clip_norm_type = clip_type;
     CHECK_OK(neo_ctx_create(&c, &t->ctx));
-    CHECK_OK(neo_params_create(t->ctx, &t->params));
-    CHECK_OK(neo_mlp_create(t->ctx, t->params, &layers, &t->mlp));
-    CHECK_OK(neo_optim_create(t->ctx, t->params, &optim, &t->optim));
-    make_tables(t);
-    CHECK_OK(neo_state_create(t->ctx, &t->state));
-    CHECK_OK(neo_state_add_params(t->state, t->params));
-    CHECK_OK(neo_state_add_optim(t->state, t->optim));
-    CHECK_OK(neo_state_add_bags(t->state, t->bags));
-    t->e = alloc(t, WIDTH), t->de = alloc(t, WIDTH);
-    t->logit = alloc(t, 1), t->dlogit = alloc(t, 1), t->label = alloc(t, 1);
+    make_model(t, clip_norm);
+    CHECK_OK(neo_tensor_alloc(t->ctx, NEO_F32, 2, shape, &t->label));
+    CHECK_OK(neo_tensor_zero(t->ctx, t->label));
     if (copy_bytes < 0) return;
     const neo_cuda_graph_desc d = {(size_t)copy_bytes, pool};
     CHECK_OK(neo_cuda_graph_create(device, &d, &t->graph));
 }
 static void free_trainer(Trainer *t) {
-    neo_tensor *tensors[] = {&t->e, &t->de, &t->logit, &t->dlogit, &t->label};
     neo_cuda_graph_destroy(t->graph);
-    for (int i = 0; i < 5; i++) neo_tensor_free(t->ctx, tensors[i]);
-    neo_state_destroy(t->state);
-    neo_bags_destroy(t->bags);
-    neo_optim_destroy(t->optim);
-    neo_mlp_destroy(t->mlp);
-    neo_params_destroy(t->params);
+    neo_tensor_free(t->ctx, &t->label);
+    model_destroy(&t->m);
     CHECK_INT(neo_ctx_memory(t->ctx).device_bytes, 0);
     neo_ctx_destroy(t->ctx);
 }
 
-#define TRY(call)                                                                                  \
-    do {                                                                                           \
-        neo_status try_status = (call);                                                            \
-        if (try_status != NEO_OK) return try_status;                                               \
-    } while (0)
 static neo_status calls_of_a_step(Trainer *t, const Batch *b, float lr, double *loss) {
-    int64_t n = b->j.batch, shape[2] = {n, 1};
-    neo_tensor host = neo_tensor_2d((void *)(uintptr_t)b->label, NEO_F32, shape[0], shape[1]);
-    neo_tensor e = neo_tensor_rows(t->e, 0, n), de = neo_tensor_rows(t->de, 0, n);
-    neo_tensor label = neo_tensor_rows(t->label, 0, n);
-    neo_tensor logit = neo_tensor_rows(t->logit, 0, n), dlogit = neo_tensor_rows(t->dlogit, 0, n);
-    TRY(neo_tensor_copy(t->ctx, host, label));
-    TRY(neo_bags_forward(t->bags, &b->j, e));
-    TRY(neo_mlp_forward(t->mlp, e, logit));
-    TRY(neo_bce_with_logits(t->ctx, NULL, logit, label, dlogit, loss));
-    TRY(neo_mlp_backward(t->mlp, NULL, dlogit, de));
-    TRY(neo_bags_backward(t->bags, &b->j, de, lr));
-    return neo_optim_step(t->optim, lr);
+    neo_tensor host = neo_tensor_2d((void *)(uintptr_t)b->label, NEO_F32, b->j.batch, 1);
+    const model_batch batch = {neo_tensor_none(), neo_tensor_rows(t->label, 0, b->j.batch), &b->j};
+    MODEL_TRY(neo_tensor_copy(t->ctx, host, batch.label));
+    return model_step(&t->m, &batch, lr, loss);
 }
 /* The batch is written over afterwards, as a reader may do. */
 static neo_status step(Trainer *t, const Batch *batch, float lr, double *loss) {
     Batch b = *batch;
     b.j.offsets = b.offsets, b.j.ids = b.ids, b.j.weights = b.weights;
-    if (t->graph) TRY(neo_cuda_graph_begin(t->graph));
+    if (t->graph) MODEL_TRY(neo_cuda_graph_begin(t->graph));
     neo_status status = calls_of_a_step(t, &b, lr, loss);
     memset(&b, 0x55, sizeof b);
     if (status == NEO_OK && t->graph) status = neo_cuda_graph_end(t->graph);
@@ -178,7 +138,7 @@ static void train(Trainer *t, uint64_t seed, double *losses) {
         CHECK_OK(step(t, &b, 0.1f / (float)(1 + i), &losses[i]));
         if (t->graph && i % 4 == 1) CHECK_OK(neo_cuda_graph_wait(t->graph));
         if (t->graph && i == 3) { /* a call between two steps comes between them */
-            CHECK_OK(neo_scale(t->ctx, t->dlogit, 3.0f, NULL));
+            CHECK_OK(neo_scale(t->ctx, t->m.dy, 3.0f, NULL));
         }
     }
     if (t->graph) CHECK_OK(neo_cuda_graph_wait(t->graph));
@@ -195,12 +155,12 @@ static void test_bits(void) {
         for (int i = 0; i < 3; i++) {
             make_trainer(&t[i], i ? gpu : NULL, cases[c].shards, cases[c].clip, i == 2 ? cases[c].copy_bytes : -1);
             train(&t[i], 17, losses[i]);
-            digest[i] = neo_state_digest(t[i].state);
+            digest[i] = neo_state_digest(t[i].m.state);
         }
-        CHECK(neo_optim_clip_factor(t[0].optim) < 1.0f || cases[c].clip == 0.0f);
+        CHECK(neo_optim_clip_factor(t[0].m.optim) < 1.0f || cases[c].clip == 0.0f);
         for (int i = 1; i < 3; i++) {
-            CHECK(neo_optim_clip_factor(t[i].optim) == neo_optim_clip_factor(t[0].optim));
-            CHECK(neo_optim_grad_norm(t[i].optim) == neo_optim_grad_norm(t[0].optim));
+            CHECK(neo_optim_clip_factor(t[i].m.optim) == neo_optim_clip_factor(t[0].m.optim));
+            CHECK(neo_optim_grad_norm(t[i].m.optim) == neo_optim_grad_norm(t[0].m.optim));
             if (digest[i] != digest[0]) FAIL("case %d: trainer %d has another digest than the CPU", c, i);
             for (int s = 0; s < STEPS; s++)
                 if (memcmp(&losses[i][s], &losses[0][s], sizeof losses[0][s]) != 0)
@@ -232,8 +192,9 @@ static void test_norm_asked(void) {
         for (int i = 0; i < 2; i++) {
             if (i) CHECK_OK(neo_cuda_graph_begin(t[i].graph));
             CHECK_OK(calls_of_a_step(&t[i], &b, 0.1f, &loss[i]));
-            norm[i] = s ? (double)neo_optim_clip_factor(t[i].optim) : neo_optim_grad_norm(t[i].optim);
-            CHECK_OK(neo_scale(t[i].ctx, t[i].de, (float)norm[i], NULL));
+            norm[i] = s ? (double)neo_optim_clip_factor(t[i].m.optim)
+                        : neo_optim_grad_norm(t[i].m.optim);
+            CHECK_OK(neo_scale(t[i].ctx, t[i].m.de, (float)norm[i], NULL));
             if (i) CHECK_OK(neo_cuda_graph_end(t[i].graph));
         }
         CHECK(norm[0] == norm[1] && norm[0] > 0.0);
@@ -253,22 +214,23 @@ static void test_norm_error(void) {
         for (int left = 0; left < 10; left++) {
             char text[2][512];
             for (int i = 0; i < 2; i++) {
-                const neo_tensor grad = neo_params_at(t[i].params, 1)->grad; /* a bias */
+                const neo_tensor grad = neo_params_at(t[i].m.params, 1)->grad; /* a bias */
                 float x[64] = {0.0f, bad[left % 3]};
-                const uint64_t before = neo_state_digest(t[i].state);
-                const float norm = (float)neo_optim_grad_norm(t[i].optim);
+                const uint64_t before = neo_state_digest(t[i].m.state);
+                const float norm = (float)neo_optim_grad_norm(t[i].m.optim);
                 neo_status status = NEO_OK;
                 if (i) CHECK_OK(neo_cuda_graph_begin(t[i].graph));
-                for (int k = left; i && k < NEO__GRAPH_OPS; k++) CHECK_OK(neo_scale(t[i].ctx, t[i].de, 0.5f, NULL));
+                for (int k = left; i && k < NEO__GRAPH_OPS; k++)
+                    CHECK_OK(neo_scale(t[i].ctx, t[i].m.de, 0.5f, NULL));
                 CHECK_OK(neo_tensor_copy(t[i].ctx, neo_tensor_1d(x, NEO_F32, neo_tensor_count(grad)), grad));
-                status = neo_optim_step(t[i].optim, 0.1f);
-                if (i && left == 9) CHECK((float)neo_optim_grad_norm(t[i].optim) == norm);
+                status = neo_optim_step(t[i].m.optim, 0.1f);
+                if (i && left == 9) CHECK((float)neo_optim_grad_norm(t[i].m.optim) == norm);
                 if (i && status == NEO_OK) status = neo_cuda_graph_end(t[i].graph);
                 if (i && status == NEO_OK) status = neo_cuda_graph_wait(t[i].graph);
                 snprintf(text[i], sizeof text[i], "%s", neo_last_error());
                 if (status != NEO_ERR_NUMERIC) FAIL("type %d, room for %d, trainer %d: status %d", type, left, i, (int)status);
-                CHECK(neo_state_digest(t[i].state) == before);
-                CHECK((float)neo_optim_grad_norm(t[i].optim) == norm);
+                CHECK(neo_state_digest(t[i].m.state) == before);
+                CHECK((float)neo_optim_grad_norm(t[i].m.optim) == norm);
             }
             if (strcmp(text[1], text[0]) != 0) FAIL("type %d, room for %d: %s, on the CPU %s", type, left, text[1], text[0]);
             Batch b; /* and training goes on */
@@ -276,7 +238,7 @@ static void test_norm_error(void) {
             make_batch(&b, MOST_BATCH);
             for (int i = 0; i < 2; i++) CHECK_OK(step(&t[i], &b, 0.1f, &loss[i]));
             CHECK_OK(neo_cuda_graph_wait(t[1].graph));
-            CHECK(neo_state_digest(t[1].state) == neo_state_digest(t[0].state));
+            CHECK(neo_state_digest(t[1].m.state) == neo_state_digest(t[0].m.state));
         }
         for (int i = 0; i < 2; i++) free_trainer(&t[i]);
     }
@@ -310,7 +272,7 @@ static void fail_in(Wrong what, int late) {
             CHECK_OK(step(&t, &b, 0.1f, &loss[s]));
         }
         if (t.graph) CHECK_OK(neo_cuda_graph_wait(t.graph));
-        const uint64_t before = neo_state_digest(t.state);
+        const uint64_t before = neo_state_digest(t.m.state);
         make_batch(&b, 12);
         spoil(&b, what);
         status[i] = step(&t, &b, 0.1f, &loss[2]);
@@ -329,14 +291,14 @@ static void fail_in(Wrong what, int late) {
         CHECK(status[i] != NEO_OK && status[i] == status[0]);
         if (strcmp(text[i], text[0]) != 0)
             FAIL("error %d: trainer %d says: %s; the CPU: %s", (int)what, i, text[i], text[0]);
-        CHECK(neo_state_digest(t.state) == before);
+        CHECK(neo_state_digest(t.m.state) == before);
         CHECK(loss[2] == -1.0 && loss[3] == -1.0);
         make_batch(&b, 11); /* and training goes on */
         CHECK_OK(step(&t, &b, 0.1f, &loss[3]));
         if (t.graph) CHECK_OK(neo_cuda_graph_wait(t.graph));
-        CHECK(neo_state_digest(t.state) != before && loss[3] > 0.0);
-        if (i == 0) after = neo_state_digest(t.state);
-        CHECK(neo_state_digest(t.state) == after);
+        CHECK(neo_state_digest(t.m.state) != before && loss[3] > 0.0);
+        if (i == 0) after = neo_state_digest(t.m.state);
+        CHECK(neo_state_digest(t.m.state) == after);
         free_trainer(&t);
     }
 }
@@ -396,7 +358,7 @@ static void test_left_out(void) {
         t[1].graph = NULL;
         for (int i = 0; i < 2; i++) CHECK_OK(step(&t[i], &next, 0.1f, &loss[i]));
         CHECK(loss[0] == loss[1] && loss[0] > 0.0);
-        CHECK(neo_state_digest(t[0].state) == neo_state_digest(t[1].state));
+        CHECK(neo_state_digest(t[0].m.state) == neo_state_digest(t[1].m.state));
         for (int i = 0; i < 2; i++) free_trainer(&t[i]);
     }
 }
@@ -432,14 +394,15 @@ static void full_after(Trainer *t, int left, int wrong, uint64_t *launches) {
     snprintf(text, sizeof text, "%s", wrong ? neo_last_error() : "");
     const uint64_t before = neo_cuda_graph_get_stats(t[1].graph).launches;
     CHECK_OK(neo_cuda_graph_begin(t[1].graph));
-    for (int k = left; k < NEO__GRAPH_OPS; k++) CHECK_OK(neo_scale(t[1].ctx, t[1].de, 0.5f, NULL));
+    for (int k = left; k < NEO__GRAPH_OPS; k++)
+        CHECK_OK(neo_scale(t[1].ctx, t[1].m.de, 0.5f, NULL));
     neo_status there = calls_of_a_step(&t[1], &b, 0.1f, &loss[1]);
     if (there == NEO_OK) there = neo_cuda_graph_end(t[1].graph);
     if (there == NEO_OK) there = neo_cuda_graph_wait(t[1].graph);
     if (there != status || (wrong && strcmp(neo_last_error(), text) != 0))
         FAIL("room for %d: %s, on the CPU %s", left, neo_last_error(), text);
     if (!wrong && loss[0] != loss[1]) FAIL("room for %d: loss %.17g, on the CPU %.17g", left, loss[1], loss[0]);
-    if (neo_state_digest(t[0].state) != neo_state_digest(t[1].state))
+    if (neo_state_digest(t[0].m.state) != neo_state_digest(t[1].m.state))
         FAIL("room for %d, error %d: another digest", left, wrong);
     *launches = neo_cuda_graph_get_stats(t[1].graph).launches - before;
 }
@@ -484,7 +447,7 @@ static void test_device_batch(void) {
     CHECK_OK(neo_cuda_graph_wait(t[1].graph));
     CHECK_INT(neo_cuda_graph_get_stats(t[1].graph).launches, 5);
     CHECK_INT(neo_cuda_graph_get_stats(t[1].graph).graphs, 1);
-    CHECK(neo_state_digest(t[0].state) == neo_state_digest(t[1].state));
+    CHECK(neo_state_digest(t[0].m.state) == neo_state_digest(t[1].m.state));
     for (int k = 0; k < 3; k++) neo_tensor_free(t[1].ctx, &mem[k]);
     for (int i = 0; i < 2; i++) free_trainer(&t[i]);
 }
@@ -609,28 +572,28 @@ static void test_misuse(void) {
     test_seed = 3;
     make_batch(&b, 16);
     CHECK_OK(calls_of_a_step(&t, &b, 0.1f, &loss));
-    const uint64_t before = neo_state_digest(t.state); /* it waits: what was recorded has run */
+    const uint64_t before = neo_state_digest(t.m.state); /* it waits: what was recorded has run */
     neo_cuda_graph_destroy(t.graph);                   /* while it records */
     t.graph = other;
-    CHECK(neo_state_digest(t.state) == before);
+    CHECK(neo_state_digest(t.m.state) == before);
     CHECK_OK(step(&t, &b, 0.1f, &loss));
     CHECK_OK(neo_cuda_graph_create(gpu, NULL, &other));
     CHECK_ERR(neo_cuda_graph_begin(other), NEO_ERR_STATE, "has not been waited for");
     neo_cuda_graph_destroy(other);
     neo_cuda_graph_destroy(t.graph); /* while a step runs */
     t.graph = NULL;
-    CHECK(neo_state_digest(t.state) != before);
+    CHECK(neo_state_digest(t.m.state) != before);
     CHECK_OK(step(&t, &b, 0.1f, &loss)); /* without a graph */
     /* An argument that is wrong is found at once, and the step goes on without that call. */
     CHECK_OK(neo_cuda_graph_create(gpu, NULL, &t.graph));
     CHECK_OK(neo_cuda_graph_begin(t.graph));
-    CHECK_ERR(neo_mlp_forward(t.mlp, t.logit, t.e), NEO_ERR_SHAPE, "mlp");
+    CHECK_ERR(neo_mlp_forward(t.m.top, t.m.y, t.m.e), NEO_ERR_SHAPE, "mlp");
     CHECK_OK(calls_of_a_step(&t, &b, 0.1f, &loss));
     CHECK_OK(neo_cuda_graph_end(t.graph));
     CHECK_OK(neo_cuda_graph_wait(t.graph));
     b.j.batch = MOST_BATCH + 1; /* beyond what is reserved: the same error as without a graph */
     CHECK_OK(neo_cuda_graph_begin(t.graph));
-    CHECK_ERR(neo_bags_forward(t.bags, &b.j, t.e), NEO_ERR_CAPACITY, "reserved");
+    CHECK_ERR(neo_bags_forward(t.m.bags, &b.j, t.m.e), NEO_ERR_CAPACITY, "reserved");
     CHECK_OK(neo_cuda_graph_end(t.graph));
     free_trainer(&t);
 }

@@ -9,17 +9,9 @@
    prints how far. */
 #include "common.h"
 
-enum { DENSE = 4, DIM = 8, TABLES = 5, BATCH = 32, MAX_IDS = BATCH * TABLES * 3 };
+#include "../model.h"
 
-typedef struct model {
-    neo_ctx *ctx;
-    neo_params *params;
-    neo_mlp *bottom, *top;
-    neo_bags *bags;
-    neo_optim *optim;
-    neo_state *state;
-    neo_tensor x, e, z, logit, dlogit, dz, dx, de;
-} model;
+enum { DENSE = 4, DIM = 8, TABLES = 5, BATCH = 32, MAX_IDS = BATCH * TABLES * 3 };
 
 /* As RUNS in make_dlrm.py. */
 static const struct run {
@@ -55,13 +47,11 @@ static const struct run {
 };
 enum { RUNS = sizeof runs / sizeof *runs };
 
-static neo_tensor buffer(int64_t cols) {
-    return neo_tensor_2d(golden_alloc((size_t)(BATCH * cols) * 4), NEO_F32, BATCH, cols);
-}
-
-static neo_status create_bags(model *m, const struct run *r) {
+/* The weights come from a state_dict. */
+static neo_status create(model *m, neo_ctx *ctx, const struct run *r) {
     static const char *const names[TABLES] = {"0", "1", "2", "3", "4"};
     static const int64_t rows[TABLES] = {7, 11, 19, 33, 50};
+    static const int64_t bottom[] = {DENSE, 16, DIM}, top[] = {16, 1};
     neo_table_desc tables[TABLES];
     memset(tables, 0, sizeof tables);
     for (int i = 0; i < TABLES; i++) {
@@ -71,48 +61,16 @@ static neo_status create_bags(model *m, const struct run *r) {
         tables[i].pooling = i == 2 || i == 4 ? NEO_POOL_MEAN : NEO_POOL_SUM;
         tables[i].optim = r->table;
     }
-    neo_bags_desc desc = {
-        .tables = tables, .table_count = TABLES, .max_batch = BATCH, .max_ids = MAX_IDS};
-    return neo_bags_create(m->ctx, &desc, &m->bags);
-}
-
-/* Everything but the weights, which a state_dict gives. */
-static neo_status create(model *m, const struct run *r) {
-    int64_t width = neo_interact_width(DIM, TABLES, 0);
-    neo_mlp_desc bottom = {.name = "bottom",
-                           .width_count = 3,
-                           .widths = {DENSE, 16, DIM},
-                           .max_batch = BATCH,
-                           .act = NEO_ACT_RELU,
-                           .last_act = NEO_ACT_RELU};
-    neo_mlp_desc top = {.name = "top",
-                        .width_count = 3,
-                        .widths = {width, 16, 1},
-                        .max_batch = BATCH,
-                        .act = NEO_ACT_RELU};
-    m->x = buffer(DIM), m->dx = buffer(DIM);
-    m->e = buffer(TABLES * DIM), m->de = buffer(TABLES * DIM);
-    m->z = buffer(width), m->dz = buffer(width);
-    m->logit = buffer(1), m->dlogit = buffer(1);
-    neo_status st = neo_params_create(m->ctx, &m->params);
-    if (st == NEO_OK) st = neo_mlp_create(m->ctx, m->params, &bottom, &m->bottom);
-    if (st == NEO_OK) st = neo_mlp_create(m->ctx, m->params, &top, &m->top);
-    if (st == NEO_OK) st = create_bags(m, r);
-    if (st == NEO_OK) st = neo_optim_create(m->ctx, m->params, &r->dense, &m->optim);
-    if (st == NEO_OK) st = neo_state_create(m->ctx, &m->state);
-    if (st == NEO_OK) st = neo_state_add_params(m->state, m->params);
-    if (st == NEO_OK) st = neo_state_add_bags(m->state, m->bags);
-    if (st == NEO_OK) st = neo_state_add_optim(m->state, m->optim);
-    return st;
-}
-
-static void destroy(model *m) {
-    neo_state_destroy(m->state);
-    neo_optim_destroy(m->optim);
-    neo_bags_destroy(m->bags);
-    neo_mlp_destroy(m->top);
-    neo_mlp_destroy(m->bottom);
-    neo_params_destroy(m->params);
+    const model_desc d = {.batch = BATCH,
+                          .max_ids = MAX_IDS,
+                          .tables = tables,
+                          .table_count = TABLES,
+                          .bottom = bottom,
+                          .bottom_count = 3,
+                          .top = top,
+                          .top_count = 2,
+                          .optim = r->dense};
+    return model_create(m, ctx, &d);
 }
 
 static neo_status load(model *m) {
@@ -122,21 +80,6 @@ static neo_status load(model *m) {
     neo_status st = neo_load_safetensors(m->ctx, GOLDEN_DIR "dlrm_init.safetensors", map, 3, 0,
                                          m->state, &loaded);
     if (st == NEO_OK) CHECK_INT(loaded, 8 + TABLES);
-    return st;
-}
-
-static neo_status step(model *m, const neo_jagged *sparse, neo_tensor dense, neo_tensor label,
-                       float lr, double *loss) {
-    neo_status st = neo_mlp_forward(m->bottom, dense, m->x);
-    if (st == NEO_OK) st = neo_bags_forward(m->bags, sparse, m->e);
-    if (st == NEO_OK) st = neo_interact_forward(m->ctx, 0, m->x, m->e, m->z);
-    if (st == NEO_OK) st = neo_mlp_forward(m->top, m->z, m->logit);
-    if (st == NEO_OK) st = neo_bce_with_logits(m->ctx, NULL, m->logit, label, m->dlogit, loss);
-    if (st == NEO_OK) st = neo_mlp_backward(m->top, NULL, m->dlogit, m->dz);
-    if (st == NEO_OK) st = neo_interact_backward(m->ctx, 0, m->x, m->e, m->dz, m->dx, m->de);
-    if (st == NEO_OK) st = neo_bags_backward(m->bags, sparse, m->de, lr);
-    if (st == NEO_OK) st = neo_mlp_backward(m->bottom, NULL, m->dx, neo_tensor_none());
-    if (st == NEO_OK) st = neo_optim_step(m->optim, lr);
     return st;
 }
 
@@ -177,9 +120,7 @@ static void check_final(model *m, const struct run *r) {
 static void train(neo_ctx *ctx, const struct run *r) {
     int mark = golden_block_count;
     model m;
-    memset(&m, 0, sizeof m);
-    m.ctx = ctx;
-    neo_status st = create(&m, r);
+    neo_status st = create(&m, ctx, r);
     if (st == NEO_OK) st = load(&m);
     if (st != NEO_OK) FAIL("%s: %s: %s", r->name, neo_status_string(st), neo_last_error());
     neo_tensor dense = golden("dense"), offsets = golden("offsets"), ids = golden("ids");
@@ -192,15 +133,17 @@ static void train(neo_ctx *ctx, const struct run *r) {
                              .id_dtype = NEO_I64,
                              .offsets = golden_i(offsets) + i * offsets.shape[1],
                              .ids = ids.data};
-        neo_tensor x = neo_tensor_2d(golden_f(dense) + i * BATCH * DENSE, NEO_F32, BATCH, DENSE);
-        neo_tensor y = neo_tensor_1d(golden_f(label) + i * BATCH, NEO_F32, BATCH);
-        st = step(&m, &sparse, x, y, r->lr, &loss);
+        const model_batch batch = {
+            .dense = neo_tensor_2d(golden_f(dense) + i * BATCH * DENSE, NEO_F32, BATCH, DENSE),
+            .label = neo_tensor_1d(golden_f(label) + i * BATCH, NEO_F32, BATCH),
+            .ids = &sparse};
+        st = model_step(&m, &batch, r->lr, &loss);
         if (st != NEO_OK) FAIL("%s: step %d: %s", r->name, (int)i, neo_last_error());
         if (!(fabs(loss - expected) <= 1e-5 * expected))
             FAIL("%s: loss of step %d is %.9g, expected %.9g", r->name, (int)i, loss, expected);
     }
     if (st == NEO_OK) check_final(&m, r);
-    destroy(&m);
+    model_destroy(&m);
     golden_release(mark);
 }
 

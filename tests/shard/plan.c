@@ -840,8 +840,6 @@ static void least_part(int t, int part) {
 static void least_table(int t) {
     neo__plan_search *s = &least.s;
     int32_t choice[BRUTE_TABLES], seat[LEAST_SEATS];
-    int64_t most;
-    double spread;
     if (least.plans > LEAST_PLANS) return;
     if (t < s->tables) {
         for (int k = 0; k < s->options[t].count; k++) {
@@ -854,7 +852,8 @@ static void least_table(int t) {
     memcpy(choice, s->now.choice, sizeof *choice * (size_t)s->tables); /* weighing places the best */
     memcpy(seat, s->now.seat, sizeof *seat * (size_t)s->seats);
     neo__plan_search_keep(s, 0);
-    REQUIRE_OK(neo__plan_search_weigh(s, &most, &spread));
+    REQUIRE_OK(neo__plan_search_weigh(s));
+    int64_t most = s->plan->step.most_bytes;
     if (least.best < 0 || most < least.best) least.best = most;
     memcpy(s->now.choice, choice, sizeof *choice * (size_t)s->tables);
     memcpy(s->now.seat, seat, sizeof *seat * (size_t)s->seats);
@@ -866,7 +865,7 @@ static int64_t least_bytes(void) {
     if (neo__plan_new(ctx, &m.d, "least", &plan) != NEO_OK) return 0;
     least.best = -1;
     least.plans = LEAST_PLANS + 1;
-    if (neo__plan_search_alloc(&least.s, plan) && least.s.seats <= LEAST_SEATS) {
+    if (neo__plan_search_alloc(&least.s, plan) == NEO_OK && least.s.seats <= LEAST_SEATS) {
         least.plans = 0;
         least_table(0);
     }

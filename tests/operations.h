@@ -1,0 +1,838 @@
+/* operations.h: every operation of struct neo_device, in one list (OPERATIONS, at the end).
+
+   A row of the list is an operation and a function that calls it on the context `on`, by public
+   calls where there are, and notes what came of that: statuses, messages, numbers, the bytes of all
+   tensors. Contexts that compute the same have noted the same, so operations_run runs a row on
+   each of them, on the same inputs, and compares the notes. core/operations does it on threads and
+   instruction sets of the CPU, cuda/device on a device against the CPU.
+
+   An operation of struct neo_device without a row does not compile. */
+#ifndef NEO_TEST_OPERATIONS_H
+#define NEO_TEST_OPERATIONS_H
+
+#define NEO_CUDA_IMPLEMENTATION /* neo.h then declares struct neo_device */
+#include "test.h"
+#undef NEO_CUDA_IMPLEMENTATION
+
+#include "neo_fsdp.h"
+
+static neo_ctx *on;
+/* Of a program with devices: how a rank opens one, and how a step of `on` is recorded. */
+static neo_comm_device_fn open_device;
+static neo_status (*record_begin)(void), (*record_end)(void);
+
+/* ---- notes ---- */
+enum { MOST_NOTES = 2048, MOST_TENSORS = 12 };
+typedef struct note {
+    const char *what;
+    int part;
+    uint64_t digest;
+} note;
+static struct {
+    int count;
+    note of[MOST_NOTES];
+} noted;
+
+static uint64_t digest_of(const void *data, size_t bytes) {
+    const unsigned char *p = (const unsigned char *)data;
+    uint64_t h = 0xCBF29CE484222325u;
+    for (size_t i = 0; i < bytes; i++) h = (h ^ p[i]) * 0x100000001B3u;
+    return h;
+}
+static void note_digest(const char *what, int part, uint64_t digest) {
+    if (noted.count == MOST_NOTES) FAIL("%s: too many notes", what);
+    else noted.of[noted.count++] = (note){what, part, digest};
+}
+static void note_bytes(const char *what, int part, const void *data, size_t bytes) {
+    note_digest(what, part, digest_of(data, bytes));
+}
+static void note_tensor(const char *what, int part, neo_tensor t) {
+    neo_tensor host = t;
+    const size_t bytes = neo_tensor_bytes(t);
+    host.data = malloc(bytes + 1);
+    host.place = NEO_HOST;
+    CHECK_OK(neo_tensor_copy(on, t, host));
+    note_bytes(what, part, host.data, bytes);
+    free(host.data);
+}
+static void note_status(const char *what, neo_status status) {
+    const char *text = status == NEO_OK ? "" : neo_last_error();
+    note_bytes(what, -(int)status - 1, text, strlen(text));
+}
+
+/* ---- calls on tensors ---- */
+typedef neo_status (*case_fn)(neo_ctx *ctx, neo_tensor *t, const void *arg);
+/* What the next call works on. */
+static neo_tensor host[MOST_TENSORS];
+static int count;
+
+static neo_tensor add(neo_dtype dtype, int64_t rows, int64_t cols) {
+    int64_t shape[2] = {rows, cols};
+    neo_tensor t = neo_tensor_nd(NULL, dtype, cols ? 2 : 1, shape);
+    t.data = calloc((size_t)(rows * (cols ? cols : 1)) + 1, neo_dtype_size(dtype));
+    return host[count++] = t;
+}
+static neo_tensor numbers(int64_t rows, int64_t cols) {
+    neo_tensor t = add(NEO_F32, rows, cols);
+    test_fill((float *)t.data, neo_tensor_count(t));
+    return t;
+}
+static neo_tensor halves(int64_t rows, int64_t cols) {
+    neo_tensor wide = numbers(rows, cols);
+    count--;
+    neo_tensor t = add(NEO_BF16, rows, cols);
+    neo_floats_encode(on, NEO_BF16, (const float *)wide.data, t.data, neo_tensor_count(t));
+    free(wide.data);
+    return t;
+}
+static neo_tensor integers(int64_t n, int64_t below) {
+    neo_tensor t = add(NEO_I64, n, 0);
+    for (int64_t i = 0; i < n; i++)
+        ((int64_t *)t.data)[i] = (int64_t)(test_random() % (uint32_t)below);
+    return t;
+}
+/* Makes the call on copies of the tensors, where `on` computes; then forgets them. */
+static void call(const char *name, case_fn fn, const void *arg) {
+    neo_tensor there[MOST_TENSORS];
+    for (int i = 0; i < count; i++) {
+        CHECK_OK(neo_tensor_alloc(on, host[i].dtype, host[i].ndim, host[i].shape, &there[i]));
+        CHECK_OK(neo_tensor_copy(on, host[i], there[i]));
+    }
+    note_status(name, fn(on, there, arg));
+    for (int i = 0; i < count; i++) {
+        note_tensor(name, i, there[i]);
+        neo_tensor_free(on, &there[i]);
+        free(host[i].data);
+    }
+    count = 0;
+}
+#define CALL(fn, arg) call(#fn, fn, arg)
+
+/* ---- tensors ---- */
+static neo_status convert(neo_ctx *ctx, neo_tensor *t, const void *arg) {
+    return neo_tensor_convert(ctx, t[0], t[1], (const neo_convert_desc *)arg);
+}
+static neo_status transpose(neo_ctx *ctx, neo_tensor *t, const void *arg) {
+    (void)arg;
+    return neo_tensor_copy(ctx, neo_tensor_transpose(t[0], 0, 1), t[1]);
+}
+static neo_status zero_and_init(neo_ctx *ctx, neo_tensor *t, const void *arg) {
+    const neo_init *init = (const neo_init *)arg;
+    neo_status status = neo_tensor_zero(ctx, t[0]);
+    return status == NEO_OK ? neo_tensor_init(ctx, t[1], "w", *init, 5) : status;
+}
+static neo_status tree_sum(neo_ctx *ctx, neo_tensor *t, const void *arg) {
+    const int parts = *(const int *)arg;
+    neo_status status = neo_tree_sum(ctx, t, parts, t[0]);
+    for (int i = 1; i < parts && status == NEO_OK; i++) /* which may be overwritten */
+        status = neo_tensor_zero(ctx, t[i]);
+    return status;
+}
+static void row_convert(void) {
+    static const neo_convert_desc random = {NEO_ROUND_STOCHASTIC, "w", 3, 11};
+    for (int to = 0; to < NEO_DTYPE_COUNT; to++) {
+        numbers(13, 7);
+        add((neo_dtype)to, 13, 7);
+        CALL(convert, NULL);
+        numbers(13, 7);
+        add((neo_dtype)to, 13, 7);
+        CALL(convert, &random);
+    }
+    numbers(13, 7);
+    add(NEO_F32, 7, 13);
+    CALL(transpose, NULL);
+}
+static void row_init(void) {
+    static const neo_init inits[] = {{NEO_INIT_UNIFORM, -0.5f, 0.25f},
+                                     {NEO_INIT_NORMAL, 0.0f, 2.0f},
+                                     {NEO_INIT_CONSTANT, 3.0f, 0.0f}};
+    for (int i = 0; i < 3; i++) {
+        numbers(3, 5);
+        numbers(101, 3);
+        CALL(zero_and_init, &inits[i]);
+    }
+}
+static void row_tree_sum(void) {
+    static const int parts[] = {1, 2, 5, 8};
+    for (int i = 0; i < 4; i++) {
+        for (int p = 0; p < parts[i]; p++) numbers(33, 0);
+        CALL(tree_sum, &parts[i]);
+    }
+}
+static neo_status blend(neo_ctx *ctx, neo_tensor *t, const void *arg) {
+    int finite = -1;
+    (void)arg;
+    neo_status status = neo_add(ctx, t[0], t[1]);
+    if (status == NEO_OK) status = neo_add(ctx, t[2], t[1]);
+    if (status == NEO_OK) status = neo_scale(ctx, t[0], 0.3f, &finite);
+    CHECK_INT(finite, 1);
+    if (status == NEO_OK) status = neo_scale(ctx, t[3], 2.0f, &finite);
+    CHECK_INT(finite, 0);
+    if (status == NEO_OK) status = neo_round(ctx, NEO_BF16, t[0], t[1]);
+    return status;
+}
+static void row_blend(void) {
+    numbers(1000, 0);
+    numbers(1000, 0);
+    add(NEO_BF16, 1000, 0);
+    ((float *)numbers(300, 0).data)[299] = INFINITY;
+    CALL(blend, NULL);
+}
+
+/* ---- layers ---- */
+static neo_status gemm(neo_ctx *ctx, neo_tensor *t, const void *arg) {
+    return neo_gemm(ctx, (const neo_gemm_desc *)arg, t[0], t[1], t[2]);
+}
+static void row_gemm(void) {
+    for (int i = 0; i < 8; i++) {
+        neo_gemm_desc d = {i & 1, i >> 1 & 1, i & 4 ? 0.5f : 0.0f, NEO_ACT_RELU, NULL};
+        const int64_t m = 37, n = 21, k = 50;
+        numbers(d.trans_a ? k : m, d.trans_a ? m : k);
+        numbers(d.trans_b ? n : k, d.trans_b ? k : n);
+        numbers(m, n);
+        CALL(gemm, &d);
+    }
+    for (int i = 0; i < 16; i++) { /* of bf16 */
+        neo_gemm_desc d = {i & 1, i >> 1 & 1, i & 4 ? 0.5f : 0.0f, NEO_ACT_RELU, NULL};
+        const int64_t m = 37, n = 21, k = 50;
+        halves(d.trans_a ? k : m, d.trans_a ? m : k);
+        halves(d.trans_b ? n : k, d.trans_b ? k : n);
+        if (i & 8) halves(m, n);
+        else numbers(m, n);
+        CALL(gemm, &d);
+    }
+}
+static neo_status linear(neo_ctx *ctx, neo_tensor *t, const void *arg) {
+    const neo_activation act = *(const neo_activation *)arg;
+    neo_status status = neo_linear_forward(ctx, t[0], t[1], t[2], act, t[3]);
+    if (status == NEO_OK) status = neo_activation_forward(ctx, act, t[3], t[4]);
+    if (status == NEO_OK) status = neo_activation_backward(ctx, act, t[3], t[4], t[5], t[6]);
+    if (status == NEO_OK)
+        status = neo_linear_backward(ctx, NULL, t[0], t[1], t[6], t[7], t[8], t[9]);
+    return status;
+}
+static neo_status narrow_linear(neo_ctx *ctx, neo_tensor *t, const void *arg) {
+    (void)arg;
+    neo_status status = neo_linear_forward(ctx, t[0], t[1], t[2], NEO_ACT_TANH, t[3]);
+    if (status == NEO_OK)
+        status = neo_linear_backward(ctx, NULL, t[0], t[1], t[4], t[5], t[6], t[7]);
+    return status;
+}
+static void row_linear(void) {
+    for (int act = NEO_ACT_NONE; act <= NEO_ACT_HARDSWISH; act++) {
+        const neo_activation a = (neo_activation)act;
+        numbers(19, 6), numbers(5, 6), numbers(5, 0); /* x, w, bias */
+        numbers(19, 5), numbers(19, 5), numbers(19, 5), numbers(19, 5);
+        numbers(19, 6), numbers(5, 6), numbers(5, 0);
+        CALL(linear, &a);
+    }
+    for (int i = 0; i < 2; i++) {
+        halves(19, 6), halves(5, 6), numbers(5, 0); /* x, w, bias */
+        if (i) halves(19, 5), halves(19, 5), halves(19, 6);
+        else numbers(19, 5), halves(19, 5), numbers(19, 6);
+        numbers(5, 6), numbers(5, 0);
+        CALL(narrow_linear, NULL);
+    }
+}
+static neo_status norms(neo_ctx *ctx, neo_tensor *t, const void *arg) {
+    (void)arg;
+    neo_status status = neo_layer_norm_forward(ctx, t[0], t[1], t[2], 1e-5f, t[3], t[4]);
+    if (status == NEO_OK)
+        status = neo_layer_norm_backward(ctx, NULL, t[0], t[1], t[4], t[5], t[6], t[7], t[8]);
+    if (status == NEO_OK) status = neo_rms_norm_forward(ctx, t[0], t[1], 1e-5f, t[3], t[9]);
+    if (status == NEO_OK)
+        status = neo_rms_norm_backward(ctx, NULL, t[0], t[1], t[9], t[5], t[10], t[7]);
+    return status;
+}
+static void row_norm(void) {
+    numbers(17, 300), numbers(300, 0), numbers(300, 0);
+    numbers(17, 300), numbers(17, 2), numbers(17, 300);
+    numbers(17, 300), numbers(300, 0), numbers(300, 0), numbers(17, 0), numbers(17, 300);
+    CALL(norms, NULL);
+}
+static neo_status embedding(neo_ctx *ctx, neo_tensor *t, const void *arg) {
+    neo_status status = neo_embedding_forward(ctx, t[0], t[1], t[2]);
+    if (status == NEO_OK)
+        status = neo_embedding_backward(ctx, NULL, t[0], t[2], t[3], *(const int *)arg);
+    return status;
+}
+static void row_embedding(void) {
+    const int none = 0;
+    for (int add_to = 0; add_to < 2; add_to++) {
+        integers(40, 9);
+        numbers(9, 5), numbers(40, 5), numbers(9, 5);
+        CALL(embedding, &add_to);
+    }
+    integers(40, 9); /* an id that is outside: the same message, and nothing is written */
+    ((int64_t *)host[0].data)[39] = 9;
+    numbers(9, 5), numbers(40, 5), numbers(9, 5);
+    CALL(embedding, &none);
+}
+static neo_status attention(neo_ctx *ctx, neo_tensor *t, const void *arg) {
+    const neo_attention_desc *d = (const neo_attention_desc *)arg;
+    neo_status status = neo_attention_forward(ctx, d, t[0], t[1], t[2], t[3], t[4]);
+    if (status == NEO_OK)
+        status = neo_attention_backward(ctx, d, t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7],
+                                        t[8]);
+    return status;
+}
+static void row_attention(void) {
+    for (int causal = 0; causal < 2; causal++) {
+        const neo_attention_desc d = {70, 2, causal, 0.0f};
+        for (int i = 0; i < 4; i++) numbers(140, 12);
+        numbers(140, 2);
+        for (int i = 0; i < 4; i++) numbers(140, 12);
+        CALL(attention, &d);
+    }
+}
+static neo_status interact(neo_ctx *ctx, neo_tensor *t, const void *arg) {
+    const int diagonal = *(const int *)arg;
+    neo_status status = neo_interact_forward(ctx, diagonal, t[0], t[1], t[2]);
+    if (status == NEO_OK)
+        status = neo_interact_backward(ctx, diagonal, t[0], t[1], t[2], t[3], t[4]);
+    return status;
+}
+static void row_interact(void) {
+    for (int diagonal = 0; diagonal < 2; diagonal++) {
+        const int64_t width = neo_interact_width(6, 4, diagonal);
+        numbers(9, 6), numbers(9, 24), numbers(9, width), numbers(9, 6), numbers(9, 24);
+        CALL(interact, &diagonal);
+    }
+}
+
+/* ---- losses ---- */
+static double loss_mean;
+static neo_exact loss_sum;
+typedef struct loss_case {
+    int kind;
+    float scale;
+    int weighted;
+} loss_case;
+static neo_status loss(neo_ctx *ctx, neo_tensor *t, const void *arg) {
+    const loss_case *c = (const loss_case *)arg;
+    neo_loss_desc d;
+    memset(&d, 0, sizeof d);
+    d.batch = 50;
+    d.sum = &loss_sum;
+    d.scale = c->scale;
+    if (c->weighted) d.weight = t[3];
+    neo_exact_zero(&loss_sum);
+    switch (c->kind) {
+    case 0: return neo_bce_with_logits(ctx, &d, t[0], t[1], t[2], &loss_mean);
+    case 1: return neo_bce(ctx, &d, t[0], t[1], t[2], &loss_mean);
+    case 2: return neo_mse(ctx, &d, t[0], t[1], t[2], &loss_mean);
+    default: return neo_cross_entropy(ctx, &d, t[0], t[1], t[2], &loss_mean);
+    }
+}
+static void loss_tensors(int kind) {
+    if (kind == 3) numbers(33, 70), integers(33, 70), numbers(33, 70), numbers(33, 0);
+    else {
+        neo_tensor x = numbers(33, kind == 2 ? 5 : 0), y = numbers(33, kind == 2 ? 5 : 0);
+        for (int64_t i = 0; kind == 1 && i < 33; i++)
+            ((float *)x.data)[i] = 0.5f + 0.49f * ((float *)x.data)[i];
+        for (int64_t i = 0; kind < 2 && i < 33; i++)
+            ((float *)y.data)[i] = (float)(test_random() % 2);
+        numbers(33, kind == 2 ? 5 : 0), numbers(33, 0);
+    }
+}
+static void loss_call(const loss_case *c) {
+    loss_mean = -1.0;
+    CALL(loss, c);
+    note_bytes("mean", c->kind, &loss_mean, sizeof loss_mean);
+    neo_exact_normalize(&loss_sum);
+    note_bytes("sum", c->kind, &loss_sum, sizeof loss_sum);
+}
+static void row_loss(void) {
+    for (int i = 0; i < 16; i++) {
+        const loss_case c = {i % 4, i & 4 ? 256.0f : 0.0f, i >= 8};
+        loss_tensors(c.kind);
+        loss_call(&c);
+    }
+    /* What is outside: the same message, and nothing is written. */
+    for (int kind = 0; kind < 4; kind++) {
+        const loss_case c = {kind, 0.0f, 0};
+        if (kind == 2) continue; /* a target may be any number */
+        loss_tensors(kind);
+        if (kind == 3) ((int64_t *)host[1].data)[20] = 70;
+        else ((float *)host[1].data)[31] = 1.5f;
+        loss_call(&c);
+    }
+    const loss_case probability = {1, 0.0f, 0};
+    loss_tensors(1);
+    ((float *)host[0].data)[3] = -0.25f;
+    loss_call(&probability);
+}
+
+/* ---- optimizers ---- */
+typedef struct tuned {
+    neo_params *params;
+    neo_optim *optim;
+    neo_state *state;
+    const neo_param *w[2];
+} tuned;
+static neo_optim_desc optim_desc(int i) {
+    neo_optim_desc d;
+    memset(&d, 0, sizeof d);
+    d.kind = i < 5 ? (neo_optim_kind)i : NEO_OPTIM_SGD;
+    d.weight_decay = 0.01f;
+    d.momentum = i < 5 ? 0.0f : 0.9f;
+    d.clip_norm = i == 3 ? 0.0f : 0.1f;
+    d.clip_norm_type = i == 1 ? 1.0f : i == 2 ? INFINITY : 2.0f;
+    return d;
+}
+static void tuned_make(tuned *o, int i) {
+    static const int64_t shapes[2][2] = {{17, 9}, {700, 1}};
+    const neo_init normal = {NEO_INIT_NORMAL, 0.0f, 1.0f};
+    const neo_optim_desc d = optim_desc(i);
+    CHECK_OK(neo_params_create(on, &o->params));
+    for (int k = 0; k < 2; k++)
+        CHECK_OK(neo_params_add(o->params, k ? "b" : "a", 2, shapes[k], normal, &o->w[k]));
+    CHECK_OK(neo_optim_create(on, o->params, &d, &o->optim));
+    CHECK_OK(neo_state_create(on, &o->state));
+    CHECK_OK(neo_state_add_params(o->state, o->params));
+    CHECK_OK(neo_state_add_optim(o->state, o->optim));
+}
+static void tuned_free(tuned *o) {
+    neo_state_destroy(o->state);
+    neo_optim_destroy(o->optim);
+    neo_params_destroy(o->params);
+}
+static void tuned_step(tuned *o) {
+    for (int k = 0; k < 2; k++) {
+        neo_tensor grad = numbers(o->w[k]->grad.shape[0], o->w[k]->grad.shape[1]);
+        CHECK_OK(neo_tensor_copy(on, grad, o->w[k]->grad));
+        free(grad.data), count = 0;
+    }
+    CHECK_OK(neo_optim_step(o->optim, 0.05f));
+    const double norm = neo_optim_grad_norm(o->optim);
+    note_bytes("norm", 0, &norm, sizeof norm);
+}
+static void row_optim(void) {
+    for (int i = 0; i < 6; i++) {
+        tuned o;
+        tuned_make(&o, i);
+        for (int step = 0; step < 3; step++) tuned_step(&o);
+        note_digest("optimizer", i, neo_state_digest(o.state));
+        tuned_free(&o);
+    }
+}
+/* The norm is asked for while the step is being recorded. */
+static void row_recorded(void) {
+    const int records = neo_ctx_device(on) != NULL;
+    tuned o;
+    tuned_make(&o, 0);
+    for (int step = 0; step < 2; step++) {
+        if (records) CHECK_OK(record_begin());
+        tuned_step(&o);
+        if (records) CHECK_OK(record_end());
+        note_digest("steps", (int)neo_optim_step_count(o.optim), neo_state_digest(o.state));
+    }
+    tuned_free(&o);
+}
+
+/* ---- memory and order ---- */
+static neo_status fill(neo_ctx *ctx, neo_tensor *t, const void *arg) {
+    (void)arg;
+    return neo_tensor_zero(ctx, neo_tensor_rows(t[0], 2, 5));
+}
+static void row_memory(void) {
+    numbers(9, 7);
+    CALL(fill, NULL);
+}
+static neo_status move(neo_ctx *ctx, neo_tensor *t, const void *arg) {
+    const size_t bytes = neo_tensor_bytes(t[0]) - 12;
+    char *pinned = (char *)neo__pinned_alloc(ctx, bytes);
+    void *event = neo__event_make(ctx);
+    (void)arg;
+    neo_status status = pinned && event ? neo__event_mark(ctx, event) : NEO_ERR_MEMORY;
+    if (status == NEO_OK) status = neo__event_wait(ctx, event);
+    if (status == NEO_OK) status = neo__device_move(ctx, pinned, (char *)t[0].data + 4, bytes);
+    if (status == NEO_OK) status = neo__device_move(ctx, t[1].data, pinned, bytes);
+    if (status == NEO_OK) status = neo_ctx_synchronize(ctx);
+    neo__event_free(ctx, event);
+    neo__pinned_free(ctx, pinned, bytes);
+    return status;
+}
+static void row_move(void) {
+    numbers(100, 0), numbers(100, 0);
+    CALL(move, NULL);
+}
+
+/* ---- embedding bags ---- */
+enum { BAG_BATCH = 16, BAG_FEATURES = 4, BAG_IDS = 300 };
+typedef struct bag_batch {
+    neo_jagged j;
+    int64_t offsets[BAG_FEATURES * BAG_BATCH + 1], ids[BAG_IDS];
+    float weights[BAG_IDS];
+} bag_batch;
+static const int64_t BAG_ROWS[3] = {30, 40, 25};
+static const int32_t BAG_TABLE[BAG_FEATURES] = {0, 1, 2, 1};
+
+static void fill_bags(bag_batch *b) {
+    int64_t k = 0;
+    memset(b, 0, sizeof *b);
+    for (int64_t i = 0; i < BAG_FEATURES * BAG_BATCH; i++) {
+        for (int n = (int)(test_random() % 5); n > 0; n--, k++) {
+            b->ids[k] = (int64_t)test_random() % BAG_ROWS[BAG_TABLE[i / BAG_BATCH]];
+            b->weights[k] = test_uniform();
+        }
+        b->offsets[i + 1] = k;
+    }
+    b->j.batch = BAG_BATCH;
+    b->j.feature_count = BAG_FEATURES;
+    b->j.id_dtype = NEO_I64;
+    b->j.offsets = b->offsets;
+    b->j.ids = b->ids;
+    b->j.weights = b->weights;
+}
+/* Sums along the rows of tables that are cut by columns: here no rank has the others. */
+static neo_status own_sums(void *user, const neo_cut_sums *cuts, int32_t cut_count) {
+    (void)user;
+    for (int32_t i = 0; i < cut_count; i++)
+        for (int64_t r = 0; r < cuts[i].sums * cuts[i].rows; r++) {
+            cuts[i].total[r] = 0.5f;
+            for (int64_t b = 0; b < cuts[i].blocks_per_row; b++)
+                cuts[i].total[r] += cuts[i].blocks[r * cuts[i].blocks_per_row + b];
+        }
+    return NEO_OK;
+}
+static neo_bags *make_bags(int is_cut) {
+    static const neo_bag_optim_kind kinds[3] = {NEO_BAG_ROWWISE_ADAGRAD, NEO_BAG_ADAM,
+                                                NEO_BAG_PARTIAL_LAMB};
+    static const int64_t dims[2][3] = {{12, 9, 40}, {16, 9, 48}};
+    neo_table_desc tables[3];
+    neo_bags_desc d;
+    neo_bags *bags = NULL;
+    memset(tables, 0, sizeof tables);
+    memset(&d, 0, sizeof d);
+    for (int t = 0; t < 3; t++) {
+        tables[t].name = t == 0 ? "a" : t == 1 ? "b" : "c";
+        tables[t].rows = BAG_ROWS[t];
+        tables[t].dim = dims[is_cut][t];
+        tables[t].optim.kind = kinds[t];
+        tables[t].dtype = t == 0 ? NEO_F32 : t == 1 ? NEO_I8 : NEO_BF16;
+        tables[t].pooling = t == 1 ? NEO_POOL_MEAN : NEO_POOL_SUM;
+        if (is_cut && t != 1) tables[t].part.rows = BAG_ROWS[t], tables[t].part.dim = 64;
+    }
+    if (is_cut) d.cut_sums = own_sums;
+    d.tables = tables, d.table_count = 3;
+    d.feature_table = BAG_TABLE, d.feature_count = BAG_FEATURES;
+    d.max_batch = BAG_BATCH, d.max_ids = BAG_IDS;
+    d.max_kept_rows = is_cut ? 0 : 95;
+    CHECK_OK(neo_bags_create(on, &d, &bags));
+    return bags;
+}
+static void note_bags(const char *what, int part, neo_bags *bags) {
+    neo_state *state = NULL;
+    CHECK_OK(neo_state_create(on, &state));
+    CHECK_OK(neo_state_add_bags(state, bags));
+    note_digest(what, part, neo_state_digest(state));
+    neo_state_destroy(state);
+    for (int64_t i = 0; i < neo_bags_kept_count(bags); i++) {
+        int32_t table;
+        int64_t row;
+        const float *grad = neo_bags_kept_row(bags, i, &table, &row);
+        const size_t bytes = sizeof *grad * (size_t)neo_bags_weight(bags, table).shape[1];
+        REQUIRE(grad != NULL);
+        note_bytes("kept row", (int)(1000 * table + row), grad, bytes);
+    }
+}
+static neo_bags *bags;       /* of the next calls, */
+static bag_batch bags_batch; /* and their batch */
+/* out, dout, a number per id. */
+static neo_status lookup(neo_ctx *ctx, neo_tensor *t, const void *arg) {
+    (void)ctx, (void)arg;
+    neo_status status = neo_bags_forward(bags, &bags_batch.j, t[0]);
+    if (status == NEO_OK)
+        status = neo_bags_weight_grad(bags, &bags_batch.j, t[1], (float *)t[2].data);
+    return status == NEO_OK ? neo_bags_backward(bags, &bags_batch.j, t[1], 0.05f) : status;
+}
+static void bag_tensors(void) {
+    fill_bags(&bags_batch);
+    numbers(BAG_BATCH, neo_bags_out_width(bags)), numbers(BAG_BATCH, neo_bags_out_width(bags));
+    numbers(BAG_IDS, 0);
+}
+static void lookups(int is_cut) {
+    float rows[7 * 40];
+    bags = make_bags(is_cut);
+    for (int step = 0; step < 3; step++) {
+        bag_tensors();
+        if (step == 1) bags_batch.ids[3] = 1000; /* the same message, and nothing has changed */
+        CALL(lookup, NULL);
+        note_bags("lookup", step, bags);
+    }
+    if (!is_cut) {
+        CHECK_OK(neo_bags_get_rows(bags, 2, 4, 7, rows));
+        note_bytes("rows", 2, rows, sizeof rows);
+        CHECK_OK(neo_bags_set_rows(bags, 2, 11, 7, rows));
+        note_bags("set rows", 2, bags);
+    }
+    neo_bags_destroy(bags);
+}
+static void row_bags(void) { lookups(0); }
+static void row_bags_cut(void) { lookups(1); }
+
+static neo_status keep(neo_ctx *ctx, neo_tensor *t, const void *arg) {
+    static const int64_t rows[5] = {3, 8, 3, 39, 0};
+    neo_status status = neo_bags_accumulate(bags, &bags_batch.j, t[1], NULL);
+    (void)ctx, (void)arg;
+    return status == NEO_OK ? neo_bags_add_grad(bags, 1, rows, 5, t[3]) : status;
+}
+static void row_bags_kept(void) {
+    bags = make_bags(0);
+    for (int step = 0; step < 3; step++) {
+        neo_exact sum;
+        for (int part = 0; part < 2; part++) {
+            bag_tensors();
+            numbers(5, 9);
+            CALL(keep, NULL);
+        }
+        neo_exact_zero(&sum);
+        CHECK_OK(neo_bags_grad_squares(bags, &sum));
+        neo_exact_normalize(&sum);
+        note_bytes("squares", step, &sum, sizeof sum);
+        CHECK_OK(neo_bags_scale_grads(bags, 0.37f));
+        note_bags("kept", step, bags);
+        CHECK_OK(step == 1 ? neo_bags_clear(bags) : neo_bags_step(bags, 0.05f));
+        note_bags("step of kept", step, bags);
+    }
+    neo_bags_destroy(bags);
+}
+
+/* ---- ranks: sums of leaves, rows on narrow wires, pooled rows ---- */
+enum { RANKS = 2, RANK_ROWS = 5, RANK_COLS = 70, RANK_SUMS = 3, SHARD_BATCH = 12, SHARD_DIM = 64 };
+typedef struct rank_notes {
+    uint64_t sum, gathered, scattered, pooled, state;
+} rank_notes;
+static neo_status read_digest(neo_ctx *ctx, neo_tensor t, uint64_t *digest) {
+    neo_tensor back = t;
+    back.data = malloc(neo_tensor_bytes(t));
+    back.place = NEO_HOST;
+    neo_status status = neo_tensor_copy(ctx, t, back);
+    if (status == NEO_OK) *digest = digest_of(back.data, neo_tensor_bytes(t));
+    free(back.data);
+    return status;
+}
+static neo_status rank_rows(neo_comm *comm, rank_notes *notes) {
+    neo_ctx *ctx = neo_comm_ctx(comm);
+    const int64_t in_shape[2] = {RANKS * RANK_ROWS, RANK_COLS}, room[1] = {1 << 16};
+    const neo_init normal = {NEO_INIT_NORMAL, 0.0f, 3.0f};
+    neo_tensor in, out, work;
+    neo_rows rows;
+    memset(&rows, 0, sizeof rows);
+    NEO__TRY(neo_tensor_alloc(ctx, NEO_F32, 2, in_shape, &in));
+    NEO__TRY(neo_tensor_alloc(ctx, NEO_F32, 2, in_shape, &out));
+    NEO__TRY(neo_tensor_alloc(ctx, NEO_U8, 1, room, &work));
+    NEO__TRY(neo_tensor_init(ctx, in, neo_comm_rank(comm) ? "one" : "zero", normal, 0));
+    float *from = (float *)in.data, *to = (float *)out.data;
+    rows.wire = NEO_WIRE_I8;
+    rows.cols = RANK_COLS;
+    rows.workspace = work.data, rows.workspace_bytes = (size_t)room[0];
+    NEO__TRY(neo_comm_all_reduce(comm, NEO_REDUCE_SUM, from, to, neo_tensor_count(in), NEO_F32,
+                                 NULL));
+    NEO__TRY(read_digest(ctx, out, &notes->sum));
+    NEO__TRY(neo_comm_all_gather_rows(comm, &rows, from, to, RANK_ROWS, NULL, NULL));
+    NEO__TRY(read_digest(ctx, out, &notes->gathered));
+    NEO__TRY(neo_comm_reduce_scatter_rows(comm, &rows, from, to, RANK_ROWS, NULL, NULL));
+    NEO__TRY(read_digest(ctx, out, &notes->scattered));
+    neo_tensor_free(ctx, &in);
+    neo_tensor_free(ctx, &out);
+    neo_tensor_free(ctx, &work);
+    return NEO_OK;
+}
+static neo_status rank_shard_make(neo_comm *comm, neo_shard **shard) {
+    neo_table_desc tables[2];
+    neo_bags_desc tables_of;
+    neo_plan_desc d;
+    neo_plan *plan = NULL;
+    memset(tables, 0, sizeof tables);
+    memset(&tables_of, 0, sizeof tables_of);
+    memset(&d, 0, sizeof d);
+    for (int t = 0; t < 2; t++) {
+        tables[t].name = t ? "b" : "a";
+        tables[t].rows = t ? 11 : 60;
+        tables[t].dim = SHARD_DIM;
+        tables[t].row_buckets = RANKS;
+        tables[t].pooling = t ? NEO_POOL_MEAN : NEO_POOL_SUM;
+        tables[t].optim.kind = NEO_BAG_ROWWISE_ADAGRAD;
+    }
+    tables_of.tables = tables, tables_of.table_count = 2;
+    tables_of.max_batch = SHARD_BATCH, tables_of.max_ids = 4 * SHARD_BATCH;
+    d.bags = &tables_of;
+    d.cluster.ranks = RANKS;
+    d.wire_forward = NEO_WIRE_F16, d.wire_backward = NEO_WIRE_I8;
+    NEO__TRY(neo_plan_create_uniform(neo_comm_ctx(comm), &d, NEO_ROW_WISE, &plan));
+    neo_status status = neo_shard_create(comm, plan, shard);
+    neo_plan_destroy(plan);
+    return status;
+}
+/* Two steps; the gradient is what was pooled. */
+static neo_status rank_shard(neo_comm *comm, rank_notes *notes) {
+    neo_ctx *ctx = neo_comm_ctx(comm);
+    const neo_group all = neo_comm_group(comm);
+    int64_t first, n, offsets[2 * SHARD_BATCH + 1], ids[4 * SHARD_BATCH];
+    neo_shard *shard;
+    neo_state *state;
+    neo_tensor rows;
+    neo_jagged j;
+    memset(&j, 0, sizeof j);
+    NEO__TRY(rank_shard_make(comm, &shard));
+    NEO__TRY(neo_comm_samples(comm, SHARD_BATCH, &first, &n));
+    const int64_t shape[2] = {n, 2 * SHARD_DIM};
+    NEO__TRY(neo_tensor_alloc(ctx, NEO_F32, 2, shape, &rows));
+    j.batch = n, j.feature_count = 2, j.id_dtype = NEO_I64;
+    j.offsets = offsets, j.ids = ids;
+    for (int64_t i = 0; i <= 2 * n; i++) offsets[i] = 2 * i;
+    for (int64_t i = 0; i < 4 * n; i++) ids[i] = (first * 13 + i * 7) % (i < 2 * n ? 60 : 11);
+    for (int step = 0; step < 2; step++) {
+        NEO__TRY(neo_shard_forward(shard, &j, SHARD_BATCH, rows));
+        NEO__TRY(neo_shard_backward(shard, rows, 0.05f));
+    }
+    NEO__TRY(read_digest(ctx, rows, &notes->pooled));
+    NEO__TRY(neo_state_create(ctx, &state));
+    NEO__TRY(neo_state_add_shard(state, shard));
+    NEO__TRY(neo_state_digest_group(state, &all, &notes->state));
+    neo_state_destroy(state);
+    neo_tensor_free(ctx, &rows);
+    neo_shard_destroy(shard);
+    return NEO_OK;
+}
+static neo_status rank_main(neo_comm *comm, void *user) {
+    rank_notes *notes = (rank_notes *)user + neo_comm_rank(comm);
+    neo_comm *group = comm;
+    if (neo_ctx_device(neo_comm_ctx(comm)))
+        NEO__TRY(neo_comm_split_device(comm, 0, neo_comm_rank(comm), &group));
+    NEO__TRY(rank_rows(group, notes));
+    if (group != comm) neo_comm_destroy(group);
+    return rank_shard(comm, notes);
+}
+static void row_ranks(void) {
+    rank_notes notes[RANKS];
+    neo_comm_desc d;
+    memset(notes, 0, sizeof notes);
+    memset(&d, 0, sizeof d);
+    d.ctx.threads = 1;
+    d.ctx.seed = 1;
+    d.ctx.repro_shards = RANKS;
+    if (neo_ctx_device(on)) d.open_device = open_device;
+    CHECK_OK(neo_comm_spawn(RANKS, &d, rank_main, notes, NULL));
+    for (int rank = 0; rank < RANKS; rank++) {
+        note_digest("sum of ranks", rank, notes[rank].sum);
+        note_digest("gathered rows", rank, notes[rank].gathered);
+        note_digest("scattered rows", rank, notes[rank].scattered);
+        note_digest("pooled rows", rank, notes[rank].pooled);
+        note_digest("tables", rank, notes[rank].state);
+    }
+}
+
+/* ---- the list ---- */
+
+/* X(result, operation, its parameters, their names, the function that calls it). Rows of one
+   function stand together: it runs once. */
+#define OPERATIONS(X)                                                                              \
+    X(void *, alloc, (neo_device * d, size_t n), (d, n), row_memory)                               \
+    X(void, free, (neo_device * d, void *p, size_t n), (d, p, n), row_memory)                      \
+    X(neo_status, copy,                                                                            \
+      (neo_device * d, void *to, neo_place at, const void *from, neo_place there, size_t n),       \
+      (d, to, at, from, there, n), row_memory)                                                     \
+    X(neo_status, fill, (neo_device * d, void *to, int byte, size_t n), (d, to, byte, n),          \
+      row_memory)                                                                                  \
+    X(void *, host_alloc, (neo_device * d, size_t n), (d, n), row_move)                            \
+    X(void, host_free, (neo_device * d, void *p, size_t n), (d, p, n), row_move)                   \
+    X(neo_status, synchronize, (neo_device * d), (d), row_move)                                    \
+    X(neo_status, move, (neo_device * d, void *to, const void *from, size_t n), (d, to, from, n),  \
+      row_move)                                                                                    \
+    X(void *, event_make, (neo_device * d), (d), row_move)                                         \
+    X(void, event_free, (neo_device * d, void *event), (d, event), row_move)                       \
+    X(neo_status, event_mark, (neo_device * d, void *event), (d, event), row_move)                 \
+    X(neo_status, event_wait, (neo_device * d, void *event), (d, event), row_move)                 \
+    X(void, counts, (neo_device * d, int64_t * counter), (d, counter), row_recorded)               \
+    X(void, settle, (neo_device * d), (d), row_recorded)                                           \
+    RECORD(X, combine, neo__combine_call, row_ranks)                                               \
+    RECORD(X, encode, neo__wire_call, row_ranks)                                                   \
+    RECORD(X, decode, neo__wire_call, row_ranks)                                                   \
+    RECORD(X, rows, neo__rows_call, row_ranks)                                                     \
+    RECORD(X, gemm, neo__gemm_call, row_gemm)                                                      \
+    RECORD(X, linear_grads, neo__linear_grads_call, row_linear)                                    \
+    RECORD(X, activation, neo__activation_call, row_linear)                                        \
+    RECORD(X, blend, neo__blend_call, row_blend)                                                   \
+    RECORD(X, norm, neo__norm_call, row_norm)                                                      \
+    RECORD(X, embedding, neo__embedding_call, row_embedding)                                       \
+    RECORD(X, attention, neo__attention_call, row_attention)                                       \
+    RECORD(X, interact, neo__interact_call, row_interact)                                          \
+    RECORD(X, loss, neo__loss_call, row_loss)                                                      \
+    RECORD(X, init, neo__init_call, row_init)                                                      \
+    RECORD(X, convert, neo__convert_call, row_convert)                                             \
+    RECORD(X, tree_sum, neo__tree_sum_call, row_tree_sum)                                          \
+    RECORD(X, optim, neo__optim_call, row_optim)                                                   \
+    X(size_t, bags_temp_bytes, (neo_device * d, int64_t records, int wide), (d, records, wide),    \
+      row_bags)                                                                                    \
+    X(neo_status, bags_check,                                                                      \
+      (neo_device * d, const neo__bags_job *j, neo__bags_found *found, const neo__later *later),   \
+      (d, j, found, later), row_bags)                                                              \
+    RECORD(X, bags_forward, neo__bags_job, row_bags)                                               \
+    RECORD(X, bags_weight_grad, neo__bags_job, row_bags)                                           \
+    RECORD(X, bags_sort, neo__bags_job, row_bags)                                                  \
+    RECORD(X, bags_update, neo__bags_job, row_bags)                                                \
+    X(neo_status, bags_rows,                                                                       \
+      (neo_device * d, const neo__bags_job *j, int t, int64_t first, int64_t n, float *x, int w),  \
+      (d, j, t, first, n, x, w), row_bags)                                                         \
+    X(neo_status, bags_sort_rows,                                                                  \
+      (neo_device * d, const neo__bags_job *j, const int64_t *rows, int64_t key),                  \
+      (d, j, rows, key), row_bags_kept)                                                            \
+    RECORD(X, bags_step_kept, neo__bags_job, row_bags_kept)                                        \
+    X(neo_status, bags_find_slots,                                                                 \
+      (neo_device * d, const neo__bags_job *j, int by_value, int64_t *fresh),                      \
+      (d, j, by_value, fresh), row_bags_kept)                                                      \
+    X(neo_status, bags_give_slots, (neo_device * d, const neo__bags_job *j, int by_value),         \
+      (d, j, by_value), row_bags_kept)                                                             \
+    RECORD(X, bags_drop_slots, neo__bags_job, row_bags_kept)                                       \
+    X(neo_status, bags_squares,                                                                    \
+      (neo_device * d, const neo__bags_job *j, int64_t first, int64_t n, float *out),              \
+      (d, j, first, n, out), row_bags_kept)                                                        \
+    RECORD(X, bags_cut, neo__bags_job, row_bags_cut)
+/* One that takes a record alone. */
+#define RECORD(X, name, record, fn)                                                                \
+    X(neo_status, name, (neo_device * d, const record *call), (d, call), fn)
+
+#define OPERATION_NUMBER(result, name, parameters, names, fn) OP_##name,
+enum { OPERATIONS(OPERATION_NUMBER) OP_COUNT };
+#define OPERATION_ROW(result, name, parameters, names, fn) {#name, fn},
+static const struct operation {
+    const char *name;
+    void (*call)(void);
+} operations[OP_COUNT] = {OPERATIONS(OPERATION_ROW)};
+/* All members from `destroy`, which is not called on a context, to the end. */
+_Static_assert(sizeof(neo_device) - offsetof(neo_device, destroy) ==
+                   (OP_COUNT + 1) * sizeof(void (*)(void)),
+               "an operation of struct neo_device has no row in OPERATIONS");
+
+/* Runs every row on the contexts and compares. before: is called before a row that calls its
+   function, after: after each row; or NULL. */
+static void operations_run(neo_ctx *const *contexts, int context_count, void (*before)(void),
+                           void (*after)(int op)) {
+    static note first[MOST_NOTES];
+    for (int op = 0; op < OP_COUNT; op++) {
+        const int again = op > 0 && operations[op].call == operations[op - 1].call;
+        test_errors = 0;
+        test_skip_reason = NULL;
+        if (!again && before) before();
+        for (int c = 0; c < context_count && !again; c++) {
+            const int expected = noted.count;
+            on = contexts[c];
+            const size_t bytes = neo_ctx_memory(on).bytes;
+            noted.count = 0;
+            test_seed = 1;
+            operations[op].call();
+            CHECK(neo_ctx_memory(on).bytes == bytes);
+            if (c > 0 && noted.count != expected) FAIL("context %d notes something else", c);
+            for (int i = 0; c > 0 && i < expected && i < noted.count; i++)
+                if (noted.of[i].digest != first[i].digest || noted.of[i].part != first[i].part)
+                    FAIL("context %d: note %d, %s %d, differs", c, i, first[i].what, first[i].part);
+            if (c == 0) memcpy(first, noted.of, sizeof first);
+        }
+        if (after) after(op);
+        test_report(operations[op].name);
+    }
+}
+#endif
