@@ -17,11 +17,21 @@
      In one .cu file of your program, compiled by nvcc and linked with -lcublasLt:
          #define NEO_CUDA_IMPLEMENTATION
          #include "neo_cuda.cuh"
-     In C files, one of which has neo.h's implementation: #include "neo_cuda.cuh" (no CUDA header is needed), then
+     In C files, one of which has neo.h's implementation, and which need no CUDA header:
+         #include "neo_cuda.cuh"
          neo_device *gpu;
          if (neo_cuda_device_create(NULL, &gpu) != NEO_OK) ... neo_last_error() says why
          neo_ctx_desc desc = {.device = gpu};
-     A trainer in a .cu file defines NEO_IMPLEMENTATION instead, before the includes. README.md has a program.
+     A trainer in a .cu file defines NEO_IMPLEMENTATION instead, before the includes. README.md has
+     a program.
+
+   WITHOUT A GPU
+     tests/cuda/emulator/cuda_on_cpu.h stands in for CUDA: the same kernels on the CPU, slowly, with
+     the same bits, for tests. A program is linked with the device made by a C++ compiler:
+         g++ -O1 -std=c++17 -ffp-contract=off -DNEO_CUDA_ON_CPU -I. -Itests/cuda/emulator \
+             -c -x c++ examples/neo_cuda.cu
+         cc -O1 -I. -c examples/gpu.c examples/neo.c
+         g++ -o gpu gpu.o neo.o neo_cuda.o -lm -pthread && ./gpu
 
    CONTENTS (grep -nE '^ *>>|---- >>' neo_cuda.cuh is the map)
      >>cuda-config >>cuda >>impl-cuda >>cuda-device >>cuda-memory >>cuda-elements >>cuda-graph
@@ -34,21 +44,21 @@
 #define NEO_CUDA_CUH
 #include "neo.h"
 
-/* ------------------------------------------------------------------------------------------------
+/* ----------------------------------------------------------------------------------------------
    >>cuda-config
 
    Macros a user may define.
 
      NEO_CUDA_IMPLEMENTATION   in one .cu file: emits the function bodies of this header
      NEO_IMPLEMENTATION        the same, and those of neo.h
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* ------------------------------------------------------------------------------------------------
+/* ----------------------------------------------------------------------------------------------
    >>cuda
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 typedef struct neo_cuda_desc {
     int ordinal; /* which GPU, as cudaSetDevice counts */
     int exact;   /* 1: matrix products have the CPU's bits; 0: they are cuBLASLt's */
@@ -65,7 +75,8 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_cuda_device_create(const neo_cuda_desc 
                                                             neo_device **device);
 NEO_API void neo_cuda_device_destroy(neo_device *device);
 NEO_API size_t neo_cuda_workspace_bytes(const neo_cuda_desc *desc);
-/* neo_cuda_device_count: how many GPUs there are; 0 without a driver, too. neo_cuda_ordinal: which one a device is. */
+/* neo_cuda_device_count: how many GPUs there are; 0 without a driver, too. neo_cuda_ordinal: which
+   one a device is. */
 NEO_API int neo_cuda_device_count(void);
 NEO_API int neo_cuda_ordinal(const neo_device *device);
 
@@ -73,53 +84,59 @@ NEO_API int neo_cuda_ordinal(const neo_device *device);
 
        neo_cuda_graph_create(gpu, NULL, &graph);
        for each batch {
-           neo_cuda_graph_begin(graph);     from here on calls on contexts of this device are recorded;
+           neo_cuda_graph_begin(graph);     calls on the device are recorded from here on;
            ... forward, backward, step      they may differ from step to step in anything
            neo_cuda_graph_end(graph);       runs them as one CUDA graph, and goes on
            ... read the next batch          the GPU computes meanwhile
            neo_cuda_graph_wait(graph);      the step is over: its losses are there, or its error
        }
 
-   Results, bits and messages are those of the same calls without a graph. A graph is made when a sequence of launches
-   comes for the first time (the last, shorter batch of an epoch has one of its own where its kernels differ), and kept
-   as long as there is room. Without neo_cuda_graph_wait a step's outcome comes with the next neo_cuda_graph_end, so
-   that the host prepares one step while the GPU computes the other. */
+   Results, bits and messages are those of the same calls without a graph. A graph is made when a
+   sequence of launches comes for the first time (the last, shorter batch of an epoch has one of its
+   own where its kernels differ), and kept while there is room. Without neo_cuda_graph_wait a step's
+   outcome comes with the next neo_cuda_graph_end: the host prepares a step while the GPU computes
+   the one before. */
 typedef struct neo_cuda_graph neo_cuda_graph;
 typedef struct neo_cuda_graph_desc {
-    size_t copy_bytes;  /* of host memory that a step copies to the device (its batch); 0: 4 MiB */
-    size_t graph_bytes; /* of the host's, for what the graphs that are kept were made of: a launch takes 112 bytes and
-                           its arguments, which are some 100 to 4,000; 0: 16 MiB */
+    size_t copy_bytes;  /* host memory that a step copies to the device (its batch); 0: 4 MiB */
+    size_t graph_bytes; /* host memory for what the kept graphs were made of: a launch takes 112
+                           bytes and its arguments, which are some 100 to 4,000; 0: 16 MiB */
 } neo_cuda_graph_desc;
 typedef struct neo_cuda_graph_stats {
-    uint64_t steps, launches; /* graphs launched: as many as steps where no call had to wait in the middle of one */
-    uint64_t plain;           /* of them those for which there was no room: kernel by kernel */
-    uint64_t graphs;          /* that were made */
-    uint64_t updates;         /* launches in them that got other arguments */
+    uint64_t steps, launches; /* launches of graphs: one a step, one more for each wait inside it */
+    uint64_t plain;           /* launches without room for a graph: kernel by kernel */
+    uint64_t graphs;          /* graphs made */
+    uint64_t updates;         /* launches of kernels in graphs that got other arguments */
 } neo_cuda_graph_stats;
 
-/* neo_cuda_graph_create: takes neo_cuda_graph_bytes of device memory and neo_cuda_graph_host_bytes of the host's, of
-   which twice copy_bytes and 64 KiB are pinned; nothing later. desc may be NULL. But CUDA takes memory of both when a
-   graph is made, in a first step and in one with another sequence of launches: it does not say how much. It grows with
-   the launches of the graphs that are kept, which graph_bytes limits. A sequence for which there is no room runs kernel
-   by kernel, with the same results, unless a graph that was not used for 1,024 launches can go for it.
-   Destroy it before its device; what it has launched ends first, what is recorded is forgotten: it has no effect. Then,
-   and with calls outside begin and end, the device works as without it.
-   neo_cuda_graph_begin, neo_cuda_graph_end: one step. Memory that a call reads may be used again when it returns, as
-   always; what a call gives in host memory (a loss, neo_loss_desc.sum, the count of out-of-range ids) is written when
-   the step is over, so it must live until then, as must the objects; so is the norm of an optimizer that clips. A call
-   that needs a number of the device at once waits: such a step is several graphs. These are a norm that is over ranks,
-   or over gradients of tables too (neo_optim_add_squares); the norms of LAMB; a scale of losses; gradients of embedding
-   rows that are kept; a copy to the host.
+/* neo_cuda_graph_create: takes neo_cuda_graph_bytes of device memory and neo_cuda_graph_host_bytes
+   of host memory, of which twice copy_bytes and 64 KiB are pinned. desc may be NULL. CUDA itself
+   takes more of both, without saying how much, when a graph is made: in a first step, and in one
+   with another sequence of launches. graph_bytes limits the graphs that are kept, and so that
+   memory. A sequence for which there is no room, and no graph unused for 1,024 launches that can
+   go, runs kernel by kernel with the same results.
+   neo_cuda_graph_destroy: before the device. Launched work ends first; a step that is being
+   recorded is dropped without effect. Then, and outside begin and end, the device works as without
+   a graph.
+   neo_cuda_graph_begin, neo_cuda_graph_end: one step. Memory that a call reads may be used again
+   when the call returns. Results in host memory (a loss, neo_loss_desc.sum, the count of
+   out-of-range ids, the norm of an optimizer that clips) are written when the step is over: keep
+   that memory and the objects until then. A call that needs a number of the device at once waits,
+   and its step is several graphs: a norm over ranks, or over gradients of tables too
+   (neo_optim_add_squares); the norms of LAMB; a scale of losses; gradients of embedding rows that
+   are kept; a copy to the host.
    A batch that does not fit into copy_bytes is right, but not overlapped.
    neo_cuda_graph_wait: until the step that was last ended is over.
-   Errors   of the step, where it is waited for: in wait, in the next end, or in a call that waits. What data are at
-            fault for is found on the device: weights, optimizer states and counts of steps are then as before the
-            call that the message names; activations and gradients hold anything. After such an error nothing is being
-            recorded, and training may go on. A wrong argument is found by the call itself, which is then left out.
-            NEO_ERR_STATE: begin in begin, or while a step of another graph of the device is not waited for; end without
-            begin; wait before end.
+   Errors   a step's error comes where it is waited for: in wait, in the next end, or in a call that
+            waits. Bad data are found on the device: weights, optimizer states and counts of steps
+            are then as before the call that the message names; activations and gradients hold
+            anything. Nothing is being recorded after such an error, and training may go on. A
+            wrong argument is found by the call itself, which is then left out.
+            NEO_ERR_STATE: begin in begin, or while a step of another graph of the device is not
+            waited for; end without begin; wait before end.
    Threads  as the device. */
-NEO_API NEO__CHECK_UNUSED neo_status neo_cuda_graph_create(neo_device *device, const neo_cuda_graph_desc *desc,
+NEO_API NEO__CHECK_UNUSED neo_status neo_cuda_graph_create(neo_device *device,
+                                                           const neo_cuda_graph_desc *desc,
                                                            neo_cuda_graph **graph);
 NEO_API void neo_cuda_graph_destroy(neo_cuda_graph *graph);
 NEO_API size_t neo_cuda_graph_bytes(const neo_cuda_graph_desc *desc);
@@ -136,13 +153,14 @@ NEO_API neo_cuda_graph_stats neo_cuda_graph_get_stats(const neo_cuda_graph *grap
 
 /* Stop here if you only want the API. */
 
-/* ================================================================================================
+/* ==============================================================================================
    >>impl-cuda
 
-   A neo_device is a table of functions, filled in by neo__cuda_table at >>cuda-create. What they are asked is in
-   neo.h at >>kernel-types: struct neo_device and the neo__x_call structs. Many kernels here are calls of functions of
-   neo.h that end in _warp: the text of its CPU kernels, read once more for 16 lanes of a warp (see >>kernels there).
-   ================================================================================================ */
+   A neo_device is a table of functions, filled in by neo__cuda_table at >>cuda-create. Their
+   records are in neo.h at >>kernel-types: struct neo_device and the neo__x_call structs. Many
+   kernels here are calls of functions of neo.h that end in _warp: the text of its CPU kernels, read
+   once more for 16 lanes of a warp (see >>kernels there).
+   ============================================================================================== */
 #if defined(NEO_CUDA_IMPLEMENTATION) && !defined(__CUDACC__) && !defined(NEO_CUDA_ON_CPU)
 #error "neo_cuda.cuh: NEO_CUDA_IMPLEMENTATION is for a .cu file, which nvcc compiles"
 #endif
@@ -164,22 +182,10 @@ NEO_API neo_cuda_graph_stats neo_cuda_graph_get_stats(const neo_cuda_graph *grap
 #define NEO__DYNAMIC_SHARED(type, name)                                                            \
     extern __shared__ __align__(16) unsigned char neo__dynamic[];                                  \
     type *name = reinterpret_cast<type *>(neo__dynamic)
-#define NEO__KNOW_KERNEL(kernel) ((void)0)
+#define NEO__LAUNCH_AS(name, kernel, grid, block, shared, stream, ...)                             \
+    NEO__LAUNCH(kernel, grid, block, shared, stream, __VA_ARGS__)
+#define NEO__KNOW_KERNEL_AS(name, kernel) ((void)0)
 #endif
-/* A launch on the device d, now or as a part of the step that is being recorded; a failure, which the
-   message calls `what`, is returned. NEO__CUDA_RUN: with the usual threads of a block. */
-#define NEO__CUDA_LAUNCH(what, kernel, grid, block, shared, ...)                                   \
-    do {                                                                                           \
-        if (d->recording) {                                                                        \
-            NEO__KNOW_KERNEL(kernel);                                                              \
-            neo__cuda_note(d, kernel, dim3(grid), dim3(block), shared, __VA_ARGS__);               \
-        } else {                                                                                   \
-            NEO__LAUNCH(kernel, grid, block, shared, d->stream, __VA_ARGS__);                      \
-        }                                                                                          \
-        NEO__TRY(neo__cuda_launched(d, what));                                                     \
-    } while (0)
-#define NEO__CUDA_RUN(what, kernel, grid, ...)                                                     \
-    NEO__CUDA_LAUNCH(what, kernel, grid, NEO__CUDA_THREADS, 0, __VA_ARGS__)
 #if defined(__CUDACC__)
 #define NEO__UNROLL _Pragma("unroll")
 #define NEO__UNROLL_8 _Pragma("unroll 8")
@@ -188,6 +194,9 @@ NEO_API neo_cuda_graph_stats neo_cuda_graph_get_stats(const neo_cuda_graph *grap
 #define NEO__UNROLL_8
 #endif
 
+/* A function of the device, compiled into its caller. */
+#define NEO__GPU static __device__ __forceinline__
+
 /* The kernels of neo.h, for 16 lanes of a warp. */
 #define NEO__PASS NEO__PASS_WARP
 #include NEO_HEADER
@@ -195,10 +204,10 @@ NEO_API neo_cuda_graph_stats neo_cuda_graph_get_stats(const neo_cuda_graph *grap
 
 /* ---- >>cuda-device ----
    All work of a device goes into one stream, so operations run in the order of the calls and the
-   caller goes on. Only a call that returns something in host memory waits for it, and one that reads
-   more of it than the ring of pinned memory takes (see neo__cuda_send). A fault of a
-   kernel shows at a later call; CUDA does nothing more for this process then, so the device keeps
-   the text, and every call from there on returns it. */
+   caller goes on. Only a call that returns something in host memory waits for it, and one that
+   reads more of it than the ring of pinned memory takes (see neo__cuda_send). A fault of a kernel
+   shows at a later call; CUDA does nothing more for this process then, so the device keeps the
+   text, and every call from there on returns it. */
 #ifndef NEO__CUDA_WORK_BYTES
 #define NEO__CUDA_WORK_BYTES ((size_t)64 << 20) /* partial sums of products; grows where it must */
 #endif
@@ -235,7 +244,7 @@ typedef struct neo__cuda {
     neo_cuda_graph *recording; /* see >>cuda-graph; NULL: calls run */
     neo_cuda_graph *launched;  /* the last that was; NULL: none that lives */
     struct neo__cuda_product *product; /* [NEO__CUDA_PRODUCTS] */
-    int failed;        /* 2: CUDA gives nothing but errors from here on, why is in failure; 1: that is being written */
+    int failed; /* 2: CUDA gives only errors from here on, see failure; 1: that is being written */
     char failure[320];
 } neo__cuda;
 
@@ -243,8 +252,8 @@ typedef struct neo__cuda {
 static constexpr size_t neo__cuda_up(size_t bytes, size_t unit) {
     return (bytes + unit - 1) / unit * unit;
 }
-/* Turn the error of a CUDA call, named `what`, into a status. An error that persists ends the device;
-   any other ends only the call. */
+/* Turn the error of a CUDA call, named `what`, into a status. An error that persists ends the
+   device; any other ends only the call. */
 static neo_status neo__cuda_fail(neo__cuda *d, cudaError_t error, const char *what) {
     (void)cudaGetLastError(); /* it is reported here, not by the next call */
     if (error == cudaErrorMemoryAllocation)
@@ -252,13 +261,15 @@ static neo_status neo__cuda_fail(neo__cuda *d, cudaError_t error, const char *wh
     const cudaError_t now = d->stream ? cudaStreamQuery(d->stream) : cudaSuccess;
     (void)cudaGetLastError();
     /* A stream that is being captured may not be asked; that capture fails, no more. */
-    const int lasts = now != cudaSuccess && now != cudaErrorNotReady && now != cudaErrorStreamCaptureUnsupported &&
+    const int lasts = now != cudaSuccess && now != cudaErrorNotReady &&
+                      now != cudaErrorStreamCaptureUnsupported &&
                       now != cudaErrorStreamCaptureInvalidated;
     char why[sizeof d->failure];
     int sound = 0;
     snprintf(why, sizeof why, "%s: %s: %s (%s)", d->device.name, what, cudaGetErrorString(error),
              cudaGetErrorName(error));
-    if (lasts && __atomic_compare_exchange_n(&d->failed, &sound, 1, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    if (lasts &&
+        __atomic_compare_exchange_n(&d->failed, &sound, 1, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
         memcpy(d->failure, why, sizeof why); /* of several threads the first */
         __atomic_store_n(&d->failed, 2, __ATOMIC_RELEASE);
     }
@@ -270,7 +281,9 @@ static neo_status neo__cuda_fail(neo__cuda *d, cudaError_t error, const char *wh
         if (neo__error != cudaSuccess) return neo__cuda_fail(d, neo__error, #call);                \
     } while (0)
 
-static int neo__cuda_failed(const neo__cuda *d) { return __atomic_load_n(&d->failed, __ATOMIC_ACQUIRE) == 2; }
+static int neo__cuda_failed(const neo__cuda *d) {
+    return __atomic_load_n(&d->failed, __ATOMIC_ACQUIRE) == 2;
+}
 /* Every operation begins with this: the device is sound, and the thread's current one. */
 static neo_status neo__cuda_enter(neo__cuda *d) {
     if (neo__cuda_failed(d)) return neo_fail(NEO_ERR_DEVICE, "%s", d->failure);
@@ -287,9 +300,6 @@ static neo_status neo__graph_status(neo__cuda *d);
 static neo_status neo__cuda_result(neo__cuda *d, cudaError_t error, const char *what) {
     return error == cudaSuccess ? NEO_OK : neo__cuda_fail(d, error, what);
 }
-static neo_status neo__cuda_launched(neo__cuda *d, const char *what) {
-    return d->recording ? neo__graph_status(d) : neo__cuda_result(d, cudaGetLastError(), what);
-}
 /* ---- parts of a recorded step: see >>cuda-graph ---- */
 enum { NEO__GRAPH_ARGUMENTS = 8 }; /* of a kernel, at most */
 typedef neo_status (*neo__cuda_issue)(neo__cuda *d, const void *call);
@@ -302,7 +312,7 @@ typedef struct neo__cuda_op {
     uint32_t argument[NEO__GRAPH_ARGUMENTS], argument_count; /* where each is, from `at` on */
 } neo__cuda_op;
 
-/* Room for an operation and so many bytes of arguments; NULL: a failure, which neo__cuda_launched returns. */
+/* Room for an operation and so many bytes of arguments; NULL: a failure, see neo__graph_status. */
 static neo__cuda_op *neo__graph_op(neo__cuda *d, size_t bytes);
 static void neo__graph_put(neo__cuda *d, neo__cuda_op *op, const void *value, size_t bytes);
 /* Run all that was recorded, and wait for it. neo__graph_run keeps a failure for the next call. */
@@ -311,23 +321,38 @@ static void neo__graph_run(neo__cuda *d);
 /* Memory as the calls before have left it, while recording; to, from: on the device. */
 static neo_status neo__graph_fill(neo__cuda *d, void *to, int byte, size_t bytes);
 static neo_status neo__graph_copy(neo__cuda *d, void *to, const void *from, size_t bytes);
-static neo_status neo__graph_send(neo__cuda *d, void *to, const void *from, size_t bytes, int *sent);
+static neo_status neo__graph_send(neo__cuda *d, void *to, const void *from, size_t bytes,
+                                  int *sent);
 
 template <class P> struct neo__cuda_as { typedef P type; };
-/* The arguments as the kernel takes them, at an address that launches read: what changes from step to step is
-   written there anew in every step, and so no launch keeps what a former step had. */
+/* The arguments as the kernel takes them, at an address that launches read: what changes from step
+   to step is written there anew in every step, and so no launch keeps what a former step had. */
 template <class... P>
-static void neo__cuda_note(neo__cuda *d, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,
-                           const typename neo__cuda_as<P>::type &...value) {
+static neo_status neo__cuda_note(neo__cuda *d, void (*kernel)(P...), dim3 grid, dim3 block,
+                                 size_t shared, const typename neo__cuda_as<P>::type &...value) {
     static_assert(sizeof...(P) <= NEO__GRAPH_ARGUMENTS, "see NEO__GRAPH_ARGUMENTS");
     neo__cuda_op *op = neo__graph_op(d, (size_t(0) + ... + neo__cuda_up(sizeof(P), 16)));
-    if (!op) return;
+    if (!op) return neo__graph_status(d);
     op->kernel = (const void *)kernel;
     op->grid = grid, op->block = block, op->shared = shared;
     (neo__graph_put(d, op, &value, sizeof value), ...);
+    return NEO_OK;
+}
+/* Launch a kernel, now or as a part of the step that is being recorded. */
+template <class... P>
+static neo_status neo__cuda_launch(neo__cuda *d, const char *what, void (*kernel)(P...), dim3 grid,
+                                   dim3 block, size_t shared,
+                                   const typename neo__cuda_as<P>::type &...value) {
+    if (d->recording) {
+        NEO__KNOW_KERNEL_AS(what, kernel);
+        return neo__cuda_note(d, kernel, grid, block, shared, value...);
+    }
+    NEO__LAUNCH_AS(what, kernel, grid, block, shared, d->stream, value...);
+    return neo__cuda_result(d, cudaGetLastError(), what);
 }
 /* A library's call: now, or as a part of the step. Its bytes are all that it depends on. */
-static neo_status neo__cuda_do(neo__cuda *d, neo__cuda_issue issue, const void *call, size_t bytes) {
+static neo_status neo__cuda_do(neo__cuda *d, neo__cuda_issue issue, const void *call,
+                               size_t bytes) {
     if (!d->recording) return issue(d, call);
     neo__cuda_op *op = neo__graph_op(d, neo__cuda_up(bytes, 16));
     if (!op) return neo__graph_status(d);
@@ -344,6 +369,13 @@ static neo_status neo__cuda_wait(neo__cuda *d) {
 static unsigned neo__cuda_blocks(const neo__cuda *d, int64_t work, int64_t each) {
     const int64_t wanted = (work + each - 1) / each, most = (int64_t)d->processors * 32;
     return (unsigned)NEO__MAX(NEO__MIN(wanted, most), (int64_t)1);
+}
+/* Launch a kernel for `count` units, `lanes` threads for each: see NEO__CUDA_EACH. */
+template <class... P>
+static neo_status neo__cuda_run(neo__cuda *d, const char *what, void (*kernel)(P...), int64_t count,
+                                int lanes, const typename neo__cuda_as<P>::type &...value) {
+    const unsigned blocks = neo__cuda_blocks(d, count, NEO__CUDA_THREADS / lanes);
+    return neo__cuda_launch(d, what, kernel, blocks, NEO__CUDA_THREADS, 0, value...);
 }
 /* At least `bytes` of work memory. It grows to what the largest call needs, and a training step's
    largest call comes in the first step. */
@@ -370,9 +402,10 @@ static neo_status neo__cuda_set(neo__cuda *d, void *to, int byte, size_t bytes) 
     NEO__CUDA_TRY(d, cudaMemsetAsync(to, byte, bytes, d->stream));
     return NEO_OK;
 }
-/* Host memory to the device by way of the ring, so that the caller need not wait until it is there; *sent is 0 if
-   it does not fit. A part of the ring is used again once all that lay in it is there. */
-static neo_status neo__cuda_send(neo__cuda *d, void *to, const void *from, size_t bytes, int *sent) {
+/* Host memory to the device by way of the ring, so that the caller need not wait until it is there;
+   *sent is 0 if it does not fit. A part of the ring is used again when all of it has arrived. */
+static neo_status neo__cuda_send(neo__cuda *d, void *to, const void *from, size_t bytes,
+                                 int *sent) {
     const size_t room = neo__cuda_up(bytes, 256);
     *sent = 0;
     if (d->recording) return neo__graph_send(d, to, from, bytes, sent);
@@ -414,7 +447,7 @@ template <neo_place place> static void neo__cuda_free(neo_device *device, void *
     if (!p) return;
     (void)cudaSetDevice(d->ordinal);
     if (d->recording && !host) neo__graph_run(d); /* what is recorded may use it */
-    const cudaError_t error = host ? cudaFreeHost(p) : cudaFree(p); /* waits for work that uses it */
+    const cudaError_t error = host ? cudaFreeHost(p) : cudaFree(p); /* after work that uses it */
     if (error != cudaSuccess && !neo__cuda_failed(d))
         (void)neo__cuda_fail(d, error, host ? "cudaFreeHost" : "cudaFree");
 }
@@ -441,23 +474,19 @@ static neo_status neo__cuda_copy(neo__cuda *d, void *to, neo_place to_place, con
    16 bytes, where all arrays allow it, else 1. */
 template <int W> struct __align__(4 * W) neo__floats { float v[W]; };
 
-template <int W> static __device__ __forceinline__ neo__floats<W> neo__cuda_load(const float *p) {
+template <int W> NEO__GPU neo__floats<W> neo__cuda_load(const float *p) {
     return *(const neo__floats<W> *)(const void *)p;
 }
-template <int W>
-static __device__ __forceinline__ void neo__cuda_store(float *p, const neo__floats<W> &x) {
+template <int W> NEO__GPU void neo__cuda_store(float *p, const neo__floats<W> &x) {
     *(neo__floats<W> *)(void *)p = x;
 }
 
 /* s += x, and s += w x by fused multiply-adds. */
-template <int W>
-static __device__ __forceinline__ void neo__cuda_plus(neo__floats<W> &s, const neo__floats<W> &x) {
+template <int W> NEO__GPU void neo__cuda_plus(neo__floats<W> &s, const neo__floats<W> &x) {
     NEO__UNROLL
     for (int c = 0; c < W; c++) s.v[c] = __fadd_rn(s.v[c], x.v[c]);
 }
-template <int W>
-static __device__ __forceinline__ void neo__cuda_plus(neo__floats<W> &s, float w,
-                                                      const neo__floats<W> &x) {
+template <int W> NEO__GPU void neo__cuda_plus(neo__floats<W> &s, float w, const neo__floats<W> &x) {
     NEO__UNROLL
     for (int c = 0; c < W; c++) s.v[c] = __fmaf_rn(w, x.v[c], s.v[c]);
 }
@@ -477,9 +506,7 @@ template <class F, int W> static __global__ void neo__cuda_each_kernel(const F f
 template <int W, class F>
 static neo_status neo__cuda_each(neo__cuda *d, const F &f, int64_t n, const char *what) {
     if (n <= 0) return NEO_OK;
-    const unsigned blocks = neo__cuda_blocks(d, n, W * NEO__CUDA_THREADS);
-    NEO__CUDA_RUN(what, (neo__cuda_each_kernel<F, W>), blocks, f, n);
-    return NEO_OK;
+    return neo__cuda_run(d, what, neo__cuda_each_kernel<F, W>, (n + W - 1) / W, 1, f, n);
 }
 /* 1 if addresses are multiples of 16; NULL is. */
 static int neo__cuda_aligned(const void *a, const void *b, const void *c, const void *e) {
@@ -502,31 +529,32 @@ static neo_status neo__cuda_add(neo__cuda *d, float *x, const float *y, int64_t 
 }
 
 /* ---- >>cuda-graph ----
-   A step that is recorded. From neo_cuda_graph_begin on, operations do on the host what they always do, but a launch
-   is only noted: its kernel, grid, block and a copy of its arguments. At neo_cuda_graph_end the notes become one CUDA
-   graph: a chain of kernel nodes, and of child graphs for what libraries launch, which is captured. A graph is kept
-   (a `tape`, with the notes it was made of), and a later step with the same kernels in the same order is a launch of
-   it. Arguments that differ from the tape's (sizes of a batch, the number of the step, a learning rate) are set in
-   their nodes before the launch, so nothing of a former step can be left in them; those of libraries cannot be set, so
-   another shape of a product is another tape. Tapes have pieces of one block. Where no piece is free, the notes are
-   launched one by one (neo__graph_play): a cycle of more graphs than there is room for would otherwise make each of
+   A recorded step. Between neo_cuda_graph_begin and neo_cuda_graph_end operations do on the host
+   what they always do, but a launch is only noted: its kernel, grid, block and a copy of its
+   arguments. The end makes one CUDA graph of the notes: a chain of kernel nodes, and of child
+   graphs captured from libraries. A graph is kept with its notes as a `tape`; a later step with the
+   same kernels in the same order launches it again. Arguments of kernels that differ (sizes, the
+   number of the step, a learning rate) are set in its nodes first. Those of libraries cannot be
+   set: another shape of a product is another tape. Tapes lie in a pool. Where it has no room the
+   notes are launched one by one (neo__graph_play): a cycle of too many graphs would make each of
    them anew every time.
 
-   What the host gives. Bytes that a step copies to the device are gathered in pinned memory at the time of the call,
-   travel with one copy on a stream of their own, while the step before computes, and then lie at an address that no
-   step changes (`block`), from which kernels of the graph bring them to their places. There are two of the pinned
-   blocks and of the rooms they travel to.
+   To the device. Bytes that a step copies there are gathered in pinned memory when the call is
+   made, travel in one copy on a stream of their own while the step before computes, and then lie at
+   an address that no step changes (`block`), from which kernels bring them to their places. The
+   pinned memory and the room that it is copied to are double.
 
-   What the host gets. Answers that a call can wait for (neo__later) are copied to `answers` by kernels, come back with
-   one copy behind the graph, and go to the calls' functions when the host waits: in the next neo_cuda_graph_end, or
-   in neo_cuda_graph_wait. An answer that is an error sets the first word of `answers`, and kernels that write weights
-   or states do nothing from there on; so does a norm that clips, whose factor the optimizer's kernels find on the
-   device. An answer that a call needs at once (the number of new rows whose gradients are kept) ends the graph there:
-   what was noted is launched and waited for, and the rest of the step is one more graph. After an error counters on
-   the host (steps of an optimizer) go back to what they were before the calls that had no effect.
+   To the host. Answers that can wait (neo__later) are copied to `answers` by kernels, come back in
+   one copy behind the graph, and go to the calls' functions when the host waits: in the next
+   neo_cuda_graph_end or in neo_cuda_graph_wait. An answer that is an error sets the first word of
+   `answers`, and kernels that write weights or states do nothing from there on. So does a norm that
+   clips and is not finite; the optimizer's kernels find its factor on the device. An answer that is
+   needed at once ends the graph there: the notes are launched and waited for, and the rest of the
+   step is one more graph. After an error counters on the host (steps of an optimizer) go back to
+   their values before the calls that had no effect.
 
-   So one graph runs while the next is being noted, and none is launched before the last one's answers are read: what
-   an error's message is made of is still there. */
+   One graph runs while the next is noted, and none is launched before the answers of the last are
+   read: the data that an error's message names are still there. */
 #ifndef NEO__GRAPH_OPS
 #define NEO__GRAPH_OPS 4096 /* operations of a graph at most; a step of more is several */
 #endif
@@ -535,11 +563,11 @@ static neo_status neo__cuda_add(neo__cuda *d, float *x, const float *y, int64_t 
 #endif
 enum {
     NEO__GRAPH_TAPES = 256,
-    NEO__GRAPH_DUES = 256,       /* answers of a graph */
-    NEO__GRAPH_COUNTS = 1024,    /* counters that it advances */
-    NEO__GRAPH_FIRST_ANSWER = 256, /* bytes; before it: the word that says stop */
+    NEO__GRAPH_DUES = 256,          /* answers of a graph */
+    NEO__GRAPH_COUNTS = 1024,       /* counters that it advances */
+    NEO__GRAPH_FIRST_ANSWER = 256,  /* bytes; before it: the word that says stop */
     NEO__GRAPH_COPY_ARGUMENTS = 64, /* bytes, at least what neo__graph_copy notes */
-    NEO__GRAPH_STOP_ARGUMENTS = 4096, /* and a launch that says stop: as many as a kernel may have */
+    NEO__GRAPH_STOP_ARGUMENTS = 4096, /* and a launch that says stop: as many as a kernel has */
     NEO__GRAPH_ANSWER_BYTES = NEO__CUDA_ANSWER_BYTES
 };
 #define NEO__GRAPH_ARGUMENT_BYTES ((size_t)2 << 20)
@@ -604,10 +632,12 @@ static neo_status neo__graph_status(neo__cuda *d) {
     if (status != NEO_OK) neo__graph_stop_recording(d->recording);
     return status;
 }
-/* Room for more operations, with their arguments: where there is none, what was noted runs. What goes into the notes
-   beside an operation (bytes to copy, an answer that is due) comes after this, so that both are of one graph. */
+/* Room for more operations, with their arguments: where there is none, what was noted runs. What
+   goes into the notes beside an operation (bytes to copy, an answer that is due) comes after this,
+   so that both are of one graph. */
 static neo_status neo__graph_room(neo_cuda_graph *g, int ops, size_t argument_bytes) {
-    if (ops > NEO__GRAPH_OPS - g->op_count || argument_bytes > NEO__GRAPH_ARGUMENT_BYTES - g->argument_bytes)
+    if (ops > NEO__GRAPH_OPS - g->op_count ||
+        argument_bytes > NEO__GRAPH_ARGUMENT_BYTES - g->argument_bytes)
         return neo__graph_launch(g);
     return g->status;
 }
@@ -630,7 +660,7 @@ static void neo__graph_put(neo__cuda *d, neo__cuda_op *op, const void *value, si
     op->bytes += room;
 }
 
-/* Units of T, and what is left in bytes: which kernel it is must not depend on how much there is. */
+/* Units of T, and the rest in bytes: the kernel must not depend on how much there is. */
 template <class T> struct neo__graph_fill_job {
     char *to;
     T value; /* of equal bytes */
@@ -638,7 +668,8 @@ template <class T> struct neo__graph_fill_job {
     template <int W> __device__ void at(int64_t i) const {
         const int64_t left = bytes - i * (int64_t)sizeof(T);
         if (left >= (int64_t)sizeof(T)) *(T *)(void *)(to + bytes - left) = value;
-        for (int64_t k = 0; left < (int64_t)sizeof(T) && k < left; k++) to[bytes - left + k] = *(const char *)&value;
+        for (int64_t k = 0; left < (int64_t)sizeof(T) && k < left; k++)
+            to[bytes - left + k] = *(const char *)&value;
     }
 };
 template <class T> struct neo__graph_copy_job {
@@ -647,7 +678,8 @@ template <class T> struct neo__graph_copy_job {
     int64_t bytes;
     template <int W> __device__ void at(int64_t i) const {
         const int64_t at = i * (int64_t)sizeof(T), left = bytes - at;
-        if (left >= (int64_t)sizeof(T)) *(T *)(void *)(to + at) = *(const T *)(const void *)(from + at);
+        if (left >= (int64_t)sizeof(T))
+            *(T *)(void *)(to + at) = *(const T *)(const void *)(from + at);
         for (int64_t k = 0; left < (int64_t)sizeof(T) && k < left; k++) to[at + k] = from[at + k];
     }
 };
@@ -675,34 +707,38 @@ static neo_status neo__graph_copy(neo__cuda *d, void *to, const void *from, size
                            : neo__graph_copy_by<uint8_t>(d, to, from, bytes);
 }
 /* *sent is 0 for what no step could hold. */
-static neo_status neo__graph_send(neo__cuda *d, void *to, const void *from, size_t bytes, int *sent) {
+static neo_status neo__graph_send(neo__cuda *d, void *to, const void *from, size_t bytes,
+                                  int *sent) {
     neo_cuda_graph *g = d->recording;
     const size_t room = neo__cuda_up(bytes, 256);
     *sent = 0;
     if (neo__graph_room(g, 1, NEO__GRAPH_COPY_ARGUMENTS) != NEO_OK) return neo__graph_status(d);
     if (room > g->copy_bytes) return NEO_OK;
-    if (room > g->copy_bytes - g->copied_bytes && neo__graph_launch(g) != NEO_OK) return neo__graph_status(d);
+    if (room > g->copy_bytes - g->copied_bytes && neo__graph_launch(g) != NEO_OK)
+        return neo__graph_status(d);
     const size_t at = g->copied_bytes;
     memcpy(g->pinned[g->side] + at, from, bytes);
     g->copied_bytes += room;
     *sent = 1;
     return neo__graph_copy(d, to, g->block + at, bytes);
 }
-/* Room for an answer and a launch before it, which says stop: the word is that of one graph, and the next does not run
-   only if the answer is of the first, too. */
+/* Room for an answer and a launch before it, which says stop: the word is that of one graph, and
+   the next does not run only if the answer is of the first, too. */
 static neo_status neo__graph_answer_room(neo__cuda *d, size_t bytes, const neo__later *later) {
     neo_cuda_graph *g = d->recording;
     const size_t room = neo__cuda_up(bytes, 256), job_room = neo__cuda_up(later->job_bytes, 64);
     if (neo__graph_room(g, 2, NEO__GRAPH_STOP_ARGUMENTS + NEO__GRAPH_COPY_ARGUMENTS) != NEO_OK)
         return neo__graph_status(d);
-    if (g->due_count[g->side] < NEO__GRAPH_DUES && room <= NEO__GRAPH_ANSWER_BYTES - g->answer_bytes &&
+    if (g->due_count[g->side] < NEO__GRAPH_DUES &&
+        room <= NEO__GRAPH_ANSWER_BYTES - g->answer_bytes &&
         job_room <= NEO__GRAPH_JOB_BYTES - g->job_bytes[g->side])
         return NEO_OK;
     return neo__graph_launch(g) == NEO_OK ? NEO_OK : neo__graph_status(d);
 }
 /* Note an answer: the present value of `bytes` at `from`, in device memory, is given to the call's
    function when the step is over. Call neo__graph_answer_room first. */
-static neo_status neo__graph_later(neo__cuda *d, const void *from, size_t bytes, const neo__later *later) {
+static neo_status neo__graph_later(neo__cuda *d, const void *from, size_t bytes,
+                                   const neo__later *later) {
     neo_cuda_graph *g = d->recording;
     const int side = g->side;
     if (g->status != NEO_OK) return neo__graph_status(d);
@@ -735,7 +771,8 @@ static void neo__graph_forget(neo_cuda_graph *g) {
 }
 static void neo__graph_counts(neo_device *device, int64_t *counter) {
     neo_cuda_graph *g = ((neo__cuda *)device)->recording;
-    if (g->count_count[g->side] == NEO__GRAPH_COUNTS) (void)neo__graph_launch(g); /* in any case there is room then */
+    if (g->count_count[g->side] == NEO__GRAPH_COUNTS)
+        (void)neo__graph_launch(g); /* in any case there is room then */
     neo__graph_count *c = &g->count[g->side][g->count_count[g->side]++];
     c->counter = counter;
     c->before = *counter;
@@ -776,7 +813,8 @@ static int neo__graph_make_room(neo_cuda_graph *g, size_t bytes, size_t *at) {
         if (place >= 0) return place;
         for (int i = 1; i < g->tape_count; i++)
             if (g->tape[i].used < g->tape[oldest].used) oldest = i;
-        if (bytes > g->pool_bytes || g->stats.launches - g->tape[oldest].used < NEO__GRAPH_AGE) return -1;
+        if (bytes > g->pool_bytes || g->stats.launches - g->tape[oldest].used < NEO__GRAPH_AGE)
+            return -1;
         neo__graph_drop(g, oldest);
     }
 }
@@ -786,7 +824,9 @@ static int neo__graph_fits(const neo_cuda_graph *g, const neo__graph_tape *t) {
     if (t->op_count != g->op_count || t->argument_bytes != g->argument_bytes) return 0;
     for (int i = 0; i < g->op_count; i++) {
         const neo__cuda_op *a = &g->op[i], *b = &t->op[i];
-        if (a->kernel != b->kernel || a->issue != b->issue || a->at != b->at || a->bytes != b->bytes) return 0;
+        if (a->kernel != b->kernel || a->issue != b->issue || a->at != b->at ||
+            a->bytes != b->bytes)
+            return 0;
         if (a->issue && memcmp(g->arguments + a->at, t->arguments + b->at, a->bytes) != 0) return 0;
     }
     return 1;
@@ -794,7 +834,8 @@ static int neo__graph_fits(const neo_cuda_graph *g, const neo__graph_tape *t) {
 static void neo__graph_node_params(const neo__cuda_op *op, char *arguments, void **pointer,
                                    cudaKernelNodeParams *p) {
     *p = cudaKernelNodeParams();
-    for (uint32_t i = 0; i < op->argument_count; i++) pointer[i] = arguments + op->at + op->argument[i];
+    for (uint32_t i = 0; i < op->argument_count; i++)
+        pointer[i] = arguments + op->at + op->argument[i];
     p->func = const_cast<void *>(op->kernel);
     p->gridDim = op->grid, p->blockDim = op->block;
     p->sharedMemBytes = (unsigned)op->shared;
@@ -826,7 +867,8 @@ static neo_status neo__graph_build(neo_cuda_graph *g, neo__graph_tape *t) {
             continue;
         }
         neo__graph_node_params(&t->op[i], t->arguments, pointer, &params);
-        NEO__CUDA_TRY(d, cudaGraphAddKernelNode(&t->node[i], t->graph, last, last ? 1 : 0, &params));
+        NEO__CUDA_TRY(d,
+                      cudaGraphAddKernelNode(&t->node[i], t->graph, last, last ? 1 : 0, &params));
     }
     NEO__CUDA_TRY(d, cudaGraphInstantiate(&t->exec, t->graph, 0));
     return NEO_OK;
@@ -872,7 +914,8 @@ static neo_status neo__graph_play(neo_cuda_graph *g) {
             continue;
         }
         neo__graph_node_params(op, g->arguments, pointer, &p);
-        NEO__CUDA_TRY(d, cudaLaunchKernel(op->kernel, op->grid, op->block, pointer, op->shared, d->stream));
+        NEO__CUDA_TRY(
+            d, cudaLaunchKernel(op->kernel, op->grid, op->block, pointer, op->shared, d->stream));
     }
     g->stats.plain++;
     return NEO_OK;
@@ -883,9 +926,10 @@ static neo_status neo__graph_update(neo_cuda_graph *g, neo__graph_tape *t) {
     cudaKernelNodeParams params;
     for (int i = 0; i < g->op_count; i++) {
         const neo__cuda_op *op = &g->op[i];
-        if (op->issue || (neo__graph_dim_same(op->grid, t->op[i].grid) && op->shared == t->op[i].shared &&
-                          neo__graph_dim_same(op->block, t->op[i].block) &&
-                          memcmp(g->arguments + op->at, t->arguments + op->at, op->bytes) == 0))
+        if (op->issue ||
+            (neo__graph_dim_same(op->grid, t->op[i].grid) && op->shared == t->op[i].shared &&
+             neo__graph_dim_same(op->block, t->op[i].block) &&
+             memcmp(g->arguments + op->at, t->arguments + op->at, op->bytes) == 0))
             continue;
         neo__graph_node_params(op, g->arguments, pointer, &params);
         NEO__CUDA_TRY(g->d, cudaGraphExecKernelNodeSetParams(t->exec, t->node[i], &params));
@@ -898,7 +942,8 @@ static neo_status neo__graph_update(neo_cuda_graph *g, neo__graph_tape *t) {
 
 /* ---- launches, answers ---- */
 
-/* Waits for the graph that runs; its answers go to where they are due. The first error is the step's. */
+/* Waits for the graph that runs; its answers go to where they are due. The first error is the
+   step's. */
 static neo_status neo__graph_collect(neo_cuda_graph *g) {
     neo__cuda *d = g->d;
     const int side = 1 - g->side;
@@ -931,16 +976,19 @@ static neo_status neo__graph_go(neo_cuda_graph *g) {
     if (g->copied_bytes) {
         const size_t bytes = g->copied_bytes;
         const int side = g->side;
-        NEO__CUDA_TRY(d, cudaMemcpyAsync(g->room[side], g->pinned[side], bytes, cudaMemcpyHostToDevice, g->copies));
+        NEO__CUDA_TRY(d, cudaMemcpyAsync(g->room[side], g->pinned[side], bytes,
+                                         cudaMemcpyHostToDevice, g->copies));
         NEO__CUDA_TRY(d, cudaEventRecord(g->arrived, g->copies));
         NEO__CUDA_TRY(d, cudaStreamWaitEvent(d->stream, g->arrived, 0));
-        NEO__CUDA_TRY(d, cudaMemcpyAsync(g->block, g->room[side], bytes, cudaMemcpyDeviceToDevice, d->stream));
+        NEO__CUDA_TRY(d, cudaMemcpyAsync(g->block, g->room[side], bytes, cudaMemcpyDeviceToDevice,
+                                         d->stream));
     }
     NEO__TRY(neo__graph_collect(g));
     NEO__CUDA_TRY(d, cudaMemsetAsync(g->answers, 0, NEO__GRAPH_FIRST_ANSWER, d->stream));
     if (tape) NEO__CUDA_TRY(d, cudaGraphLaunch(tape->exec, d->stream));
     else NEO__TRY(neo__graph_play(g));
-    NEO__CUDA_TRY(d, cudaMemcpyAsync(g->answered, g->answers, g->answer_bytes, cudaMemcpyDeviceToHost, d->stream));
+    NEO__CUDA_TRY(d, cudaMemcpyAsync(g->answered, g->answers, g->answer_bytes,
+                                     cudaMemcpyDeviceToHost, d->stream));
     NEO__CUDA_TRY(d, cudaEventRecord(g->done, d->stream));
     g->stats.launches++;
     if (tape) tape->used = g->stats.launches;
@@ -975,8 +1023,8 @@ static void neo__graph_settle(neo_device *device) {
 }
 
 /* ---- >>cuda-activation ----
-   Activations: the functions of >>kernels-vec of neo.h, applied by each thread to single numbers. */
-static __device__ __forceinline__ float neo__cuda_act(neo_activation act, float z) {
+   Activations: functions of >>kernels-vec of neo.h, applied by each thread to single numbers. */
+NEO__GPU float neo__cuda_act(neo_activation act, float z) {
     switch (act) {
     case NEO_ACT_NONE: break;
     case NEO_ACT_RELU: return neo__vrelu_warp(z);
@@ -988,8 +1036,7 @@ static __device__ __forceinline__ float neo__cuda_act(neo_activation act, float 
     return z;
 }
 /* dy times the slope at z, where the function's value is y. */
-static __device__ __forceinline__ float neo__cuda_act_back(neo_activation act, float z, float y,
-                                                           float dy) {
+NEO__GPU float neo__cuda_act_back(neo_activation act, float z, float y, float dy) {
     switch (act) {
     case NEO_ACT_NONE: break;
     case NEO_ACT_RELU: return neo__vrelu_back_warp(y, dy);
@@ -1009,10 +1056,10 @@ static NEO__EVERYWHERE int neo__cuda_act_reads_y(neo_activation act) {
 }
 
 /* Number i at an address of f32 or, `narrow`, of bf16. */
-static __device__ __forceinline__ float neo__cuda_wide_get(const float *p, int64_t i, int narrow) {
+NEO__GPU float neo__cuda_wide_get(const float *p, int64_t i, int narrow) {
     return narrow ? neo__f32_from_bf16(((const uint16_t *)(const void *)p)[i]) : p[i];
 }
-static __device__ __forceinline__ void neo__cuda_wide_put(float *p, int64_t i, int narrow, float x) {
+NEO__GPU void neo__cuda_wide_put(float *p, int64_t i, int narrow, float x) {
     if (narrow) ((uint16_t *)(void *)p)[i] = neo__bf16_from_f32(x);
     else p[i] = x;
 }
@@ -1027,16 +1074,17 @@ struct neo__cuda_act_job {
         int64_t row = 0, col = i;
         if (!whole) row = i / c.cols, col = i % c.cols;
         neo__floats<W> z = {}, y = {}, out;
+        const bool narrow = W == 1 && c.narrow;
         const int needs_z = !c.backward || neo__cuda_act_reads_z(c.act);
         const int needs_y = c.backward && neo__cuda_act_reads_y(c.act);
-        if (needs_z && c.narrow) z.v[0] = neo__cuda_wide_get(c.z, row * c.z_row + col, 1);
+        if (needs_z && narrow) z.v[0] = neo__cuda_wide_get(c.z, row * c.z_row + col, 1);
         else if (needs_z) z = neo__cuda_load<W>(c.z + row * c.z_row + col);
         if (needs_y) y = neo__cuda_load<W>(c.y + row * c.y_row + col);
         if (c.backward) out = neo__cuda_load<W>(c.dy + row * c.dy_row + col);
         for (int w = 0; w < W; w++)
             out.v[w] = c.backward ? neo__cuda_act_back(c.act, z.v[w], y.v[w], out.v[w])
                                   : neo__cuda_act(c.act, z.v[w]);
-        if (c.narrow) neo__cuda_wide_put(c.out, row * c.out_row + col, 1, out.v[0]);
+        if (narrow) neo__cuda_wide_put(c.out, row * c.out_row + col, 1, out.v[0]);
         else neo__cuda_store<W>(c.out + row * c.out_row + col, out);
     }
 };
@@ -1055,8 +1103,7 @@ static neo_status neo__cuda_activation(neo__cuda *d, const neo__activation_call 
 /* ---- >>cuda-tree ----
    Sums over parts by the leaf tree, a binary counter: see >>impl-leaves of neo.h. */
 /* part(i) gives part i of `count` > 0. */
-template <int W, class Part>
-static __device__ __forceinline__ neo__floats<W> neo__cuda_tree(int count, Part part) {
+template <int W, class Part> NEO__GPU neo__floats<W> neo__cuda_tree(int count, Part part) {
     neo__floats<W> stack[NEO__PART_DEPTH], top = {};
     int height = 0;
     for (int i = 0; i < count; i++) {
@@ -1147,7 +1194,8 @@ static void *neo__cuda_event_make(neo_device *device) {
     neo__cuda *d = (neo__cuda *)device;
     cudaEvent_t event = NULL;
     if (neo__cuda_enter(d) != NEO_OK) return NULL;
-    const cudaError_t error = cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync);
+    const cudaError_t error =
+        cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync);
     if (error == cudaSuccess) return (void *)event;
     (void)neo__cuda_fail(d, error, "cudaEventCreateWithFlags");
     return NULL;
@@ -1541,9 +1589,7 @@ static neo_status neo__cuda_rows(neo_device *device, const neo__rows_call *call)
     neo__cuda *d = (neo__cuda *)device;
     NEO__TRY(neo__cuda_enter(d));
     if (call->rows == 0 || call->blocks == 0) return NEO_OK;
-    NEO__CUDA_RUN("rows", neo__cuda_rows_kernel,
-                  neo__cuda_blocks(d, call->rows * call->blocks, NEO__CUDA_THREADS / 16), *call);
-    return NEO_OK;
+    return neo__cuda_run(d, "rows", neo__cuda_rows_kernel, call->rows * call->blocks, 16, *call);
 }
 
 /* ---- >>cuda-tile ----
@@ -1564,10 +1610,10 @@ template <int M_, int N_, int K_, int TM_, int TN_> struct neo__cuda_tile {
         float a[K][M + 4], b[K][N + 4]; /* 4: columns of 8 rows fall in different banks */
     };
     /* Row and column in the tile of this thread's sums [i][.] and [.][j]. */
-    static __device__ __forceinline__ int row(int i) {
+    NEO__GPU int row(int i) {
         return i / GM * (M * GM / TM) + (int)threadIdx.x / (N / TN) * GM + i % GM;
     }
-    static __device__ __forceinline__ int col(int j) {
+    NEO__GPU int col(int j) {
         return j / GN * (N * GN / TN) + (int)threadIdx.x % (N / TN) * GN + j % GN;
     }
 };
@@ -1580,8 +1626,7 @@ typedef neo__cuda_tile<4, 32, 32, 1, 1> neo__cuda_wide; /* of few rows */
 /* COUNT elements of an operand per thread: f(i, k) for i < M, k from k0 on; K_FAST: neighbours in
    memory differ in k. Beyond `end` nothing is read. */
 template <int M, int K, int COUNT, int THREADS, bool K_FAST, class F>
-static __device__ __forceinline__ void neo__cuda_fetch(float (&to)[COUNT], int64_t k0, int64_t end,
-                                                       const F &f) {
+NEO__GPU void neo__cuda_fetch(float (&to)[COUNT], int64_t k0, int64_t end, const F &f) {
 NEO__UNROLL
     for (int e = 0; e < COUNT; e++) {
         const int x = (int)threadIdx.x + e * THREADS, i = K_FAST ? x / K : x % M;
@@ -1590,8 +1635,7 @@ NEO__UNROLL
     }
 }
 template <int M, int K, int COUNT, int THREADS, bool K_FAST>
-static __device__ __forceinline__ void neo__cuda_stage(float (*to)[M + 4],
-                                                       const float (&from)[COUNT]) {
+NEO__GPU void neo__cuda_stage(float (*to)[M + 4], const float (&from)[COUNT]) {
 NEO__UNROLL
     for (int e = 0; e < COUNT; e++) {
         const int x = (int)threadIdx.x + e * THREADS;
@@ -1600,8 +1644,7 @@ NEO__UNROLL
 }
 /* sum[i][j] += a(row, k) b(col, k) for one k in shared memory. */
 template <class T>
-static __device__ __forceinline__ void neo__cuda_chain(const typename T::shared &s,
-                                                       float (&sum)[T::TM][T::TN], int k) {
+NEO__GPU void neo__cuda_chain(const typename T::shared &s, float (&sum)[T::TM][T::TN], int k) {
     float a[T::TM], b[T::TN];
 NEO__UNROLL
     for (int i = 0; i < T::TM; i += T::GM) {
@@ -1621,9 +1664,8 @@ NEO__UNROLL
 /* The sums of a tile go on over k in [begin, end): a(i, k) and b(j, k) are asked for i < M and
    j < N and give anything outside the matrix. All threads of the block call it. */
 template <class T, bool A_K, bool B_K, class A, class B>
-static __device__ __forceinline__ void neo__cuda_chains(typename T::shared &s,
-                                                        float (&sum)[T::TM][T::TN], int64_t begin,
-                                                        int64_t end, const A &a, const B &b) {
+NEO__GPU void neo__cuda_chains(typename T::shared &s, float (&sum)[T::TM][T::TN], int64_t begin,
+                               int64_t end, const A &a, const B &b) {
     float next_a[T::LOADS_A], next_b[T::LOADS_B];
     neo__cuda_fetch<T::M, T::K, T::LOADS_A, T::THREADS, A_K>(next_a, begin, end, a);
     neo__cuda_fetch<T::N, T::K, T::LOADS_B, T::THREADS, B_K>(next_b, begin, end, b);
@@ -1652,13 +1694,13 @@ struct neo__cuda_leaf_sums { /* of rows and columns of C: leaf[..] [row_count][c
     int64_t m0, m1, n0, n1;
 };
 
-static __device__ __forceinline__ void neo__cuda_gemm_put(const neo__gemm_call &g, int64_t i,
-                                                          int64_t j, float c) {
+NEO__GPU void neo__cuda_gemm_put(const neo__gemm_call &g, int64_t i, int64_t j, float c) {
     const neo__gemm_finish &f = g.finish;
     float out = c;
     if (f.backward) {
-        const float z = neo__cuda_act_reads_z(f.act) ? neo__cuda_wide_get(f.z, i * f.z_row + j, g.narrow_z) : 0.0f;
-        const float y = neo__cuda_act_reads_y(f.act) ? neo__cuda_wide_get(f.y, i * f.y_row + j, g.narrow_y) : 0.0f;
+        float z = 0.0f, y = 0.0f;
+        if (neo__cuda_act_reads_z(f.act)) z = neo__cuda_wide_get(f.z, i * f.z_row + j, g.narrow_z);
+        if (neo__cuda_act_reads_y(f.act)) y = neo__cuda_wide_get(f.y, i * f.y_row + j, g.narrow_y);
         out = neo__cuda_act_back(f.act, z, y, c);
     } else if (f.y) {
         neo__cuda_wide_put(f.y, i * f.y_row + j, g.narrow_y, neo__cuda_act(f.act, c));
@@ -1681,16 +1723,15 @@ template <class T> struct neo__cuda_gemm_tile {
         begin = part.sums ? neo__leaf_row(&g.leaves, leaf) : 0;
         end = part.sums ? neo__leaf_row(&g.leaves, leaf + 1) : g.k;
     }
-    /* A chain begins with beta C, a leaf's with 0. */
+    /* A chain begins with beta C, which may be bf16, a leaf's with 0. */
     __device__ __forceinline__ void load(const neo__gemm_call &g, const neo__cuda_leaf_sums &part,
-                                         float (&sum)[T::TM][T::TN]) const {
+                                         int narrow, float (&sum)[T::TM][T::TN]) const {
         if (part.sums || g.beta == 0.0f) return;
         for (int i = 0; i < T::TM; i++)
             for (int j = 0; j < T::TN; j++) {
                 const int64_t m = m0 + T::row(i), n = n0 + T::col(j);
                 if (m >= part.m1 || n >= part.n1) continue;
-                sum[i][j] =
-                    __fmul_rn(g.beta, neo__cuda_wide_get(g.c, m * g.c_row + n, g.narrow_c));
+                sum[i][j] = __fmul_rn(g.beta, neo__cuda_wide_get(g.c, m * g.c_row + n, narrow));
             }
     }
     __device__ __forceinline__ void store(const neo__gemm_call &g, const neo__cuda_leaf_sums &part,
@@ -1717,7 +1758,7 @@ static __global__ void __launch_bounds__(T::THREADS, T::BLOCKS)
     __shared__ typename T::shared s;
     const neo__cuda_gemm_tile<T> tile(g, part);
     float sum[T::TM][T::TN] = {};
-    tile.load(g, part, sum);
+    tile.load(g, part, 0, sum);
     const float *a = g.a + tile.m0 * g.a_row, *b = g.b + tile.n0 * g.b_col;
     const int64_t a_row = g.a_row, a_k = g.a_k, b_k = g.b_k, b_col = g.b_col;
     const int64_t m_left = part.m1 - tile.m0, n_left = part.n1 - tile.n0;
@@ -1736,8 +1777,7 @@ static neo_status neo__cuda_gemm_launch(neo__cuda *d, neo__cuda_gemm_kernel_type
     const int64_t rows = (part->m1 - part->m0 + T::M - 1) / T::M;
     const int64_t cols = (part->n1 - part->n0 + T::N - 1) / T::N;
     const dim3 grid((unsigned)(rows * cols), part->sums ? (unsigned)g->leaves.count : 1u);
-    NEO__CUDA_LAUNCH("gemm", kernel, grid, T::THREADS, 0, *g, *part);
-    return NEO_OK;
+    return neo__cuda_launch(d, "gemm", kernel, grid, T::THREADS, 0, *g, *part);
 }
 template <class T>
 static neo_status neo__cuda_wide_launch(neo__cuda *d, const neo__gemm_call *g,
@@ -1748,15 +1788,16 @@ static neo_status neo__cuda_wide_launch(neo__cuda *d, const neo__gemm_call *g,
     return neo__cuda_gemm_launch<T>(d, kernel[g->a_k == 1][g->b_k == 1], g, part);
 }
 /* ---- of bf16: see >>impl-bf16 ----
-   A block of 32 k is in shared memory as f32; a thread has two chains for each of its sums, which add to it behind
-   the block. Denormals are zeros; whether a result is one is decided after rounding. */
+   A block of 32 k is in shared memory as f32; a thread has two chains for each of its sums, which
+   add to it behind the block. Denormals are zeros; whether a result is one is decided after
+   rounding. */
 typedef neo__cuda_tile<64, 64, 32, 4, 4> neo__cuda_narrow64;
 typedef neo__cuda_tile<16, 16, 32, 1, 1> neo__cuda_narrow16;
-static __device__ __forceinline__ float neo__cuda_flush(float x) {
+NEO__GPU float neo__cuda_flush(float x) {
     return neo__bits_f32(x) & 0x7F800000u ? x : neo__f32_bits(neo__bits_f32(x) & 0x80000000u);
 }
-/* Flush a result r of at most 2^-126. The exact sum may be smaller than its rounding: denormals have
-   twice the last place of the numbers just below 2^-126. */
+/* Flush a result r of at most 2^-126. The exact sum may be smaller than its rounding: denormals
+   have twice the last place of the numbers just below 2^-126. */
 static __device__ float neo__cuda_flush_tiny(float a, float b, float sum, float r) {
     const double least = 0x1.ffffffp-127, sign = neo__bits_f32(r) >> 31 ? -1.0 : 1.0;
     if (fabsf(r) < 0x1p-126f) return neo__cuda_flush(r);
@@ -1766,22 +1807,25 @@ static __device__ float neo__cuda_flush_tiny(float a, float b, float sum, float 
         return neo__f32_bits(neo__bits_f32(r) & 0x80000000u);
     return r;
 }
-static __device__ __forceinline__ float neo__cuda_narrow_fma(float a, float b, float sum) {
+NEO__GPU float neo__cuda_narrow_fma(float a, float b, float sum) {
     const float r = __fmaf_rn(a, b, sum);
     return fabsf(r) > 0x1p-126f ? r : neo__cuda_flush_tiny(a, b, sum, r);
 }
 /* M rows of 32 k of an operand, those from `rows` and from `count` on zeros. */
 template <int M, int THREADS>
-static __device__ __forceinline__ void neo__cuda_narrow_stage(float (*to)[M + 4], const uint16_t *from, int64_t row,
-                                                              int64_t k, int64_t rows, int64_t count) {
+NEO__GPU void neo__cuda_narrow_stage(float (*to)[M + 4], const uint16_t *from, int64_t row,
+                                     int64_t k, int64_t rows, int64_t count) {
     for (int x = (int)threadIdx.x; x < 32 * M; x += THREADS) {
-        const int i = k == 1 ? x / 32 : x % M, at = k == 1 ? x % 32 : x / M; /* neighbours in memory */
-        to[at][i] = i < rows && at < count ? neo__cuda_flush(neo__f32_from_bf16(from[i * row + at * k])) : 0.0f;
+        const int i = k == 1 ? x / 32 : x % M,
+                  at = k == 1 ? x % 32 : x / M; /* neighbours in memory */
+        to[at][i] = i < rows && at < count
+                        ? neo__cuda_flush(neo__f32_from_bf16(from[i * row + at * k]))
+                        : 0.0f;
     }
 }
 template <class T>
-static __device__ __forceinline__ void neo__cuda_narrow_chain(const typename T::shared &s,
-                                                              float (&sum)[T::TM][T::TN], int k) {
+NEO__GPU void neo__cuda_narrow_chain(const typename T::shared &s, float (&sum)[T::TM][T::TN],
+                                     int k) {
     for (int i = 0; i < T::TM; i++)
         for (int j = 0; j < T::TN; j++)
             sum[i][j] = neo__cuda_narrow_fma(s.a[k][T::row(i)], s.b[k][T::col(j)], sum[i][j]);
@@ -1795,7 +1839,7 @@ static __global__ void __launch_bounds__(T::THREADS)
     const uint16_t *a = (const uint16_t *)(const void *)g.a + tile.m0 * g.a_row;
     const uint16_t *b = (const uint16_t *)(const void *)g.b + tile.n0 * g.b_col;
     float sum[T::TM][T::TN] = {};
-    tile.load(g, part, sum);
+    tile.load(g, part, g.narrow_c, sum);
     for (int64_t k = tile.begin; k < tile.end; k += 32) {
         const int64_t left = tile.end - k;
         float even[T::TM][T::TN] = {}, odd[T::TM][T::TN] = {};
@@ -1868,10 +1912,11 @@ static neo_status neo__cuda_gemm_own(neo__cuda *d, const neo__gemm_call *g) {
 }
 
 /* ---- >>cuda-blas ----
-   Large products by cuBLASLt, in f32 throughout (no TF32), or of operands of bf16 with sums in f32. A
-   row-major matrix is a column-major one transposed, so C^T = B^T A^T is asked for. The algorithm of a
-   shape is the first that cuBLASLt advises and that does not split k; it is kept, so a shape has the
-   same bits for as long as the device lives, and in every process with the same library and GPU.
+   Large products by cuBLASLt, in f32 throughout (no TF32), or of operands of bf16 with sums in f32.
+   A row-major matrix is a column-major one transposed, so C^T = B^T A^T is asked for. The algorithm
+   of a shape is the first that cuBLASLt advises and that does not split k; it is kept, so a shape
+   has the same bits for as long as the device lives, and in every process with the same library and
+   GPU.
 
    With leaves every leaf is a product of its own, and the tree is walked as on the CPU: the waiting
    sums stand in the work memory. C is cut in rows so that these fit; how does not depend on how
@@ -2075,7 +2120,8 @@ struct neo__cuda_gemm_finish_job {
         const int64_t i = m0 + e / g.n, j = e % g.n;
         float c = from ? from[e] : g.c[i * g.c_row + j];
         if (from && g.beta != 0.0f)
-            c = __fadd_rn(__fmul_rn(g.beta, neo__cuda_wide_get(g.c, i * g.c_row + j, g.narrow_c)), c);
+            c = __fadd_rn(__fmul_rn(g.beta, neo__cuda_wide_get(g.c, i * g.c_row + j, g.narrow_c)),
+                          c);
         neo__cuda_gemm_put(g, i, j, g.bias ? __fadd_rn(c, g.bias[j]) : c);
     }
 };
@@ -2090,8 +2136,8 @@ static neo_status neo__cuda_gemm_blas(neo__cuda *d, const neo__gemm_call *g, int
     job.g.bias = NULL;
     return neo__cuda_each<1>(d, job, g->m * g->n, "gemm");
 }
-/* Products of bf16. Sums in f32 go to C; where C is bf16 they go to the work memory, as many rows at
-   a time as it holds. */
+/* Products of bf16. Sums in f32 go to C; where C is bf16 they go to the work memory, as many rows
+   at a time as it holds. */
 static neo_status neo__cuda_narrow_blas(neo__cuda *d, const neo__gemm_call *g, int *done) {
     const int64_t room = (int64_t)(NEO__CUDA_WORK_BYTES / sizeof(float)) / g->n;
     const int64_t most = g->narrow_c ? NEO__MIN(room, g->m) : g->m;
@@ -2135,7 +2181,8 @@ static neo_status neo__cuda_blas_tree(neo__cuda *d, const neo__gemm_call *g, int
             NEO__TRY(neo__cuda_gemm_own(d, &part));
         }
         int top = height;
-        for (int merges = neo__tree_push(&height, leaf, g->leaves.count); merges > 0; merges--, top--)
+        for (int merges = neo__tree_push(&height, leaf, g->leaves.count); merges > 0;
+             merges--, top--)
             NEO__TRY(neo__cuda_add(d, slot + (top - 1) * slot_floats, slot + top * slot_floats,
                                    rows * g->n));
     }
@@ -2166,7 +2213,8 @@ static neo_status neo__cuda_gemm(neo__cuda *d, const neo__gemm_call *call) {
     if (g.tree) g.beta = 0.0f, g.bias = NULL;
     if (!d->exact && g.k > 0 && neo__cuda_is_large(&g)) {
         if (g.tree) NEO__TRY(neo__cuda_gemm_blas_leaves(d, &g, &done));
-        else NEO__TRY(g.narrow ? neo__cuda_narrow_blas(d, &g, &done) : neo__cuda_gemm_blas(d, &g, &done));
+        else if (g.narrow) NEO__TRY(neo__cuda_narrow_blas(d, &g, &done));
+        else NEO__TRY(neo__cuda_gemm_blas(d, &g, &done));
     }
     return done ? NEO_OK : neo__cuda_gemm_own(d, &g);
 }
@@ -2221,16 +2269,13 @@ NEO__UNROLL_8
 struct neo__cuda_columns_tree_job {
     neo__cuda_columns c;
     template <int W> __device__ void at(int64_t i) const {
-        const float *sums = c.sums;
-        const int64_t step = 2 * c.cols, dots = c.cols;
-        if (c.sum)
-            c.sum[c.c0 + i] = neo__cuda_tree<1>(c.leaves.count, [=](int leaf) {
-                                  return neo__cuda_load<1>(sums + leaf * step + i);
-                              }).v[0];
-        if (c.dot)
-            c.dot[c.c0 + i] = neo__cuda_tree<1>(c.leaves.count, [=](int leaf) {
-                                  return neo__cuda_load<1>(sums + leaf * step + dots + i);
-                              }).v[0];
+        const int64_t step = 2 * c.cols;
+        for (int k = 0; k < 2; k++) {
+            float *to = k == 0 ? c.sum : c.dot;
+            const float *from = c.sums + k * c.cols + i;
+            const auto part = [=](int leaf) { return neo__cuda_load<1>(from + leaf * step); };
+            if (to) to[c.c0 + i] = neo__cuda_tree<1>(c.leaves.count, part).v[0];
+        }
     }
 };
 static neo_status neo__cuda_columns_run(neo__cuda *d, neo__cuda_columns c, const char *what) {
@@ -2247,7 +2292,8 @@ static neo_status neo__cuda_columns_run(neo__cuda *d, neo__cuda_columns c, const
     for (c.c0 = 0; c.c0 < cols; c.c0 += room) {
         c.cols = NEO__MIN(room, cols - c.c0);
         const dim3 grid((unsigned)((c.cols + 31) / 32), (unsigned)leaves);
-        NEO__CUDA_RUN(what, neo__cuda_columns_kernel, grid, c);
+        NEO__TRY(neo__cuda_launch(d, what, neo__cuda_columns_kernel, grid, NEO__CUDA_THREADS, 0,
+                                  c));
         const neo__cuda_columns_tree_job job = {c};
         NEO__TRY(neo__cuda_each<1>(d, job, c.cols, what));
     }
@@ -2293,9 +2339,7 @@ static neo_status neo__cuda_norm(neo__cuda *d, const neo__norm_call *call) {
         NEO__TRY(neo__cuda_columns_run(d, c, "norm"));
     }
     if (call->rows == 0 || (call->backward && !call->dx)) return NEO_OK;
-    NEO__CUDA_RUN("norm", neo__cuda_norm_kernel, neo__cuda_blocks(d, call->rows, NEO__HALVES),
-                  *call);
-    return NEO_OK;
+    return neo__cuda_run(d, "norm", neo__cuda_norm_kernel, call->rows, 16, *call);
 }
 
 /* ---- >>cuda-embedding ----
@@ -2414,8 +2458,9 @@ template <class K> struct neo__cuda_sorting {
 };
 template <class K> static neo_status neo__cuda_sort_now(neo__cuda *d, const void *call) {
     neo__cuda_sorting<K> c = *(const neo__cuda_sorting<K> *)call;
-    NEO__CUDA_TRY(d, cub::DeviceRadixSort::SortPairs(c.temp, c.bytes, c.keys, c.sorted_keys, c.values,
-                                                     c.sorted_values, c.count, c.first, c.last, d->stream));
+    NEO__CUDA_TRY(d, cub::DeviceRadixSort::SortPairs(c.temp, c.bytes, c.keys, c.sorted_keys,
+                                                     c.values, c.sorted_values, c.count, c.first,
+                                                     c.last, d->stream));
     return NEO_OK;
 }
 typedef struct neo__cuda_scanning {
@@ -2427,12 +2472,13 @@ typedef struct neo__cuda_scanning {
 } neo__cuda_scanning;
 static neo_status neo__cuda_scan_now(neo__cuda *d, const void *call) {
     neo__cuda_scanning c = *(const neo__cuda_scanning *)call;
-    NEO__CUDA_TRY(d, cub::DeviceScan::ExclusiveSum(c.temp, c.bytes, c.from, c.to, c.count, d->stream));
+    NEO__CUDA_TRY(d,
+                  cub::DeviceScan::ExclusiveSum(c.temp, c.bytes, c.from, c.to, c.count, d->stream));
     return NEO_OK;
 }
 
-/* Plan the sort of a call's ids. The work memory has keys and positions twice, the first position of
-   each row, and the sort's own room. */
+/* Plan the sort of a call's ids. The work memory has keys and positions twice, the first position
+   of each row, and the sort's own room. */
 static neo_status neo__cuda_sort_plan(neo__cuda *d, const neo__embedding_call *c,
                                       neo__cuda_sorting<uint32_t> *s, int32_t **first) {
     const size_t each = neo__cuda_up((size_t)c->count * sizeof(uint32_t), 256);
@@ -2464,33 +2510,31 @@ static neo_status neo__cuda_embedding_back(neo__cuda *d, const neo__embedding_ca
                "%s: embedding: %lld ids of %lld rows, more than 2^31 of either", d->device.name,
                (long long)c->count, (long long)c->rows);
     if (c->count > 0) {
-        const unsigned blocks = neo__cuda_blocks(d, c->count, NEO__CUDA_THREADS);
         int32_t *first;
         NEO__TRY(neo__cuda_sort_plan(d, c, &s, &first));
-        NEO__CUDA_RUN("embedding", neo__cuda_ids_kernel, blocks, *c, s.keys, s.values, bad);
+        NEO__TRY(neo__cuda_run(d, "embedding", neo__cuda_ids_kernel, c->count, 1, *c, s.keys,
+                               s.values, bad));
         NEO__TRY(neo__cuda_do(d, neo__cuda_sort_now<uint32_t>, &s, sizeof s));
         NEO__TRY(neo__cuda_set(d, first, 0xFF, (size_t)c->rows * sizeof *first));
         o.key = s.sorted_keys, o.position = s.sorted_values, o.first = first;
-        NEO__CUDA_RUN("embedding", neo__cuda_firsts_kernel, blocks, o.key, c->count, first, o.bad);
+        NEO__TRY(neo__cuda_run(d, "embedding", neo__cuda_firsts_kernel, c->count, 1, o.key,
+                               c->count, first, o.bad));
     }
     if (c->rows == 0 || c->dim == 0 || (c->add && c->leaves.count == 0)) return NEO_OK;
     const int wide = neo__cuda_embedding_aligned(c) ? 4 : 1;
     const int64_t warps = c->rows * ((c->dim + 32 * wide - 1) / (32 * wide));
     const auto kernel =
         wide == 4 ? neo__cuda_embedding_back_kernel<4> : neo__cuda_embedding_back_kernel<1>;
-    NEO__CUDA_RUN("embedding", kernel, neo__cuda_blocks(d, warps, NEO__CUDA_THREADS / 32), *c, o);
-    return NEO_OK;
+    return neo__cuda_run(d, "embedding", kernel, warps, 32, *c, o);
 }
 static neo_status neo__cuda_embedding_forward(neo__cuda *d, const neo__embedding_call *c,
                                               neo__cuda_word *bad) {
     if (c->count == 0) return NEO_OK;
     const auto kernel = neo__cuda_embedding_aligned(c) ? neo__cuda_embedding_kernel<4>
                                                        : neo__cuda_embedding_kernel<1>;
-    NEO__CUDA_RUN("embedding", neo__cuda_ids_kernel,
-                  neo__cuda_blocks(d, c->count, NEO__CUDA_THREADS), *c, nullptr, nullptr, bad);
-    NEO__CUDA_RUN("embedding", kernel, neo__cuda_blocks(d, c->count, NEO__CUDA_THREADS / 32), *c,
-                  bad);
-    return NEO_OK;
+    NEO__TRY(neo__cuda_run(d, "embedding", neo__cuda_ids_kernel, c->count, 1, *c, nullptr, nullptr,
+                           bad));
+    return neo__cuda_run(d, "embedding", kernel, c->count, 32, *c, bad);
 }
 static neo_status neo__cuda_embedding(neo__cuda *d, const neo__embedding_call *call) {
     neo__embedding_call c = *call; /* as kernels get it: without places on the host */
@@ -2501,7 +2545,8 @@ static neo_status neo__cuda_embedding(neo__cuda *d, const neo__embedding_call *c
     else NEO__TRY(neo__cuda_embedding_forward(d, &c, bad));
     if (d->recording && call->later.fn) {
         NEO__TRY(neo__graph_answer_room(d, sizeof *bad, &call->later));
-        NEO__CUDA_LAUNCH("embedding", neo__cuda_stop_kernel, 1, 1, 0, bad, neo__graph_stop(d));
+        NEO__TRY(neo__cuda_launch(d, "embedding", neo__cuda_stop_kernel, 1, 1, 0, bad,
+                                  neo__graph_stop(d)));
         return neo__graph_later(d, bad, sizeof *bad, &call->later);
     }
     if (!call->later.fn) return NEO_OK;
@@ -2525,7 +2570,7 @@ enum { NEO__KEYS_ROW = NEO__KEYS + 4 };
 typedef struct neo__cuda_head { /* where a block is */
     int64_t row0, head, col0;   /* first row of the sequence; column of the head, of the output */
 } neo__cuda_head;
-static __device__ __forceinline__ neo__cuda_head
+NEO__GPU neo__cuda_head
 neo__cuda_head_of(const neo__attention_call &c, int64_t tiles) {
     neo__cuda_head h;
     const int64_t index = blockIdx.x / tiles;
@@ -2535,10 +2580,9 @@ neo__cuda_head_of(const neo__attention_call &c, int64_t tiles) {
     return h;
 }
 /* to[i][j] = the chain over dim of x_i y_j, for 64 rows of which m and n are there. */
-static __device__ __forceinline__ void neo__cuda_dots(neo__cuda_pair::shared &s, int64_t dim,
-                                                      const float *x, int64_t x_row, int m,
-                                                      const float *y, int64_t y_row, int n,
-                                                      float (*to)[NEO__KEYS_ROW]) {
+NEO__GPU void neo__cuda_dots(neo__cuda_pair::shared &s, int64_t dim, const float *x, int64_t x_row,
+                             int m, const float *y, int64_t y_row, int n,
+                             float (*to)[NEO__KEYS_ROW]) {
     float sum[4][4] = {};
     neo__cuda_chains<neo__cuda_pair, true, true>(
         s, sum, 0, dim, [=](int i, int64_t k) { return i < m ? x[i * x_row + k] : 0.0f; },
@@ -2549,10 +2593,8 @@ static __device__ __forceinline__ void neo__cuda_dots(neo__cuda_pair::shared &s,
 /* sum[c] [row][col] += the chain over k < count of x(row, k) y[k][64 c + col]; `cols` of y are
    there. */
 template <int PARTS, bool X_K, class X>
-static __device__ __forceinline__ void neo__cuda_mix(neo__cuda_pair::shared &s,
-                                                     float (&sum)[PARTS][4][4], int count,
-                                                     const X &x, const float *y, int64_t y_row,
-                                                     int64_t cols) {
+NEO__GPU void neo__cuda_mix(neo__cuda_pair::shared &s, float (&sum)[PARTS][4][4], int count,
+                            const X &x, const float *y, int64_t y_row, int64_t cols) {
 NEO__UNROLL
     for (int c = 0; c < PARTS; c++) {
         const int64_t left = cols - 64 * c;
@@ -2565,9 +2607,8 @@ NEO__UNROLL
 }
 /* Rows of a tile's output to memory: f(row of the tile, value). */
 template <int PARTS, class F>
-static __device__ __forceinline__ void neo__cuda_put(const float (&sum)[PARTS][4][4], int rows,
-                                                     int64_t cols, float *to, int64_t to_row,
-                                                     const F &f) {
+NEO__GPU void neo__cuda_put(const float (&sum)[PARTS][4][4], int rows, int64_t cols, float *to,
+                            int64_t to_row, const F &f) {
 NEO__UNROLL
     for (int c = 0; c < PARTS; c++)
         for (int i = 0; i < 4; i++)
@@ -2577,12 +2618,12 @@ NEO__UNROLL
             }
 }
 /* Keys of the tile from k0 that query i sees, of n. */
-static __device__ __forceinline__ int64_t neo__cuda_seen(const neo__attention_call &c, int64_t i,
-                                                         int64_t k0, int64_t n) {
+NEO__GPU int64_t neo__cuda_seen(const neo__attention_call &c, int64_t i, int64_t k0, int64_t n) {
     return c.causal ? NEO__MIN(i - k0 + 1, n) : n;
 }
-/* Causal sums over keys end with + 0, which makes -0 +0, as on the CPU, where they have fewer terms. */
-static __device__ __forceinline__ float neo__cuda_no_minus(const neo__attention_call &c, float x) {
+/* Causal sums over keys end with + 0, which makes -0 +0, as on the CPU, where they have fewer
+   terms. */
+NEO__GPU float neo__cuda_no_minus(const neo__attention_call &c, float x) {
     return c.causal ? __fadd_rn(x, 0.0f) : x;
 }
 
@@ -2620,15 +2661,16 @@ static __global__ void __launch_bounds__(NEO__CUDA_THREADS)
             stage, out, n, [=](int i, int64_t k) { return s[i][k]; },
             c.v + (h.row0 + k0) * c.v_row + column, c.v_row, cols);
     }
-    neo__cuda_put<PARTS>(out, m, cols, c.y + (h.row0 + q0) * c.y_row + column, c.y_row,
-                         [=](int i, float x) { return __fdiv_rn(neo__cuda_no_minus(c, x), sum[i]); });
+    neo__cuda_put<PARTS>(
+        out, m, cols, c.y + (h.row0 + q0) * c.y_row + column, c.y_row,
+        [=](int i, float x) { return __fdiv_rn(neo__cuda_no_minus(c, x), sum[i]); });
     for (int i = (int)threadIdx.x; c.lse && h.col0 == 0 && i < m; i += NEO__CUDA_THREADS)
         c.lse[(h.row0 + q0 + i) * c.lse_row + h.head] =
             __fadd_rn(max[i], neo__vlog_warp(sum[i]));
 }
 
 /* P and dS of the queries from q0 and the keys from k0. */
-static __device__ __forceinline__ void
+NEO__GPU void
 neo__cuda_attention_pair(const neo__attention_call &c, const neo__cuda_head &h,
                          neo__cuda_pair::shared &stage, int64_t q0, int m, int64_t k0, int n,
                          float (*p)[NEO__KEYS_ROW], float (*ds)[NEO__KEYS_ROW]) {
@@ -2648,7 +2690,7 @@ neo__cuda_attention_pair(const neo__attention_call &c, const neo__cuda_head &h,
     }
     __syncthreads();
 }
-static __device__ __forceinline__ float neo__cuda_same(int, float x) { return x; }
+NEO__GPU float neo__cuda_same(int, float x) { return x; }
 
 template <int PARTS>
 static __global__ void __launch_bounds__(NEO__CUDA_THREADS)
@@ -2705,11 +2747,14 @@ static neo_status neo__cuda_attention_run(neo__cuda *d, const neo__attention_cal
     const dim3 grid((unsigned)(c->sequences * c->heads * tiles),
                     (unsigned)((c->dim + NEO__HEAD_COLS - 1) / NEO__HEAD_COLS));
     if (!c->backward)
-        NEO__CUDA_RUN("attention", (neo__cuda_attention_kernel<PARTS>), grid, *c, tiles);
+        NEO__TRY(neo__cuda_launch(d, "attention", neo__cuda_attention_kernel<PARTS>, grid,
+                                  NEO__CUDA_THREADS, 0, *c, tiles));
     if (c->backward && (c->dk || c->dv))
-        NEO__CUDA_RUN("attention", (neo__cuda_attention_keys_kernel<PARTS>), grid, *c, tiles);
+        NEO__TRY(neo__cuda_launch(d, "attention", neo__cuda_attention_keys_kernel<PARTS>, grid,
+                                  NEO__CUDA_THREADS, 0, *c, tiles));
     if (c->backward && c->dq)
-        NEO__CUDA_RUN("attention", (neo__cuda_attention_queries_kernel<PARTS>), grid, *c, tiles);
+        NEO__TRY(neo__cuda_launch(d, "attention", neo__cuda_attention_queries_kernel<PARTS>, grid,
+                                  NEO__CUDA_THREADS, 0, *c, tiles));
     return NEO_OK;
 }
 static neo_status neo__cuda_attention(neo__cuda *d, const neo__attention_call *call) {
@@ -2722,13 +2767,12 @@ static neo_status neo__cuda_attention(neo__cuda *d, const neo__attention_call *c
    Forward: a block takes a sample and a tile of 32 x 32 of T T^t, on or below the diagonal.
    Backward: dT = S T, S symmetric and made of dz where it is read; a block takes 32 rows and 32
    columns of dT. */
-static __device__ __forceinline__ int64_t neo__cuda_triangle(const neo__interact_call &job, int64_t i) {
+NEO__GPU int64_t neo__cuda_triangle(const neo__interact_call &job, int64_t i) {
     return job.dim + (job.diagonal ? i * (i + 1) / 2 : i * (i - 1) / 2);
 }
 /* Row i of T of a sample, whose rows of x and e begin there. */
-static __device__ __forceinline__ const float *neo__cuda_interact_row(const float *x,
-                                                                      const float *e, int64_t dim,
-                                                                      int64_t i) {
+NEO__GPU const float *neo__cuda_interact_row(const float *x, const float *e, int64_t dim,
+                                             int64_t i) {
     return i == 0 ? x : e + (i - 1) * dim;
 }
 static __global__ void __launch_bounds__(neo__cuda_tile32::THREADS)
@@ -2798,11 +2842,11 @@ static neo_status neo__cuda_interact(neo__cuda *d, const neo__interact_call *cal
                (long long)call->features, (long long)call->dim);
     const dim3 grid((unsigned)call->batch, (unsigned)tiles);
     if (call->backward)
-        NEO__CUDA_LAUNCH("interact", neo__cuda_interact_back_kernel, grid,
-                         neo__cuda_tile32::THREADS, 0, *call, cols);
+        NEO__TRY(neo__cuda_launch(d, "interact", neo__cuda_interact_back_kernel, grid,
+                                  neo__cuda_tile32::THREADS, 0, *call, cols));
     else
-        NEO__CUDA_LAUNCH("interact", neo__cuda_interact_kernel, grid, neo__cuda_tile32::THREADS, 0,
-                         *call);
+        NEO__TRY(neo__cuda_launch(d, "interact", neo__cuda_interact_kernel, grid,
+                                  neo__cuda_tile32::THREADS, 0, *call));
     return NEO_OK;
 }
 
@@ -2815,7 +2859,7 @@ static neo_status neo__cuda_interact(neo__cuda *d, const neo__interact_call *cal
 enum { NEO__CUDA_EXACT = NEO_EXACT_WORDS + 4 };
 NEO__STATIC_ASSERT(sizeof(neo_exact) == NEO__CUDA_EXACT * sizeof(neo__cuda_word),
                    "a neo_exact is its words and four counters");
-static __device__ __forceinline__ void neo__cuda_exact_add(neo__cuda_word *sum, float x) {
+NEO__GPU void neo__cuda_exact_add(neo__cuda_word *sum, float x) {
     const neo__exact_term t = neo__exact_place(x);
     if (t.special) {
         atomicAdd(&sum[NEO_EXACT_WORDS + t.special], (neo__cuda_word)1);
@@ -2826,12 +2870,11 @@ static __device__ __forceinline__ void neo__cuda_exact_add(neo__cuda_word *sum, 
     atomicAdd(&sum[t.at + 1], (neo__cuda_word)t.high);
 }
 /* A block's sum in shared memory: cleared before, added to `sum` after. All threads come. */
-static __device__ __forceinline__ void neo__cuda_exact_begin(neo__cuda_word *block) {
+NEO__GPU void neo__cuda_exact_begin(neo__cuda_word *block) {
     if (threadIdx.x < NEO__CUDA_EXACT) block[threadIdx.x] = 0;
     __syncthreads();
 }
-static __device__ __forceinline__ void neo__cuda_exact_end(neo__cuda_word *sum,
-                                                           const neo__cuda_word *block) {
+NEO__GPU void neo__cuda_exact_end(neo__cuda_word *sum, const neo__cuda_word *block) {
     __syncthreads();
     if (threadIdx.x < NEO__CUDA_EXACT && block[threadIdx.x] != 0)
         atomicAdd(&sum[threadIdx.x], block[threadIdx.x]);
@@ -2843,7 +2886,7 @@ typedef struct neo__cuda_loss_result { /* a neo__loss_found */
     neo__cuda_word sum[NEO__CUDA_EXACT];
 } neo__cuda_loss_result;
 NEO__STATIC_ASSERT(sizeof(neo__cuda_loss_result) == sizeof(neo__loss_found), "the same layout");
-static __device__ __forceinline__ int neo__cuda_outside(float x) {
+NEO__GPU int neo__cuda_outside(float x) {
     return !(x >= 0.0f && x <= 1.0f);
 }
 static __global__ void neo__cuda_labels_kernel(const neo__loss_call c, neo__cuda_loss_result *r) {
@@ -2855,18 +2898,18 @@ static __global__ void neo__cuda_labels_kernel(const neo__loss_call c, neo__cuda
             atomicMin(&r->bad[1], (neo__cuda_word)i);
     }
 }
-/* The number that is outside, in a recorded step: when that is over, it may have been written over. */
+/* Keep the number that is outside, which may be written over before the host sees it, and stop the
+   recorded step. */
 static __global__ void neo__cuda_loss_stop_kernel(const neo__loss_call c, neo__cuda_loss_result *r,
                                                   int *stop) {
     const int what = r->bad[0] == NEO__CUDA_NONE;
     if (r->bad[what] == NEO__CUDA_NONE) return;
     const int64_t at = (int64_t)r->bad[what];
     r->value = what ? (double)c.x[at] : c.label ? (double)c.label[at] : (double)c.y[at];
-    *stop = 1;
+    if (stop) *stop = 1;
 }
 /* 16 samples of one element, to which `loss` is shared memory of the half-warp's. */
-static __device__ __forceinline__ void neo__cuda_loss_vector(const neo__loss_call &c, int64_t at,
-                                                             float *loss) {
+NEO__GPU void neo__cuda_loss_vector(const neo__loss_call &c, int64_t at, float *loss) {
     const int64_t n = NEO__MIN(c.rows - at, (int64_t)16);
     const float *x = c.x + at, *y = c.y + at, *weight = c.weight ? c.weight + at : NULL;
     float *dx = c.dx ? c.dx + at : NULL;
@@ -2890,15 +2933,14 @@ static __global__ void neo__cuda_loss_elements_kernel(const neo__loss_call c,
     neo__cuda_exact_end(r->sum, sum);
 }
 /* neo__mse_row and neo__cross_entropy_row of >>impl-losses. */
-static __device__ __forceinline__ float neo__cuda_mse_row(const neo__loss_call &c, int64_t row) {
+NEO__GPU float neo__cuda_mse_row(const neo__loss_call &c, int64_t row) {
     const float weight = c.weight ? c.weight[row] : 1.0f;
     const int64_t at = row * c.width;
     const float squares = neo__vec_mse_row_warp(c.x + at, c.y + at, __fmul_rn(weight, c.g),
                                                 c.dx ? c.dx + at : NULL, c.width);
     return __fmul_rn(weight, __fdiv_rn(squares, (float)c.width));
 }
-static __device__ __forceinline__ float neo__cuda_entropy_row(const neo__loss_call &c,
-                                                              int64_t row) {
+NEO__GPU float neo__cuda_entropy_row(const neo__loss_call &c, int64_t row) {
     const unsigned mask = neo__mask_warp();
     const float weight = c.weight ? c.weight[row] : 1.0f, g = __fmul_rn(weight, c.g);
     const int64_t label = c.label[row];
@@ -2929,26 +2971,19 @@ static __global__ void neo__cuda_loss_rows_kernel(const neo__loss_call c,
     neo__cuda_exact_end(r->sum, sum);
 }
 
-/* The number that was outside, for the message. */
-static neo_status neo__cuda_loss_value(neo__cuda *d, const neo__loss_call *c, int what,
-                                       int64_t bad, double *value) {
-    const void *from = what ? (const void *)(c->x + bad)
-                     : c->label ? (const void *)(c->label + bad)
-                                : (const void *)(c->y + bad);
-    NEO__TRY(neo__cuda_answer(d, from, c->label ? sizeof(int64_t) : sizeof(float)));
-    if (c->label) *value = (double)*(const int64_t *)(const void *)d->answer;
-    else *value = (double)*(const float *)(const void *)d->answer;
-    return NEO_OK;
-}
-static neo_status neo__cuda_loss_answer(neo__cuda *d, const neo__loss_call *c,
-                                        const neo__cuda_loss_result *r) {
+/* Wait for the result, with the number that is outside, and hand it over; c: the call as kernels
+   get it. */
+static neo_status neo__cuda_loss_answer(neo__cuda *d, const neo__later *later,
+                                        const neo__loss_call *c, neo__cuda_loss_result *r) {
     neo__loss_found found;
     NEO__TRY(neo__cuda_answer(d, r, sizeof *r));
     memcpy(&found, d->answer, sizeof found);
-    const int what = found.bad[0] == NEO__CUDA_NONE;
-    if (found.bad[what] != NEO__CUDA_NONE)
-        NEO__TRY(neo__cuda_loss_value(d, c, what, (int64_t)found.bad[what], &found.value));
-    return neo__later_now(&c->later, &found);
+    if (found.bad[0] != NEO__CUDA_NONE || found.bad[1] != NEO__CUDA_NONE) {
+        NEO__TRY(neo__cuda_launch(d, "loss", neo__cuda_loss_stop_kernel, 1, 1, 0, *c, r, nullptr));
+        NEO__TRY(neo__cuda_answer(d, r, sizeof *r));
+        memcpy(&found, d->answer, sizeof found);
+    }
+    return neo__later_now(later, &found);
 }
 static neo_status neo__cuda_loss(neo__cuda *d, const neo__loss_call *call) {
     const neo__loss_found none = neo__loss_found_none();
@@ -2959,20 +2994,18 @@ static neo_status neo__cuda_loss(neo__cuda *d, const neo__loss_call *call) {
     NEO__TRY(neo__cuda_set(d, r->bad, 0xFF, sizeof r->bad));
     NEO__TRY(neo__cuda_set(d, r->sum, 0, sizeof r->sum));
     if (call->kind != NEO__LOSS_MSE)
-        NEO__CUDA_RUN("loss", neo__cuda_labels_kernel,
-                      neo__cuda_blocks(d, call->rows, NEO__CUDA_THREADS), c, r);
+        NEO__TRY(neo__cuda_run(d, "loss", neo__cuda_labels_kernel, call->rows, 1, c, r));
     if (call->kind == NEO__LOSS_CROSS_ENTROPY || call->width > 1)
-        NEO__CUDA_RUN("loss", neo__cuda_loss_rows_kernel,
-                      neo__cuda_blocks(d, call->rows, NEO__HALVES), c, r);
+        NEO__TRY(neo__cuda_run(d, "loss", neo__cuda_loss_rows_kernel, call->rows, 16, c, r));
     else
-        NEO__CUDA_RUN("loss", neo__cuda_loss_elements_kernel,
-                      neo__cuda_blocks(d, call->rows, NEO__CUDA_THREADS), c, r);
+        NEO__TRY(neo__cuda_run(d, "loss", neo__cuda_loss_elements_kernel, call->rows, 1, c, r));
     if (d->recording && call->later.fn) {
         NEO__TRY(neo__graph_answer_room(d, sizeof *r, &call->later));
-        NEO__CUDA_LAUNCH("loss", neo__cuda_loss_stop_kernel, 1, 1, 0, c, r, neo__graph_stop(d));
+        NEO__TRY(neo__cuda_launch(d, "loss", neo__cuda_loss_stop_kernel, 1, 1, 0, c, r,
+                                  neo__graph_stop(d)));
         return neo__graph_later(d, r, sizeof *r, &call->later);
     }
-    return neo__cuda_loss_answer(d, call, r);
+    return neo__cuda_loss_answer(d, &call->later, &c, r);
 }
 
 /* ---- >>cuda-random ----
@@ -3008,7 +3041,7 @@ static neo_status neo__cuda_init(neo__cuda *d, const neo__init_call *call) {
 
 /* ---- >>cuda-convert ----
    An element is a thread's, wherever the strides put it: decode, round, encode. */
-static __device__ __forceinline__ int64_t neo__cuda_dtype_size(neo_dtype t) {
+NEO__GPU int64_t neo__cuda_dtype_size(neo_dtype t) {
     if (t == NEO_I64) return 8;
     return t == NEO_F32 || t == NEO_I32 ? 4 : t == NEO_F16 || t == NEO_BF16 ? 2 : 1;
 }
@@ -3057,18 +3090,10 @@ struct neo__cuda_convert_job {
         else neo__int_encode(to, n, dst);
     }
 };
-static int neo__cuda_contiguous(const neo_tensor *t) {
-    int64_t stride = 1;
-    for (int d = t->ndim - 1; d >= 0; d--) {
-        if (t->shape[d] != 1 && t->stride[d] != stride) return 0;
-        stride *= t->shape[d];
-    }
-    return 1;
-}
 static neo_status neo__cuda_convert(neo__cuda *d, const neo__convert_call *call) {
     if (call->count == 0) return NEO_OK;
     neo__cuda_convert_job job = {*call};
-    if (neo__cuda_contiguous(&call->src) && neo__cuda_contiguous(&call->dst)) {
+    if (neo_tensor_is_contiguous(call->src) && neo_tensor_is_contiguous(call->dst)) {
         const size_t bytes = (size_t)call->count * neo_dtype_size(call->src.dtype);
         if (call->src.dtype == call->dst.dtype) {
             if (call->src.data != call->dst.data)
@@ -3147,9 +3172,8 @@ typedef struct neo__cuda_clip {
 } neo__cuda_clip;
 NEO__STATIC_ASSERT(sizeof(neo__cuda_clip) <= NEO__CUDA_RESULT_BYTES, "it lies there");
 
-static __device__ __forceinline__ void neo__cuda_optim_step(const neo__cuda_optim_job &o,
-                                                            const neo__optim_span &span, int64_t at,
-                                                            int64_t n) {
+NEO__GPU void neo__cuda_optim_step(const neo__cuda_optim_job &o, const neo__optim_span &span,
+                                   int64_t at, int64_t n) {
     neo__step step = o.step;
     if (o.clip) step.clip = *o.clip;
     float *w = span.w + at, *a = span.state[0] ? span.state[0] + at : NULL;
@@ -3167,9 +3191,8 @@ static __device__ __forceinline__ void neo__cuda_optim_step(const neo__cuda_opti
     }
 }
 /* One block; `block`: the shared sum of the thread block, for norms. */
-static __device__ __forceinline__ void neo__cuda_optim_block(const neo__cuda_optim_job &o,
-                                                             const neo__cuda_spans &s, int i,
-                                                             int64_t at, neo__cuda_word *block) {
+NEO__GPU void neo__cuda_optim_block(const neo__cuda_optim_job &o, const neo__cuda_spans &s, int i,
+                                    int64_t at, neo__cuda_word *block) {
     const neo__optim_span &span = s.span[i];
     const int64_t n = NEO__MIN(span.count - at, (int64_t)NEO__BLOCK);
     const int first = threadIdx.x % 16 == 0;
@@ -3209,7 +3232,8 @@ static __global__ void neo__cuda_optim_kernel(const neo__cuda_optim_job o,
     }
     if (sums) neo__cuda_exact_end(o.sums, block);
 }
-static __global__ void neo__cuda_clip_kernel(neo__cuda_clip *c, neo__optim_pass pass, float clip_norm, int *stop) {
+static __global__ void neo__cuda_clip_kernel(neo__cuda_clip *c, neo__optim_pass pass,
+                                             float clip_norm, int *stop) {
     neo_exact sum;
     double norm;
     memcpy(&sum, c->sum, sizeof sum);
@@ -3249,8 +3273,7 @@ static neo_status neo__cuda_optim_launch(neo__cuda *d, const neo__optim_call *c,
             s.count++;
         }
         if (s.begin[s.count] == 0) continue;
-        NEO__CUDA_RUN("optim", neo__cuda_optim_kernel,
-                      neo__cuda_blocks(d, s.begin[s.count], NEO__HALVES), *o, s);
+        NEO__TRY(neo__cuda_run(d, "optim", neo__cuda_optim_kernel, s.begin[s.count], 16, *o, s));
     }
     return NEO_OK;
 }
@@ -3280,8 +3303,8 @@ static neo_status neo__cuda_optim_call(neo__cuda *d, const neo__optim_call *call
     if (call->pass == NEO__OPTIM_STEP) return NEO_OK;
     if (later) {
         NEO__TRY(neo__graph_answer_room(d, sizeof clip->found, &call->later));
-        NEO__CUDA_LAUNCH("optim", neo__cuda_clip_kernel, 1, 1, 0, clip, call->pass, call->clip_norm,
-                         neo__graph_stop(d));
+        NEO__TRY(neo__cuda_launch(d, "optim", neo__cuda_clip_kernel, 1, 1, 0, clip, call->pass,
+                                  call->clip_norm, neo__graph_stop(d)));
         return neo__graph_later(d, &clip->found, sizeof clip->found, &call->later);
     }
     if (call->pass != NEO__OPTIM_NORM_INF) return neo__cuda_optim_answer(d, call, o.sums, sums);
@@ -3322,18 +3345,13 @@ enum {
 };
 
 #define NEO__BAGS_KERNEL static __global__ void __launch_bounds__(NEO__CUDA_THREADS)
-/* Launch the kernel for the size of the job's keys. */
-#define NEO__BAGS_RUN_KEYED(what, kernel, grid, ...)                                               \
-    do {                                                                                           \
-        if (j->fixed.wide) NEO__CUDA_RUN(what, (kernel<uint64_t>), grid, __VA_ARGS__);             \
-        else NEO__CUDA_RUN(what, (kernel<uint32_t>), grid, __VA_ARGS__);                           \
-    } while (0)
+/* The kernel for the size of the job's keys. */
+#define NEO__BAGS_KEYED(kernel) (j->fixed.wide ? kernel<uint64_t> : kernel<uint32_t>)
 
 /* ---- single numbers ---- */
 
 /* The last i in [lo, hi) with a(i) <= x, or lo; a does not decrease. */
-template <class A>
-static __device__ __forceinline__ int64_t neo__bags_last(int64_t lo, int64_t hi, int64_t x, A a) {
+template <class A> NEO__GPU int64_t neo__bags_last(int64_t lo, int64_t hi, int64_t x, A a) {
     while (lo + 1 < hi) {
         const int64_t mid = lo + (hi - lo) / 2;
         if (a(mid) <= x)
@@ -3343,40 +3361,37 @@ static __device__ __forceinline__ int64_t neo__bags_last(int64_t lo, int64_t hi,
     }
     return lo;
 }
-static __device__ __forceinline__ int64_t neo__bags_bag_of(const neo__bags_job &j, int64_t lo,
-                                                           int64_t hi, int64_t k) {
+NEO__GPU int64_t neo__bags_bag_of(const neo__bags_job &j, int64_t lo, int64_t hi, int64_t k) {
     const int64_t *offsets = j.batch.offsets;
     return neo__bags_last(lo, hi, k, [offsets](int64_t i) { return offsets[i]; });
 }
-static __device__ __forceinline__ int neo__bags_feature_of(const neo__bags_job &j, int64_t bag) {
+NEO__GPU int neo__bags_feature_of(const neo__bags_job &j, int64_t bag) {
     const neo__job_feature *f = j.told.features;
     return (int)neo__bags_last(0, j.fixed.feature_count, bag,
                                [f](int64_t i) { return f[i].first_bag; });
 }
-static __device__ __forceinline__ int neo__bags_table_of_key(const neo__bags_job &j, int64_t key) {
+NEO__GPU int neo__bags_table_of_key(const neo__bags_job &j, int64_t key) {
     const neo__job_table *t = j.fixed.tables;
     return (int)neo__bags_last(0, j.fixed.table_count, key,
                                [t](int64_t i) { return t[i].first_key; });
 }
 /* The look at the batch was bad: whatever works on it does nothing. */
-static __device__ __forceinline__ bool neo__bags_refused(const neo__bags_job &j) {
+NEO__GPU bool neo__bags_refused(const neo__bags_job &j) {
     const neo__bags_found *f = j.batch.found;
     return f->bag || (f->id && j.fixed.bounds == NEO_BOUNDS_ERROR) || f->first < 0 ||
            f->last < f->first || f->last - f->first > j.fixed.max_ids;
 }
 /* The row of the id at offset k; -1: it is dropped. */
-static __device__ __forceinline__ int64_t neo__bags_row(const neo__bags_job &j, int64_t rows,
-                                                        int64_t k) {
+NEO__GPU int64_t neo__bags_row(const neo__bags_job &j, int64_t rows, int64_t k) {
     const int64_t id = neo__jagged_id(j.batch.ids, j.batch.is_i32, k - j.batch.id_base);
     if ((uint64_t)id < (uint64_t)rows) return id;
     if (j.fixed.bounds != NEO_BOUNDS_CLAMP) return -1;
     return id < 0 ? 0 : rows - 1;
 }
-static __device__ __forceinline__ float neo__bags_weight_of(const neo__bags_job &j, int64_t k) {
+NEO__GPU float neo__bags_weight_of(const neo__bags_job &j, int64_t k) {
     return j.batch.weights[k - j.batch.id_base];
 }
-static __device__ __forceinline__ float neo__bags_element(const neo__bag_rows &s, int64_t row,
-                                                          int64_t col) {
+NEO__GPU float neo__bags_element(const neo__bag_rows &s, int64_t row, int64_t col) {
     const char *p = s.data + row * s.row_bytes;
     if (s.dtype == NEO_F32) return ((const float *)(const void *)p)[col];
     if (s.dtype == NEO_F16) return neo__f32_from_f16(((const uint16_t *)(const void *)p)[col]);
@@ -3385,8 +3400,7 @@ static __device__ __forceinline__ float neo__bags_element(const neo__bag_rows &s
 }
 /* Four elements in one load, which is aligned. */
 template <neo_dtype T>
-static __device__ __forceinline__ neo__floats<4> neo__bags_four(const neo__bag_rows &s, int64_t row,
-                                                                int64_t col) {
+NEO__GPU neo__floats<4> neo__bags_four(const neo__bag_rows &s, int64_t row, int64_t col) {
     const char *p = s.data + row * s.row_bytes;
     if (T == NEO_F32) return neo__cuda_load<4>((const float *)(const void *)p + col);
     neo__floats<4> x;
@@ -3405,13 +3419,12 @@ static __device__ __forceinline__ neo__floats<4> neo__bags_four(const neo__bag_r
     return x;
 }
 /* The threads that share a bag or row with this one. */
-template <int LANES> static __device__ __forceinline__ unsigned neo__bags_mask(void) {
+template <int LANES> NEO__GPU unsigned neo__bags_mask(void) {
     const unsigned all = LANES == 32 ? 0xFFFFFFFFu : (1u << (LANES & 31)) - 1u;
     return all << (threadIdx.x % 32 / LANES * LANES);
 }
 /* Lanes that hold a row in fours, a power of two from 4 on; 0: it cannot be read so. */
-static __host__ __device__ __forceinline__ int neo__bags_lanes(const neo__job_table &t,
-                                                               int aligned) {
+NEO__EVERYWHERE NEO__INLINE int neo__bags_lanes(const neo__job_table &t, int aligned) {
     int lanes = 4;
     if (!aligned || t.store.dim % 4 != 0 || ((uintptr_t)t.store.data & 15)) return 0;
     while (lanes * 4 < t.store.dim && lanes < NEO__BAGS_MOST_DIM / 4) lanes *= 2;
@@ -3468,11 +3481,12 @@ static neo_status neo__cuda_bags_check(neo__cuda *d, const neo__bags_job *j, neo
     NEO__TRY(neo__cuda_set(d, j->batch.found, 0, sizeof *j->batch.found));
     if (j->batch.bags == 0) return NEO_OK;
     const int64_t work = NEO__MAX(j->batch.most_ids, j->batch.bags);
-    NEO__CUDA_RUN("bags: check", neo__bags_check_kernel, neo__cuda_blocks(d, work, NEO__BAGS_TILE),
-                  *j);
+    NEO__TRY(neo__cuda_launch(d, "bags: check", neo__bags_check_kernel,
+                              neo__cuda_blocks(d, work, NEO__BAGS_TILE), NEO__CUDA_THREADS, 0, *j));
     if (d->recording && later) {
         NEO__TRY(neo__graph_answer_room(d, sizeof *found, later));
-        NEO__CUDA_LAUNCH("bags: check", neo__bags_stop_kernel, 1, 1, 0, *j, neo__graph_stop(d));
+        NEO__TRY(neo__cuda_launch(d, "bags: check", neo__bags_stop_kernel, 1, 1, 0, *j,
+                                  neo__graph_stop(d)));
         return neo__graph_later(d, j->batch.found, sizeof *found, later);
     }
     NEO__TRY(neo__cuda_answer(d, j->batch.found, sizeof *found));
@@ -3483,15 +3497,14 @@ static neo_status neo__cuda_bags_check(neo__cuda *d, const neo__bags_job *j, neo
 /* ---- lookup ---- */
 
 /* Lanes that share a bag; 0: a column per lane. */
-static __host__ __device__ __forceinline__ int neo__bags_pool_lanes(const neo__job_table &t,
-                                                                    int aligned) {
+NEO__EVERYWHERE NEO__INLINE int neo__bags_pool_lanes(const neo__job_table &t, int aligned) {
     const int lanes = t.buckets == 1 ? neo__bags_lanes(t, aligned) : 0;
     return lanes > 32 ? 32 : lanes;
 }
 /* LANES * 4 columns from col on of bag [k, k_end). Adding the zeros of ids that are dropped, or
    not there, changes no sum of rows: it begins at +0 and never becomes -0. With weights it can. */
 template <neo_dtype T, int LANES>
-static __device__ __forceinline__ neo__floats<4>
+NEO__GPU neo__floats<4>
 neo__bags_pool(const neo__bags_job &j, const neo__job_table &t, int64_t k, int64_t k_end,
                int64_t col, unsigned mask) {
     enum { AHEAD = LANES < NEO__BAGS_AHEAD ? LANES : NEO__BAGS_AHEAD };
@@ -3624,45 +3637,39 @@ static dim3 neo__bags_grid(const neo__cuda *d, const neo__bags_job *j, int lanes
     const unsigned x = neo__cuda_blocks(d, bags * lanes, NEO__CUDA_THREADS);
     return dim3(x, (unsigned)NEO__MIN(j->fixed.feature_count, 65535));
 }
-/* has: the lanes of the tables of T, as bits. */
+/* lanes[T]: the lanes of the tables of T, as bits. */
 template <neo_dtype T, int LANES>
-static neo_status neo__bags_launch_pool(neo__cuda *d, const neo__bags_job *j, unsigned has) {
-    if (!(has & (unsigned)LANES)) return NEO_OK;
-    NEO__CUDA_RUN("bags: lookup", (neo__bags_pool_kernel<T, LANES>), neo__bags_grid(d, j, LANES),
-                  *j);
-    return NEO_OK;
+static neo_status neo__bags_run_pool(neo__cuda *d, const neo__bags_job *j, const unsigned *lanes) {
+    if (!(lanes[T] & (unsigned)LANES)) return NEO_OK;
+    return neo__cuda_launch(d, "bags: lookup", neo__bags_pool_kernel<T, LANES>,
+                            neo__bags_grid(d, j, LANES), NEO__CUDA_THREADS, 0, *j);
 }
 template <neo_dtype T>
-static neo_status neo__bags_launch_pools(neo__cuda *d, const neo__bags_job *j) {
-    unsigned has = 0;
-    for (int f = 0; f < j->fixed.feature_count; f++) {
-        const neo__job_table &t = j->fixed.host_tables[j->told.host_features[f].table];
-        if (t.store.dtype == T) has |= (unsigned)neo__bags_pool_lanes(t, j->tensor.aligned);
-    }
-    NEO__TRY((neo__bags_launch_pool<T, 4>(d, j, has)));
-    NEO__TRY((neo__bags_launch_pool<T, 8>(d, j, has)));
-    NEO__TRY((neo__bags_launch_pool<T, 16>(d, j, has)));
-    return neo__bags_launch_pool<T, 32>(d, j, has);
+static neo_status neo__bags_run_pools(neo__cuda *d, const neo__bags_job *j, const unsigned *lanes) {
+    NEO__TRY((neo__bags_run_pool<T, 4>(d, j, lanes)));
+    NEO__TRY((neo__bags_run_pool<T, 8>(d, j, lanes)));
+    NEO__TRY((neo__bags_run_pool<T, 16>(d, j, lanes)));
+    return neo__bags_run_pool<T, 32>(d, j, lanes);
 }
 static neo_status neo__cuda_bags_forward(neo__cuda *d, const neo__bags_job *j) {
+    unsigned lanes[NEO_DTYPE_COUNT] = {0}, all = 0;
     if (j->batch.bags == 0) return NEO_OK;
     if (j->fixed.none) {
-        NEO__CUDA_RUN("bags: copy", neo__bags_copy_kernel,
-                      neo__cuda_blocks(d, j->batch.most_ids * 16, NEO__CUDA_THREADS), *j);
-        return NEO_OK;
+        return neo__cuda_run(d, "bags: copy", neo__bags_copy_kernel, j->batch.most_ids, 16, *j);
     }
-    bool any = false; /* of a column per lane */
-    for (int f = 0; f < j->fixed.feature_count; f++)
-        if (!neo__bags_pool_lanes(j->fixed.host_tables[j->told.host_features[f].table],
-                                  j->tensor.aligned))
-            any = true;
-    if (any) {
-        NEO__CUDA_RUN("bags: lookup", neo__bags_pool_any_kernel, neo__bags_grid(d, j, 16), *j);
+    for (int f = 0; f < j->fixed.feature_count; f++) {
+        const neo__job_table &t = j->fixed.host_tables[j->told.host_features[f].table];
+        const unsigned has = (unsigned)neo__bags_pool_lanes(t, j->tensor.aligned);
+        lanes[t.store.dtype] |= has;
+        all |= has ? has : 1u;
     }
-    NEO__TRY(neo__bags_launch_pools<NEO_F32>(d, j));
-    NEO__TRY(neo__bags_launch_pools<NEO_F16>(d, j));
-    NEO__TRY(neo__bags_launch_pools<NEO_BF16>(d, j));
-    return neo__bags_launch_pools<NEO_I8>(d, j);
+    if (all & 1u)
+        NEO__TRY(neo__cuda_launch(d, "bags: lookup", neo__bags_pool_any_kernel,
+                                  neo__bags_grid(d, j, 16), NEO__CUDA_THREADS, 0, *j));
+    NEO__TRY(neo__bags_run_pools<NEO_F32>(d, j, lanes));
+    NEO__TRY(neo__bags_run_pools<NEO_F16>(d, j, lanes));
+    NEO__TRY(neo__bags_run_pools<NEO_BF16>(d, j, lanes));
+    return neo__bags_run_pools<NEO_I8>(d, j, lanes);
 }
 
 /* ---- gradients of per-id weights: 16 lanes an id ---- */
@@ -3690,9 +3697,8 @@ NEO__BAGS_KERNEL neo__bags_weight_grad_kernel(const neo__bags_job j) {
 }
 static neo_status neo__cuda_bags_weight_grad(neo__cuda *d, const neo__bags_job *j) {
     if (j->batch.bags == 0 || j->batch.most_ids == 0) return NEO_OK;
-    NEO__CUDA_RUN("bags: gradients of weights", neo__bags_weight_grad_kernel,
-                  neo__cuda_blocks(d, j->batch.most_ids * 16, NEO__CUDA_THREADS), *j);
-    return NEO_OK;
+    return neo__cuda_run(d, "bags: gradients of weights", neo__bags_weight_grad_kernel,
+                         j->batch.most_ids, 16, *j);
 }
 
 /* ---- records ---- */
@@ -3716,8 +3722,7 @@ NEO__BAGS_KERNEL neo__bags_pack_kernel(const neo__bags_job j) {
     }
 }
 /* The leaf of sample s of a feature, counted from the call's first. */
-static __device__ __forceinline__ int64_t neo__bags_leaf(const neo__bags_job &j, int64_t bags,
-                                                         int64_t s) {
+NEO__GPU int64_t neo__bags_leaf(const neo__bags_job &j, int64_t bags, int64_t s) {
     const neo__leaf_cut &c = j.sorted.leaves;
     if (j.sorted.leaf_bits == 0) return 0;
     if (c.count == 0) return neo__bucket_of(bags, c.shards, s);
@@ -3750,12 +3755,13 @@ NEO__BAGS_KERNEL neo__bags_records_kernel(const neo__bags_job j) {
          i += threads)
         keys[i] = none, values[i] = 0;
 }
+/* Records of given rows, each with its own number; `side` 0: to be sorted, 1: as if they were. */
 template <class K>
-NEO__BAGS_KERNEL neo__bags_row_records_kernel(const neo__bags_job j, const int64_t *rows,
+NEO__BAGS_KERNEL neo__bags_row_records_kernel(const neo__bags_job j, int side, const int64_t *rows,
                                               int64_t first_key) {
     NEO__CUDA_EACH(i, j.sorted.records, 1) {
-        ((K *)j.sorted.keys[0])[i] = (K)(first_key + rows[i]);
-        j.sorted.values[0][i] = (uint32_t)i;
+        ((K *)j.sorted.keys[side])[i] = (K)(first_key + rows[i]);
+        j.sorted.values[side][i] = (uint32_t)i;
     }
 }
 static int neo__bags_bits(int64_t largest) {
@@ -3793,71 +3799,64 @@ static neo_status neo__bags_sorted(neo__cuda *d, const neo__bags_job *j) {
 static neo_status neo__cuda_bags_sort(neo__cuda *d, const neo__bags_job *j) {
     if (j->sorted.records == 0 || j->batch.bags == 0) return NEO_OK;
     if (j->sorted.packs) {
-        NEO__CUDA_RUN("bags: pack", neo__bags_pack_kernel, neo__bags_grid(d, j, 32), *j);
+        NEO__TRY(neo__cuda_launch(d, "bags: pack", neo__bags_pack_kernel, neo__bags_grid(d, j, 32),
+                                  NEO__CUDA_THREADS, 0, *j));
     }
-    const unsigned blocks = neo__cuda_blocks(d, j->sorted.records, NEO__BAGS_TILE);
-    NEO__BAGS_RUN_KEYED("bags: records", neo__bags_records_kernel, blocks, *j);
+    NEO__TRY(neo__cuda_launch(d, "bags: records", NEO__BAGS_KEYED(neo__bags_records_kernel),
+                              neo__cuda_blocks(d, j->sorted.records, NEO__BAGS_TILE),
+                              NEO__CUDA_THREADS, 0, *j));
     return neo__bags_sorted(d, j);
 }
 static neo_status neo__cuda_bags_sort_rows(neo__cuda *d, const neo__bags_job *j,
                                            const int64_t *rows, int64_t first_key) {
     if (j->sorted.records == 0) return NEO_OK;
-    const unsigned blocks = neo__cuda_blocks(d, j->sorted.records, NEO__CUDA_THREADS);
-    NEO__BAGS_RUN_KEYED("bags: records", neo__bags_row_records_kernel, blocks, *j, rows, first_key);
+    NEO__TRY(neo__cuda_run(d, "bags: records", NEO__BAGS_KEYED(neo__bags_row_records_kernel),
+                           j->sorted.records, 1, *j, 0, rows, first_key));
     return neo__bags_sorted(d, j);
 }
 
 /* ---- sums down a run ---- */
 
-/* s += gradients of records [i, end), in order; `from` is at their first column. So many loads are
-   on their way at once: AHEAD, and for the rest of a run half of that, and so on. */
-template <int W, int AHEAD> struct neo__bags_adder {
-    static __device__ __forceinline__ void add(const neo__bags_job &j, const float *from,
-                                               const float *weights, int64_t i, int64_t end,
-                                               neo__floats<W> &s) {
-        const uint32_t *values = j.sorted.values[1];
-        for (; end - i >= AHEAD; i += AHEAD) {
-            neo__floats<W> x[AHEAD];
-            uint32_t value[AHEAD];
-            NEO__UNROLL
-            for (int a = 0; a < AHEAD; a++) value[a] = values[i + a];
-            NEO__UNROLL
-            for (int a = 0; a < AHEAD; a++) {
-                const int64_t at = j.sorted.indirect ? j.sorted.grad_at[value[a]]
-                                                     : (int64_t)value[a] * j.sorted.grad_unit;
-                x[a] = neo__cuda_load<W>(from + at);
-            }
-            NEO__UNROLL
-            for (int a = 0; a < AHEAD; a++) {
-                if (weights)
-                    neo__cuda_plus<W>(s, weights[value[a]], x[a]);
-                else
-                    neo__cuda_plus<W>(s, x[a]);
-            }
-        }
-        if (i < end) neo__bags_adder<W, AHEAD / 2>::add(j, from, weights, i, end, s);
-    }
-};
-template <int W> struct neo__bags_adder<W, 0> {
-    static __device__ __forceinline__ void add(const neo__bags_job &, const float *, const float *,
-                                               int64_t, int64_t, neo__floats<W> &) {}
-};
+/* s += gradients of records [i, end), in order; `from` is at their first column. AHEAD loads are on
+   their way at once, and for the rest of a run half of that, and so on. */
 template <int W, int AHEAD>
-static __device__ __forceinline__ void neo__bags_add(const neo__bags_job &j, const float *from,
-                                                     int64_t i, int64_t end, neo__floats<W> &s) {
-    const float *weights =
-        j.batch.weights ? j.batch.weights + (j.batch.offsets[0] - j.batch.id_base) : NULL;
-    neo__bags_adder<W, AHEAD>::add(j, from, weights, i, end, s);
+NEO__GPU void neo__bags_add(const neo__bags_job &j, const float *from, const float *weights,
+                            int64_t i, int64_t end, neo__floats<W> &s) {
+    const uint32_t *values = j.sorted.values[1];
+    for (; end - i >= AHEAD; i += AHEAD) {
+        neo__floats<W> x[AHEAD];
+        uint32_t value[AHEAD];
+        NEO__UNROLL
+        for (int a = 0; a < AHEAD; a++) value[a] = values[i + a];
+        NEO__UNROLL
+        for (int a = 0; a < AHEAD; a++) {
+            const int64_t at = j.sorted.indirect ? j.sorted.grad_at[value[a]]
+                                                 : (int64_t)value[a] * j.sorted.grad_unit;
+            x[a] = neo__cuda_load<W>(from + at);
+        }
+        NEO__UNROLL
+        for (int a = 0; a < AHEAD; a++) {
+            if (weights) neo__cuda_plus<W>(s, weights[value[a]], x[a]);
+            else neo__cuda_plus<W>(s, x[a]);
+        }
+    }
+    if constexpr (AHEAD > 1)
+        if (i < end) neo__bags_add<W, AHEAD / 2>(j, from, weights, i, end, s);
+}
+/* The weights of records; NULL: there are none. */
+NEO__GPU const float *neo__bags_weights(const neo__bags_job &j) {
+    return j.batch.weights ? j.batch.weights + (j.batch.offsets[0] - j.batch.id_base) : NULL;
 }
 /* The gradients of one row, records [i, end): a chain per leaf, + 0.0f, and the leaves' tree. */
 template <class K, int W, int AHEAD>
-static __device__ __forceinline__ neo__floats<W>
+NEO__GPU neo__floats<W>
 neo__bags_merge(const neo__bags_job &j, const float *from, int64_t i, int64_t end) {
     const K *keys = (const K *)j.sorted.keys[1];
     const neo__floats<W> zero = {};
+    const float *weights = neo__bags_weights(j);
     if (keys[i] == keys[end - 1]) {
         neo__floats<W> s = zero;
-        neo__bags_add<W, AHEAD>(j, from, i, end, s);
+        neo__bags_add<W, AHEAD>(j, from, weights, i, end, s);
         neo__cuda_plus<W>(s, zero);
         return s;
     }
@@ -3867,23 +3866,21 @@ neo__bags_merge(const neo__bags_job &j, const float *from, int64_t i, int64_t en
         const int64_t stop =
             1 + neo__bags_last(i, end, 0, [=](int64_t q) { return (int64_t)(keys[q] != key); });
         neo__floats<W> s = zero;
-        neo__bags_add<W, AHEAD>(j, from, i, stop, s);
+        neo__bags_add<W, AHEAD>(j, from, weights, i, stop, s);
         neo__cuda_plus<W>(s, zero);
         tree.push((int64_t)leaf, s);
         i = stop;
     }
     return tree.total();
 }
-static __device__ __forceinline__ const float *neo__bags_grads(const neo__bags_job &j,
-                                                               const neo__job_table &t) {
+NEO__GPU const float *neo__bags_grads(const neo__bags_job &j, const neo__job_table &t) {
     return j.sorted.packs && t.mean ? j.sorted.packed : j.tensor.dout;
 }
 
 /* ---- runs ---- */
 
 /* The key of the row of sorted record i. */
-template <class K>
-static __device__ __forceinline__ K neo__bags_key(const neo__bags_job &j, int64_t i) {
+template <class K> NEO__GPU K neo__bags_key(const neo__bags_job &j, int64_t i) {
     return ((const K *)j.sorted.keys[1])[i] >> j.sorted.leaf_bits;
 }
 typedef struct neo__bags_run {
@@ -3894,9 +3891,7 @@ typedef struct neo__bags_run {
 NEO__STATIC_ASSERT(2 * NEO__JOB_SHARED_FLOATS * sizeof(float) +
                            32 * NEO__BAGS_WARPS * sizeof(neo__bags_run) <= 48 * 1024,
                    "a block has 48 KiB of shared memory, lists of runs included");
-template <class K>
-static __device__ __forceinline__ neo__bags_run neo__bags_run_at(const neo__bags_job &j,
-                                                                 int64_t i) {
+template <class K> NEO__GPU neo__bags_run neo__bags_run_at(const neo__bags_job &j, int64_t i) {
     const int64_t key = (int64_t)neo__bags_key<K>(j, i);
     neo__bags_run run;
     run.begin = i;
@@ -3905,15 +3900,13 @@ static __device__ __forceinline__ neo__bags_run neo__bags_run_at(const neo__bags
     return run;
 }
 /* Record i is the first of a row. */
-template <class K>
-static __device__ __forceinline__ bool neo__bags_starts(const neo__bags_job &j, int64_t i) {
+template <class K> NEO__GPU bool neo__bags_starts(const neo__bags_job &j, int64_t i) {
     if (i >= j.sorted.records || (int64_t)neo__bags_key<K>(j, i) >= j.fixed.key_count) return false;
     return i == 0 || neo__bags_key<K>(j, i) != neo__bags_key<K>(j, i - 1);
 }
 /* The end of a run, for LANES threads of `mask` at once. */
 template <class K, int LANES>
-static __device__ __forceinline__ int64_t neo__bags_end(const neo__bags_job &j, int64_t begin,
-                                                        unsigned mask) {
+NEO__GPU int64_t neo__bags_end(const neo__bags_job &j, int64_t begin, unsigned mask) {
     const K key = neo__bags_key<K>(j, begin);
     const int lane = threadIdx.x % LANES, shift = threadIdx.x % 32 - lane;
     const unsigned all = LANES == 32 ? 0xFFFFFFFFu : (1u << (LANES & 31)) - 1u;
@@ -3926,8 +3919,8 @@ static __device__ __forceinline__ int64_t neo__bags_end(const neo__bags_job &j, 
 /* The runs of the tables for which mine(table) that begin in a window of 32 records, to the warp's
    list. Long ones go to j.sorted.longs. Returns how many. */
 template <class K, class Mine>
-static __device__ __forceinline__ int neo__bags_window(const neo__bags_job &j, int64_t window,
-                                                       neo__bags_run *list, Mine mine) {
+NEO__GPU int neo__bags_window(const neo__bags_job &j, int64_t window, neo__bags_run *list,
+                              Mine mine) {
     const int lane = threadIdx.x % 32;
     const int64_t i = window * 32 + lane, far = i + NEO__JOB_LONG;
     neo__bags_run run;
@@ -3949,7 +3942,7 @@ static __device__ __forceinline__ int neo__bags_window(const neo__bags_job &j, i
 /* ---- row-wise Adagrad on f32 rows, in registers ---- */
 
 /* Lanes times fours of a row whose step is nothing but this; 0: another step. */
-static __host__ __device__ __forceinline__ int
+NEO__EVERYWHERE NEO__INLINE int
 neo__bags_rowwise_fours(const neo__bags_job &j, const neo__job_table &t, const neo__job_rule &o) {
     if (j.keep || t.cut || t.store.dtype != NEO_F32 || o.step.kind != NEO_BAG_ROWWISE_ADAGRAD)
         return 0;
@@ -3958,8 +3951,7 @@ neo__bags_rowwise_fours(const neo__bags_job &j, const neo__job_table &t, const n
 }
 /* sum + the squares of a chunk of 4 LANES columns: blocks of 16 by the fixed tree, in order. */
 template <int LANES>
-static __device__ __forceinline__ float neo__bags_squares_on(float sum, const neo__floats<4> &g,
-                                                             unsigned mask) {
+NEO__GPU float neo__bags_squares_on(float sum, const neo__floats<4> &g, unsigned mask) {
     float q[4];
     NEO__UNROLL
     for (int c = 0; c < 4; c++) q[c] = __fmul_rn(g.v[c], g.v[c]);
@@ -3974,8 +3966,7 @@ static __device__ __forceinline__ float neo__bags_squares_on(float sum, const ne
     return sum;
 }
 template <class K, int LANES, int CHUNKS>
-static __device__ __forceinline__ void neo__bags_rowwise(const neo__bags_job &j,
-                                                         const neo__bags_run &run, unsigned mask) {
+NEO__GPU void neo__bags_rowwise(const neo__bags_job &j, const neo__bags_run &run, unsigned mask) {
     const neo__job_table &t = j.fixed.tables[run.table];
     const neo__bag_step &o = j.told.rules[run.table].step;
     const int64_t dim = t.store.dim;
@@ -4032,9 +4023,8 @@ NEO__BAGS_KERNEL neo__bags_rowwise_kernel(const neo__bags_job j) {
 
 /* A row's sum to g, or to where it is kept. */
 template <class K, int AHEAD>
-static __device__ __forceinline__ void neo__bags_sum_row(const neo__bags_job &j,
-                                                         const neo__bags_run &run, int64_t end,
-                                                         int first, int step, float *g) {
+NEO__GPU void neo__bags_sum_row(const neo__bags_job &j, const neo__bags_run &run, int64_t end,
+                                int first, int step, float *g) {
     const neo__job_table &t = j.fixed.tables[run.table];
     const float *from = neo__bags_grads(j, t);
     const uint32_t at = j.keep ? j.kept.keep_at[run.begin] : 0;
@@ -4043,7 +4033,7 @@ static __device__ __forceinline__ void neo__bags_sum_row(const neo__bags_job &j,
         neo__floats<1> s;
         if (j.add) {
             s.v[0] = to[col];
-            neo__bags_add<1, AHEAD>(j, from + col, run.begin, end, s);
+            neo__bags_add<1, AHEAD>(j, from + col, neo__bags_weights(j), run.begin, end, s);
         } else {
             s = neo__bags_merge<K, 1, AHEAD>(j, from + col, run.begin, end);
             if (j.keep && !(at & 1)) s.v[0] = __fadd_rn(to[col], s.v[0]);
@@ -4078,8 +4068,8 @@ static __device__ void neo__bags_step_row(const neo__bags_job &j, const neo__bag
     __syncwarp(mask);
 }
 /* The scratch of vector `vector` of a block that has `vectors`. */
-static __device__ __forceinline__ float *neo__bags_step_room(const neo__bags_job &j, float *shared,
-                                                             int vectors, int vector) {
+NEO__GPU float *neo__bags_step_room(const neo__bags_job &j, float *shared, int vectors,
+                                    int vector) {
     if (!j.room.scratch) return shared + vector * j.room.scratch_floats;
     return j.room.scratch + (int64_t)(blockIdx.x * vectors + vector) * j.room.scratch_floats;
 }
@@ -4131,12 +4121,11 @@ static __global__ void __launch_bounds__(NEO__BAGS_LONG_THREADS)
 template <class K, int LANES, int CHUNKS>
 static neo_status neo__bags_run_rowwise(neo__cuda *d, const neo__bags_job *j, unsigned has) {
     if (!(has & (unsigned)(LANES * CHUNKS))) return NEO_OK;
-    const unsigned blocks = neo__cuda_blocks(d, (j->sorted.records + 31) / 32, NEO__BAGS_WARPS);
-    NEO__CUDA_RUN("bags: update", (neo__bags_rowwise_kernel<K, LANES, CHUNKS>), blocks, *j);
-    return NEO_OK;
+    return neo__cuda_run(d, "bags: update", neo__bags_rowwise_kernel<K, LANES, CHUNKS>,
+                         (j->sorted.records + 31) / 32, 32, *j);
 }
 /* A launch in which 16 threads step a row: threads of a block, blocks, and a block's shared memory
-   for `rows` at a time. Where that is too small there is scratch memory for NEO__JOB_VECTORS rows. */
+   for `rows` at a time. Where that is too small there is scratch memory for NEO__JOB_VECTORS. */
 static unsigned neo__bags_step_threads(const neo__bags_job *j) {
     const int64_t fit = 2 * NEO__JOB_SHARED_FLOATS / j->room.scratch_floats / 2 * 2;
     return j->room.scratch ? 32u : 16u * (unsigned)NEO__MIN(fit, (int64_t)(NEO__CUDA_THREADS / 16));
@@ -4163,8 +4152,8 @@ template <class K> static neo_status neo__bags_update_as(neo__cuda *d, const neo
     }
     NEO__TRY(neo__cuda_set(d, j->sorted.longs, 0, sizeof *j->sorted.longs));
     if (has & 1u)
-        NEO__CUDA_LAUNCH("bags: update", (neo__bags_step_kernel<K>), blocks, threads,
-                         neo__bags_step_shared(j, threads / 16), *j);
+        NEO__TRY(neo__cuda_launch(d, "bags: update", neo__bags_step_kernel<K>, blocks, threads,
+                                  neo__bags_step_shared(j, threads / 16), *j));
     NEO__TRY((neo__bags_run_rowwise<K, 4, 1>(d, j, has)));
     NEO__TRY((neo__bags_run_rowwise<K, 8, 1>(d, j, has)));
     NEO__TRY((neo__bags_run_rowwise<K, 16, 1>(d, j, has)));
@@ -4174,27 +4163,18 @@ template <class K> static neo_status neo__bags_update_as(neo__cuda *d, const neo
     NEO__TRY((neo__bags_run_rowwise<K, 32, 8>(d, j, has)));
     if (records <= NEO__JOB_LONG) return NEO_OK;
     blocks = neo__bags_step_blocks(d, j, records, NEO__JOB_LONG);
-    NEO__CUDA_LAUNCH("bags: update of long runs", (neo__bags_long_kernel<K>), blocks,
-                     NEO__BAGS_LONG_THREADS, neo__bags_step_shared(j, 1), *j);
-    return NEO_OK;
+    return neo__cuda_launch(d, "bags: update of long runs", neo__bags_long_kernel<K>, blocks,
+                            NEO__BAGS_LONG_THREADS, neo__bags_step_shared(j, 1), *j);
 }
 static neo_status neo__cuda_bags_update(neo__cuda *d, const neo__bags_job *j) {
     if (j->sorted.records == 0) return NEO_OK;
     return j->fixed.wide ? neo__bags_update_as<uint64_t>(d, j)
                          : neo__bags_update_as<uint32_t>(d, j);
 }
-/* What is kept as records: each row is one. */
-template <class K>
-NEO__BAGS_KERNEL neo__bags_kept_records_kernel(const neo__bags_job j) {
-    NEO__CUDA_EACH(i, j.sorted.records, 1) {
-        ((K *)j.sorted.keys[1])[i] = (K)j.kept.slot_key[i];
-        j.sorted.values[1][i] = (uint32_t)i;
-    }
-}
 static neo_status neo__cuda_bags_step_kept(neo__cuda *d, const neo__bags_job *j) {
     if (j->sorted.records == 0) return NEO_OK;
-    const unsigned blocks = neo__cuda_blocks(d, j->sorted.records, NEO__CUDA_THREADS);
-    NEO__BAGS_RUN_KEYED("bags: kept records", neo__bags_kept_records_kernel, blocks, *j);
+    NEO__TRY(neo__cuda_run(d, "bags: kept records", NEO__BAGS_KEYED(neo__bags_row_records_kernel),
+                           j->sorted.records, 1, *j, 1, (const int64_t *)j->kept.slot_key, 0));
     return neo__cuda_bags_update(d, j);
 }
 
@@ -4231,23 +4211,20 @@ static __global__ void __launch_bounds__(32) neo__bags_cut_kernel(const neo__bag
 }
 static neo_status neo__cuda_bags_cut(neo__cuda *d, const neo__bags_job *j) {
     if (j->kept.count == 0) return NEO_OK;
-    NEO__CUDA_LAUNCH("bags: sums of cut rows", neo__bags_cut_kernel, NEO__JOB_VECTORS / 2, 32, 0,
-                     *j);
-    return NEO_OK;
+    return neo__cuda_launch(d, "bags: sums of cut rows", neo__bags_cut_kernel, NEO__JOB_VECTORS / 2,
+                            32, 0, *j);
 }
 
 /* ---- slots of kept rows ---- */
 
-/* Where a key lies in the hash table, or where it would: the first free place of its chain. */
-static __device__ __forceinline__ uint64_t neo__bags_hash_find(const neo__bags_job &j,
-                                                               uint64_t key) {
+/* The place of a key in the hash table; if it is not there, the first free one of its chain. */
+NEO__GPU uint64_t neo__bags_hash_find(const neo__bags_job &j, uint64_t key) {
     uint64_t i = neo__mix64(key * 0x9E3779B97F4A7C15u) & j.kept.hash_mask;
     while (j.kept.hash_key[i] && j.kept.hash_key[i] != key + 1) i = (i + 1) & j.kept.hash_mask;
     return i;
 }
 /* A key that is not there. Others may come in beside it. */
-static __device__ __forceinline__ void neo__bags_hash_add(const neo__bags_job &j, uint64_t key,
-                                                          uint32_t slot) {
+NEO__GPU void neo__bags_hash_add(const neo__bags_job &j, uint64_t key, uint32_t slot) {
     uint64_t i = neo__mix64(key * 0x9E3779B97F4A7C15u) & j.kept.hash_mask;
     unsigned long long *keys = (unsigned long long *)j.kept.hash_key;
     while (atomicCAS(&keys[i], 0ull, (unsigned long long)key + 1) != 0)
@@ -4287,8 +4264,8 @@ static neo_status neo__cuda_bags_find_slots(neo__cuda *d, const neo__bags_job *j
     if (j->sorted.records == 0) return NEO_OK;
     NEO__TRY(neo__cuda_set(d, j->kept.fresh, 0,
                            (size_t)(j->sorted.records + 1) * sizeof *j->kept.fresh));
-    const unsigned blocks = neo__cuda_blocks(d, j->sorted.records, NEO__CUDA_THREADS);
-    NEO__BAGS_RUN_KEYED("bags: slots", neo__bags_find_slots_kernel, blocks, *j, by_value);
+    NEO__TRY(neo__cuda_run(d, "bags: slots", NEO__BAGS_KEYED(neo__bags_find_slots_kernel),
+                           j->sorted.records, 1, *j, by_value));
     const neo__cuda_scanning scan = {j->sorted.temp, j->sorted.temp_bytes, j->kept.fresh,
                                      j->kept.place, j->sorted.records + 1};
     NEO__TRY(neo__cuda_do(d, neo__cuda_scan_now, &scan, sizeof scan));
@@ -4299,9 +4276,8 @@ static neo_status neo__cuda_bags_find_slots(neo__cuda *d, const neo__bags_job *j
 }
 static neo_status neo__cuda_bags_give_slots(neo__cuda *d, const neo__bags_job *j, int by_value) {
     if (j->sorted.records == 0) return NEO_OK;
-    const unsigned blocks = neo__cuda_blocks(d, j->sorted.records, NEO__CUDA_THREADS);
-    NEO__BAGS_RUN_KEYED("bags: new slots", neo__bags_give_slots_kernel, blocks, *j, by_value);
-    return NEO_OK;
+    return neo__cuda_run(d, "bags: new slots", NEO__BAGS_KEYED(neo__bags_give_slots_kernel),
+                         j->sorted.records, 1, *j, by_value);
 }
 /* The hash table with the keys of the first slot_count slots. */
 static neo_status neo__cuda_bags_drop_slots(neo__cuda *d, const neo__bags_job *j) {
@@ -4309,9 +4285,7 @@ static neo_status neo__cuda_bags_drop_slots(neo__cuda *d, const neo__bags_job *j
     NEO__TRY(neo__cuda_set(d, j->kept.hash_key, 0,
                            (size_t)(j->kept.hash_mask + 1) * sizeof *j->kept.hash_key));
     if (j->kept.count == 0) return NEO_OK;
-    NEO__CUDA_RUN("bags: hash", neo__bags_hash_slots_kernel,
-                  neo__cuda_blocks(d, j->kept.count, NEO__CUDA_THREADS), *j);
-    return NEO_OK;
+    return neo__cuda_run(d, "bags: hash", neo__bags_hash_slots_kernel, j->kept.count, 1, *j);
 }
 
 /* ---- squares of kept gradients; rows to and from f32: 16 lanes a row ---- */
@@ -4333,9 +4307,8 @@ NEO__BAGS_KERNEL neo__bags_squares_kernel(const neo__bags_job j, int64_t first, 
 static neo_status neo__cuda_bags_squares(neo__cuda *d, const neo__bags_job *j, int64_t first,
                                          int64_t count, float *out) {
     if (count == 0) return NEO_OK;
-    NEO__CUDA_RUN("bags: squares", neo__bags_squares_kernel,
-                  neo__cuda_blocks(d, 16 * count, NEO__CUDA_THREADS), *j, first, count, out);
-    return NEO_OK;
+    return neo__cuda_run(d, "bags: squares", neo__bags_squares_kernel, count, 16, *j, first, count,
+                         out);
 }
 /* Encoding fills a row up, so it works on a copy. */
 NEO__BAGS_KERNEL neo__bags_rows_kernel(const neo__bags_job j, int table, int64_t first,
@@ -4362,9 +4335,9 @@ static neo_status neo__cuda_bags_rows(neo__cuda *d, const neo__bags_job *j, int 
     if (count == 0) return NEO_OK;
     const unsigned threads = neo__bags_step_threads(j);
     const unsigned blocks = neo__bags_step_blocks(d, j, 16 * count, threads);
-    NEO__CUDA_LAUNCH("bags: rows", neo__bags_rows_kernel, blocks, threads,
-                     neo__bags_step_shared(j, threads / 16), *j, table, first, count, rows, write);
-    return NEO_OK;
+    return neo__cuda_launch(d, "bags: rows", neo__bags_rows_kernel, blocks, threads,
+                            neo__bags_step_shared(j, threads / 16), *j, table, first, count, rows,
+                            write);
 }
 
 static void neo__cuda_bags_table(neo_device *t) {
@@ -4414,16 +4387,14 @@ static neo_status neo__cuda_self_check(neo__cuda *d, const cudaDeviceProp *prop)
     NEO__CUDA_TRY(d, cudaMemcpyAsync(d->result + 256, d->answer, sizeof x, cudaMemcpyHostToDevice,
                                      d->stream));
     const float *from = (const float *)(const void *)(d->result + 256);
-    NEO__CUDA_LAUNCH("?", neo__cuda_check_kernel, 1, 1, 0, from, bad);
+    NEO__LAUNCH(neo__cuda_check_kernel, 1, 1, 0, d->stream, from, bad);
     const cudaError_t error = cudaGetLastError();
+    int has_code = error != cudaErrorInvalidDeviceFunction;
 #if !defined(NEO_CUDA_ON_CPU)
-    NEO__CHECK(error != cudaErrorNoKernelImageForDevice && error != cudaErrorUnsupportedPtxVersion,
-               NEO_ERR_DEVICE,
-               "neo_cuda_device_create: the program holds no code for %s: compile it with "
-               "nvcc -arch=sm_%d%d",
-               d->device.name, prop->major, prop->minor);
+    has_code = has_code && error != cudaErrorNoKernelImageForDevice &&
+               error != cudaErrorUnsupportedPtxVersion;
 #endif
-    NEO__CHECK(error != cudaErrorInvalidDeviceFunction, NEO_ERR_DEVICE,
+    NEO__CHECK(has_code, NEO_ERR_DEVICE,
                "neo_cuda_device_create: the program holds no code for %s: compile it with "
                "nvcc -arch=sm_%d%d",
                d->device.name, prop->major, prop->minor);
@@ -4461,8 +4432,8 @@ static neo_status neo__cuda_take(neo__cuda *d) {
     NEO__CUDA_TRY(d, cudaMalloc((void **)&d->result, NEO__CUDA_RESULT_BYTES));
     NEO__CUDA_TRY(d, cudaHostAlloc((void **)&d->answer, NEO__CUDA_ANSWER_BYTES,
                                    cudaHostAllocDefault));
-    NEO__CUDA_TRY(d, cudaHostAlloc((void **)&d->send, (size_t)NEO__CUDA_SENDS * NEO__CUDA_SEND_BYTES,
-                                   cudaHostAllocDefault));
+    const size_t send_bytes = (size_t)NEO__CUDA_SENDS * NEO__CUDA_SEND_BYTES;
+    NEO__CUDA_TRY(d, cudaHostAlloc((void **)&d->send, send_bytes, cudaHostAllocDefault));
     for (int i = 0; i < NEO__CUDA_SENDS; i++)
         NEO__CUDA_TRY(d, cudaEventCreateWithFlags(&d->sent[i], cudaEventDisableTiming));
     NEO__CUDA_TRY(d, cudaMalloc((void **)&d->work, NEO__CUDA_WORK_BYTES));
@@ -4527,8 +4498,9 @@ static neo_status neo__cuda_find(int ordinal, cudaDeviceProp *prop) {
     NEO__CHECK(error == cudaSuccess, NEO_ERR_DEVICE,
                "neo_cuda_device_create: cudaGetDeviceCount: %s", cudaGetErrorString(error));
     NEO__CHECK(ordinal >= 0 && ordinal < count, NEO_ERR_DEVICE,
-               "neo_cuda_device_create: ordinal is %d, but the number of GPUs is %d, and they count from 0", ordinal,
-               count);
+               "neo_cuda_device_create: ordinal is %d, but the number of GPUs is %d, and they "
+               "count from 0",
+               ordinal, count);
     error = cudaGetDeviceProperties(prop, ordinal);
     NEO__CHECK(error == cudaSuccess, NEO_ERR_DEVICE,
                "neo_cuda_device_create: cudaGetDeviceProperties of GPU %d: %s", ordinal,
@@ -4569,7 +4541,9 @@ NEO_API int neo_cuda_device_count(void) {
     (void)cudaGetLastError();
     return 0;
 }
-NEO_API int neo_cuda_ordinal(const neo_device *device) { return ((const neo__cuda *)device)->ordinal; }
+NEO_API int neo_cuda_ordinal(const neo_device *device) {
+    return ((const neo__cuda *)device)->ordinal;
+}
 NEO_API size_t neo_cuda_workspace_bytes(const neo_cuda_desc *desc) {
     const size_t own = NEO__CUDA_WORK_BYTES + NEO__CUDA_RESULT_BYTES;
     return desc && desc->exact ? own : own + NEO__CUDA_BLAS_BYTES;
@@ -4668,11 +4642,12 @@ NEO_API void neo_cuda_graph_destroy(neo_cuda_graph *g) {
 }
 NEO_API neo_status neo_cuda_graph_begin(neo_cuda_graph *g) {
     NEO__CHECK(g, NEO_ERR_ARG, "neo_cuda_graph_begin: graph is NULL");
-    NEO__CHECK(!g->d->recording, NEO_ERR_STATE, "neo_cuda_graph_begin: %s is recording a step already",
-               g->d->device.name);
+    NEO__CHECK(!g->d->recording, NEO_ERR_STATE,
+               "neo_cuda_graph_begin: %s is recording a step already", g->d->device.name);
     const neo_cuda_graph *other = g->d->launched;
     NEO__CHECK(!other || other == g || !other->flying, NEO_ERR_STATE,
-               "neo_cuda_graph_begin: a step of another graph of %s has not been waited for", g->d->device.name);
+               "neo_cuda_graph_begin: a step of another graph of %s has not been waited for",
+               g->d->device.name);
     NEO__TRY(neo__cuda_enter(g->d));
     neo__graph_forget(g);
     g->status = NEO_OK;
@@ -4683,7 +4658,8 @@ NEO_API neo_status neo_cuda_graph_begin(neo_cuda_graph *g) {
 NEO_API neo_status neo_cuda_graph_end(neo_cuda_graph *g) {
     NEO__CHECK(g, NEO_ERR_ARG, "neo_cuda_graph_end: graph is NULL");
     NEO__CHECK(g->d->recording == g, NEO_ERR_STATE,
-               "neo_cuda_graph_end: no step is being recorded: neo_cuda_graph_begin, or an error, has ended it");
+               "neo_cuda_graph_end: no step is being recorded: neo_cuda_graph_begin, or an error, "
+               "has ended it");
     neo_status status = neo__cuda_enter(g->d);
     if (status == NEO_OK) status = neo__graph_launch(g);
     neo__graph_stop_recording(g);
@@ -4692,7 +4668,8 @@ NEO_API neo_status neo_cuda_graph_end(neo_cuda_graph *g) {
 }
 NEO_API neo_status neo_cuda_graph_wait(neo_cuda_graph *g) {
     NEO__CHECK(g, NEO_ERR_ARG, "neo_cuda_graph_wait: graph is NULL");
-    NEO__CHECK(g->d->recording != g, NEO_ERR_STATE, "neo_cuda_graph_wait: a step is being recorded");
+    NEO__CHECK(g->d->recording != g, NEO_ERR_STATE,
+               "neo_cuda_graph_wait: a step is being recorded");
     NEO__TRY(neo__cuda_enter(g->d));
     return neo__graph_collect(g);
 }
