@@ -1,8 +1,8 @@
 /* neo_dlrm.c: the trainer of examples/train/dlrm on several ranks that are threads, whose steps are called from elsewhere by
    ctypes, on batches that are given.
 
-   cc -O2 -fPIC -shared -I. bench/peers/neo_dlrm.c -o libneo_dlrm.so -lm -lpthread */
-#define NEO_IMPLEMENTATION
+   cc -O2 -fPIC -shared -I. bench/peers/neo_dlrm.c examples/neo.c -o libneo_dlrm.so \
+     -lm -lpthread */
 #include "../../examples/train/dlrm/step.h"
 #include "ranks.h"
 

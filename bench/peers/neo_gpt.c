@@ -1,7 +1,7 @@
 /* neo_gpt.c: the trainer of examples/train/gpt, one rank, whose steps are called from elsewhere by ctypes.
 
-   cc -O2 -fPIC -shared -I. bench/peers/neo_gpt.c -o libneo_gpt.so -lm -lpthread */
-#define NEO_IMPLEMENTATION
+   cc -O2 -fPIC -shared -I. bench/peers/neo_gpt.c examples/neo.c -o libneo_gpt.so \
+     -lm -lpthread */
 #include "../../examples/train/gpt/run.h"
 #include "ranks.h"
 

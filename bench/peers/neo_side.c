@@ -1,13 +1,13 @@
 /* neo_side.c: neo's side of the comparisons with peers: plain functions over plain pointers, which the scripts
    call by ctypes in the peer's own process, so that neo and peer take turns.
 
-   As a library:  cc -O2 -fPIC -shared -I. bench/peers/neo_side.c -o libneo_side.so -lm -lpthread
+   As a library:
+     cc -O2 -fPIC -shared -I. bench/peers/neo_side.c examples/neo.c -o libneo_side.so -lm -lpthread
    As a program (-DNEO_SIDE_MAIN):  neo_start D BATCH THREADS makes a DLRM whose tables are left as the allocator
    gives them, takes one step, prints a line and leaves: what a process costs before it trains.
 
    Functions that can fail return 0, or a status that is not; neo_side_error says why. Floats are f32 unless said, ids
    and offsets i64, matrices row-major without gaps. Objects belong to one thread at a time. */
-#define NEO_IMPLEMENTATION
 #include "../gather.h"
 #include "../model.h"
 

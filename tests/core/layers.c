@@ -3,45 +3,15 @@
    Bits are compared with plain loops of fmaf that follow the documented order (leaves, then the
    tree, written here by recursion), over instruction sets, threads, shard counts, shapes and row
    strides. Gradients are compared with central differences of the forward pass. */
-#include "test.h"
+#include "common.h"
 
 static const neo_isa isas[] = {NEO_ISA_SCALAR, NEO_ISA_AVX2, NEO_ISA_AVX512, NEO_ISA_NEON};
-enum { ISAS = 4, GUARD = 32 };
-static const neo_tensor none; /* data NULL */
+enum { ISAS = 4 };
 
-/* ---- tensors with row padding and guards around ---- */
-typedef struct box {
-    float *block;
-    int64_t count;
-    neo_tensor t;
-} box;
-static box box_make(int64_t rows, int64_t cols, int64_t pad) {
-    box b;
-    b.count = rows * (cols + pad) + 2 * GUARD;
-    b.block = (float *)malloc((size_t)b.count * sizeof(float));
-    test_fill(b.block, b.count);
-    b.t = neo_tensor_2d(b.block + GUARD, NEO_F32, rows, cols);
-    b.t.stride[0] = cols + pad;
-    return b;
-}
-static box box_copy(box b) {
-    box c = b;
-    c.block = (float *)malloc((size_t)b.count * sizeof(float));
-    memcpy(c.block, b.block, (size_t)b.count * sizeof(float));
-    c.t.data = c.block + GUARD;
-    return c;
-}
-/* The same bits, guards and padding included. */
-static int box_same(box a, box b) {
-    return memcmp(a.block, b.block, (size_t)a.count * sizeof(float)) == 0;
-}
-static float *row_of(neo_tensor t, int64_t i) { return (float *)t.data + i * t.stride[0]; }
 static neo_tensor as_vector(neo_tensor row) {
     return neo_tensor_1d(row.data, NEO_F32, row.shape[1]);
 }
 
-static neo_ctx *contexts[16];
-static int context_count;
 static void contexts_make(int shards) {
     static const int threads[] = {1, 2, 3, 8};
     context_count = 0;
@@ -52,9 +22,6 @@ static void contexts_make(int shards) {
             if (wanted && neo_isa_available(isas[i]))
                 contexts[context_count++] = test_ctx(threads[t], isas[i], shards);
         }
-}
-static void contexts_free(void) {
-    for (int i = 0; i < context_count; i++) neo_ctx_destroy(contexts[i]);
 }
 
 /* ---- sums over leaves, plainly ---- */

@@ -4,14 +4,9 @@
    differences; bits over instruction sets, numbers of threads, what else is in the batch, and cuts
    of the leaves (parts added by the tree). The embedding's gradient has an oracle in float that
    follows the documented order. */
-#include "test.h"
-
-static const neo_tensor none; /* data NULL */
+#include "common.h"
 
 /* ---- contexts: every instruction set, 1 to 8 threads ---- */
-enum { CONTEXTS_MAX = 16 };
-static neo_ctx *contexts[CONTEXTS_MAX];
-static int context_count;
 static void contexts_make(int shards) {
     static const neo_isa isas[] = {NEO_ISA_SCALAR, NEO_ISA_AVX2, NEO_ISA_AVX512, NEO_ISA_NEON};
     context_count = 0;
@@ -23,42 +18,13 @@ static void contexts_make(int shards) {
                 contexts[context_count++] = test_ctx(threads, isas[i], shards);
         }
 }
-static void contexts_free(void) {
-    for (int i = 0; i < context_count; i++) neo_ctx_destroy(contexts[i]);
-}
 
-/* ---- matrices with guarded rows that lie apart ---- */
-enum { GUARD = 32 };
-typedef struct box {
-    float *block;
-    int64_t count;
-    neo_tensor t;
-} box;
-static box box_make(int64_t rows, int64_t cols, int64_t pad) {
-    box b;
-    b.count = rows * (cols + pad) + 2 * GUARD;
-    b.block = (float *)malloc((size_t)b.count * sizeof(float));
-    test_fill(b.block, b.count);
-    b.t = neo_tensor_2d(b.block + GUARD, NEO_F32, rows, cols);
-    b.t.stride[0] = cols + pad;
-    return b;
-}
-static box box_copy(box b) {
-    box c = b;
-    c.block = (float *)malloc((size_t)b.count * sizeof(float));
-    memcpy(c.block, b.block, (size_t)b.count * sizeof(float));
-    c.t.data = c.block + GUARD;
-    return c;
-}
-static int box_same(box a, box b) {
-    return memcmp(a.block, b.block, (size_t)a.count * sizeof(float)) == 0;
-}
+/* ---- matrices ---- */
 static void boxes_free(int count, box *const *b) {
     for (int i = 0; i < count; i++) free(b[i]->block);
 }
 #define FREE(...)                                                                                  \
     boxes_free((int)(sizeof((box *[]){__VA_ARGS__}) / sizeof(box *)), (box *[]){__VA_ARGS__})
-static float *row_of(neo_tensor t, int64_t i) { return (float *)t.data + i * t.stride[0]; }
 static neo_tensor vec(box b) {
     return neo_tensor_1d(b.t.data, NEO_F32, b.t.shape[0] * b.t.shape[1]);
 }

@@ -15,9 +15,15 @@ if ! $PYTHON -c 'import sys; sys.exit(sys.version_info < (3, 8))' 2>/dev/null; t
     finish programs/peers
     exit
 fi
+compile="$CC -std=c11 -Wall -Wextra -Werror -Wno-unused-function -O0 -fPIC -I."
+if $compile -DNEO_NO_SIMD -c examples/neo.c -o "$W/neo.o" 2>"$W/err"; then
+    pass
+else
+    fail "neo.c: $(head -3 "$W/err")"
+fi
 for name in side dlrm gpt; do
-    if $CC -std=c11 -Wall -Wextra -Werror -Wno-unused-function -O0 -DNEO_NO_SIMD -fPIC -shared -I. "bench/peers/neo_$name.c" \
-        -o "$W/libneo_$name.so" -lm -lpthread 2>"$W/err"; then
+    if $compile -shared "bench/peers/neo_$name.c" "$W/neo.o" -o "$W/libneo_$name.so" \
+        -lm -lpthread 2>"$W/err"; then
         pass
     else
         fail "neo_$name.c: $(head -3 "$W/err")"
