@@ -713,9 +713,6 @@ NEO_API neo_status neo_comm_reduce_scatter_rows(neo_comm *comm, const neo_rows *
 #include <fcntl.h>
 #include <poll.h>
 #endif
-#if defined(__x86_64__) || defined(_M_X64)
-#include <immintrin.h> /* neo.h has it only where it is implemented */
-#endif
 
 /* Products and sums fuse only where the code says fma: one rounding per written operation. */
 #if defined(__clang__)
@@ -848,57 +845,11 @@ static void neo__clock_sleep(neo__clock *k, int64_t ns, int order) {
     if (k) (void)neo__clock_wait(k, NULL, NULL, neo__clock_now(k) + ns, order);
     else neo__thread_sleep(ns);
 }
-NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-wire
 
-   Layout of a coded row. f32, f16, bf16: the numbers in order, zeros up to a multiple of 4 bytes.
-   The others: block after block; a block is its scale (f32) and then 32-bit words that hold p codes
-   each (4 of 8 bits, or 8 of 4 bits). A block of n numbers has w = ceil(n/p) words; word i holds
-   the numbers i, i + w, i + 2w ... (one of each plane of w numbers), the first in its lowest bits;
-   codes past the end are 0. So a word is made of numbers that lie w apart, by 32-bit shifts alone:
-   vectors need no packing, and one text does for vectors of four numbers and for single ones. Rows
-   of whole blocks have no padding: without gaps they are coded as one long row.
-
-   i8, i4: two's complement codes. With Q = 127 or 7 and m the block's largest magnitude,
-       scale   = m/Q in f32, rounded to 17 significant bits, at least 2^-126
-       code    = x (1/scale), two f32 operations, to the nearest integer, ties to even
-       decoded = code scale, which is exact (7 + 17 bits)
-   m itself has the code Q and decoding never overflows; what was decoded codes to the same bytes.
-   Adding 1.5 2^23 rounds: the lowest bits of the sum are the code. -0 decodes as +0.
-
-   f8: the scale is a power of two, at least 2^-126. x/scale and code scale are exact (but for
-   quotients far below the smallest code), so each number is rounded once. Zeros keep their signs.
-
-   A block that would decode as zeros has the scale 0; one with an Inf or a NaN has the scale NaN
-   (0x7FC00000) and codes 0. exponent: before all this x is multiplied by 2^exponent, in the end
-   what was decoded by 2^-exponent, in f32. The bytes depend on the values alone (f32, f16, bf16
-   keep NaNs' payloads), everywhere.
+   Rows in fewer bits: the layout and the arithmetic are at >>kernels-wire of neo.h.
    ---------------------------------------------------------------------------------------------- */
-/* Four numbers at a time where the compiler has vectors (SSE2, NEON), else one. LESS: all ones
-   where true. */
-#if (defined(__GNUC__) || defined(__clang__)) && !defined(NEO_NO_SIMD) && !defined(__CUDACC__)
-#if defined(__x86_64__)
-#define NEO__WIRE_SSE 1
-#endif
-enum { NEO__WIRE_LANES = 4 };
-typedef float neo__wire_f __attribute__((vector_size(16)));
-typedef int32_t neo__wire_i __attribute__((vector_size(16)));
-typedef uint32_t neo__wire_u __attribute__((vector_size(16)));
-#define NEO__WIRE_LESS(a, b) ((neo__wire_u)((neo__wire_i)(a) < (neo__wire_i)(b)))
-#else
-enum { NEO__WIRE_LANES = 1 };
-typedef float neo__wire_f;
-typedef uint32_t neo__wire_u;
-#define NEO__WIRE_LESS(a, b) (0u - (uint32_t)((int32_t)(a) < (int32_t)(b)))
-#endif
-
-enum {
-    NEO__WIRE_INFINITY = 0x7F800000, /* as bits; so are the next two */
-    NEO__WIRE_NAN = 0x7FC00000,
-    NEO__WIRE_F16_MOST = 0x477FE000, /* 65504 */
-    NEO__WIRE_TILE = 1024 /* numbers handled at a time: whole blocks, in the first-level cache */
-};
 NEO__STATIC_ASSERT((int)NEO_WIRE_F32 == (int)NEO__CODE_F32 &&
                        (int)NEO_WIRE_BF16 == (int)NEO__CODE_BF16 &&
                        (int)NEO_WIRE_F8E4M3 == (int)NEO__CODE_F8E4M3 &&
@@ -906,397 +857,6 @@ NEO__STATIC_ASSERT((int)NEO_WIRE_F32 == (int)NEO__CODE_F32 &&
                        (int)NEO_WIRE_I4 == (int)NEO__CODE_I4 &&
                        (int)NEO_WIRE_BLOCK == (int)NEO__CODE_BLOCK,
                    "devices number wires as these are numbered");
-
-/* ---- one number ---- */
-NEO__INLINE int64_t neo__wire_min(int64_t a, int64_t b) { return a < b ? a : b; }
-/* 2^exponent; exponents are -126 .. 126, so that its inverse is a normal number too. */
-static float neo__wire_power(int exponent) {
-    int e = exponent < -126 ? -126 : exponent > 126 ? 126 : exponent;
-    return neo__f32_bits((uint32_t)(e + 127) << 23);
-}
-
-/* ---- vectors ---- */
-NEO__INLINE neo__wire_f neo__wire_load(const float *p) {
-    neo__wire_f v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-NEO__INLINE void neo__wire_store(float *p, neo__wire_f v) { memcpy(p, &v, sizeof v); }
-NEO__INLINE neo__wire_u neo__wire_load_words(const char *p) {
-    neo__wire_u v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-NEO__INLINE void neo__wire_store_words(char *p, neo__wire_u v) { memcpy(p, &v, sizeof v); }
-NEO__INLINE neo__wire_u neo__wire_vbits(neo__wire_f x) {
-    neo__wire_u u;
-    memcpy(&u, &x, sizeof u);
-    return u;
-}
-NEO__INLINE neo__wire_f neo__wire_vnumber(neo__wire_u u) {
-    neo__wire_f x;
-    memcpy(&x, &u, sizeof x);
-    return x;
-}
-NEO__INLINE neo__wire_u neo__wire_vset(uint32_t u) {
-    neo__wire_u v;
-    memset(&v, 0, sizeof v);
-    return v + u;
-}
-/* mask ? a : b */
-NEO__INLINE neo__wire_u neo__wire_select(neo__wire_u mask, neo__wire_u a, neo__wire_u b) {
-    return b ^ ((a ^ b) & mask);
-}
-
-/* The larger of two magnitudes; NaNs may get lost. neo__wire_vnan: not 0 where one of them is a
-   NaN. (x86-64 has a maximum of floats; one of integers comes with SSE4.1 only.) */
-#if defined(NEO__WIRE_SSE)
-NEO__INLINE neo__wire_u neo__wire_vmax(neo__wire_u a, neo__wire_u b) {
-    return neo__wire_vbits(_mm_max_ps(neo__wire_vnumber(a), neo__wire_vnumber(b)));
-}
-NEO__INLINE neo__wire_u neo__wire_vnan(neo__wire_u a, neo__wire_u b) {
-    return neo__wire_vbits(_mm_cmpunord_ps(neo__wire_vnumber(a), neo__wire_vnumber(b)));
-}
-#else
-NEO__INLINE neo__wire_u neo__wire_vmax(neo__wire_u a, neo__wire_u b) {
-    return neo__wire_select(NEO__WIRE_LESS(a, b), b, a);
-}
-NEO__INLINE neo__wire_u neo__wire_vnan(neo__wire_u a, neo__wire_u b) {
-    return NEO__WIRE_LESS(neo__wire_vset(NEO__WIRE_INFINITY), neo__wire_vmax(a, b));
-}
-#endif
-
-/* y = x factor. A finite x whose product is beyond the float with the bits `most` gives that one,
-   signed. */
-NEO__INLINE neo__wire_f neo__wire_vtimes(neo__wire_f x, float factor, uint32_t most) {
-    neo__wire_u u = neo__wire_vbits(x), y = neo__wire_vbits(x * factor), sign = u & 0x80000000u;
-    neo__wire_u finite = NEO__WIRE_LESS(u & 0x7FFFFFFFu, neo__wire_vset(NEO__WIRE_INFINITY));
-    neo__wire_u beyond = NEO__WIRE_LESS(neo__wire_vset(most), y & 0x7FFFFFFFu);
-    return neo__wire_vnumber(neo__wire_select(finite & beyond, sign | most, y));
-}
-static void neo__wire_times(float *y, const float *x, int64_t n, float factor, uint32_t most) {
-    int64_t i = 0;
-    for (; i + NEO__WIRE_LANES <= n; i += NEO__WIRE_LANES)
-        neo__wire_store(y + i, neo__wire_vtimes(neo__wire_load(x + i), factor, most));
-    if (i == n) return;
-    float rest[NEO__WIRE_LANES] = {0};
-    memcpy(rest, x + i, (size_t)(n - i) * sizeof *x);
-    neo__wire_store(rest, neo__wire_vtimes(neo__wire_load(rest), factor, most));
-    memcpy(y + i, rest, (size_t)(n - i) * sizeof *y);
-}
-
-/* ---- codes ----
-   These and the loops over words are compiled once per wire: `wire` is a constant in each. */
-NEO__INLINE int neo__wire_code_bits(neo_wire wire) { return wire == NEO_WIRE_I4 ? 4 : 8; }
-
-/* f8: stored bits of significand; the bits of the smallest normal number; those of the power of two
-   whose last place is the smallest denormal. */
-NEO__INLINE int neo__wire_f8_man(neo_wire wire) { return wire == NEO_WIRE_F8E4M3 ? 3 : 2; }
-NEO__INLINE uint32_t neo__wire_f8_normal(neo_wire wire) {
-    return (wire == NEO_WIRE_F8E4M3 ? 127u - 6u : 127u - 14u) << 23;
-}
-NEO__INLINE uint32_t neo__wire_f8_place(neo_wire wire) {
-    return neo__wire_f8_normal(wire) + ((uint32_t)(23 - neo__wire_f8_man(wire)) << 23);
-}
-
-/* Adding the power of two whose last place is that of x in the format rounds x to so many last
-   places; each exponent above the smallest is worth 2^man codes more. x is in range. */
-NEO__INLINE neo__wire_u neo__wire_code_f8(neo_wire wire, neo__wire_f x) {
-    const int shift = 23 - neo__wire_f8_man(wire);
-    const uint32_t normal = neo__wire_f8_normal(wire);
-    neo__wire_u u = neo__wire_vbits(x), a = u & 0x7FFFFFFFu;
-    neo__wire_u exponent = neo__wire_vmax(a & 0x7F800000u, neo__wire_vset(normal));
-    neo__wire_u place = exponent + ((uint32_t)shift << 23);
-    neo__wire_u places = neo__wire_vbits(neo__wire_vnumber(a) + neo__wire_vnumber(place)) - place;
-    return (places + ((exponent - normal) >> shift)) | (u ^ a) >> 24;
-}
-NEO__INLINE neo__wire_f neo__wire_value_f8(neo_wire wire, neo__wire_u code) {
-    const int shift = 23 - neo__wire_f8_man(wire);
-    const uint32_t place = neo__wire_f8_place(wire);
-    neo__wire_u a = code & 0x7Fu;
-    neo__wire_u normal = (a << shift) + (neo__wire_f8_normal(wire) - (1u << 23));
-    neo__wire_u small = neo__wire_vbits(neo__wire_vnumber(a + place) - neo__f32_bits(place));
-    neo__wire_u below = NEO__WIRE_LESS(a, neo__wire_vset(1u << neo__wire_f8_man(wire)));
-    return neo__wire_vnumber(neo__wire_select(below, small, normal) | (code ^ a) << 24);
-}
-
-/* Four codes of each of the words at x; the planes are `words` apart. */
-NEO__INLINE neo__wire_u neo__wire_code(neo_wire wire, const float *x, float inverse) {
-    neo__wire_f v = neo__wire_load(x) * inverse;
-    if (wire == NEO_WIRE_I8 || wire == NEO_WIRE_I4)
-        return neo__wire_vbits(v + 12582912.0f) & ((1u << neo__wire_code_bits(wire)) - 1u);
-    return neo__wire_code_f8(wire, v);
-}
-NEO__INLINE neo__wire_u neo__wire_codes(neo_wire wire, const float *x, size_t words,
-                                             float inverse) {
-    const int bits = neo__wire_code_bits(wire);
-    neo__wire_u a = neo__wire_code(wire, x, inverse);
-    neo__wire_u b = neo__wire_code(wire, x + words, inverse);
-    neo__wire_u c = neo__wire_code(wire, x + 2 * words, inverse);
-    neo__wire_u d = neo__wire_code(wire, x + 3 * words, inverse);
-    return (a | b << bits) | (c << 2 * bits | d << 3 * bits);
-}
-/* The last vector goes back over words that are done, or beyond the end where there is but one. */
-NEO__INLINE void neo__wire_encode_words(neo_wire wire, const float *x, size_t words,
-                                             float inverse, char *out) {
-    const size_t last = words > NEO__WIRE_LANES ? words - NEO__WIRE_LANES : 0;
-    for (size_t i = 0;;) {
-        neo__wire_u word = neo__wire_codes(wire, x + i, words, inverse);
-        if (wire == NEO_WIRE_I4)
-            word |= neo__wire_codes(wire, x + 4 * words + i, words, inverse) << 16;
-        neo__wire_store_words(out + 4 * i, word);
-        if (i == last) break;
-        i = i + NEO__WIRE_LANES < last ? i + NEO__WIRE_LANES : last;
-    }
-}
-
-/* Integers: with its sign bit inverted a code is 2^(bits - 1) more, and becomes a float as the last
-   bits of one in [2^23, 2^24). */
-NEO__INLINE void neo__wire_decode_code(neo_wire wire, neo__wire_u word, int shift, float scale,
-                                            float *x) {
-    const float middle = wire == NEO_WIRE_I8 ? 8388608.0f + 128.0f : 8388608.0f + 8.0f;
-    neo__wire_u code = word >> shift & ((1u << neo__wire_code_bits(wire)) - 1u);
-    neo__wire_f v;
-    if (wire == NEO_WIRE_I8 || wire == NEO_WIRE_I4)
-        v = neo__wire_vnumber(code | 0x4B000000u) - middle;
-    else
-        v = neo__wire_value_f8(wire, code);
-    neo__wire_store(x, v * scale);
-}
-NEO__INLINE void neo__wire_decode_words(neo_wire wire, const char *in, size_t words,
-                                             float scale, float *x) {
-    const int bits = neo__wire_code_bits(wire);
-    const size_t last = words > NEO__WIRE_LANES ? words - NEO__WIRE_LANES : 0;
-    for (size_t i = 0;;) {
-        neo__wire_u word = neo__wire_load_words(in + 4 * i);
-        if (wire == NEO_WIRE_I8) word ^= 0x80808080u;
-        if (wire == NEO_WIRE_I4) word ^= 0x88888888u;
-        for (int plane = 0; plane < 32 / bits; plane += 4) {
-            float *to = x + (size_t)plane * words + i;
-            neo__wire_decode_code(wire, word, plane * bits, scale, to);
-            neo__wire_decode_code(wire, word, (plane + 1) * bits, scale, to + words);
-            neo__wire_decode_code(wire, word, (plane + 2) * bits, scale, to + 2 * words);
-            neo__wire_decode_code(wire, word, (plane + 3) * bits, scale, to + 3 * words);
-        }
-        if (i == last) break;
-        i = i + NEO__WIRE_LANES < last ? i + NEO__WIRE_LANES : last;
-    }
-}
-
-/* ---- blocks ---- */
-NEO__INLINE neo__wire_u neo__wire_magnitudes(const float *x) {
-    return neo__wire_vbits(neo__wire_load(x)) & 0x7FFFFFFFu;
-}
-
-/* The bits of the largest magnitude; above those of infinity if there is a NaN. */
-static uint32_t neo__wire_largest(const float *x, size_t n) {
-    enum { L = NEO__WIRE_LANES };
-    neo__wire_u a = neo__wire_vset(0), b = a, nan = a;
-    size_t i = 0;
-    for (; i + 4 * L <= n; i += 4 * L) {
-        neo__wire_u p = neo__wire_magnitudes(x + i), q = neo__wire_magnitudes(x + i + L);
-        neo__wire_u r = neo__wire_magnitudes(x + i + 2 * L),
-                    s = neo__wire_magnitudes(x + i + 3 * L);
-        nan |= neo__wire_vnan(p, q) | neo__wire_vnan(r, s);
-        a = neo__wire_vmax(neo__wire_vmax(p, q), a);
-        b = neo__wire_vmax(neo__wire_vmax(r, s), b);
-    }
-    for (; i + L <= n; i += L) {
-        neo__wire_u p = neo__wire_magnitudes(x + i);
-        nan |= neo__wire_vnan(p, p);
-        a = neo__wire_vmax(p, a);
-    }
-    uint32_t lane[L], largest = 0;
-    a = neo__wire_vmax(a, b) | (nan & 0x7FFFFFFFu);
-    memcpy(lane, &a, sizeof lane);
-    for (size_t k = 0; k < L; k++)
-        if (lane[k] > largest) largest = lane[k];
-    for (; i < n; i++)
-        if ((neo__bits_f32(x[i]) & 0x7FFFFFFFu) > largest)
-            largest = neo__bits_f32(x[i]) & 0x7FFFFFFFu;
-    return largest;
-}
-
-/* The scale of a block whose largest magnitude has these bits. */
-static float neo__wire_scale(neo_wire wire, uint32_t largest) {
-    if (largest >= (uint32_t)NEO__WIRE_INFINITY) return neo__f32_bits(NEO__WIRE_NAN);
-    if (wire == NEO_WIRE_I8 || wire == NEO_WIRE_I4) {
-        if (largest <= 0x00400000u) return 0.0f; /* 2^-127: half the smallest scale */
-        float scale = neo__f32_bits(largest) / (wire == NEO_WIRE_I8 ? 127.0f : 7.0f);
-        scale = neo__f32_bits((neo__bits_f32(scale) + 0x40u) & 0xFFFFFF80u);
-        return scale < FLT_MIN ? FLT_MIN : scale;
-    }
-    /* largest/scale = s 2^top with s in [1, 1.75], or s 2^(top - 1) with s in (1.75, 2) */
-    const uint32_t top = wire == NEO_WIRE_F8E4M3 ? 8u : 15u;
-    if (largest <= (wire == NEO_WIRE_F8E4M3 ? 0x2000u : 0x40u)) return 0.0f; /* 2^-136, 2^-143 */
-    uint32_t exponent = (largest + 0x1FFFFFu) >> 23;
-    return neo__f32_bits((exponent > top ? exponent - top : 1u) << 23);
-}
-
-/* A block whose last plane is short, or whose words fill no vector, goes through a buffer with room
-   for whole vectors. What decoding puts past a plane of that buffer the next plane overwrites. */
-NEO__INLINE size_t neo__wire_words(neo_wire wire, size_t count) {
-    return wire == NEO_WIRE_I4 ? (count + 7) / 8 : (count + 3) / 4;
-}
-NEO__INLINE int neo__wire_is_whole(neo_wire wire, size_t count) {
-    return wire == NEO_WIRE_I4 ? count % 8 == 0 && count >= 32 : count % 4 == 0 && count >= 16;
-}
-
-/* Short copies, without the start-up of a memcpy of unknown length. */
-NEO__INLINE void neo__wire_copy(float *to, const float *from, size_t count) {
-    size_t i = 0;
-    for (; i + NEO__WIRE_LANES <= count; i += NEO__WIRE_LANES)
-        neo__wire_store(to + i, neo__wire_load(from + i));
-    for (; i < count; i++) to[i] = from[i];
-}
-/* The codes of a block whose scale is written. */
-static void neo__wire_encode_block(neo_wire wire, const float *x, size_t count, char *out) {
-    float padded[NEO_WIRE_BLOCK + 4], scale;
-    char codes[16];
-    const size_t words = neo__wire_words(wire, count);
-    const int whole = neo__wire_is_whole(wire, count);
-    char *to = words < 4 ? codes : out + 4;
-    memcpy(&scale, out, 4);
-    if (!(scale == scale)) {
-        memset(out + 4, 0, words * 4);
-        return;
-    }
-    if (!whole) {
-        neo__wire_copy(padded, x, count);
-        for (size_t i = count; i < 8 * words + 4 && i < NEO_WIRE_BLOCK + 4; i++) padded[i] = 0.0f;
-        x = padded;
-    }
-    const float inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
-    if (wire == NEO_WIRE_I8)
-        neo__wire_encode_words(NEO_WIRE_I8, x, words, inverse, to);
-    else if (wire == NEO_WIRE_I4)
-        neo__wire_encode_words(NEO_WIRE_I4, x, words, inverse, to);
-    else if (wire == NEO_WIRE_F8E4M3)
-        neo__wire_encode_words(NEO_WIRE_F8E4M3, x, words, inverse, to);
-    else
-        neo__wire_encode_words(NEO_WIRE_F8E5M2, x, words, inverse, to);
-    for (size_t i = 0; i < words && words < 4; i++) memcpy(out + 4 + 4 * i, codes + 4 * i, 4);
-}
-static void neo__wire_decode_block(neo_wire wire, const char *in, size_t count, float *x) {
-    float padded[NEO_WIRE_BLOCK + 4], scale;
-    char codes[16] = {0};
-    const size_t words = neo__wire_words(wire, count);
-    const int whole = neo__wire_is_whole(wire, count);
-    const char *from = in + 4;
-    float *to = whole ? x : padded;
-    memcpy(&scale, in, 4);
-    if (words < 4) {
-        for (size_t i = 0; i < words; i++) memcpy(codes + 4 * i, from + 4 * i, 4);
-        from = codes;
-    }
-    if (wire == NEO_WIRE_I8)
-        neo__wire_decode_words(NEO_WIRE_I8, from, words, scale, to);
-    else if (wire == NEO_WIRE_I4)
-        neo__wire_decode_words(NEO_WIRE_I4, from, words, scale, to);
-    else if (wire == NEO_WIRE_F8E4M3)
-        neo__wire_decode_words(NEO_WIRE_F8E4M3, from, words, scale, to);
-    else
-        neo__wire_decode_words(NEO_WIRE_F8E5M2, from, words, scale, to);
-    if (!whole) neo__wire_copy(x, padded, count);
-}
-
-/* ---- tiles: NEO__WIRE_TILE numbers at most, of several rows, or whole blocks of one ---- */
-typedef struct neo__wire_job {
-    const neo_ctx *ctx;
-    neo_wire wire;
-    float factor, back; /* 2^exponent, 2^-exponent */
-    size_t row_bytes;
-} neo__wire_job;
-
-static void neo__wire_encode_floats(const neo__wire_job *job, const float *x, int64_t n,
-                                    char *out) {
-    if (job->wire == NEO_WIRE_F32) {
-        memcpy(out, x, (size_t)n * sizeof *x);
-        return;
-    }
-    neo_floats_encode(job->ctx, job->wire == NEO_WIRE_F16 ? NEO_F16 : NEO_BF16, x, out, n);
-    if (n % 2) memset(out + 2 * n, 0, 2);
-}
-/* All scales come first: codes wait long for their scale (two divisions after a maximum), and
-   meanwhile the processor can find the next ones. That makes it about 1.5 times as fast. */
-static void neo__wire_encode_blocks(const neo__wire_job *job, const float *x, int64_t n, char *out,
-                                    int scales) {
-    const size_t step = neo_wire_row_bytes(job->wire, NEO_WIRE_BLOCK);
-    for (int64_t c = 0; c < n; c += NEO_WIRE_BLOCK, out += step) {
-        size_t count = (size_t)neo__wire_min(n - c, NEO_WIRE_BLOCK);
-        if (scales) {
-            float scale = neo__wire_scale(job->wire, neo__wire_largest(x + c, count));
-            memcpy(out, &scale, 4);
-        } else {
-            neo__wire_encode_block(job->wire, x + c, count, out);
-        }
-    }
-}
-static void neo__wire_encode_tile(const neo__wire_job *job, const float *x, int64_t rows,
-                                  int64_t cols, int64_t stride, char *out) {
-    float scaled[NEO__WIRE_TILE];
-    if (job->wire == NEO_WIRE_F16 || job->factor != 1.0f) {
-        uint32_t most = job->wire == NEO_WIRE_F16 ? NEO__WIRE_F16_MOST : NEO__WIRE_INFINITY;
-        for (int64_t r = 0; r < rows; r++)
-            neo__wire_times(scaled + r * cols, x + r * stride, cols, job->factor, most);
-        x = scaled;
-        stride = cols;
-    }
-    if (job->wire <= NEO_WIRE_BF16) {
-        for (int64_t r = 0; r < rows; r++)
-            neo__wire_encode_floats(job, x + r * stride, cols, out + (size_t)r * job->row_bytes);
-        return;
-    }
-    for (int scales = 1; scales >= 0; scales--)
-        for (int64_t r = 0; r < rows; r++)
-            neo__wire_encode_blocks(job, x + r * stride, cols, out + (size_t)r * job->row_bytes,
-                                    scales);
-}
-/* Part of a row. */
-static void neo__wire_decode_part(const neo__wire_job *job, const char *in, int64_t n, float *x) {
-    const size_t step = neo_wire_row_bytes(job->wire, NEO_WIRE_BLOCK);
-    if (job->wire == NEO_WIRE_F32) {
-        memcpy(x, in, (size_t)n * sizeof *x);
-    } else if (job->wire <= NEO_WIRE_BF16) {
-        neo_floats_decode(job->ctx, job->wire == NEO_WIRE_F16 ? NEO_F16 : NEO_BF16, in, x, n);
-    } else {
-        for (int64_t c = 0; c < n; c += NEO_WIRE_BLOCK, in += step)
-            neo__wire_decode_block(job->wire, in, (size_t)neo__wire_min(n - c, NEO_WIRE_BLOCK),
-                                   x + c);
-    }
-    if (job->factor != 1.0f) neo__wire_times(x, x, n, job->back, NEO__WIRE_INFINITY);
-}
-
-static double neo__wire_abs(double x) {
-    uint64_t u;
-    memcpy(&u, &x, sizeof u);
-    u &= UINT64_MAX >> 1;
-    memcpy(&x, &u, sizeof x);
-    return x;
-}
-/* A decoded number is finite only if x was. */
-static void neo__wire_measure(const neo__wire_job *job, const float *x, const float *decoded,
-                              int64_t n, neo_wire_stats *stats) {
-    neo_wire_stats s = *stats;
-    s.numbers += n;
-    for (int64_t i = 0; i < n; i++) {
-        if ((neo__bits_f32(decoded[i]) & 0x7FFFFFFFu) >= (uint32_t)NEO__WIRE_INFINITY) {
-            s.non_finite++;
-            continue;
-        }
-        double value = (double)x[i], error = (double)decoded[i] - value;
-        s.error_squares += error * error;
-        s.squares += value * value;
-        error = neo__wire_abs(error); /* no branch: signs are random */
-        if (error > s.max_error) s.max_error = error;
-        if (job->wire == NEO_WIRE_F16)
-            s.saturated +=
-                (neo__bits_f32(x[i] * job->factor) & 0x7FFFFFFFu) > (uint32_t)NEO__WIRE_F16_MOST;
-    }
-    *stats = s;
-}
-
-/* ---- the interface ---- */
 static const char *const neo__wire_names[] = {"f32", "f16", "bf16", "f8e4m3", "f8e5m2", "i8", "i4"};
 
 NEO_API const char *neo_wire_name(neo_wire wire) {
@@ -1313,81 +873,79 @@ NEO_API neo_status neo_wire_parse(const char *name, neo_wire *wire) {
                     "neo_wire_parse: '%s' is not one of f32, f16, bf16, f8e4m3, f8e5m2, i8, i4",
                     name);
 }
-
+NEO__HOT_BEGIN
 NEO_API size_t neo_wire_row_bytes(neo_wire wire, int64_t cols) {
-    if (cols <= 0) return 0;
-    const size_t n = (size_t)cols, scales = (n + NEO_WIRE_BLOCK - 1) / NEO_WIRE_BLOCK * 4;
-    switch (wire) {
-    case NEO_WIRE_F32: return n * 4;
-    case NEO_WIRE_F16:
-    case NEO_WIRE_BF16: return (n + 1) / 2 * 4;
-    case NEO_WIRE_F8E4M3:
-    case NEO_WIRE_F8E5M2:
-    case NEO_WIRE_I8: return scales + (n + 3) / 4 * 4;
-    case NEO_WIRE_I4: return scales + (n + 7) / 8 * 4;
-    default: return 0;
+    if (cols <= 0 || (unsigned)wire >= (unsigned)NEO_WIRE_COUNT) return 0;
+    return neo__code_bytes((int)wire, cols);
+}
+/* Rows to code or to decode. 2^exponent: exponents are -126 .. 126, so that its inverse is a normal
+   number too. */
+static neo__wire_call neo__wire_call_of(neo_wire wire, int exponent, int64_t rows, int64_t cols,
+                                        const void *in, void *out) {
+    const int e = exponent < -126 ? -126 : exponent > 126 ? 126 : exponent;
+    NEO__ZERO(neo__wire_call, call);
+    call.wire = (int)wire;
+    call.factor = neo__f32_bits((uint32_t)(e + 127) << 23);
+    call.back = 1.0f / call.factor;
+    call.row_bytes = neo_wire_row_bytes(wire, cols);
+    call.rows = call.row_bytes == 0 || rows < 0 ? 0 : rows;
+    call.cols = call.stride = cols;
+    call.in = in;
+    call.out = out;
+    return call;
+}
+/* Add what coding did to n numbers. A decoded number is finite only if x was. */
+static void neo__wire_measure(const neo__wire_call *call, const float *x, const float *decoded,
+                              int64_t n, neo_wire_stats *stats) {
+    neo_wire_stats s = *stats;
+    s.numbers += n;
+    for (int64_t i = 0; i < n; i++) {
+        if ((neo__bits_f32(decoded[i]) & 0x7FFFFFFFu) >= (uint32_t)NEO__F32_INFINITY) {
+            s.non_finite++;
+            continue;
+        }
+        double value = (double)x[i], error = (double)decoded[i] - value;
+        s.error_squares += error * error;
+        s.squares += value * value;
+        error = __builtin_fabs(error); /* no branch: signs are random */
+        if (error > s.max_error) s.max_error = error;
+        if (call->wire == NEO__CODE_F16)
+            s.saturated +=
+                (neo__bits_f32(x[i] * call->factor) & 0x7FFFFFFFu) > (uint32_t)NEO__F16_LARGEST;
     }
+    *stats = s;
 }
-
-/* 1: coded rows of so many columns, one after the other, are one long coded row. */
-static int neo__wire_joins(neo_wire wire, int64_t cols) {
-    return wire == NEO_WIRE_F32 || cols % (wire <= NEO_WIRE_BF16 ? 2 : NEO_WIRE_BLOCK) == 0;
-}
-static neo__wire_job neo__wire_job_of(const neo_ctx *ctx, neo_wire wire, int exponent,
-                                      int64_t cols) {
-    neo__wire_job job;
-    job.ctx = ctx;
-    job.wire = wire;
-    job.factor = neo__wire_power(exponent);
-    job.back = 1.0f / job.factor;
-    job.row_bytes = neo_wire_row_bytes(wire, cols);
-    return job;
+static void neo__wire_add_stats(const neo_ctx *ctx, const neo__wire_call *call,
+                                neo_wire_stats *stats) {
+    float decoded[1024]; /* whole blocks */
+    neo__wire_call part = *call;
+    part.rows = part.pieces = 1;
+    part.out = decoded;
+    for (int64_t r = 0; r < call->rows; r++)
+        for (int64_t c = 0; c < call->cols; c += part.cols) {
+            part.cols = NEO__MIN(call->cols - c, (int64_t)(sizeof decoded / sizeof *decoded));
+            part.in = (const char *)call->out + (size_t)r * call->row_bytes +
+                      neo__code_bytes(call->wire, c);
+            (void)neo__device_decode(ctx, NEO_HOST, &part);
+            neo__wire_measure(call, (const float *)call->in + r * call->stride + c, decoded,
+                              part.cols, stats);
+        }
 }
 NEO_API void neo_wire_encode(const neo_ctx *ctx, neo_wire wire, int exponent, const float *src,
                              int64_t rows, int64_t cols, int64_t stride, void *dst,
                              neo_wire_stats *stats) {
-    const neo__wire_job job = neo__wire_job_of(ctx, wire, exponent, cols);
-    if (job.row_bytes == 0 || rows <= 0) return;
-    if (stride == cols && neo__wire_joins(wire, cols)) {
-        cols *= rows;
-        rows = 1;
-    }
-    float decoded[NEO__WIRE_TILE];
-    const int64_t tile_cols = neo__wire_min(cols, NEO__WIRE_TILE),
-                  tile_rows = NEO__WIRE_TILE / tile_cols;
-    neo__fp_state fp = neo__fp_enter();
-    for (int64_t r = 0; r < rows; r += tile_rows)
-        for (int64_t c = 0; c < cols; c += tile_cols) {
-            const int64_t m = neo__wire_min(rows - r, tile_rows),
-                          n = neo__wire_min(cols - c, tile_cols);
-            const float *x = src + r * stride + c;
-            char *out = (char *)dst + (size_t)r * job.row_bytes + neo_wire_row_bytes(wire, c);
-            neo__wire_encode_tile(&job, x, m, n, stride, out);
-            for (int64_t k = 0; k < m && stats; k++) {
-                neo__wire_decode_part(&job, out + (size_t)k * job.row_bytes, n, decoded);
-                neo__wire_measure(&job, x + k * stride, decoded, n, stats);
-            }
-        }
-    neo__fp_leave(fp);
+    neo__wire_call call = neo__wire_call_of(wire, exponent, rows, cols, src, dst);
+    call.stride = stride;
+    (void)neo__device_encode(ctx, NEO_HOST, &call);
+    if (stats) neo__wire_add_stats(ctx, &call, stats);
 }
 NEO_API void neo_wire_decode(const neo_ctx *ctx, neo_wire wire, int exponent, const void *src,
                              int64_t rows, int64_t cols, int64_t stride, float *dst) {
-    const neo__wire_job job = neo__wire_job_of(ctx, wire, exponent, cols);
-    if (job.row_bytes == 0 || rows <= 0) return;
-    if (stride == cols && neo__wire_joins(wire, cols)) {
-        cols *= rows;
-        rows = 1;
-    }
-    neo__fp_state fp = neo__fp_enter();
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t c = 0; c < cols; c += NEO__WIRE_TILE)
-            neo__wire_decode_part(
-                &job, (const char *)src + (size_t)r * job.row_bytes + neo_wire_row_bytes(wire, c),
-                neo__wire_min(cols - c, NEO__WIRE_TILE), dst + r * stride + c);
-    neo__fp_leave(fp);
+    neo__wire_call call = neo__wire_call_of(wire, exponent, rows, cols, src, dst);
+    call.stride = stride;
+    call.pieces = 1;
+    (void)neo__device_decode(ctx, NEO_HOST, &call);
 }
-#undef NEO__WIRE_SSE
-#undef NEO__WIRE_LESS
 NEO__HOT_END
 /* ------------------------------------------------------------------------------------------------
    >>impl-comm-types
@@ -2334,24 +1892,6 @@ static neo_status neo__comm_events_make(neo_comm *c) {
     }
     return NEO_OK;
 }
-/* The sum of c->scratch.piece. */
-static neo_status neo__comm_device_sum(neo_comm *c, const neo__call *call, const int *leaves,
-                                       int count, void *out, int64_t n) {
-    NEO__ZERO(neo__combine_call, sum);
-    sum.dtype = (neo_dtype)call->dtype;
-    sum.reduce = (int)call->reduce;
-    sum.count = count;
-    sum.piece = c->scratch.piece;
-    sum.leaves = leaves;
-    sum.out = out;
-    sum.n = n;
-    return neo__device_combine(c->ctx, &sum);
-}
-static neo_status neo__comm_combine(neo_comm *c, const neo__call *call, const int *leaves,
-                                    int count, void *out, int64_t n) {
-    neo_status status = neo__comm_device_sum(c, call, leaves, count, out, n);
-    return status == NEO_OK ? NEO_OK : neo__comm_device_failed(c, call, status);
-}
 #if defined(NEO_COMM_MPI)
 static int neo__mpi_takes_devices(void); /* >>impl-mpi */
 #endif
@@ -2415,78 +1955,25 @@ static void neo__comm_device_free(neo_comm *c) {
            goes up the tree to rank 0 and down again, which sends as many bytes in fewer rounds.
    ---------------------------------------------------------------------------------------------- */
 enum {
-    NEO__SMALL_BYTES = 4096, /* of an all-reduce by the tree */
-    NEO__BLOCK_BYTES = 4096, /* of sums that stay in the first-level cache */
-    NEO__COMBINE_DEPTH = 16  /* leaves <= 4096: 13 subtrees can wait */
+    NEO__SMALL_BYTES = 4096 /* of an all-reduce by the tree */
 };
 
-/* ---- arithmetic: x = x op y ---- */
+/* out = the tree over `count` pieces of n elements of the call; leaves[i] is the size of subtree i.
+   out may be a piece. */
 NEO__HOT_BEGIN
-#define NEO__INTEGERS(type, wide)                                                                  \
-    do {                                                                                           \
-        type *a = (type *)x;                                                                       \
-        const type *b = (const type *)y;                                                           \
-        if (reduce == NEO_REDUCE_SUM)                                                              \
-            for (int64_t i = 0; i < n; i++) a[i] = (type)((wide)a[i] + (wide)b[i]);                \
-        else if (reduce == NEO_REDUCE_MAX)                                                         \
-            for (int64_t i = 0; i < n; i++) a[i] = a[i] > b[i] ? a[i] : b[i];                      \
-        else                                                                                       \
-            for (int64_t i = 0; i < n; i++) a[i] = a[i] < b[i] ? a[i] : b[i];                      \
-    } while (0)
-static void neo__merge_f32(const neo_ctx *ctx, neo_reduce reduce, float *x, const float *y,
-                           int64_t n) {
-    if (reduce == NEO_REDUCE_SUM)
-        neo_floats_add(ctx, x, y, n);
-    else if (reduce == NEO_REDUCE_MAX)
-        for (int64_t i = 0; i < n; i++) x[i] = y[i] > x[i] || y[i] != y[i] ? y[i] : x[i];
-    else
-        for (int64_t i = 0; i < n; i++) x[i] = y[i] < x[i] || y[i] != y[i] ? y[i] : x[i];
-}
-static void neo__merge(const neo_ctx *ctx, neo_dtype dtype, neo_reduce reduce, void *x,
-                       const void *y, int64_t n) {
-    switch (dtype) {
-    case NEO_F32: neo__merge_f32(ctx, reduce, (float *)x, (const float *)y, n); break;
-    case NEO_I8: NEO__INTEGERS(int8_t, int); break;
-    case NEO_U8: NEO__INTEGERS(uint8_t, unsigned); break;
-    case NEO_I32: NEO__INTEGERS(int32_t, uint32_t); break;
-    case NEO_I64: NEO__INTEGERS(int64_t, uint64_t); break;
-    default: {
-        enum { NEO__NARROW = 256 };
-        float a[NEO__NARROW], b[NEO__NARROW];
-        int64_t size = (int64_t)neo_dtype_size(dtype);
-        for (int64_t i = 0; i < n; i += NEO__NARROW) {
-            int64_t k = n - i < (int64_t)NEO__NARROW ? n - i : (int64_t)NEO__NARROW;
-            neo_floats_decode(ctx, dtype, (const char *)x + i * size, a, k);
-            neo_floats_decode(ctx, dtype, (const char *)y + i * size, b, k);
-            neo__merge_f32(ctx, reduce, a, b, k);
-            neo_floats_encode(ctx, dtype, a, (char *)x + i * size, k);
-        }
-    }
-    }
-}
-#undef NEO__INTEGERS
-/* out = the tree over `count` pieces of n elements; leaves[i] is the size of subtree i. out may be
-   a piece. */
-static void neo__combine(const neo_ctx *ctx, neo_dtype dtype, neo_reduce reduce,
-                         const void *const *piece, const int *leaves, int count, void *out,
-                         int64_t n) {
-    char sum[NEO__COMBINE_DEPTH][NEO__BLOCK_BYTES];
-    int held[NEO__COMBINE_DEPTH];
-    int64_t size = (int64_t)neo_dtype_size(dtype), block = NEO__BLOCK_BYTES / size;
-    for (int64_t at = 0; at < n; at += block) {
-        int64_t k = n - at < block ? n - at : block;
-        int depth = 0;
-        for (int i = 0; i < count; i++) {
-            int mine = leaves[i];
-            memcpy(sum[depth], (const char *)piece[i] + at * size, (size_t)(k * size));
-            for (; depth > 0 && held[depth - 1] == mine; mine *= 2, depth--)
-                neo__merge(ctx, dtype, reduce, sum[depth - 1], sum[depth], k);
-            held[depth++] = mine;
-        }
-        for (; depth > 1; depth--)
-            neo__merge(ctx, dtype, reduce, sum[depth - 2], sum[depth - 1], k);
-        memcpy((char *)out + at * size, sum[0], (size_t)(k * size));
-    }
+static neo_status neo__combine(neo_comm *c, const neo__call *call, neo_place place,
+                               const void *const *piece, const int *leaves, int count, void *out,
+                               int64_t n) {
+    NEO__ZERO(neo__combine_call, sum);
+    sum.dtype = (neo_dtype)call->dtype;
+    sum.reduce = (int)call->reduce;
+    sum.count = count;
+    sum.piece = piece;
+    sum.leaves = leaves;
+    sum.out = out;
+    sum.n = n;
+    neo_status status = neo__device_combine(c->ctx, place, &sum);
+    return status == NEO_OK ? NEO_OK : neo__comm_device_failed(c, call, status);
 }
 
 /* ---- rounds of transfers ---- */
@@ -2614,19 +2101,18 @@ static neo_status neo__reduce_finish(neo_comm *c, const neo__call *call, const n
             c->scratch.piece[k] = r->xfer[i++].from;
     }
     char *to = (char *)out + (size_t)(s * j->segment) * j->size;
-    if (count > 0 && c->transport->combine)
+    if (count > 0 && c->transport->combine) {
         NEO__TRY(c->transport->combine(c, call, c->scratch.piece, j->leaves, j->pieces_of[c->size],
                                        to, count));
-    else if (count > 0 && c->scratch.place == NEO_DEVICE) {
-        neo_status status = neo__comm_combine(c, call, j->leaves, j->pieces_of[c->size], to, count);
+    } else if (count > 0) {
+        neo_status status = neo__combine(c, call, c->scratch.place, c->scratch.piece, j->leaves,
+                                         j->pieces_of[c->size], to, count);
         if (status != NEO_OK) { /* the others have been told: this takes back what they might still
                                    read */
             (void)c->transport->finish(c, call, r->xfer + receives, r->count - receives);
             return status;
         }
-    } else if (count > 0)
-        neo__combine(c->ctx, (neo_dtype)call->dtype, (neo_reduce)call->reduce, c->scratch.piece,
-                     j->leaves, j->pieces_of[c->size], to, count);
+    }
     for (int i = 0; i < receives; i++) c->transport->release(c, &r->xfer[i]);
     return c->transport->finish(c, call, r->xfer + receives, r->count - receives);
 }
@@ -2691,11 +2177,11 @@ static neo_status neo__one(neo_comm *c, const neo__call *call, int peer, int sen
     neo__round_add(&r, peer, send, data, bytes, 1, 0);
     return neo__round_run(c, call, &r);
 }
+static const int neo__two_leaves[2] = {1, 1};
 /* Two ranks: each sends all it has, which is as many bytes as two halves there and back. */
 static neo_status neo__all_reduce_pair(neo_comm *c, const neo__call *call, const void *in,
                                        void *out, size_t bytes) {
     char theirs[NEO__SMALL_BYTES], mine[NEO__SMALL_BYTES];
-    const int leaves[2] = {1, 1};
     const void *piece[2];
     neo__round r = neo__round_new(c);
     mine[0] = theirs[0] = 0;
@@ -2705,20 +2191,18 @@ static neo_status neo__all_reduce_pair(neo_comm *c, const neo__call *call, const
     NEO__TRY(neo__round_run(c, call, &r));
     piece[c->rank] = mine;
     piece[1 - c->rank] = theirs;
-    neo__combine(c->ctx, (neo_dtype)call->dtype, (neo_reduce)call->reduce, piece, leaves, 2, out,
-                 call->count);
-    return NEO_OK;
+    return neo__combine(c, call, NEO_HOST, piece, neo__two_leaves, 2, out, call->count);
 }
 static neo_status neo__all_reduce_tree(neo_comm *c, const neo__call *call, const void *in,
                                        void *out, size_t bytes) {
     char sum[NEO__SMALL_BYTES], theirs[NEO__SMALL_BYTES];
+    const void *piece[2] = {sum, theirs};
     int step = 1;
     if (bytes) memcpy(sum, in, bytes);
     for (; step < c->size && !(c->rank & step); step *= 2) {
         if (c->rank + step >= c->size) continue;
         NEO__TRY(neo__one(c, call, c->rank + step, 0, theirs, bytes));
-        neo__merge(c->ctx, (neo_dtype)call->dtype, (neo_reduce)call->reduce, sum, theirs,
-                   call->count);
+        NEO__TRY(neo__combine(c, call, NEO_HOST, piece, neo__two_leaves, 2, sum, call->count));
     }
     if (c->rank) {
         NEO__TRY(neo__one(c, call, c->rank - step, 1, sum, bytes));
@@ -2839,40 +2323,24 @@ static neo_status neo__sum_run(neo_comm *c, const neo__work *w) {
 }
 
 /* ---- rows on a narrow wire: a coded row is one element of the plain collectives ---- */
-
-/* On a device by its kernels, which give the same bytes; there decoded rows may be sums of
-   `pieces`, one after another. */
-static neo_status neo__rows_on_device(neo_comm *c, const neo__work *w, int decode, const void *from,
-                                      int64_t rows, void *to, int pieces) {
-    const neo__wire_job job =
-        neo__wire_job_of(c->ctx, w->rows.wire, w->rows.exponent, w->rows.cols);
-    NEO__ZERO(neo__wire_call, call);
-    call.wire = (int)w->rows.wire;
-    call.factor = job.factor;
-    call.back = job.back;
-    call.rows = rows;
-    call.cols = w->rows.cols;
-    call.row_bytes = w->each;
-    call.in = from;
-    call.out = to;
+/* `rows` decoded rows, each the sum of `pieces`, which follow one another. */
+static neo_status neo__rows_decode(neo_comm *c, const neo__work *w, const void *from, int64_t rows,
+                                   int pieces, void *to) {
+    neo__wire_call call =
+        neo__wire_call_of(w->rows.wire, w->rows.exponent, rows, w->rows.cols, from, to);
     call.pieces = pieces;
     call.piece_bytes = (size_t)rows * w->each;
-    neo_status status =
-        decode ? neo__device_decode(c->ctx, &call) : neo__device_encode(c->ctx, &call);
+    neo_status status = neo__device_decode(c->ctx, c->scratch.place, &call);
     return status == NEO_OK ? NEO_OK : neo__comm_device_failed(c, &w->call, status);
 }
 static neo_status neo__rows_encode(neo_comm *c, const neo__work *w, const void *from, int64_t rows,
                                    void *to) {
-    if (c->scratch.place == NEO_DEVICE) return neo__rows_on_device(c, w, 0, from, rows, to, 0);
-    neo_wire_encode(c->ctx, w->rows.wire, w->rows.exponent, (const float *)from, rows, w->rows.cols,
-                    w->rows.cols, to, w->rows.stats);
-    return NEO_OK;
-}
-static neo_status neo__rows_decode(neo_comm *c, const neo__work *w, const void *from, int64_t rows,
-                                   void *to) {
-    if (c->scratch.place == NEO_DEVICE) return neo__rows_on_device(c, w, 1, from, rows, to, 1);
-    neo_wire_decode(c->ctx, w->rows.wire, w->rows.exponent, from, rows, w->rows.cols, w->rows.cols,
-                    (float *)to);
+    const neo__wire_call call =
+        neo__wire_call_of(w->rows.wire, w->rows.exponent, rows, w->rows.cols, from, to);
+    neo_status status = neo__device_encode(c->ctx, c->scratch.place, &call);
+    if (status != NEO_OK) return neo__comm_device_failed(c, &w->call, status);
+    if (w->rows.stats && c->scratch.place == NEO_HOST)
+        neo__wire_add_stats(c->ctx, &call, w->rows.stats);
     return NEO_OK;
 }
 static neo_status neo__rows_all_to_all(neo_comm *c, const neo__work *w) {
@@ -2883,7 +2351,7 @@ static neo_status neo__rows_all_to_all(neo_comm *c, const neo__work *w) {
     coded.out = (char *)w->rows.workspace + (size_t)in_rows * w->each;
     NEO__TRY(neo__rows_encode(c, w, w->in, in_rows, w->rows.workspace));
     NEO__TRY(neo__all_to_all_run(c, &coded));
-    return neo__rows_decode(c, w, coded.out, out_rows, w->out);
+    return neo__rows_decode(c, w, coded.out, out_rows, 1, w->out);
 }
 static neo_status neo__rows_all_gather(neo_comm *c, const neo__work *w) {
     const int64_t *offset = neo__offsets(c, c->scratch.offset, w->count, w->in_counts);
@@ -2891,39 +2359,22 @@ static neo_status neo__rows_all_gather(neo_comm *c, const neo__work *w) {
     char *coded = (char *)w->rows.workspace;
     NEO__TRY(neo__rows_encode(c, w, w->in, mine, coded + (size_t)offset[c->rank] * w->each));
     NEO__TRY(neo__gather_parts(c, &w->call, w->each, coded, offset, 1));
-    return neo__rows_decode(c, w, coded, offset[c->size], w->out);
+    return neo__rows_decode(c, w, coded, offset[c->size], 1, w->out);
 }
-NEO__HOT_BEGIN
-/* Every rank's rows of this rank's part, coded; then row by row decoded and added. */
+/* Every rank's rows of this rank's part, coded; then decoded and added. */
 static neo_status neo__rows_reduce(neo_comm *c, const neo__work *w) {
     const int64_t *counts = w->in_counts;
     int64_t total = neo__parts_total(c->size, w->count, counts),
             mine = neo__part(w->count, counts, c->rank);
-    size_t cols = (size_t)w->rows.cols;
-    char *ours = (char *)w->rows.workspace, *theirs = ours + (size_t)total * w->each;
-    char *spare = theirs + (size_t)(mine * c->size) * w->each;
-    float *row = (float *)(void *)(spare + (64 - (uintptr_t)spare % 64) % 64);
     neo__work coded = *w;
-    coded.in = ours;
-    coded.out = theirs;
+    coded.in = w->rows.workspace;
+    coded.out = (char *)w->rows.workspace + (size_t)total * w->each;
     coded.out_counts = w->slot_counts + c->size;
     for (int p = 0; p < c->size; p++) w->slot_counts[c->size + p] = mine;
-    NEO__TRY(neo__rows_encode(c, w, w->in, total, ours));
+    NEO__TRY(neo__rows_encode(c, w, w->in, total, w->rows.workspace));
     NEO__TRY(neo__all_to_all_run(c, &coded));
-    if (c->scratch.place == NEO_DEVICE)
-        return neo__rows_on_device(c, w, 1, theirs, mine, w->out, c->size);
-    for (int64_t i = 0; i < mine; i++) {
-        for (int p = 0; p < c->size; p++) {
-            float *to = row + (size_t)p * cols;
-            (void)neo__rows_decode(c, w, theirs + (size_t)(p * mine + i) * w->each, 1, to);
-            c->scratch.piece[p] = to;
-        }
-        neo__combine(c->ctx, NEO_F32, NEO_REDUCE_SUM, c->scratch.piece, c->tree.ones, c->size,
-                     (float *)w->out + (size_t)i * cols, (int64_t)cols);
-    }
-    return NEO_OK;
+    return neo__rows_decode(c, w, coded.out, mine, c->size, w->out);
 }
-NEO__HOT_END
 static neo_status neo__rows_run(neo_comm *c, const neo__work *w) {
     if (w->call.op == (int)NEO_COMM_ALL_TO_ALL) return neo__rows_all_to_all(c, w);
     return w->call.op == (int)NEO_COMM_ALL_GATHER ? neo__rows_all_gather(c, w)
@@ -5662,7 +5113,7 @@ static neo_status neo__nccl_combine_staged(neo_comm *c, const neo__call *call,
         NEO__TRY(neo__nccl_wait(c, n->worked[i & 1]));
         char *sums = n->staging + (size_t)(i & 1) * n->segment_bytes;
         for (int k = 0; k < count; k++) n->staged[k] = sums + (size_t)k * stride;
-        neo__combine(c->ctx, dtype, (neo_reduce)call->reduce, n->staged, leaves, count, sums, mine);
+        NEO__TRY(neo__combine(c, call, NEO_HOST, n->staged, leaves, count, sums, mine));
         NEO__CUDA(cudaMemcpyAsync, (char *)out + (size_t)(i * most) * size, sums,
                   (size_t)mine * size, cudaMemcpyHostToDevice, n->work);
     }
