@@ -1026,9 +1026,12 @@ typedef struct neo__transport {
     void (*leave)(neo_comm *comm);
     void (*drop)(neo_comm *comm);
     int views; /* receives may look at the sender's memory, if it is the host's */
-    /* For groups over NCCL; NULL elsewhere. agree: do all ranks make this call? (messages carry no
-       call then). come: what the user's stream has to do is done, and copy may run outside of a
-       call. copy: inside this rank's device. combine: as neo__combine. */
+    const struct neo__gpu_transport *gpu; /* of groups over NCCL; NULL elsewhere */
+} neo__transport;
+typedef struct neo__gpu_transport {
+    /* agree: do all ranks make this call? (messages carry no call then). come: what the user's
+       stream has to do is done, and copy may run outside of a call. copy: inside this rank's
+       device. combine: as neo__combine. */
     neo_status (*agree)(neo_comm *comm, const neo__work *w);
     neo_status (*come)(neo_comm *comm);
     neo_status (*copy)(neo_comm *comm, void *to, const void *from, size_t bytes);
@@ -1038,7 +1041,7 @@ typedef struct neo__transport {
     neo_status (*split)(neo_comm *comm, int color, int key, neo_comm **sub);
     /* host: the group of threads or processes beneath a group of devices. */
     neo_comm *(*host)(neo_comm *comm);
-} neo__transport;
+} neo__gpu_transport;
 
 /* Operations [finished, issued) wait or run, on a thread that starts with the first of them. */
 typedef struct neo__comm_queue {
@@ -1194,6 +1197,10 @@ static int neo__comm_mark(neo_comm *comm, neo_status status, const char *message
     neo__mutex_unlock(&comm->lock);
     return first;
 }
+/* The reason, for the caller. */
+static neo_status neo__comm_failed(const neo_comm *c) {
+    return neo_fail(c->failure.status, "%s", c->failure.message);
+}
 /* Break the group: the first reason stands, here and (by tell) on the peers. */
 static neo_status neo__comm_break(neo_comm *comm, neo_status status, const char *format, ...)
     NEO__PRINTF(3, 4);
@@ -1205,12 +1212,28 @@ static neo_status neo__comm_break(neo_comm *comm, neo_status status, const char 
     va_end(args);
     if (!comm->transport->heard(comm) && neo__comm_mark(comm, status, text))
         comm->transport->tell(comm);
-    return neo_fail(comm->failure.status, "%s", comm->failure.message);
+    return neo__comm_failed(comm);
+}
+/* The same of a call: its rank and name come first. */
+static neo_status neo__call_break(neo_comm *c, const neo__call *call, neo_status status,
+                                  const char *format, ...) NEO__PRINTF(4, 5);
+static neo_status neo__call_break(neo_comm *c, const neo__call *call, neo_status status,
+                                  const char *format, ...) {
+    char text[NEO__COMM_MESSAGE];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    return neo__comm_break(c, status, "rank %d: %s: %s", c->world[c->rank],
+                           neo__call_name(call).text, text);
+}
+static int neo__comm_is_broken(const neo_comm *c) {
+    return __atomic_load_n(&c->failure.broken, __ATOMIC_ACQUIRE);
 }
 static neo_status neo__comm_check(neo_comm *comm, const char *function) {
     NEO__CHECK(comm, NEO_ERR_ARG, "%s: comm is NULL", function);
-    if (__atomic_load_n(&comm->failure.broken, __ATOMIC_ACQUIRE) || comm->transport->heard(comm))
-        return neo_fail(comm->failure.status, "%s", comm->failure.message);
+    if (neo__comm_is_broken(comm) || comm->transport->heard(comm))
+        return neo__comm_failed(comm);
     return NEO_OK;
 }
 
@@ -1240,12 +1263,12 @@ static neo_status neo__comm_execute(neo_comm *comm, neo__work *w) {
         comm->failure.lost = 1;
         (void)neo__comm_mark(comm, NEO_ERR_PEER, text);
         comm->transport->leave(comm);
-        return neo_fail(comm->failure.status, "%s", comm->failure.message);
+        return neo__comm_failed(comm);
     }
     int64_t began = neo__clock_now(comm->clock);
     comm->scratch.place = w->place;
     neo_status status = neo__comm_use_device(comm, w);
-    if (status == NEO_OK && comm->transport->agree) status = comm->transport->agree(comm, w);
+    if (status == NEO_OK && comm->transport->gpu) status = comm->transport->gpu->agree(comm, w);
     if (status == NEO_OK) status = neo__work_run(comm, w);
     neo_comm_counter *counter = &comm->stats.op[w->call.op];
     counter->calls++;
@@ -1526,7 +1549,7 @@ static neo_status neo__comm_new(neo_ctx *ctx, const neo_comm_desc *desc,
     new_one.scratch.pieces = neo__pieces_total(new_one.tree.shards, size, &new_one.tree.most);
     new_one.scratch.segment_bytes = neo__segment_bytes(desc, new_one.scratch.pieces);
     size_t own_segments =
-        transport->views || transport->combine ? 0 : new_one.scratch.segment_bytes;
+        transport->views || transport->gpu ? 0 : new_one.scratch.segment_bytes;
     new_one.bytes = neo__comm_layout(&new_one, NULL, own_segments);
     c = (neo_comm *)neo__alloc_for(ctx, new_one.bytes, "neo_comm");
     if (!c) return NEO_ERR_MEMORY;
@@ -1549,6 +1572,11 @@ static neo_status neo__comm_new(neo_ctx *ctx, const neo_comm_desc *desc,
     neo__cond_init(&c->queue.changed);
     *out = c;
     return NEO_OK;
+}
+/* Rank `theirs` of a group becomes rank `mine` of one that is made from it. */
+static void neo__comm_take_rank(neo_comm *sub, int mine, const neo_comm *from, int theirs) {
+    sub->world[mine] = from->world[theirs];
+    sub->node[mine] = from->node[theirs];
 }
 /* The thread, if there is one, comes to an end; what still waits in the queue fails at once when
    broken. */
@@ -1701,10 +1729,8 @@ static neo_status neo__split_make(neo__split *s, int64_t *token) {
     while (s->ballots[rank].rank != comm->rank) rank++;
     NEO__TRY(neo__comm_new(comm->ctx, &comm->desc, comm->transport, rank, s->members, &s->sub));
     neo_comm *sub = s->sub;
-    for (int p = 0; p < s->members; p++) {
-        sub->world[p] = comm->world[s->ballots[p].rank];
-        sub->node[p] = comm->node[s->ballots[p].rank];
-    }
+    for (int p = 0; p < s->members; p++)
+        neo__comm_take_rank(sub, p, comm, (int)s->ballots[p].rank);
     sub->backend = comm->backend;
     sub->clock = comm->clock;
     sub->place = s->where;
@@ -1752,7 +1778,7 @@ static neo_status neo__comm_split_place(neo_comm *comm, int color, int key, neo_
     *sub = NULL;
     NEO__TRY(neo__comm_check(comm, "neo_comm_split"));
     neo_comm_label(comm, NULL);
-    if (comm->transport->split) return comm->transport->split(comm, color, key, sub);
+    if (comm->transport->gpu) return comm->transport->gpu->split(comm, color, key, sub);
     neo__split s;
     memset(&s, 0, sizeof s);
     s.comm = comm;
@@ -1787,7 +1813,7 @@ NEO_API neo_status neo_comm_split_device(neo_comm *comm, int color, int key, neo
 }
 NEO_API neo_place neo_comm_place(const neo_comm *comm) { return comm->place; }
 NEO_API neo_comm *neo_comm_host(neo_comm *comm) {
-    return comm->transport->host ? comm->transport->host(comm) : comm;
+    return comm->transport->gpu ? comm->transport->gpu->host(comm) : comm;
 }
 /* Ranks of a node, if nodes are equal and consecutive; else 0. */
 static int neo__comm_node_size(const neo_comm *c) {
@@ -1866,8 +1892,7 @@ static char *neo__comm_segment(const neo_comm *c, int i) {
 }
 /* The device has failed: why is in neo_last_error, and the others are told. */
 static neo_status neo__comm_device_failed(neo_comm *c, const neo__call *call, neo_status status) {
-    return neo__comm_break(c, status, "rank %d: %s: %.280s", c->world[c->rank],
-                           neo__call_name(call).text, neo_last_error());
+    return neo__call_break(c, call, status, "%.280s", neo_last_error());
 }
 static neo_status neo__comm_move(neo_comm *c, const neo__call *call, void *to, const void *from,
                                  size_t bytes) {
@@ -1972,8 +1997,7 @@ static neo_status neo__combine(neo_comm *c, const neo__call *call, neo_place pla
     sum.leaves = leaves;
     sum.out = out;
     sum.n = n;
-    neo_status status = neo__device_combine(c->ctx, place, &sum);
-    return status == NEO_OK ? NEO_OK : neo__comm_device_failed(c, call, status);
+    return neo__device_combine(c->ctx, place, &sum);
 }
 
 /* ---- rounds of transfers ---- */
@@ -2035,6 +2059,16 @@ static int neo__peer_in_turn(neo_comm *c, int d, int of) {
     int node = d / places, place = d % places;
     if (of) node = nodes - node, place = places - place;
     return (c->rank / places + node) % nodes * places + (c->rank % places + place) % places;
+}
+
+/* A part of each other rank, from or to its place in `data`. */
+static void neo__round_add_parts(neo_comm *c, neo__round *r, int send, const char *data,
+                                 const int64_t *offset, size_t size, int first) {
+    for (int d = 1; d < c->size; d++) {
+        int p = neo__peer_in_turn(c, d, !send);
+        neo__round_add(r, p, send, data + (size_t)offset[p] * size,
+                       (size_t)(offset[p + 1] - offset[p]) * size, first, 0);
+    }
 }
 
 /* ---- reduce-scatter ---- */
@@ -2101,14 +2135,14 @@ static neo_status neo__reduce_finish(neo_comm *c, const neo__call *call, const n
             c->scratch.piece[k] = r->xfer[i++].from;
     }
     char *to = (char *)out + (size_t)(s * j->segment) * j->size;
-    if (count > 0 && c->transport->combine) {
-        NEO__TRY(c->transport->combine(c, call, c->scratch.piece, j->leaves, j->pieces_of[c->size],
-                                       to, count));
+    if (count > 0 && c->transport->gpu) {
+        NEO__TRY(c->transport->gpu->combine(c, call, c->scratch.piece, j->leaves,
+                                            j->pieces_of[c->size], to, count));
     } else if (count > 0) {
         neo_status status = neo__combine(c, call, c->scratch.place, c->scratch.piece, j->leaves,
                                          j->pieces_of[c->size], to, count);
-        if (status != NEO_OK) { /* the others have been told: this takes back what they might still
-                                   read */
+        if (status != NEO_OK) { /* finish takes back what the others might still read */
+            status = neo__comm_device_failed(c, call, status);
             (void)c->transport->finish(c, call, r->xfer + receives, r->count - receives);
             return status;
         }
@@ -2159,11 +2193,7 @@ static neo_status neo__reduce_parts(neo_comm *c, const neo__work *w, const int64
 static neo_status neo__gather_parts(neo_comm *c, const neo__call *call, size_t size, char *out,
                                     const int64_t *offset, int first) {
     neo__round r = neo__round_new(c);
-    for (int d = 1; d < c->size; d++) {
-        int p = neo__peer_in_turn(c, d, 1);
-        neo__round_add(&r, p, 0, out + (size_t)offset[p] * size,
-                       (size_t)(offset[p + 1] - offset[p]) * size, first, 0);
-    }
+    neo__round_add_parts(c, &r, 0, out, offset, size, first);
     for (int d = 1; d < c->size; d++)
         neo__round_add(&r, neo__peer_in_turn(c, d, 0), 1, out + (size_t)offset[c->rank] * size,
                        (size_t)(offset[c->rank + 1] - offset[c->rank]) * size, first, 0);
@@ -2241,7 +2271,7 @@ static const int64_t *neo__offsets(const neo_comm *c, int64_t *offset, int64_t c
 static neo_status neo__copy_part(neo_comm *c, const neo__call *call, void *to, const void *from,
                                  int64_t count, size_t size) {
     if (count == 0 || to == from) return NEO_OK;
-    if (c->transport->copy) return c->transport->copy(c, to, from, (size_t)count * size);
+    if (c->transport->gpu) return c->transport->gpu->copy(c, to, from, (size_t)count * size);
     if (c->scratch.place == NEO_DEVICE)
         return neo__comm_move(c, call, to, from, (size_t)count * size);
     memmove(to, from, (size_t)count * size);
@@ -2257,16 +2287,8 @@ static neo_status neo__all_to_all_run(neo_comm *c, const neo__work *w) {
     const char *from = (const char *)w->in;
     char *to = (char *)w->out;
     neo__round r = neo__round_new(c);
-    for (int d = 1; d < c->size; d++) {
-        int p = neo__peer_in_turn(c, d, 1);
-        neo__round_add(&r, p, 0, to + (size_t)out[p] * size, (size_t)(out[p + 1] - out[p]) * size,
-                       1, 0);
-    }
-    for (int d = 1; d < c->size; d++) {
-        int p = neo__peer_in_turn(c, d, 0);
-        neo__round_add(&r, p, 1, from + (size_t)in[p] * size, (size_t)(in[p + 1] - in[p]) * size, 1,
-                       0);
-    }
+    neo__round_add_parts(c, &r, 0, to, out, size, 1);
+    neo__round_add_parts(c, &r, 1, from, in, size, 1);
     NEO__TRY(neo__round_start(c, call, &r));
     neo_status status =
         neo__copy_part(c, call, to + (size_t)out[c->rank] * size, from + (size_t)in[c->rank] * size,
@@ -2412,19 +2434,21 @@ static neo_status neo__work_run(neo_comm *c, neo__work *w) {
    ---------------------------------------------------------------------------------------------- */
 NEO__HOT_BEGIN
 static neo__work neo__work_new(const char *function, neo_comm_op op, const void *in, void *out,
-                               int64_t count, neo_dtype dtype) {
+                               int64_t count, const int64_t *counts, neo_dtype dtype) {
     neo__work w;
     memset(&w, 0, sizeof w);
     w.function = function;
     w.call.op = (int32_t)op;
     w.call.dtype = (int32_t)dtype;
     w.call.count = w.count = count;
+    w.in_counts = counts;
     w.in = in;
     w.out = out;
     w.each = neo_dtype_size(dtype);
     return w;
 }
 static neo_status neo__check_reduce(const neo__work *w) {
+    if (w->call.op > (int)NEO_COMM_REDUCE_SCATTER) return NEO_OK;
     NEO__CHECK(w->call.reduce >= NEO_REDUCE_SUM && w->call.reduce <= NEO_REDUCE_MIN, NEO_ERR_ARG,
                "%s: no reduction %d", w->function, (int)w->call.reduce);
     NEO__CHECK(w->call.reduce != NEO_REDUCE_SUM || ((neo_dtype)w->call.dtype != NEO_F8E4M3 &&
@@ -2460,7 +2484,8 @@ static neo_status neo__check_part_place(const neo_comm *c, const neo__work *w, c
 
 NEO_API neo_status neo_comm_all_reduce(neo_comm *c, neo_reduce reduce, const void *in, void *out,
                                        int64_t count, neo_dtype dtype, neo_ticket *ticket) {
-    neo__work w = neo__work_new("neo_comm_all_reduce", NEO_COMM_ALL_REDUCE, in, out, count, dtype);
+    neo__work w =
+        neo__work_new("neo_comm_all_reduce", NEO_COMM_ALL_REDUCE, in, out, count, NULL, dtype);
     w.call.reduce = (int32_t)reduce;
     NEO__TRY(neo__comm_check(c, w.function));
     NEO__TRY(neo__check_data(w.function, "in", in, count, dtype));
@@ -2472,31 +2497,53 @@ NEO_API neo_status neo_comm_all_reduce(neo_comm *c, neo_reduce reduce, const voi
     return neo__work_issue(c, &w, ticket);
 }
 NEO__HOT_END
+/* One buffer has all parts, on the root where there is one; the other has this rank's part. */
+static neo_status neo__parts_issue(neo_comm *c, neo__work *w, neo_ticket *ticket) {
+    const int op = w->call.op, rooted = op == (int)NEO_COMM_GATHER || op == (int)NEO_COMM_SCATTER;
+    const int in_has_all = op == (int)NEO_COMM_REDUCE_SCATTER || op == (int)NEO_COMM_SCATTER;
+    const void *all = in_has_all ? w->in : w->out, *part = in_has_all ? w->out : w->in;
+    const neo_dtype dtype = (neo_dtype)w->call.dtype;
+    NEO__TRY(neo__comm_check(c, w->function));
+    NEO__TRY(neo__check_root(c, w));
+    NEO__TRY(neo__check_parts(c, w));
+    NEO__TRY(neo__check_data(w->function, in_has_all ? "out" : "in", part,
+                             neo__part(w->count, w->in_counts, c->rank), dtype));
+    if (!rooted || c->rank == w->call.root) {
+        NEO__TRY(neo__check_data(w->function, in_has_all ? "in" : "out", all, w->call.count,
+                                 dtype));
+        NEO__TRY(neo__check_part_place(c, w, all, part));
+    }
+    NEO__TRY(neo__check_reduce(w));
+    return neo__work_issue(c, w, ticket);
+}
 NEO_API neo_status neo_comm_reduce_scatter(neo_comm *c, neo_reduce reduce, const void *in,
                                            void *out, int64_t count, const int64_t *counts,
                                            neo_dtype dtype, neo_ticket *ticket) {
-    neo__work w =
-        neo__work_new("neo_comm_reduce_scatter", NEO_COMM_REDUCE_SCATTER, in, out, count, dtype);
+    neo__work w = neo__work_new("neo_comm_reduce_scatter", NEO_COMM_REDUCE_SCATTER, in, out, count,
+                                counts, dtype);
     w.call.reduce = (int32_t)reduce;
-    w.in_counts = counts;
-    NEO__TRY(neo__comm_check(c, w.function));
-    NEO__TRY(neo__check_parts(c, &w));
-    NEO__TRY(neo__check_data(w.function, "in", in, w.call.count, dtype));
-    NEO__TRY(neo__check_data(w.function, "out", out, neo__part(count, counts, c->rank), dtype));
-    NEO__TRY(neo__check_reduce(&w));
-    NEO__TRY(neo__check_part_place(c, &w, in, out));
-    return neo__work_issue(c, &w, ticket);
+    return neo__parts_issue(c, &w, ticket);
 }
 NEO_API neo_status neo_comm_all_gather(neo_comm *c, const void *in, void *out, int64_t count,
                                        const int64_t *counts, neo_dtype dtype, neo_ticket *ticket) {
-    neo__work w = neo__work_new("neo_comm_all_gather", NEO_COMM_ALL_GATHER, in, out, count, dtype);
-    w.in_counts = counts;
-    NEO__TRY(neo__comm_check(c, w.function));
-    NEO__TRY(neo__check_parts(c, &w));
-    NEO__TRY(neo__check_data(w.function, "in", in, neo__part(count, counts, c->rank), dtype));
-    NEO__TRY(neo__check_data(w.function, "out", out, w.call.count, dtype));
-    NEO__TRY(neo__check_part_place(c, &w, out, in));
-    return neo__work_issue(c, &w, ticket);
+    neo__work w =
+        neo__work_new("neo_comm_all_gather", NEO_COMM_ALL_GATHER, in, out, count, counts, dtype);
+    return neo__parts_issue(c, &w, ticket);
+}
+NEO_API neo_status neo_comm_gather(neo_comm *c, const void *in, void *out, int64_t count,
+                                   const int64_t *counts, neo_dtype dtype, int root,
+                                   neo_ticket *ticket) {
+    neo__work w = neo__work_new("neo_comm_gather", NEO_COMM_GATHER, in, out, count, counts, dtype);
+    w.call.root = (int32_t)root;
+    return neo__parts_issue(c, &w, ticket);
+}
+NEO_API neo_status neo_comm_scatter(neo_comm *c, const void *in, void *out, int64_t count,
+                                    const int64_t *counts, neo_dtype dtype, int root,
+                                    neo_ticket *ticket) {
+    neo__work w =
+        neo__work_new("neo_comm_scatter", NEO_COMM_SCATTER, in, out, count, counts, dtype);
+    w.call.root = (int32_t)root;
+    return neo__parts_issue(c, &w, ticket);
 }
 static neo_status neo__all_to_all_issue(neo_comm *c, neo__work *w, neo_ticket *ticket) {
     int64_t in_total = neo__parts_total(c->size, w->count, w->in_counts);
@@ -2519,15 +2566,16 @@ static neo_status neo__all_to_all_issue(neo_comm *c, neo__work *w, neo_ticket *t
 }
 NEO_API neo_status neo_comm_all_to_all(neo_comm *c, const void *in, void *out, int64_t count,
                                        neo_dtype dtype, neo_ticket *ticket) {
-    neo__work w = neo__work_new("neo_comm_all_to_all", NEO_COMM_ALL_TO_ALL, in, out, count, dtype);
+    neo__work w =
+        neo__work_new("neo_comm_all_to_all", NEO_COMM_ALL_TO_ALL, in, out, count, NULL, dtype);
     NEO__TRY(neo__comm_check(c, w.function));
     return neo__all_to_all_issue(c, &w, ticket);
 }
 NEO_API neo_status neo_comm_all_to_allv(neo_comm *c, const void *in, const int64_t *in_counts,
                                         void *out, const int64_t *out_counts, neo_dtype dtype,
                                         neo_ticket *ticket) {
-    neo__work w = neo__work_new("neo_comm_all_to_allv", NEO_COMM_ALL_TO_ALL, in, out, 0, dtype);
-    w.in_counts = in_counts;
+    neo__work w =
+        neo__work_new("neo_comm_all_to_allv", NEO_COMM_ALL_TO_ALL, in, out, 0, in_counts, dtype);
     w.out_counts = out_counts;
     NEO__TRY(neo__comm_check(c, w.function));
     NEO__CHECK(in_counts && out_counts, NEO_ERR_ARG, "%s: in_counts or out_counts is NULL",
@@ -2536,50 +2584,19 @@ NEO_API neo_status neo_comm_all_to_allv(neo_comm *c, const void *in, const int64
 }
 NEO_API neo_status neo_comm_broadcast(neo_comm *c, void *data, int64_t count, neo_dtype dtype,
                                       int root, neo_ticket *ticket) {
-    neo__work w = neo__work_new("neo_comm_broadcast", NEO_COMM_BROADCAST, data, data, count, dtype);
+    neo__work w =
+        neo__work_new("neo_comm_broadcast", NEO_COMM_BROADCAST, data, data, count, NULL, dtype);
     w.call.root = (int32_t)root;
     NEO__TRY(neo__comm_check(c, w.function));
     NEO__TRY(neo__check_root(c, &w));
     NEO__TRY(neo__check_data(w.function, "data", data, count, dtype));
     return neo__work_issue(c, &w, ticket);
 }
-/* all: the root's buffer of all parts; part: every rank's own. */
-static neo_status neo__rooted_issue(neo_comm *c, neo__work *w, const void *all,
-                                    const char *all_name, const void *part, const char *part_name,
-                                    neo_ticket *ticket) {
-    NEO__TRY(neo__comm_check(c, w->function));
-    NEO__TRY(neo__check_root(c, w));
-    NEO__TRY(neo__check_parts(c, w));
-    NEO__TRY(neo__check_data(w->function, part_name, part,
-                             neo__part(w->count, w->in_counts, c->rank), (neo_dtype)w->call.dtype));
-    if (c->rank == w->call.root) {
-        NEO__TRY(
-            neo__check_data(w->function, all_name, all, w->call.count, (neo_dtype)w->call.dtype));
-        NEO__TRY(neo__check_part_place(c, w, all, part));
-    }
-    return neo__work_issue(c, w, ticket);
-}
-NEO_API neo_status neo_comm_gather(neo_comm *c, const void *in, void *out, int64_t count,
-                                   const int64_t *counts, neo_dtype dtype, int root,
-                                   neo_ticket *ticket) {
-    neo__work w = neo__work_new("neo_comm_gather", NEO_COMM_GATHER, in, out, count, dtype);
-    w.in_counts = counts;
-    w.call.root = (int32_t)root;
-    return neo__rooted_issue(c, &w, out, "out", in, "in", ticket);
-}
-NEO_API neo_status neo_comm_scatter(neo_comm *c, const void *in, void *out, int64_t count,
-                                    const int64_t *counts, neo_dtype dtype, int root,
-                                    neo_ticket *ticket) {
-    neo__work w = neo__work_new("neo_comm_scatter", NEO_COMM_SCATTER, in, out, count, dtype);
-    w.in_counts = counts;
-    w.call.root = (int32_t)root;
-    return neo__rooted_issue(c, &w, in, "in", out, "out", ticket);
-}
 static neo_status neo__pair_issue(neo_comm *c, const char *function, const void *data,
                                   int64_t count, neo_dtype dtype, int peer, int receives,
                                   neo_ticket *ticket) {
     neo__work w =
-        neo__work_new(function, NEO_COMM_SEND, data, (void *)(uintptr_t)data, count, dtype);
+        neo__work_new(function, NEO_COMM_SEND, data, (void *)(uintptr_t)data, count, NULL, dtype);
     w.peer = peer;
     w.receives = receives;
     NEO__TRY(neo__comm_check(c, function));
@@ -2597,19 +2614,23 @@ NEO_API neo_status neo_comm_recv(neo_comm *c, void *data, int64_t count, neo_dty
     return neo__pair_issue(c, "neo_comm_recv", data, count, dtype, peer, 1, ticket);
 }
 NEO_API neo_status neo_comm_barrier(neo_comm *c, neo_ticket *ticket) {
-    neo__work w = neo__work_new("neo_comm_barrier", NEO_COMM_BARRIER, NULL, NULL, 0, NEO_F32);
+    neo__work w = neo__work_new("neo_comm_barrier", NEO_COMM_BARRIER, NULL, NULL, 0, NULL, NEO_F32);
     NEO__TRY(neo__comm_check(c, w.function));
     return neo__work_issue(c, &w, ticket);
 }
 
 /* ---- sums over leaves ---- */
+static neo_status neo__check_leaves(const neo_comm *comm, const char *function) {
+    NEO__CHECK(neo_ctx_repro_shards(comm->ctx) >= comm->size, NEO_ERR_ARG,
+               "%s: repro_shards is %d, less than the %d ranks", function,
+               neo_ctx_repro_shards(comm->ctx), comm->size);
+    return NEO_OK;
+}
 /* A piece may hold out at its place (in elements), or be elsewhere. */
 static neo_status neo__check_pieces(const neo_comm *c, const neo__work *w,
                                     const void *const *pieces, int64_t out_count, int64_t place) {
     size_t size = w->each;
-    NEO__CHECK(neo_ctx_repro_shards(c->ctx) >= c->size, NEO_ERR_ARG,
-               "%s: repro_shards is %d, less than the %d ranks", w->function,
-               neo_ctx_repro_shards(c->ctx), c->size);
+    NEO__TRY(neo__check_leaves(c, w->function));
     NEO__CHECK(pieces, NEO_ERR_ARG, "%s: pieces is NULL", w->function);
     for (int k = 0; k < c->tree.pieces_of[c->rank + 1] - c->tree.pieces_of[c->rank]; k++) {
         NEO__TRY(neo__check_data(w->function, "a piece", pieces[k], w->call.count,
@@ -2629,8 +2650,8 @@ static neo_status neo__leaves_issue(neo_comm *c, neo__work *w, const void *const
 }
 NEO_API neo_status neo_comm_all_reduce_leaves(neo_comm *c, const void *const *pieces, void *out,
                                               int64_t count, neo_dtype dtype, neo_ticket *ticket) {
-    neo__work w =
-        neo__work_new("neo_comm_all_reduce_leaves", NEO_COMM_ALL_REDUCE, NULL, out, count, dtype);
+    neo__work w = neo__work_new("neo_comm_all_reduce_leaves", NEO_COMM_ALL_REDUCE, NULL, out, count,
+                                NULL, dtype);
     NEO__TRY(neo__comm_check(c, w.function));
     NEO__TRY(neo__check_data(w.function, "out", out, count, dtype));
     NEO__TRY(neo__check_pieces(c, &w, pieces, count, 0));
@@ -2640,8 +2661,7 @@ NEO_API neo_status neo_comm_reduce_scatter_leaves(neo_comm *c, const void *const
                                                   int64_t count, const int64_t *counts,
                                                   neo_dtype dtype, neo_ticket *ticket) {
     neo__work w = neo__work_new("neo_comm_reduce_scatter_leaves", NEO_COMM_REDUCE_SCATTER, NULL,
-                                out, count, dtype);
-    w.in_counts = counts;
+                                out, count, counts, dtype);
     NEO__TRY(neo__comm_check(c, w.function));
     NEO__TRY(neo__check_parts(c, &w));
     int64_t mine = neo__part(count, counts, c->rank);
@@ -2699,9 +2719,8 @@ static neo_status neo__rows_issue(neo_comm *c, neo__work *w, const neo_rows *row
 NEO_API neo_status neo_comm_all_to_allv_rows(neo_comm *c, const neo_rows *rows, const float *in,
                                              const int64_t *in_rows, float *out,
                                              const int64_t *out_rows, neo_ticket *ticket) {
-    neo__work w =
-        neo__work_new("neo_comm_all_to_allv_rows", NEO_COMM_ALL_TO_ALL, in, out, 0, NEO_F32);
-    w.in_counts = in_rows;
+    neo__work w = neo__work_new("neo_comm_all_to_allv_rows", NEO_COMM_ALL_TO_ALL, in, out, 0,
+                                in_rows, NEO_F32);
     w.out_counts = out_rows;
     w.call.count = -1;
     NEO__TRY(neo__comm_check(c, w.function));
@@ -2715,9 +2734,8 @@ NEO_API neo_status neo_comm_all_to_allv_rows(neo_comm *c, const neo_rows *rows, 
 NEO_API neo_status neo_comm_all_gather_rows(neo_comm *c, const neo_rows *rows, const float *in,
                                             float *out, int64_t count, const int64_t *counts,
                                             neo_ticket *ticket) {
-    neo__work w =
-        neo__work_new("neo_comm_all_gather_rows", NEO_COMM_ALL_GATHER, in, out, count, NEO_F32);
-    w.in_counts = counts;
+    neo__work w = neo__work_new("neo_comm_all_gather_rows", NEO_COMM_ALL_GATHER, in, out, count,
+                                counts, NEO_F32);
     NEO__TRY(neo__comm_check(c, w.function));
     NEO__TRY(neo__check_parts(c, &w));
     return neo__rows_issue(c, &w, rows, neo__part(count, counts, c->rank), w.call.count, ticket);
@@ -2726,8 +2744,7 @@ NEO_API neo_status neo_comm_reduce_scatter_rows(neo_comm *c, const neo_rows *row
                                                 float *out, int64_t count, const int64_t *counts,
                                                 neo_ticket *ticket) {
     neo__work w = neo__work_new("neo_comm_reduce_scatter_rows", NEO_COMM_REDUCE_SCATTER, in, out,
-                                count, NEO_F32);
-    w.in_counts = counts;
+                                count, counts, NEO_F32);
     NEO__TRY(neo__comm_check(c, w.function));
     NEO__TRY(neo__check_parts(c, &w));
     return neo__rows_issue(c, &w, rows, w.call.count, neo__part(count, counts, c->rank), ticket);
@@ -2791,7 +2808,7 @@ static neo_status neo__by_place(neo_comm *c, void *out, const void *in, int node
     const char *from = (const char *)in;
     char *to = (char *)out;
     if (bytes == 0) return NEO_OK;
-    if (c->transport->come) NEO__TRY(c->transport->come(c));
+    if (c->transport->gpu) NEO__TRY(c->transport->gpu->come(c));
     if (c->place == NEO_DEVICE && neo_ctx_device(c->ctx)) {
         const int64_t shape[3] = {places, nodes, count};
         neo_tensor src = neo_tensor_nd((void *)(uintptr_t)in, dtype, 3, shape);
@@ -2805,8 +2822,8 @@ static neo_status neo__by_place(neo_comm *c, void *out, const void *in, int node
         for (int h = 0; h < nodes; h++) {
             char *at = to + (size_t)(l * nodes + h) * bytes;
             const char *part = from + (size_t)(h * places + l) * bytes;
-            if (!c->transport->copy) memcpy(at, part, bytes);
-            else NEO__TRY(c->transport->copy(c, at, part, bytes));
+            if (!c->transport->gpu) memcpy(at, part, bytes);
+            else NEO__TRY(c->transport->gpu->copy(c, at, part, bytes));
         }
     return NEO_OK;
 }
@@ -2944,10 +2961,10 @@ static neo_status neo__agree_all(neo_comm *comm, neo_status mine) {
 NEO_API neo_status neo_comm_agree(neo_comm *comm, neo_status mine) {
     NEO__CHECK(comm, NEO_ERR_ARG, "neo_comm_agree: comm is NULL");
     neo_comm_label(comm, NULL); /* of a call that was refused on this rank alone */
-    if (comm->transport->host) { /* its operations in flight use the host group */
+    if (comm->transport->gpu) { /* its operations in flight use the host group */
         NEO__TRY(neo__comm_drain(comm, comm->queue.issued));
         NEO__TRY(neo__comm_check(comm, "neo_comm_agree"));
-        return neo_comm_agree(comm->transport->host(comm), mine);
+        return neo_comm_agree(neo_comm_host(comm), mine);
     }
     neo_place was = comm->place;
     comm->place = NEO_HOST;
@@ -2960,10 +2977,8 @@ static neo_status neo__group_agree(void *user, neo_status mine) {
 }
 static neo_status neo__group_sum(void *user, uint64_t *words, int count) {
     neo_comm *comm = (neo_comm *)user;
-    if (comm->transport->host) {
-        NEO__TRY(neo__comm_drain(comm, comm->queue.issued));
-        comm = comm->transport->host(comm);
-    }
+    if (comm->transport->gpu) NEO__TRY(neo__comm_drain(comm, comm->queue.issued));
+    comm = neo_comm_host(comm);
     neo_place was = comm->place;
     comm->place = NEO_HOST;
     neo_status status =
@@ -2982,12 +2997,6 @@ NEO_API neo_group neo_comm_group(neo_comm *comm) {
 }
 
 /* ---- samples ---- */
-static neo_status neo__check_leaves(const neo_comm *comm, const char *function) {
-    NEO__CHECK(neo_ctx_repro_shards(comm->ctx) >= comm->size, NEO_ERR_ARG,
-               "%s: repro_shards is %d, less than the %d ranks", function,
-               neo_ctx_repro_shards(comm->ctx), comm->size);
-    return NEO_OK;
-}
 /* Samples of rank r: their number, and the first. */
 static int64_t neo__samples_of(const neo_comm *comm, int r, int64_t batch, int64_t *first) {
     int begin, end;
@@ -3233,7 +3242,7 @@ static neo_status neo__input_new(neo_comm *group, const char *path, neo_comm_inp
 NEO_API neo_status neo_comm_input_open(neo_comm *comm, const char *path, neo_comm_input **input) {
     NEO__CHECK(comm && input, NEO_ERR_ARG, "neo_comm_input_open: comm or input is NULL");
     *input = NULL;
-    NEO__CHECK(!comm->transport->host, NEO_ERR_UNSUPPORTED,
+    NEO__CHECK(!comm->transport->gpu, NEO_ERR_UNSUPPORTED,
                "neo_comm_input_open: not on a group of devices: use the group it was made from");
     NEO__CHECK(!comm->queue.inline_only, NEO_ERR_UNSUPPORTED,
                "neo_comm_input_open: MPI was started without MPI_THREAD_SERIALIZED");
@@ -3432,11 +3441,8 @@ static int64_t neo__comm_deadline(const neo_comm *c) {
     return ms > 0 ? neo__clock_now(c->clock) + ms * 1000000 : 0;
 }
 static neo_status neo__threads_late(neo_comm *c, const neo__call *call, const neo__xfer *x) {
-    int left = __atomic_load_n(&c->threads.seat[x->peer]->left, __ATOMIC_ACQUIRE),
-        rank = c->world[c->rank], peer = c->world[x->peer];
-    if (left)
-        return neo__comm_break(c, NEO_ERR_PEER, "rank %d: %s: rank %d has left", rank,
-                               neo__call_name(call).text, peer);
+    if (__atomic_load_n(&c->threads.seat[x->peer]->left, __ATOMIC_ACQUIRE))
+        return neo__call_break(c, call, NEO_ERR_PEER, "rank %d has left", c->world[x->peer]);
     int last = x->peer, next = -1; /* it may wait for another, and so on: which one waits for
                                       nobody? */
     for (int hop = 0; hop < c->size && next != c->rank; hop++) {
@@ -3444,8 +3450,8 @@ static neo_status neo__threads_late(neo_comm *c, const neo__call *call, const ne
         if (next < 0) break;
         if (next != c->rank) last = next;
     }
-    return neo__comm_break(c, NEO_ERR_TIMEOUT, "rank %d: %s: rank %d did not come within %d ms%s",
-                           rank, neo__call_name(call).text, c->world[last], c->desc.timeout_ms,
+    return neo__call_break(c, call, NEO_ERR_TIMEOUT, "rank %d did not come within %d ms%s",
+                           c->world[last], c->desc.timeout_ms,
                            next == c->rank ? "; it waits for this one" : "");
 }
 /* A send that the other reads just now, or that the link model holds back. */
@@ -3477,7 +3483,7 @@ static neo_status neo__threads_send(neo_comm *c, const neo__call *call, neo__xfe
         if (x->index - __atomic_load_n(&ring->taken, __ATOMIC_ACQUIRE) <
             (uint64_t)theirs->ring_length)
             break;
-        if (neo__threads_heard(c)) return neo_fail(c->failure.status, "%s", c->failure.message);
+        if (neo__threads_heard(c)) return neo__comm_failed(c);
         if (__atomic_load_n(&theirs->left, __ATOMIC_ACQUIRE) || !in_time)
             return neo__threads_late(c, call, x);
         in_time = neo__seat_sleep(mine, seen, deadline, neo__comm_order(c, 1));
@@ -3530,8 +3536,7 @@ static neo_status neo__comm_agree(neo_comm *c, const neo__call *mine, const neo_
     int rank = c->world[c->rank], peer = c->world[x->peer];
     int differ = memcmp(mine, theirs, sizeof *mine) != 0;
     if (differ && theirs->root == NEO__LEFT)
-        return neo__comm_break(c, NEO_ERR_PEER, "rank %d: %s: rank %d has left", rank,
-                               neo__call_name(mine).text, peer);
+        return neo__call_break(c, mine, NEO_ERR_PEER, "rank %d has left", peer);
     if (differ && mine->root == NEO__LEFT)
         return neo__comm_break(c, NEO_ERR_PEER, "rank %d: %s: rank %d has left", peer,
                                neo__call_name(theirs).text, rank);
@@ -3539,9 +3544,9 @@ static neo_status neo__comm_agree(neo_comm *c, const neo__call *mine, const neo_
         return neo__comm_break(c, NEO_ERR_DIVERGED, "rank %d: %s, but rank %d: %s", rank,
                                neo__call_name(mine).text, peer, neo__call_name(theirs).text);
     if (bytes != x->whole)
-        return neo__comm_break(c, NEO_ERR_DIVERGED,
-                               "rank %d: %s: expects %zu bytes from rank %d, which sends %zu", rank,
-                               neo__call_name(mine).text, x->whole, peer, bytes);
+        return neo__call_break(c, mine, NEO_ERR_DIVERGED,
+                               "expects %zu bytes from rank %d, which sends %zu", x->whole, peer,
+                               bytes);
     return NEO_OK;
 }
 static void neo__threads_take(neo_comm *c, neo__xfer *x) {
@@ -3645,7 +3650,7 @@ static neo_status neo__threads_wait(neo_comm *c, const neo__call *call, neo__xfe
                 waits = i;
         }
         if (waits < 0) return NEO_OK;
-        if (neo__threads_heard(c)) return neo_fail(c->failure.status, "%s", c->failure.message);
+        if (neo__threads_heard(c)) return neo__comm_failed(c);
         int held = x[waits].copied; /* by the link model alone */
         if (!held && __atomic_load_n(&c->threads.seat[x[waits].peer]->left, __ATOMIC_ACQUIRE) &&
             __atomic_load_n(&mine->events, __ATOMIC_ACQUIRE) == seen)
@@ -3678,7 +3683,7 @@ NEO__HOT_END
 static void neo__threads_leave(neo_comm *c) {
     /* A rank that sees this one gone must have seen the reason before, if there is one. */
     if (c->threads.joined && !c->failure.lost &&
-        __atomic_load_n(&c->failure.broken, __ATOMIC_ACQUIRE))
+        neo__comm_is_broken(c))
         neo__threads_tell(c);
     for (int r = 0; r < c->size; r++) {
         if (!c->threads.seat[r]) continue;
@@ -3719,11 +3724,6 @@ static const neo__transport neo__threads_transport = {
     neo__threads_leave,
     neo__threads_drop,
     1,
-    NULL,
-    NULL,
-    NULL,
-    NULL,
-    NULL,
     NULL,
 };
 
@@ -3797,8 +3797,7 @@ static neo_status neo__threads_rebuild(neo_comm *c, neo_comm **out) {
         int p = rally->in[r];
         if (p < 0) continue;
         sub->threads.seat[p] = rally->member[r];
-        sub->world[p] = c->world[r];
-        sub->node[p] = c->node[r];
+        neo__comm_take_rank(sub, p, c, r);
     }
     sub->backend = c->backend;
     sub->clock = c->clock;
@@ -4070,8 +4069,7 @@ static neo_status neo__mpi_broken(neo_comm *c, const neo__call *call, int peer, 
     int length = 0;
     if (error == NEO__MPI_DEVICE) return neo__comm_device_failed(c, call, NEO_ERR_DEVICE);
     MPI_Error_string(error, text, &length);
-    return neo__comm_break(c, NEO_ERR_PEER, "rank %d: %s: rank %d: MPI: %.200s", c->world[c->rank],
-                           neo__call_name(call).text, c->world[peer], text);
+    return neo__call_break(c, call, NEO_ERR_PEER, "rank %d: MPI: %.200s", c->world[peer], text);
 }
 static int neo__mpi_tag(const neo_comm *c, int which) {
     return c->mpi->context * NEO__MPI_TAGS + which;
@@ -4367,12 +4365,10 @@ static neo_status neo__mpi_finish(neo_comm *c, const neo__call *call, neo__xfer 
             turns = 0;
         }
         if (status == NEO_OK && turns % 64 == 63 &&
-            (__atomic_load_n(&c->failure.broken, __ATOMIC_ACQUIRE) || neo__mpi_heard(c)))
-            status = neo_fail(c->failure.status, "%s", c->failure.message);
+            (neo__comm_is_broken(c) || neo__mpi_heard(c)))
+            status = neo__comm_failed(c);
         if (status == NEO_OK && turns % 16 == 15 && deadline && neo_time_ns() >= deadline)
-            status = neo__comm_break(c, NEO_ERR_TIMEOUT,
-                                     "rank %d: %s: rank %d did not come within %d ms",
-                                     c->world[c->rank], neo__call_name(call).text,
+            status = neo__call_break(c, call, NEO_ERR_TIMEOUT, "rank %d did not come within %d ms",
                                      c->world[x[waits].peer], c->desc.timeout_ms);
         if (status != NEO_OK) {
             neo__mpi_give_up(c);
@@ -4479,11 +4475,6 @@ static const neo__transport neo__mpi_transport = {
     neo__mpi_leave,
     neo__mpi_drop,
     0,
-    NULL,
-    NULL,
-    NULL,
-    NULL,
-    NULL,
     NULL,
 };
 
@@ -4816,7 +4807,7 @@ static neo_status neo__nccl_status(ncclComm_t comm, ncclResult_t result, const c
 /* ---- waiting ---- */
 static int neo__nccl_heard(neo_comm *c) {
     neo_comm *host = c->nccl->host;
-    if (!__atomic_load_n(&host->failure.broken, __ATOMIC_ACQUIRE) && !host->transport->heard(host))
+    if (!neo__comm_is_broken(host) && !host->transport->heard(host))
         return 0;
     (void)neo__comm_mark(c, host->failure.status, host->failure.message);
     return 1;
@@ -4849,8 +4840,8 @@ static neo_status neo__nccl_wait(neo_comm *c, cudaEvent_t event) {
             return NEO_OK;
         }
         if (turns % 16 == 15) {
-            if (__atomic_load_n(&c->failure.broken, __ATOMIC_ACQUIRE) || neo__nccl_heard(c))
-                return neo_fail(c->failure.status, "%s", c->failure.message);
+            if (neo__comm_is_broken(c) || neo__nccl_heard(c))
+                return neo__comm_failed(c);
             if (deadline && neo_time_ns() >= deadline)
                 return neo_fail(NEO_ERR_TIMEOUT, "not done within %d ms", c->desc.timeout_ms);
         }
@@ -4877,8 +4868,7 @@ static void neo__nccl_abort(neo__nccl *n) {
 /* A call failed: `status` and neo_last_error say why. Break the group, and leave nothing under way
    that still uses the user's memory. */
 static neo_status neo__nccl_failed(neo_comm *c, const neo__call *call, neo_status status) {
-    status = neo__comm_break(c, status, "rank %d: %s: %.280s", c->world[c->rank],
-                             neo__call_name(call).text, neo_last_error());
+    status = neo__comm_device_failed(c, call, status);
     neo__nccl_abort(c->nccl);
     (void)(neo__nccl_rests(c->nccl, c->nccl->stream) && neo__nccl_rests(c->nccl, c->nccl->work));
     return status;
@@ -4892,7 +4882,7 @@ static neo_status neo__nccl_lost(neo_comm *c, const neo__call *call, neo_status 
              neo__call_name(call).text, neo_last_error());
     (void)neo__comm_mark(c, status, text);
     neo__nccl_abort(c->nccl);
-    return neo_fail(c->failure.status, "%s", c->failure.message);
+    return neo__comm_failed(c);
 }
 /* FNV-1a over what must be the same on all ranks beside the call itself. */
 static uint64_t neo__nccl_hash(const neo_comm *c, const neo__work *w) {
@@ -4929,9 +4919,8 @@ static neo_status neo__nccl_agree_all(neo_comm *c, const neo__work *w) {
         NEO__TRY(neo__comm_agree(c, &w->call, &theirs->call, &x,
                                  pairs ? (size_t)theirs->parts : 0));
         if (!pairs && theirs->parts != hash)
-            return neo__comm_break(c, NEO_ERR_DIVERGED,
-                                   "rank %d: %s: its counts or pieces are not those of rank %d",
-                                   c->world[c->rank], neo__call_name(&w->call).text,
+            return neo__call_break(c, &w->call, NEO_ERR_DIVERGED,
+                                   "its counts or pieces are not those of rank %d",
                                    c->world[x.peer]);
     }
     return NEO_OK;
@@ -5060,7 +5049,7 @@ static neo_status neo__nccl_late(neo_comm *c, const neo__xfer *x, int count) {
 }
 static neo_status neo__nccl_finish(neo_comm *c, const neo__call *call, neo__xfer *x, int count) {
     neo_status status = neo__nccl_settle(c, x, count);
-    if (status == NEO_ERR_TIMEOUT && !__atomic_load_n(&c->failure.broken, __ATOMIC_ACQUIRE))
+    if (status == NEO_ERR_TIMEOUT && !neo__comm_is_broken(c))
         status = neo__nccl_late(c, x, count);
     if (status != NEO_OK) return neo__nccl_failed(c, call, status);
     for (int i = 0; i < count; i++) {
@@ -5152,7 +5141,7 @@ static neo_status neo__nccl_combine(neo_comm *c, const neo__call *call, const vo
                      ? neo__nccl_combine_device(c, call, piece, leaves, count, out, total)
                  : neo_ctx_device(c->ctx) && piece == c->scratch.piece &&
                          count <= (int)NEO__COMBINE_PIECES
-                     ? neo__comm_device_sum(c, call, leaves, count, out, total)
+                     ? neo__combine(c, call, NEO_DEVICE, piece, leaves, count, out, total)
                      : neo__nccl_combine_staged(c, call, piece, leaves, count, out, total);
     return status == NEO_OK ? NEO_OK : neo__nccl_failed(c, call, status);
 }
@@ -5167,7 +5156,7 @@ static void neo__nccl_leave(neo_comm *c) {
     if (!n->comm) return;
     ncclResult_t state = ncclInternalError;
     (void)cudaSetDevice(n->device);
-    if (!__atomic_load_n(&c->failure.broken, __ATOMIC_ACQUIRE)) {
+    if (!neo__comm_is_broken(c)) {
         int64_t until = neo_time_ns() + (int64_t)NEO__NCCL_REST_MS * 1000000;
         state = ncclCommFinalize(n->comm);
         for (int turns = 0; state == ncclInProgress && neo_time_ns() < until; turns++) {
@@ -5208,6 +5197,10 @@ static void neo__nccl_drop(neo_comm *c) {
 }
 static neo_status neo__nccl_split(neo_comm *c, int color, int key, neo_comm **out);
 static neo_comm *neo__nccl_host(neo_comm *c) { return c->nccl->host; }
+static const neo__gpu_transport neo__nccl_gpu_transport = {
+    neo__nccl_agree, neo__nccl_come,  neo__nccl_copy, neo__nccl_combine,
+    neo__nccl_split, neo__nccl_host,
+};
 static const neo__transport neo__nccl_transport = {
     neo__nccl_start,
     neo__nccl_finish,
@@ -5219,12 +5212,7 @@ static const neo__transport neo__nccl_transport = {
     neo__nccl_leave,
     neo__nccl_drop,
     0,
-    neo__nccl_agree,
-    neo__nccl_come,
-    neo__nccl_copy,
-    neo__nccl_combine,
-    neo__nccl_split,
-    neo__nccl_host,
+    &neo__nccl_gpu_transport,
 };
 
 /* Streams, events and memory of this rank's device. */
@@ -5292,10 +5280,7 @@ static neo_status neo__nccl_new(neo_comm *host, int device, void *stream, neo_co
     c->backend = NEO_BACKEND_NCCL;
     c->place = NEO_DEVICE;
     c->queue.inline_only = host->queue.inline_only;
-    for (int p = 0; p < c->size; p++) {
-        c->world[p] = host->world[p];
-        c->node[p] = host->node[p];
-    }
+    for (int p = 0; p < c->size; p++) neo__comm_take_rank(c, p, host, p);
     *out = c;
     NEO__TRY(neo__comm_events_make(c));
     NEO__TRY(neo__nccl_open(c, device, stream));
