@@ -65,7 +65,7 @@ implement   = -D$(shell echo $* | tr a-z A-Z)_IMPLEMENTATION= -x c -c -o $@ $<
 
 # The source of a program: examples/train/dlrm/main.c of dlrm, tests/cuda/comm.c of cuda/comm.
 source_of = $(firstword $(wildcard examples/train/$(1)/main.c examples/plan/$(1).c \
-    examples/$(1).c tests/$(1).c bench/cpu/$(1).c bench/ranks/$(1).c bench/cuda/$(1).c))
+    examples/$(1).c tests/$(1).c bench/cuda/$(1).c))
 # The programs of test folders: each file is one, less what helps another.
 helpers   = data/make_npy files/write_safetensors comm/fault_rank comm/fake_nccl
 sources   = $(filter-out $(helpers:%=tests/%.c),$(wildcard $(1:%=tests/%/*.c)))
@@ -190,7 +190,7 @@ cuda test-cuda bench-cuda: ; @sh tests/cuda/gpu.sh $@
 
 # ---- benches: verified before they are timed ----
 
-$(B)/bench/%: $$(call source_of,$$*) $(B)/neo.a
+$(B)/bench/%: $$(firstword $$(wildcard bench/*/$$*.c)) $(B)/neo.a
 	$(compile) -o $@ $< $(objects) $(libs) -ldl
 $(B)/bench/%_mpi: bench/ranks/%.c $(B)/neo_mpi.a
 	$(compile_mpi) -o $@ $< $(objects) $(libs)

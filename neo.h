@@ -72,11 +72,12 @@
                >>impl-attention >>impl-losses >>impl-params >>impl-optim >>impl-gradcheck
      bags      >>impl-jagged >>bag-optim >>impl-bags >>impl-bags-forward >>impl-bags-backward
                >>impl-bags-calls
-     device    >>impl-cpu
+     device    >>impl-exchange >>impl-cpu
      files     >>impl-json >>impl-crc32c >>impl-state >>impl-group >>impl-safetensors
                >>impl-checkpoint
      output    >>impl-metrics >>impl-progress >>impl-jsonl >>impl-report
      kernels   >>kernels >>kernels-math >>kernels-vec >>kernels-tensor >>kernels-gemm >>kernels-bags
+               >>kernels-wire
 */
 #ifndef NEO__PASS
 #ifndef NEO_H
@@ -2114,21 +2115,41 @@ typedef struct neo__combine_call {
     void *out;
     int64_t n;
 } neo__combine_call;
-/* Rows [rows][cols] of f32, one after another, to or from coded rows [rows][row_bytes] (see >>impl-wire of neo_comm.h,
-   whose bytes they are). Coded: numbers times `factor`; decoded: times `back`, 2^exponent and its inverse. Decoding,
-   in: pieces of so many bytes each; out is the tree over them, of one leaf each. */
-enum { NEO__CODE_F32, NEO__CODE_F16, NEO__CODE_BF16, NEO__CODE_F8E4M3, NEO__CODE_F8E5M2, NEO__CODE_I8, NEO__CODE_I4 };
+/* Rows [rows][cols] of f32, `stride` floats apart, to or from coded rows [rows][row_bytes] (see
+   >>kernels-wire). Coded: numbers times `factor`; decoded: times `back`, 2^exponent and its inverse.
+   Decoding, in: pieces of so many bytes each; out is the tree over them, of one leaf each. */
+enum {
+    NEO__CODE_F32,
+    NEO__CODE_F16,
+    NEO__CODE_BF16,
+    NEO__CODE_F8E4M3,
+    NEO__CODE_F8E5M2,
+    NEO__CODE_I8,
+    NEO__CODE_I4
+};
 enum { NEO__CODE_BLOCK = 64 };
+enum { /* as bits */
+    NEO__F32_INFINITY = 0x7F800000,
+    NEO__F32_NAN = 0x7FC00000,
+    NEO__F16_LARGEST = 0x477FE000 /* 65504 */
+};
 typedef struct neo__wire_call {
-    int wire; /* one of these, which are neo_wire's */
+    int wire; /* NEO__CODE_F32 .., which are neo_wire's */
     float factor, back;
-    int64_t rows, cols;
+    int64_t rows, cols, stride;
     size_t row_bytes;
     const void *in;
     void *out;
     int pieces;
     size_t piece_bytes;
 } neo__wire_call;
+/* Bytes of the first `cols` numbers of a coded row, or of a row of so many. */
+NEO__INLINE size_t neo__code_bytes(int wire, int64_t cols) {
+    const size_t n = (size_t)cols, blocks = (n + NEO__CODE_BLOCK - 1) / NEO__CODE_BLOCK;
+    if (wire == NEO__CODE_F32) return n * 4;
+    if (wire <= NEO__CODE_BF16) return (n + 1) / 2 * 4;
+    return 4 * (blocks + (wire == NEO__CODE_I4 ? (n + 7) / 8 : (n + 3) / 4));
+}
 /* Rows of f32 of a matrix, to or from their places in coded memory, block by block of at most NEO__CODE_BLOCK columns:
        to (encode)    a block is divided by the length of its bag, rounded, and coded to each of its parts
        from           its parts are decoded and added (in the order of the list, see merges), the sum is rounded,
@@ -2168,9 +2189,13 @@ NEO_API void neo__pinned_free(neo_ctx *ctx, void *p, size_t bytes);
    write is on return. move: memory of the host or of any device of the process; of no bytes: the device is only
    made the thread's current one. */
 NEO_API neo_status neo__device_move(neo_ctx *ctx, void *to, const void *from, size_t bytes);
-NEO_API neo_status neo__device_combine(neo_ctx *ctx, const neo__combine_call *call);
-NEO_API neo_status neo__device_encode(neo_ctx *ctx, const neo__wire_call *call);
-NEO_API neo_status neo__device_decode(neo_ctx *ctx, const neo__wire_call *call);
+/* On the processor or on the device; from any thread. */
+NEO_API neo_status neo__device_combine(const neo_ctx *ctx, neo_place place,
+                                       const neo__combine_call *call);
+NEO_API neo_status neo__device_encode(const neo_ctx *ctx, neo_place place,
+                                      const neo__wire_call *call);
+NEO_API neo_status neo__device_decode(const neo_ctx *ctx, neo_place place,
+                                      const neo__wire_call *call);
 /* In the order of the calls on the device, as its operations; the caller goes on. */
 NEO_API neo_status neo__device_rows(neo_ctx *ctx, const neo__rows_call *call);
 /* A point in the work of the context's device. make: NULL, with a reason, where there is none to be had. mark, by the
@@ -2829,6 +2854,17 @@ struct neo__tensor_kernels {
     void (*normal)(float *y, int64_t blocks, const neo__random_key *key, uint64_t first, float a,
                    float scale);
 };
+/* Kernels of coded rows: see >>kernels-wire. */
+struct neo__wire_kernels {
+    /* y = x factor. A finite x whose product is beyond the float with the bits `most` gives that
+       one, signed. */
+    void (*times)(float *y, const float *x, int64_t n, float factor, int32_t most);
+    void (*encode)(const neo__wire_call *c); /* of wires with scales, as the next one */
+    void (*decode)(int wire, const char *in, int64_t n, float back, float *x);
+};
+typedef struct neo__wire_place {
+    int64_t row, col;
+} neo__wire_place;
 
 /* ---- a device: memory and operations of a processor ----
 
@@ -3510,6 +3546,7 @@ typedef struct neo__gemm_kernels neo__gemm_kernels;
 typedef struct neo__vec_kernels neo__vec_kernels;
 typedef struct neo__bag_kernels neo__bag_kernels;
 typedef struct neo__tensor_kernels neo__tensor_kernels;
+typedef struct neo__wire_kernels neo__wire_kernels;
 
 struct neo_ctx {
     neo_allocator allocator;
@@ -3527,6 +3564,7 @@ struct neo_ctx {
     const neo__vec_kernels *vec;
     const neo__bag_kernels *bag;
     const neo__tensor_kernels *tensor;
+    const neo__wire_kernels *wire;
     neo__pool pool;
     char *scratch; /* threads x NEO__WORKER_SCRATCH_BYTES, then NEO__SHARED_SCRATCH_BYTES */
     size_t scratch_bytes;
@@ -3623,18 +3661,28 @@ NEO_API void neo__pinned_free(neo_ctx *ctx, void *p, size_t bytes) {
 NEO_API neo_status neo__device_move(neo_ctx *ctx, void *to, const void *from, size_t bytes) {
     return ctx->on->move(ctx->on, to, from, bytes);
 }
-NEO_API neo_status neo__device_combine(neo_ctx *ctx, const neo__combine_call *call) {
+/* The device in whose memory `place` is. */
+NEO__INLINE neo_device *neo__device_at(const neo_ctx *ctx, neo_place place) {
+    return place == NEO_DEVICE ? ctx->on : (neo_device *)(uintptr_t)&ctx->cpu;
+}
+NEO_API neo_status neo__device_combine(const neo_ctx *ctx, neo_place place,
+                                       const neo__combine_call *call) {
+    neo_device *d = neo__device_at(ctx, place);
     NEO__CHECK(
-        call->count <= NEO__COMBINE_PIECES, NEO_ERR_UNSUPPORTED,
+        call->count <= NEO__COMBINE_PIECES || d == &ctx->cpu, NEO_ERR_UNSUPPORTED,
         "a sum of %d subtrees of leaves on devices, which add up to %d (give fewer repro_shards)",
         call->count, (int)NEO__COMBINE_PIECES);
-    return ctx->on->combine(ctx->on, call);
+    return d->combine(d, call);
 }
-NEO_API neo_status neo__device_encode(neo_ctx *ctx, const neo__wire_call *call) {
-    return ctx->on->encode(ctx->on, call);
+NEO_API neo_status neo__device_encode(const neo_ctx *ctx, neo_place place,
+                                      const neo__wire_call *call) {
+    neo_device *d = neo__device_at(ctx, place);
+    return d->encode(d, call);
 }
-NEO_API neo_status neo__device_decode(neo_ctx *ctx, const neo__wire_call *call) {
-    return ctx->on->decode(ctx->on, call);
+NEO_API neo_status neo__device_decode(const neo_ctx *ctx, neo_place place,
+                                      const neo__wire_call *call) {
+    neo_device *d = neo__device_at(ctx, place);
+    return d->decode(d, call);
 }
 NEO_API neo_status neo__device_rows(neo_ctx *ctx, const neo__rows_call *call) {
     return ctx->on->rows(ctx->on, call);
@@ -3654,10 +3702,6 @@ NEO_API void neo__device_destroy(neo_device *device) {
 }
 NEO__INLINE neo_place neo__ctx_place(const neo_ctx *ctx) {
     return ctx && ctx->device ? NEO_DEVICE : NEO_HOST;
-}
-/* The device in whose memory `place` is. */
-NEO__INLINE neo_device *neo__device_at(neo_ctx *ctx, neo_place place) {
-    return place == NEO_DEVICE ? ctx->on : &ctx->cpu;
 }
 static neo_status neo__data_zero(neo_ctx *ctx, void *p, size_t bytes) {
     return bytes ? ctx->on->fill(ctx->on, p, 0, bytes) : NEO_OK;
@@ -4708,6 +4752,7 @@ NEO__HOT_BEGIN
         ctx->vec = &neo__vec_kernels_##isa;                                                        \
         ctx->bag = &neo__bag_kernels_##isa;                                                        \
         ctx->tensor = &neo__tensor_kernels_##isa;                                                  \
+        ctx->wire = &neo__wire_kernels_##isa;                                                      \
     } while (0)
 static void neo__isa_bind(neo_ctx *ctx) {
     switch (ctx->isa) {
@@ -12026,6 +12071,176 @@ NEO__HOST_END
 NEO__COLD_BEGIN
 NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
+   >>impl-exchange
+
+   Sums of pieces and coded rows, for exchanges between ranks: the rows of the CPU's table that run
+   on the thread of an exchange, beside the context's own.
+   ------------------------------------------------------------------------------------------------ */
+enum { NEO__EXCHANGE_BYTES = 4096 }; /* handled at a time, in the first-level cache */
+enum { NEO__EXCHANGE_FLOATS = NEO__EXCHANGE_BYTES / 4 };
+
+/* x = x op y */
+#define NEO__INTEGERS(type, wide)                                                                  \
+    do {                                                                                           \
+        type *p = (type *)x;                                                                       \
+        const type *q = (const type *)y;                                                           \
+        if (reduce == 0)                                                                           \
+            for (int64_t i = 0; i < n; i++) p[i] = (type)((wide)p[i] + (wide)q[i]);                \
+        else if (reduce == 1)                                                                      \
+            for (int64_t i = 0; i < n; i++) p[i] = p[i] > q[i] ? p[i] : q[i];                      \
+        else                                                                                       \
+            for (int64_t i = 0; i < n; i++) p[i] = p[i] < q[i] ? p[i] : q[i];                      \
+    } while (0)
+static void neo__merge_f32(const neo_ctx *ctx, int reduce, float *x, const float *y, int64_t n) {
+    if (reduce == 0)
+        ctx->vec->add(x, y, n);
+    else if (reduce == 1)
+        for (int64_t i = 0; i < n; i++) x[i] = y[i] > x[i] || y[i] != y[i] ? y[i] : x[i];
+    else
+        for (int64_t i = 0; i < n; i++) x[i] = y[i] < x[i] || y[i] != y[i] ? y[i] : x[i];
+}
+static void neo__merge(const neo_ctx *ctx, neo_dtype dtype, int reduce, void *x, const void *y,
+                       int64_t n) {
+    float a[NEO__EXCHANGE_FLOATS], b[NEO__EXCHANGE_FLOATS];
+    switch (dtype) {
+    case NEO_F32: neo__merge_f32(ctx, reduce, (float *)x, (const float *)y, n); break;
+    case NEO_I8: NEO__INTEGERS(int8_t, int); break;
+    case NEO_U8: NEO__INTEGERS(uint8_t, unsigned); break;
+    case NEO_I32: NEO__INTEGERS(int32_t, uint32_t); break;
+    case NEO_I64: NEO__INTEGERS(int64_t, uint64_t); break;
+    default:
+        neo__decode_float(ctx, dtype, x, a, n);
+        neo__decode_float(ctx, dtype, y, b, n);
+        neo__merge_f32(ctx, reduce, a, b, n);
+        neo__encode_float(ctx, dtype, a, x, NULL, n);
+    }
+}
+#undef NEO__INTEGERS
+/* Sums of a tree over pieces, of falling sizes; the last one is to come. */
+typedef struct neo__sums {
+    const neo_ctx *ctx;
+    neo_dtype dtype;
+    int reduce, height;
+    int leaves[NEO__COMBINE_STACK];
+    int64_t sum[NEO__COMBINE_STACK][NEO__EXCHANGE_BYTES / sizeof(int64_t)];
+} neo__sums;
+static void neo__sums_merge(neo__sums *s, int lower, int64_t n) {
+    neo__merge(s->ctx, s->dtype, s->reduce, s->sum[lower], s->sum[lower + 1], n);
+}
+/* The piece at sum[height] joins the tree. */
+static void neo__sums_push(neo__sums *s, int leaves, int64_t n) {
+    for (; s->height > 0 && s->leaves[s->height - 1] == leaves; leaves *= 2)
+        neo__sums_merge(s, --s->height, n);
+    s->leaves[s->height++] = leaves;
+}
+/* All that waits becomes one; the stack is empty again. */
+static const void *neo__sums_fold(neo__sums *s, int64_t n) {
+    for (int lower = s->height - 2; lower >= 0; lower--) neo__sums_merge(s, lower, n);
+    s->height = 0;
+    return s->sum[0];
+}
+static neo_status neo__cpu_combine(neo_device *d, const neo__combine_call *c) {
+    const int64_t size = (int64_t)neo_dtype_size(c->dtype);
+    const int64_t block = NEO__MIN(NEO__EXCHANGE_BYTES / size, (int64_t)NEO__EXCHANGE_FLOATS);
+    const neo__fp_state fp = neo__fp_enter();
+    neo__sums s;
+    s.ctx = neo__cpu_ctx(d);
+    s.dtype = c->dtype;
+    s.reduce = c->reduce;
+    s.height = 0;
+    for (int64_t at = 0; at < c->n; at += block) {
+        const int64_t n = NEO__MIN(c->n - at, block);
+        for (int i = 0; i < c->count; i++) {
+            const char *piece = (const char *)c->piece[i] + at * size;
+            memcpy(s.sum[s.height], piece, (size_t)(n * size));
+            neo__sums_push(&s, c->leaves[i], n);
+        }
+        memcpy((char *)c->out + at * size, neo__sums_fold(&s, n), (size_t)(n * size));
+    }
+    neo__fp_leave(fp);
+    return NEO_OK;
+}
+
+/* Coded rows without gaps, of whole blocks or words each, are one long row. */
+static void neo__code_join(neo__wire_call *c) {
+    const int whole = c->wire == NEO__CODE_F32 ? 1 : c->wire <= NEO__CODE_BF16 ? 2 : NEO__CODE_BLOCK;
+    if (c->stride != c->cols || c->cols % whole) return;
+    c->cols *= c->rows;
+    c->rows = NEO__MIN(c->rows, (int64_t)1);
+}
+NEO__INLINE neo_dtype neo__code_dtype(int wire) {
+    return wire == NEO__CODE_F32 ? NEO_F32 : wire == NEO__CODE_F16 ? NEO_F16 : NEO_BF16;
+}
+static void neo__encode_row(const neo_ctx *ctx, const neo__wire_call *c, const float *x,
+                            char *out) {
+    const int32_t most = c->wire == NEO__CODE_F16 ? NEO__F16_LARGEST : NEO__F32_INFINITY;
+    float scaled[NEO__EXCHANGE_FLOATS];
+    for (int64_t at = 0; at < c->cols; at += NEO__EXCHANGE_FLOATS) {
+        const int64_t n = NEO__MIN(c->cols - at, (int64_t)NEO__EXCHANGE_FLOATS);
+        const float *from = x + at;
+        char *to = out + neo__code_bytes(c->wire, at);
+        if (c->wire == NEO__CODE_F16 || c->factor != 1.0f) {
+            ctx->wire->times(scaled, from, n, c->factor, most);
+            from = scaled;
+        }
+        neo__encode_float(ctx, neo__code_dtype(c->wire), from, to, NULL, n);
+    }
+    if (c->wire != NEO__CODE_F32 && c->cols % 2) memset(out + 2 * c->cols, 0, 2);
+}
+static neo_status neo__cpu_encode(neo_device *d, const neo__wire_call *call) {
+    const neo_ctx *ctx = neo__cpu_ctx(d);
+    const neo__fp_state fp = neo__fp_enter();
+    neo__wire_call c = *call;
+    neo__code_join(&c);
+    if (c.wire > NEO__CODE_BF16)
+        ctx->wire->encode(&c);
+    else
+        for (int64_t r = 0; r < c.rows; r++)
+            neo__encode_row(ctx, &c, (const float *)c.in + r * c.stride,
+                            (char *)c.out + (size_t)r * c.row_bytes);
+    neo__fp_leave(fp);
+    return NEO_OK;
+}
+/* n numbers of a coded row from number `at` on, which begins a block. */
+static void neo__decode_part(const neo_ctx *ctx, const neo__wire_call *c, const char *row,
+                             int64_t at, int64_t n, float *x) {
+    const char *in = row + neo__code_bytes(c->wire, at);
+    if (c->wire > NEO__CODE_BF16) {
+        ctx->wire->decode(c->wire, in, n, c->back, x);
+        return;
+    }
+    neo__decode_float(ctx, neo__code_dtype(c->wire), in, x, n);
+    if (c->back != 1.0f) ctx->wire->times(x, x, n, c->back, NEO__F32_INFINITY);
+}
+static void neo__decode_sum(const neo__wire_call *c, const char *row, neo__sums *s, float *out) {
+    for (int64_t at = 0; at < c->cols; at += NEO__EXCHANGE_FLOATS) {
+        const int64_t n = NEO__MIN(c->cols - at, (int64_t)NEO__EXCHANGE_FLOATS);
+        for (int p = 0; p < c->pieces; p++) {
+            float *sum = (float *)(void *)s->sum[s->height];
+            neo__decode_part(s->ctx, c, row + (size_t)p * c->piece_bytes, at, n, sum);
+            neo__sums_push(s, 1, n);
+        }
+        memcpy(out + at, neo__sums_fold(s, n), (size_t)n * sizeof *out);
+    }
+}
+static neo_status neo__cpu_decode(neo_device *d, const neo__wire_call *call) {
+    const neo__fp_state fp = neo__fp_enter();
+    neo__wire_call c = *call;
+    neo__sums s;
+    s.ctx = neo__cpu_ctx(d);
+    s.dtype = NEO_F32;
+    s.reduce = s.height = 0;
+    neo__code_join(&c);
+    for (int64_t r = 0; r < c.rows; r++) {
+        const char *row = (const char *)c.in + (size_t)r * c.row_bytes;
+        float *out = (float *)c.out + r * c.stride;
+        if (c.pieces > 1) neo__decode_sum(&c, row, &s, out);
+        else neo__decode_part(s.ctx, &c, row, 0, c.cols, out);
+    }
+    neo__fp_leave(fp);
+    return NEO_OK;
+}
+/* ------------------------------------------------------------------------------------------------
    >>impl-cpu
 
    This machine's processor as a device: its table has one row per operation. Memory is the
@@ -12073,6 +12288,9 @@ static void neo__cpu_device_init(neo_ctx *ctx) {
     d->move = neo__cpu_move;
     d->fill = neo__cpu_fill;
     d->synchronize = neo__cpu_synchronize;
+    d->combine = neo__cpu_combine;
+    d->encode = neo__cpu_encode;
+    d->decode = neo__cpu_decode;
     d->event_make = neo__cpu_event_make;
     d->event_free = neo__cpu_event_free;
     d->event_mark = d->event_wait = neo__cpu_event;
@@ -19511,6 +19729,272 @@ static const neo__bag_kernels NEO__FN(bag_kernels) = {
     NEO__FN8(bag_weight_grad), NEO__FN(bag_pack),         NEO__FN(bag_update),
     NEO__FN8(bag_update_cut),  NEO__FN(row_blocks),       NEO__FN(rows_decode),
     NEO__FN(rows_encode),
+};
+#endif
+
+/* ---- >>kernels-wire ----
+   Rows coded for a narrow wire. f32, f16, bf16: the numbers in order, zeros up to a multiple of 4
+   bytes. The others: block after block; a block is its scale (f32) and then 32-bit words that hold
+   p codes each (4 of 8 bits, or 8 of 4 bits). A block of n numbers has w = ceil(n/p) words; word i
+   holds the numbers i, i + w, i + 2w ... (one of each plane of w numbers), the first in its lowest
+   bits; codes past the end are 0. So a word is made of numbers that lie w apart, by 32-bit shifts
+   alone. Rows of whole blocks have no padding: without gaps they are coded as one long row.
+
+   i8, i4: two's complement codes. With Q = 127 or 7 and m the block's largest magnitude,
+       scale   = m/Q in f32, rounded to 17 significant bits, at least 2^-126
+       code    = x (1/scale), two f32 operations, to the nearest integer, ties to even
+       decoded = code scale, which is exact (7 + 17 bits)
+   m itself has the code Q and decoding never overflows; what was decoded codes to the same bytes.
+   Adding 1.5 2^23 rounds: the lowest bits of the sum are the code. -0 decodes as +0.
+
+   f8: the scale is a power of two, at least 2^-126. x/scale and code scale are exact (but for
+   quotients far below the smallest code), so each number is rounded once. Zeros keep their signs.
+
+   A block that would decode as zeros has the scale 0; one with an Inf or a NaN has the scale NaN
+   and codes 0. Before all this x is multiplied by `factor`, in the end what was decoded by `back`,
+   in f32. The bytes depend on the values alone (f32, f16, bf16 keep NaNs' payloads), everywhere.
+
+   `wire` is a constant where the processor's loops call these functions. */
+#if NEO__PASS != NEO__PASS_AVX512
+NEO__KERNEL_INLINE int NEO__FN(wire_bits)(int wire) { return wire == NEO__CODE_I4 ? 4 : 8; }
+NEO__KERNEL_INLINE int NEO__FN(wire_is_integer)(int wire) { return wire >= NEO__CODE_I8; }
+/* f8: the bits of the smallest normal number; bits of an f32's significand that it lacks. */
+NEO__KERNEL_INLINE uint32_t NEO__FN(wire_normal)(int wire) {
+    return (wire == NEO__CODE_F8E4M3 ? 127u - 6u : 127u - 14u) << 23;
+}
+NEO__KERNEL_INLINE uint32_t NEO__FN(wire_shift)(int wire) {
+    return wire == NEO__CODE_F8E4M3 ? 20 : 21;
+}
+
+#if NEO__PASS == NEO__PASS_AVX2
+#define NEO__MAXI(a, b) ((NEO__VI)_mm256_max_epi32((__m256i)(a), (__m256i)(b)))
+#else
+#define NEO__MAXI(a, b) NEO__SELECTI(NEO__GTI(a, b), a, b)
+#endif
+/* A NaN keeps its payload and becomes quiet; a GPU's own arithmetic would replace it. */
+NEO__KERNEL_INLINE NEO__VF NEO__FN(wire_times)(NEO__VF x, NEO__VF factor) {
+#if NEO__PASS == NEO__PASS_WARP
+    if (x != x) return NEO__AS_F(NEO__AS_I(x) | 0x400000);
+    if (factor != factor) return NEO__AS_F(NEO__AS_I(factor) | 0x400000);
+#endif
+    return x * factor;
+}
+/* x factor. A finite x whose product is beyond the float with the bits `most` gives that, signed. */
+NEO__KERNEL_INLINE NEO__VF NEO__FN(wire_limit)(NEO__VF x, NEO__VF factor, int32_t most) {
+    const NEO__VI u = NEO__AS_I(x), y = NEO__AS_I(NEO__FN(wire_times)(x, factor));
+    const NEO__VM finite = NEO__GTI(NEO__SETI(NEO__F32_INFINITY), u & 0x7FFFFFFFu);
+    const NEO__VM beyond = NEO__GTI(y & 0x7FFFFFFFu, NEO__SETI(most));
+    const NEO__VI limit = (u & 0x80000000u) | (uint32_t)most;
+    return NEO__AS_F(NEO__SELECTI(finite & beyond, limit, y));
+}
+/* The largest of the lanes, which are not negative. */
+NEO__KERNEL_INLINE int32_t NEO__FN(wire_top)(NEO__VI v) {
+#if NEO__PASS == NEO__PASS_WARP
+    for (int step = 8; step > 0; step /= 2) {
+        const NEO__VI other = __shfl_xor_sync(NEO__FN(mask)(), v, step, 16);
+        v = NEO__MAXI(v, other);
+    }
+    return (int32_t)v;
+#else
+    int32_t lane[NEO__W], top = 0;
+    memcpy(lane, &v, sizeof lane);
+    for (int i = 0; i < NEO__W; i++) top = lane[i] > top ? lane[i] : top;
+    return top;
+#endif
+}
+/* The scale of a block whose largest magnitude has these bits. */
+NEO__KERNEL_INLINE float NEO__FN(wire_scale)(int wire, int32_t largest) {
+    if (largest >= NEO__F32_INFINITY) return neo__f32_bits(NEO__F32_NAN);
+    if (NEO__FN(wire_is_integer)(wire)) {
+        if (largest <= 0x00400000) return 0.0f; /* 2^-127: half the smallest scale */
+        const float most = wire == NEO__CODE_I8 ? 127.0f : 7.0f;
+        const float scale = NEO__DIV1(neo__f32_bits((uint32_t)largest), most);
+        const uint32_t to_17_bits = (neo__bits_f32(scale) + 0x40u) & 0xFFFFFF80u;
+        return neo__f32_bits(to_17_bits < 0x00800000u ? 0x00800000u : to_17_bits);
+    }
+    /* largest/scale = s 2^top with s in [1, 1.75], or s 2^(top - 1) with s in (1.75, 2) */
+    const int32_t top = wire == NEO__CODE_F8E4M3 ? 8 : 15;
+    if (largest <= (wire == NEO__CODE_F8E4M3 ? 0x2000 : 0x40)) return 0.0f; /* 2^-136, 2^-143 */
+    const int32_t exponent = (largest + 0x1FFFFF) >> 23;
+    return neo__f32_bits((uint32_t)(exponent > top ? exponent - top : 1) << 23);
+}
+NEO__KERNEL_INLINE float NEO__FN(wire_inverse)(float scale) {
+    return scale > 0.0f ? NEO__DIV1(1.0f, scale) : 0.0f;
+}
+/* f8: adding the power of two whose last place is that of x in the format rounds x to so many last
+   places; each exponent above the smallest is worth as many codes more. x is in range. */
+NEO__KERNEL_INLINE NEO__VI NEO__FN(wire_code)(int wire, NEO__VF x) {
+    if (NEO__FN(wire_is_integer)(wire))
+        return NEO__AS_I(x + 12582912.0f) & ((1u << NEO__FN(wire_bits)(wire)) - 1u);
+    const uint32_t shift = NEO__FN(wire_shift)(wire);
+    const NEO__VI normal = NEO__SETI(NEO__FN(wire_normal)(wire)), u = NEO__AS_I(x);
+    const NEO__VI a = u & 0x7FFFFFFFu, power = a & (uint32_t)NEO__F32_INFINITY;
+    const NEO__VI exponent = NEO__MAXI(power, normal), place = exponent + (shift << 23);
+    const NEO__VI sum = NEO__AS_I(NEO__AS_F(a) + NEO__AS_F(place));
+    const NEO__VI codes = (exponent - normal) >> shift, sign = (u ^ a) >> 24;
+    return (sum - place + codes) | sign;
+}
+/* Integers: with its sign bit inverted a code is 2^(bits - 1) more, and becomes a float as the last
+   bits of one in [2^23, 2^24). */
+NEO__KERNEL_INLINE NEO__VF NEO__FN(wire_value)(int wire, NEO__VI code) {
+    if (NEO__FN(wire_is_integer)(wire)) {
+        const uint32_t half = 1u << (NEO__FN(wire_bits)(wire) - 1);
+        return NEO__AS_F(code ^ (half | 0x4B000000u)) - (float)(8388608u + half);
+    }
+    const uint32_t shift = NEO__FN(wire_shift)(wire), normal = NEO__FN(wire_normal)(wire);
+    const NEO__VI place = NEO__SETI(normal + (shift << 23));
+    const NEO__VI a = code & 0x7Fu, sign = (code ^ a) << 24;
+    const NEO__VI large = (a << shift) + (normal - (1u << 23));
+    const NEO__VI small = NEO__AS_I(NEO__AS_F(a + place) - NEO__AS_F(place));
+    const NEO__VM below = NEO__GTI(NEO__SETI(1u << (23 - shift)), a);
+    return NEO__AS_F(NEO__SELECTI(below, small, large) | sign);
+}
+
+#if NEO__PASS != NEO__PASS_WARP
+NEO__KERNEL void NEO__FN(wire_times_all)(float *y, const float *x, int64_t n, float factor,
+                                         int32_t most) {
+    for (int64_t i = 0; i < n; i += NEO__W) {
+        const NEO__VF v = NEO__FN(load_left)(x + i, n - i);
+        NEO__FN(store_left)(y + i, NEO__FN(wire_limit)(v, NEO__SET(factor), most), n - i);
+    }
+}
+/* A vector of words of which `left` are there; the first is at p. */
+NEO__KERNEL_INLINE NEO__VI NEO__FN(wire_load_words)(const char *p, int64_t left) {
+#if NEO__PASS == NEO__PASS_SCALAR
+    uint32_t word;
+    (void)left;
+    memcpy(&word, p, sizeof word);
+    return word;
+#else
+    const void *words = p;
+    return left >= NEO__W ? NEO__LOADI((const int32_t *)words)
+                          : NEO__AS_I(NEO__LOADN((const float *)words, left));
+#endif
+}
+/* (Masked stores are slow on some processors.) */
+NEO__KERNEL_INLINE void NEO__FN(wire_store_words)(char *p, NEO__VI v, int64_t left) {
+    if (left >= NEO__W) memcpy(p, &v, sizeof v);
+    else memcpy(p, &v, 4 * (size_t)left);
+}
+NEO__KERNEL_INLINE void NEO__FN(wire_store)(float *x, NEO__VF v, int64_t left) {
+    if (left >= NEO__W) NEO__STORE(x, v);
+    else NEO__FN(wire_store_words)((char *)x, NEO__AS_I(v), left);
+}
+/* Number k of n and those behind it; zeros past the end. */
+NEO__KERNEL_INLINE NEO__VF NEO__FN(wire_load)(const float *x, int64_t k, int64_t n) {
+    return k < n ? NEO__FN(load_left)(x + k, n - k) : NEO__SET(0.0f);
+}
+NEO__KERNEL_INLINE float NEO__FN(wire_block_scale)(int wire, const float *x, int64_t n,
+                                                   float factor) {
+    NEO__VI most = NEO__SETI(0);
+    NEO__EACH(k, NEO__CODE_BLOCK / NEO__W) {
+        if (k * NEO__W >= n) break;
+        const NEO__VF v = NEO__FN(wire_load)(x, k * NEO__W, n) * factor;
+        const NEO__VI a = NEO__AS_I(v) & 0x7FFFFFFFu;
+        most = NEO__MAXI(a, most);
+    }
+    return NEO__FN(wire_scale)(wire, NEO__FN(wire_top)(most));
+}
+/* The last vector of words goes back over words that are done, unless there is but one. */
+NEO__KERNEL_INLINE void NEO__FN(wire_encode_block)(int wire, const float *x, int64_t n,
+                                                   float factor, char *out) {
+    const int bits = NEO__FN(wire_bits)(wire), planes = 32 / bits;
+    const int64_t words = (n + planes - 1) / planes, last = words > NEO__W ? words - NEO__W : 0;
+    float scale;
+    memcpy(&scale, out, sizeof scale);
+    const float inverse = NEO__FN(wire_inverse)(scale);
+    const uint32_t keep = scale == scale ? ~0u : 0;
+    for (int64_t i = 0;; i = i + NEO__W < last ? i + NEO__W : last) {
+        NEO__VI word = NEO__SETI(0);
+        NEO__EACH(k, planes) {
+            const NEO__VF v = NEO__FN(wire_load)(x, (planes - 1 - k) * words + i, n);
+            const NEO__VI code = NEO__FN(wire_code)(wire, v * factor * inverse);
+            word = word << (uint32_t)bits | code;
+        }
+        NEO__FN(wire_store_words)(out + 4 + 4 * i, word & keep, words - i);
+        if (i == last) break;
+    }
+}
+/* What a short plane's vector puts past its end the next plane overwrites. */
+NEO__KERNEL_INLINE void NEO__FN(wire_decode_block)(int wire, const char *in, int64_t n, float back,
+                                                   float *x) {
+    const int bits = NEO__FN(wire_bits)(wire), planes = 32 / bits;
+    const int64_t words = (n + planes - 1) / planes, last = words > NEO__W ? words - NEO__W : 0;
+    float scale;
+    memcpy(&scale, in, sizeof scale);
+    for (int64_t i = 0;; i = i + NEO__W < last ? i + NEO__W : last) {
+        NEO__VI word = NEO__FN(wire_load_words)(in + 4 + 4 * i, words - i);
+        NEO__EACH(k, planes) {
+            const int64_t at = k * words + i;
+            const NEO__VI code = word & ((1u << bits) - 1u);
+            const NEO__VF v = NEO__FN(wire_value)(wire, code) * scale;
+            NEO__FN(wire_store)(x + at, v * back, n - at);
+            word = word >> (uint32_t)bits;
+        }
+        if (i == last) break;
+    }
+}
+/* The scale of the block at a place, or its codes; on to the next block. */
+NEO__KERNEL_INLINE void NEO__FN(wire_encode_at)(int wire, const neo__wire_call *c,
+                                                neo__wire_place *at, int codes) {
+    const float *x = (const float *)c->in + at->row * c->stride + at->col;
+    const int64_t left = c->cols - at->col, whole = NEO__CODE_BLOCK;
+    char *out =
+        (char *)c->out + (size_t)at->row * c->row_bytes + neo__code_bytes(wire, at->col);
+    if (!codes) {
+        const float scale = NEO__FN(wire_block_scale)(wire, x, NEO__MIN(left, whole), c->factor);
+        memcpy(out, &scale, sizeof scale);
+    } else if (left >= whole) {
+        NEO__FN(wire_encode_block)(wire, x, whole, c->factor, out);
+    } else {
+        NEO__FN(wire_encode_block)(wire, x, left, c->factor, out);
+    }
+    at->col += whole;
+    if (left > whole) return;
+    at->col = 0;
+    at->row++;
+}
+/* Scales are one block ahead: codes wait long for theirs (two divisions after a maximum). */
+NEO__KERNEL_INLINE void NEO__FN(wire_encode_as)(int wire, const neo__wire_call *c) {
+    neo__wire_place scaled = {0, 0}, coded = {0, 0};
+    NEO__FN(wire_encode_at)(wire, c, &scaled, 0);
+    while (coded.row < c->rows) {
+        if (scaled.row < c->rows) NEO__FN(wire_encode_at)(wire, c, &scaled, 0);
+        NEO__FN(wire_encode_at)(wire, c, &coded, 1);
+    }
+}
+NEO__KERNEL void NEO__FN(wire_encode)(const neo__wire_call *c) {
+    if (c->rows == 0 || c->cols == 0) return;
+    switch (c->wire) {
+    case NEO__CODE_F8E4M3: NEO__FN(wire_encode_as)(NEO__CODE_F8E4M3, c); break;
+    case NEO__CODE_F8E5M2: NEO__FN(wire_encode_as)(NEO__CODE_F8E5M2, c); break;
+    case NEO__CODE_I8: NEO__FN(wire_encode_as)(NEO__CODE_I8, c); break;
+    default: NEO__FN(wire_encode_as)(NEO__CODE_I4, c); break;
+    }
+}
+NEO__KERNEL_INLINE void NEO__FN(wire_decode_as)(int wire, const char *in, int64_t n, float back,
+                                                float *x) {
+    const int64_t whole = NEO__CODE_BLOCK;
+    for (; n >= whole; n -= whole, x += whole, in += neo__code_bytes(wire, whole))
+        NEO__FN(wire_decode_block)(wire, in, whole, back, x);
+    if (n > 0) NEO__FN(wire_decode_block)(wire, in, n, back, x);
+}
+NEO__KERNEL void NEO__FN(wire_decode)(int wire, const char *in, int64_t n, float back, float *x) {
+    switch (wire) {
+    case NEO__CODE_F8E4M3: NEO__FN(wire_decode_as)(NEO__CODE_F8E4M3, in, n, back, x); break;
+    case NEO__CODE_F8E5M2: NEO__FN(wire_decode_as)(NEO__CODE_F8E5M2, in, n, back, x); break;
+    case NEO__CODE_I8: NEO__FN(wire_decode_as)(NEO__CODE_I8, in, n, back, x); break;
+    default: NEO__FN(wire_decode_as)(NEO__CODE_I4, in, n, back, x); break;
+    }
+}
+#endif
+#undef NEO__MAXI
+#endif
+#if NEO__PASS != NEO__PASS_WARP
+static const neo__wire_kernels NEO__FN(wire_kernels) = {
+    NEO__FN8(wire_times_all),
+    NEO__FN8(wire_encode),
+    NEO__FN8(wire_decode),
 };
 #endif
 /* What differs between passes. */

@@ -1289,126 +1289,80 @@ static neo_status neo__cuda_combine(neo__cuda *d, const neo__combine_call *call)
 }
 
 /* ---- >>cuda-wire ----
-   Rows coded for a narrow wire, with the layout and the bytes of >>impl-wire of neo_comm.h. Every
-   step is rounded by itself. A NaN keeps its payload and becomes quiet, as the CPU makes it; a GPU's
-   own arithmetic would replace it. */
-static __device__ __forceinline__ float neo__cuda_wire_times(float x, float factor) {
-    if (x != x) return __uint_as_float(__float_as_uint(x) | 0x400000u);
-    if (factor != factor) return __uint_as_float(__float_as_uint(factor) | 0x400000u);
-    return __fmul_rn(x, factor);
-}
-/* A finite x whose product is beyond f16's largest number gives that one. */
-static __device__ __forceinline__ float neo__cuda_wire_f16(float x, float factor) {
-    const uint32_t u = __float_as_uint(x), most = 0x477FE000u; /* 65504 */
-    const uint32_t y = __float_as_uint(neo__cuda_wire_times(x, factor));
-    const int beyond = (u & 0x7FFFFFFFu) < 0x7F800000u && (y & 0x7FFFFFFFu) > most;
-    return __uint_as_float(beyond ? (u & 0x80000000u) | most : y);
-}
-struct neo__cuda_wire { /* of f8: see neo__wire_f8_man and the two after it */
-    int bits, integer, man;
-    uint32_t normal, top, least;
-};
-static __device__ __forceinline__ neo__cuda_wire neo__cuda_wire_of(int wire) {
-    neo__cuda_wire w;
-    w.bits = wire == NEO__CODE_I4 ? 4 : 8;
-    w.integer = wire >= NEO__CODE_I8;
-    w.man = wire == NEO__CODE_F8E4M3 ? 3 : 2;
-    w.normal = (wire == NEO__CODE_F8E4M3 ? 127u - 6u : 127u - 14u) << 23;
-    w.top = wire == NEO__CODE_F8E4M3 ? 8u : 15u;
-    w.least = wire == NEO__CODE_F8E4M3 ? 0x2000u : 0x40u;
-    return w;
-}
-/* The scale of a block whose largest magnitude has these bits. */
-static __device__ float neo__cuda_wire_scale(const neo__cuda_wire &w, uint32_t largest) {
-    if (largest >= 0x7F800000u) return __uint_as_float(0x7FC00000u);
-    if (w.integer) {
-        if (largest <= 0x00400000u) return 0.0f;
-        const float scale = __fdiv_rn(__uint_as_float(largest), w.bits == 8 ? 127.0f : 7.0f);
-        const uint32_t to_17_bits = (__float_as_uint(scale) + 0x40u) & 0xFFFFFF80u;
-        return __uint_as_float(to_17_bits < 0x00800000u ? 0x00800000u : to_17_bits);
-    }
-    if (largest <= w.least) return 0.0f;
-    const uint32_t exponent = (largest + 0x1FFFFFu) >> 23;
-    return __uint_as_float((exponent > w.top ? exponent - w.top : 1u) << 23);
-}
-static __device__ uint32_t neo__cuda_wire_code(const neo__cuda_wire &w, float x, float inverse) {
-    const float v = __fmul_rn(x, inverse);
-    if (w.integer) return __float_as_uint(__fadd_rn(v, 12582912.0f)) & ((1u << w.bits) - 1u);
-    const int shift = 23 - w.man;
-    const uint32_t u = __float_as_uint(v), a = u & 0x7FFFFFFFu, power = a & 0x7F800000u;
-    const uint32_t exponent = power > w.normal ? power : w.normal, place = exponent + ((uint32_t)shift << 23);
-    const uint32_t places = __float_as_uint(__fadd_rn(__uint_as_float(a), __uint_as_float(place))) - place;
-    return (places + ((exponent - w.normal) >> shift)) | (u ^ a) >> 24;
-}
-static __device__ float neo__cuda_wire_value(const neo__cuda_wire &w, uint32_t code) {
-    if (w.integer) { /* the code's sign bit inverted: so much more, and then the last bits of a float */
-        const uint32_t half = 1u << (w.bits - 1);
-        return __fsub_rn(__uint_as_float((code ^ half) | 0x4B000000u), __fadd_rn(8388608.0f, (float)half));
-    }
-    const int shift = 23 - w.man;
-    const uint32_t a = code & 0x7Fu, place = w.normal + ((uint32_t)shift << 23);
-    const uint32_t normal = (a << shift) + (w.normal - (1u << 23));
-    const float small = __fsub_rn(__uint_as_float(a + place), __uint_as_float(place));
-    return __uint_as_float((a < (1u << w.man) ? __float_as_uint(small) : normal) | (code ^ a) << 24);
-}
+   Rows coded for a narrow wire: >>kernels-wire of neo.h has the layout, and the codes of numbers. */
 
+/* x factor; a factor of 1 keeps a NaN as it is. */
+static __device__ __forceinline__ float neo__cuda_times(float x, float factor) {
+    return factor == 1.0f ? x : (float)neo__wire_times_warp(x, factor);
+}
 /* A thread codes what one word of a row holds: one f32, two f16 or bf16. */
 struct neo__cuda_encode_words {
     neo__wire_call c;
     int64_t words; /* of a row */
     template <int W> __device__ void at(int64_t i) const {
         const int64_t r = i / words, word = i - r * words;
-        const float *x = (const float *)c.in + r * c.cols;
+        const float *x = (const float *)c.in + r * c.stride;
         uint32_t *out = (uint32_t *)(void *)((char *)c.out + (size_t)r * c.row_bytes) + word;
         if (c.wire == NEO__CODE_F32) {
             const float y = x[word];
-            *out = __float_as_uint(c.factor == 1.0f ? y : neo__cuda_wire_times(y, c.factor));
+            *out = __float_as_uint(neo__cuda_times(y, c.factor));
             return;
         }
         uint32_t pair = 0;
         for (int k = 0; k < 2 && 2 * word + k < c.cols; k++) {
             const float y = x[2 * word + k];
-            const uint32_t half = c.wire == NEO__CODE_F16
-                                      ? neo__f16_from_f32(neo__cuda_wire_f16(y, c.factor))
-                                      : neo__bf16_from_f32(c.factor == 1.0f ? y : neo__cuda_wire_times(y, c.factor));
+            const uint32_t half =
+                c.wire == NEO__CODE_F16
+                    ? neo__f16_from_f32(neo__wire_limit_warp(y, c.factor, NEO__F16_LARGEST))
+                    : neo__bf16_from_f32(neo__cuda_times(y, c.factor));
             pair |= half << 16 * k;
         }
         *out = pair;
     }
 };
+/* The scale of the numbers v of 16 threads. */
+static __device__ float neo__cuda_block_scale(int wire, const float (&v)[8]) {
+    int32_t largest = 0;
+    NEO__UNROLL
+    for (int k = 0; k < 8; k++) largest = NEO__MAX(largest, (int32_t)(__float_as_uint(v[k]) & 0x7FFFFFFFu));
+    return neo__wire_scale_warp(wire, neo__wire_top_warp(largest));
+}
+static __device__ uint32_t neo__cuda_code(int wire, float x, float scale) {
+    if (!(scale == scale)) return 0;
+    return (uint32_t)neo__wire_code_warp(wire, __fmul_rn(x, neo__wire_inverse_warp(scale)));
+}
+/* The block of these numbers: its scale, and the word of each thread that has one. */
+static __device__ void neo__cuda_put_block(int wire, uint32_t *out, const float (&v)[8], int has_block,
+                                           int has_word) {
+    const float scale = neo__cuda_block_scale(wire, v);
+    const int bits = neo__wire_bits_warp(wire), lane = threadIdx.x % 16;
+    uint32_t word = 0;
+    NEO__UNROLL
+    for (int k = 0; k < 8; k++)
+        if (k < 32 / bits) word |= neo__cuda_code(wire, v[k], scale) << k * bits;
+    if (has_word) out[1 + lane] = word;
+    if (lane == 0 && has_block) out[0] = __float_as_uint(scale);
+}
 /* Sixteen threads code a block: a word each (of i4, half of them), whose numbers they compare first. */
 static __global__ void neo__cuda_encode_blocks(const neo__wire_call c, int64_t blocks, int64_t each) {
-    const neo__cuda_wire w = neo__cuda_wire_of(c.wire);
-    const int lane = threadIdx.x % 16, codes = 32 / w.bits, step = 4 + NEO__CODE_BLOCK / 8 * w.bits;
+    const int bits = neo__wire_bits_warp(c.wire), codes = 32 / bits;
+    const int lane = threadIdx.x % 16, step = 4 + NEO__CODE_BLOCK / 8 * bits;
     const int64_t groups = (int64_t)gridDim.x * (blockDim.x / 16);
     const int64_t group = (int64_t)blockIdx.x * (blockDim.x / 16) + threadIdx.x / 16;
     for (int64_t b = group; b - group % 2 < blocks; b += groups) { /* both halves of a warp, or none */
         const int64_t r = b / each, k = b - r * each, left = c.cols - k * NEO__CODE_BLOCK;
         const int count = b >= blocks ? 0 : left < NEO__CODE_BLOCK ? (int)left : NEO__CODE_BLOCK;
         const int words = (count + codes - 1) / codes;
-        const float *x = (const float *)c.in + r * c.cols + k * NEO__CODE_BLOCK;
+        const float *x = (const float *)c.in + r * c.stride + k * NEO__CODE_BLOCK;
         uint32_t *out = (uint32_t *)(void *)((char *)c.out + (size_t)r * c.row_bytes + (size_t)k * step);
         float v[8];
-        uint32_t largest = 0, word = 0;
         NEO__UNROLL
         for (int p = 0; p < 8; p++) {
             const int i = lane + p * words;
             const int mine = lane < words && p < codes && i < count;
-            v[p] = mine ? c.factor == 1.0f ? x[i] : neo__cuda_wire_times(x[i], c.factor) : 0.0f;
-            const uint32_t a = __float_as_uint(v[p]) & 0x7FFFFFFFu;
-            largest = a > largest ? a : largest;
+            v[p] = mine ? neo__cuda_times(x[i], c.factor) : 0.0f;
         }
-        for (int other = 8; other > 0; other /= 2) {
-            const uint32_t a = __shfl_xor_sync(0xFFFFFFFFu, largest, other);
-            largest = a > largest ? a : largest;
-        }
-        const float scale = neo__cuda_wire_scale(w, largest);
-        const float inverse = scale > 0.0f ? __fdiv_rn(1.0f, scale) : 0.0f;
-        NEO__UNROLL
-        for (int p = 0; p < 8; p++)
-            if (p < codes && scale == scale) word |= neo__cuda_wire_code(w, v[p], inverse) << p * w.bits;
-        if (lane < words) out[1 + lane] = word;
-        if (lane == 0 && count > 0) out[0] = __float_as_uint(scale);
+        neo__cuda_put_block(c.wire, out, v, count > 0, lane < words);
     }
 }
 /* Number i of a coded row. */
@@ -1420,15 +1374,15 @@ static __device__ float neo__cuda_wire_at(const neo__wire_call &c, const char *r
         const uint16_t half = ((const uint16_t *)(const void *)row)[i];
         x = c.wire == NEO__CODE_F16 ? neo__f32_from_f16(half) : neo__f32_from_bf16(half);
     } else {
-        const neo__cuda_wire w = neo__cuda_wire_of(c.wire);
+        const int bits = neo__wire_bits_warp(c.wire);
         const int64_t k = i / NEO__CODE_BLOCK, left = c.cols - k * NEO__CODE_BLOCK;
         const int at = (int)(i % NEO__CODE_BLOCK), count = left < NEO__CODE_BLOCK ? (int)left : NEO__CODE_BLOCK;
-        const int codes = 32 / w.bits, words = (count + codes - 1) / codes;
-        const uint32_t *in = (const uint32_t *)(const void *)(row + k * (4 + NEO__CODE_BLOCK / 8 * w.bits));
-        const uint32_t code = in[1 + at % words] >> at / words * w.bits & ((1u << w.bits) - 1u);
-        x = neo__cuda_wire_times(neo__cuda_wire_value(w, code), __uint_as_float(in[0]));
+        const int codes = 32 / bits, words = (count + codes - 1) / codes;
+        const uint32_t *in = (const uint32_t *)(const void *)(row + k * (4 + NEO__CODE_BLOCK / 8 * bits));
+        const uint32_t code = in[1 + at % words] >> at / words * bits & ((1u << bits) - 1u);
+        x = neo__wire_times_warp(neo__wire_value_warp(c.wire, code), __uint_as_float(in[0]));
     }
-    return c.back == 1.0f ? x : neo__cuda_wire_times(x, c.back);
+    return neo__cuda_times(x, c.back);
 }
 struct neo__cuda_decode_job {
     neo__wire_call c;
@@ -1446,7 +1400,7 @@ struct neo__cuda_decode_job {
             held[depth++] = mine;
         }
         for (; depth > 1; depth--) sum[depth - 2] = __fadd_rn(sum[depth - 2], sum[depth - 1]);
-        ((float *)c.out)[i] = sum[0];
+        ((float *)c.out)[r * c.stride + col] = sum[0];
     }
 };
 /* Never a part of a recorded step, which another thread may be noting. */
@@ -1502,62 +1456,43 @@ static __device__ float neo__cuda_rows_sum(const neo__rows_call &c, const neo__r
     }
     return __fadd_rn(sum[0], 0.0f);
 }
-/* The scale of the numbers v of the threads of `mask`. */
-static __device__ float neo__cuda_rows_scale(const neo__cuda_wire &w, const float (&v)[8], unsigned mask) {
-    uint32_t largest = 0;
-    NEO__UNROLL
-    for (int k = 0; k < 8; k++) largest = NEO__MAX(largest, __float_as_uint(v[k]) & 0x7FFFFFFFu);
-    for (int other = 8; other > 0; other /= 2) {
-        const uint32_t a = __shfl_xor_sync(mask, largest, other, 16);
-        largest = NEO__MAX(largest, a);
-    }
-    return neo__cuda_wire_scale(w, largest);
-}
 /* Round the numbers as a wire does: code and decode. */
-static __device__ void neo__cuda_rows_round(int wire, float (&v)[8], unsigned mask) {
-    const neo__cuda_wire w = neo__cuda_wire_of(wire);
-    const float scale = wire > NEO__CODE_BF16 ? neo__cuda_rows_scale(w, v, mask) : 0.0f;
-    const float inverse = scale > 0.0f ? __fdiv_rn(1.0f, scale) : 0.0f;
+static __device__ void neo__cuda_rows_round(int wire, float (&v)[8]) {
+    const float scale = wire > NEO__CODE_BF16 ? neo__cuda_block_scale(wire, v) : 0.0f;
     NEO__UNROLL
     for (int k = 0; k < 8; k++) {
         if (wire == NEO__CODE_F16) {
-            v[k] = neo__f32_from_f16(neo__f16_from_f32(neo__cuda_wire_f16(v[k], 1.0f)));
+            const float limited = neo__wire_limit_warp(v[k], 1.0f, NEO__F16_LARGEST);
+            v[k] = neo__f32_from_f16(neo__f16_from_f32(limited));
         } else if (wire == NEO__CODE_BF16) {
             v[k] = neo__f32_from_bf16(neo__bf16_from_f32(v[k]));
         } else {
-            const uint32_t code = scale == scale ? neo__cuda_wire_code(w, v[k], inverse) : 0u;
-            v[k] = neo__cuda_wire_times(neo__cuda_wire_value(w, code), scale);
+            const int32_t code = (int32_t)neo__cuda_code(wire, v[k], scale);
+            v[k] = neo__wire_times_warp(neo__wire_value_warp(wire, code), scale);
         }
     }
 }
-static __device__ void neo__cuda_rows_put(int wire, char *to, const float (&v)[8], int cols, int step, int lane,
-                                          unsigned mask) {
+static __device__ void neo__cuda_rows_put(int wire, char *to, const float (&v)[8], int cols, int step, int lane) {
     if (wire > NEO__CODE_BF16) {
-        const neo__cuda_wire w = neo__cuda_wire_of(wire);
-        const float scale = neo__cuda_rows_scale(w, v, mask);
-        const float inverse = scale > 0.0f ? __fdiv_rn(1.0f, scale) : 0.0f;
-        uint32_t *out = (uint32_t *)(void *)to, word = 0;
-        NEO__UNROLL
-        for (int k = 0; k < 8; k++)
-            if (k < 32 / w.bits && scale == scale) word |= neo__cuda_wire_code(w, v[k], inverse) << k * w.bits;
-        if (lane < step) out[1 + lane] = word;
-        if (lane == 0) out[0] = __float_as_uint(scale);
+        neo__cuda_put_block(wire, (uint32_t *)(void *)to, v, 1, lane < step);
         return;
     }
     NEO__UNROLL
     for (int k = 0; k < 4; k++) {
         const int i = lane + k * step;
         if (i > cols || (i == cols && (wire == NEO__CODE_F32 || i % 2 == 0))) continue;
-        if (wire == NEO__CODE_F32) ((float *)(void *)to)[i] = v[k];
-        else /* and zeros up to a whole word */
-            ((uint16_t *)(void *)to)[i] = i == cols                ? (uint16_t)0
-                                          : wire == NEO__CODE_BF16 ? neo__bf16_from_f32(v[k])
-                                                                   : neo__f16_from_f32(neo__cuda_wire_f16(v[k], 1.0f));
+        if (wire == NEO__CODE_F32) {
+            ((float *)(void *)to)[i] = v[k];
+            continue;
+        }
+        uint16_t *half = (uint16_t *)(void *)to + i;
+        if (i == cols) *half = 0; /* up to a whole word */
+        else if (wire == NEO__CODE_BF16) *half = neo__bf16_from_f32(v[k]);
+        else *half = neo__f16_from_f32(neo__wire_limit_warp(v[k], 1.0f, NEO__F16_LARGEST));
     }
 }
 static __global__ void neo__cuda_rows_kernel(const neo__rows_call c) {
     const int lane = threadIdx.x % 16;
-    const unsigned mask = 0xFFFFu << (threadIdx.x & 16);
     const int64_t groups = (int64_t)gridDim.x * (blockDim.x / 16);
     for (int64_t u = (int64_t)blockIdx.x * (blockDim.x / 16) + threadIdx.x / 16; u < c.rows * c.blocks; u += groups) {
         const int64_t row = u / c.blocks;
@@ -1573,11 +1508,11 @@ static __global__ void neo__cuda_rows_kernel(const neo__rows_call c) {
             if (k < codes && lane < step && i < b.cols) v[k] = c.encode ? x[i] : neo__cuda_rows_sum(c, b, row, i);
             if (c.encode && length > 1) v[k] = __fdiv_rn(v[k], (float)length);
         }
-        if (b.round != NEO__CODE_F32) neo__cuda_rows_round(b.round, v, mask);
+        if (b.round != NEO__CODE_F32) neo__cuda_rows_round(b.round, v);
         for (int p = 0; p < (c.encode ? b.parts : 0); p++) {
             const neo__rows_part part = c.part[b.first + p];
             char *to = c.coded + c.rows * part.before + row * part.stride + part.at;
-            neo__cuda_rows_put(wire, to, v, b.cols, step, lane, mask);
+            neo__cuda_rows_put(wire, to, v, b.cols, step, lane);
         }
         NEO__UNROLL
         for (int k = 0; k < 4; k++)
