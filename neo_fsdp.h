@@ -2368,6 +2368,10 @@ static const double NEO__NO_BOUND = DBL_MAX;
 static const double NEO__PLAN_LEVEL_START = 0.5, NEO__PLAN_LEVEL_REFINE = 0.1;
 /* An option is tried in a refinement if it costs at most this share of all tables' seconds more. */
 static const double NEO__PLAN_DEARER = 0.2;
+/* A draft is better than another if its value is below this share of the other's. */
+static const double NEO__PLAN_BETTER = 1.0 - 1e-12;
+/* The factor of a cap that is too low, and the share of one to which the right one is searched. */
+static const double NEO__PLAN_HIGHER_CAP = 1.15, NEO__PLAN_EXACT_CAP = 1.0 / 256.0;
 
 /* The cheapest of a table's options whose heaviest piece is within a limit, or else that with the
    lightest piece. TIME: cost and limit are seconds; MEMORY: bytes. -1: none fits. */
@@ -2412,7 +2416,7 @@ static int neo__plan_search_judge(neo__plan_search *s, int64_t work) {
     neo__plan_search_improve(s, work);
     neo__plan_most(s->load, s->ranks, most);
     double value = neo__plan_search_value(s, most);
-    if (s->best_value >= 0.0 && value >= s->best_value * (1.0 - 1e-12)) return 0;
+    if (s->best_value >= 0.0 && value >= s->best_value * NEO__PLAN_BETTER) return 0;
     neo__plan_search_keep(s, value);
     return 1;
 }
@@ -2428,7 +2432,8 @@ static int neo__plan_search_place_any(neo__plan_search *s) {
 static int neo__plan_search_consider(neo__plan_search *s, int64_t work) {
     return neo__plan_search_place_any(s) && neo__plan_search_judge(s, work);
 }
-/* Starts with pieces of up to some seconds, and by each placement for all tables that can have it. */
+/* Starts with pieces of up to some seconds, and by each placement for all tables that can have
+   it. */
 static void neo__plan_search_starts(neo__plan_search *s) {
     static const double bounds[] = {4.0, 2.0, 1.5, 1.2, 1.0, 0.8, 0.6, 0.45, 0.3, 0.2, 0.1, 0.05};
     const int count = (int)(sizeof bounds / sizeof *bounds);
@@ -2436,7 +2441,8 @@ static void neo__plan_search_starts(neo__plan_search *s) {
     memset(s->last, -1, bytes);
     for (int i = -1; i < count + NEO_PLACEMENT_COUNT; i++) {
         double bound = i < 0 || i >= count ? NEO__NO_BOUND : bounds[i] * s->mean_cost;
-        if (!neo__plan_search_choose(s, NEO__GOAL_TIME, bound, NEO__MAX(i - count, NEO__ANY))) return;
+        int placement = i < count ? (int)NEO__ANY : i - count;
+        if (!neo__plan_search_choose(s, NEO__GOAL_TIME, bound, placement)) return;
         if (memcmp(s->last, s->now.choice, bytes) == 0) continue;
         memcpy(s->last, s->now.choice, bytes);
         (void)neo__plan_search_consider(s, NEO__PLAN_START_WORK);
@@ -2645,7 +2651,7 @@ static neo_status neo__plan_search_lean_try(neo__plan_search *s, int *better) {
     neo__plan_search_keep(s, 0.0);
     NEO__TRY(neo__plan_search_weigh(s));
     int64_t most = s->plan->step.most_bytes;
-    int evener = s->spread < lean->spread * (1.0 - 1e-12);
+    int evener = s->spread < lean->spread * NEO__PLAN_BETTER;
     if (lean->bytes >= 0 && (most > lean->bytes || (most == lean->bytes && !evener))) return NEO_OK;
     *better = 1;
     lean->bytes = most;
@@ -2791,7 +2797,7 @@ static neo_status neo__plan_search_attempt(neo__plan_search *s, int64_t budget) 
         neo__plan_search_extra(s, NULL);
         if (!neo__plan_search_run(s, cap)) {
             failed = cap;
-            cap *= 1.15;
+            cap *= NEO__PLAN_HIGHER_CAP;
         } else {
             neo_status status = neo__plan_search_fit_budget(s, budget, &above);
             if (status != NEO_ERR_CAPACITY) return status;
@@ -2799,7 +2805,7 @@ static neo_status neo__plan_search_attempt(neo__plan_search *s, int64_t budget) 
             cap -= above;
         }
         if (failed > 0.0 && over > 0.0) {
-            if (over - failed < over / 256.0) break;
+            if (over - failed < over * NEO__PLAN_EXACT_CAP) break;
             cap = failed + (over - failed) / 2.0;
         }
     }
