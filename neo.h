@@ -7640,14 +7640,10 @@ typedef struct neo__attention {
     int64_t first, col; /* the head's part of a tensor: rows from `first`, columns from `col` */
 } neo__attention;
 static neo__attention neo__attention_head(const neo__cpu_part *part, int64_t head) {
-    neo__attention a;
     const neo__attention_call *c = (const neo__attention_call *)part->call;
     const int64_t width = 2 * (int64_t)part->ctx->gemm->lanes;
-    a.ctx = part->ctx;
-    a.call = c;
-    a.wide = (c->dim + width - 1) / width * width;
-    a.first = head / c->heads * c->length;
-    a.col = head % c->heads * c->dim;
+    const neo__attention a = {part->ctx, c, (c->dim + width - 1) / width * width,
+                              head / c->heads * c->length, head % c->heads * c->dim};
     return a;
 }
 /* Row i of the head, in a tensor whose rows are row_step apart. */
@@ -8569,22 +8565,6 @@ static neo__optim_pass neo__optim_norm_pass(const neo_optim *o) {
     if (o->desc.clip_norm_type > FLT_MAX) return NEO__OPTIM_NORM_INF;
     return o->desc.clip_norm_type == 1.0f ? NEO__OPTIM_NORM_1 : NEO__OPTIM_NORM_2;
 }
-static neo_status neo__optim_norm(neo_optim *o, double *norm) {
-    float most = 0.0f;
-    neo_exact sum;
-    neo_exact_zero(&sum);
-    NEO__ZERO(neo__optim_call, call);
-    call.pass = neo__optim_norm_pass(o);
-    call.sums = &sum;
-    call.most = &most;
-    NEO__TRY(neo__optim_run(o, &call));
-    if (call.pass == NEO__OPTIM_NORM_INF) return neo__optim_share_largest(o, most, norm);
-    neo_exact_merge(&sum, &o->squares);
-    NEO__TRY(neo__optim_share(o, &sum, 1));
-    *norm = neo_exact_value(&sum);
-    if (call.pass == NEO__OPTIM_NORM_2) *norm = sqrt(*norm);
-    return NEO_OK;
-}
 static neo_status neo__optim_check_norm(double norm, int64_t step) {
     NEO__CHECK(norm - norm == 0.0, NEO_ERR_NUMERIC,
                "neo_optim_step: the gradient's norm is %g at step %" PRId64, norm, step);
@@ -8610,14 +8590,27 @@ static neo_status neo__optim_clip_answer(void *job, const void *answer) {
     clip->o->clip_factor = found.clip;
     return NEO_OK;
 }
-static neo_status neo__optim_clip_on_device(neo_optim *o) {
+/* later: the norm comes by neo__optim_clip_answer, *norm stays as it is. */
+static neo_status neo__optim_norm(neo_optim *o, int later, double *norm) {
+    float most = 0.0f;
+    neo_exact sum;
+    neo_exact_zero(&sum);
     neo__optim_clip clip = {o, o->step + 1};
+    const neo__later answer = {neo__optim_clip_answer, &clip, sizeof clip};
     NEO__ZERO(neo__optim_call, call);
     call.pass = neo__optim_norm_pass(o);
+    call.sums = &sum;
+    call.most = &most;
     call.clip_norm = o->desc.clip_norm;
-    const neo__later later = {neo__optim_clip_answer, &clip, sizeof clip};
-    call.later = later;
-    return neo__optim_run(o, &call);
+    if (later) call.later = answer;
+    NEO__TRY(neo__optim_run(o, &call));
+    if (later) return NEO_OK;
+    if (call.pass == NEO__OPTIM_NORM_INF) return neo__optim_share_largest(o, most, norm);
+    neo_exact_merge(&sum, &o->squares);
+    NEO__TRY(neo__optim_share(o, &sum, 1));
+    *norm = neo_exact_value(&sum);
+    if (call.pass == NEO__OPTIM_NORM_2) *norm = sqrt(*norm);
+    return NEO_OK;
 }
 
 /* ---- the step ---- */
@@ -8675,7 +8668,7 @@ static neo_status neo__optim_step_inside(neo_optim *o, float lr) {
                    "neo_optim_step: squares were added to a norm of clip_norm_type %g, not 2",
                    (double)d->clip_norm_type);
         o->later = later = neo__optim_norm_stays_on_device(o);
-        NEO__TRY(later ? neo__optim_clip_on_device(o) : neo__optim_norm(o, &norm));
+        NEO__TRY(neo__optim_norm(o, later, &norm));
         NEO__TRY(neo__optim_check_norm(norm, o->step + 1));
         clip = neo__optim_factor(d->clip_norm, norm);
     }
