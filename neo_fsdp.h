@@ -3755,13 +3755,13 @@ typedef struct neo__buffer {
     void *data;
     size_t bytes;
 } neo__buffer;
-/* As bytes where the context computes. */
+/* A buffer as a tensor of bytes, where the context computes. */
 static neo_tensor neo__buffer_tensor(neo_ctx *ctx, const neo__buffer *b) {
     neo_tensor t = neo_tensor_1d(b->data, NEO_U8, (int64_t)b->bytes);
     t.place = neo_ctx_device(ctx) ? NEO_DEVICE : NEO_HOST;
     return t;
 }
-/* Memory there; b->data stays NULL where there is none, or no bytes are asked for. */
+/* Allocate it there; no memory for no bytes. */
 static neo_status neo__buffer_take(neo_ctx *ctx, neo__buffer *b, size_t bytes) {
     neo_tensor t;
     int64_t count = (int64_t)bytes;
@@ -3885,7 +3885,7 @@ static int64_t neo__shard_cut_piece(const neo_table_desc *t, const neo_piece *pi
     return count;
 }
 
-/* The pieces of the same table and columns as piece i: [begin, end). */
+/* A slice of a table: the pieces [begin, end) of the same columns. */
 static int neo__shard_same_slice(const neo_piece *a, const neo_piece *b) {
     return a->table == b->table && a->first_col == b->first_col;
 }
@@ -6002,7 +6002,7 @@ static neo_status neo__shard_nodes_send(const neo__shard_move *v); /* >>impl-sha
 static neo_status neo__shard_nodes_exchange(const neo__shard_move *v);
 static neo_status neo__shard_nodes_get(const neo__shard_move *v);
 
-/* The four stages of rows. (Lists are empty for NEO_POOL_NONE.) From local, begun: */
+/* The four stages of rows; NEO_POOL_NONE has no lists. From local, begun: */
 static neo_status neo__shard_rows_send(const neo__shard_move *v) {
     NEO__TRY(neo__shard_bag_lengths(v->s, v->b));
     NEO__TRY(neo__shard_exchange_rows(v));
@@ -6145,39 +6145,38 @@ static neo_status neo__shard_nodes_get(const neo__shard_move *v) {
    ---------------------------------------------------------------------------------------------- */
 NEO__HOT_BEGIN
 /* Features of data-parallel tables, of the caller's samples [begin, end). */
-static neo_status neo__shard_copies_batch(neo_shard *s, int64_t begin, int64_t end,
-                                           neo_jagged *j) {
+static neo_status neo__shard_copies_batch(neo_shard *s, int64_t begin, int64_t end, neo_jagged *j) {
     const neo__shard_map *m = s->map;
     const neo_jagged *from = &s->batches[s->current].batch;
-    int64_t n = from->batch, bag = 0, total = 0;
-    size_t size = neo_dtype_size(from->id_dtype);
-    for (int64_t q = 0; q < m->replica_count; q++)
-        total +=
-            from->offsets[m->replicas[q] * n + end] - from->offsets[m->replicas[q] * n + begin];
-    NEO__TRY(neo__shard_reserve(s, &s->copies.ids_of[0], total, size));
-    if (from->weights) NEO__TRY(neo__shard_reserve(s, &s->copies.ids_of[1], total, sizeof(float)));
-    NEO__TRY(neo_bags_reserve(s->replicas, end - begin, total));
-    total = 0;
-    s->copies.offsets[0] = 0;
+    const size_t size = neo_dtype_size(from->id_dtype);
+    const int64_t n = end - begin;
+    int64_t *to = s->copies.offsets;
+    neo__buffer *ids = &s->copies.ids_of[0], *weights = &s->copies.ids_of[1];
+    to[0] = 0;
     for (int64_t q = 0; q < m->replica_count; q++) {
-        const int64_t *offsets = from->offsets + m->replicas[q] * n + begin;
-        int64_t count = offsets[end - begin] - offsets[0];
-        neo__shard_copy((char *)s->copies.ids_of[0].data + (size_t)total * size,
-               (const char *)from->ids + (size_t)offsets[0] * size, (size_t)count * size);
+        const int64_t *offsets = from->offsets + m->replicas[q] * from->batch + begin;
+        for (int64_t i = 0; i < n; i++, to++) to[1] = to[0] + offsets[i + 1] - offsets[i];
+    }
+    NEO__TRY(neo__shard_reserve(s, ids, to[0], size));
+    if (from->weights) NEO__TRY(neo__shard_reserve(s, weights, to[0], sizeof(float)));
+    NEO__TRY(neo_bags_reserve(s->replicas, n, to[0]));
+    for (int64_t q = 0; q < m->replica_count; q++) {
+        const int64_t first = from->offsets[m->replicas[q] * from->batch + begin];
+        const int64_t at = s->copies.offsets[q * n];
+        const size_t count = (size_t)(s->copies.offsets[(q + 1) * n] - at);
+        neo__shard_copy((char *)ids->data + (size_t)at * size,
+                        (const char *)from->ids + (size_t)first * size, count * size);
         if (from->weights)
-            neo__shard_copy((float *)s->copies.ids_of[1].data + total, from->weights + offsets[0],
-                   (size_t)count * sizeof(float));
-        for (int64_t i = 1; i <= end - begin; i++)
-            s->copies.offsets[++bag] = total + offsets[i] - offsets[0];
-        total += count;
+            neo__shard_copy((float *)weights->data + at, from->weights + first,
+                            count * sizeof(float));
     }
     neo__shard_fill(j, 0, sizeof *j);
     j->batch = end - begin;
     j->feature_count = (int32_t)m->replica_count;
     j->id_dtype = from->id_dtype;
     j->offsets = s->copies.offsets;
-    j->ids = s->copies.ids_of[0].data;
-    j->weights = from->weights ? (const float *)s->copies.ids_of[1].data : NULL;
+    j->ids = ids->data;
+    j->weights = from->weights ? (const float *)weights->data : NULL;
     return NEO_OK;
 }
 static neo_status neo__shard_none_copies(neo_shard *s, const neo_jagged *j, int64_t begin,
@@ -6627,12 +6626,17 @@ static neo_status neo__shard_whole_begin(neo_shard *s, neo__shard_batch *b, cons
     b->batch = b->local = *batch;
     return neo_bags_reserve(s->bags, global_batch, neo_jagged_id_count(batch));
 }
+/* Neither forward nor backward has begun; `end` ends the latter. */
+static neo_status neo__shard_check_idle(const neo_shard *s, const char *fn, const char *end) {
+    NEO__CHECK(s->phase == NEO__SHARD_IDLE || s->phase == NEO__SHARD_FORWARDED, NEO_ERR_STATE,
+               "%s: call neo_shard_%s_end first", fn,
+               s->phase == NEO__SHARD_FORWARD ? "forward" : end);
+    return NEO_OK;
+}
 NEO_API neo_status neo_shard_forward_begin(neo_shard *s, const neo_jagged *batch,
                                            int64_t global_batch) {
     NEO__CHECK(s && batch, NEO_ERR_ARG, "neo_shard_forward_begin: an argument is NULL");
-    NEO__CHECK(s->phase == NEO__SHARD_IDLE || s->phase == NEO__SHARD_FORWARDED, NEO_ERR_STATE,
-               "neo_shard_forward_begin: call neo_shard_%s_end first",
-               s->phase == NEO__SHARD_FORWARD ? "forward" : "backward");
+    NEO__TRY(neo__shard_check_idle(s, "neo_shard_forward_begin", "backward"));
     s->phase = NEO__SHARD_IDLE;
     s->batches[s->current].stage = NEO__SHARD_EMPTY;
     if (s->whole) {
@@ -7029,9 +7033,7 @@ NEO_API neo_status neo_shard_clear(neo_shard *s) {
 static neo_status neo__shard_check_step(const neo_shard *s, const char *fn, float lr) {
     NEO__CHECK(s->map->kept_batches, NEO_ERR_STATE,
                "%s: the plan keeps no gradients: give neo_plan_desc.kept_batches", fn);
-    NEO__CHECK(s->phase == NEO__SHARD_IDLE || s->phase == NEO__SHARD_FORWARDED, NEO_ERR_STATE,
-               "%s: call neo_shard_%s_end first", fn,
-               s->phase == NEO__SHARD_FORWARD ? "forward" : "accumulate");
+    NEO__TRY(neo__shard_check_idle(s, fn, "accumulate"));
     NEO__TRY(neo__shard_check_torn(s, fn));
     NEO__CHECK(lr - lr == 0.0f, NEO_ERR_NUMERIC, "%s: lr is %g", fn, (double)lr);
     return NEO_OK;
@@ -7288,10 +7290,7 @@ static neo_status neo__shard_check_span(const neo__shard_span *k) {
                t->name, k->count, k->first, t->rows);
     int mine = k->root == NEO_EVERY_RANK || k->root == s->rank;
     NEO__CHECK(!mine || k->out || k->in || k->count == 0, NEO_ERR_ARG, "%s: rows is NULL", k->fn);
-    NEO__CHECK(s->phase == NEO__SHARD_IDLE || s->phase == NEO__SHARD_FORWARDED, NEO_ERR_STATE,
-               "%s: call neo_shard_%s_end first", k->fn,
-               s->phase == NEO__SHARD_FORWARD ? "forward" : "backward");
-    return NEO_OK;
+    return neo__shard_check_idle(s, k->fn, "backward");
 }
 /* Check that all ranks give the same numbers as rank 0. */
 static neo_status neo__shard_same_span(const neo__shard_span *k) {
@@ -7440,10 +7439,10 @@ typedef struct neo__fsdp_bucket {
 
 /* Gradients of this rank's leaves, piece by piece. */
 typedef struct neo__fsdp_leaves {
-    int pieces, own, subtrees;  /* pieces of the rank that has most; of this one */
-    neo__leaf_run *piece;   /* [pieces] leaves */
-    neo__leaf_run *subtree; /* [subtrees] pieces of a maximal subtree */
-    void **send;                /* [pieces] */
+    int pieces, own, subtrees; /* pieces of the rank that has most; of this one */
+    neo__leaf_run *piece;      /* [pieces] leaves */
+    neo__leaf_run *subtree;    /* [subtrees] pieces of a maximal subtree */
+    void **send;               /* [pieces] where the sums of subtrees are */
 } neo__fsdp_leaves;
 /* Values on their way to windows: see >>impl-fsdp-gather. */
 typedef struct neo__fsdp_gather {
@@ -8380,11 +8379,10 @@ static neo_status neo__fsdp_finish_lane(neo_fsdp *f, neo__fsdp_lane *lane);
 static void neo__fsdp_note(neo_fsdp *f, neo_status status) {
     if (status != NEO_OK && f->error.status == NEO_OK) f->error = neo__error_keep(status);
 }
-/* A free lane among the first `lanes`: if there is none, the reduction that began first ends.
-   NULL: its error, or all of them are windows. */
-static neo__fsdp_lane *neo__fsdp_take_lane(neo_fsdp *f, int unit, int lanes, neo_status *status) {
+/* Give a unit a free lane among the first `lanes`: if there is none, the reduction that began first
+   ends. */
+static neo_status neo__fsdp_take_lane(neo_fsdp *f, int unit, int lanes) {
     neo__fsdp_lane *best = NULL;
-    *status = NEO_OK;
     for (int i = 0; i < lanes; i++) {
         neo__fsdp_lane *lane = &f->reduce.lane[i];
         if (lane->state == NEO__FSDP_WINDOW) continue;
@@ -8392,17 +8390,14 @@ static neo__fsdp_lane *neo__fsdp_take_lane(neo_fsdp *f, int unit, int lanes, neo
                       (lane->state == NEO__FSDP_FREE || lane->since < best->since)))
             best = lane;
     }
-    if (!best)
-        *status = neo_fail(
-            NEO_ERR_CAPACITY,
-            "neo_fsdp_backward_begin: unit '%s' is opened inside the backward windows of %d "
-            "others: `keep` for the outer unit",
-            f->unit[unit].name, lanes);
-    else *status = neo__fsdp_finish_lane(f, best);
-    if (*status != NEO_OK) return NULL;
+    NEO__CHECK(best, NEO_ERR_CAPACITY,
+               "neo_fsdp_backward_begin: unit '%s' is opened inside the backward windows of %d "
+               "others: `keep` for the outer unit",
+               f->unit[unit].name, lanes);
+    NEO__TRY(neo__fsdp_finish_lane(f, best));
     best->unit = unit;
     f->unit[unit].lane = (int)(best - f->reduce.lane);
-    return best;
+    return NEO_OK;
 }
 static void neo__fsdp_free_lane(neo_fsdp *f, neo__fsdp_lane *lane) {
     f->unit[lane->unit].lane = -1;
@@ -8483,12 +8478,10 @@ static neo_status neo__fsdp_finish_lane(neo_fsdp *f, neo__fsdp_lane *lane) {
 /* Starts to reduce a unit of which all pieces are there. */
 static neo_status neo__fsdp_scatter(neo_fsdp *f, int unit) {
     neo__fsdp_unit *u = &f->unit[unit];
-    neo_status status;
     for (int i = 0; i < f->reduce.lanes; i++) /* replicas join behind the next unit's backward */
         NEO__TRY(neo__fsdp_advance_lane(f, &f->reduce.lane[i]));
-    neo__fsdp_lane *lane = u->lane >= 0 ? &f->reduce.lane[u->lane]
-                                        : neo__fsdp_take_lane(f, unit, f->reduce.lanes, &status);
-    if (!lane) return status;
+    if (u->lane < 0) NEO__TRY(neo__fsdp_take_lane(f, unit, f->reduce.lanes));
+    neo__fsdp_lane *lane = &f->reduce.lane[u->lane];
     float *const *window = u->own_window ? u->window : &lane->window;
     void *const *narrow = u->own_narrow ? u->narrow : lane->narrow;
     if (f->narrow && !u->own_narrow)
@@ -8544,17 +8537,12 @@ static neo_status neo__fsdp_launch_buckets(neo_fsdp *f, const neo__fsdp_unit *u)
 /* The window for a piece's gradients. */
 static neo_status neo__fsdp_window_of(neo_fsdp *f, int unit, int piece, float **window) {
     neo__fsdp_unit *u = &f->unit[unit];
-    int adds =
-        f->local && u->micro > 0; /* to what the micro-batches before left in the piece's window */
-    neo_status status;
-    if (u->own_window && !adds) *window = u->window[piece];
-    else if (u->scratch) *window = u->scratch;
-    else {
-        neo__fsdp_lane *lane = neo__fsdp_take_lane(f, unit, f->reduce.windows, &status);
-        if (!lane) return status;
-        lane->state = NEO__FSDP_WINDOW;
-        *window = lane->window;
-    }
+    int adds = f->local && u->micro > 0; /* to what micro-batches before left in its own */
+    *window = u->own_window && !adds ? u->window[piece] : u->scratch;
+    if (*window) return NEO_OK;
+    NEO__TRY(neo__fsdp_take_lane(f, unit, f->reduce.windows));
+    f->reduce.lane[u->lane].state = NEO__FSDP_WINDOW;
+    *window = f->reduce.lane[u->lane].window;
     return NEO_OK;
 }
 /* Gradients of the unit's last micro-batch are on their way in buffers that the next one wants. */
