@@ -13,7 +13,7 @@ if [ ! -x "$D" ]; then
     finish programs/dlrm
     exit
 fi
-samples=2000 kills=4 rounds=2 long=24000 least_auc=0.55
+samples=2000 kills=4 rounds=2 long=12000 least_auc=0.55
 if [ -n "$SANITIZER" ]; then samples=700 kills=2 rounds=1 long=4000 least_auc=0.4; fi
 if [ "$SANITIZER" = thread ] && setarch -R true 2>/dev/null; then D="setarch -R $D"; fi
 
