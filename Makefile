@@ -5,10 +5,11 @@
 #:make              build the examples and programs: build/dlrm, build/gpt, build/plan ...
 #:make demo         train a recommendation model on the data in examples/data
 #:make test         every feature on the CPU, over threads and MPI, in minutes; ends with the totals
-#:make check        everything this machine can run: the five targets that follow
+#:make check        everything this machine can run: the four targets that follow
 #:make test-full    whole grids, all MPIs, an emulated GPU, libFuzzer, ARM, Windows
 #:make headers      the headers under gcc and clang, C11 to C++17, all macros, -Werror
-#:make asan         the tests under AddressSanitizer; likewise ubsan and tsan
+#:make asan         the tests under AddressSanitizer and UndefinedBehaviorSanitizer
+#:make tsan         the tests under ThreadSanitizer
 #:make cuda         neo_cuda.cuh under nvcc for sm_80 and sm_90, -Werror; build/dlrm_cuda, gpt_cuda
 #:make nccl         build/dlrm_nccl, gpt_nccl: ranks of mpirun with a GPU each, tensors over NCCL
 #:make test-cuda    on a GPU: the tests of neo_cuda.cuh, dlrm and gpt with the bits of the CPU
@@ -58,12 +59,13 @@ nccl_flags  = -DNEO_COMM_NCCL -isystem $(CUDA)/include
 libs        = -lm -pthread
 objects     = $(filter %.o %.a,$^)
 archive     = rm -f $@ && $(AR) rcs $@ $^
-# A header as an object.
+# A header as an object; that of neo.h has neo_data.h in it.
+header_of   = $(subst neo.h,neo_data.h,$(1).h)
 implement   = -D$(shell echo $* | tr a-z A-Z)_IMPLEMENTATION= -x c -c -o $@ $<
 
 # The source of a program: examples/train/dlrm/main.c of dlrm, tests/cuda/comm.c of cuda/comm.
 source_of = $(firstword $(wildcard examples/train/$(1)/main.c examples/plan/$(1).c \
-    examples/$(1).c tests/$(1).c bench/cpu/$(1).c bench/ranks/$(1).c bench/cuda/$(1).c))
+    examples/$(1).c tests/$(1).c bench/cuda/$(1).c))
 # The programs of test folders: each file is one, less what helps another.
 helpers   = data/make_npy files/write_safetensors comm/fault_rank comm/fake_nccl
 sources   = $(filter-out $(helpers:%=tests/%.c),$(wildcard $(1:%=tests/%/*.c)))
@@ -126,7 +128,8 @@ nccl: $(B)/dlrm_nccl $(B)/gpt_nccl
 
 checked = -D_GNU_SOURCE= -include tests/checked.h
 
-$(addprefix $(B)/tests/,neo.o neo_comm.o neo_fsdp.o): $(B)/tests/%.o: %.h
+$(addprefix $(B)/tests/,neo.o neo_comm.o neo_fsdp.o): $(B)/tests/%.o: \
+    $$(call header_of,$$*)
 	$(compile) $(checked) $(implement)
 $(B)/tests/checked.o: tests/checked.c
 	$(compile) -c -o $@ $<
@@ -165,12 +168,12 @@ test-full:
 	@NEO_FULL=1 TEST_TIMEOUT=1800 sh tests/run.sh $(wildcard $(scripts) $(others)) $(programs) \
 	    $(fuzzers) $(emulator)
 headers: ; @sh tests/build/headers.sh
-check:   ; @sh tests/check.sh test-full headers asan ubsan tsan
+check:   ; @sh tests/check.sh test-full headers asan tsan
 
 # The same tests under sanitizers; a program stops at the first finding.
-asan:  ; $(make) sanitized S=$(B)/address   SANITIZE='-fsanitize=address -fno-omit-frame-pointer'
-ubsan: ; $(make) sanitized S=$(B)/undefined SANITIZE='-fsanitize=undefined -fno-sanitize-recover'
-tsan:  ; $(make) sanitized S=$(B)/thread    SANITIZE='-fsanitize=thread'
+memory_flags = -fsanitize=address,undefined -fno-sanitize-recover -fno-omit-frame-pointer
+asan: ; $(make) sanitized S=$(B)/address SANITIZE='$(memory_flags)'
+tsan: ; $(make) sanitized S=$(B)/thread SANITIZE='-fsanitize=thread'
 sanitized:
 	$(make) B=$(S) CFLAGS='-O1 -g' SANITIZE='$(SANITIZE)' sanitized-programs
 	@B=$(S) SANITIZER=$(notdir $(S)) sh tests/run.sh tests/programs/dlrm.sh tests/programs/gpt.sh \
@@ -187,7 +190,7 @@ cuda test-cuda bench-cuda: ; @sh tests/cuda/gpu.sh $@
 
 # ---- benches: verified before they are timed ----
 
-$(B)/bench/%: $$(call source_of,$$*) $(B)/neo.a
+$(B)/bench/%: $$(firstword $$(wildcard bench/*/$$*.c)) $(B)/neo.a
 	$(compile) -o $@ $< $(objects) $(libs) -ldl
 $(B)/bench/%_mpi: bench/ranks/%.c $(B)/neo_mpi.a
 	$(compile_mpi) -o $@ $< $(objects) $(libs)
@@ -199,7 +202,7 @@ peers:
 clean:
 	rm -rf $(B)
 
-.PHONY: all help demo mpi nccl test-programs test test-full headers check asan ubsan tsan \
+.PHONY: all help demo mpi nccl test-programs test test-full headers check asan tsan \
     sanitized sanitized-programs fuzz arm mingw netns cuda test-cuda bench-cuda bench peers clean
 .DELETE_ON_ERROR:
 .SECONDARY:

@@ -7,8 +7,8 @@
      - tensors, matrix products, MLPs, dot interaction, norms, attention, losses, dense optimizers
        (as torch.optim)
      - jagged batches and embedding bags: many tables as one object, fused and exact sparse optimizers
-     - readers (Criteo TSV, delimited text, .npy, generated data), metrics, checkpoints (safetensors),
-       progress, JSON lines, an HTML report
+     - metrics, checkpoints (safetensors), progress, JSON lines, an HTML report; readers of training
+       data are in neo_data.h
      - the same bits: with the same seed, data and numeric definition, weights and optimizer state are
        bit-identical for any number of threads and any instruction set, and across kill and resume
 
@@ -21,8 +21,8 @@
      In exactly one .c file of your program:
          #define NEO_IMPLEMENTATION
          #include "neo.h"
-     In the others: #include "neo.h". Link with -lm -lpthread. For a separate object file, make a neo.c of these two
-     lines. README.md has a complete trainer of about 40 lines.
+     In the others: #include "neo.h". Link with -lm -lpthread. A file of its own for these two lines,
+     neo.c, keeps the others quick to compile. README.md has a complete trainer of some 60 lines.
 
    GLOSSARY
      table, row      an embedding table is a matrix; a sparse id selects one row
@@ -40,31 +40,44 @@
                         neo_device its row: neo_status (*x)(neo_device *d, const neo__x_call *call)
      3. >>impl-x        the public calls check their tensors (neo__check_matrix, neo__leaves_resolve),
                         fill the record and end in ctx->on->x(ctx->on, &call)
-     4. below them      the CPU's neo__cpu_x: neo__cpu_run cuts the record into tasks, between
-                        NEO__HOT_BEGIN and NEO__HOT_END. Sums over samples walk the leaves by
-                        neo__tree_push. Loops over columns are kernels, at >>kernels-vec
+     4. below them      the CPU's neo__cpu_x: neo__cpu_run hands parts of the work to neo__x_part,
+                        between NEO__HOT_BEGIN and NEO__HOT_END. Sums over samples walk the leaves
+                        by neo__tree_push. Loops over columns are kernels, at >>kernels-vec
      5. >>impl-cpu      the row d->x = neo__cpu_x
      6. neo_cuda.cuh    neo__cuda_x in a section of its own, over the same kernels (neo__vec_x_warp),
                         and its row in neo__cuda_table
      7. tests           a function and its BOTH(x, ..) in tests/cuda/device.c, which compares the bits
                         of both devices; the numbers themselves in tests/core
 
+   WHERE TO ADD
+     an operation      A NEW OPERATION, above
+     an optimizer      of dense layers: neo_optim_kind (>>optim), its step (>>impl-optim), its kernel
+                       (>>kernels-vec), its case in neo_cuda.cuh (>>cuda-optim)
+                       of tables: neo_bag_optim_kind (>>bags), its rule and its row in neo__bag_optims
+                       (>>bag-optim), its kernel for a row (>>kernels-bags), which the GPU runs too
+     a row dtype       neo_dtype (>>tensor), neo__float_decode and _encode (>>kernel-types), vectors of
+                       it (>>kernels-tensor), rows of it (>>kernels-bags)
+     a file format     of training data: neo_data.h; of tensors: >>safetensors and its implementation
+     a metric          >>metrics, >>impl-metrics
+     a collective      neo_comm.h; a way to shard: neo_fsdp.h
+
    CONTENTS (grep -nE '^ *>>|---- >>' neo.h is the map)
-     >>config >>status >>ctx >>leaves >>tensor >>random >>exact >>gemm >>params >>layers
-     >>losses >>optim >>gradcheck >>jagged >>bags >>schema >>reader >>state >>checkpoint
-     >>safetensors >>metrics >>progress >>jsonl >>report >>shared >>kernel-types >>deferred-answers
-     >>platform
-     >>impl-status >>impl-fp
-     >>impl-ctx >>impl-leaves >>files >>isa >>impl-math >>impl-tensor >>impl-random >>impl-exact
-     >>impl-gemm >>impl-bf16 >>impl-linear >>impl-mlp >>impl-interact >>impl-activation >>impl-norm
-     >>impl-embedding >>impl-attention >>impl-losses
-     >>impl-params >>impl-optim >>impl-gradcheck >>impl-jagged >>bag-optim >>impl-bags
-     >>impl-bags-forward >>impl-bags-backward >>impl-bags-calls >>impl-cpu >>impl-schema
-     >>impl-dictionary-file >>impl-number >>impl-columns >>impl-parse >>impl-source
-     >>impl-reader >>impl-npy >>impl-synthetic
-     >>impl-json >>impl-crc32c >>impl-state >>impl-group >>impl-safetensors >>impl-checkpoint
-     >>impl-metrics >>impl-progress >>impl-jsonl >>impl-report >>kernels >>kernels-math
-     >>kernels-vec >>kernels-tensor >>kernels-gemm >>kernels-bags
+     calls     >>config >>status >>ctx >>leaves >>tensor >>random >>exact >>gemm >>params >>layers
+               >>losses >>optim >>gradcheck >>jagged >>bags >>state >>checkpoint >>safetensors
+               >>metrics >>progress >>jsonl >>report
+     types     >>shared >>kernel-types >>deferred-answers
+     system    >>platform >>impl-status >>impl-fp >>impl-ctx >>impl-leaves >>files >>isa >>impl-math
+     dense     >>impl-tensor >>impl-random >>impl-exact >>impl-gemm >>impl-bf16 >>impl-linear
+               >>impl-mlp >>impl-interact >>impl-activation >>impl-norm >>impl-embedding
+               >>impl-attention >>impl-losses >>impl-params >>impl-optim >>impl-gradcheck
+     bags      >>impl-jagged >>bag-optim >>impl-bags >>impl-bags-forward >>impl-bags-backward
+               >>impl-bags-calls
+     device    >>impl-exchange >>impl-cpu
+     files     >>impl-json >>impl-crc32c >>impl-state >>impl-group >>impl-safetensors
+               >>impl-checkpoint
+     output    >>impl-metrics >>impl-progress >>impl-jsonl >>impl-report
+     kernels   >>kernels >>kernels-math >>kernels-vec >>kernels-tensor >>kernels-gemm >>kernels-bags
+               >>kernels-wire
 */
 #ifndef NEO__PASS
 #ifndef NEO_H
@@ -334,6 +347,17 @@ NEO_API void neo_parallel_for(neo_ctx *ctx, int64_t count, neo_task_fn task, voi
 /* neo_time_ns: a monotonic clock, for measuring intervals. */
 NEO_API int64_t neo_time_ns(void);
 
+/* neo_input: a source of bytes in place of this process's standard input, for neo_reader_desc of
+   neo_data.h; neo_comm_input of neo_comm.h gives every rank the bytes of rank 0. read: the next
+   bytes, 1 to `bytes` of them, to buffer. *got 0 and NEO_OK: nothing has come for a while (it returns
+   within 0.1 s, so that closing the reader need not wait for it). NEO_END: the end. Other statuses,
+   with neo_fail, end the stream.
+   Threads: called from the reader's threads, one at a time, in the order of the bytes. */
+typedef struct neo_input {
+    neo_status (*read)(void *user, void *buffer, size_t bytes, size_t *got);
+    void *user;
+} neo_input;
+
 /* ------------------------------------------------------------------------------------------------
    >>leaves
 
@@ -499,6 +523,10 @@ NEO_API float neo_random_uniform(uint64_t seed, uint64_t name_hash, int64_t step
                                  uint64_t index);
 NEO_API float neo_random_normal(uint64_t seed, uint64_t name_hash, int64_t step, int stream,
                                 uint64_t index);
+
+/* neo_zipf: id of a Zipf law with exponent s > 0 over [0, rows), from a uniform u in [0, 1); 0 is
+   the most frequent (the inverse of the continuous law x^-s over [1, rows + 1), cut to integers). */
+NEO_API int64_t neo_zipf(float u, int64_t rows, float s);
 
 typedef enum neo_init_kind {
     NEO_INIT_DEFAULT,  /* chosen by whoever takes the neo_init; stated there */
@@ -1300,245 +1328,6 @@ NEO_API neo_bags_stats neo_bags_get_stats(const neo_bags *bags);
 NEO_API void neo_bags_set_steps(neo_bags *bags, int64_t steps);
 
 /* ------------------------------------------------------------------------------------------------
-   >>schema
-
-   A schema says what one sample of a data source becomes: a label, dense numbers, and for each
-   sparse feature a bag of ids in [0, rows). Readers parse by it; trainers size their tables from
-   it; it owns the dictionaries that turn words into ids, so one schema serves training and test
-   files. Id 0 of a feature stands for a missing word, and in a dictionary for an unseen one too.
-   ------------------------------------------------------------------------------------------------ */
-typedef struct neo_schema neo_schema;
-
-typedef enum neo_format {
-    NEO_FORMAT_CRITEO,    /* label \t 13 integers \t 26 hex words; empty fields allowed */
-    NEO_FORMAT_DELIMITED, /* text columns, by a column description */
-    NEO_FORMAT_NPY,       /* TorchRec's day_<i>_{dense,sparse,labels}.npy */
-    NEO_FORMAT_SYNTHETIC  /* generated, Criteo-like, with a known best AUC */
-} neo_format;
-
-typedef enum neo_ids {
-    NEO_IDS_HASH,      /* 1 + hash of the word modulo (rows - 1) */
-    NEO_IDS_DICTIONARY /* numbered from 1 in order of first sight by neo_schema_fit */
-} neo_ids;
-
-typedef struct neo_feature {
-    const char *name; /* owned by the schema */
-    int64_t rows;     /* ids are in [0, rows); 0 while its dictionary is still to be built */
-} neo_feature;
-
-/* neo_schema_criteo: 13 dense (log(x + 1), negative and empty ones 0), 26 sparse features C1 ..
-   C26, one id each. A word is 1 to 8 hex digits; with NEO_IDS_HASH the id is 1 + its number modulo
-   (rows - 1), as the words are hashes already. rows_per_feature: [26] table sizes, or NULL:
-   max_rows for all. With NEO_IDS_DICTIONARY these are the largest sizes (words seen after that are
-   unseen).
-   Errors   NEO_ERR_ARG: a size below 1. */
-NEO_API NEO__CHECK_UNUSED neo_status neo_schema_criteo(neo_ctx *ctx, neo_ids ids, int64_t max_rows,
-                                                       const int64_t *rows_per_feature,
-                                                       neo_schema **schema);
-/* neo_schema_parse: a column description, as text: one line per column of the file, in order,
-       <name> <what>...          where what is one or more of
-     label [positive=W,W]        1 if the field is one of the words; without positive=, a number
-                                 in [0, 1]
-     dense [log] [shift=a] [scale=b] [missing=c]
-                                 (x - a) * b; with log x is first log(x + 1), 0 for x <= 0;
-                                 c when the field is missing (default 0)
-     category [rows=N] [hash]    a dictionary of at most N rows (when they are used up, further words
-                                 get id 0, as unseen ones do); or with hash, which needs rows,
-                                 1 + neo_hash(word) modulo (rows - 1)
-     bucket e1,e2,...            a sparse feature: 1 + how many edges are <= x; 0 when missing
-     cross <other column> rows=N 1 + a hash of both fields modulo (rows - 1)
-     list sep=C [rows=N] [hash]  several words in one field: a bag
-     skip                        the column is not used
-   The sparse features are in the order of the lines; a feature is called as its column, with
-   "_bucket" or "_x_<other>" added for bucket and cross. Before the columns may stand
-     delimiter C     text between two fields (default ","); "tab" and "space" stand for those
-     missing W       a word that means "no value", as an empty field always does; may be repeated
-     skip-lines N    the first N lines of every file hold no sample;   header   is skip-lines 1
-                     (names in it are not compared with the description)
-     comment T       lines that begin with T hold no sample; may be repeated
-   '#' and what follows it on the line is a comment of the description, at the start of a line or
-   after a space. Spaces and tabs around a field are left out (unless they delimit); blank lines
-   hold no sample. Quotes mean nothing: a field is what stands between two delimiters.
-   path_or_text: text if it contains a newline, else the path of a file.
-   Errors   NEO_ERR_FORMAT: the message has file:line:column. */
-NEO_API NEO__CHECK_UNUSED neo_status neo_schema_parse(neo_ctx *ctx, const char *path_or_text,
-                                                      neo_schema **schema);
-/* neo_schema_npy: for triples <prefix>dense.npy [N, D] (f32, f16, f64 or integers),
-   <prefix>sparse.npy [N, T] (i32 or i64), <prefix>labels.npy [N] or [N, 1] (numbers in [0, 1]); D
-   and T are taken from the first triple. rows: [T], or NULL: found by reading the sparse files
-   (the largest id + 1). Ids are taken modulo rows if modulo != 0; else one outside is an error of
-   the reader. */
-NEO_API NEO__CHECK_UNUSED neo_status neo_schema_npy(neo_ctx *ctx, const char *const *prefixes,
-                                                    int prefix_count, const int64_t *rows,
-                                                    int modulo, neo_schema **schema);
-/* A Criteo-like generator with planted truth: logit = bias + linear dense + one planted weight per
-   (feature, id), label ~ Bernoulli(sigmoid(logit)); ids follow a Zipf law per feature. A sample is
-   a function of (desc, its number) alone, so any order and any share of them is the same data. */
-typedef struct neo_synthetic_desc {
-    int64_t samples;        /* per epoch; required */
-    uint64_t seed;          /* of the truth and the samples; not the context's */
-    int32_t dense_count;    /* 0: 13; below 0: none */
-    int32_t feature_count;  /* 0: 26; below 0: none */
-    int64_t rows;           /* 0: 10,000; per feature, or see rows_per_feature */
-    const int64_t *rows_per_feature; /* [feature_count] or NULL */
-    float zipf;             /* exponent; 0: 1.1 */
-    int32_t ids_per_bag;    /* mean bag length; 0 or 1: exactly one; else uniform, 0 .. 2 of it */
-    float signal;           /* deviation of the planted logit; 0: 1.5 */
-    int64_t first_sample;   /* an epoch is samples [first_sample, first_sample + samples): another
-                               range is another data set of the same truth */
-} neo_synthetic_desc;
-NEO_API NEO__CHECK_UNUSED neo_status neo_schema_synthetic(neo_ctx *ctx,
-                                                          const neo_synthetic_desc *desc,
-                                                          neo_schema **schema);
-NEO_API void neo_schema_destroy(neo_schema *schema);
-NEO_API neo_format neo_schema_format(const neo_schema *schema);
-NEO_API int32_t neo_schema_dense_count(const neo_schema *schema);
-NEO_API int32_t neo_schema_feature_count(const neo_schema *schema);
-/* neo_schema_feature: name NULL and rows 0 when there is no such feature. */
-NEO_API neo_feature neo_schema_feature(const neo_schema *schema, int32_t feature);
-/* neo_schema_is_fitted: 0 while dictionaries are still to be built. neo_schema_fit: build them
-   from these files, one pass (it fixes the features' rows); nothing to do for a schema without
-   dictionaries. A loaded checkpoint fits the schema too. skip_bad_lines as in neo_reader_desc.
-   Errors   NEO_ERR_STATE: fitted already. Those of a reader. The schema is then as before. */
-NEO_API int neo_schema_is_fitted(const neo_schema *schema);
-NEO_API neo_status neo_schema_fit(neo_schema *schema, const char *const *paths, int path_count,
-                                  int skip_bad_lines);
-/* neo_schema_best: the AUC and log loss that a model knowing the planted truth reaches on samples
-   [first, first + count) of the synthetic data (numbered as first_sample is): no model can be
-   expected to do better. Other schemas: NEO_ERR_UNSUPPORTED. */
-NEO_API neo_status neo_schema_best(const neo_schema *schema, int64_t first, int64_t count,
-                                   double *auc, double *logloss);
-/* neo_synthetic_write_tsv: synthetic samples [first, first + count) as a Criteo TSV file. A schema
-   by neo_schema_criteo with NEO_IDS_HASH and the same rows reads back the same numbers and ids.
-   Errors   NEO_ERR_UNSUPPORTED: other than 13 dense, 26 features of one id and at least 2 rows.
-   NEO_ERR_IO. */
-NEO_API neo_status neo_synthetic_write_tsv(neo_ctx *ctx, const neo_schema *schema,
-                                           const char *path, int64_t first, int64_t count);
-
-/* ------------------------------------------------------------------------------------------------
-   >>reader
-
-   Batches from files, parsed ahead by threads of the reader's own. The same batches in the same
-   order for any number of threads; a position saved and sought resumes exactly.
-   On W ranks there is one global order too: a batch is cut into the leaves of the context (see
-   >>leaves), and each rank gets the samples of its leaves. So 1, 2, 3 or 8 ranks see the same
-   samples in the same leaves, and a run saved on 4 ranks resumes on 3. Every rank parses the whole
-   input, as lines that are skipped move all that follow: text costs each rank as much as it costs
-   one rank alone. Of npy and generated data in file order a rank reads its own rows only.
-   Text lines end in \n or \r\n; the last one may lack it. A line over 65,536 bytes, one with a NUL
-   byte, a wrong number of fields, or a field that is not what it should be is a bad line.
-   ------------------------------------------------------------------------------------------------ */
-typedef struct neo_reader neo_reader;
-
-typedef struct neo_batch { /* views; for how long: neo_reader_desc.hold */
-    neo_tensor dense;      /* [B][dense_count] f32 */
-    neo_tensor label;      /* [B] f32 */
-    neo_jagged sparse;     /* feature_count x B, ids i64, no weights */
-    int64_t first;         /* number of its first sample in the epoch as read, over all ranks */
-    int64_t size;          /* B: samples of this rank; 0 where a batch has too few for all */
-    int64_t global_size;   /* samples over all ranks: the batch of neo_leaves and of the loss */
-} neo_batch;
-
-/* A source of bytes in place of this process's standard input: neo_comm_input of neo_comm.h gives
-   every rank those of rank 0. read: the next bytes, 1 to `bytes` of them, to buffer. *got 0 and
-   NEO_OK: nothing has come for a while (it returns within 0.1 s, so that closing the reader need not
-   wait for it). NEO_END: the end. Other statuses, with neo_fail, end the stream.
-   Threads: called from the reader's threads, one at a time, in the order of the bytes. */
-typedef struct neo_input {
-    neo_status (*read)(void *user, void *buffer, size_t bytes, size_t *got);
-    void *user;
-} neo_input;
-
-typedef struct neo_reader_desc {
-    const neo_schema *schema; /* required; outlives the reader */
-    const char *const *paths; /* files in order; "-" is standard input; npy: prefixes "dir/day_0_";
-                                 synthetic: none */
-    int32_t path_count;
-    int64_t batch;          /* samples per batch, over all ranks; required */
-    int drop_last;          /* 1: leave out a last batch that is not full */
-    int64_t shuffle_window; /* 0: file order; else samples are permuted inside windows of this many
-                               (rounded up to whole batches), keyed by (seed of the context, epoch,
-                               window). Two windows are held in memory, on every rank. */
-    int skip_bad_lines;     /* 0: a bad line is an error; 1: it is skipped, counted and logged (the
-                               first 10 of an epoch) */
-    int32_t rank, world_size; /* rank r of W gets leaves [r V/W, (r+1) V/W) of every batch, V being
-                                 repro_shards of the context; 0 of 0: all */
-    int threads;            /* parsers; 0: 1 */
-    int prefetch;           /* batches ready ahead; 0: 4 */
-    int unlabeled;          /* 1: text lines, or a description, without the label column: label 0 */
-    int32_t hold;           /* a batch is valid until so many more calls of neo_reader_next, or one of
-                               any other call that moves or closes the reader; 0: 1. 2: batch i + 1 can
-                               be fetched while batch i is computed on. Each costs one more buffer. */
-    neo_input input;        /* where "-" comes from; read NULL: this process, and one rank */
-} neo_reader_desc;
-
-/* neo_reader_open: look at every file, take all memory. Reading starts with the first
-   neo_reader_next.
-   Errors   NEO_ERR_NOT_FOUND, NEO_ERR_IO: the path is named. NEO_ERR_STATE: the schema is not
-   fitted. NEO_ERR_ARG: fewer leaves than ranks; standard input on several ranks without desc.input. */
-NEO_API NEO__CHECK_UNUSED neo_status neo_reader_open(neo_ctx *ctx, const neo_reader_desc *desc,
-                                                     neo_reader **reader);
-/* neo_reader_close: at any time; joins the reader's threads. NULL is allowed. */
-NEO_API void neo_reader_close(neo_reader *reader);
-/* neo_reader_next: the next batch. NEO_END after the last one of an epoch; then neo_reader_epoch
-   starts epoch `epoch` (0 is the first) from its beginning (standard input cannot be read twice:
-   NEO_ERR_UNSUPPORTED). Allocates nothing, but for features of several ids, whose buffers grow to
-   the largest batch.
-   Ranks    All get the same number of batches, empty ones included, and NEO_END after the same one.
-            A bad line is found by all at the same batch. What only one finds (its disk fails; a bad
-            row of npy that it alone reads) the others learn by neo_comm_agree on the status.
-   Errors   NEO_ERR_FORMAT, NEO_ERR_RANGE: the message has file:line:column and what was expected
-   there;
-            NEO_ERR_IO. A file without any sample is NEO_ERR_FORMAT. Whole windows of batches
-            before the bad line still come; after an error every further call returns it again. */
-NEO_API neo_status neo_reader_next(neo_reader *reader, neo_batch *batch);
-NEO_API neo_status neo_reader_epoch(neo_reader *reader, int64_t epoch);
-
-/* neo_reader_position: where the next batch starts. neo_reader_seek: continue from there, with the
-   same files, batch, window and seed: the same batches follow, on any number of ranks. It is plain
-   numbers, the same on all ranks: save it as i64. Seeking in standard input reads forward, and only
-   before the first neo_reader_next.
-   Errors   NEO_ERR_MISMATCH: made under another schema, batch, window or seed, or the file is not
-            the same (as far as can be seen). */
-enum { NEO_POSITION_WORDS = 8 };
-typedef struct neo_position {
-    int64_t word[NEO_POSITION_WORDS]; /* [0] epoch, [1] samples read in it over all ranks; others:
-                                         the reader's */
-} neo_position;
-NEO_API neo_position neo_reader_position(const neo_reader *reader);
-NEO_API neo_status neo_reader_seek(neo_reader *reader, const neo_position *position);
-
-typedef struct neo_reader_stats {
-    int64_t samples;        /* delivered to this rank in this epoch (since a seek: from there on);
-                               over all ranks: word[1] of neo_reader_position */
-    int64_t bad_lines;      /* skipped in this epoch so far (since a seek: from there on) */
-    int64_t bytes;          /* of this epoch up to the delivered batch: for a progress bar */
-    int64_t total_bytes;    /* of all files; 0 when unknown */
-    int64_t total_samples;  /* of an epoch, over all ranks; 0 when unknown (text) */
-    int64_t stall_ns;       /* time neo_reader_next waited for a batch, all epochs */
-    int64_t stall_count;
-    int64_t grow_count;     /* times a buffer grew: only features of several ids do that */
-} neo_reader_stats;
-NEO_API neo_reader_stats neo_reader_get_stats(const neo_reader *reader);
-
-/* neo_npy_write, neo_npy_read: one array. read allocates (free with neo_tensor_free); f32, f16,
-   i8, i32, i64, u8, C order, little-endian, versions 1 to 3; f64 is read as f32; a scalar as [1].
-   Errors   NEO_ERR_FORMAT names file and byte offset. NEO_ERR_UNSUPPORTED: another dtype or order,
-            more than NEO_MAX_DIMS dimensions. */
-NEO_API neo_status neo_npy_write(neo_ctx *ctx, const char *path, neo_tensor t);
-NEO_API NEO__CHECK_UNUSED neo_status neo_npy_read(neo_ctx *ctx, const char *path, neo_tensor *t);
-/* neo_npy_export: what is left of a reader's epoch (on several ranks: of this rank's part) as the
-   triple <prefix>dense.npy (f32), sparse.npy (i32) and labels.npy (i32 [N, 1]), as TorchRec's.
-   Errors   NEO_ERR_UNSUPPORTED: a feature without exactly one id, a label that is not 0 or 1, an
-            id over i32; those of the reader; NEO_ERR_IO. The files are then incomplete. */
-NEO_API neo_status neo_npy_export(neo_ctx *ctx, neo_reader *reader, const char *prefix);
-
-/* neo_zipf: id of a Zipf law with exponent s > 0 over [0, rows), from a uniform u in [0, 1); 0 is
-   the most frequent (the inverse of the continuous law x^-s over [1, rows + 1), cut to integers).
-   */
-NEO_API int64_t neo_zipf(float u, int64_t rows, float s);
-
-/* ------------------------------------------------------------------------------------------------
    >>state
 
    Everything that makes up a training run, as a list of named tensors (views): weights, optimizer
@@ -1555,7 +1344,7 @@ typedef enum neo_state_kind {
 NEO_API NEO__CHECK_UNUSED neo_status neo_state_create(neo_ctx *ctx, neo_state **state);
 NEO_API void neo_state_destroy(neo_state *state);
 /* neo_state_add: t is contiguous; its memory must outlive the state. A reader's position is added
-   as NEO_STATE_PROGRESS, i64[8].
+   as NEO_STATE_PROGRESS, i64[8]; its schema by neo_state_add_schema (both are of neo_data.h).
    Errors   NEO_ERR_ARG: the name is taken, empty, reserved ("schema", or one that ends like that of
             a part in a file: "[0:8]", "[0:8,0:4]") or not UTF-8, or t is not contiguous. */
 NEO_API neo_status neo_state_add(neo_state *state, neo_state_kind kind, const char *name,
@@ -1584,9 +1373,6 @@ NEO_API neo_status neo_state_add_part(neo_state *state, neo_state_kind kind, con
 NEO_API neo_status neo_state_add_params(neo_state *state, const neo_params *params);
 NEO_API neo_status neo_state_add_optim(neo_state *state, neo_optim *optim);
 NEO_API neo_status neo_state_add_bags(neo_state *state, neo_bags *bags);
-/* neo_state_add_schema: the dictionaries, so that a resumed or deployed model maps words to
-   the same ids. One schema per state. It may still be unfitted: loading fits it. */
-NEO_API neo_status neo_state_add_schema(neo_state *state, neo_schema *schema);
 /* neo_state_define: a word of the numeric definition, for example ("optimizer", "adagrad"). Saved
    with a checkpoint; loading under another value is refused. Defining a key again replaces its
    value. "repro_shards" and "seed" of the context are defined from the start, and
@@ -2329,21 +2115,41 @@ typedef struct neo__combine_call {
     void *out;
     int64_t n;
 } neo__combine_call;
-/* Rows [rows][cols] of f32, one after another, to or from coded rows [rows][row_bytes] (see >>impl-wire of neo_comm.h,
-   whose bytes they are). Coded: numbers times `factor`; decoded: times `back`, 2^exponent and its inverse. Decoding,
-   in: pieces of so many bytes each; out is the tree over them, of one leaf each. */
-enum { NEO__CODE_F32, NEO__CODE_F16, NEO__CODE_BF16, NEO__CODE_F8E4M3, NEO__CODE_F8E5M2, NEO__CODE_I8, NEO__CODE_I4 };
+/* Rows [rows][cols] of f32, `stride` floats apart, to or from coded rows [rows][row_bytes] (see
+   >>kernels-wire). Coded: numbers times `factor`; decoded: times `back`, 2^exponent and its inverse.
+   Decoding, in: pieces of so many bytes each; out is the tree over them, of one leaf each. */
+enum {
+    NEO__CODE_F32,
+    NEO__CODE_F16,
+    NEO__CODE_BF16,
+    NEO__CODE_F8E4M3,
+    NEO__CODE_F8E5M2,
+    NEO__CODE_I8,
+    NEO__CODE_I4
+};
 enum { NEO__CODE_BLOCK = 64 };
+enum { /* as bits */
+    NEO__F32_INFINITY = 0x7F800000,
+    NEO__F32_NAN = 0x7FC00000,
+    NEO__F16_LARGEST = 0x477FE000 /* 65504 */
+};
 typedef struct neo__wire_call {
-    int wire; /* one of these, which are neo_wire's */
+    int wire; /* NEO__CODE_F32 .., which are neo_wire's */
     float factor, back;
-    int64_t rows, cols;
+    int64_t rows, cols, stride;
     size_t row_bytes;
     const void *in;
     void *out;
     int pieces;
     size_t piece_bytes;
 } neo__wire_call;
+/* Bytes of the first `cols` numbers of a coded row, or of a row of so many. */
+NEO__INLINE size_t neo__code_bytes(int wire, int64_t cols) {
+    const size_t n = (size_t)cols, blocks = (n + NEO__CODE_BLOCK - 1) / NEO__CODE_BLOCK;
+    if (wire == NEO__CODE_F32) return n * 4;
+    if (wire <= NEO__CODE_BF16) return (n + 1) / 2 * 4;
+    return 4 * (blocks + (wire == NEO__CODE_I4 ? (n + 7) / 8 : (n + 3) / 4));
+}
 /* Rows of f32 of a matrix, to or from their places in coded memory, block by block of at most NEO__CODE_BLOCK columns:
        to (encode)    a block is divided by the length of its bag, rounded, and coded to each of its parts
        from           its parts are decoded and added (in the order of the list, see merges), the sum is rounded,
@@ -2383,9 +2189,13 @@ NEO_API void neo__pinned_free(neo_ctx *ctx, void *p, size_t bytes);
    write is on return. move: memory of the host or of any device of the process; of no bytes: the device is only
    made the thread's current one. */
 NEO_API neo_status neo__device_move(neo_ctx *ctx, void *to, const void *from, size_t bytes);
-NEO_API neo_status neo__device_combine(neo_ctx *ctx, const neo__combine_call *call);
-NEO_API neo_status neo__device_encode(neo_ctx *ctx, const neo__wire_call *call);
-NEO_API neo_status neo__device_decode(neo_ctx *ctx, const neo__wire_call *call);
+/* On the processor or on the device; from any thread. */
+NEO_API neo_status neo__device_combine(const neo_ctx *ctx, neo_place place,
+                                       const neo__combine_call *call);
+NEO_API neo_status neo__device_encode(const neo_ctx *ctx, neo_place place,
+                                      const neo__wire_call *call);
+NEO_API neo_status neo__device_decode(const neo_ctx *ctx, neo_place place,
+                                      const neo__wire_call *call);
 /* In the order of the calls on the device, as its operations; the caller goes on. */
 NEO_API neo_status neo__device_rows(neo_ctx *ctx, const neo__rows_call *call);
 /* A point in the work of the context's device. make: NULL, with a reason, where there is none to be had. mark, by the
@@ -2433,8 +2243,8 @@ NEO__INLINE neo_status neo__state_define_buckets(neo_state *state, const char *b
 
    What kernels work on, on every device: the arguments of calls whose shapes have been checked, and
    functions of single numbers.
-   ------------------------------------------------------------------------------------------------ */
-#if (defined(NEO_IMPLEMENTATION) || defined(NEO_STATIC) || defined(NEO_CUDA_IMPLEMENTATION)) &&              \
+   ---------------------------------------------------------------------------------------------- */
+#if (defined(NEO_IMPLEMENTATION) || defined(NEO_STATIC) || defined(NEO_CUDA_IMPLEMENTATION)) &&    \
     !defined(NEO__KERNEL_TYPES)
 #define NEO__KERNEL_TYPES
 
@@ -2468,9 +2278,11 @@ typedef struct neo__tile {
     int64_t merges, merge_step;
     const float *bias; /* then + bias; NULL: none */
     int relu;          /* then relu */
-    const float *fetch; /* what the next tiles need, to be fetched ahead: a line per k, `fetch_step` apart, */
-    int64_t fetch_step, fetch_row; /* after every 32 lines `fetch_row` behind the first of them; dots: b of the
-                                      next 2 lanes columns, all of it; NULL: nothing */
+    /* Operands of the next tiles, fetched ahead: a line per k, `fetch_step` apart, after every 32
+       lines `fetch_row` behind the first of them; dots: all of b of the next 2 lanes columns.
+       NULL: nothing. */
+    const float *fetch;
+    int64_t fetch_step, fetch_row;
 } neo__tile;
 typedef void (*neo__tile_fn)(const neo__tile *t);
 
@@ -2510,8 +2322,8 @@ struct neo__gemm_kernels {
     void (*interact_backward)(const neo__interact_call *job, int64_t sample, float *scratch);
 };
 
-/* A tile of a bf16 product: c[r * cols + j] += a b over `blocks` blocks of 32 k; see >>impl-bf16. Words
-   of 32 bits stand in the place of floats: a number as f32, or a pair of bf16. */
+/* A tile of a bf16 product: c[r * cols + j] += a b over `blocks` blocks of 32 k; see >>impl-bf16.
+   Words of 32 bits stand in the place of floats: a number as f32, or a pair of bf16. */
 typedef struct neo__bf16_tile {
     const struct neo__gemm_kernels *f32; /* for those who use them, */
     void (*add)(float *y, const float *x, int64_t n);
@@ -2530,8 +2342,8 @@ typedef struct neo__bf16_kernels {
     void (*pack_row)(float *to, const uint16_t *from, int64_t count, int chains);
     /* to[w * width + j]: of k in [0, count) at from[k * ld + j] for j < cols; zeros up to width (a
        multiple of 16) and to the end of the last block. */
-    void (*pack)(float *to, int64_t width, const uint16_t *from, int64_t ld, int64_t count, int64_t cols,
-                 int chains);
+    void (*pack)(float *to, int64_t width, const uint16_t *from, int64_t ld, int64_t count,
+                 int64_t cols, int chains);
     void (*begin)(void); /* on a thread, before calls of tile; or NULL */
     void (*tile)(const neo__bf16_tile *t); /* denormals are flushed */
     void (*end)(void);
@@ -2628,7 +2440,7 @@ typedef struct neo__bag_rows {
     int64_t dim, row_bytes;
     uint64_t first, stride;
 } neo__bag_rows;
-/* Of a row: its first element's number, and how many random blocks its elements are in. */
+/* The number of a row's first element, and how many random blocks its elements are in. */
 NEO__EVERYWHERE NEO__INLINE uint64_t neo__bag_number(const neo__bag_rows *t, int64_t row) {
     return t->first + (uint64_t)row * t->stride;
 }
@@ -2741,15 +2553,15 @@ typedef struct neo__bag_update {
     const neo__random_key *round; /* of narrow rows; NULL: to nearest */
     int fetch_grads; /* gradient rows may be far from the cache */
     float *scratch;  /* neo__bag_scratch(dim) floats, and neo__bag_narrow_scratch() */
-    /* Not a step but a sum that is kept: that of the row whose first record is i goes to keep_to + (keep_at[i]
-       >> 1), added to what is there unless the lowest bit is set. */
+    /* Not a step but a sum that is kept: that of the row whose first record is i goes to keep_to +
+       (keep_at[i] >> 1), added to what is there unless the lowest bit is set. */
     const int64_t *keep_at; /* or NULL */
     float *keep_to;
 } neo__bag_update;
 
-/* A step of rows of which only some columns are here. It asks for sums over whole rows in a fixed order; the
-   first `have` are given. With want > 0 nothing changes: the next `want` are computed over the columns here,
-   block by block. One record is one row. */
+/* A step of rows of which only some columns are here. It asks for sums over whole rows in a fixed
+   order; the first `have` are given. With want > 0 nothing changes: the next `want` are computed
+   over the columns here, block by block. One record is one row. */
 typedef struct neo__bag_cut {
     int have, want;
     float dim;          /* of the whole row */
@@ -2813,17 +2625,12 @@ typedef struct neo__narrow {
     uint32_t top, nan;
     int shift; /* of the sign bit from its place in f32 */
 } neo__narrow;
-static const neo__narrow neo__narrow_f16 = {10, -14, 0x7C00u, 0x7E00u, 16};
-static const neo__narrow neo__narrow_bf16 = {7, -126, 0x7F80u, 0x7FC0u, 16};
-static const neo__narrow neo__narrow_e4m3 = {3, -6, 0x7Eu, 0x7Fu, 24};
-static const neo__narrow neo__narrow_e5m2 = {2, -14, 0x7Cu, 0x7Eu, 24};
-
 /* The magnitude of x in units of the format's last place is a fixed-point number with 32 bits of
    fraction. Nearest even adds just under or exactly one half; stochastic rounding adds 32 random
    bits, so that x goes up with the probability of its remainder. A carry runs into the exponent by
    itself. */
-NEO__EVERYWHERE NEO__INLINE uint32_t neo__narrow_encode(const neo__narrow *f, float x, int stochastic,
-                                        uint32_t random) {
+NEO__EVERYWHERE NEO__INLINE uint32_t neo__narrow_encode(const neo__narrow *f, float x,
+                                                        int stochastic, uint32_t random) {
     uint32_t u = neo__bits_f32(x), a = u & 0x7FFFFFFFu;
     uint32_t sign = (u & 0x80000000u) >> f->shift;
     if (a > 0x7F800000u) return sign | f->nan;
@@ -2837,7 +2644,9 @@ NEO__EVERYWHERE NEO__INLINE uint32_t neo__narrow_encode(const neo__narrow *f, fl
     code += (uint64_t)(unit - f->emin) << f->man;
     return sign | (code > f->top ? f->top : (uint32_t)code);
 }
-NEO__EVERYWHERE NEO__INLINE float neo__f32_from_e5m2(uint8_t c) { return neo__f32_from_f16((uint16_t)(c << 8)); }
+NEO__EVERYWHERE NEO__INLINE float neo__f32_from_e5m2(uint8_t c) {
+    return neo__f32_from_f16((uint16_t)(c << 8));
+}
 NEO__EVERYWHERE NEO__INLINE float neo__f32_from_e4m3(uint8_t c) {
     uint32_t sign = (uint32_t)(c & 0x80u) << 24, a = c & 0x7Fu;
     if (a == 0x7Fu) return neo__f32_bits(sign | 0x7FC00000u);
@@ -2866,15 +2675,16 @@ NEO__EVERYWHERE NEO__INLINE uint64_t neo__mix64(uint64_t h) { /* MurmurHash3's f
     h = (h ^ h >> 33) * 0xC4CEB9FE1A85EC53u;
     return h ^ h >> 33;
 }
-NEO__EVERYWHERE NEO__INLINE neo__random_key neo__random_key_make(uint64_t seed, uint64_t name_hash, int64_t step,
-                                                 int stream) {
+NEO__EVERYWHERE NEO__INLINE neo__random_key neo__random_key_make(uint64_t seed, uint64_t name_hash,
+                                                                 int64_t step, int stream) {
     neo__random_key key;
     key.seed = seed;
     key.h = neo__mix64(name_hash + 0x9E3779B97F4A7C15u * ((uint64_t)stream + 1));
     key.h = neo__mix64(key.h + (uint64_t)step);
     return key;
 }
-NEO__EVERYWHERE NEO__INLINE void neo__random_block(const neo__random_key *key, uint64_t block, uint32_t out[4]) {
+NEO__EVERYWHERE NEO__INLINE void neo__random_block(const neo__random_key *key, uint64_t block,
+                                                   uint32_t out[4]) {
     out[0] = (uint32_t)block;
     out[1] = (uint32_t)(block >> 32);
     out[2] = (uint32_t)key->h;
@@ -2907,7 +2717,58 @@ NEO__EVERYWHERE NEO__INLINE float neo__f32_from_int_odd(int64_t x) {
     return x < 0 ? -value : value;
 }
 
-/* Where a float falls in a neo_exact, see >>impl-exact: low goes to word `at`, high to the next.
+/* ---- an element of any dtype ---- */
+NEO__EVERYWHERE NEO__INLINE int neo__is_float(neo_dtype t) { return t <= NEO_F8E5M2; }
+NEO__EVERYWHERE NEO__INLINE float neo__float_decode(neo_dtype t, const void *p) {
+    switch (t) {
+    case NEO_F16: return neo__f32_from_f16(*(const uint16_t *)p);
+    case NEO_BF16: return neo__f32_from_bf16(*(const uint16_t *)p);
+    case NEO_F8E4M3: return neo__f32_from_e4m3(*(const uint8_t *)p);
+    case NEO_F8E5M2: return neo__f32_from_e5m2(*(const uint8_t *)p);
+    default: return *(const float *)p;
+    }
+}
+/* To nearest if random is NULL. */
+NEO__EVERYWHERE NEO__INLINE void neo__float_encode(neo_dtype t, float x, void *p,
+                                                   const uint32_t *random) {
+    const neo__narrow f16 = {10, -14, 0x7C00u, 0x7E00u, 16};
+    const neo__narrow bf16 = {7, -126, 0x7F80u, 0x7FC0u, 16};
+    const neo__narrow e4m3 = {3, -6, 0x7Eu, 0x7Fu, 24}, e5m2 = {2, -14, 0x7Cu, 0x7Eu, 24};
+    const int up = random != NULL;
+    const uint32_t r = up ? *random : 0;
+    switch (t) {
+    case NEO_F16:
+        *(uint16_t *)p = up ? (uint16_t)neo__narrow_encode(&f16, x, 1, r) : neo__f16_from_f32(x);
+        break;
+    case NEO_BF16:
+        *(uint16_t *)p = up ? (uint16_t)neo__narrow_encode(&bf16, x, 1, r) : neo__bf16_from_f32(x);
+        break;
+    case NEO_F8E4M3: *(uint8_t *)p = (uint8_t)neo__narrow_encode(&e4m3, x, up, r); break;
+    case NEO_F8E5M2: *(uint8_t *)p = (uint8_t)neo__narrow_encode(&e5m2, x, up, r); break;
+    default: *(float *)p = x; break;
+    }
+}
+NEO__EVERYWHERE NEO__INLINE int64_t neo__int_decode(neo_dtype t, const void *p) {
+    switch (t) {
+    case NEO_I8: return *(const int8_t *)p;
+    case NEO_U8: return *(const uint8_t *)p;
+    case NEO_I32: return *(const int32_t *)p;
+    default: return *(const int64_t *)p;
+    }
+}
+NEO__EVERYWHERE NEO__INLINE int64_t neo__clamp(int64_t x, int64_t low, int64_t high) {
+    return x < low ? low : x > high ? high : x;
+}
+NEO__EVERYWHERE NEO__INLINE void neo__int_encode(neo_dtype t, int64_t x, void *p) {
+    switch (t) {
+    case NEO_I8: *(int8_t *)p = (int8_t)neo__clamp(x, INT8_MIN, INT8_MAX); break;
+    case NEO_U8: *(uint8_t *)p = (uint8_t)neo__clamp(x, 0, UINT8_MAX); break;
+    case NEO_I32: *(int32_t *)p = (int32_t)neo__clamp(x, INT32_MIN, INT32_MAX); break;
+    default: *(int64_t *)p = x; break;
+    }
+}
+
+/* A float's place in a neo_exact, see >>impl-exact: low goes to word `at`, high to the next.
    special: it is not in the words but 1 a NaN, 2 plus infinity, 3 minus infinity. */
 typedef struct neo__exact_term {
     int at, special;
@@ -2993,6 +2854,17 @@ struct neo__tensor_kernels {
     void (*normal)(float *y, int64_t blocks, const neo__random_key *key, uint64_t first, float a,
                    float scale);
 };
+/* Kernels of coded rows: see >>kernels-wire. */
+struct neo__wire_kernels {
+    /* y = x factor. A finite x whose product is beyond the float with the bits `most` gives that
+       one, signed. */
+    void (*times)(float *y, const float *x, int64_t n, float factor, int32_t most);
+    void (*encode)(const neo__wire_call *c); /* of wires with scales, as the next one */
+    void (*decode)(int wire, const char *in, int64_t n, float back, float *x);
+};
+typedef struct neo__wire_place {
+    int64_t row, col;
+} neo__wire_place;
 
 /* ---- a device: memory and operations of a processor ----
 
@@ -3001,18 +2873,21 @@ struct neo__tensor_kernels {
    between rows, in elements. All devices add in the same order. Work of a GPU runs in the order of
    the calls, behind the caller; results that a call returns in host memory are there when it
    returns. A failure behind the caller's back is returned by a later call. One thread at a time. */
-enum { NEO__DEVICE_VERSION = 3 };
+enum { NEO__DEVICE_VERSION = 4 };
 
 /* ---- >>deferred-answers ----
-   A device checks ids and labels, and sums losses and norms, behind the caller. It answers in host
-   memory when the call returns; but while it records a step (neo_device.recording) there is no
-   answer yet. Then it copies the job of a neo__later, and when the step is over it calls fn with
-   that copy and the answer, and takes fn's status for the step's. */
+   A device checks ids and labels, and sums losses and norms, behind the caller. It hands what it
+   found to a neo__later before the call returns; but while it records a step (neo_device.recording)
+   it copies the job, and calls fn with that copy and the answer when the step is over, whose status
+   is then fn's. */
 typedef struct neo__later {
-    neo_status (*fn)(void *job, const void *answer);
-    const void *job;
+    neo_status (*fn)(void *job, const void *answer); /* NULL: nobody asks */
+    void *job;
     size_t job_bytes;
 } neo__later;
+static NEO__UNUSED neo_status neo__later_now(const neo__later *later, const void *answer) {
+    return later->fn ? later->fn(later->job, answer) : NEO_OK;
+}
 /* The leaves of a batch that a call has, see >>impl-leaves. */
 typedef struct neo__leaf_cut {
     int64_t batch, rows_per_sample;
@@ -3039,7 +2914,7 @@ NEO__EVERYWHERE NEO__INLINE int neo__tree_push(int *height, int leaf, int count)
     return merges;
 }
 
-/* What happens to a finished matrix C. */
+/* The last step of a matrix C. */
 typedef struct neo__gemm_finish {
     neo_activation act;
     int backward;   /* 0: y = act(c). 1: c = c act'(z, y) */
@@ -3094,9 +2969,9 @@ typedef struct neo__norm_call {
     int64_t x_row, y_row, dy_row, dx_row;
     neo__leaf_cut leaves;
 } neo__norm_call;
-/* Forward: to[i] = from[ids[i]]. Backward: to[r] = the sum of from[i] with ids[i] = r by leaves, each
-   leaf from zeros, added to what is there if `add`. An id outside [0, rows): nothing is written,
-   *bad (host) is its position; else -1. */
+/* Forward: to[i] = from[ids[i]]. Backward: to[r] = the sum of from[i] with ids[i] = r by leaves,
+   each leaf from zeros, added to what is there if `add`. With an id outside [0, rows) nothing is
+   written. */
 typedef struct neo__embedding_call {
     int backward, is_i32, add;
     const void *ids;
@@ -3105,7 +2980,6 @@ typedef struct neo__embedding_call {
     float *to;         /* out or dtable */
     int64_t from_row, to_row;
     neo__leaf_cut leaves;
-    int64_t *bad;     /* host */
     neo__later later; /* answer: uint64_t, the first position whose id is outside, or ~0 */
 } neo__embedding_call;
 typedef struct neo__attention_call {
@@ -3117,7 +2991,8 @@ typedef struct neo__attention_call {
     float *dq, *dk, *dv; /* or NULL */
     int64_t q_row, k_row, v_row, dy_row, y_row, lse_row, dq_row, dk_row, dv_row;
 } neo__attention_call;
-/* Losses of `rows` samples of `width` elements and, unless dx is NULL, gradients times g. */
+/* Losses of `rows` samples of `width` elements and, unless dx is NULL, gradients times g. With a
+   label or probability outside its range nothing is written. */
 typedef enum neo__loss_kind {
     NEO__LOSS_BCE_LOGITS,
     NEO__LOSS_BCE,
@@ -3131,12 +3006,6 @@ typedef struct neo__loss_call {
     float *dx;
     int64_t rows, width;
     float g;
-    /* Host. bad: the first sample whose label (bad_what 0) or probability (1) is outside, or -1;
-       value: that number. Then nothing is written. The label goes first. */
-    neo_exact *sum; /* the losses are added */
-    int64_t *bad;
-    int *bad_what;
-    double *value;
     neo__later later; /* answer: neo__loss_found */
 } neo__loss_call;
 typedef struct neo__loss_found {
@@ -3144,6 +3013,11 @@ typedef struct neo__loss_found {
     double value;    /* of the first of these that is not ~0 */
     neo_exact sum;
 } neo__loss_found;
+static NEO__UNUSED neo__loss_found neo__loss_found_none(void) {
+    NEO__ZERO(neo__loss_found, found);
+    found.bad[0] = found.bad[1] = UINT64_MAX;
+    return found;
+}
 /* Values of a parameter's elements first, first + 1, ...; row i of `out`, `cols` long, begins
    i stride further on. */
 typedef struct neo__init_call {
@@ -3169,8 +3043,8 @@ typedef struct neo__tree_sum_call {
     float *out;
     int64_t n;
 } neo__tree_sum_call;
-/* Elementwise, `count` numbers: x += y, rounded to x's dtype; x *= factor (f32); y = x rounded to dtype
-   (f32). */
+/* Elementwise, `count` numbers: x += y, rounded to x's dtype; x *= factor (f32); y = x rounded to
+   dtype (f32). */
 typedef enum neo__blend_kind { NEO__BLEND_ADD, NEO__BLEND_SCALE, NEO__BLEND_ROUND } neo__blend_kind;
 typedef struct neo__blend_call {
     neo__blend_kind kind;
@@ -3240,11 +3114,11 @@ typedef struct neo__job_feature {
     int64_t out_at, out_stride; /* of its first bag, in floats; NEO_POOL_NONE: 0, of an id */
     int64_t pack_stride;        /* of its gradients in `packed`, from out_at on */
 } neo__job_feature;
-/* A table cut by columns whose step needs sums over whole rows: what the running round has and asks for. Its rows are
-   those of its slots, in their order: slot i is row cut_row[i]. Others: is_cut 0. */
+/* A table cut by columns whose step needs sums over whole rows: what the running round has and asks
+   for. Its rows are those of its slots, in their order: slot i is row cut_row[i]. */
 typedef struct neo__job_cut {
     neo__bag_cut cut; /* total, blocks: on the device */
-    int is_cut;
+    int is_cut;       /* 0: all of its columns are here */
 } neo__job_cut;
 /* The step of a table in a call. */
 typedef struct neo__job_rule {
@@ -3252,7 +3126,7 @@ typedef struct neo__job_rule {
     neo__random_key round;
     int nearest;
 } neo__job_rule;
-/* What a look at every offset and id found; zeros before. bag: ~ the first bag with decreasing
+/* The findings of a look at every offset and id; zeros before. bag: ~ the first bag with decreasing
    offsets; id: ~ the first id outside its table, counted from the batch's first; 0: none. */
 typedef struct neo__bags_found {
     unsigned long long bag, id, count; /* count: ids outside */
@@ -3261,19 +3135,19 @@ typedef struct neo__bags_found {
 enum {
     NEO__JOB_LONG = 256,   /* records; a longer run of one row is merged by a block of threads */
     NEO__JOB_VECTORS = 64, /* scratches of rows too long for shared memory */
-    NEO__JOB_SHARED_FLOATS = 5376 /* of a row's scratch, that two fit into shared memory, beside lists */
+    NEO__JOB_SHARED_FLOATS = 5376 /* of a row's scratch: two fit into shared memory, beside lists */
 };
 /* Floats in which a row is stepped: its gradient, a direction, and of a narrow row the row and its
    random words, of which the last may be a vector of blocks. */
 NEO__EVERYWHERE NEO__INLINE int64_t neo__job_scratch(neo_dtype dtype, int64_t dim) {
     return 2 * neo__bag_room(dim) + (dtype == NEO_F32 ? 0 : 2 * neo__bag_room(dim) + 96);
 }
-/* The record of a call, for every operation on bags. Pointers are the device's unless "host" is said. */
+/* The record of a call, for every operation on bags. Pointers are the device's but for "host". */
 typedef struct neo__bags_job {
     neo_bags *object; /* host: for the CPU */
     int32_t table;    /* for the CPU: of sort_rows */
     int only_cut;     /* for the CPU: tables cut by columns (1), the others (0), all (-1) */
-    const int *stop;  /* not 0: the step that is being recorded has an error, no row changes. NULL: 0 */
+    const int *stop;  /* not 0: the step being recorded has an error, no row changes. NULL: 0 */
     struct {          /* since the object was made, or its workspace grew */
         int32_t table_count, feature_count;
         int none, wide; /* none: NEO_POOL_NONE. wide: keys are 64 bits, else 32 */
@@ -3307,7 +3181,7 @@ typedef struct neo__bags_job {
         uint32_t *values[2];
         int64_t records;  /* not more than this */
         int64_t *grad_at; /* per id */
-        int indirect;     /* the gradient of a value is at grad_at[value], else at value grad_unit */
+        int indirect; /* the gradient of a value is at grad_at[value], else at value grad_unit */
         int64_t grad_unit;
         float *packed; /* gradients of MEAN tables, divided by the bags' lengths */
         int packs;     /* gradients of MEAN tables are in `packed`, else all are in dout */
@@ -3322,7 +3196,8 @@ typedef struct neo__bags_job {
     struct {       /* keys by slot, a hash table from key + 1 to slot, and [max_dim] floats each */
         int64_t max, count;
         uint64_t *slot_key, *hash_key, hash_mask;
-        uint32_t *hash_slot, *fresh, *place; /* [max_records + 1]: 1 for a new row; their sums before */
+        uint32_t *hash_slot;
+        uint32_t *fresh, *place; /* [max_records + 1]: 1 for a new row; their sums before */
         uint32_t *keep_at;                   /* per record: slot << 1 | new */
         float *sums;
     } kept;
@@ -3343,12 +3218,13 @@ typedef struct neo__bags_job {
 struct neo_device {
     uint32_t bytes, version; /* of this table: sizeof, NEO__DEVICE_VERSION */
     char name[128];          /* "cuda:0 (NVIDIA H200)" */
-    /* Calls are kept, to run later as one: what does not depend on a batch's numbers stays the same from step to
-       step (sizes are what is reserved, descriptions are always sent), and errors of data come at the end. */
+    /* Calls are kept, to run later as one: what does not depend on a batch's numbers stays the same
+       from step to step (sizes are what is reserved, descriptions are always sent), and errors of
+       data come at the end. */
     int32_t recording;
-    uint32_t forgotten; /* how often recorded calls were left out: what they would have told the device is not there */
+    uint32_t forgotten; /* how often recorded calls were left out, so that the device never heard */
     void (*destroy)(neo_device *d);
-    /* Memory, 256-byte aligned; NULL: none. Host memory that the device reads fast, if there is such. */
+    /* Memory, 256-byte aligned; NULL: none. host_: memory that the device reads fast. */
     void *(*alloc)(neo_device *d, size_t bytes);
     void (*free)(neo_device *d, void *p, size_t bytes);
     void *(*host_alloc)(neo_device *d, size_t bytes);
@@ -3358,8 +3234,9 @@ struct neo_device {
                        neo_place from_place, size_t bytes);
     neo_status (*fill)(neo_device *d, void *to, int byte, size_t bytes);
     neo_status (*synchronize)(neo_device *d);
-    /* While it records: a counter that a call is going to advance; it goes back if the call has no effect. settle: what
-       is recorded runs and is over, with its answers; a failure is returned by the next call. */
+    /* While it records: a counter that a call is going to advance; it goes back if the call has no
+       effect. settle: what is recorded runs and is over, with its answers; a failure is returned by
+       the next call. */
     void (*counts)(neo_device *d, int64_t *counter);
     void (*settle)(neo_device *d);
     /* From any thread, beside all other calls: see neo__device_move. */
@@ -3389,8 +3266,9 @@ struct neo_device {
     neo_status (*optim)(neo_device *d, const neo__optim_call *call);
     /* Embedding bags: see >>impl-bags-calls. */
     size_t (*bags_temp_bytes)(neo_device *d, int64_t max_records, int wide);
-    neo_status (*bags_check)(neo_device *d, const neo__bags_job *j, neo__bags_found *found /* host */,
-                             const neo__later *later /* answer: neo__bags_found. NULL: found is waited for */);
+    /* later's answer is neo__bags_found; NULL: it is waited for, in `found` (host). */
+    neo_status (*bags_check)(neo_device *d, const neo__bags_job *j, neo__bags_found *found,
+                             const neo__later *later);
     neo_status (*bags_forward)(neo_device *d, const neo__bags_job *j);
     neo_status (*bags_weight_grad)(neo_device *d, const neo__bags_job *j);
     neo_status (*bags_sort)(neo_device *d, const neo__bags_job *j); /* pack, write records, sort */
@@ -3398,7 +3276,7 @@ struct neo_device {
                                  int64_t first_key); /* records of rows [j->records], sort */
     neo_status (*bags_update)(neo_device *d, const neo__bags_job *j); /* step or keep */
     neo_status (*bags_step_kept)(neo_device *d, const neo__bags_job *j);
-    neo_status (*bags_cut)(neo_device *d, const neo__bags_job *j); /* the block sums that cuts ask for */
+    neo_status (*bags_cut)(neo_device *d, const neo__bags_job *j); /* block sums for cuts */
     /* fresh: rows without a slot (host); then, give them slots from slot_count on. by_value: a row
        comes where its first record's value says, else in the order of the sort. */
     neo_status (*bags_find_slots)(neo_device *d, const neo__bags_job *j, int by_value,
@@ -3448,7 +3326,7 @@ struct neo_device {
 #include <arm_neon.h>
 #endif
 
-/* Products and sums fuse only where the code says fma (NUMERICS: one rounding per written operation). */
+/* Products and sums fuse only where the code says fma: one rounding per written operation. */
 #if defined(__clang__)
 #pragma STDC FP_CONTRACT OFF
 #elif defined(__GNUC__)
@@ -3668,6 +3546,7 @@ typedef struct neo__gemm_kernels neo__gemm_kernels;
 typedef struct neo__vec_kernels neo__vec_kernels;
 typedef struct neo__bag_kernels neo__bag_kernels;
 typedef struct neo__tensor_kernels neo__tensor_kernels;
+typedef struct neo__wire_kernels neo__wire_kernels;
 
 struct neo_ctx {
     neo_allocator allocator;
@@ -3685,6 +3564,7 @@ struct neo_ctx {
     const neo__vec_kernels *vec;
     const neo__bag_kernels *bag;
     const neo__tensor_kernels *tensor;
+    const neo__wire_kernels *wire;
     neo__pool pool;
     char *scratch; /* threads x NEO__WORKER_SCRATCH_BYTES, then NEO__SHARED_SCRATCH_BYTES */
     size_t scratch_bytes;
@@ -3781,18 +3661,28 @@ NEO_API void neo__pinned_free(neo_ctx *ctx, void *p, size_t bytes) {
 NEO_API neo_status neo__device_move(neo_ctx *ctx, void *to, const void *from, size_t bytes) {
     return ctx->on->move(ctx->on, to, from, bytes);
 }
-NEO_API neo_status neo__device_combine(neo_ctx *ctx, const neo__combine_call *call) {
+/* The device in whose memory `place` is. */
+NEO__INLINE neo_device *neo__device_at(const neo_ctx *ctx, neo_place place) {
+    return place == NEO_DEVICE ? ctx->on : (neo_device *)(uintptr_t)&ctx->cpu;
+}
+NEO_API neo_status neo__device_combine(const neo_ctx *ctx, neo_place place,
+                                       const neo__combine_call *call) {
+    neo_device *d = neo__device_at(ctx, place);
     NEO__CHECK(
-        call->count <= NEO__COMBINE_PIECES, NEO_ERR_UNSUPPORTED,
+        call->count <= NEO__COMBINE_PIECES || d == &ctx->cpu, NEO_ERR_UNSUPPORTED,
         "a sum of %d subtrees of leaves on devices, which add up to %d (give fewer repro_shards)",
         call->count, (int)NEO__COMBINE_PIECES);
-    return ctx->on->combine(ctx->on, call);
+    return d->combine(d, call);
 }
-NEO_API neo_status neo__device_encode(neo_ctx *ctx, const neo__wire_call *call) {
-    return ctx->on->encode(ctx->on, call);
+NEO_API neo_status neo__device_encode(const neo_ctx *ctx, neo_place place,
+                                      const neo__wire_call *call) {
+    neo_device *d = neo__device_at(ctx, place);
+    return d->encode(d, call);
 }
-NEO_API neo_status neo__device_decode(neo_ctx *ctx, const neo__wire_call *call) {
-    return ctx->on->decode(ctx->on, call);
+NEO_API neo_status neo__device_decode(const neo_ctx *ctx, neo_place place,
+                                      const neo__wire_call *call) {
+    neo_device *d = neo__device_at(ctx, place);
+    return d->decode(d, call);
 }
 NEO_API neo_status neo__device_rows(neo_ctx *ctx, const neo__rows_call *call) {
     return ctx->on->rows(ctx->on, call);
@@ -3812,10 +3702,6 @@ NEO_API void neo__device_destroy(neo_device *device) {
 }
 NEO__INLINE neo_place neo__ctx_place(const neo_ctx *ctx) {
     return ctx && ctx->device ? NEO_DEVICE : NEO_HOST;
-}
-/* The device in whose memory `place` is. */
-NEO__INLINE neo_device *neo__device_at(neo_ctx *ctx, neo_place place) {
-    return place == NEO_DEVICE ? ctx->on : &ctx->cpu;
 }
 static neo_status neo__data_zero(neo_ctx *ctx, void *p, size_t bytes) {
     return bytes ? ctx->on->fill(ctx->on, p, 0, bytes) : NEO_OK;
@@ -4014,25 +3900,32 @@ NEO__INLINE void neo__task_range(int64_t count, int64_t tasks, int64_t i, int64_
 }
 
 /* An operation of the CPU over `count` pieces (rows, elements): a record, cut into tasks. */
-typedef struct neo__cpu_job {
+typedef struct neo__cpu_part { /* a task: pieces [begin, end) */
     neo_ctx *ctx;
     const void *call; /* the operation's record, neo__x_call */
-    int64_t count, tasks;
+    int64_t begin, end;
+    int worker;
+} neo__cpu_part;
+typedef struct neo__cpu_job {
+    neo_ctx *ctx;
+    const void *call;
+    int64_t count, tasks, unit;
+    void (*work)(const neo__cpu_part *part);
 } neo__cpu_job;
-/* The pieces [begin, end) of task `index`, cut at multiples of `unit`. */
-NEO__INLINE void neo__cpu_range(const neo__cpu_job *job, int64_t index, int64_t unit,
-                                int64_t *begin, int64_t *end) {
-    neo__task_range(job->count, job->tasks, index, unit, begin, end);
+static void neo__cpu_task(void *arg, int64_t index, int worker) {
+    const neo__cpu_job *job = (const neo__cpu_job *)arg;
+    neo__cpu_part part = {job->ctx, job->call, 0, 0, worker};
+    neo__task_range(job->count, job->tasks, index, job->unit, &part.begin, &part.end);
+    job->work(&part);
 }
-/* task(job, index, worker) over all pieces; each task has at least `grain` of them. */
-static void neo__cpu_run(neo_device *d, const void *call, int64_t count, int64_t grain,
-                         neo_task_fn task) {
-    neo__cpu_job job;
-    job.ctx = neo__cpu_ctx(d);
-    job.call = call;
-    job.count = count;
-    job.tasks = neo__task_count(job.ctx, count, grain);
-    if (count > 0) neo_parallel_for(job.ctx, job.tasks, task, &job);
+/* work(part) over all pieces; a task has at least `grain` of them, cut at multiples of `unit`.
+   Returns NEO_OK, for operations that end with it. */
+static neo_status neo__cpu_run(neo_device *d, const void *call, int64_t count, int64_t grain,
+                               int64_t unit, void (*work)(const neo__cpu_part *part)) {
+    neo_ctx *ctx = neo__cpu_ctx(d);
+    neo__cpu_job job = {ctx, call, count, neo__task_count(ctx, count, grain), unit, work};
+    if (count > 0) neo_parallel_for(ctx, job.tasks, neo__cpu_task, &job);
+    return NEO_OK;
 }
 
 /* ---- instruction sets ---- */
@@ -4425,7 +4318,7 @@ static neo_status neo__file_open(neo__file *f, const char *path, neo__file_mode 
         return neo__file_fail(path, mode == NEO__FILE_READ ? "open" : "open for writing");
     return NEO_OK;
 }
-static void neo__file_stdin(neo__file *f) {
+NEO__UNUSED static void neo__file_stdin(neo__file *f) {
     f->path = "standard input";
     f->handle = GetStdHandle(STD_INPUT_HANDLE);
 }
@@ -4469,7 +4362,7 @@ static neo_status neo__file_write(neo__file *f, const void *data, size_t bytes) 
     }
     return NEO_OK;
 }
-static neo_status neo__file_seek(neo__file *f, int64_t offset) {
+NEO__UNUSED static neo_status neo__file_seek(neo__file *f, int64_t offset) {
     LARGE_INTEGER to;
     to.QuadPart = offset;
     return SetFilePointerEx(f->handle, to, NULL, FILE_BEGIN) ? NEO_OK
@@ -4583,7 +4476,7 @@ static neo_status neo__file_open(neo__file *f, const char *path, neo__file_mode 
     return NEO_OK;
 }
 /* neo__file_stdin: closing it leaves standard input open. */
-static void neo__file_stdin(neo__file *f) {
+NEO__UNUSED static void neo__file_stdin(neo__file *f) {
     f->path = "standard input";
     f->fd = 0;
 }
@@ -4629,7 +4522,7 @@ static neo_status neo__file_write(neo__file *f, const void *data, size_t bytes) 
     }
     return NEO_OK;
 }
-static neo_status neo__file_seek(neo__file *f, int64_t offset) {
+NEO__UNUSED static neo_status neo__file_seek(neo__file *f, int64_t offset) {
     NEO__CHECK((int64_t)(off_t)offset == offset, NEO_ERR_IO,
                "%s: offsets are 32-bit: compile with -D_FILE_OFFSET_BITS=64", f->path);
     return lseek(f->fd, (off_t)offset, SEEK_SET) >= 0 ? NEO_OK : neo__file_fail(f->path, "seek");
@@ -4755,6 +4648,33 @@ static neo_status neo__tree_remove_at(const char *path, int depth) {
    followed). Nothing there is fine. Stops at the first failure. */
 static neo_status neo__tree_remove(const char *path) { return neo__tree_remove_at(path, 0); }
 NEO__HOT_BEGIN
+/* A file of up to `most` bytes into an arena; *text NULL: it is longer, or has no size. */
+static neo_status neo__file_load(neo__arena *arena, const char *path, int64_t most, char **text,
+                                 int64_t *bytes) {
+    neo__file file;
+    size_t got = 0;
+    *text = NULL;
+    NEO__TRY(neo__file_open(&file, path, NEO__FILE_READ));
+    *bytes = neo__file_size(&file);
+    neo_status status = NEO_OK;
+    if (*bytes >= 0 && *bytes <= most) {
+        status = NEO__ARENA(arena, *text, *bytes);
+        if (status == NEO_OK) status = neo__file_read(&file, *text, (size_t)*bytes, &got);
+        *bytes = (int64_t)got;
+    }
+    (void)neo__file_close(&file);
+    return status;
+}
+/* The size of a plain file; -1: there is none at that path. */
+static neo_status neo__path_size(const char *path, int64_t *size) {
+    neo__file file;
+    *size = -1;
+    if (neo__path_look(path) != NEO__PATH_FILE) return NEO_OK;
+    NEO__TRY(neo__file_open(&file, path, NEO__FILE_READ));
+    *size = neo__file_size(&file);
+    return neo__file_close(&file);
+}
+
 /* ------------------------------------------------------------------------------------------------
    >>isa
 
@@ -4832,6 +4752,7 @@ NEO__HOT_BEGIN
         ctx->vec = &neo__vec_kernels_##isa;                                                        \
         ctx->bag = &neo__bag_kernels_##isa;                                                        \
         ctx->tensor = &neo__tensor_kernels_##isa;                                                  \
+        ctx->wire = &neo__wire_kernels_##isa;                                                      \
     } while (0)
 static void neo__isa_bind(neo_ctx *ctx) {
     switch (ctx->isa) {
@@ -4923,6 +4844,41 @@ NEO__UNUSED static double neo__cos_f64(double x) {
     double value = n & 1 ? r - r * s : 1.0 - c;
     return (n + 1) & 2 ? -value : value;
 }
+
+/* e^x for |x| < 700, within 2e-15: 2^n by its bits, e^r by its series for |r| <= ln(2)/2. */
+static double neo__exp_near(double x) {
+    double scaled = x * 0x1.71547652b82fep+0;
+    int64_t n = (int64_t)(scaled + (scaled < 0.0 ? -0.5 : 0.5));
+    double r = (x - (double)n * NEO__LN2_HIGH) - (double)n * NEO__LN2_LOW, p = 1.0 / 6227020800.0;
+    p = p * r + 1.0 / 479001600.0;
+    p = p * r + 1.0 / 39916800.0;
+    p = p * r + 1.0 / 3628800.0;
+    p = p * r + 1.0 / 362880.0;
+    p = p * r + 1.0 / 40320.0;
+    p = p * r + 1.0 / 5040.0;
+    p = p * r + 1.0 / 720.0;
+    p = p * r + 1.0 / 120.0;
+    p = p * r + 1.0 / 24.0;
+    p = p * r + 1.0 / 6.0;
+    p = p * r + 0.5;
+    p = p * r + 1.0;
+    return (p * r + 1.0) * neo__f64_bits((uint64_t)(n + 1023) << 52);
+}
+enum { NEO__LOG_TABLE = 4097 };
+/* Logarithms by a table of log n, n < NEO__LOG_TABLE: x = m 2^k (1 + r) with m in [2048, 4096) and 0 <= r < 2^-11.
+   Within 1e-15 (relative to 1 + |log x|), and several times faster than neo__log_f64. */
+NEO__UNUSED static double neo__log_near(const double *table, double m, int whole, int k) {
+    double base = (double)whole, r = (m - base) / base;
+    double tail = r * (1.0 - r * (0.5 - r * (1.0 / 3.0 - r * (0.25 - r * 0.2))));
+    return (table[whole] + (double)k * NEO__LN2_HIGH) + (tail + (double)k * NEO__LN2_LOW);
+}
+/* log x for a normal x > 0. */
+NEO__UNUSED static double neo__log_positive(const double *table, double x) {
+    uint64_t bits = neo__bits_f64(x);
+    int k = (int)(bits >> 52) - 1023 - 11;
+    double m = neo__f64_bits((bits & 0x000FFFFFFFFFFFFFu) | (uint64_t)(1023 + 11) << 52);
+    return neo__log_near(table, m, (int)m, k);
+}
 /* ------------------------------------------------------------------------------------------------
    >>impl-tensor
 
@@ -4930,33 +4886,24 @@ NEO__UNUSED static double neo__cos_f64(double x) {
    of at most NEO__RUN elements. Two contiguous tensors are walked as one dimension. Every run is
    packed into a small buffer where its stride is not 1, so that the inner loops see contiguous
    data only.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 enum {
     NEO__RUN = 256,
     NEO__ELEMENT_GRAIN = 1 << 15
 };
 
 NEO__HOT_END
+static const struct neo__dtype {
+    const char *name;
+    size_t size;
+} neo__dtypes[] = {{"f32", 4}, {"f16", 2}, {"bf16", 2}, {"f8e4m3", 1}, {"f8e5m2", 1},
+                   {"i8", 1},  {"i32", 4}, {"i64", 8},  {"u8", 1}};
+NEO__STATIC_ASSERT(sizeof neo__dtypes / sizeof *neo__dtypes == NEO_DTYPE_COUNT, "every dtype");
 NEO_API size_t neo_dtype_size(neo_dtype dtype) {
-    switch (dtype) {
-    case NEO_F32:
-    case NEO_I32: return 4;
-    case NEO_F16:
-    case NEO_BF16: return 2;
-    case NEO_F8E4M3:
-    case NEO_F8E5M2:
-    case NEO_I8:
-    case NEO_U8: return 1;
-    case NEO_I64: return 8;
-    case NEO_DTYPE_COUNT: break;
-    }
-    return 0;
+    return (unsigned)dtype < (unsigned)NEO_DTYPE_COUNT ? neo__dtypes[dtype].size : 0;
 }
 NEO_API const char *neo_dtype_name(neo_dtype dtype) {
-    static const char *const name[] = {"f32", "f16", "bf16", "f8e4m3", "f8e5m2",
-                                       "i8",  "i32", "i64",  "u8"};
-    NEO__STATIC_ASSERT(sizeof name / sizeof name[0] == NEO_DTYPE_COUNT, "a name for every dtype");
-    return (unsigned)dtype < (unsigned)NEO_DTYPE_COUNT ? name[dtype] : "unknown";
+    return (unsigned)dtype < (unsigned)NEO_DTYPE_COUNT ? neo__dtypes[dtype].name : "unknown";
 }
 
 /* ---- views ---- */
@@ -5076,6 +5023,18 @@ NEO_API void neo_tensor_free(neo_ctx *ctx, neo_tensor *t) {
     if (t->place == NEO_HOST || ctx->device) /* else another context's, not this one's to free */
         neo__free_on(ctx, d, 0, t->data, neo_tensor_bytes(*t));
     *t = neo_tensor_none();
+}
+
+/* A cleared record, and *data: so many bytes of the device's memory; NULL if none are wanted. */
+static void *neo__alloc_with_data(neo_ctx *ctx, const char *function, size_t bytes,
+                                  size_t data_bytes, char **data) {
+    void *record = neo__alloc_zero(ctx, bytes);
+    *data = record && data_bytes ? (char *)neo__data_alloc(ctx, data_bytes) : NULL;
+    if (record && (*data || !data_bytes)) return record;
+    neo_free(ctx, record, bytes);
+    neo_fail(NEO_ERR_MEMORY, "%s: no memory for %zu bytes", function,
+             neo__size_add(bytes, data_bytes));
+    return NULL;
 }
 
 /* ---- elementwise: runs ---- */
@@ -5216,61 +5175,40 @@ static void neo__run_find(const neo__convert_call *c, int64_t index, int64_t end
 }
 
 /* Elements of 1, 2, 4 or 8 bytes between strided places. */
+NEO__INLINE void neo__move_each(char *dst, int64_t dst_step, const char *src, int64_t src_step,
+                                const size_t size, int64_t count) {
+    for (; count > 0; count--, dst += dst_step, src += src_step) memcpy(dst, src, size);
+}
 static void neo__move(char *dst, int64_t dst_stride, const char *src, int64_t src_stride,
                       size_t size, int64_t count) {
-    if (dst_stride == 1 && src_stride == 1) {
-        memmove(dst, src, (size_t)count * size);
-        return;
-    }
-    dst_stride *= (int64_t)size;
-    src_stride *= (int64_t)size;
-    switch (size) {
-    case 1:
-        for (int64_t i = 0; i < count; i++) dst[i * dst_stride] = src[i * src_stride];
-        break;
-    case 2:
-        for (int64_t i = 0; i < count; i++) memcpy(dst + i * dst_stride, src + i * src_stride, 2);
-        break;
-    case 4:
-        for (int64_t i = 0; i < count; i++) memcpy(dst + i * dst_stride, src + i * src_stride, 4);
-        break;
-    default:
-        for (int64_t i = 0; i < count; i++) memcpy(dst + i * dst_stride, src + i * src_stride, 8);
-        break;
-    }
+    const int64_t dst_step = dst_stride * (int64_t)size, src_step = src_stride * (int64_t)size;
+    if (dst_stride == 1 && src_stride == 1) memmove(dst, src, (size_t)count * size);
+    else if (size == 1) neo__move_each(dst, dst_step, src, src_step, 1, count);
+    else if (size == 2) neo__move_each(dst, dst_step, src, src_step, 2, count);
+    else if (size == 4) neo__move_each(dst, dst_step, src, src_step, 4, count);
+    else neo__move_each(dst, dst_step, src, src_step, 8, count);
 }
 
 /* ---- conversions of a contiguous run ---- */
-NEO__INLINE int neo__is_float(neo_dtype t) { return t <= NEO_F8E5M2; }
-
 static void neo__decode_float(const neo_ctx *ctx, neo_dtype dtype, const void *x, float *y,
                               int64_t n) {
-    const uint8_t *byte = (const uint8_t *)x;
-    switch (dtype) {
-    case NEO_F16: ctx->tensor->f32_from_f16(y, (const uint16_t *)x, n); break;
-    case NEO_BF16: ctx->tensor->f32_from_bf16(y, (const uint16_t *)x, n); break;
-    case NEO_F8E4M3:
-        for (int64_t i = 0; i < n; i++) y[i] = neo__f32_from_e4m3(byte[i]);
-        break;
-    case NEO_F8E5M2:
-        for (int64_t i = 0; i < n; i++) y[i] = neo__f32_from_e5m2(byte[i]);
-        break;
-    default: memcpy(y, x, (size_t)n * sizeof *y); break;
-    }
+    if (dtype == NEO_F32) memcpy(y, x, (size_t)n * sizeof *y);
+    else if (dtype == NEO_F16) ctx->tensor->f32_from_f16(y, (const uint16_t *)x, n);
+    else if (dtype == NEO_BF16) ctx->tensor->f32_from_bf16(y, (const uint16_t *)x, n);
+    else
+        for (int64_t i = 0; i < n; i++) y[i] = neo__float_decode(dtype, (const uint8_t *)x + i);
 }
-static void neo__decode_int(neo_dtype dtype, const void *x, int64_t *y, int64_t n) {
-    switch (dtype) {
-    case NEO_I8:
-        for (int64_t i = 0; i < n; i++) y[i] = ((const int8_t *)x)[i];
-        break;
-    case NEO_U8:
-        for (int64_t i = 0; i < n; i++) y[i] = ((const uint8_t *)x)[i];
-        break;
-    case NEO_I32:
-        for (int64_t i = 0; i < n; i++) y[i] = ((const int32_t *)x)[i];
-        break;
-    default: memcpy(y, x, (size_t)n * sizeof *y); break;
-    }
+/* r: random words; NULL rounds to nearest. */
+static void neo__encode_float(const neo_ctx *ctx, neo_dtype dtype, const float *x, void *y,
+                              const uint32_t *r, int64_t n) {
+    char *to = (char *)y;
+    const size_t size = neo_dtype_size(dtype);
+    if (dtype == NEO_F32) memcpy(y, x, (size_t)n * sizeof *x);
+    else if (dtype == NEO_F16 && !r) ctx->tensor->f16_from_f32((uint16_t *)y, x, n);
+    else if (dtype == NEO_BF16 && !r) ctx->tensor->bf16_from_f32((uint16_t *)y, x, n);
+    else
+        for (int64_t i = 0; i < n; i++, to += size)
+            neo__float_encode(dtype, x[i], to, r ? &r[i] : NULL);
 }
 /* Random words of elements [index, index + n), or NULL when rounding to nearest. */
 static const uint32_t *neo__run_random(const neo__convert_call *c, int64_t index, uint32_t *out,
@@ -5284,161 +5222,88 @@ static const uint32_t *neo__run_random(const neo__convert_call *c, int64_t index
     }
     return out;
 }
-static void neo__encode_narrow16(const neo__narrow *f, const float *x, uint16_t *y,
-                                 const uint32_t *r, int64_t n) {
-    for (int64_t i = 0; i < n; i++) y[i] = (uint16_t)neo__narrow_encode(f, x[i], 1, r[i]);
-}
-static void neo__encode_narrow8(const neo__narrow *f, const float *x, uint8_t *y,
-                                const uint32_t *r, int64_t n) {
-    for (int64_t i = 0; i < n; i++)
-        y[i] = (uint8_t)neo__narrow_encode(f, x[i], r != NULL, r ? r[i] : 0);
-}
-static void neo__encode_float(const neo_ctx *ctx, neo_dtype dtype, const float *x, void *y,
-                              const uint32_t *r, int64_t n) {
-    switch (dtype) {
-    case NEO_F16:
-        if (r) neo__encode_narrow16(&neo__narrow_f16, x, (uint16_t *)y, r, n);
-        else ctx->tensor->f16_from_f32((uint16_t *)y, x, n);
-        break;
-    case NEO_BF16:
-        if (r) neo__encode_narrow16(&neo__narrow_bf16, x, (uint16_t *)y, r, n);
-        else ctx->tensor->bf16_from_f32((uint16_t *)y, x, n);
-        break;
-    case NEO_F8E4M3: neo__encode_narrow8(&neo__narrow_e4m3, x, (uint8_t *)y, r, n); break;
-    case NEO_F8E5M2: neo__encode_narrow8(&neo__narrow_e5m2, x, (uint8_t *)y, r, n); break;
-    default: memcpy(y, x, (size_t)n * sizeof *x); break;
-    }
-}
-static void neo__encode_int(neo_dtype dtype, const int64_t *x, void *y, int64_t n) {
-    switch (dtype) {
-    case NEO_I8:
-        for (int64_t i = 0; i < n; i++)
-            ((int8_t *)y)[i] =
-                (int8_t)NEO__MIN(NEO__MAX(x[i], (int64_t)INT8_MIN), (int64_t)INT8_MAX);
-        break;
-    case NEO_U8:
-        for (int64_t i = 0; i < n; i++)
-            ((uint8_t *)y)[i] = (uint8_t)NEO__MIN(NEO__MAX(x[i], (int64_t)0), (int64_t)UINT8_MAX);
-        break;
-    case NEO_I32:
-        for (int64_t i = 0; i < n; i++)
-            ((int32_t *)y)[i] =
-                (int32_t)NEO__MIN(NEO__MAX(x[i], (int64_t)INT32_MIN), (int64_t)INT32_MAX);
-        break;
-    default: memcpy(y, x, (size_t)n * sizeof *x); break;
-    }
-}
-
 static void neo__convert_run(neo_ctx *ctx, const neo__convert_call *c, const neo__run *run) {
-    union {
-        int64_t i[NEO__RUN];
-        float f[NEO__RUN];
-    } wide, packed_src, packed_dst;
-    int64_t ints[NEO__RUN];
+    int64_t packed_src[NEO__RUN], packed_dst[NEO__RUN];
+    float wide[NEO__RUN];
     uint32_t random[NEO__RUN];
-    neo_dtype from = c->src.dtype, to = c->dst.dtype;
-    int64_t n = run->count;
-    const void *src = run->src;
-    void *dst = run->dst_stride == 1 ? (void *)run->dst : (void *)packed_dst.i;
-    if (run->src_stride != 1) {
-        neo__move((char *)packed_src.i, 1, run->src, run->src_stride, neo_dtype_size(from), n);
-        src = packed_src.i;
-    }
+    const neo_dtype from = c->src.dtype, to = c->dst.dtype;
+    const size_t from_size = neo_dtype_size(from), to_size = neo_dtype_size(to);
+    const int64_t n = run->count;
+    const char *src = run->src_stride == 1 ? run->src : (const char *)packed_src;
+    char *dst = run->dst_stride == 1 ? run->dst : (char *)packed_dst, *at = dst;
+    if (run->src_stride != 1)
+        neo__move((char *)packed_src, 1, run->src, run->src_stride, from_size, n);
     const uint32_t *r = neo__run_random(c, run->index, random, n);
-    if (neo__is_float(from)) {
-        const float *x = from == NEO_F32 ? (const float *)src : wide.f;
-        if (from != NEO_F32) neo__decode_float(ctx, from, src, wide.f, n);
-        if (neo__is_float(to)) {
-            neo__encode_float(ctx, to, x, dst, r, n);
-        } else {
-            for (int64_t i = 0; i < n; i++)
-                ints[i] = neo__int_from_f32(x[i], r != NULL, r ? r[i] : 0);
-            neo__encode_int(to, ints, dst, n);
+    const float *x = from == NEO_F32 ? (const float *)(const void *)src : wide;
+    if (!neo__is_float(from)) {
+        for (int64_t i = 0; i < n; i++, src += from_size, at += to_size) {
+            const int64_t v = neo__int_decode(from, src);
+            if (!neo__is_float(to)) neo__int_encode(to, v, at);
+            else wide[i] = to == NEO_F32 ? (float)v : neo__f32_from_int_odd(v);
         }
     } else {
-        neo__decode_int(from, src, ints, n);
-        if (neo__is_float(to)) {
-            for (int64_t i = 0; i < n; i++)
-                wide.f[i] = to == NEO_F32 ? (float)ints[i] : neo__f32_from_int_odd(ints[i]);
-            neo__encode_float(ctx, to, wide.f, dst, r, n);
-        } else {
-            neo__encode_int(to, ints, dst, n);
-        }
+        if (x == wide) neo__decode_float(ctx, from, src, wide, n);
+        for (int64_t i = 0; i < n && !neo__is_float(to); i++, at += to_size)
+            neo__int_encode(to, neo__int_from_f32(x[i], r != NULL, r ? r[i] : 0), at);
     }
+    if (neo__is_float(to)) neo__encode_float(ctx, to, x, dst, r, n);
     if (run->dst_stride != 1)
-        neo__move(run->dst, run->dst_stride, (const char *)packed_dst.i, 1, neo_dtype_size(to), n);
+        neo__move(run->dst, run->dst_stride, (const char *)packed_dst, 1, to_size, n);
 }
-static void neo__convert_task(void *arg, int64_t index, int worker) {
-    const neo__cpu_job *job = (const neo__cpu_job *)arg;
-    const neo__convert_call *c = (const neo__convert_call *)job->call;
-    int64_t begin, end;
-    (void)worker;
-    neo__cpu_range(job, index, NEO__RUN, &begin, &end);
-    for (neo__run run; begin < end; begin += run.count) {
-        neo__run_find(c, begin, end, &run);
-        neo__convert_run(job->ctx, c, &run);
+static void neo__convert_part(const neo__cpu_part *part) {
+    const neo__convert_call *c = (const neo__convert_call *)part->call;
+    neo__run run;
+    for (int64_t at = part->begin; at < part->end; at += run.count) {
+        neo__run_find(c, at, part->end, &run);
+        neo__convert_run(part->ctx, c, &run);
     }
 }
-static void neo__copy_task(void *arg, int64_t index, int worker) {
-    const neo__cpu_job *job = (const neo__cpu_job *)arg;
-    const neo__convert_call *c = (const neo__convert_call *)job->call;
+static void neo__tensor_copy_part(const neo__cpu_part *part) {
+    const neo__convert_call *c = (const neo__convert_call *)part->call;
     const size_t size = neo_dtype_size(c->src.dtype);
-    int64_t begin, end;
-    (void)worker;
-    neo__cpu_range(job, index, NEO__RUN, &begin, &end);
-    for (neo__run run; begin < end; begin += run.count) {
-        neo__run_find(c, begin, end, &run);
-        if (c->src.ndim == 1 && run.src_stride == 1 && run.dst_stride == 1) run.count = end - begin;
+    neo__run run;
+    for (int64_t at = part->begin; at < part->end; at += run.count) {
+        neo__run_find(c, at, part->end, &run);
+        if (c->src.ndim == 1 && run.src_stride == 1 && run.dst_stride == 1)
+            run.count = part->end - at;
         neo__move(run.dst, run.dst_stride, run.src, run.src_stride, size, run.count);
     }
 }
 static neo_status neo__cpu_convert(neo_device *d, const neo__convert_call *call) {
     const int copies = call->src.dtype == call->dst.dtype;
-    neo__cpu_run(d, call, call->count, NEO__ELEMENT_GRAIN,
-                 copies ? neo__copy_task : neo__convert_task);
-    return NEO_OK;
+    return neo__cpu_run(d, call, call->count, NEO__ELEMENT_GRAIN, NEO__RUN,
+                        copies ? neo__tensor_copy_part : neo__convert_part);
 }
 typedef struct neo__fill {
     char *to;
     int byte;
 } neo__fill;
-static void neo__fill_task(void *arg, int64_t index, int worker) {
-    const neo__cpu_job *job = (const neo__cpu_job *)arg;
-    const neo__fill *fill = (const neo__fill *)job->call;
-    int64_t begin, end;
-    (void)worker;
-    neo__cpu_range(job, index, 4096, &begin, &end);
-    memset(fill->to + begin, fill->byte, (size_t)(end - begin));
+static void neo__fill_part(const neo__cpu_part *part) {
+    const neo__fill *fill = (const neo__fill *)part->call;
+    memset(fill->to + part->begin, fill->byte, (size_t)(part->end - part->begin));
 }
 static neo_status neo__cpu_fill(neo_device *d, void *to, int byte, size_t bytes) {
-    neo__fill fill;
-    fill.to = (char *)to;
-    fill.byte = byte;
-    neo__cpu_run(d, &fill, (int64_t)bytes, 4 * NEO__ELEMENT_GRAIN, neo__fill_task);
-    return NEO_OK;
+    const neo__fill fill = {(char *)to, byte};
+    return neo__cpu_run(d, &fill, (int64_t)bytes, 4 * NEO__ELEMENT_GRAIN, 4096, neo__fill_part);
 }
 
 /* Adding part i + s to part i for s = 1, 2, 4 ... is the tree that splits at the largest power of
    two. */
-static void neo__tree_sum_task(void *arg, int64_t index, int worker) {
-    const neo__cpu_job *job = (const neo__cpu_job *)arg;
-    const neo__tree_sum_call *c = (const neo__tree_sum_call *)job->call;
+static void neo__tree_sum_part(const neo__cpu_part *part) {
+    enum { NEAR = 1024 }; /* elements of a part that stay in the cache */
+    const neo__tree_sum_call *c = (const neo__tree_sum_call *)part->call;
     float *first = (float *)c->parts[0].data;
-    int64_t begin, end;
-    (void)worker;
-    neo__cpu_range(job, index, 1024, &begin, &end);
-    for (int64_t at = begin; at < end; at += 1024) { /* pieces that stay in the cache */
-        int64_t n = NEO__MIN(end - at, (int64_t)1024);
+    for (int64_t at = part->begin; at < part->end; at += NEAR) {
+        const int64_t n = NEO__MIN(part->end - at, (int64_t)NEAR);
         for (int s = 1; s < c->count; s *= 2)
             for (int i = 0; i + s < c->count; i += 2 * s)
-                job->ctx->vec->add((float *)c->parts[i].data + at,
-                                   (const float *)c->parts[i + s].data + at, n);
+                part->ctx->vec->add((float *)c->parts[i].data + at,
+                                    (const float *)c->parts[i + s].data + at, n);
         if (c->out != first) memcpy(c->out + at, first + at, (size_t)n * sizeof(float));
     }
 }
 static neo_status neo__cpu_tree_sum(neo_device *d, const neo__tree_sum_call *call) {
-    neo__cpu_run(d, call, call->n, 1 << 14, neo__tree_sum_task);
-    return NEO_OK;
+    return neo__cpu_run(d, call, call->n, 1 << 14, 1024, neo__tree_sum_part);
 }
 
 NEO_API void neo_floats_decode(const neo_ctx *ctx, neo_dtype dtype, const void *src, float *dst,
@@ -5460,7 +5325,7 @@ NEO_API void neo_floats_add(const neo_ctx *ctx, float *x, const float *y, int64_
 }
 /* ------------------------------------------------------------------------------------------------
    >>impl-random
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 NEO_API uint64_t neo_hash(const char *name) {
     uint64_t h = 0xCBF29CE484222325u;
     for (const char *p = name ? name : ""; *p; p++) h = (h ^ (unsigned char)*p) * 0x100000001B3u;
@@ -5473,9 +5338,8 @@ NEO_API void neo_random_u32x4(uint64_t seed, uint64_t name_hash, int64_t step, i
 }
 NEO_API float neo_random_uniform(uint64_t seed, uint64_t name_hash, int64_t step, int stream,
                                  uint64_t index) {
-    neo__random_key key = neo__random_key_make(seed, name_hash, step, stream);
     uint32_t block[4];
-    neo__random_block(&key, index / 4, block);
+    neo_random_u32x4(seed, name_hash, step, stream, index / 4, block);
     return (float)(block[index % 4] >> 8) * 0x1p-24f;
 }
 NEO_API float neo_random_normal(uint64_t seed, uint64_t name_hash, int64_t step, int stream,
@@ -5495,9 +5359,10 @@ static void neo__init_blocks(neo_ctx *ctx, const neo__init_call *c, float *y, in
         ctx->tensor->uniform(y, blocks, &c->key, block, c->init.a, c->scale, c->top);
     else ctx->tensor->normal(y, blocks, &c->key, block, c->init.a, c->init.b);
 }
-/* Elements [i, end). Whole blocks go straight to memory; the ragged ends through a block of their
-   own. */
-static void neo__init_values(neo_ctx *ctx, const neo__init_call *c, int64_t i, int64_t end) {
+/* Whole blocks go straight to memory; the ragged ends through a block of their own. */
+static void neo__init_part(const neo__cpu_part *part) {
+    const neo__init_call *c = (const neo__init_call *)part->call;
+    int64_t i = part->begin, end = part->end;
     if (c->init.kind == NEO_INIT_CONSTANT) {
         for (; i < end; i++) c->out[i] = c->init.a;
         return;
@@ -5507,25 +5372,17 @@ static void neo__init_values(neo_ctx *ctx, const neo__init_call *c, int64_t i, i
         uint64_t at = c->first + (uint64_t)(i + row * (c->stride - c->cols));
         int64_t blocks = left / 4;
         if (at % 4 == 0 && blocks > 0) {
-            neo__init_blocks(ctx, c, c->out + i, blocks, at / 4);
+            neo__init_blocks(part->ctx, c, c->out + i, blocks, at / 4);
             i += 4 * blocks;
         } else {
             float y[4];
-            neo__init_blocks(ctx, c, y, 1, at / 4);
+            neo__init_blocks(part->ctx, c, y, 1, at / 4);
             for (uint64_t w = at % 4; w < 4 && left > 0; w++, left--) c->out[i++] = y[w];
         }
     }
 }
-static void neo__init_task(void *arg, int64_t index, int worker) {
-    const neo__cpu_job *job = (const neo__cpu_job *)arg;
-    int64_t begin, end;
-    (void)worker;
-    neo__cpu_range(job, index, 256, &begin, &end);
-    neo__init_values(job->ctx, (const neo__init_call *)job->call, begin, end);
-}
 static neo_status neo__cpu_init(neo_device *d, const neo__init_call *call) {
-    neo__cpu_run(d, call, call->count, 1 << 14, neo__init_task);
-    return NEO_OK;
+    return neo__cpu_run(d, call, call->count, 1 << 14, 256, neo__init_part);
 }
 NEO__HOT_END
 /* The largest float below x. */
@@ -5600,6 +5457,34 @@ NEO_API neo_status neo_tensor_init(neo_ctx *ctx, neo_tensor t, const char *name,
     return status;
 }
 NEO__HOT_BEGIN
+static int neo__zipf_is_log(double s) { return s > 1.0 - 1e-6 && s < 1.0 + 1e-6; }
+/* (R + 1)^(1 - s) - 1, or log(R + 1) for s = 1. */
+static double neo__zipf_constant(int64_t rows, double s) {
+    double n = neo__log_f64((double)rows + 1.0);
+    return neo__zipf_is_log(s) ? n : neo__exp_f64((1.0 - s) * n) - 1.0;
+}
+/* table: logarithms as a schema holds; NULL: none at hand. */
+static int64_t neo__zipf_id(const double *table, double u, int64_t rows, double s,
+                            double constant) {
+    double x = u * constant;
+    if (!neo__zipf_is_log(s)) {
+        x = 1.0 + x;
+        if (x < 1e-300) return rows - 1;
+        x = (table ? neo__log_positive(table, x) : neo__log_f64(x)) / (1.0 - s);
+    }
+    x = x < 690.0 ? neo__exp_near(x) : 1e299;
+    int64_t id = x < (double)rows + 1.0 ? (int64_t)x - 1 : rows - 1;
+    return id < 0 ? 0 : id >= rows ? rows - 1 : id;
+}
+NEO_API int64_t neo_zipf(float u, int64_t rows, float s) {
+    if (rows <= 1 || !(s > 0.0f)) return 0;
+    neo__fp_state fp = neo__fp_enter();
+    int64_t id = neo__zipf_id(NULL, u > 0.0f ? (double)u : 0.0, rows, (double)s,
+                              neo__zipf_constant(rows, (double)s));
+    neo__fp_leave(fp);
+    return id;
+}
+
 /* ------------------------------------------------------------------------------------------------
    >>impl-exact
 
@@ -5607,7 +5492,7 @@ NEO__HOT_BEGIN
    of the 32-bit digits. A digit is kept in 64 bits and takes 2^31 terms before it could overflow;
    normalising carries, and leaves digits in [0, 2^32) under a top word that holds the sign. Sums
    equal in value then have equal words, whatever the order was.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 #define NEO__EXACT_TERMS ((int64_t)1 << 30)
 
 NEO_API void neo_exact_zero(neo_exact *sum) { memset(sum, 0, sizeof *sum); }
@@ -5628,7 +5513,6 @@ NEO_API void neo_exact_add(neo_exact *sum, float x) {
     sum->word[t.at + 1] += t.high;
 }
 
-NEO__HOT_END
 NEO_API void neo_exact_merge(neo_exact *sum, const neo_exact *other) {
     neo_exact o = *other;
     if (o.terms >= NEO__EXACT_TERMS) neo_exact_normalize(&o);
@@ -5643,7 +5527,6 @@ NEO_API void neo_exact_merge(neo_exact *sum, const neo_exact *other) {
 NEO_API double neo_exact_value(const neo_exact *sum) {
     return neo__f64_bits(neo__exact_round(*sum));
 }
-NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-gemm
 
@@ -5660,7 +5543,7 @@ NEO__HOT_BEGIN
    With leaves (see >>impl-leaves), k is the sample: each leaf's sum starts at zero and merges into
    the tree while it is in registers; the waiting subtree sums of a tile stand in the worker's
    scratch.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 enum {
     NEO__GEMM_SEGMENT = 512,           /* of k */
     NEO__GEMM_A_FLOATS = 1 << 16,      /* packed rows of a block: 256 KiB */
@@ -5689,17 +5572,54 @@ typedef struct neo__gemm_piece {
     int32_t merges;       /* of them, with this leaf */
     int32_t last;         /* the result is the whole sum */
 } neo__gemm_piece;
-NEO__STATIC_ASSERT((size_t)(NEO__GEMM_B_FLOATS + NEO__GEMM_A_FLOATS) * sizeof(float) <=
-                           NEO__WORKER_SCRATCH_BYTES &&
-                       (size_t)(NEO__GEMM_FEW_A_FLOATS + NEO__GEMM_FEW_B_FLOATS) * sizeof(float) <=
-                           NEO__WORKER_SCRATCH_BYTES &&
+enum { NEO__WORKER_FLOATS = NEO__WORKER_SCRATCH_BYTES / (int)sizeof(float) };
+NEO__STATIC_ASSERT(NEO__GEMM_B_FLOATS + NEO__GEMM_A_FLOATS <= NEO__WORKER_FLOATS &&
+                       NEO__GEMM_FEW_A_FLOATS + NEO__GEMM_FEW_B_FLOATS <= NEO__WORKER_FLOATS &&
                        NEO__GEMM_FEW_A_FLOATS >= (NEO__GEMM_FEW_ROWS + 16) * NEO__GEMM_SEGMENT &&
-                       (size_t)(NEO__GEMM_LEAF_B_FLOATS + NEO__GEMM_A_FLOATS +
-                                NEO__GEMM_SUM_FLOATS) *
-                                   sizeof(float) +
-                               NEO__GEMM_MAX_PIECES * sizeof(neo__gemm_piece) <=
-                           NEO__WORKER_SCRATCH_BYTES,
+                       NEO__GEMM_LEAF_B_FLOATS + NEO__GEMM_A_FLOATS + NEO__GEMM_SUM_FLOATS +
+                               NEO__GEMM_MAX_PIECES * (int)sizeof(neo__gemm_piece) / 4 + 1 <=
+                           NEO__WORKER_FLOATS,
                    "a worker's scratch holds a task of >>impl-gemm");
+NEO__INLINE float *neo__worker_floats(neo_ctx *ctx, int worker) {
+    return (float *)(void *)neo__worker_scratch(ctx, worker);
+}
+
+/* C in rows of tiles and panels of columns, and how many tasks they are cut into. */
+typedef struct neo__gemm_grid {
+    int64_t tiles, panels, row_tasks, col_tasks;
+} neo__gemm_grid;
+/* Rows of tiles [t0, t1), panels [p0, p1), k in [k0, k1): of a task, or what is packed together. */
+typedef struct neo__gemm_box {
+    int64_t t0, t1, p0, p1, k0, k1;
+} neo__gemm_box;
+/* Cut into tasks of at most `most` tiles: *rows x *cols of them, then halves of the longer side
+   until there are enough tasks. A tile is tile_rows x tile_cols; columns count `dear` times. */
+static void neo__gemm_cut(neo__gemm_grid *grid, const neo__gemm_call *c, const neo_ctx *ctx,
+                          int64_t tile_rows, int64_t tile_cols, int64_t most, int64_t dear,
+                          int64_t *rows, int64_t *cols) {
+    const int64_t enough = ctx->threads == 1 ? 1 : 4 * (int64_t)ctx->threads;
+    for (;;) {
+        grid->row_tasks = (grid->tiles + *rows - 1) / *rows;
+        grid->col_tasks = (grid->panels + *cols - 1) / *cols;
+        const int64_t tasks = grid->row_tasks * grid->col_tasks, floats = tile_rows * tile_cols;
+        const double work = (double)(*rows * *cols * floats) * (double)c->k;
+        if (*rows * *cols <= most && (tasks >= enough || work < 2.0 * (double)NEO__GEMM_GRAIN))
+            return;
+        if (*rows == 1 && *cols == 1) return;
+        if (*cols == 1 || (*rows > 1 && *rows * tile_rows >= dear * *cols * tile_cols))
+            *rows = (*rows + 1) / 2;
+        else *cols = (*cols + 1) / 2;
+    }
+}
+static neo__gemm_box neo__gemm_task_box(const neo__gemm_grid *grid, int64_t task) {
+    const int64_t row = task / grid->col_tasks, col = task % grid->col_tasks;
+    NEO__ZERO(neo__gemm_box, box);
+    box.t0 = grid->tiles * row / grid->row_tasks;
+    box.t1 = grid->tiles * (row + 1) / grid->row_tasks;
+    box.p0 = grid->panels * col / grid->col_tasks;
+    box.p1 = grid->panels * (col + 1) / grid->col_tasks;
+    return box;
+}
 
 /* A product and its plan. */
 typedef struct neo__gemm {
@@ -5710,20 +5630,19 @@ typedef struct neo__gemm {
     int dots;    /* one column: the wide operand is transposed on the way, not packed */
     int by_rows; /* few k: the rows of a tile are written one after another, over all panels */
     int pack_a, pack_b;
-    int64_t tile_rows, width, last_width, panels, segments; /* tile_rows: of the largest tile */
-    int64_t tiles, even_tiles; /* rows of tiles; those with an even number of rows come first */
-    int64_t task_tiles, task_panels, row_tasks, col_tasks;
+    int64_t tile_rows, width, last_width, segments; /* tile_rows: of the largest tile */
+    neo__gemm_grid grid;
+    int64_t even_tiles;                /* rows of tiles with an even number of rows come first */
     int64_t block_tiles, group_panels; /* of a task, packed together; there is one block or group */
     int64_t a_floats;                  /* of the scratch: for a block; then for a group */
     int depth;                         /* of the tree: waiting subtree sums of a tile */
 } neo__gemm;
 
-static void neo__gemm_swap(neo__gemm *g) {
-    const neo__gemm_call old = g->call;
-    g->call.m = old.n, g->call.n = old.m;
-    g->call.a = old.b, g->call.a_row = old.b_col, g->call.a_k = old.b_k;
-    g->call.b = old.a, g->call.b_col = old.a_row, g->call.b_k = old.a_k;
-    g->swapped = 1;
+static void neo__gemm_swap(neo__gemm_call *c) {
+    const neo__gemm_call old = *c;
+    c->m = old.n, c->n = old.m;
+    c->a = old.b, c->a_row = old.b_col, c->a_k = old.b_k;
+    c->b = old.a, c->b_col = old.a_row, c->b_k = old.a_k;
 }
 
 /* Whether C is written row by row: where there is next to no k, or C stays in no cache, its writing
@@ -5731,83 +5650,70 @@ static void neo__gemm_swap(neo__gemm *g) {
    little may be missing, for all of it is multiplied, nor may much of C be in it, for it passes a
    buffer. */
 static int neo__gemm_is_shallow(const neo__gemm *g) {
-    const int64_t width = 8 * g->ctx->gemm->lanes, rest = g->call.n % width;
-    if (g->tree || g->call.k > NEO__GEMM_SHALLOW || g->call.n < width ||
-        g->call.k * g->call.n > NEO__GEMM_SHALLOW_FLOATS)
+    const neo__gemm_call *c = &g->call;
+    const int64_t width = 8 * g->ctx->gemm->lanes, rest = c->n % width;
+    if (g->tree || c->k > NEO__GEMM_SHALLOW || c->n < width ||
+        c->k * c->n > NEO__GEMM_SHALLOW_FLOATS)
         return 0;
-    if (rest > 0 && NEO__MAX(rest, width - rest) > g->call.n / 8) return 0;
-    if (g->call.k > NEO__GEMM_SHALLOW / 4 && g->call.m * g->call.n < NEO__GEMM_VAST_FLOATS)
-        return 0;
-    return g->call.beta == 0.0f || g->call.beta == 1.0f;
+    if (rest > 0 && NEO__MAX(rest, width - rest) > c->n / 8) return 0;
+    if (c->k > NEO__GEMM_SHALLOW / 4 && c->m * c->n < NEO__GEMM_VAST_FLOATS) return 0;
+    return c->beta == 0.0f || c->beta == 1.0f;
 }
-/* Cut C into tasks: panels that fit the scratch, then halves of the longer side until there are
-   enough. Panels that have to be transposed are dear: every task of a column packs them again, so
-   columns are cut more readily. */
-static void neo__gemm_plan(neo__gemm *g) {
-    const neo__gemm_kernels *kern = g->ctx->gemm;
-    const int64_t lanes = kern->lanes, dear = g->call.b_col != 1 ? 4 : 1;
-    g->by_rows = neo__gemm_is_shallow(g);
-    if (g->call.k == 0) { /* operands may have no memory */
-        g->call.a = g->call.b = g->call.c;
-        g->call.a_row = g->call.a_k = g->call.b_k = g->call.b_col = 0;
-    }
-    if (!g->tree && g->call.n <= NEO__GEMM_SWAP_COLS && g->call.m >= 2 * lanes &&
-        g->call.m > g->call.n)
-        neo__gemm_swap(g);
-    g->dots = g->swapped && g->call.m == 1 && g->call.b_k == 1;
-    g->width = 2 * lanes;
-    if (!g->dots && g->call.n <= lanes) g->width = lanes;
-    g->tile_rows = kern->rows;
-    if (!g->dots && (g->call.m == 1 || g->by_rows) && g->call.n > 2 * lanes) {
+/* The sizes of tiles and panels. */
+static void neo__gemm_plan_tiles(neo__gemm *g) {
+    const neo__gemm_call *c = &g->call;
+    const int64_t lanes = g->ctx->gemm->lanes;
+    g->width = !g->dots && c->n <= lanes ? lanes : 2 * lanes;
+    g->tile_rows = g->ctx->gemm->rows;
+    if (!g->dots && (c->m == 1 || g->by_rows) && c->n > 2 * lanes) {
         g->width = 8 * lanes;
         g->tile_rows = NEO__TILE_MAX_FLOATS / g->width;
     }
-    g->panels = (g->call.n + g->width - 1) / g->width;
+    g->grid.panels = (c->n + g->width - 1) / g->width;
     g->last_width = g->width;
-    if (!g->dots && g->width == 2 * lanes && g->call.n - (g->panels - 1) * g->width <= lanes)
+    if (!g->dots && g->width == 2 * lanes && c->n - (g->grid.panels - 1) * g->width <= lanes)
         g->last_width = lanes;
-    g->even_tiles = (g->call.m / 2 + g->tile_rows / 2 - 1) / (g->tile_rows / 2);
-    g->tiles = g->even_tiles + g->call.m % 2;
-    g->segments =
-        g->dots ? 1 : NEO__MAX(1, (g->call.k + NEO__GEMM_SEGMENT - 1) / NEO__GEMM_SEGMENT);
-    g->depth = g->tree ? neo__tree_depth(g->call.leaves.count) : 0;
+    g->even_tiles = (c->m / 2 + g->tile_rows / 2 - 1) / (g->tile_rows / 2);
+    g->grid.tiles = g->even_tiles + c->m % 2;
+}
+/* Panels that have to be transposed are dear: every task of a column packs them again, so columns
+   are cut more readily. */
+static void neo__gemm_plan(neo__gemm *g) {
+    neo__gemm_call *c = &g->call;
+    g->by_rows = neo__gemm_is_shallow(g);
+    if (c->k == 0) { /* operands may have no memory */
+        c->a = c->b = c->c;
+        c->a_row = c->a_k = c->b_k = c->b_col = 0;
+    }
+    const int64_t dear = c->b_col != 1 ? 4 : 1;
+    g->swapped = !g->tree && c->n <= NEO__GEMM_SWAP_COLS && c->m >= 2 * g->ctx->gemm->lanes &&
+                 c->m > c->n;
+    if (g->swapped) neo__gemm_swap(c);
+    g->dots = g->swapped && c->m == 1 && c->b_k == 1;
+    neo__gemm_plan_tiles(g);
+    g->segments = g->dots ? 1 : NEO__MAX(1, (c->k + NEO__GEMM_SEGMENT - 1) / NEO__GEMM_SEGMENT);
+    g->depth = g->tree ? neo__tree_depth(c->leaves.count) : 0;
 
-    const int64_t segment = NEO__MAX(1, (g->call.k + g->segments - 1) / g->segments);
-    const int few = !g->tree && g->call.m <= NEO__GEMM_FEW_ROWS;
+    const int64_t segment = NEO__MAX(1, (c->k + g->segments - 1) / g->segments);
+    const int few = !g->tree && c->m <= NEO__GEMM_FEW_ROWS;
     const int64_t b_floats = g->tree ? NEO__GEMM_LEAF_B_FLOATS
                              : few   ? NEO__GEMM_FEW_B_FLOATS
                                      : NEO__GEMM_B_FLOATS;
     g->a_floats = few ? NEO__GEMM_FEW_A_FLOATS : NEO__GEMM_A_FLOATS;
     g->group_panels = NEO__MAX(1, b_floats / (segment * g->width));
     g->block_tiles =
-        few ? NEO__MAX(1, g->tiles) : NEO__MAX(1, g->a_floats / (segment * g->tile_rows));
-    int64_t cols = few ? g->panels : NEO__MIN(g->group_panels, g->panels);
-    int64_t rows = g->tiles;
+        few ? g->grid.tiles : NEO__MAX(1, g->a_floats / (segment * g->tile_rows));
+    int64_t rows = g->grid.tiles;
+    int64_t cols = few ? g->grid.panels : NEO__MIN(g->group_panels, g->grid.panels);
     const int64_t sums =
         g->tree ? NEO__GEMM_SUM_FLOATS / (g->depth * g->tile_rows * g->width) : INT64_MAX;
-    const int64_t enough = g->ctx->threads == 1 ? 1 : 4 * (int64_t)g->ctx->threads;
-    for (;;) {
-        int64_t tasks = ((g->tiles + rows - 1) / rows) * ((g->panels + cols - 1) / cols);
-        double work = (double)(rows * g->tile_rows) * (double)(cols * g->width) * (double)g->call.k;
-        int fits = rows <= sums / cols;
-        if (fits && (tasks >= enough || work < 2.0 * (double)NEO__GEMM_GRAIN)) break;
-        if (rows == 1 && cols == 1) break;
-        if (cols == 1 || (rows > 1 && rows * g->tile_rows >= dear * cols * g->width))
-            rows = (rows + 1) / 2;
-        else cols = (cols + 1) / 2;
-    }
-    g->task_tiles = NEO__MAX(rows, 1);
-    g->task_panels = NEO__MAX(cols, 1);
-    g->row_tasks = (g->tiles + g->task_tiles - 1) / g->task_tiles;
-    g->col_tasks = (g->panels + g->task_panels - 1) / g->task_panels;
-    g->pack_b = !g->dots && (g->call.b_col != 1 || (rows >= 3 && !g->by_rows));
-    if (g->call.a_row == 1)
-        g->pack_a =
-            cols >= 4 || (g->call.a_k >= 512 && g->call.m * g->call.k >= NEO__GEMM_VAST_FLOATS);
-    else g->pack_a = cols >= 12 || (g->call.a_row % 1024 == 0 && cols >= 2);
-    if (g->dots && g->call.k > g->a_floats)
-        g->pack_a = 0; /* all of k is one segment, which has no room */
-    if (g->by_rows) g->pack_a = 0;
+    neo__gemm_cut(&g->grid, c, g->ctx, g->tile_rows, g->width, sums, dear, &rows, &cols);
+    g->pack_b = !g->dots && (c->b_col != 1 || (rows >= 3 && !g->by_rows));
+    const int no_room = g->dots && c->k > g->a_floats; /* all of k is one segment */
+    if (g->by_rows || no_room) g->pack_a = 0;
+    else if (c->a_row == 1)
+        g->pack_a = cols >= 4 || (c->a_k >= 512 && c->m * c->k >= NEO__GEMM_VAST_FLOATS);
+    else g->pack_a = cols >= 12 || (c->a_row % 1024 == 0 && cols >= 2);
 }
 
 /* ---- leaves ---- */
@@ -5819,30 +5725,25 @@ typedef struct neo__gemm_walk {
 /* The pieces of the segment [walk->k, end), and the walk moved behind it. */
 static int neo__gemm_pieces(const neo__gemm *g, neo__gemm_walk *walk, int64_t end,
                             neo__gemm_piece *piece) {
+    const neo__leaf_cut *leaves = &g->call.leaves;
     const int64_t base = walk->k;
     int count = 0;
-    while (walk->leaf < g->call.leaves.count) {
+    while (walk->leaf < leaves->count) {
         int64_t leaf_begin, leaf_end;
-        neo__leaf_rows(&g->call.leaves, walk->leaf, &leaf_begin, &leaf_end);
+        neo__leaf_rows(leaves, walk->leaf, &leaf_begin, &leaf_end);
         const int64_t stop = NEO__MIN(leaf_end, end);
         if (leaf_end > end && stop == walk->k) break;
-        const int last = walk->leaf == g->call.leaves.count - 1;
         neo__gemm_piece *p = &piece[count++];
         p->begin = (int32_t)(walk->k - base);
         p->count = (int32_t)(stop - walk->k);
         p->resume = walk->open;
         p->slot = walk->height;
-        p->last = 0;
+        p->last = p->merges = 0;
         walk->k = stop;
-        if (leaf_end > end) {
-            p->merges = 0;
-            walk->open = 1;
-            break;
-        }
-        p->last = last;
-        p->merges = neo__tree_push(&walk->height, walk->leaf, g->call.leaves.count);
-        walk->open = 0;
-        walk->leaf++;
+        walk->open = leaf_end > end;
+        if (walk->open) break;
+        p->last = walk->leaf == leaves->count - 1;
+        p->merges = neo__tree_push(&walk->height, walk->leaf++, leaves->count);
     }
     return count;
 }
@@ -5862,57 +5763,54 @@ NEO__INLINE void neo__gemm_kernel(const neo__gemm *g, const neo__tile *t, int64_
     else kern->rows8(t);
 }
 
-/* Where a tile is narrower than its panel, or C is scaled or transposed, the sums pass through a
-   buffer. */
+/* The sums of a tile pass through a buffer where it is narrower than its panel, or C is scaled or
+   transposed. */
 NEO__INLINE float *neo__gemm_at(const neo__gemm *g, int64_t m, int64_t n) {
     return g->call.c + (g->swapped ? n * g->call.c_row + m : m * g->call.c_row + n);
 }
 static void neo__gemm_gather(const neo__gemm *g, const neo__gemm_place *p, float scale,
                              float *buffer) {
-    for (int64_t i = 0; i < p->rows; i++) {
-        const float *c = neo__gemm_at(g, p->m0 + i, p->n0);
-        const int64_t step = g->swapped ? g->call.c_row : 1;
-        for (int64_t j = 0; j < p->cols; j++) buffer[i * p->width + j] = scale * c[j * step];
-        for (int64_t j = p->cols; j < p->width; j++) buffer[i * p->width + j] = 0.0f;
+    const int64_t step = g->swapped ? g->call.c_row : 1;
+    for (int64_t i = 0; i < p->rows; i++, buffer += p->width) {
+        const float *from = neo__gemm_at(g, p->m0 + i, p->n0);
+        for (int64_t j = 0; j < p->cols; j++) buffer[j] = scale * from[j * step];
+        for (int64_t j = p->cols; j < p->width; j++) buffer[j] = 0.0f;
     }
 }
 static void neo__gemm_scatter(const neo__gemm *g, const neo__gemm_place *p, const float *buffer) {
     const float *bias = g->swapped && p->final ? g->call.bias : NULL;
+    const int64_t step = g->call.c_row;
     for (int64_t i = 0; i < p->rows; i++, buffer += p->width) {
-        float *c = neo__gemm_at(g, p->m0 + i, p->n0);
-        if (!g->swapped) {
-            memcpy(c, buffer, (size_t)p->cols * sizeof *c);
-        } else if (bias) {
-            for (int64_t j = 0; j < p->cols; j++)
-                c[j * g->call.c_row] = buffer[j] + bias[p->m0 + i];
-        } else {
-            for (int64_t j = 0; j < p->cols; j++) c[j * g->call.c_row] = buffer[j];
-        }
+        float *to = neo__gemm_at(g, p->m0 + i, p->n0);
+        if (!g->swapped) memcpy(to, buffer, (size_t)p->cols * sizeof *to);
+        else if (!bias)
+            for (int64_t j = 0; j < p->cols; j++) to[j * step] = buffer[j];
+        else
+            for (int64_t j = 0; j < p->cols; j++) to[j * step] = buffer[j] + bias[p->m0 + i];
     }
 }
 
+/* Tiles apply a relu themselves. */
+NEO__INLINE int neo__gemm_finishes_relu(const neo__gemm_call *c) {
+    return c->finish.act == NEO_ACT_RELU && !c->finish.backward && !c->finish.y;
+}
 /* t holds the operands of the segment; its k and everything about C is set here. */
 static void neo__gemm_tile(const neo__gemm *g, neo__tile *t, const neo__gemm_place *p) {
     float buffer[NEO__TILE_MAX_FLOATS], bias[NEO__TILE_MAX_FLOATS];
-    const float scale = p->first ? g->call.beta : 1.0f;
+    const neo__gemm_call *c = &g->call;
+    const float scale = p->first ? c->beta : 1.0f;
     const int direct = p->cols == p->width && !g->swapped && (scale == 0.0f || scale == 1.0f);
+    const int finish = p->final && !g->swapped;
     t->c = direct ? neo__gemm_at(g, p->m0, p->n0) : buffer;
-    t->c_row = direct ? g->call.c_row : p->width;
+    t->c_row = direct ? c->c_row : p->width;
     t->init = scale != 0.0f ? t->c : NULL;
     t->init_row = t->c_row;
     if (!direct && t->init) neo__gemm_gather(g, p, scale, buffer);
-    t->bias = NULL;
-    t->relu = 0;
-    if (p->final && !g->swapped) {
-        t->relu =
-            g->call.finish.act == NEO_ACT_RELU && !g->call.finish.backward && !g->call.finish.y;
-        if (g->call.bias && direct) {
-            t->bias = g->call.bias + p->n0;
-        } else if (g->call.bias) {
-            for (int64_t j = 0; j < p->width; j++)
-                bias[j] = j < p->cols ? g->call.bias[p->n0 + j] : 0.0f;
-            t->bias = bias;
-        }
+    t->bias = finish && c->bias ? c->bias + p->n0 : NULL;
+    t->relu = finish && neo__gemm_finishes_relu(c);
+    if (t->bias && !direct) {
+        for (int64_t j = 0; j < p->width; j++) bias[j] = j < p->cols ? t->bias[j] : 0.0f;
+        t->bias = bias;
     }
     neo__gemm_kernel(g, t, p->rows, p->width);
     if (!direct) neo__gemm_scatter(g, p, buffer);
@@ -5953,32 +5851,33 @@ static void neo__gemm_tree_tile(const neo__gemm *g, neo__tile *t, const neo__gem
 /* Rows [m0, m1), columns [n0, n1) of C as the caller knows it are done. */
 static void neo__gemm_finish_rows(const neo__gemm *g, int64_t m0, int64_t m1, int64_t n0,
                                   int64_t n1) {
-    const neo__gemm_finish *f = &g->call.finish;
+    const neo__gemm_call *c = &g->call;
+    const neo__gemm_finish *f = &c->finish;
     const neo__vec_kernels *vec = g->ctx->vec;
     if (f->act == NEO_ACT_NONE && !f->y) return;
-    const int whole = g->call.c_row == n1 - n0 && (!f->y || f->y_row == g->call.c_row) &&
-                      (!f->z || f->z_row == g->call.c_row); /* contiguous: one call */
+    const int whole = c->c_row == n1 - n0 && (!f->y || f->y_row == c->c_row) &&
+                      (!f->z || f->z_row == c->c_row); /* contiguous: one call */
     const int64_t calls = whole ? 1 : m1 - m0, count = whole ? (m1 - m0) * (n1 - n0) : n1 - n0;
     for (int64_t i = m0; i < m0 + calls; i++) {
-        float *c = g->call.c + i * g->call.c_row + n0, *y = f->y ? f->y + i * f->y_row + n0 : NULL;
+        float *x = c->c + i * c->c_row + n0, *y = f->y ? f->y + i * f->y_row + n0 : NULL;
         const float *z = f->z ? f->z + i * f->z_row + n0 : NULL;
-        if (f->backward) vec->act_backward(f->act, z, y, c, c, count);
-        else vec->act_forward(f->act, c, y ? y : c, count);
+        if (f->backward) vec->act_backward(f->act, z, y, x, x, count);
+        else vec->act_forward(f->act, x, y ? y : x, count);
     }
 }
 
-/* Panels [p0, p1) of B, rows [k0, k1). */
-static void neo__gemm_pack_b(const neo__gemm *g, float *to, int64_t p0, int64_t p1, int64_t k0,
-                             int64_t k1) {
+/* The panels of B. */
+static void neo__gemm_pack_b(const neo__gemm *g, float *to, const neo__gemm_box *box) {
+    const neo__gemm_call *c = &g->call;
     const neo__gemm_kernels *kern = g->ctx->gemm;
-    for (int64_t p = p0; p < p1 && !g->dots; p++) {
-        const int64_t n0 = p * g->width, cols = NEO__MIN(g->width, g->call.n - n0);
-        const int64_t width = p == g->panels - 1 ? g->last_width : g->width;
-        float *panel = to + (p - p0) * g->width * (k1 - k0);
+    const int64_t count = box->k1 - box->k0;
+    for (int64_t p = box->p0; p < box->p1 && !g->dots; p++, to += g->width * count) {
+        const int64_t n0 = p * g->width, cols = NEO__MIN(g->width, c->n - n0);
+        const int64_t width = p == g->grid.panels - 1 ? g->last_width : g->width;
+        const float *from = c->b + box->k0 * c->b_k + n0 * c->b_col;
         if (!g->pack_b && cols == width) continue;
-        const float *from = g->call.b + k0 * g->call.b_k + n0 * g->call.b_col;
-        if (g->call.b_col == 1) kern->pack(panel, width, from, g->call.b_k, k1 - k0, cols);
-        else kern->pack_transposed(panel, width, from, g->call.b_col, k1 - k0, cols);
+        if (c->b_col == 1) kern->pack(to, width, from, c->b_k, count, cols);
+        else kern->pack_transposed(to, width, from, c->b_col, count, cols);
     }
 }
 /* First row of a row of tiles. All have about as many rows, in twos; an odd last row has a tile of
@@ -5987,189 +5886,182 @@ NEO__INLINE int64_t neo__gemm_tile_begin(const neo__gemm *g, int64_t tile) {
     if (tile > g->even_tiles) return g->call.m;
     return g->even_tiles ? g->call.m / 2 * tile / g->even_tiles * 2 : 0;
 }
-/* A's rows of tiles [t0, t1), k in [k0, k1), each to its own panel. Where A lies k-major, a few k
-   at a time for all of them: its lines are longer than a tile, and far apart. */
-static void neo__gemm_pack_a(const neo__gemm *g, float *to, int64_t t0, int64_t t1, int64_t k0,
-                             int64_t k1) {
+/* A's rows of tiles, each to its own panel. Where A lies k-major, a few k at a time for all of
+   them: its lines are longer than a tile, and far apart. */
+static void neo__gemm_pack_a(const neo__gemm *g, float *to, const neo__gemm_box *box) {
+    const neo__gemm_call *c = &g->call;
     const neo__gemm_kernels *kern = g->ctx->gemm;
-    const int64_t base = neo__gemm_tile_begin(g, t0), step = g->call.a_row == 1 ? 32 : k1 - k0;
-    for (int64_t k = k0; k < k1; k += step) {
-        const int64_t count = NEO__MIN(step, k1 - k);
-        for (int64_t t = t0; t < t1; t++) {
-            const int64_t m0 = neo__gemm_tile_begin(g, t),
-                          rows = neo__gemm_tile_begin(g, t + 1) - m0;
-            const float *from = g->call.a + m0 * g->call.a_row + k * g->call.a_k;
-            float *panel = to + (m0 - base) * (k1 - k0) + (k - k0) * rows;
-            if (g->call.a_row == 1) kern->pack(panel, rows, from, g->call.a_k, count, rows);
-            else kern->pack_transposed(panel, rows, from, g->call.a_row, count, rows);
+    const int64_t base = neo__gemm_tile_begin(g, box->t0), depth = box->k1 - box->k0;
+    const int64_t step = c->a_row == 1 ? 32 : depth;
+    for (int64_t k = box->k0; k < box->k1; k += step) {
+        const int64_t count = NEO__MIN(step, box->k1 - k);
+        for (int64_t t = box->t0; t < box->t1; t++) {
+            const int64_t m0 = neo__gemm_tile_begin(g, t);
+            const int64_t rows = neo__gemm_tile_begin(g, t + 1) - m0;
+            const float *from = c->a + m0 * c->a_row + k * c->a_k;
+            float *panel = to + (m0 - base) * depth + (k - box->k0) * rows;
+            if (c->a_row == 1) kern->pack(panel, rows, from, c->a_k, count, rows);
+            else kern->pack_transposed(panel, rows, from, c->a_row, count, rows);
         }
     }
 }
 
+/* Lines of memory that tiles fetch ahead while they multiply, `step` and `row` apart as in
+   neo__tile; so many tiles do, each `advance` behind the one before. */
+typedef struct neo__gemm_fetch {
+    const float *at;
+    int64_t step, row, advance, tiles;
+} neo__gemm_fetch;
 typedef struct neo__gemm_scratch {
     float *b, *a, *sums;
+    int64_t first_tile; /* of the task, whose sums come first */
     neo__gemm_piece *piece;
-    int pieces;
-    const float *next;     /* of B, what is packed next: */
-    int64_t strip, strips; /* fetched meanwhile, strip by strip */
+    int pieces, fetches_b;
+    neo__gemm_fetch fetch;
 } neo__gemm_scratch;
 
-/* Panels [p0, p1) of B from k0 on are packed next. A strip is a line of every k, or, where lines go
-   along k, a column. */
-static void neo__gemm_fetch_begin(const neo__gemm *g, neo__gemm_scratch *s, int64_t p0, int64_t p1,
-                                  int64_t k0) {
-    const int64_t n0 = p0 * g->width, cols = NEO__MIN(p1 * g->width, g->call.n) - n0;
-    s->next = g->call.b + k0 * g->call.b_k + n0 * g->call.b_col;
-    s->strip = 0;
-    s->strips = g->call.b_col == 1 ? (cols + 15) / 16 : cols;
+/* The group of B's panels [p0, end) from k0 on, which is packed next, by tiles of `depth` steps: a
+   tile fetches a line of every k, or, where lines go along k, the columns it has steps for. */
+static void neo__gemm_fetch_b(const neo__gemm *g, neo__gemm_fetch *f, int64_t p0, int64_t end,
+                              int64_t k0, int64_t depth) {
+    const neo__gemm_call *c = &g->call;
+    const int64_t p1 = NEO__MIN(p0 + g->group_panels, end), n0 = p0 * g->width;
+    const int64_t cols = NEO__MIN(p1 * g->width, c->n) - n0;
+    const int64_t strip = c->b_col == 1 ? 16 : NEO__MAX(1, (depth + 31) / 32);
+    f->at = c->b + k0 * c->b_k + n0 * c->b_col;
+    f->step = c->b_col == 1 ? c->b_k : 16;
+    f->row = c->b_col == 1 ? 32 * c->b_k : c->b_col;
+    f->advance = strip * c->b_col;
+    f->tiles = (cols + strip - 1) / strip;
 }
-/* t, of t->k steps, fetches as many strips as it can. */
-static void neo__gemm_fetch_strips(const neo__gemm *g, neo__gemm_scratch *s, neo__tile *t) {
-    t->fetch = NULL;
-    t->fetch_step = t->fetch_row = 0;
-    if (s->strip >= s->strips) return;
-    if (g->call.b_col == 1) {
-        t->fetch = s->next + 16 * s->strip++;
-        t->fetch_step = g->call.b_k;
-        t->fetch_row = 32 * g->call.b_k;
-    } else { /* 32 lines of a column: 512 k */
-        t->fetch = s->next + s->strip * g->call.b_col;
-        t->fetch_step = 16;
-        t->fetch_row = g->call.b_col;
-        s->strip += (t->k + 31) / 32;
-    }
-}
-
-/* y, whose activation's derivative the rows of p are multiplied with in the end: tile after tile of
-   the row fetches as many of its lines as it has steps for, in 32 rows. */
-static void neo__gemm_fetch_y(const neo__gemm *g, const neo__gemm_place *p, int64_t n0, int64_t p1,
-                              neo__tile *t) {
-    const int64_t n = n0 + (p->n0 - n0) / g->width * (t->k / 32) * 16;
-    if (n >= NEO__MIN(p1 * g->width, g->call.n)) return;
-    t->fetch = g->call.finish.y + p->m0 * g->call.finish.y_row + n;
-    t->fetch_step = g->call.finish.y_row;
-    t->fetch_row = 16;
+/* y, whose activation's derivative the rows from m0 on are multiplied with in the end: a tile
+   fetches as many of its lines as it has steps for, in 32 rows. */
+static void neo__gemm_fetch_y(const neo__gemm *g, neo__gemm_fetch *f, int64_t m0,
+                              const neo__gemm_box *box) {
+    const neo__gemm_finish *y = &g->call.finish;
+    const int64_t n0 = box->p0 * g->width, n1 = NEO__MIN(box->p1 * g->width, g->call.n);
+    f->at = y->y + m0 * y->y_row + n0;
+    f->step = y->y_row;
+    f->row = 16;
+    f->advance = NEO__MAX(16, (box->k1 - box->k0) / 32 * 16);
+    f->tiles = (n1 - n0 + f->advance - 1) / f->advance;
 }
 
-/* Fetches the tile of C that comes after p on its row, or, behind panel p1, at n0 of the next row:
+/* The tile of C that comes after p on its row, or, behind the last panel, first on the next row:
    sums go on from there, and its lines lie a row of C apart. */
-static void neo__gemm_fetch_next(const neo__gemm *g, const neo__gemm_place *p, int64_t n0,
-                                 int64_t p1) {
+static void neo__gemm_fetch_next(const neo__gemm *g, const neo__gemm_place *p,
+                                 const neo__gemm_box *box) {
+    const neo__gemm_call *c = &g->call;
     int64_t m = p->m0, n = p->n0 + p->cols;
-    if (n >= g->call.n || n >= p1 * g->width) m += p->rows, n = n0;
-    const int64_t end = NEO__MIN(m + p->rows, g->call.m);
-    const int64_t last = NEO__MIN(n + g->width, g->call.n) - 1;
+    if (n >= NEO__MIN(box->p1 * g->width, c->n)) m += p->rows, n = box->p0 * g->width;
+    const int64_t end = NEO__MIN(m + p->rows, c->m), last = NEO__MIN(n + g->width, c->n) - 1;
     for (; m < end; m++) {
         for (int64_t j = n; j < last; j += 16) __builtin_prefetch(neo__gemm_at(g, m, j), 1);
         __builtin_prefetch(neo__gemm_at(g, m, last), 1);
     }
 }
 
-/* A row of tiles along the panels [p0, p1), in one segment; packed_a: its part of A, or NULL.
-   Packed panels begin at s->b. */
-static void neo__gemm_tile_row(const neo__gemm *g, neo__gemm_scratch *s, int64_t tile,
-                               int64_t first_tile, const float *packed_a, int64_t p0, int64_t p1,
-                               int64_t k0, int64_t k1) {
+/* The part of B at p: as it is, or packed. */
+static void neo__gemm_tile_b(const neo__gemm *g, const neo__gemm_scratch *s,
+                             const neo__gemm_place *p, const neo__gemm_box *box, neo__tile *t) {
+    const neo__gemm_call *c = &g->call;
+    if (g->dots) {
+        const int ahead = c->n * c->k >= NEO__GEMM_FAR_FLOATS && p->n0 + 2 * g->width <= c->n;
+        t->b = c->b + p->n0 * c->b_col;
+        t->b_col = c->b_col;
+        t->b_cols = p->cols;
+        if (ahead) t->fetch = t->b + g->width * t->b_col;
+    } else if (g->pack_b || p->cols < p->width) {
+        t->b = s->b + (p->n0 - box->p0 * g->width) * t->k;
+        t->b_k = t->panels > 1 ? g->width : p->width;
+        t->b_panel = g->width * t->k;
+    } else {
+        t->b = c->b + box->k0 * c->b_k + p->n0;
+        t->b_k = c->b_k;
+        t->b_panel = g->width;
+    }
+}
+/* A row of tiles along the panels of a segment. */
+static void neo__gemm_tile_row(const neo__gemm *g, neo__gemm_scratch *s, const neo__gemm_box *box,
+                               int64_t tile) {
+    const neo__gemm_call *c = &g->call;
+    const int64_t depth = box->k1 - box->k0, panels = box->p1 - box->p0;
     NEO__ZERO(neo__tile, t);
     neo__gemm_place p;
     p.m0 = neo__gemm_tile_begin(g, tile);
-    p.rows = neo__gemm_tile_begin(g, tile + 1) - p.m0;
-    t.rows = p.rows;
-    p.first = k0 == 0;
-    p.final = k1 == g->call.k;
-    t.a = packed_a ? packed_a : g->call.a + p.m0 * g->call.a_row + k0 * g->call.a_k;
-    t.a_row = packed_a ? 1 : g->call.a_row;
-    t.a_k = packed_a ? p.rows : g->call.a_k;
-    const float *a = t.a;
-    const int64_t slot_floats = g->depth * g->tile_rows * g->width;
-    const int fetch_c = !g->swapped && k1 - k0 >= NEO__GEMM_FETCH_DEPTH && (p.final || !g->tree) &&
-                        (!p.first || g->call.m * g->call.n >= NEO__GEMM_FETCH_FLOATS);
-    const int fetch_y =
-        p.final && s->strips == 0 && g->call.finish.backward && g->call.finish.y && !g->swapped;
-    for (int64_t panel = p0; panel < p1; panel += t.panels) {
-        t.panels = g->by_rows ? NEO__MAX(1, NEO__MIN(p1, g->call.n / g->width) - panel) : 1;
+    p.rows = t.rows = neo__gemm_tile_begin(g, tile + 1) - p.m0;
+    p.first = box->k0 == 0;
+    p.final = box->k1 == c->k;
+    t.a_row = g->pack_a ? 1 : c->a_row;
+    t.a_k = g->pack_a ? p.rows : c->a_k;
+    const float *a = g->pack_a ? s->a + (p.m0 - neo__gemm_tile_begin(g, box->t0)) * depth
+                               : c->a + p.m0 * c->a_row + box->k0 * c->a_k;
+    float *sums = s->sums;
+    if (g->tree) sums += (tile - s->first_tile) * panels * g->depth * g->tile_rows * g->width;
+    const int fetch_c = !g->swapped && depth >= NEO__GEMM_FETCH_DEPTH && (p.final || !g->tree) &&
+                        (!p.first || c->m * c->n >= NEO__GEMM_FETCH_FLOATS);
+    if (p.final && !s->fetches_b && c->finish.backward && c->finish.y && !g->swapped)
+        neo__gemm_fetch_y(g, &s->fetch, p.m0, box);
+    for (int64_t panel = box->p0; panel < box->p1; panel += t.panels) {
+        t.panels = g->by_rows ? NEO__MAX(1, NEO__MIN(box->p1, c->n / g->width) - panel) : 1;
         p.n0 = panel * g->width;
-        p.cols = NEO__MIN(t.panels * g->width, g->call.n - p.n0);
-        p.width = panel == g->panels - 1 ? g->last_width : t.panels * g->width;
+        p.cols = NEO__MIN(t.panels * g->width, c->n - p.n0);
+        p.width = panel == g->grid.panels - 1 ? g->last_width : t.panels * g->width;
         t.a = a;
-        t.k = k1 - k0;
-        if (g->dots) {
-            t.b = g->call.b + p.n0 * g->call.b_col;
-            t.b_col = g->call.b_col;
-            t.b_cols = p.cols;
-            const int ahead =
-                g->call.n * g->call.k >= NEO__GEMM_FAR_FLOATS && p.n0 + 2 * g->width <= g->call.n;
-            t.fetch = ahead ? t.b + g->width * t.b_col : NULL;
-        } else if (g->pack_b || p.cols < p.width) {
-            t.b = s->b + (panel - p0) * g->width * (k1 - k0);
-            t.b_k = t.panels > 1 ? g->width : p.width;
-            t.b_panel = g->width * t.k;
-        } else {
-            t.b = g->call.b + k0 * g->call.b_k + p.n0;
-            t.b_k = g->call.b_k;
-            t.b_panel = g->width;
+        t.k = depth;
+        t.fetch = NULL;
+        if (s->fetch.tiles-- > 0) {
+            t.fetch = s->fetch.at, t.fetch_step = s->fetch.step, t.fetch_row = s->fetch.row;
+            s->fetch.at += s->fetch.advance;
         }
-        if (s->strips > 0) neo__gemm_fetch_strips(g, s, &t);
-        if (fetch_y) t.fetch = NULL, neo__gemm_fetch_y(g, &p, p0 * g->width, p1, &t);
-        if (fetch_c) neo__gemm_fetch_next(g, &p, p0 * g->width, p1);
-        if (g->tree)
-            neo__gemm_tree_tile(g, &t, &p, s->piece, s->pieces,
-                                s->sums +
-                                    ((tile - first_tile) * (p1 - p0) + panel - p0) * slot_floats);
+        neo__gemm_tile_b(g, s, &p, box, &t);
+        if (fetch_c) neo__gemm_fetch_next(g, &p, box);
+        if (g->tree) neo__gemm_tree_tile(g, &t, &p, s->piece, s->pieces, sums);
         else neo__gemm_tile(g, &t, &p);
+        sums += g->depth * g->tile_rows * g->width;
     }
-    if (!p.final) return;
-    const int64_t n0 = p0 * g->width, n1 = NEO__MIN(p1 * g->width, g->call.n);
-    if (g->swapped) neo__gemm_finish_rows(g, n0, n1, p.m0, p.m0 + p.rows);
-    else if (g->call.finish.act != NEO_ACT_RELU || g->call.finish.backward || g->call.finish.y)
+    const int64_t n0 = box->p0 * g->width, n1 = NEO__MIN(box->p1 * g->width, c->n);
+    if (p.final && g->swapped) neo__gemm_finish_rows(g, n0, n1, p.m0, p.m0 + p.rows);
+    else if (p.final && !neo__gemm_finishes_relu(c))
         neo__gemm_finish_rows(g, p.m0, p.m0 + p.rows, n0, n1);
 }
 
-/* Rows of tiles [t0, t1), panels [p0, p1). */
-typedef struct neo__gemm_area {
-    int64_t t0, t1, p0, p1;
-} neo__gemm_area;
 /* A segment of a task. While a group of panels is multiplied, what is packed next is fetched: the
    group behind it, or the first one of the next segment. */
-static void neo__gemm_segment(const neo__gemm *g, neo__gemm_scratch *s, const neo__gemm_area *area,
-                              int64_t k0, int64_t k1) {
-    for (int64_t b0 = area->t0; b0 < area->t1; b0 += g->block_tiles) {
-        const int64_t b1 = NEO__MIN(b0 + g->block_tiles, area->t1);
-        if (g->pack_a) neo__gemm_pack_a(g, s->a, b0, b1, k0, k1);
-        for (int64_t p0 = area->p0, p1; p0 < area->p1; p0 = p1) {
-            p1 = NEO__MIN(p0 + g->group_panels, area->p1);
-            if (b0 == area->t0) neo__gemm_pack_b(g, s->b, p0, p1, k0, k1);
-            s->strips = 0;
-            if (g->pack_b && p1 < area->p1)
-                neo__gemm_fetch_begin(g, s, p1, NEO__MIN(p1 + g->group_panels, area->p1), k0);
-            else if (g->pack_b && b1 == area->t1 && k1 < g->call.k)
-                neo__gemm_fetch_begin(g, s, area->p0,
-                                      NEO__MIN(area->p0 + g->group_panels, area->p1), k1);
-            for (int64_t t = b0; t < b1; t++) {
-                const int64_t rows = neo__gemm_tile_begin(g, t) - neo__gemm_tile_begin(g, b0);
-                neo__gemm_tile_row(g, s, t, area->t0, g->pack_a ? s->a + rows * (k1 - k0) : NULL,
-                                   p0, p1, k0, k1);
-            }
+static void neo__gemm_segment(const neo__gemm *g, neo__gemm_scratch *s, const neo__gemm_box *box) {
+    neo__gemm_box part = *box; /* a block and a group */
+    for (; part.t0 < box->t1; part.t0 = part.t1) {
+        part.t1 = NEO__MIN(part.t0 + g->block_tiles, box->t1);
+        if (g->pack_a) neo__gemm_pack_a(g, s->a, &part);
+        for (part.p0 = box->p0; part.p0 < box->p1; part.p0 = part.p1) {
+            part.p1 = NEO__MIN(part.p0 + g->group_panels, box->p1);
+            if (part.t0 == box->t0) neo__gemm_pack_b(g, s->b, &part);
+            const int behind = part.p1 < box->p1;
+            const int next = part.t1 == box->t1 && box->k1 < g->call.k;
+            s->fetches_b = g->pack_b && (behind || next);
+            s->fetch.tiles = 0;
+            if (s->fetches_b)
+                neo__gemm_fetch_b(g, &s->fetch, behind ? part.p1 : box->p0, box->p1,
+                                  behind ? box->k0 : box->k1, box->k1 - box->k0);
+            for (int64_t t = part.t0; t < part.t1; t++) neo__gemm_tile_row(g, s, &part, t);
         }
     }
 }
 
 static void neo__gemm_task(void *arg, int64_t index, int worker) {
     const neo__gemm *g = (const neo__gemm *)arg;
-    const int64_t row = index / g->col_tasks, col = index % g->col_tasks;
-    neo__gemm_area area;
-    area.t0 = g->tiles * row / g->row_tasks, area.t1 = g->tiles * (row + 1) / g->row_tasks;
-    area.p0 = g->panels * col / g->col_tasks, area.p1 = g->panels * (col + 1) / g->col_tasks;
+    neo__gemm_box box = neo__gemm_task_box(&g->grid, index);
     NEO__ZERO(neo__gemm_scratch, s);
-    s.a = (float *)(void *)neo__worker_scratch(g->ctx, worker);
+    s.a = neo__worker_floats(g->ctx, worker);
     s.b = s.a + g->a_floats;
     s.sums = s.b + NEO__GEMM_LEAF_B_FLOATS;
     s.piece = (neo__gemm_piece *)(void *)(s.sums + NEO__GEMM_SUM_FLOATS);
+    s.first_tile = box.t0;
     NEO__ZERO(neo__gemm_walk, walk);
     for (int64_t i = 0; i < g->segments; i++) {
-        const int64_t k0 = g->call.k * i / g->segments, k1 = g->call.k * (i + 1) / g->segments;
-        if (g->tree) s.pieces = neo__gemm_pieces(g, &walk, k1, s.piece);
-        neo__gemm_segment(g, &s, &area, k0, k1);
+        box.k0 = g->call.k * i / g->segments, box.k1 = g->call.k * (i + 1) / g->segments;
+        if (g->tree) s.pieces = neo__gemm_pieces(g, &walk, box.k1, s.piece);
+        neo__gemm_segment(g, &s, &box);
     }
 }
 
@@ -6177,26 +6069,25 @@ static void neo__gemm_task(void *arg, int64_t index, int worker) {
 #ifdef NEO_SGEMM
 static void neo__gemm_finish_task(void *arg, int64_t row, int worker) {
     const neo__gemm *g = (const neo__gemm *)arg;
+    const neo__gemm_call *c = &g->call;
     (void)worker;
-    if (g->call.bias) g->ctx->vec->add(g->call.c + row * g->call.c_row, g->call.bias, g->call.n);
-    neo__gemm_finish_rows(g, row, row + 1, 0, g->call.n);
+    if (c->bias) g->ctx->vec->add(c->c + row * c->c_row, c->bias, c->n);
+    neo__gemm_finish_rows(g, row, row + 1, 0, c->n);
 }
 static int neo__gemm_by_hook(neo__gemm *g) {
-    if (g->tree || (double)g->call.m * (double)g->call.n * (double)g->call.k < 32768.0) return 0;
-    const int trans_a = g->call.a_k != 1, trans_b = g->call.b_col != 1;
-    const int64_t a_cols = trans_a ? g->call.m : g->call.k;
-    const int64_t b_cols = trans_b ? g->call.k : g->call.n;
-    int64_t lda = trans_a ? g->call.a_k : g->call.a_row;
-    int64_t ldb = trans_b ? g->call.b_col : g->call.b_k, ldc = g->call.c_row;
-    if ((trans_a ? g->call.k : g->call.m) == 1)
-        lda = a_cols; /* a BLAS checks the distance even of one row */
-    if ((trans_b ? g->call.n : g->call.k) == 1) ldb = b_cols;
-    if (g->call.m == 1) ldc = g->call.n;
-    if (lda < a_cols || ldb < b_cols || ldc < g->call.n)
+    const neo__gemm_call *c = &g->call;
+    if (g->tree || (double)c->m * (double)c->n * (double)c->k < 32768.0) return 0;
+    const int trans_a = c->a_k != 1, trans_b = c->b_col != 1;
+    const int64_t a_rows = trans_a ? c->k : c->m, a_cols = trans_a ? c->m : c->k;
+    const int64_t b_rows = trans_b ? c->n : c->k, b_cols = trans_b ? c->k : c->n;
+    /* a BLAS checks the distance even of one row */
+    const int64_t lda = a_rows == 1 ? a_cols : trans_a ? c->a_k : c->a_row;
+    const int64_t ldb = b_rows == 1 ? b_cols : trans_b ? c->b_col : c->b_k;
+    const int64_t ldc = c->m == 1 ? c->n : c->c_row;
+    if (lda < a_cols || ldb < b_cols || ldc < c->n)
         return 0; /* rows that overlap or run backwards */
-    NEO_SGEMM(trans_a, trans_b, g->call.m, g->call.n, g->call.k, g->call.a, lda, g->call.b, ldb,
-              g->call.beta, g->call.c, ldc);
-    neo_parallel_for(g->ctx, g->call.m, neo__gemm_finish_task, g);
+    NEO_SGEMM(trans_a, trans_b, c->m, c->n, c->k, c->a, lda, c->b, ldb, c->beta, c->c, ldc);
+    neo_parallel_for(g->ctx, c->m, neo__gemm_finish_task, g);
     return 1;
 }
 #else
@@ -6205,29 +6096,6 @@ static int neo__gemm_by_hook(const neo__gemm *g) {
     return 0;
 }
 #endif
-
-/* The product of a record; nothing is planned yet. */
-static void neo__gemm_begin(neo__gemm *g, neo_ctx *ctx, const neo__gemm_call *call) {
-    memset(g, 0, sizeof *g);
-    g->ctx = ctx;
-    g->call = *call;
-    g->tree = call->tree && call->leaves.count > 1;
-}
-static void neo__bf16_run(neo_ctx *ctx, const neo__gemm_call *call); /* see >>impl-bf16 */
-static neo_status neo__cpu_gemm(neo_device *d, const neo__gemm_call *call) {
-    neo_ctx *ctx = neo__cpu_ctx(d);
-    neo__gemm g;
-    if (call->m == 0 || call->n == 0) return NEO_OK;
-    if (call->narrow) {
-        neo__bf16_run(ctx, call);
-        return NEO_OK;
-    }
-    neo__gemm_begin(&g, ctx, call);
-    if (neo__gemm_by_hook(&g)) return NEO_OK;
-    neo__gemm_plan(&g);
-    neo_parallel_for(ctx, g.row_tasks * g.col_tasks, neo__gemm_task, &g);
-    return NEO_OK;
-}
 
 /* ---- checks ---- */
 /* A matrix [rows][cols] with last stride 1. An output's rows may not overlap. */
@@ -6255,14 +6123,14 @@ static neo_status neo__check_matrix(const neo_ctx *ctx, neo_tensor t, int64_t ro
                                     int output, const char *function, const char *name) {
     return neo__check_matrix_of(ctx, NEO_F32, t, rows, cols, output, function, name);
 }
-/* Of a product whose operands are of `dtype`: what it writes. */
+/* The matrix that a product of operands of `dtype` writes. */
 static neo_status neo__check_product(const neo_ctx *ctx, neo_dtype dtype, neo_tensor t,
                                      int64_t rows, int64_t cols, const char *function,
                                      const char *name) {
     const neo_dtype own = dtype == NEO_BF16 && t.dtype == NEO_BF16 ? NEO_BF16 : NEO_F32;
     return neo__check_matrix_of(ctx, own, t, rows, cols, 1, function, name);
 }
-/* Of a product's operands, by one of them. */
+/* The dtype of a product's operands, by one of them. */
 NEO__INLINE neo_dtype neo__operand_dtype(neo_tensor t) {
     return t.dtype == NEO_BF16 ? NEO_BF16 : NEO_F32;
 }
@@ -6350,7 +6218,7 @@ NEO_API neo_status neo_gemm(neo_ctx *ctx, const neo_gemm_desc *desc, neo_tensor 
    tile after tile, goes over k in segments, packs the panels of B, then groups of rows of A, and
    runs all tiles of a panel over the group. Then rows are finished: bias, activation, rounding to
    C's dtype. With leaves the scratch holds the subtree sums that wait, each a whole rectangle.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 enum {
     NEO__BF16_WORDS = 256,             /* of a packed row: 256 or 512 k */
     NEO__BF16_LINE = 256 + 16,         /* their distance, not a power of two */
@@ -6361,18 +6229,17 @@ enum {
     NEO__BF16_A_FLOATS = 128 * (256 + 16),
     NEO__BF16_SPARE_FLOATS = 128 * 256 /* what is to be transposed */
 };
-NEO__STATIC_ASSERT((size_t)(NEO__BF16_C_FLOATS + NEO__BF16_B_FLOATS + NEO__BF16_A_FLOATS +
-                            NEO__BF16_SPARE_FLOATS) * sizeof(float) <= NEO__WORKER_SCRATCH_BYTES,
+NEO__STATIC_ASSERT(NEO__BF16_C_FLOATS + NEO__BF16_B_FLOATS + NEO__BF16_A_FLOATS +
+                           NEO__BF16_SPARE_FLOATS <= NEO__WORKER_FLOATS,
                    "a worker's scratch holds a task of >>impl-bf16");
 
 /* A product of bf16 and its plan. */
 typedef struct neo__bf16 {
     neo_ctx *ctx;
     const neo__gemm_call *call;
-    int tree;                  /* of several leaves */
-    int rows, cols, depth;     /* of a tile; of the tree */
-    int64_t row_tiles, panels; /* of C */
-    int64_t row_tasks, col_tasks;
+    int leaves;     /* 1 without a tree */
+    int rows, cols; /* of a tile */
+    neo__gemm_grid grid;
 } neo__bf16;
 NEO__INLINE const uint16_t *neo__halves(const float *address) {
     return (const uint16_t *)(const void *)address;
@@ -6382,7 +6249,7 @@ NEO__INLINE const uint16_t *neo__halves(const float *address) {
 NEO__INLINE float neo__bf16_flush(float x) {
     return neo__bits_f32(x) & 0x7F800000u ? x : neo__f32_bits(neo__bits_f32(x) & 0x80000000u);
 }
-/* Of 16 k; works in every mode of flushing. */
+/* A chain of 16 k; works in every mode of flushing. */
 static float neo__bf16_chain(const float *a, int64_t a_step, const float *b, int64_t b_step) {
     float sum = 0.0f;
     for (int i = 0; i < 16; i++, a += a_step, b += b_step) {
@@ -6486,44 +6353,44 @@ static void neo__bf16_pack_cols(const neo__bf16 *g, float *to, int64_t width, co
 NEO__INLINE int64_t neo__bf16_words(const neo__bf16 *g, int64_t count) {
     return (count + 31) / 32 * (g->ctx->bf16 ? 16 : 32);
 }
-static void neo__bf16_pack_b(const neo__bf16 *g, float *to, float *spare, int64_t p0, int64_t p1,
-                             int64_t k0, int64_t count) {
-    const int64_t words = neo__bf16_words(g, count);
-    for (int64_t p = p0; p < p1; p++, to += words * g->cols) {
-        const int64_t n0 = p * g->cols, cols = NEO__MIN((int64_t)g->cols, g->call->n - n0);
-        const uint16_t *from = neo__halves(g->call->b) + k0 * g->call->b_k + n0 * g->call->b_col;
-        if (g->call->b_col == 1) {
-            neo__bf16_pack_cols(g, to, g->cols, from, g->call->b_k, count, cols);
+static void neo__bf16_pack_b(const neo__bf16 *g, float *to, float *spare,
+                             const neo__gemm_box *box) {
+    const neo__gemm_call *c = g->call;
+    const int64_t count = box->k1 - box->k0, words = neo__bf16_words(g, count);
+    for (int64_t p = box->p0; p < box->p1; p++, to += words * g->cols) {
+        const int64_t n0 = p * g->cols, cols = NEO__MIN((int64_t)g->cols, c->n - n0);
+        const uint16_t *from = neo__halves(c->b) + box->k0 * c->b_k + n0 * c->b_col;
+        if (c->b_col == 1) {
+            neo__bf16_pack_cols(g, to, g->cols, from, c->b_k, count, cols);
             continue;
         }
         for (int64_t j = 0; j < cols; j++)
-            neo__bf16_pack_row(g, spare + j * NEO__BF16_LINE, from + j * g->call->b_col, count);
+            neo__bf16_pack_row(g, spare + j * NEO__BF16_LINE, from + j * c->b_col, count);
         g->ctx->gemm->pack_transposed(to, g->cols, spare, NEO__BF16_LINE, words, cols);
     }
 }
-/* Rows of tiles [t0, t1); a_row and a_word of t say how they lie. */
+/* The rows of tiles of A; a_row and a_word of t say how they lie. */
 static void neo__bf16_pack_a(const neo__bf16 *g, neo__bf16_tile *t, float *to, float *spare,
-                             int64_t t0, int64_t t1, int64_t k0, int64_t count) {
-    const int64_t m0 = t0 * g->rows, rows = (t1 - t0) * g->rows;
-    const int64_t there = NEO__MIN(rows, g->call->m - m0);
-    const int64_t words = neo__bf16_words(g, count);
-    const int64_t by_cols = g->call->a_row == 1 && g->call->a_k != 1;
-    const int64_t width = (rows + 15) / 16 * 16;
-    const uint16_t *from = neo__halves(g->call->a) + m0 * g->call->a_row + k0 * g->call->a_k;
+                             const neo__gemm_box *box) {
+    const neo__gemm_call *c = g->call;
+    const int64_t count = box->k1 - box->k0, words = neo__bf16_words(g, count);
+    const int64_t m0 = box->t0 * g->rows, rows = (box->t1 - box->t0) * g->rows;
+    const int64_t there = NEO__MIN(rows, c->m - m0), width = (rows + 15) / 16 * 16;
+    const int by_cols = c->a_row == 1 && c->a_k != 1;
     const int turn = by_cols && g->ctx->bf16 && !g->ctx->bf16->chains;
+    const uint16_t *from = neo__halves(c->a) + m0 * c->a_row + box->k0 * c->a_k;
     t->a_row = by_cols && !turn ? 1 : NEO__BF16_LINE;
     t->a_word = by_cols && !turn ? width : 1;
-    if (by_cols) neo__bf16_pack_cols(g, turn ? spare : to, width, from, g->call->a_k, count, there);
+    if (by_cols) neo__bf16_pack_cols(g, turn ? spare : to, width, from, c->a_k, count, there);
     if (turn) g->ctx->gemm->pack_transposed(to, NEO__BF16_LINE, spare, width, rows, words);
-    for (int64_t i = 0; i < rows && !by_cols; i++)
-        if (i < there)
-            neo__bf16_pack_row(g, to + i * NEO__BF16_LINE, from + i * g->call->a_row, count);
-        else memset(to + i * NEO__BF16_LINE, 0, (size_t)words * sizeof *to);
+    for (int64_t i = 0; i < rows && !by_cols; i++, to += NEO__BF16_LINE)
+        if (i < there) neo__bf16_pack_row(g, to, from + i * c->a_row, count);
+        else memset(to, 0, (size_t)words * sizeof *to);
 }
 
-/* c, whose tiles are zero or as they were: of k in [begin, end). */
-static void neo__bf16_multiply(const neo__bf16 *g, float *c, float *scratch, int64_t t0, int64_t t1,
-                               int64_t p0, int64_t p1, int64_t begin, int64_t end) {
+/* Adds the products of a box to its tiles in c. */
+static void neo__bf16_multiply(const neo__bf16 *g, float *c, float *scratch,
+                               const neo__gemm_box *box) {
     const neo__bf16_kernels *kern = g->ctx->bf16;
     void (*const tile)(const neo__bf16_tile *) = kern ? kern->tile
                                                  : g->ctx->isa == NEO_ISA_SCALAR
@@ -6531,24 +6398,24 @@ static void neo__bf16_multiply(const neo__bf16 *g, float *c, float *scratch, int
                                                      : neo__bf16_tile_by_f32;
     float *b = scratch, *a = b + NEO__BF16_B_FLOATS, *spare = a + NEO__BF16_A_FLOATS;
     const int64_t segment = (int64_t)NEO__BF16_WORDS * (kern ? 2 : 1);
-    const int64_t tile_floats = (int64_t)g->rows * g->cols;
-    const int64_t group = NEO__BF16_GROUP / g->rows;
+    const int64_t tile_floats = (int64_t)g->rows * g->cols, panels = box->p1 - box->p0;
+    neo__gemm_box part = *box; /* a segment of k, a group of rows */
     NEO__ZERO(neo__bf16_tile, t);
     t.f32 = g->ctx->gemm, t.add = g->ctx->vec->add;
     t.rows = g->rows, t.cols = g->cols;
-    for (int64_t k0 = begin; k0 < end; k0 += segment) {
-        const int64_t count = NEO__MIN(segment, end - k0);
-        const int64_t panel = neo__bf16_words(g, count) * g->cols;
+    for (; part.k0 < box->k1; part.k0 = part.k1) {
+        part.k1 = NEO__MIN(part.k0 + segment, box->k1);
+        const int64_t count = part.k1 - part.k0, panel = neo__bf16_words(g, count) * g->cols;
         t.blocks = (count + 31) / 32;
-        neo__bf16_pack_b(g, b, spare, p0, p1, k0, count);
-        for (int64_t at = t0; at < t1; at += group) {
-            const int64_t last = NEO__MIN(at + group, t1);
-            neo__bf16_pack_a(g, &t, a, spare, at, last, k0, count);
-            for (int64_t p = p0; p < p1; p++)
-                for (int64_t i = at; i < last; i++) {
-                    t.a = a + (i - at) * g->rows * t.a_row;
-                    t.b = b + (p - p0) * panel;
-                    t.c = c + ((i - t0) * (p1 - p0) + p - p0) * tile_floats;
+        neo__bf16_pack_b(g, b, spare, &part);
+        for (part.t0 = box->t0; part.t0 < box->t1; part.t0 = part.t1) {
+            part.t1 = NEO__MIN(part.t0 + NEO__BF16_GROUP / g->rows, box->t1);
+            neo__bf16_pack_a(g, &t, a, spare, &part);
+            for (int64_t p = 0; p < panels; p++)
+                for (int64_t i = part.t0; i < part.t1; i++) {
+                    t.a = a + (i - part.t0) * g->rows * t.a_row;
+                    t.b = b + p * panel;
+                    t.c = c + ((i - box->t0) * panels + p) * tile_floats;
                     tile(&t);
                 }
         }
@@ -6590,21 +6457,20 @@ static void neo__bf16_finish_row(const neo__bf16 *g, int64_t i, int64_t j, int64
     neo__bf16_row_to(g, call->c, call->c_row, call->narrow_c, i, j, n, x);
 }
 /* Between C and the tiles of a task: to them, times beta, or from them and finished. */
-static void neo__bf16_move(const neo__bf16 *g, float *c, int64_t t0, int64_t t1, int64_t p0,
-                           int64_t p1, int out) {
+static void neo__bf16_move(const neo__bf16 *g, float *tiles, const neo__gemm_box *box, int out) {
     float row[NEO__BF16_SIDE], room[NEO__BF16_SIDE];
-    const int64_t n0 = p0 * g->cols, n = NEO__MIN(p1 * g->cols, g->call->n) - n0;
-    for (int64_t i = t0 * g->rows; i < NEO__MIN(t1 * g->rows, g->call->m); i++) {
-        float *from =
-            c + (i / g->rows - t0) * (p1 - p0) * g->rows * g->cols + i % g->rows * g->cols;
-        const float *old = out ? NULL
-                               : neo__bf16_row_of(g, g->call->c, g->call->c_row, g->call->narrow_c,
-                                                  i, n0, n, room);
-        for (int64_t j = 0; old && j < n; j++) row[j] = g->call->beta * old[j];
-        for (int64_t j = 0; j < n; j += g->cols, from += (int64_t)g->rows * g->cols) {
+    const neo__gemm_call *c = g->call;
+    const int64_t n0 = box->p0 * g->cols, n = NEO__MIN(box->p1 * g->cols, c->n) - n0;
+    const int64_t tile_floats = (int64_t)g->rows * g->cols, panels = box->p1 - box->p0;
+    for (int64_t i = box->t0 * g->rows; i < NEO__MIN(box->t1 * g->rows, c->m); i++) {
+        float *at = tiles + (i / g->rows - box->t0) * panels * tile_floats + i % g->rows * g->cols;
+        const float *old =
+            out ? NULL : neo__bf16_row_of(g, c->c, c->c_row, c->narrow_c, i, n0, n, room);
+        for (int64_t j = 0; old && j < n; j++) row[j] = c->beta * old[j];
+        for (int64_t j = 0; j < n; j += g->cols, at += tile_floats) {
             const size_t bytes = (size_t)NEO__MIN((int64_t)g->cols, n - j) * sizeof *row;
-            if (out) memcpy(row + j, from, bytes);
-            else memcpy(from, row + j, bytes);
+            if (out) memcpy(row + j, at, bytes);
+            else memcpy(at, row + j, bytes);
         }
         if (out) neo__bf16_finish_row(g, i, n0, n, row);
     }
@@ -6613,69 +6479,78 @@ static void neo__bf16_move(const neo__bf16 *g, float *c, int64_t t0, int64_t t1,
 static void neo__bf16_task(void *arg, int64_t index, int worker) {
     const neo__bf16 *g = (const neo__bf16 *)arg;
     const neo__bf16_kernels *kern = g->ctx->bf16;
-    const int64_t row = index / g->col_tasks, col = index % g->col_tasks;
-    const int64_t t0 = g->row_tiles * row / g->row_tasks;
-    const int64_t t1 = g->row_tiles * (row + 1) / g->row_tasks;
-    const int64_t p0 = g->panels * col / g->col_tasks, p1 = g->panels * (col + 1) / g->col_tasks;
-    const int64_t step = (t1 - t0) * g->rows * (p1 - p0) * g->cols;
-    float *c = (float *)(void *)neo__worker_scratch(g->ctx, worker),
-          *scratch = c + NEO__BF16_C_FLOATS;
+    neo__gemm_box box = neo__gemm_task_box(&g->grid, index);
+    const int64_t step = (box.t1 - box.t0) * g->rows * (box.p1 - box.p0) * g->cols;
+    float *tiles = neo__worker_floats(g->ctx, worker), *scratch = tiles + NEO__BF16_C_FLOATS;
     int height = 0;
-    for (int leaf = 0; leaf < (g->tree ? g->call->leaves.count : 1); leaf++) {
-        float *slot = c + height * step;
-        int64_t begin = 0, end = g->call->k;
-        if (g->tree) neo__leaf_rows(&g->call->leaves, leaf, &begin, &end);
+    box.k1 = g->call->k;
+    for (int leaf = 0; leaf < g->leaves; leaf++) {
+        float *slot = tiles + height * step;
+        if (g->leaves > 1) neo__leaf_rows(&g->call->leaves, leaf, &box.k0, &box.k1);
         memset(slot, 0, (size_t)step * sizeof *slot);
-        if (g->call->beta != 0.0f) neo__bf16_move(g, slot, t0, t1, p0, p1, 0);
+        if (g->call->beta != 0.0f) neo__bf16_move(g, slot, &box, 0);
         neo__fp_state fp = neo__fp_enter_flushing();
         if (kern && kern->begin) kern->begin();
-        neo__bf16_multiply(g, slot, scratch, t0, t1, p0, p1, begin, end);
+        neo__bf16_multiply(g, slot, scratch, &box);
         if (kern && kern->end) kern->end();
         neo__fp_leave(fp);
-        int merges = neo__tree_push(&height, leaf, g->tree ? g->call->leaves.count : 1);
+        int merges = neo__tree_push(&height, leaf, g->leaves);
         for (; merges > 0; merges--, slot -= step) g->ctx->vec->add(slot - step, slot, step);
     }
-    neo__bf16_move(g, c, t0, t1, p0, p1, 1);
+    neo__bf16_move(g, tiles, &box, 1);
 }
 
 NEO__HOT_END
-/* Cut C into tasks: as large as the scratch allows, then halves of the longer side until there are
-   enough. */
-static void neo__bf16_plan(neo__bf16 *g) {
-    const neo__bf16_kernels *kern = g->ctx->bf16;
-    g->rows = kern ? kern->rows : g->ctx->gemm->rows;
-    g->cols = kern ? kern->cols : 2 * g->ctx->gemm->lanes;
-    g->depth = g->tree ? neo__tree_depth(g->call->leaves.count) : 1;
-    g->row_tiles = (g->call->m + g->rows - 1) / g->rows;
-    g->panels = (g->call->n + g->cols - 1) / g->cols;
-    int64_t rows = NEO__MIN(g->row_tiles, (int64_t)NEO__BF16_SIDE / g->rows);
-    int64_t cols = NEO__MIN(g->panels, (int64_t)NEO__BF16_SIDE / g->cols);
-    const int64_t enough = g->ctx->threads == 1 ? 1 : 4 * (int64_t)g->ctx->threads;
-    for (;;) {
-        const int64_t tasks = ((g->row_tiles + rows - 1) / rows) * ((g->panels + cols - 1) / cols);
-        const int64_t floats = rows * g->rows * cols * g->cols;
-        const int fits = floats * g->depth <= NEO__BF16_C_FLOATS;
-        if (fits && (tasks >= enough ||
-                     (double)floats * (double)g->call->k < 2.0 * (double)NEO__GEMM_GRAIN))
-            break;
-        if (rows == 1 && cols == 1) break;
-        if (cols == 1 || (rows > 1 && rows * g->rows >= cols * g->cols)) rows = (rows + 1) / 2;
-        else cols = (cols + 1) / 2;
-    }
-    g->row_tasks = (g->row_tiles + rows - 1) / rows;
-    g->col_tasks = (g->panels + cols - 1) / cols;
-}
+/* A product and its plan: tasks as large as the scratch allows. */
 static void neo__bf16_begin(neo__bf16 *g, neo_ctx *ctx, const neo__gemm_call *call) {
-    memset(g, 0, sizeof *g);
+    const neo__bf16_kernels *kern = ctx->bf16;
     g->ctx = ctx;
     g->call = call;
-    g->tree = call->tree && call->leaves.count > 1;
-    neo__bf16_plan(g);
+    g->leaves = call->tree ? NEO__MAX(call->leaves.count, 1) : 1;
+    g->rows = kern ? kern->rows : ctx->gemm->rows;
+    g->cols = kern ? kern->cols : 2 * ctx->gemm->lanes;
+    g->grid.tiles = (call->m + g->rows - 1) / g->rows;
+    g->grid.panels = (call->n + g->cols - 1) / g->cols;
+    int64_t rows = NEO__MIN(g->grid.tiles, (int64_t)NEO__BF16_SIDE / g->rows);
+    int64_t cols = NEO__MIN(g->grid.panels, (int64_t)NEO__BF16_SIDE / g->cols);
+    const int most = NEO__BF16_C_FLOATS / (neo__tree_depth(g->leaves) * g->rows * g->cols);
+    neo__gemm_cut(&g->grid, call, ctx, g->rows, g->cols, most, 1, &rows, &cols);
 }
-static void neo__bf16_run(neo_ctx *ctx, const neo__gemm_call *call) {
-    neo__bf16 g;
-    neo__bf16_begin(&g, ctx, call);
-    neo_parallel_for(ctx, g.row_tasks * g.col_tasks, neo__bf16_task, &g);
+
+/* ---- the CPU: a product of either dtype ---- */
+typedef struct neo__product {
+    neo__gemm f32;
+    neo__bf16 bf16;
+    int narrow;    /* it is bf16 */
+    int64_t tasks; /* to be done */
+} neo__product;
+static void neo__product_begin(neo__product *p, neo_ctx *ctx, const neo__gemm_call *call) {
+    const neo__gemm_grid *grid = &p->f32.grid;
+    memset(p, 0, sizeof *p);
+    p->narrow = call->narrow;
+    if (call->m == 0 || call->n == 0) return;
+    if (call->narrow) {
+        neo__bf16_begin(&p->bf16, ctx, call);
+        grid = &p->bf16.grid;
+    } else {
+        p->f32.ctx = ctx;
+        p->f32.call = *call;
+        p->f32.tree = call->tree && call->leaves.count > 1;
+        if (neo__gemm_by_hook(&p->f32)) return;
+        neo__gemm_plan(&p->f32);
+    }
+    p->tasks = grid->row_tasks * grid->col_tasks;
+}
+static void neo__product_task(void *arg, int64_t index, int worker) {
+    neo__product *p = (neo__product *)arg;
+    if (p->narrow) neo__bf16_task(&p->bf16, index, worker);
+    else neo__gemm_task(&p->f32, index, worker);
+}
+static neo_status neo__cpu_gemm(neo_device *d, const neo__gemm_call *call) {
+    neo__product p;
+    neo__product_begin(&p, neo__cpu_ctx(d), call);
+    neo_parallel_for(neo__cpu_ctx(d), p.tasks, neo__product_task, &p);
+    return NEO_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -6684,7 +6559,7 @@ static void neo__bf16_run(neo_ctx *ctx, const neo__gemm_call *call) {
    dW = dZ^T X is a product whose k is the sample: >>impl-gemm sums it by leaves. db adds the
    columns of dZ leaf by leaf, in the same parallel region. dX = dZ W can be multiplied by the
    derivative of the activation before it while its rows are in the cache.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 enum {
     NEO__BIAS_COLS = 256, /* columns of db that a task adds */
     NEO__BIAS_DEPTH = 16  /* subtree sums waiting: more than any tree of 4096 leaves has */
@@ -6749,9 +6624,7 @@ NEO__HOT_BEGIN
 /* ---- the CPU: both in one parallel region ---- */
 typedef struct neo__linear_job {
     neo_ctx *ctx;
-    neo__gemm dw;
-    neo__bf16 narrow; /* in its place: of bf16 */
-    int64_t dw_tasks;
+    neo__product dw; /* its tasks come first */
     const neo__column_sums_call *dbias;
 } neo__linear_job;
 
@@ -6774,7 +6647,7 @@ static void neo__linear_bias_task(neo_ctx *ctx, const neo__column_sums_call *c, 
                                   int worker) {
     const int64_t cols = NEO__MIN((int64_t)NEO__BIAS_COLS, c->cols - j0);
     const int count = c->leaves.count;
-    float *sums = (float *)(void *)neo__worker_scratch(ctx, worker);
+    float *sums = neo__worker_floats(ctx, worker);
     int height = 0;
     for (int leaf = 0; leaf < count; leaf++) {
         int64_t begin, end;
@@ -6791,31 +6664,18 @@ static void neo__linear_bias_task(neo_ctx *ctx, const neo__column_sums_call *c, 
 }
 static void neo__linear_grads_task(void *arg, int64_t index, int worker) {
     neo__linear_job *job = (neo__linear_job *)arg;
-    if (index >= job->dw_tasks)
-        neo__linear_bias_task(job->ctx, job->dbias, (index - job->dw_tasks) * NEO__BIAS_COLS,
-                              worker);
-    else if (job->narrow.call) neo__bf16_task(&job->narrow, index, worker);
-    else neo__gemm_task(&job->dw, index, worker);
+    const int64_t j0 = (index - job->dw.tasks) * NEO__BIAS_COLS;
+    if (j0 >= 0) neo__linear_bias_task(job->ctx, job->dbias, j0, worker);
+    else neo__product_task(&job->dw, index, worker);
 }
 static neo_status neo__cpu_linear_grads(neo_device *d, const neo__linear_grads_call *call) {
     NEO__ZERO(neo__linear_job, job);
-    neo_ctx *ctx = job.ctx = neo__cpu_ctx(d);
-    const neo__gemm_call *dw = &call->dw;
-    const int has_dw = dw->c && dw->m > 0 && dw->n > 0;
+    job.ctx = neo__cpu_ctx(d);
     job.dbias = &call->dbias;
-    if (has_dw && dw->narrow) {
-        neo__bf16_begin(&job.narrow, ctx, dw);
-        job.dw_tasks = job.narrow.row_tasks * job.narrow.col_tasks;
-    } else if (has_dw) {
-        neo__gemm_begin(&job.dw, ctx, dw);
-        if (!neo__gemm_by_hook(&job.dw)) {
-            neo__gemm_plan(&job.dw);
-            job.dw_tasks = job.dw.row_tasks * job.dw.col_tasks;
-        }
-    }
+    if (call->dw.c) neo__product_begin(&job.dw, job.ctx, &call->dw);
     const int64_t bias_cols = call->dbias.to ? call->dbias.cols : 0;
     const int64_t bias_tasks = (bias_cols + NEO__BIAS_COLS - 1) / NEO__BIAS_COLS;
-    neo_parallel_for(ctx, job.dw_tasks + bias_tasks, neo__linear_grads_task, &job);
+    neo_parallel_for(job.ctx, job.dw.tasks + bias_tasks, neo__linear_grads_task, &job);
     return NEO_OK;
 }
 
@@ -6826,17 +6686,14 @@ static neo_status neo__cpu_linear_grads(neo_device *d, const neo__linear_grads_c
    the activation's derivative is a function of z), then two buffers that the gradients of layers
    take in turn. In bf16 all of them are, and copies of the weights and of x, made in each forward,
    follow.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 struct neo_mlp {
     neo_ctx *ctx;
     char *data;
     size_t data_bytes;
+    neo_mlp_desc desc; /* name: NULL */
     int layers;
-    int64_t widths[NEO_MAX_LAYERS + 1];
-    int64_t max_batch;
-    neo_activation act, last_act;
     const neo_param *weight[NEO_MAX_LAYERS], *bias[NEO_MAX_LAYERS];
-    neo_dtype dtype;
     void *y[NEO_MAX_LAYERS]; /* of hidden layers */
     void *z[NEO_MAX_LAYERS]; /* before the activation; NULL: not kept */
     void *dz[2];
@@ -6876,27 +6733,28 @@ static void neo__mlp_carve(const neo_mlp_desc *d, neo__carve *carve, void **to, 
     const size_t count = neo__size_mul((size_t)rows, (size_t)width);
     if (count) neo__carve_next(carve, to, neo_dtype_size(d->dtype), count);
 }
-static void neo__mlp_layout(neo_mlp *mlp, const neo_mlp_desc *d, neo__carve *carve) {
+/* Cut the block into buffers; NULL: count its bytes alone. */
+static size_t neo__mlp_layout(neo_mlp *mlp, const neo_mlp_desc *d, char *block) {
+    neo__carve carve = {block, 0};
     const int layers = d->width_count - 1, narrow = d->dtype == NEO_BF16;
     const int last_dz = d->last_act != NEO_ACT_NONE || narrow; /* dy is not taken as it is */
     int64_t widest = last_dz ? d->widths[layers] : 0;
     for (int i = 0; i < layers - 1; i++) widest = NEO__MAX(widest, d->widths[i + 1]);
     for (int i = 0; i < layers; i++) {
         const int last = i == layers - 1, keeps_z = neo__act_needs_z(last ? d->last_act : d->act);
-        neo__mlp_carve(d, carve, &mlp->y[i], d->max_batch, last ? 0 : d->widths[i + 1]);
-        neo__mlp_carve(d, carve, &mlp->z[i], d->max_batch, keeps_z ? d->widths[i + 1] : 0);
+        neo__mlp_carve(d, &carve, &mlp->y[i], d->max_batch, last ? 0 : d->widths[i + 1]);
+        neo__mlp_carve(d, &carve, &mlp->z[i], d->max_batch, keeps_z ? d->widths[i + 1] : 0);
     }
-    neo__mlp_carve(d, carve, &mlp->dz[0], d->max_batch, widest);
-    neo__mlp_carve(d, carve, &mlp->dz[1], d->max_batch, last_dz + layers > 2 ? widest : 0);
+    neo__mlp_carve(d, &carve, &mlp->dz[0], d->max_batch, widest);
+    neo__mlp_carve(d, &carve, &mlp->dz[1], d->max_batch, last_dz + layers > 2 ? widest : 0);
     for (int i = 0; i <= layers && narrow; i++)
-        neo__mlp_carve(d, carve, &mlp->narrow[i], i < layers ? d->widths[i + 1] : d->max_batch,
+        neo__mlp_carve(d, &carve, &mlp->narrow[i], i < layers ? d->widths[i + 1] : d->max_batch,
                        d->widths[i < layers ? i : 0]);
+    return carve.at;
 }
 static size_t neo__mlp_data_bytes(const neo_mlp_desc *d) {
     NEO__ZERO(neo_mlp, mlp);
-    NEO__ZERO(neo__carve, carve);
-    neo__mlp_layout(&mlp, d, &carve);
-    return carve.at;
+    return neo__mlp_layout(&mlp, d, NULL);
 }
 
 NEO_API size_t neo_mlp_workspace_bytes(const neo_mlp_desc *desc) {
@@ -6943,24 +6801,17 @@ NEO_API neo_status neo_mlp_create(neo_ctx *ctx, neo_params *params, const neo_ml
     NEO__CHECK(strlen(desc->name) + 24 <= sizeof name, NEO_ERR_ARG,
                "neo_mlp_create: the name is too long");
     const size_t bytes = neo__mlp_data_bytes(desc);
-    neo_mlp *mlp = (neo_mlp *)neo__alloc_zero(ctx, sizeof *mlp);
-    char *data = mlp && bytes ? (char *)neo__data_alloc(ctx, bytes) : NULL;
-    if (!mlp || (!data && bytes)) {
-        neo_free(ctx, mlp, sizeof *mlp);
-        return neo_fail(NEO_ERR_MEMORY, "neo_mlp_create: %s: no memory for %zu bytes", desc->name,
-                        bytes);
-    }
-    neo__carve carve = {data, 0};
-    neo__mlp_layout(mlp, desc, &carve);
+    char *data;
+    neo_mlp *mlp =
+        (neo_mlp *)neo__alloc_with_data(ctx, "neo_mlp_create", sizeof *mlp, bytes, &data);
+    if (!mlp) return NEO_ERR_MEMORY;
+    (void)neo__mlp_layout(mlp, desc, data);
     mlp->ctx = ctx;
     mlp->data = data;
     mlp->data_bytes = bytes;
+    mlp->desc = *desc;
+    mlp->desc.name = NULL;
     mlp->layers = desc->width_count - 1;
-    memcpy(mlp->widths, desc->widths, sizeof mlp->widths);
-    mlp->max_batch = desc->max_batch;
-    mlp->act = desc->act;
-    mlp->last_act = desc->last_act;
-    mlp->dtype = desc->dtype;
     const int before = neo_params_count(params);
     neo__fp_state fp = neo__fp_enter();
     neo_status status = neo__mlp_add_params(mlp, params, desc, name, sizeof name);
@@ -6991,13 +6842,13 @@ static neo_status neo__mlp_present(const neo_mlp *mlp, int grads, const char *fn
 
 /* Rows of a buffer of the mlp as a tensor. */
 static neo_tensor neo__mlp_rows(const neo_mlp *mlp, void *data, int64_t rows, int64_t width) {
-    neo_tensor t = data ? neo_tensor_2d(data, mlp->dtype, rows, width) : neo_tensor_none();
+    neo_tensor t = data ? neo_tensor_2d(data, mlp->desc.dtype, rows, width) : neo_tensor_none();
     t.place = neo__ctx_place(mlp->ctx);
     return t;
 }
 /* The operand of products for weight `layer`, or for x after the last. */
 static neo_tensor neo__mlp_operand(const neo_mlp *mlp, int layer, neo_tensor t) {
-    if (mlp->dtype == NEO_F32) return t;
+    if (mlp->desc.dtype == NEO_F32) return t;
     return neo__mlp_rows(mlp, mlp->narrow[layer], t.shape[0], t.shape[1]);
 }
 
@@ -7006,31 +6857,31 @@ NEO_API neo_status neo_mlp_forward(neo_mlp *mlp, neo_tensor x, neo_tensor y) {
     const int64_t batch = x.shape[0];
     NEO__CHECK(mlp, NEO_ERR_ARG, "%s: mlp is NULL", fn);
     neo_ctx *ctx = mlp->ctx;
+    const int64_t *widths = mlp->desc.widths;
+    const int narrow = mlp->desc.dtype != NEO_F32;
     if (x.absent && x.ndim == 0) return neo__no_data(fn, "x", x, NEO_ERR_SHAPE);
     NEO__CHECK(x.ndim == 2, NEO_ERR_SHAPE,
                "%s: x is of %d dimensions, expected f32 [B][%" PRId64 "]", fn, (int)x.ndim,
-               mlp->widths[0]);
-    NEO__CHECK(batch <= mlp->max_batch, NEO_ERR_CAPACITY,
-               "%s: a batch of %" PRId64 ", but max_batch is %" PRId64, fn, batch, mlp->max_batch);
-    NEO__TRY(neo__check_matrix(ctx, x, batch, mlp->widths[0], 0, fn, "x"));
-    NEO__TRY(neo__check_matrix(ctx, y, batch, mlp->widths[mlp->layers], 1, fn, "y"));
+               widths[0]);
+    NEO__CHECK(batch <= mlp->desc.max_batch, NEO_ERR_CAPACITY,
+               "%s: a batch of %" PRId64 ", but max_batch is %" PRId64, fn, batch,
+               mlp->desc.max_batch);
+    NEO__TRY(neo__check_matrix(ctx, x, batch, widths[0], 0, fn, "x"));
+    NEO__TRY(neo__check_matrix(ctx, y, batch, widths[mlp->layers], 1, fn, "y"));
     NEO__TRY(neo__mlp_present(mlp, 0, fn));
-    const neo_tensor first = neo__mlp_operand(mlp, mlp->layers, x);
+    const neo_tensor first = neo__mlp_operand(mlp, mlp->layers, x), none = neo_tensor_none();
     neo_tensor in = first;
-    if (mlp->dtype != NEO_F32) NEO__TRY(neo_tensor_convert(ctx, x, first, NULL));
+    if (narrow) NEO__TRY(neo_tensor_convert(ctx, x, first, NULL));
     for (int i = 0; i < mlp->layers; i++) {
         const int last = i == mlp->layers - 1;
-        neo_tensor out = last ? y : neo__mlp_rows(mlp, mlp->y[i], batch, mlp->widths[i + 1]),
-                   sums = out;
-        neo_tensor weight = neo__mlp_operand(mlp, i, mlp->weight[i]->value);
-        if (mlp->z[i]) /* c is z; the activation goes on to y */
-            sums = neo__mlp_rows(mlp, mlp->z[i], batch, mlp->widths[i + 1]);
-        if (mlp->dtype != NEO_F32)
-            NEO__TRY(neo_tensor_convert(ctx, mlp->weight[i]->value, weight, NULL));
-        neo__gemm_call call = neo__gemm_call_make(in, 0, weight, 1, sums);
+        const neo_tensor value = mlp->weight[i]->value, weight = neo__mlp_operand(mlp, i, value);
+        const neo_tensor z = neo__mlp_rows(mlp, mlp->z[i], batch, widths[i + 1]); /* or none */
+        neo_tensor out = last ? y : neo__mlp_rows(mlp, mlp->y[i], batch, widths[i + 1]);
+        if (narrow) NEO__TRY(neo_tensor_convert(ctx, value, weight, NULL));
+        neo__gemm_call call = neo__gemm_call_make(in, 0, weight, 1, z.data ? z : out);
         call.bias = neo__f32(mlp->bias[i]->value);
-        neo__gemm_call_finish(&call, last ? mlp->last_act : mlp->act, 0,
-                              mlp->z[i] ? out : neo_tensor_none(), neo_tensor_none());
+        neo__gemm_call_finish(&call, last ? mlp->desc.last_act : mlp->desc.act, 0,
+                              z.data ? out : none, none);
         NEO__TRY(ctx->on->gemm(ctx->on, &call));
         in = out;
     }
@@ -7044,7 +6895,7 @@ NEO_API neo_status neo_mlp_forward(neo_mlp *mlp, neo_tensor x, neo_tensor y) {
 static neo_status neo__mlp_last_dz(const neo_mlp *mlp, neo_tensor dy, neo_tensor dz) {
     neo_ctx *ctx = mlp->ctx;
     NEO__ZERO(neo__activation_call, call);
-    call.act = mlp->last_act;
+    call.act = mlp->desc.last_act;
     call.backward = 1;
     call.rows = dz.shape[0];
     call.cols = dz.shape[1];
@@ -7060,6 +6911,7 @@ NEO_API neo_status neo_mlp_backward(neo_mlp *mlp, const neo_leaves *leaves, neo_
     static const char *const fn = "neo_mlp_backward";
     NEO__CHECK(mlp, NEO_ERR_ARG, "%s: mlp is NULL", fn);
     neo_ctx *ctx = mlp->ctx;
+    const int64_t *widths = mlp->desc.widths;
     const int layers = mlp->layers;
     NEO__CHECK(mlp->forward_done, NEO_ERR_STATE, "neo_mlp_backward: there was no forward");
     const int64_t batch = mlp->in.shape[0];
@@ -7067,27 +6919,27 @@ NEO_API neo_status neo_mlp_backward(neo_mlp *mlp, const neo_leaves *leaves, neo_
     NEO__CHECK(dy.ndim != 2 || dy.shape[0] == batch, NEO_ERR_SHAPE,
                "%s: dy has %" PRId64 " rows, the last neo_mlp_forward had %" PRId64, fn,
                dy.shape[0], batch);
-    NEO__TRY(neo__check_matrix(ctx, dy, batch, mlp->widths[layers], 0, fn, "dy"));
-    if (neo__given(dx)) NEO__TRY(neo__check_matrix(ctx, dx, batch, mlp->widths[0], 1, fn, "dx"));
+    NEO__TRY(neo__check_matrix(ctx, dy, batch, widths[layers], 0, fn, "dy"));
+    if (neo__given(dx)) NEO__TRY(neo__check_matrix(ctx, dx, batch, widths[0], 1, fn, "dx"));
     NEO__TRY(neo__mlp_present(mlp, 0, fn));
     NEO__TRY(neo__mlp_present(mlp, 1, fn));
     NEO__TRY(neo__leaves_resolve(ctx, leaves, batch, &held, fn));
     int turn = 0;
     neo_tensor dz = dy;
-    if (mlp->last_act != NEO_ACT_NONE || mlp->dtype != NEO_F32) {
-        dz = neo__mlp_rows(mlp, mlp->dz[turn++ & 1], batch, mlp->widths[layers]);
+    if (mlp->desc.last_act != NEO_ACT_NONE || mlp->desc.dtype != NEO_F32) {
+        dz = neo__mlp_rows(mlp, mlp->dz[turn++ & 1], batch, widths[layers]);
         NEO__TRY(neo__mlp_last_dz(mlp, dy, dz));
     }
     for (int i = layers - 1; i >= 0; i--) {
-        neo_tensor in = i == 0 ? mlp->in : neo__mlp_rows(mlp, mlp->y[i - 1], batch, mlp->widths[i]);
+        neo_tensor in = i == 0 ? mlp->in : neo__mlp_rows(mlp, mlp->y[i - 1], batch, widths[i]);
         neo_tensor weight = neo__mlp_operand(mlp, i, mlp->weight[i]->value), below = dx;
         NEO__TRY(neo__linear_grads(ctx, &held, in, dz, mlp->weight[i]->grad, mlp->bias[i]->grad));
         if (i == 0 && !dx.data) break;
-        if (i > 0) below = neo__mlp_rows(mlp, mlp->dz[turn++ & 1], batch, mlp->widths[i]);
+        if (i > 0) below = neo__mlp_rows(mlp, mlp->dz[turn++ & 1], batch, widths[i]);
         neo__gemm_call call = neo__gemm_call_make(dz, 0, weight, 0, below);
         if (i > 0)
-            neo__gemm_call_finish(&call, mlp->act, 1, in,
-                                  neo__mlp_rows(mlp, mlp->z[i - 1], batch, mlp->widths[i]));
+            neo__gemm_call_finish(&call, mlp->desc.act, 1, in,
+                                  neo__mlp_rows(mlp, mlp->z[i - 1], batch, widths[i]));
         NEO__TRY(ctx->on->gemm(ctx->on, &call));
         dz = below;
     }
@@ -7100,7 +6952,7 @@ NEO__HOT_BEGIN
 
    The dot interaction of DLRM (github.com/facebookresearch/dlrm, interact_features), a sample at a
    time; see the kernels under >>kernels-gemm.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 NEO__STATIC_ASSERT((size_t)NEO__INTERACT_FLOATS / 4 * 5 * sizeof(float) <=
                        NEO__WORKER_SCRATCH_BYTES,
                    "a worker's scratch holds a sample of >>impl-interact");
@@ -7161,27 +7013,24 @@ NEO_API neo_status neo_interact_backward(neo_ctx *ctx, int diagonal, neo_tensor 
 }
 NEO__HOT_BEGIN
 
-static void neo__interact_task(void *arg, int64_t index, int worker) {
-    const neo__cpu_job *job = (const neo__cpu_job *)arg;
-    const neo__interact_call *c = (const neo__interact_call *)job->call;
-    const neo__gemm_kernels *kern = job->ctx->gemm;
-    float *scratch = (float *)(void *)neo__worker_scratch(job->ctx, worker);
-    int64_t begin, end;
-    neo__cpu_range(job, index, 1, &begin, &end);
-    for (int64_t i = begin; i < end; i++) {
+static void neo__interact_part(const neo__cpu_part *part) {
+    const neo__interact_call *c = (const neo__interact_call *)part->call;
+    const neo__gemm_kernels *kern = part->ctx->gemm;
+    float *scratch = neo__worker_floats(part->ctx, part->worker);
+    for (int64_t i = part->begin; i < part->end; i++) {
         if (c->backward) kern->interact_backward(c, i, scratch);
         else kern->interact_forward(c, i, scratch);
     }
 }
 static neo_status neo__cpu_interact(neo_device *d, const neo__interact_call *c) {
     const int64_t vectors = c->features + 1;
-    neo__cpu_run(d, c, c->batch, 1 + (1 << 16) / (vectors * vectors * c->dim), neo__interact_task);
-    return NEO_OK;
+    const int64_t grain = 1 + (1 << 16) / (vectors * vectors * c->dim);
+    return neo__cpu_run(d, c, c->batch, grain, 1, neo__interact_part);
 }
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-activation
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 enum {
     NEO__VEC_GRAIN = 16384
 }; /* elements of elementwise work worth a task */
@@ -7315,15 +7164,11 @@ static void neo__activation_row(const neo_ctx *ctx, const neo__activation_call *
     }
 }
 /* Pieces are rows, or the elements of one row. */
-static void neo__activation_task(void *arg, int64_t index, int worker) {
-    const neo__cpu_job *job = (const neo__cpu_job *)arg;
-    const neo__activation_call *c = (const neo__activation_call *)job->call;
-    int64_t begin, end;
-    (void)worker;
-    neo__cpu_range(job, index, c->rows == 1 ? 16 : 1, &begin, &end);
-    if (c->rows == 1) neo__activation_row(job->ctx, c, 0, begin, end);
-    for (; c->rows > 1 && begin < end; begin++)
-        neo__activation_row(job->ctx, c, begin, 0, c->cols);
+static void neo__activation_part(const neo__cpu_part *part) {
+    const neo__activation_call *c = (const neo__activation_call *)part->call;
+    if (c->rows == 1) neo__activation_row(part->ctx, c, 0, part->begin, part->end);
+    for (int64_t i = part->begin; c->rows > 1 && i < part->end; i++)
+        neo__activation_row(part->ctx, c, i, 0, c->cols);
 }
 static neo_status neo__cpu_activation(neo_device *d, const neo__activation_call *call) {
     neo__activation_call c = *call;
@@ -7331,9 +7176,8 @@ static neo_status neo__cpu_activation(neo_device *d, const neo__activation_call 
     const int one_run = (!c.z || c.z_row == cols) && (!c.y || c.y_row == cols) &&
                         (!c.dy || c.dy_row == cols) && c.out_row == cols;
     if (one_run) c.cols *= c.rows, c.rows = 1;
-    if (c.rows == 1) neo__cpu_run(d, &c, c.cols, NEO__VEC_GRAIN, neo__activation_task);
-    else neo__cpu_run(d, &c, c.rows, 1 + NEO__VEC_GRAIN / 2 / cols, neo__activation_task);
-    return NEO_OK;
+    if (c.rows == 1) return neo__cpu_run(d, &c, c.cols, NEO__VEC_GRAIN, 16, neo__activation_part);
+    return neo__cpu_run(d, &c, c.rows, 1 + NEO__VEC_GRAIN / 2 / cols, 1, neo__activation_part);
 }
 
 NEO__INLINE void *neo__element(const void *base, int64_t at, neo_dtype dtype) {
@@ -7366,22 +7210,18 @@ static void neo__blend_block(const neo_ctx *ctx, const neo__blend_call *c, int64
         break;
     }
 }
-static void neo__blend_task(void *arg, int64_t index, int worker) {
-    const neo__cpu_job *job = (const neo__cpu_job *)arg;
-    const neo__blend_call *c = (const neo__blend_call *)job->call;
-    int64_t begin, end;
-    (void)worker;
-    neo__cpu_range(job, index, NEO__BLOCK, &begin, &end);
+static void neo__blend_part(const neo__cpu_part *part) {
+    const neo__blend_call *c = (const neo__blend_call *)part->call;
+    const int64_t begin = part->begin, count = part->end - begin;
     if (c->kind == NEO__BLEND_ADD && c->x_dtype == NEO_F32 && c->y_dtype == NEO_F32) {
-        job->ctx->vec->add((float *)c->x + begin, (const float *)c->y + begin, end - begin);
+        part->ctx->vec->add((float *)c->x + begin, (const float *)c->y + begin, count);
         return;
     }
-    for (; begin < end; begin += NEO__BLOCK)
-        neo__blend_block(job->ctx, c, begin, NEO__MIN(end - begin, (int64_t)NEO__BLOCK));
+    for (int64_t i = 0; i < count; i += NEO__BLOCK)
+        neo__blend_block(part->ctx, c, begin + i, NEO__MIN(count - i, (int64_t)NEO__BLOCK));
 }
 static neo_status neo__cpu_blend(neo_device *d, const neo__blend_call *call) {
-    neo__cpu_run(d, call, call->count, NEO__VEC_GRAIN, neo__blend_task);
-    return NEO_OK;
+    return neo__cpu_run(d, call, call->count, NEO__VEC_GRAIN, NEO__BLOCK, neo__blend_part);
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -7390,8 +7230,7 @@ static neo_status neo__cpu_blend(neo_device *d, const neo__blend_call *call) {
    Layer norm and RMS norm: rows are independent but for dweight and dbias, which add row by row
    inside a leaf, over leaves by the tree, for a few columns at a time (so dx, which may be dy,
    comes after).
-   ------------------------------------------------------------------------------------------------
-   */
+   ---------------------------------------------------------------------------------------------- */
 enum {
     NEO__NORM_COLS = 64, /* columns of dweight and dbias that a task adds */
     NEO__NORM_DEPTH = 16 /* subtree sums waiting: more than any tree of 4096 leaves has */
@@ -7421,63 +7260,60 @@ static neo_status neo__norm_begin(neo__norm_call *call, neo_ctx *ctx, const char
     call->stats = neo__f32(stats);
     return NEO_OK;
 }
-static neo_status neo__norm_forward(neo_ctx *ctx, const char *fn, neo__norm_call *call,
-                                    neo_tensor bias, float eps, neo_tensor y) {
-    NEO__TRY(neo__check_matrix(ctx, y, call->rows, call->cols, 1, fn, "y"));
-    if (neo__given(bias)) NEO__TRY(neo__check_vector(ctx, bias, call->cols, fn, "bias"));
+static neo_status neo__norm_forward(neo_ctx *ctx, const char *fn, int centered, neo_tensor x,
+                                    neo_tensor weight, neo_tensor bias, float eps, neo_tensor y,
+                                    neo_tensor stats) {
+    neo__norm_call call;
+    NEO__TRY(neo__norm_begin(&call, ctx, fn, centered, x, weight, stats));
+    NEO__TRY(neo__check_matrix(ctx, y, call.rows, call.cols, 1, fn, "y"));
+    if (neo__given(bias)) NEO__TRY(neo__check_vector(ctx, bias, call.cols, fn, "bias"));
     NEO__CHECK(eps >= 0.0f && eps <= FLT_MAX, NEO_ERR_ARG, "%s: eps is %g", fn, (double)eps);
-    call->bias = neo__f32(bias);
-    call->eps = eps;
-    call->y = neo__f32(y), call->y_row = y.stride[0];
-    return call->rows > 0 ? ctx->on->norm(ctx->on, call) : NEO_OK;
+    call.bias = neo__f32(bias);
+    call.eps = eps;
+    call.y = neo__f32(y), call.y_row = y.stride[0];
+    return call.rows > 0 ? ctx->on->norm(ctx->on, &call) : NEO_OK;
 }
-static neo_status neo__norm_backward(neo_ctx *ctx, const char *fn, neo__norm_call *call,
-                                     const neo_leaves *leaves, neo_tensor dy, neo_tensor dx,
+static neo_status neo__norm_backward(neo_ctx *ctx, const char *fn, int centered,
+                                     const neo_leaves *leaves, neo_tensor x, neo_tensor weight,
+                                     neo_tensor stats, neo_tensor dy, neo_tensor dx,
                                      neo_tensor dweight, neo_tensor dbias) {
-    const int64_t rows = call->rows, cols = call->cols;
+    neo__norm_call call;
+    NEO__TRY(neo__norm_begin(&call, ctx, fn, centered, x, weight, stats));
+    const int64_t rows = call.rows, cols = call.cols;
     NEO__TRY(neo__check_matrix(ctx, dy, rows, cols, 0, fn, "dy"));
     if (neo__given(dx)) NEO__TRY(neo__check_matrix(ctx, dx, rows, cols, 1, fn, "dx"));
     if (neo__given(dweight)) NEO__TRY(neo__check_vector(ctx, dweight, cols, fn, "dweight"));
     if (neo__given(dbias)) NEO__TRY(neo__check_vector(ctx, dbias, cols, fn, "dbias"));
-    NEO__TRY(neo__leaves_resolve(ctx, leaves, rows, &call->leaves, fn));
-    call->backward = 1;
-    call->dy = neo__f32(dy), call->dy_row = dy.stride[0];
-    call->dx = neo__f32(dx), call->dx_row = dx.stride[0];
-    call->dweight = neo__f32(dweight);
-    call->dbias = neo__f32(dbias);
-    return ctx->on->norm(ctx->on, call);
+    NEO__TRY(neo__leaves_resolve(ctx, leaves, rows, &call.leaves, fn));
+    call.backward = 1;
+    call.dy = neo__f32(dy), call.dy_row = dy.stride[0];
+    call.dx = neo__f32(dx), call.dx_row = dx.stride[0];
+    call.dweight = neo__f32(dweight);
+    call.dbias = neo__f32(dbias);
+    return ctx->on->norm(ctx->on, &call);
 }
 
 NEO_API neo_status neo_layer_norm_forward(neo_ctx *ctx, neo_tensor x, neo_tensor weight,
                                           neo_tensor bias, float eps, neo_tensor y,
                                           neo_tensor stats) {
-    static const char *const fn = "neo_layer_norm_forward";
-    neo__norm_call call;
-    NEO__TRY(neo__norm_begin(&call, ctx, fn, 1, x, weight, stats));
-    return neo__norm_forward(ctx, fn, &call, bias, eps, y);
+    return neo__norm_forward(ctx, "neo_layer_norm_forward", 1, x, weight, bias, eps, y, stats);
 }
 NEO_API neo_status neo_layer_norm_backward(neo_ctx *ctx, const neo_leaves *leaves, neo_tensor x,
                                            neo_tensor weight, neo_tensor stats, neo_tensor dy,
                                            neo_tensor dx, neo_tensor dweight, neo_tensor dbias) {
-    static const char *const fn = "neo_layer_norm_backward";
-    neo__norm_call call;
-    NEO__TRY(neo__norm_begin(&call, ctx, fn, 1, x, weight, stats));
-    return neo__norm_backward(ctx, fn, &call, leaves, dy, dx, dweight, dbias);
+    return neo__norm_backward(ctx, "neo_layer_norm_backward", 1, leaves, x, weight, stats, dy, dx,
+                              dweight, dbias);
 }
 NEO_API neo_status neo_rms_norm_forward(neo_ctx *ctx, neo_tensor x, neo_tensor weight, float eps,
                                         neo_tensor y, neo_tensor stats) {
-    static const char *const fn = "neo_rms_norm_forward";
-    neo__norm_call call;
-    NEO__TRY(neo__norm_begin(&call, ctx, fn, 0, x, weight, stats));
-    return neo__norm_forward(ctx, fn, &call, neo_tensor_none(), eps, y);
+    return neo__norm_forward(ctx, "neo_rms_norm_forward", 0, x, weight, neo_tensor_none(), eps, y,
+                             stats);
 }
 NEO_API neo_status neo_rms_norm_backward(neo_ctx *ctx, const neo_leaves *leaves, neo_tensor x,
                                          neo_tensor weight, neo_tensor stats, neo_tensor dy,
                                          neo_tensor dx, neo_tensor dweight) {
-    static const char *const fn = "neo_rms_norm_backward";
-    neo__norm_call call;
-    NEO__TRY(neo__norm_begin(&call, ctx, fn, 0, x, weight, stats));
-    return neo__norm_backward(ctx, fn, &call, leaves, dy, dx, dweight, neo_tensor_none());
+    return neo__norm_backward(ctx, "neo_rms_norm_backward", 0, leaves, x, weight, stats, dy, dx,
+                              dweight, neo_tensor_none());
 }
 NEO__HOT_BEGIN
 
@@ -7486,14 +7322,10 @@ NEO__INLINE float *neo__norm_stats(const neo__norm_call *c, int64_t row) {
     return c->stats + row * (c->centered ? 2 : 1);
 }
 /* y, or dx. */
-static void neo__norm_rows_task(void *arg, int64_t index, int worker) {
-    const neo__cpu_job *job = (const neo__cpu_job *)arg;
-    const neo__norm_call *c = (const neo__norm_call *)job->call;
-    const neo__vec_kernels *vec = job->ctx->vec;
-    int64_t i, end;
-    (void)worker;
-    neo__cpu_range(job, index, 1, &i, &end);
-    for (; i < end; i++) {
+static void neo__norm_rows_part(const neo__cpu_part *part) {
+    const neo__norm_call *c = (const neo__norm_call *)part->call;
+    const neo__vec_kernels *vec = part->ctx->vec;
+    for (int64_t i = part->begin; i < part->end; i++) {
         const float *x = c->x + i * c->x_row;
         float *stats = neo__norm_stats(c, i);
         if (c->backward)
@@ -7528,19 +7360,17 @@ static void neo__norm_grads(neo_ctx *ctx, const neo__norm_call *c, int64_t j0, i
     if (c->dweight) memcpy(c->dweight + j0, sums, (size_t)cols * sizeof *sums);
     if (c->dbias) memcpy(c->dbias + j0, sums + NEO__NORM_COLS, (size_t)cols * sizeof *sums);
 }
-static void neo__norm_grads_task(void *arg, int64_t index, int worker) {
-    const neo__cpu_job *job = (const neo__cpu_job *)arg;
-    float *sums = (float *)(void *)neo__worker_scratch(job->ctx, worker);
-    int64_t j, end;
-    neo__cpu_range(job, index, NEO__NORM_COLS, &j, &end);
-    for (; j < end; j += NEO__NORM_COLS)
-        neo__norm_grads(job->ctx, (const neo__norm_call *)job->call, j,
-                        NEO__MIN(end - j, (int64_t)NEO__NORM_COLS), sums);
+static void neo__norm_grads_part(const neo__cpu_part *part) {
+    float *sums = neo__worker_floats(part->ctx, part->worker);
+    for (int64_t j = part->begin; j < part->end; j += NEO__NORM_COLS)
+        neo__norm_grads(part->ctx, (const neo__norm_call *)part->call, j,
+                        NEO__MIN(part->end - j, (int64_t)NEO__NORM_COLS), sums);
 }
 static neo_status neo__cpu_norm(neo_device *d, const neo__norm_call *c) {
-    if (c->dweight || c->dbias) neo__cpu_run(d, c, c->cols, NEO__NORM_COLS, neo__norm_grads_task);
+    if (c->dweight || c->dbias)
+        neo__cpu_run(d, c, c->cols, NEO__NORM_COLS, NEO__NORM_COLS, neo__norm_grads_part);
     if (!c->backward || c->dx)
-        neo__cpu_run(d, c, c->rows, 1 + NEO__VEC_GRAIN / 4 / c->cols, neo__norm_rows_task);
+        neo__cpu_run(d, c, c->rows, 1 + NEO__VEC_GRAIN / 4 / c->cols, 1, neo__norm_rows_part);
     return NEO_OK;
 }
 
@@ -7551,8 +7381,7 @@ static neo_status neo__cpu_norm(neo_device *d, const neo__norm_call *c) {
    start at zero everywhere. A task has a range of rows and of columns of the table whose subtree
    sums fit its worker's scratch; it walks all ids and adds those in its range. One leaf that is not
    added to anything is summed in place.
-   ------------------------------------------------------------------------------------------------
-   */
+   ---------------------------------------------------------------------------------------------- */
 enum { NEO__EMBEDDING_COLS = 256 }; /* columns of a task */
 
 NEO__HOT_END
@@ -7583,42 +7412,30 @@ static neo_status neo__embedding_begin(neo__embedding_call *call, neo_ctx *ctx, 
 typedef struct neo__embedding_ids {
     neo_ctx *ctx;
     const char *fn;
-    const void *ids;
-    int is_i32;
-    int64_t rows;
+    neo__embedding_call call;
 } neo__embedding_ids;
-static neo_status neo__embedding_report_bad_id(const neo__embedding_ids *l, int64_t position) {
-    const size_t size = l->is_i32 ? sizeof(int32_t) : sizeof(int64_t);
-    const char *from = (const char *)l->ids + (size_t)position * size;
-    int64_t id = 0;
-    int32_t narrow = 0;
-    void *to = l->is_i32 ? (void *)&narrow : (void *)&id;
-    NEO__TRY(neo__data_read(l->ctx, to, from, neo__ctx_place(l->ctx), size));
-    if (l->is_i32) id = narrow;
-    return neo_fail(NEO_ERR_RANGE,
-                    "%s: the id at position %" PRId64 " is %" PRId64 ", not in [0, %" PRId64 ")",
-                    l->fn, position, id, l->rows);
-}
 static neo_status neo__embedding_answer(void *job, const void *answer) {
+    const neo__embedding_ids *ids = (const neo__embedding_ids *)job;
+    const neo__embedding_call *c = &ids->call;
+    const size_t size = c->is_i32 ? sizeof(int32_t) : sizeof(int64_t);
     uint64_t bad;
     memcpy(&bad, answer, sizeof bad);
     if (bad == UINT64_MAX) return NEO_OK;
-    return neo__embedding_report_bad_id((const neo__embedding_ids *)job, (int64_t)bad);
+    union {
+        int32_t narrow;
+        int64_t wide;
+    } id;
+    const char *from = (const char *)c->ids + (size_t)bad * size;
+    NEO__TRY(neo__data_read(ids->ctx, &id, from, neo__ctx_place(ids->ctx), size));
+    return neo_fail(NEO_ERR_RANGE,
+                    "%s: the id at position %" PRIu64 " is %" PRId64 ", not in [0, %" PRId64 ")",
+                    ids->fn, bad, c->is_i32 ? id.narrow : id.wide, c->rows);
 }
 static neo_status neo__embedding(neo_ctx *ctx, const char *fn, neo__embedding_call *call) {
-    NEO__ZERO(neo__embedding_ids, ids);
-    int64_t bad = -1;
-    ids.ctx = ctx;
-    ids.fn = fn;
-    ids.ids = call->ids;
-    ids.is_i32 = call->is_i32;
-    ids.rows = call->rows;
-    call->bad = &bad;
-    call->later.fn = neo__embedding_answer;
-    call->later.job = &ids;
-    call->later.job_bytes = sizeof ids;
-    NEO__TRY(ctx->on->embedding(ctx->on, call));
-    return bad < 0 ? NEO_OK : neo__embedding_report_bad_id(&ids, bad);
+    neo__embedding_ids ids = {ctx, fn, *call};
+    const neo__later later = {neo__embedding_answer, &ids, sizeof ids};
+    call->later = later;
+    return ctx->on->embedding(ctx->on, call);
 }
 NEO_API neo_status neo_embedding_forward(neo_ctx *ctx, neo_tensor ids, neo_tensor table,
                                          neo_tensor out) {
@@ -7639,13 +7456,9 @@ NEO_API neo_status neo_embedding_backward(neo_ctx *ctx, const neo_leaves *leaves
 NEO__HOT_BEGIN
 
 /* ---- the CPU ---- */
-static void neo__embedding_task(void *arg, int64_t index, int worker) {
-    const neo__cpu_job *job = (const neo__cpu_job *)arg;
-    const neo__embedding_call *c = (const neo__embedding_call *)job->call;
-    int64_t begin, end;
-    (void)worker;
-    neo__cpu_range(job, index, 1, &begin, &end);
-    for (int64_t i = begin; i < end; i++)
+static void neo__embedding_part(const neo__cpu_part *part) {
+    const neo__embedding_call *c = (const neo__embedding_call *)part->call;
+    for (int64_t i = part->begin; i < part->end; i++)
         memcpy(c->to + i * c->to_row, c->from + neo__jagged_id(c->ids, c->is_i32, i) * c->from_row,
                (size_t)c->dim * sizeof *c->to);
 }
@@ -7676,7 +7489,7 @@ static void neo__embedding_grad_task(void *arg, int64_t index, int worker) {
     const int64_t cols = NEO__MIN(c->dim - c0, (int64_t)NEO__EMBEDDING_COLS);
     const int64_t area = (r1 - r0) * cols;
     float *to = c->to + r0 * c->to_row + c0;
-    float *sums = (float *)(void *)neo__worker_scratch(j->ctx, worker);
+    float *sums = neo__worker_floats(j->ctx, worker);
     if (j->in_place) {
         for (int64_t r = 0; r < r1 - r0; r++)
             memset(to + r * c->to_row, 0, (size_t)cols * sizeof *to);
@@ -7717,17 +7530,16 @@ static void neo__embedding_grad(neo_ctx *ctx, const neo__embedding_call *c) {
                      neo__embedding_grad_task, &j);
 }
 static neo_status neo__cpu_embedding(neo_device *d, const neo__embedding_call *c) {
-    for (int64_t i = 0; i < c->count; i++) {
+    uint64_t bad = UINT64_MAX;
+    for (int64_t i = 0; i < c->count && bad == UINT64_MAX; i++) {
         const int64_t id = neo__jagged_id(c->ids, c->is_i32, i);
-        if (id >= 0 && id < c->rows) continue;
-        *c->bad = i;
-        return NEO_OK;
+        if (id < 0 || id >= c->rows) bad = (uint64_t)i;
     }
-    if (c->rows == 0 || c->dim == 0) return NEO_OK;
-    if (!c->backward)
-        neo__cpu_run(d, c, c->count, 1 + NEO__VEC_GRAIN / c->dim, neo__embedding_task);
-    else if (!c->add || c->leaves.count > 0) neo__embedding_grad(neo__cpu_ctx(d), c);
-    return NEO_OK;
+    const int empty = bad != UINT64_MAX || c->rows == 0 || c->dim == 0;
+    if (!empty && !c->backward)
+        neo__cpu_run(d, c, c->count, 1 + NEO__VEC_GRAIN / c->dim, 1, neo__embedding_part);
+    else if (!empty && (!c->add || c->leaves.count > 0)) neo__embedding_grad(neo__cpu_ctx(d), c);
+    return neo__later_now(&c->later, &bad);
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -7744,16 +7556,12 @@ static neo_status neo__cpu_embedding(neo_device *d, const neo__embedding_call *c
    delta = dY Y row by row, dV += P^T dY, dK += dS^T Q, dQ += dS K. Products are tiles of
    >>kernels-gemm over operands packed in panels; P and dS are read transposed in place. Causal
    tiles on the diagonal leave out terms that are zero, or whose sum nobody reads.
-   ------------------------------------------------------------------------------------------------
-   */
+   ---------------------------------------------------------------------------------------------- */
 enum {
     NEO__ATTENTION_SIDE = NEO__KEYS * NEO_MAX_HEAD_DIM, /* floats of a packed operand */
     NEO__ATTENTION_TERMS =
         16 /* in a causal tile the terms of a sum begin and end at multiples of so many */
 };
-NEO__STATIC_ASSERT((8 * (size_t)NEO__ATTENTION_SIDE + 2 * NEO__KEYS * NEO__KEYS) * sizeof(float) <=
-                       NEO__WORKER_SCRATCH_BYTES,
-                   "a worker's scratch holds the tiles of >>impl-attention");
 
 NEO__HOT_END
 /* The sizes, and the tensors that both directions read. */
@@ -7831,25 +7639,20 @@ typedef struct neo__attention {
     int64_t wide;       /* dim, filled up to whole panels */
     int64_t first, col; /* the head's part of a tensor: rows from `first`, columns from `col` */
 } neo__attention;
-static neo__attention neo__attention_head(const neo__cpu_job *job, int64_t head) {
+static neo__attention neo__attention_head(const neo__cpu_part *part, int64_t head) {
     neo__attention a;
-    const neo__attention_call *c = (const neo__attention_call *)job->call;
-    const int64_t width = 2 * (int64_t)job->ctx->gemm->lanes;
-    a.ctx = job->ctx;
+    const neo__attention_call *c = (const neo__attention_call *)part->call;
+    const int64_t width = 2 * (int64_t)part->ctx->gemm->lanes;
+    a.ctx = part->ctx;
     a.call = c;
     a.wide = (c->dim + width - 1) / width * width;
     a.first = head / c->heads * c->length;
     a.col = head % c->heads * c->dim;
     return a;
 }
-/* Row i of the head. */
-NEO__INLINE const float *neo__attention_at(const neo__attention *a, const float *matrix,
-                                           int64_t row_step, int64_t i) {
-    return matrix + (a->first + i) * row_step + a->col;
-}
-NEO__INLINE float *neo__attention_out(const neo__attention *a, float *matrix, int64_t row_step,
-                                      int64_t i) {
-    return matrix + (a->first + i) * row_step + a->col;
+/* Row i of the head, in a tensor whose rows are row_step apart. */
+NEO__INLINE int64_t neo__attention_at(const neo__attention *a, int64_t row_step, int64_t i) {
+    return (a->first + i) * row_step + a->col;
 }
 NEO__INLINE float *neo__attention_lse(const neo__attention *a, int64_t i) {
     return a->call->lse + (a->first + i) * a->call->lse_row + a->col / a->call->dim;
@@ -7873,9 +7676,9 @@ static void neo__attention_flip(const neo__attention *a, float *to, const float 
 /* The terms a product leaves out where query i sees the keys 0 .. i alone. */
 typedef enum neo__attention_part {
     NEO__ATTENTION_WHOLE,
-    NEO__ATTENTION_SCORES,     /* rows: queries, columns: keys; panels that no query of a tile sees */
+    NEO__ATTENTION_SCORES,     /* rows: queries, columns: keys; panels that no query sees */
     NEO__ATTENTION_OF_QUERIES, /* rows: queries, terms: keys; those far behind the last one seen */
-    NEO__ATTENTION_OF_KEYS     /* rows: keys, terms: queries; those far before the first to see it */
+    NEO__ATTENTION_OF_KEYS     /* rows: keys, terms: queries; those far before the first seer */
 } neo__attention_part;
 /* c [m][cols] = x y, or c + x y: k terms each, y packed in panels, cols rounded up to half ones.
    Terms that are left out are zeros, the same ones on all instruction sets, should one meet
@@ -7920,14 +7723,28 @@ NEO__INLINE int64_t neo__attention_seen(const neo__attention *a, int64_t i, int6
     return a->call->causal ? NEO__MIN(i - k0 + 1, n) : n;
 }
 
+/* The operands, packed, and the sums of a worker. The forward has its scores in p. */
+typedef struct neo__attention_scratch {
+    float keys_flipped[NEO__ATTENTION_SIDE], values_flipped[NEO__ATTENTION_SIDE];
+    float keys[NEO__ATTENTION_SIDE], values[NEO__ATTENTION_SIDE], queries[NEO__ATTENTION_SIDE];
+    float dy[NEO__ATTENTION_SIDE], y[NEO__ATTENTION_SIDE];
+    float dk[NEO__ATTENTION_SIDE], dv[NEO__ATTENTION_SIDE], dq[NEO__ATTENTION_SIDE];
+    float p[NEO__KEYS * NEO__KEYS], ds[NEO__KEYS * NEO__KEYS];
+} neo__attention_scratch;
+NEO__STATIC_ASSERT(sizeof(neo__attention_scratch) <= NEO__WORKER_SCRATCH_BYTES,
+                   "a worker's scratch holds the tiles of >>impl-attention");
+static neo__attention_scratch *neo__attention_scratch_of(const neo__cpu_part *part) {
+    return (neo__attention_scratch *)(void *)neo__worker_scratch(part->ctx, part->worker);
+}
+
 /* The tile of queries from q0, over all tiles of keys. */
-static void neo__attention_forward_tile(const neo__attention *a, int64_t q0, float *keys) {
+static void neo__attention_forward_tile(const neo__attention *a, int64_t q0,
+                                        neo__attention_scratch *w) {
     const neo__attention_call *c = a->call;
     const neo__vec_kernels *vec = a->ctx->vec;
     const int64_t m = NEO__MIN((int64_t)NEO__KEYS, c->length - q0);
-    float *values = keys + NEO__ATTENTION_SIDE, *out = values + NEO__ATTENTION_SIDE;
-    float *s = out + NEO__ATTENTION_SIDE, max[NEO__KEYS], sum[NEO__KEYS];
-    const float *q = neo__attention_at(a, c->q, c->q_row, q0);
+    float *out = w->y, *s = w->p, max[NEO__KEYS], sum[NEO__KEYS];
+    const float *q = c->q + neo__attention_at(a, c->q_row, q0);
     for (int64_t i = 0; i < m; i++) {
         max[i] = neo__f32_bits(0xFF800000u);
         sum[i] = 0.0f;
@@ -7937,57 +7754,39 @@ static void neo__attention_forward_tile(const neo__attention *a, int64_t q0, flo
     for (int64_t k0 = 0; k0 < end; k0 += NEO__KEYS) {
         const int64_t n = NEO__MIN((int64_t)NEO__KEYS, c->length - k0);
         const int diagonal = c->causal && k0 == q0;
-        neo__attention_flip(a, keys, neo__attention_at(a, c->k, c->k_row, k0), c->k_row, n);
-        neo__attention_pack(a, values, neo__attention_at(a, c->v, c->v_row, k0), c->v_row, n);
+        const float *k = c->k + neo__attention_at(a, c->k_row, k0);
+        const float *v = c->v + neo__attention_at(a, c->v_row, k0);
+        neo__attention_flip(a, w->keys_flipped, k, c->k_row, n);
+        neo__attention_pack(a, w->values, v, c->v_row, n);
         neo__attention_product(a, diagonal ? NEO__ATTENTION_SCORES : NEO__ATTENTION_WHOLE, m, n,
-                               c->dim, q, c->q_row, 1, keys, s, NEO__KEYS, 0);
+                               c->dim, q, c->q_row, 1, w->keys_flipped, s, NEO__KEYS, 0);
         for (int64_t i = 0; i < m; i++)
             vec->softmax_tile(s + i * NEO__KEYS, neo__attention_seen(a, q0 + i, k0, n), c->scale,
                               &max[i], &sum[i], out + i * a->wide, c->dim);
         neo__attention_product(a, diagonal ? NEO__ATTENTION_OF_QUERIES : NEO__ATTENTION_WHOLE, m,
-                               c->dim, n, s, NEO__KEYS, 1, values, out, a->wide, 1);
+                               c->dim, n, s, NEO__KEYS, 1, w->values, out, a->wide, 1);
     }
     for (int64_t i = 0; i < m; i++) {
         const float lse = vec->softmax_end(out + i * a->wide, max[i], sum[i], c->dim);
-        memcpy(neo__attention_out(a, c->y, c->y_row, q0 + i), out + i * a->wide,
+        memcpy(c->y + neo__attention_at(a, c->y_row, q0 + i), out + i * a->wide,
                (size_t)c->dim * sizeof *out);
         if (c->lse) *neo__attention_lse(a, q0 + i) = lse;
     }
 }
-static void neo__attention_forward_task(void *arg, int64_t index, int worker) {
-    const neo__cpu_job *job = (const neo__cpu_job *)arg;
-    const neo__attention_call *c = (const neo__attention_call *)job->call;
+static void neo__attention_forward_part(const neo__cpu_part *part) {
+    const neo__attention_call *c = (const neo__attention_call *)part->call;
     const int64_t tiles = (c->length + NEO__KEYS - 1) / NEO__KEYS;
-    const neo__attention a = neo__attention_head(job, index / tiles);
-    neo__attention_forward_tile(&a, index % tiles * NEO__KEYS,
-                                (float *)(void *)neo__worker_scratch(job->ctx, worker));
+    const neo__attention a = neo__attention_head(part, part->begin / tiles);
+    neo__attention_forward_tile(&a, part->begin % tiles * NEO__KEYS,
+                                neo__attention_scratch_of(part));
 }
 
-/* The operands and sums of a worker in the backward. */
-typedef struct neo__attention_scratch {
-    float *keys_flipped, *values_flipped, *keys, *queries, *dy, *dk, *dv, *dq, *p, *ds;
-} neo__attention_scratch;
-static neo__attention_scratch neo__attention_scratch_of(neo_ctx *ctx, int worker) {
-    neo__attention_scratch s;
-    float *at = (float *)(void *)neo__worker_scratch(ctx, worker);
-    s.keys_flipped = at;
-    s.values_flipped = at + NEO__ATTENTION_SIDE;
-    s.keys = at + 2 * NEO__ATTENTION_SIDE;
-    s.queries = at + 3 * NEO__ATTENTION_SIDE;
-    s.dy = at + 4 * NEO__ATTENTION_SIDE;
-    s.dk = at + 5 * NEO__ATTENTION_SIDE;
-    s.dv = at + 6 * NEO__ATTENTION_SIDE;
-    s.dq = at + 7 * NEO__ATTENTION_SIDE;
-    s.p = at + 8 * NEO__ATTENTION_SIDE;
-    s.ds = s.p + NEO__KEYS * NEO__KEYS;
-    return s;
-}
 /* dY Y of row i: blocks of 16 columns by their tree, in order. */
 static float neo__attention_delta(const neo__attention *a, int64_t i) {
     const neo__attention_call *c = a->call;
     float part[NEO_MAX_HEAD_DIM / 16], sum = 0.0f;
-    a->ctx->bag->blocks(neo__attention_at(a, c->dy, c->dy_row, i),
-                        neo__attention_at(a, c->y, c->y_row, i), c->dim, part);
+    a->ctx->bag->blocks(c->dy + neo__attention_at(a, c->dy_row, i),
+                        c->y + neo__attention_at(a, c->y_row, i), c->dim, part);
     for (int64_t b = 0; b < (c->dim + 15) / 16; b++) sum += part[b];
     return sum;
 }
@@ -7997,10 +7796,18 @@ static void neo__attention_copy(const neo__attention *a, float *to, int64_t to_r
     for (int64_t i = 0; i < rows; i++)
         memcpy(to + i * to_row, from + i * from_row, (size_t)a->call->dim * sizeof *to);
 }
+/* The part of a tile of m queries in the sum of n keys: terms [query][key] times rows of x. */
+static void neo__attention_to_keys(const neo__attention *a, neo__attention_part part, int64_t n,
+                                   int64_t m, const float *terms, const float *x, int64_t x_row,
+                                   float *packed, float *sum, int first) {
+    neo__attention_pack(a, packed, x, x_row, m);
+    neo__attention_product(a, part, n, a->call->dim, m, terms, 1, NEO__KEYS, packed, sum, a->wide,
+                           !first);
+}
 /* The tile of n keys from k0, packed in s, with the tile of queries from q0; first: of those it
    meets. */
-static void neo__attention_pair(const neo__attention *a, const neo__attention_scratch *s,
-                                int64_t k0, int64_t n, int64_t q0, int first) {
+static void neo__attention_pair(const neo__attention *a, neo__attention_scratch *s, int64_t k0,
+                                int64_t n, int64_t q0, int first) {
     const neo__attention_call *c = a->call;
     const int64_t m = NEO__MIN((int64_t)NEO__KEYS, c->length - q0), dim = c->dim, wide = a->wide;
     const int diagonal = c->causal && q0 == k0;
@@ -8008,8 +7815,8 @@ static void neo__attention_pair(const neo__attention *a, const neo__attention_sc
     const neo__attention_part scores = diagonal ? NEO__ATTENTION_SCORES : whole;
     const neo__attention_part of_queries = diagonal ? NEO__ATTENTION_OF_QUERIES : whole;
     const neo__attention_part of_keys = diagonal ? NEO__ATTENTION_OF_KEYS : whole;
-    const float *q = neo__attention_at(a, c->q, c->q_row, q0);
-    const float *dy = neo__attention_at(a, c->dy, c->dy_row, q0);
+    const float *q = c->q + neo__attention_at(a, c->q_row, q0);
+    const float *dy = c->dy + neo__attention_at(a, c->dy_row, q0);
     float delta[NEO__KEYS];
     for (int64_t i = 0; i < m; i++) delta[i] = neo__attention_delta(a, q0 + i);
     neo__attention_product(a, scores, m, n, dim, q, c->q_row, 1, s->keys_flipped, s->p, NEO__KEYS,
@@ -8020,58 +7827,46 @@ static void neo__attention_pair(const neo__attention *a, const neo__attention_sc
         a->ctx->vec->softmax_tile_grad(s->p + i * NEO__KEYS, s->ds + i * NEO__KEYS,
                                        neo__attention_seen(a, q0 + i, k0, n), c->scale,
                                        *neo__attention_lse(a, q0 + i), delta[i]);
-    if (c->dv) {
-        neo__attention_pack(a, s->dy, dy, c->dy_row, m);
-        neo__attention_product(a, of_keys, n, dim, m, s->p, 1, NEO__KEYS, s->dy, s->dv, wide,
-                               !first);
-    }
-    if (c->dk) {
-        neo__attention_pack(a, s->queries, q, c->q_row, m);
-        neo__attention_product(a, of_keys, n, dim, m, s->ds, 1, NEO__KEYS, s->queries, s->dk, wide,
-                               !first);
-    }
+    if (c->dv) neo__attention_to_keys(a, of_keys, n, m, s->p, dy, c->dy_row, s->dy, s->dv, first);
+    if (c->dk)
+        neo__attention_to_keys(a, of_keys, n, m, s->ds, q, c->q_row, s->queries, s->dk, first);
     if (c->dq) {
-        float *dq = neo__attention_out(a, c->dq, c->dq_row, q0);
+        float *dq = c->dq + neo__attention_at(a, c->dq_row, q0);
         if (k0 > 0) neo__attention_copy(a, s->dq, wide, dq, c->dq_row, m);
         neo__attention_product(a, of_queries, m, dim, n, s->ds, NEO__KEYS, 1, s->keys, s->dq, wide,
                                k0 > 0);
         neo__attention_copy(a, dq, c->dq_row, s->dq, wide, m);
     }
 }
-static void neo__attention_backward_task(void *arg, int64_t index, int worker) {
-    const neo__cpu_job *job = (const neo__cpu_job *)arg;
-    const neo__attention_call *c = (const neo__attention_call *)job->call;
-    const neo__attention a = neo__attention_head(job, index);
-    const neo__attention_scratch s = neo__attention_scratch_of(job->ctx, worker);
+static void neo__attention_backward_part(const neo__cpu_part *part) {
+    const neo__attention_call *c = (const neo__attention_call *)part->call;
+    const neo__attention a = neo__attention_head(part, part->begin);
+    neo__attention_scratch *s = neo__attention_scratch_of(part);
     for (int64_t k0 = 0; k0 < c->length; k0 += NEO__KEYS) {
         const int64_t n = NEO__MIN((int64_t)NEO__KEYS, c->length - k0);
         const int64_t start = c->causal ? k0 : 0;
-        const float *k = neo__attention_at(&a, c->k, c->k_row, k0);
-        const float *v = neo__attention_at(&a, c->v, c->v_row, k0);
-        neo__attention_flip(&a, s.keys_flipped, k, c->k_row, n);
-        neo__attention_flip(&a, s.values_flipped, v, c->v_row, n);
-        if (c->dq) neo__attention_pack(&a, s.keys, k, c->k_row, n);
+        const float *k = c->k + neo__attention_at(&a, c->k_row, k0);
+        const float *v = c->v + neo__attention_at(&a, c->v_row, k0);
+        neo__attention_flip(&a, s->keys_flipped, k, c->k_row, n);
+        neo__attention_flip(&a, s->values_flipped, v, c->v_row, n);
+        if (c->dq) neo__attention_pack(&a, s->keys, k, c->k_row, n);
         for (int64_t q0 = start; q0 < c->length; q0 += NEO__KEYS)
-            neo__attention_pair(&a, &s, k0, n, q0, q0 == start);
-        if (c->dk)
-            neo__attention_copy(&a, neo__attention_out(&a, c->dk, c->dk_row, k0), c->dk_row, s.dk,
-                                a.wide, n);
-        if (c->dv)
-            neo__attention_copy(&a, neo__attention_out(&a, c->dv, c->dv_row, k0), c->dv_row, s.dv,
-                                a.wide, n);
+            neo__attention_pair(&a, s, k0, n, q0, q0 == start);
+        const int64_t dk = neo__attention_at(&a, c->dk_row, k0);
+        const int64_t dv = neo__attention_at(&a, c->dv_row, k0);
+        if (c->dk) neo__attention_copy(&a, c->dk + dk, c->dk_row, s->dk, a.wide, n);
+        if (c->dv) neo__attention_copy(&a, c->dv + dv, c->dv_row, s->dv, a.wide, n);
     }
 }
 /* Forward, a task is a tile of queries of a head; backward, a head. */
 static neo_status neo__cpu_attention(neo_device *d, const neo__attention_call *call) {
     const int64_t heads = call->sequences * call->heads;
     const int64_t tiles = (call->length + NEO__KEYS - 1) / NEO__KEYS;
-    neo__cpu_job job;
-    job.ctx = neo__cpu_ctx(d);
-    job.call = call;
-    job.count = job.tasks = call->backward ? heads : heads * tiles;
-    neo_parallel_for(job.ctx, job.tasks,
-                     call->backward ? neo__attention_backward_task : neo__attention_forward_task,
-                     &job);
+    const int64_t tasks = call->backward ? heads : heads * tiles;
+    neo__cpu_job job = {
+        neo__cpu_ctx(d), call, tasks, tasks, 1,
+        call->backward ? neo__attention_backward_part : neo__attention_forward_part};
+    neo_parallel_for(job.ctx, tasks, neo__cpu_task, &job);
     return NEO_OK;
 }
 
@@ -8081,7 +7876,7 @@ static neo_status neo__cpu_attention(neo_device *d, const neo__attention_call *c
    A sample's loss is one f32, rounded as its formula says; the losses of the batch add in a
    neo_exact, so no order of tasks, leaves or ranks shows. Every worker adds to a sum of its own
    (in its scratch); they are merged at the end. Labels are checked before anything is written.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 NEO__INLINE neo_exact *neo__worker_exact(neo_ctx *ctx, int worker) {
     return (neo_exact *)(void *)neo__worker_scratch(ctx, worker);
 }
@@ -8089,12 +7884,8 @@ static void neo__exact_start(neo_ctx *ctx, int sums) {
     for (int w = 0; w < ctx->threads; w++)
         for (int i = 0; i < sums; i++) neo_exact_zero(neo__worker_exact(ctx, w) + i);
 }
-static neo_exact neo__exact_finish(neo_ctx *ctx, int index) {
-    neo_exact sum;
-    neo_exact_zero(&sum);
-    for (int w = 0; w < ctx->threads; w++)
-        neo_exact_merge(&sum, neo__worker_exact(ctx, w) + index);
-    return sum;
+static void neo__exact_finish(neo_ctx *ctx, int index, neo_exact *sum) {
+    for (int w = 0; w < ctx->threads; w++) neo_exact_merge(sum, neo__worker_exact(ctx, w) + index);
 }
 
 NEO__HOT_END
@@ -8116,49 +7907,41 @@ static neo_status neo__check_column(const neo_ctx *ctx, const char *function, co
    >>deferred-answers. */
 typedef struct neo__loss {
     neo_ctx *ctx;
-    const char *fn;
-    neo__loss_kind kind;
-    const char *names[2]; /* of x and its labels */
-    int64_t batch, width;
+    const char *fn, *names[2]; /* of x and its labels */
+    neo__loss_call call;
+    int64_t batch;
     double scale;
-    const int64_t *label; /* of cross entropy */
-    neo_exact *sum;       /* or NULL */
-    double *loss;         /* or NULL */
+    neo_exact *sum; /* or NULL */
+    double *loss;   /* or NULL */
 } neo__loss;
-static neo_status neo__loss_report_bad_input(const neo__loss *l, int64_t sample, int is_x,
-                                             double value) {
-    int64_t label = 0;
-    if (l->kind != NEO__LOSS_CROSS_ENTROPY)
-        return neo_fail(NEO_ERR_RANGE, "%s: %s of sample %" PRId64 " is %g, not in [0, 1]", l->fn,
-                        l->names[is_x ? 0 : 1], sample, value);
-    NEO__TRY(neo__data_read(l->ctx, &label, l->label + sample, neo__ctx_place(l->ctx),
-                            sizeof label));
-    return neo_fail(NEO_ERR_RANGE,
-                    "%s: label of sample %" PRId64 " is %" PRId64 ", not in [0, %" PRId64 ")",
-                    l->fn, sample, label, l->width);
-}
-static void neo__loss_give(const neo__loss *l, const neo_exact *sum) {
-    if (l->loss) *l->loss = l->batch > 0 ? neo_exact_value(sum) / (double)l->batch : 0.0;
-    if (l->sum) neo_exact_merge(l->sum, sum);
-}
 static neo_status neo__loss_answer(void *job, const void *answer) {
     const neo__loss *l = (const neo__loss *)job;
     neo__loss_found found;
     memcpy(&found, answer, sizeof found);
     const int is_x = found.bad[0] == UINT64_MAX;
-    if (found.bad[is_x] != UINT64_MAX)
-        return neo__loss_report_bad_input(l, (int64_t)found.bad[is_x], is_x, found.value);
-    neo__loss_give(l, &found.sum);
-    return NEO_OK;
+    if (found.bad[is_x] == UINT64_MAX) {
+        if (l->loss) *l->loss = l->batch > 0 ? neo_exact_value(&found.sum) / (double)l->batch : 0.0;
+        if (l->sum) neo_exact_merge(l->sum, &found.sum);
+        return NEO_OK;
+    }
+    if (l->call.kind != NEO__LOSS_CROSS_ENTROPY)
+        return neo_fail(NEO_ERR_RANGE, "%s: %s of sample %" PRIu64 " is %g, not in [0, 1]", l->fn,
+                        l->names[is_x ? 0 : 1], found.bad[is_x], found.value);
+    int64_t label = 0; /* all of its digits */
+    NEO__TRY(neo__data_read(l->ctx, &label, l->call.label + found.bad[0], neo__ctx_place(l->ctx),
+                            sizeof label));
+    return neo_fail(NEO_ERR_RANGE,
+                    "%s: label of sample %" PRIu64 " is %" PRId64 ", not in [0, %" PRId64 ")",
+                    l->fn, found.bad[0], label, l->call.width);
 }
-static neo_status neo__loss_begin(neo__loss *l, neo__loss_call *call, neo_ctx *ctx, const char *fn,
-                                  neo__loss_kind kind, const neo_loss_desc *desc, neo_tensor x,
-                                  neo_tensor dx, double *loss) {
+static neo_status neo__loss_begin(neo__loss *l, neo_ctx *ctx, const char *fn, neo__loss_kind kind,
+                                  const neo_loss_desc *desc, neo_tensor x, neo_tensor dx,
+                                  double *loss) {
+    neo__loss_call *call = &l->call;
     memset(l, 0, sizeof *l);
-    memset(call, 0, sizeof *call);
-    call->kind = l->kind = kind;
+    call->kind = kind;
     call->rows = l->batch = x.shape[0];
-    call->width = l->width = x.ndim == 2 ? x.shape[1] : 1;
+    call->width = x.ndim == 2 ? x.shape[1] : 1;
     call->x = neo__f32(x);
     call->dx = neo__f32(dx);
     l->ctx = ctx;
@@ -8179,36 +7962,19 @@ static neo_status neo__loss_begin(neo__loss *l, neo__loss_call *call, neo_ctx *c
     call->weight = neo__f32(desc->weight);
     return NEO_OK;
 }
-/* The gradient's factor is numerator/(batch divisor); divisor: the outputs of one sample. */
+/* The gradient's factor: 1/batch, of mean squares 2/(batch outputs of a sample). */
 static float neo__loss_factor(const neo__loss *l) {
-    const double numerator = l->kind == NEO__LOSS_MSE ? 2.0 : 1.0;
-    const int64_t divisor = l->kind == NEO__LOSS_MSE ? l->width : 1;
+    const int squares = l->call.kind == NEO__LOSS_MSE;
+    const int64_t divisor = squares ? l->call.width : 1;
     if (l->batch == 0 || divisor == 0) return 0.0f;
-    return (float)(l->scale * numerator / ((double)l->batch * (double)divisor));
+    return (float)(l->scale * (squares ? 2.0 : 1.0) / ((double)l->batch * (double)divisor));
 }
-static neo_status neo__loss_inside(const neo__loss *l, neo__loss_call *call) {
-    neo_device *d = l->ctx->on;
-    const int empty = call->rows == 0 || call->width == 0;
-    int64_t bad = -1;
-    int is_x = 0;
-    double value = 0.0;
-    neo_exact sum;
-    neo_exact_zero(&sum);
-    call->g = neo__loss_factor(l);
-    call->sum = &sum;
-    call->bad = &bad, call->bad_what = &is_x, call->value = &value;
-    call->later.fn = neo__loss_answer;
-    call->later.job = l;
-    call->later.job_bytes = sizeof *l;
-    if (!empty) NEO__TRY(d->loss(d, call));
-    if (!empty && d->recording) return NEO_OK;
-    if (bad >= 0) return neo__loss_report_bad_input(l, bad, is_x, value);
-    neo__loss_give(l, &sum);
-    return NEO_OK;
-}
-static neo_status neo__loss_run(const neo__loss *l, neo__loss_call *call) {
+static neo_status neo__loss_run(neo__loss *l) {
+    const neo__later later = {neo__loss_answer, l, sizeof *l};
     neo__fp_state fp = neo__fp_enter();
-    neo_status status = neo__loss_inside(l, call);
+    l->call.g = neo__loss_factor(l);
+    l->call.later = later;
+    neo_status status = l->ctx->on->loss(l->ctx->on, &l->call);
     neo__fp_leave(fp);
     return status;
 }
@@ -8217,15 +7983,14 @@ static neo_status neo__bce(neo_ctx *ctx, const char *fn, neo__loss_kind kind,
                            const neo_loss_desc *desc, const char *const names[3], neo_tensor x,
                            neo_tensor label, neo_tensor dx, double *loss) {
     neo__loss l;
-    neo__loss_call call;
     NEO__TRY(neo__check_ctx(fn, ctx));
     NEO__TRY(neo__check_column(ctx, fn, names[0], x, x.shape[0]));
     NEO__TRY(neo__check_column(ctx, fn, names[1], label, x.shape[0]));
     if (neo__given(dx)) NEO__TRY(neo__check_column(ctx, fn, names[2], dx, x.shape[0]));
-    NEO__TRY(neo__loss_begin(&l, &call, ctx, fn, kind, desc, x, dx, loss));
+    NEO__TRY(neo__loss_begin(&l, ctx, fn, kind, desc, x, dx, loss));
     l.names[0] = names[0], l.names[1] = names[1];
-    call.y = neo__f32(label);
-    return neo__loss_run(&l, &call);
+    l.call.y = neo__f32(label);
+    return neo__loss_run(&l);
 }
 NEO_API neo_status neo_bce_with_logits(neo_ctx *ctx, const neo_loss_desc *desc, neo_tensor logit,
                                        neo_tensor label, neo_tensor dlogit, double *loss) {
@@ -8243,22 +8008,20 @@ NEO_API neo_status neo_mse(neo_ctx *ctx, const neo_loss_desc *desc, neo_tensor p
                            neo_tensor target, neo_tensor dpred, double *loss) {
     static const char *const fn = "neo_mse";
     neo__loss l;
-    neo__loss_call call;
     NEO__TRY(neo__check_ctx(fn, ctx));
     NEO__TRY(neo__check_like(ctx, fn, "pred", pred, pred));
     NEO__TRY(neo__check_like(ctx, fn, "target", target, pred));
     if (neo__given(dpred)) NEO__TRY(neo__check_like(ctx, fn, "dpred", dpred, pred));
     NEO__CHECK(pred.ndim == 1 || pred.ndim == 2, NEO_ERR_SHAPE,
                "%s: pred has %d dimensions, not 1 or 2", fn, (int)pred.ndim);
-    NEO__TRY(neo__loss_begin(&l, &call, ctx, fn, NEO__LOSS_MSE, desc, pred, dpred, loss));
-    call.y = neo__f32(target);
-    return neo__loss_run(&l, &call);
+    NEO__TRY(neo__loss_begin(&l, ctx, fn, NEO__LOSS_MSE, desc, pred, dpred, loss));
+    l.call.y = neo__f32(target);
+    return neo__loss_run(&l);
 }
 NEO_API neo_status neo_cross_entropy(neo_ctx *ctx, const neo_loss_desc *desc, neo_tensor logit,
                                      neo_tensor label, neo_tensor dlogit, double *loss) {
     static const char *const fn = "neo_cross_entropy";
     neo__loss l;
-    neo__loss_call call;
     NEO__TRY(neo__check_ctx(fn, ctx));
     NEO__TRY(neo__check_like(ctx, fn, "logit", logit, logit));
     NEO__CHECK(logit.ndim == 2 && logit.shape[1] > 0, NEO_ERR_SHAPE,
@@ -8269,11 +8032,10 @@ NEO_API neo_status neo_cross_entropy(neo_ctx *ctx, const neo_loss_desc *desc, ne
                    neo_tensor_is_contiguous(label) && label.shape[0] == logit.shape[0],
                NEO_ERR_SHAPE, "%s: label is not a contiguous i64 tensor of %" PRId64 " samples", fn,
                logit.shape[0]);
-    NEO__TRY(neo__loss_begin(&l, &call, ctx, fn, NEO__LOSS_CROSS_ENTROPY, desc, logit, dlogit,
-                             loss));
+    NEO__TRY(neo__loss_begin(&l, ctx, fn, NEO__LOSS_CROSS_ENTROPY, desc, logit, dlogit, loss));
     NEO__TRY(neo__check_place(ctx, label, fn, "label"));
-    call.label = l.label = (const int64_t *)label.data;
-    return neo__loss_run(&l, &call);
+    l.call.label = (const int64_t *)label.data;
+    return neo__loss_run(&l);
 }
 NEO__HOT_BEGIN
 
@@ -8323,35 +8085,32 @@ static float neo__cross_entropy_row(const neo_ctx *ctx, const neo__loss_call *c,
     }
     return weight * (neo__vlog_scalar(sum) - (x_label - max));
 }
-static void neo__loss_task(void *arg, int64_t index, int worker) {
-    const neo__cpu_job *job = (const neo__cpu_job *)arg;
-    const neo__loss_call *c = (const neo__loss_call *)job->call;
-    const neo__loss_kernel kernel = neo__loss_kernel_of(job->ctx, c);
-    neo_exact *sum = neo__worker_exact(job->ctx, worker);
-    int64_t begin, end;
-    neo__cpu_range(job, index, 1, &begin, &end);
+static void neo__loss_part(const neo__cpu_part *part) {
+    const neo__loss_call *c = (const neo__loss_call *)part->call;
+    const neo__loss_kernel kernel = neo__loss_kernel_of(part->ctx, c);
+    neo_exact *sum = neo__worker_exact(part->ctx, part->worker);
     if (kernel) {
-        neo__loss_elements(kernel, c, begin, end, sum);
+        neo__loss_elements(kernel, c, part->begin, part->end, sum);
         return;
     }
-    for (int64_t row = begin; row < end; row++)
-        neo_exact_add(sum, c->kind == NEO__LOSS_MSE ? neo__mse_row(job->ctx, c, row)
-                                                    : neo__cross_entropy_row(job->ctx, c, row));
+    for (int64_t row = part->begin; row < part->end; row++)
+        neo_exact_add(sum, c->kind == NEO__LOSS_MSE ? neo__mse_row(part->ctx, c, row)
+                                                    : neo__cross_entropy_row(part->ctx, c, row));
 }
-/* Finds the first label, then the first probability, that is outside; nothing is written then. */
-static int neo__loss_find_bad(const neo_ctx *ctx, const neo__loss_call *c) {
+/* Finds the first label, then the first probability, that is outside. */
+static int neo__loss_find_bad(const neo_ctx *ctx, const neo__loss_call *c, neo__loss_found *found) {
     const float *checked[2] = {NULL, NULL};
     if (c->kind == NEO__LOSS_BCE_LOGITS || c->kind == NEO__LOSS_BCE) checked[0] = c->y;
     if (c->kind == NEO__LOSS_BCE) checked[1] = c->x;
     for (int k = 0; k < 2 && checked[k]; k++) {
         const int64_t at = ctx->vec->find_outside(checked[k], 0.0f, 1.0f, c->rows);
         if (at == c->rows) continue;
-        *c->bad = at, *c->bad_what = k, *c->value = (double)checked[k][at];
+        found->bad[k] = (uint64_t)at, found->value = (double)checked[k][at];
         return 1;
     }
     for (int64_t i = 0; c->kind == NEO__LOSS_CROSS_ENTROPY && i < c->rows; i++) {
         if (c->label[i] >= 0 && c->label[i] < c->width) continue;
-        *c->bad = i, *c->bad_what = 0, *c->value = (double)c->label[i];
+        found->bad[0] = (uint64_t)i, found->value = (double)c->label[i];
         return 1;
     }
     return 0;
@@ -8359,12 +8118,14 @@ static int neo__loss_find_bad(const neo_ctx *ctx, const neo__loss_call *c) {
 static neo_status neo__cpu_loss(neo_device *d, const neo__loss_call *c) {
     enum { GRAIN = 8192 };
     neo_ctx *ctx = neo__cpu_ctx(d);
-    if (neo__loss_find_bad(ctx, c)) return NEO_OK;
-    neo__exact_start(ctx, 1);
-    neo__cpu_run(d, c, c->rows, 1 + GRAIN / c->width, neo__loss_task);
-    const neo_exact sum = neo__exact_finish(ctx, 0);
-    neo_exact_merge(c->sum, &sum);
-    return NEO_OK;
+    neo__loss_found found = neo__loss_found_none();
+    const int empty = c->rows == 0 || c->width == 0;
+    if (!empty && !neo__loss_find_bad(ctx, c, &found)) {
+        neo__exact_start(ctx, 1);
+        neo__cpu_run(d, c, c->rows, 1 + GRAIN / c->width, 1, neo__loss_part);
+        neo__exact_finish(ctx, 0, &found.sum);
+    }
+    return neo__later_now(&c->later, &found);
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -8373,7 +8134,7 @@ static neo_status neo__cpu_loss(neo_device *d, const neo__loss_call *c) {
    A parameter is its record with its name, and a block of the device's memory: its value and its
    gradient, both filled up with zeros to a multiple of NEO__BLOCK elements. In a deferred set it
    has no such block.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 typedef struct neo__param_slot {
     neo_param param; /* first: a neo_param handed out is a slot */
     neo_init init;   /* not DEFAULT */
@@ -8384,8 +8145,8 @@ typedef struct neo__param_slot {
 struct neo_params {
     neo_ctx *ctx;
     neo__param_slot **slot;
-    int count, capacity;
-    int deferred;
+    int count, deferred;
+    int64_t capacity; /* of slot */
 };
 static const char *const neo__params_absent = "its set is not in memory";
 
@@ -8427,22 +8188,8 @@ static void neo__params_truncate(neo_params *p, int count) {
 NEO_API void neo_params_destroy(neo_params *p) {
     if (!p) return;
     neo__params_truncate(p, 0);
-    neo_free(p->ctx, p->slot, (size_t)p->capacity * sizeof *p->slot);
+    NEO__LIST_FREE(p->ctx, p->slot, p->capacity);
     neo_free(p->ctx, p, sizeof *p);
-}
-
-/* Room for one more pointer. */
-static neo_status neo__params_reserve(neo_params *p) {
-    if (p->count < p->capacity) return NEO_OK;
-    int capacity = p->capacity ? 2 * p->capacity : 16;
-    size_t bytes = (size_t)capacity * sizeof *p->slot;
-    neo__param_slot **slot = (neo__param_slot **)neo__alloc_for(p->ctx, bytes, "neo_params_add");
-    if (!slot) return NEO_ERR_MEMORY;
-    if (p->count) memcpy(slot, p->slot, (size_t)p->count * sizeof *slot);
-    neo_free(p->ctx, p->slot, (size_t)p->capacity * sizeof *p->slot);
-    p->slot = slot;
-    p->capacity = capacity;
-    return NEO_OK;
 }
 
 static neo_status neo__params_check(const neo_params *p, const char *name, int ndim,
@@ -8453,47 +8200,37 @@ static neo_status neo__params_check(const neo_params *p, const char *name, int n
                "neo_params_add: there is a parameter '%s' already", name);
     NEO__CHECK(ndim >= 0 && ndim <= NEO_MAX_DIMS && (ndim == 0 || shape), NEO_ERR_ARG,
                "neo_params_add: '%s' has %d dimensions, not 0 .. %d", name, ndim, NEO_MAX_DIMS);
-    *count = 1;
-    for (int d = 0; d < ndim; d++) {
+    for (int d = 0; d < ndim; d++)
         NEO__CHECK(shape[d] >= 0, NEO_ERR_ARG, "neo_params_add: dimension %d of '%s' is %" PRId64,
                    d, name, shape[d]);
-        NEO__CHECK(shape[d] == 0 || *count <= INT64_MAX / 64 / shape[d], NEO_ERR_ARG,
-                   "neo_params_add: '%s' has too many elements", name);
-        *count *= shape[d];
-    }
+    *count = neo__shape_count(ndim, shape);
+    NEO__CHECK(*count >= 0 && *count <= INT64_MAX / 64, NEO_ERR_ARG,
+               "neo_params_add: '%s' has too many elements", name);
     return NEO_OK;
 }
 
-/* The memory of a parameter, gradient and padding zero. */
-static neo_status neo__param_alloc(neo_params *p, const char *name, int ndim, const int64_t *shape,
-                                   int64_t count, neo__param_slot **out) {
+/* A parameter whose memory is not set; NULL: there is none. */
+static neo__param_slot *neo__param_alloc(neo_params *p, const char *name, int ndim,
+                                         const int64_t *shape, int64_t count) {
     size_t name_bytes = strlen(name) + 1;
     size_t bytes = neo__size_add(sizeof(neo__param_slot), name_bytes);
     size_t padded = p->deferred ? 0 : (size_t)neo__block_pad(count) * sizeof(float);
-    char *memory = (char *)neo_alloc(p->ctx, bytes);
-    char *data = memory && padded ? (char *)neo__data_alloc(p->ctx, 2 * padded) : NULL;
-    if (!memory || (!data && padded)) {
-        neo_free(p->ctx, memory, bytes);
-        return neo_fail(NEO_ERR_MEMORY, "neo_params_add: no memory for %zu bytes of '%s'",
-                        neo__size_add(bytes, 2 * padded), name);
-    }
-    neo__param_slot *slot = (neo__param_slot *)(void *)memory;
-    memset(slot, 0, sizeof *slot);
+    char *data;
+    neo__param_slot *slot = (neo__param_slot *)neo__alloc_with_data(p->ctx, "neo_params_add", bytes,
+                                                                    2 * padded, &data);
+    if (!slot) return NULL;
     memcpy(slot + 1, name, name_bytes);
     slot->bytes = bytes;
     slot->data = data;
     slot->data_bytes = 2 * padded;
     slot->param.name = (char *)(slot + 1);
     /* a parameter without elements has an address too */
-    char *value = p->deferred ? NULL : data ? data : memory;
+    char *value = p->deferred ? NULL : data ? data : (char *)slot;
     slot->param.value = neo_tensor_nd(value, NEO_F32, ndim, shape);
     slot->param.grad = neo_tensor_nd(data ? data + padded : value, NEO_F32, ndim, shape);
     slot->param.value.place = slot->param.grad.place = neo__ctx_place(p->ctx);
     if (p->deferred) slot->param.value.absent = slot->param.grad.absent = neo__params_absent;
-    *out = slot;
-    neo_status status = neo__data_zero(p->ctx, data, 2 * padded);
-    if (status != NEO_OK) neo__param_free(p->ctx, slot);
-    return status;
+    return slot;
 }
 
 NEO_API neo_status neo_params_add(neo_params *p, const char *name, int ndim, const int64_t *shape,
@@ -8501,15 +8238,15 @@ NEO_API neo_status neo_params_add(neo_params *p, const char *name, int ndim, con
     int64_t count = 0;
     if (param) *param = NULL;
     NEO__TRY(neo__params_check(p, name, ndim, shape, &count));
-    NEO__TRY(neo__params_reserve(p));
+    NEO__TRY(NEO__GROW(p->ctx, p->slot, p->capacity, p->count + 1));
     if (init.kind == NEO_INIT_DEFAULT) init.kind = NEO_INIT_CONSTANT, init.a = 0.0f, init.b = 0.0f;
     if (p->deferred) NEO__TRY(neo__init_check(&init, name));
-    neo__param_slot *slot = NULL;
-    NEO__TRY(neo__param_alloc(p, name, ndim, shape, count, &slot));
+    neo__param_slot *slot = neo__param_alloc(p, name, ndim, shape, count);
+    if (!slot) return NEO_ERR_MEMORY;
     slot->init = init;
-
-    neo_status status = NEO_OK;
-    if (!p->deferred && init.kind != NEO_INIT_NONE)
+    /* gradient and padding are zero */
+    neo_status status = neo__data_zero(p->ctx, slot->data, slot->data_bytes);
+    if (status == NEO_OK && !p->deferred && init.kind != NEO_INIT_NONE)
         status = neo_tensor_init(p->ctx, slot->param.value, slot->param.name, init, 0);
     if (status != NEO_OK) {
         neo__param_free(p->ctx, slot);
@@ -8550,7 +8287,6 @@ NEO_API const neo_param *neo_params_find(const neo_params *p, const char *name) 
         if (strcmp(p->slot[i]->param.name, name) == 0) return &p->slot[i]->param;
     return NULL;
 }
-NEO__HOT_BEGIN
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-optim
@@ -8568,7 +8304,7 @@ NEO__HOT_BEGIN
    Over a group the sums of all ranks are added, in one exchange for the clip norm and one for the
    norms of all parameters that LAMB wants. A largest element travels as this rank's word among
    zeros.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 typedef struct neo__optim_entry {
     const char *name;
     neo_tensor tensor;
@@ -8594,21 +8330,12 @@ struct neo_optim {
     neo_exact squares;
 };
 
-NEO__HOT_END
 /* Names of the state an optimizer keeps per element; the count is returned. */
 static int neo__optim_states(const neo_optim_desc *d, const char *names[2]) {
-    names[0] = names[1] = NULL;
-    switch (d->kind) {
-    case NEO_OPTIM_SGD: names[0] = "momentum_buffer"; return d->momentum != 0.0f;
-    case NEO_OPTIM_ADAGRAD: names[0] = "sum"; return 1;
-    case NEO_OPTIM_ADAM:
-    case NEO_OPTIM_ADAMW:
-    case NEO_OPTIM_LAMB:
-        names[0] = "exp_avg";
-        names[1] = "exp_avg_sq";
-        return 2;
-    }
-    return 0;
+    const int moments = d->kind != NEO_OPTIM_SGD && d->kind != NEO_OPTIM_ADAGRAD;
+    names[0] = moments ? "exp_avg" : d->kind == NEO_OPTIM_SGD ? "momentum_buffer" : "sum";
+    names[1] = moments ? "exp_avg_sq" : NULL;
+    return moments ? 2 : d->kind == NEO_OPTIM_ADAGRAD || d->momentum != 0.0f;
 }
 
 /* The record and its arrays in one block. Counts without a block. */
@@ -8740,20 +8467,18 @@ NEO_API neo_status neo_optim_create(neo_ctx *ctx, neo_params *params, const neo_
     NEO__TRY(neo__optim_check(desc));
     NEO__ZERO(neo__carve, carve);
     const neo_optim sizes = neo__optim_layout(params, desc, &carve);
-    neo_optim *o = (neo_optim *)neo__alloc_zero(ctx, sizes.bytes);
-    float *data = o && sizes.data_bytes ? (float *)neo__data_alloc(ctx, sizes.data_bytes) : NULL;
-    if (!o || (!data && sizes.data_bytes)) {
-        neo_free(ctx, o, sizes.bytes);
-        return neo_fail(NEO_ERR_MEMORY, "neo_optim_create: no memory for %zu bytes of state",
-                        neo__size_add(sizes.bytes, sizes.data_bytes));
-    }
+    char *data;
+    neo_optim *o = (neo_optim *)neo__alloc_with_data(ctx, "neo_optim_create", sizes.bytes,
+                                                     sizes.data_bytes, &data);
+    if (!o) return NEO_ERR_MEMORY;
     carve.block = (char *)o;
     carve.at = 0;
     *o = neo__optim_layout(params, desc, &carve);
     o->ctx = ctx;
     o->params = params;
     o->desc = *desc;
-    o->data = data ? data : (float *)(void *)o; /* states without elements have an address too */
+    /* states without elements have an address too */
+    o->data = (float *)(void *)(data ? data : (char *)o);
     o->clip_factor = 1.0f;
     neo__optim_defaults(&o->desc);
     neo_status status = neo__optim_fill(o);
@@ -8886,13 +8611,12 @@ static neo_status neo__optim_clip_answer(void *job, const void *answer) {
     return NEO_OK;
 }
 static neo_status neo__optim_clip_on_device(neo_optim *o) {
-    const neo__optim_clip clip = {o, o->step + 1};
+    neo__optim_clip clip = {o, o->step + 1};
     NEO__ZERO(neo__optim_call, call);
     call.pass = neo__optim_norm_pass(o);
     call.clip_norm = o->desc.clip_norm;
-    call.later.fn = neo__optim_clip_answer;
-    call.later.job = &clip;
-    call.later.job_bytes = sizeof clip;
+    const neo__later later = {neo__optim_clip_answer, &clip, sizeof clip};
+    call.later = later;
     return neo__optim_run(o, &call);
 }
 
@@ -9011,6 +8735,10 @@ static void neo__optim_lamb_span(const neo_ctx *ctx, const neo__optim_call *c,
         neo_exact_add(sums + 1, vec->lamb_square(&c->step, w, m + at, v + at, n));
     }
 }
+/* The larger of two numbers that are not negative; a NaN is above all. */
+NEO__INLINE float neo__larger_bits(float a, float b) {
+    return neo__bits_f32(b) > neo__bits_f32(a) ? b : a;
+}
 static void neo__optim_norm_span(const neo_ctx *ctx, neo__optim_pass pass,
                                  const neo__optim_span *span, neo_exact *sum, float *most) {
     const neo__vec_kernels *vec = ctx->vec;
@@ -9019,68 +8747,51 @@ static void neo__optim_norm_span(const neo_ctx *ctx, neo__optim_pass pass,
         const float *g = span->grad + at;
         if (pass == NEO__OPTIM_NORM_1) neo_exact_add(sum, vec->block_abs(g, n));
         else if (pass == NEO__OPTIM_NORM_2) neo_exact_add(sum, vec->block_square(g, n));
-        else {
-            const float max = vec->block_max(g, n);
-            if (neo__bits_f32(max) > neo__bits_f32(*most)) *most = max;
-        }
+        else *most = neo__larger_bits(*most, vec->block_max(g, n));
     }
 }
 /* Sums of a worker: two, or one with the largest element behind it. */
 NEO__INLINE float *neo__optim_most(neo_ctx *ctx, int worker) {
     return (float *)(void *)(neo__worker_exact(ctx, worker) + 1);
 }
-static void neo__optim_task(void *arg, int64_t index, int worker) {
-    const neo__cpu_job *job = (const neo__cpu_job *)arg;
-    const neo__optim_call *c = (const neo__optim_call *)job->call;
-    neo_exact *sums = neo__worker_exact(job->ctx, worker);
-    int64_t begin, end, first = 0, blocks = 0; /* first: block of the span */
-    neo__cpu_range(job, index, 1, &begin, &end);
-    for (int64_t i = 0; i < c->span_count && first < end; i++, first += blocks) {
+static void neo__optim_part(const neo__cpu_part *part) {
+    const neo__optim_call *c = (const neo__optim_call *)part->call;
+    neo_ctx *ctx = part->ctx;
+    neo_exact *sums = neo__worker_exact(ctx, part->worker);
+    int64_t first = 0, blocks = 0; /* of the span */
+    for (int64_t i = 0; i < c->span_count && first < part->end; i++, first += blocks) {
         neo__optim_span span = c->spans[i];
         blocks = (span.count + NEO__BLOCK - 1) / NEO__BLOCK;
-        const int64_t at = NEO__MAX(begin - first, (int64_t)0) * NEO__BLOCK;
-        const int64_t last = NEO__MIN((end - first) * NEO__BLOCK, span.count);
+        const int64_t at = NEO__MAX(part->begin - first, (int64_t)0) * NEO__BLOCK;
+        const int64_t last = NEO__MIN((part->end - first) * NEO__BLOCK, span.count);
         if (at >= last) continue;
         span.w += at;
         span.grad += at;
         for (int s = 0; s < 2; s++) span.state[s] = span.state[s] ? span.state[s] + at : NULL;
         span.count = last - at;
-        if (c->pass == NEO__OPTIM_STEP) neo__optim_step_span(job->ctx, c, &span);
-        else if (c->pass == NEO__OPTIM_LAMB_MOMENTS) neo__optim_lamb_span(job->ctx, c, &span, sums);
+        if (c->pass == NEO__OPTIM_STEP) neo__optim_step_span(ctx, c, &span);
+        else if (c->pass == NEO__OPTIM_LAMB_MOMENTS) neo__optim_lamb_span(ctx, c, &span, sums);
         else if (!span.elsewhere)
-            neo__optim_norm_span(job->ctx, c->pass, &span, sums, neo__optim_most(job->ctx, worker));
+            neo__optim_norm_span(ctx, c->pass, &span, sums, neo__optim_most(ctx, part->worker));
     }
 }
-static void neo__optim_spans(neo_device *d, const neo__optim_call *c) {
-    int64_t blocks = 0;
-    for (int64_t i = 0; i < c->span_count; i++)
-        blocks += (c->spans[i].count + NEO__BLOCK - 1) / NEO__BLOCK;
-    if (c->pass != NEO__OPTIM_STEP) neo__exact_start(neo__cpu_ctx(d), 2);
-    neo__cpu_run(d, c, blocks, NEO__VEC_GRAIN / NEO__BLOCK, neo__optim_task);
-}
+/* All spans at once, or, with LAMB's moments, one by one: their sums are wanted apart. */
 static neo_status neo__cpu_optim(neo_device *d, const neo__optim_call *call) {
     neo_ctx *ctx = neo__cpu_ctx(d);
-    neo__optim_call one = *call; /* parameter, whose sums LAMB wants apart */
-    one.span_count = 1;
-    for (int64_t i = 0; call->pass == NEO__OPTIM_LAMB_MOMENTS && i < call->span_count; i++) {
-        one.spans = &call->spans[i];
-        neo__optim_spans(d, &one);
-        for (int k = 0; k < 2; k++) {
-            const neo_exact sum = neo__exact_finish(ctx, k);
-            neo_exact_merge(&call->sums[2 * i + k], &sum);
-        }
-    }
-    if (call->pass == NEO__OPTIM_LAMB_MOMENTS) return NEO_OK;
-    neo__optim_spans(d, call);
-    if (call->pass == NEO__OPTIM_STEP) return NEO_OK;
-    if (call->pass != NEO__OPTIM_NORM_INF) {
-        const neo_exact sum = neo__exact_finish(ctx, 0);
-        neo_exact_merge(call->sums, &sum);
-        return NEO_OK;
-    }
-    for (int w = 0; w < ctx->threads; w++) {
-        const float most = *neo__optim_most(ctx, w);
-        if (neo__bits_f32(most) > neo__bits_f32(*call->most)) *call->most = most;
+    const int apart = call->pass == NEO__OPTIM_LAMB_MOMENTS;
+    neo__optim_call part = *call;
+    if (apart) part.span_count = 1;
+    for (int64_t i = 0; i < call->span_count; i += part.span_count) {
+        int64_t blocks = 0;
+        part.spans = call->spans + i;
+        for (int64_t s = 0; s < part.span_count; s++)
+            blocks += (part.spans[s].count + NEO__BLOCK - 1) / NEO__BLOCK;
+        if (call->pass != NEO__OPTIM_STEP) neo__exact_start(ctx, 2);
+        neo__cpu_run(d, &part, blocks, NEO__VEC_GRAIN / NEO__BLOCK, 1, neo__optim_part);
+        for (int k = 0; call->sums && k <= apart; k++)
+            neo__exact_finish(ctx, k, &call->sums[2 * i + k]);
+        for (int w = 0; call->pass == NEO__OPTIM_NORM_INF && w < ctx->threads; w++)
+            *call->most = neo__larger_bits(*call->most, *neo__optim_most(ctx, w));
     }
     return NEO_OK;
 }
@@ -9111,12 +8822,10 @@ NEO_API float neo_schedule_lr(const neo_schedule *schedule, int64_t step) {
     neo__fp_leave(fp);
     return lr;
 }
-NEO__HOT_BEGIN
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-gradcheck
-   ------------------------------------------------------------------------------------------------ */
-NEO__HOT_END
+   ---------------------------------------------------------------------------------------------- */
 /* Central difference at one element: the step that counts is the one the f32 value really took. */
 static neo_status neo__numeric_slope(const neo_gradcheck_desc *d, int64_t element, double step,
                                      double *slope) {
@@ -9141,8 +8850,8 @@ NEO_API neo_status neo_gradcheck(const neo_gradcheck_desc *d, neo_gradcheck_resu
     NEO__TRY(neo__check_like(d->ctx, "neo_gradcheck", "value", d->value, d->value));
     NEO__TRY(neo__check_like(d->ctx, "neo_gradcheck", "grad", d->grad, d->value));
     double step = d->step > 0 ? d->step : 1e-2;
-    double rel_tol = d->rel_tol > 0 ? d->rel_tol : 2e-2,
-           abs_tol = d->abs_tol > 0 ? d->abs_tol : 1e-4;
+    double rel_tol = d->rel_tol > 0 ? d->rel_tol : 2e-2;
+    double abs_tol = d->abs_tol > 0 ? d->abs_tol : 1e-4;
     const char *name = d->name ? d->name : "value";
     int64_t count = neo_tensor_count(d->value);
     int64_t checks = d->max_elements > 0 ? NEO__MIN(d->max_elements, count) : count;
@@ -9153,10 +8862,9 @@ NEO_API neo_status neo_gradcheck(const neo_gradcheck_desc *d, neo_gradcheck_resu
                                 sizeof grad));
         double analytic = (double)grad, numeric = 0.0;
         NEO__TRY(neo__numeric_slope(d, at, step, &numeric));
-        double size = numeric < 0 ? -numeric : numeric, off = analytic - numeric;
-        double ratio = (off < 0 ? -off : off) / (abs_tol + rel_tol * size);
-        int worse =
-            !(ratio <= r.worst_ratio) && r.worst_ratio == r.worst_ratio; /* a NaN is the worst */
+        double ratio = fabs(analytic - numeric) / (abs_tol + rel_tol * fabs(numeric));
+        /* a NaN is the worst */
+        int worse = !(ratio <= r.worst_ratio) && r.worst_ratio == r.worst_ratio;
         r.checked++;
         if (!(ratio <= 1.0)) r.failed++;
         if (worse || i == 0) {
@@ -9178,13 +8886,11 @@ NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-jagged
 
-   Loops over bags and ids come first, then what runs once per call.
-
    Views are checked before they are followed: neo__jagged_check looks at the struct and the two
    ends of the offsets, neo__jagged_check_offsets at every offset. Writers make one pass that
    checks (counts, capacity, ids that fit) and one that writes, so that a failed call leaves the
    buffer as it was.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 struct neo_jagged_buffer {
     neo_ctx *ctx;
     neo_jagged view;
@@ -9210,43 +8916,52 @@ NEO_API int64_t neo_jagged_id_count(const neo_jagged *j) {
     return bags > 0 ? j->offsets[bags] - j->offsets[0] : 0;
 }
 
+/* Offsets decrease behind bag i, which is of feature t. */
+static neo_status neo__jagged_bad_offset(const neo_jagged *j, int64_t t, int64_t i, int64_t here,
+                                         int64_t next, const char *fn) {
+    return neo_fail(NEO_ERR_FORMAT,
+                    "%s: offsets decrease at feature %d, sample %" PRId64 ": offsets[%" PRId64
+                    "] is %" PRId64 ", the next is %" PRId64,
+                    fn, (int)t, i - neo__jagged_first_bag(j, t), i, here, next);
+}
 /* Every offset. After it, [offsets[bag], offsets[bag + 1]) may be followed for every bag. */
 static neo_status neo__jagged_check_offsets(const neo_jagged *j, const char *fn) {
     for (int32_t t = 0; t < j->feature_count; t++) {
-        int64_t first = neo__jagged_first_bag(j, t), end = neo__jagged_first_bag(j, t + 1);
-        for (int64_t i = first; i < end; i++)
-            NEO__CHECK(j->offsets[i] <= j->offsets[i + 1], NEO_ERR_FORMAT,
-                       "%s: offsets decrease at feature %d, sample %" PRId64 ": offsets[%" PRId64
-                       "] is %" PRId64 ", the next is %" PRId64,
-                       fn, t, i - first, i, j->offsets[i], j->offsets[i + 1]);
+        int64_t end = neo__jagged_first_bag(j, t + 1);
+        for (int64_t i = neo__jagged_first_bag(j, t); i < end; i++)
+            if (j->offsets[i] > j->offsets[i + 1])
+                return neo__jagged_bad_offset(j, t, i, j->offsets[i], j->offsets[i + 1], fn);
     }
     return NEO_OK;
 }
-
-/* The place of an id that does not fit. */
-typedef struct neo__jagged_place {
-    int64_t sample, position, id;
-} neo__jagged_place;
-
-/* The first id of feature t outside [0, rows). Offsets have been checked. */
-static int neo__jagged_find_bad(const neo_jagged *j, int32_t t, int64_t rows,
-                                neo__jagged_place *place) {
+/* Every id of feature t is in [0, rows). Offsets have been checked. */
+static neo_status neo__jagged_check_ids(const neo_jagged *j, int32_t t, int64_t rows,
+                                        const char *fn) {
     int64_t first = neo__jagged_first_bag(j, t), end = neo__jagged_first_bag(j, t + 1);
     int is_i32 = j->id_dtype == NEO_I32;
-    for (int64_t i = first; i < end; i++) {
+    for (int64_t i = first; i < end; i++)
         for (int64_t k = j->offsets[i]; k < j->offsets[i + 1]; k++) {
             int64_t id = neo__jagged_id(j->ids, is_i32, k);
-            if (id >= 0 && id < rows) continue;
-            place->sample = i - first;
-            place->position = k - j->offsets[i];
-            place->id = id;
-            return 1;
+            NEO__CHECK(id >= 0 && id < rows, NEO_ERR_RANGE,
+                       "%s: feature %d, sample %" PRId64 ", position %" PRId64 ": id %" PRId64
+                       " is not in [0, %" PRId64 ")",
+                       fn, t, i - first, k - j->offsets[i], id, rows);
         }
-    }
-    return 0;
+    return NEO_OK;
 }
 
-/* ---- writers: what they share ---- */
+/* ---- writers ----
+
+   A writer adds runs of bags of its sources in the order of the result, in two passes: the first
+   counts and checks, the second writes. */
+
+typedef struct neo__jagged_writer {
+    const char *fn;
+    neo_jagged_buffer *to;
+    neo_status status;
+    int pass;                    /* 1 counts, 2 writes */
+    int64_t features, bags, ids; /* added in this pass */
+} neo__jagged_writer;
 
 /* Ids [k, k + count) of a source can be stored in b. */
 static neo_status neo__jagged_check_fit(const neo_jagged_buffer *b, neo_dtype from,
@@ -9262,14 +8977,11 @@ static neo_status neo__jagged_check_fit(const neo_jagged_buffer *b, neo_dtype fr
 }
 static neo_status neo__jagged_check_room(const neo_jagged_buffer *b, int64_t bags, int64_t ids,
                                          const char *fn) {
-    NEO__CHECK(bags <= b->max_bags, NEO_ERR_CAPACITY,
-               "%s: %" PRId64 " bags are needed, the buffer has room for %" PRId64
+    NEO__CHECK(bags <= b->max_bags && ids <= b->max_ids, NEO_ERR_CAPACITY,
+               "%s: %" PRId64 " %s are needed, the buffer has room for %" PRId64
                " (neo_jagged_reserve grows it)",
-               fn, bags, b->max_bags);
-    NEO__CHECK(ids <= b->max_ids, NEO_ERR_CAPACITY,
-               "%s: %" PRId64 " ids are needed, the buffer has room for %" PRId64
-               " (neo_jagged_reserve grows it)",
-               fn, ids, b->max_ids);
+               fn, bags > b->max_bags ? bags : ids, bags > b->max_bags ? "bags" : "ids",
+               bags > b->max_bags ? b->max_bags : b->max_ids);
     return NEO_OK;
 }
 /* Store ids [k, k + count) of a source, and their weights (NULL: ones), at place `at` of b. */
@@ -9292,177 +9004,29 @@ static void neo__jagged_put(neo_jagged_buffer *b, int64_t at, neo_dtype from, co
     else if (b->weights)
         for (int64_t i = 0; i < count; i++) b->weights[at + i] = 1.0f;
 }
-static neo_status neo__jagged_check_weights(const neo_jagged_buffer *b, const float *weights,
-                                            const char *fn) {
-    NEO__CHECK(
-        b->weights || !weights, NEO_ERR_ARG,
-        "%s: the source has weights, the buffer was made without (neo_jagged_desc.weighted)", fn);
-    return NEO_OK;
-}
-
-/* ---- set, from_lists ---- */
-NEO_API neo_status neo_jagged_set(neo_jagged_buffer *b, int64_t batch, const void *lengths,
-                                  neo_dtype length_dtype, const void *ids, neo_dtype id_dtype,
-                                  const float *weights) {
-    const char *fn = "neo_jagged_set";
-    NEO__CHECK(b, NEO_ERR_ARG, "%s: the buffer is NULL", fn);
-    int64_t features = b->view.feature_count;
-    NEO__CHECK(batch >= 0 && (features == 0 || batch < INT64_MAX / 16 / features), NEO_ERR_ARG,
-               "%s: batch is %" PRId64, fn, batch);
-    NEO__CHECK(length_dtype == NEO_I32 || length_dtype == NEO_I64, NEO_ERR_ARG,
-               "%s: lengths are %s, not i32 or i64", fn, neo_dtype_name(length_dtype));
-    NEO__CHECK(id_dtype == NEO_I32 || id_dtype == NEO_I64, NEO_ERR_ARG,
-               "%s: ids are %s, not i32 or i64", fn, neo_dtype_name(id_dtype));
-    int64_t bags = features * batch, count = 0;
-    int is_i32 = length_dtype == NEO_I32;
-    NEO__CHECK(lengths || bags == 0, NEO_ERR_ARG, "%s: lengths is NULL", fn);
-    NEO__TRY(neo__jagged_check_room(b, bags, 0, fn));
-    for (int64_t i = 0; i < bags; i++) {
-        int64_t n = neo__jagged_id(lengths, is_i32, i);
-        NEO__CHECK(n >= 0 && n <= INT64_MAX / 16 - count, NEO_ERR_FORMAT,
-                   "%s: the length of feature %" PRId64 ", sample %" PRId64 " is %" PRId64, fn,
-                   i / batch, i % batch, n);
-        count += n;
-    }
-    NEO__TRY(neo__jagged_check_room(b, bags, count, fn));
-    NEO__CHECK(ids || count == 0, NEO_ERR_ARG, "%s: ids is NULL", fn);
-    NEO__CHECK(ids != b->ids, NEO_ERR_ARG, "%s: ids are those of the buffer that is written", fn);
-    NEO__TRY(neo__jagged_check_weights(b, weights, fn));
-    NEO__TRY(neo__jagged_check_fit(b, id_dtype, ids, 0, count, fn));
-    for (int64_t i = 0; i < bags; i++)
-        b->offsets[i + 1] = b->offsets[i] + neo__jagged_id(lengths, is_i32, i);
-    neo__jagged_put(b, 0, id_dtype, ids, weights, 0, count);
-    b->view.batch = batch;
-    b->view.feature_bags = NULL;
-    return NEO_OK;
-}
-
-NEO_API neo_status neo_jagged_from_lists(neo_jagged_buffer *b, int64_t batch,
-                                         const int64_t *const *lists, const int64_t *counts) {
-    const char *fn = "neo_jagged_from_lists";
-    NEO__CHECK(b, NEO_ERR_ARG, "%s: the buffer is NULL", fn);
-    int64_t features = b->view.feature_count;
-    NEO__CHECK(batch >= 0 && (features == 0 || batch < INT64_MAX / 16 / features), NEO_ERR_ARG,
-               "%s: batch is %" PRId64, fn, batch);
-    int64_t bags = features * batch, count = 0;
-    NEO__CHECK((lists && counts) || bags == 0, NEO_ERR_ARG, "%s: lists or counts is NULL", fn);
-    NEO__TRY(neo__jagged_check_room(b, bags, 0, fn));
-    for (int64_t i = 0; i < bags; i++) {
-        NEO__CHECK(counts[i] >= 0 && counts[i] <= INT64_MAX / 16 - count, NEO_ERR_FORMAT,
-                   "%s: the count of feature %" PRId64 ", sample %" PRId64 " is %" PRId64, fn,
-                   i / batch, i % batch, counts[i]);
-        NEO__CHECK(lists[i] || counts[i] == 0, NEO_ERR_ARG,
-                   "%s: the list of feature %" PRId64 ", sample %" PRId64 " is NULL", fn,
-                   i / batch, i % batch);
-        NEO__TRY(neo__jagged_check_fit(b, NEO_I64, lists[i], 0, counts[i], fn));
-        count += counts[i];
-    }
-    NEO__TRY(neo__jagged_check_room(b, bags, count, fn));
-    for (int64_t i = 0; i < bags; i++) {
-        neo__jagged_put(b, b->offsets[i], NEO_I64, lists[i], NULL, 0, counts[i]);
-        b->offsets[i + 1] = b->offsets[i] + counts[i];
-    }
-    b->view.batch = batch;
-    b->view.feature_bags = NULL;
-    return NEO_OK;
-}
-
-/* ---- concat, select, slice, stack, transpose: each is a sequence of runs of bags of its sources ---- */
-typedef enum neo__jagged_op {
-    NEO__JAGGED_CONCAT,
-    NEO__JAGGED_SELECT,
-    NEO__JAGGED_SLICE,
-    NEO__JAGGED_STACK,
-    NEO__JAGGED_TRANSPOSE
-} neo__jagged_op;
-typedef struct neo__jagged_runs {
-    const char *fn;
-    neo__jagged_op op;
-    const neo_jagged *const *parts;
-    int part_count;
-    const int32_t *features; /* select */
-    int64_t first, count;    /* slice: samples; select: features */
-    int64_t run_count;
-    int64_t features_out, batch_out;
-    int variable; /* the result has feature_bags */
-} neo__jagged_runs;
-
-/* Run i: `bags` bags of *source from bag `first` on. */
-static void neo__jagged_run(const neo__jagged_runs *r, int64_t i, const neo_jagged **source,
-                            int64_t *first, int64_t *bags) {
-    const neo_jagged *s = r->parts[0];
-    int64_t feature = i;
-    switch (r->op) {
-    case NEO__JAGGED_CONCAT:
-        *source = r->parts[i];
-        *first = 0;
-        *bags = neo_jagged_bag_count(r->parts[i]);
-        return;
-    case NEO__JAGGED_SELECT: feature = r->features[i]; break;
-    case NEO__JAGGED_SLICE:
-        *source = s;
-        *first = i * s->batch + r->first;
-        *bags = r->count;
-        return;
-    case NEO__JAGGED_STACK:
-        s = r->parts[i % r->part_count];
-        feature = i / r->part_count;
-        break;
-    case NEO__JAGGED_TRANSPOSE:
-        *source = s;
-        *first = i % s->batch * s->feature_count + i / s->batch;
-        *bags = 1;
-        return;
-    }
-    *source = s;
-    *first = neo__jagged_first_bag(s, feature);
-    *bags = neo__jagged_first_bag(s, feature + 1) - *first;
-}
-
-/* feature_bags of the result of concat or select. */
-static void neo__jagged_write_feature_bags(neo_jagged_buffer *b, const neo__jagged_runs *r) {
-    int64_t *to = b->feature_bags;
-    *to = 0;
-    for (int64_t i = 0; i < r->run_count; i++) {
-        const neo_jagged *s = r->parts[r->op == NEO__JAGGED_CONCAT ? i : 0];
-        int64_t t = r->op == NEO__JAGGED_CONCAT ? 0 : r->features[i];
-        int64_t end = r->op == NEO__JAGGED_CONCAT ? s->feature_count : t + 1;
-        for (; t < end; t++, to++)
-            to[1] = to[0] + neo__jagged_first_bag(s, t + 1) - neo__jagged_first_bag(s, t);
-    }
-}
-
-static neo_status neo__jagged_write_runs(neo_jagged_buffer *b, const neo__jagged_runs *r) {
-    NEO__CHECK(r->features_out == b->view.feature_count, NEO_ERR_SHAPE,
-               "%s: the result has %" PRId64 " features, the buffer is for %d", r->fn,
-               r->features_out, b->view.feature_count);
-    const neo_jagged *s = NULL;
-    int64_t first = 0, bags = 0, all_bags = 0, all_ids = 0;
-    for (int64_t i = 0; i < r->run_count; i++) {
-        neo__jagged_run(r, i, &s, &first, &bags);
-        if (bags == 0) continue;
-        int64_t k = s->offsets[first], n = s->offsets[first + bags] - k;
-        NEO__TRY(neo__jagged_check_fit(b, s->id_dtype, s->ids, k, n, r->fn));
-        NEO__CHECK(n <= INT64_MAX / 16 - all_ids, NEO_ERR_ARG, "%s: too many ids", r->fn);
-        all_bags += bags;
-        all_ids += n;
-    }
-    NEO__TRY(neo__jagged_check_room(b, all_bags, all_ids, r->fn));
-    int64_t *offset = b->offsets;
-    for (int64_t i = 0; i < r->run_count; i++) {
-        neo__jagged_run(r, i, &s, &first, &bags);
-        if (bags == 0) continue;
-        const int64_t *from = s->offsets + first;
-        neo__jagged_put(b, *offset, s->id_dtype, s->ids, s->weights, from[0],
-                        from[bags] - from[0]);
-        int64_t shift = *offset - from[0];
+/* Add `bags` bags of a source, from bag `first` on. */
+static void neo__jagged_add(neo__jagged_writer *w, const neo_jagged *s, int64_t first,
+                            int64_t bags) {
+    if (bags == 0 || w->status != NEO_OK) return;
+    const int64_t *from = s->offsets + first, count = from[bags] - from[0];
+    if (w->pass == 2) {
+        int64_t *offset = w->to->offsets + w->bags, shift = *offset - from[0];
+        neo__jagged_put(w->to, w->ids, s->id_dtype, s->ids, s->weights, from[0], count);
         for (int64_t k = 1; k <= bags; k++) offset[k] = from[k] + shift;
-        offset += bags;
+    } else if (count > INT64_MAX / 16 - w->ids) {
+        w->status = neo_fail(NEO_ERR_ARG, "%s: too many ids", w->fn);
+    } else {
+        w->status = neo__jagged_check_fit(w->to, s->id_dtype, s->ids, from[0], count, w->fn);
     }
-    if (r->variable) neo__jagged_write_feature_bags(b, r);
-    b->view.feature_bags = r->variable ? b->feature_bags : NULL;
-    b->view.batch = r->variable ? 0 : r->batch_out;
-    return NEO_OK;
+    w->bags += bags;
+    w->ids += count;
+}
+/* Add feature t of a source. */
+static void neo__jagged_add_feature(neo__jagged_writer *w, const neo_jagged *s, int32_t t) {
+    int64_t first = neo__jagged_first_bag(s, t);
+    neo__jagged_add(w, s, first, neo__jagged_first_bag(s, t + 1) - first);
+    w->features++;
+    if (w->pass == 2) w->to->feature_bags[w->features] = w->bags;
 }
 
 NEO__HOT_END
@@ -9510,13 +9074,8 @@ NEO_API neo_status neo_jagged_validate(const neo_jagged *j, const int64_t *rows)
     NEO__TRY(neo__jagged_check(j, fn));
     NEO__TRY(neo__jagged_check_offsets(j, fn));
     for (int32_t t = 0; rows && t < j->feature_count; t++) {
-        neo__jagged_place at;
         NEO__CHECK(rows[t] >= 0, NEO_ERR_ARG, "%s: rows[%d] is %" PRId64, fn, t, rows[t]);
-        if (neo__jagged_find_bad(j, t, rows[t], &at))
-            return neo_fail(NEO_ERR_RANGE,
-                             "%s: feature %d, sample %" PRId64 ", position %" PRId64
-                             ": id %" PRId64 " is not in [0, %" PRId64 ")",
-                             fn, t, at.sample, at.position, at.id, rows[t]);
+        NEO__TRY(neo__jagged_check_ids(j, t, rows[t], fn));
     }
     return NEO_OK;
 }
@@ -9606,8 +9165,15 @@ NEO_API neo_status neo_jagged_reserve(neo_jagged_buffer *b, int64_t max_bags, in
     return NEO_OK;
 }
 
-/* ---- writers: their checks ---- */
+/* ---- writers: calls ---- */
 
+static neo_status neo__jagged_check_weights(const neo_jagged_buffer *b, const float *weights,
+                                            const char *fn) {
+    NEO__CHECK(b->weights || !weights, NEO_ERR_ARG,
+               "%s: the source has weights, the buffer was made without (neo_jagged_desc.weighted)",
+               fn);
+    return NEO_OK;
+}
 /* The sources of a writer can be followed, and are not the buffer itself. */
 static neo_status neo__jagged_check_sources(const neo_jagged_buffer *b,
                                             const neo_jagged *const *parts, int count,
@@ -9625,98 +9191,181 @@ static neo_status neo__jagged_check_sources(const neo_jagged_buffer *b,
     }
     return NEO_OK;
 }
+static neo__jagged_writer neo__jagged_writer_make(neo_jagged_buffer *b, int64_t features,
+                                                  const char *fn) {
+    NEO__ZERO(neo__jagged_writer, w);
+    w.fn = fn;
+    w.to = b;
+    if (features != b->view.feature_count)
+        w.status = neo_fail(NEO_ERR_SHAPE,
+                            "%s: the result has %" PRId64 " features, the buffer is for %d", fn,
+                            features, b->view.feature_count);
+    return w;
+}
+/* Begin the first pass, then the second if all fits. 0: there is no pass to make. */
+static int neo__jagged_pass(neo__jagged_writer *w) {
+    if (w->pass == 1 && w->status == NEO_OK)
+        w->status = neo__jagged_check_room(w->to, w->bags, w->ids, w->fn);
+    w->features = w->bags = w->ids = 0;
+    w->to->feature_bags[0] = 0;
+    return w->status == NEO_OK && ++w->pass <= 2;
+}
+/* View the result: `batch` samples of every feature, or as many as feature_bags says. */
+static neo_status neo__jagged_done(const neo__jagged_writer *w, int64_t batch,
+                                   int has_feature_bags) {
+    if (w->status != NEO_OK) return w->status;
+    w->to->view.batch = has_feature_bags ? 0 : batch;
+    w->to->view.feature_bags = has_feature_bags ? w->to->feature_bags : NULL;
+    return NEO_OK;
+}
 
+NEO__HOT_BEGIN
+static neo_status neo__jagged_check_batch(const neo_jagged_buffer *b, int64_t batch,
+                                          const char *fn) {
+    NEO__CHECK(b, NEO_ERR_ARG, "%s: the buffer is NULL", fn);
+    int64_t features = b->view.feature_count;
+    NEO__CHECK(batch >= 0 && (features == 0 || batch < INT64_MAX / 16 / features), NEO_ERR_ARG,
+               "%s: batch is %" PRId64, fn, batch);
+    return NEO_OK;
+}
+NEO_API neo_status neo_jagged_set(neo_jagged_buffer *b, int64_t batch, const void *lengths,
+                                  neo_dtype length_dtype, const void *ids, neo_dtype id_dtype,
+                                  const float *weights) {
+    const char *fn = "neo_jagged_set";
+    NEO__TRY(neo__jagged_check_batch(b, batch, fn));
+    NEO__CHECK(length_dtype == NEO_I32 || length_dtype == NEO_I64, NEO_ERR_ARG,
+               "%s: lengths are %s, not i32 or i64", fn, neo_dtype_name(length_dtype));
+    NEO__CHECK(id_dtype == NEO_I32 || id_dtype == NEO_I64, NEO_ERR_ARG,
+               "%s: ids are %s, not i32 or i64", fn, neo_dtype_name(id_dtype));
+    int64_t bags = b->view.feature_count * batch, count = 0;
+    int is_i32 = length_dtype == NEO_I32;
+    NEO__CHECK(lengths || bags == 0, NEO_ERR_ARG, "%s: lengths is NULL", fn);
+    NEO__TRY(neo__jagged_check_room(b, bags, 0, fn));
+    for (int64_t i = 0; i < bags; i++) {
+        int64_t n = neo__jagged_id(lengths, is_i32, i);
+        NEO__CHECK(n >= 0 && n <= INT64_MAX / 16 - count, NEO_ERR_FORMAT,
+                   "%s: the length of feature %" PRId64 ", sample %" PRId64 " is %" PRId64, fn,
+                   i / batch, i % batch, n);
+        count += n;
+    }
+    NEO__TRY(neo__jagged_check_room(b, bags, count, fn));
+    NEO__CHECK(ids || count == 0, NEO_ERR_ARG, "%s: ids is NULL", fn);
+    NEO__CHECK(ids != b->ids, NEO_ERR_ARG, "%s: ids are those of the buffer that is written", fn);
+    NEO__TRY(neo__jagged_check_weights(b, weights, fn));
+    NEO__TRY(neo__jagged_check_fit(b, id_dtype, ids, 0, count, fn));
+    for (int64_t i = 0; i < bags; i++)
+        b->offsets[i + 1] = b->offsets[i] + neo__jagged_id(lengths, is_i32, i);
+    neo__jagged_put(b, 0, id_dtype, ids, weights, 0, count);
+    b->view.batch = batch;
+    b->view.feature_bags = NULL;
+    return NEO_OK;
+}
+NEO_API neo_status neo_jagged_from_lists(neo_jagged_buffer *b, int64_t batch,
+                                         const int64_t *const *lists, const int64_t *counts) {
+    const char *fn = "neo_jagged_from_lists";
+    NEO__TRY(neo__jagged_check_batch(b, batch, fn));
+    int64_t bags = b->view.feature_count * batch, offsets[2] = {0, 0};
+    NEO__CHECK((lists && counts) || bags == 0, NEO_ERR_ARG, "%s: lists or counts is NULL", fn);
+    NEO__TRY(neo__jagged_check_room(b, bags, 0, fn));
+    NEO__ZERO(neo_jagged, list); /* as a source of one bag */
+    list.id_dtype = NEO_I64;
+    list.offsets = offsets;
+    neo__jagged_writer w = neo__jagged_writer_make(b, b->view.feature_count, fn);
+    while (neo__jagged_pass(&w)) {
+        for (int64_t i = 0; i < bags; i++) {
+            NEO__CHECK(counts[i] >= 0 && counts[i] <= INT64_MAX / 16 - w.ids, NEO_ERR_FORMAT,
+                       "%s: the count of feature %" PRId64 ", sample %" PRId64 " is %" PRId64, fn,
+                       i / batch, i % batch, counts[i]);
+            NEO__CHECK(lists[i] || counts[i] == 0, NEO_ERR_ARG,
+                       "%s: the list of feature %" PRId64 ", sample %" PRId64 " is NULL", fn,
+                       i / batch, i % batch);
+            list.ids = lists[i];
+            offsets[1] = counts[i];
+            neo__jagged_add(&w, &list, 0, 1);
+        }
+    }
+    return neo__jagged_done(&w, batch, 0);
+}
 NEO_API neo_status neo_jagged_concat(neo_jagged_buffer *b, const neo_jagged *const *parts,
                                      int count) {
-    NEO__ZERO(neo__jagged_runs, r);
-    r.fn = "neo_jagged_concat";
-    r.op = NEO__JAGGED_CONCAT;
-    r.parts = parts;
-    r.part_count = count;
-    NEO__TRY(neo__jagged_check_sources(b, parts, count, 1, r.fn));
-    r.run_count = count;
-    r.batch_out = parts[0]->batch;
+    const char *fn = "neo_jagged_concat";
+    NEO__TRY(neo__jagged_check_sources(b, parts, count, 1, fn));
+    int64_t features = 0;
+    int has_feature_bags = 0;
     for (int i = 0; i < count; i++) {
-        r.features_out += parts[i]->feature_count;
-        if (parts[i]->feature_bags) r.variable = 1;
+        features += parts[i]->feature_count;
+        if (parts[i]->feature_bags) has_feature_bags = 1;
     }
     for (int i = 0; i < count; i++)
-        NEO__CHECK(r.variable || parts[i]->batch == r.batch_out, NEO_ERR_SHAPE,
-                   "%s: source %d has %" PRId64 " samples, source 0 has %" PRId64, r.fn, i,
-                   parts[i]->batch, r.batch_out);
-    return neo__jagged_write_runs(b, &r);
+        NEO__CHECK(has_feature_bags || parts[i]->batch == parts[0]->batch, NEO_ERR_SHAPE,
+                   "%s: source %d has %" PRId64 " samples, source 0 has %" PRId64, fn, i,
+                   parts[i]->batch, parts[0]->batch);
+    neo__jagged_writer w = neo__jagged_writer_make(b, features, fn);
+    while (neo__jagged_pass(&w))
+        for (int i = 0; i < count; i++)
+            for (int32_t t = 0; t < parts[i]->feature_count; t++)
+                neo__jagged_add_feature(&w, parts[i], t);
+    return neo__jagged_done(&w, parts[0]->batch, has_feature_bags);
 }
-
 NEO_API neo_status neo_jagged_select(neo_jagged_buffer *b, const neo_jagged *in,
                                      const int32_t *features, int count) {
-    NEO__ZERO(neo__jagged_runs, r);
-    r.fn = "neo_jagged_select";
-    r.op = NEO__JAGGED_SELECT;
-    r.parts = &in;
-    r.part_count = 1;
-    NEO__TRY(neo__jagged_check_sources(b, &in, 1, 1, r.fn));
+    const char *fn = "neo_jagged_select";
+    NEO__TRY(neo__jagged_check_sources(b, &in, 1, 1, fn));
     NEO__CHECK(count >= 0 && (features || count == 0), NEO_ERR_ARG, "%s: no features are given",
-               r.fn);
+               fn);
     for (int i = 0; i < count; i++)
         NEO__CHECK(features[i] >= 0 && features[i] < in->feature_count, NEO_ERR_RANGE,
-                   "%s: features[%d] is %d, the batch has %d", r.fn, i, features[i],
+                   "%s: features[%d] is %d, the batch has %d", fn, i, features[i],
                    in->feature_count);
-    r.features = features;
-    r.features_out = r.run_count = count;
-    r.batch_out = in->batch;
-    r.variable = in->feature_bags != NULL;
-    return neo__jagged_write_runs(b, &r);
+    neo__jagged_writer w = neo__jagged_writer_make(b, count, fn);
+    while (neo__jagged_pass(&w))
+        for (int i = 0; i < count; i++) neo__jagged_add_feature(&w, in, features[i]);
+    return neo__jagged_done(&w, in->batch, in->feature_bags != NULL);
 }
-
 NEO_API neo_status neo_jagged_slice(neo_jagged_buffer *b, const neo_jagged *in, int64_t first,
                                     int64_t count) {
-    NEO__ZERO(neo__jagged_runs, r);
-    r.fn = "neo_jagged_slice";
-    r.op = NEO__JAGGED_SLICE;
-    r.parts = &in;
-    r.part_count = 1;
-    NEO__TRY(neo__jagged_check_sources(b, &in, 1, 0, r.fn));
+    const char *fn = "neo_jagged_slice";
+    NEO__TRY(neo__jagged_check_sources(b, &in, 1, 0, fn));
     NEO__CHECK(first >= 0 && count >= 0 && first <= in->batch && count <= in->batch - first,
                NEO_ERR_RANGE,
-               "%s: %" PRId64 " samples from %" PRId64 " on are not within %" PRId64, r.fn, count,
+               "%s: %" PRId64 " samples from %" PRId64 " on are not within %" PRId64, fn, count,
                first, in->batch);
-    r.first = first;
-    r.count = r.batch_out = count;
-    r.features_out = r.run_count = in->feature_count;
-    return neo__jagged_write_runs(b, &r);
+    neo__jagged_writer w = neo__jagged_writer_make(b, in->feature_count, fn);
+    while (neo__jagged_pass(&w))
+        for (int64_t t = 0; t < in->feature_count; t++)
+            neo__jagged_add(&w, in, t * in->batch + first, count);
+    return neo__jagged_done(&w, count, 0);
 }
-
 NEO_API neo_status neo_jagged_stack(neo_jagged_buffer *b, const neo_jagged *const *parts,
                                     int count) {
-    NEO__ZERO(neo__jagged_runs, r);
-    r.fn = "neo_jagged_stack";
-    r.op = NEO__JAGGED_STACK;
-    r.parts = parts;
-    r.part_count = count;
-    NEO__TRY(neo__jagged_check_sources(b, parts, count, 0, r.fn));
-    r.features_out = parts[0]->feature_count;
+    const char *fn = "neo_jagged_stack";
+    NEO__TRY(neo__jagged_check_sources(b, parts, count, 0, fn));
+    const int32_t features = parts[0]->feature_count;
+    int64_t batch = 0;
     for (int i = 0; i < count; i++) {
-        NEO__CHECK(parts[i]->feature_count == r.features_out, NEO_ERR_SHAPE,
-                   "%s: source %d has %d features, source 0 has %" PRId64, r.fn, i,
-                   parts[i]->feature_count, r.features_out);
-        r.batch_out += parts[i]->batch;
+        NEO__CHECK(parts[i]->feature_count == features, NEO_ERR_SHAPE,
+                   "%s: source %d has %d features, source 0 has %d", fn, i,
+                   parts[i]->feature_count, features);
+        batch += parts[i]->batch;
     }
-    r.run_count = r.features_out * count;
-    return neo__jagged_write_runs(b, &r);
+    neo__jagged_writer w = neo__jagged_writer_make(b, features, fn);
+    while (neo__jagged_pass(&w))
+        for (int32_t t = 0; t < features; t++)
+            for (int i = 0; i < count; i++)
+                neo__jagged_add(&w, parts[i], t * parts[i]->batch, parts[i]->batch);
+    return neo__jagged_done(&w, batch, 0);
 }
-
-NEO_API neo_status neo_jagged_transpose(neo_jagged_buffer *b, const neo_jagged *sample_major) {
-    NEO__ZERO(neo__jagged_runs, r);
-    r.fn = "neo_jagged_transpose";
-    r.op = NEO__JAGGED_TRANSPOSE;
-    r.parts = &sample_major;
-    r.part_count = 1;
-    NEO__TRY(neo__jagged_check_sources(b, &sample_major, 1, 0, r.fn));
-    r.features_out = sample_major->feature_count;
-    r.batch_out = sample_major->batch;
-    r.run_count = r.features_out * r.batch_out;
-    return neo__jagged_write_runs(b, &r);
+NEO_API neo_status neo_jagged_transpose(neo_jagged_buffer *b, const neo_jagged *in) {
+    const char *fn = "neo_jagged_transpose";
+    NEO__TRY(neo__jagged_check_sources(b, &in, 1, 0, fn));
+    neo__jagged_writer w = neo__jagged_writer_make(b, in->feature_count, fn);
+    while (neo__jagged_pass(&w))
+        for (int64_t t = 0; t < in->feature_count; t++)
+            for (int64_t i = 0; i < in->batch; i++)
+                neo__jagged_add(&w, in, i * in->feature_count + t, 1);
+    return neo__jagged_done(&w, in->batch, 0);
 }
+NEO__HOT_END
 /* ------------------------------------------------------------------------------------------------
    >>bag-optim
 
@@ -9735,7 +9384,7 @@ NEO_API neo_status neo_jagged_transpose(neo_jagged_buffer *b, const neo_jagged *
      row-wise Adagrad  s = s + mean(g^2);  r = lr / (sqrt(s) + eps);  w = -r g + w
      Adam              m = b1 m + ((1 - b1) g);  v = b2 v + (((1 - b2) g) g)
                        u = (m k1) / (sqrt(v k2) + eps);  w = -lr u + w
-                       b, 1 - b and k = 1 / (1 - b^t) are rounded from double to f32, b^t is by squaring
+                       b, 1 - b, k = 1 / (1 - b^t) are rounded from double to f32; b^t by squaring
      partial Adam      the same with one v per row: v = b2 v + ((1 - b2) mean(g^2))
      LAMB              u as Adam's;  u' = wd w + u;  r = |w| / |u'|, 1 if one of them is 0
                        w = -(lr r) u' + w
@@ -9743,9 +9392,30 @@ NEO_API neo_status neo_jagged_transpose(neo_jagged_buffer *b, const neo_jagged *
      LARS-SGD          a = ((lr eta) |w|) / (wd |w| + |g|), 0 if that sum is 0
                        m = mu m + (a (wd w + g));  w = w - m
      max_norm n        if |w| > n: w = (n / |w|) w
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 
-/* Defaults filled in. */
+/* The needs of an optimizer, by its kind. */
+enum { NEO__BAG_PER_ROW = 1, NEO__BAG_PER_ELEMENT = 2 };
+typedef struct neo__bag_optim_traits {
+    int8_t state[2];     /* 0: none, else one float per row or per element */
+    int8_t accumulates;  /* state begins at initial_accumulator */
+    int8_t counts_steps; /* bias corrections depend on t */
+    int8_t own_decay;    /* weight_decay is a part of its rule */
+    int8_t cut_sums;     /* sums over a whole row; see neo__bag_cut_next */
+} neo__bag_optim_traits;
+static const neo__bag_optim_traits neo__bag_optims[NEO_BAG_OPTIM_COUNT] = {
+    {{0, 0}, 0, 0, 0, 0},                                       /* SGD */
+    {{NEO__BAG_PER_ELEMENT, 0}, 1, 0, 0, 0},                    /* Adagrad */
+    {{NEO__BAG_PER_ROW, 0}, 1, 0, 0, 1},                        /* row-wise Adagrad */
+    {{NEO__BAG_PER_ELEMENT, NEO__BAG_PER_ELEMENT}, 0, 1, 0, 0}, /* Adam */
+    {{NEO__BAG_PER_ELEMENT, NEO__BAG_PER_ROW}, 0, 1, 0, 1},     /* partial Adam */
+    {{NEO__BAG_PER_ELEMENT, NEO__BAG_PER_ELEMENT}, 0, 1, 1, 2}, /* LAMB */
+    {{NEO__BAG_PER_ELEMENT, NEO__BAG_PER_ROW}, 0, 1, 1, 3},     /* partial LAMB */
+    {{NEO__BAG_PER_ELEMENT, 0}, 0, 0, 1, 2},                    /* LARS-SGD */
+};
+NEO__STATIC_ASSERT(NEO_BAG_PARTIAL_LAMB == 6 && NEO_BAG_LARS_SGD == 7, "rows by kind");
+
+/* Fill in the defaults. */
 static neo_bag_optim neo__bag_optim_resolve(const neo_bag_optim *from) {
     neo_bag_optim o = *from;
     if (o.eps == 0.0f) o.eps = 1e-8f;
@@ -9792,29 +9462,23 @@ static neo__bag_step neo__bag_step_make(const neo_bag_optim *o, float lr, int64_
 /* ------------------------------------------------------------------------------------------------
    >>impl-bags
 
-   The object: descriptions, memory, initial values, rows. Memory is one block of descriptions (tables,
-   features, names), each table's weights and optimizer state, and a workspace sized by max_batch and
-   max_ids, on the host and on a device. neo_bags_bytes and neo_bags_create run the same layout
-   functions, once to count and once to cut.
-   ------------------------------------------------------------------------------------------------ */
+   The object: descriptions, memory, initial values, rows. Memory is one block of descriptions
+   (tables, features, names), each table's weights and optimizer state, and a workspace sized by
+   max_batch and max_ids, on the host and on a device. neo_bags_bytes and neo_bags_create run the
+   same layout functions, once to count and once to cut.
+   ---------------------------------------------------------------------------------------------- */
 typedef struct neo__bag_table {
+    neo__job_table job;       /* what kernels read; copied to the record */
     char *name, *weight_name; /* weight_name: of the tensor, "<bags>.<table>.weight" */
     int64_t rows, dim;
-    neo_pooling pooling;
     neo_bag_optim optim; /* defaults resolved */
-    int32_t buckets;
-    neo__bag_rows store;
-    uint64_t name_hash; /* of weight_name: rounding is keyed by it */
+    uint64_t name_hash;  /* of weight_name: rounding is keyed by it */
     int round_nearest, owns_weight;
-    float *state[2];
-    int64_t state_dim[2];                 /* floats per row */
-    int32_t first_feature, feature_count; /* within neo_bags.table_features */
-    int row_bits, low_bits;               /* of a record: see >>impl-bags-backward */
-    neo_table_part part;                  /* of a table by itself: all of it */
-    int cut;                              /* its optimizer needs columns that are elsewhere */
+    int32_t *features, feature_count;
+    int row_bits, low_bits; /* of a record: see >>impl-bags-backward */
 } neo__bag_table;
 
-/* A row whose gradient is kept, at kept_grad + at. */
+/* A row whose gradient is kept, at job.kept.sums + at. */
 typedef struct neo__bag_slot {
     int64_t row, at;
     int32_t table;
@@ -9822,28 +9486,26 @@ typedef struct neo__bag_slot {
 
 /* A feature in the batch of the running call. */
 typedef struct neo__bag_feature {
-    int32_t table;
-    int64_t col; /* of out */
-    int64_t first_bag, bags;
+    neo__job_feature job; /* what kernels read; copied to the record */
+    int64_t col;          /* of out */
     int64_t first_id, ids;
-    int64_t out_at, out_stride; /* of its first bag, in floats; NEO_POOL_NONE: of its first id */
-    int64_t cost_begin;         /* of all features before */
-    int64_t pack_task;          /* backward: tasks of all packed features before */
-    int64_t bad;                /* atomic: ids out of range */
+    int64_t cost_begin; /* the cost of all features before */
+    int64_t pack_task;  /* backward: tasks of all packed features before */
+    int64_t bad;        /* atomic: ids out of range */
 } neo__bag_feature;
 
 /* A table in the backward of the running call: see >>impl-bags-backward. */
 typedef struct neo__bag_merge {
-    int whole, pack,
-        indirect; /* indirect: records have occurrence numbers, for grad_row and grad_weight */
-    int keep; /* sums are kept, not stepped */
+    int whole, pack;
+    int indirect; /* records have occurrence numbers, for grad_row and grad_weight */
     int64_t bags, count, kept; /* count: occurrences; kept: those not dropped */
     int64_t first;             /* where its occurrences begin in the buffers */
     uint64_t *from, *to;       /* its records, and room for as many */
     const float *grad;
     int64_t grad_stride;
     float *pack_to;
-    int64_t cost_begin; /* of all shared tables before */
+    int64_t first_chunk, chunks; /* of a sort that is shared */
+    int64_t cost_begin;          /* of all shared tables before */
 } neo__bag_merge;
 
 /* NEO__BAG_COUNTS: digits of all passes of a sort on one thread, at most. NEO__BAG_CUT_SUMS: sums
@@ -9864,58 +9526,39 @@ typedef struct neo__bag_chunk {
 
 /* The lengths that memory depends on. */
 typedef struct neo__bag_sizes {
-    int64_t tables, features, shards, threads, max_dim, scratch, width, max_batch, max_ids;
-    int none;                        /* NEO_POOL_NONE */
-    int64_t max_kept_rows;           /* as declared */
-    int64_t cut_tables, cut_blocks;  /* tables cut by columns; most blocks of a row of one */
-    int64_t cut_dim;                 /* the widest of them */
-    int64_t cut_rows, cut_floats;    /* all their rows, and numbers */
-    int64_t rows, floats;            /* of all tables */
-    size_t name_bytes;
-    int device, wide, mean;          /* on a device: 64-bit keys; a table of NEO_POOL_MEAN */
-    int64_t job_scratch;
-    size_t temp_bytes;               /* of the device's sort */
+    int64_t tables, features, shards, threads;
+    int64_t max_batch, max_ids, max_kept_rows; /* as declared or reserved */
+    int64_t rows, floats;                      /* of all tables */
+    int64_t width, max_dim;                    /* of out; of the widest table */
+    int64_t cut_tables;                        /* tables cut by columns */
+    int64_t cut_rows, cut_floats, cut_dim;     /* of all of these; of the widest */
+    int64_t scratch, job_scratch;              /* floats to step a row: of the CPU, of a device */
+    int none, mean;   /* NEO_POOL_NONE; a table has NEO_POOL_MEAN */
+    int device, wide; /* wide: a device's keys have 64 bits */
+    size_t name_bytes, temp_bytes; /* temp: of a device's sort */
 } neo__bag_sizes;
 
-/* A record on its way through tasks. */
-typedef struct neo__bags_call {
-    neo_bags *b;
-    const neo_jagged *j;
-    float *out;
-    const float *dout;
-    float *dweights;
-    neo__leaf_cut leaves; /* count 0: the samples of every feature are a batch */
-    int64_t tasks, cost;
-} neo__bags_call;
 /* Backward's walk over the tables of the running call; see >>impl-bags-backward. */
 typedef struct neo__bags_walk {
-    neo__bags_call call;
     int of_kept; /* over the slots of what is kept, not over a batch */
-    int keep;    /* sums are kept, not stepped */
     int64_t chunk_count, pack_tasks;
-    int64_t step_cost, step_tasks;
-    int pass;                      /* of the shared sorts */
+    int pass, passes;              /* of the shared sorts */
     int reuse;                     /* whole tables: buffers per worker, else per table */
     int64_t reuse_ids, reuse_pack; /* size of a worker's buffers */
     int64_t whole_ids, whole_pack; /* where the buffers of whole tables begin */
+    const int64_t *rows;           /* of add_grad */
 } neo__bags_walk;
 
-/* Workspace of the CPU. */
+/* Workspace of the CPU. Packed gradients are in job.room.stage. */
 typedef struct neo__bags_work {
     uint64_t *records[2];
     int64_t *grad_row; /* see neo__bag_update */
     float *grad_weight;
-    float *packed;         /* gradients, bag after bag in canonical order */
     int64_t *leaf;         /* [tables][shards + 1] */
     int64_t *feature_leaf; /* [features][shards] */
     neo__bag_merge *merge; /* [tables + 1] */
     neo__bag_chunk *chunks;
     float *scratch; /* per worker sizes.scratch */
-    /* Of the running call. */
-    neo__bags_found found; /* atomic */
-    int64_t cost;          /* of all bags */
-    neo__bags_walk walk;   /* from sort to update */
-    const int64_t *rows;   /* of add_grad */
 } neo__bags_work;
 
 /* Gradients that are kept between calls. */
@@ -9925,8 +9568,7 @@ typedef struct neo__bags_kept {
     neo__bag_slot *slots;
     uint32_t *slot_of; /* hash table of (table, row): slot + 1, 0 is empty; mask + 1 of them */
     uint64_t mask;
-    int64_t floats; /* of all slots */
-    float *grad;
+    int64_t floats;   /* of all slots, in job.kept.sums */
     int64_t *keep_at; /* per record: see neo__bag_update */
     /* On a device: copies for the host of the rows [stage_first, stage_end) and their keys. */
     float *stage; /* [NEO__BAG_HOST_STAGE] or a row; on the CPU the job's */
@@ -9947,20 +9589,14 @@ typedef struct neo__bags_cut_tables {
     uint32_t *row;
 } neo__bags_cut_tables;
 
-/* Descriptions for the device, as it was told last. The CPU reads them here. */
-typedef struct neo__bags_told {
-    neo__job_table *tables;
-    neo__job_feature *features; /* [features + 1]: the last has the ends */
-    neo__job_rule *rules;
-    uint32_t forgotten; /* the device's count when it was last told something */
-} neo__bags_told;
-
-/* A batch that a call has looked at: every offset and id. Forward's is taken again by the first
-   backward that gets the same arrays if it is a copy on a device. The CPU looks again: ids in the
-   caller's memory may have changed, and a bad id must not be trained. */
+/* The batch of the running call, which has been looked at: every offset and id. Forward's is taken
+   again by the first backward that gets the same arrays if it is a copy on a device. The CPU looks
+   again: ids in the caller's memory may have changed, and a bad id must not be trained. */
 typedef struct neo__bags_view {
     neo_jagged batch; /* the caller's arrays */
     int64_t bags, ids;
+    neo__bag_feature *features; /* [features + 1]: the last has the ends */
+    int64_t cost;               /* of all bags, on the CPU */
     int fresh; /* a copy that has been looked at, and that no backward has taken */
     int64_t *copy_offsets; /* room on a device for a batch of the host */
     void *copy_ids;
@@ -9973,12 +9609,12 @@ struct neo_bags {
     neo__bag_sizes sizes;
     neo_bounds bounds;
     neo__bag_table *tables;
-    int32_t *table_features; /* features, table by table */
+    int32_t *table_features; /* of all tables, table by table */
     int64_t steps, out_of_range, grow_count;
-    neo__bag_feature *features; /* of the running call; [features + 1]: the last has the ends */
-    neo__bags_job job;          /* the record of the running call */
-    neo__bags_view view;        /* its batch */
-    neo__bags_told told;
+    neo__bags_job job;   /* the record of the running call */
+    neo__bags_view view; /* its batch */
+    neo__bags_walk walk; /* on the CPU: its backward */
+    uint32_t forgotten;  /* neo_device.forgotten when the device was last sent something */
     neo__bags_work work;
     neo__bags_kept kept;
     neo__bags_cut_tables cut;
@@ -9996,7 +9632,7 @@ static void neo__bags_meta_layout(const neo__bag_sizes *s, neo__carve *c, neo_ba
     NEO__CARVE(c, *bags, 1);
     neo_bags *to = *bags ? *bags : &none;
     NEO__CARVE(c, to->tables, s->tables);
-    NEO__CARVE(c, to->features, s->features + 1);
+    NEO__CARVE(c, to->view.features, s->features + 1);
     NEO__CARVE(c, to->table_features, s->features);
     NEO__CARVE(c, *names, s->name_bytes);
 }
@@ -10028,7 +9664,7 @@ static size_t neo__bags_pack_floats(const neo__bag_sizes *s) {
 }
 static void neo__bags_cut_layout(const neo__bag_sizes *s, neo__carve *c, neo__bags_cut_tables *to) {
     size_t rows = s->cut_tables ? (size_t)neo__bags_kept_rows(s) : 0;
-    NEO__CARVE(c, to->blocks, neo__size_mul(rows, 2 * (size_t)s->cut_blocks));
+    NEO__CARVE(c, to->blocks, neo__size_mul(rows, 2 * (size_t)neo__bag_blocks(s->cut_dim)));
     NEO__CARVE(c, to->totals, neo__size_mul(rows, NEO__BAG_CUT_SUMS));
     NEO__CARVE(c, to->sums, s->cut_tables ? s->tables : 0);
     NEO__CARVE(c, to->cuts, s->cut_tables ? s->tables : 0);
@@ -10055,8 +9691,8 @@ static void neo__bags_cpu_layout(const neo__bag_sizes *s, neo__carve *c, neo_bag
     if (!s->none)
         j->room.stage_floats =
             (int64_t)NEO__MAX((size_t)j->room.stage_floats, neo__bags_pack_floats(s));
-    NEO__CARVE(c, to->work.packed, j->room.stage_floats);
-    j->room.stage = to->kept.stage = to->work.packed;
+    NEO__CARVE(c, j->room.stage, j->room.stage_floats);
+    to->kept.stage = j->room.stage;
     j->fixed.max_ids = s->max_ids;
     j->kept.max = kept;
     NEO__CARVE(c, to->work.leaf, s->tables * (s->shards + 1));
@@ -10066,21 +9702,21 @@ static void neo__bags_cpu_layout(const neo__bag_sizes *s, neo__carve *c, neo_bag
     NEO__CARVE(c, to->work.scratch, s->threads * s->scratch);
     NEO__CARVE(c, to->kept.slots, kept);
     NEO__CARVE(c, to->kept.slot_of, neo__bags_slot_places(kept));
-    NEO__CARVE(c, to->kept.grad, neo__bags_kept_floats(s));
+    NEO__CARVE(c, j->kept.sums, neo__bags_kept_floats(s));
     NEO__CARVE(c, to->kept.keep_at, kept ? s->max_ids : 0);
-    j->kept.sums = to->kept.grad;
-    j->fixed.tables = to->told.tables;
-    j->told.features = to->told.features;
-    j->told.rules = to->told.rules;
+    j->fixed.tables = j->fixed.host_tables;
+    j->told.features = j->told.host_features;
+    j->told.rules = j->told.host_rules;
     j->cut.tables = to->cut.cuts;
     j->cut.blocks = to->cut.blocks;
     j->cut.totals = to->cut.totals;
 }
 /* The host's part of the workspace. */
 static void neo__bags_host_layout(const neo__bag_sizes *s, neo__carve *c, neo_bags *to) {
-    NEO__CARVE(c, to->told.tables, s->tables);
-    NEO__CARVE(c, to->told.features, s->features + 1);
-    NEO__CARVE(c, to->told.rules, s->tables);
+    neo__bags_job *j = &to->job;
+    NEO__CARVE(c, j->fixed.host_tables, s->tables);
+    NEO__CARVE(c, j->told.host_features, s->features + 1);
+    NEO__CARVE(c, j->told.host_rules, s->tables);
     neo__bags_cut_layout(s, c, &to->cut);
     if (!s->device) {
         neo__bags_cpu_layout(s, c, to);
@@ -10133,7 +9769,7 @@ static void neo__bags_device_layout(const neo__bag_sizes *s, neo__carve *c, neo_
     if (!s->cut_tables) return;
     NEO__CARVE(c, j->cut.tables, s->tables);
     NEO__CARVE(c, j->cut.row, kept);
-    NEO__CARVE(c, j->cut.blocks, neo__size_mul(kept, 2 * (size_t)s->cut_blocks));
+    NEO__CARVE(c, j->cut.blocks, neo__size_mul(kept, 2 * (size_t)neo__bag_blocks(s->cut_dim)));
     NEO__CARVE(c, j->cut.totals, neo__size_mul(kept, NEO__BAG_CUT_SUMS));
     NEO__CARVE(c, j->cut.scratch, NEO__JOB_VECTORS * 5 * neo__bag_room(s->max_dim));
 }
@@ -10154,8 +9790,7 @@ static neo_status neo__bag_optim_check(const neo_bag_optim *o, const char *fn, c
                "%s: table '%s': optimizer %d does not exist", fn, table, (int)o->kind);
     NEO__CHECK((unsigned)o->decay <= NEO_DECAY_DECOUPLED, NEO_ERR_ARG,
                "%s: table '%s': decay mode %d does not exist", fn, table, (int)o->decay);
-    int own_decay =
-        o->kind == NEO_BAG_LAMB || o->kind == NEO_BAG_PARTIAL_LAMB || o->kind == NEO_BAG_LARS_SGD;
+    const int own_decay = neo__bag_optims[o->kind].own_decay;
     NEO__CHECK(!own_decay || o->decay == NEO_DECAY_NONE, NEO_ERR_ARG,
                "%s: table '%s': LAMB and LARS apply weight_decay by themselves: leave decay at "
                "NEO_DECAY_NONE",
@@ -10183,23 +9818,11 @@ static neo_status neo__bag_optim_check(const neo_bag_optim *o, const char *fn, c
     return NEO_OK;
 }
 
-/* Sums over whole rows that a step needs: how many can be had next when `have` are there. */
+/* Sums over whole rows that a step needs: how many can be had next when `have` are there. Partial
+   LAMB's direction needs the mean of the squares, and the norms the direction. */
 static int neo__bag_cut_next(const neo_bag_optim *o, int have) {
-    int sums = 0;
-    switch (o->kind) {
-    case NEO_BAG_ROWWISE_ADAGRAD:
-    case NEO_BAG_PARTIAL_ADAM: sums = 1; break;
-    case NEO_BAG_LAMB:
-    case NEO_BAG_LARS_SGD: sums = 2; break;
-    case NEO_BAG_PARTIAL_LAMB: /* the direction needs the mean, then the norms the direction */
-        sums = 3;
-        if (have == 0) return 1;
-        break;
-    case NEO_BAG_SGD:
-    case NEO_BAG_ADAGRAD:
-    case NEO_BAG_ADAM:
-    case NEO_BAG_OPTIM_COUNT: break;
-    }
+    const int sums = neo__bag_optims[o->kind].cut_sums;
+    if (o->kind == NEO_BAG_PARTIAL_LAMB && have == 0) return 1;
     if (have < sums) return sums - have;
     return have == sums && o->max_norm > 0.0f;
 }
@@ -10208,7 +9831,7 @@ NEO_API int neo_bag_cut_rounds(const neo_bag_optim *optim) {
     for (int have = 0, next; (next = neo__bag_cut_next(optim, have)) > 0; have += next) rounds++;
     return rounds;
 }
-/* 1: columns that are elsewhere take part in a step of this table. */
+/* A step of this table needs sums over columns that another object has. */
 static int neo__bag_is_cut(const neo_table_desc *t) {
     return t->part.rows && t->dim < t->part.dim && neo__bag_cut_next(&t->optim, 0) > 0;
 }
@@ -10219,10 +9842,11 @@ static neo_status neo__bag_part_check(const neo_bags_desc *d, const neo_table_de
     NEO__CHECK(p.first_row >= 0 && p.first_col >= 0 && p.first_row <= p.rows - t->rows &&
                    p.first_col <= p.dim - t->dim,
                NEO_ERR_ARG,
-               "%s: table '%s': rows from %" PRId64 " and columns from %" PRId64 " of %" PRId64 " x %" PRId64
-               " do not hold a part of %" PRId64 " x %" PRId64,
+               "%s: table '%s': rows from %" PRId64 " and columns from %" PRId64 " of %" PRId64
+               " x %" PRId64 " do not hold a part of %" PRId64 " x %" PRId64,
                fn, t->name, p.first_row, p.first_col, p.rows, p.dim, t->rows, t->dim);
-    NEO__CHECK(p.first_col % 16 == 0 && (t->dim % 16 == 0 || p.first_col + t->dim == p.dim), NEO_ERR_ARG,
+    NEO__CHECK(p.first_col % 16 == 0 && (t->dim % 16 == 0 || p.first_col + t->dim == p.dim),
+               NEO_ERR_ARG,
                "%s: table '%s': columns [%" PRId64 ", %" PRId64 ") of %" PRId64
                " are not cut at multiples of 16",
                fn, t->name, p.first_col, p.first_col + t->dim, p.dim);
@@ -10235,9 +9859,9 @@ static neo_status neo__bag_part_check(const neo_bags_desc *d, const neo_table_de
     int32_t buckets = t->row_buckets > 1 && t->rows < p.rows ? t->row_buckets : 0;
     for (int side = 0; side < 2 && buckets; side++) {
         int64_t row = p.first_row + side * t->rows;
-        NEO__CHECK(row == p.rows ||
-                       neo__bucket_begin(p.rows, buckets, neo__bucket_of(p.rows, buckets, row)) == row,
-                   NEO_ERR_ARG, "%s: table '%s': row %" PRId64 " is not where one of %d buckets begins", fn,
+        int64_t begin = neo__bucket_begin(p.rows, buckets, neo__bucket_of(p.rows, buckets, row));
+        NEO__CHECK(row == p.rows || row == begin, NEO_ERR_ARG,
+                   "%s: table '%s': row %" PRId64 " is not where one of %d buckets begins", fn,
                    t->name, row, buckets);
     }
     return NEO_OK;
@@ -10336,10 +9960,9 @@ static neo__bag_sizes neo__bags_sizes_of(const neo_ctx *ctx, const neo_bags_desc
             s.cut_tables++;
             s.cut_rows += table->rows;
             s.cut_floats += floats;
-            s.cut_blocks = NEO__MAX(s.cut_blocks, neo__bag_blocks(table->dim));
             s.cut_dim = NEO__MAX(s.cut_dim, table->dim);
         }
-        s.max_dim = NEO__MAX(s.max_dim, d->tables[t].dim);
+        s.max_dim = NEO__MAX(s.max_dim, table->dim);
         int64_t narrow = neo__bag_narrow_scratch(table->dtype, table->dim);
         s.scratch = NEO__MAX(s.scratch, neo__bag_room(neo__bag_scratch(table->dim) + narrow));
         s.name_bytes += 2 * strlen(d->tables[t].name) + strlen(neo__bags_desc_name(d)) + 10;
@@ -10358,34 +9981,41 @@ static void neo__bags_ask_device(const neo_ctx *ctx, neo__bag_sizes *s) {
     if (s->device) s->temp_bytes = ctx->device->bags_temp_bytes(ctx->device, records, s->wide);
 }
 
-/* Floats of state per row: 0 none, 1 or dim. */
-static int64_t neo__bag_state_dim(neo_bag_optim_kind kind, int64_t dim, int k) {
-    switch (kind) {
-    case NEO_BAG_ADAGRAD:
-    case NEO_BAG_LARS_SGD: return k == 0 ? dim : 0;
-    case NEO_BAG_ROWWISE_ADAGRAD: return k == 0 ? 1 : 0;
-    case NEO_BAG_ADAM:
-    case NEO_BAG_LAMB: return dim;
-    case NEO_BAG_PARTIAL_ADAM:
-    case NEO_BAG_PARTIAL_LAMB: return k == 0 ? dim : 1;
-    case NEO_BAG_SGD:
-    case NEO_BAG_OPTIM_COUNT: break;
+/* A table for kernels. Addresses come with its memory. */
+static void neo__bag_describe_job(neo__job_table *t, const neo_table_desc *from,
+                                  int64_t first_key) {
+    const int is_part = from->part.rows != 0;
+    const int64_t part_dim = is_part ? from->part.dim : from->dim;
+    memset(t, 0, sizeof *t);
+    t->store.dtype = from->dtype;
+    t->store.data = (char *)from->weight;
+    t->store.dim = from->dim;
+    t->store.row_bytes = from->dim * (int64_t)neo_dtype_size(from->dtype);
+    t->store.first = (uint64_t)(from->part.first_row * part_dim + from->part.first_col);
+    t->store.stride = (uint64_t)part_dim;
+    for (int k = 0; k < 2; k++) {
+        int per = neo__bag_optims[from->optim.kind].state[k];
+        t->state_dim[k] = per == NEO__BAG_PER_ELEMENT ? from->dim : per;
     }
-    return 0;
+    t->rows = from->rows;
+    t->first_key = first_key;
+    t->bucket_rows = is_part ? from->part.rows : from->rows;
+    t->first_row = from->part.first_row;
+    t->buckets = from->row_buckets ? from->row_buckets : 1;
+    t->mean = from->pooling == NEO_POOL_MEAN;
+    t->cut = neo__bag_is_cut(from);
 }
-static size_t neo__bag_bytes(int64_t rows, int64_t dim) {
-    return neo__size_mul(neo__size_mul((size_t)rows, (size_t)dim), sizeof(float));
+/* A table's blocks of memory: weights, scales of i8 rows, two states. */
+enum { NEO__BAG_WEIGHTS, NEO__BAG_SCALES, NEO__BAG_STATE, NEO__BAG_BLOCKS = NEO__BAG_STATE + 2 };
+static size_t neo__bag_block_bytes(const neo__job_table *t, int block) {
+    int64_t floats = block == NEO__BAG_SCALES ? 2 * (t->store.dtype == NEO_I8) : 0;
+    if (block >= NEO__BAG_STATE) floats = t->state_dim[block - NEO__BAG_STATE];
+    size_t row_bytes = (size_t)floats * sizeof(float);
+    if (block == NEO__BAG_WEIGHTS) row_bytes = (size_t)t->store.row_bytes;
+    return neo__size_mul((size_t)t->rows, row_bytes);
 }
 
-/* Bytes of weights, and of the scales of i8 rows. */
-static size_t neo__bag_weight_bytes(int64_t rows, int64_t dim, neo_dtype dtype) {
-    return neo__size_mul(neo__size_mul((size_t)rows, (size_t)dim), neo_dtype_size(dtype));
-}
-static size_t neo__bag_scale_bytes(int64_t rows, neo_dtype dtype) {
-    return dtype == NEO_I8 ? neo__bag_bytes(rows, 2) : 0;
-}
-
-/* Records of backward: the row above, a bag or an occurrence below. */
+/* Bits of backward's records: the row above, a bag or an occurrence below. */
 static void neo__bag_record_bits(neo__bag_table *t, neo_bounds bounds, int64_t max_batch,
                                  int64_t max_ids) { /* max_ids: or rows kept */
     int64_t bags = (int64_t)neo__size_mul((size_t)max_batch, (size_t)t->feature_count);
@@ -10414,12 +10044,10 @@ NEO_API void neo_bags_destroy(neo_bags *b) {
     if (!b) return;
     for (int64_t i = 0; i < b->sizes.tables; i++) {
         neo__bag_table *t = &b->tables[i];
-        if (t->owns_weight)
-            neo__data_free(b->ctx, t->store.data,
-                           neo__bag_weight_bytes(t->rows, t->dim, t->store.dtype));
-        neo__data_free(b->ctx, t->store.scale, neo__bag_scale_bytes(t->rows, t->store.dtype));
-        for (int k = 0; k < 2; k++)
-            neo__data_free(b->ctx, t->state[k], neo__bag_bytes(t->rows, t->state_dim[k]));
+        void *blocks[] = {t->owns_weight ? t->job.store.data : NULL, t->job.store.scale,
+                          t->job.state[0], t->job.state[1]};
+        for (int k = 0; k < NEO__BAG_BLOCKS; k++)
+            neo__data_free(b->ctx, blocks[k], neo__bag_block_bytes(&t->job, k));
     }
     neo__data_free(b->ctx, b->memory.device, b->memory.device_bytes);
     neo_free(b->ctx, b->memory.work, b->memory.work_bytes);
@@ -10428,6 +10056,7 @@ NEO_API void neo_bags_destroy(neo_bags *b) {
 
 /* Copy the description. Names go to `text`. */
 static void neo__bags_describe(neo_bags *b, const neo_bags_desc *d, char *text) {
+    int64_t col = 0, key = 0;
     const char *name = neo__bags_desc_name(d);
     b->name = text;
     text += snprintf(text, strlen(name) + 1, "%s", name) + 1;
@@ -10442,62 +10071,45 @@ static void neo__bags_describe(neo_bags *b, const neo_bags_desc *d, char *text) 
         text += snprintf(text, room, "%s.%s.weight", name, from->name) + 1;
         t->rows = from->rows;
         t->dim = from->dim;
-        t->pooling = from->pooling;
         t->optim = neo__bag_optim_resolve(&from->optim);
-        t->buckets = from->row_buckets ? from->row_buckets : 1;
-        t->part = from->part;
-        if (!t->part.rows) t->part.rows = t->rows, t->part.dim = t->dim;
         t->owns_weight = !from->weight;
         t->round_nearest = from->round_nearest;
         t->name_hash = neo_hash(t->weight_name);
-        t->store.dtype = from->dtype;
-        t->store.data = (char *)from->weight;
-        t->store.dim = t->dim;
-        t->store.row_bytes = t->dim * (int64_t)neo_dtype_size(from->dtype);
-        t->store.first = (uint64_t)(t->part.first_row * t->part.dim + t->part.first_col);
-        t->store.stride = (uint64_t)t->part.dim;
-        t->cut = neo__bag_is_cut(from);
-        for (int k = 0; k < 2; k++) t->state_dim[k] = neo__bag_state_dim(t->optim.kind, t->dim, k);
+        neo__bag_describe_job(&t->job, from, key);
+        key += t->rows;
     }
-    int64_t col = 0;
     for (int32_t f = 0; f < b->sizes.features; f++) {
-        b->features[f].table = neo__bags_feature_table(d, f);
-        b->features[f].col = col;
-        col += b->tables[b->features[f].table].dim;
-        b->tables[b->features[f].table].feature_count++;
+        int32_t table = neo__bags_feature_table(d, f);
+        b->view.features[f].job.table = table;
+        b->view.features[f].col = col;
+        col += b->tables[table].dim;
+        b->tables[table].feature_count++;
     }
     int32_t at = 0;
     for (int32_t i = 0; i < d->table_count; i++) {
-        b->tables[i].first_feature = at;
+        b->tables[i].features = b->table_features + at;
         for (int32_t f = 0; f < b->sizes.features; f++)
-            if (b->features[f].table == i) b->table_features[at++] = f;
+            if (b->view.features[f].job.table == i) b->table_features[at++] = f;
     }
     b->cut.fn = d->cut_sums;
     b->cut.user = d->cut_sums_user;
 }
 
-/* All memory is asked for before the first value is written: a weight may be the user's. */
+/* Allocate all before the first value is written: on failure the caller's weights are unchanged. */
 static neo_status neo__bags_alloc_tables(neo_bags *b, const char *fn) {
+    static const char *const names[] = {"weights", "scales", "momentum1", "momentum2"};
     for (int64_t i = 0; i < b->sizes.tables; i++) {
         neo__bag_table *t = &b->tables[i];
-        size_t weight_bytes = neo__bag_weight_bytes(t->rows, t->dim, t->store.dtype),
-               scale_bytes = neo__bag_scale_bytes(t->rows, t->store.dtype);
-        if (t->owns_weight) t->store.data = (char *)neo__data_alloc(b->ctx, weight_bytes);
-        NEO__CHECK(t->store.data, NEO_ERR_MEMORY,
-                   "%s: table '%s': no memory for %zu bytes of weights", fn, t->name, weight_bytes);
-        if (scale_bytes) {
-            t->store.scale = (float *)neo__data_alloc(b->ctx, scale_bytes);
-            NEO__CHECK(t->store.scale, NEO_ERR_MEMORY,
-                       "%s: table '%s': no memory for %zu bytes of scales", fn, t->name,
-                       scale_bytes);
-            NEO__TRY(neo__data_zero(b->ctx, t->store.scale, scale_bytes));
-        }
-        for (int k = 0; k < 2 && t->state_dim[k]; k++) {
-            size_t bytes = neo__bag_bytes(t->rows, t->state_dim[k]);
-            t->state[k] = (float *)neo__data_alloc(b->ctx, bytes);
-            NEO__CHECK(t->state[k], NEO_ERR_MEMORY,
-                       "%s: table '%s': no memory for %zu bytes of momentum%d", fn, t->name, bytes,
-                       k + 1);
+        for (int k = 0; k < NEO__BAG_BLOCKS; k++) {
+            size_t bytes = neo__bag_block_bytes(&t->job, k);
+            if (bytes == 0 || (k == NEO__BAG_WEIGHTS && !t->owns_weight)) continue;
+            void *block = neo__data_alloc(b->ctx, bytes);
+            NEO__CHECK(block, NEO_ERR_MEMORY, "%s: table '%s': no memory for %zu bytes of %s", fn,
+                       t->name, bytes, names[k]);
+            if (k == NEO__BAG_WEIGHTS) t->job.store.data = (char *)block;
+            else if (k == NEO__BAG_SCALES) t->job.store.scale = (float *)block;
+            else t->job.state[k - NEO__BAG_STATE] = (float *)block;
+            if (k == NEO__BAG_SCALES) NEO__TRY(neo__data_zero(b->ctx, block, bytes));
         }
     }
     return NEO_OK;
@@ -10506,16 +10118,17 @@ static neo_status neo__bags_alloc_tables(neo_bags *b, const char *fn) {
 static neo_status neo__bags_init_weight(neo_bags *b, int64_t table, neo_init init) {
     const neo__bag_table *t = &b->tables[table];
     neo_device *on = b->ctx->on;
-    const int whole = t->store.dtype == NEO_F32;
+    const int whole = t->job.store.dtype == NEO_F32;
     int64_t most = whole ? t->rows : b->job.room.stage_floats / t->dim;
     if (init.kind == NEO_INIT_NONE) return NEO_OK;
     NEO__TRY(neo__init_check(&init, t->weight_name));
     for (int64_t row = 0, count; row < t->rows; row += count) {
         count = NEO__MIN(most, t->rows - row);
-        float *to = whole ? (float *)(void *)t->store.data : b->job.room.stage;
-        neo__init_call call = neo__init_call_make(b->ctx, neo_tensor_2d(to, NEO_F32, count, t->dim),
-                                                  t->weight_name, init, 0, t->part.dim);
-        call.first = neo__bag_number(&t->store, row);
+        float *to = whole ? (float *)(void *)t->job.store.data : b->job.room.stage;
+        neo_tensor rows = neo_tensor_2d(to, NEO_F32, count, t->dim);
+        neo__init_call call = neo__init_call_make(b->ctx, rows, t->weight_name, init, 0,
+                                                  (int64_t)t->job.store.stride);
+        call.first = neo__bag_number(&t->job.store, row);
         NEO__TRY(on->init(on, &call));
         if (!whole) NEO__TRY(on->bags_rows(on, &b->job, (int)table, row, count, to, 1));
     }
@@ -10536,30 +10149,32 @@ static neo_status neo__bags_init_tables(neo_bags *b, const neo_bags_desc *d) {
         neo_init init = d->tables[i].init;
         if (init.kind == NEO_INIT_DEFAULT) {
             init.kind = NEO_INIT_UNIFORM;
-            init.b = (float)(1.0 / sqrt((double)t->part.rows));
+            init.b = (float)(1.0 / sqrt((double)t->job.bucket_rows));
             init.a = -init.b;
         }
         NEO__TRY(neo__bags_init_weight(b, i, init));
-        for (int k = 0; k < 2 && t->state_dim[k]; k++) {
-            int sums = t->optim.kind == NEO_BAG_ADAGRAD || t->optim.kind == NEO_BAG_ROWWISE_ADAGRAD;
-            NEO__TRY(neo__bags_fill(b, t->state[k], t->rows * t->state_dim[k],
-                                    sums ? t->optim.initial_accumulator : 0.0f));
-        }
+        float value = t->optim.initial_accumulator;
+        if (!neo__bag_optims[t->optim.kind].accumulates) value = 0.0f;
+        for (int k = 0; k < 2 && t->job.state_dim[k]; k++)
+            NEO__TRY(neo__bags_fill(b, t->job.state[k], t->rows * t->job.state_dim[k], value));
     }
     return NEO_OK;
 }
 
 /* Kept gradients go to a new workspace: slots in their order, a hash table of its new size. */
 static uint64_t neo__bag_slot_place(const neo_bags *b, int32_t table, int64_t row);
-static void neo__bags_carry(neo_bags *b, const neo__bag_slot *slots, const float *grad) {
+static neo_status neo__bags_carry(neo_bags *b, const neo_bags *old) {
     b->kept.mask = (uint64_t)neo__bags_slot_places(b->kept.capacity) - 1;
     if (b->kept.capacity)
         memset(b->kept.slot_of, 0, (size_t)(b->kept.mask + 1) * sizeof *b->kept.slot_of);
     for (int64_t i = 0; i < b->kept.count; i++) {
-        b->kept.slots[i] = slots[i];
-        b->kept.slot_of[neo__bag_slot_place(b, slots[i].table, slots[i].row)] = (uint32_t)(i + 1);
+        const neo__bag_slot *slot = &old->kept.slots[i];
+        b->kept.slots[i] = *slot;
+        b->kept.slot_of[neo__bag_slot_place(b, slot->table, slot->row)] = (uint32_t)(i + 1);
     }
-    if (b->kept.count) memcpy(b->kept.grad, grad, (size_t)b->kept.floats * sizeof *grad);
+    if (b->kept.count)
+        memcpy(b->job.kept.sums, old->job.kept.sums, (size_t)b->kept.floats * sizeof(float));
+    return NEO_OK;
 }
 /* A copy between the object's arrays and the device's. On the CPU many are one array. */
 static neo_status neo__bags_send(const neo_bags *b, void *to, const void *from, size_t bytes) {
@@ -10572,37 +10187,27 @@ static neo_status neo__bags_fetch(const neo_bags *b, void *to, const void *from,
     if (to == from || bytes == 0) return NEO_OK;
     return on->copy(on, to, NEO_HOST, from, NEO_DEVICE, bytes);
 }
-/* The parts of the record that no call changes, and the tables for the device. */
+/* The device has no features and rules, or other ones: the next calls send them. */
+static void neo__bags_untold(neo_bags *b) {
+    neo__job_feature *features = b->job.told.host_features;
+    neo__job_rule *rules = b->job.told.host_rules;
+    memset(features, 0xFF, (size_t)(b->sizes.features + 1) * sizeof *features);
+    memset(rules, 0xFF, (size_t)b->sizes.tables * sizeof *rules);
+}
+/* The parts of the record that no call changes. */
 static neo_status neo__bags_describe_job(neo_bags *b) {
     neo__bags_job *j = &b->job;
-    int64_t key = 0;
-    for (int64_t i = 0; i < b->sizes.tables; i++) {
-        const neo__bag_table *t = &b->tables[i];
-        neo__job_table *to = &b->told.tables[i];
-        memset(to, 0, sizeof *to); /* its padding goes to the device too */
-        to->store = t->store;
-        for (int k = 0; k < 2; k++) to->state[k] = t->state[k], to->state_dim[k] = t->state_dim[k];
-        to->rows = t->rows;
-        to->first_key = key;
-        to->bucket_rows = t->part.rows;
-        to->first_row = t->part.first_row;
-        to->buckets = t->buckets;
-        to->mean = t->pooling == NEO_POOL_MEAN;
-        to->cut = t->cut;
-        key += t->rows;
-    }
-    memset(b->told.features, 0, (size_t)(b->sizes.features + 1) * sizeof *b->told.features);
-    memset(b->told.rules, 0, (size_t)b->sizes.tables * sizeof *b->told.rules);
+    neo__job_table *tables = (neo__job_table *)(uintptr_t)j->fixed.host_tables;
+    for (int64_t i = 0; i < b->sizes.tables; i++) /* with the padding, which the device gets too */
+        memcpy(&tables[i], &b->tables[i].job, sizeof *tables);
+    neo__bags_untold(b);
     j->fixed.table_count = (int32_t)b->sizes.tables;
     j->fixed.feature_count = (int32_t)b->sizes.features;
     j->fixed.none = b->sizes.none;
     j->fixed.wide = b->sizes.wide;
     j->fixed.bounds = b->bounds;
-    j->fixed.key_count = key;
+    j->fixed.key_count = b->sizes.rows;
     j->fixed.max_dim = b->sizes.max_dim;
-    j->fixed.host_tables = b->told.tables;
-    j->told.host_features = b->told.features;
-    j->told.host_rules = b->told.rules;
     j->object = b;
     if (b->sizes.device && j->kept.max) {
         size_t floats = (size_t)j->kept.max * (size_t)j->fixed.max_dim;
@@ -10610,28 +10215,24 @@ static neo_status neo__bags_describe_job(neo_bags *b) {
                                 (size_t)(j->kept.hash_mask + 1) * sizeof *j->kept.hash_key));
         NEO__TRY(neo__data_zero(b->ctx, j->kept.sums, floats * sizeof *j->kept.sums));
     }
-    return neo__bags_send(b, (void *)(uintptr_t)j->fixed.tables, b->told.tables,
-                          (size_t)b->sizes.tables * sizeof *b->told.tables);
+    return neo__bags_send(b, (void *)(uintptr_t)j->fixed.tables, tables,
+                          (size_t)b->sizes.tables * sizeof *tables);
 }
-/* Kept gradients go to a new workspace on the device. */
-static neo_status neo__bags_device_carry(neo_bags *b, const uint64_t *key, const float *kept) {
+static neo_status neo__bags_device_carry(neo_bags *b, const neo_bags *old) {
     neo_device *d = b->ctx->device;
-    size_t count = (size_t)b->kept.count;
-    b->job.kept.count = b->kept.count;
+    neo__bags_job *job = &b->job;
+    size_t count = (size_t)b->kept.count, floats = count * (size_t)job->fixed.max_dim;
+    job->kept.count = b->kept.count;
     if (count == 0) return NEO_OK;
-    NEO__TRY(d->copy(d, b->job.kept.slot_key, NEO_DEVICE, key, NEO_DEVICE, count * sizeof *key));
-    NEO__TRY(d->copy(d, b->job.kept.sums, NEO_DEVICE, kept, NEO_DEVICE,
-                     count * (size_t)b->job.fixed.max_dim * sizeof *kept));
-    return d->bags_drop_slots(d, &b->job);
+    NEO__TRY(d->copy(d, job->kept.slot_key, NEO_DEVICE, old->job.kept.slot_key, NEO_DEVICE,
+                     count * sizeof *job->kept.slot_key));
+    NEO__TRY(d->copy(d, job->kept.sums, NEO_DEVICE, old->job.kept.sums, NEO_DEVICE,
+                     floats * sizeof *job->kept.sums));
+    return d->bags_drop_slots(d, job);
 }
-/* A workspace of these capacities instead of what was there. What is kept goes with it. */
-static neo_status neo__bags_work_alloc(neo_bags *b, int64_t max_batch, int64_t max_ids,
-                                       int64_t max_kept_rows, const char *fn) {
+/* A workspace of these sizes instead of what was there. Kept gradients go with it. */
+static neo_status neo__bags_work_alloc(neo_bags *b, neo__bag_sizes sizes, const char *fn) {
     const neo_bags old = *b;
-    neo__bag_sizes sizes = b->sizes;
-    sizes.max_batch = max_batch;
-    sizes.max_ids = max_ids;
-    sizes.max_kept_rows = max_kept_rows;
     NEO__TRY(neo__bags_record_check(b, &sizes, fn));
     neo__bags_ask_device(b->ctx, &sizes);
     size_t bytes, device_bytes;
@@ -10648,27 +10249,20 @@ static neo_status neo__bags_work_alloc(neo_bags *b, int64_t max_batch, int64_t m
     b->sizes = sizes;
     b->memory.work = work.block;
     b->memory.work_bytes = bytes;
+    b->memory.device = device.block;
+    b->memory.device_bytes = device_bytes;
     neo__bags_host_layout(&sizes, &work, b);
+    if (sizes.device) neo__bags_device_layout(&sizes, &device, b);
     b->kept.capacity = neo__bags_kept_rows(&sizes);
-    neo_status status = NEO_OK;
-    if (sizes.device) {
-        b->memory.device = device.block;
-        b->memory.device_bytes = device_bytes;
-        b->view.fresh = 0;
-        b->kept.stage_end = 0;
-        neo__bags_device_layout(&sizes, &device, b);
-    }
-    status = neo__bags_describe_job(b);
-    if (sizes.device) {
-        if (status == NEO_OK)
-            status = neo__bags_device_carry(b, old.job.kept.slot_key, old.job.kept.sums);
-        neo__data_free(b->ctx, old.memory.device, old.memory.device_bytes);
-    } else {
-        neo__bags_carry(b, old.kept.slots, old.kept.grad);
-        for (int64_t t = 0; t < sizes.tables; t++)
-            neo__bag_record_bits(&b->tables[t], b->bounds, max_batch,
-                                 NEO__MAX(max_ids, b->kept.capacity));
-    }
+    b->kept.stage_end = 0;
+    b->view.fresh = 0;
+    for (int64_t t = 0; t < sizes.tables; t++)
+        neo__bag_record_bits(&b->tables[t], b->bounds, sizes.max_batch,
+                             NEO__MAX(sizes.max_ids, b->kept.capacity));
+    neo_status status = neo__bags_describe_job(b);
+    if (status == NEO_OK)
+        status = sizes.device ? neo__bags_device_carry(b, &old) : neo__bags_carry(b, &old);
+    neo__data_free(b->ctx, old.memory.device, old.memory.device_bytes);
     neo_free(b->ctx, old.memory.work, old.memory.work_bytes);
     return status;
 }
@@ -10692,8 +10286,7 @@ NEO_API neo_status neo_bags_create(neo_ctx *ctx, const neo_bags_desc *desc, neo_
     b->sizes = sizes;
     neo__bags_describe(b, desc, names);
     neo_status status = neo__bags_alloc_tables(b, fn);
-    if (status == NEO_OK)
-        status = neo__bags_work_alloc(b, desc->max_batch, desc->max_ids, desc->max_kept_rows, fn);
+    if (status == NEO_OK) status = neo__bags_work_alloc(b, sizes, fn);
     if (status == NEO_OK) {
         neo__fp_state fp = neo__fp_enter();
         status = neo__bags_init_tables(b, desc);
@@ -10722,26 +10315,24 @@ NEO_API neo_status neo_bags_bytes(neo_ctx *ctx, const neo_bags_desc *desc,
     neo__bags_work_bytes(&sizes, &work, &device);
     memory->workspace_bytes = neo__size_add(meta.at, neo__size_add(work, device));
     for (int32_t t = 0; t < desc->table_count; t++) {
-        const neo_table_desc *d = &desc->tables[t];
-        if (!d->weight)
-            memory->weight_bytes = neo__size_add(memory->weight_bytes,
-                                                 neo__bag_weight_bytes(d->rows, d->dim, d->dtype));
-        memory->weight_bytes =
-            neo__size_add(memory->weight_bytes, neo__bag_scale_bytes(d->rows, d->dtype));
-        for (int k = 0; k < 2; k++)
-            memory->state_bytes = neo__size_add(
-                memory->state_bytes,
-                neo__bag_bytes(d->rows, neo__bag_state_dim(d->optim.kind, d->dim, k)));
+        neo__job_table table;
+        neo__bag_describe_job(&table, &desc->tables[t], 0);
+        for (int k = 0; k < NEO__BAG_BLOCKS; k++) {
+            size_t *sum = k < NEO__BAG_STATE ? &memory->weight_bytes : &memory->state_bytes;
+            if (k == NEO__BAG_WEIGHTS && table.store.data) continue; /* the caller's */
+            *sum = neo__size_add(*sum, neo__bag_block_bytes(&table, k));
+        }
     }
     return NEO_OK;
 }
 
 NEO_API neo_status neo_bags_reserve(neo_bags *b, int64_t max_batch, int64_t max_ids) {
     NEO__CHECK(b, NEO_ERR_ARG, "neo_bags_reserve: bags is NULL");
-    if (max_batch <= b->sizes.max_batch && max_ids <= b->sizes.max_ids) return NEO_OK;
-    NEO__TRY(neo__bags_work_alloc(b, NEO__MAX(max_batch, b->sizes.max_batch),
-                                  NEO__MAX(max_ids, b->sizes.max_ids), b->sizes.max_kept_rows,
-                                  "neo_bags_reserve"));
+    neo__bag_sizes sizes = b->sizes;
+    if (max_batch <= sizes.max_batch && max_ids <= sizes.max_ids) return NEO_OK;
+    sizes.max_batch = NEO__MAX(max_batch, sizes.max_batch);
+    sizes.max_ids = NEO__MAX(max_ids, sizes.max_ids);
+    NEO__TRY(neo__bags_work_alloc(b, sizes, "neo_bags_reserve"));
     b->grow_count++;
     return NEO_OK;
 }
@@ -10756,31 +10347,42 @@ NEO_API neo_status neo_bags_reserve_kept(neo_bags *b, int64_t max_kept_rows) {
     NEO__TRY(neo__bags_check_keeps(b, fn));
     NEO__TRY(neo__bags_check_kept_rows(max_kept_rows, fn));
     if (NEO__MIN(max_kept_rows, b->sizes.rows) <= b->kept.capacity) return NEO_OK;
-    NEO__TRY(neo__bags_work_alloc(b, b->sizes.max_batch, b->sizes.max_ids, max_kept_rows, fn));
+    neo__bag_sizes sizes = b->sizes;
+    sizes.max_kept_rows = max_kept_rows;
+    NEO__TRY(neo__bags_work_alloc(b, sizes, fn));
     b->grow_count++;
     return NEO_OK;
 }
 
-/* ---- what a bags object tells ---- */
+/* ---- queries, rows ---- */
 NEO_API int32_t neo_bags_table_count(const neo_bags *b) { return (int32_t)b->sizes.tables; }
 NEO_API int64_t neo_bags_out_width(const neo_bags *b) { return b->sizes.width; }
 NEO_API const char *neo_bags_table_name(const neo_bags *b, int32_t table) {
     return table >= 0 && table < b->sizes.tables ? b->tables[table].name : NULL;
 }
-static neo_tensor neo__bags_placed(const neo_bags *b, neo_tensor t) {
-    t.place = b->ctx->device ? NEO_DEVICE : NEO_HOST;
+/* A block of a table's memory as a tensor [rows][cols], cols 0: [rows]. */
+static neo_tensor neo__bags_block(const neo_bags *b, int32_t table, void *data, neo_dtype dtype,
+                                  int64_t cols) {
+    if (!data) return neo_tensor_none();
+    int64_t rows = b->tables[table].rows;
+    neo_tensor t = cols ? neo_tensor_2d(data, dtype, rows, cols) : neo_tensor_1d(data, dtype, rows);
+    t.place = neo__ctx_place(b->ctx);
     return t;
 }
 NEO_API neo_tensor neo_bags_weight(const neo_bags *b, int32_t table) {
     if (table < 0 || table >= b->sizes.tables) return neo_tensor_none();
-    const neo__bag_table *t = &b->tables[table];
-    return neo__bags_placed(b, neo_tensor_2d(t->store.data, t->store.dtype, t->rows, t->dim));
+    const neo__bag_rows *rows = &b->tables[table].job.store;
+    return neo__bags_block(b, table, rows->data, rows->dtype, rows->dim);
 }
 NEO_API neo_tensor neo_bags_scale(const neo_bags *b, int32_t table) {
     if (table < 0 || table >= b->sizes.tables) return neo_tensor_none();
+    return neo__bags_block(b, table, b->tables[table].job.store.scale, NEO_F32, 2);
+}
+NEO_API neo_tensor neo_bags_state(const neo_bags *b, int32_t table, int k) {
+    if (table < 0 || table >= b->sizes.tables || k < 0 || k > 1) return neo_tensor_none();
     const neo__bag_table *t = &b->tables[table];
-    if (!t->store.scale) return neo_tensor_none();
-    return neo__bags_placed(b, neo_tensor_2d(t->store.scale, NEO_F32, t->rows, 2));
+    const int per_row = neo__bag_optims[t->optim.kind].state[k] == NEO__BAG_PER_ROW;
+    return neo__bags_block(b, table, t->job.state[k], NEO_F32, per_row ? 0 : t->dim);
 }
 static neo_status neo__bags_check_rows(const neo_bags *b, int32_t table, int64_t first,
                                        int64_t count, const float *rows, const char *fn) {
@@ -10797,7 +10399,7 @@ static neo_status neo__bags_check_rows(const neo_bags *b, int32_t table, int64_t
 static neo_status neo__bags_move_rows(const neo_bags *b, int32_t table, int64_t first,
                                       int64_t count, float *to, const float *from) {
     neo_device *on = b->ctx->on;
-    const neo__bag_rows *t = &b->tables[table].store;
+    const neo__bag_rows *t = &b->tables[table].job.store;
     int64_t dim = t->dim, most = b->job.room.stage_floats / dim;
     if (t->dtype == NEO_F32) {
         char *rows = t->data + first * t->row_bytes;
@@ -10827,19 +10429,6 @@ NEO_API neo_status neo_bags_set_rows(neo_bags *b, int32_t table, int64_t first, 
     NEO__TRY(neo__bags_check_rows(b, table, first, count, rows, "neo_bags_set_rows"));
     return neo__bags_move_rows(b, table, first, count, NULL, rows);
 }
-/* State k is one float per row. */
-static int neo__bag_state_per_row(neo_bag_optim_kind kind, int k) {
-    return k == 0 ? kind == NEO_BAG_ROWWISE_ADAGRAD
-                  : kind == NEO_BAG_PARTIAL_ADAM || kind == NEO_BAG_PARTIAL_LAMB;
-}
-NEO_API neo_tensor neo_bags_state(const neo_bags *b, int32_t table, int k) {
-    if (table < 0 || table >= b->sizes.tables || k < 0 || k > 1) return neo_tensor_none();
-    const neo__bag_table *t = &b->tables[table];
-    if (t->state_dim[k] == 0) return neo_tensor_none();
-    return neo__bags_placed(b, neo__bag_state_per_row(t->optim.kind, k)
-                                   ? neo_tensor_1d(t->state[k], NEO_F32, t->rows)
-                                   : neo_tensor_2d(t->state[k], NEO_F32, t->rows, t->dim));
-}
 NEO_API neo_bags_stats neo_bags_get_stats(const neo_bags *b) {
     neo_bags_stats s;
     s.steps = b->steps;
@@ -10855,122 +10444,96 @@ static NEO__UNUSED int64_t *neo__bags_steps(neo_bags *b) { return &b->steps; }
 /* ------------------------------------------------------------------------------------------------
    >>impl-bags-forward
 
-   The CPU's look at a batch and its lookups, for the record that >>impl-bags-calls fills. Work is cut
-   by cost (floats moved), not by table: a task finds the bag where its share of the whole begins and
-   ends. Nothing here changes a table.
-   ------------------------------------------------------------------------------------------------ */
-static neo__bags_call neo__bags_call_make(const neo__bags_job *job) {
-    neo_bags *b = job->object;
-    neo__bags_call c;
-    c.b = b;
-    c.j = &b->view.batch;
-    c.out = job->tensor.out;
-    c.dout = job->tensor.dout;
-    c.dweights = job->tensor.dweights;
-    c.leaves = job->sorted.leaves;
-    c.cost = b->work.cost;
-    c.tasks = NEO__MIN(neo__bags_most_tasks(b->sizes.threads), 1 + c.cost / 32768);
-    return c;
-}
-
+   The CPU's look at a batch and its lookups, for the record that >>impl-bags-calls fills. Work is
+   cut by cost (floats moved), not by table: a task finds the bag where its share of the whole
+   begins and ends. Nothing here changes a table.
+   ---------------------------------------------------------------------------------------------- */
 /* Floats a bag and an id stand for, what each costs on top in instructions included. */
 NEO__INLINE int64_t neo__bag_cost(int64_t dim) { return dim + 16; }
 
+/* Run task(job, ...) over shares of a cost; job->call is the object. */
+static void neo__bags_share(const neo_bags *b, int64_t cost,
+                            void (*work)(const neo__cpu_part *part)) {
+    int64_t tasks = NEO__MIN(neo__bags_most_tasks(b->sizes.threads), 1 + cost / 32768);
+    neo__cpu_job job = {b->ctx, b, cost, tasks, 1, work};
+    if (cost > 0) neo_parallel_for(b->ctx, tasks, neo__cpu_task, &job);
+}
 /* Places of the features' ids, and their cost. Offsets have been checked. */
 static void neo__bags_place_ids(neo_bags *b) {
-    const int64_t *offsets = b->view.batch.offsets;
+    const int64_t *offsets = b->job.batch.offsets;
     const int any = b->job.batch.bags > 0;
-    b->work.cost = 0;
+    b->view.cost = 0;
     for (int64_t f = 0; f <= b->sizes.features; f++) {
-        neo__bag_feature *p = &b->features[f];
-        p->cost_begin = b->work.cost;
-        p->first_id = any ? offsets[p->first_bag] : 0;
-        p->ids = any ? offsets[p->first_bag + p->bags] - p->first_id : 0;
-        if (b->sizes.none && any) p->out_at = (p->first_id - offsets[0]) * p->out_stride;
+        neo__bag_feature *p = &b->view.features[f];
+        p->cost_begin = b->view.cost;
+        p->first_id = any ? offsets[p->job.first_bag] : 0;
+        p->ids = any ? offsets[p->job.first_bag + p->job.bags] - p->first_id : 0;
         if (f < b->sizes.features)
-            b->work.cost += (p->ids + p->bags) * neo__bag_cost(b->tables[p->table].dim);
+            b->view.cost += (p->ids + p->job.bags) * neo__bag_cost(b->tables[p->job.table].dim);
     }
-}
-typedef struct neo__bags_cut {
-    int64_t feature, bag; /* bag: within its feature */
-} neo__bags_cut;
-
-/* The first bag before which at least `target` of the cost lies. */
-static neo__bags_cut neo__bags_seek(const neo__bags_call *c, int64_t target) {
-    const neo_bags *b = c->b;
-    neo__bags_cut cut;
-    int64_t lo = 0, hi = b->sizes.features;
-    cut.bag = 0;
-    while (lo < hi) { /* the last feature that begins at or before target */
-        int64_t mid = (lo + hi + 1) / 2;
-        if (b->features[mid].cost_begin <= target) lo = mid;
-        else hi = mid - 1;
-    }
-    cut.feature = lo;
-    if (lo == b->sizes.features) return cut;
-    const neo__bag_feature *p = &b->features[lo];
-    const int64_t *offsets = c->j->offsets + p->first_bag;
-    int64_t unit = neo__bag_cost(b->tables[p->table].dim);
-    for (lo = 0, hi = p->bags; lo < hi;) {
-        int64_t mid = (lo + hi) / 2;
-        if ((offsets[mid] - p->first_id + mid) * unit >= target - p->cost_begin) hi = mid;
-        else lo = mid + 1;
-    }
-    cut.bag = lo;
-    return cut;
-}
-/* Bags [bag, end) of feature f as a lookup. */
-static neo__bag_lookup neo__bags_lookup(const neo__bags_call *c, int64_t f, int64_t bag,
-                                        int64_t end) {
-    const neo_bags *b = c->b;
-    const neo_jagged *j = c->j;
-    const neo__bag_feature *p = &b->features[f];
-    const neo__bag_table *t = &b->tables[p->table];
-    NEO__ZERO(neo__bag_lookup, a);
-    a.store = &t->store;
-    a.table = t->store.dtype == NEO_F32 ? (const float *)(const void *)t->store.data : NULL;
-    a.rows = t->rows;
-    a.dim = t->dim;
-    a.ids = j->ids;
-    a.is_i32 = j->id_dtype == NEO_I32;
-    a.weights = j->weights;
-    a.offsets = j->offsets + p->first_bag + bag;
-    a.bags = end - bag;
-    int64_t at = p->out_at + (b->sizes.none ? a.offsets[0] - p->first_id : bag) * p->out_stride;
-    a.out = c->out ? c->out + at : NULL;
-    a.dout = c->dout ? c->dout + at : NULL;
-    a.out_stride = p->out_stride;
-    a.mean = t->pooling == NEO_POOL_MEAN;
-    a.pooled = !b->sizes.none;
-    a.bounds = b->bounds;
-    a.buckets = t->buckets;
-    a.bucket_rows = t->part.rows;
-    a.first_row = t->part.first_row;
-    if (end == p->bags && f + 1 < b->sizes.features && b->features[f + 1].bad == 0) {
-        a.next_store = &b->tables[b->features[f + 1].table].store;
-        a.next_id = b->features[f + 1].first_id;
-        a.next_count = b->features[f + 1].ids;
-    }
-    return a;
 }
 
 NEO__HOT_BEGIN
 
-/* Call `each` for the bags of task i, feature by feature. */
-static void neo__bags_each(neo__bags_call *c, int64_t i,
-                           void (*each)(neo__bags_call *c, int64_t f, const neo__bag_lookup *a)) {
-    neo__bags_cut from = neo__bags_seek(c, c->cost / c->tasks * i +
-                                               c->cost % c->tasks * i / c->tasks),
-                  to;
-    i++;
-    to = neo__bags_seek(c, c->cost / c->tasks * i + c->cost % c->tasks * i / c->tasks);
-    for (int64_t f = from.feature; f <= to.feature && f < c->b->sizes.features; f++) {
-        int64_t bag = f == from.feature ? from.bag : 0;
-        int64_t end = f == to.feature ? to.bag : c->b->features[f].bags;
-        if (bag >= end) continue;
-        neo__bag_lookup a = neo__bags_lookup(c, f, bag, end);
-        each(c, f, &a);
+/* The last of `count` places whose first number is at most `target`; the first if none is. The
+   numbers rise and lie `stride` bytes apart. */
+NEO__INLINE int64_t neo__bags_find(const int64_t *first, size_t stride, int64_t count,
+                                   int64_t target) {
+    int64_t at = 0;
+    while (count > 1) {
+        int64_t half = count / 2, mid;
+        memcpy(&mid, (const char *)first + (size_t)(at + half) * stride, sizeof mid);
+        if (mid <= target) at += half, count -= half;
+        else count = half;
     }
+    return at;
+}
+/* The first bag before which at least `target` of the cost lies. */
+static void neo__bags_seek(const neo_bags *b, int64_t target, int64_t *feature, int64_t *bag) {
+    const neo__bag_feature *p = b->view.features;
+    *feature = neo__bags_find(&p->cost_begin, sizeof *p, b->sizes.features + 1, target);
+    *bag = 0;
+    if (*feature == b->sizes.features) return;
+    p += *feature;
+    const int64_t *offsets = b->job.batch.offsets + p->job.first_bag;
+    int64_t unit = neo__bag_cost(b->tables[p->job.table].dim);
+    for (int64_t end = p->job.bags; *bag < end;) {
+        int64_t mid = (*bag + end) / 2;
+        if ((offsets[mid] - p->first_id + mid) * unit >= target - p->cost_begin) end = mid;
+        else *bag = mid + 1;
+    }
+}
+/* Bags [bag, end) of feature f as a lookup. */
+static neo__bag_lookup neo__bags_lookup(const neo_bags *b, int64_t f, int64_t bag, int64_t end) {
+    const neo__bag_feature *p = &b->view.features[f];
+    const neo__job_table *t = &b->tables[p->job.table].job;
+    NEO__ZERO(neo__bag_lookup, a);
+    a.store = &t->store;
+    a.table = t->store.dtype == NEO_F32 ? (const float *)(const void *)t->store.data : NULL;
+    a.rows = t->rows;
+    a.dim = t->store.dim;
+    a.ids = b->job.batch.ids;
+    a.is_i32 = b->job.batch.is_i32;
+    a.weights = b->job.batch.weights;
+    a.offsets = b->job.batch.offsets + p->job.first_bag + bag;
+    a.bags = end - bag;
+    a.pooled = !b->sizes.none;
+    int64_t row = a.pooled ? bag : a.offsets[0] - b->job.batch.offsets[0];
+    int64_t at = p->job.out_at + row * p->job.out_stride;
+    a.out = b->job.tensor.out ? b->job.tensor.out + at : NULL;
+    a.dout = b->job.tensor.dout ? b->job.tensor.dout + at : NULL;
+    a.out_stride = p->job.out_stride;
+    a.mean = t->mean;
+    a.bounds = b->bounds;
+    a.buckets = t->buckets;
+    a.bucket_rows = t->bucket_rows;
+    a.first_row = t->first_row;
+    if (end == p->job.bags && f + 1 < b->sizes.features && p[1].bad == 0) {
+        a.next_store = &b->tables[p[1].job.table].job.store;
+        a.next_id = p[1].first_id;
+        a.next_count = p[1].ids;
+    }
+    return a;
 }
 
 /* ---- every offset and id ---- */
@@ -10981,38 +10544,38 @@ NEO__INLINE int64_t neo__bags_count_bad(const void *ids, int is_i32, int64_t k, 
     for (; k < end; k++) bad += (uint64_t)neo__jagged_id(ids, is_i32, k) >= (uint64_t)rows;
     return bad;
 }
-/* Note the first of several positions: as ~position, the largest of which stays. */
+/* Keep the first of several positions: as ~position, of which the largest stays. */
 static void neo__bags_note(unsigned long long *to, int64_t position) {
     unsigned long long note = ~(unsigned long long)position,
                        old = __atomic_load_n(to, __ATOMIC_RELAXED);
-    while (old < note && !__atomic_compare_exchange_n(to, &old, note, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+    while (old < note && !__atomic_compare_exchange_n(to, &old, note, 0, __ATOMIC_RELAXED,
+                                                      __ATOMIC_RELAXED))
         continue;
 }
-/* Bags of task i: offsets that never decrease and stay inside, then ids. */
-static void neo__bags_check_task(void *arg, int64_t i, int worker) {
-    neo__bags_call *c = (neo__bags_call *)arg;
-    const neo_jagged *j = c->j;
-    neo_bags *b = c->b;
-    const int is_i32 = j->id_dtype == NEO_I32;
-    int64_t begin, end, last = b->job.batch.bags;
-    (void)worker;
-    neo__task_range(last, c->tasks, i, 1, &begin, &end);
+/* Offsets that never decrease and stay inside, then ids. */
+static void neo__bags_check_part(const neo__cpu_part *part) {
+    const neo_bags *b = (const neo_bags *)part->call;
+    const int64_t *offsets = b->job.batch.offsets;
+    const void *ids = b->job.batch.ids;
+    const int is_i32 = b->job.batch.is_i32;
+    const int64_t begin = part->begin, end = part->end;
     int bad = 0;
-    for (int64_t k = begin; k < end; k++) bad |= j->offsets[k + 1] < j->offsets[k];
+    for (int64_t k = begin; k < end; k++) bad |= offsets[k + 1] < offsets[k];
     for (int64_t k = begin; bad && k < end; k++)
-        if (j->offsets[k + 1] < j->offsets[k]) neo__bags_note(&b->work.found.bag, k);
-    if (bad || j->offsets[begin] < j->offsets[0] || j->offsets[end] > j->offsets[last]) return;
+        if (offsets[k + 1] < offsets[k]) neo__bags_note(&b->job.batch.found->bag, k);
+    if (bad || offsets[begin] < offsets[0] || offsets[end] > offsets[b->job.batch.bags]) return;
     for (int64_t f = 0; f < b->sizes.features; f++) {
-        neo__bag_feature *p = &b->features[f];
-        int64_t lo = NEO__MAX(begin, p->first_bag), hi = NEO__MIN(end, p->first_bag + p->bags);
+        neo__bag_feature *p = &b->view.features[f];
+        int64_t lo = NEO__MAX(begin, p->job.first_bag);
+        int64_t hi = NEO__MIN(end, p->job.first_bag + p->job.bags);
         if (lo >= hi) continue;
-        int64_t rows = b->tables[p->table].rows, k = j->offsets[lo], k_end = j->offsets[hi];
-        int64_t count = is_i32 ? neo__bags_count_bad(j->ids, 1, k, k_end, rows)
-                               : neo__bags_count_bad(j->ids, 0, k, k_end, rows);
+        int64_t rows = b->tables[p->job.table].rows, k = offsets[lo];
+        int64_t count = is_i32 ? neo__bags_count_bad(ids, 1, k, offsets[hi], rows)
+                               : neo__bags_count_bad(ids, 0, k, offsets[hi], rows);
         if (count == 0) continue;
         __atomic_fetch_add(&p->bad, count, __ATOMIC_RELAXED);
-        while ((uint64_t)neo__jagged_id(j->ids, is_i32, k) < (uint64_t)rows) k++;
-        neo__bags_note(&b->work.found.id, k - j->offsets[0]);
+        while ((uint64_t)neo__jagged_id(ids, is_i32, k) < (uint64_t)rows) k++;
+        neo__bags_note(&b->job.batch.found->id, k - offsets[0]);
     }
 }
 
@@ -11024,24 +10587,25 @@ static int neo__bags_are_single(const neo__bag_lookup *a) {
     for (int64_t b = 0; b < a->bags; b++) most = NEO__MAX(most, a->offsets[b + 1] - a->offsets[b]);
     return most <= 1 && !a->weights; /* a weight may leave -0, which buckets make 0 */
 }
-static void neo__bags_forward_each(neo__bags_call *c, int64_t f, const neo__bag_lookup *a) {
-    const neo__bag_kernels *k = c->b->ctx->bag;
-    int plain = c->b->features[f].bad == 0 && (a->buckets == 1 || neo__bags_are_single(a));
-    if (!a->pooled) k->copy(a);
-    else if (plain) k->pool(a);
-    else k->pool_careful(a);
-}
-static void neo__bags_forward_task(void *arg, int64_t i, int worker) {
-    (void)worker;
-    neo__bags_each((neo__bags_call *)arg, i, neo__bags_forward_each);
-}
-static void neo__bags_weight_grad_each(neo__bags_call *c, int64_t f, const neo__bag_lookup *a) {
-    (void)f;
-    c->b->ctx->bag->weight_grad(a, c->dweights + (a->offsets[0] - c->j->offsets[0]));
-}
-static void neo__bags_weight_grad_task(void *arg, int64_t i, int worker) {
-    (void)worker;
-    neo__bags_each((neo__bags_call *)arg, i, neo__bags_weight_grad_each);
+/* A share of the bags, feature by feature: their rows to out, or with dout the gradients of their
+   weights. */
+static void neo__bags_lookup_part(const neo__cpu_part *part) {
+    const neo_bags *b = (const neo_bags *)part->call;
+    const neo__bag_kernels *k = b->ctx->bag;
+    int64_t f, bag, last_f, last_bag;
+    neo__bags_seek(b, part->begin, &f, &bag);
+    neo__bags_seek(b, part->end, &last_f, &last_bag);
+    for (; f <= last_f && f < b->sizes.features; f++, bag = 0) {
+        const neo__bag_feature *p = &b->view.features[f];
+        int64_t bag_end = f == last_f ? last_bag : p->job.bags;
+        if (bag >= bag_end) continue;
+        neo__bag_lookup a = neo__bags_lookup(b, f, bag, bag_end);
+        if (a.dout)
+            k->weight_grad(&a, b->job.tensor.dweights + (a.offsets[0] - b->job.batch.offsets[0]));
+        else if (!a.pooled) k->copy(&a);
+        else if (p->bad == 0 && (a.buckets == 1 || neo__bags_are_single(&a))) k->pool(&a);
+        else k->pool_careful(&a);
+    }
 }
 NEO__HOT_END
 
@@ -11049,29 +10613,20 @@ NEO__HOT_END
 static neo_status neo__cpu_bags_check(neo_device *d, const neo__bags_job *job,
                                       neo__bags_found *found, const neo__later *later) {
     neo_bags *b = job->object;
-    neo__bags_call c = neo__bags_call_make(job);
-    const int64_t *offsets = job->batch.offsets;
+    const int64_t bags = job->batch.bags, *offsets = job->batch.offsets;
+    const int64_t ids_and_bags = bags + job->batch.most_ids;
     (void)later;
-    memset(&b->work.found, 0, sizeof b->work.found);
-    c.tasks = NEO__MIN(neo__bags_most_tasks(b->sizes.threads),
-                       1 + (job->batch.bags + job->batch.most_ids) / 4096);
-    neo_parallel_for(neo__cpu_ctx(d), job->batch.bags ? c.tasks : 0, neo__bags_check_task, &c);
-    if (!b->work.found.bag) neo__bags_place_ids(b);
+    b->job.batch.found = found;
+    if (bags) found->first = offsets[0], found->last = offsets[bags];
+    neo__cpu_run(d, b, bags, 1 + 4096 * bags / (1 + ids_and_bags), 1, neo__bags_check_part);
+    if (!found->bag) neo__bags_place_ids(b);
     for (int64_t f = 0; f < b->sizes.features; f++)
-        b->work.found.count += (unsigned long long)b->features[f].bad;
-    b->work.found.first = job->batch.bags ? offsets[0] : 0;
-    b->work.found.last = job->batch.bags ? offsets[job->batch.bags] : 0;
-    *found = b->work.found;
+        found->count += (unsigned long long)b->view.features[f].bad;
     return NEO_OK;
 }
-static neo_status neo__cpu_bags_forward(neo_device *d, const neo__bags_job *job) {
-    neo__bags_call c = neo__bags_call_make(job);
-    neo_parallel_for(neo__cpu_ctx(d), c.tasks, neo__bags_forward_task, &c);
-    return NEO_OK;
-}
-static neo_status neo__cpu_bags_weight_grad(neo_device *d, const neo__bags_job *job) {
-    neo__bags_call c = neo__bags_call_make(job);
-    neo_parallel_for(neo__cpu_ctx(d), c.tasks, neo__bags_weight_grad_task, &c);
+static neo_status neo__cpu_bags_lookup(neo_device *d, const neo__bags_job *job) {
+    (void)d;
+    neo__bags_share(job->object, job->object->view.cost, neo__bags_lookup_part);
     return NEO_OK;
 }
 /* ------------------------------------------------------------------------------------------------
@@ -11097,84 +10652,83 @@ static neo_status neo__cpu_bags_weight_grad(neo_device *d, const neo__bags_job *
    thread uses again for the next. Other tables are shared: sorted in chunks (count digits, add up,
    scatter), then stepped in pieces of about equal numbers of records, cut between rows. Rows
    belong to one piece, so no two threads touch the same.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 enum { NEO__BAG_PACK_BAGS = 128, NEO__BAG_CHUNK = 2048, NEO__BAG_NEAR_FLOATS = 1 << 17 };
-
 
 NEO__HOT_BEGIN
 /* ---- leaves ---- */
 
 /* Leaves of the batch. */
-NEO__INLINE int64_t neo__bags_leaf_count(const neo__bags_call *c) {
-    return c->leaves.count ? c->leaves.count : c->b->sizes.shards;
+NEO__INLINE int64_t neo__bags_leaf_count(const neo_bags *b) {
+    return b->job.sorted.leaves.count ? b->job.sorted.leaves.count : b->sizes.shards;
 }
 /* Bags of feature p in leaf v: [*begin, *end). */
-NEO__INLINE void neo__bags_leaf_bags(const neo__bags_call *c, const neo__bag_feature *p, int64_t v,
+NEO__INLINE void neo__bags_leaf_bags(const neo_bags *b, const neo__bag_feature *p, int64_t v,
                                      int64_t *begin, int64_t *end) {
-    neo__leaf_cut cut = c->leaves;
-    if (cut.count == 0) cut.batch = p->bags, cut.rows_per_sample = 1;
+    neo__leaf_cut cut = b->job.sorted.leaves;
+    if (cut.count == 0) cut.batch = p->job.bags, cut.rows_per_sample = 1;
     neo__leaf_rows(&cut, (int)v, begin, end);
 }
-/* Features of a table are walked leaf by leaf when it has several and there are leaves. */
-NEO__INLINE int64_t neo__bags_rounds(const neo__bags_call *c, const neo__bag_table *t) {
-    return t->feature_count > 1 ? neo__bags_leaf_count(c) : 1;
+/* Rounds of the walk over a table's features: the leaves if it has several features, else one. */
+NEO__INLINE int64_t neo__bags_rounds(const neo_bags *b, const neo__bag_table *t) {
+    return t->feature_count > 1 ? neo__bags_leaf_count(b) : 1;
 }
 /* Bags of feature p in round v: [*begin, *end). */
-NEO__INLINE void neo__bags_round(const neo__bags_call *c, const neo__bag_feature *p, int64_t rounds,
+NEO__INLINE void neo__bags_round(const neo_bags *b, const neo__bag_feature *p, int64_t rounds,
                                  int64_t v, int64_t *begin, int64_t *end) {
     *begin = 0;
-    *end = p->bags;
-    if (rounds > 1) neo__bags_leaf_bags(c, p, v, begin, end);
+    *end = p->job.bags;
+    if (rounds > 1) neo__bags_leaf_bags(b, p, v, begin, end);
 }
 /* The round in which bag `bag` of p is. */
-static int64_t neo__bags_round_of(const neo__bags_call *c, const neo__bag_feature *p,
-                                  int64_t rounds, int64_t bag) {
+static int64_t neo__bags_round_of(const neo_bags *b, const neo__bag_feature *p, int64_t rounds,
+                                  int64_t bag) {
     int64_t v = 0, begin, end;
     for (int64_t n = rounds; n > 1;) { /* the last round that begins at or before it */
         int64_t half = n / 2;
-        neo__bags_round(c, p, rounds, v + half, &begin, &end);
+        neo__bags_round(b, p, rounds, v + half, &begin, &end);
         if (begin <= bag) v += half, n -= half;
         else n = half;
     }
     return v;
 }
 
-/* The buffers of a table: `first` counts occurrences, `pack` floats. */
+/* Give a table its buffers: `first` counts occurrences, `pack` floats. */
 static void neo__bags_give_buffers(const neo_bags *b, int64_t ti, int64_t first, int64_t pack) {
     neo__bag_merge *m = &b->work.merge[ti];
     m->first = first;
     m->from = b->work.records[0] + first;
     m->to = b->work.records[1] + first;
     if (m->pack) {
-        m->grad = m->pack_to = b->work.packed + pack;
+        m->grad = m->pack_to = b->job.room.stage + pack;
         m->grad_stride = b->tables[ti].dim;
     }
 }
 /* ---- gather ---- */
 
-/* Records of ids [k, end) of feature f, which begin in bag `bag`; to[0] is occurrence `number` of
+/* Records of ids [k, end) of feature p, which begin in bag `bag`; to[0] is occurrence `number` of
    the table; low_of_bag: added to a bag's number. */
-NEO__INLINE void neo__bags_record_run(const neo__bags_call *c, int64_t f, int64_t bag, int64_t k,
-                                      int64_t end, int64_t low_of_bag, int64_t number, int is_i32,
-                                      int plain) {
-    const neo_bags *b = c->b;
-    const neo__bag_feature *p = &b->features[f];
-    const neo__bag_table *t = &b->tables[p->table];
-    const neo__bag_merge *m = &b->work.merge[p->table];
-    const int64_t *offsets = c->j->offsets + p->first_bag;
+NEO__INLINE void neo__bags_record_run(const neo_bags *b, const neo__bag_feature *p, int64_t bag,
+                                      int64_t k, int64_t end, int64_t low_of_bag, int64_t number,
+                                      int is_i32, int plain) {
+    const neo__bag_table *t = &b->tables[p->job.table];
+    const neo__bag_merge *m = &b->work.merge[p->job.table];
+    const int64_t *offsets = b->job.batch.offsets + p->job.first_bag;
+    const void *ids = b->job.batch.ids;
+    const float *weights = b->job.batch.weights;
     uint64_t *to = m->from + number;
     int low_bits = t->low_bits;
     for (; k < end; bag++) {
         int64_t stop = NEO__MIN(offsets[bag + 1], end), low = low_of_bag + bag;
         for (; k < stop; k++, number++) {
-            int64_t row = neo__jagged_id(c->j->ids, is_i32, k);
+            int64_t row = neo__jagged_id(ids, is_i32, k);
             if (!plain) {
                 if (row < 0 || row >= t->rows)
                     row = b->bounds == NEO_BOUNDS_DROP ? t->rows : row < 0 ? 0 : t->rows - 1;
-                low = b->sizes.none ? k - c->j->offsets[0] : low_of_bag + bag;
+                low = b->sizes.none ? k - b->job.batch.offsets[0] : low_of_bag + bag;
                 if (m->indirect) {
                     b->work.grad_row[m->first + number] = low;
-                    if (c->j->weights) b->work.grad_weight[m->first + number] = c->j->weights[k];
+                    if (weights) b->work.grad_weight[m->first + number] = weights[k];
                     low = number;
                 }
             }
@@ -11182,37 +10736,28 @@ NEO__INLINE void neo__bags_record_run(const neo__bags_call *c, int64_t f, int64_
         }
     }
 }
-
 /* Occurrences [begin, end) of table ti, in canonical order. */
-static void neo__bags_gather(const neo__bags_call *c, int64_t ti, int64_t begin, int64_t end) {
-    const neo_bags *b = c->b;
+static void neo__bags_gather(const neo_bags *b, int64_t ti, int64_t begin, int64_t end) {
     const neo__bag_table *t = &b->tables[ti];
-    int64_t rounds = neo__bags_rounds(c, t), number = 0, bag, bag_end;
+    const int is_i32 = b->job.batch.is_i32;
+    int64_t rounds = neo__bags_rounds(b, t), number = 0, bag, bag_end;
     for (int64_t v = 0; v < rounds; v++) {
         for (int32_t q = 0; q < t->feature_count && number < end; q++) {
-            int32_t f = b->table_features[t->first_feature + q];
-            const neo__bag_feature *p = &b->features[f];
-            const int64_t *offsets = c->j->offsets + p->first_bag;
-            if (p->bags == 0) continue;
-            neo__bags_round(c, p, rounds, v, &bag, &bag_end);
+            const neo__bag_feature *p = &b->view.features[t->features[q]];
+            const int64_t *offsets = b->job.batch.offsets + p->job.first_bag;
+            if (p->job.bags == 0) continue;
+            neo__bags_round(b, p, rounds, v, &bag, &bag_end);
             int64_t base = offsets[bag], count = offsets[bag_end] - base;
             int64_t lo = NEO__MAX(begin - number, (int64_t)0), hi = NEO__MIN(end - number, count);
-            if (lo < hi) {
-                while (bag + 1 < bag_end) { /* the bag that holds id base + lo */
-                    int64_t mid = (bag + bag_end) / 2;
-                    if (offsets[mid] <= base + lo) bag = mid;
-                    else bag_end = mid;
-                }
-                int64_t low = b->work.feature_leaf[f * b->sizes.shards + v], from = base + lo,
-                        to = base + hi;
-                int plain = p->bad == 0 && !b->sizes.none && !b->work.merge[ti].indirect;
-                int is_i32 = c->j->id_dtype == NEO_I32;
-                if (plain && is_i32)
-                    neo__bags_record_run(c, f, bag, from, to, low, number + lo, 1, 1);
-                else if (plain) neo__bags_record_run(c, f, bag, from, to, low, number + lo, 0, 1);
-                else neo__bags_record_run(c, f, bag, from, to, low, number + lo, is_i32, 0);
-            }
+            int64_t low = b->work.feature_leaf[t->features[q] * b->sizes.shards + v];
+            int64_t from = base + lo, to = base + hi, at = number + lo;
+            int plain = p->bad == 0 && !b->sizes.none && !b->work.merge[ti].indirect;
             number += count;
+            if (lo >= hi) continue;
+            bag += neo__bags_find(offsets + bag, sizeof *offsets, bag_end - bag, from);
+            if (plain && is_i32) neo__bags_record_run(b, p, bag, from, to, low, at, 1, 1);
+            else if (plain) neo__bags_record_run(b, p, bag, from, to, low, at, 0, 1);
+            else neo__bags_record_run(b, p, bag, from, to, low, at, is_i32, 0);
         }
     }
 }
@@ -11246,71 +10791,61 @@ static void neo__bag_sort_few(uint64_t *r, int64_t n, int shift) {
         r[at] = x;
     }
 }
-/* count[pass][1 << bits] of n records, for `passes` digits from bit `shift` on. */
-static void neo__bag_count_digits(const uint64_t *record, int64_t n, int shift, int bits,
-                                  int passes, int64_t *count) {
+/* count[pass][1 << bits] of n records, or ids, for `passes` digits from bit `shift` on. */
+NEO__INLINE void neo__bag_count_digits_of(const void *from, int is_i32, int64_t n, int shift,
+                                          int bits, int passes, int64_t *NEO__RESTRICT count) {
     uint64_t mask = ((uint64_t)1 << bits) - 1;
     const int64_t digits = (int64_t)1 << bits;
     int pass = 0;
     for (; pass + 2 <= passes; pass += 2, count += 2 * digits, shift += 2 * bits) {
+        int64_t *NEO__RESTRICT next = count + digits;
         for (int64_t i = 0; i < n; i++) {
-            uint64_t x = record[i] >> shift;
+            uint64_t x = (uint64_t)neo__jagged_id(from, is_i32, i) >> shift;
             count[x & mask]++;
-            count[(uint64_t)digits + (x >> bits & mask)]++;
+            next[x >> bits & mask]++;
         }
     }
-    for (int64_t i = 0; pass < passes && i < n; i++) count[record[i] >> shift & mask]++;
+    for (int64_t i = 0; pass < passes && i < n; i++)
+        count[(uint64_t)neo__jagged_id(from, is_i32, i) >> shift & mask]++;
+}
+static NEO__NOINLINE void neo__bag_count_digits(const void *from, int is_i32, int64_t n, int shift,
+                                                int bits, int passes, int64_t *count) {
+    if (is_i32) neo__bag_count_digits_of(from, 1, n, shift, bits, passes, count);
+    else neo__bag_count_digits_of(from, 0, n, shift, bits, passes, count);
+}
+/* Turn counts of digits into places: digit by digit, part by part. */
+NEO__INLINE void neo__bag_count_to_place(int64_t *count, int64_t digits, int64_t parts,
+                                         int64_t stride) {
+    int64_t sum = 0;
+    for (int64_t d = 0; d < digits; d++) {
+        for (int64_t i = 0; i < parts; i++) {
+            int64_t n = count[i * stride + d];
+            count[i * stride + d] = sum;
+            sum += n;
+        }
+    }
 }
 static void neo__bag_scatter(uint64_t *NEO__RESTRICT to, const uint64_t *NEO__RESTRICT from,
                              int64_t n, int shift, int bits, int64_t *NEO__RESTRICT at) {
     uint64_t mask = ((uint64_t)1 << bits) - 1;
     for (int64_t i = 0; i < n; i++) to[at[from[i] >> shift & mask]++] = from[i];
 }
-/* Counts become places. */
-static void neo__bag_count_to_place(int64_t *count, int64_t digits) {
-    for (int64_t d = 0, sum = 0; d < digits; d++) {
-        int64_t n = count[d];
-        count[d] = sum;
-        sum += n;
-    }
+static void neo__bag_swap(neo__bag_merge *m) {
+    uint64_t *other = m->from;
+    m->from = m->to;
+    m->to = other;
 }
 /* The records of feature p, which has its table for itself and only good ids, by their lowest
-   digit: straight from the ids, without writing them down in order first. All digits are counted.
-   (Each loop is a function of its own: together they are short of registers.) */
-NEO__INLINE void neo__bags_count_ids(const neo__bags_call *c, const neo__bag_feature *p, int is_i32,
-                                     int bits, int passes, int64_t *NEO__RESTRICT count) {
-    const void *ids = c->j->ids;
-    const int64_t *offsets = c->j->offsets + p->first_bag;
-    const int64_t digits = (int64_t)1 << bits, mask = digits - 1, begin = offsets[0],
-                  end = offsets[p->bags];
-    int pass = 0;
-    for (; pass + 2 <= passes; pass += 2, count += 2 * digits) {
-        int64_t *NEO__RESTRICT next = count + digits;
-        for (int64_t k = begin; k < end; k++) {
-            int64_t row = neo__jagged_id(ids, is_i32, k) >> pass * bits;
-            count[row & mask]++;
-            next[row >> bits & mask]++;
-        }
-    }
-    for (int64_t k = begin; pass < passes && k < end; k++)
-        count[neo__jagged_id(ids, is_i32, k) >> pass * bits & mask]++;
-}
-static NEO__NOINLINE void neo__bags_count_i32(const neo__bags_call *c, const neo__bag_feature *p,
-                                              int bits, int passes, int64_t *count) {
-    neo__bags_count_ids(c, p, 1, bits, passes, count);
-}
-static NEO__NOINLINE void neo__bags_count_i64(const neo__bags_call *c, const neo__bag_feature *p,
-                                              int bits, int passes, int64_t *count) {
-    neo__bags_count_ids(c, p, 0, bits, passes, count);
-}
-NEO__INLINE void neo__bags_place_ids_by(const neo__bags_call *c, const neo__bag_feature *p,
-                                        int64_t low, int is_i32, int bits,
-                                        int64_t *NEO__RESTRICT at) {
-    const void *ids = c->j->ids;
-    const int64_t *offsets = c->j->offsets + p->first_bag, *last = offsets + p->bags;
-    const int low_bits = c->b->tables[p->table].low_bits;
+   digit: straight from the ids, without writing them down in order first. (Apart from counting:
+   together they are short of registers.) */
+NEO__INLINE void neo__bags_scatter_ids_of(const neo_bags *b, const neo__bag_feature *p,
+                                          int64_t low, int is_i32, int bits,
+                                          int64_t *NEO__RESTRICT at) {
+    const void *ids = b->job.batch.ids;
+    const int64_t *offsets = b->job.batch.offsets + p->job.first_bag, *last = offsets + p->job.bags;
+    const int low_bits = b->tables[p->job.table].low_bits;
     const int64_t mask = ((int64_t)1 << bits) - 1;
-    uint64_t *NEO__RESTRICT to = c->b->work.merge[p->table].from;
+    uint64_t *NEO__RESTRICT to = b->work.merge[p->job.table].from;
     for (int64_t k = offsets[0]; offsets < last; offsets++, low++) {
         for (int64_t stop = offsets[1]; k < stop; k++) {
             int64_t row = neo__jagged_id(ids, is_i32, k);
@@ -11318,164 +10853,138 @@ NEO__INLINE void neo__bags_place_ids_by(const neo__bags_call *c, const neo__bag_
         }
     }
 }
-static NEO__NOINLINE void neo__bags_place_i32(const neo__bags_call *c, const neo__bag_feature *p,
-                                              int64_t low, int bits, int64_t *at) {
-    neo__bags_place_ids_by(c, p, low, 1, bits, at);
-}
-static NEO__NOINLINE void neo__bags_place_i64(const neo__bags_call *c, const neo__bag_feature *p,
-                                              int64_t low, int bits, int64_t *at) {
-    neo__bags_place_ids_by(c, p, low, 0, bits, at);
+static NEO__NOINLINE void neo__bags_scatter_ids(const neo_bags *b, const neo__bag_feature *p,
+                                                int64_t low, int bits, int64_t *at) {
+    if (b->job.batch.is_i32) neo__bags_scatter_ids_of(b, p, low, 1, bits, at);
+    else neo__bags_scatter_ids_of(b, p, low, 0, bits, at);
 }
 /* Gather the records of table ti, sorted by row, on one thread. Digits are counted in one go. */
-static void neo__bags_gather_sorted(const neo__bags_call *c, int64_t ti) {
-    const neo_bags *b = c->b;
+static void neo__bags_gather_sorted(const neo_bags *b, int64_t ti) {
     const neo__bag_table *t = &b->tables[ti];
     neo__bag_merge *m = &b->work.merge[ti];
     int64_t count[NEO__BAG_COUNTS];
     const int bits = neo__bag_whole_digit_bits(t->row_bits, m->count);
     const int passes = bits ? (t->row_bits + bits - 1) / bits : 0;
     const int64_t digits = (int64_t)1 << bits;
-    int64_t f = t->feature_count ? b->table_features[t->first_feature] : 0;
-    int few = m->count <= 32, straight = !few && passes > 0 && t->feature_count == 1 && b->features[f].bad == 0 &&
-                                         !b->sizes.none && !m->indirect;
+    const int64_t f = t->feature_count ? t->features[0] : 0;
+    const neo__bag_feature *p = &b->view.features[f];
+    const int few = m->count <= 32;
+    const int straight = !few && passes > 0 && t->feature_count == 1 && p->bad == 0 &&
+                         !b->sizes.none && !m->indirect;
+    if (!straight) neo__bags_gather(b, ti, 0, m->count);
+    if (few) {
+        neo__bag_sort_few(m->from, m->count, t->low_bits);
+        return;
+    }
     memset(count, 0, (size_t)(passes * digits) * sizeof *count);
-    const int is_i32 = c->j->id_dtype == NEO_I32;
     if (straight) {
-        (is_i32 ? neo__bags_count_i32 : neo__bags_count_i64)(c, &b->features[f], bits, passes,
-                                                             count);
+        const int is_i32 = b->job.batch.is_i32;
+        const char *ids = (const char *)b->job.batch.ids;
+        ids += (size_t)p->first_id * (is_i32 ? sizeof(int32_t) : sizeof(int64_t));
+        neo__bag_count_digits(ids, is_i32, p->ids, 0, bits, passes, count);
     } else {
-        neo__bags_gather(c, ti, 0, m->count);
-        if (few) {
-            neo__bag_sort_few(m->from, m->count, t->low_bits);
-            return;
-        }
-        neo__bag_count_digits(m->from, m->count, t->low_bits, bits, passes, count);
+        neo__bag_count_digits(m->from, 0, m->count, t->low_bits, bits, passes, count);
     }
     for (int pass = 0; pass < passes; pass++)
-        neo__bag_count_to_place(count + pass * digits, digits);
-    if (straight) {
-        const int64_t low = b->work.feature_leaf[f * b->sizes.shards];
-        (is_i32 ? neo__bags_place_i32 : neo__bags_place_i64)(c, &b->features[f], low, bits, count);
-    }
+        neo__bag_count_to_place(count + pass * digits, digits, 1, 0);
+    if (straight)
+        neo__bags_scatter_ids(b, p, b->work.feature_leaf[f * b->sizes.shards], bits, count);
     for (int pass = straight; pass < passes; pass++) {
         neo__bag_scatter(m->to, m->from, m->count, t->low_bits + pass * bits, bits,
                          count + pass * digits);
-        uint64_t *other = m->from;
-        m->from = m->to;
-        m->to = other;
+        neo__bag_swap(m);
     }
 }
 
-/* Count the digits of one chunk; gathers before the first pass. */
-static void neo__bags_count_chunk(neo__bags_walk *k, neo__bag_chunk *chunk) {
-    const neo_bags *b = k->call.b;
+/* Bits of the digit by which the running pass of the shared sorts sorts table ti, from *shift on;
+   0: the table has fewer passes. */
+static int neo__bags_digit(const neo_bags *b, int64_t ti, int *shift) {
+    const neo__bag_table *t = &b->tables[ti];
+    int bits = neo__bag_digit_bits(t->row_bits), pass = b->walk.pass;
+    *shift = t->low_bits + pass * bits;
+    return pass < neo__bag_passes(t->row_bits) ? bits : 0;
+}
+static void neo__bags_scatter_task(void *arg, int64_t i, int worker) {
+    const neo_bags *b = (const neo_bags *)arg;
+    neo__bag_chunk *chunk = &b->work.chunks[i];
     const neo__bag_merge *m = &b->work.merge[chunk->table];
-    const neo__bag_table *t = &b->tables[chunk->table];
-    int passes = neo__bag_passes(t->row_bits), bits = neo__bag_digit_bits(t->row_bits);
-    if (k->pass == 0) neo__bags_gather(&k->call, chunk->table, chunk->begin, chunk->end);
-    if (k->pass >= passes) return;
-    memset(chunk->count, 0, sizeof chunk->count);
-    neo__bag_count_digits(m->from + chunk->begin, chunk->end - chunk->begin,
-                          t->low_bits + k->pass * bits, bits, 1, chunk->count);
-}
-static void neo__bags_count_task(void *arg, int64_t i, int worker) {
-    neo__bags_walk *k = (neo__bags_walk *)arg;
+    int shift, bits = neo__bags_digit(b, chunk->table, &shift);
     (void)worker;
-    neo__bags_count_chunk(k, &k->call.b->work.chunks[i]);
-}
-static void neo__bags_scatter_task(void *arg, int64_t task, int worker) {
-    neo__bags_walk *k = (neo__bags_walk *)arg;
-    const neo_bags *b = k->call.b;
-    neo__bag_chunk *chunk = &b->work.chunks[task];
-    const neo__bag_merge *m = &b->work.merge[chunk->table];
-    const neo__bag_table *t = &b->tables[chunk->table];
-    int passes = neo__bag_passes(t->row_bits), bits = neo__bag_digit_bits(t->row_bits);
-    int shift = t->low_bits + k->pass * bits;
-    (void)worker;
-    if (k->pass >= passes) return;
-    neo__bag_scatter(m->to, m->from + chunk->begin, chunk->end - chunk->begin, shift, bits,
-                     chunk->count);
-}
-/* Counts become places: digit by digit, chunk by chunk. */
-static void neo__bags_place_digits(neo__bag_chunk *chunk, int64_t chunks) {
-    int64_t sum = 0;
-    for (int64_t d = 0; d < NEO__BAG_DIGITS; d++) {
-        for (int64_t i = 0; i < chunks; i++) {
-            int64_t n = chunk[i].count[d];
-            chunk[i].count[d] = sum;
-            sum += n;
-        }
-    }
+    if (bits)
+        neo__bag_scatter(m->to, m->from + chunk->begin, chunk->end - chunk->begin, shift, bits,
+                         chunk->count);
 }
 /* ---- pack ---- */
 
 /* Gradients of bags [bag, end) of feature f, to their places in canonical order. */
-static void neo__bags_pack(const neo__bags_call *c, int64_t f, int64_t bag, int64_t end) {
-    const neo_bags *b = c->b;
-    const neo__bag_feature *p = &b->features[f];
-    const neo__bag_table *t = &b->tables[p->table];
-    int64_t rounds = neo__bags_rounds(c, t);
-    const int64_t *offsets = c->j->offsets + p->first_bag;
-    for (int64_t v = neo__bags_round_of(c, p, rounds, bag); bag < end; v++) {
+static void neo__bags_pack(const neo_bags *b, int64_t f, int64_t bag, int64_t end) {
+    const neo__bag_feature *p = &b->view.features[f];
+    const neo__bag_table *t = &b->tables[p->job.table];
+    const int64_t *offsets = b->job.batch.offsets + p->job.first_bag, dim = t->dim;
+    const float *dout = b->job.tensor.dout + p->job.out_at;
+    float *to = b->work.merge[p->job.table].pack_to;
+    int64_t rounds = neo__bags_rounds(b, t);
+    for (int64_t v = neo__bags_round_of(b, p, rounds, bag); bag < end; v++) {
         int64_t begin, stop;
-        neo__bags_round(c, p, rounds, v, &begin, &stop);
+        neo__bags_round(b, p, rounds, v, &begin, &stop);
         stop = NEO__MIN(stop, end);
         if (stop <= bag) continue;
         int64_t low = bag + b->work.feature_leaf[f * b->sizes.shards + v];
-        b->ctx->bag->pack(b->work.merge[p->table].pack_to + low * t->dim, t->dim,
-                          c->dout + p->out_at + bag * p->out_stride, p->out_stride, stop - bag,
-                          t->dim, t->pooling == NEO_POOL_MEAN ? offsets + bag : NULL);
+        b->ctx->bag->pack(to + low * dim, dim, dout + bag * p->job.out_stride, p->job.out_stride,
+                          stop - bag, dim, t->job.mean ? offsets + bag : NULL);
         bag = stop;
     }
 }
-/* Packing task of a shared table. */
-static void neo__bags_pack_task(const neo__bags_call *c, int64_t task) {
-    const neo__bag_feature *features = c->b->features;
-    int64_t lo = 0, hi = c->b->sizes.features;
-    while (lo + 1 < hi) { /* the last feature whose tasks begin at or before */
-        int64_t mid = (lo + hi) / 2;
-        if (features[mid].pack_task <= task) lo = mid;
-        else hi = mid;
+/* Count the digits of a chunk of a shared sort, before the first pass gather it. The tasks behind
+   those of all chunks pack bags for shared tables. */
+static void neo__bags_shared_task(void *arg, int64_t i, int worker) {
+    const neo_bags *b = (const neo_bags *)arg;
+    (void)worker;
+    if (i >= b->walk.chunk_count) {
+        const neo__bag_feature *features = b->view.features;
+        int64_t task = i - b->walk.chunk_count;
+        int64_t f = neo__bags_find(&features->pack_task, sizeof *features, b->sizes.features, task);
+        int64_t bag = (task - features[f].pack_task) * NEO__BAG_PACK_BAGS;
+        neo__bags_pack(b, f, bag, NEO__MIN(bag + NEO__BAG_PACK_BAGS, features[f].job.bags));
+        return;
     }
-    int64_t bag = (task - features[lo].pack_task) * NEO__BAG_PACK_BAGS;
-    neo__bags_pack(c, lo, bag, NEO__MIN(bag + NEO__BAG_PACK_BAGS, features[lo].bags));
+    neo__bag_chunk *chunk = &b->work.chunks[i];
+    const uint64_t *records = b->work.merge[chunk->table].from + chunk->begin;
+    int shift, bits = neo__bags_digit(b, chunk->table, &shift);
+    if (b->walk.pass == 0) neo__bags_gather(b, chunk->table, chunk->begin, chunk->end);
+    if (bits == 0) return;
+    memset(chunk->count, 0, sizeof chunk->count);
+    neo__bag_count_digits(records, 0, chunk->end - chunk->begin, shift, bits, 1, chunk->count);
 }
 
 /* ---- merge and step ---- */
 
 /* The record of which table is `target` of the cost; at the begin of a row. */
-static void neo__bags_seek_record(const neo__bags_walk *k, int64_t target, int64_t *table,
+static void neo__bags_seek_record(const neo_bags *b, int64_t target, int64_t *table,
                                   int64_t *record) {
-    const neo_bags *b = k->call.b;
-    int64_t lo = 0, hi = b->sizes.tables;
-    while (lo < hi) {
-        int64_t mid = (lo + hi + 1) / 2;
-        if (b->work.merge[mid].cost_begin <= target) lo = mid;
-        else hi = mid - 1;
-    }
-    *table = lo;
+    const neo__bag_merge *m = b->work.merge;
+    *table = neo__bags_find(&m->cost_begin, sizeof *m, b->sizes.tables + 1, target);
     *record = 0;
-    if (lo == b->sizes.tables) return;
-    const neo__bag_merge *m = &b->work.merge[lo];
-    int shift = b->tables[lo].low_bits;
-    int64_t at = (target - m->cost_begin) / neo__bag_cost(b->tables[lo].dim);
+    if (*table == b->sizes.tables) return;
+    m += *table;
+    int shift = b->tables[*table].low_bits;
+    int64_t at = (target - m->cost_begin) / neo__bag_cost(b->tables[*table].dim);
     if (at > 0 && at < m->kept && m->from[at] >> shift == m->from[at - 1] >> shift) {
         uint64_t row = m->from[at] >> shift;
-        hi = m->kept;
-        while (at < hi) { /* the first record of a later row */
-            int64_t mid = (at + hi) / 2;
-            if (m->from[mid] >> shift > row) hi = mid;
+        for (int64_t end = m->kept; at < end;) { /* the first record of a later row */
+            int64_t mid = (at + end) / 2;
+            if (m->from[mid] >> shift > row) end = mid;
             else at = mid + 1;
         }
     }
     *record = NEO__MIN(at, m->kept);
 }
 
-static void neo__bags_step_records(const neo__bags_walk *k, int64_t ti, int64_t begin, int64_t end,
+static void neo__bags_step_records(const neo_bags *b, int64_t ti, int64_t begin, int64_t end,
                                    int worker) {
-    const neo_bags *b = k->call.b;
     const neo__bag_table *t = &b->tables[ti];
     const neo__bag_merge *m = &b->work.merge[ti];
+    const int of_kept = b->walk.of_kept;
     NEO__ZERO(neo__bag_update, u);
     u.records = m->from + begin;
     u.count = end - begin;
@@ -11483,23 +10992,23 @@ static void neo__bags_step_records(const neo__bags_walk *k, int64_t ti, int64_t 
     u.grad = m->grad;
     u.grad_stride = m->grad_stride;
     u.grad_row = m->indirect ? b->work.grad_row + m->first : NULL;
-    u.grad_weight = !k->of_kept && k->call.j->weights ? b->work.grad_weight + m->first : NULL;
+    u.grad_weight = !of_kept && b->job.batch.weights ? b->work.grad_weight + m->first : NULL;
     u.leaf = b->work.leaf + ti * (b->sizes.shards + 1);
-    u.leaf_count = k->of_kept ? 1 : (int)neo__bags_leaf_count(&k->call);
-    u.store = &t->store;
-    u.weight = t->store.dtype == NEO_F32 ? (float *)(void *)t->store.data : NULL;
+    u.leaf_count = of_kept ? 1 : (int)neo__bags_leaf_count(b);
+    u.store = &t->job.store;
+    u.weight = t->job.store.dtype == NEO_F32 ? (float *)(void *)t->job.store.data : NULL;
     u.dim = t->dim;
     for (int i = 0; i < 2; i++) {
-        u.state[i] = t->state[i];
-        u.state_dim[i] = t->state_dim[i];
+        u.state[i] = t->job.state[i];
+        u.state_dim[i] = t->job.state_dim[i];
     }
-    u.step = b->told.rules[ti].step;
-    u.round = t->round_nearest ? NULL : &b->told.rules[ti].round;
+    u.step = b->job.told.host_rules[ti].step;
+    u.round = t->round_nearest ? NULL : &b->job.told.host_rules[ti].round;
     u.fetch_grads = !m->pack || m->bags * t->dim > NEO__BAG_NEAR_FLOATS;
     u.scratch = b->work.scratch + worker * b->sizes.scratch;
-    u.keep_at = m->keep ? b->kept.keep_at + m->first + begin : NULL;
-    u.keep_to = b->kept.grad;
-    if (!k->of_kept || !t->cut) {
+    u.keep_at = b->job.keep ? b->kept.keep_at + m->first + begin : NULL;
+    u.keep_to = b->job.kept.sums;
+    if (!of_kept || !t->job.cut) {
         b->ctx->bag->update(&u);
         return;
     }
@@ -11508,52 +11017,36 @@ static void neo__bags_step_records(const neo__bags_walk *k, int64_t ti, int64_t 
     if (cut.want) cut.blocks += begin * cut.blocks_per_row;
     b->ctx->bag->update_cut(&u, &cut);
 }
-
-static void neo__bags_step_task(void *arg, int64_t i, int worker) {
-    neo__bags_walk *k = (neo__bags_walk *)arg;
-    int64_t table, record, table_end, record_end, cost = k->step_cost, tasks = k->step_tasks;
-    neo__bags_seek_record(k, cost / tasks * i + cost % tasks * i / tasks, &table, &record);
-    i++;
-    neo__bags_seek_record(k, cost / tasks * i + cost % tasks * i / tasks, &table_end, &record_end);
-    for (; table <= table_end && table < k->call.b->sizes.tables; table++, record = 0) {
-        const neo__bag_merge *m = &k->call.b->work.merge[table];
-        int64_t end = table == table_end ? record_end : m->kept;
-        if (!m->whole && record < end) neo__bags_step_records(k, table, record, end, worker);
+static void neo__bags_step_part(const neo__cpu_part *part) {
+    const neo_bags *b = (const neo_bags *)part->call;
+    int64_t table, record, last_table, last_record;
+    neo__bags_seek_record(b, part->begin, &table, &record);
+    neo__bags_seek_record(b, part->end, &last_table, &last_record);
+    for (; table <= last_table && table < b->sizes.tables; table++, record = 0) {
+        const neo__bag_merge *m = &b->work.merge[table];
+        int64_t stop = table == last_table ? last_record : m->kept;
+        if (!m->whole && record < stop) neo__bags_step_records(b, table, record, stop, part->worker);
     }
 }
 
-/* A whole table. */
-static void neo__bags_do_table(neo__bags_walk *k, int64_t ti, int worker) {
-    neo_bags *b = k->call.b;
+static void neo__bags_whole_task(void *arg, int64_t ti, int worker) {
+    const neo_bags *b = (const neo_bags *)arg;
+    const neo__bags_walk *k = &b->walk;
     const neo__bag_table *t = &b->tables[ti];
-    neo__bag_merge *m = &b->work.merge[ti];
-    if (m->count == 0) return;
+    const neo__bag_merge *m = &b->work.merge[ti];
+    if (!m->whole || m->count == 0) return;
     if (k->reuse)
         neo__bags_give_buffers(b, ti, k->whole_ids + worker * k->reuse_ids,
                                k->whole_pack + worker * k->reuse_pack);
-    for (int32_t q = 0; m->pack && q < t->feature_count; q++) {
-        int32_t f = b->table_features[t->first_feature + q];
-        neo__bags_pack(&k->call, f, 0, b->features[f].bags);
-    }
-    neo__bags_gather_sorted(&k->call, ti);
-    neo__bags_step_records(k, ti, 0, m->kept, worker);
+    for (int32_t q = 0; m->pack && q < t->feature_count; q++)
+        neo__bags_pack(b, t->features[q], 0, b->view.features[t->features[q]].job.bags);
+    neo__bags_gather_sorted(b, ti);
+    neo__bags_step_records(b, ti, 0, m->kept, worker);
 }
-/* First the chunks of shared sorts, then packing for them. */
-static void neo__bags_shared_task(void *arg, int64_t i, int worker) {
-    neo__bags_walk *k = (neo__bags_walk *)arg;
-    (void)worker;
-    if (i < k->chunk_count) neo__bags_count_chunk(k, &k->call.b->work.chunks[i]);
-    else neo__bags_pack_task(&k->call, i - k->chunk_count);
-}
-static void neo__bags_whole_task(void *arg, int64_t i, int worker) {
-    neo__bags_walk *k = (neo__bags_walk *)arg;
-    if (k->call.b->work.merge[i].whole) neo__bags_do_table(k, i, worker);
-}
-
 /* ---- kept gradients ----
 
-   A hash table finds the slot of a (table, row). Rows get their slots one by one, so that what is kept where
-   depends on no thread; then the sums are made and added by all threads. */
+   A hash table finds the slot of a (table, row). Rows get their slots one by one, so that their
+   order depends on no thread; then the sums are made and added by all threads. */
 
 static uint64_t neo__bag_slot_place(const neo_bags *b, int32_t table, int64_t row) {
     uint64_t i = neo__mix64((uint64_t)row * 0x9E3779B97F4A7C15u + (uint64_t)table) & b->kept.mask;
@@ -11563,48 +11056,52 @@ static uint64_t neo__bag_slot_place(const neo_bags *b, int32_t table, int64_t ro
     }
     return i;
 }
-/* Forget all slots from `count` on: in reverse order, so that no chain of the hash table breaks. */
-static void neo__bags_pop_slots(neo_bags *b, int64_t count) {
-    while (b->kept.count > count) {
+/* Forget the last slots: in reverse order, so that no chain of the hash table breaks. */
+static neo_status neo__cpu_bags_drop_slots(neo_device *d, const neo__bags_job *job) {
+    neo_bags *b = job->object;
+    (void)d;
+    while (b->kept.count > job->kept.count) {
         const neo__bag_slot *slot = &b->kept.slots[--b->kept.count];
         b->kept.slot_of[neo__bag_slot_place(b, slot->table, slot->row)] = 0;
         b->kept.floats = slot->at;
     }
+    return NEO_OK;
 }
-/* The slot of a row, made if it is not there. 0: no room. */
-static int neo__bags_find_slot(neo_bags *b, int64_t table, int64_t row, int64_t *at, int *fresh) {
-    uint64_t place = neo__bag_slot_place(b, (int32_t)table, row);
-    *fresh = b->kept.slot_of[place] == 0;
-    if (*fresh) {
-        if (b->kept.count == b->kept.capacity) return 0;
-        neo__bag_slot *slot = &b->kept.slots[b->kept.count++];
-        slot->table = (int32_t)table;
-        slot->row = row;
-        slot->at = b->kept.floats;
-        b->kept.floats += b->tables[table].dim;
-        b->kept.slot_of[place] = (uint32_t)b->kept.count;
-    }
-    *at = b->kept.slots[b->kept.slot_of[place] - 1].at;
-    return 1;
+/* Find or make the slot of a row: where its gradient is, << 1, | 1 if it is new. -1: no room. */
+static int64_t neo__bags_find_slot(neo_bags *b, int64_t table, int64_t row) {
+    uint32_t *slot_of = &b->kept.slot_of[neo__bag_slot_place(b, (int32_t)table, row)];
+    if (*slot_of) return b->kept.slots[*slot_of - 1].at << 1;
+    if (b->kept.count == b->kept.capacity) return -1;
+    neo__bag_slot *slot = &b->kept.slots[b->kept.count++];
+    slot->table = (int32_t)table;
+    slot->row = row;
+    slot->at = b->kept.floats;
+    b->kept.floats += b->tables[table].dim;
+    *slot_of = (uint32_t)b->kept.count;
+    return slot->at << 1 | 1;
 }
-/* Slots for the rows of all sorted records; returns how many are new, or one more than there is
-   room for. */
-static int64_t neo__bags_keep_slots(neo__bags_walk *k) {
-    neo_bags *b = k->call.b;
-    int64_t before = b->kept.count, at;
-    int fresh;
+/* Slots for the rows of all sorted records. 0: no room. */
+static int neo__bags_keep_records(neo_bags *b) {
     for (int64_t ti = 0; ti < b->sizes.tables; ti++) {
         const neo__bag_merge *m = &b->work.merge[ti];
         int shift = b->tables[ti].low_bits;
         for (int64_t i = 0; i < m->kept; i++) {
             uint64_t row = m->from[i] >> shift;
             if (i > 0 && row == m->from[i - 1] >> shift) continue;
-            if (!neo__bags_find_slot(b, ti, (int64_t)row, &at, &fresh))
-                return b->kept.capacity - before + 1;
-            b->kept.keep_at[m->first + i] = at << 1 | fresh;
+            int64_t at = b->kept.keep_at[m->first + i] = neo__bags_find_slot(b, ti, (int64_t)row);
+            if (at < 0) return 0;
         }
     }
-    return b->kept.count - before;
+    return 1;
+}
+/* Slots for the rows of add_grad. 0: no room. */
+static int neo__bags_keep_rows(neo_bags *b) {
+    for (int64_t i = 0; i < b->job.sorted.records; i++) {
+        int64_t at = neo__bags_find_slot(b, b->job.table, b->walk.rows[i]);
+        if (at < 0) return 0;
+        b->kept.keep_at[i] = at >> 1;
+    }
+    return 1;
 }
 /* Kept rows as records, table by table, in the order of the slots. */
 static void neo__bags_kept_records(neo_bags *b) {
@@ -11615,7 +11112,7 @@ static void neo__bags_kept_records(neo_bags *b) {
         neo__bag_merge *m = &b->work.merge[t];
         m->first = first;
         m->from = b->work.records[0] + first;
-        m->grad = b->kept.grad;
+        m->grad = b->job.kept.sums;
         m->grad_stride = 1;
         m->indirect = 1;
         first += m->kept;
@@ -11629,14 +11126,13 @@ static void neo__bags_kept_records(neo_bags *b) {
         m->count++;
     }
 }
-/* dout of a call's own rows, added to what is kept of them. */
-static void neo__bags_add_rows(const neo__bags_job *job) {
-    const neo_bags *b = job->object;
-    const int64_t dim = b->tables[job->table].dim;
+/* Add the gradients of add_grad's rows to those kept. */
+static void neo__bags_add_rows(const neo_bags *b) {
+    const int64_t dim = b->tables[b->job.table].dim;
     neo__fp_state fp = neo__fp_enter();
-    for (int64_t i = 0; i < job->sorted.records; i++) {
-        const float *from = job->tensor.dout + i * job->sorted.grad_unit;
-        float *to = b->kept.grad + b->kept.keep_at[i];
+    for (int64_t i = 0; i < b->job.sorted.records; i++) {
+        const float *from = b->job.tensor.dout + i * b->job.sorted.grad_unit;
+        float *to = b->job.kept.sums + b->kept.keep_at[i];
         for (int64_t c = 0; c < dim; c++) to[c] += from[c];
     }
     neo__fp_leave(fp);
@@ -11650,21 +11146,19 @@ typedef struct neo__bag_rows_job {
     float *rows;
     int write;
 } neo__bag_rows_job;
-static void neo__bag_rows_task(void *arg, int64_t index, int worker) {
-    const neo__cpu_job *job = (const neo__cpu_job *)arg;
-    const neo__bag_rows_job *r = (const neo__bag_rows_job *)job->call;
+static void neo__bag_rows_part(const neo__cpu_part *part) {
+    const neo__bag_rows_job *r = (const neo__bag_rows_job *)part->call;
     const int64_t dim = r->table->dim;
-    float *w = r->b->work.scratch + worker * r->b->sizes.scratch; /* encoding fills a row up */
-    int64_t begin, end;
-    neo__cpu_range(job, index, 1, &begin, &end);
-    for (; begin < end; begin++) {
-        float *row = r->rows + begin * dim;
+    /* encoding fills a row up */
+    float *w = r->b->work.scratch + part->worker * r->b->sizes.scratch;
+    for (int64_t i = part->begin; i < part->end; i++) {
+        float *row = r->rows + i * dim;
         if (!r->write) {
-            job->ctx->bag->decode(r->table, r->first + begin, 0, dim, row);
+            part->ctx->bag->decode(r->table, r->first + i, 0, dim, row);
             continue;
         }
         memcpy(w, row, (size_t)dim * sizeof *w);
-        job->ctx->bag->encode(r->table, r->first + begin, w, NULL);
+        part->ctx->bag->encode(r->table, r->first + i, w, NULL);
     }
 }
 NEO__HOT_END
@@ -11672,68 +11166,62 @@ NEO__HOT_END
 /* ---- plan ---- */
 
 /* The first low of every leaf of table ti, and of every (feature, leaf): minus its first bag. */
-static void neo__bags_plan_leaves(const neo__bags_call *c, int64_t ti) {
-    neo_bags *b = c->b;
+static void neo__bags_plan_leaves(const neo_bags *b, int64_t ti) {
     const neo__bag_table *t = &b->tables[ti];
     const neo__bag_merge *m = &b->work.merge[ti];
-    int64_t shards = b->sizes.shards, leaves = neo__bags_leaf_count(c), low = 0, occurrence = 0;
+    const int64_t *all = b->job.batch.offsets, first_id = b->job.batch.bags ? all[0] : 0;
+    int64_t shards = b->sizes.shards, leaves = neo__bags_leaf_count(b), low = 0, occurrence = 0;
     int64_t *leaf = b->work.leaf + ti * (shards + 1);
     for (int64_t v = 0; v < leaves; v++) {
         leaf[v] = m->indirect ? occurrence : low;
         for (int32_t q = 0; q < t->feature_count; q++) {
-            int32_t f = b->table_features[t->first_feature + q];
-            const neo__bag_feature *p = &b->features[f];
-            const int64_t *offsets = c->j->offsets + p->first_bag;
+            const neo__bag_feature *p = &b->view.features[t->features[q]];
+            const int64_t *offsets = all + p->job.first_bag;
             int64_t begin, end;
-            neo__bags_leaf_bags(c, p, v, &begin, &end);
-            b->work.feature_leaf[f * shards + v] = low - begin;
-            if (p->bags == 0) continue;
+            neo__bags_leaf_bags(b, p, v, &begin, &end);
+            b->work.feature_leaf[t->features[q] * shards + v] = low - begin;
+            if (p->job.bags == 0) continue;
             occurrence += offsets[end] - offsets[begin];
-            if (b->sizes.none) low = offsets[end] - c->j->offsets[0];
-            else low += end - begin;
+            low = b->sizes.none ? offsets[end] - first_id : low + (end - begin);
         }
         if (b->sizes.none && v == 0 && t->feature_count && !m->indirect)
-            leaf[0] = b->features[b->table_features[t->first_feature]].first_id -
-                      (neo_jagged_bag_count(c->j) ? c->j->offsets[0] : 0);
+            leaf[0] = b->view.features[t->features[0]].first_id - first_id;
     }
     leaf[leaves] = INT64_MAX;
 }
 
-/* How table ti is done. Buffers come later. */
-static void neo__bags_plan_table(neo__bags_walk *k, int64_t ti) {
-    neo__bags_call *c = &k->call;
-    neo_bags *b = c->b;
+/* Plan table ti, but for its buffers: whole or shared, packed or not. */
+static void neo__bags_plan_table(neo_bags *b, int64_t ti) {
     const neo__bag_table *t = &b->tables[ti];
     neo__bag_merge *m = &b->work.merge[ti];
+    const int threads = (int)b->sizes.threads, several = t->feature_count > 1;
     int64_t dropped = 0;
     memset(m, 0, sizeof *m);
-    m->keep = k->keep;
     m->whole = 1;
-    if (b->job.only_cut >= 0 && b->job.only_cut != t->cut) return; /* not in this walk */
+    if (b->job.only_cut >= 0 && b->job.only_cut != t->job.cut) return; /* not in this walk */
     for (int32_t q = 0; q < t->feature_count; q++) {
-        const neo__bag_feature *p = &b->features[b->table_features[t->first_feature + q]];
+        const neo__bag_feature *p = &b->view.features[t->features[q]];
         m->count += p->ids;
-        m->bags += p->bags;
+        m->bags += p->job.bags;
         dropped += p->bad;
     }
     m->kept = m->count - (b->bounds == NEO_BOUNDS_DROP ? dropped : 0);
-    m->whole = !m->keep && (b->sizes.threads == 1 || (m->count + m->bags) * neo__bag_cost(t->dim) <=
-                                                         c->cost / (4 * b->sizes.threads));
-    m->indirect = c->j->weights || (b->sizes.none && t->feature_count > 1 && b->sizes.shards > 1);
-    m->pack = !b->sizes.none &&
-              (t->pooling == NEO_POOL_MEAN || t->feature_count > 1 || m->count >= 4 * m->bags);
+    int64_t cost = (m->count + m->bags) * neo__bag_cost(t->dim);
+    m->whole = !b->job.keep && (threads == 1 || cost <= b->view.cost / (4 * threads));
+    m->indirect = b->job.batch.weights || (b->sizes.none && several && b->sizes.shards > 1);
+    m->pack = !b->sizes.none && (t->job.mean || several || m->count >= 4 * m->bags);
     if (!m->pack && t->feature_count) {
-        const neo__bag_feature *p = &b->features[b->table_features[t->first_feature]];
-        m->grad = c->dout + (b->sizes.none ? 0 : p->out_at);
-        m->grad_stride = p->out_stride;
+        const neo__bag_feature *p = &b->view.features[t->features[0]];
+        m->grad = b->job.tensor.dout + p->job.out_at;
+        m->grad_stride = p->job.out_stride;
     }
-    neo__bags_plan_leaves(c, ti);
+    neo__bags_plan_leaves(b, ti);
 }
 
 /* Shared tables first; whole tables after them, each in its place, or all in one place per worker
    when these places fit into the same room. */
-static void neo__bags_plan_buffers(neo__bags_walk *k) {
-    const neo_bags *b = k->call.b;
+static void neo__bags_plan_buffers(neo_bags *b) {
+    neo__bags_walk *k = &b->walk;
     int64_t first = 0, pack = 0, threads = b->sizes.threads, ids = 0, floats = 0;
     for (int whole = 0; whole < 2; whole++) {
         if (whole) k->whole_ids = first, k->whole_pack = pack;
@@ -11753,161 +11241,123 @@ static void neo__bags_plan_buffers(neo__bags_walk *k) {
                k->whole_pack + k->reuse_pack * threads <= b->sizes.max_batch * b->sizes.width;
 }
 
-/* Pieces of the sort of shared tables. There are fewer than 4 threads of these. */
-static void neo__bags_plan_chunks(neo__bags_walk *k) {
-    neo_bags *b = k->call.b;
-    int64_t threads = b->sizes.threads,
-            most = NEO__MAX((int64_t)NEO__BAG_CHUNK, k->whole_ids / (4 * threads) + 1);
+/* Pieces of the sort and of the packing of shared tables. Fewer than 4 threads of these tables. */
+static void neo__bags_plan_shared(neo_bags *b) {
+    neo__bags_walk *k = &b->walk;
+    const int64_t threads = b->sizes.threads;
+    const int64_t most = NEO__MAX((int64_t)NEO__BAG_CHUNK, k->whole_ids / (4 * threads) + 1);
     for (int64_t ti = 0; ti < b->sizes.tables; ti++) {
-        const neo__bag_merge *m = &b->work.merge[ti];
-        int64_t pieces = m->whole ? 0 : (m->count + most - 1) / most;
-        for (int64_t i = 0; i < pieces; i++) {
+        neo__bag_merge *m = &b->work.merge[ti];
+        m->first_chunk = k->chunk_count;
+        m->chunks = m->whole ? 0 : (m->count + most - 1) / most;
+        if (m->chunks) k->passes = NEO__MAX(k->passes, neo__bag_passes(b->tables[ti].row_bits));
+        for (int64_t i = 0; i < m->chunks; i++) {
             neo__bag_chunk *chunk = &b->work.chunks[k->chunk_count++];
             chunk->table = ti;
-            neo__task_range(m->count, pieces, i, 1, &chunk->begin, &chunk->end);
+            neo__task_range(m->count, m->chunks, i, 1, &chunk->begin, &chunk->end);
         }
     }
     NEO_ASSERT(k->chunk_count <=
                neo__bags_most_tasks(threads) + (b->kept.capacity ? b->sizes.tables + 4 : 0));
-}
-
-static void neo__bags_plan(neo__bags_walk *k) {
-    neo_bags *b = k->call.b;
-    k->chunk_count = k->pack_tasks = k->step_cost = 0;
-    k->pass = 0;
-    for (int64_t ti = 0; ti < b->sizes.tables; ti++) neo__bags_plan_table(k, ti);
-    neo__bags_plan_buffers(k);
-    neo__bags_plan_chunks(k);
-    for (int64_t f = 0; f <= b->sizes.features; f++) {
-        neo__bag_feature *p = &b->features[f];
+    for (int64_t f = 0; f < b->sizes.features; f++) {
+        neo__bag_feature *p = &b->view.features[f];
+        const neo__bag_merge *m = &b->work.merge[p->job.table];
         p->pack_task = k->pack_tasks;
-        if (f < b->sizes.features && b->work.merge[p->table].pack && !b->work.merge[p->table].whole)
-            k->pack_tasks += (p->bags + NEO__BAG_PACK_BAGS - 1) / NEO__BAG_PACK_BAGS;
+        if (m->pack && !m->whole)
+            k->pack_tasks += (p->job.bags + NEO__BAG_PACK_BAGS - 1) / NEO__BAG_PACK_BAGS;
     }
 }
 
 /* The passes of all shared sorts; the first count is done. */
-static void neo__bags_sort_shared(neo__bags_walk *k) {
-    neo_bags *b = k->call.b;
-    int passes = 0;
-    for (int64_t i = 0; i < k->chunk_count; i++)
-        passes = NEO__MAX(passes, neo__bag_passes(b->tables[b->work.chunks[i].table].row_bits));
-    for (k->pass = 0; k->pass < passes; k->pass++) {
-        if (k->pass > 0) neo_parallel_for(b->ctx, k->chunk_count, neo__bags_count_task, k);
-        for (int64_t i = 0, end; i < k->chunk_count; i = end) {
-            end = i + 1;
-            while (end < k->chunk_count && b->work.chunks[end].table == b->work.chunks[i].table)
-                end++;
-            if (k->pass < neo__bag_passes(b->tables[b->work.chunks[i].table].row_bits))
-                neo__bags_place_digits(b->work.chunks + i, end - i);
+static void neo__bags_sort_shared(neo_bags *b) {
+    neo__bags_walk *k = &b->walk;
+    int shift;
+    for (k->pass = 0; k->pass < k->passes; k->pass++) {
+        if (k->pass > 0) neo_parallel_for(b->ctx, k->chunk_count, neo__bags_shared_task, b);
+        for (int64_t ti = 0; ti < b->sizes.tables; ti++) {
+            const neo__bag_merge *m = &b->work.merge[ti];
+            neo__bag_chunk *chunk = b->work.chunks + m->first_chunk;
+            if (m->chunks && neo__bags_digit(b, ti, &shift))
+                neo__bag_count_to_place(chunk->count, NEO__BAG_DIGITS, m->chunks,
+                                        (int64_t)(sizeof *chunk / sizeof *chunk->count));
         }
-        neo_parallel_for(b->ctx, k->chunk_count, neo__bags_scatter_task, k);
-        for (int64_t i = 0; i < k->chunk_count; i++) {
-            neo__bag_merge *m = &b->work.merge[b->work.chunks[i].table];
-            if (i > 0 && b->work.chunks[i - 1].table == b->work.chunks[i].table) continue;
-            if (k->pass >= neo__bag_passes(b->tables[b->work.chunks[i].table].row_bits)) continue;
-            uint64_t *other = m->from;
-            m->from = m->to;
-            m->to = other;
-        }
+        neo_parallel_for(b->ctx, k->chunk_count, neo__bags_scatter_task, b);
+        for (int64_t ti = 0; ti < b->sizes.tables; ti++)
+            if (b->work.merge[ti].chunks && neo__bags_digit(b, ti, &shift))
+                neo__bag_swap(&b->work.merge[ti]);
     }
 }
 
 /* Shared tables, cut in pieces of equal cost. */
-static void neo__bags_step_shared(neo__bags_walk *k) {
-    neo_bags *b = k->call.b;
-    k->step_cost = 0;
+static void neo__bags_step_shared(neo_bags *b) {
+    int64_t cost = 0;
     for (int64_t t = 0; t <= b->sizes.tables; t++) {
-        b->work.merge[t].cost_begin = k->step_cost;
-        if (t < b->sizes.tables && !b->work.merge[t].whole)
-            k->step_cost += b->work.merge[t].kept * neo__bag_cost(b->tables[t].dim);
+        neo__bag_merge *m = &b->work.merge[t];
+        m->cost_begin = cost;
+        if (t < b->sizes.tables && !m->whole) cost += m->kept * neo__bag_cost(b->tables[t].dim);
     }
-    if (k->step_cost == 0) return;
-    k->step_tasks = NEO__MIN(neo__bags_most_tasks(b->sizes.threads), 1 + k->step_cost / 32768);
-    neo_parallel_for(b->ctx, k->step_tasks, neo__bags_step_task, k);
+    neo__bags_share(b, cost, neo__bags_step_part);
 }
 
 /* ---- the rows of the CPU's table ----
 
-   Sort plans all tables, and gathers, packs and sorts the shared ones; update does whole tables, and
-   steps or keeps the shared ones. Between them the plan is in the workspace. */
+   Sort plans all tables, and gathers, packs and sorts the shared ones; update does whole tables,
+   and steps or keeps the shared ones. Between them the plan is in the object. */
 static neo_status neo__cpu_bags_sort(neo_device *d, const neo__bags_job *job) {
     neo_bags *b = job->object;
-    neo__bags_walk *k = &b->work.walk;
+    neo__bags_walk *k = &b->walk;
     memset(k, 0, sizeof *k);
-    k->call = neo__bags_call_make(job);
-    k->keep = job->keep;
-    neo__bags_plan(k);
-    neo_parallel_for(neo__cpu_ctx(d), k->chunk_count + k->pack_tasks, neo__bags_shared_task, k);
-    neo__bags_sort_shared(k);
+    for (int64_t ti = 0; ti < b->sizes.tables; ti++) neo__bags_plan_table(b, ti);
+    neo__bags_plan_buffers(b);
+    neo__bags_plan_shared(b);
+    neo_parallel_for(neo__cpu_ctx(d), k->chunk_count + k->pack_tasks, neo__bags_shared_task, b);
+    neo__bags_sort_shared(b);
     return NEO_OK;
 }
-/* Records of rows of a call's own are the row numbers. */
+/* The rows of add_grad are their own records. */
 static neo_status neo__cpu_bags_sort_rows(neo_device *d, const neo__bags_job *job,
                                           const int64_t *rows, int64_t first_key) {
     (void)d;
     (void)first_key;
-    job->object->work.rows = rows;
+    job->object->walk.rows = rows;
     return NEO_OK;
 }
 static neo_status neo__cpu_bags_find_slots(neo_device *d, const neo__bags_job *job, int by_value,
                                            int64_t *fresh) {
     neo_bags *b = job->object;
     const int64_t before = b->kept.count;
-    int64_t at;
-    int is_fresh;
+    const int fits = by_value ? neo__bags_keep_rows(b) : neo__bags_keep_records(b);
     (void)d;
-    if (!by_value) {
-        *fresh = neo__bags_keep_slots(&b->work.walk);
-        return NEO_OK;
-    }
-    *fresh = b->kept.capacity - before + 1;
-    for (int64_t i = 0; i < job->sorted.records; i++) {
-        if (!neo__bags_find_slot(b, job->table, b->work.rows[i], &at, &is_fresh)) return NEO_OK;
-        b->kept.keep_at[i] = at;
-    }
-    *fresh = b->kept.count - before;
+    *fresh = (fits ? b->kept.count : b->kept.capacity + 1) - before;
     return NEO_OK;
 }
 static neo_status neo__cpu_bags_give_slots(neo_device *d, const neo__bags_job *job, int by_value) {
     (void)d, (void)job, (void)by_value; /* finding has given them */
     return NEO_OK;
 }
-static neo_status neo__cpu_bags_drop_slots(neo_device *d, const neo__bags_job *job) {
-    (void)d;
-    neo__bags_pop_slots(job->object, job->kept.count);
-    return NEO_OK;
-}
 static neo_status neo__cpu_bags_update(neo_device *d, const neo__bags_job *job) {
     neo_bags *b = job->object;
     if (job->add) {
-        neo__bags_add_rows(job);
+        neo__bags_add_rows(b);
         return NEO_OK;
     }
-    neo_parallel_for(neo__cpu_ctx(d), b->sizes.tables, neo__bags_whole_task, &b->work.walk);
-    neo__bags_step_shared(&b->work.walk);
+    neo_parallel_for(neo__cpu_ctx(d), b->sizes.tables, neo__bags_whole_task, b);
+    neo__bags_step_shared(b);
     return NEO_OK;
 }
-/* All that is kept, as the records of a walk; with cut: of tables that ask for sums. */
-static void neo__bags_step_slots(const neo__bags_job *job, int cut) {
-    neo_bags *b = job->object;
-    neo__bags_walk *k = &b->work.walk;
-    memset(k, 0, sizeof *k);
-    k->call = neo__bags_call_make(job);
-    k->of_kept = 1;
-    neo__bags_kept_records(b);
-    for (int64_t t = 0; cut && t < b->sizes.tables; t++)
-        b->work.merge[t].whole = !b->cut.cuts[t].cut.want; /* not in this walk */
-    neo__bags_step_shared(k);
-}
+/* Step all that is kept; or, while cut tables ask for sums, compute these. */
 static neo_status neo__cpu_bags_step_kept(neo_device *d, const neo__bags_job *job) {
+    neo_bags *b = job->object;
+    int asked = 0;
     (void)d;
-    neo__bags_step_slots(job, 0);
-    return NEO_OK;
-}
-static neo_status neo__cpu_bags_cut(neo_device *d, const neo__bags_job *job) {
-    (void)d;
-    neo__bags_step_slots(job, 1);
+    memset(&b->walk, 0, sizeof b->walk);
+    b->walk.of_kept = 1;
+    neo__bags_kept_records(b);
+    for (int64_t t = 0; b->sizes.cut_tables && t < b->sizes.tables; t++)
+        if (b->cut.cuts[t].cut.want) asked = 1;
+    for (int64_t t = 0; asked && t < b->sizes.tables; t++)
+        b->work.merge[t].whole = !b->cut.cuts[t].cut.want; /* not in this walk */
+    neo__bags_step_shared(b);
     return NEO_OK;
 }
 static neo_status neo__cpu_bags_squares(neo_device *d, const neo__bags_job *job, int64_t first,
@@ -11916,7 +11366,7 @@ static neo_status neo__cpu_bags_squares(neo_device *d, const neo__bags_job *job,
     const int64_t blocks = neo__bag_blocks(job->fixed.max_dim);
     (void)d;
     for (int64_t i = first; i < first + count; i++, out += blocks) {
-        const float *g = b->kept.grad + b->kept.slots[i].at;
+        const float *g = job->kept.sums + b->kept.slots[i].at;
         int64_t dim = b->tables[b->kept.slots[i].table].dim, own = neo__bag_blocks(dim);
         b->ctx->bag->blocks(g, g, dim, out);
         memset(out + own, 0, (size_t)(blocks - own) * sizeof *out);
@@ -11927,22 +11377,20 @@ static neo_status neo__cpu_bags_rows(neo_device *d, const neo__bags_job *job, in
                                      int64_t first, int64_t count, float *rows, int write) {
     neo__bag_rows_job to;
     to.b = job->object;
-    to.table = &job->object->tables[table].store;
+    to.table = &job->object->tables[table].job.store;
     to.first = first;
     to.rows = rows;
     to.write = write;
-    neo__cpu_run(d, &to, count, 1 + (1 << 14) / to.table->dim, neo__bag_rows_task);
+    neo__cpu_run(d, &to, count, 1 + (1 << 14) / to.table->dim, 1, neo__bag_rows_part);
     return NEO_OK;
 }
 static void neo__cpu_bags_init(neo_device *d) {
     d->bags_check = neo__cpu_bags_check;
-    d->bags_forward = neo__cpu_bags_forward;
-    d->bags_weight_grad = neo__cpu_bags_weight_grad;
+    d->bags_forward = d->bags_weight_grad = neo__cpu_bags_lookup;
     d->bags_sort = neo__cpu_bags_sort;
     d->bags_sort_rows = neo__cpu_bags_sort_rows;
     d->bags_update = neo__cpu_bags_update;
-    d->bags_step_kept = neo__cpu_bags_step_kept;
-    d->bags_cut = neo__cpu_bags_cut;
+    d->bags_step_kept = d->bags_cut = neo__cpu_bags_step_kept;
     d->bags_find_slots = neo__cpu_bags_find_slots;
     d->bags_give_slots = neo__cpu_bags_give_slots;
     d->bags_drop_slots = neo__cpu_bags_drop_slots;
@@ -11952,35 +11400,35 @@ static void neo__cpu_bags_init(neo_device *d) {
 /* ------------------------------------------------------------------------------------------------
    >>impl-bags-calls
 
-   The public calls. Each checks its arguments, fills the object's record (neo__bags_job), and hands it
-   to the device that computes: the CPU's rows are at >>impl-bags-forward and >>impl-bags-backward, an
-   accelerator's in its own header. Only where memory is differs here, and whether a batch must be copied.
+   The public calls. Each checks its arguments, fills the object's record (neo__bags_job), and hands
+   it to the device that computes. The CPU's rows of the table are at >>impl-bags-forward and
+   >>impl-bags-backward, an accelerator's in its own header.
 
        neo_bags_forward     begin (check, place, look)  ->  bags_forward
        neo_bags_backward    begin  ->  rules  ->  sort  ->  update
        neo_bags_accumulate  begin  ->  sort  ->  slots  ->  update (keeps)
        neo_bags_step        rules  ->  sums of cut tables  ->  step_kept  ->  drop slots
 
-   A look reads every offset and id, so that a bad batch changes nothing and kernels need no checks. On
-   the CPU each call looks. A device's copy of a host batch is looked at once: the first backward after
-   forward takes it; a batch that is in the device's memory is looked at in every call, as what it holds
-   may have changed. The host waits for the answer; in a step that is being recorded it comes at the end
-   (neo_device.recording), and kernels after a bad look do nothing. Launches are sized by the number of
-   ids where the host knows it, else by what is reserved.
+   A look reads every offset and id, so that a bad batch changes nothing and kernels need no checks.
+   On the CPU each call looks, and so it does at a batch in the device's memory: the caller may have
+   changed what is there. A device's copy of a host batch is looked at once: the first backward
+   after forward takes it. The host waits for the answer, but not in a step that is being recorded
+   (neo_device.recording): there it comes at the end, and kernels after a bad look do nothing.
+   Launches are sized by the number of ids where the host knows it, else by what is reserved.
 
-   The features' places and the steps' numbers (some 100 bytes a table) are sent when they have changed.
-   neo_bags_bytes runs the same layouts as create. User memory of a table (neo_table_desc.weight) is
-   memory of the device that computes.
+   The features' places and the steps' numbers (some 100 bytes a table) are sent when they have
+   changed. User memory of a table (neo_table_desc.weight) is memory of the device that computes.
 
-   Records on a device: for every id a key, which is the row counted through all tables, over the number
-   of the leaf, and a value, which says where the gradient row to add is. A stable radix sort by the key
-   leaves the records of a row in the canonical order (leaf, feature, sample, position); dropped ids come
-   behind all rows. A record's gradient is at value x unit in dout (MEAN: in a copy divided by the bags'
-   lengths), or with weights the value is the id's number, and its place is in grad_at. New rows are
-   marked in the sorted records, and a prefix sum gives them slots, in the order of the CPU's.
-   ------------------------------------------------------------------------------------------------ */
+   Records on a device: for every id a key and a value. The key is the row, counted through all
+   tables, over the number of the leaf; the value says where the gradient row to add is. A stable
+   radix sort by the key leaves the records of a row in the canonical order (leaf, feature, sample,
+   position); dropped ids come behind all rows. A record's gradient is at value x unit in dout
+   (MEAN: in a copy divided by the bags' lengths). With weights the value is the id's number, and
+   the gradient's place is in grad_at. New rows are marked in the sorted records, and a prefix sum
+   gives them slots, in the order of the CPU's.
+   ---------------------------------------------------------------------------------------------- */
 
-/* ---- a batch: what can be wrong with it ---- */
+/* ---- a batch: checks ---- */
 
 static neo_status neo__bags_check_tensor(const neo_bags *b, const neo_jagged *j, neo_tensor t,
                                           const char *what, const char *fn) {
@@ -11993,7 +11441,7 @@ static neo_status neo__bags_check_tensor(const neo_bags *b, const neo_jagged *j,
         int64_t count = 0;
         for (int64_t f = 0; f < s->features; f++)
             count += (j->feature_bags[f + 1] - j->feature_bags[f]) *
-                     b->tables[b->features[f].table].dim;
+                     b->tables[b->view.features[f].job.table].dim;
         NEO__CHECK(t.ndim == 1 && t.dtype == NEO_F32 && t.shape[0] == count, NEO_ERR_SHAPE,
                    "%s: bags '%s': with feature_bags %s must be a 1-d f32 tensor of %" PRId64
                    " elements",
@@ -12018,63 +11466,57 @@ static neo_status neo__bags_check_tensor(const neo_bags *b, const neo_jagged *j,
     return NEO_OK;
 }
 
+static neo_status neo__bags_tell(neo_bags *b, void *to, const void *from, size_t bytes) {
+    neo_status status = neo__bags_send(b, to, from, bytes);
+    if (status != NEO_OK) neo__bags_untold(b);
+    return status;
+}
 /* Positions of the features' bags in the batch, in the tensor that goes with it, and in gradients
-   that are packed; the device is told when they have changed. Reads no offsets. */
+   that are packed; sent to the device when they have changed. Reads no offsets. */
 static neo_status neo__bags_place(neo_bags *b, const neo_jagged *j, neo_tensor t, const char *fn) {
     int64_t features = b->sizes.features, at = 0;
     int changed = b->ctx->on->recording != 0, whole = ((uintptr_t)t.data & 15) == 0;
+    neo__job_feature *told = b->job.told.host_features;
     for (int64_t f = 0; f <= features; f++) {
-        neo__bag_feature *p = &b->features[f];
+        neo__bag_feature *p = &b->view.features[f];
         const int last = f == features;
-        int64_t dim = last ? 0 : b->tables[p->table].dim;
-        p->first_bag = neo__jagged_first_bag(j, f);
-        p->bags = last ? 0 : neo__jagged_first_bag(j, f + 1) - p->first_bag;
-        NEO__CHECK(p->bags <= b->sizes.max_batch, NEO_ERR_CAPACITY,
+        int64_t dim = last ? 0 : b->tables[p->job.table].dim;
+        p->job.first_bag = neo__jagged_first_bag(j, f);
+        p->job.bags = last ? 0 : neo__jagged_first_bag(j, f + 1) - p->job.first_bag;
+        NEO__CHECK(p->job.bags <= b->sizes.max_batch, NEO_ERR_CAPACITY,
                    "%s: bags '%s': feature %" PRId64 " has %" PRId64
                    " samples, reserved are %" PRId64 " (neo_bags_reserve grows it)",
-                   fn, b->name, f, p->bags, b->sizes.max_batch);
+                   fn, b->name, f, p->job.bags, b->sizes.max_batch);
         p->bad = 0;
-        p->out_stride = j->feature_bags && !b->sizes.none ? dim : t.stride[0];
-        p->out_at = j->feature_bags ? at : p->col;
-        at += p->bags * dim;
-        NEO__ZERO(neo__job_feature, now);
-        now.table = p->table;
-        now.first_bag = p->first_bag;
-        now.bags = p->bags;
-        now.out_at = b->sizes.none ? 0 : p->out_at;
-        now.out_stride = p->out_stride;
-        now.pack_stride = j->feature_bags ? dim : b->sizes.width;
-        if (!last && ((now.out_at | now.out_stride | now.pack_stride) & 3)) whole = 0;
-        if (memcmp(&now, &b->told.features[f], sizeof now) == 0) continue;
-        b->told.features[f] = now;
+        p->job.out_stride = j->feature_bags && !b->sizes.none ? dim : t.stride[0];
+        p->job.out_at = b->sizes.none ? 0 : j->feature_bags ? at : p->col;
+        p->job.pack_stride = j->feature_bags ? dim : b->sizes.width;
+        at += p->job.bags * dim;
+        if (!last && ((p->job.out_at | p->job.out_stride | p->job.pack_stride) & 3)) whole = 0;
+        if (memcmp(&p->job, &told[f], sizeof *told) == 0) continue;
+        told[f] = p->job;
         changed = 1;
     }
     b->job.tensor.aligned = whole;
     b->job.tensor.out_rows = b->sizes.none ? t.shape[0] : 0;
     if (!changed) return NEO_OK;
-    size_t bytes = (size_t)(features + 1) * sizeof *b->told.features;
-    neo_status status = neo__bags_send(b, b->job.told.features, b->told.features, bytes);
-    if (status != NEO_OK) memset(b->told.features, 0xFF, bytes); /* the device has not been told */
-    return status;
+    return neo__bags_tell(b, b->job.told.features, told, (size_t)(features + 1) * sizeof *told);
 }
 /* Send again what was part of a discarded recording. */
 static void neo__bags_remind(neo_bags *b) {
-    if (b->told.forgotten == b->ctx->on->forgotten) return;
-    b->told.forgotten = b->ctx->on->forgotten;
+    if (b->forgotten == b->ctx->on->forgotten) return;
+    b->forgotten = b->ctx->on->forgotten;
     b->view.fresh = 0;
-    memset(b->told.features, 0xFF, (size_t)(b->sizes.features + 1) * sizeof *b->told.features);
-    memset(b->told.rules, 0xFF, (size_t)b->sizes.tables * sizeof *b->told.rules);
+    neo__bags_untold(b);
 }
 
-/* A look at a batch until its answer is there. What the object has of a call may be the next one's
-   by then. */
+/* A look at a batch, kept until its answer comes: by then the object may hold the next call. */
 typedef struct neo__bags_look {
     neo_bags *b;
     const char *fn;
     neo_jagged batch;
     neo__bags_job job;
     int forward;
-    int64_t ids; /* that it has, when it is good; else -1 */
 } neo__bags_look;
 
 static neo_status neo__bags_offset(const neo__bags_look *l, int64_t i, int64_t *offset) {
@@ -12089,12 +11531,9 @@ static neo_status neo__bags_bad_offset(const neo__bags_look *l, int64_t bag) {
     int64_t f = neo__bags_look_feature(l, bag), here, next;
     NEO__TRY(neo__bags_offset(l, bag, &here));
     NEO__TRY(neo__bags_offset(l, bag + 1, &next));
-    return neo_fail(NEO_ERR_FORMAT,
-                    "%s: offsets decrease at feature %d, sample %" PRId64 ": offsets[%" PRId64
-                    "] is %" PRId64 ", the next is %" PRId64,
-                    l->fn, (int)f, bag - neo__jagged_first_bag(&l->batch, f), bag, here, next);
+    return neo__jagged_bad_offset(&l->batch, f, bag, here, next, l->fn);
 }
-/* k: as offsets count. */
+/* k: the id's place, as offsets count. */
 static neo_status neo__bags_bad_id(const neo__bags_look *l, int64_t k) {
     const neo_bags *b = l->b;
     int64_t bag = 0, hi = l->job.batch.bags, begin, ids[1] = {0};
@@ -12109,7 +11548,7 @@ static neo_status neo__bags_bad_id(const neo__bags_look *l, int64_t k) {
     const char *at = (const char *)l->job.batch.ids + (size_t)(k - l->job.batch.id_base) * size;
     NEO__TRY(neo__bags_fetch(b, ids, at, size));
     int64_t f = neo__bags_look_feature(l, bag);
-    const neo__bag_table *table = &b->tables[b->features[f].table];
+    const neo__bag_table *table = &b->tables[b->view.features[f].job.table];
     return neo_fail(NEO_ERR_RANGE,
                     "%s: bags '%s': table '%s' (feature %" PRId64 "), sample %" PRId64
                     ", position %" PRId64 ": id %" PRId64 " is not in [0, %" PRId64 ")",
@@ -12124,7 +11563,7 @@ static neo_status neo__bags_check_ids(const neo_bags *b, int64_t ids, const char
     return NEO_OK;
 }
 static neo_status neo__bags_looked(void *job, const void *answer) {
-    neo__bags_look *l = (neo__bags_look *)job;
+    const neo__bags_look *l = (const neo__bags_look *)job;
     neo_bags *b = l->b;
     const int was_fresh = b->view.fresh;
     neo__bags_found found;
@@ -12143,7 +11582,6 @@ static neo_status neo__bags_looked(void *job, const void *answer) {
         return neo__bags_bad_id(l, found.first + (int64_t)~found.id);
     b->view.fresh = was_fresh;
     if (l->forward) b->out_of_range += (int64_t)found.count;
-    l->ids = ids;
     return NEO_OK;
 }
 /* Look at every offset and id. Where bags of features vary, the host's list of them may not live as
@@ -12159,11 +11597,10 @@ static neo_status neo__bags_look_at(neo_bags *b, const char *fn, int forward) {
     look.batch = b->view.batch;
     look.job = b->job;
     look.forward = forward;
-    look.ids = -1;
     NEO__TRY(on->bags_check(on, &b->job, &found, waits ? NULL : &later));
     if (b->job.batch.bags == 0 || !waits) return NEO_OK;
     NEO__TRY(neo__bags_looked(&look, &found));
-    if (!on->recording) b->job.batch.most_ids = look.ids;
+    if (!on->recording) b->job.batch.most_ids = found.last - found.first;
     return NEO_OK;
 }
 
@@ -12177,7 +11614,7 @@ static int neo__bags_is_viewed(const neo_bags *b, const neo_jagged *j) {
            s->id_dtype == j->id_dtype && s->batch == j->batch &&
            b->view.bags == neo_jagged_bag_count(j) && b->view.ids == neo_jagged_id_count(j);
 }
-/* The batch as the record has it: where the context computes, or copied to there unless `have`. */
+/* Put the batch into the record: where it is, or a copy on the device, made unless `have`. */
 static neo_status neo__bags_stage(neo_bags *b, const neo_jagged *j, int have) {
     neo__bags_job *job = &b->job;
     job->batch.is_i32 = j->id_dtype == NEO_I32;
@@ -12207,8 +11644,7 @@ static neo_status neo__bags_stage(neo_bags *b, const neo_jagged *j, int have) {
     return neo__bags_send(b, b->view.copy_weights, j->weights + job->batch.id_base,
                           ids * sizeof *j->weights);
 }
-/* Everything that can be wrong with a batch and the tensor that goes with it; then the record has
-   both. */
+/* Check a batch and the tensor that goes with it, and put both into the record. */
 static neo_status neo__bags_begin(neo_bags *b, const neo_jagged *j, neo_tensor t, int forward,
                                   const char *fn) {
     const char *what = forward ? "out" : "dout";
@@ -12261,34 +11697,27 @@ NEO_API neo_status neo_bags_weight_grad(neo_bags *b, const neo_jagged *batch, ne
 
 /* ---- the numbers of a step, and sorted records ---- */
 
-/* The optimizer's step depends on the number of steps so far. */
-static int neo__bag_counts_steps(neo_bag_optim_kind kind) {
-    return kind == NEO_BAG_ADAM || kind == NEO_BAG_PARTIAL_ADAM || kind == NEO_BAG_LAMB ||
-           kind == NEO_BAG_PARTIAL_LAMB;
-}
-/* The numbers of this step; the device is told if they are not those of the last. */
+/* The numbers of this step, sent to the device if they are not those of the last. */
 static neo_status neo__bags_rules(neo_bags *b, float lr) {
     int changed = b->ctx->on->recording != 0;
     neo__fp_state fp = neo__fp_enter();
     for (int64_t i = 0; i < b->sizes.tables; i++) {
         const neo__bag_table *t = &b->tables[i];
-        const int draws = t->store.dtype != NEO_F32 && !t->round_nearest;
+        const int draws = t->job.store.dtype != NEO_F32 && !t->round_nearest;
         NEO__ZERO(neo__job_rule, now);
         now.step = neo__bag_step_make(&t->optim, lr, b->steps + 1);
-        if (!neo__bag_counts_steps(t->optim.kind)) now.step.fix1 = now.step.fix2 = 1.0f;
+        if (!neo__bag_optims[t->optim.kind].counts_steps) now.step.fix1 = now.step.fix2 = 1.0f;
         if (draws) now.round = neo__random_key_make(b->ctx->seed, t->name_hash, b->steps + 1,
                                                     NEO_STREAM_ROUNDING);
         now.nearest = t->round_nearest;
-        if (memcmp(&now, &b->told.rules[i], sizeof now) == 0) continue;
-        b->told.rules[i] = now;
+        if (memcmp(&now, &b->job.told.host_rules[i], sizeof now) == 0) continue;
+        b->job.told.host_rules[i] = now;
         changed = 1;
     }
     neo__fp_leave(fp);
     if (!changed) return NEO_OK;
-    size_t bytes = (size_t)b->sizes.tables * sizeof *b->told.rules;
-    neo_status status = neo__bags_send(b, b->job.told.rules, b->told.rules, bytes);
-    if (status != NEO_OK) memset(b->told.rules, 0xFF, bytes); /* the device has not been told */
-    return status;
+    return neo__bags_tell(b, b->job.told.rules, b->job.told.host_rules,
+                          (size_t)b->sizes.tables * sizeof *b->job.told.host_rules);
 }
 /* Number the call's gradients; then records, sorted. leaves.count 0: the batch is whole. */
 static neo_status neo__bags_sort(neo_bags *b, neo__leaf_cut leaves, int keep) {
@@ -12301,7 +11730,7 @@ static neo_status neo__bags_sort(neo_bags *b, neo__leaf_cut leaves, int keep) {
     for (int64_t i = 0; i < b->sizes.tables; i++)
         if (b->tables[i].feature_count > 1 && count > 1) job->sorted.leaf_sort = 1;
     for (int64_t f = 0; f < b->sizes.features; f++) {
-        const neo__job_feature *p = &b->told.features[f];
+        const neo__job_feature *p = &b->job.told.host_features[f];
         int64_t stride = NEO__MAX(p->out_stride, p->pack_stride);
         floats = NEO__MAX(floats, p->out_at + NEO__MAX(p->bags, job->tensor.out_rows) * stride);
     }
@@ -12316,8 +11745,8 @@ static neo_status neo__bags_sort(neo_bags *b, neo__leaf_cut leaves, int keep) {
 
 /* ---- kept gradients ---- */
 
-/* Slots from `count` on are forgotten. The hash table must lose them before the next key is looked
-   up; where the device fails to do that now, the next call that keeps does it, or tells why not. */
+/* Forget the slots from `count` on. The hash table must lose them before the next key is looked up:
+   if the device fails to do that now, the next call that keeps does it, or fails. */
 static neo_status neo__bags_drop_slots(neo_bags *b, int64_t count) {
     neo_device *on = b->ctx->on;
     b->kept.stale = 1;
@@ -12339,8 +11768,8 @@ static neo_status neo__bags_slots(neo_bags *b, const char *fn, int64_t before, i
     if (fresh > b->kept.capacity - count) {
         NEO__TRY(neo__bags_drop_slots(b, before));
         return neo_fail(NEO_ERR_CAPACITY,
-                        "%s: bags '%s': gradients of more than %" PRId64 " rows (max_kept_rows)", fn,
-                        b->name, b->kept.capacity);
+                        "%s: bags '%s': gradients of more than %" PRId64 " rows (max_kept_rows)",
+                        fn, b->name, b->kept.capacity);
     }
     NEO__TRY(on->bags_give_slots(on, &b->job, by_value));
     b->kept.count = count + fresh;
@@ -12351,7 +11780,7 @@ static int64_t neo__bags_slot_at(const neo_bags *b, int64_t i) {
     if (b->ctx->device) return i * b->job.fixed.max_dim;
     return i < b->kept.count ? b->kept.slots[i].at : b->kept.floats;
 }
-/* The gradients of the record's batch are added to those kept. */
+/* Add the gradients of the record's batch to those kept. */
 static neo_status neo__bags_keep(neo_bags *b, neo__leaf_cut leaves, const char *fn) {
     neo_device *on = b->ctx->on;
     const int64_t before = b->kept.count;
@@ -12375,70 +11804,77 @@ NEO_API neo_status neo_bags_accumulate(neo_bags *b, const neo_jagged *batch, neo
     b->job.only_cut = -1;
     return neo__bags_keep(b, held, fn);
 }
+static neo_status neo__bags_check_grad(const neo_bags *b, int32_t table, const int64_t *rows,
+                                       int64_t count, neo_tensor grad, const char *fn) {
+    NEO__TRY(neo__bags_check_keeps(b, fn));
+    NEO__CHECK(table >= 0 && table < b->sizes.tables && count >= 0 && (rows || count == 0),
+               NEO_ERR_ARG, "%s: bags '%s': table %d, %" PRId64 " rows", fn, b->name, table, count);
+    const neo__bag_table *t = &b->tables[table];
+    NEO__CHECK(grad.ndim == 2 && grad.dtype == NEO_F32 && grad.shape[0] == count &&
+                   grad.shape[1] == t->dim && (grad.stride[1] == 1 || t->dim == 1),
+               NEO_ERR_SHAPE, "%s: table '%s': grad must be f32 [%" PRId64 "][%" PRId64 "]", fn,
+               t->name, count, t->dim);
+    for (int64_t i = 0; i < count; i++)
+        NEO__CHECK(rows[i] >= 0 && rows[i] < t->rows, NEO_ERR_RANGE,
+                   "%s: table '%s': rows[%" PRId64 "] is %" PRId64 ", not in [0, %" PRId64 ")", fn,
+                   t->name, i, rows[i], t->rows);
+    return neo__check_place(b->ctx, grad, fn, "grad");
+}
+/* A record of rows of gradients, `unit` floats apart, which are no batch's. */
+static void neo__bags_set_rows_job(neo__bags_job *job, const float *grad, int64_t unit, int keep) {
+    job->batch.weights = NULL;
+    job->tensor.dout = grad;
+    job->sorted.leaf_bits = job->sorted.leaf_sort = job->sorted.indirect = job->sorted.packs = 0;
+    job->sorted.grad_unit = unit;
+    job->keep = job->add = keep;
+}
+/* Slots for the rows of add_grad, as many as the record says. */
+static neo_status neo__bags_slots_of(neo_bags *b, const int64_t *rows, int64_t before,
+                                     const char *fn) {
+    neo_device *on = b->ctx->on;
+    if (b->ctx->device) {
+        size_t bytes = (size_t)b->job.sorted.records * sizeof *rows;
+        NEO__TRY(neo__bags_send(b, b->view.copy_ids, rows, bytes));
+        rows = (const int64_t *)b->view.copy_ids;
+    }
+    NEO__TRY(on->bags_sort_rows(on, &b->job, rows, b->tables[b->job.table].job.first_key));
+    return neo__bags_slots(b, fn, before, 1);
+}
+/* Find slots for all rows before a kept number changes. */
 NEO_API neo_status neo_bags_add_grad(neo_bags *b, int32_t table, const int64_t *rows, int64_t count,
                                      neo_tensor grad) {
     const char *fn = "neo_bags_add_grad";
-    NEO__TRY(neo__bags_check_keeps(b, fn));
-    NEO__CHECK(table >= 0 && table < b->sizes.tables && count >= 0 && (rows || count == 0), NEO_ERR_ARG,
-               "%s: bags '%s': table %d, %" PRId64 " rows", fn, b->name, table, count);
-    const neo__bag_table *t = &b->tables[table];
-    NEO__CHECK(grad.ndim == 2 && grad.dtype == NEO_F32 && grad.shape[0] == count && grad.shape[1] == t->dim &&
-                   (grad.stride[1] == 1 || t->dim == 1),
-               NEO_ERR_SHAPE, "%s: table '%s': grad must be f32 [%" PRId64 "][%" PRId64 "]", fn, t->name, count,
-               t->dim);
-    for (int64_t i = 0; i < count; i++)
-        NEO__CHECK(rows[i] >= 0 && rows[i] < t->rows, NEO_ERR_RANGE,
-                   "%s: table '%s': rows[%" PRId64 "] is %" PRId64 ", not in [0, %" PRId64 ")", fn, t->name, i,
-                   rows[i], t->rows);
-    NEO__TRY(neo__check_place(b->ctx, grad, fn, "grad"));
-    neo_device *on = b->ctx->on;
+    NEO__TRY(neo__bags_check_grad(b, table, rows, count, grad, fn));
     neo__bags_job *job = &b->job;
-    const int64_t before = b->kept.count;
+    const int64_t before = b->kept.count, most = job->fixed.max_ids;
     b->view.fresh = 0;
     job->table = table;
-    job->batch.weights = NULL;
-    job->sorted.leaf_bits = job->sorted.leaf_sort = job->sorted.indirect = job->sorted.packs = 0;
-    job->keep = job->add = 1;
-    job->sorted.grad_unit = grad.stride[0];
-    for (int pass = 0; pass < 2; pass++) { /* all rows have a place before a kept number changes */
-        for (int64_t i = 0; i < count; i += job->sorted.records) {
-            job->sorted.records = NEO__MIN(count - i, job->fixed.max_ids);
-            if (pass == 0 || count > job->fixed.max_ids) {
-                const int64_t *piece = rows + i;
-                if (b->ctx->device) {
-                    piece = (const int64_t *)b->view.copy_ids;
-                    NEO__TRY(neo__bags_send(b, b->view.copy_ids, rows + i,
-                                            (size_t)job->sorted.records * sizeof *rows));
-                }
-                NEO__TRY(on->bags_sort_rows(on, job, piece, b->told.tables[table].first_key));
-                NEO__TRY(neo__bags_slots(b, fn, before, 1));
-            }
-            job->tensor.dout = (const float *)grad.data + i * grad.stride[0];
-            if (pass == 1) NEO__TRY(on->bags_update(on, job));
-        }
-        if (pass == 1 || b->kept.count == before) continue;
-        int64_t at = neo__bags_slot_at(b, before), end = neo__bags_slot_at(b, b->kept.count);
-        NEO__TRY(neo__data_zero(b->ctx, job->kept.sums + at,
-                                (size_t)(end - at) * sizeof *job->kept.sums));
+    neo__bags_set_rows_job(job, (const float *)grad.data, grad.stride[0], 1);
+    for (int64_t i = 0; i < count; i += most) {
+        job->sorted.records = NEO__MIN(count - i, most);
+        NEO__TRY(neo__bags_slots_of(b, rows + i, before, fn));
+    }
+    int64_t at = neo__bags_slot_at(b, before), end = neo__bags_slot_at(b, b->kept.count);
+    if (end > at)
+        NEO__TRY(neo__data_zero(b->ctx, job->kept.sums + at, (size_t)(end - at) * sizeof(float)));
+    for (int64_t i = 0; i < count; i += most) {
+        job->sorted.records = NEO__MIN(count - i, most);
+        if (count > most) NEO__TRY(neo__bags_slots_of(b, rows + i, before, fn));
+        job->tensor.dout = (const float *)grad.data + i * grad.stride[0];
+        NEO__TRY(b->ctx->on->bags_update(b->ctx->on, job));
     }
     return NEO_OK;
 }
 /* The table of a key. */
 static int32_t neo__bags_table_of(const neo_bags *b, int64_t key) {
-    int64_t lo = 0, hi = b->sizes.tables;
-    while (lo + 1 < hi) {
-        int64_t mid = (lo + hi) / 2;
-        if (b->told.tables[mid].first_key <= key) lo = mid;
-        else hi = mid;
-    }
-    return (int32_t)lo;
+    const neo__job_table *tables = b->job.fixed.host_tables;
+    return (int32_t)neo__bags_find(&tables->first_key, sizeof *tables, b->sizes.tables, key);
 }
 NEO_API int64_t neo_bags_kept_count(const neo_bags *b) { return b->kept.count; }
 static const float *neo__bags_fetch_kept_row(neo_bags *b, int64_t i, int32_t *table,
                                               int64_t *row) {
     int64_t dim = b->job.fixed.max_dim, most = NEO__MAX((int64_t)NEO__BAG_HOST_STAGE, dim) / dim;
-    if (i < b->kept.stage_first ||
-        i >= b->kept.stage_end) { /* as many as there is room for, which come next */
+    if (i < b->kept.stage_first || i >= b->kept.stage_end) { /* fetch it with those behind it */
         int64_t n = NEO__MIN(most, b->kept.count - i);
         b->kept.stage_end = 0;
         if (neo__bags_fetch(b, b->kept.stage_keys, b->job.kept.slot_key + i,
@@ -12452,7 +11888,7 @@ static const float *neo__bags_fetch_kept_row(neo_bags *b, int64_t i, int32_t *ta
     int64_t key = (int64_t)b->kept.stage_keys[i - b->kept.stage_first];
     int32_t t = neo__bags_table_of(b, key);
     if (table) *table = t;
-    if (row) *row = key - b->told.tables[t].first_key;
+    if (row) *row = key - b->job.fixed.host_tables[t].first_key;
     return b->kept.stage + (i - b->kept.stage_first) * dim;
 }
 NEO_API const float *neo_bags_kept_row(const neo_bags *b, int64_t i, int32_t *table, int64_t *row) {
@@ -12460,16 +11896,15 @@ NEO_API const float *neo_bags_kept_row(const neo_bags *b, int64_t i, int32_t *ta
     if (b->ctx->device) return neo__bags_fetch_kept_row((neo_bags *)(uintptr_t)b, i, table, row);
     if (table) *table = b->kept.slots[i].table;
     if (row) *row = b->kept.slots[i].row;
-    return b->kept.grad + b->kept.slots[i].at;
+    return b->job.kept.sums + b->kept.slots[i].at;
 }
 NEO_API neo_status neo_bags_grad_squares(const neo_bags *bags, neo_exact *sum) {
     NEO__CHECK(bags && sum, NEO_ERR_ARG, "neo_bags_grad_squares: bags or sum is NULL");
     neo_bags *b = (neo_bags *)(uintptr_t)bags;
     neo_device *on = b->ctx->on;
     NEO__ZERO(neo_exact, squares);
-    const int64_t blocks = neo__bag_blocks(b->job.fixed.max_dim),
-                  most = NEO__MAX(NEO__BAG_CPU_STAGE / blocks,
-                                  (int64_t)1); /* a row has fewer blocks than floats */
+    const int64_t blocks = neo__bag_blocks(b->job.fixed.max_dim);
+    const int64_t most = NEO__MAX(NEO__BAG_CPU_STAGE / blocks, (int64_t)1); /* rows at a time */
     b->kept.stage_end = 0;
     for (int64_t i = 0, count; i < b->kept.count; i += count) {
         count = NEO__MIN(most, b->kept.count - i);
@@ -12500,9 +11935,10 @@ NEO_API neo_status neo_bags_clear(neo_bags *b) {
 }
 
 /* ---- tables cut by columns ----
-   A step of theirs is one of gradients that are kept, those of backward too. In each round the device takes the step
-   on copies of the rows, which yields the block sums that can be had; they come to the host, whose function gives
-   the totals; these go to the device. In the end the step finds all totals there. */
+
+   They step by gradients that are kept, in backward too. In each round the device takes the step on
+   copies of the rows, which yields the block sums that can be had next. They come to the host,
+   whose function gives the totals; these go to the device. At last the step finds all of them. */
 
 /* Slots of each table: their numbers among its own, and where its sums are. */
 static neo_status neo__bags_cut_begin(neo_bags *b) {
@@ -12520,15 +11956,15 @@ static neo_status neo__bags_cut_begin(neo_bags *b) {
     }
     for (int64_t t = 0; t < b->sizes.tables; t++) {
         neo__job_cut *c = &b->cut.cuts[t];
-        c->is_cut = b->tables[t].cut;
-        c->cut.dim = (float)b->tables[t].part.dim;
+        c->is_cut = b->tables[t].job.cut;
+        c->cut.dim = (float)b->tables[t].job.store.stride;
         c->cut.total = total;
         c->cut.blocks_per_row = neo__bag_blocks(b->tables[t].dim);
         if (c->is_cut) total += NEO__BAG_CUT_SUMS * c->cut.rows;
     }
     return neo__bags_send(b, b->job.cut.row, b->cut.row, count * sizeof *b->cut.row);
 }
-/* The sums that each cut table can have next; *count: of how many tables. */
+/* Compute the block sums that each cut table can have next; *count: how many tables have some. */
 static neo_status neo__bags_cut_blocks(neo_bags *b, int32_t *count) {
     neo_device *on = b->ctx->on;
     float *blocks = b->job.cut.blocks;
@@ -12554,7 +11990,7 @@ static neo_status neo__bags_cut_blocks(neo_bags *b, int32_t *count) {
     NEO__TRY(on->bags_cut(on, &b->job));
     return neo__bags_fetch(b, b->cut.blocks, b->job.cut.blocks, bytes);
 }
-/* Sums over whole rows of what is kept. */
+/* Get the sums over whole rows that a step of what is kept needs. */
 static neo_status neo__bags_cut_rounds(neo_bags *b) {
     int32_t count;
     NEO__TRY(neo__bags_cut_begin(b));
@@ -12581,19 +12017,14 @@ static neo_status neo__bags_step_kept(neo_bags *b, float lr, int others) {
     neo__bags_job *job = &b->job;
     const neo__bags_job batch = *job;
     NEO__ZERO(neo__leaf_cut, whole);
+    neo__bags_set_rows_job(job, job->kept.sums, job->fixed.max_dim, 0);
     job->sorted.records = job->kept.count = b->kept.count;
-    job->sorted.leaf_bits = job->sorted.leaf_sort = job->sorted.indirect = job->keep = job->add =
-        job->sorted.packs = 0;
-    job->sorted.grad_unit = job->fixed.max_dim;
-    job->batch.weights = NULL;
-    job->tensor.dout = job->kept.sums;
     job->tensor.aligned = job->fixed.max_dim % 4 == 0;
     neo__bags_remind(b);
     NEO__TRY(neo__bags_rules(b, lr));
     if (b->sizes.cut_tables) NEO__TRY(neo__bags_cut_rounds(b));
     if (b->kept.count) NEO__TRY(on->bags_step_kept(on, job));
-    (void)neo__bags_drop_slots(b,
-                               0); /* the step has been taken: what was kept is not, in any case */
+    (void)neo__bags_drop_slots(b, 0); /* the step has been taken, also if this fails */
     b->view.fresh = 0;
     if (others) {
         *job = batch;
@@ -12614,8 +12045,7 @@ NEO_API neo_status neo_bags_backward(neo_bags *b, const neo_jagged *batch, neo_t
                "%s: bags '%s': %" PRId64 " rows of gradients are kept: step or clear first", fn,
                b->name, b->kept.count);
     b->job.only_cut = -1;
-    if (b->sizes
-            .cut_tables) { /* gradients are kept while the call runs: an accelerator's of all tables */
+    if (b->sizes.cut_tables) { /* gradients are kept meanwhile; on a device those of all tables */
         const int others = !b->ctx->device;
         if (others) b->job.only_cut = 1;
         NEO__TRY(neo__bags_keep(b, whole, fn));
@@ -12641,13 +12071,183 @@ NEO__HOST_END
 NEO__COLD_BEGIN
 NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
+   >>impl-exchange
+
+   Sums of pieces and coded rows, for exchanges between ranks: the rows of the CPU's table that run
+   on the thread of an exchange, beside the context's own.
+   ------------------------------------------------------------------------------------------------ */
+enum { NEO__EXCHANGE_BYTES = 4096 }; /* handled at a time, in the first-level cache */
+enum { NEO__EXCHANGE_FLOATS = NEO__EXCHANGE_BYTES / 4 };
+
+/* x = x op y */
+#define NEO__INTEGERS(type, wide)                                                                  \
+    do {                                                                                           \
+        type *p = (type *)x;                                                                       \
+        const type *q = (const type *)y;                                                           \
+        if (reduce == 0)                                                                           \
+            for (int64_t i = 0; i < n; i++) p[i] = (type)((wide)p[i] + (wide)q[i]);                \
+        else if (reduce == 1)                                                                      \
+            for (int64_t i = 0; i < n; i++) p[i] = p[i] > q[i] ? p[i] : q[i];                      \
+        else                                                                                       \
+            for (int64_t i = 0; i < n; i++) p[i] = p[i] < q[i] ? p[i] : q[i];                      \
+    } while (0)
+static void neo__merge_f32(const neo_ctx *ctx, int reduce, float *x, const float *y, int64_t n) {
+    if (reduce == 0)
+        ctx->vec->add(x, y, n);
+    else if (reduce == 1)
+        for (int64_t i = 0; i < n; i++) x[i] = y[i] > x[i] || y[i] != y[i] ? y[i] : x[i];
+    else
+        for (int64_t i = 0; i < n; i++) x[i] = y[i] < x[i] || y[i] != y[i] ? y[i] : x[i];
+}
+static void neo__merge(const neo_ctx *ctx, neo_dtype dtype, int reduce, void *x, const void *y,
+                       int64_t n) {
+    float a[NEO__EXCHANGE_FLOATS], b[NEO__EXCHANGE_FLOATS];
+    switch (dtype) {
+    case NEO_F32: neo__merge_f32(ctx, reduce, (float *)x, (const float *)y, n); break;
+    case NEO_I8: NEO__INTEGERS(int8_t, int); break;
+    case NEO_U8: NEO__INTEGERS(uint8_t, unsigned); break;
+    case NEO_I32: NEO__INTEGERS(int32_t, uint32_t); break;
+    case NEO_I64: NEO__INTEGERS(int64_t, uint64_t); break;
+    default:
+        neo__decode_float(ctx, dtype, x, a, n);
+        neo__decode_float(ctx, dtype, y, b, n);
+        neo__merge_f32(ctx, reduce, a, b, n);
+        neo__encode_float(ctx, dtype, a, x, NULL, n);
+    }
+}
+#undef NEO__INTEGERS
+/* Sums of a tree over pieces, of falling sizes; the last one is to come. */
+typedef struct neo__sums {
+    const neo_ctx *ctx;
+    neo_dtype dtype;
+    int reduce, height;
+    int leaves[NEO__COMBINE_STACK];
+    int64_t sum[NEO__COMBINE_STACK][NEO__EXCHANGE_BYTES / sizeof(int64_t)];
+} neo__sums;
+static void neo__sums_merge(neo__sums *s, int lower, int64_t n) {
+    neo__merge(s->ctx, s->dtype, s->reduce, s->sum[lower], s->sum[lower + 1], n);
+}
+/* The piece at sum[height] joins the tree. */
+static void neo__sums_push(neo__sums *s, int leaves, int64_t n) {
+    for (; s->height > 0 && s->leaves[s->height - 1] == leaves; leaves *= 2)
+        neo__sums_merge(s, --s->height, n);
+    s->leaves[s->height++] = leaves;
+}
+/* All that waits becomes one; the stack is empty again. */
+static const void *neo__sums_fold(neo__sums *s, int64_t n) {
+    for (int lower = s->height - 2; lower >= 0; lower--) neo__sums_merge(s, lower, n);
+    s->height = 0;
+    return s->sum[0];
+}
+static neo_status neo__cpu_combine(neo_device *d, const neo__combine_call *c) {
+    const int64_t size = (int64_t)neo_dtype_size(c->dtype);
+    const int64_t block = NEO__MIN(NEO__EXCHANGE_BYTES / size, (int64_t)NEO__EXCHANGE_FLOATS);
+    const neo__fp_state fp = neo__fp_enter();
+    neo__sums s;
+    s.ctx = neo__cpu_ctx(d);
+    s.dtype = c->dtype;
+    s.reduce = c->reduce;
+    s.height = 0;
+    for (int64_t at = 0; at < c->n; at += block) {
+        const int64_t n = NEO__MIN(c->n - at, block);
+        for (int i = 0; i < c->count; i++) {
+            const char *piece = (const char *)c->piece[i] + at * size;
+            memcpy(s.sum[s.height], piece, (size_t)(n * size));
+            neo__sums_push(&s, c->leaves[i], n);
+        }
+        memcpy((char *)c->out + at * size, neo__sums_fold(&s, n), (size_t)(n * size));
+    }
+    neo__fp_leave(fp);
+    return NEO_OK;
+}
+
+/* Coded rows without gaps, of whole blocks or words each, are one long row. */
+static void neo__code_join(neo__wire_call *c) {
+    const int whole = c->wire == NEO__CODE_F32 ? 1 : c->wire <= NEO__CODE_BF16 ? 2 : NEO__CODE_BLOCK;
+    if (c->stride != c->cols || c->cols % whole) return;
+    c->cols *= c->rows;
+    c->rows = NEO__MIN(c->rows, (int64_t)1);
+}
+NEO__INLINE neo_dtype neo__code_dtype(int wire) {
+    return wire == NEO__CODE_F32 ? NEO_F32 : wire == NEO__CODE_F16 ? NEO_F16 : NEO_BF16;
+}
+static void neo__encode_row(const neo_ctx *ctx, const neo__wire_call *c, const float *x,
+                            char *out) {
+    const int32_t most = c->wire == NEO__CODE_F16 ? NEO__F16_LARGEST : NEO__F32_INFINITY;
+    float scaled[NEO__EXCHANGE_FLOATS];
+    for (int64_t at = 0; at < c->cols; at += NEO__EXCHANGE_FLOATS) {
+        const int64_t n = NEO__MIN(c->cols - at, (int64_t)NEO__EXCHANGE_FLOATS);
+        const float *from = x + at;
+        char *to = out + neo__code_bytes(c->wire, at);
+        if (c->wire == NEO__CODE_F16 || c->factor != 1.0f) {
+            ctx->wire->times(scaled, from, n, c->factor, most);
+            from = scaled;
+        }
+        neo__encode_float(ctx, neo__code_dtype(c->wire), from, to, NULL, n);
+    }
+    if (c->wire != NEO__CODE_F32 && c->cols % 2) memset(out + 2 * c->cols, 0, 2);
+}
+static neo_status neo__cpu_encode(neo_device *d, const neo__wire_call *call) {
+    const neo_ctx *ctx = neo__cpu_ctx(d);
+    const neo__fp_state fp = neo__fp_enter();
+    neo__wire_call c = *call;
+    neo__code_join(&c);
+    if (c.wire > NEO__CODE_BF16)
+        ctx->wire->encode(&c);
+    else
+        for (int64_t r = 0; r < c.rows; r++)
+            neo__encode_row(ctx, &c, (const float *)c.in + r * c.stride,
+                            (char *)c.out + (size_t)r * c.row_bytes);
+    neo__fp_leave(fp);
+    return NEO_OK;
+}
+/* n numbers of a coded row from number `at` on, which begins a block. */
+static void neo__decode_part(const neo_ctx *ctx, const neo__wire_call *c, const char *row,
+                             int64_t at, int64_t n, float *x) {
+    const char *in = row + neo__code_bytes(c->wire, at);
+    if (c->wire > NEO__CODE_BF16) {
+        ctx->wire->decode(c->wire, in, n, c->back, x);
+        return;
+    }
+    neo__decode_float(ctx, neo__code_dtype(c->wire), in, x, n);
+    if (c->back != 1.0f) ctx->wire->times(x, x, n, c->back, NEO__F32_INFINITY);
+}
+static void neo__decode_sum(const neo__wire_call *c, const char *row, neo__sums *s, float *out) {
+    for (int64_t at = 0; at < c->cols; at += NEO__EXCHANGE_FLOATS) {
+        const int64_t n = NEO__MIN(c->cols - at, (int64_t)NEO__EXCHANGE_FLOATS);
+        for (int p = 0; p < c->pieces; p++) {
+            float *sum = (float *)(void *)s->sum[s->height];
+            neo__decode_part(s->ctx, c, row + (size_t)p * c->piece_bytes, at, n, sum);
+            neo__sums_push(s, 1, n);
+        }
+        memcpy(out + at, neo__sums_fold(s, n), (size_t)n * sizeof *out);
+    }
+}
+static neo_status neo__cpu_decode(neo_device *d, const neo__wire_call *call) {
+    const neo__fp_state fp = neo__fp_enter();
+    neo__wire_call c = *call;
+    neo__sums s;
+    s.ctx = neo__cpu_ctx(d);
+    s.dtype = NEO_F32;
+    s.reduce = s.height = 0;
+    neo__code_join(&c);
+    for (int64_t r = 0; r < c.rows; r++) {
+        const char *row = (const char *)c.in + (size_t)r * c.row_bytes;
+        float *out = (float *)c.out + r * c.stride;
+        if (c.pieces > 1) neo__decode_sum(&c, row, &s, out);
+        else neo__decode_part(s.ctx, &c, row, 0, c.cols, out);
+    }
+    neo__fp_leave(fp);
+    return NEO_OK;
+}
+/* ------------------------------------------------------------------------------------------------
    >>impl-cpu
 
-   This machine's processor as a device: its table has one row per operation. Memory is the context's
-   allocator's; operations are the neo__cpu_x functions of the sections above, which cut a record
-   into tasks for the context's threads. Work is done when a call returns, so there is nothing to
-   wait for, and nothing is ever recorded.
-   ------------------------------------------------------------------------------------------------ */
+   This machine's processor as a device: its table has one row per operation. Memory is the
+   context's allocator's; operations are the neo__cpu_x functions of the sections above, which cut a
+   record into tasks for the context's threads. Work is done when a call returns, so there is
+   nothing to wait for, and nothing is ever recorded.
+   ---------------------------------------------------------------------------------------------- */
 static void *neo__cpu_alloc(neo_device *d, size_t bytes) {
     const neo_allocator *allocator = &neo__cpu_ctx(d)->allocator;
     return allocator->alloc(bytes, NEO__ALIGN, allocator->user);
@@ -12658,9 +12258,7 @@ static void neo__cpu_free(neo_device *d, void *p, size_t bytes) {
 }
 static neo_status neo__cpu_copy(neo_device *d, void *to, neo_place to_place, const void *from,
                                 neo_place from_place, size_t bytes) {
-    (void)d;
-    (void)to_place;
-    (void)from_place;
+    (void)d, (void)to_place, (void)from_place;
     if (bytes) memcpy(to, from, bytes);
     return NEO_OK;
 }
@@ -12673,13 +12271,9 @@ static neo_status neo__cpu_synchronize(neo_device *d) {
 }
 
 static void *neo__cpu_event_make(neo_device *d) { return d; } /* of all events */
-static void neo__cpu_event_free(neo_device *d, void *event) {
-    (void)d;
-    (void)event;
-}
+static void neo__cpu_event_free(neo_device *d, void *event) { (void)d, (void)event; }
 static neo_status neo__cpu_event(neo_device *d, void *event) {
-    (void)d;
-    (void)event;
+    (void)d, (void)event;
     return NEO_OK;
 }
 
@@ -12694,6 +12288,9 @@ static void neo__cpu_device_init(neo_ctx *ctx) {
     d->move = neo__cpu_move;
     d->fill = neo__cpu_fill;
     d->synchronize = neo__cpu_synchronize;
+    d->combine = neo__cpu_combine;
+    d->encode = neo__cpu_encode;
+    d->decode = neo__cpu_decode;
     d->event_make = neo__cpu_event_make;
     d->event_free = neo__cpu_event_free;
     d->event_mark = d->event_wait = neo__cpu_event;
@@ -12713,3857 +12310,10 @@ static void neo__cpu_device_init(neo_ctx *ctx) {
     neo__cpu_bags_init(d);
 }
 
-/* ------------------------------------------------------------------------------------------------
-   >>impl-schema
-
-   A schema says how samples are read: names and sizes of the features, dictionaries, columns. It is
-   read-only once made and fitted, so readers share it without locks. Its small parts (names, column
-   operations, bucket edges) live in an arena and go with it.
-
-   A parsed sample is a record of fixed size:
-     f32 label | f32 dense[dense_count] | i64 id[feature_count]                one id per feature
-     f32 label | f32 dense[dense_count] | i64 begin | i64 end[feature_count]   several ids (multi)
-   With several ids per feature they lie in a stream beside the records: `begin` is the sample's
-   first id there, each end is counted from begin.
-   ------------------------------------------------------------------------------------------------ */
-enum { NEO__CRITEO_DENSE = 13, NEO__CRITEO_FEATURES = 26, NEO__LOG_TABLE = 4097 };
-
-/* ---- dictionaries: words to ids 1, 2, ... in order of insertion; open addressing ---- */
-typedef struct neo__dict {
-    uint64_t *slots;     /* upper half: part of the hash; lower: id, 0 for an empty slot */
-    uint64_t slot_count; /* a power of two, or 0 */
-    char *bytes;         /* the words, one after another */
-    int64_t byte_count, byte_capacity;
-    uint64_t *ends; /* ends[id]: where word id ends in bytes; ends[0] = 0 */
-    int64_t count, capacity;
-    int64_t max_words;
-} neo__dict;
-
-#define NEO__DICT_TAG UINT64_C(0xFFFFFFFF00000000) /* the part of a hash that a slot keeps */
-
-/* Equal to neo_hash for a text without NUL. */
-static uint64_t neo__hash_bytes(const void *data, size_t bytes) {
-    const unsigned char *p = (const unsigned char *)data;
-    uint64_t h = 0xCBF29CE484222325u;
-    for (size_t i = 0; i < bytes; i++) h = (h ^ p[i]) * 0x100000001B3u;
-    return neo__mix64(h);
-}
-static void neo__dict_free(neo_ctx *ctx, neo__dict *dict) {
-    NEO__LIST_FREE(ctx, dict->slots, dict->slot_count);
-    NEO__LIST_FREE(ctx, dict->bytes, dict->byte_capacity);
-    NEO__LIST_FREE(ctx, dict->ends, dict->capacity);
-    memset(dict, 0, sizeof *dict);
-}
-/* The id of a word; 0: not there. */
-static int64_t neo__dict_find(const neo__dict *dict, uint64_t hash, const char *word,
-                              size_t bytes) {
-    if (dict->slot_count == 0) return 0;
-    uint64_t mask = dict->slot_count - 1, tag = hash & NEO__DICT_TAG;
-    for (uint64_t i = hash & mask; dict->slots[i]; i = (i + 1) & mask) {
-        uint64_t id = dict->slots[i] & 0xFFFFFFFFu;
-        if ((dict->slots[i] & NEO__DICT_TAG) != tag) continue;
-        size_t start = (size_t)dict->ends[id - 1], length = (size_t)dict->ends[id] - start;
-        if (length == bytes && memcmp(dict->bytes + start, word, bytes) == 0) return (int64_t)id;
-    }
-    return 0;
-}
-static void neo__dict_place(uint64_t *slots, uint64_t mask, uint64_t entry, uint64_t hash) {
-    uint64_t i = hash & mask;
-    while (slots[i]) i = (i + 1) & mask;
-    slots[i] = entry;
-}
-typedef uint64_t (*neo__dict_hash)(const void *word, size_t bytes);
-static neo_status neo__dict_rehash(neo_ctx *ctx, neo__dict *dict, neo__dict_hash hash) {
-    uint64_t count = dict->slot_count ? 2 * dict->slot_count : 64;
-    uint64_t *slots = (uint64_t *)neo__alloc_zero(ctx, neo__size_mul((size_t)count, sizeof *slots));
-    NEO__CHECK(slots, NEO_ERR_MEMORY, "no memory for a dictionary of %" PRId64 " words",
-               dict->count);
-    for (int64_t id = 1; id <= dict->count; id++) {
-        uint64_t start = dict->ends[id - 1];
-        uint64_t h = hash(dict->bytes + start, (size_t)(dict->ends[id] - start));
-        neo__dict_place(slots, count - 1, (h & NEO__DICT_TAG) | (uint64_t)id, h);
-    }
-    NEO__LIST_FREE(ctx, dict->slots, dict->slot_count);
-    dict->slots = slots;
-    dict->slot_count = count;
-    return NEO_OK;
-}
-/* Insert a word, unless it is there or the dictionary is full. */
-static neo_status neo__dict_add(neo_ctx *ctx, neo__dict *dict, neo__dict_hash hash,
-                                const char *word, size_t bytes) {
-    uint64_t h = hash(word, bytes);
-    int64_t end = dict->byte_count + (int64_t)bytes;
-    if (dict->count >= dict->max_words || neo__dict_find(dict, h, word, bytes)) return NEO_OK;
-    if ((uint64_t)(dict->count + 1) * 2 > dict->slot_count)
-        NEO__TRY(neo__dict_rehash(ctx, dict, hash));
-    NEO__TRY(NEO__GROW(ctx, dict->ends, dict->capacity, dict->count + 2));
-    NEO__TRY(NEO__GROW(ctx, dict->bytes, dict->byte_capacity, end));
-    memcpy(dict->bytes + dict->byte_count, word, bytes);
-    dict->byte_count = end;
-    dict->ends[0] = 0;
-    dict->ends[++dict->count] = (uint64_t)end;
-    neo__dict_place(dict->slots, dict->slot_count - 1, (h & NEO__DICT_TAG) | (uint64_t)dict->count,
-                    h);
-    return NEO_OK;
-}
-/* Criteo's words are 32-bit numbers; a dictionary keeps their four bytes, lowest first. */
-static uint64_t neo__criteo_hash(const void *word, size_t bytes) {
-    const unsigned char *p = (const unsigned char *)word;
-    uint64_t key = 0;
-    for (size_t i = 0; i < bytes && i < 8; i++) key |= (uint64_t)p[i] << (8 * i);
-    return neo__mix64(key);
-}
-static char *neo__put_le(char *p, uint64_t value, int bytes) {
-    for (int i = 0; i < bytes; i++) *p++ = (char)(unsigned char)(value >> (8 * i));
-    return p;
-}
-NEO__HOT_END
-
-/* ---- the schema ---- */
-typedef enum neo__op_kind {
-    NEO__OP_LABEL,
-    NEO__OP_DENSE,
-    NEO__OP_CATEGORY,
-    NEO__OP_BUCKET,
-    NEO__OP_CROSS,
-    NEO__OP_LIST
-} neo__op_kind;
-typedef struct neo__text {
-    const char *p;
-    size_t bytes;
-} neo__text;
-/* One output of a column, as its description says. */
-typedef struct neo__op {
-    neo__op_kind kind;
-    int32_t column, other; /* other: the second column of a cross */
-    int32_t out;           /* dense or feature number */
-    int log;
-    int hashed;
-    float missing;
-    double shift, scale;
-    int64_t rows;   /* 0: not given */
-    char separator; /* of a list */
-    float *edges;
-    int32_t edge_count;
-    neo__text *words; /* of a label; NULL: a number */
-    int32_t word_count;
-} neo__op;
-typedef struct neo__column {
-    const char *name;
-    int32_t line; /* in the description */
-} neo__column;
-
-typedef struct neo__synthetic neo__synthetic;
-
-struct neo_schema {
-    neo_ctx *ctx;
-    neo__arena arena;
-    neo_format format;
-    int32_t dense_count, feature_count;
-    char **feature_names;
-    int64_t *rows;
-    int64_t *max_rows; /* cap of a dictionary */
-    uint8_t *has_dict; /* per feature */
-    neo__dict *dicts;  /* [feature_count], used where has_dict */
-    int dict_count;
-    int fitted;
-    int multi;                       /* a feature may have other than one id */
-    size_t ids_offset, record_bytes; /* of a parsed sample */
-    double *log_table;               /* log(n), n < NEO__LOG_TABLE */
-    /* Criteo */
-    uint8_t *hex;      /* value of a hex digit, 0xFF for other characters */
-    uint32_t *modulus; /* rows - 1, or 0: no modulo needed */
-    /* delimited */
-    neo__column *columns;
-    neo__op *ops;
-    int32_t column_count, op_count, label_column; /* label_column -1: none */
-    char delimiter[16];
-    int32_t delimiter_bytes;
-    neo__text *missing, *comments;
-    int32_t missing_count, comment_count;
-    int64_t skip_lines;
-    /* npy */
-    int modulo;
-    neo__synthetic *synthetic;
-};
-
-static neo_status neo__check_between(const char *function, const char *name, int64_t value,
-                                     int64_t low, int64_t high) {
-    NEO__CHECK(value >= low && value <= high, NEO_ERR_ARG,
-               "%s: %s is %" PRId64 ", not in %" PRId64 " .. %" PRId64, function, name, value, low,
-               high);
-    return NEO_OK;
-}
-/* A constructor of a schema: begin, features, a name for each, end, done. */
-static neo_status neo__schema_begin(neo_ctx *ctx, const char *function, neo_format format,
-                                    neo_schema **out) {
-    neo_schema *s = *out = (neo_schema *)neo__alloc_zero(ctx, sizeof *s);
-    NEO__CHECK(s, NEO_ERR_MEMORY, "%s: no memory for a schema", function);
-    s->ctx = ctx;
-    s->arena.ctx = ctx;
-    s->arena.function = function;
-    s->format = format;
-    s->label_column = -1;
-    return NEO_OK;
-}
-static neo_status neo__schema_features(neo_schema *schema, int32_t dense, int32_t features) {
-    int32_t room = NEO__MAX(features, 1);
-    schema->dense_count = dense;
-    schema->feature_count = features;
-    NEO__TRY(NEO__ARENA(&schema->arena, schema->feature_names, room));
-    NEO__TRY(NEO__ARENA(&schema->arena, schema->rows, room));
-    NEO__TRY(NEO__ARENA(&schema->arena, schema->max_rows, room));
-    NEO__TRY(NEO__ARENA(&schema->arena, schema->has_dict, room));
-    NEO__TRY(NEO__ARENA(&schema->arena, schema->dicts, room));
-    NEO__TRY(NEO__ARENA(&schema->arena, schema->log_table, NEO__LOG_TABLE));
-    for (int i = 1; i < NEO__LOG_TABLE; i++) schema->log_table[i] = neo__log_f64((double)i);
-    schema->ids_offset = ((size_t)(1 + dense) * sizeof(float) + 7) & ~(size_t)7;
-    return NEO_OK;
-}
-/* The last step that may not fail: sizes, when the dictionaries and `multi` are known. */
-static void neo__schema_end(neo_schema *schema) {
-    schema->record_bytes = schema->ids_offset +
-                           (size_t)(schema->feature_count + (schema->multi != 0)) * sizeof(int64_t);
-    schema->dict_count = 0;
-    for (int32_t f = 0; f < schema->feature_count; f++) {
-        if (!schema->has_dict[f]) continue;
-        schema->dict_count++;
-        schema->rows[f] = 0;
-        schema->dicts[f].max_words = NEO__MIN(schema->max_rows[f] - 1, (int64_t)0xFFFFFFFE);
-    }
-    schema->fitted = schema->dict_count == 0;
-}
-static neo_status neo__schema_name(neo_schema *s, int32_t feature, const char *format, ...)
-    NEO__PRINTF(3, 4);
-static neo_status neo__schema_name(neo_schema *schema, int32_t feature, const char *format, ...) {
-    char text[256];
-    va_list args;
-    va_start(args, format);
-    int length = vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    NEO__CHECK(length > 0 && length < (int)sizeof text, NEO_ERR_ARG,
-               "neo_schema_parse: the name %.60s... is too long", text);
-    NEO__TRY(NEO__ARENA(&schema->arena, schema->feature_names[feature], length + 1));
-    memcpy(schema->feature_names[feature], text, (size_t)length);
-    return NEO_OK;
-}
-
-NEO_API void neo_schema_destroy(neo_schema *s) {
-    if (!s) return;
-    for (int32_t f = 0; s->dicts && f < s->feature_count; f++) neo__dict_free(s->ctx, &s->dicts[f]);
-    neo__arena_free(&s->arena);
-    neo_free(s->ctx, s, sizeof *s);
-}
-/* The schema for the caller; after a failure NULL. */
-static neo_status neo__schema_done(neo_schema *s, neo_status status, neo_schema **out) {
-    *out = status == NEO_OK ? s : NULL;
-    if (status != NEO_OK) neo_schema_destroy(s);
-    return status;
-}
-NEO_API neo_format neo_schema_format(const neo_schema *s) { return s->format; }
-NEO_API int32_t neo_schema_dense_count(const neo_schema *s) { return s->dense_count; }
-NEO_API int32_t neo_schema_feature_count(const neo_schema *s) { return s->feature_count; }
-NEO_API neo_feature neo_schema_feature(const neo_schema *s, int32_t feature) {
-    NEO__ZERO(neo_feature, f);
-    if (feature < 0 || feature >= s->feature_count) return f;
-    f.name = s->feature_names[feature];
-    f.rows = s->rows[feature];
-    return f;
-}
-NEO_API int neo_schema_is_fitted(const neo_schema *s) { return s->fitted; }
-static neo__dict_hash neo__schema_hash(const neo_schema *s) {
-    return s->format == NEO_FORMAT_CRITEO ? neo__criteo_hash : neo__hash_bytes;
-}
-
-static neo_status neo__criteo_init(neo_schema *schema, neo_ids ids, int64_t max_rows,
-                                   const int64_t *rows) {
-    NEO__TRY(neo__schema_features(schema, NEO__CRITEO_DENSE, NEO__CRITEO_FEATURES));
-    NEO__TRY(NEO__ARENA(&schema->arena, schema->hex, 256));
-    NEO__TRY(NEO__ARENA(&schema->arena, schema->modulus, NEO__CRITEO_FEATURES));
-    memset(schema->hex, 0xFF, 256);
-    for (int i = 0; i < 10; i++) schema->hex['0' + i] = (uint8_t)i;
-    for (int i = 0; i < 6; i++) schema->hex['a' + i] = schema->hex['A' + i] = (uint8_t)(10 + i);
-    for (int32_t f = 0; f < NEO__CRITEO_FEATURES; f++) {
-        int64_t count = rows ? rows[f] : max_rows;
-        NEO__CHECK(count >= 1, NEO_ERR_ARG,
-                   "neo_schema_criteo: C%d has %" PRId64 " rows, fewer than 1", f + 1, count);
-        NEO__TRY(neo__schema_name(schema, f, "C%d", f + 1));
-        schema->rows[f] = schema->max_rows[f] = count;
-        schema->modulus[f] = count - 1 <= (int64_t)0xFFFFFFFF ? (uint32_t)(count - 1) : 0;
-        schema->has_dict[f] = ids == NEO_IDS_DICTIONARY;
-    }
-    neo__schema_end(schema);
-    return NEO_OK;
-}
-NEO_API neo_status neo_schema_criteo(neo_ctx *ctx, neo_ids ids, int64_t max_rows,
-                                     const int64_t *rows, neo_schema **schema) {
-    NEO__CHECK(ctx && schema, NEO_ERR_ARG, "neo_schema_criteo: ctx or schema is NULL");
-    *schema = NULL;
-    NEO__CHECK(ids == NEO_IDS_HASH || ids == NEO_IDS_DICTIONARY, NEO_ERR_ARG,
-               "neo_schema_criteo: ids is %d, neither hash nor dictionary", (int)ids);
-    neo_schema *s;
-    NEO__TRY(neo__schema_begin(ctx, "neo_schema_criteo", NEO_FORMAT_CRITEO, &s));
-    return neo__schema_done(s, neo__criteo_init(s, ids, max_rows, rows), schema);
-}
-
-/* ------------------------------------------------------------------------------------------------
-   >>impl-dictionary-file
-
-   The fitted dictionaries as one block of bytes, for checkpoints. Little-endian:
-     "NEODICT1", u64 number of dictionaries, then for each, in order of the features: u32 length
-     and bytes of the feature's name, u64 number of words, and for each word in order of its id:
-     u32 length, bytes.
-   So equal dictionaries give equal bytes. A schema without dictionaries gives the first 16 bytes.
-     neo__schema_save_size  bytes that save writes; 0: not fitted yet, nothing to save
-     neo__schema_save       writes exactly that many
-     neo__schema_load       reads such a block, checking every length, count and word, beside the
-                            schema; neo__schema_install(s, dicts, !s->fitted) then fits it. A schema
-                            that is fitted already must hold the same words (NEO_ERR_MISMATCH; also
-                            when the features differ). NEO_ERR_CORRUPT: the bytes are no such
-                            block. On failure the schema is as before.
-   ------------------------------------------------------------------------------------------------ */
-static size_t neo__schema_save_size(const neo_schema *s) {
-    size_t bytes = 16;
-    if (!s->fitted) return 0;
-    for (int32_t f = 0; f < s->feature_count; f++)
-        if (s->has_dict[f])
-            bytes += 12 + strlen(s->feature_names[f]) + 4 * (size_t)s->dicts[f].count +
-                     (size_t)s->dicts[f].byte_count;
-    return bytes;
-}
-static char *neo__put_bytes(char *p, const char *data, size_t bytes) {
-    p = neo__put_le(p, bytes, 4);
-    if (bytes) memcpy(p, data, bytes);
-    return p + bytes;
-}
-static neo_status neo__schema_save(const neo_schema *schema, void *buf) {
-    char *p = (char *)buf;
-    NEO__CHECK(schema->fitted, NEO_ERR_STATE, "the schema's dictionaries are not built yet");
-    memcpy(p, "NEODICT1", 8);
-    p = neo__put_le(p + 8, (uint64_t)schema->dict_count, 8);
-    for (int32_t f = 0; f < schema->feature_count; f++) {
-        const neo__dict *dict = &schema->dicts[f];
-        if (!schema->has_dict[f]) continue;
-        p = neo__put_bytes(p, schema->feature_names[f], strlen(schema->feature_names[f]));
-        p = neo__put_le(p, (uint64_t)dict->count, 8);
-        for (int64_t i = 0; i < dict->count; i++)
-            p = neo__put_bytes(p, dict->bytes + dict->ends[i],
-                               (size_t)(dict->ends[i + 1] - dict->ends[i]));
-    }
-    NEO_ASSERT((size_t)(p - (char *)buf) == neo__schema_save_size(schema));
-    return NEO_OK;
-}
-
-typedef struct neo__bytes_in {
-    const char *p, *end;
-} neo__bytes_in;
-static int neo__take_le(neo__bytes_in *in, int bytes, uint64_t *value) {
-    if (in->end - in->p < bytes) return 0;
-    *value = 0;
-    for (int i = 0; i < bytes; i++) *value |= (uint64_t)(unsigned char)in->p[i] << (8 * i);
-    in->p += bytes;
-    return 1;
-}
-static int neo__take_bytes(neo__bytes_in *in, neo__text *text) {
-    uint64_t bytes = 0;
-    if (!neo__take_le(in, 4, &bytes) || bytes > (uint64_t)(in->end - in->p)) return 0;
-    text->p = in->p;
-    text->bytes = (size_t)bytes;
-    in->p += bytes;
-    return 1;
-}
-/* The dictionary of feature f. */
-static neo_status neo__dict_load(const neo_schema *schema, int32_t f, neo__bytes_in *in,
-                                 neo__dict *dict) {
-    static const char corrupt[] = "the saved dictionary of feature '%s' is damaged";
-    const char *name = schema->feature_names[f];
-    neo__text text;
-    uint64_t count = 0;
-    NEO__CHECK(neo__take_bytes(in, &text), NEO_ERR_CORRUPT, corrupt, name);
-    NEO__CHECK(text.bytes == strlen(name) && memcmp(text.p, name, text.bytes) == 0,
-               NEO_ERR_MISMATCH,
-               "the saved dictionary is of feature '%.*s', the schema has '%s' there",
-               (int)NEO__MIN(text.bytes, 60), text.p, name);
-    NEO__CHECK(neo__take_le(in, 8, &count) && count <= (uint64_t)(in->end - in->p) / 4,
-               NEO_ERR_CORRUPT, corrupt, name);
-    NEO__CHECK(count <= (uint64_t)dict->max_words, NEO_ERR_MISMATCH,
-               "the saved dictionary of feature '%s' has %" PRIu64
-               " words, the schema allows %" PRId64,
-               name, count, dict->max_words);
-    for (uint64_t i = 0; i < count; i++) {
-        int known = neo__take_bytes(in, &text) && text.bytes > 0;
-        NEO__CHECK(known && (schema->format != NEO_FORMAT_CRITEO || text.bytes == 4),
-                   NEO_ERR_CORRUPT, corrupt, name);
-        NEO__TRY(neo__dict_add(schema->ctx, dict, neo__schema_hash(schema), text.p, text.bytes));
-        NEO__CHECK(dict->count == (int64_t)i + 1, NEO_ERR_CORRUPT, corrupt, name);
-    }
-    return NEO_OK;
-}
-static int neo__dict_equal(const neo__dict *a, const neo__dict *b) {
-    if (a->count != b->count || a->byte_count != b->byte_count) return 0;
-    return a->count == 0 ||
-           (memcmp(a->ends, b->ends, (size_t)(a->count + 1) * sizeof *a->ends) == 0 &&
-            memcmp(a->bytes, b->bytes, (size_t)a->byte_count) == 0);
-}
-static neo_status neo__dicts_load(neo_schema *schema, neo__dict *dicts, const void *buf,
-                                  size_t bytes) {
-    neo__bytes_in in;
-    uint64_t count = 0;
-    in.p = (const char *)buf;
-    in.end = in.p + bytes;
-    NEO__CHECK(bytes >= 16 && memcmp(buf, "NEODICT1", 8) == 0, NEO_ERR_CORRUPT,
-               "the saved dictionaries do not begin with NEODICT1");
-    in.p += 8;
-    neo__take_le(&in, 8, &count);
-    NEO__CHECK(count == (uint64_t)schema->dict_count, NEO_ERR_MISMATCH,
-               "%" PRIu64 " dictionaries were saved, the schema has %d", count, schema->dict_count);
-    for (int32_t f = 0; f < schema->feature_count; f++) {
-        if (!schema->has_dict[f]) continue;
-        NEO__TRY(neo__dict_load(schema, f, &in, &dicts[f]));
-        NEO__CHECK(!schema->fitted || neo__dict_equal(&dicts[f], &schema->dicts[f]),
-                   NEO_ERR_MISMATCH,
-                   "the saved dictionary of feature '%s' holds other words than the schema's",
-                   schema->feature_names[f]);
-    }
-    NEO__CHECK(in.p == in.end, NEO_ERR_CORRUPT, "%zu bytes follow the saved dictionaries",
-               (size_t)(in.end - in.p));
-    return NEO_OK;
-}
-/* Put dictionaries built beside the schema in their place (keep), or free them. */
-static void neo__schema_install(neo_schema *schema, neo__dict *dicts, int keep) {
-    for (int32_t f = 0; f < schema->feature_count; f++) {
-        if (keep && schema->has_dict[f]) {
-            neo__dict_free(schema->ctx, &schema->dicts[f]);
-            schema->dicts[f] = dicts[f];
-            schema->rows[f] = dicts[f].count + 1;
-        } else {
-            neo__dict_free(schema->ctx, &dicts[f]);
-        }
-    }
-    if (keep) schema->fitted = 1;
-    neo_free(schema->ctx, dicts, (size_t)schema->feature_count * sizeof *dicts);
-}
-/* One dictionary per feature, empty. */
-static neo_status neo__dicts_create(const neo_schema *s, neo__dict **out) {
-    size_t bytes = (size_t)s->feature_count * sizeof **out;
-    *out = (neo__dict *)neo__alloc_zero(s->ctx, bytes);
-    NEO__CHECK(*out, NEO_ERR_MEMORY, "no memory for %d dictionaries", s->feature_count);
-    for (int32_t f = 0; f < s->feature_count; f++) (*out)[f].max_words = s->dicts[f].max_words;
-    return NEO_OK;
-}
-static neo_status neo__schema_load(neo_schema *s, const void *buf, size_t bytes, neo__dict **out) {
-    neo__dict *dicts;
-    NEO__TRY(neo__dicts_create(s, &dicts));
-    neo_status status = neo__dicts_load(s, dicts, buf, bytes);
-    if (status == NEO_OK) *out = dicts;
-    else neo__schema_install(s, dicts, 0);
-    return status;
-}
-/* ------------------------------------------------------------------------------------------------
-   >>impl-number
-
-   Decimal text to the nearest f32, whatever the locale. Callers are inside neo__fp_enter.
-   Fast: up to 2^53 times or over a power of ten up to 10^22, both exact in double, so the double
-   is the correctly rounded value; it may be rounded again to float unless it lies exactly between
-   two floats (then the digits it lost decide). Slow: strtof, which rounds correctly, on the digits
-   as an integer and an exponent: a text without a decimal point is the same in every locale.
-   ------------------------------------------------------------------------------------------------ */
-enum { NEO__NUMBER_DIGITS = 128 /* a number halfway between two floats has at most 113 */ };
-typedef struct neo__decimal {
-    uint64_t high;    /* value of the first 19 digits */
-    int32_t digits;   /* significant digits kept in digit[] */
-    int32_t exponent; /* value = 0.d1 d2 d3 ... * 10^exponent */
-    int negative;
-    int more;                            /* nonzero digits beyond those kept */
-    char digit[NEO__NUMBER_DIGITS + 16]; /* room for one more digit and "e-123" */
-} neo__decimal;
-
-/* The float nearest to d (d.digits > 0, the value within 1e-46 .. 1e39); ties to even. */
-static float neo__decimal_exact(neo__decimal *d) {
-    int digits = d->digits;
-    if (d->more) d->digit[digits++] = '1'; /* above the digits kept, below the next number of 128 */
-    snprintf(d->digit + digits, 12, "e%d", d->exponent - digits);
-    return strtof(d->digit, NULL);
-}
-NEO__HOT_BEGIN
-
-/* Take [p, end) apart. 0: not a number. */
-static int neo__decimal_scan(const char *p, const char *end, neo__decimal *decimal) {
-    int any = 0, point = 0, high_digits = 0;
-    decimal->high = 0;
-    decimal->digits = decimal->exponent = decimal->more = 0;
-    decimal->negative = p < end && *p == '-';
-    if (p < end && (*p == '-' || *p == '+')) p++;
-    for (; p < end; p++) {
-        unsigned c = (unsigned)(unsigned char)*p - '0';
-        if (*p == '.' && !point) {
-            point = 1;
-            continue;
-        }
-        if (c > 9) break;
-        any = 1;
-        if (decimal->digits == 0 && c == 0) { /* leading zeros */
-            decimal->exponent -= point;
-            continue;
-        }
-        if (!point) decimal->exponent++;
-        if (high_digits < 19) decimal->high = decimal->high * 10 + c, high_digits++;
-        if (decimal->digits < NEO__NUMBER_DIGITS) decimal->digit[decimal->digits++] = *p;
-        else if (c) decimal->more = 1;
-    }
-    if (!any) return 0;
-    if (p < end && (*p == 'e' || *p == 'E')) {
-        int negative = ++p < end && *p == '-', value = 0;
-        if (p < end && (*p == '-' || *p == '+')) p++;
-        if (p == end) return 0;
-        for (; p < end && *p >= '0' && *p <= '9'; p++)
-            if (value < 1000000) value = value * 10 + (*p - '0');
-        decimal->exponent += negative ? -value : value;
-    }
-    return p == end;
-}
-
-enum { NEO__NUMBER_OK, NEO__NUMBER_BAD, NEO__NUMBER_RANGE };
-/* neo__number: the text as a float. [+-] digits [. digits] [e [+-] digits]; no other form (no inf,
-   nan, hex). A result too large for f32 is NEO__NUMBER_RANGE; one too small is a denormal or 0. */
-static int neo__number(const char *text, size_t bytes, float *out) {
-    static const double power[23] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
-                                     1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
-                                     1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
-    neo__decimal decimal;
-    float x = 0.0f;
-    *out = 0.0f;
-    if (bytes > 1 << 20 || !neo__decimal_scan(text, text + bytes, &decimal)) return NEO__NUMBER_BAD;
-    if (decimal.digits > 0 && decimal.exponent > 39) return NEO__NUMBER_RANGE;
-    if (decimal.digits > 0 && decimal.exponent >= -46) {
-        int scale = decimal.exponent - NEO__MIN(decimal.digits, 19);
-        int exact = decimal.digits <= 19 && decimal.high <= (uint64_t)1 << 53 && scale >= -22 &&
-                    scale <= 22;
-        if (exact) {
-            double v = (double)decimal.high;
-            v = scale < 0 ? v / power[-scale] : v * power[scale];
-            exact = v >= 0x1p-125 && (neo__bits_f64(v) & 0x1FFFFFFFu) != 0x10000000u;
-            if (exact) x = (float)v; /* may be infinity */
-        }
-        if (!exact) x = neo__decimal_exact(&decimal);
-        if (neo__bits_f32(x) == 0x7F800000u) return NEO__NUMBER_RANGE;
-    }
-    *out = decimal.negative ? -x : x;
-    return NEO__NUMBER_OK;
-}
-NEO__HOT_END
-/* ------------------------------------------------------------------------------------------------
-   >>impl-columns
-
-   The column description (see neo_schema_parse). A neo__line walks its text line by line and word
-   by word; a line becomes a column and its operations. Crosses find their other column, and the
-   outputs their numbers, when all lines are known. Messages name file, line and column.
-   ------------------------------------------------------------------------------------------------ */
-enum { NEO__COLUMNS_MAX = 4096, NEO__DESCRIPTION_BYTES = 4 << 20 };
-
-/* A path as a reader names it in messages. */
-static const char *neo__path_name(const char *path) {
-    return strcmp(path, "-") == 0 ? "standard input" : path;
-}
-
-/* ---- texts ---- */
-NEO__HOT_BEGIN
-static int neo__is_space(char c) { return c == ' ' || c == '\t'; }
-static neo__text neo__text_of(const char *p, const char *end) {
-    neo__text t;
-    t.p = p;
-    t.bytes = (size_t)(end - p);
-    return t;
-}
-static neo__text neo__trim(const char *p, const char *end) {
-    while (p < end && neo__is_space(*p)) p++;
-    while (end > p && neo__is_space(end[-1])) end--;
-    return neo__text_of(p, end);
-}
-static int neo__text_equal(neo__text a, neo__text b) {
-    return a.bytes == b.bytes && memcmp(a.p, b.p, a.bytes) == 0;
-}
-/* The part of `rest` up to the next c, which is cut off; 0: nothing is left (rest->p NULL). */
-static int neo__text_part(neo__text *rest, char c, neo__text *part) {
-    if (!rest->p) return 0;
-    const char *end = rest->p + rest->bytes;
-    const char *stop = (const char *)memchr(rest->p, c, rest->bytes);
-    *part = neo__text_of(rest->p, stop ? stop : end);
-    rest->p = stop ? stop + 1 : NULL;
-    rest->bytes = stop ? (size_t)(end - stop - 1) : 0;
-    return 1;
-}
-NEO__HOT_END
-static int neo__text_is(neo__text t, const char *word) {
-    return t.bytes == strlen(word) && memcmp(t.p, word, t.bytes) == 0;
-}
-/* 1: the text is key=value. */
-static int neo__text_value(neo__text t, const char *key, neo__text *value) {
-    size_t n = strlen(key);
-    if (t.bytes < n + 1 || memcmp(t.p, key, n) != 0 || t.p[n] != '=') return 0;
-    *value = neo__text_of(t.p + n + 1, t.p + t.bytes);
-    return 1;
-}
-static size_t neo__text_count(neo__text t, char c) {
-    size_t count = 0;
-    for (size_t i = 0; i < t.bytes; i++) count += t.p[i] == c;
-    return count;
-}
-/* The part of a text that a message shows: "%.*s", NEO__SHOW(t). */
-#define NEO__SHOW(t) (int)NEO__MIN((t).bytes, (size_t)60), (t).p
-
-/* ---- lines of words ---- */
-typedef struct neo__line {
-    const char *path;            /* for messages */
-    int32_t number;              /* from 1 */
-    const char *begin, *p, *end; /* the line without its comment; p: what is not read yet */
-    const char *at;              /* the word that messages point at */
-} neo__line;
-
-static neo_status neo__line_fail(const neo__line *line, const char *format, ...) NEO__PRINTF(2, 3);
-static neo_status neo__line_fail(const neo__line *line, const char *format, ...) {
-    char text[256];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    return neo_fail(NEO_ERR_FORMAT, "%s:%d:%d: %s", line->path, line->number,
-                    (int)(line->at - line->begin) + 1, text);
-}
-/* The next line of `rest`; 0: none. A comment is a # at the start or behind a blank. */
-static int neo__line_next(neo__line *line, neo__text *rest) {
-    neo__text all;
-    if (!neo__text_part(rest, '\n', &all)) return 0;
-    line->number++;
-    line->begin = line->at = line->p = all.p;
-    line->end = all.p + all.bytes;
-    if (line->end > line->begin && line->end[-1] == '\r') line->end--;
-    for (const char *q = line->begin; q < line->end; q++)
-        if (*q == '#' && (q == line->begin || neo__is_space(q[-1]))) line->end = q;
-    return 1;
-}
-/* The next word of the line, which stays unread until neo__line_take; 0: none. */
-static int neo__line_peek(neo__line *line, neo__text *word) {
-    while (line->p < line->end && neo__is_space(*line->p)) line->p++;
-    const char *stop = line->p;
-    while (stop < line->end && !neo__is_space(*stop)) stop++;
-    *word = neo__text_of(line->p, stop);
-    return word->bytes > 0;
-}
-static int neo__line_take(neo__line *line, neo__text *word) {
-    int found = neo__line_peek(line, word);
-    line->at = line->p;
-    line->p += word->bytes;
-    return found;
-}
-static neo_status neo__line_count(const neo__line *line, neo__text t, int64_t least, int64_t *out) {
-    int64_t n = 0;
-    int good = t.bytes > 0 && t.bytes <= 15;
-    for (size_t i = 0; good && i < t.bytes; i++) {
-        good = t.p[i] >= '0' && t.p[i] <= '9';
-        n = n * 10 + (t.p[i] - '0');
-    }
-    if (!good || n < least)
-        return neo__line_fail(line, "expected a whole number from %" PRId64 ", found '%.*s'", least,
-                              NEO__SHOW(t));
-    *out = n;
-    return NEO_OK;
-}
-static neo_status neo__line_number(const neo__line *line, neo__text t, float *out) {
-    if (neo__number(t.p, t.bytes, out) != NEO__NUMBER_OK)
-        return neo__line_fail(line, "expected a number, found '%.*s'", NEO__SHOW(t));
-    return NEO_OK;
-}
-
-/* A file of up to `most` bytes into an arena; *text NULL: it is longer, or has no size. */
-static neo_status neo__file_load(neo__arena *arena, const char *path, int64_t most, char **text,
-                                 int64_t *bytes) {
-    neo__file file;
-    size_t got = 0;
-    *text = NULL;
-    NEO__TRY(neo__file_open(&file, path, NEO__FILE_READ));
-    *bytes = neo__file_size(&file);
-    neo_status status = NEO_OK;
-    if (*bytes >= 0 && *bytes <= most) {
-        status = NEO__ARENA(arena, *text, *bytes);
-        if (status == NEO_OK) status = neo__file_read(&file, *text, (size_t)*bytes, &got);
-        *bytes = (int64_t)got;
-    }
-    (void)neo__file_close(&file);
-    return status;
-}
-/* The size of a plain file; -1: there is none at that path. */
-static neo_status neo__path_size(const char *path, int64_t *size) {
-    neo__file file;
-    *size = -1;
-    if (neo__path_look(path) != NEO__PATH_FILE) return NEO_OK;
-    NEO__TRY(neo__file_open(&file, path, NEO__FILE_READ));
-    *size = neo__file_size(&file);
-    return neo__file_close(&file);
-}
-static neo_status neo__schema_keep(neo_schema *s, neo__text t, neo__text *out) {
-    char *copy = neo__arena_text(&s->arena, t.p, t.bytes);
-    NEO__CHECK(copy, NEO_ERR_MEMORY, "neo_schema_parse: no memory for the description");
-    out->p = copy;
-    out->bytes = t.bytes;
-    return NEO_OK;
-}
-
-/* ---- columns ---- */
-/* positive=word,word */
-static neo_status neo__describe_positive(neo_schema *s, neo__line *line, neo__text list,
-                                         neo__op *op) {
-    neo__text word;
-    NEO__TRY(NEO__ARENA(&s->arena, op->words, neo__text_count(list, ',') + 1));
-    while (neo__text_part(&list, ',', &word)) {
-        if (word.bytes == 0) return neo__line_fail(line, "positive= has an empty word");
-        NEO__TRY(neo__schema_keep(s, word, &op->words[op->word_count++]));
-    }
-    return NEO_OK;
-}
-/* The words behind an operation that set it up, up to the first that does not. */
-static neo_status neo__describe_options(neo_schema *schema, neo__line *line, neo__op *op) {
-    const neo__op_kind kind = op->kind;
-    const int dense = kind == NEO__OP_DENSE;
-    const int ids = kind == NEO__OP_CATEGORY || kind == NEO__OP_LIST || kind == NEO__OP_CROSS;
-    neo__text word, value;
-    for (; neo__line_peek(line, &word); line->p = word.p + word.bytes) {
-        float number = 0.0f;
-        line->at = word.p;
-        if (dense && neo__text_is(word, "log")) {
-            op->log = 1;
-        } else if (dense && neo__text_value(word, "shift", &value)) {
-            NEO__TRY(neo__line_number(line, value, &number));
-            op->shift = (double)number;
-        } else if (dense && neo__text_value(word, "scale", &value)) {
-            NEO__TRY(neo__line_number(line, value, &number));
-            op->scale = (double)number;
-        } else if (dense && neo__text_value(word, "missing", &value)) {
-            NEO__TRY(neo__line_number(line, value, &op->missing));
-        } else if (ids && kind != NEO__OP_CROSS && neo__text_is(word, "hash")) {
-            op->hashed = 1;
-        } else if (ids && neo__text_value(word, "rows", &value)) {
-            NEO__TRY(neo__line_count(line, value, 2, &op->rows));
-        } else if (kind == NEO__OP_LIST && neo__text_value(word, "sep", &value)) {
-            if (value.bytes != 1) return neo__line_fail(line, "sep= needs one character");
-            op->separator = value.p[0];
-        } else if (kind == NEO__OP_LABEL && !op->words &&
-                   neo__text_value(word, "positive", &value)) {
-            NEO__TRY(neo__describe_positive(schema, line, value, op));
-        } else {
-            break;
-        }
-    }
-    return NEO_OK;
-}
-static neo_status neo__describe_bucket(neo_schema *schema, neo__line *line, neo__op *op) {
-    neo__text list, word;
-    if (!neo__line_take(line, &list))
-        return neo__line_fail(line, "bucket needs its edges: e1,e2,...");
-    NEO__TRY(NEO__ARENA(&schema->arena, op->edges, neo__text_count(list, ',') + 1));
-    while (neo__text_part(&list, ',', &word)) {
-        float *edge = &op->edges[op->edge_count];
-        line->at = word.p;
-        NEO__TRY(neo__line_number(line, word, edge));
-        if (op->edge_count > 0 && !(edge[0] > edge[-1]))
-            return neo__line_fail(line, "edges must rise");
-        op->edge_count++;
-    }
-    op->rows = (int64_t)op->edge_count + 2;
-    return NEO_OK;
-}
-/* One operation, its kind just read. */
-static neo_status neo__describe_op(neo_schema *schema, neo__line *line, neo__op *op) {
-    const char *start = line->at;
-    neo__text word;
-    if (op->kind == NEO__OP_LABEL) {
-        if (schema->label_column >= 0) return neo__line_fail(line, "a second label");
-        schema->label_column = op->column;
-    }
-    if (op->kind == NEO__OP_DENSE) op->scale = 1.0;
-    if (op->kind == NEO__OP_BUCKET) return neo__describe_bucket(schema, line, op);
-    if (op->kind == NEO__OP_CROSS) {
-        if (!neo__line_take(line, &word))
-            return neo__line_fail(line, "cross needs the other column");
-        NEO__TRY(NEO__ARENA(&schema->arena, op->words, 1));
-        NEO__TRY(neo__schema_keep(schema, word, op->words));
-    }
-    NEO__TRY(neo__describe_options(schema, line, op));
-    line->at = start;
-    if (op->kind == NEO__OP_CROSS) {
-        op->hashed = 1;
-        return op->rows ? NEO_OK : neo__line_fail(line, "a cross needs rows=");
-    }
-    if (op->hashed && op->rows == 0) return neo__line_fail(line, "a hashed feature needs rows=");
-    if (op->kind == NEO__OP_LIST && !op->separator)
-        return neo__line_fail(line, "a list needs sep=");
-    return NEO_OK;
-}
-static neo_status neo__describe_column(neo_schema *schema, neo__line *line, neo__text name) {
-    static const char *const kinds[] = {"label", "dense", "category", "bucket", "cross", "list"};
-    enum { KINDS = sizeof kinds / sizeof kinds[0] }; /* in the order of neo__op_kind */
-    neo__text word;
-    int32_t column = schema->column_count, count = 0;
-    if (column == NEO__COLUMNS_MAX)
-        return neo__line_fail(line, "more than %d columns", NEO__COLUMNS_MAX);
-    for (int32_t i = 0; i < column; i++)
-        if (neo__text_is(name, schema->columns[i].name))
-            return neo__line_fail(line, "column '%.*s' is on line %d already", NEO__SHOW(name),
-                                  schema->columns[i].line);
-    NEO__TRY(neo__schema_keep(schema, name, &word));
-    schema->columns[column].name = word.p;
-    schema->columns[column].line = line->number;
-    schema->column_count++;
-    for (; neo__line_take(line, &word); count++) {
-        int kind = 0;
-        if (neo__text_is(word, "skip")) continue;
-        while (kind < KINDS && !neo__text_is(word, kinds[kind])) kind++;
-        if (kind == KINDS)
-            return neo__line_fail(line,
-                                  "expected label, dense, category, bucket, cross, list or skip, "
-                                  "found '%.*s'",
-                                  NEO__SHOW(word));
-        neo__op *op = &schema->ops[schema->op_count++];
-        op->kind = (neo__op_kind)kind;
-        op->column = column;
-        NEO__TRY(neo__describe_op(schema, line, op));
-    }
-    if (count == 0)
-        return neo__line_fail(line, "column '%.*s': expected what it becomes (skip: nothing)",
-                              NEO__SHOW(name));
-    return NEO_OK;
-}
-
-/* The lines before the columns. *known 0: it is none of them. */
-static neo_status neo__describe_setting(neo_schema *schema, neo__line *line, neo__text name,
-                                        int *known) {
-    neo__text rest = neo__trim(line->p, line->end);
-    *known = 1;
-    if (neo__text_is(name, "header") && rest.bytes == 0) {
-        schema->skip_lines = 1;
-        return NEO_OK;
-    }
-    line->at = rest.p;
-    if (neo__text_is(name, "skip-lines"))
-        return neo__line_count(line, rest, 0, &schema->skip_lines);
-    if (neo__text_is(name, "delimiter")) {
-        if (neo__text_is(rest, "tab") || neo__text_is(rest, "space")) {
-            rest.p = rest.p[0] == 't' ? "\t" : " ";
-            rest.bytes = 1;
-        }
-        if (rest.bytes < 1 || rest.bytes >= sizeof schema->delimiter)
-            return neo__line_fail(line, "expected a delimiter of 1 to %d bytes",
-                                  (int)sizeof schema->delimiter - 1);
-        memcpy(schema->delimiter, rest.p, rest.bytes);
-        schema->delimiter_bytes = (int32_t)rest.bytes;
-        return NEO_OK;
-    }
-    if (neo__text_is(name, "missing")) {
-        if (rest.bytes == 0) return neo__line_fail(line, "expected the word that means no value");
-        return neo__schema_keep(schema, rest, &schema->missing[schema->missing_count++]);
-    }
-    if (neo__text_is(name, "comment")) {
-        if (rest.bytes == 0) return neo__line_fail(line, "expected what comment lines begin with");
-        return neo__schema_keep(schema, rest, &schema->comments[schema->comment_count++]);
-    }
-    *known = 0;
-    return NEO_OK;
-}
-
-static neo_status neo__describe_lines(neo_schema *s, neo__line *line, neo__text rest) {
-    while (neo__line_next(line, &rest)) {
-        neo__text name;
-        int known = 0;
-        if (!neo__line_take(line, &name)) continue;
-        if (s->column_count == 0) NEO__TRY(neo__describe_setting(s, line, name, &known));
-        line->at = name.p;
-        if (!known) NEO__TRY(neo__describe_column(s, line, name));
-    }
-    return NEO_OK;
-}
-
-/* Give an output its name and its size. */
-static neo_status neo__describe_feature(neo_schema *schema, const neo__line *line, neo__op *op) {
-    const char *name = schema->columns[op->column].name;
-    if (op->kind == NEO__OP_CROSS) {
-        int32_t other = 0;
-        while (other < schema->column_count &&
-               !neo__text_is(op->words[0], schema->columns[other].name))
-            other++;
-        if (other == schema->column_count)
-            return neo__line_fail(line, "cross: there is no column '%.*s'",
-                                  NEO__SHOW(op->words[0]));
-        op->other = other;
-        NEO__TRY(neo__schema_name(schema, op->out, "%s_x_%s", name, schema->columns[other].name));
-    } else {
-        const char *form = op->kind == NEO__OP_BUCKET ? "%s_bucket" : "%s";
-        NEO__TRY(neo__schema_name(schema, op->out, form, name));
-    }
-    for (int32_t f = 0; f < op->out; f++)
-        if (strcmp(schema->feature_names[f], schema->feature_names[op->out]) == 0)
-            return neo__line_fail(line, "feature '%s' is there already", schema->feature_names[f]);
-    schema->rows[op->out] = op->rows;
-    schema->max_rows[op->out] = op->rows ? op->rows : (int64_t)0xFFFFFFFF;
-    schema->has_dict[op->out] =
-        (op->kind == NEO__OP_CATEGORY || op->kind == NEO__OP_LIST) && !op->hashed;
-    if (op->kind == NEO__OP_LIST) schema->multi = 1;
-    return NEO_OK;
-}
-static neo_status neo__describe_finish(neo_schema *schema, neo__line *line) {
-    int32_t dense = 0, features = 0;
-    line->at = line->begin;
-    for (int32_t i = 0; i < schema->op_count; i++) {
-        neo__op *op = &schema->ops[i];
-        op->out = op->kind == NEO__OP_LABEL ? 0 : op->kind == NEO__OP_DENSE ? dense++ : features++;
-    }
-    if (schema->op_count == 0) return neo__line_fail(line, "no column is used");
-    NEO__TRY(neo__schema_features(schema, dense, features));
-    for (int32_t i = 0; i < schema->op_count; i++) {
-        if (schema->ops[i].kind == NEO__OP_LABEL || schema->ops[i].kind == NEO__OP_DENSE) continue;
-        line->number = schema->columns[schema->ops[i].column].line;
-        NEO__TRY(neo__describe_feature(schema, line, &schema->ops[i]));
-    }
-    neo__schema_end(schema);
-    return NEO_OK;
-}
-static neo_status neo__describe_text(neo_schema *schema, const char *path, neo__text text) {
-    size_t lines = 1 + neo__text_count(text, '\n');
-    size_t words = lines + neo__text_count(text, ' ') + neo__text_count(text, '\t');
-    NEO__ZERO(neo__line, line);
-    line.path = path;
-    line.begin = line.at = text.p;
-    if (memchr(text.p, 0, text.bytes)) {
-        line.number = 1;
-        return neo__line_fail(&line, "a NUL byte");
-    }
-    NEO__TRY(NEO__ARENA(&schema->arena, schema->columns, lines));
-    NEO__TRY(NEO__ARENA(&schema->arena, schema->ops, words));
-    NEO__TRY(NEO__ARENA(&schema->arena, schema->missing, lines));
-    NEO__TRY(NEO__ARENA(&schema->arena, schema->comments, lines));
-    schema->delimiter[0] = ',';
-    schema->delimiter_bytes = 1;
-    NEO__TRY(neo__describe_lines(schema, &line, text));
-    return neo__describe_finish(schema, &line);
-}
-static neo_status neo__describe_file(neo_schema *schema, const char *path) {
-    neo__arena arena = {schema->ctx, NULL, NULL, 0, "neo_schema_parse"};
-    char *text;
-    int64_t bytes;
-    neo_status status = neo__file_load(&arena, path, NEO__DESCRIPTION_BYTES, &text, &bytes);
-    if (status == NEO_OK && !text)
-        status = neo_fail(NEO_ERR_FORMAT, "%s: not a column description (a file of up to %d bytes)",
-                          path, NEO__DESCRIPTION_BYTES);
-    if (status == NEO_OK)
-        status = neo__describe_text(schema, path, neo__text_of(text, text + bytes));
-    neo__arena_free(&arena);
-    return status;
-}
-NEO_API neo_status neo_schema_parse(neo_ctx *ctx, const char *path_or_text, neo_schema **schema) {
-    NEO__CHECK(ctx && path_or_text && schema, NEO_ERR_ARG, "neo_schema_parse: an argument is NULL");
-    *schema = NULL;
-    neo_schema *s;
-    NEO__TRY(neo__schema_begin(ctx, "neo_schema_parse", NEO_FORMAT_DELIMITED, &s));
-    neo__text text = {path_or_text, strlen(path_or_text)};
-    neo__fp_state fp = neo__fp_enter();
-    neo_status status = strchr(path_or_text, '\n') ? neo__describe_text(s, "columns", text)
-                                                   : neo__describe_file(s, path_or_text);
-    neo__fp_leave(fp);
-    return neo__schema_done(s, status, schema);
-}
-/* ------------------------------------------------------------------------------------------------
-   >>impl-parse
-
-   Text is parsed block by block: whole lines, as the source cut them, always ended by \n and
-   followed by 16 more bytes that may be read, so inner loops need no end test: every field stops
-   at a \n at the latest. A block's buffers are sized for the worst case (every line as short as it
-   can be), so parsing allocates nothing. Lines are counted from the start of the block; the stage
-   that puts blocks in order adds the lines before it.
-   ------------------------------------------------------------------------------------------------ */
-#ifndef NEO__CHUNK_BYTES
-#define NEO__CHUNK_BYTES 131072 /* of text in a block */
-#endif
-#ifndef NEO__LINE_BYTES
-#define NEO__LINE_BYTES 65536 /* longest line; at most NEO__CHUNK_BYTES / 2 */
-#endif
-enum {
-    NEO__BLOCK_PAD = 16,
-    NEO__BLOCK_ISSUES = 4, /* bad lines of a block that keep their message */
-    NEO__ISSUE_TEXT = 176
-};
-
-enum { NEO__NPY_FILES = 3 }; /* dense, sparse, labels */
-typedef struct neo__npy_info {
-    neo_dtype dtype;
-    int f64; /* dtype is then NEO_F32, the file holds doubles */
-    int32_t ndim;
-    int64_t shape[NEO_MAX_DIMS];
-    int64_t data_offset; /* of the first element, in the file */
-    size_t item_bytes;
-} neo__npy_info;
-
-typedef struct neo__issue {
-    neo_status status;
-    int64_t line;   /* from 0, in the block */
-    int64_t column; /* from 1; 0: the message follows the path directly */
-    char text[NEO__ISSUE_TEXT];
-} neo__issue;
-
-/* The samples of an epoch that belong to this rank; those of others need not be read or parsed. */
-typedef struct neo__share {
-    int64_t batch, total;   /* samples of a whole batch, of all */
-    int shards, first, end; /* it has leaves [first, end) of them */
-} neo__share;
-
-typedef struct neo__block {
-    /* from the source */
-    char *raw;
-    size_t raw_bytes; /* text with its last \n; rows of npy */
-    int32_t file;
-    int64_t offset, bytes;             /* in the file; npy and synthetic: rows */
-    int64_t skip_lines;                /* so many lines at the start hold no sample */
-    int file_end;                      /* the last block of its file */
-    neo__npy_info npy[NEO__NPY_FILES]; /* of npy rows */
-    int end;                           /* nothing is left: this block holds nothing */
-    const neo__share *share;           /* rows to parse; NULL: all */
-    int64_t sample;                    /* its first row, as the share counts */
-    neo_status status;                 /* of reading */
-    char error[NEO__ERROR_BYTES];
-    /* from parsing */
-    char *records;
-    int64_t count, capacity;
-    int64_t *ids; /* of a schema with several ids per feature */
-    int64_t id_count, id_capacity;
-    uint32_t *end_offset, *end_line; /* where the next line starts, per sample */
-    int64_t lines;                   /* in the block */
-    int64_t bad;
-    int failed; /* stopped at issues[0] */
-    int issue_count;
-    neo__issue issues[NEO__BLOCK_ISSUES];
-    neo__text *fields;   /* scratch: one per column */
-    int64_t taken;       /* samples that have gone on */
-    size_t memory_bytes; /* of a block with memory of its own */
-} neo__block;
-
-typedef struct neo__parse_options {
-    int skip_bad;
-    int unlabeled;
-    neo__dict *fit; /* [feature_count]: collect words here instead of looking them up; or NULL */
-} neo__parse_options;
-
-static int64_t neo__synthetic_ids(const neo_schema *s, int64_t samples);
-
-/* ---- messages ---- */
-static void neo__issue_set(neo__issue *e, neo_status status, int64_t column, const char *format,
-                           ...) NEO__PRINTF(4, 5);
-static void neo__issue_set(neo__issue *e, neo_status status, int64_t column, const char *format,
-                           ...) {
-    va_list args;
-    va_start(args, format);
-    vsnprintf(e->text, sizeof e->text, format, args);
-    va_end(args);
-    e->status = status;
-    e->column = column;
-}
-/* A field for a message: in quotes, cut, with a ? for bytes that cannot be shown. */
-typedef struct neo__quoted {
-    char text[48];
-} neo__quoted;
-static neo__quoted neo__quote(const char *p, size_t bytes) {
-    neo__quoted q;
-    size_t n = 0, most = 40;
-    q.text[n++] = '\'';
-    for (size_t i = 0; i < bytes && i < most; i++) {
-        unsigned char c = (unsigned char)p[i];
-        q.text[n++] = c < 32 || c == 127 ? '?' : (char)c;
-    }
-    if (bytes > most) {
-        memcpy(q.text + n, "...", 3);
-        n += 3;
-    }
-    q.text[n++] = '\'';
-    q.text[n] = 0;
-    return q;
-}
-/* "<column>: <before> 'field' <after>" */
-static void neo__issue_field(neo__issue *e, neo_status status, int64_t column, const char *name,
-                             const char *before, neo__text field, const char *after) {
-    neo__issue_set(e, status, column, "%s: %s %s%s", name, before,
-                   neo__quote(field.p, field.bytes).text, after);
-}
-/* Not too long, no NUL byte. */
-static int neo__line_whole(const char *line, const char *end, neo__issue *e) {
-    if (end - line > NEO__LINE_BYTES) {
-        neo__issue_set(e, NEO_ERR_FORMAT, NEO__LINE_BYTES + 1, "the line is over %d bytes",
-                       NEO__LINE_BYTES);
-        return 0;
-    }
-    const char *nul = end > line ? (const char *)memchr(line, 0, (size_t)(end - line)) : NULL;
-    if (nul) neo__issue_set(e, NEO_ERR_FORMAT, nul - line + 1, "a NUL byte");
-    return nul == NULL;
-}
-
-/* ---- the messages of Criteo lines ---- */
-enum { NEO__CRITEO_FIELDS = 1 + NEO__CRITEO_DENSE + NEO__CRITEO_FEATURES };
-
-/* Leading characters of t, from `at` on, that are in `set`. */
-static size_t neo__text_span(neo__text t, size_t at, const char *set) {
-    size_t count = 0;
-    while (at + count < t.bytes && t.p[at + count] && strchr(set, t.p[at + count])) count++;
-    return count;
-}
-/* 1: the field is bad, and e says why. */
-static int neo__criteo_field_issue(int number, neo__text t, int64_t column, neo__issue *issue) {
-    const neo__quoted quoted = neo__quote(t.p, t.bytes);
-    const char *shown = quoted.text;
-    if (number == 0) {
-        if (t.bytes == 1 && (t.p[0] == '0' || t.p[0] == '1')) return 0;
-        neo__issue_set(issue, NEO_ERR_FORMAT, column, "expected label 0 or 1, found %s", shown);
-    } else if (number <= NEO__CRITEO_DENSE) {
-        size_t sign = t.bytes > 0 && t.p[0] == '-', digits = neo__text_span(t, sign, "0123456789");
-        int whole = digits > 0 && sign + digits == t.bytes;
-        if (t.bytes == 0 || (whole && digits <= 18)) return 0;
-        neo__issue_set(issue, whole ? NEO_ERR_RANGE : NEO_ERR_FORMAT, column,
-                       "I%d: expected an integer of up to 18 digits or nothing, found %s", number,
-                       shown);
-    } else {
-        if (t.bytes <= 8 && neo__text_span(t, 0, "0123456789abcdefABCDEF") == t.bytes) return 0;
-        neo__issue_set(issue, NEO_ERR_FORMAT, column,
-                       "C%d: expected up to 8 hex digits or nothing, found %s",
-                       number - NEO__CRITEO_DENSE, shown);
-    }
-    return 1;
-}
-/* The fault of a line that the parser refused. */
-static void neo__criteo_issue(const char *line, const char *end, int may_lack_label,
-                              neo__issue *issue) {
-    neo__text rest = neo__text_of(line, end), field;
-    if (!neo__line_whole(line, end, issue)) return;
-    int fields = 1 + (int)neo__text_count(rest, '\t'), expected = NEO__CRITEO_FIELDS;
-    if (may_lack_label && fields == expected - 1) expected--;
-    if (fields != expected) {
-        neo__issue_set(issue, NEO_ERR_FORMAT, 1,
-                       "%d field%s, expected %d (label, 13 integers, 26 hex words)", fields,
-                       fields == 1 ? "" : "s", expected);
-        return;
-    }
-    for (int number = NEO__CRITEO_FIELDS - expected; neo__text_part(&rest, '\t', &field); number++)
-        if (neo__criteo_field_issue(number, field, field.p - line + 1, issue)) return;
-    neo__issue_set(issue, NEO_ERR_FORMAT, end - line + 1, "expected the end of the line");
-}
-
-/* ---- samples ---- */
-NEO__HOT_BEGIN
-/* The first run of own samples in [from, end): returns its begin (end: there is none); *stop is its
-   end. */
-static int64_t neo__share_next(const neo__share *share, int64_t from, int64_t end, int64_t *stop) {
-    while (from < end) {
-        int64_t begin = from / share->batch * share->batch;
-        int64_t all = NEO__MIN(share->total - begin, share->batch);
-        int64_t a = begin + neo_leaf_begin(all, share->shards, share->first);
-        int64_t b = begin + neo_leaf_begin(all, share->shards, share->end);
-        if (from < b) {
-            *stop = NEO__MIN(b, end);
-            return NEO__MIN(NEO__MAX(a, from), end);
-        }
-        from = begin + share->batch;
-    }
-    return *stop = end;
-}
-static float *neo__block_record(const neo_schema *s, const neo__block *b, int64_t sample) {
-    return (float *)(void *)(b->records + (size_t)sample * s->record_bytes);
-}
-static int64_t *neo__record_ids(const neo_schema *s, void *record) {
-    return (int64_t *)(void *)((char *)record + s->ids_offset);
-}
-/* Logarithms by the schema's table: x = m 2^k (1 + r) with m in [2048, 4096) and 0 <= r < 2^-11.
-   Within 1e-15 (relative to 1 + |log x|), and several times faster than neo__log_f64. */
-static double neo__log_near(const double *table, double m, int whole, int k) {
-    double base = (double)whole, r = (m - base) / base;
-    double tail = r * (1.0 - r * (0.5 - r * (1.0 / 3.0 - r * (0.25 - r * 0.2))));
-    return (table[whole] + (double)k * NEO__LN2_HIGH) + (tail + (double)k * NEO__LN2_LOW);
-}
-/* log x for a normal x > 0. */
-static double neo__log_positive(const double *table, double x) {
-    uint64_t bits = neo__bits_f64(x);
-    int k = (int)(bits >> 52) - 1023 - 11;
-    double m = neo__f64_bits((bits & 0x000FFFFFFFFFFFFFu) | (uint64_t)(1023 + 11) << 52);
-    return neo__log_near(table, m, (int)m, k);
-}
-/* log n for a whole n in 1 .. 2^62. */
-static double neo__log_whole(const double *table, uint64_t n) {
-    return n < NEO__LOG_TABLE ? table[n] : neo__log_positive(table, (double)n);
-}
-
-/* ---- Criteo ---- */
-/* The dense fields; the place after them, or NULL. */
-static const char *neo__criteo_dense(const neo_schema *schema, const char *p, float *dense) {
-    for (int d = 0; d < NEO__CRITEO_DENSE; d++) {
-        uint64_t v = 0;
-        unsigned c;
-        dense[d] = 0.0f;
-        if (*p == '\t') {
-            p++;
-            continue;
-        }
-        int negative = *p == '-';
-        p += negative;
-        const char *digits = p;
-        while ((c = (unsigned)(unsigned char)*p - '0') <= 9) v = v * 10 + c, p++;
-        if (p == digits || p - digits > 18 || *p != '\t') return NULL;
-        p++;
-        if (!negative) dense[d] = (float)neo__log_whole(schema->log_table, v + 1);
-    }
-    return p;
-}
-/* The words: key[f] is the number, present[f] 0 for an empty one. */
-static const char *neo__criteo_words(const uint8_t *hex, const char *text, uint32_t *key,
-                                     uint8_t *present) {
-    const unsigned char *p = (const unsigned char *)text;
-    for (int f = 0; f < NEO__CRITEO_FEATURES; f++) {
-        uint32_t a = hex[p[0]], b = hex[p[1]], c = hex[p[2]], d = hex[p[3]];
-        uint32_t e = hex[p[4]], g = hex[p[5]], h = hex[p[6]], i = hex[p[7]], v = 0;
-        int n = 8;
-        if ((a | b | c | d | e | g | h | i) < 16) {
-            v = a << 28 | b << 24 | c << 20 | d << 16 | e << 12 | g << 8 | h << 4 | i;
-        } else {
-            for (n = 0; n < 8 && hex[p[n]] < 16; n++) v = v << 4 | hex[p[n]];
-        }
-        p += n;
-        key[f] = v;
-        present[f] = n > 0;
-        if (f == NEO__CRITEO_FEATURES - 1) break;
-        if (*p++ != '\t') return NULL;
-    }
-    if (*p == '\r') p++;
-    return *p == '\n' ? (const char *)p + 1 : NULL;
-}
-static neo_status neo__criteo_fit(const neo_schema *s, neo__dict *fit, const uint32_t *key,
-                                  const uint8_t *present) {
-    for (int f = 0; f < NEO__CRITEO_FEATURES; f++) {
-        char word[4];
-        if (!s->has_dict[f] || !present[f]) continue;
-        neo__put_le(word, key[f], 4);
-        NEO__TRY(neo__dict_add(s->ctx, &fit[f], neo__criteo_hash, word, 4));
-    }
-    return NEO_OK;
-}
-/* One line into a record. Returns where the next begins, or NULL: a bad line. */
-static const char *neo__criteo_line(const neo_schema *schema, const neo__parse_options *options,
-                                    const char *p, float *record, neo_status *fit_status) {
-    uint32_t key[NEO__CRITEO_FEATURES];
-    uint8_t present[NEO__CRITEO_FEATURES];
-    int64_t *ids = neo__record_ids(schema, record);
-    int labeled = 1;
-    if (options->unlabeled) {
-        int tabs = 0;
-        for (const char *q = p; *q != '\n'; q++) tabs += *q == '\t';
-        labeled = tabs != NEO__CRITEO_FIELDS - 2;
-    }
-    record[0] = 0.0f;
-    if (labeled) {
-        if ((p[0] != '0' && p[0] != '1') || p[1] != '\t') return NULL;
-        record[0] = (float)(p[0] - '0');
-        p += 2;
-    }
-    p = neo__criteo_dense(schema, p, record + 1);
-    if (!p) return NULL;
-    p = neo__criteo_words(schema->hex, p, key, present);
-    if (!p) return NULL;
-    if (options->fit) {
-        *fit_status = neo__criteo_fit(schema, options->fit, key, present);
-    } else if (schema->dict_count) {
-        for (int f = 0; f < NEO__CRITEO_FEATURES; f++) {
-            char word[4];
-            neo__put_le(word, key[f], 4);
-            ids[f] =
-                present[f] ? neo__dict_find(&schema->dicts[f], neo__mix64(key[f]), word, 4) : 0;
-        }
-    } else {
-        for (int f = 0; f < NEO__CRITEO_FEATURES; f++) {
-            uint32_t m = schema->modulus[f], r = m ? key[f] % m : key[f];
-            ids[f] = present[f] && schema->rows[f] > 1 ? 1 + (int64_t)r : 0;
-        }
-    }
-    return p;
-}
-
-/* ---- delimited ---- */
-static int neo__field_missing(const neo_schema *s, neo__text t) {
-    if (t.bytes == 0) return 1;
-    for (int32_t i = 0; i < s->missing_count; i++)
-        if (neo__text_equal(t, s->missing[i])) return 1;
-    return 0;
-}
-/* Cut [p, end) at the delimiters. Returns the number of fields; at most `most` of them are kept. */
-static int32_t neo__fields(const neo_schema *schema, const char *p, const char *end,
-                           neo__text *fields, int32_t most) {
-    const char *word = schema->delimiter;
-    size_t bytes = (size_t)schema->delimiter_bytes;
-    char blank = memchr(word, ' ', bytes) ? '\t' : ' ',
-         other = memchr(word, '\t', bytes) ? blank : '\t';
-    int32_t count = 0;
-    for (;;) {
-        const char *q = p;
-        for (;;) {
-            q = (const char *)memchr(q, word[0], (size_t)(end - q));
-            if (!q || bytes == 1) break;
-            if ((size_t)(end - q) >= bytes && memcmp(q, word, bytes) == 0) break;
-            q++;
-        }
-        const char *stop = q ? q : end;
-        if (count < most) {
-            const char *from = p, *to = stop;
-            while (from < to && (*from == blank || *from == other)) from++;
-            while (to > from && (to[-1] == blank || to[-1] == other)) to--;
-            fields[count] = neo__text_of(from, to);
-        }
-        count++;
-        if (!q) return count;
-        p = q + bytes;
-    }
-}
-static int neo__field_number(const neo_schema *s, const neo__op *op, neo__text t, const char *line,
-                             float *x, neo__issue *e) {
-    int kind = neo__number(t.p, t.bytes, x);
-    if (kind == NEO__NUMBER_OK) return 1;
-    neo__issue_field(e, kind == NEO__NUMBER_BAD ? NEO_ERR_FORMAT : NEO_ERR_RANGE, t.p - line + 1,
-                     s->columns[op->column].name,
-                     kind == NEO__NUMBER_BAD ? "expected a number, found"
-                                             : "expected a number within the range of f32, found",
-                     t, "");
-    return 0;
-}
-static int neo__op_label(const neo_schema *schema, const neo__op *op, neo__text t, const char *line,
-                         float *label, neo__issue *issue) {
-    if (neo__field_missing(schema, t)) {
-        neo__issue_set(issue, NEO_ERR_FORMAT, t.p - line + 1, "%s: the label is missing",
-                       schema->columns[op->column].name);
-        return 0;
-    }
-    if (op->words) {
-        *label = 0.0f;
-        for (int32_t i = 0; i < op->word_count; i++)
-            if (neo__text_equal(t, op->words[i])) *label = 1.0f;
-        return 1;
-    }
-    if (!neo__field_number(schema, op, t, line, label, issue)) return 0;
-    if (*label >= 0.0f && *label <= 1.0f) return 1;
-    neo__issue_field(issue, NEO_ERR_RANGE, t.p - line + 1, schema->columns[op->column].name,
-                     "expected a label in [0, 1], found", t, "");
-    return 0;
-}
-static float neo__op_dense(const neo_schema *s, const neo__op *op, float x) {
-    double v = (double)x;
-    if (op->log && !(v > 0.0)) {
-        v = 0.0;
-    } else if (op->log) {
-        int whole = v < 1e15 && (double)(uint64_t)v == v;
-        v = whole ? neo__log_whole(s->log_table, (uint64_t)v + 1)
-                  : neo__log_positive(s->log_table, v + 1.0);
-    }
-    return (float)((v - op->shift) * op->scale);
-}
-static int64_t neo__op_word(const neo_schema *s, const neo__op *op, neo__text t) {
-    uint64_t hash = neo__hash_bytes(t.p, t.bytes);
-    if (op->hashed) return 1 + (int64_t)(hash % (uint64_t)(op->rows - 1));
-    return neo__dict_find(&s->dicts[op->out], hash, t.p, t.bytes);
-}
-static int64_t neo__op_bucket(const neo__op *op, float x) {
-    int32_t low = 0, high = op->edge_count; /* edges before low are <= x */
-    while (low < high) {
-        int32_t mid = low + (high - low) / 2;
-        if (op->edges[mid] <= x) low = mid + 1;
-        else high = mid;
-    }
-    return 1 + (int64_t)low;
-}
-static int64_t neo__op_cross(const neo_schema *s, const neo__op *op, neo__text a, neo__text b) {
-    uint64_t ha = neo__field_missing(s, a) ? 0 : neo__hash_bytes(a.p, a.bytes);
-    uint64_t hb = neo__field_missing(s, b) ? 0 : neo__hash_bytes(b.p, b.bytes);
-    return 1 +
-           (int64_t)(neo__mix64(ha + 0x9E3779B97F4A7C15u * (hb | 1)) % (uint64_t)(op->rows - 1));
-}
-/* The next word of a list field, from *p on. */
-static int neo__list_next(const neo__op *op, const char **p, const char *end, neo__text *word) {
-    while (*p < end) {
-        const char *q = (const char *)memchr(*p, op->separator, (size_t)(end - *p));
-        if (!q) q = end;
-        *word = neo__trim(*p, q);
-        *p = q + 1;
-        if (word->bytes > 0) return 1;
-    }
-    return 0;
-}
-/* The bag of a feature: one id, or the words of a list, appended to the block's stream. */
-static void neo__op_list(const neo_schema *s, const neo__op *op, neo__text t, neo__block *b) {
-    const char *p = t.p, *end = t.p + t.bytes;
-    neo__text word;
-    if (neo__field_missing(s, t)) return;
-    while (neo__list_next(op, &p, end, &word)) {
-        NEO_ASSERT(b->id_count < b->id_capacity);
-        b->ids[b->id_count++] = neo__op_word(s, op, word);
-    }
-}
-static neo_status neo__delimited_fit(const neo_schema *schema, neo__dict *fit,
-                                     const neo__text *fields) {
-    for (int32_t i = 0; i < schema->op_count; i++) {
-        const neo__op *op = &schema->ops[i];
-        if (op->kind != NEO__OP_CATEGORY && op->kind != NEO__OP_LIST) continue;
-        neo__text t = fields[op->column], word;
-        const char *p = t.p, *end = t.p + t.bytes;
-        if (op->hashed || neo__field_missing(schema, t)) continue;
-        if (op->kind == NEO__OP_CATEGORY) {
-            NEO__TRY(neo__dict_add(schema->ctx, &fit[op->out], neo__hash_bytes, p, t.bytes));
-            continue;
-        }
-        while (neo__list_next(op, &p, end, &word))
-            NEO__TRY(
-                neo__dict_add(schema->ctx, &fit[op->out], neo__hash_bytes, word.p, word.bytes));
-    }
-    return NEO_OK;
-}
-/* The fields of a good line through the operations. 0: a bad field. */
-static int neo__delimited_ops(const neo_schema *schema, neo__block *block, const char *line,
-                              int labeled, float *record, neo__issue *issue) {
-    int64_t *ids = neo__record_ids(schema, record), start = block->id_count;
-    record[0] = 0.0f;
-    for (int32_t i = 0; i < schema->op_count; i++) {
-        const neo__op *op = &schema->ops[i];
-        neo__text t = block->fields[op->column];
-        int64_t id = 0;
-        float x;
-        switch (op->kind) {
-        case NEO__OP_LABEL:
-            if (labeled && !neo__op_label(schema, op, t, line, record, issue)) return 0;
-            continue;
-        case NEO__OP_DENSE:
-            record[1 + op->out] = op->missing;
-            if (neo__field_missing(schema, t)) continue;
-            if (!neo__field_number(schema, op, t, line, &x, issue)) return 0;
-            record[1 + op->out] = neo__op_dense(schema, op, x);
-            if (record[1 + op->out] - record[1 + op->out] == 0.0f) continue;
-            neo__issue_field(issue, NEO_ERR_RANGE, t.p - line + 1, schema->columns[op->column].name,
-                             "shift and scale take", t, " out of f32's range");
-            return 0;
-        case NEO__OP_CATEGORY:
-            id = neo__field_missing(schema, t) ? 0 : neo__op_word(schema, op, t);
-            break;
-        case NEO__OP_BUCKET:
-            if (neo__field_missing(schema, t)) break;
-            if (!neo__field_number(schema, op, t, line, &x, issue)) return 0;
-            id = neo__op_bucket(op, x);
-            break;
-        case NEO__OP_CROSS: id = neo__op_cross(schema, op, t, block->fields[op->other]); break;
-        case NEO__OP_LIST: neo__op_list(schema, op, t, block); break;
-        }
-        if (!schema->multi) {
-            ids[op->out] = id;
-            continue;
-        }
-        if (op->kind != NEO__OP_LIST) block->ids[block->id_count++] = id;
-        ids[1 + op->out] = block->id_count - start;
-    }
-    if (schema->multi) ids[0] = start;
-    return 1;
-}
-/* One line of [line, end) into a record. 1: a sample; 0: a bad line; -1: no sample (a comment). */
-static int neo__delimited_line(const neo_schema *schema, const neo__parse_options *options,
-                               neo__block *block, const char *line, const char *end, float *record,
-                               neo__issue *issue, neo_status *fit_status) {
-    int32_t columns = schema->column_count;
-    int labeled = 1;
-    if (!neo__line_whole(line, end, issue)) return 0;
-    for (int32_t i = 0; i < schema->comment_count; i++) {
-        neo__text c = schema->comments[i];
-        if ((size_t)(end - line) >= c.bytes && memcmp(line, c.p, c.bytes) == 0) return -1;
-    }
-    int32_t count = neo__fields(schema, line, end, block->fields, columns);
-    if (options->unlabeled && schema->label_column >= 0 && count == columns - 1) {
-        for (int32_t c = columns - 1; c > schema->label_column; c--)
-            block->fields[c] = block->fields[c - 1];
-        block->fields[schema->label_column] = neo__text_of(line, line);
-        labeled = 0;
-    } else if (count != columns) {
-        neo__issue_set(issue, NEO_ERR_FORMAT, 1, "%d field%s, expected %d", count,
-                       count == 1 ? "" : "s", columns);
-        return 0;
-    }
-    int64_t start = block->id_count;
-    if (!neo__delimited_ops(schema, block, line, labeled, record, issue)) {
-        block->id_count = start;
-        return 0;
-    }
-    if (options->fit) {
-        block->id_count = start;
-        *fit_status = neo__delimited_fit(schema, options->fit, block->fields);
-    }
-    return 1;
-}
-
-/* ---- a block of text ---- */
-/* Shortest line that can be a sample, its \n included. */
-static size_t neo__least_line(const neo_schema *s, int unlabeled) {
-    if (s->format == NEO_FORMAT_CRITEO)
-        return (size_t)(NEO__CRITEO_FIELDS + 1 - 2 * (unlabeled != 0));
-    int32_t fields = s->column_count - (unlabeled && s->label_column >= 0);
-    size_t least = (size_t)NEO__MAX(fields - 1, 0) * (size_t)s->delimiter_bytes + 1;
-    return NEO__MAX(least, 2);
-}
-/* Most ids that `samples` samples of one block can have: a word of a list takes a byte at least. */
-static int64_t neo__block_ids(const neo_schema *s, int64_t samples) {
-    return s->format == NEO_FORMAT_SYNTHETIC ? neo__synthetic_ids(s, samples)
-                                             : samples * s->feature_count + NEO__CHUNK_BYTES;
-}
-static void neo__block_bad(neo__block *b, const neo__parse_options *o, const neo__issue *e) {
-    if (b->issue_count < NEO__BLOCK_ISSUES) {
-        b->issues[b->issue_count] = *e;
-        b->issues[b->issue_count++].line = b->lines;
-    }
-    b->bad++;
-    b->failed = !o->skip_bad;
-}
-static const char *neo__block_start(neo__block *b) {
-    const char *p = b->raw, *end = b->raw + b->raw_bytes;
-    b->count = b->id_count = b->lines = b->bad = b->taken = 0;
-    b->failed = b->issue_count = 0;
-    if (b->offset == 0 && b->raw_bytes >= 3 && memcmp(p, "\xEF\xBB\xBF", 3) == 0)
-        p += 3; /* UTF-8 mark */
-    for (; b->lines < b->skip_lines && p < end; b->lines++)
-        p = (const char *)memchr(p, '\n', (size_t)(end - p)) + 1;
-    return p;
-}
-/* Parses all of the block. Returns NEO_ERR_MEMORY only (while fitting). */
-static neo_status neo__block_parse_text(const neo_schema *schema, const neo__parse_options *options,
-                                        neo__block *block) {
-    const char *p = neo__block_start(block), *end = block->raw + block->raw_bytes;
-    neo_status fit_status = NEO_OK;
-    int criteo = schema->format == NEO_FORMAT_CRITEO;
-    while (p < end && !block->failed && fit_status == NEO_OK) {
-        if (p[0] == '\n' || (p[0] == '\r' && p[1] == '\n')) { /* blank */
-            p += p[0] == '\n' ? 1 : 2;
-            block->lines++;
-            continue;
-        }
-        float *record = neo__block_record(schema, block, block->count);
-        neo__issue issue;
-        NEO_ASSERT(block->count < block->capacity);
-        const char *next =
-            criteo ? neo__criteo_line(schema, options, p, record, &fit_status) : NULL;
-        int sample = next != NULL;
-        if (!next) {
-            const char *stop = (const char *)memchr(p, '\n', (size_t)(end - p));
-            next = stop + 1;
-            if (stop > p && stop[-1] == '\r') stop--;
-            if (criteo) neo__criteo_issue(p, stop, options->unlabeled, &issue);
-            else
-                sample = neo__delimited_line(schema, options, block, p, stop, record, &issue,
-                                             &fit_status);
-        }
-        if (sample == 0) neo__block_bad(block, options, &issue);
-        block->lines++;
-        if (sample == 1) {
-            block->end_offset[block->count] = (uint32_t)(next - block->raw);
-            block->end_line[block->count] = (uint32_t)block->lines;
-            if (options->fit) block->taken++;
-            else block->count++;
-        }
-        p = next;
-    }
-    return fit_status;
-}
 NEO__HOT_END
 NEO__COLD_END
 NEO__HOST_BEGIN
 NEO__COLD_BEGIN
-/* ------------------------------------------------------------------------------------------------
-   >>impl-source
-
-   A source hands out its files' text in blocks of whole lines, one after another: it fills a
-   block, cuts it at the last line end and carries the rest over to the next. Blocks never span
-   files. The arrays of a npy triple and synthetic samples are handed out in the same way, by rows;
-   with a share, the rows of other ranks are there in number only.
-   One thread at a time.
-   ------------------------------------------------------------------------------------------------ */
-typedef struct neo__source {
-    const neo_schema *schema; /* NULL: not made yet */
-    neo__arena arena;         /* paths, carry, npy_path */
-    const char **paths;
-    int32_t path_count;
-    int32_t file;   /* being read; path_count: all done */
-    int64_t offset; /* in it, of the next block: bytes or rows */
-    int open;
-    int piped;          /* reads may wait for a writer */
-    int fed;            /* by input, not by a file */
-    neo_input input;    /* of standard input; or none */
-    int at_end;         /* of the file: the carry is all that is left */
-    int64_t skip_lines; /* lines at the start of the file still to be skipped */
-    neo__file handle;
-    char *carry; /* [NEO__CHUNK_BYTES] */
-    size_t carry_bytes;
-    int64_t rows; /* npy, synthetic: of this file */
-    const int64_t
-        *file_rows; /* npy: rows of the files before file i, as they were at open; or NULL */
-    const neo__share *share; /* npy, synthetic: or NULL */
-    int64_t sample;          /* rows handed out since the last seek */
-    neo__file npy[NEO__NPY_FILES];
-    neo__npy_info info[NEO__NPY_FILES];
-    char *npy_path;  /* [NEO__NPY_FILES][NEO__PATH_BYTES] */
-    const int *stop; /* atomic: give up waiting; or NULL */
-} neo__source;
-
-static neo_status neo__source_npy_open(neo__source *source);
-static neo_status neo__source_npy(neo__source *source, neo__block *b);
-static neo_status neo__source_synthetic(neo__source *source, neo__block *b);
-static int64_t neo__synthetic_samples(const neo_schema *s);
-
-static void neo__source_close_file(neo__source *source) {
-    if (!source->open) return;
-    if (source->schema->format == NEO_FORMAT_NPY)
-        for (int i = 0; i < NEO__NPY_FILES; i++) (void)neo__file_close(&source->npy[i]);
-    else if (source->schema->format != NEO_FORMAT_SYNTHETIC && !source->fed)
-        (void)neo__file_close(&source->handle);
-    source->open = 0;
-}
-static int neo__source_stopped(const neo__source *source) {
-    return source->stop && __atomic_load_n(source->stop, __ATOMIC_RELAXED);
-}
-/* Bytes from the user's function: see neo__source_read_pipe. */
-static neo_status neo__source_read_input(neo__source *source, char *data, size_t bytes,
-                                         size_t *got) {
-    neo_status status = NEO_OK;
-    *got = 0;
-    while (status == NEO_OK && *got == 0 && !neo__source_stopped(source)) {
-        status = source->input.read(source->input.user, data, bytes, got);
-        NEO__CHECK(*got <= bytes, NEO_ERR_ARG, "standard input: read gave %zu bytes, asked for %zu",
-                   *got, bytes);
-    }
-    if (status != NEO_OK) *got = 0;
-    return status == NEO_END ? NEO_OK : status;
-}
-
-/* Bytes of a pipe: what has come so far, waiting for the first; so that a slow writer's lines are
-   not held back, and closing the reader need not wait for it. */
-static neo_status neo__source_read_pipe(neo__source *source, char *data, size_t bytes,
-                                        size_t *got) {
-    if (source->fed) return neo__source_read_input(source, data, bytes, got);
-#if defined(_WIN32)
-    return neo__file_read(&source->handle, data, bytes, got);
-#else
-    struct pollfd wait;
-    wait.fd = source->handle.fd;
-    wait.events = POLLIN;
-    *got = 0;
-    for (;;) {
-        int ready = poll(&wait, 1, source->stop ? 50 : -1);
-        if (neo__source_stopped(source)) return NEO_OK;
-        if (ready <= 0) {
-            if (ready < 0 && errno != EINTR)
-                return neo__file_fail(source->handle.path, "wait for data");
-            continue;
-        }
-        ssize_t n = read(source->handle.fd, data, bytes);
-        if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-        if (n < 0) return neo__file_fail(source->handle.path, "read");
-        *got = (size_t)n;
-        return NEO_OK;
-    }
-#endif
-}
-/* Fewer bytes than asked for: the end (of a pipe: 0 bytes). */
-static neo_status neo__source_fill(neo__source *source, char *data, size_t bytes, size_t *got) {
-    *got = 0;
-    if (!source->piped) {
-        NEO__TRY(neo__file_read(&source->handle, data, bytes, got));
-        if (*got < bytes) source->at_end = 1;
-        return NEO_OK;
-    }
-    while (*got < bytes) {
-        size_t n;
-        NEO__TRY(neo__source_read_pipe(source, data + *got, bytes - *got, &n));
-        if (n == 0) {
-            source->at_end = 1;
-            return NEO_OK;
-        }
-        int line = memchr(data + *got, '\n', n) != NULL;
-        *got += n;
-        if (line) break; /* something to go on with */
-    }
-    return NEO_OK;
-}
-static neo_status neo__source_open_text(neo__source *source) {
-    const char *path = source->paths[source->file];
-    int64_t offset = source->offset;
-    source->fed = source->input.read && strcmp(path, "-") == 0;
-    if (strcmp(path, "-") == 0) neo__file_stdin(&source->handle);
-    else NEO__TRY(neo__file_open(&source->handle, path, NEO__FILE_READ));
-    source->open = 1;
-    source->at_end = 0;
-    source->carry_bytes = 0;
-    source->skip_lines = offset == 0 ? source->schema->skip_lines : 0;
-    int64_t size = source->fed ? -1 : neo__file_size(&source->handle);
-    source->piped = size < 0;
-    if (offset == 0 || source->piped) {
-        size_t got = 1;
-        for (int64_t left = offset; left > 0 && got > 0;
-             left -= (int64_t)got) /* read forward and drop */
-            NEO__TRY(neo__source_read_pipe(
-                source, source->carry, (size_t)NEO__MIN(left, (int64_t)NEO__CHUNK_BYTES), &got));
-        return NEO_OK;
-    }
-    char before = '\n';
-    NEO__CHECK(offset <= size, NEO_ERR_MISMATCH,
-               "%s: has %" PRId64 " bytes, the saved position is at byte %" PRId64, path, size,
-               offset);
-    if (offset < size) NEO__TRY(neo__file_read_at(&source->handle, offset - 1, &before, 1));
-    NEO__CHECK(before == '\n', NEO_ERR_MISMATCH,
-               "%s: no line starts at byte %" PRId64 ", where the saved position is", path, offset);
-    return neo__file_seek(&source->handle, offset);
-}
-/* Compressed text is known by its first bytes; its name says more than a bad first line would. */
-static neo_status neo__source_refuse_compressed(const char *path, const char *text, size_t bytes) {
-    static const struct {
-        const char *magic;
-        size_t bytes;
-        const char *name;
-    } formats[] = {{"\x1F\x8B", 2, "gzip"},
-                   {"\x28\xB5\x2F\xFD", 4, "zstd"},
-                   {"\xFD\x37zXZ", 5, "xz"},
-                   {"PK\x03\x04", 4, "zip"}};
-    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++)
-        NEO__CHECK(bytes < formats[i].bytes ||
-                       memcmp(text, formats[i].magic, formats[i].bytes) != 0,
-                   NEO_ERR_FORMAT,
-                   "%s: is compressed with %s: unpack it, or pipe it in as standard input ('-')",
-                   path, formats[i].name);
-    return NEO_OK;
-}
-/* A line longer than a block: keep its beginning (which will be refused for its length), drop the
-   rest. */
-static neo_status neo__source_drop_line(neo__source *source, neo__block *block) {
-    while (!source->at_end) {
-        size_t got;
-        NEO__TRY(neo__source_fill(source, source->carry, NEO__CHUNK_BYTES, &got));
-        const char *stop = (const char *)memchr(source->carry, '\n', got);
-        size_t dropped = stop ? (size_t)(stop + 1 - source->carry) : got;
-        block->bytes += (int64_t)dropped;
-        if (!stop) {
-            if (neo__source_stopped(source)) break;
-            continue;
-        }
-        source->carry_bytes = got - dropped;
-        memmove(source->carry, source->carry + dropped, source->carry_bytes);
-        return NEO_OK;
-    }
-    return NEO_OK;
-}
-static neo_status neo__source_text(neo__source *source, neo__block *block) {
-    size_t n = source->carry_bytes, got = 0;
-    if (!source->open) NEO__TRY(neo__source_open_text(source));
-    n = source->carry_bytes;
-    memcpy(block->raw, source->carry, n);
-    source->carry_bytes = 0;
-    block->file = source->file;
-    block->offset = source->offset;
-    if (!source->at_end)
-        NEO__TRY(neo__source_fill(source, block->raw + n, NEO__CHUNK_BYTES - n, &got));
-    n += got;
-    if (block->offset == 0)
-        NEO__TRY(neo__source_refuse_compressed(neo__path_name(source->paths[block->file]),
-                                               block->raw, n));
-    size_t cut = n;
-    if (!source->at_end)
-        while (cut > 0 && block->raw[cut - 1] != '\n') cut--;
-    block->bytes = (int64_t)cut;
-    if (cut == 0 && n > 0) {
-        if (n < NEO__CHUNK_BYTES) { /* a pipe: part of a line */
-            memcpy(source->carry, block->raw, n);
-            source->carry_bytes = n;
-        } else {
-            cut = n;
-            block->bytes = (int64_t)n;
-            NEO__TRY(neo__source_drop_line(source, block));
-        }
-    } else {
-        source->carry_bytes = n - cut;
-        memcpy(source->carry, block->raw + cut, n - cut);
-    }
-    block->raw_bytes = cut;
-    if (cut > 0 && block->raw[cut - 1] != '\n') block->raw[block->raw_bytes++] = '\n';
-    memset(block->raw + block->raw_bytes, '\n', NEO__BLOCK_PAD);
-    for (const char *p = block->raw, *end = p + block->raw_bytes; p < end && source->skip_lines > 0;
-         p++) {
-        p = (const char *)memchr(p, '\n', (size_t)(end - p));
-        block->skip_lines++;
-        source->skip_lines--;
-    }
-    source->offset += block->bytes;
-    block->file_end = source->at_end && source->carry_bytes == 0;
-    return NEO_OK;
-}
-
-/* neo__source_next: the next block; b->end when there is none. A failure is in b->status too. */
-static neo_status neo__source_next(neo__source *source, neo__block *block) {
-    block->raw_bytes = 0;
-    block->bytes = block->count = 0;
-    block->file_end = block->end = block->failed = 0;
-    block->lines = block->bad = block->taken = block->skip_lines = 0;
-    block->issue_count = 0;
-    block->file = source->file;
-    block->offset = source->offset;
-    block->share = source->share;
-    block->sample = source->sample;
-    block->status = NEO_OK;
-    if (source->file == source->path_count) {
-        block->end = 1;
-        return NEO_OK;
-    }
-    switch (source->schema->format) {
-    case NEO_FORMAT_NPY: block->status = neo__source_npy(source, block); break;
-    case NEO_FORMAT_SYNTHETIC: block->status = neo__source_synthetic(source, block); break;
-    case NEO_FORMAT_CRITEO:
-    case NEO_FORMAT_DELIMITED: block->status = neo__source_text(source, block); break;
-    }
-    if (block->status != NEO_OK) {
-        memcpy(block->error, neo_last_error(), sizeof block->error);
-    } else if (block->file_end) {
-        neo__source_close_file(source);
-        source->file++;
-        source->offset = 0;
-    }
-    return block->status;
-}
-/* Start (again) at a place. */
-static void neo__source_seek(neo__source *source, int32_t file, int64_t offset) {
-    neo__source_close_file(source);
-    source->file = file;
-    source->offset = offset;
-    source->carry_bytes = 0;
-    source->at_end = 0;
-    source->sample = 0;
-}
-static void neo__source_destroy(neo__source *source) {
-    if (!source->schema) return;
-    neo__source_close_file(source);
-    neo__arena_free(&source->arena);
-    memset(source, 0, sizeof *source);
-}
-static neo_status neo__source_create(neo__source *source, const char *function,
-                                     const neo_schema *schema, const char *const *paths,
-                                     int32_t path_count) {
-    int input = 0;
-    memset(source, 0, sizeof *source);
-    if (schema->format == NEO_FORMAT_SYNTHETIC) {
-        NEO__CHECK(path_count == 0, NEO_ERR_ARG, "%s: synthetic data takes no paths", function);
-        source->schema = schema;
-        return NEO_OK;
-    }
-    NEO__CHECK(path_count >= 1 && paths, NEO_ERR_ARG, "%s: no paths", function);
-    for (int32_t i = 0; i < path_count; i++) {
-        NEO__CHECK(paths[i] && paths[i][0], NEO_ERR_ARG, "%s: path %d is empty", function, i);
-        input += strcmp(paths[i], "-") == 0;
-    }
-    NEO__CHECK(input <= 1, NEO_ERR_ARG, "%s: standard input ('-') is there twice", function);
-    NEO__CHECK(input == 0 || schema->format != NEO_FORMAT_NPY, NEO_ERR_ARG,
-               "%s: npy triples cannot come from standard input", function);
-    source->schema = schema;
-    source->arena.ctx = schema->ctx;
-    source->arena.function = function;
-    source->path_count = path_count;
-    NEO__TRY(NEO__ARENA(&source->arena, source->paths, path_count));
-    NEO__TRY(NEO__ARENA(&source->arena, source->carry, NEO__CHUNK_BYTES));
-    NEO__TRY(NEO__ARENA(&source->arena, source->npy_path, NEO__NPY_FILES * NEO__PATH_BYTES));
-    for (int32_t i = 0; i < path_count; i++) {
-        source->paths[i] = neo__arena_text(&source->arena, paths[i], strlen(paths[i]));
-        NEO__CHECK(source->paths[i], NEO_ERR_MEMORY, "%s: no memory for %d paths", function,
-                   path_count);
-    }
-    return NEO_OK;
-}
-
-/* ---- blocks ---- */
-/* Rows of npy arrays or synthetic samples in a block. */
-static int64_t neo__block_rows(const neo_schema *s) {
-    size_t bytes = (size_t)(s->dense_count + 1) * 8 + (size_t)s->feature_count * 8;
-    int64_t rows = (int64_t)(NEO__CHUNK_BYTES / bytes);
-    return NEO__MAX(rows, 1);
-}
-/* Cut a block's buffers. They are sized for the most samples that its text or its rows can hold. */
-static void neo__block_layout(neo__block *block, const neo_schema *schema, int unlabeled,
-                              neo__carve *carve) {
-    int text = schema->format == NEO_FORMAT_CRITEO || schema->format == NEO_FORMAT_DELIMITED;
-    size_t rows = (size_t)neo__block_rows(schema);
-    size_t raw = rows * (size_t)(schema->dense_count + 1 + schema->feature_count) * 8;
-    memset(block, 0, sizeof *block);
-    block->capacity =
-        text ? (int64_t)((NEO__CHUNK_BYTES + 1) / neo__least_line(schema, unlabeled)) + 2
-             : (int64_t)rows;
-    if (schema->multi) block->id_capacity = neo__block_ids(schema, block->capacity);
-    NEO__CARVE(carve, block->raw, NEO__MAX((size_t)NEO__CHUNK_BYTES, raw) + 1 + NEO__BLOCK_PAD);
-    NEO__CARVE(carve, block->records, neo__size_mul((size_t)block->capacity, schema->record_bytes));
-    NEO__CARVE(carve, block->ids, block->id_capacity);
-    NEO__CARVE(carve, block->end_offset, block->capacity);
-    NEO__CARVE(carve, block->end_line, block->capacity);
-    NEO__CARVE(carve, block->fields, schema->column_count);
-}
-/* A block with memory of its own, for one that is not part of a reader. */
-static neo_status neo__block_create(neo_ctx *ctx, const neo_schema *s, int unlabeled,
-                                    neo__block *b) {
-    neo__carve carve = {NULL, 0};
-    neo__block_layout(b, s, unlabeled, &carve);
-    size_t bytes = carve.at;
-    carve.block = (char *)neo__alloc_for(ctx, bytes, "a block of samples");
-    carve.at = 0;
-    if (!carve.block) return NEO_ERR_MEMORY;
-    neo__block_layout(b, s, unlabeled, &carve);
-    b->memory_bytes = bytes;
-    return NEO_OK;
-}
-static void neo__block_destroy(neo_ctx *ctx, neo__block *b) {
-    neo_free(ctx, b->raw, b->memory_bytes); /* the first of its arrays */
-    memset(b, 0, sizeof *b);
-}
-enum { NEO__LOG_BAD_LINES = 10 };
-/* Count over the blocks of a file: lines, samples, bad lines. */
-typedef struct neo__tally {
-    int64_t line;        /* of the file, at which the block in turn begins */
-    int64_t samples;     /* of the file, so far */
-    int whole_file;      /* the file was read from its start: it must hold a sample */
-    int64_t bad, logged; /* bad lines of all files; those logged */
-} neo__tally;
-static void neo__tally_file(neo__tally *tally) {
-    tally->line = 1;
-    tally->samples = 0;
-    tally->whole_file = 1;
-}
-/* Take in a block whose samples are counted: log its bad lines, or fail with the one that stopped
-   it. Messages read "file:line:column: message". */
-static neo_status neo__tally_block(neo_ctx *ctx, neo__tally *tally, const neo__block *block,
-                                   const char *path) {
-    char text[NEO__ERROR_BYTES];
-    for (int i = 0; i < block->issue_count; i++) {
-        const neo__issue *issue = &block->issues[i];
-        if (issue->column == 0) snprintf(text, sizeof text, "%.300s%s", path, issue->text);
-        else
-            snprintf(text, sizeof text, "%.300s:%" PRId64 ":%" PRId64 ": %s", path,
-                     tally->line + issue->line, issue->column, issue->text);
-        if (block->failed) return neo_fail(issue->status, "%s", text);
-        if (tally->logged++ < NEO__LOG_BAD_LINES)
-            neo_log(ctx, NEO_LOG_WARNING, "skipped: %s", text);
-    }
-    tally->bad += block->bad;
-    tally->line += block->lines;
-    NEO__CHECK(!block->file_end || !tally->whole_file || tally->samples > 0, NEO_ERR_FORMAT,
-               "%s: holds no sample", path);
-    return NEO_OK;
-}
-
-/* ---- fitting ---- */
-typedef struct neo__fit {
-    neo__source source;
-    neo__block block;
-    neo__parse_options options;
-    neo__tally tally;
-} neo__fit;
-
-static neo_status neo__fit_block(neo_schema *schema, neo__fit *fit) {
-    neo__block *block = &fit->block;
-    NEO__TRY(neo__source_next(&fit->source, block));
-    if (block->end) return NEO_END;
-    if (block->offset == 0) neo__tally_file(&fit->tally);
-    NEO__TRY(neo__block_parse_text(schema, &fit->options, block));
-    fit->tally.samples += block->taken;
-    return neo__tally_block(schema->ctx, &fit->tally, block,
-                            neo__path_name(fit->source.paths[block->file]));
-}
-NEO_API neo_status neo_schema_fit(neo_schema *schema, const char *const *paths, int path_count,
-                                  int skip_bad_lines) {
-    NEO__CHECK(schema, NEO_ERR_ARG, "neo_schema_fit: schema is NULL");
-    if (schema->dict_count == 0) return NEO_OK;
-    NEO__CHECK(!schema->fitted, NEO_ERR_STATE, "neo_schema_fit: the schema is fitted already");
-    NEO__ZERO(neo__fit, fit);
-    neo__dict *dicts;
-    NEO__TRY(neo__dicts_create(schema, &dicts));
-    fit.options.skip_bad = skip_bad_lines;
-    fit.options.fit = dicts;
-    neo__fp_state fp = neo__fp_enter();
-    neo_status status =
-        neo__source_create(&fit.source, "neo_schema_fit", schema, paths, path_count);
-    if (status == NEO_OK) {
-        status = neo__block_create(schema->ctx, schema, 0, &fit.block);
-        while (status == NEO_OK) status = neo__fit_block(schema, &fit);
-        neo__block_destroy(schema->ctx, &fit.block);
-    }
-    neo__source_destroy(&fit.source);
-    neo__fp_leave(fp);
-    neo__schema_install(schema, dicts, status == NEO_END);
-    return status == NEO_END ? NEO_OK : status;
-}
-/* ------------------------------------------------------------------------------------------------
-   >>impl-reader
-
-   A pipeline of three stages, run by the reader's threads under one lock, each in order of number:
-     blocks   read (one thread at a time) and parsed (many at once) into records;
-     windows  filled from the blocks in order (one thread at a time). A window is a whole number of
-              batches; the last one of an epoch may be short. Its order is a permutation keyed
-              by (seed, epoch, window number), or none;
-     slots    this rank's part of batches, gathered from the windows (many at once), handed out in
-              order by neo_reader_next.
-   Which ranks there are matters to the last stage only: blocks, windows and positions are those of
-   the whole stream on all of them.
-   Each stage has a fixed number of buffers, and a thread takes the work nearest to the consumer
-   that is ready, so memory is bounded, nothing waits in a circle, and what comes out depends on no
-   timing. A position is the place in the files where a window starts and how many of its samples
-   are used up; resuming reads that window again. Errors end the stream behind the windows
-   completed before them.
-   ------------------------------------------------------------------------------------------------ */
-enum {
-    NEO__WINDOWS = 2,
-    NEO__WINDOW_LEAST = 512, /* samples: small batches share a window */
-    NEO__SHUFFLE_MAX = 1 << 30
-};
-typedef struct neo__place {
-    int32_t file;
-    int64_t offset, line; /* line from 1 */
-} neo__place;
-
-typedef struct neo__ids {
-    int64_t *list, count, capacity;
-} neo__ids;
-
-typedef enum neo__window_state { NEO__WINDOW_FILLING, NEO__WINDOW_FULL } neo__window_state;
-typedef struct neo__window {
-    neo__window_state state;
-    char *records;   /* [window samples] */
-    neo__ids ids;    /* of features with several */
-    uint32_t *order; /* of the samples; NULL: as they come */
-    int64_t number, count;
-    int64_t first; /* number of its first sample in the epoch */
-    int64_t batches, assigned, done;
-    neo__place begin, end;
-    int64_t bad_begin, bad_end; /* bad lines of the epoch before its begin and end */
-} neo__window;
-
-typedef enum neo__slot_state {
-    NEO__SLOT_FREE,
-    NEO__SLOT_BUSY,
-    NEO__SLOT_READY,
-    NEO__SLOT_OUT
-} neo__slot_state;
-typedef struct neo__slot {
-    neo__slot_state state;
-    float *dense, *label;
-    int64_t *offsets;
-    neo__ids ids;
-    neo_batch batch;
-    neo_position after;
-    int64_t bad, bytes;
-} neo__slot;
-
-typedef struct neo__reader_thread {
-    neo_reader *reader;
-    neo__thread thread;
-    neo__thread_start start;
-} neo__reader_thread;
-
-/* The files and their sizes; constant after open. */
-typedef struct neo__extent {
-    int64_t *bytes_before; /* [files + 1]: bytes of the files before file i; NULL: unknown */
-    int64_t *rows_before;  /* [files + 1], npy: rows of them; or NULL */
-    int64_t bytes, samples;
-    int live; /* standard input or a pipe is among them: it can be read once */
-} neo__extent;
-/* First stage: the source and its blocks, numbered in the order of the text. */
-typedef struct neo__blocks {
-    neo__source source;
-    neo__parse_options options;
-    neo__block *block; /* [count] */
-    uint8_t *parsed;   /* per block: waits to be taken */
-    int count;
-    int64_t read_number, fill_number; /* the next to read, to go into a window */
-    int reading, filling;             /* a thread is at it */
-    int all_read;
-} neo__blocks;
-/* Second stage: the windows, and where the next sample for them comes from. */
-typedef struct neo__windows {
-    neo__window window[NEO__WINDOWS];
-    int64_t samples;    /* of a full window; constant */
-    int64_t fill, take; /* the next to fill, to gather from */
-    int64_t base;       /* number of the first window after a seek */
-    int64_t skip;       /* samples of it that are used up */
-    neo__place place;   /* end of the last sample that went into a window */
-    neo__tally tally;   /* of the file in turn, and of the epoch */
-    int64_t seen;       /* samples of the epoch, so far */
-} neo__windows;
-/* Third stage: batches, gathered into slots and handed out in order. */
-typedef struct neo__slots {
-    neo__slot *slot; /* [count] */
-    int count;
-    int hold;                           /* batches that the caller may hold */
-    int64_t assign_number, next_number; /* the next batch to gather, to hand out */
-    int64_t closed;                     /* batches of the windows filled so far */
-} neo__slots;
-/* The end of the epoch, or the error that ends it. */
-typedef struct neo__reader_end {
-    int64_t number; /* batches there are; -1: not known yet */
-    neo_status status;
-    char text[NEO__ERROR_BYTES];
-} neo__reader_end;
-
-struct neo_reader {
-    /* constant after open */
-    neo_ctx *ctx;
-    const neo_schema *schema;
-    neo_reader_desc desc;
-    int first_leaf, end_leaf; /* of every batch */
-    neo__share share;         /* the same, where rows of other ranks need not be read */
-    neo__extent extent;
-    uint64_t check; /* a hash of everything that a position depends on */
-    char *memory;   /* of all three stages */
-    size_t memory_bytes;
-    /* threads */
-    neo__mutex lock;
-    neo__cond work, ready;
-    neo__reader_thread *threads;
-    int thread_count, started;
-    int stop;    /* atomic; workers leave their loop */
-    int touched; /* reading has begun */
-    /* under the lock, unless one thread is at it alone */
-    neo__blocks blocks;
-    neo__windows windows;
-    neo__slots slots;
-    neo__reader_end end;
-    int64_t epoch;
-    neo_position position;
-    neo_reader_stats stats;
-};
-
-/* ---- the loops over samples: shuffle, append to a window, gather a batch ---- */
-NEO__HOT_BEGIN
-static uint64_t neo__shuffle_below(uint64_t bits, uint64_t n) { /* bits * n / 2^64, n < 2^32 */
-    return ((bits >> 32) * n + (((bits & 0xFFFFFFFFu) * n) >> 32)) >> 32;
-}
-/* Fisher-Yates; the number for place i is block i / 2 of the stream, its low or high half. */
-static void neo__window_shuffle(const neo_reader *reader, neo__window *window) {
-    char name[64];
-    uint32_t block[4] = {0, 0, 0, 0};
-    uint64_t loaded = (uint64_t)-1;
-    snprintf(name, sizeof name, "reader.window.%" PRId64, window->number);
-    neo__random_key key =
-        neo__random_key_make(reader->ctx->seed, neo_hash(name), reader->epoch, NEO_STREAM_SHUFFLE);
-    for (int64_t i = 0; i < window->count; i++) window->order[i] = (uint32_t)i;
-    for (int64_t i = window->count - 1; i > 0; i--) {
-        if ((uint64_t)i / 2 != loaded) {
-            loaded = (uint64_t)i / 2;
-            neo__random_block(&key, loaded, block);
-        }
-        const uint32_t *half = block + 2 * (i & 1);
-        uint64_t j = neo__shuffle_below((uint64_t)half[0] << 32 | half[1], (uint64_t)i + 1);
-        uint32_t swap = window->order[i];
-        window->order[i] = window->order[j];
-        window->order[j] = swap;
-    }
-}
-/* Room for `count` ids; those in the list are kept. */
-static neo_status neo__ids_reserve(neo_reader *r, neo__ids *list, int64_t count) {
-    if (count <= list->capacity) return NEO_OK;
-    if (list->capacity > 0) __atomic_fetch_add(&r->stats.grow_count, 1, __ATOMIC_RELAXED);
-    return NEO__GROW(r->ctx, list->list, list->capacity, count);
-}
-/* Samples [b->taken, b->taken + n) of the block to the end of the window. */
-static neo_status neo__window_append(neo_reader *reader, neo__window *window, neo__block *block,
-                                     int64_t n) {
-    const neo_schema *schema = reader->schema;
-    char *to = window->records + (size_t)window->count * schema->record_bytes;
-    const char *from = block->records + (size_t)block->taken * schema->record_bytes;
-    memcpy(to, from, (size_t)n * schema->record_bytes);
-    if (schema->multi) {
-        int64_t first = neo__record_ids(schema, neo__block_record(schema, block, block->taken))[0];
-        int64_t *last =
-            neo__record_ids(schema, neo__block_record(schema, block, block->taken + n - 1));
-        int64_t ids = last[0] + last[schema->feature_count] - first;
-        NEO__TRY(neo__ids_reserve(reader, &window->ids, window->ids.count + ids));
-        memcpy(window->ids.list + window->ids.count, block->ids + first,
-               (size_t)ids * sizeof(int64_t));
-        for (int64_t i = 0; i < n; i++)
-            neo__record_ids(schema, to + (size_t)i * schema->record_bytes)[0] +=
-                window->ids.count - first;
-        window->ids.count += ids;
-    }
-    window->count += n;
-    block->taken += n;
-    return NEO_OK;
-}
-static void neo__gather_fixed(const neo_schema *schema, const neo__window *window, int64_t first,
-                              int64_t n, neo__slot *slot) {
-    enum { TILE = 16 };
-    int64_t features = schema->feature_count, dense = schema->dense_count;
-    const int64_t *ids[TILE];
-    for (int64_t i = 0; i < n; i += TILE) {
-        int64_t m = NEO__MIN(n - i, (int64_t)TILE);
-        for (int64_t k = 0; k < m; k++) {
-            int64_t at = window->order ? (int64_t)window->order[first + i + k] : first + i + k;
-            const float *record =
-                (const float *)(const void *)(window->records + (size_t)at * schema->record_bytes);
-            slot->label[i + k] = record[0];
-            memcpy(slot->dense + (i + k) * dense, record + 1, (size_t)dense * sizeof(float));
-            ids[k] = (const int64_t *)(const void *)((const char *)record + schema->ids_offset);
-        }
-        for (int64_t t = 0; t < features; t++)
-            for (int64_t k = 0; k < m; k++) slot->ids.list[t * n + i + k] = ids[k][t];
-    }
-    for (int64_t i = 0; i <= features * n; i++) slot->offsets[i] = i;
-}
-static neo_status neo__gather_multi(neo_reader *reader, const neo__window *window, int64_t first,
-                                    int64_t n, neo__slot *slot) {
-    const neo_schema *schema = reader->schema;
-    int64_t features = schema->feature_count, dense = schema->dense_count, total = 0;
-    for (int64_t i = 0; i < n; i++) {
-        int64_t at = window->order ? (int64_t)window->order[first + i] : first + i;
-        const float *record =
-            (const float *)(const void *)(window->records + (size_t)at * schema->record_bytes);
-        const int64_t *ends =
-            (const int64_t *)(const void *)((const char *)record + schema->ids_offset);
-        slot->label[i] = record[0];
-        memcpy(slot->dense + i * dense, record + 1, (size_t)dense * sizeof(float));
-        for (int64_t t = 0; t < features; t++)
-            slot->offsets[t * n + i + 1] = ends[t + 1] - (t ? ends[t] : 0);
-    }
-    slot->offsets[0] = 0;
-    for (int64_t i = 0; i < features * n; i++) slot->offsets[i + 1] = total += slot->offsets[i + 1];
-    NEO__TRY(neo__ids_reserve(reader, &slot->ids, total));
-    for (int64_t i = 0; i < n; i++) {
-        int64_t at = window->order ? (int64_t)window->order[first + i] : first + i;
-        const int64_t *ends =
-            (const int64_t *)(const void *)(window->records + (size_t)at * schema->record_bytes +
-                                            schema->ids_offset);
-        const int64_t *ids = window->ids.list + ends[0];
-        for (int64_t t = 0; t < features; t++) {
-            int64_t from = t ? ends[t] : 0, to = slot->offsets[t * n + i];
-            for (int64_t k = from; k < ends[t + 1]; k++) slot->ids.list[to + k - from] = ids[k];
-        }
-    }
-    return NEO_OK;
-}
-NEO__HOT_END
-
-/* ---- filling windows ---- */
-/* The window is as full as it will be. */
-static void neo__window_close(neo_reader *r, neo__window *w) {
-    w->end = r->windows.place;
-    w->bad_end = r->windows.tally.bad;
-    w->batches = r->desc.drop_last ? w->count / r->desc.batch
-                                   : (w->count + r->desc.batch - 1) / r->desc.batch;
-    if (w->order) neo__window_shuffle(r, w);
-}
-static void neo__window_begin(neo_reader *r, neo__window *w, int64_t number) {
-    w->state = NEO__WINDOW_FILLING;
-    w->count = w->ids.count = w->batches = w->assigned = w->done = 0;
-    w->number = number;
-    w->first = r->windows.seen;
-    w->begin = r->windows.place;
-    w->bad_begin = r->windows.tally.bad;
-}
-/* One step of the filling thread: from the block in turn into the window in turn. *window_done: it
-   is full; *block_done: the block may be used again; *ended: this was all. */
-static neo_status neo__reader_fill(neo_reader *reader, neo__block *block, neo__window *window,
-                                   int *window_done, int *block_done, int *ended) {
-    *window_done = *block_done = *ended = 0;
-    if (block->status != NEO_OK) return neo_fail(block->status, "%s", block->error);
-    if (block->end) {
-        neo__window_close(reader, window);
-        *ended = *window_done = *block_done = 1;
-        return NEO_OK;
-    }
-    if (block->offset == 0 && block->taken == 0) neo__tally_file(&reader->windows.tally);
-    int64_t n = NEO__MIN(block->count - block->taken, reader->windows.samples - window->count);
-    if (n > 0) {
-        NEO__TRY(neo__window_append(reader, window, block, n));
-        int64_t next = (int64_t)block->end_offset[block->taken - 1];
-        reader->windows.place.file = block->file;
-        reader->windows.place.offset = block->offset + NEO__MIN(next, block->bytes);
-        reader->windows.place.line =
-            reader->windows.tally.line + (int64_t)block->end_line[block->taken - 1];
-        reader->windows.seen += n;
-        reader->windows.tally.samples += n;
-    }
-    if (block->taken == block->count) {
-        const char **paths = reader->blocks.source.paths;
-        NEO__TRY(neo__tally_block(reader->ctx, &reader->windows.tally, block,
-                                  paths ? neo__path_name(paths[block->file]) : "synthetic"));
-        *block_done = 1;
-    }
-    if (window->count == reader->windows.samples) {
-        neo__window_close(reader, window);
-        *window_done = 1;
-    }
-    return NEO_OK;
-}
-
-/* ---- gathering batches ---- */
-static void neo__position_set(const neo_reader *r, neo_position *p, int64_t samples, int64_t window,
-                              int64_t used, neo__place place) {
-    p->word[0] = r->epoch;
-    p->word[1] = samples;
-    p->word[2] = place.file;
-    p->word[3] = place.offset;
-    p->word[4] = place.line;
-    p->word[5] = window;
-    p->word[6] = used;
-    p->word[7] = (int64_t)r->check;
-}
-/* Batch k of a window: this rank's share. */
-static neo_status neo__reader_gather(neo_reader *reader, const neo__window *window, int64_t k,
-                                     neo__slot *slot) {
-    const neo_schema *schema = reader->schema;
-    int64_t begin = k * reader->desc.batch,
-            all = NEO__MIN(window->count - begin, reader->desc.batch);
-    int shards = reader->ctx->repro_shards;
-    int64_t first = begin + neo_leaf_begin(all, shards, reader->first_leaf);
-    int64_t n = begin + neo_leaf_begin(all, shards, reader->end_leaf) - first;
-    if (schema->multi) NEO__TRY(neo__gather_multi(reader, window, first, n, slot));
-    else neo__gather_fixed(schema, window, first, n, slot);
-    slot->batch.dense = neo_tensor_2d(slot->dense, NEO_F32, n, schema->dense_count);
-    slot->batch.label = neo_tensor_1d(slot->label, NEO_F32, n);
-    memset(&slot->batch.sparse, 0, sizeof slot->batch.sparse);
-    slot->batch.sparse.batch = n;
-    slot->batch.sparse.feature_count = schema->feature_count;
-    slot->batch.sparse.id_dtype = NEO_I64;
-    slot->batch.sparse.offsets = slot->offsets;
-    slot->batch.sparse.ids = slot->ids.list;
-    slot->batch.first = window->first + first;
-    slot->batch.size = n;
-    slot->batch.global_size = all;
-    int last = k + 1 == window->batches;
-    int64_t samples = window->first + begin + all;
-    if (last)
-        neo__position_set(reader, &slot->after, window->first + window->count, window->number + 1,
-                          0, window->end);
-    else
-        neo__position_set(reader, &slot->after, samples, window->number, begin + all,
-                          window->begin);
-    slot->bad = last ? window->bad_end : window->bad_begin;
-    slot->bytes = 0;
-    if (reader->extent.bytes_before) {
-        int64_t a = reader->extent.bytes_before[window->begin.file] + window->begin.offset,
-                b = reader->extent.bytes_before[window->end.file] + window->end.offset;
-        slot->bytes =
-            a + (int64_t)((double)(b - a) * (double)(begin + all) / (double)window->count);
-    }
-    return NEO_OK;
-}
-
-/* ---- the threads ---- */
-static void neo__reader_finish(neo_reader *r, neo_status status) { /* locked */
-    r->end.number = r->slots.closed;
-    r->end.status = status;
-    if (status != NEO_END) memcpy(r->end.text, neo_last_error(), sizeof r->end.text);
-    neo__cond_broadcast(&r->ready);
-    neo__cond_broadcast(&r->work);
-}
-/* The window that batches are gathered from; NULL: none is full. Only windows in [take, fill) are
-   looked at: the others belong to the filling thread. */
-static neo__window *neo__reader_taken(neo_reader *r) {
-    for (; r->windows.take < r->windows.fill; r->windows.take++) {
-        neo__window *w = &r->windows.window[r->windows.take % NEO__WINDOWS];
-        if (w->assigned < w->batches) return w;
-    }
-    return NULL;
-}
-static int neo__reader_try_gather(neo_reader *reader) { /* locked, as the others */
-    neo__window *window = neo__reader_taken(reader);
-    if (!window) return 0;
-    int64_t number = reader->slots.assign_number;
-    neo__slot *slot = &reader->slots.slot[number % reader->slots.count];
-    if (slot->state != NEO__SLOT_FREE) return 0;
-    int64_t k = window->assigned++;
-    reader->slots.assign_number++;
-    slot->state = NEO__SLOT_BUSY;
-    neo__mutex_unlock(&reader->lock);
-    neo_status status = neo__reader_gather(reader, window, k, slot);
-    neo__mutex_lock(&reader->lock);
-    if (status != NEO_OK && (reader->end.number < 0 || number < reader->end.number)) {
-        reader->slots.closed = number;
-        neo__reader_finish(reader, status);
-    }
-    slot->state = NEO__SLOT_READY;
-    window->done++;
-    neo__cond_broadcast(&reader->ready);
-    if (window->done == window->batches) neo__cond_broadcast(&reader->work);
-    return 1;
-}
-/* The window in turn, if it is free to be filled. */
-static neo__window *neo__reader_window(neo_reader *r) {
-    neo__window *w = &r->windows.window[r->windows.fill % NEO__WINDOWS];
-    if (w->state == NEO__WINDOW_FILLING) return w;
-    if (w->done < w->batches) return NULL;
-    (void)neo__reader_taken(r); /* step past it: it is used up */
-    neo__window_begin(r, w, r->windows.base + r->windows.fill);
-    return w;
-}
-static int neo__reader_try_fill(neo_reader *reader) {
-    int slot = (int)(reader->blocks.fill_number % reader->blocks.count);
-    if (reader->blocks.filling || reader->end.number >= 0 ||
-        reader->blocks.fill_number == reader->blocks.read_number || !reader->blocks.parsed[slot])
-        return 0;
-    neo__window *window = neo__reader_window(reader);
-    if (!window) return 0;
-    neo__block *block = &reader->blocks.block[slot];
-    int window_done, block_done, ended;
-    reader->blocks.filling = 1;
-    neo__mutex_unlock(&reader->lock);
-    neo_status status = neo__reader_fill(reader, block, window, &window_done, &block_done, &ended);
-    if (status == NEO_OK && window_done && reader->windows.skip > window->count)
-        status = neo_fail(NEO_ERR_MISMATCH,
-                          "the files hold fewer samples than when the position was saved");
-    neo__mutex_lock(&reader->lock);
-    reader->blocks.filling = 0;
-    if (status != NEO_OK) {
-        neo__reader_finish(reader, status);
-        return 1;
-    }
-    if (block_done) {
-        reader->blocks.parsed[slot] = 0;
-        reader->blocks.fill_number++;
-    }
-    if (window_done) {
-        window->assigned = window->done = NEO__MIN(
-            (reader->windows.skip + reader->desc.batch - 1) / reader->desc.batch, window->batches);
-        reader->windows.skip = 0;
-        reader->slots.closed += window->batches - window->assigned;
-        window->state = NEO__WINDOW_FULL;
-        reader->windows.fill++;
-    }
-    if (ended) neo__reader_finish(reader, NEO_END);
-    neo__cond_broadcast(&reader->work);
-    return 1;
-}
-static neo_status neo__block_parse(const neo_schema *s, const neo__parse_options *o, neo__block *b);
-static int neo__reader_try_read(neo_reader *reader) {
-    int slot = (int)(reader->blocks.read_number % reader->blocks.count);
-    if (reader->blocks.reading || reader->blocks.all_read || reader->end.number >= 0) return 0;
-    if (reader->blocks.read_number - reader->blocks.fill_number >= reader->blocks.count) return 0;
-    neo__block *block = &reader->blocks.block[slot];
-    reader->blocks.reading = 1;
-    reader->blocks.parsed[slot] = 0;
-    reader->blocks.read_number++;
-    neo__mutex_unlock(&reader->lock);
-    neo_status status = neo__source_next(&reader->blocks.source, block);
-    neo__mutex_lock(&reader->lock);
-    reader->blocks.reading = 0;
-    if (block->end || status != NEO_OK) reader->blocks.all_read = 1;
-    neo__cond_signal(&reader->work); /* another may read on while this one parses */
-    neo__mutex_unlock(&reader->lock);
-    if (status == NEO_OK && !block->end)
-        (void)neo__block_parse(reader->schema, &reader->blocks.options, block);
-    neo__mutex_lock(&reader->lock);
-    reader->blocks.parsed[slot] = 1;
-    neo__cond_broadcast(&reader->work);
-    return 1;
-}
-static void neo__reader_main(void *arg) {
-    neo_reader *reader = ((neo__reader_thread *)arg)->reader;
-    neo__fp_state fp = neo__fp_enter();
-    neo__mutex_lock(&reader->lock);
-    while (!__atomic_load_n(&reader->stop, __ATOMIC_RELAXED)) {
-        if (neo__reader_try_gather(reader) || neo__reader_try_fill(reader) ||
-            neo__reader_try_read(reader))
-            continue;
-        neo__cond_wait(&reader->work, &reader->lock);
-    }
-    neo__mutex_unlock(&reader->lock);
-    neo__fp_leave(fp);
-}
-static void neo__reader_stop(neo_reader *r) {
-    neo__mutex_lock(&r->lock);
-    __atomic_store_n(&r->stop, 1, __ATOMIC_RELAXED);
-    neo__cond_broadcast(&r->work);
-    neo__mutex_unlock(&r->lock);
-    for (int i = 0; i < r->started; i++) neo__thread_join(r->threads[i].thread);
-    r->started = 0;
-    __atomic_store_n(&r->stop, 0, __ATOMIC_RELAXED);
-}
-static neo_status neo__reader_start(neo_reader *reader) {
-    for (int i = 0; i < reader->thread_count; i++) {
-        neo__reader_thread *t = &reader->threads[i];
-        t->reader = reader;
-        t->start.fn = neo__reader_main;
-        t->start.arg = t;
-        if (!neo__thread_create(&t->thread, &t->start)) {
-            neo__reader_stop(reader);
-            return neo_fail(NEO_ERR_SYSTEM, "neo_reader_next: cannot start thread %d of %d", i + 1,
-                            reader->thread_count);
-        }
-        reader->started = i + 1;
-    }
-    reader->touched = 1;
-    return NEO_OK;
-}
-
-/* ---- open, close ---- */
-/* Go to a position. The threads are not running. */
-static void neo__reader_reset(neo_reader *reader, const neo_position *p) {
-    reader->epoch = p->word[0];
-    reader->windows.place.file = (int32_t)p->word[2];
-    reader->windows.place.offset = p->word[3];
-    reader->windows.place.line = p->word[4];
-    reader->windows.base = p->word[5];
-    reader->windows.skip = p->word[6];
-    reader->windows.seen = p->word[1] - p->word[6];
-    reader->windows.tally.line = reader->windows.place.line;
-    reader->windows.tally.whole_file = 0;
-    reader->windows.tally.samples = reader->windows.tally.bad = reader->windows.tally.logged = 0;
-    neo__source_seek(&reader->blocks.source, reader->windows.place.file,
-                     reader->windows.place.offset);
-    reader->share.total = reader->extent.samples - reader->windows.place.offset;
-    if (reader->extent.rows_before)
-        reader->share.total -= reader->extent.rows_before[reader->windows.place.file];
-    for (int i = 0; i < reader->blocks.count; i++) reader->blocks.parsed[i] = 0;
-    reader->blocks.read_number = reader->blocks.fill_number = 0;
-    reader->blocks.reading = reader->blocks.filling = reader->blocks.all_read = 0;
-    reader->windows.fill = reader->windows.take = 0;
-    neo__window_begin(reader, &reader->windows.window[0], reader->windows.base);
-    for (int i = 1; i < NEO__WINDOWS; i++) {
-        reader->windows.window[i].state = NEO__WINDOW_FULL; /* and used up: free */
-        reader->windows.window[i].batches = reader->windows.window[i].done =
-            reader->windows.window[i].assigned = 0;
-    }
-    for (int i = 0; i < reader->slots.count; i++) reader->slots.slot[i].state = NEO__SLOT_FREE;
-    reader->slots.assign_number = reader->slots.next_number = reader->slots.closed = 0;
-    reader->end.number = -1;
-    reader->end.status = NEO_OK;
-    reader->position = *p;
-    reader->stats.samples = reader->stats.bad_lines = 0;
-    reader->stats.bytes =
-        reader->extent.bytes_before
-            ? reader->extent.bytes_before[reader->windows.place.file] + reader->windows.place.offset
-            : 0;
-}
-static void neo__reader_begin(neo_reader *r, int64_t epoch) {
-    NEO__ZERO(neo_position, p);
-    p.word[0] = epoch;
-    p.word[4] = 1;
-    p.word[7] = (int64_t)r->check;
-    neo__reader_reset(r, &p);
-}
-/* No batch, full or not, has more for this rank. */
-static size_t neo__slot_samples(const neo_reader *r) {
-    int64_t shards = r->ctx->repro_shards, leaves = r->end_leaf - r->first_leaf;
-    return (size_t)((r->desc.batch * leaves + shards - 1) / shards);
-}
-/* Cut the memory of all stages. Lists of ids may grow, so each has memory of its own. */
-static void neo__reader_layout(neo_reader *reader, neo__carve *carve) {
-    const neo_schema *schema = reader->schema;
-    const size_t samples = (size_t)reader->windows.samples, batch = neo__slot_samples(reader);
-    NEO__CARVE(carve, reader->threads, reader->thread_count);
-    NEO__CARVE(carve, reader->blocks.block, reader->blocks.count);
-    NEO__CARVE(carve, reader->blocks.parsed, reader->blocks.count);
-    NEO__CARVE(carve, reader->slots.slot, reader->slots.count);
-    for (int i = 0; i < reader->blocks.count; i++) {
-        neo__block counted;
-        neo__block *block = carve->block ? &reader->blocks.block[i] : &counted;
-        neo__block_layout(block, schema, reader->desc.unlabeled, carve);
-    }
-    for (int i = 0; i < NEO__WINDOWS; i++) {
-        neo__window *window = &reader->windows.window[i];
-        NEO__CARVE(carve, window->records, neo__size_mul(samples, schema->record_bytes));
-        if (reader->desc.shuffle_window) NEO__CARVE(carve, window->order, samples);
-    }
-    for (int i = 0; i < reader->slots.count; i++) {
-        neo__slot counted;
-        neo__slot *slot = carve->block ? &reader->slots.slot[i] : &counted;
-        memset(slot, 0, sizeof *slot);
-        NEO__CARVE(carve, slot->label, batch);
-        NEO__CARVE(carve, slot->dense, neo__size_mul(batch, (size_t)schema->dense_count));
-        NEO__CARVE(carve, slot->offsets,
-                   neo__size_add(neo__size_mul(batch, (size_t)schema->feature_count), 1));
-    }
-}
-static neo_status neo__reader_memory(neo_reader *reader) {
-    const int64_t ids = (int64_t)reader->schema->feature_count * (reader->schema->multi ? 2 : 1);
-    const int64_t batch = (int64_t)neo__slot_samples(reader);
-    neo__carve carve = {NULL, 0};
-    neo__reader_layout(reader, &carve);
-    reader->memory_bytes = carve.at;
-    reader->memory = carve.block = (char *)neo__alloc_for(reader->ctx, carve.at, "neo_reader_open");
-    if (!reader->memory) return NEO_ERR_MEMORY;
-    carve.at = 0;
-    neo__reader_layout(reader, &carve);
-    for (int i = 0; i < reader->slots.count; i++)
-        NEO__TRY(neo__ids_reserve(reader, &reader->slots.slot[i].ids, ids * batch));
-    for (int i = 0; i < NEO__WINDOWS && reader->schema->multi; i++)
-        NEO__TRY(neo__ids_reserve(reader, &reader->windows.window[i].ids,
-                                  ids * reader->windows.samples));
-    return NEO_OK;
-}
-static void neo__reader_free(neo_reader *r) {
-    neo_ctx *ctx = r->ctx;
-    for (int i = 0; i < NEO__WINDOWS; i++)
-        NEO__LIST_FREE(ctx, r->windows.window[i].ids.list, r->windows.window[i].ids.capacity);
-    for (int i = 0; r->memory && i < r->slots.count; i++)
-        NEO__LIST_FREE(ctx, r->slots.slot[i].ids.list, r->slots.slot[i].ids.capacity);
-    neo_free(ctx, r->memory, r->memory_bytes);
-    neo__source_destroy(&r->blocks.source);
-    neo_free(ctx, r, sizeof *r);
-}
-NEO_API void neo_reader_close(neo_reader *r) {
-    if (!r) return;
-    neo__reader_stop(r);
-    neo__mutex_destroy(&r->lock);
-    neo__cond_destroy(&r->work);
-    neo__cond_destroy(&r->ready);
-    neo__reader_free(r);
-}
-
-static neo_status neo__reader_check(neo_ctx *ctx, const neo_reader_desc *desc) {
-    NEO__CHECK(desc->schema, NEO_ERR_ARG, "neo_reader_open: no schema");
-    NEO__CHECK(desc->schema->ctx == ctx, NEO_ERR_ARG,
-               "neo_reader_open: the schema is of another context");
-    NEO__TRY(neo__check_between("neo_reader_open", "batch", desc->batch, 1, NEO__SHUFFLE_MAX));
-    NEO__TRY(neo__check_between("neo_reader_open", "shuffle_window", desc->shuffle_window, 0,
-                                NEO__SHUFFLE_MAX));
-    NEO__TRY(neo__check_between("neo_reader_open", "threads", desc->threads, 0, NEO__MAX_THREADS));
-    NEO__TRY(neo__check_between("neo_reader_open", "prefetch", desc->prefetch, 0, 4096));
-    NEO__TRY(neo__check_between("neo_reader_open", "hold", desc->hold, 0, 4096));
-    int split = desc->world_size > 0 && desc->rank >= 0 && desc->rank < desc->world_size;
-    NEO__CHECK(split || (desc->world_size == 0 && desc->rank == 0), NEO_ERR_ARG,
-               "neo_reader_open: rank %d of %d", desc->rank, desc->world_size);
-    NEO__CHECK(desc->world_size <= neo_ctx_repro_shards(ctx), NEO_ERR_ARG,
-               "neo_reader_open: %d ranks share the leaves of a batch, of which there are %d: set "
-               "repro_shards of every rank's context to %d or more",
-               desc->world_size, neo_ctx_repro_shards(ctx), desc->world_size);
-    NEO__CHECK(
-        desc->unlabeled || desc->schema->format != NEO_FORMAT_DELIMITED ||
-            desc->schema->label_column >= 0,
-        NEO_ERR_ARG,
-        "neo_reader_open: no column of the description is the label (desc.unlabeled allows it)");
-    NEO__CHECK(desc->schema->fitted, NEO_ERR_STATE,
-               "neo_reader_open: the schema's dictionaries are not built yet: call "
-               "neo_schema_fit, or load "
-               "a checkpoint");
-    return NEO_OK;
-}
-/* Check that every triple is there, and count the rows. */
-static neo_status neo__reader_look_npy(neo_reader *reader) {
-    int32_t count = reader->blocks.source.path_count;
-    int64_t *rows;
-    NEO__TRY(NEO__ARENA(&reader->blocks.source.arena, rows, count + 1));
-    reader->extent.rows_before = rows;
-    for (int32_t i = 0; i < count; i++) {
-        neo__source_seek(&reader->blocks.source, i, 0);
-        NEO__TRY(neo__source_npy_open(&reader->blocks.source));
-        rows[i + 1] = rows[i] + reader->blocks.source.rows;
-        neo__source_close_file(&reader->blocks.source);
-    }
-    reader->extent.samples = rows[count];
-    reader->blocks.source.file_rows = rows;
-    return NEO_OK;
-}
-/* Check that every file is there, and add up the sizes. */
-static neo_status neo__reader_look(neo_reader *reader) {
-    int32_t count = reader->blocks.source.path_count;
-    int64_t *sizes;
-    int known = 1, input = 0;
-    NEO__TRY(NEO__ARENA(&reader->blocks.source.arena, sizes, count + 1));
-    for (int32_t i = 0; i < count; i++) {
-        int64_t size = -1;
-        if (strcmp(reader->blocks.source.paths[i], "-") == 0) {
-            input = reader->extent.live = 1;
-        } else if (neo__path_look(reader->blocks.source.paths[i]) !=
-                   NEO__PATH_OTHER) { /* opening a pipe takes from it */
-            neo__file file;
-            NEO__TRY(neo__file_open(&file, reader->blocks.source.paths[i], NEO__FILE_READ));
-            size = neo__file_size(&file);
-            (void)neo__file_close(&file);
-        } else {
-            reader->extent.live = 1;
-        }
-        if (size < 0) known = 0;
-        sizes[i + 1] = sizes[i] + NEO__MAX(size, 0);
-    }
-    reader->extent.bytes = known ? sizes[count] : 0;
-    reader->extent.bytes_before = known ? sizes : NULL;
-    NEO__CHECK(input || !reader->desc.input.read, NEO_ERR_ARG,
-               "neo_reader_open: desc.input is set, but no path is '-'");
-    NEO__CHECK(
-        !input || reader->desc.input.read || reader->desc.world_size == 1, NEO_ERR_ARG,
-        "neo_reader_open: standard input ('-') is one process's, and there are %d ranks: set "
-        "desc.input (neo_comm_input of neo_comm.h gives it to all)",
-        reader->desc.world_size);
-    return NEO_OK;
-}
-static uint64_t neo__reader_key(const neo_reader *r) {
-    uint64_t h = neo__mix64((uint64_t)r->schema->format + 1);
-    h = neo__mix64(h + (uint64_t)r->schema->feature_count * 4096 +
-                   (uint64_t)r->schema->dense_count);
-    h = neo__mix64(h + (uint64_t)r->desc.batch);
-    h = neo__mix64(h + (uint64_t)r->windows.samples * 2 + (r->desc.shuffle_window != 0));
-    if (r->desc.shuffle_window) h = neo__mix64(h + r->ctx->seed);
-    return neo__mix64(h + (uint64_t)r->blocks.source.path_count) >> 1;
-}
-static neo_status neo__reader_init(neo_reader *reader) {
-    neo_reader_desc *desc = &reader->desc;
-    NEO__TRY(neo__source_create(&reader->blocks.source, "neo_reader_open", reader->schema,
-                                desc->paths, desc->path_count));
-    if (reader->schema->format == NEO_FORMAT_SYNTHETIC) {
-        reader->blocks.source.path_count = 1; /* as one file */
-        reader->extent.samples = neo__synthetic_samples(reader->schema);
-    } else if (reader->schema->format == NEO_FORMAT_NPY) {
-        NEO__TRY(neo__reader_look_npy(reader));
-    } else {
-        NEO__TRY(neo__reader_look(reader));
-    }
-    reader->blocks.source.input = desc->input;
-    /* In file order a sample's number is its row's, unless bad rows are skipped. */
-    int rows = reader->schema->format == NEO_FORMAT_SYNTHETIC ||
-               (reader->schema->format == NEO_FORMAT_NPY && !desc->skip_bad_lines);
-    reader->share.batch = desc->batch;
-    reader->share.shards = reader->ctx->repro_shards;
-    reader->share.first = reader->first_leaf;
-    reader->share.end = reader->end_leaf;
-    if (rows && desc->world_size > 1 && !desc->shuffle_window)
-        reader->blocks.source.share = &reader->share;
-    int64_t least =
-        reader->extent.live ? 1 : NEO__WINDOW_LEAST; /* a live stream: do not hold samples back */
-    int64_t window = desc->shuffle_window ? desc->shuffle_window : least;
-    reader->windows.samples =
-        (window + reader->desc.batch - 1) / reader->desc.batch * reader->desc.batch;
-    reader->blocks.source.stop = &reader->stop;
-    reader->check = neo__reader_key(reader);
-    NEO__TRY(neo__reader_memory(reader));
-    reader->stats.total_bytes = reader->extent.bytes;
-    reader->stats.total_samples = reader->extent.samples;
-    neo__reader_begin(reader, 0);
-    return NEO_OK;
-}
-NEO_API neo_status neo_reader_open(neo_ctx *ctx, const neo_reader_desc *desc, neo_reader **reader) {
-    NEO__CHECK(ctx && desc && reader, NEO_ERR_ARG, "neo_reader_open: an argument is NULL");
-    *reader = NULL;
-    NEO__TRY(neo__reader_check(ctx, desc));
-    neo_reader *r = (neo_reader *)neo__alloc_zero(ctx, sizeof *r);
-    NEO__CHECK(r, NEO_ERR_MEMORY, "neo_reader_open: no memory for a reader");
-    r->ctx = ctx;
-    r->schema = desc->schema;
-    r->desc = *desc;
-    if (r->desc.world_size == 0) r->desc.world_size = 1;
-    r->first_leaf = (int)((int64_t)ctx->repro_shards * r->desc.rank / r->desc.world_size);
-    r->end_leaf = (int)((int64_t)ctx->repro_shards * (r->desc.rank + 1) / r->desc.world_size);
-    r->blocks.options.skip_bad = desc->skip_bad_lines;
-    r->blocks.options.unlabeled = desc->unlabeled;
-    r->thread_count = NEO__MAX(desc->threads, 1);
-    r->blocks.count = 2 * r->thread_count + 2;
-    r->slots.hold = NEO__MAX(desc->hold, 1);
-    r->slots.count = r->slots.hold + (desc->prefetch ? desc->prefetch : 4);
-    neo_status status = neo__reader_init(r);
-    if (status != NEO_OK) {
-        neo__reader_free(r);
-        return status;
-    }
-    r->desc.paths = NULL; /* the source has copies */
-    neo__mutex_init(&r->lock);
-    neo__cond_init(&r->work);
-    neo__cond_init(&r->ready);
-    *reader = r;
-    return NEO_OK;
-}
-
-/* ---- the caller's side ---- */
-NEO_API neo_status neo_reader_next(neo_reader *reader, neo_batch *batch) {
-    NEO__CHECK(reader && batch, NEO_ERR_ARG, "neo_reader_next: reader or batch is NULL");
-    if (reader->started == 0 && reader->end.number < 0) NEO__TRY(neo__reader_start(reader));
-    neo__mutex_lock(&reader->lock);
-    if (reader->slots.next_number >= reader->slots.hold) { /* the oldest that the caller may hold */
-        neo__slot *oldest =
-            &reader->slots
-                 .slot[(reader->slots.next_number - reader->slots.hold) % reader->slots.count];
-        if (oldest->state == NEO__SLOT_OUT) oldest->state = NEO__SLOT_FREE;
-        neo__cond_signal(&reader->work);
-    }
-    neo__slot *slot = &reader->slots.slot[reader->slots.next_number % reader->slots.count];
-    int64_t began = 0;
-    while (!(slot->state == NEO__SLOT_READY ||
-             (reader->end.number >= 0 && reader->slots.next_number >= reader->end.number))) {
-        if (!began) {
-            began = neo_time_ns();
-            reader->stats.stall_count++;
-        }
-        neo__cond_wait(&reader->ready, &reader->lock);
-    }
-    if (began) reader->stats.stall_ns += neo_time_ns() - began;
-    neo_status status = NEO_OK;
-    if (reader->end.number >= 0 && reader->slots.next_number >= reader->end.number) {
-        status = reader->end.status;
-        reader->stats.bad_lines = reader->windows.tally.bad;
-        if (status == NEO_END && reader->extent.bytes_before)
-            reader->stats.bytes = reader->extent.bytes;
-    } else {
-        slot->state = NEO__SLOT_OUT;
-        reader->slots.next_number++;
-        *batch = slot->batch;
-        reader->position = slot->after;
-        reader->stats.samples += slot->batch.size;
-        reader->stats.bad_lines = slot->bad;
-        reader->stats.bytes = slot->bytes;
-    }
-    neo__mutex_unlock(&reader->lock);
-    return status == NEO_OK || status == NEO_END ? status
-                                                 : neo_fail(status, "%s", reader->end.text);
-}
-NEO_API neo_status neo_reader_epoch(neo_reader *r, int64_t epoch) {
-    NEO__CHECK(r, NEO_ERR_ARG, "neo_reader_epoch: reader is NULL");
-    NEO__CHECK(epoch >= 0, NEO_ERR_ARG, "neo_reader_epoch: epoch %" PRId64 " is negative", epoch);
-    NEO__CHECK(!r->extent.live || !r->touched, NEO_ERR_UNSUPPORTED,
-               "neo_reader_epoch: standard input (or a pipe) cannot be read twice");
-    neo__reader_stop(r);
-    neo__reader_begin(r, epoch);
-    return NEO_OK;
-}
-NEO_API neo_position neo_reader_position(const neo_reader *r) { return r->position; }
-NEO_API neo_status neo_reader_seek(neo_reader *reader, const neo_position *position) {
-    NEO__CHECK(reader && position, NEO_ERR_ARG, "neo_reader_seek: reader or position is NULL");
-    const int64_t *w = position->word;
-    NEO__CHECK(w[7] == (int64_t)reader->check, NEO_ERR_MISMATCH,
-               "neo_reader_seek: the position is of another schema, number of files, batch, "
-               "window or seed");
-    int good = w[0] >= 0 && w[1] >= 0 && w[2] >= 0 && w[2] <= reader->blocks.source.path_count &&
-               w[3] >= 0 && w[4] >= 0 && w[5] >= 0 && w[6] >= 0 && w[6] < reader->windows.samples &&
-               w[6] <= w[1];
-    good = good && (w[2] < reader->blocks.source.path_count || w[3] == 0);
-    NEO__CHECK(good, NEO_ERR_ARG, "neo_reader_seek: the position holds numbers that cannot be");
-    NEO__CHECK(
-        !reader->extent.live || !reader->touched, NEO_ERR_UNSUPPORTED,
-        "neo_reader_seek: standard input (or a pipe) cannot be sought once reading has begun");
-    neo__reader_stop(reader);
-    neo__reader_reset(reader, position);
-    return NEO_OK;
-}
-NEO_API neo_reader_stats neo_reader_get_stats(const neo_reader *r) {
-    neo_reader_stats stats = r->stats;
-    stats.grow_count = __atomic_load_n(&r->stats.grow_count, __ATOMIC_RELAXED);
-    return stats;
-}
-/* ------------------------------------------------------------------------------------------------
-   >>impl-npy
-
-   NumPy's array files: 6 bytes "\x93NUMPY", version (major, minor), the header's length (2 bytes
-   in version 1, 4 in 2 and 3), the header - a Python dictionary with the keys descr, fortran_order
-   and shape, padded with spaces and ended by \n - and the elements.
-   ------------------------------------------------------------------------------------------------ */
-enum { NEO__NPY_HEADER_BYTES = 65536, NEO__NPY_EXPORT_BYTES = 128, NEO__NPY_MADE_BYTES = 256 };
-
-/* The types of elements, without the mark of byte order before them. */
-static const struct {
-    char descr[3];
-    neo_dtype dtype;
-    int f64;
-    size_t bytes;
-} neo__npy_types[] = {{"f4", NEO_F32, 0, 4}, {"f2", NEO_F16, 0, 2}, {"f8", NEO_F32, 1, 8},
-                      {"i1", NEO_I8, 0, 1},  {"u1", NEO_U8, 0, 1},  {"i4", NEO_I32, 0, 4},
-                      {"i8", NEO_I64, 0, 8}};
-enum { NEO__NPY_TYPES = sizeof neo__npy_types / sizeof neo__npy_types[0] };
-
-typedef struct neo__npy_in {
-    const char *path, *begin, *p, *end;
-} neo__npy_in;
-static neo_status neo__npy_fail(const neo__npy_in *in, neo_status status, const char *what) {
-    return neo_fail(status, "%s: byte %d: %s", in->path, (int)(in->p - in->begin), what);
-}
-static void neo__npy_space(neo__npy_in *in) {
-    while (in->p < in->end && (neo__is_space(*in->p) || *in->p == '\n')) in->p++;
-}
-static int neo__npy_char(neo__npy_in *in, char c) {
-    neo__npy_space(in);
-    if (in->p == in->end || *in->p != c) return 0;
-    in->p++;
-    return 1;
-}
-static int neo__text_starts(const char *p, const char *end, const char *word) {
-    size_t bytes = strlen(word);
-    return (size_t)(end - p) >= bytes && memcmp(p, word, bytes) == 0;
-}
-static int neo__npy_string(neo__npy_in *in, neo__text *t) {
-    neo__npy_space(in);
-    if (in->p == in->end || (*in->p != '\'' && *in->p != '"')) return 0;
-    const char *stop = (const char *)memchr(in->p + 1, *in->p, (size_t)(in->end - in->p - 1));
-    if (!stop) return 0;
-    t->p = in->p + 1;
-    t->bytes = (size_t)(stop - t->p);
-    in->p = stop + 1;
-    return 1;
-}
-static neo_status neo__npy_descr(neo__npy_in *in, neo__npy_info *info) {
-    const char *start = in->p;
-    neo__text t;
-    if (!neo__npy_string(in, &t))
-        return neo__npy_fail(in, NEO_ERR_UNSUPPORTED, "descr is not one plain type");
-    const char *stop = in->p;
-    in->p = start;
-    for (int i = 0; t.bytes == 3 && i < NEO__NPY_TYPES; i++) {
-        if (memcmp(t.p + 1, neo__npy_types[i].descr, 2) != 0) continue;
-        if (t.p[0] == '>' && neo__npy_types[i].bytes > 1)
-            return neo__npy_fail(in, NEO_ERR_UNSUPPORTED, "big-endian elements are not supported");
-        if (!strchr("<=|>", t.p[0])) break;
-        in->p = stop;
-        info->dtype = neo__npy_types[i].dtype;
-        info->f64 = neo__npy_types[i].f64;
-        info->item_bytes = neo__npy_types[i].bytes;
-        return NEO_OK;
-    }
-    return neo_fail(NEO_ERR_UNSUPPORTED, "%s: byte %d: elements of type %s are not supported",
-                    in->path, (int)(in->p - in->begin), neo__quote(t.p, t.bytes).text);
-}
-static neo_status neo__npy_shape(neo__npy_in *in, neo__npy_info *info) {
-    info->ndim = 0;
-    if (!neo__npy_char(in, '('))
-        return neo__npy_fail(in, NEO_ERR_FORMAT, "expected ( of the shape");
-    while (!neo__npy_char(in, ')')) {
-        int64_t n = 0;
-        int digits = 0;
-        neo__npy_space(in);
-        for (; in->p < in->end && *in->p >= '0' && *in->p <= '9'; in->p++, digits++) {
-            if (n > (INT64_MAX - 9) / 10)
-                return neo__npy_fail(in, NEO_ERR_FORMAT, "the shape overflows");
-            n = n * 10 + (*in->p - '0');
-        }
-        if (digits == 0) return neo__npy_fail(in, NEO_ERR_FORMAT, "expected a length in the shape");
-        if (info->ndim == NEO_MAX_DIMS)
-            return neo__npy_fail(in, NEO_ERR_UNSUPPORTED, "more than 4 dimensions");
-        info->shape[info->ndim++] = n;
-        if (neo__npy_char(in, ',')) continue;
-        if (!neo__npy_char(in, ')'))
-            return neo__npy_fail(in, NEO_ERR_FORMAT, "expected , or ) in the shape");
-        break;
-    }
-    if (info->ndim == 0) info->shape[info->ndim++] = 1;
-    return NEO_OK;
-}
-static neo_status neo__npy_dictionary(neo__npy_in *in, neo__npy_info *info) {
-    int seen = 0;
-    if (!neo__npy_char(in, '{'))
-        return neo__npy_fail(in, NEO_ERR_FORMAT, "expected { of the header");
-    while (!neo__npy_char(in, '}')) {
-        neo__text key;
-        int bit = 0;
-        neo__npy_space(in);
-        const char *start = in->p;
-        if (!neo__npy_string(in, &key))
-            return neo__npy_fail(in, NEO_ERR_FORMAT, "expected a key in quotes");
-        bit = neo__text_is(key, "descr") + 2 * neo__text_is(key, "fortran_order") +
-              4 * neo__text_is(key, "shape");
-        if (bit == 0 || (seen & bit)) {
-            in->p = start;
-            return neo__npy_fail(in, NEO_ERR_FORMAT,
-                                 "expected the keys descr, fortran_order and shape, once each");
-        }
-        seen |= bit;
-        if (!neo__npy_char(in, ':'))
-            return neo__npy_fail(in, NEO_ERR_FORMAT, "expected : after the key");
-        neo__npy_space(in);
-        if (bit == 1) {
-            NEO__TRY(neo__npy_descr(in, info));
-        } else if (bit == 4) {
-            NEO__TRY(neo__npy_shape(in, info));
-        } else if (neo__text_starts(in->p, in->end, "False")) {
-            in->p += 5;
-        } else {
-            int fortran = neo__text_starts(in->p, in->end, "True");
-            return neo__npy_fail(in, fortran ? NEO_ERR_UNSUPPORTED : NEO_ERR_FORMAT,
-                                 fortran ? "Fortran order is not supported"
-                                         : "expected True or False");
-        }
-        if (neo__npy_char(in, ',')) continue;
-        if (!neo__npy_char(in, '}'))
-            return neo__npy_fail(in, NEO_ERR_FORMAT, "expected , or } in the header");
-        break;
-    }
-    if (seen != 7)
-        return neo__npy_fail(in, NEO_ERR_FORMAT, "the header lacks descr, fortran_order or shape");
-    neo__npy_space(in);
-    return in->p == in->end ? NEO_OK
-                            : neo__npy_fail(in, NEO_ERR_FORMAT, "text after the header's }");
-}
-/* Bytes before the header's text; 0: the 12 bytes at data are not the start of such a file. */
-static size_t neo__npy_prefix(const unsigned char *data, size_t *header_bytes) {
-    if (memcmp(data, "\x93NUMPY", 6) != 0 || data[6] < 1 || data[6] > 3) return 0;
-    *header_bytes = (size_t)data[8] | (size_t)data[9] << 8;
-    if (data[6] == 1) return 10;
-    *header_bytes |= (size_t)data[10] << 16 | (size_t)data[11] << 24;
-    return 12;
-}
-/* data: at least 12 bytes, and the file's whole header if it is at most NEO__NPY_HEADER_BYTES
-   long. */
-static neo_status neo__npy_parse(const char *path, const char *data, size_t bytes,
-                                 neo__npy_info *info) {
-    size_t header = 0;
-    neo__npy_in in;
-    memset(info, 0, sizeof *info);
-    in.path = path;
-    in.begin = in.p = data;
-    in.end = data + bytes;
-    size_t prefix = bytes < 12 ? 0 : neo__npy_prefix((const unsigned char *)data, &header);
-    if (prefix == 0)
-        return neo__npy_fail(&in, NEO_ERR_FORMAT, "not a NumPy array of version 1 to 3");
-    in.p += 8;
-    if (header > NEO__NPY_HEADER_BYTES - prefix || header > bytes - prefix)
-        return neo__npy_fail(&in, NEO_ERR_FORMAT,
-                             "the header is longer than the file, or than 64 KiB");
-    in.p = data + prefix;
-    in.end = in.p + header;
-    NEO__TRY(neo__npy_dictionary(&in, info));
-    info->data_offset = (int64_t)(prefix + header);
-    size_t size = info->item_bytes;
-    for (int i = 0; i < info->ndim; i++) size = neo__size_mul(size, (size_t)info->shape[i]);
-    if (size > SIZE_MAX / 2)
-        return neo__npy_fail(&in, NEO_ERR_FORMAT, "the array's size overflows");
-    return NEO_OK;
-}
-static int64_t neo__npy_count(const neo__npy_info *info) {
-    int64_t n = 1;
-    for (int i = 0; i < info->ndim; i++) n *= info->shape[i];
-    return n;
-}
-/* Open a file, read its header, check its size. The file is closed again on failure. */
-static neo_status neo__npy_open(neo_ctx *ctx, neo__file *file, const char *path,
-                                neo__npy_info *info) {
-    NEO__TRY(neo__file_open(file, path, NEO__FILE_READ));
-    char *data = (char *)neo_alloc(ctx, NEO__NPY_HEADER_BYTES);
-    size_t got = 0;
-    neo_status status = data ? neo__file_read(file, data, NEO__NPY_HEADER_BYTES, &got)
-                             : neo_fail(NEO_ERR_MEMORY, "%s: no memory to read the header", path);
-    if (status == NEO_OK) status = neo__npy_parse(path, data, got, info);
-    neo_free(ctx, data, NEO__NPY_HEADER_BYTES);
-    if (status == NEO_OK) {
-        int64_t size = neo__file_size(file),
-                bytes = neo__npy_count(info) * (int64_t)info->item_bytes;
-        if (size != info->data_offset + bytes)
-            status = neo_fail(NEO_ERR_FORMAT,
-                              "%s: byte %" PRId64 ": %" PRId64
-                              " bytes of elements follow, the shape needs %" PRId64,
-                              path, info->data_offset, size - info->data_offset, bytes);
-    }
-    if (status != NEO_OK) (void)neo__file_close(file);
-    return status;
-}
-NEO__HOT_BEGIN
-
-/* ---- single arrays ---- */
-static neo_status neo__npy_read_f64(neo_ctx *ctx, const neo__file *file, const neo__npy_info *info,
-                                    float *out) {
-    enum { PIECE = 4096 };
-    double *piece = (double *)neo_alloc(ctx, PIECE * sizeof(double));
-    NEO__CHECK(piece, NEO_ERR_MEMORY, "%s: no memory to convert f64", file->path);
-    neo_status status = NEO_OK;
-    int64_t count = neo__npy_count(info);
-    for (int64_t i = 0; status == NEO_OK && i < count; i += PIECE) {
-        int64_t n = NEO__MIN(count - i, (int64_t)PIECE);
-        status = neo__file_read_at(file, info->data_offset + i * 8, piece, (size_t)n * 8);
-        for (int64_t k = 0; status == NEO_OK && k < n; k++) out[i + k] = (float)piece[k];
-    }
-    neo_free(ctx, piece, PIECE * sizeof(double));
-    return status;
-}
-NEO__HOT_END
-NEO_API neo_status neo_npy_read(neo_ctx *ctx, const char *path, neo_tensor *t) {
-    NEO__CHECK(ctx && path && t, NEO_ERR_ARG, "neo_npy_read: an argument is NULL");
-    neo__file file;
-    neo__npy_info info;
-    neo_tensor made = neo_tensor_none();
-    *t = neo_tensor_none();
-    NEO__TRY(neo__npy_open(ctx, &file, path, &info));
-    neo_status status = neo_tensor_alloc(ctx, info.dtype, info.ndim, info.shape, &made);
-    if (status == NEO_OK) {
-        neo__fp_state fp = neo__fp_enter();
-        if (info.f64) status = neo__npy_read_f64(ctx, &file, &info, (float *)made.data);
-        else status = neo__file_read_at(&file, info.data_offset, made.data, neo_tensor_bytes(made));
-        neo__fp_leave(fp);
-    }
-    (void)neo__file_close(&file);
-    if (status == NEO_OK) *t = made;
-    else neo_tensor_free(ctx, &made);
-    return status;
-}
-/* A header of a multiple of 64 bytes, at least `least`; returns its length. */
-static size_t neo__npy_header(char out[NEO__NPY_MADE_BYTES], neo_dtype dtype, int ndim,
-                              const int64_t *shape, size_t least) {
-    char dims[96] = "";
-    size_t n = 0;
-    int type = 0;
-    while (neo__npy_types[type].dtype != dtype) type++;
-    for (int i = 0; i < ndim; i++)
-        n += (size_t)snprintf(dims + n, sizeof dims - n, "%s%" PRId64, i ? ", " : "", shape[i]);
-    n = 10 + (size_t)snprintf(out + 10, NEO__NPY_MADE_BYTES - 10,
-                              "{'descr': '%c%s', 'fortran_order': False, 'shape': (%s%s), }",
-                              neo__npy_types[type].bytes > 1 ? '<' : '|',
-                              neo__npy_types[type].descr, dims, ndim == 1 ? "," : "");
-    size_t total = NEO__MAX((n + 1 + 63) / 64 * 64, least);
-    memset(out + n, ' ', total - n);
-    out[total - 1] = '\n';
-    memcpy(out, "\x93NUMPY\x01", 7);
-    out[7] = 0;
-    neo__put_le(out + 8, total - 10, 2);
-    return total;
-}
-NEO_API neo_status neo_npy_write(neo_ctx *ctx, const char *path, neo_tensor t) {
-    char header[NEO__NPY_MADE_BYTES];
-    NEO__CHECK(ctx && path, NEO_ERR_ARG, "neo_npy_write: an argument is NULL");
-    NEO__CHECK(t.dtype != NEO_BF16 && t.dtype != NEO_F8E4M3 && t.dtype != NEO_F8E5M2,
-               NEO_ERR_UNSUPPORTED, "neo_npy_write: %s: NumPy has no %s", path,
-               neo_dtype_name(t.dtype));
-    NEO__CHECK(neo_tensor_is_contiguous(t), NEO_ERR_SHAPE,
-               "neo_npy_write: %s: the tensor is not contiguous", path);
-    neo__file file;
-    size_t n = neo__npy_header(header, t.dtype, t.ndim, t.shape, 0);
-    NEO__TRY(neo__file_open(&file, path, NEO__FILE_CREATE));
-    neo_status status = neo__file_write(&file, header, n);
-    if (status == NEO_OK) status = neo__file_write(&file, t.data, neo_tensor_bytes(t));
-    neo_status closed = neo__file_close(&file);
-    return status != NEO_OK ? status : closed;
-}
-
-/* ---- triples ---- */
-static const char *neo__npy_name(int k) {
-    return k == 0 ? "dense.npy" : k == 1 ? "sparse.npy" : "labels.npy";
-}
-static neo_status neo__npy_path(char out[NEO__PATH_BYTES], const char *prefix, int k) {
-    int n = snprintf(out, NEO__PATH_BYTES, "%s%s", prefix, neo__npy_name(k));
-    NEO__CHECK(n > 0 && n < NEO__PATH_BYTES, NEO_ERR_ARG, "%.200s...: the path is too long",
-               prefix);
-    return NEO_OK;
-}
-/* The triple fits together and fits the schema (its counts below 0: any). */
-static neo_status neo__npy_triple_check(const neo__npy_info *info, const char *prefix,
-                                        int32_t dense, int32_t features) {
-    NEO__CHECK(info[0].ndim == 2 && info[1].ndim == 2, NEO_ERR_SHAPE,
-               "%s: dense.npy and sparse.npy must have 2 dimensions, they have %d and %d", prefix,
-               info[0].ndim, info[1].ndim);
-    NEO__CHECK(info[2].ndim == 1 || (info[2].ndim == 2 && info[2].shape[1] == 1), NEO_ERR_SHAPE,
-               "%s: labels.npy must be [N] or [N, 1]", prefix);
-    NEO__CHECK(info[0].shape[0] == info[1].shape[0] && info[0].shape[0] == info[2].shape[0],
-               NEO_ERR_SHAPE,
-               "%s: dense.npy, sparse.npy and labels.npy have %" PRId64 ", %" PRId64 " and %" PRId64
-               " rows",
-               prefix, info[0].shape[0], info[1].shape[0], info[2].shape[0]);
-    NEO__CHECK(info[1].dtype == NEO_I32 || info[1].dtype == NEO_I64, NEO_ERR_SHAPE,
-               "%s: sparse.npy holds %s, not i32 or i64", prefix, neo_dtype_name(info[1].dtype));
-    NEO__CHECK(info[0].shape[1] <= 65536 && info[1].shape[1] <= 65536, NEO_ERR_SHAPE,
-               "%s: over 65,536 columns", prefix);
-    NEO__CHECK((dense < 0 || dense == info[0].shape[1]) &&
-                   (features < 0 || features == info[1].shape[1]),
-               NEO_ERR_SHAPE,
-               "%s: has %" PRId64 " dense and %" PRId64 " sparse columns, the schema %d and %d",
-               prefix, info[0].shape[1], info[1].shape[1], dense, features);
-    return NEO_OK;
-}
-/* paths: [NEO__NPY_FILES][NEO__PATH_BYTES], kept while the files are open. */
-static neo_status neo__npy_triple_open(neo_ctx *ctx, const char *prefix, char *paths,
-                                       neo__file *files, neo__npy_info *info) {
-    for (int k = 0; k < NEO__NPY_FILES; k++) {
-        char *path = paths + (size_t)k * NEO__PATH_BYTES;
-        neo_status status = neo__npy_path(path, prefix, k);
-        if (status == NEO_OK) status = neo__npy_open(ctx, &files[k], path, &info[k]);
-        if (status == NEO_OK) continue;
-        while (k-- > 0) (void)neo__file_close(&files[k]);
-        return status;
-    }
-    return NEO_OK;
-}
-static neo_status neo__source_npy_open(neo__source *source) {
-    const neo_schema *schema = source->schema;
-    const char *prefix = source->paths[source->file];
-    NEO__TRY(
-        neo__npy_triple_open(schema->ctx, prefix, source->npy_path, source->npy, source->info));
-    source->open = 1;
-    NEO__TRY(
-        neo__npy_triple_check(source->info, prefix, schema->dense_count, schema->feature_count));
-    source->rows = source->info[0].shape[0];
-    NEO__CHECK(source->offset <= source->rows, NEO_ERR_MISMATCH,
-               "%s: has %" PRId64 " rows, the saved position is at row %" PRId64, prefix,
-               source->rows, source->offset);
-    const int64_t *before = source->file_rows;
-    int64_t known = before ? before[source->file + 1] - before[source->file] : source->rows;
-    NEO__CHECK(source->rows == known, NEO_ERR_MISMATCH,
-               "%s: has %" PRId64 " rows, it had %" PRId64 " when the reader was opened", prefix,
-               source->rows, known);
-    return NEO_OK;
-}
-/* n rows of array k to `to`: those of the share, and what lies between two of its runs if that is
-   less than another read would cost. */
-static neo_status neo__source_npy_read(neo__source *source, int k, int64_t n, int64_t row,
-                                       char *to) {
-    enum { GAP_BYTES = 16384 };
-    const neo__share *share = source->share;
-    int64_t at = 0, end = n, stop = 0, base = source->sample;
-    int64_t from = source->info[k].data_offset + source->offset * row;
-    while (at < n) {
-        if (share) {
-            at = neo__share_next(share, base + at, base + n, &stop) - base;
-            end = stop - base;
-            for (int64_t next = end; next < n;) {
-                next = neo__share_next(share, base + next, base + n, &stop) - base;
-                if (next == n || (next - end) * row > GAP_BYTES) break;
-                next = end = stop - base;
-            }
-        }
-        if (at < end)
-            NEO__TRY(neo__file_read_at(&source->npy[k], from + at * row, to + at * row,
-                                       (size_t)((end - at) * row)));
-        at = end;
-    }
-    return NEO_OK;
-}
-/* Rows [offset, offset + n): dense, then sparse, then labels. */
-static neo_status neo__source_npy(neo__source *source, neo__block *block) {
-    if (!source->open) NEO__TRY(neo__source_npy_open(source));
-    int64_t n = NEO__MIN(source->rows - source->offset, neo__block_rows(source->schema));
-    char *to = block->raw;
-    for (int k = 0; k < NEO__NPY_FILES; k++) {
-        const neo__npy_info *info = &source->info[k];
-        int64_t row = (info->ndim == 2 ? info->shape[1] : 1) * (int64_t)info->item_bytes;
-        NEO__TRY(neo__source_npy_read(source, k, n, row, to));
-        block->npy[k] = *info;
-        to += n * row;
-    }
-    block->raw_bytes = (size_t)(to - block->raw);
-    block->bytes = n;
-    source->offset += n;
-    source->sample += n;
-    block->file_end = source->offset == source->rows;
-    return NEO_OK;
-}
-NEO__HOT_BEGIN
-static double neo__npy_number(const neo__npy_info *info, const char *p) {
-    double d;
-    float f;
-    uint16_t h;
-    int64_t l;
-    int32_t i;
-    if (info->f64) return memcpy(&d, p, 8), d;
-    switch (info->dtype) {
-    case NEO_F32: return memcpy(&f, p, 4), (double)f;
-    case NEO_F16: return memcpy(&h, p, 2), (double)neo__f32_from_f16(h);
-    case NEO_I32: return memcpy(&i, p, 4), (double)i;
-    case NEO_I64: return memcpy(&l, p, 8), (double)l;
-    case NEO_I8: return (double)(signed char)*p;
-    default: return (double)(unsigned char)*p;
-    }
-}
-static int64_t neo__npy_id(const neo__npy_info *info, const char *p) {
-    int64_t l;
-    int32_t i;
-    if (info->dtype == NEO_I64) return memcpy(&l, p, 8), l;
-    return memcpy(&i, p, 4), (int64_t)i;
-}
-/* Row i of the block into a record. 0: a bad row. */
-static int neo__npy_row(const neo_schema *schema, const neo__block *block, int64_t i, float *record,
-                        neo__issue *issue) {
-    size_t size[NEO__NPY_FILES], d = (size_t)schema->dense_count, t = (size_t)schema->feature_count;
-    for (int k = 0; k < NEO__NPY_FILES; k++) size[k] = block->npy[k].item_bytes;
-    const char *dense = block->raw + (size_t)i * d * size[0];
-    const char *sparse = block->raw + (size_t)block->bytes * d * size[0] + (size_t)i * t * size[1];
-    const char *label =
-        block->raw + (size_t)block->bytes * (d * size[0] + t * size[1]) + (size_t)i * size[2];
-    int64_t *ids = neo__record_ids(schema, record), row = block->offset + i;
-    double y = neo__npy_number(&block->npy[2], label);
-    if (!(y >= 0.0 && y <= 1.0)) {
-        neo__issue_set(issue, NEO_ERR_RANGE, 0,
-                       "labels.npy: row %" PRId64 ": expected a label in [0, 1], found %g", row, y);
-        return 0;
-    }
-    record[0] = (float)y;
-    for (size_t k = 0; k < d; k++) {
-        float x = record[1 + k] = (float)neo__npy_number(&block->npy[0], dense + k * size[0]);
-        if (x - x == 0.0f) continue;
-        neo__issue_set(issue, NEO_ERR_RANGE, 0,
-                       "dense.npy: row %" PRId64
-                       ", column %d: expected a finite number of f32's range",
-                       row, (int)k);
-        return 0;
-    }
-    for (size_t k = 0; k < t; k++) {
-        int64_t id = neo__npy_id(&block->npy[1], sparse + k * size[1]), rows = schema->rows[k];
-        if (schema->modulo) id = (id % rows + rows) % rows;
-        ids[k] = id;
-        if (id >= 0 && id < rows) continue;
-        neo__issue_set(issue, NEO_ERR_RANGE, 0,
-                       "sparse.npy: row %" PRId64 ", column %d (%.40s): id %" PRId64
-                       " is not in [0, %" PRId64 ")",
-                       row, (int)k, schema->feature_names[k], id, rows);
-        return 0;
-    }
-    return 1;
-}
-/* The next run of own rows of a block with a share, from row i on: its begin; *stop is its end. */
-static int64_t neo__block_mine(const neo__block *b, int64_t i, int64_t *stop) {
-    int64_t base = b->sample, mine = neo__share_next(b->share, base + i, base + b->bytes, stop);
-    *stop -= base;
-    return mine - base;
-}
-static void neo__block_parse_npy(const neo_schema *schema, const neo__parse_options *options,
-                                 neo__block *block) {
-    int64_t mine = 0, stop = block->bytes;
-    block->count = block->bad = block->taken = 0;
-    for (int64_t i = 0; i < block->bytes && !block->failed; i++) {
-        neo__issue issue;
-        if (block->share && (i == 0 || i == stop)) mine = neo__block_mine(block, i, &stop);
-        if (i >= mine && !neo__npy_row(schema, block, i,
-                                       neo__block_record(schema, block, block->count), &issue)) {
-            neo__block_bad(block, options, &issue);
-            continue;
-        }
-        block->end_offset[block->count] = (uint32_t)(i + 1);
-        block->end_line[block->count++] = 0;
-    }
-}
-
-/* ---- the schema ---- */
-/* The largest id of each column of one sparse file, into rows as largest + 1. */
-static neo_status neo__npy_scan(neo_ctx *ctx, const neo__file *file, const neo__npy_info *info,
-                                int64_t *rows) {
-    int64_t columns = info->shape[1], count = neo__npy_count(info);
-    size_t size = info->item_bytes;
-    char *piece = (char *)neo_alloc(ctx, NEO__CHUNK_BYTES);
-    NEO__CHECK(piece, NEO_ERR_MEMORY, "%s: no memory to scan the ids", file->path);
-    neo_status status = NEO_OK;
-    int64_t step = (int64_t)(NEO__CHUNK_BYTES / size);
-    for (int64_t i = 0; status == NEO_OK && i < count; i += step) {
-        int64_t n = NEO__MIN(count - i, step);
-        status =
-            neo__file_read_at(file, info->data_offset + i * (int64_t)size, piece, (size_t)n * size);
-        for (int64_t k = 0; status == NEO_OK && k < n; k++) {
-            int64_t id = neo__npy_id(info, piece + (size_t)k * size), column = (i + k) % columns;
-            if (id < 0 || id == INT64_MAX)
-                status =
-                    neo_fail(NEO_ERR_RANGE,
-                             "%s: row %" PRId64 ", column %" PRId64 ": id %" PRId64 " cannot be",
-                             file->path, (i + k) / columns, column, id);
-            else if (id >= rows[column]) rows[column] = id + 1;
-        }
-    }
-    neo_free(ctx, piece, NEO__CHUNK_BYTES);
-    return status;
-}
-NEO__HOT_END
-static neo_status neo__npy_schema_triple(neo_schema *schema, const char *prefix, char *paths,
-                                         int first, const int64_t *rows) {
-    neo__file files[NEO__NPY_FILES];
-    neo__npy_info info[NEO__NPY_FILES];
-    NEO__TRY(neo__npy_triple_open(schema->ctx, prefix, paths, files, info));
-    neo_status status = neo__npy_triple_check(info, prefix, first ? -1 : schema->dense_count,
-                                              first ? -1 : schema->feature_count);
-    if (status == NEO_OK && first)
-        status = neo__schema_features(schema, (int32_t)info[0].shape[1], (int32_t)info[1].shape[1]);
-    if (status == NEO_OK && !rows)
-        status = neo__npy_scan(schema->ctx, &files[1], &info[1], schema->rows);
-    for (int k = 0; k < NEO__NPY_FILES; k++) (void)neo__file_close(&files[k]);
-    return status;
-}
-static neo_status neo__npy_init(neo_schema *schema, const char *const *prefixes, int count,
-                                const int64_t *rows, int modulo) {
-    char *paths = (char *)neo_alloc(schema->ctx, NEO__NPY_FILES * NEO__PATH_BYTES);
-    NEO__CHECK(paths, NEO_ERR_MEMORY, "neo_schema_npy: no memory");
-    neo_status status = NEO_OK;
-    for (int i = 0; status == NEO_OK && i < count; i++)
-        status = neo__npy_schema_triple(schema, prefixes[i], paths, i == 0, rows);
-    neo_free(schema->ctx, paths, NEO__NPY_FILES * NEO__PATH_BYTES);
-    NEO__TRY(status);
-    schema->modulo = modulo != 0;
-    for (int32_t f = 0; f < schema->feature_count; f++) {
-        NEO__TRY(neo__schema_name(schema, f, "cat_%d", f));
-        if (rows) schema->rows[f] = rows[f];
-        else schema->rows[f] = NEO__MAX(schema->rows[f], 1);
-        NEO__CHECK(schema->rows[f] >= 1, NEO_ERR_ARG,
-                   "neo_schema_npy: feature %d has %" PRId64 " rows, fewer than 1", f,
-                   schema->rows[f]);
-    }
-    neo__schema_end(schema);
-    return NEO_OK;
-}
-NEO_API neo_status neo_schema_npy(neo_ctx *ctx, const char *const *prefixes, int prefix_count,
-                                  const int64_t *rows, int modulo, neo_schema **schema) {
-    NEO__CHECK(ctx && schema && prefixes && prefix_count >= 1, NEO_ERR_ARG,
-               "neo_schema_npy: an argument is NULL, or there is no prefix");
-    *schema = NULL;
-    neo_schema *s;
-    NEO__TRY(neo__schema_begin(ctx, "neo_schema_npy", NEO_FORMAT_NPY, &s));
-    return neo__schema_done(s, neo__npy_init(s, prefixes, prefix_count, rows, modulo), schema);
-}
-NEO__HOT_BEGIN
-
-/* ---- export ---- */
-typedef struct neo__npy_out {
-    neo_ctx *ctx;
-    neo__file files[NEO__NPY_FILES];
-    char paths[NEO__NPY_FILES][NEO__PATH_BYTES];
-    int opened;
-    int32_t *cells; /* a batch's labels, then its ids, sample by sample */
-    int64_t cell_capacity, rows;
-} neo__npy_out;
-static neo_status neo__npy_out_batch(neo__npy_out *out, const neo_batch *batch) {
-    int64_t n = batch->size, t = batch->sparse.feature_count,
-            *ids = (int64_t *)(uintptr_t)batch->sparse.ids;
-    const float *label = (const float *)batch->label.data;
-    NEO__TRY(NEO__GROW(out->ctx, out->cells, out->cell_capacity, n * (t + 1)));
-    for (int64_t i = 0; i < n; i++) {
-        NEO__CHECK(label[i] == 0.0f || label[i] == 1.0f, NEO_ERR_UNSUPPORTED,
-                   "neo_npy_export: sample %" PRId64 ": label %g is not 0 or 1", batch->first + i,
-                   (double)label[i]);
-        out->cells[i] = label[i] == 1.0f;
-        for (int64_t k = 0; k < t; k++) {
-            int64_t bag = k * n + i, at = batch->sparse.offsets[bag];
-            NEO__CHECK(batch->sparse.offsets[bag + 1] == at + 1 && ids[at] <= INT32_MAX,
-                       NEO_ERR_UNSUPPORTED,
-                       "neo_npy_export: sample %" PRId64 ": feature %" PRId64
-                       " has not exactly one id within i32",
-                       batch->first + i, k);
-            out->cells[n + i * t + k] = (int32_t)ids[at];
-        }
-    }
-    out->rows += n;
-    NEO__TRY(neo__file_write(&out->files[0], batch->dense.data, neo_tensor_bytes(batch->dense)));
-    NEO__TRY(neo__file_write(&out->files[1], out->cells + n, (size_t)(n * t) * 4));
-    return neo__file_write(&out->files[2], out->cells, (size_t)n * 4);
-}
-NEO__HOT_END
-/* The headers, for what has been written; at the start with 0 rows. */
-static neo_status neo__npy_out_headers(neo__npy_out *out, const neo_schema *schema) {
-    for (int k = 0; k < NEO__NPY_FILES; k++) {
-        char header[NEO__NPY_MADE_BYTES];
-        int64_t shape[2];
-        shape[0] = out->rows;
-        shape[1] = k == 0 ? schema->dense_count : k == 1 ? schema->feature_count : 1;
-        size_t n =
-            neo__npy_header(header, k == 0 ? NEO_F32 : NEO_I32, 2, shape, NEO__NPY_EXPORT_BYTES);
-        NEO_ASSERT(n == NEO__NPY_EXPORT_BYTES);
-        NEO__TRY(neo__file_seek(&out->files[k], 0));
-        NEO__TRY(neo__file_write(&out->files[k], header, n));
-    }
-    return NEO_OK;
-}
-static neo_status neo__npy_out_all(neo__npy_out *out, neo_reader *reader, const char *prefix) {
-    neo_batch batch;
-    neo_status status;
-    for (int k = 0; k < NEO__NPY_FILES; k++) {
-        NEO__TRY(neo__npy_path(out->paths[k], prefix, k));
-        NEO__TRY(neo__file_open(&out->files[k], out->paths[k], NEO__FILE_CREATE));
-        out->opened = k + 1;
-    }
-    NEO__TRY(neo__npy_out_headers(out, reader->schema));
-    while ((status = neo_reader_next(reader, &batch)) == NEO_OK)
-        NEO__TRY(neo__npy_out_batch(out, &batch));
-    if (status != NEO_END) return status;
-    return neo__npy_out_headers(out, reader->schema);
-}
-NEO_API neo_status neo_npy_export(neo_ctx *ctx, neo_reader *reader, const char *prefix) {
-    NEO__CHECK(ctx && reader && prefix, NEO_ERR_ARG, "neo_npy_export: an argument is NULL");
-    neo__npy_out *out = (neo__npy_out *)neo__alloc_zero(ctx, sizeof *out);
-    NEO__CHECK(out, NEO_ERR_MEMORY, "neo_npy_export: no memory");
-    out->ctx = ctx;
-    neo_status status = neo__npy_out_all(out, reader, prefix);
-    for (int k = 0; k < out->opened; k++) {
-        neo_status closed = neo__file_close(&out->files[k]);
-        if (status == NEO_OK) status = closed;
-    }
-    NEO__LIST_FREE(ctx, out->cells, out->cell_capacity);
-    neo_free(ctx, out, sizeof *out);
-    return status;
-}
-NEO__HOT_BEGIN
-/* ------------------------------------------------------------------------------------------------
-   >>impl-synthetic
-
-   Sample n draws from the stream (seed, "synthetic.sample", n): block 0 the label, block 1 + d
-   dense number d, blocks from (t + 1) 2^32 on the bag of feature t. A dense number is log(x + 1)
-   of a whole x with a log-normal law; an id follows Zipf's law. The planted weight of (t, id) is
-   its own random number, so that no table of them is kept. Dense and sparse parts of the logit are
-   measured on 4,096 samples that nobody else uses (numbers below 0), centred, and scaled to 40 %
-   and 60 % of its variance. All arithmetic is in double with neo's own exp and log, so the data is
-   the same everywhere.
-   ------------------------------------------------------------------------------------------------ */
-enum { NEO__SYNTHETIC_PROBE = 4096 };
-struct neo__synthetic {
-    neo_synthetic_desc desc;
-    uint64_t sample_name, truth_name;
-    int64_t most_ids; /* of a bag */
-    double *dense_weight;
-    double *zipf_scale; /* per feature; see neo__zipf_id */
-    double dense_mean, dense_scale, sparse_mean, sparse_scale, bias;
-};
-typedef struct neo__synthetic_sums {
-    double dense, sparse;
-} neo__synthetic_sums;
-
-/* Four words to a number of mean 0 and variance 1: their sum, nearly normal. */
-static double neo__near_normal(const uint32_t w[4]) {
-    uint64_t sum = (uint64_t)w[0] + w[1] + w[2] + w[3];
-    return ((double)sum - 8589934590.0) * (1.7320508075688772 / 4294967296.0);
-}
-static int neo__zipf_is_log(double s) { return s > 1.0 - 1e-6 && s < 1.0 + 1e-6; }
-/* (R + 1)^(1 - s) - 1, or log(R + 1) for s = 1. */
-static double neo__zipf_constant(int64_t rows, double s) {
-    double n = neo__log_f64((double)rows + 1.0);
-    return neo__zipf_is_log(s) ? n : neo__exp_f64((1.0 - s) * n) - 1.0;
-}
-/* e^x for |x| < 700, within 2e-15: 2^n by its bits, e^r by its series for |r| <= ln(2)/2. */
-static double neo__exp_near(double x) {
-    double scaled = x * 0x1.71547652b82fep+0;
-    int64_t n = (int64_t)(scaled + (scaled < 0.0 ? -0.5 : 0.5));
-    double r = (x - (double)n * NEO__LN2_HIGH) - (double)n * NEO__LN2_LOW, p = 1.0 / 6227020800.0;
-    p = p * r + 1.0 / 479001600.0;
-    p = p * r + 1.0 / 39916800.0;
-    p = p * r + 1.0 / 3628800.0;
-    p = p * r + 1.0 / 362880.0;
-    p = p * r + 1.0 / 40320.0;
-    p = p * r + 1.0 / 5040.0;
-    p = p * r + 1.0 / 720.0;
-    p = p * r + 1.0 / 120.0;
-    p = p * r + 1.0 / 24.0;
-    p = p * r + 1.0 / 6.0;
-    p = p * r + 0.5;
-    p = p * r + 1.0;
-    return (p * r + 1.0) * neo__f64_bits((uint64_t)(n + 1023) << 52);
-}
-/* table: logarithms as a schema holds; NULL: none at hand. */
-static int64_t neo__zipf_id(const double *table, double u, int64_t rows, double s,
-                            double constant) {
-    double x = u * constant;
-    if (!neo__zipf_is_log(s)) {
-        x = 1.0 + x;
-        if (x < 1e-300) return rows - 1;
-        x = (table ? neo__log_positive(table, x) : neo__log_f64(x)) / (1.0 - s);
-    }
-    x = x < 690.0 ? neo__exp_near(x) : 1e299;
-    int64_t id = x < (double)rows + 1.0 ? (int64_t)x - 1 : rows - 1;
-    return id < 0 ? 0 : id >= rows ? rows - 1 : id;
-}
-NEO_API int64_t neo_zipf(float u, int64_t rows, float s) {
-    if (rows <= 1 || !(s > 0.0f)) return 0;
-    neo__fp_state fp = neo__fp_enter();
-    int64_t id = neo__zipf_id(NULL, u > 0.0f ? (double)u : 0.0, rows, (double)s,
-                              neo__zipf_constant(rows, (double)s));
-    neo__fp_leave(fp);
-    return id;
-}
-
-static double neo__synthetic_weight(const neo__synthetic *g, int32_t t, int64_t id) {
-    uint32_t w[4];
-    neo__random_key key = neo__random_key_make(g->desc.seed, g->truth_name, t, NEO_STREAM_DATA);
-    neo__random_block(&key, (uint64_t)id, w);
-    return neo__near_normal(w);
-}
-/* Dense number d: the whole x, at most 2^30. */
-static uint32_t neo__synthetic_whole(const neo__random_key *key, int32_t d) {
-    uint32_t w[4];
-    neo__random_block(key, 1 + (uint64_t)d, w);
-    return (uint32_t)neo__exp_near(1.0 + 1.5 * neo__near_normal(w));
-}
-/* The bag of feature t into ids; returns its length. */
-static int64_t neo__synthetic_bag(const neo_schema *schema, const neo__random_key *key, int32_t t,
-                                  int64_t *ids) {
-    const neo__synthetic *generator = schema->synthetic;
-    uint64_t base = ((uint64_t)t + 1) << 32;
-    uint32_t w[4] = {0, 0, 0, 0};
-    int64_t n = 1;
-    if (schema->multi) {
-        neo__random_block(key, base++, w);
-        n = (int64_t)(((uint64_t)w[0] * (uint64_t)(generator->most_ids + 1)) >> 32);
-    }
-    for (int64_t i = 0; i < n; i++) {
-        if (i % 4 == 0) neo__random_block(key, base + (uint64_t)i / 4, w);
-        ids[i] = neo__zipf_id(schema->log_table, (double)w[i % 4] * 0x1p-32, schema->rows[t],
-                              (double)generator->desc.zipf, generator->zipf_scale[t]);
-    }
-    return n;
-}
-static neo__random_key neo__synthetic_key(const neo__synthetic *g, int64_t sample) {
-    return neo__random_key_make(g->desc.seed, g->sample_name, sample, NEO_STREAM_DATA);
-}
-/* The unscaled parts of the logit. bag: scratch of most_ids. */
-static neo__synthetic_sums neo__synthetic_sum(const neo_schema *schema, int64_t sample,
-                                              int64_t *bag) {
-    const neo__synthetic *generator = schema->synthetic;
-    neo__random_key key = neo__synthetic_key(generator, sample);
-    neo__synthetic_sums sums = {0.0, 0.0};
-    for (int32_t d = 0; d < schema->dense_count; d++) {
-        double x = neo__log_whole(schema->log_table, (uint64_t)neo__synthetic_whole(&key, d) + 1);
-        sums.dense += generator->dense_weight[d] * (double)(float)x;
-    }
-    for (int32_t t = 0; t < schema->feature_count; t++) {
-        int64_t n = neo__synthetic_bag(schema, &key, t, bag);
-        for (int64_t i = 0; i < n; i++) sums.sparse += neo__synthetic_weight(generator, t, bag[i]);
-    }
-    return sums;
-}
-static double neo__synthetic_logit(const neo__synthetic *g, neo__synthetic_sums sums) {
-    return g->bias + (sums.dense - g->dense_mean) * g->dense_scale +
-           (sums.sparse - g->sparse_mean) * g->sparse_scale;
-}
-static double neo__synthetic_sigmoid(double z) { return 1.0 / (1.0 + neo__exp_f64(-z)); }
-static float neo__synthetic_label(const neo__random_key *key, double logit) {
-    uint32_t w[4];
-    neo__random_block(key, 0, w);
-    return (double)w[0] * 0x1p-32 < neo__synthetic_sigmoid(logit) ? 1.0f : 0.0f;
-}
-
-/* ---- as a source ---- */
-static int64_t neo__synthetic_samples(const neo_schema *s) { return s->synthetic->desc.samples; }
-static int64_t neo__synthetic_ids(const neo_schema *s, int64_t samples) {
-    return (int64_t)neo__size_mul(neo__size_mul((size_t)samples, (size_t)s->feature_count),
-                                  (size_t)s->synthetic->most_ids);
-}
-static neo_status neo__source_synthetic(neo__source *source, neo__block *b) {
-    int64_t total = neo__synthetic_samples(source->schema);
-    NEO__CHECK(source->offset <= total, NEO_ERR_MISMATCH,
-               "synthetic: has %" PRId64 " samples, the saved position is at %" PRId64, total,
-               source->offset);
-    b->bytes = NEO__MIN(total - source->offset, neo__block_rows(source->schema));
-    source->offset += b->bytes;
-    source->sample += b->bytes;
-    b->file_end = source->offset == total;
-    return NEO_OK;
-}
-/* Sample i of the block into its record. */
-static void neo__synthetic_row(const neo_schema *schema, neo__block *block, int64_t i,
-                               float *record) {
-    const neo__synthetic *generator = schema->synthetic;
-    int64_t *ids = neo__record_ids(schema, record), start = block->id_count;
-    neo__random_key key =
-        neo__synthetic_key(generator, generator->desc.first_sample + block->offset + i);
-    neo__synthetic_sums sums = {0.0, 0.0};
-    for (int32_t d = 0; d < schema->dense_count; d++) {
-        uint64_t whole = neo__synthetic_whole(&key, d);
-        record[1 + d] = (float)neo__log_whole(schema->log_table, whole + 1);
-        sums.dense += generator->dense_weight[d] * (double)record[1 + d];
-    }
-    for (int32_t t = 0; t < schema->feature_count; t++) {
-        int64_t *bag = schema->multi ? block->ids + block->id_count : ids + t;
-        int64_t n = neo__synthetic_bag(schema, &key, t, bag);
-        for (int64_t k = 0; k < n; k++) sums.sparse += neo__synthetic_weight(generator, t, bag[k]);
-        block->id_count += n;
-        if (schema->multi) ids[1 + t] = block->id_count - start;
-    }
-    if (schema->multi) ids[0] = start;
-    record[0] = neo__synthetic_label(&key, neo__synthetic_logit(generator, sums));
-}
-static void neo__block_parse_synthetic(const neo_schema *schema, neo__block *block) {
-    int64_t mine = 0, stop = block->bytes;
-    block->id_count = block->taken = 0;
-    for (block->count = 0; block->count < block->bytes; block->count++) {
-        int64_t i = block->count;
-        float *record = neo__block_record(schema, block, i);
-        if (block->share && (i == 0 || i == stop)) mine = neo__block_mine(block, i, &stop);
-        block->end_offset[i] = (uint32_t)(i + 1);
-        block->end_line[i] = 0;
-        if (i >= mine) {
-            neo__synthetic_row(schema, block, i, record);
-        } else if (schema->multi) { /* of another rank: no ids */
-            int64_t *ids = neo__record_ids(schema, record);
-            memset(ids, 0, ((size_t)schema->feature_count + 1) * sizeof *ids);
-            ids[0] = block->id_count;
-        }
-    }
-}
-static neo_status neo__block_parse(const neo_schema *s, const neo__parse_options *o,
-                                   neo__block *b) {
-    if (s->format == NEO_FORMAT_NPY) neo__block_parse_npy(s, o, b);
-    else if (s->format == NEO_FORMAT_SYNTHETIC) neo__block_parse_synthetic(s, b);
-    else return neo__block_parse_text(s, o, b);
-    return NEO_OK;
-}
-
-/* ---- the schema ---- */
-NEO__HOT_END
-static neo_status neo__synthetic_measure(neo_schema *schema) {
-    neo__synthetic *generator = schema->synthetic;
-    double n = (double)NEO__SYNTHETIC_PROBE, signal = (double)generator->desc.signal;
-    double dense_square = 0.0, sparse_square = 0.0;
-    int64_t *bag = (int64_t *)neo_alloc(schema->ctx, (size_t)generator->most_ids * sizeof(int64_t));
-    NEO__CHECK(bag, NEO_ERR_MEMORY, "neo_schema_synthetic: no memory for a bag of %" PRId64,
-               generator->most_ids);
-    for (int64_t i = 1; i <= NEO__SYNTHETIC_PROBE; i++) {
-        neo__synthetic_sums sums = neo__synthetic_sum(schema, -i, bag);
-        generator->dense_mean += sums.dense;
-        generator->sparse_mean += sums.sparse;
-        dense_square += sums.dense * sums.dense;
-        sparse_square += sums.sparse * sums.sparse;
-    }
-    neo_free(schema->ctx, bag, (size_t)generator->most_ids * sizeof(int64_t));
-    generator->dense_mean /= n;
-    generator->sparse_mean /= n;
-    double dense_part = schema->feature_count == 0 ? 1.0 : 0.4,
-           sparse_part = schema->dense_count == 0 ? 1.0 : 0.6;
-    double dense_var = dense_square / n - generator->dense_mean * generator->dense_mean;
-    double sparse_var = sparse_square / n - generator->sparse_mean * generator->sparse_mean;
-    if (dense_var > 1e-12) generator->dense_scale = signal * sqrt(dense_part / dense_var);
-    if (sparse_var > 1e-12) generator->sparse_scale = signal * sqrt(sparse_part / sparse_var);
-    generator->bias = -1.2;
-    return NEO_OK;
-}
-static neo_status neo__synthetic_check(neo_synthetic_desc *desc) {
-    if (desc->dense_count == 0) desc->dense_count = NEO__CRITEO_DENSE;
-    if (desc->feature_count == 0) desc->feature_count = NEO__CRITEO_FEATURES;
-    desc->dense_count = NEO__MAX(desc->dense_count, 0);
-    desc->feature_count = NEO__MAX(desc->feature_count, 0);
-    if (desc->rows == 0) desc->rows = 10000;
-    if (desc->zipf == 0.0f) desc->zipf = 1.1f;
-    if (desc->signal == 0.0f) desc->signal = 1.5f;
-    if (desc->ids_per_bag == 0) desc->ids_per_bag = 1;
-    NEO__CHECK(desc->samples >= 1 && desc->samples <= INT64_MAX / 4, NEO_ERR_ARG,
-               "neo_schema_synthetic: samples is %" PRId64 ", it is required", desc->samples);
-    NEO__CHECK(desc->first_sample >= 0 && desc->first_sample <= INT64_MAX / 4, NEO_ERR_ARG,
-               "neo_schema_synthetic: first_sample %" PRId64 " is out of range",
-               desc->first_sample);
-    NEO__CHECK(desc->dense_count <= 65536 && desc->feature_count <= 65536, NEO_ERR_ARG,
-               "neo_schema_synthetic: over 65,536 dense numbers or features");
-    NEO__CHECK(desc->ids_per_bag >= 1 && desc->ids_per_bag <= 65536, NEO_ERR_ARG,
-               "neo_schema_synthetic: ids_per_bag is %d, not in 0 .. 65,536", desc->ids_per_bag);
-    NEO__CHECK(desc->zipf > 0.0f && desc->zipf <= 100.0f && desc->signal > 0.0f &&
-                   desc->signal <= 1000.0f,
-               NEO_ERR_ARG, "neo_schema_synthetic: zipf %g or signal %g is out of range",
-               (double)desc->zipf, (double)desc->signal);
-    return NEO_OK;
-}
-static neo_status neo__synthetic_init(neo_schema *schema, const neo_synthetic_desc *desc) {
-    neo__synthetic *generator;
-    NEO__TRY(neo__schema_features(schema, desc->dense_count, desc->feature_count));
-    NEO__TRY(NEO__ARENA(&schema->arena, generator, 1));
-    schema->synthetic = generator;
-    generator->desc = *desc;
-    generator->desc.rows_per_feature = NULL;
-    generator->sample_name = neo_hash("synthetic.sample");
-    generator->truth_name = neo_hash("synthetic.truth");
-    generator->most_ids = desc->ids_per_bag > 1 ? 2 * (int64_t)desc->ids_per_bag : 1;
-    schema->multi = desc->ids_per_bag > 1;
-    NEO__TRY(NEO__ARENA(&schema->arena, generator->dense_weight, desc->dense_count));
-    NEO__TRY(NEO__ARENA(&schema->arena, generator->zipf_scale, desc->feature_count));
-    for (int32_t i = 0; i < desc->dense_count; i++)
-        generator->dense_weight[i] = neo__synthetic_weight(generator, -1, i);
-    for (int32_t f = 0; f < desc->feature_count; f++) {
-        int64_t rows = desc->rows_per_feature ? desc->rows_per_feature[f] : desc->rows;
-        NEO__CHECK(rows >= 1 && rows <= (int64_t)1 << 40, NEO_ERR_ARG,
-                   "neo_schema_synthetic: feature %d has %" PRId64 " rows, not in 1 .. 2^40", f,
-                   rows);
-        NEO__TRY(neo__schema_name(schema, f, "C%d", f + 1));
-        schema->rows[f] = rows;
-        generator->zipf_scale[f] = neo__zipf_constant(rows, (double)desc->zipf);
-    }
-    neo__schema_end(schema);
-    return neo__synthetic_measure(schema);
-}
-NEO_API neo_status neo_schema_synthetic(neo_ctx *ctx, const neo_synthetic_desc *desc,
-                                        neo_schema **schema) {
-    NEO__CHECK(ctx && desc && schema, NEO_ERR_ARG, "neo_schema_synthetic: an argument is NULL");
-    *schema = NULL;
-    neo_synthetic_desc d = *desc;
-    neo_schema *s;
-    NEO__TRY(neo__synthetic_check(&d));
-    NEO__TRY(neo__schema_begin(ctx, "neo_schema_synthetic", NEO_FORMAT_SYNTHETIC, &s));
-    neo__fp_state fp = neo__fp_enter();
-    neo_status status = neo__synthetic_init(s, &d);
-    neo__fp_leave(fp);
-    return neo__schema_done(s, status, schema);
-}
-NEO__HOT_BEGIN
-
-/* ---- what is best, and as text ---- */
-static void neo__synthetic_best(const neo_schema *schema, int64_t first, int64_t count,
-                                int64_t *bag, float *score, float *label, double *logloss) {
-    double loss = 0.0;
-    for (int64_t i = 0; i < count; i++) {
-        neo__random_key key = neo__synthetic_key(schema->synthetic, first + i);
-        double z =
-            neo__synthetic_logit(schema->synthetic, neo__synthetic_sum(schema, first + i, bag));
-        score[i] = (float)z;
-        label[i] = neo__synthetic_label(&key, z);
-        double margin = label[i] > 0.5f ? z : -z, a = margin < 0.0 ? -margin : margin;
-        loss += neo__log_f64(1.0 + neo__exp_f64(-a)) + (margin < 0.0 ? a : 0.0);
-    }
-    *logloss = loss / (double)count;
-}
-NEO__HOT_END
-NEO_API neo_status neo_schema_best(const neo_schema *schema, int64_t first, int64_t count,
-                                   double *auc, double *logloss) {
-    NEO__CHECK(schema && auc && logloss, NEO_ERR_ARG, "neo_schema_best: an argument is NULL");
-    NEO__CHECK(schema->synthetic, NEO_ERR_UNSUPPORTED,
-               "neo_schema_best: the data is not synthetic");
-    NEO__CHECK(first >= 0 && count >= 1 && count <= (int64_t)1 << 32, NEO_ERR_ARG,
-               "neo_schema_best: samples [%" PRId64 ", + %" PRId64 ")", first, count);
-    neo__arena arena = {schema->ctx, NULL, NULL, 0, "neo_schema_best"};
-    int64_t *bag;
-    float *score, *label;
-    char *scratch;
-    neo_status status = NEO__ARENA(&arena, bag, schema->synthetic->most_ids);
-    if (status == NEO_OK) status = NEO__ARENA(&arena, score, count);
-    if (status == NEO_OK) status = NEO__ARENA(&arena, label, count);
-    if (status == NEO_OK) status = NEO__ARENA(&arena, scratch, neo_auc_scratch_bytes(count));
-    if (status == NEO_OK) {
-        neo__fp_state fp = neo__fp_enter();
-        neo__synthetic_best(schema, first, count, bag, score, label, logloss);
-        *auc = neo_auc(score, label, count, scratch);
-        neo__fp_leave(fp);
-    }
-    neo__arena_free(&arena);
-    return status;
-}
-NEO__HOT_BEGIN
-
-static char *neo__put_decimal(char *p, uint32_t value) {
-    char digits[10];
-    int n = 0;
-    do digits[n++] = (char)('0' + value % 10);
-    while ((value /= 10) != 0);
-    while (n > 0) *p++ = digits[--n];
-    return p;
-}
-static char *neo__synthetic_line(const neo_schema *schema, int64_t sample, char *p) {
-    const neo__synthetic *generator = schema->synthetic;
-    neo__random_key key = neo__synthetic_key(generator, sample);
-    int64_t id;
-    double z = neo__synthetic_logit(generator, neo__synthetic_sum(schema, sample, &id));
-    *p++ = neo__synthetic_label(&key, z) > 0.5f ? '1' : '0';
-    for (int32_t d = 0; d < schema->dense_count; d++) {
-        *p++ = '\t';
-        p = neo__put_decimal(p, neo__synthetic_whole(&key, d));
-    }
-    for (int32_t t = 0; t < schema->feature_count; t++) {
-        neo__synthetic_bag(schema, &key, t, &id);
-        *p++ = '\t';
-        if (id == 0) continue; /* as a missing word */
-        for (int shift = 28; shift >= 0; shift -= 4)
-            *p++ = "0123456789abcdef"[((uint64_t)id - 1) >> shift & 15];
-    }
-    *p++ = '\n';
-    return p;
-}
-NEO__HOT_END
-NEO_API neo_status neo_synthetic_write_tsv(neo_ctx *ctx, const neo_schema *schema, const char *path,
-                                           int64_t first, int64_t count) {
-    enum { BUFFER = 1 << 16, LINE = 1024 };
-    NEO__CHECK(ctx && schema && path, NEO_ERR_ARG, "neo_synthetic_write_tsv: an argument is NULL");
-    NEO__CHECK(first >= 0 && count >= 0, NEO_ERR_ARG,
-               "neo_synthetic_write_tsv: samples [%" PRId64 ", + %" PRId64 ")", first, count);
-    int fits = schema->synthetic && !schema->multi && schema->dense_count == NEO__CRITEO_DENSE &&
-               schema->feature_count == NEO__CRITEO_FEATURES;
-    for (int32_t file = 0; fits && file < schema->feature_count; file++)
-        fits = schema->rows[file] >= 2 && schema->rows[file] <= (int64_t)1 << 32;
-    NEO__CHECK(fits, NEO_ERR_UNSUPPORTED,
-               "neo_synthetic_write_tsv: needs synthetic data with 13 dense numbers and 26 "
-               "features of one id and 2 to 2^32 rows");
-    neo__file file;
-    NEO__TRY(neo__file_open(&file, path, NEO__FILE_CREATE));
-    char *buffer = (char *)neo_alloc(ctx, BUFFER), *p = buffer;
-    neo_status status =
-        buffer ? NEO_OK : neo_fail(NEO_ERR_MEMORY, "%s: no memory for a buffer", path);
-    neo__fp_state fp = neo__fp_enter();
-    for (int64_t i = 0; status == NEO_OK && i < count; i++) {
-        p = neo__synthetic_line(schema, first + i, p);
-        if (p - buffer < BUFFER - LINE && i + 1 < count) continue;
-        status = neo__file_write(&file, buffer, (size_t)(p - buffer));
-        p = buffer;
-    }
-    neo__fp_leave(fp);
-    neo_free(ctx, buffer, BUFFER);
-    neo_status closed = neo__file_close(&file);
-    return status != NEO_OK ? status : closed;
-}
 /* ------------------------------------------------------------------------------------------------
    >>impl-json
 
@@ -17051,6 +12801,16 @@ typedef struct neo__state_entry {
 typedef struct neo__state_word {
     const char *key, *value;
 } neo__state_word;
+/* The dictionaries of a schema, as checkpoints see them: a block of bytes. neo_state_add_schema of
+   neo_data.h fills it. */
+typedef struct neo__state_dicts {
+    void *schema;
+    size_t (*bytes)(const void *schema); /* of the block; 0: not fitted yet */
+    neo_status (*save)(const void *schema, void *block);
+    /* Check a block and read it, beside the schema. */
+    neo_status (*load)(const void *schema, const void *block, size_t bytes, void **read);
+    void (*install)(void *schema, void *read, int keep); /* into the schema, or freed (keep 0) */
+} neo__state_dicts;
 struct neo_state {
     neo_ctx *ctx;
     neo__state_entry *entries;
@@ -17062,7 +12822,7 @@ struct neo_state {
     int word_count;
     int64_t word_capacity;
     neo__arena texts;   /* names, keys and values */
-    neo_schema *schema; /* its dictionaries are saved too; or NULL */
+    neo__state_dicts dicts; /* schema NULL: none */
 };
 
 /* The tensor in the state file that holds the dictionaries. */
@@ -17430,7 +13190,7 @@ NEO_API neo_status neo_state_add_bags(neo_state *state, neo_bags *bags) {
     int before = state->count;
     neo_status status = NEO_OK;
     for (int32_t i = 0; i < neo_bags_table_count(bags) && status == NEO_OK; i++) {
-        const int32_t buckets = bags->sizes.none ? 0 : bags->tables[i].buckets;
+        const int32_t buckets = bags->sizes.none ? 0 : bags->tables[i].job.buckets;
         status = neo__state_define_buckets(state, neo__bags_name(bags),
                                            neo_bags_table_name(bags, i), buckets);
         if (status == NEO_OK) status = neo__state_add_table(state, bags, i);
@@ -17441,13 +13201,6 @@ NEO_API neo_status neo_state_add_bags(neo_state *state, neo_bags *bags) {
         status = neo_state_add(state, NEO_STATE_OPTIMIZER, name,
                                neo_tensor_1d(neo__bags_steps(bags), NEO_I64, 1));
     return neo__state_added(state, before, status);
-}
-
-NEO_API neo_status neo_state_add_schema(neo_state *state, neo_schema *schema) {
-    NEO__CHECK(state && schema, NEO_ERR_ARG, "neo_state_add_schema: an argument is NULL");
-    NEO__CHECK(!state->schema, NEO_ERR_ARG, "neo_state_add_schema: the state has a schema already");
-    state->schema = schema;
-    return NEO_OK;
 }
 
 NEO_API neo_status neo_state_define(neo_state *state, const char *key, const char *value) {
@@ -19102,12 +14855,12 @@ static neo_status neo__ckpt_prepare_dir(neo__ckpt_save *save) {
     neo__path_kind there = neo__path_look(save->whole);
     NEO__CHECK(there == NEO__PATH_NONE || there == NEO__PATH_DIR, NEO_ERR_IO,
                "%s: is in the way, and is not a directory", save->whole);
-    neo_schema *schema = save->state->schema;
-    size_t bytes = schema ? neo__schema_save_size(schema) : 0;
+    const neo__state_dicts *dicts = &save->state->dicts;
+    size_t bytes = dicts->schema ? dicts->bytes(dicts->schema) : 0;
     if (bytes > 0) {
         char *words;
         NEO__TRY(NEO__ARENA(&save->arena, words, bytes));
-        NEO__TRY(neo__schema_save(schema, words));
+        NEO__TRY(dicts->save(dicts->schema, words));
         save->schema = neo_tensor_1d(words, NEO_U8, (int64_t)bytes);
     }
     NEO__TRY(neo__dir_make(save->desc->dir));
@@ -19256,7 +15009,7 @@ typedef struct neo__ckpt_load {
     neo__state_word *words; /* the definition saved */
     int word_count;
     int64_t word_capacity;
-    neo__dict *dicts; /* the dictionaries of the checkpoint, or NULL */
+    void *dicts;      /* the dictionaries of the checkpoint, or NULL */
     int any_schema;   /* a rank asks for them */
     neo__meet meet;
     neo__ckpt_cover *covers; /* of every entry */
@@ -19595,7 +15348,7 @@ static neo_status neo__ckpt_survey_tensor(neo__ckpt_load *load, int number,
     if (!schema) entry = neo__state_find(state, neo__ckpt_name_of(file, index));
     if (entry >= 0 && (state->entries[entry].kind == NEO_STATE_WEIGHT) != weights) entry = -1;
     NEO__TRY(NEO__GROW(load->ctx, load->known, load->known_capacity, load->known_count + 1));
-    load->known[load->known_count++] = schema ? state->schema != NULL : entry >= 0;
+    load->known[load->known_count++] = schema ? state->dicts.schema != NULL : entry >= 0;
     load->headers = neo__mix64(load->headers + neo_hash(neo_safetensors_name(file, index)));
     if (entry < 0) return NEO_OK;
     neo__ckpt_piece piece;
@@ -19688,12 +15441,13 @@ static neo_status neo__ckpt_take_schema(neo__ckpt_load *load, neo_safetensors *f
     NEO__TRY(NEO__ARENA(&load->arena, words, t.shape[0]));
     t.data = words;
     NEO__TRY(neo_safetensors_read(file, index, t));
-    return neo__schema_load(load->state->schema, words, (size_t)t.shape[0], &load->dicts);
+    const neo__state_dicts *dicts = &load->state->dicts;
+    return dicts->load(dicts->schema, words, (size_t)t.shape[0], &load->dicts);
 }
 /* The dictionaries, beside the schema. A checkpoint without any leaves the schema as it is, unless
    only they were wanted. */
 static neo_status neo__ckpt_read_schema(neo__ckpt_load *load) {
-    if (!load->state->schema) return NEO_OK;
+    if (!load->state->dicts.schema) return NEO_OK;
     for (int i = 0; i < load->file_count; i++) {
         neo_safetensors *file = NULL;
         if (!neo__ckpt_starts(load->files[i].name, NEO__CKPT_FIRST_STATE)) continue;
@@ -19726,7 +15480,7 @@ static neo_status neo__ckpt_choose(neo__ckpt_load *load) {
     const neo__meet *meet = &load->meet;
     const neo_load_desc *desc = load->desc;
     neo__ckpt_search search;
-    uint64_t words[4] = {0, 0, 0, load->state->schema ? 1u : 0u};
+    uint64_t words[4] = {0, 0, 0, load->state->dicts.schema ? 1u : 0u};
     uint64_t flags = (desc->any_definition ? 1u : 0u) + (desc->weights_only ? 2u : 0u) +
                      (desc->schema_only ? 4u : 0u);
     NEO__TRY(neo__meet_same(meet, (uint64_t)desc->step * 8 + flags, "neo_load", "desc"));
@@ -19760,14 +15514,15 @@ static neo_status neo__ckpt_read(neo__ckpt_load *load) {
     NEO__TRY(neo__ckpt_check_extra(load));
     NEO__TRY(neo__meet_agree(meet, neo__ckpt_read_schema(load)));
     /* from here on state changes */
-    neo_schema *schema = load->state->schema;
-    if (load->dicts) neo__schema_install(schema, load->dicts, !schema->fitted);
+    const neo__state_dicts *dicts = &load->state->dicts;
+    if (load->dicts) dicts->install(dicts->schema, load->dicts, 1);
     load->dicts = NULL;
     return neo__meet_agree(meet, neo__ckpt_read_runs(load));
 }
 static void neo__ckpt_load_free(neo__ckpt_load *load) {
     neo_ctx *ctx = load->ctx;
-    if (load->dicts) neo__schema_install(load->state->schema, load->dicts, 0);
+    const neo__state_dicts *dicts = &load->state->dicts;
+    if (load->dicts) dicts->install(dicts->schema, load->dicts, 0);
     NEO__LIST_FREE(ctx, load->known, load->known_capacity);
     NEO__LIST_FREE(ctx, load->runs, load->run_capacity);
     NEO__LIST_FREE(ctx, load->words, load->word_capacity);
@@ -19777,7 +15532,7 @@ static void neo__ckpt_load_free(neo__ckpt_load *load) {
 static neo_status neo__check_load(const neo_load_desc *desc, const neo_state *state) {
     NEO__CHECK(state && desc->dir && desc->dir[0], NEO_ERR_ARG,
                "neo_load: an argument is NULL or desc.dir is empty");
-    NEO__CHECK(!desc->schema_only || state->schema, NEO_ERR_ARG,
+    NEO__CHECK(!desc->schema_only || state->dicts.schema, NEO_ERR_ARG,
                "neo_load: desc.schema_only, but the state has no schema");
     return NEO_OK;
 }
@@ -19817,7 +15572,7 @@ NEO__HOT_BEGIN
    half: the Mann-Whitney statistic. Scores become integers that sort alike; those of positives
    fill one array from the front, those of negatives from its end, so a sample takes four bytes.
    Both parts are radix sorted and merged, and twice the number of right pairs is an integer.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 #define NEO__METRICS_CAPACITY ((int64_t)1 << 32) /* twice the pairs stay below 2^63 */
 
 /* Sums over samples; the order of the samples does not matter. */
@@ -20030,7 +15785,6 @@ NEO_API neo_status neo_metrics_update(neo_metrics *metrics, neo_tensor logit, ne
 }
 
 /* ---- values ---- */
-NEO__HOT_END
 static void neo__metric_values_of(const neo__metric_sums *s, double auc, int64_t auc_count,
                                   neo_metric_values *v) {
     double nan = neo__f64_bits(0x7FF8000000000000u), n = (double)s->count, p = (double)s->positive;
@@ -20059,7 +15813,6 @@ NEO_API neo_status neo_metrics_lifetime(neo_metrics *m, neo_metric_values *value
     neo__fp_leave(fp);
     return NEO_OK;
 }
-NEO__HOT_BEGIN
 NEO_API neo_status neo_metrics_window(neo_metrics *metrics, neo_metric_values *values) {
     NEO__CHECK(metrics && values, NEO_ERR_ARG, "neo_metrics_window: metrics or values is NULL");
     NEO__CHECK(metrics->window, NEO_ERR_STATE,
@@ -20091,7 +15844,7 @@ NEO__HOT_END
    A line of text: label, bar, share, samples, rate, loss, time left. On a terminal it is drawn over
    itself; elsewhere each one is a line of its own. It is handed to the user's function; nothing is
    printed here.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 enum { NEO__PROGRESS_BYTES = 1024, NEO__PROGRESS_COLUMNS = 200 };
 
 /* Three significant digits and a letter: 950, 1.23k, 45.6M. Room for 32 bytes. */
@@ -20217,81 +15970,43 @@ NEO_API void neo_progress_end(neo_progress *p, double loss) {
    A line is built in a fixed buffer and goes to the system in one write, so that it is whole in
    the file even when the process is killed after it. A line that a full disk cut short is ended by
    the newline that the next one writes first.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 enum { NEO__JSONL_BYTES = 4096 };
 struct neo_jsonl {
     neo_ctx *ctx;
     neo__file file;
-    char *path;
-    neo_status status; /* of the line being built */
+    char *path;        /* behind the record */
+    size_t bytes;      /* of both */
+    neo_status status; /* of the line being built: the first failure */
     int torn;
     size_t used;
-    char line[NEO__JSONL_BYTES + 1];
+    char line[NEO__JSONL_BYTES];
 };
-
-NEO__INLINE size_t neo__put(char *out, size_t bytes, size_t used, const char *text, size_t n) {
-    for (size_t i = 0; i < n; i++)
-        if (used + i < bytes) out[used + i] = text[i];
-    return used + n;
-}
-/* JSON text of a string, quotes included: control characters, quote and backslash escaped; bytes
-   that are not UTF-8 become U+FFFD. Returns its length; writes nothing beyond `bytes`. */
-static size_t neo__jsonl_escape(char *out, size_t bytes, const char *s) {
-    size_t used = neo__put(out, bytes, 0, "\"", 1);
-    const char *end = s + strlen(s);
-    while (s < end) {
-        char code[8];
-        unsigned char c = (unsigned char)*s;
-        size_t n = (size_t)neo__utf8_length(s, (size_t)(end - s));
-        if (n == 0) {
-            used = neo__put(out, bytes, used, "\xEF\xBF\xBD", 3);
-            s++;
-            continue;
-        }
-        if (c == '"' || c == '\\') {
-            code[0] = '\\';
-            code[1] = (char)c;
-            used = neo__put(out, bytes, used, code, 2);
-        } else if (c < 0x20) {
-            const char *at = strchr("\bb\nn\tt\rr\ff", c);
-            if (at) snprintf(code, sizeof code, "\\%c", at[1]);
-            else snprintf(code, sizeof code, "\\u%04x", (unsigned)c);
-            used = neo__put(out, bytes, used, code, strlen(code));
-        } else {
-            used = neo__put(out, bytes, used, s, n);
-        }
-        s += n;
-    }
-    return neo__put(out, bytes, used, "\"", 1);
-}
 
 NEO_API neo_status neo_jsonl_open(neo_ctx *ctx, const char *path, int append, neo_jsonl **out) {
     NEO__CHECK(ctx && path && out, NEO_ERR_ARG, "neo_jsonl_open: ctx, path or log is NULL");
     *out = NULL;
-    neo_jsonl *log = (neo_jsonl *)neo__alloc_zero(ctx, sizeof *log);
-    char *copy = neo__string_copy(ctx, path);
-    neo_status status = NEO_OK;
-    if (!log || !copy) status = neo_fail(NEO_ERR_MEMORY, "neo_jsonl_open: no memory for %s", path);
-    else status = neo__file_open(&log->file, copy, append ? NEO__FILE_APPEND : NEO__FILE_CREATE);
-    if (status != NEO_OK) {
-        neo_free(ctx, log, sizeof *log);
-        neo__string_free(ctx, copy);
-        return status;
-    }
+    const size_t bytes = sizeof(neo_jsonl) + strlen(path) + 1;
+    neo_jsonl *log = (neo_jsonl *)neo__alloc_for(ctx, bytes, "neo_jsonl_open");
+    if (!log) return NEO_ERR_MEMORY;
+    memset(log, 0, sizeof *log);
     log->ctx = ctx;
-    log->path = copy;
-    *out = log;
-    return NEO_OK;
+    log->bytes = bytes;
+    log->path = (char *)(log + 1);
+    memcpy(log->path, path, strlen(path) + 1);
+    neo_status status =
+        neo__file_open(&log->file, log->path, append ? NEO__FILE_APPEND : NEO__FILE_CREATE);
+    if (status != NEO_OK) neo_free(ctx, log, bytes);
+    else *out = log;
+    return status;
 }
 NEO_API void neo_jsonl_close(neo_jsonl *log) {
     if (!log) return;
-    neo_ctx *ctx = log->ctx;
     (void)neo__file_close(&log->file); /* every line was reported when it was written */
-    neo__string_free(ctx, log->path);
-    neo_free(ctx, log, sizeof *log);
+    neo_free(log->ctx, log, log->bytes);
 }
 
-/* The bytes of the line may not pass its end; the first failure is kept. */
+/* The bytes of the line may not pass its end. */
 static void neo__jsonl_text(neo_jsonl *log, const char *text, size_t n) {
     if (log->status != NEO_OK) return;
     if (n > NEO__JSONL_BYTES - log->used) {
@@ -20301,16 +16016,32 @@ static void neo__jsonl_text(neo_jsonl *log, const char *text, size_t n) {
     memcpy(log->line + log->used, text, n);
     log->used += n;
 }
+/* A string, quotes included: control characters, quote and backslash escaped; bytes that are not
+   UTF-8 become U+FFFD. */
 static void neo__jsonl_quoted(neo_jsonl *log, const char *s) {
-    size_t room = NEO__JSONL_BYTES - log->used;
-    size_t n = neo__jsonl_escape(log->line + log->used, room, s ? s : "");
-    if (log->status != NEO_OK) return;
-    if (n > room) log->status = NEO_ERR_CAPACITY;
-    else log->used += n;
+    const char *end = s + strlen(s);
+    neo__jsonl_text(log, "\"", 1);
+    while (s < end) {
+        char code[8];
+        const char *brief = strchr("\bb\nn\tt\rr\ff", *s);
+        size_t n = (size_t)neo__utf8_length(s, (size_t)(end - s));
+        if (n == 0) {
+            neo__jsonl_text(log, "\xEF\xBF\xBD", 3);
+        } else if (*s == '"' || *s == '\\' || (unsigned char)*s < 0x20) {
+            if ((unsigned char)*s >= 0x20) snprintf(code, sizeof code, "\\%c", *s);
+            else if (brief) snprintf(code, sizeof code, "\\%c", brief[1]);
+            else snprintf(code, sizeof code, "\\u%04x", (unsigned)*s);
+            neo__jsonl_text(log, code, strlen(code));
+        } else {
+            neo__jsonl_text(log, s, n);
+        }
+        s += n ? n : 1;
+    }
+    neo__jsonl_text(log, "\"", 1);
 }
 static void neo__jsonl_key(neo_jsonl *log, const char *key) {
     neo__jsonl_text(log, log->used ? "," : "{", 1);
-    neo__jsonl_quoted(log, key);
+    neo__jsonl_quoted(log, key ? key : "");
     neo__jsonl_text(log, ":", 1);
 }
 NEO_API void neo_jsonl_int(neo_jsonl *log, const char *key, int64_t value) {
@@ -20372,15 +16103,15 @@ NEO_API neo_status neo_jsonl_end(neo_jsonl *log) {
    Colours are CSS variables, one set for light and one for dark. Facts, charts, curves, tables and
    rows are one kind of item, in lists in the order in which they were first named; their memory is
    an arena.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 enum { NEO__CURVE_POINTS = 2048, NEO__CURVE_COLORS = 8 };
 
-/* A fact or a note, a chart with its curves, or a table with its rows. */
+/* A fact, a note, a chart with its curves, or a table with its rows. */
 typedef struct neo__item {
     struct neo__item *next, *parts; /* parts: a chart's curves, a table's rows */
-    const char *name;
-    char *text[2];      /* a fact's value; a chart's titles of x and y */
-    const char **cells; /* a row's */
+    char *name;
+    char *text[2]; /* a fact's value; a chart's titles of x and y */
+    char **cells;  /* a row's */
     int cell_count;
     /* a curve's points: one of `every` of the points seen is kept */
     double *x, *y; /* [NEO__CURVE_POINTS] */
@@ -20392,26 +16123,11 @@ typedef struct neo__item {
 struct neo_report {
     neo_ctx *ctx;
     neo__arena arena;
-    const char *title;
+    char *title;
     neo__item *facts, *notes, *charts, *tables;
 };
 
 /* ---- collecting ---- */
-/* The item of a list with that name; NULL: none. */
-static neo__item *neo__item_find(neo__item *list, const char *name) {
-    while (list && strcmp(list->name, name) != 0) list = list->next;
-    return list;
-}
-/* The item of a list with that name, added if need be; NULL: no memory. */
-static neo__item *neo__item_get(neo_report *r, neo__item **list, const char *name) {
-    neo__item *item = neo__item_find(*list, name);
-    if (item) return item;
-    item = (neo__item *)neo__arena_alloc(&r->arena, sizeof *item);
-    if (item) item->name = neo__arena_text(&r->arena, name, strlen(name));
-    if (!item || !item->name) return NULL;
-    while (*list) list = &(*list)->next;
-    return *list = item;
-}
 /* Set a text of an item, in the place of the old one if it fits: facts may change often. */
 static neo_status neo__item_text(neo_report *r, char **text, const char *value) {
     size_t bytes = strlen(value) + 1, room = *text ? (strlen(*text) + 16) & ~(size_t)15 : 0;
@@ -20421,24 +16137,30 @@ static neo_status neo__item_text(neo_report *r, char **text, const char *value) 
     *text = copy;
     return NEO_OK;
 }
-static neo_status neo__report_memory(void) {
-    return neo_fail(NEO_ERR_MEMORY, "neo_report: no memory for another entry");
+/* *item: that of a list with that name, or a new one. *link points at it, or is the list's end, to
+   which the caller adds it when it is complete. */
+static neo_status neo__item_get(neo_report *r, neo__item **list, const char *name,
+                                neo__item **item, neo__item ***link) {
+    while (*list && strcmp((*list)->name, name) != 0) list = &(*list)->next;
+    *link = list;
+    *item = *list;
+    if (*item) return NEO_OK;
+    NEO__TRY(NEO__ARENA(&r->arena, *item, 1));
+    return neo__item_text(r, &(*item)->name, name);
 }
 
 NEO_API neo_status neo_report_create(neo_ctx *ctx, const char *title, neo_report **out) {
     NEO__CHECK(ctx && title && out, NEO_ERR_ARG, "neo_report_create: ctx, title or report is NULL");
     *out = NULL;
-    neo_report *report = (neo_report *)neo__alloc_zero(ctx, sizeof *report);
-    if (!report) return neo__report_memory();
+    neo_report *report = (neo_report *)neo__alloc_for(ctx, sizeof *report, "neo_report_create");
+    if (!report) return NEO_ERR_MEMORY;
+    memset(report, 0, sizeof *report);
     report->ctx = report->arena.ctx = ctx;
     report->arena.function = "neo_report";
-    report->title = neo__arena_text(&report->arena, title, strlen(title));
-    if (report->title) {
-        *out = report;
-        return NEO_OK;
-    }
-    neo_report_destroy(report);
-    return neo__report_memory();
+    neo_status status = neo__item_text(report, &report->title, title);
+    if (status != NEO_OK) neo_report_destroy(report);
+    else *out = report;
+    return status;
 }
 NEO_API void neo_report_destroy(neo_report *r) {
     if (!r) return;
@@ -20447,76 +16169,77 @@ NEO_API void neo_report_destroy(neo_report *r) {
 }
 NEO_API neo_status neo_report_fact(neo_report *r, const char *name, const char *value) {
     NEO__CHECK(r && name && value, NEO_ERR_ARG, "neo_report_fact: report, name or value is NULL");
-    neo__item *fact = neo__item_find(r->facts, name);
-    char *text = fact ? fact->text[0] : NULL;
-    NEO__TRY(neo__item_text(r, &text, value));
-    fact = neo__item_get(r, &r->facts, name);
-    if (!fact) return neo__report_memory();
-    fact->text[0] = text;
+    neo__item *fact, **link;
+    NEO__TRY(neo__item_get(r, &r->facts, name, &fact, &link));
+    NEO__TRY(neo__item_text(r, &fact->text[0], value));
+    *link = fact;
     return NEO_OK;
 }
 NEO_API neo_status neo_report_note(neo_report *r, const char *text) {
     NEO__CHECK(r && text, NEO_ERR_ARG, "neo_report_note: report or text is NULL");
-    return neo__item_get(r, &r->notes, text) ? NEO_OK : neo__report_memory();
+    neo__item *note, **link;
+    NEO__TRY(neo__item_get(r, &r->notes, text, &note, &link));
+    *link = note;
+    return NEO_OK;
 }
-NEO_API neo_status neo_report_point(neo_report *report, const char *chart_name,
-                                    const char *curve_name, double x, double y) {
-    NEO__CHECK(report && chart_name && curve_name, NEO_ERR_ARG,
-               "neo_report_point: report, chart or curve is NULL");
-    neo__item *chart = neo__item_get(report, &report->charts, chart_name);
-    neo__item *curve = chart ? neo__item_find(chart->parts, curve_name) : NULL;
-    if (chart && !curve) {
-        double *points;
-        NEO__TRY(NEO__ARENA(&report->arena, points, 2 * NEO__CURVE_POINTS));
-        curve = neo__item_get(report, &chart->parts, curve_name);
-        if (curve) {
-            curve->x = points;
-            curve->y = points + NEO__CURVE_POINTS;
-            curve->every = 1;
-        }
-    }
-    if (!curve) return neo__report_memory();
+/* One of `every` points is kept; when there is no room, every other one of those goes. */
+static void neo__curve_add(neo__item *curve, double x, double y) {
     curve->last_x = x;
     curve->last_y = y;
-    if (curve->seen++ % curve->every != 0) return NEO_OK;
-    if (curve->count == NEO__CURVE_POINTS) { /* full: every other point goes */
+    if (curve->seen++ % curve->every != 0) return;
+    if (curve->count == NEO__CURVE_POINTS) {
         curve->count /= 2;
         curve->every *= 2;
         for (int i = 0; i < curve->count; i++) {
             curve->x[i] = curve->x[2 * i];
             curve->y[i] = curve->y[2 * i];
         }
-        if ((curve->seen - 1) % curve->every != 0) return NEO_OK;
+        if ((curve->seen - 1) % curve->every != 0) return;
     }
     curve->x[curve->count] = x;
     curve->y[curve->count++] = y;
+}
+NEO_API neo_status neo_report_point(neo_report *report, const char *chart_name,
+                                    const char *curve_name, double x, double y) {
+    NEO__CHECK(report && chart_name && curve_name, NEO_ERR_ARG,
+               "neo_report_point: report, chart or curve is NULL");
+    neo__item *chart, *curve, **chart_link, **curve_link;
+    NEO__TRY(neo__item_get(report, &report->charts, chart_name, &chart, &chart_link));
+    NEO__TRY(neo__item_get(report, &chart->parts, curve_name, &curve, &curve_link));
+    if (!*curve_link) {
+        NEO__TRY(NEO__ARENA(&report->arena, curve->x, NEO__CURVE_POINTS));
+        NEO__TRY(NEO__ARENA(&report->arena, curve->y, NEO__CURVE_POINTS));
+        curve->every = 1;
+    }
+    *chart_link = chart;
+    *curve_link = curve;
+    neo__curve_add(curve, x, y);
     return NEO_OK;
 }
 NEO_API neo_status neo_report_axis(neo_report *r, const char *chart_name, const char *x_title,
                                    const char *y_title) {
     NEO__CHECK(r && chart_name, NEO_ERR_ARG, "neo_report_axis: report or chart is NULL");
-    neo__item *chart = neo__item_get(r, &r->charts, chart_name);
-    if (!chart) return neo__report_memory();
+    neo__item *chart, **link;
+    NEO__TRY(neo__item_get(r, &r->charts, chart_name, &chart, &link));
     NEO__TRY(neo__item_text(r, &chart->text[0], x_title ? x_title : ""));
-    return neo__item_text(r, &chart->text[1], y_title ? y_title : "");
+    NEO__TRY(neo__item_text(r, &chart->text[1], y_title ? y_title : ""));
+    *link = chart;
+    return NEO_OK;
 }
 NEO_API neo_status neo_report_row(neo_report *report, const char *table_name,
                                   const char *const *cells, int count) {
     NEO__CHECK(report && table_name && (cells || count == 0) && count >= 0, NEO_ERR_ARG,
                "neo_report_row: report, table or cells is NULL, or count < 0");
-    neo__item *table = neo__item_get(report, &report->tables, table_name), *row;
-    if (!table) return neo__report_memory();
+    neo__item *table, *row, **link, **last;
+    NEO__TRY(neo__item_get(report, &report->tables, table_name, &table, &link));
     NEO__TRY(NEO__ARENA(&report->arena, row, 1));
     NEO__TRY(NEO__ARENA(&report->arena, row->cells, count));
-    for (; row->cell_count < count; row->cell_count++) {
-        const char *text = cells[row->cell_count] ? cells[row->cell_count] : "";
-        char *copy = neo__arena_text(&report->arena, text, strlen(text));
-        if (!copy) return neo__report_memory();
-        row->cells[row->cell_count] = copy;
-    }
-    neo__item **list = &table->parts;
-    while (*list) list = &(*list)->next;
-    *list = row;
+    for (int i = 0; i < count; i++)
+        NEO__TRY(neo__item_text(report, &row->cells[i], cells[i] ? cells[i] : ""));
+    row->cell_count = count;
+    for (last = &table->parts; *last;) last = &(*last)->next;
+    *link = table;
+    *last = row;
     return NEO_OK;
 }
 
@@ -20615,11 +16338,7 @@ static void neo__value_text(double v, char *out) {
     } else if (a < 1e5 && v == floor(v)) {
         snprintf(out, 64, "%.0f", v);
     } else {
-        snprintf(out, 64,
-                 a >= 1e3 && a < 1e5    ? "%.1f"
-                 : a >= 1e-4 && a < 1e3 ? "%#.4g"
-                                        : "%.3g",
-                 v);
+        snprintf(out, 64, a >= 1e15 || a < 1e-4 ? "%.3g" : a < 1e3 ? "%#.4g" : "%.1f", v);
     }
 }
 
@@ -20843,21 +16562,22 @@ static void neo__report_head(neo__out *out, const neo_report *report) {
         neo__html_element(out, "<p>", f->name, "</p>\n");
     neo__out_text(out, "</header>\n");
 }
-static void neo__report_body(neo__out *out, const neo_report *report) {
-    neo__report_head(out, report);
-    if (report->facts) neo__out_text(out, "<dl class=\"facts\">\n");
-    for (const neo__item *f = report->facts; f; f = f->next) {
-        neo__html_element(out, "<div><dt>", f->name, "</dt>");
-        neo__html_element(out, "<dd>", f->text[0], "</dd></div>\n");
-    }
-    if (report->facts) neo__out_text(out, "</dl>\n");
-    if (report->charts) neo__out_text(out, "<div class=\"charts\">\n");
-    for (const neo__item *chart = report->charts; chart; chart = chart->next)
-        neo__chart_write(out, chart);
-    if (report->charts) neo__out_text(out, "</div>\n");
-    if (report->tables) neo__out_text(out, "<div class=\"tables\">\n");
-    for (const neo__item *t = report->tables; t; t = t->next) neo__table_write(out, t);
-    if (report->tables) neo__out_text(out, "</div>\n");
+static void neo__fact_write(neo__out *out, const neo__item *fact) {
+    neo__html_element(out, "<div><dt>", fact->name, "</dt>");
+    neo__html_element(out, "<dd>", fact->text[0], "</dd></div>\n");
+}
+static void neo__items_write(neo__out *out, const char *open, const neo__item *list,
+                             void (*write)(neo__out *out, const neo__item *item),
+                             const char *close) {
+    if (list) neo__out_text(out, open);
+    for (const neo__item *item = list; item; item = item->next) write(out, item);
+    if (list) neo__out_text(out, close);
+}
+static void neo__report_body(neo__out *out, const neo_report *r) {
+    neo__report_head(out, r);
+    neo__items_write(out, "<dl class=\"facts\">\n", r->facts, neo__fact_write, "</dl>\n");
+    neo__items_write(out, "<div class=\"charts\">\n", r->charts, neo__chart_write, "</div>\n");
+    neo__items_write(out, "<div class=\"tables\">\n", r->tables, neo__table_write, "</div>\n");
     neo__out_format(
         out,
         "<footer>neo %s. This page is complete in itself.</footer>\n</main>\n</body>\n</html>\n",
@@ -20906,23 +16626,23 @@ NEO__HOST_END
 /* ================================================================================================
    >>kernels
 
-   Read once per instruction set by >>isa. Kernels are written with the operations below, each one IEEE
-   operation per lane, so every width gives the same bits. Names end in the instruction set: NEO__FN(x)
-   is neo__x_avx2 in the AVX2 pass.
+   Read once per instruction set by >>isa. Kernels are written with vectors of NEO__W lanes, on which
+   + - * / and, of integers, & | ^ << >> work; single numbers beside them stand for all lanes. Every
+   operation is one IEEE operation per lane, so every width gives the same bits. Names end in the
+   instruction set: NEO__FN(x) is neo__x_avx2 in the AVX2 pass.
 
-     NEO__W            lanes of a vector          NEO__VF, NEO__VI, NEO__VM   vectors of f32, i32; a mask
-     NEO__LOAD(p) NEO__STORE(p, v)                unaligned
+     NEO__VF, NEO__VI, NEO__VS, NEO__VM           vectors of f32, u32, i32; a mask
+     NEO__LOAD(p) NEO__STORE(p, v)                f32, unaligned; NEO__LOADI(p) of 32-bit integers
      NEO__LOADN(p, n) NEO__STOREN(p, v, n)        the first n < NEO__W lanes; other lanes are 0
+     NEO__LOADP(p, part) NEO__STOREP(p, v, part)  the same; NEO__PART part = NEO__LANES(n)
      NEO__SET(x) NEO__SETI(i)                     all lanes
-     NEO__ADD SUB MUL DIV SQRT FMA(a,b,c): a b + c    FNMA(a,b,c): c - a b
-     NEO__MAX_(a, b): a > b ? a : b, MIN_(a, b): a < b ? a : b   (b when unordered or equal)
-     NEO__LT LE GT EQ (a, b): mask    NEO__SELECT(m, a, b): m ? a : b
-     NEO__AND_M(m, k) NEO__ANY(m)
-     NEO__ADDI SUBI MULI ANDI ORI XORI SHLI(v, n) SHRI(v, n) (logical) SRAI(v, n)   i32 lanes, n constant
-     NEO__GTI(a, b) EQI(a, b): mask   NEO__SELECTI(m, a, b)
-     NEO__TO_I(v): to i32, nearest even, NEO__TRUNC_I(v): towards zero   NEO__TO_F(vi)
+     NEO__SQRT(a) NEO__FMA(a, b, c): a b + c, rounded once      NEO__FNMA(a, b, c): c - a b
+     NEO__MAX_(a, b): a > b ? a : b, NEO__MIN_(a, b): a < b ? a : b   (b when unordered or equal)
+     NEO__LT LE GT EQ (a, b): mask of f32         NEO__GTI EQI (a, b): of i32
+     NEO__SELECT(m, a, b): m ? a : b              NEO__SELECTI: of u32       NEO__ANY(m)
+     NEO__SRAI(v, n)                              shifts i32 to the right, n constant
+     NEO__TO_I(v): to i32, nearest even, NEO__TRUNC_I(v): towards zero   NEO__TO_F(vi): from i32
      NEO__AS_I(v) NEO__AS_F(vi): the same bits
-     NEO__LOADI(p) NEO__STOREI(p, v)              i32
      NEO__TREE16(p): the sum of 16 floats at p by the fixed tree (i + 8, + 4, + 2, + 1)
      NEO__SPILL(p, v)                             the lanes of v to an array that scalar code reads
      NEO__ADD1 SUB1 MUL1 DIV1 SQRT1 FMA1          of single floats, each rounded by itself
@@ -20934,14 +16654,19 @@ NEO__HOST_END
    ================================================================================================ */
 #if NEO__PASS == NEO__PASS_SCALAR
 #define NEO__FN(name) neo__##name##_scalar
+#define NEO__W 1
 #elif NEO__PASS == NEO__PASS_AVX2
 #define NEO__FN(name) neo__##name##_avx2
+#define NEO__W 8
 #elif NEO__PASS == NEO__PASS_AVX512
 #define NEO__FN(name) neo__##name##_avx512
+#define NEO__W 16
 #elif NEO__PASS == NEO__PASS_WARP
 #define NEO__FN(name) neo__##name##_warp
+#define NEO__W 16
 #else
 #define NEO__FN(name) neo__##name##_neon
+#define NEO__W 4
 #endif
 /* AVX-512 takes from the AVX2 pass what its vectors make no faster in the whole: what is done once
    per sample or row of a batch, once per run, or seldom. */
@@ -20976,320 +16701,218 @@ NEO__HOST_END
 #define NEO__FMA1(a, b, c) neo__fma(a, b, c)
 #endif
 
+/* ---- vectors that are a single number, that of NEO__LANE ---- */
+#if NEO__PASS == NEO__PASS_SCALAR || NEO__PASS == NEO__PASS_WARP
 #if NEO__PASS == NEO__PASS_SCALAR
-#define NEO__W 1
 #define NEO__VF float
-#define NEO__VI int32_t
-#define NEO__VM int
-#define NEO__LOAD(p) (*(const float *)(p))
-#define NEO__STORE(p, v) (*(float *)(p) = (v))
-#define NEO__LOADN(p, n) ((void)(p), (void)(n), 0.0f)
-#define NEO__STOREN(p, v, n) ((void)(p), (void)(v), (void)(n))
-#define NEO__SET(x) ((float)(x))
-#define NEO__SETI(x) ((int32_t)(x))
-#define NEO__ADD(a, b) ((a) + (b))
-#define NEO__SUB(a, b) ((a) - (b))
-#define NEO__MUL(a, b) ((a) * (b))
-#define NEO__DIV(a, b) ((a) / (b))
-#define NEO__SQRT(a) sqrtf(a)
-#define NEO__FMA(a, b, c) neo__fma(a, b, c)
-#define NEO__FNMA(a, b, c) neo__fma(-(a), b, c)
-#define NEO__MAX_(a, b) ((a) > (b) ? (a) : (b))
-#define NEO__MIN_(a, b) ((a) < (b) ? (a) : (b))
-#define NEO__LT(a, b) ((a) < (b))
-#define NEO__LE(a, b) ((a) <= (b))
-#define NEO__GT(a, b) ((a) > (b))
-#define NEO__EQ(a, b) ((a) == (b))
-#define NEO__SELECT(m, a, b) ((m) ? (a) : (b))
-#define NEO__AND_M(m, k) ((m) & (k))
+#define NEO__LANE 0
 #define NEO__ANY(m) (m)
-#define NEO__ADDI(a, b) ((int32_t)((uint32_t)(a) + (uint32_t)(b)))
-#define NEO__SUBI(a, b) ((int32_t)((uint32_t)(a) - (uint32_t)(b)))
-#define NEO__MULI(a, b) ((int32_t)((uint32_t)(a) * (uint32_t)(b)))
-#define NEO__ANDI(a, b) ((a) & (b))
-#define NEO__ORI(a, b) ((a) | (b))
-#define NEO__XORI(a, b) ((a) ^ (b))
-#define NEO__SHLI(a, n) ((int32_t)((uint32_t)(a) << (n)))
-#define NEO__SHRI(a, n) ((int32_t)((uint32_t)(a) >> (n)))
-#define NEO__SRAI(a, n) ((a) >> (n))
-#define NEO__GTI(a, b) ((a) > (b))
-#define NEO__EQI(a, b) ((a) == (b))
-#define NEO__SELECTI(m, a, b) ((m) ? (a) : (b))
-#define NEO__TO_I(v) neo__round_to_i32(v)
-#define NEO__TRUNC_I(v) ((int32_t)(v))
-#define NEO__TO_F(v) ((float)(v))
-#define NEO__AS_I(v) ((int32_t)neo__bits_f32(v))
-#define NEO__AS_F(v) neo__f32_bits((uint32_t)(v))
-#define NEO__LOADI(p) (*(const int32_t *)(p))
-#define NEO__STOREI(p, v) (*(int32_t *)(p) = (v))
-/* To nearest even for |x| < 2^22, by the sum's own rounding. */
-NEO__KERNEL_INLINE int32_t neo__round_to_i32(float x) {
-    float shifted = x + 12582912.0f; /* 1.5 * 2^23 */
-    return (int32_t)neo__bits_f32(shifted) - 0x4B400000;
+#else
+/* A float whose products and sums nvcc does not contract to fma. */
+struct NEO__FN(float) {
+    float x;
+    NEO__FN(float)() = default;
+    __device__ __forceinline__ NEO__FN(float)(float f) : x(f) {}
+    __device__ __forceinline__ operator float() const { return x; }
+};
+#define NEO__VF NEO__FN(float)
+#define NEO__OPERATOR(sign, rounded)                                                               \
+    NEO__KERNEL_INLINE NEO__VF operator sign(NEO__VF a, NEO__VF b) { return rounded(a.x, b.x); }   \
+    NEO__KERNEL_INLINE NEO__VF operator sign(NEO__VF a, float b) { return rounded(a.x, b); }       \
+    NEO__KERNEL_INLINE NEO__VF operator sign(float a, NEO__VF b) { return rounded(a, b.x); }
+NEO__OPERATOR(+, __fadd_rn)
+NEO__OPERATOR(-, __fsub_rn)
+NEO__OPERATOR(*, __fmul_rn)
+NEO__OPERATOR(/, __fdiv_rn)
+#undef NEO__OPERATOR
+NEO__KERNEL_INLINE int NEO__FN(lane)(void) { return (int)(threadIdx.x & 15u); }
+/* The 16 threads of the vector among the warp's 32. */
+NEO__KERNEL_INLINE unsigned NEO__FN(mask)(void) { return 0xFFFFu << (threadIdx.x & 16u); }
+#define NEO__LANE NEO__FN(lane)()
+#define NEO__ANY(m) __any_sync(NEO__FN(mask)(), m)
+#define NEO__SPILL(p, v) NEO__FN(spill)(p, v)
+NEO__KERNEL_INLINE void NEO__FN(spill)(float *p, float v) {
+    for (int l = 0; l < 16; l++) p[l] = __shfl_sync(NEO__FN(mask)(), v, l, 16);
 }
-#define NEO__TREE16(p) NEO__FN(tree16)(p)
+#endif
+#define NEO__LOAD(p) ((NEO__VF)((const float *)(p))[NEO__LANE])
+#define NEO__LOADI(p) (((const uint32_t *)(p))[NEO__LANE])
+#define NEO__STORE(p, v) ((p)[NEO__LANE] = (v))
+#define NEO__LOADP(p, part) ((NEO__VF)(NEO__LANE < (part) ? (p)[NEO__LANE] : 0.0f))
+#define NEO__STOREP(p, v, part)                                                                    \
+    do {                                                                                           \
+        if (NEO__LANE < (part)) (p)[NEO__LANE] = (v);                                              \
+    } while (0)
+#define NEO__VI uint32_t
+#define NEO__VS int32_t
+#define NEO__VM int
+#define NEO__SET(x) ((NEO__VF)(float)(x))
+#define NEO__SETI(x) ((uint32_t)(x))
+#define NEO__SQRT(a) ((NEO__VF)NEO__SQRT1(a))
+#define NEO__FMA(a, b, c) ((NEO__VF)NEO__FMA1(a, b, c))
+#define NEO__FNMA(a, b, c) ((NEO__VF)NEO__FMA1(-(a), b, c))
+#define NEO__SELECT(m, a, b) ((m) ? (a) : (b))
+#define NEO__SELECTI(m, a, b) ((m) ? (a) : (b))
+#define NEO__TO_I(v) NEO__FN(round_to_i32)(v)
+#define NEO__TRUNC_I(v) ((uint32_t)(int32_t)(v))
+#define NEO__TO_F(v) NEO__SET((int32_t)(v))
+#define NEO__AS_I(v) neo__bits_f32(v)
+#define NEO__AS_F(v) ((NEO__VF)neo__f32_bits(v))
+/* To nearest even for |x| < 2^22, by the sum's own rounding. */
+NEO__KERNEL_INLINE uint32_t NEO__FN(round_to_i32)(NEO__VF x) {
+    return neo__bits_f32(x + 12582912.0f) - 0x4B400000u; /* 1.5 * 2^23 */
+}
+
+/* ---- vectors of the compiler ---- */
+#else
+typedef float NEO__FN(vf) __attribute__((vector_size(4 * NEO__W)));
+typedef float NEO__FN(vf_at) __attribute__((vector_size(4 * NEO__W), aligned(4), may_alias));
+typedef uint32_t NEO__FN(vi) __attribute__((vector_size(4 * NEO__W)));
+typedef int32_t NEO__FN(vs) __attribute__((vector_size(4 * NEO__W)));
+#define NEO__VF NEO__FN(vf)
+#define NEO__VI NEO__FN(vi)
+#define NEO__VS NEO__FN(vs)
+#define NEO__LOAD(p) ((NEO__VF) * (const NEO__FN(vf_at) *)(p))
+#define NEO__LOADI(p) NEO__AS_I(NEO__LOAD((const void *)(p)))
+#define NEO__STORE(p, v) (*(NEO__FN(vf_at) *)(p) = (v))
+#define NEO__TRUNC_I(v) ((NEO__VI)__builtin_convertvector(v, NEO__VS))
+#define NEO__TO_F(v) __builtin_convertvector((NEO__VS)(v), NEO__VF)
+#define NEO__AS_I(v) ((NEO__VI)(v))
+#define NEO__AS_F(v) ((NEO__VF)(v))
+#endif
+
+/* ---- by the instruction set ---- */
+#if NEO__PASS == NEO__PASS_AVX512 || NEO__PASS == NEO__PASS_AVX2
+#if NEO__PASS == NEO__PASS_AVX512
+#define NEO__MM(name) _mm512_##name
+#define NEO__VM __mmask16
+#define NEO__PART __mmask16
+#define NEO__LANES(n) ((__mmask16)((1u << (n)) - 1u))
+#define NEO__LOADP(p, part) ((NEO__VF)_mm512_maskz_loadu_ps(part, p))
+#define NEO__STOREP(p, v, part) _mm512_mask_storeu_ps(p, part, v)
+#define NEO__SELECT(m, a, b) ((NEO__VF)_mm512_mask_blend_ps(m, b, a))
+#define NEO__SELECTI(m, a, b) ((NEO__VI)_mm512_mask_blend_epi32(m, (__m512i)(b), (__m512i)(a)))
+#define NEO__ANY(m) ((m) != 0)
+#else
+#define NEO__MM(name) _mm256_##name
+#define NEO__VM NEO__VS
+#define NEO__PART __m256i
+#define NEO__LANES(n) NEO__FN(lanes)(n)
+NEO__KERNEL_INLINE __m256i NEO__FN(lanes)(int64_t n) {
+    static const int32_t mask[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
+    return _mm256_loadu_si256((const __m256i *)(const void *)(mask + 8 - n));
+}
+#define NEO__LOADP(p, part) ((NEO__VF)_mm256_maskload_ps(p, part))
+#define NEO__STOREP(p, v, part) _mm256_maskstore_ps(p, part, v)
+#define NEO__SELECT(m, a, b) ((NEO__VF)_mm256_blendv_ps(b, a, (__m256)(m)))
+#define NEO__SELECTI(m, a, b)                                                                      \
+    ((NEO__VI)_mm256_blendv_epi8((__m256i)(b), (__m256i)(a), (__m256i)(m)))
+#define NEO__ANY(m) (_mm256_movemask_ps((__m256)(m)) != 0)
+#endif
+#define NEO__SET(x) ((NEO__VF)NEO__MM(set1_ps)(x))
+#define NEO__SETI(x) ((NEO__VI)NEO__MM(set1_epi32)((int32_t)(x)))
+#define NEO__SQRT(a) ((NEO__VF)NEO__MM(sqrt_ps)(a))
+#define NEO__FMA(a, b, c) ((NEO__VF)NEO__MM(fmadd_ps)(a, b, c))
+#define NEO__FNMA(a, b, c) ((NEO__VF)NEO__MM(fnmadd_ps)(a, b, c))
+#define NEO__MAX_(a, b) ((NEO__VF)NEO__MM(max_ps)(a, b))
+#define NEO__MIN_(a, b) ((NEO__VF)NEO__MM(min_ps)(a, b))
+#define NEO__TO_I(v) ((NEO__VI)NEO__MM(cvtps_epi32)(v))
+NEO__KERNEL_INLINE float NEO__FN(tree16)(const float *p) {
+#if NEO__PASS == NEO__PASS_AVX512
+    __m512 v = _mm512_loadu_ps(p);
+    __m256 a = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+#else
+    __m256 a = _mm256_add_ps(_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8));
+#endif
+    __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    b = _mm_add_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_add_ss(b, _mm_shuffle_ps(b, b, 1)));
+}
+#elif NEO__PASS == NEO__PASS_NEON
+#define NEO__VM NEO__VS
+#define NEO__LOADP(p, part) NEO__FN(loadp)(p, part)
+#define NEO__STOREP(p, v, part) NEO__FN(storep)(p, v, part)
+NEO__KERNEL_INLINE NEO__VF NEO__FN(loadp)(const float *p, int64_t n) {
+    float lane[4] = {0, 0, 0, 0};
+    for (int64_t i = 0; i < n; i++) lane[i] = p[i];
+    return NEO__LOAD(lane);
+}
+NEO__KERNEL_INLINE void NEO__FN(storep)(float *p, NEO__VF v, int64_t n) {
+    float lane[4];
+    NEO__STORE(lane, v);
+    for (int64_t i = 0; i < n; i++) p[i] = lane[i];
+}
+#define NEO__SET(x) ((NEO__VF)vdupq_n_f32(x))
+#define NEO__SETI(x) ((NEO__VI)vdupq_n_u32((uint32_t)(x)))
+#define NEO__SQRT(a) ((NEO__VF)vsqrtq_f32(a))
+#define NEO__FMA(a, b, c) ((NEO__VF)vfmaq_f32(c, a, b))
+#define NEO__FNMA(a, b, c) ((NEO__VF)vfmsq_f32(c, a, b))
+#define NEO__SELECT(m, a, b) ((NEO__VF)vbslq_f32((NEO__VI)(m), a, b))
+#define NEO__SELECTI(m, a, b) ((NEO__VI)vbslq_u32((NEO__VI)(m), a, b))
+#define NEO__ANY(m) (vmaxvq_u32((NEO__VI)(m)) != 0)
+#define NEO__TO_I(v) ((NEO__VI)vcvtnq_s32_f32(v))
+NEO__KERNEL_INLINE float NEO__FN(tree16)(const float *p) {
+    NEO__VF a = (NEO__LOAD(p) + NEO__LOAD(p + 8)) + (NEO__LOAD(p + 4) + NEO__LOAD(p + 12));
+    return (a[0] + a[2]) + (a[1] + a[3]);
+}
+#elif NEO__PASS == NEO__PASS_WARP
+/* All lanes get the sum: to exchange two halves does not change it. */
+NEO__KERNEL_INLINE float NEO__FN(tree16)(NEO__VF v) {
+    for (int step = 8; step > 0; step /= 2)
+        v = v + __shfl_xor_sync(NEO__FN(mask)(), v.x, step, 16);
+    return v;
+}
+#else
 NEO__KERNEL_INLINE float NEO__FN(tree16)(const float *p) {
     float a[8];
     for (int i = 0; i < 8; i++) a[i] = p[i] + p[i + 8];
     for (int i = 0; i < 4; i++) a[i] = a[i] + a[i + 4];
     return (a[0] + a[2]) + (a[1] + a[3]);
 }
+#endif
+#if NEO__PASS == NEO__PASS_WARP
+#define NEO__TREE16(p) NEO__FN(tree16)(NEO__LOAD(p))
+#else
+#define NEO__TREE16(p) NEO__FN(tree16)(p)
+#endif
 
-#elif NEO__PASS == NEO__PASS_WARP
-#define NEO__W 16
-#define NEO__VF float
-#define NEO__VI int32_t
-#define NEO__VM int
-NEO__KERNEL_INLINE int NEO__FN(lane)(void) { return (int)(threadIdx.x & 15u); }
-/* The 16 threads of the vector among the warp's 32. */
-NEO__KERNEL_INLINE unsigned NEO__FN(mask)(void) { return 0xFFFFu << (threadIdx.x & 16u); }
-#define NEO__LOAD(p) ((p)[NEO__FN(lane)()])
-#define NEO__STORE(p, v) ((p)[NEO__FN(lane)()] = (v))
-#define NEO__LOADN(p, n) (NEO__FN(lane)() < (n) ? (p)[NEO__FN(lane)()] : 0.0f)
-#define NEO__STOREN(p, v, n)                                                                       \
-    do {                                                                                           \
-        if (NEO__FN(lane)() < (n)) (p)[NEO__FN(lane)()] = (v);                                     \
-    } while (0)
-#define NEO__SPILL(p, v) NEO__FN(spill)(p, v)
-NEO__KERNEL_INLINE void NEO__FN(spill)(float *p, float v) {
-    for (int l = 0; l < 16; l++) p[l] = __shfl_sync(NEO__FN(mask)(), v, l, 16);
-}
-#define NEO__SET(x) ((float)(x))
-#define NEO__SETI(x) ((int32_t)(x))
-#define NEO__ADD(a, b) __fadd_rn(a, b)
-#define NEO__SUB(a, b) __fsub_rn(a, b)
-#define NEO__MUL(a, b) __fmul_rn(a, b)
-#define NEO__DIV(a, b) __fdiv_rn(a, b)
-#define NEO__SQRT(a) __fsqrt_rn(a)
-#define NEO__FMA(a, b, c) __fmaf_rn(a, b, c)
-#define NEO__FNMA(a, b, c) __fmaf_rn(-(a), b, c)
-#define NEO__MAX_(a, b) NEO__FN(max)(a, b)
-#define NEO__MIN_(a, b) NEO__FN(min)(a, b)
-NEO__KERNEL_INLINE float NEO__FN(max)(float a, float b) { return a > b ? a : b; }
-NEO__KERNEL_INLINE float NEO__FN(min)(float a, float b) { return a < b ? a : b; }
-#define NEO__LT(a, b) ((a) < (b))
-#define NEO__LE(a, b) ((a) <= (b))
-#define NEO__GT(a, b) ((a) > (b))
-#define NEO__EQ(a, b) ((a) == (b))
-#define NEO__SELECT(m, a, b) ((m) ? (a) : (b))
-#define NEO__AND_M(m, k) ((m) & (k))
-#define NEO__ANY(m) __any_sync(NEO__FN(mask)(), m)
-#define NEO__ADDI(a, b) ((int32_t)((uint32_t)(a) + (uint32_t)(b)))
-#define NEO__SUBI(a, b) ((int32_t)((uint32_t)(a) - (uint32_t)(b)))
-#define NEO__MULI(a, b) ((int32_t)((uint32_t)(a) * (uint32_t)(b)))
-#define NEO__ANDI(a, b) ((a) & (b))
-#define NEO__ORI(a, b) ((a) | (b))
-#define NEO__XORI(a, b) ((a) ^ (b))
-#define NEO__SHLI(a, n) ((int32_t)((uint32_t)(a) << (n)))
-#define NEO__SHRI(a, n) ((int32_t)((uint32_t)(a) >> (n)))
-#define NEO__SRAI(a, n) ((a) >> (n))
-#define NEO__GTI(a, b) ((a) > (b))
-#define NEO__EQI(a, b) ((a) == (b))
-#define NEO__SELECTI(m, a, b) ((m) ? (a) : (b))
-#define NEO__TO_I(v) NEO__FN(round_to_i32)(v)
-#define NEO__TRUNC_I(v) ((int32_t)(v))
-#define NEO__TO_F(v) ((float)(v))
-#define NEO__AS_I(v) ((int32_t)neo__bits_f32(v))
-#define NEO__AS_F(v) neo__f32_bits((uint32_t)(v))
-#define NEO__LOADI(p) (((const int32_t *)(p))[NEO__FN(lane)()])
-#define NEO__STOREI(p, v) (((int32_t *)(p))[NEO__FN(lane)()] = (v))
-/* To nearest even for |x| < 2^22, by the sum's own rounding. */
-NEO__KERNEL_INLINE int32_t NEO__FN(round_to_i32)(float x) {
-    return (int32_t)neo__bits_f32(__fadd_rn(x, 12582912.0f)) - 0x4B400000; /* 1.5 * 2^23 */
-}
-#define NEO__TREE16(p) NEO__FN(tree16)((p)[NEO__FN(lane)()])
-/* All lanes get the sum: to exchange two halves does not change it. */
-NEO__KERNEL_INLINE float NEO__FN(tree16)(float v) {
-    for (int step = 8; step > 0; step /= 2)
-        v = __fadd_rn(v, __shfl_xor_sync(NEO__FN(mask)(), v, step, 16));
-    return v;
-}
-
-#elif NEO__PASS == NEO__PASS_AVX512
-#define NEO__W 16
-#define NEO__VF __m512
-#define NEO__VI __m512i
-#define NEO__VM __mmask16
-#define NEO__LANES(n) ((__mmask16)((1u << (n)) - 1u))
-#define NEO__LOAD(p) _mm512_loadu_ps(p)
-#define NEO__STORE(p, v) _mm512_storeu_ps(p, v)
-#define NEO__LOADN(p, n) _mm512_maskz_loadu_ps(NEO__LANES(n), p)
-#define NEO__STOREN(p, v, n) _mm512_mask_storeu_ps(p, NEO__LANES(n), v)
-#define NEO__SET(x) _mm512_set1_ps(x)
-#define NEO__SETI(x) _mm512_set1_epi32(x)
-#define NEO__ADD(a, b) _mm512_add_ps(a, b)
-#define NEO__SUB(a, b) _mm512_sub_ps(a, b)
-#define NEO__MUL(a, b) _mm512_mul_ps(a, b)
-#define NEO__DIV(a, b) _mm512_div_ps(a, b)
-#define NEO__SQRT(a) _mm512_sqrt_ps(a)
-#define NEO__FMA(a, b, c) _mm512_fmadd_ps(a, b, c)
-#define NEO__FNMA(a, b, c) _mm512_fnmadd_ps(a, b, c)
-#define NEO__MAX_(a, b) _mm512_max_ps(a, b)
-#define NEO__MIN_(a, b) _mm512_min_ps(a, b)
+/* ---- common to all, or to all but one ---- */
+#define NEO__LOADN(p, n) NEO__LOADP(p, NEO__LANES(n))
+#define NEO__STOREN(p, v, n) NEO__STOREP(p, v, NEO__LANES(n))
+#define NEO__SRAI(v, n) ((NEO__VI)((NEO__VS)(v) >> (n)))
+#if NEO__PASS == NEO__PASS_AVX512
 #define NEO__LT(a, b) _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ)
 #define NEO__LE(a, b) _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ)
 #define NEO__GT(a, b) _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ)
 #define NEO__EQ(a, b) _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ)
-#define NEO__SELECT(m, a, b) _mm512_mask_blend_ps(m, b, a)
-#define NEO__AND_M(m, k) ((__mmask16)((m) & (k)))
-#define NEO__ANY(m) ((m) != 0)
-#define NEO__ADDI(a, b) _mm512_add_epi32(a, b)
-#define NEO__SUBI(a, b) _mm512_sub_epi32(a, b)
-#define NEO__MULI(a, b) _mm512_mullo_epi32(a, b)
-#define NEO__ANDI(a, b) _mm512_and_si512(a, b)
-#define NEO__ORI(a, b) _mm512_or_si512(a, b)
-#define NEO__XORI(a, b) _mm512_xor_si512(a, b)
-#define NEO__SHLI(a, n) _mm512_slli_epi32(a, n)
-#define NEO__SHRI(a, n) _mm512_srli_epi32(a, n)
-#define NEO__SRAI(a, n) _mm512_srai_epi32(a, n)
-#define NEO__GTI(a, b) _mm512_cmpgt_epi32_mask(a, b)
-#define NEO__EQI(a, b) _mm512_cmpeq_epi32_mask(a, b)
-#define NEO__SELECTI(m, a, b) _mm512_mask_blend_epi32(m, b, a)
-#define NEO__TO_I(v) _mm512_cvtps_epi32(v)
-#define NEO__TRUNC_I(v) _mm512_cvttps_epi32(v)
-#define NEO__TO_F(v) _mm512_cvtepi32_ps(v)
-#define NEO__AS_I(v) _mm512_castps_si512(v)
-#define NEO__AS_F(v) _mm512_castsi512_ps(v)
-#define NEO__LOADI(p) _mm512_loadu_si512((const void *)(p))
-#define NEO__STOREI(p, v) _mm512_storeu_si512((void *)(p), v)
-#define NEO__TREE16(p) NEO__FN(tree16v)(_mm512_loadu_ps(p))
-NEO__KERNEL_INLINE float NEO__FN(tree16v)(__m512 v) {
-    __m256 a = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
-    __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
-    b = _mm_add_ps(b, _mm_movehl_ps(b, b));
-    return _mm_cvtss_f32(_mm_add_ss(b, _mm_shuffle_ps(b, b, 1)));
-}
-
-#elif NEO__PASS == NEO__PASS_AVX2
-#define NEO__W 8
-#define NEO__VF __m256
-#define NEO__VI __m256i
-#define NEO__VM __m256
-#define NEO__LANES(n) NEO__FN(lanes)(n)
-NEO__KERNEL_INLINE __m256i NEO__FN(lanes)(int64_t n) {
-    static const int32_t mask[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
-    return _mm256_loadu_si256((const __m256i *)(const void *)(mask + 8 - n));
-}
-#define NEO__LOAD(p) _mm256_loadu_ps(p)
-#define NEO__STORE(p, v) _mm256_storeu_ps(p, v)
-#define NEO__LOADN(p, n) _mm256_maskload_ps(p, NEO__LANES(n))
-#define NEO__STOREN(p, v, n) _mm256_maskstore_ps(p, NEO__LANES(n), v)
-#define NEO__SET(x) _mm256_set1_ps(x)
-#define NEO__SETI(x) _mm256_set1_epi32(x)
-#define NEO__ADD(a, b) _mm256_add_ps(a, b)
-#define NEO__SUB(a, b) _mm256_sub_ps(a, b)
-#define NEO__MUL(a, b) _mm256_mul_ps(a, b)
-#define NEO__DIV(a, b) _mm256_div_ps(a, b)
-#define NEO__SQRT(a) _mm256_sqrt_ps(a)
-#define NEO__FMA(a, b, c) _mm256_fmadd_ps(a, b, c)
-#define NEO__FNMA(a, b, c) _mm256_fnmadd_ps(a, b, c)
-#define NEO__MAX_(a, b) _mm256_max_ps(a, b)
-#define NEO__MIN_(a, b) _mm256_min_ps(a, b)
-#define NEO__LT(a, b) _mm256_cmp_ps(a, b, _CMP_LT_OQ)
-#define NEO__LE(a, b) _mm256_cmp_ps(a, b, _CMP_LE_OQ)
-#define NEO__GT(a, b) _mm256_cmp_ps(a, b, _CMP_GT_OQ)
-#define NEO__EQ(a, b) _mm256_cmp_ps(a, b, _CMP_EQ_OQ)
-#define NEO__SELECT(m, a, b) _mm256_blendv_ps(b, a, m)
-#define NEO__AND_M(m, k) _mm256_and_ps(m, k)
-#define NEO__ANY(m) (_mm256_movemask_ps(m) != 0)
-#define NEO__ADDI(a, b) _mm256_add_epi32(a, b)
-#define NEO__SUBI(a, b) _mm256_sub_epi32(a, b)
-#define NEO__MULI(a, b) _mm256_mullo_epi32(a, b)
-#define NEO__ANDI(a, b) _mm256_and_si256(a, b)
-#define NEO__ORI(a, b) _mm256_or_si256(a, b)
-#define NEO__XORI(a, b) _mm256_xor_si256(a, b)
-#define NEO__SHLI(a, n) _mm256_slli_epi32(a, n)
-#define NEO__SHRI(a, n) _mm256_srli_epi32(a, n)
-#define NEO__SRAI(a, n) _mm256_srai_epi32(a, n)
-#define NEO__GTI(a, b) _mm256_castsi256_ps(_mm256_cmpgt_epi32(a, b))
-#define NEO__EQI(a, b) _mm256_castsi256_ps(_mm256_cmpeq_epi32(a, b))
-#define NEO__SELECTI(m, a, b) _mm256_blendv_epi8(b, a, _mm256_castps_si256(m))
-#define NEO__TO_I(v) _mm256_cvtps_epi32(v)
-#define NEO__TRUNC_I(v) _mm256_cvttps_epi32(v)
-#define NEO__TO_F(v) _mm256_cvtepi32_ps(v)
-#define NEO__AS_I(v) _mm256_castps_si256(v)
-#define NEO__AS_F(v) _mm256_castsi256_ps(v)
-#define NEO__LOADI(p) _mm256_loadu_si256((const __m256i *)(const void *)(p))
-#define NEO__STOREI(p, v) _mm256_storeu_si256((__m256i *)(void *)(p), v)
-#define NEO__TREE16(p) NEO__FN(tree16)(p)
-NEO__KERNEL_INLINE float NEO__FN(tree16)(const float *p) {
-    __m256 a = _mm256_add_ps(_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8));
-    __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
-    b = _mm_add_ps(b, _mm_movehl_ps(b, b));
-    return _mm_cvtss_f32(_mm_add_ss(b, _mm_shuffle_ps(b, b, 1)));
-}
-
+#define NEO__GTI(a, b) _mm512_cmpgt_epi32_mask((__m512i)(a), (__m512i)(b))
+#define NEO__EQI(a, b) _mm512_cmpeq_epi32_mask((__m512i)(a), (__m512i)(b))
 #else
-#define NEO__W 4
-#define NEO__VF float32x4_t
-#define NEO__VI int32x4_t
-#define NEO__VM uint32x4_t
-#define NEO__LOAD(p) vld1q_f32(p)
-#define NEO__STORE(p, v) vst1q_f32(p, v)
-#define NEO__LOADN(p, n) NEO__FN(loadn)(p, n)
-#define NEO__STOREN(p, v, n) NEO__FN(storen)(p, v, n)
-NEO__KERNEL_INLINE float32x4_t NEO__FN(loadn)(const float *p, int64_t n) {
-    float lane[4] = {0, 0, 0, 0};
-    for (int64_t i = 0; i < n; i++) lane[i] = p[i];
-    return vld1q_f32(lane);
+#define NEO__LT(a, b) ((a) < (b))
+#define NEO__LE(a, b) ((a) <= (b))
+#define NEO__GT(a, b) ((a) > (b))
+#define NEO__EQ(a, b) ((a) == (b))
+#define NEO__GTI(a, b) ((NEO__VS)(a) > (NEO__VS)(b))
+#define NEO__EQI(a, b) ((a) == (b))
+#endif
+#ifndef NEO__PART
+#define NEO__PART int64_t
+#define NEO__LANES(n) (n)
+#endif
+#ifndef NEO__MAX_
+NEO__KERNEL_INLINE NEO__VF NEO__FN(max)(NEO__VF a, NEO__VF b) {
+    return NEO__SELECT(NEO__GT(a, b), a, b);
 }
-NEO__KERNEL_INLINE void NEO__FN(storen)(float *p, float32x4_t v, int64_t n) {
-    float lane[4];
-    vst1q_f32(lane, v);
-    for (int64_t i = 0; i < n; i++) p[i] = lane[i];
+NEO__KERNEL_INLINE NEO__VF NEO__FN(min)(NEO__VF a, NEO__VF b) {
+    return NEO__SELECT(NEO__LT(a, b), a, b);
 }
-#define NEO__SET(x) vdupq_n_f32(x)
-#define NEO__SETI(x) vdupq_n_s32(x)
-#define NEO__ADD(a, b) vaddq_f32(a, b)
-#define NEO__SUB(a, b) vsubq_f32(a, b)
-#define NEO__MUL(a, b) vmulq_f32(a, b)
-#define NEO__DIV(a, b) vdivq_f32(a, b)
-#define NEO__SQRT(a) vsqrtq_f32(a)
-#define NEO__FMA(a, b, c) vfmaq_f32(c, a, b)
-#define NEO__FNMA(a, b, c) vfmsq_f32(c, a, b)
 #define NEO__MAX_(a, b) NEO__FN(max)(a, b)
 #define NEO__MIN_(a, b) NEO__FN(min)(a, b)
-NEO__KERNEL_INLINE float32x4_t NEO__FN(max)(float32x4_t a, float32x4_t b) {
-    return vbslq_f32(vcgtq_f32(a, b), a, b);
-}
-NEO__KERNEL_INLINE float32x4_t NEO__FN(min)(float32x4_t a, float32x4_t b) {
-    return vbslq_f32(vcltq_f32(a, b), a, b);
-}
-#define NEO__LT(a, b) vcltq_f32(a, b)
-#define NEO__LE(a, b) vcleq_f32(a, b)
-#define NEO__GT(a, b) vcgtq_f32(a, b)
-#define NEO__EQ(a, b) vceqq_f32(a, b)
-#define NEO__SELECT(m, a, b) vbslq_f32(m, a, b)
-#define NEO__AND_M(m, k) vandq_u32(m, k)
-#define NEO__ANY(m) (vmaxvq_u32(m) != 0)
-#define NEO__ADDI(a, b) vaddq_s32(a, b)
-#define NEO__SUBI(a, b) vsubq_s32(a, b)
-#define NEO__MULI(a, b) vmulq_s32(a, b)
-#define NEO__ANDI(a, b) vandq_s32(a, b)
-#define NEO__ORI(a, b) vorrq_s32(a, b)
-#define NEO__XORI(a, b) veorq_s32(a, b)
-#define NEO__SHLI(a, n) vshlq_n_s32(a, n)
-#define NEO__SHRI(a, n) vreinterpretq_s32_u32(vshrq_n_u32(vreinterpretq_u32_s32(a), n))
-#define NEO__SRAI(a, n) vshrq_n_s32(a, n)
-#define NEO__GTI(a, b) vcgtq_s32(a, b)
-#define NEO__EQI(a, b) vceqq_s32(a, b)
-#define NEO__SELECTI(m, a, b) vbslq_s32(m, a, b)
-#define NEO__TO_I(v) vcvtnq_s32_f32(v)
-#define NEO__TRUNC_I(v) vcvtq_s32_f32(v)
-#define NEO__TO_F(v) vcvtq_f32_s32(v)
-#define NEO__AS_I(v) vreinterpretq_s32_f32(v)
-#define NEO__AS_F(v) vreinterpretq_f32_s32(v)
-#define NEO__LOADI(p) vld1q_s32(p)
-#define NEO__STOREI(p, v) vst1q_s32(p, v)
-#define NEO__TREE16(p) NEO__FN(tree16)(p)
-NEO__KERNEL_INLINE float NEO__FN(tree16)(const float *p) {
-    float32x4_t a = vaddq_f32(vld1q_f32(p), vld1q_f32(p + 8));
-    float32x4_t b = vaddq_f32(vld1q_f32(p + 4), vld1q_f32(p + 12));
-    float32x4_t c = vaddq_f32(a, b);
-    float32x2_t d = vadd_f32(vget_low_f32(c), vget_high_f32(c));
-    return vget_lane_f32(d, 0) + vget_lane_f32(d, 1);
-}
 #endif
+
+/* For each vector i of a chunk. The count is a constant in every caller, so that the loop is
+   unrolled and sums s[i] stay in registers. */
+#define NEO__EACH(i, count) _Pragma("GCC unroll 8") for (int i = 0; i < (count); i++)
 
 /* ---- >>kernels-math ----
    exp, log, log1p, tanh, sigmoid, the normal distribution (for GELU), sin and cos on vectors of
@@ -21307,16 +16930,14 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(vpoly)(NEO__VF x, const float *c, int count) 
     return p;
 }
 NEO__KERNEL_INLINE NEO__VF NEO__FN(vabs)(NEO__VF x) {
-    return NEO__AS_F(NEO__ANDI(NEO__AS_I(x), NEO__SETI(0x7FFFFFFF)));
+    return NEO__AS_F(NEO__AS_I(x) & 0x7FFFFFFFu);
 }
 /* |x| with the sign of s; x >= 0. */
 NEO__KERNEL_INLINE NEO__VF NEO__FN(vsigned)(NEO__VF x, NEO__VF s) {
-    return NEO__AS_F(NEO__ORI(NEO__AS_I(x), NEO__ANDI(NEO__AS_I(s), NEO__SETI(INT32_MIN))));
+    return NEO__AS_F(NEO__AS_I(x) | (NEO__AS_I(s) & 0x80000000u));
 }
 /* 2^n for n in [-126, 127]. */
-NEO__KERNEL_INLINE NEO__VF NEO__FN(vpow2i)(NEO__VI n) {
-    return NEO__AS_F(NEO__SHLI(NEO__ADDI(n, NEO__SETI(127)), 23));
-}
+NEO__KERNEL_INLINE NEO__VF NEO__FN(vpow2i)(NEO__VI n) { return NEO__AS_F((n + 127u) << 23); }
 
 /* e^x = 2^n e^r, |r| <= ln(2)/2, e^r = 1 + r + r^2 q(r). The factor 2^n is applied in two halves,
    the first exact, so results that are denormal round once. */
@@ -21325,18 +16946,18 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(vexp)(NEO__VF x) {
                                0x1.6a4d6p-10f};
     x = NEO__MIN_(NEO__SET(89.0f), x); /* e^89 overflows, e^-104 rounds to 0; a NaN stays */
     x = NEO__MAX_(NEO__SET(-104.0f), x);
-    NEO__VI n = NEO__TO_I(NEO__MUL(x, NEO__SET(0x1.715476p+0f)));
+    NEO__VI n = NEO__TO_I(x * 0x1.715476p+0f);
     NEO__VF k = NEO__TO_F(n);
     NEO__VF r = NEO__FNMA(k, NEO__SET(0x1.62e43p-1f), x);
     r = NEO__FNMA(k, NEO__SET(-0x1.05c61p-29f), r);
-    NEO__VF p = NEO__FMA(NEO__MUL(r, r), NEO__FN(vpoly)(r, q, 5), r);
-    p = NEO__ADD(NEO__SET(1.0f), p);
+    NEO__VF p = NEO__FMA(r * r, NEO__FN(vpoly)(r, q, 5), r);
+    p = 1.0f + p;
 #if NEO__PASS == NEO__PASS_AVX512
     return _mm512_scalef_ps(p, k); /* rounds once, too */
 #else
     NEO__VI half = NEO__SRAI(n, 1);
-    p = NEO__MUL(p, NEO__FN(vpow2i)(half));
-    return NEO__MUL(p, NEO__FN(vpow2i)(NEO__SUBI(n, half)));
+    p = p * NEO__FN(vpow2i)(half);
+    return p * NEO__FN(vpow2i)(n - half);
 #endif
 }
 
@@ -21345,40 +16966,39 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(vlog_reduced)(NEO__VF f, NEO__VF k) {
     static const float p[10] = {-0.5f,           0x1.555548p-2f, -0x1.000006p-2f, 0x1.99a476p-3f,
                                 -0x1.555c46p-3f, 0x1.233ba8p-3f, -0x1.fc2886p-4f, 0x1.e6bf3ap-4f,
                                 -0x1.de02bcp-4f, 0x1.14760cp-4f};
-    NEO__VF t = NEO__MUL(k, NEO__SET(-0x1.05c61p-29f));
-    t = NEO__FMA(NEO__MUL(f, f), NEO__FN(vpoly)(f, p, 10), t);
-    return NEO__FMA(k, NEO__SET(0x1.62e43p-1f), NEO__ADD(f, t));
+    NEO__VF t = k * -0x1.05c61p-29f;
+    t = NEO__FMA(f * f, NEO__FN(vpoly)(f, p, 10), t);
+    return NEO__FMA(k, NEO__SET(0x1.62e43p-1f), f + t);
 }
 /* The exponent k of u = 2^k m with m in [sqrt(1/2), sqrt(2)), u positive and normal. */
 NEO__KERNEL_INLINE NEO__VI NEO__FN(vlog_exponent)(NEO__VF u) {
-    return NEO__SRAI(NEO__SUBI(NEO__AS_I(u), NEO__SETI(0x3F3504F3)), 23);
+    return NEO__SRAI(NEO__AS_I(u) - 0x3F3504F3u, 23);
 }
 /* r where the logarithm's argument 1 + x or x is positive and finite; else what IEEE asks. pole:
    where it is 0. */
 NEO__KERNEL_INLINE NEO__VF NEO__FN(vlog_special)(NEO__VF x, NEO__VF pole, NEO__VF r) {
-    r = NEO__SELECT(NEO__LT(x, NEO__AS_F(NEO__SETI(0x7F800000))), r,
-                    NEO__ADD(x, x)); /* inf, NaN */
-    r = NEO__SELECT(NEO__EQ(x, pole), NEO__AS_F(NEO__SETI((int32_t)0xFF800000u)), r);
+    r = NEO__SELECT(NEO__LT(x, NEO__AS_F(NEO__SETI(0x7F800000))), r, x + x); /* inf, NaN */
+    r = NEO__SELECT(NEO__EQ(x, pole), NEO__AS_F(NEO__SETI(0xFF800000)), r);
     return NEO__SELECT(NEO__LT(x, pole), NEO__AS_F(NEO__SETI(0x7FC00000)), r);
 }
 NEO__KERNEL_INLINE NEO__VF NEO__FN(vlog)(NEO__VF x) {
     NEO__VM tiny = NEO__LT(x, NEO__SET(0x1p-126f));
-    NEO__VF u = NEO__SELECT(tiny, NEO__MUL(x, NEO__SET(0x1p23f)), x);
+    NEO__VF u = NEO__SELECT(tiny, x * 0x1p23f, x);
     NEO__VI k = NEO__FN(vlog_exponent)(u);
-    NEO__VF m = NEO__AS_F(NEO__SUBI(NEO__AS_I(u), NEO__SHLI(k, 23)));
-    NEO__VF kf = NEO__SUB(NEO__TO_F(k), NEO__SELECT(tiny, NEO__SET(23.0f), NEO__SET(0.0f)));
-    NEO__VF r = NEO__FN(vlog_reduced)(NEO__SUB(m, NEO__SET(1.0f)), kf);
+    NEO__VF m = NEO__AS_F(NEO__AS_I(u) - (k << 23));
+    NEO__VF kf = NEO__TO_F(k) - NEO__SELECT(tiny, NEO__SET(23.0f), NEO__SET(0.0f));
+    NEO__VF r = NEO__FN(vlog_reduced)(m - 1.0f, kf);
     return NEO__FN(vlog_special)(x, NEO__SET(0.0f), r);
 }
 /* log(1 + x): the exponent k comes from the rounded 1 + x, the reduced argument 2^-k (1 + x) - 1
    from x itself by one fma, so nothing of a small x is lost. */
 NEO__KERNEL_INLINE NEO__VF NEO__FN(vlog1p)(NEO__VF x) {
-    NEO__VF one = NEO__SET(1.0f), u = NEO__ADD(one, x);
+    NEO__VF one = NEO__SET(1.0f), u = one + x;
     NEO__VI k = NEO__FN(vlog_exponent)(u);
-    NEO__VF m = NEO__AS_F(NEO__SUBI(NEO__AS_I(u), NEO__SHLI(k, 23)));
-    NEO__VF s = NEO__FN(vpow2i)(NEO__SUBI(NEO__SETI(0), k));
-    NEO__VF f = NEO__FMA(x, s, NEO__SUB(s, one));
-    f = NEO__SELECT(NEO__GTI(k, NEO__SETI(24)), NEO__SUB(m, one), f); /* there 1 does not matter */
+    NEO__VF m = NEO__AS_F(NEO__AS_I(u) - (k << 23));
+    NEO__VF s = NEO__FN(vpow2i)(0u - k);
+    NEO__VF f = NEO__FMA(x, s, s - one);
+    f = NEO__SELECT(NEO__GTI(k, NEO__SETI(24)), m - one, f); /* there 1 does not matter */
     NEO__VF r = NEO__FN(vlog_reduced)(f, NEO__TO_F(k));
     r = NEO__SELECT(NEO__EQ(x, NEO__SET(0.0f)), x, r); /* -0 */
     return NEO__FN(vlog_special)(x, NEO__SET(-1.0f), r);
@@ -21387,17 +17007,17 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(vlog1p)(NEO__VF x) {
 /* 1/(1 + e^-x), from e^-|x| so that neither end loses digits. */
 NEO__KERNEL_INLINE NEO__VF NEO__FN(vsigmoid)(NEO__VF x) {
     NEO__VF zero = NEO__SET(0.0f), one = NEO__SET(1.0f);
-    NEO__VF e = NEO__FN(vexp)(NEO__SUB(zero, NEO__FN(vabs)(x)));
-    return NEO__DIV(NEO__SELECT(NEO__LT(x, zero), e, one), NEO__ADD(one, e));
+    NEO__VF e = NEO__FN(vexp)(zero - NEO__FN(vabs)(x));
+    return NEO__SELECT(NEO__LT(x, zero), e, one) / (one + e);
 }
 /* With x's sign: a + a^3 p(a^2) for a = |x| < 0.6, else 1 - 2/(e^2a + 1). */
 NEO__KERNEL_INLINE NEO__VF NEO__FN(vtanh)(NEO__VF x) {
     static const float p[5] = {-0x1.55553ep-2f, 0x1.1109bep-3f, -0x1.b89abap-5f, 0x1.54c3c2p-6f,
                                -0x1.828776p-8f};
-    NEO__VF one = NEO__SET(1.0f), a = NEO__FN(vabs)(x), u = NEO__MUL(x, x);
-    NEO__VF low = NEO__FMA(NEO__MUL(a, u), NEO__FN(vpoly)(u, p, 5), a);
-    NEO__VF e = NEO__FN(vexp)(NEO__ADD(a, a));
-    NEO__VF high = NEO__SUB(one, NEO__DIV(NEO__SET(2.0f), NEO__ADD(e, one)));
+    NEO__VF one = NEO__SET(1.0f), a = NEO__FN(vabs)(x), u = x * x;
+    NEO__VF low = NEO__FMA(a * u, NEO__FN(vpoly)(u, p, 5), a);
+    NEO__VF e = NEO__FN(vexp)(a + a);
+    NEO__VF high = one - 2.0f / (e + one);
     return NEO__FN(vsigned)(NEO__SELECT(NEO__LT(a, NEO__SET(0.6f)), low, high), x);
 }
 /* The standard normal distribution function, and its density in *density. With a = |x| the upper
@@ -21409,13 +17029,13 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(vnormal)(NEO__VF x, NEO__VF *density) {
         0x1.7c971p-9f,  -0x1.018346p-10f, -0x1.61deb4p-12f, 0x1.ddb3dcp-14f, 0x1.b2b944p-15f};
     NEO__VF three = NEO__SET(3.0f), half = NEO__SET(0.5f), zero = NEO__SET(0.0f);
     NEO__VF a = NEO__MIN_(NEO__SET(16.0f), NEO__FN(vabs)(x)); /* the tail beyond is 0 in f32 */
-    NEO__VF square = NEO__MUL(a, a), rest = NEO__FMA(a, a, NEO__SUB(zero, square));
-    NEO__VF e = NEO__FN(vexp)(NEO__MUL(NEO__SET(-0.5f), square));
-    e = NEO__FNMA(NEO__MUL(half, rest), e, e);
-    NEO__VF s = NEO__DIV(NEO__SUB(a, three), NEO__ADD(a, three));
-    NEO__VF tail = NEO__MUL(e, NEO__FN(vpoly)(s, h, 10));
-    *density = NEO__MUL(e, NEO__SET(0x1.988454p-2f)); /* 1/sqrt(2 pi) */
-    return NEO__SELECT(NEO__LT(x, zero), tail, NEO__SUB(NEO__SET(1.0f), tail));
+    NEO__VF square = a * a, rest = NEO__FMA(a, a, zero - square);
+    NEO__VF e = NEO__FN(vexp)(-0.5f * square);
+    e = NEO__FNMA(half * rest, e, e);
+    NEO__VF s = (a - three) / (a + three);
+    NEO__VF tail = e * NEO__FN(vpoly)(s, h, 10);
+    *density = e * 0x1.988454p-2f; /* 1/sqrt(2 pi) */
+    return NEO__SELECT(NEO__LT(x, zero), tail, 1.0f - tail);
 }
 
 /* sin and cos: x - n pi/2 with pi/2 in three parts, n rounded; then the polynomial of the
@@ -21423,21 +17043,21 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(vnormal)(NEO__VF x, NEO__VF *density) {
 NEO__KERNEL_INLINE void NEO__FN(vsincos)(NEO__VF x, NEO__VF *sine, NEO__VF *cosine) {
     static const float ps[3] = {-0x1.555546p-3f, 0x1.110774p-7f, -0x1.9951fap-13f};
     static const float pc[3] = {0x1.55554ap-5f, -0x1.6c0c28p-10f, 0x1.99e816p-16f};
-    NEO__VI n = NEO__TO_I(NEO__MUL(x, NEO__SET(0x1.45f306p-1f))); /* 2/pi */
+    NEO__VI n = NEO__TO_I(x * 0x1.45f306p-1f); /* 2/pi */
     NEO__VF k = NEO__TO_F(n);
     NEO__VF r = NEO__FNMA(k, NEO__SET(0x1.921fb6p+0f), x);
     r = NEO__FNMA(k, NEO__SET(-0x1.777a5cp-25f), r);
     r = NEO__FNMA(k, NEO__SET(-0x1.ee59dap-50f), r);
-    NEO__VF u = NEO__MUL(r, r);
-    NEO__VF s = NEO__FMA(NEO__MUL(r, u), NEO__FN(vpoly)(u, ps, 3), r);
+    NEO__VF u = r * r;
+    NEO__VF s = NEO__FMA(r * u, NEO__FN(vpoly)(u, ps, 3), r);
     NEO__VF c = NEO__FMA(u, NEO__SET(-0.5f), NEO__SET(1.0f));
-    c = NEO__FMA(NEO__MUL(u, u), NEO__FN(vpoly)(u, pc, 3), c);
+    c = NEO__FMA(u * u, NEO__FN(vpoly)(u, pc, 3), c);
     NEO__VI one = NEO__SETI(1);
-    NEO__VM even = NEO__EQI(NEO__ANDI(n, one), NEO__SETI(0));
-    NEO__VI sign_s = NEO__SHLI(NEO__ANDI(n, NEO__SETI(2)), 30);
-    NEO__VI sign_c = NEO__SHLI(NEO__ANDI(NEO__ADDI(n, one), NEO__SETI(2)), 30);
-    *sine = NEO__AS_F(NEO__XORI(NEO__AS_I(NEO__SELECT(even, s, c)), sign_s));
-    *cosine = NEO__AS_F(NEO__XORI(NEO__AS_I(NEO__SELECT(even, c, s)), sign_c));
+    NEO__VM even = NEO__EQI(n & one, NEO__SETI(0));
+    NEO__VI sign_s = (n & 2u) << 30;
+    NEO__VI sign_c = ((n + one) & 2u) << 30;
+    *sine = NEO__AS_F(NEO__AS_I(NEO__SELECT(even, s, c)) ^ sign_s);
+    *cosine = NEO__AS_F(NEO__AS_I(NEO__SELECT(even, c, s)) ^ sign_c);
 }
 NEO__KERNEL_INLINE NEO__VF NEO__FN(vsin)(NEO__VF x) {
     NEO__VF s, c;
@@ -21452,52 +17072,62 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(vcos)(NEO__VF x) {
 
 NEO__LEAN_BEGIN
 /* ---- >>kernels-vec ----
-   A kernel's body is a macro over the way to load and store: NEO__LOOP runs it on whole vectors,
-   then once on the masked rest; scalars have no rest. NEO__LONG_LOOP is for bodies next to which
-   masks cost nothing: with AVX-512 they are compiled once, always masked. */
+   NEO__LOOP(body) runs its body for whole vectors of the columns [0, n), i being the first column of
+   one, then once for the masked rest; scalars have no rest. There NEO__LD(p) is the vector p + i,
+   and NEO__ST(p, v) stores it. NEO__LONG_LOOP is for bodies next to which masks cost nothing: with
+   AVX-512 they are compiled once, always masked. */
+#if NEO__PASS == NEO__PASS_SCALAR
 #define NEO__LD(p) NEO__LOAD((p) + i)
 #define NEO__ST(p, v) NEO__STORE((p) + i, v)
-#if NEO__PASS == NEO__PASS_SCALAR
-#define NEO__LOOP(BODY)                                            \
-    do {                                                           \
-        for (int64_t i = 0; i < n; i++) { BODY(NEO__LD, NEO__ST) } \
+#define NEO__LOOP(...)                                                                             \
+    do {                                                                                           \
+        for (int64_t i = 0; i < n; i++) { __VA_ARGS__; }                                           \
     } while (0)
 #else
-#define NEO__LDN(p) NEO__LOADN((p) + i, n - i)
-#define NEO__STN(p, v) NEO__STOREN((p) + i, v, n - i)
-#define NEO__LOOP(BODY)                                                 \
-    do {                                                                \
-        int64_t i = 0;                                                  \
-        for (; i + NEO__W <= n; i += NEO__W) { BODY(NEO__LD, NEO__ST) } \
-        if (i < n) { BODY(NEO__LDN, NEO__STN) }                         \
+#define NEO__LD(p) (NEO__IS_WHOLE ? NEO__LOAD((p) + i) : NEO__LOADP((p) + i, part))
+#define NEO__ST(p, v)                                                                              \
+    do {                                                                                           \
+        const NEO__VF value_ = v;                                                                  \
+        if (NEO__IS_WHOLE) NEO__STORE((p) + i, value_);                                            \
+        else NEO__STOREP((p) + i, value_, part);                                                   \
+    } while (0)
+#define NEO__LOOP(...)                                                                             \
+    do {                                                                                           \
+        int64_t i = 0;                                                                             \
+        for (NEO__PART part; i + NEO__W <= n; i += NEO__W) {                                       \
+            enum { NEO__IS_WHOLE = 1 };                                                            \
+            __VA_ARGS__;                                                                           \
+        }                                                                                          \
+        if (i < n) {                                                                               \
+            enum { NEO__IS_WHOLE = 0 };                                                            \
+            const NEO__PART part = NEO__LANES(n - i);                                              \
+            __VA_ARGS__;                                                                           \
+        }                                                                                          \
     } while (0)
 #endif
 #if NEO__PASS == NEO__PASS_AVX512
-#define NEO__LDM(p) _mm512_maskz_loadu_ps(lanes, (p) + i)
-#define NEO__STM(p, v) _mm512_mask_storeu_ps((p) + i, lanes, v)
-#define NEO__LONG_LOOP(BODY)                               \
-    do {                                                   \
-        NEO__VM lanes = 0xFFFF;                            \
-        for (int64_t i = 0; i < n; i += NEO__W) {          \
-            if (n - i < NEO__W) lanes = NEO__LANES(n - i); \
-            BODY(NEO__LDM, NEO__STM)                       \
-        }                                                  \
+#define NEO__LONG_LOOP(...)                                                                        \
+    do {                                                                                           \
+        enum { NEO__IS_WHOLE = 0 };                                                                \
+        NEO__PART part = 0xFFFF;                                                                   \
+        for (int64_t i = 0; i < n; i += NEO__W) {                                                  \
+            if (n - i < NEO__W) part = NEO__LANES(n - i);                                          \
+            __VA_ARGS__;                                                                           \
+        }                                                                                          \
     } while (0)
 #else
-#define NEO__LONG_LOOP(BODY) NEO__LOOP(BODY)
+#define NEO__LONG_LOOP(...) NEO__LOOP(__VA_ARGS__)
 #endif
 
 NEO__KERNEL void NEO__FN(vec_add)(float *y, const float *x, int64_t n) {
-#define NEO__BODY(L, S) S(y, NEO__ADD(L(y), L(x)));
-    NEO__LOOP(NEO__BODY);
-#undef NEO__BODY
+    NEO__LOOP(NEO__ST(y, NEO__LD(y) + NEO__LD(x)));
 }
 
 /* ---- activations ---- */
 NEO__KERNEL_INLINE NEO__VF NEO__FN(vgelu)(NEO__VF x) {
     NEO__VF density;
     NEO__VF cdf = NEO__FN(vnormal)(x, &density);
-    return NEO__MUL(x, cdf);
+    return x * cdf;
 }
 NEO__KERNEL_INLINE NEO__VF NEO__FN(vgelu_slope)(NEO__VF x) {
     NEO__VF density;
@@ -21508,12 +17138,12 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(vgelu_slope)(NEO__VF x) {
 }
 NEO__KERNEL_INLINE NEO__VF NEO__FN(vhardswish)(NEO__VF x) {
     NEO__VF six = NEO__SET(6.0f);
-    NEO__VF gate = NEO__MAX_(NEO__SET(0.0f), NEO__ADD(x, NEO__SET(3.0f)));
-    return NEO__DIV(NEO__MUL(x, NEO__MIN_(six, gate)), six);
+    NEO__VF gate = NEO__MAX_(NEO__SET(0.0f), x + 3.0f);
+    return x * NEO__MIN_(six, gate) / six;
 }
 NEO__KERNEL_INLINE NEO__VF NEO__FN(vhardswish_slope)(NEO__VF x) {
     NEO__VF three = NEO__SET(3.0f);
-    NEO__VF middle = NEO__ADD(NEO__DIV(x, three), NEO__SET(0.5f));
+    NEO__VF middle = x / three + 0.5f;
     NEO__VF slope = NEO__SELECT(NEO__LT(x, three), middle, NEO__SET(1.0f));
     return NEO__SELECT(NEO__LE(x, NEO__SET(-3.0f)), NEO__SET(0.0f), slope);
 }
@@ -21525,16 +17155,16 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(vrelu_back)(NEO__VF y, NEO__VF dy) {
     return NEO__SELECT(NEO__LE(y, zero), zero, dy);
 }
 NEO__KERNEL_INLINE NEO__VF NEO__FN(vsigmoid_back)(NEO__VF y, NEO__VF dy) {
-    return NEO__MUL(NEO__MUL(dy, NEO__SUB(NEO__SET(1.0f), y)), y);
+    return dy * (1.0f - y) * y;
 }
 NEO__KERNEL_INLINE NEO__VF NEO__FN(vtanh_back)(NEO__VF y, NEO__VF dy) {
-    return NEO__MUL(dy, NEO__FNMA(y, y, NEO__SET(1.0f)));
+    return dy * NEO__FNMA(y, y, NEO__SET(1.0f));
 }
 NEO__KERNEL_INLINE NEO__VF NEO__FN(vgelu_back)(NEO__VF x, NEO__VF dy) {
-    return NEO__MUL(dy, NEO__FN(vgelu_slope)(x));
+    return dy * NEO__FN(vgelu_slope)(x);
 }
 NEO__KERNEL_INLINE NEO__VF NEO__FN(vhardswish_back)(NEO__VF x, NEO__VF dy) {
-    return NEO__MUL(dy, NEO__FN(vhardswish_slope)(x));
+    return dy * NEO__FN(vhardswish_slope)(x);
 }
 
 NEO__KERNEL void NEO__FN(vec_act_forward)(neo_activation act, const float *z, float *y, int64_t n) {
@@ -21542,31 +17172,11 @@ NEO__KERNEL void NEO__FN(vec_act_forward)(neo_activation act, const float *z, fl
     case NEO_ACT_NONE:
         if (y != z) memmove(y, z, (size_t)n * sizeof *y);
         break;
-    case NEO_ACT_RELU:
-#define NEO__BODY(L, S) S(y, NEO__FN(vrelu)(L(z)));
-        NEO__LOOP(NEO__BODY);
-#undef NEO__BODY
-        break;
-    case NEO_ACT_SIGMOID:
-#define NEO__BODY(L, S) S(y, NEO__FN(vsigmoid)(L(z)));
-        NEO__LONG_LOOP(NEO__BODY);
-#undef NEO__BODY
-        break;
-    case NEO_ACT_TANH:
-#define NEO__BODY(L, S) S(y, NEO__FN(vtanh)(L(z)));
-        NEO__LONG_LOOP(NEO__BODY);
-#undef NEO__BODY
-        break;
-    case NEO_ACT_GELU:
-#define NEO__BODY(L, S) S(y, NEO__FN(vgelu)(L(z)));
-        NEO__LONG_LOOP(NEO__BODY);
-#undef NEO__BODY
-        break;
-    case NEO_ACT_HARDSWISH:
-#define NEO__BODY(L, S) S(y, NEO__FN(vhardswish)(L(z)));
-        NEO__LOOP(NEO__BODY);
-#undef NEO__BODY
-        break;
+    case NEO_ACT_RELU: NEO__LOOP(NEO__ST(y, NEO__FN(vrelu)(NEO__LD(z)))); break;
+    case NEO_ACT_SIGMOID: NEO__LONG_LOOP(NEO__ST(y, NEO__FN(vsigmoid)(NEO__LD(z)))); break;
+    case NEO_ACT_TANH: NEO__LONG_LOOP(NEO__ST(y, NEO__FN(vtanh)(NEO__LD(z)))); break;
+    case NEO_ACT_GELU: NEO__LONG_LOOP(NEO__ST(y, NEO__FN(vgelu)(NEO__LD(z)))); break;
+    case NEO_ACT_HARDSWISH: NEO__LOOP(NEO__ST(y, NEO__FN(vhardswish)(NEO__LD(z)))); break;
     }
 }
 NEO__KERNEL void NEO__FN(vec_act_backward)(neo_activation act, const float *z, const float *y,
@@ -21575,30 +17185,16 @@ NEO__KERNEL void NEO__FN(vec_act_backward)(neo_activation act, const float *z, c
     case NEO_ACT_NONE:
         if (dz != dy) memmove(dz, dy, (size_t)n * sizeof *dz);
         break;
-    case NEO_ACT_RELU:
-#define NEO__BODY(L, S) S(dz, NEO__FN(vrelu_back)(L(y), L(dy)));
-        NEO__LOOP(NEO__BODY);
-#undef NEO__BODY
-        break;
+    case NEO_ACT_RELU: NEO__LOOP(NEO__ST(dz, NEO__FN(vrelu_back)(NEO__LD(y), NEO__LD(dy)))); break;
     case NEO_ACT_SIGMOID:
-#define NEO__BODY(L, S) S(dz, NEO__FN(vsigmoid_back)(L(y), L(dy)));
-        NEO__LOOP(NEO__BODY);
-#undef NEO__BODY
+        NEO__LOOP(NEO__ST(dz, NEO__FN(vsigmoid_back)(NEO__LD(y), NEO__LD(dy))));
         break;
-    case NEO_ACT_TANH:
-#define NEO__BODY(L, S) S(dz, NEO__FN(vtanh_back)(L(y), L(dy)));
-        NEO__LOOP(NEO__BODY);
-#undef NEO__BODY
-        break;
+    case NEO_ACT_TANH: NEO__LOOP(NEO__ST(dz, NEO__FN(vtanh_back)(NEO__LD(y), NEO__LD(dy)))); break;
     case NEO_ACT_GELU:
-#define NEO__BODY(L, S) S(dz, NEO__FN(vgelu_back)(L(z), L(dy)));
-        NEO__LONG_LOOP(NEO__BODY);
-#undef NEO__BODY
+        NEO__LONG_LOOP(NEO__ST(dz, NEO__FN(vgelu_back)(NEO__LD(z), NEO__LD(dy))));
         break;
     case NEO_ACT_HARDSWISH:
-#define NEO__BODY(L, S) S(dz, NEO__FN(vhardswish_back)(L(z), L(dy)));
-        NEO__LOOP(NEO__BODY);
-#undef NEO__BODY
+        NEO__LOOP(NEO__ST(dz, NEO__FN(vhardswish_back)(NEO__LD(z), NEO__LD(dy))));
         break;
     }
 }
@@ -21609,26 +17205,26 @@ NEO__KERNEL void NEO__FN(vec_act_backward)(neo_activation act, const float *z, c
 #if NEO__PASS == NEO__PASS_WARP
 #define NEO__KEEP_ROOM 1
 #define NEO__KEEP_BEGIN(t) ((t)[0] = 0.0f)
-#define NEO__KEEP(S, t, v)                                                                         \
-    ((t)[0] = NEO__ADD((t)[0], NEO__FN(lane)() < n - i ? (v) : 0.0f)) /* sums are never -0 */
+#define NEO__KEEP(t, v)                                                                            \
+    ((t)[0] = NEO__SET((t)[0]) + (NEO__LANE < n - i ? (float)(v) : 0.0f)) /* never -0 */
 #define NEO__KEPT(t) NEO__FN(tree16)((t)[0])
 /* The sum of groups x 16 floats at t, by the block's shape. */
 NEO__KERNEL_INLINE float NEO__FN(lane_sum)(const float *t, int64_t groups) {
-    float sum = 0.0f;
-    for (int64_t j = 0; j < groups; j++) sum = NEO__ADD(sum, NEO__LOAD(t + 16 * j));
+    NEO__VF sum = NEO__SET(0.0f);
+    for (int64_t j = 0; j < groups; j++) sum = sum + NEO__LOAD(t + 16 * j);
     return NEO__FN(tree16)(sum);
 }
 #else
 #define NEO__KEEP_ROOM NEO__BLOCK
 #define NEO__KEEP_BEGIN(t) ((void)(t))
-#define NEO__KEEP(S, t, v) S(t, v)
+#define NEO__KEEP(t, v) NEO__ST(t, v)
 #define NEO__KEPT(t) NEO__FN(lane_sum)(t, NEO__FN(pad16)(t, n))
 /* The sum of groups x 16 floats at t, by the block's shape. */
 NEO__KERNEL_INLINE float NEO__FN(lane_sum)(const float *t, int64_t groups) {
     float lane[16];
     for (int l = 0; l < 16; l += NEO__W) {
         NEO__VF sum = NEO__SET(0.0f);
-        for (int64_t j = 0; j < groups; j++) sum = NEO__ADD(sum, NEO__LOAD(t + 16 * j + l));
+        for (int64_t j = 0; j < groups; j++) sum = sum + NEO__LOAD(t + 16 * j + l);
         NEO__STORE(lane + l, sum);
     }
     return NEO__TREE16(lane);
@@ -21644,30 +17240,26 @@ NEO__KERNEL_INLINE int64_t NEO__FN(pad16)(float *t, int64_t n) {
 NEO__KERNEL float NEO__FN(vec_block_abs)(const float *x, int64_t n) {
     float t[NEO__KEEP_ROOM];
     NEO__KEEP_BEGIN(t);
-#define NEO__BODY(L, S) NEO__KEEP(S, t, NEO__FN(vabs)(L(x)));
-    NEO__LOOP(NEO__BODY);
-#undef NEO__BODY
+    NEO__LOOP(NEO__KEEP(t, NEO__FN(vabs)(NEO__LD(x))));
     return NEO__KEPT(t);
 }
 NEO__KERNEL float NEO__FN(vec_block_square)(const float *x, int64_t n) {
     float t[NEO__KEEP_ROOM];
     NEO__KEEP_BEGIN(t);
-#define NEO__BODY(L, S) \
-    NEO__VF a = L(x);   \
-    NEO__KEEP(S, t, NEO__MUL(a, a));
-    NEO__LOOP(NEO__BODY);
-#undef NEO__BODY
+    NEO__LOOP({
+        NEO__VF a = NEO__LD(x);
+        NEO__KEEP(t, a * a);
+    });
     return NEO__KEPT(t);
 }
 /* As integers the bits of |x| compare like the numbers, and a NaN is above infinity. */
 NEO__KERNEL float NEO__FN(vec_block_max)(const float *x, int64_t n) {
     float lane[NEO__W];
     NEO__VI most = NEO__SETI(0);
-#define NEO__BODY(L, S)                         \
-    NEO__VI a = NEO__AS_I(NEO__FN(vabs)(L(x))); \
-    most = NEO__SELECTI(NEO__GTI(a, most), a, most);
-    NEO__LOOP(NEO__BODY);
-#undef NEO__BODY
+    NEO__LOOP({
+        NEO__VI a = NEO__AS_I(NEO__FN(vabs)(NEO__LD(x)));
+        most = NEO__SELECTI(NEO__GTI(a, most), a, most);
+    });
     NEO__SPILL(lane, NEO__AS_F(most));
     float max = lane[0];
     for (int l = 1; l < NEO__W; l++)
@@ -21681,7 +17273,7 @@ NEO__KERNEL int64_t NEO__FN(vec_find_outside)(const float *x, float low, float h
     NEO__VF vl = NEO__SET(low), vh = NEO__SET(high), zero = NEO__SET(0.0f), one = NEO__SET(1.0f);
     for (; i + NEO__W <= n; i += NEO__W) {
         NEO__VF a = NEO__LOAD(x + i);
-        NEO__VF in = NEO__SELECT(NEO__AND_M(NEO__LE(vl, a), NEO__LE(a, vh)), one, zero);
+        NEO__VF in = NEO__SELECT(NEO__LE(vl, a) & NEO__LE(a, vh), one, zero);
         if (NEO__ANY(NEO__EQ(in, zero))) break;
     }
     for (; i < n; i++)
@@ -21693,48 +17285,43 @@ NEO__KERNEL int64_t NEO__FN(vec_find_outside)(const float *x, float low, float h
 NEO__KERNEL void NEO__FN(vec_bce_logits)(const float *x, const float *y, const float *weight, float g,
                                     float *loss, float *dx, int64_t n) {
     NEO__VF zero = NEO__SET(0.0f), one = NEO__SET(1.0f), vg = NEO__SET(g);
-#define NEO__BODY(L, S)                                                                           \
-    NEO__VF a = L(x), label = L(y), w = weight ? L(weight) : one;                                 \
-    NEO__VF e = NEO__FN(vexp)(NEO__SUB(zero, NEO__FN(vabs)(a)));                                  \
-    NEO__VF linear = NEO__FNMA(a, label, NEO__MAX_(zero, a));                                     \
-    S(loss, NEO__MUL(w, NEO__ADD(linear, NEO__FN(vlog1p)(e))));                                   \
-    if (dx) {                                                                                     \
-        NEO__VF q = NEO__DIV(e, NEO__ADD(one, e));                                                \
-        NEO__VF d =                                                                               \
-            NEO__SELECT(NEO__LT(a, zero), NEO__SUB(q, label), NEO__SUB(NEO__SUB(one, label), q)); \
-        S(dx, NEO__MUL(NEO__MUL(d, w), vg));                                                      \
-    }
-    NEO__LONG_LOOP(NEO__BODY);
-#undef NEO__BODY
+    NEO__LONG_LOOP({
+        NEO__VF a = NEO__LD(x), label = NEO__LD(y), w = weight ? NEO__LD(weight) : one;
+        NEO__VF e = NEO__FN(vexp)(zero - NEO__FN(vabs)(a));
+        NEO__VF linear = NEO__FNMA(a, label, NEO__MAX_(zero, a));
+        NEO__ST(loss, w * (linear + NEO__FN(vlog1p)(e)));
+        if (dx) {
+            NEO__VF q = e / (one + e);
+            NEO__VF d = NEO__SELECT(NEO__LT(a, zero), q - label, one - label - q);
+            NEO__ST(dx, d * w * vg);
+        }
+    });
 }
 /* Logarithms clamped at -100 and the slope's denominator at 1e-12, as torch does. */
 NEO__KERNEL void NEO__FN(vec_bce)(const float *x, const float *y, const float *weight, float g,
                              float *loss, float *dx, int64_t n) {
     NEO__VF one = NEO__SET(1.0f), floor = NEO__SET(-100.0f), vg = NEO__SET(g),
             least = NEO__SET(1e-12f);
-#define NEO__BODY(L, S)                                                                    \
-    NEO__VF p = L(x), label = L(y), w = weight ? L(weight) : one;                          \
-    NEO__VF yes = NEO__MAX_(floor, NEO__FN(vlog)(p));                                      \
-    NEO__VF no = NEO__MAX_(floor, NEO__FN(vlog1p)(NEO__SUB(NEO__SET(0.0f), p)));           \
-    NEO__VF value = NEO__SUB(NEO__MUL(NEO__SUB(label, one), no), NEO__MUL(label, yes));    \
-    S(loss, NEO__MUL(w, value));                                                           \
-    if (dx) {                                                                              \
-        NEO__VF d =                                                                        \
-            NEO__DIV(NEO__SUB(p, label), NEO__MAX_(least, NEO__MUL(NEO__SUB(one, p), p))); \
-        S(dx, NEO__MUL(NEO__MUL(d, w), vg));                                               \
-    }
-    NEO__LONG_LOOP(NEO__BODY);
-#undef NEO__BODY
+    NEO__LONG_LOOP({
+        NEO__VF p = NEO__LD(x), label = NEO__LD(y), w = weight ? NEO__LD(weight) : one;
+        NEO__VF yes = NEO__MAX_(floor, NEO__FN(vlog)(p));
+        NEO__VF no = NEO__MAX_(floor, NEO__FN(vlog1p)(0.0f - p));
+        NEO__VF value = (label - one) * no - label * yes;
+        NEO__ST(loss, w * value);
+        if (dx) {
+            NEO__VF d = (p - label) / NEO__MAX_(least, (one - p) * p);
+            NEO__ST(dx, d * w * vg);
+        }
+    });
 }
 NEO__KERNEL void NEO__FN(vec_mse)(const float *x, const float *y, const float *weight, float g,
                              float *loss, float *dx, int64_t n) {
     NEO__VF one = NEO__SET(1.0f), vg = NEO__SET(g);
-#define NEO__BODY(L, S)                                             \
-    NEO__VF w = weight ? L(weight) : one, d = NEO__SUB(L(x), L(y)); \
-    S(loss, NEO__MUL(w, NEO__MUL(d, d)));                           \
-    if (dx) S(dx, NEO__MUL(d, NEO__MUL(w, vg)));
-    NEO__LOOP(NEO__BODY);
-#undef NEO__BODY
+    NEO__LOOP({
+        NEO__VF w = weight ? NEO__LD(weight) : one, d = NEO__LD(x) - NEO__LD(y);
+        NEO__ST(loss, w * (d * d));
+        if (dx) NEO__ST(dx, d * (w * vg));
+    });
 }
 NEO__KERNEL float NEO__FN(vec_mse_row)(const float *x, const float *y, float g, float *dx,
                                   int64_t count) {
@@ -21745,12 +17332,11 @@ NEO__KERNEL float NEO__FN(vec_mse_row)(const float *x, const float *y, float g, 
         const float *xb = x + at, *yb = y + at;
         float *db = dx ? dx + at : NULL;
         NEO__KEEP_BEGIN(t);
-#define NEO__BODY(L, S)                 \
-    NEO__VF d = NEO__SUB(L(xb), L(yb)); \
-    NEO__KEEP(S, t, NEO__MUL(d, d));    \
-    if (db) S(db, NEO__MUL(d, vg));
-        NEO__LOOP(NEO__BODY);
-#undef NEO__BODY
+        NEO__LOOP({
+            NEO__VF d = NEO__LD(xb) - NEO__LD(yb);
+            NEO__KEEP(t, d * d);
+            if (db) NEO__ST(db, d * vg);
+        });
         sum = NEO__ADD1(sum, NEO__KEPT(t));
     }
     return sum;
@@ -21771,12 +17357,11 @@ NEO__KERNEL float NEO__FN(vec_softmax_row)(const float *x, float *max, float *e,
         const float *xb = x + at;
         float *eb = e ? e + at : NULL;
         NEO__KEEP_BEGIN(t);
-#define NEO__BODY(L, S)                             \
-    NEO__VF p = NEO__FN(vexp)(NEO__SUB(L(xb), vm)); \
-    NEO__KEEP(S, t, p);                             \
-    if (eb) S(eb, p);
-        NEO__LONG_LOOP(NEO__BODY);
-#undef NEO__BODY
+        NEO__LONG_LOOP({
+            NEO__VF p = NEO__FN(vexp)(NEO__LD(xb) - vm);
+            NEO__KEEP(t, p);
+            if (eb) NEO__ST(eb, p);
+        });
         sum = NEO__ADD1(sum, NEO__KEPT(t));
     }
     *max = most;
@@ -21784,9 +17369,7 @@ NEO__KERNEL float NEO__FN(vec_softmax_row)(const float *x, float *max, float *e,
 }
 NEO__KERNEL void NEO__FN(vec_softmax_grad)(float *e, float sum, float g, int64_t n) {
     NEO__VF vs = NEO__SET(sum), vg = NEO__SET(g);
-#define NEO__BODY(L, S) S(e, NEO__MUL(NEO__DIV(L(e), vs), vg));
-    NEO__LOOP(NEO__BODY);
-#undef NEO__BODY
+    NEO__LOOP(NEO__ST(e, NEO__LD(e) / vs * vg));
 }
 
 /* ---- norms along a row: two passes over it for the sums, one for the result ---- */
@@ -21798,9 +17381,7 @@ NEO__KERNEL void NEO__FN(vec_norm_forward)(const float *x, const float *w, const
         const float *xb = x + at;
         n = NEO__MIN(count - at, (int64_t)NEO__BLOCK);
         NEO__KEEP_BEGIN(t);
-#define NEO__BODY(L, S) NEO__KEEP(S, t, L(xb));
-        NEO__LOOP(NEO__BODY);
-#undef NEO__BODY
+        NEO__LOOP(NEO__KEEP(t, NEO__LD(xb)));
         sum = NEO__ADD1(sum, NEO__KEPT(t));
     }
     mean = NEO__DIV1(sum, (float)count);
@@ -21810,22 +17391,20 @@ NEO__KERNEL void NEO__FN(vec_norm_forward)(const float *x, const float *w, const
         const float *xb = x + at;
         n = NEO__MIN(count - at, (int64_t)NEO__BLOCK);
         NEO__KEEP_BEGIN(t);
-#define NEO__BODY(L, S)                 \
-    NEO__VF d = NEO__SUB(L(xb), vm);    \
-    NEO__KEEP(S, t, NEO__MUL(d, d));
-        NEO__LOOP(NEO__BODY);
-#undef NEO__BODY
+        NEO__LOOP({
+            NEO__VF d = NEO__LD(xb) - vm;
+            NEO__KEEP(t, d * d);
+        });
         sum = NEO__ADD1(sum, NEO__KEPT(t));
     }
     float scale =
         NEO__DIV1(1.0f, NEO__SQRT1(NEO__ADD1(NEO__DIV1(sum, (float)count), eps)));
     NEO__VF vs = NEO__SET(scale), one = NEO__SET(1.0f), zero = NEO__SET(0.0f);
     n = count;
-#define NEO__BODY(L, S)                                          \
-    NEO__VF v = NEO__MUL(NEO__SUB(L(x), vm), vs);                \
-    S(y, NEO__FMA(v, w ? L(w) : one, b ? L(b) : zero));
-    NEO__LOOP(NEO__BODY);
-#undef NEO__BODY
+    NEO__LOOP({
+        NEO__VF v = (NEO__LD(x) - vm) * vs;
+        NEO__ST(y, NEO__FMA(v, w ? NEO__LD(w) : one, b ? NEO__LD(b) : zero));
+    });
     if (centered) *stats++ = mean;
     *stats = scale;
 }
@@ -21841,34 +17420,31 @@ NEO__KERNEL void NEO__FN(vec_norm_backward)(const float *x, const float *w, cons
         n = NEO__MIN(count - at, (int64_t)NEO__BLOCK);
         NEO__KEEP_BEGIN(t);
         NEO__KEEP_BEGIN(tz);
-#define NEO__BODY(L, S)                                                  \
-    NEO__VF g = NEO__MUL(L(db), wb ? L(wb) : one);                       \
-    NEO__KEEP(S, t, g);                                                  \
-    NEO__KEEP(S, tz, NEO__MUL(g, NEO__MUL(NEO__SUB(L(xb), vm), vs)));
-        NEO__LOOP(NEO__BODY);
-#undef NEO__BODY
+        NEO__LOOP({
+            NEO__VF g = NEO__LD(db) * (wb ? NEO__LD(wb) : one);
+            NEO__KEEP(t, g);
+            NEO__KEEP(tz, g * ((NEO__LD(xb) - vm) * vs));
+        });
         sum = NEO__ADD1(sum, NEO__KEPT(t));
         sum_z = NEO__ADD1(sum_z, NEO__KEPT(tz));
     }
     NEO__VF mean = NEO__SET(centered ? NEO__DIV1(sum, (float)count) : 0.0f);
     NEO__VF mean_z = NEO__SET(NEO__DIV1(sum_z, (float)count));
     n = count;
-#define NEO__BODY(L, S)                                                       \
-    NEO__VF g = NEO__MUL(L(dy), w ? L(w) : one);                              \
-    NEO__VF z = NEO__MUL(NEO__SUB(L(x), vm), vs);                             \
-    S(dx, NEO__MUL(vs, NEO__FNMA(z, mean_z, NEO__SUB(g, mean))));
-    NEO__LOOP(NEO__BODY);
-#undef NEO__BODY
+    NEO__LOOP({
+        NEO__VF g = NEO__LD(dy) * (w ? NEO__LD(w) : one);
+        NEO__VF z = (NEO__LD(x) - vm) * vs;
+        NEO__ST(dx, vs * NEO__FNMA(z, mean_z, g - mean));
+    });
 }
 NEO__KERNEL void NEO__FN(vec_norm_add)(const float *x, const float *dy, const float *stats, int centered,
                                   float *dw, float *db, int64_t n) {
     NEO__VF vm = NEO__SET(centered ? stats[0] : 0.0f), vs = NEO__SET(stats[centered ? 1 : 0]);
-#define NEO__BODY(L, S)                                                                    \
-    NEO__VF d = L(dy);                                                                     \
-    if (dw) S(dw, NEO__FMA(d, NEO__MUL(NEO__SUB(L(x), vm), vs), L(dw)));                   \
-    if (db) S(db, NEO__ADD(L(db), d));
-    NEO__LOOP(NEO__BODY);
-#undef NEO__BODY
+    NEO__LOOP({
+        NEO__VF d = NEO__LD(dy);
+        if (dw) NEO__ST(dw, NEO__FMA(d, (NEO__LD(x) - vm) * vs, NEO__LD(dw)));
+        if (db) NEO__ST(db, NEO__LD(db) + d);
+    });
 }
 
 /* ---- attention: one query, one tile of keys ---- */
@@ -21887,7 +17463,7 @@ NEO__KERNEL void NEO__FN(vec_softmax_tile)(float *s, int64_t keys, float scale, 
     int64_t at;
     NEO__SYNC();
     for (at = 0; at < keys; at += NEO__W) {
-        NEO__VF v = NEO__SELECT(NEO__FN(first_lanes)(keys - at), NEO__MUL(NEO__LOAD(s + at), vs), first);
+        NEO__VF v = NEO__SELECT(NEO__FN(first_lanes)(keys - at), NEO__LOAD(s + at) * vs, first);
         NEO__STORE(s + at, v);
         vm = NEO__MAX_(vm, v);
     }
@@ -21895,7 +17471,7 @@ NEO__KERNEL void NEO__FN(vec_softmax_tile)(float *s, int64_t keys, float scale, 
     for (int l = 0; l < NEO__W; l++) most = lane[l] > most ? lane[l] : most;
     vm = NEO__SET(most);
     for (at = 0; at < keys; at += NEO__W) {
-        NEO__VF p = NEO__FN(vexp)(NEO__SUB(NEO__LOAD(s + at), vm));
+        NEO__VF p = NEO__FN(vexp)(NEO__LOAD(s + at) - vm);
         NEO__STORE(s + at, NEO__SELECT(NEO__FN(first_lanes)(keys - at), p, zero));
     }
     for (; at < NEO__KEYS; at += NEO__W) NEO__STORE(s + at, zero);
@@ -21906,20 +17482,16 @@ NEO__KERNEL void NEO__FN(vec_softmax_tile)(float *s, int64_t keys, float scale, 
         *sum = NEO__ADD1(before, tile);
         return;
     }
-    NEO__VF vf = NEO__FN(vexp)(NEO__SUB(NEO__SET(old), vm));
+    NEO__VF vf = NEO__FN(vexp)(old - vm);
     NEO__SPILL(lane, vf);
     *sum = NEO__ADD1(NEO__MUL1(before, lane[0]), tile);
-#define NEO__BODY(L, S) S(out, NEO__MUL(L(out), vf));
-    NEO__LOOP(NEO__BODY);
-#undef NEO__BODY
+    NEO__LOOP(NEO__ST(out, NEO__LD(out) * vf));
 }
 NEO__KERNEL float NEO__FN(vec_softmax_end)(float *out, float max, float sum, int64_t n) {
     float lane[NEO__W];
     NEO__VF vs = NEO__SET(sum);
-    NEO__SPILL(lane, NEO__ADD(NEO__SET(max), NEO__FN(vlog)(vs)));
-#define NEO__BODY(L, S) S(out, NEO__DIV(L(out), vs));
-    NEO__LOOP(NEO__BODY);
-#undef NEO__BODY
+    NEO__SPILL(lane, max + NEO__FN(vlog)(vs));
+    NEO__LOOP(NEO__ST(out, NEO__LD(out) / vs));
     return lane[0];
 }
 NEO__KERNEL void NEO__FN(vec_softmax_tile_grad)(float *s, float *dp, int64_t keys, float scale,
@@ -21928,8 +17500,8 @@ NEO__KERNEL void NEO__FN(vec_softmax_tile_grad)(float *s, float *dp, int64_t key
     int64_t i;
     for (i = 0; i < keys; i += NEO__W) {
         NEO__VM seen = NEO__FN(first_lanes)(keys - i);
-        NEO__VF p = NEO__FN(vexp)(NEO__SUB(NEO__MUL(NEO__LOAD(s + i), vs), vl));
-        NEO__VF ds = NEO__MUL(NEO__MUL(p, NEO__SUB(NEO__LOAD(dp + i), vd)), vs);
+        NEO__VF p = NEO__FN(vexp)(NEO__LOAD(s + i) * vs - vl);
+        NEO__VF ds = p * (NEO__LOAD(dp + i) - vd) * vs;
         NEO__STORE(s + i, NEO__SELECT(seen, p, zero));
         NEO__STORE(dp + i, NEO__SELECT(seen, ds, zero));
     }
@@ -21944,28 +17516,26 @@ NEO__KERNEL void NEO__FN(vec_sgd)(const neo__step *s, float *w, const float *g, 
     NEO__VF clip = NEO__SET(s->clip), lr = NEO__SET(s->lr), decay = NEO__SET(s->weight_decay);
     NEO__VF momentum = NEO__SET(s->momentum), undamped = NEO__SET(s->undamped);
     int first = s->first, nesterov = s->nesterov;
-#define NEO__BODY(L, S)                                                            \
-    NEO__VF a = L(w), d = NEO__FMA(decay, a, NEO__MUL(clip, L(g)));                \
-    if (buf) {                                                                     \
-        NEO__VF b = first ? d : NEO__FMA(momentum, L(buf), NEO__MUL(undamped, d)); \
-        S(buf, b);                                                                 \
-        d = nesterov ? NEO__FMA(momentum, b, d) : b;                               \
-    }                                                                              \
-    S(w, NEO__FNMA(lr, d, a));
-    NEO__LOOP(NEO__BODY);
-#undef NEO__BODY
+    NEO__LOOP({
+        NEO__VF a = NEO__LD(w), d = NEO__FMA(decay, a, clip * NEO__LD(g));
+        if (buf) {
+            NEO__VF b = first ? d : NEO__FMA(momentum, NEO__LD(buf), undamped * d);
+            NEO__ST(buf, b);
+            d = nesterov ? NEO__FMA(momentum, b, d) : b;
+        }
+        NEO__ST(w, NEO__FNMA(lr, d, a));
+    });
 }
 NEO__KERNEL void NEO__FN(vec_adagrad)(const neo__step *s, float *w, const float *g, float *sum,
                                  int64_t n) {
     NEO__VF clip = NEO__SET(s->clip), lr = NEO__SET(s->lr), decay = NEO__SET(s->weight_decay);
     NEO__VF eps = NEO__SET(s->eps);
-#define NEO__BODY(L, S)                                             \
-    NEO__VF a = L(w), d = NEO__FMA(decay, a, NEO__MUL(clip, L(g))); \
-    NEO__VF t = NEO__FMA(d, d, L(sum));                             \
-    S(sum, t);                                                      \
-    S(w, NEO__FNMA(lr, NEO__DIV(d, NEO__ADD(NEO__SQRT(t), eps)), a));
-    NEO__LOOP(NEO__BODY);
-#undef NEO__BODY
+    NEO__LOOP({
+        NEO__VF a = NEO__LD(w), d = NEO__FMA(decay, a, clip * NEO__LD(g));
+        NEO__VF t = NEO__FMA(d, d, NEO__LD(sum));
+        NEO__ST(sum, t);
+        NEO__ST(w, NEO__FNMA(lr, d / (NEO__SQRT(t) + eps), a));
+    });
 }
 NEO__KERNEL void NEO__FN(vec_adam)(const neo__step *s, float *w, const float *g, float *m, float *v,
                               int64_t n) {
@@ -21973,53 +17543,48 @@ NEO__KERNEL void NEO__FN(vec_adam)(const neo__step *s, float *w, const float *g,
     NEO__VF rest1 = NEO__SET(s->rest1), beta2 = NEO__SET(s->beta2), rest2 = NEO__SET(s->rest2);
     NEO__VF unbias1 = NEO__SET(s->unbias1), root = NEO__SET(s->root_unbias2),
             eps = NEO__SET(s->eps);
-#define NEO__BODY(L, S)                                                          \
-    NEO__VF a = L(w), d = NEO__FMA(decay, a, NEO__MUL(clip, L(g))), mean = L(m); \
-    mean = NEO__FMA(rest1, NEO__SUB(d, mean), mean);                             \
-    NEO__VF square = NEO__FMA(NEO__MUL(rest2, d), d, NEO__MUL(beta2, L(v)));     \
-    NEO__VF below = NEO__ADD(NEO__DIV(NEO__SQRT(square), root), eps);            \
-    S(m, mean);                                                                  \
-    S(v, square);                                                                \
-    S(w, NEO__FNMA(unbias1, NEO__DIV(mean, below), NEO__MUL(keep, a)));
-    NEO__LOOP(NEO__BODY);
-#undef NEO__BODY
+    NEO__LOOP({
+        NEO__VF a = NEO__LD(w), d = NEO__FMA(decay, a, clip * NEO__LD(g)), mean = NEO__LD(m);
+        mean = NEO__FMA(rest1, d - mean, mean);
+        NEO__VF square = NEO__FMA(rest2 * d, d, beta2 * NEO__LD(v));
+        NEO__VF below = NEO__SQRT(square) / root + eps;
+        NEO__ST(m, mean);
+        NEO__ST(v, square);
+        NEO__ST(w, NEO__FNMA(unbias1, mean / below, keep * a));
+    });
 }
 #if NEO__PASS != NEO__PASS_AVX512
 NEO__KERNEL void NEO__FN(vec_lamb_moments)(const neo__step *s, const float *g, float *m, float *v,
                                       int64_t n) {
     NEO__VF clip = NEO__SET(s->clip);
     NEO__VF rest1 = NEO__SET(s->rest1), beta2 = NEO__SET(s->beta2), rest2 = NEO__SET(s->rest2);
-#define NEO__BODY(L, S)                             \
-    NEO__VF d = NEO__MUL(clip, L(g)), mean = L(m);  \
-    S(m, NEO__FMA(rest1, NEO__SUB(d, mean), mean)); \
-    S(v, NEO__FMA(NEO__MUL(rest2, d), d, NEO__MUL(beta2, L(v))));
-    NEO__LOOP(NEO__BODY);
-#undef NEO__BODY
+    NEO__LOOP({
+        NEO__VF d = clip * NEO__LD(g), mean = NEO__LD(m);
+        NEO__ST(m, NEO__FMA(rest1, d - mean, mean));
+        NEO__ST(v, NEO__FMA(rest2 * d, d, beta2 * NEO__LD(v)));
+    });
 }
 NEO__KERNEL_INLINE NEO__VF NEO__FN(lamb_direction)(const neo__step *s, NEO__VF w, NEO__VF m, NEO__VF v) {
-    NEO__VF below = NEO__ADD(NEO__DIV(NEO__SQRT(v), NEO__SET(s->root_unbias2)), NEO__SET(s->eps));
-    return NEO__FMA(NEO__SET(s->weight_decay), w,
-                    NEO__DIV(NEO__MUL(NEO__SET(s->unbias1), m), below));
+    NEO__VF below = NEO__SQRT(v) / s->root_unbias2 + s->eps;
+    return NEO__FMA(NEO__SET(s->weight_decay), w, s->unbias1 * m / below);
 }
 NEO__KERNEL float NEO__FN(vec_lamb_square)(const neo__step *s, const float *w, const float *m,
                                       const float *v, int64_t n) {
     float t[NEO__KEEP_ROOM];
     NEO__KEEP_BEGIN(t);
-#define NEO__BODY(L, S)                                       \
-    NEO__VF d = NEO__FN(lamb_direction)(s, L(w), L(m), L(v)); \
-    NEO__KEEP(S, t, NEO__MUL(d, d));
-    NEO__LOOP(NEO__BODY);
-#undef NEO__BODY
+    NEO__LOOP({
+        NEO__VF d = NEO__FN(lamb_direction)(s, NEO__LD(w), NEO__LD(m), NEO__LD(v));
+        NEO__KEEP(t, d * d);
+    });
     return NEO__KEPT(t);
 }
 NEO__KERNEL void NEO__FN(vec_lamb_move)(const neo__step *s, float *w, const float *m, const float *v,
                                    int64_t n) {
     NEO__VF lr = NEO__SET(s->lr);
-#define NEO__BODY(L, S) \
-    NEO__VF a = L(w);   \
-    S(w, NEO__FNMA(lr, NEO__FN(lamb_direction)(s, a, L(m), L(v)), a));
-    NEO__LOOP(NEO__BODY);
-#undef NEO__BODY
+    NEO__LOOP({
+        NEO__VF a = NEO__LD(w);
+        NEO__ST(w, NEO__FNMA(lr, NEO__FN(lamb_direction)(s, a, NEO__LD(m), NEO__LD(v)), a));
+    });
 }
 #endif
 
@@ -22052,75 +17617,55 @@ static const neo__vec_kernels NEO__FN(vec_kernels) = {
     NEO__FN8(vec_lamb_move),
 };
 #endif
-#undef NEO__KEEP
-#undef NEO__KEEP_BEGIN
-#undef NEO__KEEP_ROOM
-#undef NEO__KEPT
-#undef NEO__LD
-#undef NEO__LDN
-#undef NEO__LDM
-#undef NEO__LONG_LOOP
-#undef NEO__LOOP
-#undef NEO__ST
-#undef NEO__STM
-#undef NEO__STN
 
 /* ---- >>kernels-tensor: conversions, random numbers ---- */
-#if NEO__PASS == NEO__PASS_SCALAR
-#define NEO__STORE_H(p, v) (*(uint16_t *)(void *)(p) = (uint16_t)(v))
-#define NEO__LOAD_H(p) ((int32_t) * (const uint16_t *)(const void *)(p))
-#define NEO__LOAD_F16(p) neo__f32_from_f16(*(const uint16_t *)(const void *)(p))
+#if NEO__PASS == NEO__PASS_SCALAR || NEO__PASS == NEO__PASS_WARP
+#define NEO__STORE_H(p, v) (((uint16_t *)(void *)(p))[NEO__LANE] = (uint16_t)(v))
+#define NEO__LOAD_H(p) ((uint32_t)((const uint16_t *)(const void *)(p))[NEO__LANE])
+#define NEO__LOAD_F16(p) ((NEO__VF)neo__f32_from_f16((uint16_t)NEO__LOAD_H(p)))
 NEO__KERNEL void NEO__FN(f16_from_f32s)(uint16_t *y, const float *x, int64_t n) {
-    for (int64_t i = 0; i < n; i++) y[i] = neo__f16_from_f32(x[i]);
-}
-NEO__KERNEL void NEO__FN(f32_from_f16s)(float *y, const uint16_t *x, int64_t n) {
-    for (int64_t i = 0; i < n; i++) y[i] = neo__f32_from_f16(x[i]);
+    for (int64_t i = NEO__LANE; i < n; i += NEO__W) y[i] = neo__f16_from_f32(x[i]);
 }
 NEO__KERNEL void NEO__FN(bf16_from_f32s)(uint16_t *y, const float *x, int64_t n) {
-    for (int64_t i = 0; i < n; i++) y[i] = neo__bf16_from_f32(x[i]);
+    for (int64_t i = NEO__LANE; i < n; i += NEO__W) y[i] = neo__bf16_from_f32(x[i]);
+}
+#if NEO__PASS == NEO__PASS_SCALAR
+NEO__KERNEL void NEO__FN(f32_from_f16s)(float *y, const uint16_t *x, int64_t n) {
+    for (int64_t i = 0; i < n; i++) y[i] = neo__f32_from_f16(x[i]);
 }
 NEO__KERNEL void NEO__FN(f32_from_bf16s)(float *y, const uint16_t *x, int64_t n) {
     for (int64_t i = 0; i < n; i++) y[i] = neo__f32_from_bf16(x[i]);
 }
-
-#elif NEO__PASS == NEO__PASS_WARP
-#define NEO__STORE_H(p, v) (((uint16_t *)(void *)(p))[NEO__FN(lane)()] = (uint16_t)(v))
-#define NEO__LOAD_H(p) ((int32_t)((const uint16_t *)(const void *)(p))[NEO__FN(lane)()])
-#define NEO__LOAD_F16(p) neo__f32_from_f16((uint16_t)NEO__LOAD_H(p))
-NEO__KERNEL void NEO__FN(f16_from_f32s)(uint16_t *y, const float *x, int64_t n) {
-    for (int64_t i = NEO__FN(lane)(); i < n; i += NEO__W) y[i] = neo__f16_from_f32(x[i]);
-}
-NEO__KERNEL void NEO__FN(bf16_from_f32s)(uint16_t *y, const float *x, int64_t n) {
-    for (int64_t i = NEO__FN(lane)(); i < n; i += NEO__W) y[i] = neo__bf16_from_f32(x[i]);
-}
+#endif
 
 #else
 /* Vectors of NEO__W 16-bit numbers: f16 by the processor's conversion, which rounds to nearest
    even and keeps denormals; bf16 by integer arithmetic, stored from the low halves of 32-bit
    lanes. */
 #if NEO__PASS == NEO__PASS_AVX512
-#define NEO__STORE_H(p, v) _mm256_storeu_si256((__m256i *)(void *)(p), _mm512_cvtepi32_epi16(v))
-#define NEO__LOAD_H(p)                                                                            \
-    _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)(p)))
+#define NEO__STORE_H(p, v)                                                                         \
+    _mm256_storeu_si256((__m256i *)(void *)(p), _mm512_cvtepi32_epi16((__m512i)(v)))
+#define NEO__LOAD_H(p)                                                                             \
+    ((NEO__VI)_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)(p))))
 #define NEO__STORE_F16(p, v)                                                                      \
     _mm256_storeu_si256(                                                                          \
         (__m256i *)(void *)(p),                                                                   \
         _mm512_maskz_cvtps_ph(0xFFFFu, v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC))
 #define NEO__LOAD_F16(p) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)(p)))
 #elif NEO__PASS == NEO__PASS_AVX2
-#define NEO__STORE_H(p, v)                                                                        \
-    _mm_storeu_si128((__m128i *)(void *)(p),                                                      \
-                     _mm_packus_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1)))
-#define NEO__LOAD_H(p) _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p)))
+#define NEO__STORE_H(p, v)                                                                         \
+    _mm_storeu_si128((__m128i *)(void *)(p),                                                       \
+                     _mm_packus_epi32(_mm256_castsi256_si128((__m256i)(v)),                        \
+                                      _mm256_extracti128_si256((__m256i)(v), 1)))
+#define NEO__LOAD_H(p)                                                                             \
+    ((NEO__VI)_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p))))
 #define NEO__STORE_F16(p, v)                                                                      \
     _mm_storeu_si128((__m128i *)(void *)(p),                                                      \
                      _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC))
 #define NEO__LOAD_F16(p) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(p)))
 #else
-#define NEO__STORE_H(p, v)                                                                        \
-    vst1_u16((uint16_t *)(void *)(p), vmovn_u32(vreinterpretq_u32_s32(v)))
-#define NEO__LOAD_H(p)                                                                            \
-    vreinterpretq_s32_u32(vmovl_u16(vld1_u16((const uint16_t *)(const void *)(p))))
+#define NEO__STORE_H(p, v) vst1_u16((uint16_t *)(void *)(p), vmovn_u32(v))
+#define NEO__LOAD_H(p) vmovl_u16(vld1_u16((const uint16_t *)(const void *)(p)))
 #define NEO__STORE_F16(p, v) vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(v)))
 #define NEO__LOAD_F16(p)                                                                          \
     vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16((const uint16_t *)(const void *)(p))))
@@ -22137,24 +17682,24 @@ NEO__KERNEL void NEO__FN(f32_from_f16s)(float *y, const uint16_t *x, int64_t n) 
     for (; i < n; i++) y[i] = neo__f32_from_f16(x[i]);
 }
 NEO__KERNEL_INLINE NEO__VI NEO__FN(bf16_near)(NEO__VI u) {
-    NEO__VI top = NEO__SHRI(u, 16);
-    NEO__VI lsb = NEO__ANDI(top, NEO__SETI(1));
-    NEO__VI rounded = NEO__SHRI(NEO__ADDI(NEO__ADDI(u, lsb), NEO__SETI(0x7FFF)), 16);
-    NEO__VM nan = NEO__GTI(NEO__ANDI(u, NEO__SETI(0x7FFFFFFF)), NEO__SETI(0x7F800000));
-    return NEO__SELECTI(nan, NEO__ORI(top, NEO__SETI(0x40)), rounded);
+    NEO__VI top = u >> 16;
+    NEO__VI lsb = top & 1u;
+    NEO__VI rounded = (u + lsb + 0x7FFFu) >> 16;
+    NEO__VM nan = NEO__GTI(u & 0x7FFFFFFFu, NEO__SETI(0x7F800000));
+    return NEO__SELECTI(nan, top | 0x40u, rounded);
 }
 NEO__KERNEL void NEO__FN(bf16_from_f32s)(uint16_t *y, const float *x, int64_t n) {
     int64_t i = 0;
     for (; i + NEO__W <= n; i += NEO__W)
-        NEO__STORE_H(y + i, NEO__FN(bf16_near)(NEO__LOADI((const void *)(x + i))));
+        NEO__STORE_H(y + i, NEO__FN(bf16_near)(NEO__AS_I(NEO__LOAD(x + i))));
     for (; i < n; i++) y[i] = neo__bf16_from_f32(x[i]);
 }
 NEO__KERNEL void NEO__FN(f32_from_bf16s)(float *y, const uint16_t *x, int64_t n) {
     int64_t i = 0;
     for (; i + NEO__W <= n; i += NEO__W) {
-        NEO__VI u = NEO__SHLI(NEO__LOAD_H(x + i), 16);
-        NEO__VM nan = NEO__GTI(NEO__ANDI(u, NEO__SETI(0x7FFFFFFF)), NEO__SETI(0x7F800000));
-        NEO__STOREI((void *)(y + i), NEO__SELECTI(nan, NEO__ORI(u, NEO__SETI(0x400000)), u));
+        NEO__VI u = NEO__LOAD_H(x + i) << 16;
+        NEO__VM nan = NEO__GTI(u & 0x7FFFFFFFu, NEO__SETI(0x7F800000));
+        NEO__STORE(y + i, NEO__AS_F(NEO__SELECTI(nan, u | 0x400000u, u)));
     }
     for (; i < n; i++) y[i] = neo__f32_from_bf16(x[i]);
 }
@@ -22165,66 +17710,57 @@ NEO__KERNEL void NEO__FN(f32_from_bf16s)(float *y, const uint16_t *x, int64_t n)
    next to each other. mul_wide: the high and low halves of the products of unsigned lanes; x86 multiplies even lanes
    alone, and keeps even and odd lanes apart until the end. */
 #if NEO__PASS == NEO__PASS_SCALAR || NEO__PASS == NEO__PASS_WARP
-#if NEO__PASS == NEO__PASS_WARP
-#define NEO__LANE_BLOCKS NEO__FN(lane)()
-#else
-#define NEO__LANE_BLOCKS 0
-#endif
-NEO__KERNEL_INLINE void NEO__FN(mul_wide)(int32_t a, uint32_t m, int32_t *hi, int32_t *lo) {
-    uint64_t p = (uint64_t)(uint32_t)a * m;
-    *hi = (int32_t)(uint32_t)(p >> 32);
-    *lo = (int32_t)(uint32_t)p;
+#define NEO__LANE_BLOCKS ((uint32_t)NEO__LANE)
+NEO__KERNEL_INLINE void NEO__FN(mul_wide)(uint32_t a, uint32_t m, uint32_t *hi, uint32_t *lo) {
+    uint64_t p = (uint64_t)a * m;
+    *hi = (uint32_t)(p >> 32);
+    *lo = (uint32_t)p;
 }
-NEO__KERNEL_INLINE void NEO__FN(store_blocks)(float *y, const float v[4]) {
-#if NEO__PASS == NEO__PASS_WARP
-    y += 4 * NEO__FN(lane)();
-#endif
-    for (int i = 0; i < 4; i++) y[i] = v[i];
+NEO__KERNEL_INLINE void NEO__FN(store_blocks)(float *y, const NEO__VF v[4]) {
+    for (int i = 0; i < 4; i++) y[4 * NEO__LANE + i] = v[i];
 }
-#elif NEO__PASS == NEO__PASS_AVX512
-#define NEO__LANE_BLOCKS _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15)
-#define NEO__MUL_EVEN(a, b) _mm512_mul_epu32(a, b)
-#define NEO__HIGH(a) _mm512_srli_epi64(a, 32)
-#define NEO__XOR3(a, b, c) _mm512_ternarylogic_epi32(a, b, c, 0x96)
-#define NEO__MERGE_EVEN(even, odd) _mm512_mask_shuffle_epi32(even, 0xAAAA, odd, (_MM_PERM_ENUM)0xA0)
-NEO__KERNEL_INLINE void NEO__FN(store_blocks)(float *y, const __m512 v[4]) {
-    __m512 a = _mm512_unpacklo_ps(v[0], v[1]), b = _mm512_unpackhi_ps(v[0], v[1]);
-    __m512 c = _mm512_unpacklo_ps(v[2], v[3]), d = _mm512_unpackhi_ps(v[2], v[3]);
-    _mm512_storeu_ps(y, _mm512_shuffle_ps(a, c, 0x44));
-    _mm512_storeu_ps(y + 16, _mm512_shuffle_ps(a, c, 0xEE));
-    _mm512_storeu_ps(y + 32, _mm512_shuffle_ps(b, d, 0x44));
-    _mm512_storeu_ps(y + 48, _mm512_shuffle_ps(b, d, 0xEE));
-}
-#elif NEO__PASS == NEO__PASS_AVX2
-#define NEO__LANE_BLOCKS _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7)
-#define NEO__MUL_EVEN(a, b) _mm256_mul_epu32(a, b)
-#define NEO__HIGH(a) _mm256_srli_epi64(a, 32)
-#define NEO__XOR3(a, b, c) _mm256_xor_si256(_mm256_xor_si256(a, b), c)
-#define NEO__MERGE_EVEN(even, odd) _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xAA)
-NEO__KERNEL_INLINE void NEO__FN(store_blocks)(float *y, const __m256 v[4]) {
-    __m256 a = _mm256_unpacklo_ps(v[0], v[1]), b = _mm256_unpackhi_ps(v[0], v[1]);
-    __m256 c = _mm256_unpacklo_ps(v[2], v[3]), d = _mm256_unpackhi_ps(v[2], v[3]);
-    _mm256_storeu_ps(y, _mm256_shuffle_ps(a, c, 0x44));
-    _mm256_storeu_ps(y + 8, _mm256_shuffle_ps(a, c, 0xEE));
-    _mm256_storeu_ps(y + 16, _mm256_shuffle_ps(b, d, 0x44));
-    _mm256_storeu_ps(y + 24, _mm256_shuffle_ps(b, d, 0xEE));
-}
-#else
+#elif NEO__PASS == NEO__PASS_NEON
 #define NEO__LANE_BLOCKS NEO__FN(lane_blocks)()
-NEO__KERNEL_INLINE int32x4_t NEO__FN(lane_blocks)(void) {
-    static const int32_t lane[4] = {0, 1, 2, 3};
-    return vld1q_s32(lane);
+NEO__KERNEL_INLINE NEO__VI NEO__FN(lane_blocks)(void) {
+    static const uint32_t lane[4] = {0, 1, 2, 3};
+    return vld1q_u32(lane);
 }
-NEO__KERNEL_INLINE void NEO__FN(mul_wide)(int32x4_t a, uint32_t m, int32x4_t *hi, int32x4_t *lo) {
-    uint32x4_t u = vreinterpretq_u32_s32(a);
-    uint32x4_t low = vreinterpretq_u32_u64(vmull_u32(vget_low_u32(u), vdup_n_u32(m)));
-    uint32x4_t high = vreinterpretq_u32_u64(vmull_u32(vget_high_u32(u), vdup_n_u32(m)));
-    *hi = vreinterpretq_s32_u32(vuzp2q_u32(low, high));
-    *lo = vreinterpretq_s32_u32(vuzp1q_u32(low, high));
+NEO__KERNEL_INLINE void NEO__FN(mul_wide)(NEO__VI a, uint32_t m, NEO__VI *hi, NEO__VI *lo) {
+    NEO__VI low = (NEO__VI)vmull_u32(vget_low_u32(a), vdup_n_u32(m));
+    NEO__VI high = (NEO__VI)vmull_u32(vget_high_u32(a), vdup_n_u32(m));
+    *hi = vuzp2q_u32(low, high);
+    *lo = vuzp1q_u32(low, high);
 }
-NEO__KERNEL_INLINE void NEO__FN(store_blocks)(float *y, const float32x4_t v[4]) {
+NEO__KERNEL_INLINE void NEO__FN(store_blocks)(float *y, const NEO__VF v[4]) {
     float32x4x4_t all = {{v[0], v[1], v[2], v[3]}};
     vst4q_f32(y, all);
+}
+#else
+#if NEO__PASS == NEO__PASS_AVX512
+#define NEO__LANE_BLOCKS                                                                           \
+    ((NEO__VI)_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15))
+#define NEO__XOR3(a, b, c)                                                                         \
+    ((NEO__VI)_mm512_ternarylogic_epi32((__m512i)(a), (__m512i)(b), (__m512i)(c), 0x96))
+#define NEO__MERGE_EVEN(even, odd)                                                                 \
+    ((NEO__VI)_mm512_mask_shuffle_epi32((__m512i)(even), 0xAAAA, (__m512i)(odd),                   \
+                                        (_MM_PERM_ENUM)0xA0))
+#define NEO__MUL_EVEN(a, b) ((NEO__VI)_mm512_mul_epu32((__m512i)(a), (__m512i)(b)))
+#define NEO__HIGH_WORD(a) ((NEO__VI)_mm512_srli_epi64((__m512i)(a), 32))
+#else
+#define NEO__LANE_BLOCKS ((NEO__VI)_mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7))
+#define NEO__XOR3(a, b, c) ((a) ^ (b) ^ (c))
+#define NEO__MERGE_EVEN(even, odd)                                                                 \
+    ((NEO__VI)_mm256_blend_epi32((__m256i)(even), _mm256_slli_epi64((__m256i)(odd), 32), 0xAA))
+#define NEO__MUL_EVEN(a, b) ((NEO__VI)_mm256_mul_epu32((__m256i)(a), (__m256i)(b)))
+#define NEO__HIGH_WORD(a) ((NEO__VI)_mm256_srli_epi64((__m256i)(a), 32))
+#endif
+NEO__KERNEL_INLINE void NEO__FN(store_blocks)(float *y, const NEO__VF v[4]) {
+    NEO__VF a = NEO__MM(unpacklo_ps)(v[0], v[1]), b = NEO__MM(unpackhi_ps)(v[0], v[1]);
+    NEO__VF c = NEO__MM(unpacklo_ps)(v[2], v[3]), d = NEO__MM(unpackhi_ps)(v[2], v[3]);
+    NEO__STORE(y, NEO__MM(shuffle_ps)(a, c, 0x44));
+    NEO__STORE(y + NEO__W, NEO__MM(shuffle_ps)(a, c, 0xEE));
+    NEO__STORE(y + 2 * NEO__W, NEO__MM(shuffle_ps)(b, d, 0x44));
+    NEO__STORE(y + 3 * NEO__W, NEO__MM(shuffle_ps)(b, d, 0xEE));
 }
 #endif
 
@@ -22232,39 +17768,35 @@ NEO__KERNEL_INLINE void NEO__FN(store_blocks)(float *y, const float32x4_t v[4]) 
 #ifdef NEO__MUL_EVEN
 /* One round of the even lanes; what is in the odd lanes does not matter. */
 NEO__KERNEL_INLINE void NEO__FN(philox_round)(NEO__VI x[4], NEO__VI k0, NEO__VI k1) {
-    NEO__VI p0 = NEO__MUL_EVEN(x[0], NEO__SETI((int32_t)NEO__PHILOX_M0));
-    NEO__VI p1 = NEO__MUL_EVEN(x[2], NEO__SETI((int32_t)NEO__PHILOX_M1));
-    x[0] = NEO__XOR3(NEO__HIGH(p1), x[1], k0);
-    x[2] = NEO__XOR3(NEO__HIGH(p0), x[3], k1);
+    NEO__VI p0 = NEO__MUL_EVEN(x[0], NEO__SETI(NEO__PHILOX_M0));
+    NEO__VI p1 = NEO__MUL_EVEN(x[2], NEO__SETI(NEO__PHILOX_M1));
+    x[0] = NEO__XOR3(NEO__HIGH_WORD(p1), x[1], k0);
+    x[2] = NEO__XOR3(NEO__HIGH_WORD(p0), x[3], k1);
     x[1] = p1;
     x[3] = p0;
 }
 NEO__KERNEL_INLINE void NEO__FN(philox_rounds)(const neo__random_key *key, NEO__VI x[4]) {
     uint32_t k0 = (uint32_t)key->seed, k1 = (uint32_t)(key->seed >> 32);
-    NEO__VI h0 = NEO__SETI((int32_t)(uint32_t)key->h), h1 = NEO__SETI((int32_t)(uint32_t)(key->h >> 32));
+    NEO__VI h0 = NEO__SETI((uint32_t)key->h), h1 = NEO__SETI((uint32_t)(key->h >> 32));
     NEO__VI even[4] = {x[0], x[1], h0, h1};
-    NEO__VI odd[4] = {NEO__HIGH(x[0]), NEO__HIGH(x[1]), h0, h1};
+    NEO__VI odd[4] = {NEO__HIGH_WORD(x[0]), NEO__HIGH_WORD(x[1]), h0, h1};
     for (int round = 0; round < 10; round++, k0 += NEO__PHILOX_W0, k1 += NEO__PHILOX_W1) {
-        NEO__FN(philox_round)(even, NEO__SETI((int32_t)k0), NEO__SETI((int32_t)k1));
-        NEO__FN(philox_round)(odd, NEO__SETI((int32_t)k0), NEO__SETI((int32_t)k1));
+        NEO__FN(philox_round)(even, NEO__SETI(k0), NEO__SETI(k1));
+        NEO__FN(philox_round)(odd, NEO__SETI(k0), NEO__SETI(k1));
     }
     for (int i = 0; i < 4; i++) x[i] = NEO__MERGE_EVEN(even[i], odd[i]);
 }
-#undef NEO__MUL_EVEN
-#undef NEO__HIGH
-#undef NEO__XOR3
-#undef NEO__MERGE_EVEN
 #else
 NEO__KERNEL_INLINE void NEO__FN(philox_rounds)(const neo__random_key *key, NEO__VI x[4]) {
     uint32_t k0 = (uint32_t)key->seed, k1 = (uint32_t)(key->seed >> 32);
-    x[2] = NEO__SETI((int32_t)(uint32_t)key->h);
-    x[3] = NEO__SETI((int32_t)(uint32_t)(key->h >> 32));
+    x[2] = NEO__SETI((uint32_t)key->h);
+    x[3] = NEO__SETI((uint32_t)(key->h >> 32));
     for (int round = 0; round < 10; round++) {
         NEO__VI hi0, lo0, hi1, lo1;
         NEO__FN(mul_wide)(x[0], NEO__PHILOX_M0, &hi0, &lo0);
         NEO__FN(mul_wide)(x[2], NEO__PHILOX_M1, &hi1, &lo1);
-        x[0] = NEO__XORI(NEO__XORI(hi1, x[1]), NEO__SETI((int32_t)k0));
-        x[2] = NEO__XORI(NEO__XORI(hi0, x[3]), NEO__SETI((int32_t)k1));
+        x[0] = hi1 ^ x[1] ^ k0;
+        x[2] = hi0 ^ x[3] ^ k1;
         x[1] = lo1;
         x[3] = lo0;
         k0 += NEO__PHILOX_W0;
@@ -22274,73 +17806,59 @@ NEO__KERNEL_INLINE void NEO__FN(philox_rounds)(const neo__random_key *key, NEO__
 #endif
 /* Blocks [first, first + NEO__W), which may not cross a multiple of 2^32. */
 NEO__KERNEL_INLINE void NEO__FN(philox_lanes)(const neo__random_key *key, uint64_t first, NEO__VI x[4]) {
-    x[0] = NEO__ADDI(NEO__SETI((int32_t)(uint32_t)first), NEO__LANE_BLOCKS);
-    x[1] = NEO__SETI((int32_t)(uint32_t)(first >> 32));
+    x[0] = (uint32_t)first + NEO__LANE_BLOCKS;
+    x[1] = NEO__SETI((uint32_t)(first >> 32));
     NEO__FN(philox_rounds)(key, x);
 }
-#if NEO__PASS != NEO__PASS_SCALAR && NEO__PASS != NEO__PASS_WARP
-/* Whether a whole vector of blocks can start at `block` of `blocks` left. */
-NEO__KERNEL_INLINE int NEO__FN(philox_fits)(uint64_t block, int64_t left) {
-    return left >= NEO__W && (uint32_t)block <= UINT32_MAX - (NEO__W - 1);
-}
-#endif
-
-#if NEO__PASS != NEO__PASS_WARP && NEO__PASS != NEO__PASS_AVX512
-NEO__KERNEL void NEO__FN(random_uniform)(float *y, int64_t blocks, const neo__random_key *key,
-                                    uint64_t first, float a, float scale, float top) {
-    for (int64_t i = 0; i < blocks;) {
-#if NEO__PASS != NEO__PASS_SCALAR
-        if (!NEO__FN(philox_fits)(first + (uint64_t)i, blocks - i)) {
-            neo__random_uniform_scalar(y + 4 * i, 1, key, first + (uint64_t)i, a, scale, top);
-            i++;
-            continue;
-        }
-#endif
-        NEO__VI x[4];
-        NEO__VF v[4];
-        NEO__FN(philox_lanes)(key, first + (uint64_t)i, x);
-        for (int w = 0; w < 4; w++) {
-            NEO__VF u = NEO__MUL(NEO__TO_F(NEO__SHRI(x[w], 8)), NEO__SET(0x1p-24f));
-            v[w] = NEO__MIN_(NEO__FMA(u, NEO__SET(scale), NEO__SET(a)), NEO__SET(top));
-        }
-        NEO__FN(store_blocks)(y + 4 * i, v);
-        i += NEO__W;
-    }
-}
-#endif
-
 /* Box and Muller: two normal numbers from two words. The radius is sqrt(-2 log u) of u = (w + 1)
    2^-32 in (0, 1]; the angle is 2 pi n 2^-24. */
 NEO__KERNEL_INLINE void NEO__FN(box_muller)(NEO__VI wr, NEO__VI wa, NEO__VF *z0, NEO__VF *z1) {
-    NEO__VF high = NEO__TO_F(NEO__SHRI(wr, 16)), sine, cosine;
-    NEO__VF low = NEO__TO_F(NEO__ADDI(NEO__ANDI(wr, NEO__SETI(0xFFFF)), NEO__SETI(1)));
-    NEO__VF u = NEO__MUL(NEO__FMA(high, NEO__SET(65536.0f), low), NEO__SET(0x1p-32f));
-    NEO__VF r = NEO__SQRT(NEO__MUL(NEO__SET(-2.0f), NEO__FN(vlog)(u)));
-    NEO__VF angle = NEO__MUL(NEO__TO_F(NEO__SHRI(wa, 8)), NEO__SET(0x1.921fb6p-22f));
+    NEO__VF high = NEO__TO_F(wr >> 16), sine, cosine;
+    NEO__VF low = NEO__TO_F((wr & 0xFFFFu) + 1u);
+    NEO__VF u = NEO__FMA(high, NEO__SET(65536.0f), low) * 0x1p-32f;
+    NEO__VF r = NEO__SQRT(-2.0f * NEO__FN(vlog)(u));
+    NEO__VF angle = NEO__TO_F(wa >> 8) * 0x1.921fb6p-22f;
     NEO__FN(vsincos)(angle, &sine, &cosine);
-    *z0 = NEO__MUL(r, cosine);
-    *z1 = NEO__MUL(r, sine);
+    *z0 = r * cosine;
+    *z1 = r * sine;
 }
 #if NEO__PASS != NEO__PASS_WARP && NEO__PASS != NEO__PASS_AVX512
-NEO__KERNEL void NEO__FN(random_normal)(float *y, int64_t blocks, const neo__random_key *key,
-                                   uint64_t first, float a, float scale) {
-    for (int64_t i = 0; i < blocks;) {
-#if NEO__PASS != NEO__PASS_SCALAR
-        if (!NEO__FN(philox_fits)(first + (uint64_t)i, blocks - i)) {
-            neo__random_normal_scalar(y + 4 * i, 1, key, first + (uint64_t)i, a, scale);
-            i++;
-            continue;
-        }
-#endif
+/* Blocks of normal numbers, or of uniform ones of at most `top`. A vector may not cross a multiple
+   of 2^32: blocks near one, and the last, are made one by one. */
+NEO__KERNEL_INLINE void NEO__FN(random_blocks)(float *y, int64_t blocks, const neo__random_key *key,
+                                               uint64_t first, float a, float scale, float top,
+                                               const int is_normal) {
+    for (; blocks > 0; y += 4 * NEO__W, first += NEO__W, blocks -= NEO__W) {
         NEO__VI x[4];
         NEO__VF v[4];
-        NEO__FN(philox_lanes)(key, first + (uint64_t)i, x);
-        NEO__FN(box_muller)(x[0], x[1], &v[0], &v[1]);
-        NEO__FN(box_muller)(x[2], x[3], &v[2], &v[3]);
-        for (int w = 0; w < 4; w++) v[w] = NEO__FMA(v[w], NEO__SET(scale), NEO__SET(a));
-        NEO__FN(store_blocks)(y + 4 * i, v);
-        i += NEO__W;
+#if NEO__PASS != NEO__PASS_SCALAR
+        for (; blocks > 0 && (blocks < NEO__W || (uint32_t)first > UINT32_MAX - (NEO__W - 1));
+             y += 4, first++, blocks--) {
+            if (is_normal) neo__random_normal_scalar(y, 1, key, first, a, scale);
+            else neo__random_uniform_scalar(y, 1, key, first, a, scale, top);
+        }
+        if (blocks == 0) return;
+#endif
+        NEO__FN(philox_lanes)(key, first, x);
+        if (is_normal) {
+            NEO__FN(box_muller)(x[0], x[1], &v[0], &v[1]);
+            NEO__FN(box_muller)(x[2], x[3], &v[2], &v[3]);
+        }
+        for (int w = 0; w < 4; w++) {
+            if (!is_normal) v[w] = NEO__TO_F(x[w] >> 8) * 0x1p-24f;
+            v[w] = NEO__FMA(v[w], NEO__SET(scale), NEO__SET(a));
+            if (!is_normal) v[w] = NEO__MIN_(v[w], NEO__SET(top));
+        }
+        NEO__FN(store_blocks)(y, v);
     }
+}
+NEO__KERNEL void NEO__FN(random_uniform)(float *y, int64_t blocks, const neo__random_key *key,
+                                         uint64_t first, float a, float scale, float top) {
+    NEO__FN(random_blocks)(y, blocks, key, first, a, scale, top, 0);
+}
+NEO__KERNEL void NEO__FN(random_normal)(float *y, int64_t blocks, const neo__random_key *key,
+                                        uint64_t first, float a, float scale) {
+    NEO__FN(random_blocks)(y, blocks, key, first, a, scale, 0.0f, 1);
 }
 #endif
 
@@ -22357,32 +17875,30 @@ NEO__LEAN_END
    The tile: every accumulator is a named variable, so that the compiler keeps it in a register.
    Rows are listed as (row, row / 3, row % 3): three rows share a base pointer, which is what x86
    addressing offers. */
-#if NEO__PASS == NEO__PASS_AVX512
-#define NEO__ROWS 14 /* 28 sums, 2 of b, 1 of a: 31 of 32 registers */
-#elif NEO__PASS == NEO__PASS_AVX2
-#define NEO__ROWS 6 /* 12 + 2 + 1 of 16 */
-#elif NEO__PASS == NEO__PASS_NEON
-#define NEO__ROWS 12 /* 24 + 2 + 1 of 32 */
-#else
-#define NEO__ROWS 4
-#endif
 #define NEO__ROW_LIST_4(X) X(0, 0, 0) X(1, 0, 1) X(2, 0, 2) X(3, 1, 0)
 #define NEO__ROW_LIST_6(X) NEO__ROW_LIST_4(X) X(4, 1, 1) X(5, 1, 2)
 #define NEO__ROW_LIST_12(X)                                                                        \
     NEO__ROW_LIST_6(X) X(6, 2, 0) X(7, 2, 1) X(8, 2, 2) X(9, 3, 0) X(10, 3, 1) X(11, 3, 2)
-#define NEO__ROW_LIST_14(X) NEO__ROW_LIST_12(X) X(12, 4, 0) X(13, 4, 1)
-#if NEO__ROWS == 14
-#define NEO__ROW_LIST(X) NEO__ROW_LIST_14(X)
+#if NEO__PASS == NEO__PASS_AVX512
+#define NEO__ROWS 14 /* 28 sums, 2 of b, 1 of a: 31 of 32 registers */
+#define NEO__ROW_LIST(X) NEO__ROW_LIST_12(X) X(12, 4, 0) X(13, 4, 1)
 #define NEO__GROUP_LIST(X) X(0) X(1) X(2) X(3) X(4)
-#elif NEO__ROWS == 12
-#define NEO__ROW_LIST(X) NEO__ROW_LIST_12(X)
-#define NEO__GROUP_LIST(X) X(0) X(1) X(2) X(3)
-#elif NEO__ROWS == 6
+#define NEO__TILE_SIZES(X) X(1) X(2) X(4) X(6) X(8) X(10) X(12) X(14)
+#elif NEO__PASS == NEO__PASS_AVX2
+#define NEO__ROWS 6 /* 12 + 2 + 1 of 16 */
 #define NEO__ROW_LIST(X) NEO__ROW_LIST_6(X)
 #define NEO__GROUP_LIST(X) X(0) X(1)
+#define NEO__TILE_SIZES(X) X(1) X(2) X(4) X(6)
+#elif NEO__PASS == NEO__PASS_NEON
+#define NEO__ROWS 12 /* 24 + 2 + 1 of 32 */
+#define NEO__ROW_LIST(X) NEO__ROW_LIST_12(X)
+#define NEO__GROUP_LIST(X) X(0) X(1) X(2) X(3)
+#define NEO__TILE_SIZES(X) X(1) X(2) X(4) X(6) X(8) X(10) X(12)
 #else
+#define NEO__ROWS 4
 #define NEO__ROW_LIST(X) NEO__ROW_LIST_4(X)
 #define NEO__GROUP_LIST(X) X(0) X(1)
+#define NEO__TILE_SIZES(X) X(1) X(2) X(4)
 #endif
 
 #define NEO__FETCH(p) __builtin_prefetch(p, 0, 2) /* to the second level */
@@ -22400,14 +17916,13 @@ NEO__LEAN_END
     }
 #define NEO__TILE_MERGE(r, g, i)                                                                   \
     if (rows > r) {                                                                                \
-        c##r##_0 = NEO__ADD(NEO__LOAD(merge + r * vecs * NEO__W), c##r##_0);                       \
-        if (vecs > 1)                                                                              \
-            c##r##_1 = NEO__ADD(NEO__LOAD(merge + r * vecs * NEO__W + NEO__W), c##r##_1);          \
+        c##r##_0 = NEO__LOAD(merge + r * vecs * NEO__W) + c##r##_0;                                \
+        if (vecs > 1) c##r##_1 = NEO__LOAD(merge + r * vecs * NEO__W + NEO__W) + c##r##_1;         \
     }
 #define NEO__TILE_BIAS(r, g, i)                                                                    \
     if (rows > r) {                                                                                \
-        c##r##_0 = NEO__ADD(c##r##_0, b0);                                                         \
-        if (vecs > 1) c##r##_1 = NEO__ADD(c##r##_1, b1);                                           \
+        c##r##_0 = c##r##_0 + b0;                                                                  \
+        if (vecs > 1) c##r##_1 = c##r##_1 + b1;                                                    \
     }
 #define NEO__TILE_RELU(r, g, i)                                                                    \
     if (rows > r) {                                                                                \
@@ -22461,16 +17976,6 @@ NEO__KERNEL_INLINE void NEO__FN(tile)(const neo__tile *t, const int rows, const 
 #define NEO__TILE_DEFINE(rows)                                                                     \
     NEO__KERNEL void NEO__FN(tile1_##rows)(const neo__tile *t) { NEO__FN(tile)(t, rows, 1); }           \
     NEO__KERNEL void NEO__FN(tile2_##rows)(const neo__tile *t) { NEO__FN(tile)(t, rows, 2); }
-#define NEO__TILE_FEW(X) X(1) X(2) X(4)
-#if NEO__ROWS == 14
-#define NEO__TILE_SIZES(X) NEO__TILE_FEW(X) X(6) X(8) X(10) X(12) X(14)
-#elif NEO__ROWS == 12
-#define NEO__TILE_SIZES(X) NEO__TILE_FEW(X) X(6) X(8) X(10) X(12)
-#elif NEO__ROWS == 6
-#define NEO__TILE_SIZES(X) NEO__TILE_FEW(X) X(6)
-#else
-#define NEO__TILE_SIZES(X) NEO__TILE_FEW(X)
-#endif
 NEO__TILE_SIZES(NEO__TILE_DEFINE)
 #define NEO__TILE1_NAME(rows) NEO__FN(tile1_##rows),
 #define NEO__TILE2_NAME(rows) NEO__FN(tile2_##rows),
@@ -22493,12 +17998,12 @@ NEO__KERNEL_INLINE void NEO__FN(row8)(const neo__tile *t, const float *a, const 
         b += t->b_k;
     }
     for (int64_t i = t->merges; i > 0; i--) {
-#define NEO__ROW8_MERGE(v) c##v = NEO__ADD(NEO__LOAD(merge + v * NEO__W), c##v);
+#define NEO__ROW8_MERGE(v) c##v = NEO__LOAD(merge + v * NEO__W) + c##v;
         NEO__EIGHT(NEO__ROW8_MERGE)
         merge -= t->merge_step;
     }
     if (bias) {
-#define NEO__ROW8_BIAS(v) c##v = NEO__ADD(c##v, NEO__LOAD(bias + v * NEO__W));
+#define NEO__ROW8_BIAS(v) c##v = c##v + NEO__LOAD(bias + v * NEO__W);
         NEO__EIGHT(NEO__ROW8_BIAS)
     }
     if (t->relu) {
@@ -22554,30 +18059,23 @@ NEO__KERNEL_INLINE __m512 NEO__FN(four_rows)(const float *const *row, int64_t k)
     v = _mm512_insertf32x4(v, _mm_loadu_ps(row[8] + k), 2);
     return _mm512_insertf32x4(v, _mm_loadu_ps(row[12] + k), 3);
 }
-#define NEO__LOW(a, b) _mm512_unpacklo_ps(a, b)
-#define NEO__HIGH(a, b) _mm512_unpackhi_ps(a, b)
-#define NEO__LOW2(a, b)                                                                            \
-    _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)))
-#define NEO__HIGH2(a, b)                                                                           \
-    _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)))
 #elif NEO__PASS == NEO__PASS_AVX2
 NEO__KERNEL_INLINE __m256 NEO__FN(four_rows)(const float *const *row, int64_t k) {
     return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(row[0] + k)),
                                 _mm_loadu_ps(row[4] + k), 1);
 }
-#define NEO__LOW(a, b) _mm256_unpacklo_ps(a, b)
-#define NEO__HIGH(a, b) _mm256_unpackhi_ps(a, b)
-#define NEO__LOW2(a, b)                                                                            \
-    _mm256_castpd_ps(_mm256_unpacklo_pd(_mm256_castps_pd(a), _mm256_castps_pd(b)))
-#define NEO__HIGH2(a, b)                                                                           \
-    _mm256_castpd_ps(_mm256_unpackhi_pd(_mm256_castps_pd(a), _mm256_castps_pd(b)))
-#elif NEO__PASS == NEO__PASS_NEON
+#endif
+#if NEO__PASS == NEO__PASS_NEON
 #define NEO__LOW(a, b) vzip1q_f32(a, b)
 #define NEO__HIGH(a, b) vzip2q_f32(a, b)
-#define NEO__LOW2(a, b)                                                                            \
-    vreinterpretq_f32_f64(vzip1q_f64(vreinterpretq_f64_f32(a), vreinterpretq_f64_f32(b)))
-#define NEO__HIGH2(a, b)                                                                           \
-    vreinterpretq_f32_f64(vzip2q_f64(vreinterpretq_f64_f32(a), vreinterpretq_f64_f32(b)))
+#define NEO__LOW2(a, b) ((NEO__VF)vzip1q_f64((float64x2_t)(a), (float64x2_t)(b)))
+#define NEO__HIGH2(a, b) ((NEO__VF)vzip2q_f64((float64x2_t)(a), (float64x2_t)(b)))
+#elif NEO__PASS != NEO__PASS_SCALAR
+#define NEO__PD(a) NEO__MM(castps_pd)(a)
+#define NEO__LOW(a, b) NEO__MM(unpacklo_ps)(a, b)
+#define NEO__HIGH(a, b) NEO__MM(unpackhi_ps)(a, b)
+#define NEO__LOW2(a, b) ((NEO__VF)NEO__MM(unpacklo_pd)(NEO__PD(a), NEO__PD(b)))
+#define NEO__HIGH2(a, b) ((NEO__VF)NEO__MM(unpackhi_pd)(NEO__PD(a), NEO__PD(b)))
 #endif
 NEO__KERNEL_INLINE void NEO__FN(transpose4)(const float *const *row, int64_t k, NEO__VF *out) {
 #if NEO__PASS != NEO__PASS_SCALAR
@@ -22652,13 +18150,10 @@ NEO__KERNEL void NEO__FN(dots)(const neo__tile *t) {
             NEO__FETCH(t->fetch + k / 16 * 16 + i * t->b_col);
         NEO__FN(transpose4)(row, k, v0);
         NEO__FN(transpose4)(row + NEO__W, k, v1);
-#define NEO__DOTS_STEP(i)                                                                          \
-    s0 = NEO__FMA(NEO__SET(a[(k + i) * a_k]), v0[i], s0);                                          \
-    s1 = NEO__FMA(NEO__SET(a[(k + i) * a_k]), v1[i], s1);
-        NEO__DOTS_STEP(0)
-        NEO__DOTS_STEP(1)
-        NEO__DOTS_STEP(2)
-        NEO__DOTS_STEP(3)
+        NEO__EACH(i, 4) {
+            s0 = NEO__FMA(NEO__SET(a[(k + i) * a_k]), v0[i], s0);
+            s1 = NEO__FMA(NEO__SET(a[(k + i) * a_k]), v1[i], s1);
+        }
     }
     for (; k < t->k; k++) {
         float lane[2 * NEO__W];
@@ -22677,10 +18172,10 @@ NEO__KERNEL void NEO__FN(column_sums)(float *to, const float *from, int64_t ld, 
         NEO__VF s0 = NEO__SET(0.0f), s1 = s0, s2 = s0, s3 = s0;
         const float *p = from + j;
         for (int64_t i = 0; i < rows; i++, p += ld) {
-            s0 = NEO__ADD(s0, NEO__LOAD(p));
-            s1 = NEO__ADD(s1, NEO__LOAD(p + NEO__W));
-            s2 = NEO__ADD(s2, NEO__LOAD(p + 2 * NEO__W));
-            s3 = NEO__ADD(s3, NEO__LOAD(p + 3 * NEO__W));
+            s0 = s0 + NEO__LOAD(p);
+            s1 = s1 + NEO__LOAD(p + NEO__W);
+            s2 = s2 + NEO__LOAD(p + 2 * NEO__W);
+            s3 = s3 + NEO__LOAD(p + 3 * NEO__W);
         }
         NEO__STORE(to + j, s0);
         NEO__STORE(to + j + NEO__W, s1);
@@ -22692,7 +18187,7 @@ NEO__KERNEL void NEO__FN(column_sums)(float *to, const float *from, int64_t ld, 
         NEO__VF s = NEO__SET(0.0f);
         for (int64_t i = 0; i < rows; i++) {
             const float *p = from + i * ld + j;
-            s = NEO__ADD(s, n == NEO__W ? NEO__LOAD(p) : NEO__LOADN(p, n));
+            s = s + (n == NEO__W ? NEO__LOAD(p) : NEO__LOADN(p, n));
         }
         if (n == NEO__W) NEO__STORE(to + j, s);
         else NEO__STOREN(to + j, s, n);
@@ -22864,7 +18359,8 @@ NEO__KERNEL void NEO__FN(bf16_pack)(float *to, int64_t width, const uint16_t *fr
             const __mmask16 m = cols - j >= 16 ? (__mmask16)0xFFFF : cols > j ? NEO__LANES(cols - j) : (__mmask16)0;
             __m256i x = _mm256_maskz_loadu_epi16(k0 < count ? m : (__mmask16)0, low + j);
             __m256i y = _mm256_maskz_loadu_epi16(k1 < count ? m : (__mmask16)0, high + j);
-            NEO__VI pair = NEO__ORI(_mm512_cvtepu16_epi32(x), NEO__SHLI(_mm512_cvtepu16_epi32(y), 16));
+            const NEO__VI low_x = (NEO__VI)_mm512_cvtepu16_epi32(x);
+            NEO__VI pair = low_x | ((NEO__VI)_mm512_cvtepu16_epi32(y) << 16);
             NEO__STORE(to + j, NEO__AS_F(pair));
         }
     }
@@ -22890,8 +18386,8 @@ NEO__KERNEL void NEO__FN(bf16_pack_row)(float *to, const uint16_t *from, int64_t
     NEO__DOT(o##r##0, odd, b2);                                                                    \
     NEO__DOT(o##r##1, odd, b3);
 #define NEO__DOT_STORE(r, g, i)                                                                    \
-    NEO__STORE(c + 32 * r, NEO__ADD(NEO__LOAD(c + 32 * r), NEO__ADD(e##r##0, o##r##0)));           \
-    NEO__STORE(c + 32 * r + 16, NEO__ADD(NEO__LOAD(c + 32 * r + 16), NEO__ADD(e##r##1, o##r##1)));
+    NEO__STORE(c + 32 * r, NEO__LOAD(c + 32 * r) + (e##r##0 + o##r##0));                           \
+    NEO__STORE(c + 32 * r + 16, NEO__LOAD(c + 32 * r + 16) + (e##r##1 + o##r##1));
 #if defined(NEO__COLD) && !defined(__clang__) /* without this pass gcc keeps the sums in memory: a fifth of the speed */
 #pragma GCC push_options
 #pragma GCC optimize("rerun-cse-after-loop")
@@ -22961,10 +18457,6 @@ NEO__KERNEL void neo__bf16_tile_amx(const neo__bf16_tile *t) {
 static const neo__bf16_kernels neo__bf16_kernels_amx = {
     32, 32, 0, NEO__FN(bf16_pack_row), NEO__FN(bf16_pack), neo__bf16_begin_amx, neo__bf16_tile_amx, neo__bf16_end_amx,
 };
-#undef NEO__DOT
-#undef NEO__DOT_START
-#undef NEO__DOT_STEP
-#undef NEO__DOT_STORE
 #endif
 
 static const neo__gemm_kernels NEO__FN(gemm_kernels) = {
@@ -22980,48 +18472,12 @@ static const neo__gemm_kernels NEO__FN(gemm_kernels) = {
     NEO__FN(interact_forward),
     NEO__FN(interact_backward),
 };
-#undef NEO__DOTS_STEP
-#undef NEO__EIGHT
-#undef NEO__GROUP_LIST
-#undef NEO__HIGH
-#undef NEO__HIGH2
-#undef NEO__LOW
-#undef NEO__LOW2
-#undef NEO__ROW8_BIAS
-#undef NEO__ROW8_FMA
-#undef NEO__ROW8_MERGE
-#undef NEO__ROW8_RELU
-#undef NEO__ROW8_START
-#undef NEO__ROW8_STORE
-#undef NEO__ROWS
-#undef NEO__ROW_LIST
-#undef NEO__ROW_LIST_12
-#undef NEO__ROW_LIST_14
-#undef NEO__ROW_LIST_4
-#undef NEO__ROW_LIST_6
-#undef NEO__TILE1_NAME
-#undef NEO__TILE2_NAME
-#undef NEO__TILE_BIAS
-#undef NEO__TILE_DECLARE
-#undef NEO__TILE_DEFINE
-#undef NEO__TILE_FEW
-#undef NEO__TILE_FMA
-#undef NEO__TILE_GROUP
-#undef NEO__TILE_INIT
-#undef NEO__TILE_MERGE
-#undef NEO__TILE_RELU
-#undef NEO__TILE_SIZES
-#undef NEO__TILE_STEP
-#undef NEO__TILE_STORE
 #endif
 
 /* ---- >>kernels-bags ----
 
    Sums run down the rows in registers: a chunk of 8, 4, 2 or 1 vectors of columns, or a rest narrower than
    a vector, at a time. Which chunk a column is in changes nothing: every column is a chain of its own. */
-/* For each vector i of a chunk. The count is a constant in every caller, so that the loop is
-   unrolled and sums s[i] stay in registers. */
-#define NEO__EACH(i, count) _Pragma("GCC unroll 8") for (int i = 0; i < (count); i++)
 
 /* Vectors of a row of which `left` columns remain: a whole one, or its first part. */
 NEO__KERNEL_INLINE NEO__VF NEO__FN(load_left)(const float *p, int64_t left) {
@@ -23032,19 +18488,23 @@ NEO__KERNEL_INLINE void NEO__FN(store_left)(float *p, NEO__VF v, int64_t left) {
     else NEO__STOREN(p, v, left);
 }
 
+/* The same in a loop over the columns c of n. */
+#define NEO__LDC(p) NEO__FN(load_left)((p) + c, n - c)
+#define NEO__STC(p, v) NEO__FN(store_left)((p) + c, v, n - c)
+
 /* ---- narrow rows; see neo_table_desc for the formulas ---- */
-#if NEO__PASS == NEO__PASS_WARP
-#define NEO__LOAD_B(p) ((int32_t)((const int8_t *)(p))[NEO__FN(lane)()])
-#define NEO__STORE_B(p, v) (((int8_t *)(p))[NEO__FN(lane)()] = (int8_t)(v))
-#elif NEO__PASS == NEO__PASS_SCALAR
-#define NEO__LOAD_B(p) ((int32_t) * (const int8_t *)(p))
-#define NEO__STORE_B(p, v) (*(int8_t *)(p) = (int8_t)(v))
+#if NEO__PASS == NEO__PASS_SCALAR || NEO__PASS == NEO__PASS_WARP
+#define NEO__LOAD_B(p) ((uint32_t)((const int8_t *)(p))[NEO__LANE])
+#define NEO__STORE_B(p, v) (((int8_t *)(p))[NEO__LANE] = (int8_t)(v))
 #elif NEO__PASS == NEO__PASS_AVX512
-#define NEO__LOAD_B(p) _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p)))
-#define NEO__STORE_B(p, v) _mm_storeu_si128((__m128i *)(void *)(p), _mm512_cvtepi32_epi8(v))
+#define NEO__LOAD_B(p)                                                                             \
+    ((NEO__VI)_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p))))
+#define NEO__STORE_B(p, v)                                                                         \
+    _mm_storeu_si128((__m128i *)(void *)(p), _mm512_cvtepi32_epi8((__m512i)(v)))
 #elif NEO__PASS == NEO__PASS_AVX2
-#define NEO__LOAD_B(p) _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(p)))
-#define NEO__STORE_B(p, v) NEO__FN(store_b)(p, v)
+#define NEO__LOAD_B(p)                                                                             \
+    ((NEO__VI)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(p))))
+#define NEO__STORE_B(p, v) NEO__FN(store_b)(p, (__m256i)(v))
 NEO__KERNEL_INLINE void NEO__FN(store_b)(void *p, __m256i v) {
     __m128i h = _mm_packs_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
     _mm_storel_epi64((__m128i *)p, _mm_packs_epi16(h, h));
@@ -23052,13 +18512,13 @@ NEO__KERNEL_INLINE void NEO__FN(store_b)(void *p, __m256i v) {
 #else
 #define NEO__LOAD_B(p) NEO__FN(load_b)(p)
 #define NEO__STORE_B(p, v) NEO__FN(store_b)(p, v)
-NEO__KERNEL_INLINE int32x4_t NEO__FN(load_b)(const void *p) {
+NEO__KERNEL_INLINE NEO__VI NEO__FN(load_b)(const void *p) {
     uint32_t four;
     memcpy(&four, p, sizeof four);
-    return vmovl_s16(vget_low_s16(vmovl_s8(vcreate_s8((uint64_t)four))));
+    return (NEO__VI)vmovl_s16(vget_low_s16(vmovl_s8(vcreate_s8((uint64_t)four))));
 }
-NEO__KERNEL_INLINE void NEO__FN(store_b)(void *p, int32x4_t v) {
-    int16x4_t h = vmovn_s32(v);
+NEO__KERNEL_INLINE void NEO__FN(store_b)(void *p, NEO__VI v) {
+    int16x4_t h = vmovn_s32((NEO__VS)v);
     uint64_t b = vget_lane_u64(vreinterpret_u64_s8(vmovn_s16(vcombine_s16(h, h))), 0);
     uint32_t four = (uint32_t)b;
     memcpy(p, &four, sizeof four);
@@ -23068,13 +18528,13 @@ NEO__KERNEL_INLINE void NEO__FN(store_b)(void *p, int32x4_t v) {
 NEO__KERNEL_INLINE NEO__VF NEO__FN(row_load)(neo_dtype dtype, const char *p, NEO__VF scale,
                                              NEO__VF bias) {
     if (dtype == NEO_F16) return NEO__LOAD_F16(p);
-    if (dtype == NEO_BF16) return NEO__AS_F(NEO__SHLI(NEO__LOAD_H(p), 16));
+    if (dtype == NEO_BF16) return NEO__AS_F(NEO__LOAD_H(p) << 16);
     return NEO__FMA(NEO__TO_F(NEO__LOAD_B(p)), scale, bias);
 }
 NEO__KERNEL_INLINE NEO__VF NEO__FN(row_load_left)(neo_dtype dtype, const char *p, int64_t left,
                                            NEO__VF scale, NEO__VF bias) {
 #if NEO__PASS == NEO__PASS_WARP
-    return NEO__FN(lane)() < left ? NEO__FN(row_load)(dtype, p, scale, bias) : 0.0f;
+    return NEO__LANE < left ? NEO__FN(row_load)(dtype, p, scale, bias) : NEO__SET(0.0f);
 #else
     int16_t few[16];
     if (NEO__W == 1 || left >= NEO__W) return NEO__FN(row_load)(dtype, p, scale, bias);
@@ -23090,41 +18550,40 @@ NEO__KERNEL_FAR void NEO__FN(rows_decode)(const neo__bag_rows *t, int64_t row, i
     NEO__VF scale = NEO__SET(t->scale ? t->scale[2 * row] : 0.0f);
     NEO__VF bias = NEO__SET(t->scale ? t->scale[2 * row + 1] : 0.0f);
     for (int64_t c = 0; c < n; c += NEO__W)
-        NEO__FN(store_left)
-        (to + c, NEO__FN(row_load_left)(t->dtype, p + c * size, n - c, scale, bias), n - c);
+        NEO__STC(to, NEO__FN(row_load_left)(t->dtype, p + c * size, n - c, scale, bias));
 }
 /* The largest integer up to x, |x| < 2^22. */
 NEO__KERNEL_INLINE NEO__VI NEO__FN(floor_i)(NEO__VF x) {
     NEO__VI n = NEO__TO_I(x);
-    return NEO__SELECTI(NEO__GT(NEO__TO_F(n), x), NEO__SUBI(n, NEO__SETI(1)), n);
+    return NEO__SELECTI(NEO__GT(NEO__TO_F(n), x), n - 1u, n);
 }
 /* neo__narrow_encode for bf16 and f16. Above f16's denormals the bits dropped are 13 of f32, so
    that 13 random bits decide. A denormal is an integer and a fraction of 32 bits of 2^-24, made in
    two halves. */
 NEO__KERNEL_INLINE NEO__VI NEO__FN(bf16_round)(NEO__VF x, NEO__VI r) {
-    NEO__VI u = NEO__AS_I(x), a = NEO__ANDI(u, NEO__SETI(0x7FFFFFFF));
-    NEO__VI code = NEO__SHRI(NEO__ADDI(u, NEO__SHRI(r, 16)), 16);
-    NEO__VI nan = NEO__ORI(NEO__SHRI(NEO__XORI(u, a), 16), NEO__SETI(0x7FC0));
+    NEO__VI u = NEO__AS_I(x), a = u & 0x7FFFFFFFu;
+    NEO__VI code = (u + (r >> 16)) >> 16;
+    NEO__VI nan = ((u ^ a) >> 16) | 0x7FC0u;
     return NEO__SELECTI(NEO__GTI(a, NEO__SETI(0x7F800000)), nan, code);
 }
 NEO__KERNEL_INLINE NEO__VI NEO__FN(f16_round)(NEO__VF x, NEO__VI r) {
-    NEO__VI u = NEO__AS_I(x), a = NEO__ANDI(u, NEO__SETI(0x7FFFFFFF));
-    NEO__VI code = NEO__SUBI(NEO__SHRI(NEO__ADDI(a, NEO__SHRI(r, 19)), 13), NEO__SETI(112 << 10));
+    NEO__VI u = NEO__AS_I(x), a = u & 0x7FFFFFFFu;
+    NEO__VI code = ((a + (r >> 19)) >> 13) - (112u << 10);
     code = NEO__SELECTI(NEO__GTI(code, NEO__SETI(0x7C00)), NEO__SETI(0x7C00), code);
     NEO__VM denormal = NEO__GTI(NEO__SETI(0x38800000), a);
-    NEO__VF y = NEO__SELECT(denormal, NEO__MUL(NEO__AS_F(a), NEO__SET(0x1p24f)), NEO__SET(0.0f));
+    NEO__VF y = NEO__SELECT(denormal, NEO__AS_F(a) * 0x1p24f, NEO__SET(0.0f));
     NEO__VI n = NEO__TRUNC_I(y);
-    y = NEO__MUL(NEO__SUB(y, NEO__TO_F(n)), NEO__SET(65536.0f));
+    y = (y - NEO__TO_F(n)) * 65536.0f;
     NEO__VI high = NEO__TRUNC_I(y);
-    y = NEO__MUL(NEO__SUB(y, NEO__TO_F(high)), NEO__SET(65536.0f));
-    NEO__VI rest = NEO__ORI(NEO__SHLI(high, 16), NEO__TRUNC_I(y));
+    y = (y - NEO__TO_F(high)) * 65536.0f;
+    NEO__VI rest = (high << 16) | NEO__TRUNC_I(y);
     /* rest + r >= 2^32: rest > ~r, unsigned */
-    NEO__VI over = NEO__XORI(r, NEO__SETI(INT32_MAX));
-    NEO__VM up = NEO__GTI(NEO__XORI(rest, NEO__SETI(INT32_MIN)), over);
-    n = NEO__SELECTI(up, NEO__ADDI(n, NEO__SETI(1)), n);
+    NEO__VI over = r ^ 0x7FFFFFFFu;
+    NEO__VM up = NEO__GTI(rest ^ 0x80000000u, over);
+    n = NEO__SELECTI(up, n + 1u, n);
     code = NEO__SELECTI(denormal, n, code);
     code = NEO__SELECTI(NEO__GTI(a, NEO__SETI(0x7F800000)), NEO__SETI(0x7E00), code);
-    return NEO__ORI(code, NEO__SHRI(NEO__XORI(u, a), 16));
+    return code | ((u ^ a) >> 16);
 }
 /* The random words of rows, as the bits of floats: row by row whole blocks, the last vector of them
    written whole. Blocks of several rows share a vector; a run of them ends with the row, and where
@@ -23134,16 +18593,16 @@ NEO__KERNEL_FAR void NEO__FN(rows_words)(const neo__bag_rows *t, const int64_t *
                                               float *word) {
     int64_t left = neo__bag_blocks_of(t, row[0]);
     uint64_t block = neo__bag_number(t, row[0]) / 4;
-    NEO__VI place = NEO__ADDI(NEO__SETI(0), NEO__LANE_BLOCKS);
+    NEO__VI place = NEO__LANE_BLOCKS;
     for (int64_t r = 0; r < count; word += 4 * NEO__W) {
         NEO__VI x[4] = {place, place, place, place};
         NEO__VF v[4];
         for (int64_t lane = 0, n; lane < NEO__W && r < count; lane += n) {
             uint32_t low = (uint32_t)block;
             NEO__VM here = NEO__GTI(place, NEO__SETI((int32_t)lane - 1));
-            NEO__VI number = NEO__ADDI(place, NEO__SETI((int32_t)(low - (uint32_t)lane)));
+            NEO__VI number = place + (low - (uint32_t)lane);
             x[0] = NEO__SELECTI(here, number, x[0]); /* lanes behind the run are set again */
-            x[1] = NEO__SELECTI(here, NEO__SETI((int32_t)(uint32_t)(block >> 32)), x[1]);
+            x[1] = NEO__SELECTI(here, NEO__SETI((uint32_t)(block >> 32)), x[1]);
             n = NEO__MIN(NEO__MIN(left, NEO__W - lane), (int64_t)UINT32_MAX - low + 1);
             block += (uint64_t)n;
             left -= n;
@@ -23165,7 +18624,7 @@ NEO__KERNEL float NEO__FN(rows_scale)(const float *w, int64_t n, float *scale) {
         NEO__VF x = NEO__LOAD(w + c);
         low = NEO__MIN_(x, low);
         high = NEO__MAX_(x, high);
-        odd = NEO__ADD(odd, NEO__SUB(x, x)); /* a NaN if one of them is not finite */
+        odd = odd + (x - x); /* a NaN if one of them is not finite */
     }
     odd = NEO__SELECT(NEO__EQ(odd, zero), zero, NEO__SET(1.0f));
     if (NEO__ANY(NEO__GT(odd, zero))) {
@@ -23189,18 +18648,18 @@ NEO__KERNEL float NEO__FN(rows_scale)(const float *w, int64_t n, float *scale) {
 }
 NEO__KERNEL_INLINE NEO__VI NEO__FN(i8_round)(NEO__VF w, NEO__VF inverse, NEO__VF bias, NEO__VI r,
                                       int stochastic) {
-    NEO__VF x = NEO__MUL(NEO__SUB(w, bias), inverse);
+    NEO__VF x = (w - bias) * inverse;
     x = NEO__MIN_(NEO__SET(127.0f), NEO__MAX_(NEO__SET(-127.0f), x));
     if (!stochastic) return NEO__TO_I(x);
     NEO__VI n = NEO__FN(floor_i)(x);
-    NEO__VF u = NEO__MUL(NEO__TO_F(NEO__SHRI(r, 8)), NEO__SET(0x1p-24f));
-    NEO__VM up = NEO__GT(NEO__SUB(x, NEO__TO_F(n)), u);
-    return NEO__SELECTI(up, NEO__ADDI(n, NEO__SETI(1)), n);
+    NEO__VF u = NEO__TO_F(r >> 8) * 0x1p-24f;
+    NEO__VM up = NEO__GT(x - NEO__TO_F(n), u);
+    return NEO__SELECTI(up, n + 1u, n);
 }
 /* A vector of codes, of which `left` are stored. */
 NEO__KERNEL_INLINE void NEO__FN(row_store)(neo_dtype dtype, char *p, NEO__VI code, int64_t left) {
 #if NEO__PASS == NEO__PASS_WARP
-    if (NEO__FN(lane)() >= left) return;
+    if (NEO__LANE >= left) return;
     if (dtype == NEO_I8) NEO__STORE_B(p, code);
     else NEO__STORE_H(p, code);
 #else
@@ -23281,7 +18740,7 @@ NEO__KERNEL_INLINE void NEO__FN(bag_sum)(const neo__bag_lookup *a, NEO__VF *s, i
         row = a->table + neo__jagged_id(a->ids, is_i32, k) * dim + col;
         NEO__EACH(i, count) {
             NEO__VF x = NEO__LOAD(row + i * NEO__W);
-            s[i] = weighted ? NEO__FMA(w, x, s[i]) : NEO__ADD(s[i], x);
+            s[i] = weighted ? NEO__FMA(w, x, s[i]) : s[i] + x;
         }
     }
 }
@@ -23290,7 +18749,7 @@ NEO__KERNEL_INLINE void NEO__FN(bag_store)(float *to, NEO__VF *s, int count, int
                                            int64_t length) {
     if (divides && length > 1) {
         NEO__VF w = NEO__SET((float)length);
-        NEO__EACH(i, count) s[i] = NEO__DIV(s[i], w);
+        NEO__EACH(i, count) s[i] = s[i] / w;
     }
     NEO__EACH(i, count) NEO__STORE(to + i * NEO__W, s[i]);
 }
@@ -23355,9 +18814,9 @@ NEO__KERNEL_FAR void NEO__FN(bag_chunk_rest)(const neo__bag_lookup *a, int64_t b
                 NEO__FETCH(row);
                 NEO__FETCH(row + NEO__W - 1); /* lanes that are not read are waited for too */
             }
-            s = a->weights ? NEO__FMA(NEO__SET(a->weights[k]), x, s) : NEO__ADD(s, x);
+            s = a->weights ? NEO__FMA(NEO__SET(a->weights[k]), x, s) : s + x;
         }
-        if (a->mean && length > 1) s = NEO__DIV(s, NEO__SET((float)length));
+        if (a->mean && length > 1) s = s / (float)length;
         NEO__STOREN(to, s, n);
     }
 }
@@ -23366,14 +18825,11 @@ NEO__KERNEL_FAR void NEO__FN(bag_chunk_rest)(const neo__bag_lookup *a, int64_t b
 
 NEO__KERNEL_FAR void NEO__FN(part_join)(neo__part_tree *t) {
     t->depth--;
+    const int64_t n = t->n;
     float *to = t->sum + (t->depth - 1) * t->stride;
     const float *from = t->sum + t->depth * t->stride;
     t->number[t->depth - 1] = t->number[t->depth];
-    for (int64_t c = 0; c < t->n; c += NEO__W)
-        NEO__FN(store_left)
-        (to + c,
-         NEO__ADD(NEO__FN(load_left)(to + c, t->n - c), NEO__FN(load_left)(from + c, t->n - c)),
-         t->n - c);
+    for (int64_t c = 0; c < n; c += NEO__W) NEO__STC(to, NEO__LDC(to) + NEO__LDC(from));
 }
 /* Push part `number`: returns the place of its sum. */
 NEO__KERNEL float *NEO__FN(part_push)(neo__part_tree *t, int64_t number) {
@@ -23409,9 +18865,9 @@ NEO__KERNEL_FAR int64_t NEO__FN(bag_sum_rows)(const neo__bag_lookup *a, int64_t 
         if (id < 0 || id < row_begin || id >= row_end) continue;
         const float *row = NEO__FN(bag_row)(a, id, col, n, room);
         for (int64_t c = 0; c < n; c += NEO__W) {
-            NEO__VF s = NEO__FN(load_left)(to + c, n - c), x = NEO__FN(load_left)(row + c, n - c);
-            s = a->weights ? NEO__FMA(NEO__SET(a->weights[k]), x, s) : NEO__ADD(s, x);
-            NEO__FN(store_left)(to + c, s, n - c);
+            NEO__VF s = NEO__LDC(to), x = NEO__LDC(row);
+            s = a->weights ? NEO__FMA(NEO__SET(a->weights[k]), x, s) : s + x;
+            NEO__STC(to, s);
         }
     }
     return next;
@@ -23570,17 +19026,17 @@ NEO__KERNEL void NEO__FN(bag_pool)(const neo__bag_lookup *a) {
 /* ---- NEO_POOL_NONE, gradients of per-id weights, packing of gradients ---- */
 #if NEO__PASS != NEO__PASS_AVX512
 NEO__KERNEL void NEO__FN(bag_copy)(const neo__bag_lookup *a) {
-    int64_t dim = a->dim, ahead = NEO__FN(bag_ahead)(dim), end = a->offsets[a->bags];
+    int64_t n = a->dim, ahead = NEO__FN(bag_ahead)(n), end = a->offsets[a->bags];
     float *to = a->out;
     for (int64_t k = a->offsets[0]; k < end; k++, to += a->out_stride) {
         int64_t id = k + ahead < end ? neo__jagged_id(a->ids, a->is_i32, k + ahead) : -1;
         if (id >= 0 && id < a->rows) NEO__FN(bag_fetch_id)(a->store, id);
         id = NEO__FN(bag_clamp)(a, neo__jagged_id(a->ids, a->is_i32, k));
-        const float *row = id < 0 ? to : NEO__FN(bag_row)(a, id, 0, dim, to);
+        const float *row = id < 0 ? to : NEO__FN(bag_row)(a, id, 0, n, to);
         NEO__VF w = NEO__SET(a->weights ? a->weights[k] : 1.0f);
-        for (int64_t c = 0; c < dim; c += NEO__W) {
-            NEO__VF x = id < 0 ? NEO__SET(0.0f) : NEO__FN(load_left)(row + c, dim - c);
-            NEO__FN(store_left)(to + c, id >= 0 && a->weights ? NEO__MUL(w, x) : x, dim - c);
+        for (int64_t c = 0; c < n; c += NEO__W) {
+            NEO__VF x = id < 0 ? NEO__SET(0.0f) : NEO__LDC(row);
+            NEO__STC(to, id >= 0 && a->weights ? w * x : x);
         }
     }
 }
@@ -23591,15 +19047,14 @@ NEO__KERNEL void NEO__FN(bag_copy)(const neo__bag_lookup *a) {
 NEO__KERNEL_INLINE float NEO__FN(row_dot_on)(float sum, const float *x, const float *y, int64_t n) {
     float q[16];
     for (; n >= 16; x += 16, y += 16, n -= 16) {
-        for (int i = 0; i < 16; i += NEO__W)
-            NEO__STORE(q + i, NEO__MUL(NEO__LOAD(x + i), NEO__LOAD(y + i)));
+        for (int i = 0; i < 16; i += NEO__W) NEO__STORE(q + i, NEO__LOAD(x + i) * NEO__LOAD(y + i));
         sum = NEO__ADD1(sum, NEO__TREE16(q));
     }
     if (n > 0) {
         for (int i = 0; i < 16; i += NEO__W)
-            NEO__STORE(q + i, i < n ? NEO__MUL(NEO__FN(load_left)(x + i, n - i),
-                                               NEO__FN(load_left)(y + i, n - i))
-                                    : NEO__SET(0.0f));
+            NEO__STORE(q + i,
+                       i < n ? NEO__FN(load_left)(x + i, n - i) * NEO__FN(load_left)(y + i, n - i)
+                             : NEO__SET(0.0f));
         sum = NEO__ADD1(sum, NEO__TREE16(q));
     }
     return sum;
@@ -23668,16 +19123,16 @@ NEO__KERNEL void NEO__FN(bag_weight_grad)(const neo__bag_lookup *a, float *dweig
 #endif
 
 NEO__KERNEL void NEO__FN(bag_pack)(float *to, int64_t to_stride, const float *from,
-                                   int64_t from_stride, int64_t bags, int64_t dim,
+                                   int64_t from_stride, int64_t bags, int64_t n,
                                    const int64_t *offsets) {
     for (int64_t b = 0; b < bags; b++, to += to_stride, from += from_stride) {
-        if (b + 16 < bags) NEO__FN(bag_fetch_row)(from + 16 * from_stride, dim);
+        if (b + 16 < bags) NEO__FN(bag_fetch_row)(from + 16 * from_stride, n);
         int64_t length = offsets ? offsets[b + 1] - offsets[b] : 1;
         if (length == 0) continue;
         NEO__VF w = NEO__SET((float)length);
-        for (int64_t c = 0; c < dim; c += NEO__W) {
-            NEO__VF x = NEO__FN(load_left)(from + c, dim - c);
-            NEO__FN(store_left)(to + c, length > 1 ? NEO__DIV(x, w) : x, dim - c);
+        for (int64_t c = 0; c < n; c += NEO__W) {
+            NEO__VF x = NEO__LDC(from);
+            NEO__STC(to, length > 1 ? x / w : x);
         }
     }
 }
@@ -23691,20 +19146,17 @@ NEO__KERNEL_FAR void NEO__FN(bag_adjust)(const neo__bag_step *o, float *w, float
     NEO__VF clip = NEO__SET(o->clip), low = NEO__SET(-o->clip), l2 = NEO__SET(o->l2),
             keep = NEO__SET(o->keep);
     for (int64_t c = 0; c < n; c += NEO__W) {
-        NEO__VF x = NEO__FN(load_left)(g + c, n - c), y = NEO__FN(load_left)(w + c, n - c);
+        NEO__VF x = NEO__LDC(g), y = NEO__LDC(w);
         if (o->clip > 0.0f) x = NEO__MIN_(clip, NEO__MAX_(low, x));
         if (o->l2 != 0.0f) x = NEO__FMA(l2, y, x);
-        NEO__FN(store_left)(g + c, x, n - c);
-        if (o->keep != 1.0f) NEO__FN(store_left)(w + c, NEO__MUL(keep, y), n - c);
+        NEO__STC(g, x);
+        if (o->keep != 1.0f) NEO__STC(w, keep * y);
     }
 }
 /* w -= rate x */
 NEO__KERNEL_INLINE void NEO__FN(bag_descend_in)(float rate, const float *x, float *w, int64_t n) {
     NEO__VF r = NEO__SET(rate);
-    for (int64_t c = 0; c < n; c += NEO__W)
-        NEO__FN(store_left)
-        (w + c, NEO__FNMA(r, NEO__FN(load_left)(x + c, n - c), NEO__FN(load_left)(w + c, n - c)),
-         n - c);
+    for (int64_t c = 0; c < n; c += NEO__W) NEO__STC(w, NEO__FNMA(r, NEO__LDC(x), NEO__LDC(w)));
 }
 NEO__KERNEL_FAR void NEO__FN(bag_descend)(float rate, const float *x, float *w, int64_t n) {
     NEO__FN(bag_descend_in)(rate, x, w, n);
@@ -23713,11 +19165,11 @@ NEO__KERNEL_FAR void NEO__FN(bag_adagrad)(const neo__bag_step *o, float *w, cons
                                                float *m, int64_t n) {
     NEO__VF rate = NEO__SET(o->lr), eps = NEO__SET(o->eps);
     for (int64_t c = 0; c < n; c += NEO__W) {
-        NEO__VF x = NEO__FN(load_left)(g + c, n - c);
-        NEO__VF s = NEO__FMA(x, x, NEO__FN(load_left)(m + c, n - c));
-        NEO__FN(store_left)(m + c, s, n - c);
-        x = NEO__DIV(x, NEO__ADD(NEO__SQRT(s), eps));
-        NEO__FN(store_left)(w + c, NEO__FNMA(rate, x, NEO__FN(load_left)(w + c, n - c)), n - c);
+        NEO__VF x = NEO__LDC(g);
+        NEO__VF s = NEO__FMA(x, x, NEO__LDC(m));
+        NEO__STC(m, s);
+        x = x / (NEO__SQRT(s) + eps);
+        NEO__STC(w, NEO__FNMA(rate, x, NEO__LDC(w)));
     }
 }
 NEO__KERNEL_FAR void NEO__FN(bag_rowwise_adagrad)(const neo__bag_step *o, NEO__FN(row_sums) * sums,
@@ -23743,26 +19195,21 @@ NEO__KERNEL_FAR void NEO__FN(bag_adam_direction)(const neo__bag_step *o, NEO__FN
         below = NEO__SET(NEO__ADD1(NEO__SQRT1(NEO__MUL1(square, o->fix2)), o->eps));
     }
     for (int64_t c = 0; c < n; c += NEO__W) {
-        NEO__VF x = NEO__FN(load_left)(g + c, n - c);
-        NEO__VF a = NEO__FMA(b1, NEO__FN(load_left)(m + c, n - c), NEO__MUL(r1, x));
-        NEO__FN(store_left)(m + c, a, n - c);
+        NEO__VF x = NEO__LDC(g);
+        NEO__VF a = NEO__FMA(b1, NEO__LDC(m), r1 * x);
+        NEO__STC(m, a);
         if (!partial) {
-            NEO__VF q =
-                NEO__FMA(b2, NEO__FN(load_left)(v + c, n - c), NEO__MUL(NEO__MUL(r2, x), x));
-            NEO__FN(store_left)(v + c, q, n - c);
-            below = NEO__ADD(NEO__SQRT(NEO__MUL(q, f2)), eps);
+            NEO__VF q = NEO__FMA(b2, NEO__LDC(v), r2 * x * x);
+            NEO__STC(v, q);
+            below = NEO__SQRT(q * f2) + eps;
         }
-        NEO__FN(store_left)(u + c, NEO__DIV(NEO__MUL(a, f1), below), n - c);
+        NEO__STC(u, a * f1 / below);
     }
 }
 NEO__KERNEL_FAR void NEO__FN(bag_lamb)(const neo__bag_step *o, NEO__FN(row_sums) * sums, float *w,
                                             float *u, int64_t n) {
     NEO__VF decay = NEO__SET(o->decay);
-    for (int64_t c = 0; c < n; c += NEO__W)
-        NEO__FN(store_left)
-        (u + c,
-         NEO__FMA(decay, NEO__FN(load_left)(w + c, n - c), NEO__FN(load_left)(u + c, n - c)),
-         n - c);
+    for (int64_t c = 0; c < n; c += NEO__W) NEO__STC(u, NEO__FMA(decay, NEO__LDC(w), NEO__LDC(u)));
     float w_norm = NEO__SQRT1(NEO__FN(row_sum)(sums, w, w, n));
     float u_norm = NEO__SQRT1(NEO__FN(row_sum)(sums, u, u, n));
     float trust = w_norm > 0.0f && u_norm > 0.0f ? NEO__DIV1(w_norm, u_norm) : 1.0f;
@@ -23777,11 +19224,11 @@ NEO__KERNEL_FAR void NEO__FN(bag_lars)(const neo__bag_step *o, NEO__FN(row_sums)
     rate = below > 0.0f ? NEO__DIV1(rate, below) : 0.0f;
     NEO__VF a = NEO__SET(rate), decay = NEO__SET(o->decay), mu = NEO__SET(o->momentum);
     for (int64_t c = 0; c < n; c += NEO__W) {
-        NEO__VF y = NEO__FN(load_left)(w + c, n - c);
-        NEO__VF d = NEO__MUL(a, NEO__FMA(decay, y, NEO__FN(load_left)(g + c, n - c)));
-        d = NEO__FMA(mu, NEO__FN(load_left)(m + c, n - c), d);
-        NEO__FN(store_left)(m + c, d, n - c);
-        NEO__FN(store_left)(w + c, NEO__SUB(y, d), n - c);
+        NEO__VF y = NEO__LDC(w);
+        NEO__VF d = a * NEO__FMA(decay, y, NEO__LDC(g));
+        d = NEO__FMA(mu, NEO__LDC(m), d);
+        NEO__STC(m, d);
+        NEO__STC(w, y - d);
     }
 }
 NEO__KERNEL_FAR void NEO__FN(bag_cut_norm)(float max_norm, NEO__FN(row_sums) * sums, float *w,
@@ -23789,8 +19236,7 @@ NEO__KERNEL_FAR void NEO__FN(bag_cut_norm)(float max_norm, NEO__FN(row_sums) * s
     float norm = NEO__SQRT1(NEO__FN(row_sum)(sums, w, w, n));
     if (!(norm > max_norm)) return;
     NEO__VF scale = NEO__SET(NEO__DIV1(max_norm, norm));
-    for (int64_t c = 0; c < n; c += NEO__W)
-        NEO__FN(store_left)(w + c, NEO__MUL(scale, NEO__FN(load_left)(w + c, n - c)), n - c);
+    for (int64_t c = 0; c < n; c += NEO__W) NEO__STC(w, scale * NEO__LDC(w));
 }
 
 /* One row: its weights w and states m, v by its gradient g. spare: n floats. */
@@ -23877,12 +19323,12 @@ NEO__KERNEL_INLINE void NEO__FN(bag_add_records)(NEO__VF *s, int count, const fl
                                                  uint64_t mask, int64_t i, int64_t end) {
     for (; i < end; i++) {
         const float *row = grad + (int64_t)(record[i] & mask) * stride;
-        NEO__EACH(c, count) s[c] = NEO__ADD(s[c], NEO__LOAD(row + c * NEO__W));
+        NEO__EACH(c, count) s[c] = s[c] + NEO__LOAD(row + c * NEO__W);
     }
 }
 /* to = the sums + 0.0f */
 NEO__KERNEL_INLINE void NEO__FN(bag_store_sums)(float *to, const NEO__VF *s, int count) {
-    NEO__EACH(c, count) NEO__STORE(to + c * NEO__W, NEO__ADD(s[c], NEO__SET(0.0f)));
+    NEO__EACH(c, count) NEO__STORE(to + c * NEO__W, s[c] + 0.0f);
 }
 /* to = the sum of records [i, end), one row in one leaf, in order, + 0.0f; a chunk of columns. */
 NEO__KERNEL_INLINE void NEO__FN(bag_merge)(const neo__bag_update *u, int64_t i, int64_t end,
@@ -23913,14 +19359,14 @@ NEO__KERNEL_INLINE NEO__UNUSED void NEO__FN(bag_merge_rows)(const neo__bag_updat
         int64_t i = first[r], end = first[r + 1];
         const float *row = grad + (int64_t)(record[i++] & mask) * stride;
         NEO__VF s[8];
-        NEO__EACH(c, count) s[c] = NEO__ADD(NEO__SET(0.0f), NEO__LOAD(row + c * NEO__W));
+        NEO__EACH(c, count) s[c] = 0.0f + NEO__LOAD(row + c * NEO__W);
         if (count * NEO__W <= 32) {
             const uintptr_t none = (uintptr_t)neo__bag_zeros,
                             some = (uintptr_t)0 - (uintptr_t)(i < end);
             row = grad + (int64_t)(record[i - (i == end)] & mask) * stride;
             row = (const float *)(none ^ ((none ^ (uintptr_t)row) & some));
             i++;
-            NEO__EACH(c, count) s[c] = NEO__ADD(s[c], NEO__LOAD(row + c * NEO__W));
+            NEO__EACH(c, count) s[c] = s[c] + NEO__LOAD(row + c * NEO__W);
         }
         NEO__FN(bag_add_records)(s, count, grad, stride, record, mask, i, end);
         NEO__FN(bag_store_sums)(to, s, count);
@@ -23942,9 +19388,9 @@ NEO__KERNEL_FAR void NEO__FN(bag_merge_rest)(const neo__bag_update *u, int64_t i
         float weight;
         const float *row = NEO__FN(bag_grad)(u, i, &weight) + col;
         NEO__VF x = NEO__LOADN(row, u->dim - col);
-        s = u->grad_weight ? NEO__FMA(NEO__SET(weight), x, s) : NEO__ADD(s, x);
+        s = u->grad_weight ? NEO__FMA(NEO__SET(weight), x, s) : s + x;
     }
-    s = NEO__ADD(s, NEO__SET(0.0f));
+    s = s + 0.0f;
     NEO__STOREN(to, s, u->dim - col);
 }
 #if NEO__PASS != NEO__PASS_SCALAR
@@ -23957,8 +19403,8 @@ NEO__KERNEL_FAR void NEO__FN(bag_merge_rows_rest)(const neo__bag_update *u, cons
     for (int64_t r = 0; r < rows; r++, to += n) {
         NEO__VF s = NEO__SET(0.0f);
         for (int64_t i = first[r]; i < first[r + 1]; i++)
-            s = NEO__ADD(s, NEO__LOADN(grad + (int64_t)(record[i] & mask) * stride, n));
-        NEO__STOREN(to, NEO__ADD(s, NEO__SET(0.0f)), n);
+            s = s + NEO__LOADN(grad + (int64_t)(record[i] & mask) * stride, n);
+        NEO__STOREN(to, s + 0.0f, n);
     }
 }
 #endif
@@ -24125,11 +19571,11 @@ NEO__KERNEL_INLINE void NEO__FN(bag_rates)(const neo__bag_update *u, const int64
         s[r] = u->state[0][row[r]];
     }
     for (int64_t r = 0; r < count; r += NEO__W) {
-        NEO__VF x = NEO__DIV(NEO__FN(load_left)(mean + r, count - r), NEO__SET((float)n));
-        x = NEO__ADD(NEO__FN(load_left)(s + r, count - r), x);
+        NEO__VF x = NEO__FN(load_left)(mean + r, count - r) / (float)n;
+        x = NEO__FN(load_left)(s + r, count - r) + x;
         NEO__FN(store_left)(s + r, x, count - r);
-        x = NEO__ADD(NEO__SQRT(x), NEO__SET(o->eps));
-        NEO__FN(store_left)(rate + r, NEO__DIV(NEO__SET(o->lr), x), count - r);
+        x = NEO__SQRT(x) + o->eps;
+        NEO__FN(store_left)(rate + r, o->lr / x, count - r);
     }
     for (int64_t r = 0; r < count; r++) u->state[0][row[r]] = s[r];
 }
@@ -24285,26 +19731,277 @@ static const neo__bag_kernels NEO__FN(bag_kernels) = {
     NEO__FN(rows_encode),
 };
 #endif
-#undef NEO__EACH
-#undef NEO__BAG_POOL
-#undef NEO__LANE_BLOCKS
-#undef NEO__LOAD_B
-#undef NEO__STORE_B
-#undef NEO__LOAD_H
-#undef NEO__STORE_H
-#undef NEO__LOAD_F16
-#undef NEO__STORE_F16
-#undef NEO__BAG_MERGE
 
-#undef NEO__ADD
+/* ---- >>kernels-wire ----
+   Rows coded for a narrow wire. f32, f16, bf16: the numbers in order, zeros up to a multiple of 4
+   bytes. The others: block after block; a block is its scale (f32) and then 32-bit words that hold
+   p codes each (4 of 8 bits, or 8 of 4 bits). A block of n numbers has w = ceil(n/p) words; word i
+   holds the numbers i, i + w, i + 2w ... (one of each plane of w numbers), the first in its lowest
+   bits; codes past the end are 0. So a word is made of numbers that lie w apart, by 32-bit shifts
+   alone. Rows of whole blocks have no padding: without gaps they are coded as one long row.
+
+   i8, i4: two's complement codes. With Q = 127 or 7 and m the block's largest magnitude,
+       scale   = m/Q in f32, rounded to 17 significant bits, at least 2^-126
+       code    = x (1/scale), two f32 operations, to the nearest integer, ties to even
+       decoded = code scale, which is exact (7 + 17 bits)
+   m itself has the code Q and decoding never overflows; what was decoded codes to the same bytes.
+   Adding 1.5 2^23 rounds: the lowest bits of the sum are the code. -0 decodes as +0.
+
+   f8: the scale is a power of two, at least 2^-126. x/scale and code scale are exact (but for
+   quotients far below the smallest code), so each number is rounded once. Zeros keep their signs.
+
+   A block that would decode as zeros has the scale 0; one with an Inf or a NaN has the scale NaN
+   and codes 0. Before all this x is multiplied by `factor`, in the end what was decoded by `back`,
+   in f32. The bytes depend on the values alone (f32, f16, bf16 keep NaNs' payloads), everywhere.
+
+   `wire` is a constant where the processor's loops call these functions. */
+#if NEO__PASS != NEO__PASS_AVX512
+NEO__KERNEL_INLINE int NEO__FN(wire_bits)(int wire) { return wire == NEO__CODE_I4 ? 4 : 8; }
+NEO__KERNEL_INLINE int NEO__FN(wire_is_integer)(int wire) { return wire >= NEO__CODE_I8; }
+/* f8: the bits of the smallest normal number; bits of an f32's significand that it lacks. */
+NEO__KERNEL_INLINE uint32_t NEO__FN(wire_normal)(int wire) {
+    return (wire == NEO__CODE_F8E4M3 ? 127u - 6u : 127u - 14u) << 23;
+}
+NEO__KERNEL_INLINE uint32_t NEO__FN(wire_shift)(int wire) {
+    return wire == NEO__CODE_F8E4M3 ? 20 : 21;
+}
+
+#if NEO__PASS == NEO__PASS_AVX2
+#define NEO__MAXI(a, b) ((NEO__VI)_mm256_max_epi32((__m256i)(a), (__m256i)(b)))
+#else
+#define NEO__MAXI(a, b) NEO__SELECTI(NEO__GTI(a, b), a, b)
+#endif
+/* A NaN keeps its payload and becomes quiet; a GPU's own arithmetic would replace it. */
+NEO__KERNEL_INLINE NEO__VF NEO__FN(wire_times)(NEO__VF x, NEO__VF factor) {
+#if NEO__PASS == NEO__PASS_WARP
+    if (x != x) return NEO__AS_F(NEO__AS_I(x) | 0x400000);
+    if (factor != factor) return NEO__AS_F(NEO__AS_I(factor) | 0x400000);
+#endif
+    return x * factor;
+}
+/* x factor. A finite x whose product is beyond the float with the bits `most` gives that, signed. */
+NEO__KERNEL_INLINE NEO__VF NEO__FN(wire_limit)(NEO__VF x, NEO__VF factor, int32_t most) {
+    const NEO__VI u = NEO__AS_I(x), y = NEO__AS_I(NEO__FN(wire_times)(x, factor));
+    const NEO__VM finite = NEO__GTI(NEO__SETI(NEO__F32_INFINITY), u & 0x7FFFFFFFu);
+    const NEO__VM beyond = NEO__GTI(y & 0x7FFFFFFFu, NEO__SETI(most));
+    const NEO__VI limit = (u & 0x80000000u) | (uint32_t)most;
+    return NEO__AS_F(NEO__SELECTI(finite & beyond, limit, y));
+}
+/* The largest of the lanes, which are not negative. */
+NEO__KERNEL_INLINE int32_t NEO__FN(wire_top)(NEO__VI v) {
+#if NEO__PASS == NEO__PASS_WARP
+    for (int step = 8; step > 0; step /= 2) {
+        const NEO__VI other = __shfl_xor_sync(NEO__FN(mask)(), v, step, 16);
+        v = NEO__MAXI(v, other);
+    }
+    return (int32_t)v;
+#else
+    int32_t lane[NEO__W], top = 0;
+    memcpy(lane, &v, sizeof lane);
+    for (int i = 0; i < NEO__W; i++) top = lane[i] > top ? lane[i] : top;
+    return top;
+#endif
+}
+/* The scale of a block whose largest magnitude has these bits. */
+NEO__KERNEL_INLINE float NEO__FN(wire_scale)(int wire, int32_t largest) {
+    if (largest >= NEO__F32_INFINITY) return neo__f32_bits(NEO__F32_NAN);
+    if (NEO__FN(wire_is_integer)(wire)) {
+        if (largest <= 0x00400000) return 0.0f; /* 2^-127: half the smallest scale */
+        const float most = wire == NEO__CODE_I8 ? 127.0f : 7.0f;
+        const float scale = NEO__DIV1(neo__f32_bits((uint32_t)largest), most);
+        const uint32_t to_17_bits = (neo__bits_f32(scale) + 0x40u) & 0xFFFFFF80u;
+        return neo__f32_bits(to_17_bits < 0x00800000u ? 0x00800000u : to_17_bits);
+    }
+    /* largest/scale = s 2^top with s in [1, 1.75], or s 2^(top - 1) with s in (1.75, 2) */
+    const int32_t top = wire == NEO__CODE_F8E4M3 ? 8 : 15;
+    if (largest <= (wire == NEO__CODE_F8E4M3 ? 0x2000 : 0x40)) return 0.0f; /* 2^-136, 2^-143 */
+    const int32_t exponent = (largest + 0x1FFFFF) >> 23;
+    return neo__f32_bits((uint32_t)(exponent > top ? exponent - top : 1) << 23);
+}
+NEO__KERNEL_INLINE float NEO__FN(wire_inverse)(float scale) {
+    return scale > 0.0f ? NEO__DIV1(1.0f, scale) : 0.0f;
+}
+/* f8: adding the power of two whose last place is that of x in the format rounds x to so many last
+   places; each exponent above the smallest is worth as many codes more. x is in range. */
+NEO__KERNEL_INLINE NEO__VI NEO__FN(wire_code)(int wire, NEO__VF x) {
+    if (NEO__FN(wire_is_integer)(wire))
+        return NEO__AS_I(x + 12582912.0f) & ((1u << NEO__FN(wire_bits)(wire)) - 1u);
+    const uint32_t shift = NEO__FN(wire_shift)(wire);
+    const NEO__VI normal = NEO__SETI(NEO__FN(wire_normal)(wire)), u = NEO__AS_I(x);
+    const NEO__VI a = u & 0x7FFFFFFFu, power = a & (uint32_t)NEO__F32_INFINITY;
+    const NEO__VI exponent = NEO__MAXI(power, normal), place = exponent + (shift << 23);
+    const NEO__VI sum = NEO__AS_I(NEO__AS_F(a) + NEO__AS_F(place));
+    const NEO__VI codes = (exponent - normal) >> shift, sign = (u ^ a) >> 24;
+    return (sum - place + codes) | sign;
+}
+/* Integers: with its sign bit inverted a code is 2^(bits - 1) more, and becomes a float as the last
+   bits of one in [2^23, 2^24). */
+NEO__KERNEL_INLINE NEO__VF NEO__FN(wire_value)(int wire, NEO__VI code) {
+    if (NEO__FN(wire_is_integer)(wire)) {
+        const uint32_t half = 1u << (NEO__FN(wire_bits)(wire) - 1);
+        return NEO__AS_F(code ^ (half | 0x4B000000u)) - (float)(8388608u + half);
+    }
+    const uint32_t shift = NEO__FN(wire_shift)(wire), normal = NEO__FN(wire_normal)(wire);
+    const NEO__VI place = NEO__SETI(normal + (shift << 23));
+    const NEO__VI a = code & 0x7Fu, sign = (code ^ a) << 24;
+    const NEO__VI large = (a << shift) + (normal - (1u << 23));
+    const NEO__VI small = NEO__AS_I(NEO__AS_F(a + place) - NEO__AS_F(place));
+    const NEO__VM below = NEO__GTI(NEO__SETI(1u << (23 - shift)), a);
+    return NEO__AS_F(NEO__SELECTI(below, small, large) | sign);
+}
+
+#if NEO__PASS != NEO__PASS_WARP
+NEO__KERNEL void NEO__FN(wire_times_all)(float *y, const float *x, int64_t n, float factor,
+                                         int32_t most) {
+    for (int64_t i = 0; i < n; i += NEO__W) {
+        const NEO__VF v = NEO__FN(load_left)(x + i, n - i);
+        NEO__FN(store_left)(y + i, NEO__FN(wire_limit)(v, NEO__SET(factor), most), n - i);
+    }
+}
+/* A vector of words of which `left` are there; the first is at p. */
+NEO__KERNEL_INLINE NEO__VI NEO__FN(wire_load_words)(const char *p, int64_t left) {
+#if NEO__PASS == NEO__PASS_SCALAR
+    uint32_t word;
+    (void)left;
+    memcpy(&word, p, sizeof word);
+    return word;
+#else
+    const void *words = p;
+    return left >= NEO__W ? NEO__LOADI((const int32_t *)words)
+                          : NEO__AS_I(NEO__LOADN((const float *)words, left));
+#endif
+}
+/* (Masked stores are slow on some processors.) */
+NEO__KERNEL_INLINE void NEO__FN(wire_store_words)(char *p, NEO__VI v, int64_t left) {
+    if (left >= NEO__W) memcpy(p, &v, sizeof v);
+    else memcpy(p, &v, 4 * (size_t)left);
+}
+NEO__KERNEL_INLINE void NEO__FN(wire_store)(float *x, NEO__VF v, int64_t left) {
+    if (left >= NEO__W) NEO__STORE(x, v);
+    else NEO__FN(wire_store_words)((char *)x, NEO__AS_I(v), left);
+}
+/* Number k of n and those behind it; zeros past the end. */
+NEO__KERNEL_INLINE NEO__VF NEO__FN(wire_load)(const float *x, int64_t k, int64_t n) {
+    return k < n ? NEO__FN(load_left)(x + k, n - k) : NEO__SET(0.0f);
+}
+NEO__KERNEL_INLINE float NEO__FN(wire_block_scale)(int wire, const float *x, int64_t n,
+                                                   float factor) {
+    NEO__VI most = NEO__SETI(0);
+    NEO__EACH(k, NEO__CODE_BLOCK / NEO__W) {
+        if (k * NEO__W >= n) break;
+        const NEO__VF v = NEO__FN(wire_load)(x, k * NEO__W, n) * factor;
+        const NEO__VI a = NEO__AS_I(v) & 0x7FFFFFFFu;
+        most = NEO__MAXI(a, most);
+    }
+    return NEO__FN(wire_scale)(wire, NEO__FN(wire_top)(most));
+}
+/* The last vector of words goes back over words that are done, unless there is but one. */
+NEO__KERNEL_INLINE void NEO__FN(wire_encode_block)(int wire, const float *x, int64_t n,
+                                                   float factor, char *out) {
+    const int bits = NEO__FN(wire_bits)(wire), planes = 32 / bits;
+    const int64_t words = (n + planes - 1) / planes, last = words > NEO__W ? words - NEO__W : 0;
+    float scale;
+    memcpy(&scale, out, sizeof scale);
+    const float inverse = NEO__FN(wire_inverse)(scale);
+    const uint32_t keep = scale == scale ? ~0u : 0;
+    for (int64_t i = 0;; i = i + NEO__W < last ? i + NEO__W : last) {
+        NEO__VI word = NEO__SETI(0);
+        NEO__EACH(k, planes) {
+            const NEO__VF v = NEO__FN(wire_load)(x, (planes - 1 - k) * words + i, n);
+            const NEO__VI code = NEO__FN(wire_code)(wire, v * factor * inverse);
+            word = word << (uint32_t)bits | code;
+        }
+        NEO__FN(wire_store_words)(out + 4 + 4 * i, word & keep, words - i);
+        if (i == last) break;
+    }
+}
+/* What a short plane's vector puts past its end the next plane overwrites. */
+NEO__KERNEL_INLINE void NEO__FN(wire_decode_block)(int wire, const char *in, int64_t n, float back,
+                                                   float *x) {
+    const int bits = NEO__FN(wire_bits)(wire), planes = 32 / bits;
+    const int64_t words = (n + planes - 1) / planes, last = words > NEO__W ? words - NEO__W : 0;
+    float scale;
+    memcpy(&scale, in, sizeof scale);
+    for (int64_t i = 0;; i = i + NEO__W < last ? i + NEO__W : last) {
+        NEO__VI word = NEO__FN(wire_load_words)(in + 4 + 4 * i, words - i);
+        NEO__EACH(k, planes) {
+            const int64_t at = k * words + i;
+            const NEO__VI code = word & ((1u << bits) - 1u);
+            const NEO__VF v = NEO__FN(wire_value)(wire, code) * scale;
+            NEO__FN(wire_store)(x + at, v * back, n - at);
+            word = word >> (uint32_t)bits;
+        }
+        if (i == last) break;
+    }
+}
+/* The scale of the block at a place, or its codes; on to the next block. */
+NEO__KERNEL_INLINE void NEO__FN(wire_encode_at)(int wire, const neo__wire_call *c,
+                                                neo__wire_place *at, int codes) {
+    const float *x = (const float *)c->in + at->row * c->stride + at->col;
+    const int64_t left = c->cols - at->col, whole = NEO__CODE_BLOCK;
+    char *out =
+        (char *)c->out + (size_t)at->row * c->row_bytes + neo__code_bytes(wire, at->col);
+    if (!codes) {
+        const float scale = NEO__FN(wire_block_scale)(wire, x, NEO__MIN(left, whole), c->factor);
+        memcpy(out, &scale, sizeof scale);
+    } else if (left >= whole) {
+        NEO__FN(wire_encode_block)(wire, x, whole, c->factor, out);
+    } else {
+        NEO__FN(wire_encode_block)(wire, x, left, c->factor, out);
+    }
+    at->col += whole;
+    if (left > whole) return;
+    at->col = 0;
+    at->row++;
+}
+/* Scales are one block ahead: codes wait long for theirs (two divisions after a maximum). */
+NEO__KERNEL_INLINE void NEO__FN(wire_encode_as)(int wire, const neo__wire_call *c) {
+    neo__wire_place scaled = {0, 0}, coded = {0, 0};
+    NEO__FN(wire_encode_at)(wire, c, &scaled, 0);
+    while (coded.row < c->rows) {
+        if (scaled.row < c->rows) NEO__FN(wire_encode_at)(wire, c, &scaled, 0);
+        NEO__FN(wire_encode_at)(wire, c, &coded, 1);
+    }
+}
+NEO__KERNEL void NEO__FN(wire_encode)(const neo__wire_call *c) {
+    if (c->rows == 0 || c->cols == 0) return;
+    switch (c->wire) {
+    case NEO__CODE_F8E4M3: NEO__FN(wire_encode_as)(NEO__CODE_F8E4M3, c); break;
+    case NEO__CODE_F8E5M2: NEO__FN(wire_encode_as)(NEO__CODE_F8E5M2, c); break;
+    case NEO__CODE_I8: NEO__FN(wire_encode_as)(NEO__CODE_I8, c); break;
+    default: NEO__FN(wire_encode_as)(NEO__CODE_I4, c); break;
+    }
+}
+NEO__KERNEL_INLINE void NEO__FN(wire_decode_as)(int wire, const char *in, int64_t n, float back,
+                                                float *x) {
+    const int64_t whole = NEO__CODE_BLOCK;
+    for (; n >= whole; n -= whole, x += whole, in += neo__code_bytes(wire, whole))
+        NEO__FN(wire_decode_block)(wire, in, whole, back, x);
+    if (n > 0) NEO__FN(wire_decode_block)(wire, in, n, back, x);
+}
+NEO__KERNEL void NEO__FN(wire_decode)(int wire, const char *in, int64_t n, float back, float *x) {
+    switch (wire) {
+    case NEO__CODE_F8E4M3: NEO__FN(wire_decode_as)(NEO__CODE_F8E4M3, in, n, back, x); break;
+    case NEO__CODE_F8E5M2: NEO__FN(wire_decode_as)(NEO__CODE_F8E5M2, in, n, back, x); break;
+    case NEO__CODE_I8: NEO__FN(wire_decode_as)(NEO__CODE_I8, in, n, back, x); break;
+    default: NEO__FN(wire_decode_as)(NEO__CODE_I4, in, n, back, x); break;
+    }
+}
+#endif
+#undef NEO__MAXI
+#endif
+#if NEO__PASS != NEO__PASS_WARP
+static const neo__wire_kernels NEO__FN(wire_kernels) = {
+    NEO__FN8(wire_times_all),
+    NEO__FN8(wire_encode),
+    NEO__FN8(wire_decode),
+};
+#endif
+/* What differs between passes. */
 #undef NEO__ADD1
-#undef NEO__ADDI
-#undef NEO__ANDI
-#undef NEO__AND_M
 #undef NEO__ANY
 #undef NEO__AS_F
 #undef NEO__AS_I
-#undef NEO__DIV
 #undef NEO__DIV1
 #undef NEO__EQ
 #undef NEO__EQI
@@ -24313,49 +20010,66 @@ static const neo__bag_kernels NEO__FN(bag_kernels) = {
 #undef NEO__FN
 #undef NEO__FN8
 #undef NEO__FNMA
+#undef NEO__GROUP_LIST
 #undef NEO__GT
 #undef NEO__GTI
+#undef NEO__HIGH_WORD
+#undef NEO__KEEP
+#undef NEO__KEEP_BEGIN
+#undef NEO__KEEP_ROOM
+#undef NEO__KEPT
 #undef NEO__KERNEL
 #undef NEO__KERNEL_FAR
 #undef NEO__KERNEL_INLINE
+#undef NEO__LANE
 #undef NEO__LANES
+#undef NEO__LANE_BLOCKS
+#undef NEO__LD
 #undef NEO__LE
 #undef NEO__LOAD
 #undef NEO__LOADI
-#undef NEO__LOADN
+#undef NEO__LOADP
+#undef NEO__LOAD_B
+#undef NEO__LOAD_F16
+#undef NEO__LOAD_H
+#undef NEO__LONG_LOOP
+#undef NEO__LOOP
 #undef NEO__LT
 #undef NEO__MAX_
+#undef NEO__MERGE_EVEN
 #undef NEO__MIN_
-#undef NEO__MUL
+#undef NEO__MM
 #undef NEO__MUL1
-#undef NEO__MULI
-#undef NEO__ORI
+#undef NEO__MUL_EVEN
+#undef NEO__PART
+#undef NEO__ROWS
+#undef NEO__ROW_LIST
 #undef NEO__SELECT
 #undef NEO__SELECTI
 #undef NEO__SET
 #undef NEO__SETI
-#undef NEO__SHLI
-#undef NEO__SHRI
 #undef NEO__SPILL
 #undef NEO__SQRT
 #undef NEO__SQRT1
-#undef NEO__SRAI
+#undef NEO__ST
 #undef NEO__STORE
-#undef NEO__STOREI
-#undef NEO__STOREN
-#undef NEO__SUB
+#undef NEO__STOREP
+#undef NEO__STORE_B
+#undef NEO__STORE_F16
+#undef NEO__STORE_H
 #undef NEO__SUB1
-#undef NEO__SUBI
 #undef NEO__SYNC
+#undef NEO__TILE_SIZES
 #undef NEO__TO_F
 #undef NEO__TO_I
-#undef NEO__TRUNC_I
 #undef NEO__TREE16
+#undef NEO__TRUNC_I
 #undef NEO__VF
 #undef NEO__VI
 #undef NEO__VM
+#undef NEO__VS
 #undef NEO__W
-#undef NEO__XORI
+#undef NEO__XOR3
 #endif /* NEO__PASS */
 
 /* ------------------------------------------------------------------------------------------------

@@ -713,9 +713,6 @@ NEO_API neo_status neo_comm_reduce_scatter_rows(neo_comm *comm, const neo_rows *
 #include <fcntl.h>
 #include <poll.h>
 #endif
-#if defined(__x86_64__) || defined(_M_X64)
-#include <immintrin.h> /* neo.h has it only where it is implemented */
-#endif
 
 /* Products and sums fuse only where the code says fma: one rounding per written operation. */
 #if defined(__clang__)
@@ -848,57 +845,11 @@ static void neo__clock_sleep(neo__clock *k, int64_t ns, int order) {
     if (k) (void)neo__clock_wait(k, NULL, NULL, neo__clock_now(k) + ns, order);
     else neo__thread_sleep(ns);
 }
-NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-wire
 
-   Layout of a coded row. f32, f16, bf16: the numbers in order, zeros up to a multiple of 4 bytes.
-   The others: block after block; a block is its scale (f32) and then 32-bit words that hold p codes
-   each (4 of 8 bits, or 8 of 4 bits). A block of n numbers has w = ceil(n/p) words; word i holds
-   the numbers i, i + w, i + 2w ... (one of each plane of w numbers), the first in its lowest bits;
-   codes past the end are 0. So a word is made of numbers that lie w apart, by 32-bit shifts alone:
-   vectors need no packing, and one text does for vectors of four numbers and for single ones. Rows
-   of whole blocks have no padding: without gaps they are coded as one long row.
-
-   i8, i4: two's complement codes. With Q = 127 or 7 and m the block's largest magnitude,
-       scale   = m/Q in f32, rounded to 17 significant bits, at least 2^-126
-       code    = x (1/scale), two f32 operations, to the nearest integer, ties to even
-       decoded = code scale, which is exact (7 + 17 bits)
-   m itself has the code Q and decoding never overflows; what was decoded codes to the same bytes.
-   Adding 1.5 2^23 rounds: the lowest bits of the sum are the code. -0 decodes as +0.
-
-   f8: the scale is a power of two, at least 2^-126. x/scale and code scale are exact (but for
-   quotients far below the smallest code), so each number is rounded once. Zeros keep their signs.
-
-   A block that would decode as zeros has the scale 0; one with an Inf or a NaN has the scale NaN
-   (0x7FC00000) and codes 0. exponent: before all this x is multiplied by 2^exponent, in the end
-   what was decoded by 2^-exponent, in f32. The bytes depend on the values alone (f32, f16, bf16
-   keep NaNs' payloads), everywhere.
+   Rows in fewer bits: the layout and the arithmetic are at >>kernels-wire of neo.h.
    ---------------------------------------------------------------------------------------------- */
-/* Four numbers at a time where the compiler has vectors (SSE2, NEON), else one. LESS: all ones
-   where true. */
-#if (defined(__GNUC__) || defined(__clang__)) && !defined(NEO_NO_SIMD) && !defined(__CUDACC__)
-#if defined(__x86_64__)
-#define NEO__WIRE_SSE 1
-#endif
-enum { NEO__WIRE_LANES = 4 };
-typedef float neo__wire_f __attribute__((vector_size(16)));
-typedef int32_t neo__wire_i __attribute__((vector_size(16)));
-typedef uint32_t neo__wire_u __attribute__((vector_size(16)));
-#define NEO__WIRE_LESS(a, b) ((neo__wire_u)((neo__wire_i)(a) < (neo__wire_i)(b)))
-#else
-enum { NEO__WIRE_LANES = 1 };
-typedef float neo__wire_f;
-typedef uint32_t neo__wire_u;
-#define NEO__WIRE_LESS(a, b) (0u - (uint32_t)((int32_t)(a) < (int32_t)(b)))
-#endif
-
-enum {
-    NEO__WIRE_INFINITY = 0x7F800000, /* as bits; so are the next two */
-    NEO__WIRE_NAN = 0x7FC00000,
-    NEO__WIRE_F16_MOST = 0x477FE000, /* 65504 */
-    NEO__WIRE_TILE = 1024 /* numbers handled at a time: whole blocks, in the first-level cache */
-};
 NEO__STATIC_ASSERT((int)NEO_WIRE_F32 == (int)NEO__CODE_F32 &&
                        (int)NEO_WIRE_BF16 == (int)NEO__CODE_BF16 &&
                        (int)NEO_WIRE_F8E4M3 == (int)NEO__CODE_F8E4M3 &&
@@ -906,397 +857,6 @@ NEO__STATIC_ASSERT((int)NEO_WIRE_F32 == (int)NEO__CODE_F32 &&
                        (int)NEO_WIRE_I4 == (int)NEO__CODE_I4 &&
                        (int)NEO_WIRE_BLOCK == (int)NEO__CODE_BLOCK,
                    "devices number wires as these are numbered");
-
-/* ---- one number ---- */
-NEO__INLINE int64_t neo__wire_min(int64_t a, int64_t b) { return a < b ? a : b; }
-/* 2^exponent; exponents are -126 .. 126, so that its inverse is a normal number too. */
-static float neo__wire_power(int exponent) {
-    int e = exponent < -126 ? -126 : exponent > 126 ? 126 : exponent;
-    return neo__f32_bits((uint32_t)(e + 127) << 23);
-}
-
-/* ---- vectors ---- */
-NEO__INLINE neo__wire_f neo__wire_load(const float *p) {
-    neo__wire_f v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-NEO__INLINE void neo__wire_store(float *p, neo__wire_f v) { memcpy(p, &v, sizeof v); }
-NEO__INLINE neo__wire_u neo__wire_load_words(const char *p) {
-    neo__wire_u v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-NEO__INLINE void neo__wire_store_words(char *p, neo__wire_u v) { memcpy(p, &v, sizeof v); }
-NEO__INLINE neo__wire_u neo__wire_vbits(neo__wire_f x) {
-    neo__wire_u u;
-    memcpy(&u, &x, sizeof u);
-    return u;
-}
-NEO__INLINE neo__wire_f neo__wire_vnumber(neo__wire_u u) {
-    neo__wire_f x;
-    memcpy(&x, &u, sizeof x);
-    return x;
-}
-NEO__INLINE neo__wire_u neo__wire_vset(uint32_t u) {
-    neo__wire_u v;
-    memset(&v, 0, sizeof v);
-    return v + u;
-}
-/* mask ? a : b */
-NEO__INLINE neo__wire_u neo__wire_select(neo__wire_u mask, neo__wire_u a, neo__wire_u b) {
-    return b ^ ((a ^ b) & mask);
-}
-
-/* The larger of two magnitudes; NaNs may get lost. neo__wire_vnan: not 0 where one of them is a
-   NaN. (x86-64 has a maximum of floats; one of integers comes with SSE4.1 only.) */
-#if defined(NEO__WIRE_SSE)
-NEO__INLINE neo__wire_u neo__wire_vmax(neo__wire_u a, neo__wire_u b) {
-    return neo__wire_vbits(_mm_max_ps(neo__wire_vnumber(a), neo__wire_vnumber(b)));
-}
-NEO__INLINE neo__wire_u neo__wire_vnan(neo__wire_u a, neo__wire_u b) {
-    return neo__wire_vbits(_mm_cmpunord_ps(neo__wire_vnumber(a), neo__wire_vnumber(b)));
-}
-#else
-NEO__INLINE neo__wire_u neo__wire_vmax(neo__wire_u a, neo__wire_u b) {
-    return neo__wire_select(NEO__WIRE_LESS(a, b), b, a);
-}
-NEO__INLINE neo__wire_u neo__wire_vnan(neo__wire_u a, neo__wire_u b) {
-    return NEO__WIRE_LESS(neo__wire_vset(NEO__WIRE_INFINITY), neo__wire_vmax(a, b));
-}
-#endif
-
-/* y = x factor. A finite x whose product is beyond the float with the bits `most` gives that one,
-   signed. */
-NEO__INLINE neo__wire_f neo__wire_vtimes(neo__wire_f x, float factor, uint32_t most) {
-    neo__wire_u u = neo__wire_vbits(x), y = neo__wire_vbits(x * factor), sign = u & 0x80000000u;
-    neo__wire_u finite = NEO__WIRE_LESS(u & 0x7FFFFFFFu, neo__wire_vset(NEO__WIRE_INFINITY));
-    neo__wire_u beyond = NEO__WIRE_LESS(neo__wire_vset(most), y & 0x7FFFFFFFu);
-    return neo__wire_vnumber(neo__wire_select(finite & beyond, sign | most, y));
-}
-static void neo__wire_times(float *y, const float *x, int64_t n, float factor, uint32_t most) {
-    int64_t i = 0;
-    for (; i + NEO__WIRE_LANES <= n; i += NEO__WIRE_LANES)
-        neo__wire_store(y + i, neo__wire_vtimes(neo__wire_load(x + i), factor, most));
-    if (i == n) return;
-    float rest[NEO__WIRE_LANES] = {0};
-    memcpy(rest, x + i, (size_t)(n - i) * sizeof *x);
-    neo__wire_store(rest, neo__wire_vtimes(neo__wire_load(rest), factor, most));
-    memcpy(y + i, rest, (size_t)(n - i) * sizeof *y);
-}
-
-/* ---- codes ----
-   These and the loops over words are compiled once per wire: `wire` is a constant in each. */
-NEO__INLINE int neo__wire_code_bits(neo_wire wire) { return wire == NEO_WIRE_I4 ? 4 : 8; }
-
-/* f8: stored bits of significand; the bits of the smallest normal number; those of the power of two
-   whose last place is the smallest denormal. */
-NEO__INLINE int neo__wire_f8_man(neo_wire wire) { return wire == NEO_WIRE_F8E4M3 ? 3 : 2; }
-NEO__INLINE uint32_t neo__wire_f8_normal(neo_wire wire) {
-    return (wire == NEO_WIRE_F8E4M3 ? 127u - 6u : 127u - 14u) << 23;
-}
-NEO__INLINE uint32_t neo__wire_f8_place(neo_wire wire) {
-    return neo__wire_f8_normal(wire) + ((uint32_t)(23 - neo__wire_f8_man(wire)) << 23);
-}
-
-/* Adding the power of two whose last place is that of x in the format rounds x to so many last
-   places; each exponent above the smallest is worth 2^man codes more. x is in range. */
-NEO__INLINE neo__wire_u neo__wire_code_f8(neo_wire wire, neo__wire_f x) {
-    const int shift = 23 - neo__wire_f8_man(wire);
-    const uint32_t normal = neo__wire_f8_normal(wire);
-    neo__wire_u u = neo__wire_vbits(x), a = u & 0x7FFFFFFFu;
-    neo__wire_u exponent = neo__wire_vmax(a & 0x7F800000u, neo__wire_vset(normal));
-    neo__wire_u place = exponent + ((uint32_t)shift << 23);
-    neo__wire_u places = neo__wire_vbits(neo__wire_vnumber(a) + neo__wire_vnumber(place)) - place;
-    return (places + ((exponent - normal) >> shift)) | (u ^ a) >> 24;
-}
-NEO__INLINE neo__wire_f neo__wire_value_f8(neo_wire wire, neo__wire_u code) {
-    const int shift = 23 - neo__wire_f8_man(wire);
-    const uint32_t place = neo__wire_f8_place(wire);
-    neo__wire_u a = code & 0x7Fu;
-    neo__wire_u normal = (a << shift) + (neo__wire_f8_normal(wire) - (1u << 23));
-    neo__wire_u small = neo__wire_vbits(neo__wire_vnumber(a + place) - neo__f32_bits(place));
-    neo__wire_u below = NEO__WIRE_LESS(a, neo__wire_vset(1u << neo__wire_f8_man(wire)));
-    return neo__wire_vnumber(neo__wire_select(below, small, normal) | (code ^ a) << 24);
-}
-
-/* Four codes of each of the words at x; the planes are `words` apart. */
-NEO__INLINE neo__wire_u neo__wire_code(neo_wire wire, const float *x, float inverse) {
-    neo__wire_f v = neo__wire_load(x) * inverse;
-    if (wire == NEO_WIRE_I8 || wire == NEO_WIRE_I4)
-        return neo__wire_vbits(v + 12582912.0f) & ((1u << neo__wire_code_bits(wire)) - 1u);
-    return neo__wire_code_f8(wire, v);
-}
-NEO__INLINE neo__wire_u neo__wire_codes(neo_wire wire, const float *x, size_t words,
-                                             float inverse) {
-    const int bits = neo__wire_code_bits(wire);
-    neo__wire_u a = neo__wire_code(wire, x, inverse);
-    neo__wire_u b = neo__wire_code(wire, x + words, inverse);
-    neo__wire_u c = neo__wire_code(wire, x + 2 * words, inverse);
-    neo__wire_u d = neo__wire_code(wire, x + 3 * words, inverse);
-    return (a | b << bits) | (c << 2 * bits | d << 3 * bits);
-}
-/* The last vector goes back over words that are done, or beyond the end where there is but one. */
-NEO__INLINE void neo__wire_encode_words(neo_wire wire, const float *x, size_t words,
-                                             float inverse, char *out) {
-    const size_t last = words > NEO__WIRE_LANES ? words - NEO__WIRE_LANES : 0;
-    for (size_t i = 0;;) {
-        neo__wire_u word = neo__wire_codes(wire, x + i, words, inverse);
-        if (wire == NEO_WIRE_I4)
-            word |= neo__wire_codes(wire, x + 4 * words + i, words, inverse) << 16;
-        neo__wire_store_words(out + 4 * i, word);
-        if (i == last) break;
-        i = i + NEO__WIRE_LANES < last ? i + NEO__WIRE_LANES : last;
-    }
-}
-
-/* Integers: with its sign bit inverted a code is 2^(bits - 1) more, and becomes a float as the last
-   bits of one in [2^23, 2^24). */
-NEO__INLINE void neo__wire_decode_code(neo_wire wire, neo__wire_u word, int shift, float scale,
-                                            float *x) {
-    const float middle = wire == NEO_WIRE_I8 ? 8388608.0f + 128.0f : 8388608.0f + 8.0f;
-    neo__wire_u code = word >> shift & ((1u << neo__wire_code_bits(wire)) - 1u);
-    neo__wire_f v;
-    if (wire == NEO_WIRE_I8 || wire == NEO_WIRE_I4)
-        v = neo__wire_vnumber(code | 0x4B000000u) - middle;
-    else
-        v = neo__wire_value_f8(wire, code);
-    neo__wire_store(x, v * scale);
-}
-NEO__INLINE void neo__wire_decode_words(neo_wire wire, const char *in, size_t words,
-                                             float scale, float *x) {
-    const int bits = neo__wire_code_bits(wire);
-    const size_t last = words > NEO__WIRE_LANES ? words - NEO__WIRE_LANES : 0;
-    for (size_t i = 0;;) {
-        neo__wire_u word = neo__wire_load_words(in + 4 * i);
-        if (wire == NEO_WIRE_I8) word ^= 0x80808080u;
-        if (wire == NEO_WIRE_I4) word ^= 0x88888888u;
-        for (int plane = 0; plane < 32 / bits; plane += 4) {
-            float *to = x + (size_t)plane * words + i;
-            neo__wire_decode_code(wire, word, plane * bits, scale, to);
-            neo__wire_decode_code(wire, word, (plane + 1) * bits, scale, to + words);
-            neo__wire_decode_code(wire, word, (plane + 2) * bits, scale, to + 2 * words);
-            neo__wire_decode_code(wire, word, (plane + 3) * bits, scale, to + 3 * words);
-        }
-        if (i == last) break;
-        i = i + NEO__WIRE_LANES < last ? i + NEO__WIRE_LANES : last;
-    }
-}
-
-/* ---- blocks ---- */
-NEO__INLINE neo__wire_u neo__wire_magnitudes(const float *x) {
-    return neo__wire_vbits(neo__wire_load(x)) & 0x7FFFFFFFu;
-}
-
-/* The bits of the largest magnitude; above those of infinity if there is a NaN. */
-static uint32_t neo__wire_largest(const float *x, size_t n) {
-    enum { L = NEO__WIRE_LANES };
-    neo__wire_u a = neo__wire_vset(0), b = a, nan = a;
-    size_t i = 0;
-    for (; i + 4 * L <= n; i += 4 * L) {
-        neo__wire_u p = neo__wire_magnitudes(x + i), q = neo__wire_magnitudes(x + i + L);
-        neo__wire_u r = neo__wire_magnitudes(x + i + 2 * L),
-                    s = neo__wire_magnitudes(x + i + 3 * L);
-        nan |= neo__wire_vnan(p, q) | neo__wire_vnan(r, s);
-        a = neo__wire_vmax(neo__wire_vmax(p, q), a);
-        b = neo__wire_vmax(neo__wire_vmax(r, s), b);
-    }
-    for (; i + L <= n; i += L) {
-        neo__wire_u p = neo__wire_magnitudes(x + i);
-        nan |= neo__wire_vnan(p, p);
-        a = neo__wire_vmax(p, a);
-    }
-    uint32_t lane[L], largest = 0;
-    a = neo__wire_vmax(a, b) | (nan & 0x7FFFFFFFu);
-    memcpy(lane, &a, sizeof lane);
-    for (size_t k = 0; k < L; k++)
-        if (lane[k] > largest) largest = lane[k];
-    for (; i < n; i++)
-        if ((neo__bits_f32(x[i]) & 0x7FFFFFFFu) > largest)
-            largest = neo__bits_f32(x[i]) & 0x7FFFFFFFu;
-    return largest;
-}
-
-/* The scale of a block whose largest magnitude has these bits. */
-static float neo__wire_scale(neo_wire wire, uint32_t largest) {
-    if (largest >= (uint32_t)NEO__WIRE_INFINITY) return neo__f32_bits(NEO__WIRE_NAN);
-    if (wire == NEO_WIRE_I8 || wire == NEO_WIRE_I4) {
-        if (largest <= 0x00400000u) return 0.0f; /* 2^-127: half the smallest scale */
-        float scale = neo__f32_bits(largest) / (wire == NEO_WIRE_I8 ? 127.0f : 7.0f);
-        scale = neo__f32_bits((neo__bits_f32(scale) + 0x40u) & 0xFFFFFF80u);
-        return scale < FLT_MIN ? FLT_MIN : scale;
-    }
-    /* largest/scale = s 2^top with s in [1, 1.75], or s 2^(top - 1) with s in (1.75, 2) */
-    const uint32_t top = wire == NEO_WIRE_F8E4M3 ? 8u : 15u;
-    if (largest <= (wire == NEO_WIRE_F8E4M3 ? 0x2000u : 0x40u)) return 0.0f; /* 2^-136, 2^-143 */
-    uint32_t exponent = (largest + 0x1FFFFFu) >> 23;
-    return neo__f32_bits((exponent > top ? exponent - top : 1u) << 23);
-}
-
-/* A block whose last plane is short, or whose words fill no vector, goes through a buffer with room
-   for whole vectors. What decoding puts past a plane of that buffer the next plane overwrites. */
-NEO__INLINE size_t neo__wire_words(neo_wire wire, size_t count) {
-    return wire == NEO_WIRE_I4 ? (count + 7) / 8 : (count + 3) / 4;
-}
-NEO__INLINE int neo__wire_is_whole(neo_wire wire, size_t count) {
-    return wire == NEO_WIRE_I4 ? count % 8 == 0 && count >= 32 : count % 4 == 0 && count >= 16;
-}
-
-/* Short copies, without the start-up of a memcpy of unknown length. */
-NEO__INLINE void neo__wire_copy(float *to, const float *from, size_t count) {
-    size_t i = 0;
-    for (; i + NEO__WIRE_LANES <= count; i += NEO__WIRE_LANES)
-        neo__wire_store(to + i, neo__wire_load(from + i));
-    for (; i < count; i++) to[i] = from[i];
-}
-/* The codes of a block whose scale is written. */
-static void neo__wire_encode_block(neo_wire wire, const float *x, size_t count, char *out) {
-    float padded[NEO_WIRE_BLOCK + 4], scale;
-    char codes[16];
-    const size_t words = neo__wire_words(wire, count);
-    const int whole = neo__wire_is_whole(wire, count);
-    char *to = words < 4 ? codes : out + 4;
-    memcpy(&scale, out, 4);
-    if (!(scale == scale)) {
-        memset(out + 4, 0, words * 4);
-        return;
-    }
-    if (!whole) {
-        neo__wire_copy(padded, x, count);
-        for (size_t i = count; i < 8 * words + 4 && i < NEO_WIRE_BLOCK + 4; i++) padded[i] = 0.0f;
-        x = padded;
-    }
-    const float inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
-    if (wire == NEO_WIRE_I8)
-        neo__wire_encode_words(NEO_WIRE_I8, x, words, inverse, to);
-    else if (wire == NEO_WIRE_I4)
-        neo__wire_encode_words(NEO_WIRE_I4, x, words, inverse, to);
-    else if (wire == NEO_WIRE_F8E4M3)
-        neo__wire_encode_words(NEO_WIRE_F8E4M3, x, words, inverse, to);
-    else
-        neo__wire_encode_words(NEO_WIRE_F8E5M2, x, words, inverse, to);
-    for (size_t i = 0; i < words && words < 4; i++) memcpy(out + 4 + 4 * i, codes + 4 * i, 4);
-}
-static void neo__wire_decode_block(neo_wire wire, const char *in, size_t count, float *x) {
-    float padded[NEO_WIRE_BLOCK + 4], scale;
-    char codes[16] = {0};
-    const size_t words = neo__wire_words(wire, count);
-    const int whole = neo__wire_is_whole(wire, count);
-    const char *from = in + 4;
-    float *to = whole ? x : padded;
-    memcpy(&scale, in, 4);
-    if (words < 4) {
-        for (size_t i = 0; i < words; i++) memcpy(codes + 4 * i, from + 4 * i, 4);
-        from = codes;
-    }
-    if (wire == NEO_WIRE_I8)
-        neo__wire_decode_words(NEO_WIRE_I8, from, words, scale, to);
-    else if (wire == NEO_WIRE_I4)
-        neo__wire_decode_words(NEO_WIRE_I4, from, words, scale, to);
-    else if (wire == NEO_WIRE_F8E4M3)
-        neo__wire_decode_words(NEO_WIRE_F8E4M3, from, words, scale, to);
-    else
-        neo__wire_decode_words(NEO_WIRE_F8E5M2, from, words, scale, to);
-    if (!whole) neo__wire_copy(x, padded, count);
-}
-
-/* ---- tiles: NEO__WIRE_TILE numbers at most, of several rows, or whole blocks of one ---- */
-typedef struct neo__wire_job {
-    const neo_ctx *ctx;
-    neo_wire wire;
-    float factor, back; /* 2^exponent, 2^-exponent */
-    size_t row_bytes;
-} neo__wire_job;
-
-static void neo__wire_encode_floats(const neo__wire_job *job, const float *x, int64_t n,
-                                    char *out) {
-    if (job->wire == NEO_WIRE_F32) {
-        memcpy(out, x, (size_t)n * sizeof *x);
-        return;
-    }
-    neo_floats_encode(job->ctx, job->wire == NEO_WIRE_F16 ? NEO_F16 : NEO_BF16, x, out, n);
-    if (n % 2) memset(out + 2 * n, 0, 2);
-}
-/* All scales come first: codes wait long for their scale (two divisions after a maximum), and
-   meanwhile the processor can find the next ones. That makes it about 1.5 times as fast. */
-static void neo__wire_encode_blocks(const neo__wire_job *job, const float *x, int64_t n, char *out,
-                                    int scales) {
-    const size_t step = neo_wire_row_bytes(job->wire, NEO_WIRE_BLOCK);
-    for (int64_t c = 0; c < n; c += NEO_WIRE_BLOCK, out += step) {
-        size_t count = (size_t)neo__wire_min(n - c, NEO_WIRE_BLOCK);
-        if (scales) {
-            float scale = neo__wire_scale(job->wire, neo__wire_largest(x + c, count));
-            memcpy(out, &scale, 4);
-        } else {
-            neo__wire_encode_block(job->wire, x + c, count, out);
-        }
-    }
-}
-static void neo__wire_encode_tile(const neo__wire_job *job, const float *x, int64_t rows,
-                                  int64_t cols, int64_t stride, char *out) {
-    float scaled[NEO__WIRE_TILE];
-    if (job->wire == NEO_WIRE_F16 || job->factor != 1.0f) {
-        uint32_t most = job->wire == NEO_WIRE_F16 ? NEO__WIRE_F16_MOST : NEO__WIRE_INFINITY;
-        for (int64_t r = 0; r < rows; r++)
-            neo__wire_times(scaled + r * cols, x + r * stride, cols, job->factor, most);
-        x = scaled;
-        stride = cols;
-    }
-    if (job->wire <= NEO_WIRE_BF16) {
-        for (int64_t r = 0; r < rows; r++)
-            neo__wire_encode_floats(job, x + r * stride, cols, out + (size_t)r * job->row_bytes);
-        return;
-    }
-    for (int scales = 1; scales >= 0; scales--)
-        for (int64_t r = 0; r < rows; r++)
-            neo__wire_encode_blocks(job, x + r * stride, cols, out + (size_t)r * job->row_bytes,
-                                    scales);
-}
-/* Part of a row. */
-static void neo__wire_decode_part(const neo__wire_job *job, const char *in, int64_t n, float *x) {
-    const size_t step = neo_wire_row_bytes(job->wire, NEO_WIRE_BLOCK);
-    if (job->wire == NEO_WIRE_F32) {
-        memcpy(x, in, (size_t)n * sizeof *x);
-    } else if (job->wire <= NEO_WIRE_BF16) {
-        neo_floats_decode(job->ctx, job->wire == NEO_WIRE_F16 ? NEO_F16 : NEO_BF16, in, x, n);
-    } else {
-        for (int64_t c = 0; c < n; c += NEO_WIRE_BLOCK, in += step)
-            neo__wire_decode_block(job->wire, in, (size_t)neo__wire_min(n - c, NEO_WIRE_BLOCK),
-                                   x + c);
-    }
-    if (job->factor != 1.0f) neo__wire_times(x, x, n, job->back, NEO__WIRE_INFINITY);
-}
-
-static double neo__wire_abs(double x) {
-    uint64_t u;
-    memcpy(&u, &x, sizeof u);
-    u &= UINT64_MAX >> 1;
-    memcpy(&x, &u, sizeof x);
-    return x;
-}
-/* A decoded number is finite only if x was. */
-static void neo__wire_measure(const neo__wire_job *job, const float *x, const float *decoded,
-                              int64_t n, neo_wire_stats *stats) {
-    neo_wire_stats s = *stats;
-    s.numbers += n;
-    for (int64_t i = 0; i < n; i++) {
-        if ((neo__bits_f32(decoded[i]) & 0x7FFFFFFFu) >= (uint32_t)NEO__WIRE_INFINITY) {
-            s.non_finite++;
-            continue;
-        }
-        double value = (double)x[i], error = (double)decoded[i] - value;
-        s.error_squares += error * error;
-        s.squares += value * value;
-        error = neo__wire_abs(error); /* no branch: signs are random */
-        if (error > s.max_error) s.max_error = error;
-        if (job->wire == NEO_WIRE_F16)
-            s.saturated +=
-                (neo__bits_f32(x[i] * job->factor) & 0x7FFFFFFFu) > (uint32_t)NEO__WIRE_F16_MOST;
-    }
-    *stats = s;
-}
-
-/* ---- the interface ---- */
 static const char *const neo__wire_names[] = {"f32", "f16", "bf16", "f8e4m3", "f8e5m2", "i8", "i4"};
 
 NEO_API const char *neo_wire_name(neo_wire wire) {
@@ -1313,81 +873,79 @@ NEO_API neo_status neo_wire_parse(const char *name, neo_wire *wire) {
                     "neo_wire_parse: '%s' is not one of f32, f16, bf16, f8e4m3, f8e5m2, i8, i4",
                     name);
 }
-
+NEO__HOT_BEGIN
 NEO_API size_t neo_wire_row_bytes(neo_wire wire, int64_t cols) {
-    if (cols <= 0) return 0;
-    const size_t n = (size_t)cols, scales = (n + NEO_WIRE_BLOCK - 1) / NEO_WIRE_BLOCK * 4;
-    switch (wire) {
-    case NEO_WIRE_F32: return n * 4;
-    case NEO_WIRE_F16:
-    case NEO_WIRE_BF16: return (n + 1) / 2 * 4;
-    case NEO_WIRE_F8E4M3:
-    case NEO_WIRE_F8E5M2:
-    case NEO_WIRE_I8: return scales + (n + 3) / 4 * 4;
-    case NEO_WIRE_I4: return scales + (n + 7) / 8 * 4;
-    default: return 0;
+    if (cols <= 0 || (unsigned)wire >= (unsigned)NEO_WIRE_COUNT) return 0;
+    return neo__code_bytes((int)wire, cols);
+}
+/* Rows to code or to decode. 2^exponent: exponents are -126 .. 126, so that its inverse is a normal
+   number too. */
+static neo__wire_call neo__wire_call_of(neo_wire wire, int exponent, int64_t rows, int64_t cols,
+                                        const void *in, void *out) {
+    const int e = exponent < -126 ? -126 : exponent > 126 ? 126 : exponent;
+    NEO__ZERO(neo__wire_call, call);
+    call.wire = (int)wire;
+    call.factor = neo__f32_bits((uint32_t)(e + 127) << 23);
+    call.back = 1.0f / call.factor;
+    call.row_bytes = neo_wire_row_bytes(wire, cols);
+    call.rows = call.row_bytes == 0 || rows < 0 ? 0 : rows;
+    call.cols = call.stride = cols;
+    call.in = in;
+    call.out = out;
+    return call;
+}
+/* Add what coding did to n numbers. A decoded number is finite only if x was. */
+static void neo__wire_measure(const neo__wire_call *call, const float *x, const float *decoded,
+                              int64_t n, neo_wire_stats *stats) {
+    neo_wire_stats s = *stats;
+    s.numbers += n;
+    for (int64_t i = 0; i < n; i++) {
+        if ((neo__bits_f32(decoded[i]) & 0x7FFFFFFFu) >= (uint32_t)NEO__F32_INFINITY) {
+            s.non_finite++;
+            continue;
+        }
+        double value = (double)x[i], error = (double)decoded[i] - value;
+        s.error_squares += error * error;
+        s.squares += value * value;
+        error = __builtin_fabs(error); /* no branch: signs are random */
+        if (error > s.max_error) s.max_error = error;
+        if (call->wire == NEO__CODE_F16)
+            s.saturated +=
+                (neo__bits_f32(x[i] * call->factor) & 0x7FFFFFFFu) > (uint32_t)NEO__F16_LARGEST;
     }
+    *stats = s;
 }
-
-/* 1: coded rows of so many columns, one after the other, are one long coded row. */
-static int neo__wire_joins(neo_wire wire, int64_t cols) {
-    return wire == NEO_WIRE_F32 || cols % (wire <= NEO_WIRE_BF16 ? 2 : NEO_WIRE_BLOCK) == 0;
-}
-static neo__wire_job neo__wire_job_of(const neo_ctx *ctx, neo_wire wire, int exponent,
-                                      int64_t cols) {
-    neo__wire_job job;
-    job.ctx = ctx;
-    job.wire = wire;
-    job.factor = neo__wire_power(exponent);
-    job.back = 1.0f / job.factor;
-    job.row_bytes = neo_wire_row_bytes(wire, cols);
-    return job;
+static void neo__wire_add_stats(const neo_ctx *ctx, const neo__wire_call *call,
+                                neo_wire_stats *stats) {
+    float decoded[1024]; /* whole blocks */
+    neo__wire_call part = *call;
+    part.rows = part.pieces = 1;
+    part.out = decoded;
+    for (int64_t r = 0; r < call->rows; r++)
+        for (int64_t c = 0; c < call->cols; c += part.cols) {
+            part.cols = NEO__MIN(call->cols - c, (int64_t)(sizeof decoded / sizeof *decoded));
+            part.in = (const char *)call->out + (size_t)r * call->row_bytes +
+                      neo__code_bytes(call->wire, c);
+            (void)neo__device_decode(ctx, NEO_HOST, &part);
+            neo__wire_measure(call, (const float *)call->in + r * call->stride + c, decoded,
+                              part.cols, stats);
+        }
 }
 NEO_API void neo_wire_encode(const neo_ctx *ctx, neo_wire wire, int exponent, const float *src,
                              int64_t rows, int64_t cols, int64_t stride, void *dst,
                              neo_wire_stats *stats) {
-    const neo__wire_job job = neo__wire_job_of(ctx, wire, exponent, cols);
-    if (job.row_bytes == 0 || rows <= 0) return;
-    if (stride == cols && neo__wire_joins(wire, cols)) {
-        cols *= rows;
-        rows = 1;
-    }
-    float decoded[NEO__WIRE_TILE];
-    const int64_t tile_cols = neo__wire_min(cols, NEO__WIRE_TILE),
-                  tile_rows = NEO__WIRE_TILE / tile_cols;
-    neo__fp_state fp = neo__fp_enter();
-    for (int64_t r = 0; r < rows; r += tile_rows)
-        for (int64_t c = 0; c < cols; c += tile_cols) {
-            const int64_t m = neo__wire_min(rows - r, tile_rows),
-                          n = neo__wire_min(cols - c, tile_cols);
-            const float *x = src + r * stride + c;
-            char *out = (char *)dst + (size_t)r * job.row_bytes + neo_wire_row_bytes(wire, c);
-            neo__wire_encode_tile(&job, x, m, n, stride, out);
-            for (int64_t k = 0; k < m && stats; k++) {
-                neo__wire_decode_part(&job, out + (size_t)k * job.row_bytes, n, decoded);
-                neo__wire_measure(&job, x + k * stride, decoded, n, stats);
-            }
-        }
-    neo__fp_leave(fp);
+    neo__wire_call call = neo__wire_call_of(wire, exponent, rows, cols, src, dst);
+    call.stride = stride;
+    (void)neo__device_encode(ctx, NEO_HOST, &call);
+    if (stats) neo__wire_add_stats(ctx, &call, stats);
 }
 NEO_API void neo_wire_decode(const neo_ctx *ctx, neo_wire wire, int exponent, const void *src,
                              int64_t rows, int64_t cols, int64_t stride, float *dst) {
-    const neo__wire_job job = neo__wire_job_of(ctx, wire, exponent, cols);
-    if (job.row_bytes == 0 || rows <= 0) return;
-    if (stride == cols && neo__wire_joins(wire, cols)) {
-        cols *= rows;
-        rows = 1;
-    }
-    neo__fp_state fp = neo__fp_enter();
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t c = 0; c < cols; c += NEO__WIRE_TILE)
-            neo__wire_decode_part(
-                &job, (const char *)src + (size_t)r * job.row_bytes + neo_wire_row_bytes(wire, c),
-                neo__wire_min(cols - c, NEO__WIRE_TILE), dst + r * stride + c);
-    neo__fp_leave(fp);
+    neo__wire_call call = neo__wire_call_of(wire, exponent, rows, cols, src, dst);
+    call.stride = stride;
+    call.pieces = 1;
+    (void)neo__device_decode(ctx, NEO_HOST, &call);
 }
-#undef NEO__WIRE_SSE
-#undef NEO__WIRE_LESS
 NEO__HOT_END
 /* ------------------------------------------------------------------------------------------------
    >>impl-comm-types
@@ -1468,9 +1026,12 @@ typedef struct neo__transport {
     void (*leave)(neo_comm *comm);
     void (*drop)(neo_comm *comm);
     int views; /* receives may look at the sender's memory, if it is the host's */
-    /* For groups over NCCL; NULL elsewhere. agree: do all ranks make this call? (messages carry no
-       call then). come: what the user's stream has to do is done, and copy may run outside of a
-       call. copy: inside this rank's device. combine: as neo__combine. */
+    const struct neo__gpu_transport *gpu; /* of groups over NCCL; NULL elsewhere */
+} neo__transport;
+typedef struct neo__gpu_transport {
+    /* agree: do all ranks make this call? (messages carry no call then). come: what the user's
+       stream has to do is done, and copy may run outside of a call. copy: inside this rank's
+       device. combine: as neo__combine. */
     neo_status (*agree)(neo_comm *comm, const neo__work *w);
     neo_status (*come)(neo_comm *comm);
     neo_status (*copy)(neo_comm *comm, void *to, const void *from, size_t bytes);
@@ -1480,7 +1041,7 @@ typedef struct neo__transport {
     neo_status (*split)(neo_comm *comm, int color, int key, neo_comm **sub);
     /* host: the group of threads or processes beneath a group of devices. */
     neo_comm *(*host)(neo_comm *comm);
-} neo__transport;
+} neo__gpu_transport;
 
 /* Operations [finished, issued) wait or run, on a thread that starts with the first of them. */
 typedef struct neo__comm_queue {
@@ -1636,6 +1197,10 @@ static int neo__comm_mark(neo_comm *comm, neo_status status, const char *message
     neo__mutex_unlock(&comm->lock);
     return first;
 }
+/* The reason, for the caller. */
+static neo_status neo__comm_failed(const neo_comm *c) {
+    return neo_fail(c->failure.status, "%s", c->failure.message);
+}
 /* Break the group: the first reason stands, here and (by tell) on the peers. */
 static neo_status neo__comm_break(neo_comm *comm, neo_status status, const char *format, ...)
     NEO__PRINTF(3, 4);
@@ -1647,12 +1212,28 @@ static neo_status neo__comm_break(neo_comm *comm, neo_status status, const char 
     va_end(args);
     if (!comm->transport->heard(comm) && neo__comm_mark(comm, status, text))
         comm->transport->tell(comm);
-    return neo_fail(comm->failure.status, "%s", comm->failure.message);
+    return neo__comm_failed(comm);
+}
+/* The same of a call: its rank and name come first. */
+static neo_status neo__call_break(neo_comm *c, const neo__call *call, neo_status status,
+                                  const char *format, ...) NEO__PRINTF(4, 5);
+static neo_status neo__call_break(neo_comm *c, const neo__call *call, neo_status status,
+                                  const char *format, ...) {
+    char text[NEO__COMM_MESSAGE];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    return neo__comm_break(c, status, "rank %d: %s: %s", c->world[c->rank],
+                           neo__call_name(call).text, text);
+}
+static int neo__comm_is_broken(const neo_comm *c) {
+    return __atomic_load_n(&c->failure.broken, __ATOMIC_ACQUIRE);
 }
 static neo_status neo__comm_check(neo_comm *comm, const char *function) {
     NEO__CHECK(comm, NEO_ERR_ARG, "%s: comm is NULL", function);
-    if (__atomic_load_n(&comm->failure.broken, __ATOMIC_ACQUIRE) || comm->transport->heard(comm))
-        return neo_fail(comm->failure.status, "%s", comm->failure.message);
+    if (neo__comm_is_broken(comm) || comm->transport->heard(comm))
+        return neo__comm_failed(comm);
     return NEO_OK;
 }
 
@@ -1682,12 +1263,12 @@ static neo_status neo__comm_execute(neo_comm *comm, neo__work *w) {
         comm->failure.lost = 1;
         (void)neo__comm_mark(comm, NEO_ERR_PEER, text);
         comm->transport->leave(comm);
-        return neo_fail(comm->failure.status, "%s", comm->failure.message);
+        return neo__comm_failed(comm);
     }
     int64_t began = neo__clock_now(comm->clock);
     comm->scratch.place = w->place;
     neo_status status = neo__comm_use_device(comm, w);
-    if (status == NEO_OK && comm->transport->agree) status = comm->transport->agree(comm, w);
+    if (status == NEO_OK && comm->transport->gpu) status = comm->transport->gpu->agree(comm, w);
     if (status == NEO_OK) status = neo__work_run(comm, w);
     neo_comm_counter *counter = &comm->stats.op[w->call.op];
     counter->calls++;
@@ -1968,7 +1549,7 @@ static neo_status neo__comm_new(neo_ctx *ctx, const neo_comm_desc *desc,
     new_one.scratch.pieces = neo__pieces_total(new_one.tree.shards, size, &new_one.tree.most);
     new_one.scratch.segment_bytes = neo__segment_bytes(desc, new_one.scratch.pieces);
     size_t own_segments =
-        transport->views || transport->combine ? 0 : new_one.scratch.segment_bytes;
+        transport->views || transport->gpu ? 0 : new_one.scratch.segment_bytes;
     new_one.bytes = neo__comm_layout(&new_one, NULL, own_segments);
     c = (neo_comm *)neo__alloc_for(ctx, new_one.bytes, "neo_comm");
     if (!c) return NEO_ERR_MEMORY;
@@ -1991,6 +1572,11 @@ static neo_status neo__comm_new(neo_ctx *ctx, const neo_comm_desc *desc,
     neo__cond_init(&c->queue.changed);
     *out = c;
     return NEO_OK;
+}
+/* Rank `theirs` of a group becomes rank `mine` of one that is made from it. */
+static void neo__comm_take_rank(neo_comm *sub, int mine, const neo_comm *from, int theirs) {
+    sub->world[mine] = from->world[theirs];
+    sub->node[mine] = from->node[theirs];
 }
 /* The thread, if there is one, comes to an end; what still waits in the queue fails at once when
    broken. */
@@ -2143,10 +1729,8 @@ static neo_status neo__split_make(neo__split *s, int64_t *token) {
     while (s->ballots[rank].rank != comm->rank) rank++;
     NEO__TRY(neo__comm_new(comm->ctx, &comm->desc, comm->transport, rank, s->members, &s->sub));
     neo_comm *sub = s->sub;
-    for (int p = 0; p < s->members; p++) {
-        sub->world[p] = comm->world[s->ballots[p].rank];
-        sub->node[p] = comm->node[s->ballots[p].rank];
-    }
+    for (int p = 0; p < s->members; p++)
+        neo__comm_take_rank(sub, p, comm, (int)s->ballots[p].rank);
     sub->backend = comm->backend;
     sub->clock = comm->clock;
     sub->place = s->where;
@@ -2194,7 +1778,7 @@ static neo_status neo__comm_split_place(neo_comm *comm, int color, int key, neo_
     *sub = NULL;
     NEO__TRY(neo__comm_check(comm, "neo_comm_split"));
     neo_comm_label(comm, NULL);
-    if (comm->transport->split) return comm->transport->split(comm, color, key, sub);
+    if (comm->transport->gpu) return comm->transport->gpu->split(comm, color, key, sub);
     neo__split s;
     memset(&s, 0, sizeof s);
     s.comm = comm;
@@ -2229,7 +1813,7 @@ NEO_API neo_status neo_comm_split_device(neo_comm *comm, int color, int key, neo
 }
 NEO_API neo_place neo_comm_place(const neo_comm *comm) { return comm->place; }
 NEO_API neo_comm *neo_comm_host(neo_comm *comm) {
-    return comm->transport->host ? comm->transport->host(comm) : comm;
+    return comm->transport->gpu ? comm->transport->gpu->host(comm) : comm;
 }
 /* Ranks of a node, if nodes are equal and consecutive; else 0. */
 static int neo__comm_node_size(const neo_comm *c) {
@@ -2308,8 +1892,7 @@ static char *neo__comm_segment(const neo_comm *c, int i) {
 }
 /* The device has failed: why is in neo_last_error, and the others are told. */
 static neo_status neo__comm_device_failed(neo_comm *c, const neo__call *call, neo_status status) {
-    return neo__comm_break(c, status, "rank %d: %s: %.280s", c->world[c->rank],
-                           neo__call_name(call).text, neo_last_error());
+    return neo__call_break(c, call, status, "%.280s", neo_last_error());
 }
 static neo_status neo__comm_move(neo_comm *c, const neo__call *call, void *to, const void *from,
                                  size_t bytes) {
@@ -2333,24 +1916,6 @@ static neo_status neo__comm_events_make(neo_comm *c) {
             return neo_fail(NEO_ERR_DEVICE, "neo_comm: %.280s", neo_last_error());
     }
     return NEO_OK;
-}
-/* The sum of c->scratch.piece. */
-static neo_status neo__comm_device_sum(neo_comm *c, const neo__call *call, const int *leaves,
-                                       int count, void *out, int64_t n) {
-    NEO__ZERO(neo__combine_call, sum);
-    sum.dtype = (neo_dtype)call->dtype;
-    sum.reduce = (int)call->reduce;
-    sum.count = count;
-    sum.piece = c->scratch.piece;
-    sum.leaves = leaves;
-    sum.out = out;
-    sum.n = n;
-    return neo__device_combine(c->ctx, &sum);
-}
-static neo_status neo__comm_combine(neo_comm *c, const neo__call *call, const int *leaves,
-                                    int count, void *out, int64_t n) {
-    neo_status status = neo__comm_device_sum(c, call, leaves, count, out, n);
-    return status == NEO_OK ? NEO_OK : neo__comm_device_failed(c, call, status);
 }
 #if defined(NEO_COMM_MPI)
 static int neo__mpi_takes_devices(void); /* >>impl-mpi */
@@ -2415,78 +1980,24 @@ static void neo__comm_device_free(neo_comm *c) {
            goes up the tree to rank 0 and down again, which sends as many bytes in fewer rounds.
    ---------------------------------------------------------------------------------------------- */
 enum {
-    NEO__SMALL_BYTES = 4096, /* of an all-reduce by the tree */
-    NEO__BLOCK_BYTES = 4096, /* of sums that stay in the first-level cache */
-    NEO__COMBINE_DEPTH = 16  /* leaves <= 4096: 13 subtrees can wait */
+    NEO__SMALL_BYTES = 4096 /* of an all-reduce by the tree */
 };
 
-/* ---- arithmetic: x = x op y ---- */
+/* out = the tree over `count` pieces of n elements of the call; leaves[i] is the size of subtree i.
+   out may be a piece. */
 NEO__HOT_BEGIN
-#define NEO__INTEGERS(type, wide)                                                                  \
-    do {                                                                                           \
-        type *a = (type *)x;                                                                       \
-        const type *b = (const type *)y;                                                           \
-        if (reduce == NEO_REDUCE_SUM)                                                              \
-            for (int64_t i = 0; i < n; i++) a[i] = (type)((wide)a[i] + (wide)b[i]);                \
-        else if (reduce == NEO_REDUCE_MAX)                                                         \
-            for (int64_t i = 0; i < n; i++) a[i] = a[i] > b[i] ? a[i] : b[i];                      \
-        else                                                                                       \
-            for (int64_t i = 0; i < n; i++) a[i] = a[i] < b[i] ? a[i] : b[i];                      \
-    } while (0)
-static void neo__merge_f32(const neo_ctx *ctx, neo_reduce reduce, float *x, const float *y,
-                           int64_t n) {
-    if (reduce == NEO_REDUCE_SUM)
-        neo_floats_add(ctx, x, y, n);
-    else if (reduce == NEO_REDUCE_MAX)
-        for (int64_t i = 0; i < n; i++) x[i] = y[i] > x[i] || y[i] != y[i] ? y[i] : x[i];
-    else
-        for (int64_t i = 0; i < n; i++) x[i] = y[i] < x[i] || y[i] != y[i] ? y[i] : x[i];
-}
-static void neo__merge(const neo_ctx *ctx, neo_dtype dtype, neo_reduce reduce, void *x,
-                       const void *y, int64_t n) {
-    switch (dtype) {
-    case NEO_F32: neo__merge_f32(ctx, reduce, (float *)x, (const float *)y, n); break;
-    case NEO_I8: NEO__INTEGERS(int8_t, int); break;
-    case NEO_U8: NEO__INTEGERS(uint8_t, unsigned); break;
-    case NEO_I32: NEO__INTEGERS(int32_t, uint32_t); break;
-    case NEO_I64: NEO__INTEGERS(int64_t, uint64_t); break;
-    default: {
-        enum { NEO__NARROW = 256 };
-        float a[NEO__NARROW], b[NEO__NARROW];
-        int64_t size = (int64_t)neo_dtype_size(dtype);
-        for (int64_t i = 0; i < n; i += NEO__NARROW) {
-            int64_t k = n - i < (int64_t)NEO__NARROW ? n - i : (int64_t)NEO__NARROW;
-            neo_floats_decode(ctx, dtype, (const char *)x + i * size, a, k);
-            neo_floats_decode(ctx, dtype, (const char *)y + i * size, b, k);
-            neo__merge_f32(ctx, reduce, a, b, k);
-            neo_floats_encode(ctx, dtype, a, (char *)x + i * size, k);
-        }
-    }
-    }
-}
-#undef NEO__INTEGERS
-/* out = the tree over `count` pieces of n elements; leaves[i] is the size of subtree i. out may be
-   a piece. */
-static void neo__combine(const neo_ctx *ctx, neo_dtype dtype, neo_reduce reduce,
-                         const void *const *piece, const int *leaves, int count, void *out,
-                         int64_t n) {
-    char sum[NEO__COMBINE_DEPTH][NEO__BLOCK_BYTES];
-    int held[NEO__COMBINE_DEPTH];
-    int64_t size = (int64_t)neo_dtype_size(dtype), block = NEO__BLOCK_BYTES / size;
-    for (int64_t at = 0; at < n; at += block) {
-        int64_t k = n - at < block ? n - at : block;
-        int depth = 0;
-        for (int i = 0; i < count; i++) {
-            int mine = leaves[i];
-            memcpy(sum[depth], (const char *)piece[i] + at * size, (size_t)(k * size));
-            for (; depth > 0 && held[depth - 1] == mine; mine *= 2, depth--)
-                neo__merge(ctx, dtype, reduce, sum[depth - 1], sum[depth], k);
-            held[depth++] = mine;
-        }
-        for (; depth > 1; depth--)
-            neo__merge(ctx, dtype, reduce, sum[depth - 2], sum[depth - 1], k);
-        memcpy((char *)out + at * size, sum[0], (size_t)(k * size));
-    }
+static neo_status neo__combine(neo_comm *c, const neo__call *call, neo_place place,
+                               const void *const *piece, const int *leaves, int count, void *out,
+                               int64_t n) {
+    NEO__ZERO(neo__combine_call, sum);
+    sum.dtype = (neo_dtype)call->dtype;
+    sum.reduce = (int)call->reduce;
+    sum.count = count;
+    sum.piece = piece;
+    sum.leaves = leaves;
+    sum.out = out;
+    sum.n = n;
+    return neo__device_combine(c->ctx, place, &sum);
 }
 
 /* ---- rounds of transfers ---- */
@@ -2548,6 +2059,16 @@ static int neo__peer_in_turn(neo_comm *c, int d, int of) {
     int node = d / places, place = d % places;
     if (of) node = nodes - node, place = places - place;
     return (c->rank / places + node) % nodes * places + (c->rank % places + place) % places;
+}
+
+/* A part of each other rank, from or to its place in `data`. */
+static void neo__round_add_parts(neo_comm *c, neo__round *r, int send, const char *data,
+                                 const int64_t *offset, size_t size, int first) {
+    for (int d = 1; d < c->size; d++) {
+        int p = neo__peer_in_turn(c, d, !send);
+        neo__round_add(r, p, send, data + (size_t)offset[p] * size,
+                       (size_t)(offset[p + 1] - offset[p]) * size, first, 0);
+    }
 }
 
 /* ---- reduce-scatter ---- */
@@ -2614,19 +2135,18 @@ static neo_status neo__reduce_finish(neo_comm *c, const neo__call *call, const n
             c->scratch.piece[k] = r->xfer[i++].from;
     }
     char *to = (char *)out + (size_t)(s * j->segment) * j->size;
-    if (count > 0 && c->transport->combine)
-        NEO__TRY(c->transport->combine(c, call, c->scratch.piece, j->leaves, j->pieces_of[c->size],
-                                       to, count));
-    else if (count > 0 && c->scratch.place == NEO_DEVICE) {
-        neo_status status = neo__comm_combine(c, call, j->leaves, j->pieces_of[c->size], to, count);
-        if (status != NEO_OK) { /* the others have been told: this takes back what they might still
-                                   read */
+    if (count > 0 && c->transport->gpu) {
+        NEO__TRY(c->transport->gpu->combine(c, call, c->scratch.piece, j->leaves,
+                                            j->pieces_of[c->size], to, count));
+    } else if (count > 0) {
+        neo_status status = neo__combine(c, call, c->scratch.place, c->scratch.piece, j->leaves,
+                                         j->pieces_of[c->size], to, count);
+        if (status != NEO_OK) { /* finish takes back what the others might still read */
+            status = neo__comm_device_failed(c, call, status);
             (void)c->transport->finish(c, call, r->xfer + receives, r->count - receives);
             return status;
         }
-    } else if (count > 0)
-        neo__combine(c->ctx, (neo_dtype)call->dtype, (neo_reduce)call->reduce, c->scratch.piece,
-                     j->leaves, j->pieces_of[c->size], to, count);
+    }
     for (int i = 0; i < receives; i++) c->transport->release(c, &r->xfer[i]);
     return c->transport->finish(c, call, r->xfer + receives, r->count - receives);
 }
@@ -2673,11 +2193,7 @@ static neo_status neo__reduce_parts(neo_comm *c, const neo__work *w, const int64
 static neo_status neo__gather_parts(neo_comm *c, const neo__call *call, size_t size, char *out,
                                     const int64_t *offset, int first) {
     neo__round r = neo__round_new(c);
-    for (int d = 1; d < c->size; d++) {
-        int p = neo__peer_in_turn(c, d, 1);
-        neo__round_add(&r, p, 0, out + (size_t)offset[p] * size,
-                       (size_t)(offset[p + 1] - offset[p]) * size, first, 0);
-    }
+    neo__round_add_parts(c, &r, 0, out, offset, size, first);
     for (int d = 1; d < c->size; d++)
         neo__round_add(&r, neo__peer_in_turn(c, d, 0), 1, out + (size_t)offset[c->rank] * size,
                        (size_t)(offset[c->rank + 1] - offset[c->rank]) * size, first, 0);
@@ -2691,11 +2207,11 @@ static neo_status neo__one(neo_comm *c, const neo__call *call, int peer, int sen
     neo__round_add(&r, peer, send, data, bytes, 1, 0);
     return neo__round_run(c, call, &r);
 }
+static const int neo__two_leaves[2] = {1, 1};
 /* Two ranks: each sends all it has, which is as many bytes as two halves there and back. */
 static neo_status neo__all_reduce_pair(neo_comm *c, const neo__call *call, const void *in,
                                        void *out, size_t bytes) {
     char theirs[NEO__SMALL_BYTES], mine[NEO__SMALL_BYTES];
-    const int leaves[2] = {1, 1};
     const void *piece[2];
     neo__round r = neo__round_new(c);
     mine[0] = theirs[0] = 0;
@@ -2705,20 +2221,18 @@ static neo_status neo__all_reduce_pair(neo_comm *c, const neo__call *call, const
     NEO__TRY(neo__round_run(c, call, &r));
     piece[c->rank] = mine;
     piece[1 - c->rank] = theirs;
-    neo__combine(c->ctx, (neo_dtype)call->dtype, (neo_reduce)call->reduce, piece, leaves, 2, out,
-                 call->count);
-    return NEO_OK;
+    return neo__combine(c, call, NEO_HOST, piece, neo__two_leaves, 2, out, call->count);
 }
 static neo_status neo__all_reduce_tree(neo_comm *c, const neo__call *call, const void *in,
                                        void *out, size_t bytes) {
     char sum[NEO__SMALL_BYTES], theirs[NEO__SMALL_BYTES];
+    const void *piece[2] = {sum, theirs};
     int step = 1;
     if (bytes) memcpy(sum, in, bytes);
     for (; step < c->size && !(c->rank & step); step *= 2) {
         if (c->rank + step >= c->size) continue;
         NEO__TRY(neo__one(c, call, c->rank + step, 0, theirs, bytes));
-        neo__merge(c->ctx, (neo_dtype)call->dtype, (neo_reduce)call->reduce, sum, theirs,
-                   call->count);
+        NEO__TRY(neo__combine(c, call, NEO_HOST, piece, neo__two_leaves, 2, sum, call->count));
     }
     if (c->rank) {
         NEO__TRY(neo__one(c, call, c->rank - step, 1, sum, bytes));
@@ -2757,7 +2271,7 @@ static const int64_t *neo__offsets(const neo_comm *c, int64_t *offset, int64_t c
 static neo_status neo__copy_part(neo_comm *c, const neo__call *call, void *to, const void *from,
                                  int64_t count, size_t size) {
     if (count == 0 || to == from) return NEO_OK;
-    if (c->transport->copy) return c->transport->copy(c, to, from, (size_t)count * size);
+    if (c->transport->gpu) return c->transport->gpu->copy(c, to, from, (size_t)count * size);
     if (c->scratch.place == NEO_DEVICE)
         return neo__comm_move(c, call, to, from, (size_t)count * size);
     memmove(to, from, (size_t)count * size);
@@ -2773,16 +2287,8 @@ static neo_status neo__all_to_all_run(neo_comm *c, const neo__work *w) {
     const char *from = (const char *)w->in;
     char *to = (char *)w->out;
     neo__round r = neo__round_new(c);
-    for (int d = 1; d < c->size; d++) {
-        int p = neo__peer_in_turn(c, d, 1);
-        neo__round_add(&r, p, 0, to + (size_t)out[p] * size, (size_t)(out[p + 1] - out[p]) * size,
-                       1, 0);
-    }
-    for (int d = 1; d < c->size; d++) {
-        int p = neo__peer_in_turn(c, d, 0);
-        neo__round_add(&r, p, 1, from + (size_t)in[p] * size, (size_t)(in[p + 1] - in[p]) * size, 1,
-                       0);
-    }
+    neo__round_add_parts(c, &r, 0, to, out, size, 1);
+    neo__round_add_parts(c, &r, 1, from, in, size, 1);
     NEO__TRY(neo__round_start(c, call, &r));
     neo_status status =
         neo__copy_part(c, call, to + (size_t)out[c->rank] * size, from + (size_t)in[c->rank] * size,
@@ -2839,40 +2345,24 @@ static neo_status neo__sum_run(neo_comm *c, const neo__work *w) {
 }
 
 /* ---- rows on a narrow wire: a coded row is one element of the plain collectives ---- */
-
-/* On a device by its kernels, which give the same bytes; there decoded rows may be sums of
-   `pieces`, one after another. */
-static neo_status neo__rows_on_device(neo_comm *c, const neo__work *w, int decode, const void *from,
-                                      int64_t rows, void *to, int pieces) {
-    const neo__wire_job job =
-        neo__wire_job_of(c->ctx, w->rows.wire, w->rows.exponent, w->rows.cols);
-    NEO__ZERO(neo__wire_call, call);
-    call.wire = (int)w->rows.wire;
-    call.factor = job.factor;
-    call.back = job.back;
-    call.rows = rows;
-    call.cols = w->rows.cols;
-    call.row_bytes = w->each;
-    call.in = from;
-    call.out = to;
+/* `rows` decoded rows, each the sum of `pieces`, which follow one another. */
+static neo_status neo__rows_decode(neo_comm *c, const neo__work *w, const void *from, int64_t rows,
+                                   int pieces, void *to) {
+    neo__wire_call call =
+        neo__wire_call_of(w->rows.wire, w->rows.exponent, rows, w->rows.cols, from, to);
     call.pieces = pieces;
     call.piece_bytes = (size_t)rows * w->each;
-    neo_status status =
-        decode ? neo__device_decode(c->ctx, &call) : neo__device_encode(c->ctx, &call);
+    neo_status status = neo__device_decode(c->ctx, c->scratch.place, &call);
     return status == NEO_OK ? NEO_OK : neo__comm_device_failed(c, &w->call, status);
 }
 static neo_status neo__rows_encode(neo_comm *c, const neo__work *w, const void *from, int64_t rows,
                                    void *to) {
-    if (c->scratch.place == NEO_DEVICE) return neo__rows_on_device(c, w, 0, from, rows, to, 0);
-    neo_wire_encode(c->ctx, w->rows.wire, w->rows.exponent, (const float *)from, rows, w->rows.cols,
-                    w->rows.cols, to, w->rows.stats);
-    return NEO_OK;
-}
-static neo_status neo__rows_decode(neo_comm *c, const neo__work *w, const void *from, int64_t rows,
-                                   void *to) {
-    if (c->scratch.place == NEO_DEVICE) return neo__rows_on_device(c, w, 1, from, rows, to, 1);
-    neo_wire_decode(c->ctx, w->rows.wire, w->rows.exponent, from, rows, w->rows.cols, w->rows.cols,
-                    (float *)to);
+    const neo__wire_call call =
+        neo__wire_call_of(w->rows.wire, w->rows.exponent, rows, w->rows.cols, from, to);
+    neo_status status = neo__device_encode(c->ctx, c->scratch.place, &call);
+    if (status != NEO_OK) return neo__comm_device_failed(c, &w->call, status);
+    if (w->rows.stats && c->scratch.place == NEO_HOST)
+        neo__wire_add_stats(c->ctx, &call, w->rows.stats);
     return NEO_OK;
 }
 static neo_status neo__rows_all_to_all(neo_comm *c, const neo__work *w) {
@@ -2883,7 +2373,7 @@ static neo_status neo__rows_all_to_all(neo_comm *c, const neo__work *w) {
     coded.out = (char *)w->rows.workspace + (size_t)in_rows * w->each;
     NEO__TRY(neo__rows_encode(c, w, w->in, in_rows, w->rows.workspace));
     NEO__TRY(neo__all_to_all_run(c, &coded));
-    return neo__rows_decode(c, w, coded.out, out_rows, w->out);
+    return neo__rows_decode(c, w, coded.out, out_rows, 1, w->out);
 }
 static neo_status neo__rows_all_gather(neo_comm *c, const neo__work *w) {
     const int64_t *offset = neo__offsets(c, c->scratch.offset, w->count, w->in_counts);
@@ -2891,39 +2381,22 @@ static neo_status neo__rows_all_gather(neo_comm *c, const neo__work *w) {
     char *coded = (char *)w->rows.workspace;
     NEO__TRY(neo__rows_encode(c, w, w->in, mine, coded + (size_t)offset[c->rank] * w->each));
     NEO__TRY(neo__gather_parts(c, &w->call, w->each, coded, offset, 1));
-    return neo__rows_decode(c, w, coded, offset[c->size], w->out);
+    return neo__rows_decode(c, w, coded, offset[c->size], 1, w->out);
 }
-NEO__HOT_BEGIN
-/* Every rank's rows of this rank's part, coded; then row by row decoded and added. */
+/* Every rank's rows of this rank's part, coded; then decoded and added. */
 static neo_status neo__rows_reduce(neo_comm *c, const neo__work *w) {
     const int64_t *counts = w->in_counts;
     int64_t total = neo__parts_total(c->size, w->count, counts),
             mine = neo__part(w->count, counts, c->rank);
-    size_t cols = (size_t)w->rows.cols;
-    char *ours = (char *)w->rows.workspace, *theirs = ours + (size_t)total * w->each;
-    char *spare = theirs + (size_t)(mine * c->size) * w->each;
-    float *row = (float *)(void *)(spare + (64 - (uintptr_t)spare % 64) % 64);
     neo__work coded = *w;
-    coded.in = ours;
-    coded.out = theirs;
+    coded.in = w->rows.workspace;
+    coded.out = (char *)w->rows.workspace + (size_t)total * w->each;
     coded.out_counts = w->slot_counts + c->size;
     for (int p = 0; p < c->size; p++) w->slot_counts[c->size + p] = mine;
-    NEO__TRY(neo__rows_encode(c, w, w->in, total, ours));
+    NEO__TRY(neo__rows_encode(c, w, w->in, total, w->rows.workspace));
     NEO__TRY(neo__all_to_all_run(c, &coded));
-    if (c->scratch.place == NEO_DEVICE)
-        return neo__rows_on_device(c, w, 1, theirs, mine, w->out, c->size);
-    for (int64_t i = 0; i < mine; i++) {
-        for (int p = 0; p < c->size; p++) {
-            float *to = row + (size_t)p * cols;
-            (void)neo__rows_decode(c, w, theirs + (size_t)(p * mine + i) * w->each, 1, to);
-            c->scratch.piece[p] = to;
-        }
-        neo__combine(c->ctx, NEO_F32, NEO_REDUCE_SUM, c->scratch.piece, c->tree.ones, c->size,
-                     (float *)w->out + (size_t)i * cols, (int64_t)cols);
-    }
-    return NEO_OK;
+    return neo__rows_decode(c, w, coded.out, mine, c->size, w->out);
 }
-NEO__HOT_END
 static neo_status neo__rows_run(neo_comm *c, const neo__work *w) {
     if (w->call.op == (int)NEO_COMM_ALL_TO_ALL) return neo__rows_all_to_all(c, w);
     return w->call.op == (int)NEO_COMM_ALL_GATHER ? neo__rows_all_gather(c, w)
@@ -2961,19 +2434,21 @@ static neo_status neo__work_run(neo_comm *c, neo__work *w) {
    ---------------------------------------------------------------------------------------------- */
 NEO__HOT_BEGIN
 static neo__work neo__work_new(const char *function, neo_comm_op op, const void *in, void *out,
-                               int64_t count, neo_dtype dtype) {
+                               int64_t count, const int64_t *counts, neo_dtype dtype) {
     neo__work w;
     memset(&w, 0, sizeof w);
     w.function = function;
     w.call.op = (int32_t)op;
     w.call.dtype = (int32_t)dtype;
     w.call.count = w.count = count;
+    w.in_counts = counts;
     w.in = in;
     w.out = out;
     w.each = neo_dtype_size(dtype);
     return w;
 }
 static neo_status neo__check_reduce(const neo__work *w) {
+    if (w->call.op > (int)NEO_COMM_REDUCE_SCATTER) return NEO_OK;
     NEO__CHECK(w->call.reduce >= NEO_REDUCE_SUM && w->call.reduce <= NEO_REDUCE_MIN, NEO_ERR_ARG,
                "%s: no reduction %d", w->function, (int)w->call.reduce);
     NEO__CHECK(w->call.reduce != NEO_REDUCE_SUM || ((neo_dtype)w->call.dtype != NEO_F8E4M3 &&
@@ -3009,7 +2484,8 @@ static neo_status neo__check_part_place(const neo_comm *c, const neo__work *w, c
 
 NEO_API neo_status neo_comm_all_reduce(neo_comm *c, neo_reduce reduce, const void *in, void *out,
                                        int64_t count, neo_dtype dtype, neo_ticket *ticket) {
-    neo__work w = neo__work_new("neo_comm_all_reduce", NEO_COMM_ALL_REDUCE, in, out, count, dtype);
+    neo__work w =
+        neo__work_new("neo_comm_all_reduce", NEO_COMM_ALL_REDUCE, in, out, count, NULL, dtype);
     w.call.reduce = (int32_t)reduce;
     NEO__TRY(neo__comm_check(c, w.function));
     NEO__TRY(neo__check_data(w.function, "in", in, count, dtype));
@@ -3021,31 +2497,53 @@ NEO_API neo_status neo_comm_all_reduce(neo_comm *c, neo_reduce reduce, const voi
     return neo__work_issue(c, &w, ticket);
 }
 NEO__HOT_END
+/* One buffer has all parts, on the root where there is one; the other has this rank's part. */
+static neo_status neo__parts_issue(neo_comm *c, neo__work *w, neo_ticket *ticket) {
+    const int op = w->call.op, rooted = op == (int)NEO_COMM_GATHER || op == (int)NEO_COMM_SCATTER;
+    const int in_has_all = op == (int)NEO_COMM_REDUCE_SCATTER || op == (int)NEO_COMM_SCATTER;
+    const void *all = in_has_all ? w->in : w->out, *part = in_has_all ? w->out : w->in;
+    const neo_dtype dtype = (neo_dtype)w->call.dtype;
+    NEO__TRY(neo__comm_check(c, w->function));
+    NEO__TRY(neo__check_root(c, w));
+    NEO__TRY(neo__check_parts(c, w));
+    NEO__TRY(neo__check_data(w->function, in_has_all ? "out" : "in", part,
+                             neo__part(w->count, w->in_counts, c->rank), dtype));
+    if (!rooted || c->rank == w->call.root) {
+        NEO__TRY(neo__check_data(w->function, in_has_all ? "in" : "out", all, w->call.count,
+                                 dtype));
+        NEO__TRY(neo__check_part_place(c, w, all, part));
+    }
+    NEO__TRY(neo__check_reduce(w));
+    return neo__work_issue(c, w, ticket);
+}
 NEO_API neo_status neo_comm_reduce_scatter(neo_comm *c, neo_reduce reduce, const void *in,
                                            void *out, int64_t count, const int64_t *counts,
                                            neo_dtype dtype, neo_ticket *ticket) {
-    neo__work w =
-        neo__work_new("neo_comm_reduce_scatter", NEO_COMM_REDUCE_SCATTER, in, out, count, dtype);
+    neo__work w = neo__work_new("neo_comm_reduce_scatter", NEO_COMM_REDUCE_SCATTER, in, out, count,
+                                counts, dtype);
     w.call.reduce = (int32_t)reduce;
-    w.in_counts = counts;
-    NEO__TRY(neo__comm_check(c, w.function));
-    NEO__TRY(neo__check_parts(c, &w));
-    NEO__TRY(neo__check_data(w.function, "in", in, w.call.count, dtype));
-    NEO__TRY(neo__check_data(w.function, "out", out, neo__part(count, counts, c->rank), dtype));
-    NEO__TRY(neo__check_reduce(&w));
-    NEO__TRY(neo__check_part_place(c, &w, in, out));
-    return neo__work_issue(c, &w, ticket);
+    return neo__parts_issue(c, &w, ticket);
 }
 NEO_API neo_status neo_comm_all_gather(neo_comm *c, const void *in, void *out, int64_t count,
                                        const int64_t *counts, neo_dtype dtype, neo_ticket *ticket) {
-    neo__work w = neo__work_new("neo_comm_all_gather", NEO_COMM_ALL_GATHER, in, out, count, dtype);
-    w.in_counts = counts;
-    NEO__TRY(neo__comm_check(c, w.function));
-    NEO__TRY(neo__check_parts(c, &w));
-    NEO__TRY(neo__check_data(w.function, "in", in, neo__part(count, counts, c->rank), dtype));
-    NEO__TRY(neo__check_data(w.function, "out", out, w.call.count, dtype));
-    NEO__TRY(neo__check_part_place(c, &w, out, in));
-    return neo__work_issue(c, &w, ticket);
+    neo__work w =
+        neo__work_new("neo_comm_all_gather", NEO_COMM_ALL_GATHER, in, out, count, counts, dtype);
+    return neo__parts_issue(c, &w, ticket);
+}
+NEO_API neo_status neo_comm_gather(neo_comm *c, const void *in, void *out, int64_t count,
+                                   const int64_t *counts, neo_dtype dtype, int root,
+                                   neo_ticket *ticket) {
+    neo__work w = neo__work_new("neo_comm_gather", NEO_COMM_GATHER, in, out, count, counts, dtype);
+    w.call.root = (int32_t)root;
+    return neo__parts_issue(c, &w, ticket);
+}
+NEO_API neo_status neo_comm_scatter(neo_comm *c, const void *in, void *out, int64_t count,
+                                    const int64_t *counts, neo_dtype dtype, int root,
+                                    neo_ticket *ticket) {
+    neo__work w =
+        neo__work_new("neo_comm_scatter", NEO_COMM_SCATTER, in, out, count, counts, dtype);
+    w.call.root = (int32_t)root;
+    return neo__parts_issue(c, &w, ticket);
 }
 static neo_status neo__all_to_all_issue(neo_comm *c, neo__work *w, neo_ticket *ticket) {
     int64_t in_total = neo__parts_total(c->size, w->count, w->in_counts);
@@ -3068,15 +2566,16 @@ static neo_status neo__all_to_all_issue(neo_comm *c, neo__work *w, neo_ticket *t
 }
 NEO_API neo_status neo_comm_all_to_all(neo_comm *c, const void *in, void *out, int64_t count,
                                        neo_dtype dtype, neo_ticket *ticket) {
-    neo__work w = neo__work_new("neo_comm_all_to_all", NEO_COMM_ALL_TO_ALL, in, out, count, dtype);
+    neo__work w =
+        neo__work_new("neo_comm_all_to_all", NEO_COMM_ALL_TO_ALL, in, out, count, NULL, dtype);
     NEO__TRY(neo__comm_check(c, w.function));
     return neo__all_to_all_issue(c, &w, ticket);
 }
 NEO_API neo_status neo_comm_all_to_allv(neo_comm *c, const void *in, const int64_t *in_counts,
                                         void *out, const int64_t *out_counts, neo_dtype dtype,
                                         neo_ticket *ticket) {
-    neo__work w = neo__work_new("neo_comm_all_to_allv", NEO_COMM_ALL_TO_ALL, in, out, 0, dtype);
-    w.in_counts = in_counts;
+    neo__work w =
+        neo__work_new("neo_comm_all_to_allv", NEO_COMM_ALL_TO_ALL, in, out, 0, in_counts, dtype);
     w.out_counts = out_counts;
     NEO__TRY(neo__comm_check(c, w.function));
     NEO__CHECK(in_counts && out_counts, NEO_ERR_ARG, "%s: in_counts or out_counts is NULL",
@@ -3085,50 +2584,19 @@ NEO_API neo_status neo_comm_all_to_allv(neo_comm *c, const void *in, const int64
 }
 NEO_API neo_status neo_comm_broadcast(neo_comm *c, void *data, int64_t count, neo_dtype dtype,
                                       int root, neo_ticket *ticket) {
-    neo__work w = neo__work_new("neo_comm_broadcast", NEO_COMM_BROADCAST, data, data, count, dtype);
+    neo__work w =
+        neo__work_new("neo_comm_broadcast", NEO_COMM_BROADCAST, data, data, count, NULL, dtype);
     w.call.root = (int32_t)root;
     NEO__TRY(neo__comm_check(c, w.function));
     NEO__TRY(neo__check_root(c, &w));
     NEO__TRY(neo__check_data(w.function, "data", data, count, dtype));
     return neo__work_issue(c, &w, ticket);
 }
-/* all: the root's buffer of all parts; part: every rank's own. */
-static neo_status neo__rooted_issue(neo_comm *c, neo__work *w, const void *all,
-                                    const char *all_name, const void *part, const char *part_name,
-                                    neo_ticket *ticket) {
-    NEO__TRY(neo__comm_check(c, w->function));
-    NEO__TRY(neo__check_root(c, w));
-    NEO__TRY(neo__check_parts(c, w));
-    NEO__TRY(neo__check_data(w->function, part_name, part,
-                             neo__part(w->count, w->in_counts, c->rank), (neo_dtype)w->call.dtype));
-    if (c->rank == w->call.root) {
-        NEO__TRY(
-            neo__check_data(w->function, all_name, all, w->call.count, (neo_dtype)w->call.dtype));
-        NEO__TRY(neo__check_part_place(c, w, all, part));
-    }
-    return neo__work_issue(c, w, ticket);
-}
-NEO_API neo_status neo_comm_gather(neo_comm *c, const void *in, void *out, int64_t count,
-                                   const int64_t *counts, neo_dtype dtype, int root,
-                                   neo_ticket *ticket) {
-    neo__work w = neo__work_new("neo_comm_gather", NEO_COMM_GATHER, in, out, count, dtype);
-    w.in_counts = counts;
-    w.call.root = (int32_t)root;
-    return neo__rooted_issue(c, &w, out, "out", in, "in", ticket);
-}
-NEO_API neo_status neo_comm_scatter(neo_comm *c, const void *in, void *out, int64_t count,
-                                    const int64_t *counts, neo_dtype dtype, int root,
-                                    neo_ticket *ticket) {
-    neo__work w = neo__work_new("neo_comm_scatter", NEO_COMM_SCATTER, in, out, count, dtype);
-    w.in_counts = counts;
-    w.call.root = (int32_t)root;
-    return neo__rooted_issue(c, &w, in, "in", out, "out", ticket);
-}
 static neo_status neo__pair_issue(neo_comm *c, const char *function, const void *data,
                                   int64_t count, neo_dtype dtype, int peer, int receives,
                                   neo_ticket *ticket) {
     neo__work w =
-        neo__work_new(function, NEO_COMM_SEND, data, (void *)(uintptr_t)data, count, dtype);
+        neo__work_new(function, NEO_COMM_SEND, data, (void *)(uintptr_t)data, count, NULL, dtype);
     w.peer = peer;
     w.receives = receives;
     NEO__TRY(neo__comm_check(c, function));
@@ -3146,19 +2614,23 @@ NEO_API neo_status neo_comm_recv(neo_comm *c, void *data, int64_t count, neo_dty
     return neo__pair_issue(c, "neo_comm_recv", data, count, dtype, peer, 1, ticket);
 }
 NEO_API neo_status neo_comm_barrier(neo_comm *c, neo_ticket *ticket) {
-    neo__work w = neo__work_new("neo_comm_barrier", NEO_COMM_BARRIER, NULL, NULL, 0, NEO_F32);
+    neo__work w = neo__work_new("neo_comm_barrier", NEO_COMM_BARRIER, NULL, NULL, 0, NULL, NEO_F32);
     NEO__TRY(neo__comm_check(c, w.function));
     return neo__work_issue(c, &w, ticket);
 }
 
 /* ---- sums over leaves ---- */
+static neo_status neo__check_leaves(const neo_comm *comm, const char *function) {
+    NEO__CHECK(neo_ctx_repro_shards(comm->ctx) >= comm->size, NEO_ERR_ARG,
+               "%s: repro_shards is %d, less than the %d ranks", function,
+               neo_ctx_repro_shards(comm->ctx), comm->size);
+    return NEO_OK;
+}
 /* A piece may hold out at its place (in elements), or be elsewhere. */
 static neo_status neo__check_pieces(const neo_comm *c, const neo__work *w,
                                     const void *const *pieces, int64_t out_count, int64_t place) {
     size_t size = w->each;
-    NEO__CHECK(neo_ctx_repro_shards(c->ctx) >= c->size, NEO_ERR_ARG,
-               "%s: repro_shards is %d, less than the %d ranks", w->function,
-               neo_ctx_repro_shards(c->ctx), c->size);
+    NEO__TRY(neo__check_leaves(c, w->function));
     NEO__CHECK(pieces, NEO_ERR_ARG, "%s: pieces is NULL", w->function);
     for (int k = 0; k < c->tree.pieces_of[c->rank + 1] - c->tree.pieces_of[c->rank]; k++) {
         NEO__TRY(neo__check_data(w->function, "a piece", pieces[k], w->call.count,
@@ -3178,8 +2650,8 @@ static neo_status neo__leaves_issue(neo_comm *c, neo__work *w, const void *const
 }
 NEO_API neo_status neo_comm_all_reduce_leaves(neo_comm *c, const void *const *pieces, void *out,
                                               int64_t count, neo_dtype dtype, neo_ticket *ticket) {
-    neo__work w =
-        neo__work_new("neo_comm_all_reduce_leaves", NEO_COMM_ALL_REDUCE, NULL, out, count, dtype);
+    neo__work w = neo__work_new("neo_comm_all_reduce_leaves", NEO_COMM_ALL_REDUCE, NULL, out, count,
+                                NULL, dtype);
     NEO__TRY(neo__comm_check(c, w.function));
     NEO__TRY(neo__check_data(w.function, "out", out, count, dtype));
     NEO__TRY(neo__check_pieces(c, &w, pieces, count, 0));
@@ -3189,8 +2661,7 @@ NEO_API neo_status neo_comm_reduce_scatter_leaves(neo_comm *c, const void *const
                                                   int64_t count, const int64_t *counts,
                                                   neo_dtype dtype, neo_ticket *ticket) {
     neo__work w = neo__work_new("neo_comm_reduce_scatter_leaves", NEO_COMM_REDUCE_SCATTER, NULL,
-                                out, count, dtype);
-    w.in_counts = counts;
+                                out, count, counts, dtype);
     NEO__TRY(neo__comm_check(c, w.function));
     NEO__TRY(neo__check_parts(c, &w));
     int64_t mine = neo__part(count, counts, c->rank);
@@ -3248,9 +2719,8 @@ static neo_status neo__rows_issue(neo_comm *c, neo__work *w, const neo_rows *row
 NEO_API neo_status neo_comm_all_to_allv_rows(neo_comm *c, const neo_rows *rows, const float *in,
                                              const int64_t *in_rows, float *out,
                                              const int64_t *out_rows, neo_ticket *ticket) {
-    neo__work w =
-        neo__work_new("neo_comm_all_to_allv_rows", NEO_COMM_ALL_TO_ALL, in, out, 0, NEO_F32);
-    w.in_counts = in_rows;
+    neo__work w = neo__work_new("neo_comm_all_to_allv_rows", NEO_COMM_ALL_TO_ALL, in, out, 0,
+                                in_rows, NEO_F32);
     w.out_counts = out_rows;
     w.call.count = -1;
     NEO__TRY(neo__comm_check(c, w.function));
@@ -3264,9 +2734,8 @@ NEO_API neo_status neo_comm_all_to_allv_rows(neo_comm *c, const neo_rows *rows, 
 NEO_API neo_status neo_comm_all_gather_rows(neo_comm *c, const neo_rows *rows, const float *in,
                                             float *out, int64_t count, const int64_t *counts,
                                             neo_ticket *ticket) {
-    neo__work w =
-        neo__work_new("neo_comm_all_gather_rows", NEO_COMM_ALL_GATHER, in, out, count, NEO_F32);
-    w.in_counts = counts;
+    neo__work w = neo__work_new("neo_comm_all_gather_rows", NEO_COMM_ALL_GATHER, in, out, count,
+                                counts, NEO_F32);
     NEO__TRY(neo__comm_check(c, w.function));
     NEO__TRY(neo__check_parts(c, &w));
     return neo__rows_issue(c, &w, rows, neo__part(count, counts, c->rank), w.call.count, ticket);
@@ -3275,8 +2744,7 @@ NEO_API neo_status neo_comm_reduce_scatter_rows(neo_comm *c, const neo_rows *row
                                                 float *out, int64_t count, const int64_t *counts,
                                                 neo_ticket *ticket) {
     neo__work w = neo__work_new("neo_comm_reduce_scatter_rows", NEO_COMM_REDUCE_SCATTER, in, out,
-                                count, NEO_F32);
-    w.in_counts = counts;
+                                count, counts, NEO_F32);
     NEO__TRY(neo__comm_check(c, w.function));
     NEO__TRY(neo__check_parts(c, &w));
     return neo__rows_issue(c, &w, rows, w.call.count, neo__part(count, counts, c->rank), ticket);
@@ -3340,7 +2808,7 @@ static neo_status neo__by_place(neo_comm *c, void *out, const void *in, int node
     const char *from = (const char *)in;
     char *to = (char *)out;
     if (bytes == 0) return NEO_OK;
-    if (c->transport->come) NEO__TRY(c->transport->come(c));
+    if (c->transport->gpu) NEO__TRY(c->transport->gpu->come(c));
     if (c->place == NEO_DEVICE && neo_ctx_device(c->ctx)) {
         const int64_t shape[3] = {places, nodes, count};
         neo_tensor src = neo_tensor_nd((void *)(uintptr_t)in, dtype, 3, shape);
@@ -3354,8 +2822,8 @@ static neo_status neo__by_place(neo_comm *c, void *out, const void *in, int node
         for (int h = 0; h < nodes; h++) {
             char *at = to + (size_t)(l * nodes + h) * bytes;
             const char *part = from + (size_t)(h * places + l) * bytes;
-            if (!c->transport->copy) memcpy(at, part, bytes);
-            else NEO__TRY(c->transport->copy(c, at, part, bytes));
+            if (!c->transport->gpu) memcpy(at, part, bytes);
+            else NEO__TRY(c->transport->gpu->copy(c, at, part, bytes));
         }
     return NEO_OK;
 }
@@ -3493,10 +2961,10 @@ static neo_status neo__agree_all(neo_comm *comm, neo_status mine) {
 NEO_API neo_status neo_comm_agree(neo_comm *comm, neo_status mine) {
     NEO__CHECK(comm, NEO_ERR_ARG, "neo_comm_agree: comm is NULL");
     neo_comm_label(comm, NULL); /* of a call that was refused on this rank alone */
-    if (comm->transport->host) { /* its operations in flight use the host group */
+    if (comm->transport->gpu) { /* its operations in flight use the host group */
         NEO__TRY(neo__comm_drain(comm, comm->queue.issued));
         NEO__TRY(neo__comm_check(comm, "neo_comm_agree"));
-        return neo_comm_agree(comm->transport->host(comm), mine);
+        return neo_comm_agree(neo_comm_host(comm), mine);
     }
     neo_place was = comm->place;
     comm->place = NEO_HOST;
@@ -3509,10 +2977,8 @@ static neo_status neo__group_agree(void *user, neo_status mine) {
 }
 static neo_status neo__group_sum(void *user, uint64_t *words, int count) {
     neo_comm *comm = (neo_comm *)user;
-    if (comm->transport->host) {
-        NEO__TRY(neo__comm_drain(comm, comm->queue.issued));
-        comm = comm->transport->host(comm);
-    }
+    if (comm->transport->gpu) NEO__TRY(neo__comm_drain(comm, comm->queue.issued));
+    comm = neo_comm_host(comm);
     neo_place was = comm->place;
     comm->place = NEO_HOST;
     neo_status status =
@@ -3531,12 +2997,6 @@ NEO_API neo_group neo_comm_group(neo_comm *comm) {
 }
 
 /* ---- samples ---- */
-static neo_status neo__check_leaves(const neo_comm *comm, const char *function) {
-    NEO__CHECK(neo_ctx_repro_shards(comm->ctx) >= comm->size, NEO_ERR_ARG,
-               "%s: repro_shards is %d, less than the %d ranks", function,
-               neo_ctx_repro_shards(comm->ctx), comm->size);
-    return NEO_OK;
-}
 /* Samples of rank r: their number, and the first. */
 static int64_t neo__samples_of(const neo_comm *comm, int r, int64_t batch, int64_t *first) {
     int begin, end;
@@ -3782,7 +3242,7 @@ static neo_status neo__input_new(neo_comm *group, const char *path, neo_comm_inp
 NEO_API neo_status neo_comm_input_open(neo_comm *comm, const char *path, neo_comm_input **input) {
     NEO__CHECK(comm && input, NEO_ERR_ARG, "neo_comm_input_open: comm or input is NULL");
     *input = NULL;
-    NEO__CHECK(!comm->transport->host, NEO_ERR_UNSUPPORTED,
+    NEO__CHECK(!comm->transport->gpu, NEO_ERR_UNSUPPORTED,
                "neo_comm_input_open: not on a group of devices: use the group it was made from");
     NEO__CHECK(!comm->queue.inline_only, NEO_ERR_UNSUPPORTED,
                "neo_comm_input_open: MPI was started without MPI_THREAD_SERIALIZED");
@@ -3981,11 +3441,8 @@ static int64_t neo__comm_deadline(const neo_comm *c) {
     return ms > 0 ? neo__clock_now(c->clock) + ms * 1000000 : 0;
 }
 static neo_status neo__threads_late(neo_comm *c, const neo__call *call, const neo__xfer *x) {
-    int left = __atomic_load_n(&c->threads.seat[x->peer]->left, __ATOMIC_ACQUIRE),
-        rank = c->world[c->rank], peer = c->world[x->peer];
-    if (left)
-        return neo__comm_break(c, NEO_ERR_PEER, "rank %d: %s: rank %d has left", rank,
-                               neo__call_name(call).text, peer);
+    if (__atomic_load_n(&c->threads.seat[x->peer]->left, __ATOMIC_ACQUIRE))
+        return neo__call_break(c, call, NEO_ERR_PEER, "rank %d has left", c->world[x->peer]);
     int last = x->peer, next = -1; /* it may wait for another, and so on: which one waits for
                                       nobody? */
     for (int hop = 0; hop < c->size && next != c->rank; hop++) {
@@ -3993,8 +3450,8 @@ static neo_status neo__threads_late(neo_comm *c, const neo__call *call, const ne
         if (next < 0) break;
         if (next != c->rank) last = next;
     }
-    return neo__comm_break(c, NEO_ERR_TIMEOUT, "rank %d: %s: rank %d did not come within %d ms%s",
-                           rank, neo__call_name(call).text, c->world[last], c->desc.timeout_ms,
+    return neo__call_break(c, call, NEO_ERR_TIMEOUT, "rank %d did not come within %d ms%s",
+                           c->world[last], c->desc.timeout_ms,
                            next == c->rank ? "; it waits for this one" : "");
 }
 /* A send that the other reads just now, or that the link model holds back. */
@@ -4026,7 +3483,7 @@ static neo_status neo__threads_send(neo_comm *c, const neo__call *call, neo__xfe
         if (x->index - __atomic_load_n(&ring->taken, __ATOMIC_ACQUIRE) <
             (uint64_t)theirs->ring_length)
             break;
-        if (neo__threads_heard(c)) return neo_fail(c->failure.status, "%s", c->failure.message);
+        if (neo__threads_heard(c)) return neo__comm_failed(c);
         if (__atomic_load_n(&theirs->left, __ATOMIC_ACQUIRE) || !in_time)
             return neo__threads_late(c, call, x);
         in_time = neo__seat_sleep(mine, seen, deadline, neo__comm_order(c, 1));
@@ -4079,8 +3536,7 @@ static neo_status neo__comm_agree(neo_comm *c, const neo__call *mine, const neo_
     int rank = c->world[c->rank], peer = c->world[x->peer];
     int differ = memcmp(mine, theirs, sizeof *mine) != 0;
     if (differ && theirs->root == NEO__LEFT)
-        return neo__comm_break(c, NEO_ERR_PEER, "rank %d: %s: rank %d has left", rank,
-                               neo__call_name(mine).text, peer);
+        return neo__call_break(c, mine, NEO_ERR_PEER, "rank %d has left", peer);
     if (differ && mine->root == NEO__LEFT)
         return neo__comm_break(c, NEO_ERR_PEER, "rank %d: %s: rank %d has left", peer,
                                neo__call_name(theirs).text, rank);
@@ -4088,9 +3544,9 @@ static neo_status neo__comm_agree(neo_comm *c, const neo__call *mine, const neo_
         return neo__comm_break(c, NEO_ERR_DIVERGED, "rank %d: %s, but rank %d: %s", rank,
                                neo__call_name(mine).text, peer, neo__call_name(theirs).text);
     if (bytes != x->whole)
-        return neo__comm_break(c, NEO_ERR_DIVERGED,
-                               "rank %d: %s: expects %zu bytes from rank %d, which sends %zu", rank,
-                               neo__call_name(mine).text, x->whole, peer, bytes);
+        return neo__call_break(c, mine, NEO_ERR_DIVERGED,
+                               "expects %zu bytes from rank %d, which sends %zu", x->whole, peer,
+                               bytes);
     return NEO_OK;
 }
 static void neo__threads_take(neo_comm *c, neo__xfer *x) {
@@ -4194,7 +3650,7 @@ static neo_status neo__threads_wait(neo_comm *c, const neo__call *call, neo__xfe
                 waits = i;
         }
         if (waits < 0) return NEO_OK;
-        if (neo__threads_heard(c)) return neo_fail(c->failure.status, "%s", c->failure.message);
+        if (neo__threads_heard(c)) return neo__comm_failed(c);
         int held = x[waits].copied; /* by the link model alone */
         if (!held && __atomic_load_n(&c->threads.seat[x[waits].peer]->left, __ATOMIC_ACQUIRE) &&
             __atomic_load_n(&mine->events, __ATOMIC_ACQUIRE) == seen)
@@ -4227,7 +3683,7 @@ NEO__HOT_END
 static void neo__threads_leave(neo_comm *c) {
     /* A rank that sees this one gone must have seen the reason before, if there is one. */
     if (c->threads.joined && !c->failure.lost &&
-        __atomic_load_n(&c->failure.broken, __ATOMIC_ACQUIRE))
+        neo__comm_is_broken(c))
         neo__threads_tell(c);
     for (int r = 0; r < c->size; r++) {
         if (!c->threads.seat[r]) continue;
@@ -4268,11 +3724,6 @@ static const neo__transport neo__threads_transport = {
     neo__threads_leave,
     neo__threads_drop,
     1,
-    NULL,
-    NULL,
-    NULL,
-    NULL,
-    NULL,
     NULL,
 };
 
@@ -4346,8 +3797,7 @@ static neo_status neo__threads_rebuild(neo_comm *c, neo_comm **out) {
         int p = rally->in[r];
         if (p < 0) continue;
         sub->threads.seat[p] = rally->member[r];
-        sub->world[p] = c->world[r];
-        sub->node[p] = c->node[r];
+        neo__comm_take_rank(sub, p, c, r);
     }
     sub->backend = c->backend;
     sub->clock = c->clock;
@@ -4619,8 +4069,7 @@ static neo_status neo__mpi_broken(neo_comm *c, const neo__call *call, int peer, 
     int length = 0;
     if (error == NEO__MPI_DEVICE) return neo__comm_device_failed(c, call, NEO_ERR_DEVICE);
     MPI_Error_string(error, text, &length);
-    return neo__comm_break(c, NEO_ERR_PEER, "rank %d: %s: rank %d: MPI: %.200s", c->world[c->rank],
-                           neo__call_name(call).text, c->world[peer], text);
+    return neo__call_break(c, call, NEO_ERR_PEER, "rank %d: MPI: %.200s", c->world[peer], text);
 }
 static int neo__mpi_tag(const neo_comm *c, int which) {
     return c->mpi->context * NEO__MPI_TAGS + which;
@@ -4916,12 +4365,10 @@ static neo_status neo__mpi_finish(neo_comm *c, const neo__call *call, neo__xfer 
             turns = 0;
         }
         if (status == NEO_OK && turns % 64 == 63 &&
-            (__atomic_load_n(&c->failure.broken, __ATOMIC_ACQUIRE) || neo__mpi_heard(c)))
-            status = neo_fail(c->failure.status, "%s", c->failure.message);
+            (neo__comm_is_broken(c) || neo__mpi_heard(c)))
+            status = neo__comm_failed(c);
         if (status == NEO_OK && turns % 16 == 15 && deadline && neo_time_ns() >= deadline)
-            status = neo__comm_break(c, NEO_ERR_TIMEOUT,
-                                     "rank %d: %s: rank %d did not come within %d ms",
-                                     c->world[c->rank], neo__call_name(call).text,
+            status = neo__call_break(c, call, NEO_ERR_TIMEOUT, "rank %d did not come within %d ms",
                                      c->world[x[waits].peer], c->desc.timeout_ms);
         if (status != NEO_OK) {
             neo__mpi_give_up(c);
@@ -5028,11 +4475,6 @@ static const neo__transport neo__mpi_transport = {
     neo__mpi_leave,
     neo__mpi_drop,
     0,
-    NULL,
-    NULL,
-    NULL,
-    NULL,
-    NULL,
     NULL,
 };
 
@@ -5365,7 +4807,7 @@ static neo_status neo__nccl_status(ncclComm_t comm, ncclResult_t result, const c
 /* ---- waiting ---- */
 static int neo__nccl_heard(neo_comm *c) {
     neo_comm *host = c->nccl->host;
-    if (!__atomic_load_n(&host->failure.broken, __ATOMIC_ACQUIRE) && !host->transport->heard(host))
+    if (!neo__comm_is_broken(host) && !host->transport->heard(host))
         return 0;
     (void)neo__comm_mark(c, host->failure.status, host->failure.message);
     return 1;
@@ -5398,8 +4840,8 @@ static neo_status neo__nccl_wait(neo_comm *c, cudaEvent_t event) {
             return NEO_OK;
         }
         if (turns % 16 == 15) {
-            if (__atomic_load_n(&c->failure.broken, __ATOMIC_ACQUIRE) || neo__nccl_heard(c))
-                return neo_fail(c->failure.status, "%s", c->failure.message);
+            if (neo__comm_is_broken(c) || neo__nccl_heard(c))
+                return neo__comm_failed(c);
             if (deadline && neo_time_ns() >= deadline)
                 return neo_fail(NEO_ERR_TIMEOUT, "not done within %d ms", c->desc.timeout_ms);
         }
@@ -5426,8 +4868,7 @@ static void neo__nccl_abort(neo__nccl *n) {
 /* A call failed: `status` and neo_last_error say why. Break the group, and leave nothing under way
    that still uses the user's memory. */
 static neo_status neo__nccl_failed(neo_comm *c, const neo__call *call, neo_status status) {
-    status = neo__comm_break(c, status, "rank %d: %s: %.280s", c->world[c->rank],
-                             neo__call_name(call).text, neo_last_error());
+    status = neo__comm_device_failed(c, call, status);
     neo__nccl_abort(c->nccl);
     (void)(neo__nccl_rests(c->nccl, c->nccl->stream) && neo__nccl_rests(c->nccl, c->nccl->work));
     return status;
@@ -5441,7 +4882,7 @@ static neo_status neo__nccl_lost(neo_comm *c, const neo__call *call, neo_status 
              neo__call_name(call).text, neo_last_error());
     (void)neo__comm_mark(c, status, text);
     neo__nccl_abort(c->nccl);
-    return neo_fail(c->failure.status, "%s", c->failure.message);
+    return neo__comm_failed(c);
 }
 /* FNV-1a over what must be the same on all ranks beside the call itself. */
 static uint64_t neo__nccl_hash(const neo_comm *c, const neo__work *w) {
@@ -5478,9 +4919,8 @@ static neo_status neo__nccl_agree_all(neo_comm *c, const neo__work *w) {
         NEO__TRY(neo__comm_agree(c, &w->call, &theirs->call, &x,
                                  pairs ? (size_t)theirs->parts : 0));
         if (!pairs && theirs->parts != hash)
-            return neo__comm_break(c, NEO_ERR_DIVERGED,
-                                   "rank %d: %s: its counts or pieces are not those of rank %d",
-                                   c->world[c->rank], neo__call_name(&w->call).text,
+            return neo__call_break(c, &w->call, NEO_ERR_DIVERGED,
+                                   "its counts or pieces are not those of rank %d",
                                    c->world[x.peer]);
     }
     return NEO_OK;
@@ -5609,7 +5049,7 @@ static neo_status neo__nccl_late(neo_comm *c, const neo__xfer *x, int count) {
 }
 static neo_status neo__nccl_finish(neo_comm *c, const neo__call *call, neo__xfer *x, int count) {
     neo_status status = neo__nccl_settle(c, x, count);
-    if (status == NEO_ERR_TIMEOUT && !__atomic_load_n(&c->failure.broken, __ATOMIC_ACQUIRE))
+    if (status == NEO_ERR_TIMEOUT && !neo__comm_is_broken(c))
         status = neo__nccl_late(c, x, count);
     if (status != NEO_OK) return neo__nccl_failed(c, call, status);
     for (int i = 0; i < count; i++) {
@@ -5662,7 +5102,7 @@ static neo_status neo__nccl_combine_staged(neo_comm *c, const neo__call *call,
         NEO__TRY(neo__nccl_wait(c, n->worked[i & 1]));
         char *sums = n->staging + (size_t)(i & 1) * n->segment_bytes;
         for (int k = 0; k < count; k++) n->staged[k] = sums + (size_t)k * stride;
-        neo__combine(c->ctx, dtype, (neo_reduce)call->reduce, n->staged, leaves, count, sums, mine);
+        NEO__TRY(neo__combine(c, call, NEO_HOST, n->staged, leaves, count, sums, mine));
         NEO__CUDA(cudaMemcpyAsync, (char *)out + (size_t)(i * most) * size, sums,
                   (size_t)mine * size, cudaMemcpyHostToDevice, n->work);
     }
@@ -5701,7 +5141,7 @@ static neo_status neo__nccl_combine(neo_comm *c, const neo__call *call, const vo
                      ? neo__nccl_combine_device(c, call, piece, leaves, count, out, total)
                  : neo_ctx_device(c->ctx) && piece == c->scratch.piece &&
                          count <= (int)NEO__COMBINE_PIECES
-                     ? neo__comm_device_sum(c, call, leaves, count, out, total)
+                     ? neo__combine(c, call, NEO_DEVICE, piece, leaves, count, out, total)
                      : neo__nccl_combine_staged(c, call, piece, leaves, count, out, total);
     return status == NEO_OK ? NEO_OK : neo__nccl_failed(c, call, status);
 }
@@ -5716,7 +5156,7 @@ static void neo__nccl_leave(neo_comm *c) {
     if (!n->comm) return;
     ncclResult_t state = ncclInternalError;
     (void)cudaSetDevice(n->device);
-    if (!__atomic_load_n(&c->failure.broken, __ATOMIC_ACQUIRE)) {
+    if (!neo__comm_is_broken(c)) {
         int64_t until = neo_time_ns() + (int64_t)NEO__NCCL_REST_MS * 1000000;
         state = ncclCommFinalize(n->comm);
         for (int turns = 0; state == ncclInProgress && neo_time_ns() < until; turns++) {
@@ -5757,6 +5197,10 @@ static void neo__nccl_drop(neo_comm *c) {
 }
 static neo_status neo__nccl_split(neo_comm *c, int color, int key, neo_comm **out);
 static neo_comm *neo__nccl_host(neo_comm *c) { return c->nccl->host; }
+static const neo__gpu_transport neo__nccl_gpu_transport = {
+    neo__nccl_agree, neo__nccl_come,  neo__nccl_copy, neo__nccl_combine,
+    neo__nccl_split, neo__nccl_host,
+};
 static const neo__transport neo__nccl_transport = {
     neo__nccl_start,
     neo__nccl_finish,
@@ -5768,12 +5212,7 @@ static const neo__transport neo__nccl_transport = {
     neo__nccl_leave,
     neo__nccl_drop,
     0,
-    neo__nccl_agree,
-    neo__nccl_come,
-    neo__nccl_copy,
-    neo__nccl_combine,
-    neo__nccl_split,
-    neo__nccl_host,
+    &neo__nccl_gpu_transport,
 };
 
 /* Streams, events and memory of this rank's device. */
@@ -5841,10 +5280,7 @@ static neo_status neo__nccl_new(neo_comm *host, int device, void *stream, neo_co
     c->backend = NEO_BACKEND_NCCL;
     c->place = NEO_DEVICE;
     c->queue.inline_only = host->queue.inline_only;
-    for (int p = 0; p < c->size; p++) {
-        c->world[p] = host->world[p];
-        c->node[p] = host->node[p];
-    }
+    for (int p = 0; p < c->size; p++) neo__comm_take_rank(c, p, host, p);
     *out = c;
     NEO__TRY(neo__comm_events_make(c));
     NEO__TRY(neo__nccl_open(c, device, stream));

@@ -17,11 +17,21 @@
      In one .cu file of your program, compiled by nvcc and linked with -lcublasLt:
          #define NEO_CUDA_IMPLEMENTATION
          #include "neo_cuda.cuh"
-     In C files, one of which has neo.h's implementation: #include "neo_cuda.cuh" (no CUDA header is needed), then
+     In C files, one of which has neo.h's implementation, and which need no CUDA header:
+         #include "neo_cuda.cuh"
          neo_device *gpu;
          if (neo_cuda_device_create(NULL, &gpu) != NEO_OK) ... neo_last_error() says why
          neo_ctx_desc desc = {.device = gpu};
-     A trainer in a .cu file defines NEO_IMPLEMENTATION instead, before the includes. README.md has a program.
+     A trainer in a .cu file defines NEO_IMPLEMENTATION instead, before the includes. README.md has
+     a program.
+
+   WITHOUT A GPU
+     tests/cuda/emulator/cuda_on_cpu.h stands in for CUDA: the same kernels on the CPU, slowly, with
+     the same bits, for tests. A program is linked with the device made by a C++ compiler:
+         g++ -O1 -std=c++17 -ffp-contract=off -DNEO_CUDA_ON_CPU -I. -Itests/cuda/emulator \
+             -c -x c++ examples/neo_cuda.cu
+         cc -O1 -I. -c examples/gpu.c examples/neo.c
+         g++ -o gpu gpu.o neo.o neo_cuda.o -lm -pthread && ./gpu
 
    CONTENTS (grep -nE '^ *>>|---- >>' neo_cuda.cuh is the map)
      >>cuda-config >>cuda >>impl-cuda >>cuda-device >>cuda-memory >>cuda-elements >>cuda-graph
@@ -34,21 +44,21 @@
 #define NEO_CUDA_CUH
 #include "neo.h"
 
-/* ------------------------------------------------------------------------------------------------
+/* ----------------------------------------------------------------------------------------------
    >>cuda-config
 
    Macros a user may define.
 
      NEO_CUDA_IMPLEMENTATION   in one .cu file: emits the function bodies of this header
      NEO_IMPLEMENTATION        the same, and those of neo.h
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* ------------------------------------------------------------------------------------------------
+/* ----------------------------------------------------------------------------------------------
    >>cuda
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 typedef struct neo_cuda_desc {
     int ordinal; /* which GPU, as cudaSetDevice counts */
     int exact;   /* 1: matrix products have the CPU's bits; 0: they are cuBLASLt's */
@@ -65,7 +75,8 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_cuda_device_create(const neo_cuda_desc 
                                                             neo_device **device);
 NEO_API void neo_cuda_device_destroy(neo_device *device);
 NEO_API size_t neo_cuda_workspace_bytes(const neo_cuda_desc *desc);
-/* neo_cuda_device_count: how many GPUs there are; 0 without a driver, too. neo_cuda_ordinal: which one a device is. */
+/* neo_cuda_device_count: how many GPUs there are; 0 without a driver, too. neo_cuda_ordinal: which
+   one a device is. */
 NEO_API int neo_cuda_device_count(void);
 NEO_API int neo_cuda_ordinal(const neo_device *device);
 
@@ -73,53 +84,59 @@ NEO_API int neo_cuda_ordinal(const neo_device *device);
 
        neo_cuda_graph_create(gpu, NULL, &graph);
        for each batch {
-           neo_cuda_graph_begin(graph);     from here on calls on contexts of this device are recorded;
+           neo_cuda_graph_begin(graph);     calls on the device are recorded from here on;
            ... forward, backward, step      they may differ from step to step in anything
            neo_cuda_graph_end(graph);       runs them as one CUDA graph, and goes on
            ... read the next batch          the GPU computes meanwhile
            neo_cuda_graph_wait(graph);      the step is over: its losses are there, or its error
        }
 
-   Results, bits and messages are those of the same calls without a graph. A graph is made when a sequence of launches
-   comes for the first time (the last, shorter batch of an epoch has one of its own where its kernels differ), and kept
-   as long as there is room. Without neo_cuda_graph_wait a step's outcome comes with the next neo_cuda_graph_end, so
-   that the host prepares one step while the GPU computes the other. */
+   Results, bits and messages are those of the same calls without a graph. A graph is made when a
+   sequence of launches comes for the first time (the last, shorter batch of an epoch has one of its
+   own where its kernels differ), and kept while there is room. Without neo_cuda_graph_wait a step's
+   outcome comes with the next neo_cuda_graph_end: the host prepares a step while the GPU computes
+   the one before. */
 typedef struct neo_cuda_graph neo_cuda_graph;
 typedef struct neo_cuda_graph_desc {
-    size_t copy_bytes;  /* of host memory that a step copies to the device (its batch); 0: 4 MiB */
-    size_t graph_bytes; /* of the host's, for what the graphs that are kept were made of: a launch takes 112 bytes and
-                           its arguments, which are some 100 to 4,000; 0: 16 MiB */
+    size_t copy_bytes;  /* host memory that a step copies to the device (its batch); 0: 4 MiB */
+    size_t graph_bytes; /* host memory for what the kept graphs were made of: a launch takes 112
+                           bytes and its arguments, which are some 100 to 4,000; 0: 16 MiB */
 } neo_cuda_graph_desc;
 typedef struct neo_cuda_graph_stats {
-    uint64_t steps, launches; /* graphs launched: as many as steps where no call had to wait in the middle of one */
-    uint64_t plain;           /* of them those for which there was no room: kernel by kernel */
-    uint64_t graphs;          /* that were made */
-    uint64_t updates;         /* launches in them that got other arguments */
+    uint64_t steps, launches; /* launches of graphs: one a step, one more for each wait inside it */
+    uint64_t plain;           /* launches without room for a graph: kernel by kernel */
+    uint64_t graphs;          /* graphs made */
+    uint64_t updates;         /* launches of kernels in graphs that got other arguments */
 } neo_cuda_graph_stats;
 
-/* neo_cuda_graph_create: takes neo_cuda_graph_bytes of device memory and neo_cuda_graph_host_bytes of the host's, of
-   which twice copy_bytes and 64 KiB are pinned; nothing later. desc may be NULL. But CUDA takes memory of both when a
-   graph is made, in a first step and in one with another sequence of launches: it does not say how much. It grows with
-   the launches of the graphs that are kept, which graph_bytes limits. A sequence for which there is no room runs kernel
-   by kernel, with the same results, unless a graph that was not used for 1,024 launches can go for it.
-   Destroy it before its device; what it has launched ends first, what is recorded is forgotten: it has no effect. Then,
-   and with calls outside begin and end, the device works as without it.
-   neo_cuda_graph_begin, neo_cuda_graph_end: one step. Memory that a call reads may be used again when it returns, as
-   always; what a call gives in host memory (a loss, neo_loss_desc.sum, the count of out-of-range ids) is written when
-   the step is over, so it must live until then, as must the objects; so is the norm of an optimizer that clips. A call
-   that needs a number of the device at once waits: such a step is several graphs. These are a norm that is over ranks,
-   or over gradients of tables too (neo_optim_add_squares); the norms of LAMB; a scale of losses; gradients of embedding
-   rows that are kept; a copy to the host.
+/* neo_cuda_graph_create: takes neo_cuda_graph_bytes of device memory and neo_cuda_graph_host_bytes
+   of host memory, of which twice copy_bytes and 64 KiB are pinned. desc may be NULL. CUDA itself
+   takes more of both, without saying how much, when a graph is made: in a first step, and in one
+   with another sequence of launches. graph_bytes limits the graphs that are kept, and so that
+   memory. A sequence for which there is no room, and no graph unused for 1,024 launches that can
+   go, runs kernel by kernel with the same results.
+   neo_cuda_graph_destroy: before the device. Launched work ends first; a step that is being
+   recorded is dropped without effect. Then, and outside begin and end, the device works as without
+   a graph.
+   neo_cuda_graph_begin, neo_cuda_graph_end: one step. Memory that a call reads may be used again
+   when the call returns. Results in host memory (a loss, neo_loss_desc.sum, the count of
+   out-of-range ids, the norm of an optimizer that clips) are written when the step is over: keep
+   that memory and the objects until then. A call that needs a number of the device at once waits,
+   and its step is several graphs: a norm over ranks, or over gradients of tables too
+   (neo_optim_add_squares); the norms of LAMB; a scale of losses; gradients of embedding rows that
+   are kept; a copy to the host.
    A batch that does not fit into copy_bytes is right, but not overlapped.
    neo_cuda_graph_wait: until the step that was last ended is over.
-   Errors   of the step, where it is waited for: in wait, in the next end, or in a call that waits. What data are at
-            fault for is found on the device: weights, optimizer states and counts of steps are then as before the
-            call that the message names; activations and gradients hold anything. After such an error nothing is being
-            recorded, and training may go on. A wrong argument is found by the call itself, which is then left out.
-            NEO_ERR_STATE: begin in begin, or while a step of another graph of the device is not waited for; end without
-            begin; wait before end.
+   Errors   a step's error comes where it is waited for: in wait, in the next end, or in a call that
+            waits. Bad data are found on the device: weights, optimizer states and counts of steps
+            are then as before the call that the message names; activations and gradients hold
+            anything. Nothing is being recorded after such an error, and training may go on. A
+            wrong argument is found by the call itself, which is then left out.
+            NEO_ERR_STATE: begin in begin, or while a step of another graph of the device is not
+            waited for; end without begin; wait before end.
    Threads  as the device. */
-NEO_API NEO__CHECK_UNUSED neo_status neo_cuda_graph_create(neo_device *device, const neo_cuda_graph_desc *desc,
+NEO_API NEO__CHECK_UNUSED neo_status neo_cuda_graph_create(neo_device *device,
+                                                           const neo_cuda_graph_desc *desc,
                                                            neo_cuda_graph **graph);
 NEO_API void neo_cuda_graph_destroy(neo_cuda_graph *graph);
 NEO_API size_t neo_cuda_graph_bytes(const neo_cuda_graph_desc *desc);
@@ -136,13 +153,14 @@ NEO_API neo_cuda_graph_stats neo_cuda_graph_get_stats(const neo_cuda_graph *grap
 
 /* Stop here if you only want the API. */
 
-/* ================================================================================================
+/* ==============================================================================================
    >>impl-cuda
 
-   A neo_device is a table of functions, filled in by neo__cuda_table at >>cuda-create. What they are asked is in
-   neo.h at >>kernel-types: struct neo_device and the neo__x_call structs. Many kernels here are calls of functions of
-   neo.h that end in _warp: the text of its CPU kernels, read once more for 16 lanes of a warp (see >>kernels there).
-   ================================================================================================ */
+   A neo_device is a table of functions, filled in by neo__cuda_table at >>cuda-create. Their
+   records are in neo.h at >>kernel-types: struct neo_device and the neo__x_call structs. Many
+   kernels here are calls of functions of neo.h that end in _warp: the text of its CPU kernels, read
+   once more for 16 lanes of a warp (see >>kernels there).
+   ============================================================================================== */
 #if defined(NEO_CUDA_IMPLEMENTATION) && !defined(__CUDACC__) && !defined(NEO_CUDA_ON_CPU)
 #error "neo_cuda.cuh: NEO_CUDA_IMPLEMENTATION is for a .cu file, which nvcc compiles"
 #endif
@@ -164,18 +182,10 @@ NEO_API neo_cuda_graph_stats neo_cuda_graph_get_stats(const neo_cuda_graph *grap
 #define NEO__DYNAMIC_SHARED(type, name)                                                            \
     extern __shared__ __align__(16) unsigned char neo__dynamic[];                                  \
     type *name = reinterpret_cast<type *>(neo__dynamic)
-#define NEO__KNOW_KERNEL(kernel) ((void)0)
+#define NEO__LAUNCH_AS(name, kernel, grid, block, shared, stream, ...)                             \
+    NEO__LAUNCH(kernel, grid, block, shared, stream, __VA_ARGS__)
+#define NEO__KNOW_KERNEL_AS(name, kernel) ((void)0)
 #endif
-/* A launch on the device d, now or as a part of the step that is being recorded. */
-#define NEO__CUDA_LAUNCH(kernel, grid, block, shared, stream, ...)                                 \
-    do {                                                                                           \
-        if (d->recording) {                                                                        \
-            NEO__KNOW_KERNEL(kernel);                                                              \
-            neo__cuda_note(d, kernel, dim3(grid), dim3(block), shared, __VA_ARGS__);               \
-        } else {                                                                                   \
-            NEO__LAUNCH(kernel, grid, block, shared, stream, __VA_ARGS__);                         \
-        }                                                                                          \
-    } while (0)
 #if defined(__CUDACC__)
 #define NEO__UNROLL _Pragma("unroll")
 #define NEO__UNROLL_8 _Pragma("unroll 8")
@@ -184,6 +194,9 @@ NEO_API neo_cuda_graph_stats neo_cuda_graph_get_stats(const neo_cuda_graph *grap
 #define NEO__UNROLL_8
 #endif
 
+/* A function of the device, compiled into its caller. */
+#define NEO__GPU static __device__ __forceinline__
+
 /* The kernels of neo.h, for 16 lanes of a warp. */
 #define NEO__PASS NEO__PASS_WARP
 #include NEO_HEADER
@@ -191,10 +204,10 @@ NEO_API neo_cuda_graph_stats neo_cuda_graph_get_stats(const neo_cuda_graph *grap
 
 /* ---- >>cuda-device ----
    All work of a device goes into one stream, so operations run in the order of the calls and the
-   caller goes on. Only a call that returns something in host memory waits for it, and one that reads
-   more of it than the ring of pinned memory takes (see neo__cuda_send). A fault of a
-   kernel shows at a later call; CUDA does nothing more for this process then, so the device keeps
-   the text, and every call from there on returns it. */
+   caller goes on. Only a call that returns something in host memory waits for it, and one that
+   reads more of it than the ring of pinned memory takes (see neo__cuda_send). A fault of a kernel
+   shows at a later call; CUDA does nothing more for this process then, so the device keeps the
+   text, and every call from there on returns it. */
 #ifndef NEO__CUDA_WORK_BYTES
 #define NEO__CUDA_WORK_BYTES ((size_t)64 << 20) /* partial sums of products; grows where it must */
 #endif
@@ -231,12 +244,16 @@ typedef struct neo__cuda {
     neo_cuda_graph *recording; /* see >>cuda-graph; NULL: calls run */
     neo_cuda_graph *launched;  /* the last that was; NULL: none that lives */
     struct neo__cuda_product *product; /* [NEO__CUDA_PRODUCTS] */
-    int failed;        /* 2: CUDA gives nothing but errors from here on, why is in failure; 1: that is being written */
+    int failed; /* 2: CUDA gives only errors from here on, see failure; 1: that is being written */
     char failure[320];
 } neo__cuda;
 
-/* Turn the error of a CUDA call, named `what`, into a status. An error that persists ends the device;
-   any other ends only the call. */
+/* Round bytes up to a multiple of `unit`. */
+static constexpr size_t neo__cuda_up(size_t bytes, size_t unit) {
+    return (bytes + unit - 1) / unit * unit;
+}
+/* Turn the error of a CUDA call, named `what`, into a status. An error that persists ends the
+   device; any other ends only the call. */
 static neo_status neo__cuda_fail(neo__cuda *d, cudaError_t error, const char *what) {
     (void)cudaGetLastError(); /* it is reported here, not by the next call */
     if (error == cudaErrorMemoryAllocation)
@@ -244,13 +261,15 @@ static neo_status neo__cuda_fail(neo__cuda *d, cudaError_t error, const char *wh
     const cudaError_t now = d->stream ? cudaStreamQuery(d->stream) : cudaSuccess;
     (void)cudaGetLastError();
     /* A stream that is being captured may not be asked; that capture fails, no more. */
-    const int lasts = now != cudaSuccess && now != cudaErrorNotReady && now != cudaErrorStreamCaptureUnsupported &&
+    const int lasts = now != cudaSuccess && now != cudaErrorNotReady &&
+                      now != cudaErrorStreamCaptureUnsupported &&
                       now != cudaErrorStreamCaptureInvalidated;
     char why[sizeof d->failure];
     int sound = 0;
     snprintf(why, sizeof why, "%s: %s: %s (%s)", d->device.name, what, cudaGetErrorString(error),
              cudaGetErrorName(error));
-    if (lasts && __atomic_compare_exchange_n(&d->failed, &sound, 1, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    if (lasts &&
+        __atomic_compare_exchange_n(&d->failed, &sound, 1, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
         memcpy(d->failure, why, sizeof why); /* of several threads the first */
         __atomic_store_n(&d->failed, 2, __ATOMIC_RELEASE);
     }
@@ -262,18 +281,23 @@ static neo_status neo__cuda_fail(neo__cuda *d, cudaError_t error, const char *wh
         if (neo__error != cudaSuccess) return neo__cuda_fail(d, neo__error, #call);                \
     } while (0)
 
-static int neo__cuda_failed(const neo__cuda *d) { return __atomic_load_n(&d->failed, __ATOMIC_ACQUIRE) == 2; }
+static int neo__cuda_failed(const neo__cuda *d) {
+    return __atomic_load_n(&d->failed, __ATOMIC_ACQUIRE) == 2;
+}
 /* Every operation begins with this: the device is sound, and the thread's current one. */
 static neo_status neo__cuda_enter(neo__cuda *d) {
     if (neo__cuda_failed(d)) return neo_fail(NEO_ERR_DEVICE, "%s", d->failure);
     NEO__CUDA_TRY(d, cudaSetDevice(d->ordinal));
     return NEO_OK;
 }
+/* A function of the device's table: `operation`, after the device is entered. */
+template <auto operation, class... A> static neo_status neo__cuda_call(neo_device *device, A... a) {
+    neo__cuda *d = (neo__cuda *)device;
+    NEO__TRY(neo__cuda_enter(d));
+    return operation(d, a...);
+}
 static neo_status neo__graph_status(neo__cuda *d);
-/* Every launch ends with this. */
-static neo_status neo__cuda_launched(neo__cuda *d, const char *what) {
-    if (d->recording) return neo__graph_status(d);
-    cudaError_t error = cudaGetLastError();
+static neo_status neo__cuda_result(neo__cuda *d, cudaError_t error, const char *what) {
     return error == cudaSuccess ? NEO_OK : neo__cuda_fail(d, error, what);
 }
 /* ---- parts of a recorded step: see >>cuda-graph ---- */
@@ -288,7 +312,7 @@ typedef struct neo__cuda_op {
     uint32_t argument[NEO__GRAPH_ARGUMENTS], argument_count; /* where each is, from `at` on */
 } neo__cuda_op;
 
-/* Room for an operation and so many bytes of arguments; NULL: a failure, which neo__cuda_launched returns. */
+/* Room for an operation and so many bytes of arguments; NULL: a failure, see neo__graph_status. */
 static neo__cuda_op *neo__graph_op(neo__cuda *d, size_t bytes);
 static void neo__graph_put(neo__cuda *d, neo__cuda_op *op, const void *value, size_t bytes);
 /* Run all that was recorded, and wait for it. neo__graph_run keeps a failure for the next call. */
@@ -297,25 +321,40 @@ static void neo__graph_run(neo__cuda *d);
 /* Memory as the calls before have left it, while recording; to, from: on the device. */
 static neo_status neo__graph_fill(neo__cuda *d, void *to, int byte, size_t bytes);
 static neo_status neo__graph_copy(neo__cuda *d, void *to, const void *from, size_t bytes);
-static neo_status neo__graph_send(neo__cuda *d, void *to, const void *from, size_t bytes, int *sent);
+static neo_status neo__graph_send(neo__cuda *d, void *to, const void *from, size_t bytes,
+                                  int *sent);
 
 template <class P> struct neo__cuda_as { typedef P type; };
-/* The arguments as the kernel takes them, at an address that launches read: what changes from step to step is
-   written there anew in every step, and so no launch keeps what a former step had. */
+/* The arguments as the kernel takes them, at an address that launches read: what changes from step
+   to step is written there anew in every step, and so no launch keeps what a former step had. */
 template <class... P>
-static void neo__cuda_note(neo__cuda *d, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,
-                           const typename neo__cuda_as<P>::type &...value) {
+static neo_status neo__cuda_note(neo__cuda *d, void (*kernel)(P...), dim3 grid, dim3 block,
+                                 size_t shared, const typename neo__cuda_as<P>::type &...value) {
     static_assert(sizeof...(P) <= NEO__GRAPH_ARGUMENTS, "see NEO__GRAPH_ARGUMENTS");
-    neo__cuda_op *op = neo__graph_op(d, (size_t(0) + ... + ((sizeof(P) + 15) / 16 * 16)));
-    if (!op) return;
+    neo__cuda_op *op = neo__graph_op(d, (size_t(0) + ... + neo__cuda_up(sizeof(P), 16)));
+    if (!op) return neo__graph_status(d);
     op->kernel = (const void *)kernel;
     op->grid = grid, op->block = block, op->shared = shared;
     (neo__graph_put(d, op, &value, sizeof value), ...);
+    return NEO_OK;
+}
+/* Launch a kernel, now or as a part of the step that is being recorded. */
+template <class... P>
+static neo_status neo__cuda_launch(neo__cuda *d, const char *what, void (*kernel)(P...), dim3 grid,
+                                   dim3 block, size_t shared,
+                                   const typename neo__cuda_as<P>::type &...value) {
+    if (d->recording) {
+        NEO__KNOW_KERNEL_AS(what, kernel);
+        return neo__cuda_note(d, kernel, grid, block, shared, value...);
+    }
+    NEO__LAUNCH_AS(what, kernel, grid, block, shared, d->stream, value...);
+    return neo__cuda_result(d, cudaGetLastError(), what);
 }
 /* A library's call: now, or as a part of the step. Its bytes are all that it depends on. */
-static neo_status neo__cuda_do(neo__cuda *d, neo__cuda_issue issue, const void *call, size_t bytes) {
+static neo_status neo__cuda_do(neo__cuda *d, neo__cuda_issue issue, const void *call,
+                               size_t bytes) {
     if (!d->recording) return issue(d, call);
-    neo__cuda_op *op = neo__graph_op(d, (bytes + 15) / 16 * 16);
+    neo__cuda_op *op = neo__graph_op(d, neo__cuda_up(bytes, 16));
     if (!op) return neo__graph_status(d);
     op->issue = issue;
     neo__graph_put(d, op, call, bytes);
@@ -324,13 +363,19 @@ static neo_status neo__cuda_do(neo__cuda *d, neo__cuda_issue issue, const void *
 
 static neo_status neo__cuda_wait(neo__cuda *d) {
     if (d->recording) NEO__TRY(neo__graph_flush(d));
-    cudaError_t error = cudaStreamSynchronize(d->stream);
-    return error == cudaSuccess ? NEO_OK : neo__cuda_fail(d, error, "work on the device");
+    return neo__cuda_result(d, cudaStreamSynchronize(d->stream), "work on the device");
 }
 /* Blocks for `work` units when a block takes `each`; kernels loop over what is beyond. */
 static unsigned neo__cuda_blocks(const neo__cuda *d, int64_t work, int64_t each) {
     const int64_t wanted = (work + each - 1) / each, most = (int64_t)d->processors * 32;
     return (unsigned)NEO__MAX(NEO__MIN(wanted, most), (int64_t)1);
+}
+/* Launch a kernel for `count` units, `lanes` threads for each: see NEO__CUDA_EACH. */
+template <class... P>
+static neo_status neo__cuda_run(neo__cuda *d, const char *what, void (*kernel)(P...), int64_t count,
+                                int lanes, const typename neo__cuda_as<P>::type &...value) {
+    const unsigned blocks = neo__cuda_blocks(d, count, NEO__CUDA_THREADS / lanes);
+    return neo__cuda_launch(d, what, kernel, blocks, NEO__CUDA_THREADS, 0, value...);
 }
 /* At least `bytes` of work memory. It grows to what the largest call needs, and a training step's
    largest call comes in the first step. */
@@ -342,7 +387,7 @@ static neo_status neo__cuda_reserve(neo__cuda *d, size_t bytes) {
     const cudaError_t error = cudaFree(d->work);
     d->work = (char *)larger;
     d->work_bytes = bytes;
-    return error == cudaSuccess ? NEO_OK : neo__cuda_fail(d, error, "cudaFree");
+    return neo__cuda_result(d, error, "cudaFree");
 }
 /* The first `bytes` of the call's result, in d->answer on return. */
 static neo_status neo__cuda_answer(neo__cuda *d, const void *from, size_t bytes) {
@@ -357,10 +402,11 @@ static neo_status neo__cuda_set(neo__cuda *d, void *to, int byte, size_t bytes) 
     NEO__CUDA_TRY(d, cudaMemsetAsync(to, byte, bytes, d->stream));
     return NEO_OK;
 }
-/* Host memory to the device by way of the ring, so that the caller need not wait until it is there; *sent is 0 if
-   it does not fit. A part of the ring is used again once all that lay in it is there. */
-static neo_status neo__cuda_send(neo__cuda *d, void *to, const void *from, size_t bytes, int *sent) {
-    const size_t room = (bytes + 255) / 256 * 256;
+/* Host memory to the device by way of the ring, so that the caller need not wait until it is there;
+   *sent is 0 if it does not fit. A part of the ring is used again when all of it has arrived. */
+static neo_status neo__cuda_send(neo__cuda *d, void *to, const void *from, size_t bytes,
+                                 int *sent) {
+    const size_t room = neo__cuda_up(bytes, 256);
     *sent = 0;
     if (d->recording) return neo__graph_send(d, to, from, bytes, sent);
     if (bytes > NEO__CUDA_SEND_BYTES) return NEO_OK;
@@ -379,51 +425,34 @@ static neo_status neo__cuda_send(neo__cuda *d, void *to, const void *from, size_
 }
 
 /* ---- >>cuda-memory ---- */
-static void *neo__cuda_alloc(neo_device *device, size_t bytes) {
+/* Memory of the device, or pinned memory of the host. */
+template <neo_place place> static void *neo__cuda_alloc(neo_device *device, size_t bytes) {
+    const bool host = place == NEO_HOST;
     neo__cuda *d = (neo__cuda *)device;
     void *p = NULL;
     if (neo__cuda_enter(d) != NEO_OK) return NULL;
-    cudaError_t error = cudaMalloc(&p, bytes ? bytes : 1);
+    const size_t some = bytes ? bytes : 1;
+    const cudaError_t error =
+        host ? cudaHostAlloc(&p, some, cudaHostAllocDefault) : cudaMalloc(&p, some);
     if (error == cudaSuccess) return p;
-    (void)neo__cuda_fail(d, error, "cudaMalloc");
+    (void)neo__cuda_fail(d, error, host ? "cudaHostAlloc" : "cudaMalloc");
     if (error == cudaErrorMemoryAllocation)
-        (void)neo_fail(NEO_ERR_MEMORY, "%s: out of device memory for %zu bytes", d->device.name,
-                       bytes);
+        (void)neo_fail(NEO_ERR_MEMORY, "%s: out of %s memory for %zu bytes", d->device.name,
+                       host ? "pinned host" : "device", bytes);
     return NULL;
 }
-static void neo__cuda_free(neo_device *device, void *p, size_t bytes) {
+template <neo_place place> static void neo__cuda_free(neo_device *device, void *p, size_t) {
+    const bool host = place == NEO_HOST;
     neo__cuda *d = (neo__cuda *)device;
-    (void)bytes;
     if (!p) return;
     (void)cudaSetDevice(d->ordinal);
-    if (d->recording) neo__graph_run(d); /* what is recorded may use it */
-    cudaError_t error = cudaFree(p); /* waits for the work that uses it */
-    if (error != cudaSuccess && !neo__cuda_failed(d)) (void)neo__cuda_fail(d, error, "cudaFree");
+    if (d->recording && !host) neo__graph_run(d); /* what is recorded may use it */
+    const cudaError_t error = host ? cudaFreeHost(p) : cudaFree(p); /* after work that uses it */
+    if (error != cudaSuccess && !neo__cuda_failed(d))
+        (void)neo__cuda_fail(d, error, host ? "cudaFreeHost" : "cudaFree");
 }
-static void *neo__cuda_host_alloc(neo_device *device, size_t bytes) {
-    neo__cuda *d = (neo__cuda *)device;
-    void *p = NULL;
-    if (neo__cuda_enter(d) != NEO_OK) return NULL;
-    cudaError_t error = cudaHostAlloc(&p, bytes ? bytes : 1, cudaHostAllocDefault);
-    if (error == cudaSuccess) return p;
-    (void)neo__cuda_fail(d, error, "cudaHostAlloc");
-    if (error == cudaErrorMemoryAllocation)
-        (void)neo_fail(NEO_ERR_MEMORY, "%s: out of pinned host memory for %zu bytes", d->device.name,
-                       bytes);
-    return NULL;
-}
-static void neo__cuda_host_free(neo_device *device, void *p, size_t bytes) {
-    neo__cuda *d = (neo__cuda *)device;
-    (void)bytes;
-    if (!p) return;
-    (void)cudaSetDevice(d->ordinal);
-    cudaError_t error = cudaFreeHost(p);
-    if (error != cudaSuccess && !neo__cuda_failed(d)) (void)neo__cuda_fail(d, error, "cudaFreeHost");
-}
-static neo_status neo__cuda_copy(neo_device *device, void *to, neo_place to_place, const void *from,
+static neo_status neo__cuda_copy(neo__cuda *d, void *to, neo_place to_place, const void *from,
                                  neo_place from_place, size_t bytes) {
-    neo__cuda *d = (neo__cuda *)device;
-    NEO__TRY(neo__cuda_enter(d));
     if (bytes == 0) return NEO_OK;
     const int to_host = to_place == NEO_HOST, from_host = from_place == NEO_HOST;
     const cudaMemcpyKind kind = to_host ? from_host ? cudaMemcpyHostToHost : cudaMemcpyDeviceToHost
@@ -439,29 +468,33 @@ static neo_status neo__cuda_copy(neo_device *device, void *to, neo_place to_plac
     NEO__CUDA_TRY(d, cudaMemcpyAsync(to, from, bytes, kind, d->stream));
     return to_host || from_host ? neo__cuda_wait(d) : NEO_OK;
 }
-static neo_status neo__cuda_fill(neo_device *device, void *to, int byte, size_t bytes) {
-    neo__cuda *d = (neo__cuda *)device;
-    NEO__TRY(neo__cuda_enter(d));
-    return neo__cuda_set(d, to, byte, bytes);
-}
-static neo_status neo__cuda_synchronize(neo_device *device) {
-    neo__cuda *d = (neo__cuda *)device;
-    NEO__TRY(neo__cuda_enter(d));
-    return neo__cuda_wait(d);
-}
 
 /* ---- >>cuda-elements ----
    Elementwise work is a struct F whose at<W>(i) computes elements [i, i + W): W is 4, in loads of
    16 bytes, where all arrays allow it, else 1. */
 template <int W> struct __align__(4 * W) neo__floats { float v[W]; };
 
-template <int W> static __device__ __forceinline__ neo__floats<W> neo__cuda_load(const float *p) {
+template <int W> NEO__GPU neo__floats<W> neo__cuda_load(const float *p) {
     return *(const neo__floats<W> *)(const void *)p;
 }
-template <int W>
-static __device__ __forceinline__ void neo__cuda_store(float *p, const neo__floats<W> &x) {
+template <int W> NEO__GPU void neo__cuda_store(float *p, const neo__floats<W> &x) {
     *(neo__floats<W> *)(void *)p = x;
 }
+
+/* s += x, and s += w x by fused multiply-adds. */
+template <int W> NEO__GPU void neo__cuda_plus(neo__floats<W> &s, const neo__floats<W> &x) {
+    NEO__UNROLL
+    for (int c = 0; c < W; c++) s.v[c] = __fadd_rn(s.v[c], x.v[c]);
+}
+template <int W> NEO__GPU void neo__cuda_plus(neo__floats<W> &s, float w, const neo__floats<W> &x) {
+    NEO__UNROLL
+    for (int c = 0; c < W; c++) s.v[c] = __fmaf_rn(w, x.v[c], s.v[c]);
+}
+
+/* Each i in [0, count), by all threads of a launch together, `lanes` of them for one i. */
+#define NEO__CUDA_EACH(i, count, lanes)                                                            \
+    for (int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / (lanes); i < (count);      \
+         i += (int64_t)gridDim.x * blockDim.x / (lanes))
 
 template <class F, int W> static __global__ void neo__cuda_each_kernel(const F f, int64_t n) {
     const int64_t thread = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
@@ -469,21 +502,11 @@ template <class F, int W> static __global__ void neo__cuda_each_kernel(const F f
     for (int64_t i = thread * W; i + W <= n; i += step) f.template at<W>(i);
     if (W > 1 && thread < n % W) f.template at<1>(n - n % W + thread); /* the rest */
 }
-/* One element at a time. */
-template <class F>
-static neo_status neo__cuda_each1(neo__cuda *d, const F &f, int64_t n, const char *what) {
+/* Compute n elements by f, W at a time. */
+template <int W, class F>
+static neo_status neo__cuda_each(neo__cuda *d, const F &f, int64_t n, const char *what) {
     if (n <= 0) return NEO_OK;
-    NEO__CUDA_LAUNCH((neo__cuda_each_kernel<F, 1>), neo__cuda_blocks(d, n, NEO__CUDA_THREADS),
-                NEO__CUDA_THREADS, 0, d->stream, f, n);
-    return neo__cuda_launched(d, what);
-}
-template <class F>
-static neo_status neo__cuda_each(neo__cuda *d, const F &f, int64_t n, int aligned,
-                                 const char *what) {
-    if (!aligned || n <= 0) return neo__cuda_each1(d, f, n, what);
-    NEO__CUDA_LAUNCH((neo__cuda_each_kernel<F, 4>), neo__cuda_blocks(d, n, 4 * NEO__CUDA_THREADS),
-                NEO__CUDA_THREADS, 0, d->stream, f, n);
-    return neo__cuda_launched(d, what);
+    return neo__cuda_run(d, what, neo__cuda_each_kernel<F, W>, (n + W - 1) / W, 1, f, n);
 }
 /* 1 if addresses are multiples of 16; NULL is. */
 static int neo__cuda_aligned(const void *a, const void *b, const void *c, const void *e) {
@@ -494,42 +517,44 @@ struct neo__cuda_add_job {
     float *x;
     const float *y;
     template <int W> __device__ void at(int64_t i) const {
-        neo__floats<W> a = neo__cuda_load<W>(x + i), b = neo__cuda_load<W>(y + i);
-        for (int w = 0; w < W; w++) a.v[w] = __fadd_rn(a.v[w], b.v[w]);
-        neo__cuda_store<W>(x + i, a);
+        neo__floats<W> sum = neo__cuda_load<W>(x + i);
+        neo__cuda_plus<W>(sum, neo__cuda_load<W>(y + i));
+        neo__cuda_store<W>(x + i, sum);
     }
 };
 static neo_status neo__cuda_add(neo__cuda *d, float *x, const float *y, int64_t count) {
     const neo__cuda_add_job job = {x, y};
-    return neo__cuda_each(d, job, count, neo__cuda_aligned(x, y, NULL, NULL), "add");
+    return neo__cuda_aligned(x, y, NULL, NULL) ? neo__cuda_each<4>(d, job, count, "add")
+                                               : neo__cuda_each<1>(d, job, count, "add");
 }
 
 /* ---- >>cuda-graph ----
-   A step that is recorded. From neo_cuda_graph_begin on, operations do on the host what they always do, but a launch
-   is only noted: its kernel, grid, block and a copy of its arguments. At neo_cuda_graph_end the notes become one CUDA
-   graph: a chain of kernel nodes, and of child graphs for what libraries launch, which is captured. A graph is kept
-   (a `tape`, with the notes it was made of), and a later step with the same kernels in the same order is a launch of
-   it. Arguments that differ from the tape's (sizes of a batch, the number of the step, a learning rate) are set in
-   their nodes before the launch, so nothing of a former step can be left in them; those of libraries cannot be set, so
-   another shape of a product is another tape. Tapes have pieces of one block. Where no piece is free, the notes are
-   launched one by one (neo__graph_play): a cycle of more graphs than there is room for would otherwise make each of
+   A recorded step. Between neo_cuda_graph_begin and neo_cuda_graph_end operations do on the host
+   what they always do, but a launch is only noted: its kernel, grid, block and a copy of its
+   arguments. The end makes one CUDA graph of the notes: a chain of kernel nodes, and of child
+   graphs captured from libraries. A graph is kept with its notes as a `tape`; a later step with the
+   same kernels in the same order launches it again. Arguments of kernels that differ (sizes, the
+   number of the step, a learning rate) are set in its nodes first. Those of libraries cannot be
+   set: another shape of a product is another tape. Tapes lie in a pool. Where it has no room the
+   notes are launched one by one (neo__graph_play): a cycle of too many graphs would make each of
    them anew every time.
 
-   What the host gives. Bytes that a step copies to the device are gathered in pinned memory at the time of the call,
-   travel with one copy on a stream of their own, while the step before computes, and then lie at an address that no
-   step changes (`block`), from which kernels of the graph bring them to their places. There are two of the pinned
-   blocks and of the rooms they travel to.
+   To the device. Bytes that a step copies there are gathered in pinned memory when the call is
+   made, travel in one copy on a stream of their own while the step before computes, and then lie at
+   an address that no step changes (`block`), from which kernels bring them to their places. The
+   pinned memory and the room that it is copied to are double.
 
-   What the host gets. Answers that a call can wait for (neo__later) are copied to `answers` by kernels, come back with
-   one copy behind the graph, and go to the calls' functions when the host waits: in the next neo_cuda_graph_end, or
-   in neo_cuda_graph_wait. An answer that is an error sets the first word of `answers`, and kernels that write weights
-   or states do nothing from there on; so does a norm that clips, whose factor the optimizer's kernels find on the
-   device. An answer that a call needs at once (the number of new rows whose gradients are kept) ends the graph there:
-   what was noted is launched and waited for, and the rest of the step is one more graph. After an error counters on
-   the host (steps of an optimizer) go back to what they were before the calls that had no effect.
+   To the host. Answers that can wait (neo__later) are copied to `answers` by kernels, come back in
+   one copy behind the graph, and go to the calls' functions when the host waits: in the next
+   neo_cuda_graph_end or in neo_cuda_graph_wait. An answer that is an error sets the first word of
+   `answers`, and kernels that write weights or states do nothing from there on. So does a norm that
+   clips and is not finite; the optimizer's kernels find its factor on the device. An answer that is
+   needed at once ends the graph there: the notes are launched and waited for, and the rest of the
+   step is one more graph. After an error counters on the host (steps of an optimizer) go back to
+   their values before the calls that had no effect.
 
-   So one graph runs while the next is being noted, and none is launched before the last one's answers are read: what
-   an error's message is made of is still there. */
+   One graph runs while the next is noted, and none is launched before the answers of the last are
+   read: the data that an error's message names are still there. */
 #ifndef NEO__GRAPH_OPS
 #define NEO__GRAPH_OPS 4096 /* operations of a graph at most; a step of more is several */
 #endif
@@ -538,11 +563,11 @@ static neo_status neo__cuda_add(neo__cuda *d, float *x, const float *y, int64_t 
 #endif
 enum {
     NEO__GRAPH_TAPES = 256,
-    NEO__GRAPH_DUES = 256,       /* answers of a graph */
-    NEO__GRAPH_COUNTS = 1024,    /* counters that it advances */
-    NEO__GRAPH_FIRST_ANSWER = 256, /* bytes; before it: the word that says stop */
+    NEO__GRAPH_DUES = 256,          /* answers of a graph */
+    NEO__GRAPH_COUNTS = 1024,       /* counters that it advances */
+    NEO__GRAPH_FIRST_ANSWER = 256,  /* bytes; before it: the word that says stop */
     NEO__GRAPH_COPY_ARGUMENTS = 64, /* bytes, at least what neo__graph_copy notes */
-    NEO__GRAPH_STOP_ARGUMENTS = 4096, /* and a launch that says stop: as many as a kernel may have */
+    NEO__GRAPH_STOP_ARGUMENTS = 4096, /* and a launch that says stop: as many as a kernel has */
     NEO__GRAPH_ANSWER_BYTES = NEO__CUDA_ANSWER_BYTES
 };
 #define NEO__GRAPH_ARGUMENT_BYTES ((size_t)2 << 20)
@@ -607,10 +632,12 @@ static neo_status neo__graph_status(neo__cuda *d) {
     if (status != NEO_OK) neo__graph_stop_recording(d->recording);
     return status;
 }
-/* Room for more operations, with their arguments: where there is none, what was noted runs. What goes into the notes
-   beside an operation (bytes to copy, an answer that is due) comes after this, so that both are of one graph. */
+/* Room for more operations, with their arguments: where there is none, what was noted runs. What
+   goes into the notes beside an operation (bytes to copy, an answer that is due) comes after this,
+   so that both are of one graph. */
 static neo_status neo__graph_room(neo_cuda_graph *g, int ops, size_t argument_bytes) {
-    if (ops > NEO__GRAPH_OPS - g->op_count || argument_bytes > NEO__GRAPH_ARGUMENT_BYTES - g->argument_bytes)
+    if (ops > NEO__GRAPH_OPS - g->op_count ||
+        argument_bytes > NEO__GRAPH_ARGUMENT_BYTES - g->argument_bytes)
         return neo__graph_launch(g);
     return g->status;
 }
@@ -624,7 +651,7 @@ static neo__cuda_op *neo__graph_op(neo__cuda *d, size_t bytes) {
 }
 static void neo__graph_put(neo__cuda *d, neo__cuda_op *op, const void *value, size_t bytes) {
     neo_cuda_graph *g = d->recording;
-    const size_t room = (bytes + 15) / 16 * 16;
+    const size_t room = neo__cuda_up(bytes, 16);
     char *to = g->arguments + g->argument_bytes;
     memcpy(to, value, bytes);
     memset(to + bytes, 0, room - bytes);
@@ -633,7 +660,7 @@ static void neo__graph_put(neo__cuda *d, neo__cuda_op *op, const void *value, si
     op->bytes += room;
 }
 
-/* Units of T, and what is left in bytes: which kernel it is must not depend on how much there is. */
+/* Units of T, and the rest in bytes: the kernel must not depend on how much there is. */
 template <class T> struct neo__graph_fill_job {
     char *to;
     T value; /* of equal bytes */
@@ -641,7 +668,8 @@ template <class T> struct neo__graph_fill_job {
     template <int W> __device__ void at(int64_t i) const {
         const int64_t left = bytes - i * (int64_t)sizeof(T);
         if (left >= (int64_t)sizeof(T)) *(T *)(void *)(to + bytes - left) = value;
-        for (int64_t k = 0; left < (int64_t)sizeof(T) && k < left; k++) to[bytes - left + k] = *(const char *)&value;
+        for (int64_t k = 0; left < (int64_t)sizeof(T) && k < left; k++)
+            to[bytes - left + k] = *(const char *)&value;
     }
 };
 template <class T> struct neo__graph_copy_job {
@@ -650,74 +678,76 @@ template <class T> struct neo__graph_copy_job {
     int64_t bytes;
     template <int W> __device__ void at(int64_t i) const {
         const int64_t at = i * (int64_t)sizeof(T), left = bytes - at;
-        if (left >= (int64_t)sizeof(T)) *(T *)(void *)(to + at) = *(const T *)(const void *)(from + at);
+        if (left >= (int64_t)sizeof(T))
+            *(T *)(void *)(to + at) = *(const T *)(const void *)(from + at);
         for (int64_t k = 0; left < (int64_t)sizeof(T) && k < left; k++) to[at + k] = from[at + k];
     }
 };
-static int64_t neo__graph_units(size_t bytes, size_t unit) { return (int64_t)((bytes + unit - 1) / unit); }
+template <class T>
+static neo_status neo__graph_fill_by(neo__cuda *d, void *to, int byte, size_t bytes) {
+    neo__graph_fill_job<T> job = {(char *)to, T(), (int64_t)bytes};
+    memset(&job.value, byte, sizeof job.value);
+    return neo__cuda_each<1>(d, job, (int64_t)((bytes + sizeof(T) - 1) / sizeof(T)), "fill");
+}
 static neo_status neo__graph_fill(neo__cuda *d, void *to, int byte, size_t bytes) {
-    const uint32_t word = (uint32_t)(byte & 255) * 0x01010101u;
-    if ((uintptr_t)to % 4 == 0) {
-        const neo__graph_fill_job<uint32_t> job = {(char *)to, word, (int64_t)bytes};
-        return neo__cuda_each1(d, job, neo__graph_units(bytes, 4), "fill");
-    }
-    const neo__graph_fill_job<uint8_t> job = {(char *)to, (uint8_t)word, (int64_t)bytes};
-    return neo__cuda_each1(d, job, (int64_t)bytes, "fill");
+    return (uintptr_t)to % 4 == 0 ? neo__graph_fill_by<uint32_t>(d, to, byte, bytes)
+                                  : neo__graph_fill_by<uint8_t>(d, to, byte, bytes);
+}
+template <class T>
+static neo_status neo__graph_copy_by(neo__cuda *d, void *to, const void *from, size_t bytes) {
+    const neo__graph_copy_job<T> job = {(char *)to, (const char *)from, (int64_t)bytes};
+    return neo__cuda_each<1>(d, job, (int64_t)((bytes + sizeof(T) - 1) / sizeof(T)), "copy");
 }
 static neo_status neo__graph_copy(neo__cuda *d, void *to, const void *from, size_t bytes) {
-    static_assert((sizeof(neo__graph_copy_job<float4>) + 15) / 16 * 16 + 16 <= NEO__GRAPH_COPY_ARGUMENTS,
-                  "see NEO__GRAPH_COPY_ARGUMENTS");
+    static_assert(neo__cuda_up(sizeof(neo__graph_copy_job<float4>), 16) + 16 <=
+                      NEO__GRAPH_COPY_ARGUMENTS, "see NEO__GRAPH_COPY_ARGUMENTS");
     const uintptr_t bits = (uintptr_t)to | (uintptr_t)from;
-    if (bits % 16 == 0) {
-        const neo__graph_copy_job<float4> job = {(char *)to, (const char *)from, (int64_t)bytes};
-        return neo__cuda_each1(d, job, neo__graph_units(bytes, 16), "copy");
-    }
-    if (bits % 4 == 0) {
-        const neo__graph_copy_job<uint32_t> job = {(char *)to, (const char *)from, (int64_t)bytes};
-        return neo__cuda_each1(d, job, neo__graph_units(bytes, 4), "copy");
-    }
-    const neo__graph_copy_job<uint8_t> job = {(char *)to, (const char *)from, (int64_t)bytes};
-    return neo__cuda_each1(d, job, (int64_t)bytes, "copy");
+    return bits % 16 == 0  ? neo__graph_copy_by<float4>(d, to, from, bytes)
+           : bits % 4 == 0 ? neo__graph_copy_by<uint32_t>(d, to, from, bytes)
+                           : neo__graph_copy_by<uint8_t>(d, to, from, bytes);
 }
 /* *sent is 0 for what no step could hold. */
-static neo_status neo__graph_send(neo__cuda *d, void *to, const void *from, size_t bytes, int *sent) {
+static neo_status neo__graph_send(neo__cuda *d, void *to, const void *from, size_t bytes,
+                                  int *sent) {
     neo_cuda_graph *g = d->recording;
-    const size_t room = (bytes + 255) / 256 * 256;
+    const size_t room = neo__cuda_up(bytes, 256);
     *sent = 0;
     if (neo__graph_room(g, 1, NEO__GRAPH_COPY_ARGUMENTS) != NEO_OK) return neo__graph_status(d);
     if (room > g->copy_bytes) return NEO_OK;
-    if (room > g->copy_bytes - g->copied_bytes && neo__graph_launch(g) != NEO_OK) return neo__graph_status(d);
+    if (room > g->copy_bytes - g->copied_bytes && neo__graph_launch(g) != NEO_OK)
+        return neo__graph_status(d);
     const size_t at = g->copied_bytes;
     memcpy(g->pinned[g->side] + at, from, bytes);
     g->copied_bytes += room;
     *sent = 1;
     return neo__graph_copy(d, to, g->block + at, bytes);
 }
-/* Room for an answer and a launch before it, which says stop: the word is that of one graph, and the next does not run
-   only if the answer is of the first, too. */
+/* Room for an answer and a launch before it, which says stop: the word is that of one graph, and
+   the next does not run only if the answer is of the first, too. */
 static neo_status neo__graph_answer_room(neo__cuda *d, size_t bytes, const neo__later *later) {
     neo_cuda_graph *g = d->recording;
-    const size_t room = (bytes + 255) / 256 * 256, job_room = (later->job_bytes + 63) / 64 * 64;
+    const size_t room = neo__cuda_up(bytes, 256), job_room = neo__cuda_up(later->job_bytes, 64);
     if (neo__graph_room(g, 2, NEO__GRAPH_STOP_ARGUMENTS + NEO__GRAPH_COPY_ARGUMENTS) != NEO_OK)
         return neo__graph_status(d);
-    if (g->due_count[g->side] < NEO__GRAPH_DUES && room <= NEO__GRAPH_ANSWER_BYTES - g->answer_bytes &&
+    if (g->due_count[g->side] < NEO__GRAPH_DUES &&
+        room <= NEO__GRAPH_ANSWER_BYTES - g->answer_bytes &&
         job_room <= NEO__GRAPH_JOB_BYTES - g->job_bytes[g->side])
         return NEO_OK;
     return neo__graph_launch(g) == NEO_OK ? NEO_OK : neo__graph_status(d);
 }
 /* Note an answer: the present value of `bytes` at `from`, in device memory, is given to the call's
    function when the step is over. Call neo__graph_answer_room first. */
-static neo_status neo__graph_later(neo__cuda *d, const void *from, size_t bytes, const neo__later *later) {
+static neo_status neo__graph_later(neo__cuda *d, const void *from, size_t bytes,
+                                   const neo__later *later) {
     neo_cuda_graph *g = d->recording;
-    const size_t room = (bytes + 255) / 256 * 256, job_room = (later->job_bytes + 63) / 64 * 64;
     const int side = g->side;
     if (g->status != NEO_OK) return neo__graph_status(d);
     neo__graph_due *due = &g->due[side][g->due_count[side]++];
     due->fn = later->fn;
     due->job = g->job_bytes[side], due->answer = g->answer_bytes;
     memcpy(g->job[side] + due->job, later->job, later->job_bytes);
-    g->job_bytes[side] += job_room;
-    g->answer_bytes += room;
+    g->job_bytes[side] += neo__cuda_up(later->job_bytes, 64);
+    g->answer_bytes += neo__cuda_up(bytes, 256);
     return neo__graph_copy(d, g->answers + due->answer, from, bytes);
 }
 /* The word that says stop; NULL where calls run at once. */
@@ -741,7 +771,8 @@ static void neo__graph_forget(neo_cuda_graph *g) {
 }
 static void neo__graph_counts(neo_device *device, int64_t *counter) {
     neo_cuda_graph *g = ((neo__cuda *)device)->recording;
-    if (g->count_count[g->side] == NEO__GRAPH_COUNTS) (void)neo__graph_launch(g); /* in any case there is room then */
+    if (g->count_count[g->side] == NEO__GRAPH_COUNTS)
+        (void)neo__graph_launch(g); /* in any case there is room then */
     neo__graph_count *c = &g->count[g->side][g->count_count[g->side]++];
     c->counter = counter;
     c->before = *counter;
@@ -782,7 +813,8 @@ static int neo__graph_make_room(neo_cuda_graph *g, size_t bytes, size_t *at) {
         if (place >= 0) return place;
         for (int i = 1; i < g->tape_count; i++)
             if (g->tape[i].used < g->tape[oldest].used) oldest = i;
-        if (bytes > g->pool_bytes || g->stats.launches - g->tape[oldest].used < NEO__GRAPH_AGE) return -1;
+        if (bytes > g->pool_bytes || g->stats.launches - g->tape[oldest].used < NEO__GRAPH_AGE)
+            return -1;
         neo__graph_drop(g, oldest);
     }
 }
@@ -792,7 +824,9 @@ static int neo__graph_fits(const neo_cuda_graph *g, const neo__graph_tape *t) {
     if (t->op_count != g->op_count || t->argument_bytes != g->argument_bytes) return 0;
     for (int i = 0; i < g->op_count; i++) {
         const neo__cuda_op *a = &g->op[i], *b = &t->op[i];
-        if (a->kernel != b->kernel || a->issue != b->issue || a->at != b->at || a->bytes != b->bytes) return 0;
+        if (a->kernel != b->kernel || a->issue != b->issue || a->at != b->at ||
+            a->bytes != b->bytes)
+            return 0;
         if (a->issue && memcmp(g->arguments + a->at, t->arguments + b->at, a->bytes) != 0) return 0;
     }
     return 1;
@@ -800,7 +834,8 @@ static int neo__graph_fits(const neo_cuda_graph *g, const neo__graph_tape *t) {
 static void neo__graph_node_params(const neo__cuda_op *op, char *arguments, void **pointer,
                                    cudaKernelNodeParams *p) {
     *p = cudaKernelNodeParams();
-    for (uint32_t i = 0; i < op->argument_count; i++) pointer[i] = arguments + op->at + op->argument[i];
+    for (uint32_t i = 0; i < op->argument_count; i++)
+        pointer[i] = arguments + op->at + op->argument[i];
     p->func = const_cast<void *>(op->kernel);
     p->gridDim = op->grid, p->blockDim = op->block;
     p->sharedMemBytes = (unsigned)op->shared;
@@ -832,15 +867,16 @@ static neo_status neo__graph_build(neo_cuda_graph *g, neo__graph_tape *t) {
             continue;
         }
         neo__graph_node_params(&t->op[i], t->arguments, pointer, &params);
-        NEO__CUDA_TRY(d, cudaGraphAddKernelNode(&t->node[i], t->graph, last, last ? 1 : 0, &params));
+        NEO__CUDA_TRY(d,
+                      cudaGraphAddKernelNode(&t->node[i], t->graph, last, last ? 1 : 0, &params));
     }
     NEO__CUDA_TRY(d, cudaGraphInstantiate(&t->exec, t->graph, 0));
     return NEO_OK;
 }
 /* A tape of the notes; NULL: there is no room for one. */
 static neo_status neo__graph_record(neo_cuda_graph *g, neo__graph_tape **tape) {
-    const size_t count = (size_t)g->op_count, ops = (count * sizeof *g->op + 15) / 16 * 16;
-    const size_t nodes = (count * sizeof(cudaGraphNode_t) + 15) / 16 * 16;
+    const size_t count = (size_t)g->op_count, ops = neo__cuda_up(count * sizeof *g->op, 16);
+    const size_t nodes = neo__cuda_up(count * sizeof(cudaGraphNode_t), 16);
     size_t at;
     const int place = neo__graph_make_room(g, g->argument_bytes + ops + nodes, &at);
     *tape = NULL;
@@ -878,7 +914,8 @@ static neo_status neo__graph_play(neo_cuda_graph *g) {
             continue;
         }
         neo__graph_node_params(op, g->arguments, pointer, &p);
-        NEO__CUDA_TRY(d, cudaLaunchKernel(op->kernel, op->grid, op->block, pointer, op->shared, d->stream));
+        NEO__CUDA_TRY(
+            d, cudaLaunchKernel(op->kernel, op->grid, op->block, pointer, op->shared, d->stream));
     }
     g->stats.plain++;
     return NEO_OK;
@@ -889,9 +926,10 @@ static neo_status neo__graph_update(neo_cuda_graph *g, neo__graph_tape *t) {
     cudaKernelNodeParams params;
     for (int i = 0; i < g->op_count; i++) {
         const neo__cuda_op *op = &g->op[i];
-        if (op->issue || (neo__graph_dim_same(op->grid, t->op[i].grid) && op->shared == t->op[i].shared &&
-                          neo__graph_dim_same(op->block, t->op[i].block) &&
-                          memcmp(g->arguments + op->at, t->arguments + op->at, op->bytes) == 0))
+        if (op->issue ||
+            (neo__graph_dim_same(op->grid, t->op[i].grid) && op->shared == t->op[i].shared &&
+             neo__graph_dim_same(op->block, t->op[i].block) &&
+             memcmp(g->arguments + op->at, t->arguments + op->at, op->bytes) == 0))
             continue;
         neo__graph_node_params(op, g->arguments, pointer, &params);
         NEO__CUDA_TRY(g->d, cudaGraphExecKernelNodeSetParams(t->exec, t->node[i], &params));
@@ -904,7 +942,8 @@ static neo_status neo__graph_update(neo_cuda_graph *g, neo__graph_tape *t) {
 
 /* ---- launches, answers ---- */
 
-/* Waits for the graph that runs; its answers go to where they are due. The first error is the step's. */
+/* Waits for the graph that runs; its answers go to where they are due. The first error is the
+   step's. */
 static neo_status neo__graph_collect(neo_cuda_graph *g) {
     neo__cuda *d = g->d;
     const int side = 1 - g->side;
@@ -937,16 +976,19 @@ static neo_status neo__graph_go(neo_cuda_graph *g) {
     if (g->copied_bytes) {
         const size_t bytes = g->copied_bytes;
         const int side = g->side;
-        NEO__CUDA_TRY(d, cudaMemcpyAsync(g->room[side], g->pinned[side], bytes, cudaMemcpyHostToDevice, g->copies));
+        NEO__CUDA_TRY(d, cudaMemcpyAsync(g->room[side], g->pinned[side], bytes,
+                                         cudaMemcpyHostToDevice, g->copies));
         NEO__CUDA_TRY(d, cudaEventRecord(g->arrived, g->copies));
         NEO__CUDA_TRY(d, cudaStreamWaitEvent(d->stream, g->arrived, 0));
-        NEO__CUDA_TRY(d, cudaMemcpyAsync(g->block, g->room[side], bytes, cudaMemcpyDeviceToDevice, d->stream));
+        NEO__CUDA_TRY(d, cudaMemcpyAsync(g->block, g->room[side], bytes, cudaMemcpyDeviceToDevice,
+                                         d->stream));
     }
     NEO__TRY(neo__graph_collect(g));
     NEO__CUDA_TRY(d, cudaMemsetAsync(g->answers, 0, NEO__GRAPH_FIRST_ANSWER, d->stream));
     if (tape) NEO__CUDA_TRY(d, cudaGraphLaunch(tape->exec, d->stream));
     else NEO__TRY(neo__graph_play(g));
-    NEO__CUDA_TRY(d, cudaMemcpyAsync(g->answered, g->answers, g->answer_bytes, cudaMemcpyDeviceToHost, d->stream));
+    NEO__CUDA_TRY(d, cudaMemcpyAsync(g->answered, g->answers, g->answer_bytes,
+                                     cudaMemcpyDeviceToHost, d->stream));
     NEO__CUDA_TRY(d, cudaEventRecord(g->done, d->stream));
     g->stats.launches++;
     if (tape) tape->used = g->stats.launches;
@@ -981,8 +1023,8 @@ static void neo__graph_settle(neo_device *device) {
 }
 
 /* ---- >>cuda-activation ----
-   Activations: the functions of >>kernels-vec of neo.h, applied by each thread to single numbers. */
-static __device__ __forceinline__ float neo__cuda_act(neo_activation act, float z) {
+   Activations: functions of >>kernels-vec of neo.h, applied by each thread to single numbers. */
+NEO__GPU float neo__cuda_act(neo_activation act, float z) {
     switch (act) {
     case NEO_ACT_NONE: break;
     case NEO_ACT_RELU: return neo__vrelu_warp(z);
@@ -994,8 +1036,7 @@ static __device__ __forceinline__ float neo__cuda_act(neo_activation act, float 
     return z;
 }
 /* dy times the slope at z, where the function's value is y. */
-static __device__ __forceinline__ float neo__cuda_act_back(neo_activation act, float z, float y,
-                                                           float dy) {
+NEO__GPU float neo__cuda_act_back(neo_activation act, float z, float y, float dy) {
     switch (act) {
     case NEO_ACT_NONE: break;
     case NEO_ACT_RELU: return neo__vrelu_back_warp(y, dy);
@@ -1015,10 +1056,10 @@ static NEO__EVERYWHERE int neo__cuda_act_reads_y(neo_activation act) {
 }
 
 /* Number i at an address of f32 or, `narrow`, of bf16. */
-static __device__ __forceinline__ float neo__cuda_wide_get(const float *p, int64_t i, int narrow) {
+NEO__GPU float neo__cuda_wide_get(const float *p, int64_t i, int narrow) {
     return narrow ? neo__f32_from_bf16(((const uint16_t *)(const void *)p)[i]) : p[i];
 }
-static __device__ __forceinline__ void neo__cuda_wide_put(float *p, int64_t i, int narrow, float x) {
+NEO__GPU void neo__cuda_wide_put(float *p, int64_t i, int narrow, float x) {
     if (narrow) ((uint16_t *)(void *)p)[i] = neo__bf16_from_f32(x);
     else p[i] = x;
 }
@@ -1026,60 +1067,43 @@ static const float *neo__cuda_wide_at(const float *p, int64_t i, int narrow) {
     return narrow ? (const float *)(const void *)((const uint16_t *)(const void *)p + i) : p + i;
 }
 
-/* Activations whose z and out are bf16. */
-struct neo__cuda_act_narrow_job {
-    neo__activation_call c;
-    template <int W> __device__ void at(int64_t i) const {
-        const int64_t row = i / c.cols, col = i % c.cols;
-        const int needs_z = !c.backward || neo__cuda_act_reads_z(c.act);
-        const int needs_y = c.backward && neo__cuda_act_reads_y(c.act);
-        const float z = needs_z ? neo__cuda_wide_get(c.z, row * c.z_row + col, 1) : 0.0f;
-        const float y = needs_y ? c.y[row * c.y_row + col] : 0.0f;
-        const float out = c.backward ? neo__cuda_act_back(c.act, z, y, c.dy[row * c.dy_row + col])
-                                     : neo__cuda_act(c.act, z);
-        neo__cuda_wide_put(c.out, row * c.out_row + col, 1, out);
-    }
-};
 struct neo__cuda_act_job {
-    neo__activation_call c;
-    int whole; /* rows lie one behind the other */
+    neo__activation_call c; /* narrow: z and out are bf16, and W is 1 */
+    int whole;              /* rows lie one behind the other */
     template <int W> __device__ void at(int64_t i) const {
         int64_t row = 0, col = i;
         if (!whole) row = i / c.cols, col = i % c.cols;
         neo__floats<W> z = {}, y = {}, out;
+        const bool narrow = W == 1 && c.narrow;
         const int needs_z = !c.backward || neo__cuda_act_reads_z(c.act);
         const int needs_y = c.backward && neo__cuda_act_reads_y(c.act);
-        if (needs_z) z = neo__cuda_load<W>(c.z + row * c.z_row + col);
+        if (needs_z && narrow) z.v[0] = neo__cuda_wide_get(c.z, row * c.z_row + col, 1);
+        else if (needs_z) z = neo__cuda_load<W>(c.z + row * c.z_row + col);
         if (needs_y) y = neo__cuda_load<W>(c.y + row * c.y_row + col);
         if (c.backward) out = neo__cuda_load<W>(c.dy + row * c.dy_row + col);
         for (int w = 0; w < W; w++)
             out.v[w] = c.backward ? neo__cuda_act_back(c.act, z.v[w], y.v[w], out.v[w])
                                   : neo__cuda_act(c.act, z.v[w]);
-        neo__cuda_store<W>(c.out + row * c.out_row + col, out);
+        if (narrow) neo__cuda_wide_put(c.out, row * c.out_row + col, 1, out.v[0]);
+        else neo__cuda_store<W>(c.out + row * c.out_row + col, out);
     }
 };
-static neo_status neo__cuda_activation(neo_device *device, const neo__activation_call *call) {
-    neo__cuda *d = (neo__cuda *)device;
-    NEO__TRY(neo__cuda_enter(d));
-    neo__cuda_act_job job;
-    if (call->narrow) {
-        const neo__cuda_act_narrow_job narrow = {*call};
-        return neo__cuda_each1(d, narrow, call->rows * call->cols, "activation");
-    }
-    job.c = *call;
-    const int64_t cols = call->cols;
+static neo_status neo__cuda_activation(neo__cuda *d, const neo__activation_call *call) {
+    const int64_t cols = call->cols, count = call->rows * cols;
+    neo__cuda_act_job job = {*call, 0};
+    if (call->narrow) return neo__cuda_each<1>(d, job, count, "activation");
     job.whole = call->rows == 1 || ((!call->z || call->z_row == cols) &&
                                     (!call->y || call->y_row == cols) &&
                                     (!call->dy || call->dy_row == cols) && call->out_row == cols);
-    const int aligned = job.whole && neo__cuda_aligned(call->z, call->y, call->dy, call->out);
-    return neo__cuda_each(d, job, call->rows * call->cols, aligned, "activation");
+    return job.whole && neo__cuda_aligned(call->z, call->y, call->dy, call->out)
+               ? neo__cuda_each<4>(d, job, count, "activation")
+               : neo__cuda_each<1>(d, job, count, "activation");
 }
 
 /* ---- >>cuda-tree ----
    Sums over parts by the leaf tree, a binary counter: see >>impl-leaves of neo.h. */
 /* part(i) gives part i of `count` > 0. */
-template <int W, class Part>
-static __device__ __forceinline__ neo__floats<W> neo__cuda_tree(int count, Part part) {
+template <int W, class Part> NEO__GPU neo__floats<W> neo__cuda_tree(int count, Part part) {
     neo__floats<W> stack[NEO__PART_DEPTH], top = {};
     int height = 0;
     for (int i = 0; i < count; i++) {
@@ -1093,6 +1117,28 @@ static __device__ __forceinline__ neo__floats<W> neo__cuda_tree(int count, Part 
     }
     return top;
 }
+
+/* The tree over parts (leaves, buckets) of which some may be absent, for W columns of a thread: see
+   neo__part_tree. */
+template <int W> struct neo__cuda_parts {
+    neo__floats<W> sum[NEO__PART_DEPTH];
+    int64_t number[NEO__PART_DEPTH];
+    int depth = 0;
+    __device__ void join() {
+        depth--;
+        neo__cuda_plus<W>(sum[depth - 1], sum[depth]);
+        number[depth - 1] = number[depth];
+    }
+    __device__ void push(int64_t part, const neo__floats<W> &x) {
+        while (neo__part_joins(number, depth, part)) join();
+        number[depth] = part;
+        sum[depth++] = x;
+    }
+    __device__ neo__floats<W> total() { /* of at least one part */
+        while (depth > 1) join();
+        return sum[0];
+    }
+};
 
 enum { NEO__CUDA_PARTS = 128 }; /* of one launch: their addresses are arguments of the kernel */
 struct neo__cuda_tree_job {
@@ -1108,11 +1154,9 @@ struct neo__cuda_tree_job {
 };
 /* As many parts as a launch takes are a subtree, so they add into the first of them, and these
    firsts are the parts of the tree above. */
-static neo_status neo__cuda_tree_sum(neo_device *device, const neo__tree_sum_call *call) {
-    neo__cuda *d = (neo__cuda *)device;
+static neo_status neo__cuda_tree_sum(neo__cuda *d, const neo__tree_sum_call *call) {
     const neo_tensor *parts = call->parts;
     const int64_t count = call->count;
-    NEO__TRY(neo__cuda_enter(d));
     for (int64_t step = 1; count > 0; step *= NEO__CUDA_PARTS) {
         const int last = step * NEO__CUDA_PARTS >= count;
         for (int64_t first = 0; first < count; first += step * NEO__CUDA_PARTS) {
@@ -1125,7 +1169,8 @@ static neo_status neo__cuda_tree_sum(neo_device *device, const neo__tree_sum_cal
             }
             job.out = last ? call->out : (float *)parts[first].data;
             const int aligned = neo__cuda_aligned((const void *)bits, job.out, NULL, NULL);
-            NEO__TRY(neo__cuda_each(d, job, call->n, aligned, "tree_sum"));
+            NEO__TRY(aligned ? neo__cuda_each<4>(d, job, call->n, "tree_sum")
+                             : neo__cuda_each<1>(d, job, call->n, "tree_sum"));
         }
         if (last) break;
     }
@@ -1136,12 +1181,9 @@ static neo_status neo__cuda_tree_sum(neo_device *device, const neo__tree_sum_cal
    Copies and sums between ranks. They run on a stream of their own, beside the operations of the
    step, and are done when the call returns. */
 static neo_status neo__cuda_exchanged(neo__cuda *d, const char *what) {
-    const cudaError_t error = cudaStreamSynchronize(d->exchange);
-    return error == cudaSuccess ? NEO_OK : neo__cuda_fail(d, error, what);
+    return neo__cuda_result(d, cudaStreamSynchronize(d->exchange), what);
 }
-static neo_status neo__cuda_move(neo_device *device, void *to, const void *from, size_t bytes) {
-    neo__cuda *d = (neo__cuda *)device;
-    NEO__TRY(neo__cuda_enter(d));
+static neo_status neo__cuda_move(neo__cuda *d, void *to, const void *from, size_t bytes) {
     if (bytes == 0) return NEO_OK;
     NEO__CUDA_TRY(d, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, d->exchange));
     return neo__cuda_exchanged(d, "a copy between ranks");
@@ -1152,7 +1194,8 @@ static void *neo__cuda_event_make(neo_device *device) {
     neo__cuda *d = (neo__cuda *)device;
     cudaEvent_t event = NULL;
     if (neo__cuda_enter(d) != NEO_OK) return NULL;
-    const cudaError_t error = cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync);
+    const cudaError_t error =
+        cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync);
     if (error == cudaSuccess) return (void *)event;
     (void)neo__cuda_fail(d, error, "cudaEventCreateWithFlags");
     return NULL;
@@ -1161,18 +1204,13 @@ static void neo__cuda_event_free(neo_device *device, void *event) {
     (void)cudaSetDevice(((neo__cuda *)device)->ordinal);
     (void)cudaEventDestroy((cudaEvent_t)event);
 }
-static neo_status neo__cuda_event_mark(neo_device *device, void *event) {
-    neo__cuda *d = (neo__cuda *)device;
-    NEO__TRY(neo__cuda_enter(d));
+static neo_status neo__cuda_event_mark(neo__cuda *d, void *event) {
     if (d->recording) NEO__TRY(neo__graph_flush(d));
     NEO__CUDA_TRY(d, cudaEventRecord((cudaEvent_t)event, d->stream));
     return NEO_OK;
 }
-static neo_status neo__cuda_event_wait(neo_device *device, void *event) {
-    neo__cuda *d = (neo__cuda *)device;
-    NEO__TRY(neo__cuda_enter(d));
-    const cudaError_t error = cudaEventSynchronize((cudaEvent_t)event);
-    return error == cudaSuccess ? NEO_OK : neo__cuda_fail(d, error, "work on the device");
+static neo_status neo__cuda_event_wait(neo__cuda *d, void *event) {
+    return neo__cuda_result(d, cudaEventSynchronize((cudaEvent_t)event), "work on the device");
 }
 
 /* x op y, in the arithmetic of neo__merge (neo_comm.h). */
@@ -1184,34 +1222,19 @@ static __device__ float neo__cuda_merge_float(int reduce, float x, float y) {
     if (reduce == 0) return __fadd_rn(x, y);
     return (reduce == 1 ? y > x : y < x) || y != y ? y : x;
 }
-/* A number as it lies in memory, of dtype D. */
-template <int D> struct neo__cuda_number;
-#define NEO__CUDA_INTEGER(D, type)                                                                 \
-    template <> struct neo__cuda_number<D> {                                                       \
-        typedef type at;                                                                           \
-        static __device__ at merge(int reduce, at x, at y) {                                       \
-            return neo__cuda_merge_integer(reduce, x, y);                                          \
-        }                                                                                          \
-    };
-#define NEO__CUDA_FLOAT(D, type, decode, encode)                                                   \
-    template <> struct neo__cuda_number<D> {                                                       \
-        typedef type at;                                                                           \
-        static __device__ at merge(int reduce, at x, at y) {                                       \
-            return encode(neo__cuda_merge_float(reduce, decode(x), decode(y)));                    \
-        }                                                                                          \
-    };
-NEO__CUDA_INTEGER(NEO_I8, int8_t)
-NEO__CUDA_INTEGER(NEO_U8, uint8_t)
-NEO__CUDA_INTEGER(NEO_I32, int32_t)
-NEO__CUDA_INTEGER(NEO_I64, int64_t)
-NEO__CUDA_FLOAT(NEO_F32, float, (float), (float))
-NEO__CUDA_FLOAT(NEO_F16, uint16_t, neo__f32_from_f16, neo__f16_from_f32)
-NEO__CUDA_FLOAT(NEO_BF16, uint16_t, neo__f32_from_bf16, neo__bf16_from_f32)
-#undef NEO__CUDA_INTEGER
-#undef NEO__CUDA_FLOAT
+/* x op y of numbers of dtype D, as they lie in memory. */
+template <int D, class T> static __device__ T neo__cuda_merge(int reduce, T x, T y) {
+    if constexpr (D == NEO_F32) return neo__cuda_merge_float(reduce, x, y);
+    else if constexpr (D == NEO_F16)
+        return neo__f16_from_f32(
+            neo__cuda_merge_float(reduce, neo__f32_from_f16(x), neo__f32_from_f16(y)));
+    else if constexpr (D == NEO_BF16)
+        return neo__bf16_from_f32(
+            neo__cuda_merge_float(reduce, neo__f32_from_bf16(x), neo__f32_from_bf16(y)));
+    else return neo__cuda_merge_integer(reduce, x, y);
+}
 
-template <int D> struct neo__cuda_combine_job {
-    typedef typename neo__cuda_number<D>::at number;
+template <int D, class number> struct neo__cuda_combine_job {
     const number *piece[NEO__COMBINE_PIECES];
     int16_t leaves[NEO__COMBINE_PIECES];
     int count, reduce;
@@ -1223,169 +1246,123 @@ template <int D> struct neo__cuda_combine_job {
             number top = piece[p][i];
             int mine = leaves[p];
             for (; depth > 0 && held[depth - 1] == mine; mine *= 2, depth--)
-                top = neo__cuda_number<D>::merge(reduce, sum[depth - 1], top);
+                top = neo__cuda_merge<D>(reduce, sum[depth - 1], top);
             sum[depth] = top;
             held[depth++] = mine;
         }
         for (; depth > 1; depth--)
-            sum[depth - 2] = neo__cuda_number<D>::merge(reduce, sum[depth - 2], sum[depth - 1]);
+            sum[depth - 2] = neo__cuda_merge<D>(reduce, sum[depth - 2], sum[depth - 1]);
         out[i] = sum[0];
     }
 };
-template <int D> static neo_status neo__cuda_combine_as(neo__cuda *d, const neo__combine_call *call) {
-    neo__cuda_combine_job<D> job;
+template <int D, class number>
+static neo_status neo__cuda_combine_as(neo__cuda *d, const neo__combine_call *call) {
+    neo__cuda_combine_job<D, number> job;
     job.count = call->count;
     job.reduce = call->reduce;
-    job.out = (typename neo__cuda_number<D>::at *)call->out;
+    job.out = (number *)call->out;
     for (int p = 0; p < call->count; p++) {
-        job.piece[p] = (const typename neo__cuda_number<D>::at *)call->piece[p];
+        job.piece[p] = (const number *)call->piece[p];
         job.leaves[p] = (int16_t)call->leaves[p];
     }
-    NEO__LAUNCH((neo__cuda_each_kernel<neo__cuda_combine_job<D>, 1>),
-                neo__cuda_blocks(d, call->n, NEO__CUDA_THREADS), NEO__CUDA_THREADS, 0, d->exchange, job,
-                call->n); /* never a part of a recorded step, which another thread may be noting */
-    const cudaError_t error = cudaGetLastError();
-    return error == cudaSuccess ? NEO_OK : neo__cuda_fail(d, error, "combine");
+    /* Never a part of a recorded step, which another thread may be noting. */
+    NEO__LAUNCH((neo__cuda_each_kernel<neo__cuda_combine_job<D, number>, 1>),
+                neo__cuda_blocks(d, call->n, NEO__CUDA_THREADS), NEO__CUDA_THREADS, 0, d->exchange,
+                job, call->n);
+    NEO__TRY(neo__cuda_result(d, cudaGetLastError(), "combine"));
+    return neo__cuda_exchanged(d, "a sum over ranks");
 }
-static neo_status neo__cuda_combine(neo_device *device, const neo__combine_call *call) {
-    neo__cuda *d = (neo__cuda *)device;
-    neo_status status = NEO_ERR_UNSUPPORTED;
-    NEO__TRY(neo__cuda_enter(d));
+static neo_status neo__cuda_combine(neo__cuda *d, const neo__combine_call *call) {
     if (call->n == 0) return NEO_OK;
     switch (call->dtype) {
-    case NEO_F32: status = neo__cuda_combine_as<NEO_F32>(d, call); break;
-    case NEO_F16: status = neo__cuda_combine_as<NEO_F16>(d, call); break;
-    case NEO_BF16: status = neo__cuda_combine_as<NEO_BF16>(d, call); break;
-    case NEO_I8: status = neo__cuda_combine_as<NEO_I8>(d, call); break;
-    case NEO_U8: status = neo__cuda_combine_as<NEO_U8>(d, call); break;
-    case NEO_I32: status = neo__cuda_combine_as<NEO_I32>(d, call); break;
-    case NEO_I64: status = neo__cuda_combine_as<NEO_I64>(d, call); break;
-    default: return neo_fail(status, "%s: no reduction of %s", d->device.name, neo_dtype_name(call->dtype));
+    case NEO_F32: return neo__cuda_combine_as<NEO_F32, float>(d, call);
+    case NEO_F16: return neo__cuda_combine_as<NEO_F16, uint16_t>(d, call);
+    case NEO_BF16: return neo__cuda_combine_as<NEO_BF16, uint16_t>(d, call);
+    case NEO_I8: return neo__cuda_combine_as<NEO_I8, int8_t>(d, call);
+    case NEO_U8: return neo__cuda_combine_as<NEO_U8, uint8_t>(d, call);
+    case NEO_I32: return neo__cuda_combine_as<NEO_I32, int32_t>(d, call);
+    case NEO_I64: return neo__cuda_combine_as<NEO_I64, int64_t>(d, call);
+    default: break;
     }
-    return status == NEO_OK ? neo__cuda_exchanged(d, "a sum over ranks") : status;
+    return neo_fail(NEO_ERR_UNSUPPORTED, "%s: no reduction of %s", d->device.name,
+                    neo_dtype_name(call->dtype));
 }
 
 /* ---- >>cuda-wire ----
-   Rows coded for a narrow wire, with the layout and the bytes of >>impl-wire of neo_comm.h. Every
-   step is rounded by itself. A NaN keeps its payload and becomes quiet, as the CPU makes it; a GPU's
-   own arithmetic would replace it. */
-static __device__ __forceinline__ float neo__cuda_wire_times(float x, float factor) {
-    if (x != x) return __uint_as_float(__float_as_uint(x) | 0x400000u);
-    if (factor != factor) return __uint_as_float(__float_as_uint(factor) | 0x400000u);
-    return __fmul_rn(x, factor);
-}
-/* A finite x whose product is beyond f16's largest number gives that one. */
-static __device__ __forceinline__ float neo__cuda_wire_f16(float x, float factor) {
-    const uint32_t u = __float_as_uint(x), most = 0x477FE000u; /* 65504 */
-    const uint32_t y = __float_as_uint(neo__cuda_wire_times(x, factor));
-    const int beyond = (u & 0x7FFFFFFFu) < 0x7F800000u && (y & 0x7FFFFFFFu) > most;
-    return __uint_as_float(beyond ? (u & 0x80000000u) | most : y);
-}
-struct neo__cuda_wire { /* of f8: see neo__wire_f8_man and the two after it */
-    int bits, integer, man;
-    uint32_t normal, top, least;
-};
-static __device__ __forceinline__ neo__cuda_wire neo__cuda_wire_of(int wire) {
-    neo__cuda_wire w;
-    w.bits = wire == NEO__CODE_I4 ? 4 : 8;
-    w.integer = wire >= NEO__CODE_I8;
-    w.man = wire == NEO__CODE_F8E4M3 ? 3 : 2;
-    w.normal = (wire == NEO__CODE_F8E4M3 ? 127u - 6u : 127u - 14u) << 23;
-    w.top = wire == NEO__CODE_F8E4M3 ? 8u : 15u;
-    w.least = wire == NEO__CODE_F8E4M3 ? 0x2000u : 0x40u;
-    return w;
-}
-/* The scale of a block whose largest magnitude has these bits. */
-static __device__ float neo__cuda_wire_scale(const neo__cuda_wire &w, uint32_t largest) {
-    if (largest >= 0x7F800000u) return __uint_as_float(0x7FC00000u);
-    if (w.integer) {
-        if (largest <= 0x00400000u) return 0.0f;
-        const float scale = __fdiv_rn(__uint_as_float(largest), w.bits == 8 ? 127.0f : 7.0f);
-        const uint32_t to_17_bits = (__float_as_uint(scale) + 0x40u) & 0xFFFFFF80u;
-        return __uint_as_float(to_17_bits < 0x00800000u ? 0x00800000u : to_17_bits);
-    }
-    if (largest <= w.least) return 0.0f;
-    const uint32_t exponent = (largest + 0x1FFFFFu) >> 23;
-    return __uint_as_float((exponent > w.top ? exponent - w.top : 1u) << 23);
-}
-static __device__ uint32_t neo__cuda_wire_code(const neo__cuda_wire &w, float x, float inverse) {
-    const float v = __fmul_rn(x, inverse);
-    if (w.integer) return __float_as_uint(__fadd_rn(v, 12582912.0f)) & ((1u << w.bits) - 1u);
-    const int shift = 23 - w.man;
-    const uint32_t u = __float_as_uint(v), a = u & 0x7FFFFFFFu, power = a & 0x7F800000u;
-    const uint32_t exponent = power > w.normal ? power : w.normal, place = exponent + ((uint32_t)shift << 23);
-    const uint32_t places = __float_as_uint(__fadd_rn(__uint_as_float(a), __uint_as_float(place))) - place;
-    return (places + ((exponent - w.normal) >> shift)) | (u ^ a) >> 24;
-}
-static __device__ float neo__cuda_wire_value(const neo__cuda_wire &w, uint32_t code) {
-    if (w.integer) { /* the code's sign bit inverted: so much more, and then the last bits of a float */
-        const uint32_t half = 1u << (w.bits - 1);
-        return __fsub_rn(__uint_as_float((code ^ half) | 0x4B000000u), __fadd_rn(8388608.0f, (float)half));
-    }
-    const int shift = 23 - w.man;
-    const uint32_t a = code & 0x7Fu, place = w.normal + ((uint32_t)shift << 23);
-    const uint32_t normal = (a << shift) + (w.normal - (1u << 23));
-    const float small = __fsub_rn(__uint_as_float(a + place), __uint_as_float(place));
-    return __uint_as_float((a < (1u << w.man) ? __float_as_uint(small) : normal) | (code ^ a) << 24);
-}
+   Rows coded for a narrow wire: >>kernels-wire of neo.h has the layout, and the codes of numbers. */
 
+/* x factor; a factor of 1 keeps a NaN as it is. */
+static __device__ __forceinline__ float neo__cuda_times(float x, float factor) {
+    return factor == 1.0f ? x : (float)neo__wire_times_warp(x, factor);
+}
 /* A thread codes what one word of a row holds: one f32, two f16 or bf16. */
 struct neo__cuda_encode_words {
     neo__wire_call c;
     int64_t words; /* of a row */
     template <int W> __device__ void at(int64_t i) const {
         const int64_t r = i / words, word = i - r * words;
-        const float *x = (const float *)c.in + r * c.cols;
+        const float *x = (const float *)c.in + r * c.stride;
         uint32_t *out = (uint32_t *)(void *)((char *)c.out + (size_t)r * c.row_bytes) + word;
         if (c.wire == NEO__CODE_F32) {
             const float y = x[word];
-            *out = __float_as_uint(c.factor == 1.0f ? y : neo__cuda_wire_times(y, c.factor));
+            *out = __float_as_uint(neo__cuda_times(y, c.factor));
             return;
         }
         uint32_t pair = 0;
         for (int k = 0; k < 2 && 2 * word + k < c.cols; k++) {
             const float y = x[2 * word + k];
-            const uint32_t half = c.wire == NEO__CODE_F16
-                                      ? neo__f16_from_f32(neo__cuda_wire_f16(y, c.factor))
-                                      : neo__bf16_from_f32(c.factor == 1.0f ? y : neo__cuda_wire_times(y, c.factor));
+            const uint32_t half =
+                c.wire == NEO__CODE_F16
+                    ? neo__f16_from_f32(neo__wire_limit_warp(y, c.factor, NEO__F16_LARGEST))
+                    : neo__bf16_from_f32(neo__cuda_times(y, c.factor));
             pair |= half << 16 * k;
         }
         *out = pair;
     }
 };
+/* The scale of the numbers v of 16 threads. */
+static __device__ float neo__cuda_block_scale(int wire, const float (&v)[8]) {
+    int32_t largest = 0;
+    NEO__UNROLL
+    for (int k = 0; k < 8; k++) largest = NEO__MAX(largest, (int32_t)(__float_as_uint(v[k]) & 0x7FFFFFFFu));
+    return neo__wire_scale_warp(wire, neo__wire_top_warp(largest));
+}
+static __device__ uint32_t neo__cuda_code(int wire, float x, float scale) {
+    if (!(scale == scale)) return 0;
+    return (uint32_t)neo__wire_code_warp(wire, __fmul_rn(x, neo__wire_inverse_warp(scale)));
+}
+/* The block of these numbers: its scale, and the word of each thread that has one. */
+static __device__ void neo__cuda_put_block(int wire, uint32_t *out, const float (&v)[8], int has_block,
+                                           int has_word) {
+    const float scale = neo__cuda_block_scale(wire, v);
+    const int bits = neo__wire_bits_warp(wire), lane = threadIdx.x % 16;
+    uint32_t word = 0;
+    NEO__UNROLL
+    for (int k = 0; k < 8; k++)
+        if (k < 32 / bits) word |= neo__cuda_code(wire, v[k], scale) << k * bits;
+    if (has_word) out[1 + lane] = word;
+    if (lane == 0 && has_block) out[0] = __float_as_uint(scale);
+}
 /* Sixteen threads code a block: a word each (of i4, half of them), whose numbers they compare first. */
 static __global__ void neo__cuda_encode_blocks(const neo__wire_call c, int64_t blocks, int64_t each) {
-    const neo__cuda_wire w = neo__cuda_wire_of(c.wire);
-    const int lane = threadIdx.x % 16, codes = 32 / w.bits, step = 4 + NEO__CODE_BLOCK / 8 * w.bits;
+    const int bits = neo__wire_bits_warp(c.wire), codes = 32 / bits;
+    const int lane = threadIdx.x % 16, step = 4 + NEO__CODE_BLOCK / 8 * bits;
     const int64_t groups = (int64_t)gridDim.x * (blockDim.x / 16);
     const int64_t group = (int64_t)blockIdx.x * (blockDim.x / 16) + threadIdx.x / 16;
     for (int64_t b = group; b - group % 2 < blocks; b += groups) { /* both halves of a warp, or none */
         const int64_t r = b / each, k = b - r * each, left = c.cols - k * NEO__CODE_BLOCK;
         const int count = b >= blocks ? 0 : left < NEO__CODE_BLOCK ? (int)left : NEO__CODE_BLOCK;
         const int words = (count + codes - 1) / codes;
-        const float *x = (const float *)c.in + r * c.cols + k * NEO__CODE_BLOCK;
+        const float *x = (const float *)c.in + r * c.stride + k * NEO__CODE_BLOCK;
         uint32_t *out = (uint32_t *)(void *)((char *)c.out + (size_t)r * c.row_bytes + (size_t)k * step);
         float v[8];
-        uint32_t largest = 0, word = 0;
         NEO__UNROLL
         for (int p = 0; p < 8; p++) {
             const int i = lane + p * words;
             const int mine = lane < words && p < codes && i < count;
-            v[p] = mine ? c.factor == 1.0f ? x[i] : neo__cuda_wire_times(x[i], c.factor) : 0.0f;
-            const uint32_t a = __float_as_uint(v[p]) & 0x7FFFFFFFu;
-            largest = a > largest ? a : largest;
+            v[p] = mine ? neo__cuda_times(x[i], c.factor) : 0.0f;
         }
-        for (int other = 8; other > 0; other /= 2) {
-            const uint32_t a = __shfl_xor_sync(0xFFFFFFFFu, largest, other);
-            largest = a > largest ? a : largest;
-        }
-        const float scale = neo__cuda_wire_scale(w, largest);
-        const float inverse = scale > 0.0f ? __fdiv_rn(1.0f, scale) : 0.0f;
-        NEO__UNROLL
-        for (int p = 0; p < 8; p++)
-            if (p < codes && scale == scale) word |= neo__cuda_wire_code(w, v[p], inverse) << p * w.bits;
-        if (lane < words) out[1 + lane] = word;
-        if (lane == 0 && count > 0) out[0] = __float_as_uint(scale);
+        neo__cuda_put_block(c.wire, out, v, count > 0, lane < words);
     }
 }
 /* Number i of a coded row. */
@@ -1397,15 +1374,15 @@ static __device__ float neo__cuda_wire_at(const neo__wire_call &c, const char *r
         const uint16_t half = ((const uint16_t *)(const void *)row)[i];
         x = c.wire == NEO__CODE_F16 ? neo__f32_from_f16(half) : neo__f32_from_bf16(half);
     } else {
-        const neo__cuda_wire w = neo__cuda_wire_of(c.wire);
+        const int bits = neo__wire_bits_warp(c.wire);
         const int64_t k = i / NEO__CODE_BLOCK, left = c.cols - k * NEO__CODE_BLOCK;
         const int at = (int)(i % NEO__CODE_BLOCK), count = left < NEO__CODE_BLOCK ? (int)left : NEO__CODE_BLOCK;
-        const int codes = 32 / w.bits, words = (count + codes - 1) / codes;
-        const uint32_t *in = (const uint32_t *)(const void *)(row + k * (4 + NEO__CODE_BLOCK / 8 * w.bits));
-        const uint32_t code = in[1 + at % words] >> at / words * w.bits & ((1u << w.bits) - 1u);
-        x = neo__cuda_wire_times(neo__cuda_wire_value(w, code), __uint_as_float(in[0]));
+        const int codes = 32 / bits, words = (count + codes - 1) / codes;
+        const uint32_t *in = (const uint32_t *)(const void *)(row + k * (4 + NEO__CODE_BLOCK / 8 * bits));
+        const uint32_t code = in[1 + at % words] >> at / words * bits & ((1u << bits) - 1u);
+        x = neo__wire_times_warp(neo__wire_value_warp(c.wire, code), __uint_as_float(in[0]));
     }
-    return c.back == 1.0f ? x : neo__cuda_wire_times(x, c.back);
+    return neo__cuda_times(x, c.back);
 }
 struct neo__cuda_decode_job {
     neo__wire_call c;
@@ -1423,7 +1400,7 @@ struct neo__cuda_decode_job {
             held[depth++] = mine;
         }
         for (; depth > 1; depth--) sum[depth - 2] = __fadd_rn(sum[depth - 2], sum[depth - 1]);
-        ((float *)c.out)[i] = sum[0];
+        ((float *)c.out)[r * c.stride + col] = sum[0];
     }
 };
 /* Never a part of a recorded step, which another thread may be noting. */
@@ -1479,62 +1456,43 @@ static __device__ float neo__cuda_rows_sum(const neo__rows_call &c, const neo__r
     }
     return __fadd_rn(sum[0], 0.0f);
 }
-/* The scale of the numbers v of the threads of `mask`. */
-static __device__ float neo__cuda_rows_scale(const neo__cuda_wire &w, const float (&v)[8], unsigned mask) {
-    uint32_t largest = 0;
-    NEO__UNROLL
-    for (int k = 0; k < 8; k++) largest = NEO__MAX(largest, __float_as_uint(v[k]) & 0x7FFFFFFFu);
-    for (int other = 8; other > 0; other /= 2) {
-        const uint32_t a = __shfl_xor_sync(mask, largest, other, 16);
-        largest = NEO__MAX(largest, a);
-    }
-    return neo__cuda_wire_scale(w, largest);
-}
 /* Round the numbers as a wire does: code and decode. */
-static __device__ void neo__cuda_rows_round(int wire, float (&v)[8], unsigned mask) {
-    const neo__cuda_wire w = neo__cuda_wire_of(wire);
-    const float scale = wire > NEO__CODE_BF16 ? neo__cuda_rows_scale(w, v, mask) : 0.0f;
-    const float inverse = scale > 0.0f ? __fdiv_rn(1.0f, scale) : 0.0f;
+static __device__ void neo__cuda_rows_round(int wire, float (&v)[8]) {
+    const float scale = wire > NEO__CODE_BF16 ? neo__cuda_block_scale(wire, v) : 0.0f;
     NEO__UNROLL
     for (int k = 0; k < 8; k++) {
         if (wire == NEO__CODE_F16) {
-            v[k] = neo__f32_from_f16(neo__f16_from_f32(neo__cuda_wire_f16(v[k], 1.0f)));
+            const float limited = neo__wire_limit_warp(v[k], 1.0f, NEO__F16_LARGEST);
+            v[k] = neo__f32_from_f16(neo__f16_from_f32(limited));
         } else if (wire == NEO__CODE_BF16) {
             v[k] = neo__f32_from_bf16(neo__bf16_from_f32(v[k]));
         } else {
-            const uint32_t code = scale == scale ? neo__cuda_wire_code(w, v[k], inverse) : 0u;
-            v[k] = neo__cuda_wire_times(neo__cuda_wire_value(w, code), scale);
+            const int32_t code = (int32_t)neo__cuda_code(wire, v[k], scale);
+            v[k] = neo__wire_times_warp(neo__wire_value_warp(wire, code), scale);
         }
     }
 }
-static __device__ void neo__cuda_rows_put(int wire, char *to, const float (&v)[8], int cols, int step, int lane,
-                                          unsigned mask) {
+static __device__ void neo__cuda_rows_put(int wire, char *to, const float (&v)[8], int cols, int step, int lane) {
     if (wire > NEO__CODE_BF16) {
-        const neo__cuda_wire w = neo__cuda_wire_of(wire);
-        const float scale = neo__cuda_rows_scale(w, v, mask);
-        const float inverse = scale > 0.0f ? __fdiv_rn(1.0f, scale) : 0.0f;
-        uint32_t *out = (uint32_t *)(void *)to, word = 0;
-        NEO__UNROLL
-        for (int k = 0; k < 8; k++)
-            if (k < 32 / w.bits && scale == scale) word |= neo__cuda_wire_code(w, v[k], inverse) << k * w.bits;
-        if (lane < step) out[1 + lane] = word;
-        if (lane == 0) out[0] = __float_as_uint(scale);
+        neo__cuda_put_block(wire, (uint32_t *)(void *)to, v, 1, lane < step);
         return;
     }
     NEO__UNROLL
     for (int k = 0; k < 4; k++) {
         const int i = lane + k * step;
         if (i > cols || (i == cols && (wire == NEO__CODE_F32 || i % 2 == 0))) continue;
-        if (wire == NEO__CODE_F32) ((float *)(void *)to)[i] = v[k];
-        else /* and zeros up to a whole word */
-            ((uint16_t *)(void *)to)[i] = i == cols                ? (uint16_t)0
-                                          : wire == NEO__CODE_BF16 ? neo__bf16_from_f32(v[k])
-                                                                   : neo__f16_from_f32(neo__cuda_wire_f16(v[k], 1.0f));
+        if (wire == NEO__CODE_F32) {
+            ((float *)(void *)to)[i] = v[k];
+            continue;
+        }
+        uint16_t *half = (uint16_t *)(void *)to + i;
+        if (i == cols) *half = 0; /* up to a whole word */
+        else if (wire == NEO__CODE_BF16) *half = neo__bf16_from_f32(v[k]);
+        else *half = neo__f16_from_f32(neo__wire_limit_warp(v[k], 1.0f, NEO__F16_LARGEST));
     }
 }
 static __global__ void neo__cuda_rows_kernel(const neo__rows_call c) {
     const int lane = threadIdx.x % 16;
-    const unsigned mask = 0xFFFFu << (threadIdx.x & 16);
     const int64_t groups = (int64_t)gridDim.x * (blockDim.x / 16);
     for (int64_t u = (int64_t)blockIdx.x * (blockDim.x / 16) + threadIdx.x / 16; u < c.rows * c.blocks; u += groups) {
         const int64_t row = u / c.blocks;
@@ -1550,11 +1508,11 @@ static __global__ void neo__cuda_rows_kernel(const neo__rows_call c) {
             if (k < codes && lane < step && i < b.cols) v[k] = c.encode ? x[i] : neo__cuda_rows_sum(c, b, row, i);
             if (c.encode && length > 1) v[k] = __fdiv_rn(v[k], (float)length);
         }
-        if (b.round != NEO__CODE_F32) neo__cuda_rows_round(b.round, v, mask);
+        if (b.round != NEO__CODE_F32) neo__cuda_rows_round(b.round, v);
         for (int p = 0; p < (c.encode ? b.parts : 0); p++) {
             const neo__rows_part part = c.part[b.first + p];
             char *to = c.coded + c.rows * part.before + row * part.stride + part.at;
-            neo__cuda_rows_put(wire, to, v, b.cols, step, lane, mask);
+            neo__cuda_rows_put(wire, to, v, b.cols, step, lane);
         }
         NEO__UNROLL
         for (int k = 0; k < 4; k++)
@@ -1566,9 +1524,7 @@ static neo_status neo__cuda_rows(neo_device *device, const neo__rows_call *call)
     neo__cuda *d = (neo__cuda *)device;
     NEO__TRY(neo__cuda_enter(d));
     if (call->rows == 0 || call->blocks == 0) return NEO_OK;
-    NEO__CUDA_LAUNCH(neo__cuda_rows_kernel, neo__cuda_blocks(d, call->rows * call->blocks, NEO__CUDA_THREADS / 16),
-                     NEO__CUDA_THREADS, 0, d->stream, *call);
-    return neo__cuda_launched(d, "rows");
+    return neo__cuda_run(d, "rows", neo__cuda_rows_kernel, call->rows * call->blocks, 16, *call);
 }
 
 /* ---- >>cuda-tile ----
@@ -1589,10 +1545,10 @@ template <int M_, int N_, int K_, int TM_, int TN_> struct neo__cuda_tile {
         float a[K][M + 4], b[K][N + 4]; /* 4: columns of 8 rows fall in different banks */
     };
     /* Row and column in the tile of this thread's sums [i][.] and [.][j]. */
-    static __device__ __forceinline__ int row(int i) {
+    NEO__GPU int row(int i) {
         return i / GM * (M * GM / TM) + (int)threadIdx.x / (N / TN) * GM + i % GM;
     }
-    static __device__ __forceinline__ int col(int j) {
+    NEO__GPU int col(int j) {
         return j / GN * (N * GN / TN) + (int)threadIdx.x % (N / TN) * GN + j % GN;
     }
 };
@@ -1605,8 +1561,7 @@ typedef neo__cuda_tile<4, 32, 32, 1, 1> neo__cuda_wide; /* of few rows */
 /* COUNT elements of an operand per thread: f(i, k) for i < M, k from k0 on; K_FAST: neighbours in
    memory differ in k. Beyond `end` nothing is read. */
 template <int M, int K, int COUNT, int THREADS, bool K_FAST, class F>
-static __device__ __forceinline__ void neo__cuda_fetch(float (&to)[COUNT], int64_t k0, int64_t end,
-                                                       const F &f) {
+NEO__GPU void neo__cuda_fetch(float (&to)[COUNT], int64_t k0, int64_t end, const F &f) {
 NEO__UNROLL
     for (int e = 0; e < COUNT; e++) {
         const int x = (int)threadIdx.x + e * THREADS, i = K_FAST ? x / K : x % M;
@@ -1615,8 +1570,7 @@ NEO__UNROLL
     }
 }
 template <int M, int K, int COUNT, int THREADS, bool K_FAST>
-static __device__ __forceinline__ void neo__cuda_stage(float (*to)[M + 4],
-                                                       const float (&from)[COUNT]) {
+NEO__GPU void neo__cuda_stage(float (*to)[M + 4], const float (&from)[COUNT]) {
 NEO__UNROLL
     for (int e = 0; e < COUNT; e++) {
         const int x = (int)threadIdx.x + e * THREADS;
@@ -1625,8 +1579,7 @@ NEO__UNROLL
 }
 /* sum[i][j] += a(row, k) b(col, k) for one k in shared memory. */
 template <class T>
-static __device__ __forceinline__ void neo__cuda_chain(const typename T::shared &s,
-                                                       float (&sum)[T::TM][T::TN], int k) {
+NEO__GPU void neo__cuda_chain(const typename T::shared &s, float (&sum)[T::TM][T::TN], int k) {
     float a[T::TM], b[T::TN];
 NEO__UNROLL
     for (int i = 0; i < T::TM; i += T::GM) {
@@ -1646,9 +1599,8 @@ NEO__UNROLL
 /* The sums of a tile go on over k in [begin, end): a(i, k) and b(j, k) are asked for i < M and
    j < N and give anything outside the matrix. All threads of the block call it. */
 template <class T, bool A_K, bool B_K, class A, class B>
-static __device__ __forceinline__ void neo__cuda_chains(typename T::shared &s,
-                                                        float (&sum)[T::TM][T::TN], int64_t begin,
-                                                        int64_t end, const A &a, const B &b) {
+NEO__GPU void neo__cuda_chains(typename T::shared &s, float (&sum)[T::TM][T::TN], int64_t begin,
+                               int64_t end, const A &a, const B &b) {
     float next_a[T::LOADS_A], next_b[T::LOADS_B];
     neo__cuda_fetch<T::M, T::K, T::LOADS_A, T::THREADS, A_K>(next_a, begin, end, a);
     neo__cuda_fetch<T::N, T::K, T::LOADS_B, T::THREADS, B_K>(next_b, begin, end, b);
@@ -1677,13 +1629,13 @@ struct neo__cuda_leaf_sums { /* of rows and columns of C: leaf[..] [row_count][c
     int64_t m0, m1, n0, n1;
 };
 
-static __device__ __forceinline__ void neo__cuda_gemm_put(const neo__gemm_call &g, int64_t i,
-                                                          int64_t j, float c) {
+NEO__GPU void neo__cuda_gemm_put(const neo__gemm_call &g, int64_t i, int64_t j, float c) {
     const neo__gemm_finish &f = g.finish;
     float out = c;
     if (f.backward) {
-        const float z = neo__cuda_act_reads_z(f.act) ? neo__cuda_wide_get(f.z, i * f.z_row + j, g.narrow_z) : 0.0f;
-        const float y = neo__cuda_act_reads_y(f.act) ? neo__cuda_wide_get(f.y, i * f.y_row + j, g.narrow_y) : 0.0f;
+        float z = 0.0f, y = 0.0f;
+        if (neo__cuda_act_reads_z(f.act)) z = neo__cuda_wide_get(f.z, i * f.z_row + j, g.narrow_z);
+        if (neo__cuda_act_reads_y(f.act)) y = neo__cuda_wide_get(f.y, i * f.y_row + j, g.narrow_y);
         out = neo__cuda_act_back(f.act, z, y, c);
     } else if (f.y) {
         neo__cuda_wide_put(f.y, i * f.y_row + j, g.narrow_y, neo__cuda_act(f.act, c));
@@ -1693,70 +1645,94 @@ static __device__ __forceinline__ void neo__cuda_gemm_put(const neo__gemm_call &
     neo__cuda_wide_put(g.c, i * g.c_row + j, g.narrow_c, out);
 }
 
+/* A block's tile of C: its first row and column, its leaf and the k of its sums. */
+template <class T> struct neo__cuda_gemm_tile {
+    int64_t m0, n0, begin, end;
+    int leaf;
+    __device__ __forceinline__ neo__cuda_gemm_tile(const neo__gemm_call &g,
+                                                   const neo__cuda_leaf_sums &part) {
+        const int64_t cols = (part.n1 - part.n0 + T::N - 1) / T::N;
+        m0 = part.m0 + blockIdx.x / cols * T::M;
+        n0 = part.n0 + blockIdx.x % cols * T::N;
+        leaf = (int)blockIdx.y;
+        begin = part.sums ? neo__leaf_row(&g.leaves, leaf) : 0;
+        end = part.sums ? neo__leaf_row(&g.leaves, leaf + 1) : g.k;
+    }
+    /* A chain begins with beta C, which may be bf16, a leaf's with 0. */
+    __device__ __forceinline__ void load(const neo__gemm_call &g, const neo__cuda_leaf_sums &part,
+                                         int narrow, float (&sum)[T::TM][T::TN]) const {
+        if (part.sums || g.beta == 0.0f) return;
+        for (int i = 0; i < T::TM; i++)
+            for (int j = 0; j < T::TN; j++) {
+                const int64_t m = m0 + T::row(i), n = n0 + T::col(j);
+                if (m >= part.m1 || n >= part.n1) continue;
+                sum[i][j] = __fmul_rn(g.beta, neo__cuda_wide_get(g.c, m * g.c_row + n, narrow));
+            }
+    }
+    __device__ __forceinline__ void store(const neo__gemm_call &g, const neo__cuda_leaf_sums &part,
+                                          const float (&sum)[T::TM][T::TN]) const {
+        const int64_t rows = part.m1 - part.m0, width = part.n1 - part.n0;
+NEO__UNROLL
+        for (int i = 0; i < T::TM; i++)
+NEO__UNROLL
+            for (int j = 0; j < T::TN; j++) {
+                const int64_t m = m0 + T::row(i), n = n0 + T::col(j);
+                if (m >= part.m1 || n >= part.n1) continue;
+                if (part.sums)
+                    part.sums[(leaf * rows + m - part.m0) * width + n - part.n0] = sum[i][j];
+                else
+                    neo__cuda_gemm_put(g, m, n,
+                                       g.bias ? __fadd_rn(sum[i][j], g.bias[n]) : sum[i][j]);
+            }
+    }
+};
+
 template <class T, bool A_K, bool B_K>
 static __global__ void __launch_bounds__(T::THREADS, T::BLOCKS)
     neo__cuda_gemm_kernel(const neo__gemm_call g, const neo__cuda_leaf_sums part) {
     __shared__ typename T::shared s;
-    const int64_t cols = (part.n1 - part.n0 + T::N - 1) / T::N;
-    const int64_t m0 = part.m0 + blockIdx.x / cols * T::M, n0 = part.n0 + blockIdx.x % cols * T::N;
-    const int leaf = (int)blockIdx.y;
-    const int64_t begin = part.sums ? neo__leaf_row(&g.leaves, leaf) : 0;
-    const int64_t end = part.sums ? neo__leaf_row(&g.leaves, leaf + 1) : g.k;
+    const neo__cuda_gemm_tile<T> tile(g, part);
     float sum[T::TM][T::TN] = {};
-    if (!part.sums && g.beta != 0.0f)
-        for (int i = 0; i < T::TM; i++)
-            for (int j = 0; j < T::TN; j++) {
-                const int64_t m = m0 + T::row(i), n = n0 + T::col(j);
-                if (m < part.m1 && n < part.n1)
-                    sum[i][j] = __fmul_rn(g.beta, g.c[m * g.c_row + n]);
-            }
-    const float *a = g.a + m0 * g.a_row, *b = g.b + n0 * g.b_col;
+    tile.load(g, part, 0, sum);
+    const float *a = g.a + tile.m0 * g.a_row, *b = g.b + tile.n0 * g.b_col;
     const int64_t a_row = g.a_row, a_k = g.a_k, b_k = g.b_k, b_col = g.b_col;
-    const int64_t m_left = part.m1 - m0, n_left = part.n1 - n0;
+    const int64_t m_left = part.m1 - tile.m0, n_left = part.n1 - tile.n0;
     neo__cuda_chains<T, A_K, B_K>(
-        s, sum, begin, end,
+        s, sum, tile.begin, tile.end,
         [=](int i, int64_t k) { return i < m_left ? a[i * a_row + k * a_k] : 0.0f; },
         [=](int j, int64_t k) { return j < n_left ? b[j * b_col + k * b_k] : 0.0f; });
-NEO__UNROLL
-    for (int i = 0; i < T::TM; i++)
-NEO__UNROLL
-        for (int j = 0; j < T::TN; j++) {
-            const int64_t m = m0 + T::row(i), n = n0 + T::col(j);
-            if (m >= part.m1 || n >= part.n1) continue;
-            const int64_t rows = part.m1 - part.m0, width = part.n1 - part.n0;
-            if (part.sums)
-                part.sums[(leaf * rows + m - part.m0) * width + n - part.n0] = sum[i][j];
-            else
-                neo__cuda_gemm_put(g, m, n, g.bias ? __fadd_rn(sum[i][j], g.bias[n]) : sum[i][j]);
-        }
+    tile.store(g, part, sum);
 }
 
-template <class T, bool A_K, bool B_K>
-static void neo__cuda_gemm_launch3(neo__cuda *d, const neo__gemm_call *g,
-                                   const neo__cuda_leaf_sums *part) {
-    const int64_t tiles = ((part->m1 - part->m0 + T::M - 1) / T::M) *
-                          ((part->n1 - part->n0 + T::N - 1) / T::N);
-    const dim3 grid((unsigned)tiles, part->sums ? (unsigned)g->leaves.count : 1u);
-    NEO__CUDA_LAUNCH((neo__cuda_gemm_kernel<T, A_K, B_K>), grid, T::THREADS, 0, d->stream, *g, *part);
+typedef void neo__cuda_gemm_kernel_type(const neo__gemm_call, const neo__cuda_leaf_sums);
+/* Launch a kernel for tiles T: a block for each, and for each leaf. */
+template <class T>
+static neo_status neo__cuda_gemm_launch(neo__cuda *d, neo__cuda_gemm_kernel_type *kernel,
+                                        const neo__gemm_call *g, const neo__cuda_leaf_sums *part) {
+    const int64_t rows = (part->m1 - part->m0 + T::M - 1) / T::M;
+    const int64_t cols = (part->n1 - part->n0 + T::N - 1) / T::N;
+    const dim3 grid((unsigned)(rows * cols), part->sums ? (unsigned)g->leaves.count : 1u);
+    return neo__cuda_launch(d, "gemm", kernel, grid, T::THREADS, 0, *g, *part);
 }
 template <class T>
-static void neo__cuda_gemm_launch(neo__cuda *d, const neo__gemm_call *g,
-                                  const neo__cuda_leaf_sums *part) {
-    if (g->a_k == 1 && g->b_k == 1) neo__cuda_gemm_launch3<T, true, true>(d, g, part);
-    else if (g->a_k == 1) neo__cuda_gemm_launch3<T, true, false>(d, g, part);
-    else if (g->b_k == 1) neo__cuda_gemm_launch3<T, false, true>(d, g, part);
-    else neo__cuda_gemm_launch3<T, false, false>(d, g, part);
+static neo_status neo__cuda_wide_launch(neo__cuda *d, const neo__gemm_call *g,
+                                        const neo__cuda_leaf_sums *part) {
+    neo__cuda_gemm_kernel_type *const kernel[2][2] = {
+        {neo__cuda_gemm_kernel<T, false, false>, neo__cuda_gemm_kernel<T, false, true>},
+        {neo__cuda_gemm_kernel<T, true, false>, neo__cuda_gemm_kernel<T, true, true>}};
+    return neo__cuda_gemm_launch<T>(d, kernel[g->a_k == 1][g->b_k == 1], g, part);
 }
 /* ---- of bf16: see >>impl-bf16 ----
-   A block of 32 k is in shared memory as f32; a thread has two chains for each of its sums, which add to it behind
-   the block. Denormals are zeros; whether a result is one is decided after rounding. */
+   A block of 32 k is in shared memory as f32; a thread has two chains for each of its sums, which
+   add to it behind the block. Denormals are zeros; whether a result is one is decided after
+   rounding. */
 typedef neo__cuda_tile<64, 64, 32, 4, 4> neo__cuda_narrow64;
 typedef neo__cuda_tile<16, 16, 32, 1, 1> neo__cuda_narrow16;
-static __device__ __forceinline__ float neo__cuda_flush(float x) {
+NEO__GPU float neo__cuda_flush(float x) {
     return neo__bits_f32(x) & 0x7F800000u ? x : neo__f32_bits(neo__bits_f32(x) & 0x80000000u);
 }
-/* Flush a result r of at most 2^-126. The exact sum may be smaller than its rounding: denormals have
-   twice the last place of the numbers just below 2^-126. */
+/* Flush a result r of at most 2^-126. The exact sum may be smaller than its rounding: denormals
+   have twice the last place of the numbers just below 2^-126. */
 static __device__ float neo__cuda_flush_tiny(float a, float b, float sum, float r) {
     const double least = 0x1.ffffffp-127, sign = neo__bits_f32(r) >> 31 ? -1.0 : 1.0;
     if (fabsf(r) < 0x1p-126f) return neo__cuda_flush(r);
@@ -1766,22 +1742,25 @@ static __device__ float neo__cuda_flush_tiny(float a, float b, float sum, float 
         return neo__f32_bits(neo__bits_f32(r) & 0x80000000u);
     return r;
 }
-static __device__ __forceinline__ float neo__cuda_narrow_fma(float a, float b, float sum) {
+NEO__GPU float neo__cuda_narrow_fma(float a, float b, float sum) {
     const float r = __fmaf_rn(a, b, sum);
     return fabsf(r) > 0x1p-126f ? r : neo__cuda_flush_tiny(a, b, sum, r);
 }
 /* M rows of 32 k of an operand, those from `rows` and from `count` on zeros. */
 template <int M, int THREADS>
-static __device__ __forceinline__ void neo__cuda_narrow_stage(float (*to)[M + 4], const uint16_t *from, int64_t row,
-                                                              int64_t k, int64_t rows, int64_t count) {
+NEO__GPU void neo__cuda_narrow_stage(float (*to)[M + 4], const uint16_t *from, int64_t row,
+                                     int64_t k, int64_t rows, int64_t count) {
     for (int x = (int)threadIdx.x; x < 32 * M; x += THREADS) {
-        const int i = k == 1 ? x / 32 : x % M, at = k == 1 ? x % 32 : x / M; /* neighbours in memory */
-        to[at][i] = i < rows && at < count ? neo__cuda_flush(neo__f32_from_bf16(from[i * row + at * k])) : 0.0f;
+        const int i = k == 1 ? x / 32 : x % M,
+                  at = k == 1 ? x % 32 : x / M; /* neighbours in memory */
+        to[at][i] = i < rows && at < count
+                        ? neo__cuda_flush(neo__f32_from_bf16(from[i * row + at * k]))
+                        : 0.0f;
     }
 }
 template <class T>
-static __device__ __forceinline__ void neo__cuda_narrow_chain(const typename T::shared &s,
-                                                              float (&sum)[T::TM][T::TN], int k) {
+NEO__GPU void neo__cuda_narrow_chain(const typename T::shared &s, float (&sum)[T::TM][T::TN],
+                                     int k) {
     for (int i = 0; i < T::TM; i++)
         for (int j = 0; j < T::TN; j++)
             sum[i][j] = neo__cuda_narrow_fma(s.a[k][T::row(i)], s.b[k][T::col(j)], sum[i][j]);
@@ -1790,24 +1769,17 @@ template <class T>
 static __global__ void __launch_bounds__(T::THREADS)
     neo__cuda_narrow_kernel(const neo__gemm_call g, const neo__cuda_leaf_sums part) {
     __shared__ typename T::shared s;
-    const int64_t rows = part.m1 - part.m0, width = part.n1 - part.n0, cols = (width + T::N - 1) / T::N;
-    const int64_t m0 = part.m0 + blockIdx.x / cols * T::M, n0 = part.n0 + blockIdx.x % cols * T::N;
-    const int leaf = (int)blockIdx.y;
-    const int64_t begin = part.sums ? neo__leaf_row(&g.leaves, leaf) : 0;
-    const int64_t end = part.sums ? neo__leaf_row(&g.leaves, leaf + 1) : g.k;
-    const uint16_t *a = (const uint16_t *)(const void *)g.a + m0 * g.a_row;
-    const uint16_t *b = (const uint16_t *)(const void *)g.b + n0 * g.b_col;
+    const neo__cuda_gemm_tile<T> tile(g, part);
+    const int64_t m_left = part.m1 - tile.m0, n_left = part.n1 - tile.n0;
+    const uint16_t *a = (const uint16_t *)(const void *)g.a + tile.m0 * g.a_row;
+    const uint16_t *b = (const uint16_t *)(const void *)g.b + tile.n0 * g.b_col;
     float sum[T::TM][T::TN] = {};
-    for (int i = 0; i < T::TM && !part.sums && g.beta != 0.0f; i++)
-        for (int j = 0; j < T::TN; j++) {
-            const int64_t m = m0 + T::row(i), n = n0 + T::col(j);
-            if (m < part.m1 && n < part.n1)
-                sum[i][j] = __fmul_rn(g.beta, neo__cuda_wide_get(g.c, m * g.c_row + n, g.narrow_c));
-        }
-    for (int64_t k = begin; k < end; k += 32) {
+    tile.load(g, part, g.narrow_c, sum);
+    for (int64_t k = tile.begin; k < tile.end; k += 32) {
+        const int64_t left = tile.end - k;
         float even[T::TM][T::TN] = {}, odd[T::TM][T::TN] = {};
-        neo__cuda_narrow_stage<T::M, T::THREADS>(s.a, a + k * g.a_k, g.a_row, g.a_k, part.m1 - m0, end - k);
-        neo__cuda_narrow_stage<T::N, T::THREADS>(s.b, b + k * g.b_k, g.b_col, g.b_k, part.n1 - n0, end - k);
+        neo__cuda_narrow_stage<T::M, T::THREADS>(s.a, a + k * g.a_k, g.a_row, g.a_k, m_left, left);
+        neo__cuda_narrow_stage<T::N, T::THREADS>(s.b, b + k * g.b_k, g.b_col, g.b_k, n_left, left);
         __syncthreads();
         for (int at = 0; at < 32; at += 2) {
             neo__cuda_narrow_chain<T>(s, even, at);
@@ -1820,38 +1792,27 @@ static __global__ void __launch_bounds__(T::THREADS)
                 sum[i][j] = neo__cuda_flush(__fadd_rn(neo__cuda_flush(sum[i][j]), both));
             }
     }
-    for (int i = 0; i < T::TM; i++)
-        for (int j = 0; j < T::TN; j++) {
-            const int64_t m = m0 + T::row(i), n = n0 + T::col(j);
-            if (m >= part.m1 || n >= part.n1) continue;
-            if (part.sums) part.sums[(leaf * rows + m - part.m0) * width + n - part.n0] = sum[i][j];
-            else neo__cuda_gemm_put(g, m, n, g.bias ? __fadd_rn(sum[i][j], g.bias[n]) : sum[i][j]);
-        }
+    tile.store(g, part, sum);
 }
 template <class T>
-static void neo__cuda_narrow_launch(neo__cuda *d, const neo__gemm_call *g, const neo__cuda_leaf_sums *part) {
-    const int64_t tiles = ((part->m1 - part->m0 + T::M - 1) / T::M) * ((part->n1 - part->n0 + T::N - 1) / T::N);
-    const dim3 grid((unsigned)tiles, part->sums ? (unsigned)g->leaves.count : 1u);
-    NEO__CUDA_LAUNCH(neo__cuda_narrow_kernel<T>, grid, T::THREADS, 0, d->stream, *g, *part);
+static neo_status neo__cuda_narrow_launch(neo__cuda *d, const neo__gemm_call *g,
+                                          const neo__cuda_leaf_sums *part) {
+    return neo__cuda_gemm_launch<T>(d, neo__cuda_narrow_kernel<T>, g, part);
 }
 
 /* The largest tile of which there are enough for all processors. */
 static neo_status neo__cuda_gemm_part(neo__cuda *d, const neo__gemm_call *g,
                                       const neo__cuda_leaf_sums *part) {
-    if (g->narrow) {
-        const int large = part->m1 - part->m0 > 32 && part->n1 - part->n0 > 32;
-        if (large) neo__cuda_narrow_launch<neo__cuda_narrow64>(d, g, part);
-        else neo__cuda_narrow_launch<neo__cuda_narrow16>(d, g, part);
-        return neo__cuda_launched(d, "gemm");
-    }
     const int64_t m = part->m1 - part->m0, n = part->n1 - part->n0;
     const int64_t leaves = part->sums ? g->leaves.count : 1;
     const int64_t large = ((m + 127) / 128) * ((n + 127) / 128) * leaves;
-    if (n <= neo__cuda_tall::N && m > n) neo__cuda_gemm_launch<neo__cuda_tall>(d, g, part);
-    else if (m <= neo__cuda_wide::M) neo__cuda_gemm_launch<neo__cuda_wide>(d, g, part);
-    else if (large >= d->processors) neo__cuda_gemm_launch<neo__cuda_tile128>(d, g, part);
-    else neo__cuda_gemm_launch<neo__cuda_tile64>(d, g, part);
-    return neo__cuda_launched(d, "gemm");
+    if (g->narrow)
+        return m > 32 && n > 32 ? neo__cuda_narrow_launch<neo__cuda_narrow64>(d, g, part)
+                                : neo__cuda_narrow_launch<neo__cuda_narrow16>(d, g, part);
+    if (n <= neo__cuda_tall::N && m > n) return neo__cuda_wide_launch<neo__cuda_tall>(d, g, part);
+    if (m <= neo__cuda_wide::M) return neo__cuda_wide_launch<neo__cuda_wide>(d, g, part);
+    return large >= d->processors ? neo__cuda_wide_launch<neo__cuda_tile128>(d, g, part)
+                                  : neo__cuda_wide_launch<neo__cuda_tile64>(d, g, part);
 }
 
 /* C's part from the leaves' sums. */
@@ -1880,16 +1841,17 @@ static neo_status neo__cuda_gemm_own(neo__cuda *d, const neo__gemm_call *g) {
             NEO__TRY(neo__cuda_gemm_part(d, g, &part));
             const neo__cuda_gemm_tree_job job = {*g, part};
             const int64_t area = (part.m1 - part.m0) * (part.n1 - part.n0);
-            NEO__TRY(neo__cuda_each1(d, job, area, "gemm"));
+            NEO__TRY(neo__cuda_each<1>(d, job, area, "gemm"));
         }
     return NEO_OK;
 }
 
 /* ---- >>cuda-blas ----
-   Large products by cuBLASLt, in f32 throughout (no TF32), or of operands of bf16 with sums in f32. A
-   row-major matrix is a column-major one transposed, so C^T = B^T A^T is asked for. The algorithm of a
-   shape is the first that cuBLASLt advises and that does not split k; it is kept, so a shape has the
-   same bits for as long as the device lives, and in every process with the same library and GPU.
+   Large products by cuBLASLt, in f32 throughout (no TF32), or of operands of bf16 with sums in f32.
+   A row-major matrix is a column-major one transposed, so C^T = B^T A^T is asked for. The algorithm
+   of a shape is the first that cuBLASLt advises and that does not split k; it is kept, so a shape
+   has the same bits for as long as the device lives, and in every process with the same library and
+   GPU.
 
    With leaves every leaf is a product of its own, and the tree is walked as on the CPU: the waiting
    sums stand in the work memory. C is cut in rows so that these fit; how does not depend on how
@@ -2093,7 +2055,8 @@ struct neo__cuda_gemm_finish_job {
         const int64_t i = m0 + e / g.n, j = e % g.n;
         float c = from ? from[e] : g.c[i * g.c_row + j];
         if (from && g.beta != 0.0f)
-            c = __fadd_rn(__fmul_rn(g.beta, neo__cuda_wide_get(g.c, i * g.c_row + j, g.narrow_c)), c);
+            c = __fadd_rn(__fmul_rn(g.beta, neo__cuda_wide_get(g.c, i * g.c_row + j, g.narrow_c)),
+                          c);
         neo__cuda_gemm_put(g, i, j, g.bias ? __fadd_rn(c, g.bias[j]) : c);
     }
 };
@@ -2106,10 +2069,10 @@ static neo_status neo__cuda_gemm_blas(neo__cuda *d, const neo__gemm_call *g, int
     if (!*done || epilogue == CUBLASLT_EPILOGUE_RELU_BIAS) return NEO_OK;
     if (g->finish.act == NEO_ACT_NONE && !g->finish.y) return NEO_OK;
     job.g.bias = NULL;
-    return neo__cuda_each1(d, job, g->m * g->n, "gemm");
+    return neo__cuda_each<1>(d, job, g->m * g->n, "gemm");
 }
-/* Products of bf16. Sums in f32 go to C; where C is bf16 they go to the work memory, as many rows at
-   a time as it holds. */
+/* Products of bf16. Sums in f32 go to C; where C is bf16 they go to the work memory, as many rows
+   at a time as it holds. */
 static neo_status neo__cuda_narrow_blas(neo__cuda *d, const neo__gemm_call *g, int *done) {
     const int64_t room = (int64_t)(NEO__CUDA_WORK_BYTES / sizeof(float)) / g->n;
     const int64_t most = g->narrow_c ? NEO__MIN(room, g->m) : g->m;
@@ -2127,7 +2090,7 @@ static neo_status neo__cuda_narrow_blas(neo__cuda *d, const neo__gemm_call *g, i
         if (!*done) NEO__TRY(neo__cuda_gemm_own(d, &part));
         const neo__cuda_gemm_finish_job job = {*g, g->narrow_c ? part.c : NULL, m0};
         if (g->narrow_c || g->bias || g->finish.y || g->finish.act != NEO_ACT_NONE)
-            NEO__TRY(neo__cuda_each1(d, job, rows * g->n, "gemm"));
+            NEO__TRY(neo__cuda_each<1>(d, job, rows * g->n, "gemm"));
     }
     *done = 1;
     return NEO_OK;
@@ -2153,13 +2116,14 @@ static neo_status neo__cuda_blas_tree(neo__cuda *d, const neo__gemm_call *g, int
             NEO__TRY(neo__cuda_gemm_own(d, &part));
         }
         int top = height;
-        for (int merges = neo__tree_push(&height, leaf, g->leaves.count); merges > 0; merges--, top--)
+        for (int merges = neo__tree_push(&height, leaf, g->leaves.count); merges > 0;
+             merges--, top--)
             NEO__TRY(neo__cuda_add(d, slot + (top - 1) * slot_floats, slot + top * slot_floats,
                                    rows * g->n));
     }
     *done = 1;
     const neo__cuda_gemm_finish_job job = {*g, slot, m0};
-    return neo__cuda_each1(d, job, rows * g->n, "gemm");
+    return neo__cuda_each<1>(d, job, rows * g->n, "gemm");
 }
 static neo_status neo__cuda_gemm_blas_leaves(neo__cuda *d, const neo__gemm_call *g, int *done) {
     const int64_t slot = (int64_t)(NEO__CUDA_WORK_BYTES / sizeof(float)) / NEO__PART_DEPTH / 4 * 4;
@@ -2176,17 +2140,16 @@ static int neo__cuda_is_large(const neo__gemm_call *g) {
     const double area = (double)g->m * (double)g->n;
     return g->m >= 16 && g->n >= 16 && (g->tree ? area >= 4096.0 : area * (double)g->k >= 262144.0);
 }
-static neo_status neo__cuda_gemm(neo_device *device, const neo__gemm_call *call) {
-    neo__cuda *d = (neo__cuda *)device;
+static neo_status neo__cuda_gemm(neo__cuda *d, const neo__gemm_call *call) {
     neo__gemm_call g = *call;
     int done = 0;
-    NEO__TRY(neo__cuda_enter(d));
     if (g.m == 0 || g.n == 0) return NEO_OK;
     if (g.tree && g.leaves.count == 0) g.tree = 0, g.k = 0; /* zeros */
     if (g.tree) g.beta = 0.0f, g.bias = NULL;
     if (!d->exact && g.k > 0 && neo__cuda_is_large(&g)) {
         if (g.tree) NEO__TRY(neo__cuda_gemm_blas_leaves(d, &g, &done));
-        else NEO__TRY(g.narrow ? neo__cuda_narrow_blas(d, &g, &done) : neo__cuda_gemm_blas(d, &g, &done));
+        else if (g.narrow) NEO__TRY(neo__cuda_narrow_blas(d, &g, &done));
+        else NEO__TRY(neo__cuda_gemm_blas(d, &g, &done));
     }
     return done ? NEO_OK : neo__cuda_gemm_own(d, &g);
 }
@@ -2241,16 +2204,13 @@ NEO__UNROLL_8
 struct neo__cuda_columns_tree_job {
     neo__cuda_columns c;
     template <int W> __device__ void at(int64_t i) const {
-        const float *sums = c.sums;
-        const int64_t step = 2 * c.cols, dots = c.cols;
-        if (c.sum)
-            c.sum[c.c0 + i] = neo__cuda_tree<1>(c.leaves.count, [=](int leaf) {
-                                  return neo__cuda_load<1>(sums + leaf * step + i);
-                              }).v[0];
-        if (c.dot)
-            c.dot[c.c0 + i] = neo__cuda_tree<1>(c.leaves.count, [=](int leaf) {
-                                  return neo__cuda_load<1>(sums + leaf * step + dots + i);
-                              }).v[0];
+        const int64_t step = 2 * c.cols;
+        for (int k = 0; k < 2; k++) {
+            float *to = k == 0 ? c.sum : c.dot;
+            const float *from = c.sums + k * c.cols + i;
+            const auto part = [=](int leaf) { return neo__cuda_load<1>(from + leaf * step); };
+            if (to) to[c.c0 + i] = neo__cuda_tree<1>(c.leaves.count, part).v[0];
+        }
     }
 };
 static neo_status neo__cuda_columns_run(neo__cuda *d, neo__cuda_columns c, const char *what) {
@@ -2267,41 +2227,32 @@ static neo_status neo__cuda_columns_run(neo__cuda *d, neo__cuda_columns c, const
     for (c.c0 = 0; c.c0 < cols; c.c0 += room) {
         c.cols = NEO__MIN(room, cols - c.c0);
         const dim3 grid((unsigned)((c.cols + 31) / 32), (unsigned)leaves);
-        NEO__CUDA_LAUNCH(neo__cuda_columns_kernel, grid, NEO__CUDA_THREADS, 0, d->stream, c);
-        NEO__TRY(neo__cuda_launched(d, what));
+        NEO__TRY(neo__cuda_launch(d, what, neo__cuda_columns_kernel, grid, NEO__CUDA_THREADS, 0,
+                                  c));
         const neo__cuda_columns_tree_job job = {c};
-        NEO__TRY(neo__cuda_each1(d, job, c.cols, what));
+        NEO__TRY(neo__cuda_each<1>(d, job, c.cols, what));
     }
     return NEO_OK;
 }
-static neo_status neo__cuda_column_sums(neo__cuda *d, const neo__column_sums_call *call) {
+static neo_status neo__cuda_linear_grads(neo__cuda *d, const neo__linear_grads_call *call) {
+    const neo__column_sums_call *dbias = &call->dbias;
+    if (call->dw.c) NEO__TRY(neo__cuda_gemm(d, &call->dw));
+    if (!dbias->to || dbias->cols == 0) return NEO_OK;
     NEO__ZERO(neo__cuda_columns, c);
-    c.dy = call->from, c.dy_row = call->from_row;
-    c.narrow = call->narrow;
-    c.cols = call->cols;
-    c.leaves = call->leaves;
-    c.sum = call->to;
+    c.dy = dbias->from, c.dy_row = dbias->from_row;
+    c.narrow = dbias->narrow;
+    c.cols = dbias->cols;
+    c.leaves = dbias->leaves;
+    c.sum = dbias->to;
     return neo__cuda_columns_run(d, c, "column_sums");
-}
-static neo_status neo__cuda_linear_grads(neo_device *device, const neo__linear_grads_call *call) {
-    if (call->dw.c) NEO__TRY(neo__cuda_gemm(device, &call->dw));
-    if (!call->dbias.to || call->dbias.cols == 0) return NEO_OK;
-    NEO__TRY(neo__cuda_enter((neo__cuda *)device));
-    return neo__cuda_column_sums((neo__cuda *)device, &call->dbias);
 }
 
 /* ---- >>cuda-norm ----
    A row is a half-warp's: 16 lanes are a vector, and run the CPU's kernel. */
 enum { NEO__HALVES = NEO__CUDA_THREADS / 16 }; /* half-warps of a block */
-static __device__ __forceinline__ int64_t neo__cuda_half(void) {
-    return (int64_t)blockIdx.x * (blockDim.x / 16) + threadIdx.x / 16;
-}
-static __device__ __forceinline__ int64_t neo__cuda_halves(void) {
-    return (int64_t)gridDim.x * (blockDim.x / 16);
-}
 
 static __global__ void neo__cuda_norm_kernel(const neo__norm_call c) {
-    for (int64_t i = neo__cuda_half(); i < c.rows; i += neo__cuda_halves()) {
+    NEO__CUDA_EACH(i, c.rows, 16) {
         float *stats = c.stats + i * (c.centered ? 2 : 1);
         if (c.backward)
             neo__vec_norm_backward_warp(c.x + i * c.x_row, c.weight, c.dy + i * c.dy_row, stats,
@@ -2311,9 +2262,7 @@ static __global__ void neo__cuda_norm_kernel(const neo__norm_call c) {
                                        c.y + i * c.y_row, stats, c.cols);
     }
 }
-static neo_status neo__cuda_norm(neo_device *device, const neo__norm_call *call) {
-    neo__cuda *d = (neo__cuda *)device;
-    NEO__TRY(neo__cuda_enter(d));
+static neo_status neo__cuda_norm(neo__cuda *d, const neo__norm_call *call) {
     if (call->backward && (call->dweight || call->dbias)) { /* first: dx may be dy */
         NEO__ZERO(neo__cuda_columns, c);
         c.dy = call->dy, c.dy_row = call->dy_row;
@@ -2325,9 +2274,7 @@ static neo_status neo__cuda_norm(neo_device *device, const neo__norm_call *call)
         NEO__TRY(neo__cuda_columns_run(d, c, "norm"));
     }
     if (call->rows == 0 || (call->backward && !call->dx)) return NEO_OK;
-    NEO__CUDA_LAUNCH(neo__cuda_norm_kernel, neo__cuda_blocks(d, call->rows, NEO__HALVES),
-                NEO__CUDA_THREADS, 0, d->stream, *call);
-    return neo__cuda_launched(d, "norm");
+    return neo__cuda_run(d, "norm", neo__cuda_norm_kernel, call->rows, 16, *call);
 }
 
 /* ---- >>cuda-embedding ----
@@ -2341,8 +2288,7 @@ typedef unsigned long long neo__cuda_word; /* what atomics of 64 bits take */
 
 static __global__ void neo__cuda_ids_kernel(const neo__embedding_call c, uint32_t *key,
                                             uint32_t *position, neo__cuda_word *bad) {
-    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < c.count;
-         i += (int64_t)gridDim.x * blockDim.x) {
+    NEO__CUDA_EACH(i, c.count, 1) {
         const int64_t id = neo__jagged_id(c.ids, c.is_i32, i);
         if (id < 0 || id >= c.rows) atomicMin(bad, (neo__cuda_word)i);
         if (!key) continue;
@@ -2360,10 +2306,8 @@ template <int W>
 static __global__ void neo__cuda_embedding_kernel(const neo__embedding_call c,
                                                   const neo__cuda_word *bad) {
     if (*bad != NEO__CUDA_NONE) return;
-    const int64_t warp = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / 32;
-    const int64_t warps = (int64_t)gridDim.x * blockDim.x / 32;
     const int lane = (int)threadIdx.x % 32;
-    for (int64_t i = warp; i < c.count; i += warps) {
+    NEO__CUDA_EACH(i, c.count, 32) {
         const float *from = c.from + neo__jagged_id(c.ids, c.is_i32, i) * c.from_row;
         for (int64_t j = lane * W; j < c.dim; j += 32 * W)
             neo__cuda_store<W>(c.to + i * c.to_row + j, neo__cuda_load<W>(from + j));
@@ -2374,8 +2318,7 @@ static __global__ void neo__cuda_embedding_kernel(const neo__embedding_call c,
 static __global__ void neo__cuda_firsts_kernel(const uint32_t *key, int64_t count, int32_t *first,
                                                const neo__cuda_word *bad) {
     if (*bad != NEO__CUDA_NONE) return;
-    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < count;
-         i += (int64_t)gridDim.x * blockDim.x)
+    NEO__CUDA_EACH(i, count, 1)
         if (i == 0 || key[i] != key[i - 1]) first[key[i]] = (int32_t)i;
 }
 
@@ -2390,24 +2333,6 @@ static __device__ int neo__cuda_leaf_of(const neo__leaf_cut *c, int from, int64_
     return low;
 }
 
-/* The waiting sums of a thread's columns: the tree over parts of which some are absent, see
-   neo__part_tree. */
-template <int W> struct neo__cuda_parts {
-    neo__floats<W> sum[NEO__PART_DEPTH];
-    int number[NEO__PART_DEPTH], depth;
-    __device__ void join() {
-        depth--;
-        for (int w = 0; w < W; w++)
-            sum[depth - 1].v[w] = __fadd_rn(sum[depth - 1].v[w], sum[depth].v[w]);
-    }
-    __device__ void push(int part, const neo__floats<W> &x) {
-        while (depth > 1 && neo__tree_level(number[depth - 2], number[depth - 1]) <
-                                neo__tree_level(number[depth - 1], part))
-            join();
-        number[depth] = part;
-        sum[depth++] = x;
-    }
-};
 
 typedef struct neo__cuda_occurrences {
     const uint32_t *key, *position; /* sorted */
@@ -2424,7 +2349,6 @@ static __device__ neo__floats<W> neo__cuda_embedding_sum(const neo__embedding_ca
     neo__floats<W> sum = {};
     int leaf = 0;
     int64_t leaf_end = -1;
-    parts.depth = 0;
     for (int64_t i = c.count ? o.first[row] : -1; i >= 0 && i < c.count && o.key[i] == row; i++) {
         const int64_t at = o.position[i];
         if (at >= leaf_end) {
@@ -2433,28 +2357,26 @@ static __device__ neo__floats<W> neo__cuda_embedding_sum(const neo__embedding_ca
             leaf_end = neo__leaf_row(&c.leaves, leaf + 1);
             sum = {};
         }
-        const neo__floats<W> x = neo__cuda_load<W>(c.from + at * c.from_row + col);
-        for (int w = 0; w < W; w++) sum.v[w] = __fadd_rn(sum.v[w], x.v[w]);
+        neo__cuda_plus<W>(sum, neo__cuda_load<W>(c.from + at * c.from_row + col));
     }
-    if (leaf_end >= 0) parts.push(leaf, sum);
-    while (parts.depth > 1) parts.join();
-    return parts.depth ? parts.sum[0] : sum;
+    if (leaf_end < 0) return sum;
+    parts.push(leaf, sum);
+    return parts.total();
 }
 template <int W>
 static __global__ void neo__cuda_embedding_back_kernel(const neo__embedding_call c,
                                                        const neo__cuda_occurrences o) {
     if (*o.bad != NEO__CUDA_NONE) return;
-    const int64_t warp = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / 32;
-    const int64_t warps = (int64_t)gridDim.x * blockDim.x / 32;
     const int64_t parts = (c.dim + 32 * W - 1) / (32 * W);
-    for (int64_t i = warp; i < c.rows * parts; i += warps) {
+    NEO__CUDA_EACH(i, c.rows * parts, 32) {
         const int64_t row = i / parts, col = i % parts * (32 * W) + (int)threadIdx.x % 32 * W;
         if (col >= c.dim) continue;
         float *to = c.to + row * c.to_row + col;
         neo__floats<W> sum = neo__cuda_embedding_sum<W>(c, o, row, col);
         if (c.add) {
-            const neo__floats<W> old = neo__cuda_load<W>(to);
-            for (int w = 0; w < W; w++) sum.v[w] = __fadd_rn(old.v[w], sum.v[w]);
+            neo__floats<W> old = neo__cuda_load<W>(to);
+            neo__cuda_plus<W>(old, sum);
+            sum = old;
         }
         neo__cuda_store<W>(to, sum);
     }
@@ -2464,17 +2386,16 @@ static __global__ void neo__cuda_embedding_back_kernel(const neo__embedding_call
 template <class K> struct neo__cuda_sorting {
     void *temp;
     size_t bytes;
-    const K *keys;
-    K *sorted_keys;
-    const uint32_t *values;
-    uint32_t *sorted_values;
+    K *keys, *sorted_keys;
+    uint32_t *values, *sorted_values;
     int64_t count;
     int32_t first, last; /* bits */
 };
 template <class K> static neo_status neo__cuda_sort_now(neo__cuda *d, const void *call) {
     neo__cuda_sorting<K> c = *(const neo__cuda_sorting<K> *)call;
-    NEO__CUDA_TRY(d, cub::DeviceRadixSort::SortPairs(c.temp, c.bytes, c.keys, c.sorted_keys, c.values,
-                                                     c.sorted_values, c.count, c.first, c.last, d->stream));
+    NEO__CUDA_TRY(d, cub::DeviceRadixSort::SortPairs(c.temp, c.bytes, c.keys, c.sorted_keys,
+                                                     c.values, c.sorted_values, c.count, c.first,
+                                                     c.last, d->stream));
     return NEO_OK;
 }
 typedef struct neo__cuda_scanning {
@@ -2486,36 +2407,30 @@ typedef struct neo__cuda_scanning {
 } neo__cuda_scanning;
 static neo_status neo__cuda_scan_now(neo__cuda *d, const void *call) {
     neo__cuda_scanning c = *(const neo__cuda_scanning *)call;
-    NEO__CUDA_TRY(d, cub::DeviceScan::ExclusiveSum(c.temp, c.bytes, c.from, c.to, c.count, d->stream));
+    NEO__CUDA_TRY(d,
+                  cub::DeviceScan::ExclusiveSum(c.temp, c.bytes, c.from, c.to, c.count, d->stream));
     return NEO_OK;
 }
 
-/* Room in the work memory: keys and positions twice, the rows' firsts, the sort's own. */
-typedef struct neo__cuda_sort {
-    uint32_t *key, *key_room, *position, *position_room;
-    int32_t *first;
-    void *storage;
-    size_t storage_bytes;
-    int bits;
-} neo__cuda_sort;
-static neo_status neo__cuda_sort_room(neo__cuda *d, const neo__embedding_call *c,
-                                      neo__cuda_sort *s) {
-    const size_t each = ((size_t)c->count * sizeof(uint32_t) + 255) / 256 * 256;
-    const size_t firsts = ((size_t)c->rows * sizeof(int32_t) + 255) / 256 * 256;
-    const uint32_t *from = NULL;
-    uint32_t *to = NULL;
-    s->bits = 1;
-    while (s->bits < 32 && (c->rows - 1) >> s->bits) s->bits++;
-    s->storage_bytes = 0;
-    NEO__CUDA_TRY(d, cub::DeviceRadixSort::SortPairs(NULL, s->storage_bytes, from, to, from, to,
-                                                     c->count, 0, s->bits, d->stream));
-    NEO__TRY(neo__cuda_reserve(d, 4 * each + firsts + s->storage_bytes));
-    s->key = (uint32_t *)(void *)d->work;
-    s->key_room = (uint32_t *)(void *)(d->work + each);
-    s->position = (uint32_t *)(void *)(d->work + 2 * each);
-    s->position_room = (uint32_t *)(void *)(d->work + 3 * each);
-    s->first = (int32_t *)(void *)(d->work + 4 * each);
-    s->storage = d->work + 4 * each + firsts;
+/* Plan the sort of a call's ids. The work memory has keys and positions twice, the first position
+   of each row, and the sort's own room. */
+static neo_status neo__cuda_sort_plan(neo__cuda *d, const neo__embedding_call *c,
+                                      neo__cuda_sorting<uint32_t> *s, int32_t **first) {
+    const size_t each = neo__cuda_up((size_t)c->count * sizeof(uint32_t), 256);
+    const size_t firsts = neo__cuda_up((size_t)c->rows * sizeof(int32_t), 256);
+    s->count = c->count;
+    s->last = 1;
+    while (s->last < 32 && (c->rows - 1) >> s->last) s->last++;
+    NEO__CUDA_TRY(d, cub::DeviceRadixSort::SortPairs(
+                         NULL, s->bytes, s->keys, s->sorted_keys, s->values, s->sorted_values,
+                         s->count, s->first, s->last, d->stream));
+    NEO__TRY(neo__cuda_reserve(d, 4 * each + firsts + s->bytes));
+    s->keys = (uint32_t *)(void *)d->work;
+    s->sorted_keys = (uint32_t *)(void *)(d->work + each);
+    s->values = (uint32_t *)(void *)(d->work + 2 * each);
+    s->sorted_values = (uint32_t *)(void *)(d->work + 3 * each);
+    *first = (int32_t *)(void *)(d->work + 4 * each);
+    s->temp = d->work + 4 * each + firsts;
     return NEO_OK;
 }
 static int neo__cuda_embedding_aligned(const neo__embedding_call *c) {
@@ -2524,81 +2439,54 @@ static int neo__cuda_embedding_aligned(const neo__embedding_call *c) {
 }
 static neo_status neo__cuda_embedding_back(neo__cuda *d, const neo__embedding_call *c,
                                            neo__cuda_word *bad) {
-    NEO__ZERO(neo__cuda_sort, s);
-    NEO__ZERO(neo__cuda_occurrences, o);
+    NEO__ZERO(neo__cuda_sorting<uint32_t>, s);
+    neo__cuda_occurrences o = {NULL, NULL, NULL, bad};
     NEO__CHECK(c->rows <= INT32_MAX && c->count <= INT32_MAX, NEO_ERR_UNSUPPORTED,
                "%s: embedding: %lld ids of %lld rows, more than 2^31 of either", d->device.name,
                (long long)c->count, (long long)c->rows);
-    o.bad = bad;
     if (c->count > 0) {
-        NEO__TRY(neo__cuda_sort_room(d, c, &s));
-        NEO__CUDA_LAUNCH(neo__cuda_ids_kernel, neo__cuda_blocks(d, c->count, NEO__CUDA_THREADS),
-                    NEO__CUDA_THREADS, 0, d->stream, *c, s.key, s.position, bad);
-        NEO__TRY(neo__cuda_launched(d, "embedding"));
-        NEO__ZERO(neo__cuda_sorting<uint32_t>, sorting);
-        sorting.temp = s.storage, sorting.bytes = s.storage_bytes;
-        sorting.keys = s.key, sorting.sorted_keys = s.key_room;
-        sorting.values = s.position, sorting.sorted_values = s.position_room;
-        sorting.count = c->count;
-        sorting.last = s.bits;
-        NEO__TRY(neo__cuda_do(d, neo__cuda_sort_now<uint32_t>, &sorting, sizeof sorting));
-        NEO__TRY(neo__cuda_set(d, s.first, 0xFF, (size_t)c->rows * sizeof *s.first));
-        o.key = s.key_room, o.position = s.position_room, o.first = s.first;
-        NEO__CUDA_LAUNCH(neo__cuda_firsts_kernel, neo__cuda_blocks(d, c->count, NEO__CUDA_THREADS),
-                    NEO__CUDA_THREADS, 0, d->stream, o.key, c->count, s.first, o.bad);
-        NEO__TRY(neo__cuda_launched(d, "embedding"));
+        int32_t *first;
+        NEO__TRY(neo__cuda_sort_plan(d, c, &s, &first));
+        NEO__TRY(neo__cuda_run(d, "embedding", neo__cuda_ids_kernel, c->count, 1, *c, s.keys,
+                               s.values, bad));
+        NEO__TRY(neo__cuda_do(d, neo__cuda_sort_now<uint32_t>, &s, sizeof s));
+        NEO__TRY(neo__cuda_set(d, first, 0xFF, (size_t)c->rows * sizeof *first));
+        o.key = s.sorted_keys, o.position = s.sorted_values, o.first = first;
+        NEO__TRY(neo__cuda_run(d, "embedding", neo__cuda_firsts_kernel, c->count, 1, o.key,
+                               c->count, first, o.bad));
     }
     if (c->rows == 0 || c->dim == 0 || (c->add && c->leaves.count == 0)) return NEO_OK;
     const int wide = neo__cuda_embedding_aligned(c) ? 4 : 1;
     const int64_t warps = c->rows * ((c->dim + 32 * wide - 1) / (32 * wide));
-    const unsigned blocks = neo__cuda_blocks(d, warps, NEO__CUDA_THREADS / 32);
-    if (wide == 4) {
-        NEO__CUDA_LAUNCH((neo__cuda_embedding_back_kernel<4>), blocks, NEO__CUDA_THREADS, 0, d->stream,
-                    *c, o);
-    } else {
-        NEO__CUDA_LAUNCH((neo__cuda_embedding_back_kernel<1>), blocks, NEO__CUDA_THREADS, 0, d->stream,
-                    *c, o);
-    }
-    return neo__cuda_launched(d, "embedding");
+    const auto kernel =
+        wide == 4 ? neo__cuda_embedding_back_kernel<4> : neo__cuda_embedding_back_kernel<1>;
+    return neo__cuda_run(d, "embedding", kernel, warps, 32, *c, o);
 }
 static neo_status neo__cuda_embedding_forward(neo__cuda *d, const neo__embedding_call *c,
                                               neo__cuda_word *bad) {
     if (c->count == 0) return NEO_OK;
-    uint32_t *none = NULL;
-    const neo__cuda_word *seen = bad;
-    NEO__CUDA_LAUNCH(neo__cuda_ids_kernel, neo__cuda_blocks(d, c->count, NEO__CUDA_THREADS),
-                NEO__CUDA_THREADS, 0, d->stream, *c, none, none, bad);
-    const unsigned blocks = neo__cuda_blocks(d, c->count, NEO__CUDA_THREADS / 32);
-    if (neo__cuda_embedding_aligned(c)) {
-        NEO__CUDA_LAUNCH((neo__cuda_embedding_kernel<4>), blocks, NEO__CUDA_THREADS, 0, d->stream, *c,
-                    seen);
-    } else {
-        NEO__CUDA_LAUNCH((neo__cuda_embedding_kernel<1>), blocks, NEO__CUDA_THREADS, 0, d->stream, *c,
-                    seen);
-    }
-    return neo__cuda_launched(d, "embedding");
+    const auto kernel = neo__cuda_embedding_aligned(c) ? neo__cuda_embedding_kernel<4>
+                                                       : neo__cuda_embedding_kernel<1>;
+    NEO__TRY(neo__cuda_run(d, "embedding", neo__cuda_ids_kernel, c->count, 1, *c, nullptr, nullptr,
+                           bad));
+    return neo__cuda_run(d, "embedding", kernel, c->count, 32, *c, bad);
 }
-static neo_status neo__cuda_embedding(neo_device *device, const neo__embedding_call *call) {
-    neo__cuda *d = (neo__cuda *)device;
+static neo_status neo__cuda_embedding(neo__cuda *d, const neo__embedding_call *call) {
     neo__embedding_call c = *call; /* as kernels get it: without places on the host */
-    c.bad = NULL;
     memset(&c.later, 0, sizeof c.later);
-    NEO__TRY(neo__cuda_enter(d));
     neo__cuda_word *bad = (neo__cuda_word *)(void *)d->result;
     NEO__TRY(neo__cuda_set(d, bad, 0xFF, sizeof *bad));
     if (call->backward) NEO__TRY(neo__cuda_embedding_back(d, &c, bad));
     else NEO__TRY(neo__cuda_embedding_forward(d, &c, bad));
     if (d->recording && call->later.fn) {
-        const neo__cuda_word *found = bad;
         NEO__TRY(neo__graph_answer_room(d, sizeof *bad, &call->later));
-        NEO__CUDA_LAUNCH(neo__cuda_stop_kernel, 1, 1, 0, d->stream, found, neo__graph_stop(d));
+        NEO__TRY(neo__cuda_launch(d, "embedding", neo__cuda_stop_kernel, 1, 1, 0, bad,
+                                  neo__graph_stop(d)));
         return neo__graph_later(d, bad, sizeof *bad, &call->later);
     }
-    if (!call->bad) return NEO_OK;
+    if (!call->later.fn) return NEO_OK;
     NEO__TRY(neo__cuda_answer(d, bad, sizeof *bad));
-    const neo__cuda_word found = *(const neo__cuda_word *)(const void *)d->answer;
-    *call->bad = found == NEO__CUDA_NONE ? -1 : (int64_t)found;
-    return NEO_OK;
+    return neo__later_now(&call->later, d->answer);
 }
 
 /* ---- >>cuda-attention ----
@@ -2617,7 +2505,7 @@ enum { NEO__KEYS_ROW = NEO__KEYS + 4 };
 typedef struct neo__cuda_head { /* where a block is */
     int64_t row0, head, col0;   /* first row of the sequence; column of the head, of the output */
 } neo__cuda_head;
-static __device__ __forceinline__ neo__cuda_head
+NEO__GPU neo__cuda_head
 neo__cuda_head_of(const neo__attention_call &c, int64_t tiles) {
     neo__cuda_head h;
     const int64_t index = blockIdx.x / tiles;
@@ -2627,10 +2515,9 @@ neo__cuda_head_of(const neo__attention_call &c, int64_t tiles) {
     return h;
 }
 /* to[i][j] = the chain over dim of x_i y_j, for 64 rows of which m and n are there. */
-static __device__ __forceinline__ void neo__cuda_dots(neo__cuda_pair::shared &s, int64_t dim,
-                                                      const float *x, int64_t x_row, int m,
-                                                      const float *y, int64_t y_row, int n,
-                                                      float (*to)[NEO__KEYS_ROW]) {
+NEO__GPU void neo__cuda_dots(neo__cuda_pair::shared &s, int64_t dim, const float *x, int64_t x_row,
+                             int m, const float *y, int64_t y_row, int n,
+                             float (*to)[NEO__KEYS_ROW]) {
     float sum[4][4] = {};
     neo__cuda_chains<neo__cuda_pair, true, true>(
         s, sum, 0, dim, [=](int i, int64_t k) { return i < m ? x[i * x_row + k] : 0.0f; },
@@ -2641,10 +2528,8 @@ static __device__ __forceinline__ void neo__cuda_dots(neo__cuda_pair::shared &s,
 /* sum[c] [row][col] += the chain over k < count of x(row, k) y[k][64 c + col]; `cols` of y are
    there. */
 template <int PARTS, bool X_K, class X>
-static __device__ __forceinline__ void neo__cuda_mix(neo__cuda_pair::shared &s,
-                                                     float (&sum)[PARTS][4][4], int count,
-                                                     const X &x, const float *y, int64_t y_row,
-                                                     int64_t cols) {
+NEO__GPU void neo__cuda_mix(neo__cuda_pair::shared &s, float (&sum)[PARTS][4][4], int count,
+                            const X &x, const float *y, int64_t y_row, int64_t cols) {
 NEO__UNROLL
     for (int c = 0; c < PARTS; c++) {
         const int64_t left = cols - 64 * c;
@@ -2657,9 +2542,8 @@ NEO__UNROLL
 }
 /* Rows of a tile's output to memory: f(row of the tile, value). */
 template <int PARTS, class F>
-static __device__ __forceinline__ void neo__cuda_put(const float (&sum)[PARTS][4][4], int rows,
-                                                     int64_t cols, float *to, int64_t to_row,
-                                                     const F &f) {
+NEO__GPU void neo__cuda_put(const float (&sum)[PARTS][4][4], int rows, int64_t cols, float *to,
+                            int64_t to_row, const F &f) {
 NEO__UNROLL
     for (int c = 0; c < PARTS; c++)
         for (int i = 0; i < 4; i++)
@@ -2669,12 +2553,12 @@ NEO__UNROLL
             }
 }
 /* Keys of the tile from k0 that query i sees, of n. */
-static __device__ __forceinline__ int64_t neo__cuda_seen(const neo__attention_call &c, int64_t i,
-                                                         int64_t k0, int64_t n) {
+NEO__GPU int64_t neo__cuda_seen(const neo__attention_call &c, int64_t i, int64_t k0, int64_t n) {
     return c.causal ? NEO__MIN(i - k0 + 1, n) : n;
 }
-/* Causal sums over keys end with + 0, which makes -0 +0, as on the CPU, where they have fewer terms. */
-static __device__ __forceinline__ float neo__cuda_no_minus(const neo__attention_call &c, float x) {
+/* Causal sums over keys end with + 0, which makes -0 +0, as on the CPU, where they have fewer
+   terms. */
+NEO__GPU float neo__cuda_no_minus(const neo__attention_call &c, float x) {
     return c.causal ? __fadd_rn(x, 0.0f) : x;
 }
 
@@ -2712,15 +2596,16 @@ static __global__ void __launch_bounds__(NEO__CUDA_THREADS)
             stage, out, n, [=](int i, int64_t k) { return s[i][k]; },
             c.v + (h.row0 + k0) * c.v_row + column, c.v_row, cols);
     }
-    neo__cuda_put<PARTS>(out, m, cols, c.y + (h.row0 + q0) * c.y_row + column, c.y_row,
-                         [=](int i, float x) { return __fdiv_rn(neo__cuda_no_minus(c, x), sum[i]); });
+    neo__cuda_put<PARTS>(
+        out, m, cols, c.y + (h.row0 + q0) * c.y_row + column, c.y_row,
+        [=](int i, float x) { return __fdiv_rn(neo__cuda_no_minus(c, x), sum[i]); });
     for (int i = (int)threadIdx.x; c.lse && h.col0 == 0 && i < m; i += NEO__CUDA_THREADS)
         c.lse[(h.row0 + q0 + i) * c.lse_row + h.head] =
             __fadd_rn(max[i], neo__vlog_warp(sum[i]));
 }
 
 /* P and dS of the queries from q0 and the keys from k0. */
-static __device__ __forceinline__ void
+NEO__GPU void
 neo__cuda_attention_pair(const neo__attention_call &c, const neo__cuda_head &h,
                          neo__cuda_pair::shared &stage, int64_t q0, int m, int64_t k0, int n,
                          float (*p)[NEO__KEYS_ROW], float (*ds)[NEO__KEYS_ROW]) {
@@ -2740,7 +2625,7 @@ neo__cuda_attention_pair(const neo__attention_call &c, const neo__cuda_head &h,
     }
     __syncthreads();
 }
-static __device__ __forceinline__ float neo__cuda_same(int, float x) { return x; }
+NEO__GPU float neo__cuda_same(int, float x) { return x; }
 
 template <int PARTS>
 static __global__ void __launch_bounds__(NEO__CUDA_THREADS)
@@ -2797,19 +2682,17 @@ static neo_status neo__cuda_attention_run(neo__cuda *d, const neo__attention_cal
     const dim3 grid((unsigned)(c->sequences * c->heads * tiles),
                     (unsigned)((c->dim + NEO__HEAD_COLS - 1) / NEO__HEAD_COLS));
     if (!c->backward)
-        NEO__CUDA_LAUNCH((neo__cuda_attention_kernel<PARTS>), grid, NEO__CUDA_THREADS, 0, d->stream, *c,
-                    tiles);
+        NEO__TRY(neo__cuda_launch(d, "attention", neo__cuda_attention_kernel<PARTS>, grid,
+                                  NEO__CUDA_THREADS, 0, *c, tiles));
     if (c->backward && (c->dk || c->dv))
-        NEO__CUDA_LAUNCH((neo__cuda_attention_keys_kernel<PARTS>), grid, NEO__CUDA_THREADS, 0, d->stream,
-                    *c, tiles);
+        NEO__TRY(neo__cuda_launch(d, "attention", neo__cuda_attention_keys_kernel<PARTS>, grid,
+                                  NEO__CUDA_THREADS, 0, *c, tiles));
     if (c->backward && c->dq)
-        NEO__CUDA_LAUNCH((neo__cuda_attention_queries_kernel<PARTS>), grid, NEO__CUDA_THREADS, 0,
-                    d->stream, *c, tiles);
-    return neo__cuda_launched(d, "attention");
+        NEO__TRY(neo__cuda_launch(d, "attention", neo__cuda_attention_queries_kernel<PARTS>, grid,
+                                  NEO__CUDA_THREADS, 0, *c, tiles));
+    return NEO_OK;
 }
-static neo_status neo__cuda_attention(neo_device *device, const neo__attention_call *call) {
-    neo__cuda *d = (neo__cuda *)device;
-    NEO__TRY(neo__cuda_enter(d));
+static neo_status neo__cuda_attention(neo__cuda *d, const neo__attention_call *call) {
     if (call->sequences == 0 || call->heads == 0 || call->length == 0) return NEO_OK;
     return call->dim <= 64 ? neo__cuda_attention_run<1>(d, call)
                            : neo__cuda_attention_run<2>(d, call);
@@ -2819,13 +2702,12 @@ static neo_status neo__cuda_attention(neo_device *device, const neo__attention_c
    Forward: a block takes a sample and a tile of 32 x 32 of T T^t, on or below the diagonal.
    Backward: dT = S T, S symmetric and made of dz where it is read; a block takes 32 rows and 32
    columns of dT. */
-static __device__ __forceinline__ int64_t neo__cuda_triangle(const neo__interact_call &job, int64_t i) {
+NEO__GPU int64_t neo__cuda_triangle(const neo__interact_call &job, int64_t i) {
     return job.dim + (job.diagonal ? i * (i + 1) / 2 : i * (i - 1) / 2);
 }
 /* Row i of T of a sample, whose rows of x and e begin there. */
-static __device__ __forceinline__ const float *neo__cuda_interact_row(const float *x,
-                                                                      const float *e, int64_t dim,
-                                                                      int64_t i) {
+NEO__GPU const float *neo__cuda_interact_row(const float *x, const float *e, int64_t dim,
+                                             int64_t i) {
     return i == 0 ? x : e + (i - 1) * dim;
 }
 static __global__ void __launch_bounds__(neo__cuda_tile32::THREADS)
@@ -2886,9 +2768,7 @@ static __global__ void __launch_bounds__(neo__cuda_tile32::THREADS)
             if (i > 0 && job.de) job.de[sample * job.de_row + (i - 1) * dim + d] = sum[a][b];
         }
 }
-static neo_status neo__cuda_interact(neo_device *device, const neo__interact_call *call) {
-    neo__cuda *d = (neo__cuda *)device;
-    NEO__TRY(neo__cuda_enter(d));
+static neo_status neo__cuda_interact(neo__cuda *d, const neo__interact_call *call) {
     if (call->batch == 0 || call->dim == 0) return NEO_OK;
     const int64_t rows = (call->features + 1 + 31) / 32, cols = (call->dim + 31) / 32;
     const int64_t tiles = call->backward ? rows * cols : rows * (rows + 1) / 2;
@@ -2897,12 +2777,12 @@ static neo_status neo__cuda_interact(neo_device *device, const neo__interact_cal
                (long long)call->features, (long long)call->dim);
     const dim3 grid((unsigned)call->batch, (unsigned)tiles);
     if (call->backward)
-        NEO__CUDA_LAUNCH(neo__cuda_interact_back_kernel, grid, neo__cuda_tile32::THREADS, 0, d->stream,
-                    *call, cols);
+        NEO__TRY(neo__cuda_launch(d, "interact", neo__cuda_interact_back_kernel, grid,
+                                  neo__cuda_tile32::THREADS, 0, *call, cols));
     else
-        NEO__CUDA_LAUNCH(neo__cuda_interact_kernel, grid, neo__cuda_tile32::THREADS, 0, d->stream,
-                    *call);
-    return neo__cuda_launched(d, "interact");
+        NEO__TRY(neo__cuda_launch(d, "interact", neo__cuda_interact_kernel, grid,
+                                  neo__cuda_tile32::THREADS, 0, *call));
+    return NEO_OK;
 }
 
 /* ---- >>cuda-losses ----
@@ -2914,7 +2794,7 @@ static neo_status neo__cuda_interact(neo_device *device, const neo__interact_cal
 enum { NEO__CUDA_EXACT = NEO_EXACT_WORDS + 4 };
 NEO__STATIC_ASSERT(sizeof(neo_exact) == NEO__CUDA_EXACT * sizeof(neo__cuda_word),
                    "a neo_exact is its words and four counters");
-static __device__ __forceinline__ void neo__cuda_exact_add(neo__cuda_word *sum, float x) {
+NEO__GPU void neo__cuda_exact_add(neo__cuda_word *sum, float x) {
     const neo__exact_term t = neo__exact_place(x);
     if (t.special) {
         atomicAdd(&sum[NEO_EXACT_WORDS + t.special], (neo__cuda_word)1);
@@ -2925,12 +2805,11 @@ static __device__ __forceinline__ void neo__cuda_exact_add(neo__cuda_word *sum, 
     atomicAdd(&sum[t.at + 1], (neo__cuda_word)t.high);
 }
 /* A block's sum in shared memory: cleared before, added to `sum` after. All threads come. */
-static __device__ __forceinline__ void neo__cuda_exact_begin(neo__cuda_word *block) {
+NEO__GPU void neo__cuda_exact_begin(neo__cuda_word *block) {
     if (threadIdx.x < NEO__CUDA_EXACT) block[threadIdx.x] = 0;
     __syncthreads();
 }
-static __device__ __forceinline__ void neo__cuda_exact_end(neo__cuda_word *sum,
-                                                           const neo__cuda_word *block) {
+NEO__GPU void neo__cuda_exact_end(neo__cuda_word *sum, const neo__cuda_word *block) {
     __syncthreads();
     if (threadIdx.x < NEO__CUDA_EXACT && block[threadIdx.x] != 0)
         atomicAdd(&sum[threadIdx.x], block[threadIdx.x]);
@@ -2942,12 +2821,11 @@ typedef struct neo__cuda_loss_result { /* a neo__loss_found */
     neo__cuda_word sum[NEO__CUDA_EXACT];
 } neo__cuda_loss_result;
 NEO__STATIC_ASSERT(sizeof(neo__cuda_loss_result) == sizeof(neo__loss_found), "the same layout");
-static __device__ __forceinline__ int neo__cuda_outside(float x) {
+NEO__GPU int neo__cuda_outside(float x) {
     return !(x >= 0.0f && x <= 1.0f);
 }
 static __global__ void neo__cuda_labels_kernel(const neo__loss_call c, neo__cuda_loss_result *r) {
-    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < c.rows;
-         i += (int64_t)gridDim.x * blockDim.x) {
+    NEO__CUDA_EACH(i, c.rows, 1) {
         const int label = c.label ? c.label[i] < 0 || c.label[i] >= c.width
                                   : neo__cuda_outside(c.y[i]);
         if (label) atomicMin(&r->bad[0], (neo__cuda_word)i);
@@ -2955,18 +2833,18 @@ static __global__ void neo__cuda_labels_kernel(const neo__loss_call c, neo__cuda
             atomicMin(&r->bad[1], (neo__cuda_word)i);
     }
 }
-/* The number that is outside, in a recorded step: when that is over, it may have been written over. */
+/* Keep the number that is outside, which may be written over before the host sees it, and stop the
+   recorded step. */
 static __global__ void neo__cuda_loss_stop_kernel(const neo__loss_call c, neo__cuda_loss_result *r,
                                                   int *stop) {
     const int what = r->bad[0] == NEO__CUDA_NONE;
     if (r->bad[what] == NEO__CUDA_NONE) return;
     const int64_t at = (int64_t)r->bad[what];
     r->value = what ? (double)c.x[at] : c.label ? (double)c.label[at] : (double)c.y[at];
-    *stop = 1;
+    if (stop) *stop = 1;
 }
 /* 16 samples of one element, to which `loss` is shared memory of the half-warp's. */
-static __device__ __forceinline__ void neo__cuda_loss_vector(const neo__loss_call &c, int64_t at,
-                                                             float *loss) {
+NEO__GPU void neo__cuda_loss_vector(const neo__loss_call &c, int64_t at, float *loss) {
     const int64_t n = NEO__MIN(c.rows - at, (int64_t)16);
     const float *x = c.x + at, *y = c.y + at, *weight = c.weight ? c.weight + at : NULL;
     float *dx = c.dx ? c.dx + at : NULL;
@@ -2982,22 +2860,22 @@ static __global__ void neo__cuda_loss_elements_kernel(const neo__loss_call c,
     if (r->bad[0] != NEO__CUDA_NONE || r->bad[1] != NEO__CUDA_NONE) return;
     neo__cuda_exact_begin(sum);
     float *own = loss[threadIdx.x / 16];
-    for (int64_t at = 16 * neo__cuda_half(); at < c.rows; at += 16 * neo__cuda_halves()) {
+    NEO__CUDA_EACH(vector, (c.rows + 15) / 16, 16) {
+        const int64_t at = 16 * vector;
         neo__cuda_loss_vector(c, at, own);
         if (at + threadIdx.x % 16 < c.rows) neo__cuda_exact_add(sum, own[threadIdx.x % 16]);
     }
     neo__cuda_exact_end(r->sum, sum);
 }
 /* neo__mse_row and neo__cross_entropy_row of >>impl-losses. */
-static __device__ __forceinline__ float neo__cuda_mse_row(const neo__loss_call &c, int64_t row) {
+NEO__GPU float neo__cuda_mse_row(const neo__loss_call &c, int64_t row) {
     const float weight = c.weight ? c.weight[row] : 1.0f;
     const int64_t at = row * c.width;
     const float squares = neo__vec_mse_row_warp(c.x + at, c.y + at, __fmul_rn(weight, c.g),
                                                 c.dx ? c.dx + at : NULL, c.width);
     return __fmul_rn(weight, __fdiv_rn(squares, (float)c.width));
 }
-static __device__ __forceinline__ float neo__cuda_entropy_row(const neo__loss_call &c,
-                                                              int64_t row) {
+NEO__GPU float neo__cuda_entropy_row(const neo__loss_call &c, int64_t row) {
     const unsigned mask = neo__mask_warp();
     const float weight = c.weight ? c.weight[row] : 1.0f, g = __fmul_rn(weight, c.g);
     const int64_t label = c.label[row];
@@ -3020,7 +2898,7 @@ static __global__ void neo__cuda_loss_rows_kernel(const neo__loss_call c,
     __shared__ neo__cuda_word sum[NEO__CUDA_EXACT];
     if (r->bad[0] != NEO__CUDA_NONE) return;
     neo__cuda_exact_begin(sum);
-    for (int64_t row = neo__cuda_half(); row < c.rows; row += neo__cuda_halves()) {
+    NEO__CUDA_EACH(row, c.rows, 16) {
         const float loss = c.kind == NEO__LOSS_CROSS_ENTROPY ? neo__cuda_entropy_row(c, row)
                                                              : neo__cuda_mse_row(c, row);
         if (threadIdx.x % 16 == 0) neo__cuda_exact_add(sum, loss);
@@ -3028,61 +2906,41 @@ static __global__ void neo__cuda_loss_rows_kernel(const neo__loss_call c,
     neo__cuda_exact_end(r->sum, sum);
 }
 
-/* The number that was outside, for the message. */
-static neo_status neo__cuda_loss_value(neo__cuda *d, const neo__loss_call *c, int what,
-                                       int64_t bad) {
-    const void *from = what ? (const void *)(c->x + bad)
-                     : c->label ? (const void *)(c->label + bad)
-                                : (const void *)(c->y + bad);
-    NEO__TRY(neo__cuda_answer(d, from, c->label ? sizeof(int64_t) : sizeof(float)));
-    if (c->label) *c->value = (double)*(const int64_t *)(const void *)d->answer;
-    else *c->value = (double)*(const float *)(const void *)d->answer;
-    return NEO_OK;
-}
-static neo_status neo__cuda_loss_answer(neo__cuda *d, const neo__loss_call *c,
-                                        const neo__cuda_loss_result *r) {
-    neo__cuda_loss_result found;
-    neo_exact sum;
+/* Wait for the result, with the number that is outside, and hand it over; c: the call as kernels
+   get it. */
+static neo_status neo__cuda_loss_answer(neo__cuda *d, const neo__later *later,
+                                        const neo__loss_call *c, neo__cuda_loss_result *r) {
+    neo__loss_found found;
     NEO__TRY(neo__cuda_answer(d, r, sizeof *r));
     memcpy(&found, d->answer, sizeof found);
-    memcpy(&sum, found.sum, sizeof sum);
-    const int what = found.bad[0] == NEO__CUDA_NONE;
-    *c->bad = found.bad[what] == NEO__CUDA_NONE ? -1 : (int64_t)found.bad[what];
-    *c->bad_what = *c->bad < 0 ? 0 : what;
-    if (*c->bad >= 0) return neo__cuda_loss_value(d, c, what, *c->bad);
-    neo_exact_merge(c->sum, &sum);
-    return NEO_OK;
+    if (found.bad[0] != NEO__CUDA_NONE || found.bad[1] != NEO__CUDA_NONE) {
+        NEO__TRY(neo__cuda_launch(d, "loss", neo__cuda_loss_stop_kernel, 1, 1, 0, *c, r, nullptr));
+        NEO__TRY(neo__cuda_answer(d, r, sizeof *r));
+        memcpy(&found, d->answer, sizeof found);
+    }
+    return neo__later_now(later, &found);
 }
-static neo_status neo__cuda_loss(neo_device *device, const neo__loss_call *call) {
-    neo__cuda *d = (neo__cuda *)device;
-    NEO__TRY(neo__cuda_enter(d));
-    *call->bad = -1;
-    *call->bad_what = 0;
-    if (call->rows == 0 || call->width == 0) return NEO_OK;
+static neo_status neo__cuda_loss(neo__cuda *d, const neo__loss_call *call) {
+    const neo__loss_found none = neo__loss_found_none();
+    if (call->rows == 0 || call->width == 0) return neo__later_now(&call->later, &none);
     neo__loss_call c = *call; /* as kernels get it: without places on the host */
-    c.sum = NULL, c.bad = NULL, c.bad_what = NULL, c.value = NULL;
     memset(&c.later, 0, sizeof c.later);
     neo__cuda_loss_result *r = (neo__cuda_loss_result *)(void *)d->result;
     NEO__TRY(neo__cuda_set(d, r->bad, 0xFF, sizeof r->bad));
     NEO__TRY(neo__cuda_set(d, r->sum, 0, sizeof r->sum));
     if (call->kind != NEO__LOSS_MSE)
-        NEO__CUDA_LAUNCH(neo__cuda_labels_kernel, neo__cuda_blocks(d, call->rows, NEO__CUDA_THREADS),
-                    NEO__CUDA_THREADS, 0, d->stream, c, r);
-    NEO__TRY(neo__cuda_launched(d, "loss"));
+        NEO__TRY(neo__cuda_run(d, "loss", neo__cuda_labels_kernel, call->rows, 1, c, r));
     if (call->kind == NEO__LOSS_CROSS_ENTROPY || call->width > 1)
-        NEO__CUDA_LAUNCH(neo__cuda_loss_rows_kernel, neo__cuda_blocks(d, call->rows, NEO__HALVES),
-                    NEO__CUDA_THREADS, 0, d->stream, c, r);
+        NEO__TRY(neo__cuda_run(d, "loss", neo__cuda_loss_rows_kernel, call->rows, 16, c, r));
     else
-        NEO__CUDA_LAUNCH(neo__cuda_loss_elements_kernel,
-                    neo__cuda_blocks(d, call->rows, NEO__CUDA_THREADS), NEO__CUDA_THREADS, 0,
-                    d->stream, c, r);
-    NEO__TRY(neo__cuda_launched(d, "loss"));
+        NEO__TRY(neo__cuda_run(d, "loss", neo__cuda_loss_elements_kernel, call->rows, 1, c, r));
     if (d->recording && call->later.fn) {
         NEO__TRY(neo__graph_answer_room(d, sizeof *r, &call->later));
-        NEO__CUDA_LAUNCH(neo__cuda_loss_stop_kernel, 1, 1, 0, d->stream, c, r, neo__graph_stop(d));
+        NEO__TRY(neo__cuda_launch(d, "loss", neo__cuda_loss_stop_kernel, 1, 1, 0, c, r,
+                                  neo__graph_stop(d)));
         return neo__graph_later(d, r, sizeof *r, &call->later);
     }
-    return neo__cuda_loss_answer(d, call, r);
+    return neo__cuda_loss_answer(d, &call->later, &c, r);
 }
 
 /* ---- >>cuda-random ----
@@ -3104,76 +2962,25 @@ struct neo__cuda_init_job {
             const float u = __fmul_rn((float)(int32_t)(word[w] >> 8), 0x1p-24f);
             c.out[i] = neo__min_warp(__fmaf_rn(u, c.scale, c.init.a), c.top);
         } else {
-            float z0, z1;
-            neo__box_muller_warp((int32_t)word[w & 2], (int32_t)word[(w & 2) + 1], &z0, &z1);
+            neo__float_warp z0, z1;
+            neo__box_muller_warp(word[w & 2], word[(w & 2) + 1], &z0, &z1);
             c.out[i] = __fmaf_rn(w & 1 ? z1 : z0, c.init.b, c.init.a);
         }
     }
 };
-static neo_status neo__cuda_init(neo_device *device, const neo__init_call *call) {
-    neo__cuda *d = (neo__cuda *)device;
-    NEO__TRY(neo__cuda_enter(d));
+static neo_status neo__cuda_init(neo__cuda *d, const neo__init_call *call) {
     if (call->init.kind == NEO_INIT_NONE) return NEO_OK;
     const neo__cuda_init_job job = {*call};
-    return neo__cuda_each1(d, job, call->count, "init");
+    return neo__cuda_each<1>(d, job, call->count, "init");
 }
 
 /* ---- >>cuda-convert ----
    An element is a thread's, wherever the strides put it: decode, round, encode. */
-static __device__ __forceinline__ int neo__cuda_is_float(neo_dtype t) { return t <= NEO_F8E5M2; }
-static __device__ float neo__cuda_decode_float(neo_dtype t, const void *p) {
-    switch (t) {
-    case NEO_F16: return neo__f32_from_f16(*(const uint16_t *)p);
-    case NEO_BF16: return neo__f32_from_bf16(*(const uint16_t *)p);
-    case NEO_F8E4M3: return neo__f32_from_e4m3(*(const uint8_t *)p);
-    case NEO_F8E5M2: return neo__f32_from_e5m2(*(const uint8_t *)p);
-    default: return *(const float *)p;
-    }
-}
-static __device__ int64_t neo__cuda_decode_int(neo_dtype t, const void *p) {
-    switch (t) {
-    case NEO_I8: return *(const int8_t *)p;
-    case NEO_U8: return *(const uint8_t *)p;
-    case NEO_I32: return *(const int32_t *)p;
-    default: return *(const int64_t *)p;
-    }
-}
-/* To nearest if random is NULL. */
-static __device__ void neo__cuda_encode_float(neo_dtype t, float x, void *p,
-                                              const uint32_t *random) {
-    const neo__narrow f16 = {10, -14, 0x7C00u, 0x7E00u, 16};
-    const neo__narrow bf16 = {7, -126, 0x7F80u, 0x7FC0u, 16};
-    const neo__narrow e4m3 = {3, -6, 0x7Eu, 0x7Fu, 24}, e5m2 = {2, -14, 0x7Cu, 0x7Eu, 24};
-    const int up = random != NULL;
-    const uint32_t r = up ? *random : 0;
-    switch (t) {
-    case NEO_F16:
-        *(uint16_t *)p = up ? (uint16_t)neo__narrow_encode(&f16, x, 1, r) : neo__f16_from_f32(x);
-        break;
-    case NEO_BF16:
-        *(uint16_t *)p = up ? (uint16_t)neo__narrow_encode(&bf16, x, 1, r) : neo__bf16_from_f32(x);
-        break;
-    case NEO_F8E4M3: *(uint8_t *)p = (uint8_t)neo__narrow_encode(&e4m3, x, up, r); break;
-    case NEO_F8E5M2: *(uint8_t *)p = (uint8_t)neo__narrow_encode(&e5m2, x, up, r); break;
-    default: *(float *)p = x; break;
-    }
-}
-static __device__ int64_t neo__cuda_clamp(int64_t x, int64_t low, int64_t high) {
-    return x < low ? low : x > high ? high : x;
-}
-static __device__ void neo__cuda_encode_int(neo_dtype t, int64_t x, void *p) {
-    switch (t) {
-    case NEO_I8: *(int8_t *)p = (int8_t)neo__cuda_clamp(x, INT8_MIN, INT8_MAX); break;
-    case NEO_U8: *(uint8_t *)p = (uint8_t)neo__cuda_clamp(x, 0, UINT8_MAX); break;
-    case NEO_I32: *(int32_t *)p = (int32_t)neo__cuda_clamp(x, INT32_MIN, INT32_MAX); break;
-    default: *(int64_t *)p = x; break;
-    }
-}
-static __device__ __forceinline__ int64_t neo__cuda_dtype_size(neo_dtype t) {
+NEO__GPU int64_t neo__cuda_dtype_size(neo_dtype t) {
     if (t == NEO_I64) return 8;
     return t == NEO_F32 || t == NEO_I32 ? 4 : t == NEO_F16 || t == NEO_BF16 ? 2 : 1;
 }
-static __device__ void neo__cuda_move(void *to, const void *from, int64_t size) {
+static __device__ void neo__cuda_copy_number(void *to, const void *from, int64_t size) {
     switch (size) {
     case 1: *(uint8_t *)to = *(const uint8_t *)from; break;
     case 2: *(uint16_t *)to = *(const uint16_t *)from; break;
@@ -3185,64 +2992,54 @@ struct neo__cuda_convert_job {
     neo__convert_call c;
     template <int W> __device__ void at(int64_t i) const {
         const neo_dtype from = c.src.dtype, to = c.dst.dtype;
-        int64_t rest = i, x = 0, y = 0;
+        int64_t rest = i, src_at = 0, dst_at = 0;
         for (int d = c.src.ndim - 1; d >= 0; d--) {
             const int64_t at = rest % c.src.shape[d];
             rest /= c.src.shape[d];
-            x += at * c.src.stride[d];
-            y += at * c.dst.stride[d];
+            src_at += at * c.src.stride[d];
+            dst_at += at * c.dst.stride[d];
         }
-        const void *src = (const char *)c.src.data + x * neo__cuda_dtype_size(from);
-        void *dst = (char *)c.dst.data + y * neo__cuda_dtype_size(to);
-        uint32_t word[4], *random = NULL;
+        const void *src = (const char *)c.src.data + src_at * neo__cuda_dtype_size(from);
+        void *dst = (char *)c.dst.data + dst_at * neo__cuda_dtype_size(to);
         if (from == to) {
-            neo__cuda_move(dst, src, neo__cuda_dtype_size(to));
+            neo__cuda_copy_number(dst, src, neo__cuda_dtype_size(to));
             return;
         }
+        uint32_t word[4], *random = NULL;
         if (c.stochastic) {
             const uint64_t number = (uint64_t)c.first + (uint64_t)i;
             neo__random_block(&c.key, number / 4, word);
             random = &word[number % 4];
         }
-        if (neo__cuda_is_float(from)) {
-            const float v = neo__cuda_decode_float(from, src);
-            if (neo__cuda_is_float(to)) neo__cuda_encode_float(to, v, dst, random);
-            else
-                neo__cuda_encode_int(
-                    to, neo__int_from_f32(v, random != NULL, random ? *random : 0), dst);
+        float x = 0.0f;
+        int64_t n = 0;
+        if (neo__is_float(from)) {
+            x = neo__float_decode(from, src);
+            if (!neo__is_float(to))
+                n = neo__int_from_f32(x, random != NULL, random ? *random : 0);
         } else {
-            const int64_t v = neo__cuda_decode_int(from, src);
-            if (!neo__cuda_is_float(to)) neo__cuda_encode_int(to, v, dst);
-            else
-                neo__cuda_encode_float(to, to == NEO_F32 ? (float)v : neo__f32_from_int_odd(v), dst,
-                                       random);
+            n = neo__int_decode(from, src);
+            x = to == NEO_F32 ? (float)n : neo__f32_from_int_odd(n);
         }
+        if (neo__is_float(to)) neo__float_encode(to, x, dst, random);
+        else neo__int_encode(to, n, dst);
     }
 };
-static int neo__cuda_contiguous(const neo_tensor *t) {
-    int64_t stride = 1;
-    for (int d = t->ndim - 1; d >= 0; d--) {
-        if (t->shape[d] != 1 && t->stride[d] != stride) return 0;
-        stride *= t->shape[d];
-    }
-    return 1;
-}
-static neo_status neo__cuda_convert(neo_device *device, const neo__convert_call *call) {
-    neo__cuda *d = (neo__cuda *)device;
-    NEO__TRY(neo__cuda_enter(d));
+static neo_status neo__cuda_convert(neo__cuda *d, const neo__convert_call *call) {
     if (call->count == 0) return NEO_OK;
     neo__cuda_convert_job job = {*call};
-    if (neo__cuda_contiguous(&call->src) && neo__cuda_contiguous(&call->dst)) {
+    if (neo_tensor_is_contiguous(call->src) && neo_tensor_is_contiguous(call->dst)) {
         const size_t bytes = (size_t)call->count * neo_dtype_size(call->src.dtype);
         if (call->src.dtype == call->dst.dtype) {
             if (call->src.data != call->dst.data)
-                return neo__cuda_copy(device, call->dst.data, NEO_DEVICE, call->src.data, NEO_DEVICE, bytes);
+                return neo__cuda_copy(d, call->dst.data, NEO_DEVICE, call->src.data, NEO_DEVICE,
+                                      bytes);
             return NEO_OK;
         }
         job.c.src.ndim = 1, job.c.src.shape[0] = call->count;
         job.c.src.stride[0] = job.c.dst.stride[0] = 1;
     }
-    return neo__cuda_each1(d, job, call->count, "convert");
+    return neo__cuda_each<1>(d, job, call->count, "convert");
 }
 
 /* ---- >>cuda-blend ----
@@ -3250,36 +3047,32 @@ static neo_status neo__cuda_convert(neo_device *device, const neo__convert_call 
 struct neo__cuda_blend_job {
     neo__blend_call c;
     int *infinite; /* device */
-    static __device__ __forceinline__ void *element(const void *base, int64_t i, neo_dtype t) {
-        return (char *)(uintptr_t)base + i * (t == NEO_F32 ? 4 : t == NEO_F16 || t == NEO_BF16 ? 2 : 1);
-    }
     template <int W> __device__ void at(int64_t i) const {
-        void *x = element(c.x, i, c.x_dtype), *y = element(c.y, i, c.y_dtype);
-        const float v = neo__cuda_decode_float(c.x_dtype, x);
+        void *x = (char *)(uintptr_t)c.x + i * neo__cuda_dtype_size(c.x_dtype);
+        void *y = (char *)(uintptr_t)c.y + i * neo__cuda_dtype_size(c.y_dtype);
+        const float v = neo__float_decode(c.x_dtype, x);
         if (c.kind == NEO__BLEND_ADD) {
-            const float sum = __fadd_rn(v, neo__cuda_decode_float(c.y_dtype, y));
-            neo__cuda_encode_float(c.x_dtype, sum, x, NULL);
+            const float sum = __fadd_rn(v, neo__float_decode(c.y_dtype, y));
+            neo__float_encode(c.x_dtype, sum, x, NULL);
         } else if (c.kind == NEO__BLEND_SCALE) {
             if ((neo__bits_f32(v) & 0x7F800000u) == 0x7F800000u && infinite) *infinite = 1;
             *(float *)x = __fmul_rn(v, c.factor);
         } else {
             uint32_t narrow = 0;
-            neo__cuda_encode_float(c.dtype, v, &narrow, NULL);
-            *(float *)y = neo__cuda_decode_float(c.dtype, &narrow);
+            neo__float_encode(c.dtype, v, &narrow, NULL);
+            *(float *)y = neo__float_decode(c.dtype, &narrow);
         }
     }
 };
-static neo_status neo__cuda_blend(neo_device *device, const neo__blend_call *call) {
-    neo__cuda *d = (neo__cuda *)device;
+static neo_status neo__cuda_blend(neo__cuda *d, const neo__blend_call *call) {
     neo__cuda_blend_job job = {*call, NULL};
-    NEO__TRY(neo__cuda_enter(d));
     if (call->kind == NEO__BLEND_ADD && call->x_dtype == NEO_F32 && call->y_dtype == NEO_F32)
         return neo__cuda_add(d, (float *)call->x, (const float *)call->y, call->count);
     if (call->infinite) {
         job.infinite = (int *)(void *)d->result;
         NEO__TRY(neo__cuda_set(d, job.infinite, 0, sizeof(int)));
     }
-    NEO__TRY(neo__cuda_each(d, job, call->count, 0, "blend"));
+    NEO__TRY(neo__cuda_each<1>(d, job, call->count, "blend"));
     if (!call->infinite) return NEO_OK;
     NEO__TRY(neo__cuda_answer(d, job.infinite, sizeof(int)));
     if (*(const int *)(const void *)d->answer) *call->infinite = 1;
@@ -3314,9 +3107,8 @@ typedef struct neo__cuda_clip {
 } neo__cuda_clip;
 NEO__STATIC_ASSERT(sizeof(neo__cuda_clip) <= NEO__CUDA_RESULT_BYTES, "it lies there");
 
-static __device__ __forceinline__ void neo__cuda_optim_step(const neo__cuda_optim_job &o,
-                                                            const neo__optim_span &span, int64_t at,
-                                                            int64_t n) {
+NEO__GPU void neo__cuda_optim_step(const neo__cuda_optim_job &o, const neo__optim_span &span,
+                                   int64_t at, int64_t n) {
     neo__step step = o.step;
     if (o.clip) step.clip = *o.clip;
     float *w = span.w + at, *a = span.state[0] ? span.state[0] + at : NULL;
@@ -3334,9 +3126,8 @@ static __device__ __forceinline__ void neo__cuda_optim_step(const neo__cuda_opti
     }
 }
 /* One block; `block`: the shared sum of the thread block, for norms. */
-static __device__ __forceinline__ void neo__cuda_optim_block(const neo__cuda_optim_job &o,
-                                                             const neo__cuda_spans &s, int i,
-                                                             int64_t at, neo__cuda_word *block) {
+NEO__GPU void neo__cuda_optim_block(const neo__cuda_optim_job &o, const neo__cuda_spans &s, int i,
+                                    int64_t at, neo__cuda_word *block) {
     const neo__optim_span &span = s.span[i];
     const int64_t n = NEO__MIN(span.count - at, (int64_t)NEO__BLOCK);
     const int first = threadIdx.x % 16 == 0;
@@ -3365,7 +3156,7 @@ static __global__ void neo__cuda_optim_kernel(const neo__cuda_optim_job o,
     const int sums = o.pass == NEO__OPTIM_NORM_1 || o.pass == NEO__OPTIM_NORM_2;
     if (o.stop && *o.stop) return;
     if (sums) neo__cuda_exact_begin(block);
-    for (int64_t b = neo__cuda_half(); b < s.begin[s.count]; b += neo__cuda_halves()) {
+    NEO__CUDA_EACH(b, s.begin[s.count], 16) {
         int i = 0;
         for (int n = s.count; n > 1;) { /* the last span that begins at or before b */
             const int half = n / 2;
@@ -3376,7 +3167,8 @@ static __global__ void neo__cuda_optim_kernel(const neo__cuda_optim_job o,
     }
     if (sums) neo__cuda_exact_end(o.sums, block);
 }
-static __global__ void neo__cuda_clip_kernel(neo__cuda_clip *c, neo__optim_pass pass, float clip_norm, int *stop) {
+static __global__ void neo__cuda_clip_kernel(neo__cuda_clip *c, neo__optim_pass pass,
+                                             float clip_norm, int *stop) {
     neo_exact sum;
     double norm;
     memcpy(&sum, c->sum, sizeof sum);
@@ -3416,18 +3208,14 @@ static neo_status neo__cuda_optim_launch(neo__cuda *d, const neo__optim_call *c,
             s.count++;
         }
         if (s.begin[s.count] == 0) continue;
-        NEO__CUDA_LAUNCH(neo__cuda_optim_kernel, neo__cuda_blocks(d, s.begin[s.count], NEO__HALVES),
-                    NEO__CUDA_THREADS, 0, d->stream, *o, s);
-        NEO__TRY(neo__cuda_launched(d, "optim"));
+        NEO__TRY(neo__cuda_run(d, "optim", neo__cuda_optim_kernel, s.begin[s.count], 16, *o, s));
     }
     return NEO_OK;
 }
-static neo_status neo__cuda_optim_call(neo_device *device, const neo__optim_call *call) {
-    neo__cuda *d = (neo__cuda *)device;
+static neo_status neo__cuda_optim_call(neo__cuda *d, const neo__optim_call *call) {
     const int lamb = call->pass == NEO__OPTIM_LAMB_MOMENTS, later = d->recording && call->later.fn;
     neo__cuda_clip *clip = (neo__cuda_clip *)(void *)d->result;
     const int64_t sums = lamb ? 2 * call->span_count : 1;
-    NEO__TRY(neo__cuda_enter(d));
     if (call->span_count == 0) return NEO_OK;
     NEO__ZERO(neo__cuda_optim_job, o);
     o.pass = call->pass;
@@ -3450,8 +3238,8 @@ static neo_status neo__cuda_optim_call(neo_device *device, const neo__optim_call
     if (call->pass == NEO__OPTIM_STEP) return NEO_OK;
     if (later) {
         NEO__TRY(neo__graph_answer_room(d, sizeof clip->found, &call->later));
-        NEO__CUDA_LAUNCH(neo__cuda_clip_kernel, 1, 1, 0, d->stream, clip, call->pass, call->clip_norm,
-                    neo__graph_stop(d));
+        NEO__TRY(neo__cuda_launch(d, "optim", neo__cuda_clip_kernel, 1, 1, 0, clip, call->pass,
+                                  call->clip_norm, neo__graph_stop(d)));
         return neo__graph_later(d, &clip->found, sizeof clip->found, &call->later);
     }
     if (call->pass != NEO__OPTIM_NORM_INF) return neo__cuda_optim_answer(d, call, o.sums, sums);
@@ -3483,8 +3271,7 @@ static neo_status neo__cuda_optim_call(neo_device *device, const neo__optim_call
    No atomics touch a float, and what the integer ones leave to chance (which block steps which long
    row, where a key lies in a hash table) shows in no result. */
 enum {
-    NEO__BAGS_THREADS = 256,
-    NEO__BAGS_WARPS = NEO__BAGS_THREADS / 32,
+    NEO__BAGS_WARPS = NEO__CUDA_THREADS / 32,
     NEO__BAGS_TILE = 1024, /* ids */
     NEO__BAGS_AHEAD = 8,   /* loads before the first of their additions */
     NEO__BAGS_LONG_AHEAD = 32,
@@ -3492,43 +3279,14 @@ enum {
     NEO__BAGS_MOST_DIM = 1024 /* of a row in registers */
 };
 
-/* A kernel of blocks of NEO__BAGS_THREADS, and its launch for the job j; KEYED: by the size of j's
-   keys. */
-#define NEO__BAGS_KERNEL static __global__ void __launch_bounds__(NEO__BAGS_THREADS)
-#define NEO__BAGS_LAUNCH(kernel, grid, ...)                                                        \
-    NEO__CUDA_LAUNCH(kernel, grid, NEO__BAGS_THREADS, 0, d->stream, __VA_ARGS__)
-#define NEO__BAGS_LAUNCH_KEYED(kernel, grid, ...)                                                  \
-    do {                                                                                           \
-        if (j->fixed.wide) NEO__BAGS_LAUNCH((kernel<uint64_t>), grid, __VA_ARGS__);                      \
-        else NEO__BAGS_LAUNCH((kernel<uint32_t>), grid, __VA_ARGS__);                              \
-    } while (0)
-/* Each i in [0, count), by all threads of a launch together, `lanes` of them for one i. */
-#define NEO__BAGS_EACH(i, count, lanes)                                                            \
-    for (int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / (lanes); i < (count);      \
-         i += (int64_t)gridDim.x * blockDim.x / (lanes))
-
-#if defined(__CUDACC__)
-#define NEO__UNROLL _Pragma("unroll")
-#else
-#define NEO__UNROLL
-#endif
+#define NEO__BAGS_KERNEL static __global__ void __launch_bounds__(NEO__CUDA_THREADS)
+/* The kernel for the size of the job's keys. */
+#define NEO__BAGS_KEYED(kernel) (j->fixed.wide ? kernel<uint64_t> : kernel<uint32_t>)
 
 /* ---- single numbers ---- */
 
-template <int W>
-static __device__ __forceinline__ void neo__bags_plus(neo__floats<W> &s, const neo__floats<W> &x) {
-    NEO__UNROLL
-    for (int c = 0; c < W; c++) s.v[c] = __fadd_rn(s.v[c], x.v[c]);
-}
-template <int W>
-static __device__ __forceinline__ void neo__bags_plus(neo__floats<W> &s, float w,
-                                                      const neo__floats<W> &x) {
-    NEO__UNROLL
-    for (int c = 0; c < W; c++) s.v[c] = __fmaf_rn(w, x.v[c], s.v[c]);
-}
 /* The last i in [lo, hi) with a(i) <= x, or lo; a does not decrease. */
-template <class A>
-static __device__ __forceinline__ int64_t neo__bags_last(int64_t lo, int64_t hi, int64_t x, A a) {
+template <class A> NEO__GPU int64_t neo__bags_last(int64_t lo, int64_t hi, int64_t x, A a) {
     while (lo + 1 < hi) {
         const int64_t mid = lo + (hi - lo) / 2;
         if (a(mid) <= x)
@@ -3538,40 +3296,37 @@ static __device__ __forceinline__ int64_t neo__bags_last(int64_t lo, int64_t hi,
     }
     return lo;
 }
-static __device__ __forceinline__ int64_t neo__bags_bag_of(const neo__bags_job &j, int64_t lo,
-                                                           int64_t hi, int64_t k) {
+NEO__GPU int64_t neo__bags_bag_of(const neo__bags_job &j, int64_t lo, int64_t hi, int64_t k) {
     const int64_t *offsets = j.batch.offsets;
     return neo__bags_last(lo, hi, k, [offsets](int64_t i) { return offsets[i]; });
 }
-static __device__ __forceinline__ int neo__bags_feature_of(const neo__bags_job &j, int64_t bag) {
+NEO__GPU int neo__bags_feature_of(const neo__bags_job &j, int64_t bag) {
     const neo__job_feature *f = j.told.features;
     return (int)neo__bags_last(0, j.fixed.feature_count, bag,
                                [f](int64_t i) { return f[i].first_bag; });
 }
-static __device__ __forceinline__ int neo__bags_table_of_key(const neo__bags_job &j, int64_t key) {
+NEO__GPU int neo__bags_table_of_key(const neo__bags_job &j, int64_t key) {
     const neo__job_table *t = j.fixed.tables;
     return (int)neo__bags_last(0, j.fixed.table_count, key,
                                [t](int64_t i) { return t[i].first_key; });
 }
 /* The look at the batch was bad: whatever works on it does nothing. */
-static __device__ __forceinline__ bool neo__bags_refused(const neo__bags_job &j) {
+NEO__GPU bool neo__bags_refused(const neo__bags_job &j) {
     const neo__bags_found *f = j.batch.found;
     return f->bag || (f->id && j.fixed.bounds == NEO_BOUNDS_ERROR) || f->first < 0 ||
            f->last < f->first || f->last - f->first > j.fixed.max_ids;
 }
 /* The row of the id at offset k; -1: it is dropped. */
-static __device__ __forceinline__ int64_t neo__bags_row(const neo__bags_job &j, int64_t rows,
-                                                        int64_t k) {
+NEO__GPU int64_t neo__bags_row(const neo__bags_job &j, int64_t rows, int64_t k) {
     const int64_t id = neo__jagged_id(j.batch.ids, j.batch.is_i32, k - j.batch.id_base);
     if ((uint64_t)id < (uint64_t)rows) return id;
     if (j.fixed.bounds != NEO_BOUNDS_CLAMP) return -1;
     return id < 0 ? 0 : rows - 1;
 }
-static __device__ __forceinline__ float neo__bags_weight_of(const neo__bags_job &j, int64_t k) {
+NEO__GPU float neo__bags_weight_of(const neo__bags_job &j, int64_t k) {
     return j.batch.weights[k - j.batch.id_base];
 }
-static __device__ __forceinline__ float neo__bags_element(const neo__bag_rows &s, int64_t row,
-                                                          int64_t col) {
+NEO__GPU float neo__bags_element(const neo__bag_rows &s, int64_t row, int64_t col) {
     const char *p = s.data + row * s.row_bytes;
     if (s.dtype == NEO_F32) return ((const float *)(const void *)p)[col];
     if (s.dtype == NEO_F16) return neo__f32_from_f16(((const uint16_t *)(const void *)p)[col]);
@@ -3580,8 +3335,7 @@ static __device__ __forceinline__ float neo__bags_element(const neo__bag_rows &s
 }
 /* Four elements in one load, which is aligned. */
 template <neo_dtype T>
-static __device__ __forceinline__ neo__floats<4> neo__bags_four(const neo__bag_rows &s, int64_t row,
-                                                                int64_t col) {
+NEO__GPU neo__floats<4> neo__bags_four(const neo__bag_rows &s, int64_t row, int64_t col) {
     const char *p = s.data + row * s.row_bytes;
     if (T == NEO_F32) return neo__cuda_load<4>((const float *)(const void *)p + col);
     neo__floats<4> x;
@@ -3600,38 +3354,17 @@ static __device__ __forceinline__ neo__floats<4> neo__bags_four(const neo__bag_r
     return x;
 }
 /* The threads that share a bag or row with this one. */
-template <int LANES> static __device__ __forceinline__ unsigned neo__bags_mask(void) {
+template <int LANES> NEO__GPU unsigned neo__bags_mask(void) {
     const unsigned all = LANES == 32 ? 0xFFFFFFFFu : (1u << (LANES & 31)) - 1u;
     return all << (threadIdx.x % 32 / LANES * LANES);
 }
 /* Lanes that hold a row in fours, a power of two from 4 on; 0: it cannot be read so. */
-static __host__ __device__ __forceinline__ int neo__bags_lanes(const neo__job_table &t,
-                                                               int aligned) {
+NEO__EVERYWHERE NEO__INLINE int neo__bags_lanes(const neo__job_table &t, int aligned) {
     int lanes = 4;
     if (!aligned || t.store.dim % 4 != 0 || ((uintptr_t)t.store.data & 15)) return 0;
     while (lanes * 4 < t.store.dim && lanes < NEO__BAGS_MOST_DIM / 4) lanes *= 2;
     return lanes;
 }
-/* The tree over parts (leaves, buckets) of which some may be absent: neo__part_tree, W columns. */
-template <int W> struct neo__bags_tree {
-    neo__floats<W> sum[NEO__PART_DEPTH];
-    int64_t number[NEO__PART_DEPTH];
-    int depth;
-    __device__ void join() {
-        depth--;
-        neo__bags_plus<W>(sum[depth - 1], sum[depth]);
-        number[depth - 1] = number[depth];
-    }
-    __device__ void push(int64_t part, const neo__floats<W> &x) {
-        while (neo__part_joins(number, depth, part)) join();
-        number[depth] = part;
-        sum[depth++] = x;
-    }
-    __device__ neo__floats<W> total() {
-        while (depth > 1) join();
-        return sum[0];
-    }
-};
 
 /* ---- every id of a batch ---- */
 
@@ -3655,8 +3388,8 @@ template <class Each> static __device__ void neo__bags_each_id(const neo__bags_j
 NEO__BAGS_KERNEL neo__bags_check_kernel(const neo__bags_job j) {
     const int64_t first = j.batch.offsets[0], last = j.batch.offsets[j.batch.bags];
     neo__bags_found *found = j.batch.found;
-    NEO__BAGS_EACH(i, 1, 1) found->first = first, found->last = last;
-    NEO__BAGS_EACH(i, j.batch.bags, 1)
+    NEO__CUDA_EACH(i, 1, 1) found->first = first, found->last = last;
+    NEO__CUDA_EACH(i, j.batch.bags, 1)
     if (j.batch.offsets[i] > j.batch.offsets[i + 1]) atomicMax(&found->bag, ~(unsigned long long)i);
     if (first < 0 || last < first || last - first > j.fixed.max_ids)
         return; /* ids end somewhere else */
@@ -3678,19 +3411,17 @@ static __global__ void neo__bags_stop_kernel(const neo__bags_job j, int *stop) {
         (j.fixed.none && j.batch.found->last - j.batch.found->first != j.tensor.out_rows))
         *stop = 1;
 }
-static neo_status neo__cuda_bags_check(neo_device *device, const neo__bags_job *j,
-                                  neo__bags_found *found, const neo__later *later) {
-    neo__cuda *d = (neo__cuda *)device;
-    NEO__TRY(neo__cuda_enter(d));
+static neo_status neo__cuda_bags_check(neo__cuda *d, const neo__bags_job *j, neo__bags_found *found,
+                                       const neo__later *later) {
     NEO__TRY(neo__cuda_set(d, j->batch.found, 0, sizeof *j->batch.found));
     if (j->batch.bags == 0) return NEO_OK;
     const int64_t work = NEO__MAX(j->batch.most_ids, j->batch.bags);
-    NEO__CUDA_LAUNCH(neo__bags_check_kernel, neo__cuda_blocks(d, work, NEO__BAGS_TILE),
-                NEO__BAGS_THREADS, 0, d->stream, *j);
-    NEO__TRY(neo__cuda_launched(d, "bags: check"));
+    NEO__TRY(neo__cuda_launch(d, "bags: check", neo__bags_check_kernel,
+                              neo__cuda_blocks(d, work, NEO__BAGS_TILE), NEO__CUDA_THREADS, 0, *j));
     if (d->recording && later) {
         NEO__TRY(neo__graph_answer_room(d, sizeof *found, later));
-        NEO__CUDA_LAUNCH(neo__bags_stop_kernel, 1, 1, 0, d->stream, *j, neo__graph_stop(d));
+        NEO__TRY(neo__cuda_launch(d, "bags: check", neo__bags_stop_kernel, 1, 1, 0, *j,
+                                  neo__graph_stop(d)));
         return neo__graph_later(d, j->batch.found, sizeof *found, later);
     }
     NEO__TRY(neo__cuda_answer(d, j->batch.found, sizeof *found));
@@ -3701,15 +3432,14 @@ static neo_status neo__cuda_bags_check(neo_device *device, const neo__bags_job *
 /* ---- lookup ---- */
 
 /* Lanes that share a bag; 0: a column per lane. */
-static __host__ __device__ __forceinline__ int neo__bags_pool_lanes(const neo__job_table &t,
-                                                                    int aligned) {
+NEO__EVERYWHERE NEO__INLINE int neo__bags_pool_lanes(const neo__job_table &t, int aligned) {
     const int lanes = t.buckets == 1 ? neo__bags_lanes(t, aligned) : 0;
     return lanes > 32 ? 32 : lanes;
 }
 /* LANES * 4 columns from col on of bag [k, k_end). Adding the zeros of ids that are dropped, or
    not there, changes no sum of rows: it begins at +0 and never becomes -0. With weights it can. */
 template <neo_dtype T, int LANES>
-static __device__ __forceinline__ neo__floats<4>
+NEO__GPU neo__floats<4>
 neo__bags_pool(const neo__bags_job &j, const neo__job_table &t, int64_t k, int64_t k_end,
                int64_t col, unsigned mask) {
     enum { AHEAD = LANES < NEO__BAGS_AHEAD ? LANES : NEO__BAGS_AHEAD };
@@ -3733,11 +3463,11 @@ neo__bags_pool(const neo__bags_job &j, const neo__job_table &t, int64_t k, int64
             NEO__UNROLL
             for (int a = 0; a < AHEAD; a++) {
                 if (!j.batch.weights) {
-                    neo__bags_plus<4>(s, x[a]);
+                    neo__cuda_plus<4>(s, x[a]);
                     continue;
                 }
                 const float w = __shfl_sync(mask, id_weight, q + a, LANES);
-                if (row[a] >= 0) neo__bags_plus<4>(s, w, x[a]);
+                if (row[a] >= 0) neo__cuda_plus<4>(s, w, x[a]);
             }
         }
     }
@@ -3752,7 +3482,7 @@ NEO__BAGS_KERNEL neo__bags_pool_kernel(const neo__bags_job j) {
         const neo__job_feature p = j.told.features[f];
         const neo__job_table &t = j.fixed.tables[p.table];
         if (t.store.dtype != T || neo__bags_pool_lanes(t, j.tensor.aligned) != LANES) continue;
-        NEO__BAGS_EACH(b, p.bags, LANES) {
+        NEO__CUDA_EACH(b, p.bags, LANES) {
             const int64_t *offsets = j.batch.offsets + p.first_bag + b;
             const int64_t k = offsets[0], k_end = offsets[1], length = k_end - k;
             for (int64_t col = 0; col < t.store.dim; col += 4 * LANES) {
@@ -3784,8 +3514,7 @@ static __device__ float neo__bags_column(const neo__bags_job &j, const neo__job_
 /* The same, bucket by bucket. */
 static __device__ float neo__bags_buckets(const neo__bags_job &j, const neo__job_table &t,
                                           int64_t k, int64_t k_end, int64_t col) {
-    neo__bags_tree<1> tree;
-    tree.depth = 0;
+    neo__cuda_parts<1> tree;
     for (int64_t row = 0; row >= 0;) {
         const int64_t bucket = neo__bucket_of(t.bucket_rows, t.buckets, row + t.first_row);
         const int64_t begin = neo__bucket_begin(t.bucket_rows, t.buckets, bucket) - t.first_row;
@@ -3803,7 +3532,7 @@ NEO__BAGS_KERNEL neo__bags_pool_any_kernel(const neo__bags_job j) {
         const neo__job_table &t = j.fixed.tables[p.table];
         if (neo__bags_pool_lanes(t, j.tensor.aligned)) continue;
         int64_t next;
-        NEO__BAGS_EACH(b, p.bags, 16) {
+        NEO__CUDA_EACH(b, p.bags, 16) {
             const int64_t *offsets = j.batch.offsets + p.first_bag + b;
             const int64_t k = offsets[0], k_end = offsets[1], length = k_end - k;
             for (int64_t col = threadIdx.x % 16; col < t.store.dim; col += 16) {
@@ -3822,7 +3551,7 @@ NEO__BAGS_KERNEL neo__bags_copy_kernel(const neo__bags_job j) {
     const neo__job_feature *features = j.told.features;
     const int64_t first = offsets[0],
                   count = NEO__MIN(offsets[j.batch.bags] - first, j.tensor.out_rows);
-    NEO__BAGS_EACH(i, count, 16) {
+    NEO__CUDA_EACH(i, count, 16) {
         const int64_t f = neo__bags_last(0, j.fixed.feature_count, first + i,
                                          [=](int64_t q) { return offsets[features[q].first_bag]; });
         const neo__job_table &t = j.fixed.tables[features[f].table];
@@ -3840,50 +3569,42 @@ static dim3 neo__bags_grid(const neo__cuda *d, const neo__bags_job *j, int lanes
     int64_t bags = 0;
     for (int f = 0; f < j->fixed.feature_count; f++)
         bags = NEO__MAX(bags, j->told.host_features[f].bags);
-    const unsigned x = neo__cuda_blocks(d, bags * lanes, NEO__BAGS_THREADS);
+    const unsigned x = neo__cuda_blocks(d, bags * lanes, NEO__CUDA_THREADS);
     return dim3(x, (unsigned)NEO__MIN(j->fixed.feature_count, 65535));
 }
-/* has: the lanes of the tables of T, as bits. */
+/* lanes[T]: the lanes of the tables of T, as bits. */
 template <neo_dtype T, int LANES>
-static neo_status neo__bags_launch_pool(neo__cuda *d, const neo__bags_job *j, unsigned has) {
-    if (!(has & (unsigned)LANES)) return NEO_OK;
-    NEO__BAGS_LAUNCH((neo__bags_pool_kernel<T, LANES>), neo__bags_grid(d, j, LANES), *j);
-    return neo__cuda_launched(d, "bags: lookup");
+static neo_status neo__bags_run_pool(neo__cuda *d, const neo__bags_job *j, const unsigned *lanes) {
+    if (!(lanes[T] & (unsigned)LANES)) return NEO_OK;
+    return neo__cuda_launch(d, "bags: lookup", neo__bags_pool_kernel<T, LANES>,
+                            neo__bags_grid(d, j, LANES), NEO__CUDA_THREADS, 0, *j);
 }
 template <neo_dtype T>
-static neo_status neo__bags_launch_pools(neo__cuda *d, const neo__bags_job *j) {
-    unsigned has = 0;
-    for (int f = 0; f < j->fixed.feature_count; f++) {
-        const neo__job_table &t = j->fixed.host_tables[j->told.host_features[f].table];
-        if (t.store.dtype == T) has |= (unsigned)neo__bags_pool_lanes(t, j->tensor.aligned);
-    }
-    NEO__TRY((neo__bags_launch_pool<T, 4>(d, j, has)));
-    NEO__TRY((neo__bags_launch_pool<T, 8>(d, j, has)));
-    NEO__TRY((neo__bags_launch_pool<T, 16>(d, j, has)));
-    return neo__bags_launch_pool<T, 32>(d, j, has);
+static neo_status neo__bags_run_pools(neo__cuda *d, const neo__bags_job *j, const unsigned *lanes) {
+    NEO__TRY((neo__bags_run_pool<T, 4>(d, j, lanes)));
+    NEO__TRY((neo__bags_run_pool<T, 8>(d, j, lanes)));
+    NEO__TRY((neo__bags_run_pool<T, 16>(d, j, lanes)));
+    return neo__bags_run_pool<T, 32>(d, j, lanes);
 }
-static neo_status neo__cuda_bags_forward(neo_device *device, const neo__bags_job *j) {
-    neo__cuda *d = (neo__cuda *)device;
-    NEO__TRY(neo__cuda_enter(d));
+static neo_status neo__cuda_bags_forward(neo__cuda *d, const neo__bags_job *j) {
+    unsigned lanes[NEO_DTYPE_COUNT] = {0}, all = 0;
     if (j->batch.bags == 0) return NEO_OK;
     if (j->fixed.none) {
-        NEO__BAGS_LAUNCH(neo__bags_copy_kernel,
-                         neo__cuda_blocks(d, j->batch.most_ids * 16, NEO__BAGS_THREADS), *j);
-        return neo__cuda_launched(d, "bags: copy");
+        return neo__cuda_run(d, "bags: copy", neo__bags_copy_kernel, j->batch.most_ids, 16, *j);
     }
-    bool any = false; /* of a column per lane */
-    for (int f = 0; f < j->fixed.feature_count; f++)
-        if (!neo__bags_pool_lanes(j->fixed.host_tables[j->told.host_features[f].table],
-                                  j->tensor.aligned))
-            any = true;
-    if (any) {
-        NEO__BAGS_LAUNCH(neo__bags_pool_any_kernel, neo__bags_grid(d, j, 16), *j);
-        NEO__TRY(neo__cuda_launched(d, "bags: lookup"));
+    for (int f = 0; f < j->fixed.feature_count; f++) {
+        const neo__job_table &t = j->fixed.host_tables[j->told.host_features[f].table];
+        const unsigned has = (unsigned)neo__bags_pool_lanes(t, j->tensor.aligned);
+        lanes[t.store.dtype] |= has;
+        all |= has ? has : 1u;
     }
-    NEO__TRY(neo__bags_launch_pools<NEO_F32>(d, j));
-    NEO__TRY(neo__bags_launch_pools<NEO_F16>(d, j));
-    NEO__TRY(neo__bags_launch_pools<NEO_BF16>(d, j));
-    return neo__bags_launch_pools<NEO_I8>(d, j);
+    if (all & 1u)
+        NEO__TRY(neo__cuda_launch(d, "bags: lookup", neo__bags_pool_any_kernel,
+                                  neo__bags_grid(d, j, 16), NEO__CUDA_THREADS, 0, *j));
+    NEO__TRY(neo__bags_run_pools<NEO_F32>(d, j, lanes));
+    NEO__TRY(neo__bags_run_pools<NEO_F16>(d, j, lanes));
+    NEO__TRY(neo__bags_run_pools<NEO_BF16>(d, j, lanes));
+    return neo__bags_run_pools<NEO_I8>(d, j, lanes);
 }
 
 /* ---- gradients of per-id weights: 16 lanes an id ---- */
@@ -3891,7 +3612,7 @@ NEO__BAGS_KERNEL neo__bags_weight_grad_kernel(const neo__bags_job j) {
     if (neo__bags_refused(j)) return;
     const int lane = threadIdx.x % 16;
     const int64_t first = j.batch.offsets[0], count = j.batch.offsets[j.batch.bags] - first;
-    NEO__BAGS_EACH(i, count, 16) {
+    NEO__CUDA_EACH(i, count, 16) {
         const int64_t bag = neo__bags_bag_of(j, 0, j.batch.bags, first + i);
         const neo__job_feature p = j.told.features[neo__bags_feature_of(j, bag)];
         const neo__job_table &t = j.fixed.tables[p.table];
@@ -3909,14 +3630,10 @@ NEO__BAGS_KERNEL neo__bags_weight_grad_kernel(const neo__bags_job j) {
         if (lane == 0) j.tensor.dweights[i] = sum;
     }
 }
-static neo_status neo__cuda_bags_weight_grad(neo_device *device, const neo__bags_job *j) {
-    neo__cuda *d = (neo__cuda *)device;
-    NEO__TRY(neo__cuda_enter(d));
+static neo_status neo__cuda_bags_weight_grad(neo__cuda *d, const neo__bags_job *j) {
     if (j->batch.bags == 0 || j->batch.most_ids == 0) return NEO_OK;
-    NEO__CUDA_LAUNCH(neo__bags_weight_grad_kernel,
-                     neo__cuda_blocks(d, j->batch.most_ids * 16, NEO__BAGS_THREADS),
-                     NEO__BAGS_THREADS, 0, d->stream, *j);
-    return neo__cuda_launched(d, "bags: gradients of weights");
+    return neo__cuda_run(d, "bags: gradients of weights", neo__bags_weight_grad_kernel,
+                         j->batch.most_ids, 16, *j);
 }
 
 /* ---- records ---- */
@@ -3928,7 +3645,7 @@ NEO__BAGS_KERNEL neo__bags_pack_kernel(const neo__bags_job j) {
         const neo__job_feature p = j.told.features[f];
         const neo__job_table &t = j.fixed.tables[p.table];
         if (!t.mean) continue;
-        NEO__BAGS_EACH(b, p.bags, 32) {
+        NEO__CUDA_EACH(b, p.bags, 32) {
             const int64_t *offsets = j.batch.offsets + p.first_bag + b,
                           length = offsets[1] - offsets[0];
             const float *from = j.tensor.dout + p.out_at + b * p.out_stride;
@@ -3940,8 +3657,7 @@ NEO__BAGS_KERNEL neo__bags_pack_kernel(const neo__bags_job j) {
     }
 }
 /* The leaf of sample s of a feature, counted from the call's first. */
-static __device__ __forceinline__ int64_t neo__bags_leaf(const neo__bags_job &j, int64_t bags,
-                                                         int64_t s) {
+NEO__GPU int64_t neo__bags_leaf(const neo__bags_job &j, int64_t bags, int64_t s) {
     const neo__leaf_cut &c = j.sorted.leaves;
     if (j.sorted.leaf_bits == 0) return 0;
     if (c.count == 0) return neo__bucket_of(bags, c.shards, s);
@@ -3974,12 +3690,13 @@ NEO__BAGS_KERNEL neo__bags_records_kernel(const neo__bags_job j) {
          i += threads)
         keys[i] = none, values[i] = 0;
 }
+/* Records of given rows, each with its own number; `side` 0: to be sorted, 1: as if they were. */
 template <class K>
-NEO__BAGS_KERNEL neo__bags_row_records_kernel(const neo__bags_job j, const int64_t *rows,
+NEO__BAGS_KERNEL neo__bags_row_records_kernel(const neo__bags_job j, int side, const int64_t *rows,
                                               int64_t first_key) {
-    NEO__BAGS_EACH(i, j.sorted.records, 1) {
-        ((K *)j.sorted.keys[0])[i] = (K)(first_key + rows[i]);
-        j.sorted.values[0][i] = (uint32_t)i;
+    NEO__CUDA_EACH(i, j.sorted.records, 1) {
+        ((K *)j.sorted.keys[side])[i] = (K)(first_key + rows[i]);
+        j.sorted.values[side][i] = (uint32_t)i;
     }
 }
 static int neo__bags_bits(int64_t largest) {
@@ -3988,13 +3705,12 @@ static int neo__bags_bits(int64_t largest) {
     return bits;
 }
 template <class K> static neo_status neo__bags_sort_records(neo__cuda *d, const neo__bags_job *j) {
-    NEO__ZERO(neo__cuda_sorting<K>, c);
-    c.temp = j->sorted.temp, c.bytes = j->sorted.temp_bytes;
-    c.keys = (const K *)j->sorted.keys[0], c.sorted_keys = (K *)j->sorted.keys[1];
-    c.values = j->sorted.values[0], c.sorted_values = j->sorted.values[1];
-    c.count = j->sorted.records;
-    c.first = j->sorted.leaf_sort ? 0 : j->sorted.leaf_bits;
-    c.last = j->sorted.leaf_bits + neo__bags_bits(j->fixed.key_count);
+    const int32_t first = j->sorted.leaf_sort ? 0 : j->sorted.leaf_bits;
+    const int32_t last = j->sorted.leaf_bits + neo__bags_bits(j->fixed.key_count);
+    const neo__cuda_sorting<K> c = {j->sorted.temp, j->sorted.temp_bytes,
+                                    (K *)j->sorted.keys[0], (K *)j->sorted.keys[1],
+                                    j->sorted.values[0], j->sorted.values[1],
+                                    j->sorted.records, first, last};
     return neo__cuda_do(d, neo__cuda_sort_now<K>, &c, sizeof c);
 }
 template <class K> static size_t neo__bags_temp(int64_t records) {
@@ -4012,108 +3728,96 @@ static size_t neo__cuda_bags_temp_bytes(neo_device *device, int64_t records, int
     return wide ? neo__bags_temp<uint64_t>(records) : neo__bags_temp<uint32_t>(records);
 }
 static neo_status neo__bags_sorted(neo__cuda *d, const neo__bags_job *j) {
-    NEO__TRY(neo__cuda_launched(d, "bags: records"));
     return j->fixed.wide ? neo__bags_sort_records<uint64_t>(d, j)
                          : neo__bags_sort_records<uint32_t>(d, j);
 }
-static neo_status neo__cuda_bags_sort(neo_device *device, const neo__bags_job *j) {
-    neo__cuda *d = (neo__cuda *)device;
-    NEO__TRY(neo__cuda_enter(d));
+static neo_status neo__cuda_bags_sort(neo__cuda *d, const neo__bags_job *j) {
     if (j->sorted.records == 0 || j->batch.bags == 0) return NEO_OK;
     if (j->sorted.packs) {
-        NEO__BAGS_LAUNCH(neo__bags_pack_kernel, neo__bags_grid(d, j, 32), *j);
-        NEO__TRY(neo__cuda_launched(d, "bags: pack"));
+        NEO__TRY(neo__cuda_launch(d, "bags: pack", neo__bags_pack_kernel, neo__bags_grid(d, j, 32),
+                                  NEO__CUDA_THREADS, 0, *j));
     }
-    const unsigned blocks = neo__cuda_blocks(d, j->sorted.records, NEO__BAGS_TILE);
-    NEO__BAGS_LAUNCH_KEYED(neo__bags_records_kernel, blocks, *j);
+    NEO__TRY(neo__cuda_launch(d, "bags: records", NEO__BAGS_KEYED(neo__bags_records_kernel),
+                              neo__cuda_blocks(d, j->sorted.records, NEO__BAGS_TILE),
+                              NEO__CUDA_THREADS, 0, *j));
     return neo__bags_sorted(d, j);
 }
-static neo_status neo__cuda_bags_sort_rows(neo_device *device, const neo__bags_job *j,
-                                      const int64_t *rows, int64_t first_key) {
-    neo__cuda *d = (neo__cuda *)device;
-    NEO__TRY(neo__cuda_enter(d));
+static neo_status neo__cuda_bags_sort_rows(neo__cuda *d, const neo__bags_job *j,
+                                           const int64_t *rows, int64_t first_key) {
     if (j->sorted.records == 0) return NEO_OK;
-    const unsigned blocks = neo__cuda_blocks(d, j->sorted.records, NEO__BAGS_THREADS);
-    NEO__BAGS_LAUNCH_KEYED(neo__bags_row_records_kernel, blocks, *j, rows, first_key);
+    NEO__TRY(neo__cuda_run(d, "bags: records", NEO__BAGS_KEYED(neo__bags_row_records_kernel),
+                           j->sorted.records, 1, *j, 0, rows, first_key));
     return neo__bags_sorted(d, j);
 }
 
 /* ---- sums down a run ---- */
 
-/* s += gradients of records [i, end), in order; `from` is at their first column. So many loads are
-   on their way at once: AHEAD, and for the rest of a run half of that, and so on. */
-template <int W, int AHEAD> struct neo__bags_adder {
-    static __device__ __forceinline__ void add(const neo__bags_job &j, const float *from,
-                                               const float *weights, int64_t i, int64_t end,
-                                               neo__floats<W> &s) {
-        const uint32_t *values = j.sorted.values[1];
-        for (; end - i >= AHEAD; i += AHEAD) {
-            neo__floats<W> x[AHEAD];
-            uint32_t value[AHEAD];
-            NEO__UNROLL
-            for (int a = 0; a < AHEAD; a++) value[a] = values[i + a];
-            NEO__UNROLL
-            for (int a = 0; a < AHEAD; a++) {
-                const int64_t at = j.sorted.indirect ? j.sorted.grad_at[value[a]]
-                                                     : (int64_t)value[a] * j.sorted.grad_unit;
-                x[a] = neo__cuda_load<W>(from + at);
-            }
-            NEO__UNROLL
-            for (int a = 0; a < AHEAD; a++) {
-                if (weights)
-                    neo__bags_plus<W>(s, weights[value[a]], x[a]);
-                else
-                    neo__bags_plus<W>(s, x[a]);
-            }
-        }
-        if (i < end) neo__bags_adder<W, AHEAD / 2>::add(j, from, weights, i, end, s);
-    }
-};
-template <int W> struct neo__bags_adder<W, 0> {
-    static __device__ __forceinline__ void add(const neo__bags_job &, const float *, const float *,
-                                               int64_t, int64_t, neo__floats<W> &) {}
-};
+/* s += gradients of records [i, end), in order; `from` is at their first column. AHEAD loads are on
+   their way at once, and for the rest of a run half of that, and so on. */
 template <int W, int AHEAD>
-static __device__ __forceinline__ void neo__bags_add(const neo__bags_job &j, const float *from,
-                                                     int64_t i, int64_t end, neo__floats<W> &s) {
-    const float *weights =
-        j.batch.weights ? j.batch.weights + (j.batch.offsets[0] - j.batch.id_base) : NULL;
-    neo__bags_adder<W, AHEAD>::add(j, from, weights, i, end, s);
+NEO__GPU void neo__bags_add(const neo__bags_job &j, const float *from, const float *weights,
+                            int64_t i, int64_t end, neo__floats<W> &s) {
+    const uint32_t *values = j.sorted.values[1];
+    for (; end - i >= AHEAD; i += AHEAD) {
+        neo__floats<W> x[AHEAD];
+        uint32_t value[AHEAD];
+        NEO__UNROLL
+        for (int a = 0; a < AHEAD; a++) value[a] = values[i + a];
+        NEO__UNROLL
+        for (int a = 0; a < AHEAD; a++) {
+            const int64_t at = j.sorted.indirect ? j.sorted.grad_at[value[a]]
+                                                 : (int64_t)value[a] * j.sorted.grad_unit;
+            x[a] = neo__cuda_load<W>(from + at);
+        }
+        NEO__UNROLL
+        for (int a = 0; a < AHEAD; a++) {
+            if (weights) neo__cuda_plus<W>(s, weights[value[a]], x[a]);
+            else neo__cuda_plus<W>(s, x[a]);
+        }
+    }
+    if constexpr (AHEAD > 1)
+        if (i < end) neo__bags_add<W, AHEAD / 2>(j, from, weights, i, end, s);
+}
+/* The weights of records; NULL: there are none. */
+NEO__GPU const float *neo__bags_weights(const neo__bags_job &j) {
+    return j.batch.weights ? j.batch.weights + (j.batch.offsets[0] - j.batch.id_base) : NULL;
 }
 /* The gradients of one row, records [i, end): a chain per leaf, + 0.0f, and the leaves' tree. */
 template <class K, int W, int AHEAD>
-static __device__ __forceinline__ neo__floats<W>
+NEO__GPU neo__floats<W>
 neo__bags_merge(const neo__bags_job &j, const float *from, int64_t i, int64_t end) {
     const K *keys = (const K *)j.sorted.keys[1];
     const neo__floats<W> zero = {};
+    const float *weights = neo__bags_weights(j);
     if (keys[i] == keys[end - 1]) {
         neo__floats<W> s = zero;
-        neo__bags_add<W, AHEAD>(j, from, i, end, s);
-        neo__bags_plus<W>(s, zero);
+        neo__bags_add<W, AHEAD>(j, from, weights, i, end, s);
+        neo__cuda_plus<W>(s, zero);
         return s;
     }
-    neo__bags_tree<W> tree;
-    tree.depth = 0;
+    neo__cuda_parts<W> tree;
     while (i < end) {
         const K key = keys[i], leaf = key & (((K)1 << j.sorted.leaf_bits) - 1);
         const int64_t stop =
-            neo__bags_last(i, end, 0,
-                           [=](int64_t q) { return keys[q] == key ? (int64_t)0 : (int64_t)1; }) +
-            1;
+            1 + neo__bags_last(i, end, 0, [=](int64_t q) { return (int64_t)(keys[q] != key); });
         neo__floats<W> s = zero;
-        neo__bags_add<W, AHEAD>(j, from, i, stop, s);
-        neo__bags_plus<W>(s, zero);
+        neo__bags_add<W, AHEAD>(j, from, weights, i, stop, s);
+        neo__cuda_plus<W>(s, zero);
         tree.push((int64_t)leaf, s);
         i = stop;
     }
     return tree.total();
 }
-static __device__ __forceinline__ const float *neo__bags_grads(const neo__bags_job &j,
-                                                               const neo__job_table &t) {
+NEO__GPU const float *neo__bags_grads(const neo__bags_job &j, const neo__job_table &t) {
     return j.sorted.packs && t.mean ? j.sorted.packed : j.tensor.dout;
 }
 
 /* ---- runs ---- */
+
+/* The key of the row of sorted record i. */
+template <class K> NEO__GPU K neo__bags_key(const neo__bags_job &j, int64_t i) {
+    return ((const K *)j.sorted.keys[1])[i] >> j.sorted.leaf_bits;
+}
 typedef struct neo__bags_run {
     int64_t begin; /* its first record */
     int64_t row;
@@ -4122,10 +3826,8 @@ typedef struct neo__bags_run {
 NEO__STATIC_ASSERT(2 * NEO__JOB_SHARED_FLOATS * sizeof(float) +
                            32 * NEO__BAGS_WARPS * sizeof(neo__bags_run) <= 48 * 1024,
                    "a block has 48 KiB of shared memory, lists of runs included");
-template <class K>
-static __device__ __forceinline__ neo__bags_run neo__bags_run_at(const neo__bags_job &j,
-                                                                 int64_t i) {
-    const int64_t key = (int64_t)(((const K *)j.sorted.keys[1])[i] >> j.sorted.leaf_bits);
+template <class K> NEO__GPU neo__bags_run neo__bags_run_at(const neo__bags_job &j, int64_t i) {
+    const int64_t key = (int64_t)neo__bags_key<K>(j, i);
     neo__bags_run run;
     run.begin = i;
     run.table = neo__bags_table_of_key(j, key);
@@ -4133,24 +3835,18 @@ static __device__ __forceinline__ neo__bags_run neo__bags_run_at(const neo__bags
     return run;
 }
 /* Record i is the first of a row. */
-template <class K>
-static __device__ __forceinline__ bool neo__bags_starts(const neo__bags_job &j, int64_t i) {
-    const K *keys = (const K *)j.sorted.keys[1];
-    if (i >= j.sorted.records || (int64_t)(keys[i] >> j.sorted.leaf_bits) >= j.fixed.key_count)
-        return false;
-    return i == 0 || keys[i] >> j.sorted.leaf_bits != keys[i - 1] >> j.sorted.leaf_bits;
+template <class K> NEO__GPU bool neo__bags_starts(const neo__bags_job &j, int64_t i) {
+    if (i >= j.sorted.records || (int64_t)neo__bags_key<K>(j, i) >= j.fixed.key_count) return false;
+    return i == 0 || neo__bags_key<K>(j, i) != neo__bags_key<K>(j, i - 1);
 }
 /* The end of a run, for LANES threads of `mask` at once. */
 template <class K, int LANES>
-static __device__ __forceinline__ int64_t neo__bags_end(const neo__bags_job &j, int64_t begin,
-                                                        unsigned mask) {
-    const K *keys = (const K *)j.sorted.keys[1];
-    const K key = keys[begin] >> j.sorted.leaf_bits;
+NEO__GPU int64_t neo__bags_end(const neo__bags_job &j, int64_t begin, unsigned mask) {
+    const K key = neo__bags_key<K>(j, begin);
     const int lane = threadIdx.x % LANES, shift = threadIdx.x % 32 - lane;
     const unsigned all = LANES == 32 ? 0xFFFFFFFFu : (1u << (LANES & 31)) - 1u;
     for (int64_t i = begin + 1;; i += LANES) {
-        const bool same =
-            i + lane < j.sorted.records && keys[i + lane] >> j.sorted.leaf_bits == key;
+        const bool same = i + lane < j.sorted.records && neo__bags_key<K>(j, i + lane) == key;
         const unsigned other = ~(__ballot_sync(mask, same) >> shift) & all;
         if (other) return i + __ffs((int)other) - 1;
     }
@@ -4158,9 +3854,8 @@ static __device__ __forceinline__ int64_t neo__bags_end(const neo__bags_job &j, 
 /* The runs of the tables for which mine(table) that begin in a window of 32 records, to the warp's
    list. Long ones go to j.sorted.longs. Returns how many. */
 template <class K, class Mine>
-static __device__ __forceinline__ int neo__bags_window(const neo__bags_job &j, int64_t window,
-                                                       neo__bags_run *list, Mine mine) {
-    const K *keys = (const K *)j.sorted.keys[1];
+NEO__GPU int neo__bags_window(const neo__bags_job &j, int64_t window, neo__bags_run *list,
+                              Mine mine) {
     const int lane = threadIdx.x % 32;
     const int64_t i = window * 32 + lane, far = i + NEO__JOB_LONG;
     neo__bags_run run;
@@ -4169,8 +3864,7 @@ static __device__ __forceinline__ int neo__bags_window(const neo__bags_job &j, i
         run = neo__bags_run_at<K>(j, i);
         take = mine(run.table);
     }
-    if (take && far < j.sorted.records &&
-        keys[far] >> j.sorted.leaf_bits == keys[i] >> j.sorted.leaf_bits) {
+    if (take && far < j.sorted.records && neo__bags_key<K>(j, far) == neo__bags_key<K>(j, i)) {
         j.sorted.longs[1 + atomicAdd(&j.sorted.longs[0], 1ull)] = (unsigned long long)i;
         take = false;
     }
@@ -4183,7 +3877,7 @@ static __device__ __forceinline__ int neo__bags_window(const neo__bags_job &j, i
 /* ---- row-wise Adagrad on f32 rows, in registers ---- */
 
 /* Lanes times fours of a row whose step is nothing but this; 0: another step. */
-static __host__ __device__ __forceinline__ int
+NEO__EVERYWHERE NEO__INLINE int
 neo__bags_rowwise_fours(const neo__bags_job &j, const neo__job_table &t, const neo__job_rule &o) {
     if (j.keep || t.cut || t.store.dtype != NEO_F32 || o.step.kind != NEO_BAG_ROWWISE_ADAGRAD)
         return 0;
@@ -4192,8 +3886,7 @@ neo__bags_rowwise_fours(const neo__bags_job &j, const neo__job_table &t, const n
 }
 /* sum + the squares of a chunk of 4 LANES columns: blocks of 16 by the fixed tree, in order. */
 template <int LANES>
-static __device__ __forceinline__ float neo__bags_squares_on(float sum, const neo__floats<4> &g,
-                                                             unsigned mask) {
+NEO__GPU float neo__bags_squares_on(float sum, const neo__floats<4> &g, unsigned mask) {
     float q[4];
     NEO__UNROLL
     for (int c = 0; c < 4; c++) q[c] = __fmul_rn(g.v[c], g.v[c]);
@@ -4208,8 +3901,7 @@ static __device__ __forceinline__ float neo__bags_squares_on(float sum, const ne
     return sum;
 }
 template <class K, int LANES, int CHUNKS>
-static __device__ __forceinline__ void neo__bags_rowwise(const neo__bags_job &j,
-                                                         const neo__bags_run &run, unsigned mask) {
+NEO__GPU void neo__bags_rowwise(const neo__bags_job &j, const neo__bags_run &run, unsigned mask) {
     const neo__job_table &t = j.fixed.tables[run.table];
     const neo__bag_step &o = j.told.rules[run.table].step;
     const int64_t dim = t.store.dim;
@@ -4239,7 +3931,7 @@ static __device__ __forceinline__ void neo__bags_rowwise(const neo__bags_job &j,
     for (int c = 0; c < CHUNKS; c++) {
         const int64_t col = 4 * (c * LANES + lane);
         if (col >= dim) continue;
-        neo__bags_plus<4>(w[c], -rate, g[c]);
+        neo__cuda_plus<4>(w[c], -rate, g[c]);
         neo__cuda_store<4>(row + col, w[c]);
     }
     if (lane == 0) *state = s;
@@ -4251,7 +3943,7 @@ NEO__BAGS_KERNEL neo__bags_rowwise_kernel(const neo__bags_job j) {
     neo__bags_run *list = lists[threadIdx.x / 32];
     const int group = threadIdx.x % 32 / LANES;
     const unsigned mask = neo__bags_mask<LANES>();
-    NEO__BAGS_EACH(window, (j.sorted.records + 31) / 32, 32) {
+    NEO__CUDA_EACH(window, (j.sorted.records + 31) / 32, 32) {
         const int count = neo__bags_window<K>(j, window, list, [&j](int table) {
             return neo__bags_rowwise_fours(j, j.fixed.tables[table], j.told.rules[table]) ==
                    LANES * CHUNKS;
@@ -4266,9 +3958,8 @@ NEO__BAGS_KERNEL neo__bags_rowwise_kernel(const neo__bags_job j) {
 
 /* A row's sum to g, or to where it is kept. */
 template <class K, int AHEAD>
-static __device__ __forceinline__ void neo__bags_sum_row(const neo__bags_job &j,
-                                                         const neo__bags_run &run, int64_t end,
-                                                         int first, int step, float *g) {
+NEO__GPU void neo__bags_sum_row(const neo__bags_job &j, const neo__bags_run &run, int64_t end,
+                                int first, int step, float *g) {
     const neo__job_table &t = j.fixed.tables[run.table];
     const float *from = neo__bags_grads(j, t);
     const uint32_t at = j.keep ? j.kept.keep_at[run.begin] : 0;
@@ -4277,7 +3968,7 @@ static __device__ __forceinline__ void neo__bags_sum_row(const neo__bags_job &j,
         neo__floats<1> s;
         if (j.add) {
             s.v[0] = to[col];
-            neo__bags_add<1, AHEAD>(j, from + col, run.begin, end, s);
+            neo__bags_add<1, AHEAD>(j, from + col, neo__bags_weights(j), run.begin, end, s);
         } else {
             s = neo__bags_merge<K, 1, AHEAD>(j, from + col, run.begin, end);
             if (j.keep && !(at & 1)) s.v[0] = __fadd_rn(to[col], s.v[0]);
@@ -4311,6 +4002,12 @@ static __device__ void neo__bags_step_row(const neo__bags_job &j, const neo__bag
     if (narrow) neo__rows_encode_warp(&t.store, run.row, w, word);
     __syncwarp(mask);
 }
+/* The scratch of vector `vector` of a block that has `vectors`. */
+NEO__GPU float *neo__bags_step_room(const neo__bags_job &j, float *shared, int vectors,
+                                    int vector) {
+    if (!j.room.scratch) return shared + vector * j.room.scratch_floats;
+    return j.room.scratch + (int64_t)(blockIdx.x * vectors + vector) * j.room.scratch_floats;
+}
 template <class K>
 NEO__BAGS_KERNEL neo__bags_step_kernel(const neo__bags_job j) {
     if (j.stop && *j.stop) return;
@@ -4318,10 +4015,8 @@ NEO__BAGS_KERNEL neo__bags_step_kernel(const neo__bags_job j) {
     __shared__ neo__bags_run lists[NEO__BAGS_WARPS][32];
     neo__bags_run *list = lists[threadIdx.x / 32];
     const int vectors = blockDim.x / 16, vector = threadIdx.x / 16;
-    float *g = j.room.scratch ? j.room.scratch +
-                                    (int64_t)(blockIdx.x * vectors + vector) * j.room.scratch_floats
-                              : shared + vector * j.room.scratch_floats;
-    NEO__BAGS_EACH(window, (j.sorted.records + 31) / 32, 32) {
+    float *g = neo__bags_step_room(j, shared, vectors, vector);
+    NEO__CUDA_EACH(window, (j.sorted.records + 31) / 32, 32) {
         const int count = neo__bags_window<K>(j, window, list, [&j](int table) {
             return neo__bags_rowwise_fours(j, j.fixed.tables[table], j.told.rules[table]) == 0;
         });
@@ -4340,18 +4035,14 @@ static __global__ void __launch_bounds__(NEO__BAGS_LONG_THREADS)
     neo__bags_long_kernel(const neo__bags_job j) {
     if (j.stop && *j.stop) return;
     NEO__DYNAMIC_SHARED(float, shared);
-    const K *keys = (const K *)j.sorted.keys[1];
-    float *g =
-        j.room.scratch ? j.room.scratch + (int64_t)blockIdx.x * j.room.scratch_floats : shared;
+    float *g = neo__bags_step_room(j, shared, 1, 0);
     const unsigned long long count = j.sorted.longs[0];
     for (unsigned long long r = blockIdx.x; r < count; r += gridDim.x) {
         const neo__bags_run run = neo__bags_run_at<K>(j, (int64_t)j.sorted.longs[1 + r]);
-        const int64_t key = (int64_t)(keys[run.begin] >> j.sorted.leaf_bits);
-        const int leaf_bits = j.sorted.leaf_bits;
+        const int64_t key = (int64_t)neo__bags_key<K>(j, run.begin);
         const int64_t end =
-            neo__bags_last(run.begin, j.sorted.records, key,
-                           [=](int64_t q) { return (int64_t)(keys[q] >> leaf_bits); }) +
-            1;
+            1 + neo__bags_last(run.begin, j.sorted.records, key,
+                               [&j](int64_t q) { return (int64_t)neo__bags_key<K>(j, q); });
         neo__bags_sum_row<K, NEO__BAGS_LONG_AHEAD>(j, run, end, (int)threadIdx.x, (int)blockDim.x,
                                                    g);
         __syncthreads();
@@ -4361,78 +4052,65 @@ static __global__ void __launch_bounds__(NEO__BAGS_LONG_THREADS)
 }
 
 /* ---- launches ---- */
-template <class K>
-static void neo__bags_launch_rowwise(neo__cuda *d, const neo__bags_job *j, int fours) {
-    const unsigned blocks = neo__cuda_blocks(d, (j->sorted.records + 31) / 32, NEO__BAGS_WARPS);
-#define NEO__BAGS_ROWWISE(LANES, CHUNKS)                                                           \
-    NEO__CUDA_LAUNCH((neo__bags_rowwise_kernel<K, LANES, CHUNKS>), blocks, NEO__BAGS_THREADS, 0,        \
-                d->stream, *j)
-    switch (fours) {
-    case 4: NEO__BAGS_ROWWISE(4, 1); break;
-    case 8: NEO__BAGS_ROWWISE(8, 1); break;
-    case 16: NEO__BAGS_ROWWISE(16, 1); break;
-    case 32: NEO__BAGS_ROWWISE(32, 1); break;
-    case 64: NEO__BAGS_ROWWISE(32, 2); break;
-    case 128: NEO__BAGS_ROWWISE(32, 4); break;
-    default: NEO__BAGS_ROWWISE(32, 8);
-    }
-#undef NEO__BAGS_ROWWISE
+/* has: lanes times fours of the tables' rows, as bits. */
+template <class K, int LANES, int CHUNKS>
+static neo_status neo__bags_run_rowwise(neo__cuda *d, const neo__bags_job *j, unsigned has) {
+    if (!(has & (unsigned)(LANES * CHUNKS))) return NEO_OK;
+    return neo__cuda_run(d, "bags: update", neo__bags_rowwise_kernel<K, LANES, CHUNKS>,
+                         (j->sorted.records + 31) / 32, 32, *j);
 }
-/* Threads of a block whose vectors have each `floats` of shared memory. */
+/* A launch in which 16 threads step a row: threads of a block, blocks, and a block's shared memory
+   for `rows` at a time. Where that is too small there is scratch memory for NEO__JOB_VECTORS. */
 static unsigned neo__bags_step_threads(const neo__bags_job *j) {
     const int64_t fit = 2 * NEO__JOB_SHARED_FLOATS / j->room.scratch_floats / 2 * 2;
-    return j->room.scratch ? 32u : 16u * (unsigned)NEO__MIN(fit, (int64_t)(NEO__BAGS_THREADS / 16));
+    return j->room.scratch ? 32u : 16u * (unsigned)NEO__MIN(fit, (int64_t)(NEO__CUDA_THREADS / 16));
+}
+static unsigned neo__bags_step_blocks(neo__cuda *d, const neo__bags_job *j, int64_t work,
+                                      int64_t each) {
+    const unsigned blocks = neo__cuda_blocks(d, work, each), most = NEO__JOB_VECTORS / 2;
+    return j->room.scratch ? NEO__MIN(blocks, most) : blocks;
+}
+static size_t neo__bags_step_shared(const neo__bags_job *j, unsigned rows) {
+    return j->room.scratch ? 0 : rows * (size_t)j->room.scratch_floats * sizeof(float);
 }
 template <class K> static neo_status neo__bags_update_as(neo__cuda *d, const neo__bags_job *job) {
     neo__bags_job gated = *job;
     gated.stop = neo__graph_stop(d);
     const neo__bags_job *j = &gated;
-    const size_t bytes = (size_t)j->room.scratch_floats * sizeof(float);
-    const unsigned threads = neo__bags_step_threads(j), most = NEO__JOB_VECTORS / 2;
-    unsigned blocks = neo__cuda_blocks(d, (j->sorted.records + 31) / 32, threads / 32), has = 0;
+    const int64_t records = j->sorted.records;
+    const unsigned threads = neo__bags_step_threads(j);
+    unsigned has = 0, blocks = neo__bags_step_blocks(d, j, (records + 31) / 32, threads / 32);
     for (int t = 0; t < j->fixed.table_count; t++) {
         const int fours =
             neo__bags_rowwise_fours(*j, j->fixed.host_tables[t], j->told.host_rules[t]);
         has |= fours ? (unsigned)fours : 1u;
     }
     NEO__TRY(neo__cuda_set(d, j->sorted.longs, 0, sizeof *j->sorted.longs));
-    if (j->room.scratch) blocks = NEO__MIN(blocks, most);
     if (has & 1u)
-        NEO__CUDA_LAUNCH((neo__bags_step_kernel<K>), blocks, threads,
-                    j->room.scratch ? 0 : bytes * (threads / 16), d->stream, *j);
-    for (int fours = 4; fours <= NEO__BAGS_MOST_DIM / 4; fours *= 2)
-        if (has & (unsigned)fours) neo__bags_launch_rowwise<K>(d, j, fours);
-    NEO__TRY(neo__cuda_launched(d, "bags: update"));
-    if (j->sorted.records <= NEO__JOB_LONG) return NEO_OK;
-    blocks = neo__cuda_blocks(d, j->sorted.records, NEO__JOB_LONG);
-    if (j->room.scratch) blocks = NEO__MIN(blocks, most);
-    NEO__CUDA_LAUNCH((neo__bags_long_kernel<K>), blocks, NEO__BAGS_LONG_THREADS,
-                     j->room.scratch ? 0 : bytes, d->stream, *j);
-    return neo__cuda_launched(d, "bags: update of long runs");
+        NEO__TRY(neo__cuda_launch(d, "bags: update", neo__bags_step_kernel<K>, blocks, threads,
+                                  neo__bags_step_shared(j, threads / 16), *j));
+    NEO__TRY((neo__bags_run_rowwise<K, 4, 1>(d, j, has)));
+    NEO__TRY((neo__bags_run_rowwise<K, 8, 1>(d, j, has)));
+    NEO__TRY((neo__bags_run_rowwise<K, 16, 1>(d, j, has)));
+    NEO__TRY((neo__bags_run_rowwise<K, 32, 1>(d, j, has)));
+    NEO__TRY((neo__bags_run_rowwise<K, 32, 2>(d, j, has)));
+    NEO__TRY((neo__bags_run_rowwise<K, 32, 4>(d, j, has)));
+    NEO__TRY((neo__bags_run_rowwise<K, 32, 8>(d, j, has)));
+    if (records <= NEO__JOB_LONG) return NEO_OK;
+    blocks = neo__bags_step_blocks(d, j, records, NEO__JOB_LONG);
+    return neo__cuda_launch(d, "bags: update of long runs", neo__bags_long_kernel<K>, blocks,
+                            NEO__BAGS_LONG_THREADS, neo__bags_step_shared(j, 1), *j);
 }
-static neo_status neo__cuda_bags_update(neo_device *device, const neo__bags_job *j) {
-    neo__cuda *d = (neo__cuda *)device;
-    NEO__TRY(neo__cuda_enter(d));
+static neo_status neo__cuda_bags_update(neo__cuda *d, const neo__bags_job *j) {
     if (j->sorted.records == 0) return NEO_OK;
     return j->fixed.wide ? neo__bags_update_as<uint64_t>(d, j)
                          : neo__bags_update_as<uint32_t>(d, j);
 }
-/* What is kept as records: each row is one. */
-template <class K>
-NEO__BAGS_KERNEL neo__bags_kept_records_kernel(const neo__bags_job j) {
-    NEO__BAGS_EACH(i, j.sorted.records, 1) {
-        ((K *)j.sorted.keys[1])[i] = (K)j.kept.slot_key[i];
-        j.sorted.values[1][i] = (uint32_t)i;
-    }
-}
-static neo_status neo__cuda_bags_step_kept(neo_device *device, const neo__bags_job *j) {
-    neo__cuda *d = (neo__cuda *)device;
-    NEO__TRY(neo__cuda_enter(d));
+static neo_status neo__cuda_bags_step_kept(neo__cuda *d, const neo__bags_job *j) {
     if (j->sorted.records == 0) return NEO_OK;
-    const unsigned blocks = neo__cuda_blocks(d, j->sorted.records, NEO__BAGS_THREADS);
-    NEO__BAGS_LAUNCH_KEYED(neo__bags_kept_records_kernel, blocks, *j);
-    NEO__TRY(neo__cuda_launched(d, "bags: kept records"));
-    return neo__cuda_bags_update(device, j);
+    NEO__TRY(neo__cuda_run(d, "bags: kept records", NEO__BAGS_KEYED(neo__bags_row_records_kernel),
+                           j->sorted.records, 1, *j, 1, (const int64_t *)j->kept.slot_key, 0));
+    return neo__cuda_bags_update(d, j);
 }
 
 /* The step of kept rows of tables that are cut, on copies of them: what it asks for is what counts.
@@ -4466,26 +4144,22 @@ static __global__ void __launch_bounds__(32) neo__bags_cut_kernel(const neo__bag
         __syncwarp(mask);
     }
 }
-static neo_status neo__cuda_bags_cut(neo_device *device, const neo__bags_job *j) {
-    neo__cuda *d = (neo__cuda *)device;
-    NEO__TRY(neo__cuda_enter(d));
+static neo_status neo__cuda_bags_cut(neo__cuda *d, const neo__bags_job *j) {
     if (j->kept.count == 0) return NEO_OK;
-    NEO__CUDA_LAUNCH(neo__bags_cut_kernel, NEO__JOB_VECTORS / 2, 32, 0, d->stream, *j);
-    return neo__cuda_launched(d, "bags: sums of cut rows");
+    return neo__cuda_launch(d, "bags: sums of cut rows", neo__bags_cut_kernel, NEO__JOB_VECTORS / 2,
+                            32, 0, *j);
 }
 
 /* ---- slots of kept rows ---- */
 
-/* Where a key lies in the hash table, or where it would: the first free place of its chain. */
-static __device__ __forceinline__ uint64_t neo__bags_hash_find(const neo__bags_job &j,
-                                                               uint64_t key) {
+/* The place of a key in the hash table; if it is not there, the first free one of its chain. */
+NEO__GPU uint64_t neo__bags_hash_find(const neo__bags_job &j, uint64_t key) {
     uint64_t i = neo__mix64(key * 0x9E3779B97F4A7C15u) & j.kept.hash_mask;
     while (j.kept.hash_key[i] && j.kept.hash_key[i] != key + 1) i = (i + 1) & j.kept.hash_mask;
     return i;
 }
 /* A key that is not there. Others may come in beside it. */
-static __device__ __forceinline__ void neo__bags_hash_add(const neo__bags_job &j, uint64_t key,
-                                                          uint32_t slot) {
+NEO__GPU void neo__bags_hash_add(const neo__bags_job &j, uint64_t key, uint32_t slot) {
     uint64_t i = neo__mix64(key * 0x9E3779B97F4A7C15u) & j.kept.hash_mask;
     unsigned long long *keys = (unsigned long long *)j.kept.hash_key;
     while (atomicCAS(&keys[i], 0ull, (unsigned long long)key + 1) != 0)
@@ -4494,11 +4168,9 @@ static __device__ __forceinline__ void neo__bags_hash_add(const neo__bags_job &j
 }
 template <class K>
 NEO__BAGS_KERNEL neo__bags_find_slots_kernel(const neo__bags_job j, int by_value) {
-    const K *keys = (const K *)j.sorted.keys[1];
-    NEO__BAGS_EACH(i, j.sorted.records, 1) {
+    NEO__CUDA_EACH(i, j.sorted.records, 1) {
         if (!neo__bags_starts<K>(j, i)) continue;
-        const uint64_t key = (uint64_t)(keys[i] >> j.sorted.leaf_bits),
-                       at = neo__bags_hash_find(j, key);
+        const uint64_t at = neo__bags_hash_find(j, neo__bags_key<K>(j, i));
         const bool known = j.kept.hash_key[at] != 0;
         j.kept.keep_at[i] = known ? j.kept.hash_slot[at] << 1 : 1u;
         if (!known) j.kept.fresh[by_value ? j.sorted.values[1][i] : (uint32_t)i] = 1;
@@ -4506,10 +4178,9 @@ NEO__BAGS_KERNEL neo__bags_find_slots_kernel(const neo__bags_job j, int by_value
 }
 template <class K>
 NEO__BAGS_KERNEL neo__bags_give_slots_kernel(const neo__bags_job j, int by_value) {
-    const K *keys = (const K *)j.sorted.keys[1];
-    NEO__BAGS_EACH(i, j.sorted.records, 1) {
+    NEO__CUDA_EACH(i, j.sorted.records, 1) {
         if (!neo__bags_starts<K>(j, i) || !(j.kept.keep_at[i] & 1u)) continue;
-        const uint64_t key = (uint64_t)(keys[i] >> j.sorted.leaf_bits);
+        const uint64_t key = neo__bags_key<K>(j, i);
         const uint32_t slot =
             (uint32_t)j.kept.count + j.kept.place[by_value ? j.sorted.values[1][i] : (uint32_t)i];
         j.kept.slot_key[slot] = key;
@@ -4518,53 +4189,38 @@ NEO__BAGS_KERNEL neo__bags_give_slots_kernel(const neo__bags_job j, int by_value
     }
 }
 NEO__BAGS_KERNEL neo__bags_hash_slots_kernel(const neo__bags_job j) {
-    const int64_t threads = (int64_t)gridDim.x * blockDim.x;
-    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < j.kept.count; i += threads)
+    NEO__CUDA_EACH(i, j.kept.count, 1)
         neo__bags_hash_add(j, j.kept.slot_key[i], (uint32_t)i);
 }
-static neo_status neo__cuda_bags_find_slots(neo_device *device, const neo__bags_job *j,
-                                            int by_value, int64_t *fresh) {
-    neo__cuda *d = (neo__cuda *)device;
+static neo_status neo__cuda_bags_find_slots(neo__cuda *d, const neo__bags_job *j, int by_value,
+                                            int64_t *fresh) {
     uint32_t count;
-    NEO__TRY(neo__cuda_enter(d));
     *fresh = 0;
     if (j->sorted.records == 0) return NEO_OK;
     NEO__TRY(neo__cuda_set(d, j->kept.fresh, 0,
                            (size_t)(j->sorted.records + 1) * sizeof *j->kept.fresh));
-    const unsigned blocks = neo__cuda_blocks(d, j->sorted.records, NEO__BAGS_THREADS);
-    NEO__BAGS_LAUNCH_KEYED(neo__bags_find_slots_kernel, blocks, *j, by_value);
-    NEO__TRY(neo__cuda_launched(d, "bags: slots"));
-    NEO__ZERO(neo__cuda_scanning, scan);
-    scan.temp = j->sorted.temp, scan.bytes = j->sorted.temp_bytes;
-    scan.from = j->kept.fresh, scan.to = j->kept.place;
-    scan.count = j->sorted.records + 1;
+    NEO__TRY(neo__cuda_run(d, "bags: slots", NEO__BAGS_KEYED(neo__bags_find_slots_kernel),
+                           j->sorted.records, 1, *j, by_value));
+    const neo__cuda_scanning scan = {j->sorted.temp, j->sorted.temp_bytes, j->kept.fresh,
+                                     j->kept.place, j->sorted.records + 1};
     NEO__TRY(neo__cuda_do(d, neo__cuda_scan_now, &scan, sizeof scan));
     NEO__TRY(neo__cuda_answer(d, j->kept.place + j->sorted.records, sizeof count));
     memcpy(&count, d->answer, sizeof count);
     *fresh = count;
     return NEO_OK;
 }
-static neo_status neo__cuda_bags_give_slots(neo_device *device, const neo__bags_job *j,
-                                            int by_value) {
-    neo__cuda *d = (neo__cuda *)device;
-    NEO__TRY(neo__cuda_enter(d));
+static neo_status neo__cuda_bags_give_slots(neo__cuda *d, const neo__bags_job *j, int by_value) {
     if (j->sorted.records == 0) return NEO_OK;
-    const unsigned blocks = neo__cuda_blocks(d, j->sorted.records, NEO__BAGS_THREADS);
-    NEO__BAGS_LAUNCH_KEYED(neo__bags_give_slots_kernel, blocks, *j, by_value);
-    return neo__cuda_launched(d, "bags: new slots");
+    return neo__cuda_run(d, "bags: new slots", NEO__BAGS_KEYED(neo__bags_give_slots_kernel),
+                         j->sorted.records, 1, *j, by_value);
 }
 /* The hash table with the keys of the first slot_count slots. */
-static neo_status neo__cuda_bags_drop_slots(neo_device *device, const neo__bags_job *j) {
-    neo__cuda *d = (neo__cuda *)device;
-    NEO__TRY(neo__cuda_enter(d));
+static neo_status neo__cuda_bags_drop_slots(neo__cuda *d, const neo__bags_job *j) {
     if (j->kept.max == 0) return NEO_OK;
     NEO__TRY(neo__cuda_set(d, j->kept.hash_key, 0,
                            (size_t)(j->kept.hash_mask + 1) * sizeof *j->kept.hash_key));
     if (j->kept.count == 0) return NEO_OK;
-    NEO__CUDA_LAUNCH(neo__bags_hash_slots_kernel,
-                     neo__cuda_blocks(d, j->kept.count, NEO__BAGS_THREADS), NEO__BAGS_THREADS, 0,
-                     d->stream, *j);
-    return neo__cuda_launched(d, "bags: hash");
+    return neo__cuda_run(d, "bags: hash", neo__bags_hash_slots_kernel, j->kept.count, 1, *j);
 }
 
 /* ---- squares of kept gradients; rows to and from f32: 16 lanes a row ---- */
@@ -4572,7 +4228,7 @@ NEO__BAGS_KERNEL neo__bags_squares_kernel(const neo__bags_job j, int64_t first, 
                                           float *out) {
     const int64_t blocks = neo__bag_blocks(j.fixed.max_dim);
     const int lane = threadIdx.x % 16;
-    NEO__BAGS_EACH(i, count, 16) {
+    NEO__CUDA_EACH(i, count, 16) {
         const int table = neo__bags_table_of_key(j, (int64_t)j.kept.slot_key[first + i]);
         const int64_t dim = j.fixed.tables[table].store.dim;
         const float *g = j.kept.sums + (first + i) * j.fixed.max_dim;
@@ -4583,14 +4239,11 @@ NEO__BAGS_KERNEL neo__bags_squares_kernel(const neo__bags_job j, int64_t first, 
         }
     }
 }
-static neo_status neo__cuda_bags_squares(neo_device *device, const neo__bags_job *j, int64_t first,
-                                    int64_t count, float *out) {
-    neo__cuda *d = (neo__cuda *)device;
-    NEO__TRY(neo__cuda_enter(d));
+static neo_status neo__cuda_bags_squares(neo__cuda *d, const neo__bags_job *j, int64_t first,
+                                         int64_t count, float *out) {
     if (count == 0) return NEO_OK;
-    NEO__CUDA_LAUNCH(neo__bags_squares_kernel, neo__cuda_blocks(d, 16 * count, NEO__BAGS_THREADS),
-                NEO__BAGS_THREADS, 0, d->stream, *j, first, count, out);
-    return neo__cuda_launched(d, "bags: squares");
+    return neo__cuda_run(d, "bags: squares", neo__bags_squares_kernel, count, 16, *j, first, count,
+                         out);
 }
 /* Encoding fills a row up, so it works on a copy. */
 NEO__BAGS_KERNEL neo__bags_rows_kernel(const neo__bags_job j, int table, int64_t first,
@@ -4598,9 +4251,7 @@ NEO__BAGS_KERNEL neo__bags_rows_kernel(const neo__bags_job j, int table, int64_t
     NEO__DYNAMIC_SHARED(float, shared);
     const neo__bag_rows &s = j.fixed.tables[table].store;
     const int vectors = blockDim.x / 16, vector = threadIdx.x / 16;
-    float *w = j.room.scratch ? j.room.scratch +
-                                    (int64_t)(blockIdx.x * vectors + vector) * j.room.scratch_floats
-                              : shared + vector * j.room.scratch_floats;
+    float *w = neo__bags_step_room(j, shared, vectors, vector);
     const int64_t step = (int64_t)gridDim.x * vectors;
     for (int64_t i = (int64_t)blockIdx.x * vectors + vector; i < count; i += step) {
         float *row = rows + i * s.dim;
@@ -4614,35 +4265,31 @@ NEO__BAGS_KERNEL neo__bags_rows_kernel(const neo__bags_job j, int table, int64_t
         __syncwarp(neo__mask_warp());
     }
 }
-static neo_status neo__cuda_bags_rows(neo_device *device, const neo__bags_job *j, int table,
-                                 int64_t first, int64_t count, float *rows, int write) {
-    neo__cuda *d = (neo__cuda *)device;
-    NEO__TRY(neo__cuda_enter(d));
+static neo_status neo__cuda_bags_rows(neo__cuda *d, const neo__bags_job *j, int table,
+                                      int64_t first, int64_t count, float *rows, int write) {
     if (count == 0) return NEO_OK;
-    const unsigned threads = neo__bags_step_threads(j), most = NEO__JOB_VECTORS / 2;
-    const size_t bytes = (size_t)j->room.scratch_floats * sizeof(float) * (threads / 16);
-    unsigned blocks = neo__cuda_blocks(d, 16 * count, threads);
-    if (j->room.scratch) blocks = NEO__MIN(blocks, most);
-    NEO__CUDA_LAUNCH(neo__bags_rows_kernel, blocks, threads, j->room.scratch ? 0 : bytes, d->stream,
-                     *j, table, first, count, rows, write);
-    return neo__cuda_launched(d, "bags: rows");
+    const unsigned threads = neo__bags_step_threads(j);
+    const unsigned blocks = neo__bags_step_blocks(d, j, 16 * count, threads);
+    return neo__cuda_launch(d, "bags: rows", neo__bags_rows_kernel, blocks, threads,
+                            neo__bags_step_shared(j, threads / 16), *j, table, first, count, rows,
+                            write);
 }
 
 static void neo__cuda_bags_table(neo_device *t) {
     t->bags_temp_bytes = neo__cuda_bags_temp_bytes;
-    t->bags_check = neo__cuda_bags_check;
-    t->bags_forward = neo__cuda_bags_forward;
-    t->bags_weight_grad = neo__cuda_bags_weight_grad;
-    t->bags_sort = neo__cuda_bags_sort;
-    t->bags_sort_rows = neo__cuda_bags_sort_rows;
-    t->bags_update = neo__cuda_bags_update;
-    t->bags_step_kept = neo__cuda_bags_step_kept;
-    t->bags_cut = neo__cuda_bags_cut;
-    t->bags_find_slots = neo__cuda_bags_find_slots;
-    t->bags_give_slots = neo__cuda_bags_give_slots;
-    t->bags_drop_slots = neo__cuda_bags_drop_slots;
-    t->bags_squares = neo__cuda_bags_squares;
-    t->bags_rows = neo__cuda_bags_rows;
+    t->bags_check = neo__cuda_call<neo__cuda_bags_check>;
+    t->bags_forward = neo__cuda_call<neo__cuda_bags_forward>;
+    t->bags_weight_grad = neo__cuda_call<neo__cuda_bags_weight_grad>;
+    t->bags_sort = neo__cuda_call<neo__cuda_bags_sort>;
+    t->bags_sort_rows = neo__cuda_call<neo__cuda_bags_sort_rows>;
+    t->bags_update = neo__cuda_call<neo__cuda_bags_update>;
+    t->bags_step_kept = neo__cuda_call<neo__cuda_bags_step_kept>;
+    t->bags_cut = neo__cuda_call<neo__cuda_bags_cut>;
+    t->bags_find_slots = neo__cuda_call<neo__cuda_bags_find_slots>;
+    t->bags_give_slots = neo__cuda_call<neo__cuda_bags_give_slots>;
+    t->bags_drop_slots = neo__cuda_call<neo__cuda_bags_drop_slots>;
+    t->bags_squares = neo__cuda_call<neo__cuda_bags_squares>;
+    t->bags_rows = neo__cuda_call<neo__cuda_bags_rows>;
 }
 
 /* ---- >>cuda-create ---- */
@@ -4675,16 +4322,14 @@ static neo_status neo__cuda_self_check(neo__cuda *d, const cudaDeviceProp *prop)
     NEO__CUDA_TRY(d, cudaMemcpyAsync(d->result + 256, d->answer, sizeof x, cudaMemcpyHostToDevice,
                                      d->stream));
     const float *from = (const float *)(const void *)(d->result + 256);
-    NEO__CUDA_LAUNCH(neo__cuda_check_kernel, 1, 1, 0, d->stream, from, bad);
+    NEO__LAUNCH(neo__cuda_check_kernel, 1, 1, 0, d->stream, from, bad);
     const cudaError_t error = cudaGetLastError();
+    int has_code = error != cudaErrorInvalidDeviceFunction;
 #if !defined(NEO_CUDA_ON_CPU)
-    NEO__CHECK(error != cudaErrorNoKernelImageForDevice && error != cudaErrorUnsupportedPtxVersion,
-               NEO_ERR_DEVICE,
-               "neo_cuda_device_create: the program holds no code for %s: compile it with "
-               "nvcc -arch=sm_%d%d",
-               d->device.name, prop->major, prop->minor);
+    has_code = has_code && error != cudaErrorNoKernelImageForDevice &&
+               error != cudaErrorUnsupportedPtxVersion;
 #endif
-    NEO__CHECK(error != cudaErrorInvalidDeviceFunction, NEO_ERR_DEVICE,
+    NEO__CHECK(has_code, NEO_ERR_DEVICE,
                "neo_cuda_device_create: the program holds no code for %s: compile it with "
                "nvcc -arch=sm_%d%d",
                d->device.name, prop->major, prop->minor);
@@ -4722,8 +4367,8 @@ static neo_status neo__cuda_take(neo__cuda *d) {
     NEO__CUDA_TRY(d, cudaMalloc((void **)&d->result, NEO__CUDA_RESULT_BYTES));
     NEO__CUDA_TRY(d, cudaHostAlloc((void **)&d->answer, NEO__CUDA_ANSWER_BYTES,
                                    cudaHostAllocDefault));
-    NEO__CUDA_TRY(d, cudaHostAlloc((void **)&d->send, (size_t)NEO__CUDA_SENDS * NEO__CUDA_SEND_BYTES,
-                                   cudaHostAllocDefault));
+    const size_t send_bytes = (size_t)NEO__CUDA_SENDS * NEO__CUDA_SEND_BYTES;
+    NEO__CUDA_TRY(d, cudaHostAlloc((void **)&d->send, send_bytes, cudaHostAllocDefault));
     for (int i = 0; i < NEO__CUDA_SENDS; i++)
         NEO__CUDA_TRY(d, cudaEventCreateWithFlags(&d->sent[i], cudaEventDisableTiming));
     NEO__CUDA_TRY(d, cudaMalloc((void **)&d->work, NEO__CUDA_WORK_BYTES));
@@ -4742,38 +4387,38 @@ static void neo__cuda_table(neo_device *t) {
     t->bytes = (uint32_t)sizeof *t;
     t->version = NEO__DEVICE_VERSION;
     t->destroy = neo__cuda_destroy;
-    t->alloc = neo__cuda_alloc;
-    t->free = neo__cuda_free;
-    t->host_alloc = neo__cuda_host_alloc;
-    t->host_free = neo__cuda_host_free;
-    t->copy = neo__cuda_copy;
-    t->fill = neo__cuda_fill;
-    t->synchronize = neo__cuda_synchronize;
+    t->alloc = neo__cuda_alloc<NEO_DEVICE>;
+    t->free = neo__cuda_free<NEO_DEVICE>;
+    t->host_alloc = neo__cuda_alloc<NEO_HOST>;
+    t->host_free = neo__cuda_free<NEO_HOST>;
+    t->copy = neo__cuda_call<neo__cuda_copy>;
+    t->fill = neo__cuda_call<neo__cuda_set>;
+    t->synchronize = neo__cuda_call<neo__cuda_wait>;
     t->counts = neo__graph_counts;
     t->settle = neo__graph_settle;
-    t->move = neo__cuda_move;
-    t->combine = neo__cuda_combine;
+    t->move = neo__cuda_call<neo__cuda_move>;
+    t->combine = neo__cuda_call<neo__cuda_combine>;
     t->encode = neo__cuda_encode;
     t->decode = neo__cuda_decode;
     t->rows = neo__cuda_rows;
     t->event_make = neo__cuda_event_make;
     t->event_free = neo__cuda_event_free;
-    t->event_mark = neo__cuda_event_mark;
-    t->event_wait = neo__cuda_event_wait;
-    t->gemm = neo__cuda_gemm;
-    t->linear_grads = neo__cuda_linear_grads;
-    t->activation = neo__cuda_activation;
-    t->blend = neo__cuda_blend;
-    t->norm = neo__cuda_norm;
-    t->embedding = neo__cuda_embedding;
-    t->attention = neo__cuda_attention;
-    t->interact = neo__cuda_interact;
-    t->loss = neo__cuda_loss;
-    t->init = neo__cuda_init;
-    t->convert = neo__cuda_convert;
-    t->tree_sum = neo__cuda_tree_sum;
+    t->event_mark = neo__cuda_call<neo__cuda_event_mark>;
+    t->event_wait = neo__cuda_call<neo__cuda_event_wait>;
+    t->gemm = neo__cuda_call<neo__cuda_gemm>;
+    t->linear_grads = neo__cuda_call<neo__cuda_linear_grads>;
+    t->activation = neo__cuda_call<neo__cuda_activation>;
+    t->blend = neo__cuda_call<neo__cuda_blend>;
+    t->norm = neo__cuda_call<neo__cuda_norm>;
+    t->embedding = neo__cuda_call<neo__cuda_embedding>;
+    t->attention = neo__cuda_call<neo__cuda_attention>;
+    t->interact = neo__cuda_call<neo__cuda_interact>;
+    t->loss = neo__cuda_call<neo__cuda_loss>;
+    t->init = neo__cuda_call<neo__cuda_init>;
+    t->convert = neo__cuda_call<neo__cuda_convert>;
+    t->tree_sum = neo__cuda_call<neo__cuda_tree_sum>;
     neo__cuda_bags_table(t);
-    t->optim = neo__cuda_optim_call;
+    t->optim = neo__cuda_call<neo__cuda_optim_call>;
 }
 /* Choose the GPU, or say why there is none. */
 static neo_status neo__cuda_find(int ordinal, cudaDeviceProp *prop) {
@@ -4788,8 +4433,9 @@ static neo_status neo__cuda_find(int ordinal, cudaDeviceProp *prop) {
     NEO__CHECK(error == cudaSuccess, NEO_ERR_DEVICE,
                "neo_cuda_device_create: cudaGetDeviceCount: %s", cudaGetErrorString(error));
     NEO__CHECK(ordinal >= 0 && ordinal < count, NEO_ERR_DEVICE,
-               "neo_cuda_device_create: ordinal is %d, but the number of GPUs is %d, and they count from 0", ordinal,
-               count);
+               "neo_cuda_device_create: ordinal is %d, but the number of GPUs is %d, and they "
+               "count from 0",
+               ordinal, count);
     error = cudaGetDeviceProperties(prop, ordinal);
     NEO__CHECK(error == cudaSuccess, NEO_ERR_DEVICE,
                "neo_cuda_device_create: cudaGetDeviceProperties of GPU %d: %s", ordinal,
@@ -4830,43 +4476,36 @@ NEO_API int neo_cuda_device_count(void) {
     (void)cudaGetLastError();
     return 0;
 }
-NEO_API int neo_cuda_ordinal(const neo_device *device) { return ((const neo__cuda *)device)->ordinal; }
+NEO_API int neo_cuda_ordinal(const neo_device *device) {
+    return ((const neo__cuda *)device)->ordinal;
+}
 NEO_API size_t neo_cuda_workspace_bytes(const neo_cuda_desc *desc) {
     const size_t own = NEO__CUDA_WORK_BYTES + NEO__CUDA_RESULT_BYTES;
     return desc && desc->exact ? own : own + NEO__CUDA_BLAS_BYTES;
 }
 
 static size_t neo__graph_copy_room(const neo_cuda_graph_desc *desc) {
-    const size_t bytes = desc && desc->copy_bytes ? desc->copy_bytes : NEO__GRAPH_COPY_BYTES;
-    return (bytes + 255) / 256 * 256;
+    return neo__cuda_up(desc && desc->copy_bytes ? desc->copy_bytes : NEO__GRAPH_COPY_BYTES, 256);
 }
 static size_t neo__graph_pool_room(const neo_cuda_graph_desc *desc) {
-    const size_t bytes = desc && desc->graph_bytes ? desc->graph_bytes : NEO__GRAPH_POOL_BYTES;
-    return (bytes + 15) / 16 * 16;
+    return neo__cuda_up(desc && desc->graph_bytes ? desc->graph_bytes : NEO__GRAPH_POOL_BYTES, 16);
 }
-/* Places in one allocation, from `base` on; how long it is. g may be NULL. */
-static size_t neo__graph_carve(neo_cuda_graph *g, char *base, size_t pool_bytes) {
-    const size_t dues = NEO__GRAPH_DUES * sizeof(neo__graph_due), ops = NEO__GRAPH_OPS * sizeof(neo__cuda_op);
-    const size_t counts = NEO__GRAPH_COUNTS * sizeof(neo__graph_count), jobs = NEO__GRAPH_JOB_BYTES;
-    const size_t sizes[9] = {(sizeof *g + 63) / 64 * 64, jobs, jobs, dues, dues, counts, counts, ops,
-                             NEO__GRAPH_ARGUMENT_BYTES};
-    char *at[10];
-    size_t bytes = 0;
-    for (int i = 0; i < 9; i++) {
-        at[i] = g ? base + bytes : NULL;
-        bytes += (sizes[i] + 63) / 64 * 64;
+/* Lay the object and its arrays out in a block; NULL: count its bytes. */
+static size_t neo__graph_layout(neo_cuda_graph *g, char *block, const neo_cuda_graph_desc *desc) {
+    neo__carve carve = {block, 0};
+    neo_cuda_graph *self;
+    g->copy_bytes = neo__graph_copy_room(desc);
+    g->pool_bytes = neo__graph_pool_room(desc);
+    NEO__CARVE(&carve, self, 1);
+    for (int side = 0; side < 2; side++) {
+        NEO__CARVE(&carve, g->job[side], NEO__GRAPH_JOB_BYTES);
+        NEO__CARVE(&carve, g->due[side], NEO__GRAPH_DUES);
+        NEO__CARVE(&carve, g->count[side], NEO__GRAPH_COUNTS);
     }
-    if (!g) return bytes + pool_bytes;
-    for (int i = 0; i < 2; i++) {
-        g->job[i] = at[1 + i];
-        g->due[i] = (neo__graph_due *)(void *)at[3 + i];
-        g->count[i] = (neo__graph_count *)(void *)at[5 + i];
-    }
-    g->op = (neo__cuda_op *)(void *)at[7];
-    g->arguments = at[8];
-    g->pool = base + bytes;
-    g->pool_bytes = pool_bytes;
-    return bytes + pool_bytes;
+    NEO__CARVE(&carve, g->op, NEO__GRAPH_OPS);
+    NEO__CARVE(&carve, g->arguments, NEO__GRAPH_ARGUMENT_BYTES);
+    NEO__CARVE(&carve, g->pool, g->pool_bytes);
+    return carve.at;
 }
 static neo_status neo__graph_take(neo_cuda_graph *g) {
     neo__cuda *d = g->d;
@@ -4884,8 +4523,8 @@ static neo_status neo__graph_take(neo_cuda_graph *g) {
     return NEO_OK;
 }
 NEO_API size_t neo_cuda_graph_host_bytes(const neo_cuda_graph_desc *desc) {
-    return 2 * neo__graph_copy_room(desc) + NEO__GRAPH_ANSWER_BYTES +
-           neo__graph_carve(NULL, NULL, neo__graph_pool_room(desc));
+    NEO__ZERO(neo_cuda_graph, g);
+    return neo__graph_layout(&g, NULL, desc) + 2 * g.copy_bytes + NEO__GRAPH_ANSWER_BYTES;
 }
 NEO_API size_t neo_cuda_graph_bytes(const neo_cuda_graph_desc *desc) {
     return 3 * neo__graph_copy_room(desc) + NEO__GRAPH_ANSWER_BYTES;
@@ -4903,12 +4542,13 @@ NEO_API neo_status neo_cuda_graph_create(neo_device *device, const neo_cuda_grap
                "neo_cuda_graph_create: graph_bytes is %zu", desc ? desc->graph_bytes : 0);
     neo__cuda *d = (neo__cuda *)device;
     NEO__TRY(neo__cuda_enter(d));
-    const size_t pool_bytes = neo__graph_pool_room(desc), bytes = neo__graph_carve(NULL, NULL, pool_bytes);
-    neo_cuda_graph *g = (neo_cuda_graph *)calloc(1, bytes); /* what is not used yet is not there yet */
-    NEO__CHECK(g, NEO_ERR_MEMORY, "neo_cuda_graph_create: no memory for the notes of steps: %zu bytes", bytes);
-    (void)neo__graph_carve(g, (char *)g, pool_bytes);
+    NEO__ZERO(neo_cuda_graph, sizes);
+    const size_t bytes = neo__graph_layout(&sizes, NULL, desc);
+    neo_cuda_graph *g = (neo_cuda_graph *)calloc(1, bytes); /* pages are there when they are used */
+    NEO__CHECK(g, NEO_ERR_MEMORY,
+               "neo_cuda_graph_create: no memory for the notes of steps: %zu bytes", bytes);
+    (void)neo__graph_layout(g, (char *)g, desc);
     g->d = d;
-    g->copy_bytes = neo__graph_copy_room(desc);
     neo_status status = neo__graph_take(g);
     if (status == NEO_OK) *graph = g;
     else neo_cuda_graph_destroy(g);
@@ -4937,11 +4577,12 @@ NEO_API void neo_cuda_graph_destroy(neo_cuda_graph *g) {
 }
 NEO_API neo_status neo_cuda_graph_begin(neo_cuda_graph *g) {
     NEO__CHECK(g, NEO_ERR_ARG, "neo_cuda_graph_begin: graph is NULL");
-    NEO__CHECK(!g->d->recording, NEO_ERR_STATE, "neo_cuda_graph_begin: %s is recording a step already",
-               g->d->device.name);
+    NEO__CHECK(!g->d->recording, NEO_ERR_STATE,
+               "neo_cuda_graph_begin: %s is recording a step already", g->d->device.name);
     const neo_cuda_graph *other = g->d->launched;
     NEO__CHECK(!other || other == g || !other->flying, NEO_ERR_STATE,
-               "neo_cuda_graph_begin: a step of another graph of %s has not been waited for", g->d->device.name);
+               "neo_cuda_graph_begin: a step of another graph of %s has not been waited for",
+               g->d->device.name);
     NEO__TRY(neo__cuda_enter(g->d));
     neo__graph_forget(g);
     g->status = NEO_OK;
@@ -4952,7 +4593,8 @@ NEO_API neo_status neo_cuda_graph_begin(neo_cuda_graph *g) {
 NEO_API neo_status neo_cuda_graph_end(neo_cuda_graph *g) {
     NEO__CHECK(g, NEO_ERR_ARG, "neo_cuda_graph_end: graph is NULL");
     NEO__CHECK(g->d->recording == g, NEO_ERR_STATE,
-               "neo_cuda_graph_end: no step is being recorded: neo_cuda_graph_begin, or an error, has ended it");
+               "neo_cuda_graph_end: no step is being recorded: neo_cuda_graph_begin, or an error, "
+               "has ended it");
     neo_status status = neo__cuda_enter(g->d);
     if (status == NEO_OK) status = neo__graph_launch(g);
     neo__graph_stop_recording(g);
@@ -4961,7 +4603,8 @@ NEO_API neo_status neo_cuda_graph_end(neo_cuda_graph *g) {
 }
 NEO_API neo_status neo_cuda_graph_wait(neo_cuda_graph *g) {
     NEO__CHECK(g, NEO_ERR_ARG, "neo_cuda_graph_wait: graph is NULL");
-    NEO__CHECK(g->d->recording != g, NEO_ERR_STATE, "neo_cuda_graph_wait: a step is being recorded");
+    NEO__CHECK(g->d->recording != g, NEO_ERR_STATE,
+               "neo_cuda_graph_wait: a step is being recorded");
     NEO__TRY(neo__cuda_enter(g->d));
     return neo__graph_collect(g);
 }

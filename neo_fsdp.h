@@ -1,17 +1,19 @@
-/* neo_fsdp.h: sharded model state for neo: embedding tables placed by a plan, and dense parameters cut in
-   units, over many ranks, with the same bits however they lie.
+/* neo_fsdp.h: sharded model state for neo: embedding tables placed by a plan, and dense parameters
+   cut in units, over many ranks, with the same bits however they lie.
 
    Copy it beside neo.h and neo_comm.h. MIT licence (at the end of the file).
 
    WHAT IT DOES
-     - a planner: from tables, batch and cluster it decides what goes where, predicts bytes and times, and says
-       why
-     - neo_shard: the verbs of neo_bags over tables that lie on many ranks: table-wise, column-wise, row-wise,
-       data-parallel, and their combinations with nodes; gradients stepped at once, or kept over
-       several batches, clipped by one norm with the dense ones, under one loss scale
-     - neo_fsdp: dense parameters, gradients and optimizer state cut over the ranks, gathered unit by unit:
-       fully sharded, hybrid, ZeRO-1, ZeRO-2, or copied with bucketed reductions; bytes predicted exactly
-     - the same bits: weights and optimizer state do not depend on the plan, the mode or the number of ranks
+     - a planner: from tables, batch and cluster it decides what goes where, predicts bytes and
+       times, and says why
+     - neo_shard: the verbs of neo_bags over tables that lie on many ranks: table-wise, column-wise,
+       row-wise, data-parallel, and their combinations with nodes; gradients stepped at once, or
+       kept over several batches, clipped by one norm with the dense ones, under one loss scale
+     - neo_fsdp: dense parameters, gradients and optimizer state cut over the ranks, gathered unit
+       by unit: fully sharded, hybrid, ZeRO-1, ZeRO-2, or copied with bucketed reductions; bytes
+       predicted exactly
+     - the same bits: weights and optimizer state do not depend on the plan, the mode or the number
+       of ranks
      - ids and pooled rows in one exchange each, on wires of 32, 16, 8 or 4 bits
      - checkpoints that any number of ranks loads under any plan; nothing is allocated in a step
 
@@ -26,11 +28,11 @@
          #define NEO_IMPLEMENTATION            #include "neo_fsdp.h"
          #include "neo_fsdp.h"
      On every rank (neo_comm_init_env runs a function on each; README.md has a whole program):
-         neo_plan_create(ctx, &desc, &plan);                      desc.bags as for neo_bags_create, of all ranks
+         neo_plan_create(ctx, &desc, &plan);      desc.bags as for neo_bags_create, of all ranks
          neo_shard_create(comm, plan, &shard);
          per batch, with this rank's samples of it:
              neo_shard_forward_begin(shard, &batch.sparse, batch.global_size);
-             neo_shard_prefetch(shard, &next.sparse, next.global_size);          if desc.pipeline is set
+             neo_shard_prefetch(shard, &next.sparse, next.global_size);    if desc.pipeline is set
              ... the bottom MLP ...
              neo_shard_forward_end(shard, e);                     e [samples][sum of dims]
              ... interaction, top MLP, loss, and back: de ...
@@ -40,20 +42,21 @@
      A trainer of dense units is at >>fsdp.
 
    GLOSSARY
-     placement   how one table lies on the ranks: whole, in slices of columns, in ranges of rows, copied
+     placement   how one table lies on the ranks: whole, in slices of columns, in ranges of rows,
+                 or copied
      piece       a rectangle of a table on one rank; a plan is a list of pieces
      slice       the pieces of a table with the same columns: together all its rows
      unit        dense parameters that are gathered together; its chunks lie on F ranks
      window      from begin to end of a unit's forward or backward: its parameters are whole
 
    CONTENTS (grep -nE '^ *>>|---- >>' neo_fsdp.h is the map)
-     >>fsdp-config >>plan >>shard >>fsdp >>impl-plan >>impl-plan-model >>impl-plan-buffers >>impl-plan-predict
-     >>impl-plan-pieces >>impl-plan-options >>impl-plan-place
+     >>fsdp-config >>plan >>shard >>fsdp >>impl-plan >>impl-plan-model >>impl-plan-buffers
+     >>impl-plan-predict >>impl-plan-pieces >>impl-plan-options >>impl-plan-place
      >>impl-plan-improve >>impl-plan-search >>impl-plan-why >>impl-plan-file >>impl-plan-calls
      >>impl-calibrate >>impl-shard-map >>impl-shard >>impl-shard-ids >>impl-shard-device
-     >>impl-shard-rows >>impl-shard-nodes >>impl-shard-copies >>impl-shard-cut >>impl-shard-none >>impl-shard-step
-     >>impl-shard-weights >>impl-shard-keep >>impl-shard-table >>impl-fsdp >>impl-fsdp-gather >>impl-fsdp-reduce
-     >>impl-fsdp-step >>impl-fsdp-state
+     >>impl-shard-rows >>impl-shard-nodes >>impl-shard-copies >>impl-shard-cut >>impl-shard-none
+     >>impl-shard-step >>impl-shard-weights >>impl-shard-keep >>impl-shard-table >>impl-fsdp
+     >>impl-fsdp-gather >>impl-fsdp-reduce >>impl-fsdp-step >>impl-fsdp-state
 */
 #ifndef NEO_FSDP_H
 #define NEO_FSDP_H
@@ -64,7 +67,7 @@
    Macros a user may define, beside those of neo.h and neo_comm.h, in the file that implements:
      NEO_IMPLEMENTATION        emits neo.h, neo_comm.h and neo_fsdp.h
      NEO_FSDP_IMPLEMENTATION   emits neo_fsdp.h alone (the others are implemented elsewhere)
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 #include "neo_comm.h"
 
 #ifdef __cplusplus
@@ -88,7 +91,7 @@ extern "C" {
               neo_shard moves such rows whole: columns are cut only if placements name it.)
    Each slice is cut into rows by itself. Partial sums travel as f32 whatever the wire: only whole
    sums are rounded to a wire, as in any other plan.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 typedef struct neo_plan neo_plan;
 enum { NEO_PLAN_BLOCK = 16 };
 
@@ -227,8 +230,8 @@ NEO_API uint64_t neo_plan_digest(const neo_plan *plan);
 
 /* neo_plan_why: for a table, what was chosen, and for each other placement why not; lines of text.
    neo_plan_warning: "sums of table 'x' depend on the plan: ...", or "" if its bits do not.
-   text: [bytes], gets as much as fits, with a NUL; NULL if bytes is 0. Return the bytes of the whole
-   text without its NUL, as snprintf. */
+   text: [bytes], gets as much as fits, with a NUL; NULL if bytes is 0. Return the bytes of the
+   whole text without its NUL, as snprintf. */
 NEO_API size_t neo_plan_why(const neo_plan *plan, int32_t table, char *text, size_t bytes);
 NEO_API size_t neo_plan_warning(const neo_plan *plan, int32_t table, char *text, size_t bytes);
 
@@ -272,101 +275,115 @@ NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster);
 /* ------------------------------------------------------------------------------------------------
    >>shard
 
-   The tables of a plan on the ranks of a group, with the verbs of neo_bags. Each rank brings its own samples
-   of a global batch, those of its leaves (see >>leaves in neo.h), and gets their pooled rows, whoever holds the
-   tables. With V = neo_ctx_repro_shards the weights and optimizer state after a step have the bits of one rank
-   with all samples, under every plan (row-wise: with row_buckets).
+   The tables of a plan on the ranks of a group, with the verbs of neo_bags. Each rank brings its
+   own samples of a global batch, those of its leaves (see >>leaves in neo.h), and gets their pooled
+   rows, whoever holds the tables. With V = neo_ctx_repro_shards the weights and optimizer state
+   after a step have the bits of one rank with all samples, under every plan (row-wise: with
+   row_buckets).
 
-   A step                                                     what travels (W ranks, a batch of B in all)
-     prefetch         the ids of the next batch start           lengths, then ids, to the ranks that hold rows
-     forward_begin    look up and pool; pooled rows start       pooled rows, to the ranks of the samples
-     forward_end      they are there: out
-     backward_begin   gradients of pooled rows start            the same way back; data-parallel tables: sums
-     (weight_grad)    gradients of per-id weights, or not       sums along rows, to their ranks
-     backward_end     merge, one optimizer step per row         sums along rows that are cut by columns
+   A step                                             what travels (W ranks, a batch of B in all)
+     prefetch        ids of the next batch start      lengths, then ids, to the ranks of the rows
+     forward_begin   look up and pool; rows start     pooled rows, to the ranks of the samples
+     forward_end     they are there: out
+     backward_begin  gradients of the rows start      the same way back; data-parallel tables: sums
+     (weight_grad)   gradients of per-id weights      sums along rows, to their ranks
+     backward_end    merge, an optimizer step a row   sums along rows that are cut by columns
    or, of several batches before one step (see neo_shard_accumulate)
-     accumulate_end   merge, add to what is kept                nothing
-     step             one optimizer step per row that is kept   a status; sums along rows, as above
-   Between begin and end the caller computes: the bottom MLP, other gradients. prefetch may be left out (the
-   ids then travel in forward_begin); forward and backward are begin and end in one.
+     accumulate_end  merge, add to what is kept       nothing
+     step            an optimizer step a kept row     a status; sums along rows, as above
+   Between begin and end the caller computes: the bottom MLP, other gradients. prefetch may be left
+   out (the ids then travel in forward_begin); forward and backward are begin and end in one.
 
-   BYTES of data that all ranks together send in a step of B samples, B_r of them on rank r, W ranks. A flow is the
-   ids of one feature that go to one rank: those of all rows, or of the range of rows that it holds; several slices
-   of columns on one rank share it. A part is a piece of the plan, or, of a table with row_buckets that is cut by
-   rows, as much of a piece as is one subtree of buckets. A row of c columns takes 4 c bytes, or
-   neo_wire_row_bytes(wire, c); forward, parts of the rows of a table send partial sums, 4 c under every wire.
+   BYTES of data that all ranks together send in a step of B samples, B_r of them on rank r, W
+   ranks. A flow is the ids of one feature that go to one rank: those of all rows, or of the range
+   of rows that it holds; several slices of columns on one rank share it. A part is a piece of the
+   plan, or, of a table with row_buckets that is cut by rows, as much of a piece as is one subtree
+   of buckets. A row of c columns takes 4 c bytes, or neo_wire_row_bytes(wire, c); forward, parts of
+   the rows of a table send partial sums, 4 c under every wire.
      lengths     for each rank r: 4 (W - 1) + 4 (B - B_r) (flows of r); with weight_grad and an f32
                  backward wire a flow of a MEAN table counts twice
-     ids         4 for each id and flow whose rank is not the sample's (8 if a table has more than 2^31 rows), and 4
-                 for its weight
-     rows        for each part, on rank r, and feature of its table: (B - B_r) row bytes forward, and as many backward
+     ids         4 for each id and flow whose rank is not the sample's (8 if a table has more than
+                 2^31 rows), and 4 for its weight
+     rows        for each part, on rank r, and feature of its table: (B - B_r) row bytes forward,
+                 and as many backward
                  NEO_POOL_NONE: for each id that is not dropped, and whose row is another rank's
                  than its sample, row bytes forward, and as many backward
-     in nodes    instead of that, for slices of several pieces that lie in one node of several (twrw, grid): inside
-                 the node, for each part, 4 c (B - samples of the ranks at its place in all nodes), both ways;
-                 across, for each slice, (B - samples of its node) row bytes, both ways
-     row sums    of tables cut by columns whose step needs them: for each part, touched row, and other rank that has
-                 columns of the row: 4 for each 16 columns; LAMB and LARS 8, partial LAMB 12,
-                 max_norm 4 more. A step of gradients that are kept sends them once, of the rows
-                 that any of its batches touched
+     in nodes    instead of that, for slices of several pieces that lie in one node of several
+                 (twrw, grid): inside the node, for each part, 4 c (B - samples of the ranks at its
+                 place in all nodes), both ways; across, for each slice, (B - samples of its node)
+                 row bytes, both ways
+     row sums    of tables cut by columns whose step needs them: for each part, touched row, and
+                 other rank that has columns of the row: 4 for each 16 columns; LAMB and LARS 8,
+                 partial LAMB 12, max_norm 4 more. A step of gradients that are kept sends them
+                 once, of the rows that any of its batches touched
      status      of such a step: 8 between each two ranks
      weights     neo_shard_weight_grad: for each part, feature of its table, and id of it that is
                  one of the part's rows and of another rank's sample: 4, or of a part without the
                  first column 4 for each 16 columns
-     dp          2 (W - 1) rows (4 dim + 1) for each table, if W divides repro_shards: a dense gradient is reduced,
-                 and a byte for each row, which says whether it was touched
-   With B/W samples on each rank these are, per rank, the B sum(D) s, W B D s and so on of the papers, times (W - 1)/W.
-   ------------------------------------------------------------------------------------------------ */
+     dp          2 (W - 1) rows (4 dim + 1) for each table, if W divides repro_shards: a dense
+                 gradient is reduced, and a byte for each row, which says whether it was touched
+   With B/W samples on each rank these are, per rank, the B sum(D) s, W B D s and so on of the
+   papers, times (W - 1)/W.
+   ---------------------------------------------------------------------------------------------- */
 typedef struct neo_shard neo_shard;
 
-/* neo_shard_create: the rank's part of the plan: memory, initial values (those of the whole tables), groups of
-   its own. Collective: all ranks with the same plan. The plan may be destroyed after.
-   Errors   NEO_ERR_ARG: another number of ranks than the plan's; repro_shards below the number of ranks.
-            NEO_ERR_MISMATCH: another plan, or other tables, on some rank than on rank 0, and which of
-            these; a device on some ranks only.
+/* neo_shard_create: the rank's part of the plan: memory, initial values (those of the whole
+   tables), groups of its own. Collective: all ranks with the same plan. The plan may be destroyed
+   after.
+   Errors   NEO_ERR_ARG: another number of ranks than the plan's; repro_shards below the number of
+            ranks. NEO_ERR_MISMATCH: another plan, or other tables, on some rank than on rank 0, and
+            which of these; a device on some ranks only.
             NEO_ERR_UNSUPPORTED: a table that is not cut as a grid (the same rows in every slice
             of columns); a table of NEO_POOL_NONE that is cut by columns. NEO_ERR_MEMORY.
-                     If one rank fails, all do, with its message.
-   Devices  Where contexts have one, out and dout are in its memory, and pooled rows go from device to device, coded
-            there: over threads and MPI by a group of neo_comm_split_device, over NCCL (comm is a group of
-            neo_comm_create_nccl) by that. Ids, and all rows of NEO_POOL_NONE or with weight_grad, go through the host.
+            If one rank fails, all do, with its message.
+   Devices  Where contexts have one, out and dout are in its memory, and pooled rows go from device
+            to device, coded there: over threads and MPI by a group of neo_comm_split_device, over
+            NCCL (comm is a group of neo_comm_create_nccl) by that. Ids, and all rows of
+            NEO_POOL_NONE or with weight_grad, go through the host.
    neo_shard_bytes: exactly what create asks of the allocator on rank `rank`, the groups (see
-   neo_comm_workspace_bytes, and of devices neo_comm_device_bytes) apart. ctx: as that of the ranks, for its threads,
-   its repro_shards, and whether it has a device. */
+   neo_comm_workspace_bytes, and of devices neo_comm_device_bytes) apart. ctx: as that of the ranks,
+   for its threads, its repro_shards, and whether it has a device. */
 typedef struct neo_shard_memory {
     size_t weight_bytes, state_bytes; /* of tables */
     size_t exchange_bytes;            /* ids, pooled rows, gradients under way */
     size_t workspace_bytes;           /* of the lookups and updates */
 } neo_shard_memory;
-NEO_API NEO__CHECK_UNUSED neo_status neo_shard_create(neo_comm *comm, const neo_plan *plan, neo_shard **shard);
+NEO_API NEO__CHECK_UNUSED neo_status neo_shard_create(neo_comm *comm, const neo_plan *plan,
+                                                      neo_shard **shard);
 NEO_API void neo_shard_destroy(neo_shard *shard);
-NEO_API neo_status neo_shard_bytes(neo_ctx *ctx, const neo_plan *plan, int rank, neo_shard_memory *memory);
+NEO_API neo_status neo_shard_bytes(neo_ctx *ctx, const neo_plan *plan, int rank,
+                                   neo_shard_memory *memory);
 
 /* The calls of a step. All are collective, also on a rank without samples.
-   Shapes    batch: the features of the plan x B_r samples, those of this rank's leaves in a global batch of
-             global_batch samples. out, dout [B_r][sum of the features' dims] f32, last stride 1.
-             NEO_POOL_NONE: [ids of this rank][dim], a row for each id in order.
-   Lifetime  batch (its arrays) from prefetch or forward_begin until backward_end, or the next forward_begin.
-             dout until backward_end, on one rank, or where weight_grad is called.
-   Order     prefetch of the next batch at any point between forward_begin and backward_end, or before. The
-             next forward_begin must then be of that batch: the same arrays, not written since.
-   Numerics  as neo_bags_forward and neo_bags_backward of the whole batch, with wires: MEAN is divided by where
-             the samples are, after the forward wire and before the backward wire.
+   Shapes    batch: the features of the plan x B_r samples, those of this rank's leaves in a global
+             batch of global_batch samples. out, dout [B_r][sum of the features' dims] f32, last
+             stride 1. NEO_POOL_NONE: [ids of this rank][dim], a row for each id in order.
+   Lifetime  batch (its arrays) from prefetch or forward_begin until backward_end, or the next
+             forward_begin. dout until backward_end, on one rank, or where weight_grad is called.
+   Order     prefetch of the next batch at any point between forward_begin and backward_end, or
+             before. The next forward_begin must then be of that batch: the same arrays, not written
+             since.
+   Numerics  as neo_bags_forward and neo_bags_backward of the whole batch, with wires: MEAN is
+             divided by where the samples are, after the forward wire and before the backward wire.
    One rank  with f32 wires moves nothing: it is a neo_bags, at its speed.
-   Errors    those of neo_bags_forward, of whichever rank: all ranks return the status and message of the lowest
-             one, and the next call may be made. NEO_ERR_STATE (out of order), a NULL argument, a wrong out or
-             dout: on this rank alone, for which the others wait until their timeout. NEO_ERR_CAPACITY: more samples
-             than the plan's. NEO_ERR_DIVERGED: another global_batch on some rank; and those of >>comm-faults: the
-             shard is then broken.
+   Errors    those of neo_bags_forward, of whichever rank: all ranks return the status and message
+             of the lowest one, and the next call may be made. NEO_ERR_STATE (out of order), a NULL
+             argument, a wrong out or dout: on this rank alone, for which the others wait until
+             their timeout. NEO_ERR_CAPACITY: more samples than the plan's. NEO_ERR_DIVERGED:
+             another global_batch on some rank; and those of >>comm-faults: the shard is then
+             broken.
    lr        the same on all ranks; nothing checks that, and other rows would step otherwise.
-   Memory    nothing is allocated, unless a batch has more ids than planned: then buffers grow, counted. */
-NEO_API neo_status neo_shard_prefetch(neo_shard *shard, const neo_jagged *batch, int64_t global_batch);
-NEO_API neo_status neo_shard_forward_begin(neo_shard *shard, const neo_jagged *batch, int64_t global_batch);
+   Memory    nothing is allocated, unless a batch has more ids than planned: then buffers grow,
+             counted. */
+NEO_API neo_status neo_shard_prefetch(neo_shard *shard, const neo_jagged *batch,
+                                      int64_t global_batch);
+NEO_API neo_status neo_shard_forward_begin(neo_shard *shard, const neo_jagged *batch,
+                                           int64_t global_batch);
 NEO_API neo_status neo_shard_forward_end(neo_shard *shard, neo_tensor out);
 NEO_API neo_status neo_shard_backward_begin(neo_shard *shard, neo_tensor dout);
 NEO_API neo_status neo_shard_backward_end(neo_shard *shard, float lr);
-NEO_API neo_status neo_shard_forward(neo_shard *shard, const neo_jagged *batch, int64_t global_batch,
-                                     neo_tensor out);
+NEO_API neo_status neo_shard_forward(neo_shard *shard, const neo_jagged *batch,
+                                     int64_t global_batch, neo_tensor out);
 NEO_API neo_status neo_shard_backward(neo_shard *shard, neo_tensor dout, float lr);
 
 /* neo_shard_weight_grad: the gradients of the per-id weights of this rank's batch, as
@@ -376,7 +393,8 @@ NEO_API neo_status neo_shard_backward(neo_shard *shard, neo_tensor dout, float l
    result.
    Shapes    dweights: as many floats as this rank's batch has ids, counted from its first one.
    Numerics  with an f32 backward wire the bits of neo_bags_weight_grad under every plan. With
-             another the gradient is taken as it arrives: divided for MEAN, then rounded, under every plan.
+             another the gradient is taken as it arrives: divided for MEAN, then rounded, under
+             every plan.
    Memory    as a step's: nothing is allocated, unless there are more ids than planned.
    Errors    NEO_ERR_STATE: no backward has begun; the plan has no weight_grad. NEO_ERR_ARG: shard,
              or (of a batch with ids) dweights, is NULL. These on this rank alone, and it may call
@@ -413,9 +431,9 @@ NEO_API neo_status neo_shard_weight_grad(neo_shard *shard, float *dweights);
    Exact: under every plan the same bits as on one rank.
    neo_shard_scale_grads: multiplies them, by the same number on all ranks. neo_shard_clear: forgets
    them, on all ranks. Of these four none is collective: no rank waits for another.
-   Errors    NEO_ERR_ARG: an argument is NULL. NEO_ERR_DEVICE, where ranks have devices alone: a call
-             of this rank's failed. sum is as before. Of what scale_grads or clear should have changed a
-             part may be: then they, grad_squares and the steps (these on all ranks) are NEO_ERR_STATE
+   Errors    NEO_ERR_ARG: an argument is NULL. NEO_ERR_DEVICE, where ranks have devices alone: a
+             call of this rank's failed. sum is as before. scale_grads and clear may have changed a
+             part: then they, grad_squares and the steps (these on all ranks) are NEO_ERR_STATE
              until a neo_shard_clear of this rank succeeds.
 
    neo_shard_step: collective: one optimizer step for each row that is kept, on whichever ranks;
@@ -434,14 +452,15 @@ NEO_API neo_status neo_shard_step(neo_shard *shard, float lr);
 NEO_API neo_status neo_shard_clear(neo_shard *shard);
 
 /* neo_shard_get_rows: rows [first, first + count) of a table as f32, [count][dim], whatever its
-   dtype and wherever they lie: to rank `root`, or to all with NEO_EVERY_RANK. neo_shard_set_rows: writes
-   them, rounded to nearest, where they lie; optimizer state stays as it is. The rows are those of
-   rank `root`; with NEO_EVERY_RANK all ranks have the same ones, and nothing travels. Elsewhere
-   `rows` is not looked at.
+   dtype and wherever they lie: to rank `root`, or to all with NEO_EVERY_RANK. neo_shard_set_rows:
+   writes them, rounded to nearest, where they lie; optimizer state stays as it is. The rows are
+   those of rank `root`; with NEO_EVERY_RANK all ranks have the same ones, and nothing travels.
+   Elsewhere `rows` is not looked at.
    table: as in the plan's neo_bags_desc. Collective: all ranks with the same numbers. Not between
    begin and end of a call; a batch may have been prefetched.
    Bytes    4 for each number, to each rank that is to have it and does not; nothing for reading
-            data-parallel tables. 24 between each two ranks, and 40 from rank 0 to each other, to agree.
+            data-parallel tables. 24 between each two ranks, and 40 from rank 0 to each other, to
+            agree.
    Memory   up to 8 MiB (or two rows) from the allocator for as long as the call takes; copies of
             data-parallel tables are read in place.
    Errors   on all ranks the status and message of the lowest rank that has one, and nothing has
@@ -461,12 +480,13 @@ typedef struct neo_shard_stats {
     int64_t grow_count;
     neo_comm_stats ids, rows;   /* of its groups: lengths and ids; all else, */
     neo_comm_stats node, cross; /* but what adds inside nodes, and crosses then */
-    neo_wire_stats forward, backward; /* of rows that this rank's processor coded; none of those of a device */
+    neo_wire_stats forward, backward; /* of rows that this rank's processor coded; none of those of
+                                         a device */
 } neo_shard_stats;
 NEO_API neo_shard_stats neo_shard_get_stats(const neo_shard *shard);
 NEO_API void neo_shard_reset_stats(neo_shard *shard);
-/* neo_state_add_shard: all tensors of the tables, under the names of neo_state_add_bags; each rank adds what
-   it holds. */
+/* neo_state_add_shard: all tensors of the tables, under the names of neo_state_add_bags; each rank
+   adds what it holds. */
 NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *shard);
 
 /* ------------------------------------------------------------------------------------------------
@@ -528,7 +548,7 @@ NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *shard);
    clip norm (256 with squares of others), and 256 for each parameter under LAMB.
    Resident are masters, gradients and state, Psi/F each; then `slots` gathered units of the largest
    size, and up to two gradients of it, whole. neo_fsdp_predict says what exactly.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 typedef struct neo_fsdp neo_fsdp;
 
 typedef enum neo_fsdp_mode {
@@ -569,20 +589,21 @@ typedef struct neo_fsdp_desc {
     neo_fsdp_accumulate accumulate;
     int groups;                 /* of NEO_ACCUMULATE_IN_GROUPS; 0: the replicas */
     neo_dtype param_dtype;      /* f32, bf16 or f16: windows show masters rounded to it, as f32 */
-    neo_dtype reduce_dtype;     /* of gradients on the wire and in their sums. If narrow, a piece is one
-                                   leaf: with more leaves than ranks units are gathered more often */
-    int leaf_pieces;            /* 1: a piece is one leaf. For tied weights: where the backward adds to
-                                   a gradient in two places, these then meet in each leaf. Costs
+    neo_dtype reduce_dtype;     /* of gradients on the wire and in their sums. If narrow, a piece is
+                                   one leaf: with more leaves than ranks units are gathered more
+                                   often */
+    int leaf_pieces;            /* 1: a piece is one leaf. For tied weights: where the backward adds
+                                   to a gradient in two places, these then meet in each leaf. Costs
                                    whole gradients of each leaf of a rank, if it has several */
-    float loss_scale;           /* 0: none; else the first scale of the dynamic loss scaler, a power of
-                                   two (65536 is usual): see neo_fsdp_loss_scale */
+    float loss_scale;           /* 0: none; else the first scale of the dynamic loss scaler, a power
+                                   of two (65536 is usual): see neo_fsdp_loss_scale */
     int loss_scale_window;      /* good steps until it doubles; 0: 2000 */
     neo_ctx *host;              /* masters, gradients and optimizer state are in its memory, and its
                                    threads step; NULL: comm's context */
 } neo_fsdp_desc;
 
-/* What a rank takes and sends: exactly, but for groups of ranks (neo_comm_workspace_bytes) and
-   scratch. */
+/* Bytes that a rank takes and sends: exactly, but for groups of ranks (neo_comm_workspace_bytes)
+   and scratch. */
 typedef struct neo_fsdp_prediction {
     size_t master_bytes, grad_bytes, state_bytes; /* of this rank's chunks */
     size_t gathered_bytes; /* slots, kept units, what is under way to them */
@@ -641,12 +662,12 @@ NEO_API int64_t neo_fsdp_samples(const neo_fsdp *fsdp, int piece, int64_t batch,
             NEO_ERR_CAPACITY: more units without `keep` open than slots, or for backward than 2 (1
             with one slot). On this rank alone: the others wait until their timeout.
             NEO_ERR_DIVERGED: ranks open different units; the message names both, here or, if all
-            had what they opened, in neo_fsdp_step. Those of >>comm-faults. An error of backward_end but
-            NEO_ERR_STATE: the window is closed and its gradients are lost, though what ranks exchange
-            goes on as far as it can; neo_fsdp_step is that error then, on all ranks, and the next step
-            begins. Where a step that is recorded for a graph fails before backward windows in it, the
-            gradients since the last neo_fsdp_step are void, as after neo_fsdp_cancel (where that is so on
-            one rank of several, it comes first). */
+            had what they opened, in neo_fsdp_step. Those of >>comm-faults. An error of backward_end
+            but NEO_ERR_STATE: the window is closed and its gradients are lost, though what ranks
+            exchange goes on as far as it can; neo_fsdp_step is that error then, on all ranks, and
+            the next step begins. Where a step that is recorded for a graph fails before backward
+            windows in it, the gradients since the last neo_fsdp_step are void, as after
+            neo_fsdp_cancel (where that is so on one rank of several, it comes first). */
 NEO_API neo_status neo_fsdp_forward_begin(neo_fsdp *fsdp, int unit);
 NEO_API neo_status neo_fsdp_forward_end(neo_fsdp *fsdp, int unit);
 NEO_API neo_status neo_fsdp_backward_begin(neo_fsdp *fsdp, int unit, int piece);
@@ -668,11 +689,11 @@ NEO_API neo_status neo_fsdp_step(neo_fsdp *fsdp, float lr);
    Errors   those of neo_shard_step, and NEO_ERR_STATE of neo_fsdp_step: nothing has changed, what
             is kept stays. Others of neo_fsdp_step: nothing has changed; all gradients are gone, the
             next step begins. NEO_ERR_ARG: an argument is NULL (here alone); clip_norm_type is 1 or
-            infinity. NEO_ERR_DEVICE: before the units step, on all ranks, as those others. After that, here
-            alone: the tables are broken, or, of one rank that has all of them, their gradients stay kept:
-            neo_shard_scale_grads by neo_fsdp_clip_factor, neo_shard_step. */
+            infinity. NEO_ERR_DEVICE: before the units step, on all ranks, as those others. After
+            that, here alone: the tables are broken, or, of one rank that has all of them, their
+            gradients stay kept: neo_shard_scale_grads by neo_fsdp_clip_factor, neo_shard_step. */
 NEO_API neo_status neo_fsdp_step_tables(neo_fsdp *fsdp, neo_shard *tables, float lr);
-/* What neo_fsdp_step_tables is made of, for gradients that something else holds.
+/* The parts of neo_fsdp_step_tables, for gradients that something else holds.
    neo_fsdp_add_squares: before the step, on every rank: the sum of squares of gradients that no
    other rank adds; in the units of the dense ones, so after a division by the loss scale. They
    count in the norm of this step; with a loss scale a sum that is not finite skips it.
@@ -731,7 +752,7 @@ NEO_API size_t neo_fsdp_write_bytes(const neo_fsdp *fsdp, int with_state);
 
 /* ================================================================================================
    Stop here if you only want the API: what follows is the implementation.
-   ================================================================================================ */
+   ============================================================================================== */
 
 #if (defined(NEO_IMPLEMENTATION) || defined(NEO_STATIC) || defined(NEO_FSDP_IMPLEMENTATION)) &&    \
     !defined(NEO__FSDP_IMPLEMENTED)
@@ -765,7 +786,7 @@ NEO__COLD_BEGIN
    A plan keeps a copy of its description, each table's facts, the pieces (by table, with an index
    by rank) and what they predict. Numbers that decide are doubles, made by + - * / alone, in a
    fixed order, and ties go to the lower index: every machine makes the same plan.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 enum { NEO__PLAN_MAX_RANKS = 4096, NEO__PLAN_MAX_KEPT = 1 << 16 };
 /* Load of a piece, a table or a rank: seconds of the phases, and bytes. */
 enum {
@@ -780,13 +801,13 @@ enum {
     NEO__PLAN_BYTES = NEO__PLAN_TIMES,
     NEO__PLAN_LOADS
 };
-struct neo__shard_part;
 typedef struct neo__plan_load {
     double at[NEO__PLAN_LOADS];
 } neo__plan_load;
 
-/* How the table of a piece is cut, as far as it matters to the piece. */
+/* A piece as its load sees it: its size, and how its table is cut. */
 typedef struct neo__plan_cut {
+    int64_t rows, cols;
     int32_t row_parts;    /* pieces of its slice */
     int32_t parts;        /* of this piece: its subtrees of buckets, each with sums of its own */
     int32_t in_node;      /* 1: all of them in one node of several, where partial sums add first */
@@ -794,6 +815,8 @@ typedef struct neo__plan_cut {
 } neo__plan_cut;
 
 typedef struct neo__plan_table {
+    const neo_plan *plan;
+    const neo_table_desc *desc; /* the plan's copy */
     int64_t rows, dim;
     int64_t blocks;                 /* of columns, that a cut leaves whole */
     int64_t state_fixed, state_col; /* bytes of state per row: fixed + state_col cols */
@@ -810,7 +833,7 @@ typedef struct neo__plan_table {
 } neo__plan_table;
 
 typedef struct neo__plan_model {
-    double batch, ranks, per_node, nodes;
+    double batch, ranks;
     double local, cross;         /* seconds of a byte on a link */
     double to_all;               /* seconds of a byte of an all-to-all's send buffer */
     double to_nodes;             /* as to_all, what goes to other nodes only */
@@ -844,22 +867,14 @@ struct neo_plan {
     int64_t piece_count;
     int64_t *rank_first; /* [ranks + 1] into rank_piece */
     int64_t *rank_piece;
+    neo__plan_load *load; /* of each rank */
     neo_plan_rank *rank;
     neo_plan_step step;
-    double reduce_bytes; /* dense gradients */
-    double sample_bytes; /* buffers of a rank for its samples */
     neo__arena kept;     /* the description and the facts of its tables */
     neo__arena placed;   /* pieces, and what they predict */
     neo__arena work;     /* of a search or of a reader; freed when it ends */
 };
 
-/* Cleared memory of one of the plan's arenas; NULL if there is none (neo_last_error says so). */
-static void *neo__plan_alloc(neo__arena *arena, int64_t count, size_t size) {
-    size_t bytes = neo__size_mul((size_t)(count > 0 ? count : 1), size);
-    void *p = neo__arena_alloc(arena, bytes);
-    if (!p) (void)neo_fail(NEO_ERR_MEMORY, "neo_plan: no memory for %zu bytes", bytes);
-    return p;
-}
 NEO_API void neo_plan_destroy(neo_plan *plan) {
     if (!plan) return;
     neo__arena_free(&plan->work);
@@ -890,6 +905,7 @@ NEO_API neo_status neo_placement_parse(const char *name, neo_placement *placemen
 enum {
     NEO__PLAN_ROW_BITS = 1 << NEO_ROW_WISE | 1 << NEO_TABLE_ROW_WISE | 1 << NEO_GRID,
     NEO__PLAN_COLUMN_BITS = 1 << NEO_COLUMN_WISE | 1 << NEO_TABLE_COLUMN_WISE | 1 << NEO_GRID,
+    NEO__PLAN_NODE_BITS = 1 << NEO_TABLE_ROW_WISE | 1 << NEO_TABLE_COLUMN_WISE | 1 << NEO_GRID,
     NEO__PLAN_ALL_BITS = (1 << NEO_PLACEMENT_COUNT) - 1
 };
 static int32_t neo__plan_features(const neo_bags_desc *bags) {
@@ -976,20 +992,25 @@ static neo_status neo__plan_check(neo_ctx *ctx, const neo_plan_desc *d, const ch
 }
 
 static neo_status neo__plan_copy_text(neo_plan *plan, const char **text) {
-    size_t bytes = *text ? strlen(*text) : 0;
-    if (*text && !(*text = neo__arena_text(&plan->kept, *text, bytes)))
-        return neo_fail(NEO_ERR_MEMORY, "neo_plan: no memory for %zu bytes", bytes);
+    char *copy = NULL;
+    if (!*text) return NEO_OK;
+    NEO__TRY(NEO__ARENA(&plan->kept, copy, strlen(*text) + 1));
+    strcpy(copy, *text);
+    *text = copy;
     return NEO_OK;
 }
 static neo_status neo__plan_copy(neo_plan *plan, const neo_plan_desc *d) {
     const neo_bags_desc *from = d->bags;
     int32_t tables = from->table_count, features = neo__plan_features(from);
     neo__arena *kept = &plan->kept;
-    neo_table_desc *table = (neo_table_desc *)neo__plan_alloc(kept, tables, sizeof *table);
-    int32_t *feature = (int32_t *)neo__plan_alloc(kept, features, sizeof *feature);
-    double *ids = (double *)neo__plan_alloc(kept, features, sizeof *ids);
-    unsigned *allowed = (unsigned *)neo__plan_alloc(kept, tables, sizeof *allowed);
-    if (!table || !feature || !ids || !allowed) return NEO_ERR_MEMORY;
+    neo_table_desc *table;
+    int32_t *feature;
+    double *ids;
+    unsigned *allowed;
+    NEO__TRY(NEO__ARENA(kept, table, tables));
+    NEO__TRY(NEO__ARENA(kept, feature, features));
+    NEO__TRY(NEO__ARENA(kept, ids, features));
+    NEO__TRY(NEO__ARENA(kept, allowed, tables));
     plan->desc = *d;
     plan->bags = *from;
     NEO__TRY(neo__plan_copy_text(plan, &plan->bags.name));
@@ -1054,17 +1075,15 @@ static void neo__plan_defaults(neo_plan *plan) {
    twice its bytes. A table on every rank looks up the B/W samples of the rank; its gradient of 4
    rows D bytes is all-reduced flat (all ranks to all, twice), cleared and read (3 copies); and rows
    that any rank touched wait and step. On one rank nothing is moved, unless wires round.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 static void neo__plan_model_make(neo_plan *plan) {
     const neo_cluster *c = &plan->desc.cluster;
     neo__plan_model *m = &plan->model;
-    double w = c->ranks, l = plan->per_node, h = plan->nodes;
+    double w = c->ranks, l = plan->per_node;
     double local_us = c->link[NEO_LEVEL_LOCAL].latency_us,
            cross_us = c->link[NEO_LEVEL_CROSS].latency_us;
     m->batch = (double)plan->bags.max_batch;
     m->ranks = w;
-    m->per_node = l;
-    m->nodes = h;
     m->local = 1.0 / c->link[NEO_LEVEL_LOCAL].bandwidth;
     m->cross = 1.0 / c->link[NEO_LEVEL_CROSS].bandwidth;
     m->to_nodes = (w - l) / w * m->cross;
@@ -1117,9 +1136,7 @@ static neo_status neo__plan_row_bytes(neo_plan *plan, const neo_table_desc *tabl
 static neo_status neo__plan_tables(neo_plan *plan) {
     const neo_bags_desc *bags = &plan->bags;
     double all_ids = 0.0;
-    plan->table = (neo__plan_table *)neo__plan_alloc(&plan->kept, bags->table_count,
-                                                     sizeof *plan->table);
-    if (!plan->table) return NEO_ERR_MEMORY;
+    NEO__TRY(NEO__ARENA(&plan->kept, plan->table, bags->table_count));
     for (int32_t f = 0; f < bags->feature_count; f++) {
         neo__plan_table *t = &plan->table[bags->feature_table[f]];
         t->features++;
@@ -1131,6 +1148,8 @@ static neo_status neo__plan_tables(neo_plan *plan) {
         neo__plan_table *t = &plan->table[i];
         unsigned mine = plan->desc.table_placements[i], named = mine ? mine : plan->desc.placements;
         int kind = (int)from->optim.kind;
+        t->plan = plan;
+        t->desc = from;
         t->rows = from->rows;
         t->dim = from->dim;
         t->blocks = (t->dim + plan->block - 1) / plan->block;
@@ -1160,6 +1179,7 @@ static neo_status neo__plan_new(neo_ctx *ctx, const neo_plan_desc *desc, const c
     if (!plan) return NEO_ERR_MEMORY;
     memset(plan, 0, sizeof *plan);
     plan->ctx = plan->kept.ctx = plan->placed.ctx = plan->work.ctx = ctx;
+    plan->kept.function = plan->placed.function = plan->work.function = "neo_plan";
     neo_status status = neo__plan_copy(plan, desc);
     if (status == NEO_OK) {
         neo__plan_defaults(plan);
@@ -1192,65 +1212,68 @@ static double neo__plan_wire(neo_wire wire, int64_t cols) {
    (neo__plan_piece_buffer, neo__plan_copy_buffer) and over all pieces, for the rank's samples
    (neo__plan_sample_buffer). In the end a plan is held to the bytes of its neo_shard, where one can
    be made.
-   ------------------------------------------------------------------------------------------------ */
-/* Floats of an id that go back to its rank, at most. */
-static double neo__plan_grad_floats(const neo_plan *plan, const neo__plan_table *t, int64_t cols) {
-    return !plan->desc.weight_grad ? 0.0 : cols < t->dim ? (double)((cols + 15) / 16) : 1.0;
+   ---------------------------------------------------------------------------------------------- */
+static int64_t neo__plan_blocks(int64_t cols) {
+    return (cols + NEO_PLAN_BLOCK - 1) / NEO_PLAN_BLOCK;
 }
-/* Of an id on the rank of its row: received, permuted, and in backward's sort. */
+/* Floats of an id that go back to its rank, at most. */
+static double neo__plan_grad_floats(const neo__plan_table *t, int64_t cols) {
+    return !t->plan->desc.weight_grad ? 0.0 : cols < t->dim ? (double)neo__plan_blocks(cols) : 1.0;
+}
+/* Bytes of an id on the rank of its row: received, permuted, and in backward's sort. */
 enum { NEO__PLAN_ID_BYTES = 16, NEO__PLAN_SORT_BYTES = 28, NEO__PLAN_BAG_BYTES = 12 };
 
-static double neo__plan_piece_buffer(const neo_plan *plan, const neo__plan_table *t, int64_t rows,
-                                     int64_t cols, neo__plan_cut cut) {
-    double ids = (double)t->ids_capacity * ((double)rows / (double)t->rows),
-           times = plan->desc.pipeline ? 2.0 : 1.0;
-    double bags = plan->model.batch * t->features * cut.parts, out = t->none ? ids : bags,
-           row = 4.0 * (double)cols;
-    double bytes = ids * (times * (double)NEO__PLAN_ID_BYTES + (double)NEO__PLAN_SORT_BYTES) +
-                   bags * times * (double)NEO__PLAN_BAG_BYTES;
-    bytes += out * (2.0 * row + neo__plan_wire(plan->desc.wire_forward, cols) +
-                    neo__plan_wire(plan->desc.wire_backward, cols));
-    if (!t->none) bytes += bags * row; /* gradients, packed for the update */
-    if (cut.in_node) bytes += bags / cut.row_parts * row;
-    double kept = plan->desc.kept_batches, most = kept > 1.0 ? kept * ids : ids;
-    if (most > (double)rows) most = (double)rows;
-    if (t->row_sums && cols < t->dim) /* gradients wait for the sums of whole rows */
-        bytes += most * (row + 64.0 +
-                         8.0 * (double)((cols + 15) / 16) * (1.0 + cut.local + cut.cross));
+/* Ids of a batch that go to a piece, bags that are pooled there, and the rows that leave it. */
+typedef struct neo__plan_flow {
+    double ids, bags, out;
+} neo__plan_flow;
+static neo__plan_flow neo__plan_flow_of(const neo__plan_table *t, const neo__plan_cut *cut,
+                                        double ids_of_table) {
+    neo__plan_flow f;
+    f.ids = ids_of_table * ((double)cut->rows / (double)t->rows);
+    f.bags = t->plan->model.batch * t->features * cut->parts;
+    f.out = t->none ? f.ids : f.bags;
+    return f;
+}
+static double neo__plan_piece_buffer(const neo__plan_table *t, const neo__plan_cut *cut) {
+    const neo_plan_desc *d = &t->plan->desc;
+    neo__plan_flow f = neo__plan_flow_of(t, cut, (double)t->ids_capacity);
+    double times = d->pipeline ? 2.0 : 1.0, row = 4.0 * (double)cut->cols;
+    double bytes = f.ids * (times * (double)NEO__PLAN_ID_BYTES + (double)NEO__PLAN_SORT_BYTES) +
+                   f.bags * times * (double)NEO__PLAN_BAG_BYTES;
+    bytes += f.out * (2.0 * row + neo__plan_wire(d->wire_forward, cut->cols) +
+                      neo__plan_wire(d->wire_backward, cut->cols));
+    if (!t->none) bytes += f.bags * row; /* gradients, packed for the update */
+    if (cut->in_node) bytes += f.bags / cut->row_parts * row;
+    double kept = d->kept_batches, most = kept > 1.0 ? kept * f.ids : f.ids;
+    if (most > (double)cut->rows) most = (double)cut->rows;
+    if (t->row_sums && cut->cols < t->dim) /* gradients wait for the sums of whole rows */
+        bytes += most * (row + 64.0 + 8.0 * (double)neo__plan_blocks(cut->cols) *
+                                          (1.0 + cut->local + cut->cross));
     else if (kept > 0.0) /* or for the step */
         bytes += most * (row + 64.0);
-    return bytes + 4.0 * ids * neo__plan_grad_floats(plan, t, cols);
+    return bytes + 4.0 * f.ids * neo__plan_grad_floats(t, cut->cols);
 }
-static double neo__plan_sample_buffer(const neo_plan *plan, const neo__plan_table *t, int64_t rows,
-                                      int64_t cols, neo__plan_cut cut) {
-    double ids = (double)t->ids_capacity * ((double)rows / (double)t->rows),
-           times = plan->desc.pipeline ? 2.0 : 1.0;
-    double bags = plan->model.batch * t->features * cut.parts, out = t->none ? ids : bags;
-    int partial = cut.row_parts > 1 && !t->none && !cut.in_node;
-    double forward = partial ? 4.0 * (double)cols : neo__plan_wire(plan->desc.wire_forward, cols);
-    if (cut.in_node) out /= cut.row_parts;
-    return (times * (8.0 * ids + 4.0 * bags) + 4.0 * ids * neo__plan_grad_floats(plan, t, cols) +
-            out * (forward + neo__plan_wire(plan->desc.wire_backward, cols))) /
+static double neo__plan_sample_buffer(const neo__plan_table *t, const neo__plan_cut *cut) {
+    const neo_plan *plan = t->plan;
+    neo__plan_flow f = neo__plan_flow_of(t, cut, (double)t->ids_capacity);
+    double times = plan->desc.pipeline ? 2.0 : 1.0;
+    int partial = cut->row_parts > 1 && !t->none && !cut->in_node;
+    double forward =
+        partial ? 4.0 * (double)cut->cols : neo__plan_wire(plan->desc.wire_forward, cut->cols);
+    if (cut->in_node) f.out /= cut->row_parts;
+    return (times * (8.0 * f.ids + 4.0 * f.bags) +
+            4.0 * f.ids * neo__plan_grad_floats(t, cut->cols) +
+            f.out * (forward + neo__plan_wire(plan->desc.wire_backward, cut->cols))) /
            plan->model.ranks;
 }
-static double neo__plan_copy_buffer(const neo_plan *plan, const neo__plan_table *t) {
+static double neo__plan_copy_buffer(const neo__plan_table *t) {
+    const neo_plan *plan = t->plan;
     double ids = (double)t->ids_capacity / plan->model.ranks,
            bags = plan->model.batch / plan->model.ranks * t->features;
     return ids * (double)NEO__PLAN_SORT_BYTES + bags * 4.0 * (double)t->dim +
            4.0 * (double)t->rows * (double)t->dim + (double)t->rows / 8.0 +
            (plan->desc.kept_batches ? (double)t->rows : 0.0);
-}
-
-static size_t neo__plan_buffer_bytes(const neo_plan *plan, int rank) {
-    double bytes = plan->sample_bytes;
-    for (int64_t i = plan->rank_first[rank]; i < plan->rank_first[rank + 1]; i++) {
-        const neo_piece *p = &plan->piece[plan->rank_piece[i]];
-        const neo__plan_table *t = &plan->table[p->table];
-        bytes += p->rank == NEO_EVERY_RANK ? neo__plan_copy_buffer(plan, t)
-                                           : neo__plan_piece_buffer(plan, t, p->rows, p->cols,
-                                                                    plan->cut[plan->rank_piece[i]]);
-    }
-    return (size_t)bytes + 1;
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -1259,9 +1282,15 @@ static size_t neo__plan_buffer_bytes(const neo_plan *plan, int rank) {
    Seconds and bytes of pieces by the formulas of >>impl-plan-model, of ranks as sums over pieces,
    and of a step as the slowest rank's in each phase. The search and a finished plan use the same
    formulas.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 static void neo__plan_load_add(neo__plan_load *to, const neo__plan_load *x) {
     for (int i = 0; i < NEO__PLAN_LOADS; i++) to->at[i] += x->at[i];
+}
+/* Raises `most` to the loads of `count` ranks. */
+static void neo__plan_most(const neo__plan_load *load, int32_t count, double *most) {
+    for (int32_t r = 0; r < count; r++)
+        for (int p = 0; p < NEO__PLAN_LOADS; p++)
+            if (load[r].at[p] > most[p]) most[p] = load[r].at[p];
 }
 static neo__plan_load neo__plan_load_total(neo__plan_load x) {
     x.at[NEO__PLAN_SECONDS] = 0.0;
@@ -1270,69 +1299,68 @@ static neo__plan_load neo__plan_load_total(neo__plan_load x) {
 }
 
 /* Parts that a shard makes of rows of a table: subtrees of its buckets. */
+struct neo__shard_part;
 static int64_t neo__shard_cut_piece(const neo_table_desc *t, const neo_piece *piece, int64_t place,
                                     int inside, struct neo__shard_part *to);
-static int32_t neo__plan_parts(const neo_plan *plan, const neo__plan_table *t, const neo_piece *p) {
+static int32_t neo__plan_parts(const neo__plan_table *t, const neo_piece *p) {
     if (!t->buckets || p->rows == t->rows) return 1;
-    return (int32_t)neo__shard_cut_piece(&plan->bags.tables[t - plan->table], p, 0, 0, NULL);
+    return (int32_t)neo__shard_cut_piece(t->desc, p, 0, 0, NULL);
 }
-static double neo__plan_lookup(const neo_plan *plan, const neo__plan_table *t) {
-    return t->buckets ? plan->model.bucketed : plan->model.lookup;
+static double neo__plan_lookup(const neo__plan_table *t) {
+    return t->buckets ? t->plan->model.bucketed : t->plan->model.lookup;
 }
 /* Load of a piece on the rank that holds it. */
-static neo__plan_load neo__plan_piece_load(const neo_plan *plan, const neo__plan_table *t,
-                                           int64_t rows, int64_t cols, neo__plan_cut cut) {
+static neo__plan_load neo__plan_piece_load(const neo__plan_table *t, const neo__plan_cut *cut) {
+    const neo_plan *plan = t->plan;
     const neo__plan_model *m = &plan->model;
     neo__plan_load x;
-    double share = (double)rows / (double)t->rows, ids = m->batch * t->ids * share,
-           slice = m->batch * t->features, bags = slice * cut.parts;
-    double out = t->none ? ids : bags, c = 4.0 * (double)cols, k = cut.row_parts;
-    double row = (double)(t->row_fixed + t->row_col * cols);
-    double index = m->id_bytes * ids + 4.0 * bags;
-    double moved = 8.0 * ids + 4.0 * bags + row * ids + c * out;
-    double forward = neo__plan_wire(plan->desc.wire_forward, cols);
-    double backward = neo__plan_wire(plan->desc.wire_backward, cols);
-    double touched = ids < (double)rows ? ids : (double)rows;
+    neo__plan_flow f = neo__plan_flow_of(t, cut, m->batch * t->ids);
+    double slice = m->batch * t->features, c = 4.0 * (double)cut->cols, k = cut->row_parts;
+    double row = (double)(t->row_fixed + t->row_col * cut->cols);
+    double index = m->id_bytes * f.ids + 4.0 * f.bags;
+    double moved = 8.0 * f.ids + 4.0 * f.bags + row * f.ids + c * f.out;
+    double forward = neo__plan_wire(plan->desc.wire_forward, cut->cols);
+    double backward = neo__plan_wire(plan->desc.wire_backward, cut->cols);
+    double touched = f.ids < (double)cut->rows ? f.ids : (double)cut->rows;
     x.at[NEO__PLAN_IDS] = index * m->to_all + (m->whole ? 0.0 : 2.0 * index * m->copy);
-    x.at[NEO__PLAN_LOOKUP] = moved * neo__plan_lookup(plan, t);
-    x.at[NEO__PLAN_UPDATE] = moved * m->update + ids * m->sort;
-    x.at[NEO__PLAN_BACKWARD] = out * backward * m->to_all;
-    if (cut.row_parts == 1 || t->none) {
-        x.at[NEO__PLAN_FORWARD] = out * forward * m->to_all;
-    } else if (cut.in_node) { /* what is inside is packed and added besides */
-        double inside = bags * c * ((k - 1.0) / k) * m->local + bags * (2.0 * c * m->copy + m->row);
+    x.at[NEO__PLAN_LOOKUP] = moved * neo__plan_lookup(t);
+    x.at[NEO__PLAN_UPDATE] = moved * m->update + f.ids * m->sort;
+    x.at[NEO__PLAN_BACKWARD] = f.out * backward * m->to_all;
+    if (cut->row_parts == 1 || t->none) {
+        x.at[NEO__PLAN_FORWARD] = f.out * forward * m->to_all;
+    } else if (cut->in_node) { /* inside a node bags are packed and added besides */
+        double inside =
+            f.bags * c * ((k - 1.0) / k) * m->local + f.bags * (2.0 * c * m->copy + m->row);
         x.at[NEO__PLAN_FORWARD] = inside + slice / k * forward * m->to_nodes;
         x.at[NEO__PLAN_BACKWARD] = inside + slice / k * backward * m->to_nodes;
     } else {
-        x.at[NEO__PLAN_FORWARD] = bags * c * m->to_all;
+        x.at[NEO__PLAN_FORWARD] = f.bags * c * m->to_all;
     }
     if (plan->desc.weight_grad)
-        x.at[NEO__PLAN_BACKWARD] += (row * ids + c * out) * neo__plan_lookup(plan, t) +
-                                    4.0 * ids * neo__plan_grad_floats(plan, t, cols) * m->to_all;
-    if ((t->row_sums && cols < t->dim) || plan->desc.kept_batches)
+        x.at[NEO__PLAN_BACKWARD] +=
+            (row * f.ids + c * f.out) * neo__plan_lookup(t) +
+            4.0 * f.ids * neo__plan_grad_floats(t, cut->cols) * m->to_all;
+    if ((t->row_sums && cut->cols < t->dim) || plan->desc.kept_batches)
         x.at[NEO__PLAN_UPDATE] += touched * (m->kept + 2.0 * c * m->copy);
-    if (t->row_sums && cut.local + cut.cross > 0) {
-        double sums = 4.0 * (double)((cols + NEO_PLAN_BLOCK - 1) / NEO_PLAN_BLOCK) * touched;
-        x.at[NEO__PLAN_UPDATE] += sums * (cut.local * m->local + cut.cross * m->cross);
-    }
-    x.at[NEO__PLAN_BYTES] = (double)neo__plan_weight_bytes(t, rows, cols) +
-                            (double)neo__plan_piece_state(t, rows, cols) +
-                            neo__plan_piece_buffer(plan, t, rows, cols, cut);
+    if (t->row_sums && cut->local + cut->cross > 0)
+        x.at[NEO__PLAN_UPDATE] += 4.0 * (double)neo__plan_blocks(cut->cols) * touched *
+                                  (cut->local * m->local + cut->cross * m->cross);
+    x.at[NEO__PLAN_BYTES] = (double)neo__plan_weight_bytes(t, cut->rows, cut->cols) +
+                            (double)neo__plan_piece_state(t, cut->rows, cut->cols) +
+                            neo__plan_piece_buffer(t, cut);
     return neo__plan_load_total(x);
 }
 /* Load of a piece on every rank, as an owner of samples. */
-static neo__plan_load neo__plan_sample_load(const neo_plan *plan, const neo__plan_table *t,
-                                            int64_t rows, int64_t cols, neo__plan_cut cut) {
-    const neo__plan_model *m = &plan->model;
+static neo__plan_load neo__plan_sample_load(const neo__plan_table *t, const neo__plan_cut *cut) {
+    const neo__plan_model *m = &t->plan->model;
     NEO__ZERO(neo__plan_load, x);
-    double ids = m->batch * t->ids * ((double)rows / (double)t->rows),
-           out = t->none ? ids : m->batch * t->features * cut.parts;
-    if (cut.in_node) out = m->batch * t->features / cut.row_parts;
-    x.at[NEO__PLAN_BYTES] = neo__plan_sample_buffer(plan, t, rows, cols, cut);
+    neo__plan_flow f = neo__plan_flow_of(t, cut, m->batch * t->ids);
+    if (cut->in_node) f.out = m->batch * t->features / cut->row_parts;
+    x.at[NEO__PLAN_BYTES] = neo__plan_sample_buffer(t, cut);
     if (m->whole) return x;
-    x.at[NEO__PLAN_IDS] = ids / m->ranks * ((double)cols / (double)t->dim) * m->id;
+    x.at[NEO__PLAN_IDS] = f.ids / m->ranks * ((double)cut->cols / (double)t->dim) * m->id;
     x.at[NEO__PLAN_FORWARD] = x.at[NEO__PLAN_BACKWARD] =
-        out / m->ranks * (2.0 * 4.0 * (double)cols * m->copy + m->row);
+        f.out / m->ranks * (2.0 * 4.0 * (double)cut->cols * m->copy + m->row);
     return neo__plan_load_total(x);
 }
 /* Bytes of an all-reduce for a copy on every rank: gradients, and a mark of each row. */
@@ -1340,14 +1368,14 @@ static double neo__plan_copy_reduce(const neo__plan_table *t) {
     return (double)t->rows * (4.0 * (double)t->dim + 1.0);
 }
 /* Load of a copy on every rank, for each. */
-static neo__plan_load neo__plan_copy_load(const neo_plan *plan, const neo__plan_table *t) {
-    const neo__plan_model *m = &plan->model;
+static neo__plan_load neo__plan_copy_load(const neo__plan_table *t) {
+    const neo__plan_model *m = &t->plan->model;
     NEO__ZERO(neo__plan_load, x);
     double all = m->batch * t->ids, ids = all / m->ranks, bags = m->batch / m->ranks * t->features;
     double c = 4.0 * (double)t->dim, rows = (double)t->rows,
            row = (double)(t->row_fixed + t->row_col * t->dim),
            moved = 8.0 * ids + 4.0 * bags + row * ids + c * (t->none ? ids : bags);
-    x.at[NEO__PLAN_LOOKUP] = moved * neo__plan_lookup(plan, t);
+    x.at[NEO__PLAN_LOOKUP] = moved * neo__plan_lookup(t);
     x.at[NEO__PLAN_UPDATE] = moved * m->update + ids * m->sort;
     if (m->ranks > 1.0) {
         x.at[NEO__PLAN_FORWARD] = x.at[NEO__PLAN_BACKWARD] = bags * (2.0 * c * m->copy + m->row);
@@ -1356,21 +1384,10 @@ static neo__plan_load neo__plan_copy_load(const neo_plan *plan, const neo__plan_
     }
     x.at[NEO__PLAN_BYTES] = (double)neo__plan_weight_bytes(t, t->rows, t->dim) +
                             (double)neo__plan_piece_state(t, t->rows, t->dim) +
-                            neo__plan_copy_buffer(plan, t);
+                            neo__plan_copy_buffer(t);
     return neo__plan_load_total(x);
 }
 
-static double neo__plan_step_plain(const neo_plan_step *s) {
-    return s->ids + s->lookup + s->forward + 3.0 * (s->bottom + s->top) + s->backward + s->update +
-           s->reduce;
-}
-static double neo__plan_step_pipelined(const neo_plan_step *s) {
-    double forward = s->lookup + s->forward, links = s->ids + s->forward + s->backward + s->reduce;
-    double step = (s->bottom > forward ? s->bottom : forward) + 3.0 * s->top;
-    step += 2.0 * s->bottom > s->backward ? 2.0 * s->bottom : s->backward;
-    step += s->update > s->reduce ? s->update : s->reduce;
-    return step > links ? step : links;
-}
 /* most: of each phase, the slowest rank's seconds; reduce_bytes: of dense gradients. */
 static neo_plan_step neo__plan_step_make(const neo_plan *plan, const double *most,
                                          double reduce_bytes) {
@@ -1388,8 +1405,12 @@ static neo_plan_step neo__plan_step_make(const neo_plan *plan, const double *mos
     s.reduce = (reduce_bytes + 4.0 * (double)d->dense_params) * m->all_reduce;
     if (reduce_bytes > 0.0) s.reduce += 2.0 * m->reduce_latency; /* gradients, and marks of rows */
     if (d->dense_params > 0) s.reduce += m->reduce_latency;
-    s.plain = neo__plan_step_plain(&s);
-    s.pipelined = neo__plan_step_pipelined(&s);
+    s.plain = s.ids + s.lookup + s.forward + 3.0 * (s.bottom + s.top) + s.backward + s.update +
+              s.reduce;
+    s.pipelined = NEO__MAX(s.bottom, s.lookup + s.forward) + 3.0 * s.top;
+    s.pipelined += NEO__MAX(2.0 * s.bottom, s.backward);
+    s.pipelined += NEO__MAX(s.update, s.reduce);
+    s.pipelined = NEO__MAX(s.pipelined, s.ids + s.forward + s.backward + s.reduce);
     return s;
 }
 
@@ -1406,8 +1427,10 @@ static void neo__plan_cut_slice(neo_plan *plan, const neo__plan_table *t, int64_
     for (int64_t i = begin; i < end; i++) {
         const neo_piece *p = &plan->piece[i];
         neo__plan_cut *cut = &plan->cut[i];
+        cut->rows = p->rows;
+        cut->cols = p->cols;
         cut->row_parts = (int32_t)(end - begin);
-        cut->parts = neo__plan_parts(plan, t, p);
+        cut->parts = neo__plan_parts(t, p);
         cut->in_node = in_node;
         for (int64_t k = first; t->row_sums && end - begin < t->piece_count && k < last; k++) {
             const neo_piece *q = &plan->piece[k];
@@ -1421,92 +1444,82 @@ static void neo__plan_cut_slice(neo_plan *plan, const neo__plan_table *t, int64_
         }
     }
 }
-static void neo__plan_rank_add(neo_plan_rank *r, const neo__plan_load *x) {
-    r->ids += x->at[NEO__PLAN_IDS];
-    r->lookup += x->at[NEO__PLAN_LOOKUP];
-    r->forward += x->at[NEO__PLAN_FORWARD];
-    r->backward += x->at[NEO__PLAN_BACKWARD];
-    r->update += x->at[NEO__PLAN_UPDATE];
-}
-static void neo__plan_rank_hold(neo_plan_rank *r, const neo__plan_table *t, const neo_piece *p) {
-    r->weight_bytes += neo__plan_weight_bytes(t, p->rows, p->cols);
-    r->state_bytes += neo__plan_piece_state(t, p->rows, p->cols);
-}
-/* From the pieces, sorted and indexed by rank: what every rank has to hold and to do. */
-static void neo__plan_predict_ranks(neo_plan *plan) {
-    int32_t ranks = plan->desc.cluster.ranks;
+/* Loads of ranks, but for their bytes, from the pieces; *reduce: bytes of dense gradients. Returns
+   the bytes of buffers that a rank has for its samples. */
+static double neo__plan_predict_loads(neo_plan *plan, double *reduce) {
     NEO__ZERO(neo__plan_load, all);
-    memset(plan->rank, 0, (size_t)ranks * sizeof *plan->rank);
-    memset(plan->cut, 0, (size_t)plan->piece_count * sizeof *plan->cut);
-    plan->reduce_bytes = 0.0;
+    *reduce = 0.0;
     for (int32_t i = 0; i < plan->bags.table_count; i++) {
         const neo__plan_table *t = &plan->table[i];
+        const neo_piece *p = plan->piece;
         int64_t last = t->first_piece + t->piece_count;
-        if (plan->piece[t->first_piece].rank == NEO_EVERY_RANK) {
-            neo__plan_load x = neo__plan_copy_load(plan, t);
+        if (p[t->first_piece].rank == NEO_EVERY_RANK) {
+            neo__plan_load x = neo__plan_copy_load(t);
             x.at[NEO__PLAN_BYTES] = 0.0; /* counted as a piece of each rank */
             neo__plan_load_add(&all, &x);
-            plan->reduce_bytes += neo__plan_copy_reduce(t);
-            for (int32_t r = 0; r < ranks; r++)
-                neo__plan_rank_hold(&plan->rank[r], t, &plan->piece[t->first_piece]);
+            *reduce += neo__plan_copy_reduce(t);
             continue;
         }
         for (int64_t begin = t->first_piece, end; begin < last; begin = end) {
-            for (end = begin;
-                 end < last && plan->piece[end].first_col == plan->piece[begin].first_col;)
-                end++;
+            for (end = begin; end < last && p[end].first_col == p[begin].first_col;) end++;
             neo__plan_cut_slice(plan, t, begin, end);
         }
         for (int64_t k = t->first_piece; k < last; k++) {
-            const neo_piece *p = &plan->piece[k];
-            neo__plan_load x = neo__plan_piece_load(plan, t, p->rows, p->cols, plan->cut[k]);
-            neo__plan_load samples = neo__plan_sample_load(plan, t, p->rows, p->cols, plan->cut[k]);
-            neo__plan_rank_add(&plan->rank[p->rank], &x);
-            neo__plan_rank_hold(&plan->rank[p->rank], t, p);
+            neo__plan_load x = neo__plan_piece_load(t, &plan->cut[k]);
+            neo__plan_load samples = neo__plan_sample_load(t, &plan->cut[k]);
+            neo__plan_load_add(&plan->load[p[k].rank], &x);
             neo__plan_load_add(&all, &samples);
         }
     }
-    plan->sample_bytes = all.at[NEO__PLAN_BYTES];
-    for (int32_t r = 0; r < ranks; r++) neo__plan_rank_add(&plan->rank[r], &all);
+    for (int32_t r = 0; r < plan->desc.cluster.ranks; r++) neo__plan_load_add(&plan->load[r], &all);
+    return all.at[NEO__PLAN_BYTES];
 }
-/* Buffers of each rank: those of the neo_shard that the plan makes, or else the search's sum. */
+/* Bytes of each rank. Buffers are those of the neo_shard that the plan makes, or else the search's
+   sum, with sample_bytes for the rank's samples. */
 static neo_status neo__shard_plan_bytes(neo_ctx *ctx, const neo_plan *plan, neo_shard_memory *each);
-static void neo__plan_predict_buffers(neo_plan *plan) {
+static void neo__plan_predict_bytes(neo_plan *plan, double sample_bytes) {
     int32_t ranks = plan->desc.cluster.ranks;
     size_t bytes = (size_t)ranks * sizeof(neo_shard_memory);
     neo_shard_memory *each = (neo_shard_memory *)neo_alloc(plan->ctx, bytes);
     int exact = each && neo__shard_plan_bytes(plan->ctx, plan, each) == NEO_OK;
-    for (int32_t r = 0; r < ranks; r++)
-        plan->rank[r].buffer_bytes =
-            (int64_t)(exact ? each[r].exchange_bytes + each[r].workspace_bytes
-                            : neo__plan_buffer_bytes(plan, r));
+    for (int32_t r = 0; r < ranks; r++) {
+        neo_plan_rank *x = &plan->rank[r];
+        double buffers = sample_bytes;
+        for (int64_t i = plan->rank_first[r]; i < plan->rank_first[r + 1]; i++) {
+            int64_t at = plan->rank_piece[i];
+            const neo_piece *p = &plan->piece[at];
+            const neo__plan_table *t = &plan->table[p->table];
+            x->weight_bytes += neo__plan_weight_bytes(t, p->rows, p->cols);
+            x->state_bytes += neo__plan_piece_state(t, p->rows, p->cols);
+            buffers += p->rank == NEO_EVERY_RANK ? neo__plan_copy_buffer(t)
+                                                 : neo__plan_piece_buffer(t, &plan->cut[at]);
+        }
+        x->buffer_bytes = exact ? (int64_t)(each[r].exchange_bytes + each[r].workspace_bytes)
+                                : (int64_t)buffers + 1;
+    }
     neo_free(plan->ctx, each, bytes);
 }
 static void neo__plan_predict(neo_plan *plan) {
     int32_t ranks = plan->desc.cluster.ranks, busiest = 0, fullest = 0;
-    NEO__ZERO(neo__plan_load, most);
-    double sum = 0.0;
+    double most[NEO__PLAN_LOADS] = {0.0}, sum = 0.0, reduce;
     int64_t most_bytes = -1;
-    neo__plan_predict_ranks(plan);
-    neo__plan_predict_buffers(plan);
+    neo__plan_predict_bytes(plan, neo__plan_predict_loads(plan, &reduce));
     for (int32_t r = 0; r < ranks; r++) {
         neo_plan_rank *x = &plan->rank[r];
-        double at[NEO__PLAN_PHASES];
-        at[NEO__PLAN_IDS] = x->ids;
-        at[NEO__PLAN_LOOKUP] = x->lookup;
-        at[NEO__PLAN_FORWARD] = x->forward;
-        at[NEO__PLAN_BACKWARD] = x->backward;
-        at[NEO__PLAN_UPDATE] = x->update;
-        for (int i = 0; i < NEO__PLAN_PHASES; i++) {
-            x->seconds += at[i];
-            if (at[i] > most.at[i]) most.at[i] = at[i];
-        }
+        neo__plan_load load = neo__plan_load_total(plan->load[r]);
+        x->ids = load.at[NEO__PLAN_IDS];
+        x->lookup = load.at[NEO__PLAN_LOOKUP];
+        x->forward = load.at[NEO__PLAN_FORWARD];
+        x->backward = load.at[NEO__PLAN_BACKWARD];
+        x->update = load.at[NEO__PLAN_UPDATE];
+        x->seconds = load.at[NEO__PLAN_SECONDS];
         int64_t bytes = x->weight_bytes + x->state_bytes + x->buffer_bytes;
         if (bytes > most_bytes) most_bytes = bytes, fullest = r;
         if (x->seconds > plan->rank[busiest].seconds) busiest = r;
         sum += x->seconds;
     }
-    plan->step = neo__plan_step_make(plan, most.at, plan->reduce_bytes);
+    neo__plan_most(plan->load, ranks, most);
+    plan->step = neo__plan_step_make(plan, most, reduce);
     plan->step.balance = sum > 0.0 ? plan->rank[busiest].seconds * ranks / sum : 1.0;
     plan->step.busiest_rank = busiest;
     plan->step.fullest_rank = fullest;
@@ -1519,25 +1532,23 @@ static void neo__plan_predict(neo_plan *plan) {
    Rectangles of tables: equal cuts, checks of the caller's own, and the index by rank. Part i of k
    of an equal cut has the blocks (of columns) or buckets (of rows) from i n/k up to (i + 1) n/k
    (neo__bucket_begin). Pieces are kept sorted by table, first column, first row.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 NEO__HOT_BEGIN
-static void neo__plan_cols(const neo_plan *plan, const neo__plan_table *t, int64_t parts, int64_t i,
-                           neo_piece *p) {
-    int64_t begin = neo__bucket_begin(t->blocks, parts, i) * plan->block;
-    int64_t end = neo__bucket_begin(t->blocks, parts, i + 1) * plan->block;
-    p->first_col = begin;
-    p->cols = (end < t->dim ? end : t->dim) - begin;
-}
 static int64_t neo__plan_row_units(const neo__plan_table *t) {
     return t->buckets ? t->buckets : t->rows;
 }
 static int64_t neo__plan_unit_row(const neo__plan_table *t, int64_t unit) {
     return t->buckets ? neo__bucket_begin(t->rows, t->buckets, unit) : unit;
 }
-static void neo__plan_rows(const neo__plan_table *t, int64_t parts, int64_t i, neo_piece *p) {
-    int64_t units = neo__plan_row_units(t);
-    p->first_row = neo__plan_unit_row(t, neo__bucket_begin(units, parts, i));
-    p->rows = neo__plan_unit_row(t, neo__bucket_begin(units, parts, i + 1)) - p->first_row;
+/* Part i of a table in equal parts, slice by slice: rows and columns of p. */
+static void neo__plan_part(const neo__plan_table *t, int64_t col_parts, int64_t row_parts,
+                           int64_t i, neo_piece *p) {
+    int64_t slice = i / row_parts, range = i % row_parts, units = neo__plan_row_units(t);
+    int64_t end = neo__bucket_begin(t->blocks, col_parts, slice + 1) * t->plan->block;
+    p->first_col = neo__bucket_begin(t->blocks, col_parts, slice) * t->plan->block;
+    p->cols = (end < t->dim ? end : t->dim) - p->first_col;
+    p->first_row = neo__plan_unit_row(t, neo__bucket_begin(units, row_parts, range));
+    p->rows = neo__plan_unit_row(t, neo__bucket_begin(units, row_parts, range + 1)) - p->first_row;
 }
 static int neo__plan_row_begins(const neo__plan_table *t, int64_t row) {
     if (!t->buckets) return 1;
@@ -1548,62 +1559,46 @@ static int neo__plan_row_begins(const neo__plan_table *t, int64_t row) {
 /* A table cut into equal parts: col_parts x row_parts pieces, slice by slice; ranks likewise. */
 typedef struct neo__plan_shape {
     int32_t col_parts, row_parts; /* 0, 0: a copy on every rank */
-    const int32_t *ranks;
+    const int32_t *ranks;         /* NULL: part i on rank i */
 } neo__plan_shape;
 static int64_t neo__plan_shape_count(neo__plan_shape s) {
     return s.col_parts ? (int64_t)s.col_parts * s.row_parts : 1;
 }
-/* pieces: NULL, or gets them. */
-static void neo__plan_shape_cut(const neo_plan *plan, int32_t table, neo__plan_shape s,
-                                neo_piece *pieces) {
-    const neo__plan_table *t = &plan->table[table];
-    if (!s.col_parts) {
-        pieces->table = table;
-        pieces->rank = NEO_EVERY_RANK;
-        pieces->first_row = pieces->first_col = 0;
-        pieces->rows = t->rows;
-        pieces->cols = t->dim;
-        return;
-    }
-    for (int32_t c = 0; c < s.col_parts; c++) {
-        for (int32_t r = 0; r < s.row_parts; r++) {
-            int64_t i = (int64_t)c * s.row_parts + r;
-            pieces[i].table = table;
-            pieces[i].rank = s.ranks[i];
-            neo__plan_cols(plan, t, s.col_parts, c, &pieces[i]);
-            neo__plan_rows(t, s.row_parts, r, &pieces[i]);
-        }
+static void neo__plan_shape_cut(const neo__plan_table *t, neo__plan_shape s, neo_piece *pieces) {
+    int32_t copy = !s.col_parts;
+    for (int64_t i = 0; i < neo__plan_shape_count(s); i++) {
+        pieces[i].table = (int32_t)(t - t->plan->table);
+        pieces[i].rank = copy ? NEO_EVERY_RANK : s.ranks ? s.ranks[i] : (int32_t)i;
+        neo__plan_part(t, s.col_parts + copy, s.row_parts + copy, i, &pieces[i]);
     }
 }
-
 NEO__HOT_END
-static int neo__plan_compare(int64_t a, int64_t b) { return (a > b) - (a < b); }
 static int neo__plan_piece_order(const void *x, const void *y) {
-    const neo_piece *a = (const neo_piece *)x, *b = (const neo_piece *)y;
-    int order = neo__plan_compare(a->table, b->table);
-    if (!order) order = neo__plan_compare(a->first_col, b->first_col);
-    if (!order) order = neo__plan_compare(a->first_row, b->first_row);
-    if (!order) order = neo__plan_compare(a->rank, b->rank);
-    if (!order) order = neo__plan_compare(a->rows, b->rows);
-    return order ? order : neo__plan_compare(a->cols, b->cols);
+    const neo_piece *p = (const neo_piece *)x, *q = (const neo_piece *)y;
+    const int64_t a[] = {p->table, p->first_col, p->first_row, p->rank, p->rows, p->cols};
+    const int64_t b[] = {q->table, q->first_col, q->first_row, q->rank, q->rows, q->cols};
+    for (int i = 0; i < 6; i++)
+        if (a[i] != b[i]) return a[i] < b[i] ? -1 : 1;
+    return 0;
 }
-static int neo__plan_one_node(const neo_plan *plan, const neo__plan_table *t) {
-    const neo_piece *p = plan->piece + t->first_piece;
-    for (int64_t i = 1; i < t->piece_count; i++)
-        if (p[i].rank / plan->per_node != p[0].rank / plan->per_node) return 0;
-    return plan->nodes > 1;
+static int64_t neo__plan_slices(const neo__plan_table *t) {
+    const neo_piece *p = t->plan->piece + t->first_piece;
+    int64_t slices = 1;
+    for (int64_t i = 1; i < t->piece_count; i++) slices += p[i].first_col != p[i - 1].first_col;
+    return slices;
 }
 /* The placement that the rectangles of a table amount to. */
-static neo_placement neo__plan_classify(const neo_plan *plan, const neo__plan_table *t) {
-    const neo_piece *p = plan->piece + t->first_piece;
-    int64_t slices = 1;
+static neo_placement neo__plan_classify(const neo__plan_table *t) {
+    const neo_piece *p = t->plan->piece + t->first_piece;
+    int32_t per_node = t->plan->per_node, one_node = t->plan->nodes > 1;
+    int64_t slices = neo__plan_slices(t);
+    for (int64_t i = 1; i < t->piece_count; i++)
+        if (p[i].rank / per_node != p[0].rank / per_node) one_node = 0;
     if (p->rank == NEO_EVERY_RANK) return NEO_DATA_PARALLEL;
     if (t->piece_count == 1) return NEO_TABLE_WISE;
-    for (int64_t i = 1; i < t->piece_count; i++) slices += p[i].first_col != p[i - 1].first_col;
-    if (slices == 1) return neo__plan_one_node(plan, t) ? NEO_TABLE_ROW_WISE : NEO_ROW_WISE;
-    if (slices == t->piece_count)
-        return neo__plan_one_node(plan, t) ? NEO_TABLE_COLUMN_WISE : NEO_COLUMN_WISE;
-    return NEO_GRID;
+    if (slices == 1) return one_node ? NEO_TABLE_ROW_WISE : NEO_ROW_WISE;
+    if (slices < t->piece_count) return NEO_GRID;
+    return one_node ? NEO_TABLE_COLUMN_WISE : NEO_COLUMN_WISE;
 }
 
 /* ---- pieces of the caller: is every element somewhere, once, and every cut allowed? ---- */
@@ -1613,7 +1608,7 @@ static neo_status neo__plan_check_piece(const neo_plan *plan, const neo_piece *p
                "%s: piece %" PRId64 ": table is %d, there are %d", fn, i, p->table,
                plan->bags.table_count);
     const neo__plan_table *t = &plan->table[p->table];
-    const char *name = plan->bags.tables[p->table].name;
+    const char *name = t->desc->name;
     NEO__CHECK(p->rank >= NEO_EVERY_RANK && p->rank < plan->desc.cluster.ranks, NEO_ERR_ARG,
                "%s: table '%s': piece %" PRId64 ": rank is %d, there are %d", fn, name, i, p->rank,
                plan->desc.cluster.ranks);
@@ -1652,10 +1647,9 @@ static neo_status neo__plan_hole(const char *fn, const char *name, int64_t row, 
                     " is in no piece", fn, name, row, col);
 }
 /* Pieces [0, count) of a table, sorted: row and col are where the next one has to begin. */
-static neo_status neo__plan_check_tiles(const neo_plan *plan, int32_t table, const neo_piece *p,
-                                        int64_t count, const char *fn) {
-    const neo__plan_table *t = &plan->table[table];
-    const char *name = plan->bags.tables[table].name;
+static neo_status neo__plan_check_tiles(const neo__plan_table *t, const neo_piece *p, int64_t count,
+                                        const char *fn) {
+    const char *name = t->desc->name;
     int64_t col = 0, row = t->rows;
     NEO__CHECK(count > 0, NEO_ERR_ARG, "%s: table '%s' has no pieces", fn, name);
     for (int64_t i = 0; i < count; i++, p++) {
@@ -1686,63 +1680,47 @@ static neo_status neo__plan_check_tiles(const neo_plan *plan, int32_t table, con
     return col < t->dim ? neo__plan_hole(fn, name, 0, col) : NEO_OK;
 }
 
-static void neo__plan_layout(neo_plan *plan, neo__carve *carve, int64_t held) {
-    int32_t ranks = plan->desc.cluster.ranks;
-    NEO__CARVE(carve, plan->piece, plan->piece_count);
-    NEO__CARVE(carve, plan->cut, plan->piece_count);
-    NEO__CARVE(carve, plan->rank_first, ranks + 1);
-    NEO__CARVE(carve, plan->rank_piece, held);
-    NEO__CARVE(carve, plan->rank, ranks);
-}
 /* Makes room for `count` pieces in place of those before; held: with copies on each rank. */
 static neo_status neo__plan_hold(neo_plan *plan, int64_t count, int64_t held) {
-    NEO__ZERO(neo__carve, carve);
-    neo__arena_free(&plan->placed);
+    int32_t ranks = plan->desc.cluster.ranks;
+    neo__arena *placed = &plan->placed;
+    neo__arena_free(placed);
     plan->piece_count = count;
-    neo__plan_layout(plan, &carve, held);
-    carve.block = (char *)neo__plan_alloc(&plan->placed, (int64_t)carve.at, 1);
-    if (!carve.block) return NEO_ERR_MEMORY;
-    carve.at = 0;
-    neo__plan_layout(plan, &carve, held);
-    return NEO_OK;
+    NEO__TRY(NEO__ARENA(placed, plan->piece, count));
+    NEO__TRY(NEO__ARENA(placed, plan->cut, count));
+    NEO__TRY(NEO__ARENA(placed, plan->rank_first, ranks + 1));
+    NEO__TRY(NEO__ARENA(placed, plan->rank_piece, held));
+    NEO__TRY(NEO__ARENA(placed, plan->load, ranks));
+    return NEO__ARENA(placed, plan->rank, ranks);
 }
 /* From the sorted pieces: tables, the index by rank, predictions. */
 static void neo__plan_finish(neo_plan *plan) {
     int32_t ranks = plan->desc.cluster.ranks;
-    int64_t *first = plan->rank_first;
+    int64_t *first = plan->rank_first; /* counts, then ends, then begins of the ranks' lists */
     for (int64_t i = plan->piece_count - 1; i >= 0; i--) {
+        int32_t rank = plan->piece[i].rank, copy = rank == NEO_EVERY_RANK;
         plan->table[plan->piece[i].table].first_piece = i;
-        int32_t rank = plan->piece[i].rank;
-        for (int32_t r = rank < 0 ? 0 : rank; r <= (rank < 0 ? ranks - 1 : rank); r++)
-            first[r + 1]++;
+        for (int32_t r = copy ? 0 : rank; r < (copy ? ranks : rank + 1); r++) first[r]++;
     }
     for (int32_t r = 0; r < ranks; r++) first[r + 1] += first[r];
-    for (int64_t i = 0; i < plan->piece_count; i++) {
-        int32_t rank = plan->piece[i].rank;
-        for (int32_t r = rank < 0 ? 0 : rank; r <= (rank < 0 ? ranks - 1 : rank); r++)
-            plan->rank_piece[first[r]++] = i;
+    for (int64_t i = plan->piece_count - 1; i >= 0; i--) {
+        int32_t rank = plan->piece[i].rank, copy = rank == NEO_EVERY_RANK;
+        for (int32_t r = copy ? 0 : rank; r < (copy ? ranks : rank + 1); r++)
+            plan->rank_piece[--first[r]] = i;
     }
-    for (int32_t r = ranks; r > 0; r--) first[r] = first[r - 1];
-    first[0] = 0;
     for (int32_t i = 0; i < plan->bags.table_count; i++) {
         neo__plan_table *t = &plan->table[i];
         int64_t end =
             i + 1 < plan->bags.table_count ? plan->table[i + 1].first_piece : plan->piece_count;
         t->piece_count = end - t->first_piece;
-        t->placement = neo__plan_classify(plan, t);
+        t->placement = neo__plan_classify(t);
     }
     neo__plan_predict(plan);
 }
-static neo_status neo__plan_check_budget(const neo_plan *plan, const char *fn) {
-    int64_t budget = plan->desc.cluster.memory_bytes;
-    NEO__CHECK(!budget || plan->step.most_bytes <= budget, NEO_ERR_CAPACITY,
-               "%s: rank %d would need %" PRId64 " bytes, its budget is %" PRId64, fn,
-               plan->step.fullest_rank, plan->step.most_bytes, budget);
-    return NEO_OK;
-}
 static neo_status neo__plan_fill(neo_plan *plan, const neo_piece *pieces, int64_t count,
                                  const char *fn) {
-    int64_t held = 0, ranks = plan->desc.cluster.ranks;
+    int64_t held = 0, at = 0, ranks = plan->desc.cluster.ranks;
+    int64_t budget = plan->desc.cluster.memory_bytes;
     NEO__CHECK(pieces && count > 0, NEO_ERR_ARG, "%s: no pieces are given", fn);
     for (int64_t i = 0; i < count; i++) {
         NEO__TRY(neo__plan_check_piece(plan, &pieces[i], i, fn));
@@ -1751,14 +1729,16 @@ static neo_status neo__plan_fill(neo_plan *plan, const neo_piece *pieces, int64_
     NEO__TRY(neo__plan_hold(plan, count, held));
     memcpy(plan->piece, pieces, (size_t)count * sizeof *pieces);
     qsort(plan->piece, (size_t)count, sizeof *pieces, neo__plan_piece_order);
-    int64_t at = 0;
     for (int32_t t = 0; t < plan->bags.table_count; t++) {
         int64_t begin = at;
         while (at < count && plan->piece[at].table == t) at++;
-        NEO__TRY(neo__plan_check_tiles(plan, t, plan->piece + begin, at - begin, fn));
+        NEO__TRY(neo__plan_check_tiles(&plan->table[t], plan->piece + begin, at - begin, fn));
     }
     neo__plan_finish(plan);
-    return neo__plan_check_budget(plan, fn);
+    NEO__CHECK(!budget || plan->step.most_bytes <= budget, NEO_ERR_CAPACITY,
+               "%s: rank %d would need %" PRId64 " bytes, its budget is %" PRId64, fn,
+               plan->step.fullest_rank, plan->step.most_bytes, budget);
+    return NEO_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -1767,13 +1747,15 @@ static neo_status neo__plan_fill(neo_plan *plan, const neo_piece *pieces, int64_
    An option is a placement of one table in so many parts, on places still to be chosen: ranks,
    whole nodes, or none where every rank takes part. Its costs do not depend on those places.
    Options are the only cuts that the search knows.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 enum { NEO__UNIT_ALL, NEO__UNIT_RANK, NEO__UNIT_NODE };
 enum { NEO__PLAN_OPTIONS = 48 };
 typedef struct neo__plan_option {
     neo_placement placement;
     int32_t col_parts, row_parts; /* 0, 0: a copy on every rank */
     int32_t unit;
+    int32_t pieces; /* to be placed; unit ALL: 0 */
+    int32_t slices; /* that lie on nodes of their own */
     neo__plan_load worst;     /* the heaviest piece */
     neo__plan_load sum;       /* of all pieces; unit ALL: 0 */
     neo__plan_load all;       /* what the table is for every rank besides */
@@ -1785,19 +1767,16 @@ typedef struct neo__plan_option {
 } neo__plan_option;
 
 /* NULL if the table can be placed so, else why not. */
-static const char *neo__plan_reason(const neo_plan *plan, const neo__plan_table *t,
-                                    neo_placement placement) {
-    int bit = 1 << (int)placement, rows = bit & NEO__PLAN_ROW_BITS,
-        named = plan->origin == NEO__PLAN_UNIFORM;
-    int node = placement == NEO_TABLE_ROW_WISE || placement == NEO_TABLE_COLUMN_WISE ||
-               placement == NEO_GRID;
-    int cols =
-        placement == NEO_COLUMN_WISE || placement == NEO_TABLE_COLUMN_WISE || placement == NEO_GRID;
-    if (rows && t->loose && !(t->allowed & (unsigned)bit))
+static const char *neo__plan_reason(const neo__plan_table *t, neo_placement placement) {
+    const neo_plan *plan = t->plan;
+    int bit = 1 << (int)placement, rows = bit & NEO__PLAN_ROW_BITS;
+    int cols = bit & NEO__PLAN_COLUMN_BITS, node = bit & NEO__PLAN_NODE_BITS;
+    int allowed = (t->allowed & (unsigned)bit) != 0, named = plan->origin == NEO__PLAN_UNIFORM;
+    if (rows && t->loose && !allowed)
         return "its sums would depend on the plan, as it has no row_buckets";
-    if (!named && cols && t->none && !(t->allowed & (unsigned)bit))
+    if (!named && cols && t->none && !allowed)
         return "its rows are not pooled: they travel whole";
-    if (!named && !(t->allowed & (unsigned)bit)) return "not among the placements allowed";
+    if (!named && !allowed) return "not among the placements allowed";
     if (placement == NEO_TABLE_WISE) return NULL;
     if (plan->desc.cluster.ranks == 1) return "there is one rank";
     if (node && plan->nodes == 1) return "there is one node";
@@ -1814,46 +1793,42 @@ static const char *neo__plan_reason(const neo_plan *plan, const neo__plan_table 
 }
 
 NEO__HOT_BEGIN
-static neo__plan_cut neo__plan_option_cut(const neo_plan *plan, const neo__plan_table *t,
-                                          const neo__plan_option *o, const neo_piece *p) {
+static neo__plan_cut neo__plan_option_cut(const neo__plan_table *t, const neo__plan_option *o,
+                                          int32_t part) {
     neo__plan_cut cut;
-    int inside = o->placement == NEO_TABLE_COLUMN_WISE || plan->nodes == 1;
+    neo_piece p;
+    int inside = o->placement == NEO_TABLE_COLUMN_WISE || t->plan->nodes == 1;
+    neo__plan_part(t, o->col_parts, o->row_parts, part, &p);
+    cut.rows = p.rows;
+    cut.cols = p.cols;
     cut.row_parts = o->row_parts;
-    cut.parts = neo__plan_parts(plan, t, p);
+    cut.parts = neo__plan_parts(t, &p);
     cut.in_node = o->unit == NEO__UNIT_NODE && o->row_parts > 1 && !t->none;
     cut.local = inside ? o->col_parts - 1 : 0;
     cut.cross = inside ? 0 : o->col_parts - 1;
     return cut;
 }
-static neo__plan_load neo__plan_part_load(const neo_plan *plan, const neo__plan_table *t,
-                                          const neo__plan_option *o, int32_t part) {
-    neo_piece p;
-    neo__plan_cols(plan, t, o->col_parts, part / o->row_parts, &p);
-    neo__plan_rows(t, o->row_parts, part % o->row_parts, &p);
-    return neo__plan_piece_load(plan, t, p.rows, p.cols, neo__plan_option_cut(plan, t, o, &p));
+static neo__plan_load neo__plan_part_load(const neo__plan_table *t, const neo__plan_option *o,
+                                          int32_t part) {
+    const neo__plan_cut cut = neo__plan_option_cut(t, o, part);
+    return neo__plan_piece_load(t, &cut);
 }
 NEO__HOT_END
-static void neo__plan_option_cost(const neo_plan *plan, const neo__plan_table *t,
-                                  neo__plan_option *o) {
-    double ranks = plan->model.ranks;
+static void neo__plan_option_cost(const neo__plan_table *t, neo__plan_option *o) {
+    double ranks = t->plan->model.ranks;
     NEO__ZERO(neo__plan_load, x);
     NEO__ZERO(neo__plan_load, samples);
-    neo_piece p, last;
-    int32_t parts = 0;
-    last.rows = last.cols = 0;
+    NEO__ZERO(neo__plan_cut, last);
     if (!o->col_parts) {
-        o->all = neo__plan_copy_load(plan, t);
+        o->all = neo__plan_copy_load(t);
         o->reduce_bytes = neo__plan_copy_reduce(t);
     }
     for (int32_t i = 0; i < o->col_parts * o->row_parts; i++) {
-        neo__plan_cols(plan, t, o->col_parts, i / o->row_parts, &p);
-        neo__plan_rows(t, o->row_parts, i % o->row_parts, &p);
-        const neo__plan_cut cut = neo__plan_option_cut(plan, t, o, &p);
-        if (p.rows != last.rows || p.cols != last.cols || cut.parts != parts) { /* most are alike */
-            parts = cut.parts;
-            x = neo__plan_piece_load(plan, t, p.rows, p.cols, cut);
-            samples = neo__plan_sample_load(plan, t, p.rows, p.cols, cut);
-            last = p;
+        const neo__plan_cut cut = neo__plan_option_cut(t, o, i);
+        if (cut.rows != last.rows || cut.cols != last.cols || cut.parts != last.parts) {
+            x = neo__plan_piece_load(t, &cut); /* most parts are like the one before */
+            samples = neo__plan_sample_load(t, &cut);
+            last = cut;
         }
         neo__plan_load_add(&o->sum, &x);
         neo__plan_load_add(&o->all, &samples);
@@ -1861,7 +1836,7 @@ static void neo__plan_option_cost(const neo_plan *plan, const neo__plan_table *t
             if (x.at[k] > o->worst.at[k]) o->worst.at[k] = x.at[k];
     }
     o->seconds = o->all.at[NEO__PLAN_SECONDS] + o->sum.at[NEO__PLAN_SECONDS] / ranks +
-                 o->reduce_bytes * plan->model.all_reduce;
+                 o->reduce_bytes * t->plan->model.all_reduce;
     o->peak = o->worst.at[NEO__PLAN_SECONDS] + o->all.at[NEO__PLAN_SECONDS];
     o->bytes = o->sum.at[NEO__PLAN_BYTES] + ranks * o->all.at[NEO__PLAN_BYTES];
     o->most_bytes = o->worst.at[NEO__PLAN_BYTES] + o->all.at[NEO__PLAN_BYTES];
@@ -1875,9 +1850,8 @@ typedef struct neo__plan_options {
     int32_t count;
     neo__plan_option at[NEO__PLAN_OPTIONS];
 } neo__plan_options;
-static void neo__plan_option_add(const neo_plan *plan, const neo__plan_table *t,
-                                 neo_placement placement, int unit, int64_t col_parts,
-                                 int64_t row_parts, neo__plan_options *to) {
+static void neo__plan_option_add(const neo__plan_table *t, neo_placement placement, int unit,
+                                 int64_t col_parts, int64_t row_parts, neo__plan_options *to) {
     if (to->count == NEO__PLAN_OPTIONS) return;
     neo__plan_option *o = &to->at[to->count++];
     memset(o, 0, sizeof *o);
@@ -1885,7 +1859,9 @@ static void neo__plan_option_add(const neo_plan *plan, const neo__plan_table *t,
     o->unit = unit;
     o->col_parts = (int32_t)col_parts;
     o->row_parts = (int32_t)row_parts;
-    neo__plan_option_cost(plan, t, o);
+    o->pieces = unit == NEO__UNIT_ALL ? 0 : o->col_parts * o->row_parts;
+    o->slices = placement == NEO_GRID ? o->col_parts : 1;
+    neo__plan_option_cost(t, o);
 }
 /* Numbers of parts that are tried below the most: 2, 3, 4, 6, 8, 12 ... */
 static int64_t neo__plan_next_parts(int64_t n) {
@@ -1893,42 +1869,36 @@ static int64_t neo__plan_next_parts(int64_t n) {
 }
 
 /* The options of one placement; `few`: only that with the most parts. */
-static void neo__plan_options_of(const neo_plan *plan, const neo__plan_table *t,
-                                 neo_placement placement, int few, neo__plan_options *to) {
+static void neo__plan_options_of(const neo__plan_table *t, neo_placement placement, int few,
+                                 neo__plan_options *to) {
+    const neo_plan *plan = t->plan;
     int64_t ranks = plan->desc.cluster.ranks, units = neo__plan_row_units(t);
     int64_t in_node = NEO__MIN(units, plan->per_node), cols = 1, rows = 1; /* at most */
-    int node = placement == NEO_TABLE_ROW_WISE || placement == NEO_TABLE_COLUMN_WISE ||
-               placement == NEO_GRID;
-    int unit = node ? NEO__UNIT_NODE : NEO__UNIT_RANK;
-    if (neo__plan_reason(plan, t, placement)) return;
+    int by_rows = placement == NEO_ROW_WISE, by_cols = placement == NEO_COLUMN_WISE;
+    int unit = 1 << (int)placement & NEO__PLAN_NODE_BITS ? NEO__UNIT_NODE : NEO__UNIT_RANK;
+    if (neo__plan_reason(t, placement)) return;
     if (placement == NEO_DATA_PARALLEL) cols = rows = 0, unit = NEO__UNIT_ALL;
-    if (placement == NEO_COLUMN_WISE) cols = NEO__MIN(t->blocks, ranks);
+    if (by_cols) cols = NEO__MIN(t->blocks, ranks);
     if (placement == NEO_TABLE_COLUMN_WISE) cols = NEO__MIN(t->blocks, plan->per_node);
     if (placement == NEO_TABLE_ROW_WISE || placement == NEO_GRID) rows = in_node;
     if (placement == NEO_GRID) cols = NEO__MIN(t->blocks, plan->nodes);
-    if (placement == NEO_ROW_WISE) rows = NEO__MIN(units, ranks);
-    if (placement == NEO_COLUMN_WISE && !few)
-        for (int64_t k = 2; k < cols; k = neo__plan_next_parts(k))
-            neo__plan_option_add(plan, t, placement, unit, k, rows, to);
-    if (placement == NEO_GRID && !few)
-        for (int64_t k = 2; k < cols; k *= 2)
-            neo__plan_option_add(plan, t, placement, unit, k, rows, to);
-    if (placement == NEO_ROW_WISE && !few)
-        for (int64_t k = 2; k < rows; k *= 2)
-            neo__plan_option_add(plan, t, placement, unit, 1, k, to);
+    if (by_rows) rows = NEO__MIN(units, ranks);
+    int64_t most = few ? 0 : by_rows ? rows : by_cols || placement == NEO_GRID ? cols : 0;
+    for (int64_t k = 2; k < most; k = by_cols ? neo__plan_next_parts(k) : 2 * k)
+        neo__plan_option_add(t, placement, unit, by_rows ? 1 : k, by_rows ? k : rows, to);
     if (placement == NEO_ROW_WISE && rows == ranks) unit = NEO__UNIT_ALL;
-    neo__plan_option_add(plan, t, placement, unit, cols, rows, to);
+    neo__plan_option_add(t, placement, unit, cols, rows, to);
 }
-static void neo__plan_options_make(const neo_plan *plan, const neo__plan_table *t,
-                                   neo__plan_options *to) {
+static void neo__plan_options_make(const neo__plan_table *t, neo__plan_options *to) {
+    const neo_plan *plan = t->plan;
     to->count = 0;
     if (plan->origin == NEO__PLAN_UNIFORM) {
-        neo__plan_options_of(plan, t, plan->uniform, 1, to);
-        if (to->count == 0) neo__plan_options_of(plan, t, NEO_TABLE_WISE, 1, to);
+        neo__plan_options_of(t, plan->uniform, 1, to);
+        if (to->count == 0) neo__plan_options_of(t, NEO_TABLE_WISE, 1, to);
         return;
     }
     for (int p = 0; p < NEO_PLACEMENT_COUNT; p++)
-        neo__plan_options_of(plan, t, (neo_placement)p, 0, to);
+        neo__plan_options_of(t, (neo_placement)p, 0, to);
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -1938,7 +1908,7 @@ static void neo__plan_options_make(const neo_plan *plan, const neo__plan_table *
    in one list over all tables. Pieces go to ranks heaviest first: those on whole nodes before those
    on single ranks, which level the load. A piece goes where the phases grow least above their mean,
    then to the least loaded rank; where memory is the goal, to the emptiest rank.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 typedef enum neo__plan_goal { NEO__GOAL_TIME, NEO__GOAL_MEMORY } neo__plan_goal;
 typedef struct neo__plan_key {
     double first, second;
@@ -1946,8 +1916,9 @@ typedef struct neo__plan_key {
 } neo__plan_key;
 typedef struct neo__plan_draft {
     int32_t *choice, *seat; /* [tables] an option, [seats] a rank */
+    neo__plan_load *load;   /* [seats] of a piece */
 } neo__plan_draft;
-/* What moves as a whole: a piece on a rank, or the pieces that a slice has on a node. */
+/* A thing that moves as a whole: a piece on a rank, or the pieces that a slice has on a node. */
 typedef struct neo__plan_group {
     int32_t table, parts;
     int64_t seat; /* the first */
@@ -1956,7 +1927,7 @@ typedef struct neo__plan_group {
 typedef struct neo__plan_lean {
     neo__plan_draft draft;
     double *extra; /* as of the search */
-    double spread; /* sum of squares of ranks' bytes: lower is more even */
+    double spread; /* as of the search: lower is more even */
     int64_t bytes; /* of the fullest rank; below 0: none yet */
 } neo__plan_lean;
 
@@ -1970,16 +1941,18 @@ typedef struct neo__plan_search {
     neo__plan_lean lean;
     double best_value; /* of the best draft; below 0: none yet */
     /* loads of the draft at hand */
-    neo__plan_load *load, *seat_load; /* [ranks], [seats] */
-    double target[NEO__PLAN_TIMES];   /* means over ranks */
+    neo__plan_load *load;           /* [ranks] */
+    double target[NEO__PLAN_TIMES]; /* means over ranks */
     double reduce_bytes;
     /* limits */
     double cap;       /* bytes of a rank */
     double *extra;    /* [ranks] bytes beside those that the search adds up */
-    double *weighed;  /* [ranks] the same, of the plan that was built last */
+    double *weighed;  /* [ranks] the same, of the plan that was built last; */
+    double spread;    /* and the sum of squares of its ranks' bytes */
     double level;     /* weight of the busiest rank's load in the value */
     double mean_cost; /* seconds of all tables by their cheapest options */
     int64_t weighings; /* left */
+    int64_t tried;     /* places and moves that were tried, of all the search */
     /* groups of a kind, and the ranks of a place where one sits: 1, or those of a node */
     neo__plan_group *group; /* [seats] */
     int32_t groups, width;
@@ -1987,19 +1960,12 @@ typedef struct neo__plan_search {
     neo__plan_key *order, *key; /* [tables], [ranks] */
     neo__plan_load *trial;      /* [2 per_node] loads of two places after a move */
     int32_t *turn;              /* [tables] in the order of refinement */
-    int32_t *tried;             /* [tables] the choice that was placed last */
-    int32_t *every_rank;        /* [ranks] 0, 1, 2 ... */
+    int32_t *last;              /* [tables] the choice that was placed last */
 } neo__plan_search;
 
 NEO__HOT_BEGIN
 static const neo__plan_option *neo__plan_search_option(const neo__plan_search *s, int64_t table) {
     return &s->options[table].at[s->now.choice[table]];
-}
-static int32_t neo__plan_option_parts(const neo__plan_option *o) {
-    return o->unit == NEO__UNIT_ALL ? 0 : o->col_parts * o->row_parts;
-}
-static int32_t neo__plan_search_parts(const neo__plan_search *s, int64_t table) {
-    return neo__plan_option_parts(neo__plan_search_option(s, table));
 }
 static int neo__plan_key_order(const void *x, const void *y) {
     const neo__plan_key *a = (const neo__plan_key *)x, *b = (const neo__plan_key *)y;
@@ -2012,11 +1978,12 @@ static int neo__plan_key_less(const neo__plan_key *a, const neo__plan_key *b) {
 }
 
 /* The key of a rank that gets x, lower is better; 0: x does not fit. */
-static int neo__plan_search_score(const neo__plan_search *s, neo__plan_goal goal, int32_t rank,
+static int neo__plan_search_score(neo__plan_search *s, neo__plan_goal goal, int32_t rank,
                                   const neo__plan_load *x, neo__plan_key *key) {
     const neo__plan_load *have = &s->load[rank];
     double bytes = have->at[NEO__PLAN_BYTES] + x->at[NEO__PLAN_BYTES], above = 0.0;
     double seconds = have->at[NEO__PLAN_SECONDS] + x->at[NEO__PLAN_SECONDS];
+    s->tried++;
     if (bytes > s->cap) return 0;
     for (int i = 0; i < NEO__PLAN_PHASES; i++) {
         double phase = have->at[i] + x->at[i];
@@ -2046,23 +2013,19 @@ static void neo__plan_search_put(neo__plan_search *s, int64_t table, int32_t par
     int64_t seat = s->seat_first[table] + part;
     const neo__plan_option *o = neo__plan_search_option(s, table);
     s->now.seat[seat] = rank;
-    s->seat_load[seat] = neo__plan_part_load(s->plan, &s->plan->table[table], o, part);
-    neo__plan_load_add(&s->load[rank], &s->seat_load[seat]);
+    s->now.load[seat] = neo__plan_part_load(&s->plan->table[table], o, part);
+    neo__plan_load_add(&s->load[rank], &s->now.load[seat]);
 }
 NEO__HOT_END
 
 /* The later parts of an equal cut are the larger ones, mostly: they get the better ranks. */
 static int neo__plan_search_place_ranks(neo__plan_search *s, neo__plan_goal goal, int64_t table) {
     const neo__plan_option *o = neo__plan_search_option(s, table);
-    int32_t parts = neo__plan_option_parts(o);
+    int32_t parts = o->pieces;
     if (neo__plan_search_best(s, goal, &o->worst, 0, s->ranks, parts) < parts) return 0;
     for (int32_t i = 0; i < parts; i++)
         neo__plan_search_put(s, table, i, (int32_t)s->key[parts - 1 - i].at);
     return 1;
-}
-/* Slices of an option that lie on nodes of their own. */
-static int32_t neo__plan_option_slices(const neo__plan_option *o) {
-    return o->placement == NEO_GRID ? o->col_parts : 1;
 }
 /* A slice, whose parts are [first, first + parts), to the node whose ranks are the best for it, in
    rising order of ranks. Earlier slices of the table have their nodes. */
@@ -2092,18 +2055,13 @@ static int neo__plan_search_place_slice(neo__plan_search *s, neo__plan_goal goal
         neo__plan_search_put(s, table, first + i, (int32_t)s->key[i].at);
     return 1;
 }
-static int neo__plan_search_place_nodes(neo__plan_search *s, neo__plan_goal goal, int64_t table) {
+static int neo__plan_search_place_table(neo__plan_search *s, neo__plan_goal goal, int64_t table) {
     const neo__plan_option *o = neo__plan_search_option(s, table);
-    int32_t all = neo__plan_option_parts(o), parts = all / neo__plan_option_slices(o);
-    for (int32_t first = 0; first < all; first += parts)
+    int32_t parts = o->pieces / o->slices;
+    if (o->unit == NEO__UNIT_RANK) return neo__plan_search_place_ranks(s, goal, table);
+    for (int32_t first = 0; first < o->pieces; first += parts)
         if (!neo__plan_search_place_slice(s, goal, table, first, parts)) return 0;
     return 1;
-}
-static int neo__plan_search_place_table(neo__plan_search *s, neo__plan_goal goal, int64_t table) {
-    int32_t unit = neo__plan_search_option(s, table)->unit;
-    return unit == NEO__UNIT_ALL    ? 1
-           : unit == NEO__UNIT_NODE ? neo__plan_search_place_nodes(s, goal, table)
-                                    : neo__plan_search_place_ranks(s, goal, table);
 }
 
 /* Loads of ranks before any piece is placed, and the means. */
@@ -2168,7 +2126,7 @@ NEO__HOT_END
    A move is taken if the predicted step becomes shorter, or stays and the phase's slowest place
    gets faster. By the same moves ranks above the cap are brought below it: the phase is then
    memory. A count limits what is tried, not a clock.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 enum { NEO__PLAN_REPAIR_WORK = 200000 };
 enum { NEO__PLAN_TOP = 3 }; /* as two places change in a move, the slowest other is among three */
 typedef struct neo__plan_top {
@@ -2188,9 +2146,8 @@ static void neo__plan_search_groups(neo__plan_search *s, int32_t unit) {
     s->width = unit == NEO__UNIT_NODE ? s->per_node : 1;
     for (int32_t t = 0; t < s->tables; t++) {
         const neo__plan_option *o = neo__plan_search_option(s, t);
-        int32_t all = neo__plan_option_parts(o);
-        int32_t parts = unit == NEO__UNIT_NODE ? all / neo__plan_option_slices(o) : 1;
-        for (int32_t first = 0; o->unit == unit && first < all; first += parts) {
+        int32_t parts = unit == NEO__UNIT_NODE ? o->pieces / o->slices : 1;
+        for (int32_t first = 0; o->unit == unit && first < o->pieces; first += parts) {
             neo__plan_group *g = &s->group[s->groups++];
             g->table = t;
             g->parts = parts;
@@ -2204,7 +2161,7 @@ static int32_t neo__plan_group_place(const neo__plan_search *s, int32_t group) {
     return s->width == 1 ? rank : rank / s->width;
 }
 static double neo__plan_group_load(const neo__plan_search *s, int32_t group, int phase) {
-    return s->seat_load[s->group[group].seat].at[phase];
+    return s->now.load[s->group[group].seat].at[phase];
 }
 static void neo__plan_top_insert(neo__plan_top *top, int p, double x, int32_t place) {
     int k = NEO__PLAN_TOP;
@@ -2214,12 +2171,6 @@ static void neo__plan_top_insert(neo__plan_top *top, int p, double x, int32_t pl
         top->most[p][j] = top->most[p][j - 1], top->place[p][j] = top->place[p][j - 1];
     top->most[p][k] = x;
     top->place[p][k] = place;
-}
-/* Raises `most` to the loads of `count` ranks. */
-static void neo__plan_most(const neo__plan_load *load, int32_t count, double *most) {
-    for (int32_t r = 0; r < count; r++)
-        for (int p = 0; p < NEO__PLAN_LOADS; p++)
-            if (load[r].at[p] > most[p]) most[p] = load[r].at[p];
 }
 static void neo__plan_top_find(const neo__plan_search *s, neo__plan_top *top) {
     double all[NEO__PLAN_LOADS] = {0.0};
@@ -2236,7 +2187,8 @@ static void neo__plan_top_find(const neo__plan_search *s, neo__plan_top *top) {
 /* Does another group of the same table sit at the place? */
 static int neo__plan_group_sits(const neo__plan_search *s, int32_t group, int32_t place) {
     const neo__plan_group *g = &s->group[group];
-    int64_t begin = s->seat_first[g->table], end = begin + neo__plan_search_parts(s, g->table);
+    int64_t begin = s->seat_first[g->table];
+    int64_t end = begin + neo__plan_search_option(s, g->table)->pieces;
     for (int64_t i = begin; i < end; i++)
         if ((i < g->seat || i >= g->seat + g->parts) && s->now.seat[i] / s->width == place)
             return 1;
@@ -2252,7 +2204,7 @@ static void neo__plan_group_add(const neo__plan_search *s, int32_t group, double
     const neo__plan_group *g = &s->group[group];
     for (int64_t i = g->seat; i < g->seat + g->parts; i++) {
         neo__plan_load *to = &place[s->width == 1 ? 0 : s->now.seat[i] % s->width];
-        for (int k = 0; k < NEO__PLAN_LOADS; k++) to->at[k] += sign * s->seat_load[i].at[k];
+        for (int k = 0; k < NEO__PLAN_LOADS; k++) to->at[k] += sign * s->now.load[i].at[k];
     }
 }
 /* Loads of the two places after a move, to s->trial: first those of `from`. */
@@ -2276,6 +2228,14 @@ static double neo__plan_search_excess(const neo__plan_search *s, const neo__plan
 static int neo__plan_move_judge(neo__plan_search *s, const neo__plan_top *top, int p,
                                 neo__plan_move *m) {
     double most[NEO__PLAN_LOADS] = {0.0};
+    s->tried++;
+    if (s->width == 1 && p != NEO__PLAN_BYTES) { /* the phase alone tells most moves apart */
+        double x = neo__plan_group_load(s, m->group, p),
+               back = m->other < 0 ? 0.0 : neo__plan_group_load(s, m->other, p);
+        if (s->load[m->from].at[p] - x + back >= top->most[p][0] ||
+            s->load[m->to].at[p] + x - back >= top->most[p][0])
+            return 0;
+    }
     neo__plan_move_trial(s, m);
     if (p == NEO__PLAN_BYTES) { /* of ranks: what is above the cap less than before */
         double after = neo__plan_search_excess(s, &s->trial[0]) +
@@ -2388,7 +2348,7 @@ static int neo__plan_search_repair(neo__plan_search *s) {
    >>impl-plan-place and >>impl-plan-improve. This is done for a row of bounds, and from every
    placement given to all tables; then single tables try other options, as long as that helps. The
    best draft always fits the cap.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 /* Limits of what is tried, counted in moves of groups. */
 enum {
     NEO__PLAN_START_WORK = 60000,     /* to improve each start */
@@ -2402,6 +2362,7 @@ enum {
     NEO__PLAN_CHOICES = 2000,            /* of options for all tables: so many are all tried */
     NEO__PLAN_WEIGHINGS = 300000         /* of the least memory, over tables and ranks */
 };
+enum { NEO__ANY = -1 }; /* placement */
 static const double NEO__NO_BOUND = DBL_MAX;
 /* Weight of the busiest rank's load in the value: at first, and while the best draft is refined. */
 static const double NEO__PLAN_LEVEL_START = 0.5, NEO__PLAN_LEVEL_REFINE = 0.1;
@@ -2411,30 +2372,26 @@ static const double NEO__PLAN_DEARER = 0.2;
 /* The cheapest of a table's options whose heaviest piece is within a limit, or else that with the
    lightest piece. TIME: cost and limit are seconds; MEMORY: bytes. -1: none fits. */
 static int neo__plan_search_pick(const neo__plan_search *s, int32_t table, neo__plan_goal goal,
-                                 double limit) {
+                                 double limit, int placement) {
     const neo__plan_options *o = &s->options[table];
-    int best = -1, best_within = 0;
-    double best_peak = 0.0, best_cost = 0.0;
-    for (int i = 0; i < o->count; i++) {
-        const neo__plan_option *x = &o->at[i];
+    neo__plan_key best, key;
+    best.at = -1;
+    for (key.at = 0; key.at < o->count; key.at++) {
+        const neo__plan_option *x = &o->at[key.at];
         double peak = goal == NEO__GOAL_MEMORY ? x->most_bytes : x->peak;
         double cost = goal == NEO__GOAL_MEMORY ? x->bytes : x->seconds;
-        int within = peak <= limit;
         if (x->most_bytes > s->cap) continue;
-        if (best >= 0 && within == best_within && (within ? cost >= best_cost : peak >= best_peak))
-            continue;
-        if (best_within && !within) continue;
-        best = i;
-        best_within = within;
-        best_peak = peak;
-        best_cost = cost;
+        key.first = (placement != NEO__ANY && (int)x->placement != placement) + (peak > limit);
+        key.second = peak > limit ? peak : cost;
+        if (best.at < 0 || neo__plan_key_less(&key, &best)) best = key;
     }
-    return best;
+    return (int)best.at;
 }
 /* An option for every table; 0: a table has none that fits. */
-static int neo__plan_search_choose(neo__plan_search *s, neo__plan_goal goal, double limit) {
+static int neo__plan_search_choose(neo__plan_search *s, neo__plan_goal goal, double limit,
+                                   int placement) {
     for (int32_t t = 0; t < s->tables; t++) {
-        s->now.choice[t] = neo__plan_search_pick(s, t, goal, limit);
+        s->now.choice[t] = neo__plan_search_pick(s, t, goal, limit, placement);
         if (s->now.choice[t] < 0) return 0;
     }
     return 1;
@@ -2443,6 +2400,7 @@ static void neo__plan_search_copy(const neo__plan_search *s, neo__plan_draft *to
                                   const neo__plan_draft *from) {
     memcpy(to->choice, from->choice, (size_t)s->tables * sizeof *to->choice);
     memcpy(to->seat, from->seat, (size_t)s->seats * sizeof *to->seat);
+    memcpy(to->load, from->load, (size_t)s->seats * sizeof *to->load);
 }
 static void neo__plan_search_keep(neo__plan_search *s, double value) {
     s->best_value = value;
@@ -2470,52 +2428,37 @@ static int neo__plan_search_place_any(neo__plan_search *s) {
 static int neo__plan_search_consider(neo__plan_search *s, int64_t work) {
     return neo__plan_search_place_any(s) && neo__plan_search_judge(s, work);
 }
-static void neo__plan_search_bounds(neo__plan_search *s) {
+/* Starts with pieces of up to some seconds, and by each placement for all tables that can have it. */
+static void neo__plan_search_starts(neo__plan_search *s) {
     static const double bounds[] = {4.0, 2.0, 1.5, 1.2, 1.0, 0.8, 0.6, 0.45, 0.3, 0.2, 0.1, 0.05};
-    size_t bytes = (size_t)s->tables * sizeof *s->tried;
-    memset(s->tried, -1, bytes);
-    for (int i = -1; i < (int)(sizeof bounds / sizeof *bounds); i++) {
-        double bound = i < 0 ? NEO__NO_BOUND : bounds[i] * s->mean_cost;
-        if (!neo__plan_search_choose(s, NEO__GOAL_TIME, bound)) return;
-        if (memcmp(s->tried, s->now.choice, bytes) == 0) continue;
-        memcpy(s->tried, s->now.choice, bytes);
+    const int count = (int)(sizeof bounds / sizeof *bounds);
+    size_t bytes = (size_t)s->tables * sizeof *s->last;
+    memset(s->last, -1, bytes);
+    for (int i = -1; i < count + NEO_PLACEMENT_COUNT; i++) {
+        double bound = i < 0 || i >= count ? NEO__NO_BOUND : bounds[i] * s->mean_cost;
+        if (!neo__plan_search_choose(s, NEO__GOAL_TIME, bound, NEO__MAX(i - count, NEO__ANY))) return;
+        if (memcmp(s->last, s->now.choice, bytes) == 0) continue;
+        memcpy(s->last, s->now.choice, bytes);
         (void)neo__plan_search_consider(s, NEO__PLAN_START_WORK);
-    }
-}
-/* Starts from one placement for all tables that can have it. */
-static void neo__plan_search_alike(neo__plan_search *s) {
-    for (int p = 0; p < NEO_PLACEMENT_COUNT; p++) {
-        int any = 0;
-        if (!neo__plan_search_choose(s, NEO__GOAL_TIME, NEO__NO_BOUND)) return;
-        for (int32_t t = 0; t < s->tables; t++) {
-            const neo__plan_options *o = &s->options[t];
-            int best = -1;
-            for (int i = 0; i < o->count; i++)
-                if ((int)o->at[i].placement == p && o->at[i].most_bytes <= s->cap &&
-                    (best < 0 || o->at[i].seconds < o->at[best].seconds))
-                    best = i;
-            if (best >= 0) s->now.choice[t] = best, any = 1;
-        }
-        if (any) (void)neo__plan_search_consider(s, NEO__PLAN_START_WORK);
     }
 }
 /* The least memory: whether anything fits at all. */
 static int neo__plan_search_fit(neo__plan_search *s) {
     static const double shares[] = {1.0, 0.5, 0.25, 0.125, 0.0};
     for (size_t i = 0; i < sizeof shares / sizeof *shares; i++)
-        if (neo__plan_search_choose(s, NEO__GOAL_MEMORY, shares[i] * s->cap) &&
+        if (neo__plan_search_choose(s, NEO__GOAL_MEMORY, shares[i] * s->cap, NEO__ANY) &&
             neo__plan_search_place(s, NEO__GOAL_MEMORY))
             return 1;
     return 0;
 }
 /* The best draft, placed again but for the pieces of table `but` (-1: all). */
 static void neo__plan_search_restore(neo__plan_search *s, int32_t but) {
-    memcpy(s->now.choice, s->best.choice, (size_t)s->tables * sizeof *s->now.choice);
+    neo__plan_search_copy(s, &s->now, &s->best);
     neo__plan_search_begin(s);
     for (int32_t t = 0; t < s->tables; t++) {
-        int32_t parts = t == but ? 0 : neo__plan_search_parts(s, t);
-        for (int32_t i = 0; i < parts; i++)
-            neo__plan_search_put(s, t, i, s->best.seat[s->seat_first[t] + i]);
+        int64_t seat = s->seat_first[t], end = seat + neo__plan_search_option(s, t)->pieces;
+        for (; t != but && seat < end; seat++)
+            neo__plan_load_add(&s->load[s->now.seat[seat]], &s->now.load[seat]);
     }
 }
 /* The best draft with another option for one table, the others where they are. */
@@ -2523,16 +2466,18 @@ static int neo__plan_search_exchange(neo__plan_search *s, int32_t t, int32_t opt
                                      neo__plan_goal goal) {
     const neo__plan_option *old = &s->options[t].at[s->best.choice[t]],
                            *o = &s->options[t].at[option];
+    int fits = 1;
     neo__plan_search_restore(s, t);
-    for (int32_t r = 0; r < s->ranks; r++)
-        for (int i = 0; i < NEO__PLAN_LOADS; i++) s->load[r].at[i] += o->all.at[i] - old->all.at[i];
+    for (int32_t r = 0; r < s->ranks; r++) {
+        neo__plan_load *load = &s->load[r];
+        for (int i = 0; i < NEO__PLAN_LOADS; i++) load->at[i] += o->all.at[i] - old->all.at[i];
+        fits &= load->at[NEO__PLAN_BYTES] <= s->cap;
+    }
     for (int i = 0; i < NEO__PLAN_TIMES; i++)
         s->target[i] += o->all.at[i] - old->all.at[i] + (o->sum.at[i] - old->sum.at[i]) / s->ranks;
     s->reduce_bytes += o->reduce_bytes - old->reduce_bytes;
     s->now.choice[t] = option;
-    for (int32_t r = 0; r < s->ranks; r++)
-        if (s->load[r].at[NEO__PLAN_BYTES] > s->cap) return 0;
-    return neo__plan_search_place_table(s, goal, t);
+    return fits && neo__plan_search_place_table(s, goal, t);
 }
 /* Tries an option for one table: the others stay, and of few tables all are also placed anew. */
 static int neo__plan_search_try_option(neo__plan_search *s, int32_t t, int32_t option,
@@ -2572,7 +2517,7 @@ static void neo__plan_search_refine(neo__plan_search *s) {
         }
     }
 }
-/* Of very few tables: all choices of options. */
+/* All choices of options, where tables are very few. */
 static void neo__plan_search_all(neo__plan_search *s) {
     int64_t count = 1;
     for (int32_t t = 0; t < s->tables && count <= NEO__PLAN_CHOICES; t++)
@@ -2585,56 +2530,44 @@ static void neo__plan_search_all(neo__plan_search *s) {
     }
 }
 
-static void neo__plan_search_layout_draft(const neo__plan_search *s, neo__plan_draft *draft,
-                                          neo__carve *carve) {
-    NEO__CARVE(carve, draft->choice, s->tables);
-    NEO__CARVE(carve, draft->seat, s->seats);
-}
-static void neo__plan_search_layout(neo__plan_search *s, neo__carve *carve) {
-    neo__plan_search_layout_draft(s, &s->now, carve);
-    neo__plan_search_layout_draft(s, &s->best, carve);
-    neo__plan_search_layout_draft(s, &s->lean.draft, carve);
-    NEO__CARVE(carve, s->lean.extra, s->ranks);
-    NEO__CARVE(carve, s->load, s->ranks);
-    NEO__CARVE(carve, s->seat_load, s->seats);
-    NEO__CARVE(carve, s->extra, s->ranks);
-    NEO__CARVE(carve, s->weighed, s->ranks);
-    NEO__CARVE(carve, s->group, s->seats);
-    NEO__CARVE(carve, s->order, s->tables);
-    NEO__CARVE(carve, s->key, s->ranks);
-    NEO__CARVE(carve, s->trial, 2 * s->per_node);
-    NEO__CARVE(carve, s->turn, s->tables);
-    NEO__CARVE(carve, s->tried, s->tables);
-    NEO__CARVE(carve, s->every_rank, s->ranks);
-}
 /* Memory of a search is the plan's, until plan->work is freed. */
-static int neo__plan_search_alloc(neo__plan_search *s, neo_plan *plan) {
-    int32_t tables = plan->bags.table_count;
-    NEO__ZERO(neo__carve, carve);
+static neo_status neo__plan_search_memory(neo__plan_search *s) {
+    neo__arena *work = &s->plan->work;
+    neo__plan_draft *drafts[] = {&s->now, &s->best, &s->lean.draft};
+    for (int i = 0; i < 3; i++) {
+        NEO__TRY(NEO__ARENA(work, drafts[i]->choice, s->tables));
+        NEO__TRY(NEO__ARENA(work, drafts[i]->seat, s->seats));
+        NEO__TRY(NEO__ARENA(work, drafts[i]->load, s->seats));
+    }
+    NEO__TRY(NEO__ARENA(work, s->lean.extra, s->ranks));
+    NEO__TRY(NEO__ARENA(work, s->load, s->ranks));
+    NEO__TRY(NEO__ARENA(work, s->extra, s->ranks));
+    NEO__TRY(NEO__ARENA(work, s->weighed, s->ranks));
+    NEO__TRY(NEO__ARENA(work, s->group, s->seats));
+    NEO__TRY(NEO__ARENA(work, s->order, s->tables));
+    NEO__TRY(NEO__ARENA(work, s->key, s->ranks));
+    NEO__TRY(NEO__ARENA(work, s->trial, 2 * s->per_node));
+    NEO__TRY(NEO__ARENA(work, s->turn, s->tables));
+    return NEO__ARENA(work, s->last, s->tables);
+}
+static neo_status neo__plan_search_alloc(neo__plan_search *s, neo_plan *plan) {
     memset(s, 0, sizeof *s);
     s->plan = plan;
-    s->tables = tables;
+    s->tables = plan->bags.table_count;
     s->ranks = plan->desc.cluster.ranks;
     s->nodes = plan->nodes;
     s->per_node = plan->per_node;
-    s->options = (neo__plan_options *)neo__plan_alloc(&plan->work, tables, sizeof *s->options);
-    s->seat_first = (int64_t *)neo__plan_alloc(&plan->work, tables + 1, sizeof *s->seat_first);
-    if (!s->options || !s->seat_first) return 0;
-    for (int32_t t = 0; t < tables; t++) {
+    NEO__TRY(NEO__ARENA(&plan->work, s->options, s->tables));
+    NEO__TRY(NEO__ARENA(&plan->work, s->seat_first, s->tables + 1));
+    for (int32_t t = 0; t < s->tables; t++) {
         int32_t most = 0;
-        neo__plan_options_make(plan, &plan->table[t], &s->options[t]);
+        neo__plan_options_make(&plan->table[t], &s->options[t]);
         for (int i = 0; i < s->options[t].count; i++)
-            most = NEO__MAX(most, neo__plan_option_parts(&s->options[t].at[i]));
+            most = NEO__MAX(most, s->options[t].at[i].pieces);
         s->seat_first[t + 1] = s->seat_first[t] + most;
     }
-    s->seats = s->seat_first[tables];
-    neo__plan_search_layout(s, &carve);
-    carve.block = (char *)neo__plan_alloc(&plan->work, (int64_t)carve.at, 1);
-    if (!carve.block) return 0;
-    carve.at = 0;
-    neo__plan_search_layout(s, &carve);
-    for (int32_t r = 0; r < s->ranks; r++) s->every_rank[r] = r;
-    return 1;
+    s->seats = s->seat_first[s->tables];
+    return neo__plan_search_memory(s);
 }
 /* s->best: the best draft within cap; 0 if nothing fits. */
 static int neo__plan_search_run(neo__plan_search *s, double cap) {
@@ -2642,11 +2575,10 @@ static int neo__plan_search_run(neo__plan_search *s, double cap) {
     s->best_value = -1.0;
     s->mean_cost = 0.0;
     s->level = NEO__PLAN_LEVEL_START;
-    if (!neo__plan_search_choose(s, NEO__GOAL_TIME, NEO__NO_BOUND)) return 0;
+    if (!neo__plan_search_choose(s, NEO__GOAL_TIME, NEO__NO_BOUND, NEO__ANY)) return 0;
     for (int32_t t = 0; t < s->tables; t++)
         s->mean_cost += neo__plan_search_option(s, t)->seconds;
-    neo__plan_search_bounds(s);
-    neo__plan_search_alike(s);
+    neo__plan_search_starts(s);
     if (s->best_value < 0.0 && neo__plan_search_fit(s))
         (void)neo__plan_search_judge(s, NEO__PLAN_START_WORK);
     if (s->best_value < 0.0) return 0;
@@ -2665,12 +2597,10 @@ static neo_status neo__plan_search_build(neo__plan_search *s) {
         count = 0;
         for (int32_t t = 0; t < s->tables; t++) {
             const neo__plan_option *o = &s->options[t].at[s->best.choice[t]];
-            int spread = o->unit == NEO__UNIT_ALL;
-            neo__plan_shape shape;
-            shape.col_parts = o->col_parts;
-            shape.row_parts = o->row_parts;
-            shape.ranks = spread ? s->every_rank : s->best.seat + s->seat_first[t];
-            if (pass == 1) neo__plan_shape_cut(plan, t, shape, plan->piece + count);
+            const int32_t *seats = s->best.seat + s->seat_first[t];
+            neo__plan_shape shape = {o->col_parts, o->row_parts,
+                                     o->unit == NEO__UNIT_ALL ? NULL : seats};
+            if (pass == 1) neo__plan_shape_cut(&plan->table[t], shape, plan->piece + count);
             count += neo__plan_shape_count(shape);
             held += o->col_parts ? neo__plan_shape_count(shape) : s->ranks;
         }
@@ -2691,17 +2621,16 @@ static neo_status neo__plan_search_build(neo__plan_search *s) {
    not depend on the budget, and may end as soon as it is below it, a plan exists for every budget
    from the least one up. */
 
-/* Weighs the best draft: the bytes of its fullest rank, their spread, and s->weighed. */
-static neo_status neo__plan_search_weigh(neo__plan_search *s, int64_t *most, double *spread) {
+/* Builds the best draft, which plan->step then describes, and fills in s->weighed and s->spread. */
+static neo_status neo__plan_search_weigh(neo__plan_search *s) {
     NEO__TRY(neo__plan_search_build(s));
     neo__plan_search_restore(s, -1);
-    *most = s->plan->step.most_bytes;
-    *spread = 0.0;
+    s->spread = 0.0;
     for (int32_t r = 0; r < s->ranks; r++) {
         const neo_plan_rank *x = &s->plan->rank[r];
         double bytes = (double)x->weight_bytes + (double)x->state_bytes + (double)x->buffer_bytes;
         s->weighed[r] = bytes - (s->load[r].at[NEO__PLAN_BYTES] - s->extra[r]);
-        *spread += bytes * bytes;
+        s->spread += bytes * bytes;
     }
     s->weighings--;
     return NEO_OK;
@@ -2713,16 +2642,14 @@ static void neo__plan_search_extra(neo__plan_search *s, const double *extra) {
    more even. */
 static neo_status neo__plan_search_lean_try(neo__plan_search *s, int *better) {
     neo__plan_lean *lean = &s->lean;
-    int64_t most;
-    double spread;
     neo__plan_search_keep(s, 0.0);
-    NEO__TRY(neo__plan_search_weigh(s, &most, &spread));
-    if (lean->bytes >= 0 && (most > lean->bytes || (most == lean->bytes &&
-                                                    spread >= lean->spread * (1.0 - 1e-12))))
-        return NEO_OK;
+    NEO__TRY(neo__plan_search_weigh(s));
+    int64_t most = s->plan->step.most_bytes;
+    int evener = s->spread < lean->spread * (1.0 - 1e-12);
+    if (lean->bytes >= 0 && (most > lean->bytes || (most == lean->bytes && !evener))) return NEO_OK;
     *better = 1;
     lean->bytes = most;
-    lean->spread = spread;
+    lean->spread = s->spread;
     neo__plan_search_copy(s, &lean->draft, &s->now);
     memcpy(lean->extra, s->weighed, (size_t)s->ranks * sizeof *lean->extra);
     return NEO_OK;
@@ -2734,7 +2661,7 @@ static void neo__plan_search_lean_back(neo__plan_search *s) {
     neo__plan_search_extra(s, s->lean.extra);
     neo__plan_search_restore(s, -1);
 }
-/* What was placed as it is, and with its ranks levelled. */
+/* Tries the placed draft as it is, and with its ranks levelled. */
 static neo_status neo__plan_search_lean_level(neo__plan_search *s, int *better) {
     double sum = 0.0;
     NEO__TRY(neo__plan_search_lean_try(s, better));
@@ -2750,12 +2677,12 @@ static neo_status neo__plan_search_lean_start(neo__plan_search *s, int64_t enoug
     static const double shares[] = {1e9, 1.0, 0.7, 0.5, 0.35, 0.25, 0.125, 0.0};
     double mean = 0.0;
     int better;
-    (void)neo__plan_search_choose(s, NEO__GOAL_MEMORY, NEO__NO_BOUND);
+    (void)neo__plan_search_choose(s, NEO__GOAL_MEMORY, NEO__NO_BOUND, NEO__ANY);
     for (int32_t t = 0; t < s->tables; t++)
         mean += neo__plan_search_option(s, t)->bytes / s->ranks;
     for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
         neo__plan_search_extra(s, NULL);
-        if (!neo__plan_search_choose(s, NEO__GOAL_MEMORY, shares[i] * mean) ||
+        if (!neo__plan_search_choose(s, NEO__GOAL_MEMORY, shares[i] * mean, NEO__ANY) ||
             !neo__plan_search_place(s, NEO__GOAL_MEMORY))
             continue;
         for (int turn = 0; turn < 3; turn++) {
@@ -2816,11 +2743,10 @@ static neo_status neo__plan_search_lean(neo__plan_search *s, int64_t enough) {
    before. */
 static neo_status neo__plan_search_fit_budget(neo__plan_search *s, int64_t budget, double *over) {
     static const int64_t work[] = {2000000, 2000000, 20000, 20000, 0, 0};
-    int64_t most;
-    double spread;
     neo_status status = NEO_ERR_CAPACITY;
     for (size_t turn = 0; turn < sizeof work / sizeof *work; turn++) {
-        NEO__TRY(neo__plan_search_weigh(s, &most, &spread));
+        NEO__TRY(neo__plan_search_weigh(s));
+        int64_t most = s->plan->step.most_bytes;
         if (turn == 0) *over = (double)(most - budget);
         if (most <= budget) {
             status = NEO_OK;
@@ -2839,16 +2765,14 @@ static neo_status neo__plan_search_fit_budget(neo__plan_search *s, int64_t budge
 /* Bytes that the fullest rank takes beside those that the search adds up, at most, as seen on a
    plan made quickly. */
 static neo_status neo__plan_search_slack(neo__plan_search *s, int64_t budget, double *slack) {
-    int64_t most;
-    double spread;
     s->cap = (double)budget;
     *slack = 0.0;
     neo__plan_search_extra(s, NULL);
-    if (!neo__plan_search_choose(s, NEO__GOAL_TIME, NEO__NO_BOUND) ||
+    if (!neo__plan_search_choose(s, NEO__GOAL_TIME, NEO__NO_BOUND, NEO__ANY) ||
         !neo__plan_search_place_any(s))
         return NEO_OK;
     neo__plan_search_keep(s, 0.0);
-    NEO__TRY(neo__plan_search_weigh(s, &most, &spread));
+    NEO__TRY(neo__plan_search_weigh(s));
     for (int32_t r = 0; r < s->ranks; r++) *slack = NEO__MAX(*slack, s->weighed[r]);
     return NEO_OK;
 }
@@ -2883,23 +2807,23 @@ static neo_status neo__plan_search_attempt(neo__plan_search *s, int64_t budget) 
     return neo__plan_search_build(s);
 }
 /* "; cw: why not; ..." of the placements that a table is allowed. */
-static neo_status neo__plan_no_options(const neo_plan *plan, int32_t table, const char *fn) {
+static neo_status neo__plan_no_options(const neo__plan_table *t, const char *fn) {
     char why[400] = "";
     size_t at = 0;
     for (int p = 0; p < NEO_PLACEMENT_COUNT && at + 100 < sizeof why; p++)
-        if (plan->table[table].allowed & (1u << p))
+        if (t->allowed & (1u << p))
             at += (size_t)snprintf(why + at, sizeof why - at, "; %s: %s", NEO__PLACEMENT_NAMES[p],
-                                   neo__plan_reason(plan, &plan->table[table], (neo_placement)p));
+                                   neo__plan_reason(t, (neo_placement)p));
     return neo_fail(NEO_ERR_UNSUPPORTED,
                     "%s: table '%s': none of the placements allowed is possible%s", fn,
-                    plan->bags.tables[table].name, why);
+                    t->desc->name, why);
 }
 static neo_status neo__plan_run(neo_plan *plan, const char *fn) {
     neo__plan_search s;
     int64_t budget = plan->desc.cluster.memory_bytes;
-    if (!neo__plan_search_alloc(&s, plan)) return NEO_ERR_MEMORY;
+    NEO__TRY(neo__plan_search_alloc(&s, plan));
     for (int32_t t = 0; t < s.tables; t++)
-        if (!s.options[t].count) return neo__plan_no_options(plan, t, fn);
+        if (!s.options[t].count) return neo__plan_no_options(&plan->table[t], fn);
     neo_status status = neo__plan_search_attempt(&s, budget);
     NEO__CHECK(status != NEO_ERR_CAPACITY, NEO_ERR_CAPACITY,
                "%s: the tables do not fit: %d ranks with %" PRId64 " bytes each; %" PRId64
@@ -2914,7 +2838,7 @@ static neo_status neo__plan_run(neo_plan *plan, const char *fn) {
 
    Text about a plan, to memory or to a file: why a table lies as it does, and not otherwise.
    Nothing here decides anything.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 /* Text goes to a file, or to memory as far as there is room. */
 typedef struct neo__plan_text {
     FILE *file;
@@ -2931,51 +2855,51 @@ static void neo__plan_text_add(neo__plan_text *t, const char *format, ...) {
     va_end(args);
     if (n > 0) t->length += (size_t)n;
 }
-static void neo__plan_text_seconds(neo__plan_text *t, double x) {
-    if (x >= 1.0)
-        neo__plan_text_add(t, "%.3g s", x);
-    else if (x >= 1e-3)
-        neo__plan_text_add(t, "%.3g ms", x * 1e3);
-    else
-        neo__plan_text_add(t, "%.3g us", x * 1e6);
+/* An amount with its unit, for one message. */
+typedef struct neo__plan_amount {
+    char text[32];
+} neo__plan_amount;
+static neo__plan_amount neo__plan_seconds(double x) {
+    neo__plan_amount a;
+    const char *unit = x >= 1.0 ? "s" : x >= 1e-3 ? "ms" : "us";
+    x *= x >= 1.0 ? 1.0 : x >= 1e-3 ? 1e3 : 1e6;
+    snprintf(a.text, sizeof a.text, "%.3g %s", x, unit);
+    return a;
 }
-static void neo__plan_text_bytes(neo__plan_text *t, double x) {
+static neo__plan_amount neo__plan_bytes(double x) {
     static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+    neo__plan_amount a;
     int u = 0;
     for (; x >= 1024.0 && u < 4; u++) x /= 1024.0;
-    if (u == 0)
-        neo__plan_text_add(t, "%.0f bytes", x);
-    else
-        neo__plan_text_add(t, x < 10.0 ? "%.2f %s" : x < 100.0 ? "%.1f %s" : "%.0f %s", x,
-                           units[u]);
+    int digits = u == 0 || x >= 100.0 ? 0 : x < 10.0 ? 2 : 1;
+    snprintf(a.text, sizeof a.text, "%.*f %s", digits, x, units[u]);
+    return a;
 }
 /* Ranks as 0-3,7: of pieces [0, count), which come one by one. */
 static void neo__plan_text_ranks(neo__plan_text *t, const neo_piece *p, int64_t count) {
     for (int64_t i = 0, end; i < count; i = end) {
         for (end = i + 1; end < count && p[end].rank == p[end - 1].rank + 1;) end++;
-        if (end - i == 1)
-            neo__plan_text_add(t, "%s%d", i ? "," : "", p[i].rank);
-        else
-            neo__plan_text_add(t, "%s%d-%d", i ? "," : "", p[i].rank, p[end - 1].rank);
+        neo__plan_text_add(t, "%s%d", i ? "," : "", p[i].rank);
+        if (end - i > 1) neo__plan_text_add(t, "-%d", p[end - 1].rank);
     }
 }
 /* Seconds that a table takes of a rank in the mean and of the rank it takes most of; its most
    bytes. */
-static void neo__plan_table_cost(const neo_plan *plan, const neo__plan_table *t, double *mean,
-                                 double *most, double *bytes) {
+static void neo__plan_table_cost(const neo__plan_table *t, double *mean, double *most,
+                                 double *bytes) {
+    const neo_plan *plan = t->plan;
     double all = 0.0, sum = 0.0;
     *most = *bytes = 0.0;
     for (int64_t i = t->first_piece; i < t->first_piece + t->piece_count; i++) {
         const neo_piece *p = &plan->piece[i];
         int copies = p->rank == NEO_EVERY_RANK;
-        neo__plan_load x = copies ? neo__plan_copy_load(plan, t)
-                             : neo__plan_piece_load(plan, t, p->rows, p->cols, plan->cut[i]);
+        neo__plan_load x = copies ? neo__plan_copy_load(t)
+                                  : neo__plan_piece_load(t, &plan->cut[i]);
         double seconds = x.at[NEO__PLAN_SECONDS];
         if (copies) {
             all = seconds + neo__plan_copy_reduce(t) * plan->model.all_reduce;
         } else {
-            neo__plan_load samples = neo__plan_sample_load(plan, t, p->rows, p->cols, plan->cut[i]);
-            all += samples.at[NEO__PLAN_SECONDS];
+            all += neo__plan_sample_load(t, &plan->cut[i]).at[NEO__PLAN_SECONDS];
             sum += seconds;
             if (seconds > *most) *most = seconds;
         }
@@ -2984,96 +2908,83 @@ static void neo__plan_table_cost(const neo_plan *plan, const neo__plan_table *t,
     *mean = all + sum / plan->model.ranks;
     *most += all;
 }
-static void neo__plan_why_chosen(const neo_plan *plan, const neo__plan_table *t,
-                                 neo__plan_text *text) {
+static void neo__plan_why_chosen(const neo__plan_table *t, neo__plan_text *text) {
+    const neo_plan *plan = t->plan;
     const neo_piece *p = plan->piece + t->first_piece;
     double mean, most, bytes;
-    int64_t slices = 1;
-    for (int64_t i = 1; i < t->piece_count; i++) slices += p[i].first_col != p[i - 1].first_col;
+    int64_t slices = neo__plan_slices(t), pieces = t->piece_count;
     neo__plan_text_add(text, "%s: ", NEO__PLACEMENT_NAMES[t->placement]);
     if (p->rank == NEO_EVERY_RANK)
         neo__plan_text_add(text, "a copy on every rank");
-    else if (t->piece_count == 1)
+    else if (pieces == 1)
         neo__plan_text_add(text, "on rank %d", p->rank);
     else if (slices == 1)
-        neo__plan_text_add(text, "%" PRId64 " ranges of rows on ranks ", t->piece_count);
-    else if (slices == t->piece_count)
+        neo__plan_text_add(text, "%" PRId64 " ranges of rows on ranks ", pieces);
+    else if (slices == pieces)
         neo__plan_text_add(text, "%" PRId64 " slices of columns on ranks ", slices);
     else
         neo__plan_text_add(text, "%" PRId64 " slices of columns, %" PRId64 " pieces on ranks ",
-                           slices, t->piece_count);
-    if (t->piece_count > 1) neo__plan_text_ranks(text, p, t->piece_count);
-    neo__plan_table_cost(plan, t, &mean, &most, &bytes);
-    neo__plan_text_add(text, "; takes ");
-    neo__plan_text_seconds(text, mean);
-    neo__plan_text_add(text, " of a rank in the mean, ");
-    neo__plan_text_seconds(text, most);
-    neo__plan_text_add(text, " at most; ");
-    neo__plan_text_bytes(text, bytes);
-    if (plan->origin == NEO__PLAN_GIVEN) neo__plan_text_add(text, " (as given)");
-    neo__plan_text_add(text, "\n");
+                           slices, pieces);
+    if (pieces > 1) neo__plan_text_ranks(text, p, pieces);
+    neo__plan_table_cost(t, &mean, &most, &bytes);
+    neo__plan_text_add(text, "; takes %s of a rank in the mean, %s at most; %s%s\n",
+                       neo__plan_seconds(mean).text, neo__plan_seconds(most).text,
+                       neo__plan_bytes(bytes).text,
+                       plan->origin == NEO__PLAN_GIVEN ? " (as given)" : "");
     if (plan->origin == NEO__PLAN_UNIFORM && plan->uniform != t->placement) {
-        const char *reason = neo__plan_reason(plan, t, plan->uniform);
+        const char *reason = neo__plan_reason(t, plan->uniform);
         neo__plan_text_add(text, "%s was asked for: %s\n", NEO__PLACEMENT_NAMES[plan->uniform],
-                      reason ? reason : "so many parts amount to the same");
+                           reason ? reason : "so many parts amount to the same");
     }
 }
-/* Why a table lies not so; o: what would be possible. */
-static void neo__plan_why_rejected(const neo_plan *plan, const neo__plan_table *t,
-                              const neo__plan_options *o, neo__plan_text *text) {
-    double mean, most, bytes, all = 0.0, least = DBL_MAX,
-                              budget = (double)plan->desc.cluster.memory_bytes;
+/* The reason that a table has not a placement that it could have. */
+static void neo__plan_why_rejected(const neo__plan_table *t, neo_placement placement,
+                                   neo__plan_text *text) {
+    neo__plan_options o;
+    const neo_plan *plan = t->plan;
+    double budget = (double)plan->desc.cluster.memory_bytes, least = DBL_MAX;
+    double mean, most, bytes, all = 0.0;
     const neo__plan_option *best = NULL;
-    neo__plan_table_cost(plan, t, &mean, &most, &bytes);
+    o.count = 0;
+    neo__plan_options_of(t, placement, 0, &o);
+    neo__plan_table_cost(t, &mean, &most, &bytes);
     for (int32_t r = 0; r < plan->desc.cluster.ranks; r++)
         all += plan->rank[r].seconds / plan->model.ranks;
-    for (int i = 0; i < o->count; i++) {
-        if (o->at[i].most_bytes < least) least = o->at[i].most_bytes;
-        if (budget > 0.0 && o->at[i].most_bytes > budget) continue;
-        if (!best || o->at[i].seconds < best->seconds) best = &o->at[i];
+    for (int i = 0; i < o.count; i++) {
+        least = NEO__MIN(least, o.at[i].most_bytes);
+        if (budget > 0.0 && o.at[i].most_bytes > budget) continue;
+        if (!best || o.at[i].seconds < best->seconds) best = &o.at[i];
     }
-    if (!best) {
-        neo__plan_text_add(text, "no memory: ");
-        neo__plan_text_bytes(text, least);
-        neo__plan_text_add(text, " on a rank, of ");
-        neo__plan_text_bytes(text, budget);
-    } else if (best->seconds > mean * 1.001) {
-        neo__plan_text_add(text, "costs more: ");
-        neo__plan_text_seconds(text, best->seconds);
-        neo__plan_text_add(text, " of a rank in the mean");
-        if (best->reduce_bytes > 0.0)
-            neo__plan_text_add(text, ", with the all-reduce of its gradient");
-    } else if (best->peak > all) {
-        neo__plan_text_add(text, "too much for one rank: ");
-        neo__plan_text_seconds(text, best->peak);
-        neo__plan_text_add(text, ", where a rank has ");
-        neo__plan_text_seconds(text, all);
-        neo__plan_text_add(text, " in the mean for all tables");
-    } else {
-        neo__plan_text_add(text,
-                      "possible, but the whole step was not shorter, or memory was too tight");
-    }
-    neo__plan_text_add(text, "\n");
+    if (!best)
+        neo__plan_text_add(text, "no memory: %s on a rank, of %s\n", neo__plan_bytes(least).text,
+                           neo__plan_bytes(budget).text);
+    else if (best->seconds > mean * 1.001)
+        neo__plan_text_add(text, "costs more: %s of a rank in the mean%s\n",
+                           neo__plan_seconds(best->seconds).text,
+                           best->reduce_bytes > 0.0 ? ", with the all-reduce of its gradient" : "");
+    else if (best->peak > all)
+        neo__plan_text_add(text, "too much for one rank: %s, where a rank has %s in the mean for "
+                           "all tables\n", neo__plan_seconds(best->peak).text,
+                           neo__plan_seconds(all).text);
+    else
+        neo__plan_text_add(text, "possible, but the whole step was not shorter, or memory was too "
+                           "tight\n");
 }
 NEO_API size_t neo_plan_why(const neo_plan *plan, int32_t table, char *text, size_t bytes) {
     neo__plan_text out = {NULL, text, bytes, 0};
     if (bytes) text[0] = 0;
     if (!plan || table < 0 || table >= plan->bags.table_count) return 0;
     const neo__plan_table *t = &plan->table[table];
-    neo__plan_options *options = (neo__plan_options *)neo_alloc(plan->ctx, sizeof *options);
-    neo__plan_why_chosen(plan, t, &out);
-    for (int p = 0; p < NEO_PLACEMENT_COUNT && options; p++) {
-        const char *reason = neo__plan_reason(plan, t, (neo_placement)p);
-        if ((neo_placement)p == t->placement || (plan->origin == NEO__PLAN_UNIFORM)) continue;
+    neo__plan_why_chosen(t, &out);
+    for (int p = 0; p < NEO_PLACEMENT_COUNT && plan->origin != NEO__PLAN_UNIFORM; p++) {
+        const char *reason = neo__plan_reason(t, (neo_placement)p);
+        if ((neo_placement)p == t->placement) continue;
         neo__plan_text_add(&out, "not %s: ", NEO__PLACEMENT_NAMES[p]);
-        options->count = 0;
-        neo__plan_options_of(plan, t, (neo_placement)p, 0, options);
         if (reason)
             neo__plan_text_add(&out, "%s\n", reason);
         else
-            neo__plan_why_rejected(plan, t, options, &out);
+            neo__plan_why_rejected(t, (neo_placement)p, &out);
     }
-    neo_free(plan->ctx, options, sizeof *options);
     return out.length;
 }
 NEO_API size_t neo_plan_warning(const neo_plan *plan, int32_t table, char *text, size_t bytes) {
@@ -3084,7 +2995,7 @@ NEO_API size_t neo_plan_warning(const neo_plan *plan, int32_t table, char *text,
     const neo_piece *p = plan->piece + t->first_piece;
     if (t->loose && p->rows < t->rows)
         neo__plan_text_add(&out, "sums of table '%s' depend on the plan: give it row_buckets",
-                      plan->bags.tables[table].name);
+                           t->desc->name);
     return out.length;
 }
 
@@ -3093,7 +3004,7 @@ NEO_API size_t neo_plan_warning(const neo_plan *plan, int32_t table, char *text,
 
    A file is read once, its lines cut into words in place. Table lines of equal cuts are made by the
    same function as the search's, so that a line of text stands for the same rectangles.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 static void neo__plan_write_name(neo__plan_text *f, const char *name) {
     for (; *name; name++) {
         unsigned char c = (unsigned char)*name;
@@ -3101,35 +3012,30 @@ static void neo__plan_write_name(neo__plan_text *f, const char *name) {
         neo__plan_text_add(f, coded ? "%%%02X" : "%c", c);
     }
 }
-/* Whether the pieces of a table are those of an equal cut; then slices and pieces of each. */
-static int neo__plan_is_shape(const neo_plan *plan, int32_t table, int32_t *slices,
-                              int32_t *parts) {
-    const neo__plan_table *t = &plan->table[table];
-    const neo_piece *p = plan->piece + t->first_piece;
-    int64_t n = t->piece_count, cols = 1;
-    for (int64_t i = 1; i < n; i++) cols += p[i].first_col != p[i - 1].first_col;
+/* 1: the pieces of a table are those of an equal cut into *slices of *parts pieces. */
+static int neo__plan_is_shape(const neo__plan_table *t, int32_t *slices, int32_t *parts) {
+    const neo_piece *p = t->plan->piece + t->first_piece;
+    int64_t n = t->piece_count, cols = neo__plan_slices(t);
     if (n > NEO__PLAN_MAX_RANKS || n % cols) return 0;
     *slices = (int32_t)cols;
     *parts = (int32_t)(n / cols);
     if (cols > t->blocks || *parts > neo__plan_row_units(t)) return 0;
     for (int64_t i = 0; i < n; i++) {
         neo_piece want = p[i];
-        neo__plan_cols(plan, t, cols, i / *parts, &want);
-        neo__plan_rows(t, *parts, i % *parts, &want);
+        neo__plan_part(t, cols, *parts, i, &want);
         if (neo__plan_piece_order(&want, &p[i]) != 0) return 0;
     }
     return 1;
 }
-static void neo__plan_write_table(const neo_plan *plan, int32_t table, neo__plan_text *f) {
-    const neo__plan_table *t = &plan->table[table];
-    const neo_piece *p = plan->piece + t->first_piece;
+static void neo__plan_write_table(const neo__plan_table *t, neo__plan_text *f) {
+    const neo_piece *p = t->plan->piece + t->first_piece;
     int32_t slices, parts;
     neo__plan_text_add(f, "table ");
-    neo__plan_write_name(f, plan->bags.tables[table].name);
+    neo__plan_write_name(f, t->desc->name);
     neo__plan_text_add(f, " %" PRId64 "x%" PRId64 " ", t->rows, t->dim);
     if (p->rank == NEO_EVERY_RANK) {
         neo__plan_text_add(f, "dp\n");
-    } else if (neo__plan_is_shape(plan, table, &slices, &parts)) {
+    } else if (neo__plan_is_shape(t, &slices, &parts)) {
         neo__plan_text_add(f, "%s ", NEO__PLACEMENT_NAMES[t->placement]);
         if (t->placement != NEO_GRID) slices = 1, parts = (int32_t)t->piece_count;
         for (int32_t i = 0; i < slices; i++) {
@@ -3150,7 +3056,7 @@ NEO_API neo_status neo_plan_write(const neo_plan *plan, const char *path) {
     NEO__CHECK(f.file, errno == ENOENT ? NEO_ERR_NOT_FOUND : NEO_ERR_IO,
                "%s: cannot open for writing: %s", path, strerror(errno));
     neo__plan_text_add(&f, "neo-plan 1\nranks %d %d\n", plan->desc.cluster.ranks, plan->per_node);
-    for (int32_t t = 0; t < plan->bags.table_count; t++) neo__plan_write_table(plan, t, &f);
+    for (int32_t t = 0; t < plan->bags.table_count; t++) neo__plan_write_table(&plan->table[t], &f);
     int bad = ferror(f.file) != 0;
     if (fclose(f.file) != 0) bad = 1;
     NEO__CHECK(!bad, NEO_ERR_IO, "%s: cannot write: %s", path, strerror(errno));
@@ -3201,16 +3107,12 @@ static neo_status neo__plan_line_error(const neo__plan_reader *r, const char *me
 }
 /* A whole number at *text, which moves on; 0 if there is none. */
 static int neo__plan_number(const char **text, int64_t *number) {
-    const char *p = *text;
-    int64_t n = 0;
-    if (*p < '0' || *p > '9') return 0;
-    for (; *p >= '0' && *p <= '9'; p++) {
-        if (n > (INT64_MAX - 9) / 10) return 0;
-        n = n * 10 + (*p - '0');
+    const char *begin = *text;
+    for (*number = 0; **text >= '0' && **text <= '9'; ++*text) {
+        if (*number > (INT64_MAX - 9) / 10) return 0;
+        *number = *number * 10 + (**text - '0');
     }
-    *text = p;
-    *number = n;
-    return 1;
+    return *text > begin;
 }
 /* The next word as one number, or as two with a sign between, as 12x34. */
 static int neo__plan_read_number(neo__plan_reader *r, int64_t *number) {
@@ -3221,22 +3123,22 @@ static int neo__plan_read_pair(neo__plan_reader *r, char sign, int64_t *a, int64
     const char *p = neo__plan_word(r);
     return neo__plan_number(&p, a) && *p++ == sign && neo__plan_number(&p, b) && *p == 0;
 }
-static int neo__plan_hex(char c) {
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                                  : -1;
+/* The byte of two hexadecimal digits; -1: they are none. */
+static int neo__plan_hex(const char *p) {
+    if (strspn(p, "0123456789abcdefABCDEF") < 2) return -1;
+    const char digits[3] = {p[0], p[1], 0};
+    return (int)strtol(digits, NULL, 16);
 }
 static neo_status neo__plan_read_name(neo__plan_reader *r) {
     const char *p = neo__plan_word(r);
-    char *name = (char *)neo__plan_alloc(&r->plan->work, (int64_t)strlen(p) + 1, 1);
-    if (!name) return NEO_ERR_MEMORY;
+    char *name;
+    NEO__TRY(NEO__ARENA(&r->plan->work, name, strlen(p) + 1));
     for (size_t n = 0; *p; n++) {
         name[n] = *p++;
         if (name[n] != '%') continue;
-        int high = neo__plan_hex(p[0]), low = high < 0 ? -1 : neo__plan_hex(p[1]);
-        NEO__PLAN_WANT(low >= 0 && (high || low), "% begins no byte of two digits in", r->word);
-        name[n] = (char)(high * 16 + low);
+        int byte = neo__plan_hex(p);
+        NEO__PLAN_WANT(byte > 0, "% begins no byte of two digits in", r->word);
+        name[n] = (char)byte;
         p += 2;
     }
     for (r->table = 0; r->table < r->plan->bags.table_count; r->table++)
@@ -3275,18 +3177,18 @@ static neo_status neo__plan_read_ranks(neo__plan_reader *r, int32_t *groups, int
     NEO__PLAN_WANT(*p == 0, "ranks are wrong", "");
     return NEO_OK;
 }
-/* Room for `more` pieces behind those read; NULL if there is no memory. */
-static neo_piece *neo__plan_read_room(neo__plan_reader *r, int64_t more) {
+/* *to: room for `more` pieces behind those read. */
+static neo_status neo__plan_read_room(neo__plan_reader *r, int64_t more, neo_piece **to) {
     if (r->count + more > r->room) {
-        int64_t room = 2 * r->room + more;
-        neo_piece *pieces = (neo_piece *)neo__plan_alloc(&r->plan->work, room, sizeof *pieces);
-        if (!pieces) return NULL;
+        neo_piece *pieces;
+        NEO__TRY(NEO__ARENA(&r->plan->work, pieces, 2 * r->room + more));
         if (r->count) memcpy(pieces, r->pieces, (size_t)r->count * sizeof *pieces);
         r->pieces = pieces;
-        r->room = room;
+        r->room = 2 * r->room + more;
     }
+    *to = r->pieces + r->count;
     r->count += more;
-    return r->pieces + r->count - more;
+    return NEO_OK;
 }
 static neo_status neo__plan_read_cut(neo__plan_reader *r, neo_placement placement) {
     const neo__plan_table *t = &r->plan->table[r->table];
@@ -3304,9 +3206,9 @@ static neo_status neo__plan_read_cut(neo__plan_reader *r, neo_placement placemen
         NEO__PLAN_WANT(shape.row_parts <= neo__plan_row_units(t),
                        "it has not so many rows or buckets", "");
     }
-    neo_piece *to = neo__plan_read_room(r, neo__plan_shape_count(shape));
-    if (!to) return NEO_ERR_MEMORY;
-    neo__plan_shape_cut(r->plan, r->table, shape, to);
+    neo_piece *to;
+    NEO__TRY(neo__plan_read_room(r, neo__plan_shape_count(shape), &to));
+    neo__plan_shape_cut(t, shape, to);
     return NEO_OK;
 }
 static neo_status neo__plan_read_table(neo__plan_reader *r) {
@@ -3314,7 +3216,7 @@ static neo_status neo__plan_read_table(neo__plan_reader *r) {
     neo_placement placement = NEO_TABLE_WISE;
     NEO__TRY(neo__plan_read_name(r));
     const neo__plan_table *t = &r->plan->table[r->table];
-    const char *name = r->plan->bags.tables[r->table].name;
+    const char *name = t->desc->name;
     NEO__PLAN_WANT(!r->seen[r->table], "a second line for table", name);
     r->seen[r->table] = 1;
     NEO__PLAN_WANT(neo__plan_read_pair(r, 'x', &rows, &cols), "not rows x dim, as 100x16:",
@@ -3334,9 +3236,9 @@ static neo_status neo__plan_read_table(neo__plan_reader *r) {
 }
 static neo_status neo__plan_read_piece(neo__plan_reader *r) {
     int64_t rank;
+    neo_piece *p;
     NEO__PLAN_WANT(r->open > 0, "a piece more than were announced", "");
-    neo_piece *p = neo__plan_read_room(r, 1);
-    if (!p) return NEO_ERR_MEMORY;
+    NEO__TRY(neo__plan_read_room(r, 1, &p));
     NEO__PLAN_WANT(neo__plan_read_number(r, &rank) && rank < r->plan->desc.cluster.ranks,
                    "not a rank of this plan:", r->word);
     NEO__PLAN_WANT(neo__plan_read_pair(r, '+', &p->first_row, &p->rows),
@@ -3387,14 +3289,13 @@ static neo_status neo__plan_read_lines(neo__plan_reader *r) {
 }
 /* text: [bytes] and a NUL; it is cut into words. */
 static neo_status neo__plan_parse(neo_plan *plan, const char *path, char *text, size_t bytes) {
-    neo__plan_reader *r = (neo__plan_reader *)neo__plan_alloc(&plan->work, 1, sizeof *r);
-    if (!r) return NEO_ERR_MEMORY;
+    neo__plan_reader *r;
+    NEO__TRY(NEO__ARENA(&plan->work, r, 1));
     r->plan = plan;
     r->path = path;
     r->at = text;
     r->end = text + bytes;
-    r->seen = (uint8_t *)neo__plan_alloc(&plan->work, plan->bags.table_count, 1);
-    if (!r->seen) return NEO_ERR_MEMORY;
+    NEO__TRY(NEO__ARENA(&plan->work, r->seen, plan->bags.table_count));
     NEO__TRY(neo__plan_read_lines(r));
     return neo__plan_fill(plan, r->pieces, r->count, path);
 }
@@ -3410,12 +3311,12 @@ static neo_status neo__plan_load_file(neo_plan *plan, const char *path, char **t
         fclose(f);
         return neo_fail(NEO_ERR_IO, "%s: cannot read: no plain file, or larger than 1 GiB", path);
     }
-    *text = (char *)neo__plan_alloc(&plan->work, (int64_t)size + 1, 1);
+    neo_status status = NEO__ARENA(&plan->work, *text, size + 1);
     *bytes = 0; /* by getc, as with _FORTIFY_SOURCE gcc warns of fread where passes are left out */
-    for (int c; *text && *bytes < (size_t)size && (c = getc(f)) != EOF; ++*bytes)
+    for (int c; status == NEO_OK && *bytes < (size_t)size && (c = getc(f)) != EOF; ++*bytes)
         (*text)[*bytes] = (char)c;
     fclose(f);
-    if (!*text) return NEO_ERR_MEMORY;
+    if (status != NEO_OK) return status;
     NEO__CHECK(*bytes == (size_t)size, NEO_ERR_IO, "%s: cannot read to the end", path);
     NEO__CHECK(!memchr(*text, 0, *bytes), NEO_ERR_FORMAT, "%s: has a zero byte: no text file",
                path);
@@ -3440,7 +3341,7 @@ NEO_API neo_status neo_plan_read(neo_ctx *ctx, const neo_plan_desc *desc, const 
 
    The public calls that make a plan and read from it. A plan that cannot be made leaves NULL and an
    error; a finished plan never changes.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 static neo_status neo__plan_done(neo_plan *plan, neo_status status, neo_plan **out) {
     char text[400];
     *out = NULL;
@@ -3530,7 +3431,7 @@ NEO_API uint64_t neo_plan_digest(const neo_plan *plan) {
    factors of lookup and update, with few columns what an id takes in backward, with buckets theirs,
    with gradients that are kept those; two loops as a shard's, over ids and over short rows, the
    rest; a product of matrices the flops. Each is the best of a few runs.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 enum {
     NEO__CALIBRATE_RUNS = 4,
     NEO__CALIBRATE_ROWS = 400000,
@@ -3542,42 +3443,36 @@ enum {
     NEO__CALIBRATE_POOLING = 20,
     NEO__CALIBRATE_EDGE = 512
 };
+enum {
+    NEO__CALIBRATE_IDS = NEO__CALIBRATE_BATCH * NEO__CALIBRATE_POOLING,
+    NEO__CALIBRATE_FLOATS = 16 << 20 /* of each of the two buffers */
+};
 typedef struct neo__calibrate_job {
-    const float *from;
-    float *to;
-    int64_t count, tasks;
+    float *memory; /* two buffers */
+    int64_t tasks;
 } neo__calibrate_job;
 static void neo__calibrate_task(void *arg, int64_t i, int worker) {
     const neo__calibrate_job *job = (const neo__calibrate_job *)arg;
-    int64_t begin = neo__bucket_begin(job->count, job->tasks, i),
-            end = neo__bucket_begin(job->count, job->tasks, i + 1);
+    int64_t begin = neo__bucket_begin(NEO__CALIBRATE_FLOATS, job->tasks, i),
+            end = neo__bucket_begin(NEO__CALIBRATE_FLOATS, job->tasks, i + 1);
     (void)worker;
-    memcpy(job->to + begin, job->from + begin, (size_t)(end - begin) * sizeof *job->to);
+    memcpy(job->memory + NEO__CALIBRATE_FLOATS + begin, job->memory + begin,
+           (size_t)(end - begin) * sizeof *job->memory);
 }
 static double neo__calibrate_least(double best, int64_t began) {
     double seconds = (double)(neo_time_ns() - began) * 1e-9;
     if (seconds < 1e-9) seconds = 1e-9;
     return best == 0.0 || seconds < best ? seconds : best;
 }
-static neo_status neo__calibrate_copy(neo_ctx *ctx, double *bandwidth) {
-    neo__calibrate_job job;
+static double neo__calibrate_copy(neo_ctx *ctx, float *memory) {
+    neo__calibrate_job job = {memory, neo_ctx_threads(ctx)};
     double best = 0.0;
-    job.count = (int64_t)16 << 20;
-    job.tasks = neo_ctx_threads(ctx);
-    size_t bytes = (size_t)job.count * sizeof(float);
-    float *memory = (float *)neo_alloc(ctx, 2 * bytes);
-    NEO__CHECK(memory, NEO_ERR_MEMORY, "neo_calibrate: no memory for %zu bytes", 2 * bytes);
-    memset(memory, 0, 2 * bytes);
-    job.from = memory;
-    job.to = memory + job.count;
     for (int run = 0; run < NEO__CALIBRATE_RUNS; run++) {
         int64_t began = neo_time_ns();
         neo_parallel_for(ctx, job.tasks, neo__calibrate_task, &job);
         best = neo__calibrate_least(best, began);
     }
-    neo_free(ctx, memory, 2 * bytes);
-    *bandwidth = 2.0 * (double)bytes / best;
-    return NEO_OK;
+    return 2.0 * (double)NEO__CALIBRATE_FLOATS * (double)sizeof(float) / best;
 }
 /* A table, and seconds of what is done with it. */
 typedef struct neo__calibrate_table {
@@ -3586,9 +3481,8 @@ typedef struct neo__calibrate_table {
     int kept;
     double lookup, update, keep; /* keep: as update, with gradients that wait */
 } neo__calibrate_table;
-static neo_status neo__calibrate_run(neo_bags *bags, neo_jagged_buffer *batch, neo_tensor out,
+static neo_status neo__calibrate_run(neo_bags *bags, const neo_jagged *j, neo_tensor out,
                                      neo__calibrate_table *t) {
-    const neo_jagged *j = neo_jagged_view(batch);
     for (int run = 0; run < NEO__CALIBRATE_RUNS; run++) {
         int64_t began = neo_time_ns();
         NEO__TRY(neo_bags_forward(bags, j, out));
@@ -3604,14 +3498,12 @@ static neo_status neo__calibrate_run(neo_bags *bags, neo_jagged_buffer *batch, n
     }
     return NEO_OK;
 }
-enum { NEO__CALIBRATE_IDS = NEO__CALIBRATE_BATCH * NEO__CALIBRATE_POOLING };
 static neo_status neo__calibrate_bags(neo_ctx *ctx, const int64_t *id, neo__calibrate_table *t) {
     const int64_t shape[2] = {NEO__CALIBRATE_BATCH, t->dim};
     NEO__ZERO(neo_table_desc, table);
     NEO__ZERO(neo_bags_desc, d);
-    NEO__ZERO(neo_jagged_desc, j);
+    NEO__ZERO(neo_jagged, batch);
     neo_bags *bags = NULL;
-    neo_jagged_buffer *batch = NULL;
     neo_tensor out = neo_tensor_none();
     table.name = "calibrate";
     table.rows = NEO__CALIBRATE_ROWS;
@@ -3624,18 +3516,15 @@ static neo_status neo__calibrate_bags(neo_ctx *ctx, const int64_t *id, neo__cali
     d.max_batch = NEO__CALIBRATE_BATCH;
     d.max_ids = NEO__CALIBRATE_IDS;
     d.max_kept_rows = t->kept ? (int64_t)NEO__CALIBRATE_IDS : 0;
-    j.feature_count = 1;
-    j.max_bags = NEO__CALIBRATE_BATCH;
-    j.max_ids = NEO__CALIBRATE_IDS;
+    batch.batch = NEO__CALIBRATE_BATCH;
+    batch.feature_count = 1;
+    batch.id_dtype = NEO_I64;
+    batch.offsets = id + NEO__CALIBRATE_IDS;
+    batch.ids = id;
     neo_status status = neo_bags_create(ctx, &d, &bags);
-    if (status == NEO_OK) status = neo_jagged_create(ctx, &j, &batch);
     if (status == NEO_OK) status = neo_tensor_alloc(ctx, NEO_F32, 2, shape, &out);
-    if (status == NEO_OK)
-        status = neo_jagged_set(batch, NEO__CALIBRATE_BATCH, id + NEO__CALIBRATE_IDS, NEO_I64, id,
-                                NEO_I64, NULL);
-    if (status == NEO_OK) status = neo__calibrate_run(bags, batch, out, t);
+    if (status == NEO_OK) status = neo__calibrate_run(bags, &batch, out, t);
     neo_tensor_free(ctx, &out);
-    neo_jagged_destroy(batch);
     neo_bags_destroy(bags);
     return status;
 }
@@ -3713,45 +3602,40 @@ static neo_status neo__calibrate_flops(neo_ctx *ctx, double *flops) {
     if (status == NEO_OK) *flops = 2.0 * (double)n * (double)n * (double)n / best;
     return status;
 }
-static neo_status neo__calibrate_loops(neo_ctx *ctx, const int64_t *id, neo_cluster *c,
-                                       const neo__calibrate_table *tables) {
-    const int64_t count = (int64_t)NEO__CALIBRATE_BATCH * 16 * NEO__CALIBRATE_SLICE;
-    size_t bytes = 2 * (size_t)count * sizeof(float);
-    float *rows = (float *)neo_alloc(ctx, bytes);
-    NEO__CHECK(rows, NEO_ERR_MEMORY, "neo_calibrate: no memory for %zu bytes", bytes);
-    memset(rows, 0, bytes);
-    double row = neo__calibrate_row(rows, rows + count);
-    neo__calibrate_factors(c, tables, neo__calibrate_id(id, (int32_t *)(void *)rows), row);
-    neo_free(ctx, rows, bytes);
-    return NEO_OK;
-}
-NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster) {
-    double bandwidth = 0.0, flops = 0.0;
-    size_t bytes = (size_t)(NEO__CALIBRATE_IDS + NEO__CALIBRATE_BATCH) * sizeof(int64_t);
+static neo_status neo__calibrate_all(neo__arena *work, neo_cluster *c) {
     neo__calibrate_table t[3] = {{NEO__CALIBRATE_DIM, 0, 1, 0.0, 0.0, 0.0},
                                  {NEO__CALIBRATE_NARROW, 0, 0, 0.0, 0.0, 0.0},
                                  {NEO__CALIBRATE_DIM, NEO__CALIBRATE_BUCKETS, 0, 0.0, 0.0, 0.0}};
-    neo_status status = NEO_OK;
-    NEO__CHECK(ctx && cluster, NEO_ERR_ARG, "neo_calibrate: an argument is NULL");
-    NEO__TRY(neo__calibrate_copy(ctx, &bandwidth));
-    NEO__TRY(neo__calibrate_flops(ctx, &flops));
-    int64_t *id = (int64_t *)neo_alloc(ctx, bytes); /* ids, then lengths */
-    NEO__CHECK(id, NEO_ERR_MEMORY, "neo_calibrate: no memory for %zu bytes", bytes);
+    float *memory;
+    int64_t *id; /* ids, then offsets */
+    NEO__TRY(NEO__ARENA(work, memory, 2 * NEO__CALIBRATE_FLOATS));
+    NEO__TRY(NEO__ARENA(work, id, NEO__CALIBRATE_IDS + NEO__CALIBRATE_BATCH + 1));
     for (int64_t i = 0; i < NEO__CALIBRATE_IDS; i++)
         id[i] = neo_zipf(
             neo_random_uniform(1, neo_hash("calibrate"), 0, NEO_STREAM_USER, (uint64_t)i),
             NEO__CALIBRATE_ROWS, 1.15f);
-    for (int64_t i = 0; i < NEO__CALIBRATE_BATCH; i++)
-        id[NEO__CALIBRATE_IDS + i] = NEO__CALIBRATE_POOLING;
-    for (int i = 0; i < 3 && status == NEO_OK; i++) status = neo__calibrate_bags(ctx, id, &t[i]);
+    for (int64_t i = 0; i <= NEO__CALIBRATE_BATCH; i++)
+        id[NEO__CALIBRATE_IDS + i] = i * NEO__CALIBRATE_POOLING;
+    c->memory_bandwidth = neo__calibrate_copy(work->ctx, memory);
+    NEO__TRY(neo__calibrate_flops(work->ctx, &c->flops));
+    double seconds_row = neo__calibrate_row(memory, memory + NEO__CALIBRATE_FLOATS),
+           seconds_id = neo__calibrate_id(id, (int32_t *)(void *)memory);
+    for (int i = 0; i < 3; i++) NEO__TRY(neo__calibrate_bags(work->ctx, id, &t[i]));
+    neo__calibrate_factors(c, t, seconds_id, seconds_row);
+    return NEO_OK;
+}
+NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster) {
+    NEO__CHECK(ctx && cluster, NEO_ERR_ARG, "neo_calibrate: an argument is NULL");
+    NEO__ZERO(neo__arena, work);
     neo_cluster found = *cluster;
-    found.memory_bandwidth = bandwidth;
-    found.flops = flops;
-    if (status == NEO_OK) status = neo__calibrate_loops(ctx, id, &found, t);
-    neo_free(ctx, id, bytes);
+    work.ctx = ctx;
+    work.function = "neo_calibrate";
+    neo_status status = neo__calibrate_all(&work, &found);
+    neo__arena_free(&work);
     if (status == NEO_OK) *cluster = found;
     return status;
 }
+
 /* ------------------------------------------------------------------------------------------------
    >>impl-shard-map
 
@@ -3764,7 +3648,7 @@ NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster) {
    feature: `cols` columns of the rows that its rank sends, or, backward, gets. The routes of a rank
    are its parts by its features, in order, and stand one beside the other in a matrix of `width`
    columns with one row per sample.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 typedef struct neo__shard_part {
     int32_t table, rank;
     int64_t first_row, rows, first_col, cols;
@@ -3783,6 +3667,7 @@ typedef struct neo__shard_flow {
 typedef struct neo__shard_route {
     int32_t feature, rank, part;
     int32_t flow;      /* of its rank's */
+    int64_t place;     /* in routes */
     int64_t col, cols; /* in the rows of its rank */
     int64_t coded[2];  /* bytes of coded rows before it, per sample: forward, backward */
     int64_t out_col;   /* in the rows of the user */
@@ -3817,7 +3702,6 @@ typedef struct neo__shard_map {
     int32_t *first_feature, *table_features; /* features by table */
     int64_t *feature_col;                    /* [features + 1]: in out */
     neo_table_desc *tables;
-    char *names;
     neo_bags_desc desc; /* of all, on these tables */
     double *ids_per_sample, crowding;
     neo_wire wire[2];   /* forward, backward */
@@ -3832,6 +3716,7 @@ typedef struct neo__shard_map {
     neo__shard_part *parts;   /* by rank, table, column, row */
     neo__shard_flow *flows;   /* by rank, feature, row */
     neo__shard_flow *sources; /* by feature, row */
+    int64_t *first_source;    /* [features + 1]: none of a data-parallel table */
     neo__shard_route *routes; /* by rank, part, feature */
     neo__shard_route *pull;   /* routes by column of out and place in the tree */
     neo__shard_part *cuts;    /* see neo__shard_map_cuts */
@@ -3859,6 +3744,32 @@ static neo_status neo__fsdp_host_group(neo_comm **comm, const char *fn) {
                "%s: comm is of neo_comm_split_device: give the group that was split", fn);
     return NEO_OK;
 }
+/* Memory of a known size. */
+typedef struct neo__buffer {
+    void *data;
+    size_t bytes;
+} neo__buffer;
+/* As bytes where the context computes. */
+static neo_tensor neo__buffer_tensor(neo_ctx *ctx, const neo__buffer *b) {
+    neo_tensor t = neo_tensor_1d(b->data, NEO_U8, (int64_t)b->bytes);
+    t.place = neo_ctx_device(ctx) ? NEO_DEVICE : NEO_HOST;
+    return t;
+}
+/* Memory there; b->data stays NULL where there is none, or no bytes are asked for. */
+static neo_status neo__buffer_take(neo_ctx *ctx, neo__buffer *b, size_t bytes) {
+    neo_tensor t;
+    int64_t count = (int64_t)bytes;
+    if (bytes == 0) return NEO_OK;
+    NEO__TRY(neo_tensor_alloc(ctx, NEO_U8, 1, &count, &t));
+    b->data = t.data;
+    b->bytes = bytes;
+    return NEO_OK;
+}
+static void neo__buffer_give_back(neo_ctx *ctx, neo__buffer *b) {
+    neo_tensor t = neo__buffer_tensor(ctx, b);
+    if (b->data) neo_tensor_free(ctx, &t);
+    b->data = NULL;
+}
 /* memcpy and memset, of nothing too: then there may be no memory at all. */
 static void neo__shard_copy(void *to, const void *from, size_t bytes) {
     if (bytes) memcpy(to, from, bytes);
@@ -3866,8 +3777,17 @@ static void neo__shard_copy(void *to, const void *from, size_t bytes) {
 static void neo__shard_fill(void *to, int byte, size_t bytes) {
     if (bytes) memset(to, byte, bytes);
 }
-/* Arrays of a map; names: bytes of text. */
-static void neo__shard_map_layout(neo__shard_map *m, neo__carve *c, size_t names) {
+/* The next bytes as a text: a format with a name in it. */
+static const char *neo__carve_text(neo__carve *carve, const char *format, const char *name) {
+    size_t bytes = (size_t)snprintf(NULL, 0, format, name) + 1;
+    char *text;
+    NEO__CARVE(carve, text, bytes);
+    if (text) snprintf(text, bytes, format, name);
+    return text;
+}
+/* The arrays and texts of a map, behind it. */
+static size_t neo__shard_map_layout(neo__shard_map *m, char *block, const neo_bags_desc *d) {
+    neo__carve carve = {block, (sizeof *m + 63) & ~(size_t)63}, *c = &carve;
     int64_t ranks = m->ranks;
     NEO__CARVE(c, m->feature_table, m->feature_count);
     NEO__CARVE(c, m->first_feature, m->table_count + 1);
@@ -3875,10 +3795,10 @@ static void neo__shard_map_layout(neo__shard_map *m, neo__carve *c, size_t names
     NEO__CARVE(c, m->feature_col, m->feature_count + 1);
     NEO__CARVE(c, m->ids_per_sample, m->feature_count);
     NEO__CARVE(c, m->tables, m->table_count);
-    NEO__CARVE(c, m->names, names);
     NEO__CARVE(c, m->parts, m->part_count);
     NEO__CARVE(c, m->flows, m->flow_count);
     NEO__CARVE(c, m->sources, m->flow_count);
+    NEO__CARVE(c, m->first_source, m->feature_count + 1);
     NEO__CARVE(c, m->routes, m->route_count);
     NEO__CARVE(c, m->pull, m->route_count);
     NEO__CARVE(c, m->cuts, m->part_count);
@@ -3890,6 +3810,12 @@ static void neo__shard_map_layout(neo__shard_map *m, neo__carve *c, size_t names
     NEO__CARVE(c, m->at_rank, ranks);
     NEO__CARVE(c, m->at_node, m->nodes + 1);
     NEO__CARVE(c, m->mids, m->mid_count);
+    m->desc.name = neo__carve_text(c, "%s", d->name ? d->name : "bags");
+    for (int32_t t = 0; t < m->table_count; t++) {
+        const char *name = neo__carve_text(c, "%s", d->tables[t].name);
+        if (name) m->tables[t].name = name;
+    }
+    return c->at;
 }
 
 /* ---- parts ---- */
@@ -3905,64 +3831,74 @@ static int64_t neo__shard_subtree_end(int64_t n, int64_t first, int64_t end) {
     }
     return to;
 }
+typedef struct neo__leaf_run { int first, count; } neo__leaf_run; /* leaves, or pieces */
+/* The leaves of a rank, cut in maximal subtrees, or in runs of `each` leaves if that is not 0.
+   Returns how many; to may be NULL. */
+static int neo__cut_leaves(int shards, int ranks, int rank, int each, neo__leaf_run *to) {
+    int64_t at = neo_leaf_begin(shards, ranks, rank), end = neo_leaf_begin(shards, ranks, rank + 1);
+    int count = 0;
+    for (int64_t stop; at < end; at = stop, count++) {
+        stop = each ? at + each : neo__shard_subtree_end(shards, at, end);
+        if (to) to[count].first = (int)at, to[count].count = (int)(stop - at);
+    }
+    return count;
+}
 /* The parts of a piece, to `to` if that is not NULL; returns how many. place: of the piece among
    those of the same columns. */
 static int64_t neo__shard_cut_piece(const neo_table_desc *t, const neo_piece *piece, int64_t place,
                                     int inside, neo__shard_part *to) {
-    int summed = t->row_buckets > 1 && piece->rows < t->rows && t->pooling != NEO_POOL_NONE;
-    int64_t buckets = summed ? t->row_buckets : 0, count = 0;
-    int64_t first = buckets ? neo__bucket_of(t->rows, buckets, piece->first_row) : 0;
-    int64_t end =
-        buckets ? neo__bucket_of(t->rows, buckets, piece->first_row + piece->rows - 1) + 1
-                : 1;
-    while (buckets && first > 0 &&
-           neo__bucket_begin(t->rows, buckets, first - 1) == piece->first_row)
-        first--;
-    while (end < buckets &&
-           neo__bucket_begin(t->rows, buckets, end + 1) == piece->first_row + piece->rows)
-        end++;
-    while (first < end) { /* buckets without rows may make a wider subtree */
-        int64_t stop = buckets ? neo__shard_subtree_end(buckets, first, end) : end;
-        int64_t row = buckets ? neo__bucket_begin(t->rows, buckets, first) : piece->first_row;
-        int64_t rows =
-            buckets ? neo__bucket_begin(t->rows, buckets, stop) - row : piece->rows;
-        if (rows > 0) {
-            if (to) {
-                neo__shard_part *part = &to[count];
-                part->table = piece->table;
-                part->rank = piece->rank;
-                part->first_row = row;
-                part->rows = rows;
-                part->first_col = piece->first_col;
-                part->cols = piece->cols;
-                part->number = buckets ? first : place;
-                part->inside = inside;
-            }
-            count++;
-        }
-        first = stop;
+    const int64_t buckets = t->row_buckets, end_row = piece->first_row + piece->rows;
+    int64_t count = 0;
+    NEO__ZERO(neo__shard_part, part);
+    part.table = piece->table;
+    part.rank = piece->rank;
+    part.first_row = piece->first_row;
+    part.rows = piece->rows;
+    part.first_col = piece->first_col;
+    part.cols = piece->cols;
+    part.number = place;
+    part.inside = inside;
+    if (buckets <= 1 || piece->rows >= t->rows || t->pooling == NEO_POOL_NONE) { /* no sums */
+        if (to) *to = part;
+        return 1;
+    }
+    int64_t first = neo__bucket_of(t->rows, buckets, piece->first_row);
+    int64_t end = neo__bucket_of(t->rows, buckets, end_row - 1) + 1;
+    /* buckets without rows may make a wider subtree */
+    while (first > 0 && neo__bucket_begin(t->rows, buckets, first - 1) == piece->first_row) first--;
+    while (end < buckets && neo__bucket_begin(t->rows, buckets, end + 1) == end_row) end++;
+    for (int64_t stop; first < end; first = stop) {
+        stop = neo__shard_subtree_end(buckets, first, end);
+        part.number = first;
+        part.first_row = neo__bucket_begin(t->rows, buckets, first);
+        part.rows = neo__bucket_begin(t->rows, buckets, stop) - part.first_row;
+        if (part.rows == 0) continue;
+        if (to) to[count] = part;
+        count++;
     }
     return count;
 }
 
-/* A piece and its place among those of the same columns. */
-static int64_t neo__shard_piece_place(const neo_piece *pieces, int64_t i) {
-    int64_t place = 0;
-    while (i > place && pieces[i - place - 1].table == pieces[i].table &&
-           pieces[i - place - 1].first_col == pieces[i].first_col)
-        place++;
-    return place;
+/* The pieces of the same table and columns as piece i: [begin, end). */
+static int neo__shard_same_slice(const neo_piece *a, const neo_piece *b) {
+    return a->table == b->table && a->first_col == b->first_col;
+}
+static int64_t neo__shard_slice_begin(const neo_piece *pieces, int64_t i) {
+    while (i > 0 && neo__shard_same_slice(&pieces[i - 1], &pieces[i])) i--;
+    return i;
+}
+static int64_t neo__shard_slice_end(const neo_piece *pieces, int64_t count, int64_t i) {
+    while (i + 1 < count && neo__shard_same_slice(&pieces[i], &pieces[i + 1])) i++;
+    return i + 1;
 }
 /* Whether the slice of piece i is several pieces, all in one node of several. */
 static int neo__shard_is_inside(const neo__shard_map *m, const neo_piece *pieces, int64_t count,
                                 int64_t i) {
-    int64_t first = i - neo__shard_piece_place(pieces, i), n = 0;
-    if (m->nodes == 1 || m->none) return 0;
-    for (; first + n < count && pieces[first + n].table == pieces[i].table &&
-           pieces[first + n].first_col == pieces[i].first_col;
-         n++)
-        if (pieces[first + n].rank / m->per_node != pieces[i].rank / m->per_node) return 0;
-    return n > 1;
+    int64_t first = neo__shard_slice_begin(pieces, i);
+    int64_t end = neo__shard_slice_end(pieces, count, i);
+    for (int64_t k = first; k < end; k++)
+        if (pieces[k].rank / m->per_node != pieces[i].rank / m->per_node) return 0;
+    return m->nodes > 1 && !m->none && end - first > 1;
 }
 static int neo__shard_part_order(const void *x, const void *y) {
     const neo__shard_part *a = (const neo__shard_part *)x, *b = (const neo__shard_part *)y;
@@ -3990,15 +3926,13 @@ static int64_t neo__shard_find_flow(const neo__shard_flow *flows, int64_t count,
     neo__shard_flow key;
     key.feature = feature;
     key.first_row = first_row;
-    int64_t lo = 0;
-    for (int64_t n = count; n > 1;) {
-        int64_t step = n / 2;
-        if (neo__shard_flow_order(&flows[lo + step], &key) <= 0)
-            lo += step, n -= step;
-        else
-            n = step;
+    int64_t first = 0;
+    for (int64_t end = count; end - first > 1;) {
+        int64_t mid = (first + end) / 2;
+        if (neo__shard_flow_order(&flows[mid], &key) <= 0) first = mid;
+        else end = mid;
     }
-    return lo;
+    return first;
 }
 
 /* Every table is looked up by some feature. */
@@ -4019,13 +3953,11 @@ static neo_status neo__shard_check_grid(const neo_bags_desc *d, const neo_piece 
                    "neo_shard: table '%s' of NEO_POOL_NONE is cut by columns: rows travel whole",
                    t->name);
         if (i > 0 && p[i].table != p[i - 1].table) slice = i;
-        int64_t place = neo__shard_piece_place(p, i), rows = 0;
-        while (slice + rows < count && p[slice + rows].table == p[slice].table &&
-               p[slice + rows].first_col == p[slice].first_col)
-            rows++;
-        const neo_piece *like = &p[slice + place];
-        NEO__CHECK(place < rows && like->first_row == p[i].first_row && like->rows == p[i].rows &&
-                       p[i].cols == p[i - place].cols,
+        int64_t begin = neo__shard_slice_begin(p, i);
+        const neo_piece *like = &p[slice + i - begin];
+        NEO__CHECK(like < p + neo__shard_slice_end(p, count, slice) &&
+                       like->first_row == p[i].first_row && like->rows == p[i].rows &&
+                       p[i].cols == p[begin].cols,
                    NEO_ERR_UNSUPPORTED,
                    "neo_shard: table '%s': the columns from %" PRId64
                    " are not cut at the same rows as the first",
@@ -4040,24 +3972,20 @@ static neo_status neo__shard_check_grid(const neo_bags_desc *d, const neo_piece 
 static int64_t neo__shard_most_kept(double rows) {
     return rows < (double)(INT32_MAX - 1) ? (int64_t)rows : INT32_MAX - 1;
 }
-static void neo__shard_copy_names(neo__shard_map *m, const neo_bags_desc *d) {
-    char *text = m->names;
-    size_t bytes = strlen(d->name ? d->name : "bags") + 1;
-    neo__shard_copy(text, d->name ? d->name : "bags", bytes);
+/* The caller's description, with tables and names of the map. */
+static void neo__shard_map_describe(neo__shard_map *m, const neo_bags_desc *d) {
+    const char *name = m->desc.name;
     m->desc = *d;
-    m->desc.name = text;
+    m->desc.name = name;
     m->desc.tables = m->tables;
     m->desc.max_kept_rows = neo__shard_most_kept((double)m->kept_batches * (double)d->max_ids);
     m->desc.feature_table = m->feature_table;
     m->desc.feature_count = m->feature_count;
-    text += bytes;
     for (int32_t t = 0; t < m->table_count; t++) {
-        bytes = strlen(d->tables[t].name) + 1;
-        neo__shard_copy(text, d->tables[t].name, bytes);
+        name = m->tables[t].name;
         m->tables[t] = d->tables[t];
-        m->tables[t].name = text;
+        m->tables[t].name = name;
         if (m->none) m->tables[t].row_buckets = 0; /* nothing is summed */
-        text += bytes;
     }
 }
 static void neo__shard_map_features(neo__shard_map *m, const neo_plan_desc *desc) {
@@ -4083,7 +4011,7 @@ static void neo__shard_map_parts(neo__shard_map *m, const neo_piece *pieces, int
     for (int64_t i = 0; i < count; i++) {
         if (pieces[i].rank == NEO_EVERY_RANK) continue;
         n += neo__shard_cut_piece(&m->tables[pieces[i].table], &pieces[i],
-                                  neo__shard_piece_place(pieces, i),
+                                  i - neo__shard_slice_begin(pieces, i),
                                   neo__shard_is_inside(m, pieces, count, i), m->parts + n);
     }
     if (n > 0) qsort(m->parts, (size_t)n, sizeof *m->parts, neo__shard_part_order);
@@ -4104,6 +4032,7 @@ static void neo__shard_map_route(neo__shard_map *m, int rank, int64_t p, int32_t
     r->feature = feature;
     r->rank = rank;
     r->part = (int32_t)p;
+    r->place = m->route_count - 1;
     r->col = at->width;
     r->cols = part->cols;
     r->out_col = m->feature_col[feature] + part->first_col;
@@ -4157,6 +4086,8 @@ static void neo__shard_map_rank(neo__shard_map *m, int rank) {
 static void neo__shard_map_sources(neo__shard_map *m) {
     neo__shard_copy(m->sources, m->flows, (size_t)m->flow_count * sizeof *m->sources);
     m->source_count = neo__shard_unique_flows(m->sources, m->flow_count);
+    for (int64_t u = 0, f = 0; f < m->feature_count; m->first_source[++f] = u)
+        while (u < m->source_count && m->sources[u].feature == f) u++;
     for (int64_t i = 0; i < m->flow_count; i++) {
         int64_t u = neo__shard_find_flow(m->sources, m->source_count, m->flows[i].feature,
                                          m->flows[i].first_row);
@@ -4242,7 +4173,7 @@ static void neo__shard_map_mids(neo__shard_map *m) {
 static void neo__shard_count_lists(neo__shard_map *m); /* >>impl-shard-rows */
 static void neo__shard_map_fill(neo__shard_map *m, const neo_plan_desc *desc,
                                 const neo_piece *pieces, int64_t count) {
-    neo__shard_copy_names(m, desc->bags);
+    neo__shard_map_describe(m, desc->bags);
     neo__shard_map_features(m, desc);
     neo__shard_map_parts(m, pieces, count);
     int64_t part = 0;
@@ -4267,11 +4198,10 @@ static void neo__shard_map_fill(neo__shard_map *m, const neo_plan_desc *desc,
 }
 static void neo__shard_map_destroy(neo__shard_map *m) { neo_free(m->ctx, m, m->bytes); }
 
-/* How much there is of everything, before there is memory for it. */
-static size_t neo__shard_map_measure(neo__shard_map *m, const neo_plan_desc *desc,
+/* Count everything, before there is memory for it. */
+static void neo__shard_map_measure(neo__shard_map *m, const neo_plan_desc *desc,
                                      const neo_piece *pieces, int64_t count) {
     const neo_bags_desc *d = desc->bags;
-    size_t names = strlen(d->name ? d->name : "bags") + 1;
     int32_t per_node = desc->cluster.ranks_per_node;
     m->ranks = desc->cluster.ranks;
     m->per_node = per_node > 0 && m->ranks % per_node == 0 ? per_node : m->ranks;
@@ -4288,7 +4218,6 @@ static size_t neo__shard_map_measure(neo__shard_map *m, const neo_plan_desc *des
     m->none = d->tables[0].pooling == NEO_POOL_NONE;
     m->crowding = desc->crowding > 0.0 ? desc->crowding : 1.25;
     for (int32_t t = 0; t < d->table_count; t++) {
-        names += strlen(d->tables[t].name) + 1;
         if (d->tables[t].rows > (int64_t)INT32_MAX + 1) m->id_dtype = NEO_I64;
         if (d->tables[t].pooling == NEO_POOL_MEAN && m->wire[1] == NEO_WIRE_F32)
             m->late = m->weight_grad;
@@ -4306,7 +4235,6 @@ static size_t neo__shard_map_measure(neo__shard_map *m, const neo_plan_desc *des
     }
     m->flow_count = m->route_count;
     m->mid_count = m->nodes > 1 ? m->route_count : 0;
-    return names;
 }
 static neo_status neo__shard_map_create(neo_ctx *ctx, const neo_plan *plan, neo__shard_map **out) {
     NEO__ZERO(neo__shard_map, sizes);
@@ -4316,20 +4244,14 @@ static neo_status neo__shard_map_create(neo_ctx *ctx, const neo_plan *plan, neo_
     *out = NULL;
     NEO__TRY(neo__shard_check_features(desc->bags));
     NEO__TRY(neo__shard_check_grid(desc->bags, pieces, count));
-    size_t names = neo__shard_map_measure(&sizes, desc, pieces, count);
-    NEO__ZERO(neo__carve, carve);
-    carve.at = (sizeof sizes + 63) & ~(size_t)63;
-    neo__shard_map_layout(&sizes, &carve, names);
-    size_t bytes = carve.at;
-    neo__shard_map *m = (neo__shard_map *)neo__alloc_for(ctx, bytes, "neo_shard: map");
+    neo__shard_map_measure(&sizes, desc, pieces, count);
+    sizes.ctx = ctx;
+    sizes.bytes = neo__shard_map_layout(&sizes, NULL, desc->bags);
+    neo__shard_map *m = (neo__shard_map *)neo__alloc_for(ctx, sizes.bytes, "neo_shard: map");
     if (!m) return NEO_ERR_MEMORY;
-    neo__shard_fill((void *)m, 0, bytes);
+    neo__shard_fill((void *)m, 0, sizes.bytes);
     *m = sizes;
-    m->ctx = ctx;
-    m->bytes = bytes;
-    carve.block = (char *)m;
-    carve.at = (sizeof sizes + 63) & ~(size_t)63;
-    neo__shard_map_layout(m, &carve, names);
+    neo__shard_map_layout(m, (char *)m, desc->bags);
     neo__shard_map_fill(m, desc, pieces, count);
     *out = m;
     return NEO_OK;
@@ -4346,12 +4268,7 @@ static neo_status neo__shard_map_create(neo_ctx *ctx, const neo_plan *plan, neo_
    has its sizes, which follow from the map and the rank (neo__shard_measure), then its arrays,
    which are carved from one block (neo__shard_layout), or buffers that grow when a batch has more
    ids than planned (neo__shard_growing).
-   ------------------------------------------------------------------------------------------------ */
-typedef struct neo__shard_buffer {
-    void *data;
-    size_t bytes;
-} neo__shard_buffer;
-
+   ---------------------------------------------------------------------------------------------- */
 typedef enum neo__shard_stage {
     NEO__SHARD_EMPTY,
     NEO__SHARD_LENGTHS, /* are on their way */
@@ -4369,7 +4286,7 @@ typedef struct neo__shard_batch {
     int64_t *sent;    /* [sources]: ids of this rank's batch */
     int64_t *offsets; /* of local */
     int32_t *whole;   /* [flows][samples]: see neo__shard_is_late */
-    neo__shard_buffer ids[2]; /* and weights */
+    neo__buffer ids[2]; /* and weights */
     neo_jagged local; /* for this rank's neo_bags */
 } neo__shard_batch;
 
@@ -4383,7 +4300,7 @@ typedef struct neo__shard_exchange {
     int64_t *cursor;  /* [sources]: where the next id goes */
     int64_t *out_at;  /* [flows of all ranks + 1]: where the ids of a flow are in ids_out */
     int64_t *in_at;   /* [ranks][flows]: and in ids_in */
-    neo__shard_buffer out[2], in[2]; /* ids, weights */
+    neo__buffer out[2], in[2]; /* ids, weights */
 } neo__shard_exchange;
 
 /* Lists of work on the rows of a matrix (see >>impl-shard-rows): first those that encode, with what
@@ -4415,8 +4332,7 @@ typedef struct neo__shard_pooled {
     int64_t mid_bytes, mids_bytes;       /* per sample: of the sums of its node; of all nodes' */
     int64_t blocks, parts;               /* of all lists */
     int64_t list[NEO__SHARD_LISTS + 1];  /* list i has blocks [list[i], list[i + 1]) */
-    char *memory;                        /* of the device; NULL: these are in work */
-    size_t memory_bytes;
+    neo__buffer memory;                  /* of the device; without one these are in work */
     float *local, *inside_out, *inside_in, *mid_out, *copies;
     char *coded_local, *coded_remote, *mid_coded_out, *mid_coded_in;
     int32_t *lengths; /* [mean features][samples of this rank] */
@@ -4433,14 +4349,14 @@ typedef struct neo__shard_copies {
     float *dense, *dense_sum;
     unsigned char *touched, *parked;
     int64_t *row;
-    neo__shard_buffer ids_of[2]; /* of a batch: ids, weights */
+    neo__buffer ids_of[2]; /* of a batch: ids, weights */
 } neo__shard_copies;
 
 /* Block sums of tables cut by columns: see >>impl-shard-cut. */
 typedef struct neo__shard_cutting {
     int64_t out_floats, in_floats;
     int own_rounds, round; /* rounds that this rank asks for; done in this step */
-    neo__shard_buffer out, in;
+    neo__buffer out, in;
 } neo__shard_cutting;
 
 /* Gradients that are kept: see >>impl-shard-keep. */
@@ -4458,17 +4374,17 @@ typedef struct neo__shard_per_id {
     int64_t *in_at;         /* [routes]: where that of a route begins */
     int64_t *out_at;        /* [ranks][routes of this rank]: where what leaves begins */
     int64_t dim, row_bytes; /* of NEO_POOL_NONE: a row, on the wider wire; else 0 */
-    neo__shard_buffer local, out, in, copies;
+    neo__buffer local, out, in, copies;
     int64_t grads_out, grads_in, room; /* floats: see >>impl-shard-weights */
     float *row;                        /* [threads][columns] */
-    neo__shard_buffer grad_out, grad_in;
+    neo__buffer grad_out, grad_in;
 } neo__shard_per_id;
 
 /* Between a device and host memory: see >>impl-shard-device. */
 typedef struct neo__shard_bounce {
     int64_t shown_floats, grad_floats, there_floats;
-    neo__shard_buffer shown, shown_grads;
-    neo__shard_buffer there; /* of the device */
+    neo__buffer shown, shown_grads;
+    neo__buffer there; /* of the device */
 } neo__shard_bounce;
 
 typedef enum neo__shard_phase {
@@ -4510,13 +4426,6 @@ struct neo_shard {
 };
 
 /* ---- sizes ---- */
-/* Subtrees of the leaf tree that a rank's leaves make. */
-static int64_t neo__shard_subtrees(int leaves, int ranks, int rank) {
-    int64_t first = neo_leaf_begin(leaves, ranks, rank),
-            end = neo_leaf_begin(leaves, ranks, rank + 1), n = 0;
-    for (; first < end; n++) first = neo__shard_subtree_end(leaves, first, end);
-    return n;
-}
 static int64_t neo__shard_share(int64_t batch, int leaves, int ranks, int rank) {
     int64_t mine = neo_leaf_begin(leaves, ranks, rank + 1) - neo_leaf_begin(leaves, ranks, rank);
     return (batch * mine + leaves - 1) / leaves;
@@ -4538,13 +4447,6 @@ static int64_t neo__shard_expect_rows(const neo__shard_map *m, int32_t feature, 
     if ((double)rows >= all || part > 1.0) part = 1.0;
     return neo__shard_expect(m->ids_per_sample[feature] * part, m->desc.max_batch);
 }
-/* Most ranks that get the same flow of a feature. */
-static int64_t neo__shard_copies_of(const neo__shard_map *m, int32_t feature) {
-    int64_t most = 0, first = neo__shard_find_flow(m->sources, m->source_count, feature, 0);
-    for (int64_t u = first; u < m->source_count && m->sources[u].feature == feature; u++)
-        if (m->sources[u].copies > most) most = m->sources[u].copies;
-    return most;
-}
 static void neo__shard_size_exchange(neo_shard *s) {
     const neo__shard_map *m = s->map;
     neo__shard_exchange *x = &s->exchange;
@@ -4553,7 +4455,9 @@ static void neo__shard_size_exchange(neo_shard *s) {
     x->routes = m->route_begin[s->rank + 1] - first_route;
     for (int r = 0; r < m->ranks; r++) x->columns += m->at_rank[r].columns;
     for (int32_t f = 0; f < m->feature_count; f++) {
-        int64_t ids = neo__shard_expect_own(s, f), copies = neo__shard_copies_of(m, f);
+        int64_t ids = neo__shard_expect_own(s, f), copies = 0;
+        for (int64_t u = m->first_source[f]; u < m->first_source[f + 1]; u++)
+            copies = NEO__MAX(copies, m->sources[u].copies);
         x->own_ids += copies ? ids : 0;
         x->out_ids += copies * ids;
     }
@@ -4568,7 +4472,7 @@ static void neo__shard_size_copies(neo_shard *s, int leaves) {
     const neo__shard_map *m = s->map;
     neo__shard_copies *c = &s->copies;
     c->features = m->replica_count;
-    c->subtrees = neo__shard_subtrees(leaves, m->ranks, s->rank);
+    c->subtrees = neo__cut_leaves(leaves, m->ranks, s->rank, 0, NULL);
     for (int64_t i = 0; i < m->replica_count; i++) {
         int32_t f = m->replicas[i], t = m->feature_table[f];
         const neo_table_desc *table = &m->tables[t];
@@ -4777,7 +4681,7 @@ static void neo__shard_layout(neo_shard *s, neo__carve *c) {
     neo__shard_layout_pooled(s, c);
     s->pooled.host_lengths = s->pooled.lengths;
 }
-static neo_status neo__shard_reserve(neo_shard *s, neo__shard_buffer *b, int64_t count,
+static neo_status neo__shard_reserve(neo_shard *s, neo__buffer *b, int64_t count,
                                      size_t size) {
     size_t bytes = (size_t)count * size;
     if (bytes <= b->bytes) return NEO_OK;
@@ -4792,7 +4696,7 @@ static neo_status neo__shard_reserve(neo_shard *s, neo__shard_buffer *b, int64_t
 /* Every buffer that grows, and what the plan expects of it, in elements. */
 enum { NEO__SHARD_BUFFERS = 20 };
 typedef struct neo__shard_demand {
-    neo__shard_buffer *buffer;
+    neo__buffer *buffer;
     int64_t count;
     size_t size;
 } neo__shard_demand;
@@ -4830,43 +4734,23 @@ static void neo__shard_growing(neo_shard *s, neo__shard_demand out[NEO__SHARD_BU
 }
 static neo_status neo__shard_cut_sums(void *user, const neo_cut_sums *cuts,
                                       int32_t count); /* >>impl-shard-cut */
-static void neo__shard_there_free(neo_shard *s);      /* >>impl-shard-device */
-static neo_status neo__shard_there(neo_shard *s, int64_t floats);
+static neo_status neo__shard_there(neo_shard *s, int64_t floats); /* >>impl-shard-device */
 static neo_status neo__shard_make_lists(neo_shard *s); /* >>impl-shard-rows */
 
 /* ---- create ---- */
 
-/* Tables and features of a neo_bags_desc, for as long as a call takes. */
-typedef struct neo__shard_lists {
-    neo_table_desc *tables;
-    int32_t *feature_table;
-    size_t bytes;
-} neo__shard_lists;
-static neo_status neo__shard_lists_make(neo_ctx *ctx, const neo__shard_map *m,
-                                        neo__shard_lists *l) {
-    NEO__ZERO(neo__carve, carve);
-    for (int pass = 0; pass < 2; pass++) {
-        carve.at = 0;
-        NEO__CARVE(&carve, l->tables, m->part_count + m->table_count);
-        NEO__CARVE(&carve, l->feature_table, m->route_count + m->feature_count);
-        l->bytes = carve.at;
-        if (!carve.block) carve.block = (char *)neo__alloc_for(ctx, l->bytes, "neo_shard");
-        if (!carve.block) return NEO_ERR_MEMORY;
-    }
-    return NEO_OK;
-}
-static void neo__shard_lists_free(neo_ctx *ctx, neo__shard_lists *l) {
-    neo_free(ctx, l->tables, l->bytes);
-}
-
-/* This rank's parts as tables of a neo_bags, and their routes as its features; 0: it has none. */
-static int neo__shard_local_desc(const neo_shard *s, const neo__shard_lists *l, neo_bags_desc *d) {
+/* This rank's parts as tables of a neo_bags, and their routes as its features. */
+static neo_status neo__shard_local_desc(const neo_shard *s, neo__arena *arena, neo_bags_desc *d) {
     const neo__shard_map *m = s->map;
     const int64_t first = m->part_begin[s->rank], n = m->part_begin[s->rank + 1] - first;
+    neo_table_desc *tables;
+    int32_t *feature_table;
+    NEO__TRY(NEO__ARENA(arena, tables, n));
+    NEO__TRY(NEO__ARENA(arena, feature_table, s->exchange.routes));
     *d = m->desc;
     for (int64_t i = 0; i < n; i++) {
         const neo__shard_part *part = &m->parts[first + i];
-        neo_table_desc *t = &l->tables[i];
+        neo_table_desc *t = &tables[i];
         *t = m->tables[part->table];
         t->weight = NULL;
         if (!m->none) t->pooling = NEO_POOL_SUM; /* MEAN is divided by where samples are */
@@ -4878,41 +4762,49 @@ static int neo__shard_local_desc(const neo_shard *s, const neo__shard_lists *l, 
         t->dim = part->cols;
     }
     for (int64_t i = 0; i < s->exchange.routes; i++)
-        l->feature_table[i] = (int32_t)(m->routes[m->route_begin[s->rank] + i].part - first);
-    d->tables = l->tables;
+        feature_table[i] = (int32_t)(m->routes[m->route_begin[s->rank] + i].part - first);
+    d->tables = tables;
     d->table_count = (int32_t)n;
-    d->feature_table = l->feature_table;
+    d->feature_table = feature_table;
     d->feature_count = (int32_t)s->exchange.routes;
     d->max_ids = NEO__MAX(s->exchange.route_ids, (int64_t)1);
     d->max_kept_rows = s->kept.rows;
     d->bounds = NEO_BOUNDS_ERROR; /* the senders have dropped or clamped */
     d->cut_sums = neo__shard_cut_sums;
     d->cut_sums_user = (void *)(uintptr_t)s;
-    return n > 0;
+    return NEO_OK;
 }
 /* The data-parallel tables likewise, for this rank's samples. */
-static int neo__shard_copies_desc(const neo_shard *s, const neo__shard_lists *l, neo_bags_desc *d) {
+static neo_status neo__shard_copies_desc(const neo_shard *s, neo__arena *arena, neo_bags_desc *d) {
     const neo__shard_map *m = s->map;
-    int32_t n = 0;
+    neo_table_desc *tables;
+    int32_t *feature_table, n = 0;
+    NEO__TRY(NEO__ARENA(arena, tables, s->copies.features));
+    NEO__TRY(NEO__ARENA(arena, feature_table, s->copies.features));
     *d = m->desc;
     for (int64_t i = 0; i < s->copies.features; i++) {
         int32_t t = m->feature_table[m->replicas[i]];
         if (i == 0 || m->feature_table[m->replicas[i - 1]] != t) {
-            l->tables[n] = m->tables[t];
-            l->tables[n].weight = NULL;
-            if (!m->none) l->tables[n].pooling = NEO_POOL_SUM;
+            tables[n] = m->tables[t];
+            tables[n].weight = NULL;
+            if (!m->none) tables[n].pooling = NEO_POOL_SUM;
             n++;
         }
-        l->feature_table[i] = n - 1;
+        feature_table[i] = n - 1;
     }
-    d->tables = l->tables;
+    d->tables = tables;
     d->table_count = n;
-    d->feature_table = l->feature_table;
+    d->feature_table = feature_table;
     d->feature_count = (int32_t)s->copies.features;
     d->max_batch = NEO__MAX(s->share, (int64_t)1);
     d->max_ids = NEO__MAX(s->copies.ids, (int64_t)1);
     d->max_kept_rows = s->copies.rows;
-    return n > 0;
+    return NEO_OK;
+}
+/* Both, in memory of the arena; table_count 0: this rank has none. */
+static neo_status neo__shard_descs(const neo_shard *s, neo__arena *arena, neo_bags_desc d[2]) {
+    NEO__TRY(neo__shard_local_desc(s, arena, &d[0]));
+    return neo__shard_copies_desc(s, arena, &d[1]);
 }
 /* One rank with nothing to round: the tables as they are. */
 static int neo__shard_is_whole(const neo__shard_map *m) {
@@ -4929,9 +4821,9 @@ static neo_status neo__shard_add_bytes(neo_ctx *ctx, const neo_bags_desc *d,
 }
 static neo_status neo__shard_map_bytes(neo_ctx *ctx, neo__shard_map *m, int rank,
                                        neo_shard_memory *memory) {
-    neo__shard_lists l;
-    neo_bags_desc d;
+    neo_bags_desc d[2];
     neo__shard_demand growing[NEO__SHARD_BUFFERS];
+    neo__arena arena = {ctx, NULL, NULL, 0, "neo_shard"};
     NEO__ZERO(neo__carve, work);
     NEO__ZERO(neo_shard, s);
     neo__shard_fill(memory, 0, sizeof *memory);
@@ -4947,12 +4839,10 @@ static neo_status neo__shard_map_bytes(neo_ctx *ctx, neo__shard_map *m, int rank
     neo__shard_growing(&s, growing);
     for (int i = 0; i < NEO__SHARD_BUFFERS; i++)
         memory->exchange_bytes += (size_t)growing[i].count * growing[i].size;
-    NEO__TRY(neo__shard_lists_make(ctx, m, &l));
-    neo_status status = NEO_OK;
-    if (neo__shard_local_desc(&s, &l, &d)) status = neo__shard_add_bytes(ctx, &d, memory);
-    if (status == NEO_OK && neo__shard_copies_desc(&s, &l, &d))
-        status = neo__shard_add_bytes(ctx, &d, memory);
-    neo__shard_lists_free(ctx, &l);
+    neo_status status = neo__shard_descs(&s, &arena, d);
+    for (int i = 0; i < 2 && status == NEO_OK; i++)
+        if (d[i].table_count) status = neo__shard_add_bytes(ctx, &d[i], memory);
+    neo__arena_free(&arena);
     return status;
 }
 /* The memory of all ranks: each [ranks]. NEO_ERR_UNSUPPORTED: a neo_shard cannot place the plan. */
@@ -4989,7 +4879,8 @@ NEO_API void neo_shard_destroy(neo_shard *s) {
     neo_bags_destroy(s->bags);
     neo_bags_destroy(s->replicas);
     neo__pinned_free(s->ctx, s->work, s->work_bytes);
-    neo__shard_there_free(s);
+    neo__buffer_give_back(s->ctx, &s->bounce.there);
+    neo__buffer_give_back(s->ctx, &s->pooled.memory);
     if (s->map) {
         neo__shard_growing(s, growing);
         for (int i = 0; i < NEO__SHARD_BUFFERS; i++)
@@ -4999,17 +4890,10 @@ NEO_API void neo_shard_destroy(neo_shard *s) {
     neo_free(s->ctx, s, sizeof *s);
 }
 
-/* All that needs no other rank. */
-static neo_status neo__shard_make(neo_shard *s, const neo_plan *plan, int rank) {
-    neo__shard_lists l;
-    neo_bags_desc d;
+/* Arrays, buffers and lists. */
+static neo_status neo__shard_make_work(neo_shard *s) {
     neo__shard_demand growing[NEO__SHARD_BUFFERS];
     NEO__ZERO(neo__carve, carve);
-    NEO__TRY(neo__shard_map_create(s->ctx, plan, &s->map));
-    const neo__shard_map *m = s->map;
-    s->whole = neo__shard_is_whole(m);
-    if (s->whole) return neo_bags_create(s->ctx, &m->desc, &s->bags);
-    s->rank = rank;
     neo__shard_measure(s, neo_ctx_repro_shards(s->ctx));
     neo__shard_layout(s, &carve);
     s->work_bytes = carve.at;
@@ -5022,14 +4906,37 @@ static neo_status neo__shard_make(neo_shard *s, const neo_plan *plan, int rank) 
     for (int i = 0; i < NEO__SHARD_BUFFERS; i++)
         NEO__TRY(neo__shard_reserve(s, growing[i].buffer, growing[i].count, growing[i].size));
     NEO__TRY(neo__shard_there(s, s->bounce.there_floats));
-    NEO__TRY(neo__shard_make_lists(s));
-    NEO__TRY(neo__shard_lists_make(s->ctx, m, &l));
-    neo_status status = NEO_OK;
-    if (neo__shard_local_desc(s, &l, &d)) status = neo_bags_create(s->ctx, &d, &s->bags);
-    if (status == NEO_OK && neo__shard_copies_desc(s, &l, &d))
-        status = neo_bags_create(s->ctx, &d, &s->replicas);
-    neo__shard_lists_free(s->ctx, &l);
+    return neo__shard_make_lists(s);
+}
+static neo_status neo__shard_make_bags(neo_shard *s) {
+    neo_bags_desc d[2];
+    neo_bags **bags[] = {&s->bags, &s->replicas};
+    neo__arena arena = {s->ctx, NULL, NULL, 0, "neo_shard_create"};
+    neo_status status = neo__shard_descs(s, &arena, d);
+    for (int i = 0; i < 2 && status == NEO_OK; i++)
+        if (d[i].table_count) status = neo_bags_create(s->ctx, &d[i], bags[i]);
+    neo__arena_free(&arena);
     return status;
+}
+/* All that needs no other rank. *out may be made in part where it fails. */
+static neo_status neo__shard_make(neo_comm *comm, const neo_plan *plan, neo_shard **out) {
+    neo_ctx *ctx = neo_comm_ctx(comm);
+    int ranks = neo_comm_size(comm), planned = neo_plan_desc_of(plan)->cluster.ranks;
+    NEO__CHECK(planned == ranks, NEO_ERR_ARG,
+               "neo_shard_create: the plan is for %d ranks, the group has %d", planned, ranks);
+    NEO__CHECK(neo_ctx_repro_shards(ctx) >= ranks, NEO_ERR_ARG,
+               "neo_shard_create: repro_shards is %d: it must be at least the %d ranks",
+               neo_ctx_repro_shards(ctx), ranks);
+    neo_shard *s = *out = (neo_shard *)neo__alloc_for(ctx, sizeof *s, "neo_shard_create");
+    if (!s) return NEO_ERR_MEMORY;
+    neo__shard_fill((void *)s, 0, sizeof *s);
+    s->ctx = ctx;
+    s->rank = neo_comm_rank(comm);
+    NEO__TRY(neo__shard_map_create(ctx, plan, &s->map));
+    s->whole = neo__shard_is_whole(s->map);
+    if (s->whole) return neo_bags_create(ctx, &s->map->desc, &s->bags);
+    NEO__TRY(neo__shard_make_work(s));
+    return neo__shard_make_bags(s);
 }
 /* Things that must be alike on all ranks, each as a number: an error says which of them is not. */
 enum { NEO__ALIKE_THINGS = 10 };
@@ -5044,10 +4951,12 @@ static uint64_t *neo__alike_add(neo__alike *a, const char *other, uint64_t word)
     a->mark[a->count] = word;
     return &a->mark[a->count++];
 }
-static void neo__alike_number(uint64_t *mark, double x) {
-    uint64_t word;
-    memcpy(&word, &x, sizeof word);
-    *mark = neo__plan_hash(*mark, word);
+static void neo__alike_numbers(uint64_t *mark, const double *x, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        uint64_t word;
+        memcpy(&word, &x[i], sizeof word);
+        *mark = neo__plan_hash(*mark, word);
+    }
 }
 static neo_status neo__alike_check(neo_comm *comm, const neo__alike *a, const char *fn) {
     uint64_t first[NEO__ALIKE_THINGS];
@@ -5061,22 +4970,20 @@ static neo_status neo__alike_check(neo_comm *comm, const neo__alike *a, const ch
 }
 static void neo__shard_mark_table(uint64_t *mark, const neo_table_desc *d) {
     const neo_bag_optim *o = &d->optim;
-    const uint64_t whole[] = {neo_hash(d->name),        (uint64_t)d->pooling,
-                              (uint64_t)d->row_buckets, (uint64_t)d->dtype,
-                              (uint64_t)o->kind,        (uint64_t)d->round_nearest,
-                              (uint64_t)d->init.kind,   (uint64_t)o->decay};
-    const float real[] = {d->init.a,   d->init.b, o->weight_decay, o->eps,
-                          o->momentum, o->eta,    o->lr_scale,     o->clip_gradient,
-                          o->max_norm, o->initial_accumulator};
-    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
-        *mark = neo__plan_hash(*mark, whole[i]);
-    for (size_t i = 0; i < sizeof real / sizeof *real; i++)
-        neo__alike_number(mark, (double)real[i]);
-    neo__alike_number(mark, o->beta1);
-    neo__alike_number(mark, o->beta2);
+    const double numbers[] = {
+        (double)d->pooling,    (double)d->row_buckets,   (double)d->dtype,     (double)o->kind,
+        (double)d->init.kind,  (double)d->round_nearest, (double)o->decay,     (double)d->init.a,
+        (double)d->init.b,     (double)o->weight_decay,  (double)o->eps,       (double)o->momentum,
+        (double)o->eta,        (double)o->lr_scale,      (double)o->max_norm,  o->beta1,
+        (double)o->clip_gradient, (double)o->initial_accumulator,              o->beta2};
+    *mark = neo__plan_hash(*mark, neo_hash(d->name));
+    neo__alike_numbers(mark, numbers, sizeof numbers / sizeof *numbers);
 }
-static void neo__shard_alike(neo__alike *a, const neo__shard_map *m, const neo_plan *plan,
-                             const neo_ctx *ctx) {
+static neo_status neo__shard_check_alike(neo_comm *comm, const neo__shard_map *m,
+                                         const neo_plan *plan) {
+    const neo_ctx *ctx = neo_comm_ctx(comm);
+    NEO__ZERO(neo__alike, alike);
+    neo__alike *const a = &alike;
     neo__alike_add(a, "a device on this rank or on rank 0 alone: all have one, or none",
                    neo_ctx_device(ctx) != NULL);
     neo__alike_add(a, "another seed of the context than rank 0", neo_ctx_seed(ctx));
@@ -5095,16 +5002,18 @@ static void neo__shard_alike(neo__alike *a, const neo__shard_map *m, const neo_p
     for (int32_t t = 0; t < m->table_count; t++) neo__shard_mark_table(mark, &m->tables[t]);
     mark = neo__alike_add(a, "other wires than rank 0", (uint64_t)m->wire[0]);
     *mark = neo__plan_hash(*mark, (uint64_t)m->wire[1]);
+    const double options[] = {(double)m->pipeline, (double)m->weighted, (double)m->weight_grad,
+                              (double)m->kept_batches, (double)m->per_node};
     mark = neo__alike_add(
         a, "another pipeline, weighted, weight_grad, kept_batches or ranks_per_node than rank 0",
-        (uint64_t)m->pipeline);
-    const int64_t options[] = {m->weighted, m->weight_grad, m->kept_batches, m->per_node};
-    for (int i = 0; i < 4; i++) *mark = neo__plan_hash(*mark, (uint64_t)options[i]);
+        0);
+    neo__alike_numbers(mark, options, sizeof options / sizeof *options);
     neo__alike_add(
         a,
         "another plan than rank 0: of tables of other rows or columns, or of other figures (what "
         "neo_calibrate measures differs: broadcast rank 0's)",
         neo_plan_digest(plan));
+    return neo__alike_check(comm, a, "neo_shard_create");
 }
 /* Groups of its own; data: the one that was given, of devices if it is over NCCL. */
 static neo_status neo__shard_split(neo_shard *s, neo_comm *comm, neo_comm *data) {
@@ -5125,32 +5034,9 @@ NEO_API neo_status neo_shard_create(neo_comm *comm, const neo_plan *plan, neo_sh
     neo_comm *data = comm;
     *out = NULL;
     NEO__TRY(neo__fsdp_host_group(&comm, "neo_shard_create"));
-    neo_ctx *ctx = neo_comm_ctx(comm);
-    int ranks = neo_comm_size(comm), planned = neo_plan_desc_of(plan)->cluster.ranks;
-    neo_shard *s = (neo_shard *)neo_alloc(ctx, sizeof *s);
-    neo_status status =
-        s ? NEO_OK
-          : neo_fail(NEO_ERR_MEMORY, "neo_shard_create: no memory for %zu bytes", sizeof *s);
-    if (s) {
-        neo__shard_fill((void *)s, 0, sizeof *s);
-        s->ctx = ctx;
-        if (planned != ranks)
-            status = neo_fail(NEO_ERR_ARG,
-                              "neo_shard_create: the plan is for %d ranks, the group has %d",
-                              planned, ranks);
-        else if (neo_ctx_repro_shards(ctx) < ranks)
-            status =
-                neo_fail(NEO_ERR_ARG,
-                         "neo_shard_create: repro_shards is %d: it must be at least the %d ranks",
-                         neo_ctx_repro_shards(ctx), ranks);
-        else status = neo__shard_make(s, plan, neo_comm_rank(comm));
-    }
-    status = neo_comm_agree(comm, status);
-    NEO__ZERO(neo__alike, alike);
-    if (status == NEO_OK) {
-        neo__shard_alike(&alike, s->map, plan, ctx);
-        status = neo__alike_check(comm, &alike, "neo_shard_create");
-    }
+    neo_shard *s = NULL;
+    neo_status status = neo_comm_agree(comm, neo__shard_make(comm, plan, &s));
+    if (status == NEO_OK) status = neo__shard_check_alike(comm, s->map, plan);
     if (status == NEO_OK && !s->whole) status = neo__shard_split(s, comm, data);
     if (status != NEO_OK) {
         neo_shard_destroy(s);
@@ -5169,7 +5055,7 @@ NEO_API neo_status neo_shard_create(neo_comm *comm, const neo_plan *plan, neo_sh
    rank gets for each of its flows the lengths of all bags, then the ids, and puts those of all
    ranks together, route by route, in order of sample. One batch at a time is between its check and
    NEO__SHARD_READY, so that one exchange serves both batches.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 static int64_t neo__shard_samples(const neo__shard_batch *b, int rank) {
     return b->start[rank + 1] - b->start[rank];
 }
@@ -5201,70 +5087,63 @@ static int64_t neo__shard_count_bad(const neo_jagged *j, int32_t f, int64_t rows
     }
     return bad;
 }
+static int64_t neo__shard_sum_lengths(const int32_t *lengths, int64_t count) {
+    int64_t sum = 0;
+    for (int64_t i = 0; i < count; i++) sum += lengths[i];
+    return sum;
+}
 /* The row an id stands for; -1: none. */
 NEO__INLINE int64_t neo__shard_row(neo_bounds bounds, int64_t rows, int64_t id) {
     if (id >= 0 && id < rows) return id;
     if (bounds == NEO_BOUNDS_DROP) return -1;
     return id < 0 ? 0 : rows - 1;
 }
-/* The source in [first, end) that has the row. */
-NEO__INLINE int64_t neo__shard_source_of(const neo__shard_flow *sources, int64_t first, int64_t end,
-                                         int64_t row) {
+/* The source of a feature's row. */
+NEO__INLINE int64_t neo__shard_source_of(const neo__shard_map *m, int32_t feature, int64_t row) {
+    int64_t first = m->first_source[feature], end = m->first_source[feature + 1];
     while (end - first > 1) {
         int64_t mid = (first + end) / 2;
-        if (sources[mid].first_row <= row)
-            first = mid;
-        else
-            end = mid;
+        if (m->sources[mid].first_row <= row) first = mid;
+        else end = mid;
     }
     return first;
 }
-/* Lengths of the sources [first, end) of one feature. */
-static void neo__shard_count_sources(neo_shard *s, neo__shard_batch *b, int64_t first,
-                                     int64_t end) {
+/* Lengths of the sources of a feature, and their ids in all. */
+static void neo__shard_count_sources(neo_shard *s, neo__shard_batch *b, int32_t f) {
     const neo__shard_map *m = s->map;
     const neo_jagged *j = &b->batch;
-    const int32_t f = m->sources[first].feature;
+    const int64_t first = m->first_source[f], end = m->first_source[f + 1];
     const int64_t rows = m->tables[m->feature_table[f]].rows, samples = j->batch;
     const int64_t *offsets = j->offsets + f * samples;
     int32_t *lengths = s->exchange.source_lengths;
     neo__shard_fill(lengths + first * samples, 0,
                     (size_t)((end - first) * samples) * sizeof *lengths);
-    for (int64_t i = 0; i < samples; i++)
+    for (int64_t i = 0; i < samples && first < end; i++)
         for (int64_t k = offsets[i]; k < offsets[i + 1]; k++) {
             int64_t row = neo__shard_row(m->desc.bounds, rows, neo__shard_id(j, k));
-            if (row >= 0)
-                lengths[neo__shard_source_of(m->sources, first, end, row) * samples + i]++;
+            if (row >= 0) lengths[neo__shard_source_of(m, f, row) * samples + i]++;
         }
-    for (int64_t u = first; u < end; u++) {
-        b->sent[u] = 0;
-        for (int64_t i = 0; i < samples; i++) b->sent[u] += lengths[u * samples + i];
-    }
+    for (int64_t u = first; u < end; u++)
+        b->sent[u] = neo__shard_sum_lengths(lengths + u * samples, samples);
 }
-/* Ids of the sources [first, end) of one feature, at the cursors. */
-static void neo__shard_place_sources(neo_shard *s, const neo__shard_batch *b, int64_t first,
-                                     int64_t end) {
+/* Ids of a feature that has sources, at their cursors. */
+static void neo__shard_place_sources(neo_shard *s, const neo__shard_batch *b, int32_t f) {
     const neo__shard_map *m = s->map;
     const neo_jagged *j = &b->batch;
-    const int32_t f = m->sources[first].feature;
     const int64_t rows = m->tables[m->feature_table[f]].rows, samples = j->batch;
     const int64_t *offsets = j->offsets + f * samples;
     float *weights = (float *)s->exchange.out[1].data;
     void *ids = s->exchange.out[0].data;
+    if (m->first_source[f] == m->first_source[f + 1]) return;
     for (int64_t k = offsets[0]; k < offsets[samples]; k++) {
         int64_t row = neo__shard_row(m->desc.bounds, rows, neo__shard_id(j, k));
         if (row < 0) continue;
-        int64_t u = neo__shard_source_of(m->sources, first, end, row), at = s->exchange.cursor[u]++;
+        int64_t u = neo__shard_source_of(m, f, row), at = s->exchange.cursor[u]++;
         row -= m->sources[u].first_row;
         if (m->id_dtype == NEO_I32) ((int32_t *)ids)[at] = (int32_t)row;
         else ((int64_t *)ids)[at] = row;
         if (m->weighted) weights[at] = j->weights ? j->weights[k] : 1.0f;
     }
-}
-static int64_t neo__shard_sum_lengths(const int32_t *lengths, int64_t count) {
-    int64_t sum = 0;
-    for (int64_t i = 0; i < count; i++) sum += lengths[i];
-    return sum;
 }
 /* offsets[1 + i] = the sum of all lengths before and of lengths[i], from `at` on. */
 static void neo__shard_sum_offsets(const int32_t *lengths, int64_t count, int64_t at,
@@ -5278,8 +5157,8 @@ static void neo__shard_whole_lengths(const neo_jagged *j, int32_t feature, int32
 }
 NEO__HOT_END
 /* Ids, and their weights, between two buffers. */
-static void neo__shard_copy_ids(const neo__shard_map *m, const neo__shard_buffer to[2],
-                                int64_t to_at, const neo__shard_buffer from[2], int64_t from_at,
+static void neo__shard_copy_ids(const neo__shard_map *m, const neo__buffer to[2],
+                                int64_t to_at, const neo__buffer from[2], int64_t from_at,
                                 int64_t count) {
     const size_t size = neo_dtype_size(m->id_dtype);
     neo__shard_copy((char *)to[0].data + (size_t)to_at * size,
@@ -5288,30 +5167,22 @@ static void neo__shard_copy_ids(const neo__shard_map *m, const neo__shard_buffer
         neo__shard_copy((float *)to[1].data + to_at, (const float *)from[1].data + from_at,
                         (size_t)count * sizeof(float));
 }
-static neo_status neo__shard_reserve_ids(neo_shard *s, neo__shard_buffer b[2], int64_t count) {
+static neo_status neo__shard_reserve_ids(neo_shard *s, neo__buffer b[2], int64_t count) {
     NEO__TRY(neo__shard_reserve(s, &b[0], count, neo_dtype_size(s->map->id_dtype)));
     return s->map->weighted ? neo__shard_reserve(s, &b[1], count, sizeof(float)) : NEO_OK;
-}
-/* The sources of the feature of source u: up to the end. */
-static int64_t neo__shard_sources_end(const neo__shard_map *m, int64_t u) {
-    int64_t end = u + 1;
-    while (end < m->source_count && m->sources[end].feature == m->sources[u].feature) end++;
-    return end;
 }
 /* Ids where they leave. Those of a source are placed where its first flow leaves, and copied to the
    others. */
 static neo_status neo__shard_place_ids(neo_shard *s, neo__shard_batch *b) {
     const neo__shard_map *m = s->map;
     neo__shard_exchange *x = &s->exchange;
-    for (int64_t u = 0; u < m->source_count; u = neo__shard_sources_end(m, u))
-        neo__shard_count_sources(s, b, u, neo__shard_sources_end(m, u));
+    for (int32_t f = 0; f < m->feature_count; f++) neo__shard_count_sources(s, b, f);
     x->out_at[0] = 0;
     for (int64_t i = 0; i < m->flow_count; i++)
         x->out_at[i + 1] = x->out_at[i] + b->sent[m->flows[i].source];
     for (int64_t i = m->flow_count; i-- > 0;) x->cursor[m->flows[i].source] = x->out_at[i];
     NEO__TRY(neo__shard_reserve_ids(s, x->out, x->out_at[m->flow_count]));
-    for (int64_t u = 0; u < m->source_count; u = neo__shard_sources_end(m, u))
-        neo__shard_place_sources(s, b, u, neo__shard_sources_end(m, u));
+    for (int32_t f = 0; f < m->feature_count; f++) neo__shard_place_sources(s, b, f);
     for (int64_t i = 0; i < m->flow_count; i++) {
         int64_t u = m->flows[i].source, first = x->cursor[u] - b->sent[u];
         if (first != x->out_at[i])
@@ -5325,39 +5196,39 @@ static void neo__shard_place_samples(const neo_shard *s, neo__shard_batch *b) {
     for (int r = 0; r <= ranks; r++)
         b->start[r] = neo_leaf_begin(b->global, leaves, (int)neo_leaf_begin(leaves, ranks, r));
 }
-static neo_status neo__shard_check_bags(const neo_jagged *j) {
-    NEO__CHECK(!j->feature_bags, NEO_ERR_UNSUPPORTED,
-               "neo_shard: a batch with feature_bags: rows travel sample by sample, of all "
-               "features alike; fill up with empty bags");
-    return NEO_OK;
-}
-static neo_status neo__shard_check_batch(neo_shard *s, neo__shard_batch *b) {
+/* This rank's part of a batch, of which it should have `mine` samples. */
+static neo_status neo__shard_check_batch(const neo_shard *s, const neo_jagged *j, int64_t global,
+                                         int64_t mine) {
     const neo__shard_map *m = s->map;
-    const neo_jagged *j = &b->batch;
-    int64_t global = b->global;
-    if (global < 0 || global > m->desc.max_batch)
-        b->global = 0; /* so that the exchange of the error has room */
-    neo__shard_place_samples(s, b);
-    int64_t mine = neo__shard_samples(b, s->rank);
     NEO__CHECK(global >= 0 && global <= m->desc.max_batch, NEO_ERR_CAPACITY,
                "neo_shard: bags '%s': a batch of %" PRId64 " samples, planned are %" PRId64
                " (max_batch counts those of all ranks)",
                m->desc.name, global, m->desc.max_batch);
-    NEO__TRY(neo__shard_check_bags(j));
-    NEO__CHECK(j->place == NEO_HOST, NEO_ERR_UNSUPPORTED,
+    NEO__CHECK(!j->feature_bags, NEO_ERR_UNSUPPORTED,
+               "neo_shard: a batch with feature_bags: rows travel sample by sample, of all "
+               "features alike; fill up with empty bags");
+    NEO__CHECK(j->place == NEO_HOST || s->whole, NEO_ERR_UNSUPPORTED,
                "neo_shard: the batch is in a device's memory: ranks exchange ids in host memory, "
-               "as readers give "
-               "them");
+               "as readers give them");
     NEO__CHECK(j->feature_count == m->feature_count, NEO_ERR_SHAPE,
                "neo_shard: the batch has %d features, bags '%s' has %d", j->feature_count,
                m->desc.name, m->feature_count);
     NEO__CHECK(j->batch == mine, NEO_ERR_SHAPE,
                "neo_shard: rank %d has %" PRId64 " samples, its leaves hold %" PRId64
                " of a batch of %" PRId64 " (global_batch) in %d leaves (repro_shards)",
-               s->rank, j->batch, mine, b->global, neo_ctx_repro_shards(s->ctx));
+               s->rank, j->batch, mine, global, neo_ctx_repro_shards(s->ctx));
     NEO__CHECK(m->weighted || !j->weights, NEO_ERR_ARG,
                "neo_shard: the batch has weights, the plan's has none (neo_plan_desc.weighted)");
-    NEO__TRY(neo_jagged_validate(j, NULL));
+    return neo_jagged_validate(j, NULL);
+}
+/* Check the batch of this rank, and place its ids. */
+static neo_status neo__shard_take_batch(neo_shard *s, neo__shard_batch *b) {
+    const neo__shard_map *m = s->map;
+    const neo_jagged *j = &b->batch;
+    if (b->asked < 0 || b->asked > m->desc.max_batch)
+        b->global = 0; /* so that the exchange of the error has room */
+    neo__shard_place_samples(s, b);
+    NEO__TRY(neo__shard_check_batch(s, j, b->asked, neo__shard_samples(b, s->rank)));
     for (int32_t f = 0; f < m->feature_count && j->batch > 0; f++) {
         int64_t first = -1;
         int64_t bad = neo__shard_count_bad(j, f, m->tables[m->feature_table[f]].rows, &first);
@@ -5372,7 +5243,7 @@ static neo_status neo__shard_send_lengths(neo_shard *s, neo__shard_batch *b) {
     neo__shard_exchange *x = &s->exchange;
     int64_t *out = x->counts, *in = x->counts + m->ranks;
     int32_t *at = x->lengths_out;
-    b->error = neo__error_keep(neo__shard_check_batch(s, b));
+    b->error = neo__error_keep(neo__shard_take_batch(s, b));
     const int64_t mine = neo__shard_samples(b, s->rank);
     for (int r = 0; r < m->ranks; r++, at += out[r - 1]) {
         out[r] = 1 + m->at_rank[r].columns * mine;
@@ -5392,17 +5263,18 @@ static neo_status neo__shard_send_lengths(neo_shard *s, neo__shard_batch *b) {
     return neo_comm_all_to_allv(s->ids, x->lengths_out, out, x->lengths_in, in, NEO_I32,
                                 &b->ticket);
 }
-/* Next in lengths_in: of each rank a status, then the lengths of its samples. */
-static const int32_t *neo__shard_next_lengths(const neo_shard *s, const neo__shard_batch *b,
-                                              int rank, const int32_t *lengths) {
-    return lengths + 1 + s->map->at_rank[s->rank].columns * neo__shard_samples(b, rank);
+/* The message of a rank in lengths_in: a status, then its samples' lengths, column by column. */
+static const int32_t *neo__shard_message(const neo_shard *s, const neo__shard_batch *b, int rank) {
+    return s->exchange.lengths_in + rank + s->map->at_rank[s->rank].columns * b->start[rank];
+}
+static const int32_t *neo__shard_lengths(const neo_shard *s, const neo__shard_batch *b, int rank,
+                                         int64_t column) {
+    return neo__shard_message(s, b, rank) + 1 + column * neo__shard_samples(b, rank);
 }
 /* Any rank's error becomes everyone's. */
 static neo_status neo__shard_agree(neo_shard *s, neo__shard_batch *b) {
-    const int32_t *lengths = s->exchange.lengths_in;
     int bad = 0;
-    for (int r = 0; r < s->map->ranks; r++, lengths = neo__shard_next_lengths(s, b, r - 1, lengths))
-        bad |= lengths[0] != NEO_OK;
+    for (int r = 0; r < s->map->ranks; r++) bad |= *neo__shard_message(s, b, r) != NEO_OK;
     if (!bad) return NEO_OK;
     b->stage = NEO__SHARD_EMPTY;
     b->error.status = neo_comm_agree(s->ids, neo__error_restore(&b->error));
@@ -5412,21 +5284,21 @@ static neo_status neo__shard_agree(neo_shard *s, neo__shard_batch *b) {
 static int64_t neo__shard_place_flows(neo_shard *s, const neo__shard_batch *b, int64_t *in) {
     const neo__shard_map *m = s->map;
     const neo__shard_flow *flow = m->flows + m->flow_begin[s->rank];
-    const int32_t *lengths = s->exchange.lengths_in;
     const int64_t flows = s->exchange.flows;
     int64_t total = 0;
-    for (int r = 0; r < m->ranks; r++, lengths = neo__shard_next_lengths(s, b, r - 1, lengths)) {
-        const int64_t samples = neo__shard_samples(b, r), before = total;
+    for (int r = 0; r < m->ranks; r++) {
+        const int64_t before = total;
         for (int64_t i = 0; i < flows; i++) {
             s->exchange.in_at[r * flows + i] = total;
-            total += neo__shard_sum_lengths(lengths + 1 + flow[i].column * samples, samples);
+            total += neo__shard_sum_lengths(neo__shard_lengths(s, b, r, flow[i].column),
+                                            neo__shard_samples(b, r));
         }
         in[r] = total - before;
     }
     s->exchange.in_at[m->ranks * flows] = total;
     return total;
 }
-/* How many lengths come follows from global_batch alone, and nothing was agreed on before. */
+/* The number of lengths follows from global_batch alone, on which nobody has agreed before. */
 static neo_status neo__shard_wait_lengths(neo_shard *s, const neo__shard_batch *b) {
     const neo__kept_error kept = neo__error_keep(neo_comm_wait(s->ids, b->ticket));
     if (kept.status != NEO_ERR_DIVERGED) return kept.status;
@@ -5456,16 +5328,11 @@ static neo_status neo__shard_send_ids(neo_shard *s, neo__shard_batch *b) {
 static void neo__shard_take_whole(const neo_shard *s, neo__shard_batch *b) {
     const neo__shard_map *m = s->map;
     const neo__shard_flow *flow = m->flows + m->flow_begin[s->rank];
-    const int32_t *lengths = s->exchange.lengths_in;
-    for (int r = 0; r < m->ranks && m->late;
-         r++, lengths = neo__shard_next_lengths(s, b, r - 1, lengths)) {
-        const int64_t samples = neo__shard_samples(b, r);
-        for (int64_t i = 0; i < s->exchange.flows; i++)
-            if (neo__shard_is_late(m, flow[i].feature))
-                neo__shard_copy(b->whole + i * b->global + b->start[r],
-                                lengths + 1 + (flow[i].column + 1) * samples,
-                                (size_t)samples * sizeof *lengths);
-    }
+    for (int64_t i = 0; i < s->exchange.flows; i++)
+        for (int r = 0; r < m->ranks && neo__shard_is_late(m, flow[i].feature); r++)
+            neo__shard_copy(b->whole + i * b->global + b->start[r],
+                            neo__shard_lengths(s, b, r, flow[i].column + 1),
+                            (size_t)neo__shard_samples(b, r) * sizeof *b->whole);
 }
 /* The ids are here: put those of all ranks together, route by route. */
 static neo_status neo__shard_take_ids(neo_shard *s, neo__shard_batch *b) {
@@ -5483,18 +5350,15 @@ static neo_status neo__shard_take_ids(neo_shard *s, neo__shard_batch *b) {
     NEO__TRY(neo__shard_reserve_ids(s, b->ids, total));
     total = 0;
     b->offsets[0] = 0;
-    for (int64_t i = 0; i < x->routes; i++) {
-        const int32_t *lengths = x->lengths_in;
-        for (int r = 0; r < m->ranks;
-             r++, lengths = neo__shard_next_lengths(s, b, r - 1, lengths)) {
-            const int64_t samples = neo__shard_samples(b, r);
+    for (int64_t i = 0; i < x->routes; i++)
+        for (int r = 0; r < m->ranks; r++) {
             const int64_t *at = x->in_at + r * x->flows + route[i].flow;
             neo__shard_copy_ids(m, b->ids, total, x->in, at[0], at[1] - at[0]);
-            neo__shard_sum_offsets(lengths + 1 + flow[route[i].flow].column * samples, samples,
-                                   total, b->offsets + i * b->global + b->start[r]);
+            neo__shard_sum_offsets(neo__shard_lengths(s, b, r, flow[route[i].flow].column),
+                                   neo__shard_samples(b, r), total,
+                                   b->offsets + i * b->global + b->start[r]);
             total += at[1] - at[0];
         }
-    }
     neo__shard_take_whole(s, b);
     b->local.batch = b->global;
     b->local.feature_count = (int32_t)x->routes;
@@ -5505,8 +5369,9 @@ static neo_status neo__shard_take_ids(neo_shard *s, neo__shard_batch *b) {
     b->stage = NEO__SHARD_READY;
     return s->bags ? neo_bags_reserve(s->bags, m->desc.max_batch, total) : NEO_OK;
 }
-/* A rank that cannot go on in the middle of an exchange tells the others why. */
-static neo_status neo__shard_give_up(neo_shard *s, neo_status status) {
+/* The status of a call in the middle of an exchange: a rank that fails tells the others why. */
+static neo_status neo__shard_or_abort(neo_shard *s, neo_status status) {
+    if (status == NEO_OK) return status;
     const neo__kept_error kept = neo__error_keep(status);
     neo_comm *groups[] = {s->ids, s->rows, s->moves, s->node, s->cross};
     for (int i = 0; i < 5; i++) neo_comm_abort(groups[i], kept.text);
@@ -5517,9 +5382,8 @@ static neo_status neo__shard_advance(neo_shard *s, neo__shard_batch *b, neo__sha
     while (b->stage < stage) {
         neo_status status =
             b->stage == NEO__SHARD_LENGTHS ? neo__shard_send_ids(s, b) : neo__shard_take_ids(s, b);
-        if (status == NEO_OK) continue;
         if (b->stage == NEO__SHARD_EMPTY) return status; /* a bad batch: everyone knows */
-        return neo__shard_give_up(s, status);
+        NEO__TRY(neo__shard_or_abort(s, status));
     }
     return NEO_OK;
 }
@@ -5544,26 +5408,15 @@ static neo_status neo__shard_start(neo_shard *s, neo__shard_batch *b, const neo_
 
    `there` is device memory, the rest host memory; what a step needs is there from the start. A
    table of gradients of a data-parallel table comes row by row: such tables should be small.
-   ------------------------------------------------------------------------------------------------ */
-static void neo__shard_free_there(neo_shard *s, void *data, size_t bytes) {
-    neo_tensor t = neo_tensor_1d(data, NEO_U8, (int64_t)bytes);
-    t.place = NEO_DEVICE;
-    if (data) neo_tensor_free(s->ctx, &t);
-}
-static void neo__shard_there_free(neo_shard *s) {
-    neo__shard_free_there(s, s->bounce.there.data, s->bounce.there.bytes);
-    neo__shard_free_there(s, s->pooled.memory, s->pooled.memory_bytes);
-}
+   ---------------------------------------------------------------------------------------------- */
 /* Room for so many floats on the device; what was there is lost if it grows. */
 static neo_status neo__shard_there(neo_shard *s, int64_t floats) {
-    neo_tensor t;
-    int64_t bytes = floats * (int64_t)sizeof(float);
-    if ((size_t)bytes <= s->bounce.there.bytes) return NEO_OK;
-    NEO__TRY(neo_tensor_alloc(s->ctx, NEO_U8, 1, &bytes, &t));
+    neo__buffer more = {NULL, 0}, *there = &s->bounce.there;
+    if ((size_t)floats * sizeof(float) <= there->bytes) return NEO_OK;
+    NEO__TRY(neo__buffer_take(s->ctx, &more, (size_t)floats * sizeof(float)));
     if (s->made) s->grow_count++;
-    neo__shard_free_there(s, s->bounce.there.data, s->bounce.there.bytes);
-    s->bounce.there.data = t.data;
-    s->bounce.there.bytes = (size_t)bytes;
+    neo__buffer_give_back(s->ctx, there);
+    *there = more;
     return NEO_OK;
 }
 /* Dense rows as a tensor of `there`, the first of `more` floats. Those of a device, or without one:
@@ -5578,7 +5431,7 @@ static neo_status neo__shard_rows_there(neo_shard *s, neo_tensor rows, int64_t m
     t->place = NEO_DEVICE;
     return NEO_OK;
 }
-/* The same, with their numbers. */
+/* Dense rows as such a tensor, with their numbers. */
 static neo_status neo__shard_take_there(neo_shard *s, neo_tensor rows, int64_t more,
                                         neo_tensor *t) {
     NEO__TRY(neo__shard_rows_there(s, rows, more, t));
@@ -5598,11 +5451,14 @@ static neo_status neo__shard_look_up(neo_shard *s, neo_bags *bags, const neo_jag
     NEO__TRY(neo_bags_forward(bags, j, t));
     return t.data && t.place != rows.place ? neo_tensor_copy(s->ctx, t, rows) : NEO_OK;
 }
-/* n floats of the device to host memory. */
-static neo_status neo__shard_fetch(neo_shard *s, float *from, float *to, int64_t n) {
-    neo_tensor t = neo_tensor_1d(from, NEO_F32, n);
-    t.place = NEO_DEVICE;
-    return neo_tensor_copy(s->ctx, t, neo_tensor_1d(to, NEO_F32, n));
+/* n floats from one memory to the other. */
+static neo_status neo__shard_move_floats(neo_shard *s, const float *from, neo_place from_place,
+                                         float *to, neo_place to_place, int64_t n) {
+    neo_tensor a = neo_tensor_1d((void *)(uintptr_t)from, NEO_F32, n);
+    neo_tensor b = neo_tensor_1d(to, NEO_F32, n);
+    a.place = from_place;
+    b.place = to_place;
+    return n > 0 ? neo_tensor_copy(s->ctx, a, b) : NEO_OK;
 }
 /* Stand-ins for the caller's rows in host memory: the rows themselves without a device. */
 static neo_status neo__shard_show(neo_shard *s, neo_tensor t, neo_tensor *shown) {
@@ -5637,7 +5493,7 @@ static neo_status neo__shard_bring(neo_shard *s, neo_tensor shown, neo_tensor t,
    sends of a sample: the rows of a rank are consecutive, in local and in coded_local, and
    coded_remote is, per rank, such rows of this rank's samples. An f32 wire sends local as it lies,
    unless some of its columns are inside a node. Lengths of bags that divide come with the batch.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 /* ---- the lists ---- */
 typedef struct neo__shard_lister {
     const neo__shard_map *m;
@@ -5677,6 +5533,10 @@ static void neo__shard_list_part(neo__shard_lister *l, int64_t i, int64_t before
         p->wire = (int32_t)wire;
         p->merges = merges;
     }
+}
+/* The lengths that divide rows of a feature on a way; -1: none, or the holders divide. */
+static int32_t neo__shard_divisor(const neo__shard_map *m, int32_t feature, int way) {
+    return way && m->late ? -1 : m->mean_row[feature];
 }
 /* One route in the rows that come from its rank (local: in those of the rank itself). */
 static void neo__shard_list_route(neo__shard_lister *l, const neo__shard_route *r, int way,
@@ -5754,7 +5614,7 @@ static void neo__shard_list_return(neo__shard_lister *l) {
         const neo__shard_route *r = &m->routes[i];
         if (m->parts[r->part].inside) continue;
         neo__shard_list_cols(l, r->out_col, r->cols, NEO_WIRE_F32,
-                             m->late ? -1 : m->mean_row[r->feature], 1);
+                             neo__shard_divisor(m, r->feature, 1), 1);
         neo__shard_list_route(l, r, 1, 0, 0, 0);
     }
 }
@@ -5782,26 +5642,19 @@ static void neo__shard_list_mids(neo__shard_lister *l, int h, int add) {
             neo__shard_list_inside(l, &m->pull[i], i - mid->first, 0);
     }
 }
-/* The sums of node h on their way to another node: between mid_out and mid_coded_out. */
-static void neo__shard_list_cross(neo__shard_lister *l, int h, int way) {
+/* The sums of nodes [h, end) in coded rows; out: in the caller's rows, else in mid_out. */
+static void neo__shard_list_sums(neo__shard_lister *l, int h, int end, int way, int out) {
     const neo__shard_map *m = l->m;
-    for (int64_t q = m->at_node[h].first; q < m->at_node[h + 1].first; q++) {
-        const neo__shard_mid *mid = &m->mids[q];
-        neo__shard_list_cols(l, mid->col, mid->cols, NEO_WIRE_F32, -1, 1);
-        neo__shard_list_part(l, 0, 0, m->at_node[h].coded[way], mid->coded[way], m->wire[way], 0);
-    }
-}
-/* The sums of all nodes: between mid_coded_in and the caller's rows. */
-static void neo__shard_list_sums(neo__shard_lister *l, int way) {
-    const neo__shard_map *m = l->m;
-    for (int h = 0; h < m->nodes; h++)
-        for (int64_t q = m->at_node[h].first; q < m->at_node[h + 1].first; q++) {
+    for (; h < end; h++) {
+        const neo__shard_node *node = &m->at_node[h];
+        for (int64_t q = node->first; q < node[1].first; q++) {
             const neo__shard_mid *mid = &m->mids[q];
-            neo__shard_list_cols(l, mid->out_col, mid->cols, NEO_WIRE_F32,
-                                 way && m->late ? -1 : m->mean_row[mid->feature], 1);
-            neo__shard_list_part(l, 0, m->at_node[h].coded_at[way], m->at_node[h].coded[way],
+            neo__shard_list_cols(l, out ? mid->out_col : mid->col, mid->cols, NEO_WIRE_F32,
+                                 out ? neo__shard_divisor(m, mid->feature, way) : -1, 1);
+            neo__shard_list_part(l, 0, out ? node->coded_at[way] : 0, node->coded[way],
                                  mid->coded[way], m->wire[way], 0);
         }
+    }
 }
 static void neo__shard_list_one(neo__shard_lister *l, const neo_shard *s, neo__shard_list list) {
     const neo__shard_map *m = l->m;
@@ -5818,16 +5671,12 @@ static void neo__shard_list_one(neo__shard_lister *l, const neo_shard *s, neo__s
     case NEO__SHARD_COPIES_RAW:
         if (m->late) neo__shard_list_copies(l, width, 1, 0);
         return;
-    default: break;
-    }
-    if (m->mid_count == 0) return;
-    switch (list) {
     case NEO__SHARD_JOIN: neo__shard_list_mids(l, node, 1); return;
     case NEO__SHARD_SPREAD: neo__shard_list_mids(l, node, 0); return;
-    case NEO__SHARD_CROSS: neo__shard_list_cross(l, node, 0); return;
-    case NEO__SHARD_GET_SUMS: neo__shard_list_cross(l, node, 1); return;
-    case NEO__SHARD_TAKE_SUMS: neo__shard_list_sums(l, 0); return;
-    case NEO__SHARD_RETURN_SUMS: neo__shard_list_sums(l, 1); return;
+    case NEO__SHARD_CROSS: neo__shard_list_sums(l, node, node + 1, 0, 0); return;
+    case NEO__SHARD_GET_SUMS: neo__shard_list_sums(l, node, node + 1, 1, 0); return;
+    case NEO__SHARD_TAKE_SUMS: neo__shard_list_sums(l, 0, m->nodes, 0, 1); return;
+    case NEO__SHARD_RETURN_SUMS: neo__shard_list_sums(l, 0, m->nodes, 1, 1); return;
     default: return;
     }
 }
@@ -5869,38 +5718,33 @@ static neo_status neo__shard_send_there(neo_shard *s, void *there, const void *f
     if (bytes == 0 || there == from) return NEO_OK;
     return neo_tensor_copy(s->ctx, neo_tensor_1d((void *)(uintptr_t)from, NEO_U8, bytes), to);
 }
+static neo_status neo__shard_fill_lists(neo_shard *s, neo__arena *arena) {
+    const neo__shard_pooled *p = &s->pooled;
+    NEO__ZERO(neo__shard_lister, l);
+    NEO__TRY(NEO__ARENA(arena, l.block, p->blocks));
+    NEO__TRY(NEO__ARENA(arena, l.part, p->parts));
+    neo__shard_list_all(&l, s);
+    NEO_ASSERT(l.blocks == p->blocks && l.parts == p->parts);
+    NEO__TRY(neo__shard_send_there(s, p->block, l.block, p->blocks * (int64_t)sizeof *l.block));
+    return neo__shard_send_there(s, p->part, l.part, p->parts * (int64_t)sizeof *l.part);
+}
 /* The lists, and on a device the memory they are in. */
 static neo_status neo__shard_make_lists(neo_shard *s) {
     neo__shard_pooled *p = &s->pooled;
-    NEO__ZERO(neo__shard_lister, l);
     NEO__CHECK(p->parts <= INT32_MAX, NEO_ERR_CAPACITY,
                "neo_shard_create: %" PRId64 " parts of rows", p->parts);
     if (p->on_device) {
         NEO__ZERO(neo__carve, carve);
-        neo_tensor t;
         neo__shard_layout_pooled(s, &carve);
-        int64_t bytes = (int64_t)carve.at;
-        if (bytes == 0) return NEO_OK;
-        NEO__TRY(neo_tensor_alloc(s->ctx, NEO_U8, 1, &bytes, &t));
-        carve.block = p->memory = (char *)t.data;
-        p->memory_bytes = carve.at;
+        NEO__TRY(neo__buffer_take(s->ctx, &p->memory, carve.at));
+        carve.block = (char *)p->memory.data;
         carve.at = 0;
         neo__shard_layout_pooled(s, &carve);
     }
-    const size_t block_bytes = (size_t)p->blocks * sizeof *l.block;
-    const size_t part_bytes = (size_t)p->parts * sizeof *l.part, bytes = block_bytes + part_bytes;
-    if (bytes == 0) return NEO_OK;
-    char *made = (char *)neo__alloc_for(s->ctx, bytes, "neo_shard_create");
-    if (!made) return NEO_ERR_MEMORY;
-    memset(made, 0, bytes);
-    l.block = (neo__rows_block *)(void *)made; /* both are of whole words of 64 bits */
-    l.part = (neo__rows_part *)(void *)(made + block_bytes);
-    neo__shard_list_all(&l, s);
-    NEO_ASSERT(l.blocks == p->blocks && l.parts == p->parts);
-    neo_status status = neo__shard_send_there(s, p->block, made, (int64_t)block_bytes);
-    if (status == NEO_OK)
-        status = neo__shard_send_there(s, p->part, made + block_bytes, (int64_t)part_bytes);
-    neo_free(s->ctx, made, bytes);
+    if (p->blocks == 0) return NEO_OK;
+    neo__arena arena = {s->ctx, NULL, NULL, 0, "neo_shard_create"};
+    neo_status status = neo__shard_fill_lists(s, &arena);
+    neo__arena_free(&arena);
     return status;
 }
 
@@ -5949,7 +5793,7 @@ static void neo__rows_round(const neo__rows_tile *t, neo_wire wire, const float 
     neo_wire_encode(t->ctx, wire, 0, x, t->rows, t->cols, stride, coded, NULL);
     neo_wire_decode(t->ctx, wire, 0, coded, t->rows, t->cols, to_stride, to);
 }
-/* The same, of whole rows in place. */
+/* Whole rows as a wire brings them, in place. */
 static void neo__shard_round(const neo_shard *s, neo_wire wire, float *rows, int64_t n,
                              int64_t cols) {
     neo__rows_tile t = {s->ctx, 0, 0, 0, NULL, NULL};
@@ -6075,6 +5919,9 @@ typedef struct neo__shard_move {
 static int neo__shard_is_plain(const neo__shard_move *v) {
     return v->s->map->wire[v->way] == NEO_WIRE_F32;
 }
+static neo_wire_stats *neo__shard_wire_stats(neo_shard *s, int way) {
+    return s->map->wire[way] == NEO_WIRE_F32 ? NULL : &s->wire_stats[way];
+}
 static neo_status neo__shard_run_list(neo_shard *s, neo__shard_list list, float *matrix,
                                       int64_t stride, void *coded, int64_t rows) {
     const neo__shard_pooled *p = &s->pooled;
@@ -6089,8 +5936,7 @@ static neo_status neo__shard_run_list(neo_shard *s, neo__shard_list list, float 
     c.blocks = p->list[list + 1] - p->list[list];
     c.part = p->part;
     c.lengths = list == NEO__SHARD_DIVIDE ? s->batches[s->current].whole : p->lengths;
-    if (list <= NEO__SHARD_RETURN_SUMS && s->map->wire[way] != NEO_WIRE_F32)
-        c.stats = &s->wire_stats[way];
+    if (list <= NEO__SHARD_RETURN_SUMS) c.stats = neo__shard_wire_stats(s, way);
     if (c.blocks == 0 || rows == 0) return NEO_OK;
     if (p->on_device) return neo__device_rows(s->ctx, &c);
     neo__cpu_rows(s->ctx, &c);
@@ -6120,20 +5966,27 @@ static neo_status neo__shard_alone(neo_shard *s) {
 static int neo__shard_sends_local(const neo__shard_move *v) {
     return neo__shard_is_plain(v) && v->s->pooled.inside == 0;
 }
-/* Start the exchange of the direct routes. */
+static void neo__shard_none_counts(const neo__shard_move *v, int64_t *out,
+                                   int64_t *in); /* >>impl-shard-none */
+static void neo__shard_none_code(const neo__shard_move *v, int decode);
+static void neo__shard_none_rows(neo_shard *s, neo_tensor rows, int back);
+/* Start the exchange of the direct routes, or of rows for each id. */
 static neo_status neo__shard_exchange_rows(const neo__shard_move *v) {
     neo_shard *s = v->s;
     const neo__shard_map *m = s->map;
-    int64_t *local = s->exchange.counts + 2 * m->ranks, *remote = s->exchange.counts + 3 * m->ranks;
-    void *here =
-        neo__shard_sends_local(v) ? (void *)s->pooled.local : (void *)s->pooled.coded_local;
-    void *there = s->pooled.coded_remote;
+    int64_t *local = s->exchange.counts + 2 * m->ranks, *remote = local + m->ranks;
+    void *here = m->none                     ? s->per_id.out.data
+                 : neo__shard_sends_local(v) ? (void *)s->pooled.local
+                                             : (void *)s->pooled.coded_local;
+    void *there = m->none ? s->per_id.in.data : (void *)s->pooled.coded_remote;
     for (int r = 0; r < m->ranks; r++) {
         local[r] = neo__shard_samples(v->b, r) * m->at_rank[s->rank].coded[v->way];
         remote[r] = neo__shard_samples(v->b, s->rank) * m->at_rank[r].coded[v->way];
     }
+    if (m->none) neo__shard_none_counts(v, local, remote);
     if (v->way)
         return neo_comm_all_to_allv(s->moves, there, remote, here, local, NEO_U8, &s->move_ticket);
+    if (m->none) neo__shard_none_code(v, 0);
     if (!neo__shard_sends_local(v))
         NEO__TRY(neo__shard_run_list(s, NEO__SHARD_SEND, s->pooled.local, s->pooled.width, here,
                                      v->b->global));
@@ -6143,7 +5996,7 @@ static neo_status neo__shard_nodes_send(const neo__shard_move *v); /* >>impl-sha
 static neo_status neo__shard_nodes_exchange(const neo__shard_move *v);
 static neo_status neo__shard_nodes_get(const neo__shard_move *v);
 
-/* The four stages of pooled rows. From local, begun: */
+/* The four stages of rows. (Lists are empty for NEO_POOL_NONE.) From local, begun: */
 static neo_status neo__shard_rows_send(const neo__shard_move *v) {
     NEO__TRY(neo__shard_bag_lengths(v->s, v->b));
     NEO__TRY(neo__shard_exchange_rows(v));
@@ -6152,6 +6005,7 @@ static neo_status neo__shard_rows_send(const neo__shard_move *v) {
 /* ... to the caller's rows; */
 static neo_status neo__shard_rows_take(neo_shard *s, neo_tensor out) {
     NEO__TRY(neo_comm_wait(s->moves, s->move_ticket));
+    if (s->map->none) neo__shard_none_rows(s, out, 0);
     NEO__TRY(neo__shard_run_rows(s, NEO__SHARD_TAKE, out, s->pooled.coded_remote));
     if (s->node) NEO__TRY(neo_comm_wait(s->cross, s->cross_ticket));
     NEO__TRY(neo__shard_run_rows(s, NEO__SHARD_TAKE_SUMS, out, s->pooled.mid_coded_in));
@@ -6160,6 +6014,7 @@ static neo_status neo__shard_rows_take(neo_shard *s, neo_tensor out) {
 /* their gradients back, begun; */
 static neo_status neo__shard_rows_return(const neo__shard_move *v, neo_tensor dout) {
     neo_shard *s = v->s;
+    if (s->map->none) neo__shard_none_rows(s, dout, 1);
     NEO__TRY(neo__shard_run_rows(s, NEO__SHARD_RETURN, dout, s->pooled.coded_remote));
     NEO__TRY(neo__shard_exchange_rows(v));
     if (s->node) {
@@ -6172,6 +6027,7 @@ static neo_status neo__shard_rows_return(const neo__shard_move *v, neo_tensor do
 /* ... and to local. */
 static neo_status neo__shard_rows_get(const neo__shard_move *v) {
     neo_shard *s = v->s;
+    if (s->map->none) neo__shard_none_code(v, 1);
     if (!neo__shard_sends_local(v))
         NEO__TRY(neo__shard_run_list(s, NEO__SHARD_GET, s->pooled.local, s->pooled.width,
                                      s->pooled.coded_local, v->b->global));
@@ -6192,7 +6048,7 @@ static neo_status neo__shard_rows_get(const neo__shard_move *v) {
                   => mid_coded_in -TAKE_SUMS-> out
        backward   dout -RETURN_SUMS-> mid_coded_in => mid_coded_out -GET_SUMS-> mid_out
                   -SPREAD-> inside_in => inside_out -> local
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 /* Samples of the ranks at place l. */
 static int64_t neo__shard_place_count(const neo_shard *s, const neo__shard_batch *b, int place) {
     int64_t n = 0;
@@ -6280,7 +6136,7 @@ static neo_status neo__shard_nodes_get(const neo__shard_move *v) {
    Data-parallel tables: every rank has a copy, and pools its own samples. Dense gradients of each
    subtree of this rank's leaves go into a sum over all ranks, by the tree over leaves; every rank
    then steps the touched rows alike.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 NEO__HOT_BEGIN
 /* Features of data-parallel tables, of the caller's samples [begin, end). */
 static neo_status neo__shard_copies_batch(neo_shard *s, int64_t begin, int64_t end,
@@ -6318,37 +6174,27 @@ static neo_status neo__shard_copies_batch(neo_shard *s, int64_t begin, int64_t e
     j->weights = from->weights ? (const float *)s->copies.ids_of[1].data : NULL;
     return NEO_OK;
 }
-static neo_status neo__shard_none_copies(neo_shard *s, int64_t begin, int64_t end,
-                                           int back); /* >>impl-shard-none */
-/* Rows that their neo_bags gives, or takes, for the samples of j, which begin at `begin`. */
-static neo_tensor neo__shard_copies_rows(const neo_shard *s, const neo_jagged *j, int64_t begin) {
-    int64_t width = s->copies.width;
-    if (s->map->none)
-        return neo_tensor_2d(s->per_id.copies.data, NEO_F32, neo_jagged_id_count(j),
-                             s->per_id.dim);
-    return neo__shard_matrix(s, s->pooled.copies + begin * width, j->batch, width);
+static neo_status neo__shard_none_copies(neo_shard *s, const neo_jagged *j, int64_t begin,
+                                         int back); /* >>impl-shard-none */
+/* Their part of the batch, and rows for their neo_bags; back: with gradients in them. */
+static neo_status neo__shard_copies_rows(neo_shard *s, int64_t begin, int64_t end, int back,
+                                         neo_jagged *j, neo_tensor *rows) {
+    const int64_t width = s->copies.width, dim = s->per_id.dim;
+    NEO__TRY(neo__shard_copies_batch(s, begin, end, j));
+    *rows = neo__shard_matrix(s, s->pooled.copies + begin * width, j->batch, width);
+    if (!s->map->none) return NEO_OK;
+    NEO__TRY(neo__shard_none_copies(s, j, begin, back));
+    *rows = neo_tensor_2d(s->per_id.copies.data, NEO_F32, neo_jagged_id_count(j), dim);
+    return NEO_OK;
 }
 static neo_status neo__shard_copies_forward(neo_shard *s) {
     neo_jagged j;
-    int64_t n = s->batches[s->current].batch.batch;
-    NEO__TRY(neo__shard_copies_batch(s, 0, n, &j));
-    if (s->map->none) NEO__TRY(neo__shard_none_copies(s, 0, n, 0));
-    return neo__shard_look_up(s, s->replicas, &j, neo__shard_copies_rows(s, &j, 0));
-}
-/* Dense gradients of one subtree of leaves, and which rows it touched. */
-static neo_status neo__shard_copies_grads(neo_shard *s, const neo_leaves *leaves, float *dense) {
-    neo_jagged j;
-    const neo__shard_batch *b = &s->batches[s->current];
-    int V = neo_ctx_repro_shards(s->ctx);
-    int64_t mine = b->start[s->rank];
-    int64_t begin = neo_leaf_begin(b->global, V, leaves->first) - mine;
-    int64_t end = neo_leaf_begin(b->global, V, leaves->first + leaves->count) - mine;
-    NEO__TRY(neo__shard_copies_batch(s, begin, end, &j));
-    if (s->map->none) NEO__TRY(neo__shard_none_copies(s, begin, end, 1));
     neo_tensor rows;
-    NEO__TRY(neo__shard_take_there(s, neo__shard_copies_rows(s, &j, begin), 0, &rows));
-    NEO__TRY(neo_bags_accumulate(s->replicas, &j, rows, leaves));
-    neo__shard_fill(dense, 0, (size_t)s->copies.floats * sizeof *dense);
+    NEO__TRY(neo__shard_copies_rows(s, 0, s->batches[s->current].batch.batch, 0, &j, &rows));
+    return neo__shard_look_up(s, s->replicas, &j, rows);
+}
+/* Move gradients that their neo_bags keeps to a table of all rows, and mark these rows. */
+static neo_status neo__shard_copies_empty(neo_shard *s, float *dense, unsigned char *marks) {
     for (int64_t i = 0; i < neo_bags_kept_count(s->replicas); i++) {
         int32_t t;
         int64_t row;
@@ -6356,9 +6202,24 @@ static neo_status neo__shard_copies_grads(neo_shard *s, const neo_leaves *leaves
         if (!g) return NEO_ERR_DEVICE; /* neo_last_error says why */
         int64_t dim = neo_bags_weight(s->replicas, t).shape[1];
         neo__shard_copy(dense + s->copies.at[2 * t] + row * dim, g, (size_t)dim * sizeof *g);
-        s->copies.touched[s->copies.at[2 * t + 1] + row] = 1;
+        marks[s->copies.at[2 * t + 1] + row] = 1;
     }
     return neo_bags_clear(s->replicas);
+}
+/* Dense gradients of one subtree of leaves, and which rows it touched. */
+static neo_status neo__shard_copies_grads(neo_shard *s, const neo_leaves *leaves, float *dense) {
+    neo_jagged j;
+    neo_tensor rows;
+    const neo__shard_batch *b = &s->batches[s->current];
+    int shards = neo_ctx_repro_shards(s->ctx);
+    int64_t mine = b->start[s->rank];
+    int64_t begin = neo_leaf_begin(b->global, shards, leaves->first) - mine;
+    int64_t end = neo_leaf_begin(b->global, shards, leaves->first + leaves->count) - mine;
+    NEO__TRY(neo__shard_copies_rows(s, begin, end, 1, &j, &rows));
+    NEO__TRY(neo__shard_take_there(s, rows, 0, &rows));
+    NEO__TRY(neo_bags_accumulate(s->replicas, &j, rows, leaves));
+    neo__shard_fill(dense, 0, (size_t)s->copies.floats * sizeof *dense);
+    return neo__shard_copies_empty(s, dense, s->copies.touched);
 }
 /* dense_sum has gradients of all rows: those of touched ones, closed up, add to what is kept. */
 static neo_status neo__shard_copies_keep(neo_shard *s, const unsigned char *touched) {
@@ -6379,21 +6240,6 @@ static neo_status neo__shard_copies_keep(neo_shard *s, const unsigned char *touc
     }
     return NEO_OK;
 }
-/* Move kept gradients to dense_sum, where they wait: neo_bags uses their room next. */
-static neo_status neo__shard_copies_park(neo_shard *s) {
-    neo__shard_fill(s->copies.parked, 0, (size_t)s->copies.marks);
-    for (int64_t i = 0; i < neo_bags_kept_count(s->replicas); i++) {
-        int32_t t;
-        int64_t row;
-        const float *g = neo_bags_kept_row(s->replicas, i, &t, &row);
-        if (!g) return NEO_ERR_DEVICE; /* neo_last_error says why */
-        int64_t dim = neo_bags_weight(s->replicas, t).shape[1];
-        float *to = s->copies.dense_sum + s->copies.at[2 * t] + row * dim;
-        neo__shard_copy(to, g, (size_t)dim * sizeof *g);
-        s->copies.parked[s->copies.at[2 * t + 1] + row] = 1;
-    }
-    return neo_bags_clear(s->replicas);
-}
 NEO__HOT_END
 /* Start the sums of their gradients over all ranks. */
 static neo_status neo__shard_copies_backward(neo_shard *s) {
@@ -6411,7 +6257,10 @@ static neo_status neo__shard_copies_backward(neo_shard *s) {
         floats += w.shape[0] * w.shape[1];
         rows += w.shape[0];
     }
-    if (parks) NEO__TRY(neo__shard_copies_park(s));
+    if (parks) { /* what is kept waits in dense_sum: neo_bags uses its room next */
+        neo__shard_fill(s->copies.parked, 0, (size_t)s->copies.marks);
+        NEO__TRY(neo__shard_copies_empty(s, s->copies.dense_sum, s->copies.parked));
+    }
     for (int i = 0; i < count; i++) {
         float *dense = s->copies.dense + i * s->copies.floats;
         NEO__TRY(neo__shard_copies_grads(s, &subtree[i], dense));
@@ -6431,71 +6280,57 @@ static neo_status neo__shard_copies_backward(neo_shard *s) {
    has the block sums of each of the sender's parts that shares rows with one of the receiver's, in
    order of part: [sums][rows][blocks]. All ranks take part in every round, with nothing to say if
    they have no such part.
-   ------------------------------------------------------------------------------------------------ */
-/* Sums of a part of this rank in the running round: NULL if its step asks for nothing more. */
-static const neo_cut_sums *neo__shard_cut_of(const neo_cut_sums *cuts, int32_t count,
-                                             int64_t table) {
-    for (int32_t i = 0; i < count; i++)
-        if (cuts[i].table == table) return &cuts[i];
-    return NULL;
-}
-/* The part of this rank that has the rows of `part`. */
-static const neo_cut_sums *neo__shard_cut_like(const neo_shard *s, const neo_cut_sums *cuts,
-                                               int32_t count, const neo__shard_part *part) {
-    const neo__shard_map *m = s->map;
-    int64_t first = m->part_begin[s->rank];
-    for (int32_t i = 0; i < count; i++) {
-        const neo__shard_part *mine = &m->parts[first + cuts[i].table];
-        if (mine->table == part->table && mine->first_row == part->first_row) return &cuts[i];
-    }
-    return NULL;
+   ---------------------------------------------------------------------------------------------- */
+typedef struct neo__shard_talk {
+    neo_shard *s;
+    const neo_cut_sums *cuts; /* of this rank's parts that ask for something */
+    int32_t count;
+    int64_t *out, *in; /* [ranks]: floats of messages */
+} neo__shard_talk;
+static const neo__shard_part *neo__shard_cut_part(const neo__shard_talk *k, int32_t i) {
+    const neo__shard_map *m = k->s->map;
+    return &m->parts[m->part_begin[k->s->rank] + k->cuts[i].table];
 }
 NEO__INLINE int64_t neo__shard_blocks(const neo__shard_part *part) {
     return (part->cols + 15) / 16;
 }
-
-/* How many floats go to each rank and come from it. */
-static void neo__shard_cut_counts(const neo_shard *s, const neo_cut_sums *cuts, int32_t count,
-                                  int64_t *out, int64_t *in) {
-    const neo__shard_map *m = s->map;
-    for (int r = 0; r < m->ranks; r++) {
-        out[r] = in[r] = 0;
-        if (r == s->rank) continue;
-        for (int32_t i = 0; i < count; i++) {
-            const neo__shard_part *mine = &m->parts[m->part_begin[s->rank] + cuts[i].table];
-            if (neo__shard_shares_rows(m, mine, r))
-                out[r] += cuts[i].sums * cuts[i].rows * cuts[i].blocks_per_row;
-        }
-        for (int64_t p = m->part_begin[r]; p < m->part_begin[r + 1]; p++) {
-            const neo_cut_sums *like = neo__shard_cut_like(s, cuts, count, &m->parts[p]);
-            if (like) in[r] += like->sums * like->rows * neo__shard_blocks(&m->parts[p]);
-        }
+/* Floats that a slice says in this round: none if no part here that asks has its rows. */
+static int64_t neo__shard_cut_said(const neo__shard_talk *k, const neo__shard_part *slice) {
+    for (int32_t i = 0; i < k->count; i++) {
+        const neo__shard_part *mine = neo__shard_cut_part(k, i);
+        if (mine->table == slice->table && mine->first_row == slice->first_row)
+            return k->cuts[i].sums * k->cuts[i].rows * neo__shard_blocks(slice);
     }
+    return 0;
 }
-static void neo__shard_cut_pack(neo_shard *s, const neo_cut_sums *cuts, int32_t count) {
-    const neo__shard_map *m = s->map;
-    float *to = (float *)s->cutting.out.data;
-    for (int r = 0; r < m->ranks; r++)
-        for (int32_t i = 0; i < count && r != s->rank; i++) {
-            const neo__shard_part *mine = &m->parts[m->part_begin[s->rank] + cuts[i].table];
-            int64_t floats = cuts[i].sums * cuts[i].rows * cuts[i].blocks_per_row;
+/* Count the floats that go to each rank and come from it; those that go, to `to` if it is there. */
+static void neo__shard_cut_pack(const neo__shard_talk *k, float *to) {
+    const neo__shard_map *m = k->s->map;
+    for (int r = 0; r < m->ranks; r++) {
+        k->out[r] = k->in[r] = 0;
+        if (r == k->s->rank) continue;
+        for (int32_t i = 0; i < k->count; i++) {
+            const neo__shard_part *mine = neo__shard_cut_part(k, i);
+            const int64_t floats = neo__shard_cut_said(k, mine);
             if (!neo__shard_shares_rows(m, mine, r)) continue;
-            neo__shard_copy(to, cuts[i].blocks, (size_t)floats * sizeof *to);
+            k->out[r] += floats;
+            if (!to) continue;
+            neo__shard_copy(to, k->cuts[i].blocks, (size_t)floats * sizeof *to);
             to += floats;
         }
+        for (int64_t p = m->part_begin[r]; p < m->part_begin[r + 1]; p++)
+            k->in[r] += neo__shard_cut_said(k, &m->parts[p]);
+    }
 }
 /* The blocks of a slice: this rank's own, or where they are in what has come. */
-static const float *neo__shard_cut_find(const neo_shard *s, const neo_cut_sums *cuts, int32_t count,
-                                        const neo__shard_part *slice, const int64_t *in) {
-    const neo__shard_map *m = s->map;
-    const float *at = (const float *)s->cutting.in.data;
-    const int64_t first = m->part_begin[slice->rank];
-    if (slice->rank == s->rank) return neo__shard_cut_of(cuts, count, slice->place - first)->blocks;
-    for (int r = 0; r < slice->rank; r++) at += in[r];
-    for (int64_t p = first; p < slice->place; p++) {
-        const neo_cut_sums *like = neo__shard_cut_like(s, cuts, count, &m->parts[p]);
-        if (like) at += like->sums * like->rows * neo__shard_blocks(&m->parts[p]);
-    }
+static const float *neo__shard_cut_find(const neo__shard_talk *k, const neo__shard_part *slice) {
+    const neo__shard_map *m = k->s->map;
+    const float *at = (const float *)k->s->cutting.in.data;
+    for (int32_t i = 0; i < k->count; i++)
+        if (neo__shard_cut_part(k, i)->place == slice->place) return k->cuts[i].blocks;
+    for (int r = 0; r < slice->rank; r++) at += k->in[r];
+    for (int64_t p = m->part_begin[slice->rank]; p < slice->place; p++)
+        at += neo__shard_cut_said(k, &m->parts[p]);
     return at;
 }
 NEO__HOT_BEGIN
@@ -6512,21 +6347,21 @@ static void neo__shard_cut_add(const neo_cut_sums *cut, const float *blocks, int
 NEO__HOT_END
 static neo_status neo__shard_cut_round(neo_shard *s, const neo_cut_sums *cuts, int32_t count) {
     const neo__shard_map *m = s->map;
-    int64_t *out = s->exchange.counts, *in = s->exchange.counts + m->ranks, out_floats = 0,
-            in_floats = 0;
-    neo__shard_cut_counts(s, cuts, count, out, in);
-    for (int r = 0; r < m->ranks; r++) out_floats += out[r], in_floats += in[r];
+    const neo__shard_talk k = {s, cuts, count, s->exchange.counts, s->exchange.counts + m->ranks};
+    int64_t out_floats = 0, in_floats = 0;
+    neo__shard_cut_pack(&k, NULL);
+    for (int r = 0; r < m->ranks; r++) out_floats += k.out[r], in_floats += k.in[r];
     NEO__TRY(neo__shard_reserve(s, &s->cutting.out, out_floats, sizeof(float)));
     NEO__TRY(neo__shard_reserve(s, &s->cutting.in, in_floats, sizeof(float)));
-    neo__shard_cut_pack(s, cuts, count);
-    NEO__TRY(neo_comm_all_to_allv(s->rows, s->cutting.out.data, out, s->cutting.in.data, in,
+    neo__shard_cut_pack(&k, (float *)s->cutting.out.data);
+    NEO__TRY(neo_comm_all_to_allv(s->rows, s->cutting.out.data, k.out, s->cutting.in.data, k.in,
                                   NEO_F32, NULL));
     for (int32_t i = 0; i < count; i++) {
-        const neo__shard_part *mine = &m->parts[m->part_begin[s->rank] + cuts[i].table];
+        const neo__shard_part *mine = neo__shard_cut_part(&k, i);
         neo__shard_fill(cuts[i].total, 0, (size_t)(cuts[i].sums * cuts[i].rows) * sizeof(float));
-        for (int64_t slice = mine->first_slice; slice < mine->end_slice; slice++)
-            neo__shard_cut_add(&cuts[i], neo__shard_cut_find(s, cuts, count, &m->cuts[slice], in),
-                               neo__shard_blocks(&m->cuts[slice]));
+        for (int64_t c = mine->first_slice; c < mine->end_slice; c++)
+            neo__shard_cut_add(&cuts[i], neo__shard_cut_find(&k, &m->cuts[c]),
+                               neo__shard_blocks(&m->cuts[c]));
     }
     return NEO_OK;
 }
@@ -6556,48 +6391,26 @@ static neo_status neo__shard_cut_sums(void *user, const neo_cut_sums *cuts, int3
    come: per_id.in_at says where the rows of a route begin, and the next of them belongs to the next
    id of its source. No column is cut and nothing is summed, so each source has one route; a dropped
    id has a row of zeros, which does not travel.
-   ------------------------------------------------------------------------------------------------ */
-/* The sources of a feature, [first, *end): none of a data-parallel table. */
-static int64_t neo__shard_feature_sources(const neo__shard_map *m, int32_t feature, int64_t *end) {
-    int64_t first = neo__shard_find_flow(m->sources, m->source_count, feature, 0);
-    while (first < m->source_count && m->sources[first].feature < feature) first++;
-    *end = first;
-    if (first < m->source_count && m->sources[first].feature == feature)
-        *end = neo__shard_sources_end(m, first);
-    return first;
-}
+   ---------------------------------------------------------------------------------------------- */
 static int32_t neo__shard_source_of_route(const neo__shard_map *m, const neo__shard_route *r) {
     return m->flows[m->flow_begin[r->rank] + r->flow].source;
 }
-/* Places and counts of what comes from each rank. */
-static int64_t neo__shard_per_id_in(neo_shard *s, const neo__shard_batch *b, int64_t *in) {
+/* Places and counts of what comes from each rank, or (out) goes there; returns how much it is. */
+static int64_t neo__shard_per_id_count(neo_shard *s, const neo__shard_batch *b, int out,
+                                       int64_t *counts) {
     const neo__shard_map *m = s->map;
     int64_t at = 0;
     for (int r = 0; r < m->ranks; r++) {
-        int64_t before = at;
-        for (int64_t i = m->route_begin[r]; i < m->route_begin[r + 1]; i++) {
-            s->per_id.in_at[i] = at;
-            at += b->sent[neo__shard_source_of_route(m, &m->routes[i])] *
-                  neo__shard_grad_floats(&m->parts[m->routes[i].part]);
+        const int64_t before = at, first = m->route_begin[out ? s->rank : r];
+        for (int64_t i = first; i < m->route_begin[(out ? s->rank : r) + 1]; i++) {
+            const int64_t *offsets = b->offsets + (i - first) * b->global;
+            const int64_t ids = out ? offsets[b->start[r + 1]] - offsets[b->start[r]]
+                                    : b->sent[neo__shard_source_of_route(m, &m->routes[i])];
+            if (out) s->per_id.out_at[r * s->exchange.routes + i - first] = at;
+            else s->per_id.in_at[i] = at;
+            at += ids * neo__shard_grad_floats(&m->parts[m->routes[i].part]);
         }
-        in[r] = at - before;
-    }
-    return at;
-}
-/* Places and counts of what goes to each rank. */
-static int64_t neo__shard_per_id_out(neo_shard *s, const neo__shard_batch *b, int64_t *out) {
-    const neo__shard_map *m = s->map;
-    const neo__shard_route *routes = m->routes + m->route_begin[s->rank];
-    int64_t at = 0;
-    for (int r = 0; r < m->ranks; r++) {
-        int64_t before = at;
-        for (int64_t i = 0; i < s->exchange.routes; i++) {
-            const int64_t *offsets = b->offsets + i * b->global;
-            s->per_id.out_at[r * s->exchange.routes + i] = at;
-            at += (offsets[b->start[r + 1]] - offsets[b->start[r]]) *
-                  neo__shard_grad_floats(&m->parts[routes[i].part]);
-        }
-        out[r] = at - before;
+        counts[r] = at - before;
     }
     return at;
 }
@@ -6611,14 +6424,11 @@ static neo_tensor neo__shard_local_rows(const neo_shard *s, const neo__shard_bat
 /* Room for the rows of a batch. */
 static neo_status neo__shard_none_reserve(neo_shard *s, const neo__shard_batch *b) {
     neo__shard_per_id *p = &s->per_id;
-    int64_t out = neo__shard_per_id_out(s, b, s->exchange.counts);
-    int64_t in = neo__shard_per_id_in(s, b, s->exchange.counts);
+    int64_t out = neo__shard_per_id_count(s, b, 1, s->exchange.counts);
+    int64_t in = neo__shard_per_id_count(s, b, 0, s->exchange.counts);
     NEO__TRY(neo__shard_reserve(s, &p->local, out * p->dim, sizeof(float)));
     NEO__TRY(neo__shard_reserve(s, &p->out, out * p->row_bytes, 1));
     return neo__shard_reserve(s, &p->in, in * p->row_bytes, 1);
-}
-static neo_wire_stats *neo__shard_wire_stats(neo_shard *s, int way) {
-    return s->map->wire[way] == NEO_WIRE_F32 ? NULL : &s->wire_stats[way];
 }
 /* From local to what leaves; or back. */
 static void neo__shard_none_code(const neo__shard_move *v, int decode) {
@@ -6640,35 +6450,30 @@ static void neo__shard_none_code(const neo__shard_move *v, int decode) {
                                 neo__shard_wire_stats(s, v->way));
         }
 }
-static neo_status neo__shard_none_exchange(const neo__shard_move *v) {
+/* Bytes that go to each rank, and come. */
+static void neo__shard_none_counts(const neo__shard_move *v, int64_t *out, int64_t *in) {
     neo_shard *s = v->s;
-    const int ranks = s->map->ranks;
     const int64_t bytes = (int64_t)neo_wire_row_bytes(s->map->wire[v->way], s->per_id.dim);
-    int64_t *out = s->exchange.counts + 2 * ranks, *in = s->exchange.counts + 3 * ranks;
-    (void)neo__shard_per_id_out(s, v->b, out);
-    (void)neo__shard_per_id_in(s, v->b, in);
-    for (int r = 0; r < ranks; r++) out[r] *= bytes, in[r] *= bytes;
-    void *here = s->per_id.out.data, *there = s->per_id.in.data;
-    if (v->way) return neo_comm_all_to_allv(s->rows, there, in, here, out, NEO_U8, &s->move_ticket);
-    neo__shard_none_code(v, 0);
-    return neo_comm_all_to_allv(s->rows, here, out, there, in, NEO_U8, &s->move_ticket);
+    (void)neo__shard_per_id_count(s, v->b, 1, out);
+    (void)neo__shard_per_id_count(s, v->b, 0, in);
+    for (int r = 0; r < s->map->ranks; r++) out[r] *= bytes, in[r] *= bytes;
 }
-/* The caller's rows, and (back) their gradients. */
-typedef struct neo__shard_id_rows {
+/* Work on what travels for each id. rows: of the caller, or (back) their gradients. */
+typedef struct neo__shard_id_job {
     neo_shard *s;
     const neo__shard_batch *b;
     float *rows;
     int64_t stride;
     int back;
-} neo__shard_id_rows;
-static neo__shard_id_rows neo__shard_id_rows_of(neo_shard *s, neo_tensor t, int back) {
-    neo__shard_id_rows k = {s, &s->batches[s->current], (float *)t.data, t.stride[0], back};
+} neo__shard_id_job;
+static neo__shard_id_job neo__shard_job_of(neo_shard *s, neo_tensor t, int back) {
+    neo__shard_id_job k = {s, &s->batches[s->current], (float *)t.data, t.stride[0], back};
     return k;
 }
 NEO__HOT_BEGIN
 /* Rows between what comes and the caller's, of one feature. */
 static void neo__shard_none_task(void *arg, int64_t feature, int worker) {
-    const neo__shard_id_rows *k = (const neo__shard_id_rows *)arg;
+    const neo__shard_id_job *k = (const neo__shard_id_job *)arg;
     neo_shard *s = k->s;
     const neo__shard_map *m = s->map;
     const neo_jagged *j = &k->b->batch;
@@ -6676,9 +6481,9 @@ static void neo__shard_none_task(void *arg, int64_t feature, int worker) {
     const int32_t f = (int32_t)feature;
     const int64_t dim = s->per_id.dim, bytes = (int64_t)neo_wire_row_bytes(wire, dim);
     const int64_t rows = m->tables[m->feature_table[f]].rows, last = j->offsets[(f + 1) * j->batch];
-    int64_t end, u = neo__shard_feature_sources(m, f, &end);
     (void)worker;
-    for (int64_t i = j->offsets[f * j->batch]; i < last && u < end; i++) {
+    if (m->first_source[f] == m->first_source[f + 1]) return;
+    for (int64_t i = j->offsets[f * j->batch]; i < last; i++) {
         int64_t row = neo__shard_row(m->desc.bounds, rows, neo__shard_id(j, i));
         float *mine = k->rows + (i - j->offsets[0]) * k->stride;
         if (row < 0) {
@@ -6686,7 +6491,7 @@ static void neo__shard_none_task(void *arg, int64_t feature, int worker) {
             continue;
         }
         char *at = (char *)s->per_id.in.data +
-                   s->per_id.next[neo__shard_source_of(m->sources, u, end, row)]++ * bytes;
+                   s->per_id.next[neo__shard_source_of(m, f, row)]++ * bytes;
         if (k->back)
             neo_wire_encode(s->ctx, wire, 0, mine, 1, dim, dim, at, neo__shard_wire_stats(s, 1));
         else neo_wire_decode(s->ctx, wire, 0, at, 1, dim, dim, mine);
@@ -6694,7 +6499,7 @@ static void neo__shard_none_task(void *arg, int64_t feature, int worker) {
 }
 /* Rows of a data-parallel table, of the caller's samples [begin, end) of feature f: rounded as if
    they had travelled. */
-static float *neo__shard_none_copy(const neo__shard_id_rows *k, int32_t f, int64_t begin,
+static float *neo__shard_none_copy(const neo__shard_id_job *k, int32_t f, int64_t begin,
                                    int64_t end, float *rows) {
     const neo_shard *s = k->s;
     const int64_t *offsets = k->b->batch.offsets;
@@ -6709,28 +6514,23 @@ static float *neo__shard_none_copy(const neo__shard_id_rows *k, int32_t f, int64
     return rows + n * dim;
 }
 NEO__HOT_END
-/* Room for the rows of samples [begin, end); back: and their gradients. */
-static neo_status neo__shard_none_copies(neo_shard *s, int64_t begin, int64_t end, int back) {
+/* Room for the rows of j, which begins at sample `begin`; back: and their gradients. */
+static neo_status neo__shard_none_copies(neo_shard *s, const neo_jagged *j, int64_t begin,
+                                         int back) {
     const neo__shard_map *m = s->map;
-    const neo_jagged *j = &s->batches[s->current].batch;
-    int64_t ids = 0;
-    for (int64_t q = 0; q < m->replica_count; q++) {
-        const int64_t *offsets = j->offsets + m->replicas[q] * j->batch;
-        ids += offsets[end] - offsets[begin];
-    }
-    NEO__TRY(neo__shard_reserve(s, &s->per_id.copies, ids * s->per_id.dim, sizeof(float)));
-    if (!back) return NEO_OK;
-    neo__shard_id_rows k = neo__shard_id_rows_of(s, s->dout, 1);
+    NEO__TRY(neo__shard_reserve(s, &s->per_id.copies, neo_jagged_id_count(j) * s->per_id.dim,
+                                sizeof(float)));
+    neo__shard_id_job k = neo__shard_job_of(s, s->dout, 1);
     float *rows = (float *)s->per_id.copies.data;
-    for (int64_t q = 0; q < m->replica_count; q++)
-        rows = neo__shard_none_copy(&k, m->replicas[q], begin, end, rows);
+    for (int64_t q = 0; q < m->replica_count && back; q++)
+        rows = neo__shard_none_copy(&k, m->replicas[q], begin, begin + j->batch, rows);
     return NEO_OK;
 }
 /* All rows of this rank's ids: to the caller, or back. Features have sources of their own, so each
    may have a thread, unless what a wire does to rows is counted. */
 static void neo__shard_none_rows(neo_shard *s, neo_tensor rows, int back) {
     const neo__shard_map *m = s->map;
-    neo__shard_id_rows k = neo__shard_id_rows_of(s, rows, back);
+    neo__shard_id_job k = neo__shard_job_of(s, rows, back);
     float *copies = (float *)s->per_id.copies.data;
     for (int64_t i = 0; i < m->route_count; i++)
         s->per_id.next[neo__shard_source_of_route(m, &m->routes[i])] = s->per_id.in_at[i];
@@ -6741,44 +6541,36 @@ static void neo__shard_none_rows(neo_shard *s, neo_tensor rows, int back) {
     for (int64_t q = 0; q < m->replica_count && !back; q++)
         copies = neo__shard_none_copy(&k, m->replicas[q], 0, k.b->batch.batch, copies);
 }
-/* Two of the four stages of >>impl-shard-rows, as here. */
-static neo_status neo__shard_none_take(neo_shard *s, neo_tensor out) {
-    NEO__TRY(neo_comm_wait(s->rows, s->move_ticket));
-    neo__shard_none_rows(s, out, 0);
-    return NEO_OK;
-}
-static neo_status neo__shard_none_return(const neo__shard_move *v, neo_tensor dout) {
-    neo__shard_none_rows(v->s, dout, 1);
-    return neo__shard_none_exchange(v);
-}
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-shard-step
 
-   A step: rows leave, are taken, their gradients return, and come. These four stages branch on what
-   travels: pooled rows, or (NEO_POOL_NONE) a row for each id; data-parallel tables go along. One
-   rank with nothing to round (`whole`) has no stages: its neo_bags is called. A failure once an
-   exchange has begun ends the groups of all ranks.
-   ------------------------------------------------------------------------------------------------ */
+   A step: rows leave, are taken, their gradients return, and come (>>impl-shard-rows);
+   data-parallel tables go along. One rank with nothing to round (`whole`) calls its neo_bags
+   instead. A failure once an exchange has begun ends the groups of all ranks.
+   ---------------------------------------------------------------------------------------------- */
 static neo_status neo__shard_stage_leave(neo_shard *s, neo__shard_batch *b) {
     const neo__shard_move move = {s, b, 0};
     if (s->map->none) NEO__TRY(neo__shard_none_reserve(s, b));
     if (s->bags) NEO__TRY(neo__shard_look_up(s, s->bags, &b->local, neo__shard_local_rows(s, b)));
-    NEO__TRY(s->map->none ? neo__shard_none_exchange(&move) : neo__shard_rows_send(&move));
+    NEO__TRY(neo__shard_rows_send(&move));
     return s->replicas ? neo__shard_copies_forward(s) : NEO_OK;
 }
 static neo_status neo__shard_stage_take(neo_shard *s, neo_tensor out) {
     neo_tensor shown;
+    if (s->whole) return neo_bags_forward(s->bags, &s->batches[s->current].local, out);
     NEO__TRY(neo__shard_show(s, out, &shown));
-    NEO__TRY(s->map->none ? neo__shard_none_take(s, shown) : neo__shard_rows_take(s, shown));
+    NEO__TRY(neo__shard_rows_take(s, shown));
     return neo__shard_bring(s, shown, out, 0);
 }
 static neo_status neo__shard_stage_return(neo_shard *s, neo_tensor dout) {
     const neo__shard_move move = {s, &s->batches[s->current], 1};
+    s->dout = dout;
+    s->came = s->whole;
+    if (s->whole) return NEO_OK;
     NEO__TRY(neo__shard_show(s, dout, &s->dout));
     NEO__TRY(neo__shard_bring(s, s->dout, dout, 1));
-    NEO__TRY(s->map->none ? neo__shard_none_return(&move, s->dout)
-                          : neo__shard_rows_return(&move, s->dout));
+    NEO__TRY(neo__shard_rows_return(&move, s->dout));
     return s->replicas ? neo__shard_copies_backward(s) : NEO_OK;
 }
 static neo_status neo__shard_hurry(neo_shard *s);
@@ -6790,9 +6582,7 @@ static neo_status neo__shard_stage_come(neo_shard *s) {
     s->came = 1;
     NEO__TRY(neo_comm_wait(s->moves, s->move_ticket));
     if (s->replicas) NEO__TRY(neo_comm_wait(s->rows, s->ticket));
-    if (!s->map->none) return neo__shard_rows_get(&move);
-    neo__shard_none_code(&move, 1);
-    return NEO_OK;
+    return neo__shard_rows_get(&move);
 }
 
 NEO_API neo_status neo_shard_prefetch(neo_shard *s, const neo_jagged *batch, int64_t global_batch) {
@@ -6825,23 +6615,11 @@ static neo_status neo__shard_come(neo_shard *s, const neo_jagged *batch, int64_t
     return NEO_OK;
 }
 /* On one rank there is nothing to exchange: forward_end looks up. */
-static neo_status neo__shard_whole_begin(neo_shard *s, const neo_jagged *batch,
+static neo_status neo__shard_whole_begin(neo_shard *s, neo__shard_batch *b, const neo_jagged *batch,
                                          int64_t global_batch) {
-    NEO__TRY(neo__shard_check_bags(batch));
-    NEO__CHECK(global_batch == batch->batch, NEO_ERR_SHAPE,
-               "neo_shard_forward_begin: %" PRId64 " samples of a batch of %" PRId64 " on one rank",
-               batch->batch, global_batch);
-    NEO__CHECK(global_batch <= s->map->desc.max_batch, NEO_ERR_CAPACITY,
-               "neo_shard_forward_begin: a batch of %" PRId64 " samples, planned are %" PRId64,
-               global_batch, s->map->desc.max_batch);
-    NEO__CHECK(s->map->weighted || !batch->weights, NEO_ERR_ARG,
-               "neo_shard_forward_begin: the batch has weights, the plan's has none "
-               "(neo_plan_desc.weighted)");
-    NEO__TRY(neo_jagged_validate(batch, NULL));
-    NEO__TRY(neo_bags_reserve(s->bags, global_batch, neo_jagged_id_count(batch)));
-    s->batches[s->current].batch = *batch;
-    s->phase = NEO__SHARD_FORWARD;
-    return NEO_OK;
+    NEO__TRY(neo__shard_check_batch(s, batch, global_batch, global_batch));
+    b->batch = b->local = *batch;
+    return neo_bags_reserve(s->bags, global_batch, neo_jagged_id_count(batch));
 }
 NEO_API neo_status neo_shard_forward_begin(neo_shard *s, const neo_jagged *batch,
                                            int64_t global_batch) {
@@ -6851,12 +6629,14 @@ NEO_API neo_status neo_shard_forward_begin(neo_shard *s, const neo_jagged *batch
                s->phase == NEO__SHARD_FORWARD ? "forward" : "backward");
     s->phase = NEO__SHARD_IDLE;
     s->batches[s->current].stage = NEO__SHARD_EMPTY;
-    if (s->whole) return neo__shard_whole_begin(s, batch, global_batch);
-    NEO__TRY(neo__shard_come(s, batch, global_batch));
-    neo__shard_batch *b = &s->batches[s->current];
-    NEO__TRY(neo__shard_advance(s, b, NEO__SHARD_READY));
-    neo_status status = neo__shard_stage_leave(s, b);
-    if (status != NEO_OK) return neo__shard_give_up(s, status);
+    if (s->whole) {
+        NEO__TRY(neo__shard_whole_begin(s, &s->batches[s->current], batch, global_batch));
+    } else {
+        NEO__TRY(neo__shard_come(s, batch, global_batch));
+        neo__shard_batch *b = &s->batches[s->current];
+        NEO__TRY(neo__shard_advance(s, b, NEO__SHARD_READY));
+        NEO__TRY(neo__shard_or_abort(s, neo__shard_stage_leave(s, b)));
+    }
     s->phase = NEO__SHARD_FORWARD;
     return NEO_OK;
 }
@@ -6883,14 +6663,8 @@ NEO_API neo_status neo_shard_forward_end(neo_shard *s, neo_tensor out) {
     NEO__CHECK(s && s->phase == NEO__SHARD_FORWARD, NEO_ERR_STATE,
                "neo_shard_forward_end: no forward has begun");
     NEO__TRY(neo__shard_check_rows(s, out, "neo_shard_forward_end", "out"));
-    if (s->whole) {
-        s->phase = NEO__SHARD_IDLE; /* after a bad batch the next one may come */
-        NEO__TRY(neo_bags_forward(s->bags, &s->batches[s->current].batch, out));
-        s->phase = NEO__SHARD_FORWARDED;
-        return NEO_OK;
-    }
-    neo_status status = neo__shard_stage_take(s, out);
-    if (status != NEO_OK) return neo__shard_give_up(s, status);
+    if (s->whole) s->phase = NEO__SHARD_IDLE; /* after a bad batch the next one may come */
+    NEO__TRY(neo__shard_or_abort(s, neo__shard_stage_take(s, out)));
     s->phase = NEO__SHARD_FORWARDED;
     return neo__shard_hurry(s);
 }
@@ -6898,10 +6672,7 @@ NEO_API neo_status neo_shard_backward_begin(neo_shard *s, neo_tensor dout) {
     NEO__CHECK(s && s->phase == NEO__SHARD_FORWARDED, NEO_ERR_STATE,
                "neo_shard_backward_begin: neo_shard_forward_end has not been called");
     NEO__TRY(neo__shard_check_rows(s, dout, "neo_shard_backward_begin", "dout"));
-    s->dout = dout;
-    s->came = 0;
-    neo_status status = s->whole ? NEO_OK : neo__shard_stage_return(s, dout);
-    if (status != NEO_OK) return neo__shard_give_up(s, status);
+    NEO__TRY(neo__shard_or_abort(s, neo__shard_stage_return(s, dout)));
     s->phase = NEO__SHARD_BACKWARD;
     return NEO_OK;
 }
@@ -6914,6 +6685,8 @@ static neo_status neo__shard_backward_ready(neo_shard *s) {
 /* One step, of the batch b or (NULL) of what is kept. All that is sent comes before anything
    changes. */
 static neo_status neo__shard_update(neo_shard *s, const neo__shard_batch *b, float lr) {
+    if (s->whole)
+        return b ? neo_bags_backward(s->bags, &b->local, s->dout, lr) : neo_bags_step(s->bags, lr);
     s->cutting.round = 0;
     if (s->bags) neo_bags_set_steps(s->bags, s->steps); /* it may have been loaded */
     if (s->replicas) neo_bags_set_steps(s->replicas, s->steps);
@@ -6926,7 +6699,10 @@ static neo_status neo__shard_update(neo_shard *s, const neo__shard_batch *b, flo
     } else if (s->bags) {
         NEO__TRY(neo_bags_step(s->bags, lr));
     }
-    return s->replicas ? neo_bags_step(s->replicas, lr) : NEO_OK;
+    if (s->replicas) NEO__TRY(neo_bags_step(s->replicas, lr));
+    neo__device_counts(s->ctx, &s->steps);
+    s->steps++;
+    return NEO_OK;
 }
 NEO_API neo_status neo_shard_backward_end(neo_shard *s, float lr) {
     NEO__CHECK(s && s->phase == NEO__SHARD_BACKWARD, NEO_ERR_STATE,
@@ -6936,16 +6712,8 @@ NEO_API neo_status neo_shard_backward_end(neo_shard *s, float lr) {
                "neo_shard_accumulate_end, then neo_shard_step, or neo_shard_clear",
                s->map->desc.name, s->kept.batches);
     NEO__CHECK(lr - lr == 0.0f, NEO_ERR_NUMERIC, "neo_shard_backward_end: lr is %g", (double)lr);
-    if (s->whole) {
-        NEO__TRY(neo_bags_backward(s->bags, &s->batches[s->current].batch, s->dout, lr));
-        s->phase = NEO__SHARD_IDLE;
-        return NEO_OK;
-    }
-    neo_status status = neo__shard_backward_ready(s);
-    if (status == NEO_OK) status = neo__shard_update(s, &s->batches[s->current], lr);
-    if (status != NEO_OK) return neo__shard_give_up(s, status);
-    neo__device_counts(s->ctx, &s->steps);
-    s->steps++;
+    NEO__TRY(neo__shard_or_abort(s, neo__shard_backward_ready(s)));
+    NEO__TRY(neo__shard_or_abort(s, neo__shard_update(s, &s->batches[s->current], lr)));
     s->phase = NEO__SHARD_IDLE;
     return NEO_OK;
 }
@@ -6974,7 +6742,7 @@ NEO_API neo_status neo_shard_backward(neo_shard *s, neo_tensor dout, float lr) {
    So that a gradient can be multiplied before MEAN divides it, dout travels undivided if its wire
    is f32, and the holders divide, by lengths of whole bags that came with the others. On another
    wire what travels, and is multiplied, is divided and rounded.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 NEO__HOT_BEGIN
 /* A block of 16 columns, n of them there: products rounded, by the tree of >>bag-optim. */
 NEO__INLINE float neo__shard_block_sum(const float *x, const float *y, int64_t n) {
@@ -6998,14 +6766,9 @@ static void neo__shard_grad_of(const neo__shard_part *part, const float *row, co
     }
     if (!part->first_col) *to = sum;
 }
-typedef struct neo__shard_grads {
-    neo_shard *s;
-    const neo__shard_batch *b;
-    int64_t tasks;
-} neo__shard_grads;
-/* Ids of one bag of a route, sample g of rank r: to `to`. */
-static void neo__shard_grad_bag(const neo__shard_grads *k, const neo__shard_route *route,
-                                const int64_t *offsets, int64_t g, float *to, float *room) {
+/* Ids of one bag of a route, sample g: to `to`; returns where the next bag's go. */
+static float *neo__shard_grad_bag(const neo__shard_id_job *k, const neo__shard_route *route,
+                                  const int64_t *offsets, int64_t g, float *to, float *room) {
     const neo_shard *s = k->s;
     const neo__shard_part *part = &s->map->parts[route->part];
     int32_t table = (int32_t)(route->part - s->map->part_begin[s->rank]);
@@ -7023,40 +6786,20 @@ static void neo__shard_grad_bag(const neo__shard_grads *k, const neo__shard_rout
             (void)neo_bags_get_rows(s->bags, table, id, 1, room);
         neo__shard_grad_of(part, row, dout, to);
     }
+    return to;
 }
+/* A task: what one rank is told of one route. */
 static void neo__shard_grad_task(void *arg, int64_t task, int worker) {
-    const neo__shard_grads *k = (const neo__shard_grads *)arg;
+    const neo__shard_id_job *k = (const neo__shard_id_job *)arg;
     const neo__shard_batch *b = k->b;
     neo_shard *s = k->s;
-    const neo__shard_map *m = s->map;
-    int64_t bags = s->exchange.routes * b->global, end = bags * (task + 1) / k->tasks;
-    float *out = (float *)s->per_id.grad_out.data, *room = s->per_id.row;
-    int r = 0;
+    const int64_t i = task % s->exchange.routes, r = task / s->exchange.routes;
+    const neo__shard_route *route = &s->map->routes[s->map->route_begin[s->rank] + i];
+    float *to = (float *)s->per_id.grad_out.data + s->per_id.out_at[task];
+    float *room = s->per_id.row;
     if (room) room += worker * (s->per_id.room / neo_ctx_threads(s->ctx));
-    for (int64_t bag = bags * task / k->tasks; bag < end; bag++) {
-        int64_t i = bag / b->global, g = bag % b->global, first = i * b->global;
-        const neo__shard_route *route = &m->routes[m->route_begin[s->rank] + i];
-        if (g < b->start[r]) r = 0;
-        while (b->start[r + 1] <= g) r++;
-        if (b->offsets[bag] == b->offsets[bag + 1]) continue;
-        neo__shard_grad_bag(k, route, b->offsets + bag, g,
-                            out + s->per_id.out_at[r * s->exchange.routes + i] +
-                                (b->offsets[bag] - b->offsets[first + b->start[r]]) *
-                                    neo__shard_grad_floats(&m->parts[route->part]),
-                            room);
-    }
-}
-/* The place in routes of one of pull: routes of a rank are in order of column. */
-static int64_t neo__shard_route_place(const neo__shard_map *m, const neo__shard_route *r) {
-    int64_t lo = m->route_begin[r->rank];
-    for (int64_t n = m->route_begin[r->rank + 1] - lo; n > 1;) {
-        int64_t step = n / 2;
-        if (m->routes[lo + step].col <= r->col)
-            lo += step, n -= step;
-        else
-            n = step;
-    }
-    return lo;
+    for (int64_t g = b->start[r]; g < b->start[r + 1]; g++)
+        to = neo__shard_grad_bag(k, route, b->offsets + i * b->global + g, g, to, room);
 }
 /* The sums of whole rows, in place of what the parts with the first columns say. */
 static void neo__shard_grad_join(neo_shard *s, const neo__shard_batch *b) {
@@ -7067,7 +6810,7 @@ static void neo__shard_grad_join(neo_shard *s, const neo__shard_batch *b) {
         const neo__shard_route *r = &m->pull[q];
         const neo__shard_part *part = &m->parts[r->part];
         int32_t u = neo__shard_source_of_route(m, r);
-        int64_t at = s->per_id.in_at[neo__shard_route_place(m, r)], n = (part->cols + 15) / 16;
+        int64_t at = s->per_id.in_at[r->place], n = (part->cols + 15) / 16;
         if (part->first_col == 0) s->per_id.next[u] = at;
         for (int64_t i = 0; i < b->sent[u] && part->first_col; i++) {
             float sum = in[s->per_id.next[u] + i];
@@ -7077,96 +6820,85 @@ static void neo__shard_grad_join(neo_shard *s, const neo__shard_batch *b) {
     }
     neo__fp_leave(fp);
 }
-/* Gradients of weights to the caller, in order of ids; a task is a feature. */
-typedef struct neo__shard_dweights {
-    neo_shard *s;
-    const neo__shard_batch *b;
-    float *to;
-} neo__shard_dweights;
-static void neo__shard_grad_give_task(void *arg, int64_t feature, int worker) {
-    const neo__shard_dweights *k = (const neo__shard_dweights *)arg;
-    neo_shard *s = k->s;
-    const neo__shard_map *m = s->map;
+/* Gradients of weights of a feature to the caller, in order of ids: of a data-parallel table from
+   `own`, one after another (returns where they end); else (NULL) of what has come. */
+static const float *neo__shard_grad_give(const neo__shard_id_job *k, int32_t f, const float *own) {
+    const neo__shard_map *m = k->s->map;
     const neo_jagged *j = &k->b->batch;
-    const float *in = (const float *)s->per_id.grad_in.data;
-    int32_t f = (int32_t)feature;
-    int64_t end, u = neo__shard_feature_sources(m, f, &end);
-    int64_t rows = m->tables[m->feature_table[f]].rows;
+    const float *in = (const float *)k->s->per_id.grad_in.data;
+    const int64_t rows = m->tables[m->feature_table[f]].rows;
     const int64_t *offsets = j->offsets + f * j->batch;
-    (void)worker;
-    for (int64_t i = 0; i < j->batch && u < end; i++) {
+    for (int64_t i = 0; i < j->batch; i++) {
         int64_t length = neo__shard_is_late(m, f) ? offsets[i + 1] - offsets[i] : 1;
         for (int64_t n = offsets[i]; n < offsets[i + 1]; n++) {
-            int64_t row = neo__shard_row(m->desc.bounds, rows, neo__shard_id(j, n));
-            float x = 0.0f;
-            if (row >= 0) x = in[s->per_id.next[neo__shard_source_of(m->sources, u, end, row)]++];
-            k->to[n - j->offsets[0]] = length > 1 ? x / (float)length : x;
+            int64_t row = own ? -1 : neo__shard_row(m->desc.bounds, rows, neo__shard_id(j, n));
+            float x = own ? *own++ : 0.0f;
+            if (row >= 0) x = in[k->s->per_id.next[neo__shard_source_of(m, f, row)]++];
+            k->rows[n - j->offsets[0]] = length > 1 ? x / (float)length : x;
         }
     }
+    return own;
 }
-/* Gradients of weights of a data-parallel table's feature, one after another; returns the next. */
-static const float *neo__shard_grad_copy(const neo_shard *s, int32_t feature, const float *grad,
-                                         float *dweights) {
-    const neo_jagged *j = &s->batches[s->current].batch;
-    const int64_t *offsets = j->offsets + feature * j->batch;
-    for (int64_t i = 0; i < j->batch; i++) {
-        const float length =
-            neo__shard_is_late(s->map, feature) ? (float)(offsets[i + 1] - offsets[i]) : 1.0f;
-        for (int64_t k = offsets[i]; k < offsets[i + 1]; k++)
-            dweights[k - j->offsets[0]] = *grad++ / length;
-    }
-    return grad;
+static void neo__shard_grad_give_task(void *arg, int64_t feature, int worker) {
+    const neo__shard_id_job *k = (const neo__shard_id_job *)arg;
+    const int64_t *first = k->s->map->first_source + feature;
+    (void)worker;
+    if (first[0] < first[1]) neo__shard_grad_give(k, (int32_t)feature, NULL);
 }
 NEO__HOT_END
 /* Gradients of weights of data-parallel tables: all that they need is on this rank. */
-static neo_status neo__shard_grad_replicas(neo_shard *s, float *dweights) {
-    const neo__shard_map *m = s->map;
-    const neo_jagged *from = &s->batches[s->current].batch;
-    int64_t n = from->batch;
+static neo_status neo__shard_grad_replicas(const neo__shard_id_job *k) {
+    neo_shard *s = k->s;
     neo_jagged j;
+    neo_tensor rows, take;
     NEO__TRY(neo__shard_run_rows(s, NEO__SHARD_COPIES_RAW, s->dout, s->pooled.copies));
-    NEO__TRY(neo__shard_copies_batch(s, 0, n, &j));
-    if (m->none) NEO__TRY(neo__shard_none_copies(s, 0, n, 1));
-    NEO__TRY(neo__shard_reserve(s, &s->per_id.grad_out, neo_jagged_id_count(&j), sizeof(float)));
+    NEO__TRY(neo__shard_copies_rows(s, 0, k->b->batch.batch, 1, &j, &rows));
+    int64_t ids = neo_jagged_id_count(&j);
+    NEO__TRY(neo__shard_reserve(s, &s->per_id.grad_out, ids, sizeof(float)));
     float *made = (float *)s->per_id.grad_out.data;
     const float *grad = made;
-    neo_tensor rows = neo__shard_copies_rows(s, &j, 0), take;
-    int64_t ids = neo_jagged_id_count(&j);
     NEO__TRY(neo__shard_take_there(s, rows, ids, &take));
     if (take.place == NEO_DEVICE) made = (float *)s->bounce.there.data + neo_tensor_count(rows);
     NEO__TRY(neo_bags_weight_grad(s->replicas, &j, take, made));
-    if (take.place == NEO_DEVICE && ids > 0)
-        NEO__TRY(neo__shard_fetch(s, made, (float *)s->per_id.grad_out.data, ids));
+    if (take.place == NEO_DEVICE)
+        NEO__TRY(neo__shard_move_floats(s, made, NEO_DEVICE, (float *)s->per_id.grad_out.data,
+                                        NEO_HOST, ids));
     neo__fp_state fp = neo__fp_enter();
-    for (int64_t q = 0; q < m->replica_count; q++)
-        grad = neo__shard_grad_copy(s, m->replicas[q], grad, dweights);
+    for (int64_t q = 0; q < s->map->replica_count; q++)
+        grad = neo__shard_grad_give(k, s->map->replicas[q], grad);
     neo__fp_leave(fp);
     return NEO_OK;
 }
 static neo_status neo__shard_weight_grads(neo_shard *s, float *dweights) {
-    neo__shard_grads k;
+    neo__shard_id_job k = {s, &s->batches[s->current], dweights, 1, 0};
     int64_t *out = s->exchange.counts, *in = s->exchange.counts + s->map->ranks;
-    k.s = s;
-    k.b = &s->batches[s->current];
     NEO__TRY(neo__shard_stage_come(s));
-    int64_t out_floats = neo__shard_per_id_out(s, k.b, out);
-    int64_t in_floats = neo__shard_per_id_in(s, k.b, in);
-    int64_t bags = s->exchange.routes * k.b->global;
+    int64_t out_floats = neo__shard_per_id_count(s, k.b, 1, out);
+    int64_t in_floats = neo__shard_per_id_count(s, k.b, 0, in);
     NEO__TRY(neo__shard_reserve(s, &s->per_id.grad_out, out_floats, sizeof(float)));
     NEO__TRY(neo__shard_reserve(s, &s->per_id.grad_in, in_floats, sizeof(float)));
-    k.tasks = neo_ctx_threads(s->ctx) > 1 ? 4 * neo_ctx_threads(s->ctx) : 1;
-    if (k.tasks > bags) k.tasks = bags;
-    if (neo_ctx_device(s->ctx)) k.tasks = bags > 0; /* which one thread at a time may ask */
-    neo_parallel_for(s->ctx, k.tasks, neo__shard_grad_task, &k);
+    if (neo_ctx_device(s->ctx)) { /* which one thread at a time may ask */
+        neo__fp_state fp = neo__fp_enter();
+        for (int64_t i = 0; i < s->per_id.pairs; i++) neo__shard_grad_task(&k, i, 0);
+        neo__fp_leave(fp);
+    } else {
+        neo_parallel_for(s->ctx, s->per_id.pairs, neo__shard_grad_task, &k);
+    }
     NEO__TRY(neo_comm_all_to_allv(s->rows, s->per_id.grad_out.data, out, s->per_id.grad_in.data, in,
                                   NEO_F32, NULL));
     neo__shard_grad_join(s, k.b);
-    neo__shard_dweights give;
-    give.s = s;
-    give.b = k.b;
-    give.to = dweights;
-    neo_parallel_for(s->ctx, s->map->feature_count, neo__shard_grad_give_task, &give);
-    return s->replicas ? neo__shard_grad_replicas(s, dweights) : NEO_OK;
+    neo_parallel_for(s->ctx, s->map->feature_count, neo__shard_grad_give_task, &k);
+    return s->replicas ? neo__shard_grad_replicas(&k) : NEO_OK;
+}
+/* Gradients of weights to the caller's memory. */
+static neo_status neo__shard_show_weight_grads(neo_shard *s, const neo_jagged *batch,
+                                               float *dweights) {
+    int64_t ids = neo_jagged_id_count(batch);
+    if (!neo_ctx_device(s->ctx)) return neo__shard_weight_grads(s, dweights);
+    NEO__TRY(neo__shard_reserve(s, &s->bounce.shown_grads, ids, sizeof(float)));
+    float *shown = (float *)s->bounce.shown_grads.data;
+    NEO__TRY(neo__shard_weight_grads(s, shown));
+    return neo__shard_move_floats(s, shown, NEO_HOST, dweights, NEO_DEVICE, ids);
 }
 NEO_API neo_status neo_shard_weight_grad(neo_shard *s, float *dweights) {
     const char *fn = "neo_shard_weight_grad";
@@ -7179,20 +6911,7 @@ NEO_API neo_status neo_shard_weight_grad(neo_shard *s, float *dweights) {
     NEO__CHECK(dweights || neo_jagged_id_count(batch) == 0, NEO_ERR_ARG, "%s: dweights is NULL",
                fn);
     if (s->whole) return neo_bags_weight_grad(s->bags, batch, s->dout, dweights);
-    float *shown = dweights;
-    int64_t ids = neo_jagged_id_count(batch);
-    neo_status status = NEO_OK;
-    if (neo_ctx_device(s->ctx)) {
-        status = neo__shard_reserve(s, &s->bounce.shown_grads, ids, sizeof(float));
-        shown = (float *)s->bounce.shown_grads.data;
-    }
-    if (status == NEO_OK) status = neo__shard_weight_grads(s, shown);
-    if (status == NEO_OK && shown != dweights && ids > 0) {
-        neo_tensor to = neo_tensor_1d(dweights, NEO_F32, ids);
-        to.place = NEO_DEVICE;
-        status = neo_tensor_copy(s->ctx, neo_tensor_1d(shown, NEO_F32, ids), to);
-    }
-    return status == NEO_OK ? NEO_OK : neo__shard_give_up(s, status);
+    return neo__shard_or_abort(s, neo__shard_show_weight_grads(s, batch, dweights));
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -7206,7 +6925,7 @@ NEO_API neo_status neo_shard_weight_grad(neo_shard *s, float *dweights) {
    Room: a part keeps at most as many rows as ids came to it in all batches, and no more than it
    has. What the plan expects of the ids has room from the start; where there come more, it grows
    when a batch is added.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 /* Room for the rows of one more batch. */
 static neo_status neo__shard_keep_room(neo_shard *s, const neo__shard_batch *b) {
     const neo__shard_map *m = s->map;
@@ -7227,10 +6946,10 @@ static neo_status neo__shard_keep_room(neo_shard *s, const neo__shard_batch *b) 
 }
 static neo_status neo__shard_keep(neo_shard *s) {
     const neo__shard_batch *b = &s->batches[s->current];
-    if (!s->whole && s->replicas) NEO__TRY(neo__shard_copies_keep(s, s->copies.touched));
+    if (s->replicas) NEO__TRY(neo__shard_copies_keep(s, s->copies.touched));
     if (!s->bags) return NEO_OK;
     NEO__TRY(neo__shard_keep_room(s, b));
-    if (s->whole) return neo_bags_accumulate(s->bags, &b->batch, s->dout, NULL);
+    if (s->whole) return neo_bags_accumulate(s->bags, &b->local, s->dout, NULL);
     neo_tensor rows;
     NEO__TRY(neo__shard_take_there(s, neo__shard_local_rows(s, b), 0, &rows));
     return neo_bags_accumulate(s->bags, &b->local, rows, NULL);
@@ -7241,10 +6960,9 @@ NEO_API neo_status neo_shard_accumulate_end(neo_shard *s) {
                fn);
     NEO__CHECK(s->map->kept_batches, NEO_ERR_STATE,
                "%s: the plan keeps no gradients: give neo_plan_desc.kept_batches", fn);
-    neo_status status = s->whole ? NEO_OK : neo__shard_backward_ready(s);
     int full = s->kept.batches == s->map->kept_batches;
-    if (status == NEO_OK && !full) status = neo__shard_keep(s);
-    if (status != NEO_OK) return s->whole ? status : neo__shard_give_up(s, status);
+    NEO__TRY(neo__shard_or_abort(s, neo__shard_backward_ready(s)));
+    if (!full) NEO__TRY(neo__shard_or_abort(s, neo__shard_keep(s)));
     s->phase = NEO__SHARD_IDLE;
     NEO__CHECK(!full, NEO_ERR_CAPACITY,
                "%s: bags '%s': gradients of %d batches are kept, as many as planned "
@@ -7317,10 +7035,7 @@ static neo_status neo__shard_agree_step(neo_shard *s, const char *fn, float lr) 
     return s->whole ? status : neo_comm_agree(s->rows, status);
 }
 static neo_status neo__shard_step_kept(neo_shard *s, float lr) {
-    neo_status status = s->whole ? neo_bags_step(s->bags, lr) : neo__shard_update(s, NULL, lr);
-    if (status != NEO_OK) return s->whole ? status : neo__shard_give_up(s, status);
-    if (!s->whole) neo__device_counts(s->ctx, &s->steps);
-    s->steps += !s->whole;
+    NEO__TRY(neo__shard_or_abort(s, neo__shard_update(s, NULL, lr)));
     neo__shard_keep_none(s); /* the steps of neo_bags have left nothing */
     return NEO_OK;
 }
@@ -7378,35 +7093,6 @@ NEO_API void neo_shard_reset_stats(neo_shard *s) {
 }
 
 /* ---- state ---- */
-/* A tensor of a part: weights or state of its rows. One float per row stands in every slice; the
-   first has it. */
-static neo_status neo__shard_add_part(neo_state *state, const neo_shard *s,
-                                      const neo__shard_part *part, neo_state_kind kind,
-                                      const char *suffix, neo_tensor t, int per_row) {
-    char name[1024];
-    neo_part place;
-    const neo_table_desc *table = &s->map->tables[part->table];
-    int n = snprintf(name, sizeof name, "%s.%s.%s", s->map->desc.name, table->name, suffix);
-    NEO__CHECK(n > 0 && n < (int)sizeof name, NEO_ERR_ARG,
-               "neo_state_add_shard: the name %.100s... is too long", name);
-    place.rows = table->rows;
-    place.cols = per_row ? (t.ndim == 2 ? t.shape[1] : 0) : table->dim;
-    place.first_row = part->first_row;
-    place.first_col = per_row ? 0 : part->first_col;
-    place.copy = per_row && part->first_col > 0;
-    return neo_state_add_part(state, kind, name, t, &place);
-}
-/* A tensor of a table that every rank has. */
-static neo_status neo__shard_add_replica(neo_state *state, const neo_shard *s, int32_t t,
-                                         neo_state_kind kind, const char *suffix,
-                                         neo_tensor tensor) {
-    char name[1024];
-    int n = snprintf(name, sizeof name, "%s.%s.%s", s->map->desc.name,
-                     neo_bags_table_name(s->replicas, t), suffix);
-    NEO__CHECK(n > 0 && n < (int)sizeof name, NEO_ERR_ARG,
-               "neo_state_add_shard: the name %.100s... is too long", name);
-    return neo_state_add(state, kind, name, tensor);
-}
 /* The k-th tensor of a table: weights, scales (of i8 rows), states; none if it has no such. */
 enum { NEO__SHARD_TENSORS = 4 };
 static const char *const neo__shard_tensor_name[] = {"weight", "scale", "momentum1", "momentum2"};
@@ -7414,6 +7100,33 @@ static neo_tensor neo__shard_tensor(const neo_bags *bags, int32_t table, int k) 
     return k == 0   ? neo_bags_weight(bags, table)
            : k == 1 ? neo_bags_scale(bags, table)
                     : neo_bags_state(bags, table, k - 2);
+}
+/* The place of the k-th tensor t of a part in its table's. One float per row stands in every slice;
+   the first has it. */
+static neo_part neo__shard_part_place(const neo_shard *s, const neo__shard_part *part, int k,
+                                      neo_tensor t) {
+    neo_part place;
+    const neo_table_desc *table = &s->map->tables[part->table];
+    int per_row = k == 1 || t.ndim == 1;
+    place.rows = table->rows;
+    place.cols = per_row ? (t.ndim == 2 ? t.shape[1] : 0) : table->dim;
+    place.first_row = part->first_row;
+    place.first_col = per_row ? 0 : part->first_col;
+    place.copy = per_row && part->first_col > 0;
+    return place;
+}
+/* The k-th tensor of a table, if it has one; place NULL: it is whole. */
+static neo_status neo__shard_add_tensor(neo_state *state, const neo_shard *s, const char *table,
+                                        int k, neo_tensor t, const neo_part *place) {
+    char name[1024];
+    neo_state_kind kind = k < 2 ? NEO_STATE_WEIGHT : NEO_STATE_OPTIMIZER;
+    if (!t.data) return NEO_OK;
+    int n = snprintf(name, sizeof name, "%s.%s.%s", s->map->desc.name, table,
+                     neo__shard_tensor_name[k]);
+    NEO__CHECK(n > 0 && n < (int)sizeof name, NEO_ERR_ARG,
+               "neo_state_add_shard: the name %.100s... is too long", name);
+    return place ? neo_state_add_part(state, kind, name, t, place)
+                 : neo_state_add(state, kind, name, t);
 }
 NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *s) {
     NEO__CHECK(state && s, NEO_ERR_ARG, "neo_state_add_shard: an argument is NULL");
@@ -7424,19 +7137,16 @@ NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *s) {
         NEO__TRY(neo__state_define_buckets(state, s->map->desc.name, s->map->tables[t].name,
                                            s->map->tables[t].row_buckets));
     for (int k = 0; k < NEO__SHARD_TENSORS; k++) {
-        neo_state_kind kind = k < 2 ? NEO_STATE_WEIGHT : NEO_STATE_OPTIMIZER;
         for (int64_t p = first; p < end; p++) {
+            const neo__shard_part *part = &s->map->parts[p];
             neo_tensor t = neo__shard_tensor(s->bags, (int32_t)(p - first), k);
-            int per_row = k == 1 || t.ndim == 1;
-            if (t.data)
-                NEO__TRY(neo__shard_add_part(state, s, &s->map->parts[p], kind,
-                                             neo__shard_tensor_name[k], t, per_row));
+            neo_part place = neo__shard_part_place(s, part, k, t);
+            const char *table = s->map->tables[part->table].name;
+            NEO__TRY(neo__shard_add_tensor(state, s, table, k, t, &place));
         }
-        for (int32_t i = 0; s->replicas && i < neo_bags_table_count(s->replicas); i++) {
-            neo_tensor t = neo__shard_tensor(s->replicas, i, k);
-            if (t.data)
-                NEO__TRY(neo__shard_add_replica(state, s, i, kind, neo__shard_tensor_name[k], t));
-        }
+        for (int32_t i = 0; s->replicas && i < neo_bags_table_count(s->replicas); i++)
+            NEO__TRY(neo__shard_add_tensor(state, s, neo_bags_table_name(s->replicas, i), k,
+                                           neo__shard_tensor(s->replicas, i, k), NULL));
     }
     snprintf(name, sizeof name, "%s.step", s->map->desc.name);
     return neo_state_add(state, NEO_STATE_OPTIMIZER, name, neo_tensor_1d(&s->steps, NEO_I64, 1));
@@ -7448,7 +7158,7 @@ NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *s) {
    Rows of a table, read and written. What a rank holds of rows [a, b) is a rectangle for each of
    its parts; those of all ranks stand one after another, by rank and part, in what is gathered and
    scattered. Rows go in chunks, so that a table need not fit into the call's memory.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 #ifndef NEO__SHARD_CHUNK
 #define NEO__SHARD_CHUNK (1 << 20) /* floats; tests choose fewer */
 #endif
@@ -7503,34 +7213,26 @@ static neo_status neo__shard_own_rows(const neo__shard_span *k, int64_t a, int64
     }
     return NEO_OK;
 }
-/* Rows [a, b) of a table whose parts lie on ranks. */
-static neo_status neo__shard_get_chunk(const neo__shard_span *k, int64_t a, int64_t b) {
+/* Rows [a, b) of a table whose parts lie on ranks: gathered, or scattered if they are set. */
+static neo_status neo__shard_move_chunk(const neo__shard_span *k, int64_t a, int64_t b) {
     const neo_shard *s = k->s;
-    int ranks = s->map->ranks;
+    const int ranks = s->map->ranks, all = k->root == NEO_EVERY_RANK;
     int64_t *counts = s->exchange.counts;
     for (int r = 0; r < ranks; r++)
         counts[r] = neo__shard_rectangles(k, r, r + 1, a, b, NULL, NULL, NULL);
+    if (k->set && all) {
+        neo__shard_rectangles(k, s->rank, s->rank + 1, a, b, k->packed, NULL, k->in);
+    } else if (k->set) {
+        if (k->wants) neo__shard_rectangles(k, 0, ranks, a, b, k->whole, NULL, k->in);
+        NEO__TRY(neo_comm_scatter(s->rows, k->whole, k->packed, 0, counts, NEO_F32, k->root, NULL));
+    }
     NEO__TRY(neo__shard_own_rows(k, a, b));
-    if (k->root == NEO_EVERY_RANK)
-        NEO__TRY(neo_comm_all_gather(s->rows, k->packed, k->whole, 0, counts, NEO_F32, NULL));
-    else
-        NEO__TRY(neo_comm_gather(s->rows, k->packed, k->whole, 0, counts, NEO_F32, k->root, NULL));
+    if (k->set) return NEO_OK;
+    NEO__TRY(all ? neo_comm_all_gather(s->rows, k->packed, k->whole, 0, counts, NEO_F32, NULL)
+                 : neo_comm_gather(s->rows, k->packed, k->whole, 0, counts, NEO_F32, k->root,
+                                   NULL));
     if (k->wants) neo__shard_rectangles(k, 0, ranks, a, b, k->whole, k->out, NULL);
     return NEO_OK;
-}
-static neo_status neo__shard_set_chunk(const neo__shard_span *k, int64_t a, int64_t b) {
-    const neo_shard *s = k->s;
-    int ranks = s->map->ranks, rank = s->rank;
-    if (k->root == NEO_EVERY_RANK) {
-        neo__shard_rectangles(k, rank, rank + 1, a, b, k->packed, NULL, k->in);
-        return neo__shard_own_rows(k, a, b);
-    }
-    for (int r = 0; r < ranks; r++)
-        s->exchange.counts[r] = neo__shard_rectangles(k, r, r + 1, a, b, NULL, NULL, NULL);
-    if (k->wants) neo__shard_rectangles(k, 0, ranks, a, b, k->whole, NULL, k->in);
-    NEO__TRY(neo_comm_scatter(s->rows, k->whole, k->packed, 0, s->exchange.counts, NEO_F32, k->root,
-                              NULL));
-    return neo__shard_own_rows(k, a, b);
 }
 /* Rows [a, b) of a data-parallel table, table t of the copies. */
 static neo_status neo__shard_set_copies(const neo__shard_span *k, int32_t t, int64_t a, int64_t b) {
@@ -7561,9 +7263,8 @@ static neo_status neo__shard_move_rows(const neo__shard_span *k) {
         return neo_bags_get_rows(k->s->replicas, copy, k->first, k->count, k->out);
     for (int64_t a = k->first; a < end; a += k->chunk) {
         int64_t b = NEO__MIN(end, a + k->chunk);
-        if (copy >= 0) NEO__TRY(neo__shard_set_copies(k, copy, a, b));
-        else if (k->set) NEO__TRY(neo__shard_set_chunk(k, a, b));
-        else NEO__TRY(neo__shard_get_chunk(k, a, b));
+        NEO__TRY(copy >= 0 ? neo__shard_set_copies(k, copy, a, b)
+                           : neo__shard_move_chunk(k, a, b));
     }
     return NEO_OK;
 }
@@ -7588,13 +7289,9 @@ static neo_status neo__shard_check_span(const neo__shard_span *k) {
 }
 /* Check that all ranks give the same numbers as rank 0. */
 static neo_status neo__shard_same_span(const neo__shard_span *k) {
-    int64_t mine[5], first[5];
-    mine[0] = k->table;
-    mine[1] = k->first;
-    mine[2] = k->count;
-    mine[3] = k->root;
-    mine[4] = k->set;
-    neo__shard_copy(first, mine, sizeof mine);
+    const int64_t mine[] = {k->table, k->first, k->count, k->root, k->set};
+    int64_t first[5];
+    memcpy(first, mine, sizeof mine);
     NEO__TRY(neo_comm_broadcast(k->s->rows, first, 5, NEO_I64, 0, NULL));
     NEO__CHECK(memcmp(mine, first, sizeof mine) == 0, NEO_ERR_MISMATCH,
                "%s: another table, rows or root than on rank 0", k->fn);
@@ -7602,6 +7299,7 @@ static neo_status neo__shard_same_span(const neo__shard_span *k) {
 }
 static neo_status neo__shard_span_run(neo__shard_span *k) {
     neo_shard *s = k->s;
+    NEO__CHECK(s, NEO_ERR_ARG, "%s: shard is NULL", k->fn);
     neo_status status = neo__shard_check_span(k);
     if (s->whole) {
         NEO__TRY(status);
@@ -7609,27 +7307,24 @@ static neo_status neo__shard_span_run(neo__shard_span *k) {
                       : neo_bags_get_rows(s->bags, k->table, k->first, k->count, k->out);
     }
     NEO__TRY(neo_comm_agree(s->rows, status));
-    status = neo__shard_same_span(k);
-    NEO__TRY(neo_comm_agree(s->rows, status));
+    NEO__TRY(neo_comm_agree(s->rows, neo__shard_same_span(k)));
     k->dim = s->map->tables[k->table].dim;
     k->chunk = NEO__MAX((int64_t)NEO__SHARD_CHUNK / k->dim, (int64_t)1);
     k->chunk = NEO__MIN(k->chunk, k->count);
     k->wants = k->root == NEO_EVERY_RANK || k->root == s->rank;
     size_t bytes = 2 * (size_t)(k->chunk * k->dim) * sizeof(float);
-    k->packed = bytes ? (float *)neo_alloc(s->ctx, bytes) : NULL;
-    if (bytes && !k->packed)
-        status = neo_fail(NEO_ERR_MEMORY, "%s: no memory for %zu bytes", k->fn, bytes);
+    k->packed = bytes ? (float *)neo__alloc_for(s->ctx, bytes, k->fn) : NULL;
     k->whole = k->packed ? k->packed + k->chunk * k->dim : NULL;
-    status = neo_comm_agree(s->rows, status);
-    int agreed = status == NEO_OK;
-    if (agreed) status = neo__shard_move_rows(k);
+    status = neo_comm_agree(s->rows, bytes && !k->packed ? NEO_ERR_MEMORY : NEO_OK);
+    if (status == NEO_OK) status = neo__shard_or_abort(s, neo__shard_move_rows(k));
     neo_free(s->ctx, k->packed, bytes);
-    return agreed && status != NEO_OK ? neo__shard_give_up(s, status) : status;
+    return status;
 }
-static neo__shard_span neo__shard_span_of(neo_shard *s, int32_t table, int64_t first, int64_t count,
-                                          int root) {
+static neo__shard_span neo__shard_span_of(neo_shard *s, const char *fn, int32_t table,
+                                          int64_t first, int64_t count, int root) {
     NEO__ZERO(neo__shard_span, k);
     k.s = s;
+    k.fn = fn;
     k.table = table;
     k.first = first;
     k.count = count;
@@ -7638,17 +7333,13 @@ static neo__shard_span neo__shard_span_of(neo_shard *s, int32_t table, int64_t f
 }
 NEO_API neo_status neo_shard_get_rows(neo_shard *s, int32_t table, int64_t first, int64_t count,
                                       int root, float *rows) {
-    NEO__CHECK(s, NEO_ERR_ARG, "neo_shard_get_rows: shard is NULL");
-    neo__shard_span k = neo__shard_span_of(s, table, first, count, root);
-    k.fn = "neo_shard_get_rows";
+    neo__shard_span k = neo__shard_span_of(s, "neo_shard_get_rows", table, first, count, root);
     k.out = rows;
     return neo__shard_span_run(&k);
 }
 NEO_API neo_status neo_shard_set_rows(neo_shard *s, int32_t table, int64_t first, int64_t count,
                                       int root, const float *rows) {
-    NEO__CHECK(s, NEO_ERR_ARG, "neo_shard_set_rows: shard is NULL");
-    neo__shard_span k = neo__shard_span_of(s, table, first, count, root);
-    k.fn = "neo_shard_set_rows";
+    neo__shard_span k = neo__shard_span_of(s, "neo_shard_set_rows", table, first, count, root);
     k.set = 1;
     k.in = rows;
     return neo__shard_span_run(&k);
@@ -7658,23 +7349,24 @@ NEO__HOT_BEGIN
 /* ------------------------------------------------------------------------------------------------
    >>impl-fsdp
 
-   A unit is cut (its chunk is of F) or whole (every rank has all of it). Whole are replicated units, all
-   units of DDP, and everything where F is 1: one rank needs no slots and no wire.
+   A unit is cut (its chunk is of F) or whole (every rank has all of it). Replicated units are
+   whole, all units of DDP, and everything where F is 1: one rank needs no slots and no wire.
 
-   Where a gradient is on its way, per unit
-     window    f32, bound in the backward window. A unit that is kept, whole, or whose gradients must
-               outlive the window has buffers of its own, one per piece; the others borrow a lane's.
-     narrow    the same in reduce_dtype, if that is not f32: of the unit, if it has several pieces, else of
-               the lane
+   The way of a unit's gradient:
+     window    f32, bound in the backward window. A unit that is kept, whole, or whose gradients
+               must outlive the window has buffers of its own, one per piece; others borrow those
+               of a lane
+     narrow    the same in reduce_dtype, if that is not f32: of the unit, if it has several pieces,
+               else of the lane
      reduced   this rank's chunk of the sum, unless it can go straight to the gradient
-   A lane is one reduction under way. Pieces merge to the maximal subtrees of this rank's leaves before
-   they travel. Whole units have their gradients one after another, the last unit first, so that a
-   bucket of an all-reduce is a range of elements over any number of units.
+   A lane is one reduction under way. Pieces merge to the maximal subtrees of this rank's leaves
+   before they travel. Whole units have their gradients one after another, the last unit first, so
+   that a bucket of an all-reduce is a range of elements over any number of units.
 
    Everything that is allocated is laid out twice by one function: to count (predict) and to place.
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 enum {
-    NEO__FSDP_BLOCK = 256,            /* elements: parameters begin, and units are cut, at multiples */
+    NEO__FSDP_BLOCK = 256, /* elements: parameters, and cuts of units, begin at multiples */
     NEO__FSDP_MAX_UNITS = 1 << 20,
     NEO__FSDP_LANES = 3,
     NEO__FSDP_HISTORY = 256,          /* windows of a step that are remembered one by one */
@@ -7739,67 +7431,86 @@ typedef struct neo__fsdp_bucket {
     int micro;            /* sums that its gradients hold */
     neo_ticket ticket;
 } neo__fsdp_bucket;
-typedef struct neo__fsdp_subtree { int first, count; } neo__fsdp_subtree; /* leaves, or pieces */
 
-struct neo_fsdp {
-    neo_ctx *ctx, *host;
-    neo_fsdp_desc desc; /* units: not kept */
-    neo_comm *comm;                   /* the user's */
-    neo_comm *shard, *replica, *all;  /* its own groups, NULL where not needed */
-    int ranks, rank, shards, factor, place, replicas;
-    int unit_count;
-    neo__fsdp_unit *unit;
-    neo_params *runs; /* what this rank has of every parameter that is trained, unit by unit */
-    neo_optim *optim;
-    neo_group group;
-
-    int pieces, own_pieces, subtree_count;
-    neo__fsdp_subtree *piece;   /* [pieces] leaves */
-    neo__fsdp_subtree *subtree; /* [subtree_count] pieces of a maximal subtree */
+/* Gradients of this rank's leaves, piece by piece. */
+typedef struct neo__fsdp_leaves {
+    int pieces, own, subtrees;  /* pieces of the rank that has most; of this one */
+    neo__leaf_run *piece;   /* [pieces] leaves */
+    neo__leaf_run *subtree; /* [subtrees] pieces of a maximal subtree */
     void **send;                /* [pieces] */
-    int cut;                    /* some unit is */
-    int owner;                  /* of the sets: they are bound */
+} neo__fsdp_leaves;
+/* Values on their way to windows: see >>impl-fsdp-gather. */
+typedef struct neo__fsdp_gather {
+    int slots, stages, staged; /* staged: values travel in param_dtype */
+    int64_t largest;           /* unit with a slot */
+    float **slot;              /* [slots] [largest] */
+    void *stage[2];            /* [largest unit that is cut] in param_dtype */
+    int *slot_unit;            /* [slots] -1: free */
+    int stage_unit[2];
+    int backward; /* the last window was one: the sweep goes down */
+    int64_t count, hits;
+} neo__fsdp_gather;
+/* Gradients of cut units on their way: see >>impl-fsdp-reduce. */
+typedef struct neo__fsdp_reduce {
+    int lanes, windows;                  /* the first lanes have windows to lend */
+    int64_t largest_cut, largest_window; /* unit: that is cut; that borrows a window */
+    neo__fsdp_lane lane[NEO__FSDP_LANES];
+    int64_t count;
+} neo__fsdp_reduce;
+/* Gradients of whole units, one after another. */
+typedef struct neo__fsdp_wholes {
+    int64_t elements;
+    int buckets, direct;
+    float *grad, **window;
+    void **narrow;
+    neo__fsdp_bucket *bucket;
+} neo__fsdp_wholes;
+/* Windows that were opened in this step. */
+typedef struct neo__fsdp_opened {
+    int64_t count;
+    uint64_t hash;                    /* of all */
+    int32_t first[NEO__FSDP_HISTORY]; /* 2 unit + backward */
+} neo__fsdp_opened;
+typedef struct neo__fsdp_scale {
+    int on; /* there is a loss scaler */
+    float scale;
+    int64_t good_steps; /* since it changed */
+} neo__fsdp_scale;
+struct neo_fsdp {
+    /* constant */
+    neo_ctx *ctx, *host;
+    neo_fsdp_desc desc;              /* units: not kept */
+    neo_comm *comm;                  /* the user's */
+    neo_comm *shard, *replica, *all; /* its own groups, NULL where not needed */
+    int ranks, rank, shards, factor, place, replicas;
+    int cut;   /* some unit is */
     int local, in_groups, narrow;
     int leafwise; /* pieces are leaves: sums of two are rounded, or tied weights meet there */
-
-    int slot_count, stage_count;
-    int lane_count, window_lanes; /* lanes; the first of them have windows to lend */
-    int *slot_unit;             /* [slots] -1: free */
-    float **slot;               /* [slots] [largest unit] */
-    int stage_unit[2];
-    void *stage[2];             /* [largest unit] in param_dtype */
-    neo__fsdp_lane lane[NEO__FSDP_LANES];
-    int64_t largest, largest_cut, largest_window; /* unit: with a slot; that is cut; that borrows */
-    int staged;                 /* values travel in param_dtype */
-    int backward;               /* the last window was one: the sweep goes down */
-    int64_t windows;            /* opened in this step, */
-    uint64_t windows_hash;      /* all of them, and */
-    int32_t history[NEO__FSDP_HISTORY]; /* the first: 2 unit + backward */
-    int64_t reductions;
-
-    int64_t whole_elements;
-    float *whole_grad, **whole_window;
-    void **whole_narrow;
-    int bucket_count, direct;
-    neo__fsdp_bucket *bucket;
-
-    int scaled;                 /* there is a loss scaler: */
-    float scale;                /* now, and good steps since it changed */
-    int64_t good_steps;
-    int64_t steps, skipped, gathers, hits, wait_ns;
-    int64_t clipped;            /* count of the optimizer's steps after the last one; 0: it was not taken */
-    int has_squares;            /* of others, for the next step */
+    int owner;    /* of the sets: they are bound */
+    int unit_count;
+    neo__fsdp_unit *unit;
+    neo__fsdp_leaves leaves;
+    neo_params *runs; /* what this rank has of each parameter that is trained, unit by unit */
+    neo_optim *optim;
+    neo_group group;
+    neo__buffer masters, gathered, windows; /* masters: and gradients */
+    size_t record_bytes, runs_bytes, optim_bytes, master_bytes;
+    /* changed in a step */
+    neo__fsdp_gather gather;
+    neo__fsdp_reduce reduce;
+    neo__fsdp_wholes whole;
+    neo__fsdp_opened opened;
+    neo__fsdp_scale scaler;
+    int64_t steps, skipped, wait_ns;
+    int64_t clipped;       /* the optimizer's steps after the last one; 0: it was not taken */
+    int has_squares;       /* of others, for the next step */
     neo_exact squares;
-    int64_t calls, seen;        /* backward windows that opened and closed; as many, but where some had no effect */
-    neo_status failed;          /* of this rank's work on gradients since the last step, */
-    char failure[512];          /* and why: the step tells all ranks */
-    size_t record_bytes, runs_bytes, optim_bytes;
-    size_t master_bytes, shard_bytes; /* masters; with gradients */
-    size_t gathered_bytes, window_bytes;
-    char *shard_memory, *gathered_memory, *window_memory;
+    int64_t calls, seen;   /* of backward windows: differ where some calls had no effect */
+    neo__kept_error error; /* of this rank's work on gradients: the step tells all ranks */
 };
 
 static void neo__fsdp_free_record(neo_fsdp *f);
+static void neo__fsdp_begin_anew(neo_fsdp *f); /* >>impl-fsdp-step */
 
 static int64_t neo__fsdp_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 NEO_API const char *neo_fsdp_mode_name(neo_fsdp_mode mode) {
@@ -7875,7 +7586,7 @@ static neo_status neo__fsdp_check(const neo_fsdp_desc *d, int ranks, int rank, i
     NEO__TRY(neo__fsdp_check_dtype("param_dtype", d->param_dtype));
     return neo__fsdp_check_dtype("reduce_dtype", d->reduce_dtype);
 }
-/* How micro-batches add: what depends on leaves, ranks and groups. */
+/* Choose how micro-batches add, and check that leaves, ranks and groups allow it. */
 static neo_status neo__fsdp_check_sums(neo_fsdp *f, int replicated) {
     neo_fsdp_desc *d = &f->desc;
     int cut = f->factor > 1, shards = f->shards;
@@ -7908,52 +7619,40 @@ static neo_status neo__fsdp_check_sums(neo_fsdp *f, int replicated) {
 }
 
 /* ---- pieces ---- */
-/* The leaves of a rank, cut in maximal subtrees, or in runs of `each` leaves if that is not 0. Returns
-   how many; to may be NULL. */
-static int neo__fsdp_cut_leaves(int shards, int ranks, int rank, int each, neo__fsdp_subtree *to) {
-    int64_t at = (int64_t)shards * rank / ranks, end = (int64_t)shards * (rank + 1) / ranks;
-    int count = 0;
-    for (; at < end; count++) {
-        int64_t stop = each ? at + each : neo__shard_subtree_end(shards, at, end);
-        if (at == 0 && end == shards && !each) stop = end;
-        if (to) to[count].first = (int)at, to[count].count = (int)(stop - at);
-        at = stop;
-    }
-    return count;
-}
 static void neo__fsdp_make_pieces(neo_fsdp *f) {
     int each = f->local ? f->shards / f->desc.groups : f->leafwise;
-    neo__fsdp_cut_leaves(f->shards, f->ranks, f->rank, each, f->piece);
-    for (int i = f->own_pieces; i < f->pieces; i++)
-        f->piece[i].first = f->piece[f->own_pieces - 1].first, f->piece[i].count = 0;
-    neo__fsdp_cut_leaves(f->shards, f->ranks, f->rank, 0, f->subtree);
-    for (int s = 0, i = 0; s < f->subtree_count; s++) { /* leaves to pieces */
-        int end = f->subtree[s].first + f->subtree[s].count;
-        f->subtree[s].first = i;
-        while (i < f->own_pieces && f->piece[i].first < end) i++;
-        f->subtree[s].count = i - f->subtree[s].first;
+    neo__cut_leaves(f->shards, f->ranks, f->rank, each, f->leaves.piece);
+    for (int i = f->leaves.own; i < f->leaves.pieces; i++)
+        f->leaves.piece[i].first = f->leaves.piece[f->leaves.own - 1].first,
+        f->leaves.piece[i].count = 0;
+    neo__cut_leaves(f->shards, f->ranks, f->rank, 0, f->leaves.subtree);
+    for (int s = 0, i = 0; s < f->leaves.subtrees; s++) { /* leaves to pieces */
+        int end = f->leaves.subtree[s].first + f->leaves.subtree[s].count;
+        f->leaves.subtree[s].first = i;
+        while (i < f->leaves.own && f->leaves.piece[i].first < end) i++;
+        f->leaves.subtree[s].count = i - f->leaves.subtree[s].first;
     }
 }
 static void neo__fsdp_count_pieces(neo_fsdp *f) {
     int each = f->local ? f->shards / f->desc.groups : f->leafwise;
-    f->subtree_count = neo__fsdp_cut_leaves(f->shards, f->ranks, f->rank, 0, NULL);
-    f->own_pieces = neo__fsdp_cut_leaves(f->shards, f->ranks, f->rank, each, NULL);
+    f->leaves.subtrees = neo__cut_leaves(f->shards, f->ranks, f->rank, 0, NULL);
+    f->leaves.own = neo__cut_leaves(f->shards, f->ranks, f->rank, each, NULL);
     for (int r = 0; r < f->ranks; r++) {
-        int count = neo__fsdp_cut_leaves(f->shards, f->ranks, r, each, NULL);
-        f->pieces = NEO__MAX(f->pieces, count);
+        int count = neo__cut_leaves(f->shards, f->ranks, r, each, NULL);
+        f->leaves.pieces = NEO__MAX(f->leaves.pieces, count);
     }
 }
 
 /* ---- buckets ---- */
-/* Ranges of elements that the all-reduces of whole units take: how many, and if `to` is not NULL which.
-   Each unit by itself, but for DDP. */
+/* Ranges of elements that the all-reduces of whole units take, each unit by itself, but for DDP: to
+   `to` if that is not NULL; returns how many. */
 static int neo__fsdp_cut_buckets(const neo_fsdp *f, neo__fsdp_bucket *to) {
     int64_t size = (int64_t)neo_dtype_size(f->desc.reduce_dtype), at = 0,
             take = NEO__FSDP_FIRST_BUCKET / size;
     int count = 0;
     if (f->desc.mode == NEO_FSDP_DDP && f->ranks > 1) {
-        for (; at < f->whole_elements; at += take, take = NEO__FSDP_BUCKET / size, count++)
-            if (to) to[count].first = at, to[count].count = NEO__MIN(take, f->whole_elements - at);
+        for (; at < f->whole.elements; at += take, take = NEO__FSDP_BUCKET / size, count++)
+            if (to) to[count].first = at, to[count].count = NEO__MIN(take, f->whole.elements - at);
         return count;
     }
     for (int i = f->unit_count - 1; i >= 0; i--) {
@@ -7967,16 +7666,15 @@ static int neo__fsdp_cut_buckets(const neo_fsdp *f, neo__fsdp_bucket *to) {
 static int neo__fsdp_in_bucket(const neo__fsdp_unit *u, const neo__fsdp_bucket *b) {
     return u->whole && !u->frozen && u->at < b->first + b->count && b->first < u->at + u->elements;
 }
-static void neo__fsdp_count_waits(neo_fsdp *f) {
-    for (int b = 0; b < f->bucket_count; b++)
+static void neo__fsdp_count_units(neo_fsdp *f) {
+    for (int b = 0; b < f->whole.buckets; b++)
         for (int i = 0; i < f->unit_count; i++)
-            f->bucket[b].units += neo__fsdp_in_bucket(&f->unit[i], &f->bucket[b]);
-    for (int b = 0; b < f->bucket_count; b++) f->bucket[b].waits = f->bucket[b].units;
+            f->whole.bucket[b].units += neo__fsdp_in_bucket(&f->unit[i], &f->whole.bucket[b]);
 }
 
 /* ---- what follows from the description ---- */
-/* Where the parameters of a unit begin, and where the last one ends, to `begin` if that is not NULL;
-   returns the end. */
+/* The places where the parameters of a unit begin, and where the last one ends, to `begin` if that
+   is not NULL; returns the end. */
 static int64_t neo__fsdp_offsets(const neo_params *params, int64_t *begin) {
     int64_t at = 0, count = neo_params_count(params);
     for (int i = 0; i < count; i++) {
@@ -8001,10 +7699,9 @@ static neo__fsdp_unit neo__fsdp_describe_unit(const neo_fsdp *f, const neo_fsdp_
     u.stays = u.whole ? f->desc.param_dtype != NEO_F32 : u.keep || f->desc.mode != NEO_FSDP_FULL;
     u.slotted = !u.whole && !u.stays;
     u.own_window = !u.frozen && (f->local || u.keep || f->desc.mode == NEO_FSDP_ZERO1 ||
-                                 (!f->narrow && (f->pieces > 1 || u.whole)));
-    u.own_narrow = !u.frozen && f->narrow && (u.whole || (f->pieces > 1 && !f->local));
+                                 (!f->narrow && (f->leaves.pieces > 1 || u.whole)));
+    u.own_narrow = !u.frozen && f->narrow && (u.whole || (f->leaves.pieces > 1 && !f->local));
     u.borrows = !u.frozen && (f->local ? !u.keep && f->desc.micro_batches > 1 : !u.own_window);
-    u.slot = u.stage = u.lane = -1;
     return u;
 }
 /* Everything that counts arrays: f without them. */
@@ -8029,15 +7726,15 @@ static neo_status neo__fsdp_describe(neo_fsdp *f, neo_ctx *ctx, const neo_fsdp_d
     f->unit_count = d->unit_count;
     f->narrow = d->reduce_dtype != NEO_F32;
     f->leafwise = f->narrow || d->leaf_pieces;
-    f->scaled = d->loss_scale != 0.0f;
-    f->scale = d->loss_scale;
+    f->scaler.on = d->loss_scale != 0.0f;
+    f->scaler.scale = d->loss_scale;
     for (int u = 0; u < d->unit_count; u++) {
         NEO__TRY(neo__fsdp_check_unit(d, u, f->factor > 1 && !d->units[u].replicate));
         replicated |= f->factor > 1 && d->units[u].replicate && !d->units[u].freeze;
     }
     NEO__TRY(neo__fsdp_check_sums(f, replicated));
     neo__fsdp_count_pieces(f);
-    f->direct = !f->narrow && f->pieces == 1 && f->desc.micro_batches == 1;
+    f->whole.direct = !f->narrow && f->leaves.pieces == 1 && f->desc.micro_batches == 1;
     int slotted = 0, owns = 0, borrows = 0;
     for (int i = 0; i < d->unit_count; i++) {
         neo__fsdp_unit u = neo__fsdp_describe_unit(f, &d->units[i]);
@@ -8045,29 +7742,24 @@ static neo_status neo__fsdp_describe(neo_fsdp *f, neo_ctx *ctx, const neo_fsdp_d
         borrows |= u.borrows;
         owns |= !u.whole && u.own_window;
         f->cut |= !u.whole;
-        f->staged |= !u.whole && f->desc.param_dtype != NEO_F32;
-        if (u.whole && !u.frozen) f->whole_elements += u.elements, f->bucket_count++;
-        if (u.slotted) f->largest = NEO__MAX(f->largest, u.elements);
-        if (!u.whole) f->largest_cut = NEO__MAX(f->largest_cut, u.elements);
-        if (u.borrows) f->largest_window = NEO__MAX(f->largest_window, u.elements);
+        f->gather.staged |= !u.whole && f->desc.param_dtype != NEO_F32;
+        if (u.whole && !u.frozen) f->whole.elements += u.elements, f->whole.buckets++;
+        if (u.slotted) f->gather.largest = NEO__MAX(f->gather.largest, u.elements);
+        if (!u.whole) f->reduce.largest_cut = NEO__MAX(f->reduce.largest_cut, u.elements);
+        if (u.borrows) f->reduce.largest_window = NEO__MAX(f->reduce.largest_window, u.elements);
     }
-    f->slot_count = NEO__MIN(f->desc.slots, slotted);
-    /* Units with windows of their own have a lane that no window takes: closing one always works. */
-    f->window_lanes = !borrows ? 0 : f->desc.slots > 1 ? 2 : 1;
-    f->lane_count = f->window_lanes + (!owns ? 0 : f->window_lanes || f->desc.slots == 1 ? 1 : 2);
-    if (f->desc.mode == NEO_FSDP_DDP && ranks > 1) f->bucket_count = neo__fsdp_cut_buckets(f, NULL);
+    f->gather.slots = NEO__MIN(f->desc.slots, slotted);
+    /* Units with windows of their own have a lane that no window takes: closing one always works */
+    f->reduce.windows = !borrows ? 0 : f->desc.slots > 1 ? 2 : 1;
+    f->reduce.lanes = f->reduce.windows + (!owns                                     ? 0
+                                           : f->reduce.windows || f->desc.slots == 1 ? 1
+                                                                                     : 2);
+    if (f->desc.mode == NEO_FSDP_DDP && ranks > 1)
+        f->whole.buckets = neo__fsdp_cut_buckets(f, NULL);
     return NEO_OK;
 }
 
 /* ---- the record ---- */
-/* A text of the record: a format with a unit's name in it. */
-static const char *neo__fsdp_text(neo__carve *carve, const char *format, const char *name) {
-    size_t bytes = (size_t)snprintf(NULL, 0, format, name) + 1;
-    char *text;
-    NEO__CARVE(carve, text, bytes);
-    if (text) snprintf(text, bytes, format, name);
-    return text;
-}
 /* The record's arrays and texts, behind it. */
 static size_t neo__fsdp_layout_record(neo_fsdp *f, char *base, const neo_fsdp_desc *d) {
     neo__carve carve = {base, sizeof *f};
@@ -8079,29 +7771,30 @@ static size_t neo__fsdp_layout_record(neo_fsdp *f, char *base, const neo_fsdp_de
         neo__fsdp_unit *u = base ? &f->unit[i] : &none;
         if (base) *u = neo__fsdp_describe_unit(f, unit);
         NEO__CARVE(&carve, u->begin, neo_params_count(unit->params) + 1);
-        NEO__CARVE(&carve, u->window, f->pieces);
-        NEO__CARVE(&carve, u->narrow, f->pieces);
-        u->name = neo__fsdp_text(&carve, "%s", unit->name);
-        u->absent = neo__fsdp_text(&carve, "unit '%s' is not in a window", unit->name);
-        u->no_grad = neo__fsdp_text(&carve,
+        NEO__CARVE(&carve, u->window, f->leaves.pieces);
+        NEO__CARVE(&carve, u->narrow, f->leaves.pieces);
+        u->name = neo__carve_text(&carve, "%s", unit->name);
+        u->absent = neo__carve_text(&carve, "unit '%s' is not in a window", unit->name);
+        u->no_grad = neo__carve_text(&carve,
                                     unit->freeze ? "unit '%s' is frozen"
                                                  : "unit '%s' is not in a backward window",
                                     unit->name);
     }
-    f->desc.optim.name = neo__fsdp_text(&carve, "%s", d->optim.name ? d->optim.name : "optim");
-    NEO__CARVE(&carve, f->piece, f->pieces);
-    NEO__CARVE(&carve, f->subtree, f->subtree_count);
-    NEO__CARVE(&carve, f->send, f->pieces);
-    NEO__CARVE(&carve, f->whole_window, f->pieces);
-    NEO__CARVE(&carve, f->whole_narrow, f->pieces);
-    for (int i = 0; i < NEO__FSDP_LANES; i++) NEO__CARVE(&carve, f->lane[i].narrow, f->pieces);
-    NEO__CARVE(&carve, f->slot_unit, f->slot_count);
-    NEO__CARVE(&carve, f->slot, f->slot_count);
-    NEO__CARVE(&carve, f->bucket, f->bucket_count);
+    f->desc.optim.name = neo__carve_text(&carve, "%s", d->optim.name ? d->optim.name : "optim");
+    NEO__CARVE(&carve, f->leaves.piece, f->leaves.pieces);
+    NEO__CARVE(&carve, f->leaves.subtree, f->leaves.subtrees);
+    NEO__CARVE(&carve, f->leaves.send, f->leaves.pieces);
+    NEO__CARVE(&carve, f->whole.window, f->leaves.pieces);
+    NEO__CARVE(&carve, f->whole.narrow, f->leaves.pieces);
+    for (int i = 0; i < NEO__FSDP_LANES; i++)
+        NEO__CARVE(&carve, f->reduce.lane[i].narrow, f->leaves.pieces);
+    NEO__CARVE(&carve, f->gather.slot_unit, f->gather.slots);
+    NEO__CARVE(&carve, f->gather.slot, f->gather.slots);
+    NEO__CARVE(&carve, f->whole.bucket, f->whole.buckets);
     return carve.at;
 }
-/* The part of a parameter that is in this rank's chunk: elements [*first, *first + count) of it, at *at
-   of the chunk. */
+/* The part of a parameter that is in this rank's chunk: elements [*first, *first + count) of it, at
+   *at of the chunk. Returns count. */
 static int64_t neo__fsdp_run(const neo_fsdp *f, const neo__fsdp_unit *u, int i, int64_t *first,
                              int64_t *at) {
     int64_t low = u->whole ? 0 : f->place * u->chunk, begin = u->begin[i];
@@ -8138,12 +7831,12 @@ static size_t neo__fsdp_layout_shard(neo_fsdp *f, char *base) {
     for (int i = 0; i < f->unit_count; i++)
         NEO__CARVE(&carve, f->unit[i].master, f->unit[i].chunk);
     f->master_bytes = carve.at;
-    NEO__CARVE(&carve, f->whole_grad, f->whole_elements);
+    NEO__CARVE(&carve, f->whole.grad, f->whole.elements);
     for (int i = 0; i < f->unit_count; i++) {
         neo__fsdp_unit *u = &f->unit[i];
         if (u->frozen) continue;
         if (!u->whole) NEO__CARVE(&carve, u->grad, u->chunk);
-        else if (base) u->grad = f->whole_grad + u->at;
+        else if (base) u->grad = f->whole.grad + u->at;
     }
     return carve.at;
 }
@@ -8151,14 +7844,14 @@ static size_t neo__fsdp_layout_shard(neo_fsdp *f, char *base) {
 static size_t neo__fsdp_layout_gathered(neo_fsdp *f, char *base) {
     neo__carve carve = {base, 0};
     size_t size = neo_dtype_size(f->desc.param_dtype);
-    for (int i = 0; i < f->slot_count; i++)
-        NEO__CARVE(&carve, f->slot[i], f->largest);
+    for (int i = 0; i < f->gather.slots; i++)
+        NEO__CARVE(&carve, f->gather.slot[i], f->gather.largest);
     for (int i = 0; i < f->unit_count; i++)
         if (f->unit[i].stays)
             NEO__CARVE(&carve, f->unit[i].full, f->unit[i].elements);
-    f->stage_count = !f->staged ? 0 : f->desc.no_prefetch ? 1 : 2;
-    for (int i = 0; i < f->stage_count; i++)
-        neo__carve_next(&carve, &f->stage[i], size, (size_t)f->largest_cut);
+    f->gather.stages = !f->gather.staged ? 0 : f->desc.no_prefetch ? 1 : 2;
+    for (int i = 0; i < f->gather.stages; i++)
+        neo__carve_next(&carve, &f->gather.stage[i], size, (size_t)f->reduce.largest_cut);
     return carve.at;
 }
 /* Gradients before they are reduced. Units that are whole share arrays, one per piece. */
@@ -8166,45 +7859,46 @@ static size_t neo__fsdp_layout_windows(neo_fsdp *f, char *base) {
     neo__carve carve = {base, 0};
     size_t size = neo_dtype_size(f->desc.reduce_dtype);
     int windows =
-        f->narrow && !f->local ? 1 : f->pieces; /* one serves all pieces that are encoded */
+        f->narrow && !f->local ? 1 : f->leaves.pieces; /* one serves all pieces that are encoded */
     int shared = !f->narrow || f->local, micro = f->desc.micro_batches > 1;
-    for (int p = 0; p < f->pieces && shared; p++)
-        if (f->direct) f->whole_window[p] = f->whole_grad;
-        else NEO__CARVE(&carve, f->whole_window[p], f->whole_elements);
-    for (int p = 0; p < f->pieces && f->narrow; p++)
-        neo__carve_next(&carve, &f->whole_narrow[p], size, (size_t)f->whole_elements);
+    for (int p = 0; p < f->leaves.pieces && shared; p++)
+        if (f->whole.direct) f->whole.window[p] = f->whole.grad;
+        else NEO__CARVE(&carve, f->whole.window[p], f->whole.elements);
+    for (int p = 0; p < f->leaves.pieces && f->narrow; p++)
+        neo__carve_next(&carve, &f->whole.narrow[p], size, (size_t)f->whole.elements);
     for (int i = 0; i < f->unit_count; i++) {
         neo__fsdp_unit *u = &f->unit[i];
-        for (int p = 0; p < f->pieces && u->own_window; p++) {
+        for (int p = 0; p < f->leaves.pieces && u->own_window; p++) {
             if (u->whole && shared)
-                u->window[p] = f->whole_window[p] ? f->whole_window[p] + u->at : NULL;
+                u->window[p] = f->whole.window[p] ? f->whole.window[p] + u->at : NULL;
             else if (p < windows)
                 NEO__CARVE(&carve, u->window[p], u->elements);
             else u->window[p] = u->window[0];
         }
-        for (int p = 0; p < f->pieces && u->own_narrow; p++)
+        for (int p = 0; p < f->leaves.pieces && u->own_narrow; p++)
             if (!u->whole) neo__carve_next(&carve, &u->narrow[p], size, (size_t)u->elements);
-            else if (base) u->narrow[p] = (char *)f->whole_narrow[p] + (size_t)u->at * size;
+            else if (base) u->narrow[p] = (char *)f->whole.narrow[p] + (size_t)u->at * size;
         if (f->local && micro && u->keep && !u->frozen)
             NEO__CARVE(&carve, u->scratch, u->elements);
     }
-    int64_t chunk = f->largest_cut / f->factor;
-    int encode = !f->narrow ? 0 : f->local ? f->pieces : f->pieces == 1;
-    for (int i = 0; i < f->lane_count; i++) {
-        neo__fsdp_lane *lane = &f->lane[i];
-        if (i < f->window_lanes)
-            NEO__CARVE(&carve, lane->window, f->largest_window);
+    int64_t chunk = f->reduce.largest_cut / f->factor;
+    int encode = !f->narrow ? 0 : f->local ? f->leaves.pieces : f->leaves.pieces == 1;
+    for (int i = 0; i < f->reduce.lanes; i++) {
+        neo__fsdp_lane *lane = &f->reduce.lane[i];
+        if (i < f->reduce.windows)
+            NEO__CARVE(&carve, lane->window, f->reduce.largest_window);
         for (int p = 0; p < encode; p++)
-            neo__carve_next(&carve, &lane->narrow[p], size, (size_t)f->largest_cut);
+            neo__carve_next(&carve, &lane->narrow[p], size, (size_t)f->reduce.largest_cut);
         if (f->narrow || (micro && !f->local))
             neo__carve_next(&carve, &lane->reduced, size, (size_t)chunk);
     }
     return carve.at;
 }
-static void neo__fsdp_count_memory(neo_fsdp *f) {
-    f->shard_bytes = neo__fsdp_layout_shard(f, NULL);
-    f->gathered_bytes = neo__fsdp_layout_gathered(f, NULL);
-    f->window_bytes = neo__fsdp_layout_windows(f, NULL);
+/* Count what all three take; or place it, where there is memory. */
+static void neo__fsdp_layout(neo_fsdp *f) {
+    f->masters.bytes = neo__fsdp_layout_shard(f, (char *)f->masters.data);
+    f->gathered.bytes = neo__fsdp_layout_gathered(f, (char *)f->gathered.data);
+    f->windows.bytes = neo__fsdp_layout_windows(f, (char *)f->windows.data);
 }
 
 /* The record of one rank's part, with everything that needs no memory for numbers. */
@@ -8226,14 +7920,13 @@ static neo_status neo__fsdp_make_record(neo_ctx *ctx, const neo_fsdp_desc *d, in
         neo__fsdp_offsets(u->params, u->begin);
         if (u->whole && !u->frozen) u->at = at, at += u->elements;
     }
-    neo__fsdp_cut_buckets(f, f->bucket);
-    neo__fsdp_count_waits(f);
-    for (int i = 0; i < f->slot_count; i++) f->slot_unit[i] = -1;
-    f->stage_unit[0] = f->stage_unit[1] = -1;
+    neo__fsdp_cut_buckets(f, f->whole.bucket);
+    neo__fsdp_count_units(f);
+    neo__fsdp_begin_anew(f);
     size_t before = neo_ctx_memory(ctx).bytes;
     neo_status status = neo__fsdp_make_runs(f);
     f->runs_bytes = neo_ctx_memory(ctx).bytes - before;
-    neo__fsdp_count_memory(f);
+    neo__fsdp_layout(f);
     neo_optim_desc optim = f->desc.optim;
     if (f->cut && status == NEO_OK) f->group.size = f->factor, optim.group = &f->group;
     else optim.group = NULL;
@@ -8244,17 +7937,18 @@ static neo_status neo__fsdp_make_record(neo_ctx *ctx, const neo_fsdp_desc *d, in
 }
 
 /* ---- predictions ---- */
-/* What a step in the order of units gathers; see the header. */
+/* Gathers of a step in the order of units; see the header. */
 static void neo__fsdp_predict_gathers(const neo_fsdp *f, neo_fsdp_prediction *p) {
-    int64_t sweeps = (int64_t)f->desc.micro_batches * f->pieces, slotted = 0, seen = 0, calls = 0;
+    int64_t sweeps = (int64_t)f->desc.micro_batches * f->leaves.pieces, slotted = 0, seen = 0,
+            calls = 0;
     double elements = 0.0, bytes = (double)neo_dtype_size(f->desc.param_dtype);
     for (int i = 0; i < f->unit_count; i++) slotted += f->unit[i].slotted;
     for (int i = 0; i < f->unit_count; i++) {
         const neo__fsdp_unit *u = &f->unit[i];
         int64_t times = !u->whole;
         if (u->slotted) {
-            times += seen < slotted - f->slot_count ? sweeps : 0; /* in each way back */
-            times += seen >= f->slot_count ? sweeps - 1 : 0; /* in each way there but the first */
+            times += seen < slotted - f->gather.slots ? sweeps : 0; /* in each way back */
+            times += seen >= f->gather.slots ? sweeps - 1 : 0; /* in each way there but the first */
             seen++;
         }
         calls += times;
@@ -8263,15 +7957,15 @@ static void neo__fsdp_predict_gathers(const neo_fsdp *f, neo_fsdp_prediction *p)
     p->all_gathers = calls;
     p->all_gather_bytes = elements * bytes;
 }
-/* What rank `rank` sends in an all-reduce of n elements, of which it has `pieces` sums: parts are whole
-   blocks of 16 elements. (A small one sends as much in all, but not the same on each rank.) */
+/* Elements that rank `rank` sends in an all-reduce of n, of which it has `pieces` sums: parts are
+   whole blocks of 16. (A small one sends as much in all, but not the same on each rank.) */
 static double neo__fsdp_all_reduce_elements(int64_t n, int ranks, int rank, int pieces) {
     int64_t end = rank + 1 == ranks ? n : n / 16 * (rank + 1) / ranks * 16;
     int64_t part = end - n / 16 * rank / ranks * 16;
     return (double)pieces * (double)(n - part) + (double)(ranks - 1) * (double)part;
 }
 static void neo__fsdp_predict_reductions(const neo_fsdp *f, neo_fsdp_prediction *p) {
-    double size = (double)neo_dtype_size(f->desc.reduce_dtype), pieces = (double)f->subtree_count;
+    double size = (double)neo_dtype_size(f->desc.reduce_dtype), pieces = (double)f->leaves.subtrees;
     int64_t times = f->local ? 1 : f->desc.micro_batches, joins = f->in_groups ? 1 : times;
     for (int i = 0; i < f->unit_count; i++) {
         const neo__fsdp_unit *u = &f->unit[i];
@@ -8284,23 +7978,23 @@ static void neo__fsdp_predict_reductions(const neo_fsdp *f, neo_fsdp_prediction 
             (double)joins * size *
             neo__fsdp_all_reduce_elements(u->chunk, f->replicas, f->rank / f->factor, 1);
     }
-    for (int b = 0; b < f->bucket_count && f->ranks > 1; b++) {
+    for (int b = 0; b < f->whole.buckets && f->ranks > 1; b++) {
         p->all_reduces += times;
-        p->all_reduce_bytes +=
-            (double)times * size *
-            neo__fsdp_all_reduce_elements(f->bucket[b].count, f->ranks, f->rank, f->subtree_count);
+        p->all_reduce_bytes += (double)times * size *
+                               neo__fsdp_all_reduce_elements(f->whole.bucket[b].count, f->ranks,
+                                                             f->rank, f->leaves.subtrees);
     }
 }
 static void neo__fsdp_predict_bytes(const neo_fsdp *f, neo_fsdp_prediction *p) {
     p->master_bytes = f->master_bytes;
-    p->grad_bytes = f->shard_bytes - f->master_bytes;
+    p->grad_bytes = f->masters.bytes - f->master_bytes;
     p->state_bytes = f->optim_bytes;
-    p->gathered_bytes = f->gathered_bytes;
-    p->window_bytes = f->window_bytes;
+    p->gathered_bytes = f->gathered.bytes;
+    p->window_bytes = f->windows.bytes;
     p->record_bytes = f->record_bytes + f->runs_bytes;
-    p->host_bytes = f->host == f->ctx ? 0 : f->shard_bytes + f->optim_bytes;
+    p->host_bytes = f->host == f->ctx ? 0 : f->masters.bytes + f->optim_bytes;
     p->bytes =
-        f->shard_bytes + f->optim_bytes + f->gathered_bytes + f->window_bytes + p->record_bytes;
+        f->masters.bytes + f->optim_bytes + f->gathered.bytes + f->windows.bytes + p->record_bytes;
     for (int i = 0; i < f->unit_count; i++) p->elements += f->unit[i].elements;
 }
 NEO_API neo_status neo_fsdp_predict(neo_ctx *ctx, const neo_fsdp_desc *desc, int ranks, int rank,
@@ -8329,42 +8023,23 @@ static void neo__fsdp_bind(const neo__fsdp_unit *u, float *base, float *grads) {
                         base ? u->no_grad : u->absent);
     }
 }
-/* Zeros in memory of the context's device, if it has one. */
-static neo_status neo__fsdp_take(neo_ctx *ctx, size_t bytes, const char *what, char **memory) {
-    neo_tensor t;
-    int64_t count = (int64_t)bytes;
-    if (bytes == 0) return NEO_OK;
-    NEO__CHECK(neo_tensor_alloc(ctx, NEO_U8, 1, &count, &t) == NEO_OK, NEO_ERR_MEMORY,
-               "neo_fsdp_create: no memory for %zu bytes of %s", bytes, what);
-    *memory = (char *)t.data;
-    return neo_tensor_zero(ctx, t);
-}
-static void neo__fsdp_give_back(neo_ctx *ctx, char *memory, size_t bytes) {
-    neo_tensor t = neo_tensor_1d(memory, NEO_U8, (int64_t)bytes);
-    t.place = neo_ctx_device(ctx) ? NEO_DEVICE : NEO_HOST;
-    if (memory) neo_tensor_free(ctx, &t);
+/* Zeros, as many as are laid out. */
+static neo_status neo__fsdp_take(neo_ctx *ctx, const char *what, neo__buffer *memory) {
+    if (memory->bytes == 0) return NEO_OK;
+    NEO__CHECK(neo__buffer_take(ctx, memory, memory->bytes) == NEO_OK, NEO_ERR_MEMORY,
+               "neo_fsdp_create: no memory for %zu bytes of %s", memory->bytes, what);
+    return neo_tensor_zero(ctx, neo__buffer_tensor(ctx, memory));
 }
 /* ---- work on runs of numbers, where the context computes ---- */
 static void *neo__fsdp_place(const void *base, int64_t at, neo_dtype dtype) {
     return (char *)(uintptr_t)base + (size_t)at * neo_dtype_size(dtype);
 }
-/* `count` numbers in memory of the context. */
-static neo_tensor neo__fsdp_numbers(const neo_fsdp *f, const void *data, neo_dtype dtype, int64_t count) {
-    neo_tensor t = neo_tensor_1d((void *)(uintptr_t)data, dtype, count);
+/* Elements [at, at + count) of what is at data, in memory of the context. */
+static neo_tensor neo__fsdp_numbers(const neo_fsdp *f, const void *data, int64_t at,
+                                    neo_dtype dtype, int64_t count) {
+    neo_tensor t = neo_tensor_1d(neo__fsdp_place(data, at, dtype), dtype, count);
     t.place = neo_ctx_device(f->ctx) ? NEO_DEVICE : NEO_HOST;
     return t;
-}
-/* to = from in to's dtype */
-static neo_status neo__fsdp_convert(neo_fsdp *f, const void *from, neo_dtype from_dtype, void *to,
-                                    neo_dtype to_dtype, int64_t count) {
-    return neo_tensor_convert(f->ctx, neo__fsdp_numbers(f, from, from_dtype, count),
-                              neo__fsdp_numbers(f, to, to_dtype, count), NULL);
-}
-/* to += from */
-static neo_status neo__fsdp_add(neo_fsdp *f, void *to, neo_dtype to_dtype, const void *from,
-                                neo_dtype from_dtype, int64_t count) {
-    return neo_add(f->ctx, neo__fsdp_numbers(f, to, to_dtype, count),
-                   neo__fsdp_numbers(f, from, from_dtype, count));
 }
 static neo_status neo__fsdp_init_unit(neo_fsdp *f, const neo__fsdp_unit *u) {
     for (int i = 0; i < u->params_count; i++) {
@@ -8372,10 +8047,10 @@ static neo_status neo__fsdp_init_unit(neo_fsdp *f, const neo__fsdp_unit *u) {
         neo_init init = neo_params_initializer(u->params, i);
         int64_t first, at, count = neo__fsdp_run(f, u, i, &first, &at);
         float *master = u->master + at;
+        neo_tensor values = neo__fsdp_numbers(f, master, 0, NEO_F32, count);
         if (count == 0) master = NULL;
         else if (init.kind != NEO_INIT_NONE)
-            NEO__TRY(neo_tensor_init(f->ctx, neo__fsdp_numbers(f, master, NEO_F32, count), p->name, init,
-                                     first));
+            NEO__TRY(neo_tensor_init(f->ctx, values, p->name, init, first));
         if (!u->frozen)
             NEO__TRY(neo_params_bind(f->runs, u->first_param + i, master,
                                      master ? u->grad + at : NULL, NULL));
@@ -8384,12 +8059,10 @@ static neo_status neo__fsdp_init_unit(neo_fsdp *f, const neo__fsdp_unit *u) {
 }
 /* Memory, first values, the optimizer: of this rank alone. */
 static neo_status neo__fsdp_fill(neo_fsdp *f) {
-    NEO__TRY(neo__fsdp_take(f->host, f->shard_bytes, "masters and gradients", &f->shard_memory));
-    NEO__TRY(neo__fsdp_take(f->ctx, f->gathered_bytes, "gathered units", &f->gathered_memory));
-    NEO__TRY(neo__fsdp_take(f->ctx, f->window_bytes, "gradients under way", &f->window_memory));
-    neo__fsdp_layout_shard(f, f->shard_memory);
-    neo__fsdp_layout_gathered(f, f->gathered_memory);
-    neo__fsdp_layout_windows(f, f->window_memory);
+    NEO__TRY(neo__fsdp_take(f->host, "masters and gradients", &f->masters));
+    NEO__TRY(neo__fsdp_take(f->ctx, "gathered units", &f->gathered));
+    NEO__TRY(neo__fsdp_take(f->ctx, "gradients under way", &f->windows));
+    neo__fsdp_layout(f);
     for (int i = 0; i < f->unit_count; i++) NEO__TRY(neo__fsdp_init_unit(f, &f->unit[i]));
     neo_optim_desc optim = f->desc.optim;
     if (f->shard) f->group = neo_comm_group(f->shard);
@@ -8409,41 +8082,60 @@ static void neo__fsdp_mark_unit(uint64_t *mark, const neo__fsdp_unit *u) {
         const neo_param *p = neo_params_at(u->params, k);
         neo_init init = neo_params_initializer(u->params, k);
         *mark = neo__plan_hash(neo__plan_hash(*mark, neo_hash(p->name)), (uint64_t)init.kind);
-        neo__alike_number(mark, (double)init.a);
-        neo__alike_number(mark, (double)init.b);
-        for (int j = 0; j < p->value.ndim; j++) *mark = neo__plan_hash(*mark, (uint64_t)p->value.shape[j]);
+        const double range[] = {(double)init.a, (double)init.b};
+        neo__alike_numbers(mark, range, 2);
+        for (int j = 0; j < p->value.ndim; j++)
+            *mark = neo__plan_hash(*mark, (uint64_t)p->value.shape[j]);
     }
 }
-static void neo__fsdp_alike(neo__alike *a, const neo_fsdp *f) {
+static neo_status neo__fsdp_check_alike(neo_comm *comm, const neo_fsdp *f) {
     const neo_fsdp_desc *d = &f->desc;
     const neo_optim_desc *o = &d->optim;
-    const int64_t options[] = {d->slots, d->no_prefetch, d->micro_batches, d->groups, d->leaf_pieces};
-    const double optim[] = {(double)o->kind,      (double)o->nesterov,       (double)o->weight_decay,
-                            (double)o->momentum,  (double)o->dampening,      (double)o->lr_decay,
-                            (double)o->eps,       (double)o->initial_accumulator, o->beta1,
-                            (double)o->clip_norm, (double)o->clip_norm_type, o->beta2};
-    neo__alike_add(a, "another seed of the context than rank 0", neo_ctx_seed(f->ctx));
-    uint64_t *mark = neo__alike_add(a, "another mode or factor than rank 0", (uint64_t)d->mode);
-    *mark = neo__plan_hash(neo__plan_hash(*mark, (uint64_t)f->factor), (uint64_t)f->shards);
-    mark = neo__alike_add(a, "other slots, no_prefetch, micro_batches, groups or leaf_pieces than rank 0", 0);
-    for (size_t i = 0; i < sizeof options / sizeof *options; i++) *mark = neo__plan_hash(*mark, (uint64_t)options[i]);
-    mark = neo__alike_add(a, "another param_dtype, reduce_dtype or loss_scale than rank 0", (uint64_t)d->param_dtype);
-    *mark = neo__plan_hash(neo__plan_hash(*mark, (uint64_t)d->reduce_dtype), (uint64_t)d->loss_scale_window);
-    neo__alike_number(mark, (double)d->loss_scale);
-    mark = neo__alike_add(a, "another optimizer than rank 0, or of other options", neo_hash(o->name));
-    for (size_t i = 0; i < sizeof optim / sizeof *optim; i++) neo__alike_number(mark, optim[i]);
-    mark = neo__alike_add(a, "other units than rank 0: parameters, shapes, initial values, or what is kept or frozen",
-                          (uint64_t)f->unit_count);
+    const double sharding[] = {(double)d->mode, (double)f->factor, (double)f->shards};
+    const double options[] = {(double)d->slots, (double)d->no_prefetch, (double)d->micro_batches,
+                              (double)d->groups, (double)d->leaf_pieces};
+    const double dtypes[] = {(double)d->param_dtype, (double)d->reduce_dtype,
+                             (double)d->loss_scale_window, (double)d->loss_scale};
+    const double optim[] = {(double)o->kind,
+                            (double)o->nesterov,
+                            (double)o->weight_decay,
+                            (double)o->momentum,
+                            (double)o->dampening,
+                            (double)o->lr_decay,
+                            (double)o->eps,
+                            (double)o->initial_accumulator,
+                            o->beta1,
+                            (double)o->clip_norm,
+                            (double)o->clip_norm_type,
+                            o->beta2};
+    NEO__ZERO(neo__alike, a);
+    neo__alike_add(&a, "another seed of the context than rank 0", neo_ctx_seed(f->ctx));
+    uint64_t *mark = neo__alike_add(&a, "another mode or factor than rank 0", 0);
+    neo__alike_numbers(mark, sharding, sizeof sharding / sizeof *sharding);
+    mark = neo__alike_add(
+        &a, "other slots, no_prefetch, micro_batches, groups or leaf_pieces than rank 0", 0);
+    neo__alike_numbers(mark, options, sizeof options / sizeof *options);
+    mark = neo__alike_add(&a, "another param_dtype, reduce_dtype or loss_scale than rank 0", 0);
+    neo__alike_numbers(mark, dtypes, sizeof dtypes / sizeof *dtypes);
+    mark = neo__alike_add(&a, "another optimizer than rank 0, or of other options",
+                          neo_hash(o->name));
+    neo__alike_numbers(mark, optim, sizeof optim / sizeof *optim);
+    mark = neo__alike_add(
+        &a,
+        "other units than rank 0: parameters, shapes, initial values, or what is kept or frozen",
+        (uint64_t)f->unit_count);
     for (int i = 0; i < f->unit_count; i++) neo__fsdp_mark_unit(mark, &f->unit[i]);
+    return neo__alike_check(comm, &a, "neo_fsdp_create");
 }
-/* Groups of its own, so that its calls do not wait behind the trainer's: buffers are where the context computes. */
+/* Groups of its own, so that its calls do not wait behind the trainer's; buffers are where the
+   context computes. */
 static neo_status neo__fsdp_split(neo_fsdp *f, neo_comm *comm) {
-    int cut = 0, whole = 0;
-    for (int i = 0; i < f->unit_count; i++) cut |= !f->unit[i].whole, whole |= f->unit[i].whole;
+    int whole = 0;
+    for (int i = 0; i < f->unit_count; i++) whole |= f->unit[i].whole;
     neo_status (*split)(neo_comm *, int, int, neo_comm **) =
         neo_ctx_device(f->ctx) ? neo_comm_split_device : neo_comm_split;
-    if (cut) NEO__TRY(split(comm, f->rank / f->factor, f->rank, &f->shard));
-    if (cut && f->replicas > 1) NEO__TRY(split(comm, f->place, f->rank, &f->replica));
+    if (f->cut) NEO__TRY(split(comm, f->rank / f->factor, f->rank, &f->shard));
+    if (f->cut && f->replicas > 1) NEO__TRY(split(comm, f->place, f->rank, &f->replica));
     if (whole && f->ranks > 1) NEO__TRY(split(comm, 0, f->rank, &f->all));
     return NEO_OK;
 }
@@ -8468,19 +8160,15 @@ NEO_API neo_status neo_fsdp_create(neo_comm *comm, const neo_fsdp_desc *desc, ne
         neo__fsdp_make_record(ctx, desc, neo_comm_size(comm), neo_comm_rank(comm), &f);
     if (status == NEO_OK) status = neo__fsdp_check_owner(f);
     status = neo_comm_agree(comm, status);
-    NEO__ZERO(neo__alike, alike);
-    if (status == NEO_OK) {
-        neo__fsdp_alike(&alike, f);
-        status = neo__alike_check(comm, &alike, "neo_fsdp_create");
-    }
+    if (status == NEO_OK) status = neo__fsdp_check_alike(comm, f);
     if (status == NEO_OK) f->comm = comm, status = neo__fsdp_split(f, data);
     if (status == NEO_OK) status = neo_comm_agree(comm, neo__fsdp_fill(f));
     if (status == NEO_OK) *out = f;
     else neo_fsdp_destroy(f);
     return status;
 }
-/* While a backward window of a unit that learns is open, gradients are of a part of the batch: the context
-   refuses leaves NULL, which stand for a whole one. */
+/* While a backward window of a unit that learns is open, gradients are of a part of the batch: the
+   context refuses leaves NULL, which stand for a whole one. */
 static int neo__fsdp_takes_part(const neo_fsdp *f, const neo__fsdp_unit *u) {
     return u->open == NEO__FSDP_BACKWARD && !u->frozen && f->ranks > 1;
 }
@@ -8488,14 +8176,15 @@ NEO_API void neo_fsdp_destroy(neo_fsdp *f) {
     if (!f) return;
     neo_comm *groups[] = {f->shard, f->replica, f->all};
     for (int i = 0; i < 3; i++) neo_comm_destroy(groups[i]); /* waits for what is under way */
-    for (int i = 0; i < f->unit_count; i++) neo__ctx_take_parts(f->ctx, -neo__fsdp_takes_part(f, &f->unit[i]));
+    for (int i = 0; i < f->unit_count; i++)
+        neo__ctx_take_parts(f->ctx, -neo__fsdp_takes_part(f, &f->unit[i]));
     for (int i = 0; i < f->unit_count && f->owner; i++)
         for (int k = 0; k < f->unit[i].params_count; k++)
             neo_params_bind(f->unit[i].params, k, NULL, NULL, NULL);
     neo_optim_destroy(f->optim);
-    neo__fsdp_give_back(f->host, f->shard_memory, f->shard_bytes);
-    neo__fsdp_give_back(f->ctx, f->gathered_memory, f->gathered_bytes);
-    neo__fsdp_give_back(f->ctx, f->window_memory, f->window_bytes);
+    neo__buffer_give_back(f->host, &f->masters);
+    neo__buffer_give_back(f->ctx, &f->gathered);
+    neo__buffer_give_back(f->ctx, &f->windows);
     neo__fsdp_free_record(f);
 }
 
@@ -8510,15 +8199,15 @@ static neo_status neo__fsdp_wait(neo_fsdp *f, neo_comm *group, neo_ticket ticket
    >>impl-fsdp-gather
 
    A unit that uses slots takes, of those that no open window uses, a free one, or that of the unit
-   which the sweep will need last: on the way forward the first unit, on the way back the last. What is
-   in a slot stays good until the step. Values on a narrow wire arrive in a stage.
-   ------------------------------------------------------------------------------------------------ */
+   which the sweep will need last: on the way forward the first unit, on the way back the last.
+   Values in a slot stay good until the step. Values on a narrow wire arrive in a stage.
+   ---------------------------------------------------------------------------------------------- */
 /* One more, of what goes back if a step that is recorded fails before the calls from here on. */
 static void neo__fsdp_count(const neo_fsdp *f, int64_t *counter) {
     neo__device_counts(f->ctx, counter);
     ++*counter;
 }
-/* Where calls have gone back so, gradients hold anything: those of this step are void. */
+/* Once calls have gone back so, gradients hold anything: those of this step are void. */
 static neo_status neo__fsdp_recall(neo_fsdp *f) {
     if (f->seen == f->calls) return NEO_OK;
     f->seen = f->calls;
@@ -8527,11 +8216,12 @@ static neo_status neo__fsdp_recall(neo_fsdp *f) {
 /* A slot for unit u that may be taken, or -1. */
 static int neo__fsdp_find_slot(const neo_fsdp *f, int u) {
     int best = -1;
-    for (int i = 0; i < f->slot_count; i++) {
-        int held = f->slot_unit[i];
+    for (int i = 0; i < f->gather.slots; i++) {
+        int held = f->gather.slot_unit[i];
         if (held < 0) return i;
         if (held == u || f->unit[held].open != NEO__FSDP_CLOSED) continue;
-        if (best < 0 || (f->backward ? held > f->slot_unit[best] : held < f->slot_unit[best]))
+        if (best < 0 || (f->gather.backward ? held > f->gather.slot_unit[best]
+                                            : held < f->gather.slot_unit[best]))
             best = i;
     }
     return best;
@@ -8540,11 +8230,13 @@ static int neo__fsdp_find_slot(const neo_fsdp *f, int u) {
 static neo_status neo__fsdp_arrive(neo_fsdp *f, neo__fsdp_unit *u) {
     if (u->presence != NEO__FSDP_COMING) return NEO_OK;
     NEO__TRY(neo__fsdp_wait(f, f->shard, u->ticket));
-    float *full = u->slotted ? f->slot[u->slot] : u->full;
+    float *full = u->slotted ? f->gather.slot[u->slot] : u->full;
     if (u->stage >= 0) {
-        NEO__TRY(neo__fsdp_convert(f, f->stage[u->stage], f->desc.param_dtype, full, NEO_F32,
-                                   u->elements));
-        f->stage_unit[u->stage] = -1;
+        neo_tensor came = neo__fsdp_numbers(f, f->gather.stage[u->stage], 0, f->desc.param_dtype,
+                                            u->elements);
+        neo_tensor to = neo__fsdp_numbers(f, full, 0, NEO_F32, u->elements);
+        NEO__TRY(neo_tensor_convert(f->ctx, came, to, NULL));
+        f->gather.stage_unit[u->stage] = -1;
         u->stage = -1;
     }
     u->presence = NEO__FSDP_HERE;
@@ -8553,61 +8245,64 @@ static neo_status neo__fsdp_arrive(neo_fsdp *f, neo__fsdp_unit *u) {
 /* A stage for unit number `unit`; the gather that has one must arrive if there is none. */
 static neo_status neo__fsdp_take_stage(neo_fsdp *f, int unit) {
     int stage = 0;
-    for (int i = 1; i < f->stage_count; i++)
-        if (f->stage_unit[stage] >= 0 && f->stage_unit[i] < 0) stage = i;
-    if (f->stage_unit[stage] >= 0) NEO__TRY(neo__fsdp_arrive(f, &f->unit[f->stage_unit[stage]]));
-    f->stage_unit[stage] = unit;
+    for (int i = 1; i < f->gather.stages; i++)
+        if (f->gather.stage_unit[stage] >= 0 && f->gather.stage_unit[i] < 0) stage = i;
+    if (f->gather.stage_unit[stage] >= 0)
+        NEO__TRY(neo__fsdp_arrive(f, &f->unit[f->gather.stage_unit[stage]]));
+    f->gather.stage_unit[stage] = unit;
     f->unit[unit].stage = stage;
     return NEO_OK;
 }
-/* Starts to gather a unit that is away, a slotted one to `slot`, in the window of another or its own. */
+/* Start to gather a unit that is away, a slotted one to `slot`, in the window of another or its
+   own. */
 static neo_status neo__fsdp_start(neo_fsdp *f, int unit, int slot, int window) {
     neo__fsdp_unit *u = &f->unit[unit];
     neo_dtype dtype = f->desc.param_dtype;
+    neo_tensor master = neo__fsdp_numbers(f, u->master, 0, NEO_F32, u->chunk);
     if (u->whole) {
         if (u->stays)
-            NEO__TRY(neo_round(f->ctx, dtype, neo__fsdp_numbers(f, u->master, NEO_F32, u->elements),
-                               neo__fsdp_numbers(f, u->full, NEO_F32, u->elements)));
+            NEO__TRY(neo_round(f->ctx, dtype, master,
+                               neo__fsdp_numbers(f, u->full, 0, NEO_F32, u->elements)));
         u->presence = NEO__FSDP_HERE;
         return NEO_OK;
     }
     if (u->slotted) {
-        int held = f->slot_unit[slot];
+        int held = f->gather.slot_unit[slot];
         if (held >= 0) {
             NEO__TRY(neo__fsdp_arrive(f, &f->unit[held])); /* it may be under way */
             f->unit[held].presence = NEO__FSDP_AWAY;
             f->unit[held].slot = -1;
         }
-        f->slot_unit[slot] = unit;
+        f->gather.slot_unit[slot] = unit;
         u->slot = slot;
     }
     const void *in = u->master;
-    void *out = u->slotted ? f->slot[slot] : u->full;
-    if (f->staged) {
+    void *out = u->slotted ? f->gather.slot[slot] : u->full;
+    if (f->gather.staged) {
         NEO__TRY(neo__fsdp_take_stage(f, unit));
-        out = f->stage[u->stage];
-        void *own = neo__fsdp_place(out, f->place * u->chunk, dtype);
-        NEO__TRY(neo__fsdp_convert(f, u->master, NEO_F32, own, dtype, u->chunk));
-        in = own;
+        out = f->gather.stage[u->stage];
+        neo_tensor own = neo__fsdp_numbers(f, out, f->place * u->chunk, dtype, u->chunk);
+        NEO__TRY(neo_tensor_convert(f->ctx, master, own, NULL));
+        in = own.data;
     }
     char both[2 * 128 + 8]; /* so that ranks which open other windows find out */
     snprintf(both, sizeof both, "%.128s in %.128s", u->name, f->unit[window].name);
     neo_comm_label(f->shard, window == unit ? u->name : both);
     NEO__TRY(neo_comm_all_gather(f->shard, in, out, u->chunk, NULL, dtype, &u->ticket));
     u->presence = NEO__FSDP_COMING;
-    f->gathers++;
+    f->gather.count++;
     return NEO_OK;
 }
 /* Gathers what the next window will want, if there is room. */
 static neo_status neo__fsdp_prefetch(neo_fsdp *f, int unit) {
-    int next = f->backward ? unit - 1 : unit + 1;
+    int next = f->gather.backward ? unit - 1 : unit + 1;
     if (f->desc.no_prefetch || next < 0 || next >= f->unit_count) return NEO_OK;
     neo__fsdp_unit *u = &f->unit[next];
     if (u->whole || u->presence != NEO__FSDP_AWAY) return NEO_OK;
     int slot = u->slotted ? neo__fsdp_find_slot(f, next) : 0;
     return slot < 0 ? NEO_OK : neo__fsdp_start(f, next, slot, unit);
 }
-/* Where a unit's values are, gathered first. */
+/* Gather a unit, and say where its values are. */
 static neo_status neo__fsdp_hold(neo_fsdp *f, int unit, float **values) {
     neo__fsdp_unit *u = &f->unit[unit];
     if (u->presence == NEO__FSDP_AWAY) {
@@ -8616,18 +8311,19 @@ static neo_status neo__fsdp_hold(neo_fsdp *f, int unit, float **values) {
                    "neo_fsdp: unit '%s' is opened inside the windows of %d others, and there are "
                    "%d slots: "
                    "more slots, or `keep` for the outer unit",
-                   u->name, f->slot_count, f->slot_count);
+                   u->name, f->gather.slots, f->gather.slots);
         NEO__TRY(neo__fsdp_start(f, unit, slot, unit));
     } else if (!u->whole) {
-        f->hits++;
+        f->gather.hits++;
     }
     NEO__TRY(neo__fsdp_arrive(f, u));
-    *values = u->slotted ? f->slot[u->slot] : u->stays ? u->full : u->master;
+    *values = u->slotted ? f->gather.slot[u->slot] : u->stays ? u->full : u->master;
     return NEO_OK;
 }
 static neo_status neo__fsdp_check_window(neo_fsdp *f, const char *function, int unit,
                                          neo__fsdp_window open) {
-    static const char *const state[] = {"closed", "open for forward (neo_fsdp_forward_end closes it)",
+    static const char *const state[] = {"closed",
+                                        "open for forward (neo_fsdp_forward_end closes it)",
                                         "open for backward (neo_fsdp_backward_end closes it)"};
     NEO__CHECK(f, NEO_ERR_ARG, "%s: fsdp is NULL", function);
     NEO__CHECK(unit >= 0 && unit < f->unit_count, NEO_ERR_ARG, "%s: unit %d of %d", function, unit,
@@ -8641,9 +8337,9 @@ static neo_status neo__fsdp_check_window(neo_fsdp *f, const char *function, int 
 static void neo__fsdp_open(neo_fsdp *f, int unit, neo__fsdp_window window) {
     int32_t word = 2 * unit + (window == NEO__FSDP_BACKWARD);
     f->unit[unit].open = window;
-    f->windows_hash = neo__plan_hash(f->windows_hash, (uint64_t)word);
-    if (f->windows < NEO__FSDP_HISTORY) f->history[f->windows] = word;
-    f->windows++;
+    f->opened.hash = neo__plan_hash(f->opened.hash, (uint64_t)word);
+    if (f->opened.count < NEO__FSDP_HISTORY) f->opened.first[f->opened.count] = word;
+    f->opened.count++;
 }
 static void neo__fsdp_close(neo_fsdp *f, neo__fsdp_unit *u) {
     neo__ctx_take_parts(f->ctx, -neo__fsdp_takes_part(f, u));
@@ -8653,7 +8349,7 @@ static void neo__fsdp_close(neo_fsdp *f, neo__fsdp_unit *u) {
 NEO_API neo_status neo_fsdp_forward_begin(neo_fsdp *f, int unit) {
     float *values;
     NEO__TRY(neo__fsdp_check_window(f, "neo_fsdp_forward_begin", unit, NEO__FSDP_CLOSED));
-    f->backward = 0;
+    f->gather.backward = 0;
     NEO__TRY(neo__fsdp_hold(f, unit, &values));
     neo__fsdp_open(f, unit, NEO__FSDP_FORWARD);
     neo__fsdp_bind(&f->unit[unit], values, NULL);
@@ -8670,27 +8366,21 @@ NEO_API neo_status neo_fsdp_forward_end(neo_fsdp *f, int unit) {
 /* ------------------------------------------------------------------------------------------------
    >>impl-fsdp-reduce
 
-   What happens to the gradients of a unit when the backward window of a piece closes, and when that of
-   the last piece does. Where a call of this rank's device fails on the way, the reductions go on all the
-   same, so that no rank waits for one that never comes; the step then tells all ranks, and none steps.
-   ------------------------------------------------------------------------------------------------ */
+   Gradients of a unit when the backward window of a piece closes, and when that of the last piece
+   does. If a call of this rank's device fails on the way, the reductions go on all the same, so
+   that no rank waits for one that never comes; the step then tells all ranks, and none steps.
+   ---------------------------------------------------------------------------------------------- */
 static neo_status neo__fsdp_finish_lane(neo_fsdp *f, neo__fsdp_lane *lane);
 static void neo__fsdp_note(neo_fsdp *f, neo_status status) {
-    if (status == NEO_OK || f->failed != NEO_OK) return;
-    f->failed = status;
-    snprintf(f->failure, sizeof f->failure, "%s", neo_last_error());
+    if (status != NEO_OK && f->error.status == NEO_OK) f->error = neo__error_keep(status);
 }
-/* That failure, if there is one. */
-static neo_status neo__fsdp_noted(const neo_fsdp *f) {
-    return f->failed == NEO_OK ? NEO_OK : neo_fail(f->failed, "%s", f->failure);
-}
-/* A free lane, among the first `lanes`: if there is none, the reduction that began first is finished.
+/* A free lane among the first `lanes`: if there is none, the reduction that began first ends.
    NULL: its error, or all of them are windows. */
 static neo__fsdp_lane *neo__fsdp_take_lane(neo_fsdp *f, int unit, int lanes, neo_status *status) {
     neo__fsdp_lane *best = NULL;
     *status = NEO_OK;
     for (int i = 0; i < lanes; i++) {
-        neo__fsdp_lane *lane = &f->lane[i];
+        neo__fsdp_lane *lane = &f->reduce.lane[i];
         if (lane->state == NEO__FSDP_WINDOW) continue;
         if (!best || (best->state != NEO__FSDP_FREE &&
                       (lane->state == NEO__FSDP_FREE || lane->since < best->since)))
@@ -8705,7 +8395,7 @@ static neo__fsdp_lane *neo__fsdp_take_lane(neo_fsdp *f, int unit, int lanes, neo
     else *status = neo__fsdp_finish_lane(f, best);
     if (*status != NEO_OK) return NULL;
     best->unit = unit;
-    f->unit[unit].lane = (int)(best - f->lane);
+    f->unit[unit].lane = (int)(best - f->reduce.lane);
     return best;
 }
 static void neo__fsdp_free_lane(neo_fsdp *f, neo__fsdp_lane *lane) {
@@ -8717,43 +8407,40 @@ static void neo__fsdp_free_lane(neo_fsdp *f, neo__fsdp_lane *lane) {
 /* below += above, elements [at, at + n) of two pieces. */
 static void neo__fsdp_merge(neo_fsdp *f, void *below, const void *above, int64_t at, int64_t n) {
     neo_dtype dtype = f->desc.reduce_dtype;
-    neo__fsdp_note(f, neo__fsdp_add(f, neo__fsdp_place(below, at, dtype), dtype, neo__fsdp_place(above, at, dtype),
-                                    dtype, n));
+    neo__fsdp_note(f, neo_add(f->ctx, neo__fsdp_numbers(f, below, at, dtype, n),
+                              neo__fsdp_numbers(f, above, at, dtype, n)));
 }
-/* Adds the pieces of every maximal subtree, in the order of the leaf tree; f->send: where sums are. */
+/* Add the pieces of every maximal subtree, in the order of the leaf tree: to leaves.send. */
 static void neo__fsdp_merge_pieces(neo_fsdp *f, void *const *piece, int64_t at, int64_t n) {
-    for (int s = 0; s < f->subtree_count; s++) {
-        int leaves[64], from[64], depth = 0; /* a stack: sizes fall */
-        int end = f->subtree[s].first + f->subtree[s].count;
-        for (int i = f->subtree[s].first; i < end; i++) {
-            leaves[depth] = f->piece[i].count;
-            from[depth++] = i;
-            for (; depth > 1 && leaves[depth - 1] == leaves[depth - 2]; depth--) {
-                neo__fsdp_merge(f, piece[from[depth - 2]], piece[from[depth - 1]], at, n);
-                leaves[depth - 2] *= 2;
-            }
-        }
-        for (; depth > 1; depth--)
-            neo__fsdp_merge(f, piece[from[depth - 2]], piece[from[depth - 1]], at, n);
-        f->send[s] = neo__fsdp_place(piece[from[0]], at, f->desc.reduce_dtype);
+    for (int s = 0; s < f->leaves.subtrees; s++) { /* pieces of a subtree are of as many leaves */
+        const int count = f->leaves.subtree[s].count;
+        void *const *part = piece + f->leaves.subtree[s].first;
+        for (int step = 1; step < count; step *= 2)
+            for (int i = 0; i + step < count; i += 2 * step)
+                neo__fsdp_merge(f, part[i], part[i + step], at, n);
+        f->leaves.send[s] = neo__fsdp_place(part[0], at, f->desc.reduce_dtype);
     }
 }
 /* Sums over leaves, narrowed piece by piece if they were kept in f32. */
-static void neo__fsdp_narrow_pieces(neo_fsdp *f, float *const *window, void *const *narrow, int64_t at,
-                                    int64_t n) {
-    neo_dtype dtype = f->desc.reduce_dtype;
-    for (int i = 0; i < f->own_pieces; i++)
-        neo__fsdp_note(f, neo__fsdp_convert(f, window[i] + at, NEO_F32, neo__fsdp_place(narrow[i], at, dtype),
-                                            dtype, n));
+static void neo__fsdp_narrow(neo_fsdp *f, const float *window, void *narrow, int64_t at,
+                             int64_t n) {
+    neo_tensor from = neo__fsdp_numbers(f, window, at, NEO_F32, n);
+    neo_tensor to = neo__fsdp_numbers(f, narrow, at, f->desc.reduce_dtype, n);
+    neo__fsdp_note(f, neo_tensor_convert(f->ctx, from, to, NULL));
+}
+static void neo__fsdp_narrow_pieces(neo_fsdp *f, float *const *window, void *const *narrow,
+                                    int64_t at, int64_t n) {
+    for (int i = 0; i < f->leaves.own; i++) neo__fsdp_narrow(f, window[i], narrow[i], at, n);
 }
 
 /* ---- a unit that is cut ---- */
 /* The chunk of a sum goes to the gradient: the first of a step is copied, others are added. */
-static void neo__fsdp_collect(neo_fsdp *f, const void *sum, float *grad, int64_t n, neo_dtype dtype,
-                              int micro) {
-    if (sum == (const void *)grad) return;
-    neo__fsdp_note(f, micro > 0 ? neo__fsdp_add(f, grad, NEO_F32, sum, dtype, n)
-                                : neo__fsdp_convert(f, sum, dtype, grad, NEO_F32, n));
+static void neo__fsdp_collect(neo_fsdp *f, const void *sum, float *grad, int64_t n, int micro) {
+    neo_tensor from = neo__fsdp_numbers(f, sum, 0, f->desc.reduce_dtype, n);
+    neo_tensor to = neo__fsdp_numbers(f, grad, 0, NEO_F32, n);
+    if (from.data == to.data) return;
+    neo__fsdp_note(f, micro > 0 ? neo_add(f->ctx, to, from)
+                                : neo_tensor_convert(f->ctx, from, to, NULL));
 }
 /* The reduce-scatter of a lane is done: what comes after it begins. */
 static neo_status neo__fsdp_advance_lane(neo_fsdp *f, neo__fsdp_lane *lane) {
@@ -8763,7 +8450,7 @@ static neo_status neo__fsdp_advance_lane(neo_fsdp *f, neo__fsdp_lane *lane) {
     if (lane->state != NEO__FSDP_SCATTER || f->replicas == 1) return NEO_OK;
     NEO__TRY(neo__fsdp_wait(f, f->shard, lane->ticket));
     if (f->in_groups) {
-        neo__fsdp_collect(f, sum, u->grad, u->chunk, dtype, u->micro - 1);
+        neo__fsdp_collect(f, sum, u->grad, u->chunk, u->micro - 1);
         if (u->micro < f->desc.micro_batches) {
             neo__fsdp_free_lane(f, lane);
             return NEO_OK;
@@ -8783,8 +8470,7 @@ static neo_status neo__fsdp_finish_lane(neo_fsdp *f, neo__fsdp_lane *lane) {
     NEO__TRY(
         neo__fsdp_wait(f, lane->state == NEO__FSDP_JOIN ? f->replica : f->shard, lane->ticket));
     if (lane->reduced && !f->in_groups)
-        neo__fsdp_collect(f, lane->reduced, u->grad, u->chunk, f->desc.reduce_dtype,
-                          f->local ? 0 : u->micro - 1);
+        neo__fsdp_collect(f, lane->reduced, u->grad, u->chunk, f->local ? 0 : u->micro - 1);
     neo__fsdp_free_lane(f, lane);
     return NEO_OK;
 }
@@ -8792,46 +8478,38 @@ static neo_status neo__fsdp_finish_lane(neo_fsdp *f, neo__fsdp_lane *lane) {
 static neo_status neo__fsdp_scatter(neo_fsdp *f, int unit) {
     neo__fsdp_unit *u = &f->unit[unit];
     neo_status status;
-    for (int i = 0; i < f->lane_count; i++) /* replicas join behind the next unit's backward */
-        NEO__TRY(neo__fsdp_advance_lane(f, &f->lane[i]));
-    neo__fsdp_lane *lane =
-        u->lane >= 0 ? &f->lane[u->lane] : neo__fsdp_take_lane(f, unit, f->lane_count, &status);
+    for (int i = 0; i < f->reduce.lanes; i++) /* replicas join behind the next unit's backward */
+        NEO__TRY(neo__fsdp_advance_lane(f, &f->reduce.lane[i]));
+    neo__fsdp_lane *lane = u->lane >= 0 ? &f->reduce.lane[u->lane]
+                                        : neo__fsdp_take_lane(f, unit, f->reduce.lanes, &status);
     if (!lane) return status;
-    float *borrowed[1];
-    borrowed[0] = lane->window;
-    float *const *window = u->own_window ? u->window : borrowed;
+    float *const *window = u->own_window ? u->window : &lane->window;
     void *const *narrow = u->own_narrow ? u->narrow : lane->narrow;
     if (f->narrow && !u->own_narrow)
         neo__fsdp_narrow_pieces(f, window, narrow, 0, u->elements);
-    void *piece[1];
-    piece[0] = window[0];
-    void *const *parts = f->narrow        ? narrow
-                         : u->own_window ? (void *const *)window
-                                         : (void *const *)piece;
-    neo__fsdp_merge_pieces(f, parts, 0, u->elements);
+    neo__fsdp_merge_pieces(f, f->narrow ? narrow : (void *const *)window, 0, u->elements);
     void *sum = lane->reduced ? lane->reduced : u->grad;
     neo_comm_label(f->shard, u->name);
     if (f->replicas == 1)
-        NEO__TRY(neo_comm_reduce_scatter_leaves(f->shard, (const void *const *)f->send, sum,
+        NEO__TRY(neo_comm_reduce_scatter_leaves(f->shard, (const void *const *)f->leaves.send, sum,
                                                 u->chunk, NULL, f->desc.reduce_dtype,
                                                 &lane->ticket));
     else
-        NEO__TRY(neo_comm_reduce_scatter(f->shard, NEO_REDUCE_SUM, f->send[0], sum, u->chunk, NULL,
-                                         f->desc.reduce_dtype, &lane->ticket));
+        NEO__TRY(neo_comm_reduce_scatter(f->shard, NEO_REDUCE_SUM, f->leaves.send[0], sum, u->chunk,
+                                         NULL, f->desc.reduce_dtype, &lane->ticket));
     lane->state = NEO__FSDP_SCATTER;
-    lane->since = f->reductions++;
+    lane->since = f->reduce.count++;
     return NEO_OK;
 }
 
 /* ---- whole units ---- */
 /* Waits for a bucket that was launched; its sum goes to the gradients, and its windows are free. */
 static neo_status neo__fsdp_finish_bucket(neo_fsdp *f, neo__fsdp_bucket *b) {
-    neo_dtype dtype = f->desc.reduce_dtype;
-    const void *from = f->narrow ? f->whole_narrow[0] : f->whole_window[0];
+    const void *from = f->narrow ? f->whole.narrow[0] : f->whole.window[0];
     if (!b->launched) return NEO_OK;
+    from = neo__fsdp_place(from, b->first, f->desc.reduce_dtype);
     if (f->all) NEO__TRY(neo__fsdp_wait(f, f->all, b->ticket));
-    neo__fsdp_collect(f, neo__fsdp_place(from, b->first, dtype), f->whole_grad + b->first, b->count, dtype,
-                      b->micro);
+    neo__fsdp_collect(f, from, f->whole.grad + b->first, b->count, b->micro);
     b->micro++;
     b->launched = 0;
     b->waits = b->units;
@@ -8839,17 +8517,19 @@ static neo_status neo__fsdp_finish_bucket(neo_fsdp *f, neo__fsdp_bucket *b) {
 }
 /* A unit is there: launches the buckets of which it was the last. */
 static neo_status neo__fsdp_launch_buckets(neo_fsdp *f, const neo__fsdp_unit *u) {
-    for (int i = 0; i < f->bucket_count; i++) {
-        neo__fsdp_bucket *b = &f->bucket[i];
+    for (int i = 0; i < f->whole.buckets; i++) {
+        neo__fsdp_bucket *b = &f->whole.bucket[i];
         if (!neo__fsdp_in_bucket(u, b) || --b->waits > 0) continue;
         if (f->narrow && f->local)
-            neo__fsdp_narrow_pieces(f, f->whole_window, f->whole_narrow, b->first, b->count);
-        neo__fsdp_merge_pieces(f, f->narrow ? f->whole_narrow : (void *const *)f->whole_window, b->first, b->count);
+            neo__fsdp_narrow_pieces(f, f->whole.window, f->whole.narrow, b->first, b->count);
+        neo__fsdp_merge_pieces(f, f->narrow ? f->whole.narrow : (void *const *)f->whole.window,
+                               b->first, b->count);
         b->launched = 1;
         if (!f->all) continue;
         neo_comm_label(f->all, "a bucket of gradients");
-        NEO__TRY(neo_comm_all_reduce_leaves(f->all, (const void *const *)f->send, f->send[0],
-                                            b->count, f->desc.reduce_dtype, &b->ticket));
+        NEO__TRY(neo_comm_all_reduce_leaves(f->all, (const void *const *)f->leaves.send,
+                                            f->leaves.send[0], b->count, f->desc.reduce_dtype,
+                                            &b->ticket));
     }
     return NEO_OK;
 }
@@ -8864,7 +8544,7 @@ static neo_status neo__fsdp_window_of(neo_fsdp *f, int unit, int piece, float **
     if (u->own_window && !adds) *window = u->window[piece];
     else if (u->scratch) *window = u->scratch;
     else {
-        neo__fsdp_lane *lane = neo__fsdp_take_lane(f, unit, f->window_lanes, &status);
+        neo__fsdp_lane *lane = neo__fsdp_take_lane(f, unit, f->reduce.windows, &status);
         if (!lane) return status;
         lane->state = NEO__FSDP_WINDOW;
         *window = lane->window;
@@ -8874,9 +8554,10 @@ static neo_status neo__fsdp_window_of(neo_fsdp *f, int unit, int piece, float **
 /* Gradients of the unit's last micro-batch are on their way in buffers that the next one wants. */
 static neo_status neo__fsdp_settle(neo_fsdp *f, neo__fsdp_unit *u) {
     if (u->micro == 0 || u->filled > 0 || f->local) return NEO_OK;
-    if (!u->whole) return u->lane >= 0 ? neo__fsdp_finish_lane(f, &f->lane[u->lane]) : NEO_OK;
-    for (int i = 0; i < f->bucket_count; i++) {
-        neo__fsdp_bucket *b = &f->bucket[i];
+    if (!u->whole)
+        return u->lane >= 0 ? neo__fsdp_finish_lane(f, &f->reduce.lane[u->lane]) : NEO_OK;
+    for (int i = 0; i < f->whole.buckets; i++) {
+        neo__fsdp_bucket *b = &f->whole.bucket[i];
         if (!neo__fsdp_in_bucket(u, b)) continue;
         NEO__CHECK(
             b->launched || b->micro == u->micro, NEO_ERR_STATE,
@@ -8887,8 +8568,8 @@ static neo_status neo__fsdp_settle(neo_fsdp *f, neo__fsdp_unit *u) {
     }
     return NEO_OK;
 }
-/* A number that no layer computes, in the first element of every gradient: what is not written is seen.
-   (Not on a device, where every window would have to wait for it.) */
+/* A number that no layer computes, in the first element of every gradient, shows which are not
+   written. (Not on a device, where every window would have to wait for it.) */
 static const uint32_t neo__fsdp_unwritten = 0x7FA5C3D2u;
 static void neo__fsdp_mark_grads(const neo__fsdp_unit *u, float *grads) {
     for (int i = 0; i < u->params_count; i++)
@@ -8912,16 +8593,16 @@ NEO_API neo_status neo_fsdp_backward_begin(neo_fsdp *f, int unit, int piece) {
     float *values, *window = NULL;
     NEO__TRY(neo__fsdp_check_window(f, fn, unit, NEO__FSDP_CLOSED));
     neo__fsdp_unit *u = &f->unit[unit];
-    NEO__CHECK(piece >= 0 && piece < f->pieces, NEO_ERR_ARG, "%s: piece %d of %d", fn, piece,
-               f->pieces);
+    NEO__CHECK(piece >= 0 && piece < f->leaves.pieces, NEO_ERR_ARG, "%s: piece %d of %d", fn, piece,
+               f->leaves.pieces);
     NEO__CHECK(
         u->frozen || u->micro < f->desc.micro_batches, NEO_ERR_STATE,
         "%s: unit '%s' has had the backward of all %d micro-batches: neo_fsdp_step comes first", fn,
         u->name, f->desc.micro_batches);
     NEO__CHECK(u->frozen || piece == u->filled, NEO_ERR_STATE,
                "%s: piece %d of unit '%s' where piece %d of its %d is next", fn, piece, u->name,
-               u->filled, f->pieces);
-    f->backward = 1;
+               u->filled, f->leaves.pieces);
+    f->gather.backward = 1;
     NEO__TRY(neo__fsdp_hold(f, unit, &values));
     neo__fsdp_open(f, unit, NEO__FSDP_BACKWARD); /* from here on its slot is not for others */
     neo_status status = neo__fsdp_prefetch(f, unit);
@@ -8943,34 +8624,36 @@ NEO_API neo_status neo_fsdp_backward_begin(neo_fsdp *f, int unit, int piece) {
 NEO_API neo_status neo_fsdp_backward_end(neo_fsdp *f, int unit) {
     NEO__TRY(neo__fsdp_check_window(f, "neo_fsdp_backward_end", unit, NEO__FSDP_BACKWARD));
     neo__fsdp_unit *u = &f->unit[unit];
-    if (!u->frozen && f->piece[u->piece].count > 0 && !neo_ctx_device(f->ctx))
+    if (!u->frozen && f->leaves.piece[u->piece].count > 0 && !neo_ctx_device(f->ctx))
         NEO__TRY(neo__fsdp_check_written(u));
     neo__fsdp_close(f, u);
     if (u->frozen) return NEO_OK;
-    neo_dtype dtype = f->desc.reduce_dtype;
-    const neo_status before = f->failed;
-    if (u->own_window && u->bound != u->window[u->piece])
-        neo__fsdp_note(f, neo__fsdp_add(f, u->window[u->piece], NEO_F32, u->bound, NEO_F32, u->elements));
+    const neo_status before = f->error.status;
+    neo_tensor bound = neo__fsdp_numbers(f, u->bound, 0, NEO_F32, u->elements);
+    neo_tensor window = neo__fsdp_numbers(f, u->window[u->piece], 0, NEO_F32, u->elements);
+    if (u->own_window && bound.data != window.data)
+        neo__fsdp_note(f, neo_add(f->ctx, window, bound));
     if (u->own_narrow && !f->local)
-        neo__fsdp_note(f, neo__fsdp_convert(f, u->bound, NEO_F32, u->narrow[u->piece], dtype, u->elements));
+        neo__fsdp_narrow(f, u->bound, u->narrow[u->piece], 0, u->elements);
     neo__fsdp_count(f, &f->calls);
     f->seen = f->calls;
-    int last = ++u->filled == f->pieces;
+    int last = ++u->filled == f->leaves.pieces;
     int travels = last && (!f->local || u->micro == f->desc.micro_batches - 1);
-    if (u->lane >= 0 && (!travels || u->whole)) neo__fsdp_free_lane(f, &f->lane[u->lane]);
+    if (u->lane >= 0 && (!travels || u->whole)) neo__fsdp_free_lane(f, &f->reduce.lane[u->lane]);
     if (last) u->filled = 0, u->micro++;
-    if (travels) neo__fsdp_note(f, u->whole ? neo__fsdp_launch_buckets(f, u) : neo__fsdp_scatter(f, unit));
-    return before == NEO_OK ? neo__fsdp_noted(f) : NEO_OK; /* once */
+    if (travels)
+        neo__fsdp_note(f, u->whole ? neo__fsdp_launch_buckets(f, u) : neo__fsdp_scatter(f, unit));
+    return before == NEO_OK ? neo__error_restore(&f->error) : NEO_OK; /* once */
 }
 
 /* ---- pieces ---- */
-NEO_API int neo_fsdp_pieces(const neo_fsdp *f) { return f->pieces; }
+NEO_API int neo_fsdp_pieces(const neo_fsdp *f) { return f->leaves.pieces; }
 NEO_API neo_leaves neo_fsdp_piece(const neo_fsdp *f, int piece, int64_t batch) {
     NEO__ZERO(neo_leaves, leaves);
     leaves.batch = batch;
-    if (piece < 0 || piece >= f->pieces) return leaves;
-    leaves.first = f->piece[piece].first;
-    leaves.count = f->piece[piece].count;
+    if (piece < 0 || piece >= f->leaves.pieces) return leaves;
+    leaves.first = f->leaves.piece[piece].first;
+    leaves.count = f->leaves.piece[piece].count;
     return leaves;
 }
 
@@ -8982,12 +8665,12 @@ NEO_API int64_t neo_fsdp_samples(const neo_fsdp *f, int piece, int64_t batch, in
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-fsdp-step
-   ------------------------------------------------------------------------------------------------ */
+   ---------------------------------------------------------------------------------------------- */
 static void neo__fsdp_forget_squares(neo_fsdp *f) {
     f->has_squares = 0;
     neo_exact_zero(&f->squares);
 }
-/* What was gathered or bound is void. */
+/* Forget everything that was gathered or bound. */
 static void neo__fsdp_begin_anew(neo_fsdp *f) {
     for (int i = 0; i < f->unit_count; i++) {
         neo__fsdp_unit *u = &f->unit[i];
@@ -8996,17 +8679,17 @@ static void neo__fsdp_begin_anew(neo_fsdp *f) {
         u->slot = u->stage = u->lane = -1;
         u->filled = u->micro = 0;
     }
-    for (int i = 0; i < f->slot_count; i++) f->slot_unit[i] = -1;
-    for (int i = 0; i < NEO__FSDP_LANES; i++) f->lane[i].state = NEO__FSDP_FREE;
-    for (int b = 0; b < f->bucket_count; b++) {
-        f->bucket[b].waits = f->bucket[b].units;
-        f->bucket[b].launched = f->bucket[b].micro = 0;
+    for (int i = 0; i < f->gather.slots; i++) f->gather.slot_unit[i] = -1;
+    for (int i = 0; i < NEO__FSDP_LANES; i++) f->reduce.lane[i].state = NEO__FSDP_FREE;
+    for (int b = 0; b < f->whole.buckets; b++) {
+        f->whole.bucket[b].waits = f->whole.bucket[b].units;
+        f->whole.bucket[b].launched = f->whole.bucket[b].micro = 0;
     }
-    f->failed = NEO_OK;
-    f->stage_unit[0] = f->stage_unit[1] = -1;
-    f->backward = 0;
-    f->windows = 0;
-    f->windows_hash = 0;
+    f->error.status = NEO_OK;
+    f->gather.stage_unit[0] = f->gather.stage_unit[1] = -1;
+    f->gather.backward = 0;
+    f->opened.count = 0;
+    f->opened.hash = 0;
     neo__fsdp_forget_squares(f);
 }
 /* Until nothing is under way. */
@@ -9025,72 +8708,75 @@ NEO_API neo_status neo_fsdp_cancel(neo_fsdp *f) {
     neo__fsdp_begin_anew(f);
     return status;
 }
-/* What is under way ends. */
+/* End every reduction that is under way. */
 static neo_status neo__fsdp_finish_all(neo_fsdp *f) {
     for (;;) { /* in the order in which they began */
         neo__fsdp_lane *first = NULL;
-        for (int i = 0; i < f->lane_count; i++)
-            if (f->lane[i].state != NEO__FSDP_FREE && (!first || f->lane[i].since < first->since))
-                first = &f->lane[i];
+        for (int i = 0; i < f->reduce.lanes; i++)
+            if (f->reduce.lane[i].state != NEO__FSDP_FREE &&
+                (!first || f->reduce.lane[i].since < first->since))
+                first = &f->reduce.lane[i];
         if (!first) break;
         NEO__TRY(neo__fsdp_finish_lane(f, first));
     }
-    for (int i = 0; i < f->bucket_count; i++) NEO__TRY(neo__fsdp_finish_bucket(f, &f->bucket[i]));
+    for (int i = 0; i < f->whole.buckets; i++)
+        NEO__TRY(neo__fsdp_finish_bucket(f, &f->whole.bucket[i]));
     return NEO_OK;
 }
-/* All gradients become whole sums. NEO_ERR_STATE: some are not there yet, here alone. Other errors are noted: one
-   may be of this rank alone, while others are on their way into the step, which tells all. */
+/* All gradients become whole sums. NEO_ERR_STATE: some are not there yet, here alone. Other errors
+   are noted: one may be of this rank alone, while others go into the step, which tells all. */
 static neo_status neo__fsdp_finish(neo_fsdp *f) {
     int micros = f->desc.micro_batches;
     NEO__TRY(neo__fsdp_recall(f));
     for (int i = 0; i < f->unit_count; i++)
         NEO__CHECK(f->unit[i].open == NEO__FSDP_CLOSED, NEO_ERR_STATE,
-                   "neo_fsdp_step: unit '%s' is in a window: neo_fsdp_%s_end comes first", f->unit[i].name,
-                   f->unit[i].open == NEO__FSDP_FORWARD ? "forward" : "backward");
+                   "neo_fsdp_step: unit '%s' is in a window: neo_fsdp_%s_end comes first",
+                   f->unit[i].name, f->unit[i].open == NEO__FSDP_FORWARD ? "forward" : "backward");
     for (int i = 0; i < f->unit_count; i++) {
         const neo__fsdp_unit *u = &f->unit[i];
         NEO__CHECK(u->frozen || u->micro == micros, NEO_ERR_STATE,
                    "neo_fsdp_step: since the last step unit '%s' had the backward of %d of %d "
                    "micro-batches, and %d of %d pieces of one",
-                   u->name, u->micro, micros, u->filled, f->pieces);
+                   u->name, u->micro, micros, u->filled, f->leaves.pieces);
     }
     neo__fsdp_note(f, neo__fsdp_finish_all(f));
-    if (f->failed != NEO_OK) (void)neo__fsdp_drain(f); /* that is another consequence of it */
+    if (f->error.status != NEO_OK) (void)neo__fsdp_drain(f); /* that is another consequence of it */
     return NEO_OK;
 }
 /* Divides the gradients by the loss scale; *infinite: one of this rank's is not finite. */
 static neo_status neo__fsdp_unscale_all(neo_fsdp *f, int *infinite) {
     *infinite = 0;
-    for (int i = 0; i < neo_params_count(f->runs) && f->scaled; i++) {
+    for (int i = 0; i < neo_params_count(f->runs) && f->scaler.on; i++) {
         const neo_param *p = neo_params_at(f->runs, i);
         int finite = 1;
         if (!p->grad.data) continue;
-        NEO__TRY(neo_scale(f->host, p->grad, 1.0f / f->scale, &finite));
+        NEO__TRY(neo_scale(f->host, p->grad, 1.0f / f->scaler.scale, &finite));
         *infinite |= !finite;
     }
     return NEO_OK;
 }
 static void neo__fsdp_rescale(neo_fsdp *f, int skip) {
-    if (!f->scaled) return;
+    if (!f->scaler.on) return;
     if (skip) {
-        f->good_steps = 0;
-        if (f->scale > 0x1p-100f) f->scale *= 0.5f;
-    } else if (++f->good_steps >= f->desc.loss_scale_window) {
-        f->good_steps = 0;
-        if (f->scale < 0x1p100f) f->scale *= 2.0f;
+        f->scaler.good_steps = 0;
+        if (f->scaler.scale > 0x1p-100f) f->scaler.scale *= 0.5f;
+    } else if (++f->scaler.good_steps >= f->desc.loss_scale_window) {
+        f->scaler.good_steps = 0;
+        if (f->scaler.scale < 0x1p100f) f->scaler.scale *= 2.0f;
     }
 }
 /* Ranks have opened different windows: which is the first that differs from rank 0's. */
 static neo_status neo__fsdp_diverged(const neo_fsdp *f) {
     int32_t first[NEO__FSDP_HISTORY],
-        most = (int32_t)NEO__MIN(f->windows, (int64_t)NEO__FSDP_HISTORY);
+        most = (int32_t)NEO__MIN(f->opened.count, (int64_t)NEO__FSDP_HISTORY);
     int32_t at = 0;
     neo_status status = NEO_OK;
     memset(first, -1, sizeof first);
-    memcpy(first, f->history, (size_t)most * sizeof *first);
+    memcpy(first, f->opened.first, (size_t)most * sizeof *first);
     NEO__TRY(neo_comm_broadcast(f->comm, first, NEO__FSDP_HISTORY, NEO_I32, 0, NULL));
-    while (at < most && first[at] == f->history[at]) at++;
-    int32_t here = at < most ? f->history[at] : -1, there = at < NEO__FSDP_HISTORY ? first[at] : -1;
+    while (at < most && first[at] == f->opened.first[at]) at++;
+    int32_t here = at < most ? f->opened.first[at] : -1,
+            there = at < NEO__FSDP_HISTORY ? first[at] : -1;
     if (here != there)
         status = neo_fail(
             NEO_ERR_DIVERGED,
@@ -9105,18 +8791,18 @@ static neo_status neo__fsdp_diverged(const neo_fsdp *f) {
                     "of which agree",
                     (int)NEO__FSDP_HISTORY);
 }
-/* What ranks tell each other before a step: whether they opened the same windows, whether all gradients are
-   finite, and whether `status` is an error on one of them. */
+/* Ranks tell each other before a step whether they opened the same windows, whether all gradients
+   are finite, and whether `status` is an error on one of them. */
 static neo_status neo__fsdp_meet(neo_fsdp *f, neo_status status, int infinite, int *skip) {
-    int64_t mark = (int64_t)(f->windows_hash >> 1);
+    int64_t mark = (int64_t)(f->opened.hash >> 1);
     int64_t words[] = {mark, -mark, status != NEO_OK ? 2 : infinite};
-    char why[512];
+    const neo__kept_error error = neo__error_keep(status);
     *skip = infinite;
     if (f->ranks == 1) return status;
-    snprintf(why, sizeof why, "%s", status != NEO_OK ? neo_last_error() : "");
-    const neo_status met = neo_comm_all_reduce(f->comm, NEO_REDUCE_MAX, words, words, 3, NEO_I64, NULL);
-    if (met != NEO_OK) return status != NEO_OK ? neo_fail(status, "%s", why) : met;
-    if (words[2] == 2) return neo_comm_agree(f->comm, status != NEO_OK ? neo_fail(status, "%s", why) : NEO_OK);
+    const neo_status met =
+        neo_comm_all_reduce(f->comm, NEO_REDUCE_MAX, words, words, 3, NEO_I64, NULL);
+    if (met != NEO_OK) return status != NEO_OK ? neo__error_restore(&error) : met;
+    if (words[2] == 2) return neo_comm_agree(f->comm, neo__error_restore(&error));
     *skip = words[2] != 0;
     return words[0] == -words[1] ? NEO_OK : neo__fsdp_diverged(f);
 }
@@ -9142,12 +8828,12 @@ static neo_status neo__fsdp_share_squares(neo_fsdp *f) {
     neo_optim_add_squares(f->optim, f->shard && f->place > 0 ? &none : &f->squares);
     return NEO_OK;
 }
-/* The step of gradients that are whole sums. status: an error on the way there; then there is none, on no rank. */
+/* The step of gradients that are whole sums. status: an error until here; then no rank steps. */
 static neo_status neo__fsdp_step_sums(neo_fsdp *f, neo_status status, float lr) {
     int skip = 0, infinite = 0;
     double others = neo_exact_value(&f->squares);
     if (status == NEO_OK) status = neo__fsdp_unscale_all(f, &infinite);
-    infinite |= f->scaled && !(others - others == 0.0);
+    infinite |= f->scaler.on && !(others - others == 0.0);
     status = neo__fsdp_meet(f, status, infinite, &skip);
     if (status == NEO_OK) neo__fsdp_rescale(f, skip);
     if (status == NEO_OK && !skip) status = neo__fsdp_share_squares(f);
@@ -9161,16 +8847,16 @@ NEO_API neo_status neo_fsdp_step(neo_fsdp *f, float lr) {
     NEO__CHECK(f, NEO_ERR_ARG, "neo_fsdp_step: fsdp is NULL");
     f->clipped = 0;
     neo_status status = neo__fsdp_finish(f);
-    if (status == NEO_OK) return neo__fsdp_step_sums(f, neo__fsdp_noted(f), lr);
+    if (status == NEO_OK) return neo__fsdp_step_sums(f, neo__error_restore(&f->error), lr);
     neo__fsdp_forget_squares(f); /* what lacks may still come */
     return status;
 }
-/* The squares of what tables keep, where the step needs them, after it has been divided by the loss scale. */
+/* The squares of what tables keep, divided by the loss scale, where the step needs them. */
 static neo_status neo__fsdp_tables_squares(neo_fsdp *f, neo_shard *tables) {
     NEO__ZERO(neo_exact, squares);
-    NEO__TRY(neo__fsdp_noted(f));
-    if (f->scaled) NEO__TRY(neo_shard_scale_grads(tables, 1.0f / f->scale));
-    if (!f->scaled && f->desc.optim.clip_norm <= 0.0f) return NEO_OK;
+    NEO__TRY(neo__error_restore(&f->error));
+    if (f->scaler.on) NEO__TRY(neo_shard_scale_grads(tables, 1.0f / f->scaler.scale));
+    if (!f->scaler.on && f->desc.optim.clip_norm <= 0.0f) return NEO_OK;
     NEO__TRY(neo_shard_grad_squares(tables, &squares));
     neo_fsdp_add_squares(f, &squares);
     return NEO_OK;
@@ -9179,31 +8865,33 @@ NEO_API neo_status neo_fsdp_step_tables(neo_fsdp *f, neo_shard *tables, float lr
     NEO__CHECK(f && tables, NEO_ERR_ARG, "neo_fsdp_step_tables: an argument is NULL");
     const float type = f->desc.optim.clip_norm_type;
     NEO__CHECK(f->desc.optim.clip_norm <= 0.0f || type == 0.0f || type == 2.0f, NEO_ERR_ARG,
-               "neo_fsdp_step_tables: clip_norm_type is %g: with tables it must be 2", (double)type);
+               "neo_fsdp_step_tables: clip_norm_type is %g: with tables it must be 2",
+               (double)type);
     const int64_t skipped = f->skipped;
     NEO__TRY(neo__shard_agree_step(tables, "neo_fsdp_step_tables", lr));
     NEO__TRY(neo__fsdp_finish(f)); /* what lacks may still come */
     f->clipped = 0;
     neo_status status = neo__fsdp_step_sums(f, neo__fsdp_tables_squares(f, tables), lr);
     if (status != NEO_OK) {
-        char why[512];
-        snprintf(why, sizeof why, "%s", neo_last_error());
+        const neo__kept_error error = neo__error_keep(status);
         (void)neo_shard_clear(tables); /* where it fails, the next step says so */
-        return neo_fail(status, "%s", why);
+        return neo__error_restore(&error);
     }
     if (f->skipped != skipped) return neo_shard_clear(tables);
     const float factor = neo_fsdp_clip_factor(f);
     if (factor != 1.0f) status = neo_shard_scale_grads(tables, factor);
-    if (status != NEO_OK && !tables->whole) return neo__shard_give_up(tables, status); /* the units have stepped */
-    return status == NEO_OK ? neo__shard_step_kept(tables, lr) : status;
+    NEO__TRY(neo__shard_or_abort(tables, status)); /* the units have stepped */
+    return neo__shard_step_kept(tables, lr);
 }
-NEO_API float neo_fsdp_loss_scale(const neo_fsdp *f) { return f->scaled ? f->scale : 1.0f; }
+NEO_API float neo_fsdp_loss_scale(const neo_fsdp *f) {
+    return f->scaler.on ? f->scaler.scale : 1.0f;
+}
 NEO_API neo_fsdp_stats neo_fsdp_get_stats(const neo_fsdp *f) {
     NEO__ZERO(neo_fsdp_stats, s);
     s.steps = f->steps;
     s.skipped = f->skipped;
-    s.gathers = f->gathers;
-    s.hits = f->hits;
+    s.gathers = f->gather.count;
+    s.hits = f->gather.hits;
     s.wait_ns = f->wait_ns;
     s.grad_norm = neo_optim_grad_norm(f->optim);
     if (f->shard) s.shard = neo_comm_get_stats(f->shard);
@@ -9213,7 +8901,7 @@ NEO_API neo_fsdp_stats neo_fsdp_get_stats(const neo_fsdp *f) {
 }
 NEO_API void neo_fsdp_reset_stats(neo_fsdp *f) {
     neo_comm *groups[] = {f->shard, f->replica, f->all};
-    f->steps = f->skipped = f->gathers = f->hits = f->wait_ns = 0;
+    f->steps = f->skipped = f->gather.count = f->gather.hits = f->wait_ns = 0;
     for (int i = 0; i < 3; i++)
         if (groups[i]) neo_comm_reset_stats(groups[i]);
 }
@@ -9221,9 +8909,9 @@ NEO_API void neo_fsdp_reset_stats(neo_fsdp *f) {
 /* ------------------------------------------------------------------------------------------------
    >>impl-fsdp-state
 
-   A run of a parameter's elements is at most three rectangles of it: the end of a row, whole rows, the
-   beginning of one.
-   ------------------------------------------------------------------------------------------------ */
+   A run of a parameter's elements is at most three rectangles of it: the end of a row, whole rows,
+   the beginning of one.
+   ---------------------------------------------------------------------------------------------- */
 static neo_status neo__fsdp_add_rectangle(neo_state *state, neo_state_kind kind, const char *name,
                                           float *data, neo_place place, const neo_part *part,
                                           int64_t rows, int64_t cols) {
@@ -9285,7 +8973,8 @@ static neo_status neo__fsdp_define(neo_state *state, const neo_fsdp *f) {
 /* A number of the loss scaler, 0 or 1, and its name. */
 static neo_tensor neo__fsdp_scaler(neo_fsdp *f, int i, char name[256]) {
     snprintf(name, 256, "%.200s.%s", f->desc.optim.name, i ? "good_steps" : "loss_scale");
-    return i ? neo_tensor_1d(&f->good_steps, NEO_I64, 1) : neo_tensor_1d(&f->scale, NEO_F32, 1);
+    return i ? neo_tensor_1d(&f->scaler.good_steps, NEO_I64, 1)
+             : neo_tensor_1d(&f->scaler.scale, NEO_F32, 1);
 }
 NEO_API neo_status neo_state_add_fsdp(neo_state *state, neo_fsdp *f) {
     NEO__CHECK(state && f, NEO_ERR_ARG, "neo_state_add_fsdp: an argument is NULL");
@@ -9315,7 +9004,7 @@ NEO_API neo_status neo_state_add_fsdp(neo_state *state, neo_fsdp *f) {
         NEO__TRY(neo__fsdp_add_tensor(state, NEO_STATE_OPTIMIZER, name, f, &f->unit[unit],
                                       param - f->unit[unit].first_param, (float *)t.data));
     }
-    if (!f->scaled) return NEO_OK;
+    if (!f->scaler.on) return NEO_OK;
     char name[256];
     for (int i = 0; i < 2; i++) {
         neo_tensor t = neo__fsdp_scaler(f, i, name);
@@ -9325,10 +9014,10 @@ NEO_API neo_status neo_state_add_fsdp(neo_state *state, neo_fsdp *f) {
 }
 
 /* ---- one file ----
-   Passes: of each unit its values, then each kind of the optimizer's state. A pass of a unit that is
-   cut is one gather to rank 0, in the group of its place; before it all ranks agree to go on, so that
-   what stops rank 0 stops them all there. Ranks of other groups only agree. Rank 0 makes a pass when
-   the file asks for its first tensor. */
+   Passes: of each unit its values, then each kind of the optimizer's state. A pass of a cut unit
+   is one gather to rank 0, in the group of its place; before it all ranks agree to go on, so
+   that an error of rank 0 stops them all there. Ranks of other groups only agree. Rank 0 makes a
+   pass when the file asks for its first tensor. */
 NEO__HOT_END
 typedef struct neo__fsdp_writer {
     neo_fsdp *f;
@@ -9354,11 +9043,11 @@ static void neo__fsdp_layout_writer(neo__fsdp_writer *w, neo_fsdp *f, int with_s
     int root = f->rank == 0;
     w->f = f;
     w->kinds = with_state ? 1 + neo__fsdp_state_kinds(f) : 1;
-    w->numbers = !with_state ? 0 : f->scaled ? 3 : 1;
+    w->numbers = !with_state ? 0 : f->scaler.on ? 3 : 1;
     w->count = w->numbers + (w->kinds - 1) * neo_params_count(f->runs);
     for (int i = 0; i < f->unit_count; i++) w->count += f->unit[i].params_count;
-    int64_t whole = root ? f->largest_cut : 0;
-    int64_t chunk = w->kinds > 1 && f->rank < f->factor ? f->largest_cut / f->factor : 0;
+    int64_t whole = root ? f->reduce.largest_cut : 0;
+    int64_t chunk = w->kinds > 1 && f->rank < f->factor ? f->reduce.largest_cut / f->factor : 0;
     NEO__CARVE(&carve, w->whole, whole);
     NEO__CARVE(&carve, w->chunk, chunk);
     NEO__CARVE(&carve, w->name, root ? w->count : 0);
@@ -9423,7 +9112,7 @@ static neo_status neo__fsdp_write_pass(neo__fsdp_writer *w, int unit, int kind) 
     w->ended = status != NEO_OK;
     return status;
 }
-/* What the file asks rank 0 for. */
+/* Supply the tensor that the file asks rank 0 for. */
 static neo_status neo__fsdp_supply(void *user, int index, const void **data) {
     neo__fsdp_writer *w = (neo__fsdp_writer *)user;
     if (index >= w->count - w->numbers) {

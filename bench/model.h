@@ -4,6 +4,7 @@
 #ifndef NEO_BENCH_MODEL_H
 #define NEO_BENCH_MODEL_H
 
+#include "../neo_data.h"
 #include "bench.h"
 
 #include "../tests/model.h"

@@ -1,2 +1,3 @@
 #define NEO_IMPLEMENTATION
+#include "neo_data.h"
 #include "neo_fsdp.h"

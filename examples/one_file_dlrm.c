@@ -11,7 +11,7 @@
    A checkpoint is saved in CHECKPOINTS after every epoch, and a run goes on from the newest one.
    With the argument DIR 4, and then with DIR, the last line is that of a run in one piece:
    `state cfa2ec8e1d2baa65`, the digest of all weights and optimizer state. */
-#include "neo.h"
+#include "neo_data.h"
 #include <stdio.h>
 #include <stdlib.h>
 

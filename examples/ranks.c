@@ -6,6 +6,7 @@
      mpirun -n 4 ./ranks_mpi
 
    Expect a loss that falls from 0.58 to 0.53 and `state 3f6dfb5c68f24d45` on 1 to 8 ranks. */
+#include "neo_data.h"
 #include "neo_fsdp.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* trainer.c: a recommendation model on generated samples. The headers and neo.c lie beside it:
      cc -O2 trainer.c neo.c -o trainer -lm -lpthread && ./trainer
    Expect a falling loss, and `state fbb588daeda1c2b9` on every machine. */
-#include "neo.h"
+#include "neo_data.h"
 #include <stdio.h>
 
 enum { B = 256, D = 16, F = 26, DENSE = 13, Z = D + F * (F + 1) / 2 }; /* batch, columns, tables */

@@ -4,6 +4,7 @@
 #ifndef NEO_TEST_MODEL_H
 #define NEO_TEST_MODEL_H
 
+#include "neo_data.h"
 #include <string.h>
 
 typedef struct model_desc {

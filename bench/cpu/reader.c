@@ -8,6 +8,7 @@
 #if !defined(_WIN32)
 #define _FILE_OFFSET_BITS 64
 #endif
+#include "neo_data.h"
 #include "bench/bench.h"
 
 #include <fcntl.h>

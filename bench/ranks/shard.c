@@ -23,6 +23,7 @@
      shard.link.<set>.w<W>.hidden      share of what can be hidden */
 #include "bench/bench.h"
 
+#include "neo_data.h"
 #include "neo_fsdp.h"
 
 enum { MAX_TABLES = 26, MAX_RANKS = 4, BATCH = 2048, BATCHES = 4, LEAVES = 8, MAX_ROUNDS = 400, DENSE = 13, PLANNED = NEO_PLACEMENT_COUNT };

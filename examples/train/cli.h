@@ -5,6 +5,7 @@
    the table. */
 #ifndef EXAMPLE_CLI_H
 #define EXAMPLE_CLI_H
+#include "neo_data.h"
 #include "neo_fsdp.h"
 #include <errno.h>
 #include <stddef.h>

@@ -10,7 +10,8 @@ mkdir -p "$W"
 # lines of the header, of its longest section, over 100 columns, and comments that begin with no noun.
 budget() {
     case $1 in
-    neo.h) echo 24374 1356 385 10 ;;
+    neo.h) echo 20392 1356 385 10 ;;
+    neo_data.h) echo 4112 860 31 5 ;;
     neo_comm.h) echo 6015 750 0 5 ;;
     neo_fsdp.h) echo 9509 900 176 16 ;;
     neo_cuda.cuh) echo 4975 1199 179 2 ;;
@@ -22,7 +23,7 @@ at_most() {
 }
 
 : >"$W/all_marks"
-for h in neo.h neo_comm.h neo_fsdp.h neo_cuda.cuh; do
+for h in neo.h neo_data.h neo_comm.h neo_fsdp.h neo_cuda.cuh; do
     # The list: from CONTENTS to the end of the first comment. Marks: `>>name` alone on its line, or after /* ----.
     awk '/CONTENTS/ { on = 1; next } on && /\*\// { exit } on' $h | grep -oE '>>[a-z0-9-]+' >"$W/listed"
     sed '1,/\*\//d' $h | grep -E '^ *>>[a-z0-9-]+ *$|^/\* -+ >>[a-z0-9-]+' | grep -oE '>>[a-z0-9-]+' >"$W/marks"
@@ -59,7 +60,7 @@ END
 done
 twice=$(sort "$W/all_marks" | uniq -d)
 if [ -z "$twice" ]; then pass; else fail "marked twice: $twice"; fi
-for mark in $(grep -ohE 'see >>[a-z0-9-]+' neo.h neo_comm.h neo_fsdp.h neo_cuda.cuh README.md | grep -oE '>>[a-z0-9-]+' | sort -u); do
+for mark in $(grep -ohE 'see >>[a-z0-9-]+' neo.h neo_data.h neo_comm.h neo_fsdp.h neo_cuda.cuh README.md | grep -oE '>>[a-z0-9-]+' | sort -u); do
     if grep -qx -- "$mark" "$W/all_marks"; then pass; else fail "'see $mark' leads nowhere"; fi
 done
 

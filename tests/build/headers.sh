@@ -1,5 +1,5 @@
 #!/bin/sh
-# headers.sh: neo.h, neo_comm.h and neo_fsdp.h in every way a user may include them, warnings as errors.
+# headers.sh: neo.h, neo_data.h, neo_comm.h and neo_fsdp.h in every way a user may include them, warnings as errors.
 #
 # The compile matrix (compilers x language standards x macro sets), order of includes, layout of public
 # structs over configurations, flags that must be refused or must not change results, and the time one
@@ -118,6 +118,10 @@ END
 # Two files of one program: one implements, the other (implement.c without its first line) only uses.
 sed -e 1d "$W/implement.c" >"$W/program.c"
 printf '#define NEO_IMPLEMENTATION\n#include "neo.h"\n' >"$W/library.c"
+# neo_data.h: the same three. It is implemented where neo.h is.
+for f in declare implement late; do
+    sed -e 's/"neo\.h"/"neo_data.h"/' "$W/$f.c" >"$W/data_$f.c"
+done
 # neo_comm.h: the same three, and its implementation alone, linked with a neo.h implemented elsewhere (library.c).
 for f in declare implement late; do
     sed -e 's/"neo\.h"/"neo_comm.h"/' "$W/$f.c" >"$W/comm_$f.c"
@@ -239,6 +243,14 @@ for c in $compilers; do
              $base -O0 $language -c -o $W/program-$c-$std.o $W/program.c &&
              $driver -o $W/program-$c-$std $W/program-$c-$std.o $W/library-$c-$std.o -pthread -lm && $W/program-$c-$std"
         case $std in gnu17) ;; *)
+            job "$c $std neo_data.h declarations" "$base -O1 -fsyntax-only $language $W/data_declare.c"
+            for set in "" -DNEO_STATIC -DNEO_SHARED -DNEO_NO_SIMD; do
+                level="-fsyntax-only"
+                case $std-$set in c11- | c++17-) level="-O1 -c -o /dev/null" ;; esac
+                job "$c $std neo_data.h implementation $set" "$base $level $set $language $W/data_implement.c"
+            done
+            job "$c $std neo_data.h declarations, then the implementation" \
+                "$base -fsyntax-only $language $W/data_late.c"
             job "$c $std neo_comm.h declarations" "$base -O1 -fsyntax-only $language $W/comm_declare.c"
             for set in "" -DNEO_STATIC -DNEO_SHARED -DNEO_NO_SIMD; do
                 level="-fsyntax-only"
@@ -344,11 +356,13 @@ run_jobs
     echo '#else'
     echo '#define ALIGNOF _Alignof'
     echo '#endif'
+    echo '#include "neo_data.h"'
     echo '#include "neo_fsdp.h"'
     echo '#include <stdio.h>'
     echo 'int main(void) {'
-    { sed '/Stop here if you only want the API/q' neo.h; sed '/Stop here if you only want the API/q' neo_comm.h;
-        sed '/Stop here if you only want the API/q' neo_fsdp.h; } | sed -n \
+    for header in neo.h neo_data.h neo_comm.h neo_fsdp.h; do
+        sed '/Stop here if you only want the API/q' $header
+    done | sed -n \
         -e 's/^} \(neo_[a-z0-9_]*\);.*/\1/p' \
         -e 's/^typedef \(struct\|enum\) neo_[a-z0-9_]* {.*} \(neo_[a-z0-9_]*\);.*/\2/p' | sort -u |
         while read -r name; do

@@ -96,13 +96,12 @@ else
 fi
 
 # Exported from one shared object.
-printf '#define NEO_IMPLEMENTATION\n#include "neo.h"\n' >"$W/neo.c"
+printf '#define NEO_IMPLEMENTATION\n#include "neo_data.h"\n' >"$W/neo.c"
 cc_ -fPIC -shared -DNEO_SHARED -o "$W/libneo.so" "$W/neo.c" -lm -pthread
 cc_ -DNEO_SHARED -o "$W/g" "$W/main.c" "$W/other.c" -L"$W" -lneo -lm -pthread
 check "an exported neo" "$W/g"
 if have nm; then # every function the header declares is there (neo__...: what neo's other headers call)
-    sed '/Stop here if you only want the API/q' neo.h >"$W/api.h"
-    $CC -std=c11 -E -P -DNEO_SHARED neo.h 2>/dev/null | tr -d '\n' | tr ';' '\n' |
+    $CC -std=c11 -E -P -DNEO_SHARED neo_data.h 2>/dev/null | tr -d '\n' | tr ';' '\n' |
         grep -oE 'visibility\("default"\)\)\).* \**neo_[a-z0-9_]+\(' | grep -oE 'neo_[a-z0-9_]+\($' | tr -d '(' |
         sort -u >"$W/declared"
     nm -D --defined-only "$W/libneo.so" | sed -n 's/.* T \(neo_[^_].*\)/\1/p' | sort -u >"$W/exported"
@@ -124,7 +123,7 @@ else
 fi
 
 # What the implementations tell the compiler ends with them: pragmas are balanced, and contraction is as before.
-printf '#define NEO_IMPLEMENTATION\n#include "neo_fsdp.h"\n' >"$W/pragmas.c"
+cp examples/neo.c "$W/pragmas.c"
 printf '#define NEO_COMM_IMPLEMENTATION\n#include "neo_comm.h"\n' >"$W/pragmas_comm.c"
 printf '#define NEO_FSDP_IMPLEMENTATION\n#include "neo_fsdp.h"\n' >"$W/pragmas_fsdp.c"
 for c in gcc clang; do

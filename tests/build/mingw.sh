@@ -26,7 +26,7 @@ try() {
     fi
 }
 warnings="-Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Werror"
-printf '#define NEO_IMPLEMENTATION\n#include "neo.h"\n' >"$W/neo.c"
+printf '#define NEO_IMPLEMENTATION\n#include "neo_data.h"\n' >"$W/neo.c"
 try "C" $gcc -std=c11 $warnings -O1 -I. -c -o "$W/neo.o" "$W/neo.c"
 try "C, gnu17" $gcc -std=gnu17 $warnings -I. -fsyntax-only "$W/neo.c"
 try "C, exported" $gcc -std=c11 $warnings -DNEO_SHARED -I. -fsyntax-only "$W/neo.c"
@@ -35,9 +35,8 @@ if have $gxx; then
 else
     skip "Windows, C++: no $gxx"
 fi
-# The examples and programs, with one object of neo's three headers; a file may hold an implementation of its own.
-printf '#define NEO_IMPLEMENTATION\n#include "neo_fsdp.h"\n' >"$W/neo_fsdp.c"
-try "the headers" $gcc -std=c11 -Wall -Wextra -O0 -I. -c -o "$W/neo_fsdp.o" "$W/neo_fsdp.c"
+# The examples and programs, with one object of neo's headers; a file may hold an implementation of its own.
+try "the headers" $gcc -std=c11 -Wall -Wextra -O0 -I. -c -o "$W/neo_fsdp.o" examples/neo.c
 rm -f "$W/neo.a"
 x86_64-w64-mingw32-ar rcs "$W/neo.a" "$W/neo_fsdp.o"
 for source in examples/*.c examples/plan/*.c examples/train/*/main.c; do

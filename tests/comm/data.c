@@ -3,6 +3,7 @@
    under mpirun. With the argument "stdin" it only reads numbers from standard input, on all ranks, and prints what
    they were. */
 #define NEO_COMM_IMPLEMENTATION /* its private names, too */
+#include "neo_data.h"
 #include "ranks.h"
 
 #include <pthread.h>

@@ -498,7 +498,9 @@ static void run_kernel(void *arg) {
     kernel *k = (kernel *)arg;
     size_t bytes = (size_t)k->p.n * neo_dtype_size(k->p.dtype);
     for (int i = 0; i < k->p.count; i++) k->piece[i] = fake_memory(k->piece[i], bytes);
-    neo__combine(k->ctx, k->p.dtype, k->p.reduce, k->piece, k->leaves, k->p.count, fake_memory(k->p.out, bytes), k->p.n);
+    const neo__combine_call sum = {k->p.dtype, (int)k->p.reduce, k->p.count, k->piece, k->leaves,
+                                   fake_memory(k->p.out, bytes), k->p.n};
+    (void)neo__device_combine(k->ctx, NEO_HOST, &sum);
     free(k);
 }
 static neo_status on_the_device(void *user, const neo_comm_pieces *p) {

@@ -4,6 +4,7 @@
    meets no refusal; under it a trainer is created, trained, saved, loaded and destroyed. Every refusal must
    come out as a status with a message, nothing may leak, free must be given the size alloc was given, and
    state that existed before a failed call must be as it was. */
+#include "neo_data.h"
 #include "test.h"
 
 #include "meter.h"

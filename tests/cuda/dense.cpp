@@ -803,6 +803,32 @@ static void test_norm(void) {
                     if (!skipped(i == 6 ? 13 : 5)) norm_check(&leaf_cases[l], centered, cols[i], option);
 }
 
+/* ---- what a device found ---- */
+static neo__later answer_to(void *job, neo_status (*fn)(void *job, const void *answer)) {
+    const neo__later later = {fn, job, 0};
+    return later;
+}
+/* Position of the first bad id; -1: none. */
+static neo_status found_id(void *job, const void *answer) {
+    memcpy(job, answer, sizeof(int64_t));
+    return NEO_OK;
+}
+struct loss_answer {
+    neo_exact *sum;
+    int64_t bad; /* the first sample that is outside, or -1 */
+    int what;    /* 0: its label, 1: its probability */
+    double value;
+};
+static neo_status found_loss(void *job, const void *answer) {
+    struct loss_answer *a = (struct loss_answer *)job;
+    neo__loss_found found;
+    memcpy(&found, answer, sizeof found);
+    a->what = found.bad[0] == UINT64_MAX && found.bad[1] != UINT64_MAX;
+    a->bad = (int64_t)found.bad[a->what], a->value = found.value;
+    if (a->bad < 0) neo_exact_merge(a->sum, &found.sum);
+    return NEO_OK;
+}
+
 /* ---- embedding ---- */
 static void embedding_check(const struct leaf_case *l, int64_t table_rows, int64_t dim, int is_i32, int add, int pad) {
     neo_ctx *ctx = ctx_of(l->shards);
@@ -823,12 +849,12 @@ static void embedding_check(const struct leaf_case *l, int64_t table_rows, int64
     CHECK_OK(neo_embedding_backward(ctx, &l->leaves, it, matrix(dout, count, dim, s), matrix(grad, table_rows, dim, s), add));
     int64_t bad = 5;
     NEO__ZERO(neo__embedding_call, c);
+    c.later = answer_to(&bad, found_id);
     c.is_i32 = is_i32;
     c.ids = there((char *)ids);
     c.count = count, c.rows = table_rows, c.dim = dim;
     c.from = there(table), c.to = there(out), c.from_row = c.to_row = s;
     c.leaves = cut;
-    c.bad = &bad;
     CHECK_OK(gpu->embedding(gpu, &c));
     CHECK_INT(bad, -1);
     c.backward = 1, c.add = add, bad = 5;
@@ -863,7 +889,7 @@ static void test_embedding_bad(void) {
             c.from = backward ? there(out) : there(table), c.to = backward ? there(table) : there(out);
             c.from_row = c.to_row = 4;
             c.leaves.batch = 16, c.leaves.rows_per_sample = 1, c.leaves.shards = c.leaves.count = 1;
-            c.bad = &bad;
+            c.later = answer_to(&bad, found_id);
             CHECK_OK(gpu->embedding(gpu, &c));
             CHECK_INT(bad, 5);
             same("embedding with a bad id");
@@ -1021,10 +1047,9 @@ static void loss_check(neo__loss_kind kind, int64_t rows, int64_t width, int opt
         CHECK_OK(neo_cross_entropy(cpu, &desc, entropy_x, neo_tensor_1d(label, NEO_I64, rows), entropy_dx, &loss));
         break;
     }
-    int64_t bad = 3;
-    int what = 3;
-    double value = 0.0;
+    struct loss_answer answer = {&got, 3, 3, 0.0};
     NEO__ZERO(neo__loss_call, c);
+    c.later = answer_to(&answer, found_loss);
     c.kind = kind;
     c.x = there(x), c.y = there(y), c.weight = option == 3 ? NULL : there(weight);
     c.label = kind == NEO__LOSS_CROSS_ENTROPY ? there(label) : NULL;
@@ -1032,9 +1057,8 @@ static void loss_check(neo__loss_kind kind, int64_t rows, int64_t width, int opt
     c.rows = rows, c.width = width;
     const int64_t divisor = kind == NEO__LOSS_MSE ? width : 1;
     c.g = (float)((kind == NEO__LOSS_MSE ? 2.0 : 1.0) / ((double)(rows + 3) * (double)divisor));
-    c.sum = &got, c.bad = &bad, c.bad_what = &what, c.value = &value;
     CHECK_OK(gpu->loss(gpu, &c));
-    CHECK_INT(bad, -1);
+    CHECK_INT(answer.bad, -1);
     exact_same(&want, &got, "loss");
     char text[60];
     snprintf(text, sizeof text, "loss %d of %d x %d, option %d", (int)kind, (int)rows, (int)width, option);
@@ -1054,7 +1078,7 @@ static void test_losses(void) {
 static void test_losses_bad(void) {
     for (int t = 0; t < 4; t++) {
         float *x = floats(40), *y = floats(40), *dx = floats(40);
-        int64_t *label = (int64_t *)make(20, 8), bad = 0;
+        int64_t *label = (int64_t *)make(20, 8);
         for (int i = 0; i < 40; i++) x[i] = y[i] = 0.5f;
         for (int i = 0; i < 20; i++) label[i] = i % 2;
         x[3] = 1.5f;
@@ -1064,19 +1088,18 @@ static void test_losses_bad(void) {
         upload();
         neo_exact sum;
         neo_exact_zero(&sum);
-        int what = 5;
-        double value = 5.0;
+        struct loss_answer answer = {&sum, 0, 5, 5.0};
         NEO__ZERO(neo__loss_call, c);
+        c.later = answer_to(&answer, found_loss);
         c.kind = t == 3 ? NEO__LOSS_CROSS_ENTROPY : NEO__LOSS_BCE;
         c.x = there(x), c.y = there(y), c.dx = there(dx);
         if (t == 3) c.label = there(label);
         c.rows = 20, c.width = t == 3 ? 2 : 1;
-        c.sum = &sum, c.bad = &bad, c.bad_what = &what, c.value = &value;
         CHECK_OK(gpu->loss(gpu, &c));
-        CHECK_INT(bad, t == 0 ? 11 : t == 1 ? 12 : t == 2 ? 3 : 7);
-        CHECK_INT(what, t == 2);
-        if (t == 1) CHECK(value != value);
-        else CHECK_NEAR(value, t == 0 ? -0.25 : t == 2 ? 1.5 : 2.0, 0);
+        CHECK_INT(answer.bad, t == 0 ? 11 : t == 1 ? 12 : t == 2 ? 3 : 7);
+        CHECK_INT(answer.what, t == 2);
+        if (t == 1) CHECK(answer.value != answer.value);
+        else CHECK_NEAR(answer.value, t == 0 ? -0.25 : t == 2 ? 1.5 : 2.0, 0);
         CHECK(neo_exact_value(&sum) == 0.0 && sum.terms == 0);
         same("loss with a bad label");
     }

@@ -3,6 +3,7 @@
 #ifndef NEO_DATA_COMMON_H
 #define NEO_DATA_COMMON_H
 
+#include "neo_data.h"
 #include "test.h"
 
 /* A path in $TMPDIR (build/tmp under make, else /tmp); a few at a time. */

@@ -7,6 +7,7 @@
 #if !defined(_WIN32)
 #define _DEFAULT_SOURCE 1
 #endif
+#include "neo_data.h"
 #include "common.h"
 
 #if !defined(_WIN32)

@@ -61,6 +61,7 @@ static int disk_rmdir(const char *path) { return disk_fails() ? -1 : rmdir(path)
 #define mkdir(path, mode) disk_mkdir(path, mode)
 #define unlink(path) disk_unlink(path)
 #define rmdir(path) disk_rmdir(path)
+#include "neo_data.h"
 #include "test.h"
 #include "meter.h"
 #undef write

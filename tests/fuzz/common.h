@@ -30,7 +30,7 @@ extern
     void
     fuzz_fail(const char *text, const char *file, int line);
 
-#include "neo.h"
+#include "neo_data.h"
 
 #include <stdio.h>
 #include <stdlib.h>

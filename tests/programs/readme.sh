@@ -13,7 +13,7 @@ CC=${CC:-cc}
 W=$B/tmp/readme
 rm -rf "$W"
 mkdir -p "$W"
-cp neo.h neo_comm.h neo_fsdp.h neo_cuda.cuh "$W/"
+cp neo.h neo_data.h neo_comm.h neo_fsdp.h neo_cuda.cuh "$W/"
 
 if grep -nE '@[A-Z_]+@' README.md; then fail "a placeholder is left"; else pass; fi
 if [ "$(wc -l <README.md)" -le 300 ]; then pass; else fail "README.md has more than 300 lines"; fi
@@ -28,6 +28,7 @@ awk -v dir="$W" '
     /^```/ { open = 0; close(file); next }
     open { print >> file }' README.md
 
+all=$(tail -n +2 examples/neo.c) # the headers
 compiles() { (cd "$W" && $build -I. -c -o block.o "$1") >"$W/log" 2>&1; }
 trainer=
 for file in "$W"/*.c "$W"/*.c++; do
@@ -44,8 +45,8 @@ for file in "$W"/*.c "$W"/*.c++; do
         trainer=examples/$(sed -n '1s,^/\* \([a-z_]*\.c\):.*,\1,p' "$file")
         if cmp -s "$file" "$trainer"; then pass; else fail "$at: is not $trainer"; fi
     else
-        { echo '#include "neo_fsdp.h"'; cat "$file"; } >"$W/block.c"
-        { echo '#include "neo_fsdp.h"'; echo 'int body(void); int body(void) {'
+        { echo "$all"; cat "$file"; } >"$W/block.c"
+        { echo "$all"; echo 'int body(void); int body(void) {'
             cat "$file"; echo 'return 0; }'; } >"$W/body.c"
         if compiles body.c || compiles block.c; then pass; else fail "$at: $(head -3 "$W/log")"; fi
     fi

@@ -3,6 +3,7 @@
 #define NEO_TEST_SHARD_COMMON_H
 
 #define NEO_FSDP_IMPLEMENTATION /* its private names, too; the rest of neo is linked */
+#include "neo_data.h"
 #include "neo_fsdp.h"
 #include "test.h"
 #include <time.h>

@@ -1743,9 +1743,13 @@ launcher<P...> make_launcher(const char *name, void (*kernel)(P...), dim3 grid, 
 
 } // namespace neo_emu
 
+/* NEO__LAUNCH, and the same of a kernel that messages call `name`. */
+#define NEO__LAUNCH_AS(name, kernel, grid, block, shared_bytes, stream, ...)                       \
+    neo_emu::make_launcher(name, kernel, grid, block, shared_bytes, stream)(__VA_ARGS__)
+#define NEO__KNOW_KERNEL_AS(name, kernel) neo_emu::know_kernel(name, kernel)
 #define NEO__LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                \
-    neo_emu::make_launcher(#kernel, kernel, grid, block, shared_bytes, stream)(__VA_ARGS__)
-#define NEO__KNOW_KERNEL(kernel) neo_emu::know_kernel(#kernel, kernel)
+    NEO__LAUNCH_AS(#kernel, kernel, grid, block, shared_bytes, stream, __VA_ARGS__)
+#define NEO__KNOW_KERNEL(kernel) NEO__KNOW_KERNEL_AS(#kernel, kernel)
 
 inline cudaError_t cudaGetLastError() {
     NEO_EMU_LOCK;

@@ -1,0 +1,4112 @@
+/* neo_data.h: training data for neo: batches read from files, or generated.
+
+   Copy it beside neo.h. MIT licence (at the end of the file).
+
+   WHAT IT DOES
+     - a schema: the dense numbers and sparse features that one sample becomes, with the dictionaries
+       that turn words into ids
+     - readers of Criteo TSV, delimited text, .npy arrays (as TorchRec's), and a generator with known
+       truth: parsed ahead by threads, shuffled, resumed at any batch
+     - the same batches in the same order for any number of threads and ranks
+     - bad input: an error with file, line and column, or skipped and counted
+
+   WHAT IT DOES NOT DO
+     - no compressed files: pipe them to standard input
+     - no Parquet: write .npy or text
+
+   QUICK START
+     In exactly one .c file:               In the others:
+         #define NEO_IMPLEMENTATION            #include "neo_data.h"
+         #include "neo_data.h"
+     It implements neo.h too. With ranks: #include "neo_fsdp.h" (or "neo_comm.h") beside it.
+         neo_schema_criteo(ctx, NEO_IDS_HASH, 100000, NULL, &schema);
+         neo_reader_open(ctx, &(neo_reader_desc){.schema = schema, .paths = paths, .path_count = 1,
+                                                 .batch = 1024}, &reader);
+         while ((status = neo_reader_next(reader, &batch)) == NEO_OK) ... batch.dense, .sparse, .label
+     README.md has a complete trainer.
+
+   A NEW FILE FORMAT (example: npy)
+     1. >>schema         a constructor, neo_schema_x, and its row in neo_format
+     2. >>impl-x         how a file is looked at and a sample becomes a record; text lines: >>impl-parse
+     3. >>impl-source    where blocks of bytes are cut from files, and >>impl-reader which asks for them
+     4. tests/data       a file of the format's own; a target in tests/fuzz
+
+   CONTENTS (grep -nE '^ *>>|---- >>' neo_data.h is the map)
+     >>schema >>reader
+     >>impl-schema >>impl-dictionary-file >>impl-number >>impl-columns >>impl-parse >>impl-source
+     >>impl-reader >>impl-npy >>impl-synthetic
+*/
+#ifndef NEO_DATA_H
+#define NEO_DATA_H
+
+#include "neo.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ------------------------------------------------------------------------------------------------
+   >>schema
+
+   A schema says what one sample of a data source becomes: a label, dense numbers, and for each
+   sparse feature a bag of ids in [0, rows). Readers parse by it; trainers size their tables from
+   it; it owns the dictionaries that turn words into ids, so one schema serves training and test
+   files. Id 0 of a feature stands for a missing word, and in a dictionary for an unseen one too.
+   ------------------------------------------------------------------------------------------------ */
+typedef struct neo_schema neo_schema;
+
+typedef enum neo_format {
+    NEO_FORMAT_CRITEO,    /* label \t 13 integers \t 26 hex words; empty fields allowed */
+    NEO_FORMAT_DELIMITED, /* text columns, by a column description */
+    NEO_FORMAT_NPY,       /* TorchRec's day_<i>_{dense,sparse,labels}.npy */
+    NEO_FORMAT_SYNTHETIC  /* generated, Criteo-like, with a known best AUC */
+} neo_format;
+
+typedef enum neo_ids {
+    NEO_IDS_HASH,      /* 1 + hash of the word modulo (rows - 1) */
+    NEO_IDS_DICTIONARY /* numbered from 1 in order of first sight by neo_schema_fit */
+} neo_ids;
+
+typedef struct neo_feature {
+    const char *name; /* owned by the schema */
+    int64_t rows;     /* ids are in [0, rows); 0 while its dictionary is still to be built */
+} neo_feature;
+
+/* neo_schema_criteo: 13 dense (log(x + 1), negative and empty ones 0), 26 sparse features C1 ..
+   C26, one id each. A word is 1 to 8 hex digits; with NEO_IDS_HASH the id is 1 + its number modulo
+   (rows - 1), as the words are hashes already. rows_per_feature: [26] table sizes, or NULL:
+   max_rows for all. With NEO_IDS_DICTIONARY these are the largest sizes (words seen after that are
+   unseen).
+   Errors   NEO_ERR_ARG: a size below 1. */
+NEO_API NEO__CHECK_UNUSED neo_status neo_schema_criteo(neo_ctx *ctx, neo_ids ids, int64_t max_rows,
+                                                       const int64_t *rows_per_feature,
+                                                       neo_schema **schema);
+/* neo_schema_parse: a column description, as text: one line per column of the file, in order,
+       <name> <what>...          where what is one or more of
+     label [positive=W,W]        1 if the field is one of the words; without positive=, a number
+                                 in [0, 1]
+     dense [log] [shift=a] [scale=b] [missing=c]
+                                 (x - a) * b; with log x is first log(x + 1), 0 for x <= 0;
+                                 c when the field is missing (default 0)
+     category [rows=N] [hash]    a dictionary of at most N rows (when they are used up, further words
+                                 get id 0, as unseen ones do); or with hash, which needs rows,
+                                 1 + neo_hash(word) modulo (rows - 1)
+     bucket e1,e2,...            a sparse feature: 1 + how many edges are <= x; 0 when missing
+     cross <other column> rows=N 1 + a hash of both fields modulo (rows - 1)
+     list sep=C [rows=N] [hash]  several words in one field: a bag
+     skip                        the column is not used
+   The sparse features are in the order of the lines; a feature is called as its column, with
+   "_bucket" or "_x_<other>" added for bucket and cross. Before the columns may stand
+     delimiter C     text between two fields (default ","); "tab" and "space" stand for those
+     missing W       a word that means "no value", as an empty field always does; may be repeated
+     skip-lines N    the first N lines of every file hold no sample;   header   is skip-lines 1
+                     (names in it are not compared with the description)
+     comment T       lines that begin with T hold no sample; may be repeated
+   '#' and what follows it on the line is a comment of the description, at the start of a line or
+   after a space. Spaces and tabs around a field are left out (unless they delimit); blank lines
+   hold no sample. Quotes mean nothing: a field is what stands between two delimiters.
+   path_or_text: text if it contains a newline, else the path of a file.
+   Errors   NEO_ERR_FORMAT: the message has file:line:column. */
+NEO_API NEO__CHECK_UNUSED neo_status neo_schema_parse(neo_ctx *ctx, const char *path_or_text,
+                                                      neo_schema **schema);
+/* neo_schema_npy: for triples <prefix>dense.npy [N, D] (f32, f16, f64 or integers),
+   <prefix>sparse.npy [N, T] (i32 or i64), <prefix>labels.npy [N] or [N, 1] (numbers in [0, 1]); D
+   and T are taken from the first triple. rows: [T], or NULL: found by reading the sparse files
+   (the largest id + 1). Ids are taken modulo rows if modulo != 0; else one outside is an error of
+   the reader. */
+NEO_API NEO__CHECK_UNUSED neo_status neo_schema_npy(neo_ctx *ctx, const char *const *prefixes,
+                                                    int prefix_count, const int64_t *rows,
+                                                    int modulo, neo_schema **schema);
+/* A Criteo-like generator with planted truth: logit = bias + linear dense + one planted weight per
+   (feature, id), label ~ Bernoulli(sigmoid(logit)); ids follow a Zipf law per feature. A sample is
+   a function of (desc, its number) alone, so any order and any share of them is the same data. */
+typedef struct neo_synthetic_desc {
+    int64_t samples;        /* per epoch; required */
+    uint64_t seed;          /* of the truth and the samples; not the context's */
+    int32_t dense_count;    /* 0: 13; below 0: none */
+    int32_t feature_count;  /* 0: 26; below 0: none */
+    int64_t rows;           /* 0: 10,000; per feature, or see rows_per_feature */
+    const int64_t *rows_per_feature; /* [feature_count] or NULL */
+    float zipf;             /* exponent; 0: 1.1 */
+    int32_t ids_per_bag;    /* mean bag length; 0 or 1: exactly one; else uniform, 0 .. 2 of it */
+    float signal;           /* deviation of the planted logit; 0: 1.5 */
+    int64_t first_sample;   /* an epoch is samples [first_sample, first_sample + samples): another
+                               range is another data set of the same truth */
+} neo_synthetic_desc;
+NEO_API NEO__CHECK_UNUSED neo_status neo_schema_synthetic(neo_ctx *ctx,
+                                                          const neo_synthetic_desc *desc,
+                                                          neo_schema **schema);
+NEO_API void neo_schema_destroy(neo_schema *schema);
+NEO_API neo_format neo_schema_format(const neo_schema *schema);
+NEO_API int32_t neo_schema_dense_count(const neo_schema *schema);
+NEO_API int32_t neo_schema_feature_count(const neo_schema *schema);
+/* neo_schema_feature: name NULL and rows 0 when there is no such feature. */
+NEO_API neo_feature neo_schema_feature(const neo_schema *schema, int32_t feature);
+/* neo_schema_is_fitted: 0 while dictionaries are still to be built. neo_schema_fit: build them
+   from these files, one pass (it fixes the features' rows); nothing to do for a schema without
+   dictionaries. A loaded checkpoint fits the schema too. skip_bad_lines as in neo_reader_desc.
+   Errors   NEO_ERR_STATE: fitted already. Those of a reader. The schema is then as before. */
+NEO_API int neo_schema_is_fitted(const neo_schema *schema);
+NEO_API neo_status neo_schema_fit(neo_schema *schema, const char *const *paths, int path_count,
+                                  int skip_bad_lines);
+/* neo_schema_best: the AUC and log loss that a model knowing the planted truth reaches on samples
+   [first, first + count) of the synthetic data (numbered as first_sample is): no model can be
+   expected to do better. Other schemas: NEO_ERR_UNSUPPORTED. */
+NEO_API neo_status neo_schema_best(const neo_schema *schema, int64_t first, int64_t count,
+                                   double *auc, double *logloss);
+/* neo_synthetic_write_tsv: synthetic samples [first, first + count) as a Criteo TSV file. A schema
+   by neo_schema_criteo with NEO_IDS_HASH and the same rows reads back the same numbers and ids.
+   Errors   NEO_ERR_UNSUPPORTED: other than 13 dense, 26 features of one id and at least 2 rows.
+   NEO_ERR_IO. */
+NEO_API neo_status neo_synthetic_write_tsv(neo_ctx *ctx, const neo_schema *schema,
+                                           const char *path, int64_t first, int64_t count);
+
+/* ------------------------------------------------------------------------------------------------
+   >>reader
+
+   Batches from files, parsed ahead by threads of the reader's own. The same batches in the same
+   order for any number of threads; a position saved and sought resumes exactly.
+   On W ranks there is one global order too: a batch is cut into the leaves of the context (see
+   >>leaves), and each rank gets the samples of its leaves. So 1, 2, 3 or 8 ranks see the same
+   samples in the same leaves, and a run saved on 4 ranks resumes on 3. Every rank parses the whole
+   input, as lines that are skipped move all that follow: text costs each rank as much as it costs
+   one rank alone. Of npy and generated data in file order a rank reads its own rows only.
+   Text lines end in \n or \r\n; the last one may lack it. A line over 65,536 bytes, one with a NUL
+   byte, a wrong number of fields, or a field that is not what it should be is a bad line.
+   ------------------------------------------------------------------------------------------------ */
+typedef struct neo_reader neo_reader;
+
+typedef struct neo_batch { /* views; for how long: neo_reader_desc.hold */
+    neo_tensor dense;      /* [B][dense_count] f32 */
+    neo_tensor label;      /* [B] f32 */
+    neo_jagged sparse;     /* feature_count x B, ids i64, no weights */
+    int64_t first;         /* number of its first sample in the epoch as read, over all ranks */
+    int64_t size;          /* B: samples of this rank; 0 where a batch has too few for all */
+    int64_t global_size;   /* samples over all ranks: the batch of neo_leaves and of the loss */
+} neo_batch;
+
+typedef struct neo_reader_desc {
+    const neo_schema *schema; /* required; outlives the reader */
+    const char *const *paths; /* files in order; "-" is standard input; npy: prefixes "dir/day_0_";
+                                 synthetic: none */
+    int32_t path_count;
+    int64_t batch;          /* samples per batch, over all ranks; required */
+    int drop_last;          /* 1: leave out a last batch that is not full */
+    int64_t shuffle_window; /* 0: file order; else samples are permuted inside windows of this many
+                               (rounded up to whole batches), keyed by (seed of the context, epoch,
+                               window). Two windows are held in memory, on every rank. */
+    int skip_bad_lines;     /* 0: a bad line is an error; 1: it is skipped, counted and logged (the
+                               first 10 of an epoch) */
+    int32_t rank, world_size; /* rank r of W gets leaves [r V/W, (r+1) V/W) of every batch, V being
+                                 repro_shards of the context; 0 of 0: all */
+    int threads;            /* parsers; 0: 1 */
+    int prefetch;           /* batches ready ahead; 0: 4 */
+    int unlabeled;          /* 1: text lines, or a description, without the label column: label 0 */
+    int32_t hold;           /* a batch is valid until so many more calls of neo_reader_next, or one of
+                               any other call that moves or closes the reader; 0: 1. 2: batch i + 1 can
+                               be fetched while batch i is computed on. Each costs one more buffer. */
+    neo_input input;        /* where "-" comes from; read NULL: this process, and one rank */
+} neo_reader_desc;
+
+/* neo_reader_open: look at every file, take all memory. Reading starts with the first
+   neo_reader_next.
+   Errors   NEO_ERR_NOT_FOUND, NEO_ERR_IO: the path is named. NEO_ERR_STATE: the schema is not
+   fitted. NEO_ERR_ARG: fewer leaves than ranks; standard input on several ranks without desc.input. */
+NEO_API NEO__CHECK_UNUSED neo_status neo_reader_open(neo_ctx *ctx, const neo_reader_desc *desc,
+                                                     neo_reader **reader);
+/* neo_reader_close: at any time; joins the reader's threads. NULL is allowed. */
+NEO_API void neo_reader_close(neo_reader *reader);
+/* neo_reader_next: the next batch. NEO_END after the last one of an epoch; then neo_reader_epoch
+   starts epoch `epoch` (0 is the first) from its beginning (standard input cannot be read twice:
+   NEO_ERR_UNSUPPORTED). Allocates nothing, but for features of several ids, whose buffers grow to
+   the largest batch.
+   Ranks    All get the same number of batches, empty ones included, and NEO_END after the same one.
+            A bad line is found by all at the same batch. What only one finds (its disk fails; a bad
+            row of npy that it alone reads) the others learn by neo_comm_agree on the status.
+   Errors   NEO_ERR_FORMAT, NEO_ERR_RANGE: the message has file:line:column and what was expected
+   there;
+            NEO_ERR_IO. A file without any sample is NEO_ERR_FORMAT. Whole windows of batches
+            before the bad line still come; after an error every further call returns it again. */
+NEO_API neo_status neo_reader_next(neo_reader *reader, neo_batch *batch);
+NEO_API neo_status neo_reader_epoch(neo_reader *reader, int64_t epoch);
+
+/* neo_reader_position: where the next batch starts. neo_reader_seek: continue from there, with the
+   same files, batch, window and seed: the same batches follow, on any number of ranks. It is plain
+   numbers, the same on all ranks: save it as i64. Seeking in standard input reads forward, and only
+   before the first neo_reader_next.
+   Errors   NEO_ERR_MISMATCH: made under another schema, batch, window or seed, or the file is not
+            the same (as far as can be seen). */
+enum { NEO_POSITION_WORDS = 8 };
+typedef struct neo_position {
+    int64_t word[NEO_POSITION_WORDS]; /* [0] epoch, [1] samples read in it over all ranks; others:
+                                         the reader's */
+} neo_position;
+NEO_API neo_position neo_reader_position(const neo_reader *reader);
+NEO_API neo_status neo_reader_seek(neo_reader *reader, const neo_position *position);
+
+typedef struct neo_reader_stats {
+    int64_t samples;        /* delivered to this rank in this epoch (since a seek: from there on);
+                               over all ranks: word[1] of neo_reader_position */
+    int64_t bad_lines;      /* skipped in this epoch so far (since a seek: from there on) */
+    int64_t bytes;          /* of this epoch up to the delivered batch: for a progress bar */
+    int64_t total_bytes;    /* of all files; 0 when unknown */
+    int64_t total_samples;  /* of an epoch, over all ranks; 0 when unknown (text) */
+    int64_t stall_ns;       /* time neo_reader_next waited for a batch, all epochs */
+    int64_t stall_count;
+    int64_t grow_count;     /* times a buffer grew: only features of several ids do that */
+} neo_reader_stats;
+NEO_API neo_reader_stats neo_reader_get_stats(const neo_reader *reader);
+
+/* neo_npy_write, neo_npy_read: one array. read allocates (free with neo_tensor_free); f32, f16,
+   i8, i32, i64, u8, C order, little-endian, versions 1 to 3; f64 is read as f32; a scalar as [1].
+   Errors   NEO_ERR_FORMAT names file and byte offset. NEO_ERR_UNSUPPORTED: another dtype or order,
+            more than NEO_MAX_DIMS dimensions. */
+NEO_API neo_status neo_npy_write(neo_ctx *ctx, const char *path, neo_tensor t);
+NEO_API NEO__CHECK_UNUSED neo_status neo_npy_read(neo_ctx *ctx, const char *path, neo_tensor *t);
+/* neo_npy_export: what is left of a reader's epoch (on several ranks: of this rank's part) as the
+   triple <prefix>dense.npy (f32), sparse.npy (i32) and labels.npy (i32 [N, 1]), as TorchRec's.
+   Errors   NEO_ERR_UNSUPPORTED: a feature without exactly one id, a label that is not 0 or 1, an
+            id over i32; those of the reader; NEO_ERR_IO. The files are then incomplete. */
+NEO_API neo_status neo_npy_export(neo_ctx *ctx, neo_reader *reader, const char *prefix);
+
+/* neo_state_add_schema: the dictionaries, so that a resumed or deployed model maps words to
+   the same ids. One schema per state. It may still be unfitted: loading fits it. */
+NEO_API neo_status neo_state_add_schema(neo_state *state, neo_schema *schema);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* NEO_DATA_H */
+
+/* ================================================================================================
+   Stop here if you only want the API: what follows is the implementation.
+   ============================================================================================== */
+
+#if (defined(NEO_IMPLEMENTATION) || defined(NEO_STATIC)) && !defined(NEO__DATA_IMPLEMENTED)
+#define NEO__DATA_IMPLEMENTED
+#include "neo.h" /* its implementation, if it was included without before */
+
+/* Products and sums fuse only where the code says fma: one rounding per written operation. */
+#if defined(__clang__)
+#pragma STDC FP_CONTRACT OFF
+#elif defined(__GNUC__)
+#pragma GCC push_options
+#pragma GCC optimize("fp-contract=off")
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+NEO__COLD_BEGIN
+NEO__HOT_BEGIN
+
+/* ------------------------------------------------------------------------------------------------
+   >>impl-schema
+
+   A schema says how samples are read: names and sizes of the features, dictionaries, columns. It is
+   read-only once made and fitted, so readers share it without locks. Its small parts (names, column
+   operations, bucket edges) live in an arena and go with it.
+
+   A parsed sample is a record of fixed size:
+     f32 label | f32 dense[dense_count] | i64 id[feature_count]                one id per feature
+     f32 label | f32 dense[dense_count] | i64 begin | i64 end[feature_count]   several ids (multi)
+   With several ids per feature they lie in a stream beside the records: `begin` is the sample's
+   first id there, each end is counted from begin.
+   ------------------------------------------------------------------------------------------------ */
+enum { NEO__CRITEO_DENSE = 13, NEO__CRITEO_FEATURES = 26 };
+
+/* ---- dictionaries: words to ids 1, 2, ... in order of insertion; open addressing ---- */
+typedef struct neo__dict {
+    uint64_t *slots;     /* upper half: part of the hash; lower: id, 0 for an empty slot */
+    uint64_t slot_count; /* a power of two, or 0 */
+    char *bytes;         /* the words, one after another */
+    int64_t byte_count, byte_capacity;
+    uint64_t *ends; /* ends[id]: where word id ends in bytes; ends[0] = 0 */
+    int64_t count, capacity;
+    int64_t max_words;
+} neo__dict;
+
+#define NEO__DICT_TAG UINT64_C(0xFFFFFFFF00000000) /* the part of a hash that a slot keeps */
+
+/* Equal to neo_hash for a text without NUL. */
+static uint64_t neo__hash_bytes(const void *data, size_t bytes) {
+    const unsigned char *p = (const unsigned char *)data;
+    uint64_t h = 0xCBF29CE484222325u;
+    for (size_t i = 0; i < bytes; i++) h = (h ^ p[i]) * 0x100000001B3u;
+    return neo__mix64(h);
+}
+static void neo__dict_free(neo_ctx *ctx, neo__dict *dict) {
+    NEO__LIST_FREE(ctx, dict->slots, dict->slot_count);
+    NEO__LIST_FREE(ctx, dict->bytes, dict->byte_capacity);
+    NEO__LIST_FREE(ctx, dict->ends, dict->capacity);
+    memset(dict, 0, sizeof *dict);
+}
+/* The id of a word; 0: not there. */
+static int64_t neo__dict_find(const neo__dict *dict, uint64_t hash, const char *word,
+                              size_t bytes) {
+    if (dict->slot_count == 0) return 0;
+    uint64_t mask = dict->slot_count - 1, tag = hash & NEO__DICT_TAG;
+    for (uint64_t i = hash & mask; dict->slots[i]; i = (i + 1) & mask) {
+        uint64_t id = dict->slots[i] & 0xFFFFFFFFu;
+        if ((dict->slots[i] & NEO__DICT_TAG) != tag) continue;
+        size_t start = (size_t)dict->ends[id - 1], length = (size_t)dict->ends[id] - start;
+        if (length == bytes && memcmp(dict->bytes + start, word, bytes) == 0) return (int64_t)id;
+    }
+    return 0;
+}
+static void neo__dict_place(uint64_t *slots, uint64_t mask, uint64_t entry, uint64_t hash) {
+    uint64_t i = hash & mask;
+    while (slots[i]) i = (i + 1) & mask;
+    slots[i] = entry;
+}
+typedef uint64_t (*neo__dict_hash)(const void *word, size_t bytes);
+static neo_status neo__dict_rehash(neo_ctx *ctx, neo__dict *dict, neo__dict_hash hash) {
+    uint64_t count = dict->slot_count ? 2 * dict->slot_count : 64;
+    uint64_t *slots = (uint64_t *)neo__alloc_zero(ctx, neo__size_mul((size_t)count, sizeof *slots));
+    NEO__CHECK(slots, NEO_ERR_MEMORY, "no memory for a dictionary of %" PRId64 " words",
+               dict->count);
+    for (int64_t id = 1; id <= dict->count; id++) {
+        uint64_t start = dict->ends[id - 1];
+        uint64_t h = hash(dict->bytes + start, (size_t)(dict->ends[id] - start));
+        neo__dict_place(slots, count - 1, (h & NEO__DICT_TAG) | (uint64_t)id, h);
+    }
+    NEO__LIST_FREE(ctx, dict->slots, dict->slot_count);
+    dict->slots = slots;
+    dict->slot_count = count;
+    return NEO_OK;
+}
+/* Insert a word, unless it is there or the dictionary is full. */
+static neo_status neo__dict_add(neo_ctx *ctx, neo__dict *dict, neo__dict_hash hash,
+                                const char *word, size_t bytes) {
+    uint64_t h = hash(word, bytes);
+    int64_t end = dict->byte_count + (int64_t)bytes;
+    if (dict->count >= dict->max_words || neo__dict_find(dict, h, word, bytes)) return NEO_OK;
+    if ((uint64_t)(dict->count + 1) * 2 > dict->slot_count)
+        NEO__TRY(neo__dict_rehash(ctx, dict, hash));
+    NEO__TRY(NEO__GROW(ctx, dict->ends, dict->capacity, dict->count + 2));
+    NEO__TRY(NEO__GROW(ctx, dict->bytes, dict->byte_capacity, end));
+    memcpy(dict->bytes + dict->byte_count, word, bytes);
+    dict->byte_count = end;
+    dict->ends[0] = 0;
+    dict->ends[++dict->count] = (uint64_t)end;
+    neo__dict_place(dict->slots, dict->slot_count - 1, (h & NEO__DICT_TAG) | (uint64_t)dict->count,
+                    h);
+    return NEO_OK;
+}
+/* Criteo's words are 32-bit numbers; a dictionary keeps their four bytes, lowest first. */
+static uint64_t neo__criteo_hash(const void *word, size_t bytes) {
+    const unsigned char *p = (const unsigned char *)word;
+    uint64_t key = 0;
+    for (size_t i = 0; i < bytes && i < 8; i++) key |= (uint64_t)p[i] << (8 * i);
+    return neo__mix64(key);
+}
+static char *neo__put_le(char *p, uint64_t value, int bytes) {
+    for (int i = 0; i < bytes; i++) *p++ = (char)(unsigned char)(value >> (8 * i));
+    return p;
+}
+NEO__HOT_END
+
+/* ---- the schema ---- */
+typedef enum neo__op_kind {
+    NEO__OP_LABEL,
+    NEO__OP_DENSE,
+    NEO__OP_CATEGORY,
+    NEO__OP_BUCKET,
+    NEO__OP_CROSS,
+    NEO__OP_LIST
+} neo__op_kind;
+typedef struct neo__text {
+    const char *p;
+    size_t bytes;
+} neo__text;
+/* One output of a column, as its description says. */
+typedef struct neo__op {
+    neo__op_kind kind;
+    int32_t column, other; /* other: the second column of a cross */
+    int32_t out;           /* dense or feature number */
+    int log;
+    int hashed;
+    float missing;
+    double shift, scale;
+    int64_t rows;   /* 0: not given */
+    char separator; /* of a list */
+    float *edges;
+    int32_t edge_count;
+    neo__text *words; /* of a label; NULL: a number */
+    int32_t word_count;
+} neo__op;
+typedef struct neo__column {
+    const char *name;
+    int32_t line; /* in the description */
+} neo__column;
+
+typedef struct neo__synthetic neo__synthetic;
+
+struct neo_schema {
+    neo_ctx *ctx;
+    neo__arena arena;
+    neo_format format;
+    int32_t dense_count, feature_count;
+    char **feature_names;
+    int64_t *rows;
+    int64_t *max_rows; /* cap of a dictionary */
+    uint8_t *has_dict; /* per feature */
+    neo__dict *dicts;  /* [feature_count], used where has_dict */
+    int dict_count;
+    int fitted;
+    int multi;                       /* a feature may have other than one id */
+    size_t ids_offset, record_bytes; /* of a parsed sample */
+    double *log_table;               /* log(n), n < NEO__LOG_TABLE */
+    /* Criteo */
+    uint8_t *hex;      /* value of a hex digit, 0xFF for other characters */
+    uint32_t *modulus; /* rows - 1, or 0: no modulo needed */
+    /* delimited */
+    neo__column *columns;
+    neo__op *ops;
+    int32_t column_count, op_count, label_column; /* label_column -1: none */
+    char delimiter[16];
+    int32_t delimiter_bytes;
+    neo__text *missing, *comments;
+    int32_t missing_count, comment_count;
+    int64_t skip_lines;
+    /* npy */
+    int modulo;
+    neo__synthetic *synthetic;
+};
+
+static neo_status neo__check_between(const char *function, const char *name, int64_t value,
+                                     int64_t low, int64_t high) {
+    NEO__CHECK(value >= low && value <= high, NEO_ERR_ARG,
+               "%s: %s is %" PRId64 ", not in %" PRId64 " .. %" PRId64, function, name, value, low,
+               high);
+    return NEO_OK;
+}
+/* A constructor of a schema: begin, features, a name for each, end, done. */
+static neo_status neo__schema_begin(neo_ctx *ctx, const char *function, neo_format format,
+                                    neo_schema **out) {
+    neo_schema *s = *out = (neo_schema *)neo__alloc_zero(ctx, sizeof *s);
+    NEO__CHECK(s, NEO_ERR_MEMORY, "%s: no memory for a schema", function);
+    s->ctx = ctx;
+    s->arena.ctx = ctx;
+    s->arena.function = function;
+    s->format = format;
+    s->label_column = -1;
+    return NEO_OK;
+}
+static neo_status neo__schema_features(neo_schema *schema, int32_t dense, int32_t features) {
+    int32_t room = NEO__MAX(features, 1);
+    schema->dense_count = dense;
+    schema->feature_count = features;
+    NEO__TRY(NEO__ARENA(&schema->arena, schema->feature_names, room));
+    NEO__TRY(NEO__ARENA(&schema->arena, schema->rows, room));
+    NEO__TRY(NEO__ARENA(&schema->arena, schema->max_rows, room));
+    NEO__TRY(NEO__ARENA(&schema->arena, schema->has_dict, room));
+    NEO__TRY(NEO__ARENA(&schema->arena, schema->dicts, room));
+    NEO__TRY(NEO__ARENA(&schema->arena, schema->log_table, NEO__LOG_TABLE));
+    for (int i = 1; i < NEO__LOG_TABLE; i++) schema->log_table[i] = neo__log_f64((double)i);
+    schema->ids_offset = ((size_t)(1 + dense) * sizeof(float) + 7) & ~(size_t)7;
+    return NEO_OK;
+}
+/* The last step that may not fail: sizes, when the dictionaries and `multi` are known. */
+static void neo__schema_end(neo_schema *schema) {
+    schema->record_bytes = schema->ids_offset +
+                           (size_t)(schema->feature_count + (schema->multi != 0)) * sizeof(int64_t);
+    schema->dict_count = 0;
+    for (int32_t f = 0; f < schema->feature_count; f++) {
+        if (!schema->has_dict[f]) continue;
+        schema->dict_count++;
+        schema->rows[f] = 0;
+        schema->dicts[f].max_words = NEO__MIN(schema->max_rows[f] - 1, (int64_t)0xFFFFFFFE);
+    }
+    schema->fitted = schema->dict_count == 0;
+}
+static neo_status neo__schema_name(neo_schema *s, int32_t feature, const char *format, ...)
+    NEO__PRINTF(3, 4);
+static neo_status neo__schema_name(neo_schema *schema, int32_t feature, const char *format, ...) {
+    char text[256];
+    va_list args;
+    va_start(args, format);
+    int length = vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    NEO__CHECK(length > 0 && length < (int)sizeof text, NEO_ERR_ARG,
+               "neo_schema_parse: the name %.60s... is too long", text);
+    NEO__TRY(NEO__ARENA(&schema->arena, schema->feature_names[feature], length + 1));
+    memcpy(schema->feature_names[feature], text, (size_t)length);
+    return NEO_OK;
+}
+
+NEO_API void neo_schema_destroy(neo_schema *s) {
+    if (!s) return;
+    for (int32_t f = 0; s->dicts && f < s->feature_count; f++) neo__dict_free(s->ctx, &s->dicts[f]);
+    neo__arena_free(&s->arena);
+    neo_free(s->ctx, s, sizeof *s);
+}
+/* The schema for the caller; after a failure NULL. */
+static neo_status neo__schema_done(neo_schema *s, neo_status status, neo_schema **out) {
+    *out = status == NEO_OK ? s : NULL;
+    if (status != NEO_OK) neo_schema_destroy(s);
+    return status;
+}
+NEO_API neo_format neo_schema_format(const neo_schema *s) { return s->format; }
+NEO_API int32_t neo_schema_dense_count(const neo_schema *s) { return s->dense_count; }
+NEO_API int32_t neo_schema_feature_count(const neo_schema *s) { return s->feature_count; }
+NEO_API neo_feature neo_schema_feature(const neo_schema *s, int32_t feature) {
+    NEO__ZERO(neo_feature, f);
+    if (feature < 0 || feature >= s->feature_count) return f;
+    f.name = s->feature_names[feature];
+    f.rows = s->rows[feature];
+    return f;
+}
+NEO_API int neo_schema_is_fitted(const neo_schema *s) { return s->fitted; }
+static neo__dict_hash neo__schema_hash(const neo_schema *s) {
+    return s->format == NEO_FORMAT_CRITEO ? neo__criteo_hash : neo__hash_bytes;
+}
+
+static neo_status neo__criteo_init(neo_schema *schema, neo_ids ids, int64_t max_rows,
+                                   const int64_t *rows) {
+    NEO__TRY(neo__schema_features(schema, NEO__CRITEO_DENSE, NEO__CRITEO_FEATURES));
+    NEO__TRY(NEO__ARENA(&schema->arena, schema->hex, 256));
+    NEO__TRY(NEO__ARENA(&schema->arena, schema->modulus, NEO__CRITEO_FEATURES));
+    memset(schema->hex, 0xFF, 256);
+    for (int i = 0; i < 10; i++) schema->hex['0' + i] = (uint8_t)i;
+    for (int i = 0; i < 6; i++) schema->hex['a' + i] = schema->hex['A' + i] = (uint8_t)(10 + i);
+    for (int32_t f = 0; f < NEO__CRITEO_FEATURES; f++) {
+        int64_t count = rows ? rows[f] : max_rows;
+        NEO__CHECK(count >= 1, NEO_ERR_ARG,
+                   "neo_schema_criteo: C%d has %" PRId64 " rows, fewer than 1", f + 1, count);
+        NEO__TRY(neo__schema_name(schema, f, "C%d", f + 1));
+        schema->rows[f] = schema->max_rows[f] = count;
+        schema->modulus[f] = count - 1 <= (int64_t)0xFFFFFFFF ? (uint32_t)(count - 1) : 0;
+        schema->has_dict[f] = ids == NEO_IDS_DICTIONARY;
+    }
+    neo__schema_end(schema);
+    return NEO_OK;
+}
+NEO_API neo_status neo_schema_criteo(neo_ctx *ctx, neo_ids ids, int64_t max_rows,
+                                     const int64_t *rows, neo_schema **schema) {
+    NEO__CHECK(ctx && schema, NEO_ERR_ARG, "neo_schema_criteo: ctx or schema is NULL");
+    *schema = NULL;
+    NEO__CHECK(ids == NEO_IDS_HASH || ids == NEO_IDS_DICTIONARY, NEO_ERR_ARG,
+               "neo_schema_criteo: ids is %d, neither hash nor dictionary", (int)ids);
+    neo_schema *s;
+    NEO__TRY(neo__schema_begin(ctx, "neo_schema_criteo", NEO_FORMAT_CRITEO, &s));
+    return neo__schema_done(s, neo__criteo_init(s, ids, max_rows, rows), schema);
+}
+
+/* ------------------------------------------------------------------------------------------------
+   >>impl-dictionary-file
+
+   The fitted dictionaries as one block of bytes, for checkpoints. Little-endian:
+     "NEODICT1", u64 number of dictionaries, then for each, in order of the features: u32 length
+     and bytes of the feature's name, u64 number of words, and for each word in order of its id:
+     u32 length, bytes.
+   So equal dictionaries give equal bytes. A schema without dictionaries gives the first 16 bytes.
+     neo__schema_save_size  bytes that save writes; 0: not fitted yet, nothing to save
+     neo__schema_save       writes exactly that many
+     neo__schema_load       reads such a block, checking every length, count and word, beside the
+                            schema. A schema that is fitted already must hold the same words
+                            (NEO_ERR_MISMATCH; also when the features differ). NEO_ERR_CORRUPT: the
+                            bytes are no such block. On failure the schema is as before.
+     neo__schema_install    fits the schema by what load has read, or frees that
+   ------------------------------------------------------------------------------------------------ */
+static size_t neo__schema_save_size(const void *schema) {
+    const neo_schema *s = (const neo_schema *)schema;
+    size_t bytes = 16;
+    if (!s->fitted) return 0;
+    for (int32_t f = 0; f < s->feature_count; f++)
+        if (s->has_dict[f])
+            bytes += 12 + strlen(s->feature_names[f]) + 4 * (size_t)s->dicts[f].count +
+                     (size_t)s->dicts[f].byte_count;
+    return bytes;
+}
+static char *neo__put_bytes(char *p, const char *data, size_t bytes) {
+    p = neo__put_le(p, bytes, 4);
+    if (bytes) memcpy(p, data, bytes);
+    return p + bytes;
+}
+static neo_status neo__schema_save(const void *object, void *buf) {
+    const neo_schema *schema = (const neo_schema *)object;
+    char *p = (char *)buf;
+    NEO__CHECK(schema->fitted, NEO_ERR_STATE, "the schema's dictionaries are not built yet");
+    memcpy(p, "NEODICT1", 8);
+    p = neo__put_le(p + 8, (uint64_t)schema->dict_count, 8);
+    for (int32_t f = 0; f < schema->feature_count; f++) {
+        const neo__dict *dict = &schema->dicts[f];
+        if (!schema->has_dict[f]) continue;
+        p = neo__put_bytes(p, schema->feature_names[f], strlen(schema->feature_names[f]));
+        p = neo__put_le(p, (uint64_t)dict->count, 8);
+        for (int64_t i = 0; i < dict->count; i++)
+            p = neo__put_bytes(p, dict->bytes + dict->ends[i],
+                               (size_t)(dict->ends[i + 1] - dict->ends[i]));
+    }
+    NEO_ASSERT((size_t)(p - (char *)buf) == neo__schema_save_size(schema));
+    return NEO_OK;
+}
+
+typedef struct neo__bytes_in {
+    const char *p, *end;
+} neo__bytes_in;
+static int neo__take_le(neo__bytes_in *in, int bytes, uint64_t *value) {
+    if (in->end - in->p < bytes) return 0;
+    *value = 0;
+    for (int i = 0; i < bytes; i++) *value |= (uint64_t)(unsigned char)in->p[i] << (8 * i);
+    in->p += bytes;
+    return 1;
+}
+static int neo__take_bytes(neo__bytes_in *in, neo__text *text) {
+    uint64_t bytes = 0;
+    if (!neo__take_le(in, 4, &bytes) || bytes > (uint64_t)(in->end - in->p)) return 0;
+    text->p = in->p;
+    text->bytes = (size_t)bytes;
+    in->p += bytes;
+    return 1;
+}
+/* The dictionary of feature f. */
+static neo_status neo__dict_load(const neo_schema *schema, int32_t f, neo__bytes_in *in,
+                                 neo__dict *dict) {
+    static const char corrupt[] = "the saved dictionary of feature '%s' is damaged";
+    const char *name = schema->feature_names[f];
+    neo__text text;
+    uint64_t count = 0;
+    NEO__CHECK(neo__take_bytes(in, &text), NEO_ERR_CORRUPT, corrupt, name);
+    NEO__CHECK(text.bytes == strlen(name) && memcmp(text.p, name, text.bytes) == 0,
+               NEO_ERR_MISMATCH,
+               "the saved dictionary is of feature '%.*s', the schema has '%s' there",
+               (int)NEO__MIN(text.bytes, 60), text.p, name);
+    NEO__CHECK(neo__take_le(in, 8, &count) && count <= (uint64_t)(in->end - in->p) / 4,
+               NEO_ERR_CORRUPT, corrupt, name);
+    NEO__CHECK(count <= (uint64_t)dict->max_words, NEO_ERR_MISMATCH,
+               "the saved dictionary of feature '%s' has %" PRIu64
+               " words, the schema allows %" PRId64,
+               name, count, dict->max_words);
+    for (uint64_t i = 0; i < count; i++) {
+        int known = neo__take_bytes(in, &text) && text.bytes > 0;
+        NEO__CHECK(known && (schema->format != NEO_FORMAT_CRITEO || text.bytes == 4),
+                   NEO_ERR_CORRUPT, corrupt, name);
+        NEO__TRY(neo__dict_add(schema->ctx, dict, neo__schema_hash(schema), text.p, text.bytes));
+        NEO__CHECK(dict->count == (int64_t)i + 1, NEO_ERR_CORRUPT, corrupt, name);
+    }
+    return NEO_OK;
+}
+static int neo__dict_equal(const neo__dict *a, const neo__dict *b) {
+    if (a->count != b->count || a->byte_count != b->byte_count) return 0;
+    return a->count == 0 ||
+           (memcmp(a->ends, b->ends, (size_t)(a->count + 1) * sizeof *a->ends) == 0 &&
+            memcmp(a->bytes, b->bytes, (size_t)a->byte_count) == 0);
+}
+static neo_status neo__dicts_load(const neo_schema *schema, neo__dict *dicts, const void *buf,
+                                  size_t bytes) {
+    neo__bytes_in in;
+    uint64_t count = 0;
+    in.p = (const char *)buf;
+    in.end = in.p + bytes;
+    NEO__CHECK(bytes >= 16 && memcmp(buf, "NEODICT1", 8) == 0, NEO_ERR_CORRUPT,
+               "the saved dictionaries do not begin with NEODICT1");
+    in.p += 8;
+    neo__take_le(&in, 8, &count);
+    NEO__CHECK(count == (uint64_t)schema->dict_count, NEO_ERR_MISMATCH,
+               "%" PRIu64 " dictionaries were saved, the schema has %d", count, schema->dict_count);
+    for (int32_t f = 0; f < schema->feature_count; f++) {
+        if (!schema->has_dict[f]) continue;
+        NEO__TRY(neo__dict_load(schema, f, &in, &dicts[f]));
+        NEO__CHECK(!schema->fitted || neo__dict_equal(&dicts[f], &schema->dicts[f]),
+                   NEO_ERR_MISMATCH,
+                   "the saved dictionary of feature '%s' holds other words than the schema's",
+                   schema->feature_names[f]);
+    }
+    NEO__CHECK(in.p == in.end, NEO_ERR_CORRUPT, "%zu bytes follow the saved dictionaries",
+               (size_t)(in.end - in.p));
+    return NEO_OK;
+}
+static void neo__dicts_free(const neo_schema *schema, neo__dict *dicts) {
+    for (int32_t f = 0; f < schema->feature_count; f++) neo__dict_free(schema->ctx, &dicts[f]);
+    neo_free(schema->ctx, dicts, (size_t)schema->feature_count * sizeof *dicts);
+}
+/* Fit the schema by dictionaries built beside it (keep; one that is fitted has the same), or free
+   them. */
+static void neo__schema_install(void *object, void *built, int keep) {
+    neo_schema *schema = (neo_schema *)object;
+    neo__dict *dicts = (neo__dict *)built;
+    for (int32_t f = 0; keep && !schema->fitted && f < schema->feature_count; f++) {
+        if (!schema->has_dict[f]) continue;
+        neo__dict before = schema->dicts[f];
+        schema->dicts[f] = dicts[f];
+        schema->rows[f] = dicts[f].count + 1;
+        dicts[f] = before;
+    }
+    if (keep) schema->fitted = 1;
+    neo__dicts_free(schema, dicts);
+}
+/* One dictionary per feature, empty. */
+static neo_status neo__dicts_create(const neo_schema *s, neo__dict **out) {
+    size_t bytes = (size_t)s->feature_count * sizeof **out;
+    *out = (neo__dict *)neo__alloc_zero(s->ctx, bytes);
+    NEO__CHECK(*out, NEO_ERR_MEMORY, "no memory for %d dictionaries", s->feature_count);
+    for (int32_t f = 0; f < s->feature_count; f++) (*out)[f].max_words = s->dicts[f].max_words;
+    return NEO_OK;
+}
+static neo_status neo__schema_load(const void *object, const void *buf, size_t bytes, void **out) {
+    const neo_schema *schema = (const neo_schema *)object;
+    neo__dict *dicts;
+    NEO__TRY(neo__dicts_create(schema, &dicts));
+    neo_status status = neo__dicts_load(schema, dicts, buf, bytes);
+    if (status == NEO_OK) *out = dicts;
+    else neo__dicts_free(schema, dicts);
+    return status;
+}
+NEO_API neo_status neo_state_add_schema(neo_state *state, neo_schema *schema) {
+    static const neo__state_dicts calls = {NULL, neo__schema_save_size, neo__schema_save,
+                                           neo__schema_load, neo__schema_install};
+    NEO__CHECK(state && schema, NEO_ERR_ARG, "neo_state_add_schema: an argument is NULL");
+    NEO__CHECK(!state->dicts.schema, NEO_ERR_ARG,
+               "neo_state_add_schema: the state has a schema already");
+    state->dicts = calls;
+    state->dicts.schema = schema;
+    return NEO_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------
+   >>impl-number
+
+   Decimal text to the nearest f32, whatever the locale. Callers are inside neo__fp_enter.
+   Fast: up to 2^53 times or over a power of ten up to 10^22, both exact in double, so the double
+   is the correctly rounded value; it may be rounded again to float unless it lies exactly between
+   two floats (then the digits it lost decide). Slow: strtof, which rounds correctly, on the digits
+   as an integer and an exponent: a text without a decimal point is the same in every locale.
+   ------------------------------------------------------------------------------------------------ */
+enum { NEO__NUMBER_DIGITS = 128 /* a number halfway between two floats has at most 113 */ };
+typedef struct neo__decimal {
+    uint64_t high;    /* value of the first 19 digits */
+    int32_t digits;   /* significant digits kept in digit[] */
+    int32_t exponent; /* value = 0.d1 d2 d3 ... * 10^exponent */
+    int negative;
+    int more;                            /* nonzero digits beyond those kept */
+    char digit[NEO__NUMBER_DIGITS + 16]; /* room for one more digit and "e-123" */
+} neo__decimal;
+
+/* The float nearest to d (d.digits > 0, the value within 1e-46 .. 1e39); ties to even. */
+static float neo__decimal_exact(neo__decimal *d) {
+    int digits = d->digits;
+    if (d->more) d->digit[digits++] = '1'; /* above the digits kept, below the next number of 128 */
+    snprintf(d->digit + digits, 12, "e%d", d->exponent - digits);
+    return strtof(d->digit, NULL);
+}
+NEO__HOT_BEGIN
+
+/* Take [p, end) apart. 0: not a number. */
+static int neo__decimal_scan(const char *p, const char *end, neo__decimal *decimal) {
+    int any = 0, point = 0, high_digits = 0;
+    decimal->high = 0;
+    decimal->digits = decimal->exponent = decimal->more = 0;
+    decimal->negative = p < end && *p == '-';
+    if (p < end && (*p == '-' || *p == '+')) p++;
+    for (; p < end; p++) {
+        unsigned c = (unsigned)(unsigned char)*p - '0';
+        if (*p == '.' && !point) {
+            point = 1;
+            continue;
+        }
+        if (c > 9) break;
+        any = 1;
+        if (decimal->digits == 0 && c == 0) { /* leading zeros */
+            decimal->exponent -= point;
+            continue;
+        }
+        if (!point) decimal->exponent++;
+        if (high_digits < 19) decimal->high = decimal->high * 10 + c, high_digits++;
+        if (decimal->digits < NEO__NUMBER_DIGITS) decimal->digit[decimal->digits++] = *p;
+        else if (c) decimal->more = 1;
+    }
+    if (!any) return 0;
+    if (p < end && (*p == 'e' || *p == 'E')) {
+        int negative = ++p < end && *p == '-', value = 0;
+        if (p < end && (*p == '-' || *p == '+')) p++;
+        if (p == end) return 0;
+        for (; p < end && *p >= '0' && *p <= '9'; p++)
+            if (value < 1000000) value = value * 10 + (*p - '0');
+        decimal->exponent += negative ? -value : value;
+    }
+    return p == end;
+}
+
+enum { NEO__NUMBER_OK, NEO__NUMBER_BAD, NEO__NUMBER_RANGE };
+/* neo__number: the text as a float. [+-] digits [. digits] [e [+-] digits]; no other form (no inf,
+   nan, hex). A result too large for f32 is NEO__NUMBER_RANGE; one too small is a denormal or 0. */
+static int neo__number(const char *text, size_t bytes, float *out) {
+    static const double power[23] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
+                                     1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
+                                     1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+    neo__decimal decimal;
+    float x = 0.0f;
+    *out = 0.0f;
+    if (bytes > 1 << 20 || !neo__decimal_scan(text, text + bytes, &decimal)) return NEO__NUMBER_BAD;
+    if (decimal.digits > 0 && decimal.exponent > 39) return NEO__NUMBER_RANGE;
+    if (decimal.digits > 0 && decimal.exponent >= -46) {
+        int scale = decimal.exponent - NEO__MIN(decimal.digits, 19);
+        int exact = decimal.digits <= 19 && decimal.high <= (uint64_t)1 << 53 && scale >= -22 &&
+                    scale <= 22;
+        if (exact) {
+            double v = (double)decimal.high;
+            v = scale < 0 ? v / power[-scale] : v * power[scale];
+            exact = v >= 0x1p-125 && (neo__bits_f64(v) & 0x1FFFFFFFu) != 0x10000000u;
+            if (exact) x = (float)v; /* may be infinity */
+        }
+        if (!exact) x = neo__decimal_exact(&decimal);
+        if (neo__bits_f32(x) == 0x7F800000u) return NEO__NUMBER_RANGE;
+    }
+    *out = decimal.negative ? -x : x;
+    return NEO__NUMBER_OK;
+}
+NEO__HOT_END
+/* ------------------------------------------------------------------------------------------------
+   >>impl-columns
+
+   The column description (see neo_schema_parse). A neo__line walks its text line by line and word
+   by word; a line becomes a column and its operations. Crosses find their other column, and the
+   outputs their numbers, when all lines are known. Messages name file, line and column.
+   ------------------------------------------------------------------------------------------------ */
+enum { NEO__COLUMNS_MAX = 4096, NEO__DESCRIPTION_BYTES = 4 << 20 };
+
+/* A path as a reader names it in messages. */
+static const char *neo__path_name(const char *path) {
+    return strcmp(path, "-") == 0 ? "standard input" : path;
+}
+
+/* ---- texts ---- */
+NEO__HOT_BEGIN
+static int neo__is_space(char c) { return c == ' ' || c == '\t'; }
+static neo__text neo__text_of(const char *p, const char *end) {
+    neo__text t;
+    t.p = p;
+    t.bytes = (size_t)(end - p);
+    return t;
+}
+static neo__text neo__trim(const char *p, const char *end) {
+    while (p < end && neo__is_space(*p)) p++;
+    while (end > p && neo__is_space(end[-1])) end--;
+    return neo__text_of(p, end);
+}
+static int neo__text_equal(neo__text a, neo__text b) {
+    return a.bytes == b.bytes && memcmp(a.p, b.p, a.bytes) == 0;
+}
+/* The part of `rest` up to the next c, which is cut off; 0: nothing is left (rest->p NULL). */
+static int neo__text_part(neo__text *rest, char c, neo__text *part) {
+    if (!rest->p) return 0;
+    const char *end = rest->p + rest->bytes;
+    const char *stop = (const char *)memchr(rest->p, c, rest->bytes);
+    *part = neo__text_of(rest->p, stop ? stop : end);
+    rest->p = stop ? stop + 1 : NULL;
+    rest->bytes = stop ? (size_t)(end - stop - 1) : 0;
+    return 1;
+}
+NEO__HOT_END
+static int neo__text_is(neo__text t, const char *word) {
+    return t.bytes == strlen(word) && memcmp(t.p, word, t.bytes) == 0;
+}
+/* 1: the text is key=value. */
+static int neo__text_value(neo__text t, const char *key, neo__text *value) {
+    size_t n = strlen(key);
+    if (t.bytes < n + 1 || memcmp(t.p, key, n) != 0 || t.p[n] != '=') return 0;
+    *value = neo__text_of(t.p + n + 1, t.p + t.bytes);
+    return 1;
+}
+static size_t neo__text_count(neo__text t, char c) {
+    size_t count = 0;
+    for (size_t i = 0; i < t.bytes; i++) count += t.p[i] == c;
+    return count;
+}
+/* The part of a text that a message shows: "%.*s", NEO__SHOW(t). */
+#define NEO__SHOW(t) (int)NEO__MIN((t).bytes, (size_t)60), (t).p
+
+/* ---- lines of words ---- */
+typedef struct neo__line {
+    const char *path;            /* for messages */
+    int32_t number;              /* from 1 */
+    const char *begin, *p, *end; /* the line without its comment; p: what is not read yet */
+    const char *at;              /* the word that messages point at */
+} neo__line;
+
+static neo_status neo__line_fail(const neo__line *line, const char *format, ...) NEO__PRINTF(2, 3);
+static neo_status neo__line_fail(const neo__line *line, const char *format, ...) {
+    char text[256];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    return neo_fail(NEO_ERR_FORMAT, "%s:%d:%d: %s", line->path, line->number,
+                    (int)(line->at - line->begin) + 1, text);
+}
+/* The next line of `rest`; 0: none. A comment is a # at the start or behind a blank. */
+static int neo__line_next(neo__line *line, neo__text *rest) {
+    neo__text all;
+    if (!neo__text_part(rest, '\n', &all)) return 0;
+    line->number++;
+    line->begin = line->at = line->p = all.p;
+    line->end = all.p + all.bytes;
+    if (line->end > line->begin && line->end[-1] == '\r') line->end--;
+    for (const char *q = line->begin; q < line->end; q++)
+        if (*q == '#' && (q == line->begin || neo__is_space(q[-1]))) line->end = q;
+    return 1;
+}
+/* The next word of the line, which stays unread until neo__line_take; 0: none. */
+static int neo__line_peek(neo__line *line, neo__text *word) {
+    while (line->p < line->end && neo__is_space(*line->p)) line->p++;
+    const char *stop = line->p;
+    while (stop < line->end && !neo__is_space(*stop)) stop++;
+    *word = neo__text_of(line->p, stop);
+    return word->bytes > 0;
+}
+static int neo__line_take(neo__line *line, neo__text *word) {
+    int found = neo__line_peek(line, word);
+    line->at = line->p;
+    line->p += word->bytes;
+    return found;
+}
+static neo_status neo__line_count(const neo__line *line, neo__text t, int64_t least, int64_t *out) {
+    int64_t n = 0;
+    int good = t.bytes > 0 && t.bytes <= 15;
+    for (size_t i = 0; good && i < t.bytes; i++) {
+        good = t.p[i] >= '0' && t.p[i] <= '9';
+        n = n * 10 + (t.p[i] - '0');
+    }
+    if (!good || n < least)
+        return neo__line_fail(line, "expected a whole number from %" PRId64 ", found '%.*s'", least,
+                              NEO__SHOW(t));
+    *out = n;
+    return NEO_OK;
+}
+static neo_status neo__line_number(const neo__line *line, neo__text t, float *out) {
+    if (neo__number(t.p, t.bytes, out) != NEO__NUMBER_OK)
+        return neo__line_fail(line, "expected a number, found '%.*s'", NEO__SHOW(t));
+    return NEO_OK;
+}
+
+static neo_status neo__schema_keep(neo_schema *s, neo__text t, neo__text *out) {
+    char *copy = neo__arena_text(&s->arena, t.p, t.bytes);
+    NEO__CHECK(copy, NEO_ERR_MEMORY, "neo_schema_parse: no memory for the description");
+    out->p = copy;
+    out->bytes = t.bytes;
+    return NEO_OK;
+}
+
+/* ---- columns ---- */
+/* positive=word,word */
+static neo_status neo__describe_positive(neo_schema *s, neo__line *line, neo__text list,
+                                         neo__op *op) {
+    neo__text word;
+    NEO__TRY(NEO__ARENA(&s->arena, op->words, neo__text_count(list, ',') + 1));
+    while (neo__text_part(&list, ',', &word)) {
+        if (word.bytes == 0) return neo__line_fail(line, "positive= has an empty word");
+        NEO__TRY(neo__schema_keep(s, word, &op->words[op->word_count++]));
+    }
+    return NEO_OK;
+}
+/* The words behind an operation that set it up, up to the first that does not. */
+static neo_status neo__describe_options(neo_schema *schema, neo__line *line, neo__op *op) {
+    const neo__op_kind kind = op->kind;
+    const int dense = kind == NEO__OP_DENSE;
+    const int ids = kind == NEO__OP_CATEGORY || kind == NEO__OP_LIST || kind == NEO__OP_CROSS;
+    neo__text word, value;
+    for (; neo__line_peek(line, &word); line->p = word.p + word.bytes) {
+        float number = 0.0f;
+        line->at = word.p;
+        if (dense && neo__text_is(word, "log")) {
+            op->log = 1;
+        } else if (dense && neo__text_value(word, "shift", &value)) {
+            NEO__TRY(neo__line_number(line, value, &number));
+            op->shift = (double)number;
+        } else if (dense && neo__text_value(word, "scale", &value)) {
+            NEO__TRY(neo__line_number(line, value, &number));
+            op->scale = (double)number;
+        } else if (dense && neo__text_value(word, "missing", &value)) {
+            NEO__TRY(neo__line_number(line, value, &op->missing));
+        } else if (ids && kind != NEO__OP_CROSS && neo__text_is(word, "hash")) {
+            op->hashed = 1;
+        } else if (ids && neo__text_value(word, "rows", &value)) {
+            NEO__TRY(neo__line_count(line, value, 2, &op->rows));
+        } else if (kind == NEO__OP_LIST && neo__text_value(word, "sep", &value)) {
+            if (value.bytes != 1) return neo__line_fail(line, "sep= needs one character");
+            op->separator = value.p[0];
+        } else if (kind == NEO__OP_LABEL && !op->words &&
+                   neo__text_value(word, "positive", &value)) {
+            NEO__TRY(neo__describe_positive(schema, line, value, op));
+        } else {
+            break;
+        }
+    }
+    return NEO_OK;
+}
+static neo_status neo__describe_bucket(neo_schema *schema, neo__line *line, neo__op *op) {
+    neo__text list, word;
+    if (!neo__line_take(line, &list))
+        return neo__line_fail(line, "bucket needs its edges: e1,e2,...");
+    NEO__TRY(NEO__ARENA(&schema->arena, op->edges, neo__text_count(list, ',') + 1));
+    while (neo__text_part(&list, ',', &word)) {
+        float *edge = &op->edges[op->edge_count];
+        line->at = word.p;
+        NEO__TRY(neo__line_number(line, word, edge));
+        if (op->edge_count > 0 && !(edge[0] > edge[-1]))
+            return neo__line_fail(line, "edges must rise");
+        op->edge_count++;
+    }
+    op->rows = (int64_t)op->edge_count + 2;
+    return NEO_OK;
+}
+/* One operation, its kind just read. */
+static neo_status neo__describe_op(neo_schema *schema, neo__line *line, neo__op *op) {
+    const char *start = line->at;
+    neo__text word;
+    if (op->kind == NEO__OP_LABEL) {
+        if (schema->label_column >= 0) return neo__line_fail(line, "a second label");
+        schema->label_column = op->column;
+    }
+    if (op->kind == NEO__OP_DENSE) op->scale = 1.0;
+    if (op->kind == NEO__OP_BUCKET) return neo__describe_bucket(schema, line, op);
+    if (op->kind == NEO__OP_CROSS) {
+        if (!neo__line_take(line, &word))
+            return neo__line_fail(line, "cross needs the other column");
+        NEO__TRY(NEO__ARENA(&schema->arena, op->words, 1));
+        NEO__TRY(neo__schema_keep(schema, word, op->words));
+    }
+    NEO__TRY(neo__describe_options(schema, line, op));
+    line->at = start;
+    if (op->kind == NEO__OP_CROSS) {
+        op->hashed = 1;
+        return op->rows ? NEO_OK : neo__line_fail(line, "a cross needs rows=");
+    }
+    if (op->hashed && op->rows == 0) return neo__line_fail(line, "a hashed feature needs rows=");
+    if (op->kind == NEO__OP_LIST && !op->separator)
+        return neo__line_fail(line, "a list needs sep=");
+    return NEO_OK;
+}
+static neo_status neo__describe_column(neo_schema *schema, neo__line *line, neo__text name) {
+    static const char *const kinds[] = {"label", "dense", "category", "bucket", "cross", "list"};
+    enum { KINDS = sizeof kinds / sizeof kinds[0] }; /* in the order of neo__op_kind */
+    neo__text word;
+    int32_t column = schema->column_count, count = 0;
+    if (column == NEO__COLUMNS_MAX)
+        return neo__line_fail(line, "more than %d columns", NEO__COLUMNS_MAX);
+    for (int32_t i = 0; i < column; i++)
+        if (neo__text_is(name, schema->columns[i].name))
+            return neo__line_fail(line, "column '%.*s' is on line %d already", NEO__SHOW(name),
+                                  schema->columns[i].line);
+    NEO__TRY(neo__schema_keep(schema, name, &word));
+    schema->columns[column].name = word.p;
+    schema->columns[column].line = line->number;
+    schema->column_count++;
+    for (; neo__line_take(line, &word); count++) {
+        int kind = 0;
+        if (neo__text_is(word, "skip")) continue;
+        while (kind < KINDS && !neo__text_is(word, kinds[kind])) kind++;
+        if (kind == KINDS)
+            return neo__line_fail(line,
+                                  "expected label, dense, category, bucket, cross, list or skip, "
+                                  "found '%.*s'",
+                                  NEO__SHOW(word));
+        neo__op *op = &schema->ops[schema->op_count++];
+        op->kind = (neo__op_kind)kind;
+        op->column = column;
+        NEO__TRY(neo__describe_op(schema, line, op));
+    }
+    if (count == 0)
+        return neo__line_fail(line, "column '%.*s': expected what it becomes (skip: nothing)",
+                              NEO__SHOW(name));
+    return NEO_OK;
+}
+
+/* The lines before the columns. *known 0: it is none of them. */
+static neo_status neo__describe_setting(neo_schema *schema, neo__line *line, neo__text name,
+                                        int *known) {
+    neo__text rest = neo__trim(line->p, line->end);
+    *known = 1;
+    if (neo__text_is(name, "header") && rest.bytes == 0) {
+        schema->skip_lines = 1;
+        return NEO_OK;
+    }
+    line->at = rest.p;
+    if (neo__text_is(name, "skip-lines"))
+        return neo__line_count(line, rest, 0, &schema->skip_lines);
+    if (neo__text_is(name, "delimiter")) {
+        if (neo__text_is(rest, "tab") || neo__text_is(rest, "space")) {
+            rest.p = rest.p[0] == 't' ? "\t" : " ";
+            rest.bytes = 1;
+        }
+        if (rest.bytes < 1 || rest.bytes >= sizeof schema->delimiter)
+            return neo__line_fail(line, "expected a delimiter of 1 to %d bytes",
+                                  (int)sizeof schema->delimiter - 1);
+        memcpy(schema->delimiter, rest.p, rest.bytes);
+        schema->delimiter_bytes = (int32_t)rest.bytes;
+        return NEO_OK;
+    }
+    if (neo__text_is(name, "missing")) {
+        if (rest.bytes == 0) return neo__line_fail(line, "expected the word that means no value");
+        return neo__schema_keep(schema, rest, &schema->missing[schema->missing_count++]);
+    }
+    if (neo__text_is(name, "comment")) {
+        if (rest.bytes == 0) return neo__line_fail(line, "expected what comment lines begin with");
+        return neo__schema_keep(schema, rest, &schema->comments[schema->comment_count++]);
+    }
+    *known = 0;
+    return NEO_OK;
+}
+
+static neo_status neo__describe_lines(neo_schema *s, neo__line *line, neo__text rest) {
+    while (neo__line_next(line, &rest)) {
+        neo__text name;
+        int known = 0;
+        if (!neo__line_take(line, &name)) continue;
+        if (s->column_count == 0) NEO__TRY(neo__describe_setting(s, line, name, &known));
+        line->at = name.p;
+        if (!known) NEO__TRY(neo__describe_column(s, line, name));
+    }
+    return NEO_OK;
+}
+
+/* Give an output its name and its size. */
+static neo_status neo__describe_feature(neo_schema *schema, const neo__line *line, neo__op *op) {
+    const char *name = schema->columns[op->column].name;
+    if (op->kind == NEO__OP_CROSS) {
+        int32_t other = 0;
+        while (other < schema->column_count &&
+               !neo__text_is(op->words[0], schema->columns[other].name))
+            other++;
+        if (other == schema->column_count)
+            return neo__line_fail(line, "cross: there is no column '%.*s'",
+                                  NEO__SHOW(op->words[0]));
+        op->other = other;
+        NEO__TRY(neo__schema_name(schema, op->out, "%s_x_%s", name, schema->columns[other].name));
+    } else {
+        const char *form = op->kind == NEO__OP_BUCKET ? "%s_bucket" : "%s";
+        NEO__TRY(neo__schema_name(schema, op->out, form, name));
+    }
+    for (int32_t f = 0; f < op->out; f++)
+        if (strcmp(schema->feature_names[f], schema->feature_names[op->out]) == 0)
+            return neo__line_fail(line, "feature '%s' is there already", schema->feature_names[f]);
+    schema->rows[op->out] = op->rows;
+    schema->max_rows[op->out] = op->rows ? op->rows : (int64_t)0xFFFFFFFF;
+    schema->has_dict[op->out] =
+        (op->kind == NEO__OP_CATEGORY || op->kind == NEO__OP_LIST) && !op->hashed;
+    if (op->kind == NEO__OP_LIST) schema->multi = 1;
+    return NEO_OK;
+}
+static neo_status neo__describe_finish(neo_schema *schema, neo__line *line) {
+    int32_t dense = 0, features = 0;
+    line->at = line->begin;
+    for (int32_t i = 0; i < schema->op_count; i++) {
+        neo__op *op = &schema->ops[i];
+        op->out = op->kind == NEO__OP_LABEL ? 0 : op->kind == NEO__OP_DENSE ? dense++ : features++;
+    }
+    if (schema->op_count == 0) return neo__line_fail(line, "no column is used");
+    NEO__TRY(neo__schema_features(schema, dense, features));
+    for (int32_t i = 0; i < schema->op_count; i++) {
+        if (schema->ops[i].kind == NEO__OP_LABEL || schema->ops[i].kind == NEO__OP_DENSE) continue;
+        line->number = schema->columns[schema->ops[i].column].line;
+        NEO__TRY(neo__describe_feature(schema, line, &schema->ops[i]));
+    }
+    neo__schema_end(schema);
+    return NEO_OK;
+}
+static neo_status neo__describe_text(neo_schema *schema, const char *path, neo__text text) {
+    size_t lines = 1 + neo__text_count(text, '\n');
+    size_t words = lines + neo__text_count(text, ' ') + neo__text_count(text, '\t');
+    NEO__ZERO(neo__line, line);
+    line.path = path;
+    line.begin = line.at = text.p;
+    if (memchr(text.p, 0, text.bytes)) {
+        line.number = 1;
+        return neo__line_fail(&line, "a NUL byte");
+    }
+    NEO__TRY(NEO__ARENA(&schema->arena, schema->columns, lines));
+    NEO__TRY(NEO__ARENA(&schema->arena, schema->ops, words));
+    NEO__TRY(NEO__ARENA(&schema->arena, schema->missing, lines));
+    NEO__TRY(NEO__ARENA(&schema->arena, schema->comments, lines));
+    schema->delimiter[0] = ',';
+    schema->delimiter_bytes = 1;
+    NEO__TRY(neo__describe_lines(schema, &line, text));
+    return neo__describe_finish(schema, &line);
+}
+static neo_status neo__describe_file(neo_schema *schema, const char *path) {
+    neo__arena arena = {schema->ctx, NULL, NULL, 0, "neo_schema_parse"};
+    char *text;
+    int64_t bytes;
+    neo_status status = neo__file_load(&arena, path, NEO__DESCRIPTION_BYTES, &text, &bytes);
+    if (status == NEO_OK && !text)
+        status = neo_fail(NEO_ERR_FORMAT, "%s: not a column description (a file of up to %d bytes)",
+                          path, NEO__DESCRIPTION_BYTES);
+    if (status == NEO_OK)
+        status = neo__describe_text(schema, path, neo__text_of(text, text + bytes));
+    neo__arena_free(&arena);
+    return status;
+}
+NEO_API neo_status neo_schema_parse(neo_ctx *ctx, const char *path_or_text, neo_schema **schema) {
+    NEO__CHECK(ctx && path_or_text && schema, NEO_ERR_ARG, "neo_schema_parse: an argument is NULL");
+    *schema = NULL;
+    neo_schema *s;
+    NEO__TRY(neo__schema_begin(ctx, "neo_schema_parse", NEO_FORMAT_DELIMITED, &s));
+    neo__text text = {path_or_text, strlen(path_or_text)};
+    neo__fp_state fp = neo__fp_enter();
+    neo_status status = strchr(path_or_text, '\n') ? neo__describe_text(s, "columns", text)
+                                                   : neo__describe_file(s, path_or_text);
+    neo__fp_leave(fp);
+    return neo__schema_done(s, status, schema);
+}
+/* ------------------------------------------------------------------------------------------------
+   >>impl-parse
+
+   Text is parsed block by block: whole lines, as the source cut them, always ended by \n and
+   followed by 16 more bytes that may be read, so inner loops need no end test: every field stops
+   at a \n at the latest. A block's buffers are sized for the worst case (every line as short as it
+   can be), so parsing allocates nothing. Lines are counted from the start of the block; the stage
+   that puts blocks in order adds the lines before it.
+   ------------------------------------------------------------------------------------------------ */
+#ifndef NEO__CHUNK_BYTES
+#define NEO__CHUNK_BYTES 131072 /* of text in a block */
+#endif
+#ifndef NEO__LINE_BYTES
+#define NEO__LINE_BYTES 65536 /* longest line; at most NEO__CHUNK_BYTES / 2 */
+#endif
+enum {
+    NEO__BLOCK_PAD = 16,
+    NEO__BLOCK_ISSUES = 4, /* bad lines of a block that keep their message */
+    NEO__ISSUE_TEXT = 176
+};
+
+enum { NEO__NPY_FILES = 3 }; /* dense, sparse, labels */
+typedef struct neo__npy_info {
+    neo_dtype dtype;
+    int f64; /* dtype is then NEO_F32, the file holds doubles */
+    int32_t ndim;
+    int64_t shape[NEO_MAX_DIMS];
+    int64_t data_offset; /* of the first element, in the file */
+    size_t item_bytes;
+} neo__npy_info;
+
+typedef struct neo__issue {
+    neo_status status;
+    int64_t line;   /* from 0, in the block */
+    int64_t column; /* from 1; 0: the message follows the path directly */
+    char text[NEO__ISSUE_TEXT];
+} neo__issue;
+
+/* The samples of an epoch that belong to this rank; those of others need not be read or parsed. */
+typedef struct neo__share {
+    int64_t batch, total;   /* samples of a whole batch, of all */
+    int shards, first, end; /* it has leaves [first, end) of them */
+} neo__share;
+
+typedef struct neo__block {
+    /* from the source */
+    char *raw;
+    size_t raw_bytes; /* text with its last \n; rows of npy */
+    int32_t file;
+    int64_t offset, bytes;             /* in the file; npy and synthetic: rows */
+    int64_t skip_lines;                /* so many lines at the start hold no sample */
+    int file_end;                      /* the last block of its file */
+    neo__npy_info npy[NEO__NPY_FILES]; /* of npy rows */
+    int end;                           /* nothing is left: this block holds nothing */
+    const neo__share *share;           /* rows to parse; NULL: all */
+    int64_t sample;                    /* its first row, as the share counts */
+    neo_status status;                 /* of reading */
+    char error[NEO__ERROR_BYTES];
+    /* from parsing */
+    char *records;
+    int64_t count, capacity;
+    int64_t *ids; /* of a schema with several ids per feature */
+    int64_t id_count, id_capacity;
+    uint32_t *end_offset, *end_line; /* where the next line starts, per sample */
+    int64_t lines;                   /* in the block */
+    int64_t bad;
+    int failed; /* stopped at issues[0] */
+    int issue_count;
+    neo__issue issues[NEO__BLOCK_ISSUES];
+    neo__text *fields;   /* scratch: one per column */
+    int64_t taken;       /* samples that have gone on */
+    size_t memory_bytes; /* of a block with memory of its own */
+} neo__block;
+
+typedef struct neo__parse_options {
+    int skip_bad;
+    int unlabeled;
+    neo__dict *fit; /* [feature_count]: collect words here instead of looking them up; or NULL */
+} neo__parse_options;
+
+static int64_t neo__synthetic_ids(const neo_schema *s, int64_t samples);
+
+/* ---- messages ---- */
+static void neo__issue_set(neo__issue *e, neo_status status, int64_t column, const char *format,
+                           ...) NEO__PRINTF(4, 5);
+static void neo__issue_set(neo__issue *e, neo_status status, int64_t column, const char *format,
+                           ...) {
+    va_list args;
+    va_start(args, format);
+    vsnprintf(e->text, sizeof e->text, format, args);
+    va_end(args);
+    e->status = status;
+    e->column = column;
+}
+/* A field for a message: in quotes, cut, with a ? for bytes that cannot be shown. */
+typedef struct neo__quoted {
+    char text[48];
+} neo__quoted;
+static neo__quoted neo__quote(const char *p, size_t bytes) {
+    neo__quoted q;
+    size_t n = 0, most = 40;
+    q.text[n++] = '\'';
+    for (size_t i = 0; i < bytes && i < most; i++) {
+        unsigned char c = (unsigned char)p[i];
+        q.text[n++] = c < 32 || c == 127 ? '?' : (char)c;
+    }
+    if (bytes > most) {
+        memcpy(q.text + n, "...", 3);
+        n += 3;
+    }
+    q.text[n++] = '\'';
+    q.text[n] = 0;
+    return q;
+}
+/* "<column>: <before> 'field' <after>" */
+static void neo__issue_field(neo__issue *e, neo_status status, int64_t column, const char *name,
+                             const char *before, neo__text field, const char *after) {
+    neo__issue_set(e, status, column, "%s: %s %s%s", name, before,
+                   neo__quote(field.p, field.bytes).text, after);
+}
+/* Not too long, no NUL byte. */
+static int neo__line_whole(const char *line, const char *end, neo__issue *e) {
+    if (end - line > NEO__LINE_BYTES) {
+        neo__issue_set(e, NEO_ERR_FORMAT, NEO__LINE_BYTES + 1, "the line is over %d bytes",
+                       NEO__LINE_BYTES);
+        return 0;
+    }
+    const char *nul = end > line ? (const char *)memchr(line, 0, (size_t)(end - line)) : NULL;
+    if (nul) neo__issue_set(e, NEO_ERR_FORMAT, nul - line + 1, "a NUL byte");
+    return nul == NULL;
+}
+
+/* ---- the messages of Criteo lines ---- */
+enum { NEO__CRITEO_FIELDS = 1 + NEO__CRITEO_DENSE + NEO__CRITEO_FEATURES };
+
+/* Leading characters of t, from `at` on, that are in `set`. */
+static size_t neo__text_span(neo__text t, size_t at, const char *set) {
+    size_t count = 0;
+    while (at + count < t.bytes && t.p[at + count] && strchr(set, t.p[at + count])) count++;
+    return count;
+}
+/* 1: the field is bad, and e says why. */
+static int neo__criteo_field_issue(int number, neo__text t, int64_t column, neo__issue *issue) {
+    const neo__quoted quoted = neo__quote(t.p, t.bytes);
+    const char *shown = quoted.text;
+    if (number == 0) {
+        if (t.bytes == 1 && (t.p[0] == '0' || t.p[0] == '1')) return 0;
+        neo__issue_set(issue, NEO_ERR_FORMAT, column, "expected label 0 or 1, found %s", shown);
+    } else if (number <= NEO__CRITEO_DENSE) {
+        size_t sign = t.bytes > 0 && t.p[0] == '-', digits = neo__text_span(t, sign, "0123456789");
+        int whole = digits > 0 && sign + digits == t.bytes;
+        if (t.bytes == 0 || (whole && digits <= 18)) return 0;
+        neo__issue_set(issue, whole ? NEO_ERR_RANGE : NEO_ERR_FORMAT, column,
+                       "I%d: expected an integer of up to 18 digits or nothing, found %s", number,
+                       shown);
+    } else {
+        if (t.bytes <= 8 && neo__text_span(t, 0, "0123456789abcdefABCDEF") == t.bytes) return 0;
+        neo__issue_set(issue, NEO_ERR_FORMAT, column,
+                       "C%d: expected up to 8 hex digits or nothing, found %s",
+                       number - NEO__CRITEO_DENSE, shown);
+    }
+    return 1;
+}
+/* The fault of a line that the parser refused. */
+static void neo__criteo_issue(const char *line, const char *end, int may_lack_label,
+                              neo__issue *issue) {
+    neo__text rest = neo__text_of(line, end), field;
+    if (!neo__line_whole(line, end, issue)) return;
+    int fields = 1 + (int)neo__text_count(rest, '\t'), expected = NEO__CRITEO_FIELDS;
+    if (may_lack_label && fields == expected - 1) expected--;
+    if (fields != expected) {
+        neo__issue_set(issue, NEO_ERR_FORMAT, 1,
+                       "%d field%s, expected %d (label, 13 integers, 26 hex words)", fields,
+                       fields == 1 ? "" : "s", expected);
+        return;
+    }
+    for (int number = NEO__CRITEO_FIELDS - expected; neo__text_part(&rest, '\t', &field); number++)
+        if (neo__criteo_field_issue(number, field, field.p - line + 1, issue)) return;
+    neo__issue_set(issue, NEO_ERR_FORMAT, end - line + 1, "expected the end of the line");
+}
+
+/* ---- samples ---- */
+NEO__HOT_BEGIN
+/* The first run of own samples in [from, end): returns its begin (end: there is none); *stop is its
+   end. */
+static int64_t neo__share_next(const neo__share *share, int64_t from, int64_t end, int64_t *stop) {
+    while (from < end) {
+        int64_t begin = from / share->batch * share->batch;
+        int64_t all = NEO__MIN(share->total - begin, share->batch);
+        int64_t a = begin + neo_leaf_begin(all, share->shards, share->first);
+        int64_t b = begin + neo_leaf_begin(all, share->shards, share->end);
+        if (from < b) {
+            *stop = NEO__MIN(b, end);
+            return NEO__MIN(NEO__MAX(a, from), end);
+        }
+        from = begin + share->batch;
+    }
+    return *stop = end;
+}
+static float *neo__block_record(const neo_schema *s, const neo__block *b, int64_t sample) {
+    return (float *)(void *)(b->records + (size_t)sample * s->record_bytes);
+}
+static int64_t *neo__record_ids(const neo_schema *s, void *record) {
+    return (int64_t *)(void *)((char *)record + s->ids_offset);
+}
+/* log n for a whole n in 1 .. 2^62. */
+static double neo__log_whole(const double *table, uint64_t n) {
+    return n < NEO__LOG_TABLE ? table[n] : neo__log_positive(table, (double)n);
+}
+
+/* ---- Criteo ---- */
+/* The dense fields; the place after them, or NULL. */
+static const char *neo__criteo_dense(const neo_schema *schema, const char *p, float *dense) {
+    for (int d = 0; d < NEO__CRITEO_DENSE; d++) {
+        uint64_t v = 0;
+        unsigned c;
+        dense[d] = 0.0f;
+        if (*p == '\t') {
+            p++;
+            continue;
+        }
+        int negative = *p == '-';
+        p += negative;
+        const char *digits = p;
+        while ((c = (unsigned)(unsigned char)*p - '0') <= 9) v = v * 10 + c, p++;
+        if (p == digits || p - digits > 18 || *p != '\t') return NULL;
+        p++;
+        if (!negative) dense[d] = (float)neo__log_whole(schema->log_table, v + 1);
+    }
+    return p;
+}
+/* The words: key[f] is the number, present[f] 0 for an empty one. */
+static const char *neo__criteo_words(const uint8_t *hex, const char *text, uint32_t *key,
+                                     uint8_t *present) {
+    const unsigned char *p = (const unsigned char *)text;
+    for (int f = 0; f < NEO__CRITEO_FEATURES; f++) {
+        uint32_t a = hex[p[0]], b = hex[p[1]], c = hex[p[2]], d = hex[p[3]];
+        uint32_t e = hex[p[4]], g = hex[p[5]], h = hex[p[6]], i = hex[p[7]], v = 0;
+        int n = 8;
+        if ((a | b | c | d | e | g | h | i) < 16) {
+            v = a << 28 | b << 24 | c << 20 | d << 16 | e << 12 | g << 8 | h << 4 | i;
+        } else {
+            for (n = 0; n < 8 && hex[p[n]] < 16; n++) v = v << 4 | hex[p[n]];
+        }
+        p += n;
+        key[f] = v;
+        present[f] = n > 0;
+        if (f == NEO__CRITEO_FEATURES - 1) break;
+        if (*p++ != '\t') return NULL;
+    }
+    if (*p == '\r') p++;
+    return *p == '\n' ? (const char *)p + 1 : NULL;
+}
+static neo_status neo__criteo_fit(const neo_schema *s, neo__dict *fit, const uint32_t *key,
+                                  const uint8_t *present) {
+    for (int f = 0; f < NEO__CRITEO_FEATURES; f++) {
+        char word[4];
+        if (!s->has_dict[f] || !present[f]) continue;
+        neo__put_le(word, key[f], 4);
+        NEO__TRY(neo__dict_add(s->ctx, &fit[f], neo__criteo_hash, word, 4));
+    }
+    return NEO_OK;
+}
+/* One line into a record. Returns where the next begins, or NULL: a bad line. */
+static const char *neo__criteo_line(const neo_schema *schema, const neo__parse_options *options,
+                                    const char *p, float *record, neo_status *fit_status) {
+    uint32_t key[NEO__CRITEO_FEATURES];
+    uint8_t present[NEO__CRITEO_FEATURES];
+    int64_t *ids = neo__record_ids(schema, record);
+    int labeled = 1;
+    if (options->unlabeled) {
+        int tabs = 0;
+        for (const char *q = p; *q != '\n'; q++) tabs += *q == '\t';
+        labeled = tabs != NEO__CRITEO_FIELDS - 2;
+    }
+    record[0] = 0.0f;
+    if (labeled) {
+        if ((p[0] != '0' && p[0] != '1') || p[1] != '\t') return NULL;
+        record[0] = (float)(p[0] - '0');
+        p += 2;
+    }
+    p = neo__criteo_dense(schema, p, record + 1);
+    if (!p) return NULL;
+    p = neo__criteo_words(schema->hex, p, key, present);
+    if (!p) return NULL;
+    if (options->fit) {
+        *fit_status = neo__criteo_fit(schema, options->fit, key, present);
+    } else if (schema->dict_count) {
+        for (int f = 0; f < NEO__CRITEO_FEATURES; f++) {
+            char word[4];
+            neo__put_le(word, key[f], 4);
+            ids[f] =
+                present[f] ? neo__dict_find(&schema->dicts[f], neo__mix64(key[f]), word, 4) : 0;
+        }
+    } else {
+        for (int f = 0; f < NEO__CRITEO_FEATURES; f++) {
+            uint32_t m = schema->modulus[f], r = m ? key[f] % m : key[f];
+            ids[f] = present[f] && schema->rows[f] > 1 ? 1 + (int64_t)r : 0;
+        }
+    }
+    return p;
+}
+
+/* ---- delimited ---- */
+static int neo__field_missing(const neo_schema *s, neo__text t) {
+    if (t.bytes == 0) return 1;
+    for (int32_t i = 0; i < s->missing_count; i++)
+        if (neo__text_equal(t, s->missing[i])) return 1;
+    return 0;
+}
+/* Cut [p, end) at the delimiters. Returns the number of fields; at most `most` of them are kept. */
+static int32_t neo__fields(const neo_schema *schema, const char *p, const char *end,
+                           neo__text *fields, int32_t most) {
+    const char *word = schema->delimiter;
+    size_t bytes = (size_t)schema->delimiter_bytes;
+    char blank = memchr(word, ' ', bytes) ? '\t' : ' ',
+         other = memchr(word, '\t', bytes) ? blank : '\t';
+    int32_t count = 0;
+    for (;;) {
+        const char *q = p;
+        for (;;) {
+            q = (const char *)memchr(q, word[0], (size_t)(end - q));
+            if (!q || bytes == 1) break;
+            if ((size_t)(end - q) >= bytes && memcmp(q, word, bytes) == 0) break;
+            q++;
+        }
+        const char *stop = q ? q : end;
+        if (count < most) {
+            const char *from = p, *to = stop;
+            while (from < to && (*from == blank || *from == other)) from++;
+            while (to > from && (to[-1] == blank || to[-1] == other)) to--;
+            fields[count] = neo__text_of(from, to);
+        }
+        count++;
+        if (!q) return count;
+        p = q + bytes;
+    }
+}
+static int neo__field_number(const neo_schema *s, const neo__op *op, neo__text t, const char *line,
+                             float *x, neo__issue *e) {
+    int kind = neo__number(t.p, t.bytes, x);
+    if (kind == NEO__NUMBER_OK) return 1;
+    neo__issue_field(e, kind == NEO__NUMBER_BAD ? NEO_ERR_FORMAT : NEO_ERR_RANGE, t.p - line + 1,
+                     s->columns[op->column].name,
+                     kind == NEO__NUMBER_BAD ? "expected a number, found"
+                                             : "expected a number within the range of f32, found",
+                     t, "");
+    return 0;
+}
+static int neo__op_label(const neo_schema *schema, const neo__op *op, neo__text t, const char *line,
+                         float *label, neo__issue *issue) {
+    if (neo__field_missing(schema, t)) {
+        neo__issue_set(issue, NEO_ERR_FORMAT, t.p - line + 1, "%s: the label is missing",
+                       schema->columns[op->column].name);
+        return 0;
+    }
+    if (op->words) {
+        *label = 0.0f;
+        for (int32_t i = 0; i < op->word_count; i++)
+            if (neo__text_equal(t, op->words[i])) *label = 1.0f;
+        return 1;
+    }
+    if (!neo__field_number(schema, op, t, line, label, issue)) return 0;
+    if (*label >= 0.0f && *label <= 1.0f) return 1;
+    neo__issue_field(issue, NEO_ERR_RANGE, t.p - line + 1, schema->columns[op->column].name,
+                     "expected a label in [0, 1], found", t, "");
+    return 0;
+}
+static float neo__op_dense(const neo_schema *s, const neo__op *op, float x) {
+    double v = (double)x;
+    if (op->log && !(v > 0.0)) {
+        v = 0.0;
+    } else if (op->log) {
+        int whole = v < 1e15 && (double)(uint64_t)v == v;
+        v = whole ? neo__log_whole(s->log_table, (uint64_t)v + 1)
+                  : neo__log_positive(s->log_table, v + 1.0);
+    }
+    return (float)((v - op->shift) * op->scale);
+}
+static int64_t neo__op_word(const neo_schema *s, const neo__op *op, neo__text t) {
+    uint64_t hash = neo__hash_bytes(t.p, t.bytes);
+    if (op->hashed) return 1 + (int64_t)(hash % (uint64_t)(op->rows - 1));
+    return neo__dict_find(&s->dicts[op->out], hash, t.p, t.bytes);
+}
+static int64_t neo__op_bucket(const neo__op *op, float x) {
+    int32_t low = 0, high = op->edge_count; /* edges before low are <= x */
+    while (low < high) {
+        int32_t mid = low + (high - low) / 2;
+        if (op->edges[mid] <= x) low = mid + 1;
+        else high = mid;
+    }
+    return 1 + (int64_t)low;
+}
+static int64_t neo__op_cross(const neo_schema *s, const neo__op *op, neo__text a, neo__text b) {
+    uint64_t ha = neo__field_missing(s, a) ? 0 : neo__hash_bytes(a.p, a.bytes);
+    uint64_t hb = neo__field_missing(s, b) ? 0 : neo__hash_bytes(b.p, b.bytes);
+    return 1 +
+           (int64_t)(neo__mix64(ha + 0x9E3779B97F4A7C15u * (hb | 1)) % (uint64_t)(op->rows - 1));
+}
+/* The next word of a list field, from *p on. */
+static int neo__list_next(const neo__op *op, const char **p, const char *end, neo__text *word) {
+    while (*p < end) {
+        const char *q = (const char *)memchr(*p, op->separator, (size_t)(end - *p));
+        if (!q) q = end;
+        *word = neo__trim(*p, q);
+        *p = q + 1;
+        if (word->bytes > 0) return 1;
+    }
+    return 0;
+}
+/* The bag of a feature: one id, or the words of a list, appended to the block's stream. */
+static void neo__op_list(const neo_schema *s, const neo__op *op, neo__text t, neo__block *b) {
+    const char *p = t.p, *end = t.p + t.bytes;
+    neo__text word;
+    if (neo__field_missing(s, t)) return;
+    while (neo__list_next(op, &p, end, &word)) {
+        NEO_ASSERT(b->id_count < b->id_capacity);
+        b->ids[b->id_count++] = neo__op_word(s, op, word);
+    }
+}
+static neo_status neo__delimited_fit(const neo_schema *schema, neo__dict *fit,
+                                     const neo__text *fields) {
+    for (int32_t i = 0; i < schema->op_count; i++) {
+        const neo__op *op = &schema->ops[i];
+        if (op->kind != NEO__OP_CATEGORY && op->kind != NEO__OP_LIST) continue;
+        neo__text t = fields[op->column], word;
+        const char *p = t.p, *end = t.p + t.bytes;
+        if (op->hashed || neo__field_missing(schema, t)) continue;
+        if (op->kind == NEO__OP_CATEGORY) {
+            NEO__TRY(neo__dict_add(schema->ctx, &fit[op->out], neo__hash_bytes, p, t.bytes));
+            continue;
+        }
+        while (neo__list_next(op, &p, end, &word))
+            NEO__TRY(
+                neo__dict_add(schema->ctx, &fit[op->out], neo__hash_bytes, word.p, word.bytes));
+    }
+    return NEO_OK;
+}
+/* The fields of a good line through the operations. 0: a bad field. */
+static int neo__delimited_ops(const neo_schema *schema, neo__block *block, const char *line,
+                              int labeled, float *record, neo__issue *issue) {
+    int64_t *ids = neo__record_ids(schema, record), start = block->id_count;
+    record[0] = 0.0f;
+    for (int32_t i = 0; i < schema->op_count; i++) {
+        const neo__op *op = &schema->ops[i];
+        neo__text t = block->fields[op->column];
+        int64_t id = 0;
+        float x;
+        switch (op->kind) {
+        case NEO__OP_LABEL:
+            if (labeled && !neo__op_label(schema, op, t, line, record, issue)) return 0;
+            continue;
+        case NEO__OP_DENSE:
+            record[1 + op->out] = op->missing;
+            if (neo__field_missing(schema, t)) continue;
+            if (!neo__field_number(schema, op, t, line, &x, issue)) return 0;
+            record[1 + op->out] = neo__op_dense(schema, op, x);
+            if (record[1 + op->out] - record[1 + op->out] == 0.0f) continue;
+            neo__issue_field(issue, NEO_ERR_RANGE, t.p - line + 1, schema->columns[op->column].name,
+                             "shift and scale take", t, " out of f32's range");
+            return 0;
+        case NEO__OP_CATEGORY:
+            id = neo__field_missing(schema, t) ? 0 : neo__op_word(schema, op, t);
+            break;
+        case NEO__OP_BUCKET:
+            if (neo__field_missing(schema, t)) break;
+            if (!neo__field_number(schema, op, t, line, &x, issue)) return 0;
+            id = neo__op_bucket(op, x);
+            break;
+        case NEO__OP_CROSS: id = neo__op_cross(schema, op, t, block->fields[op->other]); break;
+        case NEO__OP_LIST: neo__op_list(schema, op, t, block); break;
+        }
+        if (!schema->multi) {
+            ids[op->out] = id;
+            continue;
+        }
+        if (op->kind != NEO__OP_LIST) block->ids[block->id_count++] = id;
+        ids[1 + op->out] = block->id_count - start;
+    }
+    if (schema->multi) ids[0] = start;
+    return 1;
+}
+/* One line of [line, end) into a record. 1: a sample; 0: a bad line; -1: no sample (a comment). */
+static int neo__delimited_line(const neo_schema *schema, const neo__parse_options *options,
+                               neo__block *block, const char *line, const char *end, float *record,
+                               neo__issue *issue, neo_status *fit_status) {
+    int32_t columns = schema->column_count;
+    int labeled = 1;
+    if (!neo__line_whole(line, end, issue)) return 0;
+    for (int32_t i = 0; i < schema->comment_count; i++) {
+        neo__text c = schema->comments[i];
+        if ((size_t)(end - line) >= c.bytes && memcmp(line, c.p, c.bytes) == 0) return -1;
+    }
+    int32_t count = neo__fields(schema, line, end, block->fields, columns);
+    if (options->unlabeled && schema->label_column >= 0 && count == columns - 1) {
+        for (int32_t c = columns - 1; c > schema->label_column; c--)
+            block->fields[c] = block->fields[c - 1];
+        block->fields[schema->label_column] = neo__text_of(line, line);
+        labeled = 0;
+    } else if (count != columns) {
+        neo__issue_set(issue, NEO_ERR_FORMAT, 1, "%d field%s, expected %d", count,
+                       count == 1 ? "" : "s", columns);
+        return 0;
+    }
+    int64_t start = block->id_count;
+    if (!neo__delimited_ops(schema, block, line, labeled, record, issue)) {
+        block->id_count = start;
+        return 0;
+    }
+    if (options->fit) {
+        block->id_count = start;
+        *fit_status = neo__delimited_fit(schema, options->fit, block->fields);
+    }
+    return 1;
+}
+
+/* ---- a block of text ---- */
+/* Shortest line that can be a sample, its \n included. */
+static size_t neo__least_line(const neo_schema *s, int unlabeled) {
+    if (s->format == NEO_FORMAT_CRITEO)
+        return (size_t)(NEO__CRITEO_FIELDS + 1 - 2 * (unlabeled != 0));
+    int32_t fields = s->column_count - (unlabeled && s->label_column >= 0);
+    size_t least = (size_t)NEO__MAX(fields - 1, 0) * (size_t)s->delimiter_bytes + 1;
+    return NEO__MAX(least, 2);
+}
+/* Most ids that `samples` samples of one block can have: a word of a list takes a byte at least. */
+static int64_t neo__block_ids(const neo_schema *s, int64_t samples) {
+    return s->format == NEO_FORMAT_SYNTHETIC ? neo__synthetic_ids(s, samples)
+                                             : samples * s->feature_count + NEO__CHUNK_BYTES;
+}
+static void neo__block_bad(neo__block *b, const neo__parse_options *o, const neo__issue *e) {
+    if (b->issue_count < NEO__BLOCK_ISSUES) {
+        b->issues[b->issue_count] = *e;
+        b->issues[b->issue_count++].line = b->lines;
+    }
+    b->bad++;
+    b->failed = !o->skip_bad;
+}
+static const char *neo__block_start(neo__block *b) {
+    const char *p = b->raw, *end = b->raw + b->raw_bytes;
+    b->count = b->id_count = b->lines = b->bad = b->taken = 0;
+    b->failed = b->issue_count = 0;
+    if (b->offset == 0 && b->raw_bytes >= 3 && memcmp(p, "\xEF\xBB\xBF", 3) == 0)
+        p += 3; /* UTF-8 mark */
+    for (; b->lines < b->skip_lines && p < end; b->lines++)
+        p = (const char *)memchr(p, '\n', (size_t)(end - p)) + 1;
+    return p;
+}
+/* Parses all of the block. Returns NEO_ERR_MEMORY only (while fitting). */
+static neo_status neo__block_parse_text(const neo_schema *schema, const neo__parse_options *options,
+                                        neo__block *block) {
+    const char *p = neo__block_start(block), *end = block->raw + block->raw_bytes;
+    neo_status fit_status = NEO_OK;
+    int criteo = schema->format == NEO_FORMAT_CRITEO;
+    while (p < end && !block->failed && fit_status == NEO_OK) {
+        if (p[0] == '\n' || (p[0] == '\r' && p[1] == '\n')) { /* blank */
+            p += p[0] == '\n' ? 1 : 2;
+            block->lines++;
+            continue;
+        }
+        float *record = neo__block_record(schema, block, block->count);
+        neo__issue issue;
+        NEO_ASSERT(block->count < block->capacity);
+        const char *next =
+            criteo ? neo__criteo_line(schema, options, p, record, &fit_status) : NULL;
+        int sample = next != NULL;
+        if (!next) {
+            const char *stop = (const char *)memchr(p, '\n', (size_t)(end - p));
+            next = stop + 1;
+            if (stop > p && stop[-1] == '\r') stop--;
+            if (criteo) neo__criteo_issue(p, stop, options->unlabeled, &issue);
+            else
+                sample = neo__delimited_line(schema, options, block, p, stop, record, &issue,
+                                             &fit_status);
+        }
+        if (sample == 0) neo__block_bad(block, options, &issue);
+        block->lines++;
+        if (sample == 1) {
+            block->end_offset[block->count] = (uint32_t)(next - block->raw);
+            block->end_line[block->count] = (uint32_t)block->lines;
+            if (options->fit) block->taken++;
+            else block->count++;
+        }
+        p = next;
+    }
+    return fit_status;
+}
+NEO__HOT_END
+NEO__COLD_END
+NEO__HOST_BEGIN
+NEO__COLD_BEGIN
+/* ------------------------------------------------------------------------------------------------
+   >>impl-source
+
+   A source hands out its files' text in blocks of whole lines, one after another: it fills a
+   block, cuts it at the last line end and carries the rest over to the next. Blocks never span
+   files. The arrays of a npy triple and synthetic samples are handed out in the same way, by rows;
+   with a share, the rows of other ranks are there in number only.
+   One thread at a time.
+   ------------------------------------------------------------------------------------------------ */
+typedef struct neo__source {
+    const neo_schema *schema; /* NULL: not made yet */
+    neo__arena arena;         /* paths, carry, npy_path */
+    const char **paths;
+    int32_t path_count;
+    int32_t file;   /* being read; path_count: all done */
+    int64_t offset; /* in it, of the next block: bytes or rows */
+    int open;
+    int piped;          /* reads may wait for a writer */
+    int fed;            /* by input, not by a file */
+    neo_input input;    /* of standard input; or none */
+    int at_end;         /* of the file: the carry is all that is left */
+    int64_t skip_lines; /* lines at the start of the file still to be skipped */
+    neo__file handle;
+    char *carry; /* [NEO__CHUNK_BYTES] */
+    size_t carry_bytes;
+    int64_t rows; /* npy, synthetic: of this file */
+    const int64_t
+        *file_rows; /* npy: rows of the files before file i, as they were at open; or NULL */
+    const neo__share *share; /* npy, synthetic: or NULL */
+    int64_t sample;          /* rows handed out since the last seek */
+    neo__file npy[NEO__NPY_FILES];
+    neo__npy_info info[NEO__NPY_FILES];
+    char *npy_path;  /* [NEO__NPY_FILES][NEO__PATH_BYTES] */
+    const int *stop; /* atomic: give up waiting; or NULL */
+} neo__source;
+
+static neo_status neo__source_npy_open(neo__source *source);
+static neo_status neo__source_npy(neo__source *source, neo__block *b);
+static neo_status neo__source_synthetic(neo__source *source, neo__block *b);
+static int64_t neo__synthetic_samples(const neo_schema *s);
+
+static void neo__source_close_file(neo__source *source) {
+    if (!source->open) return;
+    if (source->schema->format == NEO_FORMAT_NPY)
+        for (int i = 0; i < NEO__NPY_FILES; i++) (void)neo__file_close(&source->npy[i]);
+    else if (source->schema->format != NEO_FORMAT_SYNTHETIC && !source->fed)
+        (void)neo__file_close(&source->handle);
+    source->open = 0;
+}
+static int neo__source_stopped(const neo__source *source) {
+    return source->stop && __atomic_load_n(source->stop, __ATOMIC_RELAXED);
+}
+/* Bytes from the user's function: see neo__source_read_pipe. */
+static neo_status neo__source_read_input(neo__source *source, char *data, size_t bytes,
+                                         size_t *got) {
+    neo_status status = NEO_OK;
+    *got = 0;
+    while (status == NEO_OK && *got == 0 && !neo__source_stopped(source)) {
+        status = source->input.read(source->input.user, data, bytes, got);
+        NEO__CHECK(*got <= bytes, NEO_ERR_ARG, "standard input: read gave %zu bytes, asked for %zu",
+                   *got, bytes);
+    }
+    if (status != NEO_OK) *got = 0;
+    return status == NEO_END ? NEO_OK : status;
+}
+
+/* Bytes of a pipe: what has come so far, waiting for the first; so that a slow writer's lines are
+   not held back, and closing the reader need not wait for it. */
+static neo_status neo__source_read_pipe(neo__source *source, char *data, size_t bytes,
+                                        size_t *got) {
+    if (source->fed) return neo__source_read_input(source, data, bytes, got);
+#if defined(_WIN32)
+    return neo__file_read(&source->handle, data, bytes, got);
+#else
+    struct pollfd wait;
+    wait.fd = source->handle.fd;
+    wait.events = POLLIN;
+    *got = 0;
+    for (;;) {
+        int ready = poll(&wait, 1, source->stop ? 50 : -1);
+        if (neo__source_stopped(source)) return NEO_OK;
+        if (ready <= 0) {
+            if (ready < 0 && errno != EINTR)
+                return neo__file_fail(source->handle.path, "wait for data");
+            continue;
+        }
+        ssize_t n = read(source->handle.fd, data, bytes);
+        if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+        if (n < 0) return neo__file_fail(source->handle.path, "read");
+        *got = (size_t)n;
+        return NEO_OK;
+    }
+#endif
+}
+/* Fewer bytes than asked for: the end (of a pipe: 0 bytes). */
+static neo_status neo__source_fill(neo__source *source, char *data, size_t bytes, size_t *got) {
+    *got = 0;
+    if (!source->piped) {
+        NEO__TRY(neo__file_read(&source->handle, data, bytes, got));
+        if (*got < bytes) source->at_end = 1;
+        return NEO_OK;
+    }
+    while (*got < bytes) {
+        size_t n;
+        NEO__TRY(neo__source_read_pipe(source, data + *got, bytes - *got, &n));
+        if (n == 0) {
+            source->at_end = 1;
+            return NEO_OK;
+        }
+        int line = memchr(data + *got, '\n', n) != NULL;
+        *got += n;
+        if (line) break; /* something to go on with */
+    }
+    return NEO_OK;
+}
+static neo_status neo__source_open_text(neo__source *source) {
+    const char *path = source->paths[source->file];
+    int64_t offset = source->offset;
+    source->fed = source->input.read && strcmp(path, "-") == 0;
+    if (strcmp(path, "-") == 0) neo__file_stdin(&source->handle);
+    else NEO__TRY(neo__file_open(&source->handle, path, NEO__FILE_READ));
+    source->open = 1;
+    source->at_end = 0;
+    source->carry_bytes = 0;
+    source->skip_lines = offset == 0 ? source->schema->skip_lines : 0;
+    int64_t size = source->fed ? -1 : neo__file_size(&source->handle);
+    source->piped = size < 0;
+    if (offset == 0 || source->piped) {
+        size_t got = 1;
+        for (int64_t left = offset; left > 0 && got > 0;
+             left -= (int64_t)got) /* read forward and drop */
+            NEO__TRY(neo__source_read_pipe(
+                source, source->carry, (size_t)NEO__MIN(left, (int64_t)NEO__CHUNK_BYTES), &got));
+        return NEO_OK;
+    }
+    char before = '\n';
+    NEO__CHECK(offset <= size, NEO_ERR_MISMATCH,
+               "%s: has %" PRId64 " bytes, the saved position is at byte %" PRId64, path, size,
+               offset);
+    if (offset < size) NEO__TRY(neo__file_read_at(&source->handle, offset - 1, &before, 1));
+    NEO__CHECK(before == '\n', NEO_ERR_MISMATCH,
+               "%s: no line starts at byte %" PRId64 ", where the saved position is", path, offset);
+    return neo__file_seek(&source->handle, offset);
+}
+/* Compressed text is known by its first bytes; its name says more than a bad first line would. */
+static neo_status neo__source_refuse_compressed(const char *path, const char *text, size_t bytes) {
+    static const struct {
+        const char *magic;
+        size_t bytes;
+        const char *name;
+    } formats[] = {{"\x1F\x8B", 2, "gzip"},
+                   {"\x28\xB5\x2F\xFD", 4, "zstd"},
+                   {"\xFD\x37zXZ", 5, "xz"},
+                   {"PK\x03\x04", 4, "zip"}};
+    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++)
+        NEO__CHECK(bytes < formats[i].bytes ||
+                       memcmp(text, formats[i].magic, formats[i].bytes) != 0,
+                   NEO_ERR_FORMAT,
+                   "%s: is compressed with %s: unpack it, or pipe it in as standard input ('-')",
+                   path, formats[i].name);
+    return NEO_OK;
+}
+/* A line longer than a block: keep its beginning (which will be refused for its length), drop the
+   rest. */
+static neo_status neo__source_drop_line(neo__source *source, neo__block *block) {
+    while (!source->at_end) {
+        size_t got;
+        NEO__TRY(neo__source_fill(source, source->carry, NEO__CHUNK_BYTES, &got));
+        const char *stop = (const char *)memchr(source->carry, '\n', got);
+        size_t dropped = stop ? (size_t)(stop + 1 - source->carry) : got;
+        block->bytes += (int64_t)dropped;
+        if (!stop) {
+            if (neo__source_stopped(source)) break;
+            continue;
+        }
+        source->carry_bytes = got - dropped;
+        memmove(source->carry, source->carry + dropped, source->carry_bytes);
+        return NEO_OK;
+    }
+    return NEO_OK;
+}
+static neo_status neo__source_text(neo__source *source, neo__block *block) {
+    size_t n = source->carry_bytes, got = 0;
+    if (!source->open) NEO__TRY(neo__source_open_text(source));
+    n = source->carry_bytes;
+    memcpy(block->raw, source->carry, n);
+    source->carry_bytes = 0;
+    block->file = source->file;
+    block->offset = source->offset;
+    if (!source->at_end)
+        NEO__TRY(neo__source_fill(source, block->raw + n, NEO__CHUNK_BYTES - n, &got));
+    n += got;
+    if (block->offset == 0)
+        NEO__TRY(neo__source_refuse_compressed(neo__path_name(source->paths[block->file]),
+                                               block->raw, n));
+    size_t cut = n;
+    if (!source->at_end)
+        while (cut > 0 && block->raw[cut - 1] != '\n') cut--;
+    block->bytes = (int64_t)cut;
+    if (cut == 0 && n > 0) {
+        if (n < NEO__CHUNK_BYTES) { /* a pipe: part of a line */
+            memcpy(source->carry, block->raw, n);
+            source->carry_bytes = n;
+        } else {
+            cut = n;
+            block->bytes = (int64_t)n;
+            NEO__TRY(neo__source_drop_line(source, block));
+        }
+    } else {
+        source->carry_bytes = n - cut;
+        memcpy(source->carry, block->raw + cut, n - cut);
+    }
+    block->raw_bytes = cut;
+    if (cut > 0 && block->raw[cut - 1] != '\n') block->raw[block->raw_bytes++] = '\n';
+    memset(block->raw + block->raw_bytes, '\n', NEO__BLOCK_PAD);
+    for (const char *p = block->raw, *end = p + block->raw_bytes; p < end && source->skip_lines > 0;
+         p++) {
+        p = (const char *)memchr(p, '\n', (size_t)(end - p));
+        block->skip_lines++;
+        source->skip_lines--;
+    }
+    source->offset += block->bytes;
+    block->file_end = source->at_end && source->carry_bytes == 0;
+    return NEO_OK;
+}
+
+/* neo__source_next: the next block; b->end when there is none. A failure is in b->status too. */
+static neo_status neo__source_next(neo__source *source, neo__block *block) {
+    block->raw_bytes = 0;
+    block->bytes = block->count = 0;
+    block->file_end = block->end = block->failed = 0;
+    block->lines = block->bad = block->taken = block->skip_lines = 0;
+    block->issue_count = 0;
+    block->file = source->file;
+    block->offset = source->offset;
+    block->share = source->share;
+    block->sample = source->sample;
+    block->status = NEO_OK;
+    if (source->file == source->path_count) {
+        block->end = 1;
+        return NEO_OK;
+    }
+    switch (source->schema->format) {
+    case NEO_FORMAT_NPY: block->status = neo__source_npy(source, block); break;
+    case NEO_FORMAT_SYNTHETIC: block->status = neo__source_synthetic(source, block); break;
+    case NEO_FORMAT_CRITEO:
+    case NEO_FORMAT_DELIMITED: block->status = neo__source_text(source, block); break;
+    }
+    if (block->status != NEO_OK) {
+        memcpy(block->error, neo_last_error(), sizeof block->error);
+    } else if (block->file_end) {
+        neo__source_close_file(source);
+        source->file++;
+        source->offset = 0;
+    }
+    return block->status;
+}
+/* Start (again) at a place. */
+static void neo__source_seek(neo__source *source, int32_t file, int64_t offset) {
+    neo__source_close_file(source);
+    source->file = file;
+    source->offset = offset;
+    source->carry_bytes = 0;
+    source->at_end = 0;
+    source->sample = 0;
+}
+static void neo__source_destroy(neo__source *source) {
+    if (!source->schema) return;
+    neo__source_close_file(source);
+    neo__arena_free(&source->arena);
+    memset(source, 0, sizeof *source);
+}
+static neo_status neo__source_create(neo__source *source, const char *function,
+                                     const neo_schema *schema, const char *const *paths,
+                                     int32_t path_count) {
+    int input = 0;
+    memset(source, 0, sizeof *source);
+    if (schema->format == NEO_FORMAT_SYNTHETIC) {
+        NEO__CHECK(path_count == 0, NEO_ERR_ARG, "%s: synthetic data takes no paths", function);
+        source->schema = schema;
+        return NEO_OK;
+    }
+    NEO__CHECK(path_count >= 1 && paths, NEO_ERR_ARG, "%s: no paths", function);
+    for (int32_t i = 0; i < path_count; i++) {
+        NEO__CHECK(paths[i] && paths[i][0], NEO_ERR_ARG, "%s: path %d is empty", function, i);
+        input += strcmp(paths[i], "-") == 0;
+    }
+    NEO__CHECK(input <= 1, NEO_ERR_ARG, "%s: standard input ('-') is there twice", function);
+    NEO__CHECK(input == 0 || schema->format != NEO_FORMAT_NPY, NEO_ERR_ARG,
+               "%s: npy triples cannot come from standard input", function);
+    source->schema = schema;
+    source->arena.ctx = schema->ctx;
+    source->arena.function = function;
+    source->path_count = path_count;
+    NEO__TRY(NEO__ARENA(&source->arena, source->paths, path_count));
+    NEO__TRY(NEO__ARENA(&source->arena, source->carry, NEO__CHUNK_BYTES));
+    NEO__TRY(NEO__ARENA(&source->arena, source->npy_path, NEO__NPY_FILES * NEO__PATH_BYTES));
+    for (int32_t i = 0; i < path_count; i++) {
+        source->paths[i] = neo__arena_text(&source->arena, paths[i], strlen(paths[i]));
+        NEO__CHECK(source->paths[i], NEO_ERR_MEMORY, "%s: no memory for %d paths", function,
+                   path_count);
+    }
+    return NEO_OK;
+}
+
+/* ---- blocks ---- */
+/* Rows of npy arrays or synthetic samples in a block. */
+static int64_t neo__block_rows(const neo_schema *s) {
+    size_t bytes = (size_t)(s->dense_count + 1) * 8 + (size_t)s->feature_count * 8;
+    int64_t rows = (int64_t)(NEO__CHUNK_BYTES / bytes);
+    return NEO__MAX(rows, 1);
+}
+/* Cut a block's buffers. They are sized for the most samples that its text or its rows can hold. */
+static void neo__block_layout(neo__block *block, const neo_schema *schema, int unlabeled,
+                              neo__carve *carve) {
+    int text = schema->format == NEO_FORMAT_CRITEO || schema->format == NEO_FORMAT_DELIMITED;
+    size_t rows = (size_t)neo__block_rows(schema);
+    size_t raw = rows * (size_t)(schema->dense_count + 1 + schema->feature_count) * 8;
+    memset(block, 0, sizeof *block);
+    block->capacity =
+        text ? (int64_t)((NEO__CHUNK_BYTES + 1) / neo__least_line(schema, unlabeled)) + 2
+             : (int64_t)rows;
+    if (schema->multi) block->id_capacity = neo__block_ids(schema, block->capacity);
+    NEO__CARVE(carve, block->raw, NEO__MAX((size_t)NEO__CHUNK_BYTES, raw) + 1 + NEO__BLOCK_PAD);
+    NEO__CARVE(carve, block->records, neo__size_mul((size_t)block->capacity, schema->record_bytes));
+    NEO__CARVE(carve, block->ids, block->id_capacity);
+    NEO__CARVE(carve, block->end_offset, block->capacity);
+    NEO__CARVE(carve, block->end_line, block->capacity);
+    NEO__CARVE(carve, block->fields, schema->column_count);
+}
+/* A block with memory of its own, for one that is not part of a reader. */
+static neo_status neo__block_create(neo_ctx *ctx, const neo_schema *s, int unlabeled,
+                                    neo__block *b) {
+    neo__carve carve = {NULL, 0};
+    neo__block_layout(b, s, unlabeled, &carve);
+    size_t bytes = carve.at;
+    carve.block = (char *)neo__alloc_for(ctx, bytes, "a block of samples");
+    carve.at = 0;
+    if (!carve.block) return NEO_ERR_MEMORY;
+    neo__block_layout(b, s, unlabeled, &carve);
+    b->memory_bytes = bytes;
+    return NEO_OK;
+}
+static void neo__block_destroy(neo_ctx *ctx, neo__block *b) {
+    neo_free(ctx, b->raw, b->memory_bytes); /* the first of its arrays */
+    memset(b, 0, sizeof *b);
+}
+enum { NEO__LOG_BAD_LINES = 10 };
+/* Count over the blocks of a file: lines, samples, bad lines. */
+typedef struct neo__tally {
+    int64_t line;        /* of the file, at which the block in turn begins */
+    int64_t samples;     /* of the file, so far */
+    int whole_file;      /* the file was read from its start: it must hold a sample */
+    int64_t bad, logged; /* bad lines of all files; those logged */
+} neo__tally;
+static void neo__tally_file(neo__tally *tally) {
+    tally->line = 1;
+    tally->samples = 0;
+    tally->whole_file = 1;
+}
+/* Take in a block whose samples are counted: log its bad lines, or fail with the one that stopped
+   it. Messages read "file:line:column: message". */
+static neo_status neo__tally_block(neo_ctx *ctx, neo__tally *tally, const neo__block *block,
+                                   const char *path) {
+    char text[NEO__ERROR_BYTES];
+    for (int i = 0; i < block->issue_count; i++) {
+        const neo__issue *issue = &block->issues[i];
+        if (issue->column == 0) snprintf(text, sizeof text, "%.300s%s", path, issue->text);
+        else
+            snprintf(text, sizeof text, "%.300s:%" PRId64 ":%" PRId64 ": %s", path,
+                     tally->line + issue->line, issue->column, issue->text);
+        if (block->failed) return neo_fail(issue->status, "%s", text);
+        if (tally->logged++ < NEO__LOG_BAD_LINES)
+            neo_log(ctx, NEO_LOG_WARNING, "skipped: %s", text);
+    }
+    tally->bad += block->bad;
+    tally->line += block->lines;
+    NEO__CHECK(!block->file_end || !tally->whole_file || tally->samples > 0, NEO_ERR_FORMAT,
+               "%s: holds no sample", path);
+    return NEO_OK;
+}
+
+/* ---- fitting ---- */
+typedef struct neo__fit {
+    neo__source source;
+    neo__block block;
+    neo__parse_options options;
+    neo__tally tally;
+} neo__fit;
+
+static neo_status neo__fit_block(neo_schema *schema, neo__fit *fit) {
+    neo__block *block = &fit->block;
+    NEO__TRY(neo__source_next(&fit->source, block));
+    if (block->end) return NEO_END;
+    if (block->offset == 0) neo__tally_file(&fit->tally);
+    NEO__TRY(neo__block_parse_text(schema, &fit->options, block));
+    fit->tally.samples += block->taken;
+    return neo__tally_block(schema->ctx, &fit->tally, block,
+                            neo__path_name(fit->source.paths[block->file]));
+}
+NEO_API neo_status neo_schema_fit(neo_schema *schema, const char *const *paths, int path_count,
+                                  int skip_bad_lines) {
+    NEO__CHECK(schema, NEO_ERR_ARG, "neo_schema_fit: schema is NULL");
+    if (schema->dict_count == 0) return NEO_OK;
+    NEO__CHECK(!schema->fitted, NEO_ERR_STATE, "neo_schema_fit: the schema is fitted already");
+    NEO__ZERO(neo__fit, fit);
+    neo__dict *dicts;
+    NEO__TRY(neo__dicts_create(schema, &dicts));
+    fit.options.skip_bad = skip_bad_lines;
+    fit.options.fit = dicts;
+    neo__fp_state fp = neo__fp_enter();
+    neo_status status =
+        neo__source_create(&fit.source, "neo_schema_fit", schema, paths, path_count);
+    if (status == NEO_OK) {
+        status = neo__block_create(schema->ctx, schema, 0, &fit.block);
+        while (status == NEO_OK) status = neo__fit_block(schema, &fit);
+        neo__block_destroy(schema->ctx, &fit.block);
+    }
+    neo__source_destroy(&fit.source);
+    neo__fp_leave(fp);
+    neo__schema_install(schema, dicts, status == NEO_END);
+    return status == NEO_END ? NEO_OK : status;
+}
+/* ------------------------------------------------------------------------------------------------
+   >>impl-reader
+
+   A pipeline of three stages, run by the reader's threads under one lock, each in order of number:
+     blocks   read (one thread at a time) and parsed (many at once) into records;
+     windows  filled from the blocks in order (one thread at a time). A window is a whole number of
+              batches; the last one of an epoch may be short. Its order is a permutation keyed
+              by (seed, epoch, window number), or none;
+     slots    this rank's part of batches, gathered from the windows (many at once), handed out in
+              order by neo_reader_next.
+   Which ranks there are matters to the last stage only: blocks, windows and positions are those of
+   the whole stream on all of them.
+   Each stage has a fixed number of buffers, and a thread takes the work nearest to the consumer
+   that is ready, so memory is bounded, nothing waits in a circle, and what comes out depends on no
+   timing. A position is the place in the files where a window starts and how many of its samples
+   are used up; resuming reads that window again. Errors end the stream behind the windows
+   completed before them.
+   ------------------------------------------------------------------------------------------------ */
+enum {
+    NEO__WINDOWS = 2,
+    NEO__WINDOW_LEAST = 512, /* samples: small batches share a window */
+    NEO__SHUFFLE_MAX = 1 << 30
+};
+typedef struct neo__place {
+    int32_t file;
+    int64_t offset, line; /* line from 1 */
+} neo__place;
+
+typedef struct neo__ids {
+    int64_t *list, count, capacity;
+} neo__ids;
+
+typedef enum neo__window_state { NEO__WINDOW_FILLING, NEO__WINDOW_FULL } neo__window_state;
+typedef struct neo__window {
+    neo__window_state state;
+    char *records;   /* [window samples] */
+    neo__ids ids;    /* of features with several */
+    uint32_t *order; /* of the samples; NULL: as they come */
+    int64_t number, count;
+    int64_t first; /* number of its first sample in the epoch */
+    int64_t batches, assigned, done;
+    neo__place begin, end;
+    int64_t bad_begin, bad_end; /* bad lines of the epoch before its begin and end */
+} neo__window;
+
+typedef enum neo__slot_state {
+    NEO__SLOT_FREE,
+    NEO__SLOT_BUSY,
+    NEO__SLOT_READY,
+    NEO__SLOT_OUT
+} neo__slot_state;
+typedef struct neo__slot {
+    neo__slot_state state;
+    float *dense, *label;
+    int64_t *offsets;
+    neo__ids ids;
+    neo_batch batch;
+    neo_position after;
+    int64_t bad, bytes;
+} neo__slot;
+
+typedef struct neo__reader_thread {
+    neo_reader *reader;
+    neo__thread thread;
+    neo__thread_start start;
+} neo__reader_thread;
+
+/* The files and their sizes; constant after open. */
+typedef struct neo__extent {
+    int64_t *bytes_before; /* [files + 1]: bytes of the files before file i; NULL: unknown */
+    int64_t *rows_before;  /* [files + 1], npy: rows of them; or NULL */
+    int64_t bytes, samples;
+    int live; /* standard input or a pipe is among them: it can be read once */
+} neo__extent;
+/* First stage: the source and its blocks, numbered in the order of the text. */
+typedef struct neo__blocks {
+    neo__source source;
+    neo__parse_options options;
+    neo__block *block; /* [count] */
+    uint8_t *parsed;   /* per block: waits to be taken */
+    int count;
+    int64_t read_number, fill_number; /* the next to read, to go into a window */
+    int reading, filling;             /* a thread is at it */
+    int all_read;
+} neo__blocks;
+/* Second stage: the windows, and where the next sample for them comes from. */
+typedef struct neo__windows {
+    neo__window window[NEO__WINDOWS];
+    int64_t samples;    /* of a full window; constant */
+    int64_t fill, take; /* the next to fill, to gather from */
+    int64_t base;       /* number of the first window after a seek */
+    int64_t skip;       /* samples of it that are used up */
+    neo__place place;   /* end of the last sample that went into a window */
+    neo__tally tally;   /* of the file in turn, and of the epoch */
+    int64_t seen;       /* samples of the epoch, so far */
+} neo__windows;
+/* Third stage: batches, gathered into slots and handed out in order. */
+typedef struct neo__slots {
+    neo__slot *slot; /* [count] */
+    int count;
+    int hold;                           /* batches that the caller may hold */
+    int64_t assign_number, next_number; /* the next batch to gather, to hand out */
+    int64_t closed;                     /* batches of the windows filled so far */
+} neo__slots;
+/* The end of the epoch, or the error that ends it. */
+typedef struct neo__reader_end {
+    int64_t number; /* batches there are; -1: not known yet */
+    neo_status status;
+    char text[NEO__ERROR_BYTES];
+} neo__reader_end;
+
+struct neo_reader {
+    /* constant after open */
+    neo_ctx *ctx;
+    const neo_schema *schema;
+    neo_reader_desc desc;
+    int first_leaf, end_leaf; /* of every batch */
+    neo__share share;         /* the same, where rows of other ranks need not be read */
+    neo__extent extent;
+    uint64_t check; /* a hash of everything that a position depends on */
+    char *memory;   /* of all three stages */
+    size_t memory_bytes;
+    /* threads */
+    neo__mutex lock;
+    neo__cond work, ready;
+    neo__reader_thread *threads;
+    int thread_count, started;
+    int stop;    /* atomic; workers leave their loop */
+    int touched; /* reading has begun */
+    /* under the lock, unless one thread is at it alone */
+    neo__blocks blocks;
+    neo__windows windows;
+    neo__slots slots;
+    neo__reader_end end;
+    int64_t epoch;
+    neo_position position;
+    neo_reader_stats stats;
+};
+
+/* ---- the loops over samples: shuffle, append to a window, gather a batch ---- */
+NEO__HOT_BEGIN
+static uint64_t neo__shuffle_below(uint64_t bits, uint64_t n) { /* bits * n / 2^64, n < 2^32 */
+    return ((bits >> 32) * n + (((bits & 0xFFFFFFFFu) * n) >> 32)) >> 32;
+}
+/* Fisher-Yates; the number for place i is block i / 2 of the stream, its low or high half. */
+static void neo__window_shuffle(const neo_reader *reader, neo__window *window) {
+    char name[64];
+    uint32_t block[4] = {0, 0, 0, 0};
+    uint64_t loaded = (uint64_t)-1;
+    snprintf(name, sizeof name, "reader.window.%" PRId64, window->number);
+    neo__random_key key =
+        neo__random_key_make(reader->ctx->seed, neo_hash(name), reader->epoch, NEO_STREAM_SHUFFLE);
+    for (int64_t i = 0; i < window->count; i++) window->order[i] = (uint32_t)i;
+    for (int64_t i = window->count - 1; i > 0; i--) {
+        if ((uint64_t)i / 2 != loaded) {
+            loaded = (uint64_t)i / 2;
+            neo__random_block(&key, loaded, block);
+        }
+        const uint32_t *half = block + 2 * (i & 1);
+        uint64_t j = neo__shuffle_below((uint64_t)half[0] << 32 | half[1], (uint64_t)i + 1);
+        uint32_t swap = window->order[i];
+        window->order[i] = window->order[j];
+        window->order[j] = swap;
+    }
+}
+/* Room for `count` ids; those in the list are kept. */
+static neo_status neo__ids_reserve(neo_reader *r, neo__ids *list, int64_t count) {
+    if (count <= list->capacity) return NEO_OK;
+    if (list->capacity > 0) __atomic_fetch_add(&r->stats.grow_count, 1, __ATOMIC_RELAXED);
+    return NEO__GROW(r->ctx, list->list, list->capacity, count);
+}
+/* Samples [b->taken, b->taken + n) of the block to the end of the window. */
+static neo_status neo__window_append(neo_reader *reader, neo__window *window, neo__block *block,
+                                     int64_t n) {
+    const neo_schema *schema = reader->schema;
+    char *to = window->records + (size_t)window->count * schema->record_bytes;
+    const char *from = block->records + (size_t)block->taken * schema->record_bytes;
+    memcpy(to, from, (size_t)n * schema->record_bytes);
+    if (schema->multi) {
+        int64_t first = neo__record_ids(schema, neo__block_record(schema, block, block->taken))[0];
+        int64_t *last =
+            neo__record_ids(schema, neo__block_record(schema, block, block->taken + n - 1));
+        int64_t ids = last[0] + last[schema->feature_count] - first;
+        NEO__TRY(neo__ids_reserve(reader, &window->ids, window->ids.count + ids));
+        memcpy(window->ids.list + window->ids.count, block->ids + first,
+               (size_t)ids * sizeof(int64_t));
+        for (int64_t i = 0; i < n; i++)
+            neo__record_ids(schema, to + (size_t)i * schema->record_bytes)[0] +=
+                window->ids.count - first;
+        window->ids.count += ids;
+    }
+    window->count += n;
+    block->taken += n;
+    return NEO_OK;
+}
+static void neo__gather_fixed(const neo_schema *schema, const neo__window *window, int64_t first,
+                              int64_t n, neo__slot *slot) {
+    enum { TILE = 16 };
+    int64_t features = schema->feature_count, dense = schema->dense_count;
+    const int64_t *ids[TILE];
+    for (int64_t i = 0; i < n; i += TILE) {
+        int64_t m = NEO__MIN(n - i, (int64_t)TILE);
+        for (int64_t k = 0; k < m; k++) {
+            int64_t at = window->order ? (int64_t)window->order[first + i + k] : first + i + k;
+            const float *record =
+                (const float *)(const void *)(window->records + (size_t)at * schema->record_bytes);
+            slot->label[i + k] = record[0];
+            memcpy(slot->dense + (i + k) * dense, record + 1, (size_t)dense * sizeof(float));
+            ids[k] = (const int64_t *)(const void *)((const char *)record + schema->ids_offset);
+        }
+        for (int64_t t = 0; t < features; t++)
+            for (int64_t k = 0; k < m; k++) slot->ids.list[t * n + i + k] = ids[k][t];
+    }
+    for (int64_t i = 0; i <= features * n; i++) slot->offsets[i] = i;
+}
+static neo_status neo__gather_multi(neo_reader *reader, const neo__window *window, int64_t first,
+                                    int64_t n, neo__slot *slot) {
+    const neo_schema *schema = reader->schema;
+    int64_t features = schema->feature_count, dense = schema->dense_count, total = 0;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t at = window->order ? (int64_t)window->order[first + i] : first + i;
+        const float *record =
+            (const float *)(const void *)(window->records + (size_t)at * schema->record_bytes);
+        const int64_t *ends =
+            (const int64_t *)(const void *)((const char *)record + schema->ids_offset);
+        slot->label[i] = record[0];
+        memcpy(slot->dense + i * dense, record + 1, (size_t)dense * sizeof(float));
+        for (int64_t t = 0; t < features; t++)
+            slot->offsets[t * n + i + 1] = ends[t + 1] - (t ? ends[t] : 0);
+    }
+    slot->offsets[0] = 0;
+    for (int64_t i = 0; i < features * n; i++) slot->offsets[i + 1] = total += slot->offsets[i + 1];
+    NEO__TRY(neo__ids_reserve(reader, &slot->ids, total));
+    for (int64_t i = 0; i < n; i++) {
+        int64_t at = window->order ? (int64_t)window->order[first + i] : first + i;
+        const int64_t *ends =
+            (const int64_t *)(const void *)(window->records + (size_t)at * schema->record_bytes +
+                                            schema->ids_offset);
+        const int64_t *ids = window->ids.list + ends[0];
+        for (int64_t t = 0; t < features; t++) {
+            int64_t from = t ? ends[t] : 0, to = slot->offsets[t * n + i];
+            for (int64_t k = from; k < ends[t + 1]; k++) slot->ids.list[to + k - from] = ids[k];
+        }
+    }
+    return NEO_OK;
+}
+NEO__HOT_END
+
+/* ---- filling windows ---- */
+/* The window is as full as it will be. */
+static void neo__window_close(neo_reader *r, neo__window *w) {
+    w->end = r->windows.place;
+    w->bad_end = r->windows.tally.bad;
+    w->batches = r->desc.drop_last ? w->count / r->desc.batch
+                                   : (w->count + r->desc.batch - 1) / r->desc.batch;
+    if (w->order) neo__window_shuffle(r, w);
+}
+static void neo__window_begin(neo_reader *r, neo__window *w, int64_t number) {
+    w->state = NEO__WINDOW_FILLING;
+    w->count = w->ids.count = w->batches = w->assigned = w->done = 0;
+    w->number = number;
+    w->first = r->windows.seen;
+    w->begin = r->windows.place;
+    w->bad_begin = r->windows.tally.bad;
+}
+/* One step of the filling thread: from the block in turn into the window in turn. *window_done: it
+   is full; *block_done: the block may be used again; *ended: this was all. */
+static neo_status neo__reader_fill(neo_reader *reader, neo__block *block, neo__window *window,
+                                   int *window_done, int *block_done, int *ended) {
+    *window_done = *block_done = *ended = 0;
+    if (block->status != NEO_OK) return neo_fail(block->status, "%s", block->error);
+    if (block->end) {
+        neo__window_close(reader, window);
+        *ended = *window_done = *block_done = 1;
+        return NEO_OK;
+    }
+    if (block->offset == 0 && block->taken == 0) neo__tally_file(&reader->windows.tally);
+    int64_t n = NEO__MIN(block->count - block->taken, reader->windows.samples - window->count);
+    if (n > 0) {
+        NEO__TRY(neo__window_append(reader, window, block, n));
+        int64_t next = (int64_t)block->end_offset[block->taken - 1];
+        reader->windows.place.file = block->file;
+        reader->windows.place.offset = block->offset + NEO__MIN(next, block->bytes);
+        reader->windows.place.line =
+            reader->windows.tally.line + (int64_t)block->end_line[block->taken - 1];
+        reader->windows.seen += n;
+        reader->windows.tally.samples += n;
+    }
+    if (block->taken == block->count) {
+        const char **paths = reader->blocks.source.paths;
+        NEO__TRY(neo__tally_block(reader->ctx, &reader->windows.tally, block,
+                                  paths ? neo__path_name(paths[block->file]) : "synthetic"));
+        *block_done = 1;
+    }
+    if (window->count == reader->windows.samples) {
+        neo__window_close(reader, window);
+        *window_done = 1;
+    }
+    return NEO_OK;
+}
+
+/* ---- gathering batches ---- */
+static void neo__position_set(const neo_reader *r, neo_position *p, int64_t samples, int64_t window,
+                              int64_t used, neo__place place) {
+    p->word[0] = r->epoch;
+    p->word[1] = samples;
+    p->word[2] = place.file;
+    p->word[3] = place.offset;
+    p->word[4] = place.line;
+    p->word[5] = window;
+    p->word[6] = used;
+    p->word[7] = (int64_t)r->check;
+}
+/* Batch k of a window: this rank's share. */
+static neo_status neo__reader_gather(neo_reader *reader, const neo__window *window, int64_t k,
+                                     neo__slot *slot) {
+    const neo_schema *schema = reader->schema;
+    int64_t begin = k * reader->desc.batch,
+            all = NEO__MIN(window->count - begin, reader->desc.batch);
+    int shards = reader->ctx->repro_shards;
+    int64_t first = begin + neo_leaf_begin(all, shards, reader->first_leaf);
+    int64_t n = begin + neo_leaf_begin(all, shards, reader->end_leaf) - first;
+    if (schema->multi) NEO__TRY(neo__gather_multi(reader, window, first, n, slot));
+    else neo__gather_fixed(schema, window, first, n, slot);
+    slot->batch.dense = neo_tensor_2d(slot->dense, NEO_F32, n, schema->dense_count);
+    slot->batch.label = neo_tensor_1d(slot->label, NEO_F32, n);
+    memset(&slot->batch.sparse, 0, sizeof slot->batch.sparse);
+    slot->batch.sparse.batch = n;
+    slot->batch.sparse.feature_count = schema->feature_count;
+    slot->batch.sparse.id_dtype = NEO_I64;
+    slot->batch.sparse.offsets = slot->offsets;
+    slot->batch.sparse.ids = slot->ids.list;
+    slot->batch.first = window->first + first;
+    slot->batch.size = n;
+    slot->batch.global_size = all;
+    int last = k + 1 == window->batches;
+    int64_t samples = window->first + begin + all;
+    if (last)
+        neo__position_set(reader, &slot->after, window->first + window->count, window->number + 1,
+                          0, window->end);
+    else
+        neo__position_set(reader, &slot->after, samples, window->number, begin + all,
+                          window->begin);
+    slot->bad = last ? window->bad_end : window->bad_begin;
+    slot->bytes = 0;
+    if (reader->extent.bytes_before) {
+        int64_t a = reader->extent.bytes_before[window->begin.file] + window->begin.offset,
+                b = reader->extent.bytes_before[window->end.file] + window->end.offset;
+        slot->bytes =
+            a + (int64_t)((double)(b - a) * (double)(begin + all) / (double)window->count);
+    }
+    return NEO_OK;
+}
+
+/* ---- the threads ---- */
+static void neo__reader_finish(neo_reader *r, neo_status status) { /* locked */
+    r->end.number = r->slots.closed;
+    r->end.status = status;
+    if (status != NEO_END) memcpy(r->end.text, neo_last_error(), sizeof r->end.text);
+    neo__cond_broadcast(&r->ready);
+    neo__cond_broadcast(&r->work);
+}
+/* The window that batches are gathered from; NULL: none is full. Only windows in [take, fill) are
+   looked at: the others belong to the filling thread. */
+static neo__window *neo__reader_taken(neo_reader *r) {
+    for (; r->windows.take < r->windows.fill; r->windows.take++) {
+        neo__window *w = &r->windows.window[r->windows.take % NEO__WINDOWS];
+        if (w->assigned < w->batches) return w;
+    }
+    return NULL;
+}
+static int neo__reader_try_gather(neo_reader *reader) { /* locked, as the others */
+    neo__window *window = neo__reader_taken(reader);
+    if (!window) return 0;
+    int64_t number = reader->slots.assign_number;
+    neo__slot *slot = &reader->slots.slot[number % reader->slots.count];
+    if (slot->state != NEO__SLOT_FREE) return 0;
+    int64_t k = window->assigned++;
+    reader->slots.assign_number++;
+    slot->state = NEO__SLOT_BUSY;
+    neo__mutex_unlock(&reader->lock);
+    neo_status status = neo__reader_gather(reader, window, k, slot);
+    neo__mutex_lock(&reader->lock);
+    if (status != NEO_OK && (reader->end.number < 0 || number < reader->end.number)) {
+        reader->slots.closed = number;
+        neo__reader_finish(reader, status);
+    }
+    slot->state = NEO__SLOT_READY;
+    window->done++;
+    neo__cond_broadcast(&reader->ready);
+    if (window->done == window->batches) neo__cond_broadcast(&reader->work);
+    return 1;
+}
+/* The window in turn, if it is free to be filled. */
+static neo__window *neo__reader_window(neo_reader *r) {
+    neo__window *w = &r->windows.window[r->windows.fill % NEO__WINDOWS];
+    if (w->state == NEO__WINDOW_FILLING) return w;
+    if (w->done < w->batches) return NULL;
+    (void)neo__reader_taken(r); /* step past it: it is used up */
+    neo__window_begin(r, w, r->windows.base + r->windows.fill);
+    return w;
+}
+static int neo__reader_try_fill(neo_reader *reader) {
+    int slot = (int)(reader->blocks.fill_number % reader->blocks.count);
+    if (reader->blocks.filling || reader->end.number >= 0 ||
+        reader->blocks.fill_number == reader->blocks.read_number || !reader->blocks.parsed[slot])
+        return 0;
+    neo__window *window = neo__reader_window(reader);
+    if (!window) return 0;
+    neo__block *block = &reader->blocks.block[slot];
+    int window_done, block_done, ended;
+    reader->blocks.filling = 1;
+    neo__mutex_unlock(&reader->lock);
+    neo_status status = neo__reader_fill(reader, block, window, &window_done, &block_done, &ended);
+    if (status == NEO_OK && window_done && reader->windows.skip > window->count)
+        status = neo_fail(NEO_ERR_MISMATCH,
+                          "the files hold fewer samples than when the position was saved");
+    neo__mutex_lock(&reader->lock);
+    reader->blocks.filling = 0;
+    if (status != NEO_OK) {
+        neo__reader_finish(reader, status);
+        return 1;
+    }
+    if (block_done) {
+        reader->blocks.parsed[slot] = 0;
+        reader->blocks.fill_number++;
+    }
+    if (window_done) {
+        window->assigned = window->done = NEO__MIN(
+            (reader->windows.skip + reader->desc.batch - 1) / reader->desc.batch, window->batches);
+        reader->windows.skip = 0;
+        reader->slots.closed += window->batches - window->assigned;
+        window->state = NEO__WINDOW_FULL;
+        reader->windows.fill++;
+    }
+    if (ended) neo__reader_finish(reader, NEO_END);
+    neo__cond_broadcast(&reader->work);
+    return 1;
+}
+static neo_status neo__block_parse(const neo_schema *s, const neo__parse_options *o, neo__block *b);
+static int neo__reader_try_read(neo_reader *reader) {
+    int slot = (int)(reader->blocks.read_number % reader->blocks.count);
+    if (reader->blocks.reading || reader->blocks.all_read || reader->end.number >= 0) return 0;
+    if (reader->blocks.read_number - reader->blocks.fill_number >= reader->blocks.count) return 0;
+    neo__block *block = &reader->blocks.block[slot];
+    reader->blocks.reading = 1;
+    reader->blocks.parsed[slot] = 0;
+    reader->blocks.read_number++;
+    neo__mutex_unlock(&reader->lock);
+    neo_status status = neo__source_next(&reader->blocks.source, block);
+    neo__mutex_lock(&reader->lock);
+    reader->blocks.reading = 0;
+    if (block->end || status != NEO_OK) reader->blocks.all_read = 1;
+    neo__cond_signal(&reader->work); /* another may read on while this one parses */
+    neo__mutex_unlock(&reader->lock);
+    if (status == NEO_OK && !block->end)
+        (void)neo__block_parse(reader->schema, &reader->blocks.options, block);
+    neo__mutex_lock(&reader->lock);
+    reader->blocks.parsed[slot] = 1;
+    neo__cond_broadcast(&reader->work);
+    return 1;
+}
+static void neo__reader_main(void *arg) {
+    neo_reader *reader = ((neo__reader_thread *)arg)->reader;
+    neo__fp_state fp = neo__fp_enter();
+    neo__mutex_lock(&reader->lock);
+    while (!__atomic_load_n(&reader->stop, __ATOMIC_RELAXED)) {
+        if (neo__reader_try_gather(reader) || neo__reader_try_fill(reader) ||
+            neo__reader_try_read(reader))
+            continue;
+        neo__cond_wait(&reader->work, &reader->lock);
+    }
+    neo__mutex_unlock(&reader->lock);
+    neo__fp_leave(fp);
+}
+static void neo__reader_stop(neo_reader *r) {
+    neo__mutex_lock(&r->lock);
+    __atomic_store_n(&r->stop, 1, __ATOMIC_RELAXED);
+    neo__cond_broadcast(&r->work);
+    neo__mutex_unlock(&r->lock);
+    for (int i = 0; i < r->started; i++) neo__thread_join(r->threads[i].thread);
+    r->started = 0;
+    __atomic_store_n(&r->stop, 0, __ATOMIC_RELAXED);
+}
+static neo_status neo__reader_start(neo_reader *reader) {
+    for (int i = 0; i < reader->thread_count; i++) {
+        neo__reader_thread *t = &reader->threads[i];
+        t->reader = reader;
+        t->start.fn = neo__reader_main;
+        t->start.arg = t;
+        if (!neo__thread_create(&t->thread, &t->start)) {
+            neo__reader_stop(reader);
+            return neo_fail(NEO_ERR_SYSTEM, "neo_reader_next: cannot start thread %d of %d", i + 1,
+                            reader->thread_count);
+        }
+        reader->started = i + 1;
+    }
+    reader->touched = 1;
+    return NEO_OK;
+}
+
+/* ---- open, close ---- */
+/* Go to a position. The threads are not running. */
+static void neo__reader_reset(neo_reader *reader, const neo_position *p) {
+    reader->epoch = p->word[0];
+    reader->windows.place.file = (int32_t)p->word[2];
+    reader->windows.place.offset = p->word[3];
+    reader->windows.place.line = p->word[4];
+    reader->windows.base = p->word[5];
+    reader->windows.skip = p->word[6];
+    reader->windows.seen = p->word[1] - p->word[6];
+    reader->windows.tally.line = reader->windows.place.line;
+    reader->windows.tally.whole_file = 0;
+    reader->windows.tally.samples = reader->windows.tally.bad = reader->windows.tally.logged = 0;
+    neo__source_seek(&reader->blocks.source, reader->windows.place.file,
+                     reader->windows.place.offset);
+    reader->share.total = reader->extent.samples - reader->windows.place.offset;
+    if (reader->extent.rows_before)
+        reader->share.total -= reader->extent.rows_before[reader->windows.place.file];
+    for (int i = 0; i < reader->blocks.count; i++) reader->blocks.parsed[i] = 0;
+    reader->blocks.read_number = reader->blocks.fill_number = 0;
+    reader->blocks.reading = reader->blocks.filling = reader->blocks.all_read = 0;
+    reader->windows.fill = reader->windows.take = 0;
+    neo__window_begin(reader, &reader->windows.window[0], reader->windows.base);
+    for (int i = 1; i < NEO__WINDOWS; i++) {
+        reader->windows.window[i].state = NEO__WINDOW_FULL; /* and used up: free */
+        reader->windows.window[i].batches = reader->windows.window[i].done =
+            reader->windows.window[i].assigned = 0;
+    }
+    for (int i = 0; i < reader->slots.count; i++) reader->slots.slot[i].state = NEO__SLOT_FREE;
+    reader->slots.assign_number = reader->slots.next_number = reader->slots.closed = 0;
+    reader->end.number = -1;
+    reader->end.status = NEO_OK;
+    reader->position = *p;
+    reader->stats.samples = reader->stats.bad_lines = 0;
+    reader->stats.bytes =
+        reader->extent.bytes_before
+            ? reader->extent.bytes_before[reader->windows.place.file] + reader->windows.place.offset
+            : 0;
+}
+static void neo__reader_begin(neo_reader *r, int64_t epoch) {
+    NEO__ZERO(neo_position, p);
+    p.word[0] = epoch;
+    p.word[4] = 1;
+    p.word[7] = (int64_t)r->check;
+    neo__reader_reset(r, &p);
+}
+/* No batch, full or not, has more for this rank. */
+static size_t neo__slot_samples(const neo_reader *r) {
+    int64_t shards = r->ctx->repro_shards, leaves = r->end_leaf - r->first_leaf;
+    return (size_t)((r->desc.batch * leaves + shards - 1) / shards);
+}
+/* Cut the memory of all stages. Lists of ids may grow, so each has memory of its own. */
+static void neo__reader_layout(neo_reader *reader, neo__carve *carve) {
+    const neo_schema *schema = reader->schema;
+    const size_t samples = (size_t)reader->windows.samples, batch = neo__slot_samples(reader);
+    NEO__CARVE(carve, reader->threads, reader->thread_count);
+    NEO__CARVE(carve, reader->blocks.block, reader->blocks.count);
+    NEO__CARVE(carve, reader->blocks.parsed, reader->blocks.count);
+    NEO__CARVE(carve, reader->slots.slot, reader->slots.count);
+    for (int i = 0; i < reader->blocks.count; i++) {
+        neo__block counted;
+        neo__block *block = carve->block ? &reader->blocks.block[i] : &counted;
+        neo__block_layout(block, schema, reader->desc.unlabeled, carve);
+    }
+    for (int i = 0; i < NEO__WINDOWS; i++) {
+        neo__window *window = &reader->windows.window[i];
+        NEO__CARVE(carve, window->records, neo__size_mul(samples, schema->record_bytes));
+        if (reader->desc.shuffle_window) NEO__CARVE(carve, window->order, samples);
+    }
+    for (int i = 0; i < reader->slots.count; i++) {
+        neo__slot counted;
+        neo__slot *slot = carve->block ? &reader->slots.slot[i] : &counted;
+        memset(slot, 0, sizeof *slot);
+        NEO__CARVE(carve, slot->label, batch);
+        NEO__CARVE(carve, slot->dense, neo__size_mul(batch, (size_t)schema->dense_count));
+        NEO__CARVE(carve, slot->offsets,
+                   neo__size_add(neo__size_mul(batch, (size_t)schema->feature_count), 1));
+    }
+}
+static neo_status neo__reader_memory(neo_reader *reader) {
+    const int64_t ids = (int64_t)reader->schema->feature_count * (reader->schema->multi ? 2 : 1);
+    const int64_t batch = (int64_t)neo__slot_samples(reader);
+    neo__carve carve = {NULL, 0};
+    neo__reader_layout(reader, &carve);
+    reader->memory_bytes = carve.at;
+    reader->memory = carve.block = (char *)neo__alloc_for(reader->ctx, carve.at, "neo_reader_open");
+    if (!reader->memory) return NEO_ERR_MEMORY;
+    carve.at = 0;
+    neo__reader_layout(reader, &carve);
+    for (int i = 0; i < reader->slots.count; i++)
+        NEO__TRY(neo__ids_reserve(reader, &reader->slots.slot[i].ids, ids * batch));
+    for (int i = 0; i < NEO__WINDOWS && reader->schema->multi; i++)
+        NEO__TRY(neo__ids_reserve(reader, &reader->windows.window[i].ids,
+                                  ids * reader->windows.samples));
+    return NEO_OK;
+}
+static void neo__reader_free(neo_reader *r) {
+    neo_ctx *ctx = r->ctx;
+    for (int i = 0; i < NEO__WINDOWS; i++)
+        NEO__LIST_FREE(ctx, r->windows.window[i].ids.list, r->windows.window[i].ids.capacity);
+    for (int i = 0; r->memory && i < r->slots.count; i++)
+        NEO__LIST_FREE(ctx, r->slots.slot[i].ids.list, r->slots.slot[i].ids.capacity);
+    neo_free(ctx, r->memory, r->memory_bytes);
+    neo__source_destroy(&r->blocks.source);
+    neo_free(ctx, r, sizeof *r);
+}
+NEO_API void neo_reader_close(neo_reader *r) {
+    if (!r) return;
+    neo__reader_stop(r);
+    neo__mutex_destroy(&r->lock);
+    neo__cond_destroy(&r->work);
+    neo__cond_destroy(&r->ready);
+    neo__reader_free(r);
+}
+
+static neo_status neo__reader_check(neo_ctx *ctx, const neo_reader_desc *desc) {
+    NEO__CHECK(desc->schema, NEO_ERR_ARG, "neo_reader_open: no schema");
+    NEO__CHECK(desc->schema->ctx == ctx, NEO_ERR_ARG,
+               "neo_reader_open: the schema is of another context");
+    NEO__TRY(neo__check_between("neo_reader_open", "batch", desc->batch, 1, NEO__SHUFFLE_MAX));
+    NEO__TRY(neo__check_between("neo_reader_open", "shuffle_window", desc->shuffle_window, 0,
+                                NEO__SHUFFLE_MAX));
+    NEO__TRY(neo__check_between("neo_reader_open", "threads", desc->threads, 0, NEO__MAX_THREADS));
+    NEO__TRY(neo__check_between("neo_reader_open", "prefetch", desc->prefetch, 0, 4096));
+    NEO__TRY(neo__check_between("neo_reader_open", "hold", desc->hold, 0, 4096));
+    int split = desc->world_size > 0 && desc->rank >= 0 && desc->rank < desc->world_size;
+    NEO__CHECK(split || (desc->world_size == 0 && desc->rank == 0), NEO_ERR_ARG,
+               "neo_reader_open: rank %d of %d", desc->rank, desc->world_size);
+    NEO__CHECK(desc->world_size <= neo_ctx_repro_shards(ctx), NEO_ERR_ARG,
+               "neo_reader_open: %d ranks share the leaves of a batch, of which there are %d: set "
+               "repro_shards of every rank's context to %d or more",
+               desc->world_size, neo_ctx_repro_shards(ctx), desc->world_size);
+    NEO__CHECK(
+        desc->unlabeled || desc->schema->format != NEO_FORMAT_DELIMITED ||
+            desc->schema->label_column >= 0,
+        NEO_ERR_ARG,
+        "neo_reader_open: no column of the description is the label (desc.unlabeled allows it)");
+    NEO__CHECK(desc->schema->fitted, NEO_ERR_STATE,
+               "neo_reader_open: the schema's dictionaries are not built yet: call "
+               "neo_schema_fit, or load "
+               "a checkpoint");
+    return NEO_OK;
+}
+/* Check that every triple is there, and count the rows. */
+static neo_status neo__reader_look_npy(neo_reader *reader) {
+    int32_t count = reader->blocks.source.path_count;
+    int64_t *rows;
+    NEO__TRY(NEO__ARENA(&reader->blocks.source.arena, rows, count + 1));
+    reader->extent.rows_before = rows;
+    for (int32_t i = 0; i < count; i++) {
+        neo__source_seek(&reader->blocks.source, i, 0);
+        NEO__TRY(neo__source_npy_open(&reader->blocks.source));
+        rows[i + 1] = rows[i] + reader->blocks.source.rows;
+        neo__source_close_file(&reader->blocks.source);
+    }
+    reader->extent.samples = rows[count];
+    reader->blocks.source.file_rows = rows;
+    return NEO_OK;
+}
+/* Check that every file is there, and add up the sizes. */
+static neo_status neo__reader_look(neo_reader *reader) {
+    int32_t count = reader->blocks.source.path_count;
+    int64_t *sizes;
+    int known = 1, input = 0;
+    NEO__TRY(NEO__ARENA(&reader->blocks.source.arena, sizes, count + 1));
+    for (int32_t i = 0; i < count; i++) {
+        int64_t size = -1;
+        if (strcmp(reader->blocks.source.paths[i], "-") == 0) {
+            input = reader->extent.live = 1;
+        } else if (neo__path_look(reader->blocks.source.paths[i]) !=
+                   NEO__PATH_OTHER) { /* opening a pipe takes from it */
+            neo__file file;
+            NEO__TRY(neo__file_open(&file, reader->blocks.source.paths[i], NEO__FILE_READ));
+            size = neo__file_size(&file);
+            (void)neo__file_close(&file);
+        } else {
+            reader->extent.live = 1;
+        }
+        if (size < 0) known = 0;
+        sizes[i + 1] = sizes[i] + NEO__MAX(size, 0);
+    }
+    reader->extent.bytes = known ? sizes[count] : 0;
+    reader->extent.bytes_before = known ? sizes : NULL;
+    NEO__CHECK(input || !reader->desc.input.read, NEO_ERR_ARG,
+               "neo_reader_open: desc.input is set, but no path is '-'");
+    NEO__CHECK(
+        !input || reader->desc.input.read || reader->desc.world_size == 1, NEO_ERR_ARG,
+        "neo_reader_open: standard input ('-') is one process's, and there are %d ranks: set "
+        "desc.input (neo_comm_input of neo_comm.h gives it to all)",
+        reader->desc.world_size);
+    return NEO_OK;
+}
+static uint64_t neo__reader_key(const neo_reader *r) {
+    uint64_t h = neo__mix64((uint64_t)r->schema->format + 1);
+    h = neo__mix64(h + (uint64_t)r->schema->feature_count * 4096 +
+                   (uint64_t)r->schema->dense_count);
+    h = neo__mix64(h + (uint64_t)r->desc.batch);
+    h = neo__mix64(h + (uint64_t)r->windows.samples * 2 + (r->desc.shuffle_window != 0));
+    if (r->desc.shuffle_window) h = neo__mix64(h + r->ctx->seed);
+    return neo__mix64(h + (uint64_t)r->blocks.source.path_count) >> 1;
+}
+static neo_status neo__reader_init(neo_reader *reader) {
+    neo_reader_desc *desc = &reader->desc;
+    NEO__TRY(neo__source_create(&reader->blocks.source, "neo_reader_open", reader->schema,
+                                desc->paths, desc->path_count));
+    if (reader->schema->format == NEO_FORMAT_SYNTHETIC) {
+        reader->blocks.source.path_count = 1; /* as one file */
+        reader->extent.samples = neo__synthetic_samples(reader->schema);
+    } else if (reader->schema->format == NEO_FORMAT_NPY) {
+        NEO__TRY(neo__reader_look_npy(reader));
+    } else {
+        NEO__TRY(neo__reader_look(reader));
+    }
+    reader->blocks.source.input = desc->input;
+    /* In file order a sample's number is its row's, unless bad rows are skipped. */
+    int rows = reader->schema->format == NEO_FORMAT_SYNTHETIC ||
+               (reader->schema->format == NEO_FORMAT_NPY && !desc->skip_bad_lines);
+    reader->share.batch = desc->batch;
+    reader->share.shards = reader->ctx->repro_shards;
+    reader->share.first = reader->first_leaf;
+    reader->share.end = reader->end_leaf;
+    if (rows && desc->world_size > 1 && !desc->shuffle_window)
+        reader->blocks.source.share = &reader->share;
+    int64_t least =
+        reader->extent.live ? 1 : NEO__WINDOW_LEAST; /* a live stream: do not hold samples back */
+    int64_t window = desc->shuffle_window ? desc->shuffle_window : least;
+    reader->windows.samples =
+        (window + reader->desc.batch - 1) / reader->desc.batch * reader->desc.batch;
+    reader->blocks.source.stop = &reader->stop;
+    reader->check = neo__reader_key(reader);
+    NEO__TRY(neo__reader_memory(reader));
+    reader->stats.total_bytes = reader->extent.bytes;
+    reader->stats.total_samples = reader->extent.samples;
+    neo__reader_begin(reader, 0);
+    return NEO_OK;
+}
+NEO_API neo_status neo_reader_open(neo_ctx *ctx, const neo_reader_desc *desc, neo_reader **reader) {
+    NEO__CHECK(ctx && desc && reader, NEO_ERR_ARG, "neo_reader_open: an argument is NULL");
+    *reader = NULL;
+    NEO__TRY(neo__reader_check(ctx, desc));
+    neo_reader *r = (neo_reader *)neo__alloc_zero(ctx, sizeof *r);
+    NEO__CHECK(r, NEO_ERR_MEMORY, "neo_reader_open: no memory for a reader");
+    r->ctx = ctx;
+    r->schema = desc->schema;
+    r->desc = *desc;
+    if (r->desc.world_size == 0) r->desc.world_size = 1;
+    r->first_leaf = (int)((int64_t)ctx->repro_shards * r->desc.rank / r->desc.world_size);
+    r->end_leaf = (int)((int64_t)ctx->repro_shards * (r->desc.rank + 1) / r->desc.world_size);
+    r->blocks.options.skip_bad = desc->skip_bad_lines;
+    r->blocks.options.unlabeled = desc->unlabeled;
+    r->thread_count = NEO__MAX(desc->threads, 1);
+    r->blocks.count = 2 * r->thread_count + 2;
+    r->slots.hold = NEO__MAX(desc->hold, 1);
+    r->slots.count = r->slots.hold + (desc->prefetch ? desc->prefetch : 4);
+    neo_status status = neo__reader_init(r);
+    if (status != NEO_OK) {
+        neo__reader_free(r);
+        return status;
+    }
+    r->desc.paths = NULL; /* the source has copies */
+    neo__mutex_init(&r->lock);
+    neo__cond_init(&r->work);
+    neo__cond_init(&r->ready);
+    *reader = r;
+    return NEO_OK;
+}
+
+/* ---- the caller's side ---- */
+NEO_API neo_status neo_reader_next(neo_reader *reader, neo_batch *batch) {
+    NEO__CHECK(reader && batch, NEO_ERR_ARG, "neo_reader_next: reader or batch is NULL");
+    if (reader->started == 0 && reader->end.number < 0) NEO__TRY(neo__reader_start(reader));
+    neo__mutex_lock(&reader->lock);
+    if (reader->slots.next_number >= reader->slots.hold) { /* the oldest that the caller may hold */
+        neo__slot *oldest =
+            &reader->slots
+                 .slot[(reader->slots.next_number - reader->slots.hold) % reader->slots.count];
+        if (oldest->state == NEO__SLOT_OUT) oldest->state = NEO__SLOT_FREE;
+        neo__cond_signal(&reader->work);
+    }
+    neo__slot *slot = &reader->slots.slot[reader->slots.next_number % reader->slots.count];
+    int64_t began = 0;
+    while (!(slot->state == NEO__SLOT_READY ||
+             (reader->end.number >= 0 && reader->slots.next_number >= reader->end.number))) {
+        if (!began) {
+            began = neo_time_ns();
+            reader->stats.stall_count++;
+        }
+        neo__cond_wait(&reader->ready, &reader->lock);
+    }
+    if (began) reader->stats.stall_ns += neo_time_ns() - began;
+    neo_status status = NEO_OK;
+    if (reader->end.number >= 0 && reader->slots.next_number >= reader->end.number) {
+        status = reader->end.status;
+        reader->stats.bad_lines = reader->windows.tally.bad;
+        if (status == NEO_END && reader->extent.bytes_before)
+            reader->stats.bytes = reader->extent.bytes;
+    } else {
+        slot->state = NEO__SLOT_OUT;
+        reader->slots.next_number++;
+        *batch = slot->batch;
+        reader->position = slot->after;
+        reader->stats.samples += slot->batch.size;
+        reader->stats.bad_lines = slot->bad;
+        reader->stats.bytes = slot->bytes;
+    }
+    neo__mutex_unlock(&reader->lock);
+    return status == NEO_OK || status == NEO_END ? status
+                                                 : neo_fail(status, "%s", reader->end.text);
+}
+NEO_API neo_status neo_reader_epoch(neo_reader *r, int64_t epoch) {
+    NEO__CHECK(r, NEO_ERR_ARG, "neo_reader_epoch: reader is NULL");
+    NEO__CHECK(epoch >= 0, NEO_ERR_ARG, "neo_reader_epoch: epoch %" PRId64 " is negative", epoch);
+    NEO__CHECK(!r->extent.live || !r->touched, NEO_ERR_UNSUPPORTED,
+               "neo_reader_epoch: standard input (or a pipe) cannot be read twice");
+    neo__reader_stop(r);
+    neo__reader_begin(r, epoch);
+    return NEO_OK;
+}
+NEO_API neo_position neo_reader_position(const neo_reader *r) { return r->position; }
+NEO_API neo_status neo_reader_seek(neo_reader *reader, const neo_position *position) {
+    NEO__CHECK(reader && position, NEO_ERR_ARG, "neo_reader_seek: reader or position is NULL");
+    const int64_t *w = position->word;
+    NEO__CHECK(w[7] == (int64_t)reader->check, NEO_ERR_MISMATCH,
+               "neo_reader_seek: the position is of another schema, number of files, batch, "
+               "window or seed");
+    int good = w[0] >= 0 && w[1] >= 0 && w[2] >= 0 && w[2] <= reader->blocks.source.path_count &&
+               w[3] >= 0 && w[4] >= 0 && w[5] >= 0 && w[6] >= 0 && w[6] < reader->windows.samples &&
+               w[6] <= w[1];
+    good = good && (w[2] < reader->blocks.source.path_count || w[3] == 0);
+    NEO__CHECK(good, NEO_ERR_ARG, "neo_reader_seek: the position holds numbers that cannot be");
+    NEO__CHECK(
+        !reader->extent.live || !reader->touched, NEO_ERR_UNSUPPORTED,
+        "neo_reader_seek: standard input (or a pipe) cannot be sought once reading has begun");
+    neo__reader_stop(reader);
+    neo__reader_reset(reader, position);
+    return NEO_OK;
+}
+NEO_API neo_reader_stats neo_reader_get_stats(const neo_reader *r) {
+    neo_reader_stats stats = r->stats;
+    stats.grow_count = __atomic_load_n(&r->stats.grow_count, __ATOMIC_RELAXED);
+    return stats;
+}
+/* ------------------------------------------------------------------------------------------------
+   >>impl-npy
+
+   NumPy's array files: 6 bytes "\x93NUMPY", version (major, minor), the header's length (2 bytes
+   in version 1, 4 in 2 and 3), the header - a Python dictionary with the keys descr, fortran_order
+   and shape, padded with spaces and ended by \n - and the elements.
+   ------------------------------------------------------------------------------------------------ */
+enum { NEO__NPY_HEADER_BYTES = 65536, NEO__NPY_EXPORT_BYTES = 128, NEO__NPY_MADE_BYTES = 256 };
+
+/* The types of elements, without the mark of byte order before them. */
+static const struct {
+    char descr[3];
+    neo_dtype dtype;
+    int f64;
+    size_t bytes;
+} neo__npy_types[] = {{"f4", NEO_F32, 0, 4}, {"f2", NEO_F16, 0, 2}, {"f8", NEO_F32, 1, 8},
+                      {"i1", NEO_I8, 0, 1},  {"u1", NEO_U8, 0, 1},  {"i4", NEO_I32, 0, 4},
+                      {"i8", NEO_I64, 0, 8}};
+enum { NEO__NPY_TYPES = sizeof neo__npy_types / sizeof neo__npy_types[0] };
+
+typedef struct neo__npy_in {
+    const char *path, *begin, *p, *end;
+} neo__npy_in;
+static neo_status neo__npy_fail(const neo__npy_in *in, neo_status status, const char *what) {
+    return neo_fail(status, "%s: byte %d: %s", in->path, (int)(in->p - in->begin), what);
+}
+static void neo__npy_space(neo__npy_in *in) {
+    while (in->p < in->end && (neo__is_space(*in->p) || *in->p == '\n')) in->p++;
+}
+static int neo__npy_char(neo__npy_in *in, char c) {
+    neo__npy_space(in);
+    if (in->p == in->end || *in->p != c) return 0;
+    in->p++;
+    return 1;
+}
+static int neo__text_starts(const char *p, const char *end, const char *word) {
+    size_t bytes = strlen(word);
+    return (size_t)(end - p) >= bytes && memcmp(p, word, bytes) == 0;
+}
+static int neo__npy_string(neo__npy_in *in, neo__text *t) {
+    neo__npy_space(in);
+    if (in->p == in->end || (*in->p != '\'' && *in->p != '"')) return 0;
+    const char *stop = (const char *)memchr(in->p + 1, *in->p, (size_t)(in->end - in->p - 1));
+    if (!stop) return 0;
+    t->p = in->p + 1;
+    t->bytes = (size_t)(stop - t->p);
+    in->p = stop + 1;
+    return 1;
+}
+static neo_status neo__npy_descr(neo__npy_in *in, neo__npy_info *info) {
+    const char *start = in->p;
+    neo__text t;
+    if (!neo__npy_string(in, &t))
+        return neo__npy_fail(in, NEO_ERR_UNSUPPORTED, "descr is not one plain type");
+    const char *stop = in->p;
+    in->p = start;
+    for (int i = 0; t.bytes == 3 && i < NEO__NPY_TYPES; i++) {
+        if (memcmp(t.p + 1, neo__npy_types[i].descr, 2) != 0) continue;
+        if (t.p[0] == '>' && neo__npy_types[i].bytes > 1)
+            return neo__npy_fail(in, NEO_ERR_UNSUPPORTED, "big-endian elements are not supported");
+        if (!strchr("<=|>", t.p[0])) break;
+        in->p = stop;
+        info->dtype = neo__npy_types[i].dtype;
+        info->f64 = neo__npy_types[i].f64;
+        info->item_bytes = neo__npy_types[i].bytes;
+        return NEO_OK;
+    }
+    return neo_fail(NEO_ERR_UNSUPPORTED, "%s: byte %d: elements of type %s are not supported",
+                    in->path, (int)(in->p - in->begin), neo__quote(t.p, t.bytes).text);
+}
+static neo_status neo__npy_shape(neo__npy_in *in, neo__npy_info *info) {
+    info->ndim = 0;
+    if (!neo__npy_char(in, '('))
+        return neo__npy_fail(in, NEO_ERR_FORMAT, "expected ( of the shape");
+    while (!neo__npy_char(in, ')')) {
+        int64_t n = 0;
+        int digits = 0;
+        neo__npy_space(in);
+        for (; in->p < in->end && *in->p >= '0' && *in->p <= '9'; in->p++, digits++) {
+            if (n > (INT64_MAX - 9) / 10)
+                return neo__npy_fail(in, NEO_ERR_FORMAT, "the shape overflows");
+            n = n * 10 + (*in->p - '0');
+        }
+        if (digits == 0) return neo__npy_fail(in, NEO_ERR_FORMAT, "expected a length in the shape");
+        if (info->ndim == NEO_MAX_DIMS)
+            return neo__npy_fail(in, NEO_ERR_UNSUPPORTED, "more than 4 dimensions");
+        info->shape[info->ndim++] = n;
+        if (neo__npy_char(in, ',')) continue;
+        if (!neo__npy_char(in, ')'))
+            return neo__npy_fail(in, NEO_ERR_FORMAT, "expected , or ) in the shape");
+        break;
+    }
+    if (info->ndim == 0) info->shape[info->ndim++] = 1;
+    return NEO_OK;
+}
+static neo_status neo__npy_dictionary(neo__npy_in *in, neo__npy_info *info) {
+    int seen = 0;
+    if (!neo__npy_char(in, '{'))
+        return neo__npy_fail(in, NEO_ERR_FORMAT, "expected { of the header");
+    while (!neo__npy_char(in, '}')) {
+        neo__text key;
+        int bit = 0;
+        neo__npy_space(in);
+        const char *start = in->p;
+        if (!neo__npy_string(in, &key))
+            return neo__npy_fail(in, NEO_ERR_FORMAT, "expected a key in quotes");
+        bit = neo__text_is(key, "descr") + 2 * neo__text_is(key, "fortran_order") +
+              4 * neo__text_is(key, "shape");
+        if (bit == 0 || (seen & bit)) {
+            in->p = start;
+            return neo__npy_fail(in, NEO_ERR_FORMAT,
+                                 "expected the keys descr, fortran_order and shape, once each");
+        }
+        seen |= bit;
+        if (!neo__npy_char(in, ':'))
+            return neo__npy_fail(in, NEO_ERR_FORMAT, "expected : after the key");
+        neo__npy_space(in);
+        if (bit == 1) {
+            NEO__TRY(neo__npy_descr(in, info));
+        } else if (bit == 4) {
+            NEO__TRY(neo__npy_shape(in, info));
+        } else if (neo__text_starts(in->p, in->end, "False")) {
+            in->p += 5;
+        } else {
+            int fortran = neo__text_starts(in->p, in->end, "True");
+            return neo__npy_fail(in, fortran ? NEO_ERR_UNSUPPORTED : NEO_ERR_FORMAT,
+                                 fortran ? "Fortran order is not supported"
+                                         : "expected True or False");
+        }
+        if (neo__npy_char(in, ',')) continue;
+        if (!neo__npy_char(in, '}'))
+            return neo__npy_fail(in, NEO_ERR_FORMAT, "expected , or } in the header");
+        break;
+    }
+    if (seen != 7)
+        return neo__npy_fail(in, NEO_ERR_FORMAT, "the header lacks descr, fortran_order or shape");
+    neo__npy_space(in);
+    return in->p == in->end ? NEO_OK
+                            : neo__npy_fail(in, NEO_ERR_FORMAT, "text after the header's }");
+}
+/* Bytes before the header's text; 0: the 12 bytes at data are not the start of such a file. */
+static size_t neo__npy_prefix(const unsigned char *data, size_t *header_bytes) {
+    if (memcmp(data, "\x93NUMPY", 6) != 0 || data[6] < 1 || data[6] > 3) return 0;
+    *header_bytes = (size_t)data[8] | (size_t)data[9] << 8;
+    if (data[6] == 1) return 10;
+    *header_bytes |= (size_t)data[10] << 16 | (size_t)data[11] << 24;
+    return 12;
+}
+/* data: at least 12 bytes, and the file's whole header if it is at most NEO__NPY_HEADER_BYTES
+   long. */
+static neo_status neo__npy_parse(const char *path, const char *data, size_t bytes,
+                                 neo__npy_info *info) {
+    size_t header = 0;
+    neo__npy_in in;
+    memset(info, 0, sizeof *info);
+    in.path = path;
+    in.begin = in.p = data;
+    in.end = data + bytes;
+    size_t prefix = bytes < 12 ? 0 : neo__npy_prefix((const unsigned char *)data, &header);
+    if (prefix == 0)
+        return neo__npy_fail(&in, NEO_ERR_FORMAT, "not a NumPy array of version 1 to 3");
+    in.p += 8;
+    if (header > NEO__NPY_HEADER_BYTES - prefix || header > bytes - prefix)
+        return neo__npy_fail(&in, NEO_ERR_FORMAT,
+                             "the header is longer than the file, or than 64 KiB");
+    in.p = data + prefix;
+    in.end = in.p + header;
+    NEO__TRY(neo__npy_dictionary(&in, info));
+    info->data_offset = (int64_t)(prefix + header);
+    size_t size = info->item_bytes;
+    for (int i = 0; i < info->ndim; i++) size = neo__size_mul(size, (size_t)info->shape[i]);
+    if (size > SIZE_MAX / 2)
+        return neo__npy_fail(&in, NEO_ERR_FORMAT, "the array's size overflows");
+    return NEO_OK;
+}
+static int64_t neo__npy_count(const neo__npy_info *info) {
+    int64_t n = 1;
+    for (int i = 0; i < info->ndim; i++) n *= info->shape[i];
+    return n;
+}
+/* Open a file, read its header, check its size. The file is closed again on failure. */
+static neo_status neo__npy_open(neo_ctx *ctx, neo__file *file, const char *path,
+                                neo__npy_info *info) {
+    NEO__TRY(neo__file_open(file, path, NEO__FILE_READ));
+    char *data = (char *)neo_alloc(ctx, NEO__NPY_HEADER_BYTES);
+    size_t got = 0;
+    neo_status status = data ? neo__file_read(file, data, NEO__NPY_HEADER_BYTES, &got)
+                             : neo_fail(NEO_ERR_MEMORY, "%s: no memory to read the header", path);
+    if (status == NEO_OK) status = neo__npy_parse(path, data, got, info);
+    neo_free(ctx, data, NEO__NPY_HEADER_BYTES);
+    if (status == NEO_OK) {
+        int64_t size = neo__file_size(file),
+                bytes = neo__npy_count(info) * (int64_t)info->item_bytes;
+        if (size != info->data_offset + bytes)
+            status = neo_fail(NEO_ERR_FORMAT,
+                              "%s: byte %" PRId64 ": %" PRId64
+                              " bytes of elements follow, the shape needs %" PRId64,
+                              path, info->data_offset, size - info->data_offset, bytes);
+    }
+    if (status != NEO_OK) (void)neo__file_close(file);
+    return status;
+}
+NEO__HOT_BEGIN
+
+/* ---- single arrays ---- */
+static neo_status neo__npy_read_f64(neo_ctx *ctx, const neo__file *file, const neo__npy_info *info,
+                                    float *out) {
+    enum { PIECE = 4096 };
+    double *piece = (double *)neo_alloc(ctx, PIECE * sizeof(double));
+    NEO__CHECK(piece, NEO_ERR_MEMORY, "%s: no memory to convert f64", file->path);
+    neo_status status = NEO_OK;
+    int64_t count = neo__npy_count(info);
+    for (int64_t i = 0; status == NEO_OK && i < count; i += PIECE) {
+        int64_t n = NEO__MIN(count - i, (int64_t)PIECE);
+        status = neo__file_read_at(file, info->data_offset + i * 8, piece, (size_t)n * 8);
+        for (int64_t k = 0; status == NEO_OK && k < n; k++) out[i + k] = (float)piece[k];
+    }
+    neo_free(ctx, piece, PIECE * sizeof(double));
+    return status;
+}
+NEO__HOT_END
+NEO_API neo_status neo_npy_read(neo_ctx *ctx, const char *path, neo_tensor *t) {
+    NEO__CHECK(ctx && path && t, NEO_ERR_ARG, "neo_npy_read: an argument is NULL");
+    neo__file file;
+    neo__npy_info info;
+    neo_tensor made = neo_tensor_none();
+    *t = neo_tensor_none();
+    NEO__TRY(neo__npy_open(ctx, &file, path, &info));
+    neo_status status = neo_tensor_alloc(ctx, info.dtype, info.ndim, info.shape, &made);
+    if (status == NEO_OK) {
+        neo__fp_state fp = neo__fp_enter();
+        if (info.f64) status = neo__npy_read_f64(ctx, &file, &info, (float *)made.data);
+        else status = neo__file_read_at(&file, info.data_offset, made.data, neo_tensor_bytes(made));
+        neo__fp_leave(fp);
+    }
+    (void)neo__file_close(&file);
+    if (status == NEO_OK) *t = made;
+    else neo_tensor_free(ctx, &made);
+    return status;
+}
+/* A header of a multiple of 64 bytes, at least `least`; returns its length. */
+static size_t neo__npy_header(char out[NEO__NPY_MADE_BYTES], neo_dtype dtype, int ndim,
+                              const int64_t *shape, size_t least) {
+    char dims[96] = "";
+    size_t n = 0;
+    int type = 0;
+    while (neo__npy_types[type].dtype != dtype) type++;
+    for (int i = 0; i < ndim; i++)
+        n += (size_t)snprintf(dims + n, sizeof dims - n, "%s%" PRId64, i ? ", " : "", shape[i]);
+    n = 10 + (size_t)snprintf(out + 10, NEO__NPY_MADE_BYTES - 10,
+                              "{'descr': '%c%s', 'fortran_order': False, 'shape': (%s%s), }",
+                              neo__npy_types[type].bytes > 1 ? '<' : '|',
+                              neo__npy_types[type].descr, dims, ndim == 1 ? "," : "");
+    size_t total = NEO__MAX((n + 1 + 63) / 64 * 64, least);
+    memset(out + n, ' ', total - n);
+    out[total - 1] = '\n';
+    memcpy(out, "\x93NUMPY\x01", 7);
+    out[7] = 0;
+    neo__put_le(out + 8, total - 10, 2);
+    return total;
+}
+NEO_API neo_status neo_npy_write(neo_ctx *ctx, const char *path, neo_tensor t) {
+    char header[NEO__NPY_MADE_BYTES];
+    NEO__CHECK(ctx && path, NEO_ERR_ARG, "neo_npy_write: an argument is NULL");
+    NEO__CHECK(t.dtype != NEO_BF16 && t.dtype != NEO_F8E4M3 && t.dtype != NEO_F8E5M2,
+               NEO_ERR_UNSUPPORTED, "neo_npy_write: %s: NumPy has no %s", path,
+               neo_dtype_name(t.dtype));
+    NEO__CHECK(neo_tensor_is_contiguous(t), NEO_ERR_SHAPE,
+               "neo_npy_write: %s: the tensor is not contiguous", path);
+    neo__file file;
+    size_t n = neo__npy_header(header, t.dtype, t.ndim, t.shape, 0);
+    NEO__TRY(neo__file_open(&file, path, NEO__FILE_CREATE));
+    neo_status status = neo__file_write(&file, header, n);
+    if (status == NEO_OK) status = neo__file_write(&file, t.data, neo_tensor_bytes(t));
+    neo_status closed = neo__file_close(&file);
+    return status != NEO_OK ? status : closed;
+}
+
+/* ---- triples ---- */
+static const char *neo__npy_name(int k) {
+    return k == 0 ? "dense.npy" : k == 1 ? "sparse.npy" : "labels.npy";
+}
+static neo_status neo__npy_path(char out[NEO__PATH_BYTES], const char *prefix, int k) {
+    int n = snprintf(out, NEO__PATH_BYTES, "%s%s", prefix, neo__npy_name(k));
+    NEO__CHECK(n > 0 && n < NEO__PATH_BYTES, NEO_ERR_ARG, "%.200s...: the path is too long",
+               prefix);
+    return NEO_OK;
+}
+/* The triple fits together and fits the schema (its counts below 0: any). */
+static neo_status neo__npy_triple_check(const neo__npy_info *info, const char *prefix,
+                                        int32_t dense, int32_t features) {
+    NEO__CHECK(info[0].ndim == 2 && info[1].ndim == 2, NEO_ERR_SHAPE,
+               "%s: dense.npy and sparse.npy must have 2 dimensions, they have %d and %d", prefix,
+               info[0].ndim, info[1].ndim);
+    NEO__CHECK(info[2].ndim == 1 || (info[2].ndim == 2 && info[2].shape[1] == 1), NEO_ERR_SHAPE,
+               "%s: labels.npy must be [N] or [N, 1]", prefix);
+    NEO__CHECK(info[0].shape[0] == info[1].shape[0] && info[0].shape[0] == info[2].shape[0],
+               NEO_ERR_SHAPE,
+               "%s: dense.npy, sparse.npy and labels.npy have %" PRId64 ", %" PRId64 " and %" PRId64
+               " rows",
+               prefix, info[0].shape[0], info[1].shape[0], info[2].shape[0]);
+    NEO__CHECK(info[1].dtype == NEO_I32 || info[1].dtype == NEO_I64, NEO_ERR_SHAPE,
+               "%s: sparse.npy holds %s, not i32 or i64", prefix, neo_dtype_name(info[1].dtype));
+    NEO__CHECK(info[0].shape[1] <= 65536 && info[1].shape[1] <= 65536, NEO_ERR_SHAPE,
+               "%s: over 65,536 columns", prefix);
+    NEO__CHECK((dense < 0 || dense == info[0].shape[1]) &&
+                   (features < 0 || features == info[1].shape[1]),
+               NEO_ERR_SHAPE,
+               "%s: has %" PRId64 " dense and %" PRId64 " sparse columns, the schema %d and %d",
+               prefix, info[0].shape[1], info[1].shape[1], dense, features);
+    return NEO_OK;
+}
+/* paths: [NEO__NPY_FILES][NEO__PATH_BYTES], kept while the files are open. */
+static neo_status neo__npy_triple_open(neo_ctx *ctx, const char *prefix, char *paths,
+                                       neo__file *files, neo__npy_info *info) {
+    for (int k = 0; k < NEO__NPY_FILES; k++) {
+        char *path = paths + (size_t)k * NEO__PATH_BYTES;
+        neo_status status = neo__npy_path(path, prefix, k);
+        if (status == NEO_OK) status = neo__npy_open(ctx, &files[k], path, &info[k]);
+        if (status == NEO_OK) continue;
+        while (k-- > 0) (void)neo__file_close(&files[k]);
+        return status;
+    }
+    return NEO_OK;
+}
+static neo_status neo__source_npy_open(neo__source *source) {
+    const neo_schema *schema = source->schema;
+    const char *prefix = source->paths[source->file];
+    NEO__TRY(
+        neo__npy_triple_open(schema->ctx, prefix, source->npy_path, source->npy, source->info));
+    source->open = 1;
+    NEO__TRY(
+        neo__npy_triple_check(source->info, prefix, schema->dense_count, schema->feature_count));
+    source->rows = source->info[0].shape[0];
+    NEO__CHECK(source->offset <= source->rows, NEO_ERR_MISMATCH,
+               "%s: has %" PRId64 " rows, the saved position is at row %" PRId64, prefix,
+               source->rows, source->offset);
+    const int64_t *before = source->file_rows;
+    int64_t known = before ? before[source->file + 1] - before[source->file] : source->rows;
+    NEO__CHECK(source->rows == known, NEO_ERR_MISMATCH,
+               "%s: has %" PRId64 " rows, it had %" PRId64 " when the reader was opened", prefix,
+               source->rows, known);
+    return NEO_OK;
+}
+/* n rows of array k to `to`: those of the share, and what lies between two of its runs if that is
+   less than another read would cost. */
+static neo_status neo__source_npy_read(neo__source *source, int k, int64_t n, int64_t row,
+                                       char *to) {
+    enum { GAP_BYTES = 16384 };
+    const neo__share *share = source->share;
+    int64_t at = 0, end = n, stop = 0, base = source->sample;
+    int64_t from = source->info[k].data_offset + source->offset * row;
+    while (at < n) {
+        if (share) {
+            at = neo__share_next(share, base + at, base + n, &stop) - base;
+            end = stop - base;
+            for (int64_t next = end; next < n;) {
+                next = neo__share_next(share, base + next, base + n, &stop) - base;
+                if (next == n || (next - end) * row > GAP_BYTES) break;
+                next = end = stop - base;
+            }
+        }
+        if (at < end)
+            NEO__TRY(neo__file_read_at(&source->npy[k], from + at * row, to + at * row,
+                                       (size_t)((end - at) * row)));
+        at = end;
+    }
+    return NEO_OK;
+}
+/* Rows [offset, offset + n): dense, then sparse, then labels. */
+static neo_status neo__source_npy(neo__source *source, neo__block *block) {
+    if (!source->open) NEO__TRY(neo__source_npy_open(source));
+    int64_t n = NEO__MIN(source->rows - source->offset, neo__block_rows(source->schema));
+    char *to = block->raw;
+    for (int k = 0; k < NEO__NPY_FILES; k++) {
+        const neo__npy_info *info = &source->info[k];
+        int64_t row = (info->ndim == 2 ? info->shape[1] : 1) * (int64_t)info->item_bytes;
+        NEO__TRY(neo__source_npy_read(source, k, n, row, to));
+        block->npy[k] = *info;
+        to += n * row;
+    }
+    block->raw_bytes = (size_t)(to - block->raw);
+    block->bytes = n;
+    source->offset += n;
+    source->sample += n;
+    block->file_end = source->offset == source->rows;
+    return NEO_OK;
+}
+NEO__HOT_BEGIN
+static double neo__npy_number(const neo__npy_info *info, const char *p) {
+    double d;
+    float f;
+    uint16_t h;
+    int64_t l;
+    int32_t i;
+    if (info->f64) return memcpy(&d, p, 8), d;
+    switch (info->dtype) {
+    case NEO_F32: return memcpy(&f, p, 4), (double)f;
+    case NEO_F16: return memcpy(&h, p, 2), (double)neo__f32_from_f16(h);
+    case NEO_I32: return memcpy(&i, p, 4), (double)i;
+    case NEO_I64: return memcpy(&l, p, 8), (double)l;
+    case NEO_I8: return (double)(signed char)*p;
+    default: return (double)(unsigned char)*p;
+    }
+}
+static int64_t neo__npy_id(const neo__npy_info *info, const char *p) {
+    int64_t l;
+    int32_t i;
+    if (info->dtype == NEO_I64) return memcpy(&l, p, 8), l;
+    return memcpy(&i, p, 4), (int64_t)i;
+}
+/* Row i of the block into a record. 0: a bad row. */
+static int neo__npy_row(const neo_schema *schema, const neo__block *block, int64_t i, float *record,
+                        neo__issue *issue) {
+    size_t size[NEO__NPY_FILES], d = (size_t)schema->dense_count, t = (size_t)schema->feature_count;
+    for (int k = 0; k < NEO__NPY_FILES; k++) size[k] = block->npy[k].item_bytes;
+    const char *dense = block->raw + (size_t)i * d * size[0];
+    const char *sparse = block->raw + (size_t)block->bytes * d * size[0] + (size_t)i * t * size[1];
+    const char *label =
+        block->raw + (size_t)block->bytes * (d * size[0] + t * size[1]) + (size_t)i * size[2];
+    int64_t *ids = neo__record_ids(schema, record), row = block->offset + i;
+    double y = neo__npy_number(&block->npy[2], label);
+    if (!(y >= 0.0 && y <= 1.0)) {
+        neo__issue_set(issue, NEO_ERR_RANGE, 0,
+                       "labels.npy: row %" PRId64 ": expected a label in [0, 1], found %g", row, y);
+        return 0;
+    }
+    record[0] = (float)y;
+    for (size_t k = 0; k < d; k++) {
+        float x = record[1 + k] = (float)neo__npy_number(&block->npy[0], dense + k * size[0]);
+        if (x - x == 0.0f) continue;
+        neo__issue_set(issue, NEO_ERR_RANGE, 0,
+                       "dense.npy: row %" PRId64
+                       ", column %d: expected a finite number of f32's range",
+                       row, (int)k);
+        return 0;
+    }
+    for (size_t k = 0; k < t; k++) {
+        int64_t id = neo__npy_id(&block->npy[1], sparse + k * size[1]), rows = schema->rows[k];
+        if (schema->modulo) id = (id % rows + rows) % rows;
+        ids[k] = id;
+        if (id >= 0 && id < rows) continue;
+        neo__issue_set(issue, NEO_ERR_RANGE, 0,
+                       "sparse.npy: row %" PRId64 ", column %d (%.40s): id %" PRId64
+                       " is not in [0, %" PRId64 ")",
+                       row, (int)k, schema->feature_names[k], id, rows);
+        return 0;
+    }
+    return 1;
+}
+/* The next run of own rows of a block with a share, from row i on: its begin; *stop is its end. */
+static int64_t neo__block_mine(const neo__block *b, int64_t i, int64_t *stop) {
+    int64_t base = b->sample, mine = neo__share_next(b->share, base + i, base + b->bytes, stop);
+    *stop -= base;
+    return mine - base;
+}
+static void neo__block_parse_npy(const neo_schema *schema, const neo__parse_options *options,
+                                 neo__block *block) {
+    int64_t mine = 0, stop = block->bytes;
+    block->count = block->bad = block->taken = 0;
+    for (int64_t i = 0; i < block->bytes && !block->failed; i++) {
+        neo__issue issue;
+        if (block->share && (i == 0 || i == stop)) mine = neo__block_mine(block, i, &stop);
+        if (i >= mine && !neo__npy_row(schema, block, i,
+                                       neo__block_record(schema, block, block->count), &issue)) {
+            neo__block_bad(block, options, &issue);
+            continue;
+        }
+        block->end_offset[block->count] = (uint32_t)(i + 1);
+        block->end_line[block->count++] = 0;
+    }
+}
+
+/* ---- the schema ---- */
+/* The largest id of each column of one sparse file, into rows as largest + 1. */
+static neo_status neo__npy_scan(neo_ctx *ctx, const neo__file *file, const neo__npy_info *info,
+                                int64_t *rows) {
+    int64_t columns = info->shape[1], count = neo__npy_count(info);
+    size_t size = info->item_bytes;
+    char *piece = (char *)neo_alloc(ctx, NEO__CHUNK_BYTES);
+    NEO__CHECK(piece, NEO_ERR_MEMORY, "%s: no memory to scan the ids", file->path);
+    neo_status status = NEO_OK;
+    int64_t step = (int64_t)(NEO__CHUNK_BYTES / size);
+    for (int64_t i = 0; status == NEO_OK && i < count; i += step) {
+        int64_t n = NEO__MIN(count - i, step);
+        status =
+            neo__file_read_at(file, info->data_offset + i * (int64_t)size, piece, (size_t)n * size);
+        for (int64_t k = 0; status == NEO_OK && k < n; k++) {
+            int64_t id = neo__npy_id(info, piece + (size_t)k * size), column = (i + k) % columns;
+            if (id < 0 || id == INT64_MAX)
+                status =
+                    neo_fail(NEO_ERR_RANGE,
+                             "%s: row %" PRId64 ", column %" PRId64 ": id %" PRId64 " cannot be",
+                             file->path, (i + k) / columns, column, id);
+            else if (id >= rows[column]) rows[column] = id + 1;
+        }
+    }
+    neo_free(ctx, piece, NEO__CHUNK_BYTES);
+    return status;
+}
+NEO__HOT_END
+static neo_status neo__npy_schema_triple(neo_schema *schema, const char *prefix, char *paths,
+                                         int first, const int64_t *rows) {
+    neo__file files[NEO__NPY_FILES];
+    neo__npy_info info[NEO__NPY_FILES];
+    NEO__TRY(neo__npy_triple_open(schema->ctx, prefix, paths, files, info));
+    neo_status status = neo__npy_triple_check(info, prefix, first ? -1 : schema->dense_count,
+                                              first ? -1 : schema->feature_count);
+    if (status == NEO_OK && first)
+        status = neo__schema_features(schema, (int32_t)info[0].shape[1], (int32_t)info[1].shape[1]);
+    if (status == NEO_OK && !rows)
+        status = neo__npy_scan(schema->ctx, &files[1], &info[1], schema->rows);
+    for (int k = 0; k < NEO__NPY_FILES; k++) (void)neo__file_close(&files[k]);
+    return status;
+}
+static neo_status neo__npy_init(neo_schema *schema, const char *const *prefixes, int count,
+                                const int64_t *rows, int modulo) {
+    char *paths = (char *)neo_alloc(schema->ctx, NEO__NPY_FILES * NEO__PATH_BYTES);
+    NEO__CHECK(paths, NEO_ERR_MEMORY, "neo_schema_npy: no memory");
+    neo_status status = NEO_OK;
+    for (int i = 0; status == NEO_OK && i < count; i++)
+        status = neo__npy_schema_triple(schema, prefixes[i], paths, i == 0, rows);
+    neo_free(schema->ctx, paths, NEO__NPY_FILES * NEO__PATH_BYTES);
+    NEO__TRY(status);
+    schema->modulo = modulo != 0;
+    for (int32_t f = 0; f < schema->feature_count; f++) {
+        NEO__TRY(neo__schema_name(schema, f, "cat_%d", f));
+        if (rows) schema->rows[f] = rows[f];
+        else schema->rows[f] = NEO__MAX(schema->rows[f], 1);
+        NEO__CHECK(schema->rows[f] >= 1, NEO_ERR_ARG,
+                   "neo_schema_npy: feature %d has %" PRId64 " rows, fewer than 1", f,
+                   schema->rows[f]);
+    }
+    neo__schema_end(schema);
+    return NEO_OK;
+}
+NEO_API neo_status neo_schema_npy(neo_ctx *ctx, const char *const *prefixes, int prefix_count,
+                                  const int64_t *rows, int modulo, neo_schema **schema) {
+    NEO__CHECK(ctx && schema && prefixes && prefix_count >= 1, NEO_ERR_ARG,
+               "neo_schema_npy: an argument is NULL, or there is no prefix");
+    *schema = NULL;
+    neo_schema *s;
+    NEO__TRY(neo__schema_begin(ctx, "neo_schema_npy", NEO_FORMAT_NPY, &s));
+    return neo__schema_done(s, neo__npy_init(s, prefixes, prefix_count, rows, modulo), schema);
+}
+NEO__HOT_BEGIN
+
+/* ---- export ---- */
+typedef struct neo__npy_out {
+    neo_ctx *ctx;
+    neo__file files[NEO__NPY_FILES];
+    char paths[NEO__NPY_FILES][NEO__PATH_BYTES];
+    int opened;
+    int32_t *cells; /* a batch's labels, then its ids, sample by sample */
+    int64_t cell_capacity, rows;
+} neo__npy_out;
+static neo_status neo__npy_out_batch(neo__npy_out *out, const neo_batch *batch) {
+    int64_t n = batch->size, t = batch->sparse.feature_count,
+            *ids = (int64_t *)(uintptr_t)batch->sparse.ids;
+    const float *label = (const float *)batch->label.data;
+    NEO__TRY(NEO__GROW(out->ctx, out->cells, out->cell_capacity, n * (t + 1)));
+    for (int64_t i = 0; i < n; i++) {
+        NEO__CHECK(label[i] == 0.0f || label[i] == 1.0f, NEO_ERR_UNSUPPORTED,
+                   "neo_npy_export: sample %" PRId64 ": label %g is not 0 or 1", batch->first + i,
+                   (double)label[i]);
+        out->cells[i] = label[i] == 1.0f;
+        for (int64_t k = 0; k < t; k++) {
+            int64_t bag = k * n + i, at = batch->sparse.offsets[bag];
+            NEO__CHECK(batch->sparse.offsets[bag + 1] == at + 1 && ids[at] <= INT32_MAX,
+                       NEO_ERR_UNSUPPORTED,
+                       "neo_npy_export: sample %" PRId64 ": feature %" PRId64
+                       " has not exactly one id within i32",
+                       batch->first + i, k);
+            out->cells[n + i * t + k] = (int32_t)ids[at];
+        }
+    }
+    out->rows += n;
+    NEO__TRY(neo__file_write(&out->files[0], batch->dense.data, neo_tensor_bytes(batch->dense)));
+    NEO__TRY(neo__file_write(&out->files[1], out->cells + n, (size_t)(n * t) * 4));
+    return neo__file_write(&out->files[2], out->cells, (size_t)n * 4);
+}
+NEO__HOT_END
+/* The headers, for what has been written; at the start with 0 rows. */
+static neo_status neo__npy_out_headers(neo__npy_out *out, const neo_schema *schema) {
+    for (int k = 0; k < NEO__NPY_FILES; k++) {
+        char header[NEO__NPY_MADE_BYTES];
+        int64_t shape[2];
+        shape[0] = out->rows;
+        shape[1] = k == 0 ? schema->dense_count : k == 1 ? schema->feature_count : 1;
+        size_t n =
+            neo__npy_header(header, k == 0 ? NEO_F32 : NEO_I32, 2, shape, NEO__NPY_EXPORT_BYTES);
+        NEO_ASSERT(n == NEO__NPY_EXPORT_BYTES);
+        NEO__TRY(neo__file_seek(&out->files[k], 0));
+        NEO__TRY(neo__file_write(&out->files[k], header, n));
+    }
+    return NEO_OK;
+}
+static neo_status neo__npy_out_all(neo__npy_out *out, neo_reader *reader, const char *prefix) {
+    neo_batch batch;
+    neo_status status;
+    for (int k = 0; k < NEO__NPY_FILES; k++) {
+        NEO__TRY(neo__npy_path(out->paths[k], prefix, k));
+        NEO__TRY(neo__file_open(&out->files[k], out->paths[k], NEO__FILE_CREATE));
+        out->opened = k + 1;
+    }
+    NEO__TRY(neo__npy_out_headers(out, reader->schema));
+    while ((status = neo_reader_next(reader, &batch)) == NEO_OK)
+        NEO__TRY(neo__npy_out_batch(out, &batch));
+    if (status != NEO_END) return status;
+    return neo__npy_out_headers(out, reader->schema);
+}
+NEO_API neo_status neo_npy_export(neo_ctx *ctx, neo_reader *reader, const char *prefix) {
+    NEO__CHECK(ctx && reader && prefix, NEO_ERR_ARG, "neo_npy_export: an argument is NULL");
+    neo__npy_out *out = (neo__npy_out *)neo__alloc_zero(ctx, sizeof *out);
+    NEO__CHECK(out, NEO_ERR_MEMORY, "neo_npy_export: no memory");
+    out->ctx = ctx;
+    neo_status status = neo__npy_out_all(out, reader, prefix);
+    for (int k = 0; k < out->opened; k++) {
+        neo_status closed = neo__file_close(&out->files[k]);
+        if (status == NEO_OK) status = closed;
+    }
+    NEO__LIST_FREE(ctx, out->cells, out->cell_capacity);
+    neo_free(ctx, out, sizeof *out);
+    return status;
+}
+NEO__HOT_BEGIN
+/* ------------------------------------------------------------------------------------------------
+   >>impl-synthetic
+
+   Sample n draws from the stream (seed, "synthetic.sample", n): block 0 the label, block 1 + d
+   dense number d, blocks from (t + 1) 2^32 on the bag of feature t. A dense number is log(x + 1)
+   of a whole x with a log-normal law; an id follows Zipf's law. The planted weight of (t, id) is
+   its own random number, so that no table of them is kept. Dense and sparse parts of the logit are
+   measured on 4,096 samples that nobody else uses (numbers below 0), centred, and scaled to 40 %
+   and 60 % of its variance. All arithmetic is in double with neo's own exp and log, so the data is
+   the same everywhere.
+   ------------------------------------------------------------------------------------------------ */
+enum { NEO__SYNTHETIC_PROBE = 4096 };
+struct neo__synthetic {
+    neo_synthetic_desc desc;
+    uint64_t sample_name, truth_name;
+    int64_t most_ids; /* of a bag */
+    double *dense_weight;
+    double *zipf_scale; /* per feature; see neo__zipf_id */
+    double dense_mean, dense_scale, sparse_mean, sparse_scale, bias;
+};
+typedef struct neo__synthetic_sums {
+    double dense, sparse;
+} neo__synthetic_sums;
+
+/* Four words to a number of mean 0 and variance 1: their sum, nearly normal. */
+static double neo__near_normal(const uint32_t w[4]) {
+    uint64_t sum = (uint64_t)w[0] + w[1] + w[2] + w[3];
+    return ((double)sum - 8589934590.0) * (1.7320508075688772 / 4294967296.0);
+}
+static double neo__synthetic_weight(const neo__synthetic *g, int32_t t, int64_t id) {
+    uint32_t w[4];
+    neo__random_key key = neo__random_key_make(g->desc.seed, g->truth_name, t, NEO_STREAM_DATA);
+    neo__random_block(&key, (uint64_t)id, w);
+    return neo__near_normal(w);
+}
+/* Dense number d: the whole x, at most 2^30. */
+static uint32_t neo__synthetic_whole(const neo__random_key *key, int32_t d) {
+    uint32_t w[4];
+    neo__random_block(key, 1 + (uint64_t)d, w);
+    return (uint32_t)neo__exp_near(1.0 + 1.5 * neo__near_normal(w));
+}
+/* The bag of feature t into ids; returns its length. */
+static int64_t neo__synthetic_bag(const neo_schema *schema, const neo__random_key *key, int32_t t,
+                                  int64_t *ids) {
+    const neo__synthetic *generator = schema->synthetic;
+    uint64_t base = ((uint64_t)t + 1) << 32;
+    uint32_t w[4] = {0, 0, 0, 0};
+    int64_t n = 1;
+    if (schema->multi) {
+        neo__random_block(key, base++, w);
+        n = (int64_t)(((uint64_t)w[0] * (uint64_t)(generator->most_ids + 1)) >> 32);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        if (i % 4 == 0) neo__random_block(key, base + (uint64_t)i / 4, w);
+        ids[i] = neo__zipf_id(schema->log_table, (double)w[i % 4] * 0x1p-32, schema->rows[t],
+                              (double)generator->desc.zipf, generator->zipf_scale[t]);
+    }
+    return n;
+}
+static neo__random_key neo__synthetic_key(const neo__synthetic *g, int64_t sample) {
+    return neo__random_key_make(g->desc.seed, g->sample_name, sample, NEO_STREAM_DATA);
+}
+/* The unscaled parts of the logit. bag: scratch of most_ids. */
+static neo__synthetic_sums neo__synthetic_sum(const neo_schema *schema, int64_t sample,
+                                              int64_t *bag) {
+    const neo__synthetic *generator = schema->synthetic;
+    neo__random_key key = neo__synthetic_key(generator, sample);
+    neo__synthetic_sums sums = {0.0, 0.0};
+    for (int32_t d = 0; d < schema->dense_count; d++) {
+        double x = neo__log_whole(schema->log_table, (uint64_t)neo__synthetic_whole(&key, d) + 1);
+        sums.dense += generator->dense_weight[d] * (double)(float)x;
+    }
+    for (int32_t t = 0; t < schema->feature_count; t++) {
+        int64_t n = neo__synthetic_bag(schema, &key, t, bag);
+        for (int64_t i = 0; i < n; i++) sums.sparse += neo__synthetic_weight(generator, t, bag[i]);
+    }
+    return sums;
+}
+static double neo__synthetic_logit(const neo__synthetic *g, neo__synthetic_sums sums) {
+    return g->bias + (sums.dense - g->dense_mean) * g->dense_scale +
+           (sums.sparse - g->sparse_mean) * g->sparse_scale;
+}
+static double neo__synthetic_sigmoid(double z) { return 1.0 / (1.0 + neo__exp_f64(-z)); }
+static float neo__synthetic_label(const neo__random_key *key, double logit) {
+    uint32_t w[4];
+    neo__random_block(key, 0, w);
+    return (double)w[0] * 0x1p-32 < neo__synthetic_sigmoid(logit) ? 1.0f : 0.0f;
+}
+
+/* ---- as a source ---- */
+static int64_t neo__synthetic_samples(const neo_schema *s) { return s->synthetic->desc.samples; }
+static int64_t neo__synthetic_ids(const neo_schema *s, int64_t samples) {
+    return (int64_t)neo__size_mul(neo__size_mul((size_t)samples, (size_t)s->feature_count),
+                                  (size_t)s->synthetic->most_ids);
+}
+static neo_status neo__source_synthetic(neo__source *source, neo__block *b) {
+    int64_t total = neo__synthetic_samples(source->schema);
+    NEO__CHECK(source->offset <= total, NEO_ERR_MISMATCH,
+               "synthetic: has %" PRId64 " samples, the saved position is at %" PRId64, total,
+               source->offset);
+    b->bytes = NEO__MIN(total - source->offset, neo__block_rows(source->schema));
+    source->offset += b->bytes;
+    source->sample += b->bytes;
+    b->file_end = source->offset == total;
+    return NEO_OK;
+}
+/* Sample i of the block into its record. */
+static void neo__synthetic_row(const neo_schema *schema, neo__block *block, int64_t i,
+                               float *record) {
+    const neo__synthetic *generator = schema->synthetic;
+    int64_t *ids = neo__record_ids(schema, record), start = block->id_count;
+    neo__random_key key =
+        neo__synthetic_key(generator, generator->desc.first_sample + block->offset + i);
+    neo__synthetic_sums sums = {0.0, 0.0};
+    for (int32_t d = 0; d < schema->dense_count; d++) {
+        uint64_t whole = neo__synthetic_whole(&key, d);
+        record[1 + d] = (float)neo__log_whole(schema->log_table, whole + 1);
+        sums.dense += generator->dense_weight[d] * (double)record[1 + d];
+    }
+    for (int32_t t = 0; t < schema->feature_count; t++) {
+        int64_t *bag = schema->multi ? block->ids + block->id_count : ids + t;
+        int64_t n = neo__synthetic_bag(schema, &key, t, bag);
+        for (int64_t k = 0; k < n; k++) sums.sparse += neo__synthetic_weight(generator, t, bag[k]);
+        block->id_count += n;
+        if (schema->multi) ids[1 + t] = block->id_count - start;
+    }
+    if (schema->multi) ids[0] = start;
+    record[0] = neo__synthetic_label(&key, neo__synthetic_logit(generator, sums));
+}
+static void neo__block_parse_synthetic(const neo_schema *schema, neo__block *block) {
+    int64_t mine = 0, stop = block->bytes;
+    block->id_count = block->taken = 0;
+    for (block->count = 0; block->count < block->bytes; block->count++) {
+        int64_t i = block->count;
+        float *record = neo__block_record(schema, block, i);
+        if (block->share && (i == 0 || i == stop)) mine = neo__block_mine(block, i, &stop);
+        block->end_offset[i] = (uint32_t)(i + 1);
+        block->end_line[i] = 0;
+        if (i >= mine) {
+            neo__synthetic_row(schema, block, i, record);
+        } else if (schema->multi) { /* of another rank: no ids */
+            int64_t *ids = neo__record_ids(schema, record);
+            memset(ids, 0, ((size_t)schema->feature_count + 1) * sizeof *ids);
+            ids[0] = block->id_count;
+        }
+    }
+}
+static neo_status neo__block_parse(const neo_schema *s, const neo__parse_options *o,
+                                   neo__block *b) {
+    if (s->format == NEO_FORMAT_NPY) neo__block_parse_npy(s, o, b);
+    else if (s->format == NEO_FORMAT_SYNTHETIC) neo__block_parse_synthetic(s, b);
+    else return neo__block_parse_text(s, o, b);
+    return NEO_OK;
+}
+
+/* ---- the schema ---- */
+NEO__HOT_END
+static neo_status neo__synthetic_measure(neo_schema *schema) {
+    neo__synthetic *generator = schema->synthetic;
+    double n = (double)NEO__SYNTHETIC_PROBE, signal = (double)generator->desc.signal;
+    double dense_square = 0.0, sparse_square = 0.0;
+    int64_t *bag = (int64_t *)neo_alloc(schema->ctx, (size_t)generator->most_ids * sizeof(int64_t));
+    NEO__CHECK(bag, NEO_ERR_MEMORY, "neo_schema_synthetic: no memory for a bag of %" PRId64,
+               generator->most_ids);
+    for (int64_t i = 1; i <= NEO__SYNTHETIC_PROBE; i++) {
+        neo__synthetic_sums sums = neo__synthetic_sum(schema, -i, bag);
+        generator->dense_mean += sums.dense;
+        generator->sparse_mean += sums.sparse;
+        dense_square += sums.dense * sums.dense;
+        sparse_square += sums.sparse * sums.sparse;
+    }
+    neo_free(schema->ctx, bag, (size_t)generator->most_ids * sizeof(int64_t));
+    generator->dense_mean /= n;
+    generator->sparse_mean /= n;
+    double dense_part = schema->feature_count == 0 ? 1.0 : 0.4,
+           sparse_part = schema->dense_count == 0 ? 1.0 : 0.6;
+    double dense_var = dense_square / n - generator->dense_mean * generator->dense_mean;
+    double sparse_var = sparse_square / n - generator->sparse_mean * generator->sparse_mean;
+    if (dense_var > 1e-12) generator->dense_scale = signal * sqrt(dense_part / dense_var);
+    if (sparse_var > 1e-12) generator->sparse_scale = signal * sqrt(sparse_part / sparse_var);
+    generator->bias = -1.2;
+    return NEO_OK;
+}
+static neo_status neo__synthetic_check(neo_synthetic_desc *desc) {
+    if (desc->dense_count == 0) desc->dense_count = NEO__CRITEO_DENSE;
+    if (desc->feature_count == 0) desc->feature_count = NEO__CRITEO_FEATURES;
+    desc->dense_count = NEO__MAX(desc->dense_count, 0);
+    desc->feature_count = NEO__MAX(desc->feature_count, 0);
+    if (desc->rows == 0) desc->rows = 10000;
+    if (desc->zipf == 0.0f) desc->zipf = 1.1f;
+    if (desc->signal == 0.0f) desc->signal = 1.5f;
+    if (desc->ids_per_bag == 0) desc->ids_per_bag = 1;
+    NEO__CHECK(desc->samples >= 1 && desc->samples <= INT64_MAX / 4, NEO_ERR_ARG,
+               "neo_schema_synthetic: samples is %" PRId64 ", it is required", desc->samples);
+    NEO__CHECK(desc->first_sample >= 0 && desc->first_sample <= INT64_MAX / 4, NEO_ERR_ARG,
+               "neo_schema_synthetic: first_sample %" PRId64 " is out of range",
+               desc->first_sample);
+    NEO__CHECK(desc->dense_count <= 65536 && desc->feature_count <= 65536, NEO_ERR_ARG,
+               "neo_schema_synthetic: over 65,536 dense numbers or features");
+    NEO__CHECK(desc->ids_per_bag >= 1 && desc->ids_per_bag <= 65536, NEO_ERR_ARG,
+               "neo_schema_synthetic: ids_per_bag is %d, not in 0 .. 65,536", desc->ids_per_bag);
+    NEO__CHECK(desc->zipf > 0.0f && desc->zipf <= 100.0f && desc->signal > 0.0f &&
+                   desc->signal <= 1000.0f,
+               NEO_ERR_ARG, "neo_schema_synthetic: zipf %g or signal %g is out of range",
+               (double)desc->zipf, (double)desc->signal);
+    return NEO_OK;
+}
+static neo_status neo__synthetic_init(neo_schema *schema, const neo_synthetic_desc *desc) {
+    neo__synthetic *generator;
+    NEO__TRY(neo__schema_features(schema, desc->dense_count, desc->feature_count));
+    NEO__TRY(NEO__ARENA(&schema->arena, generator, 1));
+    schema->synthetic = generator;
+    generator->desc = *desc;
+    generator->desc.rows_per_feature = NULL;
+    generator->sample_name = neo_hash("synthetic.sample");
+    generator->truth_name = neo_hash("synthetic.truth");
+    generator->most_ids = desc->ids_per_bag > 1 ? 2 * (int64_t)desc->ids_per_bag : 1;
+    schema->multi = desc->ids_per_bag > 1;
+    NEO__TRY(NEO__ARENA(&schema->arena, generator->dense_weight, desc->dense_count));
+    NEO__TRY(NEO__ARENA(&schema->arena, generator->zipf_scale, desc->feature_count));
+    for (int32_t i = 0; i < desc->dense_count; i++)
+        generator->dense_weight[i] = neo__synthetic_weight(generator, -1, i);
+    for (int32_t f = 0; f < desc->feature_count; f++) {
+        int64_t rows = desc->rows_per_feature ? desc->rows_per_feature[f] : desc->rows;
+        NEO__CHECK(rows >= 1 && rows <= (int64_t)1 << 40, NEO_ERR_ARG,
+                   "neo_schema_synthetic: feature %d has %" PRId64 " rows, not in 1 .. 2^40", f,
+                   rows);
+        NEO__TRY(neo__schema_name(schema, f, "C%d", f + 1));
+        schema->rows[f] = rows;
+        generator->zipf_scale[f] = neo__zipf_constant(rows, (double)desc->zipf);
+    }
+    neo__schema_end(schema);
+    return neo__synthetic_measure(schema);
+}
+NEO_API neo_status neo_schema_synthetic(neo_ctx *ctx, const neo_synthetic_desc *desc,
+                                        neo_schema **schema) {
+    NEO__CHECK(ctx && desc && schema, NEO_ERR_ARG, "neo_schema_synthetic: an argument is NULL");
+    *schema = NULL;
+    neo_synthetic_desc d = *desc;
+    neo_schema *s;
+    NEO__TRY(neo__synthetic_check(&d));
+    NEO__TRY(neo__schema_begin(ctx, "neo_schema_synthetic", NEO_FORMAT_SYNTHETIC, &s));
+    neo__fp_state fp = neo__fp_enter();
+    neo_status status = neo__synthetic_init(s, &d);
+    neo__fp_leave(fp);
+    return neo__schema_done(s, status, schema);
+}
+NEO__HOT_BEGIN
+
+/* ---- what is best, and as text ---- */
+static void neo__synthetic_best(const neo_schema *schema, int64_t first, int64_t count,
+                                int64_t *bag, float *score, float *label, double *logloss) {
+    double loss = 0.0;
+    for (int64_t i = 0; i < count; i++) {
+        neo__random_key key = neo__synthetic_key(schema->synthetic, first + i);
+        double z =
+            neo__synthetic_logit(schema->synthetic, neo__synthetic_sum(schema, first + i, bag));
+        score[i] = (float)z;
+        label[i] = neo__synthetic_label(&key, z);
+        double margin = label[i] > 0.5f ? z : -z, a = margin < 0.0 ? -margin : margin;
+        loss += neo__log_f64(1.0 + neo__exp_f64(-a)) + (margin < 0.0 ? a : 0.0);
+    }
+    *logloss = loss / (double)count;
+}
+NEO__HOT_END
+NEO_API neo_status neo_schema_best(const neo_schema *schema, int64_t first, int64_t count,
+                                   double *auc, double *logloss) {
+    NEO__CHECK(schema && auc && logloss, NEO_ERR_ARG, "neo_schema_best: an argument is NULL");
+    NEO__CHECK(schema->synthetic, NEO_ERR_UNSUPPORTED,
+               "neo_schema_best: the data is not synthetic");
+    NEO__CHECK(first >= 0 && count >= 1 && count <= (int64_t)1 << 32, NEO_ERR_ARG,
+               "neo_schema_best: samples [%" PRId64 ", + %" PRId64 ")", first, count);
+    neo__arena arena = {schema->ctx, NULL, NULL, 0, "neo_schema_best"};
+    int64_t *bag;
+    float *score, *label;
+    char *scratch;
+    neo_status status = NEO__ARENA(&arena, bag, schema->synthetic->most_ids);
+    if (status == NEO_OK) status = NEO__ARENA(&arena, score, count);
+    if (status == NEO_OK) status = NEO__ARENA(&arena, label, count);
+    if (status == NEO_OK) status = NEO__ARENA(&arena, scratch, neo_auc_scratch_bytes(count));
+    if (status == NEO_OK) {
+        neo__fp_state fp = neo__fp_enter();
+        neo__synthetic_best(schema, first, count, bag, score, label, logloss);
+        *auc = neo_auc(score, label, count, scratch);
+        neo__fp_leave(fp);
+    }
+    neo__arena_free(&arena);
+    return status;
+}
+NEO__HOT_BEGIN
+
+static char *neo__put_decimal(char *p, uint32_t value) {
+    char digits[10];
+    int n = 0;
+    do digits[n++] = (char)('0' + value % 10);
+    while ((value /= 10) != 0);
+    while (n > 0) *p++ = digits[--n];
+    return p;
+}
+static char *neo__synthetic_line(const neo_schema *schema, int64_t sample, char *p) {
+    const neo__synthetic *generator = schema->synthetic;
+    neo__random_key key = neo__synthetic_key(generator, sample);
+    int64_t id;
+    double z = neo__synthetic_logit(generator, neo__synthetic_sum(schema, sample, &id));
+    *p++ = neo__synthetic_label(&key, z) > 0.5f ? '1' : '0';
+    for (int32_t d = 0; d < schema->dense_count; d++) {
+        *p++ = '\t';
+        p = neo__put_decimal(p, neo__synthetic_whole(&key, d));
+    }
+    for (int32_t t = 0; t < schema->feature_count; t++) {
+        neo__synthetic_bag(schema, &key, t, &id);
+        *p++ = '\t';
+        if (id == 0) continue; /* as a missing word */
+        for (int shift = 28; shift >= 0; shift -= 4)
+            *p++ = "0123456789abcdef"[((uint64_t)id - 1) >> shift & 15];
+    }
+    *p++ = '\n';
+    return p;
+}
+NEO__HOT_END
+NEO_API neo_status neo_synthetic_write_tsv(neo_ctx *ctx, const neo_schema *schema, const char *path,
+                                           int64_t first, int64_t count) {
+    enum { BUFFER = 1 << 16, LINE = 1024 };
+    NEO__CHECK(ctx && schema && path, NEO_ERR_ARG, "neo_synthetic_write_tsv: an argument is NULL");
+    NEO__CHECK(first >= 0 && count >= 0, NEO_ERR_ARG,
+               "neo_synthetic_write_tsv: samples [%" PRId64 ", + %" PRId64 ")", first, count);
+    int fits = schema->synthetic && !schema->multi && schema->dense_count == NEO__CRITEO_DENSE &&
+               schema->feature_count == NEO__CRITEO_FEATURES;
+    for (int32_t file = 0; fits && file < schema->feature_count; file++)
+        fits = schema->rows[file] >= 2 && schema->rows[file] <= (int64_t)1 << 32;
+    NEO__CHECK(fits, NEO_ERR_UNSUPPORTED,
+               "neo_synthetic_write_tsv: needs synthetic data with 13 dense numbers and 26 "
+               "features of one id and 2 to 2^32 rows");
+    neo__file file;
+    NEO__TRY(neo__file_open(&file, path, NEO__FILE_CREATE));
+    char *buffer = (char *)neo_alloc(ctx, BUFFER), *p = buffer;
+    neo_status status =
+        buffer ? NEO_OK : neo_fail(NEO_ERR_MEMORY, "%s: no memory for a buffer", path);
+    neo__fp_state fp = neo__fp_enter();
+    for (int64_t i = 0; status == NEO_OK && i < count; i++) {
+        p = neo__synthetic_line(schema, first + i, p);
+        if (p - buffer < BUFFER - LINE && i + 1 < count) continue;
+        status = neo__file_write(&file, buffer, (size_t)(p - buffer));
+        p = buffer;
+    }
+    neo__fp_leave(fp);
+    neo_free(ctx, buffer, BUFFER);
+    neo_status closed = neo__file_close(&file);
+    return status != NEO_OK ? status : closed;
+}
+NEO__COLD_END
+NEO__HOST_END
+
+#ifdef __cplusplus
+}
+#endif
+#if defined(__clang__)
+#pragma STDC FP_CONTRACT DEFAULT
+#elif defined(__GNUC__)
+#pragma GCC pop_options
+#endif
+#endif /* implementation */
+
+/* ------------------------------------------------------------------------------------------------
+   MIT License, Copyright (c) 2026 the neo contributors
+
+   Permission is hereby granted, free of charge, to any person obtaining a copy of this software and associated
+   documentation files (the "Software"), to deal in the Software without restriction, including without limitation
+   the rights to use, copy, modify, merge, publish, distribute, sublicense, and/or sell copies of the Software, and
+   to permit persons to whom the Software is furnished to do so, subject to the following conditions: the above
+   copyright notice and this permission notice shall be included in all copies or substantial portions of the
+   Software. THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT NOT
+   LIMITED TO THE WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT
+   SHALL THE AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION
+   OF CONTRACT, TORT OR OTHERWISE, ARISING FROM, OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER
+   DEALINGS IN THE SOFTWARE.
+   ------------------------------------------------------------------------------------------------ */
