@@ -8,10 +8,9 @@
 #define _DEFAULT_SOURCE 1
 #endif
 #include "neo_data.h"
-#include "test.h"
+#include "common.h"
 
 #if !defined(_WIN32)
-#include <dirent.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -20,14 +19,6 @@
 #include <unistd.h>
 #endif
 
-static char root[3000];
-static const char *at(const char *name) {
-    static char text[4][4096];
-    static int turn;
-    char *out = text[turn = (turn + 1) % 4];
-    snprintf(out, 4096, "%s%s", root, name);
-    return out;
-}
 static void clear(void) {
     char command[4096];
     snprintf(command, sizeof command, "rm -rf '%s'", root);
@@ -155,18 +146,6 @@ static void keep(void) {
     CHECK(load(ctx, &m, 5, &step) == NEO_ERR_NOT_FOUND);
     neo_state_destroy(m.state);
     neo_ctx_destroy(ctx);
-}
-
-static void put(const char *path, const void *data, size_t bytes) {
-    FILE *f = fopen(path, "wb");
-    if (!f || fwrite(data, 1, bytes, f) != bytes || fclose(f) != 0) FAIL("cannot write %s", path);
-}
-static unsigned char *slurp(const char *path, size_t *size) {
-    FILE *f = fopen(path, "rb");
-    unsigned char *data = malloc(1 << 20);
-    *size = f ? fread(data, 1, 1 << 20, f) : 0;
-    if (f) fclose(f);
-    return data;
 }
 
 static const char *const file_names[] = {"model-00001-of-00001.safetensors",
@@ -333,17 +312,6 @@ static void interrupted_replacement(void) {
 static void sleep_ns(int64_t ns) {
     struct timespec t = {(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
     nanosleep(&t, NULL);
-}
-/* How many entries of the directory end so. */
-static int count_ending(const char *end) {
-    DIR *dir = opendir(root);
-    int count = 0;
-    for (struct dirent *e; dir && (e = readdir(dir)) != NULL;) {
-        size_t n = strlen(e->d_name), k = strlen(end);
-        count += n >= k && strcmp(e->d_name + n - k, end) == 0 && e->d_name[0] != '.';
-    }
-    if (dir) closedir(dir);
-    return count;
 }
 /* Saves steps first, first + 1, ... (each twice, so that replacing is hit too) until killed. */
 static void save_forever(int64_t first) {

@@ -72,31 +72,12 @@ static int disk_rmdir(const char *path) { return disk_fails() ? -1 : rmdir(path)
 #undef mkdir
 #undef unlink
 #undef rmdir
+#include "common.h"
 
-/* ---- paths ---- */
-static char root[3000];
-static const char *at(const char *name) {
-    static char text[8][4096];
-    static int turn;
-    char *out = text[turn = (turn + 1) % 8];
-    snprintf(out, 4096, "%s%s", root, name);
-    return out;
-}
 static void clear(void) {
     CHECK_OK(neo__tree_remove(root));
     CHECK_OK(neo__dir_make(root));
 }
-static int count_ending(const char *end) {
-    DIR *dir = opendir(root);
-    int count = 0;
-    for (struct dirent *e; dir && (e = readdir(dir)) != NULL;) {
-        size_t n = strlen(e->d_name), k = strlen(end);
-        count += n >= k && strcmp(e->d_name + n - k, end) == 0 && e->d_name[0] != '.';
-    }
-    if (dir) closedir(dir);
-    return count;
-}
-
 /* ---- ranks that meet ---- */
 enum { MAX_RANKS = 8 };
 typedef struct meeting {
@@ -536,17 +517,6 @@ static void files(void) {
     world_free(&w);
 }
 
-static void put(const char *path, const void *data, size_t bytes) {
-    FILE *f = fopen(path, "wb");
-    if (!f || fwrite(data, 1, bytes, f) != bytes || fclose(f) != 0) FAIL("cannot write %s", path);
-}
-static unsigned char *slurp(const char *path, size_t *size) {
-    FILE *f = fopen(path, "rb");
-    unsigned char *data = (unsigned char *)malloc(1 << 20);
-    *size = f ? fread(data, 1, 1 << 20, f) : 0;
-    if (f) fclose(f);
-    return data;
-}
 static void refused(world *w, const char *name, const char *how, size_t place) {
     neo_status status = world_run(w, LOAD);
     if (status != NEO_ERR_CORRUPT || !strstr(neo_last_error(), name))

@@ -180,21 +180,9 @@ static neo_status run_rank(neo_comm *comm, void *user) {
 
 /* ---- the grid ---- */
 enum { PLANS = RANDOM + 1 };
-static int64_t runs;
-static void place_all(Case *c, int plan, int ranks) {
-    c->piece_count = 0;
-    place_tables(c, plan, ranks);
-    plan_of(c, ranks);
-}
 static void spawn(Keep *k, const char *what, int ranks) {
-    neo_comm_desc desc = {.ctx = {.repro_shards = LEAVES, .seed = 1, .threads = 1 + (int)(runs % 3 == 0)},
-                          .ranks_per_node = k->c.plan.cluster.ranks_per_node, .timeout_ms = 20000};
-    memset(wrong, 0, sizeof wrong);
     k->c.plan.kept_batches = k->kept_batches;
-    if (neo_comm_spawn(ranks, &desc, run_rank, k, NULL) != NEO_OK) FAIL("%s: %s", what, neo_last_error());
-    for (int r = 0; r < ranks; r++)
-        if (wrong[r]) FAIL("%s: rank %d has %d wrong", what, r, wrong[r]);
-    runs++;
+    spawn_case(&k->c, what, ranks, run_rank, k);
 }
 /* A cell of the grid: all, or as many that each two of its coordinates meet. */
 static int selected(int kind, int how, int ranks, int plan) {
@@ -233,7 +221,7 @@ static void what_is_kept_has_the_bits_of_one_rank(void) {
                     char what[100];
                     if (!selected(kind, how, ranks, plan)) continue;
                     c->prefetch = k.clears || k.evaluates ? 0 : (plan + ranks) % 4;
-                    place_all(c, plan, ranks);
+                    place_case(c, plan, ranks);
                     snprintf(what, sizeof what, "optimizer %d, way %d, plan %d on %d ranks", kind, how, plan, ranks);
                     spawn(&k, what, ranks);
                     if (plan == NEO_TABLE_WISE || plan == NEO_COLUMN_WISE || plan == NEO_DATA_PARALLEL) CHECK_INT(k.grown, 0);
@@ -262,7 +250,7 @@ static void wires_round_what_is_kept(void) {
         k.clip = 1.5f;
         k.scale = 1.0f;
         keep_oracle(&k, ctx);
-        place_all(c, i % 2 ? RANDOM : MIXED, ranks);
+        place_case(c, i % 2 ? RANDOM : MIXED, ranks);
         snprintf(what, sizeof what, "wires %s and %s on %d ranks", neo_wire_name(c->plan.wire_forward),
                  neo_wire_name(c->plan.wire_backward), ranks);
         spawn(&k, what, ranks);
@@ -287,7 +275,7 @@ static void what_is_kept_stays_where_buffers_grow(void) {
         k.clip = 1.5f;
         k.scale = 1.0f;
         keep_oracle(&k, ctx);
-        place_all(c, i < 4 ? RANDOM : i, ranks);
+        place_case(c, i < 4 ? RANDOM : i, ranks);
         c->plan.ids_per_sample = FEW_IDS;
         if (ranks == 1) c->bags.max_ids = 4; /* one rank goes by that */
         spawn(&k, "few ids planned", ranks);
@@ -309,17 +297,13 @@ static void begin(Keep *k, neo_ctx **ctx, int ranks, int kind) {
     k->lr = 0.05f;
     k->clip = 1.5f;
     k->scale = 1.0f;
-    place_all(c, RANDOM, ranks);
+    place_case(c, RANDOM, ranks);
     *ctx = test_ctx(1, NEO_ISA_BEST, LEAVES);
     keep_oracle(k, *ctx);
     memset(wrong, 0, sizeof wrong);
 }
-static void run(Keep *k, neo_ctx *ctx, int ranks, neo_status (*fn)(neo_comm *, void *)) {
-    neo_comm_desc d = {.ctx = {.repro_shards = LEAVES, .seed = 1}, .timeout_ms = 5000,
-                       .ranks_per_node = k->c.plan.cluster.ranks_per_node};
-    CHECK_OK(neo_comm_spawn(ranks, &d, fn, k, NULL));
-    for (int r = 0; r < ranks; r++)
-        if (wrong[r]) FAIL("%d ranks: rank %d has %d wrong", ranks, r, wrong[r]);
+static void run(Keep *k, neo_ctx *ctx, int ranks, neo_comm_fn fn) {
+    spawn_refused(&k->c, ranks, fn, k);
     case_free(&k->c);
     neo_ctx_destroy(ctx);
 }
@@ -463,14 +447,11 @@ static void a_lost_rank_ends_all(void) {
     int killed = 0;
     for (e.at = 0;; e.at++) {
         neo_ctx *ctx;
-        neo_status status[3];
         begin(&e.k, &ctx, 3, 6);
         e.k.c.plan.kept_batches = 2;
         e.rank = (int)e.at % 3;
         e.ended = 0;
-        neo_comm_desc d = {.ctx = {.repro_shards = LEAVES, .seed = 1}, .timeout_ms = 5000, .ranks_per_node = 3};
-        (void)neo_comm_spawn(3, &d, losing, &e, status);
-        for (int r = 0; r < 3; r++) CHECK((status[r] == NEO_OK) == e.ended && wrong[r] == 0);
+        CHECK_INT(spawn_ending(NULL, 0, losing, &e), e.ended);
         case_free(&e.k.c);
         neo_ctx_destroy(ctx);
         if (e.ended) break;
@@ -505,17 +486,14 @@ static void without_memory_to_grow_all_ranks_end(void) {
     int failures = 0;
     for (e.at = 0;; e.at++) {
         neo_ctx *ctx;
-        neo_status status[3];
         begin(&e.k, &ctx, 3, KINDS);
         e.k.c.plan.kept_batches = 2;
         e.k.c.plan.ids_per_sample = FEW_IDS;
         memset(&e.meter, 0, sizeof e.meter);
         e.meter.refuse_at = -1;
-        neo_comm_desc d = {.ctx = {.repro_shards = LEAVES, .seed = 1, .allocator = {meter_alloc, meter_free, &e.meter}},
-                           .timeout_ms = 5000, .ranks_per_node = 3};
-        (void)neo_comm_spawn(3, &d, starving, &e, status);
+        const neo_allocator counted = {meter_alloc, meter_free, &e.meter};
+        CHECK_INT(spawn_ending(&counted, 0, starving, &e), e.meter.refused == 0);
         CHECK(e.meter.wrong == 0 && e.meter.live == 0);
-        for (int r = 0; r < 3; r++) CHECK((status[r] == NEO_OK) == (e.meter.refused == 0) && wrong[r] == 0);
         case_free(&e.k.c);
         neo_ctx_destroy(ctx);
         if (e.meter.refused == 0) break;
@@ -768,7 +746,7 @@ static void dense_layers_and_tables_share_a_norm_and_a_scale(void) {
         c->plan.kept_batches = b.k.kept_batches;
         for (int ranks = 1; ranks <= 4; ranks++) {
             if (!full && ranks != 1 + (i + i / 4) % 4) continue;
-            place_all(c, i % 2 ? RANDOM : MIXED, ranks);
+            place_case(c, i % 2 ? RANDOM : MIXED, ranks);
             memset(wrong, 0, sizeof wrong);
             neo_comm_desc desc = {.ctx = {.repro_shards = LEAVES, .seed = 1}, .ranks_per_node = c->plan.cluster.ranks_per_node, .timeout_ms = 20000};
             if (neo_comm_spawn(ranks, &desc, train_both, &b, NULL) != NEO_OK) FAIL("case %d, %d ranks: %s", i, ranks, neo_last_error());

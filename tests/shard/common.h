@@ -361,6 +361,57 @@ static inline neo_status check_digest(neo_comm *comm, neo_shard *shard, uint64_t
     return NEO_OK;
 }
 
+/* ---- ranks that run a case ---- */
+static int64_t runs; /* of spawn_case */
+
+/* The pieces of all tables, and the plan of them. */
+static inline void place_case(Case *c, int plan, int ranks) {
+    c->piece_count = 0;
+    place_tables(c, plan, ranks);
+    plan_of(c, ranks);
+}
+static inline void check_wrong(const char *what, int ranks) {
+    for (int r = 0; r < ranks; r++)
+        if (wrong[r]) FAIL("%s: rank %d of %d has %d wrong", what, r, ranks, wrong[r]);
+}
+/* A cell of a grid; in every third, ranks have two threads each. */
+static inline void spawn_case(const Case *c, const char *what, int ranks, neo_comm_fn fn,
+                              void *user) {
+    const int threads = 1 + (int)(runs++ % 3 == 0);
+    neo_comm_desc d = {.ctx = {.repro_shards = LEAVES, .seed = 1, .threads = threads},
+                       .ranks_per_node = c->plan.cluster.ranks_per_node,
+                       .timeout_ms = 20000};
+    memset(wrong, 0, sizeof wrong);
+    if (neo_comm_spawn(ranks, &d, fn, user, NULL) != NEO_OK) FAIL("%s: %s", what, neo_last_error());
+    check_wrong(what, ranks);
+}
+/* Calls that are refused, after which the ranks go on. */
+static inline void spawn_refused(const Case *c, int ranks, neo_comm_fn fn, void *user) {
+    neo_comm_desc d = {.ctx = {.repro_shards = LEAVES, .seed = 1},
+                       .ranks_per_node = c->plan.cluster.ranks_per_node,
+                       .timeout_ms = 5000};
+    CHECK_OK(neo_comm_spawn(ranks, &d, fn, user, NULL));
+    check_wrong("refused", ranks);
+}
+/* Three ranks, one of which may be lost or get no memory. 1: all work; 0: none does; else -1, or if
+   a rank has found something wrong. allocator: or NULL. */
+static inline int spawn_ending(const neo_allocator *allocator, int virtual_clock, neo_comm_fn fn,
+                               void *user) {
+    neo_comm_desc d = {.ctx = {.repro_shards = LEAVES, .seed = 1},
+                       .ranks_per_node = 3,
+                       .timeout_ms = 5000,
+                       .virtual_clock = virtual_clock};
+    neo_status status[3];
+    int working = 0;
+    if (allocator) d.ctx.allocator = *allocator;
+    (void)neo_comm_spawn(3, &d, fn, user, status);
+    for (int r = 0; r < 3; r++) {
+        working += status[r] == NEO_OK;
+        if (wrong[r]) return -1;
+    }
+    return working == 3 ? 1 : working == 0 ? 0 : -1;
+}
+
 /* ---- bytes, counted anew ---- */
 /* The rank of a sample of step s. */
 static inline int rank_of(const Case *c, int s, int64_t sample, int ranks) {

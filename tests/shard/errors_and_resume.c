@@ -36,8 +36,7 @@ static void begin(Case *c, neo_ctx **ctx, int ranks, int kind, int pipeline) {
     memset(wrong, 0, sizeof wrong);
 }
 static void end(Case *c, neo_ctx *ctx, int ranks) {
-    for (int r = 0; r < ranks; r++)
-        if (wrong[r]) FAIL("%d ranks: rank %d has %d wrong", ranks, r, wrong[r]);
+    check_wrong("end", ranks);
     case_free(c);
     neo_ctx_destroy(ctx);
 }

@@ -135,7 +135,6 @@ static neo_status run_rank(neo_comm *comm, void *user) {
 
 /* ---- the grid ---- */
 enum { PLANS = RANDOM + 1 };
-static int64_t runs;
 /* dtype: of the rows; 4: each table has another. */
 static void begin(Rows *g, int ranks, int plan, neo_pooling pooling, int dtype) {
     static const neo_dtype DTYPES[] = {NEO_F32, NEO_F16, NEO_BF16, NEO_I8};
@@ -150,15 +149,9 @@ static void begin(Rows *g, int ranks, int plan, neo_pooling pooling, int dtype) 
     plan_of(c, ranks);
     memset(wrong, 0, sizeof wrong);
 }
-static void run(Rows *g, const char *what, neo_status (*fn)(neo_comm *, void *)) {
-    int ranks = g->c.plan.cluster.ranks;
-    neo_comm_desc d = {.ctx = {.repro_shards = LEAVES, .seed = 1}, .timeout_ms = 20000,
-                       .ranks_per_node = g->c.plan.cluster.ranks_per_node};
-    if (neo_comm_spawn(ranks, &d, fn, g, NULL) != NEO_OK) FAIL("%s: %s", what, neo_last_error());
-    for (int r = 0; r < ranks; r++)
-        if (wrong[r]) FAIL("%s: rank %d has %d wrong", what, r, wrong[r]);
+static void run(Rows *g, const char *what, neo_comm_fn fn) {
+    spawn_case(&g->c, what, g->c.plan.cluster.ranks, fn, g);
     case_free(&g->c);
-    runs++;
 }
 static void rows_are_those_of_one_rank(void) {
     for (int dtype = 0; dtype < 5; dtype++)
@@ -275,13 +268,10 @@ static void what_cannot_go_on(void) {
     static Rows g;
     int killed = 0;
     for (int at = 0;; at++) {
-        neo_status status[3];
         begin(&g, 3, NEO_ROW_WISE, NEO_POOL_SUM, 0);
         g.at = at;
         g.rank = at % 3;
-        neo_comm_desc d = {.ctx = {.repro_shards = LEAVES, .seed = 1}, .timeout_ms = 5000, .ranks_per_node = 3, .virtual_clock = 1};
-        (void)neo_comm_spawn(3, &d, losing, &g, status);
-        for (int r = 0; r < 3; r++) CHECK((status[r] == NEO_OK) == g.ended && wrong[r] == 0);
+        CHECK_INT(spawn_ending(NULL, 1, losing, &g), g.ended);
         case_free(&g.c);
         if (g.ended) break;
         killed++;
@@ -291,10 +281,8 @@ static void what_cannot_go_on(void) {
         begin(&g, 3, NEO_ROW_WISE, NEO_POOL_SUM, 0);
         g.at = at;
         g.meter.refuse_at = -1;
-        neo_comm_desc d = {.ctx = {.repro_shards = LEAVES, .seed = 1, .allocator = {meter_alloc, meter_free, &g.meter}},
-                           .timeout_ms = 5000, .ranks_per_node = 3, .virtual_clock = 1};
-        CHECK_OK(neo_comm_spawn(3, &d, starving, &g, NULL));
-        for (int r = 0; r < 3; r++) CHECK_INT(wrong[r], 0);
+        const neo_allocator counted = {meter_alloc, meter_free, &g.meter};
+        CHECK_INT(spawn_ending(&counted, 1, starving, &g), 1);
         CHECK(g.meter.refused == 1 && g.meter.wrong == 0 && g.meter.live == 0);
         case_free(&g.c);
     }

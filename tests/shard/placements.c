@@ -243,7 +243,6 @@ static neo_status run_rank(neo_comm *comm, void *user) {
    oracle of a set and an optimizer serves all plans. make test runs a part; with NEO_FULL in the environment, all. */
 enum { RANDOM_PLANS = 50, PLANS = RANDOM + RANDOM_PLANS };
 
-static int64_t runs;
 /* Under mpirun, its ranks; then only their number is run. */
 static neo_comm *job;
 static void run_case(Case *c, const char *what, int ranks) {
@@ -252,8 +251,7 @@ static void run_case(Case *c, const char *what, int ranks) {
     memset(wrong, 0, sizeof wrong);
     neo_status status = job ? run_rank(job, c) : neo_comm_spawn(ranks, &desc, run_rank, c, NULL);
     if (status != NEO_OK) FAIL("%s: %s", what, neo_last_error());
-    for (int r = 0; r < ranks; r++)
-        if (wrong[r]) FAIL("%s: rank %d has %d wrong", what, r, wrong[r]);
+    check_wrong(what, ranks);
     runs++;
 }
 /* Whether a cell of the grid is run: all, or one in eight, so that each plan meets each number of ranks. */

@@ -127,7 +127,6 @@ static neo_status run_rank(neo_comm *comm, void *user) {
 
 /* ---- the grid ---- */
 enum { ROWS_MIXED = 4, ROWS_RANDOM, PLANS };
-static int64_t runs;
 /* Cut anywhere: nothing is summed, so buckets do not matter. */
 static void place_rows(Case *c, int t, int ranks) {
     for (int64_t row = 0, rows = c->set->rows[t], n; row < rows; row += n) {
@@ -149,13 +148,7 @@ static void place_all(None *g, int plan, int ranks) {
     c->plan.weight_grad = g->weight_grad;
 }
 static void spawn(None *g, const char *what, int ranks) {
-    neo_comm_desc desc = {.ctx = {.repro_shards = LEAVES, .seed = 1, .threads = 1 + (int)(runs % 3 == 0)},
-                          .ranks_per_node = g->c.plan.cluster.ranks_per_node, .timeout_ms = 20000};
-    memset(wrong, 0, sizeof wrong);
-    if (neo_comm_spawn(ranks, &desc, run_rank, g, NULL) != NEO_OK) FAIL("%s: %s", what, neo_last_error());
-    for (int r = 0; r < ranks; r++)
-        if (wrong[r]) FAIL("%s: rank %d has %d wrong", what, r, wrong[r]);
-    runs++;
+    spawn_case(&g->c, what, ranks, run_rank, g);
 }
 static void begin(None *g, neo_ctx **ctx, const Set *set, int kind, int buckets) {
     Case *c = &g->c;
@@ -293,12 +286,8 @@ static neo_status cut_by_columns(neo_comm *comm, void *user) {
     neo_plan_destroy(plan);
     return NEO_OK;
 }
-static void run(None *g, neo_ctx *ctx, int ranks, neo_status (*fn)(neo_comm *, void *)) {
-    neo_comm_desc d = {.ctx = {.repro_shards = LEAVES, .seed = 1}, .timeout_ms = 5000,
-                       .ranks_per_node = g->c.plan.cluster.ranks_per_node};
-    CHECK_OK(neo_comm_spawn(ranks, &d, fn, g, NULL));
-    for (int r = 0; r < ranks; r++)
-        if (wrong[r]) FAIL("%d ranks: rank %d has %d wrong", ranks, r, wrong[r]);
+static void run(None *g, neo_ctx *ctx, int ranks, neo_comm_fn fn) {
+    spawn_refused(&g->c, ranks, fn, g);
     none_free(g);
     neo_ctx_destroy(ctx);
 }
@@ -370,7 +359,6 @@ static void what_cannot_go_on_ends_all(void) {
     for (int starves = 0; starves < 2; starves++)
         for (int at = 0;; at++) {
             neo_ctx *ctx;
-            neo_status status[3];
             begin(&g, &ctx, &NARROW_ROWS, KINDS, 0);
             case_data(&g.c);
             none_oracle(&g, ctx);
@@ -379,11 +367,9 @@ static void what_cannot_go_on_ends_all(void) {
             g.at = at;
             g.rank = at % 3;
             g.meter.refuse_at = starves ? -1 : -2;
-            neo_comm_desc d = {.ctx = {.repro_shards = LEAVES, .seed = 1, .allocator = {meter_alloc, meter_free, &g.meter}},
-                               .timeout_ms = 5000, .ranks_per_node = 3};
-            (void)neo_comm_spawn(3, &d, ending, &g, status);
+            const neo_allocator counted = {meter_alloc, meter_free, &g.meter};
+            CHECK_INT(spawn_ending(&counted, 0, ending, &g), g.ended);
             CHECK(g.meter.wrong == 0 && g.meter.live == 0);
-            for (int r = 0; r < 3; r++) CHECK((status[r] == NEO_OK) == g.ended && wrong[r] == 0);
             none_free(&g);
             neo_ctx_destroy(ctx);
             if (g.ended) break;

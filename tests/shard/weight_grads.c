@@ -131,22 +131,13 @@ static neo_status run_rank(neo_comm *comm, void *user) {
 
 /* ---- the grid ---- */
 enum { PLANS = RANDOM + 1 };
-static int64_t runs;
-static void place_all(Case *c, int plan, int ranks) {
-    c->piece_count = 0;
-    place_tables(c, plan, ranks);
-    plan_of(c, ranks);
+static void place_asking(Case *c, int plan, int ranks) {
+    place_case(c, plan, ranks);
     c->plan.weight_grad = 1;
 }
 static void spawn(Grads *g, const char *what, int ranks) {
-    neo_comm_desc desc = {.ctx = {.repro_shards = LEAVES, .seed = 1, .threads = 1 + (int)(runs % 3 == 0)},
-                          .ranks_per_node = g->c.plan.cluster.ranks_per_node, .timeout_ms = 20000};
-    memset(wrong, 0, sizeof wrong);
     g->c.plan.kept_batches = g->kept;
-    if (neo_comm_spawn(ranks, &desc, run_rank, g, NULL) != NEO_OK) FAIL("%s: %s", what, neo_last_error());
-    for (int r = 0; r < ranks; r++)
-        if (wrong[r]) FAIL("%s: rank %d has %d wrong", what, r, wrong[r]);
-    runs++;
+    spawn_case(&g->c, what, ranks, run_rank, g);
 }
 /* A cell of the grid: all, or as many that each two of its coordinates meet. */
 static int selected(int pooling, int way, int ranks, int plan) {
@@ -181,7 +172,7 @@ static void weights_have_the_gradients_of_one_rank(void) {
                     char what[100];
                     if (!selected(pooling, way, ranks, plan)) continue;
                     c->prefetch = (plan + ranks + way) % 4;
-                    place_all(c, plan, ranks);
+                    place_asking(c, plan, ranks);
                     snprintf(what, sizeof what, "pooling %d, way %d, plan %d on %d ranks", pooling, way, plan, ranks);
                     spawn(&g, what, ranks);
                     if (plan == NEO_TABLE_WISE || plan == NEO_COLUMN_WISE || plan == NEO_DATA_PARALLEL) CHECK_INT(g.grown, 0);
@@ -206,7 +197,7 @@ static void gradients_that_wires_round(void) {
         case_tables(c, &ZIPF, KINDS, -1, (i + i / NEO_WIRE_COUNT) % 2 ? NEO_POOL_MEAN : NEO_POOL_SUM);
         case_data(c);
         grads_oracle(&g, ctx);
-        place_all(c, i % 2 ? RANDOM : MIXED, ranks);
+        place_asking(c, i % 2 ? RANDOM : MIXED, ranks);
         snprintf(what, sizeof what, "wire %s on %d ranks", neo_wire_name(c->plan.wire_backward), ranks);
         spawn(&g, what, ranks);
         grads_free(&g);
@@ -222,7 +213,7 @@ static void begin(Grads *g, neo_ctx **ctx, int ranks, int plan, neo_pooling pool
     case_data(c);
     *ctx = test_ctx(1, NEO_ISA_BEST, LEAVES);
     grads_oracle(g, *ctx);
-    place_all(c, plan, ranks);
+    place_asking(c, plan, ranks);
     memset(wrong, 0, sizeof wrong);
 }
 static void more_ids_than_planned(void) {
@@ -286,12 +277,8 @@ static neo_status beside(neo_comm *comm, void *user) {
     neo_shard_destroy(shard[1]);
     return NEO_OK;
 }
-static void run(Grads *g, neo_ctx *ctx, int ranks, neo_status (*fn)(neo_comm *, void *)) {
-    neo_comm_desc d = {.ctx = {.repro_shards = LEAVES, .seed = 1}, .timeout_ms = 5000,
-                       .ranks_per_node = g->c.plan.cluster.ranks_per_node};
-    CHECK_OK(neo_comm_spawn(ranks, &d, fn, g, NULL));
-    for (int r = 0; r < ranks; r++)
-        if (wrong[r]) FAIL("%d ranks: rank %d has %d wrong", ranks, r, wrong[r]);
+static void run(Grads *g, neo_ctx *ctx, int ranks, neo_comm_fn fn) {
+    spawn_refused(&g->c, ranks, fn, g);
     grads_free(g);
     neo_ctx_destroy(ctx);
 }
@@ -449,13 +436,10 @@ static void a_lost_rank_ends_all(void) {
     int killed = 0;
     for (int at = 0;; at++) {
         neo_ctx *ctx;
-        neo_status status[3];
         begin(&g, &ctx, 3, MIXED, NEO_POOL_MEAN);
         g.at = at;
         g.rank = at % 3;
-        neo_comm_desc d = {.ctx = {.repro_shards = LEAVES, .seed = 1}, .timeout_ms = 5000, .ranks_per_node = 3};
-        (void)neo_comm_spawn(3, &d, losing, &g, status);
-        for (int r = 0; r < 3; r++) CHECK((status[r] == NEO_OK) == g.ended && wrong[r] == 0);
+        CHECK_INT(spawn_ending(NULL, 0, losing, &g), g.ended);
         grads_free(&g);
         neo_ctx_destroy(ctx);
         if (g.ended) break;
@@ -486,16 +470,13 @@ static void without_memory_to_grow_all_ranks_end(void) {
     int failures = 0;
     for (int at = 0;; at++) {
         neo_ctx *ctx;
-        neo_status status[3];
         begin(&g, &ctx, 3, MIXED, NEO_POOL_MEAN);
         g.c.plan.ids_per_sample = FEW_IDS;
         g.at = at;
         g.meter.refuse_at = -1;
-        neo_comm_desc d = {.ctx = {.repro_shards = LEAVES, .seed = 1, .allocator = {meter_alloc, meter_free, &g.meter}},
-                           .timeout_ms = 5000, .ranks_per_node = 3};
-        (void)neo_comm_spawn(3, &d, starving, &g, status);
+        const neo_allocator counted = {meter_alloc, meter_free, &g.meter};
+        CHECK_INT(spawn_ending(&counted, 0, starving, &g), g.meter.refused == 0);
         CHECK(g.meter.wrong == 0 && g.meter.live == 0);
-        for (int r = 0; r < 3; r++) CHECK((status[r] == NEO_OK) == (g.meter.refused == 0) && wrong[r] == 0);
         grads_free(&g);
         neo_ctx_destroy(ctx);
         if (g.meter.refused == 0) break;
