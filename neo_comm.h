@@ -1010,7 +1010,7 @@ typedef struct neo__work {
 
 typedef struct neo__transport {
     /* start: begin a transfer. finish: wait until all of these are done. release: a finished view
-       is not read any more. All give NEO_OK or what broke the group. */
+       is not read any more; NULL where there are none. All give NEO_OK or what broke the group. */
     neo_status (*start)(neo_comm *comm, const neo__call *call, neo__xfer *x);
     neo_status (*finish)(neo_comm *comm, const neo__call *call, neo__xfer *x, int count);
     void (*release)(neo_comm *comm, neo__xfer *x);
@@ -1049,8 +1049,7 @@ typedef struct neo__comm_queue {
     neo__thread thread;
     neo__thread_start start;
     int runs, quit, ended; /* the thread */
-    int inline_only;       /* MPI may be called from the user's thread alone: asynchronous calls
-                              block */
+    int inline_only; /* MPI serves the user's thread alone: asynchronous calls block */
     int64_t issued, finished, succeeded;
     neo__work *slot; /* [desc.queue_length], and one for calls that block */
 } neo__comm_queue;
@@ -1071,8 +1070,7 @@ typedef struct neo__comm_tree {
     int most;              /* subtrees of a rank */
     int *ones, *identity;  /* [size], [size + 1]: the same where every rank has one piece */
     int one_each;          /* every rank has one subtree, and all are of one size */
-    int node_size;         /* ranks of a node, where nodes are alike, else of all; 0: not known
-                              yet */
+    int node_size;         /* ranks of a node, of all if nodes differ; 0: not known yet */
 } neo__comm_tree;
 /* Memory of the operation that runs. */
 typedef struct neo__comm_scratch {
@@ -1286,8 +1284,7 @@ static void neo__comm_main(void *arg) {
         if (comm->queue.finished == comm->queue.issued) break;
         neo__work *w = &comm->queue.slot[comm->queue.finished % comm->desc.queue_length];
         neo__mutex_unlock(&comm->lock);
-        neo_status status = neo__comm_execute(comm, w); /* a failure stays in
-                                                           comm->failure.status */
+        neo_status status = neo__comm_execute(comm, w); /* a failure stays in comm->failure */
         neo__mutex_lock(&comm->lock);
         comm->queue.finished++;
         comm->queue.succeeded += status == NEO_OK;
@@ -1434,6 +1431,22 @@ static int64_t neo__part_offset(int64_t count, const int64_t *counts, int p) {
 static int neo__overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes) {
     uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
     return a_bytes && b_bytes && x < y + b_bytes && y < x + a_bytes;
+}
+/* A buffer that a call names. */
+typedef struct neo__buffer {
+    const char *name;
+    const void *data;
+    int64_t count;
+} neo__buffer;
+/* Both are there, and apart from each other. */
+static neo_status neo__check_buffers(const char *function, neo_dtype dtype, neo__buffer a,
+                                     neo__buffer b) {
+    NEO__TRY(neo__check_data(function, a.name, a.data, a.count, dtype));
+    NEO__TRY(neo__check_data(function, b.name, b.data, b.count, dtype));
+    const size_t size = neo_dtype_size(dtype);
+    NEO__CHECK(!neo__overlap(a.data, (size_t)a.count * size, b.data, (size_t)b.count * size),
+               NEO_ERR_ARG, "%s: %s and %s overlap", function, a.name, b.name);
+    return NEO_OK;
 }
 
 /* ---- create, destroy ---- */
@@ -1702,8 +1715,7 @@ static int neo__ballot_members(neo__ballot *b, int size, int64_t color) {
 /* Two rounds: who goes where, then the parts that the members bring. */
 typedef struct neo__split_share {
     int64_t token; /* of the transport */
-    int64_t made;  /* 0: the rank has no memory; 1: it has its part; 2: and MPI takes device memory
-                      there */
+    int64_t made;  /* 0: no memory; 1: has its part; 2: and MPI takes device memory there */
 } neo__split_share;
 typedef struct neo__split {
     neo_comm *comm, *sub;
@@ -1890,24 +1902,20 @@ static char *neo__comm_segment(const neo_comm *c, int i) {
                ? c->scratch.device + (size_t)i * c->scratch.segment_bytes
                : c->scratch.segment[i];
 }
-/* The device has failed: why is in neo_last_error, and the others are told. */
-static neo_status neo__comm_device_failed(neo_comm *c, const neo__call *call, neo_status status) {
+/* If the device has failed, why is in neo_last_error, and the others are told. */
+static neo_status neo__comm_device_did(neo_comm *c, const neo__call *call, neo_status status) {
+    if (status == NEO_OK) return NEO_OK;
     return neo__call_break(c, call, status, "%.280s", neo_last_error());
-}
-static neo_status neo__comm_move(neo_comm *c, const neo__call *call, void *to, const void *from,
-                                 size_t bytes) {
-    neo_status status = neo__device_move(c->ctx, to, from, bytes);
-    return status == NEO_OK ? NEO_OK : neo__comm_device_failed(c, call, status);
 }
 /* Called when a call is made. */
 static neo_status neo__comm_mark_device(neo_comm *c, const neo__work *w) {
-    neo_status status = w->ready ? neo__event_mark(c->ctx, w->ready) : NEO_OK;
-    return status == NEO_OK ? NEO_OK : neo__comm_device_failed(c, &w->call, status);
+    if (!w->ready) return NEO_OK;
+    return neo__comm_device_did(c, &w->call, neo__event_mark(c->ctx, w->ready));
 }
 /* Before it runs. The device becomes the current one of this thread, as MPI may want it. */
 static neo_status neo__comm_use_device(neo_comm *c, const neo__work *w) {
-    neo_status status = w->ready ? neo__event_wait(c->ctx, w->ready) : NEO_OK;
-    return status == NEO_OK ? NEO_OK : neo__comm_device_failed(c, &w->call, status);
+    if (!w->ready) return NEO_OK;
+    return neo__comm_device_did(c, &w->call, neo__event_wait(c->ctx, w->ready));
 }
 static neo_status neo__comm_events_make(neo_comm *c) {
     for (int i = 0; i <= c->desc.queue_length && neo_ctx_device(c->ctx); i++) {
@@ -2142,12 +2150,13 @@ static neo_status neo__reduce_finish(neo_comm *c, const neo__call *call, const n
         neo_status status = neo__combine(c, call, c->scratch.place, c->scratch.piece, j->leaves,
                                          j->pieces_of[c->size], to, count);
         if (status != NEO_OK) { /* finish takes back what the others might still read */
-            status = neo__comm_device_failed(c, call, status);
+            status = neo__comm_device_did(c, call, status);
             (void)c->transport->finish(c, call, r->xfer + receives, r->count - receives);
             return status;
         }
     }
-    for (int i = 0; i < receives; i++) c->transport->release(c, &r->xfer[i]);
+    for (int i = 0; i < receives; i++)
+        if (r->xfer[i].view) c->transport->release(c, &r->xfer[i]);
     return c->transport->finish(c, call, r->xfer + receives, r->count - receives);
 }
 /* out = this rank's part of the sum of all pieces: one per rank, or the subtrees of a sum over
@@ -2273,7 +2282,8 @@ static neo_status neo__copy_part(neo_comm *c, const neo__call *call, void *to, c
     if (count == 0 || to == from) return NEO_OK;
     if (c->transport->gpu) return c->transport->gpu->copy(c, to, from, (size_t)count * size);
     if (c->scratch.place == NEO_DEVICE)
-        return neo__comm_move(c, call, to, from, (size_t)count * size);
+        return neo__comm_device_did(
+            c, call, neo__device_move(c->ctx, to, from, (size_t)count * size));
     memmove(to, from, (size_t)count * size);
     return NEO_OK;
 }
@@ -2352,15 +2362,15 @@ static neo_status neo__rows_decode(neo_comm *c, const neo__work *w, const void *
         neo__wire_call_of(w->rows.wire, w->rows.exponent, rows, w->rows.cols, from, to);
     call.pieces = pieces;
     call.piece_bytes = (size_t)rows * w->each;
-    neo_status status = neo__device_decode(c->ctx, c->scratch.place, &call);
-    return status == NEO_OK ? NEO_OK : neo__comm_device_failed(c, &w->call, status);
+    return neo__comm_device_did(c, &w->call,
+                                neo__device_decode(c->ctx, c->scratch.place, &call));
 }
 static neo_status neo__rows_encode(neo_comm *c, const neo__work *w, const void *from, int64_t rows,
                                    void *to) {
     const neo__wire_call call =
         neo__wire_call_of(w->rows.wire, w->rows.exponent, rows, w->rows.cols, from, to);
-    neo_status status = neo__device_encode(c->ctx, c->scratch.place, &call);
-    if (status != NEO_OK) return neo__comm_device_failed(c, &w->call, status);
+    NEO__TRY(neo__comm_device_did(c, &w->call,
+                                  neo__device_encode(c->ctx, c->scratch.place, &call)));
     if (w->rows.stats && c->scratch.place == NEO_HOST)
         neo__wire_add_stats(c->ctx, &call, w->rows.stats);
     return NEO_OK;
@@ -2548,14 +2558,10 @@ NEO_API neo_status neo_comm_scatter(neo_comm *c, const void *in, void *out, int6
 static neo_status neo__all_to_all_issue(neo_comm *c, neo__work *w, neo_ticket *ticket) {
     int64_t in_total = neo__parts_total(c->size, w->count, w->in_counts);
     int64_t out_total = neo__parts_total(c->size, w->count, w->out_counts);
-    size_t size;
+    const neo__buffer in = {"in", w->in, in_total}, out = {"out", w->out, out_total};
     NEO__CHECK(in_total >= 0 && out_total >= 0, NEO_ERR_ARG,
                "%s: a count is negative, or their sum too large", w->function);
-    NEO__TRY(neo__check_data(w->function, "in", w->in, in_total, (neo_dtype)w->call.dtype));
-    NEO__TRY(neo__check_data(w->function, "out", w->out, out_total, (neo_dtype)w->call.dtype));
-    size = w->each;
-    NEO__CHECK(!neo__overlap(w->in, (size_t)in_total * size, w->out, (size_t)out_total * size),
-               NEO_ERR_ARG, "%s: in and out overlap", w->function);
+    NEO__TRY(neo__check_buffers(w->function, (neo_dtype)w->call.dtype, in, out));
     int64_t to_self = neo__part(w->count, w->in_counts, c->rank),
             of_self = neo__part(w->count, w->out_counts, c->rank);
     NEO__CHECK(to_self == of_self, NEO_ERR_ARG,
@@ -2678,9 +2684,7 @@ NEO_API size_t neo_comm_rows_bytes(const neo_comm *c, neo_wire wire, int64_t col
     switch (op) {
     case NEO_COMM_ALL_TO_ALL: return ((size_t)in_rows + (size_t)out_rows) * row;
     case NEO_COMM_ALL_GATHER: return (size_t)out_rows * row;
-    case NEO_COMM_REDUCE_SCATTER:
-        return ((size_t)in_rows + w * (size_t)out_rows) * row + w * (size_t)cols * sizeof(float) +
-               64;
+    case NEO_COMM_REDUCE_SCATTER: return ((size_t)in_rows + w * (size_t)out_rows) * row;
     default: return 0;
     }
 }
@@ -2752,7 +2756,8 @@ NEO_API neo_status neo_comm_reduce_scatter_rows(neo_comm *c, const neo_rows *row
 
 /* ---- two levels ---- */
 static neo_status neo__check_2level(const char *function, const neo_comm *local,
-                                    const neo_comm *cross, neo_reduce reduce, neo_dtype dtype) {
+                                    const neo_comm *cross, neo_reduce reduce, int64_t count,
+                                    neo_dtype dtype) {
     NEO__CHECK(local && cross, NEO_ERR_ARG, "%s: local or cross is NULL", function);
     NEO__CHECK(local->place == cross->place, NEO_ERR_ARG,
                "%s: one of local and cross is a group of devices, the other is not", function);
@@ -2763,12 +2768,9 @@ static neo_status neo__check_2level(const char *function, const neo_comm *local,
         "%s: sums of floats over nodes of %d ranks would not have the bits of the flat call: "
         "that needs a power of two",
         function, local->size);
-    return NEO_OK;
-}
-static neo_status neo__check_apart(const char *function, const char *what, const void *a,
-                                   size_t a_bytes, const void *b, size_t b_bytes) {
-    NEO__CHECK(!neo__overlap(a, a_bytes, b, b_bytes), NEO_ERR_ARG, "%s: %s overlap", function,
-               what);
+    const int64_t all = (int64_t)local->size * cross->size;
+    NEO__CHECK(count >= 0 && count <= INT64_MAX / 16 / all, NEO_ERR_ARG, "%s: count is %" PRId64,
+               function, count);
     return NEO_OK;
 }
 /* Ranks that wait in the other group must hear that this one has failed. */
@@ -2781,13 +2783,10 @@ NEO_API neo_status neo_comm_all_reduce_2level(neo_comm *local, neo_comm *cross, 
                                               const void *in, void *out, int64_t count,
                                               neo_dtype dtype) {
     const char *function = "neo_comm_all_reduce_2level";
-    NEO__TRY(neo__check_2level(function, local, cross, reduce, dtype));
-    NEO__TRY(neo__check_data(function, "in", in, count, dtype));
-    NEO__TRY(neo__check_data(function, "out", out, count, dtype));
-    NEO__CHECK(count <= INT64_MAX / 16 / local->size, NEO_ERR_ARG, "%s: count is %" PRId64,
-               function, count);
-    size_t all = (size_t)count * neo_dtype_size(dtype);
-    if (in != out) NEO__TRY(neo__check_apart(function, "in and out", in, all, out, all));
+    const neo__buffer from = {"in", in, count}, to = {"out", out, count};
+    NEO__TRY(neo__check_2level(function, local, cross, reduce, count, dtype));
+    if (in != out) NEO__TRY(neo__check_buffers(function, dtype, from, to));
+    else NEO__TRY(neo__check_data(function, "in", in, count, dtype));
     int64_t *counts = neo__comm_counts(local);
     for (int p = 0; p < local->size; p++)
         counts[p] = count * (p + 1) / local->size - count * p / local->size;
@@ -2835,18 +2834,14 @@ NEO_API neo_status neo_comm_reduce_scatter_2level(neo_comm *local, neo_comm *cro
                                                   neo_reduce reduce, const void *in, void *out,
                                                   int64_t count, neo_dtype dtype, void *workspace) {
     const char *function = "neo_comm_reduce_scatter_2level";
-    NEO__TRY(neo__check_2level(function, local, cross, reduce, dtype));
-    int64_t all = (int64_t)local->size * cross->size;
-    NEO__CHECK(count >= 0 && count <= INT64_MAX / 16 / all, NEO_ERR_ARG, "%s: count is %" PRId64,
-               function, count);
-    NEO__TRY(neo__check_data(function, "in", in, count * all, dtype));
-    NEO__TRY(neo__check_data(function, "out", out, count, dtype));
-    NEO__TRY(neo__check_data(function, "workspace", workspace, count * all, dtype));
-    size_t bytes = (size_t)count * neo_dtype_size(dtype), whole = bytes * (size_t)all;
-    NEO__TRY(neo__check_apart(function, "in and workspace", in, whole, workspace, whole));
-    NEO__TRY(neo__check_apart(function, "out and workspace", out, bytes, workspace, whole));
-    char *sorted = (char *)workspace,
-         *mine = sorted + (size_t)local->rank * (size_t)cross->size * bytes;
+    NEO__TRY(neo__check_2level(function, local, cross, reduce, count, dtype));
+    const int64_t whole = count * local->size * cross->size;
+    const neo__buffer from = {"in", in, whole}, to = {"out", out, count};
+    const neo__buffer work = {"workspace", workspace, whole};
+    NEO__TRY(neo__check_buffers(function, dtype, from, work));
+    NEO__TRY(neo__check_buffers(function, dtype, to, work));
+    char *sorted = (char *)workspace;
+    char *mine = sorted + (size_t)(local->rank * count * cross->size) * neo_dtype_size(dtype);
     NEO__TRY(neo__2level_sort(
         local, cross, neo__by_place(local, sorted, in, cross->size, local->size, count, dtype)));
     NEO__TRY(
@@ -2859,17 +2854,13 @@ NEO_API neo_status neo_comm_all_to_all_2level(neo_comm *local, neo_comm *cross, 
                                               void *out, int64_t count, neo_dtype dtype,
                                               void *workspace) {
     const char *function = "neo_comm_all_to_all_2level";
-    NEO__TRY(neo__check_2level(function, local, cross, NEO_REDUCE_MAX, dtype));
-    int64_t all = (int64_t)local->size * cross->size;
-    NEO__CHECK(count >= 0 && count <= INT64_MAX / 16 / all, NEO_ERR_ARG, "%s: count is %" PRId64,
-               function, count);
-    NEO__TRY(neo__check_data(function, "in", in, count * all, dtype));
-    NEO__TRY(neo__check_data(function, "out", out, count * all, dtype));
-    NEO__TRY(neo__check_data(function, "workspace", workspace, count * all, dtype));
-    size_t bytes = (size_t)count * neo_dtype_size(dtype), whole = bytes * (size_t)all;
-    NEO__TRY(neo__check_apart(function, "in and out", in, whole, out, whole));
-    NEO__TRY(neo__check_apart(function, "in and workspace", in, whole, workspace, whole));
-    NEO__TRY(neo__check_apart(function, "out and workspace", out, whole, workspace, whole));
+    NEO__TRY(neo__check_2level(function, local, cross, NEO_REDUCE_MAX, count, dtype));
+    const int64_t whole = count * local->size * cross->size;
+    const neo__buffer from = {"in", in, whole}, to = {"out", out, whole};
+    const neo__buffer work = {"workspace", workspace, whole};
+    NEO__TRY(neo__check_buffers(function, dtype, from, to));
+    NEO__TRY(neo__check_buffers(function, dtype, from, work));
+    NEO__TRY(neo__check_buffers(function, dtype, to, work));
     /* workspace [l][h]: to place l; after the first exchange out [l][h]: from place l of this node,
        for node h; turned to workspace [h][l]: for node h, from place l. */
     NEO__TRY(neo__2level_sort(
@@ -3443,8 +3434,7 @@ static int64_t neo__comm_deadline(const neo_comm *c) {
 static neo_status neo__threads_late(neo_comm *c, const neo__call *call, const neo__xfer *x) {
     if (__atomic_load_n(&c->threads.seat[x->peer]->left, __ATOMIC_ACQUIRE))
         return neo__call_break(c, call, NEO_ERR_PEER, "rank %d has left", c->world[x->peer]);
-    int last = x->peer, next = -1; /* it may wait for another, and so on: which one waits for
-                                      nobody? */
+    int last = x->peer, next = -1; /* it may wait for another: which one waits for nobody? */
     for (int hop = 0; hop < c->size && next != c->rank; hop++) {
         next = __atomic_load_n(&c->threads.seat[last]->waits_for, __ATOMIC_ACQUIRE) - 1;
         if (next < 0) break;
@@ -3595,7 +3585,8 @@ static neo_status neo__threads_receive(neo_comm *c, const neo__call *call, neo__
         }
         x->from = x->view ? m->data : x->data;
         if (!x->view && x->bytes && c->scratch.place == NEO_DEVICE)
-            status = neo__comm_move(c, call, x->data, m->data, x->bytes);
+            status = neo__comm_device_did(
+                c, call, neo__device_move(c->ctx, x->data, m->data, x->bytes));
         else if (!x->view && x->bytes)
             memcpy(x->data, m->data, x->bytes);
         if (!x->view) __atomic_fetch_sub(&ring->reading, 1, __ATOMIC_SEQ_CST);
@@ -4006,8 +3997,7 @@ enum {
     NEO__MPI_WINDOW = 64 << 20, /* more go one after another, so that a rank sees that they move */
     NEO__MPI_YIELDS = 200, /* turns without news before a waiting rank sleeps 20 us at a time */
     NEO__MPI_DRAIN_NS = 200000000,
-    NEO__MPI_DEVICE = -1 /* in place of an error of MPI: the device failed, neo_last_error says
-                            why */
+    NEO__MPI_DEVICE = -1 /* no error of MPI: the device failed, as neo_last_error says */
 };
 typedef struct neo__mpi_slip { /* a header with its data */
     neo__header header;
@@ -4036,8 +4026,7 @@ typedef struct neo__mpi {
     MPI_Request notice_in, *notice_out; /* [size] */
     neo__mpi_notice heard, told;
     neo__mpi_slip *out, *in; /* [size] */
-    char *agreed;            /* [size] the rank's header of the present call has come, and is the
-                                same call */
+    char *agreed;            /* [size] its header of the present call has come, and agrees */
 } neo__mpi;
 NEO__STATIC_ASSERT(sizeof(MPI_Request) <= sizeof(void *), "a request fits its place in neo__xfer");
 
@@ -4067,7 +4056,7 @@ static int neo__mpi_started(void) {
 static neo_status neo__mpi_broken(neo_comm *c, const neo__call *call, int peer, int error) {
     char text[MPI_MAX_ERROR_STRING] = "";
     int length = 0;
-    if (error == NEO__MPI_DEVICE) return neo__comm_device_failed(c, call, NEO_ERR_DEVICE);
+    if (error == NEO__MPI_DEVICE) return neo__comm_device_did(c, call, NEO_ERR_DEVICE);
     MPI_Error_string(error, text, &length);
     return neo__call_break(c, call, NEO_ERR_PEER, "rank %d: MPI: %.200s", c->world[peer], text);
 }
@@ -4377,7 +4366,6 @@ static neo_status neo__mpi_finish(neo_comm *c, const neo__call *call, neo__xfer 
         neo__mpi_rest(turns);
     }
 }
-static void neo__mpi_release(neo_comm *c, neo__xfer *x) { (void)c, (void)x; }
 
 /* ---- groups ---- */
 static neo_status neo__mpi_member(neo_comm *sub, neo_comm *parent, int64_t *token) {
@@ -4467,7 +4455,7 @@ static void neo__mpi_drop(neo_comm *c) {
 static const neo__transport neo__mpi_transport = {
     neo__mpi_start,
     neo__mpi_finish,
-    neo__mpi_release,
+    NULL,
     neo__mpi_tell,
     neo__mpi_heard_at_rest,
     neo__mpi_member,
@@ -4868,7 +4856,7 @@ static void neo__nccl_abort(neo__nccl *n) {
 /* A call failed: `status` and neo_last_error say why. Break the group, and leave nothing under way
    that still uses the user's memory. */
 static neo_status neo__nccl_failed(neo_comm *c, const neo__call *call, neo_status status) {
-    status = neo__comm_device_failed(c, call, status);
+    status = neo__comm_device_did(c, call, status);
     neo__nccl_abort(c->nccl);
     (void)(neo__nccl_rests(c->nccl, c->nccl->stream) && neo__nccl_rests(c->nccl, c->nccl->work));
     return status;
@@ -5059,7 +5047,6 @@ static neo_status neo__nccl_finish(neo_comm *c, const neo__call *call, neo__xfer
     }
     return NEO_OK;
 }
-static void neo__nccl_release(neo_comm *c, neo__xfer *x) { (void)c, (void)x; }
 
 /* ---- copies and sums ---- */
 static neo_status neo__nccl_move(neo_comm *c, void *to, const void *from, size_t bytes) {
@@ -5204,7 +5191,7 @@ static const neo__gpu_transport neo__nccl_gpu_transport = {
 static const neo__transport neo__nccl_transport = {
     neo__nccl_start,
     neo__nccl_finish,
-    neo__nccl_release,
+    NULL,
     neo__nccl_tell,
     neo__nccl_heard,
     NULL,
