@@ -24011,7 +24011,7 @@ static const neo__bag_kernels NEO__FN(bag_kernels) = {
     NEO__FN(rows_encode),
 };
 #endif
-/* What differs between passes. */
+/* These differ between passes; other macros stay. */
 #undef NEO__ADD1
 #undef NEO__ANY
 #undef NEO__AS_F
