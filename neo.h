@@ -19990,7 +19990,7 @@ static const neo__wire_kernels NEO__FN(wire_kernels) = {
     NEO__FN8(wire_decode),
 };
 #endif
-/* What differs between passes. */
+/* These differ between passes; other macros stay. */
 #undef NEO__ADD1
 #undef NEO__ANY
 #undef NEO__AS_F

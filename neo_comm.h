@@ -1433,14 +1433,14 @@ static int neo__overlap(const void *a, size_t a_bytes, const void *b, size_t b_b
     return a_bytes && b_bytes && x < y + b_bytes && y < x + a_bytes;
 }
 /* A buffer that a call names. */
-typedef struct neo__buffer {
+typedef struct neo__operand {
     const char *name;
     const void *data;
     int64_t count;
-} neo__buffer;
+} neo__operand;
 /* Both are there, and apart from each other. */
-static neo_status neo__check_buffers(const char *function, neo_dtype dtype, neo__buffer a,
-                                     neo__buffer b) {
+static neo_status neo__check_operands(const char *function, neo_dtype dtype, neo__operand a,
+                                     neo__operand b) {
     NEO__TRY(neo__check_data(function, a.name, a.data, a.count, dtype));
     NEO__TRY(neo__check_data(function, b.name, b.data, b.count, dtype));
     const size_t size = neo_dtype_size(dtype);
@@ -2558,10 +2558,10 @@ NEO_API neo_status neo_comm_scatter(neo_comm *c, const void *in, void *out, int6
 static neo_status neo__all_to_all_issue(neo_comm *c, neo__work *w, neo_ticket *ticket) {
     int64_t in_total = neo__parts_total(c->size, w->count, w->in_counts);
     int64_t out_total = neo__parts_total(c->size, w->count, w->out_counts);
-    const neo__buffer in = {"in", w->in, in_total}, out = {"out", w->out, out_total};
+    const neo__operand in = {"in", w->in, in_total}, out = {"out", w->out, out_total};
     NEO__CHECK(in_total >= 0 && out_total >= 0, NEO_ERR_ARG,
                "%s: a count is negative, or their sum too large", w->function);
-    NEO__TRY(neo__check_buffers(w->function, (neo_dtype)w->call.dtype, in, out));
+    NEO__TRY(neo__check_operands(w->function, (neo_dtype)w->call.dtype, in, out));
     int64_t to_self = neo__part(w->count, w->in_counts, c->rank),
             of_self = neo__part(w->count, w->out_counts, c->rank);
     NEO__CHECK(to_self == of_self, NEO_ERR_ARG,
@@ -2783,9 +2783,9 @@ NEO_API neo_status neo_comm_all_reduce_2level(neo_comm *local, neo_comm *cross, 
                                               const void *in, void *out, int64_t count,
                                               neo_dtype dtype) {
     const char *function = "neo_comm_all_reduce_2level";
-    const neo__buffer from = {"in", in, count}, to = {"out", out, count};
+    const neo__operand from = {"in", in, count}, to = {"out", out, count};
     NEO__TRY(neo__check_2level(function, local, cross, reduce, count, dtype));
-    if (in != out) NEO__TRY(neo__check_buffers(function, dtype, from, to));
+    if (in != out) NEO__TRY(neo__check_operands(function, dtype, from, to));
     else NEO__TRY(neo__check_data(function, "in", in, count, dtype));
     int64_t *counts = neo__comm_counts(local);
     for (int p = 0; p < local->size; p++)
@@ -2836,10 +2836,10 @@ NEO_API neo_status neo_comm_reduce_scatter_2level(neo_comm *local, neo_comm *cro
     const char *function = "neo_comm_reduce_scatter_2level";
     NEO__TRY(neo__check_2level(function, local, cross, reduce, count, dtype));
     const int64_t whole = count * local->size * cross->size;
-    const neo__buffer from = {"in", in, whole}, to = {"out", out, count};
-    const neo__buffer work = {"workspace", workspace, whole};
-    NEO__TRY(neo__check_buffers(function, dtype, from, work));
-    NEO__TRY(neo__check_buffers(function, dtype, to, work));
+    const neo__operand from = {"in", in, whole}, to = {"out", out, count};
+    const neo__operand work = {"workspace", workspace, whole};
+    NEO__TRY(neo__check_operands(function, dtype, from, work));
+    NEO__TRY(neo__check_operands(function, dtype, to, work));
     char *sorted = (char *)workspace;
     char *mine = sorted + (size_t)(local->rank * count * cross->size) * neo_dtype_size(dtype);
     NEO__TRY(neo__2level_sort(
@@ -2856,11 +2856,11 @@ NEO_API neo_status neo_comm_all_to_all_2level(neo_comm *local, neo_comm *cross, 
     const char *function = "neo_comm_all_to_all_2level";
     NEO__TRY(neo__check_2level(function, local, cross, NEO_REDUCE_MAX, count, dtype));
     const int64_t whole = count * local->size * cross->size;
-    const neo__buffer from = {"in", in, whole}, to = {"out", out, whole};
-    const neo__buffer work = {"workspace", workspace, whole};
-    NEO__TRY(neo__check_buffers(function, dtype, from, to));
-    NEO__TRY(neo__check_buffers(function, dtype, from, work));
-    NEO__TRY(neo__check_buffers(function, dtype, to, work));
+    const neo__operand from = {"in", in, whole}, to = {"out", out, whole};
+    const neo__operand work = {"workspace", workspace, whole};
+    NEO__TRY(neo__check_operands(function, dtype, from, to));
+    NEO__TRY(neo__check_operands(function, dtype, from, work));
+    NEO__TRY(neo__check_operands(function, dtype, to, work));
     /* workspace [l][h]: to place l; after the first exchange out [l][h]: from place l of this node,
        for node h; turned to workspace [h][l]: for node h, from place l. */
     NEO__TRY(neo__2level_sort(
