@@ -1,63 +1,64 @@
 /* neo.h: training loops for recommendation models and other large models, in plain C.
 
-   One file to copy. It needs a C11 or C++17 compiler, libc, libm and threads, and nothing else. MIT licence
-   (at the end of the file).
+   One file to copy. It needs a C11 or C++17 compiler, libc, libm and threads, and nothing else.
+   MIT licence (at the end of the file).
 
    WHAT IT DOES
      - tensors, matrix products, MLPs, dot interaction, norms, attention, losses, dense optimizers
        (as torch.optim)
-     - jagged batches and embedding bags: many tables as one object, fused and exact sparse optimizers
+     - jagged batches and embedding bags: many tables as one object, fused exact sparse optimizers
      - metrics, checkpoints (safetensors), progress, JSON lines, an HTML report; readers of training
        data are in neo_data.h
-     - the same bits: with the same seed, data and numeric definition, weights and optimizer state are
-       bit-identical for any number of threads and any instruction set, and across kill and resume
+     - the same bits: with the same seed, data and numeric definition, weights and optimizer state
+       are bit-identical for any number of threads and instruction set, and across kill and resume
 
    WHAT IT DOES NOT DO
-     - no autograd: a layer is a pair neo_x_forward / neo_x_backward; write your own as one more pair
-     - it never aborts, exits or prints: calls return a neo_status, neo_last_error() says what and where
+     - no autograd: a layer is a pair neo_x_forward, neo_x_backward; write your own as one more
+     - it never aborts, exits or prints: calls return a neo_status; neo_last_error() is the text
      - a training step allocates nothing: objects take all they need when created
 
    QUICK START
      In exactly one .c file of your program:
          #define NEO_IMPLEMENTATION
          #include "neo.h"
-     In the others: #include "neo.h". Link with -lm -lpthread. A file of its own for these two lines,
+     In the others: #include "neo.h". Link with -lm -lpthread. A file of its own for these lines,
      neo.c, keeps the others quick to compile. README.md has a complete trainer of some 60 lines.
 
    GLOSSARY
      table, row      an embedding table is a matrix; a sparse id selects one row
-     bag, pooling    the ids of one (feature, sample); their rows are summed or averaged to one vector
+     bag, pooling    the ids of one (feature, sample); their rows are summed or averaged
      jagged          a batch of bags of different lengths: offsets and ids
      leaf            a fixed part of a batch inside which gradients add in order; see >>leaves
-     numeric definition   what the bits depend on besides seed and data: the number of leaves, for one
+     numeric definition   all that the bits depend on besides seed and data, as the number of leaves
 
    THREADS
-     A context and the objects made from it belong to one thread at a time; distinct contexts are independent.
+     A context and the objects made from it belong to one thread at a time; distinct contexts are
+     independent.
 
    A NEW OPERATION, x (example: the norms)
      1. >>layers        its public calls, neo_x_forward and neo_x_backward, with their comment
      2. >>kernel-types  its record, neo__x_call: sizes, addresses, distances between rows. In struct
                         neo_device its row: neo_status (*x)(neo_device *d, const neo__x_call *call)
-     3. >>impl-x        the public calls check their tensors (neo__check_matrix, neo__leaves_resolve),
+     3. >>impl-x        the public calls check their tensors (neo__check_matrix, _leaves_resolve),
                         fill the record and end in ctx->on->x(ctx->on, &call)
      4. below them      the CPU's neo__cpu_x: neo__cpu_run hands parts of the work to neo__x_part,
                         between NEO__HOT_BEGIN and NEO__HOT_END. Sums over samples walk the leaves
                         by neo__tree_push. Loops over columns are kernels, at >>kernels-vec
      5. >>impl-cpu      the row d->x = neo__cpu_x
-     6. neo_cuda.cuh    neo__cuda_x in a section of its own, over the same kernels (neo__vec_x_warp),
+     6. neo_cuda.cuh    neo__cuda_x in a section of its own, over the same kernels (neo__x_warp),
                         and its row in neo__cuda_table
-     7. tests           a function and its BOTH(x, ..) in tests/cuda/device.c, which compares the bits
-                        of both devices; the numbers themselves in tests/core
+     7. tests           a row in the list of operations of tests/cuda, which compares the bits of
+                        both devices; the numbers themselves in tests/core
 
    WHERE TO ADD
      an operation      A NEW OPERATION, above
-     an optimizer      of dense layers: neo_optim_kind (>>optim), its step (>>impl-optim), its kernel
-                       (>>kernels-vec), its case in neo_cuda.cuh (>>cuda-optim)
-                       of tables: neo_bag_optim_kind (>>bags), its rule and its row in neo__bag_optims
-                       (>>bag-optim), its kernel for a row (>>kernels-bags), which the GPU runs too
-     a row dtype       neo_dtype (>>tensor), neo__float_decode and _encode (>>kernel-types), vectors of
-                       it (>>kernels-tensor), rows of it (>>kernels-bags)
-     a file format     of training data: neo_data.h; of tensors: >>safetensors and its implementation
+     an optimizer      for dense layers: neo_optim_kind (>>optim), its step (>>impl-optim), its
+                       kernel (>>kernels-vec), its case in neo_cuda.cuh (>>cuda-optim)
+                       for tables: neo_bag_optim_kind (>>bags), its rule and row in neo__bag_optims
+                       (>>bag-optim), its kernel for a row (>>kernels-bags), which GPUs run too
+     a row dtype       neo_dtype (>>tensor), neo__float_decode and _encode (>>kernel-types),
+                       vectors of it (>>kernels-tensor), rows of it (>>kernels-bags)
+     a file format     for training data: neo_data.h; for tensors: >>impl-safetensors
      a metric          >>metrics, >>impl-metrics
      a collective      neo_comm.h; a way to shard: neo_fsdp.h
 
@@ -91,7 +92,7 @@
 
      NEO_IMPLEMENTATION   implementation  emits the function bodies (exactly one file of a program)
      NEO_STATIC           everywhere      functions are static: a private copy in each file
-     NEO_SHARED           everywhere      functions are exported from (or imported into) a shared object
+     NEO_SHARED           everywhere      functions are exported from a shared object, or imported
      NEO_ASSERT(x)        implementation  checks neo's own invariants; default: nothing
      NEO_SGEMM(...)       implementation  your BLAS for large f32 products; see >>gemm. Gives up the
                                           same-bits promise unless that BLAS keeps it.
@@ -99,13 +100,14 @@
      NEO_NO_COLD          implementation  optimize all code alike: compiles for twice as long
    ------------------------------------------------------------------------------------------------ */
 #if defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__)
-#error "neo.h: -ffast-math (or -fassociative-math) breaks the same-bits contract: compile without it"
+#error "neo.h: -ffast-math (or -fassociative-math) breaks the same-bits contract: leave it out"
 #endif
-/* Strict modes hide POSIX; in GNU modes nothing is defined, which would hide other names from your file. */
-#if defined(__STRICT_ANSI__) && !defined(_WIN32) && !defined(_POSIX_C_SOURCE) && !defined(_GNU_SOURCE) &&    \
-    !defined(__cplusplus)
+/* Strict modes hide POSIX; in GNU modes nothing is defined, which would hide other names from your
+   file. */
+#if defined(__STRICT_ANSI__) && !defined(_WIN32) && !defined(_POSIX_C_SOURCE) &&                   \
+    !defined(_GNU_SOURCE) && !defined(__cplusplus)
 #if (defined(NEO_IMPLEMENTATION) || defined(NEO_STATIC)) && defined(_FEATURES_H)
-#error "neo.h: under -std=c11 include neo.h before any system header, or define _POSIX_C_SOURCE=200809L"
+#error "under -std=c11 include neo.h before any system header, or define _POSIX_C_SOURCE=200809L"
 #endif
 #define _POSIX_C_SOURCE 200809L
 #endif
@@ -177,8 +179,8 @@
 #define NEO_VERSION_MAJOR 0
 #define NEO_VERSION_MINOR 1
 
-/* Two files of one program compiled against different versions do not link: the constructor's symbol carries
-   the version. */
+/* Two files of one program compiled against different versions do not link: the constructor's
+   symbol carries the version. */
 #define NEO__VERSIONED_(name, major, minor) name##_v##major##_##minor
 #define NEO__VERSIONED(name, major, minor) NEO__VERSIONED_(name, major, minor)
 #define neo_ctx_create NEO__VERSIONED(neo_ctx_create, NEO_VERSION_MAJOR, NEO_VERSION_MINOR)
@@ -192,7 +194,7 @@ extern "C" {
 
    Every call that can fail returns a neo_status. On failure outputs are NULL or untouched, state is
    as it was before the call, and neo_last_error() says in one line what was wrong and where.
-   ------------------------------------------------------------------------------------------------ */
+   --------------------------------------------------------------------------------------------- */
 #define NEO_STATUS_LIST(X)                                                                         \
     X(NEO_OK, "ok")                                                                                \
     X(NEO_END, "end of data")                                                                      \
@@ -239,10 +241,10 @@ NEO_API const char *neo_version(void);
 /* ------------------------------------------------------------------------------------------------
    >>ctx
 
-   A context holds what all objects of one trainer share: the allocator, the logger, the threads, the
-   instruction set, the seed and the number of virtual shards. Every object is made from one and must
-   be destroyed before it.
-   ------------------------------------------------------------------------------------------------ */
+   A context holds what all objects of one trainer share: the allocator, the logger, the threads,
+   the instruction set, the seed and the number of virtual shards. Every object is made from one and
+   must be destroyed before it.
+   --------------------------------------------------------------------------------------------- */
 typedef struct neo_ctx neo_ctx;
 
 /* An allocator. free gets the size that was asked for. alloc returns NULL when it cannot. */
@@ -260,9 +262,9 @@ typedef struct neo_logger {
     void *user;
 } neo_logger;
 
-/* An executor runs task(arg, i, worker) once for every i in [0, count) and returns when all are done.
-   worker is in [0, neo_ctx_desc.threads) and no two tasks run at the same time with the same worker.
-   Give one to run neo's work on your own thread pool; by default neo has its own. */
+/* An executor runs task(arg, i, worker) once for every i in [0, count) and returns when all are
+   done. worker is in [0, neo_ctx_desc.threads) and no two tasks run at the same time with the same
+   worker. Give one to run neo's work on your own thread pool; by default neo has its own. */
 typedef void (*neo_task_fn)(void *arg, int64_t task, int worker);
 typedef struct neo_executor {
     void (*run)(int64_t count, neo_task_fn task, void *arg, void *user);
@@ -279,9 +281,9 @@ typedef enum neo_isa {
     NEO_ISA_AMX         /* AVX512, and bf16 products by AMX tiles; Linux */
 } neo_isa;
 
-/* A device computes instead of the CPU: see neo_cuda.cuh, which makes them. Objects and tensors that a
-   context with a device makes are in its memory, and calls take tensors that are (neo_tensor.place);
-   neo_tensor_copy takes them there and back. */
+/* A device computes instead of the CPU: see neo_cuda.cuh, which makes them. Objects and tensors
+   that a context with a device makes are in its memory, and calls take tensors that are
+   (neo_tensor.place); neo_tensor_copy takes them there and back. */
 typedef struct neo_device neo_device;
 
 /* All zeros is a good default. */
@@ -299,9 +301,9 @@ typedef struct neo_ctx_desc {
 /* neo_ctx_create: make a context. desc may be NULL (all defaults).
    Errors   NEO_ERR_ARG: a negative number of threads or shards, half an allocator or executor.
             NEO_ERR_MISMATCH: a device of another version of neo. NEO_ERR_UNSUPPORTED: no such
-            instruction set here, or a device that lacks an operation. NEO_ERR_NUMERIC: the compiler flags
-            change floating-point arithmetic (the message names the check). NEO_ERR_SYSTEM: a thread
-            does not start. NEO_ERR_MEMORY. */
+            instruction set here, or a device that lacks an operation. NEO_ERR_NUMERIC: the compiler
+            flags change floating-point arithmetic (the message names the check). NEO_ERR_SYSTEM: a
+            thread does not start. NEO_ERR_MEMORY. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_ctx_create(const neo_ctx_desc *desc, neo_ctx **ctx);
 
 /* neo_ctx_destroy: NULL is allowed. All objects made from ctx must be destroyed before. */
@@ -312,14 +314,15 @@ NEO_API neo_isa neo_ctx_isa(const neo_ctx *ctx);
 NEO_API int neo_ctx_repro_shards(const neo_ctx *ctx);
 NEO_API uint64_t neo_ctx_seed(const neo_ctx *ctx);
 NEO_API neo_device *neo_ctx_device(const neo_ctx *ctx); /* or NULL */
-/* neo_ctx_synchronize: wait until the context's device has done all calls made so far. Nothing without
-   a device.
+/* neo_ctx_synchronize: wait until the context's device has done all calls made so far. Nothing
+   without a device.
    Errors   NEO_ERR_DEVICE: a call of before failed on the device. */
 NEO_API neo_status neo_ctx_synchronize(neo_ctx *ctx);
 
-/* neo_isa_name, neo_isa_parse: "best", "scalar", "avx2", "avx512", "neon", "avx512bf16", "amx". parse
-   gives NEO_ERR_ARG for another word. neo_isa_available: 1 if this machine can run it; asked for AMX, it
-   asks the kernel to let this process use the tile registers, once and for all its threads. */
+/* neo_isa_name, neo_isa_parse: "best", "scalar", "avx2", "avx512", "neon", "avx512bf16", "amx".
+   parse gives NEO_ERR_ARG for another word. neo_isa_available: 1 if this machine can run it; asked
+   for AMX, it asks the kernel to let this process use the tile registers, once and for all its
+   threads. */
 NEO_API const char *neo_isa_name(neo_isa isa);
 NEO_API neo_status neo_isa_parse(const char *name, neo_isa *isa);
 NEO_API int neo_isa_available(neo_isa isa);
@@ -332,15 +335,15 @@ typedef struct neo_memory {
     int64_t alloc_count; /* calls of alloc so far: a training step adds none */
 } neo_memory;
 NEO_API neo_memory neo_ctx_memory(const neo_ctx *ctx);
-/* neo_alloc: 64-byte aligned memory of the context's allocator, counted, not cleared; NULL when there is
-   none (record it with neo_fail). Zero bytes give a pointer too. neo_free takes the same size; NULL is
-   allowed. neo_log: to the context's logger, if it has one. Threads: any. */
+/* neo_alloc: 64-byte aligned memory of the context's allocator, counted, not cleared; NULL when
+   there is none (record it with neo_fail). Zero bytes give a pointer too. neo_free takes the same
+   size; NULL is allowed. neo_log: to the context's logger, if it has one. Threads: any. */
 NEO_API void *neo_alloc(neo_ctx *ctx, size_t bytes);
 NEO_API void neo_free(neo_ctx *ctx, void *ptr, size_t bytes);
 NEO_API void neo_log(neo_ctx *ctx, neo_log_level level, const char *format, ...) NEO__PRINTF(3, 4);
 
-/* neo_parallel_for: run task(arg, i, worker) for every i in [0, count) on the context's threads; the
-   caller takes part. Tasks may not call neo_parallel_for on the same context.
+/* neo_parallel_for: run task(arg, i, worker) for every i in [0, count) on the context's threads;
+   the caller takes part. Tasks may not call neo_parallel_for on the same context.
    Threads: one caller per context at a time, as for everything made from it. */
 NEO_API void neo_parallel_for(neo_ctx *ctx, int64_t count, neo_task_fn task, void *arg);
 
@@ -349,9 +352,9 @@ NEO_API int64_t neo_time_ns(void);
 
 /* neo_input: a source of bytes in place of this process's standard input, for neo_reader_desc of
    neo_data.h; neo_comm_input of neo_comm.h gives every rank the bytes of rank 0. read: the next
-   bytes, 1 to `bytes` of them, to buffer. *got 0 and NEO_OK: nothing has come for a while (it returns
-   within 0.1 s, so that closing the reader need not wait for it). NEO_END: the end. Other statuses,
-   with neo_fail, end the stream.
+   bytes, 1 to `bytes` of them, to buffer. *got 0 and NEO_OK: nothing has come for a while (it
+   returns within 0.1 s, so that closing the reader need not wait for it). NEO_END: the end. Other
+   statuses, with neo_fail, end the stream.
    Threads: called from the reader's threads, one at a time, in the order of the bytes. */
 typedef struct neo_input {
     neo_status (*read)(void *user, void *buffer, size_t bytes, size_t *got);
@@ -361,16 +364,16 @@ typedef struct neo_input {
 /* ------------------------------------------------------------------------------------------------
    >>leaves
 
-   Sums over a batch have one shape, whatever computes them: sample i of a batch of B belongs to leaf
-   v where v B / V <= i < (v + 1) B / V (integer division); inside a leaf samples add in order; over
-   leaves the sums add by a binary tree that splits n leaves at the largest power of two below n. V is
-   neo_ctx_desc.repro_shards. A caller that holds only some leaves of a batch (a rank, or a step
-   computed in pieces) says so with a neo_leaves; NULL means all of them, with one row each (an error
-   inside the backward window of an fsdp unit over several ranks).
+   Sums over a batch have one shape, whatever computes them: sample i of a batch of B belongs to
+   leaf v where v B / V <= i < (v + 1) B / V (integer division); inside a leaf samples add in order;
+   over leaves the sums add by a binary tree that splits n leaves at the largest power of two below
+   n. V is neo_ctx_desc.repro_shards. A caller that holds only some leaves of a batch (a rank, or a
+   step computed in pieces) says so with a neo_leaves; NULL means all of them, with one row each (an
+   error inside the backward window of an fsdp unit over several ranks).
 
    A sample may be several rows, the positions of a sequence for one: rows_per_sample. Tensors have
    then that many times the samples of the leaves, and rows of a leaf add in order.
-   ------------------------------------------------------------------------------------------------ */
+   --------------------------------------------------------------------------------------------- */
 typedef struct neo_leaves {
     int64_t batch; /* samples of the whole (global) batch */
     int first;     /* first leaf held here */
@@ -391,7 +394,7 @@ NEO_API int64_t neo_leaf_begin(int64_t batch, int shards, int leaf);
    whose data is NULL stands for "none" where a function allows that; one that also says why, in
    `absent`, is not none but away: it has its shape, and calls that need its data, an optional one
    too, fail with NEO_ERR_STATE and that text.
-   ------------------------------------------------------------------------------------------------ */
+   --------------------------------------------------------------------------------------------- */
 typedef enum neo_dtype {
     NEO_F32,
     NEO_F16,
@@ -407,8 +410,8 @@ typedef enum neo_dtype {
 
 enum { NEO_MAX_DIMS = 4 };
 
-/* The place of memory: the host, or the context's device. A context without a device has host memory
-   only. */
+/* The place of memory: the host, or the context's device. A context without a device has host
+   memory only. */
 typedef enum neo_place { NEO_HOST, NEO_DEVICE } neo_place;
 
 typedef struct neo_tensor {
@@ -431,8 +434,8 @@ NEO_API neo_tensor neo_tensor_nd(void *data, neo_dtype dtype, int ndim, const in
 NEO_API neo_tensor neo_tensor_none(void);
 
 /* neo_tensor_slice: [first, first + count) of dimension dim. neo_tensor_rows: of dimension 0.
-   Out of range gives neo_tensor_none(), of rows with a reason for messages in `absent`. Views of an absent tensor
-   are absent as it is. */
+   Out of range gives neo_tensor_none(), of rows with a reason for messages in `absent`. Views of an
+   absent tensor are absent as it is. */
 NEO_API neo_tensor neo_tensor_slice(neo_tensor t, int dim, int64_t first, int64_t count);
 NEO_API neo_tensor neo_tensor_rows(neo_tensor t, int64_t first, int64_t count);
 NEO_API neo_tensor neo_tensor_transpose(neo_tensor t, int dim_a, int dim_b);
@@ -442,8 +445,8 @@ NEO_API int64_t neo_tensor_count(neo_tensor t); /* elements; of none: 0 */
 NEO_API size_t neo_tensor_bytes(neo_tensor t);
 NEO_API int neo_tensor_is_contiguous(neo_tensor t);
 
-/* neo_tensor_alloc: a contiguous tensor in memory of the context or its device (64-byte aligned, not
-   cleared).
+/* neo_tensor_alloc: a contiguous tensor in memory of the context or its device (64-byte aligned,
+   not cleared).
    neo_tensor_free: gives it back and sets *t to none; none is allowed.
    Errors   NEO_ERR_ARG: a negative extent or a size that overflows. NEO_ERR_MEMORY. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_tensor_alloc(neo_ctx *ctx, neo_dtype dtype, int ndim,
@@ -471,10 +474,10 @@ typedef struct neo_convert_desc {
    Errors    NEO_ERR_SHAPE: the shapes differ. NEO_ERR_ARG: a tensor is none or malformed. */
 NEO_API neo_status neo_tensor_convert(neo_ctx *ctx, neo_tensor src, neo_tensor dst,
                                       const neo_convert_desc *desc);
-/* neo_tensor_copy: same shape and dtype, any strides. Between the host and the context's device both
-   must be contiguous; the data has arrived, and the source may change, on return. neo_tensor_zero:
-   contiguous. On a context with a device these three, and neo_tensor_init, take tensors in host
-   memory too, on which the CPU works. */
+/* neo_tensor_copy: same shape and dtype, any strides. Between the host and the context's device
+   both must be contiguous; the data has arrived, and the source may change, on return.
+   neo_tensor_zero: contiguous. On a context with a device these three, and neo_tensor_init, take
+   tensors in host memory too, on which the CPU works. */
 NEO_API neo_status neo_tensor_copy(neo_ctx *ctx, neo_tensor src, neo_tensor dst);
 NEO_API neo_status neo_tensor_zero(neo_ctx *ctx, neo_tensor t);
 
@@ -483,11 +486,13 @@ NEO_API neo_status neo_tensor_zero(neo_ctx *ctx, neo_tensor t);
    Shapes   all alike, contiguous f32. Aliasing: out may be parts[0]; parts are overwritten. */
 NEO_API neo_status neo_tree_sum(neo_ctx *ctx, const neo_tensor *parts, int count, neo_tensor out);
 
-/* neo_floats_decode, _encode: `count` numbers of dtype f32, f16, bf16 or f8 to and from f32, to nearest,
-   as neo_tensor_convert. neo_floats_add: x[i] += y[i]. On the calling thread alone, so any number of
-   threads may call them beside everything else that a context does. */
-NEO_API void neo_floats_decode(const neo_ctx *ctx, neo_dtype dtype, const void *src, float *dst, int64_t count);
-NEO_API void neo_floats_encode(const neo_ctx *ctx, neo_dtype dtype, const float *src, void *dst, int64_t count);
+/* neo_floats_decode, _encode: `count` numbers of dtype f32, f16, bf16 or f8 to and from f32, to
+   nearest, as neo_tensor_convert. neo_floats_add: x[i] += y[i]. On the calling thread alone, so any
+   number of threads may call them beside everything else that a context does. */
+NEO_API void neo_floats_decode(const neo_ctx *ctx, neo_dtype dtype, const void *src, float *dst,
+                               int64_t count);
+NEO_API void neo_floats_encode(const neo_ctx *ctx, neo_dtype dtype, const float *src, void *dst,
+                               int64_t count);
 NEO_API void neo_floats_add(const neo_ctx *ctx, float *x, const float *y, int64_t count);
 
 /* ------------------------------------------------------------------------------------------------
@@ -496,7 +501,7 @@ NEO_API void neo_floats_add(const neo_ctx *ctx, float *x, const float *y, int64_
    Counter-based: Philox4x32-10 with key = seed and a counter made of a 64-bit hash of (name, step,
    stream) and the element's index. A number depends on nothing else: not on threads, order or
    layout.
-   ------------------------------------------------------------------------------------------------ */
+   --------------------------------------------------------------------------------------------- */
 typedef enum neo_stream { /* what the numbers are for, so that uses never share numbers */
     NEO_STREAM_INIT,
     NEO_STREAM_ROUNDING,
@@ -525,7 +530,8 @@ NEO_API float neo_random_normal(uint64_t seed, uint64_t name_hash, int64_t step,
                                 uint64_t index);
 
 /* neo_zipf: id of a Zipf law with exponent s > 0 over [0, rows), from a uniform u in [0, 1); 0 is
-   the most frequent (the inverse of the continuous law x^-s over [1, rows + 1), cut to integers). */
+   the most frequent (the inverse of the continuous law x^-s over [1, rows + 1), cut to integers).
+   */
 NEO_API int64_t neo_zipf(float u, int64_t rows, float s);
 
 typedef enum neo_init_kind {
@@ -556,7 +562,7 @@ NEO_API neo_status neo_tensor_init(neo_ctx *ctx, neo_tensor t, const char *name,
    range (to 2^-149 .. 2^128, and room for 2^31 terms between two normalisations, which add does by
    itself). Losses, norms and metrics use it, so ranks can add in any order (element by element, as
    integers).
-   ------------------------------------------------------------------------------------------------ */
+   --------------------------------------------------------------------------------------------- */
 enum { NEO_EXACT_WORDS = 12 };
 typedef struct neo_exact {
     int64_t word[NEO_EXACT_WORDS]; /* sum of word[i] * 2^(32 i - 160) */
@@ -576,7 +582,7 @@ NEO_API double neo_exact_value(const neo_exact *sum);
 
 /* ------------------------------------------------------------------------------------------------
    >>gemm
-   ------------------------------------------------------------------------------------------------ */
+   --------------------------------------------------------------------------------------------- */
 typedef enum neo_activation {
     NEO_ACT_NONE,
     NEO_ACT_RELU,
@@ -595,21 +601,23 @@ typedef struct neo_gemm_desc {
 } neo_gemm_desc;
 
 /* neo_gemm: c = act(beta c + op(a) op(b) + bias).
-   Shapes    op(a) [M][K], op(b) [K][N], c [M][N]; f32, or a and b bf16 and c bf16 or f32; the last stride
-             of each is 1, row strides free. M, N, K may be 0 (K = 0: c = act(beta c + bias)).
+   Shapes    op(a) [M][K], op(b) [K][N], c [M][N]; f32, or a and b bf16 and c bf16 or f32; the last
+             stride of each is 1, row strides free. M, N, K may be 0 (K = 0: c = act(beta c +
+             bias)).
    Numerics  every element starts at beta c (0 if beta is 0), adds a_k b_k by fused multiply-add in
              order of k, then the bias: the same bits on every path and for every shape around it.
-             bf16: the sum is f32; each 32 k add by themselves, even k in order and odd k in order, from
-             0, and even + odd is added to it; denormals are zeros until the bias. c of bf16 is rounded
-             once, at the end.
+             bf16: the sum is f32; each 32 k add by themselves, even k in order and odd k in order,
+             from 0, and even + odd is added to it; denormals are zeros until the bias. c of bf16 is
+             rounded once, at the end.
    Aliasing  c may not overlap a, b or bias.
-   Devices   with neo_cuda_desc.exact the same bits; without, large products are cuBLASLt's (of bf16: its
-             operands, sums in f32), whose order of terms is its own.
+   Devices   with neo_cuda_desc.exact the same bits; without, large products are cuBLASLt's (of
+             bf16: its operands, sums in f32), whose order of terms is its own.
    Errors    NEO_ERR_SHAPE: also of a dtype.
    Hook      with NEO_SGEMM defined (in the implementation file, as a function or macro
-             NEO_SGEMM(trans_a, trans_b, M, N, K, a, lda, b, ldb, beta, c, ldc), row-major), it computes
-             beta c + op(a) op(b) of f32 products of at least 2^15 multiply-adds, here and in the layers;
-             not weight gradients over several leaves, whose order a BLAS does not know. */
+             NEO_SGEMM(trans_a, trans_b, M, N, K, a, lda, b, ldb, beta, c, ldc), row-major), it
+             computes beta c + op(a) op(b) of f32 products of at least 2^15 multiply-adds, here and
+             in the layers; not weight gradients over several leaves, whose order a BLAS does not
+             know. */
 NEO_API neo_status neo_gemm(neo_ctx *ctx, const neo_gemm_desc *desc, neo_tensor a, neo_tensor b,
                             neo_tensor c);
 
@@ -618,7 +626,7 @@ NEO_API neo_status neo_gemm(neo_ctx *ctx, const neo_gemm_desc *desc, neo_tensor 
 
    Named dense parameters, each with its gradient. Layers add theirs; an optimizer takes the whole
    set. Values start at multiples of 256 elements (padding is zero and stays zero).
-   ------------------------------------------------------------------------------------------------ */
+   --------------------------------------------------------------------------------------------- */
 typedef struct neo_params neo_params;
 typedef struct neo_param {
     const char *name; /* owned by the set */
@@ -650,7 +658,8 @@ NEO_API int neo_params_is_deferred(const neo_params *params);
    NEO_INIT_DEFAULT. An index outside gives NEO_INIT_NONE.
    neo_params_bind: for the owner of a deferred set: value and grad of parameter `index` are now at
    these addresses (of the context's device, if it has one), contiguous f32 (backward overwrites the
-   gradient). NULL: not in memory, for the reason `absent` (kept, not copied; NULL: "its set is not in memory").
+   gradient). NULL: not in memory, for the reason `absent` (kept, not copied; NULL: "its set is not
+   in memory").
    Errors   NEO_ERR_ARG: no such index, or the set is not deferred; nothing changes.
    Threads  none may use the set meanwhile. */
 NEO_API neo_init neo_params_initializer(const neo_params *params, int index);
@@ -662,28 +671,32 @@ NEO_API neo_status neo_params_bind(neo_params *params, int index, void *value, v
 
    Pairs: neo_x_forward computes outputs, neo_x_backward the gradients of its inputs and parameters.
    A gradient tensor that is none is not computed. Gradients are overwritten, not added to.
-   ------------------------------------------------------------------------------------------------ */
+   --------------------------------------------------------------------------------------------- */
 
-/* neo_activation_forward: y = act(z), elementwise; y may be z. _backward: dz = dy act'(z). For NONE, RELU, SIGMOID
-   and TANH only y is read (z may be none); for GELU and HARDSWISH only z. dz may be dy.
+/* neo_activation_forward: y = act(z), elementwise; y may be z. _backward: dz = dy act'(z). For
+   NONE, RELU, SIGMOID and TANH only y is read (z may be none); for GELU and HARDSWISH only z. dz
+   may be dy.
    Shapes   contiguous f32, all alike. */
-NEO_API neo_status neo_activation_forward(neo_ctx *ctx, neo_activation act, neo_tensor z, neo_tensor y);
-NEO_API neo_status neo_activation_backward(neo_ctx *ctx, neo_activation act, neo_tensor z, neo_tensor y,
-                                           neo_tensor dy, neo_tensor dz);
+NEO_API neo_status neo_activation_forward(neo_ctx *ctx, neo_activation act, neo_tensor z,
+                                          neo_tensor y);
+NEO_API neo_status neo_activation_backward(neo_ctx *ctx, neo_activation act, neo_tensor z,
+                                           neo_tensor y, neo_tensor dy, neo_tensor dz);
 
 /* neo_linear_forward: y = act(x w^T + bias), as torch.nn.Linear.
-   Shapes   x [B][in], w [out][in], bias [out] or none, y [B][out]; f32, last stride 1; or x and w bf16, y
-            bf16 or f32, as of neo_gemm.
+   Shapes   x [B][in], w [out][in], bias [out] or none, y [B][out]; f32, last stride 1; or x and w
+            bf16, y bf16 or f32, as of neo_gemm.
    neo_linear_backward: dx = dz w, dw = dz^T x, dbias = sum of dz over the batch (dz: the gradient
    before the activation). dw and dbias add in the order of the leaf tree.
-   Shapes   x [B][in], w [out][in], dz [B][out]; dx [B][in], dw [out][in], dbias [out], each or none. x, w
-            and dz may be bf16, all three; dx then is bf16 or f32; dw and dbias always are f32.
+   Shapes   x [B][in], w [out][in], dz [B][out]; dx [B][in], dw [out][in], dbias [out], each or
+            none. x, w and dz may be bf16, all three; dx then is bf16 or f32; dw and dbias always
+            are f32.
    leaves   NULL: the rows are the whole batch. Errors: NEO_ERR_SHAPE; NEO_ERR_ARG: bad leaves.
    Memory   uses the context's scratch; allocates nothing. */
 NEO_API neo_status neo_linear_forward(neo_ctx *ctx, neo_tensor x, neo_tensor w, neo_tensor bias,
                                       neo_activation act, neo_tensor y);
-NEO_API neo_status neo_linear_backward(neo_ctx *ctx, const neo_leaves *leaves, neo_tensor x, neo_tensor w,
-                                       neo_tensor dz, neo_tensor dx, neo_tensor dw, neo_tensor dbias);
+NEO_API neo_status neo_linear_backward(neo_ctx *ctx, const neo_leaves *leaves, neo_tensor x,
+                                       neo_tensor w, neo_tensor dz, neo_tensor dx, neo_tensor dw,
+                                       neo_tensor dbias);
 
 /* A stack of linear layers. widths = {in, hidden..., out}. */
 typedef struct neo_mlp neo_mlp;
@@ -693,17 +706,18 @@ typedef enum neo_mlp_init {
     NEO_MLP_INIT_TORCH /* both ~ U(+-1/sqrt(in)), as torch.nn.Linear */
 } neo_mlp_init;
 typedef struct neo_mlp_desc {
-    const char *name;          /* parameters are <name>.<2i>.weight and .bias, as torch.nn.Sequential
-                                  of Linear and activation modules numbers them; required */
+    const char *name;          /* parameters are <name>.<2i>.weight and .bias, as
+                                  torch.nn.Sequential of Linear and activation modules numbers them;
+                                  required */
     int width_count;           /* 2 .. NEO_MAX_LAYERS + 1; required */
     int64_t widths[NEO_MAX_LAYERS + 1];
     int64_t max_batch;         /* largest batch of forward; required */
     neo_activation act;        /* after every layer but the last */
     neo_activation last_act;   /* after the last */
     neo_mlp_init init;
-    neo_dtype dtype;           /* of the products' operands: NEO_F32, or NEO_BF16: x, the gradients of
-                                  layers' outputs and a copy of the weights are rounded to bf16, and
-                                  activations kept so; x, y, dy, dx and the parameters stay f32.
+    neo_dtype dtype;           /* of the products' operands: NEO_F32, or NEO_BF16: x, the gradients
+                                  of layers' outputs and a copy of the weights are rounded to bf16,
+                                  and activations kept so; x, y, dy, dx and the parameters stay f32.
                                   Part of the numeric definition: neo_state_define it */
 } neo_mlp_desc;
 
@@ -720,7 +734,8 @@ NEO_API size_t neo_mlp_workspace_bytes(const neo_mlp_desc *desc);
    Shapes   x [B][in], y [B][out], dy [B][out], dx [B][in]; B <= max_batch; f32, last stride 1.
    Errors   NEO_ERR_CAPACITY: B > max_batch. NEO_ERR_STATE: backward without its forward. */
 NEO_API neo_status neo_mlp_forward(neo_mlp *mlp, neo_tensor x, neo_tensor y);
-NEO_API neo_status neo_mlp_backward(neo_mlp *mlp, const neo_leaves *leaves, neo_tensor dy, neo_tensor dx);
+NEO_API neo_status neo_mlp_backward(neo_mlp *mlp, const neo_leaves *leaves, neo_tensor dy,
+                                    neo_tensor dx);
 
 /* neo_add: x += y, elementwise: a residual, or the gradients of the two ways into it. Each sum is
    made in f32 and rounded to x's dtype, to nearest.
@@ -762,7 +777,8 @@ NEO_API neo_status neo_rms_norm_backward(neo_ctx *ctx, const neo_leaves *leaves,
    ids[i] is r, in order of i inside a leaf, over leaves by the tree; add != 0: this is added to
    what dtable holds (a table that is also the output layer's weight. For the same bits on several
    ranks call both with one leaf at a time, and add the results by neo_tree_sum.)
-   Shapes   ids [N] contiguous i32 or i64; table, dtable [R][D], out, dout [N][D] f32, last stride 1.
+   Shapes   ids [N] contiguous i32 or i64; table, dtable [R][D], out, dout [N][D] f32, last stride
+            1.
    leaves   NULL: the ids are the whole batch.
    Errors   NEO_ERR_RANGE: an id is outside the table (the message names position and id); nothing
             is written. NEO_ERR_SHAPE. NEO_ERR_ARG: bad leaves.
@@ -809,36 +825,40 @@ NEO_API neo_status neo_attention_backward(neo_ctx *ctx, const neo_attention_desc
    With diagonal != 0 also j = i. neo_interact_width: columns of z: D + F(F+1)/2 [+ F+1].
    Shapes    x [B][D], e [B][F D], z [B][width]; dz, dx, de alike; f32, last stride 1.
    Numerics  dots add by fma in order of D. dT_i starts at dz's copy part (row 0) or 0 and adds the
-             partners j = 0 .. F in order (j = i enters once: with twice its dz, without diagonal with 0).
+             partners j = 0 .. F in order (j = i enters once: with twice its dz, without diagonal
+             with 0).
    Errors    NEO_ERR_SHAPE. NEO_ERR_UNSUPPORTED: more than 4095 features.
    Source    github.com/facebookresearch/dlrm. */
 NEO_API int64_t neo_interact_width(int64_t dim, int64_t features, int diagonal);
-NEO_API neo_status neo_interact_forward(neo_ctx *ctx, int diagonal, neo_tensor x, neo_tensor e, neo_tensor z);
+NEO_API neo_status neo_interact_forward(neo_ctx *ctx, int diagonal, neo_tensor x, neo_tensor e,
+                                        neo_tensor z);
 NEO_API neo_status neo_interact_backward(neo_ctx *ctx, int diagonal, neo_tensor x, neo_tensor e,
                                          neo_tensor dz, neo_tensor dx, neo_tensor de);
 
 /* ------------------------------------------------------------------------------------------------
    >>losses
 
-   Mean losses and their gradients in one call. Gradients are divided by the number of samples of the
-   whole batch, so that partial results only add. A sample weight multiplies its loss and gradient (the
-   divisor stays the sample count, as torch's functional losses with `weight` and reduction="mean").
-   ------------------------------------------------------------------------------------------------ */
+   Mean losses and their gradients in one call. Gradients are divided by the number of samples of
+   the whole batch, so that partial results only add. A sample weight multiplies its loss and
+   gradient (the divisor stays the sample count, as torch's functional losses with `weight` and
+   reduction="mean").
+   --------------------------------------------------------------------------------------------- */
 typedef struct neo_loss_desc {
-    int64_t batch;     /* samples of the whole batch, of all ranks and micro-batches; 0: the rows given
-                          (wrong where they are a part of it) */
+    int64_t batch;     /* samples of the whole batch, of all ranks and micro-batches; 0: the rows
+                          given (wrong where they are a part of it) */
     neo_tensor weight; /* [B] f32 or none */
     neo_exact *sum;    /* the weighted sample losses are also added here; or NULL */
     float scale;       /* gradients, not losses, are multiplied by this (loss scaling); 0: 1 */
 } neo_loss_desc;
 
-/* neo_bce_with_logits: binary cross entropy of sigmoid(logit). neo_bce: of probabilities, their logarithms
-   clamped at -100, as torch. neo_mse: mean of squared differences over all elements.
-   neo_cross_entropy: softmax cross entropy; label [B] i64 class numbers; as torch's default (mean over
-   samples). For sequences a sample is a position: logit [B T][C], and desc->batch counts positions.
-   desc may be NULL.
-   Shapes   bce: logit, label, dlogit [B] or [B][1]; mse: pred, target, dpred alike, [B] or [B][n]; cross entropy:
-            logit, dlogit [B][C]. f32, contiguous; the gradient may be none, or the input itself.
+/* neo_bce_with_logits: binary cross entropy of sigmoid(logit). neo_bce: of probabilities, their
+   logarithms clamped at -100, as torch. neo_mse: mean of squared differences over all elements.
+   neo_cross_entropy: softmax cross entropy; label [B] i64 class numbers; as torch's default (mean
+   over samples). For sequences a sample is a position: logit [B T][C], and desc->batch counts
+   positions. desc may be NULL.
+   Shapes   bce: logit, label, dlogit [B] or [B][1]; mse: pred, target, dpred alike, [B] or [B][n];
+            cross entropy: logit, dlogit [B][C]. f32, contiguous; the gradient may be none, or the
+            input itself.
    loss     the sum over these rows divided by the batch; may be NULL. An empty batch gives 0.
    Numerics a sample's loss is one f32 (mse of n columns: the mean of its n squares); they add in a
             neo_exact, so no order shows. Sums along a row: blocks of 256 columns, each over 16
@@ -849,10 +869,10 @@ typedef struct neo_loss_desc {
             than the rows given. On an error nothing is written. */
 NEO_API neo_status neo_bce_with_logits(neo_ctx *ctx, const neo_loss_desc *desc, neo_tensor logit,
                                        neo_tensor label, neo_tensor dlogit, double *loss);
-NEO_API neo_status neo_bce(neo_ctx *ctx, const neo_loss_desc *desc, neo_tensor prob, neo_tensor label,
-                           neo_tensor dprob, double *loss);
-NEO_API neo_status neo_mse(neo_ctx *ctx, const neo_loss_desc *desc, neo_tensor pred, neo_tensor target,
-                           neo_tensor dpred, double *loss);
+NEO_API neo_status neo_bce(neo_ctx *ctx, const neo_loss_desc *desc, neo_tensor prob,
+                           neo_tensor label, neo_tensor dprob, double *loss);
+NEO_API neo_status neo_mse(neo_ctx *ctx, const neo_loss_desc *desc, neo_tensor pred,
+                           neo_tensor target, neo_tensor dpred, double *loss);
 NEO_API neo_status neo_cross_entropy(neo_ctx *ctx, const neo_loss_desc *desc, neo_tensor logit,
                                      neo_tensor label, neo_tensor dlogit, double *loss);
 
@@ -862,7 +882,7 @@ NEO_API neo_status neo_cross_entropy(neo_ctx *ctx, const neo_loss_desc *desc, ne
    Dense optimizers over a neo_params, with the semantics of torch.optim (LAMB: arXiv 1904.00962 as
    FBGEMM and apex apply it: Adam direction with bias correction plus weight_decay w, scaled per
    parameter tensor by |w|/|update| where both are positive, else by 1).
-   ------------------------------------------------------------------------------------------------ */
+   --------------------------------------------------------------------------------------------- */
 typedef struct neo_optim neo_optim;
 typedef enum neo_optim_kind {
     NEO_OPTIM_SGD,
@@ -883,36 +903,39 @@ typedef struct neo_optim_desc {
     float clip_norm;            /* 0: off; else the norm of the gradients of all parameters of this
                                    optimizer is limited to this (of embedding bags too: see
                                    neo_optim_add_squares) */
-    float clip_norm_type;       /* 1, 2 (0 means 2) or INFINITY; as torch.nn.utils.clip_grad_norm_ */
+    float clip_norm_type;       /* 1, 2 (0 means 2) or INFINITY; as
+                                   torch.nn.utils.clip_grad_norm_ */
     const char *name;           /* prefix of the state's names; NULL: "optim" */
-    const struct neo_group *group; /* the parameters are parts that the ranks of this group hold (see
-                                   >>state): norms are over all parts; every rank has the same
-                                   parameters in the same order, some perhaps without elements, and
-                                   steps are collective. NULL: they are whole. Copied */
+    const struct neo_group *group; /* the parameters are parts that the ranks of this group hold
+                                      (see >>state): norms are over all parts; every rank has the
+                                      same parameters in the same order, some perhaps without
+                                      elements, and steps are collective. NULL: they are whole.
+                                      Copied */
 } neo_optim_desc;
 
 /* neo_optim_create: state for every parameter now in params (add parameters first).
    neo_optim_state_bytes: exactly what create asks of the allocator (state, its names, the record).
-   Errors   NEO_ERR_ARG: a number out of its range (the message names it). NEO_ERR_STATE: a deferred set
-            with a parameter that is not bound. */
+   Errors   NEO_ERR_ARG: a number out of its range (the message names it). NEO_ERR_STATE: a deferred
+            set with a parameter that is not bound. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_optim_create(neo_ctx *ctx, neo_params *params,
-                                                      const neo_optim_desc *desc, neo_optim **optim);
+                                                      const neo_optim_desc *desc,
+                                                      neo_optim **optim);
 NEO_API void neo_optim_destroy(neo_optim *optim);
 NEO_API size_t neo_optim_state_bytes(const neo_params *params, const neo_optim_desc *desc);
-/* neo_optim_step: one step from the gradients in params. Clipping leaves them as they are: its factor,
-   min(1, clip_norm/(norm + 1e-6)), enters the step. Allocates nothing.
+/* neo_optim_step: one step from the gradients in params. Clipping leaves them as they are: its
+   factor, min(1, clip_norm/(norm + 1e-6)), enters the step. Allocates nothing.
    Errors   NEO_ERR_NUMERIC: lr, or with clipping the gradient norm, is not finite. NEO_ERR_STATE:
-            parameters were added after create. Nothing has changed then. With a group also what its calls
-            return: then LAMB's moments have moved. */
+            parameters were added after create. Nothing has changed then. With a group also what its
+            calls return: then LAMB's moments have moved. */
 NEO_API neo_status neo_optim_step(neo_optim *optim, float lr);
-/* neo_optim_count_elsewhere: parameter `index` is here whole, as on other ranks of the group, one of which counts
-   it in norms. */
+/* neo_optim_count_elsewhere: parameter `index` is here whole, as on other ranks of the group, one
+   of which counts it in norms. */
 NEO_API void neo_optim_count_elsewhere(neo_optim *optim, int index);
 /* neo_optim_add_squares: gradients that others hold count in the norm of the next step (a 2-norm),
    by the sum of their squares; with a group each rank adds those that no other does.
-   neo_optim_clip_factor: what the last step multiplied gradients by, 1 without clipping (while a device records: what
-   is recorded runs first): those of the others are to be, too. So one norm is of all (bags made with max_kept_rows, and
-   neo_bags_accumulate instead of neo_bags_backward):
+   neo_optim_clip_factor: what the last step multiplied gradients by, 1 without clipping (while a
+   device records: what is recorded runs first): those of the others are to be, too. So one norm is
+   of all (bags made with max_kept_rows, and neo_bags_accumulate instead of neo_bags_backward):
        neo_exact_zero(&squares);
        neo_bags_grad_squares(bags, &squares);
        neo_optim_add_squares(optim, &squares);
@@ -924,13 +947,14 @@ NEO_API void neo_optim_count_elsewhere(neo_optim *optim, int index);
 NEO_API void neo_optim_add_squares(neo_optim *optim, const neo_exact *squares);
 NEO_API float neo_optim_clip_factor(const neo_optim *optim);
 NEO_API int64_t neo_optim_step_count(const neo_optim *optim);
-/* neo_optim_grad_norm: the norm before clipping of the last step (while a device records: as the factor); 0 without
-   clipping. */
+/* neo_optim_grad_norm: the norm before clipping of the last step (while a device records: as the
+   factor); 0 without clipping. */
 NEO_API double neo_optim_grad_norm(const neo_optim *optim);
 /* neo_optim_state_count, _at: the tensors that a resumed run needs, in the order of the parameters:
-   <name>.<parameter>.momentum_buffer (SGD with momentum), .sum (Adagrad), .exp_avg and .exp_avg_sq (Adam
-   family), f32 of the parameter's shape; last <name>.step, i64 [1]. Loading writes into their data. param:
-   the parameter's index, -1 of the step; may be NULL. Names live as long as the optimizer. */
+   <name>.<parameter>.momentum_buffer (SGD with momentum), .sum (Adagrad), .exp_avg and .exp_avg_sq
+   (Adam family), f32 of the parameter's shape; last <name>.step, i64 [1]. Loading writes into their
+   data. param: the parameter's index, -1 of the step; may be NULL. Names live as long as the
+   optimizer. */
 NEO_API int neo_optim_state_count(const neo_optim *optim);
 NEO_API neo_tensor neo_optim_state_at(neo_optim *optim, int index, const char **name, int *param);
 
@@ -956,8 +980,9 @@ NEO_API float neo_schedule_lr(const neo_schedule *schedule, int64_t step);
    >>gradcheck
 
    Compares an analytic gradient with central differences of a scalar function.
-   ------------------------------------------------------------------------------------------------ */
-typedef neo_status (*neo_gradcheck_fn)(void *user, double *loss); /* forward only, from current values */
+   --------------------------------------------------------------------------------------------- */
+/* forward only, from current values */
+typedef neo_status (*neo_gradcheck_fn)(void *user, double *loss);
 typedef struct neo_gradcheck_desc {
     neo_gradcheck_fn loss;
     void *user;
@@ -975,8 +1000,8 @@ typedef struct neo_gradcheck_result {
     int64_t worst_element; /* of the largest |analytic - numeric| / (abs_tol + rel_tol |numeric|) */
     double worst_ratio, analytic, numeric;
 } neo_gradcheck_result;
-/* neo_gradcheck: Errors NEO_ERR_MISMATCH: some element is off (the message names the worst; result is
-   filled). A NaN fails. Errors of loss() are passed on. result may be NULL. */
+/* neo_gradcheck: Errors NEO_ERR_MISMATCH: some element is off (the message names the worst; result
+   is filled). A NaN fails. Errors of loss() are passed on. result may be NULL. */
 NEO_API neo_status neo_gradcheck(const neo_gradcheck_desc *desc, neo_gradcheck_result *result);
 
 /* ------------------------------------------------------------------------------------------------
@@ -985,7 +1010,7 @@ NEO_API neo_status neo_gradcheck(const neo_gradcheck_desc *desc, neo_gradcheck_r
    A jagged batch: for each of T features and B samples a bag of ids, of any length. Feature-major:
    bag (t, b) is ids[offsets[t B + b] .. offsets[t B + b + 1]). The struct is a view; a
    neo_jagged_buffer owns memory for one.
-   ------------------------------------------------------------------------------------------------ */
+   --------------------------------------------------------------------------------------------- */
 typedef struct neo_jagged {
     int64_t batch;          /* B; not read when feature_bags is given */
     int32_t feature_count;  /* T */
@@ -993,8 +1018,8 @@ typedef struct neo_jagged {
     const int64_t *offsets; /* [bag count + 1]; offsets[0] may be above 0: views may start later */
     const void *ids;        /* indexed by offsets */
     const float *weights;   /* per id, indexed by offsets; or NULL */
-    const int64_t *feature_bags; /* [T + 1]: feature t has bags feature_bags[t] .. feature_bags[t+1];
-                                    NULL: every feature has B bags */
+    const int64_t *feature_bags; /* [T + 1]: feature t has bags feature_bags[t] ..
+                                    feature_bags[t+1]; NULL: every feature has B bags */
     neo_place place; /* of offsets, ids and weights; feature_bags are on the host always. Only
                         neo_bags_... of a context with a device take a batch that is there */
 } neo_jagged;
@@ -1003,8 +1028,8 @@ NEO_API int64_t neo_jagged_bag_count(const neo_jagged *j); /* T B, or feature_ba
 NEO_API int64_t neo_jagged_id_count(const neo_jagged *j);  /* of a batch on the host */
 
 /* neo_jagged_validate: offsets never decrease, counts fit, ids are inside [0, rows[t]) for the T
-   numbers in rows (NULL: not checked). Reads every offset and id. It cannot know how long your arrays
-   are: ids must reach to the last offset.
+   numbers in rows (NULL: not checked). Reads every offset and id. It cannot know how long your
+   arrays are: ids must reach to the last offset.
    Errors   NEO_ERR_ARG: a NULL pointer, a negative count, an id dtype that is not i32 or i64.
             NEO_ERR_FORMAT: offsets that decrease; the message names feature and sample.
             NEO_ERR_RANGE: an id outside its table; it names feature, sample, position and id. */
@@ -1029,14 +1054,15 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_jagged_reserve(neo_jagged_buffer *buffe
 NEO_API int64_t neo_jagged_grow_count(const neo_jagged_buffer *buffer);
 
 /* Writers: each replaces the buffer's content. On any error the buffer keeps its old content;
-   NEO_ERR_CAPACITY names the capacity needed. Sources may not be views of the same buffer. Ids convert
-   between i32 and i64 (NEO_ERR_RANGE if they do not fit); a weighted buffer fed from an unweighted
-   source gets ones; weights never get lost silently (NEO_ERR_ARG). The result must have the buffer's
-   feature_count (NEO_ERR_SHAPE). Sources with feature_bags: concat and select take them (the result then
-   has feature_bags too), slice, stack and transpose do not (NEO_ERR_ARG).
+   NEO_ERR_CAPACITY names the capacity needed. Sources may not be views of the same buffer. Ids
+   convert between i32 and i64 (NEO_ERR_RANGE if they do not fit); a weighted buffer fed from an
+   unweighted source gets ones; weights never get lost silently (NEO_ERR_ARG). The result must have
+   the buffer's feature_count (NEO_ERR_SHAPE). Sources with feature_bags: concat and select take
+   them (the result then has feature_bags too), slice, stack and transpose do not (NEO_ERR_ARG).
      set          from lengths [T B] (i32 or i64 as length_dtype) and ids: "combined format": all
                   lengths, then all ids
-     from_lists   from lists[t B + b], an array of counts[t B + b] ids (not read where the count is 0)
+     from_lists   from lists[t B + b], an array of counts[t B + b] ids (not read where the count is
+                  0)
      concat       the features of several batches of the same B, one after another
      select       the features in the order given (repeats allowed): permute, split, select in one
      slice        samples [first, first + count) of every feature
@@ -1076,12 +1102,12 @@ NEO_API neo_status neo_jagged_transpose(neo_jagged_buffer *out, const neo_jagged
        other arrays, or comes after a backward or accumulate of the one before
      - a batch that NEO_BOUNDS_ERROR refuses, or whose offsets decrease, is refused by the call that
        gets it, with the same message; for that the call waits for the device
-     - if the device fails in the middle of an update (NEO_ERR_DEVICE), some rows have been stepped and
-       some not: go on from a checkpoint
-     - of tables cut by columns whose optimizer needs sums over whole rows (neo_cut_sums) the block sums come to
-       the host and the totals go back
+     - if the device fails in the middle of an update (NEO_ERR_DEVICE), some rows have been stepped
+       and some not: go on from a checkpoint
+     - of tables cut by columns whose optimizer needs sums over whole rows (neo_cut_sums) the block
+       sums come to the host and the totals go back
      - not yet: more than 2^31 - 1 ids in a batch (NEO_ERR_UNSUPPORTED)
-   ------------------------------------------------------------------------------------------------ */
+   --------------------------------------------------------------------------------------------- */
 typedef struct neo_bags neo_bags;
 typedef enum neo_pooling { NEO_POOL_SUM, NEO_POOL_MEAN, NEO_POOL_NONE } neo_pooling;
 typedef enum neo_bounds { /* what to do with an id outside its table */
@@ -1096,7 +1122,8 @@ typedef enum neo_bag_optim_kind { /* g: merged gradient of a row; t from 1 */
     NEO_BAG_ROWWISE_ADAGRAD, /* s += mean(g^2), one float per row; w -= lr g/(sqrt(s) + eps) */
     NEO_BAG_ADAM,            /* bias corrected; t counts the steps of the whole object */
     NEO_BAG_PARTIAL_ADAM,    /* v one float per row: v = b2 v + (1-b2) mean(g^2) */
-    NEO_BAG_LAMB,            /* r = u + wd w, u as Adam's; w -= lr |w|/|r| r per row (1 if a norm is 0) */
+    NEO_BAG_LAMB,            /* r = u + wd w, u as Adam's; w -= lr |w|/|r| r per row (1 if a norm is
+                                0) */
     NEO_BAG_PARTIAL_LAMB,    /* LAMB on partial Adam */
     NEO_BAG_LARS_SGD,        /* a = lr eta |w|/(|g| + wd |w|) (0 if that is 0/0);
                                 m = mu m + a (g + wd w); w -= m */
@@ -1114,17 +1141,19 @@ typedef struct neo_bag_optim {
     float weight_decay;
     float eps;                 /* outside the root; 0: 1e-8 */
     float initial_accumulator; /* Adagrad, row-wise Adagrad */
-    double beta1, beta2;       /* 0: 0.9 and 0.999; below 0: none (0). 1 - beta is taken in double */
+    double beta1, beta2;       /* 0: 0.9 and 0.999; below 0: none (0). 1 - beta is taken in
+                                  double */
     float momentum;            /* LARS: mu */
     float eta;                 /* LARS; 0: 0.001 */
     float lr_scale;            /* times the lr of backward; 0: 1 */
     float clip_gradient;       /* 0: off; else merged gradients are clamped to +-this */
-    float max_norm;            /* 0: off; else a touched row's 2-norm is cut to this after its step */
+    float max_norm;            /* 0: off; else a touched row's 2-norm is cut to this after its
+                                  step */
 } neo_bag_optim;
 
-/* The position of a table in a larger one: it holds the larger table's columns from first_col and its
-   rows from first_row on. Initial values, row buckets, norms and means are then those of the larger
-   table. Zeros: a table by itself. */
+/* The position of a table in a larger one: it holds the larger table's columns from first_col and
+   its rows from first_row on. Initial values, row buckets, norms and means are then those of the
+   larger table. Zeros: a table by itself. */
 typedef struct neo_table_part {
     int64_t rows, dim; /* of the larger table */
     int64_t first_row, first_col;
@@ -1136,24 +1165,25 @@ typedef struct neo_table_desc {
     neo_pooling pooling; /* NEO_POOL_NONE: for all tables of an object or none */
     neo_bag_optim optim;
     neo_init init;       /* DEFAULT: U(+-1/sqrt(rows)), as DLRM */
-    int32_t row_buckets; /* R: pooled sums add bucket by bucket (bucket r has the rows from r rows/R up
-                            to (r + 1) rows/R), then over buckets by the leaves' tree, + 0.0f,
+    int32_t row_buckets; /* R: pooled sums add bucket by bucket (bucket r has the rows from r rows/R
+                            up to (r + 1) rows/R), then over buckets by the leaves' tree, + 0.0f,
                             whatever the plan; 0: 1. Above 1 the lookup is slower */
     void *weight;        /* [rows][dim] of dtype in memory of yours (init still applies); NULL:
                             neo's */
-    neo_table_part part; /* parts of one table have one name. first_col is a multiple of 16, and so is dim
-                            unless the part has the last column; a part of the rows is whole buckets */
+    neo_table_part part; /* parts of one table have one name. first_col is a multiple of 16, and so
+                            is dim unless the part has the last column; a part of the rows is whole
+                            buckets */
     neo_dtype dtype;     /* of the rows: NEO_F32, NEO_F16, NEO_BF16 or NEO_I8; see "narrow rows" */
     int round_nearest;   /* narrow rows are rounded to nearest after a step, not stochastically */
 } neo_table_desc;
 
 /* ---- narrow rows ----
    Rows of f16, bf16 or i8 take half or a quarter of the memory, and of the bytes that a lookup
-   reads. All arithmetic and the optimizer's state are f32: a lookup decodes; a step decodes the row,
-   steps it as a row of f32 is stepped, and rounds the new row. To nearest, a row would
-   stand still once steps are below half its last place. So a step rounds up or down at random, with
-   the probability of the remainder, and the mean of what is stored is the row that was computed
-   (but for f32's own rounding). Initial values, and rows written by neo_bags_set_rows, are rounded to
+   reads. All arithmetic and the optimizer's state are f32: a lookup decodes; a step decodes the
+   row, steps it as a row of f32 is stepped, and rounds the new row. To nearest, a row would stand
+   still once steps are below half its last place. So a step rounds up or down at random, with the
+   probability of the remainder, and the mean of what is stored is the row that was computed (but
+   for f32's own rounding). Initial values, and rows written by neo_bags_set_rows, are rounded to
    nearest.
 
    The random number of an element is word e % 4 of block e / 4 of neo_random_u32x4 (the context's
@@ -1173,11 +1203,12 @@ typedef struct neo_table_desc {
                row: a table of i8 may be cut by rows, not by columns.
    ---- */
 
-/* Sums along rows of which this object has some columns: a row-wise optimizer, LAMB, LARS and max_norm need
-   them over whole rows. For each part that is cut by columns: blocks [sums][rows][blocks], the sums of this
-   part's blocks of 16 columns (see >>bag-optim); total [sums][rows], to be filled with the sums of all blocks
-   of the row, added from 0 in order of column. Parts of the same rows of one table that saw the same batches
-   have the same rows in the same order. */
+/* Sums along rows of which this object has some columns: a row-wise optimizer, LAMB, LARS and
+   max_norm need them over whole rows. For each part that is cut by columns: blocks
+   [sums][rows][blocks], the sums of this part's blocks of 16 columns (see >>bag-optim); total
+   [sums][rows], to be filled with the sums of all blocks of the row, added from 0 in order of
+   column. Parts of the same rows of one table that saw the same batches have the same rows in the
+   same order. */
 typedef struct neo_cut_sums {
     int32_t table; /* of this object */
     int32_t sums;  /* per row: 1 or 2 */
@@ -1185,34 +1216,37 @@ typedef struct neo_cut_sums {
     const float *blocks;
     float *total;
 } neo_cut_sums;
-/* Called on the thread that called backward or step, before anything has changed; an error ends that call,
-   and nothing has changed. */
+/* Called on the thread that called backward or step, before anything has changed; an error ends
+   that call, and nothing has changed. */
 typedef neo_status (*neo_cut_sums_fn)(void *user, const neo_cut_sums *cuts, int32_t count);
 
 typedef struct neo_bags_desc {
     const char *name;             /* NULL: "bags" */
     const neo_table_desc *tables; /* required; copied */
     int32_t table_count;          /* required */
-    const int32_t *feature_table; /* [feature_count] table of each feature; NULL: feature t, table t */
+    const int32_t *feature_table; /* [feature_count] table of each feature; NULL: feature t, table
+                                     t */
     int32_t feature_count;        /* with feature_table */
     int64_t max_batch;            /* samples (of any one feature); required */
-    int64_t max_ids;              /* ids of a batch over all features; required. See neo_bags_reserve */
+    int64_t max_ids;              /* ids of a batch over all features; required. See
+                                     neo_bags_reserve */
     neo_bounds bounds;
-    int64_t max_kept_rows; /* rows that neo_bags_accumulate may keep between two steps, over all tables;
-                              0: not used */
+    int64_t max_kept_rows; /* rows that neo_bags_accumulate may keep between two steps, over all
+                              tables; 0: not used */
     neo_cut_sums_fn cut_sums; /* with a part whose optimizer needs sums over whole rows: required */
     void *cut_sums_user;
 } neo_bags_desc;
 
-/* neo_bag_cut_rounds: how many times a step of a table that is cut by columns asks for sums: 0 to 3. */
+/* neo_bag_cut_rounds: how many times a step of a table that is cut by columns asks for sums: 0 to
+   3. */
 NEO_API int neo_bag_cut_rounds(const neo_bag_optim *optim);
 
 /* neo_bags_create: allocate and initialise the tables, their optimizer state, and the workspace of
-   forward and backward for batches up to max_batch and max_ids. Initial values do not depend on anything
-   but the seed and the tensor's name, "<bags>.<table>.weight".
-   Errors   NEO_ERR_ARG: a field of desc, the table named. NEO_ERR_MEMORY. NEO_ERR_UNSUPPORTED: rows of a
-            table times max_ids (or max_kept_rows) beyond 2^64; i8 rows cut by columns; what a device
-            cannot do.
+   forward and backward for batches up to max_batch and max_ids. Initial values do not depend on
+   anything but the seed and the tensor's name, "<bags>.<table>.weight".
+   Errors   NEO_ERR_ARG: a field of desc, the table named. NEO_ERR_MEMORY. NEO_ERR_UNSUPPORTED: rows
+            of a table times max_ids (or max_kept_rows) beyond 2^64; i8 rows cut by columns; what a
+            device cannot do.
    neo_bags_bytes: exactly what create asks of the allocator: weights (those not in memory of yours,
    and the scales of i8 rows), optimizer state, and workspace (descriptions included); on a device
    the sum of host and device memory. */
@@ -1237,12 +1271,14 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_bags_reserve_kept(neo_bags *bags, int64
 /* neo_bags_forward: pool the rows of every bag of every feature.
    Shapes    batch: T features x B samples; out [B][sum of the features' dims] f32, last stride 1.
              With feature_bags (a batch size per feature): out is 1-d, feature after feature, each
-             [B_t][D_t]. NEO_POOL_NONE: all tables have one dim D; out [ids][D], one row per id in order.
+             [B_t][D_t]. NEO_POOL_NONE: all tables have one dim D; out [ids][D], one row per id in
+             order.
    Numerics  elements of narrow rows become f32 (see "narrow rows"). A bag adds w_k * row_k by fma
              (weights) or row_k by addition in order of position, from 0;
              MEAN then divides by the bag's length (before any id was dropped). NONE copies the row,
              times its weight where there are weights; a dropped id gives zeros.
-   Aliasing  out may not overlap an input. Threads: safe on distinct bags objects of distinct contexts.
+   Aliasing  out may not overlap an input. Threads: safe on distinct bags objects of distinct
+             contexts.
    Errors    NEO_ERR_RANGE: an id outside its table under NEO_BOUNDS_ERROR: table, feature, sample,
              position and id are named. NEO_ERR_CAPACITY: more samples or ids than reserved.
              NEO_ERR_FORMAT: offsets that decrease. NEO_ERR_SHAPE. Nothing is written then.
@@ -1253,49 +1289,54 @@ NEO_API neo_status neo_bags_forward(neo_bags *bags, const neo_jagged *batch, neo
    Shapes    dout as out of forward, for the same batch.
    Numerics  d is dout of a bag, divided by its length for MEAN. An occurrence of a row adds d, or
              w_k * d by fma, in order of (feature, sample, position) inside a leaf; leaves (of the
-             feature's samples, see >>leaves) add by tree, then + 0.0f. What follows is in >>bag-optim:
-             clip_gradient, decay, the optimizer, max_norm.
-   Errors    as forward. NEO_ERR_NUMERIC: lr is not finite. NEO_ERR_STATE: gradients are kept. Those of
-             cut_sums. Nothing has changed then. */
+             feature's samples, see >>leaves) add by tree, then + 0.0f. What follows is in
+             >>bag-optim: clip_gradient, decay, the optimizer, max_norm.
+   Errors    as forward. NEO_ERR_NUMERIC: lr is not finite. NEO_ERR_STATE: gradients are kept. Those
+             of cut_sums. Nothing has changed then. */
 NEO_API neo_status neo_bags_backward(neo_bags *bags, const neo_jagged *batch, neo_tensor dout,
                                      float lr);
 
 /* ---- unfused: gradients that are kept ----
-   Over several micro-batches or losses, and where all gradients must be known before any weight moves
-   (clipping by a global norm, loss scaling): accumulate any number of times, then one step. Needs
-   max_kept_rows.
+   Over several micro-batches or losses, and where all gradients must be known before any weight
+   moves (clipping by a global norm, loss scaling): accumulate any number of times, then one step.
+   Needs max_kept_rows.
 
-   neo_bags_accumulate: merge the gradients of a batch per row, as backward does, and add them to those kept.
-   leaves: the batch is these leaves of a larger one (then without feature_bags); NULL: it is all of it. With
-   one call per step, accumulate and step are backward, bit for bit. Of several calls the merged gradients
-   add in order of call.
-   Errors   as backward. NEO_ERR_CAPACITY: more rows than max_kept_rows; nothing has been added then.
-   neo_bags_add_grad: add gradients of your own, in order: rows [count] of one table, grad [count][dim]
-   f32.
+   neo_bags_accumulate: merge the gradients of a batch per row, as backward does, and add them to
+   those kept. leaves: the batch is these leaves of a larger one (then without feature_bags); NULL:
+   it is all of it. With one call per step, accumulate and step are backward, bit for bit. Of
+   several calls the merged gradients add in order of call.
+   Errors   as backward. NEO_ERR_CAPACITY: more rows than max_kept_rows; nothing has been added
+            then.
+   neo_bags_add_grad: add gradients of your own, in order: rows [count] of one table, grad
+   [count][dim] f32.
    Errors   NEO_ERR_RANGE: a row outside the table. NEO_ERR_SHAPE. NEO_ERR_CAPACITY, as above.
-   neo_bags_kept_count, neo_bags_kept_row: what is kept: row i, in the order they came: its table, its
-   number, and its gradient, as many floats as the table has columns. Valid until the next call that keeps,
-   steps or clears. NULL: there is no row i, or the device failed (neo_last_error says how).
-   neo_bags_grad_squares: add the squares of all kept gradients to sum, exactly but for one rounding in each
-   product and in the tree of 16 columns: no order matters. neo_bags_scale_grads: multiply them.
-   neo_bags_step: one optimizer step for each row that is kept; then none is. neo_bags_clear: forget them.
-   Errors   NEO_ERR_ARG: an argument is NULL. NEO_ERR_DEVICE, on a device alone: a call of it failed; sum, and
+   neo_bags_kept_count, neo_bags_kept_row: what is kept: row i, in the order they came: its table,
+   its number, and its gradient, as many floats as the table has columns. Valid until the next call
+   that keeps, steps or clears. NULL: there is no row i, or the device failed (neo_last_error says
+   how). neo_bags_grad_squares: add the squares of all kept gradients to sum, exactly but for one
+   rounding in each product and in the tree of 16 columns: no order matters. neo_bags_scale_grads:
+   multiply them. neo_bags_step: one optimizer step for each row that is kept; then none is.
+   neo_bags_clear: forget them.
+   Errors   NEO_ERR_ARG: an argument is NULL. NEO_ERR_DEVICE, on a device alone: a call of it
+            failed; sum, and
    what is kept, are as before. */
 NEO_API neo_status neo_bags_accumulate(neo_bags *bags, const neo_jagged *batch, neo_tensor dout,
                                        const neo_leaves *leaves);
-NEO_API neo_status neo_bags_add_grad(neo_bags *bags, int32_t table, const int64_t *rows, int64_t count,
-                                     neo_tensor grad);
+NEO_API neo_status neo_bags_add_grad(neo_bags *bags, int32_t table, const int64_t *rows,
+                                     int64_t count, neo_tensor grad);
 NEO_API int64_t neo_bags_kept_count(const neo_bags *bags);
-NEO_API const float *neo_bags_kept_row(const neo_bags *bags, int64_t i, int32_t *table, int64_t *row);
+NEO_API const float *neo_bags_kept_row(const neo_bags *bags, int64_t i, int32_t *table,
+                                       int64_t *row);
 NEO_API neo_status neo_bags_grad_squares(const neo_bags *bags, neo_exact *sum);
 NEO_API neo_status neo_bags_scale_grads(neo_bags *bags, float scale);
 NEO_API neo_status neo_bags_step(neo_bags *bags, float lr);
 NEO_API neo_status neo_bags_clear(neo_bags *bags);
 
 /* neo_bags_weight_grad: dweights[k] = the gradient of the per-id weight k of the batch (counted
-   from its first id; a batch without weights stands for ones): dout of its bag . row. The sum has the
-   fixed shape of rows (see >>bag-optim); MEAN then divides it by the bag's length; 0 for a dropped
-   id. Call it before backward changes the rows. dweights: as many floats as the batch has ids.
+   from its first id; a batch without weights stands for ones): dout of its bag . row. The sum has
+   the fixed shape of rows (see >>bag-optim); MEAN then divides it by the bag's length; 0 for a
+   dropped id. Call it before backward changes the rows. dweights: as many floats as the batch has
+   ids.
    Errors: as forward. */
 NEO_API neo_status neo_bags_weight_grad(neo_bags *bags, const neo_jagged *batch, neo_tensor dout,
                                         float *dweights);
@@ -1333,12 +1374,13 @@ NEO_API void neo_bags_set_steps(neo_bags *bags, int64_t steps);
    Everything that makes up a training run, as a list of named tensors (views): weights, optimizer
    state, step counters, reader position; and the run's numeric definition, as words. The digest,
    checkpoints and resume work on it.
-   ------------------------------------------------------------------------------------------------ */
+   --------------------------------------------------------------------------------------------- */
 typedef struct neo_state neo_state;
 typedef enum neo_state_kind {
     NEO_STATE_WEIGHT,    /* in the digest; saved in model-*.safetensors */
     NEO_STATE_OPTIMIZER, /* in the digest; saved in state-*.safetensors */
-    NEO_STATE_PROGRESS   /* not in the digest: positions, counts of what was read; saved there too */
+    NEO_STATE_PROGRESS   /* not in the digest: positions, counts of what was read; saved there
+                            too */
 } neo_state_kind;
 
 NEO_API NEO__CHECK_UNUSED neo_status neo_state_create(neo_ctx *ctx, neo_state **state);
@@ -1349,13 +1391,13 @@ NEO_API void neo_state_destroy(neo_state *state);
             a part in a file: "[0:8]", "[0:8,0:4]") or not UTF-8, or t is not contiguous. */
 NEO_API neo_status neo_state_add(neo_state *state, neo_state_kind kind, const char *name,
                                  neo_tensor t);
-/* A part of a tensor that ranks hold in parts: a rectangle of a tensor of two dimensions, a run of a
-   tensor of one. */
+/* A part of a tensor that ranks hold in parts: a rectangle of a tensor of two dimensions, a run of
+   a tensor of one. */
 typedef struct neo_part {
     int64_t rows, cols;           /* of the whole tensor; cols 0: it has one dimension */
     int64_t first_row, first_col; /* where the part begins */
-    int copy; /* 1: another part has these elements too (one float per row, of a table that is cut by
-                 columns): they are loaded, but neither saved nor counted in the digest */
+    int copy; /* 1: another part has these elements too (one float per row, of a table that is cut
+                 by columns): they are loaded, but neither saved nor counted in the digest */
 } neo_part;
 /* neo_state_add_part: t is this rank's part of the tensor `name`. Parts of all ranks together cover
    the tensor, each element once; a part may be all of it (a table that one rank holds). What
@@ -1436,7 +1478,7 @@ NEO_API neo_status neo_state_digest_group(const neo_state *state, const neo_grou
    for more than its own parts. The directory is on one file system that all ranks see.
    A group fails as one: when a rank cannot go on, every rank returns its status and message ("rank
    2: ..."), what was written is removed, and the checkpoint before stays.
-   ------------------------------------------------------------------------------------------------ */
+   --------------------------------------------------------------------------------------------- */
 typedef struct neo_save_desc {
     const char *dir; /* required; made if missing */
     int64_t step;    /* required, >= 0 */
@@ -1503,7 +1545,7 @@ NEO_API neo_status neo_load(neo_ctx *ctx, const neo_load_desc *desc, neo_state *
 
    The file format of weights (github.com/huggingface/safetensors): a JSON header and the tensors'
    bytes.
-   ------------------------------------------------------------------------------------------------ */
+   --------------------------------------------------------------------------------------------- */
 typedef struct neo_safetensors neo_safetensors; /* an open file */
 /* neo_safetensors_open: read and check the header (8-byte length, JSON, offsets that tile the data
    exactly). The file stays open until close. Tensors are numbered in the order of their data.
@@ -1571,7 +1613,7 @@ NEO_API uint32_t neo_crc32c(uint32_t crc, const void *data, size_t bytes);
    are exact and AUC counts pairs in integers with ties grouped, so the order of updates does not
    matter. On several ranks: one of them updates with the samples of all, in their order (see
    neo_comm_gather_samples in neo_comm.h); all values are then those of one rank.
-   ------------------------------------------------------------------------------------------------ */
+   --------------------------------------------------------------------------------------------- */
 typedef struct neo_metrics neo_metrics;
 typedef struct neo_metrics_desc {
     int64_t capacity; /* samples the lifetime AUC can hold (8 bytes each), to 2^32; required */
@@ -1611,7 +1653,7 @@ NEO_API double neo_auc(const float *score, const float *label, int64_t count, vo
 
    One line that rewrites itself on a terminal, plain lines now and then elsewhere. neo prints
    nothing by itself: the text goes to your write function.
-   ------------------------------------------------------------------------------------------------ */
+   --------------------------------------------------------------------------------------------- */
 typedef struct neo_progress {
     void (*write)(const char *text, void *user); /* required */
     void *user;
@@ -1638,7 +1680,7 @@ NEO_API void neo_progress_end(neo_progress *progress, double loss);
 
    A log of JSON lines: {"step":100,"loss":0.31,...}. Each line goes to the system in one write
    when it ends, so a killed process leaves whole lines.
-   ------------------------------------------------------------------------------------------------ */
+   --------------------------------------------------------------------------------------------- */
 typedef struct neo_jsonl neo_jsonl;
 /* neo_jsonl_open: append != 0 keeps what the file has. Errors: NEO_ERR_NOT_FOUND, NEO_ERR_IO,
    NEO_ERR_MEMORY. */
@@ -1658,7 +1700,7 @@ NEO_API neo_status neo_jsonl_end(neo_jsonl *log);
    >>report
 
    One self-contained HTML page with SVG curves and tables; no script, no network.
-   ------------------------------------------------------------------------------------------------ */
+   --------------------------------------------------------------------------------------------- */
 typedef struct neo_report neo_report;
 NEO_API NEO__CHECK_UNUSED neo_status neo_report_create(neo_ctx *ctx, const char *title,
                                                        neo_report **report);
@@ -1692,7 +1734,7 @@ NEO_API neo_status neo_report_write(const neo_report *report, const char *path);
 
 /* ================================================================================================
    Stop here if you only want the API: what follows is the implementation.
-   ================================================================================================ */
+   ============================================================================================= */
 
 /* ------------------------------------------------------------------------------------------------
    >>shared

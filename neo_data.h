@@ -3,10 +3,10 @@
    Copy it beside neo.h. MIT licence (at the end of the file).
 
    WHAT IT DOES
-     - a schema: the dense numbers and sparse features that one sample becomes, with the dictionaries
-       that turn words into ids
-     - readers of Criteo TSV, delimited text, .npy arrays (as TorchRec's), and a generator with known
-       truth: parsed ahead by threads, shuffled, resumed at any batch
+     - a schema: the dense numbers and sparse features of a sample, and the dictionaries that turn
+       words into ids
+     - readers of Criteo TSV, delimited text and .npy arrays (as TorchRec's), and a generator with a
+       known truth: parsed ahead by threads, shuffled, resumed at any batch
      - the same batches in the same order for any number of threads and ranks
      - bad input: an error with file, line and column, or skipped and counted
 
@@ -22,13 +22,14 @@
          neo_schema_criteo(ctx, NEO_IDS_HASH, 100000, NULL, &schema);
          neo_reader_open(ctx, &(neo_reader_desc){.schema = schema, .paths = paths, .path_count = 1,
                                                  .batch = 1024}, &reader);
-         while ((status = neo_reader_next(reader, &batch)) == NEO_OK) ... batch.dense, .sparse, .label
+         while ((status = neo_reader_next(reader, &batch)) == NEO_OK) ... batch.dense, .sparse
      README.md has a complete trainer.
 
    A NEW FILE FORMAT (example: npy)
      1. >>schema         a constructor, neo_schema_x, and its row in neo_format
-     2. >>impl-x         how a file is looked at and a sample becomes a record; text lines: >>impl-parse
-     3. >>impl-source    where blocks of bytes are cut from files, and >>impl-reader which asks for them
+     2. >>impl-x         how a file is checked, and how a sample becomes a record; lines of text are
+                         at >>impl-parse
+     3. >>impl-source    blocks of bytes, cut from files, which >>impl-reader asks for
      4. tests/data       a file of the format's own; a target in tests/fuzz
 
    CONTENTS (grep -nE '^ *>>|---- >>' neo_data.h is the map)
@@ -52,7 +53,7 @@ extern "C" {
    sparse feature a bag of ids in [0, rows). Readers parse by it; trainers size their tables from
    it; it owns the dictionaries that turn words into ids, so one schema serves training and test
    files. Id 0 of a feature stands for a missing word, and in a dictionary for an unseen one too.
-   ------------------------------------------------------------------------------------------------ */
+   --------------------------------------------------------------------------------------------- */
 typedef struct neo_schema neo_schema;
 
 typedef enum neo_format {
@@ -88,7 +89,8 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_schema_criteo(neo_ctx *ctx, neo_ids ids
      dense [log] [shift=a] [scale=b] [missing=c]
                                  (x - a) * b; with log x is first log(x + 1), 0 for x <= 0;
                                  c when the field is missing (default 0)
-     category [rows=N] [hash]    a dictionary of at most N rows (when they are used up, further words
+     category [rows=N] [hash]    a dictionary of at most N rows (when they are used up, further
+     words
                                  get id 0, as unseen ones do); or with hash, which needs rows,
                                  1 + neo_hash(word) modulo (rows - 1)
      bucket e1,e2,...            a sparse feature: 1 + how many edges are <= x; 0 when missing
@@ -173,7 +175,7 @@ NEO_API neo_status neo_synthetic_write_tsv(neo_ctx *ctx, const neo_schema *schem
    one rank alone. Of npy and generated data in file order a rank reads its own rows only.
    Text lines end in \n or \r\n; the last one may lack it. A line over 65,536 bytes, one with a NUL
    byte, a wrong number of fields, or a field that is not what it should be is a bad line.
-   ------------------------------------------------------------------------------------------------ */
+   --------------------------------------------------------------------------------------------- */
 typedef struct neo_reader neo_reader;
 
 typedef struct neo_batch { /* views; for how long: neo_reader_desc.hold */
@@ -202,16 +204,18 @@ typedef struct neo_reader_desc {
     int threads;            /* parsers; 0: 1 */
     int prefetch;           /* batches ready ahead; 0: 4 */
     int unlabeled;          /* 1: text lines, or a description, without the label column: label 0 */
-    int32_t hold;           /* a batch is valid until so many more calls of neo_reader_next, or one of
-                               any other call that moves or closes the reader; 0: 1. 2: batch i + 1 can
-                               be fetched while batch i is computed on. Each costs one more buffer. */
+    int32_t hold;           /* a batch is valid until so many more calls of neo_reader_next, or one
+                               of any other call that moves or closes the reader; 0: 1. 2: batch i +
+                               1 can be fetched while batch i is computed on. Each costs one more
+                               buffer. */
     neo_input input;        /* where "-" comes from; read NULL: this process, and one rank */
 } neo_reader_desc;
 
 /* neo_reader_open: look at every file, take all memory. Reading starts with the first
    neo_reader_next.
    Errors   NEO_ERR_NOT_FOUND, NEO_ERR_IO: the path is named. NEO_ERR_STATE: the schema is not
-   fitted. NEO_ERR_ARG: fewer leaves than ranks; standard input on several ranks without desc.input. */
+   fitted. NEO_ERR_ARG: fewer leaves than ranks; standard input on several ranks without desc.input.
+   */
 NEO_API NEO__CHECK_UNUSED neo_status neo_reader_open(neo_ctx *ctx, const neo_reader_desc *desc,
                                                      neo_reader **reader);
 /* neo_reader_close: at any time; joins the reader's threads. NULL is allowed. */
@@ -312,7 +316,7 @@ NEO__HOT_BEGIN
      f32 label | f32 dense[dense_count] | i64 begin | i64 end[feature_count]   several ids (multi)
    With several ids per feature they lie in a stream beside the records: `begin` is the sample's
    first id there, each end is counted from begin.
-   ------------------------------------------------------------------------------------------------ */
+   --------------------------------------------------------------------------------------------- */
 enum { NEO__CRITEO_DENSE = 13, NEO__CRITEO_FEATURES = 26 };
 
 /* ---- dictionaries: words to ids 1, 2, ... in order of insertion; open addressing ---- */
@@ -608,7 +612,7 @@ NEO_API neo_status neo_schema_criteo(neo_ctx *ctx, neo_ids ids, int64_t max_rows
                             (NEO_ERR_MISMATCH; also when the features differ). NEO_ERR_CORRUPT: the
                             bytes are no such block. On failure the schema is as before.
      neo__schema_install    fits the schema by what load has read, or frees that
-   ------------------------------------------------------------------------------------------------ */
+   --------------------------------------------------------------------------------------------- */
 static size_t neo__schema_save_size(const void *schema) {
     const neo_schema *s = (const neo_schema *)schema;
     size_t bytes = 16;
@@ -773,7 +777,7 @@ NEO_API neo_status neo_state_add_schema(neo_state *state, neo_schema *schema) {
    is the correctly rounded value; it may be rounded again to float unless it lies exactly between
    two floats (then the digits it lost decide). Slow: strtof, which rounds correctly, on the digits
    as an integer and an exponent: a text without a decimal point is the same in every locale.
-   ------------------------------------------------------------------------------------------------ */
+   --------------------------------------------------------------------------------------------- */
 enum { NEO__NUMBER_DIGITS = 128 /* a number halfway between two floats has at most 113 */ };
 typedef struct neo__decimal {
     uint64_t high;    /* value of the first 19 digits */
@@ -864,7 +868,7 @@ NEO__HOT_END
    The column description (see neo_schema_parse). A neo__line walks its text line by line and word
    by word; a line becomes a column and its operations. Crosses find their other column, and the
    outputs their numbers, when all lines are known. Messages name file, line and column.
-   ------------------------------------------------------------------------------------------------ */
+   --------------------------------------------------------------------------------------------- */
 enum { NEO__COLUMNS_MAX = 4096, NEO__DESCRIPTION_BYTES = 4 << 20 };
 
 /* A path as a reader names it in messages. */
@@ -1258,7 +1262,7 @@ NEO_API neo_status neo_schema_parse(neo_ctx *ctx, const char *path_or_text, neo_
    at a \n at the latest. A block's buffers are sized for the worst case (every line as short as it
    can be), so parsing allocates nothing. Lines are counted from the start of the block; the stage
    that puts blocks in order adds the lines before it.
-   ------------------------------------------------------------------------------------------------ */
+   --------------------------------------------------------------------------------------------- */
 #ifndef NEO__CHUNK_BYTES
 #define NEO__CHUNK_BYTES 131072 /* of text in a block */
 #endif
@@ -1849,7 +1853,7 @@ NEO__COLD_BEGIN
    files. The arrays of a npy triple and synthetic samples are handed out in the same way, by rows;
    with a share, the rows of other ranks are there in number only.
    One thread at a time.
-   ------------------------------------------------------------------------------------------------ */
+   --------------------------------------------------------------------------------------------- */
 typedef struct neo__source {
     const neo_schema *schema; /* NULL: not made yet */
     neo__arena arena;         /* paths, carry, npy_path */
@@ -2281,7 +2285,7 @@ NEO_API neo_status neo_schema_fit(neo_schema *schema, const char *const *paths, 
    timing. A position is the place in the files where a window starts and how many of its samples
    are used up; resuming reads that window again. Errors end the stream behind the windows
    completed before them.
-   ------------------------------------------------------------------------------------------------ */
+   --------------------------------------------------------------------------------------------- */
 enum {
     NEO__WINDOWS = 2,
     NEO__WINDOW_LEAST = 512, /* samples: small batches share a window */
@@ -3113,7 +3117,7 @@ NEO_API neo_reader_stats neo_reader_get_stats(const neo_reader *r) {
    NumPy's array files: 6 bytes "\x93NUMPY", version (major, minor), the header's length (2 bytes
    in version 1, 4 in 2 and 3), the header - a Python dictionary with the keys descr, fortran_order
    and shape, padded with spaces and ended by \n - and the elements.
-   ------------------------------------------------------------------------------------------------ */
+   --------------------------------------------------------------------------------------------- */
 enum { NEO__NPY_HEADER_BYTES = 65536, NEO__NPY_EXPORT_BYTES = 128, NEO__NPY_MADE_BYTES = 256 };
 
 /* The types of elements, without the mark of byte order before them. */
@@ -3743,7 +3747,7 @@ NEO__HOT_BEGIN
    measured on 4,096 samples that nobody else uses (numbers below 0), centred, and scaled to 40 %
    and 60 % of its variance. All arithmetic is in double with neo's own exp and log, so the data is
    the same everywhere.
-   ------------------------------------------------------------------------------------------------ */
+   --------------------------------------------------------------------------------------------- */
 enum { NEO__SYNTHETIC_PROBE = 4096 };
 struct neo__synthetic {
     neo_synthetic_desc desc;
@@ -4099,14 +4103,15 @@ NEO__HOST_END
 /* ------------------------------------------------------------------------------------------------
    MIT License, Copyright (c) 2026 the neo contributors
 
-   Permission is hereby granted, free of charge, to any person obtaining a copy of this software and associated
-   documentation files (the "Software"), to deal in the Software without restriction, including without limitation
-   the rights to use, copy, modify, merge, publish, distribute, sublicense, and/or sell copies of the Software, and
-   to permit persons to whom the Software is furnished to do so, subject to the following conditions: the above
-   copyright notice and this permission notice shall be included in all copies or substantial portions of the
-   Software. THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT NOT
-   LIMITED TO THE WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT
-   SHALL THE AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION
-   OF CONTRACT, TORT OR OTHERWISE, ARISING FROM, OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER
-   DEALINGS IN THE SOFTWARE.
-   ------------------------------------------------------------------------------------------------ */
+   Permission is hereby granted, free of charge, to any person obtaining a copy of this software and
+   associated documentation files (the "Software"), to deal in the Software without restriction,
+   including without limitation the rights to use, copy, modify, merge, publish, distribute,
+   sublicense, and/or sell copies of the Software, and to permit persons to whom the Software is
+   furnished to do so, subject to the following conditions: the above copyright notice and this
+   permission notice shall be included in all copies or substantial portions of the Software. THE
+   SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT NOT
+   LIMITED TO THE WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND
+   NONINFRINGEMENT. IN NO EVENT SHALL THE AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM,
+   DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM,
+   OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.
+   --------------------------------------------------------------------------------------------- */
