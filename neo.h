@@ -2160,15 +2160,8 @@ typedef struct neo__combine_call {
 /* Rows [rows][cols] of f32, `stride` floats apart, to or from coded rows [rows][row_bytes] (see
    >>kernels-wire). Coded: numbers times `factor`; decoded: times `back`, 2^exponent and its inverse.
    Decoding, in: pieces of so many bytes each; out is the tree over them, of one leaf each. */
-enum {
-    NEO__CODE_F32,
-    NEO__CODE_F16,
-    NEO__CODE_BF16,
-    NEO__CODE_F8E4M3,
-    NEO__CODE_F8E5M2,
-    NEO__CODE_I8,
-    NEO__CODE_I4
-};
+enum { NEO__CODE_F32, NEO__CODE_F16, NEO__CODE_BF16 };
+enum { NEO__CODE_F8E4M3 = 3, NEO__CODE_F8E5M2, NEO__CODE_I8, NEO__CODE_I4 }; /* with scales */
 enum { NEO__CODE_BLOCK = 64 };
 enum { /* as bits */
     NEO__F32_INFINITY = 0x7F800000,
@@ -12198,8 +12191,8 @@ static neo_status neo__cpu_combine(neo_device *d, const neo__combine_call *c) {
 
 /* Coded rows without gaps, of whole blocks or words each, are one long row. */
 static void neo__code_join(neo__wire_call *c) {
-    const int whole = c->wire == NEO__CODE_F32 ? 1 : c->wire <= NEO__CODE_BF16 ? 2 : NEO__CODE_BLOCK;
-    if (c->stride != c->cols || c->cols % whole) return;
+    const int scaled = c->wire > NEO__CODE_BF16, whole = scaled ? NEO__CODE_BLOCK : 2;
+    if (c->stride != c->cols || (c->wire != NEO__CODE_F32 && c->cols % whole)) return;
     c->cols *= c->rows;
     c->rows = NEO__MIN(c->rows, (int64_t)1);
 }
@@ -19950,7 +19943,7 @@ NEO__KERNEL_INLINE void NEO__FN(wire_encode_block)(int wire, const float *x, int
         if (i == last) break;
     }
 }
-/* What a short plane's vector puts past its end the next plane overwrites. */
+/* A short plane's vector writes past its end; the next plane overwrites that. */
 NEO__KERNEL_INLINE void NEO__FN(wire_decode_block)(int wire, const char *in, int64_t n, float back,
                                                    float *x) {
     const int bits = NEO__FN(wire_bits)(wire), planes = 32 / bits;

@@ -1324,7 +1324,10 @@ struct neo__cuda_encode_words {
 static __device__ float neo__cuda_block_scale(int wire, const float (&v)[8]) {
     int32_t largest = 0;
     NEO__UNROLL
-    for (int k = 0; k < 8; k++) largest = NEO__MAX(largest, (int32_t)(__float_as_uint(v[k]) & 0x7FFFFFFFu));
+    for (int k = 0; k < 8; k++) {
+        const int32_t a = (int32_t)(__float_as_uint(v[k]) & 0x7FFFFFFFu);
+        largest = NEO__MAX(largest, a);
+    }
     return neo__wire_scale_warp(wire, neo__wire_top_warp(largest));
 }
 static __device__ uint32_t neo__cuda_code(int wire, float x, float scale) {
@@ -1332,8 +1335,8 @@ static __device__ uint32_t neo__cuda_code(int wire, float x, float scale) {
     return (uint32_t)neo__wire_code_warp(wire, __fmul_rn(x, neo__wire_inverse_warp(scale)));
 }
 /* The block of these numbers: its scale, and the word of each thread that has one. */
-static __device__ void neo__cuda_put_block(int wire, uint32_t *out, const float (&v)[8], int has_block,
-                                           int has_word) {
+static __device__ void neo__cuda_put_block(int wire, uint32_t *out, const float (&v)[8],
+                                           int has_block, int has_word) {
     const float scale = neo__cuda_block_scale(wire, v);
     const int bits = neo__wire_bits_warp(wire), lane = threadIdx.x % 16;
     uint32_t word = 0;
@@ -1378,7 +1381,8 @@ static __device__ float neo__cuda_wire_at(const neo__wire_call &c, const char *r
         const int64_t k = i / NEO__CODE_BLOCK, left = c.cols - k * NEO__CODE_BLOCK;
         const int at = (int)(i % NEO__CODE_BLOCK), count = left < NEO__CODE_BLOCK ? (int)left : NEO__CODE_BLOCK;
         const int codes = 32 / bits, words = (count + codes - 1) / codes;
-        const uint32_t *in = (const uint32_t *)(const void *)(row + k * (4 + NEO__CODE_BLOCK / 8 * bits));
+        const void *block = row + k * (4 + NEO__CODE_BLOCK / 8 * bits);
+        const uint32_t *in = (const uint32_t *)block;
         const uint32_t code = in[1 + at % words] >> at / words * bits & ((1u << bits) - 1u);
         x = neo__wire_times_warp(neo__wire_value_warp(c.wire, code), __uint_as_float(in[0]));
     }
@@ -1472,7 +1476,8 @@ static __device__ void neo__cuda_rows_round(int wire, float (&v)[8]) {
         }
     }
 }
-static __device__ void neo__cuda_rows_put(int wire, char *to, const float (&v)[8], int cols, int step, int lane) {
+static __device__ void neo__cuda_rows_put(int wire, char *to, const float (&v)[8], int cols,
+                                          int step, int lane) {
     if (wire > NEO__CODE_BF16) {
         neo__cuda_put_block(wire, (uint32_t *)(void *)to, v, 1, lane < step);
         return;
