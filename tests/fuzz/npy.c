@@ -7,9 +7,9 @@
 
 /* Dictionaries from a block of bytes, as neo_load does. */
 static neo_status load_words(neo_schema *s, const void *bytes, size_t count) {
-    neo__dict *dicts = NULL;
+    void *dicts = NULL;
     neo_status status = neo__schema_load(s, bytes, count, &dicts);
-    if (status == NEO_OK) neo__schema_install(s, dicts, !s->fitted);
+    if (status == NEO_OK) neo__schema_install(s, dicts, 1);
     return status;
 }
 
