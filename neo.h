@@ -98,7 +98,7 @@
                                           same-bits promise unless that BLAS keeps it.
      NEO_NO_SIMD          implementation  compile the scalar kernels only
      NEO_NO_COLD          implementation  optimize all code alike: compiles for twice as long
-   ------------------------------------------------------------------------------------------------ */
+   --------------------------------------------------------------------------------------------- */
 #if defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__)
 #error "neo.h: -ffast-math (or -fassociative-math) breaks the same-bits contract: leave it out"
 #endif
@@ -530,8 +530,8 @@ NEO_API float neo_random_normal(uint64_t seed, uint64_t name_hash, int64_t step,
                                 uint64_t index);
 
 /* neo_zipf: id of a Zipf law with exponent s > 0 over [0, rows), from a uniform u in [0, 1); 0 is
-   the most frequent (the inverse of the continuous law x^-s over [1, rows + 1), cut to integers).
-   */
+   the most frequent (the inverse of the continuous law x^-s over [1, rows + 1), cut to
+   integers). */
 NEO_API int64_t neo_zipf(float u, int64_t rows, float s);
 
 typedef enum neo_init_kind {
@@ -1739,10 +1739,11 @@ NEO_API neo_status neo_report_write(const neo_report *report, const char *path);
 /* ------------------------------------------------------------------------------------------------
    >>shared
 
-   What the implementations of neo's headers have in common, each of which may be in a file of its own.
-   ------------------------------------------------------------------------------------------------ */
-#if (defined(NEO_IMPLEMENTATION) || defined(NEO_STATIC) || defined(NEO_COMM_IMPLEMENTATION) ||               \
-     defined(NEO_FSDP_IMPLEMENTATION) || defined(NEO_CUDA_IMPLEMENTATION)) &&                                \
+   What the implementations of neo's headers have in common, each of which may be in a file of its
+   own.
+   --------------------------------------------------------------------------------------------- */
+#if (defined(NEO_IMPLEMENTATION) || defined(NEO_STATIC) || defined(NEO_COMM_IMPLEMENTATION) ||     \
+     defined(NEO_FSDP_IMPLEMENTATION) || defined(NEO_CUDA_IMPLEMENTATION)) &&                      \
     !defined(NEO__SHARED)
 #define NEO__SHARED
 
@@ -1793,7 +1794,7 @@ NEO_API neo_status neo_report_write(const neo_report *report, const char *path);
    NEO__HOT_BEGIN .. NEO__HOT_END hold the loops over samples, ids and elements, and calls of open,
    read and poll, whose checks in glibc (_FORTIFY_SOURCE) need the optimizer. NEO_NO_COLD compiles
    everything at the level of the command line. */
-#if defined(__OPTIMIZE__) && !defined(NEO_NO_COLD) && !defined(__CUDACC__) &&                       \
+#if defined(__OPTIMIZE__) && !defined(NEO_NO_COLD) && !defined(__CUDACC__) &&                      \
     (defined(__GNUC__) || defined(__clang__))
 #define NEO__COLD 1
 #endif
@@ -1810,15 +1811,16 @@ NEO_API neo_status neo_report_write(const neo_report *report, const char *path);
 #define NEO__HOT_BEGIN NEO__COLD_END
 #define NEO__HOT_END NEO__COLD_BEGIN
 /* Between: gcc leaves out passes that take a fifth of the compile time, and speed up kernels and
-   parsers that branch and copy, and nothing else. NEO__HOST_BEGIN: code that hands work to kernels. */
+   parsers that branch and copy, and nothing else. NEO__HOST_BEGIN: code that hands work to
+   kernels. */
 #if defined(NEO__COLD) && !defined(__clang__) && !defined(__OPTIMIZE_SIZE__)
 #define NEO__LEAN_BEGIN                                                                            \
     _Pragma("GCC push_options")                                                                    \
-    _Pragma("GCC optimize(\"no-thread-jumps\", \"no-tree-dominator-opts\", \"no-tree-pta\")")       \
+    _Pragma("GCC optimize(\"no-thread-jumps\", \"no-tree-dominator-opts\", \"no-tree-pta\")")      \
     _Pragma("GCC optimize(\"no-tree-vectorize\", \"no-tree-slp-vectorize\", \"ira-region=one\")")
 #define NEO__LEAN_END _Pragma("GCC pop_options")
 #define NEO__HOST_BEGIN                                                                            \
-    NEO__LEAN_BEGIN _Pragma("GCC optimize(\"O1\", \"no-ipa-pure-const\", \"no-ipa-modref\")")       \
+    NEO__LEAN_BEGIN _Pragma("GCC optimize(\"O1\", \"no-ipa-pure-const\", \"no-ipa-modref\")")      \
     _Pragma("GCC optimize(\"no-tree-reassoc\", \"no-tree-sink\", \"no-cprop-registers\")")
 #define NEO__HOST_END NEO__LEAN_END
 #else
@@ -1836,7 +1838,8 @@ NEO__INLINE size_t neo__size_mul(size_t a, size_t b) {
 }
 NEO__INLINE size_t neo__size_add(size_t a, size_t b) { return b > SIZE_MAX - a ? SIZE_MAX : a + b; }
 
-/* Memory for `function`, not cleared; NULL with "<function>: no memory for N bytes" in neo_last_error. */
+/* Memory for `function`, not cleared; NULL with "<function>: no memory for N bytes" in
+   neo_last_error. */
 NEO__UNUSED static void *neo__alloc_for(neo_ctx *ctx, size_t bytes, const char *function) {
     void *p = neo_alloc(ctx, bytes);
     if (!p) neo_fail(NEO_ERR_MEMORY, "%s: no memory for %zu bytes", function, bytes);
@@ -1916,7 +1919,8 @@ NEO__UNUSED static neo_status neo__arena_take(neo__arena *a, void *pointer, size
 #define NEO__ARENA(arena, list, count)                                                             \
     neo__arena_take(arena, &(list), neo__size_mul((size_t)(count), sizeof *(list)))
 
-/* Make room for `need` elements; what the list holds is kept. NEO_ERR_MEMORY: the list is as before. */
+/* Make room for `need` elements; what the list holds is kept. NEO_ERR_MEMORY: the list is as
+   before. */
 NEO__UNUSED static neo_status neo__grow(neo_ctx *ctx, void *pointer, int64_t *capacity,
                                         int64_t need, size_t size) {
     int64_t twice = *capacity > INT64_MAX / 2 ? INT64_MAX : 2 * *capacity;
@@ -1938,7 +1942,8 @@ NEO__UNUSED static neo_status neo__grow(neo_ctx *ctx, void *pointer, int64_t *ca
 #define NEO__LIST_FREE(ctx, list, capacity)                                                        \
     neo_free(ctx, (void *)(list), (size_t)(capacity) * sizeof *(list))
 
-/* ---- an error over a clean-up: keep the message, clean up with calls that may fail, restore ---- */
+/* ---- an error over a clean-up: keep the message, clean up with calls that may fail, restore ----
+   */
 enum { NEO__ERROR_BYTES = 512 };
 typedef struct neo__kept_error {
     neo_status status;
@@ -2041,7 +2046,9 @@ NEO__UNUSED static int neo__core_count(void) {
     while (f && fgets(line, sizeof line, f)) {
         if (strncmp(line, "Cpus_allowed:", 13) != 0) continue;
         for (const char *p = line + 13; *p; p++) {
-            int digit = *p >= '0' && *p <= '9' ? *p - '0' : *p >= 'a' && *p <= 'f' ? *p - 'a' + 10 : 0;
+            int digit = *p >= '0' && *p <= '9'   ? *p - '0'
+                        : *p >= 'a' && *p <= 'f' ? *p - 'a' + 10
+                                                 : 0;
             for (; digit; digit &= digit - 1) allowed++;
         }
         break;
@@ -2097,8 +2104,8 @@ NEO__UNUSED static int neo__thread_create(neo__thread *t, neo__thread_start *sta
 NEO__UNUSED static void neo__thread_join(neo__thread t) { pthread_join(t, NULL); }
 #endif
 
-/* One rounding mode for all of neo: to nearest even, denormals kept. Entry points and workers set it and put
-   the caller's back. */
+/* One rounding mode for all of neo: to nearest even, denormals kept. Entry points and workers set
+   it and put the caller's back. */
 #if defined(__x86_64__) || defined(_M_X64)
 typedef unsigned int neo__fp_state;
 NEO__INLINE neo__fp_state neo__fp_enter(void) {
@@ -2115,7 +2122,9 @@ NEO__INLINE neo__fp_state neo__fp_enter(void) {
     __asm__ __volatile__("msr fpcr, %0" : : "r"(standard));
     return old;
 }
-NEO__INLINE void neo__fp_leave(neo__fp_state old) { __asm__ __volatile__("msr fpcr, %0" : : "r"(old)); }
+NEO__INLINE void neo__fp_leave(neo__fp_state old) {
+    __asm__ __volatile__("msr fpcr, %0" : : "r"(old));
+}
 #else
 typedef int neo__fp_state;
 NEO__INLINE neo__fp_state neo__fp_enter(void) { return 0; }
@@ -2144,10 +2153,12 @@ NEO__UNUSED static neo_status neo__no_data(const char *function, const char *nam
 }
 
 /* ---- what ranks need of their devices ---- */
-/* out [n] = the tree over `count` pieces of n elements, of which piece i is a subtree of leaves[i] leaves: pieces
-   are pushed on a stack one by one, where two of equal size merge, below op above, rounded to dtype; what is
-   left folds from the top. Pieces and leaves are host arrays of addresses of one device; out may be a piece. */
-enum { NEO__COMBINE_PIECES = 256, NEO__COMBINE_STACK = 16 }; /* most pieces; leaves <= 4096: 13 subtrees can wait */
+/* out [n] = the tree over `count` pieces of n elements, of which piece i is a subtree of leaves[i]
+   leaves: pieces are pushed on a stack one by one, where two of equal size merge, below op above,
+   rounded to dtype; what is left folds from the top. Pieces and leaves are host arrays of addresses
+   of one device; out may be a piece. */
+/* most pieces; leaves <= 4096: 13 subtrees can wait */
+enum { NEO__COMBINE_PIECES = 256, NEO__COMBINE_STACK = 16 };
 typedef struct neo__combine_call {
     neo_dtype dtype;
     int reduce; /* 0: sum, 1: max, 2: min; a NaN wins */
@@ -2158,8 +2169,9 @@ typedef struct neo__combine_call {
     int64_t n;
 } neo__combine_call;
 /* Rows [rows][cols] of f32, `stride` floats apart, to or from coded rows [rows][row_bytes] (see
-   >>kernels-wire). Coded: numbers times `factor`; decoded: times `back`, 2^exponent and its inverse.
-   Decoding, in: pieces of so many bytes each; out is the tree over them, of one leaf each. */
+   >>kernels-wire). Coded: numbers times `factor`; decoded: times `back`, 2^exponent and its
+   inverse. Decoding, in: pieces of so many bytes each; out is the tree over them, of one leaf
+   each. */
 enum { NEO__CODE_F32, NEO__CODE_F16, NEO__CODE_BF16 };
 enum { NEO__CODE_F8E4M3 = 3, NEO__CODE_F8E5M2, NEO__CODE_I8, NEO__CODE_I4 }; /* with scales */
 enum { NEO__CODE_BLOCK = 64 };
@@ -2185,15 +2197,18 @@ NEO__INLINE size_t neo__code_bytes(int wire, int64_t cols) {
     if (wire <= NEO__CODE_BF16) return (n + 1) / 2 * 4;
     return 4 * (blocks + (wire == NEO__CODE_I4 ? (n + 7) / 8 : (n + 3) / 4));
 }
-/* Rows of f32 of a matrix, to or from their places in coded memory, block by block of at most NEO__CODE_BLOCK columns:
-       to (encode)    a block is divided by the length of its bag, rounded, and coded to each of its parts
-       from           its parts are decoded and added (in the order of the list, see merges), the sum is rounded,
-                      and divided
+/* Rows of f32 of a matrix, to or from their places in coded memory, block by block of at most
+   NEO__CODE_BLOCK columns:
+       to (encode)    a block is divided by the length of its bag, rounded, and coded to each of its
+                      parts
+       from           its parts are decoded and added (in the order of the list, see merges), the
+                      sum is rounded, and divided
    A bag of one id or none divides nothing. A sum of several ends with + 0.0f. */
 typedef struct neo__rows_part {
     int64_t before, stride, at; /* bytes: row i of so many rows is at rows before + i stride + at */
     int32_t wire;               /* NEO__CODE_F32 .. */
-    int32_t merges; /* parts are pushed on a stack; then so often the two on top become one, below plus above */
+    int32_t merges; /* parts are pushed on a stack; then so often the two on top become one, below
+                       plus above */
 } neo__rows_part;
 typedef struct neo__rows_block {
     int64_t col;  /* of the matrix */
@@ -2220,9 +2235,9 @@ extern "C" {
 /* Host memory that the context's device copies fast; as neo_alloc without a device. */
 NEO_API void *neo__pinned_alloc(neo_ctx *ctx, size_t bytes);
 NEO_API void neo__pinned_free(neo_ctx *ctx, void *p, size_t bytes);
-/* From any thread, of a context with a device; what they read must be there (neo__event_wait), and what they
-   write is on return. move: memory of the host or of any device of the process; of no bytes: the device is only
-   made the thread's current one. */
+/* From any thread, of a context with a device; what they read must be there (neo__event_wait), and
+   what they write is on return. move: memory of the host or of any device of the process; of no
+   bytes: the device is only made the thread's current one. */
 NEO_API neo_status neo__device_move(neo_ctx *ctx, void *to, const void *from, size_t bytes);
 /* On the processor or on the device; from any thread. */
 NEO_API neo_status neo__device_combine(const neo_ctx *ctx, neo_place place,
@@ -2233,23 +2248,27 @@ NEO_API neo_status neo__device_decode(const neo_ctx *ctx, neo_place place,
                                       const neo__wire_call *call);
 /* In the order of the calls on the device, as its operations; the caller goes on. */
 NEO_API neo_status neo__device_rows(neo_ctx *ctx, const neo__rows_call *call);
-/* A point in the work of the context's device. make: NULL, with a reason, where there is none to be had. mark, by the
-   caller's thread: all that was called on the device so far; it goes on (but a step that is being recorded runs first,
-   to its end). wait, from any thread: until what was marked is done. A mark is waited for before the next is made. */
+/* A point in the work of the context's device. make: NULL, with a reason, where there is none to be
+   had. mark, by the caller's thread: all that was called on the device so far; it goes on (but a
+   step that is being recorded runs first, to its end). wait, from any thread: until what was marked
+   is done. A mark is waited for before the next is made. */
 NEO_API void *neo__event_make(neo_ctx *ctx);
 NEO_API void neo__event_free(neo_ctx *ctx, void *event);
 NEO_API neo_status neo__event_mark(neo_ctx *ctx, void *event);
 NEO_API neo_status neo__event_wait(neo_ctx *ctx, void *event);
 NEO_API void neo__device_destroy(neo_device *device); /* NULL is allowed */
-/* A counter is about to change: while a step is recorded, it goes back if the calls from here on have no effect. */
+/* A counter is about to change: while a step is recorded, it goes back if the calls from here on
+   have no effect. */
 NEO_API void neo__device_counts(neo_ctx *ctx, int64_t *counter);
-/* From here on (+1), or no longer (-1), gradients are of a part of a batch: leaves NULL are refused. */
+/* From here on (+1), or no longer (-1), gradients are of a part of a batch: leaves NULL are
+   refused. */
 NEO_API void neo__ctx_take_parts(neo_ctx *ctx, int windows);
 #ifdef __cplusplus
 }
 #endif
 
-/* The highest bit in which the numbers of two leaves differ: the level of the tree at which they join. */
+/* The highest bit in which the numbers of two leaves differ: the level of the tree at which they
+   join. */
 NEO__EVERYWHERE NEO__INLINE int neo__tree_level(int64_t a, int64_t b) {
     return 63 - __builtin_clzll((uint64_t)(a ^ b));
 }
@@ -2261,10 +2280,10 @@ NEO__EVERYWHERE NEO__INLINE int64_t neo__bucket_begin(int64_t rows, int64_t buck
 NEO__EVERYWHERE NEO__INLINE int64_t neo__bucket_of(int64_t rows, int64_t buckets, int64_t row) {
     return ((row + 1) * buckets - 1) / rows;
 }
-/* Record in a state how a table's pooled sums add, where row buckets cut them: a part of the numeric
-   definition. */
-NEO__INLINE neo_status neo__state_define_buckets(neo_state *state, const char *bags, const char *table,
-                                                 int32_t row_buckets) {
+/* Record in a state how a table's pooled sums add, where row buckets cut them: a part of the
+   numeric definition. */
+NEO__INLINE neo_status neo__state_define_buckets(neo_state *state, const char *bags,
+                                                 const char *table, int32_t row_buckets) {
     char key[1024], text[16];
     if (row_buckets <= 1) return NEO_OK;
     snprintf(key, sizeof key, "%s.%s.row_buckets", bags, table);
@@ -2610,8 +2629,8 @@ struct neo__bag_kernels {
     void (*pool_careful)(const neo__bag_lookup *a); /* bounds policy, row buckets */
     void (*copy)(const neo__bag_lookup *a);         /* NEO_POOL_NONE */
     void (*weight_grad)(const neo__bag_lookup *a, float *dweights); /* dweights of the first id */
-    /* to[b] = from[b], divided by the length of bag b if offsets is given; empty bags are left out
-       */
+    /* to[b] = from[b], divided by the length of bag b if offsets is given; empty bags are left
+       out */
     void (*pack)(float *to, int64_t to_stride, const float *from, int64_t from_stride,
                  int64_t bags, int64_t dim, const int64_t *offsets);
     void (*update)(const neo__bag_update *u);
@@ -3395,7 +3414,7 @@ extern "C" {
    >>platform
 
    Everything else that differs between POSIX and Windows: clock, aligned memory, files.
-   ------------------------------------------------------------------------------------------------ */
+   --------------------------------------------------------------------------------------------- */
 #if defined(_WIN32)
 static void *neo__aligned_alloc(size_t size, size_t align) { return _aligned_malloc(size, align); }
 static void neo__aligned_free(void *p) { _aligned_free(p); }
@@ -3403,12 +3422,13 @@ NEO_API int64_t neo_time_ns(void) {
     LARGE_INTEGER t, f;
     QueryPerformanceCounter(&t);
     QueryPerformanceFrequency(&f);
-    return (int64_t)(t.QuadPart / f.QuadPart * 1000000000 + t.QuadPart % f.QuadPart * 1000000000 / f.QuadPart);
+    return (int64_t)(t.QuadPart / f.QuadPart * 1000000000 +
+                     t.QuadPart % f.QuadPart * 1000000000 / f.QuadPart);
 }
 #else
-/* Large blocks are aligned to huge pages and ask for them where the system gives them on request: random rows of a
-   large table then cost fewer page walks (lookups of uniform ids run about 1.3 times as fast), and so do columns of a
-   weight, whose elements are rows apart. */
+/* Large blocks are aligned to huge pages and ask for them where the system gives them on request:
+   random rows of a large table then cost fewer page walks (lookups of uniform ids run about 1.3
+   times as fast), and so do columns of a weight, whose elements are rows apart. */
 #if defined(__linux__)
 #if !defined(__cplusplus) && !defined(MADV_HUGEPAGE)
 extern int madvise(void *begin, size_t size, int advice); /* hidden under _POSIX_C_SOURCE */
@@ -3427,7 +3447,8 @@ static void neo__advise_huge(void *p, size_t size) {
 static void *neo__aligned_alloc(size_t size, size_t align) {
     void *p = NULL;
     const size_t huge = (size_t)2 << 20;
-    const int large = size >= huge; /* begins where a huge page does: else a few megabytes have none inside */
+    const int large = size >= huge; /* begins where a huge page does: else a few megabytes have none
+                                       inside */
     if (posix_memalign(&p, large && align < huge ? huge : align, size) != 0) return NULL;
     if (large) {
         int error = errno; /* advice that is refused is not an error */
@@ -3454,7 +3475,7 @@ static void neo__cpu_pause(void) {
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-status
-   ------------------------------------------------------------------------------------------------ */
+   --------------------------------------------------------------------------------------------- */
 static NEO__THREAD_LOCAL char neo__error_text[NEO__ERROR_BYTES];
 
 NEO_API neo_status neo_fail(neo_status status, const char *format, ...) {
@@ -3485,7 +3506,7 @@ NEO_API const char *neo_status_string(neo_status status) {
 
 /* ------------------------------------------------------------------------------------------------
    >>impl-fp
-   ------------------------------------------------------------------------------------------------ */
+   --------------------------------------------------------------------------------------------- */
 NEO__INLINE uint64_t neo__bits_f64(double x) {
     uint64_t u;
     memcpy(&u, &x, sizeof u);
@@ -3497,8 +3518,8 @@ NEO__INLINE double neo__f64_bits(uint64_t u) {
     return x;
 }
 
-/* a b + c in double, rounded to odd, which makes a rounding to float that follows correct: the product of
-   two floats is exact there. */
+/* a b + c in double, rounded to odd, which makes a rounding to float that follows correct: the
+   product of two floats is exact there. */
 NEO__INLINE double neo__fma_odd(float a, float b, float c) {
     double product = (double)a * (double)b, addend = (double)c;
     double sum = product + addend;
@@ -3506,7 +3527,8 @@ NEO__INLINE double neo__fma_odd(float a, float b, float c) {
     double error = (product - (sum - back)) + (addend - back);
     uint64_t bits = neo__bits_f64(sum);
     int finite = (bits >> 52 & 0x7FF) != 0x7FF;
-    if (finite && error != 0.0 && !(bits & 1)) bits += (error > 0.0) == (sum > 0.0) ? 1u : (uint64_t)-1;
+    if (finite && error != 0.0 && !(bits & 1))
+        bits += (error > 0.0) == (sum > 0.0) ? 1u : (uint64_t)-1;
     return neo__f64_bits(bits);
 }
 /* neo__fma: a b + c rounded once, without trusting libm (some round twice). */
@@ -3514,7 +3536,9 @@ NEO__INLINE double neo__fma_odd(float a, float b, float c) {
 NEO__INLINE float neo__fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 #else
 /* Not inline: it is used everywhere in the scalar kernels. */
-static NEO__UNUSED NEO__NOINLINE float neo__fma(float a, float b, float c) { return (float)neo__fma_odd(a, b, c); }
+static NEO__UNUSED NEO__NOINLINE float neo__fma(float a, float b, float c) {
+    return (float)neo__fma_odd(a, b, c);
+}
 #endif
 
 /* Compiler flags that change arithmetic without defining a macro show in these results. */
@@ -3523,7 +3547,8 @@ static const char *neo__fp_self_check(void) {
     volatile float small = 0x1p-30f, zero = 0.0f;
     float a = va, c = vc, x = one, y = small, z = zero;
     volatile double tenth = 0.1;
-    if (tenth == (double)0.1f) return "double constants are cut to float (-fsingle-precision-constant)";
+    if (tenth == (double)0.1f)
+        return "double constants are cut to float (-fsingle-precision-constant)";
     if (a * a + c != 0.0f) return "products and sums are contracted to fma (-ffp-contract=fast)";
     if (tiny * one != tiny) return "denormals are flushed to zero (-ffast-math when linking)";
     if ((x + y) - x != 0.0f) return "sums are reassociated (-fassociative-math)";
@@ -3547,7 +3572,7 @@ static const char *neo__fp_self_check(void) {
    its arguments, fills one record (neo__x_call) and calls ctx->on->x(ctx->on, &record). `on` is the
    accelerator's table or the CPU's; only code for which the place of memory matters asks
    ctx->device.
-   ------------------------------------------------------------------------------------------------ */
+   --------------------------------------------------------------------------------------------- */
 enum {
     NEO__ALIGN = 64,
     NEO__MAX_THREADS = 256,
@@ -4177,7 +4202,7 @@ NEO__HOT_BEGIN
    the largest power of two below n. Walking the leaves in order, that tree is a binary counter: a
    stack of subtree sums of falling sizes; pushing a leaf merges equal sizes, and at the end the
    stack merges from the top down. So log2(V) + 1 buffers are enough.
-   ------------------------------------------------------------------------------------------------ */
+   --------------------------------------------------------------------------------------------- */
 NEO_API int64_t neo_leaf_begin(int64_t batch, int shards, int leaf) {
     return shards < 1 ? 0 : neo__leaf_begin(batch, shards, leaf);
 }
@@ -4256,7 +4281,7 @@ NEO__INLINE void neo__leaf_rows(const neo__leaf_cut *leaves, int i, int64_t *beg
    Status   NEO_ERR_NOT_FOUND: no such file or directory. NEO_ERR_ARG: a path that is empty or too
             long. NEO_ERR_IO: all else (permission, full disk, a directory where a file is
             expected).
-   ------------------------------------------------------------------------------------------------ */
+   --------------------------------------------------------------------------------------------- */
 enum { NEO__PATH_BYTES = 4096 };
 
 /* An open file. path is the caller's (kept for messages) and must outlive it. */
@@ -4715,7 +4740,7 @@ static neo_status neo__path_size(const char *path, int64_t *size) {
 
    The kernels' text is at the end of this file and is read once per instruction set: the header
    includes itself with NEO__PASS set. (If you rename the file, set NEO_HEADER to its name.)
-   ------------------------------------------------------------------------------------------------ */
+   --------------------------------------------------------------------------------------------- */
 /* Where there are vectors the scalar kernels are the reference, and all but never run: they are
    compiled with little optimization, but not without any, because tests run them. */
 #if defined(NEO__COLD) && (defined(NEO__X86) || defined(NEO__ARM)) && defined(__clang__)
@@ -4756,7 +4781,8 @@ NEO__SPARE_END
 #define NEO__PASS NEO__PASS_AVX512
 #if defined(__clang__)
 #pragma clang attribute push(                                                                      \
-    __attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl"))), apply_to = function)
+    __attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl"))),                   \
+    apply_to = function)
 #else
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")
@@ -4816,7 +4842,7 @@ static void neo__isa_bind(neo_ctx *ctx) {
    metrics: plain sums and products, no libm. (The f32 functions of kernels are at >>kernels-math;
    here the scalar pass's can be called, as neo__vexp_scalar.) Largest relative errors measured, in
    units of 2^-53: log 1.4, exp 1.3, pow 2.5 (1 + |y log x|); cos 1.5, absolute.
-   ------------------------------------------------------------------------------------------------ */
+   --------------------------------------------------------------------------------------------- */
 #define NEO__LN2_HIGH 0x1.62e42fefp-1 /* ln 2 to 33 bits: a product with an exponent is exact */
 #define NEO__LN2_LOW 0x1.473de6af278edp-34
 
@@ -4900,8 +4926,9 @@ static double neo__exp_near(double x) {
     return (p * r + 1.0) * neo__f64_bits((uint64_t)(n + 1023) << 52);
 }
 enum { NEO__LOG_TABLE = 4097 };
-/* Logarithms by a table of log n, n < NEO__LOG_TABLE: x = m 2^k (1 + r) with m in [2048, 4096) and 0 <= r < 2^-11.
-   Within 1e-15 (relative to 1 + |log x|), and several times faster than neo__log_f64. */
+/* Logarithms by a table of log n, n < NEO__LOG_TABLE: x = m 2^k (1 + r) with m in [2048, 4096) and
+   0 <= r < 2^-11. Within 1e-15 (relative to 1 + |log x|), and several times faster than
+   neo__log_f64. */
 NEO__UNUSED static double neo__log_near(const double *table, double m, int whole, int k) {
     double base = (double)whole, r = (m - base) / base;
     double tail = r * (1.0 - r * (0.5 - r * (1.0 / 3.0 - r * (0.25 - r * 0.2))));
@@ -11053,7 +11080,8 @@ static void neo__bags_step_part(const neo__cpu_part *part) {
     for (; table <= last_table && table < b->sizes.tables; table++, record = 0) {
         const neo__bag_merge *m = &b->work.merge[table];
         int64_t stop = table == last_table ? last_record : m->kept;
-        if (!m->whole && record < stop) neo__bags_step_records(b, table, record, stop, part->worker);
+        if (!m->whole && record < stop)
+            neo__bags_step_records(b, table, record, stop, part->worker);
     }
 }
 
@@ -12103,7 +12131,7 @@ NEO__HOT_BEGIN
 
    Sums of pieces and coded rows, for exchanges between ranks: the rows of the CPU's table that run
    on the thread of an exchange, beside the context's own.
-   ------------------------------------------------------------------------------------------------ */
+   --------------------------------------------------------------------------------------------- */
 enum { NEO__EXCHANGE_BYTES = 4096 }; /* handled at a time, in the first-level cache */
 enum { NEO__EXCHANGE_FLOATS = NEO__EXCHANGE_BYTES / 4 };
 
@@ -12351,7 +12379,7 @@ NEO__COLD_BEGIN
    the text is trusted: UTF-8, escapes, numbers, nesting and text behind the end are all checked.
    The writer, neo__out, sends bytes to a file through a small buffer, counting them and their
    CRC32C; without a file it only counts.
-   ------------------------------------------------------------------------------------------------ */
+   --------------------------------------------------------------------------------------------- */
 typedef struct neo__json {
     char *text; /* strings in it are overwritten by their decoded form, with a NUL behind */
     size_t size, at;
@@ -12682,7 +12710,7 @@ NEO__HOT_BEGIN
    eight tables ("slicing by 8"): table k holds the checksum of a byte with k zero bytes behind.
    Checksums are linear over xor, so the entries of the eight powers of two give a table, and the
    compiler computes it.
-   ------------------------------------------------------------------------------------------------ */
+   --------------------------------------------------------------------------------------------- */
 #define NEO__CRC_1(i, a, b, c, d, e, f, g, h)                                                      \
     (((i) & 1 ? a : 0u) ^ ((i) & 2 ? b : 0u) ^ ((i) & 4 ? c : 0u) ^ ((i) & 8 ? d : 0u) ^           \
      ((i) & 16 ? e : 0u) ^ ((i) & 32 ? f : 0u) ^ ((i) & 64 ? g : 0u) ^ ((i) & 128 ? h : 0u))
@@ -12805,7 +12833,7 @@ NEO_API uint32_t neo_crc32c(uint32_t crc, const void *data, size_t bytes) {
            optimizer tensors
    Sums commute, so tensors, shards and threads may come in any order, and parts of ranks add as
    integers.
-   ------------------------------------------------------------------------------------------------ */
+   --------------------------------------------------------------------------------------------- */
 typedef struct neo__rect {
     int64_t row, col, rows, cols;
 } neo__rect;
@@ -13397,7 +13425,7 @@ NEO_API uint64_t neo_state_digest(const neo_state *state) {
    - Parts: every rank gets the list of all parts of all ranks. Sorted by name and row, neighbours
      that overlap show by a sweep, and the counts of elements then tell whether all is covered.
    The rank that finds a fault and knows the tensor's name words the message for all.
-   ------------------------------------------------------------------------------------------------ */
+   --------------------------------------------------------------------------------------------- */
 typedef struct neo__meet {
     neo_ctx *ctx;
     neo_group group;
@@ -13727,7 +13755,7 @@ NEO_API neo_status neo_state_digest_group(const neo_state *state, const neo_grou
    range is exactly as long as dtype and shape say. The writer sorts by element size, so that every
    tensor is aligned, and pads the header with spaces to a multiple of 8. It writes to
    "<path>.partial" and renames.
-   ------------------------------------------------------------------------------------------------ */
+   --------------------------------------------------------------------------------------------- */
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "neo.h: its file formats are little-endian, and so must be the machine"
 #endif
@@ -14506,7 +14534,7 @@ NEO_API neo_status neo_load_safetensors(neo_ctx *ctx, const char *path, const ne
    with +, the other two with -. Where pieces meet, corners cancel; what stays are the four corners
    of the part, and nothing else, if and (but for a chance of 2^-64) only if each element is covered
    once. Tensors that no rank asks for come out by a sum over the ranks of one word per tensor.
-   ------------------------------------------------------------------------------------------------ */
+   --------------------------------------------------------------------------------------------- */
 #define NEO__CKPT_FIRST_STATE "state-00001-of-" /* of rank 0: it has the dictionaries */
 #define NEO__CKPT_INDEX "model.safetensors.index.json"
 #define NEO__CKPT_MANIFEST "manifest.json"
@@ -16654,10 +16682,10 @@ NEO__HOST_END
 /* ================================================================================================
    >>kernels
 
-   Read once per instruction set by >>isa. Kernels are written with vectors of NEO__W lanes, on which
-   + - * / and, of integers, & | ^ << >> work; single numbers beside them stand for all lanes. Every
-   operation is one IEEE operation per lane, so every width gives the same bits. Names end in the
-   instruction set: NEO__FN(x) is neo__x_avx2 in the AVX2 pass.
+   Read once per instruction set by >>isa. Kernels are written with vectors of NEO__W lanes, on
+   which + - * / and, of integers, & | ^ << >> work; single numbers beside them stand for all lanes.
+   Every operation is one IEEE operation per lane, so every width gives the same bits. Names end in
+   the instruction set: NEO__FN(x) is neo__x_avx2 in the AVX2 pass.
 
      NEO__VF, NEO__VI, NEO__VS, NEO__VM           vectors of f32, u32, i32; a mask
      NEO__LOAD(p) NEO__STORE(p, v)                f32, unaligned; NEO__LOADI(p) of 32-bit integers
@@ -16675,11 +16703,12 @@ NEO__HOST_END
      NEO__SPILL(p, v)                             the lanes of v to an array that scalar code reads
      NEO__ADD1 SUB1 MUL1 DIV1 SQRT1 FMA1          of single floats, each rounded by itself
 
-   NEO__PASS_WARP is a GPU, for neo_cuda.cuh: 16 lanes of a warp are a vector, and each runs the whole
-   text. So scalars are computed alike by all 16; an array in a function is a lane's own, of which it
-   sees what it stored itself; and memory that one lane wrote may be read by another only after
-   NEO__SYNC(), which is nothing elsewhere. Scalars in memory are read, then synchronized, then written.
-   ================================================================================================ */
+   NEO__PASS_WARP is a GPU, for neo_cuda.cuh: 16 lanes of a warp are a vector, and each runs the
+   whole text. So scalars are computed alike by all 16; an array in a function is a lane's own, of
+   which it sees what it stored itself; and memory that one lane wrote may be read by another only
+   after NEO__SYNC(), which is nothing elsewhere. Scalars in memory are read, then synchronized,
+   then written.
+   ============================================================================================= */
 #if NEO__PASS == NEO__PASS_SCALAR
 #define NEO__FN(name) neo__##name##_scalar
 #define NEO__W 1
@@ -17100,10 +17129,10 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(vcos)(NEO__VF x) {
 
 NEO__LEAN_BEGIN
 /* ---- >>kernels-vec ----
-   NEO__LOOP(body) runs its body for whole vectors of the columns [0, n), i being the first column of
-   one, then once for the masked rest; scalars have no rest. There NEO__LD(p) is the vector p + i,
-   and NEO__ST(p, v) stores it. NEO__LONG_LOOP is for bodies next to which masks cost nothing: with
-   AVX-512 they are compiled once, always masked. */
+   NEO__LOOP(body) runs its body for whole vectors of the columns [0, n), i being the first column
+   of one, then once for the masked rest; scalars have no rest. There NEO__LD(p) is the vector p +
+   i, and NEO__ST(p, v) stores it. NEO__LONG_LOOP is for bodies next to which masks cost nothing:
+   with AVX-512 they are compiled once, always masked. */
 #if NEO__PASS == NEO__PASS_SCALAR
 #define NEO__LD(p) NEO__LOAD((p) + i)
 #define NEO__ST(p, v) NEO__STORE((p) + i, v)
@@ -17228,8 +17257,8 @@ NEO__KERNEL void NEO__FN(vec_act_backward)(neo_activation act, const float *z, c
 }
 
 /* ---- sums of one block ---- */
-/* NEO__KEEP in a loop's body keeps a vector of a block's terms, NEO__KEPT is their sum, by the block's
-   shape: a GPU's lane adds as they come, others store them in t first. */
+/* NEO__KEEP in a loop's body keeps a vector of a block's terms, NEO__KEPT is their sum, by the
+   block's shape: a GPU's lane adds as they come, others store them in t first. */
 #if NEO__PASS == NEO__PASS_WARP
 #define NEO__KEEP_ROOM 1
 #define NEO__KEEP_BEGIN(t) ((t)[0] = 0.0f)
@@ -17310,8 +17339,8 @@ NEO__KERNEL int64_t NEO__FN(vec_find_outside)(const float *x, float low, float h
 }
 /* max(x, 0) - x y + log(1 + e^-|x|); its slope sigmoid(x) - y as (1 - y) - sigmoid(-x) for x >= 0,
    so that a saturated right answer has a small gradient and not none. */
-NEO__KERNEL void NEO__FN(vec_bce_logits)(const float *x, const float *y, const float *weight, float g,
-                                    float *loss, float *dx, int64_t n) {
+NEO__KERNEL void NEO__FN(vec_bce_logits)(const float *x, const float *y, const float *weight,
+                                         float g, float *loss, float *dx, int64_t n) {
     NEO__VF zero = NEO__SET(0.0f), one = NEO__SET(1.0f), vg = NEO__SET(g);
     NEO__LONG_LOOP({
         NEO__VF a = NEO__LD(x), label = NEO__LD(y), w = weight ? NEO__LD(weight) : one;
@@ -17401,8 +17430,9 @@ NEO__KERNEL void NEO__FN(vec_softmax_grad)(float *e, float sum, float g, int64_t
 }
 
 /* ---- norms along a row: two passes over it for the sums, one for the result ---- */
-NEO__KERNEL void NEO__FN(vec_norm_forward)(const float *x, const float *w, const float *b, float eps,
-                                      int centered, float *y, float *stats, int64_t count) {
+NEO__KERNEL void NEO__FN(vec_norm_forward)(const float *x, const float *w, const float *b,
+                                           float eps, int centered, float *y, float *stats,
+                                           int64_t count) {
     float sum = 0.0f, mean = 0.0f, t[NEO__KEEP_ROOM];
     int64_t n;
     for (int64_t at = 0; at < count && centered; at += NEO__BLOCK) {
@@ -17465,8 +17495,8 @@ NEO__KERNEL void NEO__FN(vec_norm_backward)(const float *x, const float *w, cons
         NEO__ST(dx, vs * NEO__FNMA(z, mean_z, g - mean));
     });
 }
-NEO__KERNEL void NEO__FN(vec_norm_add)(const float *x, const float *dy, const float *stats, int centered,
-                                  float *dw, float *db, int64_t n) {
+NEO__KERNEL void NEO__FN(vec_norm_add)(const float *x, const float *dy, const float *stats,
+                                       int centered, float *dw, float *db, int64_t n) {
     NEO__VF vm = NEO__SET(centered ? stats[0] : 0.0f), vs = NEO__SET(stats[centered ? 1 : 0]);
     NEO__LOOP({
         NEO__VF d = NEO__LD(dy);
@@ -17476,18 +17506,19 @@ NEO__KERNEL void NEO__FN(vec_norm_add)(const float *x, const float *dy, const fl
 }
 
 /* ---- attention: one query, one tile of keys ---- */
-/* Lanes i < n, where n >= 1 may be more than all. What the last vector holds beyond them is chosen by this mask,
-   for a vector that single floats were stored to is slow to load. */
+/* Lanes i < n, where n >= 1 may be more than all. What the last vector holds beyond them is chosen
+   by this mask, for a vector that single floats were stored to is slow to load. */
 NEO__KERNEL_INLINE NEO__VM NEO__FN(first_lanes)(int64_t n) {
     static const int32_t lane[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     return NEO__GTI(NEO__SETI((int32_t)n), NEO__LOADI(lane));
 }
-NEO__KERNEL void NEO__FN(vec_softmax_tile)(float *s, int64_t keys, float scale, float *max, float *sum,
-                                      float *out, int64_t n) {
+NEO__KERNEL void NEO__FN(vec_softmax_tile)(float *s, int64_t keys, float scale, float *max,
+                                           float *sum, float *out, int64_t n) {
     const float old = *max;
     float most = old, lane[NEO__W];
     NEO__VF vs = NEO__SET(scale), vm = NEO__SET(most), zero = NEO__SET(0.0f);
-    NEO__VF first = NEO__SET(NEO__MUL1(s[0], scale)); /* beyond the keys: no new maximum, no slow exponential */
+    NEO__VF first = NEO__SET(NEO__MUL1(s[0], scale)); /* beyond the keys: no new maximum, no slow
+                                                         exponential */
     int64_t at;
     NEO__SYNC();
     for (at = 0; at < keys; at += NEO__W) {
@@ -17540,7 +17571,8 @@ NEO__KERNEL void NEO__FN(vec_softmax_tile_grad)(float *s, float *dp, int64_t key
 }
 
 /* ---- optimizer steps: torch.optim's formulas, products and sums fused where they meet ---- */
-NEO__KERNEL void NEO__FN(vec_sgd)(const neo__step *s, float *w, const float *g, float *buf, int64_t n) {
+NEO__KERNEL void NEO__FN(vec_sgd)(const neo__step *s, float *w, const float *g, float *buf,
+                                  int64_t n) {
     NEO__VF clip = NEO__SET(s->clip), lr = NEO__SET(s->lr), decay = NEO__SET(s->weight_decay);
     NEO__VF momentum = NEO__SET(s->momentum), undamped = NEO__SET(s->undamped);
     int first = s->first, nesterov = s->nesterov;
@@ -17592,7 +17624,8 @@ NEO__KERNEL void NEO__FN(vec_lamb_moments)(const neo__step *s, const float *g, f
         NEO__ST(v, NEO__FMA(rest2 * d, d, beta2 * NEO__LD(v)));
     });
 }
-NEO__KERNEL_INLINE NEO__VF NEO__FN(lamb_direction)(const neo__step *s, NEO__VF w, NEO__VF m, NEO__VF v) {
+NEO__KERNEL_INLINE NEO__VF NEO__FN(lamb_direction)(const neo__step *s, NEO__VF w, NEO__VF m,
+                                                   NEO__VF v) {
     NEO__VF below = NEO__SQRT(v) / s->root_unbias2 + s->eps;
     return NEO__FMA(NEO__SET(s->weight_decay), w, s->unbias1 * m / below);
 }
@@ -17606,8 +17639,8 @@ NEO__KERNEL float NEO__FN(vec_lamb_square)(const neo__step *s, const float *w, c
     });
     return NEO__KEPT(t);
 }
-NEO__KERNEL void NEO__FN(vec_lamb_move)(const neo__step *s, float *w, const float *m, const float *v,
-                                   int64_t n) {
+NEO__KERNEL void NEO__FN(vec_lamb_move)(const neo__step *s, float *w, const float *m,
+                                        const float *v, int64_t n) {
     NEO__VF lr = NEO__SET(s->lr);
     NEO__LOOP({
         NEO__VF a = NEO__LD(w);
@@ -17735,8 +17768,8 @@ NEO__KERNEL void NEO__FN(f32_from_bf16s)(float *y, const uint16_t *x, int64_t n)
 
 /* Philox in lanes: lane l of a group of NEO__W blocks computes block NEO__FN(lane_blocks)[l], an
    order chosen so that a transpose inside 128-bit lanes (NEO__FN(store_blocks)) puts whole blocks
-   next to each other. mul_wide: the high and low halves of the products of unsigned lanes; x86 multiplies even lanes
-   alone, and keeps even and odd lanes apart until the end. */
+   next to each other. mul_wide: the high and low halves of the products of unsigned lanes; x86
+   multiplies even lanes alone, and keeps even and odd lanes apart until the end. */
 #if NEO__PASS == NEO__PASS_SCALAR || NEO__PASS == NEO__PASS_WARP
 #define NEO__LANE_BLOCKS ((uint32_t)NEO__LANE)
 NEO__KERNEL_INLINE void NEO__FN(mul_wide)(uint32_t a, uint32_t m, uint32_t *hi, uint32_t *lo) {
@@ -17833,7 +17866,8 @@ NEO__KERNEL_INLINE void NEO__FN(philox_rounds)(const neo__random_key *key, NEO__
 }
 #endif
 /* Blocks [first, first + NEO__W), which may not cross a multiple of 2^32. */
-NEO__KERNEL_INLINE void NEO__FN(philox_lanes)(const neo__random_key *key, uint64_t first, NEO__VI x[4]) {
+NEO__KERNEL_INLINE void NEO__FN(philox_lanes)(const neo__random_key *key, uint64_t first,
+                                              NEO__VI x[4]) {
     x[0] = (uint32_t)first + NEO__LANE_BLOCKS;
     x[1] = NEO__SETI((uint32_t)(first >> 32));
     NEO__FN(philox_rounds)(key, x);
@@ -17974,7 +18008,8 @@ NEO__KERNEL_INLINE void NEO__FN(tile)(const neo__tile *t, const int rows, const 
     NEO__GROUP_LIST(NEO__TILE_GROUP)
     NEO__ROW_LIST(NEO__TILE_DECLARE)
     const float *fetch = t->fetch ? t->fetch : b;
-    const int64_t fetch_step = t->fetch_step, fetch_row = t->fetch_row, lines = t->fetch ? 32 : t->k;
+    const int64_t fetch_step = t->fetch_step, fetch_row = t->fetch_row,
+                  lines = t->fetch ? 32 : t->k;
     if (t->init) { NEO__ROW_LIST(NEO__TILE_INIT) }
     for (int64_t left = t->k; left > 0; left -= lines, fetch += fetch_row) {
         const float *line = fetch;
@@ -18002,7 +18037,7 @@ NEO__KERNEL_INLINE void NEO__FN(tile)(const neo__tile *t, const int rows, const 
     NEO__ROW_LIST(NEO__TILE_STORE)
 }
 #define NEO__TILE_DEFINE(rows)                                                                     \
-    NEO__KERNEL void NEO__FN(tile1_##rows)(const neo__tile *t) { NEO__FN(tile)(t, rows, 1); }           \
+    NEO__KERNEL void NEO__FN(tile1_##rows)(const neo__tile *t) { NEO__FN(tile)(t, rows, 1); }      \
     NEO__KERNEL void NEO__FN(tile2_##rows)(const neo__tile *t) { NEO__FN(tile)(t, rows, 2); }
 NEO__TILE_SIZES(NEO__TILE_DEFINE)
 #define NEO__TILE1_NAME(rows) NEO__FN(tile1_##rows),
@@ -18012,8 +18047,8 @@ static const neo__tile_fn NEO__FN(tile2)[] = {NEO__TILE_SIZES(NEO__TILE2_NAME)};
 
 /* A row needs more columns to have enough independent sums. */
 #define NEO__EIGHT(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
-NEO__KERNEL_INLINE void NEO__FN(row8)(const neo__tile *t, const float *a, const float *b, const float *init,
-                                      const float *bias, float *c) {
+NEO__KERNEL_INLINE void NEO__FN(row8)(const neo__tile *t, const float *a, const float *b,
+                                      const float *init, const float *bias, float *c) {
     const float *merge = t->merge;
     const NEO__VF zero = NEO__SET(0.0f);
 #define NEO__ROW8_START(v) NEO__VF c##v = init ? NEO__LOAD(init + v * NEO__W) : zero;
@@ -18045,14 +18080,16 @@ NEO__KERNEL void NEO__FN(rows8)(const neo__tile *t) {
     for (int64_t i = 0; i < t->rows; i++)
         for (int64_t p = 0; p < t->panels; p++) {
             const int64_t j = p * 8 * NEO__W;
-            NEO__FN(row8)(t, t->a + i * t->a_row, t->b + p * t->b_panel, t->init ? t->init + i * t->init_row + j : NULL,
-                          t->bias ? t->bias + j : NULL, t->c + i * t->c_row + j);
+            NEO__FN(row8)
+            (t, t->a + i * t->a_row, t->b + p * t->b_panel,
+             t->init ? t->init + i * t->init_row + j : NULL, t->bias ? t->bias + j : NULL,
+             t->c + i * t->c_row + j);
         }
 }
 
 /* ---- packing ---- */
-NEO__KERNEL void NEO__FN(pack)(float *to, int64_t width, const float *from, int64_t ld, int64_t rows,
-                          int64_t cols) {
+NEO__KERNEL void NEO__FN(pack)(float *to, int64_t width, const float *from, int64_t ld,
+                               int64_t rows, int64_t cols) {
     if (width == cols && width <= NEO__W) { /* a row of tiles of A */
         for (int64_t k = 0; k < rows; k++, from += ld, to += width) {
             __builtin_prefetch(from + 32); /* of the tile after the next */
@@ -18129,8 +18166,8 @@ NEO__KERNEL_INLINE void NEO__FN(transpose4)(const float *const *row, int64_t k, 
 }
 
 /* to[k * ld + i] = row[i][k] for i < lanes <= NEO__W, k < rows; all NEO__W rows are read. */
-NEO__KERNEL_FAR void NEO__FN(transpose)(float *to, int64_t ld, int64_t lanes, const float *const *row,
-                                    int64_t rows) {
+NEO__KERNEL_FAR void NEO__FN(transpose)(float *to, int64_t ld, int64_t lanes,
+                                        const float *const *row, int64_t rows) {
     int64_t k = 0;
     for (; k + 4 <= rows; k += 4, to += 4 * ld) {
         NEO__VF v[4];
@@ -18236,7 +18273,9 @@ NEO__KERNEL_INLINE void NEO__FN(run_tile)(const neo__tile *t, int64_t rows, int6
     tiles[rows / 2](t);
 }
 /* The tile that holds `rows` rows: an odd number takes one more, whose sums nobody reads. */
-NEO__KERNEL_INLINE int64_t NEO__FN(tile_rows)(int64_t rows) { return rows == 1 ? 1 : rows + (rows & 1); }
+NEO__KERNEL_INLINE int64_t NEO__FN(tile_rows)(int64_t rows) {
+    return rows == 1 ? 1 : rows + (rows & 1);
+}
 /* Row i of T of a sample. */
 NEO__KERNEL_INLINE const float *NEO__FN(interact_row)(const neo__interact_call *job, int64_t sample,
                                                int64_t i) {
@@ -18248,7 +18287,8 @@ NEO__KERNEL_INLINE int64_t NEO__FN(triangle)(const neo__interact_call *job, int6
     return job->dim + (job->diagonal ? i * (i + 1) / 2 : i * (i - 1) / 2);
 }
 
-NEO__KERNEL void NEO__FN(interact_forward)(const neo__interact_call *job, int64_t sample, float *panel) {
+NEO__KERNEL void NEO__FN(interact_forward)(const neo__interact_call *job, int64_t sample,
+                                           float *panel) {
     const int64_t n = job->features + 1, dim = job->dim, diagonal = job->diagonal != 0;
     const int64_t ld = (n + NEO__W - 1) / NEO__W * NEO__W;
     const int64_t chunk = NEO__MAX(1, NEO__INTERACT_FLOATS / ld); /* of dim: one, but for huge T */
@@ -18289,8 +18329,8 @@ NEO__KERNEL void NEO__FN(interact_forward)(const neo__interact_call *job, int64_
 
 /* s[j * ld + i] = S(i0 + i, j) for all j: left of the diagonal block, the block, right of it. A row
    that pads the tile is zero. */
-NEO__KERNEL_INLINE void NEO__FN(interact_factors)(const neo__interact_call *job, const float *dz, int64_t i0,
-                                           int64_t rows, int64_t ld, float *s) {
+NEO__KERNEL_INLINE void NEO__FN(interact_factors)(const neo__interact_call *job, const float *dz,
+                                                  int64_t i0, int64_t rows, int64_t ld, float *s) {
     const int64_t n = job->features + 1;
     for (int64_t r = 0; r < rows && i0 > 0; r += NEO__W) {
         const float *row[NEO__W];
@@ -18347,7 +18387,8 @@ NEO__KERNEL void NEO__FN(interact_columns)(const neo__interact_call *job, int64_
         }
     }
 }
-NEO__KERNEL void NEO__FN(interact_backward)(const neo__interact_call *job, int64_t sample, float *scratch) {
+NEO__KERNEL void NEO__FN(interact_backward)(const neo__interact_call *job, int64_t sample,
+                                            float *scratch) {
     const int64_t n = job->features + 1;
     const int64_t most = NEO__INTERACT_FLOATS / n / (2 * NEO__W) * (2 * NEO__W);
     float *s = scratch + NEO__INTERACT_FLOATS;
@@ -18368,23 +18409,26 @@ NEO__KERNEL void NEO__FN(interact_backward)(const neo__interact_call *job, int64
 
 #if NEO__PASS == NEO__PASS_AVX512 && defined(NEO__X86_BF16)
 /* ---- bf16 products; see >>impl-bf16 ----
-   Both instructions work on pairs of numbers. Instructions by name: compilers take intrinsics only in
-   functions that target them. */
+   Both instructions work on pairs of numbers. Instructions by name: compilers take intrinsics only
+   in functions that target them. */
 
-/* Pairs (low, high) of a block's k: vdpbf16ps adds first the high one's product, then the low one's, to
-   one sum: (2, 0), (3, 1), (6, 4), (7, 5) ... are chains of even and of odd k. TDPBF16PS adds the low
-   ones in one chain, the high ones in another: (0, 1), (2, 3) ... */
+/* Pairs (low, high) of a block's k: vdpbf16ps adds first the high one's product, then the low
+   one's, to one sum: (2, 0), (3, 1), (6, 4), (7, 5) ... are chains of even and of odd k. TDPBF16PS
+   adds the low ones in one chain, the high ones in another: (0, 1), (2, 3) ... */
 NEO__KERNEL_INLINE int64_t NEO__FN(bf16_k)(int64_t w, int high, int chains) {
     return chains ? (w / 2 * 4) + w % 2 + 2 - 2 * high : 2 * w + high;
 }
-NEO__KERNEL void NEO__FN(bf16_pack)(float *to, int64_t width, const uint16_t *from, int64_t ld, int64_t count,
-                               int64_t cols, int chains) {
+NEO__KERNEL void NEO__FN(bf16_pack)(float *to, int64_t width, const uint16_t *from, int64_t ld,
+                                    int64_t count, int64_t cols, int chains) {
     const int64_t words = (count + 31) / 32 * 16;
     for (int64_t w = 0; w < words; w++, to += width) {
         const int64_t k0 = NEO__FN(bf16_k)(w, 0, chains), k1 = NEO__FN(bf16_k)(w, 1, chains);
-        const uint16_t *low = from + (k0 < count ? k0 * ld : 0), *high = from + (k1 < count ? k1 * ld : 0);
+        const uint16_t *low = from + (k0 < count ? k0 * ld : 0),
+                       *high = from + (k1 < count ? k1 * ld : 0);
         for (int64_t j = 0; j < width; j += 16) {
-            const __mmask16 m = cols - j >= 16 ? (__mmask16)0xFFFF : cols > j ? NEO__LANES(cols - j) : (__mmask16)0;
+            const __mmask16 m = cols - j >= 16 ? (__mmask16)0xFFFF
+                                : cols > j     ? NEO__LANES(cols - j)
+                                               : (__mmask16)0;
             __m256i x = _mm256_maskz_loadu_epi16(k0 < count ? m : (__mmask16)0, low + j);
             __m256i y = _mm256_maskz_loadu_epi16(k1 < count ? m : (__mmask16)0, high + j);
             const NEO__VI low_x = (NEO__VI)_mm512_cvtepu16_epi32(x);
@@ -18393,11 +18437,13 @@ NEO__KERNEL void NEO__FN(bf16_pack)(float *to, int64_t width, const uint16_t *fr
         }
     }
 }
-NEO__KERNEL void NEO__FN(bf16_pack_row)(float *to, const uint16_t *from, int64_t count, int chains) {
+NEO__KERNEL void NEO__FN(bf16_pack_row)(float *to, const uint16_t *from, int64_t count,
+                                        int chains) {
     const __m512i order = _mm512_set4_epi32(0x0B0A0F0E, 0x09080D0C, 0x03020706, 0x01000504);
     for (int64_t k = 0; k < count; k += 32, to += 16) {
         const int64_t left = count - k;
-        const __mmask32 m = left >= 32 ? (__mmask32)0xFFFFFFFF : (__mmask32)(((uint32_t)1 << left) - 1);
+        const __mmask32 m =
+            left >= 32 ? (__mmask32)0xFFFFFFFF : (__mmask32)(((uint32_t)1 << left) - 1);
         __m512i x = _mm512_maskz_loadu_epi16(m, from + k);
         if (chains) x = _mm512_shuffle_epi8(x, order);
         NEO__STORE(to, NEO__AS_F(x));
@@ -18406,7 +18452,8 @@ NEO__KERNEL void NEO__FN(bf16_pack_row)(float *to, const uint16_t *from, int64_t
 
 /* 6 x 32 sums of even k and 6 x 32 of odd k in registers. */
 #define NEO__DOT(c, x, y) __asm__("vdpbf16ps %2, %1, %0" : "+v"(c) : "v"(x), "v"(y))
-#define NEO__DOT_START(r, g, i) NEO__VF e##r##0 = zero, e##r##1 = zero, o##r##0 = zero, o##r##1 = zero;
+#define NEO__DOT_START(r, g, i)                                                                    \
+    NEO__VF e##r##0 = zero, e##r##1 = zero, o##r##0 = zero, o##r##1 = zero;
 #define NEO__DOT_STEP(r, g, i)                                                                     \
     even = NEO__SET(a##g[i * a_row]), odd = NEO__SET(a##g[i * a_row + a_word]);                    \
     NEO__DOT(e##r##0, even, b0);                                                                   \
@@ -18416,7 +18463,8 @@ NEO__KERNEL void NEO__FN(bf16_pack_row)(float *to, const uint16_t *from, int64_t
 #define NEO__DOT_STORE(r, g, i)                                                                    \
     NEO__STORE(c + 32 * r, NEO__LOAD(c + 32 * r) + (e##r##0 + o##r##0));                           \
     NEO__STORE(c + 32 * r + 16, NEO__LOAD(c + 32 * r + 16) + (e##r##1 + o##r##1));
-#if defined(NEO__COLD) && !defined(__clang__) /* without this pass gcc keeps the sums in memory: a fifth of the speed */
+/* Without this pass gcc keeps the sums in memory: a fifth of the speed. */
+#if defined(NEO__COLD) && !defined(__clang__)
 #pragma GCC push_options
 #pragma GCC optimize("rerun-cse-after-loop")
 #endif
@@ -18428,7 +18476,8 @@ NEO__KERNEL void NEO__FN(bf16_tile)(const neo__bf16_tile *t) {
     for (int64_t blocks = t->blocks; blocks > 0; blocks--) {
         NEO__ROW_LIST_6(NEO__DOT_START)
         for (int i = 0; i < 8; i++, b += 64) {
-            NEO__VF b0 = NEO__LOAD(b), b1 = NEO__LOAD(b + 16), b2 = NEO__LOAD(b + 32), b3 = NEO__LOAD(b + 48);
+            NEO__VF b0 = NEO__LOAD(b), b1 = NEO__LOAD(b + 16), b2 = NEO__LOAD(b + 32),
+                    b3 = NEO__LOAD(b + 48);
             NEO__VF even, odd;
             NEO__ROW_LIST_6(NEO__DOT_STEP)
             a0 += 2 * a_word, a1 += 2 * a_word;
@@ -18443,7 +18492,8 @@ static const neo__bf16_kernels NEO__FN(bf16_kernels) = {
     6, 32, 1, NEO__FN(bf16_pack_row), NEO__FN(bf16_pack), NULL, NEO__FN(bf16_tile), NULL,
 };
 
-/* ---- AMX: tiles 0 to 3 are C, 32 x 32; 4 and 5 of A, 6 and 7 of B, each of 16 rows of 64 bytes ---- */
+/* ---- AMX: tiles 0 to 3 are C, 32 x 32; 4 and 5 of A, 6 and 7 of B, each of 16 rows of 64 bytes
+   ---- */
 NEO__KERNEL void neo__bf16_begin_amx(void) {
     struct {
         uint8_t palette, start_row, zero[14];
@@ -18474,7 +18524,9 @@ NEO__KERNEL void neo__bf16_tile_amx(const neo__bf16_tile *t) {
                              "tileloadd (%1,%4,1), %%tmm5\n\t"
                              "tdpbf16ps %%tmm6, %%tmm5, %%tmm2\n\t"
                              "tdpbf16ps %%tmm7, %%tmm5, %%tmm3"
-                             : : "r"(a), "r"(a + 16 * t->a_row), "r"(b), "r"(b + 16), "r"(a_bytes), "r"(line)
+                             :
+                             : "r"(a), "r"(a + 16 * t->a_row), "r"(b), "r"(b + 16), "r"(a_bytes),
+                               "r"(line)
                              : "memory");
     __asm__ __volatile__("tilestored %%tmm0, (%0,%4,1)\n\t"
                          "tilestored %%tmm1, (%1,%4,1)\n\t"
@@ -18483,7 +18535,14 @@ NEO__KERNEL void neo__bf16_tile_amx(const neo__bf16_tile *t) {
                          : : "r"(c), "r"(c + 16), "r"(c + 512), "r"(c + 528), "r"(line) : "memory");
 }
 static const neo__bf16_kernels neo__bf16_kernels_amx = {
-    32, 32, 0, NEO__FN(bf16_pack_row), NEO__FN(bf16_pack), neo__bf16_begin_amx, neo__bf16_tile_amx, neo__bf16_end_amx,
+    32,
+    32,
+    0,
+    NEO__FN(bf16_pack_row),
+    NEO__FN(bf16_pack),
+    neo__bf16_begin_amx,
+    neo__bf16_tile_amx,
+    neo__bf16_end_amx,
 };
 #endif
 
@@ -18504,8 +18563,9 @@ static const neo__gemm_kernels NEO__FN(gemm_kernels) = {
 
 /* ---- >>kernels-bags ----
 
-   Sums run down the rows in registers: a chunk of 8, 4, 2 or 1 vectors of columns, or a rest narrower than
-   a vector, at a time. Which chunk a column is in changes nothing: every column is a chain of its own. */
+   Sums run down the rows in registers: a chunk of 8, 4, 2 or 1 vectors of columns, or a rest
+   narrower than a vector, at a time. Which chunk a column is in changes nothing: every column is a
+   chain of its own. */
 
 /* Vectors of a row of which `left` columns remain: a whole one, or its first part. */
 NEO__KERNEL_INLINE NEO__VF NEO__FN(load_left)(const float *p, int64_t left) {
@@ -19166,7 +19226,8 @@ NEO__KERNEL void NEO__FN(bag_pack)(float *to, int64_t to_stride, const float *fr
 }
 #endif
 
-/* ---- the optimizers: one merged gradient g of one row; >>bag-optim has the arithmetic in words ---- */
+/* ---- the optimizers: one merged gradient g of one row; >>bag-optim has the arithmetic in words
+   ---- */
 
 /* Clip, L2 decay into g, decoupled decay of w. */
 NEO__KERNEL_FAR void NEO__FN(bag_adjust)(const neo__bag_step *o, float *w, float *g,
@@ -19807,7 +19868,8 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(wire_times)(NEO__VF x, NEO__VF factor) {
 #endif
     return x * factor;
 }
-/* x factor. A finite x whose product is beyond the float with the bits `most` gives that, signed. */
+/* x factor. A finite x whose product is beyond the float with the bits `most` gives that,
+   signed. */
 NEO__KERNEL_INLINE NEO__VF NEO__FN(wire_limit)(NEO__VF x, NEO__VF factor, int32_t most) {
     const NEO__VI u = NEO__AS_I(x), y = NEO__AS_I(NEO__FN(wire_times)(x, factor));
     const NEO__VM finite = NEO__GTI(NEO__SETI(NEO__F32_INFINITY), u & 0x7FFFFFFFu);
@@ -20103,14 +20165,15 @@ static const neo__wire_kernels NEO__FN(wire_kernels) = {
 /* ------------------------------------------------------------------------------------------------
    MIT License, Copyright (c) 2026 the neo contributors
 
-   Permission is hereby granted, free of charge, to any person obtaining a copy of this software and associated
-   documentation files (the "Software"), to deal in the Software without restriction, including without limitation
-   the rights to use, copy, modify, merge, publish, distribute, sublicense, and/or sell copies of the Software, and
-   to permit persons to whom the Software is furnished to do so, subject to the following conditions: the above
-   copyright notice and this permission notice shall be included in all copies or substantial portions of the
-   Software. THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT NOT
-   LIMITED TO THE WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT
-   SHALL THE AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION
-   OF CONTRACT, TORT OR OTHERWISE, ARISING FROM, OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER
-   DEALINGS IN THE SOFTWARE.
-   ------------------------------------------------------------------------------------------------ */
+   Permission is hereby granted, free of charge, to any person obtaining a copy of this software and
+   associated documentation files (the "Software"), to deal in the Software without restriction,
+   including without limitation the rights to use, copy, modify, merge, publish, distribute,
+   sublicense, and/or sell copies of the Software, and to permit persons to whom the Software is
+   furnished to do so, subject to the following conditions: the above copyright notice and this
+   permission notice shall be included in all copies or substantial portions of the Software. THE
+   SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT NOT
+   LIMITED TO THE WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND
+   NONINFRINGEMENT. IN NO EVENT SHALL THE AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM,
+   DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM,
+   OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.
+   --------------------------------------------------------------------------------------------- */

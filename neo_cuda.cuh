@@ -1289,7 +1289,8 @@ static neo_status neo__cuda_combine(neo__cuda *d, const neo__combine_call *call)
 }
 
 /* ---- >>cuda-wire ----
-   Rows coded for a narrow wire: >>kernels-wire of neo.h has the layout, and the codes of numbers. */
+   Rows coded for a narrow wire: >>kernels-wire of neo.h has the layout, and the codes of
+   numbers. */
 
 /* x factor; a factor of 1 keeps a NaN as it is. */
 static __device__ __forceinline__ float neo__cuda_times(float x, float factor) {
@@ -1346,18 +1347,22 @@ static __device__ void neo__cuda_put_block(int wire, uint32_t *out, const float 
     if (has_word) out[1 + lane] = word;
     if (lane == 0 && has_block) out[0] = __float_as_uint(scale);
 }
-/* Sixteen threads code a block: a word each (of i4, half of them), whose numbers they compare first. */
-static __global__ void neo__cuda_encode_blocks(const neo__wire_call c, int64_t blocks, int64_t each) {
+/* Sixteen threads code a block: a word each (of i4, half of them), whose numbers they compare
+   first. */
+static __global__ void neo__cuda_encode_blocks(const neo__wire_call c, int64_t blocks,
+                                               int64_t each) {
     const int bits = neo__wire_bits_warp(c.wire), codes = 32 / bits;
     const int lane = threadIdx.x % 16, step = 4 + NEO__CODE_BLOCK / 8 * bits;
     const int64_t groups = (int64_t)gridDim.x * (blockDim.x / 16);
     const int64_t group = (int64_t)blockIdx.x * (blockDim.x / 16) + threadIdx.x / 16;
-    for (int64_t b = group; b - group % 2 < blocks; b += groups) { /* both halves of a warp, or none */
+    /* both halves of a warp, or none */
+    for (int64_t b = group; b - group % 2 < blocks; b += groups) {
         const int64_t r = b / each, k = b - r * each, left = c.cols - k * NEO__CODE_BLOCK;
         const int count = b >= blocks ? 0 : left < NEO__CODE_BLOCK ? (int)left : NEO__CODE_BLOCK;
         const int words = (count + codes - 1) / codes;
         const float *x = (const float *)c.in + r * c.stride + k * NEO__CODE_BLOCK;
-        uint32_t *out = (uint32_t *)(void *)((char *)c.out + (size_t)r * c.row_bytes + (size_t)k * step);
+        uint32_t *out =
+            (uint32_t *)(void *)((char *)c.out + (size_t)r * c.row_bytes + (size_t)k * step);
         float v[8];
         NEO__UNROLL
         for (int p = 0; p < 8; p++) {
@@ -1379,7 +1384,8 @@ static __device__ float neo__cuda_wire_at(const neo__wire_call &c, const char *r
     } else {
         const int bits = neo__wire_bits_warp(c.wire);
         const int64_t k = i / NEO__CODE_BLOCK, left = c.cols - k * NEO__CODE_BLOCK;
-        const int at = (int)(i % NEO__CODE_BLOCK), count = left < NEO__CODE_BLOCK ? (int)left : NEO__CODE_BLOCK;
+        const int at = (int)(i % NEO__CODE_BLOCK),
+                  count = left < NEO__CODE_BLOCK ? (int)left : NEO__CODE_BLOCK;
         const int codes = 32 / bits, words = (count + codes - 1) / codes;
         const void *block = row + k * (4 + NEO__CODE_BLOCK / 8 * bits);
         const uint32_t *in = (const uint32_t *)block;
@@ -1416,15 +1422,17 @@ static neo_status neo__cuda_encode(neo_device *device, const neo__wire_call *cal
         const int64_t words = (int64_t)call->row_bytes / 4;
         const neo__cuda_encode_words job = {*call, words};
         const unsigned grid = neo__cuda_blocks(d, call->rows * words, NEO__CUDA_THREADS);
-        NEO__LAUNCH((neo__cuda_each_kernel<neo__cuda_encode_words, 1>), grid, NEO__CUDA_THREADS, 0, d->exchange, job,
-                    call->rows * words);
+        NEO__LAUNCH((neo__cuda_each_kernel<neo__cuda_encode_words, 1>), grid, NEO__CUDA_THREADS, 0,
+                    d->exchange, job, call->rows * words);
     } else {
         const int64_t each = (call->cols + NEO__CODE_BLOCK - 1) / NEO__CODE_BLOCK;
-        NEO__LAUNCH(neo__cuda_encode_blocks, neo__cuda_blocks(d, call->rows * each, NEO__CUDA_THREADS / 16),
+        NEO__LAUNCH(neo__cuda_encode_blocks,
+                    neo__cuda_blocks(d, call->rows * each, NEO__CUDA_THREADS / 16),
                     NEO__CUDA_THREADS, 0, d->exchange, *call, call->rows * each, each);
     }
     const cudaError_t error = cudaGetLastError();
-    return error == cudaSuccess ? neo__cuda_exchanged(d, "coding of rows") : neo__cuda_fail(d, error, "encode");
+    return error == cudaSuccess ? neo__cuda_exchanged(d, "coding of rows")
+                                : neo__cuda_fail(d, error, "encode");
 }
 static neo_status neo__cuda_decode(neo_device *device, const neo__wire_call *call) {
     neo__cuda *d = (neo__cuda *)device;
@@ -1432,31 +1440,34 @@ static neo_status neo__cuda_decode(neo_device *device, const neo__wire_call *cal
     if (call->rows == 0) return NEO_OK;
     const neo__cuda_decode_job job = {*call};
     const unsigned grid = neo__cuda_blocks(d, call->rows * call->cols, NEO__CUDA_THREADS);
-    NEO__LAUNCH((neo__cuda_each_kernel<neo__cuda_decode_job, 1>), grid, NEO__CUDA_THREADS, 0, d->exchange, job,
-                call->rows * call->cols);
+    NEO__LAUNCH((neo__cuda_each_kernel<neo__cuda_decode_job, 1>), grid, NEO__CUDA_THREADS, 0,
+                d->exchange, job, call->rows * call->cols);
     const cudaError_t error = cudaGetLastError();
-    return error == cudaSuccess ? neo__cuda_exchanged(d, "decoding of rows") : neo__cuda_fail(d, error, "decode");
+    return error == cudaSuccess ? neo__cuda_exchanged(d, "decoding of rows")
+                                : neo__cuda_fail(d, error, "decode");
 }
 
 /* ---- >>cuda-rows ----
    Rows of a matrix to and from coded memory (neo__rows_call). Sixteen threads have a block of a
    row, each up to eight of its numbers. On wires with a scale a word holds numbers `step` apart. */
-static __device__ float neo__cuda_rows_at(const neo__rows_call &c, const neo__rows_part &part, int64_t row, int cols,
-                                          int i) {
+static __device__ float neo__cuda_rows_at(const neo__rows_call &c, const neo__rows_part &part,
+                                          int64_t row, int cols, int i) {
     neo__wire_call one = neo__wire_call();
     one.wire = part.wire;
     one.back = 1.0f;
     one.cols = cols;
     return neo__cuda_wire_at(one, c.coded + c.rows * part.before + row * part.stride + part.at, i);
 }
-static __device__ float neo__cuda_rows_sum(const neo__rows_call &c, const neo__rows_block &b, int64_t row, int i) {
+static __device__ float neo__cuda_rows_sum(const neo__rows_call &c, const neo__rows_block &b,
+                                           int64_t row, int i) {
     const neo__rows_part *part = c.part + b.first;
     if (b.parts == 1) return neo__cuda_rows_at(c, *part, row, b.cols, i);
     float sum[NEO__ROWS_STACK];
     int depth = 0;
     for (int p = 0; p < b.parts; p++) {
         sum[depth++] = neo__cuda_rows_at(c, part[p], row, b.cols, i);
-        for (int k = part[p].merges; k > 0; k--, depth--) sum[depth - 2] = __fadd_rn(sum[depth - 2], sum[depth - 1]);
+        for (int k = part[p].merges; k > 0; k--, depth--)
+            sum[depth - 2] = __fadd_rn(sum[depth - 2], sum[depth - 1]);
     }
     return __fadd_rn(sum[0], 0.0f);
 }
@@ -1499,10 +1510,12 @@ static __device__ void neo__cuda_rows_put(int wire, char *to, const float (&v)[8
 static __global__ void neo__cuda_rows_kernel(const neo__rows_call c) {
     const int lane = threadIdx.x % 16;
     const int64_t groups = (int64_t)gridDim.x * (blockDim.x / 16);
-    for (int64_t u = (int64_t)blockIdx.x * (blockDim.x / 16) + threadIdx.x / 16; u < c.rows * c.blocks; u += groups) {
+    for (int64_t u = (int64_t)blockIdx.x * (blockDim.x / 16) + threadIdx.x / 16;
+         u < c.rows * c.blocks; u += groups) {
         const int64_t row = u / c.blocks;
         const neo__rows_block b = c.block[u - row * c.blocks];
-        const int wire = c.encode ? c.part[b.first].wire : (int)NEO__CODE_F32, codes = wire == NEO__CODE_I4 ? 8 : 4;
+        const int wire = c.encode ? c.part[b.first].wire : (int)NEO__CODE_F32,
+                  codes = wire == NEO__CODE_I4 ? 8 : 4;
         const int step = wire > NEO__CODE_BF16 ? (b.cols + codes - 1) / codes : 16;
         const int32_t length = b.lengths < 0 ? 1 : c.lengths[b.lengths * c.rows + row];
         float *x = c.matrix + row * c.stride + b.col, v[8];
@@ -1510,7 +1523,8 @@ static __global__ void neo__cuda_rows_kernel(const neo__rows_call c) {
         for (int k = 0; k < 8; k++) {
             const int i = lane + k * step;
             v[k] = 0.0f;
-            if (k < codes && lane < step && i < b.cols) v[k] = c.encode ? x[i] : neo__cuda_rows_sum(c, b, row, i);
+            if (k < codes && lane < step && i < b.cols)
+                v[k] = c.encode ? x[i] : neo__cuda_rows_sum(c, b, row, i);
             if (c.encode && length > 1) v[k] = __fdiv_rn(v[k], (float)length);
         }
         if (b.round != NEO__CODE_F32) neo__cuda_rows_round(b.round, v);

@@ -214,8 +214,8 @@ typedef struct neo_reader_desc {
 /* neo_reader_open: look at every file, take all memory. Reading starts with the first
    neo_reader_next.
    Errors   NEO_ERR_NOT_FOUND, NEO_ERR_IO: the path is named. NEO_ERR_STATE: the schema is not
-   fitted. NEO_ERR_ARG: fewer leaves than ranks; standard input on several ranks without desc.input.
-   */
+   fitted. NEO_ERR_ARG: fewer leaves than ranks; standard input on several ranks without
+   desc.input. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_reader_open(neo_ctx *ctx, const neo_reader_desc *desc,
                                                      neo_reader **reader);
 /* neo_reader_close: at any time; joins the reader's threads. NULL is allowed. */
