@@ -85,6 +85,14 @@
      rank's share of the reduce-scatter P times. Headers (88 bytes for each pair of ranks that meet
      in a call) are counted apart, as control bytes.
 
+   A NEW COLLECTIVE, x (example: broadcast)
+     1. >>comm-collectives   neo_comm_x, with what it sends and which errors it gives
+     2. >>comm-stats         its row in neo_comm_op, and at >>impl-comm-core its name
+     3. >>impl-comm-calls    neo_comm_x checks its arguments and fills a neo__work
+     4. >>impl-collectives   neo__x_run: rounds of messages; a case in neo__work_run. Threads and
+                             MPI need nothing more; >>impl-nccl has a case where NCCL has the call
+     5. tests/comm           collectives.c: results and bytes for all numbers of ranks
+
    CONTENTS (grep -nE '^ *>>|---- >>' neo_comm.h is the map)
      >>comm-config >>comm >>comm-work >>comm-faults >>comm-collectives >>comm-data >>comm-stats
      >>wire >>comm-clock >>impl-wire >>impl-comm-types >>impl-comm-core >>impl-comm-device

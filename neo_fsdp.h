@@ -49,6 +49,14 @@
      unit        dense parameters that are gathered together; its chunks lie on F ranks
      window      from begin to end of a unit's forward or backward: its parameters are whole
 
+   A NEW WAY TO SHARD
+     tables    a row in neo_placement (>>plan), its cuts and its place in the search
+               (>>impl-plan-options), its name in plan files (>>impl-plan-file). Costs, buffers and
+               the sharded tables themselves (>>impl-shard-map) take any pieces
+     dense     a row in neo_fsdp_mode with its bytes (>>fsdp), what a unit keeps between windows:
+               neo__fsdp_describe_unit (>>impl-fsdp), what is sent: >>impl-fsdp-gather, -reduce
+     both are tried on all ranks and modes by tests/shard/placements.c and tests/fsdp/grid.c
+
    CONTENTS (grep -nE '^ *>>|---- >>' neo_fsdp.h is the map)
      >>fsdp-config >>plan >>shard >>fsdp >>impl-plan >>impl-plan-model >>impl-plan-buffers
      >>impl-plan-predict >>impl-plan-pieces >>impl-plan-options >>impl-plan-place

@@ -13,8 +13,8 @@ budget() {
     case $1 in
     neo.h) echo 20179 0 1 ;;
     neo_data.h) echo 4117 0 0 ;;
-    neo_comm.h) echo 5438 0 5 ;;
-    neo_fsdp.h) echo 9193 0 0 ;;
+    neo_comm.h) echo 5446 0 5 ;;
+    neo_fsdp.h) echo 9201 0 0 ;;
     neo_cuda.cuh) echo 4634 0 0 ;;
     esac
 }
