@@ -19964,7 +19964,7 @@ NEO__KERNEL_INLINE NEO__VI NEO__FN(wire_load_words)(const char *p, int64_t left)
 /* (Masked stores are slow on some processors.) */
 NEO__KERNEL_INLINE void NEO__FN(wire_store_words)(char *p, NEO__VI v, int64_t left) {
     if (left >= NEO__W) memcpy(p, &v, sizeof v);
-    else memcpy(p, &v, 4 * (size_t)left);
+    else if (left > 0) memcpy(p, &v, 4 * (size_t)left);
 }
 NEO__KERNEL_INLINE void NEO__FN(wire_store)(float *x, NEO__VF v, int64_t left) {
     if (left >= NEO__W) NEO__STORE(x, v);
