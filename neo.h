@@ -50,19 +50,24 @@
      7. tests           a row in the list of operations of tests/cuda, which compares the bits of
                         both devices; the numbers themselves in tests/core
 
-   WHERE TO ADD
+   WHERE TO ADD (lines of a section are budgeted in tests/build/sections.txt)
      an operation      A NEW OPERATION, above
-     an optimizer      for dense layers: neo_optim_kind (>>optim), its step (>>impl-optim), its
-                       kernel (>>kernels-vec), its case in neo_cuda.cuh (>>cuda-optim)
-                       for tables: neo_bag_optim_kind (>>bags), its rule and row in neo__bag_optims
-                       (>>bag-optim), its kernel for a row (>>kernels-bags), which GPUs run too
-     a row dtype       neo_dtype (>>tensor), neo__float_decode and _encode (>>kernel-types),
-                       vectors of it (>>kernels-tensor), rows of it (>>kernels-bags)
+     an optimizer      for dense layers: neo_optim_kind (>>optim); its states, defaults, numbers and
+                       step, which are switches over the kind (>>impl-optim); vec_x and its place in
+                       neo__vec_kernels (>>kernel-types, >>kernels-vec); neo__cuda_optim_step
+                       for tables: neo_bag_optim_kind (>>bags); its row in neo__bag_optims, and
+                       neo__bag_step_make (>>bag-optim); bag_step_row (>>kernels-bags), which GPUs
+                       run too; row_sums at >>impl-plan-model of neo_fsdp.h
+                       tests: core/optim.c, bags/optim.c, golden, cuda/dense.cpp
+     a row dtype       neo_dtype (>>tensor) and neo__dtypes; who asks for NEO_I8: the dtypes that
+                       tables accept (>>impl-bags), row_load, row_store and their like
+                       (>>kernels-bags), >>cuda-bags of neo_cuda.cuh; files: neo__st_dtypes
+                       (>>impl-safetensors), neo__digest_part (>>impl-state)
      a file format     for training data: neo_data.h; for tensors: >>impl-safetensors
      a metric          >>metrics, >>impl-metrics
      a collective      neo_comm.h; a way to shard: neo_fsdp.h
 
-   CONTENTS (grep -nE '^ *>>|---- >>' neo.h is the map)
+   CONTENTS (grep -nE '^ *>>[a-z0-9-]+ *$|---- >>' neo.h is the map)
      calls     >>config >>status >>ctx >>leaves >>tensor >>random >>exact >>gemm >>params >>layers
                >>losses >>optim >>gradcheck >>jagged >>bags >>state >>checkpoint >>safetensors
                >>metrics >>progress >>jsonl >>report
@@ -9468,7 +9473,7 @@ static const neo__bag_optim_traits neo__bag_optims[NEO_BAG_OPTIM_COUNT] = {
     {{NEO__BAG_PER_ELEMENT, NEO__BAG_PER_ROW}, 0, 1, 1, 3},     /* partial LAMB */
     {{NEO__BAG_PER_ELEMENT, 0}, 0, 0, 1, 2},                    /* LARS-SGD */
 };
-NEO__STATIC_ASSERT(NEO_BAG_PARTIAL_LAMB == 6 && NEO_BAG_LARS_SGD == 7, "rows by kind");
+NEO__STATIC_ASSERT(NEO_BAG_LARS_SGD == 7 && NEO_BAG_OPTIM_COUNT == 8, "a row for each kind");
 
 /* Fill in the defaults. */
 static neo_bag_optim neo__bag_optim_resolve(const neo_bag_optim *from) {

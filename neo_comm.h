@@ -86,14 +86,15 @@
      in a call) are counted apart, as control bytes.
 
    A NEW COLLECTIVE, x (example: broadcast)
-     1. >>comm-collectives   neo_comm_x, with what it sends and which errors it gives
-     2. >>comm-stats         its row in neo_comm_op, and at >>impl-comm-core its name
-     3. >>impl-comm-calls    neo_comm_x checks its arguments and fills a neo__work
-     4. >>impl-collectives   neo__x_run: rounds of messages; a case in neo__work_run. Threads and
-                             MPI need nothing more; >>impl-nccl has a case where NCCL has the call
-     5. tests/comm           collectives.c: results and bytes for all numbers of ranks
+     1. >>comm-collectives   neo_comm_x; what it sends: BYTES, above
+     2. >>comm-stats         its row in neo_comm_op (the first ones reduce, the others do not), and
+                             its name in neo__op_names (>>impl-comm-types)
+     3. >>impl-comm-calls    neo_comm_x checks its arguments, fills a neo__work and issues it
+     4. >>impl-collectives   neo__x_run: rounds of messages; a case in neo__work_run. Threads, MPI
+                             and NCCL need nothing more
+     5. tests/comm           collectives.c: results on 1 to 8 ranks; groups.c: bytes; faults.c
 
-   CONTENTS (grep -nE '^ *>>|---- >>' neo_comm.h is the map)
+   CONTENTS (grep -nE '^ *>>[a-z0-9-]+ *$|---- >>' neo_comm.h is the map)
      >>comm-config >>comm >>comm-work >>comm-faults >>comm-collectives >>comm-data >>comm-stats
      >>wire >>comm-clock >>impl-wire >>impl-comm-types >>impl-comm-core >>impl-comm-device
      >>impl-collectives >>impl-comm-calls >>impl-comm-data >>impl-threads >>impl-spawn >>impl-mpi

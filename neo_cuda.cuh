@@ -33,7 +33,7 @@
          cc -O1 -I. -c examples/gpu.c examples/neo.c
          g++ -o gpu gpu.o neo.o neo_cuda.o -lm -pthread && ./gpu
 
-   CONTENTS (grep -nE '^ *>>|---- >>' neo_cuda.cuh is the map)
+   CONTENTS (grep -nE '^ *>>[a-z0-9-]+ *$|---- >>' neo_cuda.cuh is the map)
      >>cuda-config >>cuda >>impl-cuda >>cuda-device >>cuda-memory >>cuda-elements >>cuda-graph
      >>cuda-activation >>cuda-tree >>cuda-exchange >>cuda-wire >>cuda-rows
      >>cuda-tile >>cuda-gemm >>cuda-blas >>cuda-columns >>cuda-norm >>cuda-embedding

@@ -26,13 +26,15 @@
      README.md has a complete trainer.
 
    A NEW FILE FORMAT (example: npy)
-     1. >>schema         a constructor, neo_schema_x, and its row in neo_format
-     2. >>impl-x         how a file is checked, and how a sample becomes a record; lines of text are
-                         at >>impl-parse
-     3. >>impl-source    blocks of bytes, cut from files, which >>impl-reader asks for
-     4. tests/data       a file of the format's own; a target in tests/fuzz
+     1. >>schema         neo_format, and a constructor, neo_schema_x
+     2. >>impl-x         a new section: neo_schema_x; neo__source_x fills a block with the next
+                         samples of a file, as records (see >>impl-schema)
+     3. >>impl-source    its case in the switch that fills blocks. Formats of text have their lines
+                         parsed at >>impl-parse instead
+     4. >>impl-reader    neo__reader_init: what is known before reading (bytes, samples)
+     5. tests/data       a file of the format's own; a target in tests/fuzz
 
-   CONTENTS (grep -nE '^ *>>|---- >>' neo_data.h is the map)
+   CONTENTS (grep -nE '^ *>>[a-z0-9-]+ *$|---- >>' neo_data.h is the map)
      >>schema >>reader
      >>impl-schema >>impl-dictionary-file >>impl-number >>impl-columns >>impl-parse >>impl-source
      >>impl-reader >>impl-npy >>impl-synthetic

@@ -50,14 +50,15 @@
      window      from begin to end of a unit's forward or backward: its parameters are whole
 
    A NEW WAY TO SHARD
-     tables    a row in neo_placement (>>plan), its cuts and its place in the search
-               (>>impl-plan-options), its name in plan files (>>impl-plan-file). Costs, buffers and
-               the sharded tables themselves (>>impl-shard-map) take any pieces
-     dense     a row in neo_fsdp_mode with its bytes (>>fsdp), what a unit keeps between windows:
-               neo__fsdp_describe_unit (>>impl-fsdp), what is sent: >>impl-fsdp-gather, -reduce
-     both are tried on all ranks and modes by tests/shard/placements.c and tests/fsdp/grid.c
+     tables    neo_placement (>>plan), its name and NEO__PLAN_ROW_BITS and its like (>>impl-plan);
+               neo__plan_classify, which knows it by its pieces (>>impl-plan-pieces); into how many
+               parts it cuts (>>impl-plan-options); its line in plan files (>>impl-plan-file).
+               Buffers, predictions and sharded tables read the list of pieces alone: rectangles on
+               one rank each, or the whole table on every rank. tests/shard/common.h: place()
+     dense     neo_fsdp_mode with its bytes (>>fsdp), its name, and what a unit keeps between its
+               windows: neo__fsdp_describe_unit (>>impl-fsdp). tests/fsdp/grid.c draws the modes
 
-   CONTENTS (grep -nE '^ *>>|---- >>' neo_fsdp.h is the map)
+   CONTENTS (grep -nE '^ *>>[a-z0-9-]+ *$|---- >>' neo_fsdp.h is the map)
      >>fsdp-config >>plan >>shard >>fsdp >>impl-plan >>impl-plan-model >>impl-plan-buffers
      >>impl-plan-predict >>impl-plan-pieces >>impl-plan-options >>impl-plan-place
      >>impl-plan-improve >>impl-plan-search >>impl-plan-why >>impl-plan-file >>impl-plan-calls
@@ -7527,7 +7528,7 @@ static void neo__fsdp_begin_anew(neo_fsdp *f); /* >>impl-fsdp-step */
 
 static int64_t neo__fsdp_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 NEO_API const char *neo_fsdp_mode_name(neo_fsdp_mode mode) {
-    static const char *const names[] = {"full", "zero2", "zero1", "ddp"};
+    static const char *const names[NEO_FSDP_MODE_COUNT] = {"full", "zero2", "zero1", "ddp"};
     return mode >= 0 && mode < NEO_FSDP_MODE_COUNT ? names[mode] : "unknown";
 }
 
