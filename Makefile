@@ -6,7 +6,8 @@
 #:make demo         train a recommendation model on the data in examples/data
 #:make test         every feature on the CPU, over threads and MPI, in minutes; ends with the totals
 #:make check        everything this machine can run: the four targets that follow
-#:make test-full    whole grids, all MPIs, an emulated GPU, libFuzzer, ARM, Windows
+#:make test-full    larger grids, all MPIs, an emulated GPU, libFuzzer, ARM, Windows
+#:                  (NEO_FULL=all: whole grids, for a night)
 #:make headers      the headers under gcc and clang, C11 to C++17, all macros, -Werror
 #:make asan         the tests under AddressSanitizer and UndefinedBehaviorSanitizer
 #:make tsan         the tests under ThreadSanitizer
@@ -165,7 +166,7 @@ test:
 	@sh tests/run.sh $(wildcard $(scripts)) $(programs)
 test-full:
 	$(make) all test-programs $(fuzzers) emulated-programs
-	@NEO_FULL=1 TEST_TIMEOUT=1800 sh tests/run.sh $(wildcard $(scripts) $(others)) $(programs) \
+	@NEO_FULL=$${NEO_FULL:-1} TEST_TIMEOUT=1800 sh tests/run.sh $(wildcard $(scripts) $(others)) $(programs) \
 	    $(fuzzers) $(emulator)
 headers: ; @sh tests/build/headers.sh
 check:   ; @sh tests/check.sh test-full headers asan tsan

@@ -1,5 +1,6 @@
 /* grid.c: dense parameters in shards train as on one rank, in every mode; what is asked of the allocator and
-   sent is what was predicted. As threads; compiled with NEO_COMM_MPI, under mpirun. NEO_FULL=1: the whole grid. */
+   sent is what was predicted. As threads; compiled with NEO_COMM_MPI, under mpirun. NEO_FULL=1: more
+   of the grid; all: all of it. */
 #include "common.h"
 
 typedef struct Case {
@@ -128,7 +129,9 @@ static void choose(Config *c, int ranks, uint64_t *seed) {
 }
 
 int main(void) {
-    int bad = 0, mpi = launched(), full = getenv("NEO_FULL") != NULL, cases = 0;
+    int bad = 0, mpi = launched(), cases = 0;
+    const char *full = getenv("NEO_FULL");
+    const int more = full && strcmp(full, "all") == 0 ? 60 : 15;
 #if defined(NEO_COMM_MPI)
     int level = 0;
     MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level);
@@ -150,7 +153,7 @@ int main(void) {
         if (d->accumulate == NEO_ACCUMULATE_IN_GROUPS) d->groups = groups = 2;
         k.want = wanted(&k.config, groups);
         for (int w = mpi ? mpi : 1; w <= (mpi ? mpi : 8); w++) {
-            for (int turn = 0; turn < (full ? 60 : w == 8 ? 6 : 4); turn++) {
+            for (int turn = 0; turn < (full ? more : w == 8 ? 6 : 4); turn++) {
                 choose(&k.config, w, &seed);
                 if (d->accumulate == NEO_ACCUMULATE_IN_GROUPS && d->micro_batches > 1) {
                     int replicas = d->mode == NEO_FSDP_DDP ? w : d->factor ? w / d->factor : 1;
