@@ -44,21 +44,21 @@
 #define NEO_CUDA_CUH
 #include "neo.h"
 
-/* ----------------------------------------------------------------------------------------------
+/* -----------------------------------------------------------------------------
    >>cuda-config
 
    Macros a user may define.
 
      NEO_CUDA_IMPLEMENTATION   in one .cu file: emits the function bodies of this header
      NEO_IMPLEMENTATION        the same, and those of neo.h
-   ---------------------------------------------------------------------------------------------- */
+   -------------------------------------------------------------------------- */
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* ----------------------------------------------------------------------------------------------
+/* -----------------------------------------------------------------------------
    >>cuda
-   ---------------------------------------------------------------------------------------------- */
+   -------------------------------------------------------------------------- */
 typedef struct neo_cuda_desc {
     int ordinal; /* which GPU, as cudaSetDevice counts */
     int exact;   /* 1: matrix products have the CPU's bits; 0: they are cuBLASLt's */
@@ -153,14 +153,14 @@ NEO_API neo_cuda_graph_stats neo_cuda_graph_get_stats(const neo_cuda_graph *grap
 
 /* Stop here if you only want the API. */
 
-/* ==============================================================================================
+/* =============================================================================
    >>impl-cuda
 
    A neo_device is a table of functions, filled in by neo__cuda_table at >>cuda-create. Their
    records are in neo.h at >>kernel-types: struct neo_device and the neo__x_call structs. Many
    kernels here are calls of functions of neo.h that end in _warp: the text of its CPU kernels, read
    once more for 16 lanes of a warp (see >>kernels there).
-   ============================================================================================== */
+   ========================================================================== */
 #if defined(NEO_CUDA_IMPLEMENTATION) && !defined(__CUDACC__) && !defined(NEO_CUDA_ON_CPU)
 #error "neo_cuda.cuh: NEO_CUDA_IMPLEMENTATION is for a .cu file, which nvcc compiles"
 #endif
