@@ -5093,14 +5093,14 @@ NEO_API void neo_tensor_free(neo_ctx *ctx, neo_tensor *t) {
 }
 
 /* A cleared record, and *data: so many bytes of the device's memory; NULL if none are wanted. */
-static void *neo__alloc_with_data(neo_ctx *ctx, const char *function, size_t bytes,
+static void *neo__alloc_with_data(neo_ctx *ctx, const char *function, const char *of, size_t bytes,
                                   size_t data_bytes, char **data) {
     void *record = neo__alloc_zero(ctx, bytes);
     *data = record && data_bytes ? (char *)neo__data_alloc(ctx, data_bytes) : NULL;
     if (record && (*data || !data_bytes)) return record;
     neo_free(ctx, record, bytes);
-    neo_fail(NEO_ERR_MEMORY, "%s: no memory for %zu bytes", function,
-             neo__size_add(bytes, data_bytes));
+    neo_fail(NEO_ERR_MEMORY, "%s: no memory for %zu bytes of '%s'", function,
+             neo__size_add(bytes, data_bytes), of);
     return NULL;
 }
 
@@ -6869,8 +6869,8 @@ NEO_API neo_status neo_mlp_create(neo_ctx *ctx, neo_params *params, const neo_ml
                "neo_mlp_create: the name is too long");
     const size_t bytes = neo__mlp_data_bytes(desc);
     char *data;
-    neo_mlp *mlp =
-        (neo_mlp *)neo__alloc_with_data(ctx, "neo_mlp_create", sizeof *mlp, bytes, &data);
+    neo_mlp *mlp = (neo_mlp *)neo__alloc_with_data(ctx, "neo_mlp_create", desc->name, sizeof *mlp,
+                                                   bytes, &data);
     if (!mlp) return NEO_ERR_MEMORY;
     (void)neo__mlp_layout(mlp, desc, data);
     mlp->ctx = ctx;
@@ -8279,8 +8279,8 @@ static neo__param_slot *neo__param_alloc(neo_params *p, const char *name, int nd
     size_t bytes = neo__size_add(sizeof(neo__param_slot), name_bytes);
     size_t padded = p->deferred ? 0 : (size_t)neo__block_pad(count) * sizeof(float);
     char *data;
-    neo__param_slot *slot = (neo__param_slot *)neo__alloc_with_data(p->ctx, "neo_params_add", bytes,
-                                                                    2 * padded, &data);
+    neo__param_slot *slot = (neo__param_slot *)neo__alloc_with_data(p->ctx, "neo_params_add", name,
+                                                                    bytes, 2 * padded, &data);
     if (!slot) return NULL;
     memcpy(slot + 1, name, name_bytes);
     slot->bytes = bytes;
@@ -8531,7 +8531,7 @@ NEO_API neo_status neo_optim_create(neo_ctx *ctx, neo_params *params, const neo_
     NEO__ZERO(neo__carve, carve);
     const neo_optim sizes = neo__optim_layout(params, desc, &carve);
     char *data;
-    neo_optim *o = (neo_optim *)neo__alloc_with_data(ctx, "neo_optim_create", sizes.bytes,
+    neo_optim *o = (neo_optim *)neo__alloc_with_data(ctx, "neo_optim_create", "state", sizes.bytes,
                                                      sizes.data_bytes, &data);
     if (!o) return NEO_ERR_MEMORY;
     carve.block = (char *)o;
@@ -9342,6 +9342,7 @@ NEO_API neo_status neo_jagged_from_lists(neo_jagged_buffer *b, int64_t batch,
             list.ids = lists[i];
             offsets[1] = counts[i];
             neo__jagged_add(&w, &list, 0, 1);
+            NEO__TRY(w.status);
         }
     }
     return neo__jagged_done(&w, batch, 0);
@@ -10679,6 +10680,7 @@ static neo_status neo__cpu_bags_check(neo_device *d, const neo__bags_job *job,
     b->job.batch.found = found;
     if (bags) found->first = offsets[0], found->last = offsets[bags];
     neo__cpu_run(d, b, bags, 1 + 4096 * bags / (1 + ids_and_bags), 1, neo__bags_check_part);
+    b->job.batch.found = NULL;
     if (!found->bag) neo__bags_place_ids(b);
     for (int64_t f = 0; f < b->sizes.features; f++)
         found->count += (unsigned long long)b->view.features[f].bad;
@@ -11339,7 +11341,9 @@ static void neo__bags_sort_shared(neo_bags *b) {
             const neo__bag_merge *m = &b->work.merge[ti];
             neo__bag_chunk *chunk = b->work.chunks + m->first_chunk;
             if (m->chunks && neo__bags_digit(b, ti, &shift))
-                neo__bag_count_to_place(chunk->count, NEO__BAG_DIGITS, m->chunks,
+                neo__bag_count_to_place((int64_t *)(void *)((char *)chunk +
+                                                            offsetof(neo__bag_chunk, count)),
+                                        NEO__BAG_DIGITS, m->chunks,
                                         (int64_t)(sizeof *chunk / sizeof *chunk->count));
         }
         neo_parallel_for(b->ctx, k->chunk_count, neo__bags_scatter_task, b);
@@ -11544,10 +11548,13 @@ static neo_status neo__bags_place(neo_bags *b, const neo_jagged *j, neo_tensor t
         int64_t dim = last ? 0 : b->tables[p->job.table].dim;
         p->job.first_bag = neo__jagged_first_bag(j, f);
         p->job.bags = last ? 0 : neo__jagged_first_bag(j, f + 1) - p->job.first_bag;
-        NEO__CHECK(p->job.bags <= b->sizes.max_batch, NEO_ERR_CAPACITY,
-                   "%s: bags '%s': feature %" PRId64 " has %" PRId64
-                   " samples, reserved are %" PRId64 " (neo_bags_reserve grows it)",
-                   fn, b->name, f, p->job.bags, b->sizes.max_batch);
+        if (p->job.bags > b->sizes.max_batch) {
+            neo__bags_untold(b); /* features before it are changed, and not sent */
+            return neo_fail(NEO_ERR_CAPACITY,
+                            "%s: bags '%s': feature %" PRId64 " has %" PRId64
+                            " samples, reserved are %" PRId64 " (neo_bags_reserve grows it)",
+                            fn, b->name, f, p->job.bags, b->sizes.max_batch);
+        }
         p->bad = 0;
         p->job.out_stride = j->feature_bags && !b->sizes.none ? dim : t.stride[0];
         p->job.out_at = b->sizes.none ? 0 : j->feature_bags ? at : p->col;
@@ -12273,30 +12280,33 @@ static void neo__decode_part(const neo_ctx *ctx, const neo__wire_call *c, const 
     neo__decode_float(ctx, neo__code_dtype(c->wire), in, x, n);
     if (c->back != 1.0f) ctx->wire->times(x, x, n, c->back, NEO__F32_INFINITY);
 }
-static void neo__decode_sum(const neo__wire_call *c, const char *row, neo__sums *s, float *out) {
+/* NOINLINE: its tree of sums is large, and rows of one piece do without. */
+static NEO__NOINLINE void neo__decode_sum(const neo_ctx *ctx, const neo__wire_call *c,
+                                          const char *row, float *out) {
+    neo__sums s;
+    s.ctx = ctx;
+    s.dtype = NEO_F32;
+    s.reduce = s.height = 0;
     for (int64_t at = 0; at < c->cols; at += NEO__EXCHANGE_FLOATS) {
         const int64_t n = NEO__MIN(c->cols - at, (int64_t)NEO__EXCHANGE_FLOATS);
         for (int p = 0; p < c->pieces; p++) {
-            float *sum = (float *)(void *)s->sum[s->height];
-            neo__decode_part(s->ctx, c, row + (size_t)p * c->piece_bytes, at, n, sum);
-            neo__sums_push(s, 1, n);
+            float *sum = (float *)(void *)s.sum[s.height];
+            neo__decode_part(ctx, c, row + (size_t)p * c->piece_bytes, at, n, sum);
+            neo__sums_push(&s, 1, n);
         }
-        memcpy(out + at, neo__sums_fold(s, n), (size_t)n * sizeof *out);
+        memcpy(out + at, neo__sums_fold(&s, n), (size_t)n * sizeof *out);
     }
 }
 static neo_status neo__cpu_decode(neo_device *d, const neo__wire_call *call) {
     const neo__fp_state fp = neo__fp_enter();
+    const neo_ctx *ctx = neo__cpu_ctx(d);
     neo__wire_call c = *call;
-    neo__sums s;
-    s.ctx = neo__cpu_ctx(d);
-    s.dtype = NEO_F32;
-    s.reduce = s.height = 0;
     neo__code_join(&c);
     for (int64_t r = 0; r < c.rows; r++) {
         const char *row = (const char *)c.in + (size_t)r * c.row_bytes;
         float *out = (float *)c.out + r * c.stride;
-        if (c.pieces > 1) neo__decode_sum(&c, row, &s, out);
-        else neo__decode_part(s.ctx, &c, row, 0, c.cols, out);
+        if (c.pieces > 1) neo__decode_sum(ctx, &c, row, out);
+        else neo__decode_part(ctx, &c, row, 0, c.cols, out);
     }
     neo__fp_leave(fp);
     return NEO_OK;

@@ -8046,7 +8046,7 @@ static neo_status neo__fsdp_take(neo_ctx *ctx, const char *what, neo__buffer *me
 }
 /* ---- work on runs of numbers, where the context computes ---- */
 static void *neo__fsdp_place(const void *base, int64_t at, neo_dtype dtype) {
-    return (char *)(uintptr_t)base + (size_t)at * neo_dtype_size(dtype);
+    return base ? (char *)(uintptr_t)base + (size_t)at * neo_dtype_size(dtype) : NULL;
 }
 /* Elements [at, at + count) of what is at data, in memory of the context. */
 static neo_tensor neo__fsdp_numbers(const neo_fsdp *f, const void *data, int64_t at,

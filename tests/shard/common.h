@@ -393,8 +393,8 @@ static inline void spawn_refused(const Case *c, int ranks, neo_comm_fn fn, void 
     CHECK_OK(neo_comm_spawn(ranks, &d, fn, user, NULL));
     check_wrong("refused", ranks);
 }
-/* Three ranks, one of which may be lost or get no memory. 1: all work; 0: none does; else -1, or if
-   a rank has found something wrong. allocator: or NULL. */
+/* Three ranks, one of which may be lost or get no memory. 1: all work; 0: none does; -1: some
+   do; -2: a rank has found something wrong. allocator: or NULL. */
 static inline int spawn_ending(const neo_allocator *allocator, int virtual_clock, neo_comm_fn fn,
                                void *user) {
     neo_comm_desc d = {.ctx = {.repro_shards = LEAVES, .seed = 1},
@@ -407,7 +407,7 @@ static inline int spawn_ending(const neo_allocator *allocator, int virtual_clock
     (void)neo_comm_spawn(3, &d, fn, user, status);
     for (int r = 0; r < 3; r++) {
         working += status[r] == NEO_OK;
-        if (wrong[r]) return -1;
+        if (wrong[r]) return -2;
     }
     return working == 3 ? 1 : working == 0 ? 0 : -1;
 }
