@@ -51,20 +51,18 @@
                         both devices; the numbers themselves in tests/core
 
    WHERE TO ADD (lines of a section are budgeted in tests/build/sections.txt)
-     an operation      A NEW OPERATION, above
      an optimizer      for dense layers: neo_optim_kind (>>optim); its states, defaults, numbers and
                        step, which are switches over the kind (>>impl-optim); vec_x and its place in
                        neo__vec_kernels (>>kernel-types, >>kernels-vec); neo__cuda_optim_step
                        for tables: neo_bag_optim_kind (>>bags); its row in neo__bag_optims, and
                        neo__bag_step_make (>>bag-optim); bag_step_row (>>kernels-bags), which GPUs
                        run too; row_sums at >>impl-plan-model of neo_fsdp.h
-                       tests: core/optim.c, bags/optim.c, golden, cuda/dense.cpp
+                       tests: core/optim.c, bags/optim.c, cuda/dense.cpp
      a row dtype       neo_dtype (>>tensor) and neo__dtypes; who asks for NEO_I8: the dtypes that
                        tables accept (>>impl-bags), row_load, row_store and their like
                        (>>kernels-bags), >>cuda-bags of neo_cuda.cuh; files: neo__st_dtypes
                        (>>impl-safetensors), neo__digest_part (>>impl-state)
      a file format     for training data: neo_data.h; for tensors: >>impl-safetensors
-     a metric          >>metrics, >>impl-metrics
      a collective      neo_comm.h; a way to shard: neo_fsdp.h
 
    CONTENTS (grep -nE '^ *>>[a-z0-9-]+ *$|---- >>' neo.h is the map)
@@ -89,7 +87,7 @@
 #ifndef NEO_H
 #define NEO_H
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>config
 
    Macros a user may define. "everywhere": in every file that includes neo.h; "implementation": only
@@ -103,7 +101,7 @@
                                           same-bits promise unless that BLAS keeps it.
      NEO_NO_SIMD          implementation  compile the scalar kernels only
      NEO_NO_COLD          implementation  optimize all code alike: compiles for twice as long
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 #if defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__)
 #error "neo.h: -ffast-math (or -fassociative-math) breaks the same-bits contract: leave it out"
 #endif
@@ -194,12 +192,12 @@
 extern "C" {
 #endif
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>status
 
    Every call that can fail returns a neo_status. On failure outputs are NULL or untouched, state is
    as it was before the call, and neo_last_error() says in one line what was wrong and where.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 #define NEO_STATUS_LIST(X)                                                                         \
     X(NEO_OK, "ok")                                                                                \
     X(NEO_END, "end of data")                                                                      \
@@ -243,13 +241,13 @@ NEO_API neo_status neo_fail(neo_status status, const char *format, ...) NEO__PRI
 /* neo_version: "0.1.0". */
 NEO_API const char *neo_version(void);
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>ctx
 
    A context holds what all objects of one trainer share: the allocator, the logger, the threads,
    the instruction set, the seed and the number of virtual shards. Every object is made from one and
    must be destroyed before it.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 typedef struct neo_ctx neo_ctx;
 
 /* An allocator. free gets the size that was asked for. alloc returns NULL when it cannot. */
@@ -366,11 +364,10 @@ typedef struct neo_input {
     void *user;
 } neo_input;
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>leaves
 
-   Sums over a batch have one shape, whatever computes them: sample i of a batch of B belongs to
-   leaf v where v B / V <= i < (v + 1) B / V (integer division); inside a leaf samples add in order;
+   Sums over a batch have one shape, whatever computes them: sample i of B belongs to leaf v where v B / V <= i < (v + 1) B / V (integer division); inside a leaf samples add in order;
    over leaves the sums add by a binary tree that splits n leaves at the largest power of two below
    n. V is neo_ctx_desc.repro_shards. A caller that holds only some leaves of a batch (a rank, or a
    step computed in pieces) says so with a neo_leaves; NULL means all of them, with one row each (an
@@ -378,7 +375,7 @@ typedef struct neo_input {
 
    A sample may be several rows, the positions of a sequence for one: rows_per_sample. Tensors have
    then that many times the samples of the leaves, and rows of a leaf add in order.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 typedef struct neo_leaves {
     int64_t batch; /* samples of the whole (global) batch */
     int first;     /* first leaf held here */
@@ -392,14 +389,14 @@ typedef struct neo_leaves {
    times rows_per_sample. */
 NEO_API int64_t neo_leaf_begin(int64_t batch, int shards, int leaf);
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>tensor
 
    A tensor is a view: it owns nothing and is passed by value. Strides count elements. A tensor
    whose data is NULL stands for "none" where a function allows that; one that also says why, in
    `absent`, is not none but away: it has its shape, and calls that need its data, an optional one
    too, fail with NEO_ERR_STATE and that text.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 typedef enum neo_dtype {
     NEO_F32,
     NEO_F16,
@@ -500,13 +497,13 @@ NEO_API void neo_floats_encode(const neo_ctx *ctx, neo_dtype dtype, const float 
                                int64_t count);
 NEO_API void neo_floats_add(const neo_ctx *ctx, float *x, const float *y, int64_t count);
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>random
 
    Counter-based: Philox4x32-10 with key = seed and a counter made of a 64-bit hash of (name, step,
    stream) and the element's index. A number depends on nothing else: not on threads, order or
    layout.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 typedef enum neo_stream { /* what the numbers are for, so that uses never share numbers */
     NEO_STREAM_INIT,
     NEO_STREAM_ROUNDING,
@@ -560,14 +557,14 @@ typedef struct neo_init {
 NEO_API neo_status neo_tensor_init(neo_ctx *ctx, neo_tensor t, const char *name, neo_init init,
                                    int64_t first);
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>exact
 
    A sum of floats that does not depend on order: a fixed-point integer as wide as f32's whole
    range (to 2^-149 .. 2^128, and room for 2^31 terms between two normalisations, which add does by
    itself). Losses, norms and metrics use it, so ranks can add in any order (element by element, as
    integers).
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 enum { NEO_EXACT_WORDS = 12 };
 typedef struct neo_exact {
     int64_t word[NEO_EXACT_WORDS]; /* sum of word[i] * 2^(32 i - 160) */
@@ -585,9 +582,9 @@ NEO_API void neo_exact_normalize(neo_exact *sum);
    would give; a zero sum is +0). */
 NEO_API double neo_exact_value(const neo_exact *sum);
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>gemm
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 typedef enum neo_activation {
     NEO_ACT_NONE,
     NEO_ACT_RELU,
@@ -626,12 +623,12 @@ typedef struct neo_gemm_desc {
 NEO_API neo_status neo_gemm(neo_ctx *ctx, const neo_gemm_desc *desc, neo_tensor a, neo_tensor b,
                             neo_tensor c);
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>params
 
    Named dense parameters, each with its gradient. Layers add theirs; an optimizer takes the whole
    set. Values start at multiples of 256 elements (padding is zero and stays zero).
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 typedef struct neo_params neo_params;
 typedef struct neo_param {
     const char *name; /* owned by the set */
@@ -671,12 +668,12 @@ NEO_API neo_init neo_params_initializer(const neo_params *params, int index);
 NEO_API neo_status neo_params_bind(neo_params *params, int index, void *value, void *grad,
                                    const char *absent);
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>layers
 
    Pairs: neo_x_forward computes outputs, neo_x_backward the gradients of its inputs and parameters.
    A gradient tensor that is none is not computed. Gradients are overwritten, not added to.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 
 /* neo_activation_forward: y = act(z), elementwise; y may be z. _backward: dz = dy act'(z). For
    NONE, RELU, SIGMOID and TANH only y is read (z may be none); for GELU and HARDSWISH only z. dz
@@ -840,14 +837,14 @@ NEO_API neo_status neo_interact_forward(neo_ctx *ctx, int diagonal, neo_tensor x
 NEO_API neo_status neo_interact_backward(neo_ctx *ctx, int diagonal, neo_tensor x, neo_tensor e,
                                          neo_tensor dz, neo_tensor dx, neo_tensor de);
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>losses
 
    Mean losses and their gradients in one call. Gradients are divided by the number of samples of
    the whole batch, so that partial results only add. A sample weight multiplies its loss and
    gradient (the divisor stays the sample count, as torch's functional losses with `weight` and
    reduction="mean").
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 typedef struct neo_loss_desc {
     int64_t batch;     /* samples of the whole batch, of all ranks and micro-batches; 0: the rows
                           given (wrong where they are a part of it) */
@@ -881,13 +878,13 @@ NEO_API neo_status neo_mse(neo_ctx *ctx, const neo_loss_desc *desc, neo_tensor p
 NEO_API neo_status neo_cross_entropy(neo_ctx *ctx, const neo_loss_desc *desc, neo_tensor logit,
                                      neo_tensor label, neo_tensor dlogit, double *loss);
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>optim
 
    Dense optimizers over a neo_params, with the semantics of torch.optim (LAMB: arXiv 1904.00962 as
    FBGEMM and apex apply it: Adam direction with bias correction plus weight_decay w, scaled per
    parameter tensor by |w|/|update| where both are positive, else by 1).
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 typedef struct neo_optim neo_optim;
 typedef enum neo_optim_kind {
     NEO_OPTIM_SGD,
@@ -981,11 +978,11 @@ typedef struct neo_schedule {
 /* neo_schedule_lr: the learning rate of step 0, 1, ... The same bits everywhere. */
 NEO_API float neo_schedule_lr(const neo_schedule *schedule, int64_t step);
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>gradcheck
 
    Compares an analytic gradient with central differences of a scalar function.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 /* forward only, from current values */
 typedef neo_status (*neo_gradcheck_fn)(void *user, double *loss);
 typedef struct neo_gradcheck_desc {
@@ -1009,13 +1006,13 @@ typedef struct neo_gradcheck_result {
    is filled). A NaN fails. Errors of loss() are passed on. result may be NULL. */
 NEO_API neo_status neo_gradcheck(const neo_gradcheck_desc *desc, neo_gradcheck_result *result);
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>jagged
 
    A jagged batch: for each of T features and B samples a bag of ids, of any length. Feature-major:
    bag (t, b) is ids[offsets[t B + b] .. offsets[t B + b + 1]). The struct is a view; a
    neo_jagged_buffer owns memory for one.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 typedef struct neo_jagged {
     int64_t batch;          /* B; not read when feature_bags is given */
     int32_t feature_count;  /* T */
@@ -1088,7 +1085,7 @@ NEO_API neo_status neo_jagged_stack(neo_jagged_buffer *out, const neo_jagged *co
                                     int count);
 NEO_API neo_status neo_jagged_transpose(neo_jagged_buffer *out, const neo_jagged *sample_major);
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>bags
 
    Many embedding tables as one object: one call looks up and pools every bag of every table; one
@@ -1112,7 +1109,7 @@ NEO_API neo_status neo_jagged_transpose(neo_jagged_buffer *out, const neo_jagged
      - of tables cut by columns whose optimizer needs sums over whole rows (neo_cut_sums) the block
        sums come to the host and the totals go back
      - not yet: more than 2^31 - 1 ids in a batch (NEO_ERR_UNSUPPORTED)
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 typedef struct neo_bags neo_bags;
 typedef enum neo_pooling { NEO_POOL_SUM, NEO_POOL_MEAN, NEO_POOL_NONE } neo_pooling;
 typedef enum neo_bounds { /* what to do with an id outside its table */
@@ -1373,13 +1370,13 @@ NEO_API neo_bags_stats neo_bags_get_stats(const neo_bags *bags);
 /* neo_bags_set_steps: steps taken so far, for optimizer state that comes from elsewhere. */
 NEO_API void neo_bags_set_steps(neo_bags *bags, int64_t steps);
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>state
 
    Everything that makes up a training run, as a list of named tensors (views): weights, optimizer
    state, step counters, reader position; and the run's numeric definition, as words. The digest,
    checkpoints and resume work on it.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 typedef struct neo_state neo_state;
 typedef enum neo_state_kind {
     NEO_STATE_WEIGHT,    /* in the digest; saved in model-*.safetensors */
@@ -1457,7 +1454,7 @@ typedef struct neo_group { /* (>>optim has it too) */
 NEO_API neo_status neo_state_digest_group(const neo_state *state, const neo_group *group,
                                           uint64_t *digest);
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>checkpoint
 
    A directory with one subdirectory per checkpoint, step-<12 digits>, and in it
@@ -1483,7 +1480,7 @@ NEO_API neo_status neo_state_digest_group(const neo_state *state, const neo_grou
    for more than its own parts. The directory is on one file system that all ranks see.
    A group fails as one: when a rank cannot go on, every rank returns its status and message ("rank
    2: ..."), what was written is removed, and the checkpoint before stays.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 typedef struct neo_save_desc {
     const char *dir; /* required; made if missing */
     int64_t step;    /* required, >= 0 */
@@ -1545,12 +1542,12 @@ typedef struct neo_load_desc {
 NEO_API neo_status neo_load(neo_ctx *ctx, const neo_load_desc *desc, neo_state *state,
                             int64_t *loaded_step);
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>safetensors
 
    The file format of weights (github.com/huggingface/safetensors): a JSON header and the tensors'
    bytes.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 typedef struct neo_safetensors neo_safetensors; /* an open file */
 /* neo_safetensors_open: read and check the header (8-byte length, JSON, offsets that tile the data
    exactly). The file stays open until close. Tensors are numbered in the order of their data.
@@ -1611,14 +1608,14 @@ NEO_API neo_status neo_load_safetensors(neo_ctx *ctx, const char *path, const ne
    0xE3069283. */
 NEO_API uint32_t neo_crc32c(uint32_t crc, const void *data, size_t bytes);
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>metrics
 
    Of a binary classifier, over everything seen (lifetime) and over the last samples (window). Sums
    are exact and AUC counts pairs in integers with ties grouped, so the order of updates does not
    matter. On several ranks: one of them updates with the samples of all, in their order (see
    neo_comm_gather_samples in neo_comm.h); all values are then those of one rank.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 typedef struct neo_metrics neo_metrics;
 typedef struct neo_metrics_desc {
     int64_t capacity; /* samples the lifetime AUC can hold (8 bytes each), to 2^32; required */
@@ -1653,12 +1650,12 @@ NEO_API neo_status neo_metrics_window(neo_metrics *metrics, neo_metric_values *v
 NEO_API size_t neo_auc_scratch_bytes(int64_t count);
 NEO_API double neo_auc(const float *score, const float *label, int64_t count, void *scratch);
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>progress
 
    One line that rewrites itself on a terminal, plain lines now and then elsewhere. neo prints
    nothing by itself: the text goes to your write function.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 typedef struct neo_progress {
     void (*write)(const char *text, void *user); /* required */
     void *user;
@@ -1680,12 +1677,12 @@ NEO_API void neo_progress_begin(neo_progress *progress);
 NEO_API void neo_progress_update(neo_progress *progress, int64_t done, double loss);
 NEO_API void neo_progress_end(neo_progress *progress, double loss);
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>jsonl
 
    A log of JSON lines: {"step":100,"loss":0.31,...}. Each line goes to the system in one write
    when it ends, so a killed process leaves whole lines.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 typedef struct neo_jsonl neo_jsonl;
 /* neo_jsonl_open: append != 0 keeps what the file has. Errors: NEO_ERR_NOT_FOUND, NEO_ERR_IO,
    NEO_ERR_MEMORY. */
@@ -1701,11 +1698,11 @@ NEO_API void neo_jsonl_number(neo_jsonl *log, const char *key, double value);
 NEO_API void neo_jsonl_string(neo_jsonl *log, const char *key, const char *value);
 NEO_API neo_status neo_jsonl_end(neo_jsonl *log);
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>report
 
    One self-contained HTML page with SVG curves and tables; no script, no network.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 typedef struct neo_report neo_report;
 NEO_API NEO__CHECK_UNUSED neo_status neo_report_create(neo_ctx *ctx, const char *title,
                                                        neo_report **report);
@@ -1741,12 +1738,11 @@ NEO_API neo_status neo_report_write(const neo_report *report, const char *path);
    Stop here if you only want the API: what follows is the implementation.
    ========================================================================== */
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>shared
 
-   What the implementations of neo's headers have in common, each of which may be in a file of its
-   own.
-   -------------------------------------------------------------------------- */
+   The common part of the implementations of neo's headers, which may be files of their own.
+   ------------------------------------------------------------------------ */
 #if (defined(NEO_IMPLEMENTATION) || defined(NEO_STATIC) || defined(NEO_COMM_IMPLEMENTATION) ||     \
      defined(NEO_FSDP_IMPLEMENTATION) || defined(NEO_CUDA_IMPLEMENTATION)) &&                      \
     !defined(NEO__SHARED)
@@ -2158,12 +2154,13 @@ NEO__UNUSED static neo_status neo__no_data(const char *function, const char *nam
 }
 
 /* ---- what ranks need of their devices ---- */
-/* out [n] = the tree over `count` pieces of n elements, of which piece i is a subtree of leaves[i]
-   leaves: pieces are pushed on a stack one by one, where two of equal size merge, below op above,
-   rounded to dtype; what is left folds from the top. Pieces and leaves are host arrays of addresses
-   of one device; out may be a piece. */
-/* most pieces; leaves <= 4096: 13 subtrees can wait */
-enum { NEO__COMBINE_PIECES = 256, NEO__COMBINE_STACK = 16 };
+enum {
+    NEO__COMBINE_PIECES = 256, /* at most */
+    NEO__COMBINE_STACK = 16    /* subtrees that wait; 13 for 4096 leaves */
+};
+/* out [n] = the tree over `count` pieces of n elements; piece i is a subtree of leaves[i] leaves.
+   Pieces are pushed on a stack, where two of equal size merge, below op above, rounded to dtype;
+   the rest folds from the top. Pieces and leaves are host arrays; out may be a piece. */
 typedef struct neo__combine_call {
     neo_dtype dtype;
     int reduce; /* 0: sum, 1: max, 2: min; a NaN wins */
@@ -2241,8 +2238,8 @@ extern "C" {
 NEO_API void *neo__pinned_alloc(neo_ctx *ctx, size_t bytes);
 NEO_API void neo__pinned_free(neo_ctx *ctx, void *p, size_t bytes);
 /* From any thread, of a context with a device; what they read must be there (neo__event_wait), and
-   what they write is on return. move: memory of the host or of any device of the process; of no
-   bytes: the device is only made the thread's current one. */
+   what they write is there on return. move: memory of the host or of any device of the process; of
+   0 bytes: only makes the device the thread's current one. */
 NEO_API neo_status neo__device_move(neo_ctx *ctx, void *to, const void *from, size_t bytes);
 /* On the processor or on the device; from any thread. */
 NEO_API neo_status neo__device_combine(const neo_ctx *ctx, neo_place place,
@@ -2253,10 +2250,9 @@ NEO_API neo_status neo__device_decode(const neo_ctx *ctx, neo_place place,
                                       const neo__wire_call *call);
 /* In the order of the calls on the device, as its operations; the caller goes on. */
 NEO_API neo_status neo__device_rows(neo_ctx *ctx, const neo__rows_call *call);
-/* A point in the work of the context's device. make: NULL, with a reason, where there is none to be
-   had. mark, by the caller's thread: all that was called on the device so far; it goes on (but a
-   step that is being recorded runs first, to its end). wait, from any thread: until what was marked
-   is done. A mark is waited for before the next is made. */
+/* A point in the work of the context's device. make: NULL, with a reason, where it has none.
+   mark, by the caller's thread: all that was called so far; the device goes on (a step that is being
+   recorded runs first, to its end). wait, from any thread, before the next mark is made. */
 NEO_API void *neo__event_make(neo_ctx *ctx);
 NEO_API void neo__event_free(neo_ctx *ctx, void *event);
 NEO_API neo_status neo__event_mark(neo_ctx *ctx, void *event);
@@ -2297,12 +2293,12 @@ NEO__INLINE neo_status neo__state_define_buckets(neo_state *state, const char *b
 }
 #endif /* NEO__SHARED */
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>kernel-types
 
    What kernels work on, on every device: the arguments of calls whose shapes have been checked, and
    functions of single numbers.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 #if (defined(NEO_IMPLEMENTATION) || defined(NEO_STATIC) || defined(NEO_CUDA_IMPLEMENTATION)) &&    \
     !defined(NEO__KERNEL_TYPES)
 #define NEO__KERNEL_TYPES
@@ -3415,11 +3411,11 @@ extern "C" {
 #define NEO__THREAD_LOCAL _Thread_local
 #endif
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>platform
 
    Everything else that differs between POSIX and Windows: clock, aligned memory, files.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 #if defined(_WIN32)
 static void *neo__aligned_alloc(size_t size, size_t align) { return _aligned_malloc(size, align); }
 static void neo__aligned_free(void *p) { _aligned_free(p); }
@@ -3478,9 +3474,9 @@ static void neo__cpu_pause(void) {
 #endif
 }
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-status
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 static NEO__THREAD_LOCAL char neo__error_text[NEO__ERROR_BYTES];
 
 NEO_API neo_status neo_fail(neo_status status, const char *format, ...) {
@@ -3509,9 +3505,9 @@ NEO_API const char *neo_status_string(neo_status status) {
     return (unsigned)status < (unsigned)NEO_STATUS_COUNT ? text[status] : "unknown status";
 }
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-fp
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 NEO__INLINE uint64_t neo__bits_f64(double x) {
     uint64_t u;
     memcpy(&u, &x, sizeof u);
@@ -3570,14 +3566,14 @@ static const char *neo__fp_self_check(void) {
     return NULL;
 }
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-ctx
 
    A context: its memory, its threads, and the devices that compute. Each public operation checks
    its arguments, fills one record (neo__x_call) and calls ctx->on->x(ctx->on, &record). `on` is the
    accelerator's table or the CPU's; only code for which the place of memory matters asks
    ctx->device.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 enum {
     NEO__ALIGN = 64,
     NEO__MAX_THREADS = 256,
@@ -4200,14 +4196,14 @@ NEO_API neo_memory neo_ctx_memory(const neo_ctx *ctx) {
 }
 NEO__HOT_BEGIN
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-leaves
 
    The tree over n leaves, n > 1, has the first p leaves on the left and the rest on the right, p
    the largest power of two below n. Walking the leaves in order, that tree is a binary counter: a
    stack of subtree sums of falling sizes; pushing a leaf merges equal sizes, and at the end the
    stack merges from the top down. So log2(V) + 1 buffers are enough.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 NEO_API int64_t neo_leaf_begin(int64_t batch, int shards, int leaf) {
     return shards < 1 ? 0 : neo__leaf_begin(batch, shards, leaf);
 }
@@ -4278,7 +4274,7 @@ NEO__INLINE void neo__leaf_rows(const neo__leaf_cut *leaves, int i, int64_t *beg
     *end = neo__leaf_row(leaves, i + 1);
 }
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>files
 
    Files and directories on POSIX and Windows. Paths are UTF-8; offsets and sizes 64-bit. Every
@@ -4286,7 +4282,7 @@ NEO__INLINE void neo__leaf_rows(const neo__leaf_cut *leaves, int i, int64_t *beg
    Status   NEO_ERR_NOT_FOUND: no such file or directory. NEO_ERR_ARG: a path that is empty or too
             long. NEO_ERR_IO: all else (permission, full disk, a directory where a file is
             expected).
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 enum { NEO__PATH_BYTES = 4096 };
 
 /* An open file. path is the caller's (kept for messages) and must outlive it. */
@@ -4740,12 +4736,12 @@ static neo_status neo__path_size(const char *path, int64_t *size) {
     return neo__file_close(&file);
 }
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>isa
 
    The kernels' text is at the end of this file and is read once per instruction set: the header
    includes itself with NEO__PASS set. (If you rename the file, set NEO_HEADER to its name.)
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 /* Where there are vectors the scalar kernels are the reference, and all but never run: they are
    compiled with little optimization, but not without any, because tests run them. */
 #if defined(NEO__COLD) && (defined(NEO__X86) || defined(NEO__ARM)) && defined(__clang__)
@@ -4840,14 +4836,14 @@ static void neo__isa_bind(neo_ctx *ctx) {
     }
 }
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-math
 
    Double-precision functions with the same bits everywhere, for schedules, bias corrections and
    metrics: plain sums and products, no libm. (The f32 functions of kernels are at >>kernels-math;
    here the scalar pass's can be called, as neo__vexp_scalar.) Largest relative errors measured, in
    units of 2^-53: log 1.4, exp 1.3, pow 2.5 (1 + |y log x|); cos 1.5, absolute.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 #define NEO__LN2_HIGH 0x1.62e42fefp-1 /* ln 2 to 33 bits: a product with an exponent is exact */
 #define NEO__LN2_LOW 0x1.473de6af278edp-34
 
@@ -4946,14 +4942,14 @@ NEO__UNUSED static double neo__log_positive(const double *table, double x) {
     double m = neo__f64_bits((bits & 0x000FFFFFFFFFFFFFu) | (uint64_t)(1023 + 11) << 52);
     return neo__log_near(table, m, (int)m, k);
 }
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-tensor
 
    Elementwise work walks a tensor in row-major order as runs: stretches along the last dimension
    of at most NEO__RUN elements. Two contiguous tensors are walked as one dimension. Every run is
    packed into a small buffer where its stride is not 1, so that the inner loops see contiguous
    data only.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 enum {
     NEO__RUN = 256,
     NEO__ELEMENT_GRAIN = 1 << 15
@@ -5390,9 +5386,9 @@ NEO_API void neo_floats_add(const neo_ctx *ctx, float *x, const float *y, int64_
     ctx->vec->add(x, y, count);
     neo__fp_leave(fp);
 }
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-random
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 NEO_API uint64_t neo_hash(const char *name) {
     uint64_t h = 0xCBF29CE484222325u;
     for (const char *p = name ? name : ""; *p; p++) h = (h ^ (unsigned char)*p) * 0x100000001B3u;
@@ -5552,14 +5548,14 @@ NEO_API int64_t neo_zipf(float u, int64_t rows, float s) {
     return id;
 }
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-exact
 
    A float is m 2^(p - 160) with a 24-bit integer m and p in [11, 264], so it falls on at most two
    of the 32-bit digits. A digit is kept in 64 bits and takes 2^31 terms before it could overflow;
    normalising carries, and leaves digits in [0, 2^32) under a top word that holds the sign. Sums
    equal in value then have equal words, whatever the order was.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 #define NEO__EXACT_TERMS ((int64_t)1 << 30)
 
 NEO_API void neo_exact_zero(neo_exact *sum) { memset(sum, 0, sizeof *sum); }
@@ -5594,7 +5590,7 @@ NEO_API void neo_exact_merge(neo_exact *sum, const neo_exact *other) {
 NEO_API double neo_exact_value(const neo_exact *sum) {
     return neo__f64_bits(neo__exact_round(*sum));
 }
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-gemm
 
    C = beta C + A B for f32. Every element is one chain of fused multiply-adds over k, so lanes go
@@ -5610,7 +5606,7 @@ NEO_API double neo_exact_value(const neo_exact *sum) {
    With leaves (see >>impl-leaves), k is the sample: each leaf's sum starts at zero and merges into
    the tree while it is in registers; the waiting subtree sums of a tile stand in the worker's
    scratch.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 enum {
     NEO__GEMM_SEGMENT = 512,           /* of k */
     NEO__GEMM_A_FLOATS = 1 << 16,      /* packed rows of a block: 256 KiB */
@@ -6265,7 +6261,7 @@ NEO_API neo_status neo_gemm(neo_ctx *ctx, const neo_gemm_desc *desc, neo_tensor 
     call.finish.act = d.act;
     return ctx->on->gemm(ctx->on, &call);
 }
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-bf16
 
    C = beta C + A B for bf16 operands, with sums in f32. In every block of 32 k, counted from the
@@ -6285,7 +6281,7 @@ NEO_API neo_status neo_gemm(neo_ctx *ctx, const neo_gemm_desc *desc, neo_tensor 
    tile after tile, goes over k in segments, packs the panels of B, then groups of rows of A, and
    runs all tiles of a panel over the group. Then rows are finished: bias, activation, rounding to
    C's dtype. With leaves the scratch holds the subtree sums that wait, each a whole rectangle.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 enum {
     NEO__BF16_WORDS = 256,             /* of a packed row: 256 or 512 k */
     NEO__BF16_LINE = 256 + 16,         /* their distance, not a power of two */
@@ -6620,13 +6616,13 @@ static neo_status neo__cpu_gemm(neo_device *d, const neo__gemm_call *call) {
     return NEO_OK;
 }
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-linear
 
    dW = dZ^T X is a product whose k is the sample: >>impl-gemm sums it by leaves. db adds the
    columns of dZ leaf by leaf, in the same parallel region. dX = dZ W can be multiplied by the
    derivative of the activation before it while its rows are in the cache.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 enum {
     NEO__BIAS_COLS = 256, /* columns of db that a task adds */
     NEO__BIAS_DEPTH = 16  /* subtree sums waiting: more than any tree of 4096 leaves has */
@@ -6746,14 +6742,14 @@ static neo_status neo__cpu_linear_grads(neo_device *d, const neo__linear_grads_c
     return NEO_OK;
 }
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-mlp
 
    Besides the record, one block of the device's memory: the hidden layers' outputs y (and z, where
    the activation's derivative is a function of z), then two buffers that the gradients of layers
    take in turn. In bf16 all of them are, and copies of the weights and of x, made in each forward,
    follow.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 struct neo_mlp {
     neo_ctx *ctx;
     char *data;
@@ -7014,12 +7010,12 @@ NEO_API neo_status neo_mlp_backward(neo_mlp *mlp, const neo_leaves *leaves, neo_
 }
 NEO__HOT_BEGIN
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-interact
 
    The dot interaction of DLRM (github.com/facebookresearch/dlrm, interact_features), a sample at a
    time; see the kernels under >>kernels-gemm.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 NEO__STATIC_ASSERT((size_t)NEO__INTERACT_FLOATS / 4 * 5 * sizeof(float) <=
                        NEO__WORKER_SCRATCH_BYTES,
                    "a worker's scratch holds a sample of >>impl-interact");
@@ -7095,9 +7091,9 @@ static neo_status neo__cpu_interact(neo_device *d, const neo__interact_call *c) 
     return neo__cpu_run(d, c, c->batch, grain, 1, neo__interact_part);
 }
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-activation
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 enum {
     NEO__VEC_GRAIN = 16384
 }; /* elements of elementwise work worth a task */
@@ -7291,13 +7287,13 @@ static neo_status neo__cpu_blend(neo_device *d, const neo__blend_call *call) {
     return neo__cpu_run(d, call, call->count, NEO__VEC_GRAIN, NEO__BLOCK, neo__blend_part);
 }
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-norm
 
    Layer norm and RMS norm: rows are independent but for dweight and dbias, which add row by row
    inside a leaf, over leaves by the tree, for a few columns at a time (so dx, which may be dy,
    comes after).
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 enum {
     NEO__NORM_COLS = 64, /* columns of dweight and dbias that a task adds */
     NEO__NORM_DEPTH = 16 /* subtree sums waiting: more than any tree of 4096 leaves has */
@@ -7441,14 +7437,14 @@ static neo_status neo__cpu_norm(neo_device *d, const neo__norm_call *c) {
     return NEO_OK;
 }
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-embedding
 
    The gradient is dense, so the tree over leaves is that of any other parameter: each leaf's sums
    start at zero everywhere. A task has a range of rows and of columns of the table whose subtree
    sums fit its worker's scratch; it walks all ids and adds those in its range. One leaf that is not
    added to anything is summed in place.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 enum { NEO__EMBEDDING_COLS = 256 }; /* columns of a task */
 
 NEO__HOT_END
@@ -7609,7 +7605,7 @@ static neo_status neo__cpu_embedding(neo_device *d, const neo__embedding_call *c
     return neo__later_now(&c->later, &bad);
 }
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-attention
 
    Softmax of tiles of keys in turn, with the maximum so far (Milakov and Gimelshein, arXiv
@@ -7623,7 +7619,7 @@ static neo_status neo__cpu_embedding(neo_device *d, const neo__embedding_call *c
    delta = dY Y row by row, dV += P^T dY, dK += dS^T Q, dQ += dS K. Products are tiles of
    >>kernels-gemm over operands packed in panels; P and dS are read transposed in place. Causal
    tiles on the diagonal leave out terms that are zero, or whose sum nobody reads.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 enum {
     NEO__ATTENTION_SIDE = NEO__KEYS * NEO_MAX_HEAD_DIM, /* floats of a packed operand */
     NEO__ATTENTION_TERMS =
@@ -7741,7 +7737,7 @@ typedef enum neo__attention_part {
     NEO__ATTENTION_WHOLE,
     NEO__ATTENTION_SCORES,     /* rows: queries, columns: keys; panels that no query sees */
     NEO__ATTENTION_OF_QUERIES, /* rows: queries, terms: keys; those far behind the last one seen */
-    NEO__ATTENTION_OF_KEYS     /* rows: keys, terms: queries; those far before the first seer */
+    NEO__ATTENTION_OF_KEYS     /* rows: keys, terms: queries; those far before the first */
 } neo__attention_part;
 /* c [m][cols] = x y, or c + x y: k terms each, y packed in panels, cols rounded up to half ones.
    Terms that are left out are zeros, the same ones on all instruction sets, should one meet
@@ -7933,13 +7929,13 @@ static neo_status neo__cpu_attention(neo_device *d, const neo__attention_call *c
     return NEO_OK;
 }
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-losses
 
    A sample's loss is one f32, rounded as its formula says; the losses of the batch add in a
    neo_exact, so no order of tasks, leaves or ranks shows. Every worker adds to a sum of its own
    (in its scratch); they are merged at the end. Labels are checked before anything is written.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 NEO__INLINE neo_exact *neo__worker_exact(neo_ctx *ctx, int worker) {
     return (neo_exact *)(void *)neo__worker_scratch(ctx, worker);
 }
@@ -8191,13 +8187,13 @@ static neo_status neo__cpu_loss(neo_device *d, const neo__loss_call *c) {
     return neo__later_now(&c->later, &found);
 }
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-params
 
    A parameter is its record with its name, and a block of the device's memory: its value and its
    gradient, both filled up with zeros to a multiple of NEO__BLOCK elements. In a deferred set it
    has no such block.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 typedef struct neo__param_slot {
     neo_param param; /* first: a neo_param handed out is a slot */
     neo_init init;   /* not DEFAULT */
@@ -8351,7 +8347,7 @@ NEO_API const neo_param *neo_params_find(const neo_params *p, const char *name) 
     return NULL;
 }
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-optim
 
    torch.optim's rules, one f32 kernel per optimizer. What depends only on the step (bias
@@ -8367,7 +8363,7 @@ NEO_API const neo_param *neo_params_find(const neo_params *p, const char *name) 
    Over a group the sums of all ranks are added, in one exchange for the clip norm and one for the
    norms of all parameters that LAMB wants. A largest element travels as this rank's word among
    zeros.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 typedef struct neo__optim_entry {
     const char *name;
     neo_tensor tensor;
@@ -8883,9 +8879,9 @@ NEO_API float neo_schedule_lr(const neo_schedule *schedule, int64_t step) {
     return lr;
 }
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-gradcheck
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 /* Central difference at one element: the step that counts is the one the f32 value really took. */
 static neo_status neo__numeric_slope(const neo_gradcheck_desc *d, int64_t element, double step,
                                      double *slope) {
@@ -8943,14 +8939,14 @@ NEO_API neo_status neo_gradcheck(const neo_gradcheck_desc *d, neo_gradcheck_resu
     return NEO_OK;
 }
 NEO__HOT_BEGIN
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-jagged
 
    Views are checked before they are followed: neo__jagged_check looks at the struct and the two
    ends of the offsets, neo__jagged_check_offsets at every offset. Writers make one pass that
    checks (counts, capacity, ids that fit) and one that writes, so that a failed call leaves the
    buffer as it was.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 struct neo_jagged_buffer {
     neo_ctx *ctx;
     neo_jagged view;
@@ -9427,7 +9423,7 @@ NEO_API neo_status neo_jagged_transpose(neo_jagged_buffer *b, const neo_jagged *
     return neo__jagged_done(&w, in->batch, 0);
 }
 NEO__HOT_END
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>bag-optim
 
    One step of one row, f32, each operation written here rounded once (a b + c is one fma). g is
@@ -9453,7 +9449,7 @@ NEO__HOT_END
      LARS-SGD          a = ((lr eta) |w|) / (wd |w| + |g|), 0 if that sum is 0
                        m = mu m + (a (wd w + g));  w = w - m
      max_norm n        if |w| > n: w = (n / |w|) w
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 
 /* The needs of an optimizer, by its kind. */
 enum { NEO__BAG_PER_ROW = 1, NEO__BAG_PER_ELEMENT = 2 };
@@ -9520,14 +9516,14 @@ static neo__bag_step neo__bag_step_make(const neo_bag_optim *o, float lr, int64_
     s.max_norm = o->max_norm;
     return s;
 }
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-bags
 
    The object: descriptions, memory, initial values, rows. Memory is one block of descriptions
    (tables, features, names), each table's weights and optimizer state, and a workspace sized by
    max_batch and max_ids, on the host and on a device. neo_bags_bytes and neo_bags_create run the
    same layout functions, once to count and once to cut.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 typedef struct neo__bag_table {
     neo__job_table job;       /* what kernels read; copied to the record */
     char *name, *weight_name; /* weight_name: of the tensor, "<bags>.<table>.weight" */
@@ -10502,17 +10498,17 @@ NEO_API void neo_bags_set_steps(neo_bags *b, int64_t steps) { b->steps = steps; 
    tensors are "<bags>.<table>.weight", ".scale", ".momentum1", ".momentum2", and "<bags>.step". */
 static NEO__UNUSED const char *neo__bags_name(const neo_bags *b) { return b->name; }
 static NEO__UNUSED int64_t *neo__bags_steps(neo_bags *b) { return &b->steps; }
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-bags-forward
 
    The CPU's look at a batch and its lookups, for the record that >>impl-bags-calls fills. Work is
    cut by cost (floats moved), not by table: a task finds the bag where its share of the whole
    begins and ends. Nothing here changes a table.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 /* Floats a bag and an id stand for, what each costs on top in instructions included. */
 NEO__INLINE int64_t neo__bag_cost(int64_t dim) { return dim + 16; }
 
-/* Run task(job, ...) over shares of a cost; job->call is the object. */
+/* Run work(part) over shares of a cost; part->call is the object. */
 static void neo__bags_share(const neo_bags *b, int64_t cost,
                             void (*work)(const neo__cpu_part *part)) {
     int64_t tasks = NEO__MIN(neo__bags_most_tasks(b->sizes.threads), 1 + cost / 32768);
@@ -10691,7 +10687,7 @@ static neo_status neo__cpu_bags_lookup(neo_device *d, const neo__bags_job *job) 
     neo__bags_share(job->object, job->object->view.cost, neo__bags_lookup_part);
     return NEO_OK;
 }
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-bags-backward
 
    Per table: write one record per occurrence of an id in the canonical order (leaf, feature,
@@ -10714,7 +10710,7 @@ static neo_status neo__cpu_bags_lookup(neo_device *d, const neo__bags_job *job) 
    thread uses again for the next. Other tables are shared: sorted in chunks (count digits, add up,
    scatter), then stepped in pieces of about equal numbers of records, cut between rows. Rows
    belong to one piece, so no two threads touch the same.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 enum { NEO__BAG_PACK_BAGS = 128, NEO__BAG_CHUNK = 2048, NEO__BAG_NEAR_FLOATS = 1 << 17 };
 
 NEO__HOT_BEGIN
@@ -11462,7 +11458,7 @@ static void neo__cpu_bags_init(neo_device *d) {
     d->bags_squares = neo__cpu_bags_squares;
     d->bags_rows = neo__cpu_bags_rows;
 }
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-bags-calls
 
    The public calls. Each checks its arguments, fills the object's record (neo__bags_job), and hands
@@ -11491,7 +11487,7 @@ static void neo__cpu_bags_init(neo_device *d) {
    (MEAN: in a copy divided by the bags' lengths). With weights the value is the id's number, and
    the gradient's place is in grad_at. New rows are marked in the sorted records, and a prefix sum
    gives them slots, in the order of the CPU's.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 
 /* ---- a batch: checks ---- */
 
@@ -12138,12 +12134,12 @@ NEO__COLD_END
 NEO__HOST_END
 NEO__COLD_BEGIN
 NEO__HOT_BEGIN
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-exchange
 
    Sums of pieces and coded rows, for exchanges between ranks: the rows of the CPU's table that run
    on the thread of an exchange, beside the context's own.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 enum { NEO__EXCHANGE_BYTES = 4096 }; /* handled at a time, in the first-level cache */
 enum { NEO__EXCHANGE_FLOATS = NEO__EXCHANGE_BYTES / 4 };
 
@@ -12311,14 +12307,14 @@ static neo_status neo__cpu_decode(neo_device *d, const neo__wire_call *call) {
     neo__fp_leave(fp);
     return NEO_OK;
 }
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-cpu
 
    This machine's processor as a device: its table has one row per operation. Memory is the
    context's allocator's; operations are the neo__cpu_x functions of the sections above, which cut a
    record into tasks for the context's threads. Work is done when a call returns, so there is
    nothing to wait for, and nothing is ever recorded.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 static void *neo__cpu_alloc(neo_device *d, size_t bytes) {
     const neo_allocator *allocator = &neo__cpu_ctx(d)->allocator;
     return allocator->alloc(bytes, NEO__ALIGN, allocator->user);
@@ -12385,7 +12381,7 @@ NEO__HOT_END
 NEO__COLD_END
 NEO__HOST_BEGIN
 NEO__COLD_BEGIN
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-json
 
    Strict JSON (RFC 8259) for headers and manifests. The reader walks a text once, front to back,
@@ -12394,7 +12390,7 @@ NEO__COLD_BEGIN
    the text is trusted: UTF-8, escapes, numbers, nesting and text behind the end are all checked.
    The writer, neo__out, sends bytes to a file through a small buffer, counting them and their
    CRC32C; without a file it only counts.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 typedef struct neo__json {
     char *text; /* strings in it are overwritten by their decoded form, with a NUL behind */
     size_t size, at;
@@ -12717,7 +12713,7 @@ static void neo__out_string(neo__out *out, const char *s) {
     neo__out_bytes(out, "\"", 1);
 }
 NEO__HOT_BEGIN
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-crc32c
 
    CRC-32C (Castagnoli; reflected polynomial 0x82F63B78), as iSCSI and ext4 use it. With the
@@ -12725,7 +12721,7 @@ NEO__HOT_BEGIN
    eight tables ("slicing by 8"): table k holds the checksum of a byte with k zero bytes behind.
    Checksums are linear over xor, so the entries of the eight powers of two give a table, and the
    compiler computes it.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 #define NEO__CRC_1(i, a, b, c, d, e, f, g, h)                                                      \
     (((i) & 1 ? a : 0u) ^ ((i) & 2 ? b : 0u) ^ ((i) & 4 ? c : 0u) ^ ((i) & 8 ? d : 0u) ^           \
      ((i) & 16 ? e : 0u) ^ ((i) & 32 ? f : 0u) ^ ((i) & 64 ? g : 0u) ^ ((i) & 128 ? h : 0u))
@@ -12827,7 +12823,7 @@ NEO_API uint32_t neo_crc32c(uint32_t crc, const void *data, size_t bytes) {
 #endif
     return ~neo__crc32c_table(~crc, p, bytes);
 }
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-state
 
    A list of named views, found by name through an open-addressing table of 32-bit slots. Names are
@@ -12848,7 +12844,7 @@ NEO_API uint32_t neo_crc32c(uint32_t crc, const void *data, size_t bytes) {
            optimizer tensors
    Sums commute, so tensors, shards and threads may come in any order, and parts of ranks add as
    integers.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 typedef struct neo__rect {
     int64_t row, col, rows, cols;
 } neo__rect;
@@ -13426,7 +13422,7 @@ NEO_API uint64_t neo_state_digest(const neo_state *state) {
     }
     return neo__mix64(parts + neo__mix64(keys));
 }
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-group
 
    Ranks that save, load or digest together. They exchange words through the two calls of neo_group:
@@ -13440,7 +13436,7 @@ NEO_API uint64_t neo_state_digest(const neo_state *state) {
    - Parts: every rank gets the list of all parts of all ranks. Sorted by name and row, neighbours
      that overlap show by a sweep, and the counts of elements then tell whether all is covered.
    The rank that finds a fault and knows the tensor's name words the message for all.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 typedef struct neo__meet {
     neo_ctx *ctx;
     neo_group group;
@@ -13759,7 +13755,7 @@ NEO_API neo_status neo_state_digest_group(const neo_state *state, const neo_grou
     neo__meet_end(&meet);
     return status;
 }
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-safetensors
 
    A file is: 8 bytes, the length N of the header (little-endian); N bytes of JSON,
@@ -13770,7 +13766,7 @@ NEO_API neo_status neo_state_digest_group(const neo_state *state, const neo_grou
    range is exactly as long as dtype and shape say. The writer sorts by element size, so that every
    tensor is aligned, and pads the header with spaces to a multiple of 8. It writes to
    "<path>.partial" and renames.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "neo.h: its file formats are little-endian, and so must be the machine"
 #endif
@@ -14514,7 +14510,7 @@ NEO_API neo_status neo_load_safetensors(neo_ctx *ctx, const char *path, const ne
     if (status == NEO_OK && loaded) *loaded = count;
     return status;
 }
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-checkpoint
 
    Saving. Everything is written into step-<12 digits>.partial, which no reader looks at: the
@@ -14549,7 +14545,7 @@ NEO_API neo_status neo_load_safetensors(neo_ctx *ctx, const char *path, const ne
    with +, the other two with -. Where pieces meet, corners cancel; what stays are the four corners
    of the part, and nothing else, if and (but for a chance of 2^-64) only if each element is covered
    once. Tensors that no rank asks for come out by a sum over the ranks of one word per tensor.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 #define NEO__CKPT_FIRST_STATE "state-00001-of-" /* of rank 0: it has the dictionaries */
 #define NEO__CKPT_INDEX "model.safetensors.index.json"
 #define NEO__CKPT_MANIFEST "manifest.json"
@@ -15636,14 +15632,14 @@ NEO_API neo_status neo_load(neo_ctx *ctx, const neo_load_desc *desc, neo_state *
     return status;
 }
 NEO__HOT_BEGIN
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-metrics
 
    AUC is the share of (positive, negative) pairs that the score orders rightly, ties counting one
    half: the Mann-Whitney statistic. Scores become integers that sort alike; those of positives
    fill one array from the front, those of negatives from its end, so a sample takes four bytes.
    Both parts are radix sorted and merged, and twice the number of right pairs is an integer.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 #define NEO__METRICS_CAPACITY ((int64_t)1 << 32) /* twice the pairs stay below 2^63 */
 
 /* Sums over samples; the order of the samples does not matter. */
@@ -15909,13 +15905,13 @@ NEO_API neo_status neo_metrics_window(neo_metrics *metrics, neo_metric_values *v
     return NEO_OK;
 }
 NEO__HOT_END
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-progress
 
    A line of text: label, bar, share, samples, rate, loss, time left. On a terminal it is drawn over
    itself; elsewhere each one is a line of its own. It is handed to the user's function; nothing is
    printed here.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 enum { NEO__PROGRESS_BYTES = 1024, NEO__PROGRESS_COLUMNS = 200 };
 
 /* Three significant digits and a letter: 950, 1.23k, 45.6M. Room for 32 bytes. */
@@ -16035,13 +16031,13 @@ NEO_API void neo_progress_end(neo_progress *p, double loss) {
     p->last_ns = neo_time_ns();
     neo__progress_draw(p, loss, 1);
 }
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-jsonl
 
    A line is built in a fixed buffer and goes to the system in one write, so that it is whole in
    the file even when the process is killed after it. A line that a full disk cut short is ended by
    the newline that the next one writes first.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 enum { NEO__JSONL_BYTES = 4096 };
 struct neo_jsonl {
     neo_ctx *ctx;
@@ -16165,7 +16161,7 @@ NEO_API neo_status neo_jsonl_end(neo_jsonl *log) {
     if (status != NEO_OK) log->torn = 1;
     return status;
 }
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-report
 
    The page is plain HTML: cards of facts, charts, tables. A chart's SVG holds only grid lines and
@@ -16174,7 +16170,7 @@ NEO_API neo_status neo_jsonl_end(neo_jsonl *log) {
    Colours are CSS variables, one set for light and one for dark. Facts, charts, curves, tables and
    rows are one kind of item, in lists in the order in which they were first named; their memory is
    an arena.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 enum { NEO__CURVE_POINTS = 2048, NEO__CURVE_COLORS = 8 };
 
 /* A fact, a note, a chart with its curves, or a table with its rows. */
@@ -20020,7 +20016,7 @@ NEO__KERNEL_INLINE void NEO__FN(wire_encode_block)(int wire, const float *x, int
         if (i == last) break;
     }
 }
-/* A short plane's vector writes past its end; the next plane overwrites that. */
+/* A plane's last vector may reach into the next plane, which overwrites it, not past the block. */
 NEO__KERNEL_INLINE void NEO__FN(wire_decode_block)(int wire, const char *in, int64_t n, float back,
                                                    float *x) {
     const int bits = NEO__FN(wire_bits)(wire), planes = 32 / bits;
@@ -20177,7 +20173,7 @@ static const neo__wire_kernels NEO__FN(wire_kernels) = {
 #undef NEO__XOR3
 #endif /* NEO__PASS */
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    MIT License, Copyright (c) 2026 the neo contributors
 
    Permission is hereby granted, free of charge, to any person obtaining a copy of this software and
@@ -20191,4 +20187,4 @@ static const neo__wire_kernels NEO__FN(wire_kernels) = {
    NONINFRINGEMENT. IN NO EVENT SHALL THE AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM,
    DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM,
    OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */

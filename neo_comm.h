@@ -103,7 +103,7 @@
 #ifndef NEO_COMM_H
 #define NEO_COMM_H
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>comm-config
 
    Macros a user may define, beside those of neo.h, in the file that implements:
@@ -115,18 +115,18 @@
      NEO_COMM_NCCL             with the NCCL backend, for programs that have device buffers: needs
                                the CUDA Toolkit and NCCL (-I$CUDA/include -L$CUDA/lib64 -lcudart
                                -lnccl)
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 #include "neo.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>comm
 
    A neo_comm is one rank's place in a group of ranks.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 typedef struct neo_comm neo_comm;
 
 typedef enum neo_comm_backend {
@@ -308,13 +308,13 @@ NEO_API void neo_comm_sleep(neo_comm *comm, int64_t ns);
 NEO_API size_t neo_comm_workspace_bytes(const neo_comm_desc *desc, int ranks,
                                         neo_comm_backend backend);
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>comm-work
 
    With ticket == NULL a call blocks. Else it starts and gives a ticket; the operations of a group
    run one after another, in order, on a thread of the group's own, while the caller computes (with
    the context of the rank too). A blocking call waits for those before it.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 typedef int64_t neo_ticket; /* counts this rank's asynchronous calls on the group, from 0 */
 
 /* neo_comm_wait: until this operation (and so all before it) is done; NEO_OK if it went well, even
@@ -325,7 +325,7 @@ NEO_API neo_status neo_comm_wait(neo_comm *comm, neo_ticket ticket);
 NEO_API neo_status neo_comm_wait_all(neo_comm *comm);
 NEO_API neo_status neo_comm_test(neo_comm *comm, neo_ticket ticket, int *done);
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>comm-faults
 
    When a rank does not answer within the timeout, has left, or makes another call than its peers,
@@ -339,7 +339,7 @@ NEO_API neo_status neo_comm_test(neo_comm *comm, neo_ticket ticket, int *done);
    Outputs of the failed call are undefined. Over MPI its buffers must stay until the process ends
    if the timeout struck in the middle of a message, as the rest may still arrive; the group keeps
    its own then, too. An NEO_ERR_ARG breaks nothing and takes no number: the call can be made again.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 /* neo_comm_status: NEO_OK while the group works, else what broke it (and sets neo_last_error). */
 NEO_API neo_status neo_comm_status(neo_comm *comm);
 /* neo_comm_label: the next call of this rank on the group (also a send or recv; with a ticket too)
@@ -383,7 +383,7 @@ typedef struct neo_fault {
 } neo_fault;
 NEO_API neo_status neo_comm_inject(neo_comm *comm, neo_fault fault);
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>comm-collectives
 
    W ranks, this one is r. `count` counts elements of dtype. Where an array of counts ([W], the same
@@ -392,7 +392,7 @@ NEO_API neo_status neo_comm_inject(neo_comm *comm, neo_fault fault);
    dtype (f8 is refused); integers add modulo 2^n. Max and min of floats: a NaN wins.
    Errors   NEO_ERR_ARG: a NULL buffer, a negative count, a root outside the group, overlap: at
             once, before anything is sent. Those of >>comm-faults.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 typedef enum neo_reduce { NEO_REDUCE_SUM, NEO_REDUCE_MAX, NEO_REDUCE_MIN } neo_reduce;
 
 /* Argument of the function of neo_comm_set_combine: out [n] = the tree over pieces [count] of n
@@ -488,13 +488,13 @@ NEO_API neo_status neo_comm_all_to_all_2level(neo_comm *local, neo_comm *cross, 
                                               void *out, int64_t count, neo_dtype dtype,
                                               void *workspace);
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>comm-data
 
    A training loop over ranks: every rank reads its part of every batch (neo_reader_desc.rank), all
    agree on what came of it, and metrics see all samples in their order.
        status = neo_comm_agree(comm, neo_reader_next(reader, &batch));
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 /* neo_comm_agree: one status for all ranks, out of what each brings. Collective.
        all NEO_OK                  NEO_OK
        all NEO_END                 NEO_END
@@ -557,11 +557,11 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_comm_input_open(neo_comm *comm, const c
 NEO_API neo_input neo_comm_input_source(neo_comm_input *input);
 NEO_API void neo_comm_input_close(neo_comm_input *input);
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>comm-stats
 
    What this rank sent in this group, counted where the bytes leave: per operation and per level.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 typedef enum neo_comm_op {
     NEO_COMM_ALL_REDUCE,
     NEO_COMM_REDUCE_SCATTER,
@@ -590,7 +590,7 @@ NEO_API neo_comm_stats neo_comm_get_stats(const neo_comm *comm);
 NEO_API void neo_comm_reset_stats(neo_comm *comm);
 NEO_API const char *neo_comm_op_name(neo_comm_op op); /* "all_reduce" ... */
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>wire
 
    Rows of f32 in fewer bits. A row of `cols` numbers is coded by itself, in blocks of
@@ -611,7 +611,7 @@ NEO_API const char *neo_comm_op_name(neo_comm_op op); /* "all_reduce" ... */
    only within 2^-4 of the largest float). i8 and i4 decode -0 as +0. Infinities and NaNs: f32, f16
    and bf16 carry them. In the others a block that holds one decodes as NaN throughout. Sums over
    ranks are of the decoded numbers, in f32.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 typedef enum neo_wire {
     NEO_WIRE_F32,
     NEO_WIRE_F16,
@@ -745,7 +745,7 @@ enum {
     NEO__COMM_FEW_LOOKS = 20, /* if not */
     NEO__COMM_NAP_NS = 20000  /* between looks at MPI and NCCL */
 };
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>comm-clock
 
    The time of a group: NULL is the real clock, a neo__clock the virtual one of a job of threads.
@@ -753,7 +753,7 @@ enum {
    earliest moment that a thread waits for, and that thread wakes alone. A thread counts as running
    from neo__clock_enter, which its starter calls, to neo__clock_leave. Locks are taken in the
    order: the caller's, the clock's.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 enum { NEO__WAITS, NEO__WOKEN, NEO__IN_TIME };
 typedef struct neo__waiter {
     struct neo__waiter *next;
@@ -854,11 +854,11 @@ static void neo__clock_sleep(neo__clock *k, int64_t ns, int order) {
     if (k) (void)neo__clock_wait(k, NULL, NULL, neo__clock_now(k) + ns, order);
     else neo__thread_sleep(ns);
 }
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-wire
 
    Rows in fewer bits: the layout and the arithmetic are at >>kernels-wire of neo.h.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 NEO__STATIC_ASSERT((int)NEO_WIRE_F32 == (int)NEO__CODE_F32 &&
                        (int)NEO_WIRE_BF16 == (int)NEO__CODE_BF16 &&
                        (int)NEO_WIRE_F8E4M3 == (int)NEO__CODE_F8E4M3 &&
@@ -956,14 +956,14 @@ NEO_API void neo_wire_decode(const neo_ctx *ctx, neo_wire wire, int exponent, co
     (void)neo__device_decode(ctx, NEO_HOST, &call);
 }
 NEO__HOT_END
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-comm-types
 
    An operation (neo__work) is a few rounds of transfers with peers (neo__xfer) and arithmetic
    between them. What it does is written once, in >>impl-collectives; a transport moves the
    transfers: see >>impl-threads and >>impl-mpi. Every message between two ranks carries the call it
    belongs to (neo__call), so that ranks which diverge find out at the first message.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 /* As peers must see it too, byte for byte. */
 typedef struct neo__call {
     int64_t sequence; /* of the group's collectives; a send's: of its pair */
@@ -1141,11 +1141,11 @@ struct neo_comm {
     neo_comm_stats stats;
 };
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-comm-core
 
    Errors that break the group, the queue, the checks of arguments.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 static const char *const neo__op_names[NEO_COMM_OP_COUNT] = {
     "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast",
     "gather",     "scatter",        "send",       "barrier"};
@@ -1880,7 +1880,7 @@ NEO_API int neo_comm_subtrees(const neo_comm *comm, int rank, int64_t batch,
     }
     return n;
 }
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-comm-device
 
    Groups whose buffers are in memory of devices (not over NCCL, which has its own). The way of the
@@ -1902,7 +1902,7 @@ NEO_API int neo_comm_subtrees(const neo_comm *comm, int rank, int64_t batch,
    Copies and sums run on a stream of the exchanges' own, whichever thread makes the call, and are
    done when they return; so what is called on the device after the call finds the results. Scratch
    and staging are there from the start: a call allocates nothing.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 static int neo__comm_views(const neo_comm *c) {
     return c->transport->views && c->scratch.place == NEO_HOST;
 }
@@ -1983,7 +1983,7 @@ static void neo__comm_device_free(neo_comm *c) {
         neo__pinned_free(c->ctx, c->scratch.staging,
                          2 * (size_t)c->scratch.stage_slots * c->scratch.stage_bytes);
 }
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-collectives
 
    What every operation does, over any transport. Parts go straight between the rank that has them
@@ -1995,7 +1995,7 @@ static void neo__comm_device_free(neo_comm *c) {
            the pieces come in segments, the next one while one is added; threads read them where
            they are. An all-reduce is a reduce-scatter and an all-gather; up to NEO__SMALL_BYTES it
            goes up the tree to rank 0 and down again, which sends as many bytes in fewer rounds.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 enum {
     NEO__SMALL_BYTES = 4096 /* of an all-reduce by the tree */
 };
@@ -2446,11 +2446,11 @@ static neo_status neo__work_run(neo_comm *c, neo__work *w) {
     }
     return NEO_OK;
 }
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-comm-calls
 
    The public calls: check, fill a slot, issue.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 NEO__HOT_BEGIN
 static neo__work neo__work_new(const char *function, neo_comm_op op, const void *in, void *out,
                                int64_t count, const int64_t *counts, neo_dtype dtype) {
@@ -2882,7 +2882,7 @@ NEO_API neo_status neo_comm_all_to_all_2level(neo_comm *local, neo_comm *cross, 
     return neo__2level_step(
         local, neo_comm_all_to_all(cross, workspace, out, count * local->size, dtype, NULL));
 }
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-comm-data
 
    Standard input. The threads of all ranks go through rounds together. In a round each says one
@@ -2893,7 +2893,7 @@ NEO_API neo_status neo_comm_all_to_all_2level(neo_comm *local, neo_comm *cross, 
    as it likes while the timeout of the group still finds a rank that was lost. A rank that closes
    says so in a round, so by then all ranks have every block of the rounds before: what its reader
    had, theirs can have.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 enum {
     NEO__AGREE_BYTES = 512,
     NEO__INPUT_BLOCK = 256 << 10,
@@ -3262,7 +3262,7 @@ NEO_API neo_status neo_comm_input_open(neo_comm *comm, const char *path, neo_com
     neo_comm_input_close(in);
     return neo__error_restore(&kept);
 }
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-threads
 
    Ranks of one process. A rank has a seat in each group: for every rank that may send to it a ring
@@ -3281,7 +3281,7 @@ NEO_API neo_status neo_comm_input_open(neo_comm *comm, const char *path, neo_com
    The link model: a rank's messages leave one after another on each level (`free_at` of the sender)
    and arrive one after another (of the receiver); a transfer is done when the model says that it
    would be.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 typedef struct neo__message {
     neo__call call;
     const void *data;
@@ -3824,11 +3824,11 @@ NEO_API neo_status neo_comm_rebuild(neo_comm *broken, neo_comm **comm) {
     broken->failure.rebuilt = status == NEO_OK;
     return status;
 }
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-spawn
 
    The ranks of the threads backend: each has a thread, a context and a seat.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 typedef struct neo__rank_thread {
     struct neo__job *job;
     int rank;
@@ -3984,7 +3984,7 @@ NEO_API neo_status neo_comm_spawn(int ranks, const neo_comm_desc *desc, neo_comm
     return status;
 }
 #if defined(NEO_COMM_MPI)
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-mpi
 
    Ranks are MPI processes. Only point-to-point calls are used, none of which blocks, so that a wait
@@ -3998,7 +3998,7 @@ NEO_API neo_status neo_comm_spawn(int ranks, const neo_comm_desc *desc, neo_comm
    at the same time and received when the header has been agreed to. Messages of one tag between two
    ranks do not overtake each other, which is all the order that this needs. Data of any size go as
    1 MiB blocks and a rest.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 enum {
     NEO__MPI_EAGER = NEO__SMALL_BYTES, /* data that ride with the header */
     NEO__MPI_TAGS = 3,
@@ -4704,7 +4704,7 @@ static neo_status neo__mpi_run(const neo_comm_desc *desc, neo_comm_fn fn, void *
 }
 #endif /* NEO_COMM_MPI */
 #if defined(NEO_COMM_NCCL)
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-nccl
 
    Ranks are GPUs, and buffers are in their memory. NCCL only moves bytes, from one rank to another
@@ -4728,7 +4728,7 @@ static neo_status neo__mpi_run(const neo_comm_desc *desc, neo_comm_fn fn, void *
    Sums             are made by the user's function on the device, else by the context's device,
                     else on the processor: the pieces come to pinned memory in two halves, one
                     fetched while the other is added.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 #if NCCL_VERSION_CODE < NCCL_VERSION(2, 14, 0)
 #error "neo_comm.h: NEO_COMM_NCCL needs NCCL 2.14 or newer (communicators that do not block)"
 #endif
@@ -5430,7 +5430,7 @@ NEO__COLD_END
 #endif
 #endif /* implementation */
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    MIT License, Copyright (c) 2026 the neo contributors
 
    Permission is hereby granted, free of charge, to any person obtaining a copy of this software and
@@ -5444,4 +5444,4 @@ NEO__COLD_END
    NONINFRINGEMENT. IN NO EVENT SHALL THE AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM,
    DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM,
    OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */

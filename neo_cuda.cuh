@@ -44,21 +44,21 @@
 #define NEO_CUDA_CUH
 #include "neo.h"
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>cuda-config
 
    Macros a user may define.
 
      NEO_CUDA_IMPLEMENTATION   in one .cu file: emits the function bodies of this header
      NEO_IMPLEMENTATION        the same, and those of neo.h
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>cuda
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 typedef struct neo_cuda_desc {
     int ordinal; /* which GPU, as cudaSetDevice counts */
     int exact;   /* 1: matrix products have the CPU's bits; 0: they are cuBLASLt's */

@@ -48,14 +48,14 @@
 extern "C" {
 #endif
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>schema
 
    A schema says what one sample of a data source becomes: a label, dense numbers, and for each
    sparse feature a bag of ids in [0, rows). Readers parse by it; trainers size their tables from
    it; it owns the dictionaries that turn words into ids, so one schema serves training and test
    files. Id 0 of a feature stands for a missing word, and in a dictionary for an unseen one too.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 typedef struct neo_schema neo_schema;
 
 typedef enum neo_format {
@@ -165,7 +165,7 @@ NEO_API neo_status neo_schema_best(const neo_schema *schema, int64_t first, int6
 NEO_API neo_status neo_synthetic_write_tsv(neo_ctx *ctx, const neo_schema *schema,
                                            const char *path, int64_t first, int64_t count);
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>reader
 
    Batches from files, parsed ahead by threads of the reader's own. The same batches in the same
@@ -177,7 +177,7 @@ NEO_API neo_status neo_synthetic_write_tsv(neo_ctx *ctx, const neo_schema *schem
    one rank alone. Of npy and generated data in file order a rank reads its own rows only.
    Text lines end in \n or \r\n; the last one may lack it. A line over 65,536 bytes, one with a NUL
    byte, a wrong number of fields, or a field that is not what it should be is a bad line.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 typedef struct neo_reader neo_reader;
 
 typedef struct neo_batch { /* views; for how long: neo_reader_desc.hold */
@@ -306,7 +306,7 @@ extern "C" {
 NEO__COLD_BEGIN
 NEO__HOT_BEGIN
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-schema
 
    A schema says how samples are read: names and sizes of the features, dictionaries, columns. It is
@@ -318,7 +318,7 @@ NEO__HOT_BEGIN
      f32 label | f32 dense[dense_count] | i64 begin | i64 end[feature_count]   several ids (multi)
    With several ids per feature they lie in a stream beside the records: `begin` is the sample's
    first id there, each end is counted from begin.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 enum { NEO__CRITEO_DENSE = 13, NEO__CRITEO_FEATURES = 26 };
 
 /* ---- dictionaries: words to ids 1, 2, ... in order of insertion; open addressing ---- */
@@ -599,7 +599,7 @@ NEO_API neo_status neo_schema_criteo(neo_ctx *ctx, neo_ids ids, int64_t max_rows
     return neo__schema_done(s, neo__criteo_init(s, ids, max_rows, rows), schema);
 }
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-dictionary-file
 
    The fitted dictionaries as one block of bytes, for checkpoints. Little-endian:
@@ -614,7 +614,7 @@ NEO_API neo_status neo_schema_criteo(neo_ctx *ctx, neo_ids ids, int64_t max_rows
                             (NEO_ERR_MISMATCH; also when the features differ). NEO_ERR_CORRUPT: the
                             bytes are no such block. On failure the schema is as before.
      neo__schema_install    fits the schema by what load has read, or frees that
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 static size_t neo__schema_save_size(const void *schema) {
     const neo_schema *s = (const neo_schema *)schema;
     size_t bytes = 16;
@@ -771,7 +771,7 @@ NEO_API neo_status neo_state_add_schema(neo_state *state, neo_schema *schema) {
     return NEO_OK;
 }
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-number
 
    Decimal text to the nearest f32, whatever the locale. Callers are inside neo__fp_enter.
@@ -779,7 +779,7 @@ NEO_API neo_status neo_state_add_schema(neo_state *state, neo_schema *schema) {
    is the correctly rounded value; it may be rounded again to float unless it lies exactly between
    two floats (then the digits it lost decide). Slow: strtof, which rounds correctly, on the digits
    as an integer and an exponent: a text without a decimal point is the same in every locale.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 enum { NEO__NUMBER_DIGITS = 128 /* a number halfway between two floats has at most 113 */ };
 typedef struct neo__decimal {
     uint64_t high;    /* value of the first 19 digits */
@@ -864,13 +864,13 @@ static int neo__number(const char *text, size_t bytes, float *out) {
     return NEO__NUMBER_OK;
 }
 NEO__HOT_END
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-columns
 
    The column description (see neo_schema_parse). A neo__line walks its text line by line and word
    by word; a line becomes a column and its operations. Crosses find their other column, and the
    outputs their numbers, when all lines are known. Messages name file, line and column.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 enum { NEO__COLUMNS_MAX = 4096, NEO__DESCRIPTION_BYTES = 4 << 20 };
 
 /* A path as a reader names it in messages. */
@@ -1256,7 +1256,7 @@ NEO_API neo_status neo_schema_parse(neo_ctx *ctx, const char *path_or_text, neo_
     neo__fp_leave(fp);
     return neo__schema_done(s, status, schema);
 }
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-parse
 
    Text is parsed block by block: whole lines, as the source cut them, always ended by \n and
@@ -1264,7 +1264,7 @@ NEO_API neo_status neo_schema_parse(neo_ctx *ctx, const char *path_or_text, neo_
    at a \n at the latest. A block's buffers are sized for the worst case (every line as short as it
    can be), so parsing allocates nothing. Lines are counted from the start of the block; the stage
    that puts blocks in order adds the lines before it.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 #ifndef NEO__CHUNK_BYTES
 #define NEO__CHUNK_BYTES 131072 /* of text in a block */
 #endif
@@ -1847,7 +1847,7 @@ NEO__HOT_END
 NEO__COLD_END
 NEO__HOST_BEGIN
 NEO__COLD_BEGIN
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-source
 
    A source hands out its files' text in blocks of whole lines, one after another: it fills a
@@ -1855,7 +1855,7 @@ NEO__COLD_BEGIN
    files. The arrays of a npy triple and synthetic samples are handed out in the same way, by rows;
    with a share, the rows of other ranks are there in number only.
    One thread at a time.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 typedef struct neo__source {
     const neo_schema *schema; /* NULL: not made yet */
     neo__arena arena;         /* paths, carry, npy_path */
@@ -2270,7 +2270,7 @@ NEO_API neo_status neo_schema_fit(neo_schema *schema, const char *const *paths, 
     neo__schema_install(schema, dicts, status == NEO_END);
     return status == NEO_END ? NEO_OK : status;
 }
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-reader
 
    A pipeline of three stages, run by the reader's threads under one lock, each in order of number:
@@ -2287,7 +2287,7 @@ NEO_API neo_status neo_schema_fit(neo_schema *schema, const char *const *paths, 
    timing. A position is the place in the files where a window starts and how many of its samples
    are used up; resuming reads that window again. Errors end the stream behind the windows
    completed before them.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 enum {
     NEO__WINDOWS = 2,
     NEO__WINDOW_LEAST = 512, /* samples: small batches share a window */
@@ -3113,13 +3113,13 @@ NEO_API neo_reader_stats neo_reader_get_stats(const neo_reader *r) {
     stats.grow_count = __atomic_load_n(&r->stats.grow_count, __ATOMIC_RELAXED);
     return stats;
 }
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-npy
 
    NumPy's array files: 6 bytes "\x93NUMPY", version (major, minor), the header's length (2 bytes
    in version 1, 4 in 2 and 3), the header - a Python dictionary with the keys descr, fortran_order
    and shape, padded with spaces and ended by \n - and the elements.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 enum { NEO__NPY_HEADER_BYTES = 65536, NEO__NPY_EXPORT_BYTES = 128, NEO__NPY_MADE_BYTES = 256 };
 
 /* The types of elements, without the mark of byte order before them. */
@@ -3739,7 +3739,7 @@ NEO_API neo_status neo_npy_export(neo_ctx *ctx, neo_reader *reader, const char *
     return status;
 }
 NEO__HOT_BEGIN
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-synthetic
 
    Sample n draws from the stream (seed, "synthetic.sample", n): block 0 the label, block 1 + d
@@ -3749,7 +3749,7 @@ NEO__HOT_BEGIN
    measured on 4,096 samples that nobody else uses (numbers below 0), centred, and scaled to 40 %
    and 60 % of its variance. All arithmetic is in double with neo's own exp and log, so the data is
    the same everywhere.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 enum { NEO__SYNTHETIC_PROBE = 4096 };
 struct neo__synthetic {
     neo_synthetic_desc desc;
@@ -4102,7 +4102,7 @@ NEO__HOST_END
 #endif
 #endif /* implementation */
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    MIT License, Copyright (c) 2026 the neo contributors
 
    Permission is hereby granted, free of charge, to any person obtaining a copy of this software and
@@ -4116,4 +4116,4 @@ NEO__HOST_END
    NONINFRINGEMENT. IN NO EVENT SHALL THE AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM,
    DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM,
    OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */

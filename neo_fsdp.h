@@ -70,20 +70,20 @@
 #ifndef NEO_FSDP_H
 #define NEO_FSDP_H
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>fsdp-config
 
    Macros a user may define, beside those of neo.h and neo_comm.h, in the file that implements:
      NEO_IMPLEMENTATION        emits neo.h, neo_comm.h and neo_fsdp.h
      NEO_FSDP_IMPLEMENTATION   emits neo_fsdp.h alone (the others are implemented elsewhere)
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 #include "neo_comm.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>plan
 
    A plan says which rank holds which rectangle of which table. neo_plan_create searches one that
@@ -100,7 +100,7 @@ extern "C" {
               neo_shard moves such rows whole: columns are cut only if placements name it.)
    Each slice is cut into rows by itself. Partial sums travel as f32 whatever the wire: only whole
    sums are rounded to a wire, as in any other plan.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 typedef struct neo_plan neo_plan;
 enum { NEO_PLAN_BLOCK = 16 };
 
@@ -281,7 +281,7 @@ NEO_API neo_plan_step neo_plan_step_of(const neo_plan *plan);
    Errors: NEO_ERR_MEMORY. */
 NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster);
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>shard
 
    The tables of a plan on the ranks of a group, with the verbs of neo_bags. Each rank brings its
@@ -333,7 +333,7 @@ NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster);
                  gradient is reduced, and a byte for each row, which says whether it was touched
    With B/W samples on each rank these are, per rank, the B sum(D) s, W B D s and so on of the
    papers, times (W - 1)/W.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 typedef struct neo_shard neo_shard;
 
 /* neo_shard_create: the rank's part of the plan: memory, initial values (those of the whole
@@ -498,7 +498,7 @@ NEO_API void neo_shard_reset_stats(neo_shard *shard);
    adds what it holds. */
 NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *shard);
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>fsdp
 
    Dense parameters, their gradients and the optimizer's state, cut over the ranks of a group: the
@@ -557,7 +557,7 @@ NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *shard);
    clip norm (256 with squares of others), and 256 for each parameter under LAMB.
    Resident are masters, gradients and state, Psi/F each; then `slots` gathered units of the largest
    size, and up to two gradients of it, whole. neo_fsdp_predict says what exactly.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 typedef struct neo_fsdp neo_fsdp;
 
 typedef enum neo_fsdp_mode {
@@ -789,13 +789,13 @@ extern "C" {
 #endif
 NEO__COLD_BEGIN
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-plan
 
    A plan keeps a copy of its description, each table's facts, the pieces (by table, with an index
    by rank) and what they predict. Numbers that decide are doubles, made by + - * / alone, in a
    fixed order, and ties go to the lower index: every machine makes the same plan.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 enum { NEO__PLAN_MAX_RANKS = 4096, NEO__PLAN_MAX_KEPT = 1 << 16 };
 /* Load of a piece, a table or a rank: seconds of the phases, and bytes. */
 enum {
@@ -1057,7 +1057,7 @@ static void neo__plan_defaults(neo_plan *plan) {
     plan->block = scaled ? (int64_t)NEO_WIRE_BLOCK : (int64_t)NEO_PLAN_BLOCK;
 }
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-plan-model
 
    Seconds of a piece with c columns of a table with n features of P ids per sample, and the share s
@@ -1084,7 +1084,7 @@ static void neo__plan_defaults(neo_plan *plan) {
    twice its bytes. A table on every rank looks up the B/W samples of the rank; its gradient of 4
    rows D bytes is all-reduced flat (all ranks to all, twice), cleared and read (3 copies); and rows
    that any rank touched wait and step. On one rank nothing is moved, unless wires round.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 static void neo__plan_model_make(neo_plan *plan) {
     const neo_cluster *c = &plan->desc.cluster;
     neo__plan_model *m = &plan->model;
@@ -1214,14 +1214,14 @@ static double neo__plan_wire(neo_wire wire, int64_t cols) {
     return (double)neo_wire_row_bytes(wire, cols);
 }
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-plan-buffers
 
    Bytes of exchanges and workspace on a rank. The search needs them as a sum over the rank's pieces
    (neo__plan_piece_buffer, neo__plan_copy_buffer) and over all pieces, for the rank's samples
    (neo__plan_sample_buffer). In the end a plan is held to the bytes of its neo_shard, where one can
    be made.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 static int64_t neo__plan_blocks(int64_t cols) {
     return (cols + NEO_PLAN_BLOCK - 1) / NEO_PLAN_BLOCK;
 }
@@ -1285,13 +1285,13 @@ static double neo__plan_copy_buffer(const neo__plan_table *t) {
            (plan->desc.kept_batches ? (double)t->rows : 0.0);
 }
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-plan-predict
 
    Seconds and bytes of pieces by the formulas of >>impl-plan-model, of ranks as sums over pieces,
    and of a step as the slowest rank's in each phase. The search and a finished plan use the same
    formulas.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 static void neo__plan_load_add(neo__plan_load *to, const neo__plan_load *x) {
     for (int i = 0; i < NEO__PLAN_LOADS; i++) to->at[i] += x->at[i];
 }
@@ -1535,13 +1535,13 @@ static void neo__plan_predict(neo_plan *plan) {
     plan->step.most_bytes = most_bytes;
 }
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-plan-pieces
 
    Rectangles of tables: equal cuts, checks of the caller's own, and the index by rank. Part i of k
    of an equal cut has the blocks (of columns) or buckets (of rows) from i n/k up to (i + 1) n/k
    (neo__bucket_begin). Pieces are kept sorted by table, first column, first row.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 NEO__HOT_BEGIN
 static int64_t neo__plan_row_units(const neo__plan_table *t) {
     return t->buckets ? t->buckets : t->rows;
@@ -1750,13 +1750,13 @@ static neo_status neo__plan_fill(neo_plan *plan, const neo_piece *pieces, int64_
     return NEO_OK;
 }
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-plan-options
 
    An option is a placement of one table in so many parts, on places still to be chosen: ranks,
    whole nodes, or none where every rank takes part. Its costs do not depend on those places.
    Options are the only cuts that the search knows.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 enum { NEO__UNIT_ALL, NEO__UNIT_RANK, NEO__UNIT_NODE };
 enum { NEO__PLAN_OPTIONS = 48 };
 typedef struct neo__plan_option {
@@ -1910,14 +1910,14 @@ static void neo__plan_options_make(const neo__plan_table *t, neo__plan_options *
         neo__plan_options_of(t, (neo_placement)p, 0, to);
 }
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-plan-place
 
    A draft of a plan is an option for each table and a rank for each of its pieces, which have seats
    in one list over all tables. Pieces go to ranks heaviest first: those on whole nodes before those
    on single ranks, which level the load. A piece goes where the phases grow least above their mean,
    then to the least loaded rank; where memory is the goal, to the emptiest rank.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 typedef enum neo__plan_goal { NEO__GOAL_TIME, NEO__GOAL_MEMORY } neo__plan_goal;
 typedef struct neo__plan_key {
     double first, second;
@@ -2127,7 +2127,7 @@ static double neo__plan_search_value(const neo__plan_search *s, const double *mo
 }
 NEO__HOT_END
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-plan-improve
 
    Improve a placement by moving one group away from the slowest place of a phase, or exchanging it
@@ -2135,7 +2135,7 @@ NEO__HOT_END
    A move is taken if the predicted step becomes shorter, or stays and the phase's slowest place
    gets faster. By the same moves ranks above the cap are brought below it: the phase is then
    memory. A count limits what is tried, not a clock.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 enum { NEO__PLAN_REPAIR_WORK = 200000 };
 enum { NEO__PLAN_TOP = 3 }; /* as two places change in a move, the slowest other is among three */
 typedef struct neo__plan_top {
@@ -2349,7 +2349,7 @@ static int neo__plan_search_repair(neo__plan_search *s) {
     return 0;
 }
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-plan-search
 
    Two questions: in how many parts is each table, and where do they go? For the first, each table
@@ -2357,7 +2357,7 @@ static int neo__plan_search_repair(neo__plan_search *s) {
    >>impl-plan-place and >>impl-plan-improve. This is done for a row of bounds, and from every
    placement given to all tables; then single tables try other options, as long as that helps. The
    best draft always fits the cap.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 /* Limits of what is tried, counted in moves of groups. */
 enum {
     NEO__PLAN_START_WORK = 60000,     /* to improve each start */
@@ -2848,12 +2848,12 @@ static neo_status neo__plan_run(neo_plan *plan, const char *fn) {
     return status;
 }
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-plan-why
 
    Text about a plan, to memory or to a file: why a table lies as it does, and not otherwise.
    Nothing here decides anything.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 /* Text goes to a file, or to memory as far as there is room. */
 typedef struct neo__plan_text {
     FILE *file;
@@ -3014,12 +3014,12 @@ NEO_API size_t neo_plan_warning(const neo_plan *plan, int32_t table, char *text,
     return out.length;
 }
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-plan-file
 
    A file is read once, its lines cut into words in place. Table lines of equal cuts are made by the
    same function as the search's, so that a line of text stands for the same rectangles.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 static void neo__plan_write_name(neo__plan_text *f, const char *name) {
     for (; *name; name++) {
         unsigned char c = (unsigned char)*name;
@@ -3351,12 +3351,12 @@ NEO_API neo_status neo_plan_read(neo_ctx *ctx, const neo_plan_desc *desc, const 
     return neo__plan_done(*plan, status, plan);
 }
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-plan-calls
 
    The public calls that make a plan and read from it. A plan that cannot be made leaves NULL and an
    error; a finished plan never changes.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 static neo_status neo__plan_done(neo_plan *plan, neo_status status, neo_plan **out) {
     char text[400];
     *out = NULL;
@@ -3439,14 +3439,14 @@ NEO_API uint64_t neo_plan_digest(const neo_plan *plan) {
     return hash;
 }
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-calibrate
 
    A copy of two buffers beyond the caches gives the bandwidth; a table with ids of a Zipf law the
    factors of lookup and update, with few columns what an id takes in backward, with buckets theirs,
    with gradients that are kept those; two loops as a shard's, over ids and over short rows, the
    rest; a product of matrices the flops. Each is the best of a few runs.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 enum {
     NEO__CALIBRATE_RUNS = 4,
     NEO__CALIBRATE_ROWS = 400000,
@@ -3651,7 +3651,7 @@ NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster) {
     return status;
 }
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-shard-map
 
    What follows from a plan, the same on every rank.
@@ -3663,7 +3663,7 @@ NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster) {
    feature: `cols` columns of the rows that its rank sends, or, backward, gets. The routes of a rank
    are its parts by its features, in order, and stand one beside the other in a matrix of `width`
    columns with one row per sample.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 typedef struct neo__shard_part {
     int32_t table, rank;
     int64_t first_row, rows, first_col, cols;
@@ -4271,7 +4271,7 @@ static neo_status neo__shard_map_create(neo_ctx *ctx, const neo_plan *plan, neo_
     *out = m;
     return NEO_OK;
 }
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-shard
 
    Pooled rows and their gradients are a matrix, `local`: one row per sample of the global batch,
@@ -4283,7 +4283,7 @@ static neo_status neo__shard_map_create(neo_ctx *ctx, const neo_plan *plan, neo_
    has its sizes, which follow from the map and the rank (neo__shard_measure), then its arrays,
    which are carved from one block (neo__shard_layout), or buffers that grow when a batch has more
    ids than planned (neo__shard_growing).
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 typedef enum neo__shard_stage {
     NEO__SHARD_EMPTY,
     NEO__SHARD_LENGTHS, /* are on their way */
@@ -5062,7 +5062,7 @@ NEO_API neo_status neo_shard_create(neo_comm *comm, const neo_plan *plan, neo_sh
     return NEO_OK;
 }
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-shard-ids
 
    Ids of a batch, from the ranks of the samples to those of the rows. A sender counts its sources,
@@ -5070,7 +5070,7 @@ NEO_API neo_status neo_shard_create(neo_comm *comm, const neo_plan *plan, neo_sh
    rank gets for each of its flows the lengths of all bags, then the ids, and puts those of all
    ranks together, route by route, in order of sample. One batch at a time is between its check and
    NEO__SHARD_READY, so that one exchange serves both batches.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 static int64_t neo__shard_samples(const neo__shard_batch *b, int rank) {
     return b->start[rank + 1] - b->start[rank];
 }
@@ -5408,7 +5408,7 @@ static neo_status neo__shard_start(neo_shard *s, neo__shard_batch *b, const neo_
     b->global = b->asked = global;
     return neo__shard_send_lengths(s, b);
 }
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-shard-device
 
    On contexts with a device a rank's rows and optimizer state are in its device's memory, and
@@ -5423,7 +5423,7 @@ static neo_status neo__shard_start(neo_shard *s, neo__shard_batch *b, const neo_
 
    `there` is device memory, the rest host memory; what a step needs is there from the start. A
    table of gradients of a data-parallel table comes row by row: such tables should be small.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 /* Room for so many floats on the device; what was there is lost if it grows. */
 static neo_status neo__shard_there(neo_shard *s, int64_t floats) {
     neo__buffer more = {NULL, 0}, *there = &s->bounce.there;
@@ -5492,7 +5492,7 @@ static neo_status neo__shard_bring(neo_shard *s, neo_tensor shown, neo_tensor t,
     NEO__TRY(back ? neo_tensor_copy(s->ctx, t, dense) : neo_tensor_copy(s->ctx, dense, t));
     return back ? neo_tensor_copy(s->ctx, dense, shown) : NEO_OK;
 }
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-shard-rows
 
    Pooled rows and their gradients, coded, exchanged, and put where they belong:
@@ -5508,7 +5508,7 @@ static neo_status neo__shard_bring(neo_shard *s, neo_tensor shown, neo_tensor t,
    sends of a sample: the rows of a rank are consecutive, in local and in coded_local, and
    coded_remote is, per rank, such rows of this rank's samples. An f32 wire sends local as it lies,
    unless some of its columns are inside a node. Lengths of bags that divide come with the batch.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 /* ---- the lists ---- */
 typedef struct neo__shard_lister {
     const neo__shard_map *m;
@@ -6049,7 +6049,7 @@ static neo_status neo__shard_rows_get(const neo__shard_move *v) {
     return s->node ? neo__shard_nodes_get(v) : NEO_OK;
 }
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-shard-nodes
 
    Slices whose pieces lie in one node of several: their partial sums add inside the node, and the
@@ -6063,7 +6063,7 @@ static neo_status neo__shard_rows_get(const neo__shard_move *v) {
                   => mid_coded_in -TAKE_SUMS-> out
        backward   dout -RETURN_SUMS-> mid_coded_in => mid_coded_out -GET_SUMS-> mid_out
                   -SPREAD-> inside_in => inside_out -> local
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 /* Samples of the ranks at place l. */
 static int64_t neo__shard_place_count(const neo_shard *s, const neo__shard_batch *b, int place) {
     int64_t n = 0;
@@ -6145,13 +6145,13 @@ static neo_status neo__shard_nodes_get(const neo__shard_move *v) {
     return neo__shard_inside_pick(s, v->b, 1);
 }
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-shard-copies
 
    Data-parallel tables: every rank has a copy, and pools its own samples. Dense gradients of each
    subtree of this rank's leaves go into a sum over all ranks, by the tree over leaves; every rank
    then steps the touched rows alike.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 NEO__HOT_BEGIN
 /* Features of data-parallel tables, of the caller's samples [begin, end). */
 static neo_status neo__shard_copies_batch(neo_shard *s, int64_t begin, int64_t end, neo_jagged *j) {
@@ -6287,14 +6287,14 @@ static neo_status neo__shard_copies_backward(neo_shard *s) {
                                s->copies.rows, NEO_U8, &s->ticket);
 }
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-shard-cut
 
    Tables cut by columns whose step needs sums over whole rows. A message from one rank to another
    has the block sums of each of the sender's parts that shares rows with one of the receiver's, in
    order of part: [sums][rows][blocks]. All ranks take part in every round, with nothing to say if
    they have no such part.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 typedef struct neo__shard_talk {
     neo_shard *s;
     const neo_cut_sums *cuts; /* of this rank's parts that ask for something */
@@ -6396,7 +6396,7 @@ static neo_status neo__shard_cut_sums(void *user, const neo_cut_sums *cuts, int3
     return s->cutting.round == s->cutting.own_rounds ? neo__shard_cut_rest(s) : NEO_OK;
 }
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-shard-none
 
    NEO_POOL_NONE: a row for each id. A message from a holder of rows to a rank: route by route of
@@ -6405,7 +6405,7 @@ static neo_status neo__shard_cut_sums(void *user, const neo_cut_sums *cuts, int3
    come: per_id.in_at says where the rows of a route begin, and the next of them belongs to the next
    id of its source. No column is cut and nothing is summed, so each source has one route; a dropped
    id has a row of zeros, which does not travel.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 static int32_t neo__shard_source_of_route(const neo__shard_map *m, const neo__shard_route *r) {
     return m->flows[m->flow_begin[r->rank] + r->flow].source;
 }
@@ -6556,13 +6556,13 @@ static void neo__shard_none_rows(neo_shard *s, neo_tensor rows, int back) {
         copies = neo__shard_none_copy(&k, m->replicas[q], 0, k.b->batch.batch, copies);
 }
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-shard-step
 
    A step: rows leave, are taken, their gradients return, and come (>>impl-shard-rows);
    data-parallel tables go along. One rank with nothing to round (`whole`) calls its neo_bags
    instead. A failure once an exchange has begun ends the groups of all ranks.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 static neo_status neo__shard_stage_leave(neo_shard *s, neo__shard_batch *b) {
     const neo__shard_move move = {s, b, 0};
     if (s->map->none) NEO__TRY(neo__shard_none_reserve(s, b));
@@ -6748,7 +6748,7 @@ NEO_API neo_status neo_shard_backward(neo_shard *s, neo_tensor dout, float lr) {
     return neo_shard_backward_end(s, lr);
 }
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-shard-weights
 
    The gradient of an id's weight is a product of its row and of a gradient, which are both where
@@ -6761,7 +6761,7 @@ NEO_API neo_status neo_shard_backward(neo_shard *s, neo_tensor dout, float lr) {
    So that a gradient can be multiplied before MEAN divides it, dout travels undivided if its wire
    is f32, and the holders divide, by lengths of whole bags that came with the others. On another
    wire what travels, and is multiplied, is divided and rounded.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 NEO__HOT_BEGIN
 /* A block of 16 columns, n of them there: products rounded, by the tree of >>bag-optim. */
 NEO__INLINE float neo__shard_block_sum(const float *x, const float *y, int64_t n) {
@@ -6933,7 +6933,7 @@ NEO_API neo_status neo_shard_weight_grad(neo_shard *s, float *dweights) {
     return neo__shard_or_abort(s, neo__shard_show_weight_grads(s, batch, dweights));
 }
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-shard-keep
 
    Gradients that are kept are in the slots of this rank's neo_bags: of its parts, and of its copies
@@ -6944,7 +6944,7 @@ NEO_API neo_status neo_shard_weight_grad(neo_shard *s, float *dweights) {
    Room: a part keeps at most as many rows as ids came to it in all batches, and no more than it
    has. What the plan expects of the ids has room from the start; where there come more, it grows
    when a batch is added.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 /* Room for the rows of one more batch. */
 static neo_status neo__shard_keep_room(neo_shard *s, const neo__shard_batch *b) {
     const neo__shard_map *m = s->map;
@@ -7169,13 +7169,13 @@ NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *s) {
     return neo_state_add(state, NEO_STATE_OPTIMIZER, name, neo_tensor_1d(&s->steps, NEO_I64, 1));
 }
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-shard-table
 
    Rows of a table, read and written. What a rank holds of rows [a, b) is a rectangle for each of
    its parts; those of all ranks stand one after another, by rank and part, in what is gathered and
    scattered. Rows go in chunks, so that a table need not fit into the call's memory.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 #ifndef NEO__SHARD_CHUNK
 #define NEO__SHARD_CHUNK (1 << 20) /* floats; tests choose fewer */
 #endif
@@ -7360,7 +7360,7 @@ NEO_API neo_status neo_shard_set_rows(neo_shard *s, int32_t table, int64_t first
 }
 NEO__HOT_BEGIN
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-fsdp
 
    A unit is cut (its chunk is of F) or whole (every rank has all of it). Replicated units are
@@ -7378,7 +7378,7 @@ NEO__HOT_BEGIN
    that a bucket of an all-reduce is a range of elements over any number of units.
 
    Everything that is allocated is laid out twice by one function: to count (predict) and to place.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 enum {
     NEO__FSDP_BLOCK = 256, /* elements: parameters, and cuts of units, begin at multiples */
     NEO__FSDP_MAX_UNITS = 1 << 20,
@@ -7765,9 +7765,8 @@ static neo_status neo__fsdp_describe(neo_fsdp *f, neo_ctx *ctx, const neo_fsdp_d
     f->gather.slots = NEO__MIN(f->desc.slots, slotted);
     /* Units with windows of their own have a lane that no window takes: closing one always works */
     f->reduce.windows = !borrows ? 0 : f->desc.slots > 1 ? 2 : 1;
-    f->reduce.lanes = f->reduce.windows + (!owns                                     ? 0
-                                           : f->reduce.windows || f->desc.slots == 1 ? 1
-                                                                                     : 2);
+    f->reduce.lanes = f->reduce.windows;
+    if (owns) f->reduce.lanes += f->reduce.windows || f->desc.slots == 1 ? 1 : 2;
     if (f->desc.mode == NEO_FSDP_DDP && ranks > 1)
         f->whole.buckets = neo__fsdp_cut_buckets(f, NULL);
     return NEO_OK;
@@ -8209,13 +8208,13 @@ static neo_status neo__fsdp_wait(neo_fsdp *f, neo_comm *group, neo_ticket ticket
     return status;
 }
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-fsdp-gather
 
    A unit that uses slots takes, of those that no open window uses, a free one, or that of the unit
    which the sweep will need last: on the way forward the first unit, on the way back the last.
    Values in a slot stay good until the step. Values on a narrow wire arrive in a stage.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 /* One more, of what goes back if a step that is recorded fails before the calls from here on. */
 static void neo__fsdp_count(const neo_fsdp *f, int64_t *counter) {
     neo__device_counts(f->ctx, counter);
@@ -8377,13 +8376,13 @@ NEO_API neo_status neo_fsdp_forward_end(neo_fsdp *f, int unit) {
     return NEO_OK;
 }
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-fsdp-reduce
 
    Gradients of a unit when the backward window of a piece closes, and when that of the last piece
    does. If a call of this rank's device fails on the way, the reductions go on all the same, so
    that no rank waits for one that never comes; the step then tells all ranks, and none steps.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 static neo_status neo__fsdp_finish_lane(neo_fsdp *f, neo__fsdp_lane *lane);
 static void neo__fsdp_note(neo_fsdp *f, neo_status status) {
     if (status != NEO_OK && f->error.status == NEO_OK) f->error = neo__error_keep(status);
@@ -8666,9 +8665,9 @@ NEO_API int64_t neo_fsdp_samples(const neo_fsdp *f, int piece, int64_t batch, in
     return neo_leaf_begin(batch, f->shards, leaves.first + leaves.count) - *first;
 }
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-fsdp-step
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 static void neo__fsdp_forget_squares(neo_fsdp *f) {
     f->has_squares = 0;
     neo_exact_zero(&f->squares);
@@ -8909,12 +8908,12 @@ NEO_API void neo_fsdp_reset_stats(neo_fsdp *f) {
         if (groups[i]) neo_comm_reset_stats(groups[i]);
 }
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    >>impl-fsdp-state
 
    A run of a parameter's elements is at most three rectangles of it: the end of a row, whole rows,
    the beginning of one.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
 static neo_status neo__fsdp_add_rectangle(neo_state *state, neo_state_kind kind, const char *name,
                                           float *data, neo_place place, const neo_part *part,
                                           int64_t rows, int64_t cols) {
@@ -9185,7 +9184,7 @@ NEO__COLD_END
 #endif
 #endif /* implementation */
 
-/* -----------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------
    MIT License, Copyright (c) 2026 the neo contributors
 
    Permission is hereby granted, free of charge, to any person obtaining a copy of this software and
@@ -9199,4 +9198,4 @@ NEO__COLD_END
    NONINFRINGEMENT. IN NO EVENT SHALL THE AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM,
    DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM,
    OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.
-   -------------------------------------------------------------------------- */
+   ------------------------------------------------------------------------ */
