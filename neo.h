@@ -367,10 +367,11 @@ typedef struct neo_input {
 /* ---------------------------------------------------------------------------
    >>leaves
 
-   Sums over a batch have one shape, whatever computes them: sample i of B belongs to leaf v where v B / V <= i < (v + 1) B / V (integer division); inside a leaf samples add in order;
-   over leaves the sums add by a binary tree that splits n leaves at the largest power of two below
-   n. V is neo_ctx_desc.repro_shards. A caller that holds only some leaves of a batch (a rank, or a
-   step computed in pieces) says so with a neo_leaves; NULL means all of them, with one row each (an
+   Sums over a batch have one shape, whatever computes them: sample i of B belongs to leaf v where v
+   B / V <= i < (v + 1) B / V (integer division); inside a leaf samples add in order; over leaves
+   the sums add by a binary tree that splits n leaves at the largest power of two below n. V is
+   neo_ctx_desc.repro_shards. A caller that holds only some leaves of a batch (a rank, or a step
+   computed in pieces) says so with a neo_leaves; NULL means all of them, with one row each (an
    error inside the backward window of an fsdp unit over several ranks).
 
    A sample may be several rows, the positions of a sequence for one: rows_per_sample. Tensors have
@@ -2251,8 +2252,8 @@ NEO_API neo_status neo__device_decode(const neo_ctx *ctx, neo_place place,
 /* In the order of the calls on the device, as its operations; the caller goes on. */
 NEO_API neo_status neo__device_rows(neo_ctx *ctx, const neo__rows_call *call);
 /* A point in the work of the context's device. make: NULL, with a reason, where it has none.
-   mark, by the caller's thread: all that was called so far; the device goes on (a step that is being
-   recorded runs first, to its end). wait, from any thread, before the next mark is made. */
+   mark, by the caller's thread: all that was called so far; the device goes on (a step that is
+   being recorded runs first, to its end). wait, from any thread, before the next mark is made. */
 NEO_API void *neo__event_make(neo_ctx *ctx);
 NEO_API void neo__event_free(neo_ctx *ctx, void *event);
 NEO_API neo_status neo__event_mark(neo_ctx *ctx, void *event);
