@@ -5354,11 +5354,11 @@ static neo_status neo__cpu_fill(neo_device *d, void *to, int byte, size_t bytes)
 /* Adding part i + s to part i for s = 1, 2, 4 ... is the tree that splits at the largest power of
    two. */
 static void neo__tree_sum_part(const neo__cpu_part *part) {
-    enum { NEAR = 1024 }; /* elements of a part that stay in the cache */
+    enum { PIECE = 1024 }; /* elements of a part that stay in the cache */
     const neo__tree_sum_call *c = (const neo__tree_sum_call *)part->call;
     float *first = (float *)c->parts[0].data;
-    for (int64_t at = part->begin; at < part->end; at += NEAR) {
-        const int64_t n = NEO__MIN(part->end - at, (int64_t)NEAR);
+    for (int64_t at = part->begin; at < part->end; at += PIECE) {
+        const int64_t n = NEO__MIN(part->end - at, (int64_t)PIECE);
         for (int s = 1; s < c->count; s *= 2)
             for (int i = 0; i + s < c->count; i += 2 * s)
                 part->ctx->vec->add((float *)c->parts[i].data + at,
