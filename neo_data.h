@@ -92,8 +92,7 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_schema_criteo(neo_ctx *ctx, neo_ids ids
                                  (x - a) * b; with log x is first log(x + 1), 0 for x <= 0;
                                  c when the field is missing (default 0)
      category [rows=N] [hash]    a dictionary of at most N rows (when they are used up, further
-     words
-                                 get id 0, as unseen ones do); or with hash, which needs rows,
+                                 words get id 0, as unseen ones do); or with hash, which needs rows,
                                  1 + neo_hash(word) modulo (rows - 1)
      bucket e1,e2,...            a sparse feature: 1 + how many edges are <= x; 0 when missing
      cross <other column> rows=N 1 + a hash of both fields modulo (rows - 1)
