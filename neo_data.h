@@ -1,6 +1,6 @@
 /* neo_data.h: training data for neo: batches read from files, or generated.
 
-   Copy it beside neo.h. MIT licence (at the end of the file).
+   Copy it beside neo.h and neo_state.h. MIT licence (at the end of the file).
 
    WHAT IT DOES
      - a schema: the dense numbers and sparse features of a sample, and the dictionaries that turn
@@ -18,7 +18,8 @@
      In exactly one .c file:               In the others:
          #define NEO_IMPLEMENTATION            #include "neo_data.h"
          #include "neo_data.h"
-     It implements neo.h too. With ranks: #include "neo_fsdp.h" (or "neo_comm.h") beside it.
+     It implements neo.h and neo_state.h too. With ranks: #include "neo_fsdp.h" (or "neo_comm.h")
+     beside it.
          neo_schema_criteo(ctx, NEO_IDS_HASH, 100000, NULL, &schema);
          neo_reader_open(ctx, &(neo_reader_desc){.schema = schema, .paths = paths, .path_count = 1,
                                                  .batch = 1024}, &reader);
@@ -42,7 +43,7 @@
 #ifndef NEO_DATA_H
 #define NEO_DATA_H
 
-#include "neo.h"
+#include "neo_state.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -289,7 +290,7 @@ NEO_API neo_status neo_state_add_schema(neo_state *state, neo_schema *schema);
 
 #if (defined(NEO_IMPLEMENTATION) || defined(NEO_STATIC)) && !defined(NEO__DATA_IMPLEMENTED)
 #define NEO__DATA_IMPLEMENTED
-#include "neo.h" /* its implementation, if it was included without before */
+#include "neo_state.h" /* its implementation, if it was included without before */
 
 /* Products and sums fuse only where the code says fma: one rounding per written operation. */
 #if defined(__clang__)

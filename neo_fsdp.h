@@ -1,7 +1,7 @@
 /* neo_fsdp.h: sharded model state for neo: embedding tables placed by a plan, and dense parameters
    cut in units, over many ranks, with the same bits however they lie.
 
-   Copy it beside neo.h and neo_comm.h. MIT licence (at the end of the file).
+   Copy it beside neo.h, neo_state.h and neo_comm.h. MIT licence (at the end of the file).
 
    WHAT IT DOES
      - a planner: from tables, batch and cluster it decides what goes where, predicts bytes and
@@ -74,10 +74,11 @@
    >>fsdp-config
 
    Macros a user may define, beside those of neo.h and neo_comm.h, in the file that implements:
-     NEO_IMPLEMENTATION        emits neo.h, neo_comm.h and neo_fsdp.h
+     NEO_IMPLEMENTATION        emits neo.h, neo_state.h, neo_comm.h and neo_fsdp.h
      NEO_FSDP_IMPLEMENTATION   emits neo_fsdp.h alone (the others are implemented elsewhere)
    ------------------------------------------------------------------------ */
 #include "neo_comm.h"
+#include "neo_state.h"
 
 #ifdef __cplusplus
 extern "C" {

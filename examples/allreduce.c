@@ -11,6 +11,7 @@
    loss to fall from 5.7 to about 0.01, the noise, and, as last line, `state dd058cd224f5718a` for 1
    to 8 ranks, as threads or under any MPI, on any machine. */
 #include "neo_comm.h"
+#include "neo_state.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

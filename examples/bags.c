@@ -6,7 +6,7 @@
 
    Expect the loss to fall from about 1.6 to below 0.05, and `state 87be237c9f8b7528` on any
    machine. */
-#include "neo.h"
+#include "neo_state.h"
 #include <stdio.h>
 
 enum { TABLES = 3, ROWS = 1000, DIM = 8, BATCH = 64, IDS = 4, STEPS = 2000 };

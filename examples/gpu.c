@@ -7,7 +7,7 @@
      nvcc -o gpu gpu.o neo.o neo_cuda.o -lcublasLt -lpthread && ./gpu
 
    Expect `step 200  loss 0.0651` and, on either machine, `state 1f3c7d9da0b21a8f`. */
-#include "neo.h"
+#include "neo_state.h"
 #include "neo_cuda.cuh"
 #include <stdio.h>
 #include <string.h>

@@ -10,7 +10,7 @@
    Expect a loss of about 1.6 after 2,000 steps (some minutes), and the digest of all
    weights and optimizer state, `state 70472440124ee1c3`. build/gpt trains the same model in shards
    over many ranks. */
-#include "neo.h"
+#include "neo_state.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,6 +4,8 @@
    step; its new rows, rounded by the documented formula on the documented random words, must be the narrow object's,
    bit for bit. Lookups must be those of the decoded rows, bit for bit. Further: rounding is unbiased, and trains
    where rounding to nearest stands still; memory, initial values, files, errors. */
+#include "neo_state.h"
+
 #include "common.h"
 
 static const neo_dtype TYPES[] = {NEO_F16, NEO_BF16, NEO_I8};

@@ -1,7 +1,7 @@
 /* flags.c: compiled by headers.sh under many compiler flags; trains a small model and prints its
    digest, or "refused: <why>" when neo_ctx_create finds that the flags change arithmetic. */
 #define NEO_IMPLEMENTATION
-#include "neo.h"
+#include "neo_state.h"
 
 #include "core/trainer.h"
 #include <stdio.h>

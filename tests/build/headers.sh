@@ -1,5 +1,5 @@
 #!/bin/sh
-# headers.sh: neo.h, neo_data.h, neo_comm.h and neo_fsdp.h in every way a user may include them, warnings as errors.
+# headers.sh: neo.h, neo_state.h, neo_data.h, neo_comm.h and neo_fsdp.h in every way a user may include them, warnings as errors.
 #
 # The compile matrix (compilers x language standards x macro sets), order of includes, layout of public
 # structs over configurations, flags that must be refused or must not change results, and the time one
@@ -118,7 +118,7 @@ END
 # Two files of one program: one implements, the other (implement.c without its first line) only uses.
 sed -e 1d "$W/implement.c" >"$W/program.c"
 printf '#define NEO_IMPLEMENTATION\n#include "neo.h"\n' >"$W/library.c"
-# neo_data.h: the same three. It is implemented where neo.h is.
+# neo_data.h: the same three. It is implemented where neo.h is, and neo_state.h with it.
 for f in declare implement late; do
     sed -e 's/"neo\.h"/"neo_data.h"/' "$W/$f.c" >"$W/data_$f.c"
 done
@@ -130,7 +130,7 @@ done
 for f in declare implement late; do
     sed -e 's/"neo\.h"/"neo_fsdp.h"/' "$W/$f.c" >"$W/fsdp_$f.c"
 done
-printf '#define NEO_IMPLEMENTATION\n#include "neo_comm.h"\n' >"$W/comm_library.c"
+printf '#define NEO_IMPLEMENTATION\n#include "neo_state.h"\n#include "neo_comm.h"\n' >"$W/comm_library.c"
 cat >"$W/fsdp_alone.c" <<'END'
 #define NEO_FSDP_IMPLEMENTATION
 #include "neo_fsdp.h"
@@ -360,7 +360,7 @@ run_jobs
     echo '#include "neo_fsdp.h"'
     echo '#include <stdio.h>'
     echo 'int main(void) {'
-    for header in neo.h neo_data.h neo_comm.h neo_fsdp.h; do
+    for header in neo.h neo_state.h neo_data.h neo_comm.h neo_fsdp.h; do
         sed '/Stop here if you only want the API/q' $header
     done | sed -n \
         -e 's/^} \(neo_[a-z0-9_]*\);.*/\1/p' \

@@ -1,6 +1,8 @@
 /* digest.c: the state's digest is the documented formula, and sees what it should and nothing
    else. Method: the formula written again here, element by element; every kind of change to a
    state; threads and orders that must not show. */
+#include "neo_state.h"
+
 #include "test.h"
 
 static uint64_t mix(uint64_t x) {

@@ -4,6 +4,8 @@
    rounding is a search in that sorted list in double, ties to the even code. Inputs are every
    code, every midpoint of neighbours, the floats next to both, and random floats of all exponents.
  */
+#include "neo_state.h"
+
 #include "test.h"
 
 static const neo_isa all_isa[] = {NEO_ISA_SCALAR, NEO_ISA_AVX2, NEO_ISA_AVX512, NEO_ISA_NEON};

@@ -3,6 +3,8 @@
    in), decoded strings compared byte for byte, every prefix of a valid text refused, round trips
    through the writer. */
 #define NEO_STATIC
+#include "neo_state.h"
+
 #include "test.h"
 
 static neo__json json_of(char *text, size_t size) {

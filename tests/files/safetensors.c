@@ -3,6 +3,8 @@
    with its reason; every single-byte change and every truncation of a valid header is refused or
    harmless; a file written by Python's safetensors package (golden/safetensors.safetensors, made
    by golden/safetensors_files.py). */
+#include "neo_state.h"
+
 #include "common.h"
 
 static neo_ctx *ctx;

@@ -2,7 +2,7 @@
    (tests/files/safetensors_python.sh). Element k of every tensor is k - 2, or k where it is unsigned.
    Usage: write_safetensors FILE */
 #define NEO_IMPLEMENTATION
-#include "neo.h"
+#include "neo_state.h"
 
 #include <stdio.h>
 #include <stdlib.h>

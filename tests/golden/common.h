@@ -7,6 +7,7 @@
 #define NEO_GOLDEN_H
 
 #include "../test.h"
+#include "../../neo_state.h"
 
 #include <stdarg.h>
 

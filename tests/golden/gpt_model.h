@@ -6,7 +6,7 @@
 #ifndef GPT_MODEL_H
 #define GPT_MODEL_H
 
-#include "neo.h"
+#include "neo_state.h"
 
 #include <math.h>
 #include <stdio.h>

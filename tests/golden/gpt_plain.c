@@ -3,6 +3,8 @@
 
    The model of tests/programs/gpt.sh, on the first characters of the example's text, trains in every numeric definition that the script
    asks of the example; the digests are printed for it, and here must differ from one another. */
+#include "neo_state.h"
+
 #include "test.h"
 
 #include "gpt_model.h"

@@ -1,0 +1,3400 @@
+/* neo_state.h: what a run keeps: named tensors, their digest, checkpoints, safetensors files.
+
+   Copy it beside neo.h. MIT licence (at the end of the file).
+
+   WHAT IT DOES
+     - neo_state: weights, optimizer state and positions as a list of named views, and one digest of
+       all their bits
+     - checkpoints that a kill at any moment leaves whole; every byte is checked before a load
+       changes anything
+     - ranks save their parts as one checkpoint; any number of ranks loads it under any other cut
+     - safetensors files, read and written, with names mapped and dtypes converted
+
+   WHAT IT DOES NOT DO
+     - no pickled files of PyTorch: save safetensors there
+     - no copies in the background: neo_save returns when the checkpoint is on disk
+
+   QUICK START
+     In exactly one .c file:               In the others:
+         #define NEO_IMPLEMENTATION            #include "neo_state.h"
+         #include "neo_state.h"
+     It implements neo.h too; neo_data.h and neo_fsdp.h include it.
+         neo_state_create(ctx, &state);
+         neo_state_add_params(state, params);
+         neo_state_add_bags(state, bags);
+         neo_state_define(state, "optimizer", "adagrad");
+         neo_save(ctx, &(neo_save_desc){.dir = "ckpt", .step = 1000}, state);
+         neo_load(ctx, &(neo_load_desc){.dir = "ckpt"}, state, &step);
+     examples/one_file_dlrm.c is a trainer that goes on where it was killed.
+
+   CONTENTS (grep -nE '^ *>>[a-z0-9-]+ *$|---- >>' neo_state.h is the map)
+     >>state >>checkpoint >>safetensors
+     >>impl-json >>impl-state >>impl-group >>impl-safetensors >>impl-checkpoint
+*/
+#ifndef NEO_STATE_H
+#define NEO_STATE_H
+
+#include "neo.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---------------------------------------------------------------------------
+   >>state
+
+   Everything that makes up a training run, as a list of named tensors (views): weights, optimizer
+   state, step counters, reader position; and the run's numeric definition, as words. The digest,
+   checkpoints and resume work on it.
+   ------------------------------------------------------------------------ */
+typedef struct neo_state neo_state;
+typedef enum neo_state_kind {
+    NEO_STATE_WEIGHT,    /* in the digest; saved in model-*.safetensors */
+    NEO_STATE_OPTIMIZER, /* in the digest; saved in state-*.safetensors */
+    NEO_STATE_PROGRESS   /* not in the digest: positions, counts of what was read; saved there
+                            too */
+} neo_state_kind;
+
+NEO_API NEO__CHECK_UNUSED neo_status neo_state_create(neo_ctx *ctx, neo_state **state);
+NEO_API void neo_state_destroy(neo_state *state);
+/* neo_state_add: t is contiguous; its memory must outlive the state. A reader's position is added
+   as NEO_STATE_PROGRESS, i64[8]; its schema by neo_state_add_schema (both are of neo_data.h).
+   Errors   NEO_ERR_ARG: the name is taken, empty, reserved ("schema", or one that ends like that of
+            a part in a file: "[0:8]", "[0:8,0:4]") or not UTF-8, or t is not contiguous. */
+NEO_API neo_status neo_state_add(neo_state *state, neo_state_kind kind, const char *name,
+                                 neo_tensor t);
+/* A part of a tensor that ranks hold in parts: a rectangle of a tensor of two dimensions, a run of
+   a tensor of one. */
+typedef struct neo_part {
+    int64_t rows, cols;           /* of the whole tensor; cols 0: it has one dimension */
+    int64_t first_row, first_col; /* where the part begins */
+    int copy; /* 1: another part has these elements too (one float per row, of a table that is cut
+                 by columns): they are loaded, but neither saved nor counted in the digest */
+} neo_part;
+/* neo_state_add_part: t is this rank's part of the tensor `name`. Parts of all ranks together cover
+   the tensor, each element once; a part may be all of it (a table that one rank holds). What
+   neo_state_add added is the other case: every rank has all of it, with equal bits.
+   Shapes   t [n][m] in a tensor [rows][cols], or [n] in a tensor [rows]; rows may lie apart (a view
+            of columns), the elements of a row may not. A part without elements is allowed.
+   Errors   NEO_ERR_ARG: as neo_state_add; the part leaves the tensor, overlaps another part that
+            was added (neither is a copy), or has another dtype, whole shape or kind than that.
+   Each part is an entry of its own for neo_state_count, _name (which repeats) and _tensor. */
+NEO_API neo_status neo_state_add_part(neo_state *state, neo_state_kind kind, const char *name,
+                                      neo_tensor t, const neo_part *part);
+/* neo_state_add_params, _optim, _bags: all tensors of the object, under the names it gives them:
+   weights "bottom.0.weight", "bags.<table>.weight"; optimizer state and step counters beside them.
+   All or, on an error, none. */
+NEO_API neo_status neo_state_add_params(neo_state *state, const neo_params *params);
+NEO_API neo_status neo_state_add_optim(neo_state *state, neo_optim *optim);
+NEO_API neo_status neo_state_add_bags(neo_state *state, neo_bags *bags);
+/* neo_state_define: a word of the numeric definition, for example ("optimizer", "adagrad"). Saved
+   with a checkpoint; loading under another value is refused. Defining a key again replaces its
+   value. "repro_shards" and "seed" of the context are defined from the start, and
+   "<bags>.<table>.row_buckets" by _add_bags and _add_shard where it is above 1. */
+NEO_API neo_status neo_state_define(neo_state *state, const char *key, const char *value);
+NEO_API int neo_state_count(const neo_state *state);
+NEO_API const char *neo_state_name(const neo_state *state, int index);
+NEO_API neo_tensor neo_state_tensor(const neo_state *state, int index);
+
+/* neo_state_digest: 64-bit hash over each weight's and optimizer tensor's name, dtype, shape and
+   bytes in its logical layout. A sum of keyed hashes per element, so it depends on no order; NaNs
+   count alike. Parts count at their place in the whole. The formula is at >>impl-state. Threads:
+   uses the context's. */
+NEO_API uint64_t neo_state_digest(const neo_state *state);
+
+/* neo_state_digest_group: the digest of the state that all ranks hold together: parts count at
+   their place, what every rank has counts once. So it is that of the same state on one rank, under
+   any plan. Collective. Takes 80 bytes for each part of all ranks.
+   Errors   on all ranks the same, *digest untouched. NEO_ERR_MISMATCH names the tensor and the
+            ranks: parts that do not cover it exactly once, or disagree on its dtype or shape; a
+            tensor of neo_state_add whose bits are not those of rank 0, or that not all ranks have.
+            NEO_ERR_MEMORY; what the group's calls return. */
+NEO_API neo_status neo_state_digest_group(const neo_state *state, const neo_group *group,
+                                          uint64_t *digest);
+
+/* ---------------------------------------------------------------------------
+   >>checkpoint
+
+   A directory with one subdirectory per checkpoint, step-<12 digits>, and in it
+     model-00001-of-00001.safetensors   the weights
+     state-00001-of-00001.safetensors   optimizer state, counters, positions, dictionaries
+     model.safetensors.index.json       which file holds which weight, as Hugging Face writes it
+     manifest.json                      step, numeric definition, sizes and CRC32C; written last
+   A checkpoint without a manifest does not exist; so a kill at any moment leaves the previous one.
+   step-<12 digits>.partial is being written or removed; one that a killed process left is removed
+   by the next save. One process at a time may save into a directory; others may load from it
+   (one that meets a checkpoint while it is removed gets an error and may try again).
+
+   W ranks save one checkpoint together, and any number of ranks loads it, under any cut of the
+   tensors, one rank with whole tensors among them:
+       state = the parts of this rank (neo_state_add_part), and what every rank has (neo_state_add)
+       save.group = &group; neo_save(ctx, &save, state);       every rank, the same step
+       load.group = &group; neo_load(ctx, &load, state, NULL); every rank
+   Rank k writes model-<k + 1>-of-<W>.safetensors and state-<k + 1>-of-<W>.safetensors with its
+   parts; rank 0 also what every rank has, the dictionaries, the index and the manifest, which
+   lists the files of all ranks. There a part is the tensor "bags.user.weight[0:100,0:16]" (rows,
+   columns), and the file's __metadata__ says under that name where it belongs: "[0,0] of [500,16]
+   bags.user.weight"; a part that is all of its tensor keeps the plain name. No rank needs memory
+   for more than its own parts. The directory is on one file system that all ranks see.
+   A group fails as one: when a rank cannot go on, every rank returns its status and message ("rank
+   2: ..."), what was written is removed, and the checkpoint before stays.
+   ------------------------------------------------------------------------ */
+typedef struct neo_save_desc {
+    const char *dir; /* required; made if missing */
+    int64_t step;    /* required, >= 0 */
+    int keep;        /* remove all but the newest n (this one included) after a good save; 0: 2;
+                        below 0: keep all */
+    const neo_group *group; /* the ranks that save together; NULL: this one alone */
+} neo_save_desc;
+/* neo_save: write a checkpoint; one of the same step is replaced atomically. When it returns, the
+   checkpoint is flushed to disk. Tensors are written from their own memory: it allocates about 16
+   KiB, 300 bytes and twice the name per tensor, the dictionaries, and in a group 80 bytes for each
+   part of all ranks; not part of a step. A group is checked first as by neo_state_digest_group, but
+   the bits of parts are not looked at. An old checkpoint that cannot be removed is only logged.
+   Errors   NEO_ERR_IO (a full disk, no permission, ...): the message names the file; earlier
+            checkpoints are untouched, and what was written is removed. Also: a rank does not see
+            what another one wrote. dir is made if it is missing, with its parents.
+            NEO_ERR_MISMATCH: ranks differ in step, definition, or as neo_state_digest_group says.
+            NEO_ERR_ARG, NEO_ERR_MEMORY; what the group's calls return. */
+NEO_API neo_status neo_save(neo_ctx *ctx, const neo_save_desc *desc, const neo_state *state);
+
+/* neo_find_checkpoint: the step of the newest whole checkpoint in a directory.
+   Errors   NEO_ERR_NOT_FOUND: there is none, or no such directory; *step is untouched then. */
+NEO_API neo_status neo_find_checkpoint(const char *dir, int64_t *step);
+
+typedef struct neo_load_desc {
+    const char *dir;    /* required */
+    int64_t step;       /* 0 and below: the newest whole one (a checkpoint of step 0 is read only
+                           when it is the newest) */
+    int any_definition; /* 1: load although the numeric definition differs */
+    int weights_only;   /* 1: only NEO_STATE_WEIGHT tensors and schema dictionaries (evaluation);
+                           the definition may differ */
+    int schema_only;    /* 1: only the dictionaries: they say how many rows the tables have, so a
+                           trainer loads them first, makes its tables, and then loads the rest */
+    const neo_group *group; /* the ranks that load together, as many as there are now; NULL: this
+                               one alone */
+} neo_load_desc;
+/* A trainer that goes on where it was killed:
+       make ctx, schema, parameters, optimizer, bags, reader
+       state = all of them, and a tensor over neo_position's words as NEO_STATE_PROGRESS
+       if (neo_find_checkpoint(dir, &step) == NEO_OK) {
+           neo_load(ctx, &(neo_load_desc){.dir = dir, .step = step}, state, NULL);
+           neo_reader_seek(reader, &position);
+       }
+       every N steps: position = neo_reader_position(reader); neo_save(ctx, &save, state);
+   With dictionaries in the schema, load schema_only first: tables need their rows.
+   examples/train/dlrm does this.
+
+   neo_load: read a checkpoint into the tensors of state. Everything is checked (checksums, names,
+   shapes, dtypes, definition; no tensor may be missing or too many) before the first byte of state
+   changes, so that an error leaves it as it was; only a disk that fails between check and read
+   leaves it half loaded (NEO_ERR_IO). loaded_step may be NULL.
+   A group shares the check of the files' bytes; then every rank reads the rows and columns that its
+   own parts need, no matter how they were cut when they were saved. Its ranks load the step that
+   rank 0 finds. A part may be wanted by several ranks, or by none. Memory: headers, one file at a
+   time, 8 bytes for each tensor of the files, and about 100 for each part that is read.
+   Errors   NEO_ERR_NOT_FOUND: no whole checkpoint there. NEO_ERR_CORRUPT: which file, and how.
+            NEO_ERR_MISMATCH: the definition or tensor that differs, with both values.
+            NEO_ERR_FORMAT: a manifest or file of another program. NEO_ERR_IO (also: a rank does
+            not see what rank 0 sees), NEO_ERR_MEMORY; what the group's calls return. */
+NEO_API neo_status neo_load(neo_ctx *ctx, const neo_load_desc *desc, neo_state *state,
+                            int64_t *loaded_step);
+
+/* ---------------------------------------------------------------------------
+   >>safetensors
+
+   The file format of weights (github.com/huggingface/safetensors): a JSON header and the tensors'
+   bytes.
+   ------------------------------------------------------------------------ */
+typedef struct neo_safetensors neo_safetensors; /* an open file */
+/* neo_safetensors_open: read and check the header (8-byte length, JSON, offsets that tile the data
+   exactly). The file stays open until close. Tensors are numbered in the order of their data.
+   Errors   NEO_ERR_FORMAT: file and byte offset, or tensor. NEO_ERR_NOT_FOUND, NEO_ERR_IO,
+            NEO_ERR_MEMORY. */
+NEO_API NEO__CHECK_UNUSED neo_status neo_safetensors_open(neo_ctx *ctx, const char *path,
+                                                          neo_safetensors **file);
+NEO_API void neo_safetensors_close(neo_safetensors *file);
+NEO_API int neo_safetensors_count(const neo_safetensors *file);
+NEO_API const char *neo_safetensors_name(const neo_safetensors *file, int index);
+NEO_API int neo_safetensors_find(const neo_safetensors *file, const char *name); /* -1: none */
+/* neo_safetensors_metadata: the value of a key of __metadata__, or NULL. */
+NEO_API const char *neo_safetensors_metadata(const neo_safetensors *file, const char *key);
+/* neo_safetensors_info: dtype and shape (data NULL). NEO_ERR_UNSUPPORTED: a dtype neo has not
+   (f64, bool...), or more than NEO_MAX_DIMS dimensions. */
+NEO_API neo_status neo_safetensors_info(const neo_safetensors *file, int index, neo_tensor *t);
+/* neo_safetensors_read: into t: contiguous, the same shape, the same dtype; among f16, bf16 and
+   f32 it converts (to nearest). Errors: NEO_ERR_MISMATCH: shape or dtype, with both;
+   NEO_ERR_IO. */
+NEO_API neo_status neo_safetensors_read(neo_safetensors *file, int index, neo_tensor t);
+/* neo_safetensors_write: names and tensors (contiguous) of one file; metadata: metadata_count
+   pairs key, value, key, value ... Written to <path>.partial, flushed to disk and renamed: path is
+   whole or as before.
+   Errors   NEO_ERR_ARG: a name or key that is there twice or not UTF-8; NEO_ERR_IO,
+            NEO_ERR_MEMORY. */
+NEO_API neo_status neo_safetensors_write(neo_ctx *ctx, const char *path, const char *const *names,
+                                         const neo_tensor *tensors, int count,
+                                         const char *const *metadata, int metadata_count);
+/* neo_safetensors_stream: the same of tensors that need not be in memory at one time. tensors say
+   dtype and shape; fn points *data at the elements of tensor `index`, one behind the other, valid
+   until it is called again. It is asked for each tensor once, in the order of the file: by element
+   size, the largest first, then as given. Takes two pointers per tensor.
+   Errors   as neo_safetensors_write; what fn returns, and path is as before. */
+typedef neo_status (*neo_tensor_fn)(void *user, int index, const void **data);
+NEO_API neo_status neo_safetensors_stream(neo_ctx *ctx, const char *path, const char *const *names,
+                                          const neo_tensor *tensors, int count,
+                                          const char *const *metadata, int metadata_count,
+                                          neo_tensor_fn fn, void *user);
+/* neo_load_safetensors: fill the weights of state from one file by tensor name. map: pairs {name
+   in the file, name in state}, map_count pairs, tried in order after the same name; a '*' in both
+   stands for the same text: {"bot_l.*.weight", "bottom.*.weight"}. Tensors of the file that no
+   weight asks for are left alone. Every weight must be found unless partial != 0. loaded (may be
+   NULL) counts them. f16, bf16 and f32 convert. Of a weight held in parts (neo_state_add_part) the
+   file has the whole tensor, and only the parts are read.
+   transposed: the file has those weights, of two dimensions, as [cols][rows], as the Conv1D of
+   GPT-2 does: {"transformer.h.*.mlp.c_fc.weight", "h.*.mlp.c_fc.weight", 1}. A pair of equal names
+   says it of a weight that has the same name in both.
+   Errors   NEO_ERR_MISMATCH: shape or dtype; NEO_ERR_NOT_FOUND: names the weight. Nothing changes
+            on error, unless the disk fails while reading (NEO_ERR_IO). */
+typedef struct neo_name_map {
+    const char *file_name, *state_name;
+    int transposed;
+} neo_name_map;
+NEO_API neo_status neo_load_safetensors(neo_ctx *ctx, const char *path, const neo_name_map *map,
+                                        int map_count, int partial, neo_state *state, int *loaded);
+
+/* For neo's other headers: record in a state how a table's pooled sums add where row buckets cut
+   them, a part of the numeric definition. */
+NEO_API neo_status neo__state_define_buckets(neo_state *state, const char *bags, const char *table,
+                                             int32_t row_buckets);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* NEO_STATE_H */
+
+/* =============================================================================
+   Stop here if you only want the API: what follows is the implementation.
+   ========================================================================== */
+
+#if (defined(NEO_IMPLEMENTATION) || defined(NEO_STATIC)) && !defined(NEO__STATE_IMPLEMENTED)
+#define NEO__STATE_IMPLEMENTED
+#include "neo.h" /* its implementation, if it was included without before */
+
+/* Products and sums fuse only where the code says fma: one rounding per written operation. */
+#if defined(__clang__)
+#pragma STDC FP_CONTRACT OFF
+#elif defined(__GNUC__)
+#pragma GCC push_options
+#pragma GCC optimize("fp-contract=off")
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+NEO__HOST_BEGIN
+NEO__COLD_BEGIN
+
+/* ---------------------------------------------------------------------------
+   >>impl-json
+
+   Strict JSON (RFC 8259) for headers and manifests. The reader walks a text once, front to back,
+   and the caller says which value it expects; there is no tree. Strings are decoded in place (a
+   decoded string is never longer than its source), so that reading allocates nothing. Nothing in
+   the text is trusted: UTF-8, escapes, numbers, nesting and text behind the end are all checked.
+   The writer is neo__out of neo.h.
+   ------------------------------------------------------------------------ */
+typedef struct neo__json {
+    char *text; /* strings in it are overwritten by their decoded form, with a NUL behind */
+    size_t size, at;
+    const char *file; /* for messages */
+    uint64_t offset;  /* of text[0] in the file */
+    int depth;
+} neo__json;
+enum { NEO__JSON_DEPTH = 64 };
+#define NEO__JSON_BAD 0xFFFFFFFFu /* no character */
+
+static neo_status neo__json_fail(const neo__json *j, size_t at, const char *what) {
+    return neo_fail(NEO_ERR_FORMAT, "%s: byte %" PRIu64 ": %s", j->file, j->offset + at, what);
+}
+/* The next character that is not white space; 0 at the end. */
+static int neo__json_peek(neo__json *j) {
+    while (j->at < j->size) {
+        char c = j->text[j->at];
+        if (c != ' ' && c != '\t' && c != '\n' && c != '\r') return (unsigned char)c;
+        j->at++;
+    }
+    return 0;
+}
+static neo_status neo__json_expect(neo__json *j, char c) {
+    char what[] = "expected '?'";
+    what[10] = c;
+    if (neo__json_peek(j) != c) return neo__json_fail(j, j->at, what);
+    j->at++;
+    return NEO_OK;
+}
+
+static int neo__utf8_valid(const char *s) {
+    size_t left = strlen(s);
+    while (left > 0) {
+        int n = neo__utf8_length(s, left);
+        if (n == 0) return 0;
+        s += n;
+        left -= (size_t)n;
+    }
+    return 1;
+}
+static size_t neo__utf8_put(char *out, uint32_t c) {
+    size_t more = (c >= 0x80) + (size_t)(c >= 0x800) + (c >= 0x10000); /* bytes behind the first */
+    uint32_t mark = more == 0 ? 0 : more == 1 ? 0xC0 : more == 2 ? 0xE0 : 0xF0;
+    out[0] = (char)(unsigned char)(mark | c >> 6 * more);
+    for (size_t i = 1; i <= more; i++)
+        out[i] = (char)(unsigned char)(0x80 | (c >> 6 * (more - i) & 63));
+    return more + 1;
+}
+/* The value of a hexadecimal digit; -1: it is none. */
+static int neo__hex_digit(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+/* Four hexadecimal digits at j->at; -1 if they are not. */
+static int32_t neo__json_hex4(neo__json *j) {
+    int32_t value = 0;
+    if (j->size - j->at < 4) return -1;
+    for (int i = 0; i < 4; i++) {
+        int digit = neo__hex_digit(j->text[j->at + (size_t)i]);
+        if (digit < 0) return -1;
+        value = value * 16 + digit;
+    }
+    j->at += 4;
+    return value;
+}
+/* The escape behind a backslash: its character, or NEO__JSON_BAD. A \u0000 is refused: strings are
+   C strings. */
+static uint32_t neo__json_escape(neo__json *json) {
+    static const char plain[] = "\"\\/bfnrt", meaning[] = "\"\\/\b\f\n\r\t";
+    if (json->at >= json->size) return NEO__JSON_BAD;
+    char c = json->text[json->at++];
+    const char *known = c ? strchr(plain, c) : NULL;
+    if (known) return (uint32_t)meaning[known - plain];
+    if (c != 'u') return NEO__JSON_BAD;
+    int32_t high = neo__json_hex4(json);
+    if (high <= 0 || (high >= 0xDC00 && high < 0xE000)) return NEO__JSON_BAD;
+    if (high < 0xD800 || high >= 0xE000) return (uint32_t)high;
+    if (json->size - json->at < 2 || json->text[json->at] != '\\' ||
+        json->text[json->at + 1] != 'u')
+        return NEO__JSON_BAD;
+    json->at += 2;
+    int32_t low = neo__json_hex4(json);
+    if (low < 0xDC00 || low >= 0xE000) return NEO__JSON_BAD;
+    return 0x10000u + ((uint32_t)(high - 0xD800) << 10) + (uint32_t)(low - 0xDC00);
+}
+/* A string: *out points into the text, decoded, with a NUL behind. */
+static neo_status neo__json_string(neo__json *json, char **out) {
+    if (neo__json_peek(json) != '"') return neo__json_fail(json, json->at, "expected a string");
+    char *to = json->text + ++json->at;
+    *out = to;
+    while (json->at < json->size) {
+        size_t start = json->at;
+        unsigned char c = (unsigned char)json->text[json->at];
+        if (c == '"') {
+            json->at++;
+            *to = 0;
+            return NEO_OK;
+        }
+        if (c < 0x20) return neo__json_fail(json, start, "a control character inside a string");
+        if (c == '\\') {
+            json->at++;
+            uint32_t code = neo__json_escape(json);
+            if (code == NEO__JSON_BAD)
+                return neo__json_fail(json, start, "a bad escape inside a string");
+            to += neo__utf8_put(to, code);
+            continue;
+        }
+        int n = neo__utf8_length(json->text + json->at, json->size - json->at);
+        if (n == 0) return neo__json_fail(json, start, "a string that is not UTF-8");
+        memmove(to, json->text + json->at, (size_t)n);
+        to += n;
+        json->at += (size_t)n;
+    }
+    return neo__json_fail(json, json->at, "a string without its closing quote");
+}
+
+/* A number's text: grammar checked. *integer: 1 if it has no fraction and no exponent. */
+static void neo__json_digits(const neo__json *j, size_t *at) {
+    while (*at < j->size && j->text[*at] >= '0' && j->text[*at] <= '9') ++*at;
+}
+/* A number's text: grammar checked. *integer: 1 if it has no fraction and no exponent. */
+static neo_status neo__json_number(neo__json *json, const char **begin, size_t *length,
+                                   int *integer) {
+    neo__json_peek(json);
+    const char *text = json->text;
+    size_t start = json->at, i = start, size = json->size, digits;
+    *integer = 1;
+    if (i < size && text[i] == '-') i++;
+    digits = i;
+    neo__json_digits(json, &i);
+    if (i == digits) return neo__json_fail(json, i, "expected a number");
+    if (text[digits] == '0' && i > digits + 1)
+        return neo__json_fail(json, digits + 1, "a number with a leading zero");
+    if (i < size && text[i] == '.') {
+        digits = ++i;
+        *integer = 0;
+        neo__json_digits(json, &i);
+        if (i == digits) return neo__json_fail(json, i, "expected a digit");
+    }
+    if (i < size && (text[i] == 'e' || text[i] == 'E')) {
+        *integer = 0;
+        if (++i < size && (text[i] == '+' || text[i] == '-')) i++;
+        digits = i;
+        neo__json_digits(json, &i);
+        if (i == digits) return neo__json_fail(json, i, "expected a digit");
+    }
+    *begin = text + start;
+    *length = i - start;
+    json->at = i;
+    return NEO_OK;
+}
+/* An integer in [0, INT64_MAX]: all that headers and manifests hold. */
+static neo_status neo__json_count(neo__json *json, int64_t *out) {
+    const char *t = NULL;
+    size_t n = 0;
+    int integer = 0;
+    int64_t value = 0;
+    NEO__TRY(neo__json_number(json, &t, &n, &integer));
+    size_t start = (size_t)(t - json->text);
+    if (!integer || t[0] == '-')
+        return neo__json_fail(json, start, "expected an integer, not negative");
+    for (size_t i = 0; i < n; i++) {
+        int digit = t[i] - '0';
+        if (value > (INT64_MAX - digit) / 10)
+            return neo__json_fail(json, start, "an integer above 2^63 - 1");
+        value = value * 10 + digit;
+    }
+    *out = value;
+    return NEO_OK;
+}
+
+/* neo__json_open, neo__json_next: walk an array ('[', ']') or, with neo__json_member, an object:
+     open(j, '['); for (int i = 0;; i++) { next(j, ']', i, &more); if (!more) break; ... }
+     open(j, '{'); for (int i = 0;; i++) { member(j, i, &key); if (!key) break; ... }  */
+static neo_status neo__json_open(neo__json *j, char bracket) {
+    NEO__TRY(neo__json_expect(j, bracket));
+    if (++j->depth > NEO__JSON_DEPTH) return neo__json_fail(j, j->at, "nested too deep");
+    return NEO_OK;
+}
+static neo_status neo__json_next(neo__json *j, char bracket, int index, int *more) {
+    *more = neo__json_peek(j) != bracket;
+    if (*more) return index > 0 ? neo__json_expect(j, ',') : NEO_OK;
+    j->at++;
+    j->depth--;
+    return NEO_OK;
+}
+static neo_status neo__json_key(neo__json *j, char **key) {
+    NEO__TRY(neo__json_string(j, key));
+    return neo__json_expect(j, ':');
+}
+/* The next member of an object: its key; *key NULL behind the last. */
+static neo_status neo__json_member(neo__json *j, int index, char **key) {
+    int more = 1;
+    *key = NULL;
+    NEO__TRY(neo__json_next(j, '}', index, &more));
+    return more ? neo__json_key(j, key) : NEO_OK;
+}
+/* Any value. */
+static neo_status neo__json_skip(neo__json *json) {
+    int c = neo__json_peek(json), more = 1, integer = 0;
+    char *string = NULL, close = c == '{' ? '}' : ']';
+    const char *number = NULL;
+    size_t length = 0;
+    if (c == '"') return neo__json_string(json, &string);
+    if (c == '{' || c == '[') {
+        NEO__TRY(neo__json_open(json, (char)c));
+        for (int i = 0;; i++) {
+            NEO__TRY(neo__json_next(json, close, i, &more));
+            if (!more) return NEO_OK;
+            if (c == '{') NEO__TRY(neo__json_key(json, &string));
+            NEO__TRY(neo__json_skip(json));
+        }
+    }
+    static const char *const words[] = {"true", "false", "null"};
+    for (int i = 0; i < 3; i++) {
+        size_t n = strlen(words[i]);
+        if (json->size - json->at < n || memcmp(json->text + json->at, words[i], n) != 0) continue;
+        json->at += n;
+        return NEO_OK;
+    }
+    return neo__json_number(json, &number, &length, &integer);
+}
+/* Nothing but white space may follow. */
+static neo_status neo__json_end(neo__json *j) {
+    neo__json_peek(j);
+    return j->at == j->size
+               ? NEO_OK
+               : neo__json_fail(j, j->at, "something follows the end of the JSON text");
+}
+/* A JSON string, quoted; s is UTF-8. */
+static void neo__out_string(neo__out *out, const char *s) {
+    neo__out_bytes(out, "\"", 1);
+    for (; *s; s++) {
+        unsigned char c = (unsigned char)*s;
+        if (c == '"' || c == '\\') neo__out_format(out, "\\%c", c);
+        else if (c < 0x20 || c == 0x7F) neo__out_format(out, "\\u%04x", c);
+        else neo__out_bytes(out, s, 1);
+    }
+    neo__out_bytes(out, "\"", 1);
+}
+
+/* ---------------------------------------------------------------------------
+   >>impl-state
+
+   A list of named views, found by name through an open-addressing table of 32-bit slots. Names are
+   in the file formats, so they are UTF-8 and unique. Parts of one tensor share its name: the table
+   finds the first, which leads to the next ones. Every tensor is also seen as rows x columns (one
+   column for one dimension; the first dimension against all others for more than two), and an entry
+   as a rectangle of that.
+
+   The digest. All arithmetic modulo 2^64; mix is neo__mix64, MurmurHash3's finaliser:
+     mix(x): x ^= x >> 33; x *= 0xFF51AFD7ED558CCD;
+             x ^= x >> 33; x *= 0xC4CEB9FE1A85EC53; x ^= x >> 33
+     key   of a tensor: k = mix(neo_hash(name)); k = mix(k + dtype + 1); k = mix(k + ndim);
+           for each dimension: k = mix(k + extent)
+     bits  of an element: its bytes as an unsigned integer; 0x7FC00000 for a NaN of any float type
+     part  of a range of elements: sum of mix((key ^ bits * 0xC2B2AE3D27D4EB4F) + (i + 1) *
+           0x9E3779B97F4A7C15), i the element's row-major index in the whole, unsharded tensor
+     state digest = mix(sum of all parts + mix(sum of mix(key))), both sums over the weights and
+           optimizer tensors
+   Sums commute, so tensors, shards and threads may come in any order, and parts of ranks add as
+   integers.
+   ------------------------------------------------------------------------ */
+typedef struct neo__rect {
+    int64_t row, col, rows, cols;
+} neo__rect;
+/* Memory that holds a rectangle of a tensor. */
+typedef struct neo__slab {
+    char *data;
+    neo_place memory;
+    neo_dtype dtype;
+    neo__rect place;
+    int64_t step; /* elements from row to row */
+} neo__slab;
+typedef struct neo__state_entry {
+    const char *name;
+    uint64_t hash;
+    neo_state_kind kind;
+    neo_tensor tensor, whole; /* what was given; the tensor it is, or is a part of, without data */
+    neo__slab slab;
+    int is_part, is_copy; /* is_copy: another part has it too */
+    int first, next;      /* entries: the first part of this name; the next one, or -1 */
+} neo__state_entry;
+typedef struct neo__state_word {
+    const char *key, *value;
+} neo__state_word;
+/* The dictionaries of a schema, as checkpoints see them: a block of bytes. neo_state_add_schema of
+   neo_data.h fills it. */
+typedef struct neo__state_dicts {
+    void *schema;
+    size_t (*bytes)(const void *schema); /* of the block; 0: not fitted yet */
+    neo_status (*save)(const void *schema, void *block);
+    /* Check a block and read it, beside the schema. */
+    neo_status (*load)(const void *schema, const void *block, size_t bytes, void **read);
+    void (*install)(void *schema, void *read, int keep); /* into the schema, or freed (keep 0) */
+} neo__state_dicts;
+struct neo_state {
+    neo_ctx *ctx;
+    neo__state_entry *entries;
+    int count;
+    int64_t capacity;
+    int32_t *slots; /* entry number + 1, or 0; a power of two of them, at most half of them used */
+    int slot_count;
+    neo__state_word *words;
+    int word_count;
+    int64_t word_capacity;
+    neo__arena texts;   /* names, keys and values */
+    neo__state_dicts dicts; /* schema NULL: none */
+};
+
+/* The tensor in the state file that holds the dictionaries. */
+#define NEO__SCHEMA_NAME "schema"
+
+NEO_API neo_status neo_state_create(neo_ctx *ctx, neo_state **out) {
+    NEO__CHECK(out, NEO_ERR_ARG, "neo_state_create: state is NULL");
+    *out = NULL;
+    NEO__TRY(neo__check_ctx("neo_state_create", ctx));
+    neo_state *state = (neo_state *)neo__alloc_zero(ctx, sizeof *state);
+    NEO__CHECK(state, NEO_ERR_MEMORY, "neo_state_create: no memory for %zu bytes", sizeof *state);
+    state->ctx = state->texts.ctx = ctx;
+    char shards[32], seed[32];
+    snprintf(shards, sizeof shards, "%d", ctx->repro_shards);
+    snprintf(seed, sizeof seed, "%" PRIu64, ctx->seed);
+    neo_status status = neo_state_define(state, "repro_shards", shards);
+    if (status == NEO_OK) status = neo_state_define(state, "seed", seed);
+    if (status == NEO_OK) *out = state;
+    else neo_state_destroy(state);
+    return status;
+}
+
+/* "[2, 3]" into text, for messages. */
+static const char *neo__shape_text(const neo_tensor *t, char text[96]) {
+    int n = snprintf(text, 96, "[");
+    for (int d = 0; d < t->ndim; d++)
+        n += snprintf(text + n, 96 - (size_t)n, "%s%" PRId64, d ? ", " : "", t->shape[d]);
+    snprintf(text + n, 96 - (size_t)n, "]");
+    return text;
+}
+static int neo__shapes_equal(const neo_tensor *a, const neo_tensor *b) {
+    if (a->ndim != b->ndim) return 0;
+    for (int d = 0; d < a->ndim; d++)
+        if (a->shape[d] != b->shape[d]) return 0;
+    return 1;
+}
+/* A whole tensor as rows x columns. */
+static neo__rect neo__rect_whole(const neo_tensor *t) {
+    neo__rect all = {0, 0, t->ndim > 0 ? t->shape[0] : 1, 1};
+    for (int d = 0; d < t->ndim; d++) {
+        if (t->shape[d] == 0) all.rows = 0; /* the product of the others may overflow */
+    }
+    for (int d = 1; d < t->ndim && all.rows > 0; d++) all.cols *= t->shape[d];
+    return all;
+}
+/* The intersection of two rectangles: without rows and columns if there is none. */
+static neo__rect neo__rect_cut(const neo__rect *a, const neo__rect *b) {
+    neo__rect cut;
+    cut.row = NEO__MAX(a->row, b->row);
+    cut.col = NEO__MAX(a->col, b->col);
+    cut.rows = NEO__MIN(a->row + a->rows, b->row + b->rows) - cut.row;
+    cut.cols = NEO__MIN(a->col + a->cols, b->col + b->cols) - cut.col;
+    if (cut.rows <= 0 || cut.cols <= 0) cut.rows = cut.cols = 0;
+    return cut;
+}
+/* Rows for columns. */
+static neo__rect neo__rect_turned(const neo__rect *r) {
+    neo__rect turned = {r->col, r->row, r->cols, r->rows};
+    return turned;
+}
+static neo__slab neo__slab_whole(const neo_tensor *t) {
+    neo__slab slab;
+    slab.data = (char *)t->data;
+    slab.memory = t->place;
+    slab.dtype = t->dtype;
+    slab.place = neo__rect_whole(t);
+    slab.step = slab.place.cols;
+    return slab;
+}
+/* ---- slabs in a device's memory: they pass through the context's scratch in pieces ---- */
+enum {
+    NEO__STAGE_SKIP = 1 << 20, /* of the scratch: what files are read into */
+    NEO__STAGE_BYTES = NEO__SHARED_SCRATCH_BYTES - NEO__STAGE_SKIP
+};
+/* The piece of `all` behind `piece` (rows 0: the first one) that fits the stage; 0 at the end. */
+static int neo__stage_next(const neo__rect *all, neo_dtype dtype, neo__rect *piece) {
+    const int64_t room = NEO__STAGE_BYTES / (int64_t)neo_dtype_size(dtype);
+    int64_t row = all->row, col = all->col;
+    if (piece->rows > 0) {
+        row = piece->row, col = piece->col + piece->cols;
+        if (col == all->col + all->cols) row += piece->rows, col = all->col;
+    }
+    if (all->cols == 0 || row >= all->row + all->rows) return 0;
+    piece->row = row;
+    piece->col = col;
+    piece->cols = NEO__MIN(all->col + all->cols - col, room);
+    piece->rows = NEO__MIN(all->row + all->rows - row, NEO__MAX(room / all->cols, 1));
+    return 1;
+}
+/* The stage as a slab of that piece. */
+static neo__slab neo__stage_of(neo_ctx *ctx, const neo__slab *slab, const neo__rect *piece) {
+    neo__slab stage = *slab;
+    stage.data = neo__shared_scratch(ctx) + NEO__STAGE_SKIP;
+    stage.memory = NEO_HOST;
+    stage.place = *piece;
+    stage.step = piece->cols;
+    return stage;
+}
+/* A piece between the slab and the stage. */
+static neo_status neo__stage_move(neo_ctx *ctx, const neo__slab *slab, const neo__slab *stage,
+                                  int to_device) {
+    const size_t size = neo_dtype_size(slab->dtype);
+    int64_t rows = stage->place.rows, width = stage->place.cols;
+    char *host = stage->data;
+    char *there = slab->data + (size_t)((stage->place.row - slab->place.row) * slab->step +
+                                        stage->place.col - slab->place.col) *
+                                   size;
+    if (width == slab->step) width *= rows, rows = 1;
+    for (int64_t r = 0; r < rows;
+         r++, host += (size_t)width * size, there += (size_t)slab->step * size) {
+        if (to_device)
+            NEO__TRY(neo__data_write(ctx, there, slab->memory, host, (size_t)width * size));
+        else NEO__TRY(neo__data_read(ctx, host, there, slab->memory, (size_t)width * size));
+    }
+    return NEO_OK;
+}
+
+/* "[0:100,0:16]", or "[0:100]" of one dimension: where an entry is in its tensor. */
+static const char *neo__place_text(const neo__state_entry *entry, char text[96]) {
+    const neo__rect *r = &entry->slab.place;
+    int n = snprintf(text, 96, "[%" PRId64 ":%" PRId64, r->row, r->row + r->rows);
+    if (entry->whole.ndim > 1)
+        n += snprintf(text + n, 96 - (size_t)n, ",%" PRId64 ":%" PRId64, r->col, r->col + r->cols);
+    snprintf(text + n, 96 - (size_t)n, "]");
+    return text;
+}
+/* 1: a name that ends like that of a part in a file. */
+static int neo__ends_as_part(const char *name) {
+    const char *open = strrchr(name, '[');
+    if (!open) return 0;
+    size_t n = strspn(open + 1, "0123456789:,");
+    return n > 0 && strcmp(open + 1 + n, "]") == 0 && strchr(open, ':') != NULL;
+}
+
+/* 1: files can hold t: in one piece, and not none (an empty tensor may have no memory). */
+static int neo__tensor_is_storable(const neo_tensor *t) {
+    int empty = 0;
+    if ((unsigned)t->dtype >= (unsigned)NEO_DTYPE_COUNT || t->ndim < 0 || t->ndim > NEO_MAX_DIMS)
+        return 0;
+    for (int d = 0; d < t->ndim; d++) {
+        if (t->shape[d] < 0) return 0;
+        empty |= t->shape[d] == 0;
+    }
+    return (t->data || empty) && neo_tensor_is_contiguous(*t);
+}
+
+/* ---- names ---- */
+static void neo__state_put_slot(neo_state *state, int entry) {
+    uint64_t mask = (uint64_t)state->slot_count - 1, i = state->entries[entry].hash & mask;
+    while (state->slots[i]) i = (i + 1) & mask;
+    state->slots[i] = entry + 1;
+}
+static void neo__state_fill_slots(neo_state *state) {
+    if (state->slot_count == 0) return;
+    memset(state->slots, 0, (size_t)state->slot_count * sizeof *state->slots);
+    for (int i = 0; i < state->count; i++)
+        if (state->entries[i].first == i) neo__state_put_slot(state, i);
+}
+/* The first entry of a name, or -1. */
+static int neo__state_find(const neo_state *state, const char *name) {
+    if (state->slot_count == 0) return -1;
+    uint64_t hash = neo_hash(name), mask = (uint64_t)state->slot_count - 1;
+    for (uint64_t i = hash & mask; state->slots[i]; i = (i + 1) & mask) {
+        const neo__state_entry *entry = &state->entries[state->slots[i] - 1];
+        if (entry->hash == hash && strcmp(entry->name, name) == 0) return state->slots[i] - 1;
+    }
+    return -1;
+}
+/* Room for one more entry and its slot. */
+static neo_status neo__state_reserve(neo_state *state) {
+    NEO__TRY(NEO__GROW(state->ctx, state->entries, state->capacity, state->count + 1));
+    if (state->slot_count >= 2 * state->capacity) return NEO_OK;
+    int count = 32;
+    while (count < 2 * state->capacity) count *= 2;
+    int32_t *slots = (int32_t *)neo_alloc(state->ctx, (size_t)count * sizeof *slots);
+    NEO__CHECK(slots, NEO_ERR_MEMORY, "neo_state_add: no memory for %d slots", count);
+    neo_free(state->ctx, state->slots, (size_t)state->slot_count * sizeof *slots);
+    state->slots = slots;
+    state->slot_count = count;
+    neo__state_fill_slots(state);
+    return NEO_OK;
+}
+/* Forget the entries from `count` on: an add of several tensors failed at one of them. */
+static void neo__state_truncate(neo_state *state, int count) {
+    state->count = count;
+    for (int i = 0; i < count; i++)
+        if (state->entries[i].next >= count) state->entries[i].next = -1;
+    neo__state_fill_slots(state);
+}
+/* The end of an add of several tensors: after a failure the state is as before. */
+static neo_status neo__state_added(neo_state *state, int before, neo_status status) {
+    if (status != NEO_OK) neo__state_truncate(state, before);
+    return status;
+}
+
+static neo_status neo__state_check(const neo_state *state, const char *function,
+                                   neo_state_kind kind, const char *name) {
+    NEO__CHECK(state && name && name[0], NEO_ERR_ARG, "%s: state is NULL or the name is empty",
+               function);
+    NEO__CHECK(kind >= NEO_STATE_WEIGHT && kind <= NEO_STATE_PROGRESS, NEO_ERR_ARG,
+               "%s: %s: kind is %d, none of neo_state_kind", function, name, (int)kind);
+    NEO__CHECK(neo__utf8_valid(name), NEO_ERR_ARG, "%s: %s: the name is not UTF-8", function, name);
+    NEO__CHECK(strcmp(name, NEO__SCHEMA_NAME) != 0 && strcmp(name, "__metadata__") != 0 &&
+                   !neo__ends_as_part(name),
+               NEO_ERR_ARG, "%s: the name %s is reserved", function, name);
+    return NEO_OK;
+}
+/* One more entry; first: the entry of the same name, or -1. The rest of it is set already. */
+static neo_status neo__state_put(neo_state *state, neo__state_entry *entry, const char *name,
+                                 int first) {
+    NEO__TRY(neo__state_reserve(state));
+    entry->name = neo__arena_text(&state->texts, name, strlen(name));
+    NEO__CHECK(entry->name, NEO_ERR_MEMORY, "neo_state_add: no memory for the name %s", name);
+    entry->hash = neo_hash(name);
+    entry->first = first >= 0 ? first : state->count;
+    entry->next = -1;
+    state->entries[state->count] = *entry;
+    if (first < 0) {
+        neo__state_put_slot(state, state->count++);
+        return NEO_OK;
+    }
+    while (state->entries[first].next >= 0) first = state->entries[first].next;
+    state->entries[first].next = state->count++;
+    return NEO_OK;
+}
+
+NEO_API neo_status neo_state_add(neo_state *state, neo_state_kind kind, const char *name,
+                                 neo_tensor t) {
+    NEO__TRY(neo__state_check(state, "neo_state_add", kind, name));
+    if (t.absent && !t.data) return neo__no_data("neo_state_add", name, t, NEO_ERR_STATE);
+    NEO__CHECK(neo__tensor_is_storable(&t), NEO_ERR_ARG,
+               "neo_state_add: %s: the tensor is none or not contiguous", name);
+    if (t.place == NEO_DEVICE) NEO__TRY(neo__check_place(state->ctx, t, "neo_state_add", name));
+    NEO__CHECK(neo__state_find(state, name) < 0, NEO_ERR_ARG, "neo_state_add: %s is there already",
+               name);
+    NEO__ZERO(neo__state_entry, entry);
+    entry.kind = kind;
+    entry.tensor = t;
+    entry.whole = neo_tensor_nd(NULL, t.dtype, t.ndim, t.shape);
+    entry.slab = neo__slab_whole(&t);
+    return neo__state_put(state, &entry, name, -1);
+}
+
+/* The tensor and its place make sense by themselves. */
+static neo_status neo__state_check_part(const neo_ctx *ctx, const char *name, const neo_tensor *t,
+                                        const neo_part *part) {
+    NEO__CHECK(part && (t->ndim == 1 || t->ndim == 2) &&
+                   (unsigned)t->dtype < (unsigned)NEO_DTYPE_COUNT,
+               NEO_ERR_ARG,
+               "neo_state_add_part: %s: no place, or a tensor that is not [n] or [n][m]", name);
+    int flat = t->ndim == 1;
+    int64_t n = t->shape[0], m = flat ? 1 : t->shape[1], cols = flat ? 1 : part->cols;
+    if (t->absent && !t->data) return neo__no_data("neo_state_add_part", name, *t, NEO_ERR_STATE);
+    if (t->place == NEO_DEVICE) NEO__TRY(neo__check_place(ctx, *t, "neo_state_add_part", name));
+    NEO__CHECK(n >= 0 && m >= 0 && (t->data || n == 0 || m == 0), NEO_ERR_ARG,
+               "neo_state_add_part: %s: the tensor is none", name);
+    NEO__CHECK((m <= 1 || flat || t->stride[1] == 1) && (n <= 1 || t->stride[0] >= m), NEO_ERR_ARG,
+               "neo_state_add_part: %s: the elements of a row are not one behind the other", name);
+    NEO__CHECK(part->rows >= 1 && cols >= 1 && part->rows <= INT64_MAX / 64 / cols &&
+                   (!flat || (part->cols == 0 && part->first_col == 0)),
+               NEO_ERR_ARG,
+               "neo_state_add_part: %s: a whole of %" PRId64 " rows and %" PRId64
+               " columns is none for a part of %d dimensions (1 dimension: 0 columns)",
+               name, part->rows, part->cols, (int)t->ndim);
+    NEO__CHECK(part->first_row >= 0 && n <= part->rows && part->first_row <= part->rows - n &&
+                   part->first_col >= 0 && m <= cols && part->first_col <= cols - m,
+               NEO_ERR_ARG,
+               "neo_state_add_part: %s: %" PRId64 " x %" PRId64 " elements at row %" PRId64
+               ", column %" PRId64 " leave the tensor of %" PRId64 " x %" PRId64,
+               name, n, m, part->first_row, part->first_col, part->rows, cols);
+    return NEO_OK;
+}
+/* Check a part against the other parts of the same name. */
+static neo_status neo__state_check_parts(const neo_state *state, int first, const char *name,
+                                         const neo__state_entry *entry) {
+    for (int i = first; i >= 0; i = state->entries[i].next) {
+        const neo__state_entry *other = &state->entries[i];
+        char a[96], b[96];
+        NEO__CHECK(other->is_part, NEO_ERR_ARG,
+                   "neo_state_add_part: %s is there already, as a whole", name);
+        NEO__CHECK(other->kind == entry->kind && other->whole.dtype == entry->whole.dtype &&
+                       neo__shapes_equal(&other->whole, &entry->whole),
+                   NEO_ERR_ARG,
+                   "neo_state_add_part: %s: a part of %s %s, another one is of %s %s%s", name,
+                   neo_dtype_name(entry->whole.dtype), neo__shape_text(&entry->whole, a),
+                   neo_dtype_name(other->whole.dtype), neo__shape_text(&other->whole, b),
+                   other->kind == entry->kind ? "" : " and another kind");
+        NEO__CHECK(other->is_copy || entry->is_copy ||
+                       neo__rect_cut(&other->slab.place, &entry->slab.place).rows == 0,
+                   NEO_ERR_ARG, "neo_state_add_part: %s: part %s overlaps part %s", name,
+                   neo__place_text(entry, a), neo__place_text(other, b));
+    }
+    return NEO_OK;
+}
+NEO_API neo_status neo_state_add_part(neo_state *state, neo_state_kind kind, const char *name,
+                                      neo_tensor t, const neo_part *part) {
+    NEO__TRY(neo__state_check(state, "neo_state_add_part", kind, name));
+    NEO__TRY(neo__state_check_part(state->ctx, name, &t, part));
+    int64_t shape[2] = {part->rows, part->cols};
+    NEO__ZERO(neo__state_entry, entry);
+    entry.kind = kind;
+    entry.tensor = t;
+    entry.is_part = 1;
+    entry.is_copy = part->copy != 0;
+    entry.whole = neo_tensor_nd(NULL, t.dtype, t.ndim, shape);
+    entry.slab.data = (char *)t.data;
+    entry.slab.memory = t.place;
+    entry.slab.dtype = t.dtype;
+    entry.slab.place.row = part->first_row;
+    entry.slab.place.col = part->first_col;
+    entry.slab.place.rows = t.shape[0];
+    entry.slab.place.cols = t.ndim == 1 ? 1 : t.shape[1];
+    entry.slab.step = t.shape[0] > 1 ? t.stride[0] : entry.slab.place.cols;
+    int first = neo__state_find(state, name);
+    NEO__TRY(neo__state_check_parts(state, first, name, &entry));
+    return neo__state_put(state, &entry, name, first);
+}
+
+NEO_API neo_status neo_state_add_params(neo_state *state, const neo_params *params) {
+    NEO__CHECK(state && params, NEO_ERR_ARG, "neo_state_add_params: an argument is NULL");
+    NEO__TRY(neo__check_device(state->ctx, params->ctx, "neo_state_add_params", "params are"));
+    int before = state->count;
+    neo_status status = NEO_OK;
+    for (int i = 0; i < neo_params_count(params) && status == NEO_OK; i++) {
+        const neo_param *param = neo_params_at(params, i);
+        status = neo_state_add(state, NEO_STATE_WEIGHT, param->name, param->value);
+    }
+    return neo__state_added(state, before, status);
+}
+
+NEO_API neo_status neo_state_add_optim(neo_state *state, neo_optim *optim) {
+    NEO__CHECK(state && optim, NEO_ERR_ARG, "neo_state_add_optim: an argument is NULL");
+    NEO__TRY(neo__check_device(state->ctx, optim->ctx, "neo_state_add_optim", "optim is"));
+    int before = state->count;
+    const char *name = NULL;
+    neo_status status = NEO_OK;
+    for (int i = 0; i < neo_optim_state_count(optim) && status == NEO_OK; i++) {
+        neo_tensor t = neo_optim_state_at(optim, i, &name, NULL);
+        status = neo_state_add(state, NEO_STATE_OPTIMIZER, name, t);
+    }
+    return neo__state_added(state, before, status);
+}
+
+/* <bags>.<table>.weight, .scale (of i8), .momentum1, .momentum2, and <bags>.step. */
+static neo_status neo__state_add_table(neo_state *state, neo_bags *bags, int32_t table) {
+    static const char *const suffix[] = {"weight", "scale", "momentum1", "momentum2"};
+    char name[1024];
+    for (int k = 0; k < 4; k++) {
+        neo_tensor t = k == 0   ? neo_bags_weight(bags, table)
+                       : k == 1 ? neo_bags_scale(bags, table)
+                                : neo_bags_state(bags, table, k - 2);
+        if (!t.data && k > 0) continue;
+        int n = snprintf(name, sizeof name, "%s.%s.%s", neo__bags_name(bags),
+                         neo_bags_table_name(bags, table), suffix[k]);
+        NEO__CHECK(n > 0 && n < (int)sizeof name, NEO_ERR_ARG,
+                   "neo_state_add_bags: the name %.100s... is too long", name);
+        NEO__TRY(neo_state_add(state, k < 2 ? NEO_STATE_WEIGHT : NEO_STATE_OPTIMIZER, name, t));
+    }
+    return NEO_OK;
+}
+NEO_API neo_status neo__state_define_buckets(neo_state *state, const char *bags, const char *table,
+                                             int32_t row_buckets) {
+    char key[1024], text[16];
+    if (row_buckets <= 1) return NEO_OK;
+    snprintf(key, sizeof key, "%s.%s.row_buckets", bags, table);
+    snprintf(text, sizeof text, "%d", (int)row_buckets);
+    return neo_state_define(state, key, text);
+}
+NEO_API neo_status neo_state_add_bags(neo_state *state, neo_bags *bags) {
+    NEO__CHECK(state && bags, NEO_ERR_ARG, "neo_state_add_bags: an argument is NULL");
+    NEO__TRY(neo__check_device(state->ctx, bags->ctx, "neo_state_add_bags", "bags are"));
+    int before = state->count;
+    neo_status status = NEO_OK;
+    for (int32_t i = 0; i < neo_bags_table_count(bags) && status == NEO_OK; i++) {
+        const int32_t buckets = bags->sizes.none ? 0 : bags->tables[i].job.buckets;
+        status = neo__state_define_buckets(state, neo__bags_name(bags),
+                                           neo_bags_table_name(bags, i), buckets);
+        if (status == NEO_OK) status = neo__state_add_table(state, bags, i);
+    }
+    char name[1024];
+    snprintf(name, sizeof name, "%s.step", neo__bags_name(bags));
+    if (status == NEO_OK)
+        status = neo_state_add(state, NEO_STATE_OPTIMIZER, name,
+                               neo_tensor_1d(neo__bags_steps(bags), NEO_I64, 1));
+    return neo__state_added(state, before, status);
+}
+
+NEO_API neo_status neo_state_define(neo_state *state, const char *key, const char *value) {
+    NEO__CHECK(state && key && key[0] && value, NEO_ERR_ARG,
+               "neo_state_define: an argument is NULL or the key is empty");
+    NEO__CHECK(neo__utf8_valid(key) && neo__utf8_valid(value), NEO_ERR_ARG,
+               "neo_state_define: %s: the key or its value is not UTF-8", key);
+    int at = 0;
+    while (at < state->word_count && strcmp(state->words[at].key, key) != 0) at++;
+    if (at < state->word_count && strcmp(state->words[at].value, value) == 0) return NEO_OK;
+    NEO__TRY(NEO__GROW(state->ctx, state->words, state->word_capacity, at + 1));
+    neo__state_word word;
+    word.key = at < state->word_count ? state->words[at].key
+                                      : neo__arena_text(&state->texts, key, strlen(key));
+    word.value = neo__arena_text(&state->texts, value, strlen(value));
+    NEO__CHECK(word.key && word.value, NEO_ERR_MEMORY, "neo_state_define: no memory for %s", key);
+    state->words[at] = word;
+    state->word_count = NEO__MAX(state->word_count, at + 1);
+    return NEO_OK;
+}
+
+NEO_API void neo_state_destroy(neo_state *state) {
+    if (!state) return;
+    neo_ctx *ctx = state->ctx;
+    neo__arena_free(&state->texts);
+    NEO__LIST_FREE(ctx, state->words, state->word_capacity);
+    NEO__LIST_FREE(ctx, state->slots, state->slot_count);
+    NEO__LIST_FREE(ctx, state->entries, state->capacity);
+    neo_free(ctx, state, sizeof *state);
+}
+
+NEO_API int neo_state_count(const neo_state *state) { return state->count; }
+NEO_API const char *neo_state_name(const neo_state *state, int index) {
+    return index >= 0 && index < state->count ? state->entries[index].name : NULL;
+}
+NEO_API neo_tensor neo_state_tensor(const neo_state *state, int index) {
+    return index >= 0 && index < state->count ? state->entries[index].tensor : neo_tensor_none();
+}
+NEO__HOT_BEGIN
+
+/* ---- digest ---- */
+#define NEO__DIGEST_INDEX UINT64_C(0x9E3779B97F4A7C15)
+#define NEO__DIGEST_BITS UINT64_C(0xC2B2AE3D27D4EB4F)
+#define NEO__DIGEST_NAN 0x7FC00000u
+
+static uint64_t neo__digest_key(const char *name, neo_dtype dtype, int ndim, const int64_t *shape) {
+    uint64_t key = neo__mix64(neo_hash(name));
+    key = neo__mix64(key + (uint64_t)dtype + 1);
+    key = neo__mix64(key + (uint64_t)ndim);
+    for (int d = 0; d < ndim; d++) key = neo__mix64(key + (uint64_t)shape[d]);
+    return key;
+}
+/* A float's bits: above `infinity`, without the sign, they are a NaN. */
+NEO__INLINE uint64_t neo__digest_bits(uint32_t bits, uint32_t sign, uint32_t infinity) {
+    return (bits & ~sign) > infinity ? NEO__DIGEST_NAN : bits;
+}
+#define NEO__DIGEST_LOOP(type, expression)                                                        \
+    do {                                                                                          \
+        const char *p = (const char *)data;                                                       \
+        for (int64_t i = 0; i < count; i++, at += NEO__DIGEST_INDEX) {                            \
+            type v;                                                                               \
+            memcpy(&v, p + (size_t)i * sizeof v, sizeof v);                                       \
+            sum += neo__mix64((key ^ (uint64_t)(expression)*NEO__DIGEST_BITS) + at);              \
+        }                                                                                         \
+    } while (0)
+/* neo__digest_part: of `count` elements at data, whose first is element `first` of the whole
+   tensor. */
+static uint64_t neo__digest_part(uint64_t key, neo_dtype dtype, const void *data, int64_t first,
+                                 int64_t count) {
+    uint64_t sum = 0, at = ((uint64_t)first + 1) * NEO__DIGEST_INDEX;
+    switch (dtype) {
+    case NEO_F32: NEO__DIGEST_LOOP(uint32_t, neo__digest_bits(v, 0x80000000u, 0x7F800000u)); break;
+    case NEO_F16: NEO__DIGEST_LOOP(uint16_t, neo__digest_bits(v, 0x8000u, 0x7C00u)); break;
+    case NEO_BF16: NEO__DIGEST_LOOP(uint16_t, neo__digest_bits(v, 0x8000u, 0x7F80u)); break;
+    case NEO_F8E4M3: NEO__DIGEST_LOOP(uint8_t, neo__digest_bits(v, 0x80u, 0x7Eu)); break;
+    case NEO_F8E5M2: NEO__DIGEST_LOOP(uint8_t, neo__digest_bits(v, 0x80u, 0x7Cu)); break;
+    case NEO_I8:
+    case NEO_U8: NEO__DIGEST_LOOP(uint8_t, v); break;
+    case NEO_I32: NEO__DIGEST_LOOP(uint32_t, v); break;
+    case NEO_I64: NEO__DIGEST_LOOP(uint64_t, v); break;
+    case NEO_DTYPE_COUNT: break;
+    }
+    return sum;
+}
+#undef NEO__DIGEST_LOOP
+
+typedef struct neo__digest_job {
+    const neo__slab *slab;
+    uint64_t key;
+    int64_t whole_cols, count, tasks;
+    uint64_t sum; /* atomic */
+} neo__digest_job;
+static void neo__digest_task(void *arg, int64_t task, int worker) {
+    neo__digest_job *job = (neo__digest_job *)arg;
+    const neo__slab *slab = job->slab;
+    const neo__rect *place = &slab->place;
+    int64_t begin, end, cols = place->cols;
+    uint64_t sum = 0;
+    (void)worker;
+    neo__task_range(job->count, job->tasks, task, 1, &begin, &end);
+    if (cols == job->whole_cols && cols == slab->step) cols = job->count; /* in one piece */
+    if (begin == end) return;
+    int64_t row = begin / cols, col = begin % cols;
+    for (int64_t at = begin, n; at < end; at += n, row++, col = 0) {
+        n = NEO__MIN(end - at, cols - col);
+        int64_t first = (place->row + row) * job->whole_cols + place->col + col;
+        sum += neo__digest_part(
+            job->key, slab->dtype,
+            slab->data + (size_t)(row * slab->step + col) * neo_dtype_size(slab->dtype), first, n);
+    }
+    __atomic_fetch_add(&job->sum, sum, __ATOMIC_RELAXED);
+}
+NEO__HOT_END
+static uint64_t neo__entry_key(const neo__state_entry *entry) {
+    const neo_tensor *whole = &entry->whole;
+    return neo__digest_key(entry->name, whole->dtype, whole->ndim, whole->shape);
+}
+NEO__HOT_BEGIN
+static uint64_t neo__slab_digest(neo_ctx *ctx, const neo__state_entry *entry,
+                                 const neo__slab *slab) {
+    neo__digest_job job;
+    job.slab = slab;
+    job.key = neo__entry_key(entry);
+    job.whole_cols = neo__rect_whole(&entry->whole).cols;
+    job.count = slab->place.rows * slab->place.cols;
+    job.tasks = neo__task_count(ctx, job.count, 65536);
+    job.sum = 0;
+    neo_parallel_for(ctx, job.tasks, neo__digest_task, &job);
+    return job.sum;
+}
+NEO__HOT_END
+/* The sum over the elements of an entry; 0 if the memory of a device cannot be read. */
+static uint64_t neo__entry_digest(const neo_state *state, const neo__state_entry *entry) {
+    const neo__slab *slab = &entry->slab;
+    uint64_t sum = 0;
+    if (slab->memory == NEO_HOST) return neo__slab_digest(state->ctx, entry, slab);
+    NEO__ZERO(neo__rect, piece);
+    while (neo__stage_next(&slab->place, slab->dtype, &piece)) {
+        neo__slab stage = neo__stage_of(state->ctx, slab, &piece);
+        if (neo__stage_move(state->ctx, slab, &stage, 0) != NEO_OK) return 0;
+        sum += neo__slab_digest(state->ctx, entry, &stage);
+    }
+    return sum;
+}
+NEO_API uint64_t neo_state_digest(const neo_state *state) {
+    uint64_t parts = 0, keys = 0;
+    for (int i = 0; i < state->count; i++) {
+        const neo__state_entry *entry = &state->entries[i];
+        if (entry->kind == NEO_STATE_PROGRESS) continue;
+        if (!entry->is_copy) parts += neo__entry_digest(state, entry);
+        if (entry->first == i) keys += neo__mix64(neo__entry_key(entry));
+    }
+    return neo__mix64(parts + neo__mix64(keys));
+}
+/* ---------------------------------------------------------------------------
+   >>impl-group
+
+   Ranks that save, load or digest together. They exchange words through the two calls of neo_group:
+   a sum in which all but one rank give zeros hands that rank's words to all. Every rank makes the
+   same calls in the same order: a step that may fail on one rank alone (an allocation, a file) is
+   followed by an agreement before the next sum.
+
+   A save and a digest first check which rank holds which tensor:
+   - Replicas (neo_state_add): rank 0 hands out name hash, key and digest of each; the other ranks
+     compare with their own.
+   - Parts: every rank gets the list of all parts of all ranks. Sorted by name and row, neighbours
+     that overlap show by a sweep, and the counts of elements then tell whether all is covered.
+   The rank that finds a fault and knows the tensor's name words the message for all.
+   ------------------------------------------------------------------------ */
+typedef struct neo__meet {
+    neo_ctx *ctx;
+    neo_group group;
+    uint64_t *each; /* a word of every rank: see neo__meet_each */
+} neo__meet;
+/* A part, as all ranks get to know it. Nothing but words, so that it travels through a sum. */
+typedef struct neo__part_words {
+    uint64_t name, key, kind, elements; /* elements: of the whole tensor */
+    uint64_t rank, entry, row, col, rows, cols;
+} neo__part_words;
+typedef struct neo__replica_words {
+    uint64_t name, key, kind, digest;
+} neo__replica_words;
+typedef struct neo__census {
+    neo__part_words *parts; /* of all ranks, by name, row, column and rank */
+    int64_t part_count;
+    neo__replica_words *replicas; /* as rank 0 has them */
+    int64_t replica_count;
+    neo__arena arena; /* of both lists */
+} neo__census;
+enum { NEO__MEET_WORDS = 1 << 16 }; /* of one sum */
+
+/* Go on together: if a rank cannot, all return the status and message of the lowest such rank. */
+static neo_status neo__meet_agree(const neo__meet *meet, neo_status status) {
+    if (meet->group.size == 1) return status;
+    if (status != NEO_OK)
+        status = neo_fail(status, "rank %d: %.480s", meet->group.rank, neo__error_text);
+    return meet->group.agree(meet->group.user, status);
+}
+static neo_status neo__meet_sum(const neo__meet *meet, void *words, int64_t count) {
+    uint64_t *w = (uint64_t *)words;
+    for (int64_t at = 0; at < count && meet->group.size > 1; at += NEO__MEET_WORDS) {
+        int n = (int)NEO__MIN(count - at, (int64_t)NEO__MEET_WORDS);
+        NEO__TRY(meet->group.sum(meet->group.user, w + at, n));
+    }
+    return NEO_OK;
+}
+/* meet->each[r] = the word of rank r. */
+static neo_status neo__meet_each(const neo__meet *meet, uint64_t word) {
+    memset(meet->each, 0, (size_t)meet->group.size * sizeof *meet->each);
+    meet->each[meet->group.rank] = word;
+    return neo__meet_sum(meet, meet->each, meet->group.size);
+}
+/* A word that must be that of rank 0. */
+static neo_status neo__meet_same(const neo__meet *meet, uint64_t word, const char *function,
+                                 const char *what) {
+    NEO__TRY(neo__meet_each(meet, word));
+    neo_status status = NEO_OK;
+    if (word != meet->each[0])
+        status = neo_fail(NEO_ERR_MISMATCH, "%s: %s differs from that of rank 0", function, what);
+    return neo__meet_agree(meet, status);
+}
+static void neo__meet_end(neo__meet *meet) {
+    NEO__LIST_FREE(meet->ctx, meet->each, meet->group.size);
+    meet->each = NULL;
+}
+static neo_status neo__meet_begin(neo__meet *meet, neo_ctx *ctx, const char *function,
+                                  const neo_group *group) {
+    memset(meet, 0, sizeof *meet);
+    meet->ctx = ctx;
+    meet->group.size = 1;
+    if (group) meet->group = *group;
+    int rank = meet->group.rank, size = meet->group.size;
+    NEO__CHECK(size >= 1 && rank >= 0 && rank < size, NEO_ERR_ARG,
+               "%s: the group has rank %d of %d", function, rank, size);
+    NEO__CHECK(size == 1 || (meet->group.agree && meet->group.sum), NEO_ERR_ARG,
+               "%s: the group lacks agree or sum", function);
+    size_t bytes = neo__size_mul((size_t)size, sizeof *meet->each);
+    meet->each = (uint64_t *)neo__alloc_for(ctx, bytes, function);
+    neo_status status = neo__meet_agree(meet, meet->each ? NEO_OK : NEO_ERR_MEMORY);
+    if (status != NEO_OK) neo__meet_end(meet);
+    return status;
+}
+
+/* ---- replicas ---- */
+/* The entry behind a hash of a name, or NULL. */
+static const neo__state_entry *neo__state_find_hash(const neo_state *state, uint64_t hash) {
+    if (state->slot_count == 0) return NULL;
+    uint64_t mask = (uint64_t)state->slot_count - 1;
+    for (uint64_t i = hash & mask; state->slots[i]; i = (i + 1) & mask)
+        if (state->entries[state->slots[i] - 1].hash == hash)
+            return &state->entries[state->slots[i] - 1];
+    return NULL;
+}
+/* Progress is equal on all ranks when it is saved; a digest may come at any time. */
+static int neo__census_takes(const neo__state_entry *entry, int progress) {
+    return progress || entry->kind != NEO_STATE_PROGRESS;
+}
+static neo__replica_words neo__replica_of(const neo_state *state, const neo__state_entry *entry) {
+    neo__replica_words words;
+    words.name = entry->hash;
+    words.key = neo__entry_key(entry);
+    words.kind = (uint64_t)entry->kind;
+    words.digest = neo__entry_digest(state, entry);
+    return words;
+}
+/* 1: this rank has the replica with the same bits. */
+static int neo__replica_agrees(const neo_state *state, const neo__replica_words *want) {
+    const neo__state_entry *entry = neo__state_find_hash(state, want->name);
+    if (!entry || entry->is_part) return 0;
+    neo__replica_words mine = neo__replica_of(state, entry);
+    return memcmp(&mine, want, sizeof mine) == 0;
+}
+/* Rank 0 names the ranks whose replica is another: meet->each has 1 for those. */
+static neo_status neo__replica_fail(const neo_state *state, const neo__meet *meet,
+                                    const char *function, uint64_t hash) {
+    char ranks[64];
+    int n = 0, more = 0;
+    for (int r = 0; r < meet->group.size; r++) {
+        if (!meet->each[r]) continue;
+        if (n > 40) more++;
+        else n += snprintf(ranks + n, sizeof ranks - (size_t)n, "%s%d", n ? ", " : "", r);
+    }
+    if (more) snprintf(ranks + n, sizeof ranks - (size_t)n, " and %d more", more);
+    return neo_fail(NEO_ERR_MISMATCH,
+                    "%s: tensor %s is not the same on all ranks: ranks that lack it or hold other "
+                    "bits than rank 0: %s",
+                    function, neo__state_find_hash(state, hash)->name, ranks);
+}
+/* Refuse a replica that rank 0 lacks. */
+static neo_status neo__replica_extra(const neo_state *state, const neo__census *census,
+                                     const char *function, int progress) {
+    for (int i = 0; i < state->count; i++) {
+        const neo__state_entry *entry = &state->entries[i];
+        int64_t k = 0;
+        if (entry->is_part || !neo__census_takes(entry, progress)) continue;
+        while (k < census->replica_count && census->replicas[k].name != entry->hash) k++;
+        NEO__CHECK(k < census->replica_count, NEO_ERR_MISMATCH,
+                   "%s: tensor %s is not on rank 0 as it is here, not in parts", function,
+                   entry->name);
+    }
+    return NEO_OK;
+}
+/* Rank 0's list of replicas on every rank. */
+static neo_status neo__replicas_share(const neo_state *state, const neo__meet *meet, int progress,
+                                      neo__census *census) {
+    int64_t mine = 0, at = 0;
+    neo_status status;
+    for (int i = 0; i < state->count; i++)
+        mine += !state->entries[i].is_part && neo__census_takes(&state->entries[i], progress);
+    NEO__TRY(neo__meet_each(meet, (uint64_t)mine));
+    int64_t count = (int64_t)meet->each[0];
+    status = NEO__ARENA(&census->arena, census->replicas, count);
+    if (status == NEO_OK) census->replica_count = count;
+    for (int i = 0; i < state->count && status == NEO_OK && meet->group.rank == 0; i++)
+        if (!state->entries[i].is_part && neo__census_takes(&state->entries[i], progress))
+            census->replicas[at++] = neo__replica_of(state, &state->entries[i]);
+    NEO__TRY(neo__meet_agree(meet, status));
+    return neo__meet_sum(meet, census->replicas, 4 * count);
+}
+/* Each rank against that list. differs: as many words, zeros. */
+static neo_status neo__replicas_compare(const neo_state *state, const neo__meet *meet,
+                                        const char *function, int progress,
+                                        const neo__census *census, uint64_t *differs) {
+    int64_t count = census->replica_count, k = 0;
+    int rank = meet->group.rank;
+    neo_status status = NEO_OK;
+    for (int64_t i = 0; i < count && rank > 0; i++)
+        differs[i] = !neo__replica_agrees(state, &census->replicas[i]);
+    NEO__TRY(neo__meet_sum(meet, differs, count));
+    while (k < count && !differs[k]) k++;
+    if (k == count)
+        return neo__meet_agree(meet, neo__replica_extra(state, census, function, progress));
+    int mine = rank > 0 && !neo__replica_agrees(state, &census->replicas[k]);
+    NEO__TRY(neo__meet_each(meet, (uint64_t)mine));
+    if (rank == 0) status = neo__replica_fail(state, meet, function, census->replicas[k].name);
+    return neo__meet_agree(meet, status);
+}
+static neo_status neo__census_replicas(const neo_state *state, const neo__meet *meet,
+                                       const char *function, int progress, neo__census *census) {
+    uint64_t *differs;
+    NEO__TRY(neo__replicas_share(state, meet, progress, census));
+    NEO__TRY(neo__meet_agree(meet, NEO__ARENA(&census->arena, differs, census->replica_count)));
+    return neo__replicas_compare(state, meet, function, progress, census, differs);
+}
+
+/* ---- parts ---- */
+static int neo__part_compare(const void *a, const void *b) {
+    const neo__part_words *x = (const neo__part_words *)a, *y = (const neo__part_words *)b;
+    if (x->name != y->name) return x->name < y->name ? -1 : 1;
+    if (x->row != y->row) return x->row < y->row ? -1 : 1;
+    if (x->col != y->col) return x->col < y->col ? -1 : 1;
+    if (x->rank != y->rank) return x->rank < y->rank ? -1 : 1;
+    return x->entry < y->entry ? -1 : x->entry > y->entry;
+}
+static void neo__part_fill(const neo_state *state, int index, int rank, neo__part_words *out) {
+    const neo__state_entry *entry = &state->entries[index];
+    const neo__rect *place = &entry->slab.place;
+    neo__rect all = neo__rect_whole(&entry->whole);
+    out->name = entry->hash;
+    out->key = neo__entry_key(entry);
+    out->kind = (uint64_t)entry->kind;
+    out->elements = (uint64_t)all.rows * (uint64_t)all.cols;
+    out->rank = (uint64_t)rank;
+    out->entry = (uint64_t)index;
+    out->row = (uint64_t)place->row;
+    out->col = (uint64_t)place->col;
+    out->rows = (uint64_t)place->rows;
+    out->cols = (uint64_t)place->cols;
+}
+static int neo__entry_is_own(const neo__state_entry *entry) {
+    return entry->is_part && !entry->is_copy;
+}
+/* The list of all parts of all ranks, on every rank. */
+static neo_status neo__parts_share(const neo_state *state, const neo__meet *meet,
+                                   neo__census *census) {
+    int64_t mine = 0, total = 0, at = 0;
+    for (int i = 0; i < state->count; i++) mine += neo__entry_is_own(&state->entries[i]);
+    NEO__TRY(neo__meet_each(meet, (uint64_t)mine));
+    for (int r = 0; r < meet->group.size; r++) {
+        if (r == meet->group.rank) at = total;
+        total += (int64_t)meet->each[r];
+    }
+    NEO__TRY(neo__meet_agree(meet, NEO__ARENA(&census->arena, census->parts, total)));
+    census->part_count = total;
+    for (int i = 0; i < state->count; i++)
+        if (neo__entry_is_own(&state->entries[i]))
+            neo__part_fill(state, i, meet->group.rank, &census->parts[at++]);
+    NEO__TRY(neo__meet_sum(meet, census->parts, 10 * total));
+    if (total > 1) qsort(census->parts, (size_t)total, sizeof *census->parts, neo__part_compare);
+    return NEO_OK;
+}
+static neo__rect neo__part_rect(const neo__part_words *p) {
+    neo__rect rect = {(int64_t)p->row, (int64_t)p->col, (int64_t)p->rows, (int64_t)p->cols};
+    return rect;
+}
+/* Parts [0, count) are those of one tensor: NEO_OK or, on the rank of the first of them, what is
+   wrong. fault: on all ranks, whether something is. */
+static neo_status neo__parts_check(const neo_state *state, int rank, const char *function,
+                                   const neo__part_words *part, int64_t count, int *fault) {
+    uint64_t elements = 0;
+    int speaks = part->rank == (uint64_t)rank;
+    const char *name = speaks ? state->entries[part->entry].name : "";
+    for (int64_t i = 0; i < count && !*fault; i++) {
+        const neo__part_words *a = &part[i];
+        elements += a->rows * a->cols;
+        *fault = a->key != part->key || a->kind != part->kind;
+        if (*fault && speaks)
+            return neo_fail(NEO_ERR_MISMATCH,
+                            "%s: tensor %s has another dtype, whole shape or kind on rank %" PRIu64
+                            " than on rank %" PRIu64,
+                            function, name, a->rank, part->rank);
+        for (int64_t k = i + 1; k < count && part[k].row < a->row + a->rows && !*fault; k++) {
+            neo__rect x = neo__part_rect(a), y = neo__part_rect(&part[k]);
+            neo__rect cut = neo__rect_cut(&x, &y);
+            *fault = cut.rows > 0;
+            if (*fault && speaks)
+                return neo_fail(NEO_ERR_MISMATCH,
+                                "%s: tensor %s: rows %" PRId64 " to %" PRId64 ", columns %" PRId64
+                                " to %" PRId64 " are on rank %" PRIu64 " and on rank %" PRIu64,
+                                function, name, cut.row, cut.row + cut.rows - 1, cut.col,
+                                cut.col + cut.cols - 1, a->rank, part[k].rank);
+        }
+    }
+    if (*fault || elements == part->elements) return NEO_OK;
+    *fault = 1;
+    NEO__CHECK(!speaks, NEO_ERR_MISMATCH,
+               "%s: tensor %s: the parts of all ranks hold %" PRIu64 " of its %" PRIu64 " elements "
+               "(all ranks are those of the group; without one, this rank)",
+               function, name, elements, part->elements);
+    return NEO_OK;
+}
+static neo_status neo__census_parts(const neo_state *state, const neo__meet *meet,
+                                    const char *function, neo__census *census) {
+    NEO__TRY(neo__parts_share(state, meet, census));
+    neo_status status = NEO_OK;
+    int fault = 0;
+    for (int64_t i = 0, end; i < census->part_count && !fault; i = end) {
+        for (end = i + 1; end < census->part_count;) {
+            if (census->parts[end].name != census->parts[i].name) break;
+            end++;
+        }
+        status =
+            neo__parts_check(state, meet->group.rank, function, &census->parts[i], end - i, &fault);
+    }
+    return neo__meet_agree(meet, status);
+}
+/* Collect the tensors of all ranks and check that they make one state. */
+static neo_status neo__census_take(const neo_state *state, const neo__meet *meet,
+                                   const char *function, int progress, neo__census *census) {
+    census->arena.ctx = meet->ctx;
+    census->arena.function = function;
+    NEO__TRY(neo__census_replicas(state, meet, function, progress, census));
+    return neo__census_parts(state, meet, function, census);
+}
+
+/* ---- digest ---- */
+static neo_status neo__digest_meet(const neo_state *state, const neo__meet *meet,
+                                   uint64_t *digest) {
+    NEO__ZERO(neo__census, census);
+    uint64_t sum = 0, keys = 0;
+    neo_status status = neo__census_take(state, meet, "neo_state_digest_group", 0, &census);
+    for (int i = 0; i < state->count && status == NEO_OK; i++)
+        if (neo__entry_is_own(&state->entries[i]) && neo__census_takes(&state->entries[i], 0))
+            sum += neo__entry_digest(state, &state->entries[i]);
+    if (status == NEO_OK) status = neo__meet_sum(meet, &sum, 1);
+    for (int64_t i = 0; i < census.replica_count; i++) {
+        sum += census.replicas[i].digest;
+        keys += neo__mix64(census.replicas[i].key);
+    }
+    for (int64_t i = 0; i < census.part_count; i++) {
+        const neo__part_words *part = &census.parts[i];
+        int again = i > 0 && part[-1].name == part->name;
+        if (!again && part->kind != (uint64_t)NEO_STATE_PROGRESS) keys += neo__mix64(part->key);
+    }
+    if (status == NEO_OK) *digest = neo__mix64(sum + neo__mix64(keys));
+    neo__arena_free(&census.arena);
+    return status;
+}
+NEO_API neo_status neo_state_digest_group(const neo_state *state, const neo_group *group,
+                                          uint64_t *digest) {
+    NEO__CHECK(state && digest, NEO_ERR_ARG, "neo_state_digest_group: an argument is NULL");
+    neo__meet meet;
+    NEO__TRY(neo__meet_begin(&meet, state->ctx, "neo_state_digest_group", group));
+    neo_status status = neo__digest_meet(state, &meet, digest);
+    neo__meet_end(&meet);
+    return status;
+}
+/* ---------------------------------------------------------------------------
+   >>impl-safetensors
+
+   A file is: 8 bytes, the length N of the header (little-endian); N bytes of JSON,
+     {"__metadata__": {"key": "value"}, "name": {"dtype": "F32", "shape": [2, 3], "data_offsets":
+     [0, 24]}};
+   then the data, which the offset ranges tile without gap or overlap. The reader believes nothing:
+   N is bounded by the file and by 100 MB (as the reference implementation), keys are unique, a
+   range is exactly as long as dtype and shape say. The writer sorts by element size, so that every
+   tensor is aligned, and pads the header with spaces to a multiple of 8. It writes to
+   "<path>.partial" and renames.
+   ------------------------------------------------------------------------ */
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "neo_state.h: its file formats are little-endian, and so must be the machine"
+#endif
+enum { NEO__ST_HEADER_BYTES = 100000000 };
+
+typedef struct neo__st_dtype {
+    const char *name;
+    int bits;
+    int dtype; /* neo_dtype, or -1: known to the format only */
+} neo__st_dtype;
+static const neo__st_dtype neo__st_dtypes[] = {
+    {"F32", 32, NEO_F32},
+    {"F16", 16, NEO_F16},
+    {"BF16", 16, NEO_BF16},
+    {"F8_E4M3", 8, NEO_F8E4M3},
+    {"F8_E5M2", 8, NEO_F8E5M2},
+    {"I8", 8, NEO_I8},
+    {"I32", 32, NEO_I32},
+    {"I64", 64, NEO_I64},
+    {"U8", 8, NEO_U8},
+    {"F64", 64, -1},
+    {"I16", 16, -1},
+    {"U16", 16, -1},
+    {"U32", 32, -1},
+    {"U64", 64, -1},
+    {"BOOL", 8, -1},
+    {"C64", 64, -1},
+    {"F8_E8M0", 8, -1},
+    {"F4", 4, -1},
+    {"F6_E2M3", 6, -1},
+    {"F6_E3M2", 6, -1},
+};
+enum { NEO__ST_DTYPE_COUNT = sizeof neo__st_dtypes / sizeof neo__st_dtypes[0] };
+
+typedef struct neo__st_tensor {
+    const char *name; /* in the header's text */
+    int64_t begin, end;
+    int64_t shape[NEO_MAX_DIMS];
+    int ndim;  /* of the file: may exceed NEO_MAX_DIMS; then shape is not all of it */
+    int dtype; /* in neo__st_dtypes */
+} neo__st_tensor;
+/* An element of a list sorted by name. */
+typedef struct neo__st_name {
+    const char *name, *value; /* value: of metadata */
+    int index;                /* of a tensor */
+} neo__st_name;
+struct neo_safetensors {
+    neo_ctx *ctx;
+    char *path;
+    neo__file file;
+    char *header;
+    size_t header_bytes;
+    int64_t data_offset, data_bytes;
+    neo__st_tensor *tensors; /* in the order of their data */
+    int count;
+    int64_t capacity;
+    neo__st_name *by_name;
+    neo__st_name *metadata;
+    int has_metadata, metadata_count;
+    int64_t metadata_capacity;
+};
+
+/* ---- reading the header ---- */
+static neo_status neo__st_parse_dtype(neo__json *j, neo__st_tensor *t) {
+    char *name = NULL;
+    size_t at = j->at;
+    NEO__TRY(neo__json_string(j, &name));
+    for (int i = 0; i < NEO__ST_DTYPE_COUNT; i++) {
+        t->dtype = i;
+        if (strcmp(name, neo__st_dtypes[i].name) == 0) return NEO_OK;
+    }
+    return neo__json_fail(j, at, "a dtype the format does not know");
+}
+/* The shape, and its number of elements. */
+static neo_status neo__st_parse_shape(neo__json *json, neo__st_tensor *t, int64_t *elements) {
+    int more = 1, empty = 0;
+    int64_t product = 1;
+    NEO__TRY(neo__json_open(json, '['));
+    for (t->ndim = 0;; t->ndim++) {
+        int64_t extent = 0;
+        NEO__TRY(neo__json_next(json, ']', t->ndim, &more));
+        if (!more) break;
+        NEO__TRY(neo__json_count(json, &extent));
+        if (t->ndim < NEO_MAX_DIMS) t->shape[t->ndim] = extent;
+        if (extent == 0) empty = 1;
+        else if (product > INT64_MAX / 64 / extent)
+            return neo__json_fail(json, json->at, "a shape that is too large");
+        else product *= extent;
+    }
+    *elements = empty ? 0 : product;
+    return NEO_OK;
+}
+static neo_status neo__st_parse_range(neo__json *j, neo__st_tensor *t) {
+    NEO__TRY(neo__json_expect(j, '['));
+    NEO__TRY(neo__json_count(j, &t->begin));
+    NEO__TRY(neo__json_expect(j, ','));
+    NEO__TRY(neo__json_count(j, &t->end));
+    return neo__json_expect(j, ']');
+}
+/* {"dtype": ..., "shape": ..., "data_offsets": ...}, each once. */
+static neo_status neo__st_parse_tensor(neo__json *json, neo__st_tensor *t) {
+    static const char *const keys[] = {"dtype", "shape", "data_offsets"};
+    int seen = 0;
+    int64_t elements = 0;
+    size_t start = json->at;
+    NEO__TRY(neo__json_open(json, '{'));
+    for (int i = 0;; i++) {
+        char *key;
+        NEO__TRY(neo__json_member(json, i, &key));
+        if (!key) break;
+        size_t at = (size_t)(key - json->text) - 1;
+        int k = 0;
+        while (k < 3 && strcmp(key, keys[k]) != 0) k++;
+        if (k == 3)
+            return neo__json_fail(json, at, "a key that is none of dtype, shape, data_offsets");
+        if (seen & 1 << k) return neo__json_fail(json, at, "a key that is there twice");
+        seen |= 1 << k;
+        if (k == 0) NEO__TRY(neo__st_parse_dtype(json, t));
+        if (k == 1) NEO__TRY(neo__st_parse_shape(json, t, &elements));
+        if (k == 2) NEO__TRY(neo__st_parse_range(json, t));
+    }
+    if (seen != 7)
+        return neo__json_fail(json, start, "a tensor without dtype, shape or data_offsets");
+    int64_t bits = elements * neo__st_dtypes[t->dtype].bits;
+    if (t->end < t->begin || bits % 8 != 0 || t->end - t->begin != bits / 8)
+        return neo_fail(NEO_ERR_FORMAT,
+                        "%s: byte %" PRIu64 ": tensor %s: data_offsets [%" PRId64 ", %" PRId64
+                        "] do not hold %" PRId64 " elements of %s",
+                        json->file, json->offset + start, t->name, t->begin, t->end, elements,
+                        neo__st_dtypes[t->dtype].name);
+    return NEO_OK;
+}
+static int neo__st_compare_names(const void *a, const void *b) {
+    return strcmp(((const neo__st_name *)a)->name, ((const neo__st_name *)b)->name);
+}
+/* Sort a list; the name that is in it twice, or NULL. */
+static const char *neo__st_sort_names(neo__st_name *list, int count) {
+    if (count > 1) qsort(list, (size_t)count, sizeof *list, neo__st_compare_names);
+    for (int i = 1; i < count; i++)
+        if (strcmp(list[i - 1].name, list[i].name) == 0) return list[i].name;
+    return NULL;
+}
+static const neo__st_name *neo__st_find_name(const neo__st_name *list, int count,
+                                             const char *name) {
+    neo__st_name key = {name, NULL, 0};
+    if (count == 0) return NULL;
+    return (const neo__st_name *)bsearch(&key, list, (size_t)count, sizeof *list,
+                                         neo__st_compare_names);
+}
+/* Pairs of strings, in the list sorted by key; equal keys are refused. */
+static neo_status neo__st_parse_metadata(neo__json *json, neo_safetensors *file) {
+    size_t start = json->at;
+    if (file->has_metadata) return neo__json_fail(json, start, "__metadata__ is there twice");
+    file->has_metadata = 1;
+    NEO__TRY(neo__json_open(json, '{'));
+    for (int i = 0;; i++) {
+        char *key, *value;
+        NEO__TRY(neo__json_member(json, i, &key));
+        if (!key) break;
+        NEO__TRY(neo__json_string(json, &value));
+        NEO__TRY(NEO__GROW(file->ctx, file->metadata, file->metadata_capacity,
+                           file->metadata_count + 1));
+        file->metadata[file->metadata_count].name = key;
+        file->metadata[file->metadata_count++].value = value;
+    }
+    return neo__st_sort_names(file->metadata, file->metadata_count)
+               ? neo__json_fail(json, start, "a metadata key that is there twice")
+               : NEO_OK;
+}
+
+static int neo__st_compare_ranges(const void *a, const void *b) {
+    const neo__st_tensor *x = (const neo__st_tensor *)a, *y = (const neo__st_tensor *)b;
+    if (x->begin != y->begin) return x->begin < y->begin ? -1 : 1;
+    if (x->end != y->end) return x->end < y->end ? -1 : 1;
+    return strcmp(x->name, y->name);
+}
+/* Order the tensors by their data and by name; ranges must tile the data and names must differ. */
+static neo_status neo__st_index(neo_safetensors *file) {
+    int count = file->count;
+    int64_t at = 0;
+    file->by_name = (neo__st_name *)neo__alloc_for(file->ctx, (size_t)count * sizeof *file->by_name,
+                                                   file->path);
+    if (!file->by_name) return NEO_ERR_MEMORY;
+    if (count > 1)
+        qsort(file->tensors, (size_t)count, sizeof *file->tensors, neo__st_compare_ranges);
+    for (int i = 0; i < count; i++) {
+        const neo__st_tensor *t = &file->tensors[i];
+        NEO__CHECK(t->begin == at, NEO_ERR_FORMAT,
+                   "%s: tensor %s: its data begins at byte %" PRId64
+                   " of the data, the one before ends at %" PRId64,
+                   file->path, t->name, t->begin, at);
+        at = t->end;
+        file->by_name[i].name = t->name;
+        file->by_name[i].index = i;
+    }
+    NEO__CHECK(at == file->data_bytes, NEO_ERR_FORMAT,
+               "%s: the header describes %" PRId64 " bytes of data, the file has %" PRId64,
+               file->path, at, file->data_bytes);
+    const char *twice = neo__st_sort_names(file->by_name, count);
+    NEO__CHECK(!twice, NEO_ERR_FORMAT, "%s: tensor %s is there twice", file->path, twice);
+    return NEO_OK;
+}
+/* The header's text is in file->header, the sizes are set. */
+static neo_status neo__st_parse(neo_safetensors *file) {
+    NEO__ZERO(neo__json, j);
+    j.text = file->header;
+    j.size = file->header_bytes;
+    j.file = file->path;
+    j.offset = 8;
+    if (j.size == 0 || j.text[0] != '{')
+        return neo__json_fail(&j, 0, "the header does not begin with '{'");
+    NEO__TRY(neo__json_open(&j, '{'));
+    for (int i = 0;; i++) {
+        char *name;
+        NEO__TRY(neo__json_member(&j, i, &name));
+        if (!name) break;
+        if (strcmp(name, "__metadata__") == 0) {
+            NEO__TRY(neo__st_parse_metadata(&j, file));
+            continue;
+        }
+        NEO__TRY(NEO__GROW(file->ctx, file->tensors, file->capacity, file->count + 1));
+        neo__st_tensor *t = &file->tensors[file->count++];
+        memset(t, 0, sizeof *t);
+        t->name = name;
+        NEO__TRY(neo__st_parse_tensor(&j, t));
+    }
+    NEO__TRY(neo__json_end(&j));
+    return neo__st_index(file);
+}
+static neo_status neo__st_read_header(neo_safetensors *file) {
+    unsigned char length[8];
+    int64_t size = neo__file_size(&file->file);
+    NEO__CHECK(size >= 8, NEO_ERR_FORMAT, "%s: not a safetensors file: %s", file->path,
+               size < 0 ? "it has no size" : "shorter than 8 bytes");
+    NEO__TRY(neo__file_read_at(&file->file, 0, length, 8));
+    uint64_t n = 0;
+    for (int i = 0; i < 8; i++) n |= (uint64_t)length[i] << 8 * i;
+    NEO__CHECK(n >= 2 && n <= NEO__ST_HEADER_BYTES && n <= (uint64_t)(size - 8), NEO_ERR_FORMAT,
+               "%s: byte 0: a header of %" PRIu64 " bytes cannot be in a file of %" PRId64,
+               file->path, n, size);
+    file->data_offset = 8 + (int64_t)n;
+    file->data_bytes = size - file->data_offset;
+    file->header = (char *)neo__alloc_for(file->ctx, (size_t)n, file->path);
+    if (!file->header) return NEO_ERR_MEMORY;
+    file->header_bytes = (size_t)n;
+    NEO__TRY(neo__file_read_at(&file->file, 8, file->header, (size_t)n));
+    return neo__st_parse(file);
+}
+/* A copy of a string in the context's memory; free with neo__string_free. */
+static char *neo__string_copy(neo_ctx *ctx, const char *s) {
+    size_t bytes = strlen(s) + 1;
+    char *p = (char *)neo_alloc(ctx, bytes);
+    if (p) memcpy(p, s, bytes);
+    return p;
+}
+static void neo__string_free(neo_ctx *ctx, char *s) {
+    if (s) neo_free(ctx, s, strlen(s) + 1);
+}
+NEO_API neo_status neo_safetensors_open(neo_ctx *ctx, const char *path, neo_safetensors **out) {
+    NEO__CHECK(out, NEO_ERR_ARG, "neo_safetensors_open: file is NULL");
+    *out = NULL;
+    NEO__CHECK(ctx && path, NEO_ERR_ARG, "neo_safetensors_open: ctx or path is NULL");
+    neo__file handle;
+    NEO__TRY(neo__file_open(&handle, path, NEO__FILE_READ));
+    neo_safetensors *file = (neo_safetensors *)neo__alloc_zero(ctx, sizeof *file);
+    if (!file) {
+        (void)neo__file_close(&handle);
+        return neo_fail(NEO_ERR_MEMORY, "neo_safetensors_open: %s: no memory", path);
+    }
+    file->ctx = ctx;
+    file->file = handle;
+    file->path = neo__string_copy(ctx, path);
+    file->file.path = file->path;
+    neo_status status = file->path
+                            ? neo__st_read_header(file)
+                            : neo_fail(NEO_ERR_MEMORY, "neo_safetensors_open: %s: no memory", path);
+    if (status == NEO_OK) *out = file;
+    else neo_safetensors_close(file);
+    return status;
+}
+NEO_API void neo_safetensors_close(neo_safetensors *file) {
+    if (!file) return;
+    neo_ctx *ctx = file->ctx;
+    neo__file_close(&file->file);
+    NEO__LIST_FREE(ctx, file->by_name, file->count);
+    NEO__LIST_FREE(ctx, file->metadata, file->metadata_capacity);
+    NEO__LIST_FREE(ctx, file->tensors, file->capacity);
+    neo_free(ctx, file->header, file->header_bytes);
+    neo__string_free(ctx, file->path);
+    neo_free(ctx, file, sizeof *file);
+}
+
+/* ---- reading ---- */
+NEO_API int neo_safetensors_count(const neo_safetensors *file) { return file->count; }
+NEO_API const char *neo_safetensors_name(const neo_safetensors *file, int index) {
+    return index >= 0 && index < file->count ? file->tensors[index].name : NULL;
+}
+NEO_API int neo_safetensors_find(const neo_safetensors *file, const char *name) {
+    const neo__st_name *found = neo__st_find_name(file->by_name, file->count, name);
+    return found ? found->index : -1;
+}
+NEO_API const char *neo_safetensors_metadata(const neo_safetensors *file, const char *key) {
+    const neo__st_name *found = neo__st_find_name(file->metadata, file->metadata_count, key);
+    return found ? found->value : NULL;
+}
+NEO_API neo_status neo_safetensors_info(const neo_safetensors *file, int index, neo_tensor *t) {
+    NEO__CHECK(t && index >= 0 && index < file->count, NEO_ERR_ARG,
+               "neo_safetensors_info: %s: t is NULL or there is no tensor %d", file->path, index);
+    const neo__st_tensor *in = &file->tensors[index];
+    const neo__st_dtype *dtype = &neo__st_dtypes[in->dtype];
+    NEO__CHECK(dtype->dtype >= 0, NEO_ERR_UNSUPPORTED,
+               "%s: tensor %s has dtype %s, which neo has not", file->path, in->name, dtype->name);
+    NEO__CHECK(in->ndim <= NEO_MAX_DIMS, NEO_ERR_UNSUPPORTED,
+               "%s: tensor %s has %d dimensions, more than %d", file->path, in->name, in->ndim,
+               NEO_MAX_DIMS);
+    *t = neo_tensor_nd(NULL, (neo_dtype)dtype->dtype, in->ndim, in->shape);
+    return NEO_OK;
+}
+
+static int neo__converts(neo_dtype from, neo_dtype to) {
+    int wide = from == NEO_F32 || from == NEO_F16 || from == NEO_BF16;
+    return from == to || (wide && (to == NEO_F32 || to == NEO_F16 || to == NEO_BF16));
+}
+/* Check shape and dtype of the whole tensor, as a read would. */
+static neo_status neo__st_check(const neo_safetensors *file, int index, const neo_tensor *t,
+                                int transposed) {
+    neo_tensor info, want = *t;
+    NEO__TRY(neo_safetensors_info(file, index, &info));
+    char a[96], b[96];
+    const char *name = file->tensors[index].name;
+    NEO__CHECK(!transposed || t->ndim == 2, NEO_ERR_MISMATCH,
+               "%s: tensor %s: a weight of shape %s cannot be transposed in the file: it has not "
+               "two dimensions",
+               file->path, name, neo__shape_text(t, b));
+    if (transposed) want.shape[0] = t->shape[1], want.shape[1] = t->shape[0];
+    NEO__CHECK(neo__shapes_equal(&info, &want), NEO_ERR_MISMATCH,
+               "%s: tensor %s has shape %s, expected %s%s", file->path, name,
+               neo__shape_text(&info, a), neo__shape_text(&want, b),
+               transposed ? ", transposed" : "");
+    NEO__CHECK(neo__converts(info.dtype, t->dtype), NEO_ERR_MISMATCH,
+               "%s: tensor %s is %s, expected %s", file->path, name, neo_dtype_name(info.dtype),
+               neo_dtype_name(t->dtype));
+    return NEO_OK;
+}
+/* A rectangle of a tensor as a file holds it, row by row. */
+typedef struct neo__st_rect {
+    int64_t offset; /* in the file */
+    neo_dtype dtype;
+    neo__rect place;
+} neo__st_rect;
+static neo__st_rect neo__st_rect_of(const neo_safetensors *file, int index) {
+    neo__st_rect rect;
+    neo_tensor info;
+    const neo__st_tensor *t = &file->tensors[index];
+    rect.dtype = (neo_dtype)neo__st_dtypes[t->dtype].dtype;
+    rect.offset = file->data_offset + t->begin;
+    info = neo_tensor_nd(NULL, rect.dtype, t->ndim, t->shape);
+    rect.place = neo__rect_whole(&info);
+    return rect;
+}
+/* Rows shorter than this are read several at once, with what lies between them, through a buffer
+   of that many bytes. */
+enum { NEO__ST_ROW_BYTES = 4096, NEO__ST_BUFFER_BYTES = 1 << 18 };
+/* From buffer [rows][width], `step` apart, to memory: elements between its rows and its columns. */
+typedef struct neo__st_steps {
+    int64_t row, col;
+} neo__st_steps;
+static neo_status neo__st_scatter(neo_ctx *ctx, char *buffer, neo_dtype from, int64_t step,
+                                  char *data, neo_dtype to, neo__st_steps steps, int64_t rows,
+                                  int64_t width) {
+    size_t size = neo_dtype_size(from);
+    if (from != to || steps.col != 1) {
+        neo_tensor src = neo_tensor_2d(buffer, from, rows, width);
+        neo_tensor dst = neo_tensor_2d(data, to, rows, width);
+        src.stride[0] = step;
+        dst.stride[0] = steps.row;
+        dst.stride[1] = steps.col;
+        return neo_tensor_convert(ctx, src, dst, NULL);
+    }
+    for (int64_t row = 0; row < rows; row++)
+        memcpy(data + (size_t)(row * steps.row) * size, buffer + (size_t)(row * step) * size,
+               (size_t)width * size);
+    return NEO_OK;
+}
+/* The part of a slab that a rectangle of the file holds, from the file to memory. transposed: rows
+   of memory are columns of the file. The context's scratch is the buffer. */
+static neo_status neo__st_read_rect(neo_ctx *ctx, const neo__file *file, const neo__st_rect *rect,
+                                    const neo__slab *slab, int transposed) {
+    neo__rect place = transposed ? neo__rect_turned(&slab->place) : slab->place; /* in the file */
+    neo__rect cut = neo__rect_cut(&rect->place, &place);
+    if (cut.rows == 0) return NEO_OK;
+    if (slab->memory == NEO_DEVICE) { /* by way of the stage */
+        neo__rect all = transposed ? neo__rect_turned(&cut) : cut;
+        NEO__ZERO(neo__rect, piece);
+        while (neo__stage_next(&all, slab->dtype, &piece)) {
+            neo__slab stage = neo__stage_of(ctx, slab, &piece);
+            NEO__TRY(neo__st_read_rect(ctx, file, rect, &stage, transposed));
+            NEO__TRY(neo__stage_move(ctx, slab, &stage, 1));
+        }
+        return NEO_OK;
+    }
+    const size_t from = neo_dtype_size(rect->dtype), to = neo_dtype_size(slab->dtype);
+    const neo__st_steps steps = {transposed ? 1 : slab->step, transposed ? slab->step : 1};
+    const int64_t step = rect->place.cols, room = (int64_t)(NEO__ST_BUFFER_BYTES / from);
+    int64_t rows = cut.rows, width = cut.cols;
+    int64_t at = (cut.row - rect->place.row) * step + cut.col - rect->place.col;
+    char *buffer = neo__shared_scratch(ctx), *data = slab->data;
+    data += (size_t)((cut.row - place.row) * steps.row + (cut.col - place.col) * steps.col) * to;
+    if (!transposed && width == step && width == slab->step) { /* one piece on both sides */
+        width *= rows;
+        rows = 1;
+    }
+    int wide = (size_t)width * from >= NEO__ST_ROW_BYTES;
+    int direct = !transposed && rect->dtype == slab->dtype && (rows == 1 || wide);
+    int64_t piece = direct ? width : NEO__MIN(width, room); /* of a row */
+    int64_t batch = direct || (transposed && wide) ? 1 : NEO__MIN((room - piece) / step + 1, rows);
+    for (int64_t row = 0; row < rows; row += batch) {
+        int64_t n = NEO__MIN(batch, rows - row);
+        for (int64_t col = 0, w; col < width; col += w) {
+            w = NEO__MIN(piece, width - col);
+            int64_t offset = rect->offset + (at + row * step + col) * (int64_t)from;
+            char *out = data + (size_t)(row * steps.row + col * steps.col) * to;
+            size_t bytes = (size_t)((n - 1) * step + w) * from;
+            NEO__TRY(neo__file_read_at(file, offset, direct ? out : buffer, bytes));
+            if (direct) continue;
+            NEO__TRY(
+                neo__st_scatter(ctx, buffer, rect->dtype, step, out, slab->dtype, steps, n, w));
+        }
+    }
+    return NEO_OK;
+}
+NEO_API neo_status neo_safetensors_read(neo_safetensors *file, int index, neo_tensor t) {
+    NEO__CHECK(file && index >= 0 && index < file->count, NEO_ERR_ARG,
+               "neo_safetensors_read: file is NULL or there is no tensor %d", index);
+    NEO__TRY(neo__st_check(file, index, &t, 0));
+    if (t.absent && !t.data)
+        return neo__no_data("neo_safetensors_read", file->tensors[index].name, t, NEO_ERR_STATE);
+    NEO__CHECK(neo__tensor_is_storable(&t), NEO_ERR_ARG,
+               "%s: tensor %s: what to read into is none or not contiguous", file->path,
+               file->tensors[index].name);
+    if (t.place == NEO_DEVICE)
+        NEO__TRY(neo__check_place(file->ctx, t, "neo_safetensors_read", "t"));
+    neo__st_rect rect = neo__st_rect_of(file, index);
+    neo__slab slab = neo__slab_whole(&t);
+    return neo__st_read_rect(file->ctx, &file->file, &rect, &slab, 0);
+}
+
+/* ---- writing ---- */
+typedef struct neo__st_item {
+    const char *name;
+    const neo_tensor *tensor;
+} neo__st_item;
+/* Bytes that the shape takes, with or without data. */
+static size_t neo__st_bytes(const neo_tensor *t) {
+    int64_t count = NEO__MAX(neo__shape_count(t->ndim, t->shape), 0);
+    return neo__size_mul((size_t)count, neo_dtype_size(t->dtype));
+}
+/* A source of data for tensors that are not in memory. */
+typedef struct neo__st_source {
+    neo_tensor_fn fn;
+    void *user;
+    const neo_tensor *tensors; /* what fn counts */
+} neo__st_source;
+static int neo__st_compare_sizes(const neo__st_item *x, const neo__st_item *y) {
+    size_t sx = neo_dtype_size(x->tensor->dtype), sy = neo_dtype_size(y->tensor->dtype);
+    return (sx < sy) - (sx > sy);
+}
+static int neo__st_compare_items(const void *a, const void *b) {
+    const neo__st_item *x = (const neo__st_item *)a, *y = (const neo__st_item *)b;
+    int sizes = neo__st_compare_sizes(x, y);
+    return sizes ? sizes : strcmp(x->name, y->name);
+}
+/* The order of tensors of one size: that of their array. */
+static int neo__st_compare_places(const void *a, const void *b) {
+    const neo__st_item *x = (const neo__st_item *)a, *y = (const neo__st_item *)b;
+    int sizes = neo__st_compare_sizes(x, y);
+    return sizes ? sizes : (x->tensor > y->tensor) - (x->tensor < y->tensor);
+}
+static void neo__st_put_header(neo__out *out, const neo__st_item *items, int count,
+                               const char *const *metadata, int metadata_count) {
+    uint64_t at = 0;
+    neo__out_text(out, "{\"__metadata__\":{");
+    for (int i = 0; i < metadata_count; i++) {
+        if (i > 0) neo__out_text(out, ",");
+        neo__out_string(out, metadata[2 * i]);
+        neo__out_text(out, ":");
+        neo__out_string(out, metadata[2 * i + 1]);
+    }
+    neo__out_text(out, "}");
+    for (int i = 0; i < count; i++) {
+        const neo_tensor *t = items[i].tensor;
+        const char *dtype = "";
+        for (int k = 0; k < NEO__ST_DTYPE_COUNT; k++)
+            if (neo__st_dtypes[k].dtype == (int)t->dtype) dtype = neo__st_dtypes[k].name;
+        neo__out_text(out, ",");
+        neo__out_string(out, items[i].name);
+        neo__out_format(out, ":{\"dtype\":\"%s\",\"shape\":[", dtype);
+        for (int d = 0; d < t->ndim; d++)
+            neo__out_format(out, "%s%" PRId64, d ? "," : "", t->shape[d]);
+        uint64_t end = at + neo__st_bytes(t);
+        neo__out_format(out, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", at, end);
+        at = end;
+    }
+    neo__out_text(out, "}");
+}
+static void neo__st_put_staged(neo__out *out, const neo_tensor *t) {
+    neo__slab slab = neo__slab_whole(t);
+    if (t->ndim > 0 && t->shape[0] > 1 && !neo_tensor_is_contiguous(*t)) slab.step = t->stride[0];
+    NEO__ZERO(neo__rect, piece);
+    while (out->status == NEO_OK && neo__stage_next(&slab.place, slab.dtype, &piece)) {
+        neo__slab stage = neo__stage_of(out->ctx, &slab, &piece);
+        neo_status status = neo__stage_move(out->ctx, &slab, &stage, 0);
+        if (status != NEO_OK) out->status = status;
+        else
+            neo__out_bytes(out, stage.data,
+                           (size_t)(piece.rows * piece.cols) * neo_dtype_size(slab.dtype));
+    }
+}
+/* A tensor of any shape in one piece, or one of 1 or 2 dimensions whose rows lie apart. */
+static void neo__st_put_data(neo__out *out, const neo_tensor *t) {
+    if (t->place == NEO_DEVICE) {
+        neo__st_put_staged(out, t);
+        return;
+    }
+    if (neo_tensor_is_contiguous(*t)) {
+        neo__out_bytes(out, t->data, neo_tensor_bytes(*t));
+        return;
+    }
+    size_t size = neo_dtype_size(t->dtype), width = t->ndim > 1 ? (size_t)t->shape[1] * size : size;
+    for (int64_t r = 0; r < t->shape[0]; r++)
+        neo__out_bytes(out, (const char *)t->data + (size_t)(r * t->stride[0]) * size, width);
+}
+/* The data of a tensor that the source has. */
+static neo_status neo__st_put_asked(neo__out *out, const neo__st_item *item,
+                                    const neo__st_source *source) {
+    const void *data = NULL;
+    size_t bytes = neo__st_bytes(item->tensor);
+    NEO__TRY(source->fn(source->user, (int)(item->tensor - source->tensors), &data));
+    NEO__CHECK(data || bytes == 0, NEO_ERR_ARG, "neo_safetensors_stream: no data for tensor %s",
+               item->name);
+    if (bytes > 0) neo__out_bytes(out, data, bytes);
+    return out->status;
+}
+/* A whole file into out. Sorts items: by name if they have data, source is NULL then. The caller
+   checked names and tensors. */
+static neo_status neo__st_put(neo__out *out, neo__st_item *items, int count,
+                              const char *const *metadata, int metadata_count,
+                              const neo__st_source *source) {
+    if (count > 1)
+        qsort(items, (size_t)count, sizeof *items,
+              source ? neo__st_compare_places : neo__st_compare_items);
+    neo__out length;
+    neo__out_begin(&length, NULL);
+    neo__st_put_header(&length, items, count, metadata, metadata_count);
+    uint64_t bytes = (length.bytes + 7) / 8 * 8;
+    NEO__CHECK(bytes <= NEO__ST_HEADER_BYTES, NEO_ERR_CAPACITY,
+               "%s: a header of %" PRIu64 " bytes is too long", out->file->path, bytes);
+    neo__out_bytes(out, &bytes, 8);
+    neo__st_put_header(out, items, count, metadata, metadata_count);
+    neo__out_bytes(out, "       ", (size_t)(bytes - length.bytes));
+    for (int i = 0; i < count; i++) {
+        if (source) NEO__TRY(neo__st_put_asked(out, &items[i], source));
+        else neo__st_put_data(out, items[i].tensor);
+    }
+    return neo__out_flush(out);
+}
+static int neo__st_compare_item_names(const void *a, const void *b) {
+    return strcmp(((const neo__st_item *)a)->name, ((const neo__st_item *)b)->name);
+}
+/* Check that names differ, and that tensors have data (with a source: a shape). */
+static neo_status neo__st_check_items(const char *function, neo__st_item *items, int count,
+                                      const neo__st_source *source) {
+    static const char there = 0;
+    for (int i = 0; i < count; i++) {
+        neo_tensor t = *items[i].tensor; /* for the check a tensor of the source has data */
+        const char *name = items[i].name;
+        NEO__CHECK(name && neo__utf8_valid(name), NEO_ERR_ARG,
+                   "%s: the name of tensor %d is NULL or not UTF-8", function, i);
+        NEO__CHECK(strcmp(name, "__metadata__") != 0, NEO_ERR_ARG,
+                   "%s: the name __metadata__ is reserved", function);
+        if (source) t = neo_tensor_nd((void *)(uintptr_t)&there, t.dtype, t.ndim, t.shape);
+        if (t.absent && !t.data) return neo__no_data(function, name, t, NEO_ERR_STATE);
+        NEO__CHECK(neo__tensor_is_storable(&t), NEO_ERR_ARG,
+                   "%s: tensor %s is none or not contiguous", function, name);
+        NEO__CHECK(t.place == NEO_HOST, NEO_ERR_ARG,
+                   "%s: tensor %s is in a device's memory: neo_tensor_copy it to the host first",
+                   function, name);
+    }
+    if (count > 1) qsort(items, (size_t)count, sizeof *items, neo__st_compare_item_names);
+    for (int i = 1; i < count; i++)
+        NEO__CHECK(strcmp(items[i - 1].name, items[i].name) != 0, NEO_ERR_ARG,
+                   "%s: the name %s is there twice", function, items[i].name);
+    return NEO_OK;
+}
+/* A new file at path: written under another name, flushed to disk, renamed. On failure path is as
+   before. */
+static neo_status neo__st_write_items(const char *path, neo__st_item *items, int count,
+                                      const char *const *metadata, int metadata_count,
+                                      const neo__st_source *source) {
+    char partial[NEO__PATH_BYTES];
+    neo__file file;
+    neo__out out;
+    int n = snprintf(partial, sizeof partial, "%s.partial", path);
+    NEO__CHECK(n > 0 && n < (int)sizeof partial, NEO_ERR_ARG, "%.200s...: the path is too long",
+               path);
+    NEO__TRY(neo__file_open(&file, partial, NEO__FILE_CREATE));
+    neo__out_begin(&out, &file);
+    neo_status status = neo__st_put(&out, items, count, metadata, metadata_count, source);
+    if (status == NEO_OK) status = neo__file_sync(&file);
+    neo_status closed = neo__file_close(&file);
+    if (status == NEO_OK) status = closed;
+    if (status == NEO_OK) status = neo__path_rename(partial, path);
+    if (status == NEO_OK) status = neo__path_parent(partial, path);
+    if (status == NEO_OK) return neo__dir_sync(partial);
+    neo__kept_error error = neo__error_keep(status);
+    (void)neo__file_remove(partial);
+    return neo__error_restore(&error);
+}
+static neo_status neo__st_check_metadata(const char *function, const char *const *metadata,
+                                         int count) {
+    NEO__CHECK(count >= 0 && (count == 0 || metadata), NEO_ERR_ARG,
+               "%s: metadata is NULL or its count negative", function);
+    for (int i = 0; i < 2 * count; i++)
+        NEO__CHECK(metadata[i] && neo__utf8_valid(metadata[i]), NEO_ERR_ARG,
+                   "%s: metadata string %d is NULL or not UTF-8", function, i);
+    for (int i = 0; i < count; i++)
+        for (int k = 0; k < i; k++)
+            NEO__CHECK(strcmp(metadata[2 * i], metadata[2 * k]) != 0, NEO_ERR_ARG,
+                       "%s: metadata key %s is there twice", function, metadata[2 * i]);
+    return NEO_OK;
+}
+static neo_status neo__st_write(const char *function, neo_ctx *ctx, const char *path,
+                                const char *const *names, const neo_tensor *tensors, int count,
+                                const char *const *metadata, int metadata_count,
+                                const neo__st_source *source) {
+    NEO__CHECK(ctx && path && count >= 0 && (count == 0 || (names && tensors)), NEO_ERR_ARG,
+               "%s: an argument is NULL or count is negative", function);
+    NEO__TRY(neo__st_check_metadata(function, metadata, metadata_count));
+    size_t bytes = neo__size_mul((size_t)count, sizeof(neo__st_item));
+    neo__st_item *items = (neo__st_item *)neo__alloc_for(ctx, bytes, function);
+    if (!items) return NEO_ERR_MEMORY;
+    for (int i = 0; i < count; i++) {
+        items[i].name = names[i];
+        items[i].tensor = &tensors[i];
+    }
+    neo_status status = neo__st_check_items(function, items, count, source);
+    if (status == NEO_OK)
+        status = neo__st_write_items(path, items, count, metadata, metadata_count, source);
+    neo_free(ctx, items, bytes);
+    return status;
+}
+NEO_API neo_status neo_safetensors_write(neo_ctx *ctx, const char *path, const char *const *names,
+                                         const neo_tensor *tensors, int count,
+                                         const char *const *metadata, int metadata_count) {
+    return neo__st_write("neo_safetensors_write", ctx, path, names, tensors, count, metadata,
+                         metadata_count, NULL);
+}
+NEO_API neo_status neo_safetensors_stream(neo_ctx *ctx, const char *path, const char *const *names,
+                                          const neo_tensor *tensors, int count,
+                                          const char *const *metadata, int metadata_count,
+                                          neo_tensor_fn fn, void *user) {
+    neo__st_source source;
+    NEO__CHECK(fn, NEO_ERR_ARG, "neo_safetensors_stream: fn is NULL");
+    source.fn = fn;
+    source.user = user;
+    source.tensors = tensors;
+    return neo__st_write("neo_safetensors_stream", ctx, path, names, tensors, count, metadata,
+                         metadata_count, &source);
+}
+
+/* ---- weights from another trainer ---- */
+/* out = `to` with its '*' replaced by what the '*' of `from` stands for in `name`; 0 if from does
+   not match or the result is too long. */
+static int neo__map_name(const char *from, const char *to, const char *name, char *out,
+                         size_t bytes) {
+    const char *star = strchr(from, '*'), *to_star = strchr(to, '*');
+    size_t n = strlen(name);
+    if (!star || !to_star) {
+        size_t length = strlen(to);
+        if (star || to_star || strcmp(from, name) != 0 || length >= bytes) return 0;
+        memcpy(out, to, length + 1);
+        return 1;
+    }
+    size_t head = (size_t)(star - from), tail = strlen(star + 1);
+    if (n < head + tail || memcmp(name, from, head) != 0 || strcmp(name + n - tail, star + 1) != 0)
+        return 0;
+    int length = snprintf(out, bytes, "%.*s%.*s%s", (int)(to_star - to), to, (int)(n - head - tail),
+                          name + head, to_star + 1);
+    return length >= 0 && (size_t)length < bytes;
+}
+/* The tensor of the file for a weight, or -1. */
+static int neo__st_find_mapped(const neo_safetensors *file, const neo_name_map *map, int map_count,
+                               const char *name, int *transposed) {
+    char other[1024];
+    int same = neo_safetensors_find(file, name);
+    *transposed = 0;
+    for (int i = 0; i < map_count; i++) {
+        if (!neo__map_name(map[i].state_name, map[i].file_name, name, other, sizeof other))
+            continue;
+        if (same >= 0 && strcmp(other, name) != 0) continue;
+        int index = neo_safetensors_find(file, other);
+        if (index >= 0) *transposed = map[i].transposed != 0;
+        if (index >= 0) return index;
+    }
+    return same;
+}
+/* Two passes over the weights: check all of them, then read. */
+static neo_status neo__st_load_weights(neo_safetensors *file, const neo_name_map *map,
+                                       int map_count, int partial, const neo_state *state,
+                                       int *loaded) {
+    *loaded = 0; /* the parts of a weight are one */
+    for (int pass = 0; pass < 2; pass++) {
+        for (int i = 0; i < state->count; i++) {
+            const neo__state_entry *entry = &state->entries[i];
+            if (entry->kind != NEO_STATE_WEIGHT) continue;
+            int transposed,
+                index = neo__st_find_mapped(file, map, map_count, entry->name, &transposed);
+            NEO__CHECK(index >= 0 || partial, NEO_ERR_NOT_FOUND,
+                       "%s: no tensor for the weight %s, under this name or by the name map",
+                       file->path, entry->name);
+            if (index < 0) continue;
+            if (pass == 0) NEO__TRY(neo__st_check(file, index, &entry->whole, transposed));
+            if (pass == 0) continue;
+            neo__st_rect rect = neo__st_rect_of(file, index);
+            NEO__TRY(neo__st_read_rect(file->ctx, &file->file, &rect, &entry->slab, transposed));
+            *loaded += entry->first == i;
+        }
+    }
+    return NEO_OK;
+}
+NEO_API neo_status neo_load_safetensors(neo_ctx *ctx, const char *path, const neo_name_map *map,
+                                        int map_count, int partial, neo_state *state, int *loaded) {
+    NEO__CHECK(ctx && path && state && map_count >= 0 && (map || map_count == 0), NEO_ERR_ARG,
+               "neo_load_safetensors: an argument is NULL");
+    for (int i = 0; i < map_count; i++) {
+        const char *a = map[i].file_name, *b = map[i].state_name;
+        const char *star_a = a ? strchr(a, '*') : NULL, *star_b = b ? strchr(b, '*') : NULL;
+        NEO__CHECK(
+            a && b && !star_a == !star_b &&
+                (!star_a || (!strchr(star_a + 1, '*') && !strchr(star_b + 1, '*'))),
+            NEO_ERR_ARG,
+            "neo_load_safetensors: map[%d] ('%s', '%s') needs one '*' in both names or in none", i,
+            a ? a : "NULL", b ? b : "NULL");
+    }
+    neo_safetensors *file = NULL;
+    int count = 0;
+    NEO__TRY(neo_safetensors_open(ctx, path, &file));
+    neo_status status = neo__st_load_weights(file, map, map_count, partial, state, &count);
+    neo_safetensors_close(file);
+    if (status == NEO_OK && loaded) *loaded = count;
+    return status;
+}
+/* ---------------------------------------------------------------------------
+   >>impl-checkpoint
+
+   Saving. Everything is written into step-<12 digits>.partial, which no reader looks at: the
+   safetensors files straight from the tensors' memory, the index, and manifest.json under another
+   name, each flushed to disk; then the manifest is renamed, the directory flushed, and the
+   directory renamed to step-<12 digits>. A checkpoint of the same step moves to step-<12
+   digits>.old for the moment between the two renames; readers accept it there, and the next save
+   puts it back if the process died in between. So at every moment the newest whole checkpoint is
+   found whole. Old ones are renamed to .partial before they are removed; what a dead process left
+   under .partial goes at the next save.
+
+   In a group every rank writes its two files and tells the others their sizes and checksums. Rank 0
+   does all the rest: it makes the directory, looks whether it sees each file at its size, makes the
+   index from the headers of the files, and commits. The ranks agree before the directory is made
+   (who has what: >>impl-group), when it is there, when the files are written, and at the end; when
+   they do not, rank 0 removes what was written.
+
+   The manifest is JSON; its last member is the CRC32C of all bytes before that member, so that
+   every byte of a checkpoint is under some checksum:
+     {"format": "neo-checkpoint", "version": 1, "step": 12,
+      "definition": {"repro_shards": "1", ...},
+      "files": [{"name": "model-00001-of-00001.safetensors", "bytes": 1, "crc32c": "0a1b2c3d"},
+                ...],
+      "manifest_crc32c": "0a1b2c3d"}
+   Version 2 is one with parts, or of several ranks.
+
+   Loading reads the files twice: once for the checksums, of which the ranks of a group take turns,
+   and, when names, shapes, dtypes and the definition agree too, once into the tensors. Between the
+   two every rank goes through all headers, one file at a time, and notes what each rectangle there
+   shares with its own parts. To see that these pieces cover a part exactly once it keeps no list of
+   them, but adds up their corners: a corner counts as a hash of its place, the first and the last
+   with +, the other two with -. Where pieces meet, corners cancel; what stays are the four corners
+   of the part, and nothing else, if and (but for a chance of 2^-64) only if each element is covered
+   once. Tensors that no rank asks for come out by a sum over the ranks of one word per tensor.
+   ------------------------------------------------------------------------ */
+#define NEO__CKPT_FIRST_STATE "state-00001-of-" /* of rank 0: it has the dictionaries */
+#define NEO__CKPT_INDEX "model.safetensors.index.json"
+#define NEO__CKPT_MANIFEST "manifest.json"
+#define NEO__CKPT_FORMAT "neo-checkpoint"
+#define NEO__CKPT_TAIL ",\n \"manifest_crc32c\": \"%08" PRIx32 "\"}\n"
+enum { NEO__CKPT_TAIL_BYTES = 34, NEO__CKPT_MANIFEST_BYTES = 1 << 26, NEO__CKPT_NAME_BYTES = 80 };
+#define NEO__CKPT_MAX_STEP INT64_C(999999999999)
+
+/* ---- names of steps ---- */
+typedef enum neo__ckpt_suffix {
+    NEO__CKPT_WHOLE,
+    NEO__CKPT_OLD,
+    NEO__CKPT_PARTIAL
+} neo__ckpt_suffix;
+static const char *const neo__ckpt_suffixes[] = {"", ".old", ".partial"};
+
+/* <dir>/step-<step><suffix> into out[NEO__PATH_BYTES]. */
+static neo_status neo__ckpt_path(char *out, const char *dir, int64_t step,
+                                 neo__ckpt_suffix suffix) {
+    char name[64];
+    snprintf(name, sizeof name, "step-%012" PRId64 "%s", step, neo__ckpt_suffixes[suffix]);
+    return neo__path_join(out, dir, name);
+}
+/* Read a name made by neo__ckpt_path; 0: it is none. */
+static int neo__ckpt_parse_name(const char *name, int64_t *step, neo__ckpt_suffix *suffix) {
+    if (strncmp(name, "step-", 5) != 0) return 0;
+    *step = 0;
+    for (int i = 5; i < 17; i++) {
+        if (name[i] < '0' || name[i] > '9') return 0;
+        *step = *step * 10 + (name[i] - '0');
+    }
+    for (int i = 0; i < 3; i++) {
+        *suffix = (neo__ckpt_suffix)i;
+        if (strcmp(name + 17, neo__ckpt_suffixes[i]) == 0) return 1;
+    }
+    return 0;
+}
+static int neo__ckpt_is_whole(const char *path) {
+    char manifest[NEO__PATH_BYTES];
+    if (neo__path_join(manifest, path, NEO__CKPT_MANIFEST) != NEO_OK) return 0;
+    return neo__path_look(manifest) == NEO__PATH_FILE;
+}
+
+/* ---- files of one checkpoint ---- */
+typedef struct neo__ckpt_file {
+    char name[NEO__CKPT_NAME_BYTES];
+    int64_t bytes;
+    uint32_t crc;
+} neo__ckpt_file;
+
+/* The end of a file: its content is in out. Flush it to disk, close it, note size and checksum. */
+static neo_status neo__ckpt_finish(neo__out *out, neo_status status, neo__ckpt_file *record) {
+    if (status == NEO_OK) status = neo__out_flush(out);
+    if (status == NEO_OK) status = neo__file_sync(out->file);
+    neo__kept_error error = neo__error_keep(status);
+    neo_status closed = neo__file_close(out->file);
+    record->bytes = (int64_t)out->bytes;
+    record->crc = out->crc;
+    return status != NEO_OK ? neo__error_restore(&error) : closed;
+}
+
+static const char *const neo__ckpt_apart =
+    "all ranks must save into, and load from, one directory of one file system";
+
+/* A file as the ranks tell each other of it; words, so that they travel through a sum. */
+typedef struct neo__ckpt_mark {
+    uint64_t bytes, crc, data_bytes; /* data_bytes: of the tensors */
+} neo__ckpt_mark;
+/* One save: constants, the two lists that are made anew for each file, the results. */
+typedef struct neo__ckpt_save {
+    neo_ctx *ctx;
+    const neo_state *state;
+    const neo_save_desc *desc;
+    neo__meet meet;
+    neo__arena arena; /* of all lists but steps */
+    char partial[NEO__PATH_BYTES], whole[NEO__PATH_BYTES], old[NEO__PATH_BYTES];
+    int part_count;
+    neo_tensor schema; /* the dictionaries, or none */
+
+    neo__st_item *items;   /* room for every tensor and the schema */
+    const char **metadata; /* room for three pairs and one for every part */
+    int pair_count;
+
+    int64_t *steps; /* of the whole checkpoints there before */
+    int step_count;
+    int64_t step_capacity;
+    neo__ckpt_file *files; /* the model's of every rank, the state's of every rank, the index */
+    neo__ckpt_mark *marks; /* of each but the index */
+} neo__ckpt_save;
+
+static int neo__rects_equal(const neo__rect *a, const neo__rect *b) {
+    return a->row == b->row && a->col == b->col && a->rows == b->rows && a->cols == b->cols;
+}
+/* A tensor for the list of a file, under the name that it has there. */
+static const char *neo__ckpt_text(neo__ckpt_save *save, const char *format, ...) NEO__PRINTF(2, 3);
+static const char *neo__ckpt_text(neo__ckpt_save *save, const char *format, ...) {
+    va_list args, again;
+    va_start(args, format);
+    va_copy(again, args);
+    size_t bytes = (size_t)vsnprintf(NULL, 0, format, again) + 1;
+    char *text = (char *)neo__arena_alloc(&save->arena, bytes);
+    if (text) vsnprintf(text, bytes, format, args);
+    else (void)neo_fail(NEO_ERR_MEMORY, "neo_save: no memory for %zu bytes", bytes);
+    va_end(again);
+    va_end(args);
+    return text;
+}
+/* A tensor for the list of a file, under the name that it has there. */
+static neo_status neo__ckpt_put_item(neo__ckpt_save *save, const neo__state_entry *entry,
+                                     int count) {
+    neo__rect all = neo__rect_whole(&entry->whole);
+    const neo__rect *place = &entry->slab.place;
+    char text[96];
+    save->items[count].name = entry->name;
+    save->items[count].tensor = &entry->tensor;
+    if (!entry->is_part || neo__rects_equal(place, &all)) return NEO_OK;
+    const char *key = neo__ckpt_text(save, "%s%s", entry->name, neo__place_text(entry, text));
+    const char *value =
+        entry->whole.ndim == 1
+            ? neo__ckpt_text(save, "[%" PRId64 "] of [%" PRId64 "] %s", place->row, all.rows,
+                             entry->name)
+            : neo__ckpt_text(save, "[%" PRId64 ",%" PRId64 "] of [%" PRId64 ",%" PRId64 "] %s",
+                             place->row, place->col, all.rows, all.cols, entry->name);
+    if (!key || !value) return NEO_ERR_MEMORY;
+    save->items[count].name = key;
+    save->metadata[2 * save->pair_count] = key;
+    save->metadata[2 * save->pair_count++ + 1] = value;
+    return NEO_OK;
+}
+/* List the tensors of this rank that belong into a file. */
+static neo_status neo__ckpt_list_items(neo__ckpt_save *save, int weights, int *count) {
+    *count = 0;
+    save->pair_count = 3;
+    for (int i = 0; i < save->state->count; i++) {
+        const neo__state_entry *entry = &save->state->entries[i];
+        int here = entry->is_part ? neo__entry_is_own(entry) && neo_tensor_count(entry->tensor) > 0
+                                  : save->meet.group.rank == 0;
+        if (here && (entry->kind == NEO_STATE_WEIGHT) == weights)
+            NEO__TRY(neo__ckpt_put_item(save, entry, (*count)++));
+    }
+    if (save->schema.data && !weights) {
+        save->items[*count].name = NEO__SCHEMA_NAME;
+        save->items[(*count)++].tensor = &save->schema;
+    }
+    return NEO_OK;
+}
+static neo_status neo__ckpt_write_tensors(neo__ckpt_save *save, int weights, neo__ckpt_file *record,
+                                          neo__ckpt_mark *mark) {
+    char path[NEO__PATH_BYTES], step[32];
+    int count = 0;
+    snprintf(step, sizeof step, "%" PRId64, save->desc->step);
+    const char *metadata[] = {"format", "pt",     "step",
+                              step,     "writer", "neo"}; /* "pt": for loaders that ask */
+    memcpy((void *)save->metadata, metadata, sizeof metadata);
+    NEO__TRY(neo__ckpt_list_items(save, weights, &count));
+    NEO__TRY(neo__path_join(path, save->partial, record->name));
+    neo__file file;
+    neo__out out;
+    NEO__TRY(neo__file_open(&file, path, NEO__FILE_CREATE));
+    neo__out_begin(&out, &file);
+    out.ctx = save->state->ctx;
+    neo_status status =
+        neo__st_put(&out, save->items, count, save->metadata, save->pair_count, NULL);
+    NEO__TRY(neo__ckpt_finish(&out, status, record));
+    mark->bytes = (uint64_t)record->bytes;
+    mark->crc = record->crc;
+    for (int i = 0; i < count; i++) mark->data_bytes += neo__st_bytes(save->items[i].tensor);
+    return NEO_OK;
+}
+/* Rank 0 looks at the file of a rank: there at the size that it was written with. */
+static neo_status neo__ckpt_see(const neo__ckpt_save *save, const neo__ckpt_file *record,
+                                int rank) {
+    char path[NEO__PATH_BYTES];
+    int64_t size;
+    NEO__TRY(neo__path_join(path, save->partial, record->name));
+    NEO__TRY(neo__path_size(path, &size));
+    NEO__CHECK(size >= 0, NEO_ERR_IO, "%s: rank 0 does not see what rank %d wrote: %s", path, rank,
+               neo__ckpt_apart);
+    NEO__CHECK(size == record->bytes, NEO_ERR_IO,
+               "%s: rank 0 sees %" PRId64 " bytes, rank %d wrote %" PRId64 ": %s", path, size, rank,
+               record->bytes, neo__ckpt_apart);
+    return NEO_OK;
+}
+/* model.safetensors.index.json, as Hugging Face writes it: which file holds which weight. */
+static neo_status neo__ckpt_put_index(const neo__ckpt_save *save, neo__out *out) {
+    char path[NEO__PATH_BYTES];
+    uint64_t total = 0;
+    int written = 0, ranks = save->meet.group.size;
+    for (int k = 0; k < ranks; k++) total += save->marks[k].data_bytes;
+    neo__out_format(
+        out, "{\n  \"metadata\": {\n    \"total_size\": %" PRIu64 "\n  },\n  \"weight_map\": {",
+        total);
+    for (int k = 0; k < ranks; k++) {
+        neo_safetensors *file = NULL;
+        NEO__TRY(neo__path_join(path, save->partial, save->files[k].name));
+        NEO__TRY(neo_safetensors_open(save->ctx, path, &file));
+        for (int i = 0; i < file->count; i++) {
+            neo__out_text(out, written++ ? ",\n    " : "\n    ");
+            neo__out_string(out, file->tensors[i].name);
+            neo__out_format(out, ": \"%s\"", save->files[k].name);
+        }
+        neo_safetensors_close(file);
+    }
+    neo__out_text(out, "\n  }\n}\n");
+    return NEO_OK;
+}
+static neo_status neo__ckpt_write_index(neo__ckpt_save *save, neo__ckpt_file *record) {
+    char path[NEO__PATH_BYTES];
+    neo__file file;
+    neo__out out;
+    NEO__TRY(neo__path_join(path, save->partial, record->name));
+    NEO__TRY(neo__file_open(&file, path, NEO__FILE_CREATE));
+    neo__out_begin(&out, &file);
+    return neo__ckpt_finish(&out, neo__ckpt_put_index(save, &out), record);
+}
+static neo_status neo__ckpt_write_manifest(neo__ckpt_save *save) {
+    char path[NEO__PATH_BYTES], temporary[NEO__PATH_BYTES];
+    neo__file file;
+    neo__out out;
+    neo__ckpt_file record;
+    const neo_state *state = save->state;
+    int version = save->meet.group.size > 1 || save->part_count > 0 ? 2 : 1;
+    NEO__TRY(neo__path_join(path, save->partial, NEO__CKPT_MANIFEST));
+    NEO__TRY(neo__path_join(temporary, save->partial, NEO__CKPT_MANIFEST ".partial"));
+    NEO__TRY(neo__file_open(&file, temporary, NEO__FILE_CREATE));
+    neo__out_begin(&out, &file);
+    neo__out_format(
+        &out, "{\"format\": \"%s\", \"version\": %d, \"step\": %" PRId64 ",\n \"definition\": {",
+        NEO__CKPT_FORMAT, version, save->desc->step);
+    for (int i = 0; i < state->word_count; i++) {
+        neo__out_text(&out, i ? ",\n  " : "\n  ");
+        neo__out_string(&out, state->words[i].key);
+        neo__out_text(&out, ": ");
+        neo__out_string(&out, state->words[i].value);
+    }
+    neo__out_text(&out, "},\n \"files\": [");
+    for (int i = 0; i <= 2 * save->meet.group.size; i++)
+        neo__out_format(
+            &out, "%s{\"name\": \"%s\", \"bytes\": %" PRId64 ", \"crc32c\": \"%08" PRIx32 "\"}",
+            i ? ",\n  " : "\n  ", save->files[i].name, save->files[i].bytes, save->files[i].crc);
+    neo__out_text(&out, "]");
+    neo_status status = neo__out_flush(&out);
+    neo__out_format(&out, NEO__CKPT_TAIL, out.crc);
+    NEO__TRY(neo__ckpt_finish(&out, status, &record));
+    NEO__TRY(neo__path_rename(temporary, path));
+    return neo__dir_sync(save->partial);
+}
+
+/* ---- the directory ---- */
+/* Remove the files of dead saves and note the whole checkpoints. Failures to remove do not
+   matter here: a leftover is invisible, and a save that needs its name reports what is wrong. */
+static neo_status neo__ckpt_clean(const char *name, void *user) {
+    neo__ckpt_save *save = (neo__ckpt_save *)user;
+    neo__ckpt_suffix suffix;
+    int64_t step = 0;
+    char path[NEO__PATH_BYTES], whole[NEO__PATH_BYTES];
+    if (!neo__ckpt_parse_name(name, &step, &suffix)) return NEO_OK;
+    NEO__TRY(neo__ckpt_path(path, save->desc->dir, step, suffix));
+    NEO__TRY(neo__ckpt_path(whole, save->desc->dir, step, NEO__CKPT_WHOLE));
+    if (neo__path_look(path) != NEO__PATH_DIR) return NEO_OK;
+    if (suffix == NEO__CKPT_PARTIAL) {
+        (void)neo__tree_remove(path);
+        return NEO_OK;
+    }
+    if (suffix == NEO__CKPT_OLD) {
+        if (neo__ckpt_is_whole(whole)) {
+            (void)neo__tree_remove(path);
+            return NEO_OK;
+        }
+        if (!neo__ckpt_is_whole(path) || neo__path_rename(path, whole) != NEO_OK) return NEO_OK;
+    }
+    if (!neo__ckpt_is_whole(whole)) return NEO_OK;
+    for (int i = 0; i < save->step_count; i++) /* a renamed one may be listed twice */
+        if (save->steps[i] == step) return NEO_OK;
+    NEO__TRY(NEO__GROW(save->ctx, save->steps, save->step_capacity, save->step_count + 1));
+    save->steps[save->step_count++] = step;
+    return NEO_OK;
+}
+/* The directory under its final name. */
+static neo_status neo__ckpt_commit(neo__ckpt_save *save) {
+    int replaces = neo__path_look(save->whole) != NEO__PATH_NONE;
+    if (replaces) {
+        NEO__TRY(neo__tree_remove(save->old));
+        NEO__TRY(neo__path_rename(save->whole, save->old));
+    }
+    neo_status status = neo__path_rename(save->partial, save->whole);
+    if (status != NEO_OK) {
+        neo__kept_error error = neo__error_keep(status);
+        if (replaces) (void)neo__path_rename(save->old, save->whole);
+        return neo__error_restore(&error);
+    }
+    status = neo__dir_sync(save->desc->dir);
+    if (status == NEO_OK && replaces) (void)neo__tree_remove(save->old);
+    return status;
+}
+static int neo__compare_steps_down(const void *a, const void *b) {
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return x > y ? -1 : x < y;
+}
+/* Remove all but the newest `keep`, this one always among them. A failure is only logged:
+   the save itself is done. */
+static void neo__ckpt_prune(neo__ckpt_save *save) {
+    int keep = save->desc->keep == 0 ? 2 : save->desc->keep, kept = 1;
+    if (keep < 0) return;
+    if (save->step_count > 1)
+        qsort(save->steps, (size_t)save->step_count, sizeof *save->steps, neo__compare_steps_down);
+    for (int i = 0; i < save->step_count; i++) {
+        char from[NEO__PATH_BYTES], to[NEO__PATH_BYTES];
+        if (save->steps[i] == save->desc->step || kept++ < keep) continue;
+        neo_status status = neo__ckpt_path(from, save->desc->dir, save->steps[i], NEO__CKPT_WHOLE);
+        if (status == NEO_OK)
+            status = neo__ckpt_path(to, save->desc->dir, save->steps[i], NEO__CKPT_PARTIAL);
+        if (status == NEO_OK) status = neo__path_rename(from, to);
+        if (status == NEO_OK) status = neo__tree_remove(to);
+        if (status != NEO_OK)
+            neo_log(save->ctx, NEO_LOG_WARNING, "neo_save: an old checkpoint stays: %s",
+                    neo__error_text);
+    }
+}
+
+/* ---- neo_save ---- */
+/* This rank's two files. */
+static neo_status neo__ckpt_write_own(neo__ckpt_save *save) {
+    int rank = save->meet.group.rank, ranks = save->meet.group.size;
+    NEO__CHECK(neo__path_look(save->partial) == NEO__PATH_DIR, NEO_ERR_IO,
+               "%s: does not see this directory, which rank 0 made: %s", save->partial,
+               neo__ckpt_apart);
+    for (int weights = 1; weights >= 0; weights--) {
+        int k = weights ? rank : ranks + rank;
+        NEO__TRY(neo__ckpt_write_tensors(save, weights, &save->files[k], &save->marks[k]));
+    }
+    return ranks > 1 ? neo__dir_sync(save->partial) : NEO_OK;
+}
+/* Finish on rank 0, when the files of all ranks are written. */
+static neo_status neo__ckpt_close(neo__ckpt_save *save) {
+    int ranks = save->meet.group.size;
+    for (int k = 0; k < 2 * ranks; k++) {
+        save->files[k].bytes = (int64_t)save->marks[k].bytes;
+        save->files[k].crc = (uint32_t)save->marks[k].crc;
+        if (k % ranks > 0) NEO__TRY(neo__ckpt_see(save, &save->files[k], k % ranks));
+    }
+    NEO__TRY(neo__ckpt_write_index(save, &save->files[2 * ranks]));
+    NEO__TRY(neo__ckpt_write_manifest(save));
+    return neo__ckpt_commit(save);
+}
+static neo_status neo__ckpt_write(neo__ckpt_save *save) {
+    const neo__meet *meet = &save->meet;
+    int first = meet->group.rank == 0;
+    neo_status status = first ? neo__dir_make_one(save->partial) : NEO_OK;
+    status = neo__meet_agree(meet, status);
+    if (status == NEO_OK) status = neo__meet_agree(meet, neo__ckpt_write_own(save));
+    if (status == NEO_OK) status = neo__meet_sum(meet, save->marks, 6 * (int64_t)meet->group.size);
+    if (status == NEO_OK) status = neo__meet_agree(meet, first ? neo__ckpt_close(save) : NEO_OK);
+    if (status == NEO_OK || !first) return status;
+    neo__kept_error error = neo__error_keep(status);
+    (void)neo__tree_remove(save->partial);
+    return neo__error_restore(&error);
+}
+static neo_status neo__ckpt_prepare_lists(neo__ckpt_save *save) {
+    int ranks = save->meet.group.size;
+    for (int i = 0; i < save->state->count; i++)
+        save->part_count += save->state->entries[i].is_part;
+    NEO__TRY(NEO__ARENA(&save->arena, save->items, save->state->count + 1));
+    NEO__TRY(NEO__ARENA(&save->arena, save->metadata, 2 * (3 + save->part_count)));
+    NEO__TRY(NEO__ARENA(&save->arena, save->files, 2 * ranks + 1));
+    NEO__TRY(NEO__ARENA(&save->arena, save->marks, 2 * ranks));
+    for (int k = 0; k < 2 * ranks; k++)
+        snprintf(save->files[k].name, sizeof save->files[k].name, "%s-%05d-of-%05d.safetensors",
+                 k < ranks ? "model" : "state", k % ranks + 1, ranks);
+    snprintf(save->files[2 * ranks].name, sizeof save->files[0].name, "%s", NEO__CKPT_INDEX);
+    return NEO_OK;
+}
+static neo_status neo__ckpt_prepare_dir(neo__ckpt_save *save) {
+    neo__path_kind there = neo__path_look(save->whole);
+    NEO__CHECK(there == NEO__PATH_NONE || there == NEO__PATH_DIR, NEO_ERR_IO,
+               "%s: is in the way, and is not a directory", save->whole);
+    const neo__state_dicts *dicts = &save->state->dicts;
+    size_t bytes = dicts->schema ? dicts->bytes(dicts->schema) : 0;
+    if (bytes > 0) {
+        char *words;
+        NEO__TRY(NEO__ARENA(&save->arena, words, bytes));
+        NEO__TRY(dicts->save(dicts->schema, words));
+        save->schema = neo_tensor_1d(words, NEO_U8, (int64_t)bytes);
+    }
+    NEO__TRY(neo__dir_make(save->desc->dir));
+    return neo__dir_list(save->desc->dir, neo__ckpt_clean, save);
+}
+static uint64_t neo__definition_hash(const neo_state *state) {
+    uint64_t hash = 0;
+    for (int i = 0; i < state->word_count; i++)
+        hash +=
+            neo__mix64(neo__mix64(neo_hash(state->words[i].key)) + neo_hash(state->words[i].value));
+    return hash;
+}
+/* Check that the ranks hold one state and save the same step of it. */
+static neo_status neo__ckpt_prepare_group(neo__ckpt_save *save) {
+    const neo__meet *meet = &save->meet;
+    if (meet->group.size == 1 && save->part_count == 0) return NEO_OK;
+    NEO__ZERO(neo__census, census);
+    NEO__TRY(neo__meet_same(meet, (uint64_t)save->desc->step, "neo_save", "desc.step"));
+    NEO__TRY(neo__meet_same(meet, neo__definition_hash(save->state), "neo_save",
+                            "the numeric definition"));
+    neo_status status = neo__census_take(save->state, meet, "neo_save", 1, &census);
+    neo__arena_free(&census.arena);
+    return status;
+}
+static neo_status neo__ckpt_prepare(neo__ckpt_save *save) {
+    const neo_save_desc *desc = save->desc;
+    const neo__meet *meet = &save->meet;
+    neo_status status = neo__ckpt_path(save->partial, desc->dir, desc->step, NEO__CKPT_PARTIAL);
+    if (status == NEO_OK)
+        status = neo__ckpt_path(save->whole, desc->dir, desc->step, NEO__CKPT_WHOLE);
+    if (status == NEO_OK) status = neo__ckpt_path(save->old, desc->dir, desc->step, NEO__CKPT_OLD);
+    if (status == NEO_OK) status = neo__ckpt_prepare_lists(save);
+    NEO__TRY(neo__meet_agree(meet, status));
+    NEO__TRY(neo__ckpt_prepare_group(save));
+    return neo__meet_agree(meet, meet->group.rank == 0 ? neo__ckpt_prepare_dir(save) : NEO_OK);
+}
+static neo_status neo__check_save(const neo_ctx *ctx, const neo_save_desc *desc,
+                                  const neo_state *state) {
+    NEO__CHECK(ctx && state && desc->dir && desc->dir[0], NEO_ERR_ARG,
+               "neo_save: an argument is NULL or desc.dir is empty");
+    NEO__CHECK(desc->step >= 0 && desc->step <= NEO__CKPT_MAX_STEP, NEO_ERR_ARG,
+               "neo_save: desc.step is %" PRId64 ", not in 0 .. %" PRId64, desc->step,
+               NEO__CKPT_MAX_STEP);
+    return NEO_OK;
+}
+NEO_API neo_status neo_save(neo_ctx *ctx, const neo_save_desc *desc, const neo_state *state) {
+    NEO__CHECK(ctx && desc, NEO_ERR_ARG, "neo_save: an argument is NULL or desc.dir is empty");
+    neo__meet meet;
+    NEO__TRY(neo__meet_begin(&meet, ctx, "neo_save", desc->group));
+    neo_status status = neo__check_save(ctx, desc, state);
+    neo__arena arena = {ctx, NULL, NULL, 0, "neo_save"};
+    neo__ckpt_save *save = NULL;
+    if (status == NEO_OK) status = NEO__ARENA(&arena, save, 1);
+    status = neo__meet_agree(&meet, status);
+    if (save) {
+        save->ctx = save->arena.ctx = ctx;
+        save->arena.function = arena.function;
+        save->desc = desc;
+        save->state = state;
+        save->meet = meet;
+        if (status == NEO_OK) status = neo__ckpt_prepare(save);
+        if (status == NEO_OK) status = neo__ckpt_write(save);
+        if (status == NEO_OK && meet.group.rank == 0) neo__ckpt_prune(save);
+        NEO__LIST_FREE(ctx, save->steps, save->step_capacity);
+        neo__arena_free(&save->arena);
+    }
+    neo__arena_free(&arena);
+    neo__meet_end(&meet);
+    return status;
+}
+
+/* ---- finding a checkpoint ---- */
+typedef struct neo__ckpt_search {
+    const char *dir;
+    int64_t wanted;                /* 0 and below: the newest */
+    int64_t newest, found, before; /* steps; -1: none. before: the newest below found */
+    neo__ckpt_suffix suffix;       /* of found */
+} neo__ckpt_search;
+static neo_status neo__ckpt_visit(const char *name, void *user) {
+    neo__ckpt_search *search = (neo__ckpt_search *)user;
+    neo__ckpt_suffix suffix;
+    int64_t step = 0;
+    char path[NEO__PATH_BYTES];
+    if (!neo__ckpt_parse_name(name, &step, &suffix) || suffix == NEO__CKPT_PARTIAL) return NEO_OK;
+    NEO__TRY(neo__ckpt_path(path, search->dir, step, suffix));
+    if (!neo__ckpt_is_whole(path)) return NEO_OK;
+    search->newest = NEO__MAX(search->newest, step);
+    int64_t limit = search->wanted > 0 ? search->wanted : search->found;
+    if (step < limit || (step > limit && search->wanted > 0)) {
+        if (step < limit) search->before = NEO__MAX(search->before, step);
+        return NEO_OK;
+    }
+    if (step == search->found && suffix == NEO__CKPT_OLD) return NEO_OK;
+    if (step > search->found) search->before = NEO__MAX(search->before, search->found);
+    search->found = step;
+    search->suffix = suffix;
+    return NEO_OK;
+}
+static neo_status neo__ckpt_find(const char *dir, int64_t wanted, neo__ckpt_search *search) {
+    search->dir = dir;
+    search->wanted = wanted;
+    search->newest = search->found = search->before = -1;
+    search->suffix = NEO__CKPT_WHOLE;
+    NEO__TRY(neo__dir_list(dir, neo__ckpt_visit, search));
+    NEO__CHECK(search->newest >= 0, NEO_ERR_NOT_FOUND, "%s: no whole checkpoint here", dir);
+    NEO__CHECK(search->found >= 0, NEO_ERR_NOT_FOUND,
+               "%s: no whole checkpoint of step %" PRId64 "; the newest is of step %" PRId64, dir,
+               wanted, search->newest);
+    return NEO_OK;
+}
+
+NEO_API neo_status neo_find_checkpoint(const char *dir, int64_t *step) {
+    NEO__CHECK(dir && dir[0] && step, NEO_ERR_ARG,
+               "neo_find_checkpoint: an argument is NULL or dir is empty");
+    neo__ckpt_search search;
+    NEO__TRY(neo__ckpt_find(dir, 0, &search));
+    *step = search.found;
+    return NEO_OK;
+}
+
+/* ---- reading a manifest ---- */
+/* A rectangle of a file that an entry of the state needs some of. */
+typedef struct neo__ckpt_run {
+    neo__st_rect rect;
+    int file, entry;
+} neo__ckpt_run;
+/* The elements that the files hold for an entry. */
+typedef struct neo__ckpt_cover {
+    uint64_t corners;
+    int64_t elements;
+    int found;
+} neo__ckpt_cover;
+typedef struct neo__ckpt_load {
+    neo_ctx *ctx;
+    const neo_load_desc *desc;
+    neo_state *state;
+    neo__arena arena; /* manifest, covers, text of the dictionaries */
+    char dir[NEO__PATH_BYTES], path[NEO__PATH_BYTES]; /* of the step; of the file at hand */
+    int64_t step, before; /* before: the step of the checkpoint before this one, or -1 */
+    char *manifest;
+    size_t manifest_bytes;
+    uint32_t manifest_crc;
+    neo__ckpt_file *files;
+    int file_count;
+    int64_t file_capacity;
+    neo__state_word *words; /* the definition saved */
+    int word_count;
+    int64_t word_capacity;
+    void *dicts;      /* the dictionaries of the checkpoint, or NULL */
+    int any_schema;   /* a rank asks for them */
+    neo__meet meet;
+    neo__ckpt_cover *covers; /* of every entry */
+    neo__ckpt_run *runs;     /* by file */
+    int run_count;
+    int64_t run_capacity;
+    uint64_t *known; /* of each tensor of the files, in their order: 1: it is asked for */
+    int known_count;
+    int64_t known_capacity;
+    uint64_t headers; /* a hash of the names in the headers */
+} neo__ckpt_load;
+
+/* A file name as this program writes them: nothing that could leave the directory. */
+static int neo__ckpt_plain_name(const char *name) {
+    size_t n = strlen(name);
+    if (n == 0 || n >= NEO__CKPT_NAME_BYTES || name[0] == '.') return 0;
+    for (; *name; name++) {
+        int letter = (*name >= 'a' && *name <= 'z') || (*name >= 'A' && *name <= 'Z');
+        if (!letter && !(*name >= '0' && *name <= '9') && !strchr("-._", *name)) return 0;
+    }
+    return 1;
+}
+/* A scalar member of an object in the manifest: an integer or a string. */
+typedef struct neo__ckpt_field {
+    const char *key;
+    int64_t *count;
+    char **text;
+} neo__ckpt_field;
+/* The value of a member into its field; *seen: fields read, as bits. Unknown members are skipped:
+   later versions may add some. */
+static neo_status neo__ckpt_parse_field(neo__json *j, const char *key,
+                                        const neo__ckpt_field *fields, int count, int *seen) {
+    int k = 0;
+    while (k < count && strcmp(key, fields[k].key) != 0) k++;
+    if (k == count) return neo__json_skip(j);
+    *seen |= 1 << k;
+    return fields[k].count ? neo__json_count(j, fields[k].count)
+                           : neo__json_string(j, fields[k].text);
+}
+static neo_status neo__ckpt_parse_file(neo__json *json, neo__ckpt_load *load) {
+    char *key, *name = NULL, *crc = NULL;
+    int64_t bytes = 0;
+    const neo__ckpt_field fields[] = {
+        {"name", NULL, &name}, {"bytes", &bytes, NULL}, {"crc32c", NULL, &crc}};
+    int seen = 0;
+    size_t start = json->at;
+    NEO__TRY(NEO__GROW(load->ctx, load->files, load->file_capacity, load->file_count + 1));
+    neo__ckpt_file *file = &load->files[load->file_count++];
+    memset(file, 0, sizeof *file);
+    NEO__TRY(neo__json_open(json, '{'));
+    for (int i = 0;; i++) {
+        NEO__TRY(neo__json_member(json, i, &key));
+        if (!key) break;
+        NEO__TRY(neo__ckpt_parse_field(json, key, fields, 3, &seen));
+    }
+    if (name && !neo__ckpt_plain_name(name))
+        return neo__json_fail(json, start, "not a plain file name");
+    if (seen != 7) return neo__json_fail(json, start, "a file without name, bytes or crc32c");
+    memcpy(file->name, name, strlen(name) + 1);
+    file->bytes = bytes;
+    for (int i = 0; i < 8; i++) {
+        int digit = crc[i] >= 'A' && crc[i] <= 'F' ? -1 : neo__hex_digit(crc[i]);
+        if (digit < 0) return neo__json_fail(json, start, "crc32c is not 8 hex digits");
+        file->crc = file->crc << 4 | (uint32_t)digit;
+    }
+    return crc[8] ? neo__json_fail(json, start, "crc32c is not 8 hex digits") : NEO_OK;
+}
+static neo_status neo__ckpt_parse_definition(neo__json *json, neo__ckpt_load *load) {
+    NEO__TRY(neo__json_open(json, '{'));
+    for (int i = 0;; i++) {
+        char *key, *value;
+        NEO__TRY(neo__json_member(json, i, &key));
+        if (!key) return NEO_OK;
+        NEO__TRY(neo__json_string(json, &value));
+        NEO__TRY(NEO__GROW(load->ctx, load->words, load->word_capacity, load->word_count + 1));
+        load->words[load->word_count].key = key;
+        load->words[load->word_count++].value = value;
+    }
+}
+static neo_status neo__ckpt_parse_files(neo__json *j, neo__ckpt_load *load) {
+    int more = 1;
+    NEO__TRY(neo__json_open(j, '['));
+    for (int i = 0;; i++) {
+        NEO__TRY(neo__json_next(j, ']', i, &more));
+        if (!more) return NEO_OK;
+        NEO__TRY(neo__ckpt_parse_file(j, load));
+    }
+}
+static neo_status neo__ckpt_parse_manifest(neo__json *json, neo__ckpt_load *load) {
+    char *key, *format = NULL;
+    int64_t version = 0, step = -1;
+    const neo__ckpt_field fields[] = {
+        {"format", NULL, &format}, {"version", &version, NULL}, {"step", &step, NULL}};
+    enum { DEFINITION = 8, FILES = 16, ALL = 31 };
+    int seen = 0;
+    NEO__TRY(neo__json_open(json, '{'));
+    for (int i = 0;; i++) {
+        NEO__TRY(neo__json_member(json, i, &key));
+        if (!key) break;
+        int list = strcmp(key, "definition") == 0 ? DEFINITION
+                   : strcmp(key, "files") == 0    ? FILES
+                                                  : 0;
+        if (list & ~seen)
+            NEO__TRY(list == FILES ? neo__ckpt_parse_files(json, load)
+                                   : neo__ckpt_parse_definition(json, load));
+        else NEO__TRY(neo__ckpt_parse_field(json, key, fields, 3, &seen));
+        seen |= list;
+    }
+    NEO__TRY(neo__json_end(json));
+    NEO__CHECK(seen == ALL && strcmp(format, NEO__CKPT_FORMAT) == 0, NEO_ERR_FORMAT,
+               "%s: not the manifest of a neo checkpoint", json->file);
+    NEO__CHECK(version == 1 || version == 2, NEO_ERR_UNSUPPORTED,
+               "%s: format version %" PRId64 ", this program reads 1 and 2", json->file, version);
+    NEO__CHECK(step == load->step, NEO_ERR_CORRUPT,
+               "%s: is of step %" PRId64 ", in a directory of step %" PRId64, json->file, step,
+               load->step);
+    return NEO_OK;
+}
+/* manifest.json in memory: its own checksum first, then its members. */
+static neo_status neo__ckpt_check_manifest(neo__ckpt_load *load, const char *path) {
+    char tail[NEO__CKPT_TAIL_BYTES + 8];
+    size_t n = load->manifest_bytes, body = n - NEO__CKPT_TAIL_BYTES;
+    int tail_bytes = n < NEO__CKPT_TAIL_BYTES ? -1
+                                              : snprintf(tail, sizeof tail, NEO__CKPT_TAIL,
+                                                         neo_crc32c(0, load->manifest, body));
+    NEO__CHECK(tail_bytes == NEO__CKPT_TAIL_BYTES &&
+                   memcmp(load->manifest + body, tail, NEO__CKPT_TAIL_BYTES) == 0,
+               NEO_ERR_CORRUPT, "%s: its checksum does not match its content", path);
+    NEO__ZERO(neo__json, j);
+    j.text = load->manifest;
+    j.size = n;
+    j.file = path;
+    return neo__ckpt_parse_manifest(&j, load);
+}
+static neo_status neo__ckpt_read_manifest(neo__ckpt_load *load) {
+    int64_t bytes;
+    NEO__TRY(neo__path_join(load->path, load->dir, NEO__CKPT_MANIFEST));
+    NEO__TRY(neo__file_load(&load->arena, load->path, NEO__CKPT_MANIFEST_BYTES, &load->manifest,
+                            &bytes));
+    NEO__CHECK(load->manifest, NEO_ERR_CORRUPT, "%s: %" PRId64 " bytes are no manifest", load->path,
+               bytes);
+    load->manifest_bytes = (size_t)bytes;
+    load->manifest_crc = neo_crc32c(0, load->manifest, load->manifest_bytes);
+    return neo__ckpt_check_manifest(load, load->path);
+}
+
+/* ---- checks ---- */
+static const char *neo__words_find(const neo__state_word *words, int count, const char *key) {
+    const char *value = NULL;
+    for (int i = 0; i < count; i++)
+        if (strcmp(words[i].key, key) == 0) value = words[i].value;
+    return value;
+}
+static neo_status neo__ckpt_check_definition(const neo__ckpt_load *load) {
+    const neo_state *state = load->state;
+    if (load->desc->any_definition || load->desc->weights_only || load->desc->schema_only)
+        return NEO_OK;
+    for (int i = 0; i < state->word_count; i++) {
+        const char *key = state->words[i].key, *here = state->words[i].value;
+        const char *saved = neo__words_find(load->words, load->word_count, key);
+        NEO__CHECK(saved && strcmp(saved, here) == 0, NEO_ERR_MISMATCH,
+                   "%s: saved under another numeric definition: %s is %s%s%s there, '%s' here",
+                   load->dir, key, saved ? "'" : "", saved ? saved : "not defined",
+                   saved ? "'" : "", here);
+    }
+    for (int i = 0; i < load->word_count; i++)
+        NEO__CHECK(neo__words_find(state->words, state->word_count, load->words[i].key),
+                   NEO_ERR_MISMATCH,
+                   "%s: saved under another numeric definition: %s is '%s' there, not defined here",
+                   load->dir, load->words[i].key, load->words[i].value);
+    return NEO_OK;
+}
+static int neo__ckpt_starts(const char *name, const char *with) {
+    return strncmp(name, with, strlen(with)) == 0;
+}
+/* 1: tensors of this file are asked for. Evaluation reads no optimizer state, but may need
+   dictionaries. */
+static int neo__ckpt_wants(const neo__ckpt_load *load, const char *name) {
+    int model = neo__ckpt_starts(name, "model-"), state = neo__ckpt_starts(name, "state-");
+    int first = neo__ckpt_starts(name, NEO__CKPT_FIRST_STATE);
+    if (load->desc->schema_only) return first;
+    if (load->desc->weights_only) return model || (first && load->any_schema);
+    return model || state;
+}
+/* The file at load->path is there, at its size. */
+static neo_status neo__ckpt_check_size(neo__ckpt_load *load, const neo__ckpt_file *record) {
+    int64_t size;
+    NEO__TRY(neo__path_join(load->path, load->dir, record->name));
+    NEO__TRY(neo__path_size(load->path, &size));
+    NEO__CHECK(size >= 0, NEO_ERR_CORRUPT, "%s: missing, the manifest lists it", load->path);
+    NEO__CHECK(size == record->bytes, NEO_ERR_CORRUPT,
+               "%s: %" PRId64 " bytes, the manifest says %" PRId64, load->path, size,
+               record->bytes);
+    return NEO_OK;
+}
+/* Check the checksum of a file. The context's scratch is the buffer: nothing computes now. */
+static neo_status neo__ckpt_check_crc(neo__ckpt_load *load, const neo__ckpt_file *record) {
+    neo__file file;
+    uint32_t crc = 0;
+    char *buffer = neo__shared_scratch(load->ctx);
+    neo_status status = NEO_OK;
+    NEO__TRY(neo__path_join(load->path, load->dir, record->name));
+    NEO__TRY(neo__file_open(&file, load->path, NEO__FILE_READ));
+    for (int64_t at = 0; at < record->bytes && status == NEO_OK;) {
+        size_t piece = (size_t)NEO__MIN(record->bytes - at, (int64_t)1 << 18);
+        status = neo__file_read_at(&file, at, buffer, piece);
+        crc = neo_crc32c(crc, buffer, piece);
+        at += (int64_t)piece;
+    }
+    neo__file_close(&file);
+    if (status == NEO_OK && crc != record->crc)
+        status = neo_fail(NEO_ERR_CORRUPT,
+                          "%s: its checksum is %08" PRIx32 ", the manifest says %08" PRIx32,
+                          load->path, crc, record->crc);
+    return status;
+}
+/* Check on every rank that all files are there, and on one rank the bytes of each. */
+static neo_status neo__ckpt_check_files(neo__ckpt_load *load) {
+    const neo__meet *meet = &load->meet;
+    int all = !load->desc->weights_only && !load->desc->schema_only;
+    neo_status status = NEO_OK;
+    for (int i = 0; i < load->file_count && status == NEO_OK; i++)
+        if (all || neo__ckpt_wants(load, load->files[i].name))
+            status = neo__ckpt_check_size(load, &load->files[i]);
+    NEO__TRY(neo__meet_each(meet, status != NEO_OK));
+    if (status != NEO_OK && !meet->each[0])
+        status = neo_fail(NEO_ERR_IO, "%.300s; rank 0 sees it as it should be: %s", neo__error_text,
+                          neo__ckpt_apart);
+    NEO__TRY(neo__meet_agree(meet, status));
+    for (int i = 0; i < load->file_count && status == NEO_OK; i++)
+        if (i % meet->group.size == meet->group.rank)
+            if (all || neo__ckpt_wants(load, load->files[i].name))
+                status = neo__ckpt_check_crc(load, &load->files[i]);
+    return neo__meet_agree(meet, status);
+}
+
+/* ---- what is in the files ---- */
+/* A tensor of a file: which tensor it is, or is a part of, and where. */
+typedef struct neo__ckpt_piece {
+    const char *name;
+    neo_tensor whole;
+    neo__st_rect rect;
+} neo__ckpt_piece;
+/* "[a]" or "[a,b]", as many numbers as there are dimensions; the text behind it, or NULL. */
+static const char *neo__ckpt_parse_numbers(const char *text, int ndim, int64_t out[2]) {
+    for (int d = 0; d < ndim; d++) {
+        if (*text++ != (d ? ',' : '[') || *text < '0' || *text > '9') return NULL;
+        for (out[d] = 0; *text >= '0' && *text <= '9'; text++) {
+            if (out[d] > INT64_MAX / 10 - 1) return NULL;
+            out[d] = out[d] * 10 + (*text - '0');
+        }
+    }
+    return *text == ']' ? text + 1 : NULL;
+}
+/* The place of a part, as the file's metadata has it under the tensor's name; NULL: no part. */
+static const char *neo__ckpt_place_of(const neo_safetensors *file, int index) {
+    const char *key = neo_safetensors_name(file, index);
+    return neo__ends_as_part(key) ? neo_safetensors_metadata(file, key) : NULL;
+}
+/* The name of the tensor that a tensor of a file is, or is a part of. */
+static const char *neo__ckpt_name_of(const neo_safetensors *file, int index) {
+    const char *place = neo__ckpt_place_of(file, index);
+    for (int i = 0; i < 2 && place; i++) { /* behind the second bracket */
+        place = strchr(place, ']');
+        if (place) place++;
+    }
+    return place && place[0] == ' ' && place[1] ? place + 1 : neo_safetensors_name(file, index);
+}
+static neo_status neo__ckpt_piece_of(const neo_safetensors *file, int index,
+                                     neo__ckpt_piece *piece) {
+    const char *text = neo__ckpt_place_of(file, index);
+    int64_t first[2] = {0, 0}, all[2] = {0, 0};
+    NEO__TRY(neo_safetensors_info(file, index, &piece->whole));
+    piece->name = neo__ckpt_name_of(file, index);
+    piece->rect = neo__st_rect_of(file, index);
+    if (!text) return NEO_OK;
+    int ndim = piece->whole.ndim, fits = ndim == 1 || ndim == 2;
+    const char *more = fits ? neo__ckpt_parse_numbers(text, ndim, first) : NULL;
+    if (more) more = strncmp(more, " of ", 4) == 0 ? more + 4 : NULL;
+    if (more) more = neo__ckpt_parse_numbers(more, ndim, all);
+    fits = more && more[0] == ' ' && more[1];
+    for (int d = 0; d < ndim && fits; d++) {
+        int64_t n = piece->whole.shape[d];
+        fits = all[d] > 0 && n <= all[d] && first[d] <= all[d] - n &&
+               all[0] <= INT64_MAX / 64 / NEO__MAX(all[1], (int64_t)1);
+    }
+    NEO__CHECK(fits, NEO_ERR_FORMAT, "%s: tensor %s: its place is given as '%.100s'", file->path,
+               neo_safetensors_name(file, index), text);
+    piece->rect.place.row = first[0];
+    piece->rect.place.col = first[1];
+    piece->whole = neo_tensor_nd(NULL, piece->whole.dtype, ndim, all);
+    return NEO_OK;
+}
+static uint64_t neo__corner(int64_t row, int64_t col) {
+    return neo__mix64(neo__mix64((uint64_t)row + 1) + (uint64_t)col);
+}
+static uint64_t neo__corners(const neo__rect *r) {
+    int64_t row = r->row + r->rows, col = r->col + r->cols;
+    return neo__corner(r->row, r->col) - neo__corner(row, r->col) - neo__corner(r->row, col) +
+           neo__corner(row, col);
+}
+/* 1: this tensor of the state is to be loaded. */
+static int neo__ckpt_takes(const neo__ckpt_load *load, const neo__state_entry *entry) {
+    if (load->desc->schema_only) return 0;
+    return !load->desc->weights_only || entry->kind == NEO_STATE_WEIGHT;
+}
+/* A tensor of a file against an entry of that name. */
+static neo_status neo__ckpt_match(neo__ckpt_load *load, int file, const neo__ckpt_piece *piece,
+                                  int index) {
+    const neo__state_entry *entry = &load->state->entries[index];
+    neo__ckpt_cover *cover = &load->covers[index];
+    char a[96], b[96];
+    NEO__CHECK(neo__shapes_equal(&piece->whole, &entry->whole), NEO_ERR_MISMATCH,
+               "%s: tensor %s has shape %s, expected %s", load->dir, entry->name,
+               neo__shape_text(&piece->whole, a), neo__shape_text(&entry->whole, b));
+    NEO__CHECK(piece->whole.dtype == entry->whole.dtype, NEO_ERR_MISMATCH,
+               "%s: tensor %s is %s there, %s here", load->dir, entry->name,
+               neo_dtype_name(piece->whole.dtype), neo_dtype_name(entry->whole.dtype));
+    cover->found = 1;
+    neo__rect cut = neo__rect_cut(&piece->rect.place, &entry->slab.place);
+    if (cut.rows == 0) return NEO_OK;
+    cover->elements += cut.rows * cut.cols;
+    cover->corners += neo__corners(&cut);
+    NEO__TRY(NEO__GROW(load->ctx, load->runs, load->run_capacity, load->run_count + 1));
+    neo__ckpt_run *run = &load->runs[load->run_count++];
+    run->rect = piece->rect;
+    run->file = file;
+    run->entry = index;
+    return NEO_OK;
+}
+static neo_status neo__ckpt_survey_tensor(neo__ckpt_load *load, int number,
+                                          const neo_safetensors *file, int index) {
+    const neo_state *state = load->state;
+    int weights = neo__ckpt_starts(load->files[number].name, "model-"), entry = -1;
+    int schema = !weights && strcmp(neo_safetensors_name(file, index), NEO__SCHEMA_NAME) == 0;
+    if (!schema) entry = neo__state_find(state, neo__ckpt_name_of(file, index));
+    if (entry >= 0 && (state->entries[entry].kind == NEO_STATE_WEIGHT) != weights) entry = -1;
+    NEO__TRY(NEO__GROW(load->ctx, load->known, load->known_capacity, load->known_count + 1));
+    load->known[load->known_count++] = schema ? state->dicts.schema != NULL : entry >= 0;
+    load->headers = neo__mix64(load->headers + neo_hash(neo_safetensors_name(file, index)));
+    if (entry < 0) return NEO_OK;
+    neo__ckpt_piece piece;
+    NEO__TRY(neo__ckpt_piece_of(file, index, &piece));
+    for (; entry >= 0; entry = state->entries[entry].next)
+        NEO__TRY(neo__ckpt_match(load, number, &piece, entry));
+    return NEO_OK;
+}
+/* 1: the tensors of the file are compared with the state. */
+static int neo__ckpt_surveys(const neo__ckpt_load *load, int number) {
+    const char *name = load->files[number].name;
+    if (!neo__ckpt_wants(load, name) || load->desc->schema_only) return 0;
+    return neo__ckpt_starts(name, "model-") || !load->desc->weights_only;
+}
+static neo_status neo__ckpt_open(neo__ckpt_load *load, int number, neo_safetensors **file) {
+    NEO__TRY(neo__path_join(load->path, load->dir, load->files[number].name));
+    return neo_safetensors_open(load->ctx, load->path, file);
+}
+/* Check that the files hold every element of every entry once. */
+static neo_status neo__ckpt_check_cover(const neo__ckpt_load *load) {
+    for (int i = 0; i < load->state->count; i++) {
+        const neo__state_entry *entry = &load->state->entries[i];
+        const neo__ckpt_cover *cover = &load->covers[i];
+        const neo__rect *place = &entry->slab.place;
+        char text[96];
+        if (!neo__ckpt_takes(load, entry)) continue;
+        NEO__CHECK(cover->found, NEO_ERR_MISMATCH, "%s: it has no tensor %s", load->dir,
+                   entry->name);
+        NEO__CHECK(cover->elements == place->rows * place->cols &&
+                       (cover->elements == 0 || cover->corners == neo__corners(place)),
+                   NEO_ERR_MISMATCH,
+                   "%s: of tensor %s%s its files have %" PRId64
+                   " elements, not each of the %" PRId64 " once",
+                   load->dir, entry->name, neo__place_text(entry, text), cover->elements,
+                   place->rows * place->cols);
+    }
+    return NEO_OK;
+}
+static neo_status neo__ckpt_survey(neo__ckpt_load *load) {
+    NEO__TRY(NEO__ARENA(&load->arena, load->covers, load->state->count));
+    for (int i = 0; i < load->file_count; i++) {
+        neo_safetensors *file = NULL;
+        if (!neo__ckpt_surveys(load, i)) continue;
+        neo_status status = neo__ckpt_open(load, i, &file);
+        for (int k = 0; status == NEO_OK && k < file->count; k++)
+            status = neo__ckpt_survey_tensor(load, i, file, k);
+        neo_safetensors_close(file);
+        NEO__TRY(status);
+    }
+    return neo__ckpt_check_cover(load);
+}
+/* Name tensor number `index` of the files, which no rank asks for. */
+static neo_status neo__ckpt_fail_extra(neo__ckpt_load *load, int index) {
+    for (int i = 0; i < load->file_count; i++) {
+        neo_safetensors *file = NULL;
+        if (!neo__ckpt_surveys(load, i)) continue;
+        NEO__TRY(neo__ckpt_open(load, i, &file));
+        neo_status status = NEO_OK;
+        if (index < file->count)
+            status =
+                neo_fail(NEO_ERR_MISMATCH,
+                         "%s: it has the tensor %s (in %s), the ranks of this group (none: this "
+                         "rank) have not",
+                         load->dir, neo__ckpt_name_of(file, index), load->files[i].name);
+        index -= file->count;
+        neo_safetensors_close(file);
+        NEO__TRY(status);
+    }
+    return NEO_OK;
+}
+/* A tensor in the files that the state has not, or has in the other file, is a difference too. */
+static neo_status neo__ckpt_check_extra(neo__ckpt_load *load) {
+    const neo__meet *meet = &load->meet;
+    NEO__TRY(neo__meet_same(meet, load->headers, "neo_load", "what is in the files' headers"));
+    NEO__TRY(neo__meet_sum(meet, load->known, load->known_count));
+    int k = 0;
+    while (k < load->known_count && load->known[k]) k++;
+    neo_status status = NEO_OK;
+    if (k < load->known_count && meet->group.rank == 0) status = neo__ckpt_fail_extra(load, k);
+    return neo__meet_agree(meet, status);
+}
+
+/* ---- neo_load ---- */
+static neo_status neo__ckpt_take_schema(neo__ckpt_load *load, neo_safetensors *file, int index) {
+    neo_tensor t;
+    NEO__TRY(neo_safetensors_info(file, index, &t));
+    NEO__CHECK(t.dtype == NEO_U8 && t.ndim == 1, NEO_ERR_MISMATCH, "%s: the tensor %s is not u8[n]",
+               load->dir, NEO__SCHEMA_NAME);
+    char *words;
+    NEO__TRY(NEO__ARENA(&load->arena, words, t.shape[0]));
+    t.data = words;
+    NEO__TRY(neo_safetensors_read(file, index, t));
+    const neo__state_dicts *dicts = &load->state->dicts;
+    return dicts->load(dicts->schema, words, (size_t)t.shape[0], &load->dicts);
+}
+/* The dictionaries, beside the schema. A checkpoint without any leaves the schema as it is, unless
+   only they were wanted. */
+static neo_status neo__ckpt_read_schema(neo__ckpt_load *load) {
+    if (!load->state->dicts.schema) return NEO_OK;
+    for (int i = 0; i < load->file_count; i++) {
+        neo_safetensors *file = NULL;
+        if (!neo__ckpt_starts(load->files[i].name, NEO__CKPT_FIRST_STATE)) continue;
+        NEO__TRY(neo__ckpt_open(load, i, &file));
+        int index = neo_safetensors_find(file, NEO__SCHEMA_NAME);
+        neo_status status = index < 0 ? NEO_OK : neo__ckpt_take_schema(load, file, index);
+        neo_safetensors_close(file);
+        if (status != NEO_OK || index >= 0) return status;
+    }
+    NEO__CHECK(!load->desc->schema_only, NEO_ERR_NOT_FOUND, "%s: it has no dictionaries",
+               load->dir);
+    return NEO_OK;
+}
+static neo_status neo__ckpt_read_runs(neo__ckpt_load *load) {
+    neo__file file;
+    neo_status status = NEO_OK;
+    for (int i = 0; i < load->run_count && status == NEO_OK;) {
+        int number = load->runs[i].file;
+        NEO__TRY(neo__path_join(load->path, load->dir, load->files[number].name));
+        NEO__TRY(neo__file_open(&file, load->path, NEO__FILE_READ));
+        for (; i < load->run_count && load->runs[i].file == number && status == NEO_OK; i++)
+            status = neo__st_read_rect(load->ctx, &file, &load->runs[i].rect,
+                                       &load->state->entries[load->runs[i].entry].slab, 0);
+        neo__file_close(&file);
+    }
+    return status;
+}
+/* The checkpoint that rank 0 finds, for all ranks. */
+static neo_status neo__ckpt_choose(neo__ckpt_load *load) {
+    const neo__meet *meet = &load->meet;
+    const neo_load_desc *desc = load->desc;
+    neo__ckpt_search search;
+    uint64_t words[4] = {0, 0, 0, load->state->dicts.schema ? 1u : 0u};
+    uint64_t flags = (desc->any_definition ? 1u : 0u) + (desc->weights_only ? 2u : 0u) +
+                     (desc->schema_only ? 4u : 0u);
+    NEO__TRY(neo__meet_same(meet, (uint64_t)desc->step * 8 + flags, "neo_load", "desc"));
+    neo_status status = NEO_OK;
+    if (meet->group.rank == 0) {
+        status = neo__ckpt_find(desc->dir, desc->step, &search);
+        words[0] = (uint64_t)search.found;
+        words[1] = (uint64_t)search.before;
+        words[2] = (uint64_t)search.suffix;
+    }
+    NEO__TRY(neo__meet_agree(meet, status));
+    NEO__TRY(neo__meet_sum(meet, words, 4));
+    load->any_schema = words[3] > 0;
+    load->step = (int64_t)words[0];
+    load->before = (int64_t)words[1];
+    status = neo__ckpt_path(load->dir, desc->dir, load->step, (neo__ckpt_suffix)words[2]);
+    if (status == NEO_OK && !neo__ckpt_is_whole(load->dir))
+        status = neo_fail(NEO_ERR_IO, "%s: does not see this checkpoint, which rank 0 found: %s",
+                          load->dir, neo__ckpt_apart);
+    return neo__meet_agree(meet, status);
+}
+static neo_status neo__ckpt_read(neo__ckpt_load *load) {
+    const neo__meet *meet = &load->meet;
+    NEO__TRY(neo__ckpt_choose(load));
+    neo_status status = neo__ckpt_read_manifest(load);
+    if (status == NEO_OK) status = neo__ckpt_check_definition(load);
+    NEO__TRY(neo__meet_agree(meet, status));
+    NEO__TRY(neo__meet_same(meet, load->manifest_crc, "neo_load", "the manifest"));
+    NEO__TRY(neo__ckpt_check_files(load));
+    NEO__TRY(neo__meet_agree(meet, neo__ckpt_survey(load)));
+    NEO__TRY(neo__ckpt_check_extra(load));
+    NEO__TRY(neo__meet_agree(meet, neo__ckpt_read_schema(load)));
+    /* from here on state changes */
+    const neo__state_dicts *dicts = &load->state->dicts;
+    if (load->dicts) dicts->install(dicts->schema, load->dicts, 1);
+    load->dicts = NULL;
+    return neo__meet_agree(meet, neo__ckpt_read_runs(load));
+}
+static void neo__ckpt_load_free(neo__ckpt_load *load) {
+    neo_ctx *ctx = load->ctx;
+    const neo__state_dicts *dicts = &load->state->dicts;
+    if (load->dicts) dicts->install(dicts->schema, load->dicts, 0);
+    NEO__LIST_FREE(ctx, load->known, load->known_capacity);
+    NEO__LIST_FREE(ctx, load->runs, load->run_capacity);
+    NEO__LIST_FREE(ctx, load->words, load->word_capacity);
+    NEO__LIST_FREE(ctx, load->files, load->file_capacity);
+    neo__arena_free(&load->arena);
+}
+static neo_status neo__check_load(const neo_load_desc *desc, const neo_state *state) {
+    NEO__CHECK(state && desc->dir && desc->dir[0], NEO_ERR_ARG,
+               "neo_load: an argument is NULL or desc.dir is empty");
+    NEO__CHECK(!desc->schema_only || state->dicts.schema, NEO_ERR_ARG,
+               "neo_load: desc.schema_only, but the state has no schema");
+    return NEO_OK;
+}
+NEO_API neo_status neo_load(neo_ctx *ctx, const neo_load_desc *desc, neo_state *state,
+                            int64_t *loaded_step) {
+    NEO__CHECK(ctx && desc, NEO_ERR_ARG, "neo_load: an argument is NULL or desc.dir is empty");
+    neo__meet meet;
+    NEO__TRY(neo__meet_begin(&meet, ctx, "neo_load", desc->group));
+    neo_status status = neo__check_load(desc, state);
+    neo__arena arena = {ctx, NULL, NULL, 0, "neo_load"};
+    neo__ckpt_load *load = NULL;
+    if (status == NEO_OK) status = NEO__ARENA(&arena, load, 1);
+    status = neo__meet_agree(&meet, status);
+    if (load) {
+        load->ctx = load->arena.ctx = ctx;
+        load->arena.function = arena.function;
+        load->desc = desc;
+        load->state = state;
+        load->before = -1;
+        load->meet = meet;
+        if (status == NEO_OK) status = neo__ckpt_read(load);
+        if (status == NEO_ERR_CORRUPT && load->before >= 0)
+            status = neo_fail(status, "%.440s; the checkpoint before it is of step %" PRId64,
+                              neo__error_text, load->before);
+        if (status == NEO_OK && loaded_step) *loaded_step = load->step;
+        neo__ckpt_load_free(load);
+    }
+    neo__arena_free(&arena);
+    neo__meet_end(&meet);
+    return status;
+}
+NEO__COLD_END
+NEO__HOST_END
+
+#ifdef __cplusplus
+}
+#endif
+#if defined(__clang__)
+#pragma STDC FP_CONTRACT DEFAULT
+#elif defined(__GNUC__)
+#pragma GCC pop_options
+#endif
+#endif /* implementation */
+
+/* ---------------------------------------------------------------------------
+   MIT License, Copyright (c) 2026 the neo contributors
+
+   Permission is hereby granted, free of charge, to any person obtaining a copy of this software and
+   associated documentation files (the "Software"), to deal in the Software without restriction,
+   including without limitation the rights to use, copy, modify, merge, publish, distribute,
+   sublicense, and/or sell copies of the Software, and to permit persons to whom the Software is
+   furnished to do so, subject to the following conditions: the above copyright notice and this
+   permission notice shall be included in all copies or substantial portions of the Software. THE
+   SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT NOT
+   LIMITED TO THE WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND
+   NONINFRINGEMENT. IN NO EVENT SHALL THE AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM,
+   DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM,
+   OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.
+   ------------------------------------------------------------------------ */
