@@ -2,6 +2,8 @@
    files. Method: known values, a bit-by-bit reference, random cuts, directories made and
    removed. */
 #define NEO_STATIC
+#include "neo_state.h"
+
 #include "test.h"
 
 static uint32_t crc_by_bits(const unsigned char *p, size_t n) {
