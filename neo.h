@@ -3126,6 +3126,7 @@ struct neo_device {
 #else
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <poll.h>
 #if defined(__linux__)
 #include <sys/mman.h>
@@ -4058,7 +4059,7 @@ typedef enum neo__file_mode {
 } neo__file_mode;
 
 typedef enum neo__path_kind {
-    NEO__PATH_NONE, /* nothing there, or not to be seen */
+    NEO__PATH_NONE, /* nothing there */
     NEO__PATH_FILE,
     NEO__PATH_DIR,
     NEO__PATH_OTHER /* a pipe, a device, ... */
@@ -4067,6 +4068,8 @@ typedef enum neo__path_kind {
 /* Called by neo__dir_list for each entry ("." and ".." left out); a status other than NEO_OK ends
    the listing and becomes its result. */
 typedef neo_status (*neo__dir_fn)(const char *name, void *user);
+
+#define NEO__LOCKED "%s: another process is saving here: give each run a directory of its own"
 
 /* Reads and writes go through the system in pieces no larger than this (some systems take an
    int). */
@@ -4200,15 +4203,19 @@ static neo_status neo__file_close(neo__file *f) {
     if (handle == INVALID_HANDLE_VALUE || handle == GetStdHandle(STD_INPUT_HANDLE)) return NEO_OK;
     return CloseHandle(handle) ? NEO_OK : neo__file_fail(f->path, "close");
 }
-static neo__path_kind neo__path_look(const char *path) {
+static neo_status neo__path_look(const char *path, neo__path_kind *kind) {
     wchar_t wide[NEO__PATH_BYTES];
-    if (!path[0] || !MultiByteToWideChar(CP_UTF8, 0, path, -1, wide, NEO__PATH_BYTES))
-        return NEO__PATH_NONE;
+    *kind = NEO__PATH_NONE;
+    NEO__TRY(neo__wide_path(path, wide));
     DWORD attributes = GetFileAttributesW(wide);
-    if (attributes == INVALID_FILE_ATTRIBUTES) return NEO__PATH_NONE;
-    if (attributes & FILE_ATTRIBUTE_DIRECTORY)
-        return attributes & FILE_ATTRIBUTE_REPARSE_POINT ? NEO__PATH_OTHER : NEO__PATH_DIR;
-    return NEO__PATH_FILE;
+    if (attributes == INVALID_FILE_ATTRIBUTES) {
+        neo_status status = neo__file_fail(path, "look at");
+        return status == NEO_ERR_NOT_FOUND ? NEO_OK : status;
+    }
+    *kind = !(attributes & FILE_ATTRIBUTE_DIRECTORY)        ? NEO__PATH_FILE
+            : attributes & FILE_ATTRIBUTE_REPARSE_POINT ? NEO__PATH_OTHER
+                                                        : NEO__PATH_DIR;
+    return NEO_OK;
 }
 static neo_status neo__file_remove(const char *path) {
     wchar_t wide[NEO__PATH_BYTES];
@@ -4225,13 +4232,28 @@ static neo_status neo__path_rename(const char *from, const char *to) {
 static neo_status neo__dir_make_one(const char *path) {
     wchar_t wide[NEO__PATH_BYTES];
     NEO__TRY(neo__wide_path(path, wide));
-    if (CreateDirectoryW(wide, NULL) || neo__path_look(path) == NEO__PATH_DIR) return NEO_OK;
+    if (CreateDirectoryW(wide, NULL)) return NEO_OK;
+    DWORD attributes = GetFileAttributesW(wide), there = FILE_ATTRIBUTE_DIRECTORY;
+    if (attributes != INVALID_FILE_ATTRIBUTES && (attributes & there)) return NEO_OK;
+    SetLastError(ERROR_ALREADY_EXISTS);
     return neo__file_fail(path, "make the directory");
 }
 static neo_status neo__dir_remove_one(const char *path) {
     wchar_t wide[NEO__PATH_BYTES];
     NEO__TRY(neo__wide_path(path, wide));
     return RemoveDirectoryW(wide) ? NEO_OK : neo__file_fail(path, "remove the directory");
+}
+NEO__UNUSED static neo_status neo__dir_lock(neo__file *lock, const char *path) {
+    char name[NEO__PATH_BYTES];
+    wchar_t wide[NEO__PATH_BYTES];
+    NEO__TRY(neo__path_join(name, path, "lock"));
+    NEO__TRY(neo__wide_path(name, wide));
+    lock->path = path;
+    lock->handle = CreateFileW(wide, GENERIC_WRITE, 0, NULL, CREATE_ALWAYS,
+                               FILE_FLAG_DELETE_ON_CLOSE, NULL);
+    NEO__CHECK(lock->handle != INVALID_HANDLE_VALUE || GetLastError() != ERROR_SHARING_VIOLATION,
+               NEO_ERR_IO, NEO__LOCKED, path);
+    return lock->handle == INVALID_HANDLE_VALUE ? neo__file_fail(name, "lock") : NEO_OK;
 }
 /* Windows keeps directories in order by itself. */
 NEO__UNUSED static neo_status neo__dir_sync(const char *path) {
@@ -4369,13 +4391,16 @@ static neo_status neo__file_close(neo__file *f) {
     return neo__file_fail(f->path, "close");
 }
 /* neo__path_look: what is at path; links are not followed, and are NEO__PATH_OTHER, unless they
-   lead to a file. */
-static neo__path_kind neo__path_look(const char *path) {
+   lead to a file. A path that cannot be looked at (permission, a dead disk) is an error. */
+static neo_status neo__path_look(const char *path, neo__path_kind *kind) {
     struct stat info;
-    if (lstat(path, &info) != 0) return NEO__PATH_NONE;
-    if (S_ISDIR(info.st_mode)) return NEO__PATH_DIR;
-    if (S_ISLNK(info.st_mode) && stat(path, &info) != 0) return NEO__PATH_OTHER;
-    return S_ISREG(info.st_mode) ? NEO__PATH_FILE : NEO__PATH_OTHER;
+    *kind = NEO__PATH_NONE;
+    if (lstat(path, &info) != 0)
+        return errno == ENOENT || errno == ENOTDIR ? NEO_OK : neo__file_fail(path, "look at");
+    if (S_ISDIR(info.st_mode)) *kind = NEO__PATH_DIR;
+    else if (S_ISLNK(info.st_mode) && stat(path, &info) != 0) *kind = NEO__PATH_OTHER;
+    else *kind = S_ISREG(info.st_mode) ? NEO__PATH_FILE : NEO__PATH_OTHER;
+    return NEO_OK;
 }
 static neo_status neo__file_remove(const char *path) {
     return unlink(path) == 0 ? NEO_OK : neo__file_fail(path, "remove");
@@ -4397,13 +4422,30 @@ static neo_status neo__dir_remove_one(const char *path) {
 }
 /* neo__dir_sync: return once the names in the directory are on the disk. */
 NEO__UNUSED static neo_status neo__dir_sync(const char *path) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd, result;
+    do {
+        fd = open(path, O_RDONLY | O_CLOEXEC);
+    } while (fd < 0 && errno == EINTR);
     if (fd < 0) return neo__file_fail(path, "open the directory");
-    int failed =
-        fsync(fd) != 0 && errno != EINVAL && errno != EROFS; /* some file systems cannot */
+    do {
+        result = fsync(fd);
+    } while (result != 0 && errno == EINTR);
+    int failed = result != 0 && errno != EINVAL && errno != EROFS; /* some file systems cannot */
     neo_status status = failed ? neo__file_fail(path, "flush the directory to disk") : NEO_OK;
     close(fd);
     return status;
+}
+/* neo__dir_lock: hold a directory against other processes, until the lock is closed or this
+   process dies. A file system without locks grants it. */
+NEO__UNUSED static neo_status neo__dir_lock(neo__file *lock, const char *path) {
+    lock->path = path;
+    do {
+        lock->fd = open(path, O_RDONLY | O_CLOEXEC);
+    } while (lock->fd < 0 && errno == EINTR);
+    if (lock->fd < 0) return neo__file_fail(path, "open the directory");
+    if (flock(lock->fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return NEO_OK;
+    (void)neo__file_close(lock);
+    return neo_fail(NEO_ERR_IO, NEO__LOCKED, path);
 }
 static neo_status neo__dir_list(const char *path, neo__dir_fn fn, void *user) {
     DIR *dir = opendir(path);
@@ -4425,19 +4467,25 @@ static neo_status neo__dir_list(const char *path, neo__dir_fn fn, void *user) {
 #endif
 
 NEO__HOT_END
-/* neo__dir_make: the directory and those above it; one that exists is fine. */
+/* neo__dir_make: the directory and those above it, their names flushed to disk; one that exists is
+   fine. */
 NEO__UNUSED static neo_status neo__dir_make(const char *path) {
-    char part[NEO__PATH_BYTES];
+    char part[NEO__PATH_BYTES], parent[NEO__PATH_BYTES];
+    neo__path_kind kind;
     size_t n = strlen(path);
     NEO__CHECK(n > 0 && n < NEO__PATH_BYTES, NEO_ERR_ARG, "%.200s: the path is empty or too long",
                path);
-    for (size_t i = 1; i < n; i++) {
-        if (path[i] != '/' || path[i - 1] == '/' || path[i - 1] == ':') continue;
+    for (size_t i = 1; i <= n; i++) {
+        if ((path[i] && path[i] != '/') || path[i - 1] == '/' || path[i - 1] == ':') continue;
         memcpy(part, path, i);
         part[i] = 0;
+        NEO__TRY(neo__path_look(part, &kind));
         NEO__TRY(neo__dir_make_one(part));
+        if (kind != NEO__PATH_NONE) continue;
+        NEO__TRY(neo__path_parent(parent, part));
+        NEO__TRY(neo__dir_sync(parent));
     }
-    return neo__dir_make_one(path);
+    return NEO_OK;
 }
 
 enum { NEO__TREE_DEPTH = 16 };
@@ -4454,8 +4502,10 @@ static neo_status neo__tree_remove_entry(const char *name, void *user) {
 }
 static neo_status neo__tree_remove_at(const char *path, int depth) {
     neo__tree_remove_state state = {path, depth};
+    neo__path_kind kind;
     NEO__CHECK(depth < NEO__TREE_DEPTH, NEO_ERR_IO, "%s: cannot remove: too deep", path);
-    switch (neo__path_look(path)) {
+    NEO__TRY(neo__path_look(path, &kind));
+    switch (kind) {
     case NEO__PATH_NONE: return NEO_OK;
     case NEO__PATH_DIR:
         NEO__TRY(neo__dir_list(path, neo__tree_remove_entry, &state));
@@ -4489,8 +4539,10 @@ NEO__UNUSED static neo_status neo__file_load(neo__arena *arena, const char *path
 /* The size of a plain file; -1: there is none at that path. */
 NEO__UNUSED static neo_status neo__path_size(const char *path, int64_t *size) {
     neo__file file;
+    neo__path_kind kind;
     *size = -1;
-    if (neo__path_look(path) != NEO__PATH_FILE) return NEO_OK;
+    NEO__TRY(neo__path_look(path, &kind));
+    if (kind != NEO__PATH_FILE) return NEO_OK;
     NEO__TRY(neo__file_open(&file, path, NEO__FILE_READ));
     *size = neo__file_size(&file);
     return neo__file_close(&file);
@@ -13359,7 +13411,8 @@ static void neo__report_body(neo__out *out, const neo_report *r) {
    written directly. */
 NEO_API neo_status neo_report_write(const neo_report *report, const char *path) {
     NEO__CHECK(report && path, NEO_ERR_ARG, "neo_report_write: report or path is NULL");
-    neo__path_kind kind = neo__path_look(path);
+    neo__path_kind kind;
+    NEO__TRY(neo__path_look(path, &kind));
     int direct = kind == NEO__PATH_OTHER || kind == NEO__PATH_DIR;
     char beside[NEO__PATH_BYTES];
     int length = snprintf(beside, sizeof beside, direct ? "%s" : "%s.tmp", path);

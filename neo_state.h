@@ -122,8 +122,9 @@ NEO_API neo_status neo_state_digest_group(const neo_state *state, const neo_grou
      manifest.json                      step, numeric definition, sizes and CRC32C; written last
    A checkpoint without a manifest does not exist; so a kill at any moment leaves the previous one.
    step-<12 digits>.partial is being written or removed; one that a killed process left is removed
-   by the next save. One process at a time may save into a directory; others may load from it
-   (one that meets a checkpoint while it is removed gets an error and may try again).
+   by the next save. One process at a time may save into a directory, which neo_save locks for as
+   long (a second one gets NEO_ERR_IO); others may load from it (one that meets a checkpoint while
+   it is removed gets an error and may try again).
 
    W ranks save one checkpoint together, and any number of ranks loads it, under any cut of the
    tensors, one rank with whole tensors among them:
@@ -421,7 +422,6 @@ static neo_status neo__json_string(neo__json *json, char **out) {
     return neo__json_fail(json, json->at, "a string without its closing quote");
 }
 
-/* A number's text: grammar checked. *integer: 1 if it has no fraction and no exponent. */
 static void neo__json_digits(const neo__json *j, size_t *at) {
     while (*at < j->size && j->text[*at] >= '0' && j->text[*at] <= '9') ++*at;
 }
@@ -2322,10 +2322,15 @@ static int neo__ckpt_parse_name(const char *name, int64_t *step, neo__ckpt_suffi
     }
     return 0;
 }
-static int neo__ckpt_is_whole(const char *path) {
+/* whole: 1 if the directory holds a manifest. One that cannot be looked at is an error: a
+   checkpoint that may be there must not count as none. */
+static neo_status neo__ckpt_look(const char *path, int *whole) {
     char manifest[NEO__PATH_BYTES];
-    if (neo__path_join(manifest, path, NEO__CKPT_MANIFEST) != NEO_OK) return 0;
-    return neo__path_look(manifest) == NEO__PATH_FILE;
+    neo__path_kind kind;
+    NEO__TRY(neo__path_join(manifest, path, NEO__CKPT_MANIFEST));
+    NEO__TRY(neo__path_look(manifest, &kind));
+    *whole = kind == NEO__PATH_FILE;
+    return NEO_OK;
 }
 
 /* ---- files of one checkpoint ---- */
@@ -2363,6 +2368,8 @@ typedef struct neo__ckpt_save {
     char partial[NEO__PATH_BYTES], whole[NEO__PATH_BYTES], old[NEO__PATH_BYTES];
     int part_count;
     neo_tensor schema; /* the dictionaries, or none */
+    neo__file lock;    /* of rank 0, on the directory */
+    int locked;
 
     neo__st_item *items;   /* room for every tensor and the schema */
     const char **metadata; /* room for three pairs and one for every part */
@@ -2378,7 +2385,7 @@ typedef struct neo__ckpt_save {
 static int neo__rects_equal(const neo__rect *a, const neo__rect *b) {
     return a->row == b->row && a->col == b->col && a->rows == b->rows && a->cols == b->cols;
 }
-/* A tensor for the list of a file, under the name that it has there. */
+/* A printed text in the save's arena; NULL: no memory. */
 static const char *neo__ckpt_text(neo__ckpt_save *save, const char *format, ...) NEO__PRINTF(2, 3);
 static const char *neo__ckpt_text(neo__ckpt_save *save, const char *format, ...) {
     va_list args, again;
@@ -2529,6 +2536,9 @@ static neo_status neo__ckpt_write_manifest(neo__ckpt_save *save) {
     neo_status status = neo__out_flush(&out);
     neo__out_format(&out, NEO__CKPT_TAIL, out.crc);
     NEO__TRY(neo__ckpt_finish(&out, status, &record));
+    NEO__CHECK(out.bytes <= NEO__CKPT_MANIFEST_BYTES, NEO_ERR_ARG,
+               "%s: the definition makes it %" PRIu64 " bytes, and neo_load takes %d", path,
+               out.bytes, (int)NEO__CKPT_MANIFEST_BYTES);
     NEO__TRY(neo__path_rename(temporary, path));
     return neo__dir_sync(save->partial);
 }
@@ -2539,24 +2549,29 @@ static neo_status neo__ckpt_write_manifest(neo__ckpt_save *save) {
 static neo_status neo__ckpt_clean(const char *name, void *user) {
     neo__ckpt_save *save = (neo__ckpt_save *)user;
     neo__ckpt_suffix suffix;
+    neo__path_kind kind;
     int64_t step = 0;
+    int is_whole;
     char path[NEO__PATH_BYTES], whole[NEO__PATH_BYTES];
     if (!neo__ckpt_parse_name(name, &step, &suffix)) return NEO_OK;
     NEO__TRY(neo__ckpt_path(path, save->desc->dir, step, suffix));
     NEO__TRY(neo__ckpt_path(whole, save->desc->dir, step, NEO__CKPT_WHOLE));
-    if (neo__path_look(path) != NEO__PATH_DIR) return NEO_OK;
+    NEO__TRY(neo__path_look(path, &kind));
+    if (kind != NEO__PATH_DIR) return NEO_OK;
     if (suffix == NEO__CKPT_PARTIAL) {
         (void)neo__tree_remove(path);
         return NEO_OK;
     }
+    NEO__TRY(neo__ckpt_look(whole, &is_whole));
     if (suffix == NEO__CKPT_OLD) {
-        if (neo__ckpt_is_whole(whole)) {
+        if (is_whole) {
             (void)neo__tree_remove(path);
             return NEO_OK;
         }
-        if (!neo__ckpt_is_whole(path) || neo__path_rename(path, whole) != NEO_OK) return NEO_OK;
+        NEO__TRY(neo__ckpt_look(path, &is_whole));
+        if (!is_whole || neo__path_rename(path, whole) != NEO_OK) return NEO_OK;
     }
-    if (!neo__ckpt_is_whole(whole)) return NEO_OK;
+    if (!is_whole) return NEO_OK;
     for (int i = 0; i < save->step_count; i++) /* a renamed one may be listed twice */
         if (save->steps[i] == step) return NEO_OK;
     NEO__TRY(NEO__GROW(save->ctx, save->steps, save->step_capacity, save->step_count + 1));
@@ -2565,7 +2580,9 @@ static neo_status neo__ckpt_clean(const char *name, void *user) {
 }
 /* The directory under its final name. */
 static neo_status neo__ckpt_commit(neo__ckpt_save *save) {
-    int replaces = neo__path_look(save->whole) != NEO__PATH_NONE;
+    neo__path_kind there;
+    NEO__TRY(neo__path_look(save->whole, &there));
+    int replaces = there != NEO__PATH_NONE;
     if (replaces) {
         NEO__TRY(neo__tree_remove(save->old));
         NEO__TRY(neo__path_rename(save->whole, save->old));
@@ -2609,7 +2626,9 @@ static void neo__ckpt_prune(neo__ckpt_save *save) {
 /* This rank's two files. */
 static neo_status neo__ckpt_write_own(neo__ckpt_save *save) {
     int rank = save->meet.group.rank, ranks = save->meet.group.size;
-    NEO__CHECK(neo__path_look(save->partial) == NEO__PATH_DIR, NEO_ERR_IO,
+    neo__path_kind there;
+    NEO__TRY(neo__path_look(save->partial, &there));
+    NEO__CHECK(there == NEO__PATH_DIR, NEO_ERR_IO,
                "%s: does not see this directory, which rank 0 made: %s", save->partial,
                neo__ckpt_apart);
     for (int weights = 1; weights >= 0; weights--) {
@@ -2658,7 +2677,8 @@ static neo_status neo__ckpt_prepare_lists(neo__ckpt_save *save) {
     return NEO_OK;
 }
 static neo_status neo__ckpt_prepare_dir(neo__ckpt_save *save) {
-    neo__path_kind there = neo__path_look(save->whole);
+    neo__path_kind there;
+    NEO__TRY(neo__path_look(save->whole, &there));
     NEO__CHECK(there == NEO__PATH_NONE || there == NEO__PATH_DIR, NEO_ERR_IO,
                "%s: is in the way, and is not a directory", save->whole);
     const neo__state_dicts *dicts = &save->state->dicts;
@@ -2670,6 +2690,8 @@ static neo_status neo__ckpt_prepare_dir(neo__ckpt_save *save) {
         save->schema = neo_tensor_1d(words, NEO_U8, (int64_t)bytes);
     }
     NEO__TRY(neo__dir_make(save->desc->dir));
+    NEO__TRY(neo__dir_lock(&save->lock, save->desc->dir));
+    save->locked = 1;
     return neo__dir_list(save->desc->dir, neo__ckpt_clean, save);
 }
 static uint64_t neo__definition_hash(const neo_state *state) {
@@ -2730,6 +2752,7 @@ NEO_API neo_status neo_save(neo_ctx *ctx, const neo_save_desc *desc, const neo_s
         if (status == NEO_OK) status = neo__ckpt_prepare(save);
         if (status == NEO_OK) status = neo__ckpt_write(save);
         if (status == NEO_OK && meet.group.rank == 0) neo__ckpt_prune(save);
+        if (save->locked) (void)neo__file_close(&save->lock);
         NEO__LIST_FREE(ctx, save->steps, save->step_capacity);
         neo__arena_free(&save->arena);
     }
@@ -2749,10 +2772,12 @@ static neo_status neo__ckpt_visit(const char *name, void *user) {
     neo__ckpt_search *search = (neo__ckpt_search *)user;
     neo__ckpt_suffix suffix;
     int64_t step = 0;
+    int whole;
     char path[NEO__PATH_BYTES];
     if (!neo__ckpt_parse_name(name, &step, &suffix) || suffix == NEO__CKPT_PARTIAL) return NEO_OK;
     NEO__TRY(neo__ckpt_path(path, search->dir, step, suffix));
-    if (!neo__ckpt_is_whole(path)) return NEO_OK;
+    NEO__TRY(neo__ckpt_look(path, &whole));
+    if (!whole) return NEO_OK;
     search->newest = NEO__MAX(search->newest, step);
     int64_t limit = search->wanted > 0 ? search->wanted : search->found;
     if (step < limit || (step > limit && search->wanted > 0)) {
@@ -3303,7 +3328,9 @@ static neo_status neo__ckpt_choose(neo__ckpt_load *load) {
     load->step = (int64_t)words[0];
     load->before = (int64_t)words[1];
     status = neo__ckpt_path(load->dir, desc->dir, load->step, (neo__ckpt_suffix)words[2]);
-    if (status == NEO_OK && !neo__ckpt_is_whole(load->dir))
+    int whole = 1;
+    if (status == NEO_OK) status = neo__ckpt_look(load->dir, &whole);
+    if (!whole)
         status = neo_fail(NEO_ERR_IO, "%s: does not see this checkpoint, which rank 0 found: %s",
                           load->dir, neo__ckpt_apart);
     return neo__meet_agree(meet, status);
