@@ -12671,6 +12671,11 @@ NEO__HOT_END
    ------------------------------------------------------------------------ */
 enum { NEO__PROGRESS_BYTES = 1024, NEO__PROGRESS_COLUMNS = 200 };
 
+/* A printed number, whatever decimal point the locale has. */
+static void neo__point(char *number) {
+    for (char *p = number; *p; p++)
+        if (*p == ',') *p = '.';
+}
 /* Three significant digits and a letter: 950, 1.23k, 45.6M. Room for 32 bytes. */
 static void neo__human(double x, char *out) {
     static const char unit[] = {'k', 'M', 'G', 'T', 'P'};
@@ -12682,6 +12687,7 @@ static void neo__human(double x, char *out) {
     int u = -1;
     for (; x >= 999.5 && u < 4; u++) x /= 1000.0;
     snprintf(out, 32, "%.*f%c", x < 9.995 ? 2 : x < 99.95 ? 1 : 0, x, unit[u]);
+    neo__point(out);
 }
 /* 7:05, 2:03:09, 4d 03h. Room for 32 bytes. */
 static void neo__duration(double seconds, char *out) {
@@ -12884,8 +12890,7 @@ static void neo__number_text(double x, char *out, size_t bytes) {
         snprintf(out, bytes, "%.*g", digits, x);
         if (strtod(out, NULL) == x) break;
     }
-    for (char *p = out; *p; p++)
-        if (*p == ',') *p = '.';
+    neo__point(out);
 }
 NEO_API void neo_jsonl_number(neo_jsonl *log, const char *key, double value) {
     char text[40];
@@ -13152,6 +13157,7 @@ static void neo__axis_label(const neo__axis *a, int i, char *out) {
     if (v == 0.0) snprintf(out, 64, "0");
     else if (a->digits > 6 || most >= 1e6) snprintf(out, 64, "%.4g", v * a->unit);
     else snprintf(out, 64, "%.*f%s", a->digits, v, a->suffix);
+    neo__point(out);
 }
 /* About four significant digits. Room for 64 bytes. */
 static void neo__value_text(double v, char *out) {
@@ -13163,6 +13169,7 @@ static void neo__value_text(double v, char *out) {
         snprintf(out, 64, "%.0f", v);
     } else {
         snprintf(out, 64, a >= 1e15 || a < 1e-4 ? "%.3g" : a < 1e3 ? "%#.4g" : "%.1f", v);
+        neo__point(out);
     }
 }
 
@@ -13175,6 +13182,13 @@ static int neo__curve_points(const neo__item *c) {
 static void neo__curve_point(const neo__item *c, int i, double *x, double *y) {
     *x = i < c->count ? c->x[i] : c->last_x;
     *y = i < c->count ? c->y[i] : c->last_y;
+}
+/* A coordinate, with text around it: format has one %.1f or the like, and no comma. */
+static void neo__out_place(neo__out *out, const char *format, double place) {
+    char text[64];
+    snprintf(text, sizeof text, format, place);
+    neo__point(text);
+    neo__out_text(out, text);
 }
 /* The place of a value on an axis, in `scale`ths from its low end. */
 static double neo__axis_place(const neo__axis *a, double v, double scale) {
@@ -13221,9 +13235,11 @@ static void neo__curve_path(neo__out *out, const neo__item *curve, const neo__ax
         double x, y;
         neo__curve_point(curve, i, &x, &y);
         int drawn = neo__drawable(x, y);
-        if (drawn)
-            neo__out_format(out, "%c%.1f %.1f", move, neo__axis_place(ax, x, 1000.0),
-                            1000.0 - neo__axis_place(ay, y, 1000.0));
+        if (drawn) {
+            neo__out_bytes(out, &move, 1);
+            neo__out_place(out, "%.1f", neo__axis_place(ax, x, 1000.0));
+            neo__out_place(out, " %.1f", 1000.0 - neo__axis_place(ay, y, 1000.0));
+        }
         move = drawn ? 'L' : 'M';
     }
     neo__out_text(out, "\" />");
@@ -13242,8 +13258,8 @@ static void neo__chart_frame(neo__out *out, const neo__item *chart, const neo__a
         "<svg viewBox=\"0 0 1000 1000\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"",
         chart->name, "\"><path class=\"grid\" d=\"");
     for (int i = 0; i < ay->ticks; i++)
-        neo__out_format(out, "M0 %.1fH1000",
-                        1000.0 - neo__axis_place(ay, neo__axis_tick(ay, i), 1000.0));
+        neo__out_place(out, "M0 %.1fH1000",
+                       1000.0 - neo__axis_place(ay, neo__axis_tick(ay, i), 1000.0));
     neo__out_text(out, "\" /><path class=\"base\" d=\"M0 1000H1000\" />\n");
     int color = 0;
     for (const neo__item *curve = chart->parts; curve; curve = curve->next)
@@ -13251,13 +13267,15 @@ static void neo__chart_frame(neo__out *out, const neo__item *chart, const neo__a
     neo__out_text(out, "</svg>\n");
     for (int i = 0; i < ay->ticks; i++) {
         neo__axis_label(ay, i, label);
-        neo__out_format(out, "<span class=\"y\" style=\"top:%.2f%%\">%s</span>",
-                        100.0 - neo__axis_place(ay, neo__axis_tick(ay, i), 100.0), label);
+        neo__out_place(out, "<span class=\"y\" style=\"top:%.2f%%\">",
+                       100.0 - neo__axis_place(ay, neo__axis_tick(ay, i), 100.0));
+        neo__out_format(out, "%s</span>", label);
     }
     for (int i = 0; i < ax->ticks; i++) {
         neo__axis_label(ax, i, label);
-        neo__out_format(out, "<span class=\"x\" style=\"left:%.2f%%\">%s</span>",
-                        neo__axis_place(ax, neo__axis_tick(ax, i), 100.0), label);
+        neo__out_place(out, "<span class=\"x\" style=\"left:%.2f%%\">",
+                       neo__axis_place(ax, neo__axis_tick(ax, i), 100.0));
+        neo__out_format(out, "%s</span>", label);
     }
     neo__out_text(out, "</div></div>\n");
 }
