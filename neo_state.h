@@ -7,7 +7,8 @@
        all their bits
      - checkpoints that a kill at any moment leaves whole; every byte is checked before a load
        changes anything
-     - ranks save their parts as one checkpoint; any number of ranks loads it under any other cut
+     - ranks save their parts as one checkpoint; any number of ranks loads it under any other cut;
+       neo_export makes one plain file of it
      - safetensors files, read and written, with names mapped and dtypes converted
 
    WHAT IT DOES NOT DO
@@ -98,8 +99,9 @@ NEO_API neo_tensor neo_state_tensor(const neo_state *state, int index);
 
 /* neo_state_digest: 64-bit hash over each weight's and optimizer tensor's name, dtype, shape and
    bytes in its logical layout. A sum of keyed hashes per element, so it depends on no order; NaNs
-   count alike. Parts count at their place in the whole. The formula is at >>impl-state. Threads:
-   uses the context's. */
+   count alike. Parts count at their place in the whole: where ranks hold parts this is the digest
+   of this rank's, and neo_state_digest_group gives that of all. The formula is at >>impl-state. Of
+   NULL it is 0. Threads: uses the context's. */
 NEO_API uint64_t neo_state_digest(const neo_state *state);
 
 /* neo_state_digest_group: the digest of the state that all ranks hold together: parts count at
@@ -200,6 +202,18 @@ typedef struct neo_load_desc {
             not see what rank 0 sees), NEO_ERR_MEMORY; what the group's calls return. */
 NEO_API neo_status neo_load(neo_ctx *ctx, const neo_load_desc *desc, neo_state *state,
                             int64_t *loaded_step);
+
+typedef struct neo_export_desc {
+    const char *dir;  /* required: of checkpoints */
+    int64_t step;     /* 0 and below: the newest whole one */
+    const char *path; /* required: the file to write */
+    int with_state;   /* 1: optimizer state and counters too, beside the weights; no dictionaries */
+} neo_export_desc;
+/* neo_export: a checkpoint of any number of ranks as one safetensors file of whole tensors, which
+   any reader opens by name. Checked as by neo_load, but for the definition. One rank calls it; one
+   tensor at a time is in memory. The file is whole or as before.
+   Errors   those of neo_load and neo_safetensors_write. */
+NEO_API neo_status neo_export(neo_ctx *ctx, const neo_export_desc *desc);
 
 /* ---------------------------------------------------------------------------
    >>safetensors
@@ -1144,6 +1158,7 @@ static uint64_t neo__entry_digest(const neo_state *state, const neo__state_entry
 }
 NEO_API uint64_t neo_state_digest(const neo_state *state) {
     uint64_t parts = 0, keys = 0;
+    if (!state) return 0;
     for (int i = 0; i < state->count; i++) {
         const neo__state_entry *entry = &state->entries[i];
         if (entry->kind == NEO_STATE_PROGRESS) continue;
@@ -3395,6 +3410,108 @@ NEO_API neo_status neo_load(neo_ctx *ctx, const neo_load_desc *desc, neo_state *
     }
     neo__arena_free(&arena);
     neo__meet_end(&meet);
+    return status;
+}
+
+/* ---- neo_export ---- */
+typedef struct neo__export {
+    neo__ckpt_load load;
+    neo_load_desc desc;
+    neo_tensor *tensors; /* of the file: whole ones, without data */
+    const char **names;
+    void *data; /* of the tensor at hand */
+    size_t bytes;
+} neo__export;
+/* An entry without memory for each tensor that a file of the checkpoint holds, whole or in part. */
+static neo_status neo__export_list_file(neo__export *job, int number) {
+    neo__ckpt_load *load = &job->load;
+    neo_safetensors *file = NULL;
+    if (!neo__ckpt_surveys(load, number)) return NEO_OK;
+    NEO__TRY(neo__ckpt_open(load, number, &file));
+    int weights = neo__ckpt_starts(load->files[number].name, "model-");
+    neo_status status = NEO_OK;
+    for (int k = 0; k < file->count && status == NEO_OK; k++) {
+        NEO__ZERO(neo__ckpt_piece, piece);
+        if (!weights && strcmp(neo_safetensors_name(file, k), NEO__SCHEMA_NAME) == 0) continue;
+        status = neo__ckpt_piece_of(file, k, &piece);
+        if (status != NEO_OK || neo__state_find(load->state, piece.name) >= 0) continue;
+        NEO__ZERO(neo__state_entry, entry);
+        entry.kind = weights ? NEO_STATE_WEIGHT : NEO_STATE_OPTIMIZER;
+        entry.tensor = entry.whole = piece.whole;
+        entry.slab = neo__slab_whole(&piece.whole);
+        status = neo__state_put(load->state, &entry, piece.name, -1);
+    }
+    neo_safetensors_close(file);
+    return status;
+}
+static void neo__export_release(neo__export *job) {
+    if (job->data) neo_free(job->load.ctx, job->data, job->bytes);
+    job->data = NULL;
+}
+/* The elements of one tensor, from all files that hold some. */
+static neo_status neo__export_read(void *user, int index, const void **data) {
+    neo__export *job = (neo__export *)user;
+    neo__ckpt_load *load = &job->load;
+    neo__slab slab = load->state->entries[index].slab;
+    neo__file file;
+    neo__export_release(job);
+    job->bytes = neo__st_bytes(&job->tensors[index]);
+    job->data = neo__alloc_for(load->ctx, job->bytes, "neo_export");
+    if (!job->data) return NEO_ERR_MEMORY;
+    *data = slab.data = (char *)job->data;
+    for (int i = 0; i < load->run_count; i++) {
+        const neo__ckpt_run *run = &load->runs[i];
+        if (run->entry != index) continue;
+        NEO__TRY(neo__path_join(load->path, load->dir, load->files[run->file].name));
+        NEO__TRY(neo__file_open(&file, load->path, NEO__FILE_READ));
+        neo_status status = neo__st_read_rect(load->ctx, &file, &run->rect, &slab, 0);
+        neo__file_close(&file);
+        NEO__TRY(status);
+    }
+    return NEO_OK;
+}
+static neo_status neo__export_write(neo__export *job, const char *path) {
+    neo__ckpt_load *load = &job->load;
+    const char *const metadata[] = {"format", "pt", "writer", "neo"};
+    NEO__TRY(neo__ckpt_choose(load));
+    NEO__TRY(neo__ckpt_read_manifest(load));
+    NEO__TRY(neo__ckpt_check_files(load));
+    for (int i = 0; i < load->file_count; i++) NEO__TRY(neo__export_list_file(job, i));
+    NEO__TRY(neo__ckpt_survey(load));
+    int count = load->state->count;
+    NEO__TRY(NEO__ARENA(&load->arena, job->tensors, count));
+    NEO__TRY(NEO__ARENA(&load->arena, job->names, count));
+    for (int i = 0; i < count; i++) {
+        job->tensors[i] = load->state->entries[i].whole;
+        job->names[i] = load->state->entries[i].name;
+    }
+    return neo_safetensors_stream(load->ctx, path, job->names, job->tensors, count,
+                                  metadata, 2, neo__export_read, job);
+}
+NEO_API neo_status neo_export(neo_ctx *ctx, const neo_export_desc *desc) {
+    NEO__CHECK(ctx && desc && desc->dir && desc->dir[0] && desc->path, NEO_ERR_ARG,
+               "neo_export: an argument is NULL, or desc.dir or desc.path is missing");
+    neo__arena arena = {ctx, NULL, NULL, 0, "neo_export"};
+    neo__export *job;
+    NEO__TRY(NEO__ARENA(&arena, job, 1));
+    neo__ckpt_load *load = &job->load;
+    job->desc.dir = desc->dir;
+    job->desc.step = desc->step;
+    job->desc.weights_only = !desc->with_state;
+    load->ctx = load->arena.ctx = ctx;
+    load->arena.function = arena.function;
+    load->desc = &job->desc;
+    load->before = -1;
+    neo_status status = neo__meet_begin(&load->meet, ctx, "neo_export", NULL);
+    if (status == NEO_OK) {
+        status = neo_state_create(ctx, &load->state);
+        if (status == NEO_OK) status = neo__export_write(job, desc->path);
+        neo__export_release(job);
+        if (load->state) neo__ckpt_load_free(load);
+        neo_state_destroy(load->state);
+        neo__meet_end(&load->meet);
+    }
+    neo__arena_free(&arena);
     return status;
 }
 NEO__COLD_END
