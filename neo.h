@@ -753,14 +753,25 @@ NEO_API neo_status neo_mlp_forward(neo_mlp *mlp, neo_tensor x, neo_tensor y);
 NEO_API neo_status neo_mlp_backward(neo_mlp *mlp, const neo_leaves *leaves, neo_tensor dy,
                                     neo_tensor dx);
 
-/* neo_add: x += y, elementwise: a residual, or the gradients of the two ways into it. Each sum is
-   made in f32 and rounded to x's dtype, to nearest.
+/* neo_add: x += y, elementwise: a residual, or the gradients of the two ways into it. neo_mul: x *=
+   y: a gate; its gradients are dz y and dz x. Each result is made in f32 and rounded to x's dtype,
+   to nearest.
    neo_scale: x *= factor. *finite (may be NULL): 1 if all numbers of x were finite before, else 0.
    neo_round: y = x rounded to `dtype`, to nearest, as f32 again.
-   Shapes   contiguous, both alike; f32, of neo_add also f16, bf16 or f8; y may be x. */
+   Shapes   both alike: contiguous, or [rows][n] with rows apart (columns of a wider matrix, by
+            neo_tensor_slice); f32, of neo_add and neo_mul also f16, bf16 or f8; y may be x.
+   To concatenate, neo_tensor_copy each part into its columns of the wider matrix. */
 NEO_API neo_status neo_add(neo_ctx *ctx, neo_tensor x, neo_tensor y);
+NEO_API neo_status neo_mul(neo_ctx *ctx, neo_tensor x, neo_tensor y);
 NEO_API neo_status neo_scale(neo_ctx *ctx, neo_tensor x, float factor, int *finite);
 NEO_API neo_status neo_round(neo_ctx *ctx, neo_dtype dtype, neo_tensor x, neo_tensor y);
+/* neo_dot_forward: out_i = x_i . y_i, row by row: the head of a two-tower model. neo_dot_backward:
+   dx_i = dout_i y_i and dy_i = dout_i x_i, each or none.
+   Shapes   x, y, dx, dy [B][n], f32, last stride 1; out, dout [B] or [B][1], contiguous f32.
+   Numerics sums along a row: as of the norms below. Aliasing outputs overlap no input. */
+NEO_API neo_status neo_dot_forward(neo_ctx *ctx, neo_tensor x, neo_tensor y, neo_tensor out);
+NEO_API neo_status neo_dot_backward(neo_ctx *ctx, neo_tensor x, neo_tensor y, neo_tensor dout,
+                                    neo_tensor dx, neo_tensor dy);
 
 /* neo_layer_norm_forward: y = (x - mean) scale weight + bias along each row, scale =
    1/sqrt(variance + eps), as torch.nn.LayerNorm over the last dimension. stats takes mean and scale
@@ -2193,6 +2204,8 @@ typedef struct neo__step {
    never a shifted overlap. */
 struct neo__vec_kernels {
     void (*add)(float *y, const float *x, int64_t n); /* y += x */
+    void (*mul)(float *y, const float *x, int64_t n); /* y *= x */
+    float (*dot)(const float *x, const float *y, int64_t n);
     void (*act_forward)(neo_activation act, const float *z, float *y, int64_t n);
     void (*act_backward)(neo_activation act, const float *z, const float *y, const float *dy,
                          float *dz, int64_t n);
@@ -2863,14 +2876,22 @@ typedef struct neo__tree_sum_call {
     float *out;
     int64_t n;
 } neo__tree_sum_call;
-/* Elementwise, `count` numbers: x += y, rounded to x's dtype; x *= factor (f32); y = x rounded to
-   dtype (f32). */
-typedef enum neo__blend_kind { NEO__BLEND_ADD, NEO__BLEND_SCALE, NEO__BLEND_ROUND } neo__blend_kind;
+/* Elementwise on matrices, of f32 but for the first two. */
+typedef enum neo__blend_kind {
+    NEO__BLEND_ADD,   /* x += y, rounded to x's dtype */
+    NEO__BLEND_MUL,   /* x *= y, likewise */
+    NEO__BLEND_SCALE, /* x *= factor */
+    NEO__BLEND_ROUND, /* y = x rounded to dtype */
+    NEO__BLEND_DOT,   /* out[row] = x_row . y_row */
+    NEO__BLEND_ROWS   /* x_row = out[row] y_row */
+} neo__blend_kind;
 typedef struct neo__blend_call {
     neo__blend_kind kind;
     void *x, *y;
+    float *out;
     neo_dtype x_dtype, y_dtype, dtype;
-    int64_t count;
+    int64_t rows, cols;
+    int64_t x_row, y_row; /* elements from row to row */
     float factor;
     int *infinite; /* host; of a scale: set to 1 where a number is not finite. NULL: nobody asks */
 } neo__blend_call;
@@ -6967,31 +6988,82 @@ NEO_API neo_status neo_activation_backward(neo_ctx *ctx, neo_activation act, neo
     return call.cols > 0 ? ctx->on->activation(ctx->on, &call) : NEO_OK;
 }
 
-/* ---- neo_add, neo_scale, neo_round ---- */
+/* ---- neo_add, neo_mul, neo_scale, neo_round, neo_dot ---- */
+/* t has like's shape, in f32: contiguous, or a matrix with rows apart. */
+static neo_status neo__check_rows(const neo_ctx *ctx, const char *fn, const char *name,
+                                  neo_tensor t, neo_tensor like) {
+    const int apart = t.ndim == 2 && t.dtype == NEO_F32 && !neo_tensor_is_contiguous(t);
+    if (!apart || like.ndim != 2) return neo__check_like(ctx, fn, name, t, like);
+    return neo__check_matrix(ctx, t, like.shape[0], like.shape[1], 1, fn, name);
+}
 static neo_status neo__blend_begin(neo__blend_call *call, neo_ctx *ctx, const char *fn,
                                    neo__blend_kind kind, neo_tensor x, neo_tensor y) {
+    const int any_float = kind == NEO__BLEND_ADD || kind == NEO__BLEND_MUL;
     neo_tensor like_x = x, like_y = y;
     memset(call, 0, sizeof *call);
     NEO__TRY(neo__check_ctx(fn, ctx));
-    NEO__CHECK(kind != NEO__BLEND_ADD || (neo__is_float(x.dtype) && neo__is_float(y.dtype)),
-               NEO_ERR_SHAPE, "%s: x is %s, y %s, both must be floats", fn, neo_dtype_name(x.dtype),
+    NEO__CHECK(!any_float || (neo__is_float(x.dtype) && neo__is_float(y.dtype)), NEO_ERR_SHAPE,
+               "%s: x is %s, y %s, both must be floats", fn, neo_dtype_name(x.dtype),
                neo_dtype_name(y.dtype));
-    if (kind == NEO__BLEND_ADD) like_x.dtype = like_y.dtype = NEO_F32; /* for the next checks */
-    NEO__TRY(neo__check_like(ctx, fn, "x", like_x, like_x));
-    NEO__TRY(neo__check_like(ctx, fn, "y", like_y, like_x));
+    if (any_float) like_x.dtype = like_y.dtype = NEO_F32; /* for the next checks */
+    NEO__TRY(neo__check_rows(ctx, fn, "x", like_x, like_x));
+    NEO__TRY(neo__check_rows(ctx, fn, "y", like_y, like_x));
+    const int matrix = x.ndim == 2;
     call->kind = kind;
     call->x = x.data, call->x_dtype = x.dtype;
     call->y = y.data, call->y_dtype = y.dtype;
-    call->count = neo_tensor_count(x);
+    call->rows = matrix ? x.shape[0] : 1;
+    call->cols = matrix ? x.shape[1] : neo_tensor_count(x);
+    call->x_row = matrix && !neo_tensor_is_contiguous(x) ? x.stride[0] : call->cols;
+    call->y_row = matrix && !neo_tensor_is_contiguous(y) ? y.stride[0] : call->cols;
     return NEO_OK;
 }
 static neo_status neo__blend(neo_ctx *ctx, const neo__blend_call *call) {
-    return call->count > 0 ? ctx->on->blend(ctx->on, call) : NEO_OK;
+    return call->rows > 0 && call->cols > 0 ? ctx->on->blend(ctx->on, call) : NEO_OK;
 }
 NEO_API neo_status neo_add(neo_ctx *ctx, neo_tensor x, neo_tensor y) {
     neo__blend_call call;
     NEO__TRY(neo__blend_begin(&call, ctx, "neo_add", NEO__BLEND_ADD, x, y));
     return neo__blend(ctx, &call);
+}
+NEO_API neo_status neo_mul(neo_ctx *ctx, neo_tensor x, neo_tensor y) {
+    neo__blend_call call;
+    NEO__TRY(neo__blend_begin(&call, ctx, "neo_mul", NEO__BLEND_MUL, x, y));
+    return neo__blend(ctx, &call);
+}
+/* The record of a dot or its gradients: x and y are matrices, out has a number for each row. */
+static neo_status neo__dot_begin(neo__blend_call *call, neo_ctx *ctx, const char *fn,
+                                 const char *name, neo_tensor x, neo_tensor y, neo_tensor out) {
+    NEO__CHECK(x.ndim == 2 && y.ndim == 2, NEO_ERR_SHAPE, "%s: x and y are not matrices [B][n]",
+               fn);
+    NEO__TRY(neo__blend_begin(call, ctx, fn, NEO__BLEND_DOT, x, y));
+    if (out.ndim == 2 && out.shape[1] == 1 && neo_tensor_is_contiguous(out)) out.ndim = 1;
+    NEO__TRY(neo__check_vector(ctx, out, x.shape[0], fn, name));
+    call->out = neo__f32(out);
+    return NEO_OK;
+}
+NEO_API neo_status neo_dot_forward(neo_ctx *ctx, neo_tensor x, neo_tensor y, neo_tensor out) {
+    neo__blend_call call;
+    NEO__TRY(neo__dot_begin(&call, ctx, "neo_dot_forward", "out", x, y, out));
+    if (call.cols == 0) return neo_tensor_zero(ctx, out);
+    return neo__blend(ctx, &call);
+}
+NEO_API neo_status neo_dot_backward(neo_ctx *ctx, neo_tensor x, neo_tensor y, neo_tensor dout,
+                                    neo_tensor dx, neo_tensor dy) {
+    static const char *const fn = "neo_dot_backward";
+    neo__blend_call call, to;
+    NEO__TRY(neo__dot_begin(&call, ctx, fn, "dout", x, y, dout));
+    const neo_tensor grad[2] = {dx, dy}, from[2] = {y, x};
+    for (int pass = 0; pass < 4; pass++) { /* check both before the first is written */
+        const int k = pass % 2;
+        if (!neo__given(grad[k])) continue;
+        NEO__TRY(neo__check_rows(ctx, fn, k ? "dy" : "dx", grad[k], x));
+        if (pass < 2) continue;
+        NEO__TRY(neo__blend_begin(&to, ctx, fn, NEO__BLEND_ROWS, grad[k], from[k]));
+        to.out = call.out;
+        NEO__TRY(neo__blend(ctx, &to));
+    }
+    return NEO_OK;
 }
 NEO_API neo_status neo_scale(neo_ctx *ctx, neo_tensor x, float factor, int *finite) {
     neo__blend_call call;
@@ -7058,19 +7130,27 @@ static neo_status neo__cpu_activation(neo_device *d, const neo__activation_call 
 NEO__INLINE void *neo__element(const void *base, int64_t at, neo_dtype dtype) {
     return (char *)(uintptr_t)base + (size_t)at * neo_dtype_size(dtype);
 }
-/* n <= NEO__BLOCK elements from `at` on. */
-static void neo__blend_block(const neo_ctx *ctx, const neo__blend_call *c, int64_t at, int64_t n) {
+/* n <= NEO__BLOCK elements of a row from column `at` on. */
+static void neo__blend_block(const neo_ctx *ctx, const neo__blend_call *c, int64_t row, int64_t at,
+                             int64_t n) {
     float wide_x[NEO__BLOCK], wide_y[NEO__BLOCK];
     uint16_t narrow[NEO__BLOCK];
-    void *x = neo__element(c->x, at, c->x_dtype), *y = neo__element(c->y, at, c->y_dtype);
+    void *x = neo__element(c->x, row * c->x_row + at, c->x_dtype);
+    void *y = neo__element(c->y, row * c->y_row + at, c->y_dtype);
     float *to = c->x_dtype == NEO_F32 ? (float *)x : wide_x, *from = (float *)y;
     int infinite = 0;
     switch (c->kind) {
     case NEO__BLEND_ADD:
+    case NEO__BLEND_MUL:
         if (c->y_dtype != NEO_F32) neo__decode_float(ctx, c->y_dtype, y, from = wide_y, n);
         if (to == wide_x) neo__decode_float(ctx, c->x_dtype, x, to, n);
-        ctx->vec->add(to, from, n);
+        if (c->kind == NEO__BLEND_ADD) ctx->vec->add(to, from, n);
+        else ctx->vec->mul(to, from, n);
         if (to == wide_x) neo__encode_float(ctx, c->x_dtype, to, x, NULL, n);
+        break;
+    case NEO__BLEND_DOT: c->out[row] = ctx->vec->dot(to, from, n); break; /* the whole row */
+    case NEO__BLEND_ROWS:
+        for (int64_t i = 0; i < n; i++) to[i] = c->out[row] * from[i];
         break;
     case NEO__BLEND_SCALE:
         for (int64_t i = 0; i < n; i++) {
@@ -7085,18 +7165,33 @@ static void neo__blend_block(const neo_ctx *ctx, const neo__blend_call *c, int64
         break;
     }
 }
+/* Columns [begin, end) of a row: f32 sums, products and dots in one piece, else by blocks. */
+static void neo__blend_row(const neo_ctx *ctx, const neo__blend_call *c, int64_t row, int64_t begin,
+                           int64_t end) {
+    const int wide = c->x_dtype == NEO_F32 && c->y_dtype == NEO_F32;
+    const int whole = wide && c->kind != NEO__BLEND_SCALE && c->kind != NEO__BLEND_ROUND;
+    const int64_t piece = whole ? end - begin : NEO__BLOCK;
+    for (int64_t at = begin; at < end; at += piece)
+        neo__blend_block(ctx, c, row, at, NEO__MIN(end - at, piece));
+}
+/* Pieces are rows, or the elements of one row. */
 static void neo__blend_part(const neo__cpu_part *part) {
     const neo__blend_call *c = (const neo__blend_call *)part->call;
-    const int64_t begin = part->begin, count = part->end - begin;
-    if (c->kind == NEO__BLEND_ADD && c->x_dtype == NEO_F32 && c->y_dtype == NEO_F32) {
-        part->ctx->vec->add((float *)c->x + begin, (const float *)c->y + begin, count);
-        return;
-    }
-    for (int64_t i = 0; i < count; i += NEO__BLOCK)
-        neo__blend_block(part->ctx, c, begin + i, NEO__MIN(count - i, (int64_t)NEO__BLOCK));
+    if (c->rows == 1) neo__blend_row(part->ctx, c, 0, part->begin, part->end);
+    for (int64_t i = part->begin; c->rows > 1 && i < part->end; i++)
+        neo__blend_row(part->ctx, c, i, 0, c->cols);
 }
 static neo_status neo__cpu_blend(neo_device *d, const neo__blend_call *call) {
-    return neo__cpu_run(d, call, call->count, NEO__VEC_GRAIN, NEO__BLOCK, neo__blend_part);
+    neo__blend_call c = *call;
+    const int by_row = c.kind == NEO__BLEND_DOT || c.kind == NEO__BLEND_ROWS;
+    if (c.x_row == c.cols && c.y_row == c.cols && !by_row) c.cols *= c.rows, c.rows = 1;
+    if (c.rows == 1 && c.kind != NEO__BLEND_DOT)
+        return neo__cpu_run(d, &c, c.cols, NEO__VEC_GRAIN, NEO__BLOCK, neo__blend_part);
+    if (c.rows == 1) { /* a dot is one piece */
+        neo__blend_row(neo__cpu_ctx(d), &c, 0, 0, c.cols);
+        return NEO_OK;
+    }
+    return neo__cpu_run(d, &c, c.rows, 1 + NEO__VEC_GRAIN / 2 / c.cols, 1, neo__blend_part);
 }
 
 /* ---------------------------------------------------------------------------
@@ -11798,9 +11893,10 @@ NEO_API neo_status neo_bags_scale_grads(neo_bags *b, float scale) {
     call.kind = NEO__BLEND_SCALE;
     call.x = call.y = b->job.kept.sums;
     call.factor = scale;
-    call.count = neo__bags_slot_at(b, b->kept.count);
+    call.rows = 1;
+    call.cols = call.x_row = call.y_row = neo__bags_slot_at(b, b->kept.count);
     b->kept.stage_end = 0;
-    return call.count > 0 ? b->ctx->on->blend(b->ctx->on, &call) : NEO_OK;
+    return call.cols > 0 ? b->ctx->on->blend(b->ctx->on, &call) : NEO_OK;
 }
 NEO_API neo_status neo_bags_clear(neo_bags *b) {
     NEO__CHECK(b, NEO_ERR_ARG, "neo_bags_clear: bags is NULL");
@@ -13966,6 +14062,9 @@ NEO__LEAN_BEGIN
 NEO__KERNEL void NEO__FN(vec_add)(float *y, const float *x, int64_t n) {
     NEO__LOOP(NEO__ST(y, NEO__LD(y) + NEO__LD(x)));
 }
+NEO__KERNEL void NEO__FN(vec_mul)(float *y, const float *x, int64_t n) {
+    NEO__LOOP(NEO__ST(y, NEO__LD(y) * NEO__LD(x)));
+}
 
 /* ---- activations ---- */
 NEO__KERNEL_INLINE NEO__VF NEO__FN(vgelu)(NEO__VF x) {
@@ -14166,6 +14265,17 @@ NEO__KERNEL void NEO__FN(vec_mse)(const float *x, const float *y, const float *w
         NEO__ST(loss, w * (d * d));
         if (dx) NEO__ST(dx, d * (w * vg));
     });
+}
+NEO__KERNEL float NEO__FN(vec_dot)(const float *x, const float *y, int64_t count) {
+    float sum = 0.0f, t[NEO__KEEP_ROOM];
+    for (int64_t at = 0; at < count; at += NEO__BLOCK) {
+        int64_t n = NEO__MIN(count - at, (int64_t)NEO__BLOCK);
+        const float *xb = x + at, *yb = y + at;
+        NEO__KEEP_BEGIN(t);
+        NEO__LOOP(NEO__KEEP(t, NEO__LD(xb) * NEO__LD(yb)));
+        sum = NEO__ADD1(sum, NEO__KEPT(t));
+    }
+    return sum;
 }
 NEO__KERNEL float NEO__FN(vec_mse_row)(const float *x, const float *y, float g, float *dx,
                                   int64_t count) {
@@ -14439,6 +14549,8 @@ NEO__KERNEL void NEO__FN(vec_lamb_move)(const neo__step *s, float *w, const floa
 #if NEO__PASS != NEO__PASS_WARP
 static const neo__vec_kernels NEO__FN(vec_kernels) = {
     NEO__FN(vec_add),
+    NEO__FN(vec_mul),
+    NEO__FN8(vec_dot),
     NEO__FN(vec_act_forward),
     NEO__FN(vec_act_backward),
     NEO__FN8(vec_find_outside),
