@@ -243,7 +243,7 @@ NEO_API const char *neo_version(void);
 
    A context holds what all objects of one trainer share: the allocator, the logger, the threads,
    the instruction set, the seed and the number of virtual shards. Every object is made from one and
-   must be destroyed before it.
+   is destroyed before it.
    ------------------------------------------------------------------------ */
 typedef struct neo_ctx neo_ctx;
 
@@ -306,7 +306,9 @@ typedef struct neo_ctx_desc {
             thread does not start. NEO_ERR_MEMORY. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_ctx_create(const neo_ctx_desc *desc, neo_ctx **ctx);
 
-/* neo_ctx_destroy: NULL is allowed. All objects made from ctx must be destroyed before. */
+/* neo_ctx_destroy: NULL is allowed. Objects and tensors made from ctx go before it. Where some are
+   left the logger is told how much, new ones are refused (NEO_ERR_STATE), and the context stays
+   until the last of them is destroyed. */
 NEO_API void neo_ctx_destroy(neo_ctx *ctx);
 
 NEO_API int neo_ctx_threads(const neo_ctx *ctx);
@@ -3276,11 +3278,6 @@ NEO_API neo_status neo_fail(neo_status status, const char *format, ...) {
     return status;
 }
 
-static neo_status neo__check_ctx(const char *function, const neo_ctx *ctx) {
-    NEO__CHECK(ctx, NEO_ERR_ARG, "%s: ctx is NULL", function);
-    return NEO_OK;
-}
-
 NEO_API const char *neo_last_error(void) { return neo__error_text; }
 NEO_API const char *neo_version(void) { return "0.1.0"; }
 NEO_API const char *neo_status_string(neo_status status) {
@@ -3418,6 +3415,8 @@ struct neo_ctx {
     size_t scratch_bytes;
     size_t bytes, peak_bytes, device_bytes; /* atomic */
     int64_t alloc_count;                    /* atomic */
+    size_t own_bytes; /* of bytes: the context's own, which stay when all objects are gone */
+    int destroyed;    /* by its user, while objects were left */
     int partial_batches; /* open windows in which other ranks have parts of the batch: leaves NULL
                             are an error */
 };
@@ -3453,8 +3452,14 @@ static void neo__count_alloc(neo_ctx *ctx, size_t bytes) {
     }
 }
 /* Memory of a device, or memory of the host that it reads fast (pinned); counted. */
+static neo_status neo__check_ctx(const char *function, const neo_ctx *ctx) {
+    NEO__CHECK(ctx, NEO_ERR_ARG, "%s: ctx is NULL", function);
+    NEO__CHECK(!ctx->destroyed, NEO_ERR_STATE, "%s: the context is destroyed", function);
+    return NEO_OK;
+}
+static void neo__ctx_free(neo_ctx *ctx);
 static void *neo__alloc_on(neo_ctx *ctx, neo_device *d, int pinned, size_t bytes) {
-    if (bytes > SIZE_MAX / 2) return NULL;
+    if (bytes > SIZE_MAX / 2 || ctx->destroyed) return NULL;
     if (bytes == 0) bytes = 1;
     void *p = pinned ? d->host_alloc(d, bytes) : d->alloc(d, bytes);
     if (!p) return NULL;
@@ -3466,11 +3471,12 @@ static void *neo__alloc_on(neo_ctx *ctx, neo_device *d, int pinned, size_t bytes
 static void neo__free_on(neo_ctx *ctx, neo_device *d, int pinned, void *p, size_t bytes) {
     if (!p) return;
     if (bytes == 0) bytes = 1;
-    __atomic_fetch_sub(&ctx->bytes, bytes, __ATOMIC_RELAXED);
+    size_t left = __atomic_sub_fetch(&ctx->bytes, bytes, __ATOMIC_RELAXED);
     if (d == ctx->device && !pinned)
         __atomic_fetch_sub(&ctx->device_bytes, bytes, __ATOMIC_RELAXED);
     if (pinned) d->host_free(d, p, bytes);
     else d->free(d, p, bytes);
+    if (ctx->destroyed && left == ctx->own_bytes) neo__ctx_free(ctx);
 }
 NEO_API void *neo_alloc(neo_ctx *ctx, size_t bytes) {
     return neo__alloc_on(ctx, &ctx->cpu, 0, bytes);
@@ -3946,13 +3952,31 @@ NEO_API neo_status neo_ctx_create(const neo_ctx_desc *desc, neo_ctx **out) {
     return NEO_OK;
 }
 
-NEO_API void neo_ctx_destroy(neo_ctx *ctx) {
-    if (!ctx) return;
+static size_t neo__workers_bytes(const neo_ctx *ctx) {
+    return (size_t)(ctx->threads - 1) * sizeof(neo__worker);
+}
+static void neo__ctx_free(neo_ctx *ctx) {
     neo_allocator allocator = ctx->allocator;
+    ctx->destroyed = 0;
     neo__pool_stop(&ctx->pool, ctx->pool.worker_count);
-    neo_free(ctx, ctx->pool.workers, (size_t)(ctx->threads - 1) * sizeof(neo__worker));
+    neo_free(ctx, ctx->pool.workers, neo__workers_bytes(ctx));
     neo_free(ctx, ctx->scratch, ctx->scratch_bytes);
     allocator.free(ctx, sizeof *ctx, allocator.user);
+}
+NEO_API void neo_ctx_destroy(neo_ctx *ctx) {
+    if (!ctx || ctx->destroyed) return;
+    ctx->own_bytes = sizeof *ctx;
+    if (ctx->pool.workers) ctx->own_bytes += NEO__MAX(neo__workers_bytes(ctx), (size_t)1);
+    if (ctx->scratch) ctx->own_bytes += ctx->scratch_bytes;
+    size_t left = __atomic_load_n(&ctx->bytes, __ATOMIC_RELAXED) - ctx->own_bytes;
+    if (left == 0) {
+        neo__ctx_free(ctx);
+        return;
+    }
+    neo_log(ctx, NEO_LOG_WARNING,
+            "neo_ctx_destroy: %zu bytes of objects or tensors are not destroyed yet: the context "
+            "stays until they are", left);
+    ctx->destroyed = 1;
 }
 
 NEO_API int neo_ctx_threads(const neo_ctx *ctx) { return ctx->threads; }
@@ -7170,7 +7194,7 @@ static void neo__blend_row(const neo_ctx *ctx, const neo__blend_call *c, int64_t
                            int64_t end) {
     const int wide = c->x_dtype == NEO_F32 && c->y_dtype == NEO_F32;
     const int whole = wide && c->kind != NEO__BLEND_SCALE && c->kind != NEO__BLEND_ROUND;
-    const int64_t piece = whole ? end - begin : NEO__BLOCK;
+    const int64_t piece = whole ? end - begin : (int64_t)NEO__BLOCK;
     for (int64_t at = begin; at < end; at += piece)
         neo__blend_block(ctx, c, row, at, NEO__MIN(end - at, piece));
 }

@@ -3092,7 +3092,7 @@ static __global__ void neo__cuda_dot_kernel(const neo__blend_call c) {
     NEO__CUDA_EACH(i, c.rows, 16) {
         const float sum = neo__vec_dot_warp((const float *)c.x + i * c.x_row,
                                             (const float *)c.y + i * c.y_row, c.cols);
-        if (NEO__LANE == 0) c.out[i] = sum;
+        if (threadIdx.x % 16 == 0) c.out[i] = sum;
     }
 }
 static neo_status neo__cuda_blend(neo__cuda *d, const neo__blend_call *call) {
