@@ -990,7 +990,8 @@ typedef enum neo_schedule_kind {
     NEO_SCHEDULE_CONSTANT,
     NEO_SCHEDULE_LINEAR, /* to end_lr at total_steps */
     NEO_SCHEDULE_COSINE,
-    NEO_SCHEDULE_POLY    /* (1 - t)^power, as DLRM's LRPolicyScheduler with power 2 */
+    NEO_SCHEDULE_POLY    /* (1 - t)^power, as torch's PolynomialLR. (DLRM's LRPolicyScheduler
+                            decays one step earlier, and holds its last warm-up rate before.) */
 } neo_schedule_kind;
 typedef struct neo_schedule {
     neo_schedule_kind kind;
@@ -1148,7 +1149,9 @@ typedef enum neo_bag_optim_kind { /* g: merged gradient of a row; t from 1 */
     NEO_BAG_SGD,             /* w -= lr g */
     NEO_BAG_ADAGRAD,         /* m += g^2; w -= lr g/(sqrt(m) + eps) */
     NEO_BAG_ROWWISE_ADAGRAD, /* s += mean(g^2), one float per row; w -= lr g/(sqrt(s) + eps) */
-    NEO_BAG_ADAM,            /* bias corrected; t counts the steps of the whole object */
+    NEO_BAG_ADAM,            /* bias corrected; eps is added to the corrected root, as in
+                                torch.optim.Adam (SparseAdam: to the root before); t counts the
+                                steps of the whole object */
     NEO_BAG_PARTIAL_ADAM,    /* v one float per row: v = b2 v + (1-b2) mean(g^2) */
     NEO_BAG_LAMB,            /* r = u + wd w, u as Adam's; w -= lr |w|/|r| r per row (1 if a norm is
                                 0) */
@@ -7915,7 +7918,7 @@ static neo_status neo__loss_answer(void *job, const void *answer) {
         return NEO_OK;
     }
     if (l->call.kind != NEO__LOSS_CROSS_ENTROPY)
-        return neo_fail(NEO_ERR_RANGE, "%s: %s of sample %" PRIu64 " is %g, not in [0, 1]", l->fn,
+        return neo_fail(NEO_ERR_RANGE, "%s: %s of sample %" PRIu64 " is %.9g, not in [0, 1]", l->fn,
                         l->names[is_x ? 0 : 1], found.bad[is_x], found.value);
     int64_t label = 0; /* all of its digits */
     NEO__TRY(neo__data_read(l->ctx, &label, l->call.label + found.bad[0], neo__ctx_place(l->ctx),
@@ -14248,7 +14251,8 @@ NEO__KERNEL int64_t NEO__FN(vec_find_outside)(const float *x, float low, float h
     return n;
 }
 /* max(x, 0) - x y + log(1 + e^-|x|); its slope sigmoid(x) - y as (1 - y) - sigmoid(-x) for x >= 0,
-   so that a saturated right answer has a small gradient and not none. */
+   so that a saturated right answer has a small gradient and not none. An infinite x with a label
+   below 1 loses an infinity, as in torch, and not a NaN. */
 NEO__KERNEL void NEO__FN(vec_bce_logits)(const float *x, const float *y, const float *weight,
                                          float g, float *loss, float *dx, int64_t n) {
     NEO__VF zero = NEO__SET(0.0f), one = NEO__SET(1.0f), vg = NEO__SET(g);
@@ -14256,6 +14260,8 @@ NEO__KERNEL void NEO__FN(vec_bce_logits)(const float *x, const float *y, const f
         NEO__VF a = NEO__LD(x), label = NEO__LD(y), w = weight ? NEO__LD(weight) : one;
         NEO__VF e = NEO__FN(vexp)(zero - NEO__FN(vabs)(a));
         NEO__VF linear = NEO__FNMA(a, label, NEO__MAX_(zero, a));
+        NEO__VF lost = NEO__SELECT(NEO__LT(label, one), a, linear);
+        linear = NEO__SELECT(NEO__LT(NEO__SET(FLT_MAX), a), lost, linear);
         NEO__ST(loss, w * (linear + NEO__FN(vlog1p)(e)));
         if (dx) {
             NEO__VF q = e / (one + e);
