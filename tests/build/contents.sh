@@ -11,12 +11,12 @@ mkdir -p "$W"
 # are in sections.txt.
 budget() {
     case $1 in
-    neo.h) echo 16966 0 1 ;;
+    neo.h) echo 17108 0 1 ;;
     neo_state.h) echo 3544 0 0 ;;
     neo_data.h) echo 4120 0 0 ;;
     neo_comm.h) echo 5447 0 5 ;;
     neo_fsdp.h) echo 9202 0 0 ;;
-    neo_cuda.cuh) echo 4634 0 0 ;;
+    neo_cuda.cuh) echo 4651 0 0 ;;
     esac
 }
 # sections HEADER: its name, each section's mark and lines.
