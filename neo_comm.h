@@ -1017,40 +1017,47 @@ typedef struct neo__work {
     void *ready;
 } neo__work;
 
+/* A rank's word about itself when a group is split: where it goes, then what it brings. */
+typedef struct neo__ballot {
+    int64_t color, key, rank;
+    int64_t token; /* of the transport */
+    int64_t made;  /* 0: no memory; 1: has its part; 2: and MPI takes device memory there */
+} neo__ballot;
+
+/* How a backend moves transfers. Those after `drop` are of NCCL alone, NULL elsewhere. */
 typedef struct neo__transport {
+    neo_comm_backend backend;
+    /* carve: its own part of the group's block. */
+    void (*carve)(neo_comm *comm, neo__carve *at);
     /* start: begin a transfer. finish: wait until all of these are done. release: a finished view
-       is not read any more; NULL where there are none. All give NEO_OK or what broke the group. */
+       is not read any more; NULL: receives never look at the sender's memory. All give NEO_OK or
+       what broke the group. */
     neo_status (*start)(neo_comm *comm, const neo__call *call, neo__xfer *x);
     neo_status (*finish)(neo_comm *comm, const neo__call *call, neo__xfer *x, int count);
     void (*release)(neo_comm *comm, neo__xfer *x);
-    /* tell: the peers must know that this rank broke the group (comm->broken, comm->message).
-       heard: has a peer said so? then fill these. */
+    /* tell: the peers must know that this rank broke the group (comm->failure). heard: has a peer
+       said so? then fill that. */
     void (*tell)(neo_comm *comm);
     int (*heard)(neo_comm *comm);
     /* member: the part of a new group that this rank brings (exchanged with the others as a
        number); join: take the others' parts. leave: this rank takes no part any more; drop: nor
        does it look at the others' parts. */
     neo_status (*member)(neo_comm *sub, neo_comm *parent, int64_t *token);
-    neo_status (*join)(neo_comm *sub, const int64_t *tokens);
+    neo_status (*join)(neo_comm *sub, const neo__ballot *members);
     void (*leave)(neo_comm *comm);
     void (*drop)(neo_comm *comm);
-    int views; /* receives may look at the sender's memory, if it is the host's */
-    const struct neo__gpu_transport *gpu; /* of groups over NCCL; NULL elsewhere */
-} neo__transport;
-typedef struct neo__gpu_transport {
     /* agree: do all ranks make this call? (messages carry no call then). come: what the user's
        stream has to do is done, and copy may run outside of a call. copy: inside this rank's
-       device. combine: as neo__combine. */
+       device. combine: as neo__combine. split: as neo_comm_split, in place of member and join;
+       *sub is NULL before. host: the group of threads or processes beneath. */
     neo_status (*agree)(neo_comm *comm, const neo__work *w);
     neo_status (*come)(neo_comm *comm);
     neo_status (*copy)(neo_comm *comm, void *to, const void *from, size_t bytes);
     neo_status (*combine)(neo_comm *comm, const neo__call *call, const void *const *piece,
                           const int *leaves, int count, void *out, int64_t n);
-    /* split: as neo_comm_split, in place of member and join; *sub is NULL before. */
     neo_status (*split)(neo_comm *comm, int color, int key, neo_comm **sub);
-    /* host: the group of threads or processes beneath a group of devices. */
     neo_comm *(*host)(neo_comm *comm);
-} neo__gpu_transport;
+} neo__transport;
 
 /* Operations [finished, issued) wait or run, on a thread that starts with the first of them. */
 typedef struct neo__comm_queue {
@@ -1120,7 +1127,6 @@ typedef struct neo__comm_threads {
 struct neo_comm {
     neo_ctx *ctx;
     const neo__transport *transport;
-    neo_comm_backend backend;
     neo_comm_desc desc;
     size_t bytes; /* of this block */
     int rank, size;
@@ -1154,8 +1160,7 @@ static const char *const neo__op_names[NEO_COMM_OP_COUNT] = {
 typedef struct neo__call_text {
     char text[150];
 } neo__call_text;
-static void neo__call_add(neo__call_text *t, const char *format, ...) NEO__PRINTF(2, 3);
-static void neo__call_add(neo__call_text *t, const char *format, ...) {
+NEO__PRINTF(2, 3) static void neo__call_add(neo__call_text *t, const char *format, ...) {
     size_t at = strlen(t->text);
     va_list args;
     va_start(args, format);
@@ -1209,8 +1214,7 @@ static neo_status neo__comm_failed(const neo_comm *c) {
     return neo_fail(c->failure.status, "%s", c->failure.message);
 }
 /* Break the group: the first reason stands, here and (by tell) on the peers. */
-static neo_status neo__comm_break(neo_comm *comm, neo_status status, const char *format, ...)
-    NEO__PRINTF(3, 4);
+NEO__PRINTF(3, 4)
 static neo_status neo__comm_break(neo_comm *comm, neo_status status, const char *format, ...) {
     char text[NEO__COMM_MESSAGE];
     va_list args;
@@ -1222,8 +1226,7 @@ static neo_status neo__comm_break(neo_comm *comm, neo_status status, const char 
     return neo__comm_failed(comm);
 }
 /* The same of a call: its rank and name come first. */
-static neo_status neo__call_break(neo_comm *c, const neo__call *call, neo_status status,
-                                  const char *format, ...) NEO__PRINTF(4, 5);
+NEO__PRINTF(4, 5)
 static neo_status neo__call_break(neo_comm *c, const neo__call *call, neo_status status,
                                   const char *format, ...) {
     char text[NEO__COMM_MESSAGE];
@@ -1239,8 +1242,7 @@ static int neo__comm_is_broken(const neo_comm *c) {
 }
 static neo_status neo__comm_check(neo_comm *comm, const char *function) {
     NEO__CHECK(comm, NEO_ERR_ARG, "%s: comm is NULL", function);
-    if (neo__comm_is_broken(comm) || comm->transport->heard(comm))
-        return neo__comm_failed(comm);
+    if (neo__comm_is_broken(comm) || comm->transport->heard(comm)) return neo__comm_failed(comm);
     return NEO_OK;
 }
 
@@ -1275,7 +1277,7 @@ static neo_status neo__comm_execute(neo_comm *comm, neo__work *w) {
     int64_t began = neo__clock_now(comm->clock);
     comm->scratch.place = w->place;
     neo_status status = neo__comm_use_device(comm, w);
-    if (status == NEO_OK && comm->transport->gpu) status = comm->transport->gpu->agree(comm, w);
+    if (status == NEO_OK && comm->transport->agree) status = comm->transport->agree(comm, w);
     if (status == NEO_OK) status = neo__work_run(comm, w);
     neo_comm_counter *counter = &comm->stats.op[w->call.op];
     counter->calls++;
@@ -1499,14 +1501,18 @@ static int neo__pieces_total(int shards, int size, int *most) {
     }
     return total;
 }
+/* Cleared memory. */
+static void *neo__comm_alloc(neo_ctx *ctx, size_t bytes) {
+    void *block = neo__alloc_for(ctx, bytes, "neo_comm");
+    return block ? memset(block, 0, bytes) : NULL;
+}
 /* Everything a rank holds for a group, in one block: counted first (block NULL), then placed. */
-static size_t neo__comm_layout(neo_comm *c, char *block, size_t segment_bytes) {
+static size_t neo__comm_layout(neo_comm *c, char *block) {
     neo__carve at = {block, 0};
     const size_t n = (size_t)c->size, slots = (size_t)c->desc.queue_length + 1;
-    neo_comm *self;
     const int pieces = c->scratch.pieces;
+    neo_comm *self;
     int64_t *counts;
-    c->scratch.xfer_count = 2 * (pieces + c->size * NEO_MAX_SUBTREES);
     NEO__CARVE(&at, self, 1);
     NEO__CARVE(&at, c->world, n);
     NEO__CARVE(&at, c->node, n);
@@ -1521,8 +1527,7 @@ static size_t neo__comm_layout(neo_comm *c, char *block, size_t segment_bytes) {
     NEO__CARVE(&at, c->scratch.offset, 2 * (n + 1));
     NEO__CARVE(&at, c->scratch.piece, pieces);
     NEO__CARVE(&at, c->scratch.xfer, c->scratch.xfer_count);
-    NEO__CARVE(&at, c->scratch.segment[0], segment_bytes);
-    NEO__CARVE(&at, c->scratch.segment[1], segment_bytes);
+    if (c->transport && c->transport->carve) c->transport->carve(c, &at);
     for (size_t i = 0; block && i < slots; i++) c->queue.slot[i].slot_counts = counts + 2 * i * n;
     return at.at;
 }
@@ -1550,10 +1555,14 @@ static neo_status neo__comm_desc_check(const neo_comm_desc *d) {
                    "neo_comm: link[%d] is negative or not a number", l);
     return NEO_OK;
 }
-/* Bytes of each of two segments: room for an element of every piece at least. */
-static size_t neo__segment_bytes(const neo_comm_desc *d, int pieces) {
-    size_t least = ((size_t)pieces * 8 + 63) / 64 * 64;
-    return d->segment_bytes > least ? d->segment_bytes : least;
+/* The sizes of a group, from its desc, size and shards. Each of two segments has room for an element
+   of every piece at least. Returns the bytes of its block. */
+static size_t neo__comm_measure(neo_comm *c) {
+    c->scratch.pieces = neo__pieces_total(c->tree.shards, c->size, &c->tree.most);
+    c->scratch.xfer_count = 2 * (c->scratch.pieces + c->size * NEO_MAX_SUBTREES);
+    const size_t least = ((size_t)c->scratch.pieces * 8 + 63) / 64 * 64;
+    c->scratch.segment_bytes = NEO__MAX(c->desc.segment_bytes, least);
+    return neo__comm_layout(c, NULL);
 }
 /* A group whose transport is still to be joined. */
 static neo_status neo__comm_new(neo_ctx *ctx, const neo_comm_desc *desc,
@@ -1568,16 +1577,11 @@ static neo_status neo__comm_new(neo_ctx *ctx, const neo_comm_desc *desc,
     new_one.rank = rank;
     new_one.size = size;
     new_one.tree.shards = NEO__MAX(neo_ctx_repro_shards(ctx), size); /* at least a leaf each */
-    new_one.scratch.pieces = neo__pieces_total(new_one.tree.shards, size, &new_one.tree.most);
-    new_one.scratch.segment_bytes = neo__segment_bytes(desc, new_one.scratch.pieces);
-    size_t own_segments =
-        transport->views || transport->gpu ? 0 : new_one.scratch.segment_bytes;
-    new_one.bytes = neo__comm_layout(&new_one, NULL, own_segments);
-    c = (neo_comm *)neo__alloc_for(ctx, new_one.bytes, "neo_comm");
+    new_one.bytes = neo__comm_measure(&new_one);
+    c = (neo_comm *)neo__comm_alloc(ctx, new_one.bytes);
     if (!c) return NEO_ERR_MEMORY;
-    memset(c, 0, new_one.bytes);
     *c = new_one;
-    (void)neo__comm_layout(c, (char *)c, own_segments);
+    (void)neo__comm_layout(c, (char *)c);
     c->threads.looks = desc->ranks <= neo__core_count() ? NEO__COMM_LOOKS : NEO__COMM_FEW_LOOKS;
     c->threads.ring_length = c->tree.most + 2;
     c->tree.one_each = c->scratch.pieces == size;
@@ -1655,7 +1659,9 @@ NEO_API void neo_comm_sleep(neo_comm *comm, int64_t ns) {
 }
 NEO_API int neo_comm_size(const neo_comm *comm) { return comm->size; }
 NEO_API neo_ctx *neo_comm_ctx(const neo_comm *comm) { return comm->ctx; }
-NEO_API neo_comm_backend neo_comm_get_backend(const neo_comm *comm) { return comm->backend; }
+NEO_API neo_comm_backend neo_comm_get_backend(const neo_comm *comm) {
+    return comm->transport->backend;
+}
 NEO_API int neo_comm_node(const neo_comm *comm, int rank) {
     return rank >= 0 && rank < comm->size ? comm->node[rank] : -1;
 }
@@ -1698,17 +1704,13 @@ NEO_API neo_status neo_comm_inject(neo_comm *comm, neo_fault fault) {
     NEO__CHECK(comm, NEO_ERR_ARG, "neo_comm_inject: comm is NULL");
     NEO__CHECK(fault.kind >= NEO_FAULT_NONE && fault.kind <= NEO_FAULT_KILL && fault.ms >= 0,
                NEO_ERR_ARG, "neo_comm_inject: no fault %d of %d ms", (int)fault.kind, fault.ms);
-    NEO__CHECK(comm->backend == NEO_BACKEND_THREADS || fault.kind <= NEO_FAULT_DELAY,
+    NEO__CHECK(comm->transport->backend == NEO_BACKEND_THREADS || fault.kind <= NEO_FAULT_DELAY,
                NEO_ERR_UNSUPPORTED, "neo_comm_inject: only delays on this backend");
     comm->failure.injected = fault;
     return NEO_OK;
 }
 
 /* ---- groups out of groups ---- */
-/* A rank's word about itself when a group is split. */
-typedef struct neo__ballot {
-    int64_t color, key, rank;
-} neo__ballot;
 /* The members of one color, sorted by (key, rank), to the front; returns how many. */
 static int neo__ballot_members(neo__ballot *b, int size, int64_t color) {
     int n = 0;
@@ -1721,76 +1723,49 @@ static int neo__ballot_members(neo__ballot *b, int size, int64_t color) {
     }
     return n;
 }
-/* Two rounds: who goes where, then the parts that the members bring. */
-typedef struct neo__split_share {
-    int64_t token; /* of the transport */
-    int64_t made;  /* 0: no memory; 1: has its part; 2: and MPI takes device memory there */
-} neo__split_share;
-typedef struct neo__split {
-    neo_comm *comm, *sub;
-    neo_place where;
-    int members;          /* of this rank's new group; 0: it is in none */
-    int exchanged;        /* all know whether all have their parts */
-    neo__ballot *ballots; /* [size] of comm; the members of the group come first */
-    neo__split_share *shares;   /* [size] */
-    int64_t *tokens;      /* [members] */
-} neo__split;
-static size_t neo__split_layout(neo__split *s, char *block) {
-    neo__carve at = {block, 0};
-    NEO__CARVE(&at, s->ballots, s->comm->size);
-    NEO__CARVE(&at, s->shares, s->comm->size);
-    NEO__CARVE(&at, s->tokens, s->comm->size);
-    return at.at;
-}
-/* This rank's part of the new group. */
-static neo_status neo__split_make(neo__split *s, int64_t *token) {
-    neo_comm *comm = s->comm;
+/* This rank's part of the new group, of which its color's first `members` ballots are. */
+static neo_status neo__split_make(neo_comm *comm, const neo__ballot *ballots, int members,
+                                  neo_place where, int64_t *token, neo_comm **out) {
     int rank = 0;
-    if (!s->members) return NEO_OK;
-    while (s->ballots[rank].rank != comm->rank) rank++;
-    NEO__TRY(neo__comm_new(comm->ctx, &comm->desc, comm->transport, rank, s->members, &s->sub));
-    neo_comm *sub = s->sub;
-    for (int p = 0; p < s->members; p++)
-        neo__comm_take_rank(sub, p, comm, (int)s->ballots[p].rank);
-    sub->backend = comm->backend;
+    while (ballots[rank].rank != comm->rank) rank++;
+    NEO__TRY(neo__comm_new(comm->ctx, &comm->desc, comm->transport, rank, members, out));
+    neo_comm *sub = *out;
+    for (int p = 0; p < members; p++) neo__comm_take_rank(sub, p, comm, (int)ballots[p].rank);
     sub->clock = comm->clock;
-    sub->place = s->where;
-    if (s->where == NEO_DEVICE) /* two segments of a sum are under way */
+    sub->place = where;
+    if (where == NEO_DEVICE) /* two segments of a sum are under way */
         sub->threads.ring_length = 2 * sub->threads.ring_length - 2;
     NEO__TRY(comm->transport->member(sub, comm, token));
-    return s->where == NEO_DEVICE ? neo__comm_device_make(sub) : NEO_OK;
+    return where == NEO_DEVICE ? neo__comm_device_make(sub) : NEO_OK;
 }
-/* The others' parts: has everyone one, and are they alike? */
-static neo_status neo__split_check(const neo__split *s) {
-    for (int p = 0; p < s->comm->size; p++)
-        NEO__CHECK(s->shares[p].made, NEO_ERR_MEMORY,
-                   "neo_comm_split: rank %d has no memory for it", s->comm->world[p]);
-    for (int p = 0; p < s->members; p++) {
-        const neo__split_share *theirs = &s->shares[s->ballots[p].rank];
-        NEO__CHECK(
-            (int)theirs->made - 1 == s->sub->scratch.direct, NEO_ERR_MISMATCH,
-            "neo_comm_split_device: MPI takes device memory on some ranks and not on others");
-        s->tokens[p] = theirs->token;
-    }
-    return NEO_OK;
-}
-static neo_status neo__split_run(neo__split *s, int color, int key) {
-    neo__ballot ballot;
-    neo__split_share share;
-    ballot.color = color < 0 ? -1 : color;
-    ballot.key = key;
-    ballot.rank = s->comm->rank;
-    NEO__TRY(neo_comm_all_gather(s->comm, &ballot, s->ballots, 3, NULL, NEO_I64, NULL));
-    s->members = color < 0 ? 0 : neo__ballot_members(s->ballots, s->comm->size, color);
-    share.token = 0;
-    neo_status status = neo__split_make(s, &share.token);
-    share.made = status == NEO_OK ? 1 + (s->sub && s->sub->scratch.direct) : 0;
-    NEO__TRY(neo_comm_all_gather(s->comm, &share, s->shares, 2, NULL, NEO_I64, NULL));
-    s->exchanged = 1;
+/* Two rounds: who goes where, then the parts that all bring. Does everyone have one, and are they
+   alike? *exchanged: all know that. */
+static neo_status neo__split_run(neo_comm *comm, neo__ballot *ballots, int color, int key,
+                                 neo_place where, neo_comm **sub, int *exchanged) {
+    enum { WORDS = sizeof(neo__ballot) / sizeof(int64_t) };
+    NEO__ZERO(neo__ballot, mine);
+    neo_status status = NEO_OK;
+    mine.color = color < 0 ? -1 : color;
+    mine.key = key;
+    mine.rank = comm->rank;
+    NEO__TRY(neo_comm_all_gather(comm, &mine, ballots, WORDS, NULL, NEO_I64, NULL));
+    int members = color < 0 ? 0 : neo__ballot_members(ballots, comm->size, color);
+    if (members) status = neo__split_make(comm, ballots, members, where, &mine.token, sub);
+    mine.made = status == NEO_OK ? 1 + (*sub && (*sub)->scratch.direct) : 0;
+    NEO__TRY(neo_comm_all_gather(comm, &mine, ballots, WORDS, NULL, NEO_I64, NULL));
+    *exchanged = 1;
     NEO__TRY(status);
-    NEO__TRY(neo__split_check(s));
-    if (s->sub) NEO__TRY(s->comm->transport->join(s->sub, s->tokens));
-    if (s->sub) s->sub->threads.joined = 1;
+    for (int p = 0; p < comm->size; p++)
+        NEO__CHECK(ballots[p].made, NEO_ERR_MEMORY, "neo_comm_split: rank %d has no memory for it",
+                   comm->world[p]);
+    if (!*sub) return NEO_OK;
+    (void)neo__ballot_members(ballots, comm->size, color);
+    for (int p = 0; p < members; p++)
+        NEO__CHECK(
+            ballots[p].made == mine.made, NEO_ERR_MISMATCH,
+            "neo_comm_split_device: MPI takes device memory on some ranks and not on others");
+    NEO__TRY(comm->transport->join(*sub, ballots));
+    (*sub)->threads.joined = 1;
     return NEO_OK;
 }
 static neo_status neo__comm_split_place(neo_comm *comm, int color, int key, neo_place where,
@@ -1799,30 +1774,27 @@ static neo_status neo__comm_split_place(neo_comm *comm, int color, int key, neo_
     *sub = NULL;
     NEO__TRY(neo__comm_check(comm, "neo_comm_split"));
     neo_comm_label(comm, NULL);
-    if (comm->transport->gpu) return comm->transport->gpu->split(comm, color, key, sub);
-    neo__split s;
-    memset(&s, 0, sizeof s);
-    s.comm = comm;
-    s.where = where;
-    size_t bytes = neo__split_layout(&s, NULL);
-    char *block = (char *)neo__alloc_for(comm->ctx, bytes, "neo_comm_split");
-    if (!block) { /* the others wait for this rank */
+    if (comm->transport->split) return comm->transport->split(comm, color, key, sub);
+    const size_t bytes = (size_t)comm->size * sizeof(neo__ballot);
+    neo__ballot *ballots = (neo__ballot *)neo__alloc_for(comm->ctx, bytes, "neo_comm_split");
+    if (!ballots) { /* the others wait for this rank */
         neo_comm_abort(comm, "no memory to split the group");
         return neo_fail(NEO_ERR_MEMORY, "neo_comm_split: no memory for %d ranks", comm->size);
     }
-    (void)neo__split_layout(&s, block);
+    neo_comm *made = NULL;
+    int exchanged = 0;
     neo_place was = comm->place;
     comm->place = NEO_HOST; /* of the ballots */
-    neo_status status = neo__split_run(&s, color, key);
+    neo_status status = neo__split_run(comm, ballots, color, key, where, &made, &exchanged);
     comm->place = was;
-    neo_free(comm->ctx, block, bytes);
+    neo_free(comm->ctx, ballots, bytes);
     if (status == NEO_OK) {
-        *sub = s.sub;
-        neo__comm_adopt(comm, s.sub);
-    } else if (s.sub) {
-        if (!s.exchanged) /* the others may have gone on with it */
-            s.sub->threads.joined = 1, s.sub->threads.seat[s.sub->rank] = NULL;
-        neo_comm_destroy(s.sub);
+        *sub = made;
+        neo__comm_adopt(comm, made);
+    } else if (made) {
+        if (!exchanged) /* the others may have gone on with it */
+            made->threads.joined = 1, made->threads.seat[made->rank] = NULL;
+        neo_comm_destroy(made);
     }
     return status;
 }
@@ -1834,7 +1806,7 @@ NEO_API neo_status neo_comm_split_device(neo_comm *comm, int color, int key, neo
 }
 NEO_API neo_place neo_comm_place(const neo_comm *comm) { return comm->place; }
 NEO_API neo_comm *neo_comm_host(neo_comm *comm) {
-    return comm->transport->gpu ? comm->transport->gpu->host(comm) : comm;
+    return comm->transport->host ? comm->transport->host(comm) : comm;
 }
 /* Ranks of a node, if nodes are equal and consecutive; else 0. */
 static int neo__comm_node_size(const neo_comm *c) {
@@ -1904,7 +1876,7 @@ NEO_API int neo_comm_subtrees(const neo_comm *comm, int rank, int64_t batch,
    and staging are there from the start: a call allocates nothing.
    ------------------------------------------------------------------------ */
 static int neo__comm_views(const neo_comm *c) {
-    return c->transport->views && c->scratch.place == NEO_HOST;
+    return c->transport->release && c->scratch.place == NEO_HOST;
 }
 static char *neo__comm_segment(const neo_comm *c, int i) {
     return c->scratch.device && c->scratch.place == NEO_DEVICE
@@ -1961,7 +1933,7 @@ static neo_status neo__comm_device_make(neo_comm *c) {
     c->scratch.device = (char *)scratch.data;
     c->scratch.stage_bytes =
         neo__comm_stage(c->size, c->tree.pieces_of[c->size], c->tree.most, c->scratch.segment_bytes,
-                        c->backend, &c->scratch.stage_slots);
+                        c->transport->backend, &c->scratch.stage_slots);
     c->scratch.direct = c->scratch.stage_bytes == 0;
     if (c->scratch.direct) return NEO_OK;
     size_t all = 2 * (size_t)c->scratch.stage_slots * c->scratch.stage_bytes;
@@ -2152,9 +2124,9 @@ static neo_status neo__reduce_finish(neo_comm *c, const neo__call *call, const n
             c->scratch.piece[k] = r->xfer[i++].from;
     }
     char *to = (char *)out + (size_t)(s * j->segment) * j->size;
-    if (count > 0 && c->transport->gpu) {
-        NEO__TRY(c->transport->gpu->combine(c, call, c->scratch.piece, j->leaves,
-                                            j->pieces_of[c->size], to, count));
+    if (count > 0 && c->transport->combine) {
+        NEO__TRY(c->transport->combine(c, call, c->scratch.piece, j->leaves, j->pieces_of[c->size],
+                                       to, count));
     } else if (count > 0) {
         neo_status status = neo__combine(c, call, c->scratch.place, c->scratch.piece, j->leaves,
                                          j->pieces_of[c->size], to, count);
@@ -2289,7 +2261,7 @@ static const int64_t *neo__offsets(const neo_comm *c, int64_t *offset, int64_t c
 static neo_status neo__copy_part(neo_comm *c, const neo__call *call, void *to, const void *from,
                                  int64_t count, size_t size) {
     if (count == 0 || to == from) return NEO_OK;
-    if (c->transport->gpu) return c->transport->gpu->copy(c, to, from, (size_t)count * size);
+    if (c->transport->copy) return c->transport->copy(c, to, from, (size_t)count * size);
     if (c->scratch.place == NEO_DEVICE)
         return neo__comm_device_did(
             c, call, neo__device_move(c->ctx, to, from, (size_t)count * size));
@@ -2299,10 +2271,8 @@ static neo_status neo__copy_part(neo_comm *c, const neo__call *call, void *to, c
 static neo_status neo__all_to_all_run(neo_comm *c, const neo__work *w) {
     const neo__call *call = &w->call;
     size_t size = w->each;
-    const int64_t *in =
-        neo__offsets(c, c->scratch.offset, w->count, w->in_counts);
-    const int64_t *out = neo__offsets(c, c->scratch.offset + c->size + 1, w->count,
-                                      w->out_counts);
+    const int64_t *in = neo__offsets(c, c->scratch.offset, w->count, w->in_counts);
+    const int64_t *out = neo__offsets(c, c->scratch.offset + c->size + 1, w->count, w->out_counts);
     const char *from = (const char *)w->in;
     char *to = (char *)w->out;
     neo__round r = neo__round_new(c);
@@ -2329,8 +2299,7 @@ static neo_status neo__broadcast_run(neo_comm *c, const neo__work *w) {
 static neo_status neo__rooted_run(neo_comm *c, const neo__work *w, int gather) {
     const neo__call *call = &w->call;
     size_t size = w->each;
-    const int64_t *offset =
-        neo__offsets(c, c->scratch.offset, w->count, w->in_counts);
+    const int64_t *offset = neo__offsets(c, c->scratch.offset, w->count, w->in_counts);
     int64_t mine = offset[c->rank + 1] - offset[c->rank];
     if (c->rank != call->root)
         return neo__one(c, call, call->root, gather, gather ? w->in : w->out, (size_t)mine * size);
@@ -2371,8 +2340,7 @@ static neo_status neo__rows_decode(neo_comm *c, const neo__work *w, const void *
         neo__wire_call_of(w->rows.wire, w->rows.exponent, rows, w->rows.cols, from, to);
     call.pieces = pieces;
     call.piece_bytes = (size_t)rows * w->each;
-    return neo__comm_device_did(c, &w->call,
-                                neo__device_decode(c->ctx, c->scratch.place, &call));
+    return neo__comm_device_did(c, &w->call, neo__device_decode(c->ctx, c->scratch.place, &call));
 }
 static neo_status neo__rows_encode(neo_comm *c, const neo__work *w, const void *from, int64_t rows,
                                    void *to) {
@@ -2428,8 +2396,7 @@ static neo_status neo__work_run(neo_comm *c, neo__work *w) {
     case NEO_COMM_ALL_REDUCE:
     case NEO_COMM_REDUCE_SCATTER: return neo__sum_run(c, w);
     case NEO_COMM_ALL_GATHER: {
-        const int64_t *offset =
-            neo__offsets(c, c->scratch.offset, w->count, w->in_counts);
+        const int64_t *offset = neo__offsets(c, c->scratch.offset, w->count, w->in_counts);
         NEO__TRY(neo__copy_part(c, &w->call, (char *)w->out + (size_t)offset[c->rank] * w->each,
                                 w->in, offset[c->rank + 1] - offset[c->rank], w->each));
         return neo__gather_parts(c, &w->call, w->each, (char *)w->out, offset, 1);
@@ -2804,10 +2771,9 @@ NEO_API neo_status neo_comm_all_reduce_2level(neo_comm *local, neo_comm *cross, 
     int64_t part = counts[local->rank];
     NEO__TRY(neo__2level_step(
         cross, neo_comm_reduce_scatter(local, reduce, in, mine, 0, counts, dtype, NULL)));
-    NEO__TRY(neo__2level_step(
-        local, neo_comm_all_reduce(cross, reduce, mine, mine, part, dtype, NULL)));
-    return neo__2level_step(cross,
-                            neo_comm_all_gather(local, mine, out, 0, counts, dtype, NULL));
+    NEO__TRY(
+        neo__2level_step(local, neo_comm_all_reduce(cross, reduce, mine, mine, part, dtype, NULL)));
+    return neo__2level_step(cross, neo_comm_all_gather(local, mine, out, 0, counts, dtype, NULL));
 }
 /* Parts [h][l] -> [l][h], so that what goes to place l of every node lies together. */
 static neo_status neo__by_place(neo_comm *c, void *out, const void *in, int nodes, int places,
@@ -2816,7 +2782,7 @@ static neo_status neo__by_place(neo_comm *c, void *out, const void *in, int node
     const char *from = (const char *)in;
     char *to = (char *)out;
     if (bytes == 0) return NEO_OK;
-    if (c->transport->gpu) NEO__TRY(c->transport->gpu->come(c));
+    if (c->transport->come) NEO__TRY(c->transport->come(c));
     if (c->place == NEO_DEVICE && neo_ctx_device(c->ctx)) {
         const int64_t shape[3] = {places, nodes, count};
         neo_tensor src = neo_tensor_nd((void *)(uintptr_t)in, dtype, 3, shape);
@@ -2830,8 +2796,8 @@ static neo_status neo__by_place(neo_comm *c, void *out, const void *in, int node
         for (int h = 0; h < nodes; h++) {
             char *at = to + (size_t)(l * nodes + h) * bytes;
             const char *part = from + (size_t)(h * places + l) * bytes;
-            if (!c->transport->gpu) memcpy(at, part, bytes);
-            else NEO__TRY(c->transport->gpu->copy(c, at, part, bytes));
+            if (!c->transport->copy) memcpy(at, part, bytes);
+            else NEO__TRY(c->transport->copy(c, at, part, bytes));
         }
     return NEO_OK;
 }
@@ -2961,7 +2927,7 @@ static neo_status neo__agree_all(neo_comm *comm, neo_status mine) {
 NEO_API neo_status neo_comm_agree(neo_comm *comm, neo_status mine) {
     NEO__CHECK(comm, NEO_ERR_ARG, "neo_comm_agree: comm is NULL");
     neo_comm_label(comm, NULL); /* of a call that was refused on this rank alone */
-    if (comm->transport->gpu) { /* its operations in flight use the host group */
+    if (comm->transport->host) { /* its operations in flight use the host group */
         NEO__TRY(neo__comm_drain(comm, comm->queue.issued));
         NEO__TRY(neo__comm_check(comm, "neo_comm_agree"));
         return neo_comm_agree(neo_comm_host(comm), mine);
@@ -2977,7 +2943,7 @@ static neo_status neo__group_agree(void *user, neo_status mine) {
 }
 static neo_status neo__group_sum(void *user, uint64_t *words, int count) {
     neo_comm *comm = (neo_comm *)user;
-    if (comm->transport->gpu) NEO__TRY(neo__comm_drain(comm, comm->queue.issued));
+    if (comm->transport->host) NEO__TRY(neo__comm_drain(comm, comm->queue.issued));
     comm = neo_comm_host(comm);
     neo_place was = comm->place;
     comm->place = NEO_HOST;
@@ -3024,8 +2990,7 @@ NEO_API neo_status neo_comm_gather_samples(neo_comm *comm, const void *in, void 
                cols);
     int64_t *counts = neo__comm_counts(comm);
     int64_t first;
-    for (int p = 0; p < comm->size; p++)
-        counts[p] = cols * neo__samples_of(comm, p, batch, &first);
+    for (int p = 0; p < comm->size; p++) counts[p] = cols * neo__samples_of(comm, p, batch, &first);
     return neo_comm_gather(comm, in, out, 0, counts, dtype, root, ticket);
 }
 
@@ -3242,7 +3207,7 @@ static neo_status neo__input_new(neo_comm *group, const char *path, neo_comm_inp
 NEO_API neo_status neo_comm_input_open(neo_comm *comm, const char *path, neo_comm_input **input) {
     NEO__CHECK(comm && input, NEO_ERR_ARG, "neo_comm_input_open: comm or input is NULL");
     *input = NULL;
-    NEO__CHECK(!comm->transport->gpu, NEO_ERR_UNSUPPORTED,
+    NEO__CHECK(!comm->transport->host, NEO_ERR_UNSUPPORTED,
                "neo_comm_input_open: not on a group of devices: use the group it was made from");
     NEO__CHECK(!comm->queue.inline_only, NEO_ERR_UNSUPPORTED,
                "neo_comm_input_open: MPI was started without MPI_THREAD_SERIALIZED");
@@ -3361,9 +3326,8 @@ static void neo__seat_free(neo__seat *p) {
 }
 static neo__seat *neo__seat_new(neo__job *job, neo_ctx *ctx, int size, int ring_length) {
     size_t bytes = neo__seat_bytes(size, ring_length);
-    neo__seat *p = (neo__seat *)neo__alloc_for(ctx, bytes, "neo_comm");
+    neo__seat *p = (neo__seat *)neo__comm_alloc(ctx, bytes);
     if (!p) return NULL;
-    memset(p, 0, bytes);
     (void)neo__seat_layout(p, (char *)p, size, ring_length);
     p->ctx = ctx;
     p->bytes = bytes;
@@ -3682,9 +3646,7 @@ NEO__HOT_END
 
 static void neo__threads_leave(neo_comm *c) {
     /* A rank that sees this one gone must have seen the reason before, if there is one. */
-    if (c->threads.joined && !c->failure.lost &&
-        neo__comm_is_broken(c))
-        neo__threads_tell(c);
+    if (c->threads.joined && !c->failure.lost && neo__comm_is_broken(c)) neo__threads_tell(c);
     for (int r = 0; r < c->size; r++) {
         if (!c->threads.seat[r]) continue;
         if (c->threads.seat[c->rank])
@@ -3709,22 +3671,17 @@ static neo_status neo__threads_member(neo_comm *sub, neo_comm *parent, int64_t *
     *token = (int64_t)(intptr_t)p;
     return NEO_OK;
 }
-static neo_status neo__threads_join(neo_comm *sub, const int64_t *tokens) {
-    for (int r = 0; r < sub->size; r++) sub->threads.seat[r] = (neo__seat *)(intptr_t)tokens[r];
+static neo_status neo__threads_join(neo_comm *sub, const neo__ballot *members) {
+    for (int r = 0; r < sub->size; r++)
+        sub->threads.seat[r] = (neo__seat *)(intptr_t)members[r].token;
     return NEO_OK;
 }
 static const neo__transport neo__threads_transport = {
-    neo__threads_start,
-    neo__threads_finish,
-    neo__threads_release,
-    neo__threads_tell,
-    neo__threads_heard,
-    neo__threads_member,
-    neo__threads_join,
-    neo__threads_leave,
-    neo__threads_drop,
-    1,
-    NULL,
+    NEO_BACKEND_THREADS, NULL, /* carves nothing */
+    neo__threads_start, neo__threads_finish, neo__threads_release,
+    neo__threads_tell,  neo__threads_heard,
+    neo__threads_member, neo__threads_join, neo__threads_leave, neo__threads_drop,
+    NULL, NULL, NULL, NULL, NULL, NULL,
 };
 
 /* ---- after a fault ---- */
@@ -3799,7 +3756,6 @@ static neo_status neo__threads_rebuild(neo_comm *c, neo_comm **out) {
         sub->threads.seat[p] = rally->member[r];
         neo__comm_take_rank(sub, p, c, r);
     }
-    sub->backend = c->backend;
     sub->clock = c->clock;
     sub->threads.job = c->threads.job;
     sub->threads.joined = 1;
@@ -3810,7 +3766,7 @@ NEO_API neo_status neo_comm_rebuild(neo_comm *broken, neo_comm **comm) {
     NEO__CHECK(broken && comm, NEO_ERR_ARG, "neo_comm_rebuild: an argument is NULL");
     *comm = NULL;
     NEO__CHECK(
-        broken->backend == NEO_BACKEND_THREADS, NEO_ERR_UNSUPPORTED,
+        broken->transport->backend == NEO_BACKEND_THREADS, NEO_ERR_UNSUPPORTED,
         "neo_comm_rebuild: only the threads backend can: start the job again from its checkpoint");
     NEO__CHECK(neo_comm_status(broken) != NEO_OK, NEO_ERR_STATE,
                "neo_comm_rebuild: the group works");
@@ -3869,7 +3825,6 @@ static neo_status neo__rank_prepare(neo__job *job, int r) {
     }
     NEO__TRY(neo_ctx_create(&ctx, &t->ctx));
     NEO__TRY(neo__comm_new(t->ctx, &job->desc, &neo__threads_transport, r, job->ranks, &t->comm));
-    t->comm->backend = NEO_BACKEND_THREADS;
     t->comm->lent = 1;
     t->comm->clock = job->clock;
     t->comm->threads.job = job;
@@ -3963,8 +3918,7 @@ NEO_API neo_status neo_comm_spawn(int ranks, const neo_comm_desc *desc, neo_comm
     job.clock = job.desc.virtual_clock ? &job.time : NULL;
     neo_status status = neo__job_run(&job);
     for (int r = 0; r < job.started; r++) neo__thread_join(job.rank[r].thread);
-    for (int r = 0; r < ranks; r++)
-        neo__comm_end(job.rank[r].comm); /* of ranks that never ran */
+    for (int r = 0; r < ranks; r++) neo__comm_end(job.rank[r].comm); /* of ranks that never ran */
     while (job.seats) {
         neo__seat *p = job.seats;
         job.seats = p->next;
@@ -4039,21 +3993,18 @@ typedef struct neo__mpi {
 } neo__mpi;
 NEO__STATIC_ASSERT(sizeof(MPI_Request) <= sizeof(void *), "a request fits its place in neo__xfer");
 
-static size_t neo__mpi_layout(neo__mpi *m, char *block, int size) {
-    neo__carve at = {block, 0};
-    neo__mpi *self;
-    NEO__CARVE(&at, self, 1);
-    NEO__CARVE(&at, m->out, size);
-    NEO__CARVE(&at, m->in, size);
-    NEO__CARVE(&at, m->notice_out, size);
-    NEO__CARVE(&at, m->agreed, size);
-    for (int p = 0; block && p < size; p++) m->notice_out[p] = MPI_REQUEST_NULL;
+static void neo__mpi_carve(neo_comm *c, neo__carve *at) {
+    neo__mpi part, *m = &part;
+    NEO__CARVE(at, c->mpi, 1);
+    if (at->block) m = c->mpi;
+    NEO__CARVE(at, m->out, c->size);
+    NEO__CARVE(at, m->in, c->size);
+    NEO__CARVE(at, m->notice_out, c->size);
+    NEO__CARVE(at, m->agreed, c->size);
+    NEO__CARVE(at, c->scratch.segment[0], c->scratch.segment_bytes);
+    NEO__CARVE(at, c->scratch.segment[1], c->scratch.segment_bytes);
+    for (int p = 0; at->block && p < c->size; p++) m->notice_out[p] = MPI_REQUEST_NULL;
     m->notice_in = MPI_REQUEST_NULL;
-    return at.at;
-}
-static size_t neo__mpi_bytes(int size) {
-    neo__mpi m;
-    return neo__mpi_layout(&m, NULL, size);
 }
 
 static int neo__mpi_started(void) {
@@ -4273,7 +4224,7 @@ static neo_status neo__mpi_header_came(neo_comm *c, const neo__call *call, neo__
 static int neo__mpi_heard(neo_comm *c) {
     neo__mpi *m = c->mpi;
     int flag = 0;
-    if (!m || !m->listens) return 0;
+    if (!m->listens) return 0;
     neo__mutex_lock(&m->shared->lock);
     if (m->notice_in != MPI_REQUEST_NULL) {
         if (MPI_Test(&m->notice_in, &flag, MPI_STATUS_IGNORE) != MPI_SUCCESS)
@@ -4362,8 +4313,7 @@ static neo_status neo__mpi_finish(neo_comm *c, const neo__call *call, neo__xfer 
             deadline = neo__comm_deadline(c);
             turns = 0;
         }
-        if (status == NEO_OK && turns % 64 == 63 &&
-            (neo__comm_is_broken(c) || neo__mpi_heard(c)))
+        if (status == NEO_OK && turns % 64 == 63 && (neo__comm_is_broken(c) || neo__mpi_heard(c)))
             status = neo__comm_failed(c);
         if (status == NEO_OK && turns % 16 == 15 && deadline && neo_time_ns() >= deadline)
             status = neo__call_break(c, call, NEO_ERR_TIMEOUT, "rank %d did not come within %d ms",
@@ -4377,18 +4327,16 @@ static neo_status neo__mpi_finish(neo_comm *c, const neo__call *call, neo__xfer 
 }
 
 /* ---- groups ---- */
+static void neo__mpi_share(neo_comm *sub, neo__mpi_shared *shared, int64_t *token) {
+    sub->mpi->shared = shared;
+    sub->queue.inline_only = !shared->serialized;
+    neo__mutex_lock(&shared->lock);
+    shared->references++;
+    *token = (int64_t)shared->next_context + 1; /* 0 is no token */
+    neo__mutex_unlock(&shared->lock);
+}
 static neo_status neo__mpi_member(neo_comm *sub, neo_comm *parent, int64_t *token) {
-    size_t bytes = neo__mpi_bytes(sub->size);
-    sub->mpi = (neo__mpi *)neo__alloc_for(sub->ctx, bytes, "neo_comm");
-    if (!sub->mpi) return NEO_ERR_MEMORY;
-    memset(sub->mpi, 0, bytes);
-    (void)neo__mpi_layout(sub->mpi, (char *)sub->mpi, sub->size);
-    sub->mpi->shared = parent->mpi->shared;
-    sub->queue.inline_only = !parent->mpi->shared->serialized;
-    neo__mutex_lock(&sub->mpi->shared->lock);
-    sub->mpi->shared->references++;
-    *token = (int64_t)sub->mpi->shared->next_context + 1; /* 0 is no token */
-    neo__mutex_unlock(&sub->mpi->shared->lock);
+    neo__mpi_share(sub, parent->mpi->shared, token);
     return NEO_OK;
 }
 /* Start to listen for bad news. */
@@ -4410,9 +4358,9 @@ static neo_status neo__mpi_listen(neo_comm *sub) {
     return NEO_OK;
 }
 /* The group's number is above all that its members have used. */
-static neo_status neo__mpi_join(neo_comm *sub, const int64_t *tokens) {
+static neo_status neo__mpi_join(neo_comm *sub, const neo__ballot *members) {
     for (int p = 0; p < sub->size; p++)
-        if ((int)tokens[p] - 1 > sub->mpi->context) sub->mpi->context = (int)tokens[p] - 1;
+        sub->mpi->context = NEO__MAX(sub->mpi->context, (int)members[p].token - 1);
     return neo__mpi_listen(sub);
 }
 static void neo__mpi_leave(neo_comm *c) { (void)c; }
@@ -4437,7 +4385,6 @@ static int neo__mpi_ends(neo__mpi_shared *s, MPI_Request *r, int64_t until) {
 }
 static void neo__mpi_drop(neo_comm *c) {
     neo__mpi *m = c->mpi;
-    if (!m) return;
     neo__mpi_shared *s = m->shared;
     int64_t until = neo_time_ns() + 1000000000;
     neo__mutex_lock(&s->lock);
@@ -4457,22 +4404,14 @@ static void neo__mpi_drop(neo_comm *c) {
     s->unfinished |= !ended;
     neo__mutex_unlock(&s->lock);
     if (!ended) c->failure.unfinished = 1;
-    if (!c->failure.unfinished) neo_free(c->ctx, m, neo__mpi_bytes(c->size));
-    c->mpi = NULL;
     if (last) neo__mpi_unshare(s, !s->broken);
 }
 static const neo__transport neo__mpi_transport = {
-    neo__mpi_start,
-    neo__mpi_finish,
-    NULL,
-    neo__mpi_tell,
-    neo__mpi_heard_at_rest,
-    neo__mpi_member,
-    neo__mpi_join,
-    neo__mpi_leave,
-    neo__mpi_drop,
-    0,
-    NULL,
+    NEO_BACKEND_MPI,  neo__mpi_carve,
+    neo__mpi_start,   neo__mpi_finish, NULL,
+    neo__mpi_tell,    neo__mpi_heard_at_rest,
+    neo__mpi_member,  neo__mpi_join,   neo__mpi_leave, neo__mpi_drop,
+    NULL, NULL, NULL, NULL, NULL, NULL,
 };
 
 /* Nodes by host name: the node of a rank is numbered by the first rank on it. */
@@ -4499,9 +4438,8 @@ static neo_status neo__mpi_share_new(neo_ctx *ctx, MPI_Comm comm, neo__mpi_share
     MPI_Comm dup;
     NEO__CHECK(MPI_Comm_dup(comm, &dup) == MPI_SUCCESS, NEO_ERR_SYSTEM,
                "neo_comm: MPI_Comm_dup failed");
-    neo__mpi_shared *s = (neo__mpi_shared *)neo__alloc_for(ctx, sizeof *s, "neo_comm");
+    neo__mpi_shared *s = (neo__mpi_shared *)neo__comm_alloc(ctx, sizeof *s);
     if (!s) return NEO_ERR_MEMORY;
-    memset(s, 0, sizeof *s);
     s->ctx = ctx;
     s->comm = dup;
     MPI_Comm_set_errhandler(s->comm, MPI_ERRORS_RETURN);
@@ -4561,8 +4499,6 @@ typedef struct neo__mpi_making {
 } neo__mpi_making;
 /* The part that a rank makes for itself. */
 static neo_status neo__mpi_prepare(neo__mpi_making *m) {
-    neo_comm parent; /* of which the first group is a part */
-    neo__mpi root;
     int rank = 0, size = 1;
     int64_t token;
     NEO__TRY(neo__mpi_share_new(m->ctx, m->comm, &m->shared));
@@ -4572,20 +4508,13 @@ static neo_status neo__mpi_prepare(neo__mpi_making *m) {
     NEO__TRY(neo__comm_desc_check(&m->desc));
     NEO__CHECK(size <= NEO__COMM_MAX_RANKS, NEO_ERR_UNSUPPORTED,
                "neo_comm_create_mpi: %d ranks, more than %d", size, (int)NEO__COMM_MAX_RANKS);
-    memset(&parent, 0, sizeof parent);
-    memset(&root, 0, sizeof root);
-    root.shared = m->shared;
-    parent.mpi = &root;
     NEO__TRY(neo__comm_new(m->ctx, &m->desc, &neo__mpi_transport, rank, size, &m->group));
-    NEO__TRY(neo__mpi_member(m->group, &parent, &token));
-    m->group->backend = NEO_BACKEND_MPI;
+    neo__mpi_share(m->group, m->shared, &token);
     m->group->threads.joined = 1;
     for (int p = 0; p < size; p++) m->group->world[p] = p;
     m->names_bytes = (size_t)size * MPI_MAX_PROCESSOR_NAME;
-    m->names = (char *)neo__alloc_for(m->ctx, m->names_bytes, "neo_comm");
-    if (!m->names) return NEO_ERR_MEMORY;
-    memset(m->names, 0, m->names_bytes);
-    return NEO_OK;
+    m->names = (char *)neo__comm_alloc(m->ctx, m->names_bytes);
+    return m->names ? NEO_OK : NEO_ERR_MEMORY;
 }
 static neo_status neo__mpi_make(neo__mpi_making *m) {
     NEO__TRY(neo__mpi_vote(m->comm, &m->desc, neo__mpi_prepare(m)));
@@ -4593,13 +4522,9 @@ static neo_status neo__mpi_make(neo__mpi_making *m) {
     return neo__mpi_listen(m->group);
 }
 static void neo__mpi_unmake(neo__mpi_making *m) {
-    if (m->group && m->group->mpi) {
-        m->group->failure.broken = 1; /* MPI_Comm_free would wait for ranks that are lost */
-        neo__comm_end(m->group);
-        return;
-    }
-    if (m->group) neo__comm_free(m->group);
-    if (m->shared) neo__mpi_unshare(m->shared, 0);
+    if (m->group) m->group->failure.broken = 1; /* MPI_Comm_free would wait for ranks that are lost */
+    if (m->group) neo__comm_end(m->group);
+    else if (m->shared) neo__mpi_unshare(m->shared, 0);
 }
 NEO_API neo_status neo_comm_create_mpi(neo_ctx *ctx, const neo_comm_desc *desc,
                                        const void *mpi_comm, neo_comm **out) {
@@ -4746,7 +4671,6 @@ NEO__STATIC_ASSERT(sizeof(neo__nccl_slip) % sizeof(int64_t) == 0, "a slip is who
 
 typedef struct neo__nccl {
     neo_comm *host;
-    size_t bytes; /* of this block */
     int device, owns_stream;
     ncclComm_t comm; /* NULL: one rank, or over */
     cudaStream_t stream, work;
@@ -4763,19 +4687,14 @@ typedef struct neo__nccl {
     void *combine_user;
 } neo__nccl;
 
-static size_t neo__nccl_layout(neo__nccl *n, char *block, int size, int pieces) {
-    neo__carve at = {block, 0};
-    neo__nccl *self;
-    NEO__CARVE(&at, self, 1);
-    NEO__CARVE(&at, n->queue, 2 * (pieces + size * NEO_MAX_SUBTREES));
-    NEO__CARVE(&at, n->staged, pieces);
-    NEO__CARVE(&at, n->out, size);
-    NEO__CARVE(&at, n->in, size);
-    return at.at;
-}
-static size_t neo__nccl_bytes(int size, int pieces) {
-    neo__nccl n;
-    return neo__nccl_layout(&n, NULL, size, pieces);
+static void neo__nccl_carve(neo_comm *c, neo__carve *at) {
+    neo__nccl part, *n = &part;
+    NEO__CARVE(at, c->nccl, 1);
+    if (at->block) n = c->nccl;
+    NEO__CARVE(at, n->queue, c->scratch.xfer_count);
+    NEO__CARVE(at, n->staged, c->scratch.pieces);
+    NEO__CARVE(at, n->out, c->size);
+    NEO__CARVE(at, n->in, c->size);
 }
 
 /* ---- what the libraries say ---- */
@@ -4804,8 +4723,7 @@ static neo_status neo__nccl_status(ncclComm_t comm, ncclResult_t result, const c
 /* ---- waiting ---- */
 static int neo__nccl_heard(neo_comm *c) {
     neo_comm *host = c->nccl->host;
-    if (!neo__comm_is_broken(host) && !host->transport->heard(host))
-        return 0;
+    if (!neo__comm_is_broken(host) && !host->transport->heard(host)) return 0;
     (void)neo__comm_mark(c, host->failure.status, host->failure.message);
     return 1;
 }
@@ -4837,8 +4755,7 @@ static neo_status neo__nccl_wait(neo_comm *c, cudaEvent_t event) {
             return NEO_OK;
         }
         if (turns % 16 == 15) {
-            if (neo__comm_is_broken(c) || neo__nccl_heard(c))
-                return neo__comm_failed(c);
+            if (neo__comm_is_broken(c) || neo__nccl_heard(c)) return neo__comm_failed(c);
             if (deadline && neo_time_ns() >= deadline)
                 return neo_fail(NEO_ERR_TIMEOUT, "not done within %d ms", c->desc.timeout_ms);
         }
@@ -4992,9 +4909,8 @@ static ncclResult_t neo__nccl_group(neo__nccl *n) {
     if (!neo__nccl_good(result)) return result;
     for (int i = 0; i < n->queued && neo__nccl_good(result); i++) {
         const neo__xfer *x = n->queue[i];
-        result = x->send
-                     ? ncclSend(x->data, x->bytes, ncclUint8, x->peer, n->comm, n->stream)
-                     : ncclRecv(x->data, x->bytes, ncclUint8, x->peer, n->comm, n->stream);
+        result = x->send ? ncclSend(x->data, x->bytes, ncclUint8, x->peer, n->comm, n->stream)
+                         : ncclRecv(x->data, x->bytes, ncclUint8, x->peer, n->comm, n->stream);
     }
     ncclResult_t end = ncclGroupEnd(); /* always: it closes the group */
     return neo__nccl_good(result) ? end : result;
@@ -5046,8 +4962,7 @@ static neo_status neo__nccl_late(neo_comm *c, const neo__xfer *x, int count) {
 }
 static neo_status neo__nccl_finish(neo_comm *c, const neo__call *call, neo__xfer *x, int count) {
     neo_status status = neo__nccl_settle(c, x, count);
-    if (status == NEO_ERR_TIMEOUT && !neo__comm_is_broken(c))
-        status = neo__nccl_late(c, x, count);
+    if (status == NEO_ERR_TIMEOUT && !neo__comm_is_broken(c)) status = neo__nccl_late(c, x, count);
     if (status != NEO_OK) return neo__nccl_failed(c, call, status);
     for (int i = 0; i < count; i++) {
         if (x[i].done) continue;
@@ -5147,7 +5062,6 @@ static neo_status neo__nccl_combine(neo_comm *c, const neo__call *call, const vo
    gives up. */
 static void neo__nccl_leave(neo_comm *c) {
     neo__nccl *n = c->nccl;
-    if (!n) return;
     n->host->transport->leave(n->host);
     if (!n->comm) return;
     ncclResult_t state = ncclInternalError;
@@ -5169,7 +5083,6 @@ static void neo__nccl_leave(neo_comm *c) {
 }
 static void neo__nccl_drop(neo_comm *c) {
     neo__nccl *n = c->nccl;
-    if (!n) return;
     (void)cudaSetDevice(n->device);
     /* Freeing waits for the device: not for one that NCCL could not stop. */
     if (!c->failure.broken || (neo__nccl_rests(n, n->stream) && neo__nccl_rests(n, n->work))) {
@@ -5188,27 +5101,16 @@ static void neo__nccl_drop(neo_comm *c) {
     if (n->stream && n->owns_stream) (void)cudaStreamDestroy(n->stream);
     if (n->work) (void)cudaStreamDestroy(n->work);
     neo_comm_destroy(n->host);
-    neo_free(c->ctx, n, n->bytes);
-    c->nccl = NULL;
 }
 static neo_status neo__nccl_split(neo_comm *c, int color, int key, neo_comm **out);
 static neo_comm *neo__nccl_host(neo_comm *c) { return c->nccl->host; }
-static const neo__gpu_transport neo__nccl_gpu_transport = {
-    neo__nccl_agree, neo__nccl_come,  neo__nccl_copy, neo__nccl_combine,
-    neo__nccl_split, neo__nccl_host,
-};
 static const neo__transport neo__nccl_transport = {
-    neo__nccl_start,
-    neo__nccl_finish,
-    NULL,
-    neo__nccl_tell,
-    neo__nccl_heard,
-    NULL,
-    NULL,
-    neo__nccl_leave,
-    neo__nccl_drop,
-    0,
-    &neo__nccl_gpu_transport,
+    NEO_BACKEND_NCCL, neo__nccl_carve,
+    neo__nccl_start,  neo__nccl_finish, NULL,
+    neo__nccl_tell,   neo__nccl_heard,
+    NULL,             NULL,             neo__nccl_leave, neo__nccl_drop,
+    neo__nccl_agree,  neo__nccl_come,   neo__nccl_copy,  neo__nccl_combine,
+    neo__nccl_split,  neo__nccl_host,
 };
 
 /* Streams, events and memory of this rank's device. */
@@ -5263,17 +5165,7 @@ static neo_status neo__nccl_new(neo_comm *host, int device, void *stream, neo_co
     neo_comm *c;
     NEO__TRY(neo__comm_new(host->ctx, &host->desc, &neo__nccl_transport, host->rank, host->size,
                            &c));
-    size_t bytes = neo__nccl_bytes(c->size, c->tree.pieces_of[c->size]);
-    c->nccl = (neo__nccl *)neo__alloc_for(c->ctx, bytes, "neo_comm");
-    if (!c->nccl) {
-        neo__comm_free(c);
-        return NEO_ERR_MEMORY;
-    }
-    memset(c->nccl, 0, bytes);
-    (void)neo__nccl_layout(c->nccl, (char *)c->nccl, c->size, c->tree.pieces_of[c->size]);
-    c->nccl->bytes = bytes;
     c->nccl->host = host;
-    c->backend = NEO_BACKEND_NCCL;
     c->place = NEO_DEVICE;
     c->queue.inline_only = host->queue.inline_only;
     for (int p = 0; p < c->size; p++) neo__comm_take_rank(c, p, host, p);
@@ -5381,7 +5273,8 @@ NEO_API neo_status neo_comm_set_combine(neo_comm *comm, neo_comm_device_combine_
     return neo_fail(NEO_ERR_UNSUPPORTED, "neo_comm_set_combine: compiled without NEO_COMM_NCCL");
 }
 #endif
-/* A group as if it were made: *c gets its sizes. 0: there is no such group. */
+/* A group as if it were made: *c gets its sizes. Returns the bytes of its block; 0: there is no such
+   group. */
 static size_t neo__comm_predict(const neo_comm_desc *desc, int ranks, neo_comm_backend backend,
                                 neo_comm *c) {
     memset(c, 0, sizeof *c);
@@ -5389,9 +5282,14 @@ static size_t neo__comm_predict(const neo_comm_desc *desc, int ranks, neo_comm_b
     c->desc = neo__comm_defaults(desc);
     c->size = ranks;
     c->tree.shards = NEO__MAX(c->desc.ctx.repro_shards, ranks);
-    c->scratch.pieces = neo__pieces_total(c->tree.shards, ranks, &c->tree.most);
-    c->scratch.segment_bytes = neo__segment_bytes(&c->desc, c->scratch.pieces);
-    return neo__comm_layout(c, NULL, backend == NEO_BACKEND_MPI ? c->scratch.segment_bytes : 0);
+#if defined(NEO_COMM_MPI)
+    if (backend == NEO_BACKEND_MPI) c->transport = &neo__mpi_transport;
+#endif
+#if defined(NEO_COMM_NCCL)
+    if (backend == NEO_BACKEND_NCCL) c->transport = &neo__nccl_transport;
+#endif
+    (void)backend;
+    return neo__comm_measure(c);
 }
 NEO_API size_t neo_comm_device_bytes(const neo_comm_desc *desc, int ranks,
                                      neo_comm_backend backend) {
@@ -5410,12 +5308,6 @@ NEO_API size_t neo_comm_workspace_bytes(const neo_comm_desc *desc, int ranks,
     neo_comm c;
     size_t bytes = neo__comm_predict(desc, ranks, backend, &c);
     if (bytes && backend == NEO_BACKEND_THREADS) bytes += neo__seat_bytes(ranks, c.tree.most + 2);
-#if defined(NEO_COMM_NCCL)
-    if (bytes && backend == NEO_BACKEND_NCCL) bytes += neo__nccl_bytes(ranks, c.scratch.pieces);
-#endif
-#if defined(NEO_COMM_MPI)
-    if (bytes && backend == NEO_BACKEND_MPI) bytes += neo__mpi_bytes(ranks);
-#endif
     return bytes;
 }
 NEO__COLD_END
