@@ -991,11 +991,13 @@ typedef struct neo__xfer {
     uint64_t index;   /* threads: place in the ring */
     int copied;       /* threads: only the link model holds it back */
     int arrived;      /* threads: it is at the receiver's link, which may still be busy */
-    void *request[3]; /* MPI */
     int held;         /* MPI: a receive of data, not posted before the call is agreed to */
     size_t posted;    /* MPI: bytes of data for which there is, or was, a request */
     int started;      /* MPI: its requests are valid */
     size_t staged;    /* MPI: bytes of device memory whose request is on pinned memory */
+#if defined(NEO_COMM_MPI)
+    MPI_Request request[3]; /* of the header, of whole blocks, of the rest */
+#endif
 } neo__xfer;
 
 typedef struct neo__work {
@@ -1240,10 +1242,17 @@ static neo_status neo__call_break(neo_comm *c, const neo__call *call, neo_status
 static int neo__comm_is_broken(const neo_comm *c) {
     return __atomic_load_n(&c->failure.broken, __ATOMIC_ACQUIRE);
 }
+static int neo__comm_over(neo_comm *c) {
+    return neo__comm_is_broken(c) || c->transport->heard(c);
+}
 static neo_status neo__comm_check(neo_comm *comm, const char *function) {
     NEO__CHECK(comm, NEO_ERR_ARG, "%s: comm is NULL", function);
-    if (neo__comm_is_broken(comm) || comm->transport->heard(comm)) return neo__comm_failed(comm);
-    return NEO_OK;
+    return neo__comm_over(comm) ? neo__comm_failed(comm) : NEO_OK;
+}
+/* Between looks at MPI and NCCL: after `looks` turns without news a rank sleeps. */
+NEO__UNUSED static void neo__comm_nap(int turns, int looks) {
+    if (turns < looks) neo__thread_yield();
+    else neo__thread_sleep(NEO__COMM_NAP_NS);
 }
 
 static neo_status neo__work_run(neo_comm *comm, neo__work *w); /* >>impl-collectives */
@@ -1888,6 +1897,11 @@ static neo_status neo__comm_device_did(neo_comm *c, const neo__call *call, neo_s
     if (status == NEO_OK) return NEO_OK;
     return neo__call_break(c, call, status, "%.280s", neo_last_error());
 }
+/* Inside a device, or from one to another. */
+static neo_status neo__comm_move(neo_comm *c, const neo__call *call, void *to, const void *from,
+                                 size_t bytes) {
+    return neo__comm_device_did(c, call, neo__device_move(c->ctx, to, from, bytes));
+}
 /* Called when a call is made. */
 static neo_status neo__comm_mark_device(neo_comm *c, const neo__work *w) {
     if (!w->ready) return NEO_OK;
@@ -2013,19 +2027,16 @@ static neo_status neo__round_start(neo_comm *c, const neo__call *call, neo__roun
             if (r->xfer[i].send == send) NEO__TRY(c->transport->start(c, call, &r->xfer[i]));
     return NEO_OK;
 }
-static neo_status neo__round_finish(neo_comm *c, const neo__call *call, neo__round *r) {
-    return c->transport->finish(c, call, r->xfer, r->count);
-}
 /* What was to be done meanwhile has this status; if it failed, the group is broken, and finish
    takes back what others might still read. */
-static neo_status neo__round_finish_after(neo_comm *c, const neo__call *call, neo__round *r,
-                                          neo_status status) {
-    neo_status finished = neo__round_finish(c, call, r);
+static neo_status neo__round_finish(neo_comm *c, const neo__call *call, neo__round *r,
+                                    neo_status status) {
+    neo_status finished = c->transport->finish(c, call, r->xfer, r->count);
     return status == NEO_OK ? finished : status;
 }
 static neo_status neo__round_run(neo_comm *c, const neo__call *call, neo__round *r) {
     NEO__TRY(neo__round_start(c, call, r));
-    return neo__round_finish(c, call, r);
+    return neo__round_finish(c, call, r, NEO_OK);
 }
 static neo__round neo__round_new(neo_comm *c) {
     neo__round r;
@@ -2124,14 +2135,15 @@ static neo_status neo__reduce_finish(neo_comm *c, const neo__call *call, const n
             c->scratch.piece[k] = r->xfer[i++].from;
     }
     char *to = (char *)out + (size_t)(s * j->segment) * j->size;
+    const void *const *piece = c->scratch.piece;
+    const int pieces = j->pieces_of[c->size];
     if (count > 0 && c->transport->combine) {
-        NEO__TRY(c->transport->combine(c, call, c->scratch.piece, j->leaves, j->pieces_of[c->size],
-                                       to, count));
+        NEO__TRY(c->transport->combine(c, call, piece, j->leaves, pieces, to, count));
     } else if (count > 0) {
-        neo_status status = neo__combine(c, call, c->scratch.place, c->scratch.piece, j->leaves,
-                                         j->pieces_of[c->size], to, count);
+        neo_status status = neo__comm_device_did(
+            c, call,
+            neo__combine(c, call, c->scratch.place, piece, j->leaves, pieces, to, count));
         if (status != NEO_OK) { /* finish takes back what the others might still read */
-            status = neo__comm_device_did(c, call, status);
             (void)c->transport->finish(c, call, r->xfer + receives, r->count - receives);
             return status;
         }
@@ -2198,6 +2210,18 @@ static neo_status neo__one(neo_comm *c, const neo__call *call, int peer, int sen
     return neo__round_run(c, call, &r);
 }
 static const int neo__two_leaves[2] = {1, 1};
+/* The data of a root to all, down a binomial tree. */
+static neo_status neo__tree_down(neo_comm *c, const neo__call *call, int root, void *data,
+                                 size_t bytes) {
+    int from_root = (c->rank - root + c->size) % c->size, step = 1;
+    while (step < c->size && !(from_root & step)) step *= 2;
+    if (from_root) NEO__TRY(neo__one(c, call, neo__peer(c, c->size - step), 0, data, bytes));
+    neo__round r = neo__round_new(c);
+    for (step /= 2; step > 0; step /= 2)
+        if (from_root + step < c->size)
+            neo__round_add(&r, neo__peer(c, step), 1, data, bytes, 1, 0);
+    return neo__round_run(c, call, &r);
+}
 /* Two ranks: each sends all it has, which is as many bytes as two halves there and back. */
 static neo_status neo__all_reduce_pair(neo_comm *c, const neo__call *call, const void *in,
                                        void *out, size_t bytes) {
@@ -2224,14 +2248,8 @@ static neo_status neo__all_reduce_tree(neo_comm *c, const neo__call *call, const
         NEO__TRY(neo__one(c, call, c->rank + step, 0, theirs, bytes));
         NEO__TRY(neo__combine(c, call, NEO_HOST, piece, neo__two_leaves, 2, sum, call->count));
     }
-    if (c->rank) {
-        NEO__TRY(neo__one(c, call, c->rank - step, 1, sum, bytes));
-        NEO__TRY(neo__one(c, call, c->rank - step, 0, sum, bytes));
-    }
-    neo__round r = neo__round_new(c);
-    for (step /= 2; step > 0; step /= 2)
-        if (c->rank + step < c->size) neo__round_add(&r, c->rank + step, 1, sum, bytes, 1, 0);
-    NEO__TRY(neo__round_run(c, call, &r));
+    if (c->rank) NEO__TRY(neo__one(c, call, c->rank - step, 1, sum, bytes));
+    NEO__TRY(neo__tree_down(c, call, 0, sum, bytes));
     if (bytes) memcpy(out, sum, bytes);
     return NEO_OK;
 }
@@ -2252,27 +2270,37 @@ static neo_status neo__all_reduce_run(neo_comm *c, const neo__work *w) {
 NEO__HOT_END
 
 /* ---- the others ---- */
-static const int64_t *neo__offsets(const neo_comm *c, int64_t *offset, int64_t count,
-                                   const int64_t *counts) {
+static void neo__offsets_set(const neo_comm *c, int64_t *offset, int64_t count,
+                             const int64_t *counts) {
     offset[0] = 0;
     for (int p = 0; p < c->size; p++) offset[p + 1] = offset[p] + neo__part(count, counts, p);
-    return offset;
+}
+/* [W + 1]: where the parts of a call begin. */
+static const int64_t *neo__offsets(const neo_comm *c, const neo__work *w) {
+    neo__offsets_set(c, c->scratch.offset, w->count, w->in_counts);
+    return c->scratch.offset;
 }
 static neo_status neo__copy_part(neo_comm *c, const neo__call *call, void *to, const void *from,
                                  int64_t count, size_t size) {
     if (count == 0 || to == from) return NEO_OK;
     if (c->transport->copy) return c->transport->copy(c, to, from, (size_t)count * size);
     if (c->scratch.place == NEO_DEVICE)
-        return neo__comm_device_did(
-            c, call, neo__device_move(c->ctx, to, from, (size_t)count * size));
+        return neo__comm_move(c, call, to, from, (size_t)count * size);
     memmove(to, from, (size_t)count * size);
     return NEO_OK;
+}
+static neo_status neo__all_gather_run(neo_comm *c, const neo__work *w) {
+    const int64_t *offset = neo__offsets(c, w);
+    NEO__TRY(neo__copy_part(c, &w->call, (char *)w->out + (size_t)offset[c->rank] * w->each, w->in,
+                            offset[c->rank + 1] - offset[c->rank], w->each));
+    return neo__gather_parts(c, &w->call, w->each, (char *)w->out, offset, 1);
 }
 static neo_status neo__all_to_all_run(neo_comm *c, const neo__work *w) {
     const neo__call *call = &w->call;
     size_t size = w->each;
-    const int64_t *in = neo__offsets(c, c->scratch.offset, w->count, w->in_counts);
-    const int64_t *out = neo__offsets(c, c->scratch.offset + c->size + 1, w->count, w->out_counts);
+    const int64_t *in = neo__offsets(c, w);
+    int64_t *out = c->scratch.offset + c->size + 1;
+    neo__offsets_set(c, out, w->count, w->out_counts);
     const char *from = (const char *)w->in;
     char *to = (char *)w->out;
     neo__round r = neo__round_new(c);
@@ -2282,40 +2310,24 @@ static neo_status neo__all_to_all_run(neo_comm *c, const neo__work *w) {
     neo_status status =
         neo__copy_part(c, call, to + (size_t)out[c->rank] * size, from + (size_t)in[c->rank] * size,
                        in[c->rank + 1] - in[c->rank], size);
-    return neo__round_finish_after(c, call, &r, status);
-}
-static neo_status neo__broadcast_run(neo_comm *c, const neo__work *w) {
-    size_t bytes = (size_t)w->call.count * w->each;
-    int from_root = (c->rank - w->call.root + c->size) % c->size, step = 1;
-    while (step < c->size && !(from_root & step)) step *= 2;
-    if (from_root) NEO__TRY(neo__one(c, &w->call, neo__peer(c, c->size - step), 0, w->out, bytes));
-    neo__round r = neo__round_new(c);
-    for (step /= 2; step > 0; step /= 2)
-        if (from_root + step < c->size)
-            neo__round_add(&r, neo__peer(c, step), 1, w->out, bytes, 1, 0);
-    return neo__round_run(c, &w->call, &r);
+    return neo__round_finish(c, call, &r, status);
 }
 /* gather: all to the root's out; scatter: from the root's in. */
 static neo_status neo__rooted_run(neo_comm *c, const neo__work *w, int gather) {
     const neo__call *call = &w->call;
     size_t size = w->each;
-    const int64_t *offset = neo__offsets(c, c->scratch.offset, w->count, w->in_counts);
+    const int64_t *offset = neo__offsets(c, w);
     int64_t mine = offset[c->rank + 1] - offset[c->rank];
     if (c->rank != call->root)
         return neo__one(c, call, call->root, gather, gather ? w->in : w->out, (size_t)mine * size);
     const char *all = gather ? (const char *)w->out : (const char *)w->in;
     neo__round r = neo__round_new(c);
-    for (int d = 1; d < c->size; d++) {
-        int p = neo__peer(c, d);
-        neo__round_add(&r, p, !gather, all + (size_t)offset[p] * size,
-                       (size_t)(offset[p + 1] - offset[p]) * size, 1, 0);
-    }
+    neo__round_add_parts(c, &r, !gather, all, offset, size, 1);
     NEO__TRY(neo__round_start(c, call, &r));
-    char *own = (char *)w->out + (size_t)offset[c->rank] * size;
-    neo_status status =
-        gather ? neo__copy_part(c, call, own, w->in, mine, size)
-               : neo__copy_part(c, call, w->out, all + (size_t)offset[c->rank] * size, mine, size);
-    return neo__round_finish_after(c, call, &r, status);
+    char *own = (char *)(uintptr_t)all + (size_t)offset[c->rank] * size;
+    neo_status status = neo__copy_part(c, call, gather ? own : w->out, gather ? w->in : own, mine,
+                                       size);
+    return neo__round_finish(c, call, &r, status);
 }
 static neo_status neo__barrier_run(neo_comm *c, const neo__work *w) {
     for (int step = 1; step < c->size; step *= 2) {
@@ -2326,83 +2338,48 @@ static neo_status neo__barrier_run(neo_comm *c, const neo__work *w) {
     }
     return NEO_OK;
 }
-static neo_status neo__sum_run(neo_comm *c, const neo__work *w) {
-    if (w->call.op == (int)NEO_COMM_ALL_REDUCE) return neo__all_reduce_run(c, w);
-    return neo__reduce_parts(
-        c, w, neo__offsets(c, c->scratch.offset, w->count, w->in_counts), w->out);
-}
-
 /* ---- rows on a narrow wire: a coded row is one element of the plain collectives ---- */
-/* `rows` decoded rows, each the sum of `pieces`, which follow one another. */
-static neo_status neo__rows_decode(neo_comm *c, const neo__work *w, const void *from, int64_t rows,
-                                   int pieces, void *to) {
-    neo__wire_call call =
-        neo__wire_call_of(w->rows.wire, w->rows.exponent, rows, w->rows.cols, from, to);
-    call.pieces = pieces;
-    call.piece_bytes = (size_t)rows * w->each;
-    return neo__comm_device_did(c, &w->call, neo__device_decode(c->ctx, c->scratch.place, &call));
-}
-static neo_status neo__rows_encode(neo_comm *c, const neo__work *w, const void *from, int64_t rows,
-                                   void *to) {
-    const neo__wire_call call =
-        neo__wire_call_of(w->rows.wire, w->rows.exponent, rows, w->rows.cols, from, to);
-    NEO__TRY(neo__comm_device_did(c, &w->call,
-                                  neo__device_encode(c->ctx, c->scratch.place, &call)));
-    if (w->rows.stats && c->scratch.place == NEO_HOST)
-        neo__wire_add_stats(c->ctx, &call, w->rows.stats);
-    return NEO_OK;
-}
-static neo_status neo__rows_all_to_all(neo_comm *c, const neo__work *w) {
-    int64_t in_rows = neo__parts_total(c->size, w->count, w->in_counts);
-    int64_t out_rows = neo__parts_total(c->size, w->count, w->out_counts);
-    neo__work coded = *w;
-    coded.in = w->rows.workspace;
-    coded.out = (char *)w->rows.workspace + (size_t)in_rows * w->each;
-    NEO__TRY(neo__rows_encode(c, w, w->in, in_rows, w->rows.workspace));
-    NEO__TRY(neo__all_to_all_run(c, &coded));
-    return neo__rows_decode(c, w, coded.out, out_rows, 1, w->out);
-}
-static neo_status neo__rows_all_gather(neo_comm *c, const neo__work *w) {
-    const int64_t *offset = neo__offsets(c, c->scratch.offset, w->count, w->in_counts);
-    int64_t mine = offset[c->rank + 1] - offset[c->rank];
-    char *coded = (char *)w->rows.workspace;
-    NEO__TRY(neo__rows_encode(c, w, w->in, mine, coded + (size_t)offset[c->rank] * w->each));
-    NEO__TRY(neo__gather_parts(c, &w->call, w->each, coded, offset, 1));
-    return neo__rows_decode(c, w, coded, offset[c->size], 1, w->out);
-}
-/* Every rank's rows of this rank's part, coded; then decoded and added. */
-static neo_status neo__rows_reduce(neo_comm *c, const neo__work *w) {
-    const int64_t *counts = w->in_counts;
-    int64_t total = neo__parts_total(c->size, w->count, counts),
-            mine = neo__part(w->count, counts, c->rank);
-    neo__work coded = *w;
-    coded.in = w->rows.workspace;
-    coded.out = (char *)w->rows.workspace + (size_t)total * w->each;
-    coded.out_counts = w->slot_counts + c->size;
-    for (int p = 0; p < c->size; p++) w->slot_counts[c->size + p] = mine;
-    NEO__TRY(neo__rows_encode(c, w, w->in, total, w->rows.workspace));
-    NEO__TRY(neo__all_to_all_run(c, &coded));
-    return neo__rows_decode(c, w, coded.out, mine, c->size, w->out);
-}
+/* All of this rank's rows are coded into the workspace, where coded rows go to all that need them;
+   what has come, `pieces` for a row (of a sum: one of each rank), is decoded and added. */
 static neo_status neo__rows_run(neo_comm *c, const neo__work *w) {
-    if (w->call.op == (int)NEO_COMM_ALL_TO_ALL) return neo__rows_all_to_all(c, w);
-    return w->call.op == (int)NEO_COMM_ALL_GATHER ? neo__rows_all_gather(c, w)
-                                                  : neo__rows_reduce(c, w);
+    const neo_ctx *ctx = c->ctx;
+    const neo_place place = c->scratch.place;
+    const int gathers = w->call.op == (int)NEO_COMM_ALL_GATHER;
+    const int sums = w->call.op == (int)NEO_COMM_REDUCE_SCATTER;
+    const int64_t all = neo__parts_total(c->size, w->count, w->in_counts);
+    const int64_t mine = neo__part(w->count, w->in_counts, c->rank);
+    const int64_t in_rows = gathers ? mine : all;
+    neo__work coded = *w;
+    char *from = (char *)w->rows.workspace, *to = from;
+    if (gathers) from += (size_t)neo__part_offset(w->count, w->in_counts, c->rank) * w->each;
+    else to += (size_t)all * w->each;
+    coded.in = from;
+    coded.out = to;
+    for (int p = 0; p < c->size && sums; p++) w->slot_counts[c->size + p] = mine;
+    if (sums) coded.out_counts = w->slot_counts + c->size;
+    neo__wire_call encode =
+        neo__wire_call_of(w->rows.wire, w->rows.exponent, in_rows, w->rows.cols, w->in, from);
+    neo__wire_call decode =
+        neo__wire_call_of(w->rows.wire, w->rows.exponent, all, w->rows.cols, to, w->out);
+    decode.pieces = sums ? c->size : 1;
+    if (sums) decode.rows = mine;
+    if (w->out_counts) decode.rows = neo__parts_total(c->size, w->count, w->out_counts);
+    decode.piece_bytes = (size_t)decode.rows * w->each;
+    NEO__TRY(neo__comm_device_did(c, &w->call, neo__device_encode(ctx, place, &encode)));
+    if (w->rows.stats && place == NEO_HOST) neo__wire_add_stats(ctx, &encode, w->rows.stats);
+    NEO__TRY(gathers ? neo__all_gather_run(c, &coded) : neo__all_to_all_run(c, &coded));
+    return neo__comm_device_did(c, &w->call, neo__device_decode(ctx, place, &decode));
 }
 
 static neo_status neo__work_run(neo_comm *c, neo__work *w) {
     if (w->rows.cols) return neo__rows_run(c, w);
     switch ((neo_comm_op)w->call.op) {
-    case NEO_COMM_ALL_REDUCE:
-    case NEO_COMM_REDUCE_SCATTER: return neo__sum_run(c, w);
-    case NEO_COMM_ALL_GATHER: {
-        const int64_t *offset = neo__offsets(c, c->scratch.offset, w->count, w->in_counts);
-        NEO__TRY(neo__copy_part(c, &w->call, (char *)w->out + (size_t)offset[c->rank] * w->each,
-                                w->in, offset[c->rank + 1] - offset[c->rank], w->each));
-        return neo__gather_parts(c, &w->call, w->each, (char *)w->out, offset, 1);
-    }
+    case NEO_COMM_ALL_REDUCE: return neo__all_reduce_run(c, w);
+    case NEO_COMM_REDUCE_SCATTER: return neo__reduce_parts(c, w, neo__offsets(c, w), w->out);
+    case NEO_COMM_ALL_GATHER: return neo__all_gather_run(c, w);
     case NEO_COMM_ALL_TO_ALL: return neo__all_to_all_run(c, w);
-    case NEO_COMM_BROADCAST: return neo__broadcast_run(c, w);
+    case NEO_COMM_BROADCAST:
+        return neo__tree_down(c, &w->call, w->call.root, w->out, (size_t)w->call.count * w->each);
     case NEO_COMM_GATHER: return neo__rooted_run(c, w, 1);
     case NEO_COMM_SCATTER: return neo__rooted_run(c, w, 0);
     case NEO_COMM_SEND:
@@ -2924,32 +2901,39 @@ static neo_status neo__agree_all(neo_comm *comm, neo_status mine) {
     if (ended == 0) return NEO_OK;
     return ended == comm->size ? NEO_END : neo__agree_on_end(comm, word, ended);
 }
-NEO_API neo_status neo_comm_agree(neo_comm *comm, neo_status mine) {
-    NEO__CHECK(comm, NEO_ERR_ARG, "neo_comm_agree: comm is NULL");
+/* The group for numbers on the host, to which calls go until neo__numbers_end. Over NCCL operations
+   in flight use it too. */
+static neo_status neo__numbers_begin(neo_comm *comm, const char *function, neo_comm **host,
+                                     neo_place *was) {
+    NEO__CHECK(comm, NEO_ERR_ARG, "%s: comm is NULL", function);
     neo_comm_label(comm, NULL); /* of a call that was refused on this rank alone */
-    if (comm->transport->host) { /* its operations in flight use the host group */
+    *host = neo_comm_host(comm);
+    if (*host != comm) {
         NEO__TRY(neo__comm_drain(comm, comm->queue.issued));
-        NEO__TRY(neo__comm_check(comm, "neo_comm_agree"));
-        return neo_comm_agree(neo_comm_host(comm), mine);
+        NEO__TRY(neo__comm_check(comm, function));
     }
-    neo_place was = comm->place;
-    comm->place = NEO_HOST;
-    neo_status status = neo__agree_all(comm, mine);
-    comm->place = was;
+    *was = (*host)->place;
+    (*host)->place = NEO_HOST;
+    return NEO_OK;
+}
+NEO_API neo_status neo_comm_agree(neo_comm *comm, neo_status mine) {
+    neo_comm *host;
+    neo_place was;
+    NEO__TRY(neo__numbers_begin(comm, "neo_comm_agree", &host, &was));
+    neo_status status = neo__agree_all(host, mine);
+    host->place = was;
     return status;
 }
 static neo_status neo__group_agree(void *user, neo_status mine) {
     return neo_comm_agree((neo_comm *)user, mine);
 }
 static neo_status neo__group_sum(void *user, uint64_t *words, int count) {
-    neo_comm *comm = (neo_comm *)user;
-    if (comm->transport->host) NEO__TRY(neo__comm_drain(comm, comm->queue.issued));
-    comm = neo_comm_host(comm);
-    neo_place was = comm->place;
-    comm->place = NEO_HOST;
+    neo_comm *host;
+    neo_place was;
+    NEO__TRY(neo__numbers_begin((neo_comm *)user, "neo_comm_group", &host, &was));
     neo_status status =
-        neo_comm_all_reduce(comm, NEO_REDUCE_SUM, words, words, count, NEO_I64, NULL);
-    comm->place = was;
+        neo_comm_all_reduce(host, NEO_REDUCE_SUM, words, words, count, NEO_I64, NULL);
+    host->place = was;
     return status;
 }
 NEO_API neo_group neo_comm_group(neo_comm *comm) {
@@ -3004,8 +2988,7 @@ struct neo_comm_input {
     int thread_runs;
     neo__mutex lock;
     neo__cond changed;
-    char *data;       /* [NEO__INPUT_BLOCKS][NEO__INPUT_BLOCK]: a ring */
-    int64_t *word;    /* [size] */
+    char data[NEO__INPUT_BLOCKS][NEO__INPUT_BLOCK]; /* a ring */
     int64_t put, got; /* blocks; those in [got, put) are the reader's */
     size_t bytes[NEO__INPUT_BLOCKS], at; /* in block `got`: taken */
     int quit;
@@ -3029,8 +3012,7 @@ static void neo__input_take(neo_comm_input *in, int wait_ms) {
     wait.events = POLLIN;
     wait.revents = 0;
     if (poll(&wait, 1, wait_ms) <= 0) return;
-    ssize_t n = read(in->file, in->data + (size_t)(in->put % NEO__INPUT_BLOCKS) * NEO__INPUT_BLOCK,
-                     NEO__INPUT_BLOCK);
+    ssize_t n = read(in->file, in->data[in->put % NEO__INPUT_BLOCKS], NEO__INPUT_BLOCK);
     if (n > 0) {
         in->pending = (size_t)n;
     } else if (n == 0) {
@@ -3068,17 +3050,17 @@ static void neo__input_nap(neo_comm_input *in, int idle) {
    in->text too. */
 static neo_status neo__input_round(neo_comm_input *in, int idle, int *moved) {
     neo_comm *group = in->group;
-    int64_t mine = neo__input_word(in, idle), n;
+    int64_t mine = neo__input_word(in, idle), *word = neo__comm_counts(group);
     int full = 0;
     *moved = 0;
-    NEO__TRY(neo_comm_all_gather(group, &mine, in->word, 1, NULL, NEO_I64, NULL));
+    NEO__TRY(neo_comm_all_gather(group, &mine, word, 1, NULL, NEO_I64, NULL));
     for (int p = 0; p < group->size; p++) {
-        full |= in->word[p] == NEO__INPUT_FULL;
-        if (in->word[p] == NEO__INPUT_CLOSES)
+        full |= word[p] == NEO__INPUT_FULL;
+        if (word[p] == NEO__INPUT_CLOSES)
             return neo_fail(NEO_ERR_PEER, "standard input: rank %d has closed it before its end",
                             group->world[p]);
     }
-    n = in->word[0];
+    const int64_t n = word[0];
     if (n == NEO__INPUT_END) return NEO_END;
     if (n == NEO__INPUT_FAILS) {
         NEO__TRY(neo_comm_broadcast(group, in->text, NEO__AGREE_BYTES, NEO_U8, 0, NULL));
@@ -3087,8 +3069,7 @@ static neo_status neo__input_round(neo_comm_input *in, int idle, int *moved) {
     }
     if (full || n <= 0) return NEO_OK;
     int block = (int)(in->put % NEO__INPUT_BLOCKS);
-    NEO__TRY(neo_comm_broadcast(group, in->data + (size_t)block * NEO__INPUT_BLOCK, n, NEO_U8, 0,
-                                NULL));
+    NEO__TRY(neo_comm_broadcast(group, in->data[block], n, NEO_U8, 0, NULL));
     neo__mutex_lock(&in->lock);
     in->bytes[block] = (size_t)n;
     in->put++;
@@ -3130,7 +3111,7 @@ static neo_status neo__input_read(void *user, void *buffer, size_t bytes, size_t
     size_t left = in->bytes[block] - in->at;
     *got = left < bytes ? left : bytes;
     neo__mutex_unlock(&in->lock); /* the block is the reader's until it is given back */
-    memcpy(buffer, in->data + (size_t)block * NEO__INPUT_BLOCK + in->at, *got);
+    memcpy(buffer, in->data[block] + in->at, *got);
     in->at += *got;
     if (*got < left) return NEO_OK;
     in->at = 0;
@@ -3155,13 +3136,10 @@ NEO_API void neo_comm_input_close(neo_comm_input *in) {
         neo__thread_join(in->thread);
     }
     neo_ctx *ctx = in->group->ctx;
-    size_t size = (size_t)in->group->size;
     neo_comm_destroy(in->group);
 #if !defined(_WIN32)
     if (in->file > 0) close(in->file);
 #endif
-    neo_free(ctx, in->data, (size_t)NEO__INPUT_BLOCKS * NEO__INPUT_BLOCK);
-    neo_free(ctx, in->word, size * sizeof *in->word);
     neo__mutex_destroy(&in->lock);
     neo__cond_destroy(&in->changed);
     neo_free(ctx, in, sizeof *in);
@@ -3184,18 +3162,15 @@ static neo_status neo__input_new(neo_comm *group, const char *path, neo_comm_inp
     if (!in) {
         neo_comm_abort(group, "no memory");
         neo_comm_destroy(group);
-        return neo_fail(NEO_ERR_MEMORY, "neo_comm_input_open: no memory");
+        return neo_fail(NEO_ERR_MEMORY, "neo_comm_input_open: no memory for %d bytes",
+                        (int)NEO__INPUT_BLOCKS * (int)NEO__INPUT_BLOCK);
     }
     memset(in, 0, sizeof *in);
     in->group = group;
     in->file = -1;
     neo__mutex_init(&in->lock);
     neo__cond_init(&in->changed);
-    in->data = (char *)neo_alloc(group->ctx, (size_t)NEO__INPUT_BLOCKS * NEO__INPUT_BLOCK);
-    in->word = (int64_t *)neo_alloc(group->ctx, (size_t)group->size * sizeof *in->word);
     *out = in;
-    NEO__CHECK(in->data && in->word, NEO_ERR_MEMORY, "neo_comm_input_open: no memory for %d bytes",
-               (int)NEO__INPUT_BLOCKS * (int)NEO__INPUT_BLOCK);
     if (group->rank == 0) NEO__TRY(neo__input_file(in, path));
     in->start.fn = neo__input_main;
     in->start.arg = in;
@@ -3558,8 +3533,7 @@ static neo_status neo__threads_receive(neo_comm *c, const neo__call *call, neo__
         }
         x->from = x->view ? m->data : x->data;
         if (!x->view && x->bytes && c->scratch.place == NEO_DEVICE)
-            status = neo__comm_device_did(
-                c, call, neo__device_move(c->ctx, x->data, m->data, x->bytes));
+            status = neo__comm_move(c, call, x->data, m->data, x->bytes);
         else if (!x->view && x->bytes)
             memcpy(x->data, m->data, x->bytes);
         if (!x->view) __atomic_fetch_sub(&ring->reading, 1, __ATOMIC_SEQ_CST);
@@ -3958,7 +3932,7 @@ enum {
     NEO__MPI_TAGS = 3,
     NEO__MPI_BLOCK = 1 << 20,
     NEO__MPI_WINDOW = 64 << 20, /* more go one after another, so that a rank sees that they move */
-    NEO__MPI_YIELDS = 200, /* turns without news before a waiting rank sleeps 20 us at a time */
+    NEO__MPI_LOOKS = 200, /* before a waiting rank sleeps */
     NEO__MPI_DRAIN_NS = 200000000,
     NEO__MPI_DEVICE = -1 /* no error of MPI: the device failed, as neo_last_error says */
 };
@@ -3991,7 +3965,6 @@ typedef struct neo__mpi {
     neo__mpi_slip *out, *in; /* [size] */
     char *agreed;            /* [size] its header of the present call has come, and agrees */
 } neo__mpi;
-NEO__STATIC_ASSERT(sizeof(MPI_Request) <= sizeof(void *), "a request fits its place in neo__xfer");
 
 static void neo__mpi_carve(neo_comm *c, neo__carve *at) {
     neo__mpi part, *m = &part;
@@ -4023,15 +3996,6 @@ static neo_status neo__mpi_broken(neo_comm *c, const neo__call *call, int peer, 
 static int neo__mpi_tag(const neo_comm *c, int which) {
     return c->mpi->context * NEO__MPI_TAGS + which;
 }
-static MPI_Request neo__mpi_get(const neo__xfer *x, int i) {
-    MPI_Request r;
-    memcpy(&r, &x->request[i], sizeof r);
-    return r;
-}
-static void neo__mpi_set(neo__xfer *x, int i, MPI_Request r) {
-    memcpy(&x->request[i], &r, sizeof r);
-}
-
 /* Does this MPI take addresses of device memory? */
 static int neo__mpi_takes_devices(void) {
 #if defined(NEO_COMM_MPI_STAGED)
@@ -4051,18 +4015,16 @@ static size_t neo__mpi_eager(const neo_comm *c) {
 }
 /* The pinned memory of a transfer. */
 static char *neo__mpi_slot(const neo_comm *c, const neo__xfer *x) {
-    int64_t at = x - c->scratch.xfer, half = c->scratch.xfer_count / 2;
-    if (at >= half) at += c->scratch.stage_slots - half;
+    int64_t at = x - c->scratch.xfer, second = c->scratch.xfer_count / 2;
+    if (at >= second) at += c->scratch.stage_slots - second;
     return c->scratch.staging + (size_t)at * c->scratch.stage_bytes;
 }
 static int neo__mpi_post(neo_comm *c, neo__xfer *x, int i, void *data, int count, MPI_Datatype type,
                          int which) {
-    MPI_Request r = MPI_REQUEST_NULL;
-    int peer = c->world[x->peer], tag = neo__mpi_tag(c, which);
-    int error = x->send ? MPI_Isend(data, count, type, peer, tag, c->mpi->shared->comm, &r)
-                        : MPI_Irecv(data, count, type, peer, tag, c->mpi->shared->comm, &r);
-    neo__mpi_set(x, i, r);
-    return error;
+    const MPI_Comm comm = c->mpi->shared->comm;
+    const int peer = c->world[x->peer], tag = neo__mpi_tag(c, which);
+    return x->send ? MPI_Isend(data, count, type, peer, tag, comm, &x->request[i])
+                   : MPI_Irecv(data, count, type, peer, tag, comm, &x->request[i]);
 }
 /* Under the lock: the next data of a transfer. A segment is never cut: others of its call
    follow. */
@@ -4142,12 +4104,10 @@ static void neo__mpi_drain(neo_comm *c) {
 /* Under the lock: see what has ended of a transfer; `cancel` it if it is a receive. */
 static void neo__mpi_settle(neo__xfer *x, int cancel) {
     for (int i = 0; i < 3 && x->started && !x->done; i++) {
-        MPI_Request r = neo__mpi_get(x, i);
         int ended = 0;
-        if (r == MPI_REQUEST_NULL) continue;
-        if (cancel && !x->send) (void)MPI_Cancel(&r);
-        (void)MPI_Test(&r, &ended, MPI_STATUS_IGNORE);
-        neo__mpi_set(x, i, r);
+        if (x->request[i] == MPI_REQUEST_NULL) continue;
+        if (cancel && !x->send) (void)MPI_Cancel(&x->request[i]);
+        (void)MPI_Test(&x->request[i], &ended, MPI_STATUS_IGNORE);
     }
 }
 /* The group is broken: receives must not write to the user's memory any more, nor the others read
@@ -4165,22 +4125,22 @@ static void neo__mpi_give_up(neo_comm *c) {
         neo__thread_sleep(NEO__COMM_NAP_NS);
     }
     neo__mutex_lock(&s->lock);
-    for (int k = 0; k < 3 * c->scratch.xfer_count; k++) {
-        neo__xfer *x = &c->scratch.xfer[k / 3];
-        MPI_Request r = MPI_REQUEST_NULL;
-        if (x->started && !x->done) r = neo__mpi_get(x, k % 3);
-        if (r == MPI_REQUEST_NULL) continue;
-        (void)MPI_Request_free(&r);
-        s->unfinished = c->failure.unfinished = 1;
+    for (int k = 0; k < c->scratch.xfer_count; k++) {
+        neo__xfer *x = &c->scratch.xfer[k];
+        for (int i = 0; i < 3 && x->started && !x->done; i++) {
+            if (x->request[i] == MPI_REQUEST_NULL) continue;
+            (void)MPI_Request_free(&x->request[i]);
+            s->unfinished = c->failure.unfinished = 1;
+        }
+        x->started = 0;
     }
-    for (int k = 0; k < c->scratch.xfer_count; k++) c->scratch.xfer[k].started = 0;
     neo__mutex_unlock(&s->lock);
 }
 static neo_status neo__mpi_start(neo_comm *c, const neo__call *call, neo__xfer *x) {
     x->done = x->held = 0;
     x->posted = x->staged = 0;
     x->from = x->data;
-    for (int i = 0; i < 3; i++) neo__mpi_set(x, i, MPI_REQUEST_NULL);
+    for (int i = 0; i < 3; i++) x->request[i] = MPI_REQUEST_NULL;
     x->started = 1;
     neo__mutex_lock(&c->mpi->shared->lock);
     int error = x->send ? neo__mpi_post_send(c, call, x) : neo__mpi_post_receive(c, x);
@@ -4190,54 +4150,55 @@ static neo_status neo__mpi_start(neo_comm *c, const neo__call *call, neo__xfer *
     neo__mpi_give_up(c);
     return status;
 }
-/* Look at one transfer, under the lock. *moved: something has come or gone. */
-static int neo__mpi_look(neo_comm *c, neo__xfer *x, int *header_came, int *moved) {
+/* Look at one transfer, under the lock. *moved: something has come or gone; *differs: a header, and
+   not of this call. */
+static int neo__mpi_look(neo_comm *c, const neo__call *call, neo__xfer *x, int *differs,
+                         int *moved) {
+    const neo__mpi_slip *slip = &c->mpi->in[x->peer];
+    char *agreed = &c->mpi->agreed[x->peer];
     int left = 0;
     for (int i = 0; i < 3; i++) {
-        MPI_Request r = neo__mpi_get(x, i);
         int flag = 0;
-        if (r == MPI_REQUEST_NULL) continue;
-        int error = MPI_Test(&r, &flag, MPI_STATUS_IGNORE);
-        neo__mpi_set(x, i, r);
+        if (x->request[i] == MPI_REQUEST_NULL) continue;
+        int error = MPI_Test(&x->request[i], &flag, MPI_STATUS_IGNORE);
         if (error != MPI_SUCCESS) return error;
-        if (flag) *moved = 1;
-        if (flag && i == 0 && !x->send) *header_came = 1;
         left += !flag;
+        *moved |= flag;
+        if (!flag || i > 0 || x->send) continue;
+        *agreed = memcmp(&slip->header.call, call, sizeof *call) == 0 &&
+                  slip->header.bytes == (int64_t)x->whole;
+        *differs = !*agreed;
+        if (*differs) return MPI_SUCCESS;
+        if (x->bytes > 0 && x->bytes <= neo__mpi_eager(c)) memcpy(x->data, slip->data, x->bytes);
     }
-    if (left == 0 && !x->held && x->staged > 0) { /* it has come: to the device */
+    if (x->held && *agreed) {
+        x->held = 0;
+        return neo__mpi_post_data(c, x);
+    }
+    if (left > 0 || x->held) return MPI_SUCCESS;
+    if (x->staged > 0) { /* it has come: to the device */
         char *to = (char *)x->data + (x->posted - x->staged);
         if (neo__device_move(c->ctx, to, neo__mpi_slot(c, x), x->staged) != NEO_OK)
             return NEO__MPI_DEVICE;
         x->staged = 0;
     }
-    if (left == 0 && !x->held && x->posted < x->bytes) return neo__mpi_post_data(c, x);
-    x->done = left == 0 && !x->held;
+    if (x->posted < x->bytes) return neo__mpi_post_data(c, x);
+    x->done = 1;
     return MPI_SUCCESS;
-}
-static neo_status neo__mpi_header_came(neo_comm *c, const neo__call *call, neo__xfer *x) {
-    const neo__mpi_slip *slip = &c->mpi->in[x->peer];
-    NEO__TRY(neo__comm_agree(c, call, &slip->header.call, x, (size_t)slip->header.bytes));
-    if (x->bytes > 0 && x->bytes <= neo__mpi_eager(c)) memcpy(x->data, slip->data, x->bytes);
-    c->mpi->agreed[x->peer] = 1;
-    return NEO_OK;
 }
 static int neo__mpi_heard(neo_comm *c) {
     neo__mpi *m = c->mpi;
     int flag = 0;
     if (!m->listens) return 0;
     neo__mutex_lock(&m->shared->lock);
-    if (m->notice_in != MPI_REQUEST_NULL) {
-        if (MPI_Test(&m->notice_in, &flag, MPI_STATUS_IGNORE) != MPI_SUCCESS)
-            flag = 0;
-        else if (flag)
-            m->notice_in = MPI_REQUEST_NULL;
-    }
+    if (m->notice_in != MPI_REQUEST_NULL &&
+        MPI_Test(&m->notice_in, &flag, MPI_STATUS_IGNORE) != MPI_SUCCESS)
+        flag = 0;
     neo__mutex_unlock(&m->shared->lock);
-    if (flag) {
-        m->heard.message[NEO__COMM_MESSAGE - 1] = 0;
-        (void)neo__comm_mark(c, (neo_status)m->heard.status, m->heard.message);
-    }
-    return flag;
+    if (!flag) return 0;
+    m->heard.message[NEO__COMM_MESSAGE - 1] = 0;
+    (void)neo__comm_mark(c, (neo_status)m->heard.status, m->heard.message);
+    return 1;
 }
 static int64_t neo__mpi_date_ns(void) {
     struct timespec t;
@@ -4268,26 +4229,19 @@ static void neo__mpi_tell(neo_comm *c) {
                             neo__mpi_tag(c, 2), m->shared->comm, &m->notice_out[p]);
     neo__mutex_unlock(&m->shared->lock);
 }
-static int neo__mpi_post_held(neo_comm *c, neo__xfer *x) {
-    x->held = 0;
-    neo__mutex_lock(&c->mpi->shared->lock);
-    int error = neo__mpi_post_data(c, x);
-    neo__mutex_unlock(&c->mpi->shared->lock);
-    return error;
-}
 /* One look at all transfers. *waits: one that is not done, or -1. */
 static neo_status neo__mpi_turn(neo_comm *c, const neo__call *call, neo__xfer *x, int count,
                                 int *waits, int *moved) {
     *waits = -1;
     for (int i = 0; i < count; i++) {
-        int came = 0;
+        const neo__header *header = &c->mpi->in[x[i].peer].header;
+        int differs = 0;
         if (x[i].done) continue;
         neo__mutex_lock(&c->mpi->shared->lock);
-        int error = neo__mpi_look(c, &x[i], &came, moved);
+        int error = neo__mpi_look(c, call, &x[i], &differs, moved);
         neo__mutex_unlock(&c->mpi->shared->lock);
-        if (error == MPI_SUCCESS && came) NEO__TRY(neo__mpi_header_came(c, call, &x[i]));
-        if (error == MPI_SUCCESS && x[i].held && c->mpi->agreed[x[i].peer])
-            error = neo__mpi_post_held(c, &x[i]);
+        if (differs)
+            return neo__comm_agree(c, call, &header->call, &x[i], (size_t)header->bytes);
         if (error != MPI_SUCCESS) return neo__mpi_broken(c, call, x[i].peer, error);
         if (!x[i].done)
             *waits = i;
@@ -4295,13 +4249,6 @@ static neo_status neo__mpi_turn(neo_comm *c, const neo__call *call, neo__xfer *x
             neo__comm_count_sent(c, call, &x[i]);
     }
     return NEO_OK;
-}
-static void neo__mpi_rest(int turns) {
-    if (turns < NEO__MPI_YIELDS) {
-        neo__thread_yield();
-    } else {
-        neo__thread_sleep(NEO__COMM_NAP_NS);
-    }
 }
 static neo_status neo__mpi_finish(neo_comm *c, const neo__call *call, neo__xfer *x, int count) {
     int64_t deadline = neo__comm_deadline(c);
@@ -4322,7 +4269,7 @@ static neo_status neo__mpi_finish(neo_comm *c, const neo__call *call, neo__xfer 
             neo__mpi_give_up(c);
             return status;
         }
-        neo__mpi_rest(turns);
+        neo__comm_nap(turns, NEO__MPI_LOOKS);
     }
 }
 
@@ -4414,22 +4361,22 @@ static const neo__transport neo__mpi_transport = {
     NULL, NULL, NULL, NULL, NULL, NULL,
 };
 
-/* Nodes by host name: the node of a rank is numbered by the first rank on it. */
-static neo_status neo__mpi_nodes(neo_comm *c, int ranks_per_node, char *names) {
-    int mine = 0;
+/* Nodes by host name (its hash): the node of a rank is numbered by the first rank on it. */
+static neo_status neo__mpi_nodes(neo_comm *c, int ranks_per_node) {
+    char name[MPI_MAX_PROCESSOR_NAME + 1] = "";
+    int64_t *hash = c->scratch.offset;
+    int length = 0;
     for (int p = 0; ranks_per_node && p < c->size; p++) c->node[p] = p / ranks_per_node;
     if (ranks_per_node) return NEO_OK;
-    char *name = names + (size_t)c->rank * MPI_MAX_PROCESSOR_NAME;
-    if (MPI_Get_processor_name(name, &mine) != MPI_SUCCESS ||
-        MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, names, MPI_MAX_PROCESSOR_NAME, MPI_CHAR,
-                      c->mpi->shared->comm) != MPI_SUCCESS)
+    int error = MPI_Get_processor_name(name, &length);
+    int64_t mine = (int64_t)neo_hash(name);
+    if (error != MPI_SUCCESS || MPI_Allgather(&mine, 1, MPI_INT64_T, hash, 1, MPI_INT64_T,
+                                              c->mpi->shared->comm) != MPI_SUCCESS)
         return neo_fail(NEO_ERR_SYSTEM, "neo_comm: MPI cannot tell the names of the hosts");
     for (int p = 0, nodes = 0; p < c->size; p++) {
-        int q = 0;
-        while (strcmp(names + (size_t)q * MPI_MAX_PROCESSOR_NAME,
-                      names + (size_t)p * MPI_MAX_PROCESSOR_NAME) != 0)
-            q++;
-        c->node[p] = q < p ? c->node[q] : nodes++;
+        int first = 0;
+        while (hash[first] != hash[p]) first++;
+        c->node[p] = first < p ? c->node[first] : nodes++;
     }
     return NEO_OK;
 }
@@ -4494,8 +4441,6 @@ typedef struct neo__mpi_making {
     neo_comm_desc desc;
     neo__mpi_shared *shared;
     neo_comm *group;
-    char *names; /* [ranks][MPI_MAX_PROCESSOR_NAME] */
-    size_t names_bytes;
 } neo__mpi_making;
 /* The part that a rank makes for itself. */
 static neo_status neo__mpi_prepare(neo__mpi_making *m) {
@@ -4512,13 +4457,11 @@ static neo_status neo__mpi_prepare(neo__mpi_making *m) {
     neo__mpi_share(m->group, m->shared, &token);
     m->group->threads.joined = 1;
     for (int p = 0; p < size; p++) m->group->world[p] = p;
-    m->names_bytes = (size_t)size * MPI_MAX_PROCESSOR_NAME;
-    m->names = (char *)neo__comm_alloc(m->ctx, m->names_bytes);
-    return m->names ? NEO_OK : NEO_ERR_MEMORY;
+    return NEO_OK;
 }
 static neo_status neo__mpi_make(neo__mpi_making *m) {
     NEO__TRY(neo__mpi_vote(m->comm, &m->desc, neo__mpi_prepare(m)));
-    NEO__TRY(neo__mpi_nodes(m->group, m->desc.ranks_per_node, m->names));
+    NEO__TRY(neo__mpi_nodes(m->group, m->desc.ranks_per_node));
     return neo__mpi_listen(m->group);
 }
 static void neo__mpi_unmake(neo__mpi_making *m) {
@@ -4536,7 +4479,6 @@ NEO_API neo_status neo_comm_create_mpi(neo_ctx *ctx, const neo_comm_desc *desc,
     m.comm = *(const MPI_Comm *)mpi_comm;
     m.desc = neo__comm_defaults(desc);
     const neo__kept_error kept = neo__error_keep(neo__mpi_make(&m));
-    neo_free(ctx, m.names, m.names_bytes);
     if (kept.status == NEO_OK) *out = m.group;
     else neo__mpi_unmake(&m);
     return neo__error_restore(&kept);
@@ -4658,7 +4600,7 @@ static neo_status neo__mpi_run(const neo_comm_desc *desc, neo_comm_fn fn, void *
 #error "neo_comm.h: NEO_COMM_NCCL needs NCCL 2.14 or newer (communicators that do not block)"
 #endif
 enum {
-    NEO__NCCL_YIELDS = 1000, /* looks before a waiting rank sleeps */
+    NEO__NCCL_LOOKS = 1000,  /* before a waiting rank sleeps */
     NEO__NCCL_REST_MS = 2000 /* for NCCL to come to rest, when a group ends or has failed */
 };
 /* A rank's word to another before a call. */
@@ -4723,16 +4665,12 @@ static neo_status neo__nccl_status(ncclComm_t comm, ncclResult_t result, const c
 /* ---- waiting ---- */
 static int neo__nccl_heard(neo_comm *c) {
     neo_comm *host = c->nccl->host;
-    if (!neo__comm_is_broken(host) && !host->transport->heard(host)) return 0;
+    if (!neo__comm_over(host)) return 0;
     (void)neo__comm_mark(c, host->failure.status, host->failure.message);
     return 1;
 }
 static void neo__nccl_tell(neo_comm *c) {
     (void)neo__comm_break(c->nccl->host, c->failure.status, "%s", c->failure.message);
-}
-static void neo__nccl_nap(int turns) {
-    if (turns < NEO__NCCL_YIELDS) sched_yield();
-    else neo__thread_sleep(NEO__COMM_NAP_NS);
 }
 /* Until the event has happened; without one: until NCCL has done what it was asked for. Every
    failure is in neo_last_error; that of the group, if others broke it. */
@@ -4755,11 +4693,11 @@ static neo_status neo__nccl_wait(neo_comm *c, cudaEvent_t event) {
             return NEO_OK;
         }
         if (turns % 16 == 15) {
-            if (neo__comm_is_broken(c) || neo__nccl_heard(c)) return neo__comm_failed(c);
+            NEO__TRY(neo__comm_check(c, "neo_comm"));
             if (deadline && neo_time_ns() >= deadline)
                 return neo_fail(NEO_ERR_TIMEOUT, "not done within %d ms", c->desc.timeout_ms);
         }
-        neo__nccl_nap(turns);
+        neo__comm_nap(turns, NEO__NCCL_LOOKS);
     }
 }
 /* Is nothing under way on this stream? Waits a little; of a device that has failed: yes. */
@@ -4798,19 +4736,12 @@ static neo_status neo__nccl_lost(neo_comm *c, const neo__call *call, neo_status 
     neo__nccl_abort(c->nccl);
     return neo__comm_failed(c);
 }
-/* FNV-1a over what must be the same on all ranks beside the call itself. */
+/* FNV-1a over the words that must be the same on all ranks beside the call itself. */
 static uint64_t neo__nccl_hash(const neo_comm *c, const neo__work *w) {
-    uint64_t hash = 0xCBF29CE484222325u;
-    int64_t leaves = w->pieces && !c->tree.one_each ? c->tree.shards : 0;
-    const char *part[2];
-    part[0] = (const char *)&leaves;
-    part[1] = (const char *)w->in_counts;
-    size_t bytes[2];
-    bytes[0] = sizeof leaves;
-    bytes[1] = w->in_counts ? (size_t)c->size * sizeof(int64_t) : 0;
-    for (int k = 0; k < 2; k++)
-        for (size_t i = 0; i < bytes[k]; i++)
-            hash = (hash ^ (unsigned char)part[k][i]) * 0x100000001B3u;
+    const int leaves = w->pieces && !c->tree.one_each ? c->tree.shards : 0;
+    uint64_t hash = 0xCBF29CE484222325u ^ (uint64_t)leaves;
+    for (int p = 0; p < c->size && w->in_counts; p++)
+        hash = (hash * 0x100000001B3u) ^ (uint64_t)w->in_counts[p];
     return hash;
 }
 static neo_status neo__nccl_agree_all(neo_comm *c, const neo__work *w) {
@@ -5071,7 +5002,7 @@ static void neo__nccl_leave(neo_comm *c) {
         state = ncclCommFinalize(n->comm);
         for (int turns = 0; state == ncclInProgress && neo_time_ns() < until; turns++) {
             if (ncclCommGetAsyncError(n->comm, &state) != ncclSuccess) state = ncclInternalError;
-            neo__nccl_nap(turns);
+            neo__comm_nap(turns, NEO__NCCL_LOOKS);
         }
     }
     if (state != ncclSuccess) {
