@@ -968,7 +968,8 @@ NEO__HOT_END
 typedef struct neo__call {
     int64_t sequence; /* of the group's collectives; a send's: of its pair */
     int64_t count;    /* elements; 0 where ranks may differ */
-    int32_t op, dtype, reduce, root;
+    int32_t op, dtype, reduce;
+    int32_t root; /* of a sum over leaves of which a rank has several subtrees: leaves */
     int32_t wire, exponent; /* of rows: 1 + wire; else 0 */
     char label[NEO__COMM_LABEL]; /* zeros behind its end */
 } neo__call;
@@ -1192,6 +1193,8 @@ static neo__call_text neo__call_name(const neo__call *c) {
         neo__call_add(&t, " (%" PRId64 " %s, root %d)", c->count, dtype, (int)c->root);
     else if (c->op != (int)NEO_COMM_BARRIER)
         neo__call_add(&t, " (%" PRId64 " %s)", c->count, dtype);
+    if (c->op <= (int)NEO_COMM_REDUCE_SCATTER && c->root > 0)
+        neo__call_add(&t, " over %d leaves", (int)c->root);
     if (c->wire > 0 && c->wire <= (int)NEO_WIRE_COUNT)
         neo__call_add(&t, " as %s", neo_wire_name((neo_wire)(c->wire - 1)));
     if (c->label[0]) neo__call_add(&t, " of '%.*s'", (int)NEO__COMM_LABEL - 1, c->label);
@@ -2605,6 +2608,7 @@ static neo_status neo__leaves_issue(neo_comm *c, neo__work *w, const void *const
                                     neo_ticket *ticket) {
     w->pieces = c->tree.pieces_of[c->rank + 1] - c->tree.pieces_of[c->rank];
     for (int k = 0; k < w->pieces; k++) w->piece[k] = pieces[k];
+    if (!c->tree.one_each) w->call.root = (int32_t)c->tree.shards;
     return neo__work_issue(c, w, ticket);
 }
 NEO_API neo_status neo_comm_all_reduce_leaves(neo_comm *c, const void *const *pieces, void *out,
@@ -4579,9 +4583,9 @@ static neo_status neo__mpi_run(const neo_comm_desc *desc, neo_comm_fn fn, void *
    the bits are those of the other backends.
 
    The host group   A group has its own copy of the group of threads or processes that it was made
-                    over. Before each call the ranks exchange there what they are about to do (a
-                    slip per pair): ranks that diverge, have left or do not come are found out
-                    before anything is sent, and a rank that breaks the group tells the others.
+                    over. Before each call empty messages there say what the ranks are about to
+                    do: ranks that diverge, have left or do not come are found out before
+                    anything is sent, and a rank that breaks the group tells the others.
    Transfers        started ones queue up; the next finish hands all of them to NCCL as one group,
                     so that none waits for another of this rank, and waits for the group of those
                     that it was asked for. Then the next segment of a reduce-scatter is on its way
@@ -4603,14 +4607,6 @@ enum {
     NEO__NCCL_LOOKS = 1000,  /* before a waiting rank sleeps */
     NEO__NCCL_REST_MS = 2000 /* for NCCL to come to rest, when a group ends or has failed */
 };
-/* A rank's word to another before a call. */
-typedef struct neo__nccl_slip {
-    neo__call call;
-    uint64_t parts; /* all_to_all: bytes that it will send; else a hash of what makes the parts */
-} neo__nccl_slip;
-enum { NEO__NCCL_WORDS = sizeof(neo__nccl_slip) / sizeof(int64_t) };
-NEO__STATIC_ASSERT(sizeof(neo__nccl_slip) % sizeof(int64_t) == 0, "a slip is whole words");
-
 typedef struct neo__nccl {
     neo_comm *host;
     int device, owns_stream;
@@ -4624,7 +4620,6 @@ typedef struct neo__nccl {
     uint64_t launched, finished; /* groups of transfers */
     neo__call call;              /* that runs */
     const void **staged;         /* [pieces] */
-    neo__nccl_slip *out, *in;    /* [size] */
     neo_comm_device_combine_fn combine;
     void *combine_user;
 } neo__nccl;
@@ -4635,8 +4630,6 @@ static void neo__nccl_carve(neo_comm *c, neo__carve *at) {
     if (at->block) n = c->nccl;
     NEO__CARVE(at, n->queue, c->scratch.xfer_count);
     NEO__CARVE(at, n->staged, c->scratch.pieces);
-    NEO__CARVE(at, n->out, c->size);
-    NEO__CARVE(at, n->in, c->size);
 }
 
 /* ---- what the libraries say ---- */
@@ -4727,60 +4720,33 @@ static neo_status neo__nccl_failed(neo_comm *c, const neo__call *call, neo_statu
 }
 
 /* ---- before a call: do all ranks make it? ---- */
-/* The host group failed: it has told the others, and why is in neo_last_error. */
-static neo_status neo__nccl_lost(neo_comm *c, const neo__call *call, neo_status status) {
-    char text[NEO__COMM_MESSAGE];
-    snprintf(text, sizeof text, "rank %d: %s: %.220s", c->world[c->rank],
-             neo__call_name(call).text, neo_last_error());
-    (void)neo__comm_mark(c, status, text);
+/* Bytes that rank `from` sends to rank `to`, as this rank, one of them, sees it. */
+static size_t neo__nccl_whole(const neo_comm *c, const neo__work *w, int from, int to) {
+    const int op = w->call.op;
+    const int pairs = op == (int)NEO_COMM_ALL_TO_ALL;
+    const int by_receiver = op == (int)NEO_COMM_REDUCE_SCATTER || op == (int)NEO_COMM_SCATTER;
+    const int64_t *counts = pairs && to == c->rank ? w->out_counts : w->in_counts;
+    int part = by_receiver ? to : from;
+    if (pairs) part = to == c->rank ? from : to;
+    return (size_t)neo__part(w->count, counts, part) * w->each;
+}
+/* Empty messages in the host group carry the call, and how much comes with it there. */
+static neo_status neo__nccl_agree_ranks(neo_comm *c, const neo__work *w) {
+    neo_comm *host = c->nccl->host;
+    const int pair = w->call.op == (int)NEO_COMM_SEND;
+    neo__round r = neo__round_new(host);
+    for (int send = 0; send < 2; send++)
+        for (int d = 1; d < c->size; d++) {
+            int p = neo__peer_in_turn(c, d, !send);
+            if (pair && (p != w->peer || send == w->receives)) continue;
+            neo__round_add(&r, p, send, NULL, 0, 1, 0)->whole =
+                neo__nccl_whole(c, w, send ? c->rank : p, send ? p : c->rank);
+        }
+    neo_status status = neo__round_run(host, &w->call, &r);
+    if (status == NEO_OK) return NEO_OK;
+    (void)neo__nccl_heard(c); /* why */
     neo__nccl_abort(c->nccl);
     return neo__comm_failed(c);
-}
-/* FNV-1a over the words that must be the same on all ranks beside the call itself. */
-static uint64_t neo__nccl_hash(const neo_comm *c, const neo__work *w) {
-    const int leaves = w->pieces && !c->tree.one_each ? c->tree.shards : 0;
-    uint64_t hash = 0xCBF29CE484222325u ^ (uint64_t)leaves;
-    for (int p = 0; p < c->size && w->in_counts; p++)
-        hash = (hash * 0x100000001B3u) ^ (uint64_t)w->in_counts[p];
-    return hash;
-}
-static neo_status neo__nccl_agree_all(neo_comm *c, const neo__work *w) {
-    neo__nccl *n = c->nccl;
-    int pairs = w->call.op == (int)NEO_COMM_ALL_TO_ALL;
-    const int64_t *in = w->in_counts;
-    const int64_t *out = w->out_counts;
-    uint64_t hash = neo__nccl_hash(c, w);
-    for (int p = 0; p < c->size; p++) {
-        n->out[p].call = w->call;
-        n->out[p].parts = pairs ? (uint64_t)neo__part(w->count, in, p) * w->each : hash;
-    }
-    neo_status status = neo_comm_all_to_all(n->host, n->out, n->in, NEO__NCCL_WORDS, NEO_I64, NULL);
-    if (status != NEO_OK) return neo__nccl_lost(c, &w->call, status);
-    for (int d = 1; d < c->size; d++) {
-        NEO__ZERO(neo__xfer, x);
-        x.peer = neo__peer(c, d);
-        const neo__nccl_slip *theirs = &n->in[x.peer];
-        x.whole = pairs ? (size_t)neo__part(w->count, out, x.peer) * w->each : 0;
-        NEO__TRY(neo__comm_agree(c, &w->call, &theirs->call, &x,
-                                 pairs ? (size_t)theirs->parts : 0));
-        if (!pairs && theirs->parts != hash)
-            return neo__call_break(c, &w->call, NEO_ERR_DIVERGED,
-                                   "its counts or pieces are not those of rank %d",
-                                   c->world[x.peer]);
-    }
-    return NEO_OK;
-}
-static neo_status neo__nccl_agree_pair(neo_comm *c, const neo__work *w) {
-    neo__nccl *n = c->nccl;
-    NEO__ZERO(neo__xfer, x);
-    x.peer = w->peer;
-    n->out[0].call = w->call;
-    n->out[0].parts = 0;
-    neo_status status =
-        w->receives ? neo_comm_recv(n->host, n->in, NEO__NCCL_WORDS, NEO_I64, w->peer, NULL)
-                    : neo_comm_send(n->host, n->out, NEO__NCCL_WORDS, NEO_I64, w->peer, NULL);
-    if (status != NEO_OK) return neo__nccl_lost(c, &w->call, status);
-    return w->receives ? neo__comm_agree(c, &w->call, &n->in[0].call, &x, 0) : NEO_OK;
 }
 /* What the host group has sent for this is the call's control bytes. */
 static void neo__nccl_count_control(neo_comm *c, const neo__call *call) {
@@ -4812,15 +4778,10 @@ static neo_status neo__nccl_agree(neo_comm *c, const neo__work *w) {
     c->nccl->call = w->call;
     neo_status status = neo__nccl_begin(c);
     if (status != NEO_OK) return neo__nccl_failed(c, &w->call, status);
-    status = w->call.op == (int)NEO_COMM_SEND ? neo__nccl_agree_pair(c, w)
-                                              : neo__nccl_agree_all(c, w);
+    NEO__TRY(neo__nccl_agree_ranks(c, w));
     neo__nccl_count_control(c, &w->call);
-    if (status != NEO_OK) neo__nccl_abort(c->nccl);
-    if (status == NEO_OK && w->rows.cols) {
-        status = neo__nccl_wait(c, c->nccl->begun);
-        if (status != NEO_OK) return neo__nccl_failed(c, &w->call, status);
-    }
-    return status;
+    if (w->rows.cols) status = neo__nccl_wait(c, c->nccl->begun);
+    return status == NEO_OK ? NEO_OK : neo__nccl_failed(c, &w->call, status);
 }
 
 /* ---- transfers ---- */
