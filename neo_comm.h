@@ -28,28 +28,25 @@
              neo_comm_desc desc = {.ranks = 4};
              return neo_comm_init_env(&desc, train, NULL) != NEO_OK;
          }
-     cc trainer.c -lm -lpthread                           four ranks as threads
-     mpicc -DNEO_COMM_MPI trainer.c -lm -lpthread         and mpirun -n 4 ./a.out: as many as mpirun
-                                                          started
+     cc trainer.c -lm -lpthread                        four ranks as threads
+     mpicc -DNEO_COMM_MPI trainer.c -lm -lpthread      and mpirun -n 4 ./a.out: as many as it starts
 
    WHICH CALL WHEN
-     gradients of replicated parameters             all_reduce_leaves (the same bits on any number
-                                                    of ranks; all_reduce if they may depend on it)
-     gradients of sharded parameters                reduce_scatter, reduce_scatter_leaves
-     parameters that are sharded                    all_gather before use
-     pooled embedding rows, ids                     all_to_all, all_to_allv
-     rows in fewer bits                             the _rows calls with a neo_wire
-     a decision of one rank                         broadcast
-     what a step has come to, on every rank         agree: before any rank acts on an error, or on
-                                                    the end of its input
-     which samples of a batch are this rank's?      samples
-     numbers per sample, for metrics                gather_samples
-     lines that come on standard input              neo_comm_input
-     how long would a step take on slower links?    neo_comm_desc.link and .virtual_clock,
-                                                    neo_comm_sleep for what is computed
-     numbers for a report                           gather, or all_reduce of the words of a
-                                                    neo_exact x: in and out &x, count sizeof x / 8,
-                                                    NEO_I64, NEO_REDUCE_SUM
+     gradients of replicated parameters           all_reduce_leaves (the same bits on any number of
+                                                  ranks; all_reduce if they may depend on it)
+     gradients of sharded parameters              reduce_scatter, reduce_scatter_leaves
+     parameters that are sharded                  all_gather before use
+     pooled embedding rows, ids                   all_to_all, all_to_allv
+     rows in fewer bits                           the _rows calls with a neo_wire
+     a decision of one rank                       broadcast
+     a status that all ranks act on               agree: after an error, or at the end of its input
+     which samples of a batch are this rank's?    samples
+     numbers per sample, for metrics              gather_samples
+     lines that come on standard input            neo_comm_input
+     how long would it take on slower links?      neo_comm_desc.link and .virtual_clock, and
+                                                  neo_comm_sleep for what is computed
+     numbers for a report                         gather, or all_reduce of the words of a neo_exact
+                                                  x: in and out &x, count sizeof x / 8, NEO_I64
 
    RULES
      Order      All ranks of a group make the same calls on it in the same order, and each takes the
@@ -112,9 +109,8 @@
      NEO_COMM_MPI              with the MPI backend: compile with mpicc
      NEO_COMM_MPI_STAGED       device memory goes through pinned memory, even if MPI says that it
                                takes it
-     NEO_COMM_NCCL             with the NCCL backend, for programs that have device buffers: needs
-                               the CUDA Toolkit and NCCL (-I$CUDA/include -L$CUDA/lib64 -lcudart
-                               -lnccl)
+     NEO_COMM_NCCL             with the NCCL backend, for programs that have device buffers: CUDA
+                               and NCCL (-I$CUDA/include -L$CUDA/lib64 -lcudart -lnccl)
    ------------------------------------------------------------------------ */
 #include "neo.h"
 
@@ -152,20 +148,16 @@ typedef neo_status (*neo_comm_device_fn)(int rank, int local, void *user, neo_de
 
 /* Zeros are good defaults. */
 typedef struct neo_comm_desc {
-    neo_ctx_desc ctx;       /* of each rank's context. threads 0: of the threads backend one per
-                               rank, else all cores. repro_shards 0: the number of ranks */
-    int ranks;              /* threads backend: how many; 0: 1. With MPI not read */
-    int ranks_per_node;     /* ranks [n k, n (k + 1)) are a node; 0: threads: all; MPI: by host
-                               name */
-    int timeout_ms;         /* a rank that waits longer for another gives up; 0: 60,000; below 0:
-                               never */
-    size_t segment_bytes;   /* pieces that MPI and NCCL move and add at a time; 0: 256 KiB */
-    int queue_length;       /* asynchronous operations in flight (one more waits for a place); 0:
-                               64 */
+    neo_ctx_desc ctx;     /* of each rank's context. threads 0: of the threads backend one per rank,
+                             else all cores. repro_shards 0: the number of ranks */
+    int ranks;            /* threads backend: how many; 0: 1. With MPI not read */
+    int ranks_per_node;   /* ranks [n k, n (k + 1)) are a node; 0: all; MPI: by host name */
+    int timeout_ms;       /* a rank that waits longer gives up; 0: 60,000; below 0: never */
+    size_t segment_bytes; /* pieces that MPI and NCCL move and add at a time; 0: 256 KiB */
+    int queue_length;     /* asynchronous operations in flight (one more waits); 0: 64 */
     neo_link link[NEO_LEVEL_COUNT]; /* threads: the model; zeros: none */
-    int virtual_clock;      /* threads: 1: time is simulated; see neo_comm_time_ns */
-    neo_comm_device_fn open_device; /* of each rank's context; NULL: ctx.device, which is one rank's
-                                       alone */
+    int virtual_clock;              /* threads: 1: time is simulated; see neo_comm_time_ns */
+    neo_comm_device_fn open_device; /* of each rank's context; NULL: ctx.device, of one rank */
     void *open_user;
 } neo_comm_desc;
 
@@ -265,8 +257,7 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_comm_split_nodes(neo_comm *comm, neo_co
              the device goes on with what is called meanwhile. What is called after the call, or
              neo_comm_wait, finds its result.
    Transfers threads: copies from device to device. MPI: a CUDA-aware one (Open MPI and MPICH can be
-   asked) gets
-             device memory, any other pinned host memory, in pieces that are copied to and fro.
+             asked) gets device memory, any other pinned memory, in pieces that are copied.
    Sums      are made on the device; with more than 256 subtrees of leaves: NEO_ERR_UNSUPPORTED.
    Memory    neo_comm_device_bytes, on the device and pinned, besides neo_comm_workspace_bytes.
    Rows      on a narrow wire are coded on the device, their workspace is in its memory, and
@@ -276,9 +267,8 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_comm_split_nodes(neo_comm *comm, neo_co
              neo_comm_split. NEO_ERR_DEVICE in a call, or the error of the step that the device
              records and runs for the call (neo_cuda_graph_begin): the group is then broken, with
              the device's words.
-   neo_comm_place: where the buffers of a group are. neo_comm_host: the group of host memory below a
-   group of devices over NCCL, which lives as long; any other group itself. Numbers on the host go
-   over it. */
+   neo_comm_place: where the buffers of a group are. neo_comm_host: the group below one over NCCL,
+   for numbers on the host, which lives as long; any other group itself. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_comm_split_device(neo_comm *comm, int color, int key,
                                                            neo_comm **sub);
 NEO_API neo_place neo_comm_place(const neo_comm *comm);
@@ -352,7 +342,7 @@ NEO_API neo_status neo_comm_status(neo_comm *comm);
    label: copied; of more than 39 bytes the middle is shown, and compared, as a hash. NULL or "":
    none. A call that is refused (NEO_ERR_ARG) leaves it to the next one; neo_comm_agree and
    neo_comm_split drop it.
-   Cost     nothing is allocated, no byte more is sent: headers have room for it. */
+   Nothing is allocated and no byte more is sent: headers have room for it. */
 NEO_API void neo_comm_label(neo_comm *comm, const char *label);
 /* neo_comm_abort: break the group on purpose, so that no rank waits for this one: a rank that
    cannot go on (its disk is full) calls it and returns. message: shown on the others. */
@@ -628,16 +618,14 @@ enum { NEO_WIRE_BLOCK = 64 };
    or NaN: carried, spoilt by another in the block, or overflowed (an exponent's product too). */
 typedef struct neo_wire_stats {
     int64_t numbers, saturated, non_finite;
-    double error_squares, squares;          /* of those that decode as finite: sum (decoded - x)^2,
-                                               sum x^2 */
-    double max_error;                       /* largest |decoded - x| */
+    double error_squares, squares; /* of those finite then: sum (decoded - x)^2, sum x^2 */
+    double max_error;              /* largest |decoded - x| */
 } neo_wire_stats;
 
 NEO_API const char *neo_wire_name(neo_wire wire); /* "f32", "bf16", "i8" ... */
 /* neo_wire_parse: NEO_ERR_ARG for another word. */
 NEO_API neo_status neo_wire_parse(const char *name, neo_wire *wire);
-/* neo_wire_row_bytes: of one coded row of cols numbers (a multiple of 4, so that rows stay
-   aligned). */
+/* neo_wire_row_bytes: of one coded row of cols numbers; a multiple of 4. */
 NEO_API size_t neo_wire_row_bytes(neo_wire wire, int64_t cols);
 /* neo_wire_encode: src [rows][cols] f32, rows `stride` floats apart, to dst [rows][row_bytes],
    aligned to 4; padding bytes are 0. exponent: numbers are multiplied by 2^exponent first (loss
@@ -662,9 +650,7 @@ typedef struct neo_rows {
     void *workspace;
     size_t workspace_bytes;
     neo_wire_stats *stats; /* what coding this rank's rows did, added up; or NULL. NULL on a group
-                              of devices: these are sums in double over one number after another,
-                              which a device has no order for; neo_wire_encode measures a copy of
-                              the rows on the host */
+                              of devices: neo_wire_encode measures a copy of the rows on the host */
 } neo_rows;
 /* neo_comm_rows_bytes: workspace for one of the calls below: op NEO_COMM_ALL_TO_ALL,
    NEO_COMM_ALL_GATHER or NEO_COMM_REDUCE_SCATTER; in_rows, out_rows: of this rank's in and out. */
@@ -745,6 +731,8 @@ enum {
     NEO__COMM_FEW_LOOKS = 20, /* if not */
     NEO__COMM_NAP_NS = 20000  /* between looks at MPI and NCCL */
 };
+/* What another thread has written, and all that it did before. */
+#define NEO__SEE(atomic) __atomic_load_n(&(atomic), __ATOMIC_ACQUIRE)
 /* ---------------------------------------------------------------------------
    >>comm-clock
 
@@ -989,7 +977,9 @@ typedef struct neo__xfer {
     size_t bytes;
     size_t whole;     /* of the first: all that this call sends this way */
     const void *from; /* of a finished view: where the bytes are, until it is released */
-    uint64_t index;   /* threads: place in the ring */
+    uint64_t index;   /* threads: number of the message in its ring; NCCL: of its group */
+    struct neo__ring *ring;
+    struct neo__message *message;
     int copied;       /* threads: only the link model holds it back */
     int arrived;      /* threads: it is at the receiver's link, which may still be busy */
     int held;         /* MPI: a receive of data, not posted before the call is agreed to */
@@ -1242,12 +1232,8 @@ static neo_status neo__call_break(neo_comm *c, const neo__call *call, neo_status
     return neo__comm_break(c, status, "rank %d: %s: %s", c->world[c->rank],
                            neo__call_name(call).text, text);
 }
-static int neo__comm_is_broken(const neo_comm *c) {
-    return __atomic_load_n(&c->failure.broken, __ATOMIC_ACQUIRE);
-}
-static int neo__comm_over(neo_comm *c) {
-    return neo__comm_is_broken(c) || c->transport->heard(c);
-}
+static int neo__comm_is_broken(const neo_comm *c) { return NEO__SEE(c->failure.broken); }
+static int neo__comm_over(neo_comm *c) { return neo__comm_is_broken(c) || c->transport->heard(c); }
 static neo_status neo__comm_check(neo_comm *comm, const char *function) {
     NEO__CHECK(comm, NEO_ERR_ARG, "%s: comm is NULL", function);
     return neo__comm_over(comm) ? neo__comm_failed(comm) : NEO_OK;
@@ -1260,8 +1246,7 @@ NEO__UNUSED static void neo__comm_nap(int turns, int looks) {
 
 static neo_status neo__work_run(neo_comm *comm, neo__work *w); /* >>impl-collectives */
 /* >>impl-comm-device */
-static neo_status neo__comm_mark_device(neo_comm *comm, const neo__work *w);
-static neo_status neo__comm_use_device(neo_comm *comm, const neo__work *w);
+static neo_status neo__comm_device_did(neo_comm *c, const neo__call *call, neo_status status);
 static neo_status neo__comm_device_make(neo_comm *comm);
 static void neo__comm_device_free(neo_comm *comm);
 
@@ -1288,7 +1273,9 @@ static neo_status neo__comm_execute(neo_comm *comm, neo__work *w) {
     }
     int64_t began = neo__clock_now(comm->clock);
     comm->scratch.place = w->place;
-    neo_status status = neo__comm_use_device(comm, w);
+    neo_status status = NEO_OK;
+    if (w->ready) /* its device becomes the thread's current one, as MPI may want it */
+        status = neo__comm_device_did(comm, &w->call, neo__event_wait(comm->ctx, w->ready));
     if (status == NEO_OK && comm->transport->agree) status = comm->transport->agree(comm, w);
     if (status == NEO_OK) status = neo__work_run(comm, w);
     neo_comm_counter *counter = &comm->stats.op[w->call.op];
@@ -1381,7 +1368,8 @@ static neo_status neo__work_issue(neo_comm *comm, const neo__work *given, neo_ti
     neo__work *w = NULL;
     NEO__TRY(neo__work_slot(comm, ticket != NULL, &w));
     neo__work_place(comm, w, given);
-    NEO__TRY(neo__comm_mark_device(comm, w));
+    if (w->ready)
+        NEO__TRY(neo__comm_device_did(comm, &w->call, neo__event_mark(comm->ctx, w->ready)));
     if (!ticket) {
         int64_t began = neo__clock_now(comm->clock);
         neo_status status = neo__comm_execute(comm, w);
@@ -1539,7 +1527,7 @@ static size_t neo__comm_layout(neo_comm *c, char *block) {
     NEO__CARVE(&at, c->scratch.offset, 2 * (n + 1));
     NEO__CARVE(&at, c->scratch.piece, pieces);
     NEO__CARVE(&at, c->scratch.xfer, c->scratch.xfer_count);
-    if (c->transport && c->transport->carve) c->transport->carve(c, &at);
+    if (c->transport->carve) c->transport->carve(c, &at);
     for (size_t i = 0; block && i < slots; i++) c->queue.slot[i].slot_counts = counts + 2 * i * n;
     return at.at;
 }
@@ -1567,13 +1555,13 @@ static neo_status neo__comm_desc_check(const neo_comm_desc *d) {
                    "neo_comm: link[%d] is negative or not a number", l);
     return NEO_OK;
 }
-/* The sizes of a group, from its desc, size and shards. Each of two segments has room for an element
-   of every piece at least. Returns the bytes of its block. */
+/* The sizes of a group, from its desc, size and shards. Each of two segments has room for at least
+   an element of every piece. Returns the bytes of its block. */
 static size_t neo__comm_measure(neo_comm *c) {
     c->scratch.pieces = neo__pieces_total(c->tree.shards, c->size, &c->tree.most);
     c->scratch.xfer_count = 2 * (c->scratch.pieces + c->size * NEO_MAX_SUBTREES);
     const size_t least = ((size_t)c->scratch.pieces * 8 + 63) / 64 * 64;
-    c->scratch.segment_bytes = NEO__MAX(c->desc.segment_bytes, least);
+    c->scratch.segment_bytes = NEO__MAX((c->desc.segment_bytes + 63) / 64 * 64, least);
     return neo__comm_layout(c, NULL);
 }
 /* A group whose transport is still to be joined. */
@@ -1867,25 +1855,20 @@ NEO_API int neo_comm_subtrees(const neo_comm *comm, int rank, int64_t batch,
 /* ---------------------------------------------------------------------------
    >>impl-comm-device
 
-   Groups whose buffers are in memory of devices (not over NCCL, which has its own). The way of the
-   data:
+   Groups whose buffers are in memory of devices (not over NCCL, which has its own): see
+   neo_comm_split_device.
 
-     caller      marks what its device was called to do before (an event of the call's slot), and
-                 goes on
-     before      whoever runs the call, the rank's thread or, of one that blocks, its caller, waits
-                 for that: then the inputs are there, and nothing reads what the call writes. Ranks
-                 wait for their own devices alone: the first message says that the sender's is that
-                 far
-     transfers   threads: the receiver's device copies from the sender's memory, on the same GPU or
-                 from another one. MPI: it gets addresses of the device if it takes them; else a
-                 send is copied to pinned memory (a slot of `staging` for each transfer under way)
-                 and a receive from there, a slot at a time
-     sums        the pieces of a segment come to `scratch`, on the device, where a kernel adds them
-                 in the order of the leaf tree; two segments are on their way, as on the host
+   Order      the caller marks what its device was called to do before (an event of the call's
+              slot), and goes on. Whoever runs the call waits for that first: then the inputs are
+              there, and nothing reads what the call writes. Ranks wait for their own devices alone:
+              the first message says that the sender's is that far
+   Staging    a send that MPI cannot read is copied to pinned memory (a slot of `staging` for each
+              transfer under way), a receive from there, a slot at a time
+   Sums       the pieces of a segment come to `scratch`, on the device, where a kernel adds them in
+              the order of the leaf tree; two segments are on their way, as on the host
 
    Copies and sums run on a stream of the exchanges' own, whichever thread makes the call, and are
-   done when they return; so what is called on the device after the call finds the results. Scratch
-   and staging are there from the start: a call allocates nothing.
+   done when they return. Scratch and staging are there from the start.
    ------------------------------------------------------------------------ */
 static int neo__comm_views(const neo_comm *c) {
     return c->transport->release && c->scratch.place == NEO_HOST;
@@ -1905,16 +1888,6 @@ static neo_status neo__comm_move(neo_comm *c, const neo__call *call, void *to, c
                                  size_t bytes) {
     return neo__comm_device_did(c, call, neo__device_move(c->ctx, to, from, bytes));
 }
-/* Called when a call is made. */
-static neo_status neo__comm_mark_device(neo_comm *c, const neo__work *w) {
-    if (!w->ready) return NEO_OK;
-    return neo__comm_device_did(c, &w->call, neo__event_mark(c->ctx, w->ready));
-}
-/* Before it runs. The device becomes the current one of this thread, as MPI may want it. */
-static neo_status neo__comm_use_device(neo_comm *c, const neo__work *w) {
-    if (!w->ready) return NEO_OK;
-    return neo__comm_device_did(c, &w->call, neo__event_wait(c->ctx, w->ready));
-}
 static neo_status neo__comm_events_make(neo_comm *c) {
     for (int i = 0; i <= c->desc.queue_length && neo_ctx_device(c->ctx); i++) {
         c->queue.slot[i].ready = neo__event_make(c->ctx);
@@ -1926,19 +1899,16 @@ static neo_status neo__comm_events_make(neo_comm *c) {
 #if defined(NEO_COMM_MPI)
 static int neo__mpi_takes_devices(void); /* >>impl-mpi */
 #endif
-/* Of `ranks` ranks with so many subtrees, `most` of one: *slots transfers may be under way in each
-   half of c->scratch.xfer, and a segment of a sum must fit into a slot, of which this is the size;
-   0: nothing is staged. */
-static size_t neo__comm_stage(int ranks, int subtrees, int most, size_t segment_bytes,
-                              neo_comm_backend backend, int *slots) {
-    int others = ranks > 1 ? ranks - 1 : 1, sums = most * others + subtrees;
-    *slots = sums > 2 * others ? sums : 2 * others;
+/* Transfers that may be under way in each half of scratch.xfer have a slot of pinned memory, into
+   which a segment of a sum must fit; stage_bytes 0: nothing is staged. */
+static void neo__comm_stage(neo_comm *c) {
+    int others = c->size > 1 ? c->size - 1 : 1, sums = c->tree.most * others + c->scratch.pieces;
+    c->scratch.stage_slots = NEO__MAX(sums, 2 * others);
+    c->scratch.stage_bytes = 0;
 #if defined(NEO_COMM_MPI)
-    if (backend == NEO_BACKEND_MPI && ranks > 1 && !neo__mpi_takes_devices())
-        return (segment_bytes / (size_t)others + 63) / 64 * 64;
+    if (c->transport->backend == NEO_BACKEND_MPI && c->size > 1 && !neo__mpi_takes_devices())
+        c->scratch.stage_bytes = (c->scratch.segment_bytes / (size_t)others + 63) / 64 * 64;
 #endif
-    (void)segment_bytes, (void)backend;
-    return 0;
 }
 static neo_status neo__comm_device_make(neo_comm *c) {
     neo_tensor scratch;
@@ -1948,9 +1918,7 @@ static neo_status neo__comm_device_make(neo_comm *c) {
     NEO__TRY(neo__comm_events_make(c));
     NEO__TRY(neo_tensor_alloc(c->ctx, NEO_U8, 1, &bytes, &scratch));
     c->scratch.device = (char *)scratch.data;
-    c->scratch.stage_bytes =
-        neo__comm_stage(c->size, c->tree.pieces_of[c->size], c->tree.most, c->scratch.segment_bytes,
-                        c->transport->backend, &c->scratch.stage_slots);
+    neo__comm_stage(c);
     c->scratch.direct = c->scratch.stage_bytes == 0;
     if (c->scratch.direct) return NEO_OK;
     size_t all = 2 * (size_t)c->scratch.stage_slots * c->scratch.stage_bytes;
@@ -2144,8 +2112,7 @@ static neo_status neo__reduce_finish(neo_comm *c, const neo__call *call, const n
         NEO__TRY(c->transport->combine(c, call, piece, j->leaves, pieces, to, count));
     } else if (count > 0) {
         neo_status status = neo__comm_device_did(
-            c, call,
-            neo__combine(c, call, c->scratch.place, piece, j->leaves, pieces, to, count));
+            c, call, neo__combine(c, call, c->scratch.place, piece, j->leaves, pieces, to, count));
         if (status != NEO_OK) { /* finish takes back what the others might still read */
             (void)c->transport->finish(c, call, r->xfer + receives, r->count - receives);
             return status;
@@ -2450,8 +2417,7 @@ static neo_status neo__check_part_place(const neo_comm *c, const neo__work *w, c
 
 NEO_API neo_status neo_comm_all_reduce(neo_comm *c, neo_reduce reduce, const void *in, void *out,
                                        int64_t count, neo_dtype dtype, neo_ticket *ticket) {
-    neo__work w =
-        neo__work_new("neo_comm_all_reduce", NEO_COMM_ALL_REDUCE, in, out, count, NULL, dtype);
+    neo__work w = neo__work_new(__func__, NEO_COMM_ALL_REDUCE, in, out, count, NULL, dtype);
     w.call.reduce = (int32_t)reduce;
     NEO__TRY(neo__comm_check(c, w.function));
     NEO__TRY(neo__check_data(w.function, "in", in, count, dtype));
@@ -2485,29 +2451,26 @@ static neo_status neo__parts_issue(neo_comm *c, neo__work *w, neo_ticket *ticket
 NEO_API neo_status neo_comm_reduce_scatter(neo_comm *c, neo_reduce reduce, const void *in,
                                            void *out, int64_t count, const int64_t *counts,
                                            neo_dtype dtype, neo_ticket *ticket) {
-    neo__work w = neo__work_new("neo_comm_reduce_scatter", NEO_COMM_REDUCE_SCATTER, in, out, count,
-                                counts, dtype);
+    neo__work w = neo__work_new(__func__, NEO_COMM_REDUCE_SCATTER, in, out, count, counts, dtype);
     w.call.reduce = (int32_t)reduce;
     return neo__parts_issue(c, &w, ticket);
 }
 NEO_API neo_status neo_comm_all_gather(neo_comm *c, const void *in, void *out, int64_t count,
                                        const int64_t *counts, neo_dtype dtype, neo_ticket *ticket) {
-    neo__work w =
-        neo__work_new("neo_comm_all_gather", NEO_COMM_ALL_GATHER, in, out, count, counts, dtype);
+    neo__work w = neo__work_new(__func__, NEO_COMM_ALL_GATHER, in, out, count, counts, dtype);
     return neo__parts_issue(c, &w, ticket);
 }
 NEO_API neo_status neo_comm_gather(neo_comm *c, const void *in, void *out, int64_t count,
                                    const int64_t *counts, neo_dtype dtype, int root,
                                    neo_ticket *ticket) {
-    neo__work w = neo__work_new("neo_comm_gather", NEO_COMM_GATHER, in, out, count, counts, dtype);
+    neo__work w = neo__work_new(__func__, NEO_COMM_GATHER, in, out, count, counts, dtype);
     w.call.root = (int32_t)root;
     return neo__parts_issue(c, &w, ticket);
 }
 NEO_API neo_status neo_comm_scatter(neo_comm *c, const void *in, void *out, int64_t count,
                                     const int64_t *counts, neo_dtype dtype, int root,
                                     neo_ticket *ticket) {
-    neo__work w =
-        neo__work_new("neo_comm_scatter", NEO_COMM_SCATTER, in, out, count, counts, dtype);
+    neo__work w = neo__work_new(__func__, NEO_COMM_SCATTER, in, out, count, counts, dtype);
     w.call.root = (int32_t)root;
     return neo__parts_issue(c, &w, ticket);
 }
@@ -2528,16 +2491,14 @@ static neo_status neo__all_to_all_issue(neo_comm *c, neo__work *w, neo_ticket *t
 }
 NEO_API neo_status neo_comm_all_to_all(neo_comm *c, const void *in, void *out, int64_t count,
                                        neo_dtype dtype, neo_ticket *ticket) {
-    neo__work w =
-        neo__work_new("neo_comm_all_to_all", NEO_COMM_ALL_TO_ALL, in, out, count, NULL, dtype);
+    neo__work w = neo__work_new(__func__, NEO_COMM_ALL_TO_ALL, in, out, count, NULL, dtype);
     NEO__TRY(neo__comm_check(c, w.function));
     return neo__all_to_all_issue(c, &w, ticket);
 }
 NEO_API neo_status neo_comm_all_to_allv(neo_comm *c, const void *in, const int64_t *in_counts,
                                         void *out, const int64_t *out_counts, neo_dtype dtype,
                                         neo_ticket *ticket) {
-    neo__work w =
-        neo__work_new("neo_comm_all_to_allv", NEO_COMM_ALL_TO_ALL, in, out, 0, in_counts, dtype);
+    neo__work w = neo__work_new(__func__, NEO_COMM_ALL_TO_ALL, in, out, 0, in_counts, dtype);
     w.out_counts = out_counts;
     NEO__TRY(neo__comm_check(c, w.function));
     NEO__CHECK(in_counts && out_counts, NEO_ERR_ARG, "%s: in_counts or out_counts is NULL",
@@ -2546,8 +2507,7 @@ NEO_API neo_status neo_comm_all_to_allv(neo_comm *c, const void *in, const int64
 }
 NEO_API neo_status neo_comm_broadcast(neo_comm *c, void *data, int64_t count, neo_dtype dtype,
                                       int root, neo_ticket *ticket) {
-    neo__work w =
-        neo__work_new("neo_comm_broadcast", NEO_COMM_BROADCAST, data, data, count, NULL, dtype);
+    neo__work w = neo__work_new(__func__, NEO_COMM_BROADCAST, data, data, count, NULL, dtype);
     w.call.root = (int32_t)root;
     NEO__TRY(neo__comm_check(c, w.function));
     NEO__TRY(neo__check_root(c, &w));
@@ -2576,7 +2536,7 @@ NEO_API neo_status neo_comm_recv(neo_comm *c, void *data, int64_t count, neo_dty
     return neo__pair_issue(c, "neo_comm_recv", data, count, dtype, peer, 1, ticket);
 }
 NEO_API neo_status neo_comm_barrier(neo_comm *c, neo_ticket *ticket) {
-    neo__work w = neo__work_new("neo_comm_barrier", NEO_COMM_BARRIER, NULL, NULL, 0, NULL, NEO_F32);
+    neo__work w = neo__work_new(__func__, NEO_COMM_BARRIER, NULL, NULL, 0, NULL, NEO_F32);
     NEO__TRY(neo__comm_check(c, w.function));
     return neo__work_issue(c, &w, ticket);
 }
@@ -2613,8 +2573,7 @@ static neo_status neo__leaves_issue(neo_comm *c, neo__work *w, const void *const
 }
 NEO_API neo_status neo_comm_all_reduce_leaves(neo_comm *c, const void *const *pieces, void *out,
                                               int64_t count, neo_dtype dtype, neo_ticket *ticket) {
-    neo__work w = neo__work_new("neo_comm_all_reduce_leaves", NEO_COMM_ALL_REDUCE, NULL, out, count,
-                                NULL, dtype);
+    neo__work w = neo__work_new(__func__, NEO_COMM_ALL_REDUCE, NULL, out, count, NULL, dtype);
     NEO__TRY(neo__comm_check(c, w.function));
     NEO__TRY(neo__check_data(w.function, "out", out, count, dtype));
     NEO__TRY(neo__check_pieces(c, &w, pieces, count, 0));
@@ -2623,8 +2582,7 @@ NEO_API neo_status neo_comm_all_reduce_leaves(neo_comm *c, const void *const *pi
 NEO_API neo_status neo_comm_reduce_scatter_leaves(neo_comm *c, const void *const *pieces, void *out,
                                                   int64_t count, const int64_t *counts,
                                                   neo_dtype dtype, neo_ticket *ticket) {
-    neo__work w = neo__work_new("neo_comm_reduce_scatter_leaves", NEO_COMM_REDUCE_SCATTER, NULL,
-                                out, count, counts, dtype);
+    neo__work w = neo__work_new(__func__, NEO_COMM_REDUCE_SCATTER, NULL, out, count, counts, dtype);
     NEO__TRY(neo__comm_check(c, w.function));
     NEO__TRY(neo__check_parts(c, &w));
     int64_t mine = neo__part(count, counts, c->rank);
@@ -2680,8 +2638,7 @@ static neo_status neo__rows_issue(neo_comm *c, neo__work *w, const neo_rows *row
 NEO_API neo_status neo_comm_all_to_allv_rows(neo_comm *c, const neo_rows *rows, const float *in,
                                              const int64_t *in_rows, float *out,
                                              const int64_t *out_rows, neo_ticket *ticket) {
-    neo__work w = neo__work_new("neo_comm_all_to_allv_rows", NEO_COMM_ALL_TO_ALL, in, out, 0,
-                                in_rows, NEO_F32);
+    neo__work w = neo__work_new(__func__, NEO_COMM_ALL_TO_ALL, in, out, 0, in_rows, NEO_F32);
     w.out_counts = out_rows;
     w.call.count = -1;
     NEO__TRY(neo__comm_check(c, w.function));
@@ -2695,8 +2652,7 @@ NEO_API neo_status neo_comm_all_to_allv_rows(neo_comm *c, const neo_rows *rows, 
 NEO_API neo_status neo_comm_all_gather_rows(neo_comm *c, const neo_rows *rows, const float *in,
                                             float *out, int64_t count, const int64_t *counts,
                                             neo_ticket *ticket) {
-    neo__work w = neo__work_new("neo_comm_all_gather_rows", NEO_COMM_ALL_GATHER, in, out, count,
-                                counts, NEO_F32);
+    neo__work w = neo__work_new(__func__, NEO_COMM_ALL_GATHER, in, out, count, counts, NEO_F32);
     NEO__TRY(neo__comm_check(c, w.function));
     NEO__TRY(neo__check_parts(c, &w));
     return neo__rows_issue(c, &w, rows, neo__part(count, counts, c->rank), w.call.count, ticket);
@@ -2704,8 +2660,7 @@ NEO_API neo_status neo_comm_all_gather_rows(neo_comm *c, const neo_rows *rows, c
 NEO_API neo_status neo_comm_reduce_scatter_rows(neo_comm *c, const neo_rows *rows, const float *in,
                                                 float *out, int64_t count, const int64_t *counts,
                                                 neo_ticket *ticket) {
-    neo__work w = neo__work_new("neo_comm_reduce_scatter_rows", NEO_COMM_REDUCE_SCATTER, in, out,
-                                count, counts, NEO_F32);
+    neo__work w = neo__work_new(__func__, NEO_COMM_REDUCE_SCATTER, in, out, count, counts, NEO_F32);
     NEO__TRY(neo__comm_check(c, w.function));
     NEO__TRY(neo__check_parts(c, &w));
     return neo__rows_issue(c, &w, rows, w.call.count, neo__part(count, counts, c->rank), ticket);
@@ -2719,12 +2674,10 @@ static neo_status neo__check_2level(const char *function, const neo_comm *local,
     NEO__CHECK(local->place == cross->place, NEO_ERR_ARG,
                "%s: one of local and cross is a group of devices, the other is not", function);
     int floats = dtype != NEO_I8 && dtype != NEO_U8 && dtype != NEO_I32 && dtype != NEO_I64;
-    NEO__CHECK(
-        !floats || reduce != NEO_REDUCE_SUM || (local->size & (local->size - 1)) == 0,
-        NEO_ERR_UNSUPPORTED,
-        "%s: sums of floats over nodes of %d ranks would not have the bits of the flat call: "
-        "that needs a power of two",
-        function, local->size);
+    NEO__CHECK(!floats || reduce != NEO_REDUCE_SUM || (local->size & (local->size - 1)) == 0,
+               NEO_ERR_UNSUPPORTED,
+               "%s: sums of floats over nodes of %d ranks would not have the bits of the flat "
+               "call: that needs a power of two", function, local->size);
     const int64_t all = (int64_t)local->size * cross->size;
     NEO__CHECK(count >= 0 && count <= INT64_MAX / 16 / all, NEO_ERR_ARG, "%s: count is %" PRId64,
                function, count);
@@ -2739,11 +2692,10 @@ static neo_status neo__2level_step(neo_comm *other, neo_status status) {
 NEO_API neo_status neo_comm_all_reduce_2level(neo_comm *local, neo_comm *cross, neo_reduce reduce,
                                               const void *in, void *out, int64_t count,
                                               neo_dtype dtype) {
-    const char *function = "neo_comm_all_reduce_2level";
     const neo__operand from = {"in", in, count}, to = {"out", out, count};
-    NEO__TRY(neo__check_2level(function, local, cross, reduce, count, dtype));
-    if (in != out) NEO__TRY(neo__check_operands(function, dtype, from, to));
-    else NEO__TRY(neo__check_data(function, "in", in, count, dtype));
+    NEO__TRY(neo__check_2level(__func__, local, cross, reduce, count, dtype));
+    if (in != out) NEO__TRY(neo__check_operands(__func__, dtype, from, to));
+    else NEO__TRY(neo__check_data(__func__, "in", in, count, dtype));
     int64_t *counts = neo__comm_counts(local);
     for (int p = 0; p < local->size; p++)
         counts[p] = count * (p + 1) / local->size - count * p / local->size;
@@ -2789,13 +2741,12 @@ static neo_status neo__2level_sort(neo_comm *local, neo_comm *cross, neo_status 
 NEO_API neo_status neo_comm_reduce_scatter_2level(neo_comm *local, neo_comm *cross,
                                                   neo_reduce reduce, const void *in, void *out,
                                                   int64_t count, neo_dtype dtype, void *workspace) {
-    const char *function = "neo_comm_reduce_scatter_2level";
-    NEO__TRY(neo__check_2level(function, local, cross, reduce, count, dtype));
+    NEO__TRY(neo__check_2level(__func__, local, cross, reduce, count, dtype));
     const int64_t whole = count * local->size * cross->size;
     const neo__operand from = {"in", in, whole}, to = {"out", out, count};
     const neo__operand work = {"workspace", workspace, whole};
-    NEO__TRY(neo__check_operands(function, dtype, from, work));
-    NEO__TRY(neo__check_operands(function, dtype, to, work));
+    NEO__TRY(neo__check_operands(__func__, dtype, from, work));
+    NEO__TRY(neo__check_operands(__func__, dtype, to, work));
     char *sorted = (char *)workspace;
     char *mine = sorted + (size_t)(local->rank * count * cross->size) * neo_dtype_size(dtype);
     NEO__TRY(neo__2level_sort(
@@ -2809,14 +2760,13 @@ NEO_API neo_status neo_comm_reduce_scatter_2level(neo_comm *local, neo_comm *cro
 NEO_API neo_status neo_comm_all_to_all_2level(neo_comm *local, neo_comm *cross, const void *in,
                                               void *out, int64_t count, neo_dtype dtype,
                                               void *workspace) {
-    const char *function = "neo_comm_all_to_all_2level";
-    NEO__TRY(neo__check_2level(function, local, cross, NEO_REDUCE_MAX, count, dtype));
+    NEO__TRY(neo__check_2level(__func__, local, cross, NEO_REDUCE_MAX, count, dtype));
     const int64_t whole = count * local->size * cross->size;
     const neo__operand from = {"in", in, whole}, to = {"out", out, whole};
     const neo__operand work = {"workspace", workspace, whole};
-    NEO__TRY(neo__check_operands(function, dtype, from, to));
-    NEO__TRY(neo__check_operands(function, dtype, from, work));
-    NEO__TRY(neo__check_operands(function, dtype, to, work));
+    NEO__TRY(neo__check_operands(__func__, dtype, from, to));
+    NEO__TRY(neo__check_operands(__func__, dtype, from, work));
+    NEO__TRY(neo__check_operands(__func__, dtype, to, work));
     /* workspace [l][h]: to place l; after the first exchange out [l][h]: from place l of this node,
        for node h; turned to workspace [h][l]: for node h, from place l. */
     NEO__TRY(neo__2level_sort(
@@ -2843,18 +2793,13 @@ NEO_API neo_status neo_comm_all_to_all_2level(neo_comm *local, neo_comm *cross, 
    ------------------------------------------------------------------------ */
 enum {
     NEO__AGREE_BYTES = 512,
+    NEO__AGREE_LIST = 8, /* ranks named in a message */
     NEO__INPUT_BLOCK = 256 << 10,
     NEO__INPUT_BLOCKS = 4,
     NEO__INPUT_READ_MS = 50,      /* a reader waits for bytes */
     NEO__INPUT_NAP_NS = 200000,   /* the first sleep after a round in which nothing moved */
     NEO__INPUT_NAP_DOUBLINGS = 6, /* and the last */
-    NEO__INPUT_NAME = 200,        /* of a path, in messages */
-    NEO__INPUT_LIST = 8,          /* ranks named in a message */
-#if defined(_WIN32)
-    NEO__INPUT_WORKS = 0 /* a read cannot be waited for with a time limit */
-#else
-    NEO__INPUT_WORKS = 1
-#endif
+    NEO__INPUT_NAME = 200         /* of a path, in messages */
 };
 
 /* ---- agreement ---- */
@@ -2876,21 +2821,19 @@ static neo_status neo__agree_on_error(neo_comm *comm, int root, neo_status statu
     return neo_fail(status, "%s", text);
 }
 static neo_status neo__agree_on_end(const neo_comm *comm, const int64_t *word, int ended) {
-    char list[NEO__INPUT_LIST * 8 + 8];
-    size_t at = 0;
+    neo__call_text list;
     int named = 0;
-    list[0] = 0;
-    for (int p = 0; p < comm->size && named <= NEO__INPUT_LIST; p++) {
+    list.text[0] = 0;
+    for (int p = 0; p < comm->size && named <= NEO__AGREE_LIST; p++) {
         if (word[p] != (int64_t)NEO_END) continue;
-        const char *comma = named ? ", " : "";
-        at += (size_t)(named++ < NEO__INPUT_LIST
-                           ? snprintf(list + at, sizeof list - at, "%s%d", comma, comm->world[p])
-                           : snprintf(list + at, sizeof list - at, "%s...", comma));
+        const char *comma = named++ ? ", " : "";
+        if (named > NEO__AGREE_LIST) neo__call_add(&list, "%s...", comma);
+        else neo__call_add(&list, "%s%d", comma, comm->world[p]);
     }
     return neo_fail(
         NEO_ERR_DIVERGED,
         "neo_comm_agree: %d of %d ranks have come to the end, the others have not: rank%s %s",
-        ended, comm->size, ended == 1 ? "" : "s", list);
+        ended, comm->size, ended == 1 ? "" : "s", list.text);
 }
 static neo_status neo__agree_all(neo_comm *comm, neo_status mine) {
     int64_t *word = neo__comm_counts(comm);
@@ -2960,21 +2903,19 @@ static int64_t neo__samples_of(const neo_comm *comm, int r, int64_t batch, int64
 }
 NEO_API neo_status neo_comm_samples(const neo_comm *comm, int64_t batch, int64_t *first,
                                     int64_t *count) {
-    const char *function = "neo_comm_samples";
-    NEO__CHECK(comm && first && count, NEO_ERR_ARG, "%s: an argument is NULL", function);
-    NEO__CHECK(batch >= 0, NEO_ERR_ARG, "%s: a batch of %" PRId64, function, batch);
-    NEO__TRY(neo__check_leaves(comm, function));
+    NEO__CHECK(comm && first && count, NEO_ERR_ARG, "%s: an argument is NULL", __func__);
+    NEO__CHECK(batch >= 0, NEO_ERR_ARG, "%s: a batch of %" PRId64, __func__, batch);
+    NEO__TRY(neo__check_leaves(comm, __func__));
     *count = neo__samples_of(comm, comm->rank, batch, first);
     return NEO_OK;
 }
 NEO_API neo_status neo_comm_gather_samples(neo_comm *comm, const void *in, void *out, int64_t batch,
                                            int64_t cols, neo_dtype dtype, int root,
                                            neo_ticket *ticket) {
-    const char *function = "neo_comm_gather_samples";
-    NEO__TRY(neo__comm_check(comm, function));
-    NEO__TRY(neo__check_leaves(comm, function));
+    NEO__TRY(neo__comm_check(comm, __func__));
+    NEO__TRY(neo__check_leaves(comm, __func__));
     NEO__CHECK(batch >= 0 && cols >= 0 && (cols == 0 || batch <= INT64_MAX / 16 / cols),
-               NEO_ERR_ARG, "%s: %" PRId64 " samples of %" PRId64 " numbers", function, batch,
+               NEO_ERR_ARG, "%s: %" PRId64 " samples of %" PRId64 " numbers", __func__, batch,
                cols);
     int64_t *counts = neo__comm_counts(comm);
     int64_t first;
@@ -3191,7 +3132,9 @@ NEO_API neo_status neo_comm_input_open(neo_comm *comm, const char *path, neo_com
     NEO__CHECK(!comm->queue.inline_only, NEO_ERR_UNSUPPORTED,
                "neo_comm_input_open: MPI was started without MPI_THREAD_SERIALIZED");
     NEO__CHECK(!comm->clock, NEO_ERR_UNSUPPORTED, "neo_comm_input_open: not with a virtual clock");
-    NEO__CHECK(NEO__INPUT_WORKS, NEO_ERR_UNSUPPORTED, "neo_comm_input_open: not on Windows");
+#if defined(_WIN32) /* a read cannot be waited for with a time limit */
+    return neo_fail(NEO_ERR_UNSUPPORTED, "neo_comm_input_open: not on Windows");
+#endif
     neo_comm *group = NULL;
     neo_comm_input *in = NULL;
     NEO__TRY(neo_comm_split(comm, 0, comm->rank, &group));
@@ -3343,7 +3286,7 @@ static void neo__seat_wake(neo__seat *p) {
 static int neo__seat_sleep(neo__seat *p, int64_t seen, int64_t until_ns, int order) {
     int in_time = 1;
     neo__mutex_lock(&p->lock);
-    while (in_time && __atomic_load_n(&p->events, __ATOMIC_ACQUIRE) == seen)
+    while (in_time && NEO__SEE(p->events) == seen)
         in_time = neo__clock_wait(p->job->clock, &p->wake, &p->lock, until_ns, order);
     neo__mutex_unlock(&p->lock);
     return in_time;
@@ -3355,7 +3298,7 @@ static int neo__comm_order(const neo_comm *c, int timeout) {
 
 static int neo__threads_heard(neo_comm *c) {
     neo__seat *p = c->threads.seat[c->rank];
-    if (!__atomic_load_n(&p->told, __ATOMIC_ACQUIRE)) return 0;
+    if (!NEO__SEE(p->told)) return 0;
     (void)neo__comm_mark(c, p->told_status, p->told_message);
     return 1;
 }
@@ -3368,9 +3311,8 @@ static void neo__threads_tell(neo_comm *c) {
             memcpy(p->told_message, c->failure.message, sizeof p->told_message);
             __atomic_store_n(&p->told, 1, __ATOMIC_SEQ_CST);
         }
-        __atomic_fetch_add(&p->events, 1, __ATOMIC_RELEASE);
-        neo__clock_wake(p->job->clock, &p->wake);
         neo__mutex_unlock(&p->lock);
+        neo__seat_wake(p);
     }
 }
 static int64_t neo__link_ns(const neo_link *link, size_t bytes) {
@@ -3384,11 +3326,11 @@ static int64_t neo__comm_deadline(const neo_comm *c) {
     return ms > 0 ? neo__clock_now(c->clock) + ms * 1000000 : 0;
 }
 static neo_status neo__threads_late(neo_comm *c, const neo__call *call, const neo__xfer *x) {
-    if (__atomic_load_n(&c->threads.seat[x->peer]->left, __ATOMIC_ACQUIRE))
+    if (NEO__SEE(c->threads.seat[x->peer]->left))
         return neo__call_break(c, call, NEO_ERR_PEER, "rank %d has left", c->world[x->peer]);
     int last = x->peer, next = -1; /* it may wait for another: which one waits for nobody? */
     for (int hop = 0; hop < c->size && next != c->rank; hop++) {
-        next = __atomic_load_n(&c->threads.seat[last]->waits_for, __ATOMIC_ACQUIRE) - 1;
+        next = NEO__SEE(c->threads.seat[last]->waits_for) - 1;
         if (next < 0) break;
         if (next != c->rank) last = next;
     }
@@ -3398,12 +3340,8 @@ static neo_status neo__threads_late(neo_comm *c, const neo__call *call, const ne
 }
 /* A send that the other reads just now, or that the link model holds back. */
 static int neo__threads_on_its_way(neo_comm *c, const neo__xfer *x) {
-    neo__seat *theirs = c->threads.seat[x->peer];
-    neo__ring *ring = &theirs->ring[c->rank];
-    if (!x->send) return 0;
-    return __atomic_load_n(&ring->reading, __ATOMIC_ACQUIRE) > 0 ||
-           __atomic_load_n(&ring->message[x->index % (uint64_t)theirs->ring_length].arrives_ns,
-                           __ATOMIC_ACQUIRE) > neo__clock_now(c->clock);
+    return x->send && (NEO__SEE(x->ring->reading) > 0 ||
+                       NEO__SEE(x->message->arrives_ns) > neo__clock_now(c->clock));
 }
 static void neo__seat_waits(neo_comm *c, int peer) {
     __atomic_store_n(&c->threads.seat[c->rank]->waits_for, peer + 1, __ATOMIC_RELEASE);
@@ -3411,41 +3349,35 @@ static void neo__seat_waits(neo_comm *c, int peer) {
 
 static neo_status neo__threads_send(neo_comm *c, const neo__call *call, neo__xfer *x) {
     neo__seat *mine = c->threads.seat[c->rank], *theirs = c->threads.seat[x->peer];
-    neo__ring *ring = &theirs->ring[c->rank];
     int64_t deadline = neo__comm_deadline(c);
     int in_time = 1;
-    x->index = ring->sends;
     if (c->failure.injected.kind == NEO_FAULT_DROP && c->failure.injected.at == call->sequence &&
         call->op != (int)NEO_COMM_SEND) {
         x->done = 1;
         return NEO_OK;
     }
     for (;;) {
-        int64_t seen = __atomic_load_n(&mine->events, __ATOMIC_ACQUIRE);
-        if (x->index - __atomic_load_n(&ring->taken, __ATOMIC_ACQUIRE) <
-            (uint64_t)theirs->ring_length)
-            break;
+        int64_t seen = NEO__SEE(mine->events);
+        if (x->index - NEO__SEE(x->ring->taken) < (uint64_t)theirs->ring_length) break;
         if (neo__threads_heard(c)) return neo__comm_failed(c);
-        if (__atomic_load_n(&theirs->left, __ATOMIC_ACQUIRE) || !in_time)
-            return neo__threads_late(c, call, x);
+        if (NEO__SEE(theirs->left) || !in_time) return neo__threads_late(c, call, x);
         in_time = neo__seat_sleep(mine, seen, deadline, neo__comm_order(c, 1));
     }
     neo_level level = neo__comm_level(c, x->peer);
     const neo_link *link = &c->desc.link[level];
-    neo__message *m = &ring->message[x->index % (uint64_t)theirs->ring_length];
+    neo__message *m = x->message;
     m->call = *call;
     m->data = x->data;
     m->bytes = x->bytes;
     m->whole = x->whole;
     m->arrives_ns = 0;
     if (link->latency_us > 0 || link->bandwidth > 0) {
-        int64_t now = neo__clock_now(c->clock),
-                begin = mine->leaves_at[level] > now ? mine->leaves_at[level] : now;
-        mine->leaves_at[level] = begin + neo__link_ns(link, x->bytes);
-        m->arrives_ns = mine->leaves_at[level] + (int64_t)(link->latency_us * 1000.0);
+        int64_t now = neo__clock_now(c->clock), *leaves_at = &mine->leaves_at[level];
+        *leaves_at = NEO__MAX(*leaves_at, now) + neo__link_ns(link, x->bytes);
+        m->arrives_ns = *leaves_at + (int64_t)(link->latency_us * 1000.0);
     }
-    ring->sends++;
-    __atomic_store_n(&ring->posted, x->index + 1, __ATOMIC_RELEASE);
+    x->ring->sends++;
+    __atomic_store_n(&x->ring->posted, x->index + 1, __ATOMIC_RELEASE);
     neo__seat_wake(theirs);
     return NEO_OK;
 }
@@ -3453,7 +3385,7 @@ static neo_status neo__threads_send(neo_comm *c, const neo__call *call, neo__xfe
 static neo_status neo__threads_retract(neo_comm *c, neo__xfer *x, int count, neo_status status) {
     for (int i = 0; i < count; i++) {
         if (x[i].send || !x[i].view || !x[i].copied) continue;
-        __atomic_fetch_sub(&c->threads.seat[c->rank]->ring[x[i].peer].reading, 1, __ATOMIC_SEQ_CST);
+        __atomic_fetch_sub(&x[i].ring->reading, 1, __ATOMIC_SEQ_CST);
         x[i].copied = 0;
     }
     neo__threads_tell(c);
@@ -3463,13 +3395,12 @@ static neo_status neo__threads_retract(neo_comm *c, neo__xfer *x, int count, neo
     return status;
 }
 static neo_status neo__threads_start(neo_comm *c, const neo__call *call, neo__xfer *x) {
-    x->done = x->copied = x->arrived = 0;
-    if (x->send) {
-        neo_status status = neo__threads_send(c, call, x);
-        return status == NEO_OK ? NEO_OK : neo__threads_retract(c, NULL, 0, status);
-    }
-    x->index = c->threads.seat[c->rank]->ring[x->peer].receives++;
-    return NEO_OK;
+    neo__seat *seat = c->threads.seat[x->send ? x->peer : c->rank];
+    x->ring = &seat->ring[x->send ? c->rank : x->peer];
+    x->index = x->send ? x->ring->sends : x->ring->receives++;
+    x->message = &x->ring->message[x->index % (uint64_t)seat->ring_length];
+    neo_status status = x->send ? neo__threads_send(c, call, x) : NEO_OK;
+    return status == NEO_OK ? NEO_OK : neo__threads_retract(c, NULL, 0, status);
 }
 
 /* Check: a message belongs to the call that this rank makes. */
@@ -3492,12 +3423,11 @@ static neo_status neo__comm_agree(neo_comm *c, const neo__call *mine, const neo_
     return NEO_OK;
 }
 static void neo__threads_take(neo_comm *c, neo__xfer *x) {
-    __atomic_store_n(&c->threads.seat[c->rank]->ring[x->peer].taken, x->index + 1,
-                     __ATOMIC_RELEASE);
+    __atomic_store_n(&x->ring->taken, x->index + 1, __ATOMIC_RELEASE);
     neo__seat_wake(c->threads.seat[x->peer]);
 }
 static void neo__threads_release(neo_comm *c, neo__xfer *x) {
-    __atomic_fetch_sub(&c->threads.seat[c->rank]->ring[x->peer].reading, 1, __ATOMIC_SEQ_CST);
+    __atomic_fetch_sub(&x->ring->reading, 1, __ATOMIC_SEQ_CST);
     neo__threads_take(c, x);
 }
 
@@ -3510,11 +3440,10 @@ static int64_t neo__seat_arrives(neo__seat *p, neo_level level, int64_t at, int6
         p->busy_from[level] = begin;
         p->busy_for[level] = 0;
     }
-    if (begin < p->busy_from[level]) p->busy_from[level] = begin;
+    p->busy_from[level] = NEO__MIN(p->busy_from[level], begin);
     p->busy_for[level] += takes;
-    if (p->busy_from[level] + p->busy_for[level] > at)
-        at = p->busy_from[level] + p->busy_for[level];
-    if (at > p->busy_until[level]) p->busy_until[level] = at;
+    at = NEO__MAX(at, p->busy_from[level] + p->busy_for[level]);
+    p->busy_until[level] = NEO__MAX(p->busy_until[level], at);
     return at;
 }
 
@@ -3522,9 +3451,9 @@ static int64_t neo__seat_arrives(neo__seat *p, neo_level level, int64_t at, int6
 static neo_status neo__threads_receive(neo_comm *c, const neo__call *call, neo__xfer *x,
                                        int64_t *due) {
     neo__seat *mine = c->threads.seat[c->rank];
-    neo__ring *ring = &mine->ring[x->peer];
-    if (__atomic_load_n(&ring->posted, __ATOMIC_ACQUIRE) <= x->index) return NEO_OK;
-    neo__message *m = &ring->message[x->index % (uint64_t)mine->ring_length];
+    neo__ring *ring = x->ring;
+    neo__message *m = x->message;
+    if (NEO__SEE(ring->posted) <= x->index) return NEO_OK;
     if (!x->copied) {
         __atomic_fetch_add(&ring->reading, 1, __ATOMIC_SEQ_CST);
         neo_status status =
@@ -3572,30 +3501,26 @@ static neo_status neo__threads_wait(neo_comm *c, const neo__call *call, neo__xfe
     int64_t deadline = neo__comm_deadline(c);
     int looks = c->clock ? 0 : c->threads.looks, in_time = 1;
     for (;;) {
-        int64_t seen = __atomic_load_n(&mine->events, __ATOMIC_ACQUIRE), due = 0;
+        int64_t seen = NEO__SEE(mine->events), due = 0;
         int waits = -1;
         for (int i = 0; i < count; i++) {
             if (x[i].done) continue;
-            if (x[i].send) {
-                neo__ring *ring = &c->threads.seat[x[i].peer]->ring[c->rank];
-                if (__atomic_load_n(&ring->taken, __ATOMIC_ACQUIRE) > x[i].index) {
-                    x[i].done = 1;
-                    neo__comm_count_sent(c, call, &x[i]);
-                }
-            } else {
+            if (!x[i].send) {
                 NEO__TRY(neo__threads_receive(c, call, &x[i], &due));
+            } else if (NEO__SEE(x[i].ring->taken) > x[i].index) {
+                x[i].done = 1;
+                neo__comm_count_sent(c, call, &x[i]);
             }
             if (x[i].done)
                 deadline = neo__comm_deadline(c), in_time = 1; /* a step forward */
-            else if (waits < 0 ||
-                     __atomic_load_n(&c->threads.seat[x[i].peer]->left, __ATOMIC_ACQUIRE))
+            else if (waits < 0 || NEO__SEE(c->threads.seat[x[i].peer]->left))
                 waits = i;
         }
         if (waits < 0) return NEO_OK;
         if (neo__threads_heard(c)) return neo__comm_failed(c);
         int held = x[waits].copied; /* by the link model alone */
-        if (!held && __atomic_load_n(&c->threads.seat[x[waits].peer]->left, __ATOMIC_ACQUIRE) &&
-            __atomic_load_n(&mine->events, __ATOMIC_ACQUIRE) == seen)
+        if (!held && NEO__SEE(c->threads.seat[x[waits].peer]->left) &&
+            NEO__SEE(mine->events) == seen)
             return neo__threads_late(c, call, &x[waits]);
         if (!held && !in_time) {
             if (!neo__threads_on_its_way(c, &x[waits]))
@@ -3666,8 +3591,7 @@ static const neo__transport neo__threads_transport = {
 /* Ranks of the broken group that may still come. Under the lock of the meeting seat. */
 static int neo__rally_expected(const neo_comm *c) {
     int n = 0;
-    for (int r = 0; r < c->size; r++)
-        n += !__atomic_load_n(&c->threads.seat[r]->left, __ATOMIC_ACQUIRE);
+    for (int r = 0; r < c->size; r++) n += !NEO__SEE(c->threads.seat[r]->left);
     return n;
 }
 static void neo__rally_close(const neo_comm *c, neo__rally *rally) {
@@ -3722,10 +3646,11 @@ static neo_status neo__threads_rebuild(neo_comm *c, neo_comm **out) {
         neo__comm_new(c->ctx, &c->desc, c->transport, rally->in[c->rank], size, &sub);
     if (status != NEO_OK) { /* the others have it among them already: it leaves */
         __atomic_store_n(&mine->left, 1, __ATOMIC_RELEASE);
-        for (int r = 0; r < c->size; r++)
-            if (rally->member[r]) neo__seat_wake(rally->member[r]);
-        for (int r = 0; r < c->size; r++)
-            if (rally->member[r]) neo__seat_drop(rally->member[r]);
+        for (int r = 0; r < c->size; r++) {
+            if (!rally->member[r]) continue;
+            neo__seat_wake(rally->member[r]);
+            neo__seat_drop(rally->member[r]);
+        }
         return status;
     }
     for (int r = 0; r < c->size; r++) {
@@ -3751,9 +3676,8 @@ NEO_API neo_status neo_comm_rebuild(neo_comm *broken, neo_comm **comm) {
     NEO__CHECK(!broken->failure.rebuilt, NEO_ERR_STATE,
                "neo_comm_rebuild: the group has been rebuilt");
     neo__comm_stop(broken);
-    NEO__CHECK(!__atomic_load_n(&broken->threads.seat[broken->rank]->left, __ATOMIC_ACQUIRE),
-               NEO_ERR_PEER, "neo_comm_rebuild: rank %d is the lost one",
-               broken->world[broken->rank]);
+    NEO__CHECK(!NEO__SEE(broken->threads.seat[broken->rank]->left), NEO_ERR_PEER,
+               "neo_comm_rebuild: rank %d is the lost one", broken->world[broken->rank]);
     neo_status status = neo__threads_rebuild(broken, comm);
     broken->failure.rebuilt = status == NEO_OK;
     return status;
@@ -3796,9 +3720,7 @@ static neo_status neo__rank_prepare(neo__job *job, int r) {
         for (int p = 0; p < r && ctx.device; p++)
             NEO__CHECK(job->rank[p].device != ctx.device, NEO_ERR_ARG,
                        "neo_comm_spawn: open_device gave ranks %d and %d the same device: each "
-                       "needs one of its "
-                       "own (they may be of one GPU)",
-                       p, r);
+                       "needs one of its own (they may be of one GPU)", p, r);
         t->device = ctx.device;
     }
     NEO__TRY(neo_ctx_create(&ctx, &t->ctx));
@@ -3882,9 +3804,7 @@ NEO_API neo_status neo_comm_spawn(int ranks, const neo_comm_desc *desc, neo_comm
     NEO__TRY(neo__comm_desc_check(&job.desc));
     NEO__CHECK(ranks == 1 || !job.desc.ctx.device, NEO_ERR_ARG,
                "neo_comm_spawn: %d ranks would share one device (ctx.device): give open_device, "
-               "which opens one "
-               "for each (they may be of one GPU)",
-               ranks);
+               "which opens one for each (they may be of one GPU)", ranks);
     for (int r = 0; rank_status && r < ranks; r++) rank_status[r] = NEO_ERR_STATE;
     neo_allocator from = job.desc.ctx.allocator;
     size_t bytes = (size_t)ranks * sizeof *job.rank;
@@ -4141,8 +4061,6 @@ static void neo__mpi_give_up(neo_comm *c) {
     neo__mutex_unlock(&s->lock);
 }
 static neo_status neo__mpi_start(neo_comm *c, const neo__call *call, neo__xfer *x) {
-    x->done = x->held = 0;
-    x->posted = x->staged = 0;
     x->from = x->data;
     for (int i = 0; i < 3; i++) x->request[i] = MPI_REQUEST_NULL;
     x->started = 1;
@@ -4244,8 +4162,7 @@ static neo_status neo__mpi_turn(neo_comm *c, const neo__call *call, neo__xfer *x
         neo__mutex_lock(&c->mpi->shared->lock);
         int error = neo__mpi_look(c, call, &x[i], &differs, moved);
         neo__mutex_unlock(&c->mpi->shared->lock);
-        if (differs)
-            return neo__comm_agree(c, call, &header->call, &x[i], (size_t)header->bytes);
+        if (differs) return neo__comm_agree(c, call, &header->call, &x[i], (size_t)header->bytes);
         if (error != MPI_SUCCESS) return neo__mpi_broken(c, call, x[i].peer, error);
         if (!x[i].done)
             *waits = i;
@@ -4469,7 +4386,7 @@ static neo_status neo__mpi_make(neo__mpi_making *m) {
     return neo__mpi_listen(m->group);
 }
 static void neo__mpi_unmake(neo__mpi_making *m) {
-    if (m->group) m->group->failure.broken = 1; /* MPI_Comm_free would wait for ranks that are lost */
+    if (m->group) m->group->failure.broken = 1; /* MPI_Comm_free would wait for lost ranks */
     if (m->group) neo__comm_end(m->group);
     else if (m->shared) neo__mpi_unshare(m->shared, 0);
 }
@@ -4607,14 +4524,15 @@ enum {
     NEO__NCCL_LOOKS = 1000,  /* before a waiting rank sleeps */
     NEO__NCCL_REST_MS = 2000 /* for NCCL to come to rest, when a group ends or has failed */
 };
+/* Events; [2] are of the last two groups of transfers, and of the work on two halves of memory. */
+enum { NEO__BEGUN, NEO__MOVED, NEO__WORKED = NEO__MOVED + 2, NEO__NCCL_EVENTS = NEO__WORKED + 2 };
 typedef struct neo__nccl {
     neo_comm *host;
     int device, owns_stream;
     ncclComm_t comm; /* NULL: one rank, or over */
     cudaStream_t stream, work;
-    cudaEvent_t begun, moved[2], worked[2]; /* moved: the last two groups of transfers */
+    cudaEvent_t event[NEO__NCCL_EVENTS];
     char *scratch, *staging;                /* 2 [segment_bytes] each, on the device and pinned */
-    size_t segment_bytes;
     neo__xfer **queue; /* [xfer_count] started, not handed to NCCL yet */
     int queued;
     uint64_t launched, finished; /* groups of transfers */
@@ -4695,12 +4613,13 @@ static neo_status neo__nccl_wait(neo_comm *c, cudaEvent_t event) {
 }
 /* Is nothing under way on this stream? Waits a little; of a device that has failed: yes. */
 static int neo__nccl_rests(neo__nccl *n, cudaStream_t stream) {
-    if (!n->begun || !stream) return 1;
+    const cudaEvent_t event = n->event[NEO__BEGUN];
+    if (!event || !stream) return 1;
     int64_t until = neo_time_ns() + (int64_t)NEO__NCCL_REST_MS * 1000000;
     (void)cudaSetDevice(n->device);
-    cudaError_t error = cudaEventRecord(n->begun, stream);
+    cudaError_t error = cudaEventRecord(event, stream);
     if (error == cudaSuccess)
-        while ((error = cudaEventQuery(n->begun)) == cudaErrorNotReady && neo_time_ns() < until)
+        while ((error = cudaEventQuery(event)) == cudaErrorNotReady && neo_time_ns() < until)
             neo__thread_sleep(NEO__COMM_NAP_NS);
     if (error != cudaSuccess) (void)cudaGetLastError();
     return error != cudaErrorNotReady;
@@ -4763,13 +4682,13 @@ static void neo__nccl_count_control(neo_comm *c, const neo__call *call) {
 static neo_status neo__nccl_begin(neo_comm *c) {
     neo__nccl *n = c->nccl;
     NEO__CUDA(cudaSetDevice, n->device);
-    NEO__CUDA(cudaEventRecord, n->begun, n->stream);
-    NEO__CUDA(cudaStreamWaitEvent, n->work, n->begun, 0);
-    return c->size == 1 ? neo__nccl_wait(c, n->begun) : NEO_OK;
+    NEO__CUDA(cudaEventRecord, n->event[NEO__BEGUN], n->stream);
+    NEO__CUDA(cudaStreamWaitEvent, n->work, n->event[NEO__BEGUN], 0);
+    return c->size == 1 ? neo__nccl_wait(c, n->event[NEO__BEGUN]) : NEO_OK;
 }
 static neo_status neo__nccl_come(neo_comm *c) {
     neo_status status = neo__nccl_begin(c);
-    if (status == NEO_OK) status = neo__nccl_wait(c, c->nccl->begun);
+    if (status == NEO_OK) status = neo__nccl_wait(c, c->nccl->event[NEO__BEGUN]);
     return status == NEO_OK ? NEO_OK : neo__nccl_failed(c, &c->nccl->call, status);
 }
 /* What can fail here comes first, so that the others hear of it in the exchange. Rows are coded on
@@ -4780,7 +4699,7 @@ static neo_status neo__nccl_agree(neo_comm *c, const neo__work *w) {
     if (status != NEO_OK) return neo__nccl_failed(c, &w->call, status);
     NEO__TRY(neo__nccl_agree_ranks(c, w));
     neo__nccl_count_control(c, &w->call);
-    if (w->rows.cols) status = neo__nccl_wait(c, c->nccl->begun);
+    if (w->rows.cols) status = neo__nccl_wait(c, c->nccl->event[NEO__BEGUN]);
     return status == NEO_OK ? NEO_OK : neo__nccl_failed(c, &w->call, status);
 }
 
@@ -4788,9 +4707,7 @@ static neo_status neo__nccl_agree(neo_comm *c, const neo__work *w) {
 static neo_status neo__nccl_start(neo_comm *c, const neo__call *call, neo__xfer *x) {
     neo__nccl *n = c->nccl;
     (void)call;
-    x->done = 0;
     x->first = 0; /* no header: see neo__nccl_count_control */
-    x->index = 0;
     x->from = x->data;
     NEO_ASSERT(n->queued < c->scratch.xfer_count);
     if (x->bytes > 0) n->queue[n->queued++] = x;
@@ -4818,7 +4735,7 @@ static neo_status neo__nccl_launch(neo_comm *c) {
     NEO__TRY(neo__nccl_status(n->comm, neo__nccl_group(n), "ncclSend and ncclRecv"));
     n->queued = 0;
     NEO__TRY(neo__nccl_wait(c, NULL));
-    NEO__CUDA(cudaEventRecord, n->moved[n->launched & 1], n->stream);
+    NEO__CUDA(cudaEventRecord, n->event[NEO__MOVED + (n->launched & 1)], n->stream);
     return NEO_OK;
 }
 static neo_status neo__nccl_settle(neo_comm *c, const neo__xfer *x, int count) {
@@ -4829,28 +4746,23 @@ static neo_status neo__nccl_settle(neo_comm *c, const neo__xfer *x, int count) {
         if (!x[i].done && x[i].index > group) group = x[i].index;
     if (group <= n->finished) return NEO_OK;
     NEO__CUDA(cudaSetDevice, n->device);
-    NEO__TRY(neo__nccl_wait(c, n->moved[group & 1]));
+    NEO__TRY(neo__nccl_wait(c, n->event[NEO__MOVED + (group & 1)]));
     n->finished = group;
     return NEO_OK;
 }
 /* The peers that a late group is about. */
 static neo_status neo__nccl_late(neo_comm *c, const neo__xfer *x, int count) {
-    int first = -1, others = 0;
-    for (int i = 0; i < count; i++) {
-        int seen = x[i].done || x[i].bytes == 0;
-        for (int k = 0; k < i && !seen; k++)
-            seen = x[k].peer == x[i].peer && !x[k].done && x[k].bytes > 0;
-        if (seen) continue;
-        if (first < 0) first = x[i].peer;
-        else others++;
+    neo__call_text who;
+    int peers = 0;
+    who.text[0] = 0;
+    for (int p = 0; p < c->size; p++) {
+        int late = 0;
+        for (int i = 0; i < count; i++) late |= x[i].peer == p && !x[i].done && x[i].bytes > 0;
+        if (late && peers++ == 0) neo__call_add(&who, "transfers with rank %d ", c->world[p]);
     }
-    if (first < 0) return neo_fail(NEO_ERR_TIMEOUT, "not done within %d ms", c->desc.timeout_ms);
-    if (others)
-        return neo_fail(NEO_ERR_TIMEOUT,
-                        "transfers with rank %d and %d more ranks were not done within %d ms",
-                        c->world[first], others, c->desc.timeout_ms);
-    return neo_fail(NEO_ERR_TIMEOUT, "transfers with rank %d were not done within %d ms",
-                    c->world[first], c->desc.timeout_ms);
+    if (peers > 1) neo__call_add(&who, "and %d more ranks ", peers - 1);
+    return neo_fail(NEO_ERR_TIMEOUT, "%s%snot done within %d ms", who.text, peers ? "were " : "",
+                    c->desc.timeout_ms);
 }
 static neo_status neo__nccl_finish(neo_comm *c, const neo__call *call, neo__xfer *x, int count) {
     neo_status status = neo__nccl_settle(c, x, count);
@@ -4865,21 +4777,26 @@ static neo_status neo__nccl_finish(neo_comm *c, const neo__call *call, neo__xfer
 }
 
 /* ---- copies and sums ---- */
+/* What was put on the work stream is done. */
+static neo_status neo__nccl_worked(neo_comm *c) {
+    NEO__CUDA(cudaEventRecord, c->nccl->event[NEO__WORKED], c->nccl->work);
+    return neo__nccl_wait(c, c->nccl->event[NEO__WORKED]);
+}
 static neo_status neo__nccl_move(neo_comm *c, void *to, const void *from, size_t bytes) {
     neo__nccl *n = c->nccl;
     NEO__CUDA(cudaSetDevice, n->device);
     NEO__CUDA(cudaMemcpyAsync, to, from, bytes, cudaMemcpyDeviceToDevice, n->work);
-    NEO__CUDA(cudaEventRecord, n->worked[0], n->work);
-    return neo__nccl_wait(c, n->worked[0]);
+    return neo__nccl_worked(c);
 }
 /* Elements [at, at + k) of all pieces to a half of the staging memory. */
-static neo_status neo__nccl_fetch(neo__nccl *n, const void *const *piece, int count, size_t at,
+static neo_status neo__nccl_fetch(neo_comm *c, const void *const *piece, int count, size_t at,
                                   size_t bytes, size_t stride, int64_t chunk) {
-    char *to = n->staging + (size_t)(chunk & 1) * n->segment_bytes;
+    neo__nccl *n = c->nccl;
+    char *to = n->staging + (size_t)(chunk & 1) * c->scratch.segment_bytes;
     for (int i = 0; i < count; i++)
         NEO__CUDA(cudaMemcpyAsync, to + (size_t)i * stride, (const char *)piece[i] + at, bytes,
                   cudaMemcpyDeviceToHost, n->work);
-    NEO__CUDA(cudaEventRecord, n->worked[chunk & 1], n->work);
+    NEO__CUDA(cudaEventRecord, n->event[NEO__WORKED + (chunk & 1)], n->work);
     return NEO_OK;
 }
 /* As neo__combine, by way of pinned memory: chunk i + 1 is fetched while chunk i is added. What
@@ -4890,27 +4807,26 @@ static neo_status neo__nccl_combine_staged(neo_comm *c, const neo__call *call,
     neo__nccl *n = c->nccl;
     neo_dtype dtype = (neo_dtype)call->dtype;
     size_t size = neo_dtype_size(dtype);
-    int64_t most = (int64_t)(n->segment_bytes / (size_t)count / 64 * 64 / size);
+    int64_t most = (int64_t)(c->scratch.segment_bytes / (size_t)count / 64 * 64 / size);
     if (most < 1) most = 1;
     size_t stride = (size_t)most * size;
     int64_t chunks = (total + most - 1) / most;
-    NEO__TRY(neo__nccl_fetch(n, piece, count, 0, (size_t)(total < most ? total : most) * size,
+    NEO__TRY(neo__nccl_fetch(c, piece, count, 0, (size_t)(total < most ? total : most) * size,
                              stride, 0));
     for (int64_t i = 0; i < chunks; i++) {
         int64_t next = (i + 1) * most, left = total - next < most ? total - next : most;
         int64_t mine = next <= total ? most : total - i * most;
         if (left > 0)
-            NEO__TRY(neo__nccl_fetch(n, piece, count, (size_t)next * size, (size_t)left * size,
+            NEO__TRY(neo__nccl_fetch(c, piece, count, (size_t)next * size, (size_t)left * size,
                                      stride, i + 1));
-        NEO__TRY(neo__nccl_wait(c, n->worked[i & 1]));
-        char *sums = n->staging + (size_t)(i & 1) * n->segment_bytes;
+        NEO__TRY(neo__nccl_wait(c, n->event[NEO__WORKED + (i & 1)]));
+        char *sums = n->staging + (size_t)(i & 1) * c->scratch.segment_bytes;
         for (int k = 0; k < count; k++) n->staged[k] = sums + (size_t)k * stride;
         NEO__TRY(neo__combine(c, call, NEO_HOST, n->staged, leaves, count, sums, mine));
         NEO__CUDA(cudaMemcpyAsync, (char *)out + (size_t)(i * most) * size, sums,
                   (size_t)mine * size, cudaMemcpyHostToDevice, n->work);
     }
-    NEO__CUDA(cudaEventRecord, n->worked[0], n->work);
-    return neo__nccl_wait(c, n->worked[0]);
+    return neo__nccl_worked(c);
 }
 static neo_status neo__nccl_combine_device(neo_comm *c, const neo__call *call,
                                            const void *const *piece, const int *leaves, int count,
@@ -4927,8 +4843,7 @@ static neo_status neo__nccl_combine_device(neo_comm *c, const neo__call *call,
     p.device = n->device;
     p.stream = (void *)n->work;
     NEO__TRY(n->combine(n->combine_user, &p));
-    NEO__CUDA(cudaEventRecord, n->worked[0], n->work);
-    return neo__nccl_wait(c, n->worked[0]);
+    return neo__nccl_worked(c);
 }
 static neo_status neo__nccl_copy(neo_comm *c, void *to, const void *from, size_t bytes) {
     neo_status status = neo__nccl_move(c, to, from, bytes);
@@ -4983,13 +4898,10 @@ static void neo__nccl_drop(neo_comm *c) {
     } else {
         neo_log(c->ctx, NEO_LOG_WARNING,
                 "neo_comm: device %d still runs what has failed: its scratch of %zu bytes is lost",
-                n->device, 2 * n->segment_bytes);
+                n->device, 2 * c->scratch.segment_bytes);
     }
-    if (n->begun) (void)cudaEventDestroy(n->begun);
-    for (int i = 0; i < 2; i++) {
-        if (n->moved[i]) (void)cudaEventDestroy(n->moved[i]);
-        if (n->worked[i]) (void)cudaEventDestroy(n->worked[i]);
-    }
+    for (int i = 0; i < NEO__NCCL_EVENTS; i++)
+        if (n->event[i]) (void)cudaEventDestroy(n->event[i]);
     if (n->stream && n->owns_stream) (void)cudaStreamDestroy(n->stream);
     if (n->work) (void)cudaStreamDestroy(n->work);
     neo_comm_destroy(n->host);
@@ -5008,12 +4920,6 @@ static const neo__transport neo__nccl_transport = {
 /* Streams, events and memory of this rank's device. */
 static neo_status neo__nccl_open(neo_comm *c, int device, void *stream) {
     neo__nccl *n = c->nccl;
-    cudaEvent_t *event[5];
-    event[0] = &n->begun;
-    for (int i = 0; i < 2; i++) {
-        event[1 + i] = &n->moved[i];
-        event[3 + i] = &n->worked[i];
-    }
     n->device = device;
     cudaError_t error = cudaSetDevice(device);
     if (error == cudaErrorInvalidDevice) {
@@ -5027,15 +4933,13 @@ static neo_status neo__nccl_open(neo_comm *c, int device, void *stream) {
         n->owns_stream = 1;
     }
     NEO__CUDA(cudaStreamCreateWithFlags, &n->work, cudaStreamNonBlocking);
-    for (int i = 0; i < 5; i++)
-        NEO__CUDA(cudaEventCreateWithFlags, event[i], cudaEventDisableTiming);
-    /* At least one element of every piece fits. */
-    n->segment_bytes = c->scratch.segment_bytes;
-    n->segment_bytes = (n->segment_bytes + 63) / 64 * 64;
-    NEO__CUDA(cudaMalloc, (void **)&n->scratch, 2 * n->segment_bytes);
-    NEO__CUDA(cudaMallocHost, (void **)&n->staging, 2 * n->segment_bytes);
+    for (int i = 0; i < NEO__NCCL_EVENTS; i++)
+        NEO__CUDA(cudaEventCreateWithFlags, &n->event[i], cudaEventDisableTiming);
+    const size_t segment = c->scratch.segment_bytes;
+    NEO__CUDA(cudaMalloc, (void **)&n->scratch, 2 * segment);
+    NEO__CUDA(cudaMallocHost, (void **)&n->staging, 2 * segment);
     c->scratch.segment[0] = n->scratch;
-    c->scratch.segment[1] = n->scratch + n->segment_bytes;
+    c->scratch.segment[1] = n->scratch + segment;
     return NEO_OK;
 }
 /* Meet the others in NCCL. */
@@ -5141,9 +5045,7 @@ NEO_API neo_status neo_comm_init_env(const neo_comm_desc *desc, neo_comm_fn fn, 
 #endif
     NEO__CHECK(processes == 1, NEO_ERR_UNSUPPORTED,
                "neo_comm_init_env: a launcher has started %d processes, but this program was "
-               "compiled without "
-               "NEO_COMM_MPI: each would train alone",
-               processes);
+               "compiled without NEO_COMM_MPI: each would train alone", processes);
     return neo_comm_spawn(d.ranks, &d, fn, user, NULL);
 }
 #if !defined(NEO_COMM_MPI)
@@ -5165,8 +5067,8 @@ NEO_API neo_status neo_comm_set_combine(neo_comm *comm, neo_comm_device_combine_
     return neo_fail(NEO_ERR_UNSUPPORTED, "neo_comm_set_combine: compiled without NEO_COMM_NCCL");
 }
 #endif
-/* A group as if it were made: *c gets its sizes. Returns the bytes of its block; 0: there is no such
-   group. */
+/* A group as if it were made: *c gets its sizes. The result is the bytes of its block; 0: there is
+   no such group. */
 static size_t neo__comm_predict(const neo_comm_desc *desc, int ranks, neo_comm_backend backend,
                                 neo_comm *c) {
     memset(c, 0, sizeof *c);
@@ -5174,6 +5076,7 @@ static size_t neo__comm_predict(const neo_comm_desc *desc, int ranks, neo_comm_b
     c->desc = neo__comm_defaults(desc);
     c->size = ranks;
     c->tree.shards = NEO__MAX(c->desc.ctx.repro_shards, ranks);
+    c->transport = &neo__threads_transport;
 #if defined(NEO_COMM_MPI)
     if (backend == NEO_BACKEND_MPI) c->transport = &neo__mpi_transport;
 #endif
@@ -5186,14 +5089,14 @@ static size_t neo__comm_predict(const neo_comm_desc *desc, int ranks, neo_comm_b
 NEO_API size_t neo_comm_device_bytes(const neo_comm_desc *desc, int ranks,
                                      neo_comm_backend backend) {
     neo_comm c;
-    int slots;
+    size_t ring = 0;
     if (!neo__comm_predict(desc, ranks, backend, &c) || backend == NEO_BACKEND_NCCL) return 0;
-    size_t segment = c.scratch.segment_bytes, ring = 0;
-    size_t stage = neo__comm_stage(ranks, c.scratch.pieces, c.tree.most, segment, backend, &slots);
+    neo__comm_stage(&c);
     if (backend == NEO_BACKEND_THREADS) /* a longer ring for the second segment of a sum */
         ring =
             neo__seat_bytes(ranks, 2 * c.tree.most + 2) - neo__seat_bytes(ranks, c.tree.most + 2);
-    return 2 * segment + 2 * (size_t)slots * stage + ring;
+    return 2 * (c.scratch.segment_bytes + (size_t)c.scratch.stage_slots * c.scratch.stage_bytes) +
+           ring;
 }
 NEO_API size_t neo_comm_workspace_bytes(const neo_comm_desc *desc, int ranks,
                                         neo_comm_backend backend) {
@@ -5202,6 +5105,7 @@ NEO_API size_t neo_comm_workspace_bytes(const neo_comm_desc *desc, int ranks,
     if (bytes && backend == NEO_BACKEND_THREADS) bytes += neo__seat_bytes(ranks, c.tree.most + 2);
     return bytes;
 }
+#undef NEO__SEE
 NEO__COLD_END
 
 #ifdef __cplusplus
