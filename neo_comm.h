@@ -1103,6 +1103,7 @@ typedef struct neo__comm_next {
     int64_t sequence;       /* of collectives */
     int64_t *pair_sequence; /* [2 size]: sent to, received from */
     char label[NEO__COMM_LABEL];
+    int on_host; /* its numbers are there, whatever the place of the group's buffers */
 } neo__comm_next;
 /* Groups split from others, while both are there. */
 typedef struct neo__comm_family {
@@ -1208,29 +1209,22 @@ static int neo__comm_mark(neo_comm *comm, neo_status status, const char *message
 static neo_status neo__comm_failed(const neo_comm *c) {
     return neo_fail(c->failure.status, "%s", c->failure.message);
 }
-/* Break the group: the first reason stands, here and (by tell) on the peers. */
-NEO__PRINTF(3, 4)
-static neo_status neo__comm_break(neo_comm *comm, neo_status status, const char *format, ...) {
-    char text[NEO__COMM_MESSAGE];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    if (!comm->transport->heard(comm) && neo__comm_mark(comm, status, text))
-        comm->transport->tell(comm);
-    return neo__comm_failed(comm);
-}
-/* The same of a call: its rank and name come first. */
+/* Break the group: the first reason stands, here and (by tell) on the peers. The rank and its call
+   come first, unless that is NULL. */
 NEO__PRINTF(4, 5)
-static neo_status neo__call_break(neo_comm *c, const neo__call *call, neo_status status,
+static neo_status neo__comm_break(neo_comm *c, const neo__call *call, neo_status status,
                                   const char *format, ...) {
     char text[NEO__COMM_MESSAGE];
+    int at = 0;
     va_list args;
+    if (call)
+        at = snprintf(text, sizeof text, "rank %d: %s: ", c->world[c->rank],
+                      neo__call_name(call).text);
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    vsnprintf(text + at, sizeof text - (size_t)at, format, args);
     va_end(args);
-    return neo__comm_break(c, status, "rank %d: %s: %s", c->world[c->rank],
-                           neo__call_name(call).text, text);
+    if (!c->transport->heard(c) && neo__comm_mark(c, status, text)) c->transport->tell(c);
+    return neo__comm_failed(c);
 }
 static int neo__comm_is_broken(const neo_comm *c) { return NEO__SEE(c->failure.broken); }
 static int neo__comm_over(neo_comm *c) { return neo__comm_is_broken(c) || c->transport->heard(c); }
@@ -1250,19 +1244,19 @@ static neo_status neo__comm_device_did(neo_comm *c, const neo__call *call, neo_s
 static neo_status neo__comm_device_make(neo_comm *comm);
 static void neo__comm_device_free(neo_comm *comm);
 
-/* Injected faults of this operation. 1: the rank is lost. */
-static int neo__comm_suffer(neo_comm *comm, const neo__work *w) {
-    if (comm->failure.injected.kind == NEO_FAULT_NONE || w->call.op == (int)NEO_COMM_SEND ||
-        comm->failure.injected.at != w->call.sequence)
-        return 0;
-    if (comm->failure.injected.kind == NEO_FAULT_DELAY)
-        neo_comm_sleep(comm, (int64_t)comm->failure.injected.ms * 1000000);
-    return comm->failure.injected.kind == NEO_FAULT_KILL;
+/* The injected fault that strikes in this call. */
+static neo_fault_kind neo__comm_fault(const neo_comm *c, const neo__call *call) {
+    const neo_fault *fault = &c->failure.injected;
+    return fault->at == call->sequence && call->op != (int)NEO_COMM_SEND ? fault->kind
+                                                                         : NEO_FAULT_NONE;
 }
 NEO__HOT_BEGIN
 static neo_status neo__comm_execute(neo_comm *comm, neo__work *w) {
     NEO__TRY(neo__comm_check(comm, "neo_comm"));
-    if (neo__comm_suffer(comm, w)) {
+    const neo_fault_kind fault = neo__comm_fault(comm, &w->call);
+    if (fault == NEO_FAULT_DELAY)
+        neo_comm_sleep(comm, (int64_t)comm->failure.injected.ms * 1000000);
+    if (fault == NEO_FAULT_KILL) {
         char text[NEO__COMM_MESSAGE];
         snprintf(text, sizeof text, "rank %d: lost on purpose at %s", comm->world[comm->rank],
                  neo__call_name(&w->call).text);
@@ -1317,18 +1311,14 @@ static neo_status neo__comm_start_thread(neo_comm *comm) {
 /* Operations before `end` are done: well, if the result is NEO_OK, whatever has broken the group
    since. */
 static neo_status neo__comm_drain(neo_comm *comm, int64_t end) {
-    int64_t began = neo__clock_now(comm->clock), succeeded = 0;
-    if (!comm->queue.runs) {
-        succeeded = comm->queue.succeeded;
-    } else {
-        neo__mutex_lock(&comm->lock);
-        int waits = comm->queue.finished < end;
-        while (comm->queue.finished < end)
-            (void)neo__clock_wait(comm->clock, &comm->queue.changed, &comm->lock, 0, 0);
-        succeeded = comm->queue.succeeded;
-        neo__mutex_unlock(&comm->lock);
-        if (waits) comm->stats.wait_ns += neo__clock_now(comm->clock) - began;
-    }
+    const int64_t began = neo__clock_now(comm->clock);
+    neo__mutex_lock(&comm->lock);
+    const int waits = comm->queue.finished < end;
+    while (comm->queue.finished < end)
+        (void)neo__clock_wait(comm->clock, &comm->queue.changed, &comm->lock, 0, 0);
+    const int64_t succeeded = comm->queue.succeeded;
+    neo__mutex_unlock(&comm->lock);
+    if (waits) comm->stats.wait_ns += neo__clock_now(comm->clock) - began;
     return succeeded >= end ? NEO_OK : neo__comm_check(comm, "neo_comm");
 }
 /* Room for the counts of a call made inside neo: [size], free between calls. */
@@ -1355,7 +1345,8 @@ static void neo__work_place(neo_comm *c, neo__work *slot, const neo__work *w) {
     *slot = *w;
     slot->slot_counts = counts;
     slot->ready = ready;
-    slot->place = c->place;
+    slot->place = c->next.on_host ? NEO_HOST : c->place;
+    c->next.on_host = 0;
     if (w->in_counts) slot->in_counts = counts;
     if (w->out_counts) slot->out_counts = counts + c->size;
     slot->call.sequence = pair ? pairs[w->peer]++ : c->next.sequence++;
@@ -1690,7 +1681,8 @@ NEO_API void neo_comm_label(neo_comm *comm, const char *label) {
 }
 NEO_API void neo_comm_abort(neo_comm *comm, const char *message) {
     if (!comm) return;
-    (void)neo__comm_break(comm, NEO_ERR_PEER, "rank %d has given up: %s", comm->world[comm->rank],
+    (void)neo__comm_break(comm, NULL, NEO_ERR_PEER, "rank %d has given up: %s",
+                          comm->world[comm->rank],
                           message && message[0] ? message : "(no reason given)");
 }
 /* A rank whose function has failed: in its group, and in those split from it that are still
@@ -1748,10 +1740,12 @@ static neo_status neo__split_run(neo_comm *comm, neo__ballot *ballots, int color
     mine.color = color < 0 ? -1 : color;
     mine.key = key;
     mine.rank = comm->rank;
+    comm->next.on_host = 1;
     NEO__TRY(neo_comm_all_gather(comm, &mine, ballots, WORDS, NULL, NEO_I64, NULL));
     int members = color < 0 ? 0 : neo__ballot_members(ballots, comm->size, color);
     if (members) status = neo__split_make(comm, ballots, members, where, &mine.token, sub);
     mine.made = status == NEO_OK ? 1 + (*sub && (*sub)->scratch.direct) : 0;
+    comm->next.on_host = 1;
     NEO__TRY(neo_comm_all_gather(comm, &mine, ballots, WORDS, NULL, NEO_I64, NULL));
     *exchanged = 1;
     NEO__TRY(status);
@@ -1783,10 +1777,7 @@ static neo_status neo__comm_split_place(neo_comm *comm, int color, int key, neo_
     }
     neo_comm *made = NULL;
     int exchanged = 0;
-    neo_place was = comm->place;
-    comm->place = NEO_HOST; /* of the ballots */
     neo_status status = neo__split_run(comm, ballots, color, key, where, &made, &exchanged);
-    comm->place = was;
     neo_free(comm->ctx, ballots, bytes);
     if (status == NEO_OK) {
         *sub = made;
@@ -1881,7 +1872,7 @@ static char *neo__comm_segment(const neo_comm *c, int i) {
 /* If the device has failed, why is in neo_last_error, and the others are told. */
 static neo_status neo__comm_device_did(neo_comm *c, const neo__call *call, neo_status status) {
     if (status == NEO_OK) return NEO_OK;
-    return neo__call_break(c, call, status, "%.280s", neo_last_error());
+    return neo__comm_break(c, call, status, "%.280s", neo_last_error());
 }
 /* Inside a device, or from one to another. */
 static neo_status neo__comm_move(neo_comm *c, const neo__call *call, void *to, const void *from,
@@ -2391,7 +2382,8 @@ static neo_status neo__check_reduce(const neo__work *w) {
                w->function, neo_dtype_name((neo_dtype)w->call.dtype));
     return NEO_OK;
 }
-static neo_status neo__check_parts(const neo_comm *c, neo__work *w) {
+static neo_status neo__check_parts(neo_comm *c, neo__work *w) {
+    NEO__TRY(neo__comm_check(c, w->function));
     w->call.count = neo__parts_total(c->size, w->count, w->in_counts);
     NEO__CHECK(w->call.count >= 0, NEO_ERR_ARG, "%s: a count is negative, or their sum too large",
                w->function);
@@ -2435,9 +2427,8 @@ static neo_status neo__parts_issue(neo_comm *c, neo__work *w, neo_ticket *ticket
     const int in_has_all = op == (int)NEO_COMM_REDUCE_SCATTER || op == (int)NEO_COMM_SCATTER;
     const void *all = in_has_all ? w->in : w->out, *part = in_has_all ? w->out : w->in;
     const neo_dtype dtype = (neo_dtype)w->call.dtype;
-    NEO__TRY(neo__comm_check(c, w->function));
-    NEO__TRY(neo__check_root(c, w));
     NEO__TRY(neo__check_parts(c, w));
+    NEO__TRY(neo__check_root(c, w));
     NEO__TRY(neo__check_data(w->function, in_has_all ? "out" : "in", part,
                              neo__part(w->count, w->in_counts, c->rank), dtype));
     if (!rooted || c->rank == w->call.root) {
@@ -2583,7 +2574,6 @@ NEO_API neo_status neo_comm_reduce_scatter_leaves(neo_comm *c, const void *const
                                                   int64_t count, const int64_t *counts,
                                                   neo_dtype dtype, neo_ticket *ticket) {
     neo__work w = neo__work_new(__func__, NEO_COMM_REDUCE_SCATTER, NULL, out, count, counts, dtype);
-    NEO__TRY(neo__comm_check(c, w.function));
     NEO__TRY(neo__check_parts(c, &w));
     int64_t mine = neo__part(count, counts, c->rank);
     NEO__TRY(neo__check_data(w.function, "out", out, mine, dtype));
@@ -2653,7 +2643,6 @@ NEO_API neo_status neo_comm_all_gather_rows(neo_comm *c, const neo_rows *rows, c
                                             float *out, int64_t count, const int64_t *counts,
                                             neo_ticket *ticket) {
     neo__work w = neo__work_new(__func__, NEO_COMM_ALL_GATHER, in, out, count, counts, NEO_F32);
-    NEO__TRY(neo__comm_check(c, w.function));
     NEO__TRY(neo__check_parts(c, &w));
     return neo__rows_issue(c, &w, rows, neo__part(count, counts, c->rank), w.call.count, ticket);
 }
@@ -2661,7 +2650,6 @@ NEO_API neo_status neo_comm_reduce_scatter_rows(neo_comm *c, const neo_rows *row
                                                 float *out, int64_t count, const int64_t *counts,
                                                 neo_ticket *ticket) {
     neo__work w = neo__work_new(__func__, NEO_COMM_REDUCE_SCATTER, in, out, count, counts, NEO_F32);
-    NEO__TRY(neo__comm_check(c, w.function));
     NEO__TRY(neo__check_parts(c, &w));
     return neo__rows_issue(c, &w, rows, w.call.count, neo__part(count, counts, c->rank), ticket);
 }
@@ -2734,8 +2722,10 @@ static neo_status neo__by_place(neo_comm *c, void *out, const void *in, int node
         }
     return NEO_OK;
 }
-/* A rank whose device fails at this leaves both groups. */
-static neo_status neo__2level_sort(neo_comm *local, neo_comm *cross, neo_status status) {
+/* The same; a rank whose device fails at this leaves both groups. */
+static neo_status neo__2level_sort(neo_comm *local, neo_comm *cross, void *out, const void *in,
+                                   int nodes, int places, int64_t count, neo_dtype dtype) {
+    neo_status status = neo__by_place(local, out, in, nodes, places, count, dtype);
     return neo__2level_step(local, neo__2level_step(cross, status));
 }
 NEO_API neo_status neo_comm_reduce_scatter_2level(neo_comm *local, neo_comm *cross,
@@ -2749,11 +2739,10 @@ NEO_API neo_status neo_comm_reduce_scatter_2level(neo_comm *local, neo_comm *cro
     NEO__TRY(neo__check_operands(__func__, dtype, to, work));
     char *sorted = (char *)workspace;
     char *mine = sorted + (size_t)(local->rank * count * cross->size) * neo_dtype_size(dtype);
-    NEO__TRY(neo__2level_sort(
-        local, cross, neo__by_place(local, sorted, in, cross->size, local->size, count, dtype)));
-    NEO__TRY(
-        neo__2level_step(cross, neo_comm_reduce_scatter(local, reduce, sorted, mine,
-                                                        count * cross->size, NULL, dtype, NULL)));
+    const int64_t part = count * cross->size;
+    NEO__TRY(neo__2level_sort(local, cross, sorted, in, cross->size, local->size, count, dtype));
+    NEO__TRY(neo__2level_step(
+        cross, neo_comm_reduce_scatter(local, reduce, sorted, mine, part, NULL, dtype, NULL)));
     return neo__2level_step(
         local, neo_comm_reduce_scatter(cross, reduce, mine, out, count, NULL, dtype, NULL));
 }
@@ -2761,7 +2750,8 @@ NEO_API neo_status neo_comm_all_to_all_2level(neo_comm *local, neo_comm *cross, 
                                               void *out, int64_t count, neo_dtype dtype,
                                               void *workspace) {
     NEO__TRY(neo__check_2level(__func__, local, cross, NEO_REDUCE_MAX, count, dtype));
-    const int64_t whole = count * local->size * cross->size;
+    const int places = local->size, nodes = cross->size;
+    const int64_t whole = count * places * nodes;
     const neo__operand from = {"in", in, whole}, to = {"out", out, whole};
     const neo__operand work = {"workspace", workspace, whole};
     NEO__TRY(neo__check_operands(__func__, dtype, from, to));
@@ -2769,15 +2759,12 @@ NEO_API neo_status neo_comm_all_to_all_2level(neo_comm *local, neo_comm *cross, 
     NEO__TRY(neo__check_operands(__func__, dtype, to, work));
     /* workspace [l][h]: to place l; after the first exchange out [l][h]: from place l of this node,
        for node h; turned to workspace [h][l]: for node h, from place l. */
-    NEO__TRY(neo__2level_sort(
-        local, cross, neo__by_place(local, workspace, in, cross->size, local->size, count, dtype)));
+    NEO__TRY(neo__2level_sort(local, cross, workspace, in, nodes, places, count, dtype));
     NEO__TRY(neo__2level_step(
-        cross, neo_comm_all_to_all(local, workspace, out, count * cross->size, dtype, NULL)));
-    NEO__TRY(neo__2level_sort(
-        local, cross,
-        neo__by_place(local, workspace, out, local->size, cross->size, count, dtype)));
+        cross, neo_comm_all_to_all(local, workspace, out, count * nodes, dtype, NULL)));
+    NEO__TRY(neo__2level_sort(local, cross, workspace, out, places, nodes, count, dtype));
     return neo__2level_step(
-        local, neo_comm_all_to_all(cross, workspace, out, count * local->size, dtype, NULL));
+        local, neo_comm_all_to_all(cross, workspace, out, count * places, dtype, NULL));
 }
 /* ---------------------------------------------------------------------------
    >>impl-comm-data
@@ -2816,6 +2803,7 @@ static neo_status neo__agree_on_error(neo_comm *comm, int root, neo_status statu
         size_t room = sizeof text - 1 - (size_t)head, length = strlen(mine);
         memcpy(text + head, mine, length < room ? length : room);
     }
+    comm->next.on_host = 1;
     NEO__TRY(neo_comm_broadcast(comm, text, (int64_t)sizeof text, NEO_U8, root, NULL));
     text[sizeof text - 1] = 0;
     return neo_fail(status, "%s", text);
@@ -2839,6 +2827,7 @@ static neo_status neo__agree_all(neo_comm *comm, neo_status mine) {
     int64_t *word = neo__comm_counts(comm);
     int64_t own = (int64_t)mine;
     int ended = 0;
+    comm->next.on_host = 1;
     NEO__TRY(neo_comm_all_gather(comm, &own, word, 1, NULL, NEO_I64, NULL));
     for (int p = 0; p < comm->size; p++) {
         if (word[p] != (int64_t)NEO_OK && word[p] != (int64_t)NEO_END)
@@ -2848,40 +2837,28 @@ static neo_status neo__agree_all(neo_comm *comm, neo_status mine) {
     if (ended == 0) return NEO_OK;
     return ended == comm->size ? NEO_END : neo__agree_on_end(comm, word, ended);
 }
-/* The group for numbers on the host, to which calls go until neo__numbers_end. Over NCCL operations
-   in flight use it too. */
-static neo_status neo__numbers_begin(neo_comm *comm, const char *function, neo_comm **host,
-                                     neo_place *was) {
-    NEO__CHECK(comm, NEO_ERR_ARG, "%s: comm is NULL", function);
-    neo_comm_label(comm, NULL); /* of a call that was refused on this rank alone */
-    *host = neo_comm_host(comm);
-    if (*host != comm) {
-        NEO__TRY(neo__comm_drain(comm, comm->queue.issued));
-        NEO__TRY(neo__comm_check(comm, function));
-    }
-    *was = (*host)->place;
-    (*host)->place = NEO_HOST;
-    return NEO_OK;
+/* To the group for numbers on the host. Over NCCL operations in flight use it too. */
+static neo_status neo__comm_to_host(neo_comm **comm, const char *function) {
+    neo_comm *c = *comm;
+    NEO__CHECK(c, NEO_ERR_ARG, "%s: comm is NULL", function);
+    neo_comm_label(c, NULL); /* of a call that was refused on this rank alone */
+    *comm = neo_comm_host(c);
+    if (*comm == c) return NEO_OK;
+    NEO__TRY(neo__comm_drain(c, c->queue.issued));
+    return neo__comm_check(c, function);
 }
 NEO_API neo_status neo_comm_agree(neo_comm *comm, neo_status mine) {
-    neo_comm *host;
-    neo_place was;
-    NEO__TRY(neo__numbers_begin(comm, "neo_comm_agree", &host, &was));
-    neo_status status = neo__agree_all(host, mine);
-    host->place = was;
-    return status;
+    NEO__TRY(neo__comm_to_host(&comm, "neo_comm_agree"));
+    return neo__agree_all(comm, mine);
 }
 static neo_status neo__group_agree(void *user, neo_status mine) {
     return neo_comm_agree((neo_comm *)user, mine);
 }
 static neo_status neo__group_sum(void *user, uint64_t *words, int count) {
-    neo_comm *host;
-    neo_place was;
-    NEO__TRY(neo__numbers_begin((neo_comm *)user, "neo_comm_group", &host, &was));
-    neo_status status =
-        neo_comm_all_reduce(host, NEO_REDUCE_SUM, words, words, count, NEO_I64, NULL);
-    host->place = was;
-    return status;
+    neo_comm *comm = (neo_comm *)user;
+    NEO__TRY(neo__comm_to_host(&comm, "neo_comm_group"));
+    comm->next.on_host = 1;
+    return neo_comm_all_reduce(comm, NEO_REDUCE_SUM, words, words, count, NEO_I64, NULL);
 }
 NEO_API neo_group neo_comm_group(neo_comm *comm) {
     neo_group group;
@@ -3327,14 +3304,14 @@ static int64_t neo__comm_deadline(const neo_comm *c) {
 }
 static neo_status neo__threads_late(neo_comm *c, const neo__call *call, const neo__xfer *x) {
     if (NEO__SEE(c->threads.seat[x->peer]->left))
-        return neo__call_break(c, call, NEO_ERR_PEER, "rank %d has left", c->world[x->peer]);
+        return neo__comm_break(c, call, NEO_ERR_PEER, "rank %d has left", c->world[x->peer]);
     int last = x->peer, next = -1; /* it may wait for another: which one waits for nobody? */
     for (int hop = 0; hop < c->size && next != c->rank; hop++) {
         next = NEO__SEE(c->threads.seat[last]->waits_for) - 1;
         if (next < 0) break;
         if (next != c->rank) last = next;
     }
-    return neo__call_break(c, call, NEO_ERR_TIMEOUT, "rank %d did not come within %d ms%s",
+    return neo__comm_break(c, call, NEO_ERR_TIMEOUT, "rank %d did not come within %d ms%s",
                            c->world[last], c->desc.timeout_ms,
                            next == c->rank ? "; it waits for this one" : "");
 }
@@ -3351,11 +3328,8 @@ static neo_status neo__threads_send(neo_comm *c, const neo__call *call, neo__xfe
     neo__seat *mine = c->threads.seat[c->rank], *theirs = c->threads.seat[x->peer];
     int64_t deadline = neo__comm_deadline(c);
     int in_time = 1;
-    if (c->failure.injected.kind == NEO_FAULT_DROP && c->failure.injected.at == call->sequence &&
-        call->op != (int)NEO_COMM_SEND) {
-        x->done = 1;
-        return NEO_OK;
-    }
+    x->done = neo__comm_fault(c, call) == NEO_FAULT_DROP;
+    if (x->done) return NEO_OK;
     for (;;) {
         int64_t seen = NEO__SEE(mine->events);
         if (x->index - NEO__SEE(x->ring->taken) < (uint64_t)theirs->ring_length) break;
@@ -3409,15 +3383,15 @@ static neo_status neo__comm_agree(neo_comm *c, const neo__call *mine, const neo_
     int rank = c->world[c->rank], peer = c->world[x->peer];
     int differ = memcmp(mine, theirs, sizeof *mine) != 0;
     if (differ && theirs->root == NEO__LEFT)
-        return neo__call_break(c, mine, NEO_ERR_PEER, "rank %d has left", peer);
+        return neo__comm_break(c, mine, NEO_ERR_PEER, "rank %d has left", peer);
     if (differ && mine->root == NEO__LEFT)
-        return neo__comm_break(c, NEO_ERR_PEER, "rank %d: %s: rank %d has left", peer,
+        return neo__comm_break(c, NULL, NEO_ERR_PEER, "rank %d: %s: rank %d has left", peer,
                                neo__call_name(theirs).text, rank);
     if (differ)
-        return neo__comm_break(c, NEO_ERR_DIVERGED, "rank %d: %s, but rank %d: %s", rank,
+        return neo__comm_break(c, NULL, NEO_ERR_DIVERGED, "rank %d: %s, but rank %d: %s", rank,
                                neo__call_name(mine).text, peer, neo__call_name(theirs).text);
     if (bytes != x->whole)
-        return neo__call_break(c, mine, NEO_ERR_DIVERGED,
+        return neo__comm_break(c, mine, NEO_ERR_DIVERGED,
                                "expects %zu bytes from rank %d, which sends %zu", x->whole, peer,
                                bytes);
     return NEO_OK;
@@ -3829,10 +3803,8 @@ NEO_API neo_status neo_comm_spawn(int ranks, const neo_comm_desc *desc, neo_comm
     neo__mutex_destroy(&job.lock);
     neo__mutex_destroy(&job.time.lock);
     status = neo__job_result(&job, status, rank_status);
-    if (from.alloc)
-        from.free(job.rank, bytes, from.user);
-    else
-        free(job.rank);
+    if (from.alloc) from.free(job.rank, bytes, from.user);
+    else free(job.rank);
     return status;
 }
 #if defined(NEO_COMM_MPI)
@@ -3915,7 +3887,7 @@ static neo_status neo__mpi_broken(neo_comm *c, const neo__call *call, int peer, 
     int length = 0;
     if (error == NEO__MPI_DEVICE) return neo__comm_device_did(c, call, NEO_ERR_DEVICE);
     MPI_Error_string(error, text, &length);
-    return neo__call_break(c, call, NEO_ERR_PEER, "rank %d: MPI: %.200s", c->world[peer], text);
+    return neo__comm_break(c, call, NEO_ERR_PEER, "rank %d: MPI: %.200s", c->world[peer], text);
 }
 static int neo__mpi_tag(const neo_comm *c, int which) {
     return c->mpi->context * NEO__MPI_TAGS + which;
@@ -4016,49 +3988,41 @@ static void neo__mpi_drain_tag(neo_comm *c, int which) {
     int64_t until = neo_time_ns() + NEO__MPI_DRAIN_NS;
     for (int ended = 0; error == MPI_SUCCESS && !ended && neo_time_ns() < until;)
         error = MPI_Test(&r, &ended, MPI_STATUS_IGNORE);
-    if (r == MPI_REQUEST_NULL)
-        neo_free(c->ctx, nothing, bytes);
-    else
-        c->failure.unfinished = s->unfinished = 1; /* a lost rank's: MPI has it */
+    if (r == MPI_REQUEST_NULL) neo_free(c->ctx, nothing, bytes);
+    else c->failure.unfinished = s->unfinished = 1; /* a lost rank's: MPI has it */
 }
 static void neo__mpi_drain(neo_comm *c) {
     neo__mpi_drain_tag(c, 0);
     neo__mpi_drain_tag(c, 1);
 }
-/* Under the lock: see what has ended of a transfer; `cancel` it if it is a receive. */
-static void neo__mpi_settle(neo__xfer *x, int cancel) {
+/* Under the lock: see what has ended of a transfer; `cancel` it if it is a receive; when
+   the time is `over`, leave the rest to MPI. */
+static void neo__mpi_settle(neo_comm *c, neo__xfer *x, int cancel, int over) {
     for (int i = 0; i < 3 && x->started && !x->done; i++) {
         int ended = 0;
         if (x->request[i] == MPI_REQUEST_NULL) continue;
         if (cancel && !x->send) (void)MPI_Cancel(&x->request[i]);
         (void)MPI_Test(&x->request[i], &ended, MPI_STATUS_IGNORE);
+        if (!over || x->request[i] == MPI_REQUEST_NULL) continue;
+        (void)MPI_Request_free(&x->request[i]);
+        c->mpi->shared->unfinished = c->failure.unfinished = 1;
     }
+    if (over) x->started = 0;
 }
 /* The group is broken: receives must not write to the user's memory any more, nor the others read
    from it. All ranks do this at about the same time; each receives into nothing what the others
    sent. What has no end then was for a rank that is lost. */
 static void neo__mpi_give_up(neo_comm *c) {
-    neo__mpi_shared *s = c->mpi->shared;
-    int64_t until = neo_time_ns() + NEO__MPI_DRAIN_NS;
-    for (int turn = 0; turn == 0 || neo_time_ns() < until; turn++) {
-        neo__mutex_lock(&s->lock);
+    const int64_t until = neo_time_ns() + NEO__MPI_DRAIN_NS;
+    for (int turn = 0, over = 0; !over; turn++) {
+        over = turn > 0 && neo_time_ns() >= until;
+        neo__mutex_lock(&c->mpi->shared->lock);
         for (int k = 0; k < c->scratch.xfer_count; k++)
-            neo__mpi_settle(&c->scratch.xfer[k], turn == 0);
-        neo__mpi_drain(c);
-        neo__mutex_unlock(&s->lock);
-        neo__thread_sleep(NEO__COMM_NAP_NS);
+            neo__mpi_settle(c, &c->scratch.xfer[k], turn == 0, over);
+        if (!over) neo__mpi_drain(c);
+        neo__mutex_unlock(&c->mpi->shared->lock);
+        if (!over) neo__thread_sleep(NEO__COMM_NAP_NS);
     }
-    neo__mutex_lock(&s->lock);
-    for (int k = 0; k < c->scratch.xfer_count; k++) {
-        neo__xfer *x = &c->scratch.xfer[k];
-        for (int i = 0; i < 3 && x->started && !x->done; i++) {
-            if (x->request[i] == MPI_REQUEST_NULL) continue;
-            (void)MPI_Request_free(&x->request[i]);
-            s->unfinished = c->failure.unfinished = 1;
-        }
-        x->started = 0;
-    }
-    neo__mutex_unlock(&s->lock);
 }
 static neo_status neo__mpi_start(neo_comm *c, const neo__call *call, neo__xfer *x) {
     x->from = x->data;
@@ -4164,10 +4128,8 @@ static neo_status neo__mpi_turn(neo_comm *c, const neo__call *call, neo__xfer *x
         neo__mutex_unlock(&c->mpi->shared->lock);
         if (differs) return neo__comm_agree(c, call, &header->call, &x[i], (size_t)header->bytes);
         if (error != MPI_SUCCESS) return neo__mpi_broken(c, call, x[i].peer, error);
-        if (!x[i].done)
-            *waits = i;
-        else if (x[i].send)
-            neo__comm_count_sent(c, call, &x[i]);
+        if (!x[i].done) *waits = i;
+        else if (x[i].send) neo__comm_count_sent(c, call, &x[i]);
     }
     return NEO_OK;
 }
@@ -4184,7 +4146,7 @@ static neo_status neo__mpi_finish(neo_comm *c, const neo__call *call, neo__xfer 
         if (status == NEO_OK && turns % 64 == 63 && (neo__comm_is_broken(c) || neo__mpi_heard(c)))
             status = neo__comm_failed(c);
         if (status == NEO_OK && turns % 16 == 15 && deadline && neo_time_ns() >= deadline)
-            status = neo__call_break(c, call, NEO_ERR_TIMEOUT, "rank %d did not come within %d ms",
+            status = neo__comm_break(c, call, NEO_ERR_TIMEOUT, "rank %d did not come within %d ms",
                                      c->world[x[waits].peer], c->desc.timeout_ms);
         if (status != NEO_OK) {
             neo__mpi_give_up(c);
@@ -4581,7 +4543,7 @@ static int neo__nccl_heard(neo_comm *c) {
     return 1;
 }
 static void neo__nccl_tell(neo_comm *c) {
-    (void)neo__comm_break(c->nccl->host, c->failure.status, "%s", c->failure.message);
+    (void)neo__comm_break(c->nccl->host, NULL, c->failure.status, "%s", c->failure.message);
 }
 /* Until the event has happened; without one: until NCCL has done what it was asked for. Every
    failure is in neo_last_error; that of the group, if others broke it. */
@@ -4611,17 +4573,18 @@ static neo_status neo__nccl_wait(neo_comm *c, cudaEvent_t event) {
         neo__comm_nap(turns, NEO__NCCL_LOOKS);
     }
 }
-/* Is nothing under way on this stream? Waits a little; of a device that has failed: yes. */
-static int neo__nccl_rests(neo__nccl *n, cudaStream_t stream) {
+/* Is nothing under way on its streams? Waits a little; of a device that has failed: yes. */
+static int neo__nccl_rests(neo__nccl *n) {
     const cudaEvent_t event = n->event[NEO__BEGUN];
-    if (!event || !stream) return 1;
-    int64_t until = neo_time_ns() + (int64_t)NEO__NCCL_REST_MS * 1000000;
-    (void)cudaSetDevice(n->device);
-    cudaError_t error = cudaEventRecord(event, stream);
-    if (error == cudaSuccess)
-        while ((error = cudaEventQuery(event)) == cudaErrorNotReady && neo_time_ns() < until)
-            neo__thread_sleep(NEO__COMM_NAP_NS);
-    if (error != cudaSuccess) (void)cudaGetLastError();
+    const int64_t until = neo_time_ns() + (int64_t)NEO__NCCL_REST_MS * 1000000;
+    cudaError_t error = cudaSetDevice(n->device);
+    for (int i = 0; i < 2 && event && error != cudaErrorNotReady; i++) {
+        error = cudaEventRecord(event, i ? n->work : n->stream);
+        if (error == cudaSuccess)
+            while ((error = cudaEventQuery(event)) == cudaErrorNotReady && neo_time_ns() < until)
+                neo__thread_sleep(NEO__COMM_NAP_NS);
+        if (error != cudaSuccess) (void)cudaGetLastError();
+    }
     return error != cudaErrorNotReady;
 }
 static void neo__nccl_abort(neo__nccl *n) {
@@ -4634,7 +4597,7 @@ static void neo__nccl_abort(neo__nccl *n) {
 static neo_status neo__nccl_failed(neo_comm *c, const neo__call *call, neo_status status) {
     status = neo__comm_device_did(c, call, status);
     neo__nccl_abort(c->nccl);
-    (void)(neo__nccl_rests(c->nccl, c->nccl->stream) && neo__nccl_rests(c->nccl, c->nccl->work));
+    (void)neo__nccl_rests(c->nccl);
     return status;
 }
 
@@ -4892,7 +4855,7 @@ static void neo__nccl_drop(neo_comm *c) {
     neo__nccl *n = c->nccl;
     (void)cudaSetDevice(n->device);
     /* Freeing waits for the device: not for one that NCCL could not stop. */
-    if (!c->failure.broken || (neo__nccl_rests(n, n->stream) && neo__nccl_rests(n, n->work))) {
+    if (!c->failure.broken || neo__nccl_rests(n)) {
         if (n->scratch) (void)cudaFree(n->scratch);
         if (n->staging) (void)cudaFreeHost(n->staging);
     } else {
@@ -4981,8 +4944,8 @@ static neo_status neo__nccl_over(neo_comm *host, const char *function, int devic
         *out = c;
         return NEO_OK;
     }
-    status = neo__comm_break(host, status, "rank %d: %s: %.280s", host->world[host->rank], function,
-                             neo_last_error());
+    status = neo__comm_break(host, NULL, status, "rank %d: %s: %.280s", host->world[host->rank],
+                             function, neo_last_error());
     const neo__kept_error kept = neo__error_keep(status);
     if (c) (void)neo__comm_mark(c, status, kept.text); /* it ends by an abort */
     neo_comm_destroy(c ? c : host);
