@@ -731,7 +731,7 @@ enum {
     NEO__COMM_FEW_LOOKS = 20, /* if not */
     NEO__COMM_NAP_NS = 20000  /* between looks at MPI and NCCL */
 };
-/* What another thread has written, and all that it did before. */
+/* Another thread's number, with all that it wrote before. */
 #define NEO__SEE(atomic) __atomic_load_n(&(atomic), __ATOMIC_ACQUIRE)
 /* ---------------------------------------------------------------------------
    >>comm-clock
@@ -1041,13 +1041,12 @@ typedef struct neo__transport {
     void (*drop)(neo_comm *comm);
     /* agree: do all ranks make this call? (messages carry no call then). come: what the user's
        stream has to do is done, and copy may run outside of a call. copy: inside this rank's
-       device. combine: as neo__combine. split: as neo_comm_split, in place of member and join;
-       *sub is NULL before. host: the group of threads or processes beneath. */
+       device. combine: as neo__device_combine. split: as neo_comm_split, in place of member and
+       join; *sub is NULL before. host: the group of threads or processes beneath. */
     neo_status (*agree)(neo_comm *comm, const neo__work *w);
     neo_status (*come)(neo_comm *comm);
     neo_status (*copy)(neo_comm *comm, void *to, const void *from, size_t bytes);
-    neo_status (*combine)(neo_comm *comm, const neo__call *call, const void *const *piece,
-                          const int *leaves, int count, void *out, int64_t n);
+    neo_status (*combine)(neo_comm *comm, const neo__combine_call *sum);
     neo_status (*split)(neo_comm *comm, int color, int key, neo_comm **sub);
     neo_comm *(*host)(neo_comm *comm);
 } neo__transport;
@@ -1948,12 +1947,9 @@ enum {
     NEO__SMALL_BYTES = 4096 /* of an all-reduce by the tree */
 };
 
-/* out = the tree over `count` pieces of n elements of the call; leaves[i] is the size of subtree i.
-   out may be a piece. */
 NEO__HOT_BEGIN
-static neo_status neo__combine(neo_comm *c, const neo__call *call, neo_place place,
-                               const void *const *piece, const int *leaves, int count, void *out,
-                               int64_t n) {
+static neo__combine_call neo__sum_of(const neo__call *call, const void *const *piece,
+                                     const int *leaves, int count, void *out, int64_t n) {
     NEO__ZERO(neo__combine_call, sum);
     sum.dtype = (neo_dtype)call->dtype;
     sum.reduce = (int)call->reduce;
@@ -1962,7 +1958,7 @@ static neo_status neo__combine(neo_comm *c, const neo__call *call, neo_place pla
     sum.leaves = leaves;
     sum.out = out;
     sum.n = n;
-    return neo__device_combine(c->ctx, place, &sum);
+    return sum;
 }
 
 /* ---- rounds of transfers ---- */
@@ -1989,8 +1985,8 @@ static neo_status neo__round_start(neo_comm *c, const neo__call *call, neo__roun
             if (r->xfer[i].send == send) NEO__TRY(c->transport->start(c, call, &r->xfer[i]));
     return NEO_OK;
 }
-/* What was to be done meanwhile has this status; if it failed, the group is broken, and finish
-   takes back what others might still read. */
+/* `status` is of the work done meanwhile; if that failed, the group is broken, and finish takes
+   back what others might still read. */
 static neo_status neo__round_finish(neo_comm *c, const neo__call *call, neo__round *r,
                                     neo_status status) {
     neo_status finished = c->transport->finish(c, call, r->xfer, r->count);
@@ -2007,7 +2003,7 @@ static neo__round neo__round_new(neo_comm *c) {
     return r;
 }
 static int neo__peer(const neo_comm *c, int distance) { return (c->rank + distance) % c->size; }
-/* Where all send to all: the rank that this one sends to in turn d (1 .. size - 1), or, of, that it
+/* If all send to all: the rank that this one sends to in turn d (1 .. size - 1), or, of, that it
    receives from. Turns go through the places of a node, then node by node through theirs. So in
    each turn all ranks send at one level, and each to another; with r + d the ranks of a node would
    begin with the same rank of the next one. Where nodes are not equal, or their ranks not
@@ -2097,13 +2093,13 @@ static neo_status neo__reduce_finish(neo_comm *c, const neo__call *call, const n
             c->scratch.piece[k] = r->xfer[i++].from;
     }
     char *to = (char *)out + (size_t)(s * j->segment) * j->size;
-    const void *const *piece = c->scratch.piece;
-    const int pieces = j->pieces_of[c->size];
+    const neo__combine_call sum = neo__sum_of(call, c->scratch.piece, j->leaves,
+                                              j->pieces_of[c->size], to, count);
     if (count > 0 && c->transport->combine) {
-        NEO__TRY(c->transport->combine(c, call, piece, j->leaves, pieces, to, count));
+        NEO__TRY(c->transport->combine(c, &sum));
     } else if (count > 0) {
         neo_status status = neo__comm_device_did(
-            c, call, neo__combine(c, call, c->scratch.place, piece, j->leaves, pieces, to, count));
+            c, call, neo__device_combine(c->ctx, c->scratch.place, &sum));
         if (status != NEO_OK) { /* finish takes back what the others might still read */
             (void)c->transport->finish(c, call, r->xfer + receives, r->count - receives);
             return status;
@@ -2196,18 +2192,20 @@ static neo_status neo__all_reduce_pair(neo_comm *c, const neo__call *call, const
     NEO__TRY(neo__round_run(c, call, &r));
     piece[c->rank] = mine;
     piece[1 - c->rank] = theirs;
-    return neo__combine(c, call, NEO_HOST, piece, neo__two_leaves, 2, out, call->count);
+    const neo__combine_call both = neo__sum_of(call, piece, neo__two_leaves, 2, out, call->count);
+    return neo__device_combine(c->ctx, NEO_HOST, &both);
 }
 static neo_status neo__all_reduce_tree(neo_comm *c, const neo__call *call, const void *in,
                                        void *out, size_t bytes) {
     char sum[NEO__SMALL_BYTES], theirs[NEO__SMALL_BYTES];
     const void *piece[2] = {sum, theirs};
+    const neo__combine_call both = neo__sum_of(call, piece, neo__two_leaves, 2, sum, call->count);
     int step = 1;
     if (bytes) memcpy(sum, in, bytes);
     for (; step < c->size && !(c->rank & step); step *= 2) {
         if (c->rank + step >= c->size) continue;
         NEO__TRY(neo__one(c, call, c->rank + step, 0, theirs, bytes));
-        NEO__TRY(neo__combine(c, call, NEO_HOST, piece, neo__two_leaves, 2, sum, call->count));
+        NEO__TRY(neo__device_combine(c->ctx, NEO_HOST, &both));
     }
     if (c->rank) NEO__TRY(neo__one(c, call, c->rank - step, 1, sum, bytes));
     NEO__TRY(neo__tree_down(c, call, 0, sum, bytes));
@@ -4592,10 +4590,11 @@ static void neo__nccl_abort(neo__nccl *n) {
     n->comm = NULL;
     n->queued = 0;
 }
-/* A call failed: `status` and neo_last_error say why. Break the group, and leave nothing under way
-   that still uses the user's memory. */
-static neo_status neo__nccl_failed(neo_comm *c, const neo__call *call, neo_status status) {
-    status = neo__comm_device_did(c, call, status);
+/* If the call that runs has failed, neo_last_error says why: break the group, and leave nothing
+   under way that still uses the user's memory. */
+static neo_status neo__nccl_did(neo_comm *c, neo_status status) {
+    if (status == NEO_OK) return NEO_OK;
+    status = neo__comm_device_did(c, &c->nccl->call, status);
     neo__nccl_abort(c->nccl);
     (void)neo__nccl_rests(c->nccl);
     return status;
@@ -4630,7 +4629,7 @@ static neo_status neo__nccl_agree_ranks(neo_comm *c, const neo__work *w) {
     neo__nccl_abort(c->nccl);
     return neo__comm_failed(c);
 }
-/* What the host group has sent for this is the call's control bytes. */
+/* Bytes that the host group has sent for this are the call's control bytes. */
 static void neo__nccl_count_control(neo_comm *c, const neo__call *call) {
     const neo_comm_stats *stats = &c->nccl->host->stats;
     for (int op = 0; op < (int)NEO_COMM_OP_COUNT; op++) {
@@ -4650,20 +4649,18 @@ static neo_status neo__nccl_begin(neo_comm *c) {
     return c->size == 1 ? neo__nccl_wait(c, n->event[NEO__BEGUN]) : NEO_OK;
 }
 static neo_status neo__nccl_come(neo_comm *c) {
-    neo_status status = neo__nccl_begin(c);
-    if (status == NEO_OK) status = neo__nccl_wait(c, c->nccl->event[NEO__BEGUN]);
-    return status == NEO_OK ? NEO_OK : neo__nccl_failed(c, &c->nccl->call, status);
+    NEO__TRY(neo__nccl_did(c, neo__nccl_begin(c)));
+    return neo__nccl_did(c, neo__nccl_wait(c, c->nccl->event[NEO__BEGUN]));
 }
-/* What can fail here comes first, so that the others hear of it in the exchange. Rows are coded on
-   a stream of the context's device, once they are there. */
+/* The device comes first: if it fails, the others hear of it in the exchange. Rows are coded on a
+   stream of the context's device, once they are there. */
 static neo_status neo__nccl_agree(neo_comm *c, const neo__work *w) {
     c->nccl->call = w->call;
-    neo_status status = neo__nccl_begin(c);
-    if (status != NEO_OK) return neo__nccl_failed(c, &w->call, status);
+    NEO__TRY(neo__nccl_did(c, neo__nccl_begin(c)));
     NEO__TRY(neo__nccl_agree_ranks(c, w));
     neo__nccl_count_control(c, &w->call);
-    if (w->rows.cols) status = neo__nccl_wait(c, c->nccl->event[NEO__BEGUN]);
-    return status == NEO_OK ? NEO_OK : neo__nccl_failed(c, &w->call, status);
+    if (!w->rows.cols) return NEO_OK;
+    return neo__nccl_did(c, neo__nccl_wait(c, c->nccl->event[NEO__BEGUN]));
 }
 
 /* ---- transfers ---- */
@@ -4730,7 +4727,7 @@ static neo_status neo__nccl_late(neo_comm *c, const neo__xfer *x, int count) {
 static neo_status neo__nccl_finish(neo_comm *c, const neo__call *call, neo__xfer *x, int count) {
     neo_status status = neo__nccl_settle(c, x, count);
     if (status == NEO_ERR_TIMEOUT && !neo__comm_is_broken(c)) status = neo__nccl_late(c, x, count);
-    if (status != NEO_OK) return neo__nccl_failed(c, call, status);
+    NEO__TRY(neo__nccl_did(c, status));
     for (int i = 0; i < count; i++) {
         if (x[i].done) continue;
         x[i].done = 1;
@@ -4740,7 +4737,7 @@ static neo_status neo__nccl_finish(neo_comm *c, const neo__call *call, neo__xfer
 }
 
 /* ---- copies and sums ---- */
-/* What was put on the work stream is done. */
+/* Until the work stream has done all. */
 static neo_status neo__nccl_worked(neo_comm *c) {
     NEO__CUDA(cudaEventRecord, c->nccl->event[NEO__WORKED], c->nccl->work);
     return neo__nccl_wait(c, c->nccl->event[NEO__WORKED]);
@@ -4751,80 +4748,75 @@ static neo_status neo__nccl_move(neo_comm *c, void *to, const void *from, size_t
     NEO__CUDA(cudaMemcpyAsync, to, from, bytes, cudaMemcpyDeviceToDevice, n->work);
     return neo__nccl_worked(c);
 }
-/* Elements [at, at + k) of all pieces to a half of the staging memory. */
-static neo_status neo__nccl_fetch(neo_comm *c, const void *const *piece, int count, size_t at,
-                                  size_t bytes, size_t stride, int64_t chunk) {
+/* A chunk of all pieces, `most` elements or what is left, to a half of the staging memory. */
+static neo_status neo__nccl_fetch(neo_comm *c, const neo__combine_call *sum, int64_t most,
+                                  int64_t chunk) {
     neo__nccl *n = c->nccl;
+    const size_t size = neo_dtype_size(sum->dtype), at = (size_t)(chunk * most) * size;
+    const int64_t left = NEO__MIN(most, sum->n - chunk * most);
     char *to = n->staging + (size_t)(chunk & 1) * c->scratch.segment_bytes;
-    for (int i = 0; i < count; i++)
-        NEO__CUDA(cudaMemcpyAsync, to + (size_t)i * stride, (const char *)piece[i] + at, bytes,
-                  cudaMemcpyDeviceToHost, n->work);
+    for (int i = 0; i < sum->count && left > 0; i++)
+        NEO__CUDA(cudaMemcpyAsync, to + (size_t)i * (size_t)most * size,
+                  (const char *)sum->piece[i] + at, (size_t)left * size, cudaMemcpyDeviceToHost,
+                  n->work);
     NEO__CUDA(cudaEventRecord, n->event[NEO__WORKED + (chunk & 1)], n->work);
     return NEO_OK;
 }
-/* As neo__combine, by way of pinned memory: chunk i + 1 is fetched while chunk i is added. What
-   chunk i - 1 still has to write is before that on the stream. */
-static neo_status neo__nccl_combine_staged(neo_comm *c, const neo__call *call,
-                                           const void *const *piece, const int *leaves, int count,
-                                           void *out, int64_t total) {
+/* By way of pinned memory: chunk i + 1 is fetched while chunk i is added. What chunk i - 1 still
+   has to write is before that on the stream. */
+static neo_status neo__nccl_combine_staged(neo_comm *c, const neo__combine_call *sum) {
     neo__nccl *n = c->nccl;
-    neo_dtype dtype = (neo_dtype)call->dtype;
-    size_t size = neo_dtype_size(dtype);
-    int64_t most = (int64_t)(c->scratch.segment_bytes / (size_t)count / 64 * 64 / size);
-    if (most < 1) most = 1;
-    size_t stride = (size_t)most * size;
-    int64_t chunks = (total + most - 1) / most;
-    NEO__TRY(neo__nccl_fetch(c, piece, count, 0, (size_t)(total < most ? total : most) * size,
-                             stride, 0));
-    for (int64_t i = 0; i < chunks; i++) {
-        int64_t next = (i + 1) * most, left = total - next < most ? total - next : most;
-        int64_t mine = next <= total ? most : total - i * most;
-        if (left > 0)
-            NEO__TRY(neo__nccl_fetch(c, piece, count, (size_t)next * size, (size_t)left * size,
-                                     stride, i + 1));
-        NEO__TRY(neo__nccl_wait(c, n->event[NEO__WORKED + (i & 1)]));
+    neo__combine_call part = *sum;
+    const size_t size = neo_dtype_size(sum->dtype);
+    int64_t most = (int64_t)(c->scratch.segment_bytes / (size_t)sum->count / 64 * 64 / size);
+    most = NEO__MAX(most, 1);
+    NEO__TRY(neo__nccl_fetch(c, sum, most, 0));
+    for (int64_t i = 0; i * most < sum->n; i++) {
         char *sums = n->staging + (size_t)(i & 1) * c->scratch.segment_bytes;
-        for (int k = 0; k < count; k++) n->staged[k] = sums + (size_t)k * stride;
-        NEO__TRY(neo__combine(c, call, NEO_HOST, n->staged, leaves, count, sums, mine));
-        NEO__CUDA(cudaMemcpyAsync, (char *)out + (size_t)(i * most) * size, sums,
-                  (size_t)mine * size, cudaMemcpyHostToDevice, n->work);
+        NEO__TRY(neo__nccl_fetch(c, sum, most, i + 1));
+        NEO__TRY(neo__nccl_wait(c, n->event[NEO__WORKED + (i & 1)]));
+        for (int k = 0; k < sum->count; k++) n->staged[k] = sums + (size_t)k * (size_t)most * size;
+        part.piece = n->staged;
+        part.out = sums;
+        part.n = NEO__MIN(most, sum->n - i * most);
+        NEO__TRY(neo__device_combine(c->ctx, NEO_HOST, &part));
+        NEO__CUDA(cudaMemcpyAsync, (char *)sum->out + (size_t)(i * most) * size, sums,
+                  (size_t)part.n * size, cudaMemcpyHostToDevice, n->work);
     }
     return neo__nccl_worked(c);
 }
-static neo_status neo__nccl_combine_device(neo_comm *c, const neo__call *call,
-                                           const void *const *piece, const int *leaves, int count,
-                                           void *out, int64_t total) {
+/* By the user's function. */
+static neo_status neo__nccl_combine_device(neo_comm *c, const neo__combine_call *sum) {
     neo__nccl *n = c->nccl;
     NEO__ZERO(neo_comm_pieces, p);
-    p.dtype = (neo_dtype)call->dtype;
-    p.reduce = (neo_reduce)call->reduce;
-    p.piece = piece;
-    p.leaves = leaves;
-    p.count = count;
-    p.out = out;
-    p.n = total;
+    p.dtype = sum->dtype;
+    p.reduce = (neo_reduce)sum->reduce;
+    p.piece = sum->piece;
+    p.leaves = sum->leaves;
+    p.count = sum->count;
+    p.out = sum->out;
+    p.n = sum->n;
     p.device = n->device;
     p.stream = (void *)n->work;
     NEO__TRY(n->combine(n->combine_user, &p));
     return neo__nccl_worked(c);
 }
 static neo_status neo__nccl_copy(neo_comm *c, void *to, const void *from, size_t bytes) {
-    neo_status status = neo__nccl_move(c, to, from, bytes);
-    return status == NEO_OK ? NEO_OK : neo__nccl_failed(c, &c->nccl->call, status);
+    return neo__nccl_did(c, neo__nccl_move(c, to, from, bytes));
 }
-static neo_status neo__nccl_combine(neo_comm *c, const neo__call *call, const void *const *piece,
-                                    const int *leaves, int count, void *out, int64_t total) {
-    neo_status status = neo__cuda_status(cudaSetDevice(c->nccl->device), "cudaSetDevice");
-    size_t bytes = (size_t)total * neo_dtype_size((neo_dtype)call->dtype);
-    if (status == NEO_OK)
-        status = count == 1 ? out == piece[0] ? NEO_OK : neo__nccl_move(c, out, piece[0], bytes)
-                 : c->nccl->combine
-                     ? neo__nccl_combine_device(c, call, piece, leaves, count, out, total)
-                 : neo_ctx_device(c->ctx) && piece == c->scratch.piece &&
-                         count <= (int)NEO__COMBINE_PIECES
-                     ? neo__combine(c, call, NEO_DEVICE, piece, leaves, count, out, total)
-                     : neo__nccl_combine_staged(c, call, piece, leaves, count, out, total);
-    return status == NEO_OK ? NEO_OK : neo__nccl_failed(c, call, status);
+static neo_status neo__nccl_sum(neo_comm *c, const neo__combine_call *sum) {
+    NEO__CUDA(cudaSetDevice, c->nccl->device);
+    if (sum->count == 1 && sum->out == sum->piece[0]) return NEO_OK;
+    if (sum->count == 1)
+        return neo__nccl_move(c, sum->out, sum->piece[0],
+                              (size_t)sum->n * neo_dtype_size(sum->dtype));
+    if (c->nccl->combine) return neo__nccl_combine_device(c, sum);
+    if (neo_ctx_device(c->ctx) && sum->count <= (int)NEO__COMBINE_PIECES)
+        return neo__device_combine(c->ctx, NEO_DEVICE, sum);
+    return neo__nccl_combine_staged(c, sum);
+}
+static neo_status neo__nccl_combine(neo_comm *c, const neo__combine_call *sum) {
+    return neo__nccl_did(c, neo__nccl_sum(c, sum));
 }
 
 /* ---- groups ---- */
@@ -4844,11 +4836,8 @@ static void neo__nccl_leave(neo_comm *c) {
             neo__comm_nap(turns, NEO__NCCL_LOOKS);
         }
     }
-    if (state != ncclSuccess) {
-        neo__nccl_abort(n);
-        return;
-    }
-    (void)ncclCommDestroy(n->comm);
+    if (state == ncclSuccess) (void)ncclCommDestroy(n->comm);
+    else neo__nccl_abort(n);
     n->comm = NULL;
 }
 static void neo__nccl_drop(neo_comm *c) {
