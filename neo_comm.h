@@ -1662,7 +1662,7 @@ NEO_API neo_status neo_comm_inject(neo_comm *comm, neo_fault fault) {
 }
 
 /* ---- groups out of groups ---- */
-/* Where a rank goes, then what it brings. */
+/* Its place in the new group, then what it brings. */
 struct neo__ballot {
     int64_t color, key, rank;
     int64_t token; /* of the transport */
