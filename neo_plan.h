@@ -925,27 +925,6 @@ static int64_t neo__shard_cut_piece(const neo_table_desc *t, const neo_piece *pi
     return count;
 }
 
-/* A slice of a table: the pieces [begin, end) of the same columns. */
-static int neo__shard_same_slice(const neo_piece *a, const neo_piece *b) {
-    return a->table == b->table && a->first_col == b->first_col;
-}
-static int64_t neo__shard_slice_begin(const neo_piece *pieces, int64_t i) {
-    while (i > 0 && neo__shard_same_slice(&pieces[i - 1], &pieces[i])) i--;
-    return i;
-}
-static int64_t neo__shard_slice_end(const neo_piece *pieces, int64_t count, int64_t i) {
-    while (i + 1 < count && neo__shard_same_slice(&pieces[i], &pieces[i + 1])) i++;
-    return i + 1;
-}
-/* Whether the slice of piece i is several pieces, all in one node of several. */
-static int neo__shard_is_inside(const neo__shard_map *m, const neo_piece *pieces, int64_t count,
-                                int64_t i) {
-    int64_t first = neo__shard_slice_begin(pieces, i);
-    int64_t end = neo__shard_slice_end(pieces, count, i);
-    for (int64_t k = first; k < end; k++)
-        if (pieces[k].rank / m->per_node != pieces[i].rank / m->per_node) return 0;
-    return m->nodes > 1 && !m->none && end - first > 1;
-}
 static int neo__shard_part_order(const void *x, const void *y) {
     const neo__shard_part *a = (const neo__shard_part *)x, *b = (const neo__shard_part *)y;
     if (a->rank != b->rank) return a->rank < b->rank ? -1 : 1;
@@ -967,48 +946,31 @@ static int64_t neo__shard_unique_flows(neo__shard_flow *flows, int64_t count) {
             flows[to++] = flows[i];
     return to;
 }
-static int64_t neo__shard_find_flow(const neo__shard_flow *flows, int64_t count, int32_t feature,
+/* The place of a flow among sorted ones, which have it. */
+static int32_t neo__shard_find_flow(const neo__shard_flow *flows, int64_t count, int32_t feature,
                                     int64_t first_row) {
     neo__shard_flow key;
     key.feature = feature;
     key.first_row = first_row;
-    int64_t first = 0;
-    for (int64_t end = count; end - first > 1;) {
-        int64_t mid = (first + end) / 2;
-        if (neo__shard_flow_order(&flows[mid], &key) <= 0) first = mid;
-        else end = mid;
-    }
-    return first;
+    return (int32_t)((const neo__shard_flow *)bsearch(&key, flows, (size_t)count, sizeof key,
+                                                      neo__shard_flow_order) - flows);
 }
 
-/* Every table is looked up by some feature. */
-static neo_status neo__shard_check_features(const neo_bags_desc *d) {
-    for (int32_t t = 0; t < d->table_count && d->feature_table; t++) {
-        int32_t f = 0;
-        while (f < d->feature_count && d->feature_table[f] != t) f++;
-        NEO__CHECK(f < d->feature_count, NEO_ERR_UNSUPPORTED,
-                   "neo_shard: table '%s' has no feature", d->tables[t].name);
-    }
-    return NEO_OK;
-}
-/* Every slice of columns of a table is cut in the same rows. */
-static neo_status neo__shard_check_grid(const neo_bags_desc *d, const neo_piece *p, int64_t count) {
-    for (int64_t i = 0, slice = 0; i < count; i++) {
-        const neo_table_desc *t = &d->tables[p[i].table];
-        NEO__CHECK(t->pooling != NEO_POOL_NONE || p[i].cols == t->dim, NEO_ERR_UNSUPPORTED,
-                   "neo_shard: table '%s' of NEO_POOL_NONE is cut by columns: rows travel whole",
-                   t->name);
-        if (i > 0 && p[i].table != p[i - 1].table) slice = i;
-        int64_t begin = neo__shard_slice_begin(p, i);
-        const neo_piece *like = &p[slice + i - begin];
-        NEO__CHECK(like < p + neo__shard_slice_end(p, count, slice) &&
-                       like->first_row == p[i].first_row && like->rows == p[i].rows &&
-                       p[i].cols == p[begin].cols,
+/* Every table is looked up by some feature, and its slices are all cut in the same rows. */
+static neo_status neo__shard_check_table(const neo__plan_table *t) {
+    const neo_piece *p = t->plan->piece + t->first_piece;
+    const char *name = t->desc->name;
+    int64_t ranges = 1; /* of rows */
+    NEO__CHECK(t->features, NEO_ERR_UNSUPPORTED, "neo_shard: table '%s' has no feature", name);
+    NEO__CHECK(!t->none || p->cols == t->dim, NEO_ERR_UNSUPPORTED,
+               "neo_shard: table '%s' of NEO_POOL_NONE is cut by columns: rows travel whole", name);
+    while (ranges < t->piece_count && p[ranges].first_col == p->first_col) ranges++;
+    for (int64_t i = 0; i < t->piece_count; i++)
+        NEO__CHECK(p[i].first_row == p[i % ranges].first_row && p[i].rows == p[i % ranges].rows,
                    NEO_ERR_UNSUPPORTED,
                    "neo_shard: table '%s': the columns from %" PRId64
                    " are not cut at the same rows as the first",
-                   d->tables[p[i].table].name, p[i].first_col);
-    }
+                   name, p[i].first_col);
     return NEO_OK;
 }
 
@@ -1034,17 +996,14 @@ static void neo__shard_map_describe(neo__shard_map *m, const neo_bags_desc *d) {
         if (m->none) m->tables[t].row_buckets = 0; /* nothing is summed */
     }
 }
-static void neo__shard_map_features(neo__shard_map *m, const neo_plan_desc *desc) {
-    const neo_bags_desc *d = desc->bags;
-    double even = (double)d->max_ids / ((double)d->max_batch * (double)m->feature_count);
+static void neo__shard_map_features(neo__shard_map *m, const neo_plan *plan) {
     m->feature_col[0] = 0;
     for (int32_t f = 0; f < m->feature_count; f++) {
-        m->feature_table[f] = d->feature_table ? d->feature_table[f] : f;
-        m->feature_col[f + 1] = m->feature_col[f] + d->tables[m->feature_table[f]].dim;
-        m->ids_per_sample[f] = desc->ids_per_sample ? desc->ids_per_sample[f] : even;
-        m->first_feature[m->feature_table[f] + 1]++;
-        m->mean_row[f] =
-            m->tables[m->feature_table[f]].pooling == NEO_POOL_MEAN ? m->mean_count++ : -1;
+        int32_t t = m->feature_table[f] = plan->bags.feature_table[f];
+        m->feature_col[f + 1] = m->feature_col[f] + m->tables[t].dim;
+        m->ids_per_sample[f] = plan->desc.ids_per_sample[f];
+        m->first_feature[t + 1]++;
+        m->mean_row[f] = m->tables[t].pooling == NEO_POOL_MEAN ? m->mean_count++ : -1;
     }
     for (int32_t t = 0; t < m->table_count; t++) m->first_feature[t + 1] += m->first_feature[t];
     for (int32_t f = 0; f < m->feature_count; f++)
@@ -1052,22 +1011,20 @@ static void neo__shard_map_features(neo__shard_map *m, const neo_plan_desc *desc
     for (int32_t t = m->table_count; t > 0; t--) m->first_feature[t] = m->first_feature[t - 1];
     m->first_feature[0] = 0;
 }
-static void neo__shard_map_parts(neo__shard_map *m, const neo_piece *pieces, int64_t count) {
-    int64_t n = 0;
-    for (int64_t i = 0; i < count; i++) {
-        if (pieces[i].rank == NEO_EVERY_RANK) continue;
-        n += neo__shard_cut_piece(&m->tables[pieces[i].table], &pieces[i],
-                                  i - neo__shard_slice_begin(pieces, i),
-                                  neo__shard_is_inside(m, pieces, count, i), m->parts + n);
-    }
-    if (n > 0) qsort(m->parts, (size_t)n, sizeof *m->parts, neo__shard_part_order);
+static void neo__shard_map_parts(neo__shard_map *m, const neo_plan *plan) {
+    int64_t n = 0, place = 0;
     m->replica_count = 0;
-    for (int64_t i = 0; i < count; i++) {
-        int32_t t = pieces[i].table;
+    for (const neo_piece *p = plan->piece; p < plan->piece + plan->piece_count; p++) {
+        const int32_t t = p->table;
+        int inside = m->nodes > 1 && plan->cut[p - plan->piece].in_node;
+        place = p->first_row > 0 ? place + 1 : 0;
+        if (p->rank != NEO_EVERY_RANK)
+            n += neo__shard_cut_piece(&m->tables[t], p, place, inside, m->parts + n);
         for (int32_t q = m->first_feature[t];
-             pieces[i].rank == NEO_EVERY_RANK && q < m->first_feature[t + 1]; q++)
+             p->rank == NEO_EVERY_RANK && q < m->first_feature[t + 1]; q++)
             m->replicas[m->replica_count++] = m->table_features[q];
     }
+    if (n > 0) qsort(m->parts, (size_t)n, sizeof *m->parts, neo__shard_part_order);
 }
 /* One route more, of a part and a feature of its table. */
 static void neo__shard_map_route(neo__shard_map *m, int rank, int64_t p, int32_t feature) {
@@ -1121,8 +1078,8 @@ static void neo__shard_map_rank(neo__shard_map *m, int rank) {
     }
     int64_t count = neo__shard_unique_flows(flows, m->flow_count - first_flow);
     for (int64_t i = first; i < m->route_count; i++)
-        m->routes[i].flow = (int32_t)neo__shard_find_flow(flows, count, m->routes[i].feature,
-                                                          m->parts[m->routes[i].part].first_row);
+        m->routes[i].flow = neo__shard_find_flow(flows, count, m->routes[i].feature,
+                                                 m->parts[m->routes[i].part].first_row);
     m->flow_count = first_flow + count;
     for (int64_t i = 0; i < count; i++) {
         flows[i].column = at->columns;
@@ -1135,10 +1092,9 @@ static void neo__shard_map_sources(neo__shard_map *m) {
     for (int64_t u = 0, f = 0; f < m->feature_count; m->first_source[++f] = u)
         while (u < m->source_count && m->sources[u].feature == f) u++;
     for (int64_t i = 0; i < m->flow_count; i++) {
-        int64_t u = neo__shard_find_flow(m->sources, m->source_count, m->flows[i].feature,
-                                         m->flows[i].first_row);
-        m->flows[i].source = (int32_t)u;
-        m->sources[u].copies++;
+        m->flows[i].source = neo__shard_find_flow(m->sources, m->source_count, m->flows[i].feature,
+                                                  m->flows[i].first_row);
+        m->sources[m->flows[i].source].copies++;
     }
 }
 /* Parts of tables that are cut by columns and step by sums along whole rows, by table, row, column:
@@ -1217,11 +1173,10 @@ static void neo__shard_map_mids(neo__shard_map *m) {
     m->at_node[m->nodes].first = m->mid_count;
 }
 static void neo__shard_count_lists(neo__shard_map *m); /* >>impl-shard-lists */
-static void neo__shard_map_fill(neo__shard_map *m, const neo_plan_desc *desc,
-                                const neo_piece *pieces, int64_t count) {
-    neo__shard_map_describe(m, desc->bags);
-    neo__shard_map_features(m, desc);
-    neo__shard_map_parts(m, pieces, count);
+static void neo__shard_map_fill(neo__shard_map *m, const neo_plan *plan) {
+    neo__shard_map_describe(m, &plan->bags);
+    neo__shard_map_features(m, plan);
+    neo__shard_map_parts(m, plan);
     int64_t part = 0;
     m->route_count = m->flow_count = 0;
     for (int r = 0; r < m->ranks; r++) {
@@ -1245,15 +1200,14 @@ static void neo__shard_map_fill(neo__shard_map *m, const neo_plan_desc *desc,
 static void neo__shard_map_destroy(neo__shard_map *m) { neo_free(m->ctx, m, m->bytes); }
 
 /* Count everything, before there is memory for it. */
-static void neo__shard_map_measure(neo__shard_map *m, const neo_plan_desc *desc,
-                                     const neo_piece *pieces, int64_t count) {
-    const neo_bags_desc *d = desc->bags;
-    int32_t per_node = desc->cluster.ranks_per_node;
+static void neo__shard_map_measure(neo__shard_map *m, const neo_plan *plan) {
+    const neo_plan_desc *desc = &plan->desc;
+    const neo_bags_desc *d = &plan->bags;
     m->ranks = desc->cluster.ranks;
-    m->per_node = per_node > 0 && m->ranks % per_node == 0 ? per_node : m->ranks;
+    m->per_node = plan->last_node == plan->per_node ? plan->per_node : m->ranks;
     m->nodes = m->ranks / m->per_node;
     m->table_count = d->table_count;
-    m->feature_count = d->feature_table ? d->feature_count : d->table_count;
+    m->feature_count = d->feature_count;
     m->wire[0] = desc->wire_forward;
     m->wire[1] = desc->wire_backward;
     m->id_dtype = NEO_I32;
@@ -1269,36 +1223,29 @@ static void neo__shard_map_measure(neo__shard_map *m, const neo_plan_desc *desc,
             m->late = m->weight_grad;
     }
     m->part_count = m->route_count = 0;
-    for (int64_t i = 0; i < count; i++) {
-        if (pieces[i].rank == NEO_EVERY_RANK) continue;
-        const neo_table_desc *t = &d->tables[pieces[i].table];
-        int64_t parts = neo__shard_cut_piece(t, &pieces[i], 0, 0, NULL),
-                features = d->feature_table ? 0 : 1;
-        for (int32_t f = 0; d->feature_table && f < d->feature_count; f++)
-            features += d->feature_table[f] == pieces[i].table;
+    for (const neo_piece *p = plan->piece; p < plan->piece + plan->piece_count; p++) {
+        if (p->rank == NEO_EVERY_RANK) continue;
+        int64_t parts = neo__shard_cut_piece(&d->tables[p->table], p, 0, 0, NULL);
         m->part_count += parts;
-        m->route_count += parts * features;
+        m->route_count += parts * plan->table[p->table].features;
     }
     m->flow_count = m->route_count;
     m->mid_count = m->nodes > 1 ? m->route_count : 0;
 }
 static neo_status neo__shard_map_create(neo_ctx *ctx, const neo_plan *plan, neo__shard_map **out) {
     NEO__ZERO(neo__shard_map, sizes);
-    int64_t count = 0;
-    const neo_plan_desc *desc = neo_plan_desc_of(plan);
-    const neo_piece *pieces = neo_plan_pieces(plan, &count);
     *out = NULL;
-    NEO__TRY(neo__shard_check_features(desc->bags));
-    NEO__TRY(neo__shard_check_grid(desc->bags, pieces, count));
-    neo__shard_map_measure(&sizes, desc, pieces, count);
+    for (int32_t t = 0; t < plan->bags.table_count; t++)
+        NEO__TRY(neo__shard_check_table(&plan->table[t]));
+    neo__shard_map_measure(&sizes, plan);
     sizes.ctx = ctx;
-    sizes.bytes = neo__shard_map_layout(&sizes, NULL, desc->bags);
+    sizes.bytes = neo__shard_map_layout(&sizes, NULL, &plan->bags);
     neo__shard_map *m = (neo__shard_map *)neo__alloc_for(ctx, sizes.bytes, "neo_shard: map");
     if (!m) return NEO_ERR_MEMORY;
     neo__shard_fill((void *)m, 0, sizes.bytes);
     *m = sizes;
-    neo__shard_map_layout(m, (char *)m, desc->bags);
-    neo__shard_map_fill(m, desc, pieces, count);
+    neo__shard_map_layout(m, (char *)m, &plan->bags);
+    neo__shard_map_fill(m, plan);
     *out = m;
     return NEO_OK;
 }
@@ -2098,27 +2045,24 @@ static neo_status neo__shard_map_bytes(neo_ctx *ctx, neo__shard_map *m, int rank
     neo__arena_free(&arena);
     return status;
 }
-/* The memory of all ranks: each [ranks]. NEO_ERR_UNSUPPORTED: a neo_shard cannot place the plan. */
-static neo_status neo__shard_plan_bytes(neo_ctx *ctx, const neo_plan *plan,
+/* The memory of ranks from `first` on: each [count]. NEO_ERR_UNSUPPORTED: a neo_shard cannot place
+   the plan. */
+static neo_status neo__shard_plan_bytes(neo_ctx *ctx, const neo_plan *plan, int first, int count,
                                         neo_shard_memory *each) {
     neo__shard_map *m;
     NEO__TRY(neo__shard_map_create(ctx, plan, &m));
     neo_status status = NEO_OK;
-    for (int r = 0; r < m->ranks && status == NEO_OK; r++)
-        status = neo__shard_map_bytes(ctx, m, r, &each[r]);
+    for (int i = 0; i < count && status == NEO_OK; i++)
+        status = neo__shard_map_bytes(ctx, m, first + i, &each[i]);
     neo__shard_map_destroy(m);
     return status;
 }
 NEO_API neo_status neo_shard_bytes(neo_ctx *ctx, const neo_plan *plan, int rank,
                                    neo_shard_memory *memory) {
-    neo__shard_map *m;
     NEO__CHECK(ctx && plan && memory, NEO_ERR_ARG, "neo_shard_bytes: an argument is NULL");
-    NEO__CHECK(rank >= 0 && rank < neo_plan_desc_of(plan)->cluster.ranks, NEO_ERR_ARG,
-               "neo_shard_bytes: rank %d of %d", rank, neo_plan_desc_of(plan)->cluster.ranks);
-    NEO__TRY(neo__shard_map_create(ctx, plan, &m));
-    neo_status status = neo__shard_map_bytes(ctx, m, rank, memory);
-    neo__shard_map_destroy(m);
-    return status;
+    NEO__CHECK(rank >= 0 && rank < plan->desc.cluster.ranks, NEO_ERR_ARG,
+               "neo_shard_bytes: rank %d of %d", rank, plan->desc.cluster.ranks);
+    return neo__shard_plan_bytes(ctx, plan, rank, 1, memory);
 }
 
 /* ---------------------------------------------------------------------------
@@ -2403,7 +2347,7 @@ static void neo__plan_predict_bytes(neo_plan *plan, double sample_bytes) {
     int32_t ranks = plan->desc.cluster.ranks;
     size_t bytes = (size_t)ranks * sizeof(neo_shard_memory);
     neo_shard_memory *each = (neo_shard_memory *)neo_alloc(plan->ctx, bytes);
-    int exact = each && neo__shard_plan_bytes(plan->ctx, plan, each) == NEO_OK;
+    int exact = each && neo__shard_plan_bytes(plan->ctx, plan, 0, ranks, each) == NEO_OK;
     for (int32_t r = 0; r < ranks; r++) {
         neo_plan_rank *x = &plan->rank[r];
         double buffers = sample_bytes;
