@@ -51,7 +51,7 @@
    CONTENTS (grep -nE '^ *>>[a-z0-9-]+ *$|---- >>' neo_fsdp.h is the map)
      >>fsdp-config >>shard >>fsdp
      tables    >>impl-shard >>impl-shard-ids >>impl-shard-device >>impl-shard-rows
-               >>impl-shard-nodes >>impl-shard-copies >>impl-shard-cut >>impl-shard-none
+               >>impl-shard-nodes >>impl-shard-none >>impl-shard-copies >>impl-shard-cut
                >>impl-shard-step >>impl-shard-weights >>impl-shard-keep >>impl-shard-table
      dense     >>impl-fsdp >>impl-fsdp-gather >>impl-fsdp-reduce >>impl-fsdp-step
                >>impl-fsdp-state
@@ -688,6 +688,7 @@ static neo_status neo__shard_make(neo_comm *comm, const neo_plan *plan, neo_shar
     neo__shard_fill((void *)s, 0, sizeof *s);
     s->ctx = ctx;
     s->rank = neo_comm_rank(comm);
+    s->now = s->batches;
     NEO__TRY(neo__shard_map_create(ctx, plan, &s->map));
     s->whole = neo__shard_is_whole(s->map);
     if (s->whole) return neo_bags_create(ctx, &s->map->desc, &s->bags);
@@ -1453,16 +1454,7 @@ static void neo__cpu_rows(neo_ctx *ctx, const neo__rows_call *call) {
     }
 }
 
-/* ---- a step ---- */
-/* Rows on their way; way 0: forward, from local to remote; 1: backward, from remote to local. */
-typedef struct neo__shard_move {
-    neo_shard *s;
-    const neo__shard_batch *b;
-    int way;
-} neo__shard_move;
-static int neo__shard_is_plain(const neo__shard_move *v) {
-    return v->s->map->wire[v->way] == NEO_WIRE_F32;
-}
+/* ---- a step; way 0: forward, from local to remote; 1: backward ---- */
 static neo_wire_stats *neo__shard_wire_stats(neo_shard *s, int way) {
     return s->map->wire[way] == NEO_WIRE_F32 ? NULL : &s->wire_stats[way];
 }
@@ -1479,7 +1471,7 @@ static neo_status neo__shard_run_list(neo_shard *s, neo__shard_list list, float 
     c.block = p->block + p->list[list];
     c.blocks = p->list[list + 1] - p->list[list];
     c.part = p->part;
-    c.lengths = list == NEO__SHARD_DIVIDE ? s->batches[s->current].whole : p->lengths;
+    c.lengths = list == NEO__SHARD_DIVIDE ? s->now->whole : p->lengths;
     if (list <= NEO__SHARD_RETURN_SUMS) c.stats = neo__shard_wire_stats(s, way);
     if (c.blocks == 0 || rows == 0) return NEO_OK;
     if (p->on_device) return neo__device_rows(s->ctx, &c);
@@ -1492,12 +1484,13 @@ static neo_status neo__shard_run_rows(neo_shard *s, neo__shard_list list, neo_te
     return neo__shard_run_list(s, list, (float *)rows.data, rows.stride[0], coded, rows.shape[0]);
 }
 /* The lengths of the bags that divide. */
-static neo_status neo__shard_bag_lengths(neo_shard *s, const neo__shard_batch *b) {
+static neo_status neo__shard_bag_lengths(neo_shard *s) {
     const neo__shard_map *m = s->map;
-    int64_t n = b->batch.batch;
+    int64_t n = s->now->batch.batch;
     for (int32_t f = 0; f < m->feature_count; f++)
         if (m->mean_row[f] >= 0)
-            neo__shard_whole_lengths(&b->batch, f, s->pooled.host_lengths + m->mean_row[f] * n);
+            neo__shard_whole_lengths(&s->now->batch, f,
+                                     s->pooled.host_lengths + m->mean_row[f] * n);
     return neo__shard_send_there(s, s->pooled.lengths, s->pooled.host_lengths,
                                  m->mean_count * n * (int64_t)sizeof(int32_t));
 }
@@ -1507,75 +1500,16 @@ static neo_status neo__shard_alone(neo_shard *s) {
     if (neo_comm_get_backend(s->moves) != NEO_BACKEND_NCCL) return NEO_OK;
     return neo_comm_wait(s->moves, s->move_ticket);
 }
-static int neo__shard_sends_local(const neo__shard_move *v) {
-    return neo__shard_is_plain(v) && v->s->pooled.inside == 0;
+/* Rows of f32 leave local, or come to it, as they lie there. */
+static int neo__shard_sends_local(const neo_shard *s, int way) {
+    return s->map->wire[way] == NEO_WIRE_F32 && s->pooled.inside == 0;
 }
-static void neo__shard_none_counts(const neo__shard_move *v, int64_t *out,
-                                   int64_t *in); /* >>impl-shard-none */
-static void neo__shard_none_code(const neo__shard_move *v, int decode);
-static void neo__shard_none_rows(neo_shard *s, neo_tensor rows, int back);
-/* Start the exchange of the direct routes, or of rows for each id. */
-static neo_status neo__shard_exchange_rows(const neo__shard_move *v) {
-    neo_shard *s = v->s;
-    const neo__shard_map *m = s->map;
-    int64_t *local = s->exchange.counts + 2 * m->ranks, *remote = local + m->ranks;
-    void *here = m->none                     ? s->per_id.out.data
-                 : neo__shard_sends_local(v) ? (void *)s->pooled.local
-                                             : (void *)s->pooled.coded_local;
-    void *there = m->none ? s->per_id.in.data : (void *)s->pooled.coded_remote;
-    for (int r = 0; r < m->ranks; r++) {
-        local[r] = neo__shard_samples(v->b, r) * m->at_rank[s->rank].coded[v->way];
-        remote[r] = neo__shard_samples(v->b, s->rank) * m->at_rank[r].coded[v->way];
-    }
-    if (m->none) neo__shard_none_counts(v, local, remote);
-    if (v->way)
-        return neo_comm_all_to_allv(s->moves, there, remote, here, local, NEO_U8, &s->move_ticket);
-    if (m->none) neo__shard_none_code(v, 0);
-    if (!neo__shard_sends_local(v))
-        NEO__TRY(neo__shard_run_list(s, NEO__SHARD_SEND, s->pooled.local, s->pooled.width, here,
-                                     v->b->global));
-    return neo_comm_all_to_allv(s->moves, here, local, there, remote, NEO_U8, &s->move_ticket);
-}
-static neo_status neo__shard_nodes_send(const neo__shard_move *v); /* >>impl-shard-nodes */
-static neo_status neo__shard_nodes_exchange(const neo__shard_move *v);
-static neo_status neo__shard_nodes_get(const neo__shard_move *v);
-
-/* The four stages of rows; NEO_POOL_NONE has no lists. From local, begun: */
-static neo_status neo__shard_rows_send(const neo__shard_move *v) {
-    NEO__TRY(neo__shard_bag_lengths(v->s, v->b));
-    NEO__TRY(neo__shard_exchange_rows(v));
-    return v->s->node ? neo__shard_nodes_send(v) : NEO_OK;
-}
-/* ... to the caller's rows; */
-static neo_status neo__shard_rows_take(neo_shard *s, neo_tensor out) {
-    NEO__TRY(neo_comm_wait(s->moves, s->move_ticket));
-    if (s->map->none) neo__shard_none_rows(s, out, 0);
-    NEO__TRY(neo__shard_run_rows(s, NEO__SHARD_TAKE, out, s->pooled.coded_remote));
-    if (s->node) NEO__TRY(neo_comm_wait(s->cross, s->cross_ticket));
-    NEO__TRY(neo__shard_run_rows(s, NEO__SHARD_TAKE_SUMS, out, s->pooled.mid_coded_in));
-    return neo__shard_run_rows(s, NEO__SHARD_COPIES, out, s->pooled.copies);
-}
-/* their gradients back, begun; */
-static neo_status neo__shard_rows_return(const neo__shard_move *v, neo_tensor dout) {
-    neo_shard *s = v->s;
-    if (s->map->none) neo__shard_none_rows(s, dout, 1);
-    NEO__TRY(neo__shard_run_rows(s, NEO__SHARD_RETURN, dout, s->pooled.coded_remote));
-    NEO__TRY(neo__shard_exchange_rows(v));
-    if (s->node) {
-        NEO__TRY(neo__shard_run_rows(s, NEO__SHARD_RETURN_SUMS, dout, s->pooled.mid_coded_in));
-        NEO__TRY(neo__shard_alone(s));
-        NEO__TRY(neo__shard_nodes_exchange(v));
-    }
-    return neo__shard_run_rows(s, NEO__SHARD_COPIES_BACK, dout, s->pooled.copies);
-}
-/* ... and to local. */
-static neo_status neo__shard_rows_get(const neo__shard_move *v) {
-    neo_shard *s = v->s;
-    if (s->map->none) neo__shard_none_code(v, 1);
-    if (!neo__shard_sends_local(v))
-        NEO__TRY(neo__shard_run_list(s, NEO__SHARD_GET, s->pooled.local, s->pooled.width,
-                                     s->pooled.coded_local, v->b->global));
-    return s->node ? neo__shard_nodes_get(v) : NEO_OK;
+/* An exchange between what is here and what is there; back: from there. */
+static neo_status neo__shard_swap(neo_comm *group, int back, void *here, const int64_t *local,
+                                  void *there, const int64_t *remote, neo_dtype dtype,
+                                  neo_ticket *ticket) {
+    return back ? neo_comm_all_to_allv(group, there, remote, here, local, dtype, ticket)
+                : neo_comm_all_to_allv(group, here, local, there, remote, dtype, ticket);
 }
 
 /* ---------------------------------------------------------------------------
@@ -1594,21 +1528,22 @@ static neo_status neo__shard_rows_get(const neo__shard_move *v) {
                   -SPREAD-> inside_in => inside_out -> local
    ------------------------------------------------------------------------ */
 /* Samples of the ranks at place l. */
-static int64_t neo__shard_place_count(const neo_shard *s, const neo__shard_batch *b, int place) {
+static int64_t neo__shard_place_count(const neo_shard *s, int place) {
     int64_t n = 0;
-    for (int r = place; r < s->map->ranks; r += s->map->per_node) n += neo__shard_samples(b, r);
+    for (int r = place; r < s->map->ranks; r += s->map->per_node)
+        n += neo__shard_samples(s->now, r);
     return n;
 }
 /* This rank's inside columns of local, in order of the places they go to (back: come from). */
-static neo_status neo__shard_inside_pick(neo_shard *s, const neo__shard_batch *b, int back) {
+static neo_status neo__shard_inside_pick(neo_shard *s, int back) {
     const neo__shard_map *m = s->map;
     const int64_t cols = s->pooled.inside, width = s->pooled.width;
     float *at = s->pooled.inside_out, *local = s->pooled.local + m->at_rank[s->rank].direct;
     for (int place = 0; place < m->per_node && cols > 0; place++)
         for (int r = place; r < m->ranks; r += m->per_node) {
-            int64_t n = neo__shard_samples(b, r);
+            int64_t n = neo__shard_samples(s->now, r);
             neo_tensor packed = neo__shard_matrix(s, at, n, cols);
-            neo_tensor wide = neo__shard_matrix(s, local + b->start[r] * width, n, cols);
+            neo_tensor wide = neo__shard_matrix(s, local + s->now->start[r] * width, n, cols);
             wide.stride[0] = width;
             if (n > 0)
                 NEO__TRY(neo_tensor_copy(s->ctx, back ? packed : wide, back ? wide : packed));
@@ -1617,61 +1552,204 @@ static neo_status neo__shard_inside_pick(neo_shard *s, const neo__shard_batch *b
     return NEO_OK;
 }
 /* Between inside_out and inside_in. */
-static neo_status neo__shard_inside_exchange(neo_shard *s, const neo__shard_batch *b, int back) {
+static neo_status neo__shard_inside_exchange(neo_shard *s, int back) {
     const neo__shard_map *m = s->map;
     const neo__shard_pooled *p = &s->pooled;
     int64_t *out = s->exchange.counts, *in = s->exchange.counts + m->ranks;
     const int first = s->rank / m->per_node * m->per_node;
+    const int64_t mine = neo__shard_place_count(s, s->rank - first);
     for (int l = 0; l < m->per_node; l++) {
-        out[l] = neo__shard_place_count(s, b, l) * p->inside;
-        in[l] =
-            neo__shard_place_count(s, b, s->rank - first) * neo__shard_inside_cols(m, first + l);
+        out[l] = neo__shard_place_count(s, l) * p->inside;
+        in[l] = mine * neo__shard_inside_cols(m, first + l);
     }
-    if (back)
-        return neo_comm_all_to_allv(s->node, p->inside_in, in, p->inside_out, out, NEO_F32, NULL);
-    return neo_comm_all_to_allv(s->node, p->inside_out, out, p->inside_in, in, NEO_F32, NULL);
+    return neo__shard_swap(s->node, back, p->inside_out, out, p->inside_in, in, NEO_F32, NULL);
 }
 /* Start the exchange of the sums. */
-static neo_status neo__shard_nodes_exchange(const neo__shard_move *v) {
-    neo_shard *s = v->s;
+static neo_status neo__shard_nodes_exchange(neo_shard *s, int way) {
     const neo__shard_map *m = s->map;
+    const neo__shard_pooled *p = &s->pooled;
     const int node = s->rank / m->per_node, place = s->rank % m->per_node;
     int64_t *out = s->exchange.counts, *in = s->exchange.counts + m->ranks;
-    void *here =
-        neo__shard_is_plain(v) ? (void *)s->pooled.mid_out : (void *)s->pooled.mid_coded_out;
-    void *there = s->pooled.mid_coded_in;
+    void *here = m->wire[way] == NEO_WIRE_F32 ? (void *)p->mid_out : (void *)p->mid_coded_out;
     for (int h = 0; h < m->nodes; h++) {
-        out[h] = neo__shard_samples(v->b, h * m->per_node + place) * m->at_node[node].coded[v->way];
-        in[h] = neo__shard_samples(v->b, s->rank) * m->at_node[h].coded[v->way];
+        out[h] = neo__shard_samples(s->now, h * m->per_node + place) * m->at_node[node].coded[way];
+        in[h] = neo__shard_samples(s->now, s->rank) * m->at_node[h].coded[way];
     }
-    if (v->way)
-        return neo_comm_all_to_allv(s->cross, there, in, here, out, NEO_U8, &s->cross_ticket);
-    return neo_comm_all_to_allv(s->cross, here, out, there, in, NEO_U8, &s->cross_ticket);
+    return neo__shard_swap(s->cross, way, here, out, p->mid_coded_in, in, NEO_U8, &s->cross_ticket);
 }
 /* From local, begun; and to local, where the exchange has begun. */
-static neo_status neo__shard_nodes_send(const neo__shard_move *v) {
-    neo_shard *s = v->s;
+static neo_status neo__shard_nodes_send(neo_shard *s) {
     const neo__shard_pooled *p = &s->pooled;
-    const int64_t n = neo__shard_place_count(s, v->b, s->rank % s->map->per_node);
-    NEO__TRY(neo__shard_inside_pick(s, v->b, 0));
+    const int64_t n = neo__shard_place_count(s, s->rank % s->map->per_node);
+    NEO__TRY(neo__shard_inside_pick(s, 0));
     NEO__TRY(neo__shard_alone(s));
-    NEO__TRY(neo__shard_inside_exchange(s, v->b, 0));
+    NEO__TRY(neo__shard_inside_exchange(s, 0));
     NEO__TRY(neo__shard_run_list(s, NEO__SHARD_JOIN, p->mid_out, p->mid, p->inside_in, n));
-    if (!neo__shard_is_plain(v))
+    if (s->map->wire[0] != NEO_WIRE_F32)
         NEO__TRY(neo__shard_run_list(s, NEO__SHARD_CROSS, p->mid_out, p->mid, p->mid_coded_out, n));
-    return neo__shard_nodes_exchange(v);
+    return neo__shard_nodes_exchange(s, 0);
 }
-static neo_status neo__shard_nodes_get(const neo__shard_move *v) {
-    neo_shard *s = v->s;
+static neo_status neo__shard_nodes_get(neo_shard *s) {
     const neo__shard_pooled *p = &s->pooled;
-    const int64_t n = neo__shard_place_count(s, v->b, s->rank % s->map->per_node);
+    const int64_t n = neo__shard_place_count(s, s->rank % s->map->per_node);
     NEO__TRY(neo_comm_wait(s->cross, s->cross_ticket));
-    if (!neo__shard_is_plain(v))
+    if (s->map->wire[1] != NEO_WIRE_F32)
         NEO__TRY(
             neo__shard_run_list(s, NEO__SHARD_GET_SUMS, p->mid_out, p->mid, p->mid_coded_out, n));
     NEO__TRY(neo__shard_run_list(s, NEO__SHARD_SPREAD, p->mid_out, p->mid, p->inside_in, n));
-    NEO__TRY(neo__shard_inside_exchange(s, v->b, 1));
-    return neo__shard_inside_pick(s, v->b, 1);
+    NEO__TRY(neo__shard_inside_exchange(s, 1));
+    return neo__shard_inside_pick(s, 1);
+}
+
+/* ---------------------------------------------------------------------------
+   >>impl-shard-none
+
+   NEO_POOL_NONE: a row for each id. A message from a holder of rows to a rank: route by route of
+   the holder, a row for each id that came from the rank, as it sent them; gradients come back in
+   the same order. Rows are coded by themselves, so that the rank of the ids finds each in what has
+   come: per_id.in_at says where the rows of a route begin, and the next of them belongs to the next
+   id of its source. No column is cut and nothing is summed, so each source has one route; a dropped
+   id has a row of zeros, which does not travel.
+   ------------------------------------------------------------------------ */
+static int32_t neo__shard_source_of_route(const neo__shard_map *m, const neo__shard_route *r) {
+    return m->flows[m->flow_begin[r->rank] + r->flow].source;
+}
+/* Places and counts of what comes from each rank, or (out) goes there; returns how much it is. */
+static int64_t neo__shard_per_id_count(neo_shard *s, int out, int64_t *counts) {
+    const neo__shard_map *m = s->map;
+    const neo__shard_batch *b = s->now;
+    int64_t at = 0;
+    for (int r = 0; r < m->ranks; r++) {
+        const int64_t before = at, first = m->route_begin[out ? s->rank : r];
+        for (int64_t i = first; i < m->route_begin[(out ? s->rank : r) + 1]; i++) {
+            const int64_t *offsets = b->offsets + (i - first) * b->global;
+            const int64_t ids = out ? offsets[b->start[r + 1]] - offsets[b->start[r]]
+                                    : b->sent[neo__shard_source_of_route(m, &m->routes[i])];
+            if (out) s->per_id.out_at[r * s->exchange.routes + i - first] = at;
+            else s->per_id.in_at[i] = at;
+            at += ids * neo__shard_grad_floats(&m->parts[m->routes[i].part]);
+        }
+        counts[r] = at - before;
+    }
+    return at;
+}
+/* Rows that the neo_bags of this rank gives, and takes. */
+static neo_tensor neo__shard_local_rows(const neo_shard *s) {
+    const neo__shard_batch *b = s->now;
+    if (s->map->none)
+        return neo_tensor_2d(s->per_id.local.data, NEO_F32,
+                             b->offsets[s->exchange.routes * b->global], s->per_id.dim);
+    return neo__shard_matrix(s, s->pooled.local, b->global, s->pooled.width);
+}
+/* Room for the rows of a batch. */
+static neo_status neo__shard_none_reserve(neo_shard *s) {
+    neo__shard_per_id *p = &s->per_id;
+    int64_t out = neo__shard_per_id_count(s, 1, s->exchange.counts);
+    int64_t in = neo__shard_per_id_count(s, 0, s->exchange.counts);
+    NEO__TRY(neo__shard_reserve(s, &p->local, out * p->dim, sizeof(float)));
+    NEO__TRY(neo__shard_reserve(s, &p->out, out * p->row_bytes, 1));
+    return neo__shard_reserve(s, &p->in, in * p->row_bytes, 1);
+}
+/* From local to what leaves; back: from there. */
+static void neo__shard_none_code(neo_shard *s, int back) {
+    const neo__shard_map *m = s->map;
+    const neo__shard_batch *b = s->now;
+    const neo__shard_per_id *p = &s->per_id;
+    const int64_t bytes = (int64_t)neo_wire_row_bytes(m->wire[back], p->dim);
+    for (int r = 0; r < m->ranks; r++)
+        for (int64_t i = 0; i < s->exchange.routes; i++) {
+            const int64_t *offsets = b->offsets + i * b->global;
+            int64_t first = offsets[b->start[r]], n = offsets[b->start[r + 1]] - first;
+            float *rows = (float *)p->local.data + first * p->dim;
+            char *at = (char *)p->out.data + p->out_at[r * s->exchange.routes + i] * bytes;
+            if (n > 0 && back)
+                neo_wire_decode(s->ctx, m->wire[1], 0, at, n, p->dim, p->dim, rows);
+            else if (n > 0)
+                neo_wire_encode(s->ctx, m->wire[0], 0, rows, n, p->dim, p->dim, at,
+                                neo__shard_wire_stats(s, 0));
+        }
+}
+/* Work on what travels for each id. rows: of the caller, or (back) their gradients. */
+typedef struct neo__shard_id_job {
+    neo_shard *s;
+    float *rows;
+    int64_t stride;
+    int back;
+} neo__shard_id_job;
+static neo__shard_id_job neo__shard_job_of(neo_shard *s, neo_tensor t, int back) {
+    neo__shard_id_job k = {s, (float *)t.data, t.stride[0], back};
+    return k;
+}
+NEO__HOT_BEGIN
+/* Rows between what comes and the caller's, of one feature. */
+static void neo__shard_none_task(void *arg, int64_t feature, int worker) {
+    const neo__shard_id_job *k = (const neo__shard_id_job *)arg;
+    neo_shard *s = k->s;
+    const neo__shard_map *m = s->map;
+    const neo_jagged *j = &k->s->now->batch;
+    const neo_wire wire = m->wire[k->back];
+    const int32_t f = (int32_t)feature;
+    const int64_t dim = s->per_id.dim, bytes = (int64_t)neo_wire_row_bytes(wire, dim);
+    const int64_t rows = m->tables[m->feature_table[f]].rows, last = j->offsets[(f + 1) * j->batch];
+    (void)worker;
+    if (m->first_source[f] == m->first_source[f + 1]) return;
+    for (int64_t i = j->offsets[f * j->batch]; i < last; i++) {
+        int64_t row = neo__shard_row(m->desc.bounds, rows, neo__shard_id(j, i));
+        float *mine = k->rows + (i - j->offsets[0]) * k->stride;
+        if (row < 0) {
+            if (!k->back) neo__shard_fill(mine, 0, (size_t)dim * sizeof *mine);
+            continue;
+        }
+        char *at = (char *)s->per_id.in.data +
+                   s->per_id.next[neo__shard_source_of(m, f, row)]++ * bytes;
+        if (k->back)
+            neo_wire_encode(s->ctx, wire, 0, mine, 1, dim, dim, at, neo__shard_wire_stats(s, 1));
+        else neo_wire_decode(s->ctx, wire, 0, at, 1, dim, dim, mine);
+    }
+}
+/* Rows of a data-parallel table, of the caller's samples [begin, end) of feature f: rounded as if
+   they had travelled. */
+static float *neo__shard_none_copy(const neo__shard_id_job *k, int32_t f, int64_t begin,
+                                   int64_t end, float *rows) {
+    const neo_shard *s = k->s;
+    const int64_t *offsets = k->s->now->batch.offsets;
+    const int64_t first = offsets[f * k->s->now->batch.batch + begin], dim = s->per_id.dim;
+    const int64_t n = offsets[f * k->s->now->batch.batch + end] - first;
+    float *mine = k->rows + (first - offsets[0]) * k->stride;
+    for (int64_t i = 0; i < n && k->back; i++)
+        memcpy(rows + i * dim, mine + i * k->stride, (size_t)dim * sizeof *rows);
+    neo__shard_round(s, s->map->wire[k->back], rows, n, dim);
+    for (int64_t i = 0; i < n && !k->back; i++)
+        memcpy(mine + i * k->stride, rows + i * dim, (size_t)dim * sizeof *rows);
+    return rows + n * dim;
+}
+NEO__HOT_END
+/* Room for the rows of j, which begins at sample `begin`; back: and their gradients. */
+static neo_status neo__shard_none_copies(neo_shard *s, const neo_jagged *j, int64_t begin,
+                                         int back) {
+    const neo__shard_map *m = s->map;
+    NEO__TRY(neo__shard_reserve(s, &s->per_id.copies, neo_jagged_id_count(j) * s->per_id.dim,
+                                sizeof(float)));
+    neo__shard_id_job k = neo__shard_job_of(s, s->dout, 1);
+    float *rows = (float *)s->per_id.copies.data;
+    for (int64_t q = 0; q < m->replica_count && back; q++)
+        rows = neo__shard_none_copy(&k, m->replicas[q], begin, begin + j->batch, rows);
+    return NEO_OK;
+}
+/* All rows of this rank's ids: to the caller, or back. Features have sources of their own, so each
+   may have a thread, unless what a wire does to rows is counted. */
+static void neo__shard_none_rows(neo_shard *s, neo_tensor rows, int back) {
+    const neo__shard_map *m = s->map;
+    neo__shard_id_job k = neo__shard_job_of(s, rows, back);
+    float *copies = (float *)s->per_id.copies.data;
+    for (int64_t i = 0; i < m->route_count; i++)
+        s->per_id.next[neo__shard_source_of_route(m, &m->routes[i])] = s->per_id.in_at[i];
+    if (!back || !neo__shard_wire_stats(s, 1))
+        neo_parallel_for(s->ctx, m->feature_count, neo__shard_none_task, &k);
+    else
+        for (int32_t f = 0; f < m->feature_count; f++) neo__shard_none_task(&k, f, 0);
+    for (int64_t q = 0; q < m->replica_count && !back; q++)
+        copies = neo__shard_none_copy(&k, m->replicas[q], 0, s->now->batch.batch, copies);
 }
 
 /* ---------------------------------------------------------------------------
@@ -1685,7 +1763,7 @@ NEO__HOT_BEGIN
 /* Features of data-parallel tables, of the caller's samples [begin, end). */
 static neo_status neo__shard_copies_batch(neo_shard *s, int64_t begin, int64_t end, neo_jagged *j) {
     const neo__shard_map *m = s->map;
-    const neo_jagged *from = &s->batches[s->current].batch;
+    const neo_jagged *from = &s->now->batch;
     const size_t size = neo_dtype_size(from->id_dtype);
     const int64_t n = end - begin;
     int64_t *to = s->copies.offsets;
@@ -1717,8 +1795,6 @@ static neo_status neo__shard_copies_batch(neo_shard *s, int64_t begin, int64_t e
     j->weights = from->weights ? (const float *)weights->data : NULL;
     return NEO_OK;
 }
-static neo_status neo__shard_none_copies(neo_shard *s, const neo_jagged *j, int64_t begin,
-                                         int back); /* >>impl-shard-none */
 /* Their part of the batch, and rows for their neo_bags; back: with gradients in them. */
 static neo_status neo__shard_copies_rows(neo_shard *s, int64_t begin, int64_t end, int back,
                                          neo_jagged *j, neo_tensor *rows) {
@@ -1733,7 +1809,7 @@ static neo_status neo__shard_copies_rows(neo_shard *s, int64_t begin, int64_t en
 static neo_status neo__shard_copies_forward(neo_shard *s) {
     neo_jagged j;
     neo_tensor rows;
-    NEO__TRY(neo__shard_copies_rows(s, 0, s->batches[s->current].batch.batch, 0, &j, &rows));
+    NEO__TRY(neo__shard_copies_rows(s, 0, s->now->batch.batch, 0, &j, &rows));
     return neo__shard_look_up(s, s->replicas, &j, rows);
 }
 /* Move gradients that their neo_bags keeps to a table of all rows, and mark these rows. */
@@ -1753,7 +1829,7 @@ static neo_status neo__shard_copies_empty(neo_shard *s, float *dense, unsigned c
 static neo_status neo__shard_copies_grads(neo_shard *s, const neo_leaves *leaves, float *dense) {
     neo_jagged j;
     neo_tensor rows;
-    const neo__shard_batch *b = &s->batches[s->current];
+    const neo__shard_batch *b = s->now;
     int shards = neo_ctx_repro_shards(s->ctx);
     int64_t mine = b->start[s->rank];
     int64_t begin = neo_leaf_begin(b->global, shards, leaves->first) - mine;
@@ -1790,7 +1866,7 @@ static neo_status neo__shard_copies_backward(neo_shard *s) {
     int64_t floats = 0, rows = 0;
     const void *pieces[NEO_MAX_SUBTREES];
     neo_ticket ignored;
-    int count = neo_comm_subtrees(s->rows, s->rank, s->batches[s->current].global, subtree);
+    int count = neo_comm_subtrees(s->rows, s->rank, s->now->global, subtree);
     int parks = s->kept.batches > 0;
     neo__shard_fill(s->copies.touched, 0, (size_t)s->copies.rows);
     for (int32_t t = 0; t < neo_bags_table_count(s->replicas); t++) {
@@ -1926,206 +2002,103 @@ static neo_status neo__shard_cut_sums(void *user, const neo_cut_sums *cuts, int3
 }
 
 /* ---------------------------------------------------------------------------
-   >>impl-shard-none
-
-   NEO_POOL_NONE: a row for each id. A message from a holder of rows to a rank: route by route of
-   the holder, a row for each id that came from the rank, as it sent them; gradients come back in
-   the same order. Rows are coded by themselves, so that the rank of the ids finds each in what has
-   come: per_id.in_at says where the rows of a route begin, and the next of them belongs to the next
-   id of its source. No column is cut and nothing is summed, so each source has one route; a dropped
-   id has a row of zeros, which does not travel.
-   ------------------------------------------------------------------------ */
-static int32_t neo__shard_source_of_route(const neo__shard_map *m, const neo__shard_route *r) {
-    return m->flows[m->flow_begin[r->rank] + r->flow].source;
-}
-/* Places and counts of what comes from each rank, or (out) goes there; returns how much it is. */
-static int64_t neo__shard_per_id_count(neo_shard *s, const neo__shard_batch *b, int out,
-                                       int64_t *counts) {
-    const neo__shard_map *m = s->map;
-    int64_t at = 0;
-    for (int r = 0; r < m->ranks; r++) {
-        const int64_t before = at, first = m->route_begin[out ? s->rank : r];
-        for (int64_t i = first; i < m->route_begin[(out ? s->rank : r) + 1]; i++) {
-            const int64_t *offsets = b->offsets + (i - first) * b->global;
-            const int64_t ids = out ? offsets[b->start[r + 1]] - offsets[b->start[r]]
-                                    : b->sent[neo__shard_source_of_route(m, &m->routes[i])];
-            if (out) s->per_id.out_at[r * s->exchange.routes + i - first] = at;
-            else s->per_id.in_at[i] = at;
-            at += ids * neo__shard_grad_floats(&m->parts[m->routes[i].part]);
-        }
-        counts[r] = at - before;
-    }
-    return at;
-}
-/* Rows that the neo_bags of this rank gives, and takes. */
-static neo_tensor neo__shard_local_rows(const neo_shard *s, const neo__shard_batch *b) {
-    if (s->map->none)
-        return neo_tensor_2d(s->per_id.local.data, NEO_F32,
-                             b->offsets[s->exchange.routes * b->global], s->per_id.dim);
-    return neo__shard_matrix(s, s->pooled.local, b->global, s->pooled.width);
-}
-/* Room for the rows of a batch. */
-static neo_status neo__shard_none_reserve(neo_shard *s, const neo__shard_batch *b) {
-    neo__shard_per_id *p = &s->per_id;
-    int64_t out = neo__shard_per_id_count(s, b, 1, s->exchange.counts);
-    int64_t in = neo__shard_per_id_count(s, b, 0, s->exchange.counts);
-    NEO__TRY(neo__shard_reserve(s, &p->local, out * p->dim, sizeof(float)));
-    NEO__TRY(neo__shard_reserve(s, &p->out, out * p->row_bytes, 1));
-    return neo__shard_reserve(s, &p->in, in * p->row_bytes, 1);
-}
-/* From local to what leaves; or back. */
-static void neo__shard_none_code(const neo__shard_move *v, int decode) {
-    neo_shard *s = v->s;
-    const neo__shard_map *m = s->map;
-    const neo_wire wire = m->wire[v->way];
-    const int64_t dim = s->per_id.dim, bytes = (int64_t)neo_wire_row_bytes(wire, dim);
-    for (int r = 0; r < m->ranks; r++)
-        for (int64_t i = 0; i < s->exchange.routes; i++) {
-            const int64_t *offsets = v->b->offsets + i * v->b->global;
-            int64_t first = offsets[v->b->start[r]], n = offsets[v->b->start[r + 1]] - first;
-            float *rows = (float *)s->per_id.local.data + first * dim;
-            char *at =
-                (char *)s->per_id.out.data + s->per_id.out_at[r * s->exchange.routes + i] * bytes;
-            if (n == 0) continue;
-            if (decode) neo_wire_decode(s->ctx, wire, 0, at, n, dim, dim, rows);
-            else
-                neo_wire_encode(s->ctx, wire, 0, rows, n, dim, dim, at,
-                                neo__shard_wire_stats(s, v->way));
-        }
-}
-/* Bytes that go to each rank, and come. */
-static void neo__shard_none_counts(const neo__shard_move *v, int64_t *out, int64_t *in) {
-    neo_shard *s = v->s;
-    const int64_t bytes = (int64_t)neo_wire_row_bytes(s->map->wire[v->way], s->per_id.dim);
-    (void)neo__shard_per_id_count(s, v->b, 1, out);
-    (void)neo__shard_per_id_count(s, v->b, 0, in);
-    for (int r = 0; r < s->map->ranks; r++) out[r] *= bytes, in[r] *= bytes;
-}
-/* Work on what travels for each id. rows: of the caller, or (back) their gradients. */
-typedef struct neo__shard_id_job {
-    neo_shard *s;
-    const neo__shard_batch *b;
-    float *rows;
-    int64_t stride;
-    int back;
-} neo__shard_id_job;
-static neo__shard_id_job neo__shard_job_of(neo_shard *s, neo_tensor t, int back) {
-    neo__shard_id_job k = {s, &s->batches[s->current], (float *)t.data, t.stride[0], back};
-    return k;
-}
-NEO__HOT_BEGIN
-/* Rows between what comes and the caller's, of one feature. */
-static void neo__shard_none_task(void *arg, int64_t feature, int worker) {
-    const neo__shard_id_job *k = (const neo__shard_id_job *)arg;
-    neo_shard *s = k->s;
-    const neo__shard_map *m = s->map;
-    const neo_jagged *j = &k->b->batch;
-    const neo_wire wire = m->wire[k->back];
-    const int32_t f = (int32_t)feature;
-    const int64_t dim = s->per_id.dim, bytes = (int64_t)neo_wire_row_bytes(wire, dim);
-    const int64_t rows = m->tables[m->feature_table[f]].rows, last = j->offsets[(f + 1) * j->batch];
-    (void)worker;
-    if (m->first_source[f] == m->first_source[f + 1]) return;
-    for (int64_t i = j->offsets[f * j->batch]; i < last; i++) {
-        int64_t row = neo__shard_row(m->desc.bounds, rows, neo__shard_id(j, i));
-        float *mine = k->rows + (i - j->offsets[0]) * k->stride;
-        if (row < 0) {
-            if (!k->back) neo__shard_fill(mine, 0, (size_t)dim * sizeof *mine);
-            continue;
-        }
-        char *at = (char *)s->per_id.in.data +
-                   s->per_id.next[neo__shard_source_of(m, f, row)]++ * bytes;
-        if (k->back)
-            neo_wire_encode(s->ctx, wire, 0, mine, 1, dim, dim, at, neo__shard_wire_stats(s, 1));
-        else neo_wire_decode(s->ctx, wire, 0, at, 1, dim, dim, mine);
-    }
-}
-/* Rows of a data-parallel table, of the caller's samples [begin, end) of feature f: rounded as if
-   they had travelled. */
-static float *neo__shard_none_copy(const neo__shard_id_job *k, int32_t f, int64_t begin,
-                                   int64_t end, float *rows) {
-    const neo_shard *s = k->s;
-    const int64_t *offsets = k->b->batch.offsets;
-    const int64_t first = offsets[f * k->b->batch.batch + begin], dim = s->per_id.dim;
-    const int64_t n = offsets[f * k->b->batch.batch + end] - first;
-    float *mine = k->rows + (first - offsets[0]) * k->stride;
-    for (int64_t i = 0; i < n && k->back; i++)
-        memcpy(rows + i * dim, mine + i * k->stride, (size_t)dim * sizeof *rows);
-    neo__shard_round(s, s->map->wire[k->back], rows, n, dim);
-    for (int64_t i = 0; i < n && !k->back; i++)
-        memcpy(mine + i * k->stride, rows + i * dim, (size_t)dim * sizeof *rows);
-    return rows + n * dim;
-}
-NEO__HOT_END
-/* Room for the rows of j, which begins at sample `begin`; back: and their gradients. */
-static neo_status neo__shard_none_copies(neo_shard *s, const neo_jagged *j, int64_t begin,
-                                         int back) {
-    const neo__shard_map *m = s->map;
-    NEO__TRY(neo__shard_reserve(s, &s->per_id.copies, neo_jagged_id_count(j) * s->per_id.dim,
-                                sizeof(float)));
-    neo__shard_id_job k = neo__shard_job_of(s, s->dout, 1);
-    float *rows = (float *)s->per_id.copies.data;
-    for (int64_t q = 0; q < m->replica_count && back; q++)
-        rows = neo__shard_none_copy(&k, m->replicas[q], begin, begin + j->batch, rows);
-    return NEO_OK;
-}
-/* All rows of this rank's ids: to the caller, or back. Features have sources of their own, so each
-   may have a thread, unless what a wire does to rows is counted. */
-static void neo__shard_none_rows(neo_shard *s, neo_tensor rows, int back) {
-    const neo__shard_map *m = s->map;
-    neo__shard_id_job k = neo__shard_job_of(s, rows, back);
-    float *copies = (float *)s->per_id.copies.data;
-    for (int64_t i = 0; i < m->route_count; i++)
-        s->per_id.next[neo__shard_source_of_route(m, &m->routes[i])] = s->per_id.in_at[i];
-    if (!back || !neo__shard_wire_stats(s, 1))
-        neo_parallel_for(s->ctx, m->feature_count, neo__shard_none_task, &k);
-    else
-        for (int32_t f = 0; f < m->feature_count; f++) neo__shard_none_task(&k, f, 0);
-    for (int64_t q = 0; q < m->replica_count && !back; q++)
-        copies = neo__shard_none_copy(&k, m->replicas[q], 0, k.b->batch.batch, copies);
-}
-
-/* ---------------------------------------------------------------------------
    >>impl-shard-step
 
    A step: rows leave, are taken, their gradients return, and come (>>impl-shard-rows);
    data-parallel tables go along. One rank with nothing to round (`whole`) calls its neo_bags
    instead. A failure once an exchange has begun ends the groups of all ranks.
    ------------------------------------------------------------------------ */
-static neo_status neo__shard_stage_leave(neo_shard *s, neo__shard_batch *b) {
-    const neo__shard_move move = {s, b, 0};
-    if (s->map->none) NEO__TRY(neo__shard_none_reserve(s, b));
-    if (s->bags) NEO__TRY(neo__shard_look_up(s, s->bags, &b->local, neo__shard_local_rows(s, b)));
-    NEO__TRY(neo__shard_rows_send(&move));
+/* Start the exchange of the direct routes, or of rows for each id. */
+static neo_status neo__shard_exchange_rows(neo_shard *s, int way) {
+    const neo__shard_map *m = s->map;
+    const neo__shard_pooled *p = &s->pooled;
+    const int as_it_lies = neo__shard_sends_local(s, way);
+    int64_t *local = s->exchange.counts + 2 * m->ranks, *remote = local + m->ranks;
+    void *here = m->none      ? s->per_id.out.data
+                 : as_it_lies ? (void *)p->local
+                              : (void *)p->coded_local;
+    void *there = m->none ? s->per_id.in.data : (void *)p->coded_remote;
+    const int64_t bytes = m->none ? (int64_t)neo_wire_row_bytes(m->wire[way], s->per_id.dim) : 1;
+    for (int r = 0; r < m->ranks; r++) {
+        local[r] = neo__shard_samples(s->now, r) * m->at_rank[s->rank].coded[way];
+        remote[r] = neo__shard_samples(s->now, s->rank) * m->at_rank[r].coded[way];
+    }
+    if (m->none) {
+        (void)neo__shard_per_id_count(s, 1, local);
+        (void)neo__shard_per_id_count(s, 0, remote);
+        for (int r = 0; r < m->ranks; r++) local[r] *= bytes, remote[r] *= bytes;
+    }
+    if (m->none && !way) neo__shard_none_code(s, 0);
+    if (!as_it_lies && !way)
+        NEO__TRY(neo__shard_run_list(s, NEO__SHARD_SEND, p->local, p->width, here, s->now->global));
+    return neo__shard_swap(s->moves, way, here, local, there, remote, NEO_U8, &s->move_ticket);
+}
+/* NEO_POOL_NONE has no lists. Rows leave; */
+static neo_status neo__shard_leave(neo_shard *s) {
+    if (s->map->none) NEO__TRY(neo__shard_none_reserve(s));
+    if (s->bags) NEO__TRY(neo__shard_look_up(s, s->bags, &s->now->local, neo__shard_local_rows(s)));
+    NEO__TRY(neo__shard_bag_lengths(s));
+    NEO__TRY(neo__shard_exchange_rows(s, 0));
+    if (s->node) NEO__TRY(neo__shard_nodes_send(s));
     return s->replicas ? neo__shard_copies_forward(s) : NEO_OK;
 }
-static neo_status neo__shard_stage_take(neo_shard *s, neo_tensor out) {
+/* ... are taken to the caller's rows; */
+static neo_status neo__shard_take(neo_shard *s, neo_tensor out) {
+    const neo__shard_pooled *p = &s->pooled;
     neo_tensor shown;
-    if (s->whole) return neo_bags_forward(s->bags, &s->batches[s->current].local, out);
+    if (s->whole) return neo_bags_forward(s->bags, &s->now->local, out);
     NEO__TRY(neo__shard_show(s, out, &shown));
-    NEO__TRY(neo__shard_rows_take(s, shown));
+    NEO__TRY(neo_comm_wait(s->moves, s->move_ticket));
+    if (s->map->none) neo__shard_none_rows(s, shown, 0);
+    NEO__TRY(neo__shard_run_rows(s, NEO__SHARD_TAKE, shown, p->coded_remote));
+    if (s->node) NEO__TRY(neo_comm_wait(s->cross, s->cross_ticket));
+    NEO__TRY(neo__shard_run_rows(s, NEO__SHARD_TAKE_SUMS, shown, p->mid_coded_in));
+    NEO__TRY(neo__shard_run_rows(s, NEO__SHARD_COPIES, shown, p->copies));
     return neo__shard_bring(s, shown, out, 0);
 }
-static neo_status neo__shard_stage_return(neo_shard *s, neo_tensor dout) {
-    const neo__shard_move move = {s, &s->batches[s->current], 1};
+/* ... their gradients return; */
+static neo_status neo__shard_return(neo_shard *s, neo_tensor dout) {
+    const neo__shard_pooled *p = &s->pooled;
     s->dout = dout;
     s->came = s->whole;
     if (s->whole) return NEO_OK;
     NEO__TRY(neo__shard_show(s, dout, &s->dout));
     NEO__TRY(neo__shard_bring(s, s->dout, dout, 1));
-    NEO__TRY(neo__shard_rows_return(&move, s->dout));
+    if (s->map->none) neo__shard_none_rows(s, s->dout, 1);
+    NEO__TRY(neo__shard_run_rows(s, NEO__SHARD_RETURN, s->dout, p->coded_remote));
+    NEO__TRY(neo__shard_exchange_rows(s, 1));
+    if (s->node) {
+        NEO__TRY(neo__shard_run_rows(s, NEO__SHARD_RETURN_SUMS, s->dout, p->mid_coded_in));
+        NEO__TRY(neo__shard_alone(s));
+        NEO__TRY(neo__shard_nodes_exchange(s, 1));
+    }
+    NEO__TRY(neo__shard_run_rows(s, NEO__SHARD_COPIES_BACK, s->dout, p->copies));
     return s->replicas ? neo__shard_copies_backward(s) : NEO_OK;
 }
-static neo_status neo__shard_hurry(neo_shard *s);
-/* The gradients of pooled rows are here: in local, and in dense_sum. */
-static neo_status neo__shard_stage_come(neo_shard *s) {
-    const neo__shard_move move = {s, &s->batches[s->current], 1};
+/* The other batch: that comes next, or none. */
+static neo__shard_batch *neo__shard_next(neo_shard *s) {
+    return &s->batches[s->now == s->batches];
+}
+/* Send its ids, if its lengths are here by now. If it is bad, its own forward_begin says so. */
+static neo_status neo__shard_hurry(neo_shard *s) {
+    neo__shard_batch *next = neo__shard_next(s);
+    if (next->stage != NEO__SHARD_LENGTHS) return NEO_OK;
+    neo_status status = neo__shard_advance(s, next, NEO__SHARD_IDS);
+    return next->stage == NEO__SHARD_EMPTY ? NEO_OK : status;
+}
+/* ... and come, to local and to dense_sum. */
+static neo_status neo__shard_come(neo_shard *s) {
+    const neo__shard_pooled *p = &s->pooled;
     NEO__TRY(neo__shard_hurry(s));
     if (s->came) return NEO_OK;
     s->came = 1;
     NEO__TRY(neo_comm_wait(s->moves, s->move_ticket));
     if (s->replicas) NEO__TRY(neo_comm_wait(s->rows, s->ticket));
-    return neo__shard_rows_get(&move);
+    if (s->map->none) neo__shard_none_code(s, 1);
+    if (!neo__shard_sends_local(s, 1))
+        NEO__TRY(neo__shard_run_list(s, NEO__SHARD_GET, p->local, p->width, p->coded_local,
+                                     s->now->global));
+    return s->node ? neo__shard_nodes_get(s) : NEO_OK;
 }
 
 NEO_API neo_status neo_shard_prefetch(neo_shard *s, const neo_jagged *batch, int64_t global_batch) {
@@ -2133,35 +2106,25 @@ NEO_API neo_status neo_shard_prefetch(neo_shard *s, const neo_jagged *batch, int
     NEO__CHECK(s->map->pipeline, NEO_ERR_STATE,
                "neo_shard_prefetch: the plan has no second batch (neo_plan_desc.pipeline)");
     if (s->whole) return NEO_OK;
-    neo__shard_batch *next = &s->batches[!s->current];
-    NEO__CHECK(next->stage == NEO__SHARD_EMPTY, NEO_ERR_STATE,
+    NEO__CHECK(neo__shard_next(s)->stage == NEO__SHARD_EMPTY, NEO_ERR_STATE,
                "neo_shard_prefetch: a batch is under way already");
-    return neo__shard_start(s, next, batch, global_batch);
-}
-/* Send the ids of the batch that comes next, whose lengths are here by now. If it is a bad one, its
-   own forward_begin says so. */
-static neo_status neo__shard_hurry(neo_shard *s) {
-    neo__shard_batch *next = &s->batches[!s->current];
-    if (next->stage != NEO__SHARD_LENGTHS) return NEO_OK;
-    neo_status status = neo__shard_advance(s, next, NEO__SHARD_IDS);
-    return next->stage == NEO__SHARD_EMPTY ? NEO_OK : status;
+    return neo__shard_start(s, neo__shard_next(s), batch, global_batch);
 }
 /* The batch that comes now, its ids on their way. */
-static neo_status neo__shard_come(neo_shard *s, const neo_jagged *batch, int64_t global_batch) {
-    neo__shard_batch *next = &s->batches[!s->current];
-    if (next->stage == NEO__SHARD_EMPTY)
-        return neo__shard_start(s, &s->batches[s->current], batch, global_batch);
+static neo_status neo__shard_begin(neo_shard *s, const neo_jagged *batch, int64_t global_batch) {
+    neo__shard_batch *next = neo__shard_next(s);
+    if (next->stage == NEO__SHARD_EMPTY) return neo__shard_start(s, s->now, batch, global_batch);
     NEO__CHECK(next->batch.offsets == batch->offsets && next->batch.ids == batch->ids &&
                    next->batch.batch == batch->batch && next->asked == global_batch,
                NEO_ERR_STATE, "neo_shard_forward_begin: the batch that was prefetched comes first");
-    s->current = !s->current;
+    s->now = next;
     return NEO_OK;
 }
 /* On one rank there is nothing to exchange: forward_end looks up. */
-static neo_status neo__shard_whole_begin(neo_shard *s, neo__shard_batch *b, const neo_jagged *batch,
+static neo_status neo__shard_whole_begin(neo_shard *s, const neo_jagged *batch,
                                          int64_t global_batch) {
     NEO__TRY(neo__shard_check_batch(s, batch, global_batch, global_batch));
-    b->batch = b->local = *batch;
+    s->now->batch = s->now->local = *batch;
     return neo_bags_reserve(s->bags, global_batch, neo_jagged_id_count(batch));
 }
 /* Neither forward nor backward has begun; `end` ends the latter. */
@@ -2176,21 +2139,20 @@ NEO_API neo_status neo_shard_forward_begin(neo_shard *s, const neo_jagged *batch
     NEO__CHECK(s && batch, NEO_ERR_ARG, "neo_shard_forward_begin: an argument is NULL");
     NEO__TRY(neo__shard_check_idle(s, "neo_shard_forward_begin", "backward"));
     s->phase = NEO__SHARD_IDLE;
-    s->batches[s->current].stage = NEO__SHARD_EMPTY;
+    s->now->stage = NEO__SHARD_EMPTY;
     if (s->whole) {
-        NEO__TRY(neo__shard_whole_begin(s, &s->batches[s->current], batch, global_batch));
+        NEO__TRY(neo__shard_whole_begin(s, batch, global_batch));
     } else {
-        NEO__TRY(neo__shard_come(s, batch, global_batch));
-        neo__shard_batch *b = &s->batches[s->current];
-        NEO__TRY(neo__shard_advance(s, b, NEO__SHARD_READY));
-        NEO__TRY(neo__shard_or_abort(s, neo__shard_stage_leave(s, b)));
+        NEO__TRY(neo__shard_begin(s, batch, global_batch));
+        NEO__TRY(neo__shard_advance(s, s->now, NEO__SHARD_READY));
+        NEO__TRY(neo__shard_or_abort(s, neo__shard_leave(s)));
     }
     s->phase = NEO__SHARD_FORWARD;
     return NEO_OK;
 }
 static neo_status neo__shard_check_rows(const neo_shard *s, neo_tensor t, const char *fn,
                                         const char *what) {
-    const neo_jagged *j = &s->batches[s->current].batch;
+    const neo_jagged *j = &s->now->batch;
     int64_t n = s->map->none ? neo_jagged_id_count(j) : j->batch, width = neo_shard_out_width(s);
     if (t.absent && !t.data) return neo__no_data(fn, what, t, NEO_ERR_STATE);
     NEO__CHECK(!t.data || (t.place == NEO_DEVICE) == (neo_ctx_device(s->ctx) != NULL), NEO_ERR_ARG,
@@ -2212,7 +2174,7 @@ NEO_API neo_status neo_shard_forward_end(neo_shard *s, neo_tensor out) {
                "neo_shard_forward_end: no forward has begun");
     NEO__TRY(neo__shard_check_rows(s, out, "neo_shard_forward_end", "out"));
     if (s->whole) s->phase = NEO__SHARD_IDLE; /* after a bad batch the next one may come */
-    NEO__TRY(neo__shard_or_abort(s, neo__shard_stage_take(s, out)));
+    NEO__TRY(neo__shard_or_abort(s, neo__shard_take(s, out)));
     s->phase = NEO__SHARD_FORWARDED;
     return neo__shard_hurry(s);
 }
@@ -2220,15 +2182,15 @@ NEO_API neo_status neo_shard_backward_begin(neo_shard *s, neo_tensor dout) {
     NEO__CHECK(s && s->phase == NEO__SHARD_FORWARDED, NEO_ERR_STATE,
                "neo_shard_backward_begin: neo_shard_forward_end has not been called");
     NEO__TRY(neo__shard_check_rows(s, dout, "neo_shard_backward_begin", "dout"));
-    NEO__TRY(neo__shard_or_abort(s, neo__shard_stage_return(s, dout)));
+    NEO__TRY(neo__shard_or_abort(s, neo__shard_return(s, dout)));
     s->phase = NEO__SHARD_BACKWARD;
     return NEO_OK;
 }
 /* Gradients of pooled rows are here, divided, and ready to be merged. */
 static neo_status neo__shard_backward_ready(neo_shard *s) {
-    NEO__TRY(neo__shard_stage_come(s));
+    NEO__TRY(neo__shard_come(s));
     return neo__shard_run_list(s, NEO__SHARD_DIVIDE, s->pooled.local, s->pooled.width,
-                               s->pooled.local, s->batches[s->current].global);
+                               s->pooled.local, s->now->global);
 }
 /* One step, of the batch b or (NULL) of what is kept. All that is sent comes before anything
    changes. */
@@ -2242,7 +2204,7 @@ static neo_status neo__shard_update(neo_shard *s, const neo__shard_batch *b, flo
     if (s->replicas && b) NEO__TRY(neo__shard_copies_keep(s, s->copies.touched));
     if (s->bags && b) {
         neo_tensor rows;
-        NEO__TRY(neo__shard_take_there(s, neo__shard_local_rows(s, b), 0, &rows));
+        NEO__TRY(neo__shard_take_there(s, neo__shard_local_rows(s), 0, &rows));
         NEO__TRY(neo_bags_backward(s->bags, &b->local, rows, lr));
     } else if (s->bags) {
         NEO__TRY(neo_bags_step(s->bags, lr));
@@ -2261,7 +2223,7 @@ NEO_API neo_status neo_shard_backward_end(neo_shard *s, float lr) {
                s->map->desc.name, s->kept.batches);
     NEO__CHECK(lr - lr == 0.0f, NEO_ERR_NUMERIC, "neo_shard_backward_end: lr is %g", (double)lr);
     NEO__TRY(neo__shard_or_abort(s, neo__shard_backward_ready(s)));
-    NEO__TRY(neo__shard_or_abort(s, neo__shard_update(s, &s->batches[s->current], lr)));
+    NEO__TRY(neo__shard_or_abort(s, neo__shard_update(s, s->now, lr)));
     s->phase = NEO__SHARD_IDLE;
     return NEO_OK;
 }
@@ -2327,7 +2289,7 @@ static float *neo__shard_grad_bag(const neo__shard_id_job *k, const neo__shard_r
     neo_tensor w = neo_bags_weight(s->bags, table);
     int64_t floats = neo__shard_grad_floats(part);
     for (int64_t i = offsets[0]; i < offsets[1]; i++, to += floats, dout += next) {
-        int64_t id = neo__shard_id(&k->b->local, i);
+        int64_t id = neo__shard_id(&k->s->now->local, i);
         if (w.dtype == NEO_F32 && w.place == NEO_HOST)
             row = (const float *)w.data + id * part->cols;
         else /* only reads, so threads may */
@@ -2339,8 +2301,8 @@ static float *neo__shard_grad_bag(const neo__shard_id_job *k, const neo__shard_r
 /* A task: what one rank is told of one route. */
 static void neo__shard_grad_task(void *arg, int64_t task, int worker) {
     const neo__shard_id_job *k = (const neo__shard_id_job *)arg;
-    const neo__shard_batch *b = k->b;
     neo_shard *s = k->s;
+    const neo__shard_batch *b = s->now;
     const int64_t i = task % s->exchange.routes, r = task / s->exchange.routes;
     const neo__shard_route *route = &s->map->routes[s->map->route_begin[s->rank] + i];
     float *to = (float *)s->per_id.grad_out.data + s->per_id.out_at[task];
@@ -2372,7 +2334,7 @@ static void neo__shard_grad_join(neo_shard *s, const neo__shard_batch *b) {
    `own`, one after another (returns where they end); else (NULL) of what has come. */
 static const float *neo__shard_grad_give(const neo__shard_id_job *k, int32_t f, const float *own) {
     const neo__shard_map *m = k->s->map;
-    const neo_jagged *j = &k->b->batch;
+    const neo_jagged *j = &k->s->now->batch;
     const float *in = (const float *)k->s->per_id.grad_in.data;
     const int64_t rows = m->tables[m->feature_table[f]].rows;
     const int64_t *offsets = j->offsets + f * j->batch;
@@ -2400,7 +2362,7 @@ static neo_status neo__shard_grad_replicas(const neo__shard_id_job *k) {
     neo_jagged j;
     neo_tensor rows, take;
     NEO__TRY(neo__shard_run_rows(s, NEO__SHARD_COPIES_RAW, s->dout, s->pooled.copies));
-    NEO__TRY(neo__shard_copies_rows(s, 0, k->b->batch.batch, 1, &j, &rows));
+    NEO__TRY(neo__shard_copies_rows(s, 0, k->s->now->batch.batch, 1, &j, &rows));
     int64_t ids = neo_jagged_id_count(&j);
     NEO__TRY(neo__shard_reserve(s, &s->per_id.grad_out, ids, sizeof(float)));
     float *made = (float *)s->per_id.grad_out.data;
@@ -2418,11 +2380,11 @@ static neo_status neo__shard_grad_replicas(const neo__shard_id_job *k) {
     return NEO_OK;
 }
 static neo_status neo__shard_weight_grads(neo_shard *s, float *dweights) {
-    neo__shard_id_job k = {s, &s->batches[s->current], dweights, 1, 0};
+    neo__shard_id_job k = {s, dweights, 1, 0};
     int64_t *out = s->exchange.counts, *in = s->exchange.counts + s->map->ranks;
-    NEO__TRY(neo__shard_stage_come(s));
-    int64_t out_floats = neo__shard_per_id_count(s, k.b, 1, out);
-    int64_t in_floats = neo__shard_per_id_count(s, k.b, 0, in);
+    NEO__TRY(neo__shard_come(s));
+    int64_t out_floats = neo__shard_per_id_count(s, 1, out);
+    int64_t in_floats = neo__shard_per_id_count(s, 0, in);
     NEO__TRY(neo__shard_reserve(s, &s->per_id.grad_out, out_floats, sizeof(float)));
     NEO__TRY(neo__shard_reserve(s, &s->per_id.grad_in, in_floats, sizeof(float)));
     if (neo_ctx_device(s->ctx)) { /* which one thread at a time may ask */
@@ -2434,7 +2396,7 @@ static neo_status neo__shard_weight_grads(neo_shard *s, float *dweights) {
     }
     NEO__TRY(neo_comm_all_to_allv(s->rows, s->per_id.grad_out.data, out, s->per_id.grad_in.data, in,
                                   NEO_F32, NULL));
-    neo__shard_grad_join(s, k.b);
+    neo__shard_grad_join(s, s->now);
     neo_parallel_for(s->ctx, s->map->feature_count, neo__shard_grad_give_task, &k);
     return s->replicas ? neo__shard_grad_replicas(&k) : NEO_OK;
 }
@@ -2455,7 +2417,7 @@ NEO_API neo_status neo_shard_weight_grad(neo_shard *s, float *dweights) {
                "%s: the plan has no gradients of weights: give neo_plan_desc.weight_grad", fn);
     NEO__CHECK(s->phase == NEO__SHARD_BACKWARD, NEO_ERR_STATE,
                "%s: no backward has begun (call it between neo_shard_backward_begin and _end)", fn);
-    const neo_jagged *batch = &s->batches[s->current].batch;
+    const neo_jagged *batch = &s->now->batch;
     NEO__CHECK(dweights || neo_jagged_id_count(batch) == 0, NEO_ERR_ARG, "%s: dweights is NULL",
                fn);
     if (s->whole) return neo_bags_weight_grad(s->bags, batch, s->dout, dweights);
@@ -2493,13 +2455,13 @@ static neo_status neo__shard_keep_room(neo_shard *s, const neo__shard_batch *b) 
     return neo_bags_reserve_kept(s->bags, neo__shard_most_kept(rows));
 }
 static neo_status neo__shard_keep(neo_shard *s) {
-    const neo__shard_batch *b = &s->batches[s->current];
+    const neo__shard_batch *b = s->now;
     if (s->replicas) NEO__TRY(neo__shard_copies_keep(s, s->copies.touched));
     if (!s->bags) return NEO_OK;
     NEO__TRY(neo__shard_keep_room(s, b));
     if (s->whole) return neo_bags_accumulate(s->bags, &b->local, s->dout, NULL);
     neo_tensor rows;
-    NEO__TRY(neo__shard_take_there(s, neo__shard_local_rows(s, b), 0, &rows));
+    NEO__TRY(neo__shard_take_there(s, neo__shard_local_rows(s), 0, &rows));
     return neo_bags_accumulate(s->bags, &b->local, rows, NULL);
 }
 NEO_API neo_status neo_shard_accumulate_end(neo_shard *s) {

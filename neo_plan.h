@@ -1607,8 +1607,7 @@ struct neo_shard {
     neo_comm *node, *cross; /* ranks of the node; at its place in all nodes; NULL: none add */
     neo_bags *bags, *replicas; /* of the parts here; of data-parallel tables; or NULL */
     neo__shard_phase phase;
-    int current; /* batch of the running step */
-    neo__shard_batch batches[2];
+    neo__shard_batch batches[2], *now; /* now: that of the running step */
     neo_tensor dout; /* of the caller, between backward_begin and backward_end */
     int came;        /* then: all gradients of pooled rows are here */
     neo_ticket ticket, move_ticket, cross_ticket;
