@@ -1230,9 +1230,8 @@ static neo_status neo__shard_bring(neo_shard *s, neo_tensor shown, neo_tensor t,
     neo_tensor dense;
     if (shown.data == t.data || neo_tensor_count(t) == 0) return NEO_OK;
     NEO__TRY(neo__shard_rows_there(s, shown, 0, &dense));
-    if (!back) NEO__TRY(neo_tensor_copy(s->ctx, shown, dense));
-    NEO__TRY(back ? neo_tensor_copy(s->ctx, t, dense) : neo_tensor_copy(s->ctx, dense, t));
-    return back ? neo_tensor_copy(s->ctx, dense, shown) : NEO_OK;
+    NEO__TRY(neo_tensor_copy(s->ctx, back ? t : shown, dense));
+    return neo_tensor_copy(s->ctx, dense, back ? shown : t);
 }
 /* ---------------------------------------------------------------------------
    >>impl-shard-rows
@@ -1910,15 +1909,12 @@ static const neo__shard_part *neo__shard_cut_part(const neo__shard_talk *k, int3
     const neo__shard_map *m = k->s->map;
     return &m->parts[m->part_begin[k->s->rank] + k->cuts[i].table];
 }
-NEO__INLINE int64_t neo__shard_blocks(const neo__shard_part *part) {
-    return (part->cols + 15) / 16;
-}
 /* Floats that a slice says in this round: none if no part here that asks has its rows. */
 static int64_t neo__shard_cut_said(const neo__shard_talk *k, const neo__shard_part *slice) {
     for (int32_t i = 0; i < k->count; i++) {
         const neo__shard_part *mine = neo__shard_cut_part(k, i);
         if (mine->table == slice->table && mine->first_row == slice->first_row)
-            return k->cuts[i].sums * k->cuts[i].rows * neo__shard_blocks(slice);
+            return k->cuts[i].sums * k->cuts[i].rows * neo__plan_blocks(slice->cols);
     }
     return 0;
 }
@@ -1980,7 +1976,7 @@ static neo_status neo__shard_cut_round(neo_shard *s, const neo_cut_sums *cuts, i
         neo__shard_fill(cuts[i].total, 0, (size_t)(cuts[i].sums * cuts[i].rows) * sizeof(float));
         for (int64_t c = mine->first_slice; c < mine->end_slice; c++)
             neo__shard_cut_add(&cuts[i], neo__shard_cut_find(&k, &m->cuts[c]),
-                               neo__shard_blocks(&m->cuts[c]));
+                               neo__plan_blocks(m->cuts[c].cols));
     }
     return NEO_OK;
 }
@@ -2320,7 +2316,7 @@ static void neo__shard_grad_join(neo_shard *s, const neo__shard_batch *b) {
         const neo__shard_route *r = &m->pull[q];
         const neo__shard_part *part = &m->parts[r->part];
         int32_t u = neo__shard_source_of_route(m, r);
-        int64_t at = s->per_id.in_at[r->place], n = (part->cols + 15) / 16;
+        int64_t at = s->per_id.in_at[r->place], n = neo__plan_blocks(part->cols);
         if (part->first_col == 0) s->per_id.next[u] = at;
         for (int64_t i = 0; i < b->sent[u] && part->first_col; i++) {
             float sum = in[s->per_id.next[u] + i];
@@ -3117,8 +3113,7 @@ static neo_status neo__fsdp_check_sums(neo_fsdp *f, int replicated) {
         d->groups, f->replicas, f->ranks, shards);
     NEO__CHECK(!f->leafwise || d->groups == shards, NEO_ERR_UNSUPPORTED,
                "neo_fsdp_create: with leaf_pieces or a narrow reduce_dtype micro-batches add each, "
-               "or leaf by "
-               "leaf, not in %d groups of %d leaves",
+               "or leaf by leaf, not in %d groups of %d leaves",
                d->groups, shards);
     return NEO_OK;
 }
@@ -3600,18 +3595,10 @@ static neo_status neo__fsdp_check_alike(neo_comm *comm, const neo_fsdp *f) {
                               (double)d->groups, (double)d->leaf_pieces};
     const double dtypes[] = {(double)d->param_dtype, (double)d->reduce_dtype,
                              (double)d->loss_scale_window, (double)d->loss_scale};
-    const double optim[] = {(double)o->kind,
-                            (double)o->nesterov,
-                            (double)o->weight_decay,
-                            (double)o->momentum,
-                            (double)o->dampening,
-                            (double)o->lr_decay,
-                            (double)o->eps,
-                            (double)o->initial_accumulator,
-                            o->beta1,
-                            (double)o->clip_norm,
-                            (double)o->clip_norm_type,
-                            o->beta2};
+    const double optim[] = {
+        (double)o->kind,      (double)o->nesterov, (double)o->weight_decay,   (double)o->momentum,
+        (double)o->dampening, (double)o->lr_decay, (double)o->eps,            o->beta1, o->beta2,
+        (double)o->clip_norm, (double)o->initial_accumulator, (double)o->clip_norm_type};
     NEO__ZERO(neo__alike, a);
     neo__alike_add(&a, "another seed of the context than rank 0", neo_ctx_seed(f->ctx));
     uint64_t *mark = neo__alike_add(&a, "another mode or factor than rank 0", 0);
@@ -3813,8 +3800,7 @@ static neo_status neo__fsdp_hold(neo_fsdp *f, int unit, float **values) {
         int slot = u->slotted ? neo__fsdp_find_slot(f, unit) : 0;
         NEO__CHECK(slot >= 0, NEO_ERR_CAPACITY,
                    "neo_fsdp: unit '%s' is opened inside the windows of %d others, and there are "
-                   "%d slots: "
-                   "more slots, or `keep` for the outer unit",
+                   "%d slots: more slots, or `keep` for the outer unit",
                    u->name, f->gather.slots, f->gather.slots);
         NEO__TRY(neo__fsdp_start(f, unit, slot, unit));
     } else if (!u->whole) {

@@ -434,6 +434,10 @@ enum {
 static int32_t neo__plan_features(const neo_bags_desc *bags) {
     return bags->feature_table ? bags->feature_count : bags->table_count;
 }
+/* Blocks of columns, each of which has a sum in sums along rows. */
+NEO__INLINE int64_t neo__plan_blocks(int64_t cols) {
+    return (cols + NEO_PLAN_BLOCK - 1) / NEO_PLAN_BLOCK;
+}
 static int neo__plan_positive(double x) { return x >= 0.0 && x - x == 0.0; }
 
 /* The numbers of a cluster that may be left 0 for a default. */
@@ -1705,7 +1709,7 @@ static void neo__shard_size_kept(neo_shard *s) {
 }
 /* Floats of block sums of a part in one round, at most: two for each row that a step can touch. */
 static int64_t neo__shard_cut_floats(const neo__shard_map *m, const neo__shard_part *part) {
-    return 2 * neo__shard_touches(m, part) * ((part->cols + 15) / 16);
+    return 2 * neo__shard_touches(m, part) * neo__plan_blocks(part->cols);
 }
 static void neo__shard_size_cutting(neo_shard *s) {
     const neo__shard_map *m = s->map;
@@ -1726,7 +1730,7 @@ static void neo__shard_size_cutting(neo_shard *s) {
 }
 /* Floats that a part says of an id whose weight has a gradient. */
 static int64_t neo__shard_grad_floats(const neo__shard_part *part) {
-    return part->first_col ? (part->cols + 15) / 16 : 1;
+    return part->first_col ? neo__plan_blocks(part->cols) : 1;
 }
 static void neo__shard_size_per_id(neo_shard *s) {
     const neo__shard_map *m = s->map;
@@ -1942,29 +1946,29 @@ static neo_status neo__shard_no_sums(void *user, const neo_cut_sums *cuts, int32
 /* This rank's parts as tables of a neo_bags, and their routes as its features. */
 static neo_status neo__shard_local_desc(const neo_shard *s, neo__arena *arena, neo_bags_desc *d) {
     const neo__shard_map *m = s->map;
-    const int64_t first = m->part_begin[s->rank], n = m->part_begin[s->rank + 1] - first;
+    const neo__shard_part *parts = m->parts + m->part_begin[s->rank];
+    const neo__shard_route *routes = m->routes + m->route_begin[s->rank];
     neo_table_desc *tables;
     int32_t *feature_table;
+    const int32_t n = (int32_t)(m->part_begin[s->rank + 1] - m->part_begin[s->rank]);
     NEO__TRY(NEO__ARENA(arena, tables, n));
     NEO__TRY(NEO__ARENA(arena, feature_table, s->exchange.routes));
     *d = m->desc;
-    for (int64_t i = 0; i < n; i++) {
-        const neo__shard_part *part = &m->parts[first + i];
+    for (int32_t i = 0; i < n; i++) {
         neo_table_desc *t = &tables[i];
-        *t = m->tables[part->table];
-        t->weight = NULL;
+        *t = m->tables[parts[i].table];
         if (!m->none) t->pooling = NEO_POOL_SUM; /* MEAN is divided by where samples are */
         t->part.rows = t->rows;
         t->part.dim = t->dim;
-        t->part.first_row = part->first_row;
-        t->part.first_col = part->first_col;
-        t->rows = part->rows;
-        t->dim = part->cols;
+        t->part.first_row = parts[i].first_row;
+        t->part.first_col = parts[i].first_col;
+        t->rows = parts[i].rows;
+        t->dim = parts[i].cols;
     }
     for (int64_t i = 0; i < s->exchange.routes; i++)
-        feature_table[i] = (int32_t)(m->routes[m->route_begin[s->rank] + i].part - first);
+        feature_table[i] = (int32_t)(routes[i].part - m->part_begin[s->rank]);
     d->tables = tables;
-    d->table_count = (int32_t)n;
+    d->table_count = n;
     d->feature_table = feature_table;
     d->feature_count = (int32_t)s->exchange.routes;
     d->max_ids = NEO__MAX(s->exchange.route_ids, (int64_t)1);
@@ -1983,12 +1987,8 @@ static neo_status neo__shard_copies_desc(const neo_shard *s, neo__arena *arena, 
     *d = m->desc;
     for (int64_t i = 0; i < s->copies.features; i++) {
         int32_t t = m->feature_table[m->replicas[i]];
-        if (i == 0 || m->feature_table[m->replicas[i - 1]] != t) {
-            tables[n] = m->tables[t];
-            tables[n].weight = NULL;
-            if (!m->none) tables[n].pooling = NEO_POOL_SUM;
-            n++;
-        }
+        if (i == 0 || m->feature_table[m->replicas[i - 1]] != t) tables[n++] = m->tables[t];
+        if (!m->none) tables[n - 1].pooling = NEO_POOL_SUM;
         feature_table[i] = n - 1;
     }
     d->tables = tables;
@@ -2081,9 +2081,6 @@ static int64_t neo__plan_piece_state(const neo__plan_table *t, int64_t rows, int
 }
 static double neo__plan_wire(neo_wire wire, int64_t cols) {
     return (double)neo_wire_row_bytes(wire, cols);
-}
-static int64_t neo__plan_blocks(int64_t cols) {
-    return (cols + NEO_PLAN_BLOCK - 1) / NEO_PLAN_BLOCK;
 }
 /* Floats of an id that go back to its rank, at most. */
 static double neo__plan_grad_floats(const neo__plan_table *t, int64_t cols) {
@@ -2502,8 +2499,7 @@ static neo_status neo__plan_check_piece(const neo_plan *plan, const neo_piece *p
                fn, name, i, p->rows, t->rows);
     NEO__CHECK(neo__plan_row_begins(t, p->first_row), NEO_ERR_ARG,
                "%s: table '%s': piece %" PRId64 ": row %" PRId64
-               " is no place to cut: none of the %d buckets begins "
-               "there",
+               " is no place to cut: none of the %d buckets begins there",
                fn, name, i, p->first_row, t->buckets);
     return NEO_OK;
 }
