@@ -19,7 +19,7 @@
          #define NEO_IMPLEMENTATION            #include "neo_plan.h"
          #include "neo_plan.h"
      It implements neo.h and neo_comm.h too. To train by a plan include "neo_fsdp.h", which brings
-     it.
+     it; NEO_FSDP_IMPLEMENTATION emits both.
          desc.bags = &bags;                     as for neo_bags_create, the batch of all ranks
          desc.cluster.ranks = 128, desc.cluster.ranks_per_node = 8;
          neo_plan_create(ctx, &desc, &plan);

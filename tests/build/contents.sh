@@ -14,8 +14,8 @@ budget() {
     neo.h) echo 20191 0 1 ;;
     neo_data.h) echo 4118 0 0 ;;
     neo_comm.h) echo 5447 0 5 ;;
-    neo_plan.h) echo 4593 0 0 ;;
-    neo_fsdp.h) echo 4730 0 0 ;;
+    neo_plan.h) echo 4532 0 0 ;;
+    neo_fsdp.h) echo 4678 0 0 ;;
     neo_cuda.cuh) echo 4634 0 0 ;;
     esac
 }
