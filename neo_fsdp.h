@@ -834,16 +834,6 @@ static neo_status neo__shard_bad_id(const neo_shard *s, const neo__shard_batch *
                     neo__shard_id(&b->batch, k), m->tables[m->feature_table[f]].rows);
 }
 NEO__HOT_BEGIN
-/* Ids of a feature outside its table; *first: one of them. */
-static int64_t neo__shard_count_bad(const neo_jagged *j, int32_t f, int64_t rows, int64_t *first) {
-    int64_t bad = 0, k = j->offsets[f * j->batch], end = j->offsets[(f + 1) * j->batch];
-    for (; k < end; k++) {
-        int64_t id = neo__shard_id(j, k);
-        if (id >= 0 && id < rows) continue;
-        if (bad++ == 0) *first = k;
-    }
-    return bad;
-}
 static int64_t neo__shard_sum_lengths(const int32_t *lengths, int64_t count) {
     int64_t sum = 0;
     for (int64_t i = 0; i < count; i++) sum += lengths[i];
@@ -865,23 +855,29 @@ NEO__INLINE int64_t neo__shard_source_of(const neo__shard_map *m, int32_t featur
     }
     return first;
 }
-/* Lengths of the sources of a feature, and their ids in all. */
-static void neo__shard_count_sources(neo_shard *s, neo__shard_batch *b, int32_t f) {
+/* Lengths of the sources of a feature, and their ids in all. Returns how many ids are outside the
+   table; *bad_at: the first of them. */
+static int64_t neo__shard_count_sources(neo_shard *s, neo__shard_batch *b, int32_t f,
+                                        int64_t *bad_at) {
     const neo__shard_map *m = s->map;
     const neo_jagged *j = &b->batch;
     const int64_t first = m->first_source[f], end = m->first_source[f + 1];
     const int64_t rows = m->tables[m->feature_table[f]].rows, samples = j->batch;
     const int64_t *offsets = j->offsets + f * samples;
     int32_t *lengths = s->exchange.source_lengths;
+    int64_t bad = 0;
     neo__shard_fill(lengths + first * samples, 0,
                     (size_t)((end - first) * samples) * sizeof *lengths);
-    for (int64_t i = 0; i < samples && first < end; i++)
+    for (int64_t i = 0; i < samples; i++)
         for (int64_t k = offsets[i]; k < offsets[i + 1]; k++) {
-            int64_t row = neo__shard_row(m->desc.bounds, rows, neo__shard_id(j, k));
-            if (row >= 0) lengths[neo__shard_source_of(m, f, row) * samples + i]++;
+            int64_t id = neo__shard_id(j, k), row = neo__shard_row(m->desc.bounds, rows, id);
+            if ((id < 0 || id >= rows) && bad++ == 0) *bad_at = k;
+            if (row < 0 || first == end) continue;
+            lengths[neo__shard_source_of(m, f, row) * samples + i]++;
         }
     for (int64_t u = first; u < end; u++)
         b->sent[u] = neo__shard_sum_lengths(lengths + u * samples, samples);
+    return bad;
 }
 /* Ids of a feature that has sources, at their cursors. */
 static void neo__shard_place_sources(neo_shard *s, const neo__shard_batch *b, int32_t f) {
@@ -933,7 +929,6 @@ static neo_status neo__shard_reserve_ids(neo_shard *s, neo__buffer b[2], int64_t
 static neo_status neo__shard_place_ids(neo_shard *s, neo__shard_batch *b) {
     const neo__shard_map *m = s->map;
     neo__shard_exchange *x = &s->exchange;
-    for (int32_t f = 0; f < m->feature_count; f++) neo__shard_count_sources(s, b, f);
     x->out_at[0] = 0;
     for (int64_t i = 0; i < m->flow_count; i++)
         x->out_at[i + 1] = x->out_at[i] + b->sent[m->flows[i].source];
@@ -986,10 +981,9 @@ static neo_status neo__shard_take_batch(neo_shard *s, neo__shard_batch *b) {
         b->global = 0; /* so that the exchange of the error has room */
     neo__shard_place_samples(s, b);
     NEO__TRY(neo__shard_check_batch(s, j, b->asked, neo__shard_samples(b, s->rank)));
-    for (int32_t f = 0; f < m->feature_count && j->batch > 0; f++) {
-        int64_t first = -1;
-        int64_t bad = neo__shard_count_bad(j, f, m->tables[m->feature_table[f]].rows, &first);
-        if (bad > 0 && m->desc.bounds == NEO_BOUNDS_ERROR) return neo__shard_bad_id(s, b, f, first);
+    for (int32_t f = 0; f < m->feature_count; f++) {
+        int64_t bad_at = 0, bad = neo__shard_count_sources(s, b, f, &bad_at);
+        if (bad && m->desc.bounds == NEO_BOUNDS_ERROR) return neo__shard_bad_id(s, b, f, bad_at);
         s->out_of_range += bad;
     }
     return neo__shard_place_ids(s, b);
