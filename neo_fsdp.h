@@ -2110,13 +2110,6 @@ static neo_status neo__shard_begin(neo_shard *s, const neo_jagged *batch, int64_
     s->now = next;
     return NEO_OK;
 }
-/* On one rank there is nothing to exchange: forward_end looks up. */
-static neo_status neo__shard_whole_begin(neo_shard *s, const neo_jagged *batch,
-                                         int64_t global_batch) {
-    NEO__TRY(neo__shard_check_batch(s, batch, global_batch, global_batch));
-    s->now->batch = s->now->local = *batch;
-    return neo_bags_reserve(s->bags, global_batch, neo_jagged_id_count(batch));
-}
 /* Neither forward nor backward has begun; `end` ends the latter. */
 static neo_status neo__shard_check_idle(const neo_shard *s, const char *fn, const char *end) {
     NEO__CHECK(s->phase == NEO__SHARD_IDLE || s->phase == NEO__SHARD_FORWARDED, NEO_ERR_STATE,
@@ -2130,8 +2123,10 @@ NEO_API neo_status neo_shard_forward_begin(neo_shard *s, const neo_jagged *batch
     NEO__TRY(neo__shard_check_idle(s, "neo_shard_forward_begin", "backward"));
     s->phase = NEO__SHARD_IDLE;
     s->now->stage = NEO__SHARD_EMPTY;
-    if (s->whole) {
-        NEO__TRY(neo__shard_whole_begin(s, batch, global_batch));
+    if (s->whole) { /* nothing to exchange: forward_end looks up */
+        NEO__TRY(neo__shard_check_batch(s, batch, global_batch, global_batch));
+        s->now->batch = s->now->local = *batch;
+        NEO__TRY(neo_bags_reserve(s->bags, global_batch, neo_jagged_id_count(batch)));
     } else {
         NEO__TRY(neo__shard_begin(s, batch, global_batch));
         NEO__TRY(neo__shard_advance(s, s->now, NEO__SHARD_READY));
