@@ -141,9 +141,8 @@ typedef struct neo_link {
     double bandwidth; /* bytes per second; 0: as fast as memory */
 } neo_link;
 
-/* Opens a device for the context of a rank (as neo_cuda_device_create does), which is destroyed
-   after that context. local: the rank's place in its node; several ranks may take one GPU, but each
-   as a device of its own. */
+/* Opens a device for a rank's context (as neo_cuda_device_create does); it is destroyed after that.
+   local: the rank's place in its node; ranks may share a GPU, but each has a device of its own. */
 typedef neo_status (*neo_comm_device_fn)(int rank, int local, void *user, neo_device **device);
 
 /* Zeros are good defaults. */
@@ -176,9 +175,8 @@ typedef struct neo_comm_desc {
 typedef neo_status (*neo_comm_fn)(neo_comm *comm, void *user);
 NEO_API neo_status neo_comm_init_env(const neo_comm_desc *desc, neo_comm_fn fn, void *user);
 
-/* neo_comm_spawn: run fn on `ranks` threads, each with a context and a neo_comm of its own, and
-   wait for all. rank_status: [ranks], what each returned; or NULL. The result is as of
-   neo_comm_init_env. */
+/* neo_comm_spawn: run fn on `ranks` threads, each with a context and a neo_comm of its own.
+   rank_status: [ranks], what each returned; or NULL. The result: as neo_comm_init_env. */
 NEO_API neo_status neo_comm_spawn(int ranks, const neo_comm_desc *desc, neo_comm_fn fn, void *user,
                                   neo_status *rank_status);
 
@@ -333,10 +331,9 @@ NEO_API neo_status neo_comm_test(neo_comm *comm, neo_ticket ticket, int *done);
 /* neo_comm_status: NEO_OK while the group works, else what broke it (and sets neo_last_error). */
 NEO_API neo_status neo_comm_status(neo_comm *comm);
 /* neo_comm_label: the next call of this rank on the group (also a send or recv; with a ticket too)
-   is about `label`, and that of its peers must be: as with another operation, another label, or
-   none, is NEO_ERR_DIVERGED. Messages name it: "all_gather #12 (300 f32) of 'h.3'". So calls that
-   look alike and are about different things (which layer's parameters are gathered?) are told
-   apart.
+   is about `label`, and that of its peers must be: another label, or none, is NEO_ERR_DIVERGED.
+   Messages name it: "all_gather #12 (300 f32) of 'h.3'". So calls that look alike and are about
+   different things (which layer's parameters are gathered?) are told apart.
        neo_comm_label(comm, "h.3");
        status = neo_comm_all_gather(comm, ...);
    label: copied; of more than 39 bytes the middle is shown, and compared, as a hash. NULL or "":
@@ -348,11 +345,10 @@ NEO_API void neo_comm_label(neo_comm *comm, const char *label);
    cannot go on (its disk is full) calls it and returns. message: shown on the others. */
 NEO_API void neo_comm_abort(neo_comm *comm, const char *message);
 /* neo_comm_rebuild: after a fault, the ranks that are still there form a new group, in the old
-   order. A rank that does not call it within the timeout is left out. A broken group from split can
-   then be destroyed; groups made from it are made anew. repro_shards stays, and is spread over
-   fewer ranks. The ranks may have been at different steps, and what the failed call wrote is
-   undefined: broadcast or load what must be equal. neo_comm_spawn still reports the lost rank's
-   status.
+   order, without those that do not call it within the timeout. A broken group from split can then
+   be destroyed; groups made from it are made anew. repro_shards stays, and is spread over fewer
+   ranks. The ranks may have been at different steps, and what the failed call wrote is undefined:
+   broadcast or load what must be equal. neo_comm_spawn still reports the lost rank's status.
    Errors   NEO_ERR_UNSUPPORTED: on MPI and NCCL. NEO_ERR_PEER: the others have gone on without this
             rank. NEO_ERR_STATE: the group is not broken, or this rank has rebuilt it already.
             NEO_ERR_MEMORY: the others go on without this rank. */
@@ -498,8 +494,7 @@ NEO_API neo_status neo_comm_all_to_all_2level(neo_comm *local, neo_comm *cross, 
             of the next call.
    Errors   those of >>comm-faults: then there is no agreement, and each rank has its own reason. */
 NEO_API neo_status neo_comm_agree(neo_comm *comm, neo_status mine);
-/* neo_comm_group: comm as what neo_save, neo_load and neo_state_digest_group want; valid as long as
-   comm. */
+/* neo_comm_group: comm for neo_save, neo_load and neo_state_digest_group; valid as long as comm. */
 NEO_API neo_group neo_comm_group(neo_comm *comm);
 
 /* neo_comm_samples: of a batch over all ranks this rank holds the samples [*first, *first +
@@ -659,8 +654,7 @@ NEO_API size_t neo_comm_rows_bytes(const neo_comm *comm, neo_wire wire, int64_t 
 /* As neo_comm_all_to_allv, _all_gather and _reduce_scatter, with rows for elements. reduce_scatter
    adds the decoded rows of all ranks in f32, in the order of the tree over ranks.
    Bytes    those of the plain calls, with neo_wire_row_bytes for a row.
-   Errors   NEO_ERR_ARG: no such wire, exponent or workspace too small, and those of the plain
-            calls. */
+   Errors   those of the plain calls; NEO_ERR_ARG: no such wire, exponent, workspace too small. */
 NEO_API neo_status neo_comm_all_to_allv_rows(neo_comm *comm, const neo_rows *rows, const float *in,
                                              const int64_t *in_rows, float *out,
                                              const int64_t *out_rows, neo_ticket *ticket);
@@ -797,8 +791,7 @@ static void neo__clock_leave(neo__clock *k) {
     neo__mutex_unlock(&k->lock);
 }
 NEO__HOT_BEGIN
-/* Wait on cond, under lock, until neo__clock_wake or until_ns (0: for ever). 0: the time has
-   come. */
+/* Wait on cond, under lock, until neo__clock_wake (1) or until_ns (0; if that is 0: for ever). */
 static int neo__clock_wait(neo__clock *k, neo__cond *cond, neo__mutex *lock, int64_t until_ns,
                            int order) {
     if (!k) {
@@ -875,8 +868,7 @@ NEO_API size_t neo_wire_row_bytes(neo_wire wire, int64_t cols) {
     if (cols <= 0 || (unsigned)wire >= (unsigned)NEO_WIRE_COUNT) return 0;
     return neo__code_bytes((int)wire, cols);
 }
-/* Rows to code or to decode. 2^exponent: exponents are -126 .. 126, so that its inverse is a normal
-   number too. */
+/* Rows to code or to decode. Exponents -126 .. 126: the inverse of 2^exponent is normal too. */
 static neo__wire_call neo__wire_call_of(neo_wire wire, int exponent, int64_t rows, int64_t cols,
                                         const void *in, void *out) {
     const int e = exponent < -126 ? -126 : exponent > 126 ? 126 : exponent;
@@ -1004,19 +996,11 @@ typedef struct neo__work {
     int pieces; /* of a sum over leaves; 0: `in` is the one piece */
     const void *piece[NEO_MAX_SUBTREES];
     neo_place place; /* of the buffers */
-    /* the slot's own: room for counts; what the device was called to do before this call (NULL: no
-       device) */
-    int64_t *slot_counts; /* [2 W] */
-    void *ready;
+    int64_t *slot_counts; /* [2 W]: the slot's room for counts */
+    void *ready; /* the slot's mark in what the device was called to do before; NULL: no device */
 } neo__work;
 
-/* A rank's word about itself when a group is split: where it goes, then what it brings. */
-typedef struct neo__ballot {
-    int64_t color, key, rank;
-    int64_t token; /* of the transport */
-    int64_t made;  /* 0: no memory; 1: has its part; 2: and MPI takes device memory there */
-} neo__ballot;
-
+typedef struct neo__ballot neo__ballot; /* a rank's word about itself when a group is split */
 /* How a backend moves transfers. Those after `drop` are of NCCL alone, NULL elsewhere. */
 typedef struct neo__transport {
     neo_comm_backend backend;
@@ -1028,8 +1012,7 @@ typedef struct neo__transport {
     neo_status (*start)(neo_comm *comm, const neo__call *call, neo__xfer *x);
     neo_status (*finish)(neo_comm *comm, const neo__call *call, neo__xfer *x, int count);
     void (*release)(neo_comm *comm, neo__xfer *x);
-    /* tell: the peers must know that this rank broke the group (comm->failure). heard: has a peer
-       said so? then fill that. */
+    /* tell: the peers must know that this rank broke the group. heard: has one said so? */
     void (*tell)(neo_comm *comm);
     int (*heard)(neo_comm *comm);
     /* member: the part of a new group that this rank brings (exchanged with the others as a
@@ -1042,13 +1025,12 @@ typedef struct neo__transport {
     /* agree: do all ranks make this call? (messages carry no call then). come: what the user's
        stream has to do is done, and copy may run outside of a call. copy: inside this rank's
        device. combine: as neo__device_combine. split: as neo_comm_split, in place of member and
-       join; *sub is NULL before. host: the group of threads or processes beneath. */
+       join; *sub is NULL before. */
     neo_status (*agree)(neo_comm *comm, const neo__work *w);
     neo_status (*come)(neo_comm *comm);
     neo_status (*copy)(neo_comm *comm, void *to, const void *from, size_t bytes);
     neo_status (*combine)(neo_comm *comm, const neo__combine_call *sum);
     neo_status (*split)(neo_comm *comm, int color, int key, neo_comm **sub);
-    neo_comm *(*host)(neo_comm *comm);
 } neo__transport;
 
 /* Operations [finished, issued) wait or run, on a thread that starts with the first of them. */
@@ -1104,10 +1086,6 @@ typedef struct neo__comm_next {
     char label[NEO__COMM_LABEL];
     int on_host; /* its numbers are there, whatever the place of the group's buffers */
 } neo__comm_next;
-/* Groups split from others, while both are there. */
-typedef struct neo__comm_family {
-    struct neo_comm *parent, *child, *sibling;
-} neo__comm_family;
 /* The threads backend. */
 typedef struct neo__comm_threads {
     struct neo__job *job;
@@ -1133,10 +1111,11 @@ struct neo_comm {
     neo__comm_tree tree;
     neo__comm_scratch scratch;
     neo__comm_next next;
-    neo__comm_family family;
+    struct neo_comm *parent, *child, *sibling; /* by splits, while both are there */
     neo__comm_threads threads;
     struct neo__mpi *mpi;
     struct neo__nccl *nccl;
+    struct neo_comm *host; /* of NCCL: the group of threads or processes beneath; else NULL */
     neo_comm_stats stats;
 };
 
@@ -1191,8 +1170,7 @@ static neo__call_text neo__call_name(const neo__call *c) {
     return t;
 }
 
-/* The reason why the group is broken, if it is the first. From the caller's thread or the
-   group's. */
+/* The reason why the group is broken, if it is the first; from either of its threads. */
 static int neo__comm_mark(neo_comm *comm, neo_status status, const char *message) {
     neo__mutex_lock(&comm->lock);
     int first = !comm->failure.broken;
@@ -1307,8 +1285,7 @@ static neo_status neo__comm_start_thread(neo_comm *comm) {
     neo__clock_leave(comm->clock);
     return neo_fail(NEO_ERR_SYSTEM, "neo_comm: cannot start a thread: %s", strerror(errno));
 }
-/* Operations before `end` are done: well, if the result is NEO_OK, whatever has broken the group
-   since. */
+/* Operations before `end` are done; NEO_OK: well, whatever has broken the group since. */
 static neo_status neo__comm_drain(neo_comm *comm, int64_t end) {
     const int64_t began = neo__clock_now(comm->clock);
     neo__mutex_lock(&comm->lock);
@@ -1456,11 +1433,12 @@ static void neo__comm_leaves(int shards, int size, int rank, int *begin, int *en
     *begin = (int)((int64_t)shards * rank / size);
     *end = (int)((int64_t)shards * (rank + 1) / size);
 }
-/* The maximal subtrees of the leaf tree of `shards` leaves inside [begin, end), in order; their
+/* The maximal subtrees of the leaf tree of `shards` leaves inside a rank's leaves, in order; their
    numbers of leaves to `leaves` (NULL: only counted). A subtree is an aligned power of two, or
    reaches to the last leaf. */
-static int neo__subtrees(int shards, int begin, int end, int *leaves) {
-    int n = 0;
+static int neo__subtrees(int shards, int size, int rank, int *leaves) {
+    int n = 0, begin, end;
+    neo__comm_leaves(shards, size, rank, &begin, &end);
     if (begin == 0 && end == shards) { /* the whole tree, of any size */
         if (leaves) leaves[0] = shards;
         return end > begin;
@@ -1477,19 +1455,6 @@ static int neo__subtrees(int shards, int begin, int end, int *leaves) {
         begin += (int)take;
     }
     return n;
-}
-/* Subtrees of all ranks; *most: of one. */
-static int neo__pieces_total(int shards, int size, int *most) {
-    int total = 0;
-    *most = 0;
-    for (int r = 0; r < size; r++) {
-        int begin, end;
-        neo__comm_leaves(shards, size, r, &begin, &end);
-        int n = neo__subtrees(shards, begin, end, NULL);
-        total += n;
-        *most = NEO__MAX(*most, n);
-    }
-    return total;
 }
 /* Cleared memory. */
 static void *neo__comm_alloc(neo_ctx *ctx, size_t bytes) {
@@ -1522,8 +1487,7 @@ static size_t neo__comm_layout(neo_comm *c, char *block) {
     return at.at;
 }
 static neo_comm_desc neo__comm_defaults(const neo_comm_desc *desc) {
-    neo_comm_desc d;
-    memset(&d, 0, sizeof d);
+    NEO__ZERO(neo_comm_desc, d);
     if (desc) d = *desc;
     if (d.ranks == 0) d.ranks = 1;
     if (d.timeout_ms == 0) d.timeout_ms = 60000;
@@ -1545,10 +1509,14 @@ static neo_status neo__comm_desc_check(const neo_comm_desc *d) {
                    "neo_comm: link[%d] is negative or not a number", l);
     return NEO_OK;
 }
-/* The sizes of a group, from its desc, size and shards. Each of two segments has room for at least
-   an element of every piece. Returns the bytes of its block. */
+/* The sizes of a group, 0 before, from its desc, size and shards. Each of two segments has room for
+   at least an element of every piece. Returns the bytes of its block. */
 static size_t neo__comm_measure(neo_comm *c) {
-    c->scratch.pieces = neo__pieces_total(c->tree.shards, c->size, &c->tree.most);
+    for (int r = 0; r < c->size; r++) {
+        const int pieces = neo__subtrees(c->tree.shards, c->size, r, NULL);
+        c->scratch.pieces += pieces;
+        c->tree.most = NEO__MAX(c->tree.most, pieces);
+    }
     c->scratch.xfer_count = 2 * (c->scratch.pieces + c->size * NEO_MAX_SUBTREES);
     const size_t least = ((size_t)c->scratch.pieces * 8 + 63) / 64 * 64;
     c->scratch.segment_bytes = NEO__MAX((c->desc.segment_bytes + 63) / 64 * 64, least);
@@ -1558,8 +1526,8 @@ static size_t neo__comm_measure(neo_comm *c) {
 static neo_status neo__comm_new(neo_ctx *ctx, const neo_comm_desc *desc,
                                 const neo__transport *transport, int rank, int size,
                                 neo_comm **out) {
-    neo_comm new_one, *c;
-    memset(&new_one, 0, sizeof new_one);
+    NEO__ZERO(neo_comm, new_one);
+    neo_comm *c;
     *out = NULL;
     new_one.ctx = ctx;
     new_one.transport = transport;
@@ -1576,10 +1544,9 @@ static neo_status neo__comm_new(neo_ctx *ctx, const neo_comm_desc *desc,
     c->threads.ring_length = c->tree.most + 2;
     c->tree.one_each = c->scratch.pieces == size;
     for (int r = 0; r < size; r++) {
-        int begin, end, before = c->tree.pieces_of[r];
-        neo__comm_leaves(c->tree.shards, size, r, &begin, &end);
+        const int before = c->tree.pieces_of[r];
         c->tree.pieces_of[r + 1] =
-            before + neo__subtrees(c->tree.shards, begin, end, c->tree.leaves + before);
+            before + neo__subtrees(c->tree.shards, size, r, c->tree.leaves + before);
         c->tree.one_each &= c->tree.leaves[r] == c->tree.leaves[0];
         c->tree.ones[r] = 1;
         c->tree.identity[r + 1] = r + 1;
@@ -1594,8 +1561,7 @@ static void neo__comm_take_rank(neo_comm *sub, int mine, const neo_comm *from, i
     sub->world[mine] = from->world[theirs];
     sub->node[mine] = from->node[theirs];
 }
-/* The thread, if there is one, comes to an end; what still waits in the queue fails at once when
-   broken. */
+/* The thread, if there is one, ends; in a broken group what still waits in the queue fails. */
 static void neo__comm_stop(neo_comm *c) {
     if (!c->queue.runs) return;
     neo__mutex_lock(&c->lock);
@@ -1615,17 +1581,16 @@ static void neo__comm_free(neo_comm *c) {
 /* A group knows those split from it: a rank that gives up does so in all. */
 static void neo__comm_adopt(neo_comm *parent, neo_comm *child) {
     if (!child) return;
-    child->family.parent = parent;
-    child->family.sibling = parent->family.child;
-    parent->family.child = child;
+    child->parent = parent;
+    child->sibling = parent->child;
+    parent->child = child;
 }
 static void neo__comm_part(neo_comm *c) {
-    for (neo_comm *child = c->family.child; child; child = child->family.sibling)
-        child->family.parent = NULL;
-    if (!c->family.parent) return;
-    neo_comm **at = &c->family.parent->family.child;
-    while (*at != c) at = &(*at)->family.sibling;
-    *at = c->family.sibling;
+    for (neo_comm *child = c->child; child; child = child->sibling) child->parent = NULL;
+    if (!c->parent) return;
+    neo_comm **at = &c->parent->child;
+    while (*at != c) at = &(*at)->sibling;
+    *at = c->sibling;
 }
 static void neo__comm_end(neo_comm *c) {
     if (!c) return;
@@ -1649,9 +1614,7 @@ NEO_API void neo_comm_sleep(neo_comm *comm, int64_t ns) {
 }
 NEO_API int neo_comm_size(const neo_comm *comm) { return comm->size; }
 NEO_API neo_ctx *neo_comm_ctx(const neo_comm *comm) { return comm->ctx; }
-NEO_API neo_comm_backend neo_comm_get_backend(const neo_comm *comm) {
-    return comm->transport->backend;
-}
+NEO_API neo_comm_backend neo_comm_get_backend(const neo_comm *c) { return c->transport->backend; }
 NEO_API int neo_comm_node(const neo_comm *comm, int rank) {
     return rank >= 0 && rank < comm->size ? comm->node[rank] : -1;
 }
@@ -1670,10 +1633,8 @@ NEO_API void neo_comm_label(neo_comm *comm, const char *label) {
     if (!comm) return;
     size_t length = label ? strlen(label) : 0, most = NEO__COMM_LABEL - 1;
     memset(comm->next.label, 0, sizeof comm->next.label);
-    if (length <= most) {
-        if (length) memcpy(comm->next.label, label, length);
-        return;
-    }
+    if (length <= most && length > 0) memcpy(comm->next.label, label, length);
+    if (length <= most) return;
     uint64_t hash = neo_hash(label);
     snprintf(comm->next.label, sizeof comm->next.label, "%.14s~%08" PRIx32 "~%s", label,
              (uint32_t)(hash ^ hash >> 32), label + length - 15);
@@ -1684,11 +1645,10 @@ NEO_API void neo_comm_abort(neo_comm *comm, const char *message) {
                           comm->world[comm->rank],
                           message && message[0] ? message : "(no reason given)");
 }
-/* A rank whose function has failed: in its group, and in those split from it that are still
-   there. */
+/* A rank whose function has failed: in its group, and in those split from it. */
 static void neo__comm_give_up(neo_comm *comm, const char *message) {
     neo_comm_abort(comm, message);
-    for (neo_comm *child = comm->family.child; child; child = child->family.sibling)
+    for (neo_comm *child = comm->child; child; child = child->sibling)
         neo__comm_give_up(child, message);
 }
 NEO_API neo_status neo_comm_inject(neo_comm *comm, neo_fault fault) {
@@ -1702,6 +1662,12 @@ NEO_API neo_status neo_comm_inject(neo_comm *comm, neo_fault fault) {
 }
 
 /* ---- groups out of groups ---- */
+/* Its place in the new group, then what it brings. */
+struct neo__ballot {
+    int64_t color, key, rank;
+    int64_t token; /* of the transport */
+    int64_t made;  /* 0: no memory; 1: has its part; 2: and MPI takes device memory there */
+};
 /* The members of one color, sorted by (key, rank), to the front; returns how many. */
 static int neo__ballot_members(neo__ballot *b, int size, int64_t color) {
     int n = 0;
@@ -1729,8 +1695,7 @@ static neo_status neo__split_make(neo_comm *comm, const neo__ballot *ballots, in
     NEO__TRY(comm->transport->member(sub, comm, token));
     return where == NEO_DEVICE ? neo__comm_device_make(sub) : NEO_OK;
 }
-/* Two rounds: who goes where, then the parts that all bring. Does everyone have one, and are they
-   alike? *exchanged: all know that. */
+/* Two rounds: who goes where; has everyone a part, and are they alike? *exchanged: all know. */
 static neo_status neo__split_run(neo_comm *comm, neo__ballot *ballots, int color, int key,
                                  neo_place where, neo_comm **sub, int *exchanged) {
     enum { WORDS = sizeof(neo__ballot) / sizeof(int64_t) };
@@ -1795,9 +1760,7 @@ NEO_API neo_status neo_comm_split_device(neo_comm *comm, int color, int key, neo
     return neo__comm_split_place(comm, color, key, NEO_DEVICE, sub);
 }
 NEO_API neo_place neo_comm_place(const neo_comm *comm) { return comm->place; }
-NEO_API neo_comm *neo_comm_host(neo_comm *comm) {
-    return comm->transport->host ? comm->transport->host(comm) : comm;
-}
+NEO_API neo_comm *neo_comm_host(neo_comm *comm) { return comm->host ? comm->host : comm; }
 /* Ranks of a node, if nodes are equal and consecutive; else 0. */
 static int neo__comm_node_size(const neo_comm *c) {
     int local = 1;
@@ -1917,8 +1880,7 @@ static neo_status neo__comm_device_make(neo_comm *c) {
                "neo_comm_split_device: no memory for %zu pinned bytes", all);
     return NEO_OK;
 }
-/* (MPI may still use the pinned memory of a group that has failed: then it is kept, as the group
-   is.) */
+/* Memory that MPI may still use, of a group that has failed, is kept. */
 static void neo__comm_device_free(neo_comm *c) {
     neo_tensor scratch =
         neo_tensor_1d(c->scratch.device, NEO_U8, 2 * (int64_t)c->scratch.segment_bytes);
@@ -2006,8 +1968,7 @@ static int neo__peer(const neo_comm *c, int distance) { return (c->rank + distan
 /* If all send to all: the rank that this one sends to in turn d (1 .. size - 1), or, of, that it
    receives from. Turns go through the places of a node, then node by node through theirs. So in
    each turn all ranks send at one level, and each to another; with r + d the ranks of a node would
-   begin with the same rank of the next one. Where nodes are not equal, or their ranks not
-   consecutive, it is r + d. */
+   begin with one rank of the next. It is r + d where nodes are not equal and consecutive. */
 static int neo__peer_in_turn(neo_comm *c, int d, int of) {
     if (c->tree.node_size == 0) {
         int places = neo__comm_node_size(c);
@@ -2109,8 +2070,7 @@ static neo_status neo__reduce_finish(neo_comm *c, const neo__call *call, const n
         if (r->xfer[i].view) c->transport->release(c, &r->xfer[i]);
     return c->transport->finish(c, call, r->xfer + receives, r->count - receives);
 }
-/* out = this rank's part of the sum of all pieces: one per rank, or the subtrees of a sum over
-   leaves. */
+/* out = this rank's part of the sum of all pieces: one per rank, or those of a sum over leaves. */
 static neo_status neo__reduce_parts(neo_comm *c, const neo__work *w, const int64_t *offset,
                                     void *out) {
     const neo__call *call = &w->call;
@@ -2127,14 +2087,12 @@ static neo_status neo__reduce_parts(neo_comm *c, const neo__work *w, const int64
         most = offset[p + 1] - offset[p] > most ? offset[p + 1] - offset[p] : most;
     j.segment = most;
     if (!neo__comm_views(c)) {
-        int others =
-            j.pieces_of[c->size] - 1; /* as many as any rank may receive: cut alike on all */
-        int64_t fits = (int64_t)(c->scratch.segment_bytes / (size_t)(others > 0 ? others : 1) / 64 *
-                                 64 / j.size);
-        if (fits < 1) fits = 1;
-        if (fits < j.segment) j.segment = fits;
+        /* as many pieces as any rank may receive: cut alike on all */
+        const size_t others = (size_t)NEO__MAX(j.pieces_of[c->size] - 1, 1);
+        const int64_t fits = (int64_t)(c->scratch.segment_bytes / others / 64 * 64 / j.size);
+        j.segment = NEO__MIN(j.segment, NEO__MAX(fits, 1));
     }
-    if (j.segment < 1) j.segment = 1;
+    j.segment = NEO__MAX(j.segment, 1);
     int64_t segments = (most + j.segment - 1) / j.segment;
     neo__round round[2];
     /* Two segments are on their way at a time, once the first has shown that the ranks agree. */
@@ -2357,8 +2315,7 @@ static neo_status neo__work_run(neo_comm *c, neo__work *w) {
 NEO__HOT_BEGIN
 static neo__work neo__work_new(const char *function, neo_comm_op op, const void *in, void *out,
                                int64_t count, const int64_t *counts, neo_dtype dtype) {
-    neo__work w;
-    memset(&w, 0, sizeof w);
+    NEO__ZERO(neo__work, w);
     w.function = function;
     w.call.op = (int32_t)op;
     w.call.dtype = (int32_t)dtype;
@@ -2538,25 +2495,22 @@ static neo_status neo__check_leaves(const neo_comm *comm, const char *function) 
     return NEO_OK;
 }
 /* A piece may hold out at its place (in elements), or be elsewhere. */
-static neo_status neo__check_pieces(const neo_comm *c, const neo__work *w,
-                                    const void *const *pieces, int64_t out_count, int64_t place) {
-    size_t size = w->each;
+static neo_status neo__leaves_issue(neo_comm *c, neo__work *w, const void *const *pieces,
+                                    int64_t out_count, int64_t place, neo_ticket *ticket) {
+    const size_t size = w->each, out_bytes = (size_t)out_count * size;
     NEO__TRY(neo__check_leaves(c, w->function));
+    NEO__TRY(neo__check_reduce(w));
     NEO__CHECK(pieces, NEO_ERR_ARG, "%s: pieces is NULL", w->function);
-    for (int k = 0; k < c->tree.pieces_of[c->rank + 1] - c->tree.pieces_of[c->rank]; k++) {
+    w->pieces = c->tree.pieces_of[c->rank + 1] - c->tree.pieces_of[c->rank];
+    for (int k = 0; k < w->pieces; k++) {
         NEO__TRY(neo__check_data(w->function, "a piece", pieces[k], w->call.count,
                                  (neo_dtype)w->call.dtype));
         int there = (const char *)pieces[k] + (size_t)place * size == (const char *)w->out;
-        NEO__CHECK(there || !neo__overlap(pieces[k], (size_t)w->call.count * size, w->out,
-                                          (size_t)out_count * size),
-                   NEO_ERR_ARG, "%s: piece %d and out overlap, but not in place", w->function, k);
+        NEO__CHECK(
+            there || !neo__overlap(pieces[k], (size_t)w->call.count * size, w->out, out_bytes),
+            NEO_ERR_ARG, "%s: piece %d and out overlap, but not in place", w->function, k);
+        w->piece[k] = pieces[k];
     }
-    return neo__check_reduce(w);
-}
-static neo_status neo__leaves_issue(neo_comm *c, neo__work *w, const void *const *pieces,
-                                    neo_ticket *ticket) {
-    w->pieces = c->tree.pieces_of[c->rank + 1] - c->tree.pieces_of[c->rank];
-    for (int k = 0; k < w->pieces; k++) w->piece[k] = pieces[k];
     if (!c->tree.one_each) w->call.root = (int32_t)c->tree.shards;
     return neo__work_issue(c, w, ticket);
 }
@@ -2565,8 +2519,7 @@ NEO_API neo_status neo_comm_all_reduce_leaves(neo_comm *c, const void *const *pi
     neo__work w = neo__work_new(__func__, NEO_COMM_ALL_REDUCE, NULL, out, count, NULL, dtype);
     NEO__TRY(neo__comm_check(c, w.function));
     NEO__TRY(neo__check_data(w.function, "out", out, count, dtype));
-    NEO__TRY(neo__check_pieces(c, &w, pieces, count, 0));
-    return neo__leaves_issue(c, &w, pieces, ticket);
+    return neo__leaves_issue(c, &w, pieces, count, 0, ticket);
 }
 NEO_API neo_status neo_comm_reduce_scatter_leaves(neo_comm *c, const void *const *pieces, void *out,
                                                   int64_t count, const int64_t *counts,
@@ -2575,8 +2528,8 @@ NEO_API neo_status neo_comm_reduce_scatter_leaves(neo_comm *c, const void *const
     NEO__TRY(neo__check_parts(c, &w));
     int64_t mine = neo__part(count, counts, c->rank);
     NEO__TRY(neo__check_data(w.function, "out", out, mine, dtype));
-    NEO__TRY(neo__check_pieces(c, &w, pieces, mine, neo__part_offset(count, counts, c->rank)));
-    return neo__leaves_issue(c, &w, pieces, ticket);
+    const int64_t place = neo__part_offset(count, counts, c->rank);
+    return neo__leaves_issue(c, &w, pieces, mine, place, ticket);
 }
 
 /* ---- rows ---- */
@@ -2795,11 +2748,8 @@ static neo_status neo__agree_on_error(neo_comm *comm, int root, neo_status statu
     if (comm->rank == root) {
         const char *mine = neo_last_error();
         if (!mine[0]) mine = neo_status_string(status);
-        int head = 0;
-        if (strncmp(mine, "rank ", 5) != 0)
-            head = snprintf(text, sizeof text, "rank %d: ", comm->world[comm->rank]);
-        size_t room = sizeof text - 1 - (size_t)head, length = strlen(mine);
-        memcpy(text + head, mine, length < room ? length : room);
+        if (strncmp(mine, "rank ", 5) == 0) snprintf(text, sizeof text, "%s", mine);
+        else snprintf(text, sizeof text, "rank %d: %s", comm->world[comm->rank], mine);
     }
     comm->next.on_host = 1;
     NEO__TRY(neo_comm_broadcast(comm, text, (int64_t)sizeof text, NEO_U8, root, NULL));
@@ -2966,8 +2916,7 @@ static void neo__input_nap(neo_comm_input *in, int idle) {
     while (!waits && !in->quit && neo__cond_wait_until(&in->changed, &in->lock, until)) continue;
     neo__mutex_unlock(&in->lock);
 }
-/* One round. NEO_OK: there will be another; *moved: a block has come. Else how the input ends, in
-   in->text too. */
+/* One round. NEO_OK: there will be another; *moved: a block has come. Else how the input ends. */
 static neo_status neo__input_round(neo_comm_input *in, int idle, int *moved) {
     neo_comm *group = in->group;
     int64_t mine = neo__input_word(in, idle), *word = neo__comm_counts(group);
@@ -3064,18 +3013,6 @@ NEO_API void neo_comm_input_close(neo_comm_input *in) {
     neo__cond_destroy(&in->changed);
     neo_free(ctx, in, sizeof *in);
 }
-/* Opening a named pipe does not wait for its writer; reading does. */
-static neo_status neo__input_file(neo_comm_input *in, const char *path) {
-    snprintf(in->name, sizeof in->name, "%s", path ? path : "standard input");
-    in->file = 0;
-#if !defined(_WIN32)
-    if (path) in->file = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    if (in->file < 0)
-        return neo_fail(errno == ENOENT ? NEO_ERR_NOT_FOUND : NEO_ERR_IO,
-                        "neo_comm_input_open: %s: %s", in->name, strerror(errno));
-#endif
-    return NEO_OK;
-}
 /* This rank's part; the group is the input's from here on. */
 static neo_status neo__input_new(neo_comm *group, const char *path, neo_comm_input **out) {
     neo_comm_input *in = (neo_comm_input *)neo_alloc(group->ctx, sizeof *in);
@@ -3091,7 +3028,14 @@ static neo_status neo__input_new(neo_comm *group, const char *path, neo_comm_inp
     neo__mutex_init(&in->lock);
     neo__cond_init(&in->changed);
     *out = in;
-    if (group->rank == 0) NEO__TRY(neo__input_file(in, path));
+    snprintf(in->name, sizeof in->name, "%s", path ? path : "standard input");
+#if !defined(_WIN32) /* opening a named pipe does not wait for its writer; reading does */
+    if (group->rank == 0) {
+        in->file = path ? open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC) : 0;
+        NEO__CHECK(in->file >= 0, errno == ENOENT ? NEO_ERR_NOT_FOUND : NEO_ERR_IO,
+                   "neo_comm_input_open: %s: %s", in->name, strerror(errno));
+    }
+#endif
     in->start.fn = neo__input_main;
     in->start.arg = in;
     in->thread_runs = neo__thread_create(&in->thread, &in->start);
@@ -3102,7 +3046,7 @@ static neo_status neo__input_new(neo_comm *group, const char *path, neo_comm_inp
 NEO_API neo_status neo_comm_input_open(neo_comm *comm, const char *path, neo_comm_input **input) {
     NEO__CHECK(comm && input, NEO_ERR_ARG, "neo_comm_input_open: comm or input is NULL");
     *input = NULL;
-    NEO__CHECK(!comm->transport->host, NEO_ERR_UNSUPPORTED,
+    NEO__CHECK(!comm->host, NEO_ERR_UNSUPPORTED,
                "neo_comm_input_open: not on a group of devices: use the group it was made from");
     NEO__CHECK(!comm->queue.inline_only, NEO_ERR_UNSUPPORTED,
                "neo_comm_input_open: MPI was started without MPI_THREAD_SERIALIZED");
@@ -3119,8 +3063,7 @@ NEO_API neo_status neo_comm_input_open(neo_comm *comm, const char *path, neo_com
         return NEO_OK;
     }
     const neo__kept_error kept = neo__error_keep(status);
-    if (in && !in->thread_runs) neo_comm_abort(in->group, kept.text); /* the others' threads wait
-                                                                         for this one */
+    if (in && !in->thread_runs) neo_comm_abort(in->group, kept.text); /* other ranks' wait for it */
     neo_comm_input_close(in);
     return neo__error_restore(&kept);
 }
@@ -3140,9 +3083,7 @@ NEO_API neo_status neo_comm_input_open(neo_comm *comm, const char *path, neo_com
    are told, and it waits for those that read from it just now. A receiver first says that it reads,
    then looks whether it was told; so one of the two sees the other.
 
-   The link model: a rank's messages leave one after another on each level (`free_at` of the sender)
-   and arrive one after another (of the receiver); a transfer is done when the model says that it
-   would be.
+   A transfer is done when the link model says that it would be.
    ------------------------------------------------------------------------ */
 typedef struct neo__message {
     neo__call call;
@@ -3256,8 +3197,7 @@ static void neo__seat_wake(neo__seat *p) {
     neo__clock_wake(p->job->clock, &p->wake);
     neo__mutex_unlock(&p->lock);
 }
-/* Sleep until something has changed since `seen`, or the time has come (0: never): then the result
-   is 0. */
+/* Sleep until something has changed since `seen` (1), or the time has come (0; if 0: never). */
 static int neo__seat_sleep(neo__seat *p, int64_t seen, int64_t until_ns, int order) {
     int in_time = 1;
     neo__mutex_lock(&p->lock);
@@ -3556,16 +3496,10 @@ static const neo__transport neo__threads_transport = {
     neo__threads_start, neo__threads_finish, neo__threads_release,
     neo__threads_tell,  neo__threads_heard,
     neo__threads_member, neo__threads_join, neo__threads_leave, neo__threads_drop,
-    NULL, NULL, NULL, NULL, NULL, NULL,
+    NULL, NULL, NULL, NULL, NULL,
 };
 
 /* ---- after a fault ---- */
-/* Ranks of the broken group that may still come. Under the lock of the meeting seat. */
-static int neo__rally_expected(const neo_comm *c) {
-    int n = 0;
-    for (int r = 0; r < c->size; r++) n += !NEO__SEE(c->threads.seat[r]->left);
-    return n;
-}
 static void neo__rally_close(const neo_comm *c, neo__rally *rally) {
     int n = 0;
     rally->closed = 1;
@@ -3574,8 +3508,7 @@ static void neo__rally_close(const neo_comm *c, neo__rally *rally) {
         if (rally->member[r]) rally->member[r]->references = n;
     neo__clock_wake(c->clock, &c->threads.seat[0]->wake);
 }
-/* Meet at the seat of the group's first rank (which stays there after that rank is lost). Returns
-   how many have come. */
+/* Meet at the seat of the group's first rank, which stays there. Returns how many have come. */
 static int neo__rally_meet(neo_comm *c, neo__seat *mine) {
     neo__seat *at = c->threads.seat[0];
     neo__rally *rally = &at->rally;
@@ -3587,7 +3520,9 @@ static int neo__rally_meet(neo_comm *c, neo__seat *mine) {
         rally->asked++;
     }
     while (!rally->closed) {
-        if (rally->asked >= neo__rally_expected(c) || !in_time) {
+        int expected = 0;
+        for (int r = 0; r < c->size; r++) expected += !NEO__SEE(c->threads.seat[r]->left);
+        if (rally->asked >= expected || !in_time) {
             neo__rally_close(c, rally);
             break;
         }
@@ -3766,8 +3701,7 @@ static neo_status neo__job_result(neo__job *job, neo_status status, neo_status *
 }
 NEO_API neo_status neo_comm_spawn(int ranks, const neo_comm_desc *desc, neo_comm_fn fn, void *user,
                                   neo_status *rank_status) {
-    neo__job job;
-    memset(&job, 0, sizeof job);
+    NEO__ZERO(neo__job, job);
     job.desc = neo__comm_defaults(desc);
     job.desc.ranks = job.ranks = ranks;
     job.fn = fn;
@@ -3920,8 +3854,7 @@ static int neo__mpi_post(neo_comm *c, neo__xfer *x, int i, void *data, int count
     return x->send ? MPI_Isend(data, count, type, peer, tag, comm, &x->request[i])
                    : MPI_Irecv(data, count, type, peer, tag, comm, &x->request[i]);
 }
-/* Under the lock: the next data of a transfer. A segment is never cut: others of its call
-   follow. */
+/* Under the lock: the next data of a transfer. A segment is never cut, as others follow. */
 static int neo__mpi_post_data(neo_comm *c, neo__xfer *x) {
     size_t most = NEO__MPI_WINDOW;
     if (c->scratch.segment_bytes > most) most = c->scratch.segment_bytes;
@@ -4034,8 +3967,7 @@ static neo_status neo__mpi_start(neo_comm *c, const neo__call *call, neo__xfer *
     neo__mpi_give_up(c);
     return status;
 }
-/* Look at one transfer, under the lock. *moved: something has come or gone; *differs: a header, and
-   not of this call. */
+/* Look at one transfer, under the lock. *moved: something came or went; *differs: another call. */
 static int neo__mpi_look(neo_comm *c, const neo__call *call, neo__xfer *x, int *differs,
                          int *moved) {
     const neo__mpi_slip *slip = &c->mpi->in[x->peer];
@@ -4222,8 +4154,7 @@ static void neo__mpi_drop(neo_comm *c) {
     for (int p = 0; p < c->size; p++) /* bad news on their way; not for ever */
         ended &= neo__mpi_ends(s, &m->notice_out[p], until);
     /* Peers that still read this process's memory would be killed by their MPI if it vanished. No
-       MPI call here: once another rank has gone, MPICH asks its launcher in any call, and waits for
-       ever if the launcher is cut off. */
+       MPI call here: once a rank has gone, MPICH's ask its launcher, which may be cut off. */
     for (int64_t end = neo_time_ns() + 300000000; c->failure.broken && neo_time_ns() < end;)
         neo__thread_sleep(NEO__COMM_NAP_NS);
     neo__mutex_lock(&s->lock);
@@ -4239,7 +4170,7 @@ static const neo__transport neo__mpi_transport = {
     neo__mpi_start,   neo__mpi_finish, NULL,
     neo__mpi_tell,    neo__mpi_heard_at_rest,
     neo__mpi_member,  neo__mpi_join,   neo__mpi_leave, neo__mpi_drop,
-    NULL, NULL, NULL, NULL, NULL, NULL,
+    NULL, NULL, NULL, NULL, NULL,
 };
 
 /* Nodes by host name (its hash): the node of a rank is numbered by the first rank on it. */
@@ -4285,8 +4216,7 @@ static neo_status neo__mpi_share_new(neo_ctx *ctx, MPI_Comm comm, neo__mpi_share
     *out = s;
     return NEO_OK;
 }
-/* Before any rank waits for another in a new group: is every one there and well, and are they
-   alike? */
+/* Before ranks wait for each other in a new group: is everyone there and well, and alike? */
 static neo_status neo__mpi_vote(MPI_Comm comm, const neo_comm_desc *d, neo_status mine) {
     static int64_t say[3], all[3]; /* after a timeout MPI still has them */
     MPI_Request r = MPI_REQUEST_NULL;
@@ -4315,53 +4245,45 @@ static neo_status neo__mpi_vote(MPI_Comm comm, const neo_comm_desc *d, neo_statu
                rank, say[1], -all[2], all[1]);
     return NEO_OK;
 }
-/* The first group of a program. */
-typedef struct neo__mpi_making {
-    neo_ctx *ctx;
-    MPI_Comm comm;
-    neo_comm_desc desc;
-    neo__mpi_shared *shared;
-    neo_comm *group;
-} neo__mpi_making;
-/* The part that a rank makes for itself. */
-static neo_status neo__mpi_prepare(neo__mpi_making *m) {
+/* The part of the first group that a rank makes for itself. */
+static neo_status neo__mpi_prepare(neo_ctx *ctx, MPI_Comm comm, neo_comm_desc *d,
+                                   neo__mpi_shared **shared, neo_comm **group) {
     int rank = 0, size = 1;
     int64_t token;
-    NEO__TRY(neo__mpi_share_new(m->ctx, m->comm, &m->shared));
-    MPI_Comm_rank(m->comm, &rank);
-    MPI_Comm_size(m->comm, &size);
-    m->desc.ranks = NEO__MIN(size, (int)NEO__COMM_MAX_RANKS);
-    NEO__TRY(neo__comm_desc_check(&m->desc));
+    NEO__TRY(neo__mpi_share_new(ctx, comm, shared));
+    MPI_Comm_rank(comm, &rank);
+    MPI_Comm_size(comm, &size);
+    d->ranks = NEO__MIN(size, (int)NEO__COMM_MAX_RANKS);
+    NEO__TRY(neo__comm_desc_check(d));
     NEO__CHECK(size <= NEO__COMM_MAX_RANKS, NEO_ERR_UNSUPPORTED,
                "neo_comm_create_mpi: %d ranks, more than %d", size, (int)NEO__COMM_MAX_RANKS);
-    NEO__TRY(neo__comm_new(m->ctx, &m->desc, &neo__mpi_transport, rank, size, &m->group));
-    neo__mpi_share(m->group, m->shared, &token);
-    m->group->threads.joined = 1;
-    for (int p = 0; p < size; p++) m->group->world[p] = p;
+    NEO__TRY(neo__comm_new(ctx, d, &neo__mpi_transport, rank, size, group));
+    neo__mpi_share(*group, *shared, &token);
+    (*group)->threads.joined = 1;
+    for (int p = 0; p < size; p++) (*group)->world[p] = p;
     return NEO_OK;
-}
-static neo_status neo__mpi_make(neo__mpi_making *m) {
-    NEO__TRY(neo__mpi_vote(m->comm, &m->desc, neo__mpi_prepare(m)));
-    NEO__TRY(neo__mpi_nodes(m->group, m->desc.ranks_per_node));
-    return neo__mpi_listen(m->group);
-}
-static void neo__mpi_unmake(neo__mpi_making *m) {
-    if (m->group) m->group->failure.broken = 1; /* MPI_Comm_free would wait for lost ranks */
-    if (m->group) neo__comm_end(m->group);
-    else if (m->shared) neo__mpi_unshare(m->shared, 0);
 }
 NEO_API neo_status neo_comm_create_mpi(neo_ctx *ctx, const neo_comm_desc *desc,
                                        const void *mpi_comm, neo_comm **out) {
     NEO__CHECK(ctx && mpi_comm && out, NEO_ERR_ARG, "neo_comm_create_mpi: an argument is NULL");
     *out = NULL;
     NEO__CHECK(neo__mpi_started(), NEO_ERR_STATE, "neo_comm_create_mpi: MPI is not initialised");
-    NEO__ZERO(neo__mpi_making, m);
-    m.ctx = ctx;
-    m.comm = *(const MPI_Comm *)mpi_comm;
-    m.desc = neo__comm_defaults(desc);
-    const neo__kept_error kept = neo__error_keep(neo__mpi_make(&m));
-    if (kept.status == NEO_OK) *out = m.group;
-    else neo__mpi_unmake(&m);
+    const MPI_Comm comm = *(const MPI_Comm *)mpi_comm;
+    neo_comm_desc d = neo__comm_defaults(desc);
+    neo__mpi_shared *shared = NULL;
+    neo_comm *group = NULL;
+    neo_status status = neo__mpi_vote(comm, &d, neo__mpi_prepare(ctx, comm, &d, &shared, &group));
+    if (status == NEO_OK) status = neo__mpi_nodes(group, d.ranks_per_node);
+    if (status == NEO_OK) status = neo__mpi_listen(group);
+    const neo__kept_error kept = neo__error_keep(status);
+    if (status == NEO_OK) {
+        *out = group;
+    } else if (group) {
+        group->failure.broken = 1; /* MPI_Comm_free would wait for lost ranks */
+        neo__comm_end(group);
+    } else if (shared) {
+        neo__mpi_unshare(shared, 0);
+    }
     return neo__error_restore(&kept);
 }
 
@@ -4376,8 +4298,7 @@ static neo_status neo__mpi_part(neo_comm *c) {
     return neo__barrier_run(c, &w);
 }
 static int neo__env_processes(void);
-/* The launcher's environment says how many there are; MPI must see as many, or each would train
-   alone. */
+/* MPI must see as many processes as the launcher's environment, or each would train alone. */
 static neo_status neo__mpi_world_check(void) {
     int size = 1, length = 0, processes = neo__env_processes();
     char library[MPI_MAX_LIBRARY_VERSION_STRING] = "";
@@ -4419,16 +4340,14 @@ static neo_status neo__mpi_context(neo_comm_desc *d, neo_device **device, neo_ct
     if (*device) d->ctx.device = *device;
     return neo_ctx_create(&d->ctx, ctx);
 }
-/* 1: every rank has come to its end, and so has every message: MPI_Finalize is for all or
-   none. */
+/* 1: every rank and every message has come to its end: MPI_Finalize is for all or none. */
 static int neo__mpi_healthy(neo_comm *comm) {
     if (!comm || neo_comm_wait_all(comm) != NEO_OK || neo__mpi_part(comm) != NEO_OK) return 0;
     int unfinished = comm->mpi->shared->unfinished, any = 0;
     MPI_Allreduce(&unfinished, &any, 1, MPI_INT, MPI_MAX, comm->mpi->shared->comm);
     return !any;
 }
-/* One rank of a launcher's job, from beginning to end. After a fault MPI is not finalised: that
-   would wait for the lost. */
+/* One rank of a launcher's job. After a fault MPI is not finalised, which would wait for ever. */
 static neo_status neo__mpi_run(const neo_comm_desc *desc, neo_comm_fn fn, void *user) {
     const int starts = !neo__mpi_started();
     const MPI_Comm world = MPI_COMM_WORLD;
@@ -4471,11 +4390,9 @@ static neo_status neo__mpi_run(const neo_comm_desc *desc, neo_comm_fn fn, void *
                     looks at an event of the stream, at NCCL's asynchronous error, at the host group
                     and at the clock. What fails or comes too late is told to the others and
                     aborted.
-   Two streams      transfers run on one (the user's, if there is one), copies and sums on the
-                    other, which waits for what the user's had to do when the call began.
-   Sums             are made by the user's function on the device, else by the context's device,
-                    else on the processor: the pieces come to pinned memory in two halves, one
-                    fetched while the other is added.
+   Two streams      transfers run on one (the user's, if there is one), copies and sums (see
+                    neo_comm_set_combine) on the other, which waits for what the user's had to do
+                    when the call began.
    ------------------------------------------------------------------------ */
 #if NCCL_VERSION_CODE < NCCL_VERSION(2, 14, 0)
 #error "neo_comm.h: NEO_COMM_NCCL needs NCCL 2.14 or newer (communicators that do not block)"
@@ -4487,7 +4404,6 @@ enum {
 /* Events; [2] are of the last two groups of transfers, and of the work on two halves of memory. */
 enum { NEO__BEGUN, NEO__MOVED, NEO__WORKED = NEO__MOVED + 2, NEO__NCCL_EVENTS = NEO__WORKED + 2 };
 typedef struct neo__nccl {
-    neo_comm *host;
     int device, owns_stream;
     ncclComm_t comm; /* NULL: one rank, or over */
     cudaStream_t stream, work;
@@ -4535,13 +4451,12 @@ static neo_status neo__nccl_status(ncclComm_t comm, ncclResult_t result, const c
 
 /* ---- waiting ---- */
 static int neo__nccl_heard(neo_comm *c) {
-    neo_comm *host = c->nccl->host;
-    if (!neo__comm_over(host)) return 0;
-    (void)neo__comm_mark(c, host->failure.status, host->failure.message);
+    if (!neo__comm_over(c->host)) return 0;
+    (void)neo__comm_mark(c, c->host->failure.status, c->host->failure.message);
     return 1;
 }
 static void neo__nccl_tell(neo_comm *c) {
-    (void)neo__comm_break(c->nccl->host, NULL, c->failure.status, "%s", c->failure.message);
+    (void)neo__comm_break(c->host, NULL, c->failure.status, "%s", c->failure.message);
 }
 /* Until the event has happened; without one: until NCCL has done what it was asked for. Every
    failure is in neo_last_error; that of the group, if others broke it. */
@@ -4613,9 +4528,8 @@ static size_t neo__nccl_whole(const neo_comm *c, const neo__work *w, int from, i
 }
 /* Empty messages in the host group carry the call, and how much comes with it there. */
 static neo_status neo__nccl_agree_ranks(neo_comm *c, const neo__work *w) {
-    neo_comm *host = c->nccl->host;
     const int pair = w->call.op == (int)NEO_COMM_SEND;
-    neo__round r = neo__round_new(host);
+    neo__round r = neo__round_new(c->host);
     for (int send = 0; send < 2; send++)
         for (int d = 1; d < c->size; d++) {
             int p = neo__peer_in_turn(c, d, !send);
@@ -4623,7 +4537,7 @@ static neo_status neo__nccl_agree_ranks(neo_comm *c, const neo__work *w) {
             neo__round_add(&r, p, send, NULL, 0, 1, 0)->whole =
                 neo__nccl_whole(c, w, send ? c->rank : p, send ? p : c->rank);
         }
-    neo_status status = neo__round_run(host, &w->call, &r);
+    neo_status status = neo__round_run(c->host, &w->call, &r);
     if (status == NEO_OK) return NEO_OK;
     (void)neo__nccl_heard(c); /* why */
     neo__nccl_abort(c->nccl);
@@ -4631,16 +4545,15 @@ static neo_status neo__nccl_agree_ranks(neo_comm *c, const neo__work *w) {
 }
 /* Bytes that the host group has sent for this are the call's control bytes. */
 static void neo__nccl_count_control(neo_comm *c, const neo__call *call) {
-    const neo_comm_stats *stats = &c->nccl->host->stats;
+    const neo_comm_stats *stats = &c->host->stats;
     for (int op = 0; op < (int)NEO_COMM_OP_COUNT; op++) {
         int64_t bytes = stats->op[op].control_bytes;
         for (int l = 0; l < (int)NEO_LEVEL_COUNT; l++) bytes += stats->op[op].bytes[l];
         c->stats.op[call->op].control_bytes += bytes;
     }
-    neo_comm_reset_stats(c->nccl->host);
+    neo_comm_reset_stats(c->host);
 }
-/* The streams begin in the user's order. One rank in place has nothing else to do than to be
-   done. */
+/* The streams begin in the user's order. One rank in place has nothing else to do. */
 static neo_status neo__nccl_begin(neo_comm *c) {
     neo__nccl *n = c->nccl;
     NEO__CUDA(cudaSetDevice, n->device);
@@ -4684,8 +4597,7 @@ static ncclResult_t neo__nccl_group(neo__nccl *n) {
     ncclResult_t end = ncclGroupEnd(); /* always: it closes the group */
     return neo__nccl_good(result) ? end : result;
 }
-/* Hand what is queued to NCCL. Its kernels are on the stream only when it is no longer in
-   progress. */
+/* Hand what is queued to NCCL, whose kernels are on the stream when it is not in progress. */
 static neo_status neo__nccl_launch(neo_comm *c) {
     neo__nccl *n = c->nccl;
     if (n->queued == 0) return NEO_OK;
@@ -4820,11 +4732,10 @@ static neo_status neo__nccl_combine(neo_comm *c, const neo__combine_call *sum) {
 }
 
 /* ---- groups ---- */
-/* NCCL's own end is one that the ranks of a node make together; a rank whose peers do not come
-   gives up. */
+/* NCCL ends when the ranks of a node do so together; a rank whose peers do not come gives up. */
 static void neo__nccl_leave(neo_comm *c) {
     neo__nccl *n = c->nccl;
-    n->host->transport->leave(n->host);
+    c->host->transport->leave(c->host);
     if (!n->comm) return;
     ncclResult_t state = ncclInternalError;
     (void)cudaSetDevice(n->device);
@@ -4856,17 +4767,16 @@ static void neo__nccl_drop(neo_comm *c) {
         if (n->event[i]) (void)cudaEventDestroy(n->event[i]);
     if (n->stream && n->owns_stream) (void)cudaStreamDestroy(n->stream);
     if (n->work) (void)cudaStreamDestroy(n->work);
-    neo_comm_destroy(n->host);
+    neo_comm_destroy(c->host);
 }
 static neo_status neo__nccl_split(neo_comm *c, int color, int key, neo_comm **out);
-static neo_comm *neo__nccl_host(neo_comm *c) { return c->nccl->host; }
 static const neo__transport neo__nccl_transport = {
     NEO_BACKEND_NCCL, neo__nccl_carve,
     neo__nccl_start,  neo__nccl_finish, NULL,
     neo__nccl_tell,   neo__nccl_heard,
     NULL,             NULL,             neo__nccl_leave, neo__nccl_drop,
     neo__nccl_agree,  neo__nccl_come,   neo__nccl_copy,  neo__nccl_combine,
-    neo__nccl_split,  neo__nccl_host,
+    neo__nccl_split,
 };
 
 /* Streams, events and memory of this rank's device. */
@@ -4901,19 +4811,19 @@ static neo_status neo__nccl_connect(neo_comm *c) {
     NEO__ZERO(ncclUniqueId, id);
     if (c->size == 1) return NEO_OK;
     if (c->rank == 0) NEO__TRY(neo__nccl_status(NULL, ncclGetUniqueId(&id), "ncclGetUniqueId"));
-    NEO__TRY(neo_comm_broadcast(n->host, &id, (int64_t)sizeof id, NEO_U8, 0, NULL));
+    NEO__TRY(neo_comm_broadcast(c->host, &id, (int64_t)sizeof id, NEO_U8, 0, NULL));
     config.blocking = 0;
     ncclResult_t result = ncclCommInitRankConfig(&n->comm, c->size, id, c->rank, &config);
     NEO__TRY(neo__nccl_status(n->comm, result, "ncclCommInitRankConfig"));
     NEO__TRY(neo__nccl_wait(c, NULL));
-    return neo_comm_barrier(n->host, NULL);
+    return neo_comm_barrier(c->host, NULL);
 }
 /* *out: also of a failure, as far as it came; then it owns the host group. */
 static neo_status neo__nccl_new(neo_comm *host, int device, void *stream, neo_comm **out) {
     neo_comm *c;
     NEO__TRY(neo__comm_new(host->ctx, &host->desc, &neo__nccl_transport, host->rank, host->size,
                            &c));
-    c->nccl->host = host;
+    c->host = host;
     c->place = NEO_DEVICE;
     c->queue.inline_only = host->queue.inline_only;
     for (int p = 0; p < c->size; p++) neo__comm_take_rank(c, p, host, p);
@@ -4922,8 +4832,7 @@ static neo_status neo__nccl_new(neo_comm *host, int device, void *stream, neo_co
     NEO__TRY(neo__nccl_open(c, device, stream));
     return neo__nccl_connect(c);
 }
-/* A group over the ranks of host, which it takes over, or frees. A rank that fails tells the
-   others. */
+/* A group over the ranks of host, which it takes or frees. A rank that fails tells the others. */
 static neo_status neo__nccl_over(neo_comm *host, const char *function, int device, void *stream,
                                  neo_comm **out) {
     neo_comm *c = NULL;
@@ -4944,8 +4853,8 @@ static neo_status neo__nccl_split(neo_comm *c, int color, int key, neo_comm **ou
     neo__nccl *n = c->nccl;
     neo_comm *host = NULL;
     NEO__TRY(neo__comm_drain(c, c->queue.issued)); /* they use the host group */
-    neo_status status = neo_comm_split(n->host, color, key, &host);
-    neo_comm_reset_stats(n->host);
+    neo_status status = neo_comm_split(c->host, color, key, &host);
+    neo_comm_reset_stats(c->host);
     if (status == NEO_OK && host)
         status = neo__nccl_over(host, "neo_comm_split", n->device,
                                 n->owns_stream ? NULL : (void *)n->stream, out);
@@ -5019,8 +4928,7 @@ NEO_API neo_status neo_comm_set_combine(neo_comm *comm, neo_comm_device_combine_
     return neo_fail(NEO_ERR_UNSUPPORTED, "neo_comm_set_combine: compiled without NEO_COMM_NCCL");
 }
 #endif
-/* A group as if it were made: *c gets its sizes. The result is the bytes of its block; 0: there is
-   no such group. */
+/* The sizes of a group as if it were made. Returns the bytes of its block; 0: no such group. */
 static size_t neo__comm_predict(const neo_comm_desc *desc, int ranks, neo_comm_backend backend,
                                 neo_comm *c) {
     memset(c, 0, sizeof *c);
