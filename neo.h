@@ -18856,38 +18856,29 @@ NEO__KERNEL_INLINE void NEO__FN(bag_store)(float *to, NEO__VF *s, int count, int
 /* Bags [b, b_end), `count` vectors of columns from col on. Near the end of the lookup the rows
    fetched ahead are those of the next one. */
 NEO__KERNEL_INLINE void NEO__FN(bag_bags)(const neo__bag_lookup *a, int64_t b, int64_t b_end,
-                                          int64_t col, int64_t dim, int is_i32, int count) {
-    const int64_t ahead = NEO__FN(bag_ahead)(dim);
+                                          int64_t col, int is_i32, int count) {
+    const int64_t dim = a->dim, ahead = NEO__FN(bag_ahead)(dim);
     int64_t k = a->offsets[b], near_end = a->offsets[a->bags] - ahead;
     float *to = a->out + b * a->out_stride + col;
     for (; b < b_end; b++, to += a->out_stride) {
         int64_t k_end = a->offsets[b + 1], length = k_end - k;
+        const int fetches = k_end <= near_end;
         NEO__VF s[8];
         NEO__EACH(i, count) s[i] = NEO__SET(0.0f);
-        if (k_end <= near_end) {
-            if (a->weights) NEO__FN(bag_sum)(a, s, count, k, k_end, col, dim, is_i32, 1, ahead, 1);
-            else NEO__FN(bag_sum)(a, s, count, k, k_end, col, dim, is_i32, 0, ahead, 1);
-        } else {
-            if (col == 0) NEO__FN(bag_fetch_ahead)(a, is_i32, k + ahead, k_end + ahead);
-            if (a->weights) NEO__FN(bag_sum)(a, s, count, k, k_end, col, dim, is_i32, 1, ahead, 0);
-            else NEO__FN(bag_sum)(a, s, count, k, k_end, col, dim, is_i32, 0, ahead, 0);
-        }
+        if (!fetches && col == 0) NEO__FN(bag_fetch_ahead)(a, is_i32, k + ahead, k_end + ahead);
+        if (a->weights) NEO__FN(bag_sum)(a, s, count, k, k_end, col, dim, is_i32, 1, ahead, fetches);
+        else if (fetches) NEO__FN(bag_sum)(a, s, count, k, k_end, col, dim, is_i32, 0, ahead, 1);
+        else NEO__FN(bag_sum)(a, s, count, k, k_end, col, dim, is_i32, 0, ahead, 0);
         k = k_end;
         NEO__FN(bag_store)(to, s, count, a->mean, length);
     }
 }
-/* rows_<n>: all bags, when a row is n vectors (then dim is a constant). chunk_<n>: a part of one
-   bag. */
 #define NEO__BAG_POOL(N)                                                                           \
-    NEO__KERNEL_FAR NEO__UNUSED void NEO__FN(bag_rows_##N)(const neo__bag_lookup *a) {             \
-        if (a->is_i32)                                                                             \
-            NEO__FN(bag_bags)(a, 0, a->bags, 0, (N)*NEO__W, 1, N);                                 \
-        else                                                                                       \
-            NEO__FN(bag_bags)(a, 0, a->bags, 0, (N)*NEO__W, 0, N);                                 \
-    }                                                                                              \
     NEO__KERNEL_FAR void NEO__FN(bag_chunk_##N)(const neo__bag_lookup *a, int64_t b,               \
-                                                int64_t col) {                                     \
-        NEO__FN(bag_bags)(a, b, b + 1, col, a->dim, a->is_i32, N);                                 \
+                                                int64_t b_end, int64_t col) {                      \
+        if (NEO__W == 1) NEO__FN(bag_bags)(a, b, b_end, col, a->is_i32, N);                        \
+        else if (a->is_i32) NEO__FN(bag_bags)(a, b, b_end, col, 1, N);                             \
+        else NEO__FN(bag_bags)(a, b, b_end, col, 0, N);                                            \
     }
 NEO__BAG_POOL(8)
 NEO__BAG_POOL(4)
@@ -19097,10 +19088,10 @@ NEO__KERNEL void NEO__FN(bag_pool)(const neo__bag_lookup *a) {
     }
 #if NEO__PASS != NEO__PASS_SCALAR
     switch (dim) {
-    case 8 * NEO__W: NEO__FN(bag_rows_8)(a); return;
-    case 4 * NEO__W: NEO__FN(bag_rows_4)(a); return;
-    case 2 * NEO__W: NEO__FN(bag_rows_2)(a); return;
-    case NEO__W: NEO__FN(bag_rows_1)(a); return;
+    case 8 * NEO__W: NEO__FN(bag_chunk_8)(a, 0, a->bags, 0); return;
+    case 4 * NEO__W: NEO__FN(bag_chunk_4)(a, 0, a->bags, 0); return;
+    case 2 * NEO__W: NEO__FN(bag_chunk_2)(a, 0, a->bags, 0); return;
+    case NEO__W: NEO__FN(bag_chunk_1)(a, 0, a->bags, 0); return;
     default: break;
     }
     if (dim < NEO__W) {
@@ -19115,10 +19106,10 @@ NEO__KERNEL void NEO__FN(bag_pool)(const neo__bag_lookup *a) {
 #endif
     for (int64_t b = 0; b < a->bags; b++) {
         int64_t col = 0;
-        for (; col + 8 * NEO__W <= dim; col += 8 * NEO__W) NEO__FN(bag_chunk_8)(a, b, col);
-        if (col + 4 * NEO__W <= dim) NEO__FN(bag_chunk_4)(a, b, col), col += 4 * NEO__W;
-        if (col + 2 * NEO__W <= dim) NEO__FN(bag_chunk_2)(a, b, col), col += 2 * NEO__W;
-        if (col + NEO__W <= dim) NEO__FN(bag_chunk_1)(a, b, col), col += NEO__W;
+        for (; col + 8 * NEO__W <= dim; col += 8 * NEO__W) NEO__FN(bag_chunk_8)(a, b, b + 1, col);
+        if (col + 4 * NEO__W <= dim) NEO__FN(bag_chunk_4)(a, b, b + 1, col), col += 4 * NEO__W;
+        if (col + 2 * NEO__W <= dim) NEO__FN(bag_chunk_2)(a, b, b + 1, col), col += 2 * NEO__W;
+        if (col + NEO__W <= dim) NEO__FN(bag_chunk_1)(a, b, b + 1, col), col += NEO__W;
         if (col < dim) NEO__FN(bag_chunk_rest)(a, b, b + 1, col);
     }
 }
@@ -19257,7 +19248,10 @@ NEO__KERNEL_FAR void NEO__FN(bag_adjust)(const neo__bag_step *o, float *w, float
 /* w -= rate x */
 NEO__KERNEL_INLINE void NEO__FN(bag_descend_in)(float rate, const float *x, float *w, int64_t n) {
     NEO__VF r = NEO__SET(rate);
-    for (int64_t c = 0; c < n; c += NEO__W) NEO__STC(w, NEO__FNMA(r, NEO__LDC(x), NEO__LDC(w)));
+    int64_t c = 0;
+    for (; c + NEO__W <= n; c += NEO__W)
+        NEO__STORE(w + c, NEO__FNMA(r, NEO__LOAD(x + c), NEO__LOAD(w + c)));
+    if (c < n) NEO__STC(w, NEO__FNMA(r, NEO__LDC(x), NEO__LDC(w)));
 }
 NEO__KERNEL_FAR void NEO__FN(bag_descend)(float rate, const float *x, float *w, int64_t n) {
     NEO__FN(bag_descend_in)(rate, x, w, n);
@@ -19450,9 +19444,8 @@ NEO__KERNEL_INLINE void NEO__FN(bag_merge)(const neo__bag_update *u, int64_t i, 
 /* The same for `rows` rows of `count` vectors: row r is records [first[r], first[r + 1]). The
    second record of a short row is added without a branch, zeros in its place if there is none: they
    change no sum, which is never -0, and where runs end is hard to predict. */
-NEO__KERNEL_INLINE NEO__UNUSED void NEO__FN(bag_merge_rows)(const neo__bag_update *u,
-                                                            const int64_t *first, int64_t rows,
-                                                            float *to, int count) {
+NEO__KERNEL_INLINE void NEO__FN(bag_merge_rows)(const neo__bag_update *u, const int64_t *first,
+                                                int64_t rows, float *to, int count) {
     const uint64_t *record = u->records, mask = ((uint64_t)1 << u->low_bits) - 1;
     const float *grad = u->grad;
     const int64_t stride = u->grad_stride;
@@ -19474,9 +19467,13 @@ NEO__KERNEL_INLINE NEO__UNUSED void NEO__FN(bag_merge_rows)(const neo__bag_updat
     }
 }
 #define NEO__BAG_MERGE(N)                                                                          \
-    NEO__KERNEL_FAR void NEO__FN(bag_merge_##N)(const neo__bag_update *u, int64_t i, int64_t end, \
-                                                int64_t col, float *to) {                         \
-        NEO__FN(bag_merge)(u, i, end, col, to, N);                                                \
+    NEO__KERNEL_FAR void NEO__FN(bag_merge_##N)(const neo__bag_update *u, int64_t i, int64_t end,  \
+                                                int64_t col, float *to) {                          \
+        NEO__FN(bag_merge)(u, i, end, col, to, N);                                                 \
+    }                                                                                              \
+    NEO__KERNEL_FAR NEO__UNUSED void NEO__FN(bag_merge_rows_##N)(                                  \
+        const neo__bag_update *u, const int64_t *first, int64_t rows, float *to) {                 \
+        NEO__FN(bag_merge_rows)(u, first, rows, to, N);                                            \
     }
 NEO__BAG_MERGE(8)
 NEO__BAG_MERGE(4)
@@ -19588,7 +19585,7 @@ typedef struct NEO__FN(bag_walk) {
 } NEO__FN(bag_walk);
 /* Find rows until `ahead` are behind the next `most`. No branch depends on where rows begin. */
 NEO__KERNEL_INLINE void NEO__FN(bag_walk_on)(const neo__bag_update *u, NEO__FN(bag_walk) * k,
-                                             int64_t most, int dim) {
+                                             int64_t most) {
     const uint64_t *record = u->records;
     if (k->begin + k->ahead + most >= NEO__FN(BAG_ROOM)) {
         memmove(k->first, k->first + k->begin, (size_t)(k->end - k->begin + 1) * sizeof *k->first);
@@ -19603,12 +19600,13 @@ NEO__KERNEL_INLINE void NEO__FN(bag_walk_on)(const neo__bag_update *u, NEO__FN(b
         rows += row != last;
         last = row;
     }
-    if (dim && u->weight && !u->state[1] && u->state_dim[0] <= 1) { /* the most common */
-        const float *state = u->state[0] ? u->state[0] : u->weight;
+    if (u->weight && !u->state[1] && u->state_dim[0] <= 1) { /* the most common */
+        const float *weight = u->weight, *state = u->state[0];
+        const int64_t dim = u->dim;
         for (int64_t r = k->end; r < rows; r++) {
             int64_t row = (int64_t)(record[k->first[r]] >> u->low_bits);
-            for (int c = 0; c < dim; c += 16) __builtin_prefetch(u->weight + row * dim + c, 0, 2);
-            __builtin_prefetch(state + row, 0, 2);
+            for (int64_t c = 0; c < dim; c += 16) __builtin_prefetch(weight + row * dim + c, 0, 2);
+            if (state) __builtin_prefetch(state + row, 0, 2);
         }
     } else {
         for (int64_t r = k->end; r < rows; r++)
@@ -19632,21 +19630,22 @@ NEO__KERNEL_INLINE int NEO__FN(bag_one_leaf)(const neo__bag_update *u, int64_t a
     int leaf = neo__leaf_of(u->leaf, u->leaf_count, (int64_t)(u->records[at] & mask));
     return (int64_t)(u->records[end - 1] & mask) < u->leaf[leaf + 1];
 }
-/* Merge the next `count` rows of the walk into g. dim: 16, 32, 64, 128, or 0: any. */
+/* Merge the next `count` rows of the walk into g. */
 NEO__KERNEL_INLINE void NEO__FN(bag_merge_group)(const neo__bag_update *u, NEO__FN(bag_walk) * k,
-                                                 int64_t count, float *g, int dim) {
+                                                 int64_t count, float *g) {
     const int64_t *first = k->first + k->begin;
-    (void)dim;
-    if (!u->grad_row && u->leaf_count == 1 && !u->fetch_grads) {
 #if NEO__PASS != NEO__PASS_SCALAR
-        if (!dim && u->dim < NEO__W) { NEO__FN(bag_merge_rows_rest)(u, first, count, g); return; }
-        if (!dim && u->dim == NEO__W) { NEO__FN(bag_merge_rows)(u, first, count, g, 1); return; }
-        if (dim && dim <= 8 * NEO__W) {
-            NEO__FN(bag_merge_rows)(u, first, count, g, dim / NEO__W);
-            return;
+    if (!u->grad_row && u->leaf_count == 1 && !u->fetch_grads) {
+        switch (u->dim) {
+        case NEO__W: NEO__FN(bag_merge_rows_1)(u, first, count, g); return;
+        case 2 * NEO__W: NEO__FN(bag_merge_rows_2)(u, first, count, g); return;
+        case 4 * NEO__W: NEO__FN(bag_merge_rows_4)(u, first, count, g); return;
+        case 8 * NEO__W: NEO__FN(bag_merge_rows_8)(u, first, count, g); return;
+        default: break;
         }
-#endif
+        if (u->dim < NEO__W) { NEO__FN(bag_merge_rows_rest)(u, first, count, g); return; }
     }
+#endif
     for (int64_t r = 0; r < count; r++, g += u->dim) {
         int64_t at = first[r], end = first[r + 1];
         if (u->fetch_grads) NEO__FN(bag_fetch_grads)(u, k, end);
@@ -19705,9 +19704,10 @@ NEO__KERNEL_INLINE void NEO__FN(bag_descend_near)(float rate, const float *g, ui
         else NEO__STORE_H(to + c, NEO__FN(bf16_near)(NEO__AS_I(x)));
     }
 }
-NEO__KERNEL_INLINE void NEO__FN(bag_narrow_group)(const neo__bag_update *u, const int64_t *row,
-                                                  int64_t count, const float *g, int64_t n,
-                                                  const float *rate, const float *word) {
+NEO__KERNEL_FAR void NEO__FN(bag_narrow_group)(const neo__bag_update *u, const int64_t *row,
+                                               int64_t count, const float *g, const float *rate,
+                                               const float *word) {
+    const int64_t n = u->dim;
     uint16_t *to = (uint16_t *)(void *)u->store->data;
     if (word) {
         for (int64_t r = 0; r < count; r++) {
@@ -19731,7 +19731,7 @@ NEO__KERNEL_INLINE void NEO__FN(bag_plain_group)(const neo__bag_update *u, const
     NEO__FN(bag_rates)(u, row, count, g, n, rate);
 #if NEO__PASS != NEO__PASS_SCALAR
     if (!u->weight) {
-        NEO__FN(bag_narrow_group)(u, row, count, g, n, rate, word);
+        NEO__FN(bag_narrow_group)(u, row, count, g, rate, word);
         return;
     }
 #endif
@@ -19754,14 +19754,10 @@ NEO__KERNEL_FAR void NEO__FN(bag_step_group)(const neo__bag_update *u, const int
     if (plain && u->weight) {
 #else
     if (plain && (u->weight || (u->store->dtype != NEO_I8 && u->dim % 16 == 0))) {
-        switch (u->dim) { /* rows gain from a known length */
-        case 16: NEO__FN(bag_plain_group)(u, row, count, g, 16, word); return;
-        case 64: NEO__FN(bag_plain_group)(u, row, count, g, 64, word); return;
-        case 128: NEO__FN(bag_plain_group)(u, row, count, g, 128, word); return;
-        default: break;
-        }
 #endif
-        NEO__FN(bag_plain_group)(u, row, count, g, u->dim, word);
+        /* short rows gain from a known length */
+        if (NEO__W > 1 && u->dim == 16) NEO__FN(bag_plain_group)(u, row, count, g, 16, word);
+        else NEO__FN(bag_plain_group)(u, row, count, g, u->dim, word);
         return;
     }
     for (int64_t r = 0; r < count; r++) {
@@ -19780,13 +19776,19 @@ NEO__KERNEL_FAR void NEO__FN(bag_keep_group)(const neo__bag_update *u, const int
 /* Fetch the rows of the next group from the second-level cache into the first while their gradients
    are merged. Rows of a line are loaded in time without it, and long ones would not find room. */
 NEO__KERNEL_INLINE void NEO__FN(bag_fetch_near)(const neo__bag_update *u, const int64_t *row,
-                                                int64_t count, int dim) {
-    const int64_t bytes = dim && u->weight ? (int64_t)dim * 4 : u->store->row_bytes;
+                                                int64_t count) {
+    const int64_t bytes = u->store->row_bytes;
     for (int64_t r = 0; r < count; r++)
         for (int64_t c = 0; c < bytes; c += 64)
             __builtin_prefetch(u->store->data + row[r] * bytes + c);
 }
-NEO__KERNEL_INLINE void NEO__FN(bag_update_as)(const neo__bag_update *u, int dim) {
+NEO__KERNEL void NEO__FN(bag_update)(const neo__bag_update *u) {
+#if NEO__PASS == NEO__PASS_AVX512
+    if (u->dim == 8) { /* a part of a vector that is stored and soon loaded waits for the store */
+        NEO__FN8(bag_update)(u);
+        return;
+    }
+#endif
     int64_t row[NEO__BAG_GROUP], most = neo__bag_group(u->dim);
     const int fetches = !u->keep_at && u->store->row_bytes > 64 && u->store->row_bytes <= 256;
     NEO__FN(bag_walk) walk;
@@ -19794,35 +19796,17 @@ NEO__KERNEL_INLINE void NEO__FN(bag_update_as)(const neo__bag_update *u, int dim
     walk.last = ~(uint64_t)0;
     walk.ahead = u->dim <= 32 ? 64 : u->dim <= 128 ? 32 : 16;
     for (;;) {
-        NEO__FN(bag_walk_on)(u, &walk, most, dim);
+        NEO__FN(bag_walk_on)(u, &walk, most);
         const int64_t count = NEO__MIN(walk.end - walk.begin, most),
                       *first = walk.first + walk.begin;
         if (count == 0) return;
         for (int64_t r = 0; r < count; r++) row[r] = (int64_t)(u->records[first[r]] >> u->low_bits);
-        if (fetches) NEO__FN(bag_fetch_near)(u, row, count, dim);
-        NEO__FN(bag_merge_group)(u, &walk, count, u->scratch, dim);
+        if (fetches) NEO__FN(bag_fetch_near)(u, row, count);
+        NEO__FN(bag_merge_group)(u, &walk, count, u->scratch);
         if (u->keep_at) NEO__FN(bag_keep_group)(u, first, count, u->scratch);
         else NEO__FN(bag_step_group)(u, row, count, u->scratch);
         walk.begin += count;
     }
-}
-NEO__KERNEL void NEO__FN(bag_update)(const neo__bag_update *u) {
-#if NEO__PASS != NEO__PASS_SCALAR
-    switch (u->dim) {
-    case 16: NEO__FN(bag_update_as)(u, 16); return;
-    case 32: NEO__FN(bag_update_as)(u, 32); return;
-    case 64: NEO__FN(bag_update_as)(u, 64); return;
-    case 128: NEO__FN(bag_update_as)(u, 128); return;
-    default: break;
-    }
-#endif
-#if NEO__PASS == NEO__PASS_AVX512
-    if (u->dim == 8) { /* a part of a vector that is stored and soon loaded waits for the store */
-        NEO__FN8(bag_update)(u);
-        return;
-    }
-#endif
-    NEO__FN(bag_update_as)(u, 0);
 }
 
 static const neo__bag_kernels NEO__FN(bag_kernels) = {
@@ -19855,7 +19839,7 @@ static const neo__bag_kernels NEO__FN(bag_kernels) = {
    and codes 0. Before all this x is multiplied by `factor`, in the end what was decoded by `back`,
    in f32. The bytes depend on the values alone (f32, f16, bf16 keep NaNs' payloads), everywhere.
 
-   `wire` is a constant where the processor's loops call these functions. */
+   `wire` is a constant where the processor's loops code whole blocks. */
 #if NEO__PASS != NEO__PASS_AVX512
 NEO__KERNEL_INLINE int NEO__FN(wire_bits)(int wire) { return wire == NEO__CODE_I4 ? 4 : 8; }
 NEO__KERNEL_INLINE int NEO__FN(wire_is_integer)(int wire) { return wire >= NEO__CODE_I8; }
@@ -19986,107 +19970,137 @@ NEO__KERNEL_INLINE void NEO__FN(wire_store)(float *x, NEO__VF v, int64_t left) {
 NEO__KERNEL_INLINE NEO__VF NEO__FN(wire_load)(const float *x, int64_t k, int64_t n) {
     return k < n ? NEO__FN(load_left)(x + k, n - k) : NEO__SET(0.0f);
 }
-NEO__KERNEL_INLINE float NEO__FN(wire_block_scale)(int wire, const float *x, int64_t n,
-                                                   float factor) {
+/* The bits of the largest magnitude of n numbers. */
+NEO__KERNEL_INLINE int32_t NEO__FN(wire_largest)(const float *x, int64_t n, float factor) {
     NEO__VI most = NEO__SETI(0);
-    NEO__EACH(k, NEO__CODE_BLOCK / NEO__W) {
-        if (k * NEO__W >= n) break;
-        const NEO__VF v = NEO__FN(wire_load)(x, k * NEO__W, n) * factor;
+    for (int64_t k = 0; k < n; k += NEO__W) {
+        const NEO__VF v = NEO__FN(load_left)(x + k, n - k) * factor;
         const NEO__VI a = NEO__AS_I(v) & 0x7FFFFFFFu;
         most = NEO__MAXI(a, most);
     }
-    return NEO__FN(wire_scale)(wire, NEO__FN(wire_top)(most));
+    return NEO__FN(wire_top)(most);
 }
 /* The last vector of words goes back over words that are done, unless there is but one. */
 NEO__KERNEL_INLINE void NEO__FN(wire_encode_block)(int wire, const float *x, int64_t n,
-                                                   float factor, char *out) {
+                                                   float factor, char *out, int unrolls) {
     const int bits = NEO__FN(wire_bits)(wire), planes = 32 / bits;
     const int64_t words = (n + planes - 1) / planes, last = words > NEO__W ? words - NEO__W : 0;
     float scale;
     memcpy(&scale, out, sizeof scale);
     const float inverse = NEO__FN(wire_inverse)(scale);
     const uint32_t keep = scale == scale ? ~0u : 0;
+#define NEO__WIRE_PLANE(k)                                                                         \
+    const NEO__VF v = NEO__FN(wire_load)(x, (planes - 1 - k) * words + i, n);                      \
+    word = word << (uint32_t)bits | NEO__FN(wire_code)(wire, v * factor * inverse);
     for (int64_t i = 0;; i = i + NEO__W < last ? i + NEO__W : last) {
         NEO__VI word = NEO__SETI(0);
-        NEO__EACH(k, planes) {
-            const NEO__VF v = NEO__FN(wire_load)(x, (planes - 1 - k) * words + i, n);
-            const NEO__VI code = NEO__FN(wire_code)(wire, v * factor * inverse);
-            word = word << (uint32_t)bits | code;
+        if (unrolls) {
+            NEO__EACH(k, planes) { NEO__WIRE_PLANE(k) }
+        } else {
+            for (int k = 0; k < planes; k++) { NEO__WIRE_PLANE(k) }
         }
         NEO__FN(wire_store_words)(out + 4 + 4 * i, word & keep, words - i);
         if (i == last) break;
     }
+#undef NEO__WIRE_PLANE
 }
 /* A plane's last vector may reach into the next plane, which overwrites it, not past the block. */
 NEO__KERNEL_INLINE void NEO__FN(wire_decode_block)(int wire, const char *in, int64_t n, float back,
-                                                   float *x) {
+                                                   float *x, int unrolls) {
     const int bits = NEO__FN(wire_bits)(wire), planes = 32 / bits;
     const int64_t words = (n + planes - 1) / planes, last = words > NEO__W ? words - NEO__W : 0;
     float scale;
     memcpy(&scale, in, sizeof scale);
+#define NEO__WIRE_PLANE(k)                                                                         \
+    const int64_t at = k * words + i;                                                              \
+    const NEO__VF v = NEO__FN(wire_value)(wire, word & ((1u << bits) - 1u)) * scale;               \
+    NEO__FN(wire_store)(x + at, v * back, n - at);                                                 \
+    word = word >> (uint32_t)bits;
     for (int64_t i = 0;; i = i + NEO__W < last ? i + NEO__W : last) {
         NEO__VI word = NEO__FN(wire_load_words)(in + 4 + 4 * i, words - i);
-        NEO__EACH(k, planes) {
-            const int64_t at = k * words + i;
-            const NEO__VI code = word & ((1u << bits) - 1u);
-            const NEO__VF v = NEO__FN(wire_value)(wire, code) * scale;
-            NEO__FN(wire_store)(x + at, v * back, n - at);
-            word = word >> (uint32_t)bits;
+        if (unrolls) {
+            NEO__EACH(k, planes) { NEO__WIRE_PLANE(k) }
+        } else {
+            for (int k = 0; k < planes; k++) { NEO__WIRE_PLANE(k) }
         }
         if (i == last) break;
     }
+#undef NEO__WIRE_PLANE
 }
-/* The scale of the block at a place, or its codes; on to the next block. */
-NEO__KERNEL_INLINE void NEO__FN(wire_encode_at)(int wire, const neo__wire_call *c,
-                                                neo__wire_place *at, int codes) {
-    const float *x = (const float *)c->in + at->row * c->stride + at->col;
-    const int64_t left = c->cols - at->col, whole = NEO__CODE_BLOCK;
-    char *out =
-        (char *)c->out + (size_t)at->row * c->row_bytes + neo__code_bytes(wire, at->col);
-    if (!codes) {
-        const float scale = NEO__FN(wire_block_scale)(wire, x, NEO__MIN(left, whole), c->factor);
-        memcpy(out, &scale, sizeof scale);
-    } else if (left >= whole) {
-        NEO__FN(wire_encode_block)(wire, x, whole, c->factor, out);
+/* The block at a place: its numbers, how many they are, its bytes; on to the next block. */
+typedef struct NEO__FN(wire_block) {
+    const float *x;
+    int64_t n;
+    char *out;
+} NEO__FN(wire_block);
+NEO__KERNEL_INLINE NEO__FN(wire_block) NEO__FN(wire_block_at)(const neo__wire_call *c,
+                                                             neo__wire_place *at) {
+    NEO__FN(wire_block) block;
+    block.x = (const float *)c->in + at->row * c->stride + at->col;
+    block.n = c->cols - at->col;
+    block.out = (char *)c->out + (size_t)at->row * c->row_bytes + neo__code_bytes(c->wire, at->col);
+    at->col += NEO__CODE_BLOCK;
+    if (block.n > NEO__CODE_BLOCK) {
+        block.n = NEO__CODE_BLOCK;
     } else {
-        NEO__FN(wire_encode_block)(wire, x, left, c->factor, out);
+        at->col = 0;
+        at->row++;
     }
-    at->col += whole;
-    if (left > whole) return;
-    at->col = 0;
-    at->row++;
+    return block;
+}
+NEO__KERNEL_FAR void NEO__FN(wire_encode_scale)(const neo__wire_call *c, neo__wire_place *at) {
+    const NEO__FN(wire_block) block = NEO__FN(wire_block_at)(c, at);
+    const int32_t largest = NEO__FN(wire_largest)(block.x, block.n, c->factor);
+    const float scale = NEO__FN(wire_scale)(c->wire, largest);
+    memcpy(block.out, &scale, sizeof scale);
+}
+NEO__KERNEL_INLINE void NEO__FN(wire_encode_codes)(const neo__wire_call *c, neo__wire_place *at) {
+    const NEO__FN(wire_block) block = NEO__FN(wire_block_at)(c, at);
+    const int64_t whole = NEO__CODE_BLOCK;
+    const float *x = block.x, factor = c->factor;
+    const int wire = NEO__W > 1 && block.n == whole ? c->wire : 0;
+    switch (wire) {
+    case NEO__CODE_F8E4M3:
+        NEO__FN(wire_encode_block)(NEO__CODE_F8E4M3, x, whole, factor, block.out, 1);
+        break;
+    case NEO__CODE_F8E5M2:
+        NEO__FN(wire_encode_block)(NEO__CODE_F8E5M2, x, whole, factor, block.out, 1);
+        break;
+    case NEO__CODE_I8:
+        NEO__FN(wire_encode_block)(NEO__CODE_I8, x, whole, factor, block.out, 1);
+        break;
+    case NEO__CODE_I4:
+        NEO__FN(wire_encode_block)(NEO__CODE_I4, x, whole, factor, block.out, 1);
+        break;
+    default: NEO__FN(wire_encode_block)(c->wire, x, block.n, factor, block.out, 0); break;
+    }
 }
 /* Scales are one block ahead: codes wait long for theirs (two divisions after a maximum). */
-NEO__KERNEL_INLINE void NEO__FN(wire_encode_as)(int wire, const neo__wire_call *c) {
-    neo__wire_place scaled = {0, 0}, coded = {0, 0};
-    NEO__FN(wire_encode_at)(wire, c, &scaled, 0);
-    while (coded.row < c->rows) {
-        if (scaled.row < c->rows) NEO__FN(wire_encode_at)(wire, c, &scaled, 0);
-        NEO__FN(wire_encode_at)(wire, c, &coded, 1);
-    }
-}
 NEO__KERNEL void NEO__FN(wire_encode)(const neo__wire_call *c) {
+    neo__wire_place scaled = {0, 0}, coded = {0, 0};
     if (c->rows == 0 || c->cols == 0) return;
-    switch (c->wire) {
-    case NEO__CODE_F8E4M3: NEO__FN(wire_encode_as)(NEO__CODE_F8E4M3, c); break;
-    case NEO__CODE_F8E5M2: NEO__FN(wire_encode_as)(NEO__CODE_F8E5M2, c); break;
-    case NEO__CODE_I8: NEO__FN(wire_encode_as)(NEO__CODE_I8, c); break;
-    default: NEO__FN(wire_encode_as)(NEO__CODE_I4, c); break;
+    NEO__FN(wire_encode_scale)(c, &scaled);
+    while (coded.row < c->rows) {
+        if (scaled.row < c->rows) NEO__FN(wire_encode_scale)(c, &scaled);
+        NEO__FN(wire_encode_codes)(c, &coded);
     }
-}
-NEO__KERNEL_INLINE void NEO__FN(wire_decode_as)(int wire, const char *in, int64_t n, float back,
-                                                float *x) {
-    const int64_t whole = NEO__CODE_BLOCK;
-    for (; n >= whole; n -= whole, x += whole, in += neo__code_bytes(wire, whole))
-        NEO__FN(wire_decode_block)(wire, in, whole, back, x);
-    if (n > 0) NEO__FN(wire_decode_block)(wire, in, n, back, x);
 }
 NEO__KERNEL void NEO__FN(wire_decode)(int wire, const char *in, int64_t n, float back, float *x) {
-    switch (wire) {
-    case NEO__CODE_F8E4M3: NEO__FN(wire_decode_as)(NEO__CODE_F8E4M3, in, n, back, x); break;
-    case NEO__CODE_F8E5M2: NEO__FN(wire_decode_as)(NEO__CODE_F8E5M2, in, n, back, x); break;
-    case NEO__CODE_I8: NEO__FN(wire_decode_as)(NEO__CODE_I8, in, n, back, x); break;
-    default: NEO__FN(wire_decode_as)(NEO__CODE_I4, in, n, back, x); break;
+    const int64_t whole = NEO__CODE_BLOCK;
+    for (; n > 0; n -= whole, x += whole, in += neo__code_bytes(wire, whole)) {
+        switch (NEO__W > 1 && n >= whole ? wire : 0) {
+        case NEO__CODE_F8E4M3:
+            NEO__FN(wire_decode_block)(NEO__CODE_F8E4M3, in, whole, back, x, 1);
+            break;
+        case NEO__CODE_F8E5M2:
+            NEO__FN(wire_decode_block)(NEO__CODE_F8E5M2, in, whole, back, x, 1);
+            break;
+        case NEO__CODE_I8: NEO__FN(wire_decode_block)(NEO__CODE_I8, in, whole, back, x, 1); break;
+        case NEO__CODE_I4: NEO__FN(wire_decode_block)(NEO__CODE_I4, in, whole, back, x, 1); break;
+        default:
+            NEO__FN(wire_decode_block)(wire, in, NEO__MIN(n, whole), back, x, 0);
+            break;
+        }
     }
 }
 #endif
