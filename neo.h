@@ -1818,8 +1818,7 @@ NEO_API neo_status neo_report_write(const neo_report *report, const char *path);
 #if defined(NEO__COLD) && !defined(__clang__) && !defined(__OPTIMIZE_SIZE__)
 #define NEO__LEAN_BEGIN                                                                            \
     _Pragma("GCC push_options")                                                                    \
-    _Pragma("GCC optimize(\"no-thread-jumps\", \"no-tree-dominator-opts\", \"no-tree-pta\")")      \
-    _Pragma("GCC optimize(\"no-tree-vectorize\", \"no-tree-slp-vectorize\", \"ira-region=one\")")
+    _Pragma("GCC optimize(\"no-thread-jumps\", \"no-tree-dominator-opts\")")
 #define NEO__LEAN_END _Pragma("GCC pop_options")
 #define NEO__HOST_BEGIN                                                                            \
     NEO__LEAN_BEGIN _Pragma("GCC optimize(\"O1\", \"no-ipa-pure-const\", \"no-ipa-modref\")")      \
@@ -3393,7 +3392,8 @@ struct neo_device {
 #pragma GCC optimize("fp-contract=off")
 #if defined(NEO__COLD)
 /* Passes that take a quarter of the compile time and make nothing here faster. */
-#pragma GCC optimize("no-tree-vrp", "no-tree-pre", "no-code-hoisting", "no-gcse")
+#pragma GCC optimize("no-tree-vrp", "no-tree-pre", "no-code-hoisting", "no-gcse", "no-tree-pta")
+#pragma GCC optimize("no-tree-vectorize", "no-tree-slp-vectorize", "ira-region=one")
 #pragma GCC optimize("no-schedule-insns2", "no-rerun-cse-after-loop", "no-dse", "no-tree-bit-ccp")
 #pragma GCC optimize("no-ipa-cp", "no-ipa-sra", "no-ipa-icf", "no-reorder-blocks-and-partition")
 #endif
@@ -17942,8 +17942,6 @@ static const neo__tensor_kernels NEO__FN(tensor_kernels) = {
     NEO__FN(f32_from_bf16s), NEO__FN8(random_uniform), NEO__FN8(random_normal),
 };
 #endif
-NEO__LEAN_END
-
 #if NEO__PASS != NEO__PASS_WARP
 /* ---- >>kernels-gemm ----
    The tile: every accumulator is a named variable, so that the compiler keeps it in a register.
@@ -18573,6 +18571,7 @@ static const neo__gemm_kernels NEO__FN(gemm_kernels) = {
 };
 #endif
 
+NEO__LEAN_END
 /* ---- >>kernels-bags ----
 
    Sums run down the rows in registers: a chunk of 8, 4, 2 or 1 vectors of columns, or a rest
@@ -18866,7 +18865,8 @@ NEO__KERNEL_INLINE void NEO__FN(bag_bags)(const neo__bag_lookup *a, int64_t b, i
         NEO__VF s[8];
         NEO__EACH(i, count) s[i] = NEO__SET(0.0f);
         if (!fetches && col == 0) NEO__FN(bag_fetch_ahead)(a, is_i32, k + ahead, k_end + ahead);
-        if (a->weights) NEO__FN(bag_sum)(a, s, count, k, k_end, col, dim, is_i32, 1, ahead, fetches);
+        if (a->weights)
+            NEO__FN(bag_sum)(a, s, count, k, k_end, col, dim, is_i32, 1, ahead, fetches);
         else if (fetches) NEO__FN(bag_sum)(a, s, count, k, k_end, col, dim, is_i32, 0, ahead, 1);
         else NEO__FN(bag_sum)(a, s, count, k, k_end, col, dim, is_i32, 0, ahead, 0);
         k = k_end;
@@ -20054,26 +20054,19 @@ NEO__KERNEL_FAR void NEO__FN(wire_encode_scale)(const neo__wire_call *c, neo__wi
     const float scale = NEO__FN(wire_scale)(c->wire, largest);
     memcpy(block.out, &scale, sizeof scale);
 }
+#define NEO__EACH_WIRE(X) X(NEO__CODE_F8E4M3) X(NEO__CODE_F8E5M2) X(NEO__CODE_I8) X(NEO__CODE_I4)
 NEO__KERNEL_INLINE void NEO__FN(wire_encode_codes)(const neo__wire_call *c, neo__wire_place *at) {
     const NEO__FN(wire_block) block = NEO__FN(wire_block_at)(c, at);
     const int64_t whole = NEO__CODE_BLOCK;
     const float *x = block.x, factor = c->factor;
     const int wire = NEO__W > 1 && block.n == whole ? c->wire : 0;
+#define NEO__WIRE_WHOLE(wire)                                                                      \
+    case wire: NEO__FN(wire_encode_block)(wire, x, whole, factor, block.out, 1); break;
     switch (wire) {
-    case NEO__CODE_F8E4M3:
-        NEO__FN(wire_encode_block)(NEO__CODE_F8E4M3, x, whole, factor, block.out, 1);
-        break;
-    case NEO__CODE_F8E5M2:
-        NEO__FN(wire_encode_block)(NEO__CODE_F8E5M2, x, whole, factor, block.out, 1);
-        break;
-    case NEO__CODE_I8:
-        NEO__FN(wire_encode_block)(NEO__CODE_I8, x, whole, factor, block.out, 1);
-        break;
-    case NEO__CODE_I4:
-        NEO__FN(wire_encode_block)(NEO__CODE_I4, x, whole, factor, block.out, 1);
-        break;
+        NEO__EACH_WIRE(NEO__WIRE_WHOLE)
     default: NEO__FN(wire_encode_block)(c->wire, x, block.n, factor, block.out, 0); break;
     }
+#undef NEO__WIRE_WHOLE
 }
 /* Scales are one block ahead: codes wait long for theirs (two divisions after a maximum). */
 NEO__KERNEL void NEO__FN(wire_encode)(const neo__wire_call *c) {
@@ -20088,19 +20081,13 @@ NEO__KERNEL void NEO__FN(wire_encode)(const neo__wire_call *c) {
 NEO__KERNEL void NEO__FN(wire_decode)(int wire, const char *in, int64_t n, float back, float *x) {
     const int64_t whole = NEO__CODE_BLOCK;
     for (; n > 0; n -= whole, x += whole, in += neo__code_bytes(wire, whole)) {
+#define NEO__WIRE_WHOLE(wire)                                                                      \
+    case wire: NEO__FN(wire_decode_block)(wire, in, whole, back, x, 1); break;
         switch (NEO__W > 1 && n >= whole ? wire : 0) {
-        case NEO__CODE_F8E4M3:
-            NEO__FN(wire_decode_block)(NEO__CODE_F8E4M3, in, whole, back, x, 1);
-            break;
-        case NEO__CODE_F8E5M2:
-            NEO__FN(wire_decode_block)(NEO__CODE_F8E5M2, in, whole, back, x, 1);
-            break;
-        case NEO__CODE_I8: NEO__FN(wire_decode_block)(NEO__CODE_I8, in, whole, back, x, 1); break;
-        case NEO__CODE_I4: NEO__FN(wire_decode_block)(NEO__CODE_I4, in, whole, back, x, 1); break;
-        default:
-            NEO__FN(wire_decode_block)(wire, in, NEO__MIN(n, whole), back, x, 0);
-            break;
+            NEO__EACH_WIRE(NEO__WIRE_WHOLE)
+        default: NEO__FN(wire_decode_block)(wire, in, NEO__MIN(n, whole), back, x, 0); break;
         }
+#undef NEO__WIRE_WHOLE
     }
 }
 #endif
