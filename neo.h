@@ -1812,17 +1812,29 @@ NEO_API neo_status neo_report_write(const neo_report *report, const char *path);
 #endif
 #define NEO__HOT_BEGIN NEO__COLD_END
 #define NEO__HOT_END NEO__COLD_BEGIN
-/* Between: gcc leaves out passes that take a fifth of the compile time, and speed up kernels and
-   parsers that branch and copy, and nothing else. NEO__HOST_BEGIN: code that hands work to
-   kernels. */
+/* gcc leaves out passes that take a third of the compile time. FEW_PASSES: without what makes
+   nothing here faster. LEAN_BEGIN .. LEAN_END: nor what speeds up kernels and parsers that branch
+   and copy. HOST_BEGIN .. HOST_END, for code that hands work to kernels: without most. */
+#if defined(NEO__COLD) && !defined(__clang__)
+#define NEO__OFF(...) _Pragma(#__VA_ARGS__)
+#define NEO__FEW_PASSES                                                                            \
+    NEO__OFF(GCC optimize("no-tree-vrp", "no-tree-pre", "no-code-hoisting", "no-gcse", "no-dse"))  \
+    NEO__OFF(GCC optimize("no-tree-vectorize", "no-tree-slp-vectorize", "no-schedule-insns2"))     \
+    NEO__OFF(GCC optimize("no-rerun-cse-after-loop", "no-tree-pta", "ira-region=one"))             \
+    NEO__OFF(GCC optimize("no-ipa-cp", "no-ipa-sra", "no-ipa-icf", "no-tree-bit-ccp"))             \
+    NEO__OFF(GCC optimize("no-reorder-blocks-and-partition"))
+#else
+#define NEO__FEW_PASSES
+#endif
 #if defined(NEO__COLD) && !defined(__clang__) && !defined(__OPTIMIZE_SIZE__)
 #define NEO__LEAN_BEGIN                                                                            \
-    _Pragma("GCC push_options")                                                                    \
-    _Pragma("GCC optimize(\"no-thread-jumps\", \"no-tree-dominator-opts\")")
-#define NEO__LEAN_END _Pragma("GCC pop_options")
+    NEO__OFF(GCC push_options)                                                                     \
+    NEO__OFF(GCC optimize("no-thread-jumps", "no-tree-dominator-opts"))
+#define NEO__LEAN_END NEO__OFF(GCC pop_options)
 #define NEO__HOST_BEGIN                                                                            \
-    NEO__LEAN_BEGIN _Pragma("GCC optimize(\"O1\", \"no-ipa-pure-const\", \"no-ipa-modref\")")      \
-    _Pragma("GCC optimize(\"no-tree-reassoc\", \"no-tree-sink\", \"no-cprop-registers\")")
+    NEO__LEAN_BEGIN NEO__FEW_PASSES                                                                \
+    NEO__OFF(GCC optimize("O1", "no-ipa-pure-const", "no-ipa-modref", "no-tree-reassoc"))          \
+    NEO__OFF(GCC optimize("no-tree-sink", "no-cprop-registers"))
 #define NEO__HOST_END NEO__LEAN_END
 #else
 #define NEO__LEAN_BEGIN
@@ -2918,7 +2930,10 @@ struct neo__wire_kernels {
     void (*decode)(int wire, const char *in, int64_t n, float back, float *x);
 };
 typedef struct neo__wire_place {
-    int64_t row, col;
+    int64_t row, col; /* of the next block */
+    const float *x;   /* the n numbers of this one, and its bytes */
+    int64_t n;
+    char *out;
 } neo__wire_place;
 
 /* ---- a device: memory and operations of a processor ----
@@ -3390,14 +3405,8 @@ struct neo_device {
 #endif
 #pragma GCC push_options
 #pragma GCC optimize("fp-contract=off")
-#if defined(NEO__COLD)
-/* Passes that take a quarter of the compile time and make nothing here faster. */
-#pragma GCC optimize("no-tree-vrp", "no-tree-pre", "no-code-hoisting", "no-gcse", "no-tree-pta")
-#pragma GCC optimize("no-tree-vectorize", "no-tree-slp-vectorize", "ira-region=one")
-#pragma GCC optimize("no-schedule-insns2", "no-rerun-cse-after-loop", "no-dse", "no-tree-bit-ccp")
-#pragma GCC optimize("no-ipa-cp", "no-ipa-sra", "no-ipa-icf", "no-reorder-blocks-and-partition")
 #endif
-#endif
+NEO__FEW_PASSES
 NEO__HOST_BEGIN
 NEO__COLD_BEGIN
 NEO__HOT_BEGIN
@@ -18824,11 +18833,11 @@ NEO__KERNEL_FAR void NEO__FN(bag_fetch_ahead)(const neo__bag_lookup *a, int is_i
         NEO__FN(bag_fetch_id)(a->next_store, neo__jagged_id(a->ids, is_i32, a->next_id + k - end));
 }
 
-/* s += rows [k, k_end) of the ids, `dim` floats apart; with `fetches`, rows `ahead` of them are
-   fetched. */
+/* s += rows [k, k_end) of the ids; with `fetches`, rows `ahead` of them are fetched. */
 NEO__KERNEL_INLINE void NEO__FN(bag_sum)(const neo__bag_lookup *a, NEO__VF *s, int count, int64_t k,
-                                         int64_t k_end, int64_t col, int64_t dim, int is_i32,
-                                         int weighted, int64_t ahead, int fetches) {
+                                         int64_t k_end, int64_t col, int is_i32, int weighted,
+                                         int64_t ahead, int fetches) {
+    const int64_t dim = a->dim;
     for (; k < k_end; k++) {
         const float *row;
         if (fetches) {
@@ -18856,7 +18865,7 @@ NEO__KERNEL_INLINE void NEO__FN(bag_store)(float *to, NEO__VF *s, int count, int
    fetched ahead are those of the next one. */
 NEO__KERNEL_INLINE void NEO__FN(bag_bags)(const neo__bag_lookup *a, int64_t b, int64_t b_end,
                                           int64_t col, int is_i32, int count) {
-    const int64_t dim = a->dim, ahead = NEO__FN(bag_ahead)(dim);
+    const int64_t ahead = NEO__FN(bag_ahead)(a->dim);
     int64_t k = a->offsets[b], near_end = a->offsets[a->bags] - ahead;
     float *to = a->out + b * a->out_stride + col;
     for (; b < b_end; b++, to += a->out_stride) {
@@ -18865,10 +18874,9 @@ NEO__KERNEL_INLINE void NEO__FN(bag_bags)(const neo__bag_lookup *a, int64_t b, i
         NEO__VF s[8];
         NEO__EACH(i, count) s[i] = NEO__SET(0.0f);
         if (!fetches && col == 0) NEO__FN(bag_fetch_ahead)(a, is_i32, k + ahead, k_end + ahead);
-        if (a->weights)
-            NEO__FN(bag_sum)(a, s, count, k, k_end, col, dim, is_i32, 1, ahead, fetches);
-        else if (fetches) NEO__FN(bag_sum)(a, s, count, k, k_end, col, dim, is_i32, 0, ahead, 1);
-        else NEO__FN(bag_sum)(a, s, count, k, k_end, col, dim, is_i32, 0, ahead, 0);
+        if (a->weights) NEO__FN(bag_sum)(a, s, count, k, k_end, col, is_i32, 1, ahead, fetches);
+        else if (fetches) NEO__FN(bag_sum)(a, s, count, k, k_end, col, is_i32, 0, ahead, 1);
+        else NEO__FN(bag_sum)(a, s, count, k, k_end, col, is_i32, 0, ahead, 0);
         k = k_end;
         NEO__FN(bag_store)(to, s, count, a->mean, length);
     }
@@ -19087,13 +19095,6 @@ NEO__KERNEL void NEO__FN(bag_pool)(const neo__bag_lookup *a) {
         return;
     }
 #if NEO__PASS != NEO__PASS_SCALAR
-    switch (dim) {
-    case 8 * NEO__W: NEO__FN(bag_chunk_8)(a, 0, a->bags, 0); return;
-    case 4 * NEO__W: NEO__FN(bag_chunk_4)(a, 0, a->bags, 0); return;
-    case 2 * NEO__W: NEO__FN(bag_chunk_2)(a, 0, a->bags, 0); return;
-    case NEO__W: NEO__FN(bag_chunk_1)(a, 0, a->bags, 0); return;
-    default: break;
-    }
     if (dim < NEO__W) {
 #if NEO__PASS == NEO__PASS_AVX512
         NEO__FN8(bag_pool)
@@ -19104,13 +19105,16 @@ NEO__KERNEL void NEO__FN(bag_pool)(const neo__bag_lookup *a) {
         return;
     }
 #endif
-    for (int64_t b = 0; b < a->bags; b++) {
+    const int64_t vectors = dim / NEO__W; /* all bags at once if a chunk holds a row */
+    const int whole = dim % NEO__W == 0 && vectors <= 8 && (vectors & (vectors - 1)) == 0;
+    for (int64_t b = 0, end; b < a->bags; b = end) {
         int64_t col = 0;
-        for (; col + 8 * NEO__W <= dim; col += 8 * NEO__W) NEO__FN(bag_chunk_8)(a, b, b + 1, col);
-        if (col + 4 * NEO__W <= dim) NEO__FN(bag_chunk_4)(a, b, b + 1, col), col += 4 * NEO__W;
-        if (col + 2 * NEO__W <= dim) NEO__FN(bag_chunk_2)(a, b, b + 1, col), col += 2 * NEO__W;
-        if (col + NEO__W <= dim) NEO__FN(bag_chunk_1)(a, b, b + 1, col), col += NEO__W;
-        if (col < dim) NEO__FN(bag_chunk_rest)(a, b, b + 1, col);
+        end = whole ? a->bags : b + 1;
+        for (; col + 8 * NEO__W <= dim; col += 8 * NEO__W) NEO__FN(bag_chunk_8)(a, b, end, col);
+        if (col + 4 * NEO__W <= dim) NEO__FN(bag_chunk_4)(a, b, end, col), col += 4 * NEO__W;
+        if (col + 2 * NEO__W <= dim) NEO__FN(bag_chunk_2)(a, b, end, col), col += 2 * NEO__W;
+        if (col + NEO__W <= dim) NEO__FN(bag_chunk_1)(a, b, end, col), col += NEO__W;
+        if (col < dim) NEO__FN(bag_chunk_rest)(a, b, end, col);
     }
 }
 
@@ -20027,50 +20031,37 @@ NEO__KERNEL_INLINE void NEO__FN(wire_decode_block)(int wire, const char *in, int
     }
 #undef NEO__WIRE_PLANE
 }
-/* The block at a place: its numbers, how many they are, its bytes; on to the next block. */
-typedef struct NEO__FN(wire_block) {
-    const float *x;
-    int64_t n;
-    char *out;
-} NEO__FN(wire_block);
-NEO__KERNEL_INLINE NEO__FN(wire_block) NEO__FN(wire_block_at)(const neo__wire_call *c,
-                                                             neo__wire_place *at) {
-    NEO__FN(wire_block) block;
-    block.x = (const float *)c->in + at->row * c->stride + at->col;
-    block.n = c->cols - at->col;
-    block.out = (char *)c->out + (size_t)at->row * c->row_bytes + neo__code_bytes(c->wire, at->col);
-    at->col += NEO__CODE_BLOCK;
-    if (block.n > NEO__CODE_BLOCK) {
-        block.n = NEO__CODE_BLOCK;
-    } else {
-        at->col = 0;
-        at->row++;
-    }
-    return block;
+/* Take the next block. */
+NEO__KERNEL_INLINE void NEO__FN(wire_take)(const neo__wire_call *c, neo__wire_place *at) {
+    const int64_t left = c->cols - at->col, whole = NEO__CODE_BLOCK;
+    at->x = (const float *)c->in + at->row * c->stride + at->col;
+    at->n = NEO__MIN(left, whole);
+    at->out = (char *)c->out + (size_t)at->row * c->row_bytes + neo__code_bytes(c->wire, at->col);
+    at->col = left > whole ? at->col + whole : 0;
+    at->row += left <= whole;
 }
 NEO__KERNEL_FAR void NEO__FN(wire_encode_scale)(const neo__wire_call *c, neo__wire_place *at) {
-    const NEO__FN(wire_block) block = NEO__FN(wire_block_at)(c, at);
-    const int32_t largest = NEO__FN(wire_largest)(block.x, block.n, c->factor);
+    NEO__FN(wire_take)(c, at);
+    const int32_t largest = NEO__FN(wire_largest)(at->x, at->n, c->factor);
     const float scale = NEO__FN(wire_scale)(c->wire, largest);
-    memcpy(block.out, &scale, sizeof scale);
+    memcpy(at->out, &scale, sizeof scale);
 }
 #define NEO__EACH_WIRE(X) X(NEO__CODE_F8E4M3) X(NEO__CODE_F8E5M2) X(NEO__CODE_I8) X(NEO__CODE_I4)
 NEO__KERNEL_INLINE void NEO__FN(wire_encode_codes)(const neo__wire_call *c, neo__wire_place *at) {
-    const NEO__FN(wire_block) block = NEO__FN(wire_block_at)(c, at);
+    NEO__FN(wire_take)(c, at);
     const int64_t whole = NEO__CODE_BLOCK;
-    const float *x = block.x, factor = c->factor;
-    const int wire = NEO__W > 1 && block.n == whole ? c->wire : 0;
+    const float *x = at->x, factor = c->factor;
+    switch (NEO__W > 1 && at->n == whole ? c->wire : 0) {
 #define NEO__WIRE_WHOLE(wire)                                                                      \
-    case wire: NEO__FN(wire_encode_block)(wire, x, whole, factor, block.out, 1); break;
-    switch (wire) {
+    case wire: NEO__FN(wire_encode_block)(wire, x, whole, factor, at->out, 1); break;
         NEO__EACH_WIRE(NEO__WIRE_WHOLE)
-    default: NEO__FN(wire_encode_block)(c->wire, x, block.n, factor, block.out, 0); break;
+    default: NEO__FN(wire_encode_block)(c->wire, x, at->n, factor, at->out, 0); break;
     }
 #undef NEO__WIRE_WHOLE
 }
 /* Scales are one block ahead: codes wait long for theirs (two divisions after a maximum). */
 NEO__KERNEL void NEO__FN(wire_encode)(const neo__wire_call *c) {
-    neo__wire_place scaled = {0, 0}, coded = {0, 0};
+    neo__wire_place scaled = {0, 0, NULL, 0, NULL}, coded = scaled;
     if (c->rows == 0 || c->cols == 0) return;
     NEO__FN(wire_encode_scale)(c, &scaled);
     while (coded.row < c->rows) {

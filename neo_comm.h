@@ -730,7 +730,7 @@ NEO_API neo_status neo_comm_reduce_scatter_rows(neo_comm *comm, const neo_rows *
 #pragma GCC push_options
 #pragma GCC optimize("fp-contract=off")
 #endif
-
+NEO__HOST_BEGIN
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -5419,7 +5419,7 @@ NEO_API size_t neo_comm_workspace_bytes(const neo_comm_desc *desc, int ranks,
     return bytes;
 }
 NEO__COLD_END
-
+NEO__HOST_END
 #ifdef __cplusplus
 }
 #endif
