@@ -1813,26 +1813,26 @@ NEO_API neo_status neo_report_write(const neo_report *report, const char *path);
 #define NEO__HOT_BEGIN NEO__COLD_END
 #define NEO__HOT_END NEO__COLD_BEGIN
 /* gcc leaves out passes that take a third of the compile time. FEW_PASSES: without what makes
-   nothing here faster. LEAN_BEGIN .. LEAN_END: nor what speeds up kernels and parsers that branch
-   and copy. HOST_BEGIN .. HOST_END, for code that hands work to kernels: without most. */
+   nothing here faster. LEAN_BEGIN .. _END: nor what speeds up kernels and parsers that branch and
+   copy. HOST_BEGIN .. _END: code that hands work to kernels. */
 #if defined(NEO__COLD) && !defined(__clang__)
 #define NEO__OFF(...) _Pragma(#__VA_ARGS__)
 #define NEO__FEW_PASSES                                                                            \
     NEO__OFF(GCC optimize("no-tree-vrp", "no-tree-pre", "no-code-hoisting", "no-gcse", "no-dse"))  \
-    NEO__OFF(GCC optimize("no-tree-vectorize", "no-tree-slp-vectorize", "no-schedule-insns2"))     \
-    NEO__OFF(GCC optimize("no-rerun-cse-after-loop", "no-tree-pta", "ira-region=one"))             \
-    NEO__OFF(GCC optimize("no-ipa-cp", "no-ipa-sra", "no-ipa-icf", "no-tree-bit-ccp"))             \
-    NEO__OFF(GCC optimize("no-reorder-blocks-and-partition"))
+    NEO__OFF(GCC optimize("no-schedule-insns2", "no-rerun-cse-after-loop", "no-tree-bit-ccp"))     \
+    NEO__OFF(GCC optimize("no-ipa-cp", "no-ipa-sra", "no-ipa-icf", "no-tree-pta"))                 \
+    NEO__OFF(GCC optimize("no-reorder-blocks-and-partition", "ira-region=one"))
 #else
 #define NEO__FEW_PASSES
 #endif
 #if defined(NEO__COLD) && !defined(__clang__) && !defined(__OPTIMIZE_SIZE__)
 #define NEO__LEAN_BEGIN                                                                            \
-    NEO__OFF(GCC push_options)                                                                     \
-    NEO__OFF(GCC optimize("no-thread-jumps", "no-tree-dominator-opts"))
+    NEO__OFF(GCC push_options) NEO__FEW_PASSES                                                     \
+    NEO__OFF(GCC optimize("no-thread-jumps", "no-tree-dominator-opts", "no-tree-vectorize"))       \
+    NEO__OFF(GCC optimize("no-tree-slp-vectorize"))
 #define NEO__LEAN_END NEO__OFF(GCC pop_options)
 #define NEO__HOST_BEGIN                                                                            \
-    NEO__LEAN_BEGIN NEO__FEW_PASSES                                                                \
+    NEO__LEAN_BEGIN                                                                                \
     NEO__OFF(GCC optimize("O1", "no-ipa-pure-const", "no-ipa-modref", "no-tree-reassoc"))          \
     NEO__OFF(GCC optimize("no-tree-sink", "no-cprop-registers"))
 #define NEO__HOST_END NEO__LEAN_END
@@ -2930,10 +2930,7 @@ struct neo__wire_kernels {
     void (*decode)(int wire, const char *in, int64_t n, float back, float *x);
 };
 typedef struct neo__wire_place {
-    int64_t row, col; /* of the next block */
-    const float *x;   /* the n numbers of this one, and its bytes */
-    int64_t n;
-    char *out;
+    int64_t row, col;
 } neo__wire_place;
 
 /* ---- a device: memory and operations of a processor ----
@@ -18278,6 +18275,7 @@ NEO__KERNEL void NEO__FN(column_sums)(float *to, const float *from, int64_t ld, 
     }
 }
 
+NEO__LEAN_END
 /* ---- dot interaction ----
    Forward: T is transposed into a panel P[dim][rows of T]; then both operands of a tile of T T^t
    are read from it, lanes over j. Backward: dT = S T, where S is symmetric and holds dz; tiles of S
@@ -18580,7 +18578,6 @@ static const neo__gemm_kernels NEO__FN(gemm_kernels) = {
 };
 #endif
 
-NEO__LEAN_END
 /* ---- >>kernels-bags ----
 
    Sums run down the rows in registers: a chunk of 8, 4, 2 or 1 vectors of columns, or a rest
@@ -18833,11 +18830,11 @@ NEO__KERNEL_FAR void NEO__FN(bag_fetch_ahead)(const neo__bag_lookup *a, int is_i
         NEO__FN(bag_fetch_id)(a->next_store, neo__jagged_id(a->ids, is_i32, a->next_id + k - end));
 }
 
-/* s += rows [k, k_end) of the ids; with `fetches`, rows `ahead` of them are fetched. */
+/* s += rows [k, k_end) of the ids, `dim` floats apart; with `fetches`, rows `ahead` of them are
+   fetched. */
 NEO__KERNEL_INLINE void NEO__FN(bag_sum)(const neo__bag_lookup *a, NEO__VF *s, int count, int64_t k,
-                                         int64_t k_end, int64_t col, int is_i32, int weighted,
-                                         int64_t ahead, int fetches) {
-    const int64_t dim = a->dim;
+                                         int64_t k_end, int64_t col, int64_t dim, int is_i32,
+                                         int weighted, int64_t ahead, int fetches) {
     for (; k < k_end; k++) {
         const float *row;
         if (fetches) {
@@ -18864,29 +18861,38 @@ NEO__KERNEL_INLINE void NEO__FN(bag_store)(float *to, NEO__VF *s, int count, int
 /* Bags [b, b_end), `count` vectors of columns from col on. Near the end of the lookup the rows
    fetched ahead are those of the next one. */
 NEO__KERNEL_INLINE void NEO__FN(bag_bags)(const neo__bag_lookup *a, int64_t b, int64_t b_end,
-                                          int64_t col, int is_i32, int count) {
-    const int64_t ahead = NEO__FN(bag_ahead)(a->dim);
+                                          int64_t col, int64_t dim, int is_i32, int count) {
+    const int64_t ahead = NEO__FN(bag_ahead)(dim);
     int64_t k = a->offsets[b], near_end = a->offsets[a->bags] - ahead;
     float *to = a->out + b * a->out_stride + col;
     for (; b < b_end; b++, to += a->out_stride) {
         int64_t k_end = a->offsets[b + 1], length = k_end - k;
-        const int fetches = k_end <= near_end;
         NEO__VF s[8];
         NEO__EACH(i, count) s[i] = NEO__SET(0.0f);
-        if (!fetches && col == 0) NEO__FN(bag_fetch_ahead)(a, is_i32, k + ahead, k_end + ahead);
-        if (a->weights) NEO__FN(bag_sum)(a, s, count, k, k_end, col, is_i32, 1, ahead, fetches);
-        else if (fetches) NEO__FN(bag_sum)(a, s, count, k, k_end, col, is_i32, 0, ahead, 1);
-        else NEO__FN(bag_sum)(a, s, count, k, k_end, col, is_i32, 0, ahead, 0);
+        if (k_end <= near_end) {
+            if (a->weights) NEO__FN(bag_sum)(a, s, count, k, k_end, col, dim, is_i32, 1, ahead, 1);
+            else NEO__FN(bag_sum)(a, s, count, k, k_end, col, dim, is_i32, 0, ahead, 1);
+        } else {
+            if (col == 0) NEO__FN(bag_fetch_ahead)(a, is_i32, k + ahead, k_end + ahead);
+            if (a->weights) NEO__FN(bag_sum)(a, s, count, k, k_end, col, dim, is_i32, 1, ahead, 0);
+            else NEO__FN(bag_sum)(a, s, count, k, k_end, col, dim, is_i32, 0, ahead, 0);
+        }
         k = k_end;
         NEO__FN(bag_store)(to, s, count, a->mean, length);
     }
 }
+/* rows_<n>: all bags, when a row is n vectors (then dim is a constant). chunk_<n>: a part of one
+   bag. */
 #define NEO__BAG_POOL(N)                                                                           \
+    NEO__KERNEL_FAR NEO__UNUSED void NEO__FN(bag_rows_##N)(const neo__bag_lookup *a) {             \
+        if (a->is_i32)                                                                             \
+            NEO__FN(bag_bags)(a, 0, a->bags, 0, (N)*NEO__W, 1, N);                                 \
+        else                                                                                       \
+            NEO__FN(bag_bags)(a, 0, a->bags, 0, (N)*NEO__W, 0, N);                                 \
+    }                                                                                              \
     NEO__KERNEL_FAR void NEO__FN(bag_chunk_##N)(const neo__bag_lookup *a, int64_t b,               \
-                                                int64_t b_end, int64_t col) {                      \
-        if (NEO__W == 1) NEO__FN(bag_bags)(a, b, b_end, col, a->is_i32, N);                        \
-        else if (a->is_i32) NEO__FN(bag_bags)(a, b, b_end, col, 1, N);                             \
-        else NEO__FN(bag_bags)(a, b, b_end, col, 0, N);                                            \
+                                                int64_t col) {                                     \
+        NEO__FN(bag_bags)(a, b, b + 1, col, a->dim, a->is_i32, N);                                 \
     }
 NEO__BAG_POOL(8)
 NEO__BAG_POOL(4)
@@ -19095,6 +19101,13 @@ NEO__KERNEL void NEO__FN(bag_pool)(const neo__bag_lookup *a) {
         return;
     }
 #if NEO__PASS != NEO__PASS_SCALAR
+    switch (dim) {
+    case 8 * NEO__W: NEO__FN(bag_rows_8)(a); return;
+    case 4 * NEO__W: NEO__FN(bag_rows_4)(a); return;
+    case 2 * NEO__W: NEO__FN(bag_rows_2)(a); return;
+    case NEO__W: NEO__FN(bag_rows_1)(a); return;
+    default: break;
+    }
     if (dim < NEO__W) {
 #if NEO__PASS == NEO__PASS_AVX512
         NEO__FN8(bag_pool)
@@ -19105,16 +19118,13 @@ NEO__KERNEL void NEO__FN(bag_pool)(const neo__bag_lookup *a) {
         return;
     }
 #endif
-    const int64_t vectors = dim / NEO__W; /* all bags at once if a chunk holds a row */
-    const int whole = dim % NEO__W == 0 && vectors <= 8 && (vectors & (vectors - 1)) == 0;
-    for (int64_t b = 0, end; b < a->bags; b = end) {
+    for (int64_t b = 0; b < a->bags; b++) {
         int64_t col = 0;
-        end = whole ? a->bags : b + 1;
-        for (; col + 8 * NEO__W <= dim; col += 8 * NEO__W) NEO__FN(bag_chunk_8)(a, b, end, col);
-        if (col + 4 * NEO__W <= dim) NEO__FN(bag_chunk_4)(a, b, end, col), col += 4 * NEO__W;
-        if (col + 2 * NEO__W <= dim) NEO__FN(bag_chunk_2)(a, b, end, col), col += 2 * NEO__W;
-        if (col + NEO__W <= dim) NEO__FN(bag_chunk_1)(a, b, end, col), col += NEO__W;
-        if (col < dim) NEO__FN(bag_chunk_rest)(a, b, end, col);
+        for (; col + 8 * NEO__W <= dim; col += 8 * NEO__W) NEO__FN(bag_chunk_8)(a, b, col);
+        if (col + 4 * NEO__W <= dim) NEO__FN(bag_chunk_4)(a, b, col), col += 4 * NEO__W;
+        if (col + 2 * NEO__W <= dim) NEO__FN(bag_chunk_2)(a, b, col), col += 2 * NEO__W;
+        if (col + NEO__W <= dim) NEO__FN(bag_chunk_1)(a, b, col), col += NEO__W;
+        if (col < dim) NEO__FN(bag_chunk_rest)(a, b, b + 1, col);
     }
 }
 
@@ -19587,6 +19597,15 @@ typedef struct NEO__FN(bag_walk) {
     uint64_t last;
     int64_t first[NEO__FN(BAG_ROOM)];
 } NEO__FN(bag_walk);
+NEO__KERNEL_INLINE void NEO__FN(bag_fetch_rows)(const neo__bag_update *u,
+                                                NEO__FN(bag_walk) * k, int64_t end, int64_t dim) {
+    const float *w = u->weight, *state = u->state[0] ? u->state[0] : w;
+    for (int64_t r = k->end; r < end; r++) {
+        int64_t row = (int64_t)(u->records[k->first[r]] >> u->low_bits);
+        for (int64_t c = 0; c < dim; c += 16) __builtin_prefetch(w + row * dim + c, 0, 2);
+        __builtin_prefetch(state + row, 0, 2);
+    }
+}
 /* Find rows until `ahead` are behind the next `most`. No branch depends on where rows begin. */
 NEO__KERNEL_INLINE void NEO__FN(bag_walk_on)(const neo__bag_update *u, NEO__FN(bag_walk) * k,
                                              int64_t most) {
@@ -19605,12 +19624,11 @@ NEO__KERNEL_INLINE void NEO__FN(bag_walk_on)(const neo__bag_update *u, NEO__FN(b
         last = row;
     }
     if (u->weight && !u->state[1] && u->state_dim[0] <= 1) { /* the most common */
-        const float *weight = u->weight, *state = u->state[0];
-        const int64_t dim = u->dim;
-        for (int64_t r = k->end; r < rows; r++) {
-            int64_t row = (int64_t)(record[k->first[r]] >> u->low_bits);
-            for (int64_t c = 0; c < dim; c += 16) __builtin_prefetch(weight + row * dim + c, 0, 2);
-            if (state) __builtin_prefetch(state + row, 0, 2);
+        switch (u->dim) {
+        case 16: NEO__FN(bag_fetch_rows)(u, k, rows, 16); break;
+        case 32: NEO__FN(bag_fetch_rows)(u, k, rows, 32); break;
+        case 64: NEO__FN(bag_fetch_rows)(u, k, rows, 64); break;
+        default: NEO__FN(bag_fetch_rows)(u, k, rows, u->dim); break;
         }
     } else {
         for (int64_t r = k->end; r < rows; r++)
@@ -19759,10 +19777,11 @@ NEO__KERNEL_FAR void NEO__FN(bag_step_group)(const neo__bag_update *u, const int
 #else
     if (plain && (u->weight || (u->store->dtype != NEO_I8 && u->dim % 16 == 0))) {
 #endif
-        /* short rows gain from a known length */
-        if (NEO__W > 1 && u->dim == 16) NEO__FN(bag_plain_group)(u, row, count, g, 16, word);
-        else NEO__FN(bag_plain_group)(u, row, count, g, u->dim, word);
-        return;
+        switch (NEO__W > 1 ? u->dim : 0) { /* short rows gain from a known length */
+        case 16: NEO__FN(bag_plain_group)(u, row, count, g, 16, word); return;
+        case 64: NEO__FN(bag_plain_group)(u, row, count, g, 64, word); return;
+        default: NEO__FN(bag_plain_group)(u, row, count, g, u->dim, word); return;
+        }
     }
     for (int64_t r = 0; r < count; r++) {
         NEO__FN(bag_step)(u, row[r], g + r * u->dim, spare, word);
@@ -19843,7 +19862,7 @@ static const neo__bag_kernels NEO__FN(bag_kernels) = {
    and codes 0. Before all this x is multiplied by `factor`, in the end what was decoded by `back`,
    in f32. The bytes depend on the values alone (f32, f16, bf16 keep NaNs' payloads), everywhere.
 
-   `wire` is a constant where the processor's loops code whole blocks. */
+   `wire` is a constant where the processor's loops call these functions. */
 #if NEO__PASS != NEO__PASS_AVX512
 NEO__KERNEL_INLINE int NEO__FN(wire_bits)(int wire) { return wire == NEO__CODE_I4 ? 4 : 8; }
 NEO__KERNEL_INLINE int NEO__FN(wire_is_integer)(int wire) { return wire >= NEO__CODE_I8; }
@@ -19974,111 +19993,106 @@ NEO__KERNEL_INLINE void NEO__FN(wire_store)(float *x, NEO__VF v, int64_t left) {
 NEO__KERNEL_INLINE NEO__VF NEO__FN(wire_load)(const float *x, int64_t k, int64_t n) {
     return k < n ? NEO__FN(load_left)(x + k, n - k) : NEO__SET(0.0f);
 }
-/* The bits of the largest magnitude of n numbers. */
-NEO__KERNEL_INLINE int32_t NEO__FN(wire_largest)(const float *x, int64_t n, float factor) {
+NEO__KERNEL_INLINE float NEO__FN(wire_block_scale)(int wire, const float *x, int64_t n,
+                                                   float factor) {
     NEO__VI most = NEO__SETI(0);
-    for (int64_t k = 0; k < n; k += NEO__W) {
-        const NEO__VF v = NEO__FN(load_left)(x + k, n - k) * factor;
+    NEO__EACH(k, NEO__CODE_BLOCK / NEO__W) {
+        if (k * NEO__W >= n) break;
+        const NEO__VF v = NEO__FN(wire_load)(x, k * NEO__W, n) * factor;
         const NEO__VI a = NEO__AS_I(v) & 0x7FFFFFFFu;
         most = NEO__MAXI(a, most);
     }
-    return NEO__FN(wire_top)(most);
+    return NEO__FN(wire_scale)(wire, NEO__FN(wire_top)(most));
 }
 /* The last vector of words goes back over words that are done, unless there is but one. */
 NEO__KERNEL_INLINE void NEO__FN(wire_encode_block)(int wire, const float *x, int64_t n,
-                                                   float factor, char *out, int unrolls) {
+                                                   float factor, char *out) {
     const int bits = NEO__FN(wire_bits)(wire), planes = 32 / bits;
     const int64_t words = (n + planes - 1) / planes, last = words > NEO__W ? words - NEO__W : 0;
     float scale;
     memcpy(&scale, out, sizeof scale);
     const float inverse = NEO__FN(wire_inverse)(scale);
     const uint32_t keep = scale == scale ? ~0u : 0;
-#define NEO__WIRE_PLANE(k)                                                                         \
-    const NEO__VF v = NEO__FN(wire_load)(x, (planes - 1 - k) * words + i, n);                      \
-    word = word << (uint32_t)bits | NEO__FN(wire_code)(wire, v * factor * inverse);
     for (int64_t i = 0;; i = i + NEO__W < last ? i + NEO__W : last) {
         NEO__VI word = NEO__SETI(0);
-        if (unrolls) {
-            NEO__EACH(k, planes) { NEO__WIRE_PLANE(k) }
-        } else {
-            for (int k = 0; k < planes; k++) { NEO__WIRE_PLANE(k) }
+        NEO__EACH(k, planes) {
+            const NEO__VF v = NEO__FN(wire_load)(x, (planes - 1 - k) * words + i, n);
+            const NEO__VI code = NEO__FN(wire_code)(wire, v * factor * inverse);
+            word = word << (uint32_t)bits | code;
         }
         NEO__FN(wire_store_words)(out + 4 + 4 * i, word & keep, words - i);
         if (i == last) break;
     }
-#undef NEO__WIRE_PLANE
 }
 /* A plane's last vector may reach into the next plane, which overwrites it, not past the block. */
 NEO__KERNEL_INLINE void NEO__FN(wire_decode_block)(int wire, const char *in, int64_t n, float back,
-                                                   float *x, int unrolls) {
+                                                   float *x) {
     const int bits = NEO__FN(wire_bits)(wire), planes = 32 / bits;
     const int64_t words = (n + planes - 1) / planes, last = words > NEO__W ? words - NEO__W : 0;
     float scale;
     memcpy(&scale, in, sizeof scale);
-#define NEO__WIRE_PLANE(k)                                                                         \
-    const int64_t at = k * words + i;                                                              \
-    const NEO__VF v = NEO__FN(wire_value)(wire, word & ((1u << bits) - 1u)) * scale;               \
-    NEO__FN(wire_store)(x + at, v * back, n - at);                                                 \
-    word = word >> (uint32_t)bits;
     for (int64_t i = 0;; i = i + NEO__W < last ? i + NEO__W : last) {
         NEO__VI word = NEO__FN(wire_load_words)(in + 4 + 4 * i, words - i);
-        if (unrolls) {
-            NEO__EACH(k, planes) { NEO__WIRE_PLANE(k) }
-        } else {
-            for (int k = 0; k < planes; k++) { NEO__WIRE_PLANE(k) }
+        NEO__EACH(k, planes) {
+            const int64_t at = k * words + i;
+            const NEO__VI code = word & ((1u << bits) - 1u);
+            const NEO__VF v = NEO__FN(wire_value)(wire, code) * scale;
+            NEO__FN(wire_store)(x + at, v * back, n - at);
+            word = word >> (uint32_t)bits;
         }
         if (i == last) break;
     }
-#undef NEO__WIRE_PLANE
 }
-/* Take the next block. */
-NEO__KERNEL_INLINE void NEO__FN(wire_take)(const neo__wire_call *c, neo__wire_place *at) {
+/* The scale of the block at a place, or its codes; on to the next block. */
+NEO__KERNEL_INLINE void NEO__FN(wire_encode_at)(int wire, const neo__wire_call *c,
+                                                neo__wire_place *at, int codes) {
+    const float *x = (const float *)c->in + at->row * c->stride + at->col;
     const int64_t left = c->cols - at->col, whole = NEO__CODE_BLOCK;
-    at->x = (const float *)c->in + at->row * c->stride + at->col;
-    at->n = NEO__MIN(left, whole);
-    at->out = (char *)c->out + (size_t)at->row * c->row_bytes + neo__code_bytes(c->wire, at->col);
-    at->col = left > whole ? at->col + whole : 0;
-    at->row += left <= whole;
-}
-NEO__KERNEL_FAR void NEO__FN(wire_encode_scale)(const neo__wire_call *c, neo__wire_place *at) {
-    NEO__FN(wire_take)(c, at);
-    const int32_t largest = NEO__FN(wire_largest)(at->x, at->n, c->factor);
-    const float scale = NEO__FN(wire_scale)(c->wire, largest);
-    memcpy(at->out, &scale, sizeof scale);
-}
-#define NEO__EACH_WIRE(X) X(NEO__CODE_F8E4M3) X(NEO__CODE_F8E5M2) X(NEO__CODE_I8) X(NEO__CODE_I4)
-NEO__KERNEL_INLINE void NEO__FN(wire_encode_codes)(const neo__wire_call *c, neo__wire_place *at) {
-    NEO__FN(wire_take)(c, at);
-    const int64_t whole = NEO__CODE_BLOCK;
-    const float *x = at->x, factor = c->factor;
-    switch (NEO__W > 1 && at->n == whole ? c->wire : 0) {
-#define NEO__WIRE_WHOLE(wire)                                                                      \
-    case wire: NEO__FN(wire_encode_block)(wire, x, whole, factor, at->out, 1); break;
-        NEO__EACH_WIRE(NEO__WIRE_WHOLE)
-    default: NEO__FN(wire_encode_block)(c->wire, x, at->n, factor, at->out, 0); break;
+    char *out =
+        (char *)c->out + (size_t)at->row * c->row_bytes + neo__code_bytes(wire, at->col);
+    if (!codes) {
+        const float scale = NEO__FN(wire_block_scale)(wire, x, NEO__MIN(left, whole), c->factor);
+        memcpy(out, &scale, sizeof scale);
+    } else if (left >= whole) {
+        NEO__FN(wire_encode_block)(wire, x, whole, c->factor, out);
+    } else {
+        NEO__FN(wire_encode_block)(wire, x, left, c->factor, out);
     }
-#undef NEO__WIRE_WHOLE
+    at->col += whole;
+    if (left > whole) return;
+    at->col = 0;
+    at->row++;
 }
 /* Scales are one block ahead: codes wait long for theirs (two divisions after a maximum). */
-NEO__KERNEL void NEO__FN(wire_encode)(const neo__wire_call *c) {
-    neo__wire_place scaled = {0, 0, NULL, 0, NULL}, coded = scaled;
-    if (c->rows == 0 || c->cols == 0) return;
-    NEO__FN(wire_encode_scale)(c, &scaled);
-    while (coded.row < c->rows) {
-        if (scaled.row < c->rows) NEO__FN(wire_encode_scale)(c, &scaled);
-        NEO__FN(wire_encode_codes)(c, &coded);
+NEO__KERNEL_INLINE void NEO__FN(wire_encode_as)(int wire, const neo__wire_call *c) {
+    neo__wire_place scaled = {0, 0}, coded = {0, 0};
+    for (int codes = 0; coded.row < c->rows; codes = 1) {
+        if (scaled.row < c->rows) NEO__FN(wire_encode_at)(wire, c, &scaled, 0);
+        if (codes) NEO__FN(wire_encode_at)(wire, c, &coded, 1);
     }
 }
-NEO__KERNEL void NEO__FN(wire_decode)(int wire, const char *in, int64_t n, float back, float *x) {
+NEO__KERNEL void NEO__FN(wire_encode)(const neo__wire_call *c) {
+    if (c->rows == 0 || c->cols == 0) return;
+    switch (c->wire) {
+    case NEO__CODE_F8E4M3: NEO__FN(wire_encode_as)(NEO__CODE_F8E4M3, c); break;
+    case NEO__CODE_F8E5M2: NEO__FN(wire_encode_as)(NEO__CODE_F8E5M2, c); break;
+    case NEO__CODE_I8: NEO__FN(wire_encode_as)(NEO__CODE_I8, c); break;
+    default: NEO__FN(wire_encode_as)(NEO__CODE_I4, c); break;
+    }
+}
+NEO__KERNEL_INLINE void NEO__FN(wire_decode_as)(int wire, const char *in, int64_t n, float back,
+                                                float *x) {
     const int64_t whole = NEO__CODE_BLOCK;
-    for (; n > 0; n -= whole, x += whole, in += neo__code_bytes(wire, whole)) {
-#define NEO__WIRE_WHOLE(wire)                                                                      \
-    case wire: NEO__FN(wire_decode_block)(wire, in, whole, back, x, 1); break;
-        switch (NEO__W > 1 && n >= whole ? wire : 0) {
-            NEO__EACH_WIRE(NEO__WIRE_WHOLE)
-        default: NEO__FN(wire_decode_block)(wire, in, NEO__MIN(n, whole), back, x, 0); break;
-        }
-#undef NEO__WIRE_WHOLE
+    for (; n >= whole; n -= whole, x += whole, in += neo__code_bytes(wire, whole))
+        NEO__FN(wire_decode_block)(wire, in, whole, back, x);
+    if (n > 0) NEO__FN(wire_decode_block)(wire, in, n, back, x);
+}
+NEO__KERNEL void NEO__FN(wire_decode)(int wire, const char *in, int64_t n, float back, float *x) {
+    switch (wire) {
+    case NEO__CODE_F8E4M3: NEO__FN(wire_decode_as)(NEO__CODE_F8E4M3, in, n, back, x); break;
+    case NEO__CODE_F8E5M2: NEO__FN(wire_decode_as)(NEO__CODE_F8E5M2, in, n, back, x); break;
+    case NEO__CODE_I8: NEO__FN(wire_decode_as)(NEO__CODE_I8, in, n, back, x); break;
+    default: NEO__FN(wire_decode_as)(NEO__CODE_I4, in, n, back, x); break;
     }
 }
 #endif
