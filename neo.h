@@ -1812,9 +1812,9 @@ NEO_API neo_status neo_report_write(const neo_report *report, const char *path);
 #endif
 #define NEO__HOT_BEGIN NEO__COLD_END
 #define NEO__HOT_END NEO__COLD_BEGIN
-/* gcc leaves out passes that take a third of the compile time. FEW_PASSES: without what makes
-   nothing here faster. LEAN_BEGIN .. _END: nor what speeds up kernels and parsers that branch and
-   copy. HOST_BEGIN .. _END: code that hands work to kernels. */
+/* gcc leaves out passes that take a third of the compile time: FEW_PASSES those that make nothing
+   here faster, LEAN_BEGIN those that speed up only kernels and parsers that branch and copy, too,
+   HOST_BEGIN, for code that hands work to kernels, most. */
 #if defined(NEO__COLD) && !defined(__clang__)
 #define NEO__OFF(...) _Pragma(#__VA_ARGS__)
 #define NEO__FEW_PASSES                                                                            \
@@ -1827,14 +1827,12 @@ NEO_API neo_status neo_report_write(const neo_report *report, const char *path);
 #endif
 #if defined(NEO__COLD) && !defined(__clang__) && !defined(__OPTIMIZE_SIZE__)
 #define NEO__LEAN_BEGIN                                                                            \
-    NEO__OFF(GCC push_options) NEO__FEW_PASSES                                                     \
-    NEO__OFF(GCC optimize("no-thread-jumps", "no-tree-dominator-opts", "no-tree-vectorize"))       \
-    NEO__OFF(GCC optimize("no-tree-slp-vectorize"))
+    NEO__OFF(GCC push_options) NEO__FEW_PASSES NEO__OFF(GCC optimize("no-tree-slp-vectorize"))     \
+    NEO__OFF(GCC optimize("no-thread-jumps", "no-tree-dominator-opts", "no-tree-vectorize"))
 #define NEO__LEAN_END NEO__OFF(GCC pop_options)
 #define NEO__HOST_BEGIN                                                                            \
-    NEO__LEAN_BEGIN                                                                                \
-    NEO__OFF(GCC optimize("O1", "no-ipa-pure-const", "no-ipa-modref", "no-tree-reassoc"))          \
-    NEO__OFF(GCC optimize("no-tree-sink", "no-cprop-registers"))
+    NEO__LEAN_BEGIN NEO__OFF(GCC optimize("O1", "no-ipa-pure-const", "no-ipa-modref"))             \
+    NEO__OFF(GCC optimize("no-tree-reassoc", "no-tree-sink", "no-cprop-registers"))
 #define NEO__HOST_END NEO__LEAN_END
 #else
 #define NEO__LEAN_BEGIN
@@ -19484,10 +19482,6 @@ NEO__KERNEL_INLINE void NEO__FN(bag_merge_rows)(const neo__bag_update *u, const 
     NEO__KERNEL_FAR void NEO__FN(bag_merge_##N)(const neo__bag_update *u, int64_t i, int64_t end,  \
                                                 int64_t col, float *to) {                          \
         NEO__FN(bag_merge)(u, i, end, col, to, N);                                                 \
-    }                                                                                              \
-    NEO__KERNEL_FAR NEO__UNUSED void NEO__FN(bag_merge_rows_##N)(                                  \
-        const neo__bag_update *u, const int64_t *first, int64_t rows, float *to) {                 \
-        NEO__FN(bag_merge_rows)(u, first, rows, to, N);                                            \
     }
 NEO__BAG_MERGE(8)
 NEO__BAG_MERGE(4)
@@ -19624,12 +19618,8 @@ NEO__KERNEL_INLINE void NEO__FN(bag_walk_on)(const neo__bag_update *u, NEO__FN(b
         last = row;
     }
     if (u->weight && !u->state[1] && u->state_dim[0] <= 1) { /* the most common */
-        switch (u->dim) {
-        case 16: NEO__FN(bag_fetch_rows)(u, k, rows, 16); break;
-        case 32: NEO__FN(bag_fetch_rows)(u, k, rows, 32); break;
-        case 64: NEO__FN(bag_fetch_rows)(u, k, rows, 64); break;
-        default: NEO__FN(bag_fetch_rows)(u, k, rows, u->dim); break;
-        }
+        if (u->dim == 16) NEO__FN(bag_fetch_rows)(u, k, rows, 16);
+        else NEO__FN(bag_fetch_rows)(u, k, rows, u->dim);
     } else {
         for (int64_t r = k->end; r < rows; r++)
             NEO__FN(bag_fetch_state)(u, (int64_t)(record[k->first[r]] >> u->low_bits));
@@ -19659,10 +19649,10 @@ NEO__KERNEL_INLINE void NEO__FN(bag_merge_group)(const neo__bag_update *u, NEO__
 #if NEO__PASS != NEO__PASS_SCALAR
     if (!u->grad_row && u->leaf_count == 1 && !u->fetch_grads) {
         switch (u->dim) {
-        case NEO__W: NEO__FN(bag_merge_rows_1)(u, first, count, g); return;
-        case 2 * NEO__W: NEO__FN(bag_merge_rows_2)(u, first, count, g); return;
-        case 4 * NEO__W: NEO__FN(bag_merge_rows_4)(u, first, count, g); return;
-        case 8 * NEO__W: NEO__FN(bag_merge_rows_8)(u, first, count, g); return;
+        case NEO__W: NEO__FN(bag_merge_rows)(u, first, count, g, 1); return;
+        case 2 * NEO__W: NEO__FN(bag_merge_rows)(u, first, count, g, 2); return;
+        case 4 * NEO__W: NEO__FN(bag_merge_rows)(u, first, count, g, 4); return;
+        case 8 * NEO__W: NEO__FN(bag_merge_rows)(u, first, count, g, 8); return;
         default: break;
         }
         if (u->dim < NEO__W) { NEO__FN(bag_merge_rows_rest)(u, first, count, g); return; }
