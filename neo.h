@@ -1602,18 +1602,27 @@ NEO_API neo_status neo_report_write(const neo_report *report, const char *path);
 #endif
 #define NEO__HOT_BEGIN NEO__COLD_END
 #define NEO__HOT_END NEO__COLD_BEGIN
-/* Between: gcc leaves out passes that take a fifth of the compile time, and speed up kernels and
-   parsers that branch and copy, and nothing else. NEO__HOST_BEGIN: code that hands work to
-   kernels. */
+/* gcc leaves out passes that take a third of the compile time: FEW_PASSES those that make nothing
+   here faster, LEAN_BEGIN those that speed up only kernels and parsers that branch and copy, too,
+   HOST_BEGIN, for code that hands work to kernels, most. */
+#if defined(NEO__COLD) && !defined(__clang__)
+#define NEO__OFF(...) _Pragma(#__VA_ARGS__)
+#define NEO__FEW_PASSES                                                                            \
+    NEO__OFF(GCC optimize("no-tree-vrp", "no-tree-pre", "no-code-hoisting", "no-gcse", "no-dse"))  \
+    NEO__OFF(GCC optimize("no-schedule-insns2", "no-rerun-cse-after-loop", "no-tree-bit-ccp"))     \
+    NEO__OFF(GCC optimize("no-ipa-cp", "no-ipa-sra", "no-ipa-icf", "no-tree-pta"))                 \
+    NEO__OFF(GCC optimize("no-reorder-blocks-and-partition", "ira-region=one"))
+#else
+#define NEO__FEW_PASSES
+#endif
 #if defined(NEO__COLD) && !defined(__clang__) && !defined(__OPTIMIZE_SIZE__)
 #define NEO__LEAN_BEGIN                                                                            \
-    _Pragma("GCC push_options")                                                                    \
-    _Pragma("GCC optimize(\"no-thread-jumps\", \"no-tree-dominator-opts\", \"no-tree-pta\")")      \
-    _Pragma("GCC optimize(\"no-tree-vectorize\", \"no-tree-slp-vectorize\", \"ira-region=one\")")
-#define NEO__LEAN_END _Pragma("GCC pop_options")
+    NEO__OFF(GCC push_options) NEO__FEW_PASSES NEO__OFF(GCC optimize("no-tree-slp-vectorize"))     \
+    NEO__OFF(GCC optimize("no-thread-jumps", "no-tree-dominator-opts", "no-tree-vectorize"))
+#define NEO__LEAN_END NEO__OFF(GCC pop_options)
 #define NEO__HOST_BEGIN                                                                            \
-    NEO__LEAN_BEGIN _Pragma("GCC optimize(\"O1\", \"no-ipa-pure-const\", \"no-ipa-modref\")")      \
-    _Pragma("GCC optimize(\"no-tree-reassoc\", \"no-tree-sink\", \"no-cprop-registers\")")
+    NEO__LEAN_BEGIN NEO__OFF(GCC optimize("O1", "no-ipa-pure-const", "no-ipa-modref"))             \
+    NEO__OFF(GCC optimize("no-tree-reassoc", "no-tree-sink", "no-cprop-registers"))
 #define NEO__HOST_END NEO__LEAN_END
 #else
 #define NEO__LEAN_BEGIN
@@ -3182,13 +3191,8 @@ struct neo_device {
 #endif
 #pragma GCC push_options
 #pragma GCC optimize("fp-contract=off")
-#if defined(NEO__COLD)
-/* Passes that take a quarter of the compile time and make nothing here faster. */
-#pragma GCC optimize("no-tree-vrp", "no-tree-pre", "no-code-hoisting", "no-gcse")
-#pragma GCC optimize("no-schedule-insns2", "no-rerun-cse-after-loop", "no-dse", "no-tree-bit-ccp")
-#pragma GCC optimize("no-ipa-cp", "no-ipa-sra", "no-ipa-icf", "no-reorder-blocks-and-partition")
 #endif
-#endif
+NEO__FEW_PASSES
 NEO__HOST_BEGIN
 NEO__COLD_BEGIN
 NEO__HOT_BEGIN
@@ -14859,8 +14863,6 @@ static const neo__tensor_kernels NEO__FN(tensor_kernels) = {
     NEO__FN(f32_from_bf16s), NEO__FN8(random_uniform), NEO__FN8(random_normal),
 };
 #endif
-NEO__LEAN_END
-
 #if NEO__PASS != NEO__PASS_WARP
 /* ---- >>kernels-gemm ----
    The tile: every accumulator is a named variable, so that the compiler keeps it in a register.
@@ -15188,6 +15190,7 @@ NEO__KERNEL void NEO__FN(column_sums)(float *to, const float *from, int64_t ld, 
     }
 }
 
+NEO__LEAN_END
 /* ---- dot interaction ----
    Forward: T is transposed into a panel P[dim][rows of T]; then both operands of a tile of T T^t
    are read from it, lanes over j. Backward: dT = S T, where S is symmetric and holds dz; tiles of S
@@ -16174,7 +16177,10 @@ NEO__KERNEL_FAR void NEO__FN(bag_adjust)(const neo__bag_step *o, float *w, float
 /* w -= rate x */
 NEO__KERNEL_INLINE void NEO__FN(bag_descend_in)(float rate, const float *x, float *w, int64_t n) {
     NEO__VF r = NEO__SET(rate);
-    for (int64_t c = 0; c < n; c += NEO__W) NEO__STC(w, NEO__FNMA(r, NEO__LDC(x), NEO__LDC(w)));
+    int64_t c = 0;
+    for (; c + NEO__W <= n; c += NEO__W)
+        NEO__STORE(w + c, NEO__FNMA(r, NEO__LOAD(x + c), NEO__LOAD(w + c)));
+    if (c < n) NEO__STC(w, NEO__FNMA(r, NEO__LDC(x), NEO__LDC(w)));
 }
 NEO__KERNEL_FAR void NEO__FN(bag_descend)(float rate, const float *x, float *w, int64_t n) {
     NEO__FN(bag_descend_in)(rate, x, w, n);
@@ -16367,9 +16373,8 @@ NEO__KERNEL_INLINE void NEO__FN(bag_merge)(const neo__bag_update *u, int64_t i, 
 /* The same for `rows` rows of `count` vectors: row r is records [first[r], first[r + 1]). The
    second record of a short row is added without a branch, zeros in its place if there is none: they
    change no sum, which is never -0, and where runs end is hard to predict. */
-NEO__KERNEL_INLINE NEO__UNUSED void NEO__FN(bag_merge_rows)(const neo__bag_update *u,
-                                                            const int64_t *first, int64_t rows,
-                                                            float *to, int count) {
+NEO__KERNEL_INLINE void NEO__FN(bag_merge_rows)(const neo__bag_update *u, const int64_t *first,
+                                                int64_t rows, float *to, int count) {
     const uint64_t *record = u->records, mask = ((uint64_t)1 << u->low_bits) - 1;
     const float *grad = u->grad;
     const int64_t stride = u->grad_stride;
@@ -16391,9 +16396,9 @@ NEO__KERNEL_INLINE NEO__UNUSED void NEO__FN(bag_merge_rows)(const neo__bag_updat
     }
 }
 #define NEO__BAG_MERGE(N)                                                                          \
-    NEO__KERNEL_FAR void NEO__FN(bag_merge_##N)(const neo__bag_update *u, int64_t i, int64_t end, \
-                                                int64_t col, float *to) {                         \
-        NEO__FN(bag_merge)(u, i, end, col, to, N);                                                \
+    NEO__KERNEL_FAR void NEO__FN(bag_merge_##N)(const neo__bag_update *u, int64_t i, int64_t end,  \
+                                                int64_t col, float *to) {                          \
+        NEO__FN(bag_merge)(u, i, end, col, to, N);                                                 \
     }
 NEO__BAG_MERGE(8)
 NEO__BAG_MERGE(4)
@@ -16503,9 +16508,18 @@ typedef struct NEO__FN(bag_walk) {
     uint64_t last;
     int64_t first[NEO__FN(BAG_ROOM)];
 } NEO__FN(bag_walk);
+NEO__KERNEL_INLINE void NEO__FN(bag_fetch_rows)(const neo__bag_update *u,
+                                                NEO__FN(bag_walk) * k, int64_t end, int64_t dim) {
+    const float *w = u->weight, *state = u->state[0] ? u->state[0] : w;
+    for (int64_t r = k->end; r < end; r++) {
+        int64_t row = (int64_t)(u->records[k->first[r]] >> u->low_bits);
+        for (int64_t c = 0; c < dim; c += 16) __builtin_prefetch(w + row * dim + c, 0, 2);
+        __builtin_prefetch(state + row, 0, 2);
+    }
+}
 /* Find rows until `ahead` are behind the next `most`. No branch depends on where rows begin. */
 NEO__KERNEL_INLINE void NEO__FN(bag_walk_on)(const neo__bag_update *u, NEO__FN(bag_walk) * k,
-                                             int64_t most, int dim) {
+                                             int64_t most) {
     const uint64_t *record = u->records;
     if (k->begin + k->ahead + most >= NEO__FN(BAG_ROOM)) {
         memmove(k->first, k->first + k->begin, (size_t)(k->end - k->begin + 1) * sizeof *k->first);
@@ -16520,13 +16534,9 @@ NEO__KERNEL_INLINE void NEO__FN(bag_walk_on)(const neo__bag_update *u, NEO__FN(b
         rows += row != last;
         last = row;
     }
-    if (dim && u->weight && !u->state[1] && u->state_dim[0] <= 1) { /* the most common */
-        const float *state = u->state[0] ? u->state[0] : u->weight;
-        for (int64_t r = k->end; r < rows; r++) {
-            int64_t row = (int64_t)(record[k->first[r]] >> u->low_bits);
-            for (int c = 0; c < dim; c += 16) __builtin_prefetch(u->weight + row * dim + c, 0, 2);
-            __builtin_prefetch(state + row, 0, 2);
-        }
+    if (u->weight && !u->state[1] && u->state_dim[0] <= 1) { /* the most common */
+        if (u->dim == 16) NEO__FN(bag_fetch_rows)(u, k, rows, 16);
+        else NEO__FN(bag_fetch_rows)(u, k, rows, u->dim);
     } else {
         for (int64_t r = k->end; r < rows; r++)
             NEO__FN(bag_fetch_state)(u, (int64_t)(record[k->first[r]] >> u->low_bits));
@@ -16549,21 +16559,22 @@ NEO__KERNEL_INLINE int NEO__FN(bag_one_leaf)(const neo__bag_update *u, int64_t a
     int leaf = neo__leaf_of(u->leaf, u->leaf_count, (int64_t)(u->records[at] & mask));
     return (int64_t)(u->records[end - 1] & mask) < u->leaf[leaf + 1];
 }
-/* Merge the next `count` rows of the walk into g. dim: 16, 32, 64, 128, or 0: any. */
+/* Merge the next `count` rows of the walk into g. */
 NEO__KERNEL_INLINE void NEO__FN(bag_merge_group)(const neo__bag_update *u, NEO__FN(bag_walk) * k,
-                                                 int64_t count, float *g, int dim) {
+                                                 int64_t count, float *g) {
     const int64_t *first = k->first + k->begin;
-    (void)dim;
-    if (!u->grad_row && u->leaf_count == 1 && !u->fetch_grads) {
 #if NEO__PASS != NEO__PASS_SCALAR
-        if (!dim && u->dim < NEO__W) { NEO__FN(bag_merge_rows_rest)(u, first, count, g); return; }
-        if (!dim && u->dim == NEO__W) { NEO__FN(bag_merge_rows)(u, first, count, g, 1); return; }
-        if (dim && dim <= 8 * NEO__W) {
-            NEO__FN(bag_merge_rows)(u, first, count, g, dim / NEO__W);
-            return;
+    if (!u->grad_row && u->leaf_count == 1 && !u->fetch_grads) {
+        switch (u->dim) {
+        case NEO__W: NEO__FN(bag_merge_rows)(u, first, count, g, 1); return;
+        case 2 * NEO__W: NEO__FN(bag_merge_rows)(u, first, count, g, 2); return;
+        case 4 * NEO__W: NEO__FN(bag_merge_rows)(u, first, count, g, 4); return;
+        case 8 * NEO__W: NEO__FN(bag_merge_rows)(u, first, count, g, 8); return;
+        default: break;
         }
-#endif
+        if (u->dim < NEO__W) { NEO__FN(bag_merge_rows_rest)(u, first, count, g); return; }
     }
+#endif
     for (int64_t r = 0; r < count; r++, g += u->dim) {
         int64_t at = first[r], end = first[r + 1];
         if (u->fetch_grads) NEO__FN(bag_fetch_grads)(u, k, end);
@@ -16622,9 +16633,10 @@ NEO__KERNEL_INLINE void NEO__FN(bag_descend_near)(float rate, const float *g, ui
         else NEO__STORE_H(to + c, NEO__FN(bf16_near)(NEO__AS_I(x)));
     }
 }
-NEO__KERNEL_INLINE void NEO__FN(bag_narrow_group)(const neo__bag_update *u, const int64_t *row,
-                                                  int64_t count, const float *g, int64_t n,
-                                                  const float *rate, const float *word) {
+NEO__KERNEL_FAR void NEO__FN(bag_narrow_group)(const neo__bag_update *u, const int64_t *row,
+                                               int64_t count, const float *g, const float *rate,
+                                               const float *word) {
+    const int64_t n = u->dim;
     uint16_t *to = (uint16_t *)(void *)u->store->data;
     if (word) {
         for (int64_t r = 0; r < count; r++) {
@@ -16648,7 +16660,7 @@ NEO__KERNEL_INLINE void NEO__FN(bag_plain_group)(const neo__bag_update *u, const
     NEO__FN(bag_rates)(u, row, count, g, n, rate);
 #if NEO__PASS != NEO__PASS_SCALAR
     if (!u->weight) {
-        NEO__FN(bag_narrow_group)(u, row, count, g, n, rate, word);
+        NEO__FN(bag_narrow_group)(u, row, count, g, rate, word);
         return;
     }
 #endif
@@ -16671,15 +16683,12 @@ NEO__KERNEL_FAR void NEO__FN(bag_step_group)(const neo__bag_update *u, const int
     if (plain && u->weight) {
 #else
     if (plain && (u->weight || (u->store->dtype != NEO_I8 && u->dim % 16 == 0))) {
-        switch (u->dim) { /* rows gain from a known length */
+#endif
+        switch (NEO__W > 1 ? u->dim : 0) { /* short rows gain from a known length */
         case 16: NEO__FN(bag_plain_group)(u, row, count, g, 16, word); return;
         case 64: NEO__FN(bag_plain_group)(u, row, count, g, 64, word); return;
-        case 128: NEO__FN(bag_plain_group)(u, row, count, g, 128, word); return;
-        default: break;
+        default: NEO__FN(bag_plain_group)(u, row, count, g, u->dim, word); return;
         }
-#endif
-        NEO__FN(bag_plain_group)(u, row, count, g, u->dim, word);
-        return;
     }
     for (int64_t r = 0; r < count; r++) {
         NEO__FN(bag_step)(u, row[r], g + r * u->dim, spare, word);
@@ -16697,13 +16706,19 @@ NEO__KERNEL_FAR void NEO__FN(bag_keep_group)(const neo__bag_update *u, const int
 /* Fetch the rows of the next group from the second-level cache into the first while their gradients
    are merged. Rows of a line are loaded in time without it, and long ones would not find room. */
 NEO__KERNEL_INLINE void NEO__FN(bag_fetch_near)(const neo__bag_update *u, const int64_t *row,
-                                                int64_t count, int dim) {
-    const int64_t bytes = dim && u->weight ? (int64_t)dim * 4 : u->store->row_bytes;
+                                                int64_t count) {
+    const int64_t bytes = u->store->row_bytes;
     for (int64_t r = 0; r < count; r++)
         for (int64_t c = 0; c < bytes; c += 64)
             __builtin_prefetch(u->store->data + row[r] * bytes + c);
 }
-NEO__KERNEL_INLINE void NEO__FN(bag_update_as)(const neo__bag_update *u, int dim) {
+NEO__KERNEL void NEO__FN(bag_update)(const neo__bag_update *u) {
+#if NEO__PASS == NEO__PASS_AVX512
+    if (u->dim == 8) { /* a part of a vector that is stored and soon loaded waits for the store */
+        NEO__FN8(bag_update)(u);
+        return;
+    }
+#endif
     int64_t row[NEO__BAG_GROUP], most = neo__bag_group(u->dim);
     const int fetches = !u->keep_at && u->store->row_bytes > 64 && u->store->row_bytes <= 256;
     NEO__FN(bag_walk) walk;
@@ -16711,35 +16726,17 @@ NEO__KERNEL_INLINE void NEO__FN(bag_update_as)(const neo__bag_update *u, int dim
     walk.last = ~(uint64_t)0;
     walk.ahead = u->dim <= 32 ? 64 : u->dim <= 128 ? 32 : 16;
     for (;;) {
-        NEO__FN(bag_walk_on)(u, &walk, most, dim);
+        NEO__FN(bag_walk_on)(u, &walk, most);
         const int64_t count = NEO__MIN(walk.end - walk.begin, most),
                       *first = walk.first + walk.begin;
         if (count == 0) return;
         for (int64_t r = 0; r < count; r++) row[r] = (int64_t)(u->records[first[r]] >> u->low_bits);
-        if (fetches) NEO__FN(bag_fetch_near)(u, row, count, dim);
-        NEO__FN(bag_merge_group)(u, &walk, count, u->scratch, dim);
+        if (fetches) NEO__FN(bag_fetch_near)(u, row, count);
+        NEO__FN(bag_merge_group)(u, &walk, count, u->scratch);
         if (u->keep_at) NEO__FN(bag_keep_group)(u, first, count, u->scratch);
         else NEO__FN(bag_step_group)(u, row, count, u->scratch);
         walk.begin += count;
     }
-}
-NEO__KERNEL void NEO__FN(bag_update)(const neo__bag_update *u) {
-#if NEO__PASS != NEO__PASS_SCALAR
-    switch (u->dim) {
-    case 16: NEO__FN(bag_update_as)(u, 16); return;
-    case 32: NEO__FN(bag_update_as)(u, 32); return;
-    case 64: NEO__FN(bag_update_as)(u, 64); return;
-    case 128: NEO__FN(bag_update_as)(u, 128); return;
-    default: break;
-    }
-#endif
-#if NEO__PASS == NEO__PASS_AVX512
-    if (u->dim == 8) { /* a part of a vector that is stored and soon loaded waits for the store */
-        NEO__FN8(bag_update)(u);
-        return;
-    }
-#endif
-    NEO__FN(bag_update_as)(u, 0);
 }
 
 static const neo__bag_kernels NEO__FN(bag_kernels) = {
@@ -16976,10 +16973,9 @@ NEO__KERNEL_INLINE void NEO__FN(wire_encode_at)(int wire, const neo__wire_call *
 /* Scales are one block ahead: codes wait long for theirs (two divisions after a maximum). */
 NEO__KERNEL_INLINE void NEO__FN(wire_encode_as)(int wire, const neo__wire_call *c) {
     neo__wire_place scaled = {0, 0}, coded = {0, 0};
-    NEO__FN(wire_encode_at)(wire, c, &scaled, 0);
-    while (coded.row < c->rows) {
+    for (int codes = 0; coded.row < c->rows; codes = 1) {
         if (scaled.row < c->rows) NEO__FN(wire_encode_at)(wire, c, &scaled, 0);
-        NEO__FN(wire_encode_at)(wire, c, &coded, 1);
+        if (codes) NEO__FN(wire_encode_at)(wire, c, &coded, 1);
     }
 }
 NEO__KERNEL void NEO__FN(wire_encode)(const neo__wire_call *c) {

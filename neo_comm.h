@@ -710,7 +710,7 @@ NEO_API neo_status neo_comm_reduce_scatter_rows(neo_comm *comm, const neo_rows *
 #pragma GCC push_options
 #pragma GCC optimize("fp-contract=off")
 #endif
-
+NEO__HOST_BEGIN
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -4967,7 +4967,7 @@ NEO_API size_t neo_comm_workspace_bytes(const neo_comm_desc *desc, int ranks,
 }
 #undef NEO__SEE
 NEO__COLD_END
-
+NEO__HOST_END
 #ifdef __cplusplus
 }
 #endif

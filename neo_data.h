@@ -299,7 +299,7 @@ NEO_API neo_status neo_state_add_schema(neo_state *state, neo_schema *schema);
 #pragma GCC push_options
 #pragma GCC optimize("fp-contract=off")
 #endif
-
+NEO__FEW_PASSES
 #ifdef __cplusplus
 extern "C" {
 #endif

@@ -557,7 +557,7 @@ NEO_API size_t neo_fsdp_write_bytes(const neo_fsdp *fsdp, int with_state);
 #pragma GCC push_options
 #pragma GCC optimize("fp-contract=off")
 #endif
-
+NEO__FEW_PASSES
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -2836,7 +2836,6 @@ NEO_API neo_status neo_shard_set_rows(neo_shard *s, int32_t table, int64_t first
     k.in = rows;
     return neo__shard_span_run(&k);
 }
-NEO__HOT_BEGIN
 
 /* ---------------------------------------------------------------------------
    >>impl-fsdp
@@ -3649,6 +3648,8 @@ NEO_API neo_status neo_fsdp_create(neo_comm *comm, const neo_fsdp_desc *desc, ne
     else neo_fsdp_destroy(f);
     return status;
 }
+NEO__HOT_BEGIN
+NEO__HOST_BEGIN
 /* While a backward window of a unit that learns is open, gradients are of a part of the batch: the
    context refuses leaves NULL, which stand for a whole one. */
 static int neo__fsdp_takes_part(const neo_fsdp *f, const neo__fsdp_unit *u) {
@@ -4375,6 +4376,8 @@ NEO_API void neo_fsdp_reset_stats(neo_fsdp *f) {
     for (int i = 0; i < 3; i++)
         if (groups[i]) neo_comm_reset_stats(groups[i]);
 }
+NEO__HOST_END
+NEO__HOT_END
 
 /* ---------------------------------------------------------------------------
    >>impl-fsdp-state
@@ -4488,7 +4491,6 @@ NEO_API neo_status neo_state_add_fsdp(neo_state *state, neo_fsdp *f) {
    is one gather to rank 0, in the group of its place; before it all ranks agree to go on, so
    that an error of rank 0 stops them all there. Ranks of other groups only agree. Rank 0 makes a
    pass when the file asks for its first tensor. */
-NEO__HOT_END
 typedef struct neo__fsdp_writer {
     neo_fsdp *f;
     int kinds;   /* passes of a unit that is trained: 1 and those of the state */
