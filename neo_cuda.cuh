@@ -135,9 +135,8 @@ typedef struct neo_cuda_graph_stats {
             NEO_ERR_STATE: begin in begin, or while a step of another graph of the device is not
             waited for; end without begin; wait before end.
    Threads  as the device. */
-NEO_API NEO__CHECK_UNUSED neo_status neo_cuda_graph_create(neo_device *device,
-                                                           const neo_cuda_graph_desc *desc,
-                                                           neo_cuda_graph **graph);
+NEO_API NEO__CHECK_UNUSED neo_status neo_cuda_graph_create(
+    neo_device *device, const neo_cuda_graph_desc *desc, neo_cuda_graph **graph);
 NEO_API void neo_cuda_graph_destroy(neo_cuda_graph *graph);
 NEO_API size_t neo_cuda_graph_bytes(const neo_cuda_graph_desc *desc);
 NEO_API size_t neo_cuda_graph_host_bytes(const neo_cuda_graph_desc *desc);
@@ -194,9 +193,9 @@ NEO_API neo_cuda_graph_stats neo_cuda_graph_get_stats(const neo_cuda_graph *grap
 #define NEO__UNROLL_8
 #endif
 
-/* A function of the device, compiled into its caller. */
+/* A function of the device, compiled into its caller; a kernel for blocks of NEO__CUDA_THREADS. */
 #define NEO__GPU static __device__ __forceinline__
-
+#define NEO__CUDA_KERNEL static __global__ void __launch_bounds__(NEO__CUDA_THREADS)
 /* The kernels of neo.h, for 16 lanes of a warp. */
 #define NEO__PASS NEO__PASS_WARP
 #include NEO_HEADER
@@ -222,9 +221,7 @@ enum {
     NEO__CUDA_SENDS = 4,      /* parts of the ring of pinned memory, */
     NEO__CUDA_SEND_BYTES = 262144 /* and of each part */
 };
-
 struct neo__cuda_product; /* see >>cuda-blas */
-
 typedef struct neo__cuda {
     neo_device device; /* first: a neo_device is one */
     int ordinal, exact;
@@ -275,20 +272,18 @@ static neo_status neo__cuda_fail(neo__cuda *d, cudaError_t error, const char *wh
     }
     return neo_fail(NEO_ERR_DEVICE, "%s", why);
 }
-#define NEO__CUDA_TRY(d, call)                                                                     \
-    do {                                                                                           \
-        cudaError_t neo__error = (call);                                                           \
-        if (neo__error != cudaSuccess) return neo__cuda_fail(d, neo__error, #call);                \
-    } while (0)
-
+static neo_status neo__cuda_result(neo__cuda *d, cudaError_t error, const char *what) {
+    return error == cudaSuccess ? NEO_OK : neo__cuda_fail(d, error, what);
+}
+#define NEO__CUDA_DO(d, call) neo__cuda_result(d, (call), #call)
+#define NEO__CUDA_TRY(d, call) NEO__TRY(NEO__CUDA_DO(d, call))
 static int neo__cuda_failed(const neo__cuda *d) {
     return __atomic_load_n(&d->failed, __ATOMIC_ACQUIRE) == 2;
 }
 /* Every operation begins with this: the device is sound, and the thread's current one. */
 static neo_status neo__cuda_enter(neo__cuda *d) {
     if (neo__cuda_failed(d)) return neo_fail(NEO_ERR_DEVICE, "%s", d->failure);
-    NEO__CUDA_TRY(d, cudaSetDevice(d->ordinal));
-    return NEO_OK;
+    return NEO__CUDA_DO(d, cudaSetDevice(d->ordinal));
 }
 /* A function of the device's table: `operation`, after the device is entered. */
 template <auto operation, class... A> static neo_status neo__cuda_call(neo_device *device, A... a) {
@@ -297,17 +292,17 @@ template <auto operation, class... A> static neo_status neo__cuda_call(neo_devic
     return operation(d, a...);
 }
 static neo_status neo__graph_status(neo__cuda *d);
-static neo_status neo__cuda_result(neo__cuda *d, cudaError_t error, const char *what) {
-    return error == cudaSuccess ? NEO_OK : neo__cuda_fail(d, error, what);
-}
 /* ---- parts of a recorded step: see >>cuda-graph ---- */
 enum { NEO__GRAPH_ARGUMENTS = 8 }; /* of a kernel, at most */
+typedef struct neo__cuda_where {
+    dim3 grid, block = NEO__CUDA_THREADS;
+    size_t shared = 0; /* bytes for NEO__DYNAMIC_SHARED */
+} neo__cuda_where;
 typedef neo_status (*neo__cuda_issue)(neo__cuda *d, const void *call);
 typedef struct neo__cuda_op {
     const void *kernel;
     neo__cuda_issue issue; /* of a library's call, which is captured; its arguments never change */
-    dim3 grid, block;
-    size_t shared;
+    neo__cuda_where where;
     size_t at, bytes; /* of its arguments, among those of the step */
     uint32_t argument[NEO__GRAPH_ARGUMENTS], argument_count; /* where each is, from `at` on */
 } neo__cuda_op;
@@ -325,30 +320,24 @@ static neo_status neo__graph_send(neo__cuda *d, void *to, const void *from, size
                                   int *sent);
 
 template <class P> struct neo__cuda_as { typedef P type; };
-/* The arguments as the kernel takes them, at an address that launches read: what changes from step
-   to step is written there anew in every step, and so no launch keeps what a former step had. */
+/* Launch a kernel, now or as a part of the step that is being recorded: then the arguments are kept
+   as the kernel takes them, at an address that launches read. What changes from step to step is
+   written there anew in every step, and so no launch keeps what a former step had. */
 template <class... P>
-static neo_status neo__cuda_note(neo__cuda *d, void (*kernel)(P...), dim3 grid, dim3 block,
-                                 size_t shared, const typename neo__cuda_as<P>::type &...value) {
+static neo_status neo__cuda_launch(neo__cuda *d, const char *what, void (*kernel)(P...),
+                                   neo__cuda_where where,
+                                   const typename neo__cuda_as<P>::type &...value) {
     static_assert(sizeof...(P) <= NEO__GRAPH_ARGUMENTS, "see NEO__GRAPH_ARGUMENTS");
+    if (!d->recording) {
+        NEO__LAUNCH_AS(what, kernel, where.grid, where.block, where.shared, d->stream, value...);
+        return neo__cuda_result(d, cudaGetLastError(), what);
+    }
+    NEO__KNOW_KERNEL_AS(what, kernel);
     neo__cuda_op *op = neo__graph_op(d, (size_t(0) + ... + neo__cuda_up(sizeof(P), 16)));
     if (!op) return neo__graph_status(d);
-    op->kernel = (const void *)kernel;
-    op->grid = grid, op->block = block, op->shared = shared;
+    op->kernel = (const void *)kernel, op->where = where;
     (neo__graph_put(d, op, &value, sizeof value), ...);
     return NEO_OK;
-}
-/* Launch a kernel, now or as a part of the step that is being recorded. */
-template <class... P>
-static neo_status neo__cuda_launch(neo__cuda *d, const char *what, void (*kernel)(P...), dim3 grid,
-                                   dim3 block, size_t shared,
-                                   const typename neo__cuda_as<P>::type &...value) {
-    if (d->recording) {
-        NEO__KNOW_KERNEL_AS(what, kernel);
-        return neo__cuda_note(d, kernel, grid, block, shared, value...);
-    }
-    NEO__LAUNCH_AS(what, kernel, grid, block, shared, d->stream, value...);
-    return neo__cuda_result(d, cudaGetLastError(), what);
 }
 /* A library's call: now, or as a part of the step. Its bytes are all that it depends on. */
 static neo_status neo__cuda_do(neo__cuda *d, neo__cuda_issue issue, const void *call,
@@ -360,8 +349,7 @@ static neo_status neo__cuda_do(neo__cuda *d, neo__cuda_issue issue, const void *
     neo__graph_put(d, op, call, bytes);
     return NEO_OK;
 }
-
-static neo_status neo__cuda_wait(neo__cuda *d) {
+static neo_status neo__cuda_synchronize(neo__cuda *d) {
     if (d->recording) NEO__TRY(neo__graph_flush(d));
     return neo__cuda_result(d, cudaStreamSynchronize(d->stream), "work on the device");
 }
@@ -370,37 +358,36 @@ static unsigned neo__cuda_blocks(const neo__cuda *d, int64_t work, int64_t each)
     const int64_t wanted = (work + each - 1) / each, most = (int64_t)d->processors * 32;
     return (unsigned)NEO__MAX(NEO__MIN(wanted, most), (int64_t)1);
 }
-/* Launch a kernel for `count` units, `lanes` threads for each: see NEO__CUDA_EACH. */
+/* Launch a kernel for `count` units, `lanes` threads for each: see NEO__CUDA_EACH. Without units
+   there is no launch. */
 template <class... P>
 static neo_status neo__cuda_run(neo__cuda *d, const char *what, void (*kernel)(P...), int64_t count,
                                 int lanes, const typename neo__cuda_as<P>::type &...value) {
+    if (count <= 0) return NEO_OK;
     const unsigned blocks = neo__cuda_blocks(d, count, NEO__CUDA_THREADS / lanes);
-    return neo__cuda_launch(d, what, kernel, blocks, NEO__CUDA_THREADS, 0, value...);
+    return neo__cuda_launch(d, what, kernel, {blocks}, value...);
 }
 /* At least `bytes` of work memory. It grows to what the largest call needs, and a training step's
    largest call comes in the first step. */
 static neo_status neo__cuda_reserve(neo__cuda *d, size_t bytes) {
     if (bytes <= d->work_bytes) return NEO_OK;
-    NEO__TRY(neo__cuda_wait(d));
+    NEO__TRY(neo__cuda_synchronize(d));
     void *larger = NULL;
     NEO__CUDA_TRY(d, cudaMalloc(&larger, bytes));
     const cudaError_t error = cudaFree(d->work);
-    d->work = (char *)larger;
-    d->work_bytes = bytes;
+    d->work = (char *)larger, d->work_bytes = bytes;
     return neo__cuda_result(d, error, "cudaFree");
 }
 /* The first `bytes` of the call's result, in d->answer on return. */
 static neo_status neo__cuda_answer(neo__cuda *d, const void *from, size_t bytes) {
     if (d->recording) NEO__TRY(neo__graph_flush(d));
     NEO__CUDA_TRY(d, cudaMemcpyAsync(d->answer, from, bytes, cudaMemcpyDeviceToHost, d->stream));
-    return neo__cuda_wait(d);
+    return neo__cuda_synchronize(d);
 }
-
-static neo_status neo__cuda_set(neo__cuda *d, void *to, int byte, size_t bytes) {
+static neo_status neo__cuda_fill(neo__cuda *d, void *to, int byte, size_t bytes) {
     if (bytes == 0) return NEO_OK;
     if (d->recording) return neo__graph_fill(d, to, byte, bytes);
-    NEO__CUDA_TRY(d, cudaMemsetAsync(to, byte, bytes, d->stream));
-    return NEO_OK;
+    return NEO__CUDA_DO(d, cudaMemsetAsync(to, byte, bytes, d->stream));
 }
 /* Host memory to the device by way of the ring, so that the caller need not wait until it is there;
    *sent is 0 if it does not fit. A part of the ring is used again when all of it has arrived. */
@@ -466,14 +453,13 @@ static neo_status neo__cuda_copy(neo__cuda *d, void *to, neo_place to_place, con
     if (d->recording && !to_host && !from_host) return neo__graph_copy(d, to, from, bytes);
     if (d->recording) NEO__TRY(neo__graph_flush(d));
     NEO__CUDA_TRY(d, cudaMemcpyAsync(to, from, bytes, kind, d->stream));
-    return to_host || from_host ? neo__cuda_wait(d) : NEO_OK;
+    return to_host || from_host ? neo__cuda_synchronize(d) : NEO_OK;
 }
 
 /* ---- >>cuda-elements ----
    Elementwise work is a struct F whose at<W>(i) computes elements [i, i + W): W is 4, in loads of
    16 bytes, where all arrays allow it, else 1. */
 template <int W> struct __align__(4 * W) neo__floats { float v[W]; };
-
 template <int W> NEO__GPU neo__floats<W> neo__cuda_load(const float *p) {
     return *(const neo__floats<W> *)(const void *)p;
 }
@@ -483,12 +469,10 @@ template <int W> NEO__GPU void neo__cuda_store(float *p, const neo__floats<W> &x
 
 /* s += x, and s += w x by fused multiply-adds. */
 template <int W> NEO__GPU void neo__cuda_plus(neo__floats<W> &s, const neo__floats<W> &x) {
-    NEO__UNROLL
-    for (int c = 0; c < W; c++) s.v[c] = __fadd_rn(s.v[c], x.v[c]);
+    NEO__UNROLL for (int c = 0; c < W; c++) s.v[c] = __fadd_rn(s.v[c], x.v[c]);
 }
 template <int W> NEO__GPU void neo__cuda_plus(neo__floats<W> &s, float w, const neo__floats<W> &x) {
-    NEO__UNROLL
-    for (int c = 0; c < W; c++) s.v[c] = __fmaf_rn(w, x.v[c], s.v[c]);
+    NEO__UNROLL for (int c = 0; c < W; c++) s.v[c] = __fmaf_rn(w, x.v[c], s.v[c]);
 }
 
 /* Each i in [0, count), by all threads of a launch together, `lanes` of them for one i. */
@@ -502,17 +486,19 @@ template <class F, int W> static __global__ void neo__cuda_each_kernel(const F f
     for (int64_t i = thread * W; i + W <= n; i += step) f.template at<W>(i);
     if (W > 1 && thread < n % W) f.template at<1>(n - n % W + thread); /* the rest */
 }
-/* Compute n elements by f, W at a time. */
+/* Compute n elements by f, W at a time; or by fours if `wide`. */
 template <int W, class F>
 static neo_status neo__cuda_each(neo__cuda *d, const F &f, int64_t n, const char *what) {
-    if (n <= 0) return NEO_OK;
     return neo__cuda_run(d, what, neo__cuda_each_kernel<F, W>, (n + W - 1) / W, 1, f, n);
 }
-/* 1 if addresses are multiples of 16; NULL is. */
-static int neo__cuda_aligned(const void *a, const void *b, const void *c, const void *e) {
-    return (((uintptr_t)a | (uintptr_t)b | (uintptr_t)c | (uintptr_t)e) & 15u) == 0;
+template <class F>
+static neo_status neo__cuda_each(neo__cuda *d, const F &f, int64_t n, const char *what, bool wide) {
+    return wide ? neo__cuda_each<4>(d, f, n, what) : neo__cuda_each<1>(d, f, n, what);
 }
-
+/* All addresses are multiples of 16; NULL is. */
+template <class... P> static bool neo__cuda_aligned(P... p) {
+    return (((uintptr_t)p | ...) & 15u) == 0;
+}
 struct neo__cuda_add_job {
     float *x;
     const float *y;
@@ -524,8 +510,7 @@ struct neo__cuda_add_job {
 };
 static neo_status neo__cuda_add(neo__cuda *d, float *x, const float *y, int64_t count) {
     const neo__cuda_add_job job = {x, y};
-    return neo__cuda_aligned(x, y, NULL, NULL) ? neo__cuda_each<4>(d, job, count, "add")
-                                               : neo__cuda_each<1>(d, job, count, "add");
+    return neo__cuda_each(d, job, count, "add", neo__cuda_aligned(x, y));
 }
 
 /* ---- >>cuda-graph ----
@@ -590,31 +575,32 @@ typedef struct neo__graph_due {
     neo_status (*fn)(void *job, const void *answer);
     size_t job, answer; /* where, in jobs and answers */
 } neo__graph_due;
-
 typedef struct neo__graph_count { /* what a counter was, after so many answers */
     int64_t *counter, before;
     int dues;
 } neo__graph_count;
-
+typedef struct neo__graph_side { /* one is written while the graph of the other runs */
+    char *pinned, *room;         /* [copy_bytes] */
+    neo__graph_due *due;
+    neo__graph_count *count;
+    char *job;
+    int due_count, count_count;
+    size_t job_bytes;
+} neo__graph_side;
 struct neo_cuda_graph {
     neo__cuda *d;
     size_t copy_bytes;
     cudaStream_t copies;
     cudaEvent_t arrived, done;
-    char *pinned[2], *room[2]; /* [copy_bytes] */
-    char *block;               /* device, [copy_bytes] */
-    char *answers, *answered;  /* device, pinned */
+    char *block;              /* device, [copy_bytes] */
+    char *answers, *answered; /* device, pinned */
     /* The notes. */
     neo__cuda_op *op;
     char *arguments;
-    int op_count, side; /* side: of what has two */
+    int op_count;
     size_t argument_bytes, copied_bytes, answer_bytes;
     neo_status status;
-    neo__graph_due *due[2];
-    char *job[2];
-    neo__graph_count *count[2];
-    int due_count[2], count_count[2];
-    size_t job_bytes[2];
+    neo__graph_side sides[2], *side, *other;
     int flying; /* a graph was launched; its answers are those of the other side */
     neo__graph_tape tape[NEO__GRAPH_TAPES]; /* as their pieces lie in the pool */
     int tape_count;
@@ -661,50 +647,37 @@ static void neo__graph_put(neo__cuda *d, neo__cuda_op *op, const void *value, si
 }
 
 /* Units of T, and the rest in bytes: the kernel must not depend on how much there is. */
-template <class T> struct neo__graph_fill_job {
+template <class T, bool COPY> struct neo__graph_copy_job {
     char *to;
-    T value; /* of equal bytes */
-    int64_t bytes;
-    template <int W> __device__ void at(int64_t i) const {
-        const int64_t left = bytes - i * (int64_t)sizeof(T);
-        if (left >= (int64_t)sizeof(T)) *(T *)(void *)(to + bytes - left) = value;
-        for (int64_t k = 0; left < (int64_t)sizeof(T) && k < left; k++)
-            to[bytes - left + k] = *(const char *)&value;
-    }
-};
-template <class T> struct neo__graph_copy_job {
-    char *to;
-    const char *from;
+    const char *from; /* or no COPY: `value`, of equal bytes, is written */
+    T value;
     int64_t bytes;
     template <int W> __device__ void at(int64_t i) const {
         const int64_t at = i * (int64_t)sizeof(T), left = bytes - at;
         if (left >= (int64_t)sizeof(T))
-            *(T *)(void *)(to + at) = *(const T *)(const void *)(from + at);
-        for (int64_t k = 0; left < (int64_t)sizeof(T) && k < left; k++) to[at + k] = from[at + k];
+            *(T *)(void *)(to + at) = COPY ? *(const T *)(const void *)(from + at) : value;
+        for (int64_t k = 0; left < (int64_t)sizeof(T) && k < left; k++)
+            to[at + k] = COPY ? from[at + k] : *(const char *)&value;
     }
 };
-template <class T>
-static neo_status neo__graph_fill_by(neo__cuda *d, void *to, int byte, size_t bytes) {
-    neo__graph_fill_job<T> job = {(char *)to, T(), (int64_t)bytes};
+template <class T, bool COPY>
+static neo_status neo__graph_copy_by(neo__cuda *d, void *to, const void *from, size_t bytes,
+                                     int byte) {
+    neo__graph_copy_job<T, COPY> job = {(char *)to, (const char *)from, T(), (int64_t)bytes};
+    static_assert(neo__cuda_up(sizeof job, 16) + 16 <= NEO__GRAPH_COPY_ARGUMENTS, "too small");
     memset(&job.value, byte, sizeof job.value);
-    return neo__cuda_each<1>(d, job, (int64_t)((bytes + sizeof(T) - 1) / sizeof(T)), "fill");
+    return neo__cuda_each<1>(d, job, (int64_t)((bytes + sizeof(T) - 1) / sizeof(T)),
+                             COPY ? "copy" : "fill");
 }
 static neo_status neo__graph_fill(neo__cuda *d, void *to, int byte, size_t bytes) {
-    return (uintptr_t)to % 4 == 0 ? neo__graph_fill_by<uint32_t>(d, to, byte, bytes)
-                                  : neo__graph_fill_by<uint8_t>(d, to, byte, bytes);
-}
-template <class T>
-static neo_status neo__graph_copy_by(neo__cuda *d, void *to, const void *from, size_t bytes) {
-    const neo__graph_copy_job<T> job = {(char *)to, (const char *)from, (int64_t)bytes};
-    return neo__cuda_each<1>(d, job, (int64_t)((bytes + sizeof(T) - 1) / sizeof(T)), "copy");
+    return (uintptr_t)to % 4 == 0 ? neo__graph_copy_by<uint32_t, false>(d, to, NULL, bytes, byte)
+                                  : neo__graph_copy_by<uint8_t, false>(d, to, NULL, bytes, byte);
 }
 static neo_status neo__graph_copy(neo__cuda *d, void *to, const void *from, size_t bytes) {
-    static_assert(neo__cuda_up(sizeof(neo__graph_copy_job<float4>), 16) + 16 <=
-                      NEO__GRAPH_COPY_ARGUMENTS, "see NEO__GRAPH_COPY_ARGUMENTS");
     const uintptr_t bits = (uintptr_t)to | (uintptr_t)from;
-    return bits % 16 == 0  ? neo__graph_copy_by<float4>(d, to, from, bytes)
-           : bits % 4 == 0 ? neo__graph_copy_by<uint32_t>(d, to, from, bytes)
-                           : neo__graph_copy_by<uint8_t>(d, to, from, bytes);
+    return bits % 16 == 0  ? neo__graph_copy_by<float4, true>(d, to, from, bytes, 0)
+           : bits % 4 == 0 ? neo__graph_copy_by<uint32_t, true>(d, to, from, bytes, 0)
+                           : neo__graph_copy_by<uint8_t, true>(d, to, from, bytes, 0);
 }
 /* *sent is 0 for what no step could hold. */
 static neo_status neo__graph_send(neo__cuda *d, void *to, const void *from, size_t bytes,
@@ -717,72 +690,64 @@ static neo_status neo__graph_send(neo__cuda *d, void *to, const void *from, size
     if (room > g->copy_bytes - g->copied_bytes && neo__graph_launch(g) != NEO_OK)
         return neo__graph_status(d);
     const size_t at = g->copied_bytes;
-    memcpy(g->pinned[g->side] + at, from, bytes);
+    memcpy(g->side->pinned + at, from, bytes);
     g->copied_bytes += room;
     *sent = 1;
     return neo__graph_copy(d, to, g->block + at, bytes);
-}
-/* Room for an answer and a launch before it, which says stop: the word is that of one graph, and
-   the next does not run only if the answer is of the first, too. */
-static neo_status neo__graph_answer_room(neo__cuda *d, size_t bytes, const neo__later *later) {
-    neo_cuda_graph *g = d->recording;
-    const size_t room = neo__cuda_up(bytes, 256), job_room = neo__cuda_up(later->job_bytes, 64);
-    if (neo__graph_room(g, 2, NEO__GRAPH_STOP_ARGUMENTS + NEO__GRAPH_COPY_ARGUMENTS) != NEO_OK)
-        return neo__graph_status(d);
-    if (g->due_count[g->side] < NEO__GRAPH_DUES &&
-        room <= NEO__GRAPH_ANSWER_BYTES - g->answer_bytes &&
-        job_room <= NEO__GRAPH_JOB_BYTES - g->job_bytes[g->side])
-        return NEO_OK;
-    return neo__graph_launch(g) == NEO_OK ? NEO_OK : neo__graph_status(d);
-}
-/* Note an answer: the present value of `bytes` at `from`, in device memory, is given to the call's
-   function when the step is over. Call neo__graph_answer_room first. */
-static neo_status neo__graph_later(neo__cuda *d, const void *from, size_t bytes,
-                                   const neo__later *later) {
-    neo_cuda_graph *g = d->recording;
-    const int side = g->side;
-    if (g->status != NEO_OK) return neo__graph_status(d);
-    neo__graph_due *due = &g->due[side][g->due_count[side]++];
-    due->fn = later->fn;
-    due->job = g->job_bytes[side], due->answer = g->answer_bytes;
-    memcpy(g->job[side] + due->job, later->job, later->job_bytes);
-    g->job_bytes[side] += neo__cuda_up(later->job_bytes, 64);
-    g->answer_bytes += neo__cuda_up(bytes, 256);
-    return neo__graph_copy(d, g->answers + due->answer, from, bytes);
 }
 /* The word that says stop; NULL where calls run at once. */
 static int *neo__graph_stop(const neo__cuda *d) {
     return d->recording ? (int *)(void *)d->recording->answers : NULL;
 }
+/* Note an answer: the value that `bytes` at `from`, in device memory, have now is given to the
+   call's function when the step is over. `check` is launched before, with the word that says stop
+   behind its arguments: that word is one graph's, and the next does not run only if the answer is
+   of the first, too, so there is room for both or for none. */
+template <class... P, class... A>
+static neo_status neo__graph_later(neo__cuda *d, const void *from, size_t bytes,
+                                   const neo__later *later, const char *what, void (*check)(P...),
+                                   const A &...value) {
+    neo_cuda_graph *g = d->recording;
+    const size_t room = neo__cuda_up(bytes, 256), job_room = neo__cuda_up(later->job_bytes, 64);
+    if (neo__graph_room(g, 2, NEO__GRAPH_STOP_ARGUMENTS + NEO__GRAPH_COPY_ARGUMENTS) == NEO_OK &&
+        (g->side->due_count == NEO__GRAPH_DUES ||
+         g->answer_bytes + room > NEO__GRAPH_ANSWER_BYTES ||
+         g->side->job_bytes + job_room > NEO__GRAPH_JOB_BYTES))
+        (void)neo__graph_launch(g);
+    if (g->status != NEO_OK) return neo__graph_status(d);
+    NEO__TRY(neo__cuda_launch(d, what, check, {1, 1}, value..., neo__graph_stop(d)));
+    neo__graph_side *side = g->side;
+    side->due[side->due_count++] = {later->fn, side->job_bytes, g->answer_bytes};
+    memcpy(side->job + side->job_bytes, later->job, later->job_bytes);
+    void *to = g->answers + g->answer_bytes;
+    side->job_bytes += job_room, g->answer_bytes += room;
+    return neo__graph_copy(d, to, from, bytes);
+}
 /* Counters go back to what they were when `dues` answers of the side were due. */
-static void neo__graph_uncount(neo_cuda_graph *g, int side, int dues) {
-    for (int i = g->count_count[side] - 1; i >= 0 && g->count[side][i].dues >= dues; i--)
-        *g->count[side][i].counter = g->count[side][i].before;
+static void neo__graph_uncount(neo__graph_side *side, int dues) {
+    for (int i = side->count_count - 1; i >= 0 && side->count[i].dues >= dues; i--)
+        *side->count[i].counter = side->count[i].before;
 }
 /* No notes. Calls of which there are some have no effect. */
 static void neo__graph_forget(neo_cuda_graph *g) {
     if (g->op_count) g->d->device.forgotten++;
-    neo__graph_uncount(g, g->side, 0);
+    neo__graph_uncount(g->side, 0);
     g->op_count = 0;
     g->argument_bytes = g->copied_bytes = 0;
     g->answer_bytes = NEO__GRAPH_FIRST_ANSWER;
-    g->due_count[g->side] = g->count_count[g->side] = 0;
-    g->job_bytes[g->side] = 0;
+    g->side->due_count = g->side->count_count = 0, g->side->job_bytes = 0;
 }
 static void neo__graph_counts(neo_device *device, int64_t *counter) {
     neo_cuda_graph *g = ((neo__cuda *)device)->recording;
-    if (g->count_count[g->side] == NEO__GRAPH_COUNTS)
+    if (g->side->count_count == NEO__GRAPH_COUNTS)
         (void)neo__graph_launch(g); /* in any case there is room then */
-    neo__graph_count *c = &g->count[g->side][g->count_count[g->side]++];
-    c->counter = counter;
-    c->before = *counter;
-    c->dues = g->due_count[g->side];
+    neo__graph_side *side = g->side;
+    side->count[side->count_count++] = {counter, *counter, side->due_count};
 }
 static void neo__graph_stop_recording(neo_cuda_graph *g) {
     neo__graph_forget(g);
     if (g->d->recording != g) return;
-    g->d->recording = NULL;
-    g->d->device.recording = 0;
+    g->d->recording = NULL, g->d->device.recording = 0;
 }
 
 /* ---- tapes ---- */
@@ -794,23 +759,17 @@ static void neo__graph_drop(neo_cuda_graph *g, int i) {
     g->tape_count--;
     memmove(t, t + 1, (size_t)(g->tape_count - i) * sizeof *t);
 }
-/* The number of a new tape, and where its piece begins; -1: there is no room. */
-static int neo__graph_place(const neo_cuda_graph *g, size_t bytes, size_t *at) {
-    *at = 0;
-    if (g->tape_count == NEO__GRAPH_TAPES) return -1;
-    for (int i = 0; i <= g->tape_count; i++) {
-        const size_t end = i < g->tape_count ? g->tape[i].at : g->pool_bytes;
-        if (end - *at >= bytes) return i;
-        if (i < g->tape_count) *at = end + g->tape[i].bytes;
-    }
-    return -1;
-}
-/* The same after tapes went that were not used for long. */
+/* The number of a new tape, and where its piece begins. Tapes that were not used for long go if
+   there is no other room; -1: there is none. */
 static int neo__graph_make_room(neo_cuda_graph *g, size_t bytes, size_t *at) {
     for (;;) {
-        const int place = neo__graph_place(g, bytes, at);
         int oldest = 0;
-        if (place >= 0) return place;
+        *at = 0;
+        for (int i = 0; i <= g->tape_count && g->tape_count < NEO__GRAPH_TAPES; i++) {
+            const size_t end = i < g->tape_count ? g->tape[i].at : g->pool_bytes;
+            if (end - *at >= bytes) return i;
+            if (i < g->tape_count) *at = end + g->tape[i].bytes;
+        }
         for (int i = 1; i < g->tape_count; i++)
             if (g->tape[i].used < g->tape[oldest].used) oldest = i;
         if (bytes > g->pool_bytes || g->stats.launches - g->tape[oldest].used < NEO__GRAPH_AGE)
@@ -818,7 +777,6 @@ static int neo__graph_make_room(neo_cuda_graph *g, size_t bytes, size_t *at) {
         neo__graph_drop(g, oldest);
     }
 }
-static int neo__graph_dim_same(dim3 a, dim3 b) { return a.x == b.x && a.y == b.y && a.z == b.z; }
 /* The notes are the tape's but for arguments and grids of kernels. */
 static int neo__graph_fits(const neo_cuda_graph *g, const neo__graph_tape *t) {
     if (t->op_count != g->op_count || t->argument_bytes != g->argument_bytes) return 0;
@@ -831,16 +789,19 @@ static int neo__graph_fits(const neo_cuda_graph *g, const neo__graph_tape *t) {
     }
     return 1;
 }
-static void neo__graph_node_params(const neo__cuda_op *op, char *arguments, void **pointer,
-                                   cudaKernelNodeParams *p) {
-    *p = cudaKernelNodeParams();
-    for (uint32_t i = 0; i < op->argument_count; i++)
-        pointer[i] = arguments + op->at + op->argument[i];
-    p->func = const_cast<void *>(op->kernel);
-    p->gridDim = op->grid, p->blockDim = op->block;
-    p->sharedMemBytes = (unsigned)op->shared;
-    p->kernelParams = pointer;
-}
+/* A noted kernel, in the words of CUDA. */
+struct neo__graph_node {
+    cudaKernelNodeParams params;
+    void *pointer[NEO__GRAPH_ARGUMENTS];
+    neo__graph_node(const neo__cuda_op *op, char *arguments) : params() {
+        for (uint32_t i = 0; i < op->argument_count; i++)
+            pointer[i] = arguments + op->at + op->argument[i];
+        params.func = const_cast<void *>(op->kernel);
+        params.gridDim = op->where.grid, params.blockDim = op->where.block;
+        params.sharedMemBytes = (unsigned)op->where.shared;
+        params.kernelParams = pointer;
+    }
+};
 /* A library's launches as a node behind `last`. */
 static neo_status neo__graph_capture(neo_cuda_graph *g, neo__graph_tape *t, const neo__cuda_op *op,
                                      const cudaGraphNode_t *last, cudaGraphNode_t *node) {
@@ -857,8 +818,6 @@ static neo_status neo__graph_capture(neo_cuda_graph *g, neo__graph_tape *t, cons
 }
 static neo_status neo__graph_build(neo_cuda_graph *g, neo__graph_tape *t) {
     neo__cuda *d = g->d;
-    void *pointer[NEO__GRAPH_ARGUMENTS];
-    cudaKernelNodeParams params;
     NEO__CUDA_TRY(d, cudaGraphCreate(&t->graph, 0));
     for (int i = 0; i < t->op_count; i++) {
         const cudaGraphNode_t *last = i ? &t->node[i - 1] : NULL;
@@ -866,12 +825,11 @@ static neo_status neo__graph_build(neo_cuda_graph *g, neo__graph_tape *t) {
             NEO__TRY(neo__graph_capture(g, t, &t->op[i], last, &t->node[i]));
             continue;
         }
-        neo__graph_node_params(&t->op[i], t->arguments, pointer, &params);
-        NEO__CUDA_TRY(d,
-                      cudaGraphAddKernelNode(&t->node[i], t->graph, last, last ? 1 : 0, &params));
+        const neo__graph_node node(&t->op[i], t->arguments);
+        NEO__CUDA_TRY(d, cudaGraphAddKernelNode(&t->node[i], t->graph, last, last ? 1 : 0,
+                                                &node.params));
     }
-    NEO__CUDA_TRY(d, cudaGraphInstantiate(&t->exec, t->graph, 0));
-    return NEO_OK;
+    return NEO__CUDA_DO(d, cudaGraphInstantiate(&t->exec, t->graph, 0));
 }
 /* A tape of the notes; NULL: there is no room for one. */
 static neo_status neo__graph_record(neo_cuda_graph *g, neo__graph_tape **tape) {
@@ -884,13 +842,11 @@ static neo_status neo__graph_record(neo_cuda_graph *g, neo__graph_tape **tape) {
     neo__graph_tape *t = &g->tape[place];
     memmove(t + 1, t, (size_t)(g->tape_count++ - place) * sizeof *t);
     *t = neo__graph_tape();
-    t->at = at;
-    t->bytes = g->argument_bytes + ops + nodes;
+    t->at = at, t->bytes = g->argument_bytes + ops + nodes;
     t->arguments = g->pool + at;
     t->op = (neo__cuda_op *)(void *)(t->arguments + g->argument_bytes);
     t->node = (cudaGraphNode_t *)(void *)(t->arguments + g->argument_bytes + ops);
-    t->op_count = g->op_count;
-    t->argument_bytes = g->argument_bytes;
+    t->op_count = g->op_count, t->argument_bytes = g->argument_bytes;
     memcpy(t->op, g->op, count * sizeof *t->op);
     memcpy(t->arguments, g->arguments, g->argument_bytes);
     const neo_status status = neo__graph_build(g, t);
@@ -905,34 +861,25 @@ static neo_status neo__graph_record(neo_cuda_graph *g, neo__graph_tape **tape) {
 /* The notes without a graph. */
 static neo_status neo__graph_play(neo_cuda_graph *g) {
     neo__cuda *d = g->d;
-    void *pointer[NEO__GRAPH_ARGUMENTS];
-    cudaKernelNodeParams p;
     for (int i = 0; i < g->op_count; i++) {
         const neo__cuda_op *op = &g->op[i];
-        if (op->issue) {
-            NEO__TRY(op->issue(d, g->arguments + op->at));
-            continue;
-        }
-        neo__graph_node_params(op, g->arguments, pointer, &p);
-        NEO__CUDA_TRY(
-            d, cudaLaunchKernel(op->kernel, op->grid, op->block, pointer, op->shared, d->stream));
+        neo__graph_node node(op, g->arguments);
+        if (op->issue) NEO__TRY(op->issue(d, g->arguments + op->at));
+        else NEO__CUDA_TRY(d, cudaLaunchKernel(op->kernel, op->where.grid, op->where.block,
+                                               node.pointer, op->where.shared, d->stream));
     }
     g->stats.plain++;
     return NEO_OK;
 }
 /* The tape's kernels get the arguments of the notes. */
 static neo_status neo__graph_update(neo_cuda_graph *g, neo__graph_tape *t) {
-    void *pointer[NEO__GRAPH_ARGUMENTS];
-    cudaKernelNodeParams params;
     for (int i = 0; i < g->op_count; i++) {
         const neo__cuda_op *op = &g->op[i];
-        if (op->issue ||
-            (neo__graph_dim_same(op->grid, t->op[i].grid) && op->shared == t->op[i].shared &&
-             neo__graph_dim_same(op->block, t->op[i].block) &&
-             memcmp(g->arguments + op->at, t->arguments + op->at, op->bytes) == 0))
+        if (op->issue || (memcmp(&op->where, &t->op[i].where, sizeof op->where) == 0 &&
+                          memcmp(g->arguments + op->at, t->arguments + op->at, op->bytes) == 0))
             continue;
-        neo__graph_node_params(op, g->arguments, pointer, &params);
-        NEO__CUDA_TRY(g->d, cudaGraphExecKernelNodeSetParams(t->exec, t->node[i], &params));
+        const neo__graph_node node(op, g->arguments);
+        NEO__CUDA_TRY(g->d, cudaGraphExecKernelNodeSetParams(t->exec, t->node[i], &node.params));
         t->op[i] = *op;
         memcpy(t->arguments + op->at, g->arguments + op->at, op->bytes);
         g->stats.updates++;
@@ -941,12 +888,11 @@ static neo_status neo__graph_update(neo_cuda_graph *g, neo__graph_tape *t) {
 }
 
 /* ---- launches, answers ---- */
-
 /* Waits for the graph that runs; its answers go to where they are due. The first error is the
    step's. */
 static neo_status neo__graph_collect(neo_cuda_graph *g) {
     neo__cuda *d = g->d;
-    const int side = 1 - g->side;
+    neo__graph_side *side = g->other;
     if (!g->flying) return NEO_OK;
     g->flying = 0;
     neo_status status = NEO_OK;
@@ -954,16 +900,15 @@ static neo_status neo__graph_collect(neo_cuda_graph *g) {
     const cudaError_t error = cudaEventSynchronize(g->done);
     if (error != cudaSuccess) status = neo__cuda_fail(d, error, "a recorded step");
     d->recording = NULL;
-    for (int i = 0; i < g->due_count[side] && status == NEO_OK; i++) {
-        const neo__graph_due *due = &g->due[side][i];
-        status = due->fn(g->job[side] + due->job, g->answered + due->answer);
+    for (int i = 0; i < side->due_count && status == NEO_OK; i++) {
+        const neo__graph_due *due = &side->due[i];
+        status = due->fn(side->job + due->job, g->answered + due->answer);
         if (status == NEO_OK) continue;
         neo__graph_forget(g); /* what was noted since will not run */
-        neo__graph_uncount(g, side, i + 1);
+        neo__graph_uncount(side, i + 1);
     }
     d->recording = recording;
-    g->due_count[side] = g->count_count[side] = 0;
-    g->job_bytes[side] = 0;
+    side->due_count = side->count_count = 0, side->job_bytes = 0;
     return status;
 }
 static neo_status neo__graph_go(neo_cuda_graph *g) {
@@ -974,14 +919,12 @@ static neo_status neo__graph_go(neo_cuda_graph *g) {
     if (tape) NEO__TRY(neo__graph_update(g, tape));
     else NEO__TRY(neo__graph_record(g, &tape));
     if (g->copied_bytes) {
-        const size_t bytes = g->copied_bytes;
-        const int side = g->side;
-        NEO__CUDA_TRY(d, cudaMemcpyAsync(g->room[side], g->pinned[side], bytes,
+        NEO__CUDA_TRY(d, cudaMemcpyAsync(g->side->room, g->side->pinned, g->copied_bytes,
                                          cudaMemcpyHostToDevice, g->copies));
         NEO__CUDA_TRY(d, cudaEventRecord(g->arrived, g->copies));
         NEO__CUDA_TRY(d, cudaStreamWaitEvent(d->stream, g->arrived, 0));
-        NEO__CUDA_TRY(d, cudaMemcpyAsync(g->block, g->room[side], bytes, cudaMemcpyDeviceToDevice,
-                                         d->stream));
+        NEO__CUDA_TRY(d, cudaMemcpyAsync(g->block, g->side->room, g->copied_bytes,
+                                         cudaMemcpyDeviceToDevice, d->stream));
     }
     NEO__TRY(neo__graph_collect(g));
     NEO__CUDA_TRY(d, cudaMemsetAsync(g->answers, 0, NEO__GRAPH_FIRST_ANSWER, d->stream));
@@ -1003,7 +946,8 @@ static neo_status neo__graph_launch(neo_cuda_graph *g) {
     if (g->status != NEO_OK || nothing) return g->status;
     g->flying = 1;
     g->d->launched = g;
-    g->side = 1 - g->side;
+    neo__graph_side *now = g->side;
+    g->side = g->other, g->other = now;
     g->op_count = 0;
     neo__graph_forget(g);
     return NEO_OK;
@@ -1022,29 +966,40 @@ static void neo__graph_settle(neo_device *device) {
     if (d->recording) neo__graph_run(d);
 }
 
+/* ---- beside recorded steps, which another thread may be noting: what ranks exchange ---- */
+/* Run a kernel for `count` units of `lanes` threads, and wait for it. */
+template <class... P>
+static neo_status neo__cuda_exchange(neo__cuda *d, const char *what, void (*kernel)(P...),
+                                     int64_t count, int lanes,
+                                     const typename neo__cuda_as<P>::type &...value) {
+    if (count == 0) return NEO_OK;
+    NEO__LAUNCH_AS(what, kernel, neo__cuda_blocks(d, count, NEO__CUDA_THREADS / lanes),
+                   NEO__CUDA_THREADS, 0, d->exchange, value...);
+    NEO__TRY(neo__cuda_result(d, cudaGetLastError(), what));
+    return neo__cuda_result(d, cudaStreamSynchronize(d->exchange), what);
+}
+template <class F>
+static neo_status neo__cuda_exchange_each(neo__cuda *d, const F &f, int64_t n, const char *what) {
+    return neo__cuda_exchange(d, what, neo__cuda_each_kernel<F, 1>, n, 1, f, n);
+}
+
 /* ---- >>cuda-activation ----
    Activations: functions of >>kernels-vec of neo.h, applied by each thread to single numbers. */
 NEO__GPU float neo__cuda_act(neo_activation act, float z) {
-    switch (act) {
-    case NEO_ACT_NONE: break;
-    case NEO_ACT_RELU: return neo__vrelu_warp(z);
-    case NEO_ACT_SIGMOID: return neo__vsigmoid_warp(z);
-    case NEO_ACT_TANH: return neo__vtanh_warp(z);
-    case NEO_ACT_GELU: return neo__vgelu_warp(z);
-    case NEO_ACT_HARDSWISH: return neo__vhardswish_warp(z);
-    }
+    if (act == NEO_ACT_RELU) return neo__vrelu_warp(z);
+    if (act == NEO_ACT_SIGMOID) return neo__vsigmoid_warp(z);
+    if (act == NEO_ACT_TANH) return neo__vtanh_warp(z);
+    if (act == NEO_ACT_GELU) return neo__vgelu_warp(z);
+    if (act == NEO_ACT_HARDSWISH) return neo__vhardswish_warp(z);
     return z;
 }
 /* dy times the slope at z, where the function's value is y. */
 NEO__GPU float neo__cuda_act_back(neo_activation act, float z, float y, float dy) {
-    switch (act) {
-    case NEO_ACT_NONE: break;
-    case NEO_ACT_RELU: return neo__vrelu_back_warp(y, dy);
-    case NEO_ACT_SIGMOID: return neo__vsigmoid_back_warp(y, dy);
-    case NEO_ACT_TANH: return neo__vtanh_back_warp(y, dy);
-    case NEO_ACT_GELU: return neo__vgelu_back_warp(z, dy);
-    case NEO_ACT_HARDSWISH: return neo__vhardswish_back_warp(z, dy);
-    }
+    if (act == NEO_ACT_RELU) return neo__vrelu_back_warp(y, dy);
+    if (act == NEO_ACT_SIGMOID) return neo__vsigmoid_back_warp(y, dy);
+    if (act == NEO_ACT_TANH) return neo__vtanh_back_warp(y, dy);
+    if (act == NEO_ACT_GELU) return neo__vgelu_back_warp(z, dy);
+    if (act == NEO_ACT_HARDSWISH) return neo__vhardswish_back_warp(z, dy);
     return dy;
 }
 /* The derivative is a function of z or of y; the other may have no memory. */
@@ -1066,7 +1021,6 @@ NEO__GPU void neo__cuda_wide_put(float *p, int64_t i, int narrow, float x) {
 static const float *neo__cuda_wide_at(const float *p, int64_t i, int narrow) {
     return narrow ? (const float *)(const void *)((const uint16_t *)(const void *)p + i) : p + i;
 }
-
 struct neo__cuda_act_job {
     neo__activation_call c; /* narrow: z and out are bf16, and W is 1 */
     int whole;              /* rows lie one behind the other */
@@ -1095,9 +1049,8 @@ static neo_status neo__cuda_activation(neo__cuda *d, const neo__activation_call 
     job.whole = call->rows == 1 || ((!call->z || call->z_row == cols) &&
                                     (!call->y || call->y_row == cols) &&
                                     (!call->dy || call->dy_row == cols) && call->out_row == cols);
-    return job.whole && neo__cuda_aligned(call->z, call->y, call->dy, call->out)
-               ? neo__cuda_each<4>(d, job, count, "activation")
-               : neo__cuda_each<1>(d, job, count, "activation");
+    return neo__cuda_each(d, job, count, "activation",
+                          job.whole && neo__cuda_aligned(call->z, call->y, call->dy, call->out));
 }
 
 /* ---- >>cuda-tree ----
@@ -1168,9 +1121,7 @@ static neo_status neo__cuda_tree_sum(neo__cuda *d, const neo__tree_sum_call *cal
                 job.part[job.count++] = (const float *)parts[i].data;
             }
             job.out = last ? call->out : (float *)parts[first].data;
-            const int aligned = neo__cuda_aligned((const void *)bits, job.out, NULL, NULL);
-            NEO__TRY(aligned ? neo__cuda_each<4>(d, job, call->n, "tree_sum")
-                             : neo__cuda_each<1>(d, job, call->n, "tree_sum"));
+            NEO__TRY(neo__cuda_each(d, job, call->n, "tree_sum", neo__cuda_aligned(bits, job.out)));
         }
         if (last) break;
     }
@@ -1180,25 +1131,21 @@ static neo_status neo__cuda_tree_sum(neo__cuda *d, const neo__tree_sum_call *cal
 /* ---- >>cuda-exchange ----
    Copies and sums between ranks. They run on a stream of their own, beside the operations of the
    step, and are done when the call returns. */
-static neo_status neo__cuda_exchanged(neo__cuda *d, const char *what) {
-    return neo__cuda_result(d, cudaStreamSynchronize(d->exchange), what);
-}
 static neo_status neo__cuda_move(neo__cuda *d, void *to, const void *from, size_t bytes) {
     if (bytes == 0) return NEO_OK;
     NEO__CUDA_TRY(d, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, d->exchange));
-    return neo__cuda_exchanged(d, "a copy between ranks");
+    return neo__cuda_result(d, cudaStreamSynchronize(d->exchange), "a copy between ranks");
 }
 
 /* Events: who waits for one sleeps. */
 static void *neo__cuda_event_make(neo_device *device) {
     neo__cuda *d = (neo__cuda *)device;
     cudaEvent_t event = NULL;
-    if (neo__cuda_enter(d) != NEO_OK) return NULL;
-    const cudaError_t error =
-        cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync);
-    if (error == cudaSuccess) return (void *)event;
-    (void)neo__cuda_fail(d, error, "cudaEventCreateWithFlags");
-    return NULL;
+    const unsigned flags = cudaEventDisableTiming | cudaEventBlockingSync;
+    if (neo__cuda_enter(d) != NEO_OK ||
+        NEO__CUDA_DO(d, cudaEventCreateWithFlags(&event, flags)) != NEO_OK)
+        return NULL;
+    return (void *)event;
 }
 static void neo__cuda_event_free(neo_device *device, void *event) {
     (void)cudaSetDevice(((neo__cuda *)device)->ordinal);
@@ -1206,71 +1153,63 @@ static void neo__cuda_event_free(neo_device *device, void *event) {
 }
 static neo_status neo__cuda_event_mark(neo__cuda *d, void *event) {
     if (d->recording) NEO__TRY(neo__graph_flush(d));
-    NEO__CUDA_TRY(d, cudaEventRecord((cudaEvent_t)event, d->stream));
-    return NEO_OK;
+    return NEO__CUDA_DO(d, cudaEventRecord((cudaEvent_t)event, d->stream));
 }
 static neo_status neo__cuda_event_wait(neo__cuda *d, void *event) {
     return neo__cuda_result(d, cudaEventSynchronize((cudaEvent_t)event), "work on the device");
 }
 
-/* x op y, in the arithmetic of neo__merge (neo_comm.h). */
-template <class T> static __device__ T neo__cuda_merge_integer(int reduce, T x, T y) {
-    if (reduce == 0) return (T)((unsigned long long)x + (unsigned long long)y);
-    return reduce == 1 ? (x > y ? x : y) : (x < y ? x : y);
+/* x op y of numbers of dtype D, as they lie in memory, in the arithmetic of neo__merge
+   (neo_comm.h). */
+template <neo_dtype D, class T> static __device__ T neo__cuda_merge(int reduce, T x, T y) {
+    if constexpr (D == NEO_F32 || D == NEO_F16 || D == NEO_BF16) {
+        const float a = neo__float_decode(D, &x), b = neo__float_decode(D, &y);
+        const bool second = (reduce == 1 ? b > a : b < a) || b != b;
+        T merged;
+        neo__float_encode(D, reduce == 0 ? __fadd_rn(a, b) : second ? b : a, &merged, NULL);
+        return merged;
+    } else {
+        if (reduce == 0) return (T)((unsigned long long)x + (unsigned long long)y);
+        return reduce == 1 ? (x > y ? x : y) : (x < y ? x : y);
+    }
 }
-static __device__ float neo__cuda_merge_float(int reduce, float x, float y) {
-    if (reduce == 0) return __fadd_rn(x, y);
-    return (reduce == 1 ? y > x : y < x) || y != y ? y : x;
+/* The tree over pieces: top(p) is piece p and leaves(p) how many leaves it has; neighbours of as
+   many merge. */
+template <class T, class Top, class Leaves, class Merge>
+NEO__GPU T neo__cuda_pieces(int count, Top top, Leaves leaves, Merge merge) {
+    T sum[NEO__COMBINE_STACK];
+    int held[NEO__COMBINE_STACK], depth = 0;
+    for (int p = 0; p < count; p++) {
+        T x = top(p);
+        int mine = leaves(p);
+        for (; depth > 0 && held[depth - 1] == mine; mine *= 2) x = merge(sum[--depth], x);
+        sum[depth] = x;
+        held[depth++] = mine;
+    }
+    for (; depth > 1; depth--) sum[depth - 2] = merge(sum[depth - 2], sum[depth - 1]);
+    return sum[0];
 }
-/* x op y of numbers of dtype D, as they lie in memory. */
-template <int D, class T> static __device__ T neo__cuda_merge(int reduce, T x, T y) {
-    if constexpr (D == NEO_F32) return neo__cuda_merge_float(reduce, x, y);
-    else if constexpr (D == NEO_F16)
-        return neo__f16_from_f32(
-            neo__cuda_merge_float(reduce, neo__f32_from_f16(x), neo__f32_from_f16(y)));
-    else if constexpr (D == NEO_BF16)
-        return neo__bf16_from_f32(
-            neo__cuda_merge_float(reduce, neo__f32_from_bf16(x), neo__f32_from_bf16(y)));
-    else return neo__cuda_merge_integer(reduce, x, y);
-}
-
-template <int D, class number> struct neo__cuda_combine_job {
+template <neo_dtype D, class number> struct neo__cuda_combine_job {
     const number *piece[NEO__COMBINE_PIECES];
     int16_t leaves[NEO__COMBINE_PIECES];
     int count, reduce;
     number *out;
     template <int W> __device__ void at(int64_t i) const {
-        number sum[NEO__COMBINE_STACK];
-        int held[NEO__COMBINE_STACK], depth = 0;
-        for (int p = 0; p < count; p++) {
-            number top = piece[p][i];
-            int mine = leaves[p];
-            for (; depth > 0 && held[depth - 1] == mine; mine *= 2, depth--)
-                top = neo__cuda_merge<D>(reduce, sum[depth - 1], top);
-            sum[depth] = top;
-            held[depth++] = mine;
-        }
-        for (; depth > 1; depth--)
-            sum[depth - 2] = neo__cuda_merge<D>(reduce, sum[depth - 2], sum[depth - 1]);
-        out[i] = sum[0];
+        const neo__cuda_combine_job &job = *this;
+        out[i] = neo__cuda_pieces<number>(
+            count, [&](int p) { return job.piece[p][i]; }, [&](int p) { return job.leaves[p]; },
+            [&](number x, number y) { return neo__cuda_merge<D>(job.reduce, x, y); });
     }
 };
-template <int D, class number>
+template <neo_dtype D, class number>
 static neo_status neo__cuda_combine_as(neo__cuda *d, const neo__combine_call *call) {
     neo__cuda_combine_job<D, number> job;
-    job.count = call->count;
-    job.reduce = call->reduce;
-    job.out = (number *)call->out;
+    job.count = call->count, job.reduce = call->reduce, job.out = (number *)call->out;
     for (int p = 0; p < call->count; p++) {
         job.piece[p] = (const number *)call->piece[p];
         job.leaves[p] = (int16_t)call->leaves[p];
     }
-    /* Never a part of a recorded step, which another thread may be noting. */
-    NEO__LAUNCH((neo__cuda_each_kernel<neo__cuda_combine_job<D, number>, 1>),
-                neo__cuda_blocks(d, call->n, NEO__CUDA_THREADS), NEO__CUDA_THREADS, 0, d->exchange,
-                job, call->n);
-    NEO__TRY(neo__cuda_result(d, cudaGetLastError(), "combine"));
-    return neo__cuda_exchanged(d, "a sum over ranks");
+    return neo__cuda_exchange_each(d, job, call->n, "a sum over ranks");
 }
 static neo_status neo__cuda_combine(neo__cuda *d, const neo__combine_call *call) {
     if (call->n == 0) return NEO_OK;
@@ -1296,6 +1235,15 @@ static neo_status neo__cuda_combine(neo__cuda *d, const neo__combine_call *call)
 static __device__ __forceinline__ float neo__cuda_times(float x, float factor) {
     return factor == 1.0f ? x : (float)neo__wire_times_warp(x, factor);
 }
+/* The f16 or bf16 of x factor, and back. */
+static __device__ uint16_t neo__cuda_half(int wire, float x, float factor) {
+    return wire == NEO__CODE_F16
+               ? neo__f16_from_f32(neo__wire_limit_warp(x, factor, NEO__F16_LARGEST))
+               : neo__bf16_from_f32(neo__cuda_times(x, factor));
+}
+static __device__ float neo__cuda_half_at(int wire, uint16_t half) {
+    return wire == NEO__CODE_F16 ? neo__f32_from_f16(half) : neo__f32_from_bf16(half);
+}
 /* A thread codes what one word of a row holds: one f32, two f16 or bf16. */
 struct neo__cuda_encode_words {
     neo__wire_call c;
@@ -1304,28 +1252,17 @@ struct neo__cuda_encode_words {
         const int64_t r = i / words, word = i - r * words;
         const float *x = (const float *)c.in + r * c.stride;
         uint32_t *out = (uint32_t *)(void *)((char *)c.out + (size_t)r * c.row_bytes) + word;
-        if (c.wire == NEO__CODE_F32) {
-            const float y = x[word];
-            *out = __float_as_uint(neo__cuda_times(y, c.factor));
-            return;
-        }
         uint32_t pair = 0;
-        for (int k = 0; k < 2 && 2 * word + k < c.cols; k++) {
-            const float y = x[2 * word + k];
-            const uint32_t half =
-                c.wire == NEO__CODE_F16
-                    ? neo__f16_from_f32(neo__wire_limit_warp(y, c.factor, NEO__F16_LARGEST))
-                    : neo__bf16_from_f32(neo__cuda_times(y, c.factor));
-            pair |= half << 16 * k;
-        }
+        if (c.wire == NEO__CODE_F32) pair = __float_as_uint(neo__cuda_times(x[word], c.factor));
+        for (int k = 0; c.wire != NEO__CODE_F32 && k < 2 && 2 * word + k < c.cols; k++)
+            pair |= (uint32_t)neo__cuda_half(c.wire, x[2 * word + k], c.factor) << 16 * k;
         *out = pair;
     }
 };
 /* The scale of the numbers v of 16 threads. */
 static __device__ float neo__cuda_block_scale(int wire, const float (&v)[8]) {
     int32_t largest = 0;
-    NEO__UNROLL
-    for (int k = 0; k < 8; k++) {
+    NEO__UNROLL for (int k = 0; k < 8; k++) {
         const int32_t a = (int32_t)(__float_as_uint(v[k]) & 0x7FFFFFFFu);
         largest = NEO__MAX(largest, a);
     }
@@ -1337,15 +1274,14 @@ static __device__ uint32_t neo__cuda_code(int wire, float x, float scale) {
 }
 /* The block of these numbers: its scale, and the word of each thread that has one. */
 static __device__ void neo__cuda_put_block(int wire, uint32_t *out, const float (&v)[8],
-                                           int has_block, int has_word) {
+                                           int has_word) {
     const float scale = neo__cuda_block_scale(wire, v);
     const int bits = neo__wire_bits_warp(wire), lane = threadIdx.x % 16;
     uint32_t word = 0;
-    NEO__UNROLL
-    for (int k = 0; k < 8; k++)
+    NEO__UNROLL for (int k = 0; k < 8; k++)
         if (k < 32 / bits) word |= neo__cuda_code(wire, v[k], scale) << k * bits;
     if (has_word) out[1 + lane] = word;
-    if (lane == 0 && has_block) out[0] = __float_as_uint(scale);
+    if (lane == 0) out[0] = __float_as_uint(scale);
 }
 /* Sixteen threads code a block: a word each (of i4, half of them), whose numbers they compare
    first. */
@@ -1353,98 +1289,65 @@ static __global__ void neo__cuda_encode_blocks(const neo__wire_call c, int64_t b
                                                int64_t each) {
     const int bits = neo__wire_bits_warp(c.wire), codes = 32 / bits;
     const int lane = threadIdx.x % 16, step = 4 + NEO__CODE_BLOCK / 8 * bits;
-    const int64_t groups = (int64_t)gridDim.x * (blockDim.x / 16);
-    const int64_t group = (int64_t)blockIdx.x * (blockDim.x / 16) + threadIdx.x / 16;
-    /* both halves of a warp, or none */
-    for (int64_t b = group; b - group % 2 < blocks; b += groups) {
+    NEO__CUDA_EACH(b, blocks, 16) {
         const int64_t r = b / each, k = b - r * each, left = c.cols - k * NEO__CODE_BLOCK;
-        const int count = b >= blocks ? 0 : left < NEO__CODE_BLOCK ? (int)left : NEO__CODE_BLOCK;
+        const int count = (int)NEO__MIN(left, (int64_t)NEO__CODE_BLOCK);
         const int words = (count + codes - 1) / codes;
         const float *x = (const float *)c.in + r * c.stride + k * NEO__CODE_BLOCK;
         uint32_t *out =
             (uint32_t *)(void *)((char *)c.out + (size_t)r * c.row_bytes + (size_t)k * step);
         float v[8];
-        NEO__UNROLL
-        for (int p = 0; p < 8; p++) {
+        NEO__UNROLL for (int p = 0; p < 8; p++) {
             const int i = lane + p * words;
             const int mine = lane < words && p < codes && i < count;
             v[p] = mine ? neo__cuda_times(x[i], c.factor) : 0.0f;
         }
-        neo__cuda_put_block(c.wire, out, v, count > 0, lane < words);
+        neo__cuda_put_block(c.wire, out, v, lane < words);
     }
 }
-/* Number i of a coded row. */
-static __device__ float neo__cuda_wire_at(const neo__wire_call &c, const char *row, int64_t i) {
-    float x;
-    if (c.wire == NEO__CODE_F32) {
-        x = ((const float *)(const void *)row)[i];
-    } else if (c.wire <= NEO__CODE_BF16) {
-        const uint16_t half = ((const uint16_t *)(const void *)row)[i];
-        x = c.wire == NEO__CODE_F16 ? neo__f32_from_f16(half) : neo__f32_from_bf16(half);
-    } else {
-        const int bits = neo__wire_bits_warp(c.wire);
-        const int64_t k = i / NEO__CODE_BLOCK, left = c.cols - k * NEO__CODE_BLOCK;
-        const int at = (int)(i % NEO__CODE_BLOCK),
-                  count = left < NEO__CODE_BLOCK ? (int)left : NEO__CODE_BLOCK;
-        const int codes = 32 / bits, words = (count + codes - 1) / codes;
-        const void *block = row + k * (4 + NEO__CODE_BLOCK / 8 * bits);
-        const uint32_t *in = (const uint32_t *)block;
-        const uint32_t code = in[1 + at % words] >> at / words * bits & ((1u << bits) - 1u);
-        x = neo__wire_times_warp(neo__wire_value_warp(c.wire, code), __uint_as_float(in[0]));
-    }
-    return neo__cuda_times(x, c.back);
+/* Number i of a coded row of `cols`. */
+static __device__ float neo__cuda_wire_at(int wire, const char *row, int64_t cols, int64_t i) {
+    if (wire == NEO__CODE_F32) return ((const float *)(const void *)row)[i];
+    if (wire <= NEO__CODE_BF16)
+        return neo__cuda_half_at(wire, ((const uint16_t *)(const void *)row)[i]);
+    const int bits = neo__wire_bits_warp(wire), at = (int)(i % NEO__CODE_BLOCK);
+    const int64_t k = i / NEO__CODE_BLOCK, left = cols - k * NEO__CODE_BLOCK;
+    const int count = (int)NEO__MIN(left, (int64_t)NEO__CODE_BLOCK);
+    const int codes = 32 / bits, words = (count + codes - 1) / codes;
+    const void *block = row + k * (4 + NEO__CODE_BLOCK / 8 * bits);
+    const uint32_t *in = (const uint32_t *)block;
+    const uint32_t code = in[1 + at % words] >> at / words * bits & ((1u << bits) - 1u);
+    return neo__wire_times_warp(neo__wire_value_warp(wire, code), __uint_as_float(in[0]));
 }
 struct neo__cuda_decode_job {
     neo__wire_call c;
     template <int W> __device__ void at(int64_t i) const {
         const int64_t r = i / c.cols, col = i - r * c.cols;
         const char *row = (const char *)c.in + (size_t)r * c.row_bytes;
-        float sum[NEO__COMBINE_STACK];
-        int held[NEO__COMBINE_STACK], depth = 0;
-        for (int p = 0; p < c.pieces; p++) {
-            float top = neo__cuda_wire_at(c, row + (size_t)p * c.piece_bytes, col);
-            int mine = 1;
-            for (; depth > 0 && held[depth - 1] == mine; mine *= 2, depth--)
-                top = __fadd_rn(sum[depth - 1], top);
-            sum[depth] = top;
-            held[depth++] = mine;
-        }
-        for (; depth > 1; depth--) sum[depth - 2] = __fadd_rn(sum[depth - 2], sum[depth - 1]);
-        ((float *)c.out)[r * c.stride + col] = sum[0];
+        const neo__wire_call &call = c;
+        ((float *)c.out)[r * c.stride + col] = neo__cuda_pieces<float>(
+            c.pieces,
+            [&](int p) {
+                const char *piece = row + (size_t)p * call.piece_bytes;
+                return neo__cuda_times(neo__cuda_wire_at(call.wire, piece, call.cols, col),
+                                       call.back);
+            },
+            [](int) { return 1; }, [](float x, float y) { return __fadd_rn(x, y); });
     }
 };
-/* Never a part of a recorded step, which another thread may be noting. */
-static neo_status neo__cuda_encode(neo_device *device, const neo__wire_call *call) {
-    neo__cuda *d = (neo__cuda *)device;
-    NEO__TRY(neo__cuda_enter(d));
-    if (call->rows == 0) return NEO_OK;
+static neo_status neo__cuda_encode(neo__cuda *d, const neo__wire_call *call) {
+    const char *what = "coding of rows";
     if (call->wire <= NEO__CODE_BF16) {
-        const int64_t words = (int64_t)call->row_bytes / 4;
-        const neo__cuda_encode_words job = {*call, words};
-        const unsigned grid = neo__cuda_blocks(d, call->rows * words, NEO__CUDA_THREADS);
-        NEO__LAUNCH((neo__cuda_each_kernel<neo__cuda_encode_words, 1>), grid, NEO__CUDA_THREADS, 0,
-                    d->exchange, job, call->rows * words);
-    } else {
-        const int64_t each = (call->cols + NEO__CODE_BLOCK - 1) / NEO__CODE_BLOCK;
-        NEO__LAUNCH(neo__cuda_encode_blocks,
-                    neo__cuda_blocks(d, call->rows * each, NEO__CUDA_THREADS / 16),
-                    NEO__CUDA_THREADS, 0, d->exchange, *call, call->rows * each, each);
+        const neo__cuda_encode_words job = {*call, (int64_t)call->row_bytes / 4};
+        return neo__cuda_exchange_each(d, job, call->rows * job.words, what);
     }
-    const cudaError_t error = cudaGetLastError();
-    return error == cudaSuccess ? neo__cuda_exchanged(d, "coding of rows")
-                                : neo__cuda_fail(d, error, "encode");
+    const int64_t each = (call->cols + NEO__CODE_BLOCK - 1) / NEO__CODE_BLOCK;
+    return neo__cuda_exchange(d, what, neo__cuda_encode_blocks, call->rows * each, 16, *call,
+                              call->rows * each, each);
 }
-static neo_status neo__cuda_decode(neo_device *device, const neo__wire_call *call) {
-    neo__cuda *d = (neo__cuda *)device;
-    NEO__TRY(neo__cuda_enter(d));
-    if (call->rows == 0) return NEO_OK;
+static neo_status neo__cuda_decode(neo__cuda *d, const neo__wire_call *call) {
     const neo__cuda_decode_job job = {*call};
-    const unsigned grid = neo__cuda_blocks(d, call->rows * call->cols, NEO__CUDA_THREADS);
-    NEO__LAUNCH((neo__cuda_each_kernel<neo__cuda_decode_job, 1>), grid, NEO__CUDA_THREADS, 0,
-                d->exchange, job, call->rows * call->cols);
-    const cudaError_t error = cudaGetLastError();
-    return error == cudaSuccess ? neo__cuda_exchanged(d, "decoding of rows")
-                                : neo__cuda_fail(d, error, "decode");
+    return neo__cuda_exchange_each(d, job, call->rows * call->cols, "decoding of rows");
 }
 
 /* ---- >>cuda-rows ----
@@ -1452,11 +1355,8 @@ static neo_status neo__cuda_decode(neo_device *device, const neo__wire_call *cal
    row, each up to eight of its numbers. On wires with a scale a word holds numbers `step` apart. */
 static __device__ float neo__cuda_rows_at(const neo__rows_call &c, const neo__rows_part &part,
                                           int64_t row, int cols, int i) {
-    neo__wire_call one = neo__wire_call();
-    one.wire = part.wire;
-    one.back = 1.0f;
-    one.cols = cols;
-    return neo__cuda_wire_at(one, c.coded + c.rows * part.before + row * part.stride + part.at, i);
+    const char *from = c.coded + c.rows * part.before + row * part.stride + part.at;
+    return neo__cuda_wire_at(part.wire, from, cols, i);
 }
 static __device__ float neo__cuda_rows_sum(const neo__rows_call &c, const neo__rows_block &b,
                                            int64_t row, int i) {
@@ -1474,13 +1374,9 @@ static __device__ float neo__cuda_rows_sum(const neo__rows_call &c, const neo__r
 /* Round the numbers as a wire does: code and decode. */
 static __device__ void neo__cuda_rows_round(int wire, float (&v)[8]) {
     const float scale = wire > NEO__CODE_BF16 ? neo__cuda_block_scale(wire, v) : 0.0f;
-    NEO__UNROLL
-    for (int k = 0; k < 8; k++) {
-        if (wire == NEO__CODE_F16) {
-            const float limited = neo__wire_limit_warp(v[k], 1.0f, NEO__F16_LARGEST);
-            v[k] = neo__f32_from_f16(neo__f16_from_f32(limited));
-        } else if (wire == NEO__CODE_BF16) {
-            v[k] = neo__f32_from_bf16(neo__bf16_from_f32(v[k]));
+    NEO__UNROLL for (int k = 0; k < 8; k++) {
+        if (wire <= NEO__CODE_BF16) {
+            v[k] = neo__cuda_half_at(wire, neo__cuda_half(wire, v[k], 1.0f));
         } else {
             const int32_t code = (int32_t)neo__cuda_code(wire, v[k], scale);
             v[k] = neo__wire_times_warp(neo__wire_value_warp(wire, code), scale);
@@ -1490,11 +1386,10 @@ static __device__ void neo__cuda_rows_round(int wire, float (&v)[8]) {
 static __device__ void neo__cuda_rows_put(int wire, char *to, const float (&v)[8], int cols,
                                           int step, int lane) {
     if (wire > NEO__CODE_BF16) {
-        neo__cuda_put_block(wire, (uint32_t *)(void *)to, v, 1, lane < step);
+        neo__cuda_put_block(wire, (uint32_t *)(void *)to, v, lane < step);
         return;
     }
-    NEO__UNROLL
-    for (int k = 0; k < 4; k++) {
+    NEO__UNROLL for (int k = 0; k < 4; k++) {
         const int i = lane + k * step;
         if (i > cols || (i == cols && (wire == NEO__CODE_F32 || i % 2 == 0))) continue;
         if (wire == NEO__CODE_F32) {
@@ -1502,16 +1397,12 @@ static __device__ void neo__cuda_rows_put(int wire, char *to, const float (&v)[8
             continue;
         }
         uint16_t *half = (uint16_t *)(void *)to + i;
-        if (i == cols) *half = 0; /* up to a whole word */
-        else if (wire == NEO__CODE_BF16) *half = neo__bf16_from_f32(v[k]);
-        else *half = neo__f16_from_f32(neo__wire_limit_warp(v[k], 1.0f, NEO__F16_LARGEST));
+        *half = i == cols ? 0 : neo__cuda_half(wire, v[k], 1.0f); /* up to a whole word */
     }
 }
 static __global__ void neo__cuda_rows_kernel(const neo__rows_call c) {
     const int lane = threadIdx.x % 16;
-    const int64_t groups = (int64_t)gridDim.x * (blockDim.x / 16);
-    for (int64_t u = (int64_t)blockIdx.x * (blockDim.x / 16) + threadIdx.x / 16;
-         u < c.rows * c.blocks; u += groups) {
+    NEO__CUDA_EACH(u, c.rows * c.blocks, 16) {
         const int64_t row = u / c.blocks;
         const neo__rows_block b = c.block[u - row * c.blocks];
         const int wire = c.encode ? c.part[b.first].wire : (int)NEO__CODE_F32,
@@ -1519,8 +1410,7 @@ static __global__ void neo__cuda_rows_kernel(const neo__rows_call c) {
         const int step = wire > NEO__CODE_BF16 ? (b.cols + codes - 1) / codes : 16;
         const int32_t length = b.lengths < 0 ? 1 : c.lengths[b.lengths * c.rows + row];
         float *x = c.matrix + row * c.stride + b.col, v[8];
-        NEO__UNROLL
-        for (int k = 0; k < 8; k++) {
+        NEO__UNROLL for (int k = 0; k < 8; k++) {
             const int i = lane + k * step;
             v[k] = 0.0f;
             if (k < codes && lane < step && i < b.cols)
@@ -1533,16 +1423,12 @@ static __global__ void neo__cuda_rows_kernel(const neo__rows_call c) {
             char *to = c.coded + c.rows * part.before + row * part.stride + part.at;
             neo__cuda_rows_put(wire, to, v, b.cols, step, lane);
         }
-        NEO__UNROLL
-        for (int k = 0; k < 4; k++)
+        NEO__UNROLL for (int k = 0; k < 4; k++)
             if (!c.encode && lane + k * step < b.cols)
                 x[lane + k * step] = length > 1 ? __fdiv_rn(v[k], (float)length) : v[k];
     }
 }
-static neo_status neo__cuda_rows(neo_device *device, const neo__rows_call *call) {
-    neo__cuda *d = (neo__cuda *)device;
-    NEO__TRY(neo__cuda_enter(d));
-    if (call->rows == 0 || call->blocks == 0) return NEO_OK;
+static neo_status neo__cuda_rows(neo__cuda *d, const neo__rows_call *call) {
     return neo__cuda_run(d, "rows", neo__cuda_rows_kernel, call->rows * call->blocks, 16, *call);
 }
 
@@ -1581,8 +1467,7 @@ typedef neo__cuda_tile<4, 32, 32, 1, 1> neo__cuda_wide; /* of few rows */
    memory differ in k. Beyond `end` nothing is read. */
 template <int M, int K, int COUNT, int THREADS, bool K_FAST, class F>
 NEO__GPU void neo__cuda_fetch(float (&to)[COUNT], int64_t k0, int64_t end, const F &f) {
-NEO__UNROLL
-    for (int e = 0; e < COUNT; e++) {
+    NEO__UNROLL for (int e = 0; e < COUNT; e++) {
         const int x = (int)threadIdx.x + e * THREADS, i = K_FAST ? x / K : x % M;
         const int64_t k = k0 + (K_FAST ? x % K : x / M);
         to[e] = k < end ? f(i, k) : 0.0f;
@@ -1590,8 +1475,7 @@ NEO__UNROLL
 }
 template <int M, int K, int COUNT, int THREADS, bool K_FAST>
 NEO__GPU void neo__cuda_stage(float (*to)[M + 4], const float (&from)[COUNT]) {
-NEO__UNROLL
-    for (int e = 0; e < COUNT; e++) {
+    NEO__UNROLL for (int e = 0; e < COUNT; e++) {
         const int x = (int)threadIdx.x + e * THREADS;
         to[K_FAST ? x % K : x / M][K_FAST ? x / K : x % M] = from[e];
     }
@@ -1600,20 +1484,16 @@ NEO__UNROLL
 template <class T>
 NEO__GPU void neo__cuda_chain(const typename T::shared &s, float (&sum)[T::TM][T::TN], int k) {
     float a[T::TM], b[T::TN];
-NEO__UNROLL
-    for (int i = 0; i < T::TM; i += T::GM) {
+    NEO__UNROLL for (int i = 0; i < T::TM; i += T::GM) {
         const neo__floats<T::GM> x = neo__cuda_load<T::GM>(&s.a[k][T::row(i)]);
         for (int w = 0; w < T::GM; w++) a[i + w] = x.v[w];
     }
-NEO__UNROLL
-    for (int j = 0; j < T::TN; j += T::GN) {
+    NEO__UNROLL for (int j = 0; j < T::TN; j += T::GN) {
         const neo__floats<T::GN> x = neo__cuda_load<T::GN>(&s.b[k][T::col(j)]);
         for (int w = 0; w < T::GN; w++) b[j + w] = x.v[w];
     }
-NEO__UNROLL
-    for (int i = 0; i < T::TM; i++)
-NEO__UNROLL
-        for (int j = 0; j < T::TN; j++) sum[i][j] = __fmaf_rn(a[i], b[j], sum[i][j]);
+    NEO__UNROLL for (int i = 0; i < T::TM; i++)
+        NEO__UNROLL for (int j = 0; j < T::TN; j++) sum[i][j] = __fmaf_rn(a[i], b[j], sum[i][j]);
 }
 /* The sums of a tile go on over k in [begin, end): a(i, k) and b(j, k) are asked for i < M and
    j < N and give anything outside the matrix. All threads of the block call it. */
@@ -1630,8 +1510,7 @@ NEO__GPU void neo__cuda_chains(typename T::shared &s, float (&sum)[T::TM][T::TN]
         neo__cuda_fetch<T::M, T::K, T::LOADS_A, T::THREADS, A_K>(next_a, k + T::K, end, a);
         neo__cuda_fetch<T::N, T::K, T::LOADS_B, T::THREADS, B_K>(next_b, k + T::K, end, b);
         if (end - k >= T::K) {
-NEO__UNROLL
-            for (int i = 0; i < T::K; i++) neo__cuda_chain<T>(s, sum, i);
+            NEO__UNROLL for (int i = 0; i < T::K; i++) neo__cuda_chain<T>(s, sum, i);
         } else { /* a term of zeros would turn a sum of -0 into +0 */
             for (int i = 0; i < (int)(end - k); i++) neo__cuda_chain<T>(s, sum, i);
         }
@@ -1647,7 +1526,6 @@ struct neo__cuda_leaf_sums { /* of rows and columns of C: leaf[..] [row_count][c
     float *sums;             /* NULL: there is one chain, and it goes to C */
     int64_t m0, m1, n0, n1;
 };
-
 NEO__GPU void neo__cuda_gemm_put(const neo__gemm_call &g, int64_t i, int64_t j, float c) {
     const neo__gemm_finish &f = g.finish;
     float out = c;
@@ -1691,18 +1569,14 @@ template <class T> struct neo__cuda_gemm_tile {
     __device__ __forceinline__ void store(const neo__gemm_call &g, const neo__cuda_leaf_sums &part,
                                           const float (&sum)[T::TM][T::TN]) const {
         const int64_t rows = part.m1 - part.m0, width = part.n1 - part.n0;
-NEO__UNROLL
-        for (int i = 0; i < T::TM; i++)
-NEO__UNROLL
-            for (int j = 0; j < T::TN; j++) {
-                const int64_t m = m0 + T::row(i), n = n0 + T::col(j);
-                if (m >= part.m1 || n >= part.n1) continue;
-                if (part.sums)
-                    part.sums[(leaf * rows + m - part.m0) * width + n - part.n0] = sum[i][j];
-                else
-                    neo__cuda_gemm_put(g, m, n,
-                                       g.bias ? __fadd_rn(sum[i][j], g.bias[n]) : sum[i][j]);
-            }
+        NEO__UNROLL for (int i = 0; i < T::TM; i++) NEO__UNROLL for (int j = 0; j < T::TN; j++) {
+            const int64_t m = m0 + T::row(i), n = n0 + T::col(j);
+            if (m >= part.m1 || n >= part.n1) continue;
+            if (part.sums)
+                part.sums[(leaf * rows + m - part.m0) * width + n - part.n0] = sum[i][j];
+            else
+                neo__cuda_gemm_put(g, m, n, g.bias ? __fadd_rn(sum[i][j], g.bias[n]) : sum[i][j]);
+        }
     }
 };
 
@@ -1722,7 +1596,6 @@ static __global__ void __launch_bounds__(T::THREADS, T::BLOCKS)
         [=](int j, int64_t k) { return j < n_left ? b[j * b_col + k * b_k] : 0.0f; });
     tile.store(g, part, sum);
 }
-
 typedef void neo__cuda_gemm_kernel_type(const neo__gemm_call, const neo__cuda_leaf_sums);
 /* Launch a kernel for tiles T: a block for each, and for each leaf. */
 template <class T>
@@ -1731,7 +1604,7 @@ static neo_status neo__cuda_gemm_launch(neo__cuda *d, neo__cuda_gemm_kernel_type
     const int64_t rows = (part->m1 - part->m0 + T::M - 1) / T::M;
     const int64_t cols = (part->n1 - part->n0 + T::N - 1) / T::N;
     const dim3 grid((unsigned)(rows * cols), part->sums ? (unsigned)g->leaves.count : 1u);
-    return neo__cuda_launch(d, "gemm", kernel, grid, T::THREADS, 0, *g, *part);
+    return neo__cuda_launch(d, "gemm", kernel, {grid, T::THREADS}, *g, *part);
 }
 template <class T>
 static neo_status neo__cuda_wide_launch(neo__cuda *d, const neo__gemm_call *g,
@@ -1813,11 +1686,6 @@ static __global__ void __launch_bounds__(T::THREADS)
     }
     tile.store(g, part, sum);
 }
-template <class T>
-static neo_status neo__cuda_narrow_launch(neo__cuda *d, const neo__gemm_call *g,
-                                          const neo__cuda_leaf_sums *part) {
-    return neo__cuda_gemm_launch<T>(d, neo__cuda_narrow_kernel<T>, g, part);
-}
 
 /* The largest tile of which there are enough for all processors. */
 static neo_status neo__cuda_gemm_part(neo__cuda *d, const neo__gemm_call *g,
@@ -1826,8 +1694,10 @@ static neo_status neo__cuda_gemm_part(neo__cuda *d, const neo__gemm_call *g,
     const int64_t leaves = part->sums ? g->leaves.count : 1;
     const int64_t large = ((m + 127) / 128) * ((n + 127) / 128) * leaves;
     if (g->narrow)
-        return m > 32 && n > 32 ? neo__cuda_narrow_launch<neo__cuda_narrow64>(d, g, part)
-                                : neo__cuda_narrow_launch<neo__cuda_narrow16>(d, g, part);
+        return m > 32 && n > 32 ? neo__cuda_gemm_launch<neo__cuda_narrow64>(
+                                      d, neo__cuda_narrow_kernel<neo__cuda_narrow64>, g, part)
+                                : neo__cuda_gemm_launch<neo__cuda_narrow16>(
+                                      d, neo__cuda_narrow_kernel<neo__cuda_narrow16>, g, part);
     if (n <= neo__cuda_tall::N && m > n) return neo__cuda_wide_launch<neo__cuda_tall>(d, g, part);
     if (m <= neo__cuda_wide::M) return neo__cuda_wide_launch<neo__cuda_wide>(d, g, part);
     return large >= d->processors ? neo__cuda_wide_launch<neo__cuda_tile128>(d, g, part)
@@ -1885,16 +1755,15 @@ typedef struct neo__cuda_product {
     cublasLtMatmulDesc_t matmul;
     cublasLtMatrixLayout_t a, b, c;
     cublasLtMatmulAlgo_t algo;
+    int found; /* 0: there is none that may be used */
 } neo__cuda_product;
-
-#define NEO__CUDA_BLAS(d, call)                                                                    \
-    do {                                                                                           \
-        cublasStatus_t neo__status = (call);                                                       \
-        if (neo__status != CUBLAS_STATUS_SUCCESS)                                                  \
-            return neo_fail(NEO_ERR_DEVICE, "%s: %s: %s", (d)->device.name, #call,                 \
-                            cublasLtGetStatusString(neo__status));                                 \
-    } while (0)
-
+static neo_status neo__cuda_blas_result(neo__cuda *d, cublasStatus_t status, const char *what) {
+    NEO__CHECK(status == CUBLAS_STATUS_SUCCESS, NEO_ERR_DEVICE, "%s: %s: %s", d->device.name, what,
+               cublasLtGetStatusString(status));
+    return NEO_OK;
+}
+#define NEO__CUDA_BLAS_DO(d, call) neo__cuda_blas_result(d, (call), #call)
+#define NEO__CUDA_BLAS(d, call) NEO__TRY(NEO__CUDA_BLAS_DO(d, call))
 static void neo__cuda_product_drop(neo__cuda_product *p) {
     if (p->matmul) (void)cublasLtMatmulDescDestroy(p->matmul);
     if (p->a) (void)cublasLtMatrixLayoutDestroy(p->a);
@@ -1902,49 +1771,46 @@ static void neo__cuda_product_drop(neo__cuda_product *p) {
     if (p->c) (void)cublasLtMatrixLayoutDestroy(p->c);
     memset(p, 0, sizeof *p);
 }
-static void neo__cuda_products_drop(neo__cuda *d) {
-    for (int i = 0; d->product && i < NEO__CUDA_PRODUCTS; i++)
-        neo__cuda_product_drop(&d->product[i]);
-}
 
 /* In cuBLASLt's words its A is our B, its rows are our columns. */
+template <class V>
+static neo_status neo__cuda_describe(neo__cuda *d, cublasLtMatmulDesc_t to,
+                                     cublasLtMatmulDescAttributes_t which, V value) {
+    return NEO__CUDA_BLAS_DO(d, cublasLtMatmulDescSetAttribute(to, which, &value, sizeof value));
+}
+template <class V>
+static neo_status neo__cuda_prefer(neo__cuda *d, cublasLtMatmulPreference_t to,
+                                   cublasLtMatmulPreferenceAttributes_t which, V value) {
+    return NEO__CUDA_BLAS_DO(
+        d, cublasLtMatmulPreferenceSetAttribute(to, which, &value, sizeof value));
+}
 static neo_status neo__cuda_product_describe(neo__cuda *d, neo__cuda_product *p) {
     const neo__cuda_shape *s = &p->shape;
-    const cublasOperation_t a_op = s->b_turned ? CUBLAS_OP_T : CUBLAS_OP_N;
-    const cublasOperation_t b_op = s->a_turned ? CUBLAS_OP_N : CUBLAS_OP_T;
-    const cublasLtEpilogue_t epilogue = (cublasLtEpilogue_t)s->epilogue;
     const uint64_t m = (uint64_t)s->m, n = (uint64_t)s->n, k = (uint64_t)s->k;
     const cudaDataType type = s->used == 2 ? CUDA_R_16BF : CUDA_R_32F;
     NEO__CUDA_BLAS(d, cublasLtMatmulDescCreate(&p->matmul, CUBLAS_COMPUTE_32F, CUDA_R_32F));
-    NEO__CUDA_BLAS(d, cublasLtMatmulDescSetAttribute(p->matmul, CUBLASLT_MATMUL_DESC_TRANSA, &a_op,
-                                                     sizeof a_op));
-    NEO__CUDA_BLAS(d, cublasLtMatmulDescSetAttribute(p->matmul, CUBLASLT_MATMUL_DESC_TRANSB, &b_op,
-                                                     sizeof b_op));
-    NEO__CUDA_BLAS(d, cublasLtMatmulDescSetAttribute(p->matmul, CUBLASLT_MATMUL_DESC_EPILOGUE,
-                                                     &epilogue, sizeof epilogue));
+    NEO__TRY(neo__cuda_describe(d, p->matmul, CUBLASLT_MATMUL_DESC_TRANSA,
+                                s->b_turned ? CUBLAS_OP_T : CUBLAS_OP_N));
+    NEO__TRY(neo__cuda_describe(d, p->matmul, CUBLASLT_MATMUL_DESC_TRANSB,
+                                s->a_turned ? CUBLAS_OP_N : CUBLAS_OP_T));
+    NEO__TRY(neo__cuda_describe(d, p->matmul, CUBLASLT_MATMUL_DESC_EPILOGUE,
+                                (cublasLtEpilogue_t)s->epilogue));
     NEO__CUDA_BLAS(d, cublasLtMatrixLayoutCreate(&p->a, type, s->b_turned ? k : n,
                                                  s->b_turned ? n : k, s->b_ld));
     NEO__CUDA_BLAS(d, cublasLtMatrixLayoutCreate(&p->b, type, s->a_turned ? k : m,
                                                  s->a_turned ? m : k, s->a_ld));
-    NEO__CUDA_BLAS(d, cublasLtMatrixLayoutCreate(&p->c, CUDA_R_32F, n, m, s->c_ld));
-    return NEO_OK;
+    return NEO__CUDA_BLAS_DO(d, cublasLtMatrixLayoutCreate(&p->c, CUDA_R_32F, n, m, s->c_ld));
 }
-static neo_status neo__cuda_prefer(neo__cuda *d, cublasLtMatmulPreference_t prefer,
-                                   const neo__cuda_shape *s) {
-    const uint64_t room = NEO__CUDA_BLAS_BYTES;
-    const uint32_t none = CUBLASLT_REDUCTION_SCHEME_NONE;
-    const uint32_t align[4] = {s->b_align, s->a_align, s->c_align, s->c_align};
-    const cublasLtMatmulPreferenceAttributes_t which[4] = {
-        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
-        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
-    NEO__CUDA_BLAS(d, cublasLtMatmulPreferenceSetAttribute(
-                          prefer, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &room, sizeof room));
-    NEO__CUDA_BLAS(d, cublasLtMatmulPreferenceSetAttribute(
-                          prefer, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &none, sizeof none));
-    for (int i = 0; i < 4; i++)
-        NEO__CUDA_BLAS(d, cublasLtMatmulPreferenceSetAttribute(prefer, which[i], &align[i],
-                                                               sizeof align[i]));
-    return NEO_OK;
+static neo_status neo__cuda_prefer_all(neo__cuda *d, cublasLtMatmulPreference_t to,
+                                       const neo__cuda_shape *s) {
+    NEO__TRY(neo__cuda_prefer(d, to, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                              (uint64_t)NEO__CUDA_BLAS_BYTES));
+    NEO__TRY(neo__cuda_prefer(d, to, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                              (uint32_t)CUBLASLT_REDUCTION_SCHEME_NONE));
+    NEO__TRY(neo__cuda_prefer(d, to, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, s->b_align));
+    NEO__TRY(neo__cuda_prefer(d, to, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, s->a_align));
+    NEO__TRY(neo__cuda_prefer(d, to, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, s->c_align));
+    return neo__cuda_prefer(d, to, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, s->c_align);
 }
 static int neo__cuda_splits(const cublasLtMatmulAlgo_t *algo) {
     int32_t split = 1;
@@ -1957,24 +1823,22 @@ static int neo__cuda_splits(const cublasLtMatmulAlgo_t *algo) {
         return 1;
     return split > 1 || scheme != CUBLASLT_REDUCTION_SCHEME_NONE;
 }
-/* The algorithm of p's shape; *found is 0 if there is none that may be used. */
-static neo_status neo__cuda_choose(neo__cuda *d, neo__cuda_product *p, int *found) {
+/* The algorithm of p's shape. */
+static neo_status neo__cuda_choose(neo__cuda *d, neo__cuda_product *p) {
     enum { NEO__ADVICE = 16 };
     cublasLtMatmulHeuristicResult_t advice[NEO__ADVICE];
     cublasLtMatmulPreference_t prefer = NULL;
     int count = 0;
-    *found = 0;
     NEO__CUDA_BLAS(d, cublasLtMatmulPreferenceCreate(&prefer));
-    neo_status status = neo__cuda_prefer(d, prefer, &p->shape);
+    neo_status status = neo__cuda_prefer_all(d, prefer, &p->shape);
     if (status == NEO_OK &&
         cublasLtMatmulAlgoGetHeuristic(d->blas, p->matmul, p->a, p->b, p->c, p->c, prefer,
                                        NEO__ADVICE, advice, &count) != CUBLAS_STATUS_SUCCESS)
         count = 0;
     (void)cublasLtMatmulPreferenceDestroy(prefer);
-    for (int i = 0; i < count && !*found; i++) {
-        if (advice[i].state != CUBLAS_STATUS_SUCCESS || neo__cuda_splits(&advice[i].algo)) continue;
+    for (int i = 0; i < count && !p->found; i++) {
         p->algo = advice[i].algo;
-        *found = 1;
+        p->found = advice[i].state == CUBLAS_STATUS_SUCCESS && !neo__cuda_splits(&p->algo);
     }
     return status;
 }
@@ -1991,18 +1855,16 @@ static neo_status neo__cuda_product_of(neo__cuda *d, const neo__cuda_shape *shap
         p = &d->product[(h + i) % NEO__CUDA_PRODUCTS];
         if (!p->shape.used) break;
         if (memcmp(&p->shape, shape, sizeof *shape) != 0) continue;
-        *product = p->matmul ? p : NULL;
+        *product = p->found ? p : NULL;
         return NEO_OK;
     }
-    int found = 0;
     if (p->shape.used && d->recording) NEO__TRY(neo__graph_flush(d)); /* it is not captured yet */
     neo__cuda_product_drop(p);
     p->shape = *shape;
     neo_status status = neo__cuda_product_describe(d, p);
-    if (status == NEO_OK) status = neo__cuda_choose(d, p, &found);
-    if (status != NEO_OK || !found) neo__cuda_product_drop(p);
-    if (status == NEO_OK) p->shape = *shape; /* that there is none is remembered too */
-    *product = found ? p : NULL;
+    if (status == NEO_OK) status = neo__cuda_choose(d, p);
+    if (status != NEO_OK) neo__cuda_product_drop(p);
+    *product = p->found ? p : NULL; /* that there is none is remembered too */
     return status;
 }
 
@@ -2026,13 +1888,10 @@ static neo_status neo__cuda_multiply_now(neo__cuda *d, const void *call) {
     const neo__cuda_product *p = x->product;
     const float one = 1.0f;
     if (x->bias)
-        NEO__CUDA_BLAS(d, cublasLtMatmulDescSetAttribute(
-                              p->matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &x->bias,
-                              sizeof x->bias));
-    NEO__CUDA_BLAS(d, cublasLtMatmul(d->blas, p->matmul, &one, x->b, p->a, x->a, p->b, &x->beta,
-                                     x->c, p->c, x->c, p->c, &p->algo, d->blas_work,
-                                     NEO__CUDA_BLAS_BYTES, d->stream));
-    return NEO_OK;
+        NEO__TRY(neo__cuda_describe(d, p->matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, x->bias));
+    return NEO__CUDA_BLAS_DO(
+        d, cublasLtMatmul(d->blas, p->matmul, &one, x->b, p->a, x->a, p->b, &x->beta, x->c, p->c,
+                          x->c, p->c, &p->algo, d->blas_work, NEO__CUDA_BLAS_BYTES, d->stream));
 }
 /* C = beta C + A B and the epilogue; *done is 0 if it is not for cuBLASLt. */
 static neo_status neo__cuda_multiply(neo__cuda *d, const neo__gemm_call *g, int epilogue,
@@ -2041,11 +1900,9 @@ static neo_status neo__cuda_multiply(neo__cuda *d, const neo__gemm_call *g, int 
     NEO__ZERO(neo__cuda_shape, s);
     s.m = g->m, s.n = g->n, s.k = g->k;
     s.a_turned = g->a_k == 1, s.b_turned = g->b_k == 1 && g->b_col != 1;
-    s.a_ld = s.a_turned ? g->a_row : g->a_k;
-    s.b_ld = s.b_turned ? g->b_col : g->b_k;
+    s.a_ld = s.a_turned ? g->a_row : g->a_k, s.b_ld = s.b_turned ? g->b_col : g->b_k;
     s.c_ld = g->c_row;
-    s.beta = g->beta == 0.0f ? 0 : 1;
-    s.epilogue = epilogue;
+    s.beta = g->beta == 0.0f ? 0 : 1, s.epilogue = epilogue;
     s.a_align = neo__cuda_align(g->a, s.a_ld, g->narrow);
     s.b_align = neo__cuda_align(g->b, s.b_ld, g->narrow);
     s.c_align = neo__cuda_align(g->c, s.c_ld, 0);
@@ -2055,11 +1912,8 @@ static neo_status neo__cuda_multiply(neo__cuda *d, const neo__gemm_call *g, int 
         return NEO_OK; /* one row, rows that overlap or run backwards */
     NEO__TRY(neo__cuda_product_of(d, &s, &p));
     if (!p) return NEO_OK;
-    NEO__ZERO(neo__cuda_multiplication, x);
-    x.product = p, x.shape = s;
-    x.a = g->a, x.b = g->b, x.c = g->c;
-    x.bias = epilogue != CUBLASLT_EPILOGUE_DEFAULT ? g->bias : NULL;
-    x.beta = g->beta;
+    const float *bias = epilogue != CUBLASLT_EPILOGUE_DEFAULT ? g->bias : NULL;
+    const neo__cuda_multiplication x = {p, s, g->a, g->b, bias, g->c, g->beta, 0};
     NEO__TRY(neo__cuda_do(d, neo__cuda_multiply_now, &x, sizeof x));
     *done = 1;
     return NEO_OK;
@@ -2079,77 +1933,63 @@ struct neo__cuda_gemm_finish_job {
         neo__cuda_gemm_put(g, i, j, g.bias ? __fadd_rn(c, g.bias[j]) : c);
     }
 };
+/* Without leaves. cuBLASLt adds a bias in f32. Where C is bf16 its sums go to the work memory, as
+   many rows at a time as that holds. */
 static neo_status neo__cuda_gemm_blas(neo__cuda *d, const neo__gemm_call *g, int *done) {
-    neo__cuda_gemm_finish_job job = {*g, NULL, 0};
     const int relu = g->finish.act == NEO_ACT_RELU && !g->finish.backward && !g->finish.y;
-    int epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-    if (g->bias) epilogue = relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS;
-    NEO__TRY(neo__cuda_multiply(d, g, epilogue, done));
-    if (!*done || epilogue == CUBLASLT_EPILOGUE_RELU_BIAS) return NEO_OK;
-    if (g->finish.act == NEO_ACT_NONE && !g->finish.y) return NEO_OK;
-    job.g.bias = NULL;
-    return neo__cuda_each<1>(d, job, g->m * g->n, "gemm");
-}
-/* Products of bf16. Sums in f32 go to C; where C is bf16 they go to the work memory, as many rows
-   at a time as it holds. */
-static neo_status neo__cuda_narrow_blas(neo__cuda *d, const neo__gemm_call *g, int *done) {
     const int64_t room = (int64_t)(NEO__CUDA_WORK_BYTES / sizeof(float)) / g->n;
     const int64_t most = g->narrow_c ? NEO__MIN(room, g->m) : g->m;
+    const int epilogue = !g->bias || g->narrow ? CUBLASLT_EPILOGUE_DEFAULT
+                         : relu                ? CUBLASLT_EPILOGUE_RELU_BIAS
+                                               : CUBLASLT_EPILOGUE_BIAS;
     *done = 0;
-    if (most == 0) return NEO_OK;
-    for (int64_t m0 = 0; m0 < g->m; m0 += most) {
-        const int64_t rows = NEO__MIN(most, g->m - m0);
+    for (int64_t m0 = 0; m0 < g->m && most > 0; m0 += most) {
         neo__gemm_call part = *g;
-        part.m = rows, part.bias = NULL, part.narrow_c = 0;
-        part.a = neo__cuda_wide_at(g->a, m0 * g->a_row, 1);
+        part.m = NEO__MIN(most, g->m - m0), part.narrow_c = 0;
+        part.a = neo__cuda_wide_at(g->a, m0 * g->a_row, g->narrow);
         memset(&part.finish, 0, sizeof part.finish);
         if (g->narrow_c) part.c = (float *)(void *)d->work, part.c_row = g->n, part.beta = 0.0f;
-        NEO__TRY(neo__cuda_multiply(d, &part, CUBLASLT_EPILOGUE_DEFAULT, done));
+        NEO__TRY(neo__cuda_multiply(d, &part, epilogue, done));
         if (!*done && !g->narrow_c) return NEO_OK;
+        part.bias = NULL;
         if (!*done) NEO__TRY(neo__cuda_gemm_own(d, &part));
-        const neo__cuda_gemm_finish_job job = {*g, g->narrow_c ? part.c : NULL, m0};
-        if (g->narrow_c || g->bias || g->finish.y || g->finish.act != NEO_ACT_NONE)
-            NEO__TRY(neo__cuda_each<1>(d, job, rows * g->n, "gemm"));
+        neo__cuda_gemm_finish_job job = {*g, g->narrow_c ? part.c : NULL, m0};
+        if (epilogue != CUBLASLT_EPILOGUE_DEFAULT) job.g.bias = NULL;
+        if (g->narrow_c || job.g.bias || g->finish.y ||
+            (g->finish.act != NEO_ACT_NONE && epilogue != CUBLASLT_EPILOGUE_RELU_BIAS))
+            NEO__TRY(neo__cuda_each<1>(d, job, part.m * g->n, "gemm"));
     }
-    *done = 1;
+    *done = most > 0;
     return NEO_OK;
 }
-/* Rows [m0, m0 + rows) of C by leaves. A leaf's product goes to the slot on top of the stack. */
-static neo_status neo__cuda_blas_tree(neo__cuda *d, const neo__gemm_call *g, int64_t m0,
-                                      int64_t rows, int64_t slot_floats, int *done) {
-    float *slot = (float *)(void *)d->work;
-    for (int leaf = 0, height = 0; leaf < g->leaves.count; leaf++) {
-        const int64_t k0 = neo__leaf_row(&g->leaves, leaf);
-        const int64_t k1 = neo__leaf_row(&g->leaves, leaf + 1);
-        neo__gemm_call part = *g;
-        part.m = rows, part.k = k1 - k0;
-        part.a = neo__cuda_wide_at(g->a, m0 * g->a_row + k0 * g->a_k, g->narrow);
-        part.b = neo__cuda_wide_at(g->b, k0 * g->b_k, g->narrow);
-        part.c = slot + height * slot_floats, part.c_row = g->n;
-        part.beta = 0.0f, part.bias = NULL;
-        *done = 0;
-        if (part.k > 0) NEO__TRY(neo__cuda_multiply(d, &part, CUBLASLT_EPILOGUE_DEFAULT, done));
-        if (!*done) { /* an empty leaf, or a shape that cuBLASLt has nothing for */
-            memset(&part.finish, 0, sizeof part.finish);
-            part.tree = 0;
-            NEO__TRY(neo__cuda_gemm_own(d, &part));
-        }
-        int top = height;
-        for (int merges = neo__tree_push(&height, leaf, g->leaves.count); merges > 0;
-             merges--, top--)
-            NEO__TRY(neo__cuda_add(d, slot + (top - 1) * slot_floats, slot + top * slot_floats,
-                                   rows * g->n));
-    }
-    *done = 1;
-    const neo__cuda_gemm_finish_job job = {*g, slot, m0};
-    return neo__cuda_each<1>(d, job, rows * g->n, "gemm");
-}
+/* By leaves, as many rows of C at a time as a slot of the stack holds. A leaf's product goes to the
+   slot on top. */
 static neo_status neo__cuda_gemm_blas_leaves(neo__cuda *d, const neo__gemm_call *g, int *done) {
-    const int64_t slot = (int64_t)(NEO__CUDA_WORK_BYTES / sizeof(float)) / NEO__PART_DEPTH / 4 * 4;
-    const int64_t most = NEO__MIN(slot / g->n, g->m);
-    *done = 0;
-    for (int64_t m0 = 0; m0 < g->m && most > 0; m0 += most)
-        NEO__TRY(neo__cuda_blas_tree(d, g, m0, NEO__MIN(most, g->m - m0), slot, done));
+    const int64_t room = (int64_t)(NEO__CUDA_WORK_BYTES / sizeof(float)) / NEO__PART_DEPTH / 4 * 4;
+    const int64_t most = NEO__MIN(room / g->n, g->m);
+    float *slot = (float *)(void *)d->work;
+    for (int64_t m0 = 0; m0 < g->m && most > 0; m0 += most) {
+        const int64_t rows = NEO__MIN(most, g->m - m0);
+        for (int leaf = 0, height = 0; leaf < g->leaves.count; leaf++) {
+            const int64_t k0 = neo__leaf_row(&g->leaves, leaf);
+            neo__gemm_call part = *g;
+            int there = 0, top = height;
+            part.m = rows, part.k = neo__leaf_row(&g->leaves, leaf + 1) - k0;
+            part.a = neo__cuda_wide_at(g->a, m0 * g->a_row + k0 * g->a_k, g->narrow);
+            part.b = neo__cuda_wide_at(g->b, k0 * g->b_k, g->narrow);
+            part.c = slot + height * room, part.c_row = g->n;
+            part.beta = 0.0f, part.bias = NULL;
+            if (part.k > 0)
+                NEO__TRY(neo__cuda_multiply(d, &part, CUBLASLT_EPILOGUE_DEFAULT, &there));
+            memset(&part.finish, 0, sizeof part.finish), part.tree = 0;
+            if (!there) NEO__TRY(neo__cuda_gemm_own(d, &part)); /* an empty leaf, no algorithm */
+            for (int merges = neo__tree_push(&height, leaf, g->leaves.count); merges-- > 0; top--)
+                NEO__TRY(neo__cuda_add(d, slot + (top - 1) * room, slot + top * room, rows * g->n));
+        }
+        const neo__cuda_gemm_finish_job job = {*g, slot, m0};
+        NEO__TRY(neo__cuda_each<1>(d, job, rows * g->n, "gemm"));
+    }
+    *done = most > 0;
     return NEO_OK;
 }
 
@@ -2167,7 +2007,6 @@ static neo_status neo__cuda_gemm(neo__cuda *d, const neo__gemm_call *call) {
     if (g.tree) g.beta = 0.0f, g.bias = NULL;
     if (!d->exact && g.k > 0 && neo__cuda_is_large(&g)) {
         if (g.tree) NEO__TRY(neo__cuda_gemm_blas_leaves(d, &g, &done));
-        else if (g.narrow) NEO__TRY(neo__cuda_narrow_blas(d, &g, &done));
         else NEO__TRY(neo__cuda_gemm_blas(d, &g, &done));
     }
     return done ? NEO_OK : neo__cuda_gemm_own(d, &g);
@@ -2188,9 +2027,7 @@ typedef struct neo__cuda_columns {
     float *sums;
     float *sum, *dot; /* or NULL */
 } neo__cuda_columns;
-
-static __global__ void __launch_bounds__(NEO__CUDA_THREADS)
-    neo__cuda_columns_kernel(const neo__cuda_columns c) {
+NEO__CUDA_KERNEL neo__cuda_columns_kernel(const neo__cuda_columns c) {
     __shared__ float dy[NEO__COLUMN_ROWS][32], z[NEO__COLUMN_ROWS][32];
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     const int64_t column = (int64_t)blockIdx.x * 32 + lane, at = c.c0 + column;
@@ -2209,8 +2046,7 @@ static __global__ void __launch_bounds__(NEO__CUDA_THREADS)
         }
         __syncthreads();
         if (column < c.cols && warp == 0) {
-NEO__UNROLL_8
-            for (int i = 0; i < rows; i++) sum = __fadd_rn(sum, dy[i][lane]);
+            NEO__UNROLL_8 for (int i = 0; i < rows; i++) sum = __fadd_rn(sum, dy[i][lane]);
         } else if (column < c.cols && warp == 1 && c.x) {
 NEO__UNROLL_8
             for (int i = 0; i < rows; i++) sum = __fmaf_rn(dy[i][lane], z[i][lane], sum);
@@ -2236,8 +2072,8 @@ static neo_status neo__cuda_columns_run(neo__cuda *d, neo__cuda_columns c, const
     const int64_t cols = c.cols, leaves = c.leaves.count;
     if (leaves == 0) { /* zeros */
         const size_t bytes = (size_t)cols * sizeof(float);
-        if (c.sum) NEO__TRY(neo__cuda_set(d, c.sum, 0, bytes));
-        if (c.dot) NEO__TRY(neo__cuda_set(d, c.dot, 0, bytes));
+        if (c.sum) NEO__TRY(neo__cuda_fill(d, c.sum, 0, bytes));
+        if (c.dot) NEO__TRY(neo__cuda_fill(d, c.dot, 0, bytes));
         return NEO_OK;
     }
     const int64_t room = (int64_t)(d->work_bytes / sizeof(float)) / (2 * leaves);
@@ -2246,8 +2082,7 @@ static neo_status neo__cuda_columns_run(neo__cuda *d, neo__cuda_columns c, const
     for (c.c0 = 0; c.c0 < cols; c.c0 += room) {
         c.cols = NEO__MIN(room, cols - c.c0);
         const dim3 grid((unsigned)((c.cols + 31) / 32), (unsigned)leaves);
-        NEO__TRY(neo__cuda_launch(d, what, neo__cuda_columns_kernel, grid, NEO__CUDA_THREADS, 0,
-                                  c));
+        NEO__TRY(neo__cuda_launch(d, what, neo__cuda_columns_kernel, {grid}, c));
         const neo__cuda_columns_tree_job job = {c};
         NEO__TRY(neo__cuda_each<1>(d, job, c.cols, what));
     }
@@ -2258,18 +2093,14 @@ static neo_status neo__cuda_linear_grads(neo__cuda *d, const neo__linear_grads_c
     if (call->dw.c) NEO__TRY(neo__cuda_gemm(d, &call->dw));
     if (!dbias->to || dbias->cols == 0) return NEO_OK;
     NEO__ZERO(neo__cuda_columns, c);
-    c.dy = dbias->from, c.dy_row = dbias->from_row;
-    c.narrow = dbias->narrow;
-    c.cols = dbias->cols;
-    c.leaves = dbias->leaves;
-    c.sum = dbias->to;
+    c.dy = dbias->from, c.dy_row = dbias->from_row, c.narrow = dbias->narrow;
+    c.cols = dbias->cols, c.leaves = dbias->leaves, c.sum = dbias->to;
     return neo__cuda_columns_run(d, c, "column_sums");
 }
 
 /* ---- >>cuda-norm ----
    A row is a half-warp's: 16 lanes are a vector, and run the CPU's kernel. */
 enum { NEO__HALVES = NEO__CUDA_THREADS / 16 }; /* half-warps of a block */
-
 static __global__ void neo__cuda_norm_kernel(const neo__norm_call c) {
     NEO__CUDA_EACH(i, c.rows, 16) {
         float *stats = c.stats + i * (c.centered ? 2 : 1);
@@ -2284,15 +2115,12 @@ static __global__ void neo__cuda_norm_kernel(const neo__norm_call c) {
 static neo_status neo__cuda_norm(neo__cuda *d, const neo__norm_call *call) {
     if (call->backward && (call->dweight || call->dbias)) { /* first: dx may be dy */
         NEO__ZERO(neo__cuda_columns, c);
-        c.dy = call->dy, c.dy_row = call->dy_row;
-        c.x = call->x, c.x_row = call->x_row;
+        c.dy = call->dy, c.dy_row = call->dy_row, c.x = call->x, c.x_row = call->x_row;
         c.stats = call->stats, c.centered = call->centered;
-        c.cols = call->cols;
-        c.leaves = call->leaves;
-        c.sum = call->dbias, c.dot = call->dweight;
+        c.cols = call->cols, c.leaves = call->leaves, c.sum = call->dbias, c.dot = call->dweight;
         NEO__TRY(neo__cuda_columns_run(d, c, "norm"));
     }
-    if (call->rows == 0 || (call->backward && !call->dx)) return NEO_OK;
+    if (call->backward && !call->dx) return NEO_OK;
     return neo__cuda_run(d, "norm", neo__cuda_norm_kernel, call->rows, 16, *call);
 }
 
@@ -2320,7 +2148,6 @@ static __global__ void neo__cuda_ids_kernel(const neo__embedding_call c, uint32_
 static __global__ void neo__cuda_stop_kernel(const neo__cuda_word *bad, int *stop) {
     if (*bad != NEO__CUDA_NONE) *stop = 1;
 }
-
 template <int W>
 static __global__ void neo__cuda_embedding_kernel(const neo__embedding_call c,
                                                   const neo__cuda_word *bad) {
@@ -2340,30 +2167,26 @@ static __global__ void neo__cuda_firsts_kernel(const uint32_t *key, int64_t coun
     NEO__CUDA_EACH(i, count, 1)
         if (i == 0 || key[i] != key[i - 1]) first[key[i]] = (int32_t)i;
 }
-
-/* The leaf of a row among the caller's; leaves before `from` end before it. */
-static __device__ int neo__cuda_leaf_of(const neo__leaf_cut *c, int from, int64_t row) {
-    int low = from, high = c->count - 1;
-    while (low < high) {
-        const int middle = (low + high + 1) / 2;
-        if (neo__leaf_row(c, middle) <= row) low = middle;
-        else high = middle - 1;
-    }
-    return low;
-}
-
-
 typedef struct neo__cuda_occurrences {
     const uint32_t *key, *position; /* sorted */
     const int32_t *first;
     const neo__cuda_word *bad;
 } neo__cuda_occurrences;
 
+/* The last i in [low, high) with a(i) <= x, or low; a does not decrease. */
+template <class I, class A> NEO__GPU I neo__cuda_last(I low, I high, int64_t x, A a) {
+    while (low + 1 < high) {
+        const I middle = low + (high - low) / 2;
+        if (a(middle) <= x) low = middle;
+        else high = middle;
+    }
+    return low;
+}
+
 /* The whole sum of columns [col, col + W) of a row. */
 template <int W>
-static __device__ neo__floats<W> neo__cuda_embedding_sum(const neo__embedding_call &c,
-                                                         const neo__cuda_occurrences &o,
-                                                         int64_t row, int64_t col) {
+static __device__ neo__floats<W> neo__cuda_embedding_sum(
+    const neo__embedding_call &c, const neo__cuda_occurrences &o, int64_t row, int64_t col) {
     neo__cuda_parts<W> parts;
     neo__floats<W> sum = {};
     int leaf = 0;
@@ -2372,7 +2195,8 @@ static __device__ neo__floats<W> neo__cuda_embedding_sum(const neo__embedding_ca
         const int64_t at = o.position[i];
         if (at >= leaf_end) {
             if (leaf_end >= 0) parts.push(leaf, sum);
-            leaf = neo__cuda_leaf_of(&c.leaves, leaf, at);
+            leaf = neo__cuda_last(leaf, (int)c.leaves.count, at,
+                                  [&c](int k) { return neo__leaf_row(&c.leaves, k); });
             leaf_end = neo__leaf_row(&c.leaves, leaf + 1);
             sum = {};
         }
@@ -2401,7 +2225,7 @@ static __global__ void neo__cuda_embedding_back_kernel(const neo__embedding_call
     }
 }
 
-/* ---- CUB's sort and scan; `bytes` of temp ---- */
+/* ---- CUB's sort and scan, for which temp has `bytes`; temp NULL: they are only counted ---- */
 template <class K> struct neo__cuda_sorting {
     void *temp;
     size_t bytes;
@@ -2410,27 +2234,27 @@ template <class K> struct neo__cuda_sorting {
     int64_t count;
     int32_t first, last; /* bits */
 };
+template <class K>
+static cudaError_t neo__cuda_sort(const neo__cuda_sorting<K> &c, size_t *bytes, cudaStream_t s) {
+    return cub::DeviceRadixSort::SortPairs(c.temp, *bytes, c.keys, c.sorted_keys, c.values,
+                                           c.sorted_values, c.count, c.first, c.last, s);
+}
 template <class K> static neo_status neo__cuda_sort_now(neo__cuda *d, const void *call) {
     neo__cuda_sorting<K> c = *(const neo__cuda_sorting<K> *)call;
-    NEO__CUDA_TRY(d, cub::DeviceRadixSort::SortPairs(c.temp, c.bytes, c.keys, c.sorted_keys,
-                                                     c.values, c.sorted_values, c.count, c.first,
-                                                     c.last, d->stream));
-    return NEO_OK;
+    return neo__cuda_result(d, neo__cuda_sort(c, &c.bytes, d->stream), "cub::DeviceRadixSort");
 }
-typedef struct neo__cuda_scanning {
-    void *temp;
-    size_t bytes;
-    const uint32_t *from;
-    uint32_t *to;
-    int64_t count;
-} neo__cuda_scanning;
+/* A scan: sorted_keys[i] becomes the sum of the keys before i. */
+typedef neo__cuda_sorting<uint32_t> neo__cuda_scanning;
 static neo_status neo__cuda_scan_now(neo__cuda *d, const void *call) {
     neo__cuda_scanning c = *(const neo__cuda_scanning *)call;
-    NEO__CUDA_TRY(d,
-                  cub::DeviceScan::ExclusiveSum(c.temp, c.bytes, c.from, c.to, c.count, d->stream));
-    return NEO_OK;
+    return NEO__CUDA_DO(d, cub::DeviceScan::ExclusiveSum(c.temp, c.bytes, c.keys, c.sorted_keys,
+                                                         c.count, d->stream));
 }
-
+static int neo__cuda_bits(int64_t largest) {
+    int bits = 0;
+    for (; largest > 0; largest >>= 1) bits++;
+    return bits;
+}
 /* Plan the sort of a call's ids. The work memory has keys and positions twice, the first position
    of each row, and the sort's own room. */
 static neo_status neo__cuda_sort_plan(neo__cuda *d, const neo__embedding_call *c,
@@ -2438,23 +2262,18 @@ static neo_status neo__cuda_sort_plan(neo__cuda *d, const neo__embedding_call *c
     const size_t each = neo__cuda_up((size_t)c->count * sizeof(uint32_t), 256);
     const size_t firsts = neo__cuda_up((size_t)c->rows * sizeof(int32_t), 256);
     s->count = c->count;
-    s->last = 1;
-    while (s->last < 32 && (c->rows - 1) >> s->last) s->last++;
-    NEO__CUDA_TRY(d, cub::DeviceRadixSort::SortPairs(
-                         NULL, s->bytes, s->keys, s->sorted_keys, s->values, s->sorted_values,
-                         s->count, s->first, s->last, d->stream));
+    s->last = NEO__MAX(neo__cuda_bits(c->rows - 1), 1);
+    NEO__CUDA_TRY(d, neo__cuda_sort(*s, &s->bytes, d->stream));
     NEO__TRY(neo__cuda_reserve(d, 4 * each + firsts + s->bytes));
-    s->keys = (uint32_t *)(void *)d->work;
-    s->sorted_keys = (uint32_t *)(void *)(d->work + each);
-    s->values = (uint32_t *)(void *)(d->work + 2 * each);
-    s->sorted_values = (uint32_t *)(void *)(d->work + 3 * each);
+    uint32_t **place[4] = {&s->keys, &s->sorted_keys, &s->values, &s->sorted_values};
+    for (int i = 0; i < 4; i++) *place[i] = (uint32_t *)(void *)(d->work + i * each);
     *first = (int32_t *)(void *)(d->work + 4 * each);
     s->temp = d->work + 4 * each + firsts;
     return NEO_OK;
 }
 static int neo__cuda_embedding_aligned(const neo__embedding_call *c) {
     return c->dim % 4 == 0 && c->from_row % 4 == 0 && c->to_row % 4 == 0 &&
-           neo__cuda_aligned(c->from, c->to, NULL, NULL);
+           neo__cuda_aligned(c->from, c->to);
 }
 static neo_status neo__cuda_embedding_back(neo__cuda *d, const neo__embedding_call *c,
                                            neo__cuda_word *bad) {
@@ -2469,7 +2288,7 @@ static neo_status neo__cuda_embedding_back(neo__cuda *d, const neo__embedding_ca
         NEO__TRY(neo__cuda_run(d, "embedding", neo__cuda_ids_kernel, c->count, 1, *c, s.keys,
                                s.values, bad));
         NEO__TRY(neo__cuda_do(d, neo__cuda_sort_now<uint32_t>, &s, sizeof s));
-        NEO__TRY(neo__cuda_set(d, first, 0xFF, (size_t)c->rows * sizeof *first));
+        NEO__TRY(neo__cuda_fill(d, first, 0xFF, (size_t)c->rows * sizeof *first));
         o.key = s.sorted_keys, o.position = s.sorted_values, o.first = first;
         NEO__TRY(neo__cuda_run(d, "embedding", neo__cuda_firsts_kernel, c->count, 1, o.key,
                                c->count, first, o.bad));
@@ -2481,28 +2300,23 @@ static neo_status neo__cuda_embedding_back(neo__cuda *d, const neo__embedding_ca
         wide == 4 ? neo__cuda_embedding_back_kernel<4> : neo__cuda_embedding_back_kernel<1>;
     return neo__cuda_run(d, "embedding", kernel, warps, 32, *c, o);
 }
-static neo_status neo__cuda_embedding_forward(neo__cuda *d, const neo__embedding_call *c,
-                                              neo__cuda_word *bad) {
-    if (c->count == 0) return NEO_OK;
-    const auto kernel = neo__cuda_embedding_aligned(c) ? neo__cuda_embedding_kernel<4>
-                                                       : neo__cuda_embedding_kernel<1>;
-    NEO__TRY(neo__cuda_run(d, "embedding", neo__cuda_ids_kernel, c->count, 1, *c, nullptr, nullptr,
-                           bad));
-    return neo__cuda_run(d, "embedding", kernel, c->count, 32, *c, bad);
-}
 static neo_status neo__cuda_embedding(neo__cuda *d, const neo__embedding_call *call) {
     neo__embedding_call c = *call; /* as kernels get it: without places on the host */
     memset(&c.later, 0, sizeof c.later);
     neo__cuda_word *bad = (neo__cuda_word *)(void *)d->result;
-    NEO__TRY(neo__cuda_set(d, bad, 0xFF, sizeof *bad));
-    if (call->backward) NEO__TRY(neo__cuda_embedding_back(d, &c, bad));
-    else NEO__TRY(neo__cuda_embedding_forward(d, &c, bad));
-    if (d->recording && call->later.fn) {
-        NEO__TRY(neo__graph_answer_room(d, sizeof *bad, &call->later));
-        NEO__TRY(neo__cuda_launch(d, "embedding", neo__cuda_stop_kernel, 1, 1, 0, bad,
-                                  neo__graph_stop(d)));
-        return neo__graph_later(d, bad, sizeof *bad, &call->later);
+    NEO__TRY(neo__cuda_fill(d, bad, 0xFF, sizeof *bad));
+    const auto kernel = neo__cuda_embedding_aligned(&c) ? neo__cuda_embedding_kernel<4>
+                                                        : neo__cuda_embedding_kernel<1>;
+    if (call->backward) {
+        NEO__TRY(neo__cuda_embedding_back(d, &c, bad));
+    } else {
+        NEO__TRY(neo__cuda_run(d, "embedding", neo__cuda_ids_kernel, c.count, 1, c, nullptr,
+                               nullptr, bad));
+        NEO__TRY(neo__cuda_run(d, "embedding", kernel, c.count, 32, c, bad));
     }
+    if (d->recording && call->later.fn)
+        return neo__graph_later(d, bad, sizeof *bad, &call->later, "embedding",
+                                neo__cuda_stop_kernel, bad);
     if (!call->later.fn) return NEO_OK;
     NEO__TRY(neo__cuda_answer(d, bad, sizeof *bad));
     return neo__later_now(&call->later, d->answer);
@@ -2518,18 +2332,15 @@ static neo_status neo__cuda_embedding(neo__cuda *d, const neo__embedding_call *c
    Backward: the same for dq. For dk and dv a block takes a tile of keys and walks the tiles of
    queries. Each computes the P and dS it needs again. */
 typedef neo__cuda_tile64 neo__cuda_pair; /* of tiles */
-enum { NEO__HEAD_COLS = 128 };           /* of a block */
-enum { NEO__KEYS_ROW = NEO__KEYS + 4 };
+enum { NEO__HEAD_COLS = 128 /* of a block */, NEO__KEYS_ROW = NEO__KEYS + 4 };
 
 typedef struct neo__cuda_head { /* where a block is */
     int64_t row0, head, col0;   /* first row of the sequence; column of the head, of the output */
 } neo__cuda_head;
-NEO__GPU neo__cuda_head
-neo__cuda_head_of(const neo__attention_call &c, int64_t tiles) {
+NEO__GPU neo__cuda_head neo__cuda_head_of(const neo__attention_call &c, int64_t tiles) {
     neo__cuda_head h;
     const int64_t index = blockIdx.x / tiles;
-    h.row0 = index / c.heads * c.length;
-    h.head = index % c.heads;
+    h.row0 = index / c.heads * c.length, h.head = index % c.heads;
     h.col0 = (int64_t)blockIdx.y * NEO__HEAD_COLS;
     return h;
 }
@@ -2549,8 +2360,7 @@ NEO__GPU void neo__cuda_dots(neo__cuda_pair::shared &s, int64_t dim, const float
 template <int PARTS, bool X_K, class X>
 NEO__GPU void neo__cuda_mix(neo__cuda_pair::shared &s, float (&sum)[PARTS][4][4], int count,
                             const X &x, const float *y, int64_t y_row, int64_t cols) {
-NEO__UNROLL
-    for (int c = 0; c < PARTS; c++) {
+    NEO__UNROLL for (int c = 0; c < PARTS; c++) {
         const int64_t left = cols - 64 * c;
         const float *from = y + 64 * c;
         if (left <= 0) break;
@@ -2563,8 +2373,7 @@ NEO__UNROLL
 template <int PARTS, class F>
 NEO__GPU void neo__cuda_put(const float (&sum)[PARTS][4][4], int rows, int64_t cols, float *to,
                             int64_t to_row, const F &f) {
-NEO__UNROLL
-    for (int c = 0; c < PARTS; c++)
+    NEO__UNROLL for (int c = 0; c < PARTS; c++)
         for (int i = 0; i < 4; i++)
             for (int j = 0; j < 4; j++) {
                 const int row = neo__cuda_pair::row(i), col = 64 * c + neo__cuda_pair::col(j);
@@ -2582,8 +2391,7 @@ NEO__GPU float neo__cuda_no_minus(const neo__attention_call &c, float x) {
 }
 
 template <int PARTS>
-static __global__ void __launch_bounds__(NEO__CUDA_THREADS)
-    neo__cuda_attention_kernel(const neo__attention_call c, int64_t tiles) {
+NEO__CUDA_KERNEL neo__cuda_attention_kernel(const neo__attention_call c, int64_t tiles) {
     __shared__ neo__cuda_pair::shared stage;
     __shared__ __align__(16) float s[NEO__KEYS][NEO__KEYS_ROW];
     __shared__ float max[NEO__KEYS], sum[NEO__KEYS], fade[NEO__KEYS];
@@ -2619,8 +2427,7 @@ static __global__ void __launch_bounds__(NEO__CUDA_THREADS)
         out, m, cols, c.y + (h.row0 + q0) * c.y_row + column, c.y_row,
         [=](int i, float x) { return __fdiv_rn(neo__cuda_no_minus(c, x), sum[i]); });
     for (int i = (int)threadIdx.x; c.lse && h.col0 == 0 && i < m; i += NEO__CUDA_THREADS)
-        c.lse[(h.row0 + q0 + i) * c.lse_row + h.head] =
-            __fadd_rn(max[i], neo__vlog_warp(sum[i]));
+        c.lse[(h.row0 + q0 + i) * c.lse_row + h.head] = __fadd_rn(max[i], neo__vlog_warp(sum[i]));
 }
 
 /* P and dS of the queries from q0 and the keys from k0. */
@@ -2644,72 +2451,62 @@ neo__cuda_attention_pair(const neo__attention_call &c, const neo__cuda_head &h,
     }
     __syncthreads();
 }
-NEO__GPU float neo__cuda_same(int, float x) { return x; }
-
-template <int PARTS>
-static __global__ void __launch_bounds__(NEO__CUDA_THREADS)
-    neo__cuda_attention_keys_kernel(const neo__attention_call c, int64_t tiles) {
+/* The gradients of a tile of keys, dk and dv, or of queries, dq. */
+template <int PARTS, bool OF_KEYS>
+NEO__CUDA_KERNEL neo__cuda_attention_back_kernel(const neo__attention_call c, int64_t tiles) {
     __shared__ neo__cuda_pair::shared stage;
     __shared__ __align__(16) float p[NEO__KEYS][NEO__KEYS_ROW], ds[NEO__KEYS][NEO__KEYS_ROW];
     const neo__cuda_head h = neo__cuda_head_of(c, tiles);
-    const int64_t k0 = blockIdx.x % tiles * NEO__KEYS, column = h.head * c.dim + h.col0;
+    const int64_t from = blockIdx.x % tiles * NEO__KEYS, column = h.head * c.dim + h.col0;
     const int64_t cols = NEO__MIN(c.dim - h.col0, (int64_t)NEO__HEAD_COLS);
-    const int n = (int)NEO__MIN((int64_t)NEO__KEYS, c.length - k0);
-    float dk[PARTS][4][4] = {}, dv[PARTS][4][4] = {};
-    for (int64_t q0 = c.causal ? k0 : 0; q0 < c.length; q0 += NEO__KEYS) {
-        const int m = (int)NEO__MIN((int64_t)NEO__KEYS, c.length - q0);
-        neo__cuda_attention_pair(c, h, stage, q0, m, k0, n, p, ds);
-        if (c.dv)
-            neo__cuda_mix<PARTS, false>(
-                stage, dv, m, [=](int j, int64_t i) { return p[i][j]; },
-                c.dy + (h.row0 + q0) * c.dy_row + column, c.dy_row, cols);
-        if (c.dk)
-            neo__cuda_mix<PARTS, false>(
-                stage, dk, m, [=](int j, int64_t i) { return ds[i][j]; },
-                c.q + (h.row0 + q0) * c.q_row + column, c.q_row, cols);
+    const int count = (int)NEO__MIN((int64_t)NEO__KEYS, c.length - from);
+    if constexpr (OF_KEYS) {
+        float dk[PARTS][4][4] = {}, dv[PARTS][4][4] = {};
+        for (int64_t q0 = c.causal ? from : 0; q0 < c.length; q0 += NEO__KEYS) {
+            const int m = (int)NEO__MIN((int64_t)NEO__KEYS, c.length - q0);
+            neo__cuda_attention_pair(c, h, stage, q0, m, from, count, p, ds);
+            if (c.dv)
+                neo__cuda_mix<PARTS, false>(
+                    stage, dv, m, [=](int j, int64_t i) { return p[i][j]; },
+                    c.dy + (h.row0 + q0) * c.dy_row + column, c.dy_row, cols);
+            if (c.dk)
+                neo__cuda_mix<PARTS, false>(
+                    stage, dk, m, [=](int j, int64_t i) { return ds[i][j]; },
+                    c.q + (h.row0 + q0) * c.q_row + column, c.q_row, cols);
+        }
+        const auto same = [](int, float x) { return x; };
+        float *dk_at = c.dk + (h.row0 + from) * c.dk_row + column;
+        float *dv_at = c.dv + (h.row0 + from) * c.dv_row + column;
+        if (c.dk) neo__cuda_put<PARTS>(dk, count, cols, dk_at, c.dk_row, same);
+        if (c.dv) neo__cuda_put<PARTS>(dv, count, cols, dv_at, c.dv_row, same);
+    } else {
+        float dq[PARTS][4][4] = {};
+        for (int64_t k0 = 0; k0 < (c.causal ? from + count : c.length); k0 += NEO__KEYS) {
+            const int n = (int)NEO__MIN((int64_t)NEO__KEYS, c.length - k0);
+            neo__cuda_attention_pair(c, h, stage, from, count, k0, n, p, ds);
+            neo__cuda_mix<PARTS, true>(
+                stage, dq, n, [=](int i, int64_t k) { return ds[i][k]; },
+                c.k + (h.row0 + k0) * c.k_row + column, c.k_row, cols);
+        }
+        neo__cuda_put<PARTS>(dq, count, cols, c.dq + (h.row0 + from) * c.dq_row + column, c.dq_row,
+                             [=](int, float x) { return neo__cuda_no_minus(c, x); });
     }
-    if (c.dk)
-        neo__cuda_put<PARTS>(dk, n, cols, c.dk + (h.row0 + k0) * c.dk_row + column, c.dk_row,
-                             neo__cuda_same);
-    if (c.dv)
-        neo__cuda_put<PARTS>(dv, n, cols, c.dv + (h.row0 + k0) * c.dv_row + column, c.dv_row,
-                             neo__cuda_same);
-}
-template <int PARTS>
-static __global__ void __launch_bounds__(NEO__CUDA_THREADS)
-    neo__cuda_attention_queries_kernel(const neo__attention_call c, int64_t tiles) {
-    __shared__ neo__cuda_pair::shared stage;
-    __shared__ __align__(16) float p[NEO__KEYS][NEO__KEYS_ROW], ds[NEO__KEYS][NEO__KEYS_ROW];
-    const neo__cuda_head h = neo__cuda_head_of(c, tiles);
-    const int64_t q0 = blockIdx.x % tiles * NEO__KEYS, column = h.head * c.dim + h.col0;
-    const int64_t cols = NEO__MIN(c.dim - h.col0, (int64_t)NEO__HEAD_COLS);
-    const int m = (int)NEO__MIN((int64_t)NEO__KEYS, c.length - q0);
-    float dq[PARTS][4][4] = {};
-    for (int64_t k0 = 0; k0 < (c.causal ? q0 + m : c.length); k0 += NEO__KEYS) {
-        const int n = (int)NEO__MIN((int64_t)NEO__KEYS, c.length - k0);
-        neo__cuda_attention_pair(c, h, stage, q0, m, k0, n, p, ds);
-        neo__cuda_mix<PARTS, true>(
-            stage, dq, n, [=](int i, int64_t k) { return ds[i][k]; },
-            c.k + (h.row0 + k0) * c.k_row + column, c.k_row, cols);
-    }
-    neo__cuda_put<PARTS>(dq, m, cols, c.dq + (h.row0 + q0) * c.dq_row + column, c.dq_row,
-                         [=](int, float x) { return neo__cuda_no_minus(c, x); });
 }
 template <int PARTS>
 static neo_status neo__cuda_attention_run(neo__cuda *d, const neo__attention_call *c) {
     const int64_t tiles = (c->length + NEO__KEYS - 1) / NEO__KEYS;
-    const dim3 grid((unsigned)(c->sequences * c->heads * tiles),
-                    (unsigned)((c->dim + NEO__HEAD_COLS - 1) / NEO__HEAD_COLS));
+    const int64_t groups = (c->dim + NEO__HEAD_COLS - 1) / NEO__HEAD_COLS;
+    const neo__cuda_where where = {
+        dim3((unsigned)(c->sequences * c->heads * tiles), (unsigned)groups)};
+    const char *what = "attention";
     if (!c->backward)
-        NEO__TRY(neo__cuda_launch(d, "attention", neo__cuda_attention_kernel<PARTS>, grid,
-                                  NEO__CUDA_THREADS, 0, *c, tiles));
-    if (c->backward && (c->dk || c->dv))
-        NEO__TRY(neo__cuda_launch(d, "attention", neo__cuda_attention_keys_kernel<PARTS>, grid,
-                                  NEO__CUDA_THREADS, 0, *c, tiles));
-    if (c->backward && c->dq)
-        NEO__TRY(neo__cuda_launch(d, "attention", neo__cuda_attention_queries_kernel<PARTS>, grid,
-                                  NEO__CUDA_THREADS, 0, *c, tiles));
-    return NEO_OK;
+        return neo__cuda_launch(d, what, neo__cuda_attention_kernel<PARTS>, where, *c, tiles);
+    if (c->dk || c->dv)
+        NEO__TRY(neo__cuda_launch(d, what, neo__cuda_attention_back_kernel<PARTS, true>, where, *c,
+                                  tiles));
+    if (!c->dq) return NEO_OK;
+    return neo__cuda_launch(d, what, neo__cuda_attention_back_kernel<PARTS, false>, where, *c,
+                            tiles);
 }
 static neo_status neo__cuda_attention(neo__cuda *d, const neo__attention_call *call) {
     if (call->sequences == 0 || call->heads == 0 || call->length == 0) return NEO_OK;
@@ -2729,63 +2526,57 @@ NEO__GPU const float *neo__cuda_interact_row(const float *x, const float *e, int
                                              int64_t i) {
     return i == 0 ? x : e + (i - 1) * dim;
 }
+template <bool BACK>
 static __global__ void __launch_bounds__(neo__cuda_tile32::THREADS)
-    neo__cuda_interact_kernel(const neo__interact_call job) {
+    neo__cuda_interact_kernel(const neo__interact_call job, int64_t col_tiles) {
     typedef neo__cuda_tile32 T;
     __shared__ T::shared s;
     const int64_t n = job.features + 1, dim = job.dim, sample = blockIdx.x;
     const float *x = job.x + sample * job.x_row, *e = job.e + sample * job.e_row;
-    float *z = job.z + sample * job.z_row;
-    int64_t ti = 0, tj = blockIdx.y; /* tiles count row by row below the diagonal */
-    while (tj > ti) tj -= ++ti;
-    const int64_t i0 = ti * T::M, j0 = tj * T::N;
-    for (int64_t d = threadIdx.x; blockIdx.y == 0 && d < dim; d += T::THREADS) z[d] = x[d];
     float sum[T::TM][T::TN] = {};
-    neo__cuda_chains<T, true, true>(
-        s, sum, 0, dim,
-        [=](int i, int64_t k) {
-            return i0 + i < n ? neo__cuda_interact_row(x, e, dim, i0 + i)[k] : 0.0f;
-        },
-        [=](int j, int64_t k) {
-            return j0 + j < n ? neo__cuda_interact_row(x, e, dim, j0 + j)[k] : 0.0f;
-        });
-    for (int a = 0; a < T::TM; a++)
-        for (int b = 0; b < T::TN; b++) {
-            const int64_t i = i0 + T::row(a), j = j0 + T::col(b);
-            if (i < n && j < i + (job.diagonal ? 1 : 0))
-                z[neo__cuda_triangle(job, i) + j] = sum[a][b];
-        }
-}
-static __global__ void __launch_bounds__(neo__cuda_tile32::THREADS)
-    neo__cuda_interact_back_kernel(const neo__interact_call job, int64_t col_tiles) {
-    typedef neo__cuda_tile32 T;
-    __shared__ T::shared s;
-    const int64_t n = job.features + 1, dim = job.dim, sample = blockIdx.x;
-    const float *x = job.x + sample * job.x_row, *e = job.e + sample * job.e_row;
-    const float *dz = job.dz + sample * job.dz_row;
-    const int64_t i0 = blockIdx.y / col_tiles * T::M, d0 = blockIdx.y % col_tiles * T::N;
-    float sum[T::TM][T::TN] = {};
-    for (int a = 0; a < T::TM && i0 + T::row(a) == 0; a++)
-        for (int b = 0; b < T::TN; b++)
-            if (d0 + T::col(b) < dim) sum[a][b] = dz[d0 + T::col(b)]; /* the copy of x in z */
-    neo__cuda_chains<T, true, false>(
-        s, sum, 0, n,
-        [=](int a, int64_t k) {
-            const int64_t i = i0 + a, low = NEO__MIN(i, k), high = NEO__MAX(i, k);
-            if (high >= n || (low == high && !job.diagonal)) return 0.0f;
-            const float factor = dz[neo__cuda_triangle(job, high) + low];
-            return low == high ? __fmul_rn(2.0f, factor) : factor;
-        },
-        [=](int b, int64_t k) {
-            return d0 + b < dim ? neo__cuda_interact_row(x, e, dim, k)[d0 + b] : 0.0f;
-        });
-    for (int a = 0; a < T::TM; a++)
-        for (int b = 0; b < T::TN; b++) {
-            const int64_t i = i0 + T::row(a), d = d0 + T::col(b);
-            if (i >= n || d >= dim) continue;
-            if (i == 0 && job.dx) job.dx[sample * job.dx_row + d] = sum[a][b];
-            if (i > 0 && job.de) job.de[sample * job.de_row + (i - 1) * dim + d] = sum[a][b];
-        }
+    if constexpr (BACK) {
+        const float *dz = job.dz + sample * job.dz_row;
+        const int64_t i0 = blockIdx.y / col_tiles * T::M, d0 = blockIdx.y % col_tiles * T::N;
+        for (int a = 0; a < T::TM && i0 + T::row(a) == 0; a++)
+            for (int b = 0; b < T::TN; b++)
+                if (d0 + T::col(b) < dim) sum[a][b] = dz[d0 + T::col(b)]; /* the copy of x in z */
+        neo__cuda_chains<T, true, false>(
+            s, sum, 0, n,
+            [=](int a, int64_t k) {
+                const int64_t i = i0 + a, low = NEO__MIN(i, k), high = NEO__MAX(i, k);
+                if (high >= n || (low == high && !job.diagonal)) return 0.0f;
+                const float factor = dz[neo__cuda_triangle(job, high) + low];
+                return low == high ? __fmul_rn(2.0f, factor) : factor;
+            },
+            [=](int b, int64_t k) {
+                return d0 + b < dim ? neo__cuda_interact_row(x, e, dim, k)[d0 + b] : 0.0f;
+            });
+        for (int a = 0; a < T::TM; a++)
+            for (int b = 0; b < T::TN; b++) {
+                const int64_t i = i0 + T::row(a), d = d0 + T::col(b);
+                if (i >= n || d >= dim) continue;
+                if (i == 0 && job.dx) job.dx[sample * job.dx_row + d] = sum[a][b];
+                if (i > 0 && job.de) job.de[sample * job.de_row + (i - 1) * dim + d] = sum[a][b];
+            }
+    } else {
+        float *z = job.z + sample * job.z_row;
+        int64_t ti = 0, tj = blockIdx.y; /* tiles count row by row below the diagonal */
+        while (tj > ti) tj -= ++ti;
+        const int64_t i0 = ti * T::M, j0 = tj * T::N;
+        for (int64_t d = threadIdx.x; blockIdx.y == 0 && d < dim; d += T::THREADS) z[d] = x[d];
+        const auto row = [=](int64_t i, int64_t k) {
+            return i < n ? neo__cuda_interact_row(x, e, dim, i)[k] : 0.0f;
+        };
+        neo__cuda_chains<T, true, true>(
+            s, sum, 0, dim, [=](int i, int64_t k) { return row(i0 + i, k); },
+            [=](int j, int64_t k) { return row(j0 + j, k); });
+        for (int a = 0; a < T::TM; a++)
+            for (int b = 0; b < T::TN; b++) {
+                const int64_t i = i0 + T::row(a), j = j0 + T::col(b);
+                if (i < n && j < i + (job.diagonal ? 1 : 0))
+                    z[neo__cuda_triangle(job, i) + j] = sum[a][b];
+            }
+    }
 }
 static neo_status neo__cuda_interact(neo__cuda *d, const neo__interact_call *call) {
     if (call->batch == 0 || call->dim == 0) return NEO_OK;
@@ -2794,14 +2585,10 @@ static neo_status neo__cuda_interact(neo__cuda *d, const neo__interact_call *cal
     NEO__CHECK(tiles <= 65535, NEO_ERR_UNSUPPORTED,
                "%s: interact: %lld features of %lld columns are too many", d->device.name,
                (long long)call->features, (long long)call->dim);
+    const auto kernel =
+        call->backward ? neo__cuda_interact_kernel<true> : neo__cuda_interact_kernel<false>;
     const dim3 grid((unsigned)call->batch, (unsigned)tiles);
-    if (call->backward)
-        NEO__TRY(neo__cuda_launch(d, "interact", neo__cuda_interact_back_kernel, grid,
-                                  neo__cuda_tile32::THREADS, 0, *call, cols));
-    else
-        NEO__TRY(neo__cuda_launch(d, "interact", neo__cuda_interact_kernel, grid,
-                                  neo__cuda_tile32::THREADS, 0, *call));
-    return NEO_OK;
+    return neo__cuda_launch(d, "interact", kernel, {grid, neo__cuda_tile32::THREADS}, *call, cols);
 }
 
 /* ---- >>cuda-losses ----
@@ -2833,16 +2620,13 @@ NEO__GPU void neo__cuda_exact_end(neo__cuda_word *sum, const neo__cuda_word *blo
     if (threadIdx.x < NEO__CUDA_EXACT && block[threadIdx.x] != 0)
         atomicAdd(&sum[threadIdx.x], block[threadIdx.x]);
 }
-
 typedef struct neo__cuda_loss_result { /* a neo__loss_found */
     neo__cuda_word bad[2]; /* first sample whose label, whose probability is outside */
     double value;
     neo__cuda_word sum[NEO__CUDA_EXACT];
 } neo__cuda_loss_result;
 NEO__STATIC_ASSERT(sizeof(neo__cuda_loss_result) == sizeof(neo__loss_found), "the same layout");
-NEO__GPU int neo__cuda_outside(float x) {
-    return !(x >= 0.0f && x <= 1.0f);
-}
+NEO__GPU int neo__cuda_outside(float x) { return !(x >= 0.0f && x <= 1.0f); }
 static __global__ void neo__cuda_labels_kernel(const neo__loss_call c, neo__cuda_loss_result *r) {
     NEO__CUDA_EACH(i, c.rows, 1) {
         const int label = c.label ? c.label[i] < 0 || c.label[i] >= c.width
@@ -2872,20 +2656,6 @@ NEO__GPU void neo__cuda_loss_vector(const neo__loss_call &c, int64_t at, float *
     else if (c.kind == NEO__LOSS_BCE) neo__vec_bce_warp(x, y, weight, c.g, loss, dx, n);
     else neo__vec_mse_warp(x, y, weight, c.g, loss, dx, n);
 }
-static __global__ void neo__cuda_loss_elements_kernel(const neo__loss_call c,
-                                                      neo__cuda_loss_result *r) {
-    __shared__ neo__cuda_word sum[NEO__CUDA_EXACT];
-    __shared__ float loss[NEO__HALVES][16];
-    if (r->bad[0] != NEO__CUDA_NONE || r->bad[1] != NEO__CUDA_NONE) return;
-    neo__cuda_exact_begin(sum);
-    float *own = loss[threadIdx.x / 16];
-    NEO__CUDA_EACH(vector, (c.rows + 15) / 16, 16) {
-        const int64_t at = 16 * vector;
-        neo__cuda_loss_vector(c, at, own);
-        if (at + threadIdx.x % 16 < c.rows) neo__cuda_exact_add(sum, own[threadIdx.x % 16]);
-    }
-    neo__cuda_exact_end(r->sum, sum);
-}
 /* neo__mse_row and neo__cross_entropy_row of >>impl-losses. */
 NEO__GPU float neo__cuda_mse_row(const neo__loss_call &c, int64_t row) {
     const float weight = c.weight ? c.weight[row] : 1.0f;
@@ -2912,32 +2682,28 @@ NEO__GPU float neo__cuda_entropy_row(const neo__loss_call &c, int64_t row) {
     }
     return __fmul_rn(weight, __fsub_rn(neo__vlog_warp(sum), __fsub_rn(x_label, max)));
 }
-static __global__ void neo__cuda_loss_rows_kernel(const neo__loss_call c,
-                                                  neo__cuda_loss_result *r) {
+/* Samples of one element, or of rows. */
+template <bool ROWS>
+static __global__ void neo__cuda_loss_kernel(const neo__loss_call c, neo__cuda_loss_result *r) {
     __shared__ neo__cuda_word sum[NEO__CUDA_EXACT];
-    if (r->bad[0] != NEO__CUDA_NONE) return;
+    const int lane = threadIdx.x % 16;
+    if (r->bad[0] != NEO__CUDA_NONE || r->bad[1] != NEO__CUDA_NONE) return;
     neo__cuda_exact_begin(sum);
-    NEO__CUDA_EACH(row, c.rows, 16) {
-        const float loss = c.kind == NEO__LOSS_CROSS_ENTROPY ? neo__cuda_entropy_row(c, row)
-                                                             : neo__cuda_mse_row(c, row);
-        if (threadIdx.x % 16 == 0) neo__cuda_exact_add(sum, loss);
+    if constexpr (ROWS) {
+        NEO__CUDA_EACH(row, c.rows, 16) {
+            const float loss = c.kind == NEO__LOSS_CROSS_ENTROPY ? neo__cuda_entropy_row(c, row)
+                                                                 : neo__cuda_mse_row(c, row);
+            if (lane == 0) neo__cuda_exact_add(sum, loss);
+        }
+    } else {
+        __shared__ float losses[NEO__HALVES][16];
+        float *loss = losses[threadIdx.x / 16];
+        NEO__CUDA_EACH(vector, (c.rows + 15) / 16, 16) {
+            neo__cuda_loss_vector(c, 16 * vector, loss);
+            if (16 * vector + lane < c.rows) neo__cuda_exact_add(sum, loss[lane]);
+        }
     }
     neo__cuda_exact_end(r->sum, sum);
-}
-
-/* Wait for the result, with the number that is outside, and hand it over; c: the call as kernels
-   get it. */
-static neo_status neo__cuda_loss_answer(neo__cuda *d, const neo__later *later,
-                                        const neo__loss_call *c, neo__cuda_loss_result *r) {
-    neo__loss_found found;
-    NEO__TRY(neo__cuda_answer(d, r, sizeof *r));
-    memcpy(&found, d->answer, sizeof found);
-    if (found.bad[0] != NEO__CUDA_NONE || found.bad[1] != NEO__CUDA_NONE) {
-        NEO__TRY(neo__cuda_launch(d, "loss", neo__cuda_loss_stop_kernel, 1, 1, 0, *c, r, nullptr));
-        NEO__TRY(neo__cuda_answer(d, r, sizeof *r));
-        memcpy(&found, d->answer, sizeof found);
-    }
-    return neo__later_now(later, &found);
 }
 static neo_status neo__cuda_loss(neo__cuda *d, const neo__loss_call *call) {
     const neo__loss_found none = neo__loss_found_none();
@@ -2945,21 +2711,23 @@ static neo_status neo__cuda_loss(neo__cuda *d, const neo__loss_call *call) {
     neo__loss_call c = *call; /* as kernels get it: without places on the host */
     memset(&c.later, 0, sizeof c.later);
     neo__cuda_loss_result *r = (neo__cuda_loss_result *)(void *)d->result;
-    NEO__TRY(neo__cuda_set(d, r->bad, 0xFF, sizeof r->bad));
-    NEO__TRY(neo__cuda_set(d, r->sum, 0, sizeof r->sum));
+    NEO__TRY(neo__cuda_fill(d, r->bad, 0xFF, sizeof r->bad));
+    NEO__TRY(neo__cuda_fill(d, r->sum, 0, sizeof r->sum));
     if (call->kind != NEO__LOSS_MSE)
         NEO__TRY(neo__cuda_run(d, "loss", neo__cuda_labels_kernel, call->rows, 1, c, r));
-    if (call->kind == NEO__LOSS_CROSS_ENTROPY || call->width > 1)
-        NEO__TRY(neo__cuda_run(d, "loss", neo__cuda_loss_rows_kernel, call->rows, 16, c, r));
-    else
-        NEO__TRY(neo__cuda_run(d, "loss", neo__cuda_loss_elements_kernel, call->rows, 1, c, r));
-    if (d->recording && call->later.fn) {
-        NEO__TRY(neo__graph_answer_room(d, sizeof *r, &call->later));
-        NEO__TRY(neo__cuda_launch(d, "loss", neo__cuda_loss_stop_kernel, 1, 1, 0, c, r,
-                                  neo__graph_stop(d)));
-        return neo__graph_later(d, r, sizeof *r, &call->later);
+    const bool rows = call->kind == NEO__LOSS_CROSS_ENTROPY || call->width > 1;
+    const auto kernel = rows ? neo__cuda_loss_kernel<true> : neo__cuda_loss_kernel<false>;
+    NEO__TRY(neo__cuda_run(d, "loss", kernel, call->rows, rows ? 16 : 1, c, r));
+    if (d->recording && call->later.fn)
+        return neo__graph_later(d, r, sizeof *r, &call->later, "loss", neo__cuda_loss_stop_kernel,
+                                c, r);
+    const neo__cuda_loss_result *found = (const neo__cuda_loss_result *)(void *)d->answer;
+    NEO__TRY(neo__cuda_answer(d, r, sizeof *r));
+    if (found->bad[0] != NEO__CUDA_NONE || found->bad[1] != NEO__CUDA_NONE) {
+        NEO__TRY(neo__cuda_launch(d, "loss", neo__cuda_loss_stop_kernel, {1, 1}, c, r, nullptr));
+        NEO__TRY(neo__cuda_answer(d, r, sizeof *r));
     }
-    return neo__cuda_loss_answer(d, &call->later, &c, r);
+    return neo__later_now(&call->later, d->answer);
 }
 
 /* ---- >>cuda-random ----
@@ -3000,12 +2768,10 @@ NEO__GPU int64_t neo__cuda_dtype_size(neo_dtype t) {
     return t == NEO_F32 || t == NEO_I32 ? 4 : t == NEO_F16 || t == NEO_BF16 ? 2 : 1;
 }
 static __device__ void neo__cuda_copy_number(void *to, const void *from, int64_t size) {
-    switch (size) {
-    case 1: *(uint8_t *)to = *(const uint8_t *)from; break;
-    case 2: *(uint16_t *)to = *(const uint16_t *)from; break;
-    case 4: *(uint32_t *)to = *(const uint32_t *)from; break;
-    default: *(uint64_t *)to = *(const uint64_t *)from; break;
-    }
+    if (size == 1) *(uint8_t *)to = *(const uint8_t *)from;
+    else if (size == 2) *(uint16_t *)to = *(const uint16_t *)from;
+    else if (size == 4) *(uint32_t *)to = *(const uint32_t *)from;
+    else *(uint64_t *)to = *(const uint64_t *)from;
 }
 struct neo__cuda_convert_job {
     neo__convert_call c;
@@ -3034,8 +2800,7 @@ struct neo__cuda_convert_job {
         int64_t n = 0;
         if (neo__is_float(from)) {
             x = neo__float_decode(from, src);
-            if (!neo__is_float(to))
-                n = neo__int_from_f32(x, random != NULL, random ? *random : 0);
+            if (!neo__is_float(to)) n = neo__int_from_f32(x, random != NULL, random ? *random : 0);
         } else {
             n = neo__int_decode(from, src);
             x = to == NEO_F32 ? (float)n : neo__f32_from_int_odd(n);
@@ -3045,16 +2810,12 @@ struct neo__cuda_convert_job {
     }
 };
 static neo_status neo__cuda_convert(neo__cuda *d, const neo__convert_call *call) {
-    if (call->count == 0) return NEO_OK;
     neo__cuda_convert_job job = {*call};
     if (neo_tensor_is_contiguous(call->src) && neo_tensor_is_contiguous(call->dst)) {
         const size_t bytes = (size_t)call->count * neo_dtype_size(call->src.dtype);
-        if (call->src.dtype == call->dst.dtype) {
-            if (call->src.data != call->dst.data)
-                return neo__cuda_copy(d, call->dst.data, NEO_DEVICE, call->src.data, NEO_DEVICE,
-                                      bytes);
-            return NEO_OK;
-        }
+        if (call->src.data == call->dst.data && call->src.dtype == call->dst.dtype) return NEO_OK;
+        if (call->src.dtype == call->dst.dtype)
+            return neo__cuda_copy(d, call->dst.data, NEO_DEVICE, call->src.data, NEO_DEVICE, bytes);
         job.c.src.ndim = 1, job.c.src.shape[0] = call->count;
         job.c.src.stride[0] = job.c.dst.stride[0] = 1;
     }
@@ -3106,7 +2867,7 @@ static neo_status neo__cuda_blend(neo__cuda *d, const neo__blend_call *call) {
         return neo__cuda_add(d, (float *)call->x, (const float *)call->y, count);
     if (call->infinite) {
         job.infinite = (int *)(void *)d->result;
-        NEO__TRY(neo__cuda_set(d, job.infinite, 0, sizeof(int)));
+        NEO__TRY(neo__cuda_fill(d, job.infinite, 0, sizeof(int)));
     }
     NEO__TRY(neo__cuda_each<1>(d, job, count, "blend"));
     if (!call->infinite) return NEO_OK;
@@ -3142,7 +2903,6 @@ typedef struct neo__cuda_clip {
     neo__cuda_word sum[NEO__CUDA_EXACT];
 } neo__cuda_clip;
 NEO__STATIC_ASSERT(sizeof(neo__cuda_clip) <= NEO__CUDA_RESULT_BYTES, "it lies there");
-
 NEO__GPU void neo__cuda_optim_step(const neo__cuda_optim_job &o, const neo__optim_span &span,
                                    int64_t at, int64_t n) {
     neo__step step = o.step;
@@ -3193,12 +2953,7 @@ static __global__ void neo__cuda_optim_kernel(const neo__cuda_optim_job o,
     if (o.stop && *o.stop) return;
     if (sums) neo__cuda_exact_begin(block);
     NEO__CUDA_EACH(b, s.begin[s.count], 16) {
-        int i = 0;
-        for (int n = s.count; n > 1;) { /* the last span that begins at or before b */
-            const int half = n / 2;
-            if (s.begin[i + half] <= b) i += half, n -= half;
-            else n = half;
-        }
+        const int i = neo__cuda_last(0, (int)s.count, b, [&s](int k) { return s.begin[k]; });
         neo__cuda_optim_block(o, s, i, (b - s.begin[i]) * NEO__BLOCK, block);
     }
     if (sums) neo__cuda_exact_end(o.sums, block);
@@ -3213,22 +2968,18 @@ static __global__ void neo__cuda_clip_kernel(neo__cuda_clip *c, neo__optim_pass 
     if (pass == NEO__OPTIM_NORM_INF) norm = (double)neo__f32_bits(c->most);
     if (pass == NEO__OPTIM_NORM_2 && norm > 0.0) norm = __dsqrt_rn(norm); /* a NaN stays that NaN */
     if (!(norm - norm == 0.0)) *stop = 1;
-    c->found.norm = norm;
-    c->found.clip = (float)neo__optim_factor(clip_norm, norm);
+    c->found.norm = norm, c->found.clip = (float)neo__optim_factor(clip_norm, norm);
 }
 /* Adds what the device has summed to the caller's. */
 static neo_status neo__cuda_optim_answer(neo__cuda *d, const neo__optim_call *c,
                                          const neo__cuda_word *sums, int64_t count) {
     const int64_t most = NEO__CUDA_ANSWER_BYTES / (int64_t)sizeof(neo_exact);
+    const neo_exact *sum = (const neo_exact *)(void *)d->answer;
     for (int64_t first = 0; first < count; first += most) {
         const int64_t n = NEO__MIN(most, count - first);
         NEO__TRY(neo__cuda_answer(d, sums + first * NEO__CUDA_EXACT,
                                   (size_t)n * sizeof(neo_exact)));
-        for (int64_t i = 0; i < n; i++) {
-            neo_exact sum;
-            memcpy(&sum, d->answer + (size_t)i * sizeof sum, sizeof sum);
-            neo_exact_merge(&c->sums[first + i], &sum);
-        }
+        for (int64_t i = 0; i < n; i++) neo_exact_merge(&c->sums[first + i], &sum[i]);
     }
     return NEO_OK;
 }
@@ -3243,41 +2994,33 @@ static neo_status neo__cuda_optim_launch(neo__cuda *d, const neo__optim_call *c,
             s.begin[s.count + 1] = s.begin[s.count] + (span->count + NEO__BLOCK - 1) / NEO__BLOCK;
             s.count++;
         }
-        if (s.begin[s.count] == 0) continue;
         NEO__TRY(neo__cuda_run(d, "optim", neo__cuda_optim_kernel, s.begin[s.count], 16, *o, s));
     }
     return NEO_OK;
 }
-static neo_status neo__cuda_optim_call(neo__cuda *d, const neo__optim_call *call) {
+static neo_status neo__cuda_optim(neo__cuda *d, const neo__optim_call *call) {
     const int lamb = call->pass == NEO__OPTIM_LAMB_MOMENTS, later = d->recording && call->later.fn;
     neo__cuda_clip *clip = (neo__cuda_clip *)(void *)d->result;
     const int64_t sums = lamb ? 2 * call->span_count : 1;
     if (call->span_count == 0) return NEO_OK;
     NEO__ZERO(neo__cuda_optim_job, o);
-    o.pass = call->pass;
-    o.kind = call->kind;
-    o.step = call->step;
-    o.most = (unsigned *)(void *)d->result;
-    o.stop = neo__graph_stop(d);
+    o.pass = call->pass, o.kind = call->kind, o.step = call->step;
+    o.most = (unsigned *)(void *)d->result, o.stop = neo__graph_stop(d);
     if (call->clip_there) o.clip = &clip->found.clip;
     if (later) {
-        o.sums = clip->sum;
-        o.most = &clip->most;
-        NEO__TRY(neo__cuda_set(d, clip, 0, sizeof *clip));
+        o.sums = clip->sum, o.most = &clip->most;
+        NEO__TRY(neo__cuda_fill(d, clip, 0, sizeof *clip));
     } else if (call->pass != NEO__OPTIM_STEP) {
         NEO__TRY(neo__cuda_reserve(d, (size_t)sums * sizeof(neo_exact)));
         o.sums = (neo__cuda_word *)(void *)d->work;
-        NEO__TRY(neo__cuda_set(d, o.sums, 0, (size_t)sums * sizeof(neo_exact)));
-        NEO__TRY(neo__cuda_set(d, o.most, 0, sizeof *o.most));
+        NEO__TRY(neo__cuda_fill(d, o.sums, 0, (size_t)sums * sizeof(neo_exact)));
+        NEO__TRY(neo__cuda_fill(d, o.most, 0, sizeof *o.most));
     }
     NEO__TRY(neo__cuda_optim_launch(d, call, &o));
     if (call->pass == NEO__OPTIM_STEP) return NEO_OK;
-    if (later) {
-        NEO__TRY(neo__graph_answer_room(d, sizeof clip->found, &call->later));
-        NEO__TRY(neo__cuda_launch(d, "optim", neo__cuda_clip_kernel, 1, 1, 0, clip, call->pass,
-                                  call->clip_norm, neo__graph_stop(d)));
-        return neo__graph_later(d, &clip->found, sizeof clip->found, &call->later);
-    }
+    if (later)
+        return neo__graph_later(d, &clip->found, sizeof clip->found, &call->later, "optim",
+                                neo__cuda_clip_kernel, clip, call->pass, call->clip_norm);
     if (call->pass != NEO__OPTIM_NORM_INF) return neo__cuda_optim_answer(d, call, o.sums, sums);
     NEO__TRY(neo__cuda_answer(d, o.most, sizeof *o.most));
     const uint32_t most = *(const uint32_t *)(const void *)d->answer;
@@ -3315,35 +3058,22 @@ enum {
     NEO__BAGS_MOST_DIM = 1024 /* of a row in registers */
 };
 
-#define NEO__BAGS_KERNEL static __global__ void __launch_bounds__(NEO__CUDA_THREADS)
-/* The kernel for the size of the job's keys. */
-#define NEO__BAGS_KEYED(kernel) (j->fixed.wide ? kernel<uint64_t> : kernel<uint32_t>)
+/* The function for the size of the job's keys. */
+#define NEO__BAGS_KEYED(function) (j->fixed.wide ? function<uint64_t> : function<uint32_t>)
 
 /* ---- single numbers ---- */
-
-/* The last i in [lo, hi) with a(i) <= x, or lo; a does not decrease. */
-template <class A> NEO__GPU int64_t neo__bags_last(int64_t lo, int64_t hi, int64_t x, A a) {
-    while (lo + 1 < hi) {
-        const int64_t mid = lo + (hi - lo) / 2;
-        if (a(mid) <= x)
-            lo = mid;
-        else
-            hi = mid;
-    }
-    return lo;
-}
 NEO__GPU int64_t neo__bags_bag_of(const neo__bags_job &j, int64_t lo, int64_t hi, int64_t k) {
     const int64_t *offsets = j.batch.offsets;
-    return neo__bags_last(lo, hi, k, [offsets](int64_t i) { return offsets[i]; });
+    return neo__cuda_last(lo, hi, k, [offsets](int64_t i) { return offsets[i]; });
 }
 NEO__GPU int neo__bags_feature_of(const neo__bags_job &j, int64_t bag) {
     const neo__job_feature *f = j.told.features;
-    return (int)neo__bags_last(0, j.fixed.feature_count, bag,
+    return (int)neo__cuda_last((int64_t)0, (int64_t)j.fixed.feature_count, bag,
                                [f](int64_t i) { return f[i].first_bag; });
 }
 NEO__GPU int neo__bags_table_of_key(const neo__bags_job &j, int64_t key) {
     const neo__job_table *t = j.fixed.tables;
-    return (int)neo__bags_last(0, j.fixed.table_count, key,
+    return (int)neo__cuda_last((int64_t)0, (int64_t)j.fixed.table_count, key,
                                [t](int64_t i) { return t[i].first_key; });
 }
 /* The look at the batch was bad: whatever works on it does nothing. */
@@ -3358,6 +3088,10 @@ NEO__GPU int64_t neo__bags_row(const neo__bags_job &j, int64_t rows, int64_t k) 
     if ((uint64_t)id < (uint64_t)rows) return id;
     if (j.fixed.bounds != NEO_BOUNDS_CLAMP) return -1;
     return id < 0 ? 0 : rows - 1;
+}
+/* A bag's sum, or gradient, as its table divides it. */
+NEO__GPU float neo__bags_mean(const neo__job_table &t, float x, int64_t length) {
+    return t.mean && length > 1 ? __fdiv_rn(x, (float)length) : x;
 }
 NEO__GPU float neo__bags_weight_of(const neo__bags_job &j, int64_t k) {
     return j.batch.weights[k - j.batch.id_base];
@@ -3384,8 +3118,7 @@ NEO__GPU neo__floats<4> neo__bags_four(const neo__bag_rows &s, int64_t row, int6
     }
     const ushort4 h = *(const ushort4 *)(const void *)(p + 2 * col);
     const uint16_t part[4] = {h.x, h.y, h.z, h.w};
-    NEO__UNROLL
-    for (int c = 0; c < 4; c++)
+    NEO__UNROLL for (int c = 0; c < 4; c++)
         x.v[c] = T == NEO_F16 ? neo__f32_from_f16(part[c]) : neo__f32_from_bf16(part[c]);
     return x;
 }
@@ -3403,7 +3136,6 @@ NEO__EVERYWHERE NEO__INLINE int neo__bags_lanes(const neo__job_table &t, int ali
 }
 
 /* ---- every id of a batch ---- */
-
 /* each(k, bag) for the offsets k that are this block's; bag is the one it lies in, if offsets do
    not decrease, and in [0, bags) in any case. */
 template <class Each> static __device__ void neo__bags_each_id(const neo__bags_job &j, Each each) {
@@ -3413,15 +3145,14 @@ template <class Each> static __device__ void neo__bags_each_id(const neo__bags_j
     for (int64_t tile = first + (int64_t)blockIdx.x * NEO__BAGS_TILE; tile < end; tile += step) {
         const int64_t last = NEO__MIN(tile + NEO__BAGS_TILE, end) - 1;
         if (threadIdx.x < 2)
-            ends[threadIdx.x] =
-                neo__bags_bag_of(j, 0, j.batch.bags, threadIdx.x == 0 ? tile : last);
+            ends[threadIdx.x] = neo__bags_bag_of(j, 0, j.batch.bags, threadIdx.x ? last : tile);
         __syncthreads();
         for (int64_t k = tile + threadIdx.x; k <= last; k += blockDim.x)
             each(k, neo__bags_bag_of(j, ends[0], ends[1] + 1, k));
         __syncthreads();
     }
 }
-NEO__BAGS_KERNEL neo__bags_check_kernel(const neo__bags_job j) {
+NEO__CUDA_KERNEL neo__bags_check_kernel(const neo__bags_job j) {
     const int64_t first = j.batch.offsets[0], last = j.batch.offsets[j.batch.bags];
     neo__bags_found *found = j.batch.found;
     NEO__CUDA_EACH(i, 1, 1) found->first = first, found->last = last;
@@ -3431,11 +3162,9 @@ NEO__BAGS_KERNEL neo__bags_check_kernel(const neo__bags_job j) {
         return; /* ids end somewhere else */
     unsigned long long bad = 0;
     neo__bags_each_id(j, [&](int64_t k, int64_t bag) {
-        const int64_t rows =
-            j.fixed.tables[j.told.features[neo__bags_feature_of(j, bag)].table].rows;
-        if ((uint64_t)neo__jagged_id(j.batch.ids, j.batch.is_i32, k - j.batch.id_base) <
-            (uint64_t)rows)
-            return;
+        const int table = j.told.features[neo__bags_feature_of(j, bag)].table;
+        const int64_t id = neo__jagged_id(j.batch.ids, j.batch.is_i32, k - j.batch.id_base);
+        if ((uint64_t)id < (uint64_t)j.fixed.tables[table].rows) return;
         atomicMax(&found->id, ~(unsigned long long)(k - first));
         bad++;
     });
@@ -3449,24 +3178,20 @@ static __global__ void neo__bags_stop_kernel(const neo__bags_job j, int *stop) {
 }
 static neo_status neo__cuda_bags_check(neo__cuda *d, const neo__bags_job *j, neo__bags_found *found,
                                        const neo__later *later) {
-    NEO__TRY(neo__cuda_set(d, j->batch.found, 0, sizeof *j->batch.found));
+    NEO__TRY(neo__cuda_fill(d, j->batch.found, 0, sizeof *j->batch.found));
     if (j->batch.bags == 0) return NEO_OK;
     const int64_t work = NEO__MAX(j->batch.most_ids, j->batch.bags);
     NEO__TRY(neo__cuda_launch(d, "bags: check", neo__bags_check_kernel,
-                              neo__cuda_blocks(d, work, NEO__BAGS_TILE), NEO__CUDA_THREADS, 0, *j));
-    if (d->recording && later) {
-        NEO__TRY(neo__graph_answer_room(d, sizeof *found, later));
-        NEO__TRY(neo__cuda_launch(d, "bags: check", neo__bags_stop_kernel, 1, 1, 0, *j,
-                                  neo__graph_stop(d)));
-        return neo__graph_later(d, j->batch.found, sizeof *found, later);
-    }
+                              {neo__cuda_blocks(d, work, NEO__BAGS_TILE)}, *j));
+    if (d->recording && later)
+        return neo__graph_later(d, j->batch.found, sizeof *found, later, "bags: check",
+                                neo__bags_stop_kernel, *j);
     NEO__TRY(neo__cuda_answer(d, j->batch.found, sizeof *found));
     memcpy(found, d->answer, sizeof *found);
     return NEO_OK;
 }
 
 /* ---- lookup ---- */
-
 /* Lanes that share a bag; 0: a column per lane. */
 NEO__EVERYWHERE NEO__INLINE int neo__bags_pool_lanes(const neo__job_table &t, int aligned) {
     const int lanes = t.buckets == 1 ? neo__bags_lanes(t, aligned) : 0;
@@ -3475,9 +3200,8 @@ NEO__EVERYWHERE NEO__INLINE int neo__bags_pool_lanes(const neo__job_table &t, in
 /* LANES * 4 columns from col on of bag [k, k_end). Adding the zeros of ids that are dropped, or
    not there, changes no sum of rows: it begins at +0 and never becomes -0. With weights it can. */
 template <neo_dtype T, int LANES>
-NEO__GPU neo__floats<4>
-neo__bags_pool(const neo__bags_job &j, const neo__job_table &t, int64_t k, int64_t k_end,
-               int64_t col, unsigned mask) {
+NEO__GPU neo__floats<4> neo__bags_pool(const neo__bags_job &j, const neo__job_table &t, int64_t k,
+                                       int64_t k_end, int64_t col, unsigned mask) {
     enum { AHEAD = LANES < NEO__BAGS_AHEAD ? LANES : NEO__BAGS_AHEAD };
     const int lane = threadIdx.x % LANES;
     const bool here = col + 4 * lane < t.store.dim;
@@ -3490,14 +3214,12 @@ neo__bags_pool(const neo__bags_job &j, const neo__job_table &t, int64_t k, int64
         for (int q = 0; q < count; q += AHEAD) {
             neo__floats<4> x[AHEAD];
             int64_t row[AHEAD];
-            NEO__UNROLL
-            for (int a = 0; a < AHEAD; a++) {
+            NEO__UNROLL for (int a = 0; a < AHEAD; a++) {
                 row[a] = __shfl_sync(mask, (long long)id_row, q + a, LANES);
                 x[a] = {};
                 if (row[a] >= 0 && here) x[a] = neo__bags_four<T>(t.store, row[a], col + 4 * lane);
             }
-            NEO__UNROLL
-            for (int a = 0; a < AHEAD; a++) {
+            NEO__UNROLL for (int a = 0; a < AHEAD; a++) {
                 if (!j.batch.weights) {
                     neo__cuda_plus<4>(s, x[a]);
                     continue;
@@ -3509,8 +3231,7 @@ neo__bags_pool(const neo__bags_job &j, const neo__job_table &t, int64_t k, int64
     }
     return s;
 }
-template <neo_dtype T, int LANES>
-NEO__BAGS_KERNEL neo__bags_pool_kernel(const neo__bags_job j) {
+template <neo_dtype T, int LANES> NEO__CUDA_KERNEL neo__bags_pool_kernel(const neo__bags_job j) {
     const int lane = threadIdx.x % LANES;
     const unsigned mask = neo__bags_mask<LANES>();
     if (neo__bags_refused(j)) return;
@@ -3561,7 +3282,7 @@ static __device__ float neo__bags_buckets(const neo__bags_job &j, const neo__job
     }
     return __fadd_rn(tree.total().v[0], 0.0f);
 }
-NEO__BAGS_KERNEL neo__bags_pool_any_kernel(const neo__bags_job j) {
+NEO__CUDA_KERNEL neo__bags_pool_any_kernel(const neo__bags_job j) {
     if (neo__bags_refused(j)) return;
     for (int f = blockIdx.y; f < j.fixed.feature_count; f += gridDim.y) {
         const neo__job_feature p = j.told.features[f];
@@ -3570,33 +3291,33 @@ NEO__BAGS_KERNEL neo__bags_pool_any_kernel(const neo__bags_job j) {
         int64_t next;
         NEO__CUDA_EACH(b, p.bags, 16) {
             const int64_t *offsets = j.batch.offsets + p.first_bag + b;
-            const int64_t k = offsets[0], k_end = offsets[1], length = k_end - k;
+            const int64_t k = offsets[0], k_end = offsets[1];
             for (int64_t col = threadIdx.x % 16; col < t.store.dim; col += 16) {
-                float s = t.buckets == 1 ? neo__bags_column(j, t, k, k_end, 0, t.rows, col, &next)
-                                         : neo__bags_buckets(j, t, k, k_end, col);
-                if (t.mean && length > 1) s = __fdiv_rn(s, (float)length);
-                j.tensor.out[p.out_at + b * p.out_stride + col] = s;
+                const float s = t.buckets == 1
+                                    ? neo__bags_column(j, t, k, k_end, 0, t.rows, col, &next)
+                                    : neo__bags_buckets(j, t, k, k_end, col);
+                j.tensor.out[p.out_at + b * p.out_stride + col] = neo__bags_mean(t, s, k_end - k);
             }
         }
     }
 }
 /* NEO_POOL_NONE: 16 lanes an id. */
-NEO__BAGS_KERNEL neo__bags_copy_kernel(const neo__bags_job j) {
+NEO__CUDA_KERNEL neo__bags_copy_kernel(const neo__bags_job j) {
     if (neo__bags_refused(j)) return;
     const int64_t *offsets = j.batch.offsets;
     const neo__job_feature *features = j.told.features;
     const int64_t first = offsets[0],
                   count = NEO__MIN(offsets[j.batch.bags] - first, j.tensor.out_rows);
     NEO__CUDA_EACH(i, count, 16) {
-        const int64_t f = neo__bags_last(0, j.fixed.feature_count, first + i,
+        const int64_t f = neo__cuda_last((int64_t)0, (int64_t)j.fixed.feature_count, first + i,
                                          [=](int64_t q) { return offsets[features[q].first_bag]; });
         const neo__job_table &t = j.fixed.tables[features[f].table];
         const int64_t row = neo__bags_row(j, t.rows, first + i);
         float *to = j.tensor.out + i * features[f].out_stride;
         for (int64_t col = threadIdx.x % 16; col < t.store.dim; col += 16) {
             const float x = row < 0 ? 0.0f : neo__bags_element(t.store, row, col);
-            to[col] =
-                row >= 0 && j.batch.weights ? __fmul_rn(neo__bags_weight_of(j, first + i), x) : x;
+            const bool weighs = row >= 0 && j.batch.weights;
+            to[col] = weighs ? __fmul_rn(neo__bags_weight_of(j, first + i), x) : x;
         }
     }
 }
@@ -3608,26 +3329,22 @@ static dim3 neo__bags_grid(const neo__cuda *d, const neo__bags_job *j, int lanes
     const unsigned x = neo__cuda_blocks(d, bags * lanes, NEO__CUDA_THREADS);
     return dim3(x, (unsigned)NEO__MIN(j->fixed.feature_count, 65535));
 }
-/* lanes[T]: the lanes of the tables of T, as bits. */
-template <neo_dtype T, int LANES>
-static neo_status neo__bags_run_pool(neo__cuda *d, const neo__bags_job *j, const unsigned *lanes) {
-    if (!(lanes[T] & (unsigned)LANES)) return NEO_OK;
-    return neo__cuda_launch(d, "bags: lookup", neo__bags_pool_kernel<T, LANES>,
-                            neo__bags_grid(d, j, LANES), NEO__CUDA_THREADS, 0, *j);
-}
-template <neo_dtype T>
-static neo_status neo__bags_run_pools(neo__cuda *d, const neo__bags_job *j, const unsigned *lanes) {
-    NEO__TRY((neo__bags_run_pool<T, 4>(d, j, lanes)));
-    NEO__TRY((neo__bags_run_pool<T, 8>(d, j, lanes)));
-    NEO__TRY((neo__bags_run_pool<T, 16>(d, j, lanes)));
-    return neo__bags_run_pool<T, 32>(d, j, lanes);
+/* lanes: those of the tables of T, as bits. */
+template <neo_dtype T, int... LANES>
+static neo_status neo__bags_run_pools(neo__cuda *d, const neo__bags_job *j, unsigned lanes) {
+    neo_status status = NEO_OK;
+    ((status = status != NEO_OK || !(lanes & LANES)
+                   ? status
+                   : neo__cuda_launch(d, "bags: lookup", neo__bags_pool_kernel<T, LANES>,
+                                      {neo__bags_grid(d, j, LANES)}, *j)),
+     ...);
+    return status;
 }
 static neo_status neo__cuda_bags_forward(neo__cuda *d, const neo__bags_job *j) {
     unsigned lanes[NEO_DTYPE_COUNT] = {0}, all = 0;
     if (j->batch.bags == 0) return NEO_OK;
-    if (j->fixed.none) {
+    if (j->fixed.none)
         return neo__cuda_run(d, "bags: copy", neo__bags_copy_kernel, j->batch.most_ids, 16, *j);
-    }
     for (int f = 0; f < j->fixed.feature_count; f++) {
         const neo__job_table &t = j->fixed.host_tables[j->told.host_features[f].table];
         const unsigned has = (unsigned)neo__bags_pool_lanes(t, j->tensor.aligned);
@@ -3636,15 +3353,15 @@ static neo_status neo__cuda_bags_forward(neo__cuda *d, const neo__bags_job *j) {
     }
     if (all & 1u)
         NEO__TRY(neo__cuda_launch(d, "bags: lookup", neo__bags_pool_any_kernel,
-                                  neo__bags_grid(d, j, 16), NEO__CUDA_THREADS, 0, *j));
-    NEO__TRY(neo__bags_run_pools<NEO_F32>(d, j, lanes));
-    NEO__TRY(neo__bags_run_pools<NEO_F16>(d, j, lanes));
-    NEO__TRY(neo__bags_run_pools<NEO_BF16>(d, j, lanes));
-    return neo__bags_run_pools<NEO_I8>(d, j, lanes);
+                                  {neo__bags_grid(d, j, 16)}, *j));
+    NEO__TRY((neo__bags_run_pools<NEO_F32, 4, 8, 16, 32>(d, j, lanes[NEO_F32])));
+    NEO__TRY((neo__bags_run_pools<NEO_F16, 4, 8, 16, 32>(d, j, lanes[NEO_F16])));
+    NEO__TRY((neo__bags_run_pools<NEO_BF16, 4, 8, 16, 32>(d, j, lanes[NEO_BF16])));
+    return neo__bags_run_pools<NEO_I8, 4, 8, 16, 32>(d, j, lanes[NEO_I8]);
 }
 
 /* ---- gradients of per-id weights: 16 lanes an id ---- */
-NEO__BAGS_KERNEL neo__bags_weight_grad_kernel(const neo__bags_job j) {
+NEO__CUDA_KERNEL neo__bags_weight_grad_kernel(const neo__bags_job j) {
     if (neo__bags_refused(j)) return;
     const int lane = threadIdx.x % 16;
     const int64_t first = j.batch.offsets[0], count = j.batch.offsets[j.batch.bags] - first;
@@ -3662,20 +3379,18 @@ NEO__BAGS_KERNEL neo__bags_weight_grad_kernel(const neo__bags_job j) {
             if (col < t.store.dim) x = __fmul_rn(from[col], neo__bags_element(t.store, row, col));
             sum = __fadd_rn(sum, neo__tree16_warp(x));
         }
-        if (t.mean && length > 1) sum = __fdiv_rn(sum, (float)length);
-        if (lane == 0) j.tensor.dweights[i] = sum;
+        if (lane == 0) j.tensor.dweights[i] = neo__bags_mean(t, sum, length);
     }
 }
 static neo_status neo__cuda_bags_weight_grad(neo__cuda *d, const neo__bags_job *j) {
-    if (j->batch.bags == 0 || j->batch.most_ids == 0) return NEO_OK;
+    if (j->batch.bags == 0) return NEO_OK;
     return neo__cuda_run(d, "bags: gradients of weights", neo__bags_weight_grad_kernel,
                          j->batch.most_ids, 16, *j);
 }
 
 /* ---- records ---- */
-
 /* Gradients of MEAN tables, divided by the lengths of their bags. */
-NEO__BAGS_KERNEL neo__bags_pack_kernel(const neo__bags_job j) {
+NEO__CUDA_KERNEL neo__bags_pack_kernel(const neo__bags_job j) {
     if (neo__bags_refused(j)) return;
     for (int f = blockIdx.y; f < j.fixed.feature_count; f += gridDim.y) {
         const neo__job_feature p = j.told.features[f];
@@ -3688,7 +3403,7 @@ NEO__BAGS_KERNEL neo__bags_pack_kernel(const neo__bags_job j) {
             float *to = j.sorted.packed + p.out_at + b * p.pack_stride;
             if (length == 0) continue;
             for (int64_t col = threadIdx.x % 32; col < t.store.dim; col += 32)
-                to[col] = length > 1 ? __fdiv_rn(from[col], (float)length) : from[col];
+                to[col] = neo__bags_mean(t, from[col], length);
         }
     }
 }
@@ -3700,8 +3415,7 @@ NEO__GPU int64_t neo__bags_leaf(const neo__bags_job &j, int64_t bags, int64_t s)
     s = s / c.rows_per_sample + neo__leaf_begin(c.batch, c.shards, c.first);
     return neo__bucket_of(c.batch, c.shards, s) - c.first;
 }
-template <class K>
-NEO__BAGS_KERNEL neo__bags_records_kernel(const neo__bags_job j) {
+template <class K> NEO__CUDA_KERNEL neo__bags_records_kernel(const neo__bags_job j) {
     K *keys = (K *)j.sorted.keys[0];
     uint32_t *values = j.sorted.values[0];
     const K none = (K)j.fixed.key_count << j.sorted.leaf_bits;
@@ -3721,28 +3435,21 @@ NEO__BAGS_KERNEL neo__bags_records_kernel(const neo__bags_job j) {
                                     (K)neo__bags_leaf(j, p.bags, s);
         });
     }
-    const int64_t threads = (int64_t)gridDim.x * blockDim.x; /* launched for more than there are */
-    for (int64_t i = count + (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < j.sorted.records;
-         i += threads)
-        keys[i] = none, values[i] = 0;
+    NEO__CUDA_EACH(i, j.sorted.records - count, 1) /* launched for more than there are */
+        keys[count + i] = none, values[count + i] = 0;
 }
 /* Records of given rows, each with its own number; `side` 0: to be sorted, 1: as if they were. */
 template <class K>
-NEO__BAGS_KERNEL neo__bags_row_records_kernel(const neo__bags_job j, int side, const int64_t *rows,
+NEO__CUDA_KERNEL neo__bags_row_records_kernel(const neo__bags_job j, int side, const int64_t *rows,
                                               int64_t first_key) {
     NEO__CUDA_EACH(i, j.sorted.records, 1) {
         ((K *)j.sorted.keys[side])[i] = (K)(first_key + rows[i]);
         j.sorted.values[side][i] = (uint32_t)i;
     }
 }
-static int neo__bags_bits(int64_t largest) {
-    int bits = 0;
-    for (; largest > 0; largest >>= 1) bits++;
-    return bits;
-}
 template <class K> static neo_status neo__bags_sort_records(neo__cuda *d, const neo__bags_job *j) {
     const int32_t first = j->sorted.leaf_sort ? 0 : j->sorted.leaf_bits;
-    const int32_t last = j->sorted.leaf_bits + neo__bags_bits(j->fixed.key_count);
+    const int32_t last = j->sorted.leaf_bits + neo__cuda_bits(j->fixed.key_count);
     const neo__cuda_sorting<K> c = {j->sorted.temp, j->sorted.temp_bytes,
                                     (K *)j->sorted.keys[0], (K *)j->sorted.keys[1],
                                     j->sorted.values[0], j->sorted.values[1],
@@ -3750,44 +3457,37 @@ template <class K> static neo_status neo__bags_sort_records(neo__cuda *d, const 
     return neo__cuda_do(d, neo__cuda_sort_now<K>, &c, sizeof c);
 }
 template <class K> static size_t neo__bags_temp(int64_t records) {
-    size_t sort = 0, scan = 0;
-    cudaError_t error = cub::DeviceRadixSort::SortPairs(
-        NULL, sort, (const K *)NULL, (K *)NULL, (const uint32_t *)NULL, (uint32_t *)NULL, records,
-        0, (int)(8 * sizeof(K)), (cudaStream_t)0);
+    size_t scan = 0;
+    NEO__ZERO(neo__cuda_sorting<K>, s);
+    s.count = records, s.last = (int)(8 * sizeof(K));
+    cudaError_t error = neo__cuda_sort(s, &s.bytes, 0);
     if (error == cudaSuccess)
-        error = cub::DeviceScan::ExclusiveSum(NULL, scan, (const uint32_t *)NULL, (uint32_t *)NULL,
+        error = cub::DeviceScan::ExclusiveSum(NULL, scan, (uint32_t *)NULL, (uint32_t *)NULL,
                                               records + 1, (cudaStream_t)0);
-    return error == cudaSuccess ? NEO__MAX(sort, scan) : SIZE_MAX / 4; /* no device has that */
+    return error == cudaSuccess ? NEO__MAX(s.bytes, scan) : SIZE_MAX / 4; /* no device has that */
 }
 static size_t neo__cuda_bags_temp_bytes(neo_device *device, int64_t records, int wide) {
     if (neo__cuda_enter((neo__cuda *)device) != NEO_OK) return SIZE_MAX / 4;
     return wide ? neo__bags_temp<uint64_t>(records) : neo__bags_temp<uint32_t>(records);
 }
-static neo_status neo__bags_sorted(neo__cuda *d, const neo__bags_job *j) {
-    return j->fixed.wide ? neo__bags_sort_records<uint64_t>(d, j)
-                         : neo__bags_sort_records<uint32_t>(d, j);
-}
 static neo_status neo__cuda_bags_sort(neo__cuda *d, const neo__bags_job *j) {
     if (j->sorted.records == 0 || j->batch.bags == 0) return NEO_OK;
-    if (j->sorted.packs) {
-        NEO__TRY(neo__cuda_launch(d, "bags: pack", neo__bags_pack_kernel, neo__bags_grid(d, j, 32),
-                                  NEO__CUDA_THREADS, 0, *j));
-    }
+    if (j->sorted.packs)
+        NEO__TRY(neo__cuda_launch(d, "bags: pack", neo__bags_pack_kernel,
+                                  {neo__bags_grid(d, j, 32)}, *j));
     NEO__TRY(neo__cuda_launch(d, "bags: records", NEO__BAGS_KEYED(neo__bags_records_kernel),
-                              neo__cuda_blocks(d, j->sorted.records, NEO__BAGS_TILE),
-                              NEO__CUDA_THREADS, 0, *j));
-    return neo__bags_sorted(d, j);
+                              {neo__cuda_blocks(d, j->sorted.records, NEO__BAGS_TILE)}, *j));
+    return NEO__BAGS_KEYED(neo__bags_sort_records)(d, j);
 }
 static neo_status neo__cuda_bags_sort_rows(neo__cuda *d, const neo__bags_job *j,
                                            const int64_t *rows, int64_t first_key) {
     if (j->sorted.records == 0) return NEO_OK;
     NEO__TRY(neo__cuda_run(d, "bags: records", NEO__BAGS_KEYED(neo__bags_row_records_kernel),
                            j->sorted.records, 1, *j, 0, rows, first_key));
-    return neo__bags_sorted(d, j);
+    return NEO__BAGS_KEYED(neo__bags_sort_records)(d, j);
 }
 
 /* ---- sums down a run ---- */
-
 /* s += gradients of records [i, end), in order; `from` is at their first column. AHEAD loads are on
    their way at once, and for the rest of a run half of that, and so on. */
 template <int W, int AHEAD>
@@ -3797,16 +3497,13 @@ NEO__GPU void neo__bags_add(const neo__bags_job &j, const float *from, const flo
     for (; end - i >= AHEAD; i += AHEAD) {
         neo__floats<W> x[AHEAD];
         uint32_t value[AHEAD];
-        NEO__UNROLL
-        for (int a = 0; a < AHEAD; a++) value[a] = values[i + a];
-        NEO__UNROLL
-        for (int a = 0; a < AHEAD; a++) {
+        NEO__UNROLL for (int a = 0; a < AHEAD; a++) value[a] = values[i + a];
+        NEO__UNROLL for (int a = 0; a < AHEAD; a++) {
             const int64_t at = j.sorted.indirect ? j.sorted.grad_at[value[a]]
                                                  : (int64_t)value[a] * j.sorted.grad_unit;
             x[a] = neo__cuda_load<W>(from + at);
         }
-        NEO__UNROLL
-        for (int a = 0; a < AHEAD; a++) {
+        NEO__UNROLL for (int a = 0; a < AHEAD; a++) {
             if (weights) neo__cuda_plus<W>(s, weights[value[a]], x[a]);
             else neo__cuda_plus<W>(s, x[a]);
         }
@@ -3835,7 +3532,7 @@ neo__bags_merge(const neo__bags_job &j, const float *from, int64_t i, int64_t en
     while (i < end) {
         const K key = keys[i], leaf = key & (((K)1 << j.sorted.leaf_bits) - 1);
         const int64_t stop =
-            1 + neo__bags_last(i, end, 0, [=](int64_t q) { return (int64_t)(keys[q] != key); });
+            1 + neo__cuda_last(i, end, 0, [=](int64_t q) { return (int64_t)(keys[q] != key); });
         neo__floats<W> s = zero;
         neo__bags_add<W, AHEAD>(j, from, weights, i, stop, s);
         neo__cuda_plus<W>(s, zero);
@@ -3849,7 +3546,6 @@ NEO__GPU const float *neo__bags_grads(const neo__bags_job &j, const neo__job_tab
 }
 
 /* ---- runs ---- */
-
 /* The key of the row of sorted record i. */
 template <class K> NEO__GPU K neo__bags_key(const neo__bags_job &j, int64_t i) {
     return ((const K *)j.sorted.keys[1])[i] >> j.sorted.leaf_bits;
@@ -3911,7 +3607,6 @@ NEO__GPU int neo__bags_window(const neo__bags_job &j, int64_t window, neo__bags_
 }
 
 /* ---- row-wise Adagrad on f32 rows, in registers ---- */
-
 /* Lanes times fours of a row whose step is nothing but this; 0: another step. */
 NEO__EVERYWHERE NEO__INLINE int
 neo__bags_rowwise_fours(const neo__bags_job &j, const neo__job_table &t, const neo__job_rule &o) {
@@ -3924,15 +3619,12 @@ neo__bags_rowwise_fours(const neo__bags_job &j, const neo__job_table &t, const n
 template <int LANES>
 NEO__GPU float neo__bags_squares_on(float sum, const neo__floats<4> &g, unsigned mask) {
     float q[4];
-    NEO__UNROLL
-    for (int c = 0; c < 4; c++) q[c] = __fmul_rn(g.v[c], g.v[c]);
-    NEO__UNROLL
-    for (int step = 2; step > 0; step /= 2) /* columns 8 apart, then 4 */
+    NEO__UNROLL for (int c = 0; c < 4; c++) q[c] = __fmul_rn(g.v[c], g.v[c]);
+    NEO__UNROLL for (int step = 2; step > 0; step /= 2) /* columns 8 apart, then 4 */
         for (int c = 0; c < 4; c++)
             q[c] = __fadd_rn(q[c], __shfl_xor_sync(mask, q[c], step, LANES));
     const float block = __fadd_rn(__fadd_rn(q[0], q[2]), __fadd_rn(q[1], q[3]));
-    NEO__UNROLL
-    for (int lane = 0; lane < LANES; lane += 4)
+    NEO__UNROLL for (int lane = 0; lane < LANES; lane += 4)
         sum = __fadd_rn(sum, __shfl_sync(mask, block, lane, LANES));
     return sum;
 }
@@ -3946,15 +3638,13 @@ NEO__GPU void neo__bags_rowwise(const neo__bags_job &j, const neo__bags_run &run
     neo__floats<4> w[CHUNKS], g[CHUNKS];
     float sum = 0.0f;
     const float before = *state;
-    NEO__UNROLL
-    for (int c = 0; c < CHUNKS; c++) { /* on their way while gradients add up */
+    NEO__UNROLL for (int c = 0; c < CHUNKS; c++) { /* on their way while gradients add up */
         const int64_t col = 4 * (c * LANES + lane);
         if (col < dim) w[c] = neo__cuda_load<4>(row + col);
     }
     const int64_t end = neo__bags_end<K, LANES>(j, run.begin, mask);
     const float *from = neo__bags_grads(j, t);
-    NEO__UNROLL
-    for (int c = 0; c < CHUNKS; c++) {
+    NEO__UNROLL for (int c = 0; c < CHUNKS; c++) {
         const int64_t col = 4 * (c * LANES + lane);
         g[c] = {};
         if (col < dim) g[c] = neo__bags_merge<K, 4, NEO__BAGS_AHEAD>(j, from + col, run.begin, end);
@@ -3963,8 +3653,7 @@ NEO__GPU void neo__bags_rowwise(const neo__bags_job &j, const neo__bags_run &run
     }
     const float s = __fadd_rn(before, __fdiv_rn(sum, (float)dim));
     const float rate = __fdiv_rn(o.lr, __fadd_rn(__fsqrt_rn(s), o.eps));
-    NEO__UNROLL
-    for (int c = 0; c < CHUNKS; c++) {
+    NEO__UNROLL for (int c = 0; c < CHUNKS; c++) {
         const int64_t col = 4 * (c * LANES + lane);
         if (col >= dim) continue;
         neo__cuda_plus<4>(w[c], -rate, g[c]);
@@ -3973,7 +3662,7 @@ NEO__GPU void neo__bags_rowwise(const neo__bags_job &j, const neo__bags_run &run
     if (lane == 0) *state = s;
 }
 template <class K, int LANES, int CHUNKS>
-NEO__BAGS_KERNEL neo__bags_rowwise_kernel(const neo__bags_job j) {
+NEO__CUDA_KERNEL neo__bags_rowwise_kernel(const neo__bags_job j) {
     if (j.stop && *j.stop) return;
     __shared__ neo__bags_run lists[NEO__BAGS_WARPS][32];
     neo__bags_run *list = lists[threadIdx.x / 32];
@@ -3991,7 +3680,6 @@ NEO__BAGS_KERNEL neo__bags_rowwise_kernel(const neo__bags_job j) {
 }
 
 /* ---- every other step, and sums that are kept: 16 lanes a row ---- */
-
 /* A row's sum to g, or to where it is kept. */
 template <class K, int AHEAD>
 NEO__GPU void neo__bags_sum_row(const neo__bags_job &j, const neo__bags_run &run, int64_t end,
@@ -4044,8 +3732,7 @@ NEO__GPU float *neo__bags_step_room(const neo__bags_job &j, float *shared, int v
     if (!j.room.scratch) return shared + vector * j.room.scratch_floats;
     return j.room.scratch + (int64_t)(blockIdx.x * vectors + vector) * j.room.scratch_floats;
 }
-template <class K>
-NEO__BAGS_KERNEL neo__bags_step_kernel(const neo__bags_job j) {
+template <class K> NEO__CUDA_KERNEL neo__bags_step_kernel(const neo__bags_job j) {
     if (j.stop && *j.stop) return;
     NEO__DYNAMIC_SHARED(float, shared);
     __shared__ neo__bags_run lists[NEO__BAGS_WARPS][32];
@@ -4077,7 +3764,7 @@ static __global__ void __launch_bounds__(NEO__BAGS_LONG_THREADS)
         const neo__bags_run run = neo__bags_run_at<K>(j, (int64_t)j.sorted.longs[1 + r]);
         const int64_t key = (int64_t)neo__bags_key<K>(j, run.begin);
         const int64_t end =
-            1 + neo__bags_last(run.begin, j.sorted.records, key,
+            1 + neo__cuda_last(run.begin, j.sorted.records, key,
                                [&j](int64_t q) { return (int64_t)neo__bags_key<K>(j, q); });
         neo__bags_sum_row<K, NEO__BAGS_LONG_AHEAD>(j, run, end, (int)threadIdx.x, (int)blockDim.x,
                                                    g);
@@ -4089,61 +3776,59 @@ static __global__ void __launch_bounds__(NEO__BAGS_LONG_THREADS)
 
 /* ---- launches ---- */
 /* has: lanes times fours of the tables' rows, as bits. */
-template <class K, int LANES, int CHUNKS>
+template <class K, int... FOURS>
 static neo_status neo__bags_run_rowwise(neo__cuda *d, const neo__bags_job *j, unsigned has) {
-    if (!(has & (unsigned)(LANES * CHUNKS))) return NEO_OK;
-    return neo__cuda_run(d, "bags: update", neo__bags_rowwise_kernel<K, LANES, CHUNKS>,
-                         (j->sorted.records + 31) / 32, 32, *j);
+    neo_status status = NEO_OK;
+    ((status = status != NEO_OK || !(has & FOURS)
+                   ? status
+                   : neo__cuda_run(d, "bags: update",
+                                   neo__bags_rowwise_kernel<K, NEO__MIN(FOURS, 32),
+                                                            (FOURS + 31) / 32>,
+                                   (j->sorted.records + 31) / 32, 32, *j)),
+     ...);
+    return status;
 }
-/* A launch in which 16 threads step a row: threads of a block, blocks, and a block's shared memory
-   for `rows` at a time. Where that is too small there is scratch memory for NEO__JOB_VECTORS. */
-static unsigned neo__bags_step_threads(const neo__bags_job *j) {
+/* A launch in which 16 threads step a row: of `rows` at a time in a block, or of as many as its
+   shared memory has room for; `work` units in all, of which a block takes `each`. Where shared
+   memory is too small there is scratch memory for NEO__JOB_VECTORS. */
+static int64_t neo__bags_step_rows(const neo__bags_job *j) {
     const int64_t fit = 2 * NEO__JOB_SHARED_FLOATS / j->room.scratch_floats / 2 * 2;
-    return j->room.scratch ? 32u : 16u * (unsigned)NEO__MIN(fit, (int64_t)(NEO__CUDA_THREADS / 16));
+    return j->room.scratch ? 2 : NEO__MIN(fit, (int64_t)NEO__HALVES);
 }
-static unsigned neo__bags_step_blocks(neo__cuda *d, const neo__bags_job *j, int64_t work,
-                                      int64_t each) {
+static neo__cuda_where neo__bags_step_where(neo__cuda *d, const neo__bags_job *j, int64_t rows,
+                                            unsigned threads, int64_t work, int64_t each) {
     const unsigned blocks = neo__cuda_blocks(d, work, each), most = NEO__JOB_VECTORS / 2;
-    return j->room.scratch ? NEO__MIN(blocks, most) : blocks;
-}
-static size_t neo__bags_step_shared(const neo__bags_job *j, unsigned rows) {
-    return j->room.scratch ? 0 : rows * (size_t)j->room.scratch_floats * sizeof(float);
+    if (j->room.scratch) return {NEO__MIN(blocks, most), threads};
+    return {blocks, threads, (size_t)(rows * j->room.scratch_floats) * sizeof(float)};
 }
 template <class K> static neo_status neo__bags_update_as(neo__cuda *d, const neo__bags_job *job) {
     neo__bags_job gated = *job;
     gated.stop = neo__graph_stop(d);
     const neo__bags_job *j = &gated;
     const int64_t records = j->sorted.records;
-    const unsigned threads = neo__bags_step_threads(j);
-    unsigned has = 0, blocks = neo__bags_step_blocks(d, j, (records + 31) / 32, threads / 32);
+    const int64_t rows = neo__bags_step_rows(j);
+    unsigned has = 0;
     for (int t = 0; t < j->fixed.table_count; t++) {
         const int fours =
             neo__bags_rowwise_fours(*j, j->fixed.host_tables[t], j->told.host_rules[t]);
         has |= fours ? (unsigned)fours : 1u;
     }
-    NEO__TRY(neo__cuda_set(d, j->sorted.longs, 0, sizeof *j->sorted.longs));
+    NEO__TRY(neo__cuda_fill(d, j->sorted.longs, 0, sizeof *j->sorted.longs));
     if (has & 1u)
-        NEO__TRY(neo__cuda_launch(d, "bags: update", neo__bags_step_kernel<K>, blocks, threads,
-                                  neo__bags_step_shared(j, threads / 16), *j));
-    NEO__TRY((neo__bags_run_rowwise<K, 4, 1>(d, j, has)));
-    NEO__TRY((neo__bags_run_rowwise<K, 8, 1>(d, j, has)));
-    NEO__TRY((neo__bags_run_rowwise<K, 16, 1>(d, j, has)));
-    NEO__TRY((neo__bags_run_rowwise<K, 32, 1>(d, j, has)));
-    NEO__TRY((neo__bags_run_rowwise<K, 32, 2>(d, j, has)));
-    NEO__TRY((neo__bags_run_rowwise<K, 32, 4>(d, j, has)));
-    NEO__TRY((neo__bags_run_rowwise<K, 32, 8>(d, j, has)));
+        NEO__TRY(neo__cuda_launch(d, "bags: update", neo__bags_step_kernel<K>,
+                                  neo__bags_step_where(d, j, rows, 16u * (unsigned)rows,
+                                                       (records + 31) / 32, rows / 2), *j));
+    NEO__TRY((neo__bags_run_rowwise<K, 4, 8, 16, 32, 64, 128, 256>(d, j, has)));
     if (records <= NEO__JOB_LONG) return NEO_OK;
-    blocks = neo__bags_step_blocks(d, j, records, NEO__JOB_LONG);
-    return neo__cuda_launch(d, "bags: update of long runs", neo__bags_long_kernel<K>, blocks,
-                            NEO__BAGS_LONG_THREADS, neo__bags_step_shared(j, 1), *j);
+    return neo__cuda_launch(d, "bags: update of long runs", neo__bags_long_kernel<K>,
+                            neo__bags_step_where(d, j, 1, NEO__BAGS_LONG_THREADS, records,
+                                                 NEO__JOB_LONG), *j);
 }
 static neo_status neo__cuda_bags_update(neo__cuda *d, const neo__bags_job *j) {
     if (j->sorted.records == 0) return NEO_OK;
-    return j->fixed.wide ? neo__bags_update_as<uint64_t>(d, j)
-                         : neo__bags_update_as<uint32_t>(d, j);
+    return NEO__BAGS_KEYED(neo__bags_update_as)(d, j);
 }
 static neo_status neo__cuda_bags_step_kept(neo__cuda *d, const neo__bags_job *j) {
-    if (j->sorted.records == 0) return NEO_OK;
     NEO__TRY(neo__cuda_run(d, "bags: kept records", NEO__BAGS_KEYED(neo__bags_row_records_kernel),
                            j->sorted.records, 1, *j, 1, (const int64_t *)j->kept.slot_key, 0));
     return neo__cuda_bags_update(d, j);
@@ -4182,12 +3867,11 @@ static __global__ void __launch_bounds__(32) neo__bags_cut_kernel(const neo__bag
 }
 static neo_status neo__cuda_bags_cut(neo__cuda *d, const neo__bags_job *j) {
     if (j->kept.count == 0) return NEO_OK;
-    return neo__cuda_launch(d, "bags: sums of cut rows", neo__bags_cut_kernel, NEO__JOB_VECTORS / 2,
-                            32, 0, *j);
+    return neo__cuda_launch(d, "bags: sums of cut rows", neo__bags_cut_kernel,
+                            {NEO__JOB_VECTORS / 2, 32}, *j);
 }
 
 /* ---- slots of kept rows ---- */
-
 /* The place of a key in the hash table; if it is not there, the first free one of its chain. */
 NEO__GPU uint64_t neo__bags_hash_find(const neo__bags_job &j, uint64_t key) {
     uint64_t i = neo__mix64(key * 0x9E3779B97F4A7C15u) & j.kept.hash_mask;
@@ -4203,7 +3887,7 @@ NEO__GPU void neo__bags_hash_add(const neo__bags_job &j, uint64_t key, uint32_t 
     j.kept.hash_slot[i] = slot;
 }
 template <class K>
-NEO__BAGS_KERNEL neo__bags_find_slots_kernel(const neo__bags_job j, int by_value) {
+NEO__CUDA_KERNEL neo__bags_find_slots_kernel(const neo__bags_job j, int by_value) {
     NEO__CUDA_EACH(i, j.sorted.records, 1) {
         if (!neo__bags_starts<K>(j, i)) continue;
         const uint64_t at = neo__bags_hash_find(j, neo__bags_key<K>(j, i));
@@ -4213,7 +3897,7 @@ NEO__BAGS_KERNEL neo__bags_find_slots_kernel(const neo__bags_job j, int by_value
     }
 }
 template <class K>
-NEO__BAGS_KERNEL neo__bags_give_slots_kernel(const neo__bags_job j, int by_value) {
+NEO__CUDA_KERNEL neo__bags_give_slots_kernel(const neo__bags_job j, int by_value) {
     NEO__CUDA_EACH(i, j.sorted.records, 1) {
         if (!neo__bags_starts<K>(j, i) || !(j.kept.keep_at[i] & 1u)) continue;
         const uint64_t key = neo__bags_key<K>(j, i);
@@ -4224,43 +3908,42 @@ NEO__BAGS_KERNEL neo__bags_give_slots_kernel(const neo__bags_job j, int by_value
         neo__bags_hash_add(j, key, slot);
     }
 }
-NEO__BAGS_KERNEL neo__bags_hash_slots_kernel(const neo__bags_job j) {
+NEO__CUDA_KERNEL neo__bags_hash_slots_kernel(const neo__bags_job j) {
     NEO__CUDA_EACH(i, j.kept.count, 1)
         neo__bags_hash_add(j, j.kept.slot_key[i], (uint32_t)i);
 }
 static neo_status neo__cuda_bags_find_slots(neo__cuda *d, const neo__bags_job *j, int by_value,
                                             int64_t *fresh) {
-    uint32_t count;
+    const uint32_t *count = (const uint32_t *)(void *)d->answer;
     *fresh = 0;
     if (j->sorted.records == 0) return NEO_OK;
-    NEO__TRY(neo__cuda_set(d, j->kept.fresh, 0,
+    NEO__TRY(neo__cuda_fill(d, j->kept.fresh, 0,
                            (size_t)(j->sorted.records + 1) * sizeof *j->kept.fresh));
     NEO__TRY(neo__cuda_run(d, "bags: slots", NEO__BAGS_KEYED(neo__bags_find_slots_kernel),
                            j->sorted.records, 1, *j, by_value));
-    const neo__cuda_scanning scan = {j->sorted.temp, j->sorted.temp_bytes, j->kept.fresh,
-                                     j->kept.place, j->sorted.records + 1};
+    NEO__ZERO(neo__cuda_scanning, scan);
+    scan.temp = j->sorted.temp, scan.bytes = j->sorted.temp_bytes;
+    scan.keys = j->kept.fresh, scan.sorted_keys = j->kept.place;
+    scan.count = j->sorted.records + 1;
     NEO__TRY(neo__cuda_do(d, neo__cuda_scan_now, &scan, sizeof scan));
-    NEO__TRY(neo__cuda_answer(d, j->kept.place + j->sorted.records, sizeof count));
-    memcpy(&count, d->answer, sizeof count);
-    *fresh = count;
+    NEO__TRY(neo__cuda_answer(d, j->kept.place + j->sorted.records, sizeof *count));
+    *fresh = *count;
     return NEO_OK;
 }
 static neo_status neo__cuda_bags_give_slots(neo__cuda *d, const neo__bags_job *j, int by_value) {
-    if (j->sorted.records == 0) return NEO_OK;
     return neo__cuda_run(d, "bags: new slots", NEO__BAGS_KEYED(neo__bags_give_slots_kernel),
                          j->sorted.records, 1, *j, by_value);
 }
 /* The hash table with the keys of the first slot_count slots. */
 static neo_status neo__cuda_bags_drop_slots(neo__cuda *d, const neo__bags_job *j) {
     if (j->kept.max == 0) return NEO_OK;
-    NEO__TRY(neo__cuda_set(d, j->kept.hash_key, 0,
+    NEO__TRY(neo__cuda_fill(d, j->kept.hash_key, 0,
                            (size_t)(j->kept.hash_mask + 1) * sizeof *j->kept.hash_key));
-    if (j->kept.count == 0) return NEO_OK;
     return neo__cuda_run(d, "bags: hash", neo__bags_hash_slots_kernel, j->kept.count, 1, *j);
 }
 
 /* ---- squares of kept gradients; rows to and from f32: 16 lanes a row ---- */
-NEO__BAGS_KERNEL neo__bags_squares_kernel(const neo__bags_job j, int64_t first, int64_t count,
+NEO__CUDA_KERNEL neo__bags_squares_kernel(const neo__bags_job j, int64_t first, int64_t count,
                                           float *out) {
     const int64_t blocks = neo__bag_blocks(j.fixed.max_dim);
     const int lane = threadIdx.x % 16;
@@ -4277,12 +3960,11 @@ NEO__BAGS_KERNEL neo__bags_squares_kernel(const neo__bags_job j, int64_t first, 
 }
 static neo_status neo__cuda_bags_squares(neo__cuda *d, const neo__bags_job *j, int64_t first,
                                          int64_t count, float *out) {
-    if (count == 0) return NEO_OK;
     return neo__cuda_run(d, "bags: squares", neo__bags_squares_kernel, count, 16, *j, first, count,
                          out);
 }
 /* Encoding fills a row up, so it works on a copy. */
-NEO__BAGS_KERNEL neo__bags_rows_kernel(const neo__bags_job j, int table, int64_t first,
+NEO__CUDA_KERNEL neo__bags_rows_kernel(const neo__bags_job j, int table, int64_t first,
                                        int64_t count, float *rows, int write) {
     NEO__DYNAMIC_SHARED(float, shared);
     const neo__bag_rows &s = j.fixed.tables[table].store;
@@ -4304,32 +3986,13 @@ NEO__BAGS_KERNEL neo__bags_rows_kernel(const neo__bags_job j, int table, int64_t
 static neo_status neo__cuda_bags_rows(neo__cuda *d, const neo__bags_job *j, int table,
                                       int64_t first, int64_t count, float *rows, int write) {
     if (count == 0) return NEO_OK;
-    const unsigned threads = neo__bags_step_threads(j);
-    const unsigned blocks = neo__bags_step_blocks(d, j, 16 * count, threads);
-    return neo__cuda_launch(d, "bags: rows", neo__bags_rows_kernel, blocks, threads,
-                            neo__bags_step_shared(j, threads / 16), *j, table, first, count, rows,
-                            write);
-}
-
-static void neo__cuda_bags_table(neo_device *t) {
-    t->bags_temp_bytes = neo__cuda_bags_temp_bytes;
-    t->bags_check = neo__cuda_call<neo__cuda_bags_check>;
-    t->bags_forward = neo__cuda_call<neo__cuda_bags_forward>;
-    t->bags_weight_grad = neo__cuda_call<neo__cuda_bags_weight_grad>;
-    t->bags_sort = neo__cuda_call<neo__cuda_bags_sort>;
-    t->bags_sort_rows = neo__cuda_call<neo__cuda_bags_sort_rows>;
-    t->bags_update = neo__cuda_call<neo__cuda_bags_update>;
-    t->bags_step_kept = neo__cuda_call<neo__cuda_bags_step_kept>;
-    t->bags_cut = neo__cuda_call<neo__cuda_bags_cut>;
-    t->bags_find_slots = neo__cuda_call<neo__cuda_bags_find_slots>;
-    t->bags_give_slots = neo__cuda_call<neo__cuda_bags_give_slots>;
-    t->bags_drop_slots = neo__cuda_call<neo__cuda_bags_drop_slots>;
-    t->bags_squares = neo__cuda_call<neo__cuda_bags_squares>;
-    t->bags_rows = neo__cuda_call<neo__cuda_bags_rows>;
+    const int64_t vectors = neo__bags_step_rows(j);
+    return neo__cuda_launch(d, "bags: rows", neo__bags_rows_kernel,
+                            neo__bags_step_where(d, j, vectors, 16u * (unsigned)vectors, count,
+                                                 vectors), *j, table, first, count, rows, write);
 }
 
 /* ---- >>cuda-create ---- */
-
 /* Compiler flags that change arithmetic on the device without defining a macro show in these
    results; x: 1 + 2^-12, -1 - 2^-11, 2^-140, 1, 3, 2. */
 static __global__ void neo__cuda_check_kernel(const float *x, int *bad) {
@@ -4341,23 +4004,17 @@ static __global__ void neo__cuda_check_kernel(const float *x, int *bad) {
     if (neo__bits_f32(__fdiv_rn(x[3], x[4])) != 0x3EAAAAABu) *bad = 4;
     if (neo__bits_f32(__fsqrt_rn(x[5])) != 0x3FB504F3u) *bad = 5;
 }
-static const char *neo__cuda_check_text(int bad) {
-    switch (bad) {
-    case 1: return "fma is rounded twice";
-    case 2: return "products and sums are contracted to fma";
-    case 3: return "denormals are flushed to zero (-ftz=true or --use_fast_math)";
-    case 4: return "division is not rounded correctly (-prec-div=false or --use_fast_math)";
-    default: return "square roots are not rounded correctly (-prec-sqrt=false, --use_fast_math)";
-    }
-}
+static const char *const neo__cuda_check_text[] = {
+    "", "fma is rounded twice", "products and sums are contracted to fma",
+    "denormals are flushed to zero (-ftz=true or --use_fast_math)",
+    "division is not rounded correctly (-prec-div=false or --use_fast_math)",
+    "square roots are not rounded correctly (-prec-sqrt=false, --use_fast_math)"};
 static neo_status neo__cuda_self_check(neo__cuda *d, const cudaDeviceProp *prop) {
     const float x[6] = {1.0f + 0x1p-12f, -1.0f - 0x1p-11f, 0x1p-140f, 1.0f, 3.0f, 2.0f};
     int *bad = (int *)(void *)d->result, *answer = (int *)(void *)d->answer;
-    memcpy(d->answer, x, sizeof x);
-    NEO__CUDA_TRY(d, cudaMemsetAsync(d->result, 0, 256, d->stream));
-    NEO__CUDA_TRY(d, cudaMemcpyAsync(d->result + 256, d->answer, sizeof x, cudaMemcpyHostToDevice,
-                                     d->stream));
-    const float *from = (const float *)(const void *)(d->result + 256);
+    float *from = (float *)(void *)(d->result + 256);
+    NEO__TRY(neo__cuda_fill(d, bad, 0, sizeof *bad));
+    NEO__TRY(neo__cuda_copy(d, from, NEO_DEVICE, x, NEO_HOST, sizeof x));
     NEO__LAUNCH(neo__cuda_check_kernel, 1, 1, 0, d->stream, from, bad);
     const cudaError_t error = cudaGetLastError();
     int has_code = error != cudaErrorInvalidDeviceFunction;
@@ -4373,21 +4030,18 @@ static neo_status neo__cuda_self_check(neo__cuda *d, const cudaDeviceProp *prop)
     NEO__TRY(neo__cuda_answer(d, bad, sizeof *bad));
     NEO__CHECK(*answer == 0, NEO_ERR_NUMERIC,
                "neo_cuda_device_create: compiler flags change arithmetic on the device: %s",
-               neo__cuda_check_text(*answer));
+               neo__cuda_check_text[*answer]);
     return NEO_OK;
 }
-
 static void neo__cuda_destroy(neo_device *device) {
     neo__cuda *d = (neo__cuda *)device;
     (void)cudaSetDevice(d->ordinal);
     if (d->stream) (void)cudaStreamSynchronize(d->stream);
-    neo__cuda_products_drop(d);
+    for (int i = 0; d->product && i < NEO__CUDA_PRODUCTS; i++)
+        neo__cuda_product_drop(&d->product[i]);
     if (d->blas) (void)cublasLtDestroy(d->blas);
-    if (d->work) (void)cudaFree(d->work);
-    if (d->blas_work) (void)cudaFree(d->blas_work);
-    if (d->result) (void)cudaFree(d->result);
-    if (d->answer) (void)cudaFreeHost(d->answer);
-    if (d->send) (void)cudaFreeHost(d->send);
+    (void)cudaFree(d->work), (void)cudaFree(d->blas_work), (void)cudaFree(d->result);
+    (void)cudaFreeHost(d->answer), (void)cudaFreeHost(d->send);
     for (int i = 0; i < NEO__CUDA_SENDS; i++)
         if (d->sent[i]) (void)cudaEventDestroy(d->sent[i]);
     if (d->stream) (void)cudaStreamDestroy(d->stream);
@@ -4396,7 +4050,6 @@ static void neo__cuda_destroy(neo_device *device) {
     free(d->product);
     free(d);
 }
-
 static neo_status neo__cuda_take(neo__cuda *d) {
     NEO__CUDA_TRY(d, cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking));
     NEO__CUDA_TRY(d, cudaStreamCreateWithFlags(&d->exchange, cudaStreamNonBlocking));
@@ -4413,48 +4066,27 @@ static neo_status neo__cuda_take(neo__cuda *d) {
     NEO__CUDA_TRY(d, cudaMalloc((void **)&d->blas_work, NEO__CUDA_BLAS_BYTES));
     d->product = (neo__cuda_product *)calloc(NEO__CUDA_PRODUCTS, sizeof *d->product);
     NEO__CHECK(d->product, NEO_ERR_MEMORY, "neo_cuda_device_create: no memory for a table");
-    const cublasStatus_t status = cublasLtCreate(&d->blas);
-    NEO__CHECK(status == CUBLAS_STATUS_SUCCESS, NEO_ERR_DEVICE,
-               "neo_cuda_device_create: %s: cublasLtCreate: %s", d->device.name,
-               cublasLtGetStatusString(status));
-    return NEO_OK;
+    return NEO__CUDA_BLAS_DO(d, cublasLtCreate(&d->blas));
 }
 static void neo__cuda_table(neo_device *t) {
-    t->bytes = (uint32_t)sizeof *t;
-    t->version = NEO__DEVICE_VERSION;
+#define NEO__OWN(name) t->name = neo__cuda_call<neo__cuda_##name>
+    NEO__OWN(copy), NEO__OWN(fill), NEO__OWN(synchronize), NEO__OWN(move), NEO__OWN(combine);
+    NEO__OWN(encode), NEO__OWN(decode), NEO__OWN(rows), NEO__OWN(event_mark), NEO__OWN(event_wait);
+    NEO__OWN(gemm), NEO__OWN(linear_grads), NEO__OWN(activation), NEO__OWN(blend), NEO__OWN(norm);
+    NEO__OWN(embedding), NEO__OWN(attention), NEO__OWN(interact), NEO__OWN(loss), NEO__OWN(init);
+    NEO__OWN(convert), NEO__OWN(tree_sum), NEO__OWN(optim), NEO__OWN(bags_check);
+    NEO__OWN(bags_forward), NEO__OWN(bags_weight_grad), NEO__OWN(bags_sort);
+    NEO__OWN(bags_sort_rows), NEO__OWN(bags_update), NEO__OWN(bags_step_kept), NEO__OWN(bags_cut);
+    NEO__OWN(bags_find_slots), NEO__OWN(bags_give_slots), NEO__OWN(bags_drop_slots);
+    NEO__OWN(bags_squares), NEO__OWN(bags_rows);
+#undef NEO__OWN
+    t->bytes = (uint32_t)sizeof *t, t->version = NEO__DEVICE_VERSION;
     t->destroy = neo__cuda_destroy;
-    t->alloc = neo__cuda_alloc<NEO_DEVICE>;
-    t->free = neo__cuda_free<NEO_DEVICE>;
-    t->host_alloc = neo__cuda_alloc<NEO_HOST>;
-    t->host_free = neo__cuda_free<NEO_HOST>;
-    t->copy = neo__cuda_call<neo__cuda_copy>;
-    t->fill = neo__cuda_call<neo__cuda_set>;
-    t->synchronize = neo__cuda_call<neo__cuda_wait>;
-    t->counts = neo__graph_counts;
-    t->settle = neo__graph_settle;
-    t->move = neo__cuda_call<neo__cuda_move>;
-    t->combine = neo__cuda_call<neo__cuda_combine>;
-    t->encode = neo__cuda_encode;
-    t->decode = neo__cuda_decode;
-    t->rows = neo__cuda_rows;
-    t->event_make = neo__cuda_event_make;
-    t->event_free = neo__cuda_event_free;
-    t->event_mark = neo__cuda_call<neo__cuda_event_mark>;
-    t->event_wait = neo__cuda_call<neo__cuda_event_wait>;
-    t->gemm = neo__cuda_call<neo__cuda_gemm>;
-    t->linear_grads = neo__cuda_call<neo__cuda_linear_grads>;
-    t->activation = neo__cuda_call<neo__cuda_activation>;
-    t->blend = neo__cuda_call<neo__cuda_blend>;
-    t->norm = neo__cuda_call<neo__cuda_norm>;
-    t->embedding = neo__cuda_call<neo__cuda_embedding>;
-    t->attention = neo__cuda_call<neo__cuda_attention>;
-    t->interact = neo__cuda_call<neo__cuda_interact>;
-    t->loss = neo__cuda_call<neo__cuda_loss>;
-    t->init = neo__cuda_call<neo__cuda_init>;
-    t->convert = neo__cuda_call<neo__cuda_convert>;
-    t->tree_sum = neo__cuda_call<neo__cuda_tree_sum>;
-    neo__cuda_bags_table(t);
-    t->optim = neo__cuda_call<neo__cuda_optim_call>;
+    t->alloc = neo__cuda_alloc<NEO_DEVICE>, t->free = neo__cuda_free<NEO_DEVICE>;
+    t->host_alloc = neo__cuda_alloc<NEO_HOST>, t->host_free = neo__cuda_free<NEO_HOST>;
+    t->counts = neo__graph_counts, t->settle = neo__graph_settle;
+    t->event_make = neo__cuda_event_make, t->event_free = neo__cuda_event_free;
+    t->bags_temp_bytes = neo__cuda_bags_temp_bytes;
 }
 /* Choose the GPU, or say why there is none. */
 static neo_status neo__cuda_find(int ordinal, cudaDeviceProp *prop) {
@@ -4479,9 +4111,6 @@ static neo_status neo__cuda_find(int ordinal, cudaDeviceProp *prop) {
     return NEO_OK;
 }
 
-#ifdef __cplusplus
-extern "C" {
-#endif
 NEO_API neo_status neo_cuda_device_create(const neo_cuda_desc *desc, neo_device **device) {
     NEO__ZERO(neo_cuda_desc, given);
     NEO__ZERO(cudaDeviceProp, prop);
@@ -4491,8 +4120,7 @@ NEO_API neo_status neo_cuda_device_create(const neo_cuda_desc *desc, neo_device 
     NEO__TRY(neo__cuda_find(given.ordinal, &prop));
     neo__cuda *d = (neo__cuda *)calloc(1, sizeof *d);
     NEO__CHECK(d, NEO_ERR_MEMORY, "neo_cuda_device_create: no memory for the device's record");
-    d->ordinal = given.ordinal;
-    d->exact = given.exact != 0;
+    d->ordinal = given.ordinal, d->exact = given.exact != 0;
     d->processors = prop.multiProcessorCount;
     snprintf(d->device.name, sizeof d->device.name, "cuda:%d (%.100s)", given.ordinal, prop.name);
     neo__cuda_table(&d->device);
@@ -4523,20 +4151,18 @@ NEO_API size_t neo_cuda_workspace_bytes(const neo_cuda_desc *desc) {
 static size_t neo__graph_copy_room(const neo_cuda_graph_desc *desc) {
     return neo__cuda_up(desc && desc->copy_bytes ? desc->copy_bytes : NEO__GRAPH_COPY_BYTES, 256);
 }
-static size_t neo__graph_pool_room(const neo_cuda_graph_desc *desc) {
-    return neo__cuda_up(desc && desc->graph_bytes ? desc->graph_bytes : NEO__GRAPH_POOL_BYTES, 16);
-}
 /* Lay the object and its arrays out in a block; NULL: count its bytes. */
 static size_t neo__graph_layout(neo_cuda_graph *g, char *block, const neo_cuda_graph_desc *desc) {
     neo__carve carve = {block, 0};
     neo_cuda_graph *self;
     g->copy_bytes = neo__graph_copy_room(desc);
-    g->pool_bytes = neo__graph_pool_room(desc);
+    g->pool_bytes = neo__cuda_up(
+        desc && desc->graph_bytes ? desc->graph_bytes : NEO__GRAPH_POOL_BYTES, 16);
     NEO__CARVE(&carve, self, 1);
-    for (int side = 0; side < 2; side++) {
-        NEO__CARVE(&carve, g->job[side], NEO__GRAPH_JOB_BYTES);
-        NEO__CARVE(&carve, g->due[side], NEO__GRAPH_DUES);
-        NEO__CARVE(&carve, g->count[side], NEO__GRAPH_COUNTS);
+    for (neo__graph_side &side : g->sides) {
+        NEO__CARVE(&carve, side.job, NEO__GRAPH_JOB_BYTES);
+        NEO__CARVE(&carve, side.due, NEO__GRAPH_DUES);
+        NEO__CARVE(&carve, side.count, NEO__GRAPH_COUNTS);
     }
     NEO__CARVE(&carve, g->op, NEO__GRAPH_OPS);
     NEO__CARVE(&carve, g->arguments, NEO__GRAPH_ARGUMENT_BYTES);
@@ -4549,14 +4175,13 @@ static neo_status neo__graph_take(neo_cuda_graph *g) {
     NEO__CUDA_TRY(d, cudaStreamCreateWithFlags(&g->copies, cudaStreamNonBlocking));
     NEO__CUDA_TRY(d, cudaEventCreateWithFlags(&g->arrived, cudaEventDisableTiming));
     NEO__CUDA_TRY(d, cudaEventCreateWithFlags(&g->done, cudaEventDisableTiming));
-    for (int i = 0; i < 2; i++) {
-        NEO__CUDA_TRY(d, cudaHostAlloc((void **)&g->pinned[i], g->copy_bytes, pinned));
-        NEO__CUDA_TRY(d, cudaMalloc((void **)&g->room[i], g->copy_bytes));
+    for (neo__graph_side &side : g->sides) {
+        NEO__CUDA_TRY(d, cudaHostAlloc((void **)&side.pinned, g->copy_bytes, pinned));
+        NEO__CUDA_TRY(d, cudaMalloc((void **)&side.room, g->copy_bytes));
     }
     NEO__CUDA_TRY(d, cudaMalloc((void **)&g->block, g->copy_bytes));
     NEO__CUDA_TRY(d, cudaMalloc((void **)&g->answers, NEO__GRAPH_ANSWER_BYTES));
-    NEO__CUDA_TRY(d, cudaHostAlloc((void **)&g->answered, NEO__GRAPH_ANSWER_BYTES, pinned));
-    return NEO_OK;
+    return NEO__CUDA_DO(d, cudaHostAlloc((void **)&g->answered, NEO__GRAPH_ANSWER_BYTES, pinned));
 }
 NEO_API size_t neo_cuda_graph_host_bytes(const neo_cuda_graph_desc *desc) {
     NEO__ZERO(neo_cuda_graph, g);
@@ -4584,7 +4209,7 @@ NEO_API neo_status neo_cuda_graph_create(neo_device *device, const neo_cuda_grap
     NEO__CHECK(g, NEO_ERR_MEMORY,
                "neo_cuda_graph_create: no memory for the notes of steps: %zu bytes", bytes);
     (void)neo__graph_layout(g, (char *)g, desc);
-    g->d = d;
+    g->d = d, g->side = &g->sides[0], g->other = &g->sides[1];
     neo_status status = neo__graph_take(g);
     if (status == NEO_OK) *graph = g;
     else neo_cuda_graph_destroy(g);
@@ -4598,13 +4223,9 @@ NEO_API void neo_cuda_graph_destroy(neo_cuda_graph *g) {
     if (g->copies) (void)cudaStreamSynchronize(g->copies);
     (void)cudaStreamSynchronize(g->d->stream);
     while (g->tape_count > 0) neo__graph_drop(g, g->tape_count - 1);
-    for (int i = 0; i < 2; i++) {
-        if (g->pinned[i]) (void)cudaFreeHost(g->pinned[i]);
-        if (g->room[i]) (void)cudaFree(g->room[i]);
-    }
-    if (g->block) (void)cudaFree(g->block);
-    if (g->answers) (void)cudaFree(g->answers);
-    if (g->answered) (void)cudaFreeHost(g->answered);
+    for (neo__graph_side &side : g->sides)
+        (void)cudaFreeHost(side.pinned), (void)cudaFree(side.room);
+    (void)cudaFree(g->block), (void)cudaFree(g->answers), (void)cudaFreeHost(g->answered);
     if (g->arrived) (void)cudaEventDestroy(g->arrived);
     if (g->done) (void)cudaEventDestroy(g->done);
     if (g->copies) (void)cudaStreamDestroy(g->copies);
@@ -4621,8 +4242,7 @@ NEO_API neo_status neo_cuda_graph_begin(neo_cuda_graph *g) {
                g->d->device.name);
     NEO__TRY(neo__cuda_enter(g->d));
     neo__graph_forget(g);
-    g->status = NEO_OK;
-    g->d->recording = g;
+    g->status = NEO_OK, g->d->recording = g;
     g->d->device.recording = 1;
     return NEO_OK;
 }
@@ -4645,7 +4265,4 @@ NEO_API neo_status neo_cuda_graph_wait(neo_cuda_graph *g) {
     return neo__graph_collect(g);
 }
 NEO_API neo_cuda_graph_stats neo_cuda_graph_get_stats(const neo_cuda_graph *g) { return g->stats; }
-#ifdef __cplusplus
-}
-#endif
 #endif /* NEO__CUDA_IMPLEMENTED */

@@ -243,7 +243,7 @@ static neo_status graph_steps(neo_device *d, float *x, float *result) {
     c.a_k = c.b_col = 1;
     for (int i = 0; i < 64; i++) one[i] = 1.0f;
     NEO__ZERO(neo__cuda_scanning, scan); /* of CUB, which fails while it is captured, too */
-    scan.from = (const uint32_t *)(x + 2 * 4096), scan.to = (uint32_t *)(x + 2 * 4096) + 64;
+    scan.keys = (uint32_t *)(x + 2 * 4096), scan.sorted_keys = (uint32_t *)(x + 2 * 4096) + 64;
     scan.temp = x + 2 * 4096 + 128, scan.bytes = (4096 - 128) * sizeof *x;
     scan.count = 64;
     NEO__TRY(neo_cuda_graph_create(d, &desc, &g));
