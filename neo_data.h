@@ -1,6 +1,6 @@
 /* neo_data.h: training data for neo: batches read from files, or generated.
 
-   Copy it beside neo.h and neo_state.h. MIT licence (at the end of the file).
+   Copy it beside neo.h and neo_state.h. MIT licence (at the end of neo.h).
 
    WHAT IT DOES
      - a schema: the dense numbers and sparse features of a sample, and the dictionaries that turn
@@ -4102,19 +4102,3 @@ NEO__HOST_END
 #pragma GCC pop_options
 #endif
 #endif /* implementation */
-
-/* ---------------------------------------------------------------------------
-   MIT License, Copyright (c) 2026 the neo contributors
-
-   Permission is hereby granted, free of charge, to any person obtaining a copy of this software and
-   associated documentation files (the "Software"), to deal in the Software without restriction,
-   including without limitation the rights to use, copy, modify, merge, publish, distribute,
-   sublicense, and/or sell copies of the Software, and to permit persons to whom the Software is
-   furnished to do so, subject to the following conditions: the above copyright notice and this
-   permission notice shall be included in all copies or substantial portions of the Software. THE
-   SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT NOT
-   LIMITED TO THE WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND
-   NONINFRINGEMENT. IN NO EVENT SHALL THE AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM,
-   DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM,
-   OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.
-   ------------------------------------------------------------------------ */

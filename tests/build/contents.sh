@@ -12,11 +12,11 @@ mkdir -p "$W"
 budget() {
     case $1 in
     neo.h) echo 17104 0 1 ;;
-    neo_state.h) echo 3544 0 0 ;;
-    neo_data.h) echo 4120 0 0 ;;
-    neo_comm.h) echo 4995 0 0 ;;
-    neo_plan.h) echo 4532 0 0 ;;
-    neo_fsdp.h) echo 4671 0 0 ;;
+    neo_state.h) echo 3528 0 0 ;;
+    neo_data.h) echo 4104 0 0 ;;
+    neo_comm.h) echo 4979 0 0 ;;
+    neo_plan.h) echo 4516 0 0 ;;
+    neo_fsdp.h) echo 4654 0 0 ;;
     neo_cuda.cuh) echo 4268 0 0 ;;
     esac
 }
