@@ -14,7 +14,7 @@ budget() {
     neo.h) echo 20187 0 1 ;;
     neo_data.h) echo 4118 0 0 ;;
     neo_comm.h) echo 5447 0 5 ;;
-    neo_fsdp.h) echo 9201 0 0 ;;
+    neo_fsdp.h) echo 9199 0 0 ;;
     neo_cuda.cuh) echo 4634 0 0 ;;
     esac
 }
