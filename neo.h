@@ -1611,14 +1611,15 @@ NEO_API neo_status neo_report_write(const neo_report *report, const char *path);
     NEO__OFF(GCC optimize("no-tree-vrp", "no-tree-pre", "no-code-hoisting", "no-gcse", "no-dse"))  \
     NEO__OFF(GCC optimize("no-schedule-insns2", "no-rerun-cse-after-loop", "no-tree-bit-ccp"))     \
     NEO__OFF(GCC optimize("no-ipa-cp", "no-ipa-sra", "no-ipa-icf", "no-tree-pta"))                 \
-    NEO__OFF(GCC optimize("no-reorder-blocks-and-partition", "ira-region=one"))
+    NEO__OFF(GCC optimize("no-reorder-blocks-and-partition"))
 #else
 #define NEO__FEW_PASSES
 #endif
 #if defined(NEO__COLD) && !defined(__clang__) && !defined(__OPTIMIZE_SIZE__)
 #define NEO__LEAN_BEGIN                                                                            \
-    NEO__OFF(GCC push_options) NEO__FEW_PASSES NEO__OFF(GCC optimize("no-tree-slp-vectorize"))     \
-    NEO__OFF(GCC optimize("no-thread-jumps", "no-tree-dominator-opts", "no-tree-vectorize"))
+    NEO__OFF(GCC push_options) NEO__FEW_PASSES NEO__OFF(GCC optimize("ira-region=one"))            \
+    NEO__OFF(GCC optimize("no-thread-jumps", "no-tree-dominator-opts", "no-tree-vectorize"))       \
+    NEO__OFF(GCC optimize("no-tree-slp-vectorize"))
 #define NEO__LEAN_END NEO__OFF(GCC pop_options)
 #define NEO__HOST_BEGIN                                                                            \
     NEO__LEAN_BEGIN NEO__OFF(GCC optimize("O1", "no-ipa-pure-const", "no-ipa-modref"))             \
@@ -15189,7 +15190,6 @@ NEO__KERNEL void NEO__FN(column_sums)(float *to, const float *from, int64_t ld, 
         else NEO__STOREN(to + j, s, n);
     }
 }
-
 NEO__LEAN_END
 /* ---- dot interaction ----
    Forward: T is transposed into a panel P[dim][rows of T]; then both operands of a tile of T T^t

@@ -3647,8 +3647,7 @@ NEO_API neo_status neo_fsdp_create(neo_comm *comm, const neo_fsdp_desc *desc, ne
     else neo_fsdp_destroy(f);
     return status;
 }
-NEO__HOT_BEGIN
-NEO__HOST_BEGIN
+NEO__HOT_BEGIN NEO__HOST_BEGIN
 /* While a backward window of a unit that learns is open, gradients are of a part of the batch: the
    context refuses leaves NULL, which stand for a whole one. */
 static int neo__fsdp_takes_part(const neo_fsdp *f, const neo__fsdp_unit *u) {
@@ -3669,7 +3668,6 @@ NEO_API void neo_fsdp_destroy(neo_fsdp *f) {
     neo__buffer_give_back(f->ctx, &f->windows);
     neo__fsdp_free_record(f);
 }
-
 static neo_status neo__fsdp_wait(neo_fsdp *f, neo_comm *group, neo_ticket ticket) {
     int64_t began = neo_comm_time_ns(group);
     neo_status status = neo_comm_wait(group, ticket);
@@ -4375,9 +4373,7 @@ NEO_API void neo_fsdp_reset_stats(neo_fsdp *f) {
     for (int i = 0; i < 3; i++)
         if (groups[i]) neo_comm_reset_stats(groups[i]);
 }
-NEO__HOST_END
-NEO__HOT_END
-
+NEO__HOST_END NEO__HOT_END
 /* ---------------------------------------------------------------------------
    >>impl-fsdp-state
 
