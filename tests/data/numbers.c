@@ -6,6 +6,7 @@
 #define NEO__CHUNK_BYTES 4096
 #define NEO__LINE_BYTES 1024
 #define NEO_STATIC
+#define NEO_NO_SIMD
 #include "common.h"
 #include <locale.h>
 
