@@ -60,8 +60,10 @@ nccl_flags  = -DNEO_COMM_NCCL -isystem $(CUDA)/include
 libs        = -lm -pthread
 objects     = $(filter %.o %.a,$^)
 archive     = rm -f $@ && $(AR) rcs $@ $^
-# A header as an object; that of neo.h has neo_data.h in it.
-header_of   = $(subst neo.h,neo_data.h,$(1).h)
+# A header as an object; that of neo.h has neo_data.h in it, that of neo_fsdp.h what tests ask of it.
+neo_of      = neo_data.h
+neo_comm_of = neo_comm.h
+neo_fsdp_of = tests/inside.c
 implement   = -D$(shell echo $* | tr a-z A-Z)_IMPLEMENTATION= -x c -c -o $@ $<
 
 # The source of a program: examples/train/dlrm/main.c of dlrm, tests/cuda/comm.c of cuda/comm.
@@ -129,8 +131,7 @@ nccl: $(B)/dlrm_nccl $(B)/gpt_nccl
 
 checked = -D_GNU_SOURCE= -include tests/checked.h
 
-$(addprefix $(B)/tests/,neo.o neo_comm.o neo_fsdp.o): $(B)/tests/%.o: \
-    $$(call header_of,$$*)
+$(addprefix $(B)/tests/,neo.o neo_comm.o neo_fsdp.o): $(B)/tests/%.o: $$($$*_of)
 	$(compile) $(checked) $(implement)
 $(B)/tests/checked.o: tests/checked.c
 	$(compile) -c -o $@ $<

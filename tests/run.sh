@@ -1,5 +1,5 @@
 #!/bin/sh
-# run.sh PROGRAM...: run test programs and scripts, JOBS at a time, and add up their results.
+# run.sh PROGRAM...: run test programs and scripts, JOBS + 1 at a time, and add up their results.
 #
 # Each ends with "<name>: A passed, B failed, C skipped"; one that does not (a crash, a timeout) counts
 # as one failure. RUNNER is put before programs (an emulator), TEST_TIMEOUT is in seconds.
@@ -62,7 +62,8 @@ if [ "$SANITIZER" = thread ] && setarch -R true 2>/dev/null; then wrap="setarch 
 export B TEST_TIMEOUT TMPDIR wrap
 [ -z "$ASAN_OPTIONS" ] || export ASAN_OPTIONS
 
-printf '%s\n' "$@" | xargs -P "${JOBS:-2}" -n 1 sh "$0" --one
+# One more than JOBS: some only wait.
+printf '%s\n' "$@" | xargs -P $((${JOBS:-2} + 1)) -n 1 sh "$0" --one
 
 cd "$logs" || exit 1
 list() { find . -name "$1" | sort; }

@@ -4,7 +4,6 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* anonymous mappings */
 #endif
-#define NEO_COMM_IMPLEMENTATION /* its private names, too */
 #include "ranks.h"
 
 /* Bytes that leave through MPI, counted by MPI's own profiling interface: they must be those that neo counts. */

@@ -123,7 +123,7 @@ static neo_status run(neo_comm *comm, void *user) {
     size_t took = neo_ctx_memory(ctx).bytes - before;
     size_t tells = says.weight_bytes + says.state_bytes + says.exchange_bytes + says.workspace_bytes + 2 * group_bytes(d, ranks, 0);
     if (stays_there(ctx)) tells += group_bytes(d, ranks, 1);
-    if (shard->node) tells += group_bytes(d, ranks / NODES, neo_ctx_device(ctx) != NULL) + group_bytes(d, NODES, neo_ctx_device(ctx) != NULL);
+    if (inside_of_shard(shard).node) tells += group_bytes(d, ranks / NODES, neo_ctx_device(ctx) != NULL) + group_bytes(d, NODES, neo_ctx_device(ctx) != NULL);
     if (data == comm) EXPECT(took == tells); /* NCCL's are not of the context's memory alone */
     neo_shard *none = NULL;
     if (neo_ctx_device(ctx)) { /* ids are in host memory: the group that was split is the one to give */

@@ -3,11 +3,11 @@
 #ifndef FSDP_COMMON_H
 #define FSDP_COMMON_H
 
-#define NEO_FSDP_IMPLEMENTATION /* its private names, too; the rest of neo is linked */
 #if defined(NEO_COMM_MPI)
 #include <mpi.h>
 #endif
 #include "neo_fsdp.h"
+#include "inside.h"
 
 #include "comm/ranks.h"
 

@@ -479,7 +479,7 @@ static neo_status other_order(neo_comm *comm, void *user) {
     d.units = m.unit;
     d.no_prefetch = 1;
     EXPECT_OK(comm, neo_fsdp_create(comm, &d, &f));
-    EXPECT(comm, f->unit[4].elements == f->unit[5].elements, "%d", (int)f->unit[4].elements);
+    EXPECT(comm, inside_fsdp_elements(f, 4) == inside_fsdp_elements(f, 5), "%d", (int)inside_fsdp_elements(f, 4));
     int rank = neo_comm_rank(comm), odd = rank == neo_comm_size(comm) - 1;
     EXPECT_ERR(comm, neo_fsdp_forward_begin(f, odd ? 5 : 4), NEO_ERR_DIVERGED, "'b.4'");
     EXPECT(comm, strstr(neo_last_error(), "'b.5'") != NULL, "%s", neo_last_error());
@@ -530,7 +530,7 @@ static neo_status lost(neo_comm *comm, void *user) {
     d.units = m.unit;
     neo_status status = neo_fsdp_create(comm, &d, &f); /* others may still be in it when rank 1 is lost */
     EXPECT(comm, status == NEO_OK || neo_comm_rank(comm) != 1, "%s", neo_last_error());
-    if (status == NEO_OK && neo_comm_rank(comm) == 1) EXPECT_OK(comm, neo_comm_inject(f->shard, fault));
+    if (status == NEO_OK && neo_comm_rank(comm) == 1) EXPECT_OK(comm, neo_comm_inject(inside_of_fsdp(f).shard, fault));
     for (int step = 0; step < 3 && status == NEO_OK; step++) status = train_step(comm, &c, f, &m, step);
     EXPECT(comm, status == NEO_ERR_PEER || status == NEO_ERR_TIMEOUT, "%s", neo_status_string(status));
     neo_fsdp_destroy(f);

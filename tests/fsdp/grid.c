@@ -47,7 +47,8 @@ static neo_status train(neo_comm *comm, void *user) {
     EXPECT_OK(comm, neo_fsdp_predict(ctx, &d, neo_comm_size(comm), neo_comm_rank(comm), &p));
     EXPECT(comm, neo_ctx_memory(ctx).bytes == before, "predict keeps %d bytes", (int)(neo_ctx_memory(ctx).bytes - before));
     EXPECT_OK(comm, neo_fsdp_create(comm, &d, &f));
-    neo_comm *groups[] = {f->shard, f->replica, f->all};
+    inside_fsdp inside = inside_of_fsdp(f);
+    neo_comm *groups[] = {inside.shard, inside.replica, inside.all};
     size_t group_bytes = 0;
     NEO__ZERO(neo_comm_desc, gd);
     gd.ctx.repro_shards = LEAVES;

@@ -326,7 +326,7 @@ static neo_status errors(neo_comm *comm, void *user) {
     if (last > 0)
         NEO__TRY(refused(comm, f, NEO_ERR_MISMATCH, "neo_fsdp_write_safetensors: another with_state than rank 0",
                          in_folder("full"), rank == last));
-    for (int fails = 0; fails <= last && c->desc.mode != NEO_FSDP_DDP; fails += NEO__MAX(last, 1)) {
+    for (int fails = 0; fails <= last && c->desc.mode != NEO_FSDP_DDP; fails += last > 1 ? last : 1) {
         EXPECT_OK(comm, neo_comm_barrier(comm, NULL));
         failing_allocations = rank == fails && (fails == 0 || !c->desc.factor);
         if (fails && c->desc.factor) break; /* that rank takes nothing */

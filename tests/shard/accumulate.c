@@ -129,9 +129,10 @@ static neo_status take_step(Keep *k, neo_comm *comm, neo_shard *shard, int step,
     TRY(sum_squares(comm, &squares));
     EXPECT(same_sum(&squares, &k->squares[step]));
     if (k->clip > 0) TRY(neo_shard_scale_grads(shard, clip_factor(k, &squares)));
-    int64_t before = shard->whole ? 0 : all_to_all_bytes(shard->rows);
+    inside_shard inside = inside_of_shard(shard);
+    int64_t before = inside.whole ? 0 : all_to_all_bytes(inside.rows);
     TRY(neo_shard_step(shard, k->lr));
-    int64_t sent = shard->whole ? 0 : all_to_all_bytes(shard->rows) - before;
+    int64_t sent = inside.whole ? 0 : all_to_all_bytes(inside.rows) - before;
     TRY(neo_comm_all_reduce(comm, NEO_REDUCE_SUM, &sent, &sent, 1, NEO_I64, NULL));
     EXPECT(sent == cut_bytes(&k->c, first, end));
     EXPECT(neo_shard_kept_count(shard) == 0);
@@ -428,7 +429,7 @@ static neo_status losing(neo_comm *comm, void *user) {
     if (status != NEO_OK) return status;
     if (rank == e->rank) {
         neo_fault kill = {NEO_FAULT_KILL, e->at, 0};
-        TRY(neo_comm_inject(shard->rows, kill));
+        TRY(neo_comm_inject(inside_of_shard(shard).rows, kill));
     }
     for (int s = 0; s < 4 && status == NEO_OK; s++) {
         Mine m;

@@ -2,9 +2,9 @@
 #ifndef NEO_TEST_SHARD_COMMON_H
 #define NEO_TEST_SHARD_COMMON_H
 
-#define NEO_FSDP_IMPLEMENTATION /* its private names, too; the rest of neo is linked */
 #include "neo_data.h"
 #include "neo_fsdp.h"
+#include "inside.h"
 #include "test.h"
 #include <time.h>
 
@@ -333,16 +333,12 @@ static inline neo_status make_planned(const Case *c, neo_comm *comm, neo_shard *
     neo_plan *plan;
     neo_shard_memory m;
     neo_ctx *ctx = neo_comm_ctx(comm);
-    int rank = neo_comm_rank(comm), ranks = neo_comm_size(comm);
-    neo_comm_desc group = {.ctx = {.repro_shards = LEAVES}};
+    int rank = neo_comm_rank(comm);
     TRY(neo_plan_create_from(ctx, &c->plan, c->pieces, c->piece_count, &plan));
     TRY(neo_shard_bytes(ctx, plan, rank, &m));
-    size_t before = neo_ctx_memory(ctx).bytes, groups = 0;
+    size_t before = neo_ctx_memory(ctx).bytes;
     TRY(neo_shard_create(comm, plan, shard));
-    if (!(*shard)->whole) groups = 2 * neo_comm_workspace_bytes(&group, ranks, neo_comm_get_backend(comm));
-    if ((*shard)->node)
-        groups += neo_comm_workspace_bytes(&group, (*shard)->map->per_node, neo_comm_get_backend(comm)) +
-                  neo_comm_workspace_bytes(&group, (*shard)->map->nodes, neo_comm_get_backend(comm));
+    size_t groups = inside_group_bytes(*shard, comm, LEAVES);
     EXPECT(neo_ctx_memory(ctx).bytes - before - groups == m.weight_bytes + m.state_bytes + m.exchange_bytes + m.workspace_bytes);
     EXPECT(neo_plan_rank_of(plan, rank).buffer_bytes == (int64_t)(m.exchange_bytes + m.workspace_bytes));
     neo_plan_destroy(plan);

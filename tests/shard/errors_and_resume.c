@@ -271,7 +271,8 @@ static neo_status losing(neo_comm *comm, void *user) {
     if (status != NEO_OK) return status;
     if (rank == l->rank) {
         neo_fault kill = {NEO_FAULT_KILL, l->at, 0};
-        TRY(neo_comm_inject(l->group ? shard->rows : shard->ids, kill));
+        inside_shard inside = inside_of_shard(shard);
+        TRY(neo_comm_inject(l->group ? inside.rows : inside.ids, kill));
     }
     for (int s = 0; s < 2 && status == NEO_OK; s++) status = step(&l->c, comm, shard, s);
     if (status == NEO_OK) __atomic_store_n(&l->ended, 1, __ATOMIC_RELAXED);

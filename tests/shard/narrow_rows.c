@@ -4,6 +4,8 @@
    all, before, between and after steps, what is read has its bits, and what was written trains on alike. Chunks are
    short here, so that most spans take several. */
 #define NEO__SHARD_CHUNK 1000
+#include "neo_data.h"
+#include "inside.c" /* private names, too */
 #include "common.h"
 #include "meter.h"
 

@@ -2,6 +2,8 @@
 
    The oracle is a neo_bags that sees the whole batch: pooled rows, weights and optimizer state of every plan must
    have its bits. */
+#include "neo_data.h"
+#include "inside.c" /* private names, too */
 #include "common.h"
 
 /* A part of this rank against the oracle's table, every tensor of it. */

@@ -55,7 +55,7 @@ static void none_free(None *g) {
 static neo_status make_none(const None *g, neo_comm *comm, neo_shard **shard) {
     int rank = neo_comm_rank(comm);
     TRY(make_planned(&g->c, comm, shard));
-    EXPECT((*shard)->node == NULL);
+    EXPECT(inside_of_shard(*shard).node == NULL);
     EXPECT(neo_shard_out_width(*shard) == g->dim);
     return NEO_OK;
 }
@@ -115,8 +115,9 @@ static neo_status run_rank(neo_comm *comm, void *user) {
     neo_shard_stats stats = neo_shard_get_stats(shard);
     EXPECT(neo_ctx_memory(ctx).alloc_count == allocs + stats.grow_count);
     if (rank == 0) g->grown = stats.grow_count;
-    sent = shard->whole ? 0 : all_to_all_bytes(shard->rows);
-    if (g->kept && !shard->whole) want = -1; /* a status besides: counted in accumulate.c */
+    inside_shard inside = inside_of_shard(shard);
+    sent = inside.whole ? 0 : all_to_all_bytes(inside.rows);
+    if (g->kept && !inside.whole) want = -1; /* a status besides: counted in accumulate.c */
     TRY(neo_comm_all_reduce(comm, NEO_REDUCE_SUM, &sent, &sent, 1, NEO_I64, NULL));
     EXPECT(want < 0 || sent == want);
     for (int s = 0; s < c->steps; s++) mine_free(&mine[s]);
@@ -343,7 +344,7 @@ static neo_status ending(neo_comm *comm, void *user) {
     TRY(neo_comm_barrier(comm, NULL));
     if (rank == g->rank && !starves) {
         neo_fault kill = {NEO_FAULT_KILL, g->at, 0};
-        TRY(neo_comm_inject(shard->rows, kill));
+        TRY(neo_comm_inject(inside_of_shard(shard).rows, kill));
     }
     mine_make(&m, &g->c, 0, rank, neo_comm_size(comm));
     neo_status status = one_batch(g, shard, rank, 0, &m, NULL, 0);

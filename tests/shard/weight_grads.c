@@ -4,6 +4,8 @@
    the ids with its bits, whatever the pooling, the rows' type, the policy for ids out of range, and what lies between
    the calls; and weights and state after the step must be those of a plan that does not ask for them. Bytes are counted
    anew from the plan and the data. */
+#include "neo_data.h"
+#include "inside.c" /* private names, too */
 #include "common.h"
 #include "meter.h"
 
