@@ -67,6 +67,12 @@ END
     if grep -q ' $' $h; then fail "$h has blanks at line ends"; else pass; fi
     if sed '/Stop here if you only want the API/q' $h | grep -q 'Stop here'; then pass; else fail "no stop line in $h"; fi
 done
+# Tests and benches: C has no longer lines either, of scripts their number only falls.
+wide() { cat "$@" | awk 'length($0) > 100' | wc -l; }
+at_most "$(wide tests/*.[ch] tests/*/*.[ch] tests/*/*.cpp tests/*/*/*.[ch] tests/*/*/*.cpp bench/*.[ch] bench/*/*.[ch])" \
+    0 "lines of C in tests/ and bench/ over 100 columns"
+at_most "$(wide tests/*.sh tests/*/*.sh bench/*.sh bench/*/*.py .ci/run)" 628 "lines of scripts over 100 columns"
+
 twice=$(sort "$W/all_marks" | uniq -d)
 if [ -z "$twice" ]; then pass; else fail "marked twice: $twice"; fi
 for mark in $(grep -ohE 'see >>[a-z0-9-]+' neo.h neo_data.h neo_comm.h neo_fsdp.h neo_cuda.cuh README.md | grep -oE '>>[a-z0-9-]+' | sort -u); do

@@ -331,7 +331,8 @@ static void every_allocation_may_fail(void) {
         CHECK_INT(neo_ctx_memory(ctx).bytes, before);
         if (st == NEO_OK) break;
     }
-    CHECK(failures >= 3 && failures < 99); /* the report, its names and texts, the points of the curve */
+    CHECK(failures >= 3 &&
+          failures < 99); /* the report, its names and texts, the points of the curve */
     neo_ctx_destroy(ctx);
 }
 static void files(void) {

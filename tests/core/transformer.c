@@ -417,11 +417,13 @@ static void attention_large(void) {
     FREE(&q, &k, &v, &y, &dx, &dk, &dv, &lse);
     neo_ctx_destroy(ctx);
 }
-/* Products that underflow make a sum of -0, which a term of +0 behind it turns to +0: keys that a query does not see
-   have such terms, and how many of them are added depends on the instruction set, so the sum ends with + 0. */
+/* Products that underflow make a sum of -0, which a term of +0 behind it turns to +0: keys that a
+   query does not see have such terms, and how many of them are added depends on the instruction
+   set, so the sum ends with + 0. */
 static void attention_zeros(void) {
     enum { T = 64, D = 3 };
-    box q = box_make(T, D, 0), k = box_make(T, D, 0), v = box_make(T, D, 0), lse = box_make(T, 1, 0), first;
+    box q = box_make(T, D, 0), k = box_make(T, D, 0), v = box_make(T, D, 0),
+        lse = box_make(T, 1, 0), first;
     for (int64_t i = 0; i < T; i++)
         for (int64_t d = 0; d < D; d++) {
             row_of(q.t, i)[d] = 1;
@@ -430,8 +432,10 @@ static void attention_zeros(void) {
         }
     contexts_make(1);
     for (int i = 0; i < context_count; i++) {
-        box y = box_make(T, D, 0), dq = box_make(T, D, 0), dk = box_make(T, D, 0), dv = box_make(T, D, 0);
-        attention_case c = {{T, 1, 1, 1.0f}, 1, D, q.t, k.t, v.t, y.t, lse.t, v.t, dq.t, dk.t, dv.t};
+        box y = box_make(T, D, 0), dq = box_make(T, D, 0), dk = box_make(T, D, 0),
+            dv = box_make(T, D, 0);
+        attention_case c = {{T, 1, 1, 1.0f}, 1,   D,    q.t,  k.t, v.t, y.t,
+                            lse.t,           v.t, dq.t, dk.t, dv.t};
         CHECK_OK(attention_forward(contexts[i], &c));
         CHECK(row_of(y.t, 1)[0] == 0 && !signbit(row_of(y.t, 1)[0]));
         if (i == 0) first = y;
@@ -452,7 +456,8 @@ static void attention_infinite(void) {
     box in[4], first[4], lse = box_make(T, 1, 0); /* q, k, v, dy; y, dq, dk, dv */
     for (int i = 0; i < 4; i++) {
         in[i] = box_make(T, D, 0);
-        for (int64_t j = 0; j < T * D; j++) ((float *)in[i].t.data)[j] = (float)((j * 7 + i) % 11) - 5.0f;
+        for (int64_t j = 0; j < T * D; j++)
+            ((float *)in[i].t.data)[j] = (float)((j * 7 + i) % 11) - 5.0f;
     }
     row_of(in[2].t, 37)[1] = INFINITY;
     row_of(in[3].t, 45)[2] = INFINITY;
@@ -469,8 +474,9 @@ static void attention_infinite(void) {
             for (int64_t j = 0; j < T * D; j++) {
                 const float x = ((float *)out[b].t.data)[j], y = ((float *)first[b].t.data)[j];
                 if (isnan(x) ? !isnan(y) : memcmp(&x, &y, 4) != 0) {
-                    FAIL("%s: output %d, row %d: %g, not %g", neo_isa_name(neo_ctx_isa(contexts[i])), b, (int)(j / D),
-                         (double)x, (double)y);
+                    FAIL("%s: output %d, row %d: %g, not %g",
+                         neo_isa_name(neo_ctx_isa(contexts[i])), b, (int)(j / D), (double)x,
+                         (double)y);
                     break;
                 }
             }

@@ -553,8 +553,9 @@ static neo_status objects_make(neo_ctx *ctx, neo_optim_kind kind, neo_bag_optim_
                                objects *o) {
     static const int64_t shape[] = {3, 5};
     neo_init init = {NEO_INIT_UNIFORM, -1, 1};
-    neo_table_desc tables[2] = {{.name = "C1", .rows = 20, .dim = 4, .optim = {.kind = bag_kind}},
-                                {.name = "C2", .rows = 7, .dim = 8, .optim = {.kind = NEO_BAG_SGD}}};
+    neo_table_desc tables[2] = {
+        {.name = "C1", .rows = 20, .dim = 4, .optim = {.kind = bag_kind}},
+        {.name = "C2", .rows = 7, .dim = 8, .optim = {.kind = NEO_BAG_SGD}}};
     neo_bags_desc bags = {.tables = tables, .table_count = 2, .max_batch = 4, .max_ids = 16};
     neo_optim_desc optim = {.kind = kind};
     memset(o, 0, sizeof *o);
