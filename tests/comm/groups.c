@@ -4,6 +4,9 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* anonymous mappings */
 #endif
+#if defined(NEO_COMM_MPI)
+#include <mpi.h>
+#endif
 #include "ranks.h"
 
 /* Bytes that leave through MPI, counted by MPI's own profiling interface: they must be those that
