@@ -223,11 +223,11 @@ while [ $round -lt $rounds ]; do
         delay=$(awk -v s=$((seed + 100 * round + kill)) -v ms=$ms 'BEGIN { srand(s); printf "%.3f", ms / 1000 * rand() * 0.5 }')
         $D $long --threads $kill --checkpoint "$W/kill" --every 7 --resume >"$W/out" 2>"$W/err" &
         pid=$!
-        # The first is killed once it has saved something to go on from; the others at any moment.
+        # The first is killed as soon as it has saved something; the others at any moment.
         while [ $kill = 1 ] && kill -0 $pid 2>/dev/null && ! ls "$W/kill"/step-*/manifest.json >/dev/null 2>&1; do
             sleep 0.02
         done
-        sleep "$delay"
+        [ $kill = 1 ] || sleep "$delay"
         kill -9 $pid 2>/dev/null
         wait $pid 2>/dev/null
         [ $? = 137 ] && killed=$((killed + 1))
