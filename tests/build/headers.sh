@@ -1,9 +1,11 @@
 #!/bin/sh
-# headers.sh: neo.h, neo_data.h, neo_comm.h and neo_fsdp.h in every way a user may include them, warnings as errors.
+# headers.sh: neo.h, neo_data.h, neo_comm.h and neo_fsdp.h in every way a user may include them,
+# warnings as errors.
 #
-# The compile matrix (compilers x language standards x macro sets), order of includes, layout of public
-# structs over configurations, flags that must be refused or must not change results, and the time one
-# translation unit takes. Needs no libraries; compilers that are absent are skipped with a message.
+# The compile matrix (compilers x language standards x macro sets), order of includes, layout of
+# public structs over configurations, flags that must be refused or must not change results, and the
+# time one translation unit takes. Needs no libraries; compilers that are absent are skipped with a
+# message.
 
 B=${B:-build}
 CC=${CC:-cc}
@@ -15,7 +17,8 @@ mkdir -p "$W/jobs" "$W/out"
 
 warnings="-Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Werror"
 
-# ---- jobs: files of shell commands, run in parallel; each must succeed, or fail with a given text ----
+# ---- jobs: files of shell commands, run in parallel; each must succeed, or fail with a given text
+# ----
 
 count=0
 # job LABEL COMMAND...: must succeed.
@@ -115,14 +118,16 @@ END
     grep '^#include <' "$W/before_system.c"
     grep -v '^#include <' "$W/before_system.c"
 } >"$W/after_system.c"
-# Two files of one program: one implements, the other (implement.c without its first line) only uses.
+# Two files of one program: one implements, the other (implement.c without its first line) only
+# uses.
 sed -e 1d "$W/implement.c" >"$W/program.c"
 printf '#define NEO_IMPLEMENTATION\n#include "neo.h"\n' >"$W/library.c"
 # neo_data.h: the same three. It is implemented where neo.h is.
 for f in declare implement late; do
     sed -e 's/"neo\.h"/"neo_data.h"/' "$W/$f.c" >"$W/data_$f.c"
 done
-# neo_comm.h: the same three, and its implementation alone, linked with a neo.h implemented elsewhere (library.c).
+# neo_comm.h: the same three, and its implementation alone, linked with a neo.h implemented
+# elsewhere (library.c).
 for f in declare implement late; do
     sed -e 's/"neo\.h"/"neo_comm.h"/' "$W/$f.c" >"$W/comm_$f.c"
 done
