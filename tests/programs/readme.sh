@@ -73,6 +73,14 @@ awk '/^    (build|mpirun)/ { commands[n++] = $0; next }
     /^    state / { for (i = 0; i < n; i++) print $2, commands[i] }
     { n = 0 }' README.md >"$W/commands"
 count=$(wc -l <"$W/commands")
+# Those over MPI with NEO_FULL, as their programs take a neo.c by mpicc; the rest are built.
+if [ -n "$NEO_FULL" ] && have "${MPICC:-mpicc}" && have mpirun; then
+    if "${MAKE:-make}" --no-print-directory "$B/dlrm_mpi" "$B/gpt_mpi" >"$W/mpi" 2>&1; then
+        pass
+    else
+        fail "make build/dlrm_mpi build/gpt_mpi: $(tail -3 "$W/mpi")"
+    fi
+fi
 if [ "$count" = 8 ]; then pass; else fail "README.md: $count commands with a state, not 8"; fi
 while read -r state command; do
     command=$(echo "$command" | sed "s,build/,$B/,g")
@@ -86,7 +94,7 @@ while read -r state command; do
         if mpirun --version 2>/dev/null | grep -q 'Open MPI'; then
             command="mpirun --oversubscribe ${command#mpirun}"
         fi
-        export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+        export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TMPDIR=/tmp
         ;;
     esac
     if [ -x "$program" ]; then
