@@ -140,8 +140,9 @@ static inline void bench_report(const char *name, double value, const char *unit
     printf("\n");
     fflush(stdout);
     if (ceiling_percent > (bench.most > 0 ? bench.most : 100.0) + noise || !isfinite(value)) {
-        printf("bench FAILED: %s is at %.1f %% of its ceiling: it is wrong, or others used the machine then\n", name,
-               ceiling_percent);
+        printf("bench FAILED: %s is at %.1f %% of its ceiling: it is wrong, or others used the "
+               "machine then\n",
+               name, ceiling_percent);
         bench.failed = 1;
     }
     FILE *f = bench.json ? fopen(bench.json, "a") : NULL;
@@ -222,8 +223,9 @@ static double bench_fma_scalar(int64_t loops, float *sink) {
     return (double)loops * 12;
 }
 
-/* bench_fmas: so many loops; the multiply-adds done. bench_fma_once: GFLOP/s of one core in one burst of about 2 ms. bench_fma_peak: the best of 9
-   bursts. Measure bursts next to what they are compared with: a shared machine's clock moves. */
+/* bench_fmas: so many loops; the multiply-adds done. bench_fma_once: GFLOP/s of one core in one
+   burst of about 2 ms. bench_fma_peak: the best of 9 bursts. Measure bursts next to what they are
+   compared with: a shared machine's clock moves. */
 static inline double bench_fmas(int64_t loops) {
     static float sink;
     (void)bench_fma_scalar;
@@ -251,7 +253,8 @@ static inline double bench_fma_peak(void) {
     return best;
 }
 
-/* bench_bf16_once: the same of what neo multiplies bf16 with: AMX's tiles, vdpbf16ps, or else f32. */
+/* bench_bf16_once: the same of what neo multiplies bf16 with: AMX's tiles, vdpbf16ps, or else f32.
+   */
 #if defined(__x86_64__)
 __attribute__((target("avx512f"))) static double bench_bf16_avx512(int64_t loops) {
     __m512 x = _mm512_setzero_ps(), y = x; /* zeros: the time does not depend on it */

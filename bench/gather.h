@@ -1,5 +1,6 @@
-/* The best plain loop of a pooled lookup, what embedding bags are measured against: no checks, bags of one length in
-   one table after another, rows fetched ahead, as many sums in registers as there are columns up to eight vectors. */
+/* The best plain loop of a pooled lookup, what embedding bags are measured against: no checks, bags
+   of one length in one table after another, rows fetched ahead, as many sums in registers as there
+   are columns up to eight vectors. */
 #ifndef BENCH_GATHER_H
 #define BENCH_GATHER_H
 
@@ -24,14 +25,18 @@ typedef struct gather {
             if (end - at > g->ahead) {                                                             \
                 const ROW *next = table + at[g->ahead] * g->dim + c;                               \
                 for (int f = 0; f < COUNT * WIDTH; f += 64 / (int)sizeof(ROW)) {                   \
-                    if (g->far) __builtin_prefetch(next + f, 0, 2);                                \
-                    else __builtin_prefetch(next + f);                                             \
+                    if (g->far)                                                                    \
+                        __builtin_prefetch(next + f, 0, 2);                                        \
+                    else                                                                           \
+                        __builtin_prefetch(next + f);                                              \
                 }                                                                                  \
             }                                                                                      \
             const ROW *row = table + *at * g->dim + c;                                             \
-            _Pragma("GCC unroll 8") for (int v = 0; v < COUNT; v++) sum[v] = ADD(sum[v], LOAD(row + v * WIDTH)); \
+            _Pragma("GCC unroll 8") for (int v = 0; v < COUNT; v++) sum[v] =                       \
+                ADD(sum[v], LOAD(row + v * WIDTH));                                                \
         }                                                                                          \
-        _Pragma("GCC unroll 8") for (int v = 0; v < COUNT; v++) STORE(out + c + v * WIDTH, sum[v]); \
+        _Pragma("GCC unroll 8") for (int v = 0; v < COUNT; v++)                                    \
+            STORE(out + c + v * WIDTH, sum[v]);                                                    \
     }
 #define GATHER(NAME, TARGET, ROW, ...)                                                             \
     TARGET static void gather_##NAME(const gather *g) {                                            \
@@ -50,11 +55,14 @@ typedef struct gather {
 #define GATHER_AVX512 __attribute__((target("avx512f")))
 #define GATHER_HALVES(p) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(p)))
 #define GATHER_HALVES16(p) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)(p)))
-GATHER(avx2, GATHER_AVX2, float, 8, __m256, _mm256_setzero_ps(), _mm256_loadu_ps, _mm256_add_ps, _mm256_storeu_ps)
-GATHER(avx2_f16, GATHER_AVX2, uint16_t, 8, __m256, _mm256_setzero_ps(), GATHER_HALVES, _mm256_add_ps, _mm256_storeu_ps)
-GATHER(avx512, GATHER_AVX512, float, 16, __m512, _mm512_setzero_ps(), _mm512_loadu_ps, _mm512_add_ps, _mm512_storeu_ps)
-GATHER(avx512_f16, GATHER_AVX512, uint16_t, 16, __m512, _mm512_setzero_ps(), GATHER_HALVES16, _mm512_add_ps,
-       _mm512_storeu_ps)
+GATHER(avx2, GATHER_AVX2, float, 8, __m256, _mm256_setzero_ps(), _mm256_loadu_ps, _mm256_add_ps,
+       _mm256_storeu_ps)
+GATHER(avx2_f16, GATHER_AVX2, uint16_t, 8, __m256, _mm256_setzero_ps(), GATHER_HALVES,
+       _mm256_add_ps, _mm256_storeu_ps)
+GATHER(avx512, GATHER_AVX512, float, 16, __m512, _mm512_setzero_ps(), _mm512_loadu_ps,
+       _mm512_add_ps, _mm512_storeu_ps)
+GATHER(avx512_f16, GATHER_AVX512, uint16_t, 16, __m512, _mm512_setzero_ps(), GATHER_HALVES16,
+       _mm512_add_ps, _mm512_storeu_ps)
 #elif defined(__aarch64__)
 #define GATHER_HALVES(p) vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)))
 GATHER(neon, , float, 4, float32x4_t, vdupq_n_f32(0), vld1q_f32, vaddq_f32, vst1q_f32)
@@ -65,9 +73,12 @@ GATHER(neon_f16, , uint16_t, 4, float32x4_t, vdupq_n_f32(0), GATHER_HALVES, vadd
 #define GATHER_STORE(p, v) (*(p) = (v))
 GATHER(plain, , float, 1, float, 0.0f, GATHER_LOAD, GATHER_ADD, GATHER_STORE)
 
-/* Whether there is a loop for such rows: of f32 always (dim of whole vectors), of f16 where instructions convert them. */
+/* Whether there is a loop for such rows: of f32 always (dim of whole vectors), of f16 where
+   instructions convert them. */
 static inline int gather_possible(const gather *g) {
-    const int vector = neo_isa_available(NEO_ISA_AVX512) ? 16 : neo_isa_available(NEO_ISA_AVX2) ? 8 : 4;
+    const int vector = neo_isa_available(NEO_ISA_AVX512) ? 16
+                       : neo_isa_available(NEO_ISA_AVX2) ? 8
+                                                         : 4;
     return g->dim % vector == 0 && (!g->f16 || vector > 4 || neo_isa_available(NEO_ISA_NEON));
 }
 static inline void gather_run(const gather *g) {

@@ -1,5 +1,6 @@
 #!/bin/sh
-# bench.sh OUT PROGRAM...: run the benches; their lines `bench <name> key=value ...` also go to OUT as JSON lines.
+# bench.sh OUT PROGRAM...: run the benches; their lines `bench <name> key=value ...` also go to OUT
+# as JSON lines.
 out=$1
 shift
 status=0

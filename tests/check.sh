@@ -1,7 +1,7 @@
 #!/bin/sh
-# check.sh TARGET...: makes the targets, one after another, and adds up the totals that each ends with. With
-# NEO_SECONDS set no target starts later than that, and one that runs then is stopped: both count as skipped.
-# The last line is the totals alone; the exit status is 0 if nothing failed.
+# check.sh TARGET...: makes the targets, one after another, and adds up the totals that each ends
+# with. With NEO_SECONDS set no target starts later than that, and one that runs then is stopped:
+# both count as skipped. The last line is the totals alone; the exit status is 0 if nothing failed.
 
 MAKE=${MAKE:-make}
 log=$(mktemp)

@@ -10,7 +10,8 @@ skip() {
     echo "skipped $*"
 }
 have() { command -v "$1" >/dev/null 2>&1; }
-# same NAME A B: equal and not empty. Where A is empty, the program that should have printed it said why in $W/err.
+# same NAME A B: equal and not empty. Where A is empty, the program that should have printed it said
+# why in $W/err.
 same() {
     if [ -n "$2" ] && [ "$2" = "$3" ]; then
         pass
@@ -20,7 +21,8 @@ same() {
         fail "$1: '$2' and '$3' differ"
     fi
 }
-# state_of COMMAND...: the digest of a training run, empty if it failed; its messages and how it ended go to $W/err.
+# state_of COMMAND...: the digest of a training run, empty if it failed; its messages and how it
+# ended go to $W/err.
 state_of() {
     "$@" >"$W/out_of" 2>"$W/err"
     ended=$?

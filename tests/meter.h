@@ -1,6 +1,7 @@
-/* meter.h: an allocator for tests. It counts and tags what it hands out, fills it (nothing may rely on zeros), refuses
-   the n-th request if asked to, alone or from there on, and sees when free is given another size than alloc was. Its
-   user pointer is a meter; it may be called from many threads. */
+/* meter.h: an allocator for tests. It counts and tags what it hands out, fills it (nothing may rely
+   on zeros), refuses the n-th request if asked to, alone or from there on, and sees when free is
+   given another size than alloc was. Its user pointer is a meter; it may be called from many
+   threads. */
 #ifndef TEST_METER_H
 #define TEST_METER_H
 

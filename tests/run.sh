@@ -1,8 +1,8 @@
 #!/bin/sh
-# run.sh PROGRAM...: run test programs and scripts, JOBS at a time, and add up their results.
+# run.sh PROGRAM...: run test programs and scripts, JOBS + 1 at a time, and add up their results.
 #
-# Each ends with "<name>: A passed, B failed, C skipped"; one that does not (a crash, a timeout) counts
-# as one failure. RUNNER is put before programs (an emulator), TEST_TIMEOUT is in seconds.
+# Each ends with "<name>: A passed, B failed, C skipped"; one that does not (a crash, a timeout)
+# counts as one failure. RUNNER is put before programs (an emulator), TEST_TIMEOUT is in seconds.
 # The last line is the totals alone; the exit status is 0 if nothing failed.
 
 B=${B:-build}
@@ -38,7 +38,9 @@ END
         {
             echo "$name: exit status $status"
             grep -E '^FAILED ' "$log" | sed 's/^/    /'
-            if [ $status = 124 ] || [ $status = 137 ]; then echo "    stopped after $seconds seconds"; fi
+            if [ $status = 124 ] || [ $status = 137 ]; then
+                echo "    stopped after $seconds seconds"
+            fi
         } >"$log.failed"
     fi
     echo "$p $f $s" >"$log.counts"
@@ -55,14 +57,18 @@ fi
 rm -rf "$logs"
 mkdir -p "$logs" "$B/tmp"
 TMPDIR=$(cd "$B/tmp" && pwd)
-if [ "$SANITIZER" = address ]; then ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:allocator_may_return_null=1}; fi
-# Some kernels lay memory out in a way that an older ThreadSanitizer refuses; then without randomisation.
+if [ "$SANITIZER" = address ]; then
+    ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:allocator_may_return_null=1}
+fi
+# Some kernels lay memory out in a way that an older ThreadSanitizer refuses; then without
+# randomisation.
 wrap=$RUNNER
 if [ "$SANITIZER" = thread ] && setarch -R true 2>/dev/null; then wrap="setarch -R $RUNNER"; fi
 export B TEST_TIMEOUT TMPDIR wrap
 [ -z "$ASAN_OPTIONS" ] || export ASAN_OPTIONS
 
-printf '%s\n' "$@" | xargs -P "${JOBS:-2}" -n 1 sh "$0" --one
+# One more than JOBS: some only wait.
+printf '%s\n' "$@" | xargs -P $((${JOBS:-2} + 1)) -n 1 sh "$0" --one
 
 cd "$logs" || exit 1
 list() { find . -name "$1" | sort; }

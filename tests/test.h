@@ -1,8 +1,8 @@
 /* test.h: the harness of neo's tests.
 
-   A test program is a list of functions: int main(void) { RUN(a); RUN(b); return test_end("test"); }
-   A check that fails prints where and why, and the function is counted as failed; the rest still runs.
-   Comparisons are written so that a NaN fails. */
+   A test program is a list of functions: int main(void) { RUN(a); RUN(b); return test_end("test");
+   } A check that fails prints where and why, and the function is counted as failed; the rest still
+   runs. Comparisons are written so that a NaN fails. */
 #ifndef NEO_TEST_H
 #define NEO_TEST_H
 
@@ -109,11 +109,13 @@ static inline void test_report(const char *name) {
 
 /* The line tests/run.sh adds up; the program's exit status. */
 static inline int test_end(const char *program) {
-    printf("%s: %d passed, %d failed, %d skipped\n", program, test_passed, test_failed, test_skipped);
+    printf("%s: %d passed, %d failed, %d skipped\n", program, test_passed, test_failed,
+           test_skipped);
     return test_failed ? 1 : 0;
 }
 
-/* A plain linear congruential generator, so that test data does not depend on the code under test. */
+/* A plain linear congruential generator, so that test data does not depend on the code under test.
+   */
 static uint64_t test_seed = 1;
 static inline uint32_t test_random(void) {
     test_seed = test_seed * 6364136223846793005u + 1442695040888963407u;
@@ -125,8 +127,8 @@ static inline void test_fill(float *x, int64_t n) {
     for (int64_t i = 0; i < n; i++) x[i] = test_uniform();
 }
 
-/* A context on `threads` threads and an instruction set (scalar and the like); exits the program when
-   it cannot be made, since nothing could be tested. */
+/* A context on `threads` threads and an instruction set (scalar and the like); exits the program
+   when it cannot be made, since nothing could be tested. */
 static inline neo_ctx *test_ctx(int threads, neo_isa isa, int repro_shards) {
     neo_ctx_desc desc;
     memset(&desc, 0, sizeof desc);

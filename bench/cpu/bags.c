@@ -1,23 +1,35 @@
-/* Embedding bags: neo's lookup against the best plain gather loop, and its backward with row-wise Adagrad against
-   the bytes that must move.
+/* Embedding bags: neo's lookup against the best plain gather loop, and its backward with row-wise
+   Adagrad against the bytes that must move.
 
-   Build:  cc -O2 bench/cpu/bags.c neo.o -o bags -lm -lpthread        Run:  bags [--threads N] [--quick]
+   Build:  cc -O2 bench/cpu/bags.c neo.o -o bags -lm -lpthread
+   Run:    bags [--threads N] [--quick]
 
-   32 tables of 1e5 rows, 512 samples, 20 ids per bag, D = 16, 64, 128; ids uniform, or Zipf 1.15 with the
-   popular rows spread over the table. Several batches take turns (one repeated would stay in the cache).
-   Everything is verified first. A round measures ceiling, neo, neo, ceiling; the figure is the median over rounds.
+   32 tables of 1e5 rows, 512 samples, 20 ids per bag, D = 16, 64, 128; ids uniform, or Zipf 1.15
+   with the popular rows spread over the table. Several batches take turns (one repeated would stay
+   in the cache). Everything is verified first. A round measures ceiling, neo, neo, ceiling; the
+   figure is the median over rounds.
 
-     bags.forward.<ids>.d<D>    ceiling: the plain loop: no checks, tables in turn, rows fetched ahead at the
-                                best of several distances (gather.h); its fastest round
-     bags.backward.<ids>.d<D>   ceiling: every touched row read and written once, its state too, dout and ids
-                                read once, at the copy bandwidth of this run
+     bags.forward.<ids>.d<D>    ceiling: the plain loop: no checks, tables in turn, rows fetched
+                                ahead at the best of several distances (gather.h); its fastest round
+     bags.backward.<ids>.d<D>   ceiling: every touched row read and written once, its state too,
+                                dout and ids read once, at the copy bandwidth of this run
      bags.forward.<dtype>.d<D>, bags.backward.<dtype>.d<D>
-                                narrow rows, uniform ids, against f32 rows in the same rounds (the ratio is the
-                                speed-up); verified to be the lookup of the decoded rows
-   GB/s count the bytes of the ceiling's definition: for forward every looked-up row, out and ids. */
+                                narrow rows, uniform ids, against f32 rows in the same rounds (the
+                                ratio is the speed-up); verified to be the lookup of the decoded
+                                rows
+   GB/s count the bytes of the ceiling's definition: for forward every looked-up row, out and ids.
+   */
 #include "bench/gather.h"
 
-enum { TABLES = 32, ROWS = 100000, BATCH = 512, LENGTH = 20, BATCHES = 4, ROUNDS = 11, QUICK_ROUNDS = 4 };
+enum {
+    TABLES = 32,
+    ROWS = 100000,
+    BATCH = 512,
+    LENGTH = 20,
+    BATCHES = 4,
+    ROUNDS = 11,
+    QUICK_ROUNDS = 4
+};
 enum { BAGS = TABLES * BATCH, IDS = BAGS * LENGTH };
 
 typedef struct subject {
@@ -77,7 +89,11 @@ static void make_batches(subject *s, int zipf) {
                 seen[ids[k]] = 1;
             }
         }
-        neo_jagged j = {.batch = BATCH, .feature_count = TABLES, .id_dtype = NEO_I64, .offsets = s->offsets, .ids = ids};
+        neo_jagged j = {.batch = BATCH,
+                        .feature_count = TABLES,
+                        .id_dtype = NEO_I64,
+                        .offsets = s->offsets,
+                        .ids = ids};
         s->batch[n] = j;
     }
     s->unique /= BATCHES;
@@ -87,11 +103,13 @@ static void make_batches(subject *s, int zipf) {
 
 /* ---- what is timed ---- */
 static void run_forward(subject *s) {
-    BENCH_OK(neo_bags_forward(s->bags, &s->batch[s->turn], neo_tensor_2d(s->out, NEO_F32, BATCH, s->width)));
+    BENCH_OK(neo_bags_forward(s->bags, &s->batch[s->turn],
+                              neo_tensor_2d(s->out, NEO_F32, BATCH, s->width)));
 }
 static void run_gather(subject *s) { neo_parallel_for(s->ctx, TABLES, gather_table, s); }
 static void run_backward(subject *s) {
-    BENCH_OK(neo_bags_backward(s->bags, &s->batch[s->turn], neo_tensor_2d(s->out, NEO_F32, BATCH, s->width), 0.01f));
+    BENCH_OK(neo_bags_backward(s->bags, &s->batch[s->turn],
+                               neo_tensor_2d(s->out, NEO_F32, BATCH, s->width), 0.01f));
 }
 /* Seconds of one run, over all batches in turn. */
 static double time_of(subject *s, void (*run)(subject *)) {
@@ -106,12 +124,14 @@ static void verify(subject *s) {
     for (s->turn = 0; s->turn < BATCHES; s->turn++) {
         run_forward(s);
         run_gather(s);
-        if (memcmp(s->out, s->want, sizeof(float) * (size_t)(BATCH * s->width)) != 0) bench_fail("a lookup is wrong");
+        if (memcmp(s->out, s->want, sizeof(float) * (size_t)(BATCH * s->width)) != 0)
+            bench_fail("a lookup is wrong");
     }
     s->turn = 0;
     int64_t dim = s->dim, n = ROWS * dim;
     const int64_t *ids = (const int64_t *)s->batch[0].ids + BATCH * LENGTH; /* of table 1 */
-    float *w = (float *)neo_bags_weight(s->bags, 1).data, *before = (float *)bench_alloc(sizeof(float) * (size_t)n);
+    float *w = (float *)neo_bags_weight(s->bags, 1).data,
+          *before = (float *)bench_alloc(sizeof(float) * (size_t)n);
     float *state = (float *)neo_bags_state(s->bags, 1, 0).data;
     double *g = (double *)bench_alloc(sizeof(double) * (size_t)n);
     double *state_before = (double *)bench_alloc(sizeof(double) * ROWS);
@@ -126,7 +146,8 @@ static void verify(subject *s) {
         for (int64_t d = 0; d < dim; d++) square += g[r * dim + d] * g[r * dim + d];
         double rate = 0.01 / (sqrt(state_before[r] + square / (double)dim) + 1e-8);
         for (int64_t d = 0; d < dim; d++) {
-            double want = square > 0 ? before[r * dim + d] - rate * g[r * dim + d] : before[r * dim + d];
+            double want =
+                square > 0 ? before[r * dim + d] - rate * g[r * dim + d] : before[r * dim + d];
             if (!(fabs(w[r * dim + d] - want) <= 1e-5)) {
                 bench_fail("an update is wrong");
                 r = ROWS;
@@ -173,7 +194,8 @@ static subject subject_make(int64_t dim, neo_dtype dtype) {
         tables[t].dtype = dtype;
         tables[t].optim.kind = NEO_BAG_ROWWISE_ADAGRAD;
     }
-    neo_bags_desc desc = {.tables = tables, .table_count = TABLES, .max_batch = BATCH, .max_ids = IDS};
+    neo_bags_desc desc = {
+        .tables = tables, .table_count = TABLES, .max_batch = BATCH, .max_ids = IDS};
     subject s = {.ctx = bench_ctx(0, 1), .dim = dim, .width = TABLES * dim};
     s.plain = (gather){.bags = BATCH, .length = LENGTH, .stride = s.width, .dim = dim, .ahead = 16};
     BENCH_OK(neo_bags_create(s.ctx, &desc, &s.bags));
@@ -191,7 +213,8 @@ static void bench_narrow(int64_t dim, neo_dtype dtype) {
     make_batches(&s, 0);
     memcpy(wide.batch, s.batch, sizeof s.batch);
     for (int32_t t = 0; t < TABLES; t++)
-        BENCH_OK(neo_bags_get_rows(s.bags, t, 0, ROWS, (float *)neo_bags_weight(wide.bags, t).data));
+        BENCH_OK(
+            neo_bags_get_rows(s.bags, t, 0, ROWS, (float *)neo_bags_weight(wide.bags, t).data));
     run_forward(&s);
     run_forward(&wide);
     if (memcmp(s.out, wide.out, out_bytes) != 0) bench_fail("a lookup of narrow rows is wrong");
@@ -199,13 +222,16 @@ static void bench_narrow(int64_t dim, neo_dtype dtype) {
         time[0][r] = time_of(&s, run_forward), wide_time[0][r] = time_of(&wide, run_forward);
         time[1][r] = time_of(&s, run_backward), wide_time[1][r] = time_of(&wide, run_backward);
     }
-    double row = (double)neo_dtype_size(dtype) * (double)dim + (dtype == NEO_I8 ? 8 : 0), out = BAGS * 4.0 * (double)dim;
+    double row = (double)neo_dtype_size(dtype) * (double)dim + (dtype == NEO_I8 ? 8 : 0),
+           out = BAGS * 4.0 * (double)dim;
     double bytes[2] = {IDS * (row + 8) + out, s.unique * (2 * row + 8) + out + IDS * 8.0};
     for (int i = 0; i < 2; i++) {
         double t = bench_median(time[i], rounds);
         bench_spread(time[i], rounds);
-        snprintf(name, sizeof name, "bags.%s.%s.d%d", i ? "backward" : "forward", neo_dtype_name(dtype), (int)dim);
-        bench_report(name, bytes[i] / t / 1e9, "GB/s", -1, "f32_rows", bench_median(wide_time[i], rounds) / t);
+        snprintf(name, sizeof name, "bags.%s.%s.d%d", i ? "backward" : "forward",
+                 neo_dtype_name(dtype), (int)dim);
+        bench_report(name, bytes[i] / t / 1e9, "GB/s", -1, "f32_rows",
+                     bench_median(wide_time[i], rounds) / t);
     }
     for (int n = 0; n < BATCHES; n++) free((void *)(uintptr_t)s.batch[n].ids);
     free(s.offsets), free(s.out), free(wide.out);

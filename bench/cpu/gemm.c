@@ -1,6 +1,6 @@
 /* Products, the layers made of them and the dot interaction: neo against the machine's multiply-add
-   peak and, where libopenblas.so.0 can be loaded, against OpenBLAS; products of bf16 against the peak
-   of the instruction that they use, and against f32.
+   peak and, where libopenblas.so.0 can be loaded, against OpenBLAS; products of bf16 against the
+   peak of the instruction that they use, and against f32.
 
    Build:  cc -O2 bench/cpu/gemm.c neo.o -o gemm -lm -lpthread -ldl        Run:  gemm [--threads N]
    [--quick]
@@ -183,9 +183,15 @@ static void run_narrow(void *arg) { run_gemm(&((both *)arg)->narrow); }
 static void run_wide(void *arg) { run_gemm(&((both *)arg)->wide); }
 static void bench_bf16(int m, int n, int k, int trans_a, int trans_b, int threads) {
     char name[96];
-    both p = {.wide = {.ctx = bench_ctx(threads, 1), .m = m, .n = n, .k = k, .trans_a = trans_a, .trans_b = trans_b}};
+    both p = {.wide = {.ctx = bench_ctx(threads, 1),
+                       .m = m,
+                       .n = n,
+                       .k = k,
+                       .trans_a = trans_a,
+                       .trans_b = trans_b}};
     neo_tensor *wide[3] = {&p.wide.a, &p.wide.b, &p.wide.c};
-    const int64_t shape[3][2] = {{trans_a ? k : m, trans_a ? m : k}, {trans_b ? n : k, trans_b ? k : n}, {m, n}};
+    const int64_t shape[3][2] = {
+        {trans_a ? k : m, trans_a ? m : k}, {trans_b ? n : k, trans_b ? k : n}, {m, n}};
     for (int i = 0; i < 3; i++) {
         const int64_t count = shape[i][0] * shape[i][1];
         *wide[i] = neo_tensor_2d(bench_alloc((size_t)count * 4), NEO_F32, shape[i][0], shape[i][1]);
@@ -199,10 +205,15 @@ static void bench_bf16(int m, int n, int k, int trans_a, int trans_b, int thread
         BENCH_OK(neo_tensor_convert(p.wide.ctx, *wide[i], *narrow[i], NULL));
         BENCH_OK(neo_tensor_convert(p.wide.ctx, *narrow[i], *wide[i], NULL));
     }
-    snprintf(name, sizeof name, "bf16.%c%c.%dx%dx%d.t%d", trans_a ? 't' : 'n', trans_b ? 't' : 'n', m, n, k, threads);
+    snprintf(name, sizeof name, "bf16.%c%c.%dx%dx%d.t%d", trans_a ? 't' : 'n', trans_b ? 't' : 'n',
+             m, n, k, threads);
     run_narrow(&p);
     verify(&p.wide, 0, name); /* c of bf16 operands, the operands as f32 */
-    subject s = {.run = run_narrow, .peer = run_wide, .arg = &p, .flops = 2.0 * m * n * k, .peer_name = "f32",
+    subject s = {.run = run_narrow,
+                 .peer = run_wide,
+                 .arg = &p,
+                 .flops = 2.0 * m * n * k,
+                 .peer_name = "f32",
                  .peak = bench_bf16_once};
     measure(name, &s, threads);
     for (int i = 0; i < 3; i++) free(wide[i]->data);
@@ -244,7 +255,8 @@ static void bench_interact(int dim, int threads) {
         if (memcmp(&dot, z + (s + 1) * width - 1, sizeof dot) != 0)
             bench_fail("an interaction is wrong");
     }
-    subject s = {.run = run_interact_forward, .arg = &p, .flops = (double)BATCH * F * (F + 1) * dim};
+    subject s = {
+        .run = run_interact_forward, .arg = &p, .flops = (double)BATCH * F * (F + 1) * dim};
     snprintf(name, sizeof name, "interact.forward.%dx27x%d.t%d", (int)BATCH, dim, threads);
     measure(name, &s, threads);
     s.run = run_interact_backward;
@@ -271,7 +283,8 @@ int main(int argc, char **argv) {
         bench_product(GEMM, 1024, 1024, 1024, 0, 0, threads, 1);
         bench_product(GEMM, 1024, 1024, 1024, 1, 0, threads, 1);
         if (!bench.quick) bench_product(GEMM, 2048, 2048, 2048, 0, 0, threads, 1);
-        for (int trans = 0; trans < 3; trans++) bench_bf16(1024, 1024, 1024, trans == 2, trans == 0, threads);
+        for (int trans = 0; trans < 3; trans++)
+            bench_bf16(1024, 1024, 1024, trans == 2, trans == 0, threads);
         if (!bench.quick) bench_bf16(2048, 2048, 2048, 0, 0, threads);
         bench_bf16(2048, 256, 512, 0, 1, threads);
         bench_bf16(256, 512, 2048, 1, 0, threads);

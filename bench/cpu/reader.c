@@ -33,7 +33,8 @@ static uint64_t sum_batch(const neo_batch *b) {
     uint64_t sum = 0;
     int64_t dense = b->dense.shape[1];
     const int64_t *ids = (const int64_t *)b->sparse.ids, *o = b->sparse.offsets;
-    for (int64_t i = 0; i < b->size; i++) sum += mix(float_bits(((const float *)b->label.data)[i]) + 1);
+    for (int64_t i = 0; i < b->size; i++)
+        sum += mix(float_bits(((const float *)b->label.data)[i]) + 1);
     for (int64_t i = 0; i < b->size * dense; i++)
         sum += mix(float_bits(((const float *)b->dense.data)[i]) * 64 + (uint64_t)(i % dense));
     for (int64_t t = 0; t < b->sparse.feature_count; t++)
@@ -95,7 +96,8 @@ static epoch_time run_epoch(neo_reader *r, int64_t number, int check) {
     return e;
 }
 /* path NULL: no file, no ceiling. */
-static void measure(const char *name, neo_ctx *ctx, neo_reader_desc d, const char *path, uint64_t want) {
+static void measure(const char *name, neo_ctx *ctx, neo_reader_desc d, const char *path,
+                    uint64_t want) {
     double rate[REPEATS], raw[REPEATS], samples[REPEATS];
     char text[64];
     neo_reader *r = NULL;
@@ -165,13 +167,15 @@ int main(int argc, char **argv) {
     for (int64_t i = 0; f && i < count; i++)
         fprintf(f, "%u, work-%u, %u.%02u, %s, job-%u, %u, <=50K\n", 17 + bench_random() % 70,
                 bench_random() % 9, bench_random() % 100000, bench_random() % 100,
-                bench_random() % 2 ? "Male" : "Female", bench_random() % 15, bench_random() % 99999);
+                bench_random() % 2 ? "Male" : "Female", bench_random() % 15,
+                bench_random() % 99999);
     if (f) fclose(f);
-    BENCH_OK(neo_schema_parse(ctx,
-                              "age dense bucket 20,30,40,50,60\nwork category\nweight dense log\nsex "
-                              "category\n"
-                              "job category\ngain dense log\nincome label positive=>50K\n",
-                              &columns));
+    BENCH_OK(
+        neo_schema_parse(ctx,
+                         "age dense bucket 20,30,40,50,60\nwork category\nweight dense log\nsex "
+                         "category\n"
+                         "job category\ngain dense log\nincome label positive=>50K\n",
+                         &columns));
     BENCH_OK(neo_schema_fit(columns, tables, 1, 0));
     d.schema = columns;
     d.paths = tables;

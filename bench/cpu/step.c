@@ -1,14 +1,16 @@
-/* step.c: one training step of the DLRM with the layers used for Criteo Kaggle (bottom 13-512-256-64-16, 26 tables of
-   16 columns, top 367-512-256-1; row-wise Adagrad on tables, Adagrad on layers), at batches of 128 and 2048.
+/* step.c: one training step of the DLRM with the layers used for Criteo Kaggle (bottom
+   13-512-256-64-16, 26 tables of 16 columns, top 367-512-256-1; row-wise Adagrad on tables, Adagrad
+   on layers), at batches of 128 and 2048.
 
-   Verified first: a few steps on one thread with the scalar kernels, and on all threads with the best ones, must
-   end in the same digest. The ceiling is a roofline of the step measured in the same run: multiply-adds at the
-   FMA peak of the threads plus the tables' bytes at the copy bandwidth.
+   Verified first: a few steps on one thread with the scalar kernels, and on all threads with the
+   best ones, must end in the same digest. The ceiling is a roofline of the step measured in the
+   same run: multiply-adds at the FMA peak of the threads plus the tables' bytes at the copy
+   bandwidth.
 
      step.b<B>               samples per second, without leaves (repro_shards = 1)
-     step.b<B>.leaves8_cost  how much longer a step with repro_shards = 8 takes, in percent of one with 1; at 2048
-                             samples, leaves of 256, the goal is at most 10 %. Both models take turns, in both orders;
-                             the median over rounds */
+     step.b<B>.leaves8_cost  how much longer a step with repro_shards = 8 takes, in percent of one
+                             with 1; at 2048 samples, leaves of 256, the goal is at most 10 %. Both
+                             models take turns, in both orders; the median over rounds */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -38,10 +40,12 @@ static uint64_t digest_after(int threads, neo_isa isa, const data *d, int64_t ba
 /* Seconds a step needs at the least: multiply-adds at `gflops`, table bytes at `gbs`. */
 static double roofline(int64_t batch, double gflops, double gbs) {
     double fmas = 0, b = (double)batch;
-    for (int l = 0; l < 4; l++) fmas += (double)(BOTTOM[l] * BOTTOM[l + 1]) * (l == 0 ? 2 : 3); /* no dx of the data */
+    for (int l = 0; l < 4; l++)
+        fmas += (double)(BOTTOM[l] * BOTTOM[l + 1]) * (l == 0 ? 2 : 3); /* no dx of the data */
     for (int l = 0; l < 3; l++) fmas += (double)(TOP[l] * TOP[l + 1]) * 3;
     fmas += TABLES * (TABLES + 1) / 2 * DIM * 3; /* dots, and each used by two rows in backward */
-    double bytes = TABLES * (DIM * 4.0 * 5 + 8 + 8); /* row read, de read, row and state read and written, id */
+    double bytes = TABLES * (DIM * 4.0 * 5 + 8 +
+                             8); /* row read, de read, row and state read and written, id */
     return 2 * fmas * b / (gflops * 1e9) + bytes * b / (gbs * 1e9);
 }
 
@@ -78,7 +82,8 @@ static void bench_batch(int64_t batch, double copy_gbs) {
         ratio[i] = t8[i] / t1[i];
         peak[i] = i % 16 ? peak[i - 1] : bench_fma_peak(); /* the clock of a shared machine moves */
     }
-    double best = roofline(batch, bench_median(peak, rounds) * threads, copy_gbs), t = bench_median(t1, rounds);
+    double best = roofline(batch, bench_median(peak, rounds) * threads, copy_gbs),
+           t = bench_median(t1, rounds);
     char name[64];
     snprintf(name, sizeof name, "step.b%lld", (long long)batch);
     bench_spread(t1, rounds);

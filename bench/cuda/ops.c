@@ -1,34 +1,43 @@
-/* cuda.c: a GPU. The ceiling of what moves memory is the copy bandwidth of the same run: bytes read and written by
-   neo_tensor_copy from device to device. Products are measured twice: `exact`, with the CPU's bits, and by cuBLASLt.
+/* cuda.c: a GPU. The ceiling of what moves memory is the copy bandwidth of the same run: bytes read
+   and written by neo_tensor_copy from device to device. Products are measured twice: `exact`, with
+   the CPU's bits, and by cuBLASLt.
 
    Build:  make cuda        Run:  make bench-cuda, or build/bench/cuda [--json FILE] [--quick]
 
-   Before an operation is timed it runs at a small size on the CPU and on the device: all bits must agree (cuBLASLt's
-   products: within rounding). A figure is the median of 21 samples, each of as many calls as take 2 ms at least,
-   between two neo_ctx_synchronize; the spread is the distance of the quartiles. --quick: tiny sizes, for the emulation of
-   tests/cuda/emulator/cuda_on_cpu.h; its figures mean nothing, so no share of a ceiling is shown.
+   Before an operation is timed it runs at a small size on the CPU and on the device: all bits must
+   agree (cuBLASLt's products: within rounding). A figure is the median of 21 samples, each of as
+   many calls as take 2 ms at least, between two neo_ctx_synchronize; the spread is the distance of
+   the quartiles. --quick: tiny sizes, for the emulation of tests/cuda/emulator/cuda_on_cpu.h; its
+   figures mean nothing, so no share of a ceiling is shown.
 
-   bags.<op>.<ids>.d<D>[.f16]   32 tables of 10^6 rows, 4096 samples, 20 ids per bag, four batches in turn, already on
-                                the device. Bytes of a batch, with r the bytes of a row and o = 32 x 4096 x 4 D:
+   bags.<op>.<ids>.d<D>[.f16]   32 tables of 10^6 rows, 4096 samples, 20 ids per bag, four batches
+                                in turn, already on the device. Bytes of a batch, with r the bytes
+                                of a row and o = 32 x 4096 x 4 D:
        forward    ids (r + 8) + o               every looked-up row, its id, the output
-       backward   rows (2 r + 8) + o + 8 ids    every distinct row and its row-wise Adagrad state read and written,
-                                                the output's gradient, the ids; of what sorting moves nothing counts
-     Zipf is with exponent 1.15. Its popular rows stay in the L2 cache, so its forward has no ceiling but is compared with
-     uniform ids. Memory is faster where it is mostly read: shares up to 125 % of a forward, and up to 110 % of what
-     else reads more than it writes, are no errors.
-   gemm.<exact|cublaslt>.<trans>.<M>x<N>x<K>   4096^3, and a layer's forward (nt), dx (nn) and dw (tn) of a batch of 2048
-   norm, attention, adam   bytes: each tensor that is read or written, once. Attention counts the products of the
-                           triangle of a causal mask: 2 of them forward, 5 backward, 2 T^2/2 dim each
-   step.dlrm    a training step with the layers used for Criteo Kaggle, its 26 tables at their true sizes, 16 columns,
-                row-wise Adagrad and Adagrad, batch 16384. `step.dlrm` takes a batch on the device,
-                `step.dlrm.from_host` one in host memory.
-     step.dlrm.calls  the part of a synchronized step that has passed when the host's calls have returned. Above it the
-                      device works alone. At 100 % the host is what a step waits for, or its calls wait for the device
-     step.dlrm.busy   the step's calls, each timed alone, 20 in a row and one synchronization (so that launches overlap
-                      with work), summed, over the step. An estimate of the share of a step in which the device
-                      works: too high where the host takes longer to launch a call than the device to do it
-     step.dlrm.graph  the step as one CUDA graph (neo_cuda_graph_begin), as a trainer runs it: the host notes one step while the
-                      other computes; a round is a few steps and one wait. `.graph.busy`: as `.busy`, over this step */
+       backward   rows (2 r + 8) + o + 8 ids    every distinct row and its row-wise Adagrad state
+                                                read and written, the output's gradient, the ids; of
+                                                what sorting moves nothing counts
+     Zipf is with exponent 1.15. Its popular rows stay in the L2 cache, so its forward has no
+     ceiling but is compared with uniform ids. Memory is faster where it is mostly read: shares up
+     to 125 % of a forward, and up to 110 % of what else reads more than it writes, are no errors.
+   gemm.<exact|cublaslt>.<trans>.<M>x<N>x<K>   4096^3, and a layer's forward (nt), dx (nn) and dw
+                                               (tn) of a batch of 2048
+   norm, attention, adam   bytes: each tensor that is read or written, once. Attention counts the
+                           products of the triangle of a causal mask: 2 of them forward, 5 backward,
+                           2 T^2/2 dim each
+   step.dlrm    a training step with the layers used for Criteo Kaggle, its 26 tables at their true
+                sizes, 16 columns, row-wise Adagrad and Adagrad, batch 16384. `step.dlrm` takes a
+                batch on the device, `step.dlrm.from_host` one in host memory.
+     step.dlrm.calls  the part of a synchronized step that has passed when the host's calls have
+                      returned. Above it the device works alone. At 100 % the host is what a step
+                      waits for, or its calls wait for the device
+     step.dlrm.busy   the step's calls, each timed alone, 20 in a row and one synchronization (so
+                      that launches overlap with work), summed, over the step. An estimate of the
+                      share of a step in which the device works: too high where the host takes
+                      longer to launch a call than the device to do it
+     step.dlrm.graph  the step as one CUDA graph (neo_cuda_graph_begin), as a trainer runs it: the
+                      host notes one step while the other computes; a round is a few steps and one
+                      wait. `.graph.busy`: as `.busy`, over this step */
 #include "bench/model.h"
 #include "neo_cuda.cuh"
 
@@ -49,7 +58,8 @@ static neo_ctx *make_ctx(neo_device *device) {
     return ctx;
 }
 static int rounds(void) { return bench.quick ? QUICK_ROUNDS : ROUNDS; }
-static void report(const char *name, double value, const char *unit, double share, const char *peer, double ratio) {
+static void report(const char *name, double value, const char *unit, double share, const char *peer,
+                   double ratio) {
     bench_report(name, value, unit, bench.quick ? -1 : share, peer, ratio);
 }
 /* Bytes of a call that took `t` seconds. */
@@ -127,8 +137,8 @@ static double time_of(work *w, work_fn run) {
 }
 
 /* Both contexts do the same; tolerance 0: with the same bits. w: sizes. */
-static void verify(const char *name, work w, neo_ctx *ctx, work_fn make, const work_fn *run, int calls,
-                   double tolerance) {
+static void verify(const char *name, work w, neo_ctx *ctx, work_fn make, const work_fn *run,
+                   int calls, double tolerance) {
     work a = w, b = w;
     a.ctx = cpu, b.ctx = ctx;
     make(&a), make(&b);
@@ -140,7 +150,8 @@ static void verify(const char *name, work w, neo_ctx *ctx, work_fn make, const w
         bench_fail("the device and the CPU differ");
     }
     for (int i = 0; a.params && i < neo_params_count(a.params); i++)
-        if (difference(cpu, neo_params_at(a.params, i)->value, ctx, neo_params_at(b.params, i)->value) > tolerance)
+        if (difference(cpu, neo_params_at(a.params, i)->value, ctx,
+                       neo_params_at(b.params, i)->value) > tolerance)
             bench_fail("the device's parameters differ from the CPU's");
     drop(&a), drop(&b);
 }
@@ -191,13 +202,15 @@ static void bench_gemm(int64_t m, int64_t n, int64_t k, const char *trans) {
     }
     const double flops = 2.0 * (double)m * (double)n * (double)k;
     for (int i = 0; i < 2; i++) {
-        snprintf(name, sizeof name, "gemm.%s.%s.%dx%dx%d", i ? "cublaslt" : "exact", trans, (int)m, (int)n, (int)k);
+        snprintf(name, sizeof name, "gemm.%s.%s.%dx%dx%d", i ? "cublaslt" : "exact", trans, (int)m,
+                 (int)n, (int)k);
         bench.spread = spread[i];
         report(name, flops / t[i] / 1e9, "GFLOP/s", -1, i ? NULL : "cublaslt", t[1] / t[0]);
     }
 }
 static void bench_products(void) {
-    static const int layers[][2] = {{256, 512}, {512, 367}, {64, 256}, {16, 64}, {512, 13}, {1, 256}};
+    static const int layers[][2] = {{256, 512}, {512, 367}, {64, 256},
+                                    {16, 64},   {512, 13},  {1, 256}};
     bench_gemm(4096, 4096, 4096, "nn");
     bench_gemm(4096, 4096, 4096, "nt");
     bench_gemm(4096, 4096, 4096, "tn");
@@ -210,7 +223,17 @@ static void bench_products(void) {
 }
 
 /* ---- layer norm ---- */
-enum { NORM_X, NORM_WEIGHT, NORM_BIAS, NORM_Y, NORM_STATS, NORM_DY, NORM_DX, NORM_DWEIGHT, NORM_DBIAS };
+enum {
+    NORM_X,
+    NORM_WEIGHT,
+    NORM_BIAS,
+    NORM_Y,
+    NORM_STATS,
+    NORM_DY,
+    NORM_DX,
+    NORM_DWEIGHT,
+    NORM_DBIAS
+};
 static void make_norm(work *w) {
     const int64_t rows[] = {w->m, w->n, w->n, w->m, w->m, w->m, w->m, w->n, w->n};
     const int64_t cols[] = {w->n, 0, 0, w->n, 2, w->n, w->n, 0, 0};
@@ -218,30 +241,35 @@ static void make_norm(work *w) {
 }
 static void run_norm(work *w) {
     neo_tensor *t = w->t;
-    BENCH_OK(neo_layer_norm_forward(w->ctx, t[NORM_X], t[NORM_WEIGHT], t[NORM_BIAS], 1e-5f, t[NORM_Y], t[NORM_STATS]));
+    BENCH_OK(neo_layer_norm_forward(w->ctx, t[NORM_X], t[NORM_WEIGHT], t[NORM_BIAS], 1e-5f,
+                                    t[NORM_Y], t[NORM_STATS]));
 }
 static void run_norm_back(work *w) {
     neo_tensor *t = w->t;
-    BENCH_OK(neo_layer_norm_backward(w->ctx, NULL, t[NORM_X], t[NORM_WEIGHT], t[NORM_STATS], t[NORM_DY], t[NORM_DX],
-                                     t[NORM_DWEIGHT], t[NORM_DBIAS]));
+    BENCH_OK(neo_layer_norm_backward(w->ctx, NULL, t[NORM_X], t[NORM_WEIGHT], t[NORM_STATS],
+                                     t[NORM_DY], t[NORM_DX], t[NORM_DWEIGHT], t[NORM_DBIAS]));
 }
 static void bench_norm(void) {
     const work_fn run[] = {run_norm, run_norm_back};
-    work small = {.m = 13, .n = 96}, w = {.ctx = exact, .m = bench.quick ? 13 : 131072, .n = bench.quick ? 96 : 768};
+    work small = {.m = 13, .n = 96},
+         w = {.ctx = exact, .m = bench.quick ? 13 : 131072, .n = bench.quick ? 96 : 768};
     verify("layer_norm", small, exact, make_norm, run, 2, 0);
     make_norm(&w);
-    double tensor = 4.0 * (double)w.m * (double)w.n, stats = 8.0 * (double)w.m, t = time_of(&w, run_norm);
+    double tensor = 4.0 * (double)w.m * (double)w.n, stats = 8.0 * (double)w.m,
+           t = time_of(&w, run_norm);
     report_bytes("layer_norm.forward.131072x768", 2 * tensor + stats, t);
     t = time_of(&w, run_norm_back);
     report_bytes("layer_norm.backward.131072x768", 3 * tensor + stats, t);
     drop(&w);
 }
 
-/* ---- attention: q, k, v are slices of one matrix, as a GPT has them; m sequences of n, k heads of 64 ---- */
+/* ---- attention: q, k, v are slices of one matrix, as a GPT has them; m sequences of n, k heads of
+   64 ---- */
 enum { ATT_QKV, ATT_Y, ATT_LSE, ATT_DY, ATT_DQKV, ATT_DIM = 64 };
 static void make_attention(work *w) {
     const int64_t rows = w->m * w->n, width = w->k * ATT_DIM;
-    add(w, rows, 3 * width), add(w, rows, width), add(w, rows, w->k), add(w, rows, width), add(w, rows, 3 * width);
+    add(w, rows, 3 * width), add(w, rows, width), add(w, rows, w->k), add(w, rows, width),
+        add(w, rows, 3 * width);
 }
 static neo_tensor part(neo_tensor qkv, int i) {
     return neo_tensor_slice(qkv, 1, i * qkv.shape[1] / 3, qkv.shape[1] / 3);
@@ -249,21 +277,24 @@ static neo_tensor part(neo_tensor qkv, int i) {
 static void run_attention(work *w) {
     const neo_attention_desc d = {w->n, w->k, 1, 0.0f};
     neo_tensor *t = w->t, q = t[ATT_QKV];
-    BENCH_OK(neo_attention_forward(w->ctx, &d, part(q, 0), part(q, 1), part(q, 2), t[ATT_Y], t[ATT_LSE]));
+    BENCH_OK(neo_attention_forward(w->ctx, &d, part(q, 0), part(q, 1), part(q, 2), t[ATT_Y],
+                                   t[ATT_LSE]));
 }
 static void run_attention_back(work *w) {
     const neo_attention_desc d = {w->n, w->k, 1, 0.0f};
     neo_tensor *t = w->t, q = t[ATT_QKV], dq = t[ATT_DQKV];
-    BENCH_OK(neo_attention_backward(w->ctx, &d, part(q, 0), part(q, 1), part(q, 2), t[ATT_Y], t[ATT_LSE], t[ATT_DY],
-                                    part(dq, 0), part(dq, 1), part(dq, 2)));
+    BENCH_OK(neo_attention_backward(w->ctx, &d, part(q, 0), part(q, 1), part(q, 2), t[ATT_Y],
+                                    t[ATT_LSE], t[ATT_DY], part(dq, 0), part(dq, 1), part(dq, 2)));
 }
 static void bench_attention(void) {
     const work_fn run[] = {run_attention, run_attention_back};
-    work small = {.m = 1, .n = bench.quick ? 9 : 130, .k = 2}, w = {.ctx = exact, .m = 4, .n = 1024, .k = 12};
+    work small = {.m = 1, .n = bench.quick ? 9 : 130, .k = 2},
+         w = {.ctx = exact, .m = 4, .n = 1024, .k = 12};
     if (bench.quick) w = small, w.ctx = exact;
     verify("attention", small, exact, make_attention, run, 2, 0);
     make_attention(&w);
-    double product = (double)w.m * (double)w.k * (double)w.n * (double)w.n * ATT_DIM, t = time_of(&w, run_attention);
+    double product = (double)w.m * (double)w.k * (double)w.n * (double)w.n * ATT_DIM,
+           t = time_of(&w, run_attention);
     report("attention.forward.b4.t1024.h12.d64", 2 * product / t / 1e9, "GFLOP/s", -1, NULL, 0);
     t = time_of(&w, run_attention_back);
     report("attention.backward.b4.t1024.h12.d64", 5 * product / t / 1e9, "GFLOP/s", -1, NULL, 0);
@@ -317,7 +348,8 @@ static int64_t draw(const double *cdf, int64_t rows) {
     }
     return lo * 7919 % rows; /* popular rows are spread over the table */
 }
-static void make_ids(int64_t *ids, batch *b, int count, const int64_t *rows, int tables, int64_t per_table, int zipf) {
+static void make_ids(int64_t *ids, batch *b, int count, const int64_t *rows, int tables,
+                     int64_t per_table, int zipf) {
     for (int t = 0; t < tables; t++) {
         double *cdf = zipf ? zipf_table(rows[t]) : NULL;
         char *seen = (char *)bench_alloc((size_t)rows[t]);
@@ -340,8 +372,8 @@ static neo_tensor bring(neo_ctx *ctx, neo_tensor host) {
     return t;
 }
 /* `count` batches where ctx computes, or, if `there` is 0, in host memory. */
-static void make_batches(neo_ctx *ctx, int there, batch *b, int count, const int64_t *rows, int tables, int64_t samples,
-                         int64_t length, int zipf) {
+static void make_batches(neo_ctx *ctx, int there, batch *b, int count, const int64_t *rows,
+                         int tables, int64_t samples, int64_t length, int zipf) {
     const int64_t bags = tables * samples, total = bags * length;
     int64_t *offsets = (int64_t *)bench_alloc(sizeof *offsets * (size_t)(bags + 1));
     int64_t *ids = (int64_t *)bench_alloc(sizeof *ids * (size_t)(total * count));
@@ -435,7 +467,8 @@ static void verify_bags(bag_sizes size, int zipf) {
             BENCH_OK(neo_bags_backward(b->bags, &b->batch[n].view, b->out, 0.01f));
         }
     }
-    if (difference(cpu, both[0].out, exact, both[1].out) != 0) bench_fail("a lookup's bits are not the CPU's");
+    if (difference(cpu, both[0].out, exact, both[1].out) != 0)
+        bench_fail("a lookup's bits are not the CPU's");
     for (int t = 0; t < size.tables; t++) {
         size_t bytes = sizeof(float) * (size_t)(size.rows * size.dim);
         for (int i = 0; i < 2; i++) {
@@ -471,16 +504,19 @@ static void measure_bags(bags *b, int zipf, double *uniform) {
     for (int r = 0; r < rounds(); r++) time_bags(b, &t[0][r], &t[1][r]);
     for (int n = 0; n < TURNS; n++) unique += b->batch[n].unique / TURNS;
     const double row = (double)neo_dtype_size(b->size.dtype) * (double)b->size.dim;
-    const double out = (double)neo_tensor_bytes(b->out), ids = (double)neo_tensor_count(b->batch[0].ids);
+    const double out = (double)neo_tensor_bytes(b->out),
+                 ids = (double)neo_tensor_count(b->batch[0].ids);
     const double bytes[2] = {ids * (row + 8) + out, unique * (2 * row + 8) + out + 8 * ids};
     for (int back = 0; back < 2; back++) {
-        double median = bench_median(t[back], rounds()), share = 100 * bytes[back] / median / (copy_rate * 1e9);
+        double median = bench_median(t[back], rounds()),
+               share = 100 * bytes[back] / median / (copy_rate * 1e9);
         bench_spread(t[back], rounds());
-        snprintf(name, sizeof name, "bags.%s.%s.d%d%s", back ? "backward" : "forward", zipf ? "zipf" : "uniform",
-                 (int)b->size.dim, b->size.dtype == NEO_F16 ? ".f16" : "");
+        snprintf(name, sizeof name, "bags.%s.%s.d%d%s", back ? "backward" : "forward",
+                 zipf ? "zipf" : "uniform", (int)b->size.dim,
+                 b->size.dtype == NEO_F16 ? ".f16" : "");
         if (!back) bench.most = 125;
-        report(name, bytes[back] / median / 1e9, "GB/s", zipf && !back ? -1 : share, zipf ? "uniform_ids" : NULL,
-               uniform[back] / median);
+        report(name, bytes[back] / median / 1e9, "GB/s", zipf && !back ? -1 : share,
+               zipf ? "uniform_ids" : NULL, uniform[back] / median);
         if (!zipf) uniform[back] = median;
     }
 }
@@ -624,7 +660,8 @@ static double measure_graph(trainer *t, int there, const batch *b) {
     neo_cuda_graph_destroy(g);
     double median = bench_median(took, rounds());
     bench_spread(took, rounds());
-    report(there ? "step.dlrm.graph" : "step.dlrm.graph.from_host", 1e3 * median, "ms", -1, NULL, 0);
+    report(there ? "step.dlrm.graph" : "step.dlrm.graph.from_host", 1e3 * median, "ms", -1, NULL,
+           0);
     return median;
 }
 static void measure_step(trainer *t, int there) {
@@ -644,7 +681,8 @@ static void measure_step(trainer *t, int there) {
            (double)t->m.batch / median, "samples/s", -1, NULL, 0);
     double part_of_calls = bench_median(share, n);
     bench_spread(share, n);
-    report(there ? "step.dlrm.calls" : "step.dlrm.from_host.calls", part_of_calls, "percent", -1, NULL, 0);
+    report(there ? "step.dlrm.calls" : "step.dlrm.from_host.calls", part_of_calls, "percent", -1,
+           NULL, 0);
     double graph = measure_graph(t, there, b);
     for (int r = 0; there && r < rounds(); r++) busy[r] = 100 * time_calls(t, &b[r % TURNS]);
     if (there) {
@@ -659,7 +697,8 @@ static void bench_step(void) {
     trainer t;
     const uint64_t digest = digest_of(cpu, 0);
     if (digest_of(exact, 0) != digest) bench_fail("step: the device's digest is not the CPU's");
-    if (digest_of(exact, 1) != digest) bench_fail("step: the digest of steps as graphs is not the CPU's");
+    if (digest_of(exact, 1) != digest)
+        bench_fail("step: the digest of steps as graphs is not the CPU's");
     make_trainer(&t, fast, bench.quick ? 12 : 16384, bench.quick ? 30 : INT64_MAX);
     measure_step(&t, 1);
     measure_step(&t, 0);

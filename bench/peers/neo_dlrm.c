@@ -1,5 +1,5 @@
-/* neo_dlrm.c: the trainer of examples/train/dlrm on several ranks that are threads, whose steps are called from elsewhere by
-   ctypes, on batches that are given.
+/* neo_dlrm.c: the trainer of examples/train/dlrm on several ranks that are threads, whose steps are
+   called from elsewhere by ctypes, on batches that are given.
 
    cc -O2 -fPIC -shared -I. bench/peers/neo_dlrm.c examples/neo.c -o libneo_dlrm.so \
      -lm -lpthread */
@@ -36,10 +36,16 @@ static neo_status make_batches(rank_of *r) {
         for (int t = 0; t < TABLES; t++)
             memcpy(ids + t * n, dlrm.ids + (k * TABLES + t) * all + first, (size_t)n * sizeof *ids);
         r->batch[k] = (neo_batch){
-            .dense = neo_tensor_2d((float *)(uintptr_t)(dlrm.dense + (k * all + first) * DENSE), NEO_F32, n, DENSE),
+            .dense = neo_tensor_2d((float *)(uintptr_t)(dlrm.dense + (k * all + first) * DENSE),
+                                   NEO_F32, n, DENSE),
             .label = neo_tensor_1d((float *)(uintptr_t)(dlrm.label + k * all + first), NEO_F32, n),
-            .sparse = {.batch = n, .feature_count = TABLES, .id_dtype = NEO_I64, .offsets = r->offsets, .ids = ids},
-            .size = n, .global_size = all};
+            .sparse = {.batch = n,
+                       .feature_count = TABLES,
+                       .id_dtype = NEO_I64,
+                       .offsets = r->offsets,
+                       .ids = ids},
+            .size = n,
+            .global_size = all};
     }
     return NEO_OK;
 }
@@ -72,9 +78,11 @@ static neo_status work_rank(void *rank, int command, int64_t count) {
     (void)command;
     for (; count > 0; count--, r->step++) {
         neo_batch batch = r->batch[r->step % dlrm.batches];
-        TRY(train_batch(&r->m, &batch, &r->batch[(r->step + 1) % dlrm.batches], 1, (float)dlrm.o.lr));
+        TRY(train_batch(&r->m, &batch, &r->batch[(r->step + 1) % dlrm.batches], 1,
+                        (float)dlrm.o.lr));
     }
-    if (neo_comm_rank(r->m.comm) == 0) dlrm.loss = neo_exact_value(&r->m.loss[r->m.turn]) / (double)dlrm.o.batch;
+    if (neo_comm_rank(r->m.comm) == 0)
+        dlrm.loss = neo_exact_value(&r->m.loss[r->m.turn]) / (double)dlrm.o.batch;
     return NEO_OK;
 }
 static void tear_down_rank(void *rank) {
@@ -87,13 +95,18 @@ static void tear_down_rank(void *rank) {
     free(r);
 }
 
-SIDE const char *neo_dlrm_error(void) { return dlrm.ranks.error[0] ? dlrm.ranks.error : neo_last_error(); }
-/* bottom: "13-...-<dim>", top: "...-1". One thread per rank, tables whole on one rank each, the example's defaults else. */
-SIDE int neo_dlrm_start(int ranks, int64_t dim, int64_t batch, int64_t rows, const char *bottom, const char *top, const float *dense,
-                        const float *label, const int64_t *ids, int batches) {
+SIDE const char *neo_dlrm_error(void) {
+    return dlrm.ranks.error[0] ? dlrm.ranks.error : neo_last_error();
+}
+/* bottom: "13-...-<dim>", top: "...-1". One thread per rank, tables whole on one rank each, the
+   example's defaults else. */
+SIDE int neo_dlrm_start(int ranks, int64_t dim, int64_t batch, int64_t rows, const char *bottom,
+                        const char *top, const float *dense, const float *label, const int64_t *ids,
+                        int batches) {
     static char plan[] = "tw", off[] = "off";
     memset(&dlrm, 0, sizeof dlrm);
-    if (batches < 1 || batches > MAX_BATCHES) return (int)neo_fail(NEO_ERR_ARG, "1 to %d batches", (int)MAX_BATCHES);
+    if (batches < 1 || batches > MAX_BATCHES)
+        return (int)neo_fail(NEO_ERR_ARG, "1 to %d batches", (int)MAX_BATCHES);
     neo_status status = cli_defaults(&DLRM, &dlrm.o);
     if (status != NEO_OK) return (int)status;
     dlrm.o.plan = plan, dlrm.o.machine.graph = off;
@@ -101,7 +114,8 @@ SIDE int neo_dlrm_start(int ranks, int64_t dim, int64_t batch, int64_t rows, con
     dlrm.o.synthetic = dlrm.o.batch = batch, dlrm.o.rows = rows, dlrm.o.dim = dim;
     dlrm.batches = batches, dlrm.dense = dense, dlrm.label = label, dlrm.ids = ids;
     dlrm.ranks.desc = (neo_comm_desc){.ranks = ranks, .ctx = {.threads = 1, .seed = 1}};
-    dlrm.ranks.set_up = set_up_rank, dlrm.ranks.work = work_rank, dlrm.ranks.tear_down = tear_down_rank;
+    dlrm.ranks.set_up = set_up_rank, dlrm.ranks.work = work_rank,
+    dlrm.ranks.tear_down = tear_down_rank;
     return ranks_start(&dlrm.ranks);
 }
 /* `steps` steps; loss: the mean of the last one's batch, may be NULL. */

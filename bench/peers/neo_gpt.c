@@ -1,4 +1,5 @@
-/* neo_gpt.c: the trainer of examples/train/gpt, one rank, whose steps are called from elsewhere by ctypes.
+/* neo_gpt.c: the trainer of examples/train/gpt, one rank, whose steps are called from elsewhere by
+   ctypes.
 
    cc -O2 -fPIC -shared -I. bench/peers/neo_gpt.c examples/neo.c -o libneo_gpt.so \
      -lm -lpthread */
@@ -41,9 +42,13 @@ static void tear_down_gpt(void *rank) {
     gpt.run = NULL;
 }
 
-SIDE const char *neo_gpt_error(void) { return gpt.ranks.error[0] ? gpt.ranks.error : neo_last_error(); }
-/* AdamW as the example's: beta2 0.99, decay 0.1, gradients clipped at norm 1, a learning rate of 0.002. */
-SIDE int neo_gpt_start(int threads, int layers, int heads, int width, int context, int batch, const char *text) {
+SIDE const char *neo_gpt_error(void) {
+    return gpt.ranks.error[0] ? gpt.ranks.error : neo_last_error();
+}
+/* AdamW as the example's: beta2 0.99, decay 0.1, gradients clipped at norm 1, a learning rate of
+   0.002. */
+SIDE int neo_gpt_start(int threads, int layers, int heads, int width, int context, int batch,
+                       const char *text) {
     options *o = &gpt.job.o;
     static char none[] = "none", off[] = "off";
     memset(&gpt, 0, sizeof gpt);
@@ -82,6 +87,7 @@ SIDE int neo_gpt_batch(int64_t step, int64_t *ids, int64_t *targets) {
     if (!r) return 1;
     model as = r->t.m; /* with other arrays to write to */
     as.next_ids = ids, as.next_targets = targets;
-    for (int64_t i = 0; i < r->o->batch; i++) put_sequence(&as, r->t.text, window_of(&r->t, step, i), i);
+    for (int64_t i = 0; i < r->o->batch; i++)
+        put_sequence(&as, r->t.text, window_of(&r->t, step, i), i);
     return 0;
 }

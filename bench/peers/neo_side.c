@@ -1,13 +1,15 @@
-/* neo_side.c: neo's side of the comparisons with peers: plain functions over plain pointers, which the scripts
-   call by ctypes in the peer's own process, so that neo and peer take turns.
+/* neo_side.c: neo's side of the comparisons with peers: plain functions over plain pointers, which
+   the scripts call by ctypes in the peer's own process, so that neo and peer take turns.
 
    As a library:
      cc -O2 -fPIC -shared -I. bench/peers/neo_side.c examples/neo.c -o libneo_side.so -lm -lpthread
-   As a program (-DNEO_SIDE_MAIN):  neo_start D BATCH THREADS makes a DLRM whose tables are left as the allocator
+   As a program (-DNEO_SIDE_MAIN):  neo_start D BATCH THREADS makes a DLRM whose tables are left as
+                                    the allocator
    gives them, takes one step, prints a line and leaves: what a process costs before it trains.
 
-   Functions that can fail return 0, or a status that is not; neo_side_error says why. Floats are f32 unless said, ids
-   and offsets i64, matrices row-major without gaps. Objects belong to one thread at a time. */
+   Functions that can fail return 0, or a status that is not; neo_side_error says why. Floats are
+   f32 unless said, ids and offsets i64, matrices row-major without gaps. Objects belong to one
+   thread at a time. */
 #include "../gather.h"
 #include "../model.h"
 
@@ -43,8 +45,8 @@ SIDE int neo_side_copy(void *ctx, void *to, const void *from, int64_t bytes) {
     return 0;
 }
 
-/* GB/s at which the context's threads together read a working set of `bytes`, again and again, the best of 25 short bursts:
-   what its place in the caches allows. */
+/* GB/s at which the context's threads together read a working set of `bytes`, again and again, the
+   best of 25 short bursts: what its place in the caches allows. */
 typedef struct read_job {
     const char *data;
     int64_t piece, passes;
@@ -52,7 +54,8 @@ typedef struct read_job {
 #if defined(__x86_64__)
 __attribute__((target("avx512f"))) static void read_avx512(const char *p, int64_t bytes) {
     for (const char *end = p + bytes - 255; p < end; p += 256) {
-        __m512 a = _mm512_loadu_ps(p), b = _mm512_loadu_ps(p + 64), c = _mm512_loadu_ps(p + 128), d = _mm512_loadu_ps(p + 192);
+        __m512 a = _mm512_loadu_ps(p), b = _mm512_loadu_ps(p + 64), c = _mm512_loadu_ps(p + 128),
+               d = _mm512_loadu_ps(p + 192);
         __asm__ volatile("" : : "v"(a), "v"(b), "v"(c), "v"(d));
     }
 }
@@ -92,69 +95,78 @@ SIDE double neo_side_read(void *ctx, int64_t bytes) {
 }
 
 /* ---- dense layers ---- */
-typedef void (*sgemm64)(int order, int trans_a, int trans_b, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
-                        int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc);
+typedef void (*sgemm64)(int order, int trans_a, int trans_b, int64_t m, int64_t n, int64_t k,
+                        float alpha, const float *a, int64_t lda, const float *b, int64_t ldb,
+                        float beta, float *c, int64_t ldc);
 
 static neo_dtype dtype_of(int bf16) { return bf16 ? NEO_BF16 : NEO_F32; }
 /* c = op(a) op(b), `repeats` times; op(a) is [m][k], op(b) [k][n]. All f32, or bf16. */
-SIDE int neo_side_gemm(void *ctx, int bf16, int trans_a, int trans_b, int64_t m, int64_t n, int64_t k, void *a, void *b, void *c,
-                       int repeats) {
+SIDE int neo_side_gemm(void *ctx, int bf16, int trans_a, int trans_b, int64_t m, int64_t n,
+                       int64_t k, void *a, void *b, void *c, int repeats) {
     neo_gemm_desc d = {.trans_a = trans_a, .trans_b = trans_b};
     const neo_dtype t = dtype_of(bf16);
     for (int i = 0; i < repeats; i++)
-        BENCH_TRY(neo_gemm((neo_ctx *)ctx, &d, neo_tensor_2d(a, t, trans_a ? k : m, trans_a ? m : k),
-                     neo_tensor_2d(b, t, trans_b ? n : k, trans_b ? k : n), neo_tensor_2d(c, t, m, n)));
+        BENCH_TRY(neo_gemm(
+            (neo_ctx *)ctx, &d, neo_tensor_2d(a, t, trans_a ? k : m, trans_a ? m : k),
+            neo_tensor_2d(b, t, trans_b ? n : k, trans_b ? k : n), neo_tensor_2d(c, t, m, n)));
     return 0;
 }
 /* The same by a BLAS whose cblas_sgemm takes 64-bit sizes. */
-SIDE int neo_side_blas(void *sgemm, int trans_a, int trans_b, int64_t m, int64_t n, int64_t k, float *a, float *b, float *c,
-                       int repeats) {
+SIDE int neo_side_blas(void *sgemm, int trans_a, int trans_b, int64_t m, int64_t n, int64_t k,
+                       float *a, float *b, float *c, int repeats) {
     sgemm64 call;
     memcpy(&call, &sgemm, sizeof call);
     for (int i = 0; i < repeats; i++)
-        call(101, trans_a ? 112 : 111, trans_b ? 112 : 111, m, n, k, 1.0f, a, trans_a ? m : k, b, trans_b ? k : n, 0.0f, c, n);
+        call(101, trans_a ? 112 : 111, trans_b ? 112 : 111, m, n, k, 1.0f, a, trans_a ? m : k, b,
+             trans_b ? k : n, 0.0f, c, n);
     return 0;
 }
 /* y [b][out] = x [b][in] w^T + bias, w [out][in]. All f32, or bf16 with a bias of f32. */
-SIDE int neo_side_linear(void *ctx, int bf16, int64_t b, int64_t in, int64_t out, void *x, void *w, float *bias, void *y, int repeats) {
+SIDE int neo_side_linear(void *ctx, int bf16, int64_t b, int64_t in, int64_t out, void *x, void *w,
+                         float *bias, void *y, int repeats) {
     const neo_dtype t = dtype_of(bf16);
     for (int i = 0; i < repeats; i++)
-        BENCH_TRY(neo_linear_forward((neo_ctx *)ctx, neo_tensor_2d(x, t, b, in), neo_tensor_2d(w, t, out, in), neo_tensor_1d(bias, NEO_F32, out),
-                               NEO_ACT_NONE, neo_tensor_2d(y, t, b, out)));
+        BENCH_TRY(neo_linear_forward(
+            (neo_ctx *)ctx, neo_tensor_2d(x, t, b, in), neo_tensor_2d(w, t, out, in),
+            neo_tensor_1d(bias, NEO_F32, out), NEO_ACT_NONE, neo_tensor_2d(y, t, b, out)));
     return 0;
 }
-/* dx = dz w and dw = dz^T x; a pointer that is NULL: not computed. All f32, or bf16 with dw of f32. */
-SIDE int neo_side_linear_back(void *ctx, int bf16, int64_t b, int64_t in, int64_t out, void *x, void *w, void *dz, void *dx, float *dw,
-                              int repeats) {
+/* dx = dz w and dw = dz^T x; a pointer that is NULL: not computed. All f32, or bf16 with dw of f32.
+   */
+SIDE int neo_side_linear_back(void *ctx, int bf16, int64_t b, int64_t in, int64_t out, void *x,
+                              void *w, void *dz, void *dx, float *dw, int repeats) {
     const neo_dtype t = dtype_of(bf16);
     neo_tensor none = neo_tensor_none();
     for (int i = 0; i < repeats; i++)
-        BENCH_TRY(neo_linear_backward((neo_ctx *)ctx, NULL, neo_tensor_2d(x, t, b, in), neo_tensor_2d(w, t, out, in),
-                                neo_tensor_2d(dz, t, b, out), dx ? neo_tensor_2d(dx, t, b, in) : none,
-                                dw ? neo_tensor_2d(dw, NEO_F32, out, in) : none, none));
+        BENCH_TRY(neo_linear_backward((neo_ctx *)ctx, NULL, neo_tensor_2d(x, t, b, in),
+                                      neo_tensor_2d(w, t, out, in), neo_tensor_2d(dz, t, b, out),
+                                      dx ? neo_tensor_2d(dx, t, b, in) : none,
+                                      dw ? neo_tensor_2d(dw, NEO_F32, out, in) : none, none));
     return 0;
 }
 
 /* ---- bags ---- */
-/* `weights`: [tables] addresses of rows of dtype (0: f32, 1: f16), used in place; NULL: neo's own memory.
-   optim: 0 row-wise Adagrad, 1 Adagrad. f16 rows are rounded to nearest. */
-SIDE void *neo_side_bags(void *ctx, int tables, int64_t rows, int64_t dim, int f16, int optim, int64_t max_batch, int64_t max_ids,
-                         void *const *weights) {
+/* `weights`: [tables] addresses of rows of dtype (0: f32, 1: f16), used in place; NULL: neo's own
+   memory. optim: 0 row-wise Adagrad, 1 Adagrad. f16 rows are rounded to nearest. */
+SIDE void *neo_side_bags(void *ctx, int tables, int64_t rows, int64_t dim, int f16, int optim,
+                         int64_t max_batch, int64_t max_ids, void *const *weights) {
     neo_table_desc *t = (neo_table_desc *)calloc((size_t)tables, sizeof *t);
     char(*names)[16] = (char(*)[16])calloc((size_t)tables, sizeof *names);
     neo_bags *bags = NULL;
     for (int i = 0; t && names && i < tables; i++) {
         snprintf(names[i], sizeof names[i], "t%d", i);
-        t[i] = (neo_table_desc){.name = names[i],
-                                .rows = rows,
-                                .dim = dim,
-                                .dtype = f16 ? NEO_F16 : NEO_F32,
-                                .round_nearest = 1,
-                                .weight = weights ? weights[i] : NULL,
-                                .optim = {.kind = optim ? NEO_BAG_ADAGRAD : NEO_BAG_ROWWISE_ADAGRAD}};
+        t[i] =
+            (neo_table_desc){.name = names[i],
+                             .rows = rows,
+                             .dim = dim,
+                             .dtype = f16 ? NEO_F16 : NEO_F32,
+                             .round_nearest = 1,
+                             .weight = weights ? weights[i] : NULL,
+                             .optim = {.kind = optim ? NEO_BAG_ADAGRAD : NEO_BAG_ROWWISE_ADAGRAD}};
         if (weights) t[i].init.kind = NEO_INIT_NONE;
     }
-    neo_bags_desc d = {.tables = t, .table_count = tables, .max_batch = max_batch, .max_ids = max_ids};
+    neo_bags_desc d = {
+        .tables = t, .table_count = tables, .max_batch = max_batch, .max_ids = max_ids};
     if (!t || !names || neo_bags_create((neo_ctx *)ctx, &d, &bags) != NEO_OK) bags = NULL;
     free(t);
     free(names);
@@ -162,27 +174,37 @@ SIDE void *neo_side_bags(void *ctx, int tables, int64_t rows, int64_t dim, int f
 }
 SIDE void neo_side_bags_free(void *bags) { neo_bags_destroy((neo_bags *)bags); }
 static neo_jagged jagged(int tables, int64_t batch, const int64_t *offsets, const int64_t *ids) {
-    neo_jagged j = {.batch = batch, .feature_count = tables, .id_dtype = NEO_I64, .offsets = offsets, .ids = ids};
+    neo_jagged j = {.batch = batch,
+                    .feature_count = tables,
+                    .id_dtype = NEO_I64,
+                    .offsets = offsets,
+                    .ids = ids};
     return j;
 }
 /* out, dout [batch][tables dim]; offsets [tables batch + 1], ids of all tables. */
-SIDE int neo_side_bags_forward(void *bags, int tables, int64_t batch, const int64_t *offsets, const int64_t *ids, float *out) {
+SIDE int neo_side_bags_forward(void *bags, int tables, int64_t batch, const int64_t *offsets,
+                               const int64_t *ids, float *out) {
     neo_jagged j = jagged(tables, batch, offsets, ids);
-    return (int)neo_bags_forward((neo_bags *)bags, &j, neo_tensor_2d(out, NEO_F32, batch, neo_bags_out_width((neo_bags *)bags)));
+    return (int)neo_bags_forward(
+        (neo_bags *)bags, &j,
+        neo_tensor_2d(out, NEO_F32, batch, neo_bags_out_width((neo_bags *)bags)));
 }
-SIDE int neo_side_bags_backward(void *bags, int tables, int64_t batch, const int64_t *offsets, const int64_t *ids, float *dout,
-                                float lr) {
+SIDE int neo_side_bags_backward(void *bags, int tables, int64_t batch, const int64_t *offsets,
+                                const int64_t *ids, float *dout, float lr) {
     neo_jagged j = jagged(tables, batch, offsets, ids);
-    return (int)neo_bags_backward((neo_bags *)bags, &j, neo_tensor_2d(dout, NEO_F32, batch, neo_bags_out_width((neo_bags *)bags)),
-                                  lr);
+    return (int)neo_bags_backward(
+        (neo_bags *)bags, &j,
+        neo_tensor_2d(dout, NEO_F32, batch, neo_bags_out_width((neo_bags *)bags)), lr);
 }
 /* k 0: the rows, 1: the optimizer's state. */
 SIDE void *neo_side_bags_data(void *bags, int table, int k) {
-    return k ? neo_bags_state((neo_bags *)bags, table, 0).data : neo_bags_weight((neo_bags *)bags, table).data;
+    return k ? neo_bags_state((neo_bags *)bags, table, 0).data
+             : neo_bags_weight((neo_bags *)bags, table).data;
 }
 
-/* The best plain loop of the same lookup (gather.h). weights [tables] addresses of rows, all bags of `length` ids. how: what
-   neo_side_gather_best says. Returns 0, or -1: there is no such loop for these rows. */
+/* The best plain loop of the same lookup (gather.h). weights [tables] addresses of rows, all bags
+   of `length` ids. how: what neo_side_gather_best says. Returns 0, or -1: there is no such loop for
+   these rows. */
 typedef struct gather_job {
     gather plain;
     neo_ctx *ctx;
@@ -200,15 +222,20 @@ static void gather_table(void *arg, int64_t t, int worker) {
     g.out = j->out + t * g.dim;
     gather_run(&g);
 }
-static void gather_tables(void *job) { neo_parallel_for(((gather_job *)job)->ctx, ((gather_job *)job)->tables, gather_table, job); }
-static gather_job gather_job_make(void *ctx, int tables, const void *const *weights, int f16, int64_t dim, int64_t batch, int64_t length,
-                                  const int64_t *ids, float *out) {
-    gather_job j = {.ctx = (neo_ctx *)ctx, .weights = weights, .ids = ids, .out = out, .tables = tables};
-    j.plain = (gather){.f16 = f16, .bags = batch, .length = length, .stride = tables * dim, .dim = dim};
+static void gather_tables(void *job) {
+    neo_parallel_for(((gather_job *)job)->ctx, ((gather_job *)job)->tables, gather_table, job);
+}
+static gather_job gather_job_make(void *ctx, int tables, const void *const *weights, int f16,
+                                  int64_t dim, int64_t batch, int64_t length, const int64_t *ids,
+                                  float *out) {
+    gather_job j = {
+        .ctx = (neo_ctx *)ctx, .weights = weights, .ids = ids, .out = out, .tables = tables};
+    j.plain =
+        (gather){.f16 = f16, .bags = batch, .length = length, .stride = tables * dim, .dim = dim};
     return j;
 }
-SIDE int neo_side_gather(void *ctx, int tables, const void *const *weights, int f16, int64_t dim, int64_t batch, int64_t length,
-                         const int64_t *ids, float *out, int how) {
+SIDE int neo_side_gather(void *ctx, int tables, const void *const *weights, int f16, int64_t dim,
+                         int64_t batch, int64_t length, const int64_t *ids, float *out, int how) {
     gather_job j = gather_job_make(ctx, tables, weights, f16, dim, batch, length, ids, out);
     if (!gather_possible(&j.plain)) return -1;
     j.plain.ahead = how / 2, j.plain.far = how % 2;
@@ -216,8 +243,9 @@ SIDE int neo_side_gather(void *ctx, int tables, const void *const *weights, int 
     return 0;
 }
 /* How rows are best fetched ahead. */
-SIDE int neo_side_gather_best(void *ctx, int tables, const void *const *weights, int f16, int64_t dim, int64_t batch, int64_t length,
-                              const int64_t *ids, float *out) {
+SIDE int neo_side_gather_best(void *ctx, int tables, const void *const *weights, int f16,
+                              int64_t dim, int64_t batch, int64_t length, const int64_t *ids,
+                              float *out) {
     gather_job j = gather_job_make(ctx, tables, weights, f16, dim, batch, length, ids, out);
     if (gather_possible(&j.plain)) gather_choose(&j.plain, gather_tables, &j);
     return (int)(2 * j.plain.ahead + j.plain.far);
@@ -230,9 +258,10 @@ SIDE void neo_side_dlrm_free(void *m) {
     neo_ctx_destroy(ctx);
     free(m);
 }
-/* 13 dense numbers, 26 tables of `rows` rows, one id per sample and table. bottom, top: widths after the input, the
-   bottom's last is the tables' dim. Row-wise Adagrad on the tables, Adagrad from `initial` on the layers. bf16: what the
-   layers multiply, while their parameters and sums are f32. */
+/* 13 dense numbers, 26 tables of `rows` rows, one id per sample and table. bottom, top: widths
+   after the input, the bottom's last is the tables' dim. Row-wise Adagrad on the tables, Adagrad
+   from `initial` on the layers. bf16: what the layers multiply, while their parameters and sums are
+   f32. */
 SIDE void *neo_side_dlrm(int threads, int bf16, int64_t batch, int64_t rows, const int64_t *bottom,
                          int bottoms, const int64_t *top, int tops, float initial, int no_init) {
     int64_t widths[NEO_MAX_LAYERS + 1] = {DENSE}, of_tables[TABLES];
@@ -256,10 +285,13 @@ SIDE void *neo_side_dlrm_param(void *dlrm, int i) {
     model *m = (model *)dlrm;
     return i < neo_params_count(m->params) ? neo_params_at(m->params, i)->value.data : NULL;
 }
-SIDE void *neo_side_dlrm_table(void *dlrm, int t) { return neo_bags_weight(((model *)dlrm)->bags, t).data; }
-/* dense [batch][13], label [batch]; ids [26][batch], offsets [26 batch + 1]; loss: NULL, or the mean. */
-SIDE int neo_side_dlrm_step(void *dlrm, float *dense, float *label, const int64_t *offsets, const int64_t *ids, float lr,
-                            double *loss) {
+SIDE void *neo_side_dlrm_table(void *dlrm, int t) {
+    return neo_bags_weight(((model *)dlrm)->bags, t).data;
+}
+/* dense [batch][13], label [batch]; ids [26][batch], offsets [26 batch + 1]; loss: NULL, or the
+   mean. */
+SIDE int neo_side_dlrm_step(void *dlrm, float *dense, float *label, const int64_t *offsets,
+                            const int64_t *ids, float lr, double *loss) {
     model *m = (model *)dlrm;
     neo_jagged j = jagged(TABLES, m->batch, offsets, ids);
     const model_batch b = {neo_tensor_2d(dense, NEO_F32, m->batch, DENSE),
@@ -282,9 +314,10 @@ SIDE int neo_side_write_tsv(const char *path, int64_t count, int64_t rows) {
     neo_ctx_destroy(ctx);
     return (int)status;
 }
-/* Read the file once, `threads` parsing threads, all batches to their end. sums [3]: of labels, of dense numbers, of ids
-   (as doubles); NULL: batches are only taken. */
-SIDE int neo_side_read_tsv(const char *path, int threads, int64_t batch, int64_t rows, int64_t *samples, double *sums) {
+/* Read the file once, `threads` parsing threads, all batches to their end. sums [3]: of labels, of
+   dense numbers, of ids (as doubles); NULL: batches are only taken. */
+SIDE int neo_side_read_tsv(const char *path, int threads, int64_t batch, int64_t rows,
+                           int64_t *samples, double *sums) {
     neo_ctx *ctx;
     neo_schema *schema = NULL;
     neo_reader *reader = NULL;
@@ -292,15 +325,18 @@ SIDE int neo_side_read_tsv(const char *path, int threads, int64_t batch, int64_t
     neo_ctx_desc one = {.threads = 1};
     BENCH_TRY(neo_ctx_create(&one, &ctx));
     neo_status status = neo_schema_criteo(ctx, NEO_IDS_HASH, rows, NULL, &schema);
-    neo_reader_desc d = {.schema = schema, .paths = &path, .path_count = 1, .batch = batch, .threads = threads};
+    neo_reader_desc d = {
+        .schema = schema, .paths = &path, .path_count = 1, .batch = batch, .threads = threads};
     if (status == NEO_OK) status = neo_reader_open(ctx, &d, &reader);
     *samples = 0;
     while (status == NEO_OK && (status = neo_reader_next(reader, &b)) == NEO_OK) {
         *samples += b.size;
         if (!sums) continue;
         for (int64_t i = 0; i < b.size; i++) sums[0] += (double)((const float *)b.label.data)[i];
-        for (int64_t i = 0; i < b.size * DENSE; i++) sums[1] += (double)((const float *)b.dense.data)[i];
-        for (int64_t i = 0; i < b.size * TABLES; i++) sums[2] += (double)((const int64_t *)b.sparse.ids)[i];
+        for (int64_t i = 0; i < b.size * DENSE; i++)
+            sums[1] += (double)((const float *)b.dense.data)[i];
+        for (int64_t i = 0; i < b.size * TABLES; i++)
+            sums[2] += (double)((const int64_t *)b.sparse.ids)[i];
     }
     neo_reader_close(reader);
     neo_schema_destroy(schema);
@@ -313,13 +349,17 @@ int main(int argc, char **argv) {
     int64_t batch = argc > 2 ? atoll(argv[2]) : 128, dim = argc > 1 ? atoll(argv[1]) : 16;
     const int64_t bottom[] = {512, 256, dim == 16 ? 64 : dim, dim}, top[] = {512, 256, 1};
     double loss = 0;
-    void *m = neo_side_dlrm(argc > 3 ? atoi(argv[3]) : 1, 0, batch, 100000, bottom, 4, top, 3, 0, 1);
-    float *dense = (float *)bench_alloc((size_t)(batch * DENSE) * 4), *label = (float *)bench_alloc((size_t)batch * 4);
-    int64_t *ids = (int64_t *)bench_alloc((size_t)(batch * TABLES) * 8), *offsets = (int64_t *)bench_alloc((size_t)(batch * TABLES + 1) * 8);
+    void *m =
+        neo_side_dlrm(argc > 3 ? atoi(argv[3]) : 1, 0, batch, 100000, bottom, 4, top, 3, 0, 1);
+    float *dense = (float *)bench_alloc((size_t)(batch * DENSE) * 4),
+          *label = (float *)bench_alloc((size_t)batch * 4);
+    int64_t *ids = (int64_t *)bench_alloc((size_t)(batch * TABLES) * 8),
+            *offsets = (int64_t *)bench_alloc((size_t)(batch * TABLES + 1) * 8);
     bench_fill(dense, batch * DENSE);
     for (int64_t i = 0; i <= batch * TABLES; i++) offsets[i] = i;
     for (int64_t i = 0; i < batch * TABLES; i++) ids[i] = (int64_t)(bench_random() % 100000);
-    if (!m || neo_side_dlrm_step(m, dense, label, offsets, ids, 0.01f, &loss) != 0 || !isfinite(loss)) {
+    if (!m || neo_side_dlrm_step(m, dense, label, offsets, ids, 0.01f, &loss) != 0 ||
+        !isfinite(loss)) {
         printf("failed: %s\n", neo_last_error());
         return 1;
     }

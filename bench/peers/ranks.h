@@ -1,5 +1,6 @@
-/* ranks.h: ranks that wait for commands, so that a process can let them take steps in turns with something else. The
-   file that includes it has the implementation of neo_comm.h, and a function that runs one command on every rank. */
+/* ranks.h: ranks that wait for commands, so that a process can let them take steps in turns with
+   something else. The file that includes it has the implementation of neo_comm.h, and a function
+   that runs one command on every rank. */
 #ifndef NEO_PEERS_RANKS_H
 #define NEO_PEERS_RANKS_H
 

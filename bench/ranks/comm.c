@@ -1,39 +1,63 @@
-/* comm.c: the collectives of neo_comm.h, over ranks as threads or, compiled with NEO_COMM_MPI and started by mpirun,
-   over MPI, there beside the MPI library's own.
+/* comm.c: the collectives of neo_comm.h, over ranks as threads or, compiled with NEO_COMM_MPI and
+   started by mpirun, over MPI, there beside the MPI library's own.
 
-     make bench BENCHES=comm                             build/bench/comm [--ranks W] [--quick]: 2 ranks as threads
-     make mpi && mpirun -n 2 build/bench/comm_mpi        (--threads is not read: a rank has one; --overlap: only that)
+     make bench BENCHES=comm                         build/bench/comm [--ranks W] [--quick]: 2 ranks
+                                                     as threads
+     make mpi && mpirun -n 2 build/bench/comm_mpi    (--threads is not read: a rank has one;
+                                                     --overlap: only that)
 
    The table has the columns of NVIDIA's nccl-tests, as its PERFORMANCE.md defines them:
-     size    S, bytes of the full buffer: of every rank's data for all_reduce and broadcast, of its input for
-             reduce_scatter and all_to_all, of its output for all_gather; of f32, sums for the reductions
-     time    t of one call: the mean over ranks; of these the median and p99 over calls. Calls follow each other
-             without barriers; with a peer in turns: neo, peer, peer, neo
+     size    S, bytes of the full buffer: of every rank's data for all_reduce and broadcast, of its
+             input for reduce_scatter and all_to_all, of its output for all_gather; of f32, sums for
+             the reductions
+     time    t of one call: the mean over ranks; of these the median and p99 over calls. Calls
+             follow each other without barriers; with a peer in turns: neo, peer, peer, neo
      algbw   S/t
-     busbw   algbw times 2 (W - 1)/W for all_reduce, (W - 1)/W for reduce_scatter, all_gather and all_to_all, 1 for
-             broadcast: what a link between ranks carries, comparable over W and with the hardware's bandwidth
-     wrong   elements of all ranks that are not as they should be, in a check before anything is timed
-     copy    the bytes that must be read and written, per second, in percent of the rate at which all ranks
-             copy these buffers at the same time, measured between the calls (from 1 MB on). Of a rank:
-               all_reduce      S (3 - 1/W): read its part of every rank's input, write the sum; read the other sums,
-                               write them. W = 2: own half + peer's half + write half, then read half + write half
+     busbw   algbw times 2 (W - 1)/W for all_reduce, (W - 1)/W for reduce_scatter, all_gather and
+             all_to_all, 1 for broadcast: what a link between ranks carries, comparable over W and
+             with the hardware's bandwidth
+     wrong   elements of all ranks that are not as they should be, in a check before anything is
+             timed
+     copy    the bytes that must be read and written, per second, in percent of the rate at which
+             all ranks copy these buffers at the same time, measured between the calls (from 1 MB
+             on). Of a rank:
+               all_reduce      S (3 - 1/W): read its part of every rank's input, write the sum; read
+                               the other sums, write them. W = 2: own half + peer's half + write
+                               half, then read half + write half
                reduce_scatter  S (1 + 1/W): read its part of every input, write the sum
                all_gather      2 S, and all_to_all 2 S: read and write every part, its own too
-               broadcast       2 S (W - 1)/W on average: each but the root reads and writes. One core of two is idle
-             Ranks that share memory cannot do better. MPI moves data through shared pages or a system call.
-   Overlap: an asynchronous all_to_all under a computation as long as the call alone. hidden = what is saved of the
-   shorter of the two, 100 % at best; exposed = what the call adds to the computation. Threads: by the link model, where
-   a transfer takes time but, except for one copy, no core. MPI in one machine: the cores that compute also move the
-   data, so that with a rank on every core little can be hidden; tests/comm/netns.sh measures it between two hosts with a
-   slow link. */
+               broadcast       2 S (W - 1)/W on average: each but the root reads and writes. One
+                               core of two is idle
+             Ranks that share memory cannot do better. MPI moves data through shared pages or a
+             system call.
+   Overlap: an asynchronous all_to_all under a computation as long as the call alone. hidden = what
+   is saved of the shorter of the two, 100 % at best; exposed = what the call adds to the
+   computation. Threads: by the link model, where a transfer takes time but, except for one copy, no
+   core. MPI in one machine: the cores that compute also move the data, so that with a rank on every
+   core little can be hidden; tests/comm/netns.sh measures it between two hosts with a slow link. */
 #include "bench/bench.h"
 
 #include "neo_comm.h"
 
-enum { MAX_ROUNDS = 2000, COPIES = 9, MB = 1 << 20, COPY_FROM = MB, OVERLAP = 2 * MB, OVERLAP_MPI = 8 * MB };
+enum {
+    MAX_ROUNDS = 2000,
+    COPIES = 9,
+    MB = 1 << 20,
+    COPY_FROM = MB,
+    OVERLAP = 2 * MB,
+    OVERLAP_MPI = 8 * MB
+};
 
-typedef enum subject { ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, ALL_TO_ALL, BROADCAST, SUBJECTS } subject;
-static const char *const names[] = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast"};
+typedef enum subject {
+    ALL_REDUCE,
+    REDUCE_SCATTER,
+    ALL_GATHER,
+    ALL_TO_ALL,
+    BROADCAST,
+    SUBJECTS
+} subject;
+static const char *const names[] = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all",
+                                    "broadcast"};
 
 static int by_mpi;
 static char peer_name[16];    /* "openmpi", "mpich" ... */
@@ -45,18 +69,24 @@ typedef struct member { /* a rank */
     int rank, size;
     float *in, *out;
     int64_t count, part;                /* elements of the buffer, and of a rank's part of it */
-    int64_t ours[2 * MAX_ROUNDS], theirs[2 * MAX_ROUNDS]; /* ns of each call; summed over ranks at the end */
+    int64_t ours[2 * MAX_ROUNDS],
+        theirs[2 * MAX_ROUNDS]; /* ns of each call; summed over ranks at the end */
 } member;
 
 /* ---- the calls ---- */
 static void call_neo(member *m, subject s) {
     neo_comm *c = m->comm;
     switch (s) {
-    case ALL_REDUCE: BENCH_OK(neo_comm_all_reduce(c, NEO_REDUCE_SUM, m->in, m->out, m->count, NEO_F32, NULL)); break;
-    case REDUCE_SCATTER:
-        BENCH_OK(neo_comm_reduce_scatter(c, NEO_REDUCE_SUM, m->in, m->out, m->part, NULL, NEO_F32, NULL));
+    case ALL_REDUCE:
+        BENCH_OK(neo_comm_all_reduce(c, NEO_REDUCE_SUM, m->in, m->out, m->count, NEO_F32, NULL));
         break;
-    case ALL_GATHER: BENCH_OK(neo_comm_all_gather(c, m->in, m->out, m->part, NULL, NEO_F32, NULL)); break;
+    case REDUCE_SCATTER:
+        BENCH_OK(neo_comm_reduce_scatter(c, NEO_REDUCE_SUM, m->in, m->out, m->part, NULL, NEO_F32,
+                                         NULL));
+        break;
+    case ALL_GATHER:
+        BENCH_OK(neo_comm_all_gather(c, m->in, m->out, m->part, NULL, NEO_F32, NULL));
+        break;
     case ALL_TO_ALL: BENCH_OK(neo_comm_all_to_all(c, m->in, m->out, m->part, NEO_F32, NULL)); break;
     case BROADCAST: BENCH_OK(neo_comm_broadcast(c, m->out, m->count, NEO_F32, 0, NULL)); break;
     case SUBJECTS: break;
@@ -67,9 +97,15 @@ static void call_peer(member *m, subject s) {
     int count = (int)m->count, part = (int)m->part;
     switch (s) {
     case ALL_REDUCE: MPI_Allreduce(m->in, m->out, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); break;
-    case REDUCE_SCATTER: MPI_Reduce_scatter_block(m->in, m->out, part, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); break;
-    case ALL_GATHER: MPI_Allgather(m->in, part, MPI_FLOAT, m->out, part, MPI_FLOAT, MPI_COMM_WORLD); break;
-    case ALL_TO_ALL: MPI_Alltoall(m->in, part, MPI_FLOAT, m->out, part, MPI_FLOAT, MPI_COMM_WORLD); break;
+    case REDUCE_SCATTER:
+        MPI_Reduce_scatter_block(m->in, m->out, part, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+        break;
+    case ALL_GATHER:
+        MPI_Allgather(m->in, part, MPI_FLOAT, m->out, part, MPI_FLOAT, MPI_COMM_WORLD);
+        break;
+    case ALL_TO_ALL:
+        MPI_Alltoall(m->in, part, MPI_FLOAT, m->out, part, MPI_FLOAT, MPI_COMM_WORLD);
+        break;
     case BROADCAST: MPI_Bcast(m->out, count, MPI_FLOAT, 0, MPI_COMM_WORLD); break;
     case SUBJECTS: break;
     }
@@ -95,7 +131,10 @@ static float value_of(int rank, int64_t i) {
     return (float)((int)(((uint32_t)i * 31u + (uint32_t)rank * 17u) % 127u) - 63);
 }
 static float expected(const member *m, subject s, int64_t i) {
-    int64_t from = s == ALL_GATHER ? i / m->part : s == BROADCAST ? 0 : i / m->part, at = i % m->part;
+    int64_t from = s == ALL_GATHER  ? i / m->part
+                   : s == BROADCAST ? 0
+                                    : i / m->part,
+            at = i % m->part;
     float sum = 0;
     switch (s) {
     case ALL_REDUCE:
@@ -175,8 +214,10 @@ static double run_rounds(member *m, subject s, int with_peer, int rounds) {
         }
         m->ours[2 * i + 1] = ns_of(call_neo, m, s);
     }
-    BENCH_OK(neo_comm_all_reduce(m->comm, NEO_REDUCE_SUM, m->ours, m->ours, 2 * rounds, NEO_I64, NULL));
-    BENCH_OK(neo_comm_all_reduce(m->comm, NEO_REDUCE_SUM, m->theirs, m->theirs, 2 * rounds, NEO_I64, NULL));
+    BENCH_OK(
+        neo_comm_all_reduce(m->comm, NEO_REDUCE_SUM, m->ours, m->ours, 2 * rounds, NEO_I64, NULL));
+    BENCH_OK(neo_comm_all_reduce(m->comm, NEO_REDUCE_SUM, m->theirs, m->theirs, 2 * rounds, NEO_I64,
+                                 NULL));
     return copy;
 }
 static void size_text(char text[16], int64_t bytes) {
@@ -185,7 +226,8 @@ static void size_text(char text[16], int64_t bytes) {
     else snprintf(text, 16, "%dB", (int)bytes);
 }
 /* On rank 0: the row, and for some sizes the figure. */
-static void report(const member *m, subject s, int64_t bytes, int with_peer, int rounds, int64_t wrong, double copy) {
+static void report(const member *m, subject s, int64_t bytes, int with_peer, int rounds,
+                   int64_t wrong, double copy) {
     static double t[2 * MAX_ROUNDS], ratio[MAX_ROUNDS], peer[2 * MAX_ROUNDS];
     char size[16], name[64];
     double share = -1, times = 0, real = (double)m->count * sizeof(float);
@@ -193,11 +235,12 @@ static void report(const member *m, subject s, int64_t bytes, int with_peer, int
         t[i] = (double)m->ours[i] / m->size;
         peer[i] = (double)m->theirs[i] / m->size;
     }
-    for (int i = 0; i < rounds; i++) ratio[i] = (peer[2 * i] + peer[2 * i + 1]) / (t[2 * i] + t[2 * i + 1]);
+    for (int i = 0; i < rounds; i++)
+        ratio[i] = (peer[2 * i] + peer[2 * i + 1]) / (t[2 * i] + t[2 * i + 1]);
     double ns = bench_median(t, 2 * rounds), busbw = real / ns * bus_factor(s, m->size);
     if (copy > 0) share = 100 * (real * must_move(s, m->size) / ns) / (2 * real / copy);
-    printf("  %11.0f %11.1f %11.1f %8.2f %8.2f %6lld", real, ns / 1000, bench_quantile(t, 2 * rounds, 0.99) / 1000,
-           real / ns, busbw, (long long)wrong);
+    printf("  %11.0f %11.1f %11.1f %8.2f %8.2f %6lld", real, ns / 1000,
+           bench_quantile(t, 2 * rounds, 0.99) / 1000, real / ns, busbw, (long long)wrong);
     if (share >= 0) printf(" %7.1f", share);
     else printf(" %7s", "-");
     if (with_peer) {
@@ -209,7 +252,8 @@ static void report(const member *m, subject s, int64_t bytes, int with_peer, int
     if (wrong) bench_fail("a result is wrong");
     if (bytes != 8 && bytes != MB && bytes != 64 * MB) return;
     size_text(size, bytes);
-    snprintf(name, sizeof name, "comm.%s%s.%s%s", by_mpi ? "mpi." : "", names[s], size, name_suffix);
+    snprintf(name, sizeof name, "comm.%s%s.%s%s", by_mpi ? "mpi." : "", names[s], size,
+             name_suffix);
     bench_spread(t, 2 * rounds);
     if (bytes < MB) bench_report(name, ns / 1000, "us", -1, with_peer ? peer_name : NULL, times);
     else bench_report(name, busbw, "GB/s", share, with_peer ? peer_name : NULL, times);
@@ -223,12 +267,15 @@ static void compute(int64_t loops) {
     keep = sink;
     (void)keep;
 }
-/* ns of an all_to_all (asynchronous: while this rank computes) and of the computation; sums over ranks. */
+/* ns of an all_to_all (asynchronous: while this rank computes) and of the computation; sums over
+   ranks. */
 static int64_t overlap_ns(member *m, int64_t loops, int communicate) {
     neo_ticket ticket;
     BENCH_OK(neo_comm_barrier(m->comm, NULL));
     int64_t start = neo_time_ns();
-    if (communicate) BENCH_OK(neo_comm_all_to_all(m->comm, m->in, m->out, m->part, NEO_F32, loops ? &ticket : NULL));
+    if (communicate)
+        BENCH_OK(
+            neo_comm_all_to_all(m->comm, m->in, m->out, m->part, NEO_F32, loops ? &ticket : NULL));
     if (loops) compute(loops);
     if (communicate && loops) BENCH_OK(neo_comm_wait(m->comm, ticket));
     return sum_ranks(m, neo_time_ns() - start);
@@ -241,7 +288,8 @@ static void bench_overlap(member *m) {
     const int64_t bytes = by_mpi ? OVERLAP_MPI : OVERLAP;
     m->part = bytes / (int64_t)sizeof(float) / m->size;
     int64_t loops = 1000000, communication = 0, computation = 0;
-    for (int i = 0; i < 5; i++) communication += overlap_ns(m, 0, 1), computation += overlap_ns(m, loops, 0);
+    for (int i = 0; i < 5; i++)
+        communication += overlap_ns(m, 0, 1), computation += overlap_ns(m, loops, 0);
     loops = (int64_t)((double)loops * (double)communication / (double)computation) + 1;
     for (int i = 0; i < rounds; i++) {
         double call = (double)overlap_ns(m, 0, 1), work = (double)overlap_ns(m, loops, 0);
@@ -251,7 +299,8 @@ static void bench_overlap(member *m) {
         exposed[i] = (both - work) / m->size / 1000;
     }
     if (m->rank != 0) return;
-    printf("# an asynchronous all_to_all of %d MB (alone %.0f us) under a computation of the same length\n",
+    printf("# an asynchronous all_to_all of %d MB (alone %.0f us) under a computation of the same "
+           "length\n",
            (int)(bytes / MB), bench_median(alone, rounds));
     snprintf(name, sizeof name, "comm.%soverlap.hidden%s", by_mpi ? "mpi." : "", name_suffix);
     double share = bench_median(hidden, rounds);
@@ -276,7 +325,8 @@ static void member_free(member *m) {
     free(m->in), free(m->out), free(m);
 }
 static neo_status run_table(neo_comm *comm, void *user) {
-    static const int64_t all[] = {8, 64, 512, 4096, 32768, 262144, MB, 4 * MB, 16 * MB, 64 * MB, 256 * MB};
+    static const int64_t all[] = {8,  64,     512,     4096,    32768,   262144,
+                                  MB, 4 * MB, 16 * MB, 64 * MB, 256 * MB};
     static const int64_t few[] = {8, 4096, 262144, MB, 8 * MB, 64 * MB};
     const int64_t *sizes = bench.quick ? few : all;
     int count = bench.quick ? (int)(sizeof few / sizeof *few) : (int)(sizeof all / sizeof *all);
@@ -290,8 +340,10 @@ static neo_status run_table(neo_comm *comm, void *user) {
     }
     for (subject s = ALL_REDUCE; s < SUBJECTS && !overlap_only; s = (subject)(s + 1)) {
         if (m->rank == 0) {
-            printf("# %s, %d ranks %s%s\n", names[s], m->size, mpi ? "over MPI: " : "as threads", peer_name);
-            printf("# %11s %11s %11s %8s %8s %6s %7s", "size B", "time us", "p99 us", "algbw", "busbw", "wrong", "copy %");
+            printf("# %s, %d ranks %s%s\n", names[s], m->size, mpi ? "over MPI: " : "as threads",
+                   peer_name);
+            printf("# %11s %11s %11s %8s %8s %6s %7s", "size B", "time us", "p99 us", "algbw",
+                   "busbw", "wrong", "copy %");
             printf(mpi ? " %11s %7s\n" : "\n", "peer us", "ratio");
         }
         for (int i = 0; i < count; i++) {
@@ -299,7 +351,8 @@ static neo_status run_table(neo_comm *comm, void *user) {
             if (m->part == 0) m->part = 1;
             m->count = m->part * m->size;
             int64_t wrong = check(m, s, call_neo);
-            if (mpi && check(m, s, call_peer) && m->rank == 0) bench_fail("a result of MPI's own is wrong");
+            if (mpi && check(m, s, call_peer) && m->rank == 0)
+                bench_fail("a result of MPI's own is wrong");
             int rounds = choose_rounds(m, s, mpi);
             double copy = run_rounds(m, s, mpi, rounds);
             if (m->rank == 0) report(m, s, sizes[i], mpi, rounds, wrong, copy);

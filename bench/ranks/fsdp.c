@@ -1,19 +1,25 @@
-/* fsdp.c: dense parameters in shards, by ranks that are threads, one core each while there are enough: what the modes
-   take of time, wire and memory; what prefetching hides on slow links.
+/* fsdp.c: dense parameters in shards, by ranks that are threads, one core each while there are
+   enough: what the modes take of time, wire and memory; what prefetching hides on slow links.
 
-   A stack of square layers with ReLU, each a unit, trained with AdamW on one batch over all ranks; f32 everywhere.
-   Verified first: after two steps weights and optimizer state have the digest of plain neo_params and neo_optim on one
-   rank; what is asked of the allocator, and sent, is what neo_fsdp_predict said; a step allocates nothing. full.s2 has
-   two slots, .np does not prefetch; hybrid cuts inside halves of the ranks.
+   A stack of square layers with ReLU, each a unit, trained with AdamW on one batch over all ranks;
+   f32 everywhere. Verified first: after two steps weights and optimizer state have the digest of
+   plain neo_params and neo_optim on one rank; what is asked of the allocator, and sent, is what
+   neo_fsdp_predict said; a step allocates nothing. full.s2 has two slots, .np does not prefetch;
+   hybrid cuts inside halves of the ranks.
      fsdp.one.w1.step             a group of one rank; peer: neo_params and neo_optim, alternating
-     fsdp.<mode>.w<W>.step        median; peer: neo_params and neo_optim on one rank and thread with the whole batch, alternating
+     fsdp.<mode>.w<W>.step        median; peer: neo_params and neo_optim on one rank and thread with
+                                  the whole batch, alternating
      fsdp.<mode>.w<W>.ddp         the same step; peer: ddp on as many ranks, alternating
-     fsdp.<mode>.w<W>.waits       share of the step that windows and the step wait for the wire; the rest is a rank's own work
-     fsdp.<mode>.w<W>.sent        bytes of a rank and step; peer: neo_fsdp_predict (they must be equal)
-     fsdp.<mode>.w<W>.memory      of a rank, but for its groups; peer: ddp's; the prediction must be equal
-   On slow links (the link model of neo_comm.h) the layers are pauses, as if another device computed them, so that
-   ranks that share a core hide as much as those that do not. Bytes of full.s2 take as long as all pauses. The ceiling is
-   the longer of two: what the model says that the mode's bytes take, and the pauses.
+     fsdp.<mode>.w<W>.waits       share of the step that windows and the step wait for the wire; the
+                                  rest is a rank's own work
+     fsdp.<mode>.w<W>.sent        bytes of a rank and step; peer: neo_fsdp_predict (they must be
+                                  equal)
+     fsdp.<mode>.w<W>.memory      of a rank, but for its groups; peer: ddp's; the prediction must be
+                                  equal
+   On slow links (the link model of neo_comm.h) the layers are pauses, as if another device computed
+   them, so that ranks that share a core hide as much as those that do not. Bytes of full.s2 take as
+   long as all pauses. The ceiling is the longer of two: what the model says that the mode's bytes
+   take, and the pauses.
      fsdp.link.<mode>.w<W>.step     peer: the same without prefetching, alternating (ddp: none)
      fsdp.link.<mode>.w<W>.exposed  what a rank waits of it; peer: the same
      fsdp.link.<mode>.w<W>.hidden   share of the bytes' time that is not waited for */
@@ -32,9 +38,11 @@ typedef struct mode {
     int slots, no_prefetch, hybrid;
 } mode;
 static const mode modes[] = {
-    {"ddp", NEO_FSDP_DDP, 0, 0, 0},        {"zero1", NEO_FSDP_ZERO1, 0, 0, 0},     {"zero2", NEO_FSDP_ZERO2, 0, 0, 0},
-    {"full.s1", NEO_FSDP_FULL, 1, 0, 0},   {"full.s2", NEO_FSDP_FULL, 2, 0, 0},    {"full.s2.np", NEO_FSDP_FULL, 2, 1, 0},
-    {"full.s3", NEO_FSDP_FULL, 3, 0, 0},   {"full.s3.np", NEO_FSDP_FULL, 3, 1, 0}, {"hybrid.s2", NEO_FSDP_FULL, 2, 0, 1}};
+    {"ddp", NEO_FSDP_DDP, 0, 0, 0},       {"zero1", NEO_FSDP_ZERO1, 0, 0, 0},
+    {"zero2", NEO_FSDP_ZERO2, 0, 0, 0},   {"full.s1", NEO_FSDP_FULL, 1, 0, 0},
+    {"full.s2", NEO_FSDP_FULL, 2, 0, 0},  {"full.s2.np", NEO_FSDP_FULL, 2, 1, 0},
+    {"full.s3", NEO_FSDP_FULL, 3, 0, 0},  {"full.s3.np", NEO_FSDP_FULL, 3, 1, 0},
+    {"hybrid.s2", NEO_FSDP_FULL, 2, 0, 1}};
 enum { MODES = sizeof modes / sizeof *modes, DDP = 0, FULL_S2 = 4 };
 
 typedef struct job {
@@ -72,7 +80,8 @@ static neo_optim_desc adamw(void) {
     return d;
 }
 static void make_sets(trainer *t, neo_ctx *ctx, int deferred) {
-    static const char *const names[LAYERS] = {"l.0", "l.1", "l.2", "l.3", "l.4", "l.5", "l.6", "l.7"};
+    static const char *const names[LAYERS] = {"l.0", "l.1", "l.2", "l.3",
+                                              "l.4", "l.5", "l.6", "l.7"};
     const int64_t shape[] = {wide, wide};
     float bound = 1.0f / sqrtf((float)wide);
     memset(t, 0, sizeof *t);
@@ -82,9 +91,12 @@ static void make_sets(trainer *t, neo_ctx *ctx, int deferred) {
         else if (i == 0) BENCH_OK(neo_params_create(ctx, &t->set[0]));
         neo_params *set = t->set[deferred ? i : 0];
         snprintf(name, sizeof name, "l.%d.weight", i);
-        BENCH_OK(neo_params_add(set, name, 2, shape, (neo_init){NEO_INIT_UNIFORM, -2 * bound, 2 * bound}, &t->weight[i]));
+        BENCH_OK(neo_params_add(set, name, 2, shape,
+                                (neo_init){NEO_INIT_UNIFORM, -2 * bound, 2 * bound},
+                                &t->weight[i]));
         snprintf(name, sizeof name, "l.%d.bias", i);
-        BENCH_OK(neo_params_add(set, name, 1, shape, (neo_init){NEO_INIT_UNIFORM, -bound, bound}, &t->bias[i]));
+        BENCH_OK(neo_params_add(set, name, 1, shape, (neo_init){NEO_INIT_UNIFORM, -bound, bound},
+                                &t->bias[i]));
         t->unit[i] = (neo_fsdp_unit){names[i], set, 0, 0, 0};
     }
 }
@@ -119,10 +131,15 @@ static void make_sharded(trainer *t, member *m, const mode *how) {
     group.ctx.repro_shards = LEAVES;
     neo_comm *const groups[] = {t->fsdp->shard, t->fsdp->replica, t->fsdp->all};
     for (int i = 0; i < 3; i++)
-        if (groups[i]) of_groups += neo_comm_workspace_bytes(&group, neo_comm_size(groups[i]), neo_comm_get_backend(m->comm));
-    if (neo_ctx_memory(m->ctx).bytes - before != t->prediction.bytes + of_groups) bench_fail("memory is not what was predicted");
+        if (groups[i])
+            of_groups += neo_comm_workspace_bytes(&group, neo_comm_size(groups[i]),
+                                                  neo_comm_get_backend(m->comm));
+    if (neo_ctx_memory(m->ctx).bytes - before != t->prediction.bytes + of_groups)
+        bench_fail("memory is not what was predicted");
 }
-static neo_tensor rows_of(float *data, int64_t rows) { return neo_tensor_2d(data, NEO_F32, rows, wide); }
+static neo_tensor rows_of(float *data, int64_t rows) {
+    return neo_tensor_2d(data, NEO_F32, rows, wide);
+}
 static void pause_us(int64_t us) {
     int64_t end = neo_time_ns() + 1000 * us;
     for (int64_t left = end - neo_time_ns(); left > 0; left = end - neo_time_ns())
@@ -133,27 +150,32 @@ static void layer_forward(const member *m, const trainer *t, int i, int64_t rows
         pause_us(PAUSE_US);
         return;
     }
-    BENCH_OK(neo_linear_forward(m->ctx, rows_of(m->act[i], rows), t->weight[i]->value, t->bias[i]->value, NEO_ACT_RELU,
-                                rows_of(m->act[i + 1], rows)));
+    BENCH_OK(neo_linear_forward(m->ctx, rows_of(m->act[i], rows), t->weight[i]->value,
+                                t->bias[i]->value, NEO_ACT_RELU, rows_of(m->act[i + 1], rows)));
 }
-static void layer_backward(const member *m, const trainer *t, const neo_leaves *leaves, int i, int64_t rows) {
+static void layer_backward(const member *m, const trainer *t, const neo_leaves *leaves, int i,
+                           int64_t rows) {
     neo_tensor dz = rows_of(m->grad[(i + 1) % 2], rows);
     if (m->job->link.bandwidth > 0) {
         pause_us(2 * PAUSE_US);
-        *(float *)t->weight[i]->grad.data = *(float *)t->bias[i]->grad.data = 0.0f; /* an unwritten gradient is refused */
+        *(float *)t->weight[i]->grad.data = *(float *)t->bias[i]->grad.data =
+            0.0f; /* an unwritten gradient is refused */
         return;
     }
-    BENCH_OK(neo_activation_backward(m->ctx, NEO_ACT_RELU, neo_tensor_none(), rows_of(m->act[i + 1], rows), dz, dz));
+    BENCH_OK(neo_activation_backward(m->ctx, NEO_ACT_RELU, neo_tensor_none(),
+                                     rows_of(m->act[i + 1], rows), dz, dz));
     BENCH_OK(neo_linear_backward(m->ctx, leaves, rows_of(m->act[i], rows), t->weight[i]->value, dz,
-                                 i ? rows_of(m->grad[i % 2], rows) : neo_tensor_none(), t->weight[i]->grad, t->bias[i]->grad));
+                                 i ? rows_of(m->grad[i % 2], rows) : neo_tensor_none(),
+                                 t->weight[i]->grad, t->bias[i]->grad));
 }
 static void loss(const member *m, int64_t first, int64_t rows) {
     neo_loss_desc d;
     memset(&d, 0, sizeof d);
     d.batch = batch;
     d.scale = 1.0f;
-    BENCH_OK(neo_mse(m->ctx, &d, rows_of(m->act[LAYERS], rows), rows_of(m->target + first * wide, rows),
-                     rows_of(m->grad[LAYERS % 2], rows), NULL));
+    BENCH_OK(neo_mse(m->ctx, &d, rows_of(m->act[LAYERS], rows),
+                     rows_of(m->target + first * wide, rows), rows_of(m->grad[LAYERS % 2], rows),
+                     NULL));
 }
 static void load(member *m, int64_t first, int64_t rows) {
     memcpy(m->act[0], m->input + first * wide, sizeof(float) * (size_t)(rows * wide));
@@ -235,8 +257,12 @@ static int64_t bytes_of(const neo_comm_stats *s) {
         for (int l = 0; l < NEO_LEVEL_COUNT; l++) n += s->op[op].bytes[l];
     return n;
 }
-static int64_t bytes_sent(const neo_fsdp_stats *s) { return bytes_of(&s->shard) + bytes_of(&s->replica) + bytes_of(&s->all); }
-static double predicted(const neo_fsdp_prediction *p) { return p->all_gather_bytes + p->reduce_scatter_bytes + p->all_reduce_bytes; }
+static int64_t bytes_sent(const neo_fsdp_stats *s) {
+    return bytes_of(&s->shard) + bytes_of(&s->replica) + bytes_of(&s->all);
+}
+static double predicted(const neo_fsdp_prediction *p) {
+    return p->all_gather_bytes + p->reduce_scatter_bytes + p->all_reduce_bytes;
+}
 /* Two steps: digest, bytes, allocations. Returns what a rank sends in a step. */
 static double verify(member *m, trainer *t) {
     neo_group all = neo_comm_group(m->comm);
@@ -258,7 +284,8 @@ static double verify(member *m, trainer *t) {
     BENCH_OK(neo_state_add_fsdp(state, t->fsdp));
     BENCH_OK(neo_state_digest_group(state, &all, &digest));
     neo_state_destroy(state);
-    if (m->job->link.bandwidth == 0 && digest != m->job->digest) bench_fail("the digest is not that of one rank");
+    if (m->job->link.bandwidth == 0 && digest != m->job->digest)
+        bench_fail("the digest is not that of one rank");
     return (double)sent[0] / (2 * m->ranks);
 }
 static void spawn(job *j, neo_comm_fn fn) {
@@ -268,13 +295,14 @@ static void spawn(job *j, neo_comm_fn fn) {
     d.ctx.repro_shards = LEAVES;
     d.ctx.seed = 1;
     for (int l = 0; l < NEO_LEVEL_COUNT; l++) d.link[l] = j->link;
-    if (!bench.failed && neo_comm_spawn(j->ranks, &d, fn, j, NULL) != NEO_OK) bench_fail(neo_last_error());
+    if (!bench.failed && neo_comm_spawn(j->ranks, &d, fn, j, NULL) != NEO_OK)
+        bench_fail(neo_last_error());
 }
 
 /* ---- without links ---- */
 /* The median of v, and the ratio of others to it. */
-static void report(const job *j, const char *prefix, const char *what, double *v, const char *unit, double ceiling, const char *peer,
-                   double *others) {
+static void report(const job *j, const char *prefix, const char *what, double *v, const char *unit,
+                   double ceiling, const char *peer, double *others) {
     double ratio[MAX_ROUNDS];
     char name[80];
     for (int i = 0; i < rounds && others; i++) ratio[i] = others[i] / v[i];
@@ -313,11 +341,13 @@ static neo_status run_mode(neo_comm *comm, void *user) {
         if (m.ranks > 1) report(j, "fsdp", "waits", waits, "percent", -1, NULL, NULL);
         if (m.ranks > 1) {
             snprintf(name, sizeof name, "fsdp.%s.w%d.sent", j->mode->name, m.ranks);
-            bench_report(name, sent / 1e6, "MB", -1, "predicted", 1.0); /* verify has failed otherwise */
+            bench_report(name, sent / 1e6, "MB", -1, "predicted",
+                         1.0); /* verify has failed otherwise */
         }
         if (with_ddp) {
             snprintf(name, sizeof name, "fsdp.%s.w%d.memory", j->mode->name, m.ranks);
-            bench_report(name, (double)t.prediction.bytes / 1e6, "MB", -1, "ddp", (double)all.prediction.bytes / (double)t.prediction.bytes);
+            bench_report(name, (double)t.prediction.bytes / 1e6, "MB", -1, "ddp",
+                         (double)all.prediction.bytes / (double)t.prediction.bytes);
         }
         free_trainer(&plain);
     }
@@ -352,7 +382,8 @@ static neo_status run_link(neo_comm *comm, void *user) {
     }
     if (m.rank == 0) {
         const char *peer = ways > 1 ? "np" : NULL;
-        double wire = 1e3 * sent / j->link.bandwidth, bound = wire > pauses_ms() ? wire : pauses_ms();
+        double wire = 1e3 * sent / j->link.bandwidth,
+               bound = wire > pauses_ms() ? wire : pauses_ms();
         for (int i = 0; i < rounds; i++) hidden[i] = 100 * (wire - waits[0][i]) / wire;
         report(j, "fsdp.link", "step", on[0], "ms", bound, peer, peer ? on[1] : NULL);
         report(j, "fsdp.link", "exposed", waits[0], "ms", -1, peer, peer ? waits[1] : NULL);
@@ -414,11 +445,13 @@ int main(int argc, char **argv) {
         j.mode = &modes[FULL_S2];
         spawn(&j, count_bytes);
         j.link.bandwidth = 1e3 * j.sent / pauses_ms();
-        printf("# %d ranks, links of %.1f MB/s: %.0f ms for the bytes of full.s2, %.0f ms of pauses\n", j.ranks,
-               j.link.bandwidth / 1e6, pauses_ms(), pauses_ms());
+        printf(
+            "# %d ranks, links of %.1f MB/s: %.0f ms for the bytes of full.s2, %.0f ms of pauses\n",
+            j.ranks, j.link.bandwidth / 1e6, pauses_ms(), pauses_ms());
         for (int i = 0; i < MODES; i++) {
             j.mode = &modes[i];
-            if (!modes[i].no_prefetch && modes[i].slots != 1 && (j.ranks > 2 || !modes[i].hybrid)) spawn(&j, run_link);
+            if (!modes[i].no_prefetch && modes[i].slots != 1 && (j.ranks > 2 || !modes[i].hybrid))
+                spawn(&j, run_link);
         }
     }
     return bench_end();

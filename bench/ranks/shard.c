@@ -1,23 +1,32 @@
-/* shard.c: sharded embedding tables, by ranks that are threads, one core each while there are enough: bytes and times
-   of the placements and of the planner's own plan; what a pipeline hides on slow links.
+/* shard.c: sharded embedding tables, by ranks that are threads, one core each while there are
+   enough: bytes and times of the placements and of the planner's own plan; what a pipeline hides on
+   slow links.
 
-   Two sets of tables: the 26 of Criteo Kaggle with one id each, large ones cut down; and bags of up to 16 ids that
-   follow a Zipf law, over tables of different sizes. Forward and backward of a batch of 2048 over all ranks; four ranks
-   are two nodes. Verified first: after some steps weights and optimizer state have the digest of one rank's.
-     shard.<set>.<plan>.w<W>.bytes     that a rank sends in a step, the mean; peer: the formula of neo_fsdp.h, counted
-                                       from the plan's pieces and the ids (they must be equal)
-     shard.<set>.<plan>.w<W>.step      median; peer: one rank, one thread, with the whole batch, alternating
-     shard.<set>.<plan>.w<W>.predicted by the planner, for this machine, its memory shared by the ranks and for links;
-                                       peer: the measured step (the ratio is how much longer that is)
-     shard.<set>.<plan>.w<W>.waits     share of the step that a rank waits for others; the rest is its own work
+   Two sets of tables: the 26 of Criteo Kaggle with one id each, large ones cut down; and bags of up
+   to 16 ids that follow a Zipf law, over tables of different sizes. Forward and backward of a batch
+   of 2048 over all ranks; four ranks are two nodes. Verified first: after some steps weights and
+   optimizer state have the digest of one rank's.
+     shard.<set>.<plan>.w<W>.bytes     that a rank sends in a step, the mean; peer: the formula of
+                                       neo_fsdp.h, counted from the plan's pieces and the ids (they
+                                       must be equal)
+     shard.<set>.<plan>.w<W>.step      median; peer: one rank, one thread, with the whole batch,
+                                       alternating
+     shard.<set>.<plan>.w<W>.predicted by the planner, for this machine, its memory shared by the
+     ranks and for links;
+                                       peer: the measured step (the ratio is how much longer that
+                                       is)
+     shard.<set>.<plan>.w<W>.waits     share of the step that a rank waits for others; the rest is
+                                       its own work
      shard.w1                          a group of one rank; peer: neo_bags, alternating
-     shard.wire.f16.rows               pooled rows and gradients in f16; peer: the same in f32 (twice the bytes)
+     shard.wire.f16.rows               pooled rows and gradients in f16; peer: the same in f32
+                                       (twice the bytes)
 
-   On slow links (the link model of neo_comm.h) a trainer's step: bottom layers b while rows travel, top layers,
-   then b' of bottom's backward while gradients travel, and the ids of the next batch beside all that. Tables are placed
-   whole. The bandwidth is such that the exchanges take as long as everything else. Exposed is what a rank waits. Of what ids, rows and
-   gradients take if nothing runs beside them, I, F and B, a pipeline can hide min(F, b) + min(B, b') + I: rows are
-   needed by the top layers, gradients come from them.
+   On slow links (the link model of neo_comm.h) a trainer's step: bottom layers b while rows travel,
+   top layers, then b' of bottom's backward while gradients travel, and the ids of the next batch
+   beside all that. Tables are placed whole. The bandwidth is such that the exchanges take as long
+   as everything else. Exposed is what a rank waits. Of what ids, rows and gradients take if nothing
+   runs beside them, I, F and B, a pipeline can hide min(F, b) + min(B, b') + I: rows are needed by
+   the top layers, gradients come from them.
      shard.link.<set>.w<W>.step        with the pipeline; peer: without
      shard.link.<set>.w<W>.exposed     with the pipeline; peer: without
      shard.link.<set>.w<W>.hidden      share of what can be hidden */
@@ -26,7 +35,16 @@
 #include "neo_data.h"
 #include "neo_fsdp.h"
 
-enum { MAX_TABLES = 26, MAX_RANKS = 4, BATCH = 2048, BATCHES = 4, LEAVES = 8, MAX_ROUNDS = 400, DENSE = 13, PLANNED = NEO_PLACEMENT_COUNT };
+enum {
+    MAX_TABLES = 26,
+    MAX_RANKS = 4,
+    BATCH = 2048,
+    BATCHES = 4,
+    LEAVES = 8,
+    MAX_ROUNDS = 400,
+    DENSE = 13,
+    PLANNED = NEO_PLACEMENT_COUNT
+};
 
 typedef struct set {
     const char *name;
@@ -34,10 +52,18 @@ typedef struct set {
     int64_t rows[MAX_TABLES], dims[MAX_TABLES];
 } set;
 static const set sets[] = {
-    {"criteo", 26, 1,
-     {1460, 583, 20000, 20000, 305, 24, 12517, 633, 3, 20000, 5683, 20000, 3194, 27, 14992, 20000, 10, 5652, 2173, 4, 20000, 18, 15, 20000, 105, 20000},
-     {32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32}},
-    {"zipf", 8, 16, {50000, 200, 20000, 5000, 1000, 30000, 64, 10000}, {32, 64, 128, 64, 32, 64, 48, 80}}};
+    {"criteo",
+     26,
+     1,
+     {1460, 583,   20000, 20000, 305,  24,   12517, 633,   3,  20000, 5683,  20000, 3194,
+      27,   14992, 20000, 10,    5652, 2173, 4,     20000, 18, 15,    20000, 105,   20000},
+     {32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32,
+      32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32}},
+    {"zipf",
+     8,
+     16,
+     {50000, 200, 20000, 5000, 1000, 30000, 64, 10000},
+     {32, 64, 128, 64, 32, 64, 48, 80}}};
 
 /* What all ranks of a run share. */
 typedef struct job {
@@ -53,7 +79,7 @@ typedef struct job {
     uint64_t digest; /* of one rank, after each batch once */
     neo_link link;   /* the model; zeros: none */
     int find_link;   /* run_link sets it */
-    double sent;     /* bytes of a rank and step, found by a run; of them pooled rows and gradients */
+    double sent; /* bytes of a rank and step, found by a run; of them pooled rows and gradients */
     double rows_sent, predicted; /* seconds */
 } job;
 
@@ -63,18 +89,24 @@ static void make_job(job *j, const set *of) {
     j->set = of;
     for (int t = 0; t < of->tables; t++) {
         snprintf(j->names[t], sizeof j->names[t], "C%d", t + 1);
-        j->tables[t] = (neo_table_desc){.name = j->names[t], .rows = of->rows[t], .dim = of->dims[t], .row_buckets = LEAVES,
+        j->tables[t] = (neo_table_desc){.name = j->names[t],
+                                        .rows = of->rows[t],
+                                        .dim = of->dims[t],
+                                        .row_buckets = LEAVES,
                                         .optim = {.kind = NEO_BAG_ROWWISE_ADAGRAD}};
         j->width += of->dims[t];
     }
     for (int k = 0; k < BATCHES; k++) {
         int64_t n = 0;
         j->offsets[k] = (int64_t *)bench_alloc(sizeof(int64_t) * (size_t)(of->tables * BATCH + 1));
-        j->ids[k] = (int64_t *)bench_alloc(sizeof(int64_t) * (size_t)(of->tables * BATCH * of->most));
+        j->ids[k] =
+            (int64_t *)bench_alloc(sizeof(int64_t) * (size_t)(of->tables * BATCH * of->most));
         for (int64_t i = 0; i < of->tables * BATCH; i++) {
-            int64_t t = i / BATCH, length = of->most == 1 ? 1 : (int64_t)bench_random() % (of->most + 1);
+            int64_t t = i / BATCH,
+                    length = of->most == 1 ? 1 : (int64_t)bench_random() % (of->most + 1);
             for (j->offsets[k][i + 1] = n + length; n < j->offsets[k][i + 1]; n++)
-                j->ids[k][n] = neo_zipf((float)(bench_random() >> 8) * 0x1p-23f, of->rows[t], 1.15f);
+                j->ids[k][n] =
+                    neo_zipf((float)(bench_random() >> 8) * 0x1p-23f, of->rows[t], 1.15f);
             j->ids_per_sample[t] += (double)length / (BATCH * BATCHES);
         }
     }
@@ -105,15 +137,21 @@ typedef struct member {
 static void cut_batch(member *m, int k) {
     const job *j = m->job;
     const int64_t *from = j->offsets[k];
-    int64_t *offsets = (int64_t *)bench_alloc(sizeof(int64_t) * (size_t)(j->set->tables * m->samples + 1));
-    int64_t *ids = (int64_t *)bench_alloc(sizeof(int64_t) * (size_t)(j->set->tables * m->samples * j->set->most));
+    int64_t *offsets =
+        (int64_t *)bench_alloc(sizeof(int64_t) * (size_t)(j->set->tables * m->samples + 1));
+    int64_t *ids = (int64_t *)bench_alloc(sizeof(int64_t) *
+                                          (size_t)(j->set->tables * m->samples * j->set->most));
     int64_t n = 0, bag = 0;
     for (int64_t t = 0; t < j->set->tables; t++)
         for (int64_t i = t * BATCH + m->first; i < t * BATCH + m->first + m->samples; i++) {
             memcpy(ids + n, j->ids[k] + from[i], sizeof(int64_t) * (size_t)(from[i + 1] - from[i]));
             offsets[++bag] = n += from[i + 1] - from[i];
         }
-    m->batch[k] = (neo_jagged){.batch = m->samples, .feature_count = j->set->tables, .id_dtype = NEO_I64, .offsets = offsets, .ids = ids};
+    m->batch[k] = (neo_jagged){.batch = m->samples,
+                               .feature_count = j->set->tables,
+                               .id_dtype = NEO_I64,
+                               .offsets = offsets,
+                               .ids = ids};
 }
 static neo_tensor alloc_rows(const member *m, int64_t columns) {
     neo_tensor t;
@@ -163,7 +201,11 @@ static neo_bags *make_bags(const job *j, neo_ctx *ctx) {
     return bags;
 }
 static int64_t bags_ns(const job *j, neo_bags *bags, int k, neo_tensor out) {
-    neo_jagged b = {.batch = BATCH, .feature_count = j->set->tables, .id_dtype = NEO_I64, .offsets = j->offsets[k], .ids = j->ids[k]};
+    neo_jagged b = {.batch = BATCH,
+                    .feature_count = j->set->tables,
+                    .id_dtype = NEO_I64,
+                    .offsets = j->offsets[k],
+                    .ids = j->ids[k]};
     int64_t start = neo_time_ns();
     BENCH_OK(neo_bags_forward(bags, &b, out));
     BENCH_OK(neo_bags_backward(bags, &b, neo_tensor_2d(j->dout, NEO_F32, BATCH, j->width), 0.01f));
@@ -174,7 +216,8 @@ static void find_digest(job *j) {
     neo_bags *bags = make_bags(j, ctx);
     neo_state *state;
     float *out = (float *)bench_alloc(sizeof(float) * (size_t)(BATCH * j->width));
-    for (int k = 0; k < BATCHES; k++) bags_ns(j, bags, k, neo_tensor_2d(out, NEO_F32, BATCH, j->width));
+    for (int k = 0; k < BATCHES; k++)
+        bags_ns(j, bags, k, neo_tensor_2d(out, NEO_F32, BATCH, j->width));
     BENCH_OK(neo_state_create(ctx, &state));
     BENCH_OK(neo_state_add_bags(state, bags));
     j->digest = neo_state_digest(state);
@@ -185,7 +228,9 @@ static void find_digest(job *j) {
 }
 
 /* ---- bytes by the formula: of all ranks, for a batch ---- */
-static int64_t bucket_begin(int64_t rows, int64_t b) { return b * (rows / LEAVES) + b * (rows % LEAVES) / LEAVES; }
+static int64_t bucket_begin(int64_t rows, int64_t b) {
+    return b * (rows / LEAVES) + b * (rows % LEAVES) / LEAVES;
+}
 /* A piece of some buckets is a part for each of their subtrees that has rows. */
 static int64_t parts_of(int64_t rows, const neo_piece *p) {
     int64_t parts = 0, n;
@@ -202,7 +247,8 @@ static int64_t parts_of(int64_t rows, const neo_piece *p) {
     }
     return parts;
 }
-static int64_t ids_between(const job *j, int k, int t, int64_t first, int64_t rows, int64_t from, int64_t to) {
+static int64_t ids_between(const job *j, int k, int t, int64_t first, int64_t rows, int64_t from,
+                           int64_t to) {
     int64_t n = 0;
     for (int64_t i = j->offsets[k][t * BATCH + from]; i < j->offsets[k][t * BATCH + to]; i++)
         n += j->ids[k][i] >= first && j->ids[k][i] < first + rows;
@@ -211,7 +257,8 @@ static int64_t ids_between(const job *j, int k, int t, int64_t first, int64_t ro
 static int64_t rows_touched(const job *j, int k, const neo_piece *p, char *seen) {
     int64_t n = 0;
     memset(seen, 0, (size_t)p->rows);
-    for (int64_t i = j->offsets[k][p->table * BATCH]; i < j->offsets[k][(p->table + 1) * BATCH]; i++) {
+    for (int64_t i = j->offsets[k][p->table * BATCH]; i < j->offsets[k][(p->table + 1) * BATCH];
+         i++) {
         int64_t row = j->ids[k][i] - p->first_row;
         if (row < 0 || row >= p->rows || seen[row]) continue;
         seen[row] = 1;
@@ -219,10 +266,12 @@ static int64_t rows_touched(const job *j, int k, const neo_piece *p, char *seen)
     }
     return n;
 }
-static int64_t piece_bytes(const job *j, const neo_piece *pieces, int64_t count, int64_t i, int k, char *seen) {
+static int64_t piece_bytes(const job *j, const neo_piece *pieces, int64_t count, int64_t i, int k,
+                           char *seen) {
     const neo_cluster *c = &j->plan.cluster;
     const neo_piece *p = &pieces[i];
-    int64_t rows = j->set->rows[p->table], w = c->ranks, l = c->ranks_per_node, mine = BATCH / w, bytes = 0, like = 0;
+    int64_t rows = j->set->rows[p->table], w = c->ranks, l = c->ranks_per_node, mine = BATCH / w,
+            bytes = 0, like = 0;
     int again = 0, inside = w > l, there[MAX_RANKS] = {0};
     if (p->rank == NEO_EVERY_RANK) return 2 * (w - 1) * rows * (4 * p->cols + 1);
     for (int64_t q = 0; q < count; q++) {
@@ -242,12 +291,13 @@ static int64_t piece_bytes(const job *j, const neo_piece *pieces, int64_t count,
                       ids_between(j, k, p->table, p->first_row, p->rows, first + mine, BATCH));
     }
     neo_wire out = p->rows < rows ? NEO_WIRE_F32 : j->plan.wire_forward;
-    int64_t both = (int64_t)(neo_wire_row_bytes(out, p->cols) + neo_wire_row_bytes(j->plan.wire_backward, p->cols));
+    int64_t both = (int64_t)(neo_wire_row_bytes(out, p->cols) +
+                             neo_wire_row_bytes(j->plan.wire_backward, p->cols));
     if (!inside) bytes += parts * (BATCH - mine) * both;
     else bytes += parts * (BATCH - BATCH / l) * 8 * p->cols;
     if (inside && p->first_row == 0)
-        bytes += (BATCH - l * mine) *
-                 (int64_t)(neo_wire_row_bytes(j->plan.wire_forward, p->cols) + neo_wire_row_bytes(j->plan.wire_backward, p->cols));
+        bytes += (BATCH - l * mine) * (int64_t)(neo_wire_row_bytes(j->plan.wire_forward, p->cols) +
+                                                neo_wire_row_bytes(j->plan.wire_backward, p->cols));
     if (p->cols < j->set->dims[p->table]) /* one sum for 16 columns of a row */
         for (int r = 0; r < w; r++)
             if (there[r]) bytes += 4 * rows_touched(j, k, p, seen) * ((p->cols + 15) / 16);
@@ -278,7 +328,8 @@ static void step(member *m, int k) {
     BENCH_OK(neo_shard_forward(m->shard[0], &m->batch[k], BATCH, m->out));
     BENCH_OK(neo_shard_backward(m->shard[0], m->dout, 0.01f));
 }
-/* Each batch once: the digest is that of one rank, the bytes are those of the formula. Narrow wires change bits. */
+/* Each batch once: the digest is that of one rank, the bytes are those of the formula. Narrow wires
+   change bits. */
 static void verify(member *m) {
     const job *j = m->job;
     neo_group all = neo_comm_group(m->comm);
@@ -303,14 +354,16 @@ static void verify(member *m) {
     m->job->predicted = neo_plan_step_of(plan).plain;
     neo_plan_destroy(plan);
     m->job->sent = (double)sent / (BATCHES * m->ranks);
-    if (j->plan.wire_forward == NEO_WIRE_F32 && digest != j->digest) bench_fail("the digest is not that of one rank");
+    if (j->plan.wire_forward == NEO_WIRE_F32 && digest != j->digest)
+        bench_fail("the digest is not that of one rank");
     if (sent != expected) {
         printf("# %lld bytes sent, %lld by the formula\n", (long long)sent, (long long)expected);
         bench_fail("bytes are not those of the formula");
     }
 }
 static void name_of(char name[80], const job *j, const char *what) {
-    snprintf(name, 80, "shard.%s.%s.w%d.%s", j->set->name, j->kind == PLANNED ? "planned" : neo_placement_name((neo_placement)j->kind),
+    snprintf(name, 80, "shard.%s.%s.w%d.%s", j->set->name,
+             j->kind == PLANNED ? "planned" : neo_placement_name((neo_placement)j->kind),
              (int)j->plan.cluster.ranks, what);
 }
 static neo_status run_plan(neo_comm *comm, void *user) {
@@ -341,7 +394,8 @@ static neo_status run_plan(neo_comm *comm, void *user) {
     most_of_ranks(&m, ns, rounds);
     sum_ranks(&m, sums, 2);
     if (m.rank == 0) {
-        for (int i = 0; i < rounds; i++) t[i] = (double)ns[i] / 1000, ratio[i] = (double)one[i] / (double)ns[i];
+        for (int i = 0; i < rounds; i++)
+            t[i] = (double)ns[i] / 1000, ratio[i] = (double)one[i] / (double)ns[i];
         name_of(name, j, "bytes");
         bench_report(name, j->sent / 1000, "KB", -1, "formula", 1.0);
         name_of(name, j, "step");
@@ -366,7 +420,8 @@ static void spawn(job *j, neo_comm_fn fn) {
     d.ctx.seed = 1;
     d.ranks_per_node = j->plan.cluster.ranks_per_node;
     d.link[NEO_LEVEL_LOCAL] = d.link[NEO_LEVEL_CROSS] = j->link;
-    if (neo_comm_spawn(j->plan.cluster.ranks, &d, fn, j, NULL) != NEO_OK) bench_fail(neo_last_error());
+    if (neo_comm_spawn(j->plan.cluster.ranks, &d, fn, j, NULL) != NEO_OK)
+        bench_fail(neo_last_error());
 }
 /* This machine, shared by the ranks. */
 static void set_ranks(job *j, const neo_cluster *machine, int ranks, int nodes) {
@@ -384,7 +439,8 @@ static void bench_plans(job *j, const neo_cluster *machine) {
     for (int w = 2; w <= MAX_RANKS; w *= 2) {
         set_ranks(j, machine, w, w / 2);
         for (j->kind = 0; j->kind <= PLANNED && !bench.failed; j->kind++) {
-            int needs_nodes = j->kind == NEO_TABLE_ROW_WISE || j->kind == NEO_TABLE_COLUMN_WISE || j->kind == NEO_GRID;
+            int needs_nodes = j->kind == NEO_TABLE_ROW_WISE || j->kind == NEO_TABLE_COLUMN_WISE ||
+                              j->kind == NEO_GRID;
             if (!needs_nodes || w > 2) spawn(j, run_plan);
         }
     }
@@ -453,8 +509,16 @@ typedef struct times { /* ns, summed over the steps of a turn */
 } times;
 
 static void make_layers(member *m) {
-    neo_mlp_desc bottom = {.name = "bottom", .width_count = 4, .max_batch = m->samples, .act = NEO_ACT_RELU, .last_act = NEO_ACT_RELU};
-    neo_mlp_desc top = {.name = "top", .widths = {m->job->width, 64, 1}, .width_count = 3, .max_batch = m->samples, .act = NEO_ACT_RELU};
+    neo_mlp_desc bottom = {.name = "bottom",
+                           .width_count = 4,
+                           .max_batch = m->samples,
+                           .act = NEO_ACT_RELU,
+                           .last_act = NEO_ACT_RELU};
+    neo_mlp_desc top = {.name = "top",
+                        .widths = {m->job->width, 64, 1},
+                        .width_count = 3,
+                        .max_batch = m->samples,
+                        .act = NEO_ACT_RELU};
     memcpy(bottom.widths, bottom_widths, sizeof bottom_widths);
     BENCH_OK(neo_params_create(m->ctx, &m->params));
     BENCH_OK(neo_mlp_create(m->ctx, m->params, &bottom, &m->bottom_mlp));
@@ -514,7 +578,8 @@ static void step_with(member *m, int k, int last, times *t) {
     bottom_backward(m, t);
     BENCH_OK(neo_shard_backward_end(s, 0.0f));
 }
-/* Means over ranks. Statistics are read when nothing is in flight: so the first step of a turn has no prefetch. */
+/* Means over ranks. Statistics are read when nothing is in flight: so the first step of a turn has
+   no prefetch. */
 static times take_turn(member *m, int pipeline) {
     times t;
     memset(&t, 0, sizeof t);
@@ -540,8 +605,10 @@ static void report_link(const job *j, const times *off, const times *on, int tur
     static double v[5][LINK_TURNS], part[4][LINK_TURNS];
     char name[80];
     for (int i = 0; i < turns; i++) {
-        double n = LINK_STEPS * 1e6, ids = (double)off[i].ids * (LINK_STEPS - 1) / LINK_STEPS; /* the first ones have no step before */
-        double hideable = less(off[i].rows, off[i].bottom) + less(off[i].grads, off[i].bottom_back) + ids;
+        double n = LINK_STEPS * 1e6, ids = (double)off[i].ids * (LINK_STEPS - 1) /
+                                           LINK_STEPS; /* the first ones have no step before */
+        double hideable =
+            less(off[i].rows, off[i].bottom) + less(off[i].grads, off[i].bottom_back) + ids;
         v[0][i] = (double)on[i].step / n;
         v[1][i] = (double)off[i].step / (double)on[i].step;
         v[2][i] = (double)on[i].exposed / n;
@@ -554,13 +621,17 @@ static void report_link(const job *j, const times *off, const times *on, int tur
     }
     for (int i = 0; i < 5; i++) bench_median(v[i], turns);
     for (int i = 0; i < 4; i++) bench_median(part[i], turns);
-    printf("# %s, %d ranks, links of %.1f MB/s: without a pipeline a step takes %.1f ms, of which %.0f %% is exposed "
-           "(%.1f ms, %.1f ms can be hidden)\n", j->set->name, (int)j->plan.cluster.ranks, j->link.bandwidth / 1e6,
-           bench_quantile(part[1], turns, 0.5), bench_quantile(part[0], turns, 0.5), bench_quantile(part[2], turns, 0.5),
-           bench_quantile(part[3], turns, 0.5));
-    const char *const what[] = {"step", "exposed", "hidden"}, *const unit[] = {"ms", "ms", "percent"};
+    printf("# %s, %d ranks, links of %.1f MB/s: without a pipeline a step takes %.1f ms, of which "
+           "%.0f %% is exposed "
+           "(%.1f ms, %.1f ms can be hidden)\n",
+           j->set->name, (int)j->plan.cluster.ranks, j->link.bandwidth / 1e6,
+           bench_quantile(part[1], turns, 0.5), bench_quantile(part[0], turns, 0.5),
+           bench_quantile(part[2], turns, 0.5), bench_quantile(part[3], turns, 0.5));
+    const char *const what[] = {"step", "exposed", "hidden"}, *const unit[] = {"ms", "ms",
+                                                                               "percent"};
     for (int i = 0; i < 3; i++) {
-        snprintf(name, sizeof name, "shard.link.%s.w%d.%s", j->set->name, (int)j->plan.cluster.ranks, what[i]);
+        snprintf(name, sizeof name, "shard.link.%s.w%d.%s", j->set->name,
+                 (int)j->plan.cluster.ranks, what[i]);
         bench_spread(v[2 * i], turns);
         bench_report(name, bench_quantile(v[2 * i], turns, 0.5), unit[i], -1, i < 2 ? "off" : NULL,
                      i < 2 ? bench_quantile(v[2 * i + 1], turns, 0.5) : 0);
@@ -572,7 +643,8 @@ static void find_link(job *j, const times *off, int turns) {
     double t[LINK_TURNS];
     for (int i = 0; i < turns; i++) {
         double rest = (double)(off[i].step - off[i].exposed), exposed = (double)off[i].exposed;
-        t[i] = j->link.bandwidth > 0 ? j->link.bandwidth * exposed / rest : (double)off[i].sent * 1e9 / rest;
+        t[i] = j->link.bandwidth > 0 ? j->link.bandwidth * exposed / rest
+                                     : (double)off[i].sent * 1e9 / rest;
     }
     j->link = (neo_link){50, bench_median(t, turns)};
 }

@@ -14,8 +14,8 @@ typedef struct Model {
 } Model;
 
 /* Tables t0, t1, ... of these rows and dims; feature f looks up table f % tables. */
-static inline void model_init(Model *m, int tables, const int64_t *rows, const int64_t *dims, int features,
-                              neo_pooling pooling) {
+static inline void model_init(Model *m, int tables, const int64_t *rows, const int64_t *dims,
+                              int features, neo_pooling pooling) {
     memset(m, 0, sizeof *m);
     for (int t = 0; t < tables; t++) {
         snprintf(m->name[t], sizeof m->name[t], "t%d", t);
@@ -62,7 +62,8 @@ static inline void batch_make(Batch *b, const Model *m, BatchKind kind) {
     b->feature_bags[0] = 0;
     for (int f = 0; f < features; f++)
         b->feature_bags[f + 1] =
-            b->feature_bags[f] + (kind.variable ? (int64_t)test_random() % (kind.batch + 1) : kind.batch);
+            b->feature_bags[f] +
+            (kind.variable ? (int64_t)test_random() % (kind.batch + 1) : kind.batch);
     int64_t bags = b->feature_bags[features], start = kind.late_start ? 5 : 0;
     b->offsets = malloc(sizeof(int64_t) * (size_t)(bags + 1));
     b->offsets[0] = start;
@@ -81,7 +82,8 @@ static inline void batch_make(Batch *b, const Model *m, BatchKind kind) {
     test_fill(b->weights, n + 1);
     for (int f = 0; f < features; f++) {
         int64_t rows = m->table[m->feature_table[f]].rows;
-        for (int64_t k = b->offsets[b->feature_bags[f]]; k < b->offsets[b->feature_bags[f + 1]]; k++) {
+        for (int64_t k = b->offsets[b->feature_bags[f]]; k < b->offsets[b->feature_bags[f + 1]];
+             k++) {
             int64_t range = test_random() % 2 && rows > 5 ? 5 : rows;
             batch_set_id(b, k, (int64_t)test_random() % range);
         }
@@ -121,9 +123,10 @@ static inline void out_make(Out *o, const Model *m, const neo_jagged *j, int64_t
     }
 }
 /* Element (feature f, sample b, column d) of it, or for NEO_POOL_NONE (id k, column d). */
-static inline float *out_at(const Out *o, const Model *m, const neo_jagged *j, int f, int64_t b, int64_t k,
-                            int64_t d) {
-    if (m->table[0].pooling == NEO_POOL_NONE) return o->data + (k - j->offsets[0]) * o->t.stride[0] + d;
+static inline float *out_at(const Out *o, const Model *m, const neo_jagged *j, int f, int64_t b,
+                            int64_t k, int64_t d) {
+    if (m->table[0].pooling == NEO_POOL_NONE)
+        return o->data + (k - j->offsets[0]) * o->t.stride[0] + d;
     int64_t col = 0, flat = 0;
     for (int g = 0; g < f; g++) {
         int64_t dim = m->table[m->feature_table[g]].dim;
@@ -143,7 +146,8 @@ static inline int64_t row_of(const Model *m, int f, int64_t id) {
 }
 
 /* The dense gradient of table t in double, [rows][dim], and which rows were touched. */
-static inline double *dense_grad(const Model *m, int t, const Batch *b, const Out *dout, char *touched) {
+static inline double *dense_grad(const Model *m, int t, const Batch *b, const Out *dout,
+                                 char *touched) {
     int64_t rows = m->table[t].rows, dim = m->table[t].dim;
     double *g = calloc((size_t)(rows * dim), sizeof *g);
     memset(touched, 0, (size_t)rows);

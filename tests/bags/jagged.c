@@ -1,9 +1,9 @@
-/* jagged.c: jagged batches: the validator's messages, every writer against a list model, capacities, and
-   random damage: an invalid view is refused, never followed. */
+/* jagged.c: jagged batches: the validator's messages, every writer against a list model,
+   capacities, and random damage: an invalid view is refused, never followed. */
 #include "test.h"
 
-static neo_jagged_buffer *buffer_make(neo_ctx *ctx, int features, int64_t bags, int64_t ids, neo_dtype dtype,
-                                      int weighted) {
+static neo_jagged_buffer *buffer_make(neo_ctx *ctx, int features, int64_t bags, int64_t ids,
+                                      neo_dtype dtype, int weighted) {
     neo_jagged_desc d = {features, bags, ids, dtype, weighted};
     neo_jagged_buffer *b = NULL;
     CHECK_OK(neo_jagged_create(ctx, &d, &b));
@@ -22,7 +22,8 @@ static void check_bag(const neo_jagged *a, int64_t x, const neo_jagged *b, int64
     for (int64_t i = 0; i < n && a->offsets[x + 1] - a->offsets[x] == n; i++) {
         CHECK_INT(id_at(a, a->offsets[x] + i), id_at(b, b->offsets[y] + i));
         if (a->weights)
-            CHECK(a->weights[a->offsets[x] + i] == (b->weights ? b->weights[b->offsets[y] + i] : 1.0f));
+            CHECK(a->weights[a->offsets[x] + i] ==
+                  (b->weights ? b->weights[b->offsets[y] + i] : 1.0f));
     }
 }
 
@@ -33,13 +34,16 @@ typedef struct Source {
     int32_t ids32[1024];
     float weights[1024];
 } Source;
-static void source_make(Source *s, int features, int64_t batch, int i32, int weighted, int variable) {
+static void source_make(Source *s, int features, int64_t batch, int i32, int weighted,
+                        int variable) {
     memset(s, 0, sizeof *s);
     for (int f = 0; f < features; f++)
-        s->feature_bags[f + 1] = s->feature_bags[f] + (variable ? (int64_t)test_random() % (batch + 1) : batch);
+        s->feature_bags[f + 1] =
+            s->feature_bags[f] + (variable ? (int64_t)test_random() % (batch + 1) : batch);
     int64_t bags = s->feature_bags[features];
     s->offsets[0] = 3;
-    for (int64_t i = 0; i < bags; i++) s->offsets[i + 1] = s->offsets[i] + (int64_t)test_random() % 5;
+    for (int64_t i = 0; i < bags; i++)
+        s->offsets[i + 1] = s->offsets[i] + (int64_t)test_random() % 5;
     for (int k = 0; k < 1024; k++) {
         s->ids32[k] = (int32_t)test_random();
         s->ids[k] = s->ids32[k];
@@ -72,14 +76,16 @@ static void test_validate(void) {
     int64_t offsets[] = {2, 4, 4, 5, 8};
     int64_t ids[] = {-7, -7, 0, 4, 1, 8, 9, 3};
     static const int64_t rows[] = {5, 10};
-    neo_jagged j = {.batch = 2, .feature_count = 2, .id_dtype = NEO_I64, .offsets = offsets, .ids = ids};
+    neo_jagged j = {
+        .batch = 2, .feature_count = 2, .id_dtype = NEO_I64, .offsets = offsets, .ids = ids};
     CHECK_OK(neo_jagged_validate(&j, rows));
     ids[6] = 10;
     CHECK_ERR(neo_jagged_validate(&j, rows), NEO_ERR_RANGE,
               "neo_jagged_validate: feature 1, sample 1, position 1: id 10 is not in [0, 10)");
     CHECK_OK(neo_jagged_validate(&j, NULL));
     ids[2] = -1;
-    CHECK_ERR(neo_jagged_validate(&j, rows), NEO_ERR_RANGE, "feature 0, sample 0, position 0: id -1");
+    CHECK_ERR(neo_jagged_validate(&j, rows), NEO_ERR_RANGE,
+              "feature 0, sample 0, position 0: id -1");
     offsets[3] = 3;
     CHECK_ERR(neo_jagged_validate(&j, rows), NEO_ERR_FORMAT,
               "offsets decrease at feature 1, sample 0: offsets[2] is 4, the next is 3");
@@ -109,7 +115,8 @@ static void test_validate(void) {
     int64_t feature_bags[] = {0, 3, 2};
     bad = j;
     bad.feature_bags = feature_bags;
-    CHECK_ERR(neo_jagged_validate(&bad, rows), NEO_ERR_FORMAT, "feature_bags decrease at feature 1");
+    CHECK_ERR(neo_jagged_validate(&bad, rows), NEO_ERR_FORMAT,
+              "feature_bags decrease at feature 1");
     feature_bags[0] = 1;
     CHECK_ERR(neo_jagged_validate(&bad, rows), NEO_ERR_FORMAT, "feature_bags[0] is 1");
 }
@@ -124,9 +131,9 @@ static void test_set(void) {
     for (int kind = 0; kind < 8; kind++) {
         neo_jagged_buffer *b = buffer_make(ctx, 2, 4, 6, kind & 1 ? NEO_I32 : NEO_I64, kind & 2);
         int wide = kind & 4;
-        CHECK_OK(neo_jagged_set(b, 2, wide ? (const void *)lengths64 : lengths, wide ? NEO_I64 : NEO_I32,
-                                wide ? (const void *)ids : ids32, wide ? NEO_I64 : NEO_I32,
-                                kind & 2 ? weights : NULL));
+        CHECK_OK(neo_jagged_set(b, 2, wide ? (const void *)lengths64 : lengths,
+                                wide ? NEO_I64 : NEO_I32, wide ? (const void *)ids : ids32,
+                                wide ? NEO_I64 : NEO_I32, kind & 2 ? weights : NULL));
         const neo_jagged *v = neo_jagged_view(b);
         static const int64_t want[] = {0, 2, 2, 3, 6};
         CHECK_BITS(v->offsets, want, sizeof want);
@@ -151,22 +158,28 @@ static void test_set_errors(void) {
     CHECK_ERR(neo_jagged_set(b, 3, lengths, NEO_I64, ids, NEO_I64, NULL), NEO_ERR_CAPACITY,
               "3 bags are needed, the buffer has room for 2");
     lengths[1] = 3;
-    CHECK_ERR(neo_jagged_set(b, 2, lengths, NEO_I64, ids, NEO_I64, NULL), NEO_ERR_CAPACITY, "4 ids");
+    CHECK_ERR(neo_jagged_set(b, 2, lengths, NEO_I64, ids, NEO_I64, NULL), NEO_ERR_CAPACITY,
+              "4 ids");
     lengths[1] = -2;
     CHECK_ERR(neo_jagged_set(b, 2, lengths, NEO_I64, ids, NEO_I64, NULL), NEO_ERR_FORMAT,
               "length of feature 0, sample 1 is -2");
     lengths[1] = INT64_MAX;
-    CHECK_ERR(neo_jagged_set(b, 2, lengths, NEO_I64, ids, NEO_I64, NULL), NEO_ERR_FORMAT, "sample 1");
+    CHECK_ERR(neo_jagged_set(b, 2, lengths, NEO_I64, ids, NEO_I64, NULL), NEO_ERR_FORMAT,
+              "sample 1");
     lengths[1] = 2;
     ids[2] = (int64_t)1 << 31;
     CHECK_ERR(neo_jagged_set(b, 2, lengths, NEO_I64, ids, NEO_I64, NULL), NEO_ERR_RANGE,
               "id 2147483648 (number 2 of its source) does not fit i32");
     ids[2] = -((int64_t)1 << 31);
-    CHECK_ERR(neo_jagged_set(b, 2, lengths, NEO_I64, ids, NEO_I64, weights), NEO_ERR_ARG, "weights");
-    CHECK_ERR(neo_jagged_set(b, 2, NULL, NEO_I64, ids, NEO_I64, NULL), NEO_ERR_ARG, "lengths is NULL");
-    CHECK_ERR(neo_jagged_set(b, 2, lengths, NEO_F32, ids, NEO_I64, NULL), NEO_ERR_ARG, "lengths are f32");
+    CHECK_ERR(neo_jagged_set(b, 2, lengths, NEO_I64, ids, NEO_I64, weights), NEO_ERR_ARG,
+              "weights");
+    CHECK_ERR(neo_jagged_set(b, 2, NULL, NEO_I64, ids, NEO_I64, NULL), NEO_ERR_ARG,
+              "lengths is NULL");
+    CHECK_ERR(neo_jagged_set(b, 2, lengths, NEO_F32, ids, NEO_I64, NULL), NEO_ERR_ARG,
+              "lengths are f32");
     CHECK_ERR(neo_jagged_set(b, 2, lengths, NEO_I64, ids, NEO_U8, NULL), NEO_ERR_ARG, "ids are u8");
-    CHECK_ERR(neo_jagged_set(b, -1, lengths, NEO_I64, ids, NEO_I64, NULL), NEO_ERR_ARG, "batch is -1");
+    CHECK_ERR(neo_jagged_set(b, -1, lengths, NEO_I64, ids, NEO_I64, NULL), NEO_ERR_ARG,
+              "batch is -1");
     const neo_jagged *v = neo_jagged_view(b);
     CHECK_BITS(v, &before, sizeof before);
     CHECK(id_at(v, 0) == 1 && id_at(v, 2) == 3 && v->offsets[2] == 3);
@@ -191,7 +204,8 @@ static void test_from_lists(void) {
     CHECK_BITS(v->ids, ids, sizeof ids);
     for (int k = 0; k < 6; k++) CHECK(v->weights[k] == 1.0f);
     counts[1] = 1;
-    CHECK_ERR(neo_jagged_from_lists(b, 2, lists, counts), NEO_ERR_ARG, "list of feature 0, sample 1 is NULL");
+    CHECK_ERR(neo_jagged_from_lists(b, 2, lists, counts), NEO_ERR_ARG,
+              "list of feature 0, sample 1 is NULL");
     counts[1] = -1;
     CHECK_ERR(neo_jagged_from_lists(b, 2, lists, counts), NEO_ERR_FORMAT, "sample 1 is -1");
     counts[1] = 0;
@@ -217,7 +231,8 @@ static void test_concat_select(void) {
         CHECK(!v->feature_bags == !variable);
         for (int f = 0; f < 5; f++) {
             const neo_jagged *s = f < 3 ? &a.j : &d.j;
-            int64_t from = first_bag(s, f < 3 ? f : f - 3), n = first_bag(s, f < 3 ? f + 1 : f - 2) - from;
+            int64_t from = first_bag(s, f < 3 ? f : f - 3),
+                    n = first_bag(s, f < 3 ? f + 1 : f - 2) - from;
             CHECK_INT(first_bag(v, f + 1) - first_bag(v, f), n);
             for (int64_t i = 0; i < n; i++) check_bag(v, first_bag(v, f) + i, s, from + i);
         }
@@ -229,7 +244,8 @@ static void test_concat_select(void) {
             for (int64_t i = 0; i < first_bag(q, f + 1) - first_bag(q, f); i++)
                 check_bag(q, first_bag(q, f) + i, v, first_bag(v, features[f]) + i);
         static const int32_t wrong[] = {0, 1, 5, 2};
-        CHECK_ERR(neo_jagged_select(p, v, wrong, 4), NEO_ERR_RANGE, "features[2] is 5, the batch has 5");
+        CHECK_ERR(neo_jagged_select(p, v, wrong, 4), NEO_ERR_RANGE,
+                  "features[2] is 5, the batch has 5");
         CHECK_ERR(neo_jagged_select(p, v, features, 3), NEO_ERR_SHAPE, "the result has 3 features");
         CHECK_ERR(neo_jagged_select(p, q, features, 4), NEO_ERR_ARG, "view of the buffer");
         CHECK_ERR(neo_jagged_concat(b, parts, 2), NEO_ERR_SHAPE, "3 features");
@@ -257,7 +273,8 @@ static void test_slice_stack_transpose(void) {
         CHECK_OK(neo_jagged_slice(x, &a.j, 2, 3));
         for (int f = 0; f < 4; f++)
             for (int i = 0; i < 3; i++) check_bag(p, f * 3 + i, &a.j, f * 6 + 2 + i);
-        CHECK_ERR(neo_jagged_slice(x, &a.j, 4, 3), NEO_ERR_RANGE, "3 samples from 4 on are not within 6");
+        CHECK_ERR(neo_jagged_slice(x, &a.j, 4, 3), NEO_ERR_RANGE,
+                  "3 samples from 4 on are not within 6");
         CHECK_ERR(neo_jagged_slice(x, &a.j, -1, 3), NEO_ERR_RANGE, "from -1");
         const neo_jagged *parts[] = {&c.j, &a.j};
         CHECK_OK(neo_jagged_stack(y, parts, 2));
@@ -307,8 +324,9 @@ static void test_reserve(void) {
     neo_ctx_destroy(ctx);
 }
 
-/* Random damage to offsets and ids: whatever the validator accepts can be followed, whatever the bags accept
-   too, and what is refused changes nothing. Run under AddressSanitizer to see the reads. */
+/* Random damage to offsets and ids: whatever the validator accepts can be followed, whatever the
+   bags accept too, and what is refused changes nothing. Run under AddressSanitizer to see the
+   reads. */
 static void test_damage(void) {
     neo_ctx *ctx = test_ctx(2, NEO_ISA_BEST, 2);
     neo_table_desc tables[3];
@@ -337,11 +355,14 @@ static void test_damage(void) {
         int64_t n = offsets[24];
         for (int hits = (int)test_random() % 3; hits > 0; hits--) {
             static const int64_t odd[] = {-1, INT64_MIN, INT64_MAX, 0, 1, 7};
-            offsets[test_random() % 24] = test_random() % 2 ? odd[test_random() % 6] : (int64_t)test_random() % (n + 1);
+            offsets[test_random() % 24] =
+                test_random() % 2 ? odd[test_random() % 6] : (int64_t)test_random() % (n + 1);
         }
         ids = malloc(sizeof *ids * (size_t)(n + 1)); /* exactly as long as the last offset says */
-        for (int64_t k = 0; k < n; k++) ids[k] = (int64_t)test_random() % (test_random() % 64 ? 9 : 12);
-        neo_jagged j = {.batch = 8, .feature_count = 3, .id_dtype = NEO_I64, .offsets = offsets, .ids = ids};
+        for (int64_t k = 0; k < n; k++)
+            ids[k] = (int64_t)test_random() % (test_random() % 64 ? 9 : 12);
+        neo_jagged j = {
+            .batch = 8, .feature_count = 3, .id_dtype = NEO_I64, .offsets = offsets, .ids = ids};
         float out[8 * 18], before[8 * 18];
         for (int i = 0; i < 8 * 18; i++) before[i] = out[i] = 9.0f;
         neo_tensor t = neo_tensor_2d(out, NEO_F32, 8, 18);

@@ -1,21 +1,22 @@
 /* kept_grads_and_parts.c: gradients that are kept, and tables of which an object holds parts.
 
-   Kept: accumulate and step are backward, bit for bit, for every optimizer; several calls add in order; the
-   leaves of a batch merged one subtree at a time and added by the tree are the whole batch. Parts: one object
-   with a whole table and one with its parts (columns, rows, or both) train alike, bit for bit; f32 and narrow
-   rows. */
+   Kept: accumulate and step are backward, bit for bit, for every optimizer; several calls add in
+   order; the leaves of a batch merged one subtree at a time and added by the tree are the whole
+   batch. Parts: one object with a whole table and one with its parts (columns, rows, or both) train
+   alike, bit for bit; f32 and narrow rows. */
 #include "common.h"
 
-static const neo_bag_optim_kind KINDS[] = {NEO_BAG_SGD,  NEO_BAG_ADAGRAD,      NEO_BAG_ROWWISE_ADAGRAD,
-                                           NEO_BAG_ADAM, NEO_BAG_PARTIAL_ADAM, NEO_BAG_LAMB,
-                                           NEO_BAG_PARTIAL_LAMB, NEO_BAG_LARS_SGD};
+static const neo_bag_optim_kind KINDS[] = {
+    NEO_BAG_SGD,          NEO_BAG_ADAGRAD, NEO_BAG_ROWWISE_ADAGRAD, NEO_BAG_ADAM,
+    NEO_BAG_PARTIAL_ADAM, NEO_BAG_LAMB,    NEO_BAG_PARTIAL_LAMB,    NEO_BAG_LARS_SGD};
 static const neo_dtype TYPES[] = {NEO_F32, NEO_F16, NEO_BF16, NEO_I8};
 enum { KIND_COUNT = sizeof KINDS / sizeof KINDS[0], STEPS = 3 };
 
 /* Every option that a step can have. */
 static neo_bag_optim optim_of(int kind, int options) {
     neo_bag_optim o = {.kind = KINDS[kind], .initial_accumulator = 0.1f, .momentum = 0.9f};
-    int own = o.kind == NEO_BAG_LAMB || o.kind == NEO_BAG_PARTIAL_LAMB || o.kind == NEO_BAG_LARS_SGD;
+    int own =
+        o.kind == NEO_BAG_LAMB || o.kind == NEO_BAG_PARTIAL_LAMB || o.kind == NEO_BAG_LARS_SGD;
     if (options & 1) {
         o.weight_decay = 0.01f;
         o.decay = own ? NEO_DECAY_NONE : kind % 2 ? NEO_DECAY_L2 : NEO_DECAY_DECOUPLED;
@@ -44,7 +45,9 @@ static void accumulate_and_step_are_backward(void) {
         Model m;
         neo_ctx *ctx = test_ctx(1 + i % 3, NEO_ISA_BEST, i % 2 ? 8 : 1);
         model_init(&m, 4, ROWS, DIMS, 6, poolings[i / KIND_COUNT % 2]);
-        for (int t = 0; t < 4; t++) m.table[t].optim = optim_of(i % KIND_COUNT, i % 8), m.table[t].dtype = TYPES[(i + t) % 4];
+        for (int t = 0; t < 4; t++)
+            m.table[t].optim = optim_of(i % KIND_COUNT, i % 8),
+            m.table[t].dtype = TYPES[(i + t) % 4];
         neo_bags *fused, *kept;
         REQUIRE_OK(neo_bags_create(ctx, &m.desc, &fused));
         m.desc.max_kept_rows = 1058;
@@ -52,7 +55,10 @@ static void accumulate_and_step_are_backward(void) {
         for (int step = 0; step < STEPS; step++) {
             Batch b;
             Out d;
-            batch_make(&b, &m, (BatchKind){.batch = 37, .max_length = 9, .weighted = i % 3 == 1, .variable = i % 5 == 1});
+            batch_make(
+                &b, &m,
+                (BatchKind){
+                    .batch = 37, .max_length = 9, .weighted = i % 3 == 1, .variable = i % 5 == 1});
             out_make(&d, &m, &b.j, step);
             CHECK_OK(neo_bags_backward(fused, &b.j, d.t, 0.1f));
             CHECK_OK(neo_bags_accumulate(kept, &b.j, d.t, NULL));
@@ -133,7 +139,8 @@ static void several_batches_add_up(void) {
     neo_ctx_destroy(ctx);
 }
 
-/* Room for one row at first; then it grows before each batch, for the rows kept and for the batch. */
+/* Room for one row at first; then it grows before each batch, for the rows kept and for the batch.
+   */
 static void what_is_kept_stays_where_memory_grows(void) {
     for (int i = 0; i < KIND_COUNT; i++) {
         Model m;
@@ -163,7 +170,8 @@ static void what_is_kept_stays_where_memory_grows(void) {
             for (int64_t r = 0; r < neo_bags_kept_count(large); r++) {
                 int32_t t, u;
                 int64_t row, like;
-                const float *x = neo_bags_kept_row(large, r, &t, &row), *y = neo_bags_kept_row(small, r, &u, &like);
+                const float *x = neo_bags_kept_row(large, r, &t, &row),
+                            *y = neo_bags_kept_row(small, r, &u, &like);
                 CHECK(t == u && row == like);
                 CHECK_BITS(x, y, (size_t)DIMS[t] * sizeof *x);
             }
@@ -200,7 +208,8 @@ static void subtrees_of_leaves_make_the_batch(void) {
         m.desc.max_kept_rows = 100;
         REQUIRE_OK(neo_bags_create(ctx, &m.desc, &kept));
         neo_jagged_buffer *part;
-        REQUIRE_OK(neo_jagged_create(ctx, &(neo_jagged_desc){.feature_count = 3, .max_bags = 600, .max_ids = 6000}, &part));
+        REQUIRE_OK(neo_jagged_create(
+            ctx, &(neo_jagged_desc){.feature_count = 3, .max_bags = 600, .max_ids = 6000}, &part));
         Batch b;
         Out d;
         batch_make(&b, &m, (BatchKind){.batch = 45, .max_length = 8});
@@ -211,9 +220,11 @@ static void subtrees_of_leaves_make_the_batch(void) {
         char touched[2][30] = {{0}};
         for (int p = 0; p < pieces; p++) {
             neo_leaves leaves = {45, p * shards / pieces, shards / pieces, 0};
-            int64_t begin = neo_leaf_begin(45, shards, leaves.first), end = neo_leaf_begin(45, shards, leaves.first + leaves.count);
+            int64_t begin = neo_leaf_begin(45, shards, leaves.first),
+                    end = neo_leaf_begin(45, shards, leaves.first + leaves.count);
             slice(part, &b, begin, end);
-            neo_tensor dout = neo_tensor_2d((float *)d.t.data + begin * d.t.stride[0], NEO_F32, end - begin, d.t.shape[1]);
+            neo_tensor dout = neo_tensor_2d((float *)d.t.data + begin * d.t.stride[0], NEO_F32,
+                                            end - begin, d.t.shape[1]);
             CHECK_OK(neo_bags_accumulate(kept, neo_jagged_view(part), dout, &leaves));
             for (int t = 0; t < 2; t++) dense[t][p] = calloc((size_t)floats[t], 4);
             for (int64_t k = 0; k < neo_bags_kept_count(kept); k++) {
@@ -228,11 +239,13 @@ static void subtrees_of_leaves_make_the_batch(void) {
         for (int t = 0; t < 2; t++) {
             neo_tensor parts[8];
             float *sum = calloc((size_t)floats[t], 4);
-            for (int p = 0; p < pieces; p++) parts[p] = neo_tensor_1d(dense[t][p], NEO_F32, floats[t]);
+            for (int p = 0; p < pieces; p++)
+                parts[p] = neo_tensor_1d(dense[t][p], NEO_F32, floats[t]);
             CHECK_OK(neo_tree_sum(ctx, parts, pieces, neo_tensor_1d(sum, NEO_F32, floats[t])));
             for (int64_t row = 0; row < rows[t]; row++)
                 if (touched[t][row])
-                    CHECK_OK(neo_bags_add_grad(kept, t, &row, 1, neo_tensor_2d(sum + row * dims[t], NEO_F32, 1, dims[t])));
+                    CHECK_OK(neo_bags_add_grad(
+                        kept, t, &row, 1, neo_tensor_2d(sum + row * dims[t], NEO_F32, 1, dims[t])));
             free(sum);
             for (int p = 0; p < pieces; p++) free(dense[t][p]);
         }
@@ -240,9 +253,11 @@ static void subtrees_of_leaves_make_the_batch(void) {
         check_equal(fused, kept);
         neo_leaves nothing = {45, 0, 0, 0}, wrong = {45, 1, 2, 0};
         slice(part, &b, 0, 0);
-        CHECK_OK(neo_bags_accumulate(kept, neo_jagged_view(part), neo_tensor_rows(d.t, 0, 0), &nothing));
+        CHECK_OK(
+            neo_bags_accumulate(kept, neo_jagged_view(part), neo_tensor_rows(d.t, 0, 0), &nothing));
         CHECK_INT(neo_bags_kept_count(kept), 0);
-        if (shards == 8) CHECK_ERR(neo_bags_accumulate(kept, &b.j, d.t, &wrong), NEO_ERR_ARG, "subtree");
+        if (shards == 8)
+            CHECK_ERR(neo_bags_accumulate(kept, &b.j, d.t, &wrong), NEO_ERR_ARG, "subtree");
         wrong = (neo_leaves){45, 0, 2, 0};
         CHECK_ERR(neo_bags_accumulate(kept, &b.j, d.t, &wrong), NEO_ERR_SHAPE, "samples");
         batch_free(&b);
@@ -283,8 +298,10 @@ static void errors_of_kept_gradients(void) {
     CHECK(neo_bags_kept_row(bags, 0, NULL, &row)[0] == 1.0f && row == 7);
     CHECK_INT(neo_bags_get_stats(bags).grow_count, 1);
     row = 50;
-    CHECK_ERR(neo_bags_add_grad(bags, 0, &row, 1, neo_tensor_2d(one, NEO_F32, 1, 16)), NEO_ERR_RANGE, "'t0': rows[0] is 50");
-    CHECK_ERR(neo_bags_add_grad(bags, 0, &row, 1, neo_tensor_2d(one, NEO_F32, 1, 8)), NEO_ERR_SHAPE, "'t0'");
+    CHECK_ERR(neo_bags_add_grad(bags, 0, &row, 1, neo_tensor_2d(one, NEO_F32, 1, 16)),
+              NEO_ERR_RANGE, "'t0': rows[0] is 50");
+    CHECK_ERR(neo_bags_add_grad(bags, 0, &row, 1, neo_tensor_2d(one, NEO_F32, 1, 8)), NEO_ERR_SHAPE,
+              "'t0'");
     CHECK_ERR(neo_bags_step(bags, NAN), NEO_ERR_NUMERIC, "lr");
     CHECK_OK(neo_bags_clear(bags));
     CHECK_OK(neo_bags_backward(bags, &b.j, d.t, 1));
@@ -311,7 +328,8 @@ static neo_status add_blocks(void *user, const neo_cut_sums *cuts, int32_t count
         for (int64_t k = 0; k < cuts[r * g->col_parts].rows * cuts[0].sums && col[0]; k++) {
             float sum = 0;
             for (int c = 0; c < g->col_parts; c++)
-                for (int64_t i = 0; i < col[c]->blocks_per_row; i++) sum += col[c]->blocks[k * col[c]->blocks_per_row + i];
+                for (int64_t i = 0; i < col[c]->blocks_per_row; i++)
+                    sum += col[c]->blocks[k * col[c]->blocks_per_row + i];
             for (int c = 0; c < g->col_parts; c++) ((neo_cut_sums *)col[c])->total[k] = sum;
         }
     }
@@ -332,7 +350,11 @@ static void parts_train_as_the_table(void) {
         Grid g = GRIDS[type == NEO_I8 ? 2 : (i + i / 8) % 5]; /* i8 rows are not cut by columns */
         int parts = g.row_parts * g.col_parts;
         neo_ctx *ctx = test_ctx(1 + i % 2, NEO_ISA_BEST, 8);
-        neo_table_desc whole = {.name = "t", .rows = g.rows, .dim = g.dim, .optim = optim_of(i % KIND_COUNT, i / KIND_COUNT % 8), .dtype = type,
+        neo_table_desc whole = {.name = "t",
+                                .rows = g.rows,
+                                .dim = g.dim,
+                                .optim = optim_of(i % KIND_COUNT, i / KIND_COUNT % 8),
+                                .dtype = type,
                                 .row_buckets = g.row_parts > 1 && g.row_cut[1] != 37 ? 8 : 1};
         neo_table_desc part[16];
         neo_bags_desc one = {.tables = &whole, .table_count = 1, .max_batch = 64, .max_ids = 4096};
@@ -354,13 +376,16 @@ static void parts_train_as_the_table(void) {
         REQUIRE_OK(neo_bags_create(ctx, &cut, &b));
         neo_bags_memory memory;
         REQUIRE_OK(neo_bags_bytes(ctx, &cut, &memory));
-        CHECK_INT(neo_ctx_memory(ctx).bytes - before, memory.weight_bytes + memory.state_bytes + memory.workspace_bytes);
+        CHECK_INT(neo_ctx_memory(ctx).bytes - before,
+                  memory.weight_bytes + memory.state_bytes + memory.workspace_bytes);
         for (int step = 0; step < STEPS; step++) {
             enum { B = 29, MOST = 5 };
-            int64_t offsets[B + 1] = {0}, ids[B * MOST], part_offsets[16 * B + 1] = {0}, part_ids[16 * B * MOST];
+            int64_t offsets[B + 1] = {0}, ids[B * MOST], part_offsets[16 * B + 1] = {0},
+                                part_ids[16 * B * MOST];
             for (int s = 0; s < B; s++) {
                 offsets[s + 1] = offsets[s] + (int64_t)test_random() % (MOST + 1);
-                for (int64_t k = offsets[s]; k < offsets[s + 1]; k++) ids[k] = (int64_t)test_random() % (step == 1 ? 3 : g.rows);
+                for (int64_t k = offsets[s]; k < offsets[s + 1]; k++)
+                    ids[k] = (int64_t)test_random() % (step == 1 ? 3 : g.rows);
             }
             int64_t n = 0;
             for (int p = 0; p < parts; p++)
@@ -370,11 +395,21 @@ static void parts_train_as_the_table(void) {
                         if (ids[k] >= low && ids[k] < high) part_ids[n++] = ids[k] - low;
                     part_offsets[p * B + s + 1] = n;
                 }
-            neo_jagged j = {.batch = B, .feature_count = 1, .id_dtype = NEO_I64, .offsets = offsets, .ids = ids};
-            neo_jagged pj = {.batch = B, .feature_count = parts, .id_dtype = NEO_I64, .offsets = part_offsets, .ids = part_ids};
+            neo_jagged j = {.batch = B,
+                            .feature_count = 1,
+                            .id_dtype = NEO_I64,
+                            .offsets = offsets,
+                            .ids = ids};
+            neo_jagged pj = {.batch = B,
+                             .feature_count = parts,
+                             .id_dtype = NEO_I64,
+                             .offsets = part_offsets,
+                             .ids = part_ids};
             int64_t width = g.dim * g.row_parts;
-            float *out = malloc(4 * (size_t)(B * g.dim)), *part_out = malloc(4 * (size_t)(B * width));
-            float *dout = malloc(4 * (size_t)(B * g.dim)), *part_dout = malloc(4 * (size_t)(B * width));
+            float *out = malloc(4 * (size_t)(B * g.dim)),
+                  *part_out = malloc(4 * (size_t)(B * width));
+            float *dout = malloc(4 * (size_t)(B * g.dim)),
+                  *part_dout = malloc(4 * (size_t)(B * width));
             test_fill(dout, B * g.dim);
             CHECK_OK(neo_bags_forward(a, &j, neo_tensor_2d(out, NEO_F32, B, g.dim)));
             CHECK_OK(neo_bags_forward(b, &pj, neo_tensor_2d(part_out, NEO_F32, B, width)));
@@ -383,26 +418,34 @@ static void parts_train_as_the_table(void) {
                     const float *x = part_out + s * width + c;
                     float sum = x[0], late = g.row_parts == 4 ? x[2 * g.dim] + x[3 * g.dim] : 0.0f;
                     if (g.row_parts == 4 && g.rows == 100) sum = (x[0] + x[g.dim]) + late;
-                    if (g.row_parts == 4 && g.rows == 8) sum = x[0] + (x[g.dim] + late); /* cut at buckets 4, 6, 7 */
+                    if (g.row_parts == 4 && g.rows == 8)
+                        sum = x[0] + (x[g.dim] + late); /* cut at buckets 4, 6, 7 */
                     CHECK(sum + 0.0f == out[s * g.dim + c]);
                 }
             for (int s = 0; s < B; s++)
-                for (int64_t c = 0; c < width; c++) part_dout[s * width + c] = dout[s * g.dim + c % g.dim];
+                for (int64_t c = 0; c < width; c++)
+                    part_dout[s * width + c] = dout[s * g.dim + c % g.dim];
             CHECK_OK(neo_bags_backward(a, &j, neo_tensor_2d(dout, NEO_F32, B, g.dim), 0.05f));
             CHECK_OK(neo_bags_backward(b, &pj, neo_tensor_2d(part_dout, NEO_F32, B, width), 0.05f));
             free(out), free(part_out), free(dout), free(part_dout);
             for (int p = 0; p < parts; p++)
                 for (int k = -2; k < 2; k++) {
-                    neo_tensor x = k == -2 ? neo_bags_scale(a, 0) : k < 0 ? neo_bags_weight(a, 0) : neo_bags_state(a, 0, k);
-                    neo_tensor y = k == -2 ? neo_bags_scale(b, p) : k < 0 ? neo_bags_weight(b, p) : neo_bags_state(b, p, k);
+                    neo_tensor x = k == -2 ? neo_bags_scale(a, 0)
+                                   : k < 0 ? neo_bags_weight(a, 0)
+                                           : neo_bags_state(a, 0, k);
+                    neo_tensor y = k == -2 ? neo_bags_scale(b, p)
+                                   : k < 0 ? neo_bags_weight(b, p)
+                                           : neo_bags_state(b, p, k);
                     neo_table_part at = part[p].part;
                     if (!x.data) continue;
                     x = neo_tensor_rows(x, at.first_row, part[p].rows);
                     int64_t cols = x.ndim == 1 ? 1 : y.shape[1];
                     size_t size = neo_dtype_size(x.dtype);
-                    const char *px = (const char *)x.data + (x.ndim == 1 ? 0 : (size_t)at.first_col * size);
+                    const char *px =
+                        (const char *)x.data + (x.ndim == 1 ? 0 : (size_t)at.first_col * size);
                     for (int64_t row = 0; row < part[p].rows; row++)
-                        CHECK_BITS(px + (size_t)(row * x.stride[0]) * size, (const char *)y.data + (size_t)(row * cols) * size,
+                        CHECK_BITS(px + (size_t)(row * x.stride[0]) * size,
+                                   (const char *)y.data + (size_t)(row * cols) * size,
                                    (size_t)cols * size);
                 }
         }
@@ -422,20 +465,28 @@ static void a_cut_table_beside_a_whole_one(void) {
     for (int64_t i = 0; i < 3 * B; i++) {
         offsets[i + 1] = offsets[i] + IDS;
         for (int64_t k = offsets[i]; k < offsets[i + 1]; k++) /* both parts see the same ids */
-            ids[k] = i < B ? (int64_t)test_random() % 100 : i < 2 * B ? ids[k - B * IDS] : (int64_t)test_random() % ROWS_OF;
+            ids[k] = i < B       ? (int64_t)test_random() % 100
+                     : i < 2 * B ? ids[k - B * IDS]
+                                 : (int64_t)test_random() % ROWS_OF;
     }
     for (int threads = 1; threads <= 3; threads += 2) {
         neo_ctx *ctx = test_ctx(threads, NEO_ISA_BEST, 8);
         Grid g = {100, 32, {0, 100}, {0, 16, 32}, 1, 2};
         neo_bag_optim optim = {.kind = NEO_BAG_ROWWISE_ADAGRAD};
-        neo_table_desc tables[3] = {{.name = "t", .rows = 100, .dim = 16, .optim = optim, .part = {100, 32, 0, 0}},
-                                    {.name = "t", .rows = 100, .dim = 16, .optim = optim, .part = {100, 32, 0, 16}},
-                                    {.name = "u", .rows = ROWS_OF, .dim = 16, .optim = optim}};
-        neo_bags_desc d = {.tables = tables, .table_count = 3, .max_batch = B, .max_ids = 3 * B * IDS, .cut_sums = add_blocks,
+        neo_table_desc tables[3] = {
+            {.name = "t", .rows = 100, .dim = 16, .optim = optim, .part = {100, 32, 0, 0}},
+            {.name = "t", .rows = 100, .dim = 16, .optim = optim, .part = {100, 32, 0, 16}},
+            {.name = "u", .rows = ROWS_OF, .dim = 16, .optim = optim}};
+        neo_bags_desc d = {.tables = tables,
+                           .table_count = 3,
+                           .max_batch = B,
+                           .max_ids = 3 * B * IDS,
+                           .cut_sums = add_blocks,
                            .cut_sums_user = &g};
         neo_bags *bags;
         REQUIRE_OK(neo_bags_create(ctx, &d, &bags));
-        neo_jagged j = {.batch = B, .feature_count = 3, .id_dtype = NEO_I64, .offsets = offsets, .ids = ids};
+        neo_jagged j = {
+            .batch = B, .feature_count = 3, .id_dtype = NEO_I64, .offsets = offsets, .ids = ids};
         for (int step = 0; step < STEPS; step++)
             CHECK_OK(neo_bags_backward(bags, &j, neo_tensor_2d(dout, NEO_F32, B, 48), 0.1f));
         memcpy(weights[threads > 1], neo_bags_weight(bags, 2).data, sizeof weights[0]);
@@ -458,7 +509,8 @@ static void bad_parts_are_named(void) {
     CHECK_ERR(neo_bags_create(ctx, &d, &bags), NEO_ERR_ARG, "multiples of 16");
     t.part = (neo_table_part){100, 48, 5, 16};
     t.row_buckets = 10;
-    CHECK_ERR(neo_bags_create(ctx, &d, &bags), NEO_ERR_ARG, "row 5 is not where one of 10 buckets begins");
+    CHECK_ERR(neo_bags_create(ctx, &d, &bags), NEO_ERR_ARG,
+              "row 5 is not where one of 10 buckets begins");
     t.part.first_row = 20;
     CHECK_OK(neo_bags_create(ctx, &d, &bags));
     neo_bags_destroy(bags);
@@ -468,9 +520,11 @@ static void bad_parts_are_named(void) {
     REQUIRE_OK(neo_bags_create(ctx, &d, &bags));
     int64_t offsets[] = {0, 1}, ids[] = {3};
     float dout[16] = {1}, before[160];
-    neo_jagged j = {.batch = 1, .feature_count = 1, .id_dtype = NEO_I64, .offsets = offsets, .ids = ids};
+    neo_jagged j = {
+        .batch = 1, .feature_count = 1, .id_dtype = NEO_I64, .offsets = offsets, .ids = ids};
     memcpy(before, neo_bags_weight(bags, 0).data, sizeof before);
-    CHECK_ERR(neo_bags_backward(bags, &j, neo_tensor_2d(dout, NEO_F32, 1, 16), 1), NEO_ERR_PEER, "lost");
+    CHECK_ERR(neo_bags_backward(bags, &j, neo_tensor_2d(dout, NEO_F32, 1, 16), 1), NEO_ERR_PEER,
+              "lost");
     CHECK_BITS(before, neo_bags_weight(bags, 0).data, sizeof before);
     CHECK_INT(neo_bags_get_stats(bags).steps, 0);
     CHECK_INT(neo_bags_kept_count(bags), 0);
@@ -487,12 +541,18 @@ static void dropped_ids_of_a_part_of_the_rows(void) {
     neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
     test_fill(memory, (ROWS_HERE + 1) * DIM);
     for (int c = 0; c < DIM; c++) memory[c] = NAN;
-    neo_table_desc t = {.name = "t", .rows = ROWS_HERE, .dim = DIM, .weight = memory + DIM, .part = {40, DIM, 20, 0},
+    neo_table_desc t = {.name = "t",
+                        .rows = ROWS_HERE,
+                        .dim = DIM,
+                        .weight = memory + DIM,
+                        .part = {40, DIM, 20, 0},
                         .init = {.kind = NEO_INIT_NONE}};
-    neo_bags_desc d = {.tables = &t, .table_count = 1, .max_batch = 4, .max_ids = 16, .bounds = NEO_BOUNDS_DROP};
+    neo_bags_desc d = {
+        .tables = &t, .table_count = 1, .max_batch = 4, .max_ids = 16, .bounds = NEO_BOUNDS_DROP};
     neo_bags *bags;
     REQUIRE_OK(neo_bags_create(ctx, &d, &bags));
-    neo_jagged j = {.batch = 1, .feature_count = 1, .id_dtype = NEO_I64, .offsets = offsets, .ids = ids};
+    neo_jagged j = {
+        .batch = 1, .feature_count = 1, .id_dtype = NEO_I64, .offsets = offsets, .ids = ids};
     for (int weighted = 0; weighted < 2; weighted++) {
         if (weighted) j.weights = weights;
         CHECK_OK(neo_bags_forward(bags, &j, neo_tensor_2d(out, NEO_F32, 1, DIM)));

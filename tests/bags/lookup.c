@@ -1,8 +1,8 @@
 /* lookup.c: embedding bags: lookup, merged gradients, bounds policies, memory, the same bits.
 
-   Values against naive double loops; the order of every sum against naive f32 loops that follow the numeric
-   contract literally (bits equal); instruction sets, thread counts and table orders against each other (bits
-   equal). The optimizers have optim.c. */
+   Values against naive double loops; the order of every sum against naive f32 loops that follow the
+   numeric contract literally (bits equal); instruction sets, thread counts and table orders against
+   each other (bits equal). The optimizers have optim.c. */
 #if !defined(_GNU_SOURCE)
 #define _GNU_SOURCE /* mmap flags */
 #endif
@@ -14,7 +14,8 @@
 
 static const neo_isa all_isas[] = {NEO_ISA_SCALAR, NEO_ISA_AVX2, NEO_ISA_AVX512, NEO_ISA_NEON};
 
-/* The tree of the contract over parts [lo, lo + n) of which some are absent (NULL). 1: something is in out. */
+/* The tree of the contract over parts [lo, lo + n) of which some are absent (NULL). 1: something is
+   in out. */
 static int tree_sum(float **part, int64_t n, float *out) {
     if (n == 1) {
         if (*part) *out = **part;
@@ -32,7 +33,8 @@ static int tree_sum(float **part, int64_t n, float *out) {
 static float pooled(const Model *m, const Batch *b, int f, int64_t bag, const float *w, int64_t d) {
     const neo_table_desc *t = &m->table[m->feature_table[f]];
     const neo_jagged *j = &b->j;
-    int64_t buckets = t->row_buckets ? t->row_buckets : 1, length = j->offsets[bag + 1] - j->offsets[bag];
+    int64_t buckets = t->row_buckets ? t->row_buckets : 1,
+            length = j->offsets[bag + 1] - j->offsets[bag];
     float sum[64] = {0}, *part[64] = {0}, out = 0;
     for (int64_t k = j->offsets[bag]; k < j->offsets[bag + 1]; k++) {
         int64_t row = row_of(m, f, batch_id(b, k)), r = 0;
@@ -58,8 +60,8 @@ static void check_forward(const Model *m, const neo_bags *bags, const Batch *b, 
                 for (int64_t d = 0; d < t->dim; d++) {
                     float want = pooled(m, b, f, bag, w, d), got = *out_at(out, m, j, f, s, 0, d);
                     if (memcmp(&want, &got, 4) != 0)
-                        FAIL("feature %d sample %d column %d: %.9g, expected %.9g", f, (int)s, (int)d,
-                             (double)got, (double)want);
+                        FAIL("feature %d sample %d column %d: %.9g, expected %.9g", f, (int)s,
+                             (int)d, (double)got, (double)want);
                 }
                 continue;
             }
@@ -79,14 +81,16 @@ static void check_forward(const Model *m, const neo_bags *bags, const Batch *b, 
 }
 
 /* The merged gradient of one row and column in f32, as documented. */
-static float merged(const Model *m, const Batch *b, const Out *dout, int t, int64_t row, int64_t d, int shards) {
+static float merged(const Model *m, const Batch *b, const Out *dout, int t, int64_t row, int64_t d,
+                    int shards) {
     float sum[16] = {0}, *part[16] = {0}, out = 0;
     const neo_jagged *j = &b->j;
     for (int v = 0; v < shards; v++) {
         for (int f = 0; f < m->desc.feature_count; f++) {
             if (m->feature_table[f] != t) continue;
             int64_t samples = first_bag(j, f + 1) - first_bag(j, f);
-            for (int64_t s = neo_leaf_begin(samples, shards, v); s < neo_leaf_begin(samples, shards, v + 1); s++) {
+            for (int64_t s = neo_leaf_begin(samples, shards, v);
+                 s < neo_leaf_begin(samples, shards, v + 1); s++) {
                 int64_t bag = first_bag(j, f) + s, length = j->offsets[bag + 1] - j->offsets[bag];
                 for (int64_t k = j->offsets[bag]; k < j->offsets[bag + 1]; k++) {
                     if (row_of(m, f, batch_id(b, k)) != row) continue;
@@ -103,7 +107,8 @@ static float merged(const Model *m, const Batch *b, const Out *dout, int t, int6
 }
 
 /* From weights of zero, SGD at rate 1 leaves minus the merged gradient. */
-static void check_backward(const Model *m, neo_bags *bags, const Batch *b, const Out *dout, int shards) {
+static void check_backward(const Model *m, neo_bags *bags, const Batch *b, const Out *dout,
+                           int shards) {
     for (int t = 0; t < m->desc.table_count; t++) {
         float *w = (float *)neo_bags_weight(bags, t).data;
         memset(w, 0, sizeof *w * (size_t)(m->table[t].rows * m->table[t].dim));
@@ -117,15 +122,16 @@ static void check_backward(const Model *m, neo_bags *bags, const Batch *b, const
         for (int64_t r = 0; r < rows; r++) {
             for (int64_t d = 0; d < dim; d++) {
                 float got = -w[r * dim + d];
-                if (!(fabs((double)got - dense[r * dim + d]) <= 1e-5 * (1 + fabs(dense[r * dim + d]))))
-                    FAIL("table %d row %d column %d: %.9g, expected %.9g", t, (int)r, (int)d, (double)got,
-                         dense[r * dim + d]);
+                if (!(fabs((double)got - dense[r * dim + d]) <=
+                      1e-5 * (1 + fabs(dense[r * dim + d]))))
+                    FAIL("table %d row %d column %d: %.9g, expected %.9g", t, (int)r, (int)d,
+                         (double)got, dense[r * dim + d]);
                 if (d > 2 && d < dim - 2) continue; /* the literal sum is slow: a few columns */
                 float want = touched[r] ? merged(m, b, dout, t, r, d, shards) : -0.0f;
                 if (want == 0.0f) want = 0.0f, got = got + 0.0f;
                 if (memcmp(&want, &got, 4) != 0)
-                    FAIL("table %d row %d column %d: bits of %.9g, expected %.9g", t, (int)r, (int)d,
-                         (double)got, (double)want);
+                    FAIL("table %d row %d column %d: bits of %.9g, expected %.9g", t, (int)r,
+                         (int)d, (double)got, (double)want);
             }
         }
         free(dense);
@@ -133,7 +139,8 @@ static void check_backward(const Model *m, neo_bags *bags, const Batch *b, const
     }
 }
 
-static void run_case(const Model *m, BatchKind kind, int shards, int threads, neo_isa isa, int bad_ids) {
+static void run_case(const Model *m, BatchKind kind, int shards, int threads, neo_isa isa,
+                     int bad_ids) {
     neo_ctx *ctx = test_ctx(threads, isa, shards);
     neo_bags *bags = NULL;
     REQUIRE_OK(neo_bags_create(ctx, &m->desc, &bags));
@@ -167,7 +174,8 @@ static void test_values(void) {
                 for (int variable = 0; variable < 2; variable++, n++) {
                     Model m;
                     int none = pooling == NEO_POOL_NONE;
-                    model_init(&m, 3, rows, none ? none_dims : dims, n % 2 ? 5 : 3, (neo_pooling)pooling);
+                    model_init(&m, 3, rows, none ? none_dims : dims, n % 2 ? 5 : 3,
+                               (neo_pooling)pooling);
                     BatchKind kind = {13, 7, n % 3 == 1, weighted, n % 2, variable};
                     run_case(&m, kind, shards, 1 + n % 3, NEO_ISA_BEST, 0);
                 }
@@ -221,7 +229,8 @@ static uint64_t digest(uint64_t h, const void *p, size_t bytes) {
     for (size_t i = 0; i < bytes; i++) h = (h ^ ((const unsigned char *)p)[i]) * 1099511628211u;
     return h;
 }
-static uint64_t train_digest(const Model *m, int threads, neo_isa isa, int shards, BatchKind kind, int bad_ids) {
+static uint64_t train_digest(const Model *m, int threads, neo_isa isa, int shards, BatchKind kind,
+                             int bad_ids) {
     neo_ctx *ctx = test_ctx(threads, isa, shards);
     neo_bags *bags = NULL;
     uint64_t h = 14695981039346656037u;
@@ -266,16 +275,19 @@ static void test_same_bits(void) {
                    none ? NEO_POOL_NONE : kind == 3 ? NEO_POOL_MEAN : NEO_POOL_SUM);
         for (int t = 0; t < 4; t++)
             m.table[t].optim.kind = (neo_bag_optim_kind)((t + kind * 4) % NEO_BAG_OPTIM_COUNT);
-        m.desc.bounds = kind == 4 ? NEO_BOUNDS_DROP : kind == 2 ? NEO_BOUNDS_CLAMP : NEO_BOUNDS_ERROR;
+        m.desc.bounds = kind == 4   ? NEO_BOUNDS_DROP
+                        : kind == 2 ? NEO_BOUNDS_CLAMP
+                                    : NEO_BOUNDS_ERROR;
         BatchKind k = {200, 40, kind % 2, kind % 3 == 1, 0, kind == 2};
         for (int s = 0; s < 4; s++) {
-            uint64_t want = train_digest(&m, 1, NEO_ISA_SCALAR, shard_counts[s], k, kind == 4 || kind == 2);
+            uint64_t want =
+                train_digest(&m, 1, NEO_ISA_SCALAR, shard_counts[s], k, kind == 4 || kind == 2);
             for (int isa = 0; isa < 4; isa++) {
                 if (!neo_isa_available(all_isas[isa])) continue;
                 for (int t = 0; t < 4; t++) {
                     if (all_isas[isa] == NEO_ISA_SCALAR && t == 3) continue; /* slow, and covered */
-                    uint64_t got = train_digest(&m, thread_counts[t], all_isas[isa], shard_counts[s], k,
-                                                kind == 4 || kind == 2);
+                    uint64_t got = train_digest(&m, thread_counts[t], all_isas[isa],
+                                                shard_counts[s], k, kind == 4 || kind == 2);
                     if (got != want)
                         FAIL("kind %d: %s on %d threads differs with %d leaves", kind,
                              neo_isa_name(all_isas[isa]), thread_counts[t], shard_counts[s]);
@@ -285,8 +297,9 @@ static void test_same_bits(void) {
     }
 }
 
-/* One table that holds most of the batch, with a hot row: the shared sort, 1 to 3 digits, against the sort on one
-   thread, whose digits may be wider (from 2000 rows on one instead of two, from 700000 two instead of three). */
+/* One table that holds most of the batch, with a hot row: the shared sort, 1 to 3 digits, against
+   the sort on one thread, whose digits may be wider (from 2000 rows on one instead of two, from
+   700000 two instead of three). */
 static void test_shared_sort(void) {
     static const int64_t row_counts[] = {2, 500, 100000, 3000000, 2000, 1000, 700000};
     for (int i = 0; i < 7; i++) {
@@ -331,7 +344,8 @@ static void test_table_order(void) {
     for (int t = 0; t < 3; t++)
         for (int64_t s = 0; s < 50; s++)
             memcpy(out_at(&db, &b, neo_jagged_view(turned), t, s, 0, 0),
-                   out_at(&da, &a, &batch.j, order[t], s, 0, 0), sizeof(float) * (size_t)dims[order[t]]);
+                   out_at(&da, &a, &batch.j, order[t], s, 0, 0),
+                   sizeof(float) * (size_t)dims[order[t]]);
     CHECK_OK(neo_bags_backward(x, &batch.j, da.t, 0.1f));
     CHECK_OK(neo_bags_backward(y, neo_jagged_view(turned), db.t, 0.1f));
     for (int t = 0; t < 3; t++)
@@ -346,7 +360,8 @@ static void test_table_order(void) {
     neo_ctx_destroy(ctx);
 }
 
-/* Small integers: any order of sums gives the same, so leaves, threads and buckets must agree exactly. */
+/* Small integers: any order of sums gives the same, so leaves, threads and buckets must agree
+   exactly. */
 static void test_exact_integers(void) {
     int64_t rows = 20, dim = 32;
     float *want = NULL;
@@ -433,7 +448,8 @@ static void test_bounds_error(void) {
     REQUIRE_OK(neo_bags_create(ctx, &m.desc, &bags));
     static const int64_t offsets[] = {0, 2, 3, 4, 6, 7, 9};
     int64_t ids[] = {1, 2, 3, 19, 4, 5, 6, 7, 9};
-    neo_jagged j = {.batch = 2, .feature_count = 3, .id_dtype = NEO_I64, .offsets = offsets, .ids = ids};
+    neo_jagged j = {
+        .batch = 2, .feature_count = 3, .id_dtype = NEO_I64, .offsets = offsets, .ids = ids};
     float out[24], before[24], w[40];
     for (int i = 0; i < 24; i++) before[i] = out[i] = 3.5f;
     neo_tensor t = neo_tensor_2d(out, NEO_F32, 2, 12);
@@ -442,8 +458,10 @@ static void test_bounds_error(void) {
     memcpy(out, before, sizeof out);
     ids[8] = 10;
     CHECK_ERR(neo_bags_forward(bags, &j, t), NEO_ERR_RANGE,
-              "neo_bags_forward: bags 'emb': table 't0' (feature 2), sample 1, position 1: id 10 is not in [0, 10)");
-    CHECK_ERR(neo_bags_backward(bags, &j, t, 1.0f), NEO_ERR_RANGE, "table 't0' (feature 2), sample 1, position 1");
+              "neo_bags_forward: bags 'emb': table 't0' (feature 2), sample 1, position 1: id 10 "
+              "is not in [0, 10)");
+    CHECK_ERR(neo_bags_backward(bags, &j, t, 1.0f), NEO_ERR_RANGE,
+              "table 't0' (feature 2), sample 1, position 1");
     CHECK_ERR(neo_bags_weight_grad(bags, &j, t, w), NEO_ERR_RANGE, "id 10");
     ids[3] = -1; /* the first one is named */
     CHECK_ERR(neo_bags_forward(bags, &j, t), NEO_ERR_RANGE,
@@ -477,9 +495,11 @@ static void test_bounds_policies(void) {
     REQUIRE_OK(neo_bags_create(ctx, &m.desc, &bags));
     static const int64_t offsets[] = {0, 3};
     static const int64_t ids[] = {-1, 2, 11};
-    neo_jagged j = {.batch = 1, .feature_count = 1, .id_dtype = NEO_I64, .offsets = offsets, .ids = ids};
+    neo_jagged j = {
+        .batch = 1, .feature_count = 1, .id_dtype = NEO_I64, .offsets = offsets, .ids = ids};
     float out[16];
-    for (int i = 0; i < 3; i++) CHECK_OK(neo_bags_forward(bags, &j, neo_tensor_2d(out, NEO_F32, 1, 16)));
+    for (int i = 0; i < 3; i++)
+        CHECK_OK(neo_bags_forward(bags, &j, neo_tensor_2d(out, NEO_F32, 1, 16)));
     CHECK_INT(neo_bags_get_stats(bags).out_of_range, 6);
     CHECK_BITS(out, (float *)neo_bags_weight(bags, 0).data + 32, sizeof out);
     neo_bags_destroy(bags);
@@ -543,19 +563,24 @@ static void test_errors_call(void) {
     REQUIRE_OK(neo_bags_create(ctx, &m.desc, &bags));
     int64_t offsets[] = {0, 2, 3, 4, 6, 6, 6, 7, 8};
     int64_t ids[] = {1, 2, 3, 9, 4, 5, 6, 7, 9};
-    neo_jagged j = {.batch = 2, .feature_count = 2, .id_dtype = NEO_I64, .offsets = offsets, .ids = ids};
+    neo_jagged j = {
+        .batch = 2, .feature_count = 2, .id_dtype = NEO_I64, .offsets = offsets, .ids = ids};
     float out[60] = {0};
     neo_tensor t = neo_tensor_2d(out, NEO_F32, 2, 12);
     CHECK_OK(neo_bags_forward(bags, &j, t));
     CHECK_OK(neo_bags_backward(bags, &j, t, 0.5f));
     CHECK_ERR(neo_bags_forward(NULL, &j, t), NEO_ERR_ARG, "bags is NULL");
     CHECK_ERR(neo_bags_forward(bags, NULL, t), NEO_ERR_ARG, "NULL");
-    CHECK_ERR(neo_bags_forward(bags, &j, neo_tensor_2d(out, NEO_F32, 2, 13)), NEO_ERR_SHAPE, "[2][12]");
+    CHECK_ERR(neo_bags_forward(bags, &j, neo_tensor_2d(out, NEO_F32, 2, 13)), NEO_ERR_SHAPE,
+              "[2][12]");
     CHECK_ERR(neo_bags_forward(bags, &j, neo_tensor_2d(out, NEO_F16, 2, 12)), NEO_ERR_SHAPE, "f16");
-    CHECK_ERR(neo_bags_forward(bags, &j, neo_tensor_1d(out, NEO_F32, 24)), NEO_ERR_SHAPE, "out must be");
-    CHECK_ERR(neo_bags_forward(bags, &j, neo_tensor_transpose(neo_tensor_2d(out, NEO_F32, 12, 2), 0, 1)),
-              NEO_ERR_SHAPE, "strides");
-    CHECK_ERR(neo_bags_forward(bags, &j, neo_tensor_2d(NULL, NEO_F32, 2, 12)), NEO_ERR_ARG, "no data");
+    CHECK_ERR(neo_bags_forward(bags, &j, neo_tensor_1d(out, NEO_F32, 24)), NEO_ERR_SHAPE,
+              "out must be");
+    CHECK_ERR(
+        neo_bags_forward(bags, &j, neo_tensor_transpose(neo_tensor_2d(out, NEO_F32, 12, 2), 0, 1)),
+        NEO_ERR_SHAPE, "strides");
+    CHECK_ERR(neo_bags_forward(bags, &j, neo_tensor_2d(NULL, NEO_F32, 2, 12)), NEO_ERR_ARG,
+              "no data");
     CHECK_ERR(neo_bags_backward(bags, &j, t, NAN), NEO_ERR_NUMERIC, "lr is nan");
     CHECK_ERR(neo_bags_backward(bags, &j, t, INFINITY), NEO_ERR_NUMERIC, "lr is inf");
     CHECK_ERR(neo_bags_weight_grad(bags, &j, t, NULL), NEO_ERR_ARG, "dweights");
@@ -571,11 +596,14 @@ static void test_errors_call(void) {
     bad.offsets = many;
     CHECK_ERR(neo_bags_forward(bags, &bad, t), NEO_ERR_CAPACITY, "9 ids, reserved are 8");
     offsets[1] = 5;
-    CHECK_ERR(neo_bags_forward(bags, &j, t), NEO_ERR_FORMAT, "offsets decrease at feature 0, sample 1");
+    CHECK_ERR(neo_bags_forward(bags, &j, t), NEO_ERR_FORMAT,
+              "offsets decrease at feature 0, sample 1");
     offsets[1] = INT64_MAX;
-    CHECK_ERR(neo_bags_backward(bags, &j, t, 1.0f), NEO_ERR_FORMAT, "offsets decrease at feature 0, sample 1");
+    CHECK_ERR(neo_bags_backward(bags, &j, t, 1.0f), NEO_ERR_FORMAT,
+              "offsets decrease at feature 0, sample 1");
     offsets[1] = INT64_MIN;
-    CHECK_ERR(neo_bags_backward(bags, &j, t, 1.0f), NEO_ERR_FORMAT, "offsets decrease at feature 0, sample 0");
+    CHECK_ERR(neo_bags_backward(bags, &j, t, 1.0f), NEO_ERR_FORMAT,
+              "offsets decrease at feature 0, sample 0");
     CHECK_INT(neo_bags_get_stats(bags).steps, 1);
     neo_bags_destroy(bags);
     neo_ctx_destroy(ctx);
@@ -619,7 +647,8 @@ static void test_reserve(void) {
     neo_bags *bags = NULL;
     REQUIRE_OK(neo_bags_create(ctx, &m.desc, &bags));
     static const int64_t offsets[] = {0, 3, 4, 5}, ids[] = {1, 2, 3, 4, 5};
-    neo_jagged j = {.batch = 3, .feature_count = 1, .id_dtype = NEO_I64, .offsets = offsets, .ids = ids};
+    neo_jagged j = {
+        .batch = 3, .feature_count = 1, .id_dtype = NEO_I64, .offsets = offsets, .ids = ids};
     float out[12];
     neo_tensor t = neo_tensor_2d(out, NEO_F32, 3, 4);
     CHECK_ERR(neo_bags_forward(bags, &j, t), NEO_ERR_CAPACITY, "reserved");
@@ -677,7 +706,8 @@ static void test_huge_table(void) {
 #else
     int64_t rows = (int64_t)3 << 28, dim = 8; /* 6.4e9 elements, 24 GiB */
     size_t bytes = sizeof(float) * (size_t)(rows * dim);
-    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                   -1, 0);
     if (p == MAP_FAILED) SKIP("cannot map 24 GiB");
     neo_ctx *ctx = test_ctx(2, NEO_ISA_BEST, 2);
     Model m;
@@ -688,18 +718,21 @@ static void test_huge_table(void) {
     REQUIRE_OK(neo_bags_create(ctx, &m.desc, &bags));
     static const int64_t offsets[] = {0, 3, 5};
     int64_t ids[] = {rows - 1, 0, rows / 2, rows - 1, rows - 2};
-    neo_jagged j = {.batch = 2, .feature_count = 1, .id_dtype = NEO_I64, .offsets = offsets, .ids = ids};
+    neo_jagged j = {
+        .batch = 2, .feature_count = 1, .id_dtype = NEO_I64, .offsets = offsets, .ids = ids};
     float d[16], out[16], *w = p;
     for (int i = 0; i < 16; i++) d[i] = i < 8 ? 1.0f : 10.0f;
     CHECK_OK(neo_bags_backward(bags, &j, neo_tensor_2d(d, NEO_F32, 2, 8), -1.0f));
     for (int i = 0; i < 8; i++) {
         CHECK(w[i] == 1.0f && w[rows / 2 * 8 + i] == 1.0f);
-        CHECK(w[(rows - 1) * 8 + i] == 11.0f && w[(rows - 2) * 8 + i] == 10.0f && w[(rows - 3) * 8 + i] == 0.0f);
+        CHECK(w[(rows - 1) * 8 + i] == 11.0f && w[(rows - 2) * 8 + i] == 10.0f &&
+              w[(rows - 3) * 8 + i] == 0.0f);
     }
     CHECK_OK(neo_bags_forward(bags, &j, neo_tensor_2d(out, NEO_F32, 2, 8)));
     CHECK(out[0] == 13.0f && out[15] == 21.0f);
     ids[0] = rows;
-    CHECK_ERR(neo_bags_forward(bags, &j, neo_tensor_2d(out, NEO_F32, 2, 8)), NEO_ERR_RANGE, "id 805306368");
+    CHECK_ERR(neo_bags_forward(bags, &j, neo_tensor_2d(out, NEO_F32, 2, 8)), NEO_ERR_RANGE,
+              "id 805306368");
     neo_bags_destroy(bags);
     neo_ctx_destroy(ctx);
     munmap(p, bytes);

@@ -1,9 +1,10 @@
 /* narrow_rows.c: tables whose rows are f16, bf16 or i8.
 
-   The reference of a step is an object with f32 rows: given the decoded rows and the same state it takes the same
-   step; its new rows, rounded by the documented formula on the documented random words, must be the narrow object's,
-   bit for bit. Lookups must be those of the decoded rows, bit for bit. Further: rounding is unbiased, and trains
-   where rounding to nearest stands still; memory, initial values, files, errors. */
+   The reference of a step is an object with f32 rows: given the decoded rows and the same state it
+   takes the same step; its new rows, rounded by the documented formula on the documented random
+   words, must be the narrow object's, bit for bit. Lookups must be those of the decoded rows, bit
+   for bit. Further: rounding is unbiased, and trains where rounding to nearest stands still;
+   memory, initial values, files, errors. */
 #include "neo_state.h"
 
 #include "common.h"
@@ -20,7 +21,8 @@ static int least_of(neo_dtype t) { return t == NEO_F16 ? -14 : -126; }
 static double decode16(neo_dtype t, uint16_t h) {
     int man = man_of(t), e = (h & 0x7FFF) >> man;
     double m = (double)(h & ((1 << man) - 1));
-    double x = e == 0 ? m * pow2(least_of(t) - man) : (m + pow2(man)) * pow2(e - 1 + least_of(t) - man);
+    double x =
+        e == 0 ? m * pow2(least_of(t) - man) : (m + pow2(man)) * pow2(e - 1 + least_of(t) - man);
     if (e == (t == NEO_F16 ? 31 : 255)) x = m == 0 ? INFINITY : NAN;
     return h >> 15 ? -x : x;
 }
@@ -30,9 +32,12 @@ static uint16_t encode16(neo_dtype t, float x, int64_t word) {
     int e = a > 0 ? ilogb(a) : least_of(t), man = man_of(t);
     if (e < least_of(t)) e = least_of(t);
     double q = a / pow2(e - man), n = floor(q), rest = q - n;
-    if (word >= 0 ? floor(rest * pow2(32)) + (double)word >= pow2(32) : rest > 0.5 || (rest == 0.5 && fmod(n, 2) == 1)) n++;
+    if (word >= 0 ? floor(rest * pow2(32)) + (double)word >= pow2(32)
+                  : rest > 0.5 || (rest == 0.5 && fmod(n, 2) == 1))
+        n++;
     double y = n * pow2(e - man);
-    int code = y >= top ? (t == NEO_F16 ? 0x7C00 : 0x7F80) : (int)(n + (e - least_of(t)) * pow2(man));
+    int code =
+        y >= top ? (t == NEO_F16 ? 0x7C00 : 0x7F80) : (int)(n + (e - least_of(t)) * pow2(man));
     return (uint16_t)(code | (signbit(x) ? 0x8000 : 0));
 }
 static uint32_t word_of(const char *name, int64_t step, int64_t element) {
@@ -46,11 +51,13 @@ typedef struct Codes {
     float scale[2];
 } Codes;
 /* A row of f32 whose first element is number `first`. step 0: to nearest. */
-static void encode_row(Codes *to, neo_dtype t, const float *w, int64_t n, const char *name, int64_t step, int64_t first) {
+static void encode_row(Codes *to, neo_dtype t, const float *w, int64_t n, const char *name,
+                       int64_t step, int64_t first) {
     float low = w[0], high = w[0];
     memset(to, 0, sizeof *to);
     for (int64_t c = 0; c < n; c++) {
-        if (t != NEO_I8) to->half[c] = encode16(t, w[c], step ? (int64_t)word_of(name, step, first + c) : -1);
+        if (t != NEO_I8)
+            to->half[c] = encode16(t, w[c], step ? (int64_t)word_of(name, step, first + c) : -1);
         low = w[c] < low ? w[c] : low;
         high = w[c] > high ? w[c] : high;
     }
@@ -68,7 +75,9 @@ static void encode_row(Codes *to, neo_dtype t, const float *w, int64_t n, const 
     }
 }
 static size_t size_of(neo_dtype t) { return t == NEO_I8 ? 1 : 2; }
-static const void *codes_of(const Codes *c, neo_dtype t) { return t == NEO_I8 ? (const void *)c->byte : (const void *)c->half; }
+static const void *codes_of(const Codes *c, neo_dtype t) {
+    return t == NEO_I8 ? (const void *)c->byte : (const void *)c->half;
+}
 /* All rows of a table, decoded here. */
 static float *decoded(const neo_bags *bags, int32_t t) {
     neo_tensor w = neo_bags_weight(bags, t);
@@ -76,7 +85,9 @@ static float *decoded(const neo_bags *bags, int32_t t) {
     int64_t n = neo_tensor_count(w), dim = w.shape[1];
     float *x = malloc(sizeof *x * (size_t)n);
     for (int64_t i = 0; i < n; i++) {
-        if (w.dtype == NEO_I8) x[i] = fmaf((float)((const int8_t *)w.data)[i], scale[i / dim * 2], scale[i / dim * 2 + 1]);
+        if (w.dtype == NEO_I8)
+            x[i] = fmaf((float)((const int8_t *)w.data)[i], scale[i / dim * 2],
+                        scale[i / dim * 2 + 1]);
         else x[i] = (float)decode16(w.dtype, ((const uint16_t *)w.data)[i]);
     }
     return x;
@@ -96,10 +107,11 @@ static void copy_state(const neo_bags *from, neo_bags *to) {
             if (x.data) memcpy(neo_bags_state(to, t, k).data, x.data, neo_tensor_bytes(x));
         }
 }
-/* Rows of `got` after step number `step` of the object, where `want` (f32) is the same before rounding; `before` are
-   the rows before. */
-static void check_rows(const Model *m, int t, const neo_bags *got, const neo_bags *want, const char *touched,
-                       const void *before, const void *before_scale, int64_t step) {
+/* Rows of `got` after step number `step` of the object, where `want` (f32) is the same before
+   rounding; `before` are the rows before. */
+static void check_rows(const Model *m, int t, const neo_bags *got, const neo_bags *want,
+                       const char *touched, const void *before, const void *before_scale,
+                       int64_t step) {
     neo_tensor w = neo_bags_weight(got, t), f = neo_bags_weight(want, t);
     const float *scale = (const float *)neo_bags_scale(got, t).data;
     int64_t dim = w.shape[1];
@@ -116,7 +128,8 @@ static void check_rows(const Model *m, int t, const neo_bags *got, const neo_bag
             if (scale) CHECK_BITS(scale + 2 * row, (const float *)before_scale + 2 * row, 8);
             continue;
         }
-        encode_row(&c, w.dtype, (const float *)f.data + row * dim, dim, name, m->table[t].round_nearest ? 0 : step, row * dim);
+        encode_row(&c, w.dtype, (const float *)f.data + row * dim, dim, name,
+                   m->table[t].round_nearest ? 0 : step, row * dim);
         CHECK_BITS(codes, codes_of(&c, w.dtype), bytes);
         if (scale) CHECK_BITS(scale + 2 * row, c.scale, 8);
     }
@@ -144,12 +157,14 @@ static void steps_as_f32(const Model *narrow, Case o) {
         void *before[MAX_TABLES], *before_scale[MAX_TABLES];
         batch_make(&j, narrow, o.kind);
         if (narrow->desc.bounds != NEO_BOUNDS_ERROR)
-            for (int64_t k = j.offsets[0]; k < j.offsets[0] + neo_jagged_id_count(&j.j); k += 7) batch_set_id(&j, k, k % 2 ? -3 : 100000);
+            for (int64_t k = j.offsets[0]; k < j.offsets[0] + neo_jagged_id_count(&j.j); k += 7)
+                batch_set_id(&j, k, k % 2 ? -3 : 100000);
         out_make(&out, narrow, &j.j, 0);
         out_make(&want, narrow, &j.j, 0);
         out_make(&dout, narrow, &j.j, step);
         for (int t = 0; t < wide.desc.table_count; t++) {
-            float *x = decoded(a, t), *own = malloc(sizeof *own * (size_t)neo_tensor_count(neo_bags_weight(a, t)));
+            float *x = decoded(a, t),
+                  *own = malloc(sizeof *own * (size_t)neo_tensor_count(neo_bags_weight(a, t)));
             CHECK_OK(neo_bags_get_rows(a, t, 0, narrow->table[t].rows, own));
             CHECK_BITS(x, own, neo_tensor_bytes(neo_bags_weight(b, t)));
             memcpy(neo_bags_weight(b, t).data, x, neo_tensor_bytes(neo_bags_weight(b, t)));
@@ -161,7 +176,8 @@ static void steps_as_f32(const Model *narrow, Case o) {
         CHECK_OK(neo_bags_forward(a, &j.j, out.t));
         CHECK_OK(neo_bags_forward(b, &j.j, want.t));
         CHECK_BITS(out.data, want.data, sizeof(float) * (size_t)out.count);
-        float *da = calloc((size_t)neo_jagged_id_count(&j.j) + 1, 4), *db = calloc((size_t)neo_jagged_id_count(&j.j) + 1, 4);
+        float *da = calloc((size_t)neo_jagged_id_count(&j.j) + 1, 4),
+              *db = calloc((size_t)neo_jagged_id_count(&j.j) + 1, 4);
         CHECK_OK(neo_bags_weight_grad(a, &j.j, dout.t, da));
         CHECK_OK(neo_bags_weight_grad(b, &j.j, dout.t, db));
         CHECK_BITS(da, db, 4 * (size_t)neo_jagged_id_count(&j.j));
@@ -185,7 +201,8 @@ static void steps_as_f32(const Model *narrow, Case o) {
     neo_bags_destroy(b);
     neo_ctx_destroy(ctx);
 }
-/* Every dtype x optimizer x pooling; threads, instruction sets, options of the step and the lookup in turn. */
+/* Every dtype x optimizer x pooling; threads, instruction sets, options of the step and the lookup
+   in turn. */
 static void every_step_is_f32_rounded(void) {
     static const int64_t rows[] = {40, 12, 90, 1}, dims[] = {16, 5, 130, 64};
     int n = 0;
@@ -195,10 +212,13 @@ static void every_step_is_f32_rounded(void) {
                 for (int round = 0; round < 2; round++, n++) {
                     Model m;
                     int64_t dim = dims[n % 4], equal[] = {dim, dim, dim, dim};
-                    int own = kind == NEO_BAG_LAMB || kind == NEO_BAG_PARTIAL_LAMB || kind == NEO_BAG_LARS_SGD;
-                    model_init(&m, 4, rows, pooling == NEO_POOL_NONE ? equal : dims, 4 + n % 3, (neo_pooling)pooling);
+                    int own = kind == NEO_BAG_LAMB || kind == NEO_BAG_PARTIAL_LAMB ||
+                              kind == NEO_BAG_LARS_SGD;
+                    model_init(&m, 4, rows, pooling == NEO_POOL_NONE ? equal : dims, 4 + n % 3,
+                               (neo_pooling)pooling);
                     for (int t = 0; t < 4; t++) {
-                        neo_bag_optim o = {.kind = (neo_bag_optim_kind)kind, .momentum = 0.9f, .eta = 0.5f};
+                        neo_bag_optim o = {
+                            .kind = (neo_bag_optim_kind)kind, .momentum = 0.9f, .eta = 0.5f};
                         if (n % 3 == 0) o.max_norm = 0.5f;
                         if (n % 4 == 1) o.clip_gradient = 0.7f;
                         if (n % 5 < 2) o.weight_decay = 0.1f;
@@ -210,26 +230,38 @@ static void every_step_is_f32_rounded(void) {
                     }
                     m.desc.bounds = (neo_bounds)(n % 3);
                     m.desc.max_kept_rows = n % 2 ? 200 : 0;
-                    Case o = {{.batch = 31, .max_length = 6, .i32 = n % 2, .weighted = (n + kind) % 3 == 1, .variable = n % 9 == 8},
-                              1 + n % 3, n % 2 ? 4 : 1, n % 2, isa_of(n / 3)};
+                    Case o = {{.batch = 31,
+                               .max_length = 6,
+                               .i32 = n % 2,
+                               .weighted = (n + kind) % 3 == 1,
+                               .variable = n % 9 == 8},
+                              1 + n % 3,
+                              n % 2 ? 4 : 1,
+                              n % 2,
+                              isa_of(n / 3)};
                     steps_as_f32(&m, o);
                 }
 }
 /* Rows that are whole vectors, whole groups of them, and in between; each instruction set. */
 static void every_width(void) {
-    static const int64_t rows[] = {30, 30, 30}, dims[] = {1, 2, 3, 4, 7, 8, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 96, 100, 127, 128, 129, 300};
+    static const int64_t rows[] = {30, 30, 30},
+                         dims[] = {1,  2,  3,  4,  7,  8,  15,  16,  17,  31,  32,
+                                   33, 48, 63, 64, 65, 96, 100, 127, 128, 129, 300};
     for (int i = 0; i < (int)(sizeof dims / sizeof *dims) * 4; i++) {
         Model m;
         int64_t d[] = {dims[i / 4], dims[i / 4], dims[i / 4]};
         if (!neo_isa_available(ISAS[i % 4])) continue;
         model_init(&m, 3, rows, d, 3, i % 3 ? NEO_POOL_SUM : NEO_POOL_MEAN);
-        for (int t = 0; t < 3; t++) m.table[t].dtype = TYPES[t], m.table[t].optim.kind = NEO_BAG_ROWWISE_ADAGRAD;
-        steps_as_f32(&m, (Case){{.batch = 20, .max_length = 5, .weighted = i % 2}, 1, 1, 0, ISAS[i % 4]});
+        for (int t = 0; t < 3; t++)
+            m.table[t].dtype = TYPES[t], m.table[t].optim.kind = NEO_BAG_ROWWISE_ADAGRAD;
+        steps_as_f32(
+            &m, (Case){{.batch = 20, .max_length = 5, .weighted = i % 2}, 1, 1, 0, ISAS[i % 4]});
     }
 }
 
 /* ---- one step that puts given values into rows: from zeros, SGD of their negatives ---- */
-static neo_bags *zeros(neo_ctx *ctx, neo_table_desc *t, neo_dtype dtype, int64_t rows, int64_t dim) {
+static neo_bags *zeros(neo_ctx *ctx, neo_table_desc *t, neo_dtype dtype, int64_t rows,
+                       int64_t dim) {
     neo_bags *bags = NULL;
     memset(t, 0, sizeof *t);
     t->name = "t";
@@ -244,7 +276,11 @@ static neo_bags *zeros(neo_ctx *ctx, neo_table_desc *t, neo_dtype dtype, int64_t
 static void put_rows(neo_bags *bags, const neo_table_desc *t, float *x, float lr) {
     int64_t *offsets = malloc(sizeof *offsets * (size_t)(t->rows + 1));
     for (int64_t i = 0; i <= t->rows; i++) offsets[i] = i;
-    neo_jagged j = {.batch = t->rows, .feature_count = 1, .id_dtype = NEO_I64, .offsets = offsets, .ids = offsets};
+    neo_jagged j = {.batch = t->rows,
+                    .feature_count = 1,
+                    .id_dtype = NEO_I64,
+                    .offsets = offsets,
+                    .ids = offsets};
     CHECK_OK(neo_bags_backward(bags, &j, neo_tensor_2d(x, NEO_F32, t->rows, t->dim), lr));
     free(offsets);
 }
@@ -260,8 +296,10 @@ static void rounding_is_that_of_tensors(void) {
         if (i % 3 == 0) x[i] = ldexpf((float)(u & 0xFFFFFF), (int)(u >> 24) % 250 - 149);
         if (u >> 31) x[i] = -x[i];
     }
-    static const float SPECIAL[] = {65504, 65505, 65519.996f, 65520, 65535.996f, 65536, 3.4028235e38f, INFINITY, -INFINITY,
-                                    0x1p-14f, 0x1.ffcp-15f, 0x1.fffffep-15f, 0x1p-24f, 0x1p-25f, 0x1p-149f, 0x1p-126f, 3.39e38f};
+    static const float SPECIAL[] = {
+        65504,         65505,    65519.996f, 65520,     65535.996f,   65536,
+        3.4028235e38f, INFINITY, -INFINITY,  0x1p-14f,  0x1.ffcp-15f, 0x1.fffffep-15f,
+        0x1p-24f,      0x1p-25f, 0x1p-149f,  0x1p-126f, 3.39e38f};
     memcpy(x, SPECIAL, sizeof SPECIAL);
     for (int i = 0; i < 8; i++) {
         neo_dtype type = TYPES[i % 2];
@@ -271,17 +309,21 @@ static void rounding_is_that_of_tensors(void) {
         neo_bags *bags = zeros(ctx, &t, type, ROWS, DIM);
         neo_convert_desc how = {NEO_ROUND_STOCHASTIC, "bags.t.weight", 1, 0};
         for (int k = N / 2; k < N; k++) { /* fractions that just go up, or just do not */
-            uint32_t word = word_of(how.name, 1, k), less = k % 2, bits = (uint32_t)(100 + k % 30) << 23;
+            uint32_t word = word_of(how.name, 1, k), less = k % 2,
+                     bits = (uint32_t)(100 + k % 30) << 23;
             int drop = type == NEO_F16 ? 13 : 16;
             bits |= ((1u << drop) - (word >> (32 - drop)) - less) & 0x7FFFFFu;
             memcpy(&x[k], &bits, 4);
-            if (k % 4 < 2) x[k] = ldexpf((float)(4294967296.0 - word - less), -56); /* a fraction of 2^-24 */
+            if (k % 4 < 2)
+                x[k] = ldexpf((float)(4294967296.0 - word - less), -56); /* a fraction of 2^-24 */
         }
         put_rows(bags, &t, x, -1.0f);
-        CHECK_OK(neo_tensor_convert(ctx, neo_tensor_1d(x, NEO_F32, N), neo_tensor_1d(want, type, N), &how));
+        CHECK_OK(neo_tensor_convert(ctx, neo_tensor_1d(x, NEO_F32, N), neo_tensor_1d(want, type, N),
+                                    &how));
         CHECK_BITS(neo_bags_weight(bags, 0).data, want, 2 * N);
         CHECK_OK(neo_bags_set_rows(bags, 0, 0, ROWS, x));
-        CHECK_OK(neo_tensor_convert(ctx, neo_tensor_1d(x, NEO_F32, N), neo_tensor_1d(want, type, N), NULL));
+        CHECK_OK(neo_tensor_convert(ctx, neo_tensor_1d(x, NEO_F32, N), neo_tensor_1d(want, type, N),
+                                    NULL));
         CHECK_BITS(neo_bags_weight(bags, 0).data, want, 2 * N);
         float nan = NAN, back;
         CHECK_OK(neo_bags_set_rows(bags, 0, 0, ROWS, x));
@@ -309,7 +351,11 @@ static void odd_rows_of_i8(void) {
         for (int r = 0; r < ROWS; r++)
             for (int c = 0; c < DIM; c++) {
                 float u = (float)c / (DIM - 1);
-                x[r][c] = r == 0 ? 0.3f : r == 1 ? -0.0f : r == 2 ? u * 0x1p-149f * 40 : r == 3 ? (2 * u - 1) * 3.4e38f : u;
+                x[r][c] = r == 0   ? 0.3f
+                          : r == 1 ? -0.0f
+                          : r == 2 ? u * 0x1p-149f * 40
+                          : r == 3 ? (2 * u - 1) * 3.4e38f
+                                   : u;
                 if (r == 4 && c == 18) x[r][c] = INFINITY;
                 if (r == 5 && c == 3) x[r][c] = NAN;
                 if (r == 6) x[r][c] = c % 2 ? 0.0f : -0.0f;
@@ -322,16 +368,19 @@ static void odd_rows_of_i8(void) {
         const int8_t *code = (const int8_t *)neo_bags_weight(bags, 0).data;
         for (int c = 0; c < DIM; c++) {
             CHECK(got[0][c] == 0.3f && got[1][c] == 0.0f && got[6][c] == 0.0f);
-            CHECK(got[4][c] != got[4][c] && got[5][c] != got[5][c] && code[4 * DIM + c] == 0 && code[5 * DIM + c] == 0);
+            CHECK(got[4][c] != got[4][c] && got[5][c] != got[5][c] && code[4 * DIM + c] == 0 &&
+                  code[5 * DIM + c] == 0);
             CHECK(fabsf(got[3][c] / 3.4e38f - x[3][c] / 3.4e38f) < 1.0f / 127);
             CHECK(fabsf(got[2][c] - x[2][c]) <= 0x1p-149f * 20);
-            for (int r = 7; r < ROWS; r++) CHECK(fabsf(got[r][c] - x[r][c]) <= 1.0f / 254 * (i < 4 ? 1 : 2) + 1e-6f);
+            for (int r = 7; r < ROWS; r++)
+                CHECK(fabsf(got[r][c] - x[r][c]) <= 1.0f / 254 * (i < 4 ? 1 : 2) + 1e-6f);
             CHECK(code[8 * DIM + c] >= -127);
         }
         uint32_t bits;
         memcpy(&bits, scale + 2 * 5 + 1, 4);
         CHECK(scale[0] == 0 && scale[1] == 0.3f && scale[2 * 4] == 0 && bits == 0x7FC00000u);
-        for (int r = 0; r < ROWS; r++) CHECK(!signbit(scale[2 * r]) && (x[r][0] != 0 || r == 3 || !signbit(scale[2 * r + 1])));
+        for (int r = 0; r < ROWS; r++)
+            CHECK(!signbit(scale[2 * r]) && (x[r][0] != 0 || r == 3 || !signbit(scale[2 * r + 1])));
         CHECK(code[8 * DIM] == -127 && code[8 * DIM + 18] == 127);
         neo_bags_destroy(bags);
         neo_ctx_destroy(ctx);
@@ -350,16 +399,21 @@ static void rounding_is_unbiased(void) {
         double sum = 0, variance = 0, per_step[STEPS], ups[4] = {0};
         for (int step = 0; step < STEPS; step++) {
             per_step[step] = 0;
-            for (int k = 0; k < N; k++) x[k] = i % 2 ? 0.01f * test_uniform() : 1.0f + 0.003f * (float)(k % DIM == 7) + 0.0011f;
-            for (int k = 0; k < ROWS; k++) x[k * DIM] = i % 2 ? -0.01f : 0.0f; /* fixes the scale of i8 */
+            for (int k = 0; k < N; k++)
+                x[k] = i % 2 ? 0.01f * test_uniform()
+                             : 1.0f + 0.003f * (float)(k % DIM == 7) + 0.0011f;
+            for (int k = 0; k < ROWS; k++)
+                x[k * DIM] = i % 2 ? -0.01f : 0.0f; /* fixes the scale of i8 */
             CHECK_OK(neo_bags_set_rows(bags, 0, 0, ROWS, none));
             put_rows(bags, &t, x, -1.0f);
             CHECK_OK(neo_bags_get_rows(bags, 0, 0, ROWS, y));
             const float *scale = (const float *)neo_bags_scale(bags, 0).data;
             for (int k = 0; k < N; k++) {
                 int e = x[k] != 0 ? ilogbf(x[k]) : 0, least = type == NEO_I8 ? 0 : least_of(type);
-                double unit = type == NEO_I8 ? (double)scale[k / DIM * 2] : pow2((e < least ? least : e) - man_of(type));
-                double zero = type == NEO_I8 ? (double)scale[k / DIM * 2 + 1] : 0, q = ((double)x[k] - zero) / unit;
+                double unit = type == NEO_I8 ? (double)scale[k / DIM * 2]
+                                             : pow2((e < least ? least : e) - man_of(type));
+                double zero = type == NEO_I8 ? (double)scale[k / DIM * 2 + 1] : 0,
+                       q = ((double)x[k] - zero) / unit;
                 double f = q - floor(q), error = ((double)y[k] - (double)x[k]) / unit;
                 CHECK(fabs(error) < 1.001);
                 sum += error;
@@ -369,7 +423,8 @@ static void rounding_is_unbiased(void) {
             }
         }
         CHECK(fabs(sum) < 4.5 * sqrt(variance) && variance > N / 10);
-        for (int step = 0; step < STEPS; step++) CHECK(fabs(per_step[step]) < 4.5 * sqrt(variance / STEPS));
+        for (int step = 0; step < STEPS; step++)
+            CHECK(fabs(per_step[step]) < 4.5 * sqrt(variance / STEPS));
         for (int k = 0; k < 4; k++) CHECK(fabs(ups[k]) < 4.5 * sqrt(variance / 4));
         neo_bags_destroy(bags);
     }
@@ -383,13 +438,15 @@ static void small_steps_arrive(void) {
     for (int i = 0; i < 6; i++) {
         neo_dtype type = TYPES[i / 2];
         neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
-        neo_table_desc t = {.name = "t", .rows = 1, .dim = DIM, .dtype = type, .round_nearest = i % 2};
+        neo_table_desc t = {
+            .name = "t", .rows = 1, .dim = DIM, .dtype = type, .round_nearest = i % 2};
         neo_bags_desc d = {.tables = &t, .table_count = 1, .max_batch = 1, .max_ids = 1};
         neo_bags *bags;
         REQUIRE_OK(neo_bags_create(ctx, &d, &bags));
         float x[DIM], g[DIM], size = type == NEO_F16 ? 1e-4f : 1e-3f, mean = 0;
         int steps = type == NEO_F16 ? 5000 : 500;
-        for (int c = 0; c < DIM; c++) x[c] = c == 0 ? 1.0f : c == 1 ? -1.0f : 127.0f / 128, g[c] = c < 2 ? 0.0f : 1.0f;
+        for (int c = 0; c < DIM; c++)
+            x[c] = c == 0 ? 1.0f : c == 1 ? -1.0f : 127.0f / 128, g[c] = c < 2 ? 0.0f : 1.0f;
         CHECK_OK(neo_bags_set_rows(bags, 0, 0, 1, x));
         CHECK_OK(neo_bags_get_rows(bags, 0, 0, 1, x));
         for (int step = 0; step < steps; step++) put_rows(bags, &t, g, size);
@@ -424,7 +481,8 @@ static void far_rows_have_their_numbers(void) {
         for (int r = 0; r < ROWS; r++) {
             Codes c;
             encode_row(&c, type, x + r * DIM, DIM, "bags.t.weight", 1, (first + r) * DIM);
-            CHECK_BITS((char *)neo_bags_weight(bags, 0).data + (size_t)r * DIM * size_of(type), codes_of(&c, type), DIM * size_of(type));
+            CHECK_BITS((char *)neo_bags_weight(bags, 0).data + (size_t)r * DIM * size_of(type),
+                       codes_of(&c, type), DIM * size_of(type));
         }
         neo_bags_destroy(bags);
         neo_ctx_destroy(ctx);
@@ -441,7 +499,9 @@ static uint64_t train(int threads, neo_isa isa, int from, const char *dir) {
     uint64_t digest = 0;
     test_seed = 5;
     model_init(&m, 3, rows, dims, 5, NEO_POOL_SUM);
-    for (int t = 0; t < 3; t++) m.table[t].dtype = TYPES[t], m.table[t].optim.kind = t == 1 ? NEO_BAG_ADAM : NEO_BAG_ROWWISE_ADAGRAD;
+    for (int t = 0; t < 3; t++)
+        m.table[t].dtype = TYPES[t],
+        m.table[t].optim.kind = t == 1 ? NEO_BAG_ADAM : NEO_BAG_ROWWISE_ADAGRAD;
     CHECK_OK(neo_bags_create(ctx, &m.desc, &bags));
     CHECK_OK(neo_state_create(ctx, &state));
     CHECK_OK(neo_state_add_bags(state, bags));
@@ -450,8 +510,10 @@ static uint64_t train(int threads, neo_isa isa, int from, const char *dir) {
         Out d;
         batch_make(&b, &m, (BatchKind){.batch = 200, .max_length = 8});
         out_make(&d, &m, &b.j, 0);
-        if (step == 3 && dir && from == 0) CHECK_OK(neo_save(ctx, &(neo_save_desc){.dir = dir, .step = 3}, state));
-        if (step == 3 && from == 3) CHECK_OK(neo_load(ctx, &(neo_load_desc){.dir = dir}, state, NULL));
+        if (step == 3 && dir && from == 0)
+            CHECK_OK(neo_save(ctx, &(neo_save_desc){.dir = dir, .step = 3}, state));
+        if (step == 3 && from == 3)
+            CHECK_OK(neo_load(ctx, &(neo_load_desc){.dir = dir}, state, NULL));
         if (step >= from) CHECK_OK(neo_bags_backward(bags, &b.j, d.t, 0.01f));
         batch_free(&b);
         free(d.data);
@@ -486,14 +548,18 @@ static void resumed_runs_round_alike(void) {
     neo_bags *bags;
     neo_state *state;
     model_init(&m, 3, rows, dims, 5, NEO_POOL_SUM);
-    for (int t = 0; t < 3; t++) m.table[t].dtype = TYPES[t], m.table[t].optim.kind = t == 1 ? NEO_BAG_ADAM : NEO_BAG_ROWWISE_ADAGRAD;
+    for (int t = 0; t < 3; t++)
+        m.table[t].dtype = TYPES[t],
+        m.table[t].optim.kind = t == 1 ? NEO_BAG_ADAM : NEO_BAG_ROWWISE_ADAGRAD;
     m.table[0].dtype = NEO_BF16;
     REQUIRE_OK(neo_bags_create(ctx, &m.desc, &bags));
     REQUIRE_OK(neo_state_create(ctx, &state));
     REQUIRE_OK(neo_state_add_bags(state, bags));
-    CHECK_ERR(neo_load(ctx, &(neo_load_desc){.dir = root}, state, NULL), NEO_ERR_MISMATCH, "bags.t0.weight");
+    CHECK_ERR(neo_load(ctx, &(neo_load_desc){.dir = root}, state, NULL), NEO_ERR_MISMATCH,
+              "bags.t0.weight");
     int scales = 0;
-    for (int i = 0; i < neo_state_count(state); i++) scales += strcmp(neo_state_name(state, i), "bags.t2.scale") == 0;
+    for (int i = 0; i < neo_state_count(state); i++)
+        scales += strcmp(neo_state_name(state, i), "bags.t2.scale") == 0;
     CHECK_INT(scales, 1);
     neo_state_destroy(state);
     /* from a file of f32: f16 and bf16 are rounded to nearest; i8 says what it needs */
@@ -507,7 +573,8 @@ static void resumed_runs_round_alike(void) {
     REQUIRE_OK(neo_safetensors_write(ctx, path, names, file, 3, NULL, 0));
     int loaded = 0;
     REQUIRE_OK(neo_state_create(ctx, &state));
-    for (int t = 0; t < 2; t++) CHECK_OK(neo_state_add(state, NEO_STATE_WEIGHT, names[t], neo_bags_weight(bags, t)));
+    for (int t = 0; t < 2; t++)
+        CHECK_OK(neo_state_add(state, NEO_STATE_WEIGHT, names[t], neo_bags_weight(bags, t)));
     CHECK_OK(neo_load_safetensors(ctx, path, NULL, 0, 0, state, &loaded));
     CHECK_INT(loaded, 2);
     for (int t = 0; t < 2; t++) {
@@ -540,13 +607,17 @@ static void memory_is_exact(void) {
         REQUIRE_OK(neo_bags_bytes(ctx, &m.desc, &want));
         size_t before = neo_ctx_memory(ctx).bytes;
         REQUIRE_OK(neo_bags_create(ctx, &m.desc, &bags));
-        CHECK_INT(neo_ctx_memory(ctx).bytes - before, want.weight_bytes + want.state_bytes + want.workspace_bytes);
-        CHECK_INT(want.weight_bytes, 2 * (100 * 16 + 2000 * 17) + (i % 2 ? 0 : 31 * 130) + 8 * 31 + 4 * 5 * 3);
+        CHECK_INT(neo_ctx_memory(ctx).bytes - before,
+                  want.weight_bytes + want.state_bytes + want.workspace_bytes);
+        CHECK_INT(want.weight_bytes,
+                  2 * (100 * 16 + 2000 * 17) + (i % 2 ? 0 : 31 * 130) + 8 * 31 + 4 * 5 * 3);
         if (i % 2) CHECK(neo_bags_weight(bags, 2).data == own);
         neo_tensor s = neo_bags_scale(bags, 2);
         CHECK(s.shape[0] == 31 && s.shape[1] == 2 && s.dtype == NEO_F32);
-        CHECK(!neo_bags_scale(bags, 0).data && !neo_bags_scale(bags, 3).data && !neo_bags_scale(bags, 4).data);
-        CHECK(neo_bags_weight(bags, 2).dtype == NEO_I8 && neo_bags_weight(bags, 3).dtype == NEO_F32);
+        CHECK(!neo_bags_scale(bags, 0).data && !neo_bags_scale(bags, 3).data &&
+              !neo_bags_scale(bags, 4).data);
+        CHECK(neo_bags_weight(bags, 2).dtype == NEO_I8 &&
+              neo_bags_weight(bags, 3).dtype == NEO_F32);
         neo_bags_destroy(bags);
         CHECK_INT(neo_ctx_memory(ctx).bytes, before);
         free(own);
@@ -569,14 +640,17 @@ static void initial_values_are_those_of_f32(void) {
         for (int t = 0; t < 3; t++)
             for (int64_t r = 0; r < 1000; r++) {
                 Codes c;
-                const char *got = (const char *)neo_bags_weight(a, t).data + (size_t)r * 37 * size_of(TYPES[t]);
+                const char *got =
+                    (const char *)neo_bags_weight(a, t).data + (size_t)r * 37 * size_of(TYPES[t]);
                 if (kind == NEO_INIT_NONE) {
                     CHECK(got[0] == 0x11 && got[36] == 0x11);
                     continue;
                 }
-                encode_row(&c, TYPES[t], (const float *)neo_bags_weight(b, t).data + r * 37, 37, "", 0, 0);
+                encode_row(&c, TYPES[t], (const float *)neo_bags_weight(b, t).data + r * 37, 37, "",
+                           0, 0);
                 CHECK_BITS(got, codes_of(&c, TYPES[t]), 37 * size_of(TYPES[t]));
-                if (t == 2) CHECK_BITS((const float *)neo_bags_scale(a, t).data + 2 * r, c.scale, 8);
+                if (t == 2)
+                    CHECK_BITS((const float *)neo_bags_scale(a, t).data + 2 * r, c.scale, 8);
             }
         neo_bags_destroy(a);
         neo_bags_destroy(b);
@@ -594,14 +668,17 @@ static void errors_name_the_table(void) {
     CHECK_ERR(neo_bags_create(ctx, &d, &bags), NEO_ERR_ARG, "table 't': rows of dtype 77");
     t.dtype = NEO_I8;
     t.part = (neo_table_part){100, 48, 5, 16};
-    CHECK_ERR(neo_bags_create(ctx, &d, &bags), NEO_ERR_UNSUPPORTED, "table 't': i8 rows have one scale each: cut the table by rows");
+    CHECK_ERR(neo_bags_create(ctx, &d, &bags), NEO_ERR_UNSUPPORTED,
+              "table 't': i8 rows have one scale each: cut the table by rows");
     t.part = (neo_table_part){100, 16, 5, 0};
     t.init = (neo_init){NEO_INIT_UNIFORM, 1, -1};
     CHECK_ERR(neo_bags_create(ctx, &d, &bags), NEO_ERR_ARG, "bags.t.weight: uniform bounds");
     t.init = (neo_init){NEO_INIT_CONSTANT, 0.25f, 0};
     REQUIRE_OK(neo_bags_create(ctx, &d, &bags));
-    CHECK_ERR(neo_bags_get_rows(bags, 0, 9, 2, x), NEO_ERR_RANGE, "neo_bags_get_rows: table 't': 2 rows from 9 on, it has 10");
-    CHECK_ERR(neo_bags_set_rows(bags, 0, -1, 1, x), NEO_ERR_RANGE, "neo_bags_set_rows: table 't': 1 rows from -1");
+    CHECK_ERR(neo_bags_get_rows(bags, 0, 9, 2, x), NEO_ERR_RANGE,
+              "neo_bags_get_rows: table 't': 2 rows from 9 on, it has 10");
+    CHECK_ERR(neo_bags_set_rows(bags, 0, -1, 1, x), NEO_ERR_RANGE,
+              "neo_bags_set_rows: table 't': 1 rows from -1");
     CHECK_ERR(neo_bags_set_rows(bags, 0, 0, INT64_MAX, x), NEO_ERR_RANGE, "it has 10");
     CHECK_ERR(neo_bags_get_rows(bags, 1, 0, 1, x), NEO_ERR_ARG, "there is no table 1");
     CHECK_ERR(neo_bags_get_rows(bags, 0, 0, 1, NULL), NEO_ERR_ARG, "NULL");
@@ -617,18 +694,24 @@ static void errors_name_the_table(void) {
     neo_ctx_destroy(ctx);
 }
 
-/* ---- training: a planted logistic model, one number per id, learned by a sum over dim columns ---- */
+/* ---- training: a planted logistic model, one number per id, learned by a sum over dim columns
+   ---- */
 static double trained_auc(neo_dtype type, int nearest) {
     enum { FEATURES = 6, ROWS = 300, DIM = 8, BATCH = 250, STEPS = 400, TESTS = 100 };
     static float planted[FEATURES][ROWS], score[TESTS * BATCH], label[TESTS * BATCH];
-    static const int64_t rows[] = {ROWS, ROWS, ROWS, ROWS, ROWS, ROWS}, dims[] = {DIM, DIM, DIM, DIM, DIM, DIM};
+    static const int64_t rows[] = {ROWS, ROWS, ROWS, ROWS, ROWS, ROWS},
+                         dims[] = {DIM, DIM, DIM, DIM, DIM, DIM};
     neo_ctx *ctx = test_ctx(2, NEO_ISA_BEST, 1);
     Model m;
     neo_bags *bags = NULL;
     float *out = malloc(sizeof *out * BATCH * FEATURES * DIM);
     int64_t offsets[FEATURES * BATCH + 1], ids[FEATURES * BATCH];
     neo_tensor t = neo_tensor_2d(out, NEO_F32, BATCH, FEATURES * DIM);
-    neo_jagged j = {.batch = BATCH, .feature_count = FEATURES, .id_dtype = NEO_I64, .offsets = offsets, .ids = ids};
+    neo_jagged j = {.batch = BATCH,
+                    .feature_count = FEATURES,
+                    .id_dtype = NEO_I64,
+                    .offsets = offsets,
+                    .ids = ids};
     model_init(&m, FEATURES, rows, dims, FEATURES, NEO_POOL_SUM);
     for (int f = 0; f < FEATURES; f++) {
         m.table[f].dtype = type;
@@ -652,7 +735,9 @@ static double trained_auc(neo_dtype type, int nearest) {
             float truth = (test_uniform() + 1) / 2 < 1 / (1 + expf(-2 * y[s])) ? 1.0f : 0.0f;
             float g = (1 / (1 + expf(-logit)) - truth) / BATCH;
             for (int c = 0; c < FEATURES * DIM; c++) row[c] = g * (c % 2 ? 1.0f : -1.0f);
-            if (step >= STEPS) score[(step - STEPS) * BATCH + s] = logit, label[(step - STEPS) * BATCH + s] = truth;
+            if (step >= STEPS)
+                score[(step - STEPS) * BATCH + s] = logit,
+                                               label[(step - STEPS) * BATCH + s] = truth;
         }
         if (step < STEPS) CHECK_OK(neo_bags_backward(bags, &j, t, 0.03f));
     }

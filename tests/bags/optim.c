@@ -1,8 +1,9 @@
 /* optim.c: the optimizers of embedding bags.
 
-   Every pooling x per-id weights x optimizer x decay mode against a naive double reference that builds the dense
-   gradient (so duplicates are merged before the optimizer) and steps the touched rows; options one by one;
-   untouched rows keep their bits; row-wise Adagrad against its documented f32 arithmetic, bit by bit. */
+   Every pooling x per-id weights x optimizer x decay mode against a naive double reference that
+   builds the dense gradient (so duplicates are merged before the optimizer) and steps the touched
+   rows; options one by one; untouched rows keep their bits; row-wise Adagrad against its documented
+   f32 arithmetic, bit by bit. */
 #include "common.h"
 
 /* ---- the reference: one row, in double ---- */
@@ -17,8 +18,10 @@ static double dot(const double *x, const double *y, int64_t n) {
 }
 static double defaulted(double x, double value) { return x == 0 ? value : x < 0 ? 0 : x; }
 
-static void adam_direction(const neo_bag_optim *o, Row r, const double *g, double *u, int64_t t, int partial) {
-    double b1 = defaulted(o->beta1, 0.9), b2 = defaulted(o->beta2, 0.999), eps = defaulted((double)o->eps, 1e-8);
+static void adam_direction(const neo_bag_optim *o, Row r, const double *g, double *u, int64_t t,
+                           int partial) {
+    double b1 = defaulted(o->beta1, 0.9), b2 = defaulted(o->beta2, 0.999),
+           eps = defaulted((double)o->eps, 1e-8);
     double fix1 = 1 - pow(b1, (double)t), fix2 = 1 - pow(b2, (double)t);
     if (partial) *r.v = b2 * *r.v + (1 - b2) * dot(g, g, r.dim) / (double)r.dim;
     for (int64_t d = 0; d < r.dim; d++) {
@@ -32,7 +35,8 @@ static void row_step(const neo_bag_optim *o, Row r, double *g, double lr, int64_
     double u[512], wd = (double)o->weight_decay, eps = defaulted((double)o->eps, 1e-8);
     lr *= defaulted((double)o->lr_scale, 1);
     for (int64_t d = 0; d < n; d++) {
-        if (o->clip_gradient > 0) g[d] = fmax(-(double)o->clip_gradient, fmin((double)o->clip_gradient, g[d]));
+        if (o->clip_gradient > 0)
+            g[d] = fmax(-(double)o->clip_gradient, fmin((double)o->clip_gradient, g[d]));
         if (o->decay == NEO_DECAY_L2) g[d] += wd * r.w[d];
         if (o->decay == NEO_DECAY_DECOUPLED) r.w[d] -= lr * wd * r.w[d];
     }
@@ -59,7 +63,8 @@ static void row_step(const neo_bag_optim *o, Row r, double *g, double lr, int64_
     case NEO_BAG_PARTIAL_LAMB:
         adam_direction(o, r, g, u, t, o->kind == NEO_BAG_PARTIAL_LAMB);
         for (int64_t d = 0; d < n; d++) u[d] += wd * r.w[d];
-        double wn = sqrt(dot(r.w, r.w, n)), un = sqrt(dot(u, u, n)), ratio = wn > 0 && un > 0 ? wn / un : 1;
+        double wn = sqrt(dot(r.w, r.w, n)), un = sqrt(dot(u, u, n)),
+               ratio = wn > 0 && un > 0 ? wn / un : 1;
         for (int64_t d = 0; d < n; d++) r.w[d] -= lr * ratio * u[d];
         break;
     case NEO_BAG_LARS_SGD: {
@@ -95,7 +100,8 @@ static void check_tensor(const char *what, neo_tensor t, const double *want, dou
 static void check_untouched(neo_tensor t, const float *before, const char *touched, int64_t rows) {
     int64_t dim = t.data ? neo_tensor_count(t) / rows : 0;
     for (int64_t r = 0; dim && r < rows; r++)
-        if (!touched[r]) CHECK_BITS((float *)t.data + r * dim, before + r * dim, sizeof(float) * (size_t)dim);
+        if (!touched[r])
+            CHECK_BITS((float *)t.data + r * dim, before + r * dim, sizeof(float) * (size_t)dim);
 }
 static float *copy_of(neo_tensor t) {
     size_t bytes = t.data ? neo_tensor_bytes(t) : 0;
@@ -104,8 +110,8 @@ static float *copy_of(neo_tensor t) {
     return p;
 }
 
-/* Three steps; after each, weights and state must be the reference's (which goes on from neo's values, so
-   that errors do not pile up). */
+/* Three steps; after each, weights and state must be the reference's (which goes on from neo's
+   values, so that errors do not pile up). */
 static void run_optim(const Model *m, BatchKind kind, int threads) {
     neo_ctx *ctx = test_ctx(threads, NEO_ISA_BEST, 2);
     neo_bags *bags = NULL;
@@ -118,7 +124,8 @@ static void run_optim(const Model *m, BatchKind kind, int threads) {
         double *w[MAX_TABLES], *s0[MAX_TABLES], *s1[MAX_TABLES];
         float *old[MAX_TABLES][3];
         for (int t = 0; t < m->desc.table_count; t++) {
-            neo_tensor x[3] = {neo_bags_weight(bags, t), neo_bags_state(bags, t, 0), neo_bags_state(bags, t, 1)};
+            neo_tensor x[3] = {neo_bags_weight(bags, t), neo_bags_state(bags, t, 0),
+                               neo_bags_state(bags, t, 1)};
             w[t] = to_double(x[0]);
             s0[t] = to_double(x[1]);
             s1[t] = to_double(x[2]);
@@ -128,7 +135,8 @@ static void run_optim(const Model *m, BatchKind kind, int threads) {
         CHECK_INT(neo_bags_get_stats(bags).steps, step);
         for (int t = 0; t < m->desc.table_count; t++) {
             int64_t rows = m->table[t].rows, dim = m->table[t].dim;
-            neo_tensor x[3] = {neo_bags_weight(bags, t), neo_bags_state(bags, t, 0), neo_bags_state(bags, t, 1)};
+            neo_tensor x[3] = {neo_bags_weight(bags, t), neo_bags_state(bags, t, 0),
+                               neo_bags_state(bags, t, 1)};
             char *touched = malloc((size_t)rows);
             double *g = dense_grad(m, t, &b, &dout, touched);
             for (int64_t r = 0; r < rows; r++) {
@@ -154,10 +162,11 @@ static void run_optim(const Model *m, BatchKind kind, int threads) {
     neo_ctx_destroy(ctx);
 }
 
-static const int64_t some_rows[] = {40, 12, 90}, some_dims[] = {16, 5, 67}, equal_dims[] = {21, 21, 21};
+static const int64_t some_rows[] = {40, 12, 90}, some_dims[] = {16, 5, 67},
+                     equal_dims[] = {21, 21, 21};
 
-/* Gradients of the values here can be near zero, where g / (sqrt(g^2) + eps) turns on the last bit of g: eps
-   keeps the comparison well-conditioned, the default has tests of its own. */
+/* Gradients of the values here can be near zero, where g / (sqrt(g^2) + eps) turns on the last bit
+   of g: eps keeps the comparison well-conditioned, the default has tests of its own. */
 static void set_optim(Model *m, neo_bag_optim o) {
     for (int t = 0; t < m->desc.table_count; t++) {
         m->table[t].optim = o;
@@ -171,12 +180,13 @@ static void test_all(void) {
     int n = 0;
     for (int kind = 0; kind < NEO_BAG_OPTIM_COUNT; kind++) {
         int own = kind == NEO_BAG_LAMB || kind == NEO_BAG_PARTIAL_LAMB || kind == NEO_BAG_LARS_SGD;
-        for (int decay = NEO_DECAY_NONE; decay <= (own ? NEO_DECAY_NONE : NEO_DECAY_DECOUPLED); decay++) {
+        for (int decay = NEO_DECAY_NONE; decay <= (own ? NEO_DECAY_NONE : NEO_DECAY_DECOUPLED);
+             decay++) {
             for (int pooling = NEO_POOL_SUM; pooling <= NEO_POOL_NONE; pooling++) {
                 for (int weighted = 0; weighted < 2; weighted++, n++) {
                     Model m;
-                    model_init(&m, 3, some_rows, pooling == NEO_POOL_NONE ? equal_dims : some_dims, 3 + n % 3,
-                               (neo_pooling)pooling);
+                    model_init(&m, 3, some_rows, pooling == NEO_POOL_NONE ? equal_dims : some_dims,
+                               3 + n % 3, (neo_pooling)pooling);
                     neo_bag_optim o = {.kind = (neo_bag_optim_kind)kind,
                                        .decay = (neo_decay)decay,
                                        .weight_decay = own || decay ? 0.1f : 0.0f,
@@ -198,7 +208,8 @@ static void test_options(void) {
             Model m;
             model_init(&m, 3, some_rows, some_dims, 4, NEO_POOL_SUM);
             neo_bag_optim o = {.kind = (neo_bag_optim_kind)kind, .eps = 0.01f, .eta = 0.5f};
-            int own = kind == NEO_BAG_LAMB || kind == NEO_BAG_PARTIAL_LAMB || kind == NEO_BAG_LARS_SGD;
+            int own =
+                kind == NEO_BAG_LAMB || kind == NEO_BAG_PARTIAL_LAMB || kind == NEO_BAG_LARS_SGD;
             if (option == 0) o.clip_gradient = 0.3f;
             if (option == 1) o.max_norm = 1.5f;
             if (option == 2) o.lr_scale = 2.5f;
@@ -244,7 +255,8 @@ static void test_duplicates(void) {
     neo_bags *bags = NULL;
     REQUIRE_OK(neo_bags_create(ctx, &m.desc, &bags));
     static const int64_t offsets[] = {0, 2}, ids[] = {1, 1};
-    neo_jagged j = {.batch = 1, .feature_count = 1, .id_dtype = NEO_I64, .offsets = offsets, .ids = ids};
+    neo_jagged j = {
+        .batch = 1, .feature_count = 1, .id_dtype = NEO_I64, .offsets = offsets, .ids = ids};
     float d[4] = {3, -3, 1, 0};
     CHECK_OK(neo_bags_backward(bags, &j, neo_tensor_2d(d, NEO_F32, 1, 4), 1.0f));
     const float *w = (const float *)neo_bags_weight(bags, 0).data;
@@ -257,7 +269,8 @@ static void test_duplicates(void) {
     neo_ctx_destroy(ctx);
 }
 
-/* A touched row whose gradients cancel is stepped: Adam's moments decay, decoupled decay applies. */
+/* A touched row whose gradients cancel is stepped: Adam's moments decay, decoupled decay applies.
+   */
 static void test_zero_gradient_is_touched(void) {
     int64_t rows = 2, dim = 4;
     neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
@@ -271,7 +284,8 @@ static void test_zero_gradient_is_touched(void) {
     neo_bags *bags = NULL;
     REQUIRE_OK(neo_bags_create(ctx, &m.desc, &bags));
     static const int64_t offsets[] = {0, 1, 2}, ids[] = {1, 1};
-    neo_jagged j = {.batch = 2, .feature_count = 1, .id_dtype = NEO_I64, .offsets = offsets, .ids = ids};
+    neo_jagged j = {
+        .batch = 2, .feature_count = 1, .id_dtype = NEO_I64, .offsets = offsets, .ids = ids};
     float d[8] = {3, -3, 1, 0, -3, 3, -1, 0};
     CHECK_OK(neo_bags_backward(bags, &j, neo_tensor_2d(d, NEO_F32, 2, 4), 1.0f));
     const float *w = (const float *)neo_bags_weight(bags, 0).data;
@@ -280,9 +294,11 @@ static void test_zero_gradient_is_touched(void) {
     neo_ctx_destroy(ctx);
 }
 
-/* LARS and LAMB from zero weights and with zero gradients: finite. LAMB moves, LARS stays by its definition. */
+/* LARS and LAMB from zero weights and with zero gradients: finite. LAMB moves, LARS stays by its
+   definition. */
 static void test_zero_norms(void) {
-    static const neo_bag_optim_kind kinds[] = {NEO_BAG_LAMB, NEO_BAG_PARTIAL_LAMB, NEO_BAG_LARS_SGD};
+    static const neo_bag_optim_kind kinds[] = {NEO_BAG_LAMB, NEO_BAG_PARTIAL_LAMB,
+                                               NEO_BAG_LARS_SGD};
     for (int i = 0; i < 3; i++) {
         int64_t rows = 3, dim = 20;
         neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
@@ -293,12 +309,15 @@ static void test_zero_norms(void) {
         neo_bags *bags = NULL;
         REQUIRE_OK(neo_bags_create(ctx, &m.desc, &bags));
         static const int64_t offsets[] = {0, 1, 2}, ids[] = {0, 1};
-        neo_jagged j = {.batch = 2, .feature_count = 1, .id_dtype = NEO_I64, .offsets = offsets, .ids = ids};
+        neo_jagged j = {
+            .batch = 2, .feature_count = 1, .id_dtype = NEO_I64, .offsets = offsets, .ids = ids};
         float d[40] = {0}, *w = (float *)neo_bags_weight(bags, 0).data;
         for (int k = 20; k < 40; k++) d[k] = 1.0f;
         for (int step = 0; step < 3; step++)
             CHECK_OK(neo_bags_backward(bags, &j, neo_tensor_2d(d, NEO_F32, 2, 20), 0.1f));
-        for (int k = 0; k < 20; k++) CHECK(w[k] == 0.0f && (i == 2 ? w[20 + k] == 0.0f : w[20 + k] < 0.0f && w[20 + k] > -1.0f));
+        for (int k = 0; k < 20; k++)
+            CHECK(w[k] == 0.0f &&
+                  (i == 2 ? w[20 + k] == 0.0f : w[20 + k] < 0.0f && w[20 + k] > -1.0f));
         neo_bags_destroy(bags);
         neo_ctx_destroy(ctx);
     }
@@ -331,11 +350,16 @@ static void test_rowwise_bits(void) {
             neo_bags *bags = NULL;
             REQUIRE_OK(neo_bags_create(ctx, &m.desc, &bags));
             static const int64_t offsets[] = {0, 1}, ids[] = {1};
-            neo_jagged j = {.batch = 1, .feature_count = 1, .id_dtype = NEO_I64, .offsets = offsets, .ids = ids};
+            neo_jagged j = {.batch = 1,
+                            .feature_count = 1,
+                            .id_dtype = NEO_I64,
+                            .offsets = offsets,
+                            .ids = ids};
             float d[300], want[300];
             test_fill(d, dim);
             float *w = (float *)neo_bags_weight(bags, 0).data + dim;
-            float s = 0.125f + row_sum_of_squares(d, dim) / (float)dim, rate = 0.1f / (sqrtf(s) + 1e-8f);
+            float s = 0.125f + row_sum_of_squares(d, dim) / (float)dim,
+                  rate = 0.1f / (sqrtf(s) + 1e-8f);
             for (int64_t k = 0; k < dim; k++) want[k] = fmaf(-rate, d[k], w[k]);
             CHECK_OK(neo_bags_backward(bags, &j, neo_tensor_2d(d, NEO_F32, 1, dim), 0.1f));
             CHECK_BITS(w, want, sizeof(float) * (size_t)dim);

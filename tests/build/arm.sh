@@ -1,7 +1,7 @@
 #!/bin/sh
-# arm.sh: neo on AArch64 (NEON), cross-built with aarch64-linux-gnu-gcc and run under qemu: the examples give
-# the digests of this machine, and the tests pass. In `make test` only the digests and a few tests;
-# `make arm` (ARM_ALL=1) runs them all.
+# arm.sh: neo on AArch64 (NEON), cross-built with aarch64-linux-gnu-gcc and run under qemu: the
+# examples give the digests of this machine, and the tests pass. In `make test` only the digests and
+# a few tests; `make arm` (ARM_ALL=1) runs them all.
 
 B=${B:-build}
 MAKE=${MAKE:-make}

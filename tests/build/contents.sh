@@ -1,14 +1,14 @@
 #!/bin/sh
-# contents.sh: each header's list of contents agrees with its section marks, every `see >>mark` leads
-# somewhere, and the text keeps to the house rules and to the budget below.
+# contents.sh: each header's list of contents agrees with its section marks, every `see >>mark`
+# leads somewhere, and the text keeps to the house rules and to the budget below.
 
 . tests/harness.sh
 W=${B:-build}/tmp/contents
 mkdir -p "$W"
 
-# The most that a header may have. A number is only ever lowered, and when the header falls below it:
-# lines of the header, over 100 columns, and comments that begin with no noun. Lines of each section
-# are in sections.txt.
+# The most that a header may have. A number is only ever lowered, and when the header falls below
+# it: lines of the header, over 100 columns, and comments that begin with no noun. Lines of each
+# section are in sections.txt.
 budget() {
     case $1 in
     neo.h) echo 17104 0 1 ;;
@@ -32,10 +32,14 @@ at_most() {
 }
 
 : >"$W/all_marks"
-for h in neo.h neo_state.h neo_data.h neo_comm.h neo_plan.h neo_fsdp.h neo_cuda.cuh; do
-    # The list: from CONTENTS to the end of the first comment. Marks: `>>name` alone on its line, or after /* ----.
-    awk '/CONTENTS/ { on = 1; next } on && /\*\// { exit } on' $h | grep -oE '>>[a-z0-9-]+' >"$W/listed"
-    sed '1,/\*\//d' $h | grep -E '^ *>>[a-z0-9-]+ *$|^/\* -+ >>[a-z0-9-]+' | grep -oE '>>[a-z0-9-]+' >"$W/marks"
+headers="neo.h neo_state.h neo_data.h neo_comm.h neo_plan.h neo_fsdp.h neo_cuda.cuh"
+for h in $headers; do
+    # The list: from CONTENTS to the end of the first comment. Marks: `>>name` alone on its line, or
+    # after /* ----.
+    awk '/CONTENTS/ { on = 1; next } on && /\*\// { exit } on' $h |
+        grep -oE '>>[a-z0-9-]+' >"$W/listed"
+    sed '1,/\*\//d' $h | grep -E '^ *>>[a-z0-9-]+ *$|^/\* -+ >>[a-z0-9-]+' |
+        grep -oE '>>[a-z0-9-]+' >"$W/marks"
     if [ -s "$W/listed" ] && cmp -s "$W/listed" "$W/marks"; then
         pass
     else
@@ -51,7 +55,11 @@ END
     (cd "$W" && sections $h) >"$W/sections"
     over=$(awk 'NR == FNR { most[$1 $2] = $3; next } !(($1 $2) in most) || $3 > most[$1 $2] {
         print $2 " " $3 " of " most[$1 $2] + 0 }' tests/build/sections.txt "$W/sections")
-    if [ -z "$over" ]; then pass; else fail "sections of $h over their lines in tests/build/sections.txt: $over"; fi
+    if [ -z "$over" ]; then
+        pass
+    else
+        fail "sections of $h over their lines in tests/build/sections.txt: $over"
+    fi
     at_most "$(wc -l <$h)" $lines "lines in $h"
     at_most "$(awk 'length($0) > 100' $h | wc -l)" $wide "lines of $h over 100 columns"
     at_most "$(awk 'length($0) > 120' $h | wc -l)" 0 "lines of $h over 120 columns"
@@ -64,14 +72,29 @@ END
     if [ -z "$calls" ]; then pass; else fail "$h prints or exits: $calls"; fi
     # NEO__HOT blocks do not nest: what follows a nested one would be compiled cold.
     nested=$(awk '/^NEO__HOT_BEGIN/ && ++hot != 1 || /^NEO__HOT_END/ && --hot != 0 { print NR; exit }' $h)
-    if [ -z "$nested" ]; then pass; else fail "$h:$nested: NEO__HOT_BEGIN and NEO__HOT_END do not alternate"; fi
+    if [ -z "$nested" ]; then
+        pass
+    else
+        fail "$h:$nested: NEO__HOT_BEGIN and NEO__HOT_END do not alternate"
+    fi
     if grep -q '	' $h; then fail "$h has tabs"; else pass; fi
     if grep -q ' $' $h; then fail "$h has blanks at line ends"; else pass; fi
-    if sed '/Stop here if you only want the API/q' $h | grep -q 'Stop here'; then pass; else fail "no stop line in $h"; fi
+    if sed '/Stop here if you only want the API/q' $h | grep -q 'Stop here'; then
+        pass
+    else
+        fail "no stop line in $h"
+    fi
 done
+# Tests and benches: C has no longer lines either, of scripts their number only falls.
+wide() { cat "$@" | awk 'length($0) > 100' | wc -l; }
+at_most "$(wide tests/*.[ch] tests/*/*.[ch] tests/*/*.cpp tests/*/*/*.[ch] tests/*/*/*.cpp bench/*.[ch] bench/*/*.[ch])" \
+    0 "lines of C in tests/ and bench/ over 100 columns"
+at_most "$(wide tests/*.sh tests/*/*.sh bench/*.sh bench/*/*.py .ci/run)" 403 "lines of scripts over 100 columns"
+
 twice=$(sort "$W/all_marks" | uniq -d)
 if [ -z "$twice" ]; then pass; else fail "marked twice: $twice"; fi
-for mark in $(grep -ohE 'see >>[a-z0-9-]+' neo.h neo_state.h neo_data.h neo_comm.h neo_plan.h neo_fsdp.h neo_cuda.cuh README.md | grep -oE '>>[a-z0-9-]+' | sort -u); do
+for mark in \
+    $(grep -ohE 'see >>[a-z0-9-]+' $headers README.md | grep -oE '>>[a-z0-9-]+' | sort -u); do
     if grep -qx -- "$mark" "$W/all_marks"; then pass; else fail "'see $mark' leads nowhere"; fi
 done
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# link.sh: how programs are put together: two files, a static copy in each, shared objects with private
-# copies, an exported neo, and files compiled against two versions (which must not link).
+# link.sh: how programs are put together: two files, a static copy in each, shared objects with
+# private copies, an exported neo, and files compiled against two versions (which must not link).
 
 B=${B:-build}
 CC=${CC:-cc}
@@ -46,7 +46,11 @@ END
 cc_() { $CC -std=c11 -O0 -I. "$@" >>"$W/log" 2>&1; }
 # check LABEL PROGRAM: it runs, and its own copy of neo works.
 check() {
-    if [ "$(LD_LIBRARY_PATH=$W "$2" 2>&1)" = "main 1" ]; then pass; else fail "$1: does not run"; tail -5 "$W/log"; fi
+    if [ "$(LD_LIBRARY_PATH=$W "$2" 2>&1)" = "main 1" ]; then
+        pass
+    else
+        fail "$1: does not run"; tail -5 "$W/log"
+    fi
 }
 impl=-DNEO_IMPLEMENTATION
 
@@ -55,7 +59,8 @@ cc_ -c -o "$W/main.o" "$W/main.c"
 cc_ -c $impl -o "$W/other_impl.o" "$W/other.c"
 cc_ -c -o "$W/other.o" "$W/other.c"
 cc_ -o "$W/a" "$W/main_impl.o" "$W/other.o" -lm -pthread && check "implementation in main" "$W/a"
-cc_ -o "$W/b" "$W/other_impl.o" "$W/main.o" -lm -pthread && check "implementation in the other file" "$W/b"
+cc_ -o "$W/b" "$W/other_impl.o" "$W/main.o" -lm -pthread &&
+    check "implementation in the other file" "$W/b"
 if cc_ -o "$W/c" "$W/other_impl.o" "$W/main_impl.o" -lm -pthread; then
     fail "two implementations link"
 else
@@ -65,7 +70,8 @@ cc_ -DNEO_STATIC -o "$W/d" "$W/main.c" "$W/other.c" -lm -pthread
 check "a static copy in each file" "$W/d"
 
 # C and C++ files of one program.
-if $CC -x c++ -std=c++17 -fno-exceptions -I. -O0 -c -o "$W/other_cpp.o" -DNEO_IMPLEMENTATION -DOTHER=other \
+if $CC -x c++ -std=c++17 -fno-exceptions -I. -O0 -c -o "$W/other_cpp.o" -DNEO_IMPLEMENTATION \
+    -DOTHER=other \
     -x c++ - >>"$W/log" 2>&1 <<END
 extern "C" int other(void);
 #include "$W/other.c"
@@ -87,7 +93,8 @@ if have nm; then
     if [ "$exported" = 0 ]; then pass; else fail "a private copy exports $exported symbols"; fi
     globals=$(nm "$W/other_impl.o" | grep -E ' [BDCT] ' | grep -cvE ' (neo_[a-z0-9_]*|other)$')
     if [ "$globals" = 0 ]; then pass; else fail "$globals private names are global"; fi
-    # The last-error slot is the only writable global (without PIC: tables of pointers are then read-only).
+    # The last-error slot is the only writable global (without PIC: tables of pointers are then
+    # read-only).
     cc_ -fno-pie -c $impl -o "$W/fixed.o" "$W/other.c"
     writable=$(nm "$W/fixed.o" | grep -E ' [bBdDC] ' | grep -v 'neo__error_text' | sed 's/.* //' | tr '\n' ' ')
     if [ -z "$writable" ]; then pass; else fail "writable globals: $writable"; fi
@@ -102,13 +109,19 @@ cc_ -DNEO_SHARED -o "$W/g" "$W/main.c" "$W/other.c" -L"$W" -lneo -lm -pthread
 check "an exported neo" "$W/g"
 if have nm; then # every function the header declares is there (neo__...: what neo's other headers call)
     $CC -std=c11 -E -P -DNEO_SHARED neo_data.h 2>/dev/null | tr -d '\n' | tr ';' '\n' |
-        grep -oE 'visibility\("default"\)\)\).* \**neo_[a-z0-9_]+\(' | grep -oE '\<neo_[a-z0-9][a-z0-9_]*\($' | tr -d '(' |
+        grep -oE 'visibility\("default"\)\)\).* \**neo_[a-z0-9_]+\(' |
+        grep -oE '\<neo_[a-z0-9][a-z0-9_]*\($' | tr -d '(' |
         sort -u >"$W/declared"
-    nm -D --defined-only "$W/libneo.so" | sed -n 's/.* T \(neo_[^_].*\)/\1/p' | sort -u >"$W/exported"
+    nm -D --defined-only "$W/libneo.so" | sed -n 's/.* T \(neo_[^_].*\)/\1/p' |
+        sort -u >"$W/exported"
     missing=$(comm -23 "$W/declared" "$W/exported" | tr '\n' ' ')
     extra=$(comm -13 "$W/declared" "$W/exported" | tr '\n' ' ')
     echo "link: $(wc -l <"$W/declared") functions declared, $(wc -l <"$W/exported") exported"
-    if [ -z "$missing$extra" ]; then pass; else fail "declared only: $missing; exported only: $extra"; fi
+    if [ -z "$missing$extra" ]; then
+        pass
+    else
+        fail "declared only: $missing; exported only: $extra"
+    fi
 fi
 
 # A file compiled against the next version does not link with this one.
@@ -122,7 +135,8 @@ else
     fail "two versions: the linker does not name neo_ctx_create: $(tail -1 "$W/skew")"
 fi
 
-# What the implementations tell the compiler ends with them: pragmas are balanced, and contraction is as before.
+# What the implementations tell the compiler ends with them: pragmas are balanced, and contraction
+# is as before.
 cp examples/neo.c "$W/pragmas.c"
 printf '#define NEO_COMM_IMPLEMENTATION\n#include "neo_comm.h"\n' >"$W/pragmas_comm.c"
 printf '#define NEO_FSDP_IMPLEMENTATION\n#include "neo_fsdp.h"\n' >"$W/pragmas_fsdp.c"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# mingw.sh: neo.h, the examples and the tests build for Windows with mingw-w64, as C and as C++. They are
-# not run unless wine is there.
+# mingw.sh: neo.h, the examples and the tests build for Windows with mingw-w64, as C and as C++.
+# They are not run unless wine is there.
 
 B=${B:-build}
 . tests/harness.sh
@@ -35,14 +35,17 @@ if have $gxx; then
 else
     skip "Windows, C++: no $gxx"
 fi
-# The examples and programs, with one object of neo's headers; a file may hold an implementation of its own.
+# The examples and programs, with one object of neo's headers; a file may hold an implementation of
+# its own.
 try "the headers" $gcc -std=c11 -Wall -Wextra -O0 -I. -c -o "$W/neo_fsdp.o" examples/neo.c
 rm -f "$W/neo.a"
 x86_64-w64-mingw32-ar rcs "$W/neo.a" "$W/neo_fsdp.o"
 for source in examples/*.c examples/plan/*.c examples/train/*/main.c; do
-    [ -f "$source" ] && [ "$source" != examples/neo.c ] && [ "$source" != examples/gpu.c ] || continue
+    [ -f "$source" ] && [ "$source" != examples/neo.c ] && [ "$source" != examples/gpu.c ] ||
+        continue
     name=$(basename "${source%/main.c}" .c)
-    try "$source" $gcc -std=c11 -Wall -Wextra -O0 -I. -static -o "$W/$name.exe" "$source" "$W/neo.a" -lm -pthread
+    try "$source" $gcc -std=c11 -Wall -Wextra -O0 -I. -static -o "$W/$name.exe" "$source" \
+        "$W/neo.a" -lm -pthread
 done
 if have wine; then
     model="--synthetic 500 --batch 100 --dim 8 --bottom 13-24-8 --top 24-1 --rows 300 --seed 5"

@@ -1,7 +1,7 @@
-/* data.c: what a training loop over ranks stands on beside the collectives: one status for all ranks, samples
-   and metrics in global order, standard input on every rank. As threads; and, compiled with NEO_COMM_MPI, the same
-   under mpirun. With the argument "stdin" it only reads numbers from standard input, on all ranks, and prints what
-   they were. */
+/* data.c: what a training loop over ranks stands on beside the collectives: one status for all
+   ranks, samples and metrics in global order, standard input on every rank. As threads; and,
+   compiled with NEO_COMM_MPI, the same under mpirun. With the argument "stdin" it only reads
+   numbers from standard input, on all ranks, and prints what they were. */
 #define NEO_COMM_IMPLEMENTATION /* its private names, too */
 #include "neo_data.h"
 #include "ranks.h"
@@ -19,7 +19,8 @@
 /* Rank r brings status[r], with text[r] as its reason. */
 static neo_status bring(neo_comm *comm, const neo_status *status, const char *const *text) {
     int rank = neo_comm_rank(comm);
-    if (status[rank] != NEO_OK && status[rank] != NEO_END) (void)neo_fail(status[rank], "%s", text[rank]);
+    if (status[rank] != NEO_OK && status[rank] != NEO_END)
+        (void)neo_fail(status[rank], "%s", text[rank]);
     return neo_comm_agree(comm, status[rank]);
 }
 static neo_status still_works(neo_comm *comm) {
@@ -46,11 +47,15 @@ static neo_status agreement(neo_comm *comm, void *user) {
     EXPECT_OK(comm, bring(comm, status, text));
     neo_comm_stats s = neo_comm_get_stats(comm);
     int64_t sent = s.op[NEO_COMM_ALL_GATHER].bytes[0] + s.op[NEO_COMM_ALL_GATHER].bytes[1];
-    EXPECT(comm, sent == 8 * (w - 1) && s.op[NEO_COMM_BROADCAST].calls == 0, "%" PRId64 " bytes", sent);
+    EXPECT(comm, sent == 8 * (w - 1) && s.op[NEO_COMM_BROADCAST].calls == 0, "%" PRId64 " bytes",
+           sent);
     for (int p = 0; p < w; p++) { /* every rank alone, and with all above it */
         for (int several = 0; several < 2; several++) {
             for (int q = 0; q < w; q++)
-                status[q] = q == p ? NEO_ERR_FORMAT : several && q > p ? NEO_ERR_IO : q % 2 ? NEO_OK : NEO_END;
+                status[q] = q == p             ? NEO_ERR_FORMAT
+                            : several && q > p ? NEO_ERR_IO
+                            : q % 2            ? NEO_OK
+                                               : NEO_END;
             snprintf(want, sizeof want, "rank %d: the disk of %d is full", p, p);
             EXPECT_ERR(comm, bring(comm, status, text), NEO_ERR_FORMAT, want);
             EXPECT(comm, strcmp(neo_last_error(), want) == 0, "%s", neo_last_error());
@@ -61,7 +66,8 @@ static neo_status agreement(neo_comm *comm, void *user) {
     EXPECT(comm, bring(comm, status, text) == NEO_END, "%s", neo_last_error());
     for (int p = 0; p < w && w > 1; p++) { /* one that has not come to its end */
         status[p] = NEO_OK;
-        snprintf(want, sizeof want, "%d of %d ranks have come to the end, the others have not: rank", w - 1, w);
+        snprintf(want, sizeof want,
+                 "%d of %d ranks have come to the end, the others have not: rank", w - 1, w);
         EXPECT_ERR(comm, bring(comm, status, text), NEO_ERR_DIVERGED, want);
         status[p] = NEO_END;
     }
@@ -76,8 +82,8 @@ static neo_status agreement(neo_comm *comm, void *user) {
     EXPECT_OK(comm, still_works(comm));
     return NEO_OK;
 }
-/* Texts of any length, none, and one that names its rank; a group whose ranks are others in the job; operations in
-   flight. */
+/* Texts of any length, none, and one that names its rank; a group whose ranks are others in the
+   job; operations in flight. */
 static neo_status agreed_texts(neo_comm *comm, void *user) {
     int w = neo_comm_size(comm), rank = neo_comm_rank(comm), last = w - 1;
     static const int lengths[] = {1, 100, 503, 504, 511, 600};
@@ -87,17 +93,22 @@ static neo_status agreed_texts(neo_comm *comm, void *user) {
         memset(text, 'a' + (int)k, sizeof text);
         text[lengths[k]] = 0;
         if (rank == last) (void)neo_fail(NEO_ERR_NUMERIC, "%s", text);
-        EXPECT(comm, neo_comm_agree(comm, rank == last ? NEO_ERR_NUMERIC : NEO_OK) == NEO_ERR_NUMERIC, "status");
+        EXPECT(comm,
+               neo_comm_agree(comm, rank == last ? NEO_ERR_NUMERIC : NEO_OK) == NEO_ERR_NUMERIC,
+               "status");
         snprintf(got, sizeof got, "%s", neo_last_error());
-        int head = snprintf(NULL, 0, "rank %d: ", last), most = lengths[k] < 511 - head ? lengths[k] : 511 - head;
-        EXPECT(comm, (int)strlen(got) == head + most && strncmp(got + head, text, (size_t)most) == 0, "%d: %.100s",
-               lengths[k], got);
+        int head = snprintf(NULL, 0, "rank %d: ", last),
+            most = lengths[k] < 511 - head ? lengths[k] : 511 - head;
+        EXPECT(comm,
+               (int)strlen(got) == head + most && strncmp(got + head, text, (size_t)most) == 0,
+               "%d: %.100s", lengths[k], got);
     }
     if (rank == last) (void)neo_fail(NEO_ERR_PEER, "rank 77: all_reduce #3: gone");
     EXPECT_ERR(comm, neo_comm_agree(comm, rank == last ? NEO_ERR_PEER : NEO_OK), NEO_ERR_PEER,
                "rank 77: all_reduce #3: gone");
     EXPECT(comm, strncmp(neo_last_error(), "rank 77", 7) == 0, "%s", neo_last_error());
-    EXPECT_ERR(comm, neo_comm_agree(comm, NEO_ERR_PEER), NEO_ERR_PEER, "rank 77: all_reduce #3: gone"); /* once more */
+    EXPECT_ERR(comm, neo_comm_agree(comm, NEO_ERR_PEER), NEO_ERR_PEER,
+               "rank 77: all_reduce #3: gone"); /* once more */
     neo_comm *back = NULL;
     EXPECT_OK(comm, neo_comm_split(comm, 0, -rank, &back));
     float x = 1, y = 0;
@@ -105,7 +116,8 @@ static neo_status agreed_texts(neo_comm *comm, void *user) {
     EXPECT_OK(comm, neo_comm_all_reduce(back, NEO_REDUCE_SUM, &x, &y, 1, NEO_F32, &ticket));
     if (rank == last) (void)neo_fail(NEO_ERR_RANGE, "an id");
     snprintf(want, sizeof want, "rank %d: an id", last);
-    EXPECT_ERR(comm, neo_comm_agree(back, rank == last ? NEO_ERR_RANGE : NEO_END), NEO_ERR_RANGE, want);
+    EXPECT_ERR(comm, neo_comm_agree(back, rank == last ? NEO_ERR_RANGE : NEO_END), NEO_ERR_RANGE,
+               want);
     EXPECT(comm, y == (float)w, "an operation in flight is waited for");
     neo_comm_destroy(back);
     EXPECT_ERR(comm, neo_comm_agree(NULL, NEO_OK), NEO_ERR_ARG, "comm is NULL");
@@ -117,10 +129,12 @@ static neo_status no_agreement(neo_comm *comm, void *user) {
     (void)user;
     if (neo_comm_rank(comm) == 1) {
         neo_comm_abort(comm, "on purpose");
-        EXPECT_ERR(comm, neo_comm_agree(comm, NEO_OK), NEO_ERR_PEER, "rank 1 has given up: on purpose");
+        EXPECT_ERR(comm, neo_comm_agree(comm, NEO_OK), NEO_ERR_PEER,
+                   "rank 1 has given up: on purpose");
         return NEO_OK;
     }
-    EXPECT_ERR(comm, neo_comm_agree(comm, NEO_ERR_IO), NEO_ERR_PEER, "rank 1 has given up: on purpose");
+    EXPECT_ERR(comm, neo_comm_agree(comm, NEO_ERR_IO), NEO_ERR_PEER,
+               "rank 1 has given up: on purpose");
     return NEO_OK;
 }
 
@@ -141,13 +155,18 @@ static neo_tensor logits_of(const neo_batch *b, float *logit) {
     return neo_tensor_1d(logit, NEO_F32, b->size);
 }
 static int same_values(neo_metric_values a, neo_metric_values b) {
-    return a.count == b.count && a.auc_count == b.auc_count && memcmp(&a.auc, &b.auc, sizeof a.auc) == 0 &&
-           memcmp(&a.logloss, &b.logloss, sizeof a.auc) == 0 && memcmp(&a.ne, &b.ne, sizeof a.auc) == 0 &&
+    return a.count == b.count && a.auc_count == b.auc_count &&
+           memcmp(&a.auc, &b.auc, sizeof a.auc) == 0 &&
+           memcmp(&a.logloss, &b.logloss, sizeof a.auc) == 0 &&
+           memcmp(&a.ne, &b.ne, sizeof a.auc) == 0 &&
            memcmp(&a.calibration, &b.calibration, sizeof a.auc) == 0 &&
-           memcmp(&a.accuracy, &b.accuracy, sizeof a.auc) == 0 && memcmp(&a.base_rate, &b.base_rate, sizeof a.auc) == 0;
+           memcmp(&a.accuracy, &b.accuracy, sizeof a.auc) == 0 &&
+           memcmp(&a.base_rate, &b.base_rate, sizeof a.auc) == 0;
 }
-/* Metrics of one rank that reads all, batch by batch; values: lifetime and window after each batch. */
-static neo_status metrics_alone(neo_comm *comm, const neo_schema *schema, neo_metrics *m, neo_metric_values *values) {
+/* Metrics of one rank that reads all, batch by batch; values: lifetime and window after each batch.
+   */
+static neo_status metrics_alone(neo_comm *comm, const neo_schema *schema, neo_metrics *m,
+                                neo_metric_values *values) {
     neo_reader_desc d;
     neo_reader *reader = NULL;
     neo_batch b;
@@ -186,18 +205,21 @@ static neo_status metrics_over_ranks(neo_comm *comm, const neo_schema *schema, n
         int64_t n = b.global_size;
         neo_ticket ticket;
         neo_tensor mine = logits_of(&b, logit);
-        EXPECT_OK(comm, neo_comm_gather_samples(comm, mine.data, rank ? NULL : all_logits, n, 1, NEO_F32, 0, &ticket));
-        EXPECT_OK(comm, neo_comm_gather_samples(comm, b.label.data, rank ? NULL : all_labels, n, 1, NEO_F32, 0, NULL));
+        EXPECT_OK(comm, neo_comm_gather_samples(comm, mine.data, rank ? NULL : all_logits, n, 1,
+                                                NEO_F32, 0, &ticket));
+        EXPECT_OK(comm, neo_comm_gather_samples(comm, b.label.data, rank ? NULL : all_labels, n, 1,
+                                                NEO_F32, 0, NULL));
         EXPECT_OK(comm, neo_comm_wait(comm, ticket));
         if (rank) continue;
-        EXPECT_OK(comm,
-                  neo_metrics_update(m, neo_tensor_1d(all_logits, NEO_F32, n), neo_tensor_1d(all_labels, NEO_F32, n)));
+        EXPECT_OK(comm, neo_metrics_update(m, neo_tensor_1d(all_logits, NEO_F32, n),
+                                           neo_tensor_1d(all_labels, NEO_F32, n)));
         EXPECT_OK(comm, neo_metrics_lifetime(m, &now[0]));
         EXPECT_OK(comm, neo_metrics_window(m, &now[1]));
         EXPECT(comm, same_values(now[0], want[2 * k]) && same_values(now[1], want[2 * k + 1]),
                "batch %d: AUC %.17g, not %.17g", k, now[0].auc, want[2 * k].auc);
     }
-    EXPECT(comm, status == NEO_END && k == (SAMPLES + BATCH - 1) / BATCH, "%d batches: %s", k, neo_last_error());
+    EXPECT(comm, status == NEO_END && k == (SAMPLES + BATCH - 1) / BATCH, "%d batches: %s", k,
+           neo_last_error());
     neo_reader_close(reader);
     return NEO_OK;
 }
@@ -221,36 +243,45 @@ static neo_status metrics(neo_comm *comm, void *user) {
 /* Rows of any width, to any root, of batches down to none. */
 static neo_status samples(neo_comm *comm, void *user) {
     static const int64_t batches[] = {0, 1, 3, 8, 100};
-    int w = neo_comm_size(comm), rank = neo_comm_rank(comm), shards = neo_ctx_repro_shards(neo_comm_ctx(comm));
+    int w = neo_comm_size(comm), rank = neo_comm_rank(comm),
+        shards = neo_ctx_repro_shards(neo_comm_ctx(comm));
     (void)user;
     for (size_t k = 0; k < sizeof batches / sizeof batches[0]; k++) {
         for (int64_t cols = 0; cols <= 3; cols += 3) {
-            int64_t n = batches[k], root = (int64_t)k % w, mine[300], all[301], begin = -1, count = -1;
+            int64_t n = batches[k], root = (int64_t)k % w, mine[300], all[301], begin = -1,
+                    count = -1;
             EXPECT_OK(comm, neo_comm_samples(comm, n, &begin, &count));
             int64_t end = begin + count;
             for (int64_t s = 0; s < n; s++) { /* whose leaf is it in? */
                 int leaf = 0, owner = 0;
                 while (s >= n * (leaf + 1) / shards) leaf++;
                 while (leaf >= shards * (owner + 1) / w) owner++;
-                EXPECT(comm, (s >= begin && s < end) == (owner == rank), "sample %" PRId64 " of %" PRId64, s, n);
+                EXPECT(comm, (s >= begin && s < end) == (owner == rank),
+                       "sample %" PRId64 " of %" PRId64, s, n);
             }
-            EXPECT(comm, count >= 0 && begin >= 0 && end <= n, "[%" PRId64 ", %" PRId64 ")", begin, end);
+            EXPECT(comm, count >= 0 && begin >= 0 && end <= n, "[%" PRId64 ", %" PRId64 ")", begin,
+                   end);
             for (int64_t i = 0; i < (end - begin) * cols; i++) mine[i] = begin * cols + i;
             memset(all, -1, sizeof all);
-            EXPECT_OK(comm, neo_comm_gather_samples(comm, mine, rank == root ? all : NULL, n, cols, NEO_I64, (int)root,
-                                                    NULL));
+            EXPECT_OK(comm, neo_comm_gather_samples(comm, mine, rank == root ? all : NULL, n, cols,
+                                                    NEO_I64, (int)root, NULL));
             int good = 1;
-            for (int64_t i = 0; i <= n * cols; i++) good &= all[i] == (rank == root && i < n * cols ? i : -1);
+            for (int64_t i = 0; i <= n * cols; i++)
+                good &= all[i] == (rank == root && i < n * cols ? i : -1);
             EXPECT(comm, good, "%" PRId64 " samples of %" PRId64, n, cols);
         }
     }
     int64_t first = 7, count = 7;
-    EXPECT_ERR(comm, neo_comm_gather_samples(comm, NULL, NULL, -1, 1, NEO_F32, 0, NULL), NEO_ERR_ARG,
-               "-1 samples of 1 numbers");
-    EXPECT_ERR(comm, neo_comm_samples(comm, -1, &first, &count), NEO_ERR_ARG, "neo_comm_samples: a batch of -1");
-    EXPECT_ERR(comm, neo_comm_samples(comm, 1, NULL, &count), NEO_ERR_ARG, "neo_comm_samples: an argument is NULL");
-    EXPECT_ERR(comm, neo_comm_samples(comm, 1, &first, NULL), NEO_ERR_ARG, "neo_comm_samples: an argument is NULL");
-    EXPECT_ERR(comm, neo_comm_samples(NULL, 1, &first, &count), NEO_ERR_ARG, "neo_comm_samples: an argument is NULL");
+    EXPECT_ERR(comm, neo_comm_gather_samples(comm, NULL, NULL, -1, 1, NEO_F32, 0, NULL),
+               NEO_ERR_ARG, "-1 samples of 1 numbers");
+    EXPECT_ERR(comm, neo_comm_samples(comm, -1, &first, &count), NEO_ERR_ARG,
+               "neo_comm_samples: a batch of -1");
+    EXPECT_ERR(comm, neo_comm_samples(comm, 1, NULL, &count), NEO_ERR_ARG,
+               "neo_comm_samples: an argument is NULL");
+    EXPECT_ERR(comm, neo_comm_samples(comm, 1, &first, NULL), NEO_ERR_ARG,
+               "neo_comm_samples: an argument is NULL");
+    EXPECT_ERR(comm, neo_comm_samples(NULL, 1, &first, &count), NEO_ERR_ARG,
+               "neo_comm_samples: an argument is NULL");
     EXPECT(comm, first == 7 && count == 7, "a refused call has written");
     return NEO_OK;
 }
@@ -275,11 +306,13 @@ static void make_lines(void) {
     const char *dir = getenv("TMPDIR");
     for (int i = 0; i < LINES; i++) {
         line_bytes += (size_t)sprintf(lines + line_bytes, "%d,%d,", i % 2, i);
-        for (int k = 0; k < i * 7 % 4; k++) line_bytes += (size_t)sprintf(lines + line_bytes, "w%d|", i * k % 100);
+        for (int k = 0; k < i * 7 % 4; k++)
+            line_bytes += (size_t)sprintf(lines + line_bytes, "w%d|", i * k % 100);
         lines[line_bytes++] = '\n';
         if (i % 1000 == 7) line_bytes += (size_t)sprintf(lines + line_bytes, "no line\n");
     }
-    snprintf(file_path, sizeof file_path, "%s/neo-comm-data-%ld.csv", dir ? dir : "/tmp", (long)getpid());
+    snprintf(file_path, sizeof file_path, "%s/neo-comm-data-%ld.csv", dir ? dir : "/tmp",
+             (long)getpid());
     FILE *f = fopen(file_path, "wb");
     if (!f || fwrite(lines, 1, line_bytes, f) != line_bytes || fclose(f) != 0) {
         printf("cannot write %s\n", file_path);
@@ -288,7 +321,9 @@ static void make_lines(void) {
 }
 static neo_schema *columns(neo_ctx *ctx) {
     neo_schema *schema = NULL;
-    return neo_schema_parse(ctx, "y label\nx dense\nw list sep=| rows=50 hash\n", &schema) == NEO_OK ? schema : NULL;
+    return neo_schema_parse(ctx, "y label\nx dense\nw list sep=| rows=50 hash\n", &schema) == NEO_OK
+               ? schema
+               : NULL;
 }
 /* A thread that writes the lines into a pipe which is standard input. */
 typedef struct writer {
@@ -352,7 +387,8 @@ static neo_status pair_open(neo_comm *comm, const input_case *c, pair *p) {
     p->shuffled = c->shuffle != 0;
     p->schema = columns(ctx);
     EXPECT(comm, p->schema, "%s", neo_last_error());
-    if (neo_comm_rank(comm) == 0) EXPECT(comm, writer_start(&feeder, c->piece, c->endless), "a pipe");
+    if (neo_comm_rank(comm) == 0)
+        EXPECT(comm, writer_start(&feeder, c->piece, c->endless), "a pipe");
     memset(&d, 0, sizeof d);
     d.schema = p->schema;
     d.paths = paths;
@@ -382,22 +418,24 @@ static int same_batch(const neo_batch *a, const neo_batch *b) {
     if (a->size != b->size || a->first != b->first || a->global_size != b->global_size) return 0;
     return memcmp(a->dense.data, b->dense.data, (size_t)a->size * sizeof(float)) == 0 &&
            memcmp(a->label.data, b->label.data, (size_t)a->size * sizeof(float)) == 0 &&
-           memcmp(a->sparse.offsets, b->sparse.offsets, (size_t)(bags + 1) * sizeof(int64_t)) == 0 &&
-           memcmp(a->sparse.ids, b->sparse.ids, (size_t)a->sparse.offsets[bags] * sizeof(int64_t)) == 0;
+           memcmp(a->sparse.offsets, b->sparse.offsets, (size_t)(bags + 1) * sizeof(int64_t)) ==
+               0 &&
+           memcmp(a->sparse.ids, b->sparse.ids,
+                  (size_t)a->sparse.offsets[bags] * sizeof(int64_t)) == 0;
 }
 /* Batches as the file's, until `most` or the end. */
 static neo_status pair_reads(neo_comm *comm, pair *p, int64_t most, int64_t *count) {
     neo_batch a, b;
     for (*count = 0; *count < most; ++*count) {
         neo_status status = neo_reader_next(p->file, &a), other = neo_reader_next(p->standard, &b);
-        EXPECT(comm, status == other, "batch %" PRId64 ": %s, not %s: %s", *count, neo_status_string(other),
-               neo_status_string(status), neo_last_error());
+        EXPECT(comm, status == other, "batch %" PRId64 ": %s, not %s: %s", *count,
+               neo_status_string(other), neo_status_string(status), neo_last_error());
         if (status != NEO_OK || other != NEO_OK) return other;
         EXPECT(comm, same_batch(&a, &b), "batch %" PRId64, *count);
         neo_position x = neo_reader_position(p->file), y = neo_reader_position(p->standard);
         /* In file order windows of a stream are shorter than those of a file. */
-        EXPECT(comm, p->shuffled ? memcmp(&x, &y, sizeof x) == 0 : x.word[1] == y.word[1], "position of batch %" PRId64,
-               *count);
+        EXPECT(comm, p->shuffled ? memcmp(&x, &y, sizeof x) == 0 : x.word[1] == y.word[1],
+               "position of batch %" PRId64, *count);
     }
     return NEO_OK;
 }
@@ -411,12 +449,13 @@ static neo_status input_whole(neo_comm *comm, void *user) {
     EXPECT(comm, pair_reads(comm, &p, INT64_MAX, &n) == NEO_END, "%s", neo_last_error());
     EXPECT(comm, n == (LINES + c->batch - 1) / c->batch, "%" PRId64 " batches", n);
     pair_close(comm, &p);
-    EXPECT_OK(comm, neo_comm_barrier(comm, NULL)); /* the last to leave a group frees its ranks' seats */
+    EXPECT_OK(comm,
+              neo_comm_barrier(comm, NULL)); /* the last to leave a group frees its ranks' seats */
     EXPECT(comm, neo_ctx_memory(neo_comm_ctx(comm)).bytes == before, "a leak");
     return NEO_OK;
 }
-/* All stop after the same batch, one after another, while bytes still come: each has had all it needs, and the first has
-   closed before the next one reads. */
+/* All stop after the same batch, one after another, while bytes still come: each has had all it
+   needs, and the first has closed before the next one reads. */
 static neo_status input_stopped(neo_comm *comm, void *user) {
     const input_case *c = (const input_case *)user;
     for (int64_t most = 1; most < 14; most += 4) {
@@ -435,8 +474,8 @@ static neo_status input_stopped(neo_comm *comm, void *user) {
     }
     return NEO_OK;
 }
-/* One stops alone: the others read what came, and are then told. A reader that rests longer than the timeout breaks
-   nothing. */
+/* One stops alone: the others read what came, and are then told. A reader that rests longer than
+   the timeout breaks nothing. */
 enum { SHORT_MS = 2000 }; /* the timeout */
 static neo_status input_left(neo_comm *comm, void *user) {
     const input_case *c = (const input_case *)user;
@@ -477,7 +516,8 @@ static neo_status input_fails(neo_comm *comm, void *user) {
     EXPECT_OK(comm, neo_comm_barrier(comm, NULL));
     EXPECT_OK(comm, pair_open(comm, &c, &p));
     EXPECT_OK(comm, pair_reads(comm, &p, 3, &n));
-    EXPECT_OK(comm, neo_comm_barrier(comm, NULL)); /* a loss does not keep what others have not had yet */
+    EXPECT_OK(comm,
+              neo_comm_barrier(comm, NULL)); /* a loss does not keep what others have not had yet */
     if (rank == 1) neo_comm_abort(p.input->group, "its thread is lost");
     while ((status = neo_reader_next(p.standard, &b)) == NEO_OK) n++;
     EXPECT_ERR(comm, status, NEO_ERR_PEER, "rank 1 has given up: its thread is lost");
@@ -554,7 +594,8 @@ static int64_t refused; /* of rank 1: which allocation from now on */
 static void *refusing_alloc(size_t size, size_t align, void *user) {
     void *p = NULL;
     (void)user;
-    if (size == sizeof(struct neo_comm_input) && __atomic_add_fetch(&refused, -1, __ATOMIC_RELAXED) == 0)
+    if (size == sizeof(struct neo_comm_input) &&
+        __atomic_add_fetch(&refused, -1, __ATOMIC_RELAXED) == 0)
         return NULL;
     return posix_memalign(&p, align < sizeof p ? sizeof p : align, size ? size : 1) == 0 ? p : NULL;
 }
@@ -613,7 +654,8 @@ static int standard_input(int w, int mpi) {
     neo_comm_desc d;
     memset(&d, 0, sizeof d);
     d.ctx.repro_shards = 8;
-    input_case cases[3] = {{100000, 0, 0, 100, NULL}, {3000, 0, 1000, 64, NULL}, {1 << 20, 0, 0, 7777, NULL}};
+    input_case cases[3] = {
+        {100000, 0, 0, 100, NULL}, {3000, 0, 1000, 64, NULL}, {1 << 20, 0, 0, 7777, NULL}};
     for (int k = 0; k < 3; k++) bad += run_ranks(w, &d, input_whole, &cases[k]);
     bad += run_ranks(w, &d, input_sought, &cases[1]);
     bad += run_ranks(w, &d, input_paths, &cases[1]);

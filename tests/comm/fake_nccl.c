@@ -1,13 +1,14 @@
-/* fake_nccl.c: the calls of the CUDA runtime and of NCCL that neo_comm.h makes, on host memory, with the threads of
-   one process as ranks. For tests only: linked (or included) in place of the real libraries.
+/* fake_nccl.c: the calls of the CUDA runtime and of NCCL that neo_comm.h makes, on host memory,
+   with the threads of one process as ranks. For tests only: linked (or included) in place of the
+   real libraries.
 
-   Strict where the real ones are forgiving or undefined, by abort() with a message: device memory may be touched
-   by tasks of streams alone (its pages are PROT_NONE where the program sees them; the tasks use a second mapping),
-   at most as far as it was allocated, on its own device, with that device current; asynchronous copies need pinned
-   memory; the two ends of a transfer must be of one size.
-   As asynchronous as the real ones: a stream is a thread with a queue; a group of NCCL is in progress until all of
-   its pairs have met once, and only then on its stream; its transfers happen when both ends run; finalising waits
-   for all ranks. */
+   Strict where the real ones are forgiving or undefined, by abort() with a message: device memory
+   may be touched by tasks of streams alone (its pages are PROT_NONE where the program sees them;
+   the tasks use a second mapping), at most as far as it was allocated, on its own device, with that
+   device current; asynchronous copies need pinned memory; the two ends of a transfer must be of one
+   size. As asynchronous as the real ones: a stream is a thread with a queue; a group of NCCL is in
+   progress until all of its pairs have met once, and only then on its stream; its transfers happen
+   when both ends run; finalising waits for all ranks. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -27,7 +28,8 @@
 
 static pthread_mutex_t fake_lock = PTHREAD_MUTEX_INITIALIZER; /* of everything */
 /* An event is complete, a stream is empty or gone; a transfer of a group is done, or will not be. A
-   stream without work waits for its own condition: one for all would wake every thread each time. */
+   stream without work waits for its own condition: one for all would wake every thread each time.
+   */
 static pthread_cond_t fake_changed = PTHREAD_COND_INITIALIZER;
 static pthread_cond_t fake_moved = PTHREAD_COND_INITIALIZER;
 
@@ -139,7 +141,9 @@ static void fake_group_set(int device, int nth, int result, int lost, int hangs)
     fake.group[device] = f;
     fake_leave();
 }
-void fake_async_error(int device, int nth, int result) { fake_group_set(device, nth, result, 1, 0); }
+void fake_async_error(int device, int nth, int result) {
+    fake_group_set(device, nth, result, 1, 0);
+}
 void fake_lose_group(int device, int nth) { fake_group_set(device, nth, 0, 1, 0); }
 void fake_hang_group(int device, int nth) { fake_group_set(device, nth, 0, 1, 1); }
 void fake_never_join(int device) {
@@ -175,7 +179,8 @@ static fake_block *fake_blocks;
 
 static fake_block *fake_find(const void *p) {
     for (fake_block *b = fake_blocks; b; b = b->next)
-        if ((const char *)p >= b->shown && (const char *)p < b->shown + (b->bytes ? b->bytes : 1)) return b;
+        if ((const char *)p >= b->shown && (const char *)p < b->shown + (b->bytes ? b->bytes : 1))
+            return b;
     return NULL;
 }
 /* Where [p, p + bytes) of this device (-1: pinned memory) really is. Under the lock. */
@@ -236,7 +241,8 @@ cudaError_t cudaMallocHost(void **p, size_t bytes) {
 }
 static void fake_free(void *p, int pinned) {
     fake_block *b = p ? fake_find(p) : NULL;
-    if (p && (!b || b->shown != (char *)p || (b->device < 0) != pinned)) fake_die("freed what was not allocated");
+    if (p && (!b || b->shown != (char *)p || (b->device < 0) != pinned))
+        fake_die("freed what was not allocated");
     if (b) fake.live[pinned ? FAKE_PINNED : FAKE_MEMORY]--;
     if (b) fake_unmap(b);
 }
@@ -252,7 +258,8 @@ cudaError_t cudaFreeHost(void *p) {
     fake_leave();
     return cudaSuccess;
 }
-/* For the tests, with any host memory: at once, as a program that has waited for its streams sees it. */
+/* For the tests, with any host memory: at once, as a program that has waited for its streams sees
+   it. */
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind) {
     ENTER(cudaError_t, fake_device);
     void *t = kind == cudaMemcpyHostToDevice ? fake_place(to, bytes, fake_device) : to;
@@ -287,7 +294,8 @@ cudaError_t cudaGetLastError(void) {
 }
 const char *cudaGetErrorString(cudaError_t error) {
     if (error == cudaErrorMemoryAllocation) return "out of memory";
-    return error == cudaErrorIllegalAddress ? "an illegal memory access was encountered" : "some CUDA error";
+    return error == cudaErrorIllegalAddress ? "an illegal memory access was encountered"
+                                            : "some CUDA error";
 }
 
 /* ---- streams and events ---- */
@@ -469,7 +477,8 @@ cudaError_t cudaEventQuery(cudaEvent_t e) {
     if (!done) fake_last = cudaErrorNotReady; /* as older versions do */
     return done ? cudaSuccess : cudaErrorNotReady;
 }
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t s) {
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
+                            cudaStream_t s) {
     ENTER(cudaError_t, s->device);
     fake_current(s);
     fake_task *t = fake_task_new(FAKE_COPY);
@@ -540,7 +549,8 @@ static void fake_pair_match(fake_pair *p) {
     if (!p->first[0] || !p->first[1]) return;
     while (p->first[0] && p->first[1]) {
         fake_op *end[2] = {p->first[0], p->first[1]};
-        if (end[0]->bytes != end[1]->bytes) fake_die("the two ends of a transfer are of different sizes");
+        if (end[0]->bytes != end[1]->bytes)
+            fake_die("the two ends of a transfer are of different sizes");
         memcpy(end[0]->data, end[1]->data, end[0]->bytes);
         for (int i = 0; i < 2; i++) {
             p->first[i] = end[i]->next;
@@ -597,9 +607,14 @@ static void fake_group_run(fake_task *t) {
     fake_comm_drop(c);
 }
 const char *ncclGetErrorString(ncclResult_t result) {
-    static const char *const text[] = {"no error",         "unhandled cuda error", "unhandled system error",
-                                       "internal error",   "invalid argument",     "invalid usage",
-                                       "remote process exited or there was a network error", "in progress"};
+    static const char *const text[] = {"no error",
+                                       "unhandled cuda error",
+                                       "unhandled system error",
+                                       "internal error",
+                                       "invalid argument",
+                                       "invalid usage",
+                                       "remote process exited or there was a network error",
+                                       "in progress"};
     return (int)result >= 0 && result < ncclNumResults ? text[result] : "unknown";
 }
 const char *ncclGetLastError(ncclComm_t c) {
@@ -615,7 +630,8 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
     fake_leave();
     return ncclSuccess;
 }
-ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int size, ncclUniqueId id, int rank, ncclConfig_t *config) {
+ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int size, ncclUniqueId id, int rank,
+                                    ncclConfig_t *config) {
     uint64_t number;
     ENTER(ncclResult_t, fake_device);
     if (config->blocking != 0) fake_die("a communicator that blocks may hang");
@@ -663,7 +679,8 @@ static void fake_comm_look(ncclComm_t c) {
         c->pending = NULL;
         c->state = ncclSuccess;
     }
-    if (c->finalizing && c->clique->finalized + c->clique->gone >= c->clique->size) c->state = ncclSuccess;
+    if (c->finalizing && c->clique->finalized + c->clique->gone >= c->clique->size)
+        c->state = ncclSuccess;
 }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *state) {
     ENTER(ncclResult_t, c->device);
@@ -678,14 +695,17 @@ ncclResult_t ncclGroupStart(void) {
     fake_leave();
     return ncclSuccess;
 }
-static ncclResult_t fake_p2p(int send, const void *data, size_t count, ncclDataType_t type, int peer, ncclComm_t c,
-                             cudaStream_t s) {
+static ncclResult_t fake_p2p(int send, const void *data, size_t count, ncclDataType_t type,
+                             int peer, ncclComm_t c, cudaStream_t s) {
     if (!fake_grouping.depth) fake_die("a transfer outside of a group may block");
-    if (c->state != ncclSuccess) return fake_grouping.error = ncclInvalidArgument; /* still in progress */
+    if (c->state != ncclSuccess)
+        return fake_grouping.error = ncclInvalidArgument; /* still in progress */
     if (type != ncclUint8 && type != ncclInt8) fake_die("not bytes");
-    if (peer < 0 || peer >= c->clique->size || peer == c->rank || !count) fake_die("a transfer with nobody, or of nothing");
+    if (peer < 0 || peer >= c->clique->size || peer == c->rank || !count)
+        fake_die("a transfer with nobody, or of nothing");
     if (s->device != c->device) fake_die("the stream of another device");
-    if (fake_grouping.comm && (fake_grouping.comm != c || fake_grouping.stream != s)) fake_die("two in one group");
+    if (fake_grouping.comm && (fake_grouping.comm != c || fake_grouping.stream != s))
+        fake_die("two in one group");
     fake_op *op = (fake_op *)fake_new(sizeof *op);
     op->send = send;
     op->peer = peer;
@@ -698,14 +718,16 @@ static ncclResult_t fake_p2p(int send, const void *data, size_t count, ncclDataT
     fake_grouping.stream = s;
     return ncclSuccess;
 }
-ncclResult_t ncclSend(const void *data, size_t count, ncclDataType_t type, int peer, ncclComm_t c, cudaStream_t s) {
+ncclResult_t ncclSend(const void *data, size_t count, ncclDataType_t type, int peer, ncclComm_t c,
+                      cudaStream_t s) {
     int injected = fake_enter(__func__, c->device);
     if (injected) return fake_grouping.error = (ncclResult_t)injected;
     ncclResult_t result = fake_p2p(1, data, count, type, peer, c, s);
     fake_leave();
     return result;
 }
-ncclResult_t ncclRecv(void *data, size_t count, ncclDataType_t type, int peer, ncclComm_t c, cudaStream_t s) {
+ncclResult_t ncclRecv(void *data, size_t count, ncclDataType_t type, int peer, ncclComm_t c,
+                      cudaStream_t s) {
     int injected = fake_enter(__func__, c->device);
     if (injected) return fake_grouping.error = (ncclResult_t)injected;
     ncclResult_t result = fake_p2p(0, data, count, type, peer, c, s);
@@ -724,7 +746,8 @@ static void fake_group_launch(void) {
         t->result = f->result;
         f->set = 0;
     }
-    for (const fake_op *op = t->ops; op; op = op->next_in_group) fake_pair_of(c, op)->offered[op->send] = 1;
+    for (const fake_op *op = t->ops; op; op = op->next_in_group)
+        fake_pair_of(c, op)->offered[op->send] = 1;
     c->references++;
     c->pending = t;
     c->stream = fake_grouping.stream;
@@ -776,7 +799,8 @@ static void fake_comm_end(ncclComm_t c) {
 }
 ncclResult_t ncclCommDestroy(ncclComm_t c) {
     ENTER(ncclResult_t, c->device);
-    if (!c->finalizing || c->state != ncclSuccess) fake_die("destroyed before it was finalised: may hang");
+    if (!c->finalizing || c->state != ncclSuccess)
+        fake_die("destroyed before it was finalised: may hang");
     fake_comm_end(c);
     fake_leave();
     return ncclSuccess;
@@ -792,7 +816,8 @@ void fake_reset(void) {
     pthread_mutex_lock(&fake_lock);
     fake.released = 1; /* what hangs */
     pthread_cond_broadcast(&fake_moved);
-    while (fake.workers > fake.live[FAKE_STREAM] + fake.orphans) pthread_cond_wait(&fake_changed, &fake_lock);
+    while (fake.workers > fake.live[FAKE_STREAM] + fake.orphans)
+        pthread_cond_wait(&fake_changed, &fake_lock);
     while (fake_blocks) fake_unmap(fake_blocks);
     int workers = fake.workers;
     memset(&fake, 0, sizeof fake);

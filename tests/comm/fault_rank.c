@@ -1,20 +1,29 @@
 /* fault_rank.c: one rank of an MPI job that has a fault, for tests/comm/mpi_faults.sh.
 
    comm_fault_rank FOLDER FAULT OPERATION [async]
-   Rank 1 does what FAULT says instead of OPERATION: exit0, exit3, kill, stop (itself, by a signal), sleep, delay (by
-   neo_comm_inject), abort, fail or return (its function). OPERATION "midway": while it sends a large message to rank 0.
-   Each other rank writes FOLDER/rank.R, a line for each thing that it saw:
+   Rank 1 does what FAULT says instead of OPERATION: exit0, exit3, kill, stop (itself, by a signal),
+   sleep, delay (by neo_comm_inject), abort, fail or return (its function). OPERATION "midway":
+   while it sends a large message to rank 0. Each other rank writes FOLDER/rank.R, a line for each
+   thing that it saw:
        what <tab> status <tab> message
-   A rank whose part of the operation is complete without rank 1 goes on with barriers until it sees the error. All
-   leave without MPI_Finalize, which would wait for the lost.
-   FAULT "divergence" is many faults in one job: rank 1 calls something else or comes late, each time on a group of its
+   A rank whose part of the operation is complete without rank 1 goes on with barriers until it sees
+   the error. All leave without MPI_Finalize, which would wait for the lost. FAULT "divergence" is
+   many faults in one job: rank 1 calls something else or comes late, each time on a group of its
    own, made from one that must go on working; OPERATION "even" or "odd": half of the operations. */
 #define NEO_IMPLEMENTATION
 #include "ranks.h"
 
 #include <signal.h>
 
-enum { SHORT_MS = 700, LONG_MS = 60000, LIFE_S = 280, CULPRIT = 1, N = 300, LARGE = 300000, MOST = 16 };
+enum {
+    SHORT_MS = 700,
+    LONG_MS = 60000,
+    LIFE_S = 280,
+    CULPRIT = 1,
+    N = 300,
+    LARGE = 300000,
+    MOST = 16
+};
 static const char *folder, *fault, *operation;
 static int async_calls, world_size, world_rank;
 static FILE *file;
@@ -34,7 +43,8 @@ static void say(const char *what, neo_status status) {
     fprintf(file, "%s\t%s\t%s\n", what, name, status == NEO_OK ? "" : neo_last_error());
     fflush(file);
 }
-/* White box: what is healthy must have all the time it needs; the fault must show soon. Nothing is in flight. */
+/* White box: what is healthy must have all the time it needs; the fault must show soon. Nothing is
+   in flight. */
 static void set_timeout(neo_comm *comm, int ms) { comm->desc.timeout_ms = ms; }
 
 /* The operation `name`; twist: what rank 1 does otherwise, or "". */
@@ -45,15 +55,18 @@ static neo_status call(neo_comm *c, const char *name, const char *twist, neo_tic
     neo_dtype dtype = is(twist, "dtype") ? NEO_I32 : NEO_F32;
     neo_reduce reduce = is(twist, "reduce") ? NEO_REDUCE_MAX : NEO_REDUCE_SUM;
     if (is(twist, "size")) n += 16;
-    if (is(fault, "divergence")) neo_comm_label(c, is(twist, "label") ? "h.3" : strchr(name, 'l') ? "h.2" : NULL);
+    if (is(fault, "divergence"))
+        neo_comm_label(c, is(twist, "label") ? "h.3" : strchr(name, 'l') ? "h.2" : NULL);
     for (int p = 0; p < size; p++) {
         in_counts[p] = n + (rank + 2 * p) % 3 + (is(twist, "pair") && p == 0);
         out_counts[p] = n + (p + 2 * rank) % 3;
     }
     if (strstr(name, "all_reduce")) return neo_comm_all_reduce(c, reduce, in, out, n, dtype, t);
-    if (strstr(name, "reduce_scatter")) return neo_comm_reduce_scatter(c, reduce, in, out, n, NULL, dtype, t);
+    if (strstr(name, "reduce_scatter"))
+        return neo_comm_reduce_scatter(c, reduce, in, out, n, NULL, dtype, t);
     if (strstr(name, "all_gather")) return neo_comm_all_gather(c, in, out, n, NULL, dtype, t);
-    if (strstr(name, "all_to_allv")) return neo_comm_all_to_allv(c, in, in_counts, out, out_counts, dtype, t);
+    if (strstr(name, "all_to_allv"))
+        return neo_comm_all_to_allv(c, in, in_counts, out, out_counts, dtype, t);
     if (strstr(name, "all_to_all")) return neo_comm_all_to_all(c, in, out, n, dtype, t);
     if (strstr(name, "broadcast")) return neo_comm_broadcast(c, out, n, dtype, root, t);
     if (strstr(name, "gather")) return neo_comm_gather(c, in, out, n, NULL, dtype, root, t);
@@ -70,7 +83,8 @@ static neo_status settled(neo_comm *c, const char *name, const char *twist, int 
 /* Until it sees an error. */
 static neo_status suffer(neo_comm *c, const char *what, const char *name, const char *twist) {
     neo_status status = settled(c, name, twist, async_calls);
-    for (int i = 0; status == NEO_OK && i < 16; i++) status = settled(c, "barrier", "", async_calls);
+    for (int i = 0; status == NEO_OK && i < 16; i++)
+        status = settled(c, "barrier", "", async_calls);
     say(what, status);
     return status;
 }
@@ -96,7 +110,8 @@ static neo_status lost(neo_comm *comm, void *user) {
     EXPECT_OK(comm, neo_comm_barrier(comm, NULL));
     EXPECT_OK(comm, neo_comm_all_reduce(comm, NEO_REDUCE_SUM, &one, &sum, 1, NEO_I64, NULL));
     EXPECT_OK(comm, neo_comm_barrier(comm, NULL));
-    if (!is(fault, "abort") && !is(fault, "fail")) set_timeout(comm, SHORT_MS); /* those need no timeout */
+    if (!is(fault, "abort") && !is(fault, "fail"))
+        set_timeout(comm, SHORT_MS); /* those need no timeout */
     if (world_rank == CULPRIT) {
         EXPECT_OK(comm, strike(comm));
         if (is(fault, "fail")) return neo_fail(NEO_ERR_IO, "the disk is full");
@@ -113,7 +128,8 @@ static neo_status lost(neo_comm *comm, void *user) {
 }
 
 /* Rank 1 calls something else, or comes late: a group for each. */
-static neo_status one_divergence(neo_comm *comm, const char *name, const char *twist, const char *other) {
+static neo_status one_divergence(neo_comm *comm, const char *name, const char *twist,
+                                 const char *other) {
     neo_comm *group = NULL;
     char what[80];
     snprintf(what, sizeof what, "%s/%s", twist, name);
@@ -134,20 +150,29 @@ static neo_status one_divergence(neo_comm *comm, const char *name, const char *t
     return NEO_OK;
 }
 static neo_status divergence(neo_comm *comm, void *user) {
-    static const char *const names[][2] = {
-        {"all_reduce", "broadcast"},     {"large all_reduce", "large all_gather"}, {"reduce_scatter", "all_to_all"},
-        {"all_gather", "reduce_scatter"}, {"large all_gather", "barrier"},          {"all_to_all", "all_gather"},
-        {"all_to_allv", "all_to_all"},    {"large all_to_allv", "broadcast"},       {"broadcast", "all_reduce"},
-        {"large broadcast", "scatter"},   {"gather", "scatter"},                    {"scatter", "gather"},
-        {"barrier", "all_reduce"}};
-    static const char *const twists[] = {"size", "dtype", "reduce", "root", "pair", "other", "late", "label"};
+    static const char *const names[][2] = {{"all_reduce", "broadcast"},
+                                           {"large all_reduce", "large all_gather"},
+                                           {"reduce_scatter", "all_to_all"},
+                                           {"all_gather", "reduce_scatter"},
+                                           {"large all_gather", "barrier"},
+                                           {"all_to_all", "all_gather"},
+                                           {"all_to_allv", "all_to_all"},
+                                           {"large all_to_allv", "broadcast"},
+                                           {"broadcast", "all_reduce"},
+                                           {"large broadcast", "scatter"},
+                                           {"gather", "scatter"},
+                                           {"scatter", "gather"},
+                                           {"barrier", "all_reduce"}};
+    static const char *const twists[] = {"size", "dtype", "reduce", "root",
+                                         "pair", "other", "late",   "label"};
     (void)user;
     for (size_t k = is(operation, "odd"); k < sizeof names / sizeof names[0]; k += 2)
         for (int t = 0; t < 8; t++) {
             const char *name = names[k][0];
             if (t < 2 && (is(name, "barrier") || (t == 0 && strstr(name, "allv")))) continue;
             if (t == 2 && !strstr(name, "reduce")) continue;
-            if (t == 3 && !strstr(name, "broadcast") && !is(name, "gather") && !is(name, "scatter")) continue;
+            if (t == 3 && !strstr(name, "broadcast") && !is(name, "gather") && !is(name, "scatter"))
+                continue;
             if (t == 4 && !strstr(name, "allv")) continue;
             if (t == 6 && k % 3 != 0) continue; /* they take long */
             async_calls = (int)(k / 2 + (size_t)t) % 2;
@@ -168,7 +193,8 @@ static int files_of_others(void) {
 }
 int main(int argc, char **argv) {
     if (argc < 4) return 2;
-    const char *rank = getenv("OMPI_COMM_WORLD_RANK") ? getenv("OMPI_COMM_WORLD_RANK") : getenv("PMI_RANK");
+    const char *rank =
+        getenv("OMPI_COMM_WORLD_RANK") ? getenv("OMPI_COMM_WORLD_RANK") : getenv("PMI_RANK");
     folder = argv[1];
     fault = argv[2];
     operation = argv[3];
@@ -197,7 +223,8 @@ int main(int argc, char **argv) {
     FILE *done = fopen(path, "w");
     if (done) fclose(done);
     /* A launcher may end all when one leaves: first all that are still there write their files. */
-    int there = world_size - (is(fault, "exit0") || is(fault, "exit3") || is(fault, "kill") || is(fault, "stop"));
+    int there = world_size - (is(fault, "exit0") || is(fault, "exit3") || is(fault, "kill") ||
+                              is(fault, "stop"));
     for (int i = 0; i < 10000 && files_of_others() < there; i++) sleep_ms(20);
     if (is(fault, "stop") && world_rank == 0) { /* the stopped one cannot leave */
         int stopped = 0;

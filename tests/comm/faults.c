@@ -1,18 +1,20 @@
-/* faults.c: ranks that leave, are lost, come late, lose what they send, or call something else: on the
-   threads backend, where all of this can be done on purpose.
+/* faults.c: ranks that leave, are lost, come late, lose what they send, or call something else: on
+   the threads backend, where all of this can be done on purpose.
 
-   Method: scenes. A scene is one job: an operation, blocking or not, a number of ranks, one of them (the culprit) and
-   what that one does instead. Every rank that stays must get the right status in time, with a message that names rank,
-   peer, operation and sequence number; every later call must give the same and not block; neo_comm_rebuild must then
-   make a group of those that stay, and its sums must be right. A rank whose part of the operation is complete without
-   the culprit may see the error only at its next call, so each goes on with barriers until it has seen it. Buffers are
-   scribbled over and freed as soon as the operation has failed, and what an operation that returned NEO_OK has written
-   must be right: a rank that comes late must not read what is not lent to it any more. All memory of a job goes
-   through an allocator that must balance at its end.
+   Method: scenes. A scene is one job: an operation, blocking or not, a number of ranks, one of them
+   (the culprit) and what that one does instead. Every rank that stays must get the right status in
+   time, with a message that names rank, peer, operation and sequence number; every later call must
+   give the same and not block; neo_comm_rebuild must then make a group of those that stay, and its
+   sums must be right. A rank whose part of the operation is complete without the culprit may see
+   the error only at its next call, so each goes on with barriers until it has seen it. Buffers are
+   scribbled over and freed as soon as the operation has failed, and what an operation that returned
+   NEO_OK has written must be right: a rank that comes late must not read what is not lent to it any
+   more. All memory of a job goes through an allocator that must balance at its end.
 
-   Time: scenes run on the virtual clock, so each knows exactly when an error must be seen: a timeout at its deadline,
-   anything else (a rank that has left, another count) at the moment of the fault. Two scenes at the end use the real
-   clock: waiting_sleeps and real_timeouts; they judge no time. */
+   Time: scenes run on the virtual clock, so each knows exactly when an error must be seen: a
+   timeout at its deadline, anything else (a rank that has left, another count) at the moment of the
+   fault. Two scenes at the end use the real clock: waiting_sleeps and real_timeouts; they judge no
+   time. */
 #define NEO_COMM_IMPLEMENTATION /* its private names, too */
 #include "ranks.h"
 #include "meter.h"
@@ -24,7 +26,14 @@ enum { THIN = 3 }; /* every third scene */
 #else
 enum { THIN = 1 };
 #endif
-enum { SHORT_MS = 150, POLL_MS = 5, LONG_MS = 60000, WATCHDOG_S = 600, RUNNERS = 4, MOST_RANKS = 64 };
+enum {
+    SHORT_MS = 150,
+    POLL_MS = 5,
+    LONG_MS = 60000,
+    WATCHDOG_S = 600,
+    RUNNERS = 4,
+    MOST_RANKS = 64
+};
 
 static void sleep_ms(neo_comm *comm, int ms) { neo_comm_sleep(comm, (int64_t)ms * 1000000); }
 static double now_ms(const neo_comm *comm) { return 1e-6 * (double)neo_comm_time_ns(comm); }
@@ -87,9 +96,11 @@ typedef enum blow {
     BLOWS
 } blow;
 static const char *const blow_label[BLOWS] = {
-    "returns", "returns an error", "is killed", "is delayed", "loses its messages", "calls another operation",
-    "has another count", "has another dtype", "has another reduction", "has another root", "sends one more",
-    "has another wire", "has another label"};
+    "returns",           "returns an error",   "is killed",
+    "is delayed",        "loses its messages", "calls another operation",
+    "has another count", "has another dtype",  "has another reduction",
+    "has another root",  "sends one more",     "has another wire",
+    "has another label"};
 
 typedef struct scene {
     neo_comm_fn fn;
@@ -109,16 +120,16 @@ typedef struct scene {
     meter memory;
 } scene;
 
-#define CHECK(s, comm, cond, ...)                                                                              \
-    do {                                                                                                       \
-        __atomic_fetch_add(&checks, 1, __ATOMIC_RELAXED);                                                      \
-        if (cond) break;                                                                                       \
-        if (__atomic_fetch_add(&failures, 1, __ATOMIC_RELAXED) < 40) {                                         \
-            char text_[700];                                                                                   \
-            snprintf(text_, sizeof text_, __VA_ARGS__);                                                        \
-            fprintf(stderr, "%s:%d: %s: rank %d: %s: %s\n", __FILE__, __LINE__, (s)->label,                    \
-                    (comm) ? neo_comm_rank(comm) : -1, #cond, text_);                                          \
-        }                                                                                                      \
+#define CHECK(s, comm, cond, ...)                                                                  \
+    do {                                                                                           \
+        __atomic_fetch_add(&checks, 1, __ATOMIC_RELAXED);                                          \
+        if (cond) break;                                                                           \
+        if (__atomic_fetch_add(&failures, 1, __ATOMIC_RELAXED) < 40) {                             \
+            char text_[700];                                                                       \
+            snprintf(text_, sizeof text_, __VA_ARGS__);                                            \
+            fprintf(stderr, "%s:%d: %s: rank %d: %s: %s\n", __FILE__, __LINE__, (s)->label,        \
+                    (comm) ? neo_comm_rank(comm) : -1, #cond, text_);                              \
+        }                                                                                          \
     } while (0)
 
 /* What runs now, for the watchdog: it barks when no scene ends for WATCHDOG_S. */
@@ -137,7 +148,8 @@ static void watchdog(int signal) {
     _exit(n >= 0 ? 3 : 4);
 }
 
-/* All `count` ranks come here before any goes on. No part of neo, but for the clock: it must not know of the fault. */
+/* All `count` ranks come here before any goes on. No part of neo, but for the clock: it must not
+   know of the fault. */
 static void meet(scene *s, const neo_comm *comm, int count) {
     pthread_mutex_lock(&s->lock);
     int turn = s->turn;
@@ -149,8 +161,8 @@ static void meet(scene *s, const neo_comm *comm, int count) {
     while (s->turn == turn) (void)neo__clock_wait(comm->clock, &s->all, &s->lock, 0, 0);
     pthread_mutex_unlock(&s->lock);
 }
-/* White box: the public timeout is fixed at the start, but what is healthy here must have all the time it needs, also
-   on a machine that is busy with other things. Nothing is in flight. */
+/* White box: the public timeout is fixed at the start, but what is healthy here must have all the
+   time it needs, also on a machine that is busy with other things. Nothing is in flight. */
 static void set_timeout(neo_comm *comm, int ms) { comm->desc.timeout_ms = ms; }
 
 /* ---- one operation: inputs, call, check ---- */
@@ -171,7 +183,9 @@ static void put(void *data, neo_dtype dtype, int64_t i, int x) {
 static int get(const void *data, neo_dtype dtype, int64_t i) {
     return dtype == NEO_F32 ? (int)((const float *)data)[i] : ((const int32_t *)data)[i];
 }
-static int has_pairs(const plan *p) { return p->op == OP_ALL_TO_ALLV || p->op == OP_ALL_TO_ALLV_ROWS; }
+static int has_pairs(const plan *p) {
+    return p->op == OP_ALL_TO_ALLV || p->op == OP_ALL_TO_ALLV_ROWS;
+}
 static int64_t pair_count(const plan *p, int from, int to) {
     return has_pairs(p) ? p->count + (from + 2 * to) % 3 : p->count;
 }
@@ -215,7 +229,8 @@ static void buffers_new(buffers *b, const plan *p, neo_comm *comm) {
     case OP_SCATTER: in = rank == p->root ? in * ranks : 1; break;
     default: break;
     }
-    b->work_bytes = width > 1 ? neo_comm_rows_bytes(comm, p->wire, COLS, ops[p->op].op, in, out) : 0;
+    b->work_bytes =
+        width > 1 ? neo_comm_rows_bytes(comm, p->wire, COLS, ops[p->op].op, in, out) : 0;
     in *= width;
     b->in_bytes = (size_t)in * 4;
     b->out_bytes = (size_t)(out * width) * 4;
@@ -266,20 +281,24 @@ static int64_t wrong_at(const buffers *b, const plan *p, int ranks, int rank) {
     case OP_ALL_TO_ALLV_ROWS:
         for (int q = 0; q < ranks; q++)
             for (int64_t i = 0; i < pair_count(p, q, rank) * width; i++, at++)
-                if (get(b->out, p->dtype, at) != number(q, i, p->op == OP_ALL_TO_ALL || has_pairs(p) ? rank : 0)) return at;
+                if (get(b->out, p->dtype, at) !=
+                    number(q, i, p->op == OP_ALL_TO_ALL || has_pairs(p) ? rank : 0))
+                    return at;
         return -1;
     case OP_BROADCAST:
     case OP_SEND_RECV:
     case OP_SCATTER:
         for (int64_t i = 0; i < p->count; i++) {
             int from = p->op == OP_SEND_RECV ? (rank + ranks - 1) % ranks : p->root;
-            if (get(b->out, p->dtype, i) != number(from, i, p->op == OP_SCATTER ? rank : 0)) return i;
+            if (get(b->out, p->dtype, i) != number(from, i, p->op == OP_SCATTER ? rank : 0))
+                return i;
         }
         return -1;
     default: return -1;
     }
 }
-/* An asynchronous call is waited for in two ways: odd ranks wait at once, the others look every POLL_MS. */
+/* An asynchronous call is waited for in two ways: odd ranks wait at once, the others look every
+   POLL_MS. */
 static neo_status settle(neo_comm *comm, int async, neo_status status, const neo_ticket *ticket) {
     if (status != NEO_OK || !async) return status;
     int done = neo_comm_rank(comm) % 2;
@@ -291,7 +310,8 @@ static neo_status settle(neo_comm *comm, int async, neo_status status, const neo
     return neo_comm_wait(comm, *ticket);
 }
 static neo_status call(neo_comm *c, const plan *p, const buffers *b, int async) {
-    int size = neo_comm_size(c), rank = neo_comm_rank(c), next = (rank + 1) % size, before = (rank + size - 1) % size;
+    int size = neo_comm_size(c), rank = neo_comm_rank(c), next = (rank + 1) % size,
+        before = (rank + size - 1) % size;
     neo_ticket ticket = -1, *t = async ? &ticket : NULL;
     neo_status status = NEO_OK;
     neo_rows rows;
@@ -305,24 +325,37 @@ static neo_status call(neo_comm *c, const plan *p, const buffers *b, int async) 
     neo_comm_label(c, p->label);
     switch (p->op) {
     case OP_ALL_REDUCE_SMALL:
-    case OP_ALL_REDUCE_LARGE: status = neo_comm_all_reduce(c, p->reduce, b->in, b->out, p->count, p->dtype, t); break;
+    case OP_ALL_REDUCE_LARGE:
+        status = neo_comm_all_reduce(c, p->reduce, b->in, b->out, p->count, p->dtype, t);
+        break;
     case OP_REDUCE_SCATTER:
         status = neo_comm_reduce_scatter(c, p->reduce, b->in, b->out, p->count, NULL, p->dtype, t);
         break;
-    case OP_ALL_GATHER: status = neo_comm_all_gather(c, b->in, b->out, p->count, NULL, p->dtype, t); break;
-    case OP_ALL_TO_ALL: status = neo_comm_all_to_all(c, b->in, b->out, p->count, p->dtype, t); break;
+    case OP_ALL_GATHER:
+        status = neo_comm_all_gather(c, b->in, b->out, p->count, NULL, p->dtype, t);
+        break;
+    case OP_ALL_TO_ALL:
+        status = neo_comm_all_to_all(c, b->in, b->out, p->count, p->dtype, t);
+        break;
     case OP_ALL_TO_ALLV:
         status = neo_comm_all_to_allv(c, b->in, b->in_counts, b->out, b->out_counts, p->dtype, t);
         break;
-    case OP_BROADCAST: status = neo_comm_broadcast(c, b->out, p->count, p->dtype, p->root, t); break;
-    case OP_GATHER: status = neo_comm_gather(c, b->in, b->out, p->count, NULL, p->dtype, p->root, t); break;
-    case OP_SCATTER: status = neo_comm_scatter(c, b->in, b->out, p->count, NULL, p->dtype, p->root, t); break;
+    case OP_BROADCAST:
+        status = neo_comm_broadcast(c, b->out, p->count, p->dtype, p->root, t);
+        break;
+    case OP_GATHER:
+        status = neo_comm_gather(c, b->in, b->out, p->count, NULL, p->dtype, p->root, t);
+        break;
+    case OP_SCATTER:
+        status = neo_comm_scatter(c, b->in, b->out, p->count, NULL, p->dtype, p->root, t);
+        break;
     case OP_BARRIER: status = neo_comm_barrier(c, t); break;
     case OP_SEND_RECV:
         for (int turn = 0; turn < 2 && status == NEO_OK; turn++) { /* even ranks send first */
             neo_comm_label(c, p->label);
-            status = (turn == 0) == (rank % 2 == 0) ? neo_comm_send(c, b->in, p->count, p->dtype, next, t)
-                                                    : neo_comm_recv(c, b->out, p->count, p->dtype, before, t);
+            status = (turn == 0) == (rank % 2 == 0)
+                         ? neo_comm_send(c, b->in, p->count, p->dtype, next, t)
+                         : neo_comm_recv(c, b->out, p->count, p->dtype, before, t);
             if (!async || turn == 1) status = settle(c, async, status, &ticket);
         }
         if (async && status != NEO_OK) (void)neo_comm_wait_all(c);
@@ -330,8 +363,12 @@ static neo_status call(neo_comm *c, const plan *p, const buffers *b, int async) 
     case OP_ALL_TO_ALLV_ROWS:
         status = neo_comm_all_to_allv_rows(c, &rows, in, b->in_counts, out, b->out_counts, t);
         break;
-    case OP_ALL_GATHER_ROWS: status = neo_comm_all_gather_rows(c, &rows, in, out, p->count, NULL, t); break;
-    case OP_REDUCE_SCATTER_ROWS: status = neo_comm_reduce_scatter_rows(c, &rows, in, out, p->count, NULL, t); break;
+    case OP_ALL_GATHER_ROWS:
+        status = neo_comm_all_gather_rows(c, &rows, in, out, p->count, NULL, t);
+        break;
+    case OP_REDUCE_SCATTER_ROWS:
+        status = neo_comm_reduce_scatter_rows(c, &rows, in, out, p->count, NULL, t);
+        break;
     case OP_COUNT: break;
     }
     return p->op == OP_SEND_RECV ? status : settle(c, async, status, &ticket);
@@ -343,12 +380,19 @@ static neo_status perform(scene *s, neo_comm *comm, const plan *p, int judged) {
     buffers_new(&b, p, comm);
     neo_status status = call(comm, p, &b, s->async);
     int64_t wrong = status == NEO_OK && judged ? wrong_at(&b, p, size, rank) : -1;
-    CHECK(s, comm, wrong < 0, "%s gave NEO_OK, but element %" PRId64 " is wrong", ops[p->op].label, wrong);
+    CHECK(s, comm, wrong < 0, "%s gave NEO_OK, but element %" PRId64 " is wrong", ops[p->op].label,
+          wrong);
     buffers_free(&b);
     return status;
 }
 static plan plan_of(const scene *s, int rank) {
-    plan p = {s->op, ops[s->op].count, NEO_F32, NEO_REDUCE_SUM, s->root, 0, NEO_WIRE_BF16, /* exact: small integers */
+    plan p = {s->op,
+              ops[s->op].count,
+              NEO_F32,
+              NEO_REDUCE_SUM,
+              s->root,
+              0,
+              NEO_WIRE_BF16, /* exact: small integers */
               s->hit == OTHER_LABEL || s->op % 2 ? "h.2" : NULL};
     if (rank != s->culprit) return p;
     switch (s->hit) {
@@ -424,11 +468,13 @@ static int message_parse(const char *text, said *m) {
 /* The operation as messages call it. */
 static const char *called(int op) {
     if (ops[op].op == NEO_COMM_SEND) return "send/recv";
-    return strncmp(ops[op].label, "all_to_allv", 11) == 0 ? "all_to_allv" : neo_comm_op_name(ops[op].op);
+    return strncmp(ops[op].label, "all_to_allv", 11) == 0 ? "all_to_allv"
+                                                          : neo_comm_op_name(ops[op].op);
 }
 /* Each of the two ranks with its label; the culprit of an asynchronous call has none. */
 static void judge_labels(scene *s, neo_comm *comm, const char *text) {
-    const char *but = strstr(text, ", but rank"), *his = strstr(text, "of 'h.3'"), *ours = strstr(text, "of 'h.2'");
+    const char *but = strstr(text, ", but rank"), *his = strstr(text, "of 'h.3'"),
+               *ours = strstr(text, "of 'h.2'");
     char first[24];
     snprintf(first, sizeof first, "rank %d: ", s->culprit);
     int begins = strncmp(text, first, strlen(first)) == 0;
@@ -439,20 +485,24 @@ static void judge_labels(scene *s, neo_comm *comm, const char *text) {
 static void judge_message(scene *s, neo_comm *comm, neo_status status, const char *text) {
     said m;
     int parsed = message_parse(text, &m), known = 0, gone = -1;
-    if (s->hit == RETURN_ERROR && sscanf(text, "rank %d has given up: the disk is full", &gone) == 1) {
+    if (s->hit == RETURN_ERROR &&
+        sscanf(text, "rank %d has given up: the disk is full", &gone) == 1) {
         CHECK(s, comm, gone == s->culprit && strstr(text, "the disk is full"), "%s", text);
         return;
     }
     CHECK(s, comm, parsed, "message names no rank, operation and peer: %s", text);
     if (!parsed) return;
-    CHECK(s, comm, m.rank >= 0 && m.rank < s->ranks && m.peer >= 0 && m.peer < s->ranks && m.rank != m.peer,
+    CHECK(s, comm,
+          m.rank >= 0 && m.rank < s->ranks && m.peer >= 0 && m.peer < s->ranks && m.rank != m.peer,
           "ranks in: %s", text);
     int64_t at = s->op == OP_SEND_RECV ? 0 : 2;
     known |= strcmp(m.op, called(s->op)) == 0 && m.sequence == at;
     known |= s->hit == OTHER_OP && strcmp(m.op, called(ops[s->op].other)) == 0 && m.sequence == 2;
-    known |= strcmp(m.op, "barrier") == 0 && m.sequence >= 2 && m.sequence < 20; /* those that follow */
+    known |=
+        strcmp(m.op, "barrier") == 0 && m.sequence >= 2 && m.sequence < 20; /* those that follow */
     CHECK(s, comm, known, "operation and number in: %s", text);
-    if (status == NEO_ERR_PEER) CHECK(s, comm, m.peer == s->culprit && strstr(text, "has left"), "%s", text);
+    if (status == NEO_ERR_PEER)
+        CHECK(s, comm, m.peer == s->culprit && strstr(text, "has left"), "%s", text);
     if (status == NEO_ERR_DIVERGED) {
         CHECK(s, comm, m.rank == s->culprit || m.peer == s->culprit, "%s", text);
         CHECK(s, comm, strstr(text, s->hit == OTHER_PAIR ? "expects" : ", but rank"), "%s", text);
@@ -471,11 +521,11 @@ static void judge_later_calls(scene *s, neo_comm *comm, neo_status status, const
     neo_comm *sub = comm, *cross = comm;
     double began = now_ms(comm);
     memset(z, 0, sizeof z);
-#define SAME(what)                                                                                             \
-    do {                                                                                                       \
-        neo_status again = (what);                                                                             \
-        CHECK(s, comm, again == status && strcmp(neo_last_error(), text) == 0, "%s: %s: %s, not %s", #what,    \
-              neo_status_string(again), neo_last_error(), text);                                               \
+#define SAME(what)                                                                                 \
+    do {                                                                                           \
+        neo_status again = (what);                                                                 \
+        CHECK(s, comm, again == status && strcmp(neo_last_error(), text) == 0,                     \
+              "%s: %s: %s, not %s", #what, neo_status_string(again), neo_last_error(), text);      \
     } while (0)
     for (int async = 0; async < 2; async++) {
         neo_ticket ticket, *t = async ? &ticket : NULL;
@@ -518,8 +568,8 @@ static neo_comm *judge_rebuild(scene *s, neo_comm *comm, const int *lost) {
     neo_status status = neo_comm_rebuild(comm, &next);
     CHECK(s, comm, status == NEO_OK && next, "neo_comm_rebuild: %s", neo_last_error());
     if (!next) return NULL;
-    CHECK(s, comm, neo_comm_size(next) == size && neo_comm_rank(next) == mine, "rank %d of %d, not %d of %d",
-          neo_comm_rank(next), neo_comm_size(next), mine, size);
+    CHECK(s, comm, neo_comm_size(next) == size && neo_comm_rank(next) == mine,
+          "rank %d of %d, not %d of %d", neo_comm_rank(next), neo_comm_size(next), mine, size);
     CHECK(s, comm, neo_comm_status(next) == NEO_OK, "%s", neo_last_error());
     CHECK(s, comm, neo_comm_status(comm) != NEO_OK, "the broken group works again");
     for (int r = 0; r < size && r < neo_comm_size(next); r++)
@@ -527,10 +577,12 @@ static neo_comm *judge_rebuild(scene *s, neo_comm *comm, const int *lost) {
               neo_comm_world_rank(next, r), world[r]);
     if (neo_comm_size(next) != size) return next;
     for (int op = 0; op < (s->all_after ? OP_COUNT : OP_REDUCE_SCATTER); op++) {
-        plan p = {(op_kind)op, ops[op].count, NEO_F32, NEO_REDUCE_SUM, size - 1, 0, NEO_WIRE_BF16, NULL};
+        plan p = {(op_kind)op, ops[op].count, NEO_F32, NEO_REDUCE_SUM, size - 1,
+                  0,           NEO_WIRE_BF16, NULL};
         if (op == OP_SEND_RECV && size == 1) continue;
         status = perform(s, next, &p, 1);
-        CHECK(s, comm, status == NEO_OK, "%s of the new group: %s", ops[op].label, neo_last_error());
+        CHECK(s, comm, status == NEO_OK, "%s of the new group: %s", ops[op].label,
+              neo_last_error());
     }
     return next;
 }
@@ -548,8 +600,10 @@ static neo_status faulty(neo_comm *comm, void *user) {
     CHECK(s, comm, status == NEO_OK && sum == s->ranks, "%s", neo_last_error());
     set_timeout(comm, s->timeout_ms);
     if (culprit && s->hit >= KILL && s->hit <= DROP) {
-        neo_fault fault = {s->hit == KILL ? NEO_FAULT_KILL : s->hit == DROP ? NEO_FAULT_DROP : NEO_FAULT_DELAY, 2,
-                           s->delay_ms};
+        neo_fault fault = {s->hit == KILL   ? NEO_FAULT_KILL
+                           : s->hit == DROP ? NEO_FAULT_DROP
+                                            : NEO_FAULT_DELAY,
+                           2, s->delay_ms};
         status = neo_comm_inject(comm, fault);
         CHECK(s, comm, status == NEO_OK, "%s", neo_last_error());
     }
@@ -561,7 +615,8 @@ static neo_status faulty(neo_comm *comm, void *user) {
     status = perform(s, comm, &p, !culprit || s->hit < OTHER_OP);
     if (culprit && s->hit == DROP && !s->harmless && !s->async) /* it knows of nothing */
         while (__atomic_load_n(&s->hurt, __ATOMIC_ACQUIRE) < s->ranks - 1) sleep_ms(comm, 1);
-    for (int i = 0; status == NEO_OK && i < 16 && !(s->harmless && i == 2); i++) { /* until it has seen the error */
+    for (int i = 0; status == NEO_OK && i < 16 && !(s->harmless && i == 2);
+         i++) { /* until it has seen the error */
         neo_ticket ticket;
         status = neo_comm_barrier(comm, s->async ? &ticket : NULL);
         status = settle(comm, s->async, status, &ticket);
@@ -575,14 +630,17 @@ static neo_status faulty(neo_comm *comm, void *user) {
         return NEO_OK;
     }
     snprintf(text, sizeof text, "%s", neo_last_error());
-    double polls = s->async ? 16 * POLL_MS : culprit && s->hit == DROP; /* it looks every millisecond */
-    CHECK(s, comm, took >= due && took <= due + polls, "saw it after %g ms, not %g: %s", took, due, text);
+    double polls =
+        s->async ? 16 * POLL_MS : culprit && s->hit == DROP; /* it looks every millisecond */
+    CHECK(s, comm, took >= due && took <= due + polls, "saw it after %g ms, not %g: %s", took, due,
+          text);
     if (culprit && s->hit == KILL) {
         neo_comm *next = comm;
         CHECK(s, comm, status == NEO_ERR_PEER && strstr(text, "lost on purpose"), "%s", text);
         judge_later_calls(s, comm, status, text);
         status = neo_comm_rebuild(comm, &next);
-        CHECK(s, comm, status == NEO_ERR_PEER && !next, "neo_comm_rebuild by the lost rank: %s", neo_last_error());
+        CHECK(s, comm, status == NEO_ERR_PEER && !next, "neo_comm_rebuild by the lost rank: %s",
+              neo_last_error());
         return NEO_OK;
     }
     CHECK(s, comm, status_fits(s, status), "%s: %s", neo_status_string(status), text);
@@ -595,16 +653,17 @@ static neo_status faulty(neo_comm *comm, void *user) {
     return NEO_OK;
 }
 
-#define IS_OK(s, comm, what)                                                                                   \
-    do {                                                                                                       \
-        neo_status status_ = (what);                                                                           \
-        CHECK(s, comm, status_ == NEO_OK, "%s: %s: %s", #what, neo_status_string(status_), neo_last_error());  \
+#define IS_OK(s, comm, what)                                                                       \
+    do {                                                                                           \
+        neo_status status_ = (what);                                                               \
+        CHECK(s, comm, status_ == NEO_OK, "%s: %s: %s", #what, neo_status_string(status_),         \
+              neo_last_error());                                                                   \
     } while (0)
-#define IS_ERR(s, comm, what, want, part)                                                                      \
-    do {                                                                                                       \
-        neo_status status_ = (what);                                                                           \
-        CHECK(s, comm, status_ == (want) && strstr(neo_last_error(), (part)), "%s: %s: %s, not %s", #what,     \
-              neo_status_string(status_), neo_last_error(), part);                                             \
+#define IS_ERR(s, comm, what, want, part)                                                          \
+    do {                                                                                           \
+        neo_status status_ = (what);                                                               \
+        CHECK(s, comm, status_ == (want) && strstr(neo_last_error(), (part)),                      \
+              "%s: %s: %s, not %s", #what, neo_status_string(status_), neo_last_error(), part);    \
     } while (0)
 static neo_status sum_of_ones(neo_comm *comm, int64_t *sum) {
     int64_t one = 1;
@@ -659,8 +718,8 @@ static void scene_open(scene *s) {
 }
 static void scene_close(scene *s) {
     CHECK(s, (neo_comm *)NULL, s->memory.live == 0 && s->memory.wrong == 0,
-          "%" PRId64 " blocks not freed, %" PRId64 " freed wrongly, of %" PRId64, s->memory.live, s->memory.wrong,
-          s->memory.calls);
+          "%" PRId64 " blocks not freed, %" PRId64 " freed wrongly, of %" PRId64, s->memory.live,
+          s->memory.wrong, s->memory.calls);
     pthread_mutex_destroy(&s->lock);
     pthread_cond_destroy(&s->all);
 }
@@ -682,13 +741,15 @@ static void scene_run(scene *s) {
     neo_status want = s->hit == RETURN_ERROR ? NEO_ERR_IO : NEO_OK;
     char text[64];
     snprintf(text, sizeof text, "rank %d: the disk is full", s->culprit);
-    CHECK(s, (neo_comm *)NULL, status == want && (want == NEO_OK || strcmp(neo_last_error(), text) == 0),
+    CHECK(s, (neo_comm *)NULL,
+          status == want && (want == NEO_OK || strcmp(neo_last_error(), text) == 0),
           "the job: %s: %s", neo_status_string(status), neo_last_error());
     for (int r = 0; r < s->ranks; r++)
-        CHECK(s, (neo_comm *)NULL, rank_status[r] == (r == s->culprit ? want : NEO_OK), "rank %d: %s", r,
-              neo_status_string(rank_status[r]));
+        CHECK(s, (neo_comm *)NULL, rank_status[r] == (r == s->culprit ? want : NEO_OK),
+              "rank %d: %s", r, neo_status_string(rank_status[r]));
     scene_close(s);
-    CHECK(s, (neo_comm *)NULL, s->fine == (s->harmless ? s->ranks : 0), "%d of %d ranks saw no error", s->fine, s->ranks);
+    CHECK(s, (neo_comm *)NULL, s->fine == (s->harmless ? s->ranks : 0),
+          "%d of %d ranks saw no error", s->fine, s->ranks);
 }
 
 static scene *scenes;
@@ -714,20 +775,22 @@ static void scene_add(op_kind op, blow hit, int ranks, int culprit, int async) {
     s.async = async;
     s.root = ranks > 2;
     s.all_after = (op + (int)hit + ranks + culprit + async) % 4 == 0;
-    s.timeout_ms = hit == DELAY || hit == DROP || hit == OTHER_OP || hit == OTHER_ROOT ? SHORT_MS : LONG_MS;
+    s.timeout_ms =
+        hit == DELAY || hit == DROP || hit == OTHER_OP || hit == OTHER_ROOT ? SHORT_MS : LONG_MS;
     s.delay_ms = hit == DELAY ? 2 * SHORT_MS : 0;
     s.stay = ranks - (hit <= KILL);
     s.harmless = hit == DROP && !sends(&s);
     if (s.harmless) s.timeout_ms = LONG_MS;
-    snprintf(s.label, sizeof s.label, "%s%s, %d ranks, rank %d %s", async ? "asynchronous " : "", ops[op].label, ranks,
-             culprit, blow_label[hit]);
+    snprintf(s.label, sizeof s.label, "%s%s, %d ranks, rank %d %s", async ? "asynchronous " : "",
+             ops[op].label, ranks, culprit, blow_label[hit]);
     if (scenes) scenes[scene_count] = s;
     scene_count++;
 }
 static void add_scenes(void) {
     static const struct {
         int ranks, culprit; /* the root is rank 1, of two ranks rank 0 */
-    } who[] = {{2, 0}, {2, 1}, {3, 0}, {3, 1}, {3, 2}, {4, 0}, {4, 1}, {5, 1}, {5, 4}, {8, 0}, {8, 7}};
+    } who[] = {{2, 0}, {2, 1}, {3, 0}, {3, 1}, {3, 2}, {4, 0},
+               {4, 1}, {5, 1}, {5, 4}, {8, 0}, {8, 7}};
     scene_count = 0;
     /* Those that wait longest first. */
     for (int ranks = 2; ranks <= 4; ranks++)
@@ -736,13 +799,16 @@ static void add_scenes(void) {
             if (!scenes) continue;
             scene *s = &scenes[scene_count - 1];
             s->fn = late;
-            snprintf(s->label, sizeof s->label, "%d ranks, rank %d comes after the others have gone on", ranks, s->culprit);
+            snprintf(s->label, sizeof s->label,
+                     "%d ranks, rank %d comes after the others have gone on", ranks, s->culprit);
         }
-    static const blow order[BLOWS] = {DELAY, DROP, OTHER_OP, OTHER_ROOT, KILL, RETURN_OK, RETURN_ERROR,
-                                      OTHER_COUNT, OTHER_DTYPE, OTHER_REDUCE, OTHER_PAIR, OTHER_WIRE, OTHER_LABEL};
+    static const blow order[BLOWS] = {
+        DELAY,       DROP,        OTHER_OP,     OTHER_ROOT, KILL,       RETURN_OK,  RETURN_ERROR,
+        OTHER_COUNT, OTHER_DTYPE, OTHER_REDUCE, OTHER_PAIR, OTHER_WIRE, OTHER_LABEL};
     for (int b = 0; b < BLOWS; b++)
         for (int op = 0; op < OP_COUNT; op++)
-            for (size_t w = 0; w < sizeof who / sizeof who[0] && applies((op_kind)op, order[b]); w++)
+            for (size_t w = 0; w < sizeof who / sizeof who[0] && applies((op_kind)op, order[b]);
+                 w++)
                 for (int async = 0; async < 2; async++)
                     scene_add((op_kind)op, order[b], who[w].ranks, who[w].culprit, async);
 }
@@ -772,20 +838,24 @@ static void scene_single(scene *s, int ranks, const char *label) {
 /* Runs it; every rank must have returned `want`. */
 static void scene_single_run(scene *s, neo_comm_fn fn, neo_status want) {
     neo_status rank_status[MOST_RANKS], status = scene_spawn(s, fn, rank_status);
-    CHECK(s, (neo_comm *)NULL, status == want, "the job: %s: %s", neo_status_string(status), neo_last_error());
+    CHECK(s, (neo_comm *)NULL, status == want, "the job: %s: %s", neo_status_string(status),
+          neo_last_error());
     for (int r = 0; r < s->ranks; r++)
-        CHECK(s, (neo_comm *)NULL, rank_status[r] == want, "rank %d: %s", r, neo_status_string(rank_status[r]));
+        CHECK(s, (neo_comm *)NULL, rank_status[r] == want, "rank %d: %s", r,
+              neo_status_string(rank_status[r]));
     scene_close(s);
     __atomic_store_n(&running[RUNNERS], (scene *)NULL, __ATOMIC_RELEASE);
     alarm(WATCHDOG_S);
 }
-/* One rank gives up. The others are in an operation, come to one later, or only ask now and then. */
+/* One rank gives up. The others are in an operation, come to one later, or only ask now and then.
+   */
 static neo_status aborted(neo_comm *comm, void *user) {
     scene *s = (scene *)user;
     int rank = neo_comm_rank(comm), lost[8] = {0};
     char want[80];
     neo_status status;
-    snprintf(want, sizeof want, "rank %d has given up: %s", s->culprit, s->harmless ? "(no reason given)" : "the disk is full");
+    snprintf(want, sizeof want, "rank %d has given up: %s", s->culprit,
+             s->harmless ? "(no reason given)" : "the disk is full");
     IS_OK(s, comm, neo_comm_barrier(comm, NULL));
     meet(s, comm, s->ranks);
     if (rank == s->culprit) {
@@ -796,7 +866,8 @@ static neo_status aborted(neo_comm *comm, void *user) {
     } else if (rank == (s->culprit + 1) % s->ranks) { /* only asks */
         while (!__atomic_load_n(&s->hurt, __ATOMIC_ACQUIRE)) sleep_ms(comm, 1);
         status = neo_comm_status(comm);
-        CHECK(s, comm, status != NEO_OK, "neo_comm_status does not see that rank %d has given up", s->culprit);
+        CHECK(s, comm, status != NEO_OK, "neo_comm_status does not see that rank %d has given up",
+              s->culprit);
         if (status == NEO_OK) status = neo_comm_barrier(comm, NULL);
     } else if (rank == (s->culprit + 2) % s->ranks) { /* calls something afterwards */
         while (!__atomic_load_n(&s->hurt, __ATOMIC_ACQUIRE)) sleep_ms(comm, 1);
@@ -805,8 +876,8 @@ static neo_status aborted(neo_comm *comm, void *user) {
         plan p = {OP_ALL_REDUCE_LARGE, 5000, NEO_F32, NEO_REDUCE_SUM, 0, 0, NEO_WIRE_F32, NULL};
         status = perform(s, comm, &p, 1);
     }
-    CHECK(s, comm, status == NEO_ERR_PEER && strcmp(neo_last_error(), want) == 0, "%s: %s", neo_status_string(status),
-          neo_last_error());
+    CHECK(s, comm, status == NEO_ERR_PEER && strcmp(neo_last_error(), want) == 0, "%s: %s",
+          neo_status_string(status), neo_last_error());
     meet(s, comm, s->ranks);
     judge_later_calls(s, comm, NEO_ERR_PEER, want);
     neo_comm_destroy(judge_rebuild(s, comm, lost)); /* nobody is lost */
@@ -826,13 +897,16 @@ static void aborts(void) {
             }
 }
 
-/* All leave at once when they have seen the error: none may be taken for the one that was the reason. */
+/* All leave at once when they have seen the error: none may be taken for the one that was the
+   reason. */
 static neo_status leaves_at_once(neo_comm *comm, void *user) {
     scene *s = (scene *)user;
     neo_status status = neo_comm_barrier(comm, NULL);
-    if (status == NEO_OK && neo_comm_rank(comm) == s->culprit) neo_comm_abort(comm, "the disk is full");
+    if (status == NEO_OK && neo_comm_rank(comm) == s->culprit)
+        neo_comm_abort(comm, "the disk is full");
     for (int i = 0; status == NEO_OK && i < 16; i++) status = neo_comm_barrier(comm, NULL);
-    CHECK(s, comm, strstr(neo_last_error(), "has given up: the disk is full"), "%s", neo_last_error());
+    CHECK(s, comm, strstr(neo_last_error(), "has given up: the disk is full"), "%s",
+          neo_last_error());
     return status;
 }
 static void the_first_reason_stands(void) {
@@ -859,15 +933,20 @@ static neo_status apart(neo_comm *comm, void *user) {
         failures++;
         return NEO_ERR_STATE;
     }
-    CHECK(s, odd, neo_comm_world_rank(odd, 0) == 4 + rank % 2, "world rank %d", neo_comm_world_rank(odd, 0));
+    CHECK(s, odd, neo_comm_world_rank(odd, 0) == 4 + rank % 2, "world rank %d",
+          neo_comm_world_rank(odd, 0));
     meet(s, comm, 6);
     /* Rank 1 is lost to its node. */
     if (rank == 1) {
         neo_fault kill = {NEO_FAULT_KILL, 0, 0};
         IS_OK(s, comm, neo_comm_inject(local, kill));
     }
-    if (rank == 1) IS_ERR(s, local, neo_comm_barrier(local, NULL), NEO_ERR_PEER, "rank 1: lost on purpose at barrier #0");
-    else if (rank < 3) IS_ERR(s, local, neo_comm_barrier(local, NULL), NEO_ERR_PEER, "barrier #0: rank 1 has left");
+    if (rank == 1)
+        IS_ERR(s, local, neo_comm_barrier(local, NULL), NEO_ERR_PEER,
+               "rank 1: lost on purpose at barrier #0");
+    else if (rank < 3)
+        IS_ERR(s, local, neo_comm_barrier(local, NULL), NEO_ERR_PEER,
+               "barrier #0: rank 1 has left");
     else works(s, local, "the other node");
     works(s, comm, "the parent");
     works(s, cross, "the ranks across");
@@ -875,28 +954,36 @@ static neo_status apart(neo_comm *comm, void *user) {
     /* The group across of ranks 2 and 5 is given up by rank 5. */
     meet(s, comm, 6);
     if (rank == 5) neo_comm_abort(cross, "enough");
-    if (rank % 3 == 2) IS_ERR(s, cross, sum_of_ones(cross, &sum), NEO_ERR_PEER, "rank 5 has given up: enough");
+    if (rank % 3 == 2)
+        IS_ERR(s, cross, sum_of_ones(cross, &sum), NEO_ERR_PEER, "rank 5 has given up: enough");
     else works(s, cross, "the other ranks across");
     works(s, comm, "the parent");
     works(s, odd, "odd and even");
     if (rank >= 3) works(s, local, "the other node");
     /* The odd ranks disagree: rank 3, which is in their middle. */
     if (rank % 2) {
-        neo_status status = neo_comm_all_reduce(odd, rank == 3 ? NEO_REDUCE_MAX : NEO_REDUCE_SUM, &x, &y, 1, NEO_F32, NULL);
+        neo_status status = neo_comm_all_reduce(odd, rank == 3 ? NEO_REDUCE_MAX : NEO_REDUCE_SUM,
+                                                &x, &y, 1, NEO_F32, NULL);
         snprintf(text, sizeof text, "%s", neo_last_error());
-        CHECK(s, odd, status == NEO_ERR_DIVERGED && strstr(text, "rank 3: all_reduce #") && strstr(text, "max"), "%s", text);
-        CHECK(s, odd, strstr(text, "rank 1: all_reduce") || strstr(text, "rank 5: all_reduce"), "%s", text);
+        CHECK(s, odd,
+              status == NEO_ERR_DIVERGED && strstr(text, "rank 3: all_reduce #") &&
+                  strstr(text, "max"),
+              "%s", text);
+        CHECK(s, odd, strstr(text, "rank 1: all_reduce") || strstr(text, "rank 5: all_reduce"),
+              "%s", text);
     } else works(s, odd, "even");
     works(s, comm, "the parent");
     /* Node 0 goes on without rank 1, the odd ranks with all. */
     lost[1] = 1;
-    if (rank == 1) IS_ERR(s, local, neo_comm_rebuild(local, &next), NEO_ERR_PEER, "rank 1 is the lost one");
+    if (rank == 1)
+        IS_ERR(s, local, neo_comm_rebuild(local, &next), NEO_ERR_PEER, "rank 1 is the lost one");
     if (rank == 0 || rank == 2) neo_comm_destroy(judge_rebuild(s, local, lost));
     lost[1] = 0;
     if (rank % 2) neo_comm_destroy(judge_rebuild(s, odd, lost));
     /* The parent breaks: what works goes on working. */
     works(s, comm, "the parent");
-    meet(s, comm, 6); /* an abort hits also those that are not done yet with what this rank has done */
+    meet(s, comm,
+         6); /* an abort hits also those that are not done yet with what this rank has done */
     if (rank == 0) neo_comm_abort(comm, "the end");
     IS_ERR(s, comm, neo_comm_barrier(comm, NULL), NEO_ERR_PEER, "rank 0 has given up: the end");
     if (rank >= 3) works(s, local, "the other node, without a parent");
@@ -912,12 +999,15 @@ static neo_status apart(neo_comm *comm, void *user) {
 
 /* Labels: which calls take one, which leave or drop it; long ones differ wherever they do. */
 static neo_status labelled(neo_comm *comm, void *user) {
-    static const char *const pairs[][4] = { /* two labels, and how messages show them (NULL: any way) */
+    static const char *const pairs[][4] = {
+        /* two labels, and how messages show them (NULL: any way) */
         {"h.2", "h.3", "of 'h.2'", "of 'h.3'"},
         {"123456789012345678901234567890123456789", "123456789012345678901234567890123456780",
-         "of '123456789012345678901234567890123456789'", "of '123456789012345678901234567890123456780'"},
-        {"model.layers.11.attention.query.weight.of.rank", "model.layers.12.attention.query.weight.of.rank",
-         "of 'model.layers.1~", "~.weight.of.rank'"},
+         "of '123456789012345678901234567890123456789'",
+         "of '123456789012345678901234567890123456780'"},
+        {"model.layers.11.attention.query.weight.of.rank",
+         "model.layers.12.attention.query.weight.of.rank", "of 'model.layers.1~",
+         "~.weight.of.rank'"},
         {"model.layers.11.attention.query.weight.of.rank", "model.layers.1", "~.weight.of.rank'",
          "of 'model.layers.1'"},
         {"", "h.3", "barrier #0", "of 'h.3'"}};
@@ -941,12 +1031,15 @@ static neo_status labelled(neo_comm *comm, void *user) {
     neo_comm_label(comm, "long");
     IS_OK(s, comm, neo_comm_wait_all(comm));
     /* A refused call leaves it to the next. */
-    if (last) IS_ERR(s, comm, neo_comm_all_gather(comm, NULL, y, 1, NULL, NEO_F32, NULL), NEO_ERR_ARG, "in is NULL");
+    if (last)
+        IS_ERR(s, comm, neo_comm_all_gather(comm, NULL, y, 1, NULL, NEO_F32, NULL), NEO_ERR_ARG,
+               "in is NULL");
     IS_OK(s, comm, neo_comm_all_gather(comm, &x, y, 1, NULL, NEO_F32, NULL));
     CHECK(s, comm, s->memory.calls == before, "labels allocate");
     /* Of a call that this rank alone could not make: agreement and splitting have none. */
     if (last) neo_comm_label(comm, "of one rank");
-    IS_ERR(s, comm, neo_comm_agree(comm, last ? neo_fail(NEO_ERR_IO, "the disk is full") : NEO_OK), NEO_ERR_IO, "full");
+    IS_ERR(s, comm, neo_comm_agree(comm, last ? neo_fail(NEO_ERR_IO, "the disk is full") : NEO_OK),
+           NEO_ERR_IO, "full");
     for (int i = 0; i < (int)(sizeof pairs / sizeof pairs[0]); i++) {
         neo_comm *group = NULL;
         if (last) neo_comm_label(comm, "of one rank");
@@ -954,10 +1047,12 @@ static neo_status labelled(neo_comm *comm, void *user) {
         if (!group) return NEO_ERR_STATE;
         neo_comm_label(group, pairs[i][last]);
         neo_status status = neo_comm_barrier(group, NULL);
-        if (status == NEO_OK) status = neo_comm_barrier(group, NULL); /* it did not meet the last rank */
+        if (status == NEO_OK)
+            status = neo_comm_barrier(group, NULL); /* it did not meet the last rank */
         const char *text = neo_last_error();
         CHECK(s, group, status == NEO_ERR_DIVERGED && strstr(text, ", but rank "), "%s", text);
-        CHECK(s, group, strstr(text, pairs[i][2]) && strstr(text, pairs[i][3]), "labels %d: %s", i, text);
+        CHECK(s, group, strstr(text, pairs[i][2]) && strstr(text, pairs[i][3]), "labels %d: %s", i,
+              text);
         meet(s, comm, s->ranks);
         neo_comm_destroy(group);
     }
@@ -971,7 +1066,8 @@ static void labels(void) {
     }
 }
 
-/* Fault after fault: 5 ranks, 4, 3, 2, 1. Each broken group is destroyed as soon as there is a new one. */
+/* Fault after fault: 5 ranks, 4, 3, 2, 1. Each broken group is destroyed as soon as there is a new
+   one. */
 static neo_status one_after_another(neo_comm *comm, void *user) {
     scene *s = (scene *)user;
     neo_comm *group = NULL, *next;
@@ -985,7 +1081,8 @@ static neo_status one_after_another(neo_comm *comm, void *user) {
             IS_OK(s, group, neo_comm_inject(group, kill));
         }
         meet(s, comm, left); /* the fault must not overtake what worked */
-        IS_ERR(s, group, sum_of_ones(group, &sum), NEO_ERR_PEER, lost ? "lost on purpose" : "has left");
+        IS_ERR(s, group, sum_of_ones(group, &sum), NEO_ERR_PEER,
+               lost ? "lost on purpose" : "has left");
         next = NULL;
         if (lost) IS_ERR(s, group, neo_comm_rebuild(group, &next), NEO_ERR_PEER, "is the lost one");
         else IS_OK(s, group, neo_comm_rebuild(group, &next));
@@ -1029,7 +1126,8 @@ static neo_status odds(neo_comm *comm, void *user) {
     meet(s, comm, s->ranks - 1);
     neo_comm *again = comm; /* once is enough */
     neo_status status = neo_comm_rebuild(comm, &again);
-    CHECK(s, comm, status != NEO_OK && !again, "a second group out of a broken one: %s", neo_status_string(status));
+    CHECK(s, comm, status != NEO_OK && !again, "a second group out of a broken one: %s",
+          neo_status_string(status));
     if (next) works(s, next, "after that");
     neo_comm_destroy(next);
     return NEO_OK;
@@ -1048,7 +1146,8 @@ static neo_status in_flight(neo_comm *comm, void *user) {
     for (int i = 0; i < N; i++) in[i] = (float)(rank + i);
     if (rank == s->culprit) IS_OK(s, comm, neo_comm_inject(comm, kill));
     while (issued < MANY && status == NEO_OK) {
-        status = neo_comm_all_reduce(comm, NEO_REDUCE_SUM, in, out + N * issued, N, NEO_F32, &ticket[issued]);
+        status = neo_comm_all_reduce(comm, NEO_REDUCE_SUM, in, out + N * issued, N, NEO_F32,
+                                     &ticket[issued]);
         if (status == NEO_OK) issued++;
     }
     CHECK(s, comm, issued > AT, "only %d were taken: %s", issued, neo_last_error());
@@ -1056,7 +1155,8 @@ static neo_status in_flight(neo_comm *comm, void *user) {
         status = neo_comm_wait(comm, ticket[k]);
         CHECK(s, comm, status == (k < AT ? NEO_OK : NEO_ERR_PEER), "operation %d: %s", k,
               neo_status_string(status));
-        IS_ERR(s, comm, status == NEO_OK ? neo_fail(NEO_OK, "all_reduce #6") : status, status, "all_reduce #6");
+        IS_ERR(s, comm, status == NEO_OK ? neo_fail(NEO_OK, "all_reduce #6") : status, status,
+               "all_reduce #6");
         int64_t sum = s->ranks * (s->ranks - 1) / 2;
         for (int i = 0; status == NEO_OK && i < N; i++)
             if (out[N * k + i] != (float)(sum + (int64_t)s->ranks * i)) {
@@ -1064,8 +1164,10 @@ static neo_status in_flight(neo_comm *comm, void *user) {
                 break;
             }
     }
-    IS_ERR(s, comm, neo_comm_wait_all(comm), NEO_ERR_PEER, rank == s->culprit ? "lost on purpose" : "has left");
-    CHECK(s, comm, neo_comm_test(comm, ticket[0], &done) == NEO_OK && done, "the first went well: %s", neo_last_error());
+    IS_ERR(s, comm, neo_comm_wait_all(comm), NEO_ERR_PEER,
+           rank == s->culprit ? "lost on purpose" : "has left");
+    CHECK(s, comm, neo_comm_test(comm, ticket[0], &done) == NEO_OK && done,
+          "the first went well: %s", neo_last_error());
     IS_ERR(s, comm, neo_comm_test(comm, ticket[AT], &done), NEO_ERR_PEER, "all_reduce #6");
     CHECK(s, comm, done, "not done");
     meet(s, comm, s->ranks);
@@ -1083,11 +1185,15 @@ static neo_status returns_in_flight(neo_comm *comm, void *user) {
     neo_ticket ticket;
     for (int i = 0; i < 5000; i++) in[rank][i] = (float)(rank + i % 100);
     if (rank != s->culprit) sleep_ms(comm, 20);
-    IS_OK(s, comm, neo_comm_all_reduce(comm, NEO_REDUCE_SUM, in[rank], out[rank], 5000, NEO_F32, &ticket));
+    IS_OK(s, comm,
+          neo_comm_all_reduce(comm, NEO_REDUCE_SUM, in[rank], out[rank], 5000, NEO_F32, &ticket));
     if (rank == s->culprit) return NEO_OK;
-    /* One that is done already may find in the barrier that the culprit has left, and break the group under the others. */
+    /* One that is done already may find in the barrier that the culprit has left, and break the
+       group under the others. */
     neo_status status = neo_comm_wait(comm, ticket);
-    CHECK(s, comm, status == NEO_OK || (status == NEO_ERR_PEER && strstr(neo_last_error(), "barrier #1")), "%s", neo_last_error());
+    CHECK(s, comm,
+          status == NEO_OK || (status == NEO_ERR_PEER && strstr(neo_last_error(), "barrier #1")),
+          "%s", neo_last_error());
     float want = (float)(s->ranks * (s->ranks - 1) / 2 + s->ranks * 99);
     CHECK(s, comm, status != NEO_OK || out[rank][4999] == want, "%g", (double)out[rank][4999]);
     IS_ERR(s, comm, neo_comm_barrier(comm, NULL), NEO_ERR_PEER, "has left");
@@ -1126,11 +1232,13 @@ static neo_status needy(neo_comm *comm, void *user) {
     neo_ticket ticket;
     NEO__TRY(neo_comm_split(comm, rank % 2, rank, &sub));
     neo_status status = sum_of_ones(sub, &sum);
-    if (status == NEO_OK) status = neo_comm_all_reduce(comm, NEO_REDUCE_SUM, &one, &sum, 1, NEO_I64, &ticket);
+    if (status == NEO_OK)
+        status = neo_comm_all_reduce(comm, NEO_REDUCE_SUM, &one, &sum, 1, NEO_I64, &ticket);
     if (status == NEO_OK) status = neo_comm_wait(comm, ticket);
     CHECK(s, comm, status != NEO_OK || sum == s->ranks, "sum %" PRId64, sum);
     if (status == NEO_OK && rank == 0) neo_comm_abort(comm, "a break");
-    if (status == NEO_OK && neo_comm_barrier(comm, NULL) != NEO_OK) status = neo_comm_rebuild(comm, &next);
+    if (status == NEO_OK && neo_comm_barrier(comm, NULL) != NEO_OK)
+        status = neo_comm_rebuild(comm, &next);
     if (status == NEO_OK) status = sum_of_ones(next, &sum);
     CHECK(s, comm, status != NEO_OK || sum <= s->ranks, "sum %" PRId64, sum);
     char text[NEO__COMM_MESSAGE];
@@ -1150,14 +1258,16 @@ static void memory_refused(void) {
         neo_status rank_status[3];
         neo_status status = scene_spawn(&s, needy, rank_status);
         int refused = s.memory.refused > 0;
-        CHECK(&s, (neo_comm *)NULL, refused ? status != NEO_OK && neo_last_error()[0] : status == NEO_OK, "%s: %s",
+        CHECK(&s, (neo_comm *)NULL,
+              refused ? status != NEO_OK && neo_last_error()[0] : status == NEO_OK, "%s: %s",
               neo_status_string(status), neo_last_error());
         int memory = status == NEO_ERR_MEMORY;
         for (int r = 0; r < 3; r++) {
             memory |= rank_status[r] == NEO_ERR_MEMORY;
-            CHECK(&s, (neo_comm *)NULL, rank_status[r] == NEO_OK || rank_status[r] == NEO_ERR_MEMORY ||
-                  rank_status[r] == NEO_ERR_PEER || rank_status[r] == NEO_ERR_STATE, "rank %d: %s", r,
-                  neo_status_string(rank_status[r]));
+            CHECK(&s, (neo_comm *)NULL,
+                  rank_status[r] == NEO_OK || rank_status[r] == NEO_ERR_MEMORY ||
+                      rank_status[r] == NEO_ERR_PEER || rank_status[r] == NEO_ERR_STATE,
+                  "rank %d: %s", r, neo_status_string(rank_status[r]));
         }
         CHECK(&s, (neo_comm *)NULL, memory == refused, "nobody said that memory was short");
         scene_close(&s);
@@ -1178,18 +1288,21 @@ static int64_t cpu_ms(void) {
 enum { REST_MS = 300 };
 static neo_status asleep(neo_comm *comm, void *user) {
     scene *s = (scene *)user;
-    static const op_kind what[] = {OP_ALL_REDUCE_SMALL, OP_ALL_REDUCE_LARGE, OP_ALL_TO_ALL, OP_BARRIER};
+    static const op_kind what[] = {OP_ALL_REDUCE_SMALL, OP_ALL_REDUCE_LARGE, OP_ALL_TO_ALL,
+                                   OP_BARRIER};
     IS_OK(s, comm, neo_comm_barrier(comm, NULL));
     for (int k = 0; k < (s->ranks == MOST_RANKS ? 4 : 1); k++) {
         plan p = {what[k], ops[what[k]].count, NEO_F32, NEO_REDUCE_SUM, 0, 0, NEO_WIRE_F32, NULL};
         if (neo_comm_rank(comm) == s->culprit) {
             int64_t cpu = REST_MS;
-            for (int turn = 0; turn < 200 && cpu > REST_MS / 8; turn++) { /* the others come to rest */
+            for (int turn = 0; turn < 200 && cpu > REST_MS / 8;
+                 turn++) { /* the others come to rest */
                 int64_t before = cpu_ms();
                 sleep_ms(comm, REST_MS);
                 cpu = cpu_ms() - before;
             }
-            CHECK(s, comm, cpu <= REST_MS / 8, "%s: ranks that wait used %" PRId64 " ms of the cores in %d ms or more",
+            CHECK(s, comm, cpu <= REST_MS / 8,
+                  "%s: ranks that wait used %" PRId64 " ms of the cores in %d ms or more",
                   ops[what[k]].label, cpu, REST_MS);
         }
         IS_OK(s, comm, perform(s, comm, &p, 1));
@@ -1217,8 +1330,9 @@ static neo_status absent(neo_comm *comm, void *user) {
     if (neo_comm_rank(comm) != s->culprit) {
         plan p = {OP_ALL_REDUCE_LARGE, 5000, NEO_F32, NEO_REDUCE_SUM, 0, 0, NEO_WIRE_F32, NULL};
         neo_status status = perform(s, comm, &p, 1);
-        CHECK(s, comm, status == NEO_ERR_TIMEOUT && strstr(neo_last_error(), "did not come within 150 ms"), "%s",
-              neo_last_error());
+        CHECK(s, comm,
+              status == NEO_ERR_TIMEOUT && strstr(neo_last_error(), "did not come within 150 ms"),
+              "%s", neo_last_error());
     }
     meet(s, comm, s->ranks);
     return NEO_OK;
@@ -1242,10 +1356,12 @@ int main(int argc, char **argv) {
     sigaction(SIGALRM, &action, NULL);
     alarm(WATCHDOG_S);
     int64_t began = neo_time_ns();
-#define RUN(test)                                                                                              \
-    do {                                                                                                       \
-        test();                                                                                                \
-        if (argc > 1) fprintf(stderr, "%6" PRId64 " ms after %s\n", (neo_time_ns() - began) / 1000000, #test);                  \
+#define RUN(test)                                                                                  \
+    do {                                                                                           \
+        test();                                                                                    \
+        if (argc > 1)                                                                              \
+            fprintf(stderr, "%6" PRId64 " ms after %s\n", (neo_time_ns() - began) / 1000000,       \
+                    #test);                                                                        \
     } while (0)
     RUN(waiting_sleeps);
     RUN(aborts);

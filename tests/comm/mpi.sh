@@ -1,11 +1,14 @@
 #!/bin/sh
-# mpi.sh: neo_comm.h over every MPI of this machine (OpenMPI and MPICH side by side, as Debian installs them, or
-# the plain mpicc): tests/comm/collectives.c with 1 to 4 ranks, and once with sums that take many segments; groups.c,
-# where bytes are counted by MPI's profiling interface too; data.c, also with numbers piped into mpirun (as
-# many as MPICH's takes); tests/fsdp/grid.c and tests/fsdp/state.c; the digest of examples/allreduce.c, the same for 1, 2, 4
-# and 8 ranks as threads and over each MPI; and a call that every rank refuses. examples/train/dlrm: the digest of one rank under plans, from files and standard
-# input; errors that are said once; a process that is killed, and the job resumed as threads. examples/train/gpt: the digest
-# of one rank, however it shards. With NEO_FULL set: 1 to 8 ranks, all sizes.
+# mpi.sh: neo_comm.h over every MPI of this machine (OpenMPI and MPICH side by side, as Debian
+# installs them, or the plain mpicc): tests/comm/collectives.c with 1 to 4 ranks, and once with sums
+# that take many segments; groups.c, where bytes are counted by MPI's profiling interface too;
+# data.c, also with numbers piped into mpirun (as many as MPICH's takes); tests/fsdp/grid.c and
+# tests/fsdp/state.c; the digest of examples/allreduce.c, the same for 1, 2, 4 and 8 ranks as
+# threads and over each MPI; and a call that every rank refuses. examples/train/dlrm: the digest of
+# one rank under plans, from files and standard input; errors that are said once; a process that is
+# killed, and the job resumed as threads. examples/train/gpt: the digest of one rank, however it
+# shards. The examples have neo's assertions on, too. With NEO_FULL set: 1 to 8 ranks, all sizes,
+# and the examples as `make mpi` builds them.
 
 B=${B:-build}
 MAKE=${MAKE:-make}
@@ -48,14 +51,16 @@ if [ -n "$NEO_FULL" ]; then
     runs=$(printf '%s\n' "$runs" "2 comm/collectives 1000000" "4 comm/collectives 1000000")
 fi
 
-# start RANKS PROGRAM...: under the MPI of $suffix, with its option $over; what it says is in $W/out.
+# start RANKS PROGRAM...: under the MPI of $suffix, with its option $over; what it says is in
+# $W/out.
 start() {
     ranks=$1
     shift
     timeout -k 10 ${NEO_FULL:+1}150 mpirun$suffix $over -n "$ranks" "$@" >"$W/out" 2>&1 </dev/null
 }
 
-"$MAKE" --no-print-directory "$B/allreduce" "$B/ranks" "$B/dlrm" "$B/gpt" "$B/tests/data/make_npy" >"$B/logs/mpi.build" 2>&1
+"$MAKE" --no-print-directory "$B/allreduce" "$B/ranks" "$B/dlrm" "$B/gpt" "$B/tests/data/make_npy" \
+    >"$B/logs/mpi.build" 2>&1
 for n in 1 2 4 8; do
     digest=$(timeout 60 "$B/allreduce" --ranks $n 2>&1 | grep '^state')
     if [ $n = 1 ]; then expected=$digest; fi
@@ -67,7 +72,8 @@ for n in 1 2 3 8; do
     same "ranks, $n threads" "$digest" "$expected_ranks"
 done
 
-# dlrm: digests of one rank, as threads. The lines are as many as MPICH's mpirun takes on standard input.
+# dlrm: digests of one rank, as threads. The lines are as many as MPICH's mpirun takes on standard
+# input.
 "$B/tests/data/make_npy" "$W/day_" 300 || fail "make_npy"
 lines=$W/day_lines.tsv
 awk -F '\t' -v OFS='\t' 'NR == 100 { $3 = "abc" } { print }' "$lines" >"$W/bad.tsv"
@@ -76,32 +82,36 @@ synthetic="--synthetic 600 --batch 100 $layers"
 criteo="--format criteo --batch 64 $layers"
 long="--synthetic 20000 --epochs 50 --batch 50 $layers"
 state() { grep '^state' "$1"; }
-"$B/dlrm" $synthetic >"$W/dlrm_synthetic" 2>"$W/err" && "$B/dlrm" --data "$lines" --test "$lines" $criteo \
-    >"$W/dlrm_criteo" 2>"$W/err" && "$B/dlrm" $synthetic --wire-forward i8 --wire-backward bf16 \
-    >"$W/dlrm_wire" 2>"$W/err" && "$B/dlrm" $synthetic --clip-norm 0.05 >"$W/dlrm_clip" 2>"$W/err" ||
+"$B/dlrm" $synthetic >"$W/dlrm_synthetic" 2>"$W/err" &&
+    "$B/dlrm" --data "$lines" --test "$lines" $criteo >"$W/dlrm_criteo" 2>"$W/err" &&
+    "$B/dlrm" $synthetic --wire-forward i8 --wire-backward bf16 >"$W/dlrm_wire" 2>"$W/err" &&
+    "$B/dlrm" $synthetic --clip-norm 0.05 >"$W/dlrm_clip" 2>"$W/err" ||
     fail "dlrm: $(tail -1 "$W/err")"
 
 # dlrm_over: the trainer over the MPI of $suffix.
 dlrm_over() {
-    for plan in "1 --plan auto" "2 --plan cw --pipeline off" "3 --plan rw" "4 --ranks 4 --nodes 2 --plan grid" \
+    for plan in "1 --plan auto" "2 --plan cw --pipeline off" "3 --plan rw" \
+        "4 --ranks 4 --nodes 2 --plan grid" \
         "4 --ranks 4 --nodes 4 --plan dp" "8 --ranks 8 --nodes 2 --plan twrw"; do
-        start ${plan%% *} "$P/dlrm_mpi" $synthetic ${plan#* }
+        start ${plan%% *} "$E/dlrm_mpi" $synthetic ${plan#* }
         same "dlrm, ranks and plan $plan, of $name" "$(state "$W/out")" "$(state "$W/dlrm_synthetic")"
     done
-    start 4 "$P/dlrm_mpi" $synthetic --wire-forward i8 --wire-backward bf16 --plan rw
+    start 4 "$E/dlrm_mpi" $synthetic --wire-forward i8 --wire-backward bf16 --plan rw
     same "dlrm, wires, of $name" "$(state "$W/out")" "$(state "$W/dlrm_wire")"
-    for plan in "2 --plan dp --dense-shard zero1" "4 --plan cw --dense-shard full" "4 --ranks 4 --nodes 2 --plan grid"; do
-        start ${plan%% *} "$P/dlrm_mpi" $synthetic --clip-norm 0.05 ${plan#* }
+    for plan in "2 --plan dp --dense-shard zero1" "4 --plan cw --dense-shard full" \
+        "4 --ranks 4 --nodes 2 --plan grid"; do
+        start ${plan%% *} "$E/dlrm_mpi" $synthetic --clip-norm 0.05 ${plan#* }
         same "dlrm, clip-norm, ranks and plan $plan, of $name" "$(state "$W/out")" "$(state "$W/dlrm_clip")"
     done
-    start 4 "$P/dlrm_mpi" --data "$lines" --test "$lines" $criteo
+    start 4 "$E/dlrm_mpi" --data "$lines" --test "$lines" $criteo
     same "dlrm, lines, of $name" "$(grep -E '^state' "$W/out")" "$(state "$W/dlrm_criteo")"
     same "dlrm, figures, of $name" "$(grep -o '^test.*ne=[^ ]*' "$W/out")" "$(grep -o '^test.*ne=[^ ]*' "$W/dlrm_criteo")"
-    head -200 "$lines" | timeout 60 mpirun$suffix $over -n 3 "$P/dlrm_mpi" --data - $criteo >"$W/out" 2>&1
+    head -200 "$lines" | timeout 60 mpirun$suffix $over -n 3 "$E/dlrm_mpi" --data - $criteo \
+        >"$W/out" 2>&1
     same "dlrm, standard input, of $name" "$(state "$W/out")" "$(head -200 "$lines" | "$B/dlrm" --data - $criteo 2>&1 | grep '^state')"
     # LABEL, what is said once, and the options.
     while IFS='|' read -r label text options; do
-        start 4 "$P/dlrm_mpi" $options
+        start 4 "$E/dlrm_mpi" $options
         status=$?
         if [ $status != 0 ] && [ $status -lt 124 ] && [ "$(grep -c -- "$text" "$W/out")" = 1 ]; then
             pass
@@ -123,11 +133,12 @@ head -c 60000 examples/data/shakespeare/input.txt >"$W/text"
 gpt="--data $W/text --layers 2 --heads 2 --width 32 --context 16 --batch 6 --steps 6 --repro-shards 8 --threads 1 --sample 20"
 "$B/gpt" $gpt >"$W/gpt" 2>"$W/err" || fail "gpt: $(tail -1 "$W/err")"
 gpt_over() {
-    for shard in "1 --shard full" "2 --shard none" "3 --shard zero1 --recompute" "4 --shard hybrid" "4 --shard full --slots 1" "8 --shard zero2"; do
-        start ${shard%% *} "$P/gpt_mpi" $gpt ${shard#* }
+    for shard in "1 --shard full" "2 --shard none" "3 --shard zero1 --recompute" \
+        "4 --shard hybrid" "4 --shard full --slots 1" "8 --shard zero2"; do
+        start ${shard%% *} "$E/gpt_mpi" $gpt ${shard#* }
         same "gpt, ranks and shard $shard, of $name" "$(grep -E '^(val|state)' "$W/out")" "$(grep -E '^(val|state)' "$W/gpt")"
     done
-    start 4 "$P/gpt_mpi" $gpt --data "$W/missing"
+    start 4 "$E/gpt_mpi" $gpt --data "$W/missing"
     same "gpt, a missing file, of $name" "$(grep -c 'missing: cannot open' "$W/out")" 1
 }
 
@@ -140,10 +151,12 @@ process_of() {
         fi
     done
 }
-# dlrm_killed: a process is lost in the middle of a run; nothing hangs, and threads go on from the checkpoint.
+# dlrm_killed: a process is lost in the middle of a run; nothing hangs, and threads go on from the
+# checkpoint.
 dlrm_killed() {
     rm -rf "$W/killed_$name"
-    timeout 100 mpirun$suffix $over -n 4 "$P/dlrm_mpi" $long --checkpoint "$W/killed_$name" --every 20 >"$W/out" 2>&1 </dev/null &
+    timeout 100 mpirun$suffix $over -n 4 "$E/dlrm_mpi" $long --checkpoint "$W/killed_$name" \
+        --every 20 >"$W/out" 2>&1 </dev/null &
     job=$!
     for i in $(seq 300); do
         ls "$W/killed_$name"/step-*/manifest.json >/dev/null 2>&1 && break
@@ -158,18 +171,20 @@ dlrm_killed() {
         fail "$name: dlrm, a killed process: status $status: $(tail -3 "$W/out")"
     fi
     step=$(ls -d "$W/killed_$name"/step-*/manifest.json | tail -1 | sed 's/.*step-0*\([0-9]*\).*/\1/')
-    "$B/dlrm" $long --epochs $((step / 400 + 1)) --checkpoint "$W/killed_$name" --ranks 2 --plan cw --resume >"$W/resumed" 2>"$W/err"
+    "$B/dlrm" $long --epochs $((step / 400 + 1)) --checkpoint "$W/killed_$name" --ranks 2 \
+        --plan cw --resume >"$W/resumed" 2>"$W/err"
     same "dlrm, resumed after $name" "$(state "$W/resumed")" "$("$B/dlrm" $long --epochs $((step / 400 + 1)) 2>"$W/err" | grep '^state')"
 }
 
 # Device memory, of the emulation, by way of pinned memory.
 devices_over() {
     if [ ! -f "$B/tests/emulated_cuda.o" ]; then
-        skip "$name: device memory: there is no C++ compiler"
+        skip "$name: device memory: no emulated device was built"
         return
     fi
     cp -p "$B/tests/emulated_cuda.o" "$P/tests"
-    if ! "$MAKE" --no-print-directory B="$P" MPICC="mpicc$suffix" "$P/tests/cuda/comm_mpi" >>"$B/logs/mpi_$name.build" 2>&1; then
+    if ! "$MAKE" --no-print-directory B="$P" MPICC="mpicc$suffix" "$P/tests/cuda/comm_mpi" \
+        >>"$B/logs/mpi_$name.build" 2>&1; then
         fail "$name: cuda/comm does not build (see $B/logs/mpi_$name.build)"
         return
     fi
@@ -189,11 +204,17 @@ for kind in $kinds; do
     name=${suffix#.}
     name=${name:-mpi}
     over=
-    if mpirun$suffix --version 2>/dev/null | grep -qiE 'open.?mpi|openrte'; then over=--oversubscribe; fi
-    P=$W/$name
-    if ! "$MAKE" --no-print-directory ${JOBS:+-j$JOBS} B="$P" MPICC="mpicc$suffix" CFLAGS='-O1 -DNEO_NO_SIMD' \
-        "$P/allreduce_mpi" "$P/ranks_mpi" "$P/dlrm_mpi" "$P/gpt_mpi" \
-        "$P/tests/comm/collectives_mpi" "$P/tests/comm/groups_mpi" "$P/tests/comm/data_mpi" "$P/tests/shard/placements_mpi" \
+    if mpirun$suffix --version 2>/dev/null | grep -qiE 'open.?mpi|openrte'; then
+        over=--oversubscribe
+    fi
+    P=$W/$name E=$W/$name/tests
+    [ -z "$NEO_FULL" ] || E=$P
+    mkdir -p "$P/tests"
+    for part in neo neo_comm neo_fsdp checked; do cp -p "$B/tests/$part.o" "$P/tests/"; done
+    if ! "$MAKE" --no-print-directory ${JOBS:+-j$JOBS} B="$P" MPICC="mpicc$suffix" CFLAGS=-O1 \
+        "$E/allreduce_mpi" "$E/ranks_mpi" "$E/dlrm_mpi" "$E/gpt_mpi" \
+        "$P/tests/comm/collectives_mpi" "$P/tests/comm/groups_mpi" "$P/tests/comm/data_mpi" \
+        "$P/tests/shard/placements_mpi" \
         "$P/tests/fsdp/grid_mpi" "$P/tests/fsdp/state_mpi" \
         >"$B/logs/mpi_$name.build" 2>&1; then
         fail "$name: does not build (see $B/logs/mpi_$name.build)"
@@ -216,17 +237,18 @@ END
         same "standard input, $n ranks of $name" "$digest" 'stdin: 10000 samples, 333333330000'
     done
     for n in 1 2 4 8; do
-        start $n "$P/allreduce_mpi"
+        start $n "$E/allreduce_mpi"
         same "allreduce, $n ranks of $name" "$(grep '^state' "$W/out")" "$expected"
     done
     for n in 2 3; do
-        start $n "$P/ranks_mpi"
+        start $n "$E/ranks_mpi"
         same "ranks, $n ranks of $name" "$(grep '^state' "$W/out")" "$expected_ranks"
     done
     # More ranks than leaves: an error, and none waits for another.
-    start 9 "$P/allreduce_mpi"
+    start 9 "$E/allreduce_mpi"
     status=$?
-    if [ $status != 0 ] && [ $status -lt 124 ] && grep -q 'repro_shards is 8, less than the 9 ranks' "$W/out"; then
+    if [ $status != 0 ] && [ $status -lt 124 ] &&
+        grep -q 'repro_shards is 8, less than the 9 ranks' "$W/out"; then
         pass
     else
         fail "$name: 9 ranks on 8 leaves: status $status: $(head -3 "$W/out")"

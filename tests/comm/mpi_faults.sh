@@ -1,17 +1,19 @@
 #!/bin/sh
-# mpi_faults.sh: ranks that exit, are killed or stopped, come late, give up, return or call something else, over
-# every MPI of this machine (OpenMPI and MPICH side by side, as Debian installs them, or the plain mpicc).
+# mpi_faults.sh: ranks that exit, are killed or stopped, come late, give up, return or call
+# something else, over every MPI of this machine (OpenMPI and MPICH side by side, as Debian installs
+# them, or the plain mpicc).
 #
-# Each job is tests/comm/fault_rank.c on four ranks, of which rank 1 has the fault. The others write what they saw to
-# files, and leave; the files are judged, and not what the launcher makes of it. Every rank that is left must have seen
-# one of the three kinds of error, with a message that names ranks and operation, and the same words from every later
-# call. How fast is not judged.
+# Each job is tests/comm/fault_rank.c on four ranks, of which rank 1 has the fault. The others write
+# what they saw to files, and leave; the files are judged, and not what the launcher makes of it.
+# Every rank that is left must have seen one of the three kinds of error, with a message that names
+# ranks and operation, and the same words from every later call. How fast is not judged.
 #
-# Launchers end a job when one process is lost, unless asked not to: OpenMPI by --enable-recovery; hydra, of MPICH, by
-# -disable-auto-cleanup, but when one is killed by a signal it signals the others all the same (4.0.2): there each rank
-# is in a session of its own. UCX, below MPICH, ends a process whose peer vanishes while it reads from that one's
-# memory (cma), and may not come back from MPI_Finalize where it uses TCP (1.13), so it gets neither. The jobs of the
-# two MPIs run at the same time, and the divergences beside the rest, as ranks wait most of it.
+# Launchers end a job when one process is lost, unless asked not to: OpenMPI by --enable-recovery;
+# hydra, of MPICH, by -disable-auto-cleanup, but when one is killed by a signal it signals the
+# others all the same (4.0.2): there each rank is in a session of its own. UCX, below MPICH, ends a
+# process whose peer vanishes while it reads from that one's memory (cma), and may not come back
+# from MPI_Finalize where it uses TCP (1.13), so it gets neither. The jobs of the two MPIs run at
+# the same time, and the divergences beside the rest, as ranks wait most of it.
 
 B=${B:-build}
 . tests/harness.sh
@@ -50,7 +52,8 @@ return barrier async
 divergence even
 divergence odd'
 
-# launch SUFFIX NAME PATTERN: the jobs whose fault is like that, one after another; job n writes to $W/NAME/n.
+# launch SUFFIX NAME PATTERN: the jobs whose fault is like that, one after another; job n writes to
+# $W/NAME/n.
 launch() {
     suffix=$1
     folder=$W/$2

@@ -1,8 +1,9 @@
-/* nccl.c: groups of GPUs (neo_comm_create_nccl) without a GPU: over fake_nccl.c, whose device memory the
-   processor cannot touch. Every collective against the group of threads that it was made over, bit for bit; bytes
-   against the formulas; groups out of groups, asynchronous calls, the user's stream and sums on the device; then
-   faults: every call of CUDA and NCCL fails once, ranks diverge, leave, are late or hang, transfers never end.
-   Everything must come back in time, with a reason that names rank and call, and leave nothing behind.
+/* nccl.c: groups of GPUs (neo_comm_create_nccl) without a GPU: over fake_nccl.c, whose device
+   memory the processor cannot touch. Every collective against the group of threads that it was made
+   over, bit for bit; bytes against the formulas; groups out of groups, asynchronous calls, the
+   user's stream and sums on the device; then faults: every call of CUDA and NCCL fails once, ranks
+   diverge, leave, are late or hang, transfers never end. Everything must come back in time, with a
+   reason that names rank and call, and leave nothing behind.
 
    With NEO_REAL_NCCL the first part runs on the machine's GPUs, up to as many ranks as there are:
      cc -DNEO_REAL_NCCL tests/comm/nccl.c -lnccl -lcudart -lm -lpthread */
@@ -42,14 +43,17 @@ static void *on_device(neo_comm *comm, const void *data, size_t bytes) {
     void *p = NULL;
     EXPECT(comm, cudaMalloc(&p, bytes) == cudaSuccess, "no device memory");
     if (data && bytes)
-        EXPECT(comm, cudaMemcpy(p, data, bytes, cudaMemcpyHostToDevice) == cudaSuccess, "copy to the device");
+        EXPECT(comm, cudaMemcpy(p, data, bytes, cudaMemcpyHostToDevice) == cudaSuccess,
+               "copy to the device");
     return p;
 }
 static void from_device(neo_comm *comm, void *to, const void *p, size_t bytes) {
-    if (bytes) EXPECT(comm, cudaMemcpy(to, p, bytes, cudaMemcpyDeviceToHost) == cudaSuccess, "copy back");
+    if (bytes)
+        EXPECT(comm, cudaMemcpy(to, p, bytes, cudaMemcpyDeviceToHost) == cudaSuccess, "copy back");
 }
 /* Is p [bytes] on the device what `want` is? Frees p. */
-static void expect_device(neo_comm *comm, void *p, const void *want, size_t bytes, const char *what) {
+static void expect_device(neo_comm *comm, void *p, const void *want, size_t bytes,
+                          const char *what) {
     char *got = (char *)malloc(bytes + 1);
     from_device(comm, got, p, bytes);
     EXPECT(comm, memcmp(got, want, bytes) == 0, "%s: other bits than threads", what);
@@ -73,7 +77,8 @@ typedef struct plan {
     int64_t count;
     int in_place, async, uneven;
 } plan;
-static neo_status settled(neo_comm *gpu, const plan *p, neo_status status, const neo_ticket *ticket) {
+static neo_status settled(neo_comm *gpu, const plan *p, neo_status status,
+                          const neo_ticket *ticket) {
     return status == NEO_OK && p->async ? neo_comm_wait(gpu, *ticket) : status;
 }
 static void counts_of(const neo_comm *comm, const plan *p, int64_t *counts, int64_t *at) {
@@ -90,19 +95,24 @@ static neo_status sums(neo_comm *host, neo_comm *gpu, const plan *p) {
     neo_ticket ticket = 0, *t = p->async ? &ticket : NULL;
     counts_of(host, p, counts, at);
     for (int reduce = NEO_REDUCE_SUM; reduce <= NEO_REDUCE_MIN; reduce++) {
-        if (reduce == NEO_REDUCE_SUM && (p->dtype == NEO_F8E4M3 || p->dtype == NEO_F8E5M2)) continue;
+        if (reduce == NEO_REDUCE_SUM && (p->dtype == NEO_F8E4M3 || p->dtype == NEO_F8E5M2))
+            continue;
         char *in = on_host(bytes), *want = on_host(bytes);
         fill(host, in, p->dtype, p->count, rank, reduce);
-        EXPECT_OK(host, neo_comm_all_reduce(host, (neo_reduce)reduce, in, want, p->count, p->dtype, NULL));
-        void *dev = on_device(host, in, bytes), *out = p->in_place ? dev : on_device(host, NULL, bytes);
+        EXPECT_OK(host, neo_comm_all_reduce(host, (neo_reduce)reduce, in, want, p->count, p->dtype,
+                                            NULL));
+        void *dev = on_device(host, in, bytes),
+             *out = p->in_place ? dev : on_device(host, NULL, bytes);
         neo_comm_reset_stats(gpu);
-        neo_status status = neo_comm_all_reduce(gpu, (neo_reduce)reduce, dev, out, p->count, p->dtype, t);
+        neo_status status =
+            neo_comm_all_reduce(gpu, (neo_reduce)reduce, dev, out, p->count, p->dtype, t);
         EXPECT_OK(host, settled(gpu, p, status, &ticket));
         int64_t part = (rank == size - 1 ? p->count : p->count / 16 * (rank + 1) / size * 16) -
                        p->count / 16 * rank / size * 16;
         int64_t formula = (p->count - part + (size - 1) * part) * (int64_t)each;
-        EXPECT(host, sent(gpu, NEO_COMM_ALL_REDUCE) == formula, "all_reduce of %" PRId64 " sent %" PRId64 ", not %" PRId64,
-               p->count, sent(gpu, NEO_COMM_ALL_REDUCE), formula);
+        EXPECT(host, sent(gpu, NEO_COMM_ALL_REDUCE) == formula,
+               "all_reduce of %" PRId64 " sent %" PRId64 ", not %" PRId64, p->count,
+               sent(gpu, NEO_COMM_ALL_REDUCE), formula);
         expect_device(host, out, want, bytes, "all_reduce");
         if (!p->in_place) expect_device(host, dev, in, bytes, "all_reduce's input");
         free(in), free(want);
@@ -111,16 +121,20 @@ static neo_status sums(neo_comm *host, neo_comm *gpu, const plan *p) {
         const int64_t *c = p->uneven ? counts : NULL;
         in = on_host(total), want = on_host(mine);
         fill(host, in, p->dtype, at[size], rank, 20 + reduce);
-        EXPECT_OK(host, neo_comm_reduce_scatter(host, (neo_reduce)reduce, in, want, p->count, c, p->dtype, NULL));
+        EXPECT_OK(host, neo_comm_reduce_scatter(host, (neo_reduce)reduce, in, want, p->count, c,
+                                                p->dtype, NULL));
         dev = on_device(host, in, total);
         out = p->in_place ? (char *)dev + (size_t)at[rank] * each : on_device(host, NULL, mine);
         neo_comm_reset_stats(gpu);
-        status = neo_comm_reduce_scatter(gpu, (neo_reduce)reduce, dev, out, p->count, c, p->dtype, t);
+        status =
+            neo_comm_reduce_scatter(gpu, (neo_reduce)reduce, dev, out, p->count, c, p->dtype, t);
         EXPECT_OK(host, settled(gpu, p, status, &ticket));
-        EXPECT(host, sent(gpu, NEO_COMM_REDUCE_SCATTER) == (int64_t)(total - mine), "reduce_scatter's bytes");
+        EXPECT(host, sent(gpu, NEO_COMM_REDUCE_SCATTER) == (int64_t)(total - mine),
+               "reduce_scatter's bytes");
         char *got = on_host(mine);
         from_device(host, got, out, mine);
-        EXPECT(host, memcmp(got, want, mine) == 0, "reduce_scatter of %" PRId64 " %s", p->count, neo_dtype_name(p->dtype));
+        EXPECT(host, memcmp(got, want, mine) == 0, "reduce_scatter of %" PRId64 " %s", p->count,
+               neo_dtype_name(p->dtype));
         if (!p->in_place) cudaFree(out);
         cudaFree(dev);
         free(in), free(want), free(got);
@@ -136,15 +150,18 @@ static neo_status movers(neo_comm *host, neo_comm *gpu, const plan *p) {
     const int64_t *c = p->uneven ? counts : NULL;
     size_t total = (size_t)at[size] * each, mine = (size_t)counts[rank] * each;
     char *all = on_host(total), *part = on_host(mine);
-    for (int r = 0; r < size; r++) fill(host, all + (size_t)at[r] * each, p->dtype, counts[r], r, 9);
+    for (int r = 0; r < size; r++)
+        fill(host, all + (size_t)at[r] * each, p->dtype, counts[r], r, 9);
     fill(host, part, p->dtype, counts[rank], rank, 9);
 
     void *out = on_device(host, NULL, total);
     void *in = p->in_place ? (char *)out + (size_t)at[rank] * each : on_device(host, part, mine);
     if (p->in_place && mine) cudaMemcpy(in, part, mine, cudaMemcpyHostToDevice);
     neo_comm_reset_stats(gpu);
-    EXPECT_OK(host, settled(gpu, p, neo_comm_all_gather(gpu, in, out, p->count, c, p->dtype, t), &ticket));
-    EXPECT(host, sent(gpu, NEO_COMM_ALL_GATHER) == (int64_t)mine * (size - 1), "all_gather's bytes");
+    EXPECT_OK(host, settled(gpu, p, neo_comm_all_gather(gpu, in, out, p->count, c, p->dtype, t),
+                            &ticket));
+    EXPECT(host, sent(gpu, NEO_COMM_ALL_GATHER) == (int64_t)mine * (size - 1),
+           "all_gather's bytes");
     expect_device(host, out, all, total, "all_gather");
     if (!p->in_place) cudaFree(in);
 
@@ -153,23 +170,30 @@ static neo_status movers(neo_comm *host, neo_comm *gpu, const plan *p) {
         out = is_root ? on_device(host, NULL, total) : NULL;
         in = on_device(host, part, mine);
         neo_comm_reset_stats(gpu);
-        EXPECT_OK(host, settled(gpu, p, neo_comm_gather(gpu, in, out, p->count, c, p->dtype, root, t), &ticket));
+        EXPECT_OK(host,
+                  settled(gpu, p, neo_comm_gather(gpu, in, out, p->count, c, p->dtype, root, t),
+                          &ticket));
         EXPECT(host, sent(gpu, NEO_COMM_GATHER) == (is_root ? 0 : (int64_t)mine), "gather's bytes");
         if (is_root) expect_device(host, out, all, total, "gather");
         cudaFree(in);
         in = is_root ? on_device(host, all, total) : NULL;
         out = on_device(host, NULL, mine);
-        EXPECT_OK(host, settled(gpu, p, neo_comm_scatter(gpu, in, out, p->count, c, p->dtype, root, t), &ticket));
-        EXPECT(host, sent(gpu, NEO_COMM_SCATTER) == (is_root ? (int64_t)(total - mine) : 0), "scatter's bytes");
+        EXPECT_OK(host,
+                  settled(gpu, p, neo_comm_scatter(gpu, in, out, p->count, c, p->dtype, root, t),
+                          &ticket));
+        EXPECT(host, sent(gpu, NEO_COMM_SCATTER) == (is_root ? (int64_t)(total - mine) : 0),
+               "scatter's bytes");
         expect_device(host, out, part, mine, "scatter");
         cudaFree(in);
         size_t bytes = (size_t)p->count * each;
         char *data = on_host(bytes);
         fill(host, data, p->dtype, p->count, root, 11);
         out = on_device(host, is_root ? data : NULL, bytes);
-        EXPECT_OK(host, settled(gpu, p, neo_comm_broadcast(gpu, out, p->count, p->dtype, root, t), &ticket));
+        EXPECT_OK(host, settled(gpu, p, neo_comm_broadcast(gpu, out, p->count, p->dtype, root, t),
+                                &ticket));
         int64_t sums_of[2] = {sent(gpu, NEO_COMM_BROADCAST), 0};
-        EXPECT_OK(host, neo_comm_all_reduce(host, NEO_REDUCE_SUM, sums_of, sums_of + 1, 1, NEO_I64, NULL));
+        EXPECT_OK(host, neo_comm_all_reduce(host, NEO_REDUCE_SUM, sums_of, sums_of + 1, 1, NEO_I64,
+                                            NULL));
         EXPECT(host, sums_of[1] == (int64_t)bytes * (size - 1), "broadcast's bytes");
         expect_device(host, out, data, bytes, "broadcast");
         free(data);
@@ -186,13 +210,16 @@ static neo_status exchanges(neo_comm *host, neo_comm *gpu, const plan *p) {
     EXPECT_OK(host, neo_comm_all_to_all(host, from, want, p->count, p->dtype, NULL));
     void *in = on_device(host, from, total), *out = on_device(host, NULL, total);
     neo_comm_reset_stats(gpu);
-    EXPECT_OK(host, settled(gpu, p, neo_comm_all_to_all(gpu, in, out, p->count, p->dtype, t), &ticket));
-    EXPECT(host, sent(gpu, NEO_COMM_ALL_TO_ALL) == (int64_t)(total - total / (size_t)size), "all_to_all's bytes");
+    EXPECT_OK(host,
+              settled(gpu, p, neo_comm_all_to_all(gpu, in, out, p->count, p->dtype, t), &ticket));
+    EXPECT(host, sent(gpu, NEO_COMM_ALL_TO_ALL) == (int64_t)(total - total / (size_t)size),
+           "all_to_all's bytes");
     expect_device(host, out, want, total, "all_to_all");
     cudaFree(in);
     free(from), free(want);
 
-    int64_t ins[64], outs[64], in_total = 0, out_total = 0; /* rank a sends rank b (a + 2 b) mod 4 parts */
+    int64_t ins[64], outs[64], in_total = 0,
+                               out_total = 0; /* rank a sends rank b (a + 2 b) mod 4 parts */
     for (int q = 0; q < size; q++) {
         ins[q] = (rank + 2 * q) % 4 * p->count;
         outs[q] = (q + 2 * rank) % 4 * p->count;
@@ -202,8 +229,10 @@ static neo_status exchanges(neo_comm *host, neo_comm *gpu, const plan *p) {
     from = on_host((size_t)in_total * each), want = on_host((size_t)out_total * each);
     fill(host, from, p->dtype, in_total, rank, 14);
     EXPECT_OK(host, neo_comm_all_to_allv(host, from, ins, want, outs, p->dtype, NULL));
-    in = on_device(host, from, (size_t)in_total * each), out = on_device(host, NULL, (size_t)out_total * each);
-    EXPECT_OK(host, settled(gpu, p, neo_comm_all_to_allv(gpu, in, ins, out, outs, p->dtype, t), &ticket));
+    in = on_device(host, from, (size_t)in_total * each),
+    out = on_device(host, NULL, (size_t)out_total * each);
+    EXPECT_OK(host,
+              settled(gpu, p, neo_comm_all_to_allv(gpu, in, ins, out, outs, p->dtype, t), &ticket));
     expect_device(host, out, want, (size_t)out_total * each, "all_to_allv");
     cudaFree(in);
     free(from), free(want);
@@ -213,15 +242,20 @@ static neo_status exchanges(neo_comm *host, neo_comm *gpu, const plan *p) {
         char *data = on_host(bytes);
         out = on_device(host, NULL, bytes);
         neo_comm_reset_stats(gpu);
-        if (rank > 0) EXPECT_OK(host, settled(gpu, p, neo_comm_recv(gpu, out, p->count, p->dtype, rank - 1, t), &ticket));
+        if (rank > 0)
+            EXPECT_OK(
+                host,
+                settled(gpu, p, neo_comm_recv(gpu, out, p->count, p->dtype, rank - 1, t), &ticket));
         fill(host, data, p->dtype, p->count, rank ? rank - 1 : 0, 15);
         if (rank > 0) expect_device(host, out, data, bytes, "recv");
         else cudaFree(out);
         fill(host, data, p->dtype, p->count, rank, 15);
         in = on_device(host, data, bytes);
         if (rank < size - 1)
-            EXPECT_OK(host, settled(gpu, p, neo_comm_send(gpu, in, p->count, p->dtype, rank + 1, t), &ticket));
-        EXPECT(host, sent(gpu, NEO_COMM_SEND) == (rank < size - 1 ? (int64_t)bytes : 0), "send's bytes");
+            EXPECT_OK(host, settled(gpu, p, neo_comm_send(gpu, in, p->count, p->dtype, rank + 1, t),
+                                    &ticket));
+        EXPECT(host, sent(gpu, NEO_COMM_SEND) == (rank < size - 1 ? (int64_t)bytes : 0),
+               "send's bytes");
         cudaFree(in);
         free(data);
     }
@@ -252,19 +286,24 @@ static neo_status leaves(neo_comm *host, neo_comm *gpu, const plan *p) {
     for (int r = 0; r < size; r++) at[r + 1] = at[r] + counts[r];
     out = on_device(host, NULL, (size_t)counts[rank] * each);
     EXPECT_OK(host, neo_comm_reduce_scatter_leaves(gpu, dev, out, 0, counts, p->dtype, NULL));
-    expect_device(host, out, want + (size_t)at[rank] * each, (size_t)counts[rank] * each, "reduce_scatter_leaves");
-    for (int k = 0; k < n; k++) free((void *)(uintptr_t)pieces[k]), cudaFree((void *)(uintptr_t)dev[k]);
+    expect_device(host, out, want + (size_t)at[rank] * each, (size_t)counts[rank] * each,
+                  "reduce_scatter_leaves");
+    for (int k = 0; k < n; k++)
+        free((void *)(uintptr_t)pieces[k]), cudaFree((void *)(uintptr_t)dev[k]);
     free(want);
     return NEO_OK;
 }
 static neo_status every(neo_comm *host, void *user) {
-    static const neo_dtype dtypes[] = {NEO_F32, NEO_F16, NEO_BF16, NEO_I32, NEO_I64, NEO_I8, NEO_U8, NEO_F8E4M3};
+    static const neo_dtype dtypes[] = {NEO_F32, NEO_F16, NEO_BF16, NEO_I32,
+                                       NEO_I64, NEO_I8,  NEO_U8,   NEO_F8E4M3};
     static const int64_t counts[] = {0, 1, 5, 100, 1000, 20000};
     neo_comm *gpu = NULL;
     int few = user != NULL;
     EXPECT_OK(host, neo_comm_create_nccl(host, device_of(host), NULL, &gpu));
     EXPECT(host, neo_comm_get_backend(gpu) == NEO_BACKEND_NCCL, "backend");
-    EXPECT(host, neo_comm_rank(gpu) == neo_comm_rank(host) && neo_comm_size(gpu) == neo_comm_size(host), "rank, size");
+    EXPECT(host,
+           neo_comm_rank(gpu) == neo_comm_rank(host) && neo_comm_size(gpu) == neo_comm_size(host),
+           "rank, size");
     for (int d = 0; d < (int)(sizeof dtypes / sizeof dtypes[0]); d++)
         for (int i = 0; i < (int)(sizeof counts / sizeof counts[0]); i++) {
             if (counts[i] > 1000 && (dtypes[d] != NEO_F32 || few)) continue;
@@ -296,11 +335,13 @@ static neo_status splits(neo_comm *host, void *user) {
     neo_comm *gpu = NULL, *odd = NULL, *back = NULL, *local = NULL, *cross = NULL, *none = NULL;
     (void)user;
     EXPECT_OK(host, neo_comm_create_nccl(host, device_of(host), NULL, &gpu));
-    /* The group lives without the one it was made over being used for it; both work side by side. */
+    /* The group lives without the one it was made over being used for it; both work side by side.
+       */
     EXPECT_OK(host, neo_comm_split(gpu, rank % 2, -rank, &odd));
     int members = rank % 2 ? size / 2 : (size + 1) / 2;
     EXPECT(host, neo_comm_size(odd) == members, "%d members", neo_comm_size(odd));
-    EXPECT(host, neo_comm_rank(odd) == members - 1 - rank / 2, "rank %d: the keys turn the order", neo_comm_rank(odd));
+    EXPECT(host, neo_comm_rank(odd) == members - 1 - rank / 2, "rank %d: the keys turn the order",
+           neo_comm_rank(odd));
     EXPECT(host, neo_comm_world_rank(odd, neo_comm_rank(odd)) == rank, "world rank");
     int64_t number = rank + 1, want = 0;
     for (int r = rank % 2; r < size; r += 2) want += r + 1;
@@ -344,21 +385,26 @@ static neo_status two_levels(neo_comm *host, void *user) {
     int size = neo_comm_size(host), rank = neo_comm_rank(host);
     neo_comm *gpu = NULL, *on[2][2] = {{NULL, NULL}, {NULL, NULL}};
     size_t bytes = (size_t)size * COUNT * sizeof(float);
-    float *in = (float *)on_host(bytes), *out = (float *)on_host(bytes), *room = (float *)on_host(bytes);
+    float *in = (float *)on_host(bytes), *out = (float *)on_host(bytes),
+          *room = (float *)on_host(bytes);
     (void)user;
     EXPECT_OK(host, neo_comm_create_nccl(host, device_of(host), NULL, &gpu));
     EXPECT_OK(host, neo_comm_split_nodes(host, &on[0][0], &on[0][1]));
     EXPECT_OK(host, neo_comm_split_nodes(gpu, &on[1][0], &on[1][1]));
     for (int i = 0; i < size * COUNT; i++) in[i] = (float)((i * 37 + rank * 11) % 101) * 0.37f;
     for (int op = 0; op < 3; op++) {
-        void *din = on_device(host, in, bytes), *dout = on_device(host, out, bytes), *work = on_device(host, NULL, bytes);
+        void *din = on_device(host, in, bytes), *dout = on_device(host, out, bytes),
+             *work = on_device(host, NULL, bytes);
         for (int there = 0; there < 2; there++) {
             neo_comm *local = on[there][0], *cross = on[there][1];
             const void *x = there ? din : in;
             void *y = there ? dout : out, *w = there ? work : room;
-            EXPECT_OK(host, op == 0   ? neo_comm_all_reduce_2level(local, cross, NEO_REDUCE_SUM, x, y, size * COUNT, NEO_F32)
-                            : op == 1 ? neo_comm_reduce_scatter_2level(local, cross, NEO_REDUCE_SUM, x, y, COUNT, NEO_F32, w)
-                                      : neo_comm_all_to_all_2level(local, cross, x, y, COUNT, NEO_F32, w));
+            EXPECT_OK(host, op == 0 ? neo_comm_all_reduce_2level(local, cross, NEO_REDUCE_SUM, x, y,
+                                                                 size * COUNT, NEO_F32)
+                            : op == 1 ? neo_comm_reduce_scatter_2level(local, cross, NEO_REDUCE_SUM,
+                                                                       x, y, COUNT, NEO_F32, w)
+                                      : neo_comm_all_to_all_2level(local, cross, x, y, COUNT,
+                                                                   NEO_F32, w));
         }
         expect_device(host, dout, out, bytes, "two levels");
         cudaFree(din), cudaFree(work);
@@ -383,15 +429,19 @@ static neo_status flights(neo_comm *host, void *user) {
         fill(host, data, NEO_F32, COUNT, rank, i);
         in[i] = (float *)on_device(host, data, sizeof data);
         out[i] = (float *)on_device(host, NULL, sizeof data);
-        EXPECT_OK(host, neo_comm_all_reduce(gpu, NEO_REDUCE_SUM, in[i], out[i], COUNT, NEO_F32, &ticket[i]));
+        EXPECT_OK(host, neo_comm_all_reduce(gpu, NEO_REDUCE_SUM, in[i], out[i], COUNT, NEO_F32,
+                                            &ticket[i]));
         /* The host group is the caller's own meanwhile. */
-        if (i % 4 == 0) EXPECT_OK(host, neo_comm_all_reduce(host, NEO_REDUCE_SUM, &one, &one, 1, NEO_F32, NULL));
+        if (i % 4 == 0)
+            EXPECT_OK(host,
+                      neo_comm_all_reduce(host, NEO_REDUCE_SUM, &one, &one, 1, NEO_F32, NULL));
     }
     EXPECT_OK(host, neo_comm_wait(gpu, ticket[N / 2]));
     EXPECT_OK(host, neo_comm_wait_all(gpu));
     for (int i = 0; i < N; i++) {
         fill(host, data, NEO_F32, COUNT, rank, i);
-        EXPECT_OK(host, neo_comm_all_reduce(host, NEO_REDUCE_SUM, data, want, COUNT, NEO_F32, NULL));
+        EXPECT_OK(host,
+                  neo_comm_all_reduce(host, NEO_REDUCE_SUM, data, want, COUNT, NEO_F32, NULL));
         expect_device(host, out[i], want, sizeof want, "in flight");
         cudaFree(in[i]);
     }
@@ -399,7 +449,8 @@ static neo_status flights(neo_comm *host, void *user) {
     EXPECT(host, s.op[NEO_COMM_ALL_REDUCE].calls == N, "calls");
     /* A header to each other rank per call. */
     int64_t control = s.op[NEO_COMM_ALL_REDUCE].control_bytes;
-    EXPECT(host, (size == 1) == (control == 0) && control % (N * (size > 1 ? size - 1 : 1)) == 0, "control %" PRId64, control);
+    EXPECT(host, (size == 1) == (control == 0) && control % (N * (size > 1 ? size - 1 : 1)) == 0,
+           "control %" PRId64, control);
     neo_comm_destroy(gpu);
     return NEO_OK;
 }
@@ -410,11 +461,13 @@ static neo_status refusals(neo_comm *host, void *user) {
     (void)user;
     EXPECT_ERR(host, neo_comm_create_nccl(NULL, 0, NULL, &gpu), NEO_ERR_ARG, "NULL");
     EXPECT_ERR(host, neo_comm_create_nccl(host, 0, NULL, NULL), NEO_ERR_ARG, "NULL");
-    EXPECT_ERR(host, neo_comm_set_combine(host, NULL, NULL), NEO_ERR_UNSUPPORTED, "not on a device");
+    EXPECT_ERR(host, neo_comm_set_combine(host, NULL, NULL), NEO_ERR_UNSUPPORTED,
+               "not on a device");
     EXPECT_OK(host, neo_comm_create_nccl(host, device_of(host), NULL, &gpu));
     EXPECT_ERR(host, neo_comm_create_nccl(gpu, 0, NULL, &other), NEO_ERR_ARG, "itself");
     neo_comm_input *input = NULL;
-    EXPECT_ERR(host, neo_comm_input_open(gpu, NULL, &input), NEO_ERR_UNSUPPORTED, "not on a group of devices");
+    EXPECT_ERR(host, neo_comm_input_open(gpu, NULL, &input), NEO_ERR_UNSUPPORTED,
+               "not on a group of devices");
     /* one status, behind an operation in flight; the group works on */
     int last = neo_comm_size(host) - 1;
     char want[60];
@@ -423,7 +476,8 @@ static neo_status refusals(neo_comm *host, void *user) {
     EXPECT_OK(host, neo_comm_all_reduce(gpu, NEO_REDUCE_SUM, q, q, 16, NEO_I32, &ticket));
     if (neo_comm_rank(host) == last) (void)neo_fail(NEO_ERR_NUMERIC, "a loss that is not a number");
     snprintf(want, sizeof want, "rank %d: a loss that is not a number", last);
-    EXPECT_ERR(host, neo_comm_agree(gpu, neo_comm_rank(host) == last ? NEO_ERR_NUMERIC : NEO_OK), NEO_ERR_NUMERIC, want);
+    EXPECT_ERR(host, neo_comm_agree(gpu, neo_comm_rank(host) == last ? NEO_ERR_NUMERIC : NEO_OK),
+               NEO_ERR_NUMERIC, want);
     EXPECT_OK(host, neo_comm_agree(gpu, NEO_OK));
     EXPECT_OK(host, neo_comm_all_reduce(gpu, NEO_REDUCE_SUM, q, q, 16, NEO_I32, NULL));
     cudaFree(q);
@@ -434,14 +488,16 @@ static neo_status refusals(neo_comm *host, void *user) {
     neo_rows rows;
     memset(&rows, 0, sizeof rows);
     rows.cols = 4;
-    EXPECT_ERR(host, neo_comm_all_gather_rows(gpu, &rows, (const float *)p, (float *)p, 1, NULL, NULL),
+    EXPECT_ERR(host,
+               neo_comm_all_gather_rows(gpu, &rows, (const float *)p, (float *)p, 1, NULL, NULL),
                NEO_ERR_UNSUPPORTED, "the context's device codes the rows");
-    EXPECT_ERR(host, neo_comm_all_reduce(gpu, NEO_REDUCE_SUM, p, (char *)p + 4, 2, NEO_F32, NULL), NEO_ERR_ARG, "overlap");
+    EXPECT_ERR(host, neo_comm_all_reduce(gpu, NEO_REDUCE_SUM, p, (char *)p + 4, 2, NEO_F32, NULL),
+               NEO_ERR_ARG, "overlap");
     EXPECT_OK(host, neo_comm_barrier(gpu, NULL)); /* nothing was sent, and it works on */
     cudaFree(p);
     neo_comm_destroy(gpu);
-    EXPECT_ERR(host, neo_comm_create_nccl(host, 1000 + neo_comm_rank(host), NULL, &gpu), NEO_ERR_ARG,
-               "there is no CUDA device 100");
+    EXPECT_ERR(host, neo_comm_create_nccl(host, 1000 + neo_comm_rank(host), NULL, &gpu),
+               NEO_ERR_ARG, "there is no CUDA device 100");
     EXPECT(host, gpu == NULL, "not NULL");
     return NEO_OK;
 }
@@ -475,7 +531,8 @@ static neo_status streams(neo_comm *host, void *user) {
         neo_ticket ticket;
         fake_launch((void *)stream, late_fill, &f);
         neo_comm *on = round & 1 ? sub : gpu;
-        EXPECT_OK(host, neo_comm_all_reduce(on, NEO_REDUCE_SUM, p, p, COUNT, NEO_I64, round & 2 ? &ticket : NULL));
+        EXPECT_OK(host, neo_comm_all_reduce(on, NEO_REDUCE_SUM, p, p, COUNT, NEO_I64,
+                                            round & 2 ? &ticket : NULL));
         if (round & 2) EXPECT_OK(host, neo_comm_wait(on, ticket));
         for (int64_t i = 0; i < COUNT; i++) want[i] = sum + size * i;
         expect_device(host, p, want, sizeof want, "after the user's kernel");
@@ -534,13 +591,14 @@ static neo_status device_sums(neo_comm *host, void *user) {
         EXPECT_OK(host, leaves(host, i == 3 ? sub : gpu, &p));
     }
     neo_comm_barrier(host, NULL);
-    EXPECT(host, neo_comm_size(host) == 1 || __atomic_load_n(&kernels, __ATOMIC_RELAXED) > 0, "not called");
+    EXPECT(host, neo_comm_size(host) == 1 || __atomic_load_n(&kernels, __ATOMIC_RELAXED) > 0,
+           "not called");
     neo_comm_destroy(sub);
     if (neo_comm_size(host) > 1) {
         void *x = on_device(host, NULL, 400);
         EXPECT_OK(host, neo_comm_set_combine(gpu, refuse_combine, NULL));
-        EXPECT_ERR(host, neo_comm_all_reduce(gpu, NEO_REDUCE_SUM, x, x, 100, NEO_F32, NULL), NEO_ERR_UNSUPPORTED,
-                   "no kernel for");
+        EXPECT_ERR(host, neo_comm_all_reduce(gpu, NEO_REDUCE_SUM, x, x, 100, NEO_F32, NULL),
+                   NEO_ERR_UNSUPPORTED, "no kernel for");
         cudaFree(x);
     }
     neo_comm_destroy(gpu);
@@ -559,17 +617,21 @@ static neo_status job(neo_comm *host, neo_comm *gpu) {
     neo_ticket ticket;
     for (int i = 0; i < 2 && status == NEO_OK; i++) {
         status = neo_comm_all_reduce(gpu, NEO_REDUCE_SUM, x, y, COUNT, NEO_F32, NULL);
-        if (status == NEO_OK) status = neo_comm_all_gather(gpu, x, y, COUNT / size, NULL, NEO_F32, NULL);
-        if (status == NEO_OK) status = neo_comm_all_to_all(gpu, x, y, COUNT / size, NEO_F32, &ticket);
+        if (status == NEO_OK)
+            status = neo_comm_all_gather(gpu, x, y, COUNT / size, NULL, NEO_F32, NULL);
+        if (status == NEO_OK)
+            status = neo_comm_all_to_all(gpu, x, y, COUNT / size, NEO_F32, &ticket);
         if (status == NEO_OK && rank < 2)
-            status = rank ? neo_comm_recv(gpu, y, 10, NEO_F32, 0, NULL) : neo_comm_send(gpu, x, 10, NEO_F32, 1, NULL);
+            status = rank ? neo_comm_recv(gpu, y, 10, NEO_F32, 0, NULL)
+                          : neo_comm_send(gpu, x, 10, NEO_F32, 1, NULL);
         if (status == NEO_OK) status = neo_comm_broadcast(gpu, x, COUNT, NEO_F32, 0, NULL);
         if (status == NEO_OK) status = neo_comm_barrier(gpu, NULL);
     }
     if (status != NEO_OK) { /* it stays so */
         EXPECT(host, neo_comm_status(gpu) == status, "status %s", neo_last_error());
         EXPECT(host, neo_comm_barrier(gpu, NULL) == status, "a later call");
-        EXPECT(host, strstr(neo_last_error(), "rank ") != NULL, "names no rank: %s", neo_last_error());
+        EXPECT(host, strstr(neo_last_error(), "rank ") != NULL, "names no rank: %s",
+               neo_last_error());
     }
     char why[400];
     snprintf(why, sizeof why, "%.390s", neo_last_error());
@@ -588,14 +650,17 @@ static neo_status play(neo_comm *host, void *user) {
     scene *s = (scene *)user;
     neo_comm *gpu = NULL;
     neo_status status = neo_comm_create_nccl(host, device_of(host), NULL, &gpu);
-    if (s->create_fails || status != NEO_OK) EXPECT(host, status != NEO_OK && gpu == NULL, "created");
+    if (s->create_fails || status != NEO_OK)
+        EXPECT(host, status != NEO_OK && gpu == NULL, "created");
     if (status == NEO_OK) status = job(host, gpu);
     if (status == NEO_OK) __atomic_fetch_add(&s->ok, 1, __ATOMIC_RELAXED);
     else if (s->part) {
         EXPECT(host, status == s->expected, "%s: %s", neo_status_string(status), neo_last_error());
-        EXPECT(host, strstr(neo_last_error(), s->part), "message lacks '%s': %s", s->part, neo_last_error());
+        EXPECT(host, strstr(neo_last_error(), s->part), "message lacks '%s': %s", s->part,
+               neo_last_error());
     }
-    if (!s->apart) EXPECT_OK(host, neo_comm_barrier(host, NULL)); /* the host group does not suffer */
+    if (!s->apart)
+        EXPECT_OK(host, neo_comm_barrier(host, NULL)); /* the host group does not suffer */
     neo_comm_destroy(gpu);
     return NEO_OK;
 }
@@ -656,10 +721,12 @@ static void every_failure(int ranks) {
             fake_fail(call[i].function, 1, nth, call[i].error);
             act(ranks, &s, call[i].function);
             reached = fake_calls(call[i].function, 1) > nth;
-            int whole = s.ok == ranks || s.ok == 0; /* a fault breaks all, or was in the end (or never) */
+            int whole =
+                s.ok == ranks || s.ok == 0; /* a fault breaks all, or was in the end (or never) */
             __atomic_fetch_add(&checks, 1, __ATOMIC_RELAXED);
             if (!whole) {
-                fprintf(stderr, "%s, call %d: %d of %d ranks did not notice\n", call[i].function, nth, s.ok, ranks);
+                fprintf(stderr, "%s, call %d: %d of %d ranks did not notice\n", call[i].function,
+                        nth, s.ok, ranks);
                 __atomic_fetch_add(&failures, 1, __ATOMIC_RELAXED);
             }
             expect_clean(call[i].function);
@@ -687,12 +754,14 @@ static void named_failures(int ranks) {
 
     s.create_fails = 0;
     s.expected = NEO_ERR_SYSTEM;
-    s.part = "rank 1: all_reduce #0 (6000 f32, sum): NCCL: ncclSend and ncclRecv: unhandled cuda error (fake: last error)";
+    s.part = "rank 1: all_reduce #0 (6000 f32, sum): NCCL: ncclSend and ncclRecv: unhandled cuda "
+             "error (fake: last error)";
     fake_fail("ncclSend", 1, 0, ncclUnhandledCudaError);
     act(ranks, &s, "ncclSend");
     expect_clean("ncclSend");
     s.expected = NEO_ERR_PEER;
-    s.part = "rank 1: all_reduce #0 (6000 f32, sum): NCCL: asynchronous error: remote process exited";
+    s.part =
+        "rank 1: all_reduce #0 (6000 f32, sum): NCCL: asynchronous error: remote process exited";
     fake_async_error(1, 0, ncclRemoteError);
     act(ranks, &s, "asynchronous error");
     expect_clean("asynchronous error");
@@ -722,7 +791,21 @@ static void hung_device(int ranks) {
 }
 
 /* ---- ranks that go their own ways ---- */
-enum { OP, COUNT, DTYPE, LABEL, COUNTS, PAIRS, PIECES, MESSAGE, LATE, LEFT, GIVEN_UP, LONELY, WAYS };
+enum {
+    OP,
+    COUNT,
+    DTYPE,
+    LABEL,
+    COUNTS,
+    PAIRS,
+    PIECES,
+    MESSAGE,
+    LATE,
+    LEFT,
+    GIVEN_UP,
+    LONELY,
+    WAYS
+};
 static neo_status wander(neo_comm *host, void *user) {
     const int kind = *(const int *)user;
     int size = neo_comm_size(host), rank = neo_comm_rank(host), other = rank == 1;
@@ -745,7 +828,9 @@ static neo_status wander(neo_comm *host, void *user) {
         part = "(101 f32, sum)";
         status = neo_comm_all_reduce(gpu, NEO_REDUCE_SUM, x, y, other ? 101 : 100, NEO_F32, NULL);
         break;
-    case DTYPE: status = neo_comm_all_gather(gpu, x, y, 4, NULL, other ? NEO_I32 : NEO_F32, NULL); break;
+    case DTYPE:
+        status = neo_comm_all_gather(gpu, x, y, 4, NULL, other ? NEO_I32 : NEO_F32, NULL);
+        break;
     case LABEL:
         part = other ? "of 'h.3'" : "of 'h.2'";
         neo_comm_label(gpu, other ? "of one rank" : NULL); /* agreement has none */
@@ -825,10 +910,13 @@ static neo_status wander(neo_comm *host, void *user) {
     }
     if (kind == LATE && other) part = "rank"; /* that rank hears it from the others */
     if (gpu) {
-        EXPECT(host, status == expected, "way %d: %s: %s", kind, neo_status_string(status), neo_last_error());
-        EXPECT(host, strstr(neo_last_error(), part), "way %d lacks '%s': %s", kind, part, neo_last_error());
+        EXPECT(host, status == expected, "way %d: %s: %s", kind, neo_status_string(status),
+               neo_last_error());
+        EXPECT(host, strstr(neo_last_error(), part), "way %d lacks '%s': %s", kind, part,
+               neo_last_error());
     }
-    if (kind != LATE) EXPECT_OK(host, neo_comm_barrier(host, NULL)); /* the host group does not suffer */
+    if (kind != LATE)
+        EXPECT_OK(host, neo_comm_barrier(host, NULL)); /* the host group does not suffer */
     cudaFree(x);
     cudaFree(y);
     neo_comm_destroy(gpu);
@@ -837,7 +925,8 @@ static neo_status wander(neo_comm *host, void *user) {
 static void ways(int ranks) {
     for (int kind = 0; kind < WAYS; kind++) {
         neo_comm_desc d = faulty_desc();
-        if (kind != LATE) d.timeout_ms = 60000; /* found out at once, not by the clock: another status */
+        if (kind != LATE)
+            d.timeout_ms = 60000; /* found out at once, not by the clock: another status */
         if (kind == PIECES) d.ctx.repro_shards = 2 * ranks + 1;
         if (neo_comm_spawn(ranks, &d, wander, &kind, NULL) != NEO_OK) {
             fprintf(stderr, "way %d: %s\n", kind, neo_last_error());
@@ -865,16 +954,18 @@ static neo_status spend(neo_comm *host, void *user) {
     purse *p = (purse *)user;
     int64_t mine[2] = {0, 0};
     if (neo_comm_rank(host) == 1) __atomic_store_n(&p->left, p[1].left, __ATOMIC_RELAXED);
-    (void)neo_comm_barrier(host, NULL); /* rank 1 may be through, and give up, before the others are */
+    (void)neo_comm_barrier(host,
+                           NULL); /* rank 1 may be through, and give up, before the others are */
     neo_status status = neo_comm_create_nccl(host, device_of(host), NULL, &gpu);
     if (status == NEO_OK) status = neo_comm_split(gpu, neo_comm_rank(host) == 0, 0, &sub);
-    EXPECT(host, status == NEO_OK || neo_comm_rank(host) == 0 || strstr(neo_last_error(), "memory"), "%s",
-           neo_last_error());
+    EXPECT(host, status == NEO_OK || neo_comm_rank(host) == 0 || strstr(neo_last_error(), "memory"),
+           "%s", neo_last_error());
     EXPECT(host, (status == NEO_OK) == (sub != NULL), "half a group");
     if (neo_comm_rank(host) == 1) __atomic_store_n(&p->left, 1 << 30, __ATOMIC_RELAXED);
     mine[0] = status != NEO_OK;
     if (neo_comm_status(host) == NEO_OK) { /* it may have failed when its own copy was made */
-        neo_status met = neo_comm_all_reduce(host, NEO_REDUCE_SUM, mine, mine + 1, 1, NEO_I64, NULL);
+        neo_status met =
+            neo_comm_all_reduce(host, NEO_REDUCE_SUM, mine, mine + 1, 1, NEO_I64, NULL);
         if (met == NEO_OK && neo_comm_rank(host) == 0) p[2].left = (int)mine[1];
     }
     neo_comm_destroy(sub);
@@ -909,8 +1000,11 @@ static neo_status half_split(neo_comm *host, void *user) {
     if (rank == 1) fake_fail("cudaMallocHost", 1, 0, cudaErrorMemoryAllocation);
     neo_status status = neo_comm_split(gpu, rank % 2, 0, &sub);
     if (rank % 2 == 0) EXPECT(host, status == NEO_OK && sub, "%s", neo_last_error());
-    else EXPECT(host, status == NEO_ERR_MEMORY && !sub && strstr(neo_last_error(), "rank 1: neo_comm_split: CUDA"),
-                "%s", neo_last_error());
+    else
+        EXPECT(host,
+               status == NEO_ERR_MEMORY && !sub &&
+                   strstr(neo_last_error(), "rank 1: neo_comm_split: CUDA"),
+               "%s", neo_last_error());
     EXPECT_OK(host, all_sum(host, gpu, &one));
     EXPECT(host, one == neo_comm_size(host), "%" PRId64, one);
     neo_comm_destroy(sub);

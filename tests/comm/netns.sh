@@ -1,11 +1,12 @@
 #!/bin/sh
-# netns.sh: "make netns". Two hosts on one machine: network namespaces with host names of their own, joined by a bridge
-# in a third; nothing is added to the machine's own network. With OpenMPI and MPICH over TCP, two ranks on each host:
+# netns.sh: "make netns". Two hosts on one machine: network namespaces with host names of their own,
+# joined by a bridge in a third; nothing is added to the machine's own network. With OpenMPI and
+# MPICH over TCP, two ranks on each host:
 #   tests/comm/collectives.c and the digest of examples/allreduce.c;
 #   the link between the hosts is cut for a second in the middle of a job: nobody notices;
 #   it is cut for good: every rank ends with an error soon after its timeout, and does not hang;
-#   over a link of 1 Gbit/s, an asynchronous call hides at least 60 % of its time behind a computation.
-# Needs root, iproute2 and an MPI; else it is skipped.
+# over a link of 1 Gbit/s, an asynchronous call hides at least 60 % of its time behind a
+# computation. Needs root, iproute2 and an MPI; else it is skipped.
 
 B=${B:-build}
 MAKE=${MAKE:-make}
@@ -14,7 +15,8 @@ B=$(mkdir -p "$B" && cd "$B" && pwd)
 W=$B/netns
 tag=neo$$
 net=10.213.47
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 UCX_TLS=tcp,self UCX_NET_DEVICES=eth0
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 UCX_TLS=tcp,self \
+    UCX_NET_DEVICES=eth0
 export TMPDIR=/tmp
 
 leave() {
@@ -55,7 +57,8 @@ ip -n $tag-sw link add name bridge0 type bridge 2>/dev/null || leave "no bridge 
 ip -n $tag-sw link set bridge0 up
 host=1
 for ns in a b; do
-    ip -n $tag-$ns link add eth0 type veth peer name to-$ns netns $tag-sw 2>/dev/null || leave "no veth in this kernel"
+    ip -n $tag-$ns link add eth0 type veth peer name to-$ns netns $tag-sw 2>/dev/null ||
+        leave "no veth in this kernel"
     ip -n $tag-sw link set to-$ns master bridge0 up
     ip -n $tag-$ns addr add $net.$host/24 dev eth0
     ip -n $tag-$ns link set eth0 up
@@ -64,13 +67,14 @@ done
 cable() { ip -n $tag-sw link set to-b "$1"; } # up or down
 slow() { # 1 Gbit/s both ways; fails where the kernel cannot
     for ns in a b; do
-        tc -n $tag-$ns qdisc add dev eth0 root tbf rate 1gbit burst 256kb latency 50ms 2>/dev/null || return 1
+        tc -n $tag-$ns qdisc add dev eth0 root tbf rate 1gbit burst 256kb latency 50ms 2>/dev/null \
+            || return 1
     done
 }
 fast() { for ns in a b; do tc -n $tag-$ns qdisc del dev eth0 root; done; }
 
-# The program for the cut: sums until it is told to end, or an error. FOLDER/rank.R gets a line when it runs, and one
-# when it has ended.
+# The program for the cut: sums until it is told to end, or an error. FOLDER/rank.R gets a line when
+# it runs, and one when it has ended.
 cat >"$W/loop.c" <<'END'
 #define NEO_COMM_IMPLEMENTATION
 #include "neo_comm.h"
@@ -110,7 +114,8 @@ int main(int argc, char **argv) {
 }
 END
 
-# agent [OPTIONS] HOST COMMAND...: a command on a host, as ssh would. mpirun runs on a, and reaches b by it.
+# agent [OPTIONS] HOST COMMAND...: a command on a host, as ssh would. mpirun runs on a, and reaches
+# b by it.
 cat >"$W/agent" <<END
 #!/bin/sh
 while [ "\${1#-}" != "\$1" ]; do shift; done
@@ -128,9 +133,11 @@ start() {
     case $kind in
     openmpi) options="--host $net.1:$each,$net.2:$each --enable-recovery --mca plm_rsh_agent $W/agent --mca pml ob1
         --mca btl tcp,self --mca btl_tcp_if_include $net.0/24 --mca oob_tcp_if_include $net.0/24" ;;
-    mpich) options="-hosts $net.1:$each,$net.2:$each -disable-auto-cleanup -launcher ssh -launcher-exec $W/agent -iface eth0" ;;
+    mpich) \
+        options="-hosts $net.1:$each,$net.2:$each -disable-auto-cleanup -launcher ssh -launcher-exec $W/agent -iface eth0" ;;
     esac
-    timeout -k 5 "$seconds" "$W/agent" $net.1 mpirun.$kind $options -n $((2 * each)) "$@" >"$W/out" 2>&1 </dev/null
+    timeout -k 5 "$seconds" "$W/agent" $net.1 mpirun.$kind $options -n $((2 * each)) "$@" \
+        >"$W/out" 2>&1 </dev/null
 }
 # begin MS: the loop with a timeout, in the background; returns when all ranks run.
 begin() {
@@ -144,7 +151,8 @@ begin() {
     fail "$kind: the loop does not start: $(head -5 "$W/out")"
     return 1
 }
-# ended SECONDS: waits until all ranks have; prints how many have, and the tenths of seconds that took.
+# ended SECONDS: waits until all ranks have; prints how many have, and the tenths of seconds that
+# took.
 ended() {
     for i in $(seq $(($1 * 10))); do
         n=$(cat "$W"/rank.* | grep -c '^ended')
@@ -159,7 +167,8 @@ for kind in $kinds; do
     log=$B/logs/netns_$kind.build
     if ! "$MAKE" --no-print-directory B="$P" MPICC=mpicc.$kind CFLAGS=-O1 \
         "$P/tests/comm/collectives_mpi" "$P/allreduce_mpi" "$P/bench/comm_mpi" >"$log" 2>&1 ||
-        ! mpicc.$kind -std=c11 -O1 -I. -DNEO_COMM_MPI -o "$P/loop" "$W/loop.c" "$P/tests/neo.a" -lm -pthread >>"$log" 2>&1
+        ! mpicc.$kind -std=c11 -O1 -I. -DNEO_COMM_MPI -o "$P/loop" "$W/loop.c" "$P/tests/neo.a" \
+        -lm -pthread >>"$log" 2>&1
     then
         fail "$kind: does not build (see $log)"
         continue
@@ -168,7 +177,8 @@ for kind in $kinds; do
     if [ $kind = openmpi ]; then # MPICH 4.0 hangs in MPI_Finalize over UCX's TCP, without neo too
         start 120 "$P/tests/comm/collectives_mpi" 100
         status=$?
-        if [ $status = 0 ] && grep -qE '^comm/collectives: [1-9][0-9]* passed, 0 failed' "$W/out"; then
+        if [ $status = 0 ] && grep -qE '^comm/collectives: [1-9][0-9]* passed, 0 failed' "$W/out"; \
+            then
             pass
         else
             fail "$kind: comm/collectives on two hosts: status $status"
@@ -186,7 +196,8 @@ for kind in $kinds; do
             hidden=$(sed -n 's/^bench comm.mpi.overlap.hidden value=\([0-9]*\).*/\1/p' "$W/out")
             if [ "${hidden:-0}" -ge 60 ]; then
                 pass
-                echo "netns: $kind, 1 Gbit/s: $hidden % of an asynchronous all_to_all hidden behind computation"
+                echo \
+                    "netns: $kind, 1 Gbit/s: $hidden % of an asynchronous all_to_all hidden behind computation"
             else
                 fail "$kind: $hidden % of an asynchronous call are hidden"
                 head -6 "$W/out"
@@ -214,7 +225,8 @@ for kind in $kinds; do
         cable down
         took=$(ended 30)
         same "$kind: a link that is cut: ranks that end" "${took% *}" 4
-        echo "netns: $kind, a link that is cut: ranks ended after ${took#* } tenths of a second (timeout: 30), each with"
+        echo \
+            "netns: $kind, a link that is cut: ranks ended after ${took#* } tenths of a second (timeout: 30), each with"
         cat "$W"/rank.* | grep '^ended' | cut -c1-150
         n=$(grep -lE '^ended: another rank (did not come in time|is lost)' "$W"/rank.* | wc -l)
         same "$kind: a link that is cut: ranks with an error that says so" "$n" 4

@@ -1,6 +1,6 @@
-/* ranks.h: what tests of neo_comm.h share: checks that ranks may make at the same time, inputs, and the naive
-   results. A test file defines a function for every rank; run_ranks runs it on W threads, or, compiled with
-   NEO_COMM_MPI and started by mpirun, on the ranks of mpirun. */
+/* ranks.h: what tests of neo_comm.h share: checks that ranks may make at the same time, inputs, and
+   the naive results. A test file defines a function for every rank; run_ranks runs it on W threads,
+   or, compiled with NEO_COMM_MPI and started by mpirun, on the ranks of mpirun. */
 #ifndef COMM_RANKS_H
 #define COMM_RANKS_H
 
@@ -14,31 +14,34 @@
 #include <unistd.h>
 
 static int failures, checks, skipped; /* the first two atomic */
-#define EXPECT(comm, cond, ...)                                                                                \
-    do {                                                                                                       \
-        __atomic_fetch_add(&checks, 1, __ATOMIC_RELAXED);                                                      \
-        if (cond) break;                                                                                       \
-        if (__atomic_fetch_add(&failures, 1, __ATOMIC_RELAXED) < 20) {                                         \
-            char text_[300];                                                                                   \
-            snprintf(text_, sizeof text_, __VA_ARGS__);                                                        \
-            fprintf(stderr, "%s:%d: rank %d of %d: %s: %s\n", __FILE__, __LINE__, neo_comm_rank(comm),         \
-                    neo_comm_size(comm), #cond, text_);                                                        \
-        }                                                                                                      \
+#define EXPECT(comm, cond, ...)                                                                    \
+    do {                                                                                           \
+        __atomic_fetch_add(&checks, 1, __ATOMIC_RELAXED);                                          \
+        if (cond) break;                                                                           \
+        if (__atomic_fetch_add(&failures, 1, __ATOMIC_RELAXED) < 20) {                             \
+            char text_[300];                                                                       \
+            snprintf(text_, sizeof text_, __VA_ARGS__);                                            \
+            fprintf(stderr, "%s:%d: rank %d of %d: %s: %s\n", __FILE__, __LINE__,                  \
+                    neo_comm_rank(comm), neo_comm_size(comm), #cond, text_);                       \
+        }                                                                                          \
     } while (0)
-#define EXPECT_OK(comm, call)                                                                                  \
-    do {                                                                                                       \
-        neo_status status_ = (call);                                                                           \
-        EXPECT(comm, status_ == NEO_OK, "%s: %s", #call, neo_last_error());                                    \
-        if (status_ != NEO_OK) return status_;                                                                 \
+#define EXPECT_OK(comm, call)                                                                      \
+    do {                                                                                           \
+        neo_status status_ = (call);                                                               \
+        EXPECT(comm, status_ == NEO_OK, "%s: %s", #call, neo_last_error());                        \
+        if (status_ != NEO_OK) return status_;                                                     \
     } while (0)
-#define EXPECT_ERR(comm, call, expected, part)                                                                 \
-    do {                                                                                                       \
-        neo_status status_ = (call);                                                                           \
-        EXPECT(comm, status_ == (expected), "%s: %s", neo_status_string(status_), neo_last_error());           \
-        EXPECT(comm, strstr(neo_last_error(), (part)), "message lacks '%s': %s", (part), neo_last_error());    \
+#define EXPECT_ERR(comm, call, expected, part)                                                     \
+    do {                                                                                           \
+        neo_status status_ = (call);                                                               \
+        EXPECT(comm, status_ == (expected), "%s: %s", neo_status_string(status_),                  \
+               neo_last_error());                                                                  \
+        EXPECT(comm, strstr(neo_last_error(), (part)), "message lacks '%s': %s", (part),           \
+               neo_last_error());                                                                  \
     } while (0)
 
-/* A number of a rank's input: any, but reproducible; small enough that no sum overflows a narrow type. */
+/* A number of a rank's input: any, but reproducible; small enough that no sum overflows a narrow
+   type. */
 static inline uint64_t mixed(uint64_t x) {
     x = (x ^ x >> 31) * 0x9E3779B97F4A7C15u;
     x = (x ^ x >> 29) * 0xBF58476D1CE4E5B9u;
@@ -46,9 +49,11 @@ static inline uint64_t mixed(uint64_t x) {
 }
 static inline float float_of(int rank, int64_t i, int salt) {
     uint64_t u = mixed((uint64_t)i * 4096 + (uint64_t)rank + (uint64_t)salt * 0x100000000u);
-    return (float)((int64_t)(u >> 40) - (1 << 23)) * 0x1p-22f; /* 24 bits in [-2, 2): order shows in sums */
+    return (float)((int64_t)(u >> 40) - (1 << 23)) *
+           0x1p-22f; /* 24 bits in [-2, 2): order shows in sums */
 }
-static inline void fill(const neo_comm *comm, void *data, neo_dtype dtype, int64_t count, int rank, int salt) {
+static inline void fill(const neo_comm *comm, void *data, neo_dtype dtype, int64_t count, int rank,
+                        int salt) {
     for (int64_t i = 0; i < count; i++) {
         float x = float_of(rank, i, salt);
         uint64_t u = mixed((uint64_t)i * 64 + (uint64_t)rank + 77u * (uint64_t)salt);
@@ -58,7 +63,8 @@ static inline void fill(const neo_comm *comm, void *data, neo_dtype dtype, int64
         case NEO_I32: ((int32_t *)data)[i] = (int32_t)u; break;
         case NEO_I64: ((int64_t *)data)[i] = (int64_t)u; break;
         default:
-            neo_floats_encode(neo_comm_ctx(comm), dtype, &x, (char *)data + (size_t)i * neo_dtype_size(dtype), 1);
+            neo_floats_encode(neo_comm_ctx(comm), dtype, &x,
+                              (char *)data + (size_t)i * neo_dtype_size(dtype), 1);
         }
     }
 }
@@ -67,11 +73,13 @@ typedef struct element {
     float f;
     int64_t i;
 } element;
-static inline element reduce_tree(const neo_ctx *ctx, neo_dtype dtype, neo_reduce reduce, const element *piece, int n) {
+static inline element reduce_tree(const neo_ctx *ctx, neo_dtype dtype, neo_reduce reduce,
+                                  const element *piece, int n) {
     if (n == 1) return piece[0];
     int half = 1;
     while (2 * half < n) half *= 2;
-    element a = reduce_tree(ctx, dtype, reduce, piece, half), b = reduce_tree(ctx, dtype, reduce, piece + half, n - half);
+    element a = reduce_tree(ctx, dtype, reduce, piece, half),
+            b = reduce_tree(ctx, dtype, reduce, piece + half, n - half);
     element r = {0, 0};
     switch (reduce) {
     case NEO_REDUCE_SUM:
@@ -102,14 +110,17 @@ static inline element element_at(const neo_ctx *ctx, const void *data, neo_dtype
     case NEO_U8: e.i = ((const uint8_t *)data)[i]; break;
     case NEO_I32: e.i = ((const int32_t *)data)[i]; break;
     case NEO_I64: e.i = ((const int64_t *)data)[i]; break;
-    default: neo_floats_decode(ctx, dtype, (const char *)data + (size_t)i * neo_dtype_size(dtype), &e.f, 1);
+    default:
+        neo_floats_decode(ctx, dtype, (const char *)data + (size_t)i * neo_dtype_size(dtype), &e.f,
+                          1);
     }
     return e;
 }
 
 /* The number of processes that mpirun has started; 0: none has. */
 static inline int launched(void) {
-    const char *text = getenv("OMPI_COMM_WORLD_SIZE") ? getenv("OMPI_COMM_WORLD_SIZE") : getenv("PMI_SIZE");
+    const char *text =
+        getenv("OMPI_COMM_WORLD_SIZE") ? getenv("OMPI_COMM_WORLD_SIZE") : getenv("PMI_SIZE");
     return text ? atoi(text) : 0;
 }
 /* run_ranks: returns how many ranks this process knows to have failed. */
@@ -122,9 +133,11 @@ static inline int run_ranks(int ranks, const neo_comm_desc *desc, neo_comm_fn fn
     return status != NEO_OK;
 }
 static inline int ranks_end(const char *name, int bad) {
-    const char *rank = getenv("OMPI_COMM_WORLD_RANK") ? getenv("OMPI_COMM_WORLD_RANK") : getenv("PMI_RANK");
+    const char *rank =
+        getenv("OMPI_COMM_WORLD_RANK") ? getenv("OMPI_COMM_WORLD_RANK") : getenv("PMI_RANK");
     if (!rank || strcmp(rank, "0") == 0 || failures || bad)
-        printf("%s: %d passed, %d failed, %d skipped\n", name, checks - failures, failures + (failures == 0 && bad), skipped);
+        printf("%s: %d passed, %d failed, %d skipped\n", name, checks - failures,
+               failures + (failures == 0 && bad), skipped);
     return failures || bad;
 }
 #endif

@@ -1,9 +1,11 @@
-/* wire.c: rows in fewer bits: every wire against a naive coder in double, and the promises of >>wire.
+/* wire.c: rows in fewer bits: every wire against a naive coder in double, and the promises of
+   >>wire.
 
-   Oracle: the layout, the scales and the roundings as documented, written again with frexp, ldexp and
-   searches in lists of codes. Data are blocks of one kind each: uniform numbers, all exponents, denormals,
-   the largest floats, zeros of both signs, one huge outlier, tiny numbers, exact ties. Every coded byte and
-   every decoded number is compared, and every error is held against its stated bound. */
+   Oracle: the layout, the scales and the roundings as documented, written again with frexp, ldexp
+   and searches in lists of codes. Data are blocks of one kind each: uniform numbers, all exponents,
+   denormals, the largest floats, zeros of both signs, one huge outlier, tiny numbers, exact ties.
+   Every coded byte and every decoded number is compared, and every error is held against its stated
+   bound. */
 #include "test.h"
 #include "neo_comm.h"
 
@@ -54,9 +56,14 @@ static float one_of_kind(int kind, int i) {
     case 4: return 0.0f * sign;
     case 5: return i == 5 ? 1e30f : test_uniform();
     case 6: return ldexpf(test_uniform(), -120 - (int)(test_random() % 26));
-    case 7: return i % 64 == 0 ? 127.0f : (float)((int)(test_random() % 509) - 254) * 0.5f; /* ties in i8 */
-    case 8: return i % 64 == 0 ? 448.0f : (float)((int)(test_random() % 897) - 448) * 0.5f; /* ties in e4m3 */
-    case 9: return i % 64 == 0 ? 7.0f : (float)((int)(test_random() % 29) - 14) * 0.5f;     /* ties in i4 */
+    case 7:
+        return i % 64 == 0 ? 127.0f
+                           : (float)((int)(test_random() % 509) - 254) * 0.5f; /* ties in i8 */
+    case 8:
+        return i % 64 == 0 ? 448.0f
+                           : (float)((int)(test_random() % 897) - 448) * 0.5f; /* ties in e4m3 */
+    case 9:
+        return i % 64 == 0 ? 7.0f : (float)((int)(test_random() % 29) - 14) * 0.5f; /* ties in i4 */
     default: return ldexpf(test_uniform(), (int)(test_random() % 60) - 30);
     }
 }
@@ -68,7 +75,8 @@ static void fill_kind(float *x, int64_t n, int kind) {
 static void fill_rows(float *x, int64_t rows, int64_t cols, int64_t stride) {
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = 0; c < cols; c += 64)
-            fill_kind(x + r * stride + c, cols - c < 64 ? cols - c : 64, (int)(test_random() % KINDS));
+            fill_kind(x + r * stride + c, cols - c < 64 ? cols - c : 64,
+                      (int)(test_random() % KINDS));
 }
 
 /* ---- the oracle ---- */
@@ -129,7 +137,8 @@ static unsigned naive_code(neo_wire w, double y, double scale) {
     return (unsigned)format_code(format_of(w), fabs(y) / scale) | (signbit(y) ? 0x80u : 0u);
 }
 static unsigned char *naive_block(neo_wire w, const double *y, int n, unsigned char *out) {
-    int size = w == NEO_WIRE_I4 ? 4 : 8, planes = 32 / size, words = (n + planes - 1) / planes, zeros = 1;
+    int size = w == NEO_WIRE_I4 ? 4 : 8, planes = 32 / size, words = (n + planes - 1) / planes,
+        zeros = 1;
     double m = naive_largest(y, n), scale = naive_scale(w, m);
     uint32_t word[16] = {0};
     for (int i = 0; i < n && m < INFINITY; i++) {
@@ -142,7 +151,8 @@ static unsigned char *naive_block(neo_wire w, const double *y, int n, unsigned c
     memcpy(out + 4, word, (size_t)words * 4);
     return out + 4 + words * 4;
 }
-static void naive_encode(neo_wire w, int exponent, const float *x, int64_t cols, unsigned char *out) {
+static void naive_encode(neo_wire w, int exponent, const float *x, int64_t cols,
+                         unsigned char *out) {
     for (int64_t c = 0; c < cols && is_block(w); c += 64) {
         double y[64];
         int n = cols - c < 64 ? (int)(cols - c) : 64;
@@ -151,9 +161,12 @@ static void naive_encode(neo_wire w, int exponent, const float *x, int64_t cols,
     }
     for (int64_t c = 0; c < cols && !is_block(w); c++) {
         float y = (float)ldexp((double)x[c], exponent);
-        if (w == NEO_WIRE_F16 && finite_float(x[c]) && fabsf(y) > 65504.0f) y = copysignf(65504.0f, y);
-        uint16_t code = (uint16_t)(format_code(format_of(w), fabs((double)y)) | (signbit(y) ? 0x8000 : 0));
-        if (!(fabsf(y) <= FLT_MAX)) code = (uint16_t)((signbit(y) ? 0x8000 : 0) | format_of(w).codes);
+        if (w == NEO_WIRE_F16 && finite_float(x[c]) && fabsf(y) > 65504.0f)
+            y = copysignf(65504.0f, y);
+        uint16_t code =
+            (uint16_t)(format_code(format_of(w), fabs((double)y)) | (signbit(y) ? 0x8000 : 0));
+        if (!(fabsf(y) <= FLT_MAX))
+            code = (uint16_t)((signbit(y) ? 0x8000 : 0) | format_of(w).codes);
         if (w == NEO_WIRE_F32)
             memcpy(out + 4 * c, &y, 4);
         else
@@ -186,7 +199,8 @@ static double naive_decode_number(neo_wire w, const unsigned char *row, int64_t 
     memcpy(&word, at + 4 + 4 * (i % words), 4);
     int code = (int)(word >> (i / words * size) & ((1u << size) - 1u));
     *scale = (double)s;
-    if (is_integer(w)) return (double)(code >= 1 << (size - 1) ? code - (1 << size) : code) * (double)s;
+    if (is_integer(w))
+        return (double)(code >= 1 << (size - 1) ? code - (1 << size) : code) * (double)s;
     return (code & 0x80 ? -1.0 : 1.0) * format_value(format_of(w), code & 0x7F) * (double)s;
 }
 
@@ -194,10 +208,13 @@ static double naive_decode_number(neo_wire w, const unsigned char *row, int64_t 
 static double stated_bound(neo_wire w, double x, double scale) {
     double a = fabs(x);
     switch (w) {
-    case NEO_WIRE_F16: return a > 65504 ? a - 65504 : a < ldexp(1, -14) ? ldexp(1, -25) : ldexp(a, -11);
+    case NEO_WIRE_F16:
+        return a > 65504 ? a - 65504 : a < ldexp(1, -14) ? ldexp(1, -25) : ldexp(a, -11);
     case NEO_WIRE_BF16: return a < (double)FLT_MIN ? ldexp(1, -134) : ldexp(a, -8);
-    case NEO_WIRE_F8E4M3: return scale == 0 ? ldexp(1, -136) : fmax(ldexp(a, -4), ldexp(scale, -10));
-    case NEO_WIRE_F8E5M2: return scale == 0 ? ldexp(1, -143) : fmax(ldexp(a, -3), ldexp(scale, -17));
+    case NEO_WIRE_F8E4M3:
+        return scale == 0 ? ldexp(1, -136) : fmax(ldexp(a, -4), ldexp(scale, -10));
+    case NEO_WIRE_F8E5M2:
+        return scale == 0 ? ldexp(1, -143) : fmax(ldexp(a, -3), ldexp(scale, -17));
     case NEO_WIRE_I8:
     case NEO_WIRE_I4: return scale == 0 ? ldexp(1, -127) : scale / 2 * (1 + ldexp(1, -15));
     default: return 0;
@@ -223,7 +240,8 @@ static coded coded_make(neo_wire w, int64_t rows, int64_t cols, int64_t stride) 
     k.cols = cols;
     k.stride = stride;
     k.row_bytes = neo_wire_row_bytes(w, cols);
-    /* one float more in front, so that rows are not aligned to vectors, and none behind the last row's end */
+    /* one float more in front, so that rows are not aligned to vectors, and none behind the last
+       row's end */
     k.x = take_floats(1 + rows * stride) + 1;
     k.y = take_floats(1 + rows * stride + GUARD) + 1;
     k.memory = (unsigned char *)take((size_t)rows * k.row_bytes + 2 * GUARD + 4);
@@ -251,8 +269,8 @@ static void check_guards(const coded *k) {
     for (int64_t i = 0; i < k->rows * k->stride + GUARD; i++)
         if (i >= k->rows * k->stride || i % k->stride >= k->cols) touched += k->y[i] != 12345.0f;
     if (touched)
-        FAIL("%s %d x %d: %d guards overwritten", neo_wire_name(k->wire), (int)k->rows, (int)k->cols,
-             touched);
+        FAIL("%s %d x %d: %d guards overwritten", neo_wire_name(k->wire), (int)k->rows,
+             (int)k->cols, touched);
 }
 static void check_bytes(const coded *k, int exponent) {
     unsigned char *want = (unsigned char *)take(k->row_bytes);
@@ -273,12 +291,12 @@ static void check_numbers(const coded *k, int exponent) {
         for (int64_t c = 0; c < k->cols; c++) {
             double scale, x = (double)k->x[r * k->stride + c];
             float y = k->y[r * k->stride + c];
-            double plain =
-                naive_decode_number(k->wire, k->bytes + (size_t)r * k->row_bytes, k->cols, c, &scale);
+            double plain = naive_decode_number(k->wire, k->bytes + (size_t)r * k->row_bytes,
+                                               k->cols, c, &scale);
             float want = (float)ldexp((double)(float)plain, -exponent);
             if (want != want ? y == y : bits(y) != bits(want)) /* -0 is -0, a NaN any NaN */
-                FAIL("%s column %d of %d: %a decodes as %a, expected %a", neo_wire_name(k->wire), (int)c,
-                     (int)k->cols, x, (double)y, (double)want);
+                FAIL("%s column %d of %d: %a decodes as %a, expected %a", neo_wire_name(k->wire),
+                     (int)c, (int)k->cols, x, (double)y, (double)want);
             if (exponent || !finite_float(y)) continue;
             if (!(fabs((double)y - x) <= stated_bound(k->wire, x, scale)))
                 FAIL("%s column %d of %d: %a decodes as %a, scale %a: beyond the bound",
@@ -336,7 +354,8 @@ static void sizes(void) {
         {0, 8, 8, 8, 36, 36, 44, 72, 116},
     };
     for (int w = 0; w < NEO_WIRE_COUNT; w++)
-        for (int i = 0; i < 9; i++) CHECK_INT(neo_wire_row_bytes((neo_wire)w, cols[i]), bytes[w][i]);
+        for (int i = 0; i < 9; i++)
+            CHECK_INT(neo_wire_row_bytes((neo_wire)w, cols[i]), bytes[w][i]);
     for (int c = 0; c < 300; c++)
         for (int w = 0; w < NEO_WIRE_COUNT; w++) CHECK(neo_wire_row_bytes((neo_wire)w, c) % 4 == 0);
     CHECK_INT(neo_wire_row_bytes(NEO_WIRE_COUNT, 64), 0);
@@ -355,7 +374,8 @@ static void grid(void) {
                 for (int gap = 0; gap < 3; gap++) {
                     if (grid_rows[j] == 64 && grid_cols[i] > 200) continue;
                     static const int gaps[] = {0, 1, 6};
-                    coded k = coded_make((neo_wire)w, grid_rows[j], grid_cols[i], grid_cols[i] + gaps[gap]);
+                    coded k = coded_make((neo_wire)w, grid_rows[j], grid_cols[i],
+                                         grid_cols[i] + gaps[gap]);
                     coded_run(&k, 0);
                     check_guards(&k);
                     check_bytes(&k, 0);
@@ -376,7 +396,8 @@ static void bounds(void) {
                 check_bytes(&k, 0);
                 check_numbers(&k, 0);
                 check_stats(&k, 0);
-                for (int64_t i = 0; i < 300 * cols; i++) /* bf16 and f8 may round up to infinity there */
+                for (int64_t i = 0; i < 300 * cols;
+                     i++) /* bf16 and f8 may round up to infinity there */
                     CHECK(finite_float(k.y[i]) || fabsf(k.x[i]) >= FLT_MAX * (1 - 0x1p-4f));
                 CHECK(k.stats.non_finite == 0 || w == NEO_WIRE_BF16 || is_f8(k.wire));
                 coded_free(&k);
@@ -428,7 +449,8 @@ static void every_half_decodes(void) {
             if (code > f.codes)
                 CHECK(x[i] != x[i]);
             else
-                CHECK((double)x[i] == (i & 0x8000 ? -v : v) && bits(x[i]) >> 31 == (uint32_t)i >> 15);
+                CHECK((double)x[i] == (i & 0x8000 ? -v : v) &&
+                      bits(x[i]) >> 31 == (uint32_t)i >> 15);
         }
     }
 }
@@ -539,7 +561,8 @@ static void exponent_overflow(void) {
     }
 }
 
-/* A row's bytes depend on the row alone: not on the others, its place, the gaps, or on measuring errors. */
+/* A row's bytes depend on the row alone: not on the others, its place, the gaps, or on measuring
+   errors. */
 static void rows_alone(void) {
     for (int w = 0; w < NEO_WIRE_COUNT; w++)
         for (int i = 0; i < GRID_COLS; i++) {
@@ -550,13 +573,15 @@ static void rows_alone(void) {
             for (int64_t r = 8; r >= 0; r--) {
                 neo_wire_encode(ctx, k.wire, 0, k.x + r * k.stride, 1, k.cols, 7, alone, NULL);
                 CHECK_BITS(alone, k.bytes + (size_t)r * k.row_bytes, k.row_bytes);
-                memcpy(apart + r * (k.cols + 3), k.x + r * k.stride, (size_t)k.cols * sizeof(float));
+                memcpy(apart + r * (k.cols + 3), k.x + r * k.stride,
+                       (size_t)k.cols * sizeof(float));
             }
             neo_wire_encode(ctx, k.wire, 0, apart, 9, k.cols, k.cols + 3, alone, NULL);
             CHECK_BITS(alone, k.bytes, 9 * k.row_bytes);
             neo_wire_decode(ctx, k.wire, 0, alone, 9, k.cols, k.cols + 3, back);
             for (int64_t r = 0; r < 9; r++)
-                CHECK_BITS(back + r * (k.cols + 3), k.y + r * k.stride, (size_t)k.cols * sizeof(float));
+                CHECK_BITS(back + r * (k.cols + 3), k.y + r * k.stride,
+                           (size_t)k.cols * sizeof(float));
             free(alone);
             free(apart);
             free(back);
@@ -564,7 +589,8 @@ static void rows_alone(void) {
         }
 }
 
-/* What was decoded codes to the same numbers again; to the same bytes too, but for the scales of f8. */
+/* What was decoded codes to the same numbers again; to the same bytes too, but for the scales of
+   f8. */
 static void idempotent(void) {
     for (int w = 0; w < NEO_WIRE_COUNT; w++)
         for (int kind = 0; kind < KINDS; kind++) {
@@ -619,7 +645,8 @@ static void exact_buffers(void) {
         }
 }
 
-/* Neither the caller's rounding mode nor the context's instruction set shows; the mode is put back. */
+/* Neither the caller's rounding mode nor the context's instruction set shows; the mode is put back.
+   */
 static void modes(void) {
     static const int mode[] = {FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO};
     static const neo_isa isa[] = {NEO_ISA_SCALAR, NEO_ISA_AVX2, NEO_ISA_AVX512, NEO_ISA_NEON};
@@ -650,9 +677,9 @@ static void modes(void) {
 
 /* The bytes of fixed data, the same on every machine, compiler and build (FNV-1a over them). */
 static void golden(void) {
-    static const uint64_t want[NEO_WIRE_COUNT] = {0xa6651565753b7d79, 0xbb1d8f68905640b0, 0xa06dcede208271f3,
-                                                  0xdf4441714ba45387, 0x969ecd464bb63f8d, 0x84f4f44a3e299a61,
-                                                  0x1b936b8a83f12126};
+    static const uint64_t want[NEO_WIRE_COUNT] = {
+        0xa6651565753b7d79, 0xbb1d8f68905640b0, 0xa06dcede208271f3, 0xdf4441714ba45387,
+        0x969ecd464bb63f8d, 0x84f4f44a3e299a61, 0x1b936b8a83f12126};
     test_seed = 7;
     for (int w = 0; w < NEO_WIRE_COUNT; w++) {
         coded k = coded_make((neo_wire)w, 40, 200, 203);

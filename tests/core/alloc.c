@@ -1,9 +1,9 @@
 /* alloc.c: memory that is not granted, at every place in turn.
 
-   Method: an allocator that refuses the n-th request (alone, or from there on), for n = 0, 1, 2 ... until a run
-   meets no refusal; under it a trainer is created, trained, saved, loaded and destroyed. Every refusal must
-   come out as a status with a message, nothing may leak, free must be given the size alloc was given, and
-   state that existed before a failed call must be as it was. */
+   Method: an allocator that refuses the n-th request (alone, or from there on), for n = 0, 1, 2 ...
+   until a run meets no refusal; under it a trainer is created, trained, saved, loaded and
+   destroyed. Every refusal must come out as a status with a message, nothing may leak, free must be
+   given the size alloc was given, and state that existed before a failed call must be as it was. */
 #include "neo_data.h"
 #include "test.h"
 
@@ -46,7 +46,8 @@ static neo_status run_trainer(const neo_ctx_desc *desc) {
     return status;
 }
 
-/* A context that is destroyed before its objects: said, new ones refused, all memory back in the end. */
+/* A context that is destroyed before its objects: said, new ones refused, all memory back in the
+   end. */
 static char logged[512];
 static void keep_line(neo_log_level level, const char *text, void *user) {
     (void)level, (void)user;
@@ -109,8 +110,10 @@ static neo_status run_text(const neo_ctx_desc *desc) {
     neo_schema *schema = NULL;
     neo_status status = neo_ctx_create(desc, &ctx);
     if (status == NEO_OK)
-        status = neo_schema_parse(ctx, "delimiter ,\nname category\nage dense log bucket 20,40\n"
-                                       "tags list sep=| rows=50 hash\npay label positive=yes\n", &schema);
+        status = neo_schema_parse(ctx,
+                                  "delimiter ,\nname category\nage dense log bucket 20,40\n"
+                                  "tags list sep=| rows=50 hash\npay label positive=yes\n",
+                                  &schema);
     if (status == NEO_OK) status = use_files(ctx, schema);
     neo_schema_destroy(schema);
     neo_ctx_destroy(ctx);
@@ -130,7 +133,8 @@ static neo_status run_criteo(const neo_ctx_desc *desc) {
 static neo_status use_report(neo_report *report) {
     static const char *const cells[] = {"name", "value"};
     for (int i = 0; i < 40; i++)
-        MODEL_TRY(neo_report_point(report, i % 2 ? "loss" : "auc", i % 3 ? "train" : "test", i, 1.0 / (1 + i)));
+        MODEL_TRY(neo_report_point(report, i % 2 ? "loss" : "auc", i % 3 ? "train" : "test", i,
+                                   1.0 / (1 + i)));
     MODEL_TRY(neo_report_axis(report, "loss", "step", "loss"));
     for (int i = 0; i < 20; i++) MODEL_TRY(neo_report_row(report, "table", cells, 2));
     MODEL_TRY(neo_report_fact(report, "auc", "0.9"));
@@ -230,14 +234,16 @@ static void sweep(const char *name, scenario run, int from_there_on, int64_t str
         d.threads = 2;
         neo_status status = run(&d);
         if (m.live != 0) FAIL("%s, request %d refused: %d blocks leak", name, (int)n, (int)m.live);
-        if (m.wrong != 0) FAIL("%s, request %d refused: %d wrong frees", name, (int)n, (int)m.wrong);
+        if (m.wrong != 0)
+            FAIL("%s, request %d refused: %d wrong frees", name, (int)n, (int)m.wrong);
         if (m.calls <= n) { /* none was refused */
             if (status != NEO_OK) FAIL("%s: without a refusal: %s", name, neo_last_error());
             break;
         }
         refused++;
         if (status != NEO_ERR_MEMORY)
-            FAIL("%s, request %d refused: status '%s' (%s)", name, (int)n, neo_status_string(status), neo_last_error());
+            FAIL("%s, request %d refused: status '%s' (%s)", name, (int)n,
+                 neo_status_string(status), neo_last_error());
         else if (!neo_last_error()[0])
             FAIL("%s, request %d refused: no message", name, (int)n);
         if (test_errors > 20 || n > 20000) break;
@@ -248,7 +254,8 @@ static void sweep(const char *name, scenario run, int from_there_on, int64_t str
 static void write_text(void) {
     FILE *f = fopen(path, "w");
     REQUIRE(f != NULL);
-    for (int i = 0; i < 60; i++) fprintf(f, "word%d,%d,a%d|b|c,%s\n", i % 30, i, i, i % 3 ? "yes" : "no");
+    for (int i = 0; i < 60; i++)
+        fprintf(f, "word%d,%d,a%d|b|c,%s\n", i % 30, i, i, i % 3 ? "yes" : "no");
     CHECK(fclose(f) == 0);
 }
 

@@ -1,6 +1,7 @@
-/* amx_on_cpu.h: AMX's instructions where there are none: the handler of SIGILL does what the processor would,
-   by the pseudocode of Intel's manual, for the five that neo.h uses. So its machine code, the places it
-   reads and the order of its tiles are tested on every x86-64 Linux. Not for two threads at once. */
+/* amx_on_cpu.h: AMX's instructions where there are none: the handler of SIGILL does what the
+   processor would, by the pseudocode of Intel's manual, for the five that neo.h uses. So its
+   machine code, the places it reads and the order of its tiles are tested on every x86-64 Linux.
+   Not for two threads at once. */
 #ifndef NEO_AMX_ON_CPU_H
 #define NEO_AMX_ON_CPU_H
 #if defined(__x86_64__) && defined(__linux__)
@@ -32,21 +33,25 @@ static float amx_wide(const unsigned char *p) {
     memcpy(&x, &u, sizeof x);
     return amx_flush(x);
 }
-static float amx_fma(float a, float b, float c) { /* denormals are zeros, before and after rounding */
+static float amx_fma(float a, float b,
+                     float c) { /* denormals are zeros, before and after rounding */
     const double sum = fma((double)a, (double)b, (double)c);
     return fabs(sum) < 0x1.ffffffp-127 ? copysignf(0.0f, (float)sum) : fmaf(a, b, c);
 }
 static void amx_tdpbf16ps(int c, int a, int b) {
     const int k_count = amx_row_bytes(a) / 4, n_count = amx_row_bytes(c) / 4;
-    if (amx_rows(c) != amx_rows(a) || amx_rows(b) != k_count || amx_row_bytes(b) != amx_row_bytes(c)) amx.broken = 1;
+    if (amx_rows(c) != amx_rows(a) || amx_rows(b) != k_count ||
+        amx_row_bytes(b) != amx_row_bytes(c))
+        amx.broken = 1;
     if (a == b || a == c || b == c) amx.broken = 1;
     for (int m = 0; m < amx_rows(c); m++) {
         float sums[32] = {0};
         for (int k = 0; k < k_count; k++)
             for (int n = 0; n < n_count; n++)
                 for (int i = 0; i < 2; i++)
-                    sums[2 * n + i] = amx_fma(amx_wide(amx.tile[a] + 64 * m + 4 * k + 2 * i),
-                                              amx_wide(amx.tile[b] + 64 * k + 4 * n + 2 * i), sums[2 * n + i]);
+                    sums[2 * n + i] =
+                        amx_fma(amx_wide(amx.tile[a] + 64 * m + 4 * k + 2 * i),
+                                amx_wide(amx.tile[b] + 64 * k + 4 * n + 2 * i), sums[2 * n + i]);
         for (int n = 0; n < n_count; n++) {
             float old;
             memcpy(&old, amx.tile[c] + 64 * m + 4 * n, sizeof old);
@@ -58,14 +63,17 @@ static void amx_tdpbf16ps(int c, int a, int b) {
 
 /* The registers in the order of their numbers in an instruction. */
 static int64_t amx_register(const ucontext_t *u, int number) {
-    static const int place[16] = {REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP, REG_RSI, REG_RDI,
-                                  REG_R8,  REG_R9,  REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15};
+    static const int place[16] = {REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP,
+                                  REG_RSI, REG_RDI, REG_R8,  REG_R9,  REG_R10, REG_R11,
+                                  REG_R12, REG_R13, REG_R14, REG_R15};
     return (int64_t)u->uc_mcontext.gregs[place[number]];
 }
 /* The instruction at p: its length, or 0 if it is none of AMX. */
 static int amx_run(const unsigned char *p, const ucontext_t *u) {
-    if (p[0] != 0xC4 || (p[1] & 0x1F) != 2 || (p[2] & 0x84)) return 0; /* VEX of three bytes, 0F38, W0, 128 */
-    const int pp = p[2] & 3, other = ~p[2] >> 3 & 15, mod = p[4] >> 6, reg = p[4] >> 3 & 7, rm = p[4] & 7;
+    if (p[0] != 0xC4 || (p[1] & 0x1F) != 2 || (p[2] & 0x84))
+        return 0; /* VEX of three bytes, 0F38, W0, 128 */
+    const int pp = p[2] & 3, other = ~p[2] >> 3 & 15, mod = p[4] >> 6, reg = p[4] >> 3 & 7,
+              rm = p[4] & 7;
     if (p[3] == 0x49 && pp == 0 && p[4] == 0xC0) { /* tilerelease */
         memset(&amx.config, 0, sizeof amx.config);
         memset(amx.tile, 0, sizeof amx.tile);

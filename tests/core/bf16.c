@@ -1,8 +1,8 @@
-/* neo_gemm and the linear layers on bf16, against the rule written plainly: in each 32 k one chain of fused
-   multiply-adds over even k and one over odd k, from 0, their sum added to c, all with denormals as zeros.
-   Every path gives its bits, for every transpose, stride and shape, also of numbers at the edges of the range,
-   and the sums are those of double within the error of the roundings. A path that this machine lacks is
-   reported as skipped. */
+/* neo_gemm and the linear layers on bf16, against the rule written plainly: in each 32 k one chain
+   of fused multiply-adds over even k and one over odd k, from 0, their sum added to c, all with
+   denormals as zeros. Every path gives its bits, for every transpose, stride and shape, also of
+   numbers at the edges of the range, and the sums are those of double within the error of the
+   roundings. A path that this machine lacks is reported as skipped. */
 #include "test.h"
 
 enum { SENTINELS = 64 };
@@ -24,8 +24,11 @@ static uint16_t narrow(float x) {
     if (x != x) return (uint16_t)(u >> 16 | 0x40);
     return (uint16_t)((u + 0x7FFF + (u >> 16 & 1)) >> 16);
 }
-static float flush(float x) { return bits_of(x) & 0x7F800000u ? x : float_of(bits_of(x) & 0x80000000u); }
-/* a b + c rounded once, zero of its sign if it is below 2^-126 then (from half a unit below it rounds up). */
+static float flush(float x) {
+    return bits_of(x) & 0x7F800000u ? x : float_of(bits_of(x) & 0x80000000u);
+}
+/* a b + c rounded once, zero of its sign if it is below 2^-126 then (from half a unit below it
+   rounds up). */
 static float step(float a, float b, float c) {
     a = flush(a), b = flush(b);
     const double sum = fma((double)a, (double)b, (double)c);
@@ -37,7 +40,8 @@ static uint16_t number(numbers kind) {
     uint32_t r = test_random();
     switch (kind) {
     case TINY: return (uint16_t)((r & 0x807F) | (r >> 16 & 3) << 7);
-    case NEAR_DENORMAL: return (uint16_t)((r & 0x807F) | (60 + (r >> 16 & 7)) << 7); /* products near 2^-126 */
+    case NEAR_DENORMAL:
+        return (uint16_t)((r & 0x807F) | (60 + (r >> 16 & 7)) << 7); /* products near 2^-126 */
     case ANY_FINITE: return (uint16_t)((r & 0x7F80) == 0x7F80 ? r & 0x80FF : r);
     case INTEGERS: return narrow((float)(int)(r % 17) - 8.0f);
     default: return narrow(test_uniform());
@@ -59,7 +63,8 @@ typedef struct matrix {
     size_t bytes;
     neo_tensor t;
 } matrix;
-static matrix matrix_make(int64_t rows, int64_t cols, int64_t pad, int offset, numbers kind, neo_dtype dtype) {
+static matrix matrix_make(int64_t rows, int64_t cols, int64_t pad, int offset, numbers kind,
+                          neo_dtype dtype) {
     matrix x;
     const int64_t ld = cols + pad, count = rows * ld + 2 * SENTINELS + offset;
     const size_t size = neo_dtype_size(dtype);
@@ -86,8 +91,8 @@ static void put(neo_tensor t, int64_t i, int64_t j, float x) {
 }
 
 /* The sum of k in [begin, end), from `sum`; *exact and *size in double. */
-static float sum_of(neo_tensor a, neo_tensor b, int trans_a, int trans_b, int64_t i, int64_t j, int64_t begin,
-                    int64_t end, float sum, double *exact, double *size) {
+static float sum_of(neo_tensor a, neo_tensor b, int trans_a, int trans_b, int64_t i, int64_t j,
+                    int64_t begin, int64_t end, float sum, double *exact, double *size) {
     for (int64_t k0 = begin; k0 < end; k0 += 32) {
         float chain[2] = {0, 0};
         for (int64_t k = k0; k < k0 + 32; k++) {
@@ -101,7 +106,8 @@ static float sum_of(neo_tensor a, neo_tensor b, int trans_a, int trans_b, int64_
     }
     return sum;
 }
-static void reference(const product *p, neo_tensor a, neo_tensor b, const float *bias, neo_tensor c) {
+static void reference(const product *p, neo_tensor a, neo_tensor b, const float *bias,
+                      neo_tensor c) {
     for (int64_t i = 0; i < p->m; i++)
         for (int64_t j = 0; j < p->n; j++) {
             float sum = p->beta != 0.0f ? p->beta * at(c, i, j) : 0.0f;
@@ -130,14 +136,15 @@ static int same(const matrix *x, const char *want) {
 
 static neo_ctx *contexts[2];
 static void check(const product *p) {
-    matrix a = matrix_make(p->trans_a ? p->k : p->m, p->trans_a ? p->m : p->k, p->pad, (int)(p->pad & 3), p->kind,
-                           NEO_BF16);
-    matrix b = matrix_make(p->trans_b ? p->n : p->k, p->trans_b ? p->k : p->n, p->pad / 2, (int)(p->pad & 1),
-                           p->kind, NEO_BF16);
+    matrix a = matrix_make(p->trans_a ? p->k : p->m, p->trans_a ? p->m : p->k, p->pad,
+                           (int)(p->pad & 3), p->kind, NEO_BF16);
+    matrix b = matrix_make(p->trans_b ? p->n : p->k, p->trans_b ? p->k : p->n, p->pad / 2,
+                           (int)(p->pad & 1), p->kind, NEO_BF16);
     matrix c = matrix_make(p->m, p->n, p->pad, 0, p->kind, p->out_bf16 ? NEO_BF16 : NEO_F32);
     float *bias = (float *)malloc((size_t)(p->n + 1) * sizeof(float));
     char *start = (char *)malloc(c.bytes), *want = (char *)malloc(c.bytes);
-    for (int64_t j = 0; j < p->n; j++) bias[j] = p->kind == PLAIN ? test_uniform() : wide(number(p->kind));
+    for (int64_t j = 0; j < p->n; j++)
+        bias[j] = p->kind == PLAIN ? test_uniform() : wide(number(p->kind));
     memcpy(start, c.block, c.bytes);
     reference(p, a.t, b.t, p->bias ? bias : NULL, c.t);
     memcpy(want, c.block, c.bytes);
@@ -150,10 +157,11 @@ static void check(const product *p) {
         memcpy(c.block, start, c.bytes);
         CHECK_OK(neo_gemm(contexts[i], &desc, a.t, b.t, c.t));
         if (!same(&c, want))
-            FAIL("%s, %d threads: m %d n %d k %d trans %d%d beta %g bias %d act %d pad %d out %s numbers %d",
-                 neo_isa_name(neo_ctx_isa(contexts[i])), neo_ctx_threads(contexts[i]), (int)p->m, (int)p->n,
-                 (int)p->k, p->trans_a, p->trans_b, (double)p->beta, p->bias, (int)p->act, (int)p->pad,
-                 p->out_bf16 ? "bf16" : "f32", (int)p->kind);
+            FAIL("%s, %d threads: m %d n %d k %d trans %d%d beta %g bias %d act %d pad %d out %s "
+                 "numbers %d",
+                 neo_isa_name(neo_ctx_isa(contexts[i])), neo_ctx_threads(contexts[i]), (int)p->m,
+                 (int)p->n, (int)p->k, p->trans_a, p->trans_b, (double)p->beta, p->bias,
+                 (int)p->act, (int)p->pad, p->out_bf16 ? "bf16" : "f32", (int)p->kind);
     }
     free(a.block), free(b.block), free(c.block), free(bias), free(start), free(want);
 }
@@ -164,8 +172,17 @@ static void shapes(void) {
         for (int j = 0; j < 7; j++)
             for (int l = 0; l < 7; l++) {
                 uint32_t r = test_random();
-                product p = {sizes[i], sizes[j], sizes[l], r & 1, r >> 1 & 1, 0.0f, r >> 2 & 1, r >> 3 & 1,
-                             r >> 4 & 1 ? NEO_ACT_RELU : NEO_ACT_NONE, r >> 5 & 7, (numbers)(r >> 8 & 7)};
+                product p = {sizes[i],
+                             sizes[j],
+                             sizes[l],
+                             r & 1,
+                             r >> 1 & 1,
+                             0.0f,
+                             r >> 2 & 1,
+                             r >> 3 & 1,
+                             r >> 4 & 1 ? NEO_ACT_RELU : NEO_ACT_NONE,
+                             r >> 5 & 7,
+                             (numbers)(r >> 8 & 7)};
                 if (p.kind >= NUMBERS) p.kind = PLAIN;
                 p.beta = (r >> 16 & 3) == 0 ? 1.0f : (r >> 16 & 3) == 1 ? 0.37f : 0.0f;
                 check(&p);
@@ -195,15 +212,20 @@ static float tree_sum(const float *leaves, int count) {
 /* Forward and backward of one layer against the rule. */
 static void linear(int batch, int shards, neo_dtype narrow_out) {
     neo_ctx *ctx = contexts[shards > 1];
-    matrix x = matrix_make(batch, IN, 3, 1, PLAIN, NEO_BF16), w = matrix_make(OUT, IN, 1, 0, PLAIN, NEO_BF16);
-    matrix dz = matrix_make(batch, OUT, 2, 0, PLAIN, NEO_BF16), y = matrix_make(batch, OUT, 5, 0, PLAIN, narrow_out);
-    matrix dx = matrix_make(batch, IN, 0, 0, PLAIN, narrow_out), dw = matrix_make(OUT, IN, 4, 0, PLAIN, NEO_F32);
+    matrix x = matrix_make(batch, IN, 3, 1, PLAIN, NEO_BF16),
+           w = matrix_make(OUT, IN, 1, 0, PLAIN, NEO_BF16);
+    matrix dz = matrix_make(batch, OUT, 2, 0, PLAIN, NEO_BF16),
+           y = matrix_make(batch, OUT, 5, 0, PLAIN, narrow_out);
+    matrix dx = matrix_make(batch, IN, 0, 0, PLAIN, narrow_out),
+           dw = matrix_make(OUT, IN, 4, 0, PLAIN, NEO_F32);
     matrix want_y = matrix_make(batch, OUT, 5, 0, PLAIN, narrow_out);
     float bias[OUT], dbias[OUT];
     double exact = 0, size = 0;
     test_fill(bias, OUT);
-    CHECK_OK(neo_linear_forward(ctx, x.t, w.t, neo_tensor_1d(bias, NEO_F32, OUT), NEO_ACT_RELU, y.t));
-    CHECK_OK(neo_linear_backward(ctx, NULL, x.t, w.t, dz.t, dx.t, dw.t, neo_tensor_1d(dbias, NEO_F32, OUT)));
+    CHECK_OK(
+        neo_linear_forward(ctx, x.t, w.t, neo_tensor_1d(bias, NEO_F32, OUT), NEO_ACT_RELU, y.t));
+    CHECK_OK(neo_linear_backward(ctx, NULL, x.t, w.t, dz.t, dx.t, dw.t,
+                                 neo_tensor_1d(dbias, NEO_F32, OUT)));
     int wrong = 0;
     for (int i = 0; i < batch; i++) {
         for (int j = 0; j < OUT; j++) {
@@ -227,24 +249,28 @@ static void linear(int batch, int shards, neo_dtype narrow_out) {
         }
         for (int v = 0; v < shards; v++) {
             leaf[v] = 0;
-            for (int64_t r = neo_leaf_begin(batch, shards, v); r < neo_leaf_begin(batch, shards, v + 1); r++)
+            for (int64_t r = neo_leaf_begin(batch, shards, v);
+                 r < neo_leaf_begin(batch, shards, v + 1); r++)
                 leaf[v] = leaf[v] + at(dz.t, r, j);
         }
         wrong += dbias[j] != tree_sum(leaf, shards);
     }
     CHECK_INT(wrong, 0);
-    free(x.block), free(w.block), free(dz.block), free(y.block), free(dx.block), free(dw.block), free(want_y.block);
+    free(x.block), free(w.block), free(dz.block), free(y.block), free(dx.block), free(dw.block),
+        free(want_y.block);
 }
 
 /* An MLP's outputs and gradients, one after the other; returns their number. */
 enum { MLP_BATCH = 45, MLP_IN = 21, MLP_OUT = 6, MLP_NUMBERS = 8192 };
-static int64_t mlp(neo_ctx *ctx, neo_dtype dtype, neo_activation act, neo_activation last_act, float *to) {
+static int64_t mlp(neo_ctx *ctx, neo_dtype dtype, neo_activation act, neo_activation last_act,
+                   float *to) {
     static float x[MLP_BATCH * MLP_IN], dy[MLP_BATCH * MLP_OUT];
     neo_params *params = NULL;
     neo_mlp *m = NULL;
     neo_mlp_desc d;
     memset(&d, 0, sizeof d);
-    d.name = "m", d.width_count = 4, d.max_batch = MLP_BATCH, d.act = act, d.last_act = last_act, d.dtype = dtype;
+    d.name = "m", d.width_count = 4, d.max_batch = MLP_BATCH, d.act = act, d.last_act = last_act,
+    d.dtype = dtype;
     d.widths[0] = MLP_IN, d.widths[1] = 70, d.widths[2] = 34, d.widths[3] = MLP_OUT;
     test_seed = 3;
     test_fill(x, MLP_BATCH * MLP_IN), test_fill(dy, MLP_BATCH * MLP_OUT);
@@ -284,7 +310,8 @@ static void layers(void) {
             CHECK_INT(mlp(contexts[i], NEO_BF16, (neo_activation)act, last, narrow_mlp), count);
             CHECK(count <= MLP_NUMBERS);
             CHECK_BITS(narrow_mlp, want, (size_t)count * sizeof(float));
-            double error = 0, norm = 0; /* 2^-9 a rounding, a few one after the other; a relu may open */
+            double error = 0,
+                   norm = 0; /* 2^-9 a rounding, a few one after the other; a relu may open */
             for (int64_t k = 0; k < count; k++) {
                 error += ((double)want[k] - full[k]) * ((double)want[k] - full[k]);
                 norm += (double)full[k] * full[k];
@@ -303,23 +330,30 @@ static void errors(void) {
     CHECK_OK(neo_gemm(ctx, NULL, a, b, c));
     CHECK_ERR(neo_gemm(ctx, NULL, a, neo_tensor_2d(f, NEO_F32, 3, 5), c), NEO_ERR_SHAPE,
               " is not bf16 [");
-    CHECK_ERR(neo_gemm(ctx, NULL, neo_tensor_2d(f, NEO_F32, 4, 3), b, c), NEO_ERR_SHAPE, "b is not f32 [");
-    CHECK_ERR(neo_gemm(ctx, NULL, a, b, neo_tensor_2d(h, NEO_F16, 4, 5)), NEO_ERR_SHAPE, "c is not f32 [");
+    CHECK_ERR(neo_gemm(ctx, NULL, neo_tensor_2d(f, NEO_F32, 4, 3), b, c), NEO_ERR_SHAPE,
+              "b is not f32 [");
+    CHECK_ERR(neo_gemm(ctx, NULL, a, b, neo_tensor_2d(h, NEO_F16, 4, 5)), NEO_ERR_SHAPE,
+              "c is not f32 [");
     CHECK_ERR(neo_gemm(ctx, NULL, neo_tensor_2d(f, NEO_F32, 4, 3), neo_tensor_2d(f, NEO_F32, 3, 5),
                        neo_tensor_2d(h, NEO_BF16, 4, 5)), NEO_ERR_SHAPE, "c is not f32 [");
     bad = b, bad.shape[0] = 2;
     CHECK_ERR(neo_gemm(ctx, NULL, a, bad, c), NEO_ERR_SHAPE, "b is [2][5]");
-    CHECK_ERR(neo_linear_forward(ctx, neo_tensor_2d(f, NEO_F32, 4, 3), neo_tensor_2d(h, NEO_BF16, 5, 3), none,
-                                 NEO_ACT_NONE, c), NEO_ERR_SHAPE, " is not bf16 [");
-    CHECK_ERR(neo_linear_backward(ctx, NULL, a, neo_tensor_2d(h, NEO_BF16, 5, 3), c, none, none, none), NEO_ERR_SHAPE,
-              " is not bf16 [");
-    CHECK_ERR(neo_linear_backward(ctx, NULL, a, neo_tensor_2d(h, NEO_BF16, 5, 3), neo_tensor_2d(h, NEO_BF16, 4, 5),
-                                  none, neo_tensor_2d(h, NEO_BF16, 5, 3), none), NEO_ERR_SHAPE, "dw is not f32 [");
+    CHECK_ERR(neo_linear_forward(ctx, neo_tensor_2d(f, NEO_F32, 4, 3),
+                                 neo_tensor_2d(h, NEO_BF16, 5, 3), none, NEO_ACT_NONE, c),
+              NEO_ERR_SHAPE, " is not bf16 [");
+    CHECK_ERR(
+        neo_linear_backward(ctx, NULL, a, neo_tensor_2d(h, NEO_BF16, 5, 3), c, none, none, none),
+        NEO_ERR_SHAPE, " is not bf16 [");
+    CHECK_ERR(neo_linear_backward(ctx, NULL, a, neo_tensor_2d(h, NEO_BF16, 5, 3),
+                                  neo_tensor_2d(h, NEO_BF16, 4, 5), none,
+                                  neo_tensor_2d(h, NEO_BF16, 5, 3), none),
+              NEO_ERR_SHAPE, "dw is not f32 [");
     neo_params *params = NULL;
     neo_mlp *m = NULL;
     neo_mlp_desc d;
     memset(&d, 0, sizeof d);
-    d.name = "m", d.width_count = 2, d.widths[0] = d.widths[1] = 3, d.max_batch = 4, d.dtype = NEO_F16;
+    d.name = "m", d.width_count = 2, d.widths[0] = d.widths[1] = 3, d.max_batch = 4,
+    d.dtype = NEO_F16;
     CHECK_OK(neo_params_create(ctx, &params));
     CHECK_ERR(neo_mlp_create(ctx, params, &d, &m), NEO_ERR_ARG, "neither f32 nor bf16");
     neo_params_destroy(params);
@@ -336,15 +370,20 @@ static void edge_of_the_range(void) {
     for (int odd = 0; odd < 2; odd++)
         for (int i = 0; i < 4; i++) {
             memset(a, 0, sizeof a), memset(b, 0, sizeof b);
-            a[odd] = narrow(0x1p-63f), a[odd + 2] = narrow(i < 2 ? -0x1p-76f : i < 3 ? -0x1p-75f : -0x1p-76f);
-            for (int j = 0; j < N; j++) b[odd][j] = a[odd], b[odd + 2][j] = narrow(j == 7 ? minus[i] : 0.0f);
-            CHECK_OK(neo_gemm(contexts[0], NULL, neo_tensor_2d(a, NEO_BF16, 1, K), neo_tensor_2d(b, NEO_BF16, K, N),
-                              neo_tensor_2d(c, NEO_F32, 1, N)));
-            for (int j = 0; j < N; j++) CHECK_BITS(&c[j], j == 7 ? &want[i] : &want[0], sizeof c[j]);
+            a[odd] = narrow(0x1p-63f), a[odd + 2] = narrow(i < 2   ? -0x1p-76f
+                                                           : i < 3 ? -0x1p-75f
+                                                                   : -0x1p-76f);
+            for (int j = 0; j < N; j++)
+                b[odd][j] = a[odd], b[odd + 2][j] = narrow(j == 7 ? minus[i] : 0.0f);
+            CHECK_OK(neo_gemm(contexts[0], NULL, neo_tensor_2d(a, NEO_BF16, 1, K),
+                              neo_tensor_2d(b, NEO_BF16, K, N), neo_tensor_2d(c, NEO_F32, 1, N)));
+            for (int j = 0; j < N; j++)
+                CHECK_BITS(&c[j], j == 7 ? &want[i] : &want[0], sizeof c[j]);
         }
 }
 
-/* Shapes on two numbers of threads; the scalar path runs the plain C that the others are compared with. */
+/* Shapes on two numbers of threads; the scalar path runs the plain C that the others are compared
+   with. */
 static void with_path(neo_isa isa) {
     if (!neo_isa_available(isa)) SKIP("this machine does not have it");
     contexts[0] = test_ctx(1, isa, 1), contexts[1] = test_ctx(3, isa, V);

@@ -1,5 +1,6 @@
-/* fpmode.c: the caller's rounding mode and flush-to-zero never reach neo's results, and are as they were
-   after every call. The same small training is run under each mode; the digests must be equal. */
+/* fpmode.c: the caller's rounding mode and flush-to-zero never reach neo's results, and are as they
+   were after every call. The same small training is run under each mode; the digests must be equal.
+   */
 #include "test.h"
 #include "trainer.h"
 

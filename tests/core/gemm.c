@@ -150,7 +150,8 @@ static void few_k(void) {
     for (size_t j = 0; j < sizeof cols / sizeof *cols; j++)
         for (int64_t k = 0; k <= 18; k += k < 2 ? 1 : 1 + test_random() % 5) {
             const uint32_t r = test_random();
-            product p = {1 + test_random() % 40, cols[j], k, r & 1, r >> 1 & 1, 0.0f, 0, NEO_ACT_NONE, 0};
+            product p = {1 + test_random() % 40, cols[j], k, r & 1, r >> 1 & 1, 0.0f, 0,
+                         NEO_ACT_NONE,           0};
             p.beta = (r >> 2 & 3) == 0 ? 1.0f : (r >> 2 & 3) == 1 ? -0.5f : 0.0f;
             p.bias = r >> 4 & 1;
             p.act = r >> 5 & 1 ? NEO_ACT_RELU : NEO_ACT_NONE;
@@ -310,7 +311,8 @@ static void long_column(void) {
     neo_tensor a = neo_tensor_2d(v, NEO_F32, M, K);
     a.stride[0] = 1;
     if (v && x) {
-        CHECK_OK(neo_gemm(ctx, NULL, a, neo_tensor_2d(x, NEO_F32, K, 1), neo_tensor_2d(y, NEO_F32, M, 1)));
+        CHECK_OK(neo_gemm(ctx, NULL, a, neo_tensor_2d(x, NEO_F32, K, 1),
+                          neo_tensor_2d(y, NEO_F32, M, 1)));
         int wrong = 0;
         for (int i = 0; i < M; i += 37) {
             int64_t sum = 0;

@@ -1,5 +1,5 @@
-/* gradcheck.c: every forward/backward pair of layers and bags against central differences, by the public
-   neo_gradcheck. The loss is sum(out * r) with fixed r, so the gradient of out is r. */
+/* gradcheck.c: every forward/backward pair of layers and bags against central differences, by the
+   public neo_gradcheck. The loss is sum(out * r) with fixed r, so the gradient of out is r. */
 #include "test.h"
 
 enum { B = 6, IN = 5, HID = 7, OUT = 3, TABLES = 2, ROWS = 9, DIM = 4, IDS = 40 };
@@ -16,7 +16,8 @@ typedef struct net {
 
 static double weighted(neo_tensor out, const float *r) {
     double sum = 0;
-    for (int64_t i = 0; i < neo_tensor_count(out); i++) sum += (double)((float *)out.data)[i] * (double)r[i];
+    for (int64_t i = 0; i < neo_tensor_count(out); i++)
+        sum += (double)((float *)out.data)[i] * (double)r[i];
     return sum;
 }
 static neo_status mlp_loss(void *user, double *loss) {
@@ -37,10 +38,16 @@ static neo_status bags_loss(void *user, double *loss) {
     *loss = weighted(n->out, n->r);
     return status;
 }
-static void check(net *n, neo_gradcheck_fn loss, neo_tensor value, neo_tensor grad, const char *name) {
-    CHECK_OK(neo_gradcheck(&(neo_gradcheck_desc){.loss = loss, .user = n, .value = value, .grad = grad, .name = name}, NULL));
+static void check(net *n, neo_gradcheck_fn loss, neo_tensor value, neo_tensor grad,
+                  const char *name) {
+    CHECK_OK(neo_gradcheck(
+        &(neo_gradcheck_desc){.loss = loss, .user = n, .value = value, .grad = grad, .name = name},
+        NULL));
     ((float *)grad.data)[0] += 1.0f; /* and it does see a wrong one */
-    CHECK_ERR(neo_gradcheck(&(neo_gradcheck_desc){.loss = loss, .user = n, .value = value, .grad = grad, .name = name}, NULL),
+    CHECK_ERR(neo_gradcheck(
+                  &(neo_gradcheck_desc){
+                      .loss = loss, .user = n, .value = value, .grad = grad, .name = name},
+                  NULL),
               NEO_ERR_MISMATCH, name);
     ((float *)grad.data)[0] -= 1.0f;
 }
@@ -56,8 +63,14 @@ static void mlp(void) {
         neo_tensor d = neo_tensor_2d(dx, NEO_F32, B, IN);
         double loss;
         REQUIRE_OK(neo_params_create(n.ctx, &params));
-        REQUIRE_OK(neo_mlp_create(n.ctx, params, &(neo_mlp_desc){.name = "m", .width_count = 3, .widths = {IN, HID, OUT},
-            .max_batch = B, .act = (neo_activation)act, .last_act = NEO_ACT_TANH}, &n.mlp));
+        REQUIRE_OK(neo_mlp_create(n.ctx, params,
+                                  &(neo_mlp_desc){.name = "m",
+                                                  .width_count = 3,
+                                                  .widths = {IN, HID, OUT},
+                                                  .max_batch = B,
+                                                  .act = (neo_activation)act,
+                                                  .last_act = NEO_ACT_TANH},
+                                  &n.mlp));
         CHECK_OK(mlp_loss(&n, &loss));
         CHECK_OK(neo_mlp_backward(n.mlp, NULL, neo_tensor_2d(r, NEO_F32, B, OUT), d));
         check(&n, mlp_loss, n.x, d, "x");
@@ -79,8 +92,10 @@ static void interact(void) {
         test_fill(x, B * DIM), test_fill(e, B * 3 * DIM), test_fill(r, B * 16);
         n.x = neo_tensor_2d(x, NEO_F32, B, DIM), n.e = neo_tensor_2d(e, NEO_F32, B, 3 * DIM);
         n.out = neo_tensor_2d(z, NEO_F32, B, width);
-        neo_tensor gx = neo_tensor_2d(dx, NEO_F32, B, DIM), ge = neo_tensor_2d(de, NEO_F32, B, 3 * DIM);
-        CHECK_OK(neo_interact_backward(n.ctx, diagonal, n.x, n.e, neo_tensor_2d(r, NEO_F32, B, width), gx, ge));
+        neo_tensor gx = neo_tensor_2d(dx, NEO_F32, B, DIM),
+                   ge = neo_tensor_2d(de, NEO_F32, B, 3 * DIM);
+        CHECK_OK(neo_interact_backward(n.ctx, diagonal, n.x, n.e,
+                                       neo_tensor_2d(r, NEO_F32, B, width), gx, ge));
         check(&n, interact_loss, n.x, gx, "x");
         check(&n, interact_loss, n.e, ge, "e");
         neo_ctx_destroy(n.ctx);
@@ -89,27 +104,45 @@ static void interact(void) {
 
 /* The gradient of the rows is what one SGD step of lr 1 takes off them. */
 static void bags(void) {
-    static float w[TABLES][ROWS * DIM], before[TABLES][ROWS * DIM], out[B * TABLES * DIM], r[B * TABLES * DIM];
+    static float w[TABLES][ROWS * DIM], before[TABLES][ROWS * DIM], out[B * TABLES * DIM],
+        r[B * TABLES * DIM];
     static float weights[IDS], dweights[IDS];
     static int64_t ids[IDS], offsets[TABLES * B + 1];
     for (int weighted_bags = 0; weighted_bags < 2; weighted_bags++) {
         net n = {.ctx = test_ctx(2, NEO_ISA_BEST, 2), .r = r};
-        neo_table_desc tables[TABLES] = {
-            {.name = "sum", .rows = ROWS, .dim = DIM, .optim = {.kind = NEO_BAG_SGD}, .weight = w[0]},
-            {.name = "mean", .rows = ROWS, .dim = DIM, .optim = {.kind = NEO_BAG_SGD}, .pooling = NEO_POOL_MEAN, .weight = w[1]}};
+        neo_table_desc tables[TABLES] = {{.name = "sum",
+                                          .rows = ROWS,
+                                          .dim = DIM,
+                                          .optim = {.kind = NEO_BAG_SGD},
+                                          .weight = w[0]},
+                                         {.name = "mean",
+                                          .rows = ROWS,
+                                          .dim = DIM,
+                                          .optim = {.kind = NEO_BAG_SGD},
+                                          .pooling = NEO_POOL_MEAN,
+                                          .weight = w[1]}};
         for (int i = 0; i < IDS; i++) ids[i] = test_random() % ROWS;
-        for (int i = 0; i < TABLES * B; i++) offsets[i + 1] = offsets[i] + i % 4; /* empty bags too */
+        for (int i = 0; i < TABLES * B; i++)
+            offsets[i + 1] = offsets[i] + i % 4; /* empty bags too */
         test_fill(weights, IDS), test_fill(r, B * TABLES * DIM);
-        n.ids = (neo_jagged){.batch = B, .feature_count = TABLES, .id_dtype = NEO_I64, .offsets = offsets, .ids = ids,
+        n.ids = (neo_jagged){.batch = B,
+                             .feature_count = TABLES,
+                             .id_dtype = NEO_I64,
+                             .offsets = offsets,
+                             .ids = ids,
                              .weights = weighted_bags ? weights : NULL};
         n.out = neo_tensor_2d(out, NEO_F32, B, TABLES * DIM);
         neo_tensor dout = neo_tensor_2d(r, NEO_F32, B, TABLES * DIM);
-        REQUIRE_OK(neo_bags_create(n.ctx, &(neo_bags_desc){.tables = tables, .table_count = TABLES, .max_batch = B,
-                                                           .max_ids = IDS}, &n.bags));
+        REQUIRE_OK(neo_bags_create(
+            n.ctx,
+            &(neo_bags_desc){
+                .tables = tables, .table_count = TABLES, .max_batch = B, .max_ids = IDS},
+            &n.bags));
         int64_t count = neo_jagged_id_count(&n.ids);
         if (weighted_bags) {
             CHECK_OK(neo_bags_weight_grad(n.bags, &n.ids, dout, dweights));
-            check(&n, bags_loss, neo_tensor_1d(weights, NEO_F32, count), neo_tensor_1d(dweights, NEO_F32, count), "weights");
+            check(&n, bags_loss, neo_tensor_1d(weights, NEO_F32, count),
+                  neo_tensor_1d(dweights, NEO_F32, count), "weights");
         }
         memcpy(before, w, sizeof w);
         CHECK_OK(neo_bags_backward(n.bags, &n.ids, dout, 1.0f));

@@ -391,7 +391,8 @@ static void mlp_deferred(void) {
 
     neo_optim_desc sgd;
     memset(&sgd, 0, sizeof sgd);
-    CHECK_ERR(neo_optim_create(ctx, params, &sgd, &optim), NEO_ERR_STATE, "its set is not in memory");
+    CHECK_ERR(neo_optim_create(ctx, params, &sgd, &optim), NEO_ERR_STATE,
+              "its set is not in memory");
     CHECK(!optim);
     CHECK_ERR(neo_mlp_forward(mlp, x.t, y.t), NEO_ERR_STATE,
               "neo_mlp_forward: top.0.weight has no data, its set is not in memory");
@@ -597,7 +598,8 @@ static void mlp_errors(void) {
     neo_tensor x4 = neo_tensor_rows(x.t, 0, 4), y4 = neo_tensor_rows(y.t, 0, 4);
     CHECK_ERR(neo_mlp_forward(mlp, x4, y.t), NEO_ERR_SHAPE, "y is");
     CHECK_OK(neo_mlp_forward(mlp, x4, y4));
-    CHECK_ERR(neo_mlp_backward(mlp, NULL, y.t, none), NEO_ERR_SHAPE, "dy has 5 rows, the last neo_mlp_forward had 4");
+    CHECK_ERR(neo_mlp_backward(mlp, NULL, y.t, none), NEO_ERR_SHAPE,
+              "dy has 5 rows, the last neo_mlp_forward had 4");
     CHECK_OK(neo_mlp_backward(mlp, NULL, y4, none));
     free(x.block), free(y.block);
     neo_mlp_destroy(mlp);

@@ -164,7 +164,8 @@ static void saturated_cases(void) {
     neo_ctx_destroy(ctx);
 }
 
-/* An infinite logit loses an infinity where the label says less than 1, on every instruction set. */
+/* An infinite logit loses an infinity where the label says less than 1, on every instruction
+   set. */
 static void infinite_logits(void) {
     static const neo_isa isas[] = {NEO_ISA_SCALAR, NEO_ISA_AVX2, NEO_ISA_AVX512, NEO_ISA_NEON};
     for (int i = 0; i < 4; i++) {
@@ -318,21 +319,24 @@ static void refusals_write_nothing(void) {
                                  neo_tensor_1d(y, NEO_F32, 0), none, &loss));
     CHECK(loss == 0);
     neo_tensor empty = neo_tensor_2d(NULL, NEO_F32, 0, 3); /* which needs no data */
-    CHECK_OK(neo_bce(ctx, NULL, neo_tensor_1d(NULL, NEO_F32, 0), neo_tensor_1d(NULL, NEO_F32, 0), none, &loss));
+    CHECK_OK(neo_bce(ctx, NULL, neo_tensor_1d(NULL, NEO_F32, 0), neo_tensor_1d(NULL, NEO_F32, 0),
+                     none, &loss));
     CHECK_OK(neo_mse(ctx, NULL, empty, empty, empty, &loss));
     CHECK_OK(neo_cross_entropy(ctx, NULL, empty, neo_tensor_1d(NULL, NEO_I64, 0), empty, &loss));
     CHECK_OK(neo_activation_forward(ctx, NEO_ACT_GELU, empty, empty));
     CHECK_OK(neo_activation_backward(ctx, NEO_ACT_GELU, empty, empty, empty, empty));
     neo_tensor hollow = neo_tensor_1d(NULL, NEO_F32, 6);
     CHECK_ERR(neo_bce(ctx, NULL, hollow, ty, none, &loss), NEO_ERR_SHAPE, "prob");
-    CHECK_ERR(neo_activation_forward(ctx, NEO_ACT_GELU, hollow, ty), NEO_ERR_SHAPE, "z has no data");
+    CHECK_ERR(neo_activation_forward(ctx, NEO_ACT_GELU, hollow, ty), NEO_ERR_SHAPE,
+              "z has no data");
     /* no context */
     CHECK_ERR(neo_bce(NULL, NULL, tx, ty, none, &loss), NEO_ERR_ARG, "neo_bce: ctx is NULL");
     CHECK_ERR(neo_bce_with_logits(NULL, NULL, tx, ty, none, &loss), NEO_ERR_ARG, "ctx is NULL");
     CHECK_ERR(neo_mse(NULL, NULL, tx, ty, none, &loss), NEO_ERR_ARG, "ctx is NULL");
     CHECK_ERR(neo_cross_entropy(NULL, NULL, empty, ty, none, &loss), NEO_ERR_ARG, "ctx is NULL");
     CHECK_ERR(neo_activation_forward(NULL, NEO_ACT_GELU, tx, ty), NEO_ERR_ARG, "ctx is NULL");
-    CHECK_ERR(neo_activation_backward(NULL, NEO_ACT_GELU, tx, ty, ty, ty), NEO_ERR_ARG, "ctx is NULL");
+    CHECK_ERR(neo_activation_backward(NULL, NEO_ACT_GELU, tx, ty, ty, ty), NEO_ERR_ARG,
+              "ctx is NULL");
     neo_ctx_destroy(ctx);
 }
 

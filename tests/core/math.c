@@ -276,12 +276,14 @@ static void block_sums_have_the_stated_shape(void) {
 /* Also where there is AMX: then the processor runs it. */
 static void amx_follows_the_plain_kernel(void) {
 #if defined(AMX_ON_CPU) && defined(NEO__X86_BF16)
-    static const int sizes[][3] = {{32, 32, 32}, {1, 1, 1}, {33, 40, 70}, {64, 33, 530}, {5, 3, 100}, {150, 65, 40}};
+    static const int sizes[][3] = {{32, 32, 32},  {1, 1, 1},   {33, 40, 70},
+                                   {64, 33, 530}, {5, 3, 100}, {150, 65, 40}};
     static uint16_t a[150 * 70], b[530 * 70];
     static float c[150 * 70], want[150 * 70];
     if (!neo_isa_available(NEO_ISA_AVX512)) SKIP("no AVX-512, which packs for it");
     const int real = neo_isa_available(NEO_ISA_AMX);
-    neo_ctx *plain = test_ctx(1, NEO_ISA_SCALAR, 1), *ctx = test_ctx(1, real ? NEO_ISA_AMX : NEO_ISA_AVX512, 1);
+    neo_ctx *plain = test_ctx(1, NEO_ISA_SCALAR, 1),
+            *ctx = test_ctx(1, real ? NEO_ISA_AMX : NEO_ISA_AVX512, 1);
     struct sigaction old;
     ctx->bf16 = &neo__bf16_kernels_amx;
     if (!real) REQUIRE(amx_on_cpu_begin(&old));
@@ -291,9 +293,12 @@ static void amx_follows_the_plain_kernel(void) {
         memset(&d, 0, sizeof d);
         d.trans_a = i & 1, d.trans_b = i >> 1 & 1, d.beta = 1.0f;
         for (int j = 0; j < 150 * 70; j++) c[j] = want[j] = test_uniform();
-        for (int j = 0; j < 530 * 70; j++) b[j] = (uint16_t)((test_random() & 0x807F) | (50 + test_random() % 90) << 7);
-        for (int j = 0; j < 150 * 70; j++) a[j] = (uint16_t)((test_random() & 0x807F) | (50 + test_random() % 90) << 7);
-        neo_tensor ta = neo_tensor_2d(k > 100 ? b : a, NEO_BF16, d.trans_a ? k : m, d.trans_a ? m : k);
+        for (int j = 0; j < 530 * 70; j++)
+            b[j] = (uint16_t)((test_random() & 0x807F) | (50 + test_random() % 90) << 7);
+        for (int j = 0; j < 150 * 70; j++)
+            a[j] = (uint16_t)((test_random() & 0x807F) | (50 + test_random() % 90) << 7);
+        neo_tensor ta =
+            neo_tensor_2d(k > 100 ? b : a, NEO_BF16, d.trans_a ? k : m, d.trans_a ? m : k);
         neo_tensor tb = neo_tensor_2d(b, NEO_BF16, d.trans_b ? n : k, d.trans_b ? k : n);
         CHECK_OK(neo_gemm(plain, &d, ta, tb, neo_tensor_2d(want, NEO_F32, m, n)));
         CHECK_OK(neo_gemm(ctx, &d, ta, tb, neo_tensor_2d(c, NEO_F32, m, n)));

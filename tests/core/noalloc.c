@@ -1,8 +1,9 @@
 /* noalloc.c: a training step asks for no memory.
 
-   Method: the C library's malloc family is replaced in this program by functions that count, so that every
-   request is seen, from neo, from its threads, and from what neo calls. After a few warm-up steps the
-   counters must stand still over whole epochs: reader, forward, backward, optimizers, metrics, progress. */
+   Method: the C library's malloc family is replaced in this program by functions that count, so
+   that every request is seen, from neo, from its threads, and from what neo calls. After a few
+   warm-up steps the counters must stand still over whole epochs: reader, forward, backward,
+   optimizers, metrics, progress. */
 #if defined(__linux__)
 #define _GNU_SOURCE
 #endif
@@ -11,7 +12,8 @@
 #include "trainer.h"
 
 #if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                         \
+    __has_feature(memory_sanitizer)
 #define CHECKER 1
 #endif
 #endif
@@ -107,7 +109,8 @@ static void counting_works(void) {
     CHECK(request_count() - before > 1); /* neo's default allocator is seen */
     neo_ctx_destroy(ctx);
 #else
-    SKIP("the C library's malloc cannot be replaced here (no glibc, or a sanitizer); neo's own counter is checked");
+    SKIP("the C library's malloc cannot be replaced here (no glibc, or a sanitizer); neo's own "
+         "counter is checked");
 #endif
 }
 

@@ -276,7 +276,8 @@ static void lamb_with_zero_norms(void) {
     neo_ctx_destroy(ctx);
 }
 
-/* Squares of others count in the norm of one step; the factor is the one that dense gradients get. */
+/* Squares of others count in the norm of one step; the factor is the one that dense gradients get.
+   */
 static void squares_of_others_are_in_the_norm(void) {
     neo_ctx *ctx = test_ctx(2, NEO_ISA_BEST, 1);
     neo_optim_desc d = {.kind = NEO_OPTIM_SGD, .clip_norm = 3};
@@ -289,7 +290,8 @@ static void squares_of_others_are_in_the_norm(void) {
     CHECK(neo_optim_clip_factor(optim) == 1.0f && neo_optim_clip_factor(plain) == 1.0f);
     new_gradients(params, 7);
     for (int i = 0; i < PARAMS; i++)
-        for (int64_t k = 0; k < sizes[i]; k++) sum += (double)gradients(params, i)[k] * (double)gradients(params, i)[k];
+        for (int64_t k = 0; k < sizes[i]; k++)
+            sum += (double)gradients(params, i)[k] * (double)gradients(params, i)[k];
     neo_exact_zero(&squares);
     for (int i = 0; i < 50; i++) neo_exact_add(&squares, 1e4f);
     neo_optim_add_squares(optim, &squares); /* in two parts */
@@ -302,7 +304,8 @@ static void squares_of_others_are_in_the_norm(void) {
     for (int i = 0; i < PARAMS; i++)
         for (int64_t k = 0; k < sizes[i]; k++) gradients(scaled, i)[k] *= factor;
     CHECK_OK(neo_optim_step(plain, 0.1f));
-    for (int i = 0; i < PARAMS; i++) CHECK_BITS(weights(params, i), weights(scaled, i), (size_t)sizes[i] * 4);
+    for (int i = 0; i < PARAMS; i++)
+        CHECK_BITS(weights(params, i), weights(scaled, i), (size_t)sizes[i] * 4);
     CHECK_OK(neo_optim_step(optim, 0.1f)); /* they were for one step */
     CHECK_NEAR(neo_optim_grad_norm(optim), sqrt(sum), 1e-4);
     neo_exact_add(&squares, INFINITY);

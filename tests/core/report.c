@@ -333,7 +333,8 @@ static void every_allocation_may_fail(void) {
         CHECK_INT(neo_ctx_memory(ctx).bytes, before);
         if (st == NEO_OK) break;
     }
-    CHECK(failures >= 3 && failures < 99); /* the report, its names and texts, the points of the curve */
+    CHECK(failures >= 3 &&
+          failures < 99); /* the report, its names and texts, the points of the curve */
     neo_ctx_destroy(ctx);
 }
 /* Paths and numbers are the same where the locale writes 0,5 for a half. */

@@ -19,6 +19,7 @@ static void hook(int trans_a, int trans_b, int64_t m, int64_t n, int64_t k, cons
 }
 #define NEO_SGEMM hook
 #define NEO_STATIC
+#define NEO_NO_SIMD
 #include "test.h"
 
 enum { M = 40, N = 30, K = 50, PAD = 3, SIDE = 64 };

@@ -417,11 +417,13 @@ static void attention_large(void) {
     FREE(&q, &k, &v, &y, &dx, &dk, &dv, &lse);
     neo_ctx_destroy(ctx);
 }
-/* Products that underflow make a sum of -0, which a term of +0 behind it turns to +0: keys that a query does not see
-   have such terms, and how many of them are added depends on the instruction set, so the sum ends with + 0. */
+/* Products that underflow make a sum of -0, which a term of +0 behind it turns to +0: keys that a
+   query does not see have such terms, and how many of them are added depends on the instruction
+   set, so the sum ends with + 0. */
 static void attention_zeros(void) {
     enum { T = 64, D = 3 };
-    box q = box_make(T, D, 0), k = box_make(T, D, 0), v = box_make(T, D, 0), lse = box_make(T, 1, 0), first;
+    box q = box_make(T, D, 0), k = box_make(T, D, 0), v = box_make(T, D, 0),
+        lse = box_make(T, 1, 0), first;
     for (int64_t i = 0; i < T; i++)
         for (int64_t d = 0; d < D; d++) {
             row_of(q.t, i)[d] = 1;
@@ -430,8 +432,10 @@ static void attention_zeros(void) {
         }
     contexts_make(1);
     for (int i = 0; i < context_count; i++) {
-        box y = box_make(T, D, 0), dq = box_make(T, D, 0), dk = box_make(T, D, 0), dv = box_make(T, D, 0);
-        attention_case c = {{T, 1, 1, 1.0f}, 1, D, q.t, k.t, v.t, y.t, lse.t, v.t, dq.t, dk.t, dv.t};
+        box y = box_make(T, D, 0), dq = box_make(T, D, 0), dk = box_make(T, D, 0),
+            dv = box_make(T, D, 0);
+        attention_case c = {{T, 1, 1, 1.0f}, 1,   D,    q.t,  k.t, v.t, y.t,
+                            lse.t,           v.t, dq.t, dk.t, dv.t};
         CHECK_OK(attention_forward(contexts[i], &c));
         CHECK(row_of(y.t, 1)[0] == 0 && !signbit(row_of(y.t, 1)[0]));
         if (i == 0) first = y;
@@ -452,7 +456,8 @@ static void attention_infinite(void) {
     box in[4], first[4], lse = box_make(T, 1, 0); /* q, k, v, dy; y, dq, dk, dv */
     for (int i = 0; i < 4; i++) {
         in[i] = box_make(T, D, 0);
-        for (int64_t j = 0; j < T * D; j++) ((float *)in[i].t.data)[j] = (float)((j * 7 + i) % 11) - 5.0f;
+        for (int64_t j = 0; j < T * D; j++)
+            ((float *)in[i].t.data)[j] = (float)((j * 7 + i) % 11) - 5.0f;
     }
     row_of(in[2].t, 37)[1] = INFINITY;
     row_of(in[3].t, 45)[2] = INFINITY;
@@ -469,8 +474,9 @@ static void attention_infinite(void) {
             for (int64_t j = 0; j < T * D; j++) {
                 const float x = ((float *)out[b].t.data)[j], y = ((float *)first[b].t.data)[j];
                 if (isnan(x) ? !isnan(y) : memcmp(&x, &y, 4) != 0) {
-                    FAIL("%s: output %d, row %d: %g, not %g", neo_isa_name(neo_ctx_isa(contexts[i])), b, (int)(j / D),
-                         (double)x, (double)y);
+                    FAIL("%s: output %d, row %d: %g, not %g",
+                         neo_isa_name(neo_ctx_isa(contexts[i])), b, (int)(j / D), (double)x,
+                         (double)y);
                     break;
                 }
             }
@@ -630,7 +636,8 @@ static void residuals(void) {
     contexts_free();
 }
 
-/* Columns of wider matrices: each result against the plain loop, and nothing beside the columns is touched. */
+/* Columns of wider matrices: each result against the plain loop, and nothing beside the columns
+   is touched. */
 static void strided_elements(void) {
     enum { ROWS = 37, WIDE = 300 };
     static const int64_t widths[] = {1, 3, 16, 17, 64, 255, 256, 257, 290};
@@ -660,7 +667,8 @@ static void strided_elements(void) {
 /* Dots against double, their gradients exactly; a table of all shapes that are refused. */
 static void dots(void) {
     enum { ROWS = 19, WIDE = 700 };
-    static float x[ROWS * WIDE], y[ROWS * WIDE], out[ROWS], dx[ROWS * WIDE], dy[ROWS * WIDE], first[ROWS];
+    static float x[ROWS * WIDE], y[ROWS * WIDE], out[ROWS], dx[ROWS * WIDE], dy[ROWS * WIDE],
+        first[ROWS];
     static const int64_t widths[] = {1, 2, 15, 16, 33, 128, 256, 257, 512, 700};
     contexts_make(1);
     for (int w = 0; w < 10; w++)
@@ -668,8 +676,10 @@ static void dots(void) {
             const int64_t n = widths[w];
             neo_tensor tx = neo_tensor_slice(neo_tensor_2d(x, NEO_F32, ROWS, WIDE), 1, 0, n);
             neo_tensor ty = neo_tensor_slice(neo_tensor_2d(y, NEO_F32, ROWS, WIDE), 1, WIDE - n, n);
-            neo_tensor tdx = neo_tensor_2d(dx, NEO_F32, ROWS, n), tdy = neo_tensor_2d(dy, NEO_F32, ROWS, n);
-            neo_tensor tout = neo_tensor_2d(out, NEO_F32, ROWS, 1), flat = neo_tensor_1d(out, NEO_F32, ROWS);
+            neo_tensor tdx = neo_tensor_2d(dx, NEO_F32, ROWS, n),
+                       tdy = neo_tensor_2d(dy, NEO_F32, ROWS, n);
+            neo_tensor tout = neo_tensor_2d(out, NEO_F32, ROWS, 1),
+                       flat = neo_tensor_1d(out, NEO_F32, ROWS);
             if (i == 0) test_fill(x, ROWS * WIDE), test_fill(y, ROWS * WIDE);
             CHECK_OK(neo_dot_forward(contexts[i], tx, ty, i % 2 ? tout : flat));
             if (i == 0) memcpy(first, out, sizeof out);
@@ -680,21 +690,27 @@ static void dots(void) {
                 for (int64_t k = 0; k < n; k++) {
                     const float a = x[r * WIDE + k], b = y[r * WIDE + WIDE - n + k];
                     sum += (double)a * (double)b, size += fabs((double)a * (double)b);
-                    if (dx[r * n + k] != out[r] * b || dy[r * n + k] != out[r] * a) FAIL("gradient %d", r);
+                    if (dx[r * n + k] != out[r] * b || dy[r * n + k] != out[r] * a)
+                        FAIL("gradient %d", r);
                 }
-                if (!(fabs((double)out[r] - sum) <= 1e-6 * size)) FAIL("dot of %d columns: %g, %g", (int)n, (double)out[r], sum);
+                if (!(fabs((double)out[r] - sum) <= 1e-6 * size))
+                    FAIL("dot of %d columns: %g, %g", (int)n, (double)out[r], sum);
             }
         }
     neo_ctx *ctx = contexts[0];
-    neo_tensor a = neo_tensor_2d(x, NEO_F32, 4, 3), b = neo_tensor_2d(y, NEO_F32, 4, 5), o = neo_tensor_1d(out, NEO_F32, 4);
+    neo_tensor a = neo_tensor_2d(x, NEO_F32, 4, 3), b = neo_tensor_2d(y, NEO_F32, 4, 5),
+               o = neo_tensor_1d(out, NEO_F32, 4);
     CHECK_ERR(neo_dot_forward(ctx, a, b, o), NEO_ERR_SHAPE, "neo_dot_forward: y");
-    CHECK_ERR(neo_dot_forward(ctx, a, a, neo_tensor_1d(out, NEO_F32, 5)), NEO_ERR_SHAPE, "out is not an f32 tensor [4]");
+    CHECK_ERR(neo_dot_forward(ctx, a, a, neo_tensor_1d(out, NEO_F32, 5)), NEO_ERR_SHAPE,
+              "out is not an f32 tensor [4]");
     CHECK_ERR(neo_dot_forward(ctx, o, o, o), NEO_ERR_SHAPE, "not matrices");
     memset(dx, 0, sizeof dx);
-    CHECK_ERR(neo_dot_backward(ctx, a, a, o, neo_tensor_2d(dx, NEO_F32, 4, 3), b), NEO_ERR_SHAPE, "neo_dot_backward: dy");
+    CHECK_ERR(neo_dot_backward(ctx, a, a, o, neo_tensor_2d(dx, NEO_F32, 4, 3), b), NEO_ERR_SHAPE,
+              "neo_dot_backward: dy");
     CHECK(dx[0] == 0.0f); /* nothing is written */
     CHECK_ERR(neo_mul(ctx, a, b), NEO_ERR_SHAPE, "neo_mul: y");
-    CHECK_OK(neo_dot_forward(ctx, neo_tensor_2d(x, NEO_F32, 4, 0), neo_tensor_2d(y, NEO_F32, 4, 0), o));
+    CHECK_OK(
+        neo_dot_forward(ctx, neo_tensor_2d(x, NEO_F32, 4, 0), neo_tensor_2d(y, NEO_F32, 4, 0), o));
     for (int r = 0; r < 4; r++) CHECK(out[r] == 0.0f);
     contexts_free();
 }

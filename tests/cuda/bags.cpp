@@ -1,12 +1,13 @@
 /* bags.cpp: embedding bags on a device give the CPU's bits.
 
-   The same object is made on a context of the CPU and on one of a device, the kernels of which run on the CPU too
-   (cuda_on_cpu.h); compiled by nvcc it runs on a GPU. The same random batches go through every call of both; outputs, rows, scales, optimizer
-   states and kept gradients are compared by memcmp, errors by their text, memory by the prediction. NEO_EMU_SEED
-   picks the order in which blocks, warps and lanes run; by default several are tried.
+   The same object is made on a context of the CPU and on one of a device, the kernels of which run
+   on the CPU too (cuda_on_cpu.h); compiled by nvcc it runs on a GPU. The same random batches go
+   through every call of both; outputs, rows, scales, optimizer states and kept gradients are
+   compared by memcmp, errors by their text, memory by the prediction. NEO_EMU_SEED picks the order
+   in which blocks, warps and lanes run; by default several are tried.
 
-   Built by: g++ -std=c++17 -ffp-contract=off -DNEO_CUDA_ON_CPU -DNEO_NO_SIMD -I. -Itests -pthread, or
-   nvcc -x cu -std=c++17 -arch=native -I. -lcublasLt */
+   Built by: g++ -std=c++17 -ffp-contract=off -DNEO_CUDA_ON_CPU -DNEO_NO_SIMD -I. -Itests -pthread,
+   or nvcc -x cu -std=c++17 -arch=native -I. -lcublasLt */
 #define NEO_IMPLEMENTATION
 #define NEO__CUDA_WORK_BYTES ((size_t)1 << 16) /* less memory to guard while the host runs */
 #define NEO__BAG_STAGE (1 << 13)
@@ -14,7 +15,8 @@
 
 #if defined(NEO_CUDA_ON_CPU)
 #include <sys/mman.h>
-/* Device memory is shut to the host between calls; to do that every time takes most of the test's. */
+/* Device memory is shut to the host between calls; to do that every time takes most of the test's.
+   */
 static int guard_now_and_then(void *p, size_t bytes, int rights) {
     static int count;
     return rights == PROT_NONE && ++count % 32 ? 0 : mprotect(p, bytes, rights);
@@ -48,8 +50,8 @@ static size_t live_bytes() { return 0; }
 static neo_device *gpu;
 static neo_status (*gpu_copy)(neo_device *, void *, neo_place, const void *, neo_place, size_t);
 static size_t copied_in; /* bytes that calls brought to the device */
-static neo_status count_copy(neo_device *d, void *to, neo_place to_place, const void *from, neo_place from_place,
-                             size_t bytes) {
+static neo_status count_copy(neo_device *d, void *to, neo_place to_place, const void *from,
+                             neo_place from_place, size_t bytes) {
     if (to_place == NEO_DEVICE && from_place == NEO_HOST) copied_in += bytes;
     return gpu_copy(d, to, to_place, from, from_place, bytes);
 }
@@ -110,7 +112,8 @@ struct Model {
     }
     /* A step has taken no memory. */
     void check_memory() {
-        for (int k = 0; k < 2; k++) CHECK_INT(neo_ctx_memory(ctx[k]).alloc_count, before[k].alloc_count);
+        for (int k = 0; k < 2; k++)
+            CHECK_INT(neo_ctx_memory(ctx[k]).alloc_count, before[k].alloc_count);
     }
     ~Model() {
         for (int k = 0; k < 2; k++) {
@@ -144,7 +147,8 @@ static void check_same(const Model &m) {
         check_tensor(neo_bags_weight(m.bags[0], t), neo_bags_weight(m.bags[1], t), "weight", t);
         check_tensor(neo_bags_scale(m.bags[0], t), neo_bags_scale(m.bags[1], t), "scale", t);
         for (int k = 0; k < 2; k++)
-            check_tensor(neo_bags_state(m.bags[0], t, k), neo_bags_state(m.bags[1], t, k), "state", t);
+            check_tensor(neo_bags_state(m.bags[0], t, k), neo_bags_state(m.bags[1], t, k), "state",
+                         t);
     }
     neo_bags_stats a = neo_bags_get_stats(m.bags[0]), b = neo_bags_get_stats(m.bags[1]);
     CHECK_INT(b.steps, a.steps);
@@ -153,9 +157,11 @@ static void check_same(const Model &m) {
     for (int64_t i = 0; i < neo_bags_kept_count(m.bags[0]); i++) {
         int32_t ta = -1, tb = -2;
         int64_t ra = -1, rb = -2;
-        const float *ga = neo_bags_kept_row(m.bags[0], i, &ta, &ra), *gb = neo_bags_kept_row(m.bags[1], i, &tb, &rb);
+        const float *ga = neo_bags_kept_row(m.bags[0], i, &ta, &ra),
+                    *gb = neo_bags_kept_row(m.bags[1], i, &tb, &rb);
         if (ta != tb || ra != rb || !gb || memcmp(ga, gb, (size_t)m.tables[(size_t)ta].dim * 4)) {
-            FAIL("kept row %" PRId64 ": (%d, %" PRId64 ") and (%d, %" PRId64 "), or its numbers", i, ta, ra, tb, rb);
+            FAIL("kept row %" PRId64 ": (%d, %" PRId64 ") and (%d, %" PRId64 "), or its numbers", i,
+                 ta, ra, tb, rb);
             return;
         }
     }
@@ -207,7 +213,8 @@ static void fill(Batch *b, const Model &m, const Shape &s) {
     b->offsets.push_back(s.skip);
     if (s.variable) b->feature_bags.push_back(0);
     for (int32_t table : m.feature_table) {
-        int64_t rows = m.tables[(size_t)table].rows, bags = s.variable ? below(s.batch + 1) : s.batch;
+        int64_t rows = m.tables[(size_t)table].rows,
+                bags = s.variable ? below(s.batch + 1) : s.batch;
         for (int64_t i = 0; i < bags; i++) {
             int64_t n = chance(s.empty) ? 0 : below(s.length + 1);
             for (int64_t k = 0; k < n; k++) {
@@ -256,8 +263,8 @@ struct Pair {
         CHECK_OK(gpu_copy(gpu, got.data(), NEO_HOST, t[1].data, NEO_DEVICE, got.size() * 4));
         for (size_t i = 0; i < got.size(); i++)
             if (memcmp(&got[i], &host[i], 4)) {
-                FAIL("%s differs at %zu of %zu: %.9g, not %.9g", what, i, got.size(), (double)got[i],
-                     (double)host[i]);
+                FAIL("%s differs at %zu of %zu: %.9g, not %.9g", what, i, got.size(),
+                     (double)got[i], (double)host[i]);
                 return;
             }
     }
@@ -265,7 +272,9 @@ struct Pair {
 };
 
 /* ---- one batch through the calls ---- */
-static const neo_jagged *side(Batch *b, int k, int place) { return k && place ? b->there() : &b->j; }
+static const neo_jagged *side(Batch *b, int k, int place) {
+    return k && place ? b->there() : &b->j;
+}
 static void forward(const Model &m, Batch *b, int place, int64_t pad = 0) {
     Pair out(m, *b, pad);
     for (int k = 0; k < 2; k++) CHECK_OK(neo_bags_forward(m.bags[k], side(b, k, place), out.t[k]));
@@ -284,7 +293,8 @@ static void weight_grad(const Model &m, Batch *b, int place) {
 }
 static void backward(const Model &m, Batch *b, int place, int64_t pad = 0) {
     Pair dout(m, *b, pad);
-    for (int k = 0; k < 2; k++) CHECK_OK(neo_bags_backward(m.bags[k], side(b, k, place), dout.t[k], 0.1f));
+    for (int k = 0; k < 2; k++)
+        CHECK_OK(neo_bags_backward(m.bags[k], side(b, k, place), dout.t[k], 0.1f));
 }
 static void steps(const Model &m, const Shape &s, int count) {
     for (int i = 0; i < count; i++) {
@@ -327,8 +337,10 @@ static void optimizers(void) {
                       way % 3 == 1 ? NEO_POOL_MEAN : NEO_POOL_SUM);
                 m.tables.back().optim = optim_of((neo_bag_optim_kind)kind, way);
                 m.tables.back().round_nearest = way == 5;
-                if (way == 2) m.tables.back().init.kind = NEO_INIT_CONSTANT, m.tables.back().init.a = 0.5f;
-                if (way == 3) m.tables.back().init.kind = NEO_INIT_NORMAL, m.tables.back().init.b = 0.5f;
+                if (way == 2)
+                    m.tables.back().init.kind = NEO_INIT_CONSTANT, m.tables.back().init.a = 0.5f;
+                if (way == 3)
+                    m.tables.back().init.kind = NEO_INIT_NORMAL, m.tables.back().init.b = 0.5f;
             }
             m.make(12, 400);
             Shape s;
@@ -347,7 +359,8 @@ static void optimizers(void) {
 
 /* ---- widths, in registers and not ---- */
 static void widths(void) {
-    static const int64_t dims[] = {1, 2, 3, 4, 8, 12, 15, 16, 17, 28, 64, 100, 128, 132, 256, 260, 600, 1024, 1028, 1040};
+    static const int64_t dims[] = {1,  2,   3,   4,   8,   12,  15,  16,   17,   28,
+                                   64, 100, 128, 132, 256, 260, 600, 1024, 1028, 1040};
     for (int64_t dim : dims) {
         Model m;
         m.shards = dim % 3 ? 1 : 3;
@@ -388,13 +401,23 @@ static void shapes(void) {
         for (int t = 0; t < count; t++) {
             static const neo_dtype dtypes[4] = {NEO_F32, NEO_F32, NEO_BF16, NEO_I8};
             neo_bag_optim_kind kind = chance(50) ? NEO_BAG_ROWWISE_ADAGRAD : NEO_BAG_ADAGRAD;
-            m.add(1 + below(60), none ? dim : chance(50) ? 4 * (1 + below(20)) : 1 + below(40), kind, dtypes[below(4)],
-                  none ? NEO_POOL_NONE : chance(40) ? NEO_POOL_MEAN : NEO_POOL_SUM);
+            m.add(1 + below(60),
+                  none         ? dim
+                  : chance(50) ? 4 * (1 + below(20))
+                               : 1 + below(40),
+                  kind, dtypes[below(4)],
+                  none         ? NEO_POOL_NONE
+                  : chance(40) ? NEO_POOL_MEAN
+                               : NEO_POOL_SUM);
             if (!none && chance(30)) m.tables.back().row_buckets = 1 + (int32_t)below(7);
-            if (chance(15)) m.tables.back().init.kind = NEO_INIT_CONSTANT, m.tables.back().init.a = 1e-30f;
+            if (chance(15))
+                m.tables.back().init.kind = NEO_INIT_CONSTANT, m.tables.back().init.a = 1e-30f;
         }
-        for (int f = 0; f < count + (int)below(5); f++) m.feature_table.push_back((int32_t)below(count));
-        m.desc.bounds = i % 3 == 0 ? NEO_BOUNDS_ERROR : i % 3 == 1 ? NEO_BOUNDS_DROP : NEO_BOUNDS_CLAMP;
+        for (int f = 0; f < count + (int)below(5); f++)
+            m.feature_table.push_back((int32_t)below(count));
+        m.desc.bounds = i % 3 == 0   ? NEO_BOUNDS_ERROR
+                        : i % 3 == 1 ? NEO_BOUNDS_DROP
+                                     : NEO_BOUNDS_CLAMP;
         m.make(40, 4000);
         for (int n = 0; n < 3; n++) {
             Shape s;
@@ -416,7 +439,8 @@ static void shapes(void) {
     }
 }
 
-/* ---- one row in a hundred thousand ids; integers, so that a wrong order shows as little as a wrong sum does ---- */
+/* ---- one row in a hundred thousand ids; integers, so that a wrong order shows as little as a
+   wrong sum does ---- */
 static void hot_row(void) {
     for (int shards = 1; shards <= 8; shards += 7) {
         Model m;
@@ -438,7 +462,8 @@ static void hot_row(void) {
         backward(m, &b, 0);
         check_same(m);
         Pair dout(m, b);
-        for (int k = 0; k < 2; k++) CHECK_OK(neo_bags_accumulate(m.bags[k], side(&b, k, 1), dout.t[k], NULL));
+        for (int k = 0; k < 2; k++)
+            CHECK_OK(neo_bags_accumulate(m.bags[k], side(&b, k, 1), dout.t[k], NULL));
         check_same(m);
     }
 }
@@ -465,7 +490,8 @@ static void kept(void) {
         Model m;
         m.shards = i % 3 == 0 ? 1 : i % 3 == 1 ? 4 : 3;
         m.add(30, 12, NEO_BAG_ROWWISE_ADAGRAD);
-        m.add(40, 9, (neo_bag_optim_kind)(i % NEO_BAG_OPTIM_COUNT), i % 2 ? NEO_F32 : NEO_I8, NEO_POOL_MEAN);
+        m.add(40, 9, (neo_bag_optim_kind)(i % NEO_BAG_OPTIM_COUNT), i % 2 ? NEO_F32 : NEO_I8,
+              NEO_POOL_MEAN);
         m.add(25, 40, NEO_BAG_ROWWISE_ADAGRAD);
         m.feature_table = {0, 1, 2, 1, 0};
         m.desc.max_kept_rows = 95;
@@ -486,10 +512,14 @@ static void kept(void) {
                 fill(&b, m, s);
                 Pair dout(m, b);
                 for (int k = 0; k < 2; k++)
-                    CHECK_OK(neo_bags_accumulate(m.bags[k], side(&b, k, part), dout.t[k], part || step ? &leaves : s.batch == 16 ? NULL : &leaves));
+                    CHECK_OK(neo_bags_accumulate(m.bags[k], side(&b, k, part), dout.t[k],
+                                                 part || step    ? &leaves
+                                                 : s.batch == 16 ? NULL
+                                                                 : &leaves));
                 check_same(m);
             }
-            add_grads(m, (int32_t)below(3), step == 2 ? 700 : below(40)); /* 700: more than fit at once */
+            add_grads(m, (int32_t)below(3),
+                      step == 2 ? 700 : below(40)); /* 700: more than fit at once */
             check_same(m);
             neo_exact sum[2];
             for (int k = 0; k < 2; k++) {
@@ -497,7 +527,8 @@ static void kept(void) {
                 CHECK_OK(neo_bags_grad_squares(m.bags[k], &sum[k]));
                 CHECK_OK(neo_bags_scale_grads(m.bags[k], 0.37f));
             }
-            CHECK(neo_exact_value(&sum[0]) == neo_exact_value(&sum[1]) && neo_exact_value(&sum[0]) > 0);
+            CHECK(neo_exact_value(&sum[0]) == neo_exact_value(&sum[1]) &&
+                  neo_exact_value(&sum[0]) > 0);
             check_same(m);
             if (step == 1) {
                 for (int k = 0; k < 2; k++) CHECK_OK(neo_bags_clear(m.bags[k]));
@@ -528,7 +559,8 @@ static void rows_and_growth(void) {
             CHECK_OK(neo_bags_set_rows(m.bags[k], t, 17, 31, to.data()));
             CHECK_OK(neo_bags_get_rows(m.bags[k], t, 20, 31, k ? b.data() : a.data()));
             CHECK_OK(neo_bags_get_rows(m.bags[k], t, 70, 0, NULL));
-            CHECK_ERR(neo_bags_get_rows(m.bags[k], t, 40, 31, a.data()), NEO_ERR_RANGE, "31 rows from 40");
+            CHECK_ERR(neo_bags_get_rows(m.bags[k], t, 40, 31, a.data()), NEO_ERR_RANGE,
+                      "31 rows from 40");
         }
         CHECK(!memcmp(a.data(), b.data(), n * 4));
     }
@@ -550,7 +582,8 @@ static void rows_and_growth(void) {
     m.check_memory();
 }
 
-/* ---- keys beyond 32 bits: the table would be of 2^33 rows; those that are used are in memory ---- */
+/* ---- keys beyond 32 bits: the table would be of 2^33 rows; those that are used are in memory ----
+   */
 static void large_keys(void) {
     enum { USED = 64, DIM = 8 };
     static float host[USED * DIM];
@@ -585,7 +618,9 @@ static void large_keys(void) {
         for (int32_t table : m.feature_table)
             for (int64_t s = 0; s < 10; s++) {
                 for (int64_t n = below(6); n > 0; n--)
-                    b.id64.push_back(table != 1 ? below(40) : chance(10) ? (int64_t)1 << 40 : first + below(USED));
+                    b.id64.push_back(table != 1   ? below(40)
+                                     : chance(10) ? (int64_t)1 << 40
+                                                  : first + below(USED));
                 b.offsets.push_back((int64_t)b.id64.size());
             }
         b.finish(m, 10, 0);
@@ -593,7 +628,8 @@ static void large_keys(void) {
         if (step < 2) backward(m, &b, step & 1);
         else {
             Pair dout(m, b);
-            for (int k = 0; k < 2; k++) CHECK_OK(neo_bags_accumulate(m.bags[k], side(&b, k, step & 1), dout.t[k], NULL));
+            for (int k = 0; k < 2; k++)
+                CHECK_OK(neo_bags_accumulate(m.bags[k], side(&b, k, step & 1), dout.t[k], NULL));
             CHECK_INT(neo_bags_kept_count(m.bags[1]), neo_bags_kept_count(m.bags[0]));
             for (int k = 0; k < 2; k++) CHECK_OK(neo_bags_step(m.bags[k], 0.1f));
         }
@@ -602,7 +638,8 @@ static void large_keys(void) {
         CHECK(!memcmp(got.data(), host, sizeof host));
         for (int32_t t = 0; t < 3; t += 2) {
             check_tensor(neo_bags_weight(m.bags[0], t), neo_bags_weight(m.bags[1], t), "weight", t);
-            check_tensor(neo_bags_state(m.bags[0], t, 0), neo_bags_state(m.bags[1], t, 0), "state", t);
+            check_tensor(neo_bags_state(m.bags[0], t, 0), neo_bags_state(m.bags[1], t, 0), "state",
+                         t);
         }
     }
     gpu->free(gpu, there, 0);
@@ -617,7 +654,8 @@ static void large_keys(void) {
         if (sa != (status) || sb != (status) || text != neo_last_error())                          \
             FAIL("%d '%s', then %d '%s'", (int)sa, text.c_str(), (int)sb, neo_last_error());       \
     } while (0)
-/* Kernels that are launched although the batch was refused, as when nobody waits for that, do nothing. */
+/* Kernels that are launched although the batch was refused, as when nobody waits for that, do
+   nothing. */
 static void behind_a_refusal(const Model &m, const Pair &t, const Batch &b) {
     neo__bags_job job = m.bags[1]->job;
     std::vector<float> grads(b.id64.size() + 1, 5.0f), got(grads.size());
@@ -625,7 +663,8 @@ static void behind_a_refusal(const Model &m, const Pair &t, const Batch &b) {
     job.tensor.out = (float *)t.t[1].data;
     job.tensor.dout = job.tensor.out;
     job.tensor.dweights = there;
-    job.sorted.leaf_bits = job.sorted.leaf_sort = job.sorted.indirect = job.sorted.packs = job.keep = job.add = 0;
+    job.sorted.leaf_bits = job.sorted.leaf_sort = job.sorted.indirect = job.sorted.packs =
+        job.keep = job.add = 0;
     job.sorted.grad_unit = 1;
     job.sorted.leaves.shards = 1;
     job.sorted.leaves.count = 0;
@@ -700,10 +739,14 @@ static void errors(void) {
         for (int k = 0; k < 2; k++) CHECK_OK(neo_bags_step(m.bags[k], 0.1f));
         check_same(m);
         /* On the wrong side. */
-        CHECK_ERR(neo_bags_forward(m.bags[1], &good.j, t.t[0]), NEO_ERR_ARG, "out is in host memory");
-        CHECK_ERR(neo_bags_backward(m.bags[1], &good.j, t.t[0], 0.1f), NEO_ERR_ARG, "dout is in host memory");
-        CHECK_ERR(neo_bags_forward(m.bags[0], good.there(), t.t[0]), NEO_ERR_ARG, "the batch is on a device");
-        CHECK_ERR(neo_bags_add_grad(m.bags[1], 0, good.id64.data(), 0, neo_tensor_2d(good.id64.data(), NEO_F32, 0, 12)),
+        CHECK_ERR(neo_bags_forward(m.bags[1], &good.j, t.t[0]), NEO_ERR_ARG,
+                  "out is in host memory");
+        CHECK_ERR(neo_bags_backward(m.bags[1], &good.j, t.t[0], 0.1f), NEO_ERR_ARG,
+                  "dout is in host memory");
+        CHECK_ERR(neo_bags_forward(m.bags[0], good.there(), t.t[0]), NEO_ERR_ARG,
+                  "the batch is on a device");
+        CHECK_ERR(neo_bags_add_grad(m.bags[1], 0, good.id64.data(), 0,
+                                    neo_tensor_2d(good.id64.data(), NEO_F32, 0, 12)),
                   NEO_ERR_ARG, "grad is in host memory");
         forward(m, &good, place);
         backward(m, &good, place);
@@ -711,7 +754,8 @@ static void errors(void) {
     }
 }
 
-/* ---- tables cut by columns: the sums along their rows come from elsewhere; or they do not, and nothing changes ---- */
+/* ---- tables cut by columns: the sums along their rows come from elsewhere; or they do not, and
+   nothing changes ---- */
 static int no_sums;
 static neo_status own_sums(void *, const neo_cut_sums *cuts, int32_t count) {
     if (no_sums) return neo_fail(NEO_ERR_PEER, "no sums");
@@ -814,7 +858,8 @@ static void failures(void) {
         REQUIRE_OK(neo_ctx_create(&c, &ctx));
         neo_table_desc t[2] = {};
         t[0].name = "a", t[0].rows = 40, t[0].dim = 8, t[0].optim.kind = NEO_BAG_ROWWISE_ADAGRAD;
-        t[1].name = "b", t[1].rows = 40, t[1].dim = 5, t[1].optim.kind = NEO_BAG_ADAM, t[1].dtype = NEO_I8;
+        t[1].name = "b", t[1].rows = 40, t[1].dim = 5, t[1].optim.kind = NEO_BAG_ADAM,
+        t[1].dtype = NEO_I8;
         neo_bags_desc desc = {};
         desc.tables = t;
         desc.table_count = 2;
@@ -841,10 +886,13 @@ static void failures(void) {
     }
     CHECK(failed > 8 && made);
 }
-/* Calls on gradients that are kept, each call of CUDA in them failing once: where one says so, nothing has changed and
-   the same call works; a step that has been taken is one, whatever becomes of what it forgets. */
-static const char *const kept_call_name[] = {"grad_squares", "scale_grads", "clear", "step", "accumulate"};
-static neo_status kept_call(const Model &m, int call, int k, Batch *b, const Pair &dout, neo_exact *sum) {
+/* Calls on gradients that are kept, each call of CUDA in them failing once: where one says so,
+   nothing has changed and the same call works; a step that has been taken is one, whatever becomes
+   of what it forgets. */
+static const char *const kept_call_name[] = {"grad_squares", "scale_grads", "clear", "step",
+                                             "accumulate"};
+static neo_status kept_call(const Model &m, int call, int k, Batch *b, const Pair &dout,
+                            neo_exact *sum) {
     switch (call) {
     case 0: return neo_bags_grad_squares(m.bags[k], sum);
     case 1: return neo_bags_scale_grads(m.bags[k], 0.75f);
@@ -868,7 +916,8 @@ static void kept_failures(void) {
             Pair dout(m, b);
             neo_exact sum[2] = {};
             for (int k = 0; k < 2; k++) neo_exact_add(&sum[k], 3.0f);
-            for (int k = 0; k < 2 && call < 4; k++) CHECK_OK(neo_bags_accumulate(m.bags[k], &b.j, dout.t[k], NULL));
+            for (int k = 0; k < 2 && call < 4; k++)
+                CHECK_OK(neo_bags_accumulate(m.bags[k], &b.j, dout.t[k], NULL));
             const int64_t kept = neo_bags_kept_count(m.bags[1]);
             neo_emu_fail_after(n);
             neo_status status = kept_call(m, call, 1, &b, dout, &sum[1]);
@@ -892,7 +941,9 @@ static void kept_failures(void) {
             }
             if (!has_failed) break;
         }
-        CHECK(failed > 0 && failed < 58 && told == failed - (call == 3 ? 2 : 0)); /* 2: of the step's clear */;
+        CHECK(failed > 0 && failed < 58 &&
+              told == failed - (call == 3 ? 2 : 0)); /* 2: of the step's clear */
+        ;
     }
     Model m;
     neo_exact sum;

@@ -1,8 +1,9 @@
-/* comm.c: groups whose buffers are in device memory, each rank with a device of its own on one GPU (emulated
-   on the CPU, or in `make test-cuda` a real one): every call against the same call on host memory, bit for bit, over
-   threads or, compiled with NEO_COMM_MPI and started by mpirun, over MPI, rows on narrow wires with their coded bytes;
-   its bytes, what groups take, and that a call with a ticket waits for its inputs and its caller for nothing.
-   With NEO_COMM_NCCL the calls are over NCCL (emulated: over nccl_on_cpu.cpp). */
+/* comm.c: groups whose buffers are in device memory, each rank with a device of its own on one GPU
+   (emulated on the CPU, or in `make test-cuda` a real one): every call against the same call on
+   host memory, bit for bit, over threads or, compiled with NEO_COMM_MPI and started by mpirun, over
+   MPI, rows on narrow wires with their coded bytes; its bytes, what groups take, and that a call
+   with a ticket waits for its inputs and its caller for nothing. With NEO_COMM_NCCL the calls are
+   over NCCL (emulated: over nccl_on_cpu.cpp). */
 #define NEO_COMM_IMPLEMENTATION
 #include "comm/ranks.h"
 
@@ -16,7 +17,8 @@ static neo_status open_device(int rank, int local, void *user, neo_device **devi
     return neo_cuda_device_create(&d, device);
 }
 
-/* Memory of a rank in both places. Device memory holds the inputs; `back` is what has come of it. */
+/* Memory of a rank in both places. Device memory holds the inputs; `back` is what has come of it.
+   */
 typedef struct pair {
     neo_comm *host, *there;
     char *in, *out, *back;
@@ -29,15 +31,18 @@ static neo_tensor bytes_of(void *data, size_t bytes, neo_place place) {
 }
 static neo_status send_in(const pair *p, size_t bytes) {
     neo_ctx *ctx = neo_comm_ctx(p->host);
-    if (bytes) NEO__TRY(neo_tensor_copy(ctx, bytes_of(p->in, bytes, NEO_HOST), bytes_of(p->dev_in.data, bytes, NEO_DEVICE)));
+    if (bytes)
+        NEO__TRY(neo_tensor_copy(ctx, bytes_of(p->in, bytes, NEO_HOST),
+                                 bytes_of(p->dev_in.data, bytes, NEO_DEVICE)));
     memset(p->out, 0xAB, (size_t)MOST * 8);
     return neo_tensor_copy(ctx, bytes_of(p->out, (size_t)MOST * 8, NEO_HOST), p->dev_out);
 }
 static neo_status compare(const pair *p, const char *what, int64_t count, neo_dtype dtype) {
     neo_ctx *ctx = neo_comm_ctx(p->host);
-    EXPECT_OK(p->host, neo_tensor_copy(ctx, p->dev_out, bytes_of(p->back, (size_t)MOST * 8, NEO_HOST)));
-    EXPECT(p->host, memcmp(p->back, p->out, (size_t)MOST * 8) == 0, "%s of %d %s differs on a device", what, (int)count,
-           neo_dtype_name(dtype));
+    EXPECT_OK(p->host,
+              neo_tensor_copy(ctx, p->dev_out, bytes_of(p->back, (size_t)MOST * 8, NEO_HOST)));
+    EXPECT(p->host, memcmp(p->back, p->out, (size_t)MOST * 8) == 0,
+           "%s of %d %s differs on a device", what, (int)count, neo_dtype_name(dtype));
     return NEO_OK;
 }
 
@@ -49,33 +54,38 @@ typedef struct shape {
 /* All calls with one shape. counts: uneven parts, which may be empty. */
 static neo_status calls(const pair *p, const shape *s) {
     neo_comm *h = p->host, *d = p->there;
-    int W = neo_comm_size(h), r = neo_comm_rank(h), narrow = s->dtype == NEO_F8E4M3 || s->dtype == NEO_F8E5M2;
+    int W = neo_comm_size(h), r = neo_comm_rank(h),
+        narrow = s->dtype == NEO_F8E4M3 || s->dtype == NEO_F8E5M2;
     size_t size = neo_dtype_size(s->dtype);
     void *in = p->in, *out = p->out, *din = p->dev_in.data, *dout = p->dev_out.data;
     int64_t out_counts[16];
     neo_ticket a, b;
     for (int q = 0; q < W; q++) out_counts[q] = s->counts[r];
-#define BOTH(name, on_host, on_device)                                                                                 \
-    do {                                                                                                               \
-        EXPECT_OK(h, send_in(p, (size_t)s->total * size));                                                             \
-        EXPECT_OK(h, on_host);                                                                                         \
-        EXPECT_OK(h, on_device);                                                                                       \
-        EXPECT_OK(h, compare(p, name, s->count, s->dtype));                                                            \
+#define BOTH(name, on_host, on_device)                                                             \
+    do {                                                                                           \
+        EXPECT_OK(h, send_in(p, (size_t)s->total *size));                                          \
+        EXPECT_OK(h, on_host);                                                                     \
+        EXPECT_OK(h, on_device);                                                                   \
+        EXPECT_OK(h, compare(p, name, s->count, s->dtype));                                        \
     } while (0)
     if (!narrow) {
         BOTH("all_reduce", neo_comm_all_reduce(h, s->reduce, in, out, s->count, s->dtype, NULL),
              neo_comm_all_reduce(d, s->reduce, din, dout, s->count, s->dtype, NULL));
-        BOTH("reduce_scatter", neo_comm_reduce_scatter(h, s->reduce, in, out, 0, s->counts, s->dtype, NULL),
+        BOTH("reduce_scatter",
+             neo_comm_reduce_scatter(h, s->reduce, in, out, 0, s->counts, s->dtype, NULL),
              neo_comm_reduce_scatter(d, s->reduce, din, dout, 0, s->counts, s->dtype, NULL));
     }
     BOTH("all_gather", neo_comm_all_gather(h, in, out, 0, s->counts, s->dtype, NULL),
          neo_comm_all_gather(d, din, dout, 0, s->counts, s->dtype, NULL));
     BOTH("all_to_allv", neo_comm_all_to_allv(h, in, s->counts, out, out_counts, s->dtype, NULL),
          neo_comm_all_to_allv(d, din, s->counts, dout, out_counts, s->dtype, NULL));
-    BOTH("broadcast", (memcpy(out, in, (size_t)s->count * size), neo_comm_broadcast(h, out, s->count, s->dtype, W - 1, NULL)),
-         (s->count ? neo_tensor_copy(neo_comm_ctx(h), bytes_of(din, (size_t)s->count * size, NEO_DEVICE),
-                                     bytes_of(dout, (size_t)s->count * size, NEO_DEVICE))
-                   : NEO_OK,
+    BOTH("broadcast",
+         (memcpy(out, in, (size_t)s->count * size),
+          neo_comm_broadcast(h, out, s->count, s->dtype, W - 1, NULL)),
+         (s->count
+              ? neo_tensor_copy(neo_comm_ctx(h), bytes_of(din, (size_t)s->count * size, NEO_DEVICE),
+                                bytes_of(dout, (size_t)s->count * size, NEO_DEVICE))
+              : NEO_OK,
           neo_comm_broadcast(d, dout, s->count, s->dtype, W - 1, NULL)));
     BOTH("gather", neo_comm_gather(h, in, out, 0, s->counts, s->dtype, 0, NULL),
          neo_comm_gather(d, din, dout, 0, s->counts, s->dtype, 0, NULL));
@@ -108,17 +118,21 @@ static neo_status leaves(const pair *p, int64_t count) {
     }
     EXPECT_OK(p->host, send_in(p, (size_t)n * (size_t)count * 4));
     EXPECT_OK(p->host, neo_comm_all_reduce_leaves(p->host, pieces, p->out, count, NEO_F32, NULL));
-    EXPECT_OK(p->host, neo_comm_all_reduce_leaves(p->there, there, p->dev_out.data, count, NEO_F32, NULL));
+    EXPECT_OK(p->host,
+              neo_comm_all_reduce_leaves(p->there, there, p->dev_out.data, count, NEO_F32, NULL));
     return compare(p, "all_reduce_leaves", count, NEO_F32);
 }
 static neo_status sweep(const pair *p) {
-    static const neo_dtype dtypes[] = {NEO_F32, NEO_BF16, NEO_F16, NEO_I64, NEO_I32, NEO_I8, NEO_U8, NEO_F8E4M3};
+    static const neo_dtype dtypes[] = {NEO_F32, NEO_BF16, NEO_F16, NEO_I64,
+                                       NEO_I32, NEO_I8,   NEO_U8,  NEO_F8E4M3};
     static const int64_t sizes[] = {0, 1, 17, 1000, MOST};
     int W = neo_comm_size(p->host);
     for (int i = 0; i < 5 * 8; i++) {
-        shape s = {.count = sizes[i % 5] / W, .dtype = dtypes[i / 5], .reduce = (neo_reduce)(i % 3)};
+        shape s = {
+            .count = sizes[i % 5] / W, .dtype = dtypes[i / 5], .reduce = (neo_reduce)(i % 3)};
         if (i / 5 > 1 && i % 5 != 3) continue; /* all sizes with f32 and bf16 */
-        for (int q = 0; q < W; q++) s.counts[q] = q == 1 ? 0 : q == 2 ? s.count / 2 : s.count, s.total += s.counts[q];
+        for (int q = 0; q < W; q++)
+            s.counts[q] = q == 1 ? 0 : q == 2 ? s.count / 2 : s.count, s.total += s.counts[q];
         if (s.total < s.count) s.total = s.count;
         fill(p->host, p->in, s.dtype, s.total, neo_comm_rank(p->host), i);
         EXPECT_OK(p->host, calls(p, &s));
@@ -130,22 +144,29 @@ static neo_status sweep(const pair *p) {
 }
 /* ---- rows on narrow wires ---- */
 static int is_nan(uint32_t u) { return (u & 0x7FFFFFFFu) > 0x7F800000u; }
-/* Numbers of every kind, block by block: of any bits at all, with Inf or NaN, denormals, ties of each wire, alike. */
+/* Numbers of every kind, block by block: of any bits at all, with Inf or NaN, denormals, ties of
+   each wire, alike. */
 static float any_number(uint64_t seed, int64_t i) {
-    const uint64_t u = mixed(seed * 100003u + (uint64_t)i), kind = mixed(seed ^ (uint64_t)(i / 21)) % 10;
+    const uint64_t u = mixed(seed * 100003u + (uint64_t)i),
+                   kind = mixed(seed ^ (uint64_t)(i / 21)) % 10;
     const float sign = u >> 40 & 1 ? 1.0f : -1.0f;
     const int ties = (int)(u % 897) - 448;
     float x = (float)((int)(u % 2001) - 1000) * 0x1p-10f;
     switch (kind) {
     case 0: return neo__f32_bits((uint32_t)(u >> 7));
-    case 1: return i % 3 ? x : neo__f32_bits((u & 1 ? 0x7F800001u : 0x7F800000u) + ((uint32_t)(u >> 20) & 0x803FFFFFu));
+    case 1:
+        return i % 3 ? x
+                     : neo__f32_bits((u & 1 ? 0x7F800001u : 0x7F800000u) +
+                                     ((uint32_t)(u >> 20) & 0x803FFFFFu));
     case 2: return neo__f32_bits((uint32_t)u % 0x00800000u) * sign;
     case 3: return neo__f32_bits((uint32_t)u % 0x01800000u) * sign;
     case 4: return neo__f32_bits(0x7F7FFFFFu - (uint32_t)u % 0x00800000u) * sign;
     case 5: return 0.0f * sign;
     case 6: return i % 21 ? (float)ties * 0.5f : 448.0f;
     case 7: return i % 21 ? (float)(ties % 29) * 0.5f : 7.0f;
-    case 8: return neo__f32_bits(0x47700000u + (uint32_t)u % 0x00200000u) * sign; /* about f16's largest */
+    case 8:
+        return neo__f32_bits(0x47700000u + (uint32_t)u % 0x00200000u) *
+               sign; /* about f16's largest */
     default: return x;
     }
 }
@@ -163,7 +184,8 @@ static neo_status rows_calls(const pair *p, rows_shape *s, neo_tensor work) {
     float *din = (float *)p->dev_in.data, *dout = (float *)p->dev_out.data;
     neo_rows on_host = s->rows, there = s->rows;
     neo_ticket ticket;
-    for (int64_t i = 0; i < s->total * cols; i++) in[i] = any_number((uint64_t)(s->salt * 16 + r), i);
+    for (int64_t i = 0; i < s->total * cols; i++)
+        in[i] = any_number((uint64_t)(s->salt * 16 + r), i);
     for (int q = 0; q < W; q++) theirs[q] = mine;
     there.workspace = work.data, there.workspace_bytes = (size_t)neo_tensor_count(work);
     for (int op = 0; op < 3; op++) {
@@ -174,9 +196,11 @@ static neo_status rows_calls(const pair *p, rows_shape *s, neo_tensor work) {
             EXPECT_OK(h, neo_comm_all_gather_rows(h, &on_host, in, out, 0, s->counts, NULL));
             EXPECT_OK(h, neo_comm_all_gather_rows(d, &there, din, dout, 0, s->counts, NULL));
         } else if (op == 1) {
-            bytes = neo_comm_rows_bytes(h, s->rows.wire, cols, NEO_COMM_ALL_TO_ALL, s->total, mine * W);
+            bytes =
+                neo_comm_rows_bytes(h, s->rows.wire, cols, NEO_COMM_ALL_TO_ALL, s->total, mine * W);
             EXPECT_OK(h, neo_comm_all_to_allv_rows(h, &on_host, in, s->counts, out, theirs, NULL));
-            EXPECT_OK(h, neo_comm_all_to_allv_rows(d, &there, din, s->counts, dout, theirs, &ticket));
+            EXPECT_OK(h,
+                      neo_comm_all_to_allv_rows(d, &there, din, s->counts, dout, theirs, &ticket));
             EXPECT_OK(h, neo_comm_wait(d, ticket));
         } else {
             bytes = (size_t)(s->total + mine * W) * neo_wire_row_bytes(s->rows.wire, cols);
@@ -184,19 +208,23 @@ static neo_status rows_calls(const pair *p, rows_shape *s, neo_tensor work) {
             EXPECT_OK(h, neo_comm_reduce_scatter_rows(d, &there, din, dout, 0, s->counts, NULL));
         }
         const char *wire = neo_wire_name(s->rows.wire);
-        EXPECT_OK(h, neo_tensor_copy(neo_comm_ctx(h), p->dev_out, bytes_of(p->back, (size_t)MOST * 8, NEO_HOST)));
+        EXPECT_OK(h, neo_tensor_copy(neo_comm_ctx(h), p->dev_out,
+                                     bytes_of(p->back, (size_t)MOST * 8, NEO_HOST)));
         int64_t wrong = 0;
         for (int64_t i = 0; i < MOST * 2; i++) {
             uint32_t a, b;
             memcpy(&a, p->out + 4 * i, 4), memcpy(&b, p->back + 4 * i, 4);
-            wrong += a != b && !(op == 2 && is_nan(a) && is_nan(b)); /* of two NaNs a sum may have either's payload */
+            wrong += a != b && !(op == 2 && is_nan(a) &&
+                                 is_nan(b)); /* of two NaNs a sum may have either's payload */
         }
-        EXPECT(h, wrong == 0, "call %d: %d numbers of rows of %d as %s 2^%d differ", op, (int)wrong, (int)cols, wire,
+        EXPECT(h, wrong == 0, "call %d: %d numbers of rows of %d as %s 2^%d differ", op, (int)wrong,
+               (int)cols, wire, s->rows.exponent);
+        if (bytes)
+            EXPECT_OK(h, neo_tensor_copy(neo_comm_ctx(h), bytes_of(work.data, bytes, NEO_DEVICE),
+                                         bytes_of(p->back, bytes, NEO_HOST)));
+        EXPECT(h, memcmp(p->back, on_host.workspace, bytes) == 0,
+               "call %d: coded bytes of rows of %d as %s 2^%d differ", op, (int)cols, wire,
                s->rows.exponent);
-        if (bytes) EXPECT_OK(h, neo_tensor_copy(neo_comm_ctx(h), bytes_of(work.data, bytes, NEO_DEVICE),
-                                                bytes_of(p->back, bytes, NEO_HOST)));
-        EXPECT(h, memcmp(p->back, on_host.workspace, bytes) == 0, "call %d: coded bytes of rows of %d as %s 2^%d differ",
-               op, (int)cols, wire, s->rows.exponent);
     }
     return NEO_OK;
 }
@@ -211,16 +239,19 @@ static neo_status rows_sweep(const pair *p) {
     EXPECT_OK(h, neo_tensor_alloc(neo_comm_ctx(h), NEO_U8, 1, &most, &work));
     for (int wire = 0; wire < (int)NEO_WIRE_COUNT; wire++)
         for (int i = 0; i < 15; i++) {
-            rows_shape s = {.rows = {.wire = (neo_wire)wire, .exponent = exponents[(i + wire) % 6], .cols = widths[i]},
+            rows_shape s = {.rows = {.wire = (neo_wire)wire,
+                                     .exponent = exponents[(i + wire) % 6],
+                                     .cols = widths[i]},
                             .salt = ++salt};
             s.rows.workspace = room, s.rows.workspace_bytes = (size_t)most;
-            for (int q = 0; q < W; q++) s.counts[q] = q == 1 ? i % 2 : 1 + (i + q) % 3, s.total += s.counts[q];
+            for (int q = 0; q < W; q++)
+                s.counts[q] = q == 1 ? i % 2 : 1 + (i + q) % 3, s.total += s.counts[q];
             EXPECT_OK(h, rows_calls(p, &s, work));
         }
     neo_wire_stats stats = {0};
     neo_rows measured = {.wire = NEO_WIRE_F16, .cols = 4, .stats = &stats};
-    EXPECT_ERR(h, neo_comm_all_gather_rows(p->there, &measured, NULL, NULL, 0, NULL, NULL), NEO_ERR_UNSUPPORTED,
-               "statistics");
+    EXPECT_ERR(h, neo_comm_all_gather_rows(p->there, &measured, NULL, NULL, 0, NULL, NULL),
+               NEO_ERR_UNSUPPORTED, "statistics");
     neo_tensor_free(neo_comm_ctx(h), &work);
     free(room);
     return NEO_OK;
@@ -240,8 +271,9 @@ static neo_status two_levels(const pair *p) {
     EXPECT_OK(h, neo_comm_split_device(local, 0, neo_comm_rank(local), &on_local));
     EXPECT_OK(h, neo_comm_split_device(cross, 0, neo_comm_rank(cross), &on_cross));
 #endif
-    EXPECT_ERR(h, neo_comm_all_reduce_2level(on_local, cross, NEO_REDUCE_SUM, NULL, NULL, 0, NEO_F32), NEO_ERR_ARG,
-               "a group of devices");
+    EXPECT_ERR(h,
+               neo_comm_all_reduce_2level(on_local, cross, NEO_REDUCE_SUM, NULL, NULL, 0, NEO_F32),
+               NEO_ERR_ARG, "a group of devices");
     void *in = p->in, *out = p->out, *din = p->dev_in.data, *dout = p->dev_out.data;
     for (int64_t n = 0; n < 700; n = n * 6 + 1) {
         neo_dtype dtype = n == 7 ? NEO_BF16 : n == 43 ? NEO_I64 : NEO_F32;
@@ -249,15 +281,19 @@ static neo_status two_levels(const pair *p) {
         fill(h, p->in, dtype, n * 4, neo_comm_rank(h), (int)n);
         EXPECT_OK(h, send_in(p, bytes));
         EXPECT_OK(h, neo_comm_all_reduce_2level(local, cross, NEO_REDUCE_SUM, in, out, n, dtype));
-        EXPECT_OK(h, neo_comm_all_reduce_2level(on_local, on_cross, NEO_REDUCE_SUM, din, dout, n, dtype));
+        EXPECT_OK(
+            h, neo_comm_all_reduce_2level(on_local, on_cross, NEO_REDUCE_SUM, din, dout, n, dtype));
         EXPECT_OK(h, compare(p, "all_reduce_2level", n, dtype));
         EXPECT_OK(h, send_in(p, bytes));
-        EXPECT_OK(h, neo_comm_reduce_scatter_2level(local, cross, NEO_REDUCE_SUM, in, out, n, dtype, room));
-        EXPECT_OK(h, neo_comm_reduce_scatter_2level(on_local, on_cross, NEO_REDUCE_SUM, din, dout, n, dtype, work.data));
+        EXPECT_OK(h, neo_comm_reduce_scatter_2level(local, cross, NEO_REDUCE_SUM, in, out, n, dtype,
+                                                    room));
+        EXPECT_OK(h, neo_comm_reduce_scatter_2level(on_local, on_cross, NEO_REDUCE_SUM, din, dout,
+                                                    n, dtype, work.data));
         EXPECT_OK(h, compare(p, "reduce_scatter_2level", n, dtype));
         EXPECT_OK(h, send_in(p, bytes));
         EXPECT_OK(h, neo_comm_all_to_all_2level(local, cross, in, out, n, dtype, room));
-        EXPECT_OK(h, neo_comm_all_to_all_2level(on_local, on_cross, din, dout, n, dtype, work.data));
+        EXPECT_OK(h,
+                  neo_comm_all_to_all_2level(on_local, on_cross, din, dout, n, dtype, work.data));
         EXPECT_OK(h, compare(p, "all_to_all_2level", n, dtype));
     }
     neo_comm_destroy(on_local);
@@ -284,20 +320,25 @@ static neo_status rank_main(neo_comm *comm, void *user) {
     size_t took = neo_ctx_memory(ctx).bytes - before;
     size_t says = neo_comm_workspace_bytes(d, neo_comm_size(comm), neo_comm_get_backend(comm)) +
                   neo_comm_device_bytes(d, neo_comm_size(comm), neo_comm_get_backend(comm));
-    EXPECT(comm, took == says || neo_comm_get_backend(p.there) == NEO_BACKEND_NCCL, "a group takes %zu bytes, predicted are %zu", took, says);
-    EXPECT(comm, neo_comm_place(p.there) == NEO_DEVICE && neo_comm_place(comm) == NEO_HOST, "places");
-    p.in = (char *)calloc((size_t)most, 1), p.out = (char *)calloc((size_t)most, 1), p.back = (char *)calloc((size_t)most, 1);
+    EXPECT(comm, took == says || neo_comm_get_backend(p.there) == NEO_BACKEND_NCCL,
+           "a group takes %zu bytes, predicted are %zu", took, says);
+    EXPECT(comm, neo_comm_place(p.there) == NEO_DEVICE && neo_comm_place(comm) == NEO_HOST,
+           "places");
+    p.in = (char *)calloc((size_t)most, 1), p.out = (char *)calloc((size_t)most, 1),
+    p.back = (char *)calloc((size_t)most, 1);
     EXPECT_OK(comm, neo_tensor_alloc(ctx, NEO_U8, 1, &most, &p.dev_in));
     EXPECT_OK(comm, neo_tensor_alloc(ctx, NEO_U8, 1, &most, &p.dev_out));
     int64_t allocs = neo_ctx_memory(ctx).alloc_count;
     neo_comm_reset_stats(comm);
     EXPECT_OK(comm, sweep(&p));
     EXPECT(comm, neo_ctx_memory(ctx).alloc_count == allocs, "a call allocates");
-    for (int op = 0; op < (int)NEO_COMM_OP_COUNT; op++) /* as many bytes as on the host, but for small all-reduces */
+    for (int op = 0; op < (int)NEO_COMM_OP_COUNT;
+         op++) /* as many bytes as on the host, but for small all-reduces */
         EXPECT(comm, op == NEO_COMM_ALL_REDUCE || neo_comm_get_stats(comm).op[op].bytes[0] ==
                                                       neo_comm_get_stats(p.there).op[op].bytes[0],
                "bytes of %s", neo_comm_op_name((neo_comm_op)op));
-    neo_comm *again = NULL; /* what is split from it is of its kind; numbers of agreement stay on the host */
+    neo_comm *again =
+        NULL; /* what is split from it is of its kind; numbers of agreement stay on the host */
     EXPECT_OK(comm, neo_comm_split(p.there, 0, -neo_comm_rank(comm), &again));
     EXPECT(comm, neo_comm_place(again) == NEO_DEVICE, "its place");
     EXPECT_OK(comm, neo_comm_agree(again, NEO_OK));
@@ -329,9 +370,10 @@ int64_t emu_waits(void);
 static void emu_set_lazy(int on) { (void)on; }
 static int64_t emu_waits(void) { return 0; }
 #endif
-/* A call with a ticket on what the device has been called to compute, but has not begun: the caller does not wait, the
-   call does, and not for what comes after it. Emulated, the device does nothing that is not waited for; more rounds
-   than the queue is long, so that slots and their events are used again. */
+/* A call with a ticket on what the device has been called to compute, but has not begun: the caller
+   does not wait, the call does, and not for what comes after it. Emulated, the device does nothing
+   that is not waited for; more rounds than the queue is long, so that slots and their events are
+   used again. */
 static neo_status beside(neo_comm *comm, void *user) {
     enum { N = 3000, ROUNDS = 9 };
     int64_t n = N;
@@ -353,8 +395,10 @@ static neo_status beside(neo_comm *comm, void *user) {
         EXPECT_OK(comm, neo_ctx_synchronize(ctx));
         EXPECT_OK(comm, neo_tensor_copy(ctx, neo_tensor_1d(x, NEO_F32, n), a));
         int64_t waits = emu_waits();
-        EXPECT_OK(comm, whole ? neo_comm_all_reduce(sub, NEO_REDUCE_SUM, a.data, b.data, n, NEO_F32, &ticket)
-                              : neo_comm_all_gather(sub, a.data, b.data, n / W, NULL, NEO_F32, &ticket));
+        EXPECT_OK(
+            comm,
+            whole ? neo_comm_all_reduce(sub, NEO_REDUCE_SUM, a.data, b.data, n, NEO_F32, &ticket)
+                  : neo_comm_all_gather(sub, a.data, b.data, n / W, NULL, NEO_F32, &ticket));
         EXPECT(comm, emu_waits() == waits, "a call with a ticket waits for the device");
         EXPECT_OK(comm, neo_tensor_zero(ctx, later));
         EXPECT_OK(comm, neo_comm_wait(sub, ticket));
@@ -366,7 +410,8 @@ static neo_status beside(neo_comm *comm, void *user) {
         EXPECT_OK(comm, neo_tensor_copy(ctx, b, neo_tensor_1d(y, NEO_F32, n)));
         int64_t part = n / W, wrong = 0;
         for (int64_t i = 0; i < (whole ? n : part * W); i++) {
-            float is = whole ? (float)(i * W * (W + 1) / 2 + round * W) : (float)(i % part * (i / part + 1) + round);
+            float is = whole ? (float)(i * W * (W + 1) / 2 + round * W)
+                             : (float)(i % part * (i / part + 1) + round);
             wrong += !(y[i] == is);
         }
         EXPECT(comm, wrong == 0, "%d numbers differ in round %d", (int)wrong, round);
@@ -411,20 +456,23 @@ static neo_status diverges(neo_comm *comm, void *user) {
     EXPECT_OK(comm, neo_comm_split_device(comm, 0, 0, &sub));
     EXPECT_OK(comm, neo_tensor_alloc(neo_comm_ctx(comm), NEO_F32, 1, (int64_t[]){64}, &t));
     data = (float *)t.data;
-    EXPECT_ERR(comm, neo_comm_broadcast(sub, data, neo_comm_rank(comm) ? 64 : 32, NEO_F32, 0, NULL), NEO_ERR_DIVERGED, "rank 1");
+    EXPECT_ERR(comm, neo_comm_broadcast(sub, data, neo_comm_rank(comm) ? 64 : 32, NEO_F32, 0, NULL),
+               NEO_ERR_DIVERGED, "rank 1");
     neo_comm_destroy(sub);
     neo_tensor_free(neo_comm_ctx(comm), &t);
     return NEO_OK;
 }
-/* Steps as graphs on every rank, with a sum over the ranks in the middle. The labels of one are wrong in the third: all
-   get that error, as they do without graphs, and none waits. */
+/* Steps as graphs on every rank, with a sum over the ranks in the middle. The labels of one are
+   wrong in the third: all get that error, as they do without graphs, and none waits. */
 enum { STEP_ROWS = 40, BAD_RANK = 1 };
-static neo_status step_of_rank(neo_comm *comm, neo_comm *there, neo_tensor *t, float *label, double *loss) {
+static neo_status step_of_rank(neo_comm *comm, neo_comm *there, neo_tensor *t, float *label,
+                               double *loss) {
     neo_ctx *ctx = neo_comm_ctx(comm);
     neo_ticket ticket;
     NEO__TRY(neo_tensor_copy(ctx, neo_tensor_1d(label, NEO_F32, STEP_ROWS), t[1]));
     NEO__TRY(neo_bce_with_logits(ctx, NULL, t[0], t[1], t[2], loss));
-    NEO__TRY(neo_comm_all_reduce(there, NEO_REDUCE_SUM, t[2].data, t[3].data, STEP_ROWS, NEO_F32, &ticket));
+    NEO__TRY(neo_comm_all_reduce(there, NEO_REDUCE_SUM, t[2].data, t[3].data, STEP_ROWS, NEO_F32,
+                                 &ticket));
     NEO__TRY(neo_scale(ctx, t[0], 0.5f, NULL));
     NEO__TRY(neo_comm_wait(there, ticket));
     return neo_add(ctx, t[3], t[0]);
@@ -441,7 +489,8 @@ static neo_status graphs(neo_comm *comm, void *user) {
     EXPECT_OK(comm, neo_comm_split_device(comm, 0, rank, &there));
     for (int i = 0; i < 4; i++) EXPECT_OK(comm, neo_tensor_alloc(ctx, NEO_F32, 1, &n, &t[i]));
     EXPECT_OK(comm, neo_tensor_zero(ctx, t[0]));
-    EXPECT_OK(comm, neo_cuda_graph_create((neo_device *)(uintptr_t)neo_ctx_device(ctx), NULL, &graph));
+    EXPECT_OK(comm,
+              neo_cuda_graph_create((neo_device *)(uintptr_t)neo_ctx_device(ctx), NULL, &graph));
     neo_status status = NEO_OK;
     for (int step = 0; step < 4 && status == NEO_OK; step++) {
         for (int i = 0; i < n; i++) label[i] = (float)((i + rank + step) % 2);
@@ -453,16 +502,20 @@ static neo_status graphs(neo_comm *comm, void *user) {
         if (status == NEO_OK && step % 2) status = neo_cuda_graph_wait(graph);
     }
     if (bad) {
-        EXPECT(comm, status == NEO_ERR_RANGE, "%s: %s", neo_status_string(status), neo_last_error());
-        EXPECT(comm, strstr(neo_last_error(), "rank 1: ") && strstr(neo_last_error(), "label of sample 7 is 3"), "%s",
+        EXPECT(comm, status == NEO_ERR_RANGE, "%s: %s", neo_status_string(status),
                neo_last_error());
+        EXPECT(comm,
+               strstr(neo_last_error(), "rank 1: ") &&
+                   strstr(neo_last_error(), "label of sample 7 is 3"),
+               "%s", neo_last_error());
     } else {
         EXPECT(comm, status == NEO_OK, "%s", neo_last_error());
         for (int i = 0; i < n; i++) /* of logits that stay zero */
             for (int r = 0; r < W; r++) want[i] += (0.5f - (float)((i + r + 3) % 2)) / (float)n;
         EXPECT_OK(comm, neo_tensor_copy(ctx, t[3], neo_tensor_1d(x, NEO_F32, n)));
         for (int i = 0; i < n; i++)
-            EXPECT(comm, want[i] - x[i] < 1e-6f && x[i] - want[i] < 1e-6f, "%g, not %g", (double)x[i], (double)want[i]);
+            EXPECT(comm, want[i] - x[i] < 1e-6f && x[i] - want[i] < 1e-6f, "%g, not %g",
+                   (double)x[i], (double)want[i]);
         EXPECT(comm, loss > 0.69 && loss < 0.7, "loss %g", loss);
     }
     neo_cuda_graph_destroy(graph);
@@ -470,17 +523,19 @@ static neo_status graphs(neo_comm *comm, void *user) {
     for (int i = 0; i < 4; i++) neo_tensor_free(ctx, &t[i]);
     return NEO_OK;
 }
-static void expect_refused(const neo_comm_desc *d, neo_comm_fn fn, neo_status expected, const char *part) {
+static void expect_refused(const neo_comm_desc *d, neo_comm_fn fn, neo_status expected,
+                           const char *part) {
     neo_status status = neo_comm_spawn(2, d, fn, NULL, NULL);
     checks++;
     if (status == expected && strstr(neo_last_error(), part)) return;
     failures++;
-    fprintf(stderr, "%s, not %s with '%s': %s\n", neo_status_string(status), neo_status_string(expected), part, neo_last_error());
+    fprintf(stderr, "%s, not %s with '%s': %s\n", neo_status_string(status),
+            neo_status_string(expected), part, neo_last_error());
 }
 
 #if defined(EMULATED)
-/* Every call of CUDA that collectives make fails once, on one of two ranks: each comes back in time, with the device's
-   words or of the rank that has them, and leaves nothing behind. */
+/* Every call of CUDA that collectives make fails once, on one of two ranks: each comes back in
+   time, with the device's words or of the rank that has them, and leaves nothing behind. */
 void emu_fail_after(int64_t n);
 int emu_failed(void);
 int64_t emu_live(void);
@@ -498,10 +553,15 @@ static neo_status some_calls(neo_comm *comm, void *user) {
     if (neo_comm_rank(comm) == 0) emu_fail_after(at);
     for (int p = 0; p < 2; p++) theirs[p] = counts[neo_comm_rank(comm)];
     neo_status status = neo_comm_all_reduce(sub, NEO_REDUCE_SUM, a.data, b.data, n, NEO_F32, NULL);
-    if (status == NEO_OK) status = neo_comm_all_gather(sub, a.data, b.data, half, NULL, NEO_F32, &ticket);
-    if (status == NEO_OK) status = neo_comm_all_to_allv(sub, a.data, counts, b.data, theirs, NEO_F32, NULL);
+    if (status == NEO_OK)
+        status = neo_comm_all_gather(sub, a.data, b.data, half, NULL, NEO_F32, &ticket);
+    if (status == NEO_OK)
+        status = neo_comm_all_to_allv(sub, a.data, counts, b.data, theirs, NEO_F32, NULL);
     if (status == NEO_OK) status = neo_comm_broadcast(sub, b.data, n, NEO_F32, 0, NULL);
-    neo_rows rows = {.wire = NEO_WIRE_I8, .cols = 70, .workspace = (float *)b.data + 2000, .workspace_bytes = 4000};
+    neo_rows rows = {.wire = NEO_WIRE_I8,
+                     .cols = 70,
+                     .workspace = (float *)b.data + 2000,
+                     .workspace_bytes = 4000};
     float *x = (float *)a.data, *y = (float *)b.data;
     if (status == NEO_OK) status = neo_comm_reduce_scatter_rows(sub, &rows, x, y, 4, NULL, NULL);
     char why[400];
@@ -525,8 +585,8 @@ static void faults(neo_comm_desc d) {
         checks++;
         if ((status == NEO_OK) == failed || emu_live() != before) {
             failures++;
-            fprintf(stderr, "call %d of CUDA fails: %s: %s; %d objects are left\n", (int)at, neo_status_string(status),
-                    neo_last_error(), (int)(emu_live() - before));
+            fprintf(stderr, "call %d of CUDA fails: %s: %s; %d objects are left\n", (int)at,
+                    neo_status_string(status), neo_last_error(), (int)(emu_live() - before));
         }
     }
     checks++;
@@ -541,7 +601,9 @@ static void faults(neo_comm_desc d) { (void)d; }
 int main(void) {
     int bad = 0, started = launched();
     /* segments of 4 KiB: most sums are of several */
-    neo_comm_desc d = {.ctx = {.threads = 1, .repro_shards = 8}, .open_device = open_device, .segment_bytes = 4096};
+    neo_comm_desc d = {.ctx = {.threads = 1, .repro_shards = 8},
+                       .open_device = open_device,
+                       .segment_bytes = 4096};
     for (int W = 1; W <= 5 && !started; W++) {
         d.ranks_per_node = W == 4 ? 2 : 0;
         bad += run_ranks(W, &d, rank_main, &d);
@@ -553,7 +615,8 @@ int main(void) {
         bad += run_ranks(started, &d, rank_main, &d);
         return ranks_end("cuda/comm", bad);
     }
-    neo_comm_desc plain = {.ctx = {.threads = 1}}, shared = plain, same = plain, late = plain, own = plain;
+    neo_comm_desc plain = {.ctx = {.threads = 1}}, shared = plain, same = plain, late = plain,
+                  own = plain;
     neo_device *first = NULL;
     bad += run_ranks(2, &plain, no_device, NULL);
     own.open_device = open_device;

@@ -1,10 +1,11 @@
-/* dense.cpp: the dense operations of neo_cuda.cuh, each called through the device's table and compared
-   with the CPU, bit by bit where the device is exact.
+/* dense.cpp: the dense operations of neo_cuda.cuh, each called through the device's table and
+   compared with the CPU, bit by bit where the device is exact.
 
-   Every array is held twice, on the host and on the device, with the same contents and a margin; the CPU
-   works on one, the device on the other, and then all bytes of both must agree, margins too. Built for the
-   emulation of tests/cuda/emulator/cuda_on_cpu.h, or by nvcc for a GPU (make test-cuda). The work memory is small here, so
-   that what is cut to fit it is cut. NEO_EMU_SEED=n: another order of blocks, lanes and streams. */
+   Every array is held twice, on the host and on the device, with the same contents and a margin;
+   the CPU works on one, the device on the other, and then all bytes of both must agree, margins
+   too. Built for the emulation of tests/cuda/emulator/cuda_on_cpu.h, or by nvcc for a GPU (make
+   test-cuda). The work memory is small here, so that what is cut to fit it is cut. NEO_EMU_SEED=n:
+   another order of blocks, lanes and streams. */
 #define NEO_STATIC
 #define NEO__CUDA_WORK_BYTES ((size_t)96 << 10)
 #define NEO__CUDA_BLAS_BYTES ((size_t)1 << 20)
@@ -57,7 +58,8 @@ template <class T> static T *there(T *p) { return (T *)there_of((const void *)p)
 /* All arrays as they are on the host now. */
 static void upload(void) {
     for (int i = 0; i < array_count; i++)
-        CHECK_OK(gpu->copy(gpu, arrays[i].device, NEO_DEVICE, arrays[i].host, NEO_HOST, arrays[i].bytes));
+        CHECK_OK(gpu->copy(gpu, arrays[i].device, NEO_DEVICE, arrays[i].host, NEO_HOST,
+                           arrays[i].bytes));
 }
 static void drop(void) {
     for (int i = 0; i < array_count; i++) {
@@ -66,7 +68,8 @@ static void drop(void) {
     }
     array_count = 0;
 }
-/* Both places agree: in their bits (but a NaN is a NaN), or within a tolerance. Then frees the arrays. */
+/* Both places agree: in their bits (but a NaN is a NaN), or within a tolerance. Then frees the
+   arrays. */
 static void compare(const char *what, double tolerance) {
     for (int i = 0; i < array_count; i++) {
         const both *a = &arrays[i];
@@ -79,11 +82,15 @@ static void compare(const char *what, double tolerance) {
             memcpy((char *)&x_bits + 4 - step, a->host + at, step);
             memcpy((char *)&y_bits + 4 - step, back + at, step);
             x = neo__f32_bits(x_bits), y = neo__f32_bits(y_bits);
-            if (step == 2 && tolerance > 0.0 && fabs((double)x - (double)y) <= fabs((double)x) / 128) continue;
+            if (step == 2 && tolerance > 0.0 &&
+                fabs((double)x - (double)y) <= fabs((double)x) / 128)
+                continue;
             if (memcmp(&x, &y, 4) == 0 || (x != x && y != y)) continue;
-            if (tolerance > 0.0 && fabs((double)x - (double)y) <= tolerance * (1.0 + fabs((double)x))) continue;
-            FAIL("%s: array %d, byte %ld: host %.9g (%08x), device %.9g (%08x)", what, i, (long)at - MARGIN,
-                 (double)x, neo__bits_f32(x), (double)y, neo__bits_f32(y));
+            if (tolerance > 0.0 &&
+                fabs((double)x - (double)y) <= tolerance * (1.0 + fabs((double)x)))
+                continue;
+            FAIL("%s: array %d, byte %ld: host %.9g (%08x), device %.9g (%08x)", what, i,
+                 (long)at - MARGIN, (double)x, neo__bits_f32(x), (double)y, neo__bits_f32(y));
             break;
         }
         if (memcmp(a->host + a->bytes / 4 * 4, back + a->bytes / 4 * 4, a->bytes % 4) != 0)
@@ -114,10 +121,11 @@ static int64_t rows_of(const neo__leaf_cut *c) { return neo__leaf_row(c, c->coun
 static const struct leaf_case {
     int shards;
     neo_leaves leaves;
-} leaf_cases[] = {
-    {1, {7, 0, 1, 1}},  {1, {0, 0, 1, 1}},   {2, {9, 0, 2, 1}},  {3, {10, 0, 3, 1}}, {8, {5, 0, 8, 1}},
-    {8, {67, 0, 8, 1}}, {8, {67, 4, 2, 1}},  {7, {23, 4, 3, 2}}, {5, {300, 0, 5, 1}}, {16, {33, 8, 8, 3}},
-    {4, {6, 0, 0, 1}},  {13, {131, 0, 13, 1}}, {1, {300, 0, 1, 1}}};
+} leaf_cases[] = {{1, {7, 0, 1, 1}},   {1, {0, 0, 1, 1}},  {2, {9, 0, 2, 1}},
+                  {3, {10, 0, 3, 1}},  {8, {5, 0, 8, 1}},  {8, {67, 0, 8, 1}},
+                  {8, {67, 4, 2, 1}},  {7, {23, 4, 3, 2}}, {5, {300, 0, 5, 1}},
+                  {16, {33, 8, 8, 3}}, {4, {6, 0, 0, 1}},  {13, {131, 0, 13, 1}},
+                  {1, {300, 0, 1, 1}}};
 enum { LEAF_CASES = sizeof leaf_cases / sizeof leaf_cases[0] };
 static neo_ctx *ctx_of(int shards) { return test_ctx(1, NEO_ISA_BEST, shards); }
 
@@ -150,7 +158,8 @@ static void test_create(void) {
 static void test_create_fails(void) {
 #ifdef NEO_CUDA_ON_CPU
     neo_device *d = NULL;
-    const size_t bytes = neo_emu_live_bytes(), pinned = neo_emu_live_pinned(), objects = neo_emu_live_objects();
+    const size_t bytes = neo_emu_live_bytes(), pinned = neo_emu_live_pinned(),
+                 objects = neo_emu_live_objects();
     neo_emu_set_device_count(0);
     CHECK_ERR(neo_cuda_device_create(NULL, &d), NEO_ERR_DEVICE, "no NVIDIA GPU");
     neo_emu_set_device_count(1);
@@ -199,7 +208,8 @@ static void test_memory(void) {
     CHECK(strstr(neo_last_error(), "out of device memory") != NULL);
     CHECK_OK(gpu->synchronize(gpu)); /* which is no fault of the device; nor is this */
     char *wild = p + 500;
-    CHECK_ERR(gpu->copy(gpu, wild, NEO_DEVICE, q, NEO_DEVICE, (size_t)1 << 40), NEO_ERR_DEVICE, "cudaMemcpyAsync");
+    CHECK_ERR(gpu->copy(gpu, wild, NEO_DEVICE, q, NEO_DEVICE, (size_t)1 << 40), NEO_ERR_DEVICE,
+              "cudaMemcpyAsync");
     CHECK_OK(gpu->synchronize(gpu));
     gpu->free(gpu, p, 1000);
     gpu->free(gpu, q, 1000);
@@ -228,8 +238,8 @@ static void test_fault(void) {
 #endif
 }
 
-/* Whatever fails while steps are recorded, made into graphs and launched, there is a status, nothing stays behind, and
-   the device is as good as before. */
+/* Whatever fails while steps are recorded, made into graphs and launched, there is a status,
+   nothing stays behind, and the device is as good as before. */
 #ifdef NEO_CUDA_ON_CPU
 static neo_status graph_steps(neo_device *d, float *x, float *result) {
     const neo_cuda_graph_desc desc = {4096, 0};
@@ -255,11 +265,13 @@ static neo_status graph_steps(neo_device *d, float *x, float *result) {
             status = d->copy(d, x + 64 * i, NEO_DEVICE, one, NEO_HOST, sizeof one);
         }
         if (status == NEO_OK) status = d->gemm(d, &c);
-        if (status == NEO_OK) status = neo__cuda_do((neo__cuda *)d, neo__cuda_scan_now, &scan, sizeof scan);
+        if (status == NEO_OK)
+            status = neo__cuda_do((neo__cuda *)d, neo__cuda_scan_now, &scan, sizeof scan);
         if (status == NEO_OK) status = neo_cuda_graph_end(g);
     }
     if (status == NEO_OK) status = neo_cuda_graph_wait(g);
-    if (status == NEO_OK) status = d->copy(d, result, NEO_HOST, x + 4096, NEO_DEVICE, sizeof *result);
+    if (status == NEO_OK)
+        status = d->copy(d, result, NEO_HOST, x + 4096, NEO_DEVICE, sizeof *result);
     neo_cuda_graph_destroy(g);
     return status;
 }
@@ -271,7 +283,8 @@ static void test_graph_fails(void) {
     REQUIRE(x);
     CHECK_OK(graph_steps(d, x, &result)); /* what cuBLASLt says of a shape is remembered */
     CHECK(result == 3.0f * 3.0f + 63.0f * 3.0f);
-    const size_t bytes = neo_emu_live_bytes(), pinned = neo_emu_live_pinned(), objects = neo_emu_live_objects();
+    const size_t bytes = neo_emu_live_bytes(), pinned = neo_emu_live_pinned(),
+                 objects = neo_emu_live_objects();
     const neo_cuda_graph_desc desc = {5000, 0};
     neo_cuda_graph *g = NULL;
     CHECK_OK(neo_cuda_graph_create(d, &desc, &g));
@@ -306,8 +319,8 @@ static void test_graph_fails(void) {
 
 /* ---- elements ---- */
 static void fill_edges(float *x, int64_t n) {
-    static const float edge[] = {0.0f, -0.0f, 1e-40f, -1e-40f, 1e30f, -1e30f, 88.0f, -88.0f, 16.0f, -16.0f, 0.6f, -3.0f,
-                                 3.0f, 1e-8f};
+    static const float edge[] = {0.0f,   -0.0f, 1e-40f, -1e-40f, 1e30f, -1e30f, 88.0f,
+                                 -88.0f, 16.0f, -16.0f, 0.6f,    -3.0f, 3.0f,   1e-8f};
     for (int64_t i = 0; i < n; i++) x[i] = i % 3 == 0 ? edge[(size_t)(i / 3) % 14] : 4.0f * x[i];
 }
 static void test_elements(void) {
@@ -342,8 +355,10 @@ static void test_blend(void) {
         for (int b = NEO_F32; b <= NEO_F8E5M2; b++) {
             float *wide = floats(n);
             fill_edges(wide, n);
-            void *x = make(n, neo_dtype_size((neo_dtype)a)), *y = make(n, neo_dtype_size((neo_dtype)b));
-            neo_tensor from = column(wide, n), tx = neo_tensor_1d(x, (neo_dtype)a, n), ty = neo_tensor_1d(y, (neo_dtype)b, n);
+            void *x = make(n, neo_dtype_size((neo_dtype)a)),
+                 *y = make(n, neo_dtype_size((neo_dtype)b));
+            neo_tensor from = column(wide, n), tx = neo_tensor_1d(x, (neo_dtype)a, n),
+                       ty = neo_tensor_1d(y, (neo_dtype)b, n);
             CHECK_OK(neo_tensor_convert(cpu, from, tx, NULL));
             for (int64_t i = 0; i < n; i++) wide[i] *= 0.7f;
             CHECK_OK(neo_tensor_convert(cpu, from, ty, NULL));
@@ -374,12 +389,14 @@ static void test_activation(void) {
         for (int strided = 0; strided < 3; strided++) {
             const int64_t rows = 5, cols = 77, s = cols + (strided == 1 ? 3 : 0);
             skew = strided == 2 ? 4 : 0;
-            float *z = floats(rows * s), *y = floats(rows * s), *dy = floats(rows * s), *dz = floats(rows * s);
+            float *z = floats(rows * s), *y = floats(rows * s), *dy = floats(rows * s),
+                  *dz = floats(rows * s);
             fill_edges(z, rows * s);
             upload();
             for (int64_t r = 0; r < rows; r++) {
                 cpu->vec->act_forward((neo_activation)act, z + r * s, y + r * s, cols);
-                cpu->vec->act_backward((neo_activation)act, z + r * s, y + r * s, dy + r * s, dz + r * s, cols);
+                cpu->vec->act_backward((neo_activation)act, z + r * s, y + r * s, dy + r * s,
+                                       dz + r * s, cols);
             }
             NEO__ZERO(neo__activation_call, c);
             c.act = (neo_activation)act;
@@ -439,10 +456,13 @@ typedef struct gemm_case {
 } gemm_case;
 
 static void gemm_check(const gemm_case *t, double tolerance) {
-    const int64_t a_ld = (t->trans_a ? t->m : t->k) + t->pad, b_ld = (t->trans_b ? t->k : t->n) + t->pad;
+    const int64_t a_ld = (t->trans_a ? t->m : t->k) + t->pad,
+                  b_ld = (t->trans_b ? t->k : t->n) + t->pad;
     const int64_t c_ld = t->n + 2 * t->pad;
-    float *a = floats((t->trans_a ? t->k : t->m) * a_ld), *b = floats((t->trans_b ? t->n : t->k) * b_ld);
-    float *c = floats(t->m * c_ld), *y = floats(t->m * c_ld), *z = floats(t->m * c_ld), *bias = floats(t->n);
+    float *a = floats((t->trans_a ? t->k : t->m) * a_ld),
+          *b = floats((t->trans_b ? t->n : t->k) * b_ld);
+    float *c = floats(t->m * c_ld), *y = floats(t->m * c_ld), *z = floats(t->m * c_ld),
+          *bias = floats(t->n);
     NEO__ZERO(neo__gemm_call, g);
     g.m = t->m, g.n = t->n, g.k = t->k;
     g.a_row = t->trans_a ? 1 : a_ld, g.a_k = t->trans_a ? a_ld : 1;
@@ -463,15 +483,17 @@ static void gemm_check(const gemm_case *t, double tolerance) {
     CHECK_OK(cpu->on->gemm(cpu->on, &g));
     CHECK_OK(gpu->gemm(gpu, &d));
     char what[160];
-    snprintf(what, sizeof what, "gemm %dx%dx%d trans %d%d beta %g bias %d act %d backward %d apart %d pad %d", (int)t->m,
-             (int)t->n, (int)t->k, t->trans_a, t->trans_b, (double)t->beta, t->bias, (int)t->act, t->backward, t->apart,
-             t->pad);
+    snprintf(what, sizeof what,
+             "gemm %dx%dx%d trans %d%d beta %g bias %d act %d backward %d apart %d pad %d",
+             (int)t->m, (int)t->n, (int)t->k, t->trans_a, t->trans_b, (double)t->beta, t->bias,
+             (int)t->act, t->backward, t->apart, t->pad);
     compare(what, tolerance);
 }
-static const int64_t gemm_sizes[][3] = {
-    {1, 1, 1},   {1, 1, 0},   {3, 5, 0},    {0, 4, 3},    {4, 0, 3},   {1, 1, 300},  {64, 1, 70},   {129, 1, 33},
-    {300, 3, 9}, {1, 65, 37}, {4, 130, 40}, {5, 7, 9},    {64, 64, 16}, {65, 63, 17}, {33, 129, 31}, {130, 70, 50},
-    {17, 19, 100}, {2, 2, 513}, {512, 600, 3}, {16, 512, 24}};
+static const int64_t gemm_sizes[][3] = {{1, 1, 1},     {1, 1, 0},    {3, 5, 0},     {0, 4, 3},
+                                        {4, 0, 3},     {1, 1, 300},  {64, 1, 70},   {129, 1, 33},
+                                        {300, 3, 9},   {1, 65, 37},  {4, 130, 40},  {5, 7, 9},
+                                        {64, 64, 16},  {65, 63, 17}, {33, 129, 31}, {130, 70, 50},
+                                        {17, 19, 100}, {2, 2, 513},  {512, 600, 3}, {16, 512, 24}};
 enum { GEMM_SIZES = sizeof gemm_sizes / sizeof gemm_sizes[0] };
 
 static void test_gemm(void) {
@@ -480,8 +502,17 @@ static void test_gemm(void) {
         for (int trans = 0; trans < 4; trans++)
             for (int option = 0; option < 6; option++) {
                 if (skipped(i >= 18 ? 20 : 3)) continue;
-                const gemm_case t = {gemm_sizes[i][0], gemm_sizes[i][1], gemm_sizes[i][2], trans & 1, trans >> 1,
-                                     betas[option % 3], option & 1, option % 3, NEO_ACT_NONE, 0, 0};
+                const gemm_case t = {gemm_sizes[i][0],
+                                     gemm_sizes[i][1],
+                                     gemm_sizes[i][2],
+                                     trans & 1,
+                                     trans >> 1,
+                                     betas[option % 3],
+                                     option & 1,
+                                     option % 3,
+                                     NEO_ACT_NONE,
+                                     0,
+                                     0};
                 gemm_check(&t, 0.0);
             }
 }
@@ -490,8 +521,9 @@ static void test_gemm_finish(void) {
     for (int i = 0; i < 3; i++)
         for (int act = NEO_ACT_NONE; act <= NEO_ACT_HARDSWISH; act++)
             for (int option = 0; option < 3; option++) {
-                const gemm_case t = {sizes[i][0], sizes[i][1], sizes[i][2], 0, 1, 0.0f, option < 2, act % 2,
-                                     (neo_activation)act, option == 2, option == 1};
+                const gemm_case t = {
+                    sizes[i][0], sizes[i][1], sizes[i][2],         0,           1,          0.0f,
+                    option < 2,  act % 2,     (neo_activation)act, option == 2, option == 1};
                 gemm_check(&t, 0.0);
             }
 }
@@ -515,15 +547,17 @@ static void test_gemm_signs(void) {
     }
 }
 /* Products over the batch by leaves, and column sums, against neo_linear_backward. */
-static void leaves_check(const struct leaf_case *l, int64_t out, int64_t in, int pad, double tolerance) {
+static void leaves_check(const struct leaf_case *l, int64_t out, int64_t in, int pad,
+                         double tolerance) {
     neo_ctx *ctx = ctx_of(l->shards);
     const neo__leaf_cut cut = cut_of(&l->leaves, l->shards);
     const int64_t rows = rows_of(&cut);
     float *x = floats(rows * (in + pad)), *dz = floats(rows * (out + pad)), *w = floats(out * in);
     float *dw = floats(out * (in + pad)), *db = floats(out);
     upload();
-    CHECK_OK(neo_linear_backward(ctx, &l->leaves, matrix(x, rows, in, in + pad), matrix(w, out, in, in),
-                                 matrix(dz, rows, out, out + pad), neo_tensor_none(), matrix(dw, out, in, in + pad),
+    CHECK_OK(neo_linear_backward(ctx, &l->leaves, matrix(x, rows, in, in + pad),
+                                 matrix(w, out, in, in), matrix(dz, rows, out, out + pad),
+                                 neo_tensor_none(), matrix(dw, out, in, in + pad),
                                  column(db, out)));
     NEO__ZERO(neo__gemm_call, g);
     g.m = out, g.n = in, g.k = rows;
@@ -539,8 +573,8 @@ static void leaves_check(const struct leaf_case *l, int64_t out, int64_t in, int
     grads.dbias.leaves = cut;
     CHECK_OK(gpu->linear_grads(gpu, &grads));
     char what[100];
-    snprintf(what, sizeof what, "leaves %d of %d, batch %d, %dx%d", l->leaves.count, l->shards, (int)l->leaves.batch,
-             (int)out, (int)in);
+    snprintf(what, sizeof what, "leaves %d of %d, batch %d, %dx%d", l->leaves.count, l->shards,
+             (int)l->leaves.batch, (int)out, (int)in);
     compare(what, tolerance);
     neo_ctx_destroy(ctx);
 }
@@ -548,27 +582,33 @@ static void test_gemm_leaves(void) {
     static const int64_t sizes[][2] = {{1, 1}, {1, 40}, {40, 1}, {5, 70}, {66, 35}, {130, 129}};
     for (int l = 0; l < LEAF_CASES; l++)
         for (int i = 0; i < 6; i++)
-            if (!skipped(i == 5 ? 5 : 2)) leaves_check(&leaf_cases[l], sizes[i][0], sizes[i][1], i % 2, 0.0);
+            if (!skipped(i == 5 ? 5 : 2))
+                leaves_check(&leaf_cases[l], sizes[i][0], sizes[i][1], i % 2, 0.0);
 }
-/* cuBLASLt's part: within rounding of the CPU, the same bits again, and no matter how leaves are dealt. */
+/* cuBLASLt's part: within rounding of the CPU, the same bits again, and no matter how leaves are
+   dealt. */
 static void test_gemm_blas(void) {
     neo_device *exact = gpu;
     gpu = device_make(0);
     for (int i = 0; i < 24; i++) {
-        const gemm_case t = {64 + i % 5, 66 + i % 3, 70 + i % 2, i & 1, i >> 1 & 1, i % 3 == 0 ? 0.5f : 0.0f, i % 4 > 0, i % 5,
-                             (neo_activation)(i % 6), i % 4 == 0, i % 4 == 1};
+        const gemm_case t = {64 + i % 5, 66 + i % 3, 70 + i % 2,
+                             i & 1,      i >> 1 & 1, i % 3 == 0 ? 0.5f : 0.0f,
+                             i % 4 > 0,  i % 5,      (neo_activation)(i % 6),
+                             i % 4 == 0, i % 4 == 1};
         gemm_check(&t, 1e-5);
     }
     for (int l = 0; l < LEAF_CASES; l++) leaves_check(&leaf_cases[l], 70, 64 + l % 3, l % 2, 1e-5);
     drop();
     const int64_t m = 64, n = 68, k = 24;
-    float *a = floats(k * m), *b = floats(k * n), *whole = floats(m * n), *halves = floats(2 * m * n);
+    float *a = floats(k * m), *b = floats(k * n), *whole = floats(m * n),
+          *halves = floats(2 * m * n);
     upload();
     NEO__ZERO(neo__gemm_call, g);
     g.m = m, g.n = n, g.k = k;
     g.a_row = 1, g.a_k = m, g.b_k = n, g.b_col = 1, g.c_row = n;
     g.tree = 1;
-    float *out = (float *)malloc((size_t)(m * n) * 4), *again = (float *)malloc((size_t)(m * n) * 4);
+    float *out = (float *)malloc((size_t)(m * n) * 4),
+          *again = (float *)malloc((size_t)(m * n) * 4);
     for (int ranks = 1; ranks <= 2; ranks++) {
         neo_tensor parts[2];
         for (int r = 0; r < ranks; r++) {
@@ -582,7 +622,8 @@ static void test_gemm_blas(void) {
         }
         const neo__tree_sum_call both = {parts, 2, (float *)parts[0].data, m * n};
         if (ranks == 2) CHECK_OK(gpu->tree_sum(gpu, &both));
-        CHECK_OK(gpu->copy(gpu, ranks == 1 ? out : again, NEO_HOST, parts[0].data, NEO_DEVICE, (size_t)(m * n) * 4));
+        CHECK_OK(gpu->copy(gpu, ranks == 1 ? out : again, NEO_HOST, parts[0].data, NEO_DEVICE,
+                           (size_t)(m * n) * 4));
     }
     CHECK_BITS(out, again, (size_t)(m * n) * 4);
     free(out);
@@ -634,7 +675,8 @@ static neo_tensor on_device(neo_tensor t) {
 }
 static void narrow_check(const narrow_case *n, double tolerance) {
     const gemm_case *t = &n->g;
-    const int64_t a_ld = (t->trans_a ? t->m : t->k) + t->pad, b_ld = (t->trans_b ? t->k : t->n) + t->pad;
+    const int64_t a_ld = (t->trans_a ? t->m : t->k) + t->pad,
+                  b_ld = (t->trans_b ? t->k : t->n) + t->pad;
     const int64_t c_ld = t->n + 2 * t->pad;
     uint16_t *a = halves((t->trans_a ? t->k : t->m) * a_ld, n->kind);
     uint16_t *b = halves((t->trans_b ? t->n : t->k) * b_ld, n->kind);
@@ -660,9 +702,12 @@ static void narrow_check(const narrow_case *n, double tolerance) {
     CHECK_OK(cpu->on->gemm(cpu->on, &g));
     CHECK_OK(gpu->gemm(gpu, &d));
     char what[200];
-    snprintf(what, sizeof what, "bf16 %dx%dx%d trans %d%d beta %g bias %d act %d backward %d apart %d pad %d, bf16 are %d%d%d, "
-             "numbers %d", (int)t->m, (int)t->n, (int)t->k, t->trans_a, t->trans_b, (double)t->beta, t->bias, (int)t->act,
-             t->backward, t->apart, t->pad, n->c, n->y, n->z, n->kind);
+    snprintf(what, sizeof what,
+             "bf16 %dx%dx%d trans %d%d beta %g bias %d act %d backward %d apart %d pad %d, bf16 "
+             "are %d%d%d, "
+             "numbers %d",
+             (int)t->m, (int)t->n, (int)t->k, t->trans_a, t->trans_b, (double)t->beta, t->bias,
+             (int)t->act, t->backward, t->apart, t->pad, n->c, n->y, n->z, n->kind);
     compare(what, tolerance);
 }
 static void test_narrow(void) {
@@ -673,15 +718,24 @@ static void test_narrow(void) {
             for (int option = 0; option < 12; option++) {
                 if (skipped(i >= 18 ? 40 : 6)) continue;
                 const int64_t k = option % 2 ? deep[(i + option) % 5] : gemm_sizes[i][2];
-                const narrow_case n = {{gemm_sizes[i][0], gemm_sizes[i][1], k, trans & 1, trans >> 1, betas[option % 3],
-                                        option & 1, option % 3, NEO_ACT_NONE, 0, 0}, option / 6, 0, 0, option / 3 % 2};
+                const narrow_case n = {{gemm_sizes[i][0], gemm_sizes[i][1], k, trans & 1,
+                                        trans >> 1, betas[option % 3], option & 1, option % 3,
+                                        NEO_ACT_NONE, 0, 0},
+                                       option / 6,
+                                       0,
+                                       0,
+                                       option / 3 % 2};
                 narrow_check(&n, 0.0);
             }
     for (int act = NEO_ACT_NONE; act <= NEO_ACT_HARDSWISH; act++)
         for (int option = 0; option < 12; option++) {
             if (skipped(2)) continue;
-            const narrow_case n = {{option % 2 ? 7 : 70, 33, 37, 0, 1, 0.0f, option % 3 < 2, act % 2, (neo_activation)act,
-                                    option % 3 == 2, option % 3 == 1}, option / 2 % 2, option / 3 % 2, option / 6, PLAIN};
+            const narrow_case n = {{option % 2 ? 7 : 70, 33, 37, 0, 1, 0.0f, option % 3 < 2,
+                                    act % 2, (neo_activation)act, option % 3 == 2, option % 3 == 1},
+                                   option / 2 % 2,
+                                   option / 3 % 2,
+                                   option / 6,
+                                   PLAIN};
             narrow_check(&n, 0.0);
         }
 }
@@ -697,8 +751,10 @@ static void test_narrow_tiny(void) {
         const float sign = i & 1 ? -1.0f : 1.0f;
         a[7 * i] = neo__bf16_from_f32(sign * 0x1p-63f), b[7 * i] = neo__bf16_from_f32(0x1p-63f);
         a[7 * i + 2] = neo__bf16_from_f32(-sign * 0x1p-75f * (1.0f + (float)(i % 8 - 4) / 128.0f));
-        b[7 * i + 2] = neo__bf16_from_f32((i & 2 ? 0x1p-76f : 0x1p-75f) * (1.0f + (float)(i / 8) / 128.0f));
-        a[7 * i + 4] = neo__bf16_from_f32(sign * 0x1p-63f), b[7 * i + 4] = neo__bf16_from_f32(i & 4 ? 0x1p-60f : 0.0f);
+        b[7 * i + 2] =
+            neo__bf16_from_f32((i & 2 ? 0x1p-76f : 0x1p-75f) * (1.0f + (float)(i / 8) / 128.0f));
+        a[7 * i + 4] = neo__bf16_from_f32(sign * 0x1p-63f),
+                  b[7 * i + 4] = neo__bf16_from_f32(i & 4 ? 0x1p-60f : 0.0f);
     }
     g.a = (const float *)(const void *)a, g.a_row = 7, g.a_k = 1;
     g.b = (const float *)(const void *)b, g.b_k = 1, g.b_col = 7;
@@ -716,19 +772,22 @@ static void test_narrow_tiny(void) {
     CHECK(zeros > 100 && least > 100);
     same("bf16 about the smallest normal number");
 }
-static void narrow_leaves_check(const struct leaf_case *l, int64_t out, int64_t in, int pad, double tolerance) {
+static void narrow_leaves_check(const struct leaf_case *l, int64_t out, int64_t in, int pad,
+                                double tolerance) {
     neo_ctx *ctx[2] = {ctx_of(l->shards), device_ctx(l->shards)};
     const neo__leaf_cut cut = cut_of(&l->leaves, l->shards);
     const int64_t rows = rows_of(&cut);
-    neo_tensor x = either(1, rows, in, in + pad, PLAIN), dz = either(1, rows, out, out + pad, PLAIN);
-    neo_tensor w = either(1, out, in, in, PLAIN), dw = either(0, out, in, in + pad, PLAIN), db = column(floats(out), out);
+    neo_tensor x = either(1, rows, in, in + pad, PLAIN),
+               dz = either(1, rows, out, out + pad, PLAIN);
+    neo_tensor w = either(1, out, in, in, PLAIN), dw = either(0, out, in, in + pad, PLAIN),
+               db = column(floats(out), out);
     upload();
     CHECK_OK(neo_linear_backward(ctx[0], &l->leaves, x, w, dz, neo_tensor_none(), dw, db));
-    CHECK_OK(neo_linear_backward(ctx[1], &l->leaves, on_device(x), on_device(w), on_device(dz), neo_tensor_none(),
-                                 on_device(dw), on_device(db)));
+    CHECK_OK(neo_linear_backward(ctx[1], &l->leaves, on_device(x), on_device(w), on_device(dz),
+                                 neo_tensor_none(), on_device(dw), on_device(db)));
     char what[100];
-    snprintf(what, sizeof what, "bf16, leaves %d of %d, batch %d, %dx%d", l->leaves.count, l->shards,
-             (int)l->leaves.batch, (int)out, (int)in);
+    snprintf(what, sizeof what, "bf16, leaves %d of %d, batch %d, %dx%d", l->leaves.count,
+             l->shards, (int)l->leaves.batch, (int)out, (int)in);
     compare(what, tolerance);
     for (int i = 0; i < 2; i++) neo_ctx_destroy(ctx[i]);
 }
@@ -736,23 +795,31 @@ static void test_narrow_leaves(void) {
     static const int64_t sizes[][2] = {{1, 1}, {1, 40}, {40, 1}, {66, 35}, {70, 129}};
     for (int l = 0; l < LEAF_CASES; l++)
         for (int i = 0; i < 5; i++)
-            if (!skipped(i == 4 ? 5 : 2)) narrow_leaves_check(&leaf_cases[l], sizes[i][0], sizes[i][1], i % 2, 0.0);
+            if (!skipped(i == 4 ? 5 : 2))
+                narrow_leaves_check(&leaf_cases[l], sizes[i][0], sizes[i][1], i % 2, 0.0);
 }
-/* By cuBLASLt: sums in another order, of f32; the same bits again; outputs of bf16 by way of the work memory. */
+/* By cuBLASLt: sums in another order, of f32; the same bits again; outputs of bf16 by way of the
+   work memory. */
 static void test_narrow_blas(void) {
     neo_device *exact = gpu;
     gpu = device_make(0);
     for (int i = 0; i < 24; i++) {
         const int64_t rows = i == 5 ? 400 : 64 + i % 5; /* 400 of bf16: in parts */
-        const narrow_case n = {{rows, 66 + i % 3, i == 5 ? 40 : 70 + i % 2, i & 1, i >> 1 & 1, i % 3 == 0 ? 0.5f : 0.0f,
-                                i % 4 > 0, i % 5, (neo_activation)(i % 6), i % 4 == 0, i % 4 == 1},
-                               i & 1, i >> 1 & 1, i >> 2 & 1, PLAIN};
+        const narrow_case n = {{rows, 66 + i % 3, i == 5 ? 40 : 70 + i % 2, i & 1, i >> 1 & 1,
+                                i % 3 == 0 ? 0.5f : 0.0f, i % 4 > 0, i % 5, (neo_activation)(i % 6),
+                                i % 4 == 0, i % 4 == 1},
+                               i & 1,
+                               i >> 1 & 1,
+                               i >> 2 & 1,
+                               PLAIN};
         narrow_check(&n, 1e-5);
     }
-    for (int l = 0; l < LEAF_CASES; l++) narrow_leaves_check(&leaf_cases[l], 70, 64 + l % 3, l % 2, 1e-5);
+    for (int l = 0; l < LEAF_CASES; l++)
+        narrow_leaves_check(&leaf_cases[l], 70, 64 + l % 3, l % 2, 1e-5);
     neo__cuda *d = (neo__cuda *)gpu;
     int used[3] = {0, 0, 0};
-    for (int i = 0; i < NEO__CUDA_PRODUCTS; i++) used[d->product[i].shape.used] += d->product[i].matmul != NULL;
+    for (int i = 0; i < NEO__CUDA_PRODUCTS; i++)
+        used[d->product[i].shape.used] += d->product[i].matmul != NULL;
     CHECK(used[1] == 0 && used[2] > 20);
     neo_cuda_device_destroy(gpu);
     gpu = exact;
@@ -763,16 +830,21 @@ static void norm_check(const struct leaf_case *l, int centered, int64_t cols, in
     neo_ctx *ctx = ctx_of(l->shards);
     const neo__leaf_cut cut = cut_of(&l->leaves, l->shards);
     const int64_t rows = rows_of(&cut), s = cols + option % 2 * 3;
-    float *x = floats(rows * s), *w = floats(cols), *b = floats(cols), *y = floats(rows * s), *dy = floats(rows * s);
-    float *stats = floats(rows * 2), *dx = option == 2 ? dy : floats(rows * s), *dw = floats(cols), *db = floats(cols);
+    float *x = floats(rows * s), *w = floats(cols), *b = floats(cols), *y = floats(rows * s),
+          *dy = floats(rows * s);
+    float *stats = floats(rows * 2), *dx = option == 2 ? dy : floats(rows * s), *dw = floats(cols),
+          *db = floats(cols);
     upload();
-    const neo_tensor xt = matrix(x, rows, cols, s), yt = matrix(y, rows, cols, s), dyt = matrix(dy, rows, cols, s);
+    const neo_tensor xt = matrix(x, rows, cols, s), yt = matrix(y, rows, cols, s),
+                     dyt = matrix(dy, rows, cols, s);
     const neo_tensor dxt = matrix(dx, rows, cols, s), none = neo_tensor_none();
-    const neo_tensor wt = option == 3 ? none : column(w, cols), bt = option == 3 ? none : column(b, cols);
+    const neo_tensor wt = option == 3 ? none : column(w, cols),
+                     bt = option == 3 ? none : column(b, cols);
     if (centered) {
         const neo_tensor st = neo_tensor_2d(stats, NEO_F32, rows, 2);
         CHECK_OK(neo_layer_norm_forward(ctx, xt, wt, bt, 1e-5f, yt, st));
-        CHECK_OK(neo_layer_norm_backward(ctx, &l->leaves, xt, wt, st, dyt, dxt, column(dw, cols), column(db, cols)));
+        CHECK_OK(neo_layer_norm_backward(ctx, &l->leaves, xt, wt, st, dyt, dxt, column(dw, cols),
+                                         column(db, cols)));
     } else {
         const neo_tensor st = column(stats, rows);
         CHECK_OK(neo_rms_norm_forward(ctx, xt, wt, 1e-5f, yt, st));
@@ -800,7 +872,8 @@ static void test_norm(void) {
         for (int i = 0; i < 7; i++)
             for (int option = 0; option < 4; option++)
                 for (int centered = 0; centered < 2; centered++)
-                    if (!skipped(i == 6 ? 13 : 5)) norm_check(&leaf_cases[l], centered, cols[i], option);
+                    if (!skipped(i == 6 ? 13 : 5))
+                        norm_check(&leaf_cases[l], centered, cols[i], option);
 }
 
 /* ---- what a device found ---- */
@@ -830,14 +903,17 @@ static neo_status found_loss(void *job, const void *answer) {
 }
 
 /* ---- embedding ---- */
-static void embedding_check(const struct leaf_case *l, int64_t table_rows, int64_t dim, int is_i32, int add, int pad) {
+static void embedding_check(const struct leaf_case *l, int64_t table_rows, int64_t dim, int is_i32,
+                            int add, int pad) {
     neo_ctx *ctx = ctx_of(l->shards);
     const neo__leaf_cut cut = cut_of(&l->leaves, l->shards);
     const int64_t count = rows_of(&cut), s = dim + pad;
-    float *table = floats(table_rows * s), *out = floats(count * s), *dout = floats(count * s), *grad = floats(table_rows * s);
+    float *table = floats(table_rows * s), *out = floats(count * s), *dout = floats(count * s),
+          *grad = floats(table_rows * s);
     void *ids = make(count, is_i32 ? 4 : 8);
     for (int64_t i = 0; i < count; i++) {
-        const int64_t id = test_random() % 3 ? (int64_t)(test_random() % (uint32_t)table_rows) : table_rows / 2;
+        const int64_t id =
+            test_random() % 3 ? (int64_t)(test_random() % (uint32_t)table_rows) : table_rows / 2;
         if (is_i32) ((int32_t *)ids)[i] = (int32_t)id;
         else ((int64_t *)ids)[i] = id;
     }
@@ -845,8 +921,10 @@ static void embedding_check(const struct leaf_case *l, int64_t table_rows, int64
     for (int64_t i = 0; i < count * s; i += 2) dout[i] = -0.0f;
     upload();
     const neo_tensor it = neo_tensor_1d(ids, is_i32 ? NEO_I32 : NEO_I64, count);
-    CHECK_OK(neo_embedding_forward(ctx, it, matrix(table, table_rows, dim, s), matrix(out, count, dim, s)));
-    CHECK_OK(neo_embedding_backward(ctx, &l->leaves, it, matrix(dout, count, dim, s), matrix(grad, table_rows, dim, s), add));
+    CHECK_OK(neo_embedding_forward(ctx, it, matrix(table, table_rows, dim, s),
+                                   matrix(out, count, dim, s)));
+    CHECK_OK(neo_embedding_backward(ctx, &l->leaves, it, matrix(dout, count, dim, s),
+                                    matrix(grad, table_rows, dim, s), add));
     int64_t bad = 5;
     NEO__ZERO(neo__embedding_call, c);
     c.later = answer_to(&bad, found_id);
@@ -870,7 +948,8 @@ static void test_embedding(void) {
         for (int i = 0; i < 5; i++)
             for (int option = 0; option < 8; option++)
                 if (!skipped(5))
-                    embedding_check(&leaf_cases[l], sizes[i][0], sizes[i][1], option & 1, option >> 1 & 1, option >> 2);
+                    embedding_check(&leaf_cases[l], sizes[i][0], sizes[i][1], option & 1,
+                                    option >> 1 & 1, option >> 2);
     const struct leaf_case many = {3, {12000, 0, 3, 1}}; /* more than the work memory holds */
     embedding_check(&many, 50, 4, 0, 0, 0);
 }
@@ -886,7 +965,8 @@ static void test_embedding_bad(void) {
             NEO__ZERO(neo__embedding_call, c);
             c.backward = backward;
             c.ids = there(ids), c.count = 16, c.rows = 10, c.dim = 4;
-            c.from = backward ? there(out) : there(table), c.to = backward ? there(table) : there(out);
+            c.from = backward ? there(out) : there(table),
+            c.to = backward ? there(table) : there(out);
             c.from_row = c.to_row = 4;
             c.leaves.batch = 16, c.leaves.rows_per_sample = 1, c.leaves.shards = c.leaves.count = 1;
             c.later = answer_to(&bad, found_id);
@@ -897,9 +977,11 @@ static void test_embedding_bad(void) {
 }
 
 /* ---- attention ---- */
-static void attention_check(int64_t length, int64_t heads, int64_t dim, int64_t sequences, int causal, int option) {
+static void attention_check(int64_t length, int64_t heads, int64_t dim, int64_t sequences,
+                            int causal, int option) {
     const int64_t rows = sequences * length, cols = heads * dim, s = 3 * cols + option % 2;
-    float *qkv = floats(rows * s), *y = floats(rows * cols), *lse = floats(rows * heads), *dy = floats(rows * cols);
+    float *qkv = floats(rows * s), *y = floats(rows * cols), *lse = floats(rows * heads),
+          *dy = floats(rows * cols);
     float *dqkv = floats(rows * s);
     for (int64_t i = 0; i < rows * s; i++) qkv[i] *= 3.0f;
     upload();
@@ -929,23 +1011,27 @@ static void attention_check(int64_t length, int64_t heads, int64_t dim, int64_t 
     c.dv = option >= 2 ? NULL : there(dqkv) + 2 * cols;
     CHECK_OK(gpu->attention(gpu, &c));
     char what[100];
-    snprintf(what, sizeof what, "attention of %d heads of %d, %d x %d, causal %d, option %d", (int)heads, (int)dim,
-             (int)sequences, (int)length, causal, option);
+    snprintf(what, sizeof what, "attention of %d heads of %d, %d x %d, causal %d, option %d",
+             (int)heads, (int)dim, (int)sequences, (int)length, causal, option);
     same(what);
 }
 static void test_attention(void) {
-    static const int64_t sizes[][4] = {{1, 1, 1, 1},  {5, 2, 8, 3},    {64, 1, 16, 1}, {65, 2, 7, 1},
-                                       {130, 1, 33, 1}, {30, 1, 65, 2}, {66, 1, 130, 1}, {3, 1, 512, 1}};
+    static const int64_t sizes[][4] = {{1, 1, 1, 1},    {5, 2, 8, 3},    {64, 1, 16, 1},
+                                       {65, 2, 7, 1},   {130, 1, 33, 1}, {30, 1, 65, 2},
+                                       {66, 1, 130, 1}, {3, 1, 512, 1}};
     for (int i = 0; i < 8; i++)
         for (int causal = 0; causal < 2; causal++)
             for (int option = 0; option < 4; option++)
-                if (!skipped(3)) attention_check(sizes[i][0], sizes[i][1], sizes[i][2], sizes[i][3], causal, option);
+                if (!skipped(3))
+                    attention_check(sizes[i][0], sizes[i][1], sizes[i][2], sizes[i][3], causal,
+                                    option);
 }
-/* Zeros of both signs: a sum whose products underflow to -0 may not depend on how many of the terms of keys that a
-   query does not see are added. */
+/* Zeros of both signs: a sum whose products underflow to -0 may not depend on how many of the terms
+   of keys that a query does not see are added. */
 static void test_attention_zeros(void) {
     enum { T = 64, D = 3 };
-    float *q = floats(T * D), *k = floats(T * D), *v = floats(T * D), *y = floats(T * D), *lse = floats(T);
+    float *q = floats(T * D), *k = floats(T * D), *v = floats(T * D), *y = floats(T * D),
+          *lse = floats(T);
     float *dy = floats(T * D), *dq = floats(T * D), *dk = floats(T * D), *dv = floats(T * D);
     for (int i = 0; i < T * D; i++) {
         q[i] = 1.0f;
@@ -958,8 +1044,8 @@ static void test_attention_zeros(void) {
     const neo_tensor qt = matrix(q, T, D, D), kt = matrix(k, T, D, D), vt = matrix(v, T, D, D);
     const neo_tensor yt = matrix(y, T, D, D), lt = matrix(lse, T, 1, 1);
     CHECK_OK(neo_attention_forward(cpu, &desc, qt, kt, vt, yt, lt));
-    CHECK_OK(neo_attention_backward(cpu, &desc, qt, kt, vt, yt, lt, matrix(dy, T, D, D), matrix(dq, T, D, D),
-                                    matrix(dk, T, D, D), matrix(dv, T, D, D)));
+    CHECK_OK(neo_attention_backward(cpu, &desc, qt, kt, vt, yt, lt, matrix(dy, T, D, D),
+                                    matrix(dq, T, D, D), matrix(dk, T, D, D), matrix(dv, T, D, D)));
     NEO__ZERO(neo__attention_call, c);
     c.causal = 1, c.length = T, c.heads = 1, c.dim = D, c.sequences = 1, c.scale = 1.0f;
     c.q = there(q), c.k = there(k), c.v = there(v), c.y = there(y), c.lse = there(lse);
@@ -973,20 +1059,25 @@ static void test_attention_zeros(void) {
 }
 
 /* ---- interaction ---- */
-static void interact_check(int64_t batch, int64_t features, int64_t dim, int diagonal, int pad, int parts) {
+static void interact_check(int64_t batch, int64_t features, int64_t dim, int diagonal, int pad,
+                           int parts) {
     const int64_t width = neo_interact_width(dim, features, diagonal), cols = features * dim;
-    float *x = floats(batch * (dim + pad)), *e = floats(batch * (cols + pad)), *z = floats(batch * (width + pad));
-    float *dz = floats(batch * (width + pad)), *dx = floats(batch * (dim + pad)), *de = floats(batch * (cols + pad));
+    float *x = floats(batch * (dim + pad)), *e = floats(batch * (cols + pad)),
+          *z = floats(batch * (width + pad));
+    float *dz = floats(batch * (width + pad)), *dx = floats(batch * (dim + pad)),
+          *de = floats(batch * (cols + pad));
     upload();
     const neo_tensor xt = matrix(x, batch, dim, dim + pad), et = matrix(e, batch, cols, cols + pad);
     CHECK_OK(neo_interact_forward(cpu, diagonal, xt, et, matrix(z, batch, width, width + pad)));
-    CHECK_OK(neo_interact_backward(cpu, diagonal, xt, et, matrix(dz, batch, width, width + pad),
-                                   parts == 1 ? neo_tensor_none() : matrix(dx, batch, dim, dim + pad),
-                                   parts == 2 ? neo_tensor_none() : matrix(de, batch, cols, cols + pad)));
+    CHECK_OK(neo_interact_backward(
+        cpu, diagonal, xt, et, matrix(dz, batch, width, width + pad),
+        parts == 1 ? neo_tensor_none() : matrix(dx, batch, dim, dim + pad),
+        parts == 2 ? neo_tensor_none() : matrix(de, batch, cols, cols + pad)));
     NEO__ZERO(neo__interact_call, c);
     c.batch = batch, c.dim = dim, c.features = features, c.diagonal = diagonal;
     c.x = there(x), c.e = there(e), c.z = there(z);
-    c.x_row = c.dx_row = dim + pad, c.e_row = c.de_row = cols + pad, c.z_row = c.dz_row = width + pad;
+    c.x_row = c.dx_row = dim + pad, c.e_row = c.de_row = cols + pad,
+    c.z_row = c.dz_row = width + pad;
     CHECK_OK(gpu->interact(gpu, &c));
     c.backward = 1;
     c.dz = there(dz);
@@ -995,11 +1086,13 @@ static void interact_check(int64_t batch, int64_t features, int64_t dim, int dia
     same("interact");
 }
 static void test_interact(void) {
-    static const int64_t sizes[][3] = {{0, 2, 3}, {1, 0, 4}, {3, 1, 1}, {2, 4, 5}, {2, 31, 16}, {1, 33, 40}, {2, 70, 9}};
+    static const int64_t sizes[][3] = {{0, 2, 3},   {1, 0, 4},   {3, 1, 1}, {2, 4, 5},
+                                       {2, 31, 16}, {1, 33, 40}, {2, 70, 9}};
     for (int i = 0; i < 7; i++)
         for (int diagonal = 0; diagonal < 2; diagonal++)
             for (int parts = 0; parts < 3; parts++)
-                if (!skipped(2)) interact_check(sizes[i][0], sizes[i][1], sizes[i][2], diagonal, parts, parts);
+                if (!skipped(2))
+                    interact_check(sizes[i][0], sizes[i][1], sizes[i][2], diagonal, parts, parts);
 }
 
 /* ---- losses ---- */
@@ -1007,7 +1100,8 @@ static void exact_same(const neo_exact *a, const neo_exact *b, const char *what)
     neo_exact x = *a, y = *b;
     neo_exact_normalize(&x);
     neo_exact_normalize(&y);
-    if (memcmp(x.word, y.word, sizeof x.word) != 0 || x.nan != y.nan || x.pos_inf != y.pos_inf || x.neg_inf != y.neg_inf)
+    if (memcmp(x.word, y.word, sizeof x.word) != 0 || x.nan != y.nan || x.pos_inf != y.pos_inf ||
+        x.neg_inf != y.neg_inf)
         FAIL("%s: sums differ: %.17g, %.17g", what, neo_exact_value(&x), neo_exact_value(&y));
 }
 static void loss_check(neo__loss_kind kind, int64_t rows, int64_t width, int option) {
@@ -1044,7 +1138,8 @@ static void loss_check(neo__loss_kind kind, int64_t rows, int64_t width, int opt
     case NEO__LOSS_BCE: CHECK_OK(neo_bce(cpu, &desc, xt, yt, dt, &loss)); break;
     case NEO__LOSS_MSE: CHECK_OK(neo_mse(cpu, &desc, xt, yt, dt, &loss)); break;
     case NEO__LOSS_CROSS_ENTROPY:
-        CHECK_OK(neo_cross_entropy(cpu, &desc, entropy_x, neo_tensor_1d(label, NEO_I64, rows), entropy_dx, &loss));
+        CHECK_OK(neo_cross_entropy(cpu, &desc, entropy_x, neo_tensor_1d(label, NEO_I64, rows),
+                                   entropy_dx, &loss));
         break;
     }
     struct loss_answer answer = {&got, 3, 3, 0.0};
@@ -1061,7 +1156,8 @@ static void loss_check(neo__loss_kind kind, int64_t rows, int64_t width, int opt
     CHECK_INT(answer.bad, -1);
     exact_same(&want, &got, "loss");
     char text[60];
-    snprintf(text, sizeof text, "loss %d of %d x %d, option %d", (int)kind, (int)rows, (int)width, option);
+    snprintf(text, sizeof text, "loss %d of %d x %d, option %d", (int)kind, (int)rows, (int)width,
+             option);
     same(text);
 }
 static void test_losses(void) {
@@ -1071,7 +1167,8 @@ static void test_losses(void) {
             for (int option = 0; option < 4; option++) {
                 loss_check((neo__loss_kind)kind, rows[i], 1, option);
                 if (kind >= NEO__LOSS_MSE && i < 5)
-                    for (int w = 0; w < 3; w++) loss_check((neo__loss_kind)kind, rows[i], widths[w], option);
+                    for (int w = 0; w < 3; w++)
+                        loss_check((neo__loss_kind)kind, rows[i], widths[w], option);
             }
 }
 /* Labels are looked at before probabilities, and nothing is written. */
@@ -1126,7 +1223,8 @@ static void test_init(void) {
                 CHECK_OK(gpu->init(gpu, &c));
                 same("init");
             }
-    for (int kind = NEO_INIT_UNIFORM; kind <= NEO_INIT_NORMAL; kind++) { /* rows of a wider parameter */
+    for (int kind = NEO_INIT_UNIFORM; kind <= NEO_INIT_NORMAL;
+         kind++) { /* rows of a wider parameter */
         const neo_init init = {(neo_init_kind)kind, 0.5f, 2.0f};
         float *x = floats(9 * 7);
         upload();
@@ -1143,15 +1241,22 @@ static void test_init(void) {
 
 /* ---- conversions ---- */
 static void convert_fill(void *p, neo_dtype type, int64_t n) {
-    static const float edge[] = {0.0f, -0.0f, 1e-40f, 65504.0f, 65520.0f, 1e30f, -3e38f, 448.0f, 465.0f, 57344.0f, 6e-8f,
-                                 1.5e-3f, 0.5f, 1.5f, 2.5f, -0.5f, 3e9f, -3e9f, 1e19f, 127.5f, INFINITY, -INFINITY};
+    static const float edge[] = {0.0f,   -0.0f,  1e-40f,   65504.0f, 65520.0f, 1e30f,
+                                 -3e38f, 448.0f, 465.0f,   57344.0f, 6e-8f,    1.5e-3f,
+                                 0.5f,   1.5f,   2.5f,     -0.5f,    3e9f,     -3e9f,
+                                 1e19f,  127.5f, INFINITY, -INFINITY};
     const size_t size = neo_dtype_size(type);
     for (int64_t i = 0; i < n; i++) {
-        const uint64_t bits = (uint64_t)test_random() << 33 ^ (uint64_t)test_random() << 11 ^ test_random();
+        const uint64_t bits =
+            (uint64_t)test_random() << 33 ^ (uint64_t)test_random() << 11 ^ test_random();
         memcpy((char *)p + (size_t)i * size, &bits, size);
-        if (type == NEO_F32) ((float *)p)[i] = i % 4 == 0 ? edge[(size_t)(i / 4) % 22] : ldexpf(test_uniform(), (int)(test_random() % 60) - 40);
-        if (type == NEO_F16 && (((uint16_t *)p)[i] & 0x7C00) == 0x7C00) ((uint16_t *)p)[i] &= 0xFC00;
-        if (type == NEO_BF16 && (((uint16_t *)p)[i] & 0x7F80) == 0x7F80) ((uint16_t *)p)[i] &= 0xFF80;
+        if (type == NEO_F32)
+            ((float *)p)[i] = i % 4 == 0 ? edge[(size_t)(i / 4) % 22]
+                                         : ldexpf(test_uniform(), (int)(test_random() % 60) - 40);
+        if (type == NEO_F16 && (((uint16_t *)p)[i] & 0x7C00) == 0x7C00)
+            ((uint16_t *)p)[i] &= 0xFC00;
+        if (type == NEO_BF16 && (((uint16_t *)p)[i] & 0x7F80) == 0x7F80)
+            ((uint16_t *)p)[i] &= 0xFF80;
         if (type == NEO_I64 && i % 3) ((int64_t *)p)[i] >>= test_random() % 63;
     }
 }
@@ -1160,15 +1265,18 @@ static void test_convert(void) {
         for (int to = 0; to < NEO_DTYPE_COUNT; to++)
             for (int option = 0; option < 4; option++) {
                 const int64_t shape[3] = {3, 5, 7}, n = 105;
-                void *src = make(2 * n, neo_dtype_size((neo_dtype)from)), *dst = make(2 * n, neo_dtype_size((neo_dtype)to));
+                void *src = make(2 * n, neo_dtype_size((neo_dtype)from)),
+                     *dst = make(2 * n, neo_dtype_size((neo_dtype)to));
                 convert_fill(src, (neo_dtype)from, 2 * n);
                 upload();
                 NEO__ZERO(neo__convert_call, c);
-                neo_tensor s = neo_tensor_nd(src, (neo_dtype)from, 3, shape), d = neo_tensor_nd(dst, (neo_dtype)to, 3, shape);
+                neo_tensor s = neo_tensor_nd(src, (neo_dtype)from, 3, shape),
+                           d = neo_tensor_nd(dst, (neo_dtype)to, 3, shape);
                 if (option == 2) s.stride[2] = 2, s.stride[1] = 14, s.stride[0] = 70;
                 if (option == 3) d.stride[0] = 7, d.stride[1] = 21; /* transposed */
                 NEO__ZERO(neo_convert_desc, desc);
-                desc.rounding = option == 1 || option == 3 ? NEO_ROUND_STOCHASTIC : NEO_ROUND_NEAREST;
+                desc.rounding =
+                    option == 1 || option == 3 ? NEO_ROUND_STOCHASTIC : NEO_ROUND_NEAREST;
                 desc.name = "w", desc.step = 3, desc.first = option;
                 CHECK_OK(neo_tensor_convert(cpu, s, d, &desc));
                 c.src = s, c.dst = d;
@@ -1176,11 +1284,12 @@ static void test_convert(void) {
                 c.count = n;
                 c.stochastic = desc.rounding == NEO_ROUND_STOCHASTIC;
                 c.first = desc.first;
-                c.key = neo__random_key_make(neo_ctx_seed(cpu), neo_hash("w"), 3, NEO_STREAM_ROUNDING);
+                c.key =
+                    neo__random_key_make(neo_ctx_seed(cpu), neo_hash("w"), 3, NEO_STREAM_ROUNDING);
                 CHECK_OK(gpu->convert(gpu, &c));
                 char what[80];
-                snprintf(what, sizeof what, "convert %s to %s, option %d", neo_dtype_name((neo_dtype)from),
-                         neo_dtype_name((neo_dtype)to), option);
+                snprintf(what, sizeof what, "convert %s to %s, option %d",
+                         neo_dtype_name((neo_dtype)from), neo_dtype_name((neo_dtype)to), option);
                 same(what);
             }
     neo_tensor none = neo_tensor_2d(NULL, NEO_F32, 0, 4);
@@ -1209,12 +1318,14 @@ static void optim_make(optim_case *o, int64_t count, int momentum) {
         s.elsewhere = i % 5 == 3;
         s.lr = 0.01f * (float)(i + 1);
         o->host[i] = s;
-        s.w = there(w), s.grad = there((float *)g), s.state[0] = momentum ? there(a) : NULL, s.state[1] = there(b);
+        s.w = there(w), s.grad = there((float *)g), s.state[0] = momentum ? there(a) : NULL,
+        s.state[1] = there(b);
         o->device[i] = s;
         w += n, g += n, a += n, b += n;
     }
 }
-static neo__optim_call optim_call(const optim_case *o, neo_optim_kind kind, const neo__step *step, neo__optim_pass pass) {
+static neo__optim_call optim_call(const optim_case *o, neo_optim_kind kind, const neo__step *step,
+                                  neo__optim_pass pass) {
     NEO__ZERO(neo__optim_call, c);
     c.pass = pass;
     c.kind = kind;
@@ -1245,7 +1356,9 @@ static void optim_step_check(neo_optim_kind kind, int64_t t, int option) {
         case NEO_OPTIM_SGD: vec->sgd(&step, s->w, s->grad, s->state[0], s->count); break;
         case NEO_OPTIM_ADAGRAD: vec->adagrad(&step, s->w, s->grad, s->state[0], s->count); break;
         case NEO_OPTIM_ADAM:
-        case NEO_OPTIM_ADAMW: vec->adam(&step, s->w, s->grad, s->state[0], s->state[1], s->count); break;
+        case NEO_OPTIM_ADAMW:
+            vec->adam(&step, s->w, s->grad, s->state[0], s->state[1], s->count);
+            break;
         case NEO_OPTIM_LAMB: vec->lamb_move(&lamb, s->w, s->state[0], s->state[1], s->count); break;
         }
     }
@@ -1280,8 +1393,9 @@ static void test_optim_lamb(void) {
         for (int64_t at = 0; at < s->count && !s->elsewhere; at += NEO__BLOCK) {
             const int64_t n = NEO__MIN(s->count - at, (int64_t)NEO__BLOCK);
             neo_exact_add(&want[2 * i], cpu->vec->block_square(s->w + at, n));
-            neo_exact_add(&want[2 * i + 1],
-                          cpu->vec->lamb_square(&step, s->w + at, s->state[0] + at, s->state[1] + at, n));
+            neo_exact_add(
+                &want[2 * i + 1],
+                cpu->vec->lamb_square(&step, s->w + at, s->state[0] + at, s->state[1] + at, n));
         }
     }
     neo__optim_call c = optim_call(&o, NEO_OPTIM_LAMB, &step, NEO__OPTIM_LAMB_MOMENTS);
@@ -1305,11 +1419,13 @@ static void test_optim_norms(void) {
             neo_exact_add(&want, 2.0f);
             got = want;
             for (int i = 0; i < SPANS; i++)
-                for (int64_t at = 0; at < o.host[i].count && !o.host[i].elsewhere; at += NEO__BLOCK) {
+                for (int64_t at = 0; at < o.host[i].count && !o.host[i].elsewhere;
+                     at += NEO__BLOCK) {
                     const int64_t n = NEO__MIN(o.host[i].count - at, (int64_t)NEO__BLOCK);
                     const float *x = o.host[i].grad + at;
                     if (pass == NEO__OPTIM_NORM_1) neo_exact_add(&want, cpu->vec->block_abs(x, n));
-                    else if (pass == NEO__OPTIM_NORM_2) neo_exact_add(&want, cpu->vec->block_square(x, n));
+                    else if (pass == NEO__OPTIM_NORM_2)
+                        neo_exact_add(&want, cpu->vec->block_square(x, n));
                     else {
                         const float max = cpu->vec->block_max(x, n);
                         if (neo__bits_f32(max) > neo__bits_f32(most)) most = max;
@@ -1328,7 +1444,8 @@ static void test_optim_norms(void) {
 /* No operation takes memory of the device a second time. */
 static void test_no_allocation(void) {
 #ifdef NEO_CUDA_ON_CPU
-    const size_t bytes = neo_emu_live_bytes(), objects = neo_emu_live_objects(), pinned = neo_emu_live_pinned();
+    const size_t bytes = neo_emu_live_bytes(), objects = neo_emu_live_objects(),
+                 pinned = neo_emu_live_pinned();
     test_optim_norms();
     test_embedding_bad();
     test_gemm_finish();

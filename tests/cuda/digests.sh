@@ -1,7 +1,9 @@
-# digests.sh: to be read with `.` after harness.sh, W being a directory: the examples on a GPU against the
-# CPU, and what they refuse. The last line of a run is `state <digest of all weights and optimizer state>`.
+# digests.sh: to be read with `.` after harness.sh, W being a directory: the examples on a GPU
+# against the CPU, and what they refuse. The last line of a run is `state <digest of all weights and
+# optimizer state>`.
 
-# digest PROGRAM ARGUMENTS...: of a run, and the last loss that it shows; empty if it failed (its messages are in $W/err).
+# digest PROGRAM ARGUMENTS...: of a run, and the last loss that it shows; empty if it failed (its
+# messages are in $W/err).
 digest() {
     state_of "$@" --threads 1 </dev/null
     [ "$ended" != 0 ] || grep -o ' loss [0-9.]*' "$W/err" | tail -1
@@ -12,7 +14,8 @@ agree() {
     [ -n "$there" ] || echo "$* --device cuda --exact: $(tail -2 "$W/err")"
     same "$*: CPU and GPU" "$(digest "$@")" "$there"
 }
-# refused LABEL TEXT PROGRAM ARGUMENTS...: exits non-zero by itself, says TEXT on stderr, prints no digest.
+# refused LABEL TEXT PROGRAM ARGUMENTS...: exits non-zero by itself, says TEXT on stderr, prints no
+# digest.
 refused() {
     label=$1 text=$2
     shift 2
@@ -29,7 +32,8 @@ refused() {
     fi
 }
 
-# ranks_agree PROGRAM ARGUMENTS... -- RANKS...: several ranks, each with a device, have the digest of one on the CPU.
+# ranks_agree PROGRAM ARGUMENTS... -- RANKS...: several ranks, each with a device, have the digest
+# of one on the CPU.
 ranks_agree() {
     one=
     while [ "$1" != -- ]; do
@@ -42,8 +46,9 @@ ranks_agree() {
     same "$one: one rank on the CPU, on devices $*" "$(digest $one)" "$there"
 }
 
-# dlrm_agrees PROGRAM SAMPLES BATCH, gpt_agrees PROGRAM TEXT STEPS: optimizers, dtypes, leaves, norms, micro-batches; steps
-# as graphs (the default) and not. dlrm_ranks_agree, gpt_ranks_agree, alike: plans, wires, ways to shard.
+# dlrm_agrees PROGRAM SAMPLES BATCH, gpt_agrees PROGRAM TEXT STEPS: optimizers, dtypes, leaves,
+# norms, micro-batches; steps as graphs (the default) and not. dlrm_ranks_agree, gpt_ranks_agree,
+# alike: plans, wires, ways to shard.
 dlrm_agrees() {
     model="--synthetic $2 --batch $3 --dim 8 --bottom 13-24-8 --top 24-1 --rows 300 --seed 3"
     while read -r options; do

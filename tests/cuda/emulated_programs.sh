@@ -1,7 +1,8 @@
 #!/bin/sh
-# emulated_programs.sh: what a person with a GPU runs, on the processor (tests/cuda/emulator/cuda_on_cpu.h): bench/cuda/ops.c at tiny
-# sizes, which compares every operation with the CPU; dlrm and gpt on the device with the digests of the CPU. And what
-# builds without CUDA, or without a GPU, say.
+# emulated_programs.sh: what a person with a GPU runs, on the processor
+# (tests/cuda/emulator/cuda_on_cpu.h): bench/cuda/ops.c at tiny sizes, which compares every
+# operation with the CPU; dlrm and gpt on the device with the digests of the CPU. And what builds
+# without CUDA, or without a GPU, say.
 
 B=${B:-build}
 . tests/harness.sh
@@ -20,19 +21,31 @@ if [ -x "$bench" ]; then
     else
         fail "the bench: $(cat "$W/out" "$W/err" | grep -v '^bench [a-z_]*\.' | tail -3)"
     fi
-    for name in copy bags.forward.uniform.d128 bags.backward.uniform.d128 bags.backward.zipf.d16.f16 layer_norm.backward \
-        gemm.exact.nn.4096x4096x4096 gemm.cublaslt.tn.256x512x2048 attention.backward adam.1e8 step.dlrm step.dlrm.busy step.dlrm.graph; do
-        if grep -qE "^bench $name[^ ]* value=[0-9.e+-]+ unit=" "$W/out"; then pass; else fail "the bench has no line $name"; fi
+    for name in copy bags.forward.uniform.d128 bags.backward.uniform.d128 \
+        bags.backward.zipf.d16.f16 layer_norm.backward \
+        gemm.exact.nn.4096x4096x4096 gemm.cublaslt.tn.256x512x2048 attention.backward adam.1e8 \
+        step.dlrm step.dlrm.busy step.dlrm.graph; do
+        if grep -qE "^bench $name[^ ]* value=[0-9.e+-]+ unit=" "$W/out"; then
+            pass
+        else
+            fail "the bench has no line $name"
+        fi
     done
     if [ "$(ls "$W")" = "err
 out" ]; then pass; else fail "the quick bench wrote files: $(ls "$W" | tr '\n' ' ')"; fi
-    if grep -q 'ceiling=[0-9]' "$W/out"; then fail "the quick bench shows shares of a ceiling"; else pass; fi
+    if grep -q 'ceiling=[0-9]' "$W/out"; then
+        fail "the quick bench shows shares of a ceiling"
+    else
+        pass
+    fi
 
     dlrm_agrees "$B/tests/emulated_dlrm" 67 20
     head -c 4000 examples/data/shakespeare/input.txt >"$W/text"
     gpt_agrees "$B/tests/emulated_gpt" "$W/text" 2
-    refused "a graph, perhaps" "neither on nor off" "$B/tests/emulated_dlrm" --synthetic 60 --graph perhaps
-    refused "a graph of gpt, perhaps" "neither on nor off" "$B/tests/emulated_gpt" --data "$W/text" --graph perhaps
+    refused "a graph, perhaps" "neither on nor off" "$B/tests/emulated_dlrm" --synthetic 60 \
+        --graph perhaps
+    refused "a graph of gpt, perhaps" "neither on nor off" "$B/tests/emulated_gpt" \
+        --data "$W/text" --graph perhaps
     dlrm_ranks_agree "$B/tests/emulated_dlrm" 60 20
     gpt_ranks_agree "$B/tests/emulated_gpt" "$W/text" 2
     if [ -x "$B/tests/emulated_gpt_nccl" ]; then # over a stand-in for NCCL
@@ -43,14 +56,16 @@ out" ]; then pass; else fail "the quick bench wrote files: $(ls "$W" | tr '\n' '
     else
         skip "dlrm and gpt over NCCL: its header is not here"
     fi
-    refused "a GPU that is not there" "ordinal is 9" "$B/tests/emulated_dlrm" --synthetic 60 --device cuda:9
+    refused "a GPU that is not there" "ordinal is 9" "$B/tests/emulated_dlrm" --synthetic 60 \
+        --device cuda:9
 else
     skip "a GPU on the processor: there is no C++ compiler"
 fi
 
 for name in dlrm gpt; do
     if [ -x "$B/$name" ]; then
-        refused "$name without CUDA" "built without CUDA" "$B/$name" $([ $name = gpt ] || echo --synthetic 60) --device cuda
+        refused "$name without CUDA" "built without CUDA" "$B/$name" \
+            $([ $name = gpt ] || echo --synthetic 60) --device cuda
     else
         skip "$name without CUDA: it is not built"
     fi

@@ -1,10 +1,11 @@
 /* fsdp.c: errors of a device in the windows and steps of a neo_fsdp.
 
-   Two units of one parameter each, two micro-batches a step, gradients copied to the device. A step that is recorded for
-   a graph and whose data are wrong (an id, which is found when it runs) takes no step and leaves no gradients: all
-   micro-batches done again give the state of a run without it. Every call of CUDA of a rank's work on
-   gradients fails once, on one of two ranks: no rank waits for one that never comes, all have the same outcome, and
-   no rank has stepped alone. The device is emulated on the CPU or, in `make test-cuda`, a GPU (the first test). */
+   Two units of one parameter each, two micro-batches a step, gradients copied to the device. A step
+   that is recorded for a graph and whose data are wrong (an id, which is found when it runs) takes
+   no step and leaves no gradients: all micro-batches done again give the state of a run without it.
+   Every call of CUDA of a rank's work on gradients fails once, on one of two ranks: no rank waits
+   for one that never comes, all have the same outcome, and no rank has stepped alone. The device is
+   emulated on the CPU or, in `make test-cuda`, a GPU (the first test). */
 #include "shard/common.h"
 
 #include "neo_cuda.cuh"
@@ -74,10 +75,12 @@ static neo_status forward(Run *r) {
 }
 static neo_status gradient(Run *r, int u, int step, int micro, int rank) {
     float g[COUNT];
-    for (int i = 0; i < COUNT; i++) g[i] = (float)((i * 7 + u * 5 + micro * 3 + rank + step) % 13 - 6) * 0.1f;
+    for (int i = 0; i < COUNT; i++)
+        g[i] = (float)((i * 7 + u * 5 + micro * 3 + rank + step) % 13 - 6) * 0.1f;
     return neo_tensor_copy(r->ctx, neo_tensor_1d(g, NEO_F32, COUNT), r->param[u]->grad);
 }
-/* A micro-batch of one rank, and behind the last one the step; id: one that is looked up on the way. */
+/* A micro-batch of one rank, and behind the last one the step; id: one that is looked up on the
+   way. */
 static neo_status micro_batch(Run *r, int step, int micro, int64_t id) {
     int64_t ids[4] = {3, id, 9, 0};
     TRY(neo_tensor_copy(r->ctx, neo_tensor_1d(ids, NEO_I64, 4), r->ids));
@@ -98,8 +101,8 @@ static neo_status recorded(Run *r, neo_cuda_graph *graph, int step, int micro, i
     TRY(micro_batch(r, step, micro, id));
     return neo_cuda_graph_end(graph);
 }
-/* way 0: no error. 1: in the second micro-batch, which steps. 2: in the first, found when the second is ended. 3: in
-   the first, at once. 4: as 1, and the first is not done again. */
+/* way 0: no error. 1: in the second micro-batch, which steps. 2: in the first, found when the
+   second is ended. 3: in the first, at once. 4: as 1, and the first is not done again. */
 static neo_status graphs(neo_comm *comm, void *user) {
     const int way = *(int *)user;
     const char *text = "neo_embedding_forward: the id at position 1 is 10, not in [0, 10)";
@@ -113,7 +116,8 @@ static neo_status graphs(neo_comm *comm, void *user) {
         const int bad = step == 1 ? way : 0;
         if (bad == 2 || bad == 3) TRY(recorded(&r, graph, step, 0, 10));
         if (bad == 2) {
-            EXPECT(recorded(&r, graph, step, 1, 2) == NEO_ERR_RANGE && strstr(neo_last_error(), text));
+            EXPECT(recorded(&r, graph, step, 1, 2) == NEO_ERR_RANGE &&
+                   strstr(neo_last_error(), text));
         } else if (bad == 3) {
             EXPECT(neo_cuda_graph_wait(graph) == NEO_ERR_RANGE && strstr(neo_last_error(), text));
         }
@@ -124,7 +128,8 @@ static neo_status graphs(neo_comm *comm, void *user) {
         }
         if (bad == 4) {
             TRY(neo_cuda_graph_begin(graph));
-            EXPECT(micro_batch(&r, step, 1, 2) == NEO_ERR_STATE && strstr(neo_last_error(), "had the backward of 1 of 2"));
+            EXPECT(micro_batch(&r, step, 1, 2) == NEO_ERR_STATE &&
+                   strstr(neo_last_error(), "had the backward of 1 of 2"));
             TRY(neo_cuda_graph_end(graph));
             TRY(neo_fsdp_cancel(r.fsdp));
         }
@@ -143,8 +148,10 @@ static void test_graphs(void) {
     neo_comm_desc d = {.ctx = {.threads = 1, .seed = 1}, .open_device = open_device};
     for (int way = 0; way < 5; way++) {
         memset(wrong, 0, sizeof wrong);
-        if (neo_comm_spawn(1, &d, graphs, &way, NULL) != NEO_OK) FAIL("way %d: %s", way, neo_last_error());
-        if (wrong[0] || digests[way] != digests[0]) FAIL("way %d: %d checks, or the digest", way, wrong[0]);
+        if (neo_comm_spawn(1, &d, graphs, &way, NULL) != NEO_OK)
+            FAIL("way %d: %s", way, neo_last_error());
+        if (wrong[0] || digests[way] != digests[0])
+            FAIL("way %d: %d checks, or the digest", way, wrong[0]);
     }
 }
 
@@ -159,9 +166,10 @@ typedef struct Fault {
     neo_status status[2], late[2];
     uint64_t digest[2];
 } Fault;
-/* The backward of a micro-batch, *ended: what closing windows gives; the ranks close them one after the other, so that
-   it is rank 0 whose call fails. */
-static neo_status backward(Run *r, neo_comm *comm, Fault *f, int step, int micro, int fails, neo_status *ended) {
+/* The backward of a micro-batch, *ended: what closing windows gives; the ranks close them one after
+   the other, so that it is rank 0 whose call fails. */
+static neo_status backward(Run *r, neo_comm *comm, Fault *f, int step, int micro, int fails,
+                           neo_status *ended) {
     int rank = neo_comm_rank(comm);
     neo_status status = NEO_OK;
     for (int u = UNITS - 1; u >= 0; u--) {
@@ -207,10 +215,13 @@ static neo_status faults(neo_comm *comm, void *user) {
     return NEO_OK;
 }
 static void test_faults(void) {
-    static const neo_fsdp_desc how[] = {{.mode = NEO_FSDP_DDP},
-                                        {.mode = NEO_FSDP_FULL, .reduce_dtype = NEO_BF16},
-                                        {.mode = NEO_FSDP_ZERO2, .accumulate = NEO_ACCUMULATE_AT_END}};
-    neo_comm_desc d = {.ctx = {.threads = 1, .seed = 1, .repro_shards = 2}, .open_device = open_device, .virtual_clock = 1};
+    static const neo_fsdp_desc how[] = {
+        {.mode = NEO_FSDP_DDP},
+        {.mode = NEO_FSDP_FULL, .reduce_dtype = NEO_BF16},
+        {.mode = NEO_FSDP_ZERO2, .accumulate = NEO_ACCUMULATE_AT_END}};
+    neo_comm_desc d = {.ctx = {.threads = 1, .seed = 1, .repro_shards = 2},
+                       .open_device = open_device,
+                       .virtual_clock = 1};
     int told = 0;
     for (int h = 0; h < 3; h++) {
         uint64_t want = 0;
@@ -218,15 +229,20 @@ static void test_faults(void) {
         for (int64_t at = 0; at < 120 && misses < 2; at++) {
             Fault f = {.how = how[h], .at = at};
             memset(wrong, 0, sizeof wrong);
-            if (neo_comm_spawn(2, &d, faults, &f, NULL) != NEO_OK) FAIL("way %d, call %d: %s", h, (int)at, neo_last_error());
+            if (neo_comm_spawn(2, &d, faults, &f, NULL) != NEO_OK)
+                FAIL("way %d, call %d: %s", h, (int)at, neo_last_error());
             if (at == 0) want = f.digest[0];
             misses = at && !f.failed ? misses + 1 : 0;
             told += f.told;
-            const int done = f.late[0] == NEO_OK; /* else what ranks exchange is broken, and says so on both */
-            if (wrong[0] || wrong[1] || f.status[0] != f.status[1] || done != (f.late[1] == NEO_OK) ||
-                (done && (f.digest[0] != want || f.digest[1] != want)) || (f.failed && !f.told && f.status[0] == NEO_OK))
-                FAIL("way %d, call %d: failed %d, told %d, status %d %d, again %d %d, digest %d %d", h, (int)at, f.failed,
-                     f.told, f.status[0], f.status[1], f.late[0], f.late[1], f.digest[0] == want, f.digest[1] == want);
+            const int done =
+                f.late[0] == NEO_OK; /* else what ranks exchange is broken, and says so on both */
+            if (wrong[0] || wrong[1] || f.status[0] != f.status[1] ||
+                done != (f.late[1] == NEO_OK) ||
+                (done && (f.digest[0] != want || f.digest[1] != want)) ||
+                (f.failed && !f.told && f.status[0] == NEO_OK))
+                FAIL("way %d, call %d: failed %d, told %d, status %d %d, again %d %d, digest %d %d",
+                     h, (int)at, f.failed, f.told, f.status[0], f.status[1], f.late[0], f.late[1],
+                     f.digest[0] == want, f.digest[1] == want);
         }
         CHECK(misses == 2);
     }

@@ -2,7 +2,8 @@
 # gpu.sh cuda|test-cuda|bench-cuda: what the targets of that name in the Makefile do.
 #
 #   cuda        neo_cuda.cuh under nvcc, all warnings errors (tests/cuda/nvcc.sh); build/dlrm_cuda, build/gpt_cuda and
-#               build/bench/cuda for the GPUs of CUDA_ARCH. Runs on a machine without a GPU; without nvcc it says so
+# build/bench/cuda for the GPUs of CUDA_ARCH. Runs on a machine without a GPU; without nvcc it says
+# so
 #   test-cuda   everything for the GPU at hand, in build/gpu, and all tests of it; ends with the totals
 #   bench-cuda  bench/cuda/ops.c and its peers in bench/cuda/torch_bags.py; writes bench/results/cuda-<GPU>.md
 
@@ -32,7 +33,8 @@ build() {
 # of_gpu FIELD: what nvidia-smi knows of the first GPU.
 of_gpu() { nvidia-smi -i 0 --query-gpu="$1" --format=csv,noheader 2>/dev/null | head -1; }
 
-# table FILE: rows of the lines `bench <name> value=<x> unit=<u> ceiling=<percent> [peer=<name> ratio=<x>] [spread=<percent>]`.
+# table FILE: rows of the lines `bench <name> value=<x> unit=<u> ceiling=<percent> [peer=<name>
+# ratio=<x>] [spread=<percent>]`.
 table() {
     awk 'BEGIN {
         goal["bags.forward.uniform.d128"] = 85

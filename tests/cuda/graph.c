@@ -1,10 +1,11 @@
-/* graph.c: training steps recorded as CUDA graphs (neo_cuda_graph_...) against the same calls without one,
-   on the device and on the CPU.
+/* graph.c: training steps recorded as CUDA graphs (neo_cuda_graph_...) against the same calls
+   without one, on the device and on the CPU.
 
-   A small recommendation model with jagged bags, an MLP and a loss trains on batches of varying sizes: all three have
-   the same losses and the same digest, bit for bit, whatever changes from step to step. Errors of data are found on
-   the device; they have the status and text of the same call at once, and no weight has changed. The device is that
-   of neo_cuda.cuh, emulated on the CPU or, in `make test-cuda`, a GPU. */
+   A small recommendation model with jagged bags, an MLP and a loss trains on batches of varying
+   sizes: all three have the same losses and the same digest, bit for bit, whatever changes from
+   step to step. Errors of data are found on the device; they have the status and text of the same
+   call at once, and no weight has changed. The device is that of neo_cuda.cuh, emulated on the CPU
+   or, in `make test-cuda`, a GPU. */
 #include "test.h"
 
 #include "model.h"
@@ -144,16 +145,20 @@ static void train(Trainer *t, uint64_t seed, double *losses) {
     if (t->graph) CHECK_OK(neo_cuda_graph_wait(t->graph));
 }
 static void test_bits(void) {
-    static const struct { int shards; float clip, type; int64_t copy_bytes; } cases[] = {
-        {4, 0.0f, 2.0f, 1 << 16}, {1, 0.05f, 2.0f, 1 << 16}, {2, 0.3f, 1.0f, 1 << 16}, {1, 0.02f, INFINITY, 1 << 16},
-        {3, 0.0f, 2.0f, 512}}; /* 512: some copies are too big for a step */
+    static const struct { int shards; float clip, type; int64_t copy_bytes;
+    } cases[] = {{4, 0.0f, 2.0f, 1 << 16},
+                 {1, 0.05f, 2.0f, 1 << 16},
+                 {2, 0.3f, 1.0f, 1 << 16},
+                 {1, 0.02f, INFINITY, 1 << 16},
+                 {3, 0.0f, 2.0f, 512}}; /* 512: some copies are too big for a step */
     for (int c = 0; c < 5; c++) {
         Trainer t[3];
         double losses[3][STEPS];
         uint64_t digest[3];
         clip_type = cases[c].type;
         for (int i = 0; i < 3; i++) {
-            make_trainer(&t[i], i ? gpu : NULL, cases[c].shards, cases[c].clip, i == 2 ? cases[c].copy_bytes : -1);
+            make_trainer(&t[i], i ? gpu : NULL, cases[c].shards, cases[c].clip,
+                         i == 2 ? cases[c].copy_bytes : -1);
             train(&t[i], 17, losses[i]);
             digest[i] = neo_state_digest(t[i].m.state);
         }
@@ -161,16 +166,18 @@ static void test_bits(void) {
         for (int i = 1; i < 3; i++) {
             CHECK(neo_optim_clip_factor(t[i].m.optim) == neo_optim_clip_factor(t[0].m.optim));
             CHECK(neo_optim_grad_norm(t[i].m.optim) == neo_optim_grad_norm(t[0].m.optim));
-            if (digest[i] != digest[0]) FAIL("case %d: trainer %d has another digest than the CPU", c, i);
+            if (digest[i] != digest[0])
+                FAIL("case %d: trainer %d has another digest than the CPU", c, i);
             for (int s = 0; s < STEPS; s++)
                 if (memcmp(&losses[i][s], &losses[0][s], sizeof losses[0][s]) != 0)
-                    FAIL("case %d, trainer %d, step %d: loss %.17g, on the CPU %.17g", c, i, s, losses[i][s],
-                         losses[0][s]);
+                    FAIL("case %d, trainer %d, step %d: loss %.17g, on the CPU %.17g", c, i, s,
+                         losses[i][s], losses[0][s]);
         }
         const neo_cuda_graph_stats stats = neo_cuda_graph_get_stats(t[2].graph);
         CHECK_INT(stats.steps, STEPS);
         if (cases[c].copy_bytes == 1 << 16) {
-            CHECK_INT(stats.launches, STEPS); /* one a step; products of 1 and of 2 rows have other kernels */
+            CHECK_INT(stats.launches,
+                      STEPS); /* one a step; products of 1 and of 2 rows have other kernels */
             CHECK_INT(stats.graphs, 3);
             CHECK(stats.updates > 0);
         } else {
@@ -202,8 +209,9 @@ static void test_norm_asked(void) {
     CHECK_INT(neo_cuda_graph_get_stats(t[1].graph).launches, 6);
     for (int i = 0; i < 2; i++) free_trainer(&t[i]);
 }
-/* A gradient that is not finite, at any place of a graph that gets full: the CPU's error, and no weight has changed. A
-   getter that has to run what is recorded leaves the error to the next call. */
+/* A gradient that is not finite, at any place of a graph that gets full: the CPU's error, and no
+   weight has changed. A getter that has to run what is recorded leaves the error to the next call.
+   */
 static void test_norm_error(void) {
     static const float bad[3] = {INFINITY, -INFINITY, NAN};
     for (int type = 0; type < 3; type++) {
@@ -222,17 +230,20 @@ static void test_norm_error(void) {
                 if (i) CHECK_OK(neo_cuda_graph_begin(t[i].graph));
                 for (int k = left; i && k < NEO__GRAPH_OPS; k++)
                     CHECK_OK(neo_scale(t[i].ctx, t[i].m.de, 0.5f, NULL));
-                CHECK_OK(neo_tensor_copy(t[i].ctx, neo_tensor_1d(x, NEO_F32, neo_tensor_count(grad)), grad));
+                CHECK_OK(neo_tensor_copy(t[i].ctx,
+                                         neo_tensor_1d(x, NEO_F32, neo_tensor_count(grad)), grad));
                 status = neo_optim_step(t[i].m.optim, 0.1f);
                 if (i && left == 9) CHECK((float)neo_optim_grad_norm(t[i].m.optim) == norm);
                 if (i && status == NEO_OK) status = neo_cuda_graph_end(t[i].graph);
                 if (i && status == NEO_OK) status = neo_cuda_graph_wait(t[i].graph);
                 snprintf(text[i], sizeof text[i], "%s", neo_last_error());
-                if (status != NEO_ERR_NUMERIC) FAIL("type %d, room for %d, trainer %d: status %d", type, left, i, (int)status);
+                if (status != NEO_ERR_NUMERIC)
+                    FAIL("type %d, room for %d, trainer %d: status %d", type, left, i, (int)status);
                 CHECK(neo_state_digest(t[i].m.state) == before);
                 CHECK((float)neo_optim_grad_norm(t[i].m.optim) == norm);
             }
-            if (strcmp(text[1], text[0]) != 0) FAIL("type %d, room for %d: %s, on the CPU %s", type, left, text[1], text[0]);
+            if (strcmp(text[1], text[0]) != 0)
+                FAIL("type %d, room for %d: %s, on the CPU %s", type, left, text[1], text[0]);
             Batch b; /* and training goes on */
             double loss[2];
             make_batch(&b, MOST_BATCH);
@@ -256,7 +267,8 @@ static void spoil(Batch *b, Wrong what) {
     case WRONGS: break;
     }
 }
-/* The error of the third step in the text of each trainer; `late`: it comes with the next step, of another size. */
+/* The error of the third step in the text of each trainer; `late`: it comes with the next step, of
+   another size. */
 static void fail_in(Wrong what, int late) {
     char text[3][512];
     neo_status status[3];
@@ -304,7 +316,8 @@ static void fail_in(Wrong what, int late) {
 }
 static void test_wrong_data(void) {
     for (int what = 0; what < WRONGS; what++)
-        for (int late = 0; late < (what == BAD_ID || what == BAD_LABEL ? 2 : 1); late++) fail_in((Wrong)what, late);
+        for (int late = 0; late < (what == BAD_ID || what == BAD_LABEL ? 2 : 1); late++)
+            fail_in((Wrong)what, late);
 }
 /* Ids of a plain embedding, which nothing waits for. */
 static void test_embedding_error(void) {
@@ -333,15 +346,17 @@ static void test_embedding_error(void) {
     free_trainer(&t);
 }
 
-/* What was recorded and left out leaves nothing behind: a step after one with an error, one of a graph that is destroyed
-   while it records. The same calls without a graph then do what they do on the CPU, which never heard of that step. */
+/* What was recorded and left out leaves nothing behind: a step after one with an error, one of a
+   graph that is destroyed while it records. The same calls without a graph then do what they do on
+   the CPU, which never heard of that step. */
 static void test_left_out(void) {
     for (int destroyed = 0; destroyed < 2; destroyed++) {
         Trainer t[2];
         Batch first, bad, out, next;
         double loss[2] = {-1.0, -1.0}, none;
         test_seed = 41;
-        make_batch(&first, MOST_BATCH), make_batch(&bad, 12), make_batch(&out, 7), make_batch(&next, 7);
+        make_batch(&first, MOST_BATCH), make_batch(&bad, 12), make_batch(&out, 7),
+            make_batch(&next, 7);
         spoil(&bad, BAD_LABEL);
         for (int i = 0; i < 2; i++) {
             make_trainer(&t[i], i ? gpu : NULL, 2, 0.0f, i ? 1 << 16 : -1);
@@ -401,7 +416,8 @@ static void full_after(Trainer *t, int left, int wrong, uint64_t *launches) {
     if (there == NEO_OK) there = neo_cuda_graph_wait(t[1].graph);
     if (there != status || (wrong && strcmp(neo_last_error(), text) != 0))
         FAIL("room for %d: %s, on the CPU %s", left, neo_last_error(), text);
-    if (!wrong && loss[0] != loss[1]) FAIL("room for %d: loss %.17g, on the CPU %.17g", left, loss[1], loss[0]);
+    if (!wrong && loss[0] != loss[1])
+        FAIL("room for %d: loss %.17g, on the CPU %.17g", left, loss[1], loss[0]);
     if (neo_state_digest(t[0].m.state) != neo_state_digest(t[1].m.state))
         FAIL("room for %d, error %d: another digest", left, wrong);
     *launches = neo_cuda_graph_get_stats(t[1].graph).launches - before;
@@ -474,9 +490,11 @@ static void test_sequences(void) {
     CHECK_INT(neo_cuda_graph_get_stats(t.graph).graphs, 11);
     CHECK_INT(neo_cuda_graph_get_stats(t.graph).plain, 0);
     CHECK_OK(neo_cuda_graph_begin(t.graph));
-    for (int k = 0; k < NEO__GRAPH_OPS + 2; k++) CHECK_OK(neo_scale(t.ctx, t.label, k % 2 ? 2.0f : 0.5f, NULL));
+    for (int k = 0; k < NEO__GRAPH_OPS + 2; k++)
+        CHECK_OK(neo_scale(t.ctx, t.label, k % 2 ? 2.0f : 0.5f, NULL));
     CHECK_OK(neo_cuda_graph_end(t.graph));
-    CHECK_OK(neo_cuda_graph_begin(t.graph)); /* a copy to the host in the middle has what came before */
+    CHECK_OK(
+        neo_cuda_graph_begin(t.graph)); /* a copy to the host in the middle has what came before */
     CHECK_OK(neo_scale(t.ctx, t.label, 4.0f, NULL));
     CHECK_OK(neo_tensor_copy(t.ctx, t.label, neo_tensor_2d(x, NEO_F32, MOST_BATCH, 1)));
     for (int i = 0; i < MOST_BATCH; i++) CHECK(x[i] == 4.0f * want);
@@ -487,7 +505,8 @@ static void test_sequences(void) {
 static void scales(Trainer *t, int ops, int steps) {
     for (int s = 0; s < steps; s++) {
         CHECK_OK(neo_cuda_graph_begin(t->graph));
-        for (int k = 0; k < ops; k++) CHECK_OK(neo_scale(t->ctx, t->label, (s + k) % 2 ? 2.0f : 0.5f, NULL));
+        for (int k = 0; k < ops; k++)
+            CHECK_OK(neo_scale(t->ctx, t->label, (s + k) % 2 ? 2.0f : 0.5f, NULL));
         CHECK_OK(neo_cuda_graph_end(t->graph));
     }
 }
@@ -495,16 +514,19 @@ static void scales(Trainer *t, int ops, int steps) {
 static void test_room(void) {
     Trainer t;
     neo_cuda_graph_stats s;
-    pool = 3200; /* for 7 and for 6 launches of some 200 bytes with their arguments, but not for 40 */
+    pool =
+        3200; /* for 7 and for 6 launches of some 200 bytes with their arguments, but not for 40 */
     make_trainer(&t, gpu, 1, 0.0f, 0);
     scales(&t, 7, 3);
     scales(&t, 6, 3);
     s = neo_cuda_graph_get_stats(t.graph);
     CHECK(s.graphs == 2 && s.plain == 0);
     scales(&t, 40, 2);
-    scales(&t, 5, NEO__GRAPH_AGE - 8); /* 7 was used first; from its 3rd launch on it is not old enough */
+    scales(&t, 5,
+           NEO__GRAPH_AGE - 8); /* 7 was used first; from its 3rd launch on it is not old enough */
     s = neo_cuda_graph_get_stats(t.graph);
-    if (s.graphs != 2 || s.plain != NEO__GRAPH_AGE - 6) FAIL("%d graphs, %d plain", (int)s.graphs, (int)s.plain);
+    if (s.graphs != 2 || s.plain != NEO__GRAPH_AGE - 6)
+        FAIL("%d graphs, %d plain", (int)s.graphs, (int)s.plain);
     scales(&t, 5, 10);
     s = neo_cuda_graph_get_stats(t.graph);
     CHECK(s.graphs == 3 && s.plain < NEO__GRAPH_AGE && s.launches == NEO__GRAPH_AGE + 10);
@@ -524,7 +546,8 @@ void *__wrap_calloc(size_t count, size_t size) {
 }
 static void test_host_bytes(void) {
     static const neo_cuda_graph_desc cases[3] = {{0, 0}, {1000, 0}, {70000, 123456}};
-    static const size_t pinned[3] = {2 * ((size_t)4 << 20) + 65536, 2 * 1024 + 65536, 2 * 70144 + 65536};
+    static const size_t pinned[3] = {2 * ((size_t)4 << 20) + 65536, 2 * 1024 + 65536,
+                                     2 * 70144 + 65536};
     Trainer t;
     Batch b;
     double loss;

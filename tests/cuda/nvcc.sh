@@ -1,7 +1,7 @@
 #!/bin/sh
-# nvcc.sh: neo_cuda.cuh as nvcc compiles it, for sm_80 and sm_90, alone and with neo.h's implementation, all
-# warnings errors; what flags that change arithmetic do is left to the device's self-check. Its declarations compile
-# as C, without CUDA. Nothing runs.
+# nvcc.sh: neo_cuda.cuh as nvcc compiles it, for sm_80 and sm_90, alone and with neo.h's
+# implementation, all warnings errors; what flags that change arithmetic do is left to the device's
+# self-check. Its declarations compile as C, without CUDA. Nothing runs.
 
 . tests/harness.sh
 B=${B:-build}
@@ -21,7 +21,8 @@ try 'the declarations as C' ${CC:-cc} -std=c11 -Wall -Wextra -Wpedantic -Werror 
 if have "$NVCC"; then
     printf '#define NEO_CUDA_IMPLEMENTATION\n#include "neo_cuda.cuh"\n' >"$W/alone.cu"
     printf '#define NEO_IMPLEMENTATION\n#include "neo_cuda.cuh"\n' >"$W/whole.cu"
-    # Of the update of rows, what it declares and what it is launched with are 48 KiB of shared memory at most.
+    # Of the update of rows, what it declares and what it is launched with are 48 KiB of shared
+    # memory at most.
     floats=$(sed -n 's/.*NEO__JOB_SHARED_FLOATS = \([0-9]*\).*/\1/p' neo.h)
     for sm in ${CUDA_SM:-80 90}; do
         try "nvcc for sm_$sm" "$NVCC" -std=c++17 -Werror all-warnings -Xptxas -v -arch=sm_$sm -I. -c -o "$W/alone.o" "$W/alone.cu"

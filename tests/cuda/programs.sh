@@ -1,6 +1,7 @@
 #!/bin/sh
-# programs.sh: programs that nvcc linked (make cuda): with a GPU, dlrm and gpt have there the digests of the CPU,
-# and compute-sanitizer, where it is installed, finds nothing; without one they say so.
+# programs.sh: programs that nvcc linked (make cuda): with a GPU, dlrm and gpt have there the
+# digests of the CPU, and compute-sanitizer, where it is installed, finds nothing; without one they
+# say so.
 
 B=${B:-build}
 . tests/harness.sh
@@ -36,9 +37,12 @@ else
     skip "dlrm over NCCL: it needs $B/dlrm_nccl, mpirun and two GPUs"
 fi
 gpt_ranks_agree "$gpt" "$W/text" 20
-agree "$dlrm" --synthetic 40000 --batch 2048 --dim 64 --bottom 13-512-256-64 --top 512-256-1 --repro-shards 8
-agree "$gpt" --data "$W/text" --steps 5 --layers 4 --heads 4 --width 256 --context 128 --batch 8 --sample 0
-agree "$dlrm" --format adult --data examples/data/adult/adult.data --test examples/data/adult/adult.test --dim 8 \
+agree "$dlrm" --synthetic 40000 --batch 2048 --dim 64 --bottom 13-512-256-64 --top 512-256-1 \
+    --repro-shards 8
+agree "$gpt" --data "$W/text" --steps 5 --layers 4 --heads 4 --width 256 --context 128 --batch 8 \
+    --sample 0
+agree "$dlrm" --format adult --data examples/data/adult/adult.data \
+    --test examples/data/adult/adult.test --dim 8 \
     --bottom 5-32-8 --top 32-1 --epochs 1 --batch 256
 # The same bits from run to run with cuBLASLt's products, too.
 for program in "$dlrm --synthetic 4000" "$gpt --data $W/text --steps 20 --sample 0"; do
@@ -54,7 +58,8 @@ if have compute-sanitizer; then
     for tool in memcheck racecheck; do
         for program in "$dlrm --synthetic 300 --batch 60 --clip-norm 0.1 --repro-shards 4" \
             "$gpt --data $W/text --steps 2 --layers 1 --sample 0"; do
-            if compute-sanitizer --tool $tool --error-exitcode 99 $program --device cuda --exact >"$W/out" 2>&1; then
+            if compute-sanitizer --tool $tool --error-exitcode 99 $program --device cuda \
+                --exact >"$W/out" 2>&1; then
                 pass
             else
                 fail "$tool: $program: $(grep '=====' "$W/out" | head -8)"

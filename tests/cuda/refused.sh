@@ -1,4 +1,5 @@
-# refused.sh: to be read with `.` after digests.sh: what programs that nvcc linked say where there is no GPU.
+# refused.sh: to be read with `.` after digests.sh: what programs that nvcc linked say where there
+# is no GPU.
 if nvidia-smi -L 2>/dev/null | grep -q '^GPU'; then
     skip "CUDA without a GPU: there is one"
 else
@@ -10,5 +11,9 @@ else
             skip "$name without a GPU: make cuda builds $B/$name"
         fi
     done
-    if "$B/bench/cuda" --quick >"$W/out" 2>&1; then fail "the bench runs without a GPU"; else pass; fi
+    if "$B/bench/cuda" --quick >"$W/out" 2>&1; then
+        fail "the bench runs without a GPU"
+    else
+        pass
+    fi
 fi

@@ -45,8 +45,7 @@ $(B)/tests/emulated_cuda.o: examples/neo_cuda.cu
 $(addprefix $(B)/tests/emulated_,controls.o nccl_on_cpu.o): $(B)/tests/emulated_%.o: \
     tests/cuda/emulator/%.cpp
 	$(emulate) -c -o $@ $<
-$(addprefix $(B)/tests/emulated_,neo.o neo_comm.o neo_fsdp.o): $(B)/tests/emulated_%.o: \
-    $$(call header_of,$$*)
+$(addprefix $(B)/tests/emulated_,neo.o neo_comm.o neo_fsdp.o): $(B)/tests/emulated_%.o: $$($$*_of)
 	$(on_cpu) $(implement)
 $(B)/tests/emulated.a: $(B)/tests/checked.o $(addprefix $(B)/tests/emulated_,neo.o neo_comm.o \
     neo_fsdp.o cuda.o controls.o)

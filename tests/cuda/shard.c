@@ -1,8 +1,9 @@
-/* shard.c: neo_shard over several ranks, each with a device of its own on one GPU (emulated on the CPU, or in
-   `make test-cuda` a real one), against the neo_bags of one rank on the CPU: pooled rows, gradients of weights, the
-   digest of weights and optimizer state, bit for bit, under every kind of placement, with wires and without; the bytes
-   that it sends, against the same ranks on the CPU; what it takes, and that a step takes nothing; that an error of one
-   rank's device reaches all. With NEO_COMM_NCCL: pooled rows over NCCL (emulated: over nccl_on_cpu.cpp). */
+/* shard.c: neo_shard over several ranks, each with a device of its own on one GPU (emulated on the
+   CPU, or in `make test-cuda` a real one), against the neo_bags of one rank on the CPU: pooled
+   rows, gradients of weights, the digest of weights and optimizer state, bit for bit, under every
+   kind of placement, with wires and without; the bytes that it sends, against the same ranks on the
+   CPU; what it takes, and that a step takes nothing; that an error of one rank's device reaches
+   all. With NEO_COMM_NCCL: pooled rows over NCCL (emulated: over nccl_on_cpu.cpp). */
 #include "shard/common.h"
 
 #include "neo_cuda.cuh"
@@ -48,7 +49,8 @@ static neo_status one_step(neo_shard *shard, neo_ctx *ctx, int s, int rank) {
     Place out, dout, grad;
     mine_make(&m, &the, s, rank, ranks);
     int none = the.tables[0].pooling == NEO_POOL_NONE;
-    int64_t ids = neo_jagged_id_count(&m.j), rows = none ? ids : m.n, width = none ? the.set->dims[0] : the.width, allocs;
+    int64_t ids = neo_jagged_id_count(&m.j), rows = none ? ids : m.n,
+            width = none ? the.set->dims[0] : the.width, allocs;
     float *host = malloc(4 * (size_t)(rows * width + 1)), *weights = malloc(4 * (size_t)(ids + 1));
     TRY(take(ctx, rows, width, &out));
     TRY(take(ctx, rows, width, &dout));
@@ -64,7 +66,8 @@ static neo_status one_step(neo_shard *shard, neo_ctx *ctx, int s, int rank) {
     TRY(keeps ? neo_shard_accumulate_end(shard) : neo_shard_backward_end(shard, 0.05f));
     if (keeps) TRY(neo_shard_step(shard, 0.05f));
     grows[rank] += neo_shard_get_stats(shard).grow_count - before;
-    if (neo_shard_get_stats(shard).grow_count == before) EXPECT(neo_ctx_memory(ctx).alloc_count == allocs);
+    if (neo_shard_get_stats(shard).grow_count == before)
+        EXPECT(neo_ctx_memory(ctx).alloc_count == allocs);
     TRY(carry(ctx, out.t, neo_tensor_2d(host, NEO_F32, rows, width), 1));
     if (!none) EXPECT(memcmp(host, the.out[s] + m.begin * width, 4 * (size_t)(rows * width)) == 0);
     neo_tensor_free(ctx, &out.all);
@@ -121,12 +124,16 @@ static neo_status run(neo_comm *comm, void *user) {
     size_t before = neo_ctx_memory(ctx).bytes;
     TRY(neo_shard_create(data, plan, &shard));
     size_t took = neo_ctx_memory(ctx).bytes - before;
-    size_t tells = says.weight_bytes + says.state_bytes + says.exchange_bytes + says.workspace_bytes + 2 * group_bytes(d, ranks, 0);
+    size_t tells = says.weight_bytes + says.state_bytes + says.exchange_bytes +
+                   says.workspace_bytes + 2 * group_bytes(d, ranks, 0);
     if (stays_there(ctx)) tells += group_bytes(d, ranks, 1);
-    if (shard->node) tells += group_bytes(d, ranks / NODES, neo_ctx_device(ctx) != NULL) + group_bytes(d, NODES, neo_ctx_device(ctx) != NULL);
+    if (inside_of_shard(shard).node)
+        tells += group_bytes(d, ranks / NODES, neo_ctx_device(ctx) != NULL) +
+                 group_bytes(d, NODES, neo_ctx_device(ctx) != NULL);
     if (data == comm) EXPECT(took == tells); /* NCCL's are not of the context's memory alone */
     neo_shard *none = NULL;
-    if (neo_ctx_device(ctx)) { /* ids are in host memory: the group that was split is the one to give */
+    if (neo_ctx_device(
+            ctx)) { /* ids are in host memory: the group that was split is the one to give */
         TRY(neo_comm_split_device(comm, 0, rank, &devices));
         EXPECT(neo_shard_create(devices, plan, &none) == NEO_ERR_ARG && !none);
         EXPECT(strstr(neo_last_error(), "give the group that was split"));
@@ -134,9 +141,11 @@ static neo_status run(neo_comm *comm, void *user) {
     }
     neo_plan_destroy(plan);
     for (int s = 0; s < the.steps; s++) TRY(one_step(shard, ctx, s, rank));
-    if (neo_ctx_device(ctx) && sent[rank] >= 0 && stays_there(ctx)) EXPECT(sent[rank] == all_sent(shard));
+    if (neo_ctx_device(ctx) && sent[rank] >= 0 && stays_there(ctx))
+        EXPECT(sent[rank] == all_sent(shard));
     if (!neo_ctx_device(ctx)) sent[rank] = all_sent(shard);
-    EXPECT(!stays_there(ctx) || neo_shard_get_stats(shard).forward.numbers == 0); /* the processor codes nothing */
+    EXPECT(!stays_there(ctx) ||
+           neo_shard_get_stats(shard).forward.numbers == 0); /* the processor codes nothing */
     TRY(neo_state_create(ctx, &state));
     TRY(neo_state_add_shard(state, shard));
     TRY(neo_state_digest_group(state, &group, &digest[rank]));
@@ -163,7 +172,9 @@ static void check_case(neo_ctx *ctx, const char *what) {
     if (the.tables[0].pooling != NEO_POOL_NONE) case_oracle(&the, ctx);
     memset(wrong, 0, sizeof wrong);
     for (int r = 0; r < 8; r++) sent[r] = -1;
-    neo_status status = the.tables[0].pooling == NEO_POOL_NONE || the.plan.wire_forward ? neo_comm_spawn(ranks, &d, run, &d, NULL) : NEO_OK;
+    neo_status status = the.tables[0].pooling == NEO_POOL_NONE || the.plan.wire_forward
+                            ? neo_comm_spawn(ranks, &d, run, &d, NULL)
+                            : NEO_OK;
     if (the.tables[0].pooling == NEO_POOL_NONE) the.digest = digest[0];
     d.open_device = open_device;
     if (status == NEO_OK) status = neo_comm_spawn(ranks, &d, run, &d, NULL);
@@ -198,11 +209,12 @@ static void placements(void) {
     }
     neo_ctx_destroy(ctx);
 }
-/* Steps that need sums over whole rows of tables that are cut by columns: one round or several, of a batch and of
-   gradients that are kept. */
+/* Steps that need sums over whole rows of tables that are cut by columns: one round or several, of
+   a batch and of gradients that are kept. */
 static void cut_rows_sums(void) {
-    static const neo_bag_optim_kind kinds[] = {NEO_BAG_ROWWISE_ADAGRAD, NEO_BAG_PARTIAL_ADAM, NEO_BAG_LAMB,
-                                               NEO_BAG_PARTIAL_LAMB, NEO_BAG_LARS_SGD};
+    static const neo_bag_optim_kind kinds[] = {NEO_BAG_ROWWISE_ADAGRAD, NEO_BAG_PARTIAL_ADAM,
+                                               NEO_BAG_LAMB, NEO_BAG_PARTIAL_LAMB,
+                                               NEO_BAG_LARS_SGD};
     neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, LEAVES);
     for (int i = 0; i < 5; i++) {
         ranks = 2 + i % 2;
@@ -210,7 +222,8 @@ static void cut_rows_sums(void) {
         case_tables(&the, &SMALL, (int)kinds[i], i % 4, NEO_POOL_SUM);
         keeps = i % 2;
         the.tables[2].dtype = NEO_F16;
-        for (int t = 0; t < SMALL.tables; t++) place(&the, t, t == 1 ? NEO_ROW_WISE : NEO_COLUMN_WISE, ranks);
+        for (int t = 0; t < SMALL.tables; t++)
+            place(&the, t, t == 1 ? NEO_ROW_WISE : NEO_COLUMN_WISE, ranks);
         check_case(ctx, "sums over rows that are cut");
     }
     neo_ctx_destroy(ctx);
@@ -223,13 +236,19 @@ static void no_pooling(void) {
         ranks = 2 + i;
         case_begin(NEO_BAG_ADAGRAD, NEO_POOL_NONE);
         case_tables(&the, &rows, NEO_BAG_ADAGRAD, 0, NEO_POOL_NONE);
-        for (int t = 0; t < 3; t++) place(&the, t, t == 0 ? NEO_ROW_WISE : t == 1 ? NEO_TABLE_WISE : NEO_DATA_PARALLEL, ranks);
+        for (int t = 0; t < 3; t++)
+            place(&the, t,
+                  t == 0   ? NEO_ROW_WISE
+                  : t == 1 ? NEO_TABLE_WISE
+                           : NEO_DATA_PARALLEL,
+                  ranks);
         the.plan.weight_grad = the.weighted = i;
         check_case(ctx, "rows without pooling");
     }
     neo_ctx_destroy(ctx);
 }
-/* Several in one plan; weights and their gradients, wires, gradients that are kept, a rank alone with a wire. */
+/* Several in one plan; weights and their gradients, wires, gradients that are kept, a rank alone
+   with a wire. */
 static void mixtures(void) {
     neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, LEAVES);
     for (int i = 0; i < 5; i++) {
@@ -238,7 +257,9 @@ static void mixtures(void) {
         the.weighted = i < 2;
         the.plan.weight_grad = i < 2;
         keeps = i % 2;
-        if (i > 1) the.plan.wire_forward = NEO_WIRE_F16, the.plan.wire_backward = i == 2 ? NEO_WIRE_I8 : NEO_WIRE_BF16;
+        if (i > 1)
+            the.plan.wire_forward = NEO_WIRE_F16,
+            the.plan.wire_backward = i == 2 ? NEO_WIRE_I8 : NEO_WIRE_BF16;
         cut_block = i > 1 ? 64 : 16;
         for (int t = 0; t < SMALL.tables; t++)
             if (t == 2) place(&the, t, NEO_DATA_PARALLEL, ranks);
@@ -250,8 +271,10 @@ static void mixtures(void) {
 
 /* Every wire, on two to five ranks, in nodes and not; MEAN, and kept gradients, too. */
 static void wires(void) {
-    static const neo_placement places[] = {NEO_TABLE_ROW_WISE, NEO_GRID, NEO_TABLE_COLUMN_WISE, NEO_ROW_WISE, NEO_COLUMN_WISE};
-    static const Set wide = {"wide", 4, 5, 3, {64, 40, 5, 90}, {130, 128, 64, 7}, {0, 1, 2, 3, 1}, 0};
+    static const neo_placement places[] = {NEO_TABLE_ROW_WISE, NEO_GRID, NEO_TABLE_COLUMN_WISE,
+                                           NEO_ROW_WISE, NEO_COLUMN_WISE};
+    static const Set wide = {"wide",          4, 5, 3, {64, 40, 5, 90}, {130, 128, 64, 7},
+                             {0, 1, 2, 3, 1}, 0};
     neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, LEAVES);
     for (int i = 0; i < (int)NEO_WIRE_COUNT; i++) {
         ranks = i % 2 ? 4 : i == 0 ? 2 : i == 2 ? 3 : 5;
@@ -265,7 +288,12 @@ static void wires(void) {
         for (int t = 0; t < wide.tables; t++)
             if (t == 2) place(&the, t, NEO_DATA_PARALLEL, ranks);
             else if (t == 3) place_anyhow(&the, t, ranks);
-            else place(&the, t, i % 2 ? places[(i / 2 + t) % 5] : t ? NEO_ROW_WISE : NEO_COLUMN_WISE, ranks);
+            else
+                place(&the, t,
+                      i % 2 ? places[(i / 2 + t) % 5]
+                      : t   ? NEO_ROW_WISE
+                            : NEO_COLUMN_WISE,
+                      ranks);
         check_case(ctx, "wires");
     }
     neo_ctx_destroy(ctx);
@@ -287,7 +315,9 @@ static neo_status not_alike(neo_comm *comm, void *user) {
     return NEO_OK;
 }
 static void one_device(void) {
-    neo_comm_desc d = {.ctx = {.threads = 1, .seed = 1, .repro_shards = LEAVES}, .ranks = 2, .open_device = open_first};
+    neo_comm_desc d = {.ctx = {.threads = 1, .seed = 1, .repro_shards = LEAVES},
+                       .ranks = 2,
+                       .open_device = open_first};
     ranks = 2;
     case_begin(NEO_BAG_ADAGRAD, NEO_POOL_SUM);
     for (int t = 0; t < SMALL.tables; t++) place(&the, t, NEO_TABLE_WISE, ranks);
@@ -300,8 +330,8 @@ static void one_device(void) {
     the.piece_count = 0;
 }
 #if defined(EMULATED)
-/* Calls of CUDA that two steps make fail, each once, on whichever of three ranks: all get an error in time (but of what
-   comes behind the last exchange), and nothing is left. */
+/* Calls of CUDA that two steps make fail, each once, on whichever of three ranks: all get an error
+   in time (but of what comes behind the last exchange), and nothing is left. */
 void emu_fail_after(int64_t n);
 int emu_failed(void);
 int64_t emu_live(void);
@@ -342,7 +372,9 @@ static neo_status some_calls(neo_comm *comm, void *user) {
     return NEO_OK;
 }
 static void faults(void) {
-    neo_comm_desc d = {.ctx = {.threads = 1, .seed = 1, .repro_shards = LEAVES}, .ranks = 3, .timeout_ms = 10000,
+    neo_comm_desc d = {.ctx = {.threads = 1, .seed = 1, .repro_shards = LEAVES},
+                       .ranks = 3,
+                       .timeout_ms = 10000,
                        .open_device = open_device};
     int64_t before = emu_live(), at = 1;
     ranks = 3;
@@ -353,28 +385,32 @@ static void faults(void) {
     the.plan.bags = &the.bags;
     the.plan.cluster.ranks = the.plan.cluster.ranks_per_node = ranks;
     case_data(&the);
-    for (has_failed = 1; has_failed && at < 2000; at += 1 + at / 4) { /* thinned out: many are alike */
+    for (has_failed = 1; has_failed && at < 2000;
+         at += 1 + at / 4) { /* thinned out: many are alike */
         memset(exchanged, 0, sizeof exchanged);
         neo_status status = neo_comm_spawn(ranks, &d, some_calls, &at, NULL);
-        int all = failed[0] && failed[1] && failed[2], any = failed[0] || failed[1] || failed[2], late = any;
+        int all = failed[0] && failed[1] && failed[2], any = failed[0] || failed[1] || failed[2],
+            late = any;
         for (int r = 0; r < ranks; r++) late &= !failed[r] || exchanged[r];
         if (status != NEO_OK || emu_live() != before || (has_failed ? !all && !late : any))
-            FAIL("call %d of CUDA fails: %d %d %d, %s: %s; %d objects are left", (int)at, failed[0], failed[1], failed[2],
-                 neo_status_string(status), neo_last_error(), (int)(emu_live() - before));
+            FAIL("call %d of CUDA fails: %d %d %d, %s: %s; %d objects are left", (int)at, failed[0],
+                 failed[1], failed[2], neo_status_string(status), neo_last_error(),
+                 (int)(emu_live() - before));
     }
     CHECK(at > 50 && at < 2000);
     case_free(&the);
     memset(&the.plan, 0, sizeof the.plan);
     the.piece_count = 0;
 }
-/* Calls on gradients that are kept, where one call of CUDA fails on rank 0: what it leaves half done no rank steps with,
-   until it is cleared. */
+/* Calls on gradients that are kept, where one call of CUDA fails on rank 0: what it leaves half
+   done no rank steps with, until it is cleared. */
 static neo_status keep_batch(neo_shard *shard, const Mine *m, neo_tensor out) {
     TRY(neo_shard_forward(shard, &m->j, the.size[0], out));
     TRY(neo_shard_backward_begin(shard, out));
     return neo_shard_accumulate_end(shard);
 }
-static neo_status one_failure(neo_comm *comm, neo_shard *shard, int call, int64_t n, int64_t *seen) {
+static neo_status one_failure(neo_comm *comm, neo_shard *shard, int call, int64_t n,
+                              int64_t *seen) {
     int rank = neo_comm_rank(comm), torn;
     neo_status status = NEO_OK;
     neo_exact squares;
@@ -382,10 +418,13 @@ static neo_status one_failure(neo_comm *comm, neo_shard *shard, int call, int64_
     TRY(neo_comm_barrier(comm, NULL));
     if (rank == 0) {
         emu_fail_after(n);
-        status = call == 0 ? neo_shard_scale_grads(shard, 0.5f) : call == 1 ? neo_shard_clear(shard) : neo_shard_grad_squares(shard, &squares);
+        status = call == 0   ? neo_shard_scale_grads(shard, 0.5f)
+                 : call == 1 ? neo_shard_clear(shard)
+                             : neo_shard_grad_squares(shard, &squares);
         seen[0] = emu_failed();
         emu_fail_after(0);
-        EXPECT((status == NEO_OK) == (seen[0] == 0) && (status == NEO_OK || status == NEO_ERR_DEVICE));
+        EXPECT((status == NEO_OK) == (seen[0] == 0) &&
+               (status == NEO_OK || status == NEO_ERR_DEVICE));
         seen[1] = neo_shard_grad_squares(shard, &squares) == NEO_ERR_STATE;
         if (call == 2) EXPECT(seen[1] == 0 && (status == NEO_OK || neo_exact_value(&squares) > 0));
     }
@@ -432,10 +471,13 @@ static neo_status failing(neo_comm *comm, void *user) {
     return NEO_OK;
 }
 static void kept_failures(void) {
-    neo_comm_desc d = {.ctx = {.threads = 1, .seed = 1, .repro_shards = LEAVES}, .ranks = 2, .open_device = open_device};
+    neo_comm_desc d = {.ctx = {.threads = 1, .seed = 1, .repro_shards = LEAVES},
+                       .ranks = 2,
+                       .open_device = open_device};
     ranks = 2;
     case_begin(NEO_BAG_ADAGRAD, NEO_POOL_SUM);
-    for (int t = 0; t < SMALL.tables; t++) place(&the, t, t == 2 ? NEO_DATA_PARALLEL : NEO_TABLE_WISE, ranks);
+    for (int t = 0; t < SMALL.tables; t++)
+        place(&the, t, t == 2 ? NEO_DATA_PARALLEL : NEO_TABLE_WISE, ranks);
     the.plan.bags = &the.bags;
     the.plan.cluster.ranks = the.plan.cluster.ranks_per_node = ranks;
     the.plan.kept_batches = 1;
@@ -446,8 +488,8 @@ static void kept_failures(void) {
     case_free(&the);
 }
 #endif
-/* A unit of one rank that clips, its steps at once on the CPU and recorded on the device. The third has a gradient that
-   is not finite: it is not taken, which the recorded one learns late. */
+/* A unit of one rank that clips, its steps at once on the CPU and recorded on the device. The third
+   has a gradient that is not finite: it is not taken, which the recorded one learns late. */
 enum { CLIP_COUNT = 300, CLIP_STEPS = 5 };
 typedef struct Clipped {
     neo_status status[CLIP_STEPS];
@@ -474,7 +516,8 @@ static neo_status clips(neo_comm *comm, void *user) {
     const neo_param *p;
     neo_params *params;
     neo_fsdp_unit unit = {.name = "u"};
-    neo_fsdp_desc d = {.units = &unit, .unit_count = 1, .optim = {.kind = NEO_OPTIM_ADAMW, .clip_norm = 0.5f}};
+    neo_fsdp_desc d = {
+        .units = &unit, .unit_count = 1, .optim = {.kind = NEO_OPTIM_ADAMW, .clip_norm = 0.5f}};
     neo_fsdp *f;
     neo_cuda_graph *graph = NULL;
     TRY(neo_params_create_deferred(ctx, &params));
@@ -508,7 +551,8 @@ static void recorded_clip(void) {
     CHECK_OK(neo_comm_spawn(1, &d, clips, &at_once, NULL));
     d.open_device = open_device;
     CHECK_OK(neo_comm_spawn(1, &d, clips, &recorded, NULL));
-    CHECK(at_once.status[2] == NEO_ERR_NUMERIC && at_once.factor[2] == 0.0f && at_once.steps == CLIP_STEPS - 1);
+    CHECK(at_once.status[2] == NEO_ERR_NUMERIC && at_once.factor[2] == 0.0f &&
+          at_once.steps == CLIP_STEPS - 1);
     CHECK(at_once.factor[1] > 0.0f && at_once.factor[1] < 1.0f);
     CHECK(memcmp(&at_once, &recorded, sizeof at_once) == 0);
 }

@@ -22,7 +22,9 @@ static inline void write_bytes(const char *path, const void *data, size_t bytes)
         exit(1);
     }
 }
-static inline void write_text(const char *path, const char *text) { write_bytes(path, text, strlen(text)); }
+static inline void write_text(const char *path, const char *text) {
+    write_bytes(path, text, strlen(text));
+}
 
 static inline uint64_t hash_more(uint64_t h, const void *data, size_t bytes) {
     const unsigned char *p = (const unsigned char *)data;
@@ -35,7 +37,8 @@ static inline uint64_t hash_batch(uint64_t h, const neo_batch *b) {
     const int64_t *o = b->sparse.offsets, *ids = (const int64_t *)b->sparse.ids;
     h = hash_more(h, &b->first, sizeof b->first);
     h = hash_more(h, &b->size, sizeof b->size);
-    h = hash_more(h, b->dense.data, (size_t)(b->dense.shape[0] * b->dense.shape[1]) * sizeof(float));
+    h = hash_more(h, b->dense.data,
+                  (size_t)(b->dense.shape[0] * b->dense.shape[1]) * sizeof(float));
     h = hash_more(h, b->label.data, (size_t)b->label.shape[0] * sizeof(float));
     h = hash_more(h, o, (size_t)(bags + 1) * sizeof *o);
     return hash_more(h, ids + o[0], (size_t)(o[bags] - o[0]) * sizeof *ids);
@@ -55,8 +58,8 @@ static inline void write_criteo(neo_ctx *ctx, const char *path, int64_t first, i
     }
     neo_schema_destroy(s);
 }
-static inline neo_reader_desc reader_desc(const neo_schema *schema, const char *const *paths, int count,
-                                          int64_t batch) {
+static inline neo_reader_desc reader_desc(const neo_schema *schema, const char *const *paths,
+                                          int count, int64_t batch) {
     neo_reader_desc d;
     memset(&d, 0, sizeof d);
     d.schema = schema;

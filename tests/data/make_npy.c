@@ -1,6 +1,6 @@
-/* make_npy.c PREFIX ROWS: writes <PREFIX>{dense,sparse,labels}.npy as TorchRec's scripts name them, with the
-   format written out by hand so that neo's reader meets files neo did not write; and the same samples as
-   Criteo lines, <PREFIX>lines.tsv. */
+/* make_npy.c PREFIX ROWS: writes <PREFIX>{dense,sparse,labels}.npy as TorchRec's scripts name them,
+   with the format written out by hand so that neo's reader meets files neo did not write; and the
+   same samples as Criteo lines, <PREFIX>lines.tsv. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,15 +10,17 @@ enum { DENSE = 13, SPARSE = 26 };
 static uint32_t seed = 12345;
 static uint32_t next(void) { return (seed = seed * 1664525u + 1013904223u) >> 8; }
 
-/* Version 1.0: magic, header length (little endian), header padded with blanks to a multiple of 64. */
+/* Version 1.0: magic, header length (little endian), header padded with blanks to a multiple of 64.
+   */
 static void write_npy(const char *prefix, const char *part, const char *descr, long rows, int cols,
                       const void *data) {
     char path[1024], header[128];
     snprintf(path, sizeof path, "%s%s.npy", prefix, part);
     FILE *f = fopen(path, "wb");
     if (!f) exit(1);
-    int n = snprintf(header, sizeof header, "{'descr': '%s', 'fortran_order': False, 'shape': (%ld, %d), }",
-                     descr, rows, cols);
+    int n = snprintf(header, sizeof header,
+                     "{'descr': '%s', 'fortran_order': False, 'shape': (%ld, %d), }", descr, rows,
+                     cols);
     while ((10 + n + 1) % 64) header[n++] = ' ';
     header[n++] = '\n';
     fwrite("\x93NUMPY\x01\x00", 1, 8, f);
@@ -33,7 +35,8 @@ int main(int argc, char **argv) {
     if (argc != 3) return 2;
     long rows = atol(argv[2]);
     float *dense = malloc(sizeof(float) * DENSE * (size_t)(rows + 1));
-    int32_t *sparse = malloc(4 * SPARSE * (size_t)(rows + 1)), *labels = malloc(4 * (size_t)(rows + 1));
+    int32_t *sparse = malloc(4 * SPARSE * (size_t)(rows + 1)),
+            *labels = malloc(4 * (size_t)(rows + 1));
     char path[1024];
     snprintf(path, sizeof path, "%slines.tsv", argv[1]);
     FILE *tsv = fopen(path, "w");

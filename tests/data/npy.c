@@ -17,7 +17,8 @@ static void round_trips(void) {
             neo_tensor t = neo_tensor_nd(data, dtypes[k], dims[m], shapes[m]), u;
             REQUIRE_OK(neo_npy_write(ctx, path, t));
             REQUIRE_OK(neo_npy_read(ctx, path, &u));
-            CHECK(u.dtype == t.dtype && u.ndim == t.ndim && neo_tensor_bytes(u) == neo_tensor_bytes(t));
+            CHECK(u.dtype == t.dtype && u.ndim == t.ndim &&
+                  neo_tensor_bytes(u) == neo_tensor_bytes(t));
             for (int d = 0; d < t.ndim; d++) CHECK_INT(u.shape[d], t.shape[d]);
             CHECK_BITS(u.data, data, neo_tensor_bytes(t));
             neo_tensor_free(ctx, &u);
@@ -29,13 +30,15 @@ static void round_trips(void) {
     CHECK_ERR(neo_npy_write(ctx, path, t), NEO_ERR_SHAPE, "not contiguous");
     CHECK_ERR(neo_npy_read(ctx, "no-such.npy", &none), NEO_ERR_NOT_FOUND, "no-such.npy");
     CHECK_ERR(neo_npy_read(ctx, ".", &none), NEO_ERR_IO, "directory");
-    CHECK_ERR(neo_npy_write(ctx, "no/such/dir.npy", neo_tensor_1d(data, NEO_U8, 3)), NEO_ERR_NOT_FOUND,
-              "no/such");
-    CHECK_ERR(neo_npy_write(ctx, "/dev/full", neo_tensor_1d(data, NEO_U8, 3)), NEO_ERR_IO, "/dev/full");
+    CHECK_ERR(neo_npy_write(ctx, "no/such/dir.npy", neo_tensor_1d(data, NEO_U8, 3)),
+              NEO_ERR_NOT_FOUND, "no/such");
+    CHECK_ERR(neo_npy_write(ctx, "/dev/full", neo_tensor_1d(data, NEO_U8, 3)), NEO_ERR_IO,
+              "/dev/full");
 }
 
 /* A file of some version, header text and elements. */
-static void write_npy(const char *path, int version, const char *header, const void *data, size_t bytes) {
+static void write_npy(const char *path, int version, const char *header, const void *data,
+                      size_t bytes) {
     static char file[200000];
     size_t n = strlen(header), prefix = version == 1 ? 10 : 12;
     memcpy(file, "\x93NUMPY", 6);
@@ -69,7 +72,8 @@ static void foreign_headers(void) {
     }
     const double wide[3] = {1.5, 1e-300, 0.1};
     const float narrow[3] = {1.5f, 0.0f, 0.1f};
-    write_npy(path, 1, "{'descr': '<f8', 'fortran_order': False, 'shape': (3,), }\n", wide, sizeof wide);
+    write_npy(path, 1, "{'descr': '<f8', 'fortran_order': False, 'shape': (3,), }\n", wide,
+              sizeof wide);
     REQUIRE_OK(neo_npy_read(ctx, path, &t));
     CHECK(t.dtype == NEO_F32);
     CHECK_BITS(t.data, narrow, sizeof narrow);
@@ -90,21 +94,26 @@ static void refused_headers(void) {
          "byte 20: big-endian elements are not supported", NEO_ERR_UNSUPPORTED},
         {"{'descr': '<c8', 'fortran_order': False, 'shape': (2,), }",
          "byte 20: elements of type '<c8' are not supported", NEO_ERR_UNSUPPORTED},
-        {"{'descr': '<U4', 'fortran_order': False, 'shape': (1,), }", "type '<U4'", NEO_ERR_UNSUPPORTED},
-        {"{'descr': '|b1', 'fortran_order': False, 'shape': (16,), }", "type '|b1'", NEO_ERR_UNSUPPORTED},
+        {"{'descr': '<U4', 'fortran_order': False, 'shape': (1,), }", "type '<U4'",
+         NEO_ERR_UNSUPPORTED},
+        {"{'descr': '|b1', 'fortran_order': False, 'shape': (16,), }", "type '|b1'",
+         NEO_ERR_UNSUPPORTED},
         {"{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (4,), }",
          "byte 20: descr is not one plain type", NEO_ERR_UNSUPPORTED},
-        {"{'descr': '<f4', 'fortran_order': False, 'shape': (1,1,1,2,2), }", "more than 4 dimensions",
-         NEO_ERR_UNSUPPORTED},
-        {"{'descr': '<f4', 'fortran_order': False}", "lacks descr, fortran_order or shape", NEO_ERR_FORMAT},
-        {"{'descr': '<f4', 'descr': '<f4', 'shape': (4,), }", "byte 27: expected the keys", NEO_ERR_FORMAT},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (1,1,1,2,2), }",
+         "more than 4 dimensions", NEO_ERR_UNSUPPORTED},
+        {"{'descr': '<f4', 'fortran_order': False}", "lacks descr, fortran_order or shape",
+         NEO_ERR_FORMAT},
+        {"{'descr': '<f4', 'descr': '<f4', 'shape': (4,), }", "byte 27: expected the keys",
+         NEO_ERR_FORMAT},
         {"{'descr': '<f4', 'fortran_order': 0, 'shape': (4,), }", "byte 44: expected True or False",
          NEO_ERR_FORMAT},
-        {"{'descr': '<f4', 'fortran_order': False, 'shape': (-4,), }", "expected a length in the shape",
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (-4,), }",
+         "expected a length in the shape", NEO_ERR_FORMAT},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': 4, }", "expected ( of the shape",
          NEO_ERR_FORMAT},
-        {"{'descr': '<f4', 'fortran_order': False, 'shape': 4, }", "expected ( of the shape", NEO_ERR_FORMAT},
-        {"{'descr': '<f4', 'fortran_order': False, 'shape': (4 4), }", "expected , or ) in the shape",
-         NEO_ERR_FORMAT},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (4 4), }",
+         "expected , or ) in the shape", NEO_ERR_FORMAT},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (4,), } x", "text after the header's }",
          NEO_ERR_FORMAT},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (4,)", "expected , or } in the header",
@@ -132,12 +141,15 @@ static void refused_headers(void) {
         CHECK_ERR(neo_npy_read(ctx, path, &t), grid[i].status, grid[i].message);
         CHECK(t.data == NULL);
     }
-    write_npy(path, 4, "{'descr': '<f4', 'fortran_order': False, 'shape': (4,), }", data, sizeof data);
-    CHECK_ERR(neo_npy_read(ctx, path, &t), NEO_ERR_FORMAT, "byte 0: not a NumPy array of version 1 to 3");
+    write_npy(path, 4, "{'descr': '<f4', 'fortran_order': False, 'shape': (4,), }", data,
+              sizeof data);
+    CHECK_ERR(neo_npy_read(ctx, path, &t), NEO_ERR_FORMAT,
+              "byte 0: not a NumPy array of version 1 to 3");
     write_text(path, "PK\3\4 this is no array");
     CHECK_ERR(neo_npy_read(ctx, path, &t), NEO_ERR_FORMAT, "byte 0: not a NumPy array");
     write_bytes(path, "\x93NUMPY\1\0\xff\xff{}", 12);
-    CHECK_ERR(neo_npy_read(ctx, path, &t), NEO_ERR_FORMAT, "byte 8: the header is longer than the file");
+    CHECK_ERR(neo_npy_read(ctx, path, &t), NEO_ERR_FORMAT,
+              "byte 8: the header is longer than the file");
     write_bytes(path, "", 0);
     CHECK_ERR(neo_npy_read(ctx, path, &t), NEO_ERR_FORMAT, "not a NumPy array");
 }
@@ -170,7 +182,8 @@ static void export_and_read(void) {
         REQUIRE_OK(neo_reader_next(b, &y));
         CHECK(hash_batch(1, &x) == hash_batch(1, &y));
         for (int64_t i = 0; i < x.size; i++)
-            if (((const int64_t *)x.sparse.ids)[i] > most) most = ((const int64_t *)x.sparse.ids)[i];
+            if (((const int64_t *)x.sparse.ids)[i] > most)
+                most = ((const int64_t *)x.sparse.ids)[i];
         n += x.size;
     }
     CHECK(neo_reader_next(b, &y) == NEO_END);
@@ -214,7 +227,8 @@ static void write_triple(const char *prefix, int rows, int first) {
         for (int k = 0; k < 2; k++)
             dense[2 * i + k] = 0.5 * (first + i) + k, sparse[2 * i + k] = (first + i) % (7 + k);
     }
-    snprintf(header, sizeof header, "{'descr': '<f8', 'fortran_order': False, 'shape': (%d, 2), }\n", rows);
+    snprintf(header, sizeof header,
+             "{'descr': '<f8', 'fortran_order': False, 'shape': (%d, 2), }\n", rows);
     write_npy(triple(prefix, "dense"), 2, header, dense, (size_t)rows * 16);
     neo_tensor t = neo_tensor_2d(sparse, NEO_I64, rows, 2);
     CHECK_OK(neo_npy_write(ctx, triple(prefix, "sparse"), t));
@@ -268,7 +282,8 @@ static void triples_that_do_not_fit(void) {
     int32_t ids[8] = {0, 1, 2, -3};
     write_triple(prefix, 10, 0);
     CHECK_OK(neo_npy_write(ctx, triple(prefix, "labels"), neo_tensor_1d(data, NEO_F32, 9)));
-    CHECK_ERR(neo_schema_npy(ctx, &prefix, 1, NULL, 0, &s), NEO_ERR_SHAPE, "have 10, 10 and 9 rows");
+    CHECK_ERR(neo_schema_npy(ctx, &prefix, 1, NULL, 0, &s), NEO_ERR_SHAPE,
+              "have 10, 10 and 9 rows");
     CHECK_OK(neo_npy_write(ctx, triple(prefix, "labels"), neo_tensor_2d(data, NEO_F32, 10, 2)));
     CHECK_ERR(neo_schema_npy(ctx, &prefix, 1, NULL, 0, &s), NEO_ERR_SHAPE, "must be [N] or [N, 1]");
     CHECK_OK(neo_npy_write(ctx, triple(prefix, "sparse"), neo_tensor_2d(data, NEO_F32, 10, 2)));
@@ -277,7 +292,8 @@ static void triples_that_do_not_fit(void) {
     CHECK_OK(neo_npy_write(ctx, triple(prefix, "sparse"), neo_tensor_2d(ids, NEO_I32, 4, 1)));
     CHECK_OK(neo_npy_write(ctx, triple(prefix, "dense"), neo_tensor_2d(data, NEO_F32, 4, 2)));
     CHECK_OK(neo_npy_write(ctx, triple(prefix, "labels"), neo_tensor_1d(data, NEO_F32, 4)));
-    CHECK_ERR(neo_schema_npy(ctx, &prefix, 1, NULL, 0, &s), NEO_ERR_RANGE, "row 3, column 0: id -3");
+    CHECK_ERR(neo_schema_npy(ctx, &prefix, 1, NULL, 0, &s), NEO_ERR_RANGE,
+              "row 3, column 0: id -3");
     CHECK_ERR(neo_schema_npy(ctx, both, 2, NULL, 0, &s), NEO_ERR_SHAPE, "the schema 2 and 2");
     int64_t rows = 3;
     REQUIRE_OK(neo_schema_npy(ctx, &prefix, 1, &rows, 0, &s));
@@ -317,7 +333,8 @@ static void triples_that_do_not_fit(void) {
     REQUIRE_OK(neo_schema_parse(ctx, "y label\nx list sep=| rows=9 hash\n", &s));
     d = reader_desc(s, &lists, 1, 2);
     REQUIRE_OK(neo_reader_open(ctx, &d, &r));
-    CHECK_ERR(neo_npy_export(ctx, r, out), NEO_ERR_UNSUPPORTED, "sample 0: feature 0 has not exactly one id");
+    CHECK_ERR(neo_npy_export(ctx, r, out), NEO_ERR_UNSUPPORTED,
+              "sample 0: feature 0 has not exactly one id");
     neo_reader_close(r);
     write_text(lists, "0.5,a\n");
     REQUIRE_OK(neo_reader_open(ctx, &d, &r));

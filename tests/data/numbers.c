@@ -6,6 +6,7 @@
 #define NEO__CHUNK_BYTES 4096
 #define NEO__LINE_BYTES 1024
 #define NEO_STATIC
+#define NEO_NO_SIMD
 #include "common.h"
 #include <locale.h>
 
@@ -81,15 +82,17 @@ static void numbers(void) {
                                         "16777219",
                                         "9007199791611905"};
     for (size_t i = 0; i < sizeof plain / sizeof plain[0]; i++) check_number(plain[i]);
-    static const char *const bad[] = {"",    "-",   "+",   ".",   "e5", "1e", "1e+",  "--1",  "1.2.3",
-                                      "1,5", "0x1", "inf", "nan", "1 ", " 1", "1e5x", "1e1.5"};
+    static const char *const bad[] = {"",    "-",   "+",     ".",    "e5",   "1e",
+                                      "1e+", "--1", "1.2.3", "1,5",  "0x1",  "inf",
+                                      "nan", "1 ",  " 1",    "1e5x", "1e1.5"};
     float x;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         if (neo__number(bad[i], strlen(bad[i]), &x) != NEO__NUMBER_BAD)
             FAIL("'%s' is taken for a number", bad[i]);
 }
 
-/* Texts next to or on the middle between two floats, and the bits of the nearest (ties: the even one). */
+/* Texts next to or on the middle between two floats, and the bits of the nearest (ties: the even
+   one). */
 static void hard_numbers(void) {
     static const struct {
         const char *text;
@@ -114,7 +117,8 @@ static void hard_numbers(void) {
             int kind = neo__number(cases[i].text, strlen(cases[i].text), &x);
             uint32_t bits = neo__bits_f32(x);
             if (kind != NEO__NUMBER_OK || bits != cases[i].bits)
-                FAIL("%s under '%s': %08x, expected %08x", cases[i].text, locales[l], bits, cases[i].bits);
+                FAIL("%s under '%s': %08x, expected %08x", cases[i].text, locales[l], bits,
+                     cases[i].bits);
         }
     }
     setlocale(LC_NUMERIC, "C");
@@ -128,7 +132,9 @@ static void logarithms(void) {
         double want = log((double)n), got = neo__log_whole(s->log_table, n);
         if (!(fabs(got - want) <= 4e-16 * (1 + fabs(want))))
             FAIL("log %" PRIu64 " is %.17g, not %.17g", n, got, want);
-        n = i < 20000 ? n + 1 : (((uint64_t)test_random() << 32 | test_random()) >> (test_random() % 60)) | 1;
+        n = i < 20000
+                ? n + 1
+                : (((uint64_t)test_random() << 32 | test_random()) >> (test_random() % 60)) | 1;
         if (n > 1000000000000000000u) n >>= 8;
     }
     neo_schema_destroy(s);
@@ -153,8 +159,8 @@ static neo_schema *fitted(const char *text) {
     return s;
 }
 static void dictionaries_round_trip(void) {
-    neo_schema *a = fitted("1,red,ball|box,q\n0,blue,,q\n0,,box|rod|ball,q\n1,green,rod,q\n"), *b = NULL,
-               *c = NULL;
+    neo_schema *a = fitted("1,red,ball|box,q\n0,blue,,q\n0,,box|rod|ball,q\n1,green,rod,q\n"),
+               *b = NULL, *c = NULL;
     size_t n = neo__schema_save_size(a);
     CHECK_INT(n, 16 + (12 + 6) + (7 + 8 + 9) + (12 + 5) + (8 + 7 + 7));
     char *bytes = malloc(n), *again = malloc(n), *bad = malloc(n + 1);
@@ -165,7 +171,8 @@ static void dictionaries_round_trip(void) {
     CHECK_ERR(neo__schema_save(b, again), NEO_ERR_STATE, "not built");
     REQUIRE_OK(load_words(b, bytes, n));
     CHECK(neo_schema_is_fitted(b));
-    for (int f = 0; f < 3; f++) CHECK_INT(neo_schema_feature(b, f).rows, neo_schema_feature(a, f).rows);
+    for (int f = 0; f < 3; f++)
+        CHECK_INT(neo_schema_feature(b, f).rows, neo_schema_feature(a, f).rows);
     CHECK_INT(neo__schema_save_size(b), n);
     REQUIRE_OK(neo__schema_save(b, again));
     CHECK_BITS(bytes, again, n);
@@ -300,7 +307,8 @@ static void borders_of_blocks(void) {
         neo_status st;
         while ((st = neo_reader_next(r, &b)) == NEO_OK) {
         }
-        CHECK(st == NEO_ERR_FORMAT && strstr(neo_last_error(), ":1025: the line is over 1024 bytes"));
+        CHECK(st == NEO_ERR_FORMAT &&
+              strstr(neo_last_error(), ":1025: the line is over 1024 bytes"));
         neo_reader_close(r);
     }
     neo_schema_destroy(s);

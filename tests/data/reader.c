@@ -19,10 +19,11 @@ static neo_schema *criteo; /* hash, 1000 rows each */
 enum { MOST = 4096 };
 
 /* ---- values ---- */
-static const char plain_line[] = "1\t1\t-2\t0\t\t100\t7\t999999999999999999\t3\t4\t5\t4095\t4096\t-0\t"
-                                 "000003e7\tffffffff\t\tAbCdEf01\t1\t22\t333\t4444\t55555\t666666\t7777777\t"
-                                 "0\t00000000\t"
-                                 "a\tb\tc\td\te\tf\t10\t11\t12\t13\t14\t15\t\n";
+static const char plain_line[] =
+    "1\t1\t-2\t0\t\t100\t7\t999999999999999999\t3\t4\t5\t4095\t4096\t-0\t"
+    "000003e7\tffffffff\t\tAbCdEf01\t1\t22\t333\t4444\t55555\t666666\t7777777\t"
+    "0\t00000000\t"
+    "a\tb\tc\td\te\tf\t10\t11\t12\t13\t14\t15\t\n";
 static void criteo_values(void) {
     const char *path = tmp_path("values.tsv");
     char text[2048];
@@ -40,9 +41,10 @@ static void criteo_values(void) {
     REQUIRE_OK(neo_reader_next(r, &b));
     REQUIRE(b.size == 3 && b.dense.shape[1] == 13 && b.sparse.feature_count == 26);
     const double value[13] = {1, 0, 0, 0, 100, 7, 999999999999999999.0, 3, 4, 5, 4095, 4096, 0};
-    const uint32_t word[26] = {0x3e7,    0xffffffff, 0,    0xabcdef01, 1,    0x22, 0x333, 0x4444, 0x55555,
-                               0x666666, 0x7777777,  0,    0,          0xa,  0xb,  0xc,   0xd,    0xe,
-                               0xf,      0x10,       0x11, 0x12,       0x13, 0x14, 0x15,  0};
+    const uint32_t word[26] = {0x3e7,  0xffffffff, 0,        0xabcdef01, 1,   0x22, 0x333,
+                               0x4444, 0x55555,    0x666666, 0x7777777,  0,   0,    0xa,
+                               0xb,    0xc,        0xd,      0xe,        0xf, 0x10, 0x11,
+                               0x12,   0x13,       0x14,     0x15,       0};
     for (int i = 0; i < 3; i++) {
         const float *dense = (const float *)b.dense.data + 13 * i;
         CHECK(((const float *)b.label.data)[i] == (i == 1 ? 0.0f : 1.0f));
@@ -72,9 +74,11 @@ static int logged;
 static char first_log[512];
 static void count_log(neo_log_level level, const char *message, void *user) {
     (void)user;
-    if (level == NEO_LOG_WARNING && logged++ == 0) snprintf(first_log, sizeof first_log, "%s", message);
+    if (level == NEO_LOG_WARNING && logged++ == 0)
+        snprintf(first_log, sizeof first_log, "%s", message);
 }
-static void check_bad(const neo_schema *s, const char *good, const bad_line *bad, size_t text_bytes) {
+static void check_bad(const neo_schema *s, const char *good, const bad_line *bad,
+                      size_t text_bytes) {
     const char *path = tmp_path("bad.txt");
     char text[8192], want[600];
     neo_batch b;
@@ -103,15 +107,16 @@ static void check_bad(const neo_schema *s, const char *good, const bad_line *bad
     neo_reader_close(r);
 }
 #define INTS "\t1\t2\t3\t4\t5\t6\t7\t8\t9\t10\t11\t12\t13"
-#define WORDS25                                                                                              \
-    "\ta\ta\ta\ta\ta\ta\ta\ta\ta\ta\ta\ta\ta\ta\ta\ta\ta\ta\ta\ta\ta\ta\ta\ta\t"                             \
+#define WORDS25                                                                                    \
+    "\ta\ta\ta\ta\ta\ta\ta\ta\ta\ta\ta\ta\ta\ta\ta\ta\ta\ta\ta\ta\ta\ta\ta\ta\t"                   \
     "a"
 static void criteo_bad_lines(void) {
     static const bad_line grid[] = {
         {"2" INTS WORDS25 "\ta", "3:1: expected label 0 or 1, found '2'", NEO_ERR_FORMAT},
         {"" INTS WORDS25 "\ta", "3:1: expected label 0 or 1, found ''", NEO_ERR_FORMAT},
         {"10" INTS WORDS25 "\ta", "3:1: expected label 0 or 1, found '10'", NEO_ERR_FORMAT},
-        {"1" INTS WORDS25, "3:1: 39 fields, expected 40 (label, 13 integers, 26 hex words)", NEO_ERR_FORMAT},
+        {"1" INTS WORDS25, "3:1: 39 fields, expected 40 (label, 13 integers, 26 hex words)",
+         NEO_ERR_FORMAT},
         {"1" INTS WORDS25 "\ta\t", "3:1: 41 fields, expected 40 (label, 13 integers, 26 hex words)",
          NEO_ERR_FORMAT},
         {"1", "3:1: 1 field, expected 40 (label, 13 integers, 26 hex words)", NEO_ERR_FORMAT},
@@ -137,8 +142,8 @@ static void criteo_bad_lines(void) {
          "3:83: C26: expected up to 8 hex digits or nothing, found '123456789'", NEO_ERR_FORMAT},
         {"1" INTS WORDS25 "\ta ", "3:83: C26: expected up to 8 hex digits or nothing, found 'a '",
          NEO_ERR_FORMAT},
-        {"1" INTS WORDS25 "\ta\r\r", "3:83: C26: expected up to 8 hex digits or nothing, found 'a?'",
-         NEO_ERR_FORMAT},
+        {"1" INTS WORDS25 "\ta\r\r",
+         "3:83: C26: expected up to 8 hex digits or nothing, found 'a?'", NEO_ERR_FORMAT},
         {"1" INTS WORDS25 "\t\033[31m\177aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
          "3:83: C26: expected up to 8 hex digits or nothing, found "
          "'?[31m?aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa...'",
@@ -157,7 +162,8 @@ static void delimited_bad_lines(void) {
         {"-0.5,2,a,1", "3:1: y: expected a label in [0, 1], found '-0.5'", NEO_ERR_RANGE},
         {" ? ,2,a,1", "3:2: y: the label is missing", NEO_ERR_FORMAT},
         {"1, 2x,a,1", "3:4: x: expected a number, found '2x'", NEO_ERR_FORMAT},
-        {"1,1e39,a,1", "3:3: x: expected a number within the range of f32, found '1e39'", NEO_ERR_RANGE},
+        {"1,1e39,a,1", "3:3: x: expected a number within the range of f32, found '1e39'",
+         NEO_ERR_RANGE},
         {"1,3e38,a,1", "3:3: x: shift and scale take '3e38' out of f32's range", NEO_ERR_RANGE},
         {"1,nan,a,1", "3:3: x: expected a number, found 'nan'", NEO_ERR_FORMAT},
         {"1,0x10,a,1", "3:3: x: expected a number, found '0x10'", NEO_ERR_FORMAT},
@@ -201,7 +207,8 @@ static void long_lines(void) {
         d.skip_bad_lines = 0;
         REQUIRE_OK(neo_reader_open(ctx, &d, &r));
         if (bytes != 65536)
-            CHECK_ERR(neo_reader_next(r, &b), NEO_ERR_FORMAT, ":2:65537: the line is over 65536 bytes");
+            CHECK_ERR(neo_reader_next(r, &b), NEO_ERR_FORMAT,
+                      ":2:65537: the line is over 65536 bytes");
         neo_reader_close(r);
     }
     neo_schema_destroy(s);

@@ -1,8 +1,9 @@
 /* reader_ranks.c: one order of samples on any number of ranks.
 
-   The reference is the reader of one rank. The readers of W ranks stand side by side in this one thread; what they
-   give, put together in rank order, must be its batches sample by sample, for every format, with positions, ends and
-   errors at the same batch. Standard input over ranks is in tests/comm/data.c. */
+   The reference is the reader of one rank. The readers of W ranks stand side by side in this one
+   thread; what they give, put together in rank order, must be its batches sample by sample, for
+   every format, with positions, ends and errors at the same batch. Standard input over ranks is in
+   tests/comm/data.c. */
 #include "common.h"
 
 enum { LEAVES = 8, MOST = 40000 };
@@ -52,8 +53,8 @@ static void make_lists(source *s) {
         }
         fclose(f);
     }
-    CHECK_OK(
-        neo_schema_parse(ctx, "y label\nx dense\nw list sep=| rows=50 hash\nv category rows=9 hash\n", &s->schema));
+    CHECK_OK(neo_schema_parse(
+        ctx, "y label\nx dense\nw list sep=| rows=50 hash\nv category rows=9 hash\n", &s->schema));
 }
 static char *triple(const char *prefix, const char *name) {
     static char path[1100];
@@ -76,16 +77,23 @@ static void make_npy(source *s, const char *first, const char *second, int bad) 
             for (int t = 0; t < 3; t++) sparse[3 * i + t] = (n * (t + 3)) % rows[t];
             if (bad && n % 1000 == 77) sparse[3 * i + n % 3] = 1000, s->bad++;
         }
-        CHECK_OK(neo_npy_write(ctx, triple(s->paths[k], "dense"), neo_tensor_2d(dense, NEO_F32, files[k], 2)));
-        CHECK_OK(neo_npy_write(ctx, triple(s->paths[k], "sparse"), neo_tensor_2d(sparse, NEO_I64, files[k], 3)));
-        CHECK_OK(neo_npy_write(ctx, triple(s->paths[k], "labels"), neo_tensor_1d(label, NEO_F32, files[k])));
+        CHECK_OK(neo_npy_write(ctx, triple(s->paths[k], "dense"),
+                               neo_tensor_2d(dense, NEO_F32, files[k], 2)));
+        CHECK_OK(neo_npy_write(ctx, triple(s->paths[k], "sparse"),
+                               neo_tensor_2d(sparse, NEO_I64, files[k], 3)));
+        CHECK_OK(neo_npy_write(ctx, triple(s->paths[k], "labels"),
+                               neo_tensor_1d(label, NEO_F32, files[k])));
     }
     s->samples = 16009 - s->bad;
     CHECK_OK(neo_schema_npy(ctx, s->paths, 2, rows, 0, &s->schema));
 }
 static void make_generated(source *s, int ids) {
-    neo_synthetic_desc d = {
-        .samples = 9001, .seed = 3, .dense_count = 2, .feature_count = 3, .rows = 50, .ids_per_bag = ids};
+    neo_synthetic_desc d = {.samples = 9001,
+                            .seed = 3,
+                            .dense_count = 2,
+                            .feature_count = 3,
+                            .rows = 50,
+                            .ids_per_bag = ids};
     s->samples = 9001;
     CHECK_OK(neo_schema_synthetic(ctx, &d, &s->schema));
 }
@@ -111,7 +119,8 @@ static void sample_hashes(const neo_batch *b, uint64_t *out) {
     int64_t features = b->sparse.feature_count, dense = b->dense.shape[1];
     const int64_t *o = b->sparse.offsets, *ids = (const int64_t *)b->sparse.ids;
     for (int64_t i = 0; i < b->size; i++) {
-        uint64_t h = hash_more(1, (const float *)b->dense.data + i * dense, (size_t)dense * sizeof(float));
+        uint64_t h =
+            hash_more(1, (const float *)b->dense.data + i * dense, (size_t)dense * sizeof(float));
         h = hash_more(h, (const float *)b->label.data + i, sizeof(float));
         for (int64_t t = 0; t < features; t++) {
             int64_t at = o[t * b->size + i], n = o[t * b->size + i + 1] - at;
@@ -122,7 +131,8 @@ static void sample_hashes(const neo_batch *b, uint64_t *out) {
     }
 }
 static int check_shape(const neo_batch *b) {
-    return b->dense.shape[0] == b->size && b->label.shape[0] == b->size && b->sparse.batch == b->size &&
+    return b->dense.shape[0] == b->size && b->label.shape[0] == b->size &&
+           b->sparse.batch == b->size &&
            b->sparse.offsets[b->sparse.feature_count * b->size] == neo_jagged_id_count(&b->sparse);
 }
 typedef struct epoch {
@@ -139,7 +149,8 @@ static void read_whole(neo_reader_desc d, epoch *e) {
     neo_status status;
     e->batches = e->samples = 0;
     REQUIRE_OK(neo_reader_open(ctx, &d, &r));
-    while (e->at[e->batches] = neo_reader_position(r), (status = neo_reader_next(r, &b)) == NEO_OK) {
+    while (e->at[e->batches] = neo_reader_position(r),
+           (status = neo_reader_next(r, &b)) == NEO_OK) {
         CHECK(b.global_size == b.size && check_shape(&b));
         CHECK_INT(b.first, e->samples);
         sample_hashes(&b, e->hash + e->samples);
@@ -169,7 +180,8 @@ static int team_open(team *t, neo_reader_desc d, int ranks) {
 static void team_close(team *t) {
     for (int k = 0; k < t->ranks; k++) neo_reader_close(t->reader[k]);
 }
-/* The epoch of a team from batch `from` on is that of one rank: samples, sizes, positions, the end. */
+/* The epoch of a team from batch `from` on is that of one rank: samples, sizes, positions, the end.
+   */
 static void team_reads(team *t, int64_t from) {
     int64_t at = 0;
     for (int64_t i = 0; i < from; i++) at += whole.size[i];
@@ -209,7 +221,8 @@ static void same_order_on_all_ranks(void) {
             d.hold = c % 3;
             if (d.batch == 3 && k != CRITEO) d.batch = 7;
             read_whole(d, &whole);
-            CHECK_INT(whole.samples, d.drop_last ? sources[k].samples / d.batch * d.batch : sources[k].samples);
+            CHECK_INT(whole.samples,
+                      d.drop_last ? sources[k].samples / d.batch * d.batch : sources[k].samples);
             for (int w = 0; w < 5; w++) {
                 team t;
                 if (!getenv("NEO_FULL") && (k + c + w) % 2) continue;
@@ -222,7 +235,8 @@ static void same_order_on_all_ranks(void) {
                     team_reads(&t, 0);
                 }
                 if (test_errors)
-                    printf("  %s: batch %d, case %d, %d ranks\n", sources[k].name, (int)d.batch, c, worlds[w]);
+                    printf("  %s: batch %d, case %d, %d ranks\n", sources[k].name, (int)d.batch, c,
+                           worlds[w]);
                 team_close(&t);
                 if (test_errors) return;
             }
@@ -298,7 +312,8 @@ static void held_batches(void) {
             for (int i = 0; i < 60; i++) {
                 REQUIRE_OK(neo_reader_next(r, &held[i % hold]));
                 sample_hashes(&held[i % hold], then[i % hold]);
-                for (int64_t until = neo_time_ns() + 200000; neo_time_ns() < until;) continue; /* threads come first */
+                for (int64_t until = neo_time_ns() + 200000; neo_time_ns() < until;)
+                    continue; /* threads come first */
                 for (int j = 0; j < hold && j <= i; j++) {
                     sample_hashes(&held[j], now);
                     CHECK_BITS(now, then[j], (size_t)held[j].size * sizeof *now);
@@ -321,10 +336,11 @@ static void memory_of_a_part(void) {
         neo_reader_close(r);
     }
     size_t batch = 80000 * (3 * sizeof(float) + 6 * sizeof(int64_t));
-    CHECK(bytes[0] - bytes[1] >= 7 * batch / 8 * 7 && bytes[0] - bytes[1] <= 7 * batch / 8 * 7 + 1000);
+    CHECK(bytes[0] - bytes[1] >= 7 * batch / 8 * 7 &&
+          bytes[0] - bytes[1] <= 7 * batch / 8 * 7 + 1000);
 }
-/* Text: a bad line is found by all at the same batch. npy in file order: by the rank that reads it; shuffled: by
-   all. */
+/* Text: a bad line is found by all at the same batch. npy in file order: by the rank that reads it;
+   shuffled: by all. */
 static void errors_on_ranks(void) {
     neo_batch b;
     team t;
@@ -332,14 +348,16 @@ static void errors_on_ranks(void) {
     d.skip_bad_lines = 0;
     REQUIRE(team_open(&t, d, 3));
     for (int k = 0; k < 3; k++)
-        CHECK_ERR(neo_reader_next(t.reader[k], &b), NEO_ERR_FORMAT, "lists-0.csv:4:1: 2 fields, expected 4");
+        CHECK_ERR(neo_reader_next(t.reader[k], &b), NEO_ERR_FORMAT,
+                  "lists-0.csv:4:1: 2 fields, expected 4");
     team_close(&t);
     d = desc_of(&sources[BAD_NPY], 1000); /* row 77 of every 1000 is bad: in leaf 0 */
     d.skip_bad_lines = 0;
     REQUIRE(team_open(&t, d, 8));
     for (int k = 0; k < 8; k++) {
         if (k == 0)
-            CHECK_ERR(neo_reader_next(t.reader[k], &b), NEO_ERR_RANGE, "sparse.npy: row 77, column 2 (");
+            CHECK_ERR(neo_reader_next(t.reader[k], &b), NEO_ERR_RANGE,
+                      "sparse.npy: row 77, column 2 (");
         else
             for (int i = 0; i < 17; i++) CHECK_OK(neo_reader_next(t.reader[k], &b));
         if (k) CHECK(neo_reader_next(t.reader[k], &b) == NEO_END);
@@ -347,7 +365,8 @@ static void errors_on_ranks(void) {
     team_close(&t);
     d.shuffle_window = 5000;
     REQUIRE(team_open(&t, d, 2));
-    for (int k = 0; k < 2; k++) CHECK_ERR(neo_reader_next(t.reader[k], &b), NEO_ERR_RANGE, "sparse.npy: row 77,");
+    for (int k = 0; k < 2; k++)
+        CHECK_ERR(neo_reader_next(t.reader[k], &b), NEO_ERR_RANGE, "sparse.npy: row 77,");
     team_close(&t);
 }
 /* An array that has another length than when the reader was opened. */
@@ -360,10 +379,13 @@ static void changed_rows(void) {
     neo_batch b;
     team t;
     REQUIRE(team_open(&t, d, 2));
-    CHECK_OK(neo_npy_write(ctx, triple(s.paths[0], "dense"), neo_tensor_2d(data, NEO_F32, 15001, 2)));
-    CHECK_OK(neo_npy_write(ctx, triple(s.paths[0], "sparse"), neo_tensor_2d(ids, NEO_I64, 15001, 3)));
+    CHECK_OK(
+        neo_npy_write(ctx, triple(s.paths[0], "dense"), neo_tensor_2d(data, NEO_F32, 15001, 2)));
+    CHECK_OK(
+        neo_npy_write(ctx, triple(s.paths[0], "sparse"), neo_tensor_2d(ids, NEO_I64, 15001, 3)));
     CHECK_OK(neo_npy_write(ctx, triple(s.paths[0], "labels"), neo_tensor_1d(data, NEO_F32, 15001)));
-    CHECK_ERR(neo_reader_next(t.reader[1], &b), NEO_ERR_MISMATCH, "has 15001 rows, it had 15000 when the reader");
+    CHECK_ERR(neo_reader_next(t.reader[1], &b), NEO_ERR_MISMATCH,
+              "has 15001 rows, it had 15000 when the reader");
     team_close(&t);
     neo_schema_destroy(s.schema);
     for (int i = 0; i < s.path_count; i++) free((void *)(uintptr_t)s.paths[i]);
@@ -376,9 +398,9 @@ static void refusals(void) {
     neo_reader *r = NULL;
     neo_reader_desc d = desc_of(&sources[CRITEO], 100);
     d.world_size = 9;
-    CHECK_ERR(
-        neo_reader_open(ctx, &d, &r), NEO_ERR_ARG,
-        "9 ranks share the leaves of a batch, of which there are 8: set repro_shards of every rank's context to 9");
+    CHECK_ERR(neo_reader_open(ctx, &d, &r), NEO_ERR_ARG,
+              "9 ranks share the leaves of a batch, of which there are 8: set repro_shards of "
+              "every rank's context to 9");
     d.world_size = 8;
     d.rank = 8;
     CHECK_ERR(neo_reader_open(ctx, &d, &r), NEO_ERR_ARG, "rank 8 of 8");
@@ -508,7 +530,8 @@ int main(void) {
     RUN(bytes_of_a_function);
     for (int k = 0; k < SOURCES; k++) {
         neo_schema_destroy(sources[k].schema);
-        for (int i = 0; i < sources[k].path_count; i++) free((void *)(uintptr_t)sources[k].paths[i]);
+        for (int i = 0; i < sources[k].path_count; i++)
+            free((void *)(uintptr_t)sources[k].paths[i]);
     }
     if (neo_ctx_memory(ctx).bytes != bytes) {
         printf("FAILED leak\n");

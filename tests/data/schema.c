@@ -142,7 +142,8 @@ static void columns_of_every_kind(void) {
     CHECK_INT(neo_schema_feature(s, 3).rows, 100);
     REQUIRE(b.size == 4);
     const float *dense = b.dense.data, *label = b.label.data;
-    const float want[8] = {4.5f, (float)log(2175.0), -5.0f, 0.0f, -7.0f, 0.0f, -5.25f, (float)log(101.0)};
+    const float want[8] = {4.5f,   (float)log(2175.0), -5.0f, 0.0f, -7.0f, 0.0f,
+                           -5.25f, (float)log(101.0)};
     for (int i = 0; i < 8; i++) CHECK_NEAR(dense[i], want[i], 1e-6);
     CHECK(label[0] == 0.0f && label[1] == 1.0f && label[2] == 1.0f && label[3] == 0.0f);
     const int64_t bucket[4] = {3, 2, 0, 1}, job[4] = {1, 0, 2, 1};
@@ -174,12 +175,13 @@ static void lists_and_long_delimiters(void) {
                                   "genres list sep=|\n"
                                   "rating label positive=4,5\n"
                                   "more list sep=, rows=20 hash\n";
-    static const char text[] = "id::name::genres::rating::more\n"
-                               "1::A: b::Drama|Comedy::5::p,q\n"
-                               "2::::(none)::3::\n"
-                               "1::x:::Comedy |War||Drama::4::p\n" /* "x" + ":" + "Comedy": cut at the
+    static const char text[] =
+        "id::name::genres::rating::more\n"
+        "1::A: b::Drama|Comedy::5::p,q\n"
+        "2::::(none)::3::\n"
+        "1::x:::Comedy |War||Drama::4::p\n" /* "x" + ":" + "Comedy": cut at the
                                                                       first :: */
-                               "3::z::War::1::q, p ,,r\n";
+        "3::z::War::1::q, p ,,r\n";
     neo_schema *s = NULL;
     neo_batch b;
     neo_reader *r = read_one(&s, columns, text, &b);
@@ -212,7 +214,8 @@ static void lists_and_long_delimiters(void) {
 static void tabs_spaces_and_numbers(void) {
     neo_schema *s = NULL;
     neo_batch b;
-    neo_reader *r = read_one(&s, "delimiter tab\ny label\nx dense\n", "0.25\t-1.5e-3\n1\t \n0\t+7.\n", &b);
+    neo_reader *r =
+        read_one(&s, "delimiter tab\ny label\nx dense\n", "0.25\t-1.5e-3\n1\t \n0\t+7.\n", &b);
     REQUIRE(r);
     const float *x = b.dense.data, *y = b.label.data;
     CHECK(y[0] == 0.25f && y[1] == 1.0f && y[2] == 0.0f);

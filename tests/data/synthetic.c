@@ -101,7 +101,8 @@ static void golden_samples(void) {
     neo_batch b;
     double auc, loss;
     REQUIRE_OK(neo_reader_next(r, &b));
-    if (hash_batch(1, &b) != 0xc6563e736b2991c9u) FAIL("the samples hash to %016" PRIx64, hash_batch(1, &b));
+    if (hash_batch(1, &b) != 0xc6563e736b2991c9u)
+        FAIL("the samples hash to %016" PRIx64, hash_batch(1, &b));
     REQUIRE_OK(neo_schema_best(s, 0, 20000, &auc, &loss));
     CHECK_NEAR(auc, 0.814595, 1e-6);
     CHECK_NEAR(loss, 0.461843, 1e-6);
@@ -112,7 +113,8 @@ static void through_a_criteo_file(void) {
     const char *path = tmp_path("synthetic.tsv");
     int64_t rows[26];
     for (int i = 0; i < 26; i++) rows[i] = 2 + 37 * i * i;
-    neo_schema *s = make((neo_synthetic_desc){.samples = 700, .rows_per_feature = rows, .first_sample = 50}),
+    neo_schema *s = make((neo_synthetic_desc){
+                   .samples = 700, .rows_per_feature = rows, .first_sample = 50}),
                *c = NULL;
     neo_reader *r = NULL;
     neo_batch x, y;
@@ -130,8 +132,10 @@ static void through_a_criteo_file(void) {
     CHECK_INT(n, 6);
     neo_reader_close(r);
     neo_reader_close(direct);
-    CHECK_ERR(neo_synthetic_write_tsv(ctx, c, path, 0, 5), NEO_ERR_UNSUPPORTED, "needs synthetic data");
-    CHECK_ERR(neo_synthetic_write_tsv(ctx, s, "no/such/dir", 0, 5), NEO_ERR_NOT_FOUND, "no/such/dir");
+    CHECK_ERR(neo_synthetic_write_tsv(ctx, c, path, 0, 5), NEO_ERR_UNSUPPORTED,
+              "needs synthetic data");
+    CHECK_ERR(neo_synthetic_write_tsv(ctx, s, "no/such/dir", 0, 5), NEO_ERR_NOT_FOUND,
+              "no/such/dir");
     CHECK_ERR(neo_synthetic_write_tsv(ctx, s, "/dev/full", 0, 500), NEO_ERR_IO, "/dev/full");
     double auc, loss;
     CHECK_ERR(neo_schema_best(c, 0, 5, &auc, &loss), NEO_ERR_UNSUPPORTED, "not synthetic");
@@ -155,7 +159,8 @@ static void zipf_law(void) {
         CHECK_INT(neo_zipf(0.0f, 500, exponents[k]), 0);
         total = s == 1.0 ? log(501.0) : (pow(501, 1 - s) - 1) / (1 - s);
         for (int64_t id = 0; id < 40; id++) { /* the border between id and id + 1 */
-            below = (s == 1.0 ? log((double)id + 2) : (pow((double)id + 2, 1 - s) - 1) / (1 - s)) / total;
+            below = (s == 1.0 ? log((double)id + 2) : (pow((double)id + 2, 1 - s) - 1) / (1 - s)) /
+                    total;
             if (below > 0.99) break;
             CHECK_INT(neo_zipf((float)(below - 1e-4), 500, exponents[k]), id);
             CHECK(neo_zipf((float)(below + 1e-4), 500, exponents[k]) > id);
@@ -205,7 +210,9 @@ static void can_be_learned(void) {
     double auc, loss, base = 0;
     CHECK_OK(neo_schema_best(s, TRAIN, TEST, &auc, &loss));
     for (int e = 0; e < 4; e++) {
-        t = e < 3 ? s : make((neo_synthetic_desc){.samples = TEST, .rows = ROWS, .first_sample = TRAIN});
+        t = e < 3
+                ? s
+                : make((neo_synthetic_desc){.samples = TEST, .rows = ROWS, .first_sample = TRAIN});
         neo_reader *r = open_reader(t, 1000, 2, 0);
         neo_batch b;
         int64_t n = 0;
@@ -225,7 +232,8 @@ static void can_be_learned(void) {
                 double d = 1 / (1 + exp(-z)) - y, lr = e == 0 ? 0.05 : e == 1 ? 0.03 : 0.01;
                 bias -= lr * d / (sqrt(gb += d * d) + 1);
                 for (int k = 0; k < 13; k++)
-                    w[k] -= lr * d * (double)x[k] / (sqrt(g[k] += d * d * (double)(x[k] * x[k])) + 1e-8);
+                    w[k] -= lr * d * (double)x[k] /
+                            (sqrt(g[k] += d * d * (double)(x[k] * x[k])) + 1e-8);
                 for (int k = 0; k < 26; k++) {
                     int64_t id = ids[k * b.size];
                     v[k][id] -= lr * d / (sqrt(h[k][id] += d * d) + 1e-8);

@@ -6,6 +6,9 @@
 
 #if !defined(_WIN32)
 #include <dirent.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <time.h>
 #endif
 
 static char root[3000]; /* what the paths of the test begin with; set by main */
@@ -41,6 +44,34 @@ static inline int count_ending(const char *end) {
     }
     if (dir) closedir(dir);
     return count;
+}
+static inline void sleep_ns(int64_t ns) {
+    struct timespec t = {(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
+    nanosleep(&t, NULL);
+}
+/* Kills a process that saves for ever: after so many ns, or, with midway, while a file is half
+   written: it is stopped to make sure of that, so that no clock decides. */
+static inline void kill_saving(pid_t child, int midway, int64_t ns) {
+    int status = 0;
+    pid_t changed = 0;
+    if (!midway) sleep_ns(ns);
+    while (midway) {
+        while (count_ending(".partial") == 0 && (changed = waitpid(child, &status, WNOHANG)) == 0)
+            sleep_ns(20000);
+        if (changed == 0) {
+            kill(child, SIGSTOP);
+            changed = waitpid(child, &status, WUNTRACED);
+        }
+        if (changed != child || !WIFSTOPPED(status)) break; /* it has ended by itself */
+        if (count_ending(".partial") > 0) break;
+        kill(child, SIGCONT);
+    }
+    if (changed != child || WIFSTOPPED(status)) {
+        kill(child, SIGKILL);
+        changed = waitpid(child, &status, 0);
+    }
+    if (changed != child || !WIFSIGNALED(status))
+        FAIL("the saving process ended by itself with %d", WEXITSTATUS(status));
 }
 #endif
 #endif

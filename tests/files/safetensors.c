@@ -423,7 +423,8 @@ static void streamed(void) {
         CHECK(strcmp(neo_safetensors_name(file, i), names[s.asked[i]]) == 0);
     }
     neo_safetensors_close(file);
-    for (s.fails_at = 0; s.fails_at < 4; s.fails_at++) { /* the file is as before, nothing is left */
+    for (s.fails_at = 0; s.fails_at < 4;
+         s.fails_at++) { /* the file is as before, nothing is left */
         s.count = 0;
         CHECK_ERR(neo_safetensors_stream(ctx, at("s"), names, shapes, 3, NULL, 0, give, &s),
                   s.fails_at < 3 ? NEO_ERR_NUMERIC : NEO_OK, s.fails_at < 3 ? "is dry" : "");
@@ -434,31 +435,34 @@ static void streamed(void) {
         CHECK(!partial);
         if (partial) fclose(partial);
     }
-    CHECK_ERR(neo_safetensors_stream(ctx, at("s"), twice, shapes, 4, NULL, 0, give, &s), NEO_ERR_ARG,
-              "neo_safetensors_stream: the name z is there twice");
-    CHECK_ERR(neo_safetensors_stream(ctx, at("s"), names, shapes, 4, NULL, 0, NULL, &s), NEO_ERR_ARG,
-              "fn is NULL");
+    CHECK_ERR(neo_safetensors_stream(ctx, at("s"), twice, shapes, 4, NULL, 0, give, &s),
+              NEO_ERR_ARG, "neo_safetensors_stream: the name z is there twice");
+    CHECK_ERR(neo_safetensors_stream(ctx, at("s"), names, shapes, 4, NULL, 0, NULL, &s),
+              NEO_ERR_ARG, "fn is NULL");
     CHECK_ERR(neo_safetensors_stream(ctx, at("s"), names, shapes, 4, NULL, 0, give_nothing, &s),
               NEO_ERR_ARG, "no data for tensor step");
     CHECK_INT(neo_ctx_memory(ctx).bytes, before);
     remove(at("s"));
 }
 
-/* A weight that the file has transposed: whole, and in parts of rows, columns and corners; narrow rows that are read
-   several at once, and rows wider than the buffer. */
+/* A weight that the file has transposed: whole, and in parts of rows, columns and corners; narrow
+   rows that are read several at once, and rows wider than the buffer. */
 static void transposed_case(int rows, int cols, neo_dtype dtype) {
     int64_t count = (int64_t)rows * cols;
-    float *values = malloc((size_t)count * sizeof(float)), *back = malloc((size_t)count * sizeof(float));
+    float *values = malloc((size_t)count * sizeof(float)),
+          *back = malloc((size_t)count * sizeof(float));
     char *stored = malloc((size_t)count * neo_dtype_size(dtype));
     float bias[3] = {1, 2, 3}, bias_back[3] = {0};
     neo_state *state = NULL;
     int loaded = 0;
-    for (int64_t i = 0; i < count; i++) values[i] = (float)((int)(test_random() % 511) - 255); /* exact in 16 bits */
+    for (int64_t i = 0; i < count; i++)
+        values[i] = (float)((int)(test_random() % 511) - 255); /* exact in 16 bits */
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = 0; c < cols; c++)
             neo_floats_encode(ctx, dtype, &values[r * cols + c],
                               stored + (size_t)(c * rows + r) * neo_dtype_size(dtype), 1);
-    neo_tensor tensors[2] = {neo_tensor_2d(stored, dtype, cols, rows), neo_tensor_1d(bias, NEO_F32, 3)};
+    neo_tensor tensors[2] = {neo_tensor_2d(stored, dtype, cols, rows),
+                             neo_tensor_1d(bias, NEO_F32, 3)};
     const char *const names[] = {"h.0.w", "h.0.b"};
     static const neo_name_map map[] = {{"h.*.w", "layer.*.w", 1}, {"h.*.b", "layer.*.b", 0}};
     REQUIRE_OK(neo_safetensors_write(ctx, at("t"), names, tensors, 2, NULL, 0));
@@ -466,12 +470,14 @@ static void transposed_case(int rows, int cols, neo_dtype dtype) {
     neo_part parts[] = {{rows, cols, 0, 0, 0}, {rows, cols, row, 0, 0}, {rows, cols, row, col, 0}};
     memset(back, 0xFF, (size_t)count * sizeof(float));
     REQUIRE_OK(neo_state_create(ctx, &state));
-    neo_tensor whole = neo_tensor_2d(back, NEO_F32, rows, cols), rest = neo_tensor_rows(whole, row, rows - row);
+    neo_tensor whole = neo_tensor_2d(back, NEO_F32, rows, cols),
+               rest = neo_tensor_rows(whole, row, rows - row);
     neo_tensor corners[] = {neo_tensor_rows(whole, 0, row), neo_tensor_slice(rest, 1, 0, col),
                             neo_tensor_slice(rest, 1, col, cols - col)};
     for (int i = 0; i < 3; i++)
         CHECK_OK(neo_state_add_part(state, NEO_STATE_WEIGHT, "layer.0.w", corners[i], &parts[i]));
-    CHECK_OK(neo_state_add(state, NEO_STATE_WEIGHT, "layer.0.b", neo_tensor_1d(bias_back, NEO_F32, 3)));
+    CHECK_OK(
+        neo_state_add(state, NEO_STATE_WEIGHT, "layer.0.b", neo_tensor_1d(bias_back, NEO_F32, 3)));
     CHECK_OK(neo_load_safetensors(ctx, at("t"), map, 2, 0, state, &loaded));
     CHECK_INT(loaded, 2);
     CHECK_BITS(back, values, (size_t)count * sizeof(float));
@@ -483,7 +489,8 @@ static void transposed_case(int rows, int cols, neo_dtype dtype) {
     free(stored);
 }
 static void transposed(void) {
-    static const int sizes[][2] = {{1, 1}, {2, 3}, {7, 1}, {1, 9}, {33, 70}, {300, 5}, {5, 2000}, {2000, 40}, {140000, 2}};
+    static const int sizes[][2] = {{1, 1},   {2, 3},    {7, 1},     {1, 9},     {33, 70},
+                                   {300, 5}, {5, 2000}, {2000, 40}, {140000, 2}};
     static const neo_dtype dtypes[] = {NEO_F32, NEO_F16, NEO_BF16};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (int d = 0; d < 3; d++) transposed_case(sizes[i][0], sizes[i][1], dtypes[d]);
@@ -493,7 +500,8 @@ static void transposed_names(void) {
     float w[6] = {1, 2, 3, 4, 5, 6}, b[3] = {7, 8, 9}, back[6] = {0}, bias[3] = {0};
     neo_tensor tensors[2] = {neo_tensor_2d(w, NEO_F32, 2, 3), neo_tensor_1d(b, NEO_F32, 3)};
     const char *const names[] = {"c.w", "c.b"};
-    static const neo_name_map same[] = {{"other.*", "c.*", 0}, {"*.w", "*.w", 1}}, all[] = {{"c.*", "c.*", 1}};
+    static const neo_name_map same[] = {{"other.*", "c.*", 0}, {"*.w", "*.w", 1}},
+                              all[] = {{"c.*", "c.*", 1}};
     static const neo_name_map later[] = {{"c.w", "d.w", 1}, {"c.*", "d.*", 0}};
     neo_state *state = NULL;
     REQUIRE_OK(neo_safetensors_write(ctx, at("t"), names, tensors, 2, NULL, 0));
@@ -506,7 +514,8 @@ static void transposed_names(void) {
               "tensor c.b: a weight of shape [3] cannot be transposed");
     CHECK(back[0] == 0 && bias[0] == 0);
     CHECK_OK(neo_load_safetensors(ctx, at("t"), same, 2, 0, state, NULL));
-    CHECK(back[0] == 1 && back[1] == 4 && back[2] == 2 && back[3] == 5 && back[4] == 3 && back[5] == 6 && bias[2] == 9);
+    CHECK(back[0] == 1 && back[1] == 4 && back[2] == 2 && back[3] == 5 && back[4] == 3 &&
+          back[5] == 6 && bias[2] == 9);
     neo_state_destroy(state);
     REQUIRE_OK(neo_state_create(ctx, &state));
     CHECK_OK(neo_state_add(state, NEO_STATE_WEIGHT, "d.w", neo_tensor_2d(back, NEO_F32, 2, 3)));
@@ -624,8 +633,10 @@ static neo_status write_and_read(neo_ctx *heap_ctx, const neo_state *state) {
     CHECK((file != NULL) == (status == NEO_OK));
     neo_safetensors_close(file);
     supply s = {.tensors = {t}, .fails_at = -1};
-    if (!status) status = neo_safetensors_stream(heap_ctx, at("h"), names, &t, 1, metadata, 1, give, &s);
-    if (!status) status = neo_load_safetensors(heap_ctx, at("h"), map, 1, 0, (neo_state *)state, NULL);
+    if (!status)
+        status = neo_safetensors_stream(heap_ctx, at("h"), names, &t, 1, metadata, 1, give, &s);
+    if (!status)
+        status = neo_load_safetensors(heap_ctx, at("h"), map, 1, 0, (neo_state *)state, NULL);
     return status;
 }
 static void failing_allocations(void) {
@@ -636,7 +647,8 @@ static void failing_allocations(void) {
     uint16_t half[6] = {0};
     REQUIRE_OK(neo_ctx_create(&desc, &heap_ctx));
     REQUIRE_OK(neo_state_create(heap_ctx, &state));
-    CHECK_OK(neo_state_add(state, NEO_STATE_WEIGHT, "w.weight", neo_tensor_2d(half, NEO_F16, 2, 3)));
+    CHECK_OK(
+        neo_state_add(state, NEO_STATE_WEIGHT, "w.weight", neo_tensor_2d(half, NEO_F16, 2, 3)));
     int64_t live = h.live, n = 0;
     neo_status status = NEO_ERR_MEMORY;
     while (status != NEO_OK && n < 100) {

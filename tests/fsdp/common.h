@@ -1,13 +1,14 @@
 /* common.h: a small model of odd shapes in units, trained by a neo_fsdp on every rank, and by plain
-   neo_params and neo_optim on one, which is the oracle: gradients of groups of leaves, added by hand. */
+   neo_params and neo_optim on one, which is the oracle: gradients of groups of leaves, added by
+   hand. */
 #ifndef FSDP_COMMON_H
 #define FSDP_COMMON_H
 
-#define NEO_FSDP_IMPLEMENTATION /* its private names, too; the rest of neo is linked */
 #if defined(NEO_COMM_MPI)
 #include <mpi.h>
 #endif
 #include "neo_fsdp.h"
+#include "inside.h"
 
 #include "comm/ranks.h"
 
@@ -35,7 +36,8 @@ typedef struct Model {
     double loss; /* of this rank's samples in the last step */
 } Model;
 
-static neo_status add_layer(neo_params *set, int i, const neo_param **weight, const neo_param **bias) {
+static neo_status add_layer(neo_params *set, int i, const neo_param **weight,
+                            const neo_param **bias) {
     char name[32];
     int64_t shape[2] = {width[i + 1], width[i]};
     neo_init init = {NEO_INIT_UNIFORM, -0.5f, 0.5f};
@@ -46,7 +48,8 @@ static neo_status add_layer(neo_params *set, int i, const neo_param **weight, co
 }
 /* deferred: in units; else all in set[0]. */
 static neo_status model_create(neo_ctx *ctx, const Config *c, int deferred, Model *m) {
-    static const char *const names[UNITS] = {"root", "b.1", "b.2", "b.3", "b.4", "b.5", "b.6", "b.7", "b.8", "b.9"};
+    static const char *const names[UNITS] = {"root", "b.1", "b.2", "b.3", "b.4",
+                                             "b.5",  "b.6", "b.7", "b.8", "b.9"};
     memset(m, 0, sizeof *m);
     for (int u = 0; u < (deferred ? UNITS : 1); u++) {
         if (deferred) NEO__TRY(neo_params_create_deferred(ctx, &m->set[u]));
@@ -61,8 +64,10 @@ static neo_status model_create(neo_ctx *ctx, const Config *c, int deferred, Mode
         for (int i = 0; i < LAYERS; i++)
             if (unit_of(i) == u)
                 NEO__TRY(add_layer(m->set[deferred ? u : 0], i, &m->weight[i], &m->bias[i]));
-    for (int i = 0; i <= LAYERS; i++) m->activation[i] = (float *)calloc((size_t)MOST_BATCH * width[i], sizeof(float));
-    for (int i = 0; i < 2; i++) m->gradient[i] = (float *)calloc((size_t)MOST_BATCH * WIDEST, sizeof(float));
+    for (int i = 0; i <= LAYERS; i++)
+        m->activation[i] = (float *)calloc((size_t)MOST_BATCH * width[i], sizeof(float));
+    for (int i = 0; i < 2; i++)
+        m->gradient[i] = (float *)calloc((size_t)MOST_BATCH * WIDEST, sizeof(float));
     m->target = (float *)calloc((size_t)MOST_BATCH * OUT, sizeof(float));
     return NEO_OK;
 }
@@ -75,14 +80,18 @@ static void model_destroy(Model *m) {
 /* Samples [first, first + rows) of a micro-batch. */
 static void model_load(Model *m, int step, int micro, int64_t first, int64_t rows) {
     for (int64_t i = 0; i < rows; i++) {
-        for (int k = 0; k < IN; k++) m->activation[0][i * IN + k] = float_of((int)(first + i), k, 1000 * step + 10 * micro);
-        for (int k = 0; k < OUT; k++) m->target[i * OUT + k] = float_of((int)(first + i), k, 1000 * step + 10 * micro + 1);
+        for (int k = 0; k < IN; k++)
+            m->activation[0][i * IN + k] = float_of((int)(first + i), k, 1000 * step + 10 * micro);
+        for (int k = 0; k < OUT; k++)
+            m->target[i * OUT + k] = float_of((int)(first + i), k, 1000 * step + 10 * micro + 1);
     }
 }
-static neo_tensor rows_of(float *data, int64_t rows, int64_t cols) { return neo_tensor_2d(data, NEO_F32, rows, cols); }
+static neo_tensor rows_of(float *data, int64_t rows, int64_t cols) {
+    return neo_tensor_2d(data, NEO_F32, rows, cols);
+}
 static neo_status layer_forward(neo_ctx *ctx, Model *m, int i, int64_t rows) {
-    return neo_linear_forward(ctx, rows_of(m->activation[i], rows, width[i]), m->weight[i]->value, m->bias[i]->value,
-                              i < LAYERS - 1 ? NEO_ACT_TANH : NEO_ACT_NONE,
+    return neo_linear_forward(ctx, rows_of(m->activation[i], rows, width[i]), m->weight[i]->value,
+                              m->bias[i]->value, i < LAYERS - 1 ? NEO_ACT_TANH : NEO_ACT_NONE,
                               rows_of(m->activation[i + 1], rows, width[i + 1]));
 }
 static neo_status model_loss(neo_ctx *ctx, Model *m, int64_t rows, int64_t samples, float scale) {
@@ -90,19 +99,23 @@ static neo_status model_loss(neo_ctx *ctx, Model *m, int64_t rows, int64_t sampl
     double loss;
     d.batch = samples;
     d.scale = scale;
-    NEO__TRY(neo_mse(ctx, &d, rows_of(m->activation[LAYERS], rows, OUT), rows_of(m->target, rows, OUT),
-                     rows_of(m->gradient[LAYERS % 2], rows, OUT), &loss));
+    NEO__TRY(neo_mse(ctx, &d, rows_of(m->activation[LAYERS], rows, OUT),
+                     rows_of(m->target, rows, OUT), rows_of(m->gradient[LAYERS % 2], rows, OUT),
+                     &loss));
     m->loss += loss;
     if (m->infinite && rows) m->gradient[LAYERS % 2][0] = INFINITY;
     return NEO_OK;
 }
 /* frozen: its gradients are not computed. */
-static neo_status layer_backward(neo_ctx *ctx, Model *m, const neo_leaves *leaves, int i, int64_t rows, int frozen) {
+static neo_status layer_backward(neo_ctx *ctx, Model *m, const neo_leaves *leaves, int i,
+                                 int64_t rows, int frozen) {
     neo_tensor dz = rows_of(m->gradient[(i + 1) % 2], rows, width[i + 1]);
     if (i < LAYERS - 1)
         NEO__TRY(neo_activation_backward(ctx, NEO_ACT_TANH, neo_tensor_none(),
-                                         rows_of(m->activation[i + 1], rows, width[i + 1]), dz, dz));
-    return neo_linear_backward(ctx, leaves, rows_of(m->activation[i], rows, width[i]), m->weight[i]->value, dz,
+                                         rows_of(m->activation[i + 1], rows, width[i + 1]), dz,
+                                         dz));
+    return neo_linear_backward(ctx, leaves, rows_of(m->activation[i], rows, width[i]),
+                               m->weight[i]->value, dz,
                                i ? rows_of(m->gradient[i % 2], rows, width[i]) : neo_tensor_none(),
                                frozen ? neo_tensor_none() : m->weight[i]->grad,
                                frozen ? neo_tensor_none() : m->bias[i]->grad);
@@ -112,9 +125,10 @@ static neo_status layer_backward(neo_ctx *ctx, Model *m, const neo_leaves *leave
 static int64_t samples_in(int64_t batch, int first, int count) {
     return neo_leaf_begin(batch, LEAVES, first + count) - neo_leaf_begin(batch, LEAVES, first);
 }
-static neo_status oracle_micro(neo_ctx *ctx, const Config *c, Model *m, int step, int micro, int micros,
-                               neo_leaves leaves) {
-    int64_t first = neo_leaf_begin(c->batch, LEAVES, leaves.first), rows = samples_in(c->batch, leaves.first, leaves.count);
+static neo_status oracle_micro(neo_ctx *ctx, const Config *c, Model *m, int step, int micro,
+                               int micros, neo_leaves leaves) {
+    int64_t first = neo_leaf_begin(c->batch, LEAVES, leaves.first),
+            rows = samples_in(c->batch, leaves.first, leaves.count);
     model_load(m, step, micro, first, rows);
     for (int i = 0; i < LAYERS; i++) NEO__TRY(layer_forward(ctx, m, i, rows));
     NEO__TRY(model_loss(ctx, m, rows, (int64_t)c->batch * micros, 1.0f));
@@ -122,7 +136,8 @@ static neo_status oracle_micro(neo_ctx *ctx, const Config *c, Model *m, int step
     return NEO_OK;
 }
 /* The digest after c->steps steps of f32 training, micro-batches adding in `groups` subtrees. */
-static inline neo_status oracle_digest(neo_ctx *ctx, const Config *c, int groups, uint64_t *digest) {
+static inline neo_status oracle_digest(neo_ctx *ctx, const Config *c, int groups,
+                                       uint64_t *digest) {
     Model m;
     neo_optim *optim;
     neo_state *state;
@@ -146,7 +161,9 @@ static inline neo_status oracle_digest(neo_ctx *ctx, const Config *c, int groups
                 for (int p = 0; p < 2 * LAYERS; p++) {
                     neo_tensor grad = neo_params_at(m.set[0], p)->grad;
                     if (micro == 0) memcpy(sum[p][g].data, grad.data, neo_tensor_bytes(grad));
-                    else neo_floats_add(ctx, (float *)sum[p][g].data, (const float *)grad.data, neo_tensor_count(grad));
+                    else
+                        neo_floats_add(ctx, (float *)sum[p][g].data, (const float *)grad.data,
+                                       neo_tensor_count(grad));
                 }
             }
         for (int p = 0; p < 2 * LAYERS; p++)
@@ -185,7 +202,8 @@ static neo_status forward(neo_comm *comm, const Config *c, neo_fsdp *f, Model *m
     }
     return neo_fsdp_forward_end(f, 0);
 }
-static neo_status backward(neo_comm *comm, const Config *c, neo_fsdp *f, Model *m, int piece, int64_t rows) {
+static neo_status backward(neo_comm *comm, const Config *c, neo_fsdp *f, Model *m, int piece,
+                           int64_t rows) {
     neo_ctx *ctx = neo_comm_ctx(comm);
     neo_leaves leaves = neo_fsdp_piece(f, piece, c->batch);
     int micros = c->desc.micro_batches ? c->desc.micro_batches : 1;

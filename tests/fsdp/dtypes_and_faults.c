@@ -1,5 +1,5 @@
-/* dtypes_and_faults.c: dense parameters in shards, beyond the grid of grid.c: narrow dtypes, the loss scaler,
-   clipping, frozen units, memory of another context, mistakes and faults. */
+/* dtypes_and_faults.c: dense parameters in shards, beyond the grid of grid.c: narrow dtypes, the
+   loss scaler, clipping, frozen units, memory of another context, mistakes and faults. */
 #include "common.h"
 
 static void *limited_alloc(size_t bytes, size_t align, void *user);
@@ -12,7 +12,8 @@ typedef struct Watch {
     double loss, grad_norm; /* of the last step: all samples */
     float scale;
     int64_t skipped;
-    int cancel;             /* 1: the second step is given up in the middle of its forward, 2: of its backward */
+    /* 1: the second step is given up in the middle of its forward, 2: of its backward */
+    int cancel;
 } Watch;
 
 static neo_status give_up(neo_comm *comm, const Config *c, neo_fsdp *f, Model *m, int backwards) {
@@ -76,7 +77,9 @@ static int go(int ranks, Watch *w) {
 #define SAME(a, b, ...)                                                                            \
     do {                                                                                           \
         checks++;                                                                                  \
-        if ((a) != (b)) failures++, fprintf(stderr, "%s:%d: ", __FILE__, __LINE__), fprintf(stderr, __VA_ARGS__); \
+        if ((a) != (b))                                                                            \
+            failures++, fprintf(stderr, "%s:%d: ", __FILE__, __LINE__),                            \
+                fprintf(stderr, __VA_ARGS__);                                                      \
     } while (0)
 
 /* Every number of ranks and mode has the bits of one rank. */
@@ -93,16 +96,20 @@ static uint64_t alike(const Config *c, const char *what) {
         if (w.config.infinite_rank >= 0) w.config.infinite_rank = ranks[i] - 1;
         go(ranks[i], &w);
         SAME(w.digest, one.digest, "%s: %d ranks, %s: %016llx, one rank %016llx\n", what, ranks[i],
-             neo_fsdp_mode_name(w.config.desc.mode), (unsigned long long)w.digest, (unsigned long long)one.digest);
-        SAME(w.grad_norm, one.grad_norm, "%s: norm %.17g and %.17g\n", what, w.grad_norm, one.grad_norm);
+             neo_fsdp_mode_name(w.config.desc.mode), (unsigned long long)w.digest,
+             (unsigned long long)one.digest);
+        SAME(w.grad_norm, one.grad_norm, "%s: norm %.17g and %.17g\n", what, w.grad_norm,
+             one.grad_norm);
         SAME(w.scale, one.scale, "%s: scale %g and %g\n", what, (double)w.scale, (double)one.scale);
-        SAME(w.skipped, one.skipped, "%s: %d steps skipped, on one rank %d\n", what, (int)w.skipped, (int)one.skipped);
+        SAME(w.skipped, one.skipped, "%s: %d steps skipped, on one rank %d\n", what, (int)w.skipped,
+             (int)one.skipped);
     }
     return one.digest;
 }
 
 static void narrow(void) {
-    static const neo_dtype dtypes[][2] = {{NEO_BF16, NEO_BF16}, {NEO_F16, NEO_F32}, {NEO_F32, NEO_BF16}, {NEO_BF16, NEO_F16}};
+    static const neo_dtype dtypes[][2] = {
+        {NEO_BF16, NEO_BF16}, {NEO_F16, NEO_F32}, {NEO_F32, NEO_BF16}, {NEO_BF16, NEO_F16}};
     for (int i = 0; i < 4; i++) {
         for (int micro = 1; micro <= 2; micro++) {
             Config c = config_new();
@@ -158,7 +165,8 @@ static void scaler(void) {
     }
     SAME(scaled, plain, "scaler: a scale changes the training\n");
 }
-/* A norm that is too large makes a step of the size of clip_norm; of one that is not, no difference. */
+/* A norm that is too large makes a step of the size of clip_norm; of one that is not, no
+   difference. */
 static void clip(void) {
     static const float types[] = {1.0f, 2.0f, INFINITY};
     for (int i = 0; i < 3; i++) {
@@ -174,7 +182,8 @@ static void clip(void) {
         go(3, &plain);
         go(3, &loose);
         go(3, &tight);
-        SAME(plain.digest, loose.digest, "clip %g: a norm below the limit changes the step\n", (double)types[i]);
+        SAME(plain.digest, loose.digest, "clip %g: a norm below the limit changes the step\n",
+             (double)types[i]);
         SAME(plain.digest == tight.digest, 0, "clip %g: nothing is clipped\n", (double)types[i]);
         SAME(loose.grad_norm > 1e-3, 1, "clip %g: norm %g\n", (double)types[i], loose.grad_norm);
         alike(&tight.config, "clip");
@@ -201,7 +210,8 @@ static void cancelled(void) {
             w.config.desc.mode = (neo_fsdp_mode)mode;
             w.cancel = i;
             go(4, &w);
-            SAME(w.digest, plain.digest, "cancelled: %s\n", neo_fsdp_mode_name((neo_fsdp_mode)mode));
+            SAME(w.digest, plain.digest, "cancelled: %s\n",
+                 neo_fsdp_mode_name((neo_fsdp_mode)mode));
         }
     }
 }
@@ -231,23 +241,29 @@ static neo_status offloaded(neo_comm *comm, void *user) {
     neo_fsdp_desc d = c.desc;
     d.units = m.unit;
     d.host = host;
-    EXPECT_OK(comm, neo_fsdp_predict(neo_comm_ctx(comm), &d, neo_comm_size(comm), neo_comm_rank(comm), &p));
+    EXPECT_OK(comm, neo_fsdp_predict(neo_comm_ctx(comm), &d, neo_comm_size(comm),
+                                     neo_comm_rank(comm), &p));
     EXPECT_OK(comm, neo_fsdp_create(comm, &d, &f));
-    EXPECT(comm, neo_ctx_memory(host).bytes - before == p.host_bytes && p.host_bytes >= p.master_bytes + p.state_bytes,
-           "%zu bytes of the host, predicted %zu", neo_ctx_memory(host).bytes - before, p.host_bytes);
+    EXPECT(comm,
+           neo_ctx_memory(host).bytes - before == p.host_bytes &&
+               p.host_bytes >= p.master_bytes + p.state_bytes,
+           "%zu bytes of the host, predicted %zu", neo_ctx_memory(host).bytes - before,
+           p.host_bytes);
     for (int step = 0; step < c.steps; step++) EXPECT_OK(comm, train_step(comm, &c, f, &m, step));
     EXPECT_OK(comm, fsdp_digest(comm, f, &digest));
     EXPECT(comm, digest == *(const uint64_t *)user, "%016llx", (unsigned long long)digest);
     neo_fsdp_destroy(f);
     model_destroy(&m);
-    EXPECT(comm, neo_ctx_memory(host).bytes == before, "the host has %zu", neo_ctx_memory(host).bytes);
+    EXPECT(comm, neo_ctx_memory(host).bytes == before, "the host has %zu",
+           neo_ctx_memory(host).bytes);
     neo_ctx_destroy(host);
     return NEO_OK;
 }
 
 /* ---- tied weights ---- */
-/* A table of tokens is also the output layer's weight: its two gradients meet in every leaf. user: the digest of one
-   rank, 0 on the first call; the number of rows is 4 ranks + 1 of the largest job. */
+/* A table of tokens is also the output layer's weight: its two gradients meet in every leaf. user:
+   the digest of one rank, 0 on the first call; the number of rows is 4 ranks + 1 of the largest
+   job. */
 enum { TIED_DIM = 6, TIED_ROWS = 4 * 8 + 1, TIED_BATCH = 21 };
 static neo_status tied_step(neo_comm *comm, neo_fsdp *f, const neo_param *table, int step) {
     neo_ctx *ctx = neo_comm_ctx(comm);
@@ -255,12 +271,14 @@ static neo_status tied_step(neo_comm *comm, neo_fsdp *f, const neo_param *table,
     float x[TIED_BATCH * TIED_DIM], dx[TIED_BATCH * TIED_DIM], logit[TIED_BATCH * TIED_ROWS];
     for (int piece = 0; piece < neo_fsdp_pieces(f); piece++) {
         neo_leaves part = neo_fsdp_piece(f, piece, TIED_BATCH);
-        int64_t first = neo_leaf_begin(TIED_BATCH, LEAVES, part.first), n = samples_in(TIED_BATCH, part.first, part.count);
+        int64_t first = neo_leaf_begin(TIED_BATCH, LEAVES, part.first),
+                n = samples_in(TIED_BATCH, part.first, part.count);
         for (int64_t i = 0; i < n; i++) {
             ids[i] = (first + i) * (first + i + step) % TIED_ROWS;
             next[i] = (ids[i] * 5 + 2) % TIED_ROWS;
         }
-        neo_tensor tokens = neo_tensor_1d(ids, NEO_I64, n), h = rows_of(x, n, TIED_DIM), z = rows_of(logit, n, TIED_ROWS);
+        neo_tensor tokens = neo_tensor_1d(ids, NEO_I64, n), h = rows_of(x, n, TIED_DIM),
+                   z = rows_of(logit, n, TIED_ROWS);
         NEO__ZERO(neo_loss_desc, d);
         d.batch = TIED_BATCH;
         NEO__TRY(neo_fsdp_forward_begin(f, 0));
@@ -269,8 +287,10 @@ static neo_status tied_step(neo_comm *comm, neo_fsdp *f, const neo_param *table,
         NEO__TRY(neo_cross_entropy(ctx, &d, z, neo_tensor_1d(next, NEO_I64, n), z, NULL));
         NEO__TRY(neo_fsdp_forward_end(f, 0));
         NEO__TRY(neo_fsdp_backward_begin(f, 0, piece));
-        NEO__TRY(neo_linear_backward(ctx, &part, h, table->value, z, rows_of(dx, n, TIED_DIM), table->grad, neo_tensor_none()));
-        NEO__TRY(neo_embedding_backward(ctx, &part, tokens, rows_of(dx, n, TIED_DIM), table->grad, 1));
+        NEO__TRY(neo_linear_backward(ctx, &part, h, table->value, z, rows_of(dx, n, TIED_DIM),
+                                     table->grad, neo_tensor_none()));
+        NEO__TRY(
+            neo_embedding_backward(ctx, &part, tokens, rows_of(dx, n, TIED_DIM), table->grad, 1));
         NEO__TRY(neo_fsdp_backward_end(f, 0));
     }
     return neo_fsdp_step(f, 0.01f);
@@ -317,7 +337,9 @@ static neo_status hand_create(neo_comm *comm, Hand *h, neo_fsdp_mode mode, int64
     for (int u = 0; u < HAND_UNITS; u++) {
         NEO__TRY(neo_params_create_deferred(neo_comm_ctx(comm), &h->set[u]));
         NEO__TRY(neo_params_add(h->set[u], names[u], 1, shape, init, NULL));
-        if (empty) NEO__TRY(neo_params_add(h->set[u], u ? u == 1 ? "none" : "nil" : "zero", 1, &(int64_t){0}, init, NULL));
+        if (empty)
+            NEO__TRY(neo_params_add(h->set[u], u ? u == 1 ? "none" : "nil" : "zero", 1,
+                                    &(int64_t){0}, init, NULL));
         h->unit[u].name = names[u];
         h->unit[u].params = h->set[u];
     }
@@ -342,11 +364,13 @@ static neo_status hand_backward(Hand *h, int u, float x) {
 static neo_status hand_expect(neo_comm *comm, Hand *h, int u, float x) {
     EXPECT_OK(comm, neo_fsdp_forward_begin(h->f, u));
     const float *value = (const float *)neo_params_at(h->set[u], 0)->value.data;
-    for (int i = 0; i < HAND; i += HAND - 1) EXPECT(comm, value[i] == x, "unit %d: %g, want %g", u, (double)value[i], (double)x);
+    for (int i = 0; i < HAND; i += HAND - 1)
+        EXPECT(comm, value[i] == x, "unit %d: %g, want %g", u, (double)value[i], (double)x);
     EXPECT_OK(comm, neo_fsdp_forward_end(h->f, u));
     return NEO_OK;
 }
-/* Two units that borrow windows are open around one that is kept; then micro-batches, each unit's one after another. */
+/* Two units that borrow windows are open around one that is kept; then micro-batches, each unit's
+   one after another. */
 static neo_status by_hand(neo_comm *comm, void *user) {
     Hand h;
     float ranks = (float)neo_comm_size(comm);
@@ -355,7 +379,8 @@ static neo_status by_hand(neo_comm *comm, void *user) {
     h.unit[2].keep = 1;
     EXPECT_OK(comm, neo_fsdp_create(comm, &h.desc, &h.f));
     Hand second = h;
-    EXPECT_ERR(comm, neo_fsdp_create(comm, &h.desc, &second.f), NEO_ERR_ARG, "the set of unit 'A' is bound already");
+    EXPECT_ERR(comm, neo_fsdp_create(comm, &h.desc, &second.f), NEO_ERR_ARG,
+               "the set of unit 'A' is bound already");
     for (int u = 0; u < HAND_UNITS; u++) EXPECT_OK(comm, neo_fsdp_backward_begin(h.f, u, 0));
     for (int u = HAND_UNITS - 1; u >= 0; u--) {
         hand_write(&h, u, 1.0f);
@@ -370,20 +395,25 @@ static neo_status by_hand(neo_comm *comm, void *user) {
         EXPECT_OK(comm, neo_fsdp_create(comm, &h.desc, &h.f));
         if (mode == NEO_FSDP_DDP && neo_comm_size(comm) > 1) { /* one bucket has all three */
             EXPECT_OK(comm, hand_backward(&h, 1, 1.0f));
-            EXPECT_ERR(comm, hand_backward(&h, 1, 1.0f), NEO_ERR_STATE, "unit 'B' begins micro-batch 2 of 3 before other units");
+            EXPECT_ERR(comm, hand_backward(&h, 1, 1.0f), NEO_ERR_STATE,
+                       "unit 'B' begins micro-batch 2 of 3 before other units");
             EXPECT_OK(comm, neo_fsdp_cancel(h.f));
         }
         for (int i = 0; i < 3 * HAND_UNITS; i++) { /* DDP: micro by micro; else unit by unit */
-            int u = mode == NEO_FSDP_DDP ? i % HAND_UNITS : i / 3, micro = mode == NEO_FSDP_DDP ? i / HAND_UNITS : i % 3;
+            int u = mode == NEO_FSDP_DDP ? i % HAND_UNITS : i / 3,
+                micro = mode == NEO_FSDP_DDP ? i / HAND_UNITS : i % 3;
             EXPECT_OK(comm, hand_backward(&h, u, micro == 0 ? 1.0f : micro == 1 ? 10.0f : 100.0f));
         }
         EXPECT_OK(comm, neo_fsdp_step(h.f, 1.0f));
-        for (int u = 0; u < HAND_UNITS; u++) EXPECT_OK(comm, hand_expect(comm, &h, u, -111.0f * ranks));
-        uint64_t digest, *want = (uint64_t *)user + 1; /* parameters without elements are in every state */
+        for (int u = 0; u < HAND_UNITS; u++)
+            EXPECT_OK(comm, hand_expect(comm, &h, u, -111.0f * ranks));
+        uint64_t digest,
+            *want = (uint64_t *)user + 1; /* parameters without elements are in every state */
         EXPECT_OK(comm, fsdp_digest(comm, h.f, &digest));
         if (neo_comm_size(comm) == 2 && mode == 0 && neo_comm_rank(comm) == 0) *want = digest;
         EXPECT_OK(comm, neo_comm_barrier(comm, NULL));
-        if (neo_comm_size(comm) == 2) EXPECT(comm, digest == *want, "%016llx", (unsigned long long)digest);
+        if (neo_comm_size(comm) == 2)
+            EXPECT(comm, digest == *want, "%016llx", (unsigned long long)digest);
         hand_destroy(&h);
     }
     return NEO_OK;
@@ -400,7 +430,9 @@ static neo_status bounded(neo_comm *comm, void *user) {
         for (int u = 0; u < HAND_UNITS; u++)
             EXPECT_OK(comm, hand_backward(&h, u, step < 10 ? INFINITY : 0.0f));
         EXPECT_OK(comm, neo_fsdp_step(h.f, 1.0f));
-        if (step == 9) EXPECT(comm, neo_fsdp_loss_scale(h.f) == 0x1p-100f, "%g", (double)neo_fsdp_loss_scale(h.f));
+        if (step == 9)
+            EXPECT(comm, neo_fsdp_loss_scale(h.f) == 0x1p-100f, "%g",
+                   (double)neo_fsdp_loss_scale(h.f));
     }
     EXPECT(comm, neo_fsdp_loss_scale(h.f) == 0x1p100f, "%g", (double)neo_fsdp_loss_scale(h.f));
     EXPECT(comm, neo_fsdp_get_stats(h.f).skipped == 10, "%d", (int)neo_fsdp_get_stats(h.f).skipped);
@@ -424,31 +456,41 @@ static neo_status windows(neo_comm *comm, void *user) {
     EXPECT_ERR(comm, layer_forward(ctx, &m, 1, 2), NEO_ERR_STATE, "its set is not in memory");
     EXPECT_OK(comm, neo_fsdp_create(comm, &d, &f));
     EXPECT_ERR(comm, layer_forward(ctx, &m, 1, 2), NEO_ERR_STATE, "unit 'b.1' is not in a window");
-    EXPECT_ERR(comm, neo_fsdp_forward_begin(f, UNITS), NEO_ERR_ARG, "neo_fsdp_forward_begin: unit 10 of 10");
+    EXPECT_ERR(comm, neo_fsdp_forward_begin(f, UNITS), NEO_ERR_ARG,
+               "neo_fsdp_forward_begin: unit 10 of 10");
     EXPECT_ERR(comm, neo_fsdp_forward_begin(f, -1), NEO_ERR_ARG, "unit -1 of 10");
     EXPECT_ERR(comm, neo_fsdp_forward_begin(NULL, 0), NEO_ERR_ARG, "fsdp is NULL");
-    EXPECT_ERR(comm, neo_fsdp_forward_end(f, 1), NEO_ERR_STATE, "neo_fsdp_forward_end: unit 'b.1' is closed");
+    EXPECT_ERR(comm, neo_fsdp_forward_end(f, 1), NEO_ERR_STATE,
+               "neo_fsdp_forward_end: unit 'b.1' is closed");
     EXPECT_OK(comm, neo_fsdp_forward_begin(f, 1));
     EXPECT_OK(comm, layer_forward(ctx, &m, 1, 2));
-    EXPECT_ERR(comm, layer_backward(ctx, &m, NULL, 1, 2, 0), NEO_ERR_STATE, "unit 'b.1' is not in a backward window");
+    EXPECT_ERR(comm, layer_backward(ctx, &m, NULL, 1, 2, 0), NEO_ERR_STATE,
+               "unit 'b.1' is not in a backward window");
     EXPECT_ERR(comm, neo_fsdp_forward_begin(f, 1), NEO_ERR_STATE, "unit 'b.1' is open for forward");
-    EXPECT_ERR(comm, neo_fsdp_backward_begin(f, 1, 0), NEO_ERR_STATE, "unit 'b.1' is open for forward");
-    EXPECT_ERR(comm, neo_fsdp_step(f, 0.1f), NEO_ERR_STATE, "neo_fsdp_step: unit 'b.1' is in a window");
+    EXPECT_ERR(comm, neo_fsdp_backward_begin(f, 1, 0), NEO_ERR_STATE,
+               "unit 'b.1' is open for forward");
+    EXPECT_ERR(comm, neo_fsdp_step(f, 0.1f), NEO_ERR_STATE,
+               "neo_fsdp_step: unit 'b.1' is in a window");
     EXPECT_OK(comm, neo_fsdp_forward_begin(f, 2));
     if (neo_comm_size(comm) > 1)
-        EXPECT_ERR(comm, neo_fsdp_forward_begin(f, 3), NEO_ERR_CAPACITY, "unit 'b.3' is opened inside the windows of 2 others");
+        EXPECT_ERR(comm, neo_fsdp_forward_begin(f, 3), NEO_ERR_CAPACITY,
+                   "unit 'b.3' is opened inside the windows of 2 others");
     EXPECT_OK(comm, neo_fsdp_forward_end(f, 2));
     EXPECT_OK(comm, neo_fsdp_forward_end(f, 1));
     EXPECT_ERR(comm, layer_forward(ctx, &m, 1, 2), NEO_ERR_STATE, "unit 'b.1' is not in a window");
-    EXPECT_ERR(comm, neo_fsdp_step(f, 0.1f), NEO_ERR_STATE, "since the last step unit 'root' had the backward of 0 of 1 micro-batches");
-    EXPECT_ERR(comm, neo_fsdp_backward_begin(f, 2, 1 + neo_fsdp_pieces(f)), NEO_ERR_ARG, "neo_fsdp_backward_begin: piece");
+    EXPECT_ERR(comm, neo_fsdp_step(f, 0.1f), NEO_ERR_STATE,
+               "since the last step unit 'root' had the backward of 0 of 1 micro-batches");
+    EXPECT_ERR(comm, neo_fsdp_backward_begin(f, 2, 1 + neo_fsdp_pieces(f)), NEO_ERR_ARG,
+               "neo_fsdp_backward_begin: piece");
     EXPECT_OK(comm, neo_fsdp_backward_begin(f, 5, 0));
     EXPECT_ERR(comm, layer_backward(ctx, &m, NULL, 5, 2, 0), NEO_ERR_STATE, "unit 'b.5' is frozen");
     EXPECT_OK(comm, neo_fsdp_backward_end(f, 5));
     for (int i = 0; i < neo_fsdp_pieces(f); i++) {
         neo_leaves part = neo_fsdp_piece(f, i, c.batch);
         int64_t first, rows = neo_fsdp_samples(f, i, c.batch, &first);
-        EXPECT(comm, rows == samples_in(c.batch, part.first, part.count) && first == samples_in(c.batch, 0, part.first),
+        EXPECT(comm,
+               rows == samples_in(c.batch, part.first, part.count) &&
+                   first == samples_in(c.batch, 0, part.first),
                "%d samples from %d", (int)rows, (int)first);
         EXPECT_OK(comm, neo_fsdp_backward_begin(f, 2, i));
         if (part.count)
@@ -456,11 +498,13 @@ static neo_status windows(neo_comm *comm, void *user) {
                        "no backward has written the gradient of 'layer.2.weight' in unit 'b.2'");
         if (neo_comm_size(comm) > 1)
             EXPECT_ERR(comm, layer_backward(ctx, &m, NULL, 2, rows, 0), NEO_ERR_ARG,
-                       "rows are the whole batch, but this is the backward window of a unit over several ranks");
+                       "rows are the whole batch, but this is the backward window of a unit over "
+                       "several ranks");
         EXPECT_OK(comm, layer_backward(ctx, &m, &part, 2, rows, 0));
         EXPECT_OK(comm, neo_fsdp_backward_end(f, 2));
     }
-    EXPECT_ERR(comm, neo_fsdp_backward_begin(f, 2, 0), NEO_ERR_STATE, "has had the backward of all 1 micro-batches: neo_fsdp_step comes first");
+    EXPECT_ERR(comm, neo_fsdp_backward_begin(f, 2, 0), NEO_ERR_STATE,
+               "has had the backward of all 1 micro-batches: neo_fsdp_step comes first");
     EXPECT_OK(comm, neo_fsdp_cancel(f));
     for (int step = 0; step < 2; step++) EXPECT_OK(comm, train_step(comm, &c, f, &m, step));
     neo_fsdp_destroy(f);
@@ -479,7 +523,8 @@ static neo_status other_order(neo_comm *comm, void *user) {
     d.units = m.unit;
     d.no_prefetch = 1;
     EXPECT_OK(comm, neo_fsdp_create(comm, &d, &f));
-    EXPECT(comm, f->unit[4].elements == f->unit[5].elements, "%d", (int)f->unit[4].elements);
+    EXPECT(comm, inside_fsdp_elements(f, 4) == inside_fsdp_elements(f, 5), "%d",
+           (int)inside_fsdp_elements(f, 4));
     int rank = neo_comm_rank(comm), odd = rank == neo_comm_size(comm) - 1;
     EXPECT_ERR(comm, neo_fsdp_forward_begin(f, odd ? 5 : 4), NEO_ERR_DIVERGED, "'b.4'");
     EXPECT(comm, strstr(neo_last_error(), "'b.5'") != NULL, "%s", neo_last_error());
@@ -488,7 +533,8 @@ static neo_status other_order(neo_comm *comm, void *user) {
     model_destroy(&m);
     return NEO_OK;
 }
-/* One rank computes two units in another order; both are gathered by then, or come in the same order. */
+/* One rank computes two units in another order; both are gathered by then, or come in the same
+   order. */
 static neo_status swapped(neo_comm *comm, void *user) {
     Config c = config_new();
     Model m;
@@ -508,10 +554,14 @@ static neo_status swapped(neo_comm *comm, void *user) {
     }
     if (status == NEO_OK) status = train_step(comm, &c, f, &m, 1);
     EXPECT(comm, status == NEO_ERR_DIVERGED, "%s: %s", neo_status_string(status), neo_last_error());
-    EXPECT(comm, strstr(neo_last_error(), "b.3") && strstr(neo_last_error(), "b.4"), "%s", neo_last_error());
+    EXPECT(comm, strstr(neo_last_error(), "b.3") && strstr(neo_last_error(), "b.4"), "%s",
+           neo_last_error());
     if (late) { /* nothing has changed, and the group works */
-        EXPECT(comm, strstr(neo_last_error(), "rank 1: neo_fsdp_step: window 0 of the step is forward of unit 'b.4' "
-                                              "here, forward of unit 'b.3' on rank 0"), "%s", neo_last_error());
+        EXPECT(comm,
+               strstr(neo_last_error(),
+                      "rank 1: neo_fsdp_step: window 0 of the step is forward of unit 'b.4' "
+                      "here, forward of unit 'b.3' on rank 0"),
+               "%s", neo_last_error());
         EXPECT_OK(comm, train_step(comm, &c, f, &m, 1));
         EXPECT_OK(comm, train_step(comm, &c, f, &m, 2));
     }
@@ -528,11 +578,15 @@ static neo_status lost(neo_comm *comm, void *user) {
     EXPECT_OK(comm, model_create(neo_comm_ctx(comm), &c, 1, &m));
     neo_fsdp_desc d = c.desc;
     d.units = m.unit;
-    neo_status status = neo_fsdp_create(comm, &d, &f); /* others may still be in it when rank 1 is lost */
+    neo_status status =
+        neo_fsdp_create(comm, &d, &f); /* others may still be in it when rank 1 is lost */
     EXPECT(comm, status == NEO_OK || neo_comm_rank(comm) != 1, "%s", neo_last_error());
-    if (status == NEO_OK && neo_comm_rank(comm) == 1) EXPECT_OK(comm, neo_comm_inject(f->shard, fault));
-    for (int step = 0; step < 3 && status == NEO_OK; step++) status = train_step(comm, &c, f, &m, step);
-    EXPECT(comm, status == NEO_ERR_PEER || status == NEO_ERR_TIMEOUT, "%s", neo_status_string(status));
+    if (status == NEO_OK && neo_comm_rank(comm) == 1)
+        EXPECT_OK(comm, neo_comm_inject(inside_of_fsdp(f).shard, fault));
+    for (int step = 0; step < 3 && status == NEO_OK; step++)
+        status = train_step(comm, &c, f, &m, step);
+    EXPECT(comm, status == NEO_ERR_PEER || status == NEO_ERR_TIMEOUT, "%s",
+           neo_status_string(status));
     neo_fsdp_destroy(f);
     model_destroy(&m);
     return status;
@@ -544,22 +598,44 @@ typedef struct Refusal {
     neo_status status;
     void (*spoil)(neo_fsdp_desc *d, neo_fsdp_unit *units, int rank);
 } Refusal;
-static void no_units(neo_fsdp_desc *d, neo_fsdp_unit *u, int rank) { d->unit_count = 0, (void)u, (void)rank; }
-static void no_name(neo_fsdp_desc *d, neo_fsdp_unit *u, int rank) { (void)d, u[2].name = "", (void)rank; }
-static void no_set(neo_fsdp_desc *d, neo_fsdp_unit *u, int rank) { (void)d, u[2].params = NULL, (void)rank; }
-static void twice(neo_fsdp_desc *d, neo_fsdp_unit *u, int rank) { (void)d, u[2].params = u[1].params, (void)rank; }
-static void factor(neo_fsdp_desc *d, neo_fsdp_unit *u, int rank) { d->factor = 3, (void)u, (void)rank; }
-static void scale(neo_fsdp_desc *d, neo_fsdp_unit *u, int rank) { d->loss_scale = 1000.0f, (void)u, (void)rank; }
-static void dtype(neo_fsdp_desc *d, neo_fsdp_unit *u, int rank) { d->param_dtype = NEO_I8, (void)u, (void)rank; }
-static void slots(neo_fsdp_desc *d, neo_fsdp_unit *u, int rank) { d->slots = -1, (void)u, (void)rank; }
-static void mode(neo_fsdp_desc *d, neo_fsdp_unit *u, int rank) { d->mode = NEO_FSDP_MODE_COUNT, (void)u, (void)rank; }
+static void no_units(neo_fsdp_desc *d, neo_fsdp_unit *u, int rank) {
+    d->unit_count = 0, (void)u, (void)rank;
+}
+static void no_name(neo_fsdp_desc *d, neo_fsdp_unit *u, int rank) {
+    (void)d, u[2].name = "", (void)rank;
+}
+static void no_set(neo_fsdp_desc *d, neo_fsdp_unit *u, int rank) {
+    (void)d, u[2].params = NULL, (void)rank;
+}
+static void twice(neo_fsdp_desc *d, neo_fsdp_unit *u, int rank) {
+    (void)d, u[2].params = u[1].params, (void)rank;
+}
+static void factor(neo_fsdp_desc *d, neo_fsdp_unit *u, int rank) {
+    d->factor = 3, (void)u, (void)rank;
+}
+static void scale(neo_fsdp_desc *d, neo_fsdp_unit *u, int rank) {
+    d->loss_scale = 1000.0f, (void)u, (void)rank;
+}
+static void dtype(neo_fsdp_desc *d, neo_fsdp_unit *u, int rank) {
+    d->param_dtype = NEO_I8, (void)u, (void)rank;
+}
+static void slots(neo_fsdp_desc *d, neo_fsdp_unit *u, int rank) {
+    d->slots = -1, (void)u, (void)rank;
+}
+static void mode(neo_fsdp_desc *d, neo_fsdp_unit *u, int rank) {
+    d->mode = NEO_FSDP_MODE_COUNT, (void)u, (void)rank;
+}
 static void groups(neo_fsdp_desc *d, neo_fsdp_unit *u, int rank) {
-    d->accumulate = NEO_ACCUMULATE_IN_GROUPS, d->groups = 3, d->micro_batches = 2, (void)u, (void)rank;
+    d->accumulate = NEO_ACCUMULATE_IN_GROUPS, d->groups = 3, d->micro_batches = 2, (void)u,
+    (void)rank;
 }
 static void leafwise(neo_fsdp_desc *d, neo_fsdp_unit *u, int rank) {
-    d->accumulate = NEO_ACCUMULATE_IN_GROUPS, d->groups = 4, d->micro_batches = 2, d->leaf_pieces = 1, (void)u, (void)rank;
+    d->accumulate = NEO_ACCUMULATE_IN_GROUPS, d->groups = 4, d->micro_batches = 2,
+    d->leaf_pieces = 1, (void)u, (void)rank;
 }
-static void eps(neo_fsdp_desc *d, neo_fsdp_unit *u, int rank) { d->optim.eps = -1.0f, (void)u, (void)rank; }
+static void eps(neo_fsdp_desc *d, neo_fsdp_unit *u, int rank) {
+    d->optim.eps = -1.0f, (void)u, (void)rank;
+}
 static void one_rank(neo_fsdp_desc *d, neo_fsdp_unit *u, int rank) {
     (void)u;
     if (rank == 2) d->slots = 1;
@@ -589,7 +665,8 @@ static const Refusal refusals[] = {
     {"micro-batches that add in 3 groups", NEO_ERR_UNSUPPORTED, groups},
     {"not in 4 groups of 8 leaves", NEO_ERR_UNSUPPORTED, leafwise},
     {"eps is -1", NEO_ERR_ARG, eps},
-    {"rank 2: neo_fsdp_create: other slots, no_prefetch, micro_batches", NEO_ERR_MISMATCH, one_rank},
+    {"rank 2: neo_fsdp_create: other slots, no_prefetch, micro_batches", NEO_ERR_MISMATCH,
+     one_rank},
     {"another optimizer than rank 0", NEO_ERR_MISMATCH, other_eps},
     {"other units than rank 0", NEO_ERR_MISMATCH, other_unit},
     {"rank 2: neo_fsdp_create: slots", NEO_ERR_ARG, one_rank_bad},
@@ -607,9 +684,10 @@ static neo_status refused(neo_comm *comm, void *user) {
         refusals[i].spoil(&d, m.unit, neo_comm_rank(comm));
         size_t before = neo_ctx_memory(ctx).bytes;
         EXPECT_ERR(comm, neo_fsdp_create(comm, &d, &f), refusals[i].status, refusals[i].message);
-        EXPECT_OK(comm, neo_comm_barrier(comm, NULL)); /* the last rank to leave a group takes it away */
-        EXPECT(comm, !f && neo_ctx_memory(ctx).bytes == before, "%s: %d bytes are left", refusals[i].message,
-               (int)(neo_ctx_memory(ctx).bytes - before));
+        EXPECT_OK(comm,
+                  neo_comm_barrier(comm, NULL)); /* the last rank to leave a group takes it away */
+        EXPECT(comm, !f && neo_ctx_memory(ctx).bytes == before, "%s: %d bytes are left",
+               refusals[i].message, (int)(neo_ctx_memory(ctx).bytes - before));
         model_destroy(&m);
     }
     int64_t cube[] = {2, 2, 2};
@@ -622,13 +700,15 @@ static neo_status refused(neo_comm *comm, void *user) {
     NEO__ZERO(neo_fsdp_desc, d);
     d.units = &unit;
     d.unit_count = 1;
-    EXPECT_ERR(comm, neo_fsdp_create(comm, &d, &f), NEO_ERR_UNSUPPORTED, "'cube' of unit 'u' has 3 dimensions");
+    EXPECT_ERR(comm, neo_fsdp_create(comm, &d, &f), NEO_ERR_UNSUPPORTED,
+               "'cube' of unit 'u' has 3 dimensions");
     unit.replicate = 1;
     EXPECT_OK(comm, neo_fsdp_create(comm, &d, &f));
     neo_fsdp *second;
     neo_status status = neo_fsdp_forward_begin(f, 0); /* bound now */
     EXPECT(comm, status == NEO_OK, "%s", neo_last_error());
-    EXPECT_ERR(comm, neo_fsdp_create(comm, &d, &second), NEO_ERR_ARG, "'cube' of unit 'u' is bound by another owner");
+    EXPECT_ERR(comm, neo_fsdp_create(comm, &d, &second), NEO_ERR_ARG,
+               "'cube' of unit 'u' is bound by another owner");
     neo_fsdp_destroy(f);
     neo_params_destroy(set);
     return NEO_OK;
@@ -667,13 +747,15 @@ static neo_status tight_step(neo_fsdp *f, neo_params *const *set) {
             continue;
         }
         NEO__TRY(neo_fsdp_backward_begin(f, u, 0));
-        for (int k = 0; k < TIGHT; k++) ((float *)p->grad.data)[k] = 0.5f * ((const float *)p->value.data)[k];
+        for (int k = 0; k < TIGHT; k++)
+            ((float *)p->grad.data)[k] = 0.5f * ((const float *)p->value.data)[k];
         NEO__TRY(neo_fsdp_backward_end(f, u));
     }
     return neo_fsdp_step(f, 0.01f);
 }
 static neo_status tight(neo_comm *comm, void *user) {
-    static const char *const names[] = {"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p"};
+    static const char *const names[] = {"a", "b", "c", "d", "e", "f", "g", "h",
+                                        "i", "j", "k", "l", "m", "n", "o", "p"};
     neo_ctx *ctx = neo_comm_ctx(comm);
     neo_params *set[TIGHT_UNITS];
     neo_fsdp_unit unit[TIGHT_UNITS];
@@ -694,8 +776,8 @@ static neo_status tight(neo_comm *comm, void *user) {
     d.mode = *(const neo_fsdp_mode *)user;
     taken = 0, counting = 1;
     neo_status status = neo_fsdp_create(comm, &d, &f);
-    EXPECT(comm, status == (d.mode == NEO_FSDP_FULL ? NEO_OK : NEO_ERR_MEMORY), "%s: %s", neo_fsdp_mode_name(d.mode),
-           neo_last_error());
+    EXPECT(comm, status == (d.mode == NEO_FSDP_FULL ? NEO_OK : NEO_ERR_MEMORY), "%s: %s",
+           neo_fsdp_mode_name(d.mode), neo_last_error());
     for (int step = 0; step < 3 && status == NEO_OK; step++) EXPECT_OK(comm, tight_step(f, set));
     if (status == NEO_OK) neo_fsdp_destroy(f);
     counting = 0;
@@ -724,10 +806,12 @@ static neo_status no_memory(neo_comm *comm, void *user) {
         return NEO_OK;
     }
     EXPECT_OK(comm, neo_comm_all_reduce(comm, NEO_REDUCE_SUM, &bad, &sum, 1, NEO_I64, NULL));
-    EXPECT(comm, sum == 0 || sum == neo_comm_size(comm), "%d ranks of %d fail", (int)sum, neo_comm_size(comm));
+    EXPECT(comm, sum == 0 || sum == neo_comm_size(comm), "%d ranks of %d fail", (int)sum,
+           neo_comm_size(comm));
     if (status == NEO_OK) neo_fsdp_destroy(f);
     EXPECT_OK(comm, neo_comm_barrier(comm, NULL));
-    EXPECT(comm, neo_ctx_memory(ctx).bytes == before, "%zu bytes are left", neo_ctx_memory(ctx).bytes - before);
+    EXPECT(comm, neo_ctx_memory(ctx).bytes == before, "%zu bytes are left",
+           neo_ctx_memory(ctx).bytes - before);
     model_destroy(&m);
     return NEO_OK;
 }
@@ -741,7 +825,8 @@ static int memory(void) {
     for (int i = 0; i < 3; i++) bad += run_ranks(8, &d, tight, (void *)(uintptr_t)&modes[i]);
     limit.left = 0;
     create_failed = 1;
-    for (limit.refuse = 1; create_failed && limit.refuse < 200; limit.refuse++) bad += run_ranks(3, &d, no_memory, NULL);
+    for (limit.refuse = 1; create_failed && limit.refuse < 200; limit.refuse++)
+        bad += run_ranks(3, &d, no_memory, NULL);
     SAME(limit.refuse > 10 && limit.refuse < 200, 1, "memory: %d allocations\n", limit.refuse);
     return bad;
 }
@@ -762,7 +847,8 @@ int main(void) {
     uint64_t of_tied = 0;
     for (int w = 1; w <= 8; w++) bad += run_ranks(w, &d, tied, &of_tied);
     uint64_t of_hands[2] = {0, 0};
-    for (int w = 1; w <= 4; w *= 2) bad += run_ranks(w, &d, by_hand, of_hands) + run_ranks(w, &d, bounded, NULL);
+    for (int w = 1; w <= 4; w *= 2)
+        bad += run_ranks(w, &d, by_hand, of_hands) + run_ranks(w, &d, bounded, NULL);
     for (int w = 1; w <= 4; w++) bad += run_ranks(w, &d, windows, NULL);
     bad += run_ranks(4, &d, refused, NULL);
     bad += run_ranks(4, &d, other_order, NULL);

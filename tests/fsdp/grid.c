@@ -1,6 +1,6 @@
-/* grid.c: dense parameters in shards train as on one rank, in every mode; what is asked of the allocator and
-   sent is what was predicted. As threads; compiled with NEO_COMM_MPI, under mpirun. NEO_FULL=1: more
-   of the grid; all: all of it. */
+/* grid.c: dense parameters in shards train as on one rank, in every mode; what is asked of the
+   allocator and sent is what was predicted. As threads; compiled with NEO_COMM_MPI, under mpirun.
+   NEO_FULL=1: more of the grid; all: all of it. */
 #include "common.h"
 
 typedef struct Case {
@@ -12,22 +12,29 @@ static int64_t sent(const neo_comm_stats *s, neo_comm_op op) {
     return s->op[op].bytes[NEO_LEVEL_LOCAL] + s->op[op].bytes[NEO_LEVEL_CROSS];
 }
 /* Sums over all ranks, of what was sent and what was predicted for all steps. */
-static neo_status check_traffic(neo_comm *comm, const Config *c, neo_fsdp *f, const neo_fsdp_prediction *p) {
+static neo_status check_traffic(neo_comm *comm, const Config *c, neo_fsdp *f,
+                                const neo_fsdp_prediction *p) {
     neo_fsdp_stats s = neo_fsdp_get_stats(f);
     double steps = (double)c->steps;
-    int64_t all[] = {sent(&s.shard, NEO_COMM_ALL_GATHER), sent(&s.shard, NEO_COMM_REDUCE_SCATTER),
+    int64_t all[] = {sent(&s.shard, NEO_COMM_ALL_GATHER),
+                     sent(&s.shard, NEO_COMM_REDUCE_SCATTER),
                      sent(&s.replica, NEO_COMM_ALL_REDUCE) + sent(&s.all, NEO_COMM_ALL_REDUCE),
-                     (int64_t)(steps * p->all_gather_bytes), (int64_t)(steps * p->reduce_scatter_bytes),
+                     (int64_t)(steps * p->all_gather_bytes),
+                     (int64_t)(steps * p->reduce_scatter_bytes),
                      (int64_t)(steps * p->all_reduce_bytes)};
-    EXPECT(comm, s.shard.op[NEO_COMM_ALL_GATHER].calls == c->steps * p->all_gathers, "%d gathers, predicted %d a step",
-           (int)s.shard.op[NEO_COMM_ALL_GATHER].calls, (int)p->all_gathers);
+    EXPECT(comm, s.shard.op[NEO_COMM_ALL_GATHER].calls == c->steps * p->all_gathers,
+           "%d gathers, predicted %d a step", (int)s.shard.op[NEO_COMM_ALL_GATHER].calls,
+           (int)p->all_gathers);
     EXPECT(comm, s.gathers == c->steps * p->all_gathers, "%d", (int)s.gathers);
-    EXPECT(comm, s.shard.op[NEO_COMM_REDUCE_SCATTER].calls == c->steps * p->reduce_scatters, "%d of %d",
-           (int)s.shard.op[NEO_COMM_REDUCE_SCATTER].calls, (int)p->reduce_scatters);
-    EXPECT(comm, s.replica.op[NEO_COMM_ALL_REDUCE].calls + s.all.op[NEO_COMM_ALL_REDUCE].calls ==
-                     c->steps * p->all_reduces, "%d of %d", (int)s.all.op[NEO_COMM_ALL_REDUCE].calls, (int)p->all_reduces);
-    EXPECT(comm, all[0] == all[3] && all[1] == all[4], "gathered %d, predicted %d; scattered %d, predicted %d",
-           (int)all[0], (int)all[3], (int)all[1], (int)all[4]);
+    EXPECT(comm, s.shard.op[NEO_COMM_REDUCE_SCATTER].calls == c->steps * p->reduce_scatters,
+           "%d of %d", (int)s.shard.op[NEO_COMM_REDUCE_SCATTER].calls, (int)p->reduce_scatters);
+    EXPECT(comm,
+           s.replica.op[NEO_COMM_ALL_REDUCE].calls + s.all.op[NEO_COMM_ALL_REDUCE].calls ==
+               c->steps * p->all_reduces,
+           "%d of %d", (int)s.all.op[NEO_COMM_ALL_REDUCE].calls, (int)p->all_reduces);
+    EXPECT(comm, all[0] == all[3] && all[1] == all[4],
+           "gathered %d, predicted %d; scattered %d, predicted %d", (int)all[0], (int)all[3],
+           (int)all[1], (int)all[4]);
     EXPECT_OK(comm, neo_comm_all_reduce(comm, NEO_REDUCE_SUM, all, all, 6, NEO_I64, NULL));
     EXPECT(comm, all[2] == all[5], "all-reduced %d, predicted %d", (int)all[2], (int)all[5]);
     return NEO_OK;
@@ -45,16 +52,21 @@ static neo_status train(neo_comm *comm, void *user) {
     d.units = m.unit;
     size_t before = neo_ctx_memory(ctx).bytes;
     EXPECT_OK(comm, neo_fsdp_predict(ctx, &d, neo_comm_size(comm), neo_comm_rank(comm), &p));
-    EXPECT(comm, neo_ctx_memory(ctx).bytes == before, "predict keeps %d bytes", (int)(neo_ctx_memory(ctx).bytes - before));
+    EXPECT(comm, neo_ctx_memory(ctx).bytes == before, "predict keeps %d bytes",
+           (int)(neo_ctx_memory(ctx).bytes - before));
     EXPECT_OK(comm, neo_fsdp_create(comm, &d, &f));
-    neo_comm *groups[] = {f->shard, f->replica, f->all};
+    inside_fsdp inside = inside_of_fsdp(f);
+    neo_comm *groups[] = {inside.shard, inside.replica, inside.all};
     size_t group_bytes = 0;
     NEO__ZERO(neo_comm_desc, gd);
     gd.ctx.repro_shards = LEAVES;
     for (int i = 0; i < 3; i++)
-        if (groups[i]) group_bytes += neo_comm_workspace_bytes(&gd, neo_comm_size(groups[i]), neo_comm_get_backend(comm));
-    EXPECT(comm, neo_ctx_memory(ctx).bytes - before == p.bytes + group_bytes, "%zu bytes, predicted %zu and %zu of groups",
-           neo_ctx_memory(ctx).bytes - before, p.bytes, group_bytes);
+        if (groups[i])
+            group_bytes +=
+                neo_comm_workspace_bytes(&gd, neo_comm_size(groups[i]), neo_comm_get_backend(comm));
+    EXPECT(comm, neo_ctx_memory(ctx).bytes - before == p.bytes + group_bytes,
+           "%zu bytes, predicted %zu and %zu of groups", neo_ctx_memory(ctx).bytes - before,
+           p.bytes, group_bytes);
     int64_t calls = 0;
     for (int step = 0; step < c->steps; step++) {
         if (step == 1) calls = neo_ctx_memory(ctx).alloc_count;
@@ -77,10 +89,13 @@ static const char *describe(const Config *c, int ranks) {
     static char text[200];
     const neo_fsdp_desc *d = &c->desc;
     snprintf(text, sizeof text,
-             "W %d %s factor %d slots %d prefetch %d k %d accumulate %d groups %d keep %d replicate %d freeze %d %s %s optim %d clip %g "
-             "batch %d", ranks, neo_fsdp_mode_name(d->mode), d->factor, d->slots, !d->no_prefetch, d->micro_batches,
-             (int)d->accumulate, d->groups, c->keep_root, c->replicate, c->freeze, neo_dtype_name(d->param_dtype),
-             neo_dtype_name(d->reduce_dtype), (int)d->optim.kind, (double)d->optim.clip_norm, c->batch);
+             "W %d %s factor %d slots %d prefetch %d k %d accumulate %d groups %d keep %d "
+             "replicate %d freeze %d %s %s optim %d clip %g "
+             "batch %d",
+             ranks, neo_fsdp_mode_name(d->mode), d->factor, d->slots, !d->no_prefetch,
+             d->micro_batches, (int)d->accumulate, d->groups, c->keep_root, c->replicate, c->freeze,
+             neo_dtype_name(d->param_dtype), neo_dtype_name(d->reduce_dtype), (int)d->optim.kind,
+             (double)d->optim.clip_norm, c->batch);
     return text;
 }
 static int run_case(Case *k, int ranks, int threads) {
@@ -141,12 +156,15 @@ int main(void) {
         Case k;
         k.config = config_new();
         neo_fsdp_desc *d = &k.config.desc;
-        static const int optims[] = {NEO_OPTIM_ADAMW, NEO_OPTIM_SGD, NEO_OPTIM_ADAGRAD, NEO_OPTIM_LAMB};
+        static const int optims[] = {NEO_OPTIM_ADAMW, NEO_OPTIM_SGD, NEO_OPTIM_ADAGRAD,
+                                     NEO_OPTIM_LAMB};
         d->micro_batches = 1 << definition / 3 % 3;
         d->accumulate = (neo_fsdp_accumulate)(definition % 3);
         d->optim.kind = (neo_optim_kind)optims[definition % 4];
         d->optim.clip_norm = definition % 2 ? 0.05f : 0.0f;
-        d->optim.clip_norm_type = definition % 3 == 0 ? 2.0f : definition % 3 == 1 ? INFINITY : 1.0f;
+        d->optim.clip_norm_type = definition % 3 == 0   ? 2.0f
+                                  : definition % 3 == 1 ? INFINITY
+                                                        : 1.0f;
         k.config.batch = definition % 2 ? 13 : 24;
         if (full) k.config.steps = 10;
         int groups = d->accumulate == NEO_ACCUMULATE_EACH || d->micro_batches < 2 ? 1 : LEAVES;

@@ -1,7 +1,8 @@
 #!/bin/sh
-# python.sh: the file that neo_fsdp_write_safetensors writes - a model in shards, with optimizer state - opens in
-# Python's safetensors package with the names, dtypes, shapes and numbers that it has for neo; and a file of Python's like
-# those of GPT-2 - other names, f16, weights transposed - loads into a model in shards. PYTHON names another interpreter.
+# python.sh: the file that neo_fsdp_write_safetensors writes - a model in shards, with optimizer
+# state - opens in Python's safetensors package with the names, dtypes, shapes and numbers that it
+# has for neo; and a file of Python's like those of GPT-2 - other names, f16, weights transposed -
+# loads into a model in shards. PYTHON names another interpreter.
 
 B=${B:-build}
 PYTHON=${PYTHON:-python3}

@@ -1,9 +1,10 @@
-/* state.c: states of dense parameters in shards. Checkpoints of 4 ranks go on on 1, 3 and 8 in another mode,
-   bit for bit; the whole model in one file has the same bytes from any ranks and mode, takes the memory that was
-   predicted, and fails on all ranks alike; files of another trainer - 16 bits, transposed, under other names - load
-   into parts. As threads; compiled with NEO_COMM_MPI, under mpirun: all on its ranks.
-   test_fsdp_state FILE: writes a file, with state, for Python to read, and says what is in it.
-   test_fsdp_state FILE FROM: writes what it loads from a file of Python's, of transposed weights. */
+/* state.c: states of dense parameters in shards. Checkpoints of 4 ranks go on on 1, 3 and 8 in
+   another mode, bit for bit; the whole model in one file has the same bytes from any ranks and
+   mode, takes the memory that was predicted, and fails on all ranks alike; files of another trainer
+   - 16 bits, transposed, under other names - load into parts. As threads; compiled with
+   NEO_COMM_MPI, under mpirun: all on its ranks. test_fsdp_state FILE: writes a file, with state,
+   for Python to read, and says what is in it. test_fsdp_state FILE FROM: writes what it loads from
+   a file of Python's, of transposed weights. */
 #include "common.h"
 
 #include <signal.h>
@@ -33,13 +34,15 @@ static int speaks(const neo_comm *comm) { return neo_comm_rank(comm) == 0 || lau
 
 /* ---- ways to train ---- */
 static const char *choose_mode(Config *c, int mode, int ranks) {
-    static const neo_fsdp_mode modes[] = {NEO_FSDP_FULL, NEO_FSDP_ZERO1, NEO_FSDP_ZERO2, NEO_FSDP_DDP, NEO_FSDP_FULL};
+    static const neo_fsdp_mode modes[] = {NEO_FSDP_FULL, NEO_FSDP_ZERO1, NEO_FSDP_ZERO2,
+                                          NEO_FSDP_DDP, NEO_FSDP_FULL};
     int hybrid = mode == 4 && ranks > 1 && LEAVES % ranks == 0;
     c->desc.mode = modes[mode];
     c->desc.factor = hybrid ? ranks / 2 : 0;
     return hybrid ? "hybrid" : neo_fsdp_mode_name(modes[mode]);
 }
-/* 0: the plain one. 1: a frozen unit, a unit on every rank, a loss scale that changes, reductions in bf16. */
+/* 0: the plain one. 1: a frozen unit, a unit on every rank, a loss scale that changes, reductions
+   in bf16. */
 static Config definition(int which) {
     Config c = config_new();
     c.steps = END_AT;
@@ -58,7 +61,8 @@ static void *count_alloc(size_t size, size_t align, void *user) {
     void *p;
     (void)user;
     if (failing_allocations && failing_allocations--) return NULL;
-    return posix_memalign(&p, align < sizeof(void *) ? sizeof(void *) : align, size) == 0 ? p : NULL;
+    return posix_memalign(&p, align < sizeof(void *) ? sizeof(void *) : align, size) == 0 ? p
+                                                                                          : NULL;
 }
 static void count_free(void *p, size_t size, void *user) {
     (void)size, (void)user;
@@ -97,20 +101,22 @@ static neo_status go_on(neo_comm *comm, void *user) {
         NEO__ZERO(neo_load_desc, d);
         d.dir = in_folder("checkpoint");
         d.group = &group;
-        EXPECT_OK(comm, neo_fsdp_forward_begin(f, 0)); /* what is gathered before a load is old after it */
+        EXPECT_OK(comm, neo_fsdp_forward_begin(
+                            f, 0)); /* what is gathered before a load is old after it */
         EXPECT_OK(comm, neo_fsdp_forward_end(f, 0));
         EXPECT_OK(comm, neo_fsdp_cancel(f));
         EXPECT_OK(comm, neo_load(ctx, &d, state, &step));
         EXPECT(comm, step == job->first, "step %d", (int)step);
         EXPECT_OK(comm, neo_state_digest_group(state, &group, &digest));
-        EXPECT(comm, digest == job->begins, "loaded %016llx, saved was %016llx", (unsigned long long)digest,
-               (unsigned long long)job->begins);
+        EXPECT(comm, digest == job->begins, "loaded %016llx, saved was %016llx",
+               (unsigned long long)digest, (unsigned long long)job->begins);
     }
-    for (int step = job->first; step < job->last; step++) EXPECT_OK(comm, train_step(comm, c, f, &m, step));
+    for (int step = job->first; step < job->last; step++)
+        EXPECT_OK(comm, train_step(comm, c, f, &m, step));
     EXPECT_OK(comm, neo_state_digest_group(state, &group, &digest));
     if (job->ends)
-        EXPECT(comm, digest == job->ends, "trained %016llx, want %016llx", (unsigned long long)digest,
-               (unsigned long long)job->ends);
+        EXPECT(comm, digest == job->ends, "trained %016llx, want %016llx",
+               (unsigned long long)digest, (unsigned long long)job->ends);
     else if (speaks(comm)) job->ends = digest;
     if (job->save) {
         NEO__ZERO(neo_save_desc, d);
@@ -183,22 +189,33 @@ static int same_as_reference(const char *path, int which) {
         reference_bytes[which] = bytes;
         return 1;
     }
-    int same = text && bytes == reference_bytes[which] && memcmp(text, reference[which], (size_t)bytes) == 0;
+    int same = text && bytes == reference_bytes[which] &&
+               memcmp(text, reference[which], (size_t)bytes) == 0;
     free(text);
     return same;
 }
 static void forget_references(void) {
     for (int i = 0; i < 2; i++) free(reference[i]), reference[i] = NULL;
 }
-/* By hand: of this model the largest unit is b.2, a matrix of 64 x 48 and 48 numbers, each at a multiple of 256. */
+/* By hand: of this model the largest unit is b.2, a matrix of 64 x 48 and 48 numbers, each at a
+   multiple of 256. */
 static size_t bytes_by_hand(const Config *c, int ranks, int rank, int with_state) {
     int factor = c->desc.mode == NEO_FSDP_DDP ? 1 : c->desc.factor ? c->desc.factor : ranks;
-    int frozen = c->freeze ? 2 : 0, kinds = !with_state ? 0 : c->desc.optim.kind == NEO_OPTIM_SGD ? 1 : 2;
-    size_t count = (size_t)(WEIGHTS + kinds * (WEIGHTS - frozen) + (!with_state ? 0 : c->desc.loss_scale > 0 ? 3 : 1));
-    size_t unit = factor == 1 ? 0 : (size_t)((64 * 48 + 256 + 256 * factor - 1) / (256 * factor) * (256 * factor)) * 4;
+    int frozen = c->freeze ? 2 : 0, kinds = !with_state                           ? 0
+                                            : c->desc.optim.kind == NEO_OPTIM_SGD ? 1
+                                                                                  : 2;
+    size_t count = (size_t)(WEIGHTS + kinds * (WEIGHTS - frozen) +
+                            (!with_state              ? 0
+                             : c->desc.loss_scale > 0 ? 3
+                                                      : 1));
+    size_t unit =
+        factor == 1
+            ? 0
+            : (size_t)((64 * 48 + 256 + 256 * factor - 1) / (256 * factor) * (256 * factor)) * 4;
     size_t bytes = with_state && rank < factor ? unit / (size_t)factor : 0;
     if (rank > 0) return bytes;
-    size_t names = (count * sizeof(char *) + 63) / 64 * 64, shapes = (count * sizeof(neo_tensor) + 63) / 64 * 64;
+    size_t names = (count * sizeof(char *) + 63) / 64 * 64,
+           shapes = (count * sizeof(neo_tensor) + 63) / 64 * 64;
     return bytes + unit + names + shapes + count * 2 * sizeof(void *);
 }
 static neo_status write_measured(neo_comm *comm, const Config *c, neo_fsdp *f, int with_state) {
@@ -208,11 +225,13 @@ static neo_status write_measured(neo_comm *comm, const Config *c, neo_fsdp *f, i
     size_t pad = m.peak_bytes - m.bytes, predicted = neo_fsdp_write_bytes(f, with_state);
     void *fill = pad ? neo_alloc(ctx, pad) : NULL; /* so that the peak is that of the call */
     EXPECT(comm, neo_ctx_memory(ctx).bytes == m.peak_bytes, "%zu", neo_ctx_memory(ctx).bytes);
-    EXPECT_OK(comm, neo_fsdp_write_safetensors(f, rank == 0 ? in_folder("full") : NULL, with_state));
+    EXPECT_OK(comm,
+              neo_fsdp_write_safetensors(f, rank == 0 ? in_folder("full") : NULL, with_state));
     size_t took = neo_ctx_memory(ctx).peak_bytes - m.peak_bytes;
     EXPECT(comm, took == predicted, "took %zu bytes, predicted %zu", took, predicted);
-    EXPECT(comm, predicted == bytes_by_hand(c, neo_comm_size(comm), rank, with_state), "predicted %zu, by hand %zu",
-           predicted, bytes_by_hand(c, neo_comm_size(comm), rank, with_state));
+    EXPECT(comm, predicted == bytes_by_hand(c, neo_comm_size(comm), rank, with_state),
+           "predicted %zu, by hand %zu", predicted,
+           bytes_by_hand(c, neo_comm_size(comm), rank, with_state));
     EXPECT(comm, neo_ctx_memory(ctx).bytes == m.peak_bytes, "%zu", neo_ctx_memory(ctx).bytes);
     neo_free(ctx, fill, pad);
     if (rank > 0) return NEO_OK;
@@ -227,7 +246,8 @@ static neo_status write_files(neo_comm *comm, void *user) {
     EXPECT_OK(comm, fsdp_create(comm, c, &m, &f));
     for (int step = 0; step < SAVED_AT; step++) EXPECT_OK(comm, train_step(comm, c, f, &m, step));
     NEO__TRY(write_measured(comm, c, f, 0));
-    EXPECT_OK(comm, neo_fsdp_forward_begin(f, 1)); /* and in a step: others are gathered meanwhile */
+    EXPECT_OK(comm,
+              neo_fsdp_forward_begin(f, 1)); /* and in a step: others are gathered meanwhile */
     NEO__TRY(write_measured(comm, c, f, 1));
     EXPECT_OK(comm, neo_fsdp_forward_end(f, 1));
     EXPECT_OK(comm, neo_fsdp_cancel(f));
@@ -235,7 +255,8 @@ static neo_status write_files(neo_comm *comm, void *user) {
     model_destroy(&m);
     return NEO_OK;
 }
-/* The file with state has the oracle's bits: read into plain parameters, each tensor as if it were a weight. */
+/* The file with state has the oracle's bits: read into plain parameters, each tensor as if it were
+   a weight. */
 static void against_oracle(const Config *c) {
     NEO__ZERO(neo_ctx_desc, d);
     neo_ctx *ctx = NULL;
@@ -257,13 +278,15 @@ static void against_oracle(const Config *c) {
     if (status == NEO_OK) status = neo_state_add_optim(state, optim);
     int count = state ? neo_state_count(state) : 0;
     for (int i = 0; i < count && status == NEO_OK; i++)
-        status = neo_state_add(file, NEO_STATE_WEIGHT, neo_state_name(state, i), neo_state_tensor(state, i));
-    if (status == NEO_OK) status = neo_load_safetensors(ctx, in_folder("full"), NULL, 0, 0, file, &loaded);
+        status = neo_state_add(file, NEO_STATE_WEIGHT, neo_state_name(state, i),
+                               neo_state_tensor(state, i));
+    if (status == NEO_OK)
+        status = neo_load_safetensors(ctx, in_folder("full"), NULL, 0, 0, file, &loaded);
     checks++;
     if (status != NEO_OK || loaded != count || neo_state_digest(state) != want) {
         failures++;
-        fprintf(stderr, "the file against the oracle: %s, %d of %d tensors\n", status ? neo_last_error() : "other bits",
-                loaded, count);
+        fprintf(stderr, "the file against the oracle: %s, %d of %d tensors\n",
+                status ? neo_last_error() : "other bits", loaded, count);
     }
     neo_state_destroy(state);
     neo_state_destroy(file);
@@ -286,7 +309,8 @@ static int one_file(int which, int mpi) {
 }
 
 /* ---- what stops one rank stops all ---- */
-static neo_status refused(neo_comm *comm, neo_fsdp *f, neo_status want, const char *part, const char *path, int with_state) {
+static neo_status refused(neo_comm *comm, neo_fsdp *f, neo_status want, const char *part,
+                          const char *path, int with_state) {
     size_t before = neo_ctx_memory(neo_comm_ctx(comm)).bytes;
     EXPECT_ERR(comm, neo_fsdp_write_safetensors(f, path, with_state), want, part);
     EXPECT(comm, neo_ctx_memory(neo_comm_ctx(comm)).bytes == before, "%zu bytes stay",
@@ -303,7 +327,8 @@ static neo_status full_disk(neo_comm *comm, neo_fsdp *f, long bytes) {
         limit.rlim_cur = (rlim_t)limits[i];
         EXPECT_OK(comm, neo_comm_barrier(comm, NULL));
         if (neo_comm_rank(comm) == 0) setrlimit(RLIMIT_FSIZE, &limit);
-        neo_status status = refused(comm, f, NEO_ERR_IO, "full.partial: cannot write", in_folder("full"), 1);
+        neo_status status =
+            refused(comm, f, NEO_ERR_IO, "full.partial: cannot write", in_folder("full"), 1);
         if (neo_comm_rank(comm) == 0) setrlimit(RLIMIT_FSIZE, &old);
         NEO__TRY(status);
     }
@@ -321,25 +346,32 @@ static neo_status errors(neo_comm *comm, void *user) {
     EXPECT_OK(comm, neo_fsdp_write_safetensors(f, in_folder("full"), 1));
     char *before = read_all(in_folder("full"), &bytes);
     NEO__TRY(full_disk(comm, f, bytes));
-    NEO__TRY(refused(comm, f, NEO_ERR_ARG, "path is NULL", rank == 0 ? NULL : in_folder("full"), 0));
+    NEO__TRY(
+        refused(comm, f, NEO_ERR_ARG, "path is NULL", rank == 0 ? NULL : in_folder("full"), 0));
     NEO__TRY(refused(comm, f, NEO_ERR_NOT_FOUND, "none/full", in_folder("none/full"), 0));
     if (last > 0)
-        NEO__TRY(refused(comm, f, NEO_ERR_MISMATCH, "neo_fsdp_write_safetensors: another with_state than rank 0",
+        NEO__TRY(refused(comm, f, NEO_ERR_MISMATCH,
+                         "neo_fsdp_write_safetensors: another with_state than rank 0",
                          in_folder("full"), rank == last));
-    for (int fails = 0; fails <= last && c->desc.mode != NEO_FSDP_DDP; fails += NEO__MAX(last, 1)) {
+    for (int fails = 0; fails <= last && c->desc.mode != NEO_FSDP_DDP;
+         fails += last > 1 ? last : 1) {
         EXPECT_OK(comm, neo_comm_barrier(comm, NULL));
         failing_allocations = rank == fails && (fails == 0 || !c->desc.factor);
         if (fails && c->desc.factor) break; /* that rank takes nothing */
-        NEO__TRY(refused(comm, f, NEO_ERR_MEMORY, "neo_fsdp_write_safetensors: no memory for", in_folder("full"), 1));
+        NEO__TRY(refused(comm, f, NEO_ERR_MEMORY, "neo_fsdp_write_safetensors: no memory for",
+                         in_folder("full"), 1));
         EXPECT(comm, failing_allocations == 0, "%d", failing_allocations);
     }
-    EXPECT_ERR(comm, neo_fsdp_write_safetensors(NULL, in_folder("full"), 0), NEO_ERR_ARG, "fsdp is NULL");
+    EXPECT_ERR(comm, neo_fsdp_write_safetensors(NULL, in_folder("full"), 0), NEO_ERR_ARG,
+               "fsdp is NULL");
     long after = 0;
     char *now = read_all(in_folder("full"), &after);
-    EXPECT(comm, before && now && after == bytes && memcmp(before, now, (size_t)bytes) == 0, "%ld bytes", after);
+    EXPECT(comm, before && now && after == bytes && memcmp(before, now, (size_t)bytes) == 0,
+           "%ld bytes", after);
     free(before);
     free(now);
-    for (int step = SAVED_AT; step < END_AT; step++) EXPECT_OK(comm, train_step(comm, c, f, &m, step));
+    for (int step = SAVED_AT; step < END_AT; step++)
+        EXPECT_OK(comm, train_step(comm, c, f, &m, step));
     EXPECT_OK(comm, fsdp_digest(comm, f, &digest));
     EXPECT(comm, digest == ((Job *)user)->ends, "digest %016llx", (unsigned long long)digest);
     neo_fsdp_destroy(f);
@@ -360,7 +392,9 @@ static int failures_of_ranks(int mpi) {
 }
 
 /* ---- files of another trainer ---- */
-static float foreign_value(int layer, int64_t i) { return (float)((int)(mixed((uint64_t)(i * 16 + layer)) >> 40 & 511) - 255) * 0.125f; }
+static float foreign_value(int layer, int64_t i) {
+    return (float)((int)(mixed((uint64_t)(i * 16 + layer)) >> 40 & 511) - 255) * 0.125f;
+}
 /* Its names are "transformer.h.<layer>.c_fc.weight"; leaves one out, or gives it another shape. */
 static neo_status write_foreign(neo_ctx *ctx, const Job *job, int without, int wrong) {
     static char memory[WEIGHTS][WIDEST * WIDEST * sizeof(float)];
@@ -375,12 +409,17 @@ static neo_status write_foreign(neo_ctx *ctx, const Job *job, int without, int w
             for (int64_t e = 0; e < rows * cols; e++) {
                 float x = foreign_value(2 * i + k, e);
                 int64_t at = job->transposed ? e % cols * rows + e / cols : e;
-                neo_floats_encode(ctx, job->dtype, &x, memory[count] + (size_t)at * neo_dtype_size(job->dtype), 1);
+                neo_floats_encode(ctx, job->dtype, &x,
+                                  memory[count] + (size_t)at * neo_dtype_size(job->dtype), 1);
             }
-            snprintf(names[count], sizeof names[count], "transformer.h.%d.c_fc.%s", i, k ? "bias" : "weight");
+            snprintf(names[count], sizeof names[count], "transformer.h.%d.c_fc.%s", i,
+                     k ? "bias" : "weight");
             list[count] = names[count];
-            if (k) tensors[count] = neo_tensor_1d(memory[count], job->dtype, rows - (2 * i + k == wrong));
-            else if (job->transposed) tensors[count] = neo_tensor_2d(memory[count], job->dtype, cols, rows);
+            if (k)
+                tensors[count] =
+                    neo_tensor_1d(memory[count], job->dtype, rows - (2 * i + k == wrong));
+            else if (job->transposed)
+                tensors[count] = neo_tensor_2d(memory[count], job->dtype, cols, rows);
             else tensors[count] = neo_tensor_2d(memory[count], job->dtype, rows, cols);
             count++;
         }
@@ -397,7 +436,8 @@ static int holds_foreign(neo_ctx *ctx, const char *path) {
         same = neo_safetensors_info(file, neo_safetensors_find(file, name), &t) == NEO_OK;
         t.data = values;
         same = same && neo_safetensors_read(file, neo_safetensors_find(file, name), t) == NEO_OK;
-        for (int64_t e = 0; e < neo_tensor_count(t) && same; e++) same = values[e] == foreign_value(i, e);
+        for (int64_t e = 0; e < neo_tensor_count(t) && same; e++)
+            same = values[e] == foreign_value(i, e);
     }
     neo_safetensors_close(file);
     return same;
@@ -436,21 +476,28 @@ static neo_status load_foreign(neo_comm *comm, void *user) {
         if (what == 2) break;
         /* A rank that holds nothing of the tensor has nothing to miss. */
         neo_status agreed = neo_comm_agree(comm, status);
-        EXPECT(comm, agreed == (what == 0 ? NEO_ERR_NOT_FOUND : NEO_ERR_MISMATCH) &&
-                         strstr(neo_last_error(), what == 0 ? "layer.2.weight" : "h.2.c_fc.bias has shape [63], expected [64]"),
+        EXPECT(comm,
+               agreed == (what == 0 ? NEO_ERR_NOT_FOUND : NEO_ERR_MISMATCH) &&
+                   strstr(neo_last_error(), what == 0
+                                                ? "layer.2.weight"
+                                                : "h.2.c_fc.bias has shape [63], expected [64]"),
                "%s", neo_last_error());
     }
-    if (rank == 0 && began >= 0 && !launched() && !job->transposed && job->config.desc.mode == NEO_FSDP_FULL) {
+    if (rank == 0 && began >= 0 && !launched() && !job->transposed &&
+        job->config.desc.mode == NEO_FSDP_FULL) {
         long read = bytes_read() - began, file = 0;
         free(read_all(in_folder("foreign"), &file));
-        EXPECT(comm, read >= 8 * ranks + 2000 && read < file + 2500 * ranks, "%ld bytes of %ld are read", read, file);
+        EXPECT(comm, read >= 8 * ranks + 2000 && read < file + 2500 * ranks,
+               "%ld bytes of %ld are read", read, file);
     }
     EXPECT_OK(comm, neo_fsdp_write_safetensors(f, in_folder("loaded"), 0));
     if (rank == 0) {
         long now = 0;
         char *after = read_all(in_folder("loaded"), &now);
-        EXPECT(comm, holds_foreign(ctx, in_folder("loaded")), "values of %s", neo_dtype_name(job->dtype));
-        EXPECT(comm, before && after && bytes == now && memcmp(before, after, (size_t)now) != 0, "%ld", now);
+        EXPECT(comm, holds_foreign(ctx, in_folder("loaded")), "values of %s",
+               neo_dtype_name(job->dtype));
+        EXPECT(comm, before && after && bytes == now && memcmp(before, after, (size_t)now) != 0,
+               "%ld", now);
         free(after);
     }
     free(before);
@@ -506,7 +553,8 @@ static int for_python(const char *path) {
     neo_ctx *ctx = NULL;
     job.config = definition(1);
     snprintf(folder, sizeof folder, "%s", path);
-    int bad = run(&job, 3, write_one, "a file for Python") || neo_ctx_create(NULL, &ctx) || neo_safetensors_open(ctx, path, &file);
+    int bad = run(&job, 3, write_one, "a file for Python") || neo_ctx_create(NULL, &ctx) ||
+              neo_safetensors_open(ctx, path, &file);
     for (int i = 0; !bad && i < neo_safetensors_count(file); i++) {
         static double memory[WIDEST * WIDEST]; /* of any dtype */
         neo_tensor t;
@@ -515,9 +563,10 @@ static int for_python(const char *path) {
         t.data = memory;
         bad = bad || neo_safetensors_read(file, i, t) != NEO_OK;
         for (int64_t e = 0; e < neo_tensor_count(t) && !bad; e++)
-            sum += t.dtype == NEO_I64 ? (double)((const int64_t *)t.data)[e] : (double)((const float *)t.data)[e];
-        printf("%s %s %d %d %.17g\n", neo_safetensors_name(file, i), neo_dtype_name(t.dtype), (int)t.shape[0],
-               t.ndim > 1 ? (int)t.shape[1] : 0, sum);
+            sum += t.dtype == NEO_I64 ? (double)((const int64_t *)t.data)[e]
+                                      : (double)((const float *)t.data)[e];
+        printf("%s %s %d %d %.17g\n", neo_safetensors_name(file, i), neo_dtype_name(t.dtype),
+               (int)t.shape[0], t.ndim > 1 ? (int)t.shape[1] : 0, sum);
     }
     neo_safetensors_close(file);
     neo_ctx_destroy(ctx);
@@ -533,7 +582,8 @@ int main(int argc, char **argv) {
     MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level);
 #endif
     signal(SIGXFSZ, SIG_IGN);
-    snprintf(folder, sizeof folder, "%s/neo-fsdp-state-%d", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp",
+    snprintf(folder, sizeof folder, "%s/neo-fsdp-state-%d",
+             getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp",
              (int)(mpi ? getppid() : getpid())); /* of all processes that mpirun started here */
     mkdir(folder, 0700);
     for (int which = 0; which < 2; which++) {

@@ -25,12 +25,14 @@ static const fuzz_seed fuzz_seeds[] = {
 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    static const char text[] = "1, 2, x, y, >50K\n?,,,\n1::a|b::0\n1\t2\t3\n0.5;1;2\na\n1,2\n1,2,3\n";
+    static const char text[] =
+        "1, 2, x, y, >50K\n?,,,\n1::a|b::0\n1\t2\t3\n0.5;1;2\na\n1,2\n1,2,3\n";
     neo_ctx *ctx = fuzz_ctx();
     neo_schema *s = NULL;
     if (size > 16384) return 0;
     FUZZ_CHECK(neo__schema_begin(ctx, "fuzz", NEO_FORMAT_DELIMITED, &s) == NEO_OK);
-    neo_status st = neo__describe_text(s, "columns", neo__text_of((const char *)data, (const char *)data + size));
+    neo_status st = neo__describe_text(s, "columns",
+                                       neo__text_of((const char *)data, (const char *)data + size));
     FUZZ_CHECK(st == NEO_OK || st == NEO_ERR_FORMAT || st == NEO_ERR_ARG);
     if (st != NEO_OK || s->feature_count > 64) {
         FUZZ_CHECK(st == NEO_OK || strlen(neo_last_error()) > 0);

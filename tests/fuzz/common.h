@@ -2,19 +2,17 @@
 
        #define NEO_STATIC
        #include "common.h"
-       static const fuzz_seed fuzz_seeds[] = { FUZZ_TEXT("1\t2\n"),
-   FUZZ_BYTES(array) }; int LLVMFuzzerTestOneInput(const uint8_t *data, size_t
-   size) { ...; return 0; } FUZZ_MAIN("fuzz_name")
+       static const fuzz_seed fuzz_seeds[] = {FUZZ_TEXT("1\t2\n"), FUZZ_BYTES(array)};
+       int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) { ...; return 0; }
+       FUZZ_MAIN("fuzz_name")
 
-   Under libFuzzer:      clang -g -O1 -fsanitize=fuzzer,address fuzz_name.c -o
-   fuzz_name -lm -pthread As a plain program:   cc -g -DNEO_FUZZ_MAIN
-   fuzz_name.c -o fuzz_name -lm -pthread fuzz_name              the seeds and a
-   few thousand plain mutations of each, always the same fuzz_name FILE... these
-   inputs (a crash found elsewhere) fuzz_name --write DIR  the seeds as files: a
-   first corpus for libFuzzer
+   Under libFuzzer:      clang -g -O1 -fsanitize=fuzzer,address name.c -o fuzz_name -lm -pthread
+   As a plain program:   cc -g -DNEO_FUZZ_MAIN name.c -o fuzz_name -lm -pthread
+     fuzz_name              the seeds and a few thousand plain mutations of each, always the same
+     fuzz_name FILE...      these inputs (a crash found elsewhere)
+     fuzz_name --write DIR  the seeds as files: a first corpus for libFuzzer
 
-   FUZZ_CHECK(x) stops the program when x does not hold, as neo's own assertions
-   do here. */
+   FUZZ_CHECK(x) stops the program when x does not hold, as neo's own assertions do here. */
 #ifndef NEO_FUZZ_H
 #define NEO_FUZZ_H
 
@@ -27,8 +25,7 @@ extern "C"
 #else
 extern
 #endif
-    void
-    fuzz_fail(const char *text, const char *file, int line);
+void fuzz_fail(const char *text, const char *file, int line);
 
 #include "neo_data.h"
 
@@ -46,9 +43,9 @@ typedef struct fuzz_seed {
     const void *data;
     size_t size;
 } fuzz_seed;
-#define FUZZ_TEXT(s)                                                                                         \
+#define FUZZ_TEXT(s)                                                                               \
     { (s), sizeof(s) - 1 } /* text may hold \0 */
-#define FUZZ_BYTES(a)                                                                                        \
+#define FUZZ_BYTES(a)                                                                              \
     { (a), sizeof(a) }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -67,8 +64,8 @@ static inline neo_ctx *fuzz_ctx(void) {
 }
 
 #ifndef NEO_FUZZ_MAIN
-#define FUZZ_MAIN(name)                                                                                      \
-    size_t fuzz_seed_count(void);                                                                            \
+#define FUZZ_MAIN(name)                                                                            \
+    size_t fuzz_seed_count(void);                                                                  \
     size_t fuzz_seed_count(void) { return sizeof fuzz_seeds / sizeof fuzz_seeds[0]; }
 #else
 enum { FUZZ_ROUNDS = 2000, FUZZ_BYTES_MAX = 1 << 16 };
@@ -132,7 +129,8 @@ static int fuzz_run_file(const char *path) {
     size_t size = 0, capacity = 0, got = 1;
     uint8_t *data = NULL;
     while (got > 0) {
-        if (size == capacity) data = (uint8_t *)realloc(data, capacity = capacity ? 2 * capacity : 4096);
+        if (size == capacity)
+            data = (uint8_t *)realloc(data, capacity = capacity ? 2 * capacity : 4096);
         if (!data) fuzz_fail("realloc", __FILE__, __LINE__);
         got = fread(data + size, 1, capacity - size, f);
         size += got;
@@ -170,9 +168,10 @@ static int fuzz_main(const char *name, const fuzz_seed *seeds, int count, int ar
     printf("%s: %d passed, %d failed, 0 skipped\n", name, ran, failed);
     return failed != 0;
 }
-#define FUZZ_MAIN(name)                                                                                      \
-    int main(int argc, char **argv) {                                                                        \
-        return fuzz_main(name, fuzz_seeds, (int)(sizeof fuzz_seeds / sizeof fuzz_seeds[0]), argc, argv);     \
+#define FUZZ_MAIN(name)                                                                            \
+    int main(int argc, char **argv) {                                                              \
+        return fuzz_main(name, fuzz_seeds, (int)(sizeof fuzz_seeds / sizeof fuzz_seeds[0]), argc,  \
+                         argv);                                                                    \
     }
 #endif
 #endif

@@ -38,10 +38,12 @@ static void check(const neo_schema *s, const neo__block *b) {
         float *record = neo__block_record(s, b, i);
         const int64_t *ids = neo__record_ids(s, record);
         FUZZ_CHECK(record[0] >= 0.0f && record[0] <= 1.0f);
-        for (int32_t d = 0; d < s->dense_count; d++) FUZZ_CHECK(record[1 + d] - record[1 + d] == 0.0f);
+        for (int32_t d = 0; d < s->dense_count; d++)
+            FUZZ_CHECK(record[1 + d] - record[1 + d] == 0.0f);
         if (s->multi) FUZZ_CHECK(ids[0] == used);
         for (int32_t t = 0; t < s->feature_count; t++) {
-            int64_t k = s->multi ? ids[0] + (t ? ids[t] : 0) : 0, end = s->multi ? ids[0] + ids[t + 1] : 1;
+            int64_t k = s->multi ? ids[0] + (t ? ids[t] : 0) : 0,
+                    end = s->multi ? ids[0] + ids[t + 1] : 1;
             FUZZ_CHECK(k <= end && (!s->multi || end <= b->id_count));
             for (; k < end; k++) {
                 int64_t id = s->multi ? b->ids[k] : ids[t];
@@ -49,7 +51,8 @@ static void check(const neo_schema *s, const neo__block *b) {
             }
         }
         if (s->multi) used = ids[0] + ids[s->feature_count];
-        FUZZ_CHECK(b->end_offset[i] <= b->raw_bytes && (i == 0 || b->end_offset[i] > b->end_offset[i - 1]));
+        FUZZ_CHECK(b->end_offset[i] <= b->raw_bytes &&
+                   (i == 0 || b->end_offset[i] > b->end_offset[i - 1]));
     }
     FUZZ_CHECK(!s->multi || used == b->id_count);
 }

@@ -1,6 +1,7 @@
 #!/bin/sh
-# libfuzzer.sh: the parsers under libFuzzer and AddressSanitizer, FUZZ_SECONDS each (a few in `make test`). A
-# corpus grows in build/corpus and is used again; an input that crashes is left in build/crashes.
+# libfuzzer.sh: the parsers under libFuzzer and AddressSanitizer, FUZZ_SECONDS each (a few in `make
+# test`). A corpus grows in build/corpus and is used again; an input that crashes is left in
+# build/crashes.
 
 B=${B:-build}
 MAKE=${MAKE:-make}
@@ -32,8 +33,10 @@ for source in tests/fuzz/*.c; do
         continue
     fi
     "$B/tests/fuzz/$name" --write "$B/corpus/$name" >/dev/null
-    if ASAN_OPTIONS=allocator_may_return_null=1 "$B/libfuzzer/$name" -max_total_time="$seconds" -timeout=10 \
-        -rss_limit_mb=3000 -print_final_stats=1 -artifact_prefix="$B/crashes/$name-" "$B/corpus/$name" \
+    if ASAN_OPTIONS=allocator_may_return_null=1 "$B/libfuzzer/$name" -max_total_time="$seconds" \
+        -timeout=10 \
+        -rss_limit_mb=3000 -print_final_stats=1 -artifact_prefix="$B/crashes/$name-" \
+        "$B/corpus/$name" \
         >"$B/logs/$name.fuzz" 2>&1; then
         pass
         echo "fuzz: $name: $(sed -n 's/^stat::number_of_executed_units: *//p' "$B/logs/$name.fuzz") inputs in $seconds s"

@@ -49,13 +49,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     neo_status st = neo__npy_parse("fuzz.npy", (const char *)data, size - 1, &info);
     FUZZ_CHECK(st == NEO_OK || st == NEO_ERR_FORMAT || st == NEO_ERR_UNSUPPORTED);
     if (st != NEO_OK) return 0;
-    FUZZ_CHECK(info.ndim >= 1 && info.ndim <= NEO_MAX_DIMS && info.item_bytes >= 1 && info.item_bytes <= 8);
+    FUZZ_CHECK(info.ndim >= 1 && info.ndim <= NEO_MAX_DIMS && info.item_bytes >= 1 &&
+               info.item_bytes <= 8);
     FUZZ_CHECK(info.data_offset >= 10 && info.data_offset <= (int64_t)size - 1);
     for (int i = 0; i < info.ndim; i++) FUZZ_CHECK(info.shape[i] >= 0);
     if (info.f64) return 0;
     size_t n = neo__npy_header(header, info.dtype, info.ndim, info.shape, 0);
     FUZZ_CHECK(n % 64 == 0 && neo__npy_parse("again.npy", header, n, &again) == NEO_OK);
-    FUZZ_CHECK(again.dtype == info.dtype && again.ndim == info.ndim && again.data_offset == (int64_t)n);
+    FUZZ_CHECK(again.dtype == info.dtype && again.ndim == info.ndim &&
+               again.data_offset == (int64_t)n);
     FUZZ_CHECK(memcmp(again.shape, info.shape, sizeof info.shape) == 0);
     return 0;
 }

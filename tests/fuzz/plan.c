@@ -7,10 +7,13 @@
 #include "neo_plan.h"
 
 static const fuzz_seed fuzz_seeds[] = {
-    FUZZ_TEXT("neo-plan 1\nranks 4 2\ntable a 100x64 grid 0-1/2-3\ntable b 10x20 dp\ntable c 7x5 tw 3\n"),
-    FUZZ_TEXT("neo-plan 1\nranks 4 2\ntable a 100x64 pieces 3\npiece 0 0+100 0+16\npiece 1 0+25 16+48\n"
-              "piece 3 25+75 16+48\ntable b 10x20 tw 0\ntable c 7x5 rw 0,2-3\n"),
-    FUZZ_TEXT("# a plan\r\nneo-plan 1\r\nranks 4 2\r\ntable %61 100x64 cw 3,2,1\ntable b 10x20 cw 0,1\ntable c 7x5 dp\n"),
+    FUZZ_TEXT(
+        "neo-plan 1\nranks 4 2\ntable a 100x64 grid 0-1/2-3\ntable b 10x20 dp\ntable c 7x5 tw 3\n"),
+    FUZZ_TEXT(
+        "neo-plan 1\nranks 4 2\ntable a 100x64 pieces 3\npiece 0 0+100 0+16\npiece 1 0+25 16+48\n"
+        "piece 3 25+75 16+48\ntable b 10x20 tw 0\ntable c 7x5 rw 0,2-3\n"),
+    FUZZ_TEXT("# a plan\r\nneo-plan 1\r\nranks 4 2\r\ntable %61 100x64 cw 3,2,1\ntable b 10x20 cw "
+              "0,1\ntable c 7x5 dp\n"),
 };
 
 static neo_plan_desc fuzz_desc(void) {
@@ -44,7 +47,8 @@ static void fuzz_check(const neo_plan *plan) {
             if (p[i].table != t) continue;
             area += p[i].rows * p[i].cols;
             for (int64_t r = p[i].first_row; r < p[i].first_row + p[i].rows; r++)
-                for (int64_t c = p[i].first_col; c < p[i].first_col + p[i].cols; c++) FUZZ_CHECK(!seen[r][c]++);
+                for (int64_t c = p[i].first_col; c < p[i].first_col + p[i].cols; c++)
+                    FUZZ_CHECK(!seen[r][c]++);
         }
         FUZZ_CHECK(area == plan->table[t].rows * plan->table[t].dim);
     }
@@ -54,7 +58,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     neo_plan_desc d = fuzz_desc();
     neo_plan *plan = NULL, *again = NULL;
     if (size > 16384) return 0;
-    char *text = (char *)malloc(size + 1); /* the reader is given a NUL behind the text, and no byte more */
+    char *text =
+        (char *)malloc(size + 1); /* the reader is given a NUL behind the text, and no byte more */
     FUZZ_CHECK(text);
     memcpy(text, data, size);
     text[size] = 0;

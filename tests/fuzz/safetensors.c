@@ -36,7 +36,8 @@ static void check(const neo_safetensors *file) {
     }
     FUZZ_CHECK(at == file->data_bytes);
     for (int i = 0; i < file->metadata_count; i++)
-        FUZZ_CHECK(neo_safetensors_metadata(file, file->metadata[i].name) == file->metadata[i].value);
+        FUZZ_CHECK(neo_safetensors_metadata(file, file->metadata[i].name) ==
+                   file->metadata[i].value);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

@@ -74,8 +74,9 @@ static neo_status create(model *m, neo_ctx *ctx, const struct run *r) {
 }
 
 static neo_status load(model *m) {
-    static const neo_name_map map[] = {
-        {"bot_l.*", "bottom.*", 0}, {"top_l.*", "top.*", 0}, {"emb_l.*.weight", "bags.*.weight", 0}};
+    static const neo_name_map map[] = {{"bot_l.*", "bottom.*", 0},
+                                       {"top_l.*", "top.*", 0},
+                                       {"emb_l.*.weight", "bags.*.weight", 0}};
     int loaded = 0;
     neo_status st = neo_load_safetensors(m->ctx, GOLDEN_DIR "dlrm_init.safetensors", map, 3, 0,
                                          m->state, &loaded);

@@ -1,8 +1,10 @@
-/* gpt_plain.c: what examples/train/gpt computes, by the plain GPT of gpt_model.h (which tests/golden/gpt.c holds
-   against PyTorch) and one neo_optim: leaf by leaf on whole parameters, without neo_fsdp.
+/* gpt_plain.c: what examples/train/gpt computes, by the plain GPT of gpt_model.h (which
+   tests/golden/gpt.c holds against PyTorch) and one neo_optim: leaf by leaf on whole parameters,
+   without neo_fsdp.
 
-   The model of tests/programs/gpt.sh, on the first characters of the example's text, trains in every numeric definition that the script
-   asks of the example; the digests are printed for it, and here must differ from one another. */
+   The model of tests/programs/gpt.sh, on the first characters of the example's text, trains in
+   every numeric definition that the script asks of the example; the digests are printed for it, and
+   here must differ from one another. */
 #include "neo_state.h"
 
 #include "test.h"
@@ -49,7 +51,8 @@ static neo_status trainer_create(trainer *t) {
     for (int i = 0; i < neo_params_count(t->params); i++) {
         neo_tensor g = neo_params_at(t->params, i)->grad;
         GPT_TRY(neo_tensor_alloc(t->ctx, NEO_F32, g.ndim, g.shape, &t->sum[i]));
-        for (int v = 0; v < LEAVES_MAX; v++) GPT_TRY(neo_tensor_alloc(t->ctx, NEO_F32, g.ndim, g.shape, &t->leaf[i][v]));
+        for (int v = 0; v < LEAVES_MAX; v++)
+            GPT_TRY(neo_tensor_alloc(t->ctx, NEO_F32, g.ndim, g.shape, &t->leaf[i][v]));
     }
     return NEO_OK;
 }
@@ -66,15 +69,19 @@ static void trainer_destroy(trainer *t) {
 static neo_status keep(neo_ctx *ctx, neo_tensor from, neo_tensor to, int add) {
     return add ? neo_add(ctx, to, from) : neo_tensor_copy(ctx, from, to);
 }
-/* Forward and backward of a leaf of micro-batch `micro`; its gradients go to t->leaf, or add to what is there. */
-static neo_status leaf_step(trainer *t, int64_t step, int leaf, int micro, int micros, int add, neo_exact *loss) {
+/* Forward and backward of a leaf of micro-batch `micro`; its gradients go to t->leaf, or add to
+   what is there. */
+static neo_status leaf_step(trainer *t, int64_t step, int leaf, int micro, int micros, int add,
+                            neo_exact *loss) {
     static int64_t ids[BATCH * LENGTH], targets[BATCH * LENGTH];
     const int shards = neo_ctx_repro_shards(t->ctx);
-    const int64_t begin = neo_leaf_begin(BATCH, shards, leaf), end = neo_leaf_begin(BATCH, shards, leaf + 1);
+    const int64_t begin = neo_leaf_begin(BATCH, shards, leaf),
+                  end = neo_leaf_begin(BATCH, shards, leaf + 1);
     const neo_leaves leaves = {BATCH, leaf, 1, LENGTH};
     for (int64_t i = begin; i < end; i++) {
         uint32_t word[4];
-        neo_random_u32x4(1, neo_hash("window"), step, NEO_STREAM_DATA, (uint64_t)(micro * BATCH + i), word);
+        neo_random_u32x4(1, neo_hash("window"), step, NEO_STREAM_DATA,
+                         (uint64_t)(micro * BATCH + i), word);
         const uint64_t at = ((uint64_t)word[0] << 32 | word[1]) % (uint64_t)(train_length - LENGTH);
         for (int64_t k = 0; k < LENGTH; k++) {
             ids[(i - begin) * LENGTH + k] = number[letters[at + (uint64_t)k]];
@@ -83,26 +90,30 @@ static neo_status leaf_step(trainer *t, int64_t step, int leaf, int micro, int m
     }
     const neo_tensor mine = neo_tensor_1d(ids, NEO_I64, (end - begin) * LENGTH);
     GPT_TRY(gpt_forward(&t->model, mine));
-    GPT_TRY(gpt_loss(&t->model, neo_tensor_1d(targets, NEO_I64, mine.shape[0]), BATCH * LENGTH * micros, loss));
+    GPT_TRY(gpt_loss(&t->model, neo_tensor_1d(targets, NEO_I64, mine.shape[0]),
+                     BATCH * LENGTH * micros, loss));
     GPT_TRY(gpt_backward(&t->model, &leaves, mine));
     for (int i = 0; i < neo_params_count(t->params); i++)
         GPT_TRY(keep(t->ctx, neo_params_at(t->params, i)->grad, t->leaf[i][leaf], add));
     return NEO_OK;
 }
-/* The gradients of a step go to params: each micro-batch by a tree of its own, or all by one at the end. */
+/* The gradients of a step go to params: each micro-batch by a tree of its own, or all by one at the
+   end. */
 static neo_status train_step(trainer *t, int64_t step, int micros, int at_end) {
     const int shards = neo_ctx_repro_shards(t->ctx), count = neo_params_count(t->params);
     neo_exact loss;
     neo_exact_zero(&loss);
     for (int micro = 0; micro < micros; micro++) {
-        for (int v = 0; v < shards; v++) GPT_TRY(leaf_step(t, step, v, micro, micros, at_end && micro > 0, &loss));
+        for (int v = 0; v < shards; v++)
+            GPT_TRY(leaf_step(t, step, v, micro, micros, at_end && micro > 0, &loss));
         for (int i = 0; i < count && (!at_end || micro == micros - 1); i++) {
             neo_tensor grad = neo_params_at(t->params, i)->grad;
             GPT_TRY(neo_tree_sum(t->ctx, t->leaf[i], shards, grad));
             GPT_TRY(keep(t->ctx, grad, t->sum[i], !at_end && micro > 0));
         }
     }
-    for (int i = 0; i < count; i++) GPT_TRY(neo_tensor_copy(t->ctx, t->sum[i], neo_params_at(t->params, i)->grad));
+    for (int i = 0; i < count; i++)
+        GPT_TRY(neo_tensor_copy(t->ctx, t->sum[i], neo_params_at(t->params, i)->grad));
     t->last_loss = neo_exact_value(&loss) / (BATCH * LENGTH * micros);
     if (step == 0) t->first_loss = t->last_loss;
     return NEO_OK;
@@ -142,8 +153,8 @@ static void definitions(void) {
         CHECK_OK(train(&t, cases[i].micros, cases[i].at_end, &digest[i]));
         CHECK(t.last_loss < t.first_loss - 0.05);
         for (int k = 0; k < i; k++) CHECK(digest[k] != digest[i]);
-        printf("shards %d accumulate %d %s: state %016" PRIx64 "\n", cases[i].shards, cases[i].micros,
-               cases[i].at_end ? "end" : "each", digest[i]);
+        printf("shards %d accumulate %d %s: state %016" PRIx64 "\n", cases[i].shards,
+               cases[i].micros, cases[i].at_end ? "end" : "each", digest[i]);
         trainer_destroy(&t);
         neo_ctx_destroy(t.ctx);
     }

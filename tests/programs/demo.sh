@@ -1,6 +1,6 @@
 #!/bin/sh
-# demo.sh: `make demo` as a newcomer runs it: trains on the census data, meets the promised figures as the
-# median of three seeds, leaves a report and a checkpoint.
+# demo.sh: `make demo` as a newcomer runs it: trains on the census data, meets the promised figures
+# as the median of three seeds, leaves a report and a checkpoint.
 
 B=${B:-build}
 MAKE=${MAKE:-make}
@@ -13,21 +13,42 @@ mkdir -p "$W"
 # neo itself as it is compiled already: copies newer than their sources.
 mkdir -p "$D"
 for file in neo.o neo.a; do [ ! -f "$B/$file" ] || cp "$B/$file" "$D/"; done
-if "$MAKE" --no-print-directory B="$D" demo >"$W/1" 2>"$W/err"; then pass; else fail "make demo: $(tail -2 "$W/err")"; fi
+if "$MAKE" --no-print-directory B="$D" demo >"$W/1" 2>"$W/err"; then
+    pass
+else
+    fail "make demo: $(tail -2 "$W/err")"
+fi
 for file in report.html log.jsonl checkpoint; do
     if [ -s "$D/demo/$file" ]; then pass; else fail "make demo leaves no $file"; fi
 done
-if grep -q '<svg' "$D/demo/report.html" 2>/dev/null; then pass; else fail "the report has no curve"; fi
+if grep -q '<svg' "$D/demo/report.html" 2>/dev/null; then
+    pass
+else
+    fail "the report has no curve"
+fi
 command=$(sed -n '/^[^ ]*dlrm /p' "$W/1" | head -1 | sed 's/ --\(checkpoint\|report\|log\) [^ ]*//g')
 for seed in 2 3; do $command --seed $seed >"$W/$seed" 2>"$W/err" || fail "seed $seed: $(tail -1 "$W/err")"; done
 # Columns of the line `test auc=.. logloss=.. ne=.. samples/s=..`.
-median() { sed -n "s/^test auc=.*/&/p" "$W/1" "$W/2" "$W/3" | grep -o " $1=[0-9.]*" | cut -d= -f2 | sort -n | sed -n 2p; }
+median() { sed -n "s/^test auc=.*/&/p" "$W/1" "$W/2" "$W/3" | grep -o " $1=[0-9.]*" |
+    cut -d= -f2 | sort -n | sed -n 2p; }
 auc=$(median auc) logloss=$(median logloss)
 echo "demo: median of three seeds: auc $auc, log loss $logloss"
 if awk "BEGIN { exit !(${auc:-0} >= 0.913) }"; then pass; else fail "median auc $auc < 0.913"; fi
-if awk "BEGIN { exit !(${logloss:-9} <= 0.306) }"; then pass; else fail "median log loss $logloss > 0.306"; fi
-if grep -qE '^test auc=0\.[0-9]{4} logloss=0\.[0-9]{4} ne=0\.[0-9]+ samples/s=[0-9]+$' "$W/1"; then pass; else fail "the line of figures: $(grep '^test' "$W/1")"; fi
-if tail -1 "$W/1" | grep -qE '^state [0-9a-f]{16}$'; then pass; else fail "the last line is no state"; fi
+if awk "BEGIN { exit !(${logloss:-9} <= 0.306) }"; then
+    pass
+else
+    fail "median log loss $logloss > 0.306"
+fi
+if grep -qE '^test auc=0\.[0-9]{4} logloss=0\.[0-9]{4} ne=0\.[0-9]+ samples/s=[0-9]+$' "$W/1"; then
+    pass
+else
+    fail "the line of figures: $(grep '^test' "$W/1")"
+fi
+if tail -1 "$W/1" | grep -qE '^state [0-9a-f]{16}$'; then
+    pass
+else
+    fail "the last line is no state"
+fi
 # One epoch: the scalar path, whose fma is in software, takes a second or two for each.
 same "demo on 1 thread, scalar" "$(NEO_ISA=scalar $command --epochs 1 --threads 1 2>/dev/null | tail -1)" \
     "$($command --epochs 1 2>/dev/null | tail -1)"

@@ -1,6 +1,7 @@
 #!/bin/sh
-# dlrm.sh: the main example as a user runs it: the same bits on any number of threads, instruction sets,
-# ranks (as threads) and plans, after a kill and a resume; checkpoints; bad input of every kind.
+# dlrm.sh: the main example as a user runs it: the same bits on any number of threads, instruction
+# sets, ranks (as threads) and plans, after a kill and a resume; checkpoints; bad input of every
+# kind.
 
 B=${B:-build}
 . tests/harness.sh
@@ -48,12 +49,17 @@ for threads in 2 3 8; do
     same "threads $threads" "$(digest $model --repro-shards 8 --threads $threads)" "$base"
 done
 narrow=$(digest $model --dtype bf16 --threads 1 --repro-shards 8)
-if [ -n "$narrow" ] && [ "$narrow" != "$base" ]; then pass; else fail "products of bf16: '$narrow'"; fi
+if [ -n "$narrow" ] && [ "$narrow" != "$base" ]; then
+    pass
+else
+    fail "products of bf16: '$narrow'"
+fi
 second_isa=scalar # an instruction set beside the best; the fma of scalar is in software, and slow
 for isa in scalar avx2 avx512 avx512bf16 amx neon; do
     for threads in 1 3; do
         got=$(NEO_ISA=$isa digest $model --repro-shards 8 --threads $threads)
-        if [ -z "$got" ] && grep -q 'not supported\|cannot run\|lacks\|not available\|has no' "$W/err"; then
+        if [ -z "$got" ] && grep -q 'not supported\|cannot run\|lacks\|not available\|has no' \
+            "$W/err"; then
             [ $threads = 3 ] || skip "NEO_ISA=$isa: this machine has none"
         else
             [ $isa != avx512 ] || second_isa=avx2
@@ -69,7 +75,11 @@ for ranks in 2 4 8; do
 done
 for shards in 1 5; do # another definition is another result; V need not be a power of two
     other=$(digest $model --repro-shards $shards --threads 1)
-    if [ -n "$other" ] && [ "$other" != "$base" ]; then pass; else fail "repro-shards $shards: '$other'"; fi
+    if [ -n "$other" ] && [ "$other" != "$base" ]; then
+        pass
+    else
+        fail "repro-shards $shards: '$other'"
+    fi
     same "repro-shards $shards threads 3" "$(digest $model --repro-shards $shards --threads 3)" "$other"
 done
 other=$(digest $model --repro-shards 8 --seed 4)
@@ -83,13 +93,18 @@ for dtype in f16 bf16 i8; do
     a=$(NEO_ISA=scalar digest $model --rows-dtype $dtype --threads 1 --repro-shards 4)
     b=$(digest $model --rows-dtype $dtype --threads 3 --repro-shards 4 --ranks 2)
     same "rows of $dtype" "$a" "$b"
-    if [ -n "$a" ] && [ "$a" != "$(digest $model --repro-shards 4)" ]; then pass; else fail "rows of $dtype are those of f32"; fi
+    if [ -n "$a" ] && [ "$a" != "$(digest $model --repro-shards 4)" ]; then
+        pass
+    else
+        fail "rows of $dtype are those of f32"
+    fi
 done
 a=$(NEO_ISA=scalar digest $model --shuffle 500 --schedule cosine --warmup 5 --weight-decay 0.01 --threads 1)
 b=$(digest $model --shuffle 500 --schedule cosine --warmup 5 --weight-decay 0.01 --threads 8)
 same "shuffle, schedule, decay" "$a" "$b"
 
-# ---- many ranks: the same bits for any number of them, any plan and nodes, with and without the pipeline ----
+# ---- many ranks: the same bits for any number of them, any plan and nodes, with and without the
+# pipeline ----
 
 wide="--synthetic $samples --batch 100 --dim 32 --bottom 13-24-32 --top 24-1 --rows 400 --seed 3 --repro-shards 8"
 single=$(digest $wide --threads 1 --plan tw --pipeline off)
@@ -125,11 +140,16 @@ done <<END
 8 2 twcw on
 8 1 dp on
 END
-# One norm limits the gradients of MLPs and tables. Where it is never reached, what is kept steps as what is not.
+# One norm limits the gradients of MLPs and tables. Where it is never reached, what is kept steps as
+# what is not.
 same "micro-batches of one" "$(on 2 --micro-batches 1 --plan rw)" "$single"
 same "a norm that is not reached" "$(on 4 --plan cw --clip-norm 1e9)" "$single"
 clipped=$(on 1 --clip-norm 0.05)
-if [ -n "$clipped" ] && [ "$clipped" != "$single" ]; then pass; else fail "--clip-norm changes nothing: '$clipped'"; fi
+if [ -n "$clipped" ] && [ "$clipped" != "$single" ]; then
+    pass
+else
+    fail "--clip-norm changes nothing: '$clipped'"
+fi
 while read -r ranks nodes plan pipeline more; do
     same "clip-norm, $ranks ranks, $nodes nodes, $plan, pipeline $pipeline $more" \
         "$(on $ranks --nodes $nodes --plan $plan --pipeline $pipeline $more --clip-norm 0.05)" "$clipped"
@@ -149,7 +169,11 @@ for optimizer in sgd adam lamb; do
 done
 # Three batches make a step; the epoch ends with fewer.
 three=$(on 1 --batch 60 --micro-batches 3 --clip-norm 0.05)
-if [ -n "$three" ] && [ "$three" != "$(on 1 --batch 60 --clip-norm 0.05)" ]; then pass; else fail "--micro-batches: '$three'"; fi
+if [ -n "$three" ] && [ "$three" != "$(on 1 --batch 60 --clip-norm 0.05)" ]; then
+    pass
+else
+    fail "--micro-batches: '$three'"
+fi
 while read -r ranks nodes plan pipeline more; do
     same "micro-batches, $ranks ranks, $nodes nodes, $plan, pipeline $pipeline $more" \
         "$(on $ranks --nodes $nodes --plan $plan --pipeline $pipeline $more --batch 60 --micro-batches 3 --clip-norm 0.05)" "$three"
@@ -166,16 +190,23 @@ $D $micro --ranks 2 --checkpoint "$W/micro" --every 7 --plan dp >"$W/out" 2>"$W/
 rm -r "$W/micro/$(ls "$W/micro" | tail -1)" # what it saved at its end
 same "micro-batches, resumed" "$(digest $micro --ranks 4 --plan cw --checkpoint "$W/micro" --resume)" "$whole_micro"
 rm -r "$W/micro/$(ls "$W/micro" | tail -1)"
-refused "other micro-batches" 'micro_batches' $micro --micro-batches 2 --checkpoint "$W/micro" --resume
+refused "other micro-batches" 'micro_batches' $micro --micro-batches 2 --checkpoint "$W/micro" \
+    --resume
 refused "no micro-batches" 'micro-batches must be at least 1' $model --micro-batches 0
-refused "columns of a format that has them" "is for --format delimited or adult, not criteo" $model --columns x
+refused "columns of a format that has them" "is for --format delimited or adult, not criteo" \
+    $model --columns x
 refused "a norm below 0" 'clip-norm -1: not a number' $model --clip-norm -1
-# Rows cut for fewer ranks than there are buckets, and for none: another definition, the same on one rank.
+# Rows cut for fewer ranks than there are buckets, and for none: another definition, the same on one
+# rank.
 fewer=$(on 1 --row-buckets 2)
 same "two buckets" "$(on 4 --row-buckets 2 --plan rw)" "$fewer"
 uncut=$(on 1 --row-buckets 1)
 same "one bucket" "$(on 4 --row-buckets 1 --plan rw)" "$uncut"
-if grep -q 'warning: --plan rw: 26 of 26 tables cannot be placed so' "$W/err"; then pass; else fail "no warning: $(cat "$W/err")"; fi
+if grep -q 'warning: --plan rw: 26 of 26 tables cannot be placed so' "$W/err"; then
+    pass
+else
+    fail "no warning: $(cat "$W/err")"
+fi
 # Without --repro-shards there are as many leaves as ranks.
 unset_v=$(state_of timeout 120 $D --ranks 4 $model)
 same "the default of repro-shards" "$unset_v" "$(digest $model --repro-shards 4)"
@@ -187,13 +218,21 @@ same "and changed" "$(on 4 --nodes 2 --plan "$W/plan2" --pipeline off)" "$single
 refused "a plan of other ranks" 'plan' $wide --ranks 2 --plan "$W/plan"
 refused "tables that do not fit" 'memory\|bytes' $wide --ranks 2 --memory 1000
 $D $wide --ranks 4 --show-plan 2>"$W/err" >"$W/out"
-if grep -q '^plan: 26 tables on 4 ranks' "$W/out" && [ "$(grep -c '^table ' "$W/out")" = 26 ]; then pass; else fail "--show-plan"; fi
+if grep -q '^plan: 26 tables on 4 ranks' "$W/out" && [ "$(grep -c '^table ' "$W/out")" = 26 ]; then
+    pass
+else
+    fail "--show-plan"
+fi
 same "a shown plan changes nothing" "$(sed -n 's/^state //p' "$W/out")" "$single"
 
 # Wires are part of the definition: they change the bits, for all plans alike.
 for wire in f16 bf16 f8e4m3 f8e5m2 i8 i4; do
     coded=$(on 1 --wire-forward $wire --wire-backward $wire)
-    if [ -n "$coded" ] && [ "$coded" != "$single" ]; then pass; else fail "wire $wire changes nothing: '$coded'"; fi
+    if [ -n "$coded" ] && [ "$coded" != "$single" ]; then
+        pass
+    else
+        fail "wire $wire changes nothing: '$coded'"
+    fi
     same "wire $wire, rw" "$(on 4 --wire-forward $wire --wire-backward $wire --plan rw --pipeline off)" "$coded"
     same "wire $wire, grid" "$(on 4 --nodes 2 --wire-forward $wire --wire-backward $wire --plan grid)" "$coded"
     same "wire $wire, tw" "$(on 3 --wire-forward $wire --wire-backward $wire --plan tw)" "$coded"
@@ -205,7 +244,8 @@ same "one wire" "$(on 8 --plan rw --wire-backward bf16)" "$coded"
 tiny="--synthetic 9 --batch 3 $small --repro-shards 8"
 same "ranks without samples" "$(digest $tiny --ranks 8 --plan rw)" "$(digest $tiny)"
 
-# ---- checkpoints: kill at random moments, resume on another number of threads and instruction set ----
+# ---- checkpoints: kill at random moments, resume on another number of threads and instruction set
+# ----
 
 long="--synthetic $long --epochs 2 --batch 96 --shuffle 1000 --optimizer adam --lr 0.002 $small"
 began=$(date +%s%N)
@@ -220,14 +260,16 @@ while [ $round -lt $rounds ]; do
     rm -rf "$W/kill"
     while [ $kill -lt $kills ]; do
         kill=$((kill + 1))
-        delay=$(awk -v s=$((seed + 100 * round + kill)) -v ms=$ms 'BEGIN { srand(s); printf "%.3f", ms / 1000 * rand() * 0.5 }')
+        delay=$(awk -v s=$((seed + 100 * round + kill)) -v ms=$ms \
+            'BEGIN { srand(s); printf "%.3f", ms / 1000 * rand() * 0.5 }')
         $D $long --threads $kill --checkpoint "$W/kill" --every 7 --resume >"$W/out" 2>"$W/err" &
         pid=$!
-        # The first is killed once it has saved something to go on from; the others at any moment.
-        while [ $kill = 1 ] && kill -0 $pid 2>/dev/null && ! ls "$W/kill"/step-*/manifest.json >/dev/null 2>&1; do
+        # The first is killed as soon as it has saved something; the others at any moment.
+        while [ $kill = 1 ] && kill -0 $pid 2>/dev/null &&
+            ! ls "$W/kill"/step-*/manifest.json >/dev/null 2>&1; do
             sleep 0.02
         done
-        sleep "$delay"
+        [ $kill = 1 ] || sleep "$delay"
         kill -9 $pid 2>/dev/null
         wait $pid 2>/dev/null
         [ $? = 137 ] && killed=$((killed + 1))
@@ -238,17 +280,23 @@ while [ $round -lt $rounds ]; do
     grep -q 'loaded step' "$W/err" && resumed=$((resumed + 1))
     same "killed and resumed by $isa (round $round, delays seeded by $seed)" "$got" "$whole"
 done
-if [ $killed -ge 1 ] && [ $resumed -ge 1 ]; then pass; else fail "$killed kills and $resumed resumes: the delays miss"; fi
+if [ $killed -ge 1 ] && [ $resumed -ge 1 ]; then
+    pass
+else
+    fail "$killed kills and $resumed resumes: the delays miss"
+fi
 left=$(ls "$W/kill" | wc -l)
 if [ "$left" -le 3 ]; then pass; else fail "$left entries left in the checkpoint folder"; fi
 
-# Saved under one plan and number of ranks, resumed under another in the middle of an epoch, as often as there are lines.
+# Saved under one plan and number of ranks, resumed under another in the middle of an epoch, as
+# often as there are lines.
 rm -rf "$W/plans"
 move="$wide --epochs 2 --shuffle 300 --optimizer adam --lr 0.002 --checkpoint $W/plans --resume"
 steps=$((samples / 100 * 2))
 whole_move=$(digest $wide --epochs 2 --shuffle 300 --optimizer adam --lr 0.002)
 while read -r left ranks nodes plan pipeline more; do
-    timeout 120 $D $move --ranks $ranks --nodes $nodes --plan $plan --pipeline $pipeline $more --every $((steps - left)) \
+    timeout 120 $D $move --ranks $ranks --nodes $nodes --plan $plan --pipeline $pipeline $more \
+        --every $((steps - left)) \
         >"$W/out" 2>"$W/err" || fail "$ranks ranks, $plan: $(tail -1 "$W/err")"
     rm -r "$W/plans/$(ls "$W/plans" | tail -1)" # what it saved at its end
 done <<END
@@ -259,13 +307,18 @@ done <<END
 2 2 1 dp on
 END
 same "resumed across plans" "$(digest $move --ranks 4 --nodes 2 --plan twcw)" "$whole_move"
-if grep -q "loaded step $((steps - 2)) from" "$W/err"; then pass; else fail "it was not resumed: $(cat "$W/err")"; fi
+if grep -q "loaded step $((steps - 2)) from" "$W/err"; then
+    pass
+else
+    fail "it was not resumed: $(cat "$W/err")"
+fi
 same "and once more at the end" "$(digest $move --ranks 3 --plan rw)" "$whole_move"
 refused "other row buckets" "row_buckets is '8' there, '4' here" $move --ranks 2 --row-buckets 4
 refused "another wire" "wire_forward is 'f32' there, 'i8' here" $move --ranks 2 --wire-forward i8
 refused "a new run over it, on 4 ranks" 'add --resume' $wide --ranks 4 --checkpoint "$W/plans"
 for ranks in 1 2 8; do
-    timeout 120 $D $wide --optimizer adam --ranks $ranks --checkpoint "$W/plans" --predict "$W/predictions_$ranks" >"$W/eval_$ranks" 2>"$W/err"
+    timeout 120 $D $wide --optimizer adam --ranks $ranks --checkpoint "$W/plans" \
+        --predict "$W/predictions_$ranks" >"$W/eval_$ranks" 2>"$W/err"
     same "predictions on $ranks ranks" "$(cksum <"$W/predictions_$ranks")" "$(cksum <"$W/predictions_1")"
     same "figures on $ranks ranks" "$(grep -o 'auc=.*ne=[^ ]*' "$W/eval_$ranks")" "$(grep -o 'auc=.*ne=[^ ]*' "$W/eval_1")"
 done
@@ -281,16 +334,23 @@ same "evaluation leaves the state" "$(sed -n 's/^state //p' "$W/eval")" "$base"
 $D $short --repro-shards 8 --eval --resume --predict "$W/predictions" >"$W/eval2" 2>"$W/err"
 same "prediction leaves the state" "$(sed -n 's/^state //p' "$W/eval2")" "$base"
 same "evaluated twice" "$(grep -o 'auc=.*ne=[^ ]*' "$W/eval2")" "$(grep -o 'auc=.*ne=[^ ]*' "$W/eval")"
-# Predicting with a checkpoint trains nothing, not even with the training data and another definition given.
+# Predicting with a checkpoint trains nothing, not even with the training data and another
+# definition given.
 echo '{"kept":1}' >"$W/kept.jsonl"
-$D $short --repro-shards 4 --epochs 3 --predict "$W/predictions2" --log "$W/kept.jsonl" >"$W/eval4" 2>"$W/err"
+$D $short --repro-shards 4 --epochs 3 --predict "$W/predictions2" --log "$W/kept.jsonl" \
+    >"$W/eval4" 2>"$W/err"
 same "prediction trains nothing" "$(sed -n 's/^state //p' "$W/eval4")" "$base"
-if cmp -s "$W/predictions" "$W/predictions2"; then pass; else fail "predictions differ under another definition"; fi
+if cmp -s "$W/predictions" "$W/predictions2"; then
+    pass
+else
+    fail "predictions differ under another definition"
+fi
 if head -1 "$W/kept.jsonl" | grep -q kept; then pass; else fail "evaluation emptied the log"; fi
 find "$W/ckpt" -type f -exec cksum {} + | sort >"$W/after"
 if cmp -s "$W/before" "$W/after"; then pass; else fail "evaluation touched the checkpoint"; fi
 refused "a new run over an old one's checkpoints" 'resume' $short --repro-shards 8
-refused "prediction over its input" 'read and written' --data "$W/predictions" --test "$W/predictions" --predict "$W/predictions"
+refused "prediction over its input" 'read and written' --data "$W/predictions" \
+    --test "$W/predictions" --predict "$W/predictions"
 refused "an untrained model" 'checkpoint' --test "$W/predictions"
 lines=$(grep -cE '^[01]?\.?[0-9e.-]+$' "$W/predictions")
 same "one prediction per sample" "$lines" $((samples / 4 + 1))
@@ -303,14 +363,19 @@ $D $model --repro-shards 8 --load "$weights" --eval >"$W/eval3" 2>"$W/err"
 same "weights loaded by name" "$(grep -o 'auc=.*ne=[^ ]*' "$W/eval3" | tail -1)" \
     "$(grep -o 'auc=.*ne=[^ ]*' "$W/eval" | tail -1)"
 
-timeout 120 $D $model --repro-shards 8 --load "$weights" --ranks 4 --plan rw --eval >"$W/eval3" 2>"$W/err"
+timeout 120 $D $model --repro-shards 8 --load "$weights" --ranks 4 --plan rw --eval >"$W/eval3" \
+    2>"$W/err"
 same "weights loaded by name on 4 ranks" "$(grep -o 'auc=.*ne=[^ ]*' "$W/eval3" | tail -1)" \
     "$(grep -o 'auc=.*ne=[^ ]*' "$W/eval" | tail -1)"
 
 # ---- checkpoints that must be refused, each with the difference named ----
 
 refused "other repro-shards" 'repro_shards' $short --repro-shards 4 --resume
-if grep -q 8 "$W/err" && grep -q 4 "$W/err"; then pass; else fail "both values of repro_shards are named: $(cat "$W/err")"; fi
+if grep -q 8 "$W/err" && grep -q 4 "$W/err"; then
+    pass
+else
+    fail "both values of repro_shards are named: $(cat "$W/err")"
+fi
 refused "other batch" 'batch' $short --repro-shards 8 --batch 100 --resume
 refused "other seed" 'seed' $short --repro-shards 8 --seed 9 --resume
 refused "other optimizer" 'optim' $short --repro-shards 8 --optimizer sgd --resume
@@ -339,7 +404,11 @@ find "$W/ckpt" -name 'manifest.json' -exec rm {} +
 refused "no manifest" 'checkpoint' $short --repro-shards 8 --eval
 echo 'not a checkpoint' >"$W/plain_file"
 refused "a checkpoint folder that is a file" 'plain_file' $model --checkpoint "$W/plain_file"
-if grep -q 'train 100%' "$W/err"; then fail "an impossible checkpoint folder is found after training"; else pass; fi
+if grep -q 'train 100%' "$W/err"; then
+    fail "an impossible checkpoint folder is found after training"
+else
+    pass
+fi
 refused "weights that are text" 'plain_file' $model --load "$W/plain_file" --eval
 refused "weights that are missing" 'missing' $model --load "$W/missing" --eval
 refused "weights that are a folder" "$W" $model --load "$W" --eval
@@ -350,7 +419,8 @@ if [ -n "$first" ]; then
     (
         trap '' XFSZ
         ulimit -f 20
-        $D $model --epochs 2 --repro-shards 8 --checkpoint "$W/full" --resume --every 20 >"$W/out" 2>"$W/err"
+        $D $model --epochs 2 --repro-shards 8 --checkpoint "$W/full" --resume --every 20 >"$W/out" \
+            2>"$W/err"
         echo $? >"$W/status" || true
     )
     if [ "$(cat "$W/status")" = 1 ] && grep -q "$W/full" "$W/err"; then
@@ -367,8 +437,13 @@ if [ -w /dev/full ]; then
 fi
 
 sed 's/positive=[^ ]*/positive=nosuch/' examples/data/adult/adult.columns >"$W/typo.columns"
-$D --data examples/data/adult/adult.test --format delimited --columns "$W/typo.columns" --batch 4096 >"$W/out" 2>"$W/err"
-if grep -q 'all labels of the training data are 0' "$W/err"; then pass; else fail "labels all alike: no warning"; fi
+$D --data examples/data/adult/adult.test --format delimited --columns "$W/typo.columns" \
+    --batch 4096 >"$W/out" 2>"$W/err"
+if grep -q 'all labels of the training data are 0' "$W/err"; then
+    pass
+else
+    fail "labels all alike: no warning"
+fi
 
 # ---- options ----
 
@@ -391,7 +466,8 @@ refused "bottom of another input" 'bottom' $model --bottom 12-24-8
 refused "bottom of another output" 'bottom' $model --bottom 13-24-9
 refused "bottom that is no list" 'bottom' $model --bottom 13-x-8
 refused "top of two outputs" 'top' $model --top 24-2
-refused "fewer shards than ranks" 'repro-shards 3: must be at least the 4 ranks' $model --repro-shards 3 --ranks 4
+refused "fewer shards than ranks" 'repro-shards 3: must be at least the 4 ranks' $model \
+    --repro-shards 3 --ranks 4
 refused "no rank" 'ranks' $model --ranks 0
 refused "nodes that do not divide" 'nodes' $model --ranks 4 --nodes 3
 refused "pipeline" 'pipeline' $model --pipeline maybe
@@ -454,7 +530,11 @@ bad() { # LABEL SCRIPT COLUMN
     sed 100d "$lines" >"$W/good.tsv"
     good=$(digest --data "$W/good.tsv" $criteo)
     same "$1, skipped" "$(digest --data "$W/bad.tsv" $criteo --bad-lines skip)" "$good"
-    if grep -q '\b1 bad line' "$W/err"; then pass; else fail "$1: the skipped line is not counted: $(tail -2 "$W/err")"; fi
+    if grep -q '\b1 bad line' "$W/err"; then
+        pass
+    else
+        fail "$1: the skipped line is not counted: $(tail -2 "$W/err")"
+    fi
 }
 bad "a field too many" '$0 = $0 OFS "68fd1e64"' '[0-9]'
 bad "a field too few" 'NF = NF - 1' '[0-9]'
@@ -467,7 +547,11 @@ bad "a word that is not hexadecimal" '$20 = "xyz!"' '[0-9]'
 # On many ranks: one message, said once, and nobody waits for another.
 many="$criteo --ranks 4 --plan rw"
 once() { # LABEL TEXT: the last run's stderr has TEXT exactly once
-    if [ "$(grep -c "$2" "$W/err")" = 1 ]; then pass; else fail "$1: not said once: $(cat "$W/err")"; fi
+    if [ "$(grep -c "$2" "$W/err")" = 1 ]; then
+        pass
+    else
+        fail "$1: not said once: $(cat "$W/err")"
+    fi
 }
 D_alone=$D
 D="timeout 60 $D"
@@ -513,9 +597,18 @@ refused "npy that is text" 'cut_sparse.npy' --data "$W/cut_" $npy
 
 # ---- report and log ----
 
-$D $model --report "$W/report.html" --log "$W/log.jsonl" >"$W/run" 2>"$W/err" && pass || fail "report and log"
-if grep -q '<svg' "$W/report.html" && grep -q 'viewport' "$W/report.html"; then pass; else fail "report: no curve"; fi
-if grep -qE '(src|href)="?https?:|@import|<script' "$W/report.html"; then fail "report: needs a network"; else pass; fi
+$D $model --report "$W/report.html" --log "$W/log.jsonl" >"$W/run" 2>"$W/err" && pass ||
+    fail "report and log"
+if grep -q '<svg' "$W/report.html" && grep -q 'viewport' "$W/report.html"; then
+    pass
+else
+    fail "report: no curve"
+fi
+if grep -qE '(src|href)="?https?:|@import|<script' "$W/report.html"; then
+    fail "report: needs a network"
+else
+    pass
+fi
 if have python3; then
     python3 - "$W/log.jsonl" <<'END' && pass || fail "log: not JSON lines"
 import json, sys

@@ -1,7 +1,7 @@
 #!/bin/sh
-# gpt.sh: the GPT example as a user runs it: the same bits however its parameters are sharded, over ranks as
-# threads, slots, recomputation, micro-batches, checkpoints; those of a plain trainer; memory and traffic as predicted;
-# weights from PyTorch; bad input.
+# gpt.sh: the GPT example as a user runs it: the same bits however its parameters are sharded, over
+# ranks as threads, slots, recomputation, micro-batches, checkpoints; those of a plain trainer;
+# memory and traffic as predicted; weights from PyTorch; bad input.
 
 B=${B:-build}
 . tests/harness.sh
@@ -32,7 +32,8 @@ on() {
     shift
     digest $small --repro-shards 8 --ranks $ranks "$@"
 }
-# refused LABEL TEXT ARGUMENTS...: exits non-zero by itself, says TEXT on stderr once, prints no digest.
+# refused LABEL TEXT ARGUMENTS...: exits non-zero by itself, says TEXT on stderr once, prints no
+# digest.
 refused() {
     label=$1 text=$2
     shift 2
@@ -89,10 +90,15 @@ done <<END
 8 hybrid --factor 2 --recompute
 END
 narrow=$(on 1 --products bf16)
-if [ -n "$narrow" ] && [ "$narrow" != "$base" ]; then pass; else fail "products of bf16: '$narrow'"; fi
+if [ -n "$narrow" ] && [ "$narrow" != "$base" ]; then
+    pass
+else
+    fail "products of bf16: '$narrow'"
+fi
 for isa in scalar avx2 avx512 avx512bf16 amx neon; do
     got=$(NEO_ISA=$isa on 2)
-    if [ -z "$got" ] && grep -q 'not supported\|cannot run\|lacks\|not available\|has no' "$W/err"; then
+    if [ -z "$got" ] && grep -q 'not supported\|cannot run\|lacks\|not available\|has no' \
+        "$W/err"; then
         skip "NEO_ISA=$isa: this machine has none"
     else
         same "NEO_ISA=$isa" "$got" "$base"
@@ -100,7 +106,8 @@ for isa in scalar avx2 avx512 avx512bf16 amx neon; do
     fi
 done
 
-# Micro-batches: each number and way to add is a definition of its own, and that of the plain trainer.
+# Micro-batches: each number and way to add is a definition of its own, and that of the plain
+# trainer.
 "$B/tests/golden/gpt_plain" >"$W/plain" 2>&1 || fail "golden/gpt_plain: $(tail -1 "$W/plain")"
 plain() { sed -n "s/^shards $1 accumulate $2 $3: state //p" "$W/plain"; }
 same "plain" "$base" "$(plain 8 1 each)"
@@ -129,20 +136,29 @@ for shard in none zero1 zero2 full; do
 done
 
 narrow=$(on 1 --dtype bf16)
-if [ -n "$narrow" ] && [ "$narrow" != "$base" ]; then pass; else fail "bf16 changes nothing: '$narrow'"; fi
+if [ -n "$narrow" ] && [ "$narrow" != "$base" ]; then
+    pass
+else
+    fail "bf16 changes nothing: '$narrow'"
+fi
 same "bf16, none" "$(on 2 --dtype bf16 --shard none)" "$narrow"
 same "bf16, full" "$(on 3 --dtype bf16 --recompute)" "$narrow"
 same "bf16, hybrid" "$(on 8 --dtype bf16 --shard hybrid)" "$narrow"
 for more in "--seed 2" "--lr 0.002" "--clip 0" "--weight-decay 0" "--beta2 0.9"; do
     got=$(on 1 $more)
-    if [ -n "$got" ] && [ "$got" != "$base" ]; then pass; else fail "$more changes nothing: '$got'"; fi
+    if [ -n "$got" ] && [ "$got" != "$base" ]; then
+        pass
+    else
+        fail "$more changes nothing: '$got'"
+    fi
 done
 
 # ---- what it learns, prints and takes ----
 
 learn="$small --batch 16 --steps $steps --lr 0.005 --min-lr 0.001 --warmup 20 --repro-shards 8 --sample 40"
 gpt $learn --eval-every $every --ranks 2 --prompt 'We '
-if awk -v most=$most '/^step/ { n++; last = $NF } /^val loss/ { val = $3 } END { exit !(n == 2 && val < most && val < last) }' "$W/out"
+if awk -v most=$most \
+    '/^step/ { n++; last = $NF } /^val loss/ { val = $3 } END { exit !(n == 2 && val < most && val < last) }' "$W/out"
 then pass; else fail "it does not learn: $(cat "$W/out")"; fi
 sed -n '/^---- sample/,/^-----------/p' "$W/out" >"$W/sample2"
 gpt $learn --ranks 3 --shard zero1 --prompt 'We '
@@ -154,7 +170,8 @@ else
 fi
 if cmp -s "$W/sample2" "$W/sample3"; then pass; else fail "samples of 2 and 3 ranks differ"; fi
 
-for more in "--ranks 1" "--ranks 4 --recompute" "--ranks 3 --shard zero2 --accumulate 2" "--ranks 8 --shard hybrid --slots 1" \
+for more in "--ranks 1" "--ranks 4 --recompute" "--ranks 3 --shard zero2 --accumulate 2" \
+    "--ranks 8 --shard hybrid --slots 1" \
     "--ranks 4 --shard none --dtype bf16"; do
     gpt $small --repro-shards 8 --memory $more
     if awk '/predicted/ { gsub(",", ""); n++; for (i = 1; i <= NF; i++) { if ($i == "predicted") p = $(i + 1)
@@ -166,7 +183,11 @@ for more in "--ranks 1" "--ranks 4 --recompute" "--ranks 3 --shard zero2 --accum
 done
 grep '^  besides' "$W/out" >"$W/kept"
 gpt $small --repro-shards 8 --memory --recompute
-if [ "$(sed 's/.*activations //' "$W/kept")" -gt "$(sed -n 's/.*activations //p' "$W/out")" ]; then pass; else fail "--recompute keeps as much"; fi
+if [ "$(sed 's/.*activations //' "$W/kept")" -gt "$(sed -n 's/.*activations //p' "$W/out")" ]; then
+    pass
+else
+    fail "--recompute keeps as much"
+fi
 
 # ---- checkpoints ----
 
@@ -178,19 +199,31 @@ for ranks in 1 3 8; do
     rm -rf "$W/ckpt/b"
     cp -r "$W/ckpt/a" "$W/ckpt/b"
     same "resumed on $ranks ranks" "$(on $ranks --checkpoint "$W/ckpt/b" --resume)" "$base"
-    if grep -q 'loaded step 3 from' "$W/err"; then pass; else fail "resumed on $ranks ranks: $(cat "$W/err")"; fi
+    if grep -q 'loaded step 3 from' "$W/err"; then
+        pass
+    else
+        fail "resumed on $ranks ranks: $(cat "$W/err")"
+    fi
 done
 rm -rf "$W/ckpt/b"
 cp -r "$W/ckpt/a" "$W/ckpt/b"
 same "resumed without shards" "$(on 2 --shard none --checkpoint "$W/ckpt/b" --resume --recompute)" "$base"
 same "nothing left" "$(on 2 --checkpoint "$W/ckpt/end" --resume)" "$base"
-if grep -q 'nothing left to train' "$W/err"; then pass; else fail "nothing left: $(cat "$W/err")"; fi
+if grep -q 'nothing left to train' "$W/err"; then
+    pass
+else
+    fail "nothing left: $(cat "$W/err")"
+fi
 same "nothing there yet" "$(on 3 --checkpoint "$W/ckpt/new" --resume)" "$base"
 refused "another run's checkpoint" 'holds step 3 of an earlier run' $small --checkpoint "$W/ckpt/a"
-refused "another number of leaves" "repro_shards is '8' there, '4' here" $small --repro-shards 4 --ranks 2 --checkpoint "$W/ckpt/a" --resume
-refused "other micro-batches" 'micro_batches' $small --repro-shards 8 --accumulate 2 --checkpoint "$W/ckpt/a" --resume
-refused "another text" "text is '60000 characters" --data README.md $model --repro-shards 8 --checkpoint "$W/ckpt/a" --resume
-refused "other heads" "heads is '2' there, '4' here" $small --repro-shards 8 --heads 4 --checkpoint "$W/ckpt/a" --resume
+refused "another number of leaves" "repro_shards is '8' there, '4' here" $small --repro-shards 4 \
+    --ranks 2 --checkpoint "$W/ckpt/a" --resume
+refused "other micro-batches" 'micro_batches' $small --repro-shards 8 --accumulate 2 \
+    --checkpoint "$W/ckpt/a" --resume
+refused "another text" "text is '60000 characters" --data README.md $model --repro-shards 8 \
+    --checkpoint "$W/ckpt/a" --resume
+refused "other heads" "heads is '2' there, '4' here" $small --repro-shards 8 --heads 4 \
+    --checkpoint "$W/ckpt/a" --resume
 
 # ---- weights from elsewhere ----
 
@@ -239,21 +272,29 @@ refused "a missing file" 'missing: cannot open' --data "$W/missing"
 refused "a missing file, 4 ranks" 'missing: cannot open' --data "$W/missing" --ranks 4
 refused "a directory" 'cannot be read' --data "$W"
 refused "an empty file" '0 characters' --data "$W/empty"
-refused "a text shorter than the context" '40 characters, of which the last 4 are for validation: too few for a --context of 16' --data "$W/short" $model
-refused "a character that is not there" "the character 4, '{', is not in the vocabulary" $small --prompt 'to {'
+refused "a text shorter than the context" \
+    '40 characters, of which the last 4 are for validation: too few for a --context of 16' \
+    --data "$W/short" $model
+refused "a character that is not there" "the character 4, '{', is not in the vocabulary" $small \
+    --prompt 'to {'
 refused "heads" '--width 32: must be a multiple of the 3 of --heads' $small --heads 3
 refused "no layers" '--layers must be at least 1' $small --layers 0
 refused "an option" '--nosuch: no such option' $small --nosuch
 refused "a number" '--steps many: not a whole number' $small --steps many
 refused "no value" '--lr: needs a value' $small --lr
-refused "a mode" '--shard most: not none, zero1, zero2, full or hybrid' $small --shard most --ranks 2
+refused "a mode" '--shard most: not none, zero1, zero2, full or hybrid' $small --shard most \
+    --ranks 2
 refused "a way to accumulate" '--accumulate-mode never' $small --accumulate-mode never
 refused "a dtype" '--dtype f8' $small --dtype f8
 refused "a factor alone" '--factor needs --shard hybrid' $small --factor 2
-refused "a factor" 'factor is 3, which does not divide the 4 ranks' $small --ranks 4 --shard hybrid --factor 3
-refused "a hybrid that is not possible" 'hybrid sharding by 3 of 6 ranks' $small --ranks 6 --repro-shards 8 --shard hybrid
-refused "no half for a hybrid" '3 ranks have no half, give --factor' $small --ranks 3 --repro-shards 8 --shard hybrid
-refused "too few leaves" '--repro-shards 2: must be at least the 4 ranks' $small --repro-shards 2 --ranks 4
+refused "a factor" 'factor is 3, which does not divide the 4 ranks' $small --ranks 4 \
+    --shard hybrid --factor 3
+refused "a hybrid that is not possible" 'hybrid sharding by 3 of 6 ranks' $small --ranks 6 \
+    --repro-shards 8 --shard hybrid
+refused "no half for a hybrid" '3 ranks have no half, give --factor' $small --ranks 3 \
+    --repro-shards 8 --shard hybrid
+refused "too few leaves" '--repro-shards 2: must be at least the 4 ranks' $small --repro-shards 2 \
+    --ranks 4
 refused "a checkpoint without a name" '--resume and --every need --checkpoint' $small --resume
 refused "two sources" 'leave one out' $small --load x --checkpoint "$W/x" --resume
 if [ -w /dev/full ]; then

@@ -1,7 +1,8 @@
 #!/bin/sh
-# peers.sh: the scripts of `make peers` without the packages that they compare with: they compile, call neo's
-# functions as these are, which compute what they say, and write the table that the figures say. What needs the packages
-# is run by `make peers` alone, which verifies each side before it times it.
+# peers.sh: the scripts of `make peers` without the packages that they compare with: they compile,
+# call neo's functions as these are, which compute what they say, and write the table that the
+# figures say. What needs the packages is run by `make peers` alone, which verifies each side before
+# it times it.
 
 B=${B:-build}
 CC=${CC:-cc}
@@ -29,7 +30,8 @@ for name in side dlrm gpt; do
         fail "neo_$name.c: $(head -3 "$W/err")"
     fi
 done
-if NEO_PEERS_BUILD=$W PYTHONDONTWRITEBYTECODE=1 $PYTHON bench/peers/self_test.py --side >"$W/out" 2>&1; then
+if NEO_PEERS_BUILD=$W PYTHONDONTWRITEBYTECODE=1 $PYTHON bench/peers/self_test.py --side >"$W/out" \
+    2>&1; then
     pass
 else
     fail "self_test.py: $(tail -3 "$W/out")"

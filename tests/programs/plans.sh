@@ -1,6 +1,6 @@
 #!/bin/sh
-# plans.sh: examples/plan/plan.c on its samples: plans are printed, drawn, written and read again; bad input is refused
-# with file and line.
+# plans.sh: examples/plan/plan.c on its samples: plans are printed, drawn, written and read again;
+# bad input is refused with file and line.
 
 B=${B:-build}
 . tests/harness.sh
@@ -10,25 +10,48 @@ mkdir -p "$W"
 
 # The shipped sets are what the generator writes.
 for set in a1 a2 f1 i1; do
-    if "$B/plan" --set $set >"$W/$set.model" && cmp -s "$W/$set.model" $P/models/$set.model; then pass; else fail "$set.model differs from plan --set $set"; fi
+    if "$B/plan" --set $set >"$W/$set.model" && cmp -s "$W/$set.model" $P/models/$set.model; then
+        pass
+    else
+        fail "$set.model differs from plan --set $set"
+    fi
 done
 
 # samples MODEL CLUSTER: the plan, its file, the same plan from the file, the picture, the numbers.
 sample() {
     name=$1-$2
-    if "$B/plan" $P/models/$1.model $P/clusters/$2.cluster --out "$W/$name.plan" --svg "$W/$name.svg" >"$W/$name" 2>"$W/err"; then
+    if "$B/plan" $P/models/$1.model $P/clusters/$2.cluster --out "$W/$name.plan" \
+        --svg "$W/$name.svg" >"$W/$name" 2>"$W/err"; then
         pass
     else
         fail "$name: $(tail -1 "$W/err")"
         return
     fi
-    if grep -qE '^    one after another .* samples/s; pipelined ' "$W/$name"; then pass; else fail "$name: no step is predicted"; fi
-    if [ "$(grep -c '^table ' "$W/$name.plan")" = "$(grep -c '^table ' $P/models/$1.model)" ]; then pass; else fail "$name.plan has not all tables"; fi
-    "$B/plan" $P/models/$1.model $P/clusters/$2.cluster --plan "$W/$name.plan" --out "$W/again.plan" >"$W/again" 2>"$W/err"
-    if cmp -s "$W/$name.plan" "$W/again.plan" && cmp -s "$W/$name" "$W/again"; then pass; else fail "$name: read and written again it differs $(cat "$W/err")"; fi
-    if grep -q '^</svg>$' "$W/$name.svg" && [ "$(grep -c '<rect' "$W/$name.svg")" -gt 8 ]; then pass; else fail "$name.svg is no picture"; fi
+    if grep -qE '^    one after another .* samples/s; pipelined ' "$W/$name"; then
+        pass
+    else
+        fail "$name: no step is predicted"
+    fi
+    if [ "$(grep -c '^table ' "$W/$name.plan")" = "$(grep -c '^table ' $P/models/$1.model)" ]; then
+        pass
+    else
+        fail "$name.plan has not all tables"
+    fi
+    "$B/plan" $P/models/$1.model $P/clusters/$2.cluster --plan "$W/$name.plan" \
+        --out "$W/again.plan" >"$W/again" 2>"$W/err"
+    if cmp -s "$W/$name.plan" "$W/again.plan" && cmp -s "$W/$name" "$W/again"; then
+        pass
+    else
+        fail "$name: read and written again it differs $(cat "$W/err")"
+    fi
+    if grep -q '^</svg>$' "$W/$name.svg" && [ "$(grep -c '<rect' "$W/$name.svg")" -gt 8 ]; then
+        pass
+    else
+        fail "$name.svg is no picture"
+    fi
     if have python3; then
-        "$B/plan" $P/models/$1.model $P/clusters/$2.cluster --plan "$W/$name.plan" --json >"$W/$name.json"
+        "$B/plan" $P/models/$1.model $P/clusters/$2.cluster --plan "$W/$name.plan" \
+            --json >"$W/$name.json"
         if python3 - "$W/$name.json" "$W/$name.svg" <<'END'
 import json, sys, xml.dom.minidom
 plan = json.load(open(sys.argv[1]))
@@ -50,14 +73,28 @@ sample i1 zionex
 sample f1 zionex_ddr
 
 "$B/plan" $P/models/criteo_kaggle.model $P/clusters/laptop.cluster --verbose >"$W/verbose" 2>&1
-if [ "$(grep -c '^    not ' "$W/verbose")" = 156 ]; then pass; else fail "--verbose does not say for 26 tables why not the six other ways"; fi
+if [ "$(grep -c '^    not ' "$W/verbose")" = 156 ]; then
+    pass
+else
+    fail "--verbose does not say for 26 tables why not the six other ways"
+fi
 for all in tw cw rw dp twrw twcw grid; do
-    if "$B/plan" $P/models/a1.model $P/clusters/zionex.cluster --all $all --memory 100TiB >"$W/all" 2>"$W/err" && grep -q "^$all  *[0-9]" "$W/all"; then pass; else fail "--all $all: $(cat "$W/all" "$W/err")"; fi
+    if "$B/plan" $P/models/a1.model $P/clusters/zionex.cluster --all $all --memory 100TiB \
+        >"$W/all" 2>"$W/err" && grep -q "^$all  *[0-9]" "$W/all"; then
+        pass
+    else
+        fail "--all $all: $(cat "$W/all" "$W/err")"
+    fi
 done
 # What does not fit says what would, and that does.
 "$B/plan" $P/models/i1.model $P/clusters/zionex.cluster --memory 5GiB >"$W/small" 2>"$W/err"
 enough=$(sed -n 's/.*; \([0-9]*\) bytes each would do$/\1/p' "$W/err")
-if [ -n "$enough" ] && "$B/plan" $P/models/i1.model $P/clusters/zionex.cluster --memory "$enough" >"$W/enough" 2>&1; then pass; else fail "5 GiB: $(cat "$W/err" "$W/enough")"; fi
+if [ -n "$enough" ] && "$B/plan" $P/models/i1.model $P/clusters/zionex.cluster --memory "$enough" \
+    >"$W/enough" 2>&1; then
+    pass
+else
+    fail "5 GiB: $(cat "$W/err" "$W/enough")"
+fi
 
 # refuse NAME MODEL-TEXT CLUSTER-TEXT MESSAGE
 refuse() {
@@ -73,22 +110,38 @@ refuse() {
 }
 good_model='batch 100\ntable a 100x16 2\n'
 good_cluster='ranks 4 2\n'
-refuse "a word" 'batch 100\ncable a 100x16 2\n' "$good_cluster" "bad.model:2: nothing that a model has: 'cable'"
-refuse "a number" 'batch ten\n' "$good_cluster" "bad.model:1: not a number, or out of range (K, M, G, T, KiB, MiB, GiB, TiB may follow, as in 32GiB): 'ten'"
-refuse "a unit" "$good_model" 'ranks 4 2\nmemory 3GB\n' "bad.cluster:2: not a number, or out of range (K, M, G, T, KiB, MiB, GiB, TiB may follow, as in 32GiB): '3GB'"
-refuse "a size" 'batch 100\n\ntable a 100 2\n' "$good_cluster" "bad.model:3: not rows x columns, as 1000x64: '100'"
-refuse "too little" 'batch 100\ntable a 100x16\n' "$good_cluster" "bad.model:2: more words are wanted after 'table'"
+refuse "a word" 'batch 100\ncable a 100x16 2\n' "$good_cluster" \
+    "bad.model:2: nothing that a model has: 'cable'"
+refuse "a number" 'batch ten\n' "$good_cluster" \
+    "bad.model:1: not a number, or out of range (K, M, G, T, KiB, MiB, GiB, TiB may follow, as in 32GiB): 'ten'"
+refuse "a unit" "$good_model" 'ranks 4 2\nmemory 3GB\n' \
+    "bad.cluster:2: not a number, or out of range (K, M, G, T, KiB, MiB, GiB, TiB may follow, as in 32GiB): '3GB'"
+refuse "a size" 'batch 100\n\ntable a 100 2\n' "$good_cluster" \
+    "bad.model:3: not rows x columns, as 1000x64: '100'"
+refuse "too little" 'batch 100\ntable a 100x16\n' "$good_cluster" \
+    "bad.model:2: more words are wanted after 'table'"
 refuse "too much" 'batch 100 7\n' "$good_cluster" "bad.model:1: more than belongs on the line: '7'"
-refuse "twice" 'batch 100\ntable a 1x1 1\ntable a 1x1 1\n' "$good_cluster" "bad.model:3: a second table 'a'"
-refuse "an option" 'batch 100\ntable a 1x1 1 color=red\n' "$good_cluster" "bad.model:2: not buckets=, pooling= or placements=: 'color'"
-refuse "a placement" 'batch 100\ntable a 1x1 1 placements=tw,up\n' "$good_cluster" "bad.model:2: not a placement: 'up'"
-refuse "an optimizer" 'optimizer adam2\n' "$good_cluster" "bad.model:1: not an optimizer of tables: 'adam2'"
-refuse "a wire" 'wire f32 f31\n' "$good_cluster" "bad.model:1: not a wire (f32, f16, bf16, i8 ...): 'f31'"
+refuse "twice" 'batch 100\ntable a 1x1 1\ntable a 1x1 1\n' "$good_cluster" \
+    "bad.model:3: a second table 'a'"
+refuse "an option" 'batch 100\ntable a 1x1 1 color=red\n' "$good_cluster" \
+    "bad.model:2: not buckets=, pooling= or placements=: 'color'"
+refuse "a placement" 'batch 100\ntable a 1x1 1 placements=tw,up\n' "$good_cluster" \
+    "bad.model:2: not a placement: 'up'"
+refuse "an optimizer" 'optimizer adam2\n' "$good_cluster" \
+    "bad.model:1: not an optimizer of tables: 'adam2'"
+refuse "a wire" 'wire f32 f31\n' "$good_cluster" \
+    "bad.model:1: not a wire (f32, f16, bf16, i8 ...): 'f31'"
 refuse "no tables" 'batch 100\n' "$good_cluster" "bad.model: has no table"
 refuse "no batch" 'table a 1x1 1\n' "$good_cluster" "bad.model: has no batch"
 refuse "no ranks" "$good_model" 'memory 3GiB\n' "bad.cluster: has no ranks"
-refuse "ranks" "$good_model" 'ranks 0 2\n' "bad.cluster:1: not a number, or out of range (K, M, G, T, KiB, MiB, GiB, TiB may follow, as in 32GiB): '0'"
-if "$B/plan" "$W/nowhere" $P/clusters/laptop.cluster 2>"$W/err"; then fail "a missing file is accepted"; elif grep -q "nowhere: cannot open" "$W/err"; then pass; else fail "$(cat "$W/err")"; fi
+refuse "ranks" "$good_model" 'ranks 0 2\n' \
+    "bad.cluster:1: not a number, or out of range (K, M, G, T, KiB, MiB, GiB, TiB may follow, as in 32GiB): '0'"
+if "$B/plan" "$W/nowhere" $P/clusters/laptop.cluster 2>"$W/err"; then fail \
+    "a missing file is accepted"; elif grep -q "nowhere: cannot open" "$W/err"; then
+    pass
+else
+    fail "$(cat "$W/err")"
+fi
 if "$B/plan" --help | grep -q -- '--svg FILE'; then pass; else fail "--help"; fi
 if "$B/plan" --colour 2>/dev/null; then fail "an unknown option is accepted"; else pass; fi
 

@@ -1,7 +1,7 @@
 #!/bin/sh
-# python.sh: other readers of our files, and our reader of theirs, with Python's numpy and safetensors where they
-# are installed (PYTHON names another interpreter): a checkpoint opens with the names a user expects, and
-# weights saved under the names of facebookresearch/dlrm load.
+# python.sh: other readers of our files, and our reader of theirs, with Python's numpy and
+# safetensors where they are installed (PYTHON names another interpreter): a checkpoint opens with
+# the names a user expects, and weights saved under the names of facebookresearch/dlrm load.
 
 B=${B:-build}
 PYTHON=${PYTHON:-python3}

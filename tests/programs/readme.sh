@@ -52,10 +52,13 @@ for file in "$W"/*.c "$W"/*.c++; do
     fi
 done
 
-# The trainer by its own command, with the files that it speaks of beside it. Without SIMD neo.c
-# compiles faster, and the state is the same.
+# The trainer by its own command, with the files that it speaks of beside it. Its neo.c, which is
+# examples/neo.c, is compiled already; with NEO_FULL set by this command, too.
 if [ -f "$trainer" ] && cp "$trainer" "$W/"; then
-    command=$(sed -n "s,^ *cc -O2 \(.*neo\.c .*\)$,$CC -O1 -DNEO_NO_SIMD \1,p" "$trainer")
+    command=$(sed -n "s,^ *cc -O2 \(.*neo\.c .*\)$,$CC -O2 \1,p" "$trainer")
+    if [ -z "$NEO_FULL" ] && cp "$B/neo.o" "$W/"; then
+        command=$(echo "$command" | sed 's/ neo\.c / neo.o /')
+    fi
     (cd "$W" && sh -c "$command") >"$W/out" 2>"$W/log" </dev/null
     printed=$(sed -n '/^    step 50 /,/^    state/s/^    //p' README.md)
     same "$trainer by its command" "$(cat "$W/out")" "$printed"
@@ -70,6 +73,14 @@ awk '/^    (build|mpirun)/ { commands[n++] = $0; next }
     /^    state / { for (i = 0; i < n; i++) print $2, commands[i] }
     { n = 0 }' README.md >"$W/commands"
 count=$(wc -l <"$W/commands")
+# Those over MPI with NEO_FULL, as their programs take a neo.c by mpicc; the rest are built.
+if [ -n "$NEO_FULL" ] && have "${MPICC:-mpicc}" && have mpirun; then
+    if "${MAKE:-make}" --no-print-directory "$B/dlrm_mpi" "$B/gpt_mpi" >"$W/mpi" 2>&1; then
+        pass
+    else
+        fail "make build/dlrm_mpi build/gpt_mpi: $(tail -3 "$W/mpi")"
+    fi
+fi
 if [ "$count" = 8 ]; then pass; else fail "README.md: $count commands with a state, not 8"; fi
 while read -r state command; do
     command=$(echo "$command" | sed "s,build/,$B/,g")
@@ -83,7 +94,7 @@ while read -r state command; do
         if mpirun --version 2>/dev/null | grep -q 'Open MPI'; then
             command="mpirun --oversubscribe ${command#mpirun}"
         fi
-        export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+        export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TMPDIR=/tmp
         ;;
     esac
     if [ -x "$program" ]; then

@@ -1,8 +1,10 @@
-/* accumulate.c: sharded tables whose gradients are kept over several batches, clipped by one norm, and scaled.
+/* accumulate.c: sharded tables whose gradients are kept over several batches, clipped by one norm,
+   and scaled.
 
-   The oracle is one neo_bags with all samples that accumulates, scales and steps alike: under every plan the pooled
-   rows, the squares of what is kept, the weights and the optimizer's state must have its bits; and with one batch per
-   step those of the fused backward. What is kept has the memory that was planned. */
+   The oracle is one neo_bags with all samples that accumulates, scales and steps alike: under every
+   plan the pooled rows, the squares of what is kept, the weights and the optimizer's state must
+   have its bits; and with one batch per step those of the fused backward. What is kept has the
+   memory that was planned. */
 #include "common.h"
 #include "meter.h"
 
@@ -31,12 +33,14 @@ static int same_sum(const neo_exact *a, const neo_exact *b) {
 }
 /* dout of step s as it leaves the loss: scaled. */
 static void scaled_dout(const Keep *k, int s, int64_t begin, int64_t n, float *to) {
-    for (int64_t i = 0; i < n * k->c.width; i++) to[i] = k->c.dout[s][begin * k->c.width + i] * k->scale;
+    for (int64_t i = 0; i < n * k->c.width; i++)
+        to[i] = k->c.dout[s][begin * k->c.width + i] * k->scale;
 }
 static void keep_oracle(Keep *k, neo_ctx *ctx) {
     Case *c = &k->c;
     neo_pooling pooling = c->tables[0].pooling;
-    int narrow = c->plan.wire_forward != NEO_WIRE_F32 || c->plan.wire_backward != NEO_WIRE_F32, step = 0;
+    int narrow = c->plan.wire_forward != NEO_WIRE_F32 || c->plan.wire_backward != NEO_WIRE_F32,
+        step = 0;
     neo_bags *bags;
     for (int t = 0; t < c->set->tables; t++) c->tables[t].pooling = narrow ? NEO_POOL_SUM : pooling;
     neo_bags_desc d = c->bags;
@@ -84,43 +88,55 @@ static int64_t cut_bytes(const Case *c, int first, int end) {
         if (p->rank == NEO_EVERY_RANK || p->cols == c->set->dims[p->table]) continue;
         for (int s = first; s < end; s++)
             for (int f = 0; f < c->set->features; f++)
-                for (int64_t k = c->offsets[s][f * c->size[s]]; c->set->feature_table[f] == p->table && k < c->offsets[s][(f + 1) * c->size[s]]; k++)
+                for (int64_t k = c->offsets[s][f * c->size[s]];
+                     c->set->feature_table[f] == p->table &&
+                     k < c->offsets[s][(f + 1) * c->size[s]];
+                     k++)
                     touched[c->ids[s][k]] = 1;
         for (int64_t row = p->first_row; row < p->first_row + p->rows; row++) rows += touched[row];
         for (int r = 0; r < c->plan.cluster.ranks; r++) {
             int there = 0;
             for (int64_t k = 0; k < c->piece_count; k++)
-                there |= c->pieces[k].table == p->table && c->pieces[k].first_row == p->first_row && c->pieces[k].rank == r;
-            if (r != p->rank && there) bytes += 4 * rows * ((p->cols + 15) / 16) * sums_of(&c->tables[p->table].optim);
+                there |= c->pieces[k].table == p->table && c->pieces[k].first_row == p->first_row &&
+                         c->pieces[k].rank == r;
+            if (r != p->rank && there)
+                bytes += 4 * rows * ((p->cols + 15) / 16) * sums_of(&c->tables[p->table].optim);
         }
     }
     return bytes;
 }
 static neo_status sum_squares(neo_comm *comm, neo_exact *sum) {
     neo_exact_normalize(sum);
-    TRY(neo_comm_all_reduce(comm, NEO_REDUCE_SUM, sum, sum, (int64_t)(sizeof *sum / 8), NEO_I64, NULL));
+    TRY(neo_comm_all_reduce(comm, NEO_REDUCE_SUM, sum, sum, (int64_t)(sizeof *sum / 8), NEO_I64,
+                            NULL));
     neo_exact_normalize(sum);
     return NEO_OK;
 }
 /* Batch s: forward, compared if it is in its place, and its gradients are kept. */
-static neo_status keep_batch(Keep *k, neo_shard *shard, int rank, const Mine *m, const Mine *next, int s, int in_place) {
+static neo_status keep_batch(Keep *k, neo_shard *shard, int rank, const Mine *m, const Mine *next,
+                             int s, int in_place) {
     const Case *c = &k->c;
     float *out = malloc(4 * (size_t)(m->n * c->width + 1));
     neo_tensor t = neo_tensor_2d(out, NEO_F32, m->n, c->width);
     neo_status status = neo_shard_forward_begin(shard, &m->j, c->size[s]);
-    if (status == NEO_OK && c->prefetch == 1 && next) status = neo_shard_prefetch(shard, &next->j, c->size[s + 1]);
+    if (status == NEO_OK && c->prefetch == 1 && next)
+        status = neo_shard_prefetch(shard, &next->j, c->size[s + 1]);
     if (status == NEO_OK) status = neo_shard_forward_end(shard, t);
-    if (status == NEO_OK && c->prefetch == 2 && next) status = neo_shard_prefetch(shard, &next->j, c->size[s + 1]);
-    if (status == NEO_OK && in_place) EXPECT(memcmp(out, c->out[s] + m->begin * c->width, 4 * (size_t)(m->n * c->width)) == 0);
+    if (status == NEO_OK && c->prefetch == 2 && next)
+        status = neo_shard_prefetch(shard, &next->j, c->size[s + 1]);
+    if (status == NEO_OK && in_place)
+        EXPECT(memcmp(out, c->out[s] + m->begin * c->width, 4 * (size_t)(m->n * c->width)) == 0);
     scaled_dout(k, s, m->begin, m->n, out);
     if (status == NEO_OK) status = neo_shard_backward_begin(shard, t);
-    if (status == NEO_OK && c->prefetch == 3 && next) status = neo_shard_prefetch(shard, &next->j, c->size[s + 1]);
+    if (status == NEO_OK && c->prefetch == 3 && next)
+        status = neo_shard_prefetch(shard, &next->j, c->size[s + 1]);
     if (status == NEO_OK) status = neo_shard_accumulate_end(shard);
     free(out);
     return status;
 }
 /* The step of batches [first, end). */
-static neo_status take_step(Keep *k, neo_comm *comm, neo_shard *shard, int step, int first, int end) {
+static neo_status take_step(Keep *k, neo_comm *comm, neo_shard *shard, int step, int first,
+                            int end) {
     int rank = neo_comm_rank(comm);
     neo_exact squares;
     TRY(neo_shard_scale_grads(shard, 1.0f / k->scale));
@@ -129,9 +145,10 @@ static neo_status take_step(Keep *k, neo_comm *comm, neo_shard *shard, int step,
     TRY(sum_squares(comm, &squares));
     EXPECT(same_sum(&squares, &k->squares[step]));
     if (k->clip > 0) TRY(neo_shard_scale_grads(shard, clip_factor(k, &squares)));
-    int64_t before = shard->whole ? 0 : all_to_all_bytes(shard->rows);
+    inside_shard inside = inside_of_shard(shard);
+    int64_t before = inside.whole ? 0 : all_to_all_bytes(inside.rows);
     TRY(neo_shard_step(shard, k->lr));
-    int64_t sent = shard->whole ? 0 : all_to_all_bytes(shard->rows) - before;
+    int64_t sent = inside.whole ? 0 : all_to_all_bytes(inside.rows) - before;
     TRY(neo_comm_all_reduce(comm, NEO_REDUCE_SUM, &sent, &sent, 1, NEO_I64, NULL));
     EXPECT(sent == cut_bytes(&k->c, first, end));
     EXPECT(neo_shard_kept_count(shard) == 0);
@@ -155,13 +172,16 @@ static neo_status run_rank(neo_comm *comm, void *user) {
             TRY(keep_batch(k, shard, rank, &mine[0], NULL, 0, s == 0));
             TRY(neo_shard_clear(shard));
             EXPECT(neo_shard_kept_count(shard) == 0);
-            for (; again < s; again++) TRY(keep_batch(k, shard, rank, &mine[again], NULL, again, 1));
+            for (; again < s; again++)
+                TRY(keep_batch(k, shard, rank, &mine[again], NULL, again, 1));
         }
         TRY(keep_batch(k, shard, rank, &mine[s], s + 1 < c->steps ? &mine[s + 1] : NULL, s, 1));
         int64_t kept = neo_shard_kept_count(shard);
         TRY(neo_comm_all_reduce(comm, NEO_REDUCE_SUM, &kept, &kept, 1, NEO_I64, NULL));
         EXPECT(kept > 0);
-        if (k->evaluates) TRY(neo_shard_forward(shard, &mine[s].j, c->size[s], neo_tensor_2d(spare, NEO_F32, mine[s].n, c->width)));
+        if (k->evaluates)
+            TRY(neo_shard_forward(shard, &mine[s].j, c->size[s],
+                                  neo_tensor_2d(spare, NEO_F32, mine[s].n, c->width)));
         if (!last) continue;
         TRY(take_step(k, comm, shard, step++, first, s + 1));
         first = s + 1;
@@ -193,7 +213,8 @@ static void what_is_kept_has_the_bits_of_one_rank(void) {
     static const neo_dtype DTYPES[] = {NEO_F32, NEO_F16, NEO_BF16, NEO_I8};
     cut_block = 16;
     for (int kind = 0; kind <= KINDS; kind++)
-        for (int how = 0; how < 6; how++) { /* micro-batches 1, 2, 3; a norm; a scale; what comes between */
+        for (int how = 0; how < 6;
+             how++) { /* micro-batches 1, 2, 3; a norm; a scale; what comes between */
             static Keep k;
             Case *c = &k.c;
             memset(&k, 0, sizeof k);
@@ -201,7 +222,8 @@ static void what_is_kept_has_the_bits_of_one_rank(void) {
             c->steps = 6;
             c->weighted = kind % 4 == 3;
             case_tables(c, &ZIPF, kind, how % 4, (kind + how) % 2 ? NEO_POOL_MEAN : NEO_POOL_SUM);
-            for (int t = 0; t < c->set->tables; t++) c->tables[t].dtype = DTYPES[how == 5 ? t % 4 : (kind + how) % 4];
+            for (int t = 0; t < c->set->tables; t++)
+                c->tables[t].dtype = DTYPES[how == 5 ? t % 4 : (kind + how) % 4];
             case_data(c);
             k.micros = 1 + how % 3;
             k.kept_batches = how == 4 ? 5 : k.micros;
@@ -222,9 +244,12 @@ static void what_is_kept_has_the_bits_of_one_rank(void) {
                     if (!selected(kind, how, ranks, plan)) continue;
                     c->prefetch = k.clears || k.evaluates ? 0 : (plan + ranks) % 4;
                     place_case(c, plan, ranks);
-                    snprintf(what, sizeof what, "optimizer %d, way %d, plan %d on %d ranks", kind, how, plan, ranks);
+                    snprintf(what, sizeof what, "optimizer %d, way %d, plan %d on %d ranks", kind,
+                             how, plan, ranks);
                     spawn(&k, what, ranks);
-                    if (plan == NEO_TABLE_WISE || plan == NEO_COLUMN_WISE || plan == NEO_DATA_PARALLEL) CHECK_INT(k.grown, 0);
+                    if (plan == NEO_TABLE_WISE || plan == NEO_COLUMN_WISE ||
+                        plan == NEO_DATA_PARALLEL)
+                        CHECK_INT(k.grown, 0);
                 }
             case_free(c);
             neo_ctx_destroy(ctx);
@@ -242,7 +267,9 @@ static void wires_round_what_is_kept(void) {
         c->steps = 4;
         c->plan.wire_forward = (neo_wire)(i % NEO_WIRE_COUNT);
         c->plan.wire_backward = (neo_wire)((i + i / NEO_WIRE_COUNT) % NEO_WIRE_COUNT);
-        cut_block = c->plan.wire_forward > NEO_WIRE_BF16 || c->plan.wire_backward > NEO_WIRE_BF16 ? NEO_WIRE_BLOCK : 16;
+        cut_block = c->plan.wire_forward > NEO_WIRE_BF16 || c->plan.wire_backward > NEO_WIRE_BF16
+                        ? NEO_WIRE_BLOCK
+                        : 16;
         case_tables(c, &ZIPF, KINDS, -1, i % 2 ? NEO_POOL_MEAN : NEO_POOL_SUM);
         case_data(c);
         k.micros = k.kept_batches = 2;
@@ -251,8 +278,8 @@ static void wires_round_what_is_kept(void) {
         k.scale = 1.0f;
         keep_oracle(&k, ctx);
         place_case(c, i % 2 ? RANDOM : MIXED, ranks);
-        snprintf(what, sizeof what, "wires %s and %s on %d ranks", neo_wire_name(c->plan.wire_forward),
-                 neo_wire_name(c->plan.wire_backward), ranks);
+        snprintf(what, sizeof what, "wires %s and %s on %d ranks",
+                 neo_wire_name(c->plan.wire_forward), neo_wire_name(c->plan.wire_backward), ranks);
         spawn(&k, what, ranks);
         case_free(c);
         neo_ctx_destroy(ctx);
@@ -318,11 +345,16 @@ static neo_status not_planned(neo_comm *comm, void *user) {
     mine_make(&m, c, 0, rank, neo_comm_size(comm));
     float *out = calloc((size_t)(m.n * c->width + 1), 4);
     neo_tensor t = neo_tensor_2d(out, NEO_F32, m.n, c->width);
-    EXPECT_ERR(neo_shard_accumulate_end(shard), NEO_ERR_STATE, "neo_shard_accumulate_end: no backward has begun");
+    EXPECT_ERR(neo_shard_accumulate_end(shard), NEO_ERR_STATE,
+               "neo_shard_accumulate_end: no backward has begun");
     EXPECT_ERR(neo_shard_step(shard, 1), NEO_ERR_STATE,
-               one ? "neo_shard_step: the plan keeps no gradients" : "rank 0: neo_shard_step: the plan keeps no gradients: give neo_plan_desc.kept_batches");
+               one ? "neo_shard_step: the plan keeps no gradients"
+                   : "rank 0: neo_shard_step: the plan keeps no gradients: give "
+                     "neo_plan_desc.kept_batches");
     TRY(neo_shard_forward(shard, &m.j, c->size[0], t));
-    EXPECT_ERR(neo_shard_accumulate(shard, t), NEO_ERR_STATE, "neo_shard_accumulate_end: the plan keeps no gradients: give neo_plan_desc.kept_batches");
+    EXPECT_ERR(
+        neo_shard_accumulate(shard, t), NEO_ERR_STATE,
+        "neo_shard_accumulate_end: the plan keeps no gradients: give neo_plan_desc.kept_batches");
     TRY(neo_shard_backward_end(shard, 0.05f)); /* goes on all the same */
     EXPECT(neo_shard_get_stats(shard).steps == 1 && neo_shard_kept_count(shard) == 0);
     EXPECT_ERR(neo_shard_step(NULL, 1), NEO_ERR_ARG, "neo_shard_step: shard is NULL");
@@ -353,25 +385,31 @@ static neo_status wrong_calls(neo_comm *comm, void *user) {
         int64_t bad = m->ids[0] == 1 << 20;
         TRY(neo_comm_all_reduce(comm, NEO_REDUCE_MAX, &bad, &bad, 1, NEO_I64, NULL));
         snprintf(text, sizeof text, "id %d is not in", 1 << 20);
-        if (bad) EXPECT_ERR(neo_shard_forward(shard, &m->j, c->size[s + 1], t), NEO_ERR_RANGE, text);
+        if (bad)
+            EXPECT_ERR(neo_shard_forward(shard, &m->j, c->size[s + 1], t), NEO_ERR_RANGE, text);
         m->ids[0] = had;
         EXPECT(neo_shard_kept_count(shard) == kept);
         /* fused, while gradients are kept; a step while a call is open */
         TRY(neo_shard_forward(shard, &m->j, c->size[s + 1], t));
         scaled_dout(k, s + 1, m->begin, m->n, spare);
         TRY(neo_shard_backward_begin(shard, t));
-        EXPECT_ERR(neo_shard_backward_end(shard, 1), NEO_ERR_STATE, "bags 'bags': gradients of 1 batches are kept");
+        EXPECT_ERR(neo_shard_backward_end(shard, 1), NEO_ERR_STATE,
+                   "bags 'bags': gradients of 1 batches are kept");
         EXPECT_ERR(neo_shard_step(shard, 1), NEO_ERR_STATE,
-                   one ? "neo_shard_step: call neo_shard_accumulate_end first" : "rank 0: neo_shard_step: call neo_shard_accumulate_end first");
+                   one ? "neo_shard_step: call neo_shard_accumulate_end first"
+                       : "rank 0: neo_shard_step: call neo_shard_accumulate_end first");
         TRY(neo_shard_accumulate_end(shard));
         /* one batch too many */
         TRY(neo_shard_forward(shard, &m->j, c->size[s + 1], t));
         kept = neo_shard_kept_count(shard);
         EXPECT_ERR(neo_shard_accumulate(shard, t), NEO_ERR_CAPACITY,
-                   "gradients of 2 batches are kept, as many as planned (neo_plan_desc.kept_batches): this batch is left out");
+                   "gradients of 2 batches are kept, as many as planned "
+                   "(neo_plan_desc.kept_batches): this batch is left out");
         EXPECT(neo_shard_kept_count(shard) == kept);
         /* lr of one rank */
-        snprintf(text, sizeof text, one ? "neo_shard_step: lr is nan" : "rank %d: neo_shard_step: lr is nan", ranks - 1);
+        snprintf(text, sizeof text,
+                 one ? "neo_shard_step: lr is nan" : "rank %d: neo_shard_step: lr is nan",
+                 ranks - 1);
         EXPECT_ERR(neo_shard_step(shard, rank == ranks - 1 ? NAN : k->lr), NEO_ERR_NUMERIC, text);
         EXPECT(neo_shard_kept_count(shard) == kept && neo_shard_get_stats(shard).steps == s / 2);
         TRY(take_step(k, comm, shard, s / 2, s, s + 2));
@@ -391,7 +429,8 @@ static neo_status unlike_plans(neo_comm *comm, void *user) {
     neo_shard *shard;
     d.kept_batches = 1 + rank;
     TRY(neo_plan_create_from(neo_comm_ctx(comm), &d, c->pieces, c->piece_count, &plan));
-    EXPECT_ERR(neo_shard_create(comm, plan, &shard), NEO_ERR_MISMATCH, "kept_batches or ranks_per_node than rank 0");
+    EXPECT_ERR(neo_shard_create(comm, plan, &shard), NEO_ERR_MISMATCH,
+               "kept_batches or ranks_per_node than rank 0");
     EXPECT(shard == NULL);
     neo_plan_destroy(plan);
     return NEO_OK;
@@ -428,7 +467,7 @@ static neo_status losing(neo_comm *comm, void *user) {
     if (status != NEO_OK) return status;
     if (rank == e->rank) {
         neo_fault kill = {NEO_FAULT_KILL, e->at, 0};
-        TRY(neo_comm_inject(shard->rows, kill));
+        TRY(neo_comm_inject(inside_of_shard(shard).rows, kill));
     }
     for (int s = 0; s < 4 && status == NEO_OK; s++) {
         Mine m;
@@ -535,7 +574,8 @@ static void plans_count_what_is_kept(void) {
 
 /* ---- with dense layers: one norm, one scale ----
 
-   A linear layer beside the tables, in a neo_fsdp; the oracle is a neo_optim and a neo_bags on one rank. */
+   A linear layer beside the tables, in a neo_fsdp; the oracle is a neo_optim and a neo_bags on one
+   rank. */
 enum { IN = 5, OUT = 70 };
 typedef struct Both {
     Keep k;
@@ -554,20 +594,23 @@ static neo_status add_layer(neo_params *set) {
     TRY(neo_params_add(set, "weight", 2, shape, init, NULL));
     return neo_params_add(set, "bias", 1, shape, init, NULL);
 }
-static neo_status layer_gradient(neo_ctx *ctx, const Both *b, neo_params *set, const neo_leaves *leaves, int s, int64_t first,
-                                 int64_t rows, float scale) {
+static neo_status layer_gradient(neo_ctx *ctx, const Both *b, neo_params *set,
+                                 const neo_leaves *leaves, int s, int64_t first, int64_t rows,
+                                 float scale) {
     float *dz = malloc(4 * (size_t)(rows * OUT + 1));
     for (int64_t i = 0; i < rows * OUT; i++) dz[i] = b->dz[s][first * OUT + i] * scale;
     if (s == b->overflow && !b->in_tables && first == 0 && rows) dz[3] = INFINITY;
     const neo_param *w = neo_params_at(set, 0), *bias = neo_params_at(set, 1);
-    neo_status status = neo_linear_backward(ctx, leaves, neo_tensor_2d(b->x[s] + first * IN, NEO_F32, rows, IN), w->value,
-                                            neo_tensor_2d(dz, NEO_F32, rows, OUT), neo_tensor_none(), w->grad, bias->grad);
+    neo_status status = neo_linear_backward(
+        ctx, leaves, neo_tensor_2d(b->x[s] + first * IN, NEO_F32, rows, IN), w->value,
+        neo_tensor_2d(dz, NEO_F32, rows, OUT), neo_tensor_none(), w->grad, bias->grad);
     free(dz);
     return status;
 }
 /* dout of the tables in step s, scaled. */
 static void table_gradient(const Both *b, int s, int64_t begin, int64_t n, float scale, float *to) {
-    for (int64_t i = 0; i < n * b->k.c.width; i++) to[i] = b->k.c.dout[s][begin * b->k.c.width + i] * scale;
+    for (int64_t i = 0; i < n * b->k.c.width; i++)
+        to[i] = b->k.c.dout[s][begin * b->k.c.width + i] * scale;
     if (s == b->overflow && b->in_tables && begin == 0)
         for (int64_t i = 0; i < n * b->k.c.width; i++) to[i] = INFINITY;
 }
@@ -590,10 +633,14 @@ static void both_oracle(Both *b, neo_ctx *ctx) {
         float *dout = malloc(4 * (size_t)(n * c->width + 1));
         CHECK_OK(neo_bags_forward(bags, &j, neo_tensor_2d(c->out[s], NEO_F32, n, c->width)));
         table_gradient(b, s, 0, n, 1.0f, dout);
-        if (s != b->overflow || !b->in_tables) CHECK_OK(neo_bags_accumulate(bags, &j, neo_tensor_2d(dout, NEO_F32, n, c->width), NULL));
+        if (s != b->overflow || !b->in_tables)
+            CHECK_OK(
+                neo_bags_accumulate(bags, &j, neo_tensor_2d(dout, NEO_F32, n, c->width), NULL));
         free(dout);
-        if (s != b->overflow || b->in_tables) CHECK_OK(layer_gradient(ctx, b, set, NULL, s, 0, n, 1.0f));
-        for (int p = 0, at = 0; p < 2; at += p ? OUT : OUT * IN, p++) { /* each micro-batch by its tree, then in order */
+        if (s != b->overflow || b->in_tables)
+            CHECK_OK(layer_gradient(ctx, b, set, NULL, s, 0, n, 1.0f));
+        for (int p = 0, at = 0; p < 2;
+             at += p ? OUT : OUT * IN, p++) { /* each micro-batch by its tree, then in order */
             float *grad = neo_params_at(set, p)->grad.data;
             int64_t count = p ? OUT : OUT * IN;
             if (s % b->k.micros) neo_floats_add(ctx, sums + at, grad, count);
@@ -627,7 +674,8 @@ static void both_oracle(Both *b, neo_ctx *ctx) {
     neo_params_destroy(set);
     neo_bags_destroy(bags);
 }
-static neo_status one_micro_batch(Both *b, neo_comm *comm, neo_shard *shard, neo_fsdp *fsdp, neo_params *set, int s) {
+static neo_status one_micro_batch(Both *b, neo_comm *comm, neo_shard *shard, neo_fsdp *fsdp,
+                                  neo_params *set, int s) {
     Case *c = &b->k.c;
     Mine m;
     int rank = neo_comm_rank(comm);
@@ -673,19 +721,24 @@ static neo_status train_both(neo_comm *comm, void *user) {
     neo_exact_zero(&infinite);
     for (int s = 0; s < c->steps; s++) {
         TRY(one_micro_batch(b, comm, shard, fsdp, set, s));
-        if (s == 0 && b->k.micros > 1) { /* a unit lacks a window: nothing is stepped, and what lacks may come */
+        if (s == 0 &&
+            b->k.micros >
+                1) { /* a unit lacks a window: nothing is stepped, and what lacks may come */
             int64_t kept = neo_shard_kept_count(shard);
             neo_exact_add(&infinite, INFINITY);
             neo_fsdp_add_squares(fsdp, &infinite); /* of a step that failed: they are gone */
-            EXPECT_ERR(neo_fsdp_step(fsdp, 1), NEO_ERR_STATE, "unit 'layer' had the backward of 1 of");
+            EXPECT_ERR(neo_fsdp_step(fsdp, 1), NEO_ERR_STATE,
+                       "unit 'layer' had the backward of 1 of");
             EXPECT(neo_fsdp_clip_factor(fsdp) == 0.0f);
-            EXPECT_ERR(neo_fsdp_step_tables(fsdp, shard, 1), NEO_ERR_STATE, "unit 'layer' had the backward of 1 of");
+            EXPECT_ERR(neo_fsdp_step_tables(fsdp, shard, 1), NEO_ERR_STATE,
+                       "unit 'layer' had the backward of 1 of");
             EXPECT(neo_shard_kept_count(shard) == kept);
         }
         if (s % b->k.micros != b->k.micros - 1) continue;
         float scale = neo_fsdp_loss_scale(fsdp);
         EXPECT_ERR(neo_fsdp_step_tables(fsdp, NULL, 1), NEO_ERR_ARG, "neo_fsdp_step_tables");
-        EXPECT_ERR(neo_fsdp_step_tables(fsdp, shard, rank ? 1.0f : INFINITY), NEO_ERR_NUMERIC, "neo_fsdp_step_tables: lr is inf");
+        EXPECT_ERR(neo_fsdp_step_tables(fsdp, shard, rank ? 1.0f : INFINITY), NEO_ERR_NUMERIC,
+                   "neo_fsdp_step_tables: lr is inf");
         TRY(neo_fsdp_step_tables(fsdp, shard, b->k.lr));
         EXPECT(neo_shard_kept_count(shard) == 0);
         int skipped = b->overflow >= 0 && b->overflow / b->k.micros == s / b->k.micros;
@@ -707,7 +760,8 @@ static neo_status train_both(neo_comm *comm, void *user) {
     TRY(neo_state_create(ctx, &state));
     TRY(neo_state_add_fsdp(state, fsdp));
     TRY(neo_state_digest_group(state, &all, &digest));
-    if (!b->desc.loss_scale) EXPECT(digest == b->dense_digest); /* else the scaler's state is in it */
+    if (!b->desc.loss_scale)
+        EXPECT(digest == b->dense_digest); /* else the scaler's state is in it */
     neo_state_destroy(state);
     neo_shard_destroy(shard);
     neo_fsdp_destroy(fsdp);
@@ -731,8 +785,11 @@ static void dense_layers_and_tables_share_a_norm_and_a_scale(void) {
             test_fill(b.x[s], IN * c->size[s]);
             test_fill(b.dz[s], OUT * c->size[s]);
         }
-        b.desc = (neo_fsdp_desc){.mode = (neo_fsdp_mode)(i % NEO_FSDP_MODE_COUNT), .factor = i % 8 == 4 ? 2 : 0,
-                                 .optim = {.kind = i % 5 == 4 ? NEO_OPTIM_LAMB : (neo_optim_kind)(i % 5), .clip_norm = 0.5f}};
+        b.desc =
+            (neo_fsdp_desc){.mode = (neo_fsdp_mode)(i % NEO_FSDP_MODE_COUNT),
+                            .factor = i % 8 == 4 ? 2 : 0,
+                            .optim = {.kind = i % 5 == 4 ? NEO_OPTIM_LAMB : (neo_optim_kind)(i % 5),
+                                      .clip_norm = 0.5f}};
         b.k.micros = b.k.kept_batches = 1 + i % 3;
         b.k.lr = 0.02f;
         b.k.scale = 1.0f;
@@ -748,10 +805,14 @@ static void dense_layers_and_tables_share_a_norm_and_a_scale(void) {
             if (!full && ranks != 1 + (i + i / 4) % 4) continue;
             place_case(c, i % 2 ? RANDOM : MIXED, ranks);
             memset(wrong, 0, sizeof wrong);
-            neo_comm_desc desc = {.ctx = {.repro_shards = LEAVES, .seed = 1}, .ranks_per_node = c->plan.cluster.ranks_per_node, .timeout_ms = 20000};
-            if (neo_comm_spawn(ranks, &desc, train_both, &b, NULL) != NEO_OK) FAIL("case %d, %d ranks: %s", i, ranks, neo_last_error());
+            neo_comm_desc desc = {.ctx = {.repro_shards = LEAVES, .seed = 1},
+                                  .ranks_per_node = c->plan.cluster.ranks_per_node,
+                                  .timeout_ms = 20000};
+            if (neo_comm_spawn(ranks, &desc, train_both, &b, NULL) != NEO_OK)
+                FAIL("case %d, %d ranks: %s", i, ranks, neo_last_error());
             for (int r = 0; r < ranks; r++)
-                if (wrong[r]) FAIL("case %d, %d ranks: rank %d has %d wrong", i, ranks, r, wrong[r]);
+                if (wrong[r])
+                    FAIL("case %d, %d ranks: rank %d has %d wrong", i, ranks, r, wrong[r]);
         }
         for (int s = 0; s < c->steps; s++) free(b.x[s]), free(b.dz[s]);
         neo_bags_destroy(c->oracle);

@@ -2,13 +2,21 @@
 #ifndef NEO_TEST_SHARD_COMMON_H
 #define NEO_TEST_SHARD_COMMON_H
 
-#define NEO_FSDP_IMPLEMENTATION /* its private names, too; the rest of neo is linked */
 #include "neo_data.h"
 #include "neo_fsdp.h"
+#include "inside.h"
 #include "test.h"
 #include <time.h>
 
-enum { MAX_TABLES = 26, MAX_STEPS = 20, MAX_DIM = 80, BATCH = 48, LEAVES = 8, NODES = 2, KINDS = NEO_BAG_OPTIM_COUNT };
+enum {
+    MAX_TABLES = 26,
+    MAX_STEPS = 20,
+    MAX_DIM = 80,
+    BATCH = 48,
+    LEAVES = 8,
+    NODES = 2,
+    KINDS = NEO_BAG_OPTIM_COUNT
+};
 
 /* Tables and the shape of their batches. */
 typedef struct Set {
@@ -18,14 +26,28 @@ typedef struct Set {
     int32_t feature_table[MAX_TABLES];
     int one_id; /* each bag has just one */
 } Set;
-/* Bags of 0 to 4 ids that follow a Zipf law; dims that leave vectors ragged; tables that two features share; tables
-   with fewer rows than ranks; a feature that is absent from a batch. */
-static const Set ZIPF = {"zipf", 7, 9, 4, {64, 200, 5, 1000, 1, 33, 400}, {32, 64, 16, 48, 7, 1, 80}, {0, 1, 2, 3, 4, 5, 6, 1, 3}, 0};
+/* Bags of 0 to 4 ids that follow a Zipf law; dims that leave vectors ragged; tables that two
+   features share; tables with fewer rows than ranks; a feature that is absent from a batch. */
+static const Set ZIPF = {"zipf",
+                         7,
+                         9,
+                         4,
+                         {64, 200, 5, 1000, 1, 33, 400},
+                         {32, 64, 16, 48, 7, 1, 80},
+                         {0, 1, 2, 3, 4, 5, 6, 1, 3},
+                         0};
 /* The 26 tables of Criteo Kaggle, large ones cut down. */
-static const Set CRITEO = {"criteo", 26, 26, 1,
-    {1460, 583, 2000, 2000, 305, 24, 1251, 633, 3, 931, 568, 1900, 319, 27, 1499, 1800, 10, 565, 217, 4, 1700, 18, 15, 286, 105, 142},
-    {32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32},
-    {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25}, 1};
+static const Set CRITEO = {
+    "criteo",
+    26,
+    26,
+    1,
+    {1460, 583,  2000, 2000, 305, 24,  1251, 633,  3,  931, 568, 1900, 319,
+     27,   1499, 1800, 10,   565, 217, 4,    1700, 18, 15,  286, 105,  142},
+    {32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32,
+     32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 32},
+    {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25},
+    1};
 
 typedef struct Case {
     const Set *set;
@@ -48,8 +70,10 @@ typedef struct Case {
 } Case;
 
 static inline neo_bag_optim optim_of(int kind, int options) {
-    neo_bag_optim o = {.kind = (neo_bag_optim_kind)kind, .initial_accumulator = 0.1f, .momentum = 0.9f};
-    int own = o.kind == NEO_BAG_LAMB || o.kind == NEO_BAG_PARTIAL_LAMB || o.kind == NEO_BAG_LARS_SGD;
+    neo_bag_optim o = {
+        .kind = (neo_bag_optim_kind)kind, .initial_accumulator = 0.1f, .momentum = 0.9f};
+    int own =
+        o.kind == NEO_BAG_LAMB || o.kind == NEO_BAG_PARTIAL_LAMB || o.kind == NEO_BAG_LARS_SGD;
     if (options & 1) {
         o.weight_decay = 0.01f;
         o.decay = own ? NEO_DECAY_NONE : kind % 2 ? NEO_DECAY_L2 : NEO_DECAY_DECOUPLED;
@@ -57,7 +81,8 @@ static inline neo_bag_optim optim_of(int kind, int options) {
     if (options & 2) o.max_norm = 0.7f;
     return o;
 }
-static inline void add_piece(Case *c, int table, int rank, int64_t first_row, int64_t rows, int64_t first_col, int64_t cols) {
+static inline void add_piece(Case *c, int table, int rank, int64_t first_row, int64_t rows,
+                             int64_t first_col, int64_t cols) {
     c->pieces[c->piece_count++] = (neo_piece){table, rank, first_row, rows, first_col, cols};
 }
 /* Cut points of a table: columns at multiples of 16 (64: the wire's blocks), rows at buckets. */
@@ -65,13 +90,15 @@ static int64_t cut_block;
 static inline int cut_cols(int64_t dim, int most, int64_t *cut) {
     int n = 0;
     int64_t blocks = (dim + cut_block - 1) / cut_block, parts = blocks < most ? blocks : most;
-    for (int64_t i = 0; i <= parts; i++) cut[n++] = i == parts ? dim : blocks * i / parts * cut_block;
+    for (int64_t i = 0; i <= parts; i++)
+        cut[n++] = i == parts ? dim : blocks * i / parts * cut_block;
     return n - 1;
 }
 static inline int cut_rows(int64_t rows, int most, int64_t *cut) {
     int n = 0, parts = most < LEAVES ? most : LEAVES;
     for (int i = 0; i <= parts; i++) {
-        int64_t b = (int64_t)LEAVES * i / parts, row = b * (rows / LEAVES) + b * (rows % LEAVES) / LEAVES;
+        int64_t b = (int64_t)LEAVES * i / parts,
+                row = b * (rows / LEAVES) + b * (rows % LEAVES) / LEAVES;
         if (n == 0 || row > cut[n - 1]) cut[n++] = row;
     }
     return n - 1;
@@ -79,7 +106,8 @@ static inline int cut_rows(int64_t rows, int most, int64_t *cut) {
 /* The pieces of a table under a placement. */
 static inline void place(Case *c, int t, neo_placement p, int ranks) {
     int64_t col[17], row[17];
-    int per_node = ranks % NODES == 0 ? ranks / NODES : ranks, nodes = ranks / per_node, node = (int)test_random() % nodes;
+    int per_node = ranks % NODES == 0 ? ranks / NODES : ranks, nodes = ranks / per_node,
+        node = (int)test_random() % nodes;
     int any = (int)test_random();
     int cols = 1, rows = 1;
     col[0] = row[0] = 0;
@@ -118,10 +146,12 @@ static inline void place_anyhow(Case *c, int t, int ranks) {
         return;
     }
     int most = c->tables[t].dtype == NEO_I8 ? 1 : 1 + (int)test_random() % 5;
-    int cols = cut_cols(c->set->dims[t], most, col), rows = cut_rows(c->set->rows[t], 1 + (int)test_random() % 8, row);
+    int cols = cut_cols(c->set->dims[t], most, col),
+        rows = cut_rows(c->set->rows[t], 1 + (int)test_random() % 8, row);
     for (int i = 0; i < cols; i++)
         for (int k = 0; k < rows; k++)
-            add_piece(c, t, (int)test_random() % ranks, row[k], row[k + 1] - row[k], col[i], col[i + 1] - col[i]);
+            add_piece(c, t, (int)test_random() % ranks, row[k], row[k + 1] - row[k], col[i],
+                      col[i + 1] - col[i]);
 }
 
 /* A plan of all tables: of one placement, of each in turn, or anyhow. */
@@ -129,7 +159,10 @@ enum { MIXED = NEO_PLACEMENT_COUNT, RANDOM };
 static inline void place_tables(Case *c, int plan, int ranks) {
     for (int t = 0; t < c->set->tables; t++) {
         if (plan >= RANDOM) place_anyhow(c, t, ranks);
-        else place(c, t, plan == MIXED ? (neo_placement)(t % NEO_PLACEMENT_COUNT) : (neo_placement)plan, ranks);
+        else
+            place(c, t,
+                  plan == MIXED ? (neo_placement)(t % NEO_PLACEMENT_COUNT) : (neo_placement)plan,
+                  ranks);
     }
 }
 static inline void plan_of(Case *c, int ranks) {
@@ -141,17 +174,27 @@ static inline void plan_of(Case *c, int ranks) {
 }
 
 /* kind: of the optimizer of all tables; KINDS: each has another. options: of all; below 0: any. */
-static inline void case_tables(Case *c, const Set *set, int kind, int options, neo_pooling pooling) {
+static inline void case_tables(Case *c, const Set *set, int kind, int options,
+                               neo_pooling pooling) {
     c->set = set;
     c->width = 0;
     for (int t = 0; t < set->tables; t++) {
         snprintf(c->names[t], sizeof c->names[t], "t%d", t);
-        c->tables[t] = (neo_table_desc){.name = c->names[t], .rows = set->rows[t], .dim = set->dims[t], .pooling = pooling,
-                                        .row_buckets = LEAVES,
-                                        .optim = optim_of(kind < KINDS ? kind : t % KINDS, options < 0 ? (int)test_random() % 4 : options)};
+        c->tables[t] =
+            (neo_table_desc){.name = c->names[t],
+                             .rows = set->rows[t],
+                             .dim = set->dims[t],
+                             .pooling = pooling,
+                             .row_buckets = LEAVES,
+                             .optim = optim_of(kind < KINDS ? kind : t % KINDS,
+                                               options < 0 ? (int)test_random() % 4 : options)};
     }
-    c->bags = (neo_bags_desc){.tables = c->tables, .table_count = set->tables, .feature_table = set->feature_table,
-                              .feature_count = set->features, .max_batch = BATCH, .max_ids = BATCH * set->most * set->features};
+    c->bags = (neo_bags_desc){.tables = c->tables,
+                              .table_count = set->tables,
+                              .feature_table = set->feature_table,
+                              .feature_count = set->features,
+                              .max_batch = BATCH,
+                              .max_ids = BATCH * set->most * set->features};
     for (int f = 0; f < set->features; f++) c->width += set->dims[set->feature_table[f]];
 }
 /* Batches of several sizes: full, below the number of ranks, not a multiple of it. */
@@ -168,10 +211,13 @@ static inline void case_data(Case *c) {
         c->offsets[s][0] = 0;
         for (int64_t i = 0; i < bags; i++) {
             int f = (int)(i / c->size[s]);
-            int64_t length = set->one_id ? 1 : f == 5 && s == 0 ? 0 : (int64_t)test_random() % (set->most + 1);
+            int64_t length = set->one_id        ? 1
+                             : f == 5 && s == 0 ? 0
+                                                : (int64_t)test_random() % (set->most + 1);
             c->offsets[s][i + 1] = c->offsets[s][i] + length;
             for (int64_t k = c->offsets[s][i]; k < c->offsets[s][i + 1]; k++)
-                c->ids[s][k] = neo_zipf((float)(test_random() >> 8) * 0x1p-23f, set->rows[set->feature_table[f]], 1.15f);
+                c->ids[s][k] = neo_zipf((float)(test_random() >> 8) * 0x1p-23f,
+                                        set->rows[set->feature_table[f]], 1.15f);
         }
         test_fill(c->weights[s], c->offsets[s][bags]);
         test_fill(c->dout[s], c->size[s] * c->width);
@@ -181,22 +227,27 @@ static inline void case_data(Case *c) {
 static inline void spoil(Case *c) {
     for (int s = 0; s < c->steps; s++)
         for (int f = 0; f < c->set->features; f++)
-            for (int64_t k = c->offsets[s][f * c->size[s]]; k < c->offsets[s][(f + 1) * c->size[s]]; k++) {
+            for (int64_t k = c->offsets[s][f * c->size[s]]; k < c->offsets[s][(f + 1) * c->size[s]];
+                 k++) {
                 int64_t rows = c->set->rows[c->set->feature_table[f]];
-                if (test_random() % 5 == 0) c->ids[s][k] = k % 3 == 0 ? -1 - k : k % 3 == 1 ? rows : rows + 1000000;
+                if (test_random() % 5 == 0)
+                    c->ids[s][k] = k % 3 == 0 ? -1 - k : k % 3 == 1 ? rows : rows + 1000000;
             }
 }
 /* So few ids per sample that buffers have to grow. */
 static const double FEW_IDS[] = {0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01};
 /* What a wire makes of the rows of every feature. */
-static inline void through_wire(const Case *c, neo_ctx *ctx, neo_wire wire, float *rows, int64_t n) {
+static inline void through_wire(const Case *c, neo_ctx *ctx, neo_wire wire, float *rows,
+                                int64_t n) {
     char code[1024];
     int64_t col = 0;
     for (int f = 0; f < c->set->features; col += c->set->dims[c->set->feature_table[f++]])
         for (int64_t i = 0; i < n; i++) {
             float *row = rows + i * c->width + col;
-            neo_wire_encode(ctx, wire, 0, row, 1, c->set->dims[c->set->feature_table[f]], c->set->dims[c->set->feature_table[f]], code, NULL);
-            neo_wire_decode(ctx, wire, 0, code, 1, c->set->dims[c->set->feature_table[f]], c->set->dims[c->set->feature_table[f]], row);
+            neo_wire_encode(ctx, wire, 0, row, 1, c->set->dims[c->set->feature_table[f]],
+                            c->set->dims[c->set->feature_table[f]], code, NULL);
+            neo_wire_decode(ctx, wire, 0, code, 1, c->set->dims[c->set->feature_table[f]],
+                            c->set->dims[c->set->feature_table[f]], row);
         }
 }
 /* to = from, divided by the lengths of the bags. */
@@ -206,13 +257,18 @@ static inline void divide(const Case *c, int s, const float *from, float *to) {
         for (int64_t i = 0; i < n; i++) {
             int64_t length = c->offsets[s][f * n + i + 1] - c->offsets[s][f * n + i];
             for (int64_t d = col; d < col + c->set->dims[c->set->feature_table[f]]; d++)
-                to[i * c->width + d] = length > 1 ? from[i * c->width + d] / (float)length : from[i * c->width + d];
+                to[i * c->width + d] =
+                    length > 1 ? from[i * c->width + d] / (float)length : from[i * c->width + d];
         }
 }
 /* The samples of all ranks. */
 static inline neo_jagged whole_batch(const Case *c, int s) {
-    return (neo_jagged){.batch = c->size[s], .feature_count = c->set->features, .id_dtype = NEO_I64, .offsets = c->offsets[s],
-                        .ids = c->ids[s], .weights = c->weighted ? c->weights[s] : NULL};
+    return (neo_jagged){.batch = c->size[s],
+                        .feature_count = c->set->features,
+                        .id_dtype = NEO_I64,
+                        .offsets = c->offsets[s],
+                        .ids = c->ids[s],
+                        .weights = c->weighted ? c->weights[s] : NULL};
 }
 static inline uint64_t bags_digest(neo_ctx *ctx, neo_bags *bags) {
     neo_state *state;
@@ -242,14 +298,16 @@ static inline void case_oracle(Case *c, neo_ctx *ctx) {
             if (pooling == NEO_POOL_MEAN) divide(c, s, dout, dout);
             through_wire(c, ctx, backward, dout, n);
         }
-        CHECK_OK(neo_bags_backward(c->oracle, &j, neo_tensor_2d(dout, NEO_F32, n, c->width), 0.05f));
+        CHECK_OK(
+            neo_bags_backward(c->oracle, &j, neo_tensor_2d(dout, NEO_F32, n, c->width), 0.05f));
         free(dout);
     }
     c->digest = bags_digest(ctx, c->oracle);
 }
 static inline void case_free(Case *c) {
     for (int s = 0; s < c->steps; s++) {
-        free(c->offsets[s]), free(c->ids[s]), free(c->weights[s]), free(c->dout[s]), free(c->out[s]);
+        free(c->offsets[s]), free(c->ids[s]), free(c->weights[s]), free(c->dout[s]),
+            free(c->out[s]);
     }
     neo_bags_destroy(c->oracle);
 }
@@ -277,8 +335,12 @@ static inline void mine_make(Mine *m, const Case *c, int s, int rank, int ranks)
             }
             m->offsets[++bag] = total;
         }
-    m->j = (neo_jagged){.batch = m->n, .feature_count = c->set->features, .id_dtype = NEO_I64, .offsets = m->offsets,
-                        .ids = m->ids, .weights = c->weighted ? m->weights : NULL};
+    m->j = (neo_jagged){.batch = m->n,
+                        .feature_count = c->set->features,
+                        .id_dtype = NEO_I64,
+                        .offsets = m->offsets,
+                        .ids = m->ids,
+                        .weights = c->weighted ? m->weights : NULL};
 }
 /* The same batch as a view into longer arrays: its first id is not number 0. */
 static inline void shift(Mine *m, int features) {
@@ -333,18 +395,16 @@ static inline neo_status make_planned(const Case *c, neo_comm *comm, neo_shard *
     neo_plan *plan;
     neo_shard_memory m;
     neo_ctx *ctx = neo_comm_ctx(comm);
-    int rank = neo_comm_rank(comm), ranks = neo_comm_size(comm);
-    neo_comm_desc group = {.ctx = {.repro_shards = LEAVES}};
+    int rank = neo_comm_rank(comm);
     TRY(neo_plan_create_from(ctx, &c->plan, c->pieces, c->piece_count, &plan));
     TRY(neo_shard_bytes(ctx, plan, rank, &m));
-    size_t before = neo_ctx_memory(ctx).bytes, groups = 0;
+    size_t before = neo_ctx_memory(ctx).bytes;
     TRY(neo_shard_create(comm, plan, shard));
-    if (!(*shard)->whole) groups = 2 * neo_comm_workspace_bytes(&group, ranks, neo_comm_get_backend(comm));
-    if ((*shard)->node)
-        groups += neo_comm_workspace_bytes(&group, (*shard)->map->per_node, neo_comm_get_backend(comm)) +
-                  neo_comm_workspace_bytes(&group, (*shard)->map->nodes, neo_comm_get_backend(comm));
-    EXPECT(neo_ctx_memory(ctx).bytes - before - groups == m.weight_bytes + m.state_bytes + m.exchange_bytes + m.workspace_bytes);
-    EXPECT(neo_plan_rank_of(plan, rank).buffer_bytes == (int64_t)(m.exchange_bytes + m.workspace_bytes));
+    size_t groups = inside_group_bytes(*shard, comm, LEAVES);
+    EXPECT(neo_ctx_memory(ctx).bytes - before - groups ==
+           m.weight_bytes + m.state_bytes + m.exchange_bytes + m.workspace_bytes);
+    EXPECT(neo_plan_rank_of(plan, rank).buffer_bytes ==
+           (int64_t)(m.exchange_bytes + m.workspace_bytes));
     neo_plan_destroy(plan);
     return NEO_OK;
 }
@@ -389,7 +449,7 @@ static inline void spawn_case(const Case *c, const char *what, int ranks, neo_co
 static inline void spawn_refused(const Case *c, int ranks, neo_comm_fn fn, void *user) {
     neo_comm_desc d = {.ctx = {.repro_shards = LEAVES, .seed = 1},
                        .ranks_per_node = c->plan.cluster.ranks_per_node,
-                       .timeout_ms = 5000};
+                       .timeout_ms = 60000};
     CHECK_OK(neo_comm_spawn(ranks, &d, fn, user, NULL));
     check_wrong("refused", ranks);
 }
@@ -399,7 +459,7 @@ static inline int spawn_ending(const neo_allocator *allocator, int virtual_clock
                                void *user) {
     neo_comm_desc d = {.ctx = {.repro_shards = LEAVES, .seed = 1},
                        .ranks_per_node = 3,
-                       .timeout_ms = 5000,
+                       .timeout_ms = 60000,
                        .virtual_clock = virtual_clock};
     neo_status status[3];
     int working = 0;
@@ -423,7 +483,9 @@ static inline int rank_of(const Case *c, int s, int64_t sample, int ranks) {
 static inline int64_t ids_that_travel(const Case *c, int s, const neo_piece *piece) {
     int64_t count = 0, n = c->size[s], rows = c->set->rows[piece->table];
     for (int64_t bag = 0; bag < n * c->set->features && piece->rank != NEO_EVERY_RANK; bag++) {
-        if (c->set->feature_table[bag / n] != piece->table || rank_of(c, s, bag % n, c->plan.cluster.ranks) == piece->rank) continue;
+        if (c->set->feature_table[bag / n] != piece->table ||
+            rank_of(c, s, bag % n, c->plan.cluster.ranks) == piece->rank)
+            continue;
         for (int64_t k = c->offsets[s][bag]; k < c->offsets[s][bag + 1]; k++) {
             int64_t id = c->ids[s][k];
             if ((id < 0 || id >= rows) && c->bags.bounds == NEO_BOUNDS_DROP) continue;
@@ -435,7 +497,8 @@ static inline int64_t ids_that_travel(const Case *c, int s, const neo_piece *pie
 }
 static inline int64_t all_to_all_bytes(neo_comm *group) {
     neo_comm_stats st = neo_comm_get_stats(group);
-    return st.op[NEO_COMM_ALL_TO_ALL].bytes[NEO_LEVEL_LOCAL] + st.op[NEO_COMM_ALL_TO_ALL].bytes[NEO_LEVEL_CROSS];
+    return st.op[NEO_COMM_ALL_TO_ALL].bytes[NEO_LEVEL_LOCAL] +
+           st.op[NEO_COMM_ALL_TO_ALL].bytes[NEO_LEVEL_CROSS];
 }
 
 #endif

@@ -1,9 +1,11 @@
 /* narrow_rows.c: rows of tables on many ranks, read and written by number.
 
-   The oracle is a neo_bags of each rank's own that sees the same: under every plan, for every dtype, to one rank and to
-   all, before, between and after steps, what is read has its bits, and what was written trains on alike. Chunks are
-   short here, so that most spans take several. */
+   The oracle is a neo_bags of each rank's own that sees the same: under every plan, for every
+   dtype, to one rank and to all, before, between and after steps, what is read has its bits, and
+   what was written trains on alike. Chunks are short here, so that most spans take several. */
 #define NEO__SHARD_CHUNK 1000
+#include "neo_data.h"
+#include "inside.c" /* private names, too */
 #include "common.h"
 #include "meter.h"
 
@@ -25,7 +27,9 @@ static int64_t held(const Case *c, int t, int64_t first, int64_t count, int r) {
     int64_t n = 0;
     for (int64_t i = 0; i < c->piece_count; i++) {
         const neo_piece *p = &c->pieces[i];
-        int64_t row = first > p->first_row ? first : p->first_row, end = first + count < p->first_row + p->rows ? first + count : p->first_row + p->rows;
+        int64_t row = first > p->first_row ? first : p->first_row,
+                end =
+                    first + count < p->first_row + p->rows ? first + count : p->first_row + p->rows;
         if (p->table == t && p->rank == r && row < end) n += (end - row) * p->cols;
     }
     return n;
@@ -36,11 +40,13 @@ static int is_copied(const Case *c, int t) {
     return 0;
 }
 /* What one call sends, from all ranks: got, or set. */
-static neo_status check_bytes(const Case *c, neo_comm *comm, const neo_comm_stats *before, const neo_shard *shard, int t, int64_t first,
-                              int64_t count, int root, int set) {
+static neo_status check_bytes(const Case *c, neo_comm *comm, const neo_comm_stats *before,
+                              const neo_shard *shard, int t, int64_t first, int64_t count, int root,
+                              int set) {
     int rank = neo_comm_rank(comm), ranks = neo_comm_size(comm);
     int64_t dim = c->set->dims[t], want[4] = {0}, sum[4];
-    static const neo_comm_op OPS[] = {NEO_COMM_GATHER, NEO_COMM_ALL_GATHER, NEO_COMM_SCATTER, NEO_COMM_BROADCAST};
+    static const neo_comm_op OPS[] = {NEO_COMM_GATHER, NEO_COMM_ALL_GATHER, NEO_COMM_SCATTER,
+                                      NEO_COMM_BROADCAST};
     if (shard->whole) return NEO_OK;
     neo_comm_stats now = neo_comm_get_stats(shard->rows);
     for (int i = 0; i < 4; i++) sum[i] = bytes_of(&now, OPS[i]) - bytes_of(before, OPS[i]);
@@ -56,18 +62,23 @@ static neo_status check_bytes(const Case *c, neo_comm *comm, const neo_comm_stat
     for (int i = 0; i < 4; i++) EXPECT(sum[i] == want[i]);
     return NEO_OK;
 }
-static neo_status one_span(const Rows *g, neo_comm *comm, neo_shard *shard, neo_bags *oracle, uint32_t *random, int all) {
+static neo_status one_span(const Rows *g, neo_comm *comm, neo_shard *shard, neo_bags *oracle,
+                           uint32_t *random, int all) {
     const Case *c = &g->c;
     neo_ctx *ctx = neo_comm_ctx(comm);
-    int rank = neo_comm_rank(comm), ranks = neo_comm_size(comm), t = (int)(draw(random) % (uint32_t)c->set->tables);
-    int64_t rows = c->set->rows[t], dim = c->set->dims[t], first = all ? 0 : draw(random) % (uint32_t)rows;
+    int rank = neo_comm_rank(comm), ranks = neo_comm_size(comm),
+        t = (int)(draw(random) % (uint32_t)c->set->tables);
+    int64_t rows = c->set->rows[t], dim = c->set->dims[t],
+            first = all ? 0 : draw(random) % (uint32_t)rows;
     int64_t count = all ? rows : draw(random) % (uint32_t)(rows - first + 1);
-    int root = (int)(draw(random) % (uint32_t)(ranks + 1)) - 1, set = draw(random) % 3 == 0, mine = root < 0 || root == rank;
+    int root = (int)(draw(random) % (uint32_t)(ranks + 1)) - 1, set = draw(random) % 3 == 0,
+        mine = root < 0 || root == rank;
     size_t bytes = 4 * (size_t)(count * dim);
     float *x = malloc(bytes + 4), *y = malloc(bytes + 4), *had = malloc(bytes + 4);
     neo_comm_stats before;
     memset(&before, 0, sizeof before);
-    for (int64_t i = 0; i <= count * dim; i++) x[i] = y[i] = had[i] = (float)draw(random) * 0x1p-22f - 2.0f;
+    for (int64_t i = 0; i <= count * dim; i++)
+        x[i] = y[i] = had[i] = (float)draw(random) * 0x1p-22f - 2.0f;
     if (!shard->whole) before = neo_comm_get_stats(shard->rows);
     size_t memory = neo_ctx_memory(ctx).bytes;
     if (set) {
@@ -101,13 +112,15 @@ static neo_status run_rank(neo_comm *comm, void *user) {
         neo_tensor all = neo_tensor_2d(NULL, NEO_F32, c->size[s], c->width), out;
         mine_make(&m, c, s, rank, neo_comm_size(comm));
         mine_make(&next, c, (s + 1) % c->steps, rank, neo_comm_size(comm));
-        float *x = malloc(4 * (size_t)(m.n * c->width + 1)), *y = malloc(4 * (size_t)(c->size[s] * c->width + 1));
+        float *x = malloc(4 * (size_t)(m.n * c->width + 1)),
+              *y = malloc(4 * (size_t)(c->size[s] * c->width + 1));
         out = neo_tensor_2d(x, NEO_F32, m.n, c->width);
         all.data = y;
         TRY(neo_shard_forward(shard, &m.j, c->size[s], out));
         TRY(neo_bags_forward(oracle, &j, all));
         EXPECT(memcmp(x, y + m.begin * c->width, 4 * (size_t)(m.n * c->width)) == 0);
-        if (c->prefetch && s + 1 < c->steps) TRY(neo_shard_prefetch(shard, &next.j, c->size[s + 1]));
+        if (c->prefetch && s + 1 < c->steps)
+            TRY(neo_shard_prefetch(shard, &next.j, c->size[s + 1]));
         TRY(one_span(g, comm, shard, oracle, &random, 0)); /* between forward and backward */
         memcpy(x, c->dout[s] + m.begin * c->width, 4 * (size_t)(m.n * c->width));
         memcpy(y, c->dout[s], 4 * (size_t)(c->size[s] * c->width));
@@ -116,10 +129,14 @@ static neo_status run_rank(neo_comm *comm, void *user) {
         for (int i = 0; i < 4; i++) TRY(one_span(g, comm, shard, oracle, &random, i == 3));
         free(x), free(y);
         mine_free(&m);
-        if (c->prefetch && s + 1 < c->steps) { /* its arrays are those that were prefetched: the next turn makes others */
+        if (c->prefetch &&
+            s + 1 <
+                /* its arrays are those that were prefetched: the next turn makes others */
+                c->steps) {
             float *z = malloc(4 * (size_t)(next.n * c->width + 1));
             neo_jagged k = whole_batch(c, s + 1);
-            TRY(neo_shard_forward(shard, &next.j, c->size[s + 1], neo_tensor_2d(z, NEO_F32, next.n, c->width)));
+            TRY(neo_shard_forward(shard, &next.j, c->size[s + 1],
+                                  neo_tensor_2d(z, NEO_F32, next.n, c->width)));
             float *w = malloc(4 * (size_t)(c->size[s + 1] * c->width + 1));
             TRY(neo_bags_forward(oracle, &k, neo_tensor_2d(w, NEO_F32, c->size[s + 1], c->width)));
             EXPECT(memcmp(z, w + next.begin * c->width, 4 * (size_t)(next.n * c->width)) == 0);
@@ -144,7 +161,8 @@ static void begin(Rows *g, int ranks, int plan, neo_pooling pooling, int dtype) 
     c->steps = 3;
     case_tables(c, &ZIPF, KINDS, -1, pooling);
     case_data(c);
-    for (int t = 0; t < c->set->tables; t++) c->tables[t].dtype = DTYPES[dtype == 4 ? t % 4 : dtype];
+    for (int t = 0; t < c->set->tables; t++)
+        c->tables[t].dtype = DTYPES[dtype == 4 ? t % 4 : dtype];
     place_tables(c, plan, ranks);
     plan_of(c, ranks);
     memset(wrong, 0, sizeof wrong);
@@ -168,7 +186,8 @@ static void rows_are_those_of_one_rank(void) {
 }
 
 /* ---- what is refused ---- */
-/* Every wrong call, of the last rank alone: all have its words, nothing has changed, and the next call may be made. */
+/* Every wrong call, of the last rank alone: all have its words, nothing has changed, and the next
+   call may be made. */
 static neo_status wrong_calls(neo_comm *comm, void *user) {
     Rows *g = user;
     Case *c = &g->c;
@@ -179,40 +198,57 @@ static neo_status wrong_calls(neo_comm *comm, void *user) {
     float rows[80] = {0};
     TRY(make(c, comm, &shard));
     TRY(neo_bags_create(neo_comm_ctx(comm), &c->bags, &oracle));
-    EXPECT_ERR(neo_shard_get_rows(NULL, 0, 0, 1, 0, rows), NEO_ERR_ARG, "neo_shard_get_rows: shard is NULL");
-    EXPECT_ERR(neo_shard_set_rows(NULL, 0, 0, 1, 0, rows), NEO_ERR_ARG, "neo_shard_set_rows: shard is NULL");
-    EXPECT_ERR(neo_shard_get_rows(shard, last ? 7 : 0, 0, 1, 0, rows), NEO_ERR_ARG, "neo_shard_get_rows: bags 'bags' has no table 7");
-    EXPECT_ERR(neo_shard_get_rows(shard, last ? -1 : 0, 0, 1, 0, rows), NEO_ERR_ARG, "neo_shard_get_rows: bags 'bags' has no table -1");
-    EXPECT_ERR(neo_shard_set_rows(shard, 0, 0, 1, last ? ranks : 0, rows), NEO_ERR_ARG, "neo_shard_set_rows: root is");
-    EXPECT_ERR(neo_shard_set_rows(shard, 0, 0, 1, last ? -2 : 0, rows), NEO_ERR_ARG, "neo_shard_set_rows: root is -2, there are");
+    EXPECT_ERR(neo_shard_get_rows(NULL, 0, 0, 1, 0, rows), NEO_ERR_ARG,
+               "neo_shard_get_rows: shard is NULL");
+    EXPECT_ERR(neo_shard_set_rows(NULL, 0, 0, 1, 0, rows), NEO_ERR_ARG,
+               "neo_shard_set_rows: shard is NULL");
+    EXPECT_ERR(neo_shard_get_rows(shard, last ? 7 : 0, 0, 1, 0, rows), NEO_ERR_ARG,
+               "neo_shard_get_rows: bags 'bags' has no table 7");
+    EXPECT_ERR(neo_shard_get_rows(shard, last ? -1 : 0, 0, 1, 0, rows), NEO_ERR_ARG,
+               "neo_shard_get_rows: bags 'bags' has no table -1");
+    EXPECT_ERR(neo_shard_set_rows(shard, 0, 0, 1, last ? ranks : 0, rows), NEO_ERR_ARG,
+               "neo_shard_set_rows: root is");
+    EXPECT_ERR(neo_shard_set_rows(shard, 0, 0, 1, last ? -2 : 0, rows), NEO_ERR_ARG,
+               "neo_shard_set_rows: root is -2, there are");
     EXPECT_ERR(neo_shard_set_rows(shard, 0, last ? 64 : 0, 1, 0, rows), NEO_ERR_RANGE,
                "neo_shard_set_rows: table 't0': 1 rows from 64 on, it has 64");
     EXPECT_ERR(neo_shard_get_rows(shard, 0, last ? -1 : 0, 1, 0, rows), NEO_ERR_RANGE,
                "neo_shard_get_rows: table 't0': 1 rows from -1 on, it has 64");
-    EXPECT_ERR(neo_shard_get_rows(shard, 0, 0, last ? INT64_MAX : 1, 0, rows), NEO_ERR_RANGE, "rows from 0 on, it has 64");
-    EXPECT_ERR(neo_shard_get_rows(shard, 0, 0, last ? -1 : 1, 0, rows), NEO_ERR_RANGE, "-1 rows from 0 on, it has 64");
-    EXPECT_ERR(neo_shard_get_rows(shard, 0, 0, 1, NEO_EVERY_RANK, last ? NULL : rows), NEO_ERR_ARG, "neo_shard_get_rows: rows is NULL");
-    EXPECT_ERR(neo_shard_set_rows(shard, 0, 0, 1, ranks - 1, last ? NULL : rows), NEO_ERR_ARG, "neo_shard_set_rows: rows is NULL");
+    EXPECT_ERR(neo_shard_get_rows(shard, 0, 0, last ? INT64_MAX : 1, 0, rows), NEO_ERR_RANGE,
+               "rows from 0 on, it has 64");
+    EXPECT_ERR(neo_shard_get_rows(shard, 0, 0, last ? -1 : 1, 0, rows), NEO_ERR_RANGE,
+               "-1 rows from 0 on, it has 64");
+    EXPECT_ERR(neo_shard_get_rows(shard, 0, 0, 1, NEO_EVERY_RANK, last ? NULL : rows), NEO_ERR_ARG,
+               "neo_shard_get_rows: rows is NULL");
+    EXPECT_ERR(neo_shard_set_rows(shard, 0, 0, 1, ranks - 1, last ? NULL : rows), NEO_ERR_ARG,
+               "neo_shard_set_rows: rows is NULL");
     if (ranks > 1) {
         char text[100];
-        snprintf(text, sizeof text, "rank %d: neo_shard_get_rows: another table, rows or root than on rank 0", ranks - 1);
+        snprintf(text, sizeof text,
+                 "rank %d: neo_shard_get_rows: another table, rows or root than on rank 0",
+                 ranks - 1);
         EXPECT_ERR(neo_shard_get_rows(shard, last, 0, 1, 0, rows), NEO_ERR_MISMATCH, text);
         EXPECT_ERR(neo_shard_get_rows(shard, 0, last, 1, 0, rows), NEO_ERR_MISMATCH, text);
-        EXPECT_ERR(neo_shard_get_rows(shard, 0, 0, 1 + last, NEO_EVERY_RANK, rows), NEO_ERR_MISMATCH, text);
+        EXPECT_ERR(neo_shard_get_rows(shard, 0, 0, 1 + last, NEO_EVERY_RANK, rows),
+                   NEO_ERR_MISMATCH, text);
         EXPECT_ERR(neo_shard_get_rows(shard, 0, 0, 1, last, rows), NEO_ERR_MISMATCH, text);
-        EXPECT_ERR(last ? neo_shard_get_rows(shard, 0, 0, 1, 0, rows) : neo_shard_set_rows(shard, 0, 0, 1, 0, rows), NEO_ERR_MISMATCH, text);
+        EXPECT_ERR(last ? neo_shard_get_rows(shard, 0, 0, 1, 0, rows)
+                        : neo_shard_set_rows(shard, 0, 0, 1, 0, rows),
+                   NEO_ERR_MISMATCH, text);
     }
     mine_make(&m, c, 0, rank, ranks);
     float *out = calloc((size_t)(m.n * c->width + 1), 4);
     neo_tensor o = neo_tensor_2d(out, NEO_F32, m.n, c->width);
     TRY(neo_shard_forward_begin(shard, &m.j, c->size[0]));
-    EXPECT_ERR(neo_shard_set_rows(shard, 0, 0, 1, 0, rows), NEO_ERR_STATE, "neo_shard_set_rows: call neo_shard_forward_end first");
+    EXPECT_ERR(neo_shard_set_rows(shard, 0, 0, 1, 0, rows), NEO_ERR_STATE,
+               "neo_shard_set_rows: call neo_shard_forward_end first");
     TRY(neo_shard_forward_end(shard, o));
     TRY(neo_shard_get_rows(shard, 0, 64, 0, NEO_EVERY_RANK, NULL)); /* nothing */
     TRY(neo_shard_set_rows(shard, 0, 0, 0, 0, NULL));
     TRY(check_digest(comm, shard, bags_digest(neo_comm_ctx(comm), oracle)));
     TRY(neo_shard_backward_begin(shard, o));
-    EXPECT_ERR(neo_shard_get_rows(shard, 0, 0, 1, 0, rows), NEO_ERR_STATE, "neo_shard_get_rows: call neo_shard_backward_end first");
+    EXPECT_ERR(neo_shard_get_rows(shard, 0, 0, 1, 0, rows), NEO_ERR_STATE,
+               "neo_shard_get_rows: call neo_shard_backward_end first");
     TRY(neo_shard_backward_end(shard, 0.05f));
     free(out);
     mine_free(&m);
@@ -258,7 +294,8 @@ static neo_status starving(neo_comm *comm, void *user) {
     TRY(neo_comm_barrier(comm, NULL));
     if (rank == 0) g->meter.refuse_at = g->meter.calls + g->at;
     TRY(neo_comm_barrier(comm, NULL));
-    EXPECT_ERR(neo_shard_get_rows(shard, 3, 0, 100, 0, rows), NEO_ERR_MEMORY, "neo_shard_get_rows: no memory for");
+    EXPECT_ERR(neo_shard_get_rows(shard, 3, 0, 100, 0, rows), NEO_ERR_MEMORY,
+               "neo_shard_get_rows: no memory for");
     TRY(neo_shard_get_rows(shard, 3, 0, 100, 0, rows));
     free(rows);
     neo_shard_destroy(shard);
@@ -275,7 +312,8 @@ static void what_cannot_go_on(void) {
         case_free(&g.c);
         if (g.ended == 3) break;
         CHECK(!apart && g.ended < 2); /* not the rank that is lost, nor one that waits for it */
-        apart = g.ended; /* rank 0 may have its part of the last operation before the other is lost */
+        apart =
+            g.ended; /* rank 0 may have its part of the last operation before the other is lost */
         killed++;
     }
     CHECK(killed >= 2 * 4);

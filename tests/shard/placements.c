@@ -1,14 +1,19 @@
 /* placements.c: tables on many ranks train as on one.
 
-   The oracle is a neo_bags that sees the whole batch: pooled rows, weights and optimizer state of every plan must
-   have its bits. */
+   The oracle is a neo_bags that sees the whole batch: pooled rows, weights and optimizer state of
+   every plan must have its bits. */
+#include "neo_data.h"
+#include "inside.c" /* private names, too */
 #include "common.h"
 
 /* A part of this rank against the oracle's table, every tensor of it. */
-static void check_part(const Case *c, int rank, const neo_bags *bags, int32_t i, const neo__shard_part *part) {
+static void check_part(const Case *c, int rank, const neo_bags *bags, int32_t i,
+                       const neo__shard_part *part) {
     for (int k = 0; k < NEO__SHARD_TENSORS; k++) {
-        neo_tensor x = neo__shard_tensor(c->oracle, part->table, k), y = neo__shard_tensor(bags, i, k);
-        int64_t dim = x.ndim == 2 ? x.shape[1] : 1, cols = y.ndim == 2 ? y.shape[1] : 1, size = (int64_t)neo_dtype_size(x.dtype);
+        neo_tensor x = neo__shard_tensor(c->oracle, part->table, k),
+                   y = neo__shard_tensor(bags, i, k);
+        int64_t dim = x.ndim == 2 ? x.shape[1] : 1, cols = y.ndim == 2 ? y.shape[1] : 1,
+                size = (int64_t)neo_dtype_size(x.dtype);
         int64_t first = cols < dim ? part->first_col : 0;
         for (int64_t row = 0; x.data && row < part->rows; row++)
             EXPECT(memcmp((char *)x.data + ((part->first_row + row) * dim + first) * size,
@@ -20,14 +25,17 @@ static void check_part(const Case *c, int rank, const neo_bags *bags, int32_t i,
 
 /* Samples of a rank in step s. */
 static int64_t samples_of(const Case *c, int s, int rank, int ranks) {
-    return neo_leaf_begin(c->size[s], LEAVES, LEAVES * (rank + 1) / ranks) - neo_leaf_begin(c->size[s], LEAVES, LEAVES * rank / ranks);
+    return neo_leaf_begin(c->size[s], LEAVES, LEAVES * (rank + 1) / ranks) -
+           neo_leaf_begin(c->size[s], LEAVES, LEAVES * rank / ranks);
 }
 static int rank_of_sample(const Case *c, int s, int64_t sample, int ranks) {
     int r = 0;
-    for (int64_t end = samples_of(c, s, 0, ranks); sample >= end; end += samples_of(c, s, r, ranks)) r++;
+    for (int64_t end = samples_of(c, s, 0, ranks); sample >= end; end += samples_of(c, s, r, ranks))
+        r++;
     return r;
 }
-/* Pieces in parts: a piece of several buckets of a table that is cut by rows sends one row for each subtree. */
+/* Pieces in parts: a piece of several buckets of a table that is cut by rows sends one row for each
+   subtree. */
 static int parts_of(const Case *c, const neo_piece *p) {
     int parts = 0;
     if (p->rows == c->set->rows[p->table]) return 1;
@@ -35,8 +43,11 @@ static int parts_of(const Case *c, const neo_piece *p) {
         int64_t n = 1;
         while (b % (2 * n) == 0 && 2 * n <= LEAVES) n *= 2;
         for (;; n /= 2) {
-            int64_t first = b * (c->set->rows[p->table] / LEAVES) + b * (c->set->rows[p->table] % LEAVES) / LEAVES, e = b + n;
-            int64_t end = e * (c->set->rows[p->table] / LEAVES) + e * (c->set->rows[p->table] % LEAVES) / LEAVES;
+            int64_t first = b * (c->set->rows[p->table] / LEAVES) +
+                            b * (c->set->rows[p->table] % LEAVES) / LEAVES,
+                    e = b + n;
+            int64_t end = e * (c->set->rows[p->table] / LEAVES) +
+                          e * (c->set->rows[p->table] % LEAVES) / LEAVES;
             if (n == 1 || (first >= p->first_row && end <= p->first_row + p->rows)) {
                 parts += end > first && first >= p->first_row && end <= p->first_row + p->rows;
                 break;
@@ -46,12 +57,15 @@ static int parts_of(const Case *c, const neo_piece *p) {
     }
     return parts;
 }
-/* The other pieces of the same columns are all in its node, and there are nodes: 1; then sums cross. */
+/* The other pieces of the same columns are all in its node, and there are nodes: 1; then sums
+   cross. */
 static int adds_inside(const Case *c, int64_t i) {
     int per_node = c->plan.cluster.ranks_per_node, pieces = 0;
     if (c->plan.cluster.ranks == per_node) return 0;
     for (int64_t k = 0; k < c->piece_count; k++) {
-        if (c->pieces[k].table != c->pieces[i].table || c->pieces[k].first_col != c->pieces[i].first_col) continue;
+        if (c->pieces[k].table != c->pieces[i].table ||
+            c->pieces[k].first_col != c->pieces[i].first_col)
+            continue;
         pieces++;
         if (c->pieces[k].rank / per_node != c->pieces[i].rank / per_node) return 0;
     }
@@ -62,8 +76,8 @@ typedef struct Bytes {
 } Bytes;
 static int wants_flow(const Case *c, int rank, int f, int64_t row) {
     for (int64_t i = 0; i < c->piece_count; i++)
-        if (c->pieces[i].rank == rank && c->pieces[i].table == c->set->feature_table[f] && row >= c->pieces[i].first_row &&
-            row < c->pieces[i].first_row + c->pieces[i].rows)
+        if (c->pieces[i].rank == rank && c->pieces[i].table == c->set->feature_table[f] &&
+            row >= c->pieces[i].first_row && row < c->pieces[i].first_row + c->pieces[i].rows)
             return 1;
     return 0;
 }
@@ -72,15 +86,19 @@ static void count_ids(const Case *c, int s, Bytes *b) {
     for (int to = 0; to < ranks; to++) {
         int64_t flows = 0, others = c->size[s] - samples_of(c, s, to, ranks);
         for (int f = 0; f < c->set->features; f++) {
-            for (int64_t i = 0; i < c->piece_count; i++) { /* the first slice that has these rows here */
+            for (int64_t i = 0; i < c->piece_count;
+                 i++) { /* the first slice that has these rows here */
                 const neo_piece *p = &c->pieces[i];
                 int again = 0;
                 for (int64_t k = 0; k < i; k++)
-                    again |= c->pieces[k].rank == to && c->pieces[k].table == p->table && c->pieces[k].first_row == p->first_row;
-                if (p->table == c->set->feature_table[f] && p->rank == to && !again) flows += parts_of(c, p);
+                    again |= c->pieces[k].rank == to && c->pieces[k].table == p->table &&
+                             c->pieces[k].first_row == p->first_row;
+                if (p->table == c->set->feature_table[f] && p->rank == to && !again)
+                    flows += parts_of(c, p);
             }
             for (int64_t i = 0; i < c->size[s]; i++)
-                for (int64_t k = c->offsets[s][f * c->size[s] + i]; k < c->offsets[s][f * c->size[s] + i + 1]; k++)
+                for (int64_t k = c->offsets[s][f * c->size[s] + i];
+                     k < c->offsets[s][f * c->size[s] + i + 1]; k++)
                     if (rank_of_sample(c, s, i, ranks) != to && wants_flow(c, to, f, c->ids[s][k]))
                         b->lengths_and_ids += 4 + (c->weighted ? 4 : 0);
         }
@@ -88,23 +106,29 @@ static void count_ids(const Case *c, int s, Bytes *b) {
     }
 }
 static void count_rows(const Case *c, int s, Bytes *b) {
-    int ranks = c->plan.cluster.ranks, per_node = c->plan.cluster.ranks_per_node, nodes = ranks / per_node;
+    int ranks = c->plan.cluster.ranks, per_node = c->plan.cluster.ranks_per_node,
+        nodes = ranks / per_node;
     for (int64_t i = 0; i < c->piece_count; i++) {
         const neo_piece *p = &c->pieces[i];
         int64_t features = 0, all = c->size[s], cut = p->rows < c->set->rows[p->table];
         for (int f = 0; f < c->set->features; f++) features += c->set->feature_table[f] == p->table;
         if (p->rank == NEO_EVERY_RANK) continue;
-        int64_t forward = (int64_t)neo_wire_row_bytes(cut ? NEO_WIRE_F32 : c->plan.wire_forward, p->cols);
+        int64_t forward =
+            (int64_t)neo_wire_row_bytes(cut ? NEO_WIRE_F32 : c->plan.wire_forward, p->cols);
         int64_t back = (int64_t)neo_wire_row_bytes(c->plan.wire_backward, p->cols);
         if (!adds_inside(c, i)) {
-            b->rows += features * parts_of(c, p) * (all - samples_of(c, s, p->rank, ranks)) * (forward + back);
+            b->rows += features * parts_of(c, p) * (all - samples_of(c, s, p->rank, ranks)) *
+                       (forward + back);
             continue;
         }
-        int64_t own_place = 0, own_node = 0; /* samples of ranks at its place; what stays here when sums cross */
-        for (int h = 0; h < nodes; h++) own_place += samples_of(c, s, h * per_node + p->rank % per_node, ranks);
+        int64_t own_place = 0,
+                own_node = 0; /* samples of ranks at its place; what stays here when sums cross */
+        for (int h = 0; h < nodes; h++)
+            own_place += samples_of(c, s, h * per_node + p->rank % per_node, ranks);
         b->node += features * parts_of(c, p) * (all - own_place) * 8 * p->cols;
         if (p->first_row > 0) continue; /* once for each slice */
-        for (int l = 0; l < per_node; l++) own_node += samples_of(c, s, p->rank / per_node * per_node + l, ranks);
+        for (int l = 0; l < per_node; l++)
+            own_node += samples_of(c, s, p->rank / per_node * per_node + l, ranks);
         forward = (int64_t)neo_wire_row_bytes(c->plan.wire_forward, p->cols);
         b->cross += features * (all - own_node) * (forward + back);
     }
@@ -119,20 +143,25 @@ static void count_cuts(const Case *c, int s, Bytes *b) {
         char touched[2000] = {0};
         int64_t rows = 0;
         for (int f = 0; f < c->set->features; f++)
-            for (int64_t k = c->offsets[s][f * c->size[s]]; c->set->feature_table[f] == p->table && k < c->offsets[s][(f + 1) * c->size[s]]; k++)
+            for (int64_t k = c->offsets[s][f * c->size[s]];
+                 c->set->feature_table[f] == p->table && k < c->offsets[s][(f + 1) * c->size[s]];
+                 k++)
                 touched[c->ids[s][k]] = 1;
         for (int64_t row = p->first_row; row < p->first_row + p->rows; row++) rows += touched[row];
         for (int r = 0; r < c->plan.cluster.ranks && p->cols < c->set->dims[p->table]; r++) {
             int there = 0;
             for (int64_t k = 0; k < c->piece_count; k++)
-                there |= c->pieces[k].table == p->table && c->pieces[k].first_row == p->first_row && c->pieces[k].rank == r;
-            if (r != p->rank && there) b->cut += 4 * rows * ((p->cols + 15) / 16) * sums_of(&c->tables[p->table].optim);
+                there |= c->pieces[k].table == p->table && c->pieces[k].first_row == p->first_row &&
+                         c->pieces[k].rank == r;
+            if (r != p->rank && there)
+                b->cut += 4 * rows * ((p->cols + 15) / 16) * sums_of(&c->tables[p->table].optim);
         }
     }
 }
 static Bytes expected_bytes(const Case *c) {
     Bytes b = {0, 0, 0, 0, 0, 0, 0};
-    int ranks = c->plan.cluster.ranks, whole = ranks == 1 && !c->plan.wire_forward && !c->plan.wire_backward;
+    int ranks = c->plan.cluster.ranks,
+        whole = ranks == 1 && !c->plan.wire_forward && !c->plan.wire_backward;
     for (int s = 0; s < c->steps && !whole; s++) {
         count_ids(c, s, &b);
         count_rows(c, s, &b);
@@ -143,10 +172,12 @@ static Bytes expected_bytes(const Case *c) {
             b.touched += 2 * (ranks - 1) * c->pieces[i].rows;
         }
     }
-    /* A sum over leaves: each rank's subtrees go once to the rank that adds a part of them; then all-gather. */
+    /* A sum over leaves: each rank's subtrees go once to the rank that adds a part of them; then
+       all-gather. */
     int64_t subtrees = 0;
     for (int r = 0; r < ranks; r++)
-        for (int v = LEAVES * r / ranks, end = LEAVES * (r + 1) / ranks, n; v < end; v += n, subtrees++)
+        for (int v = LEAVES * r / ranks, end = LEAVES * (r + 1) / ranks, n; v < end;
+             v += n, subtrees++)
             for (n = 1; v % (2 * n) == 0 && v + 2 * n <= end;) n *= 2;
     if (LEAVES % ranks == 0) b.dense *= 2 * (ranks - 1);
     else b.dense = -b.dense; /* parts of unequal size: checked as a range */
@@ -159,9 +190,10 @@ static int64_t counted(const neo_comm_stats *st, neo_comm_op op) {
 static neo_status check_bytes(const Case *c, neo_comm *comm, const neo_shard_stats *st) {
     int rank = neo_comm_rank(comm);
     Bytes want = expected_bytes(c);
-    int64_t sum[6] = {counted(&st->ids, NEO_COMM_ALL_TO_ALL), counted(&st->rows, NEO_COMM_ALL_TO_ALL),
-                      counted(&st->node, NEO_COMM_ALL_TO_ALL), counted(&st->cross, NEO_COMM_ALL_TO_ALL),
-                      counted(&st->rows, NEO_COMM_ALL_REDUCE), 0};
+    int64_t sum[6] = {
+        counted(&st->ids, NEO_COMM_ALL_TO_ALL),  counted(&st->rows, NEO_COMM_ALL_TO_ALL),
+        counted(&st->node, NEO_COMM_ALL_TO_ALL), counted(&st->cross, NEO_COMM_ALL_TO_ALL),
+        counted(&st->rows, NEO_COMM_ALL_REDUCE), 0};
     TRY(neo_comm_all_reduce(comm, NEO_REDUCE_SUM, sum, sum, 6, NEO_I64, NULL));
     EXPECT(sum[0] == want.lengths_and_ids);
     EXPECT(sum[1] == want.rows + want.cut);
@@ -184,30 +216,39 @@ static neo_status run_rank(neo_comm *comm, void *user) {
     TRY(neo_shard_create(comm, plan, &shard));
     TRY(neo_shard_bytes(neo_comm_ctx(comm), plan, rank, &memory));
     neo_comm_desc group = {.ctx = {.repro_shards = LEAVES}};
-    size_t groups = shard->whole ? 0 : 2 * neo_comm_workspace_bytes(&group, ranks, neo_comm_get_backend(comm));
+    size_t groups =
+        shard->whole ? 0 : 2 * neo_comm_workspace_bytes(&group, ranks, neo_comm_get_backend(comm));
     if (shard->node)
-        groups += neo_comm_workspace_bytes(&group, shard->map->per_node, neo_comm_get_backend(comm)) +
-                  neo_comm_workspace_bytes(&group, shard->map->nodes, neo_comm_get_backend(comm));
+        groups +=
+            neo_comm_workspace_bytes(&group, shard->map->per_node, neo_comm_get_backend(comm)) +
+            neo_comm_workspace_bytes(&group, shard->map->nodes, neo_comm_get_backend(comm));
     EXPECT(neo_ctx_memory(neo_comm_ctx(comm)).bytes - before - groups ==
-           memory.weight_bytes + memory.state_bytes + memory.exchange_bytes + memory.workspace_bytes);
+           memory.weight_bytes + memory.state_bytes + memory.exchange_bytes +
+               memory.workspace_bytes);
     for (int s = 0; s < c->steps; s++) mine_make(&mine[s], c, s, rank, ranks);
     int64_t allocs = neo_ctx_memory(neo_comm_ctx(comm)).alloc_count;
     for (int s = 0; s < c->steps; s++) {
         Mine *m = &mine[s];
         int64_t stride = c->width + s;
-        float *out = malloc(4 * (size_t)(m->n * stride + 1)), *dout = malloc(4 * (size_t)(m->n * stride + 1));
-        neo_tensor o = neo_tensor_2d(out, NEO_F32, m->n, c->width), d = neo_tensor_2d(dout, NEO_F32, m->n, c->width);
+        float *out = malloc(4 * (size_t)(m->n * stride + 1)),
+              *dout = malloc(4 * (size_t)(m->n * stride + 1));
+        neo_tensor o = neo_tensor_2d(out, NEO_F32, m->n, c->width),
+                   d = neo_tensor_2d(dout, NEO_F32, m->n, c->width);
         o.stride[0] = d.stride[0] = stride;
         for (int64_t i = 0; i < m->n; i++)
             memcpy(dout + i * stride, c->dout[s] + (m->begin + i) * c->width, 4 * (size_t)c->width);
         TRY(neo_shard_forward_begin(shard, &m->j, c->size[s]));
-        if (c->prefetch == 1 && s + 1 < c->steps) TRY(neo_shard_prefetch(shard, &mine[s + 1].j, c->size[s + 1]));
+        if (c->prefetch == 1 && s + 1 < c->steps)
+            TRY(neo_shard_prefetch(shard, &mine[s + 1].j, c->size[s + 1]));
         TRY(neo_shard_forward_end(shard, o));
-        if (c->prefetch == 2 && s + 1 < c->steps) TRY(neo_shard_prefetch(shard, &mine[s + 1].j, c->size[s + 1]));
+        if (c->prefetch == 2 && s + 1 < c->steps)
+            TRY(neo_shard_prefetch(shard, &mine[s + 1].j, c->size[s + 1]));
         for (int64_t i = 0; i < m->n; i++)
-            EXPECT(memcmp(out + i * stride, c->out[s] + (m->begin + i) * c->width, 4 * (size_t)c->width) == 0);
+            EXPECT(memcmp(out + i * stride, c->out[s] + (m->begin + i) * c->width,
+                          4 * (size_t)c->width) == 0);
         TRY(neo_shard_backward_begin(shard, d));
-        if (c->prefetch == 3 && s + 1 < c->steps) TRY(neo_shard_prefetch(shard, &mine[s + 1].j, c->size[s + 1]));
+        if (c->prefetch == 3 && s + 1 < c->steps)
+            TRY(neo_shard_prefetch(shard, &mine[s + 1].j, c->size[s + 1]));
         TRY(neo_shard_backward_end(shard, 0.05f));
         free(out), free(dout);
     }
@@ -239,23 +280,24 @@ static neo_status run_rank(neo_comm *comm, void *user) {
 
 /* ---- the grid ----
 
-   Sets of tables x optimizers x ranks x plans: each placement alone, a mix of all, and any grids on any ranks. The
-   oracle of a set and an optimizer serves all plans. make test runs a part. */
+   Sets of tables x optimizers x ranks x plans: each placement alone, a mix of all, and any grids on
+   any ranks. The oracle of a set and an optimizer serves all plans. make test runs a part. */
 enum { RANDOM_PLANS = 50, PLANS = RANDOM + RANDOM_PLANS };
 
 /* Under mpirun, its ranks; then only their number is run. */
 static neo_comm *job;
 static void run_case(Case *c, const char *what, int ranks) {
-    neo_comm_desc desc = {.ctx = {.repro_shards = LEAVES, .seed = 1, .threads = 1 + (int)(runs % 3 == 0)},
-                          .ranks_per_node = c->plan.cluster.ranks_per_node};
+    neo_comm_desc desc = {
+        .ctx = {.repro_shards = LEAVES, .seed = 1, .threads = 1 + (int)(runs % 3 == 0)},
+        .ranks_per_node = c->plan.cluster.ranks_per_node};
     memset(wrong, 0, sizeof wrong);
     neo_status status = job ? run_rank(job, c) : neo_comm_spawn(ranks, &desc, run_rank, c, NULL);
     if (status != NEO_OK) FAIL("%s: %s", what, neo_last_error());
     check_wrong(what, ranks);
     runs++;
 }
-/* Whether a cell of the grid is run: one in eight, so that each plan meets each number of ranks; with NEO_FULL=1 one
-   in two, with NEO_FULL=all all. */
+/* Whether a cell of the grid is run: one in eight, so that each plan meets each number of ranks;
+   with NEO_FULL=1 one in two, with NEO_FULL=all all. */
 static int selected(int set, int kind, int w, int plan) {
     const char *full = getenv("NEO_FULL");
     if (full) return strcmp(full, "all") == 0 || (plan + kind + w + set) % 2 == 0;
@@ -280,12 +322,14 @@ static void plans_have_the_bits_of_one_rank(void) {
                 for (int plan = 0; plan < PLANS; plan++) {
                     char what[100];
                     int ranks = RANKS[w];
-                    if (!selected(set, kind, w, plan) || (job && neo_comm_size(job) != ranks)) continue;
+                    if (!selected(set, kind, w, plan) || (job && neo_comm_size(job) != ranks))
+                        continue;
                     c.prefetch = (plan + w) % 4;
                     c.piece_count = 0;
                     place_tables(&c, plan, ranks);
                     plan_of(&c, ranks);
-                    snprintf(what, sizeof what, "%s, optimizer %d, plan %d on %d ranks", sets[set]->name, kind, plan, ranks);
+                    snprintf(what, sizeof what, "%s, optimizer %d, plan %d on %d ranks",
+                             sets[set]->name, kind, plan, ranks);
                     run_case(&c, what, ranks);
                 }
             case_free(&c);
@@ -306,7 +350,9 @@ static void wires_round_alike_under_every_plan(void) {
         c.prefetch = i % 4;
         c.plan.wire_forward = (neo_wire)(i % 2 ? wire : other);
         c.plan.wire_backward = (neo_wire)(i % 2 ? other : wire);
-        cut_block = c.plan.wire_forward > NEO_WIRE_BF16 || c.plan.wire_backward > NEO_WIRE_BF16 ? NEO_WIRE_BLOCK : 16;
+        cut_block = c.plan.wire_forward > NEO_WIRE_BF16 || c.plan.wire_backward > NEO_WIRE_BF16
+                        ? NEO_WIRE_BLOCK
+                        : 16;
         case_tables(&c, &ZIPF, KINDS, -1, i % 2 ? NEO_POOL_MEAN : NEO_POOL_SUM);
         for (int t = 0; t < ZIPF.tables; t++) {
             static const neo_dtype DTYPES[] = {NEO_F32, NEO_F16, NEO_BF16, NEO_I8};
@@ -318,8 +364,8 @@ static void wires_round_alike_under_every_plan(void) {
         c.piece_count = 0;
         place_tables(&c, i % 3 ? RANDOM : MIXED, ranks);
         plan_of(&c, ranks);
-        snprintf(what, sizeof what, "wires %s and %s on %d ranks", neo_wire_name(c.plan.wire_forward),
-                 neo_wire_name(c.plan.wire_backward), ranks);
+        snprintf(what, sizeof what, "wires %s and %s on %d ranks",
+                 neo_wire_name(c.plan.wire_forward), neo_wire_name(c.plan.wire_backward), ranks);
         run_case(&c, what, ranks);
         case_free(&c);
         neo_ctx_destroy(ctx);

@@ -1,6 +1,7 @@
-/* plan.c: neo_plan.h: what it accepts and refuses, its predictions against sums written out here,
-   its search against brute force, its balance on the table sets of examples/plan, and its files. The implementation
-   is in this file, so that brute force goes over the very options that the search has. */
+/* plan.c: neo_plan.h: what it accepts and refuses, its predictions against sums
+   written out here, its search against brute force, its balance on the table sets of examples/plan,
+   and its files. The implementation is in this file, so that brute force goes over the very options
+   that the search has. */
 #define NEO_FSDP_IMPLEMENTATION /* its private names, too */
 #include "test.h"
 #include "neo_plan.h"
@@ -12,7 +13,7 @@
 #define SANITIZED 1
 #endif
 #if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                                     \
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                         \
     __has_feature(undefined_behavior_sanitizer)
 #define SANITIZED 1
 #endif
@@ -124,13 +125,13 @@ static void names(void) {
 /* ---- what descriptions are refused ---- */
 static void refused(void) {
     neo_plan *plan = (neo_plan *)&m;
-#define REFUSED(change, part)                                                                                  \
-    do {                                                                                                       \
-        model_begin(4, 0);                                                                                     \
-        model_add(100, 32, 2, 4, NEO_BAG_SGD);                                                                 \
-        change;                                                                                                \
-        CHECK_ERR(neo_plan_create(ctx, &m.d, &plan), NEO_ERR_ARG, part);                                       \
-        CHECK(!plan);                                                                                          \
+#define REFUSED(change, part)                                                                      \
+    do {                                                                                           \
+        model_begin(4, 0);                                                                         \
+        model_add(100, 32, 2, 4, NEO_BAG_SGD);                                                     \
+        change;                                                                                    \
+        CHECK_ERR(neo_plan_create(ctx, &m.d, &plan), NEO_ERR_ARG, part);                           \
+        CHECK(!plan);                                                                              \
     } while (0)
     REFUSED(m.d.cluster.ranks = 0, "cluster.ranks is 0, not in 1 .. 4096");
     REFUSED(m.d.cluster.ranks = 5000, "cluster.ranks is 5000");
@@ -145,16 +146,18 @@ static void refused(void) {
     REFUSED(m.allowed[0] = 256, "table 't0': table_placements 0x100");
     REFUSED(m.d.dense_params = -1, "dense_params -1");
     REFUSED(m.table[0].rows = 0, "table 't0': rows 0");
-    REFUSED(m.table[0].weight = (float *)&m, "table 't0': a table in pieces cannot lie in memory of yours");
+    REFUSED(m.table[0].weight = (float *)&m,
+            "table 't0': a table in pieces cannot lie in memory of yours");
     REFUSED(m.d.bags = NULL, "desc->bags is NULL");
     CHECK_ERR(neo_plan_create(ctx, &m.d, NULL), NEO_ERR_ARG, "plan is NULL");
     model_begin(4, 2);
     model_add(1, 16, 2, 1, NEO_BAG_SGD);
     m.allowed[0] = 1u << NEO_COLUMN_WISE | 1u << NEO_GRID;
-    CHECK_ERR(
-        neo_plan_create(ctx, &m.d, &plan), NEO_ERR_UNSUPPORTED,
-        "table 't0': none of the placements allowed is possible; cw: its columns are one block of 16; grid:");
-    CHECK_ERR(neo_plan_create_uniform(ctx, &m.d, NEO_PLACEMENT_COUNT, &plan), NEO_ERR_ARG, "placement 7");
+    CHECK_ERR(neo_plan_create(ctx, &m.d, &plan), NEO_ERR_UNSUPPORTED,
+              "table 't0': none of the placements allowed is possible; cw: its columns are one "
+              "block of 16; grid:");
+    CHECK_ERR(neo_plan_create_uniform(ctx, &m.d, NEO_PLACEMENT_COUNT, &plan), NEO_ERR_ARG,
+              "placement 7");
 }
 
 /* ---- pieces of the caller ---- */
@@ -201,11 +204,11 @@ static void given_wrong(void) {
     model_begin(4, 2);
     model_add(100, 64, 2, 4, NEO_BAG_SGD);
     model_add(10, 20, 2, 1, NEO_BAG_SGD);
-#define GIVEN(part, ...)                                                                                       \
-    do {                                                                                                       \
-        neo_piece list[] = {__VA_ARGS__};                                                                      \
-        CHECK_ERR(from(list, sizeof list / sizeof *list, &plan), NEO_ERR_ARG, part);                           \
-        CHECK(!plan);                                                                                          \
+#define GIVEN(part, ...)                                                                           \
+    do {                                                                                           \
+        neo_piece list[] = {__VA_ARGS__};                                                          \
+        CHECK_ERR(from(list, sizeof list / sizeof *list, &plan), NEO_ERR_ARG, part);               \
+        CHECK(!plan);                                                                              \
     } while (0)
     neo_piece one = piece(1, 0, 0, 10, 0, 20);
     GIVEN("table 't0' has no pieces", one);
@@ -213,7 +216,8 @@ static void given_wrong(void) {
     GIVEN("piece 1: table is 2, there are 2", one, piece(2, 0, 0, 1, 0, 1));
     GIVEN("table 't0': piece 1: rank is 4, there are 4", one, piece(0, 4, 0, 100, 0, 64));
     GIVEN("table 't0': piece 0: rank is -2", piece(0, -2, 0, 100, 0, 64), one);
-    GIVEN("rows 0+101, columns 0+64 is empty or outside of 100 x 64", one, piece(0, 0, 0, 101, 0, 64));
+    GIVEN("rows 0+101, columns 0+64 is empty or outside of 100 x 64", one,
+          piece(0, 0, 0, 101, 0, 64));
     GIVEN("rows 0+0, columns 0+64 is empty", one, piece(0, 0, 0, 0, 0, 64));
     GIVEN("rows 0+100, columns 48+17 is empty or outside", one, piece(0, 0, 0, 100, 48, 17));
     GIVEN("is empty or outside", one, piece(0, 0, INT64_MAX, 100, 0, 64));
@@ -230,19 +234,20 @@ static void given_wrong(void) {
           piece(0, 1, 0, 100, 16, 48));
     GIVEN("table 't0': row 50, column 0 is in no piece", one, piece(0, 0, 0, 50, 0, 64),
           piece(0, 1, 75, 25, 0, 64));
-    GIVEN("table 't0': row 25, column 0 is in two pieces, on ranks 0 and 1", one, piece(0, 0, 0, 50, 0, 64),
-          piece(0, 1, 25, 75, 0, 64));
-    GIVEN("table 't0': row 0, column 0 is in two pieces, on ranks 0 and 1", one, piece(0, 0, 0, 100, 0, 64),
-          piece(0, 1, 0, 100, 0, 64));
+    GIVEN("table 't0': row 25, column 0 is in two pieces, on ranks 0 and 1", one,
+          piece(0, 0, 0, 50, 0, 64), piece(0, 1, 25, 75, 0, 64));
+    GIVEN("table 't0': row 0, column 0 is in two pieces, on ranks 0 and 1", one,
+          piece(0, 0, 0, 100, 0, 64), piece(0, 1, 0, 100, 0, 64));
     GIVEN("column 16 (of a piece on rank 1) is inside another slice, which ends at column 32", one,
           piece(0, 0, 0, 100, 0, 32), piece(0, 1, 0, 100, 16, 48));
-    GIVEN("the pieces at column 0 (on ranks 0 and 1) differ in their columns", one, piece(0, 0, 0, 50, 0, 32),
-          piece(0, 1, 50, 50, 0, 64), piece(0, 1, 0, 50, 32, 32));
+    GIVEN("the pieces at column 0 (on ranks 0 and 1) differ in their columns", one,
+          piece(0, 0, 0, 50, 0, 32), piece(0, 1, 50, 50, 0, 64), piece(0, 1, 0, 50, 32, 32));
     GIVEN("column 8 is no place to cut: not a multiple of 16", one, piece(0, 0, 0, 100, 0, 8),
           piece(0, 1, 0, 100, 8, 56));
-    GIVEN("row 30 is no place to cut: none of the 4 buckets begins there", one, piece(0, 0, 0, 30, 0, 64),
-          piece(0, 1, 30, 70, 0, 64));
-    GIVEN("table 't1': piece 1 has 5 of 10 rows, so sums would depend on the plan: give it row_buckets",
+    GIVEN("row 30 is no place to cut: none of the 4 buckets begins there", one,
+          piece(0, 0, 0, 30, 0, 64), piece(0, 1, 30, 70, 0, 64));
+    GIVEN("table 't1': piece 1 has 5 of 10 rows, so sums would depend on the plan: give it "
+          "row_buckets",
           piece(0, 0, 0, 100, 0, 64), piece(1, 0, 0, 5, 0, 20), piece(1, 1, 5, 5, 0, 20));
     CHECK_ERR(from(NULL, 3, &plan), NEO_ERR_ARG, "no pieces are given");
 
@@ -257,7 +262,8 @@ static void given_wrong(void) {
     m.d.cluster.memory_bytes = 1000;
     CHECK_ERR(from(fine, 3, &plan), NEO_ERR_CAPACITY, "rank 0 would need");
 }
-/* A bucket begins at b rows/R rounded down: every such row may begin a piece and no other; rows below R: all. */
+/* A bucket begins at b rows/R rounded down: every such row may begin a piece and no other; rows
+   below R: all. */
 static void row_cuts(void) {
     static const int64_t rows[] = {1, 2, 3, 7, 10, 64, 100, 1001};
     for (int i = 0; i < 8; i++) {
@@ -271,7 +277,8 @@ static void row_cuts(void) {
                 neo_piece p[2] = {piece(0, 1, 0, row, 0, 8), piece(0, 0, row, rows[i] - row, 0, 8)};
                 neo_status status = from(p, 2, &plan);
                 if ((status == NEO_OK) != begins)
-                    FAIL("%d rows, %d buckets, row %d: %s", (int)rows[i], buckets, (int)row, neo_last_error());
+                    FAIL("%d rows, %d buckets, row %d: %s", (int)rows[i], buckets, (int)row,
+                         neo_last_error());
                 neo_plan_destroy(plan);
             }
         }
@@ -293,7 +300,8 @@ static void loose(void) {
     model_begin(4, 0);
     model_add(1000, 16, 20, 1, NEO_BAG_SGD);
     model_add(1000, 16, 20, 4, NEO_BAG_SGD);
-    neo_piece p[] = {piece(0, 1, 0, 333, 0, 16), piece(0, 0, 333, 667, 0, 16), piece(1, 0, 0, 1000, 0, 16)};
+    neo_piece p[] = {piece(0, 1, 0, 333, 0, 16), piece(0, 0, 333, 667, 0, 16),
+                     piece(1, 0, 0, 1000, 0, 16)};
     CHECK_ERR(from(p, 3, &plan), NEO_ERR_ARG, "table 't0'");
     m.allowed[0] = 1u << NEO_ROW_WISE;
     REQUIRE_OK(neo_plan_create_from(loud, &m.d, p, 3, &plan));
@@ -345,7 +353,8 @@ static void expect_phases(const neo_plan *plan, int rank, const double *want, co
             FAIL("%s, rank %d, phase %d: %.12g, expected %.12g", what, rank, i, got[i], want[i]);
 }
 static void predictions(void) {
-    /* B = 1000, W = 4, L = 2, H = 2; 800 rows x 32, 3 ids per sample; local 5e9, cross 1e9, memory 10e9 */
+    /* B = 1000, W = 4, L = 2, H = 2; 800 rows x 32, 3 ids per sample; local 5e9, cross 1e9, memory
+       10e9 */
     const double B = 1000, ids = 3000, local = 1 / 5e9, cross = 1 / 1e9, mem = 1 / 10e9;
     const double way = 0.25 * local + 0.5 * cross, across = 0.5 * cross;
     const double look = 1.5 * mem, id = 64 * mem, sort = 64 * mem, row = 64 * mem, kept = 256 * mem;
@@ -353,13 +362,15 @@ static void predictions(void) {
     model_begin(4, 2);
     model_add(800, 32, 3, 4, NEO_BAG_ROWWISE_ADAGRAD);
     m.d.wire_forward = NEO_WIRE_BF16;
-    double copy = B / 4 * (2 * 128 * mem + row); /* what a rank packs or unpacks: its samples of each whole row */
+    double copy =
+        B / 4 *
+        (2 * 128 * mem + row); /* what a rank packs or unpacks: its samples of each whole row */
     double pack = ids / 4 * id;                  /* and of its ids */
     {                                            /* table-wise on rank 2 */
         neo_piece p = piece(0, 2, 0, 800, 0, 32);
         double index = 4 * ids + 4 * B, moved = 8 * ids + 4 * B + 128 * (ids + B);
-        double at[5] = {index * (way + 2 * mem) + pack, moved * look, B * 64 * way + copy, B * 128 * way + copy,
-                        2 * moved * mem + ids * sort};
+        double at[5] = {index * (way + 2 * mem) + pack, moved * look, B * 64 * way + copy,
+                        B * 128 * way + copy, 2 * moved * mem + ids * sort};
         double no[5] = {pack, 0, copy, copy, 0};
         REQUIRE_OK(from(&p, 1, &plan));
         expect_phases(plan, 2, at, "tw");
@@ -370,11 +381,13 @@ static void predictions(void) {
         CHECK_NEAR(s.balance, (s.plain) * 4 / (s.plain + 3 * (pack + 2 * copy)), 1e-9);
         neo_plan_destroy(plan);
     }
-    { /* columns: rank 0 and 3 hold 16 each: ids and row sums go twice, and gradients wait for them */
+    /* columns: rank 0 and 3 hold 16 each: ids and row sums go twice, and gradients wait for them */
+    {
         neo_piece p[2] = {piece(0, 0, 0, 800, 0, 16), piece(0, 3, 0, 800, 16, 16)};
         double index = 4 * ids + 4 * B, moved = 8 * ids + 4 * B + 64 * (ids + B);
         double halves = 2 * B / 4 * (2 * 64 * mem + row), wait = 800 * (kept + 2 * 64 * mem);
-        double at[5] = {index * (way + 2 * mem) + pack, moved * look, B * 32 * way + halves, B * 64 * way + halves,
+        double at[5] = {index * (way + 2 * mem) + pack, moved * look, B * 32 * way + halves,
+                        B * 64 * way + halves,
                         2 * moved * mem + ids * sort + wait + 4 * 800 * cross};
         REQUIRE_OK(from(p, 2, &plan));
         expect_phases(plan, 0, at, "cw");
@@ -387,14 +400,18 @@ static void predictions(void) {
         expect_phases(plan, 1, at, "twcw");
         neo_plan_destroy(plan);
     }
-    { /* rows on ranks 1 (a bucket) and 2 (three: two parts), in different nodes: partial sums in f32 from each part */
+    /* rows on ranks 1 (a bucket) and 2 (three: two parts), in different nodes: partial sums in f32
+       from each part */
+    {
         neo_piece p[2] = {piece(0, 1, 0, 200, 0, 32), piece(0, 2, 200, 600, 0, 32)};
         double index = 4 * ids / 4 + 4 * B, moved = 8 * ids / 4 + 4 * B + 128 * (ids / 4 + B);
         double at[5] = {index * (way + 2 * mem) + pack, moved * look, B * 128 * way + 3 * copy,
                         B * 128 * way + 3 * copy, 2 * moved * mem + ids / 4 * sort};
-        double index2 = 3 * 4 * ids / 4 + 2 * 4 * B, moved2 = 3 * 8 * ids / 4 + 2 * 4 * B + 128 * (3 * ids / 4 + 2 * B);
-        double two[5] = {index2 * (way + 2 * mem) + pack, moved2 * look, 2 * B * 128 * way + 3 * copy,
-                         2 * B * 128 * way + 3 * copy, 2 * moved2 * mem + 3 * ids / 4 * sort};
+        double index2 = 3 * 4 * ids / 4 + 2 * 4 * B,
+               moved2 = 3 * 8 * ids / 4 + 2 * 4 * B + 128 * (3 * ids / 4 + 2 * B);
+        double two[5] = {index2 * (way + 2 * mem) + pack, moved2 * look,
+                         2 * B * 128 * way + 3 * copy, 2 * B * 128 * way + 3 * copy,
+                         2 * moved2 * mem + 3 * ids / 4 * sort};
         REQUIRE_OK(from(p, 2, &plan));
         CHECK_INT(neo_plan_placement(plan, 0), NEO_ROW_WISE);
         expect_phases(plan, 1, at, "rw");
@@ -402,7 +419,8 @@ static void predictions(void) {
         neo_plan_destroy(plan);
         p[0].rank = 3; /* now in one node: they add inside, and whole sums go across */
         at[FORWARD] = B * 128 / 2 * local + B * (2 * 128 * mem + row) + B / 2 * 64 * across + copy;
-        at[BACKWARD] = B * 128 / 2 * local + B * (2 * 128 * mem + row) + B / 2 * 128 * across + copy;
+        at[BACKWARD] =
+            B * 128 / 2 * local + B * (2 * 128 * mem + row) + B / 2 * 128 * across + copy;
         REQUIRE_OK(from(p, 2, &plan));
         CHECK_INT(neo_plan_placement(plan, 0), NEO_TABLE_ROW_WISE);
         expect_phases(plan, 3, at, "twrw");
@@ -412,7 +430,8 @@ static void predictions(void) {
         neo_piece p = piece(0, NEO_EVERY_RANK, 0, 800, 0, 32);
         double moved = (8 * ids + 4 * B + 128 * (ids + B)) / 4, size = 800 * 128;
         double at[5] = {0, moved * look, copy, copy,
-                        2 * moved * mem + ids / 4 * sort + 3 * size * mem + 800 * (kept + 2 * 128 * mem)};
+                        2 * moved * mem + ids / 4 * sort + 3 * size * mem +
+                            800 * (kept + 2 * 128 * mem)};
         m.d.dense_params = 1000;
         REQUIRE_OK(from(&p, 1, &plan));
         for (int r = 0; r < 4; r++) expect_phases(plan, r, at, "dp");
@@ -434,7 +453,8 @@ static void predictions(void) {
         model_add((1ll << 31) + 1, 1, 0, 0, NEO_BAG_SGD);
         p[0].rank = 1;
         REQUIRE_OK(from(p, 2, &plan));
-        CHECK_NEAR(neo_plan_rank_of(plan, 1).ids, (8 * ids + 4 * B) * (way + 2 * mem) + pack, 1e-12);
+        CHECK_NEAR(neo_plan_rank_of(plan, 1).ids, (8 * ids + 4 * B) * (way + 2 * mem) + pack,
+                   1e-12);
         neo_plan_destroy(plan);
     }
 }
@@ -458,11 +478,14 @@ static void steps(void) {
     CHECK_NEAR(s.backward, r.backward + 210e-6, 1e-12);
     CHECK_NEAR(s.bottom, 250 * 3e6 / 1e12, 1e-12);
     CHECK_NEAR(s.top, 250 * 1e6 / 1e12, 1e-12);
-    CHECK_NEAR(s.reduce, 2 * 210e-6 + 400 * 2 * (0.25 / 5e9 + 0.5 / 1e9), 1e-12); /* flat, all to all twice */
+    CHECK_NEAR(s.reduce, 2 * 210e-6 + 400 * 2 * (0.25 / 5e9 + 0.5 / 1e9),
+               1e-12); /* flat, all to all twice */
     CHECK_NEAR(s.plain,
-               s.ids + s.lookup + s.forward + 3 * (s.bottom + s.top) + s.backward + s.update + s.reduce, 1e-12);
-    double path = fmax(s.bottom, s.lookup + s.forward) + 3 * s.top + fmax(2 * s.bottom, s.backward) +
-                  fmax(s.update, s.reduce);
+               s.ids + s.lookup + s.forward + 3 * (s.bottom + s.top) + s.backward + s.update +
+                   s.reduce,
+               1e-12);
+    double path = fmax(s.bottom, s.lookup + s.forward) + 3 * s.top +
+                  fmax(2 * s.bottom, s.backward) + fmax(s.update, s.reduce);
     CHECK_NEAR(s.pipelined, fmax(path, s.ids + s.forward + s.backward + s.reduce), 1e-12);
     CHECK(s.pipelined < s.plain);
     neo_plan_destroy(plan);
@@ -476,12 +499,20 @@ static void calibration(void) {
     m.d.cluster.memory_bandwidth = 20e9;
     REQUIRE_OK(from(p, 2, &a));
     neo_plan_step x = neo_plan_step_of(a), y;
-    static double *const factor[] = {&m.d.cluster.calibration.lookup, &m.d.cluster.calibration.bucketed,
-                                     &m.d.cluster.calibration.update, &m.d.cluster.calibration.sort,
-                                     &m.d.cluster.calibration.kept, &m.d.cluster.calibration.id,
-                                     &m.d.cluster.calibration.row, &m.d.cluster.calibration.copy};
-    const double by_default[] = {1, 1.5, 2, 64, 256, 64, 64, 1}, moved = 8 * 3000 + 4 * 1000 + 64 * 4000;
-    const double more[] = {0.5 * 1.5 * moved, 0.5 * 1.5 * moved, moved, 32 * 3000, 128 * 800, 32 * 750, 2 * 2 * 32 * 250,
+    static double *const factor[] = {
+        &m.d.cluster.calibration.lookup, &m.d.cluster.calibration.bucketed,
+        &m.d.cluster.calibration.update, &m.d.cluster.calibration.sort,
+        &m.d.cluster.calibration.kept,   &m.d.cluster.calibration.id,
+        &m.d.cluster.calibration.row,    &m.d.cluster.calibration.copy};
+    const double by_default[] = {1, 1.5, 2, 64, 256, 64, 64, 1},
+                 moved = 8 * 3000 + 4 * 1000 + 64 * 4000;
+    const double more[] = {0.5 * 1.5 * moved,
+                           0.5 * 1.5 * moved,
+                           moved,
+                           32 * 3000,
+                           128 * 800,
+                           32 * 750,
+                           2 * 2 * 32 * 250,
                            0.5 * (2 * 16000 + 2 * 2 * 2 * 64 * 250 + 2 * 64 * 800)};
     for (int i = 0; i < 8; i++) {
         *factor[i] = by_default[i] * 1.5;
@@ -500,11 +531,14 @@ static void calibration(void) {
     CHECK(c.calibration.lookup > 0.01 && c.calibration.lookup < 1e3);
     CHECK(c.calibration.update > 0.01 && c.calibration.update < 1e4);
     CHECK(c.calibration.bucketed >= 1 && c.calibration.bucketed < 1e3);
-    const double each[] = {c.calibration.id, c.calibration.sort, c.calibration.row, c.calibration.kept};
+    const double each[] = {c.calibration.id, c.calibration.sort, c.calibration.row,
+                           c.calibration.kept};
     for (int i = 0; i < 4; i++) CHECK(each[i] > 0 && each[i] < 1e6);
-    printf("calibrate: copy %.1f GB/s, %.1f GFLOP/s, lookup x %.2f (buckets x %.1f), update x %.2f; id %.0f, sort %.0f, "
-           "row %.0f, kept %.0f bytes\n", c.memory_bandwidth * 1e-9, c.flops * 1e-9, c.calibration.lookup,
-           c.calibration.bucketed, c.calibration.update, each[0], each[1], each[2], each[3]);
+    printf("calibrate: copy %.1f GB/s, %.1f GFLOP/s, lookup x %.2f (buckets x %.1f), update x "
+           "%.2f; id %.0f, sort %.0f, "
+           "row %.0f, kept %.0f bytes\n",
+           c.memory_bandwidth * 1e-9, c.flops * 1e-9, c.calibration.lookup, c.calibration.bucketed,
+           c.calibration.update, each[0], each[1], each[2], each[3]);
     CHECK_ERR(neo_calibrate(ctx, NULL), NEO_ERR_ARG, "NULL");
 }
 
@@ -588,7 +622,8 @@ static int64_t random_pieces(neo_piece *p) {
                 row = stop;
             }
             if (row < d->rows)
-                p[n++] = piece(t, (int)below(m.d.cluster.ranks), row, d->rows - row, col, end - col);
+                p[n++] =
+                    piece(t, (int)below(m.d.cluster.ranks), row, d->rows - row, col, end - col);
         }
     }
     return n;
@@ -627,25 +662,27 @@ static void bad_files(void) {
     model_add(100, 64, 2, 4, NEO_BAG_SGD);
     model_add(10, 20, 2, 1, NEO_BAG_SGD);
 #define HEAD "neo-plan 1\nranks 4 2\n"
-#define BAD(text, status, part)                                                                                \
-    do {                                                                                                       \
-        FILE *f = fopen(file_path(), "wb");                                                                    \
-        REQUIRE(f);                                                                                            \
-        fwrite(text, 1, sizeof text - 1, f);                                                                   \
-        fclose(f);                                                                                             \
-        plan = (neo_plan *)&m;                                                                                 \
-        CHECK_ERR(neo_plan_read(ctx, &m.d, file_path(), &plan), status, part);                                 \
-        CHECK(!plan && strstr(neo_last_error(), file_path()));                                                 \
+#define BAD(text, status, part)                                                                    \
+    do {                                                                                           \
+        FILE *f = fopen(file_path(), "wb");                                                        \
+        REQUIRE(f);                                                                                \
+        fwrite(text, 1, sizeof text - 1, f);                                                       \
+        fclose(f);                                                                                 \
+        plan = (neo_plan *)&m;                                                                     \
+        CHECK_ERR(neo_plan_read(ctx, &m.d, file_path(), &plan), status, part);                     \
+        CHECK(!plan && strstr(neo_last_error(), file_path()));                                     \
     } while (0)
     BAD("", NEO_ERR_FORMAT, "this file is empty");
-    BAD("# x\n\nneo-flan 1\n", NEO_ERR_FORMAT, ":3: a plan begins with 'neo-plan 1', not with 'neo-flan'");
+    BAD("# x\n\nneo-flan 1\n", NEO_ERR_FORMAT,
+        ":3: a plan begins with 'neo-plan 1', not with 'neo-flan'");
     BAD("neo-plan 2\n", NEO_ERR_FORMAT, ":1: this version reads format 1, not '2'");
     BAD("neo-plan 1\ntable", NEO_ERR_FORMAT, ":2: the second line is 'ranks', not 'table'");
     BAD("neo-plan 1\nranks x 2", NEO_ERR_FORMAT, ":2: not a number of ranks: 'x'");
     BAD("neo-plan 1\nranks 8 2", NEO_ERR_MISMATCH, ":2: a plan for 8 ranks, here are 4");
     BAD(HEAD "table t0 100x64 tw 0\n", NEO_ERR_MISMATCH, "has no line for table 't1'");
     BAD(HEAD "table t9 100x64 tw 0\n", NEO_ERR_MISMATCH, ":3: the model has no table 't9'");
-    BAD(HEAD "table t%zz 100x64 tw 0\n", NEO_ERR_FORMAT, ":3: % begins no byte of two digits in 't%zz'");
+    BAD(HEAD "table t%zz 100x64 tw 0\n", NEO_ERR_FORMAT,
+        ":3: % begins no byte of two digits in 't%zz'");
     BAD(HEAD "table t0 100x32 tw 0\n", NEO_ERR_MISMATCH,
         ":3: table 't0' is 100 x 32 here, and 100 x 64 in the model");
     BAD(HEAD "table t0 100*64 tw 0\n", NEO_ERR_FORMAT, ":3: not rows x dim, as 100x16: '100*64'");
@@ -656,10 +693,13 @@ static void bad_files(void) {
     BAD(HEAD "table t0 100x64 tw 4\n", NEO_ERR_FORMAT, ":3: there are not so many ranks");
     BAD(HEAD "table t0 100x64 tw 1,2\n", NEO_ERR_FORMAT, ":3: tw has one rank");
     BAD(HEAD "table t0 100x64 rw 3-1\n", NEO_ERR_FORMAT, ":3: a range of ranks is wrong");
-    BAD(HEAD "table t0 100x64 cw 0-1/2\n", NEO_ERR_FORMAT, ":3: slices have different numbers of ranks");
+    BAD(HEAD "table t0 100x64 cw 0-1/2\n", NEO_ERR_FORMAT,
+        ":3: slices have different numbers of ranks");
     BAD(HEAD "table t0 100x64 cw 0/2\n", NEO_ERR_FORMAT, ":3: only a grid has slices divided by /");
-    BAD(HEAD "table t0 100x64 cw 0,1,2,3,0\n", NEO_ERR_FORMAT, ":3: it has not so many blocks of columns");
-    BAD(HEAD "table t0 100x64 rw 0,1,2,3,0\n", NEO_ERR_FORMAT, ":3: it has not so many rows or buckets");
+    BAD(HEAD "table t0 100x64 cw 0,1,2,3,0\n", NEO_ERR_FORMAT,
+        ":3: it has not so many blocks of columns");
+    BAD(HEAD "table t0 100x64 rw 0,1,2,3,0\n", NEO_ERR_FORMAT,
+        ":3: it has not so many rows or buckets");
     BAD(HEAD "table t0 100x64 tw 0x\n", NEO_ERR_FORMAT, ":3: ranks are wrong");
     BAD(HEAD "table t0 100x64 tw 0 1\n", NEO_ERR_FORMAT, ":3: more than belongs on the line: '1'");
     BAD(HEAD "table t0 100x64 tw 0\ntable t0 100x64 tw 0\n", NEO_ERR_FORMAT,
@@ -672,13 +712,15 @@ static void bad_files(void) {
         ":5: pieces are missing at the end");
     BAD(HEAD "table t0 100x64 pieces 1\npiece 4 0+50 0+64\n", NEO_ERR_FORMAT,
         ":4: not a rank of this plan: '4'");
-    BAD(HEAD "table t0 100x64 pieces 1\npiece 1 0-50 0+64\n", NEO_ERR_FORMAT, ":4: not first row + rows");
+    BAD(HEAD "table t0 100x64 pieces 1\npiece 1 0-50 0+64\n", NEO_ERR_FORMAT,
+        ":4: not first row + rows");
     BAD(HEAD "table t1 10x20 rw 0-3\ntable t0 100x64 dp\n", NEO_ERR_ARG, "table 't1'");
     BAD(HEAD "table t1 10x20 dp\ntable t0 100x64 pieces 1\npiece 1 0+50 0+64\n", NEO_ERR_ARG,
         "table 't0': row 50, column 0 is in no piece");
     BAD(HEAD "cable\n", NEO_ERR_FORMAT, ":3: neither table nor piece: 'cable'");
     BAD(HEAD "table t1 10x20 dp\0", NEO_ERR_FORMAT, "has a zero byte");
-    BAD("neo-plan 1 # a comment\r\nranks 4 2\r\n  table t1  10x20 dp#x\r\ntable t0 100x64 rw 0-1 , 2\r\n",
+    BAD("neo-plan 1 # a comment\r\nranks 4 2\r\n  table t1  10x20 dp#x\r\ntable t0 100x64 rw 0-1 , "
+        "2\r\n",
         NEO_ERR_FORMAT, ":4: more than belongs on the line: ','");
     remove(file_path());
 }
@@ -718,7 +760,8 @@ static void searched(void) {
             size_t n = neo_plan_why(plan, t, text, sizeof text), lines = 0;
             CHECK_INT(n, strlen(text));
             for (size_t i = 0; i < n; i++) lines += text[i] == '\n';
-            CHECK_INT(lines, NEO_PLACEMENT_COUNT); /* one for what was chosen, and for each that was not */
+            CHECK_INT(lines,
+                      NEO_PLACEMENT_COUNT); /* one for what was chosen, and for each that was not */
             CHECK(strstr(text, neo_placement_name(neo_plan_placement(plan, t))) == text);
             CHECK_INT(neo_plan_why(plan, t, NULL, 0), n);
             CHECK_INT(neo_plan_why(plan, t, text, 10), n);
@@ -744,7 +787,8 @@ static void searched(void) {
         check_plan(plan);
         neo_plan_destroy(plan);
     }
-    printf("search: %d models, %d of them planned with less memory, %d refused\n", SEARCHED, limited, refusals);
+    printf("search: %d models, %d of them planned with less memory, %d refused\n", SEARCHED,
+           limited, refusals);
     CHECK(refusals > SEARCHED / 8 && limited > SEARCHED / 8);
 }
 static void uniform(void) {
@@ -762,7 +806,8 @@ static void uniform(void) {
             (void)neo_plan_why(plan, t, text, sizeof text);
             CHECK((got == want) == !strstr(text, "was asked for"));
             /* on one node, or in one part, placements amount to another */
-            if (got != want && got != NEO_TABLE_WISE) CHECK(strstr(text, "so many parts amount to the same"));
+            if (got != want && got != NEO_TABLE_WISE)
+                CHECK(strstr(text, "so many parts amount to the same"));
         }
         check_file(plan);
         neo_plan_destroy(plan);
@@ -800,8 +845,8 @@ static void not_pooled(void) {
 
 /* ---- the budget that a refusal names: it does, and none below it ----
 
-   By brute force, of few tables: every option of every table on every choice of ranks, its bytes as a shard takes
-   them. */
+   By brute force, of few tables: every option of every table on every choice of ranks, its bytes as
+   a shard takes them. */
 enum { BRUTE_TABLES = 12, BRUTE_RANKS = 4, BRUTE_NODES = 20000000 };
 enum { LEAST_MODELS = 24, LEAST_PLANS = 20000, LEAST_SEATS = 64 };
 static struct {
@@ -822,7 +867,8 @@ static void least_part(int t, int part) {
     for (int r = 0; r < s->ranks; r++) {
         int no = 0;
         for (int j = 0; j < part; j++) {
-            int same_node = seat[j] / s->per_node == r / s->per_node, same_slice = j / each == part / each;
+            int same_node = seat[j] / s->per_node == r / s->per_node,
+                same_slice = j / each == part / each;
             no |= seat[j] == r || (o->unit == NEO__UNIT_NODE && same_node != same_slice);
         }
         if (no) continue;
@@ -842,7 +888,8 @@ static void least_table(int t) {
         return;
     }
     least.plans++;
-    memcpy(choice, s->now.choice, sizeof *choice * (size_t)s->tables); /* weighing places the best */
+    memcpy(choice, s->now.choice,
+           sizeof *choice * (size_t)s->tables); /* weighing places the best */
     memcpy(seat, s->now.seat, sizeof *seat * (size_t)s->seats);
     neo__plan_search_keep(s, 0);
     REQUIRE_OK(neo__plan_search_weigh(s));
@@ -878,7 +925,9 @@ static void least_budgets(void) {
         const char *says = strstr(neo_last_error(), "1 bytes each; ");
         long long named = says ? atoll(says + 14) : 0;
         for (int i = 0; i < 6; i++) { /* from it up any budget does, below it none */
-            m.d.cluster.memory_bytes = i == 0 ? named : i == 1 ? named - 1 : named * (93 + 2 * i) / 100;
+            m.d.cluster.memory_bytes = i == 0   ? named
+                                       : i == 1 ? named - 1
+                                                : named * (93 + 2 * i) / 100;
             neo_status status = neo_plan_create(ctx, &m.d, &plan);
             CHECK_INT(status, m.d.cluster.memory_bytes >= named ? NEO_OK : NEO_ERR_CAPACITY);
             if (status != NEO_OK) continue;
@@ -889,15 +938,17 @@ static void least_budgets(void) {
         int64_t best = few ? least_bytes() : 0;
         forced += best > 0;
         if (best > 0 && best != named)
-            FAIL("model %d, %d tables on %d ranks: %lld bytes are named, brute force finds %lld", k, m.bags.table_count,
-                 ranks, named, (long long)best);
+            FAIL("model %d, %d tables on %d ranks: %lld bytes are named, brute force finds %lld", k,
+                 m.bags.table_count, ranks, named, (long long)best);
     }
-    printf("least budgets: %d models, %d by brute force, %d plans below\n", LEAST_MODELS, forced, lower);
+    printf("least budgets: %d models, %d by brute force, %d plans below\n", LEAST_MODELS, forced,
+           lower);
     CHECK(forced >= LEAST_MODELS / 4);
     CHECK_INT(lower, 0);
 }
 
-/* ---- against brute force: all options on all ranks, left off where even the means go beyond the limit ---- */
+/* ---- against brute force: all options on all ranks, left off where even the means go beyond the
+   limit ---- */
 static struct {
     const neo_plan *plan; /* of the same model; not what is compared */
     neo__plan_options options[BRUTE_TABLES];
@@ -936,7 +987,8 @@ static int brute_same(int a, int b) {
 static void brute_table(int t);
 static void brute_part(int t, int k, int part) {
     const neo__plan_option *o = &brute.options[t].at[k];
-    int per_node = brute.plan->per_node, parts = o->unit == NEO__UNIT_ALL ? 0 : o->col_parts * o->row_parts;
+    int per_node = brute.plan->per_node,
+        parts = o->unit == NEO__UNIT_ALL ? 0 : o->col_parts * o->row_parts;
     int slices = o->placement == NEO_GRID ? o->col_parts : 1, each = parts ? parts / slices : 1;
     if (part == parts) {
         brute_table(t + 1);
@@ -945,14 +997,17 @@ static void brute_part(int t, int k, int part) {
     for (int r = 0; r < brute.ranks; r++) {
         int no = 0, *seat = brute.seat[t];
         for (int j = 0; j < part; j++) {
-            no |= seat[j] == r || (brute.alike[t][k] && j + 1 == part && each == parts && seat[j] > r);
+            no |= seat[j] == r ||
+                  (brute.alike[t][k] && j + 1 == part && each == parts && seat[j] > r);
             if (o->unit != NEO__UNIT_NODE) continue;
-            int same_node = seat[j] / per_node == r / per_node, same_slice = j / each == part / each;
+            int same_node = seat[j] / per_node == r / per_node,
+                same_slice = j / each == part / each;
             no |= same_node != same_slice;
         }
         for (int q = 0; q < r && part == 0; q++) /* equal ranks of a node: the first will do */
             no |= parts == 1 && q / per_node == r / per_node && brute_same(q, r);
-        if (no || brute.load[r].at[NEO__PLAN_BYTES] + brute.part[t][k][part].at[NEO__PLAN_BYTES] > brute.cap)
+        if (no || brute.load[r].at[NEO__PLAN_BYTES] + brute.part[t][k][part].at[NEO__PLAN_BYTES] >
+                      brute.cap)
             continue;
         neo__plan_load before = brute.load[r];
         brute_add(r, &brute.part[t][k][part], 1);
@@ -999,11 +1054,13 @@ static void brute_begin(const neo_plan *plan, double limit, double cap) {
         neo__plan_options_make(&plan->table[t], o);
         for (int p = 0; p < NEO__PLAN_TIMES; p++) brute.rest[t][p] = 1e300;
         for (int k = 0; k < o->count; k++) {
-            int parts = o->at[k].unit == NEO__UNIT_ALL ? 0 : o->at[k].col_parts * o->at[k].row_parts;
+            int parts =
+                o->at[k].unit == NEO__UNIT_ALL ? 0 : o->at[k].col_parts * o->at[k].row_parts;
             brute.alike[t][k] = 1;
             for (int i = 0; i < parts; i++) {
                 brute.part[t][k][i] = neo__plan_part_load(&plan->table[t], &o->at[k], i);
-                brute.alike[t][k] &= memcmp(&brute.part[t][k][i], &brute.part[t][k][0], sizeof(neo__plan_load)) == 0;
+                brute.alike[t][k] &=
+                    memcmp(&brute.part[t][k][i], &brute.part[t][k][0], sizeof(neo__plan_load)) == 0;
             }
             for (int p = 0; p < NEO__PLAN_TIMES; p++) {
                 double mean = o->at[k].all.at[p] + o->at[k].sum.at[p] / brute.ranks;
@@ -1023,7 +1080,8 @@ static double brute_step(void) {
         const neo__plan_option *o = &brute.options[t].at[brute.best_choice[t]];
         int32_t ranks[BRUTE_RANKS];
         neo__plan_shape shape;
-        for (int r = 0; r < BRUTE_RANKS; r++) ranks[r] = o->unit == NEO__UNIT_ALL ? r : brute.best_seat[t][r];
+        for (int r = 0; r < BRUTE_RANKS; r++)
+            ranks[r] = o->unit == NEO__UNIT_ALL ? r : brute.best_seat[t][r];
         shape.col_parts = o->col_parts;
         shape.row_parts = o->row_parts;
         shape.ranks = ranks;
@@ -1031,7 +1089,8 @@ static double brute_step(void) {
         n += neo__plan_shape_count(shape);
     }
     neo_status status = from(p, n, &plan);
-    if (status == NEO_ERR_CAPACITY) return 0; /* the buffers' figure is above the sum of the pieces' */
+    if (status == NEO_ERR_CAPACITY)
+        return 0; /* the buffers' figure is above the sum of the pieces' */
     if (status != NEO_OK) {
         FAIL("brute force: %s", neo_last_error());
         return 0;
@@ -1051,7 +1110,8 @@ static void brute_force(void) {
         model_random(tables, ranks, ranks == 4 ? (int)below(2) * 2 : 0);
         if (tables > 4) m.d.placements = 1u << NEO_TABLE_WISE | 1u << NEO_COLUMN_WISE;
         if (tables > 8)
-            m.d.placements = 1u << NEO_TABLE_WISE | 1u << (below(2) ? NEO_DATA_PARALLEL : NEO_COLUMN_WISE);
+            m.d.placements =
+                1u << NEO_TABLE_WISE | 1u << (below(2) ? NEO_DATA_PARALLEL : NEO_COLUMN_WISE);
         REQUIRE_OK(neo_plan_create(ctx, &m.d, &plan));
         if (below(3) == 0) {
             m.d.cluster.memory_bytes = neo_plan_step_of(plan).most_bytes * (80 + below(20)) / 100;
@@ -1078,12 +1138,13 @@ static void brute_force(void) {
             CHECK(best <= brute.limit * (1 + 1e-9) || best == step);
             if (step / best > worst) worst = step / best;
             if (step > best * 1.05)
-                FAIL("model %d, %d tables on %d ranks: the plan takes %g, brute force finds %g", k, tables,
-                     ranks, step, best);
+                FAIL("model %d, %d tables on %d ranks: the plan takes %g, brute force finds %g", k,
+                     tables, ranks, step, best);
         }
         neo_plan_destroy(plan);
     }
-    printf("brute force: %d models (%d short of memory), %d optimal, worst %.3f, %d not searched to the end\n",
+    printf("brute force: %d models (%d short of memory), %d optimal, worst %.3f, %d not searched "
+           "to the end\n",
            FORCED, limited, optimal, worst, undecided);
     CHECK(undecided <= 4);
     CHECK(limited >= FORCED / 10);
@@ -1112,10 +1173,10 @@ static void sets(void) {
         REQUIRE_OK(neo_plan_create(ctx, &m.d, &plan));
         double seconds = (double)(neo_time_ns() - began) * 1e-9;
         neo_plan_step s = neo_plan_step_of(plan);
-        printf(
-            "%s: %d tables on 128 ranks: balance %.4f, step %.2f ms, pipelined %.2f ms, %.1f GiB; in %.2f s\n",
-            set->name, set->tables, s.balance, s.plain * 1e3, s.pipelined * 1e3,
-            (double)s.most_bytes / 1073741824.0, seconds);
+        printf("%s: %d tables on 128 ranks: balance %.4f, step %.2f ms, pipelined %.2f ms, %.1f "
+               "GiB; in %.2f s\n",
+               set->name, set->tables, s.balance, s.plain * 1e3, s.pipelined * 1e3,
+               (double)s.most_bytes / 1073741824.0, seconds);
         CHECK(s.balance <= most[i]);
         CHECK(s.most_bytes <= m.d.cluster.memory_bytes);
         neo_plan_destroy(plan);
@@ -1123,7 +1184,8 @@ static void sets(void) {
         for (int t = 0; t < set->tables; t++) CHECK(m.table[t].row_buckets == 128);
         REQUIRE_OK(neo_plan_create_uniform(ctx, &m.d, NEO_ROW_WISE, &plan));
         CHECK(neo_plan_step_of(plan).balance <= 1.10);
-        CHECK(neo_plan_step_of(plan).plain > s.plain); /* every rank would send partial sums of every table */
+        CHECK(neo_plan_step_of(plan).plain >
+              s.plain); /* every rank would send partial sums of every table */
         neo_plan_destroy(plan);
     }
 }
@@ -1136,14 +1198,14 @@ static void large(void) {
     REQUIRE_OK(neo__plan_search_alloc(&s, plan));
     REQUIRE_OK(neo__plan_search_attempt(&s, m.d.cluster.memory_bytes)); /* as neo_plan_create */
     neo_plan_step step = neo_plan_step_of(plan);
-    printf("a2: 1000 tables on 1024 ranks: balance %.4f; %lld places and moves tried\n", step.balance,
-           (long long)s.tried);
+    printf("a2: 1000 tables on 1024 ranks: balance %.4f; %lld places and moves tried\n",
+           step.balance, (long long)s.tried);
     CHECK(step.most_bytes <= m.d.cluster.memory_bytes);
     CHECK(s.tried < LARGE_TRIED);
     neo_plan_destroy(plan);
 }
-/* Planning finds what is clear: a table that no rank has memory for is cut, small ones are copied where links are
-   slow, and a plan is never worse than any one placement for all. */
+/* Planning finds what is clear: a table that no rank has memory for is cut, small ones are copied
+   where links are slow, and a plan is never worse than any one placement for all. */
 static void sensible(void) {
     neo_plan *plan, *one;
     model_begin(8, 0);

@@ -1,12 +1,26 @@
-/* slow_links.c: how long sharded tables take where the links are slow: threads as ranks, under the link model and
-   the virtual clock. A step takes what its messages and its declared computations take, to the nanosecond. */
+/* slow_links.c: how long sharded tables take where the links are slow: threads as ranks, under the
+   link model and the virtual clock. A step takes what its messages and its declared computations
+   take, to the nanosecond. */
 #include "common.h"
 
 /* Long bags of narrow tables: ids take a good part of what travels. */
-static const Set LONG = {"long", 6, 8, 32, {300, 200, 500, 1000, 64, 400}, {32, 16, 32, 16, 16, 32}, {0, 1, 2, 3, 4, 5, 1, 2}, 0};
+static const Set LONG = {"long",
+                         6,
+                         8,
+                         32,
+                         {300, 200, 500, 1000, 64, 400},
+                         {32, 16, 32, 16, 16, 32},
+                         {0, 1, 2, 3, 4, 5, 1, 2},
+                         0};
 /* Tables of all sizes: copies of some are cheap. */
-static const Set SIZES = {"sizes", 10, 12, 6, {8, 16, 600, 40, 700, 9, 200, 24, 100, 300},
-                          {32, 64, 16, 48, 32, 64, 80, 32, 16, 128}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 2, 6}, 0};
+static const Set SIZES = {"sizes",
+                          10,
+                          12,
+                          6,
+                          {8, 16, 600, 40, 700, 9, 200, 24, 100, 300},
+                          {32, 64, 16, 48, 32, 64, 80, 32, 16, 128},
+                          {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 2, 6},
+                          0};
 /* The steps whose batch is full: see case_data. */
 enum { FULL_STEPS = 4 };
 static const int FULL[FULL_STEPS] = {0, 3, 4, 7};
@@ -26,15 +40,17 @@ static neo_status digest_of(neo_comm *comm, neo_shard *shard, uint64_t *digest) 
 
 /* ---- a pipeline hides what can be hidden ----
 
-   A step as a trainer's: b is what the bottom layers take forward, t the top ones; backward takes twice as long.
-       off   rows in | b | 3 t | gradients out | 2 b                 each waited for
-       on    rows in beside b | 3 t | gradients out beside 2 b       ids of the next batch beside all of it
-   With I, F, B for what ids, rows and gradients take on the links: rows can hide behind b alone, as all that
-   follows needs them; gradients behind 2 b, as they come from the top and the update ends the step. Hideable is
+   A step as a trainer's: b is what the bottom layers take forward, t the top ones; backward takes
+   twice as long.
+       off   rows in | b | 3 t | gradients out | 2 b               each waited for
+       on    rows in beside b | 3 t | gradients out beside 2 b     ids of the next batch beside it
+   With I, F, B for what ids, rows and gradients take on the links: rows can hide behind b alone, as
+   all that follows needs them; gradients behind 2 b, as they come from the top and the update ends
+   the step. Hideable is
        min(F, b) + min(B, 2 b) + I
-   where the links are idle for I: 3 t + 2 b - B >= I. With b = C/4 and t = C/12, C = I + F + B, communication is
-   half of the step. Hidden are the parts of hideable by which the time in the calls is shorter than C, and the step
-   than C + 3 b + 3 t. */
+   where the links are idle for I: 3 t + 2 b - B >= I. With b = C/4 and t = C/12, C = I + F + B,
+   communication is half of the step. Hidden are the parts of hideable by which the time in the
+   calls is shorter than C, and the step than C + 3 b + 3 t. */
 typedef struct Times {
     int64_t step, exposed; /* ns from step to step; of it in the calls */
 } Times;
@@ -54,7 +70,8 @@ typedef struct Found {
 static neo_tensor rows_of(const Rank *r, int s, float *rows) {
     return neo_tensor_2d(rows, NEO_F32, r->mine[s].n, r->width);
 }
-/* What ids, rows and gradients take by themselves: the sum over the batches, each of the slower rank. */
+/* What ids, rows and gradients take by themselves: the sum over the batches, each of the slower
+   rank. */
 static neo_status measure_links(Rank *r, int64_t link[3]) {
     link[0] = link[1] = link[2] = 0;
     for (int s = 0; s < FULL_STEPS; s++) {
@@ -64,7 +81,8 @@ static neo_status measure_links(Rank *r, int64_t link[3]) {
         neo_shard_stats forward = neo_shard_get_stats(r->shard);
         TRY(neo_comm_barrier(r->comm, NULL));
         TRY(neo_shard_backward(r->shard, rows_of(r, s, r->dout[s]), 0.0f));
-        int64_t now[3] = {forward.ids.wait_ns, forward.rows.wait_ns, neo_shard_get_stats(r->shard).rows.wait_ns};
+        int64_t now[3] = {forward.ids.wait_ns, forward.rows.wait_ns,
+                          neo_shard_get_stats(r->shard).rows.wait_ns};
         now[2] -= now[1];
         TRY(most_of(r->comm, now, 3));
         for (int k = 0; k < 3; k++) link[k] += now[k] / FULL_STEPS;
@@ -110,7 +128,9 @@ static neo_status take_turn(Rank *r, int pipeline, int64_t b, int64_t t) {
     }
     return NEO_OK;
 }
-static Times mean_of(const Rank *r) { return (Times){r->sum.step / FULL_STEPS, r->sum.exposed / FULL_STEPS}; }
+static Times mean_of(const Rank *r) {
+    return (Times){r->sum.step / FULL_STEPS, r->sum.exposed / FULL_STEPS};
+}
 static void rank_init(Rank *r, neo_comm *comm, const Case *c) {
     r->comm = comm;
     r->width = c->width;
@@ -154,14 +174,16 @@ static neo_status pipeline_rank(neo_comm *comm, void *user) {
     for (int p = 0; p < 2; p++) TRY(take_turn(&with[p], p, 0, 0)); /* fills the pipeline */
     for (int p = 0; p < 2; p++) TRY(take_turn(&with[p], p, b, t));
     for (int s = 0; s < FULL_STEPS; s++)
-        EXPECT(memcmp(with[0].out[s], with[1].out[s], 4 * (size_t)(with[0].mine[s].n * with[0].width)) == 0);
+        EXPECT(memcmp(with[0].out[s], with[1].out[s],
+                      4 * (size_t)(with[0].mine[s].n * with[0].width)) == 0);
     Times off = mean_of(&with[0]), on = mean_of(&with[1]); /* alike on all ranks */
     if (rank == 0)
         *found = (Found){found->c, (double)(all - on.exposed) / (double)hideable,
                          (double)(all + 3 * b + 3 * t - on.step) / (double)hideable,
                          (double)off.exposed / (double)off.step};
     for (int p = 0; p < 2; p++) {
-        TRY(neo_shard_forward_begin(with[p].shard, &with[p].mine[0].j, BATCH)); /* takes what was prefetched */
+        TRY(neo_shard_forward_begin(with[p].shard, &with[p].mine[0].j,
+                                    BATCH)); /* takes what was prefetched */
         TRY(neo_shard_forward_end(with[p].shard, rows_of(&with[p], 0, with[p].out[0])));
         TRY(digest_of(comm, with[p].shard, &digest[p]));
         neo_shard_destroy(with[p].shard);
@@ -170,10 +192,12 @@ static neo_status pipeline_rank(neo_comm *comm, void *user) {
     EXPECT(digest[0] == digest[1]);
     EXPECT(digest[0] != digest[2]);
     if (rank == 0)
-        printf("  links: ids %.3f ms, rows %.3f ms, gradients %.3f ms; hideable %.3f ms of %.3f ms; a step %.3f ms without "
+        printf("  links: ids %.3f ms, rows %.3f ms, gradients %.3f ms; hideable %.3f ms of %.3f "
+               "ms; a step %.3f ms without "
                "a pipeline, %.3f ms with one\n",
-               1e-6 * (double)link[0], 1e-6 * (double)link[1], 1e-6 * (double)link[2], 1e-6 * (double)hideable,
-               1e-6 * (double)all, 1e-6 * (double)off.step, 1e-6 * (double)on.step);
+               1e-6 * (double)link[0], 1e-6 * (double)link[1], 1e-6 * (double)link[2],
+               1e-6 * (double)hideable, 1e-6 * (double)all, 1e-6 * (double)off.step,
+               1e-6 * (double)on.step);
     return NEO_OK;
 }
 static void a_pipeline_hides_communication(void) {
@@ -187,11 +211,13 @@ static void a_pipeline_hides_communication(void) {
     case_data(&c);
     c.plan.bags = &c.bags;
     c.plan.cluster.ranks = RANKS;
-    neo_comm_desc desc = {.ctx = {.repro_shards = LEAVES, .seed = 1, .threads = 1}, .virtual_clock = 1};
+    neo_comm_desc desc = {.ctx = {.repro_shards = LEAVES, .seed = 1, .threads = 1},
+                          .virtual_clock = 1};
     desc.link[NEO_LEVEL_LOCAL] = (neo_link){50, 5e5};
     CHECK_OK(neo_comm_spawn(RANKS, &desc, pipeline_rank, &found, NULL));
     for (int r = 0; r < RANKS; r++) CHECK_INT(wrong[r], 0);
-    printf("  communication is %.4f %% of a step; of what can be hidden, %.4f %% is, and %.4f %% is saved\n",
+    printf("  communication is %.4f %% of a step; of what can be hidden, %.4f %% is, and %.4f %% "
+           "is saved\n",
            100 * found.half, 100 * found.hidden, 100 * found.saved);
     CHECK(fabs(found.half - 0.5) <= 0.001);
     CHECK(found.hidden >= 0.9999 && found.hidden <= 1);
@@ -201,8 +227,9 @@ static void a_pipeline_hides_communication(void) {
 
 /* ---- plans are ordered as their steps are ----
 
-   Of a set of tables and a cluster: each placement, the planner's own plans, and tables cut anyhow. Of the pairs whose
-   measured times differ by more than a tenth, 19 in 20 must be in the order of the predictions. */
+   Of a set of tables and a cluster: each placement, the planner's own plans, and tables cut anyhow.
+   Of the pairs whose measured times differ by more than a tenth, 19 in 20 must be in the order of
+   the predictions. */
 enum { MAX_PLANS = 20, CUTS = 3 };
 typedef struct Order {
     const Case *c;
@@ -257,7 +284,8 @@ static neo_status order_rank(neo_comm *comm, void *user) {
         TRY(neo_plan_create_uniform(ctx, &desc, (neo_placement)p, &plan));
         TRY(add_plan(comm, o, plan, n++, neo_placement_name((neo_placement)p)));
     }
-    static const unsigned SOME[] = {0, 1u << NEO_TABLE_WISE | 1u << NEO_DATA_PARALLEL, 1u << NEO_TABLE_WISE | 1u << NEO_ROW_WISE};
+    static const unsigned SOME[] = {0, 1u << NEO_TABLE_WISE | 1u << NEO_DATA_PARALLEL,
+                                    1u << NEO_TABLE_WISE | 1u << NEO_ROW_WISE};
     static const char *const SOME_NAMES[] = {"planned", "planned tw dp", "planned tw rw"};
     for (int i = 0; i < 3; i++) {
         desc.placements = SOME[i];
@@ -310,19 +338,23 @@ static void run_order(const Set *set, int ranks, int nodes, neo_link local, neo_
         o.cut[i] = malloc(sizeof *o.cut[i] * (size_t)c.piece_count);
         memcpy(o.cut[i], c.pieces, sizeof *o.cut[i] * (size_t)c.piece_count);
     }
-    neo_comm_desc desc = {.ctx = {.repro_shards = LEAVES, .seed = 1, .threads = 1}, .ranks_per_node = ranks / nodes, .virtual_clock = 1};
+    neo_comm_desc desc = {.ctx = {.repro_shards = LEAVES, .seed = 1, .threads = 1},
+                          .ranks_per_node = ranks / nodes,
+                          .virtual_clock = 1};
     desc.link[NEO_LEVEL_LOCAL] = local;
     desc.link[NEO_LEVEL_CROSS] = cross;
     int pairs = 0, agree = 0;
     CHECK_OK(neo_comm_spawn(ranks, &desc, order_rank, &o, NULL));
     count_pairs(&o, &pairs, &agree);
-    printf("  %s on %d ranks, %d nodes: the order of %d of %d pairs of %d plans is as predicted\n", set->name, ranks,
-           nodes, agree, pairs, o.count);
+    printf("  %s on %d ranks, %d nodes: the order of %d of %d pairs of %d plans is as predicted\n",
+           set->name, ranks, nodes, agree, pairs, o.count);
     if (getenv("NEO_FULL") || agree < 0.95 * pairs)
         for (int i = 0; i < o.count; i++)
-            printf("    %-14s measured %7.2f ms, predicted %7.2f ms: ids %.2f, lookup %.2f, forward %.2f, backward %.2f, "
-                   "update %.2f, reduce %.2f\n", o.name[i], 1e3 * o.measured[i], 1e3 * o.predicted[i],
-                   1e3 * o.step[i].ids, 1e3 * o.step[i].lookup, 1e3 * o.step[i].forward, 1e3 * o.step[i].backward,
+            printf("    %-14s measured %7.2f ms, predicted %7.2f ms: ids %.2f, lookup %.2f, "
+                   "forward %.2f, backward %.2f, "
+                   "update %.2f, reduce %.2f\n",
+                   o.name[i], 1e3 * o.measured[i], 1e3 * o.predicted[i], 1e3 * o.step[i].ids,
+                   1e3 * o.step[i].lookup, 1e3 * o.step[i].forward, 1e3 * o.step[i].backward,
                    1e3 * o.step[i].update, 1e3 * o.step[i].reduce);
     CHECK_INT(o.count, NEO_PLACEMENT_COUNT + 3 + CUTS);
     CHECK(pairs >= 20);

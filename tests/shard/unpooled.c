@@ -1,13 +1,28 @@
 /* unpooled.c: rows that are not pooled (NEO_POOL_NONE), of tables on many ranks.
 
-   The oracle is one neo_bags with all samples: under every plan that cuts no columns each id's row, the gradients of
-   per-id weights, and weights and state after every step have its bits. Bytes are counted anew from plan and data. */
+   The oracle is one neo_bags with all samples: under every plan that cuts no columns each id's row,
+   the gradients of per-id weights, and weights and state after every step have its bits. Bytes are
+   counted anew from plan and data. */
 #include "common.h"
 #include "meter.h"
 
 enum { DIM = 20, WIDE = 70 };
-static const Set NARROW_ROWS = {"narrow", 6, 8, 4, {64, 200, 5, 1000, 1, 33}, {DIM, DIM, DIM, DIM, DIM, DIM}, {0, 1, 2, 3, 4, 5, 1, 3}, 0};
-static const Set WIDE_ROWS = {"wide", 6, 8, 4, {64, 200, 5, 1000, 1, 33}, {WIDE, WIDE, WIDE, WIDE, WIDE, WIDE}, {0, 1, 2, 3, 4, 5, 1, 3}, 0};
+static const Set NARROW_ROWS = {"narrow",
+                                6,
+                                8,
+                                4,
+                                {64, 200, 5, 1000, 1, 33},
+                                {DIM, DIM, DIM, DIM, DIM, DIM},
+                                {0, 1, 2, 3, 4, 5, 1, 3},
+                                0};
+static const Set WIDE_ROWS = {"wide",
+                              6,
+                              8,
+                              4,
+                              {64, 200, 5, 1000, 1, 33},
+                              {WIDE, WIDE, WIDE, WIDE, WIDE, WIDE},
+                              {0, 1, 2, 3, 4, 5, 1, 3},
+                              0};
 
 typedef struct None {
     Case c; /* c.width: floats of a sample, at most */
@@ -32,7 +47,8 @@ static void none_oracle(None *g, neo_ctx *ctx) {
     CHECK_OK(neo_bags_create(ctx, &c->bags, &c->oracle));
     for (int s = 0; s < c->steps; s++) {
         int64_t n = c->size[s], ids = c->offsets[s][c->set->features * n];
-        neo_tensor out = neo_tensor_2d(c->out[s], NEO_F32, ids, g->dim), dout = neo_tensor_2d(c->dout[s], NEO_F32, ids, g->dim);
+        neo_tensor out = neo_tensor_2d(c->out[s], NEO_F32, ids, g->dim),
+                   dout = neo_tensor_2d(c->dout[s], NEO_F32, ids, g->dim);
         neo_jagged j = whole_batch(c, s);
         float *had = malloc(4 * (size_t)(ids * g->dim + 1));
         memcpy(had, c->dout[s], 4 * (size_t)(ids * g->dim));
@@ -55,40 +71,50 @@ static void none_free(None *g) {
 static neo_status make_none(const None *g, neo_comm *comm, neo_shard **shard) {
     int rank = neo_comm_rank(comm);
     TRY(make_planned(&g->c, comm, shard));
-    EXPECT((*shard)->node == NULL);
+    EXPECT(inside_of_shard(*shard).node == NULL);
     EXPECT(neo_shard_out_width(*shard) == g->dim);
     return NEO_OK;
 }
 /* One batch; rows are `gap` floats further apart than they are long. */
-static neo_status one_batch(None *g, neo_shard *shard, int rank, int s, const Mine *m, const Mine *next, int64_t gap) {
+static neo_status one_batch(None *g, neo_shard *shard, int rank, int s, const Mine *m,
+                            const Mine *next, int64_t gap) {
     Case *c = &g->c;
-    int64_t zero = m->offsets[0], ids = m->offsets[m->n * c->set->features] - zero, dim = g->dim, stride = dim + gap;
+    int64_t zero = m->offsets[0], ids = m->offsets[m->n * c->set->features] - zero, dim = g->dim,
+            stride = dim + gap;
     float *out = malloc(4 * (size_t)(ids * stride + 1)), *dw = malloc(4 * (size_t)(ids + 1));
     neo_tensor o = neo_tensor_2d(out, NEO_F32, ids, dim);
     o.stride[0] = stride;
     for (int64_t i = 0; i <= ids * stride; i++) out[i] = 77.0f;
     neo_status status = neo_shard_forward_begin(shard, &m->j, c->size[s]);
-    if (status == NEO_OK && c->prefetch == 1 && next) status = neo_shard_prefetch(shard, &next->j, c->size[s + 1]);
+    if (status == NEO_OK && c->prefetch == 1 && next)
+        status = neo_shard_prefetch(shard, &next->j, c->size[s + 1]);
     if (status == NEO_OK) status = neo_shard_forward_end(shard, o);
-    if (status == NEO_OK && c->prefetch == 2 && next) status = neo_shard_prefetch(shard, &next->j, c->size[s + 1]);
+    if (status == NEO_OK && c->prefetch == 2 && next)
+        status = neo_shard_prefetch(shard, &next->j, c->size[s + 1]);
     for (int f = 0; f < c->set->features; f++) {
-        int64_t at = m->offsets[f * m->n] - zero, n = m->offsets[(f + 1) * m->n] - zero - at, from = c->offsets[s][f * c->size[s] + m->begin];
+        int64_t at = m->offsets[f * m->n] - zero, n = m->offsets[(f + 1) * m->n] - zero - at,
+                from = c->offsets[s][f * c->size[s] + m->begin];
         for (int64_t i = 0; i < n; i++) {
-            if (status == NEO_OK) EXPECT(memcmp(out + (at + i) * stride, c->out[s] + (from + i) * dim, 4 * (size_t)dim) == 0);
+            if (status == NEO_OK)
+                EXPECT(memcmp(out + (at + i) * stride, c->out[s] + (from + i) * dim,
+                              4 * (size_t)dim) == 0);
             memcpy(out + (at + i) * stride, c->dout[s] + (from + i) * dim, 4 * (size_t)dim);
         }
     }
     EXPECT(out[ids * stride] == 77.0f && (gap == 0 || ids == 0 || out[dim] == 77.0f));
     if (status == NEO_OK) status = neo_shard_backward_begin(shard, o);
-    if (status == NEO_OK && c->prefetch == 3 && next) status = neo_shard_prefetch(shard, &next->j, c->size[s + 1]);
+    if (status == NEO_OK && c->prefetch == 3 && next)
+        status = neo_shard_prefetch(shard, &next->j, c->size[s + 1]);
     if (status == NEO_OK && g->weight_grad) {
         status = neo_shard_weight_grad(shard, dw);
         for (int f = 0; f < c->set->features && status == NEO_OK; f++) {
             int64_t at = m->offsets[f * m->n] - zero, n = m->offsets[(f + 1) * m->n] - zero - at;
-            EXPECT(memcmp(dw + at, g->dw[s] + c->offsets[s][f * c->size[s] + m->begin], 4 * (size_t)n) == 0);
+            EXPECT(memcmp(dw + at, g->dw[s] + c->offsets[s][f * c->size[s] + m->begin],
+                          4 * (size_t)n) == 0);
         }
     }
-    if (status == NEO_OK) status = g->kept ? neo_shard_accumulate_end(shard) : neo_shard_backward_end(shard, 0.05f);
+    if (status == NEO_OK)
+        status = g->kept ? neo_shard_accumulate_end(shard) : neo_shard_backward_end(shard, 0.05f);
     if (status == NEO_OK && g->kept) status = neo_shard_step(shard, 0.05f);
     free(out), free(dw);
     return status;
@@ -100,7 +126,9 @@ static neo_status run_rank(neo_comm *comm, void *user) {
     int rank = neo_comm_rank(comm), ranks = neo_comm_size(comm);
     neo_shard *shard;
     Mine mine[MAX_STEPS];
-    int64_t sent, want = 0, row = (int64_t)(neo_wire_row_bytes(c->plan.wire_forward, g->dim) + neo_wire_row_bytes(c->plan.wire_backward, g->dim));
+    int64_t sent, want = 0,
+                  row = (int64_t)(neo_wire_row_bytes(c->plan.wire_forward, g->dim) +
+                                  neo_wire_row_bytes(c->plan.wire_backward, g->dim));
     for (int s = 0; s < c->steps; s++) {
         mine_make(&mine[s], c, s, rank, ranks);
         if (s % 2) shift(&mine[s], c->set->features);
@@ -115,8 +143,9 @@ static neo_status run_rank(neo_comm *comm, void *user) {
     neo_shard_stats stats = neo_shard_get_stats(shard);
     EXPECT(neo_ctx_memory(ctx).alloc_count == allocs + stats.grow_count);
     if (rank == 0) g->grown = stats.grow_count;
-    sent = shard->whole ? 0 : all_to_all_bytes(shard->rows);
-    if (g->kept && !shard->whole) want = -1; /* a status besides: counted in accumulate.c */
+    inside_shard inside = inside_of_shard(shard);
+    sent = inside.whole ? 0 : all_to_all_bytes(inside.rows);
+    if (g->kept && !inside.whole) want = -1; /* a status besides: counted in accumulate.c */
     TRY(neo_comm_all_reduce(comm, NEO_REDUCE_SUM, &sent, &sent, 1, NEO_I64, NULL));
     EXPECT(want < 0 || sent == want);
     for (int s = 0; s < c->steps; s++) mine_free(&mine[s]);
@@ -136,12 +165,15 @@ static void place_rows(Case *c, int t, int ranks) {
     }
 }
 static void place_all(None *g, int plan, int ranks) {
-    static const neo_placement WAYS[] = {NEO_TABLE_WISE, NEO_ROW_WISE, NEO_TABLE_ROW_WISE, NEO_DATA_PARALLEL};
+    static const neo_placement WAYS[] = {NEO_TABLE_WISE, NEO_ROW_WISE, NEO_TABLE_ROW_WISE,
+                                         NEO_DATA_PARALLEL};
     Case *c = &g->c;
     c->piece_count = 0;
     for (int t = 0; t < c->set->tables; t++) {
         if (plan == ROWS_RANDOM && test_random() % 6) place_rows(c, t, ranks);
-        else place(c, t, plan < ROWS_MIXED ? WAYS[plan] : WAYS[plan == ROWS_RANDOM ? 3 : t % 4], ranks);
+        else
+            place(c, t, plan < ROWS_MIXED ? WAYS[plan] : WAYS[plan == ROWS_RANDOM ? 3 : t % 4],
+                  ranks);
     }
     plan_of(c, ranks);
     c->plan.kept_batches = g->kept;
@@ -172,7 +204,8 @@ static void each_id_has_the_row_of_one_rank(void) {
             neo_ctx *ctx;
             begin(&g, &ctx, way % 2 ? &WIDE_ROWS : &NARROW_ROWS, kind, way % 3 ? LEAVES : 0);
             c->weighted = (kind + way) % 2;
-            for (int t = 0; t < c->set->tables; t++) c->tables[t].dtype = DTYPES[(kind + way + (way == 5 ? t : 0)) % 4];
+            for (int t = 0; t < c->set->tables; t++)
+                c->tables[t].dtype = DTYPES[(kind + way + (way == 5 ? t : 0)) % 4];
             c->bags.bounds = BOUNDS[(kind + way) % 3];
             case_data(c);
             if (c->bags.bounds != NEO_BOUNDS_ERROR) spoil(c);
@@ -185,7 +218,8 @@ static void each_id_has_the_row_of_one_rank(void) {
                     if (!getenv("NEO_FULL") && (plan + kind + 3 * way + ranks) % 6) continue;
                     c->prefetch = (plan + ranks + way) % 4;
                     place_all(&g, plan, ranks);
-                    snprintf(what, sizeof what, "optimizer %d, way %d, plan %d on %d ranks", kind, way, plan, ranks);
+                    snprintf(what, sizeof what, "optimizer %d, way %d, plan %d on %d ranks", kind,
+                             way, plan, ranks);
                     spawn(&g, what, ranks);
                     if (plan == 0) CHECK_INT(g.grown, 0);
                 }
@@ -209,8 +243,8 @@ static void wires_round_each_row(void) {
         if (i % 2) spoil(c);
         none_oracle(&g, ctx);
         place_all(&g, i % 2 ? ROWS_RANDOM : ROWS_MIXED, ranks);
-        snprintf(what, sizeof what, "wires %s and %s on %d ranks", neo_wire_name(c->plan.wire_forward),
-                 neo_wire_name(c->plan.wire_backward), ranks);
+        snprintf(what, sizeof what, "wires %s and %s on %d ranks",
+                 neo_wire_name(c->plan.wire_forward), neo_wire_name(c->plan.wire_backward), ranks);
         spawn(&g, what, ranks);
         none_free(&g);
         neo_ctx_destroy(ctx);
@@ -251,8 +285,11 @@ static neo_status wrong_calls(neo_comm *comm, void *user) {
         /* features of different sizes, on the last rank: all say so */
         neo_jagged j = m.j;
         j.feature_bags = m.offsets;
-        EXPECT_ERR(neo_shard_forward(shard, rank == ranks - 1 ? &j : &m.j, c->size[s], neo_tensor_2d(none, NEO_F32, 0, 1)),
-                   NEO_ERR_UNSUPPORTED, "neo_shard: a batch with feature_bags: rows travel sample by sample, of all features alike");
+        EXPECT_ERR(neo_shard_forward(shard, rank == ranks - 1 ? &j : &m.j, c->size[s],
+                                     neo_tensor_2d(none, NEO_F32, 0, 1)),
+                   NEO_ERR_UNSUPPORTED,
+                   "neo_shard: a batch with feature_bags: rows travel sample by sample, of all "
+                   "features alike");
         if (ranks > 1) {
             snprintf(text, sizeof text, "rank %d: neo_shard: a batch with feature_bags", ranks - 1);
             EXPECT(strstr(neo_last_error(), text));
@@ -260,12 +297,15 @@ static neo_status wrong_calls(neo_comm *comm, void *user) {
         /* rows that are not as many as ids, or not as long: here alone, and again */
         TRY(neo_shard_forward_begin(shard, &m.j, c->size[s]));
         float *out = malloc(4 * (size_t)((ids + 1) * (g->dim + 1)));
-        snprintf(text, sizeof text, "neo_shard_forward_end: out must be f32 [%lld][%lld]", (long long)ids, (long long)g->dim);
-        EXPECT_ERR(neo_shard_forward_end(shard, neo_tensor_2d(out, NEO_F32, ids + 1, g->dim)), NEO_ERR_SHAPE, text);
-        EXPECT_ERR(neo_shard_forward_end(shard, neo_tensor_2d(out, NEO_F32, ids, g->dim + 1)), NEO_ERR_SHAPE, text);
+        snprintf(text, sizeof text, "neo_shard_forward_end: out must be f32 [%lld][%lld]",
+                 (long long)ids, (long long)g->dim);
+        EXPECT_ERR(neo_shard_forward_end(shard, neo_tensor_2d(out, NEO_F32, ids + 1, g->dim)),
+                   NEO_ERR_SHAPE, text);
+        EXPECT_ERR(neo_shard_forward_end(shard, neo_tensor_2d(out, NEO_F32, ids, g->dim + 1)),
+                   NEO_ERR_SHAPE, text);
         TRY(neo_shard_forward_end(shard, neo_tensor_2d(out, NEO_F32, ids, g->dim)));
-        EXPECT_ERR(neo_shard_backward_begin(shard, neo_tensor_2d(out, NEO_F32, ids + 1, g->dim)), NEO_ERR_SHAPE,
-                   "neo_shard_backward_begin: dout must be f32");
+        EXPECT_ERR(neo_shard_backward_begin(shard, neo_tensor_2d(out, NEO_F32, ids + 1, g->dim)),
+                   NEO_ERR_SHAPE, "neo_shard_backward_begin: dout must be f32");
         free(out);
         TRY(one_batch(g, shard, rank, s, &m, NULL, 0));
         mine_free(&m);
@@ -306,7 +346,8 @@ static void wrong_calls_change_nothing(void) {
     none_oracle(&g, ctx);
     place_all(&g, 0, 2);
     g.c.piece_count = 0;
-    for (int t = 0; t < WIDE_ROWS.tables; t++) place(&g.c, t, t == 1 ? NEO_COLUMN_WISE : NEO_TABLE_WISE, 2);
+    for (int t = 0; t < WIDE_ROWS.tables; t++)
+        place(&g.c, t, t == 1 ? NEO_COLUMN_WISE : NEO_TABLE_WISE, 2);
     run(&g, ctx, 2, cut_by_columns);
 }
 /* A planner that is free cuts no columns, and says why; its plans train. */
@@ -343,13 +384,15 @@ static neo_status ending(neo_comm *comm, void *user) {
     TRY(neo_comm_barrier(comm, NULL));
     if (rank == g->rank && !starves) {
         neo_fault kill = {NEO_FAULT_KILL, g->at, 0};
-        TRY(neo_comm_inject(shard->rows, kill));
+        TRY(neo_comm_inject(inside_of_shard(shard).rows, kill));
     }
     mine_make(&m, &g->c, 0, rank, neo_comm_size(comm));
     neo_status status = one_batch(g, shard, rank, 0, &m, NULL, 0);
     mine_free(&m);
     if (status == NEO_OK) __atomic_store_n(&g->ended, 1, __ATOMIC_RELAXED);
-    else EXPECT(starves ? strstr(neo_last_error(), "memory") != NULL : status == NEO_ERR_PEER || status == NEO_ERR_TIMEOUT);
+    else
+        EXPECT(starves ? strstr(neo_last_error(), "memory") != NULL
+                       : status == NEO_ERR_PEER || status == NEO_ERR_TIMEOUT);
     neo_shard_destroy(shard);
     return status;
 }

@@ -1,9 +1,11 @@
 /* weight_grads.c: gradients of per-id weights, of tables on many ranks.
 
-   The oracle is one neo_bags with all samples: under every plan the gradients of its weights must come to the ranks of
-   the ids with its bits, whatever the pooling, the rows' type, the policy for ids out of range, and what lies between
-   the calls; and weights and state after the step must be those of a plan that does not ask for them. Bytes are counted
-   anew from the plan and the data. */
+   The oracle is one neo_bags with all samples: under every plan the gradients of its weights must
+   come to the ranks of the ids with its bits, whatever the pooling, the rows' type, the policy for
+   ids out of range, and what lies between the calls; and weights and state after the step must be
+   those of a plan that does not ask for them. Bytes are counted anew from the plan and the data. */
+#include "neo_data.h"
+#include "inside.c" /* private names, too */
 #include "common.h"
 #include "meter.h"
 
@@ -37,8 +39,10 @@ static void grads_oracle(Grads *g, neo_ctx *ctx) {
         CHECK_OK(neo_bags_forward(c->oracle, &j, neo_tensor_2d(c->out[s], NEO_F32, n, c->width)));
         if (backward != NEO_WIRE_F32 && pooling[0] == NEO_POOL_MEAN) divide(c, s, dout, dout);
         if (backward != NEO_WIRE_F32) through_wire(c, ctx, backward, dout, n);
-        CHECK_OK(neo_bags_weight_grad(c->oracle, &j, neo_tensor_2d(dout, NEO_F32, n, c->width), g->dw[s]));
-        CHECK_OK(neo_bags_backward(c->oracle, &j, neo_tensor_2d(dout, NEO_F32, n, c->width), 0.05f));
+        CHECK_OK(neo_bags_weight_grad(c->oracle, &j, neo_tensor_2d(dout, NEO_F32, n, c->width),
+                                      g->dw[s]));
+        CHECK_OK(
+            neo_bags_backward(c->oracle, &j, neo_tensor_2d(dout, NEO_F32, n, c->width), 0.05f));
         free(dout);
     }
     c->digest = bags_digest(ctx, c->oracle);
@@ -52,7 +56,8 @@ static int64_t weight_bytes(const Case *c, int s) {
     int64_t bytes = 0;
     for (int64_t p = 0; p < c->piece_count; p++) {
         const neo_piece *piece = &c->pieces[p];
-        bytes += 4 * (piece->first_col ? (piece->cols + 15) / 16 : 1) * ids_that_travel(c, s, piece);
+        bytes +=
+            4 * (piece->first_col ? (piece->cols + 15) / 16 : 1) * ids_that_travel(c, s, piece);
     }
     return bytes;
 }
@@ -66,24 +71,28 @@ static void check_grads(const Grads *g, int s, const Mine *m, int rank, const fl
     const Case *c = &g->c;
     for (int f = 0; f < c->set->features; f++) {
         int64_t at = m->offsets[f * m->n], n = m->offsets[(f + 1) * m->n] - at;
-        EXPECT(memcmp(dw + at - m->offsets[0], g->dw[s] + c->offsets[s][f * c->size[s] + m->begin], 4 * (size_t)n) == 0);
+        EXPECT(memcmp(dw + at - m->offsets[0], g->dw[s] + c->offsets[s][f * c->size[s] + m->begin],
+                      4 * (size_t)n) == 0);
     }
 }
 /* One batch, with gradients of its weights. count: also the bytes that they take. */
-static neo_status one_batch(Grads *g, neo_comm *comm, neo_shard *shard, int s, const Mine *m, const Mine *next, int count) {
+static neo_status one_batch(Grads *g, neo_comm *comm, neo_shard *shard, int s, const Mine *m,
+                            const Mine *next, int count) {
     Case *c = &g->c;
     int rank = neo_comm_rank(comm);
     int64_t ids = m->offsets[m->n * c->set->features] - m->offsets[0];
     float *out = malloc(4 * (size_t)(m->n * c->width + 1)), *dw = malloc(4 * (size_t)(ids + 2));
     neo_tensor o = neo_tensor_2d(out, NEO_F32, m->n, c->width);
     neo_status status = neo_shard_forward_begin(shard, &m->j, c->size[s]);
-    if (status == NEO_OK && c->prefetch == 1 && next) status = neo_shard_prefetch(shard, &next->j, c->size[s + 1]);
+    if (status == NEO_OK && c->prefetch == 1 && next)
+        status = neo_shard_prefetch(shard, &next->j, c->size[s + 1]);
     if (status == NEO_OK) status = neo_shard_forward_end(shard, o);
     if (status == NEO_OK && c->plan.wire_backward == NEO_WIRE_F32)
         EXPECT(memcmp(out, c->out[s] + m->begin * c->width, 4 * (size_t)(m->n * c->width)) == 0);
     memcpy(out, c->dout[s] + m->begin * c->width, 4 * (size_t)(m->n * c->width));
     if (status == NEO_OK) status = neo_shard_backward_begin(shard, o);
-    if (status == NEO_OK && c->prefetch == 2 && next) status = neo_shard_prefetch(shard, &next->j, c->size[s + 1]);
+    if (status == NEO_OK && c->prefetch == 2 && next)
+        status = neo_shard_prefetch(shard, &next->j, c->size[s + 1]);
     for (int i = 0; i < 1 + g->twice && status == NEO_OK; i++) {
         int64_t before = 0;
         if (count && !shard->whole) { /* pooled rows may still be leaving */
@@ -98,9 +107,11 @@ static neo_status one_batch(Grads *g, neo_comm *comm, neo_shard *shard, int s, c
         int64_t sent = count && !shard->whole ? all_to_all_bytes(shard->rows) - before : 0;
         if (count) status = all_bytes(comm, &sent);
         if (count) EXPECT(status != NEO_OK || sent == (shard->whole ? 0 : weight_bytes(c, s)));
-        if (status == NEO_OK && i == 0 && c->prefetch == 3 && next) status = neo_shard_prefetch(shard, &next->j, c->size[s + 1]);
+        if (status == NEO_OK && i == 0 && c->prefetch == 3 && next)
+            status = neo_shard_prefetch(shard, &next->j, c->size[s + 1]);
     }
-    if (status == NEO_OK) status = g->kept ? neo_shard_accumulate_end(shard) : neo_shard_backward_end(shard, 0.05f);
+    if (status == NEO_OK)
+        status = g->kept ? neo_shard_accumulate_end(shard) : neo_shard_backward_end(shard, 0.05f);
     if (status == NEO_OK && g->kept) status = neo_shard_step(shard, 0.05f);
     free(out), free(dw);
     return status;
@@ -173,9 +184,12 @@ static void weights_have_the_gradients_of_one_rank(void) {
                     if (!selected(pooling, way, ranks, plan)) continue;
                     c->prefetch = (plan + ranks + way) % 4;
                     place_asking(c, plan, ranks);
-                    snprintf(what, sizeof what, "pooling %d, way %d, plan %d on %d ranks", pooling, way, plan, ranks);
+                    snprintf(what, sizeof what, "pooling %d, way %d, plan %d on %d ranks", pooling,
+                             way, plan, ranks);
                     spawn(&g, what, ranks);
-                    if (plan == NEO_TABLE_WISE || plan == NEO_COLUMN_WISE || plan == NEO_DATA_PARALLEL) CHECK_INT(g.grown, 0);
+                    if (plan == NEO_TABLE_WISE || plan == NEO_COLUMN_WISE ||
+                        plan == NEO_DATA_PARALLEL)
+                        CHECK_INT(g.grown, 0);
                 }
             grads_free(&g);
             neo_ctx_destroy(ctx);
@@ -194,11 +208,13 @@ static void gradients_that_wires_round(void) {
         c->weighted = i % 3 == 0;
         c->plan.wire_backward = (neo_wire)(i % NEO_WIRE_COUNT);
         cut_block = c->plan.wire_backward > NEO_WIRE_BF16 ? NEO_WIRE_BLOCK : 16;
-        case_tables(c, &ZIPF, KINDS, -1, (i + i / NEO_WIRE_COUNT) % 2 ? NEO_POOL_MEAN : NEO_POOL_SUM);
+        case_tables(c, &ZIPF, KINDS, -1,
+                    (i + i / NEO_WIRE_COUNT) % 2 ? NEO_POOL_MEAN : NEO_POOL_SUM);
         case_data(c);
         grads_oracle(&g, ctx);
         place_asking(c, i % 2 ? RANDOM : MIXED, ranks);
-        snprintf(what, sizeof what, "wire %s on %d ranks", neo_wire_name(c->plan.wire_backward), ranks);
+        snprintf(what, sizeof what, "wire %s on %d ranks", neo_wire_name(c->plan.wire_backward),
+                 ranks);
         spawn(&g, what, ranks);
         grads_free(&g);
         neo_ctx_destroy(ctx);
@@ -231,12 +247,13 @@ static void more_ids_than_planned(void) {
 }
 
 /* ---- beside a plan without ---- */
-/* What the flag costs a step that does not ask: lengths of whole bags of means, and nothing else; and one that asks:
-   the sums that go back, in odd steps. */
+/* What the flag costs a step that does not ask: lengths of whole bags of means, and nothing else;
+   and one that asks: the sums that go back, in odd steps. */
 static neo_status beside(neo_comm *comm, void *user) {
     Grads *g = user;
     Case *c = &g->c, without = g->c;
-    int rank = neo_comm_rank(comm), ranks = neo_comm_size(comm), mean = c->tables[0].pooling == NEO_POOL_MEAN;
+    int rank = neo_comm_rank(comm), ranks = neo_comm_size(comm),
+        mean = c->tables[0].pooling == NEO_POOL_MEAN;
     neo_shard *shard[2];
     int64_t ids[2], rows[2], nodes[2], more = 0, asked = 0;
     float *dw = malloc(40000);
@@ -266,7 +283,9 @@ static neo_status beside(neo_comm *comm, void *user) {
             mine_free(&m);
         }
         ids[i] = all_to_all_bytes(shard[i]->ids), rows[i] = all_to_all_bytes(shard[i]->rows);
-        nodes[i] = shard[i]->node ? all_to_all_bytes(shard[i]->node) + all_to_all_bytes(shard[i]->cross) : 0;
+        nodes[i] = shard[i]->node
+                       ? all_to_all_bytes(shard[i]->node) + all_to_all_bytes(shard[i]->cross)
+                       : 0;
         TRY(check_digest(comm, shard[i], c->digest));
     }
     rows[1] -= rows[0];
@@ -321,7 +340,8 @@ static void plans_count_gradients_of_weights(void) {
 /* ---- what is refused ---- */
 
 static const char *const NOT_BEGUN = "neo_shard_weight_grad: no backward has begun";
-/* Between the good calls of a run every wrong one, some on one rank alone: the digest is that of the good ones. */
+/* Between the good calls of a run every wrong one, some on one rank alone: the digest is that of
+   the good ones. */
 static neo_status wrong_calls(neo_comm *comm, void *user) {
     Grads *g = user;
     Case *c = &g->c;
@@ -329,7 +349,8 @@ static neo_status wrong_calls(neo_comm *comm, void *user) {
     neo_shard *shard;
     float *dw = calloc(10000, 4);
     TRY(make_planned(c, comm, &shard));
-    EXPECT_ERR(neo_shard_weight_grad(NULL, dw), NEO_ERR_ARG, "neo_shard_weight_grad: shard is NULL");
+    EXPECT_ERR(neo_shard_weight_grad(NULL, dw), NEO_ERR_ARG,
+               "neo_shard_weight_grad: shard is NULL");
     for (int s = 0; s < c->steps; s++) {
         Mine m;
         mine_make(&m, c, s, rank, ranks);
@@ -339,11 +360,13 @@ static neo_status wrong_calls(neo_comm *comm, void *user) {
         TRY(neo_shard_forward_begin(shard, &m.j, c->size[s]));
         if (rank == 0) EXPECT_ERR(neo_shard_weight_grad(shard, dw), NEO_ERR_STATE, NOT_BEGUN);
         TRY(neo_shard_forward_end(shard, o));
-        if (rank == ranks - 1) EXPECT_ERR(neo_shard_weight_grad(shard, dw), NEO_ERR_STATE, NOT_BEGUN);
+        if (rank == ranks - 1)
+            EXPECT_ERR(neo_shard_weight_grad(shard, dw), NEO_ERR_STATE, NOT_BEGUN);
         memcpy(out, c->dout[s] + m.begin * c->width, 4 * (size_t)(m.n * c->width));
         TRY(neo_shard_backward_begin(shard, o));
         if (m.offsets[m.n * c->set->features] > 0 && s % 2 == rank % 2)
-            EXPECT_ERR(neo_shard_weight_grad(shard, NULL), NEO_ERR_ARG, "neo_shard_weight_grad: dweights is NULL");
+            EXPECT_ERR(neo_shard_weight_grad(shard, NULL), NEO_ERR_ARG,
+                       "neo_shard_weight_grad: dweights is NULL");
         TRY(neo_shard_weight_grad(shard, dw));
         check_grads(g, s, &m, rank, dw);
         TRY(neo_shard_backward_end(shard, 0.05f));
@@ -372,7 +395,8 @@ static neo_status not_planned(neo_comm *comm, void *user) {
         memcpy(out, c->dout[s] + m.begin * c->width, 4 * (size_t)(m.n * c->width));
         TRY(neo_shard_backward_begin(shard, o));
         EXPECT_ERR(neo_shard_weight_grad(shard, dw), NEO_ERR_STATE,
-                   "neo_shard_weight_grad: the plan has no gradients of weights: give neo_plan_desc.weight_grad");
+                   "neo_shard_weight_grad: the plan has no gradients of weights: give "
+                   "neo_plan_desc.weight_grad");
         TRY(neo_shard_backward_end(shard, 0.05f));
         free(out);
         mine_free(&m);
@@ -389,7 +413,8 @@ static neo_status unlike_plans(neo_comm *comm, void *user) {
     neo_shard *shard;
     d.weight_grad = rank;
     TRY(neo_plan_create_from(neo_comm_ctx(comm), &d, g->c.pieces, g->c.piece_count, &plan));
-    EXPECT_ERR(neo_shard_create(comm, plan, &shard), NEO_ERR_MISMATCH, "another pipeline, weighted, weight_grad, kept_batches");
+    EXPECT_ERR(neo_shard_create(comm, plan, &shard), NEO_ERR_MISMATCH,
+               "another pipeline, weighted, weight_grad, kept_batches");
     EXPECT(shard == NULL);
     neo_plan_destroy(plan);
     return NEO_OK;
@@ -398,7 +423,8 @@ static void wrong_calls_change_nothing(void) {
     static Grads g;
     neo_ctx *ctx;
     for (int ranks = 1; ranks <= 4; ranks++) {
-        begin(&g, &ctx, ranks, ranks % 2 ? MIXED : RANDOM, ranks % 2 ? NEO_POOL_SUM : NEO_POOL_MEAN);
+        begin(&g, &ctx, ranks, ranks % 2 ? MIXED : RANDOM,
+              ranks % 2 ? NEO_POOL_SUM : NEO_POOL_MEAN);
         run(&g, ctx, ranks, wrong_calls);
         begin(&g, &ctx, ranks, RANDOM, NEO_POOL_MEAN);
         g.c.plan.weight_grad = 0;

@@ -15,6 +15,7 @@ int64_t emu_queued(void) { return (int64_t)neo_emu_queued(); }
 int64_t emu_waits(void) { return (int64_t)neo_emu_waits(); }
 /* Whatever was made on the device and not released. */
 int64_t emu_live(void) {
-    return (int64_t)neo_emu_live_allocations() + (int64_t)neo_emu_live_pinned() + (int64_t)neo_emu_live_objects();
+    return (int64_t)neo_emu_live_allocations() + (int64_t)neo_emu_live_pinned() +
+           (int64_t)neo_emu_live_objects();
 }
 }

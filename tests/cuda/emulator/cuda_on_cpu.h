@@ -15,9 +15,9 @@
    Streams    lazy queues: nothing runs until something waits for it. What events do not order runs
               in an order that the seed picks. Copies of pageable memory read it at once or late, as
               CUDA allows.
-   Graphs     capture (also of streams that join through events) makes a graph, and so do nodes that are added
-              (kernels, child graphs), which keep the bytes of their arguments until others are set; a launch runs its
-              nodes in an order that its edges allow.
+   Graphs     capture (also of streams that join through events) makes a graph, and so do nodes that
+              are added (kernels, child graphs), which keep the bytes of their arguments until
+              others are set; a launch runs its nodes in an order that its edges allow.
    Libraries  the functions of cub and cuBLASLt below, computed plainly; arguments are checked more
               strictly.
    Faults     errors of a kernel are sticky as in CUDA: until neo_emu_reset().
@@ -37,11 +37,12 @@
 
    CONTROLS (host, any time)
      neo_emu_set_order(seed)     0: natural order; else shuffles blocks, warps, lanes, streams,
-                                 graph nodes. Until it is called: NEO_EMU_SEED of the environment, or 0; programs
-                                 that call it add what neo_emu_seed() says, to try others.
-     neo_emu_set_lazy(on)        on: a wait runs the stream that it is for, and others only as events ask
-                                 (an event's: the stream that it was recorded in); so work that nothing
-                                 orders before what is waited for is not done
+                                 graph nodes. Until it is called: NEO_EMU_SEED of the environment,
+                                 or 0; programs that call it add what neo_emu_seed() says, to try
+                                 others.
+     neo_emu_set_lazy(on)        on: a wait runs the stream that it is for, and others only as
+                                 events ask (an event's: the stream that it was recorded in); so
+                                 work that nothing orders before what is waited for is not done
      neo_emu_queued()            tasks that wait in streams
      neo_emu_waits()             waits for streams, events or the device, of this thread so far
      neo_emu_set_memory(bytes)   device memory there is (2 GiB)
@@ -1701,8 +1702,8 @@ template <class... P> struct launcher {
         (void)queue(std::forward<A>(values)...);
     }
 };
-/* CUDA finds the types of a kernel's parameters by the kernel; here it is made known before it is a node of a graph.
-   make: a launch with copies of what the parameters point to now. */
+/* CUDA finds the types of a kernel's parameters by the kernel; here it is made known before it is a
+   node of a graph. make: a launch with copies of what the parameters point to now. */
 struct known_kernel {
     virtual ~known_kernel() {}
     virtual task make(dim3 grid, dim3 block, size_t shared_bytes, void **values) = 0;
@@ -1711,7 +1712,8 @@ template <class... P> struct known_kernel_of : known_kernel {
     const char *name;
     void (*kernel)(P...);
     template <size_t... I>
-    task copied(dim3 grid, dim3 block, size_t shared_bytes, void **values, std::index_sequence<I...>) {
+    task copied(dim3 grid, dim3 block, size_t shared_bytes, void **values,
+                std::index_sequence<I...>) {
         typedef typename launcher<P...>::arguments arguments;
         (void)values;
         std::shared_ptr<arguments> a(
@@ -2215,7 +2217,8 @@ inline cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     if (data->in) return neo_emu::give(cudaErrorCapturedEvent);
     NEO_EMU_TRY(neo_emu::check_unsafe());
     neo_emu::thread_waits++;
-    return neo_emu::give(neo_emu::run_until(data->on, [data] { return data->done >= data->asked; }));
+    return neo_emu::give(
+        neo_emu::run_until(data->on, [data] { return data->done >= data->asked; }));
 }
 inline cudaError_t cudaEventQuery(cudaEvent_t event) {
     NEO_EMU_ENTER();
@@ -2303,8 +2306,8 @@ struct cudaKernelNodeParams {
     void **kernelParams, **extra;
 };
 namespace neo_emu {
-inline cudaError_t add_node(cudaGraphNode_t *out, cudaGraph_t graph, const cudaGraphNode_t *after, size_t count,
-                            node made) {
+inline cudaError_t add_node(cudaGraphNode_t *out, cudaGraph_t graph, const cudaGraphNode_t *after,
+                            size_t count, node made) {
     if (!out || !g().others.count(graph) || (count && !after)) return cudaErrorInvalidValue;
     for (size_t i = 0; i < count; i++) {
         bool mine = false;
@@ -2328,43 +2331,50 @@ inline cudaError_t make_node(const cudaKernelNodeParams *p, node *made) {
     return cudaSuccess;
 }
 } // namespace neo_emu
-inline cudaError_t cudaLaunchKernel(const void *func, dim3 gridDim, dim3 blockDim, void **args, size_t sharedMem,
-                                    cudaStream_t stream) {
+inline cudaError_t cudaLaunchKernel(const void *func, dim3 gridDim, dim3 blockDim, void **args,
+                                    size_t sharedMem, cudaStream_t stream) {
     NEO_EMU_ENTER(cudaErrorLaunchOutOfResources);
-    const cudaKernelNodeParams p = {const_cast<void *>(func), gridDim, blockDim, (unsigned)sharedMem, args, nullptr};
+    const cudaKernelNodeParams p = {const_cast<void *>(func), gridDim, blockDim,
+                                    (unsigned)sharedMem,      args,    nullptr};
     neo_emu::node made;
     NEO_EMU_TRY(neo_emu::make_node(&p, &made));
     return neo_emu::give(neo_emu::submit(stream, made.run));
 }
 inline cudaError_t cudaGraphAddKernelNode(cudaGraphNode_t *pGraphNode, cudaGraph_t graph,
-                                          const cudaGraphNode_t *pDependencies, size_t numDependencies,
+                                          const cudaGraphNode_t *pDependencies,
+                                          size_t numDependencies,
                                           const cudaKernelNodeParams *pNodeParams) {
     NEO_EMU_ENTER();
     neo_emu::node made;
     NEO_EMU_TRY(neo_emu::make_node(pNodeParams, &made));
-    return neo_emu::give(neo_emu::add_node(pGraphNode, graph, pDependencies, numDependencies, std::move(made)));
+    return neo_emu::give(
+        neo_emu::add_node(pGraphNode, graph, pDependencies, numDependencies, std::move(made)));
 }
 namespace neo_emu { inline cudaError_t run_graph(const std::vector<node> &nodes); }
 /* The child is copied. */
 inline cudaError_t cudaGraphAddChildGraphNode(cudaGraphNode_t *pGraphNode, cudaGraph_t graph,
-                                              const cudaGraphNode_t *pDependencies, size_t numDependencies,
-                                              cudaGraph_t childGraph) {
+                                              const cudaGraphNode_t *pDependencies,
+                                              size_t numDependencies, cudaGraph_t childGraph) {
     NEO_EMU_ENTER();
     if (!neo_emu::g().others.count(childGraph)) return neo_emu::give(cudaErrorInvalidValue);
     std::shared_ptr<std::vector<neo_emu::node>> child =
         std::make_shared<std::vector<neo_emu::node>>(*childGraph->nodes);
     neo_emu::node made;
     made.run = [child] { return neo_emu::run_graph(*child); };
-    return neo_emu::give(neo_emu::add_node(pGraphNode, graph, pDependencies, numDependencies, std::move(made)));
+    return neo_emu::give(
+        neo_emu::add_node(pGraphNode, graph, pDependencies, numDependencies, std::move(made)));
 }
 /* For later launches; those that are on their way keep what they have. */
-inline cudaError_t cudaGraphExecKernelNodeSetParams(cudaGraphExec_t hGraphExec, cudaGraphNode_t node,
+inline cudaError_t cudaGraphExecKernelNodeSetParams(cudaGraphExec_t hGraphExec,
+                                                    cudaGraphNode_t node,
                                                     const cudaKernelNodeParams *nodeParams) {
     NEO_EMU_ENTER();
-    if (!neo_emu::g().others.count(hGraphExec) || !node || node->number >= hGraphExec->nodes->size())
+    if (!neo_emu::g().others.count(hGraphExec) || !node ||
+        node->number >= hGraphExec->nodes->size())
         return neo_emu::give(cudaErrorInvalidValue);
     const neo_emu::node &old = (*hGraphExec->nodes)[node->number];
-    if (!nodeParams || !old.kernel || old.kernel != nodeParams->func) return neo_emu::give(cudaErrorInvalidValue);
+    if (!nodeParams || !old.kernel || old.kernel != nodeParams->func)
+        return neo_emu::give(cudaErrorInvalidValue);
     neo_emu::node made;
     NEO_EMU_TRY(neo_emu::make_node(nodeParams, &made));
     made.after = old.after;

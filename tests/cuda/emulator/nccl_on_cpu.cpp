@@ -1,11 +1,13 @@
-/* nccl_on_cpu.cpp: the calls of NCCL that neo_comm.h makes, on the emulated CUDA of cuda_on_cpu.h, with the threads of
-   one process as ranks, which may share a GPU; and the calls of the CUDA runtime that neo_comm.h makes from C, by their
-   names. For tests only: so the examples run over the NCCL backend with several ranks, on the kernels of neo_cuda.cuh.
-   (fake_nccl.c is the stand-in that tests faults and waiting; it has no kernels.)
+/* nccl_on_cpu.cpp: the calls of NCCL that neo_comm.h makes, on the emulated CUDA of cuda_on_cpu.h,
+   with the threads of one process as ranks, which may share a GPU; and the calls of the CUDA
+   runtime that neo_comm.h makes from C, by their names. For tests only: so the examples run over
+   the NCCL backend with several ranks, on the kernels of neo_cuda.cuh. (fake_nccl.c is the stand-in
+   that tests faults and waiting; it has no kernels.)
 
-   A group of transfers is called by all ranks that take part at about the same time, as neo_comm.h does. Each posts its
-   sends, with an event of its stream; its receives wait for the posts of their peers, and copy on its own stream after
-   the peer's event; the sender's stream goes on after the copy. Nothing is in progress when ncclGroupEnd returns. */
+   A group of transfers is called by all ranks that take part at about the same time, as neo_comm.h
+   does. Each posts its sends, with an event of its stream; its receives wait for the posts of their
+   peers, and copy on its own stream after the peer's event; the sender's stream goes on after the
+   copy. Nothing is in progress when ncclGroupEnd returns. */
 #include "cuda_on_cpu.h"
 
 #include <condition_variable>
@@ -21,7 +23,8 @@ FROM_C(cudaError_t, cudaMalloc, (void **p, size_t n), (p, n))
 FROM_C(cudaError_t, cudaFree, (void *p), (p))
 FROM_C(cudaError_t, cudaMallocHost, (void **p, size_t n), (p, n))
 FROM_C(cudaError_t, cudaFreeHost, (void *p), (p))
-FROM_C(cudaError_t, cudaMemcpyAsync, (void *to, const void *from, size_t n, cudaMemcpyKind k, cudaStream_t s),
+FROM_C(cudaError_t, cudaMemcpyAsync,
+       (void *to, const void *from, size_t n, cudaMemcpyKind k, cudaStream_t s),
        (to, from, n, k, s))
 FROM_C(cudaError_t, cudaStreamCreateWithFlags, (cudaStream_t *s, unsigned f), (s, f))
 FROM_C(cudaError_t, cudaStreamDestroy, (cudaStream_t s), (s))
@@ -69,7 +72,8 @@ template <class F> bool wait_for(std::unique_lock<std::mutex> &held, F condition
     return changed.wait_for(held, std::chrono::seconds(30), condition);
 }
 bool event(cudaEvent_t *e, cudaStream_t stream) {
-    return cudaEventCreateWithFlags(e, cudaEventDisableTiming) == cudaSuccess && cudaEventRecord(*e, stream) == cudaSuccess;
+    return cudaEventCreateWithFlags(e, cudaEventDisableTiming) == cudaSuccess &&
+           cudaEventRecord(*e, stream) == cudaSuccess;
 }
 /* The first transfer to a receive, copied on its stream. */
 int receive(const call &c) {
@@ -83,7 +87,8 @@ int receive(const call &c) {
     }
     if (t->bytes != c.bytes) return INTERNAL;
     if (cudaStreamWaitEvent(c.stream, t->ready, 0) != cudaSuccess ||
-        cudaMemcpyAsync(c.data, t->from, c.bytes, cudaMemcpyDeviceToDevice, c.stream) != cudaSuccess ||
+        cudaMemcpyAsync(c.data, t->from, c.bytes, cudaMemcpyDeviceToDevice, c.stream) !=
+            cudaSuccess ||
         !event(&t->done, c.stream))
         return UNHANDLED;
     std::unique_lock<std::mutex> held(lock);
@@ -130,7 +135,9 @@ int ncclCommAbort(void *comm) {
 }
 int ncclCommFinalize(void *) { return OK; }
 int ncclCommDestroy(void *comm) { return ncclCommAbort(comm); }
-const char *ncclGetErrorString(int result) { return result == UNHANDLED ? "unhandled cuda error" : "internal error"; }
+const char *ncclGetErrorString(int result) {
+    return result == UNHANDLED ? "unhandled cuda error" : "internal error";
+}
 const char *ncclGetLastError(void *) { return ""; }
 int ncclGroupStart() {
     group.clear();

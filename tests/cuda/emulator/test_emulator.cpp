@@ -3,9 +3,9 @@
 
    The first part uses CUDA only, under many orders. It compiles as CUDA too, which proves the
    signatures, and on a machine with a GPU shows whether the emulation is right: nvcc -x cu
-   -std=c++17 -I. tests/cuda/emulator/test_emulator.cpp -lcublasLt The second part is about the emulation:
-   errors that must be reported, memory, faults. What must kill a program runs in a child process.
-   The last lines say what a thread costs. */
+   -std=c++17 -I. tests/cuda/emulator/test_emulator.cpp -lcublasLt The second part is about the
+   emulation: errors that must be reported, memory, faults. What must kill a program runs in a child
+   process. The last lines say what a thread costs. */
 #if defined(__CUDACC__)
 #include <cublasLt.h>
 #include <cub/cub.cuh>
@@ -578,8 +578,8 @@ static void test_graphs() {
         for (cudaStream_t k : {s, side}) CUDA_OK(cudaStreamDestroy(k));
     }
 }
-/* Nodes that are added keep the bytes that their arguments had then, until others are set: a graph that is launched
-   again without them computes what a former step asked for. */
+/* Nodes that are added keep the bytes that their arguments had then, until others are set: a graph
+   that is launched again without them computes what a former step asked for. */
 static void test_graph_nodes() {
     FOR_SEEDS {
         const int n = 128;
@@ -599,7 +599,8 @@ static void test_graph_nodes() {
         params.kernelParams = values;
 #ifdef EMULATED
         if (seed == 0)
-            CUDA_IS(cudaGraphAddKernelNode(&node[0], graph, nullptr, 0, &params), cudaErrorInvalidDeviceFunction);
+            CUDA_IS(cudaGraphAddKernelNode(&node[0], graph, nullptr, 0, &params),
+                    cudaErrorInvalidDeviceFunction);
 #endif
         NEO__KNOW_KERNEL(add);
         NEO__KNOW_KERNEL(sum_into);
@@ -623,14 +624,17 @@ static void test_graph_nodes() {
         CUDA_OK(cudaGraphExecKernelNodeSetParams(exec, node[0], &params));
         CUDA_OK(cudaGraphLaunch(exec, s)); /* with 14, */
         step = 50;
-        CUDA_OK(cudaGraphExecKernelNodeSetParams(exec, node[0], &params)); /* which the launch before keeps */
+        CUDA_OK(cudaGraphExecKernelNodeSetParams(exec, node[0],
+                                                 &params)); /* which the launch before keeps */
         CUDA_OK(cudaGraphLaunch(exec, s));
         want += 114 + 150;
         CUDA_OK(cudaStreamSynchronize(s));
         for (int v : a.host()) CHECK_INT(v, want);
         for (int v : out.host()) CHECK_INT(v, want + 1000 * want);
-        CUDA_IS(cudaGraphExecKernelNodeSetParams(exec, node[1], &params), cudaErrorInvalidValue); /* a child graph */
-        CUDA_IS(cudaGraphExecKernelNodeSetParams(exec, node[2], &params), cudaErrorInvalidValue); /* another kernel */
+        CUDA_IS(cudaGraphExecKernelNodeSetParams(exec, node[1], &params),
+                cudaErrorInvalidValue); /* a child graph */
+        CUDA_IS(cudaGraphExecKernelNodeSetParams(exec, node[2], &params),
+                cudaErrorInvalidValue); /* another kernel */
         CUDA_OK(cudaGraphExecDestroy(exec));
         CUDA_OK(cudaGraphDestroy(graph));
         CUDA_OK(cudaStreamDestroy(s));
