@@ -85,7 +85,8 @@ typedef struct neo_feature {
 NEO_API NEO__CHECK_UNUSED neo_status neo_schema_criteo(neo_ctx *ctx, neo_ids ids, int64_t max_rows,
                                                        const int64_t *rows_per_feature,
                                                        neo_schema **schema);
-/* neo_schema_parse: a column description, as text: one line per column of the file, in order,
+/* neo_schema_parse: a column description, as text: one line per column of the file, in order (with
+   `header`: of those in use, in any order),
        <name> <what>...          where what is one or more of
      label [positive=W,W]        1 if the field is one of the words; without positive=, a number
                                  in [0, 1]
@@ -103,12 +104,17 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_schema_criteo(neo_ctx *ctx, neo_ids ids
    "_bucket" or "_x_<other>" added for bucket and cross. Before the columns may stand
      delimiter C     text between two fields (default ","); "tab" and "space" stand for those
      missing W       a word that means "no value", as an empty field always does; may be repeated
-     skip-lines N    the first N lines of every file hold no sample;   header   is skip-lines 1
-                     (names in it are not compared with the description)
+     skip-lines N    the first N lines of every file hold no sample
+     header          the next line of every file holds the names of its columns: each column of the
+                     description is looked up there by its name, and others of the file are not
+                     used. A name that is absent or there twice is an error; only the label may be
+                     absent, from files of a reader with `unlabeled`
      comment T       lines that begin with T hold no sample; may be repeated
    '#' and what follows it on the line is a comment of the description, at the start of a line or
-   after a space. Spaces and tabs around a field are left out (unless they delimit); blank lines
-   hold no sample. Quotes mean nothing: a field is what stands between two delimiters.
+   after a space. A column's name with spaces, or one that is a word above, stands in double quotes:
+       "Job Title" category
+   Spaces and tabs around a field are left out (unless they delimit); blank lines hold no sample.
+   Quotes in a file mean nothing: a field is what stands between two delimiters.
    path_or_text: text if it contains a newline, else the path of a file.
    Errors   NEO_ERR_FORMAT: the message has file:line:column. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_schema_parse(neo_ctx *ctx, const char *path_or_text,
@@ -475,6 +481,7 @@ struct neo_schema {
     neo__text *missing, *comments;
     int32_t missing_count, comment_count;
     int64_t skip_lines;
+    int header; /* the line after those names the columns of its file */
     /* npy */
     int modulo;
     neo__synthetic *synthetic;
@@ -996,6 +1003,22 @@ static neo_status neo__schema_keep(neo_schema *s, neo__text t, neo__text *out) {
 }
 
 /* ---- columns ---- */
+/* A column's name: a word, or text in double quotes. *quoted: it is no setting. 0: none. */
+static neo_status neo__line_name(neo__line *line, neo__text *name, int *quoted) {
+    *quoted = neo__line_peek(line, name) && name->p[0] == '"';
+    line->at = line->p;
+    if (*quoted) {
+        neo__text rest = neo__text_of(line->p + 1, line->end);
+        const char *stop = (const char *)memchr(rest.p, '"', rest.bytes);
+        if (!stop || stop == rest.p || (stop + 1 < line->end && !neo__is_space(stop[1])))
+            return neo__line_fail(line, "expected \"name\"");
+        *name = neo__text_of(rest.p, stop);
+        line->p = stop + 1;
+    } else {
+        line->p += name->bytes;
+    }
+    return NEO_OK;
+}
 /* positive=word,word */
 static neo_status neo__describe_positive(neo_schema *s, neo__line *line, neo__text list,
                                          neo__op *op) {
@@ -1069,8 +1092,9 @@ static neo_status neo__describe_op(neo_schema *schema, neo__line *line, neo__op 
     if (op->kind == NEO__OP_DENSE) op->scale = 1.0;
     if (op->kind == NEO__OP_BUCKET) return neo__describe_bucket(schema, line, op);
     if (op->kind == NEO__OP_CROSS) {
-        if (!neo__line_take(line, &word))
-            return neo__line_fail(line, "cross needs the other column");
+        int quoted;
+        NEO__TRY(neo__line_name(line, &word, &quoted));
+        if (word.bytes == 0) return neo__line_fail(line, "cross needs the other column");
         NEO__TRY(NEO__ARENA(&schema->arena, op->words, 1));
         NEO__TRY(neo__schema_keep(schema, word, op->words));
     }
@@ -1126,7 +1150,7 @@ static neo_status neo__describe_setting(neo_schema *schema, neo__line *line, neo
     neo__text rest = neo__trim(line->p, line->end);
     *known = 1;
     if (neo__text_is(name, "header") && rest.bytes == 0) {
-        schema->skip_lines = 1;
+        schema->header = 1;
         return NEO_OK;
     }
     line->at = rest.p;
@@ -1159,10 +1183,12 @@ static neo_status neo__describe_setting(neo_schema *schema, neo__line *line, neo
 static neo_status neo__describe_lines(neo_schema *s, neo__line *line, neo__text rest) {
     while (neo__line_next(line, &rest)) {
         neo__text name;
-        int known = 0;
-        if (!neo__line_take(line, &name)) continue;
-        if (s->column_count == 0) NEO__TRY(neo__describe_setting(s, line, name, &known));
-        line->at = name.p;
+        int known = 0, quoted;
+        NEO__TRY(neo__line_name(line, &name, &quoted));
+        if (name.bytes == 0) continue;
+        if (s->column_count == 0 && !quoted)
+            NEO__TRY(neo__describe_setting(s, line, name, &known));
+        line->at = name.p - quoted;
         if (!known) NEO__TRY(neo__describe_column(s, line, name));
     }
     return NEO_OK;
@@ -1277,6 +1303,14 @@ enum {
     NEO__ISSUE_TEXT = 176
 };
 
+/* What the header of a file says of its lines. */
+typedef struct neo__head {
+    int32_t fields;  /* of a line */
+    int labeled;     /* the label is among them */
+    int32_t *target; /* [fields]: the column of the description that each is, or -1; NULL: there is
+                        no header, and a line has the columns of the description in order */
+} neo__head;
+
 enum { NEO__NPY_FILES = 3 }; /* dense, sparse, labels */
 typedef struct neo__npy_info {
     neo_dtype dtype;
@@ -1306,6 +1340,7 @@ typedef struct neo__block {
     size_t raw_bytes; /* text with its last \n; rows of npy */
     int32_t file;
     int64_t offset, bytes;             /* in the file; npy and synthetic: rows */
+    neo__head head;                    /* of its file */
     int64_t skip_lines;                /* so many lines at the start hold no sample */
     int file_end;                      /* the last block of its file */
     neo__npy_info npy[NEO__NPY_FILES]; /* of npy rows */
@@ -1566,9 +1601,10 @@ static int neo__field_missing(const neo_schema *s, neo__text t) {
         if (neo__text_equal(t, s->missing[i])) return 1;
     return 0;
 }
-/* Cut [p, end) at the delimiters. Returns the number of fields; at most `most` of them are kept. */
+/* Cut [p, end) at the delimiters. Returns the number of fields; of the first `most`, field i goes to
+   fields[target[i]] (below 0: nowhere; no target: i). */
 static int32_t neo__fields(const neo_schema *schema, const char *p, const char *end,
-                           neo__text *fields, int32_t most) {
+                           const int32_t *target, neo__text *fields, int32_t most) {
     const char *word = schema->delimiter;
     size_t bytes = (size_t)schema->delimiter_bytes;
     char blank = memchr(word, ' ', bytes) ? '\t' : ' ',
@@ -1583,11 +1619,12 @@ static int32_t neo__fields(const neo_schema *schema, const char *p, const char *
             q++;
         }
         const char *stop = q ? q : end;
-        if (count < most) {
+        int32_t to_field = count >= most ? -1 : target ? target[count] : count;
+        if (to_field >= 0) {
             const char *from = p, *to = stop;
             while (from < to && (*from == blank || *from == other)) from++;
             while (to > from && (to[-1] == blank || to[-1] == other)) to--;
-            fields[count] = neo__text_of(from, to);
+            fields[to_field] = neo__text_of(from, to);
         }
         count++;
         if (!q) return count;
@@ -1738,28 +1775,36 @@ static int neo__delimited_ops(const neo_schema *schema, neo__block *block, const
     if (schema->multi) ids[0] = start;
     return 1;
 }
+/* Cut a line into the block's fields, one per column of the description; that of a label that is
+   not there is empty. 0: their number is wrong. */
+static int neo__delimited_cut(const neo_schema *schema, int may_lack_label, neo__block *block,
+                              const char *line, const char *end, int *labeled, neo__issue *issue) {
+    int32_t columns = schema->column_count, label = schema->label_column;
+    int32_t expected = schema->header ? block->head.fields : columns;
+    int32_t count = neo__fields(schema, line, end, block->head.target, block->fields, expected);
+    *labeled = !schema->header || block->head.labeled;
+    if (!schema->header && may_lack_label && label >= 0 && count == columns - 1) {
+        for (int32_t c = columns - 1; c > label; c--) block->fields[c] = block->fields[c - 1];
+        *labeled = 0;
+    } else if (count != expected) {
+        neo__issue_set(issue, NEO_ERR_FORMAT, 1, "%d field%s, %s %d", count, count == 1 ? "" : "s",
+                       schema->header ? "the header has" : "expected", expected);
+        return 0;
+    }
+    if (!*labeled) block->fields[label] = neo__text_of(line, line);
+    return 1;
+}
 /* One line of [line, end) into a record. 1: a sample; 0: a bad line; -1: no sample (a comment). */
 static int neo__delimited_line(const neo_schema *schema, const neo__parse_options *options,
                                neo__block *block, const char *line, const char *end, float *record,
                                neo__issue *issue, neo_status *fit_status) {
-    int32_t columns = schema->column_count;
-    int labeled = 1;
+    int labeled;
     if (!neo__line_whole(line, end, issue)) return 0;
     for (int32_t i = 0; i < schema->comment_count; i++) {
         neo__text c = schema->comments[i];
         if ((size_t)(end - line) >= c.bytes && memcmp(line, c.p, c.bytes) == 0) return -1;
     }
-    int32_t count = neo__fields(schema, line, end, block->fields, columns);
-    if (options->unlabeled && schema->label_column >= 0 && count == columns - 1) {
-        for (int32_t c = columns - 1; c > schema->label_column; c--)
-            block->fields[c] = block->fields[c - 1];
-        block->fields[schema->label_column] = neo__text_of(line, line);
-        labeled = 0;
-    } else if (count != columns) {
-        neo__issue_set(issue, NEO_ERR_FORMAT, 1, "%d field%s, expected %d", count,
-                       count == 1 ? "" : "s", columns);
-        return 0;
-    }
+    if (!neo__delimited_cut(schema, options->unlabeled, block, line, end, &labeled, issue)) return 0;
     int64_t start = block->id_count;
     if (!neo__delimited_ops(schema, block, line, labeled, record, issue)) {
         block->id_count = start;
@@ -1858,7 +1903,8 @@ NEO__COLD_BEGIN
    ------------------------------------------------------------------------ */
 typedef struct neo__source {
     const neo_schema *schema; /* NULL: not made yet */
-    neo__arena arena;         /* paths, carry, npy_path */
+    neo__arena arena;         /* paths, carry, head, npy_path */
+    const neo__parse_options *options;
     const char **paths;
     int32_t path_count;
     int32_t file;   /* being read; path_count: all done */
@@ -1872,6 +1918,8 @@ typedef struct neo__source {
     neo__file handle;
     char *carry; /* [NEO__CHUNK_BYTES] */
     size_t carry_bytes;
+    neo__head head;    /* of this file, if the schema has headers */
+    neo__text *names;  /* [NEO__COLUMNS_MAX] of it */
     int64_t rows; /* npy, synthetic: of this file */
     const int64_t
         *file_rows; /* npy: rows of the files before file i, as they were at open; or NULL */
@@ -1962,35 +2010,6 @@ static neo_status neo__source_fill(neo__source *source, char *data, size_t bytes
     }
     return NEO_OK;
 }
-static neo_status neo__source_open_text(neo__source *source) {
-    const char *path = source->paths[source->file];
-    int64_t offset = source->offset;
-    source->fed = source->input.read && strcmp(path, "-") == 0;
-    if (strcmp(path, "-") == 0) neo__file_stdin(&source->handle);
-    else NEO__TRY(neo__file_open(&source->handle, path, NEO__FILE_READ));
-    source->open = 1;
-    source->at_end = 0;
-    source->carry_bytes = 0;
-    source->skip_lines = offset == 0 ? source->schema->skip_lines : 0;
-    int64_t size = source->fed ? -1 : neo__file_size(&source->handle);
-    source->piped = size < 0;
-    if (offset == 0 || source->piped) {
-        size_t got = 1;
-        for (int64_t left = offset; left > 0 && got > 0;
-             left -= (int64_t)got) /* read forward and drop */
-            NEO__TRY(neo__source_read_pipe(
-                source, source->carry, (size_t)NEO__MIN(left, (int64_t)NEO__CHUNK_BYTES), &got));
-        return NEO_OK;
-    }
-    char before = '\n';
-    NEO__CHECK(offset <= size, NEO_ERR_MISMATCH,
-               "%s: has %" PRId64 " bytes, the saved position is at byte %" PRId64, path, size,
-               offset);
-    if (offset < size) NEO__TRY(neo__file_read_at(&source->handle, offset - 1, &before, 1));
-    NEO__CHECK(before == '\n', NEO_ERR_MISMATCH,
-               "%s: no line starts at byte %" PRId64 ", where the saved position is", path, offset);
-    return neo__file_seek(&source->handle, offset);
-}
 /* Compressed text is known by its first bytes; its name says more than a bad first line would. */
 static neo_status neo__source_refuse_compressed(const char *path, const char *text, size_t bytes) {
     static const struct {
@@ -2008,6 +2027,128 @@ static neo_status neo__source_refuse_compressed(const char *path, const char *te
                    "%s: is compressed with %s: unpack it, or pipe it in as standard input ('-')",
                    path, formats[i].name);
     return NEO_OK;
+}
+/* ---- headers ---- */
+/* The names of a header for a message, as many as there is room for. */
+static void neo__head_show(const neo__text *names, int32_t count, char *out, size_t bytes) {
+    size_t used = 0;
+    out[0] = 0;
+    for (int32_t i = 0; i < count; i++) {
+        neo__quoted name = neo__quote(names[i].p, names[i].bytes);
+        if (used + strlen(name.text) + 8 > bytes) {
+            snprintf(out + used, bytes - used, ", ...");
+            return;
+        }
+        used += (size_t)snprintf(out + used, bytes - used, "%s%s", i ? ", " : "", name.text);
+    }
+}
+/* The columns of a file, from the line [line, end) that names them. */
+static neo_status neo__head_parse(const neo_schema *schema, const char *path, const char *line,
+                                  const char *end, int may_lack_label, neo__text *names,
+                                  neo__head *head) {
+    const int64_t number = schema->skip_lines + 1;
+    char shown[200];
+    neo__issue issue;
+    if (end > line && end[-1] == '\r') end--;
+    NEO__CHECK(neo__line_whole(line, end, &issue), issue.status, "%s:%" PRId64 ":%" PRId64 ": %s",
+               path, number, issue.column, issue.text);
+    head->fields = neo__fields(schema, line, end, NULL, names, NEO__COLUMNS_MAX);
+    head->labeled = schema->label_column >= 0;
+    NEO__CHECK(head->fields <= NEO__COLUMNS_MAX, NEO_ERR_FORMAT,
+               "%s:%" PRId64 ":1: the header names %d columns, more than %d", path, number,
+               head->fields, NEO__COLUMNS_MAX);
+    for (int32_t i = 0; i < head->fields; i++) head->target[i] = -1;
+    for (int32_t c = 0; c < schema->column_count; c++) {
+        const char *name = schema->columns[c].name;
+        int32_t found = -1;
+        for (int32_t i = 0; i < head->fields; i++) {
+            if (!neo__text_is(names[i], name)) continue;
+            NEO__CHECK(found < 0, NEO_ERR_FORMAT,
+                       "%s:%" PRId64 ":%d: the header has column '%.60s' twice", path, number,
+                       (int)(names[i].p - line) + 1, name);
+            found = i;
+        }
+        if (found >= 0) {
+            head->target[found] = c;
+        } else if (c == schema->label_column && may_lack_label) {
+            head->labeled = 0;
+        } else {
+            neo__head_show(names, head->fields, shown, sizeof shown);
+            return neo_fail(NEO_ERR_FORMAT,
+                            "%s:%" PRId64 ":1: the header has no column '%.60s'; it has %s", path,
+                            number, name, shown);
+        }
+    }
+    return NEO_OK;
+}
+/* The first bytes of a file just opened into the carry, at least up to the end of the header, which
+   is read. */
+static neo_status neo__source_head(neo__source *source) {
+    const neo_schema *schema = source->schema;
+    const char *path = neo__path_name(source->paths[source->file]);
+    const char *line, *end, *stop;
+    int64_t left;
+    for (;;) {
+        line = source->carry;
+        end = line + source->carry_bytes;
+        left = schema->skip_lines;
+        while ((stop = (const char *)memchr(line, '\n', (size_t)(end - line))) && left > 0) {
+            line = stop + 1;
+            left--;
+        }
+        if (stop || source->at_end || source->carry_bytes == NEO__CHUNK_BYTES) break;
+        size_t got;
+        NEO__TRY(neo__source_fill(source, source->carry + source->carry_bytes,
+                                  NEO__CHUNK_BYTES - source->carry_bytes, &got));
+        source->carry_bytes += got;
+    }
+    source->head.fields = source->head.labeled = 0;
+    NEO__TRY(neo__source_refuse_compressed(path, source->carry, source->carry_bytes));
+    if (!stop && source->at_end && (left > 0 || line == end)) return NEO_OK; /* holds no sample */
+    NEO__CHECK(stop || source->at_end, NEO_ERR_FORMAT,
+               "%s:%" PRId64 ":1: the header does not end within the first %d bytes", path,
+               schema->skip_lines + 1, NEO__CHUNK_BYTES);
+    if (line == source->carry && end - line >= 3 && memcmp(line, "\xEF\xBB\xBF", 3) == 0) line += 3;
+    return neo__head_parse(schema, path, line, stop ? stop : end, source->options->unlabeled,
+                           source->names, &source->head);
+}
+
+/* Read the first `bytes` bytes of a pipe and drop them; what the carry holds is the first of them. */
+static neo_status neo__source_drop(neo__source *source, int64_t bytes) {
+    size_t held = (size_t)NEO__MIN(bytes, (int64_t)source->carry_bytes), got = 1;
+    source->carry_bytes -= held;
+    memmove(source->carry, source->carry + held, source->carry_bytes);
+    for (int64_t left = bytes - (int64_t)held; left > 0 && got > 0; left -= (int64_t)got)
+        NEO__TRY(neo__source_read_pipe(
+            source, source->carry, (size_t)NEO__MIN(left, (int64_t)NEO__CHUNK_BYTES), &got));
+    return NEO_OK;
+}
+static neo_status neo__source_open_text(neo__source *source) {
+    const char *path = source->paths[source->file];
+    const neo_schema *schema = source->schema;
+    int64_t offset = source->offset;
+    source->fed = source->input.read && strcmp(path, "-") == 0;
+    if (strcmp(path, "-") == 0) neo__file_stdin(&source->handle);
+    else NEO__TRY(neo__file_open(&source->handle, path, NEO__FILE_READ));
+    source->open = 1;
+    source->at_end = 0;
+    source->carry_bytes = 0;
+    source->skip_lines = offset == 0 ? schema->skip_lines + schema->header : 0;
+    int64_t size = source->fed ? -1 : neo__file_size(&source->handle);
+    source->piped = size < 0;
+    if (schema->header) NEO__TRY(neo__source_head(source));
+    if (offset == 0) return NEO_OK;
+    if (source->piped) return neo__source_drop(source, offset);
+    source->carry_bytes = 0;
+    source->at_end = 0;
+    char before = '\n';
+    NEO__CHECK(offset <= size, NEO_ERR_MISMATCH,
+               "%s: has %" PRId64 " bytes, the saved position is at byte %" PRId64, path, size,
+               offset);
+    if (offset < size) NEO__TRY(neo__file_read_at(&source->handle, offset - 1, &before, 1));
+    NEO__CHECK(before == '\n', NEO_ERR_MISMATCH,
+               "%s: no line starts at byte %" PRId64 ", where the saved position is", path, offset);
+    return neo__file_seek(&source->handle, offset);
 }
 /* A line longer than a block: keep its beginning (which will be refused for its length), drop the
    rest. */
@@ -2036,6 +2177,12 @@ static neo_status neo__source_text(neo__source *source, neo__block *block) {
     source->carry_bytes = 0;
     block->file = source->file;
     block->offset = source->offset;
+    if (block->head.target) {
+        block->head.fields = source->head.fields;
+        block->head.labeled = source->head.labeled;
+        memcpy(block->head.target, source->head.target,
+               (size_t)source->head.fields * sizeof *block->head.target);
+    }
     if (!source->at_end)
         NEO__TRY(neo__source_fill(source, block->raw + n, NEO__CHUNK_BYTES - n, &got));
     n += got;
@@ -2120,10 +2267,11 @@ static void neo__source_destroy(neo__source *source) {
     memset(source, 0, sizeof *source);
 }
 static neo_status neo__source_create(neo__source *source, const char *function,
-                                     const neo_schema *schema, const char *const *paths,
-                                     int32_t path_count) {
+                                     const neo_schema *schema, const neo__parse_options *options,
+                                     const char *const *paths, int32_t path_count) {
     int input = 0;
     memset(source, 0, sizeof *source);
+    source->options = options;
     if (schema->format == NEO_FORMAT_SYNTHETIC) {
         NEO__CHECK(path_count == 0, NEO_ERR_ARG, "%s: synthetic data takes no paths", function);
         source->schema = schema;
@@ -2144,6 +2292,10 @@ static neo_status neo__source_create(neo__source *source, const char *function,
     NEO__TRY(NEO__ARENA(&source->arena, source->paths, path_count));
     NEO__TRY(NEO__ARENA(&source->arena, source->carry, NEO__CHUNK_BYTES));
     NEO__TRY(NEO__ARENA(&source->arena, source->npy_path, NEO__NPY_FILES * NEO__PATH_BYTES));
+    if (schema->header) {
+        NEO__TRY(NEO__ARENA(&source->arena, source->head.target, NEO__COLUMNS_MAX));
+        NEO__TRY(NEO__ARENA(&source->arena, source->names, NEO__COLUMNS_MAX));
+    }
     for (int32_t i = 0; i < path_count; i++) {
         source->paths[i] = neo__arena_text(&source->arena, paths[i], strlen(paths[i]));
         NEO__CHECK(source->paths[i], NEO_ERR_MEMORY, "%s: no memory for %d paths", function,
@@ -2176,6 +2328,7 @@ static void neo__block_layout(neo__block *block, const neo_schema *schema, int u
     NEO__CARVE(carve, block->end_offset, block->capacity);
     NEO__CARVE(carve, block->end_line, block->capacity);
     NEO__CARVE(carve, block->fields, schema->column_count);
+    if (schema->header) NEO__CARVE(carve, block->head.target, NEO__COLUMNS_MAX);
 }
 /* A block with memory of its own, for one that is not part of a reader. */
 static neo_status neo__block_create(neo_ctx *ctx, const neo_schema *s, int unlabeled,
@@ -2259,7 +2412,7 @@ NEO_API neo_status neo_schema_fit(neo_schema *schema, const char *const *paths, 
     fit.options.fit = dicts;
     neo__fp_state fp = neo__fp_enter();
     neo_status status =
-        neo__source_create(&fit.source, "neo_schema_fit", schema, paths, path_count);
+        neo__source_create(&fit.source, "neo_schema_fit", schema, &fit.options, paths, path_count);
     if (status == NEO_OK) {
         status = neo__block_create(schema->ctx, schema, 0, &fit.block);
         while (status == NEO_OK) status = neo__fit_block(schema, &fit);
@@ -2975,7 +3128,7 @@ static uint64_t neo__reader_key(const neo_reader *r) {
 static neo_status neo__reader_init(neo_reader *reader) {
     neo_reader_desc *desc = &reader->desc;
     NEO__TRY(neo__source_create(&reader->blocks.source, "neo_reader_open", reader->schema,
-                                desc->paths, desc->path_count));
+                                &reader->blocks.options, desc->paths, desc->path_count));
     if (reader->schema->format == NEO_FORMAT_SYNTHETIC) {
         reader->blocks.source.path_count = 1; /* as one file */
         reader->extent.samples = neo__synthetic_samples(reader->schema);

@@ -228,6 +228,139 @@ static void tabs_spaces_and_numbers(void) {
     neo_schema_destroy(s);
 }
 
+/* ---- headers ---- */
+/* Two columns of three, or more, found by name: files of one epoch may have them in other orders, and
+ * other columns beside them. */
+static void header_names(void) {
+    const char *paths[3] = {tmp_path("head-a.csv"), tmp_path("head-b.csv"), tmp_path("head-c.csv")};
+    neo_schema *s = NULL;
+    neo_reader *r = NULL;
+    neo_batch b;
+    write_text(paths[0], "\xEF\xBB\xBF" "y,colour, Job Title ,x\r\n1,red,cook,5\n0,blue,clerk,6\n");
+    write_text(paths[1], "id,x,Job Title,colour,y,id\n17,7,cook,green,1,8\n");
+    write_text(paths[2], "x,Job Title,colour\n8,clerk,blue\n");
+    REQUIRE_OK(neo_schema_parse(ctx, "header\ncolour category\nx dense\ny label\n"
+                                     "\"Job Title\" category cross colour rows=90\n", &s));
+    CHECK(strcmp(neo_schema_feature(s, 1).name, "Job Title") == 0);
+    CHECK(strcmp(neo_schema_feature(s, 2).name, "Job Title_x_colour") == 0);
+    REQUIRE_OK(neo_schema_fit(s, paths, 2, 0));
+    CHECK_INT(neo_schema_feature(s, 0).rows, 4);
+    for (int threads = 1; threads <= 3; threads++) {
+        neo_reader_desc d = reader_desc(s, paths, 3, 8);
+        const float x[4] = {5, 6, 7, 8}, y[4] = {1, 0, 1, 0};
+        const int64_t colour[4] = {1, 2, 3, 2}, job[4] = {1, 2, 1, 2};
+        d.threads = threads;
+        d.unlabeled = 1;
+        REQUIRE_OK(neo_reader_open(ctx, &d, &r));
+        REQUIRE_OK(neo_reader_next(r, &b));
+        REQUIRE(b.size == 4);
+        CHECK_BITS(b.dense.data, x, sizeof x);
+        CHECK_BITS(b.label.data, y, sizeof y);
+        for (int i = 0; i < 4; i++) {
+            CHECK_INT(bag_id(&b, 0, i, 0), colour[i]);
+            CHECK_INT(bag_id(&b, 1, i, 0), job[i]);
+        }
+        neo_reader_close(r);
+        d.unlabeled = 0; /* then every file needs the label */
+        REQUIRE_OK(neo_reader_open(ctx, &d, &r));
+        CHECK_ERR(neo_reader_next(r, &b), NEO_ERR_FORMAT,
+                  "head-c.csv:1:1: the header has no column 'y'; it has 'x', 'Job Title', 'colour'");
+        neo_reader_close(r);
+    }
+    neo_schema_destroy(s);
+}
+static void header_mistakes(void) {
+    static const struct {
+        const char *text, *message;
+    } grid[] = {
+        {"a,b\n1,2\n", ":1:1: the header has no column 'x'; it has 'a', 'b'"},
+        {"y,x,z,x\n1,2,3,4\n", ":1:7: the header has column 'x' twice"},
+        {"1,2\n", ":1:1: the header has no column 'x'"},
+        {"x,y,z\n1,1,1\n2,0\n", ":3:1: 2 fields, the header has 3"},
+        {"x,y\n1,1,1\n", ":2:1: 3 fields, the header has 2"},
+        {"x,y\n1,q\n", ":2:3: y: expected a number, found 'q'"},
+        {"x,y\n", "head.csv: holds no sample"},
+        {"x,y", "head.csv: holds no sample"},
+        {"", "head.csv: holds no sample"},
+        {"\nx,y\n", ":1:1: the header has no column 'x'; it has ''"},
+        {"a234567890123456789012345678901234567890,b234567890123456789012345678901234567890,"
+         "c234567890123456789012345678901234567890,d234567890123456789012345678901234567890,"
+         "e234567890123456789012345678901234567890\n", "', ..."},
+    };
+    const char *path = tmp_path("head.csv");
+    neo_schema *s = NULL;
+    neo_reader *r = NULL;
+    neo_batch b;
+    REQUIRE_OK(neo_schema_parse(ctx, "header\nx dense\ny label\n", &s));
+    neo_reader_desc d = reader_desc(s, &path, 1, 8);
+    for (size_t i = 0; i < sizeof grid / sizeof grid[0]; i++) {
+        write_text(path, grid[i].text);
+        REQUIRE_OK(neo_reader_open(ctx, &d, &r));
+        CHECK_ERR(neo_reader_next(r, &b), NEO_ERR_FORMAT, grid[i].message);
+        neo_reader_close(r);
+    }
+    char *text = malloc(300000);
+    REQUIRE(text);
+    memset(text, 'x', 300000);
+    memcpy(text + 70000, "\n1,2\n", 6);
+    write_bytes(path, text, 70006);
+    REQUIRE_OK(neo_reader_open(ctx, &d, &r));
+    CHECK_ERR(neo_reader_next(r, &b), NEO_ERR_FORMAT, ":1:65537: the line is over 65536 bytes");
+    neo_reader_close(r);
+    write_bytes(path, text + 100000, 200000);
+    REQUIRE_OK(neo_reader_open(ctx, &d, &r));
+    CHECK_ERR(neo_reader_next(r, &b), NEO_ERR_FORMAT, ":1:1: the header does not end within the first 131072 bytes");
+    neo_reader_close(r);
+    memset(text, ',', 5000);
+    text[5000] = '\n';
+    write_bytes(path, text, 5001);
+    REQUIRE_OK(neo_reader_open(ctx, &d, &r));
+    CHECK_ERR(neo_reader_next(r, &b), NEO_ERR_FORMAT, ":1:1: the header names 5001 columns, more than 4096");
+    neo_reader_close(r);
+    free(text);
+    neo_schema_destroy(s);
+    CHECK_ERR(neo_schema_parse(ctx, "\"a label\n", &s), NEO_ERR_FORMAT, "columns:1:1: expected \"name\"");
+    CHECK_ERR(neo_schema_parse(ctx, "\"\" label\n", &s), NEO_ERR_FORMAT, "columns:1:1: expected \"name\"");
+    CHECK_ERR(neo_schema_parse(ctx, "\"a\"label\n", &s), NEO_ERR_FORMAT, "columns:1:1: expected \"name\"");
+    REQUIRE_OK(neo_schema_parse(ctx, "\"header\" label\n\"delimiter\" category hash rows=9\n", &s));
+    neo_schema_destroy(s);
+}
+/* A position in the middle of a file, in order and shuffled: the header is read again; behind
+ * skipped lines too, and from a file of many blocks. */
+static void header_resumed(void) {
+    static uint64_t want[256], got[256];
+    const char *path = tmp_path("head-long.csv");
+    neo_schema *s = NULL;
+    neo_reader *r = NULL, *again = NULL;
+    neo_batch b;
+    FILE *f = fopen(path, "wb");
+    REQUIRE(f);
+    fprintf(f, "nothing\nnor here\nunused,x,y\n");
+    for (int i = 0; i < 30000; i++) fprintf(f, "something long enough %d,%d,%d\n", i, i * 3, i % 2);
+    fclose(f);
+    REQUIRE_OK(neo_schema_parse(ctx, "skip-lines 2\nheader\ny label\nx dense\n", &s));
+    neo_reader_desc d = reader_desc(s, &path, 1, 250);
+    for (int window = 0; window < 2; window++) {
+        d.shuffle_window = window ? 4000 : 0;
+        d.threads = 2;
+        REQUIRE_OK(neo_reader_open(ctx, &d, &r));
+        CHECK_INT(read_hashes(r, want, 256), 120);
+        REQUIRE_OK(neo_reader_epoch(r, 0));
+        for (int i = 0; i < 100; i++) {
+            REQUIRE_OK(neo_reader_next(r, &b));
+            if (i % 33) continue;
+            neo_position at = neo_reader_position(r);
+            REQUIRE_OK(neo_reader_open(ctx, &d, &again));
+            REQUIRE_OK(neo_reader_seek(again, &at));
+            CHECK_INT(read_hashes(again, got, 256), 119 - i);
+            CHECK_BITS(want + i + 1, got, (size_t)(119 - i) * 8);
+            neo_reader_close(again);
+        }
+        neo_reader_close(r);
+    }
+    neo_schema_destroy(s);
+}
+
 /* Dictionaries number words in order of first sight over all files, and a bad
  * line adds none. */
 static void fit_order(void) {
@@ -290,6 +423,9 @@ int main(void) {
     RUN(columns_of_every_kind);
     RUN(lists_and_long_delimiters);
     RUN(tabs_spaces_and_numbers);
+    RUN(header_names);
+    RUN(header_mistakes);
+    RUN(header_resumed);
     RUN(fit_order);
     RUN(criteo_dictionary);
     size_t bytes = neo_ctx_memory(ctx).bytes;
