@@ -103,6 +103,10 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_schema_criteo(neo_ctx *ctx, neo_ids ids
    The sparse features are in the order of the lines; a feature is called as its column, with
    "_bucket" or "_x_<other>" added for bucket and cross. Before the columns may stand
      delimiter C     text between two fields (default ","); "tab" and "space" stand for those
+     quote C         a field that begins with the character C (mostly ") ends at the next single C;
+                     two of them stand for one, and delimiters between are text. A line that ends
+                     inside is a bad line: a field is part of one line. Without this setting quotes
+                     mean nothing
      missing W       a word that means "no value", as an empty field always does; may be repeated
      skip-lines N    the first N lines of every file hold no sample
      header          the next line of every file holds the names of its columns: each column of the
@@ -113,8 +117,8 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_schema_criteo(neo_ctx *ctx, neo_ids ids
    '#' and what follows it on the line is a comment of the description, at the start of a line or
    after a space. A column's name with spaces, or one that is a word above, stands in double quotes:
        "Job Title" category
-   Spaces and tabs around a field are left out (unless they delimit); blank lines hold no sample.
-   Quotes in a file mean nothing: a field is what stands between two delimiters.
+   Spaces and tabs around a field are left out (unless they delimit; inside quotes they stay); blank
+   lines hold no sample.
    path_or_text: text if it contains a newline, else the path of a file.
    Errors   NEO_ERR_FORMAT: the message has file:line:column. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_schema_parse(neo_ctx *ctx, const char *path_or_text,
@@ -478,6 +482,7 @@ struct neo_schema {
     int32_t column_count, op_count, label_column; /* label_column -1: none */
     char delimiter[16];
     int32_t delimiter_bytes;
+    char quote; /* 0: none */
     neo__text *missing, *comments;
     int32_t missing_count, comment_count;
     int64_t skip_lines;
@@ -1164,8 +1169,17 @@ static neo_status neo__describe_setting(neo_schema *schema, neo__line *line, neo
         if (rest.bytes < 1 || rest.bytes >= sizeof schema->delimiter)
             return neo__line_fail(line, "expected a delimiter of 1 to %d bytes",
                                   (int)sizeof schema->delimiter - 1);
+        if (schema->quote && memchr(rest.p, schema->quote, rest.bytes))
+            return neo__line_fail(line, "the delimiter holds the quote");
+        memset(schema->delimiter, 0, sizeof schema->delimiter);
         memcpy(schema->delimiter, rest.p, rest.bytes);
         schema->delimiter_bytes = (int32_t)rest.bytes;
+        return NEO_OK;
+    }
+    if (neo__text_is(name, "quote")) {
+        if (rest.bytes != 1 || memchr(schema->delimiter, rest.p[0], sizeof schema->delimiter))
+            return neo__line_fail(line, "expected one character that is not in the delimiter");
+        schema->quote = rest.p[0];
         return NEO_OK;
     }
     if (neo__text_is(name, "missing")) {
@@ -1601,34 +1615,67 @@ static int neo__field_missing(const neo_schema *s, neo__text t) {
         if (neo__text_equal(t, s->missing[i])) return 1;
     return 0;
 }
-/* Cut [p, end) at the delimiters. Returns the number of fields; of the first `most`, field i goes to
-   fields[target[i]] (below 0: nowhere; no target: i). */
-static int32_t neo__fields(const neo_schema *schema, const char *p, const char *end,
-                           const int32_t *target, neo__text *fields, int32_t most) {
+/* The field in quotes that begins at p, moved together where two quotes stand for one. Returns what
+   follows it, or NULL: it has no end. */
+static const char *neo__field_quoted(char quote, const char *p, const char *end, neo__text *field) {
+    char *to = (char *)(uintptr_t)p + 1; /* in the block's own text */
+    const char *from = to, *stop;
+    while ((stop = (const char *)memchr(from, quote, (size_t)(end - from)))) {
+        int pair = stop + 1 < end && stop[1] == quote;
+        size_t bytes = (size_t)(stop - from) + (pair ? 1 : 0);
+        if (to != from) memmove(to, from, bytes);
+        to += bytes;
+        from = stop + 1 + pair;
+        if (pair) continue;
+        *field = neo__text_of(p + 1, to);
+        return from;
+    }
+    return NULL;
+}
+/* Where the next delimiter is; NULL: there is none. */
+static const char *neo__field_stop(const neo_schema *schema, const char *p, const char *end) {
     const char *word = schema->delimiter;
     size_t bytes = (size_t)schema->delimiter_bytes;
-    char blank = memchr(word, ' ', bytes) ? '\t' : ' ',
-         other = memchr(word, '\t', bytes) ? blank : '\t';
-    int32_t count = 0;
-    for (;;) {
-        const char *q = p;
-        for (;;) {
-            q = (const char *)memchr(q, word[0], (size_t)(end - q));
-            if (!q || bytes == 1) break;
-            if ((size_t)(end - q) >= bytes && memcmp(q, word, bytes) == 0) break;
-            q++;
+    for (;; p++) {
+        p = (const char *)memchr(p, word[0], (size_t)(end - p));
+        if (!p || bytes == 1) return p;
+        if ((size_t)(end - p) >= bytes && memcmp(p, word, bytes) == 0) return p;
+    }
+}
+/* Cut [line, end) at the delimiters. Returns the number of fields, or -1: quotes are wrong, see
+   issue. Of the first `most`, field i goes to fields[target[i]] (below 0: nowhere), or to field i. */
+static int32_t neo__fields(const neo_schema *schema, const char *line, const char *end,
+                           const int32_t *target, neo__text *fields, int32_t most,
+                           neo__issue *issue) {
+    size_t bytes = (size_t)schema->delimiter_bytes;
+    char blank = memchr(schema->delimiter, ' ', bytes) ? '\t' : ' ',
+         other = memchr(schema->delimiter, '\t', bytes) ? blank : '\t';
+    const char *p = line;
+    for (int32_t count = 0;; count++) {
+        const char *stop, *from = p, *to;
+        neo__text quoted = {NULL, 0}; /* the field, if it stands in quotes */
+        while (from < end && (*from == blank || *from == other)) from++;
+        if (schema->quote && from < end && *from == schema->quote) {
+            p = neo__field_quoted(schema->quote, from, end, &quoted);
+            if (!p) {
+                neo__issue_set(issue, NEO_ERR_FORMAT, from - line + 1,
+                               "the line ends inside quotes that begin here");
+                return -1;
+            }
+            from = p;
         }
-        const char *stop = q ? q : end;
-        int32_t to_field = count >= most ? -1 : target ? target[count] : count;
-        if (to_field >= 0) {
-            const char *from = p, *to = stop;
-            while (from < to && (*from == blank || *from == other)) from++;
-            while (to > from && (to[-1] == blank || to[-1] == other)) to--;
-            fields[to_field] = neo__text_of(from, to);
+        stop = neo__field_stop(schema, p, end);
+        to = stop ? stop : end;
+        while (to > from && (to[-1] == blank || to[-1] == other)) to--;
+        if (quoted.p && to > from) {
+            neo__issue_set(issue, NEO_ERR_FORMAT, from - line + 1,
+                           "text follows the closing quote");
+            return -1;
         }
-        count++;
-        if (!q) return count;
-        p = q + bytes;
+        int32_t place = count >= most ? -1 : target ? target[count] : count;
+        if (place >= 0) fields[place] = quoted.p ? quoted : neo__text_of(from, to);
+        if (!stop) return count + 1;
+        p = stop + bytes;
     }
 }
 static int neo__field_number(const neo_schema *s, const neo__op *op, neo__text t, const char *line,
@@ -1781,7 +1828,9 @@ static int neo__delimited_cut(const neo_schema *schema, int may_lack_label, neo_
                               const char *line, const char *end, int *labeled, neo__issue *issue) {
     int32_t columns = schema->column_count, label = schema->label_column;
     int32_t expected = schema->header ? block->head.fields : columns;
-    int32_t count = neo__fields(schema, line, end, block->head.target, block->fields, expected);
+    int32_t count =
+        neo__fields(schema, line, end, block->head.target, block->fields, expected, issue);
+    if (count < 0) return 0;
     *labeled = !schema->header || block->head.labeled;
     if (!schema->header && may_lack_label && label >= 0 && count == columns - 1) {
         for (int32_t c = columns - 1; c > label; c--) block->fields[c] = block->fields[c - 1];
@@ -1804,7 +1853,8 @@ static int neo__delimited_line(const neo_schema *schema, const neo__parse_option
         neo__text c = schema->comments[i];
         if ((size_t)(end - line) >= c.bytes && memcmp(line, c.p, c.bytes) == 0) return -1;
     }
-    if (!neo__delimited_cut(schema, options->unlabeled, block, line, end, &labeled, issue)) return 0;
+    if (!neo__delimited_cut(schema, options->unlabeled, block, line, end, &labeled, issue))
+        return 0;
     int64_t start = block->id_count;
     if (!neo__delimited_ops(schema, block, line, labeled, record, issue)) {
         block->id_count = start;
@@ -2045,18 +2095,20 @@ static void neo__head_show(const neo__text *names, int32_t count, char *out, siz
 /* The columns of a file, from the line [line, end) that names them. */
 static neo_status neo__head_parse(const neo_schema *schema, const char *path, const char *line,
                                   const char *end, int may_lack_label, neo__text *names,
-                                  neo__head *head) {
+                                  int32_t most, neo__head *head) {
     const int64_t number = schema->skip_lines + 1;
     char shown[200];
     neo__issue issue;
     if (end > line && end[-1] == '\r') end--;
     NEO__CHECK(neo__line_whole(line, end, &issue), issue.status, "%s:%" PRId64 ":%" PRId64 ": %s",
                path, number, issue.column, issue.text);
-    head->fields = neo__fields(schema, line, end, NULL, names, NEO__COLUMNS_MAX);
+    head->fields = neo__fields(schema, line, end, NULL, names, most, &issue);
+    NEO__CHECK(head->fields >= 0, issue.status, "%s:%" PRId64 ":%" PRId64 ": %s", path, number,
+               issue.column, issue.text);
     head->labeled = schema->label_column >= 0;
-    NEO__CHECK(head->fields <= NEO__COLUMNS_MAX, NEO_ERR_FORMAT,
+    NEO__CHECK(head->fields <= most, NEO_ERR_FORMAT,
                "%s:%" PRId64 ":1: the header names %d columns, more than %d", path, number,
-               head->fields, NEO__COLUMNS_MAX);
+               head->fields, most);
     for (int32_t i = 0; i < head->fields; i++) head->target[i] = -1;
     for (int32_t c = 0; c < schema->column_count; c++) {
         const char *name = schema->columns[c].name;
@@ -2110,10 +2162,10 @@ static neo_status neo__source_head(neo__source *source) {
                schema->skip_lines + 1, NEO__CHUNK_BYTES);
     if (line == source->carry && end - line >= 3 && memcmp(line, "\xEF\xBB\xBF", 3) == 0) line += 3;
     return neo__head_parse(schema, path, line, stop ? stop : end, source->options->unlabeled,
-                           source->names, &source->head);
+                           source->names, NEO__COLUMNS_MAX, &source->head);
 }
 
-/* Read the first `bytes` bytes of a pipe and drop them; what the carry holds is the first of them. */
+/* Drop the first `bytes` bytes of a pipe, of which the carry holds the first. */
 static neo_status neo__source_drop(neo__source *source, int64_t bytes) {
     size_t held = (size_t)NEO__MIN(bytes, (int64_t)source->carry_bytes), got = 1;
     source->carry_bytes -= held;

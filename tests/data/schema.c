@@ -228,6 +228,102 @@ static void tabs_spaces_and_numbers(void) {
     neo_schema_destroy(s);
 }
 
+/* ---- quotes ---- */
+static void quoted_fields(void) {
+    static const char columns[] = "quote \"\nmissing ?\ny label positive=yes\nname category rows=99\n"
+                                  "x dense missing=-1\ntags list sep=;\n";
+    static const char text[] = "\"yes\",\"a,b\",\"7\",\"p;q,r\"\n"
+                               " no , \" say \"\"hi\"\", she said\" ,8,p\r\n"
+                               "no,\"?\",?,\"\"\n"
+                               "no,\"\"\"\",\"\",\"q,r;\"\"\"\n"
+                               "no,5\" tape,9,\"\"\"\"\n"
+                               "yes,\"a,b\"\t,1e1,\" p ;;q,r\"";
+    const int64_t ids[6] = {1, 2, 0, 3, 4, 1}, lengths[6] = {2, 1, 0, 2, 1, 2};
+    const float x[6] = {7, 8, -1, -1, 9, 10}, y[6] = {1, 0, 0, 0, 0, 1};
+    neo_schema *s = NULL;
+    neo_batch b;
+    neo_reader *r = read_one(&s, columns, text, &b);
+    REQUIRE(r);
+    REQUIRE(b.size == 6);
+    CHECK_BITS(b.dense.data, x, sizeof x);
+    CHECK_BITS(b.label.data, y, sizeof y);
+    for (int i = 0; i < 6; i++) {
+        CHECK_INT(bag_id(&b, 0, i, 0), ids[i]);
+        CHECK_INT(bag_length(&b, 1, i), lengths[i]);
+    }
+    CHECK_INT(bag_id(&b, 1, 0, 1), 2); /* q,r */
+    CHECK_INT(bag_id(&b, 1, 3, 0), 2);
+    CHECK_INT(bag_id(&b, 1, 3, 1), 3); /* a quote */
+    CHECK_INT(bag_id(&b, 1, 4, 0), 3);
+    CHECK_INT(bag_id(&b, 1, 5, 1), 2);
+    neo_reader_close(r);
+    neo_schema_destroy(s);
+    s = NULL; /* the words themselves, as hashes */
+    r = read_one(&s, "quote '\ndelimiter ::\nname category rows=1000000 hash\ny label\n",
+                 "'it''s :: a :''':: 1\n'':: 0\n' c':: 1\n", &b);
+    REQUIRE(r);
+    CHECK_INT(bag_id(&b, 0, 0, 0), 1 + (int64_t)(neo_hash("it's :: a :'") % 999999));
+    CHECK_INT(bag_id(&b, 0, 1, 0), 0);
+    CHECK_INT(bag_id(&b, 0, 2, 0), 1 + (int64_t)(neo_hash(" c") % 999999));
+    neo_reader_close(r);
+    neo_schema_destroy(s);
+}
+static void quoted_mistakes(void) {
+    static const struct {
+        const char *text, *message;
+    } grid[] = {
+        {"1,\"a\n", ":2:3: the line ends inside quotes that begin here"},
+        {"1,\"a\"\"\n", ":2:3: the line ends inside quotes that begin here"},
+        {"1,\"\n", ":2:3: the line ends inside quotes that begin here"},
+        {"1,\"a\"b\n", ":2:6: text follows the closing quote"},
+        {"1,\"a\" \"b\"\n", ":2:6: text follows the closing quote"},
+        {"\"x\",a\n", ":2:2: y: expected a number, found 'x'"},
+        {"1,\"a,b\",c\n", ":2:1: 3 fields, expected 2"},
+    };
+    const char *path = tmp_path("quoted.csv");
+    char text[256];
+    neo_schema *s = NULL;
+    neo_reader *r = NULL;
+    neo_batch b;
+    REQUIRE_OK(neo_schema_parse(ctx, "quote \"\ny label\nc category hash rows=9\n", &s));
+    neo_reader_desc d = reader_desc(s, &path, 1, 8);
+    for (size_t i = 0; i < sizeof grid / sizeof grid[0]; i++) {
+        snprintf(text, sizeof text, "1,\"b\"\n%s0,c\n", grid[i].text);
+        write_text(path, text);
+        d.skip_bad_lines = 0;
+        REQUIRE_OK(neo_reader_open(ctx, &d, &r));
+        CHECK_ERR(neo_reader_next(r, &b), NEO_ERR_FORMAT, grid[i].message);
+        neo_reader_close(r);
+        d.skip_bad_lines = 1;
+        REQUIRE_OK(neo_reader_open(ctx, &d, &r));
+        REQUIRE_OK(neo_reader_next(r, &b));
+        CHECK_INT(b.size, 2);
+        neo_reader_close(r);
+    }
+    neo_schema_destroy(s);
+    static const char *const bad[] = {"quote\na label\n", "quote ''\na label\n", "quote ,\na label\n"};
+    for (int i = 0; i < 3; i++)
+        CHECK_ERR(neo_schema_parse(ctx, bad[i], &s), NEO_ERR_FORMAT, "expected one character that is not");
+    CHECK_ERR(neo_schema_parse(ctx, "quote '\ndelimiter :'\na label\n", &s), NEO_ERR_FORMAT,
+              "columns:2:11: the delimiter holds the quote");
+    write_text(path, "\"y\",\"Full \"\"Name\"\"\"\n1,z\n"); /* names in quotes */
+    REQUIRE_OK(neo_schema_parse(ctx, "quote \"\nheader\ny label\nName category hash rows=9\n", &s));
+    d = reader_desc(s, &path, 1, 8);
+    REQUIRE_OK(neo_reader_open(ctx, &d, &r));
+    CHECK_ERR(neo_reader_next(r, &b), NEO_ERR_FORMAT,
+              ":1:1: the header has no column 'Name'; it has 'y', 'Full \"Name\"'");
+    neo_reader_close(r);
+    write_text(path, "\"y\" , \"Name\",\"z\n1,z,1\n");
+    REQUIRE_OK(neo_reader_open(ctx, &d, &r));
+    CHECK_ERR(neo_reader_next(r, &b), NEO_ERR_FORMAT, ":1:14: the line ends inside quotes");
+    neo_reader_close(r);
+    write_text(path, "\"y\" , \"Name\",\"z\"\n1,z,1\n");
+    REQUIRE_OK(neo_reader_open(ctx, &d, &r));
+    REQUIRE_OK(neo_reader_next(r, &b));
+    neo_reader_close(r);
+    neo_schema_destroy(s);
+}
+
 /* ---- headers ---- */
 /* Two columns of three, or more, found by name: files of one epoch may have them in other orders, and
  * other columns beside them. */
@@ -423,6 +519,8 @@ int main(void) {
     RUN(columns_of_every_kind);
     RUN(lists_and_long_delimiters);
     RUN(tabs_spaces_and_numbers);
+    RUN(quoted_fields);
+    RUN(quoted_mistakes);
     RUN(header_names);
     RUN(header_mistakes);
     RUN(header_resumed);

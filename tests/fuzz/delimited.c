@@ -5,7 +5,7 @@
 #define NEO_NO_SIMD
 #include "common.h"
 
-static const char *const descriptions[4] = {
+static const char *const descriptions[6] = {
     "missing ?\ncomment |\nage dense shift=38.6 scale=0.07 missing=-1 bucket "
     "20,30,40.5\njob category cross age rows=50\n"
     "gain dense log category rows=5\nword category rows=9 hash\nincome label "
@@ -15,6 +15,8 @@ static const char *const descriptions[4] = {
     "delimiter tab\ny label\nx dense log shift=-3 scale=1e30\nz bucket "
     "-1,0,1e-40\n",
     "x list sep=;\n",
+    "quote \"\ny label\nx dense\nc category\nt list sep=;\n",
+    "quote \"\nheader\nc category\nx dense\ny label\n\"two words\" list sep=; hash rows=7\n",
 };
 static const fuzz_seed fuzz_seeds[] = {
     FUZZ_TEXT("\0|1x3 Cross\n39, clerk, 2174, x, <=50K\n?, ?, , , "
@@ -27,6 +29,9 @@ static const fuzz_seed fuzz_seeds[] = {
               "1\t1e8\t0.1\n0\t123456789012345678901234567890.5e-20\t1e-"
               "45\n1\t3.4028235e38\t-0\n"),
     FUZZ_TEXT("\3a;b;a;;c\n;\n\na"),
+    FUZZ_TEXT("\44" "1,\"2\", \"a,\"\"b\"\"\" ,\"p;q\"\n0,3,\"\",\"\"\"\"\n1,2,5\" ,;\n"),
+    FUZZ_TEXT("\51" "c,x,\"two words\",z,y\n\"a\"\"\",1,\"a;b\",,1\n,,,,0\n"),
+    FUZZ_TEXT("\55" "two words,x,c\n1,2,3\n"),
     FUZZ_TEXT("\7\xEF\xBB\xBF"
               "a;b\n"),
 };
@@ -55,10 +60,10 @@ static void check(const neo_schema *s, const neo__block *b) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    static neo_schema *schema[4];
-    static neo__block block[4];
+    static neo_schema *schema[6];
+    static neo__block block[6];
     if (size < 1 || size > NEO__CHUNK_BYTES) return 0;
-    int which = data[0] & 3;
+    int which = (data[0] >> 5 & 1) ? 4 + (data[0] & 1) : data[0] & 3;
     neo__block *b = &block[which];
     if (!schema[which]) {
         FUZZ_CHECK(neo_schema_parse(fuzz_ctx(), descriptions[which], &schema[which]) == NEO_OK);
@@ -74,7 +79,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     memset(b->raw + n, '\n', NEO__BLOCK_PAD);
     b->raw_bytes = n;
     b->bytes = (int64_t)size - 1;
-    b->skip_lines = s->skip_lines;
+    b->skip_lines = s->skip_lines + s->header;
+    if (s->header) {
+        neo__text names[64];
+        const char *stop = (const char *)memchr(b->raw, '\n', n + 1);
+        neo_status st = neo__head_parse(s, "fuzz", b->raw, stop, o.unlabeled, names, 64, &b->head);
+        FUZZ_CHECK(st == NEO_OK || st == NEO_ERR_FORMAT);
+        if (st != NEO_OK) return 0;
+    }
     /* fit: collect the words beside the schema, then look them up, then forget
      * them */
     neo__dict *dicts = (neo__dict *)calloc((size_t)s->feature_count, sizeof *dicts);
@@ -92,6 +104,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         FUZZ_CHECK(s->rows[f] <= s->max_rows[f]);
     }
     o.fit = NULL;
+    memcpy(b->raw, data + 1, size - 1); /* quotes have moved in it */
     FUZZ_CHECK(neo__block_parse_text(s, &o, b) == NEO_OK);
     FUZZ_CHECK(b->count == fitted && b->bad == bad);
     check(s, b);
