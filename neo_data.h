@@ -55,7 +55,8 @@ extern "C" {
    A schema says what one sample of a data source becomes: a label, dense numbers, and for each
    sparse feature a bag of ids in [0, rows). Readers parse by it; trainers size their tables from
    it; it owns the dictionaries that turn words into ids, so one schema serves training and test
-   files. Id 0 of a feature stands for a missing word, and in a dictionary for an unseen one too.
+   files. Id 0 of a feature stands for a missing word, and in a dictionary for an unseen one too
+   (with min_count that is id 1).
    ------------------------------------------------------------------------ */
 typedef struct neo_schema neo_schema;
 
@@ -74,6 +75,10 @@ typedef enum neo_ids {
 typedef struct neo_feature {
     const char *name; /* owned by the schema */
     int64_t rows;     /* ids are in [0, rows); 0 while its dictionary is still to be built */
+    /* Of a dictionary, as neo_schema_fit found them; else 0: */
+    int64_t words;    /* that have a row of their own */
+    int64_t rare;     /* other words, seen fewer than min_count times: they share row 1 */
+    int64_t dropped;  /* times a word came for which rows= left no row */
 } neo_feature;
 
 /* neo_schema_criteo: 13 dense (log(x + 1), negative and empty ones 0), 26 sparse features C1 ..
@@ -93,12 +98,15 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_schema_criteo(neo_ctx *ctx, neo_ids ids
      dense [log] [shift=a] [scale=b] [missing=c]
                                  (x - a) * b; with log x is first log(x + 1), 0 for x <= 0;
                                  c when the field is missing (default 0)
-     category [rows=N] [hash]    a dictionary of at most N rows (when they are used up, further
-                                 words get id 0, as unseen ones do); or with hash, which needs rows,
-                                 1 + neo_hash(word) modulo (rows - 1)
+     category [rows=N]           a dictionary of at most N rows (when they are used up, further
+                                 words get id 0, as unseen ones do)
+     category ... min_count=N    words that neo_schema_fit sees fewer than N times share one row, of
+                                 id 1, and words never seen (or without a row) get that row too:
+                                 rare words have trained it, where nothing trains row 0
+     category hash rows=N        1 + neo_hash(word) modulo (rows - 1)
      bucket e1,e2,...            a sparse feature: 1 + how many edges are <= x; 0 when missing
      cross <other column> rows=N 1 + a hash of both fields modulo (rows - 1)
-     list sep=C [rows=N] [hash]  several words in one field: a bag
+     list sep=C ...              several words in one field: a bag; further options of category
      skip                        the column is not used
    The sparse features are in the order of the lines; a feature is called as its column, with
    "_bucket" or "_x_<other>" added for bucket and cross. Before the columns may stand
@@ -159,8 +167,12 @@ NEO_API neo_feature neo_schema_feature(const neo_schema *schema, int32_t feature
 /* neo_schema_is_fitted: 0 while dictionaries are still to be built. neo_schema_fit: build them
    from these files, one pass (it fixes the features' rows); nothing to do for a schema without
    dictionaries. A loaded checkpoint fits the schema too. skip_bad_lines as in neo_reader_desc.
+   With min_count it holds all words of the files, else those that get a row.
+   neo_schema_samples: the samples of that pass, for a learning rate that depends on their number; a
+   checkpoint has it too. 0: there was none.
    Errors   NEO_ERR_STATE: fitted already. Those of a reader. The schema is then as before. */
 NEO_API int neo_schema_is_fitted(const neo_schema *schema);
+NEO_API int64_t neo_schema_samples(const neo_schema *schema);
 NEO_API neo_status neo_schema_fit(neo_schema *schema, const char *const *paths, int path_count,
                                   int skip_bad_lines);
 /* neo_schema_best: the AUC and log loss that a model knowing the planted truth reaches on samples
@@ -340,6 +352,11 @@ typedef struct neo__dict {
     uint64_t *ends; /* ends[id]: where word id ends in bytes; ends[0] = 0 */
     int64_t count, capacity;
     int64_t max_words;
+    int64_t min_count; /* 0: none; else ids are one more, and id 1 is that of all other words */
+    uint32_t *seen;    /* seen[id]: times, while words are collected with min_count */
+    int64_t seen_capacity;
+    int64_t rare, dropped; /* see neo_feature */
+    int64_t samples;       /* that its words are from */
 } neo__dict;
 
 #define NEO__DICT_TAG UINT64_C(0xFFFFFFFF00000000) /* the part of a hash that a slot keeps */
@@ -355,6 +372,7 @@ static void neo__dict_free(neo_ctx *ctx, neo__dict *dict) {
     NEO__LIST_FREE(ctx, dict->slots, dict->slot_count);
     NEO__LIST_FREE(ctx, dict->bytes, dict->byte_capacity);
     NEO__LIST_FREE(ctx, dict->ends, dict->capacity);
+    NEO__LIST_FREE(ctx, dict->seen, dict->seen_capacity);
     memset(dict, 0, sizeof *dict);
 }
 /* The id of a word; 0: not there. */
@@ -396,7 +414,8 @@ static neo_status neo__dict_add(neo_ctx *ctx, neo__dict *dict, neo__dict_hash ha
                                 const char *word, size_t bytes) {
     uint64_t h = hash(word, bytes);
     int64_t end = dict->byte_count + (int64_t)bytes;
-    if (dict->count >= dict->max_words || neo__dict_find(dict, h, word, bytes)) return NEO_OK;
+    int64_t most = dict->min_count ? (int64_t)0xFFFFFFFE : dict->max_words;
+    if (dict->count >= most || neo__dict_find(dict, h, word, bytes)) return NEO_OK;
     if ((uint64_t)(dict->count + 1) * 2 > dict->slot_count)
         NEO__TRY(neo__dict_rehash(ctx, dict, hash));
     NEO__TRY(NEO__GROW(ctx, dict->ends, dict->capacity, dict->count + 2));
@@ -408,6 +427,50 @@ static neo_status neo__dict_add(neo_ctx *ctx, neo__dict *dict, neo__dict_hash ha
     neo__dict_place(dict->slots, dict->slot_count - 1, (h & NEO__DICT_TAG) | (uint64_t)dict->count,
                     h);
     return NEO_OK;
+}
+/* A word of the samples that the dictionary is made from. */
+static neo_status neo__dict_collect(neo_ctx *ctx, neo__dict *dict, neo__dict_hash hash,
+                                    const char *word, size_t bytes) {
+    int64_t before = dict->count, id;
+    NEO__TRY(neo__dict_add(ctx, dict, hash, word, bytes));
+    if (dict->count == before && !dict->min_count && before < dict->max_words) return NEO_OK;
+    id = dict->count > before ? dict->count : neo__dict_find(dict, hash(word, bytes), word, bytes);
+    if (id == 0) dict->dropped++;
+    if (id == 0 || !dict->min_count) return NEO_OK;
+    NEO__TRY(NEO__GROW(ctx, dict->seen, dict->seen_capacity, id + 1));
+    if (dict->count > before) dict->seen[id] = 0;
+    if (dict->seen[id] < UINT32_MAX) dict->seen[id]++;
+    return NEO_OK;
+}
+/* Leave only the words seen min_count times, as many as there are rows for. */
+static void neo__dict_prune(neo_ctx *ctx, neo__dict *dict, neo__dict_hash hash) {
+    uint64_t from = 0, to = 0;
+    int64_t kept = 0;
+    for (int64_t id = 1; dict->min_count && id <= dict->count; id++) {
+        uint64_t end = dict->ends[id], bytes = end - from;
+        if (dict->seen[id] < dict->min_count) {
+            dict->rare++;
+        } else if (kept == dict->max_words) {
+            dict->dropped += dict->seen[id];
+        } else {
+            memmove(dict->bytes + to, dict->bytes + from, (size_t)bytes);
+            to += bytes;
+            dict->ends[++kept] = to;
+        }
+        from = end;
+    }
+    if (!dict->min_count || dict->count == 0) return;
+    dict->count = kept;
+    dict->byte_count = (int64_t)to;
+    memset(dict->slots, 0, (size_t)dict->slot_count * sizeof *dict->slots);
+    for (int64_t id = 1; id <= kept; id++) {
+        uint64_t start = dict->ends[id - 1];
+        uint64_t h = hash(dict->bytes + start, (size_t)(dict->ends[id] - start));
+        neo__dict_place(dict->slots, dict->slot_count - 1, (h & NEO__DICT_TAG) | (uint64_t)id, h);
+    }
+    NEO__LIST_FREE(ctx, dict->seen, dict->seen_capacity);
+    dict->seen = NULL;
+    dict->seen_capacity = 0;
 }
 /* Criteo's words are 32-bit numbers; a dictionary keeps their four bytes, lowest first. */
 static uint64_t neo__criteo_hash(const void *word, size_t bytes) {
@@ -444,7 +507,7 @@ typedef struct neo__op {
     int hashed;
     float missing;
     double shift, scale;
-    int64_t rows;   /* 0: not given */
+    int64_t rows, min_count; /* 0: not given */
     char separator; /* of a list */
     float *edges;
     int32_t edge_count;
@@ -470,6 +533,7 @@ struct neo_schema {
     neo__dict *dicts;  /* [feature_count], used where has_dict */
     int dict_count;
     int fitted;
+    int64_t samples;                 /* that fitted it */
     int multi;                       /* a feature may have other than one id */
     size_t ids_offset, record_bytes; /* of a parsed sample */
     double *log_table;               /* log(n), n < NEO__LOG_TABLE */
@@ -534,7 +598,8 @@ static void neo__schema_end(neo_schema *schema) {
         if (!schema->has_dict[f]) continue;
         schema->dict_count++;
         schema->rows[f] = 0;
-        schema->dicts[f].max_words = NEO__MIN(schema->max_rows[f] - 1, (int64_t)0xFFFFFFFE);
+        int64_t words = schema->max_rows[f] - 1 - (schema->dicts[f].min_count != 0);
+        schema->dicts[f].max_words = NEO__MIN(words, (int64_t)0xFFFFFFFE);
     }
     schema->fitted = schema->dict_count == 0;
 }
@@ -573,9 +638,13 @@ NEO_API neo_feature neo_schema_feature(const neo_schema *s, int32_t feature) {
     if (feature < 0 || feature >= s->feature_count) return f;
     f.name = s->feature_names[feature];
     f.rows = s->rows[feature];
+    f.words = s->dicts[feature].count;
+    f.rare = s->dicts[feature].rare;
+    f.dropped = s->dicts[feature].dropped;
     return f;
 }
 NEO_API int neo_schema_is_fitted(const neo_schema *s) { return s->fitted; }
+NEO_API int64_t neo_schema_samples(const neo_schema *s) { return s->samples; }
 static neo__dict_hash neo__schema_hash(const neo_schema *s) {
     return s->format == NEO_FORMAT_CRITEO ? neo__criteo_hash : neo__hash_bytes;
 }
@@ -615,10 +684,11 @@ NEO_API neo_status neo_schema_criteo(neo_ctx *ctx, neo_ids ids, int64_t max_rows
    >>impl-dictionary-file
 
    The fitted dictionaries as one block of bytes, for checkpoints. Little-endian:
-     "NEODICT1", u64 number of dictionaries, then for each, in order of the features: u32 length
-     and bytes of the feature's name, u64 number of words, and for each word in order of its id:
-     u32 length, bytes.
-   So equal dictionaries give equal bytes. A schema without dictionaries gives the first 16 bytes.
+     "NEODICT2", u64 number of dictionaries, u64 samples that they are from, then for each, in order
+     of the features: u32 length and bytes of the feature's name, u64 min_count (0: none), rare,
+     dropped, number of words, and for each word in order of its id: u32 length, bytes.
+   So equal dictionaries give equal bytes. "NEODICT1", which is read too, has no samples, min_count,
+   rare and dropped: all 0.
      neo__schema_save_size  bytes that save writes; 0: not fitted yet, nothing to save
      neo__schema_save       writes exactly that many
      neo__schema_load       reads such a block, checking every length, count and word, beside the
@@ -629,11 +699,11 @@ NEO_API neo_status neo_schema_criteo(neo_ctx *ctx, neo_ids ids, int64_t max_rows
    ------------------------------------------------------------------------ */
 static size_t neo__schema_save_size(const void *schema) {
     const neo_schema *s = (const neo_schema *)schema;
-    size_t bytes = 16;
+    size_t bytes = 24;
     if (!s->fitted) return 0;
     for (int32_t f = 0; f < s->feature_count; f++)
         if (s->has_dict[f])
-            bytes += 12 + strlen(s->feature_names[f]) + 4 * (size_t)s->dicts[f].count +
+            bytes += 36 + strlen(s->feature_names[f]) + 4 * (size_t)s->dicts[f].count +
                      (size_t)s->dicts[f].byte_count;
     return bytes;
 }
@@ -646,12 +716,16 @@ static neo_status neo__schema_save(const void *object, void *buf) {
     const neo_schema *schema = (const neo_schema *)object;
     char *p = (char *)buf;
     NEO__CHECK(schema->fitted, NEO_ERR_STATE, "the schema's dictionaries are not built yet");
-    memcpy(p, "NEODICT1", 8);
+    memcpy(p, "NEODICT2", 8);
     p = neo__put_le(p + 8, (uint64_t)schema->dict_count, 8);
+    p = neo__put_le(p, (uint64_t)schema->samples, 8);
     for (int32_t f = 0; f < schema->feature_count; f++) {
         const neo__dict *dict = &schema->dicts[f];
         if (!schema->has_dict[f]) continue;
         p = neo__put_bytes(p, schema->feature_names[f], strlen(schema->feature_names[f]));
+        p = neo__put_le(p, (uint64_t)dict->min_count, 8);
+        p = neo__put_le(p, (uint64_t)dict->rare, 8);
+        p = neo__put_le(p, (uint64_t)dict->dropped, 8);
         p = neo__put_le(p, (uint64_t)dict->count, 8);
         for (int64_t i = 0; i < dict->count; i++)
             p = neo__put_bytes(p, dict->bytes + dict->ends[i],
@@ -679,18 +753,34 @@ static int neo__take_bytes(neo__bytes_in *in, neo__text *text) {
     in->p += bytes;
     return 1;
 }
+/* A count, which is not negative as an i64. */
+static int neo__take_count(neo__bytes_in *in, int64_t *count) {
+    uint64_t value = 0;
+    int good = neo__take_le(in, 8, &value) && value <= INT64_MAX;
+    *count = good ? (int64_t)value : 0;
+    return good;
+}
 /* The dictionary of feature f. */
-static neo_status neo__dict_load(const neo_schema *schema, int32_t f, neo__bytes_in *in,
-                                 neo__dict *dict) {
+static neo_status neo__dict_load(const neo_schema *schema, int32_t f, int version,
+                                 neo__bytes_in *in, neo__dict *dict) {
     static const char corrupt[] = "the saved dictionary of feature '%s' is damaged";
     const char *name = schema->feature_names[f];
     neo__text text;
     uint64_t count = 0;
+    int64_t min_count = 0;
     NEO__CHECK(neo__take_bytes(in, &text), NEO_ERR_CORRUPT, corrupt, name);
     NEO__CHECK(text.bytes == strlen(name) && memcmp(text.p, name, text.bytes) == 0,
                NEO_ERR_MISMATCH,
                "the saved dictionary is of feature '%.*s', the schema has '%s' there",
                (int)NEO__MIN(text.bytes, 60), text.p, name);
+    NEO__CHECK(version == 1 || (neo__take_count(in, &min_count) &&
+                                neo__take_count(in, &dict->rare) &&
+                                neo__take_count(in, &dict->dropped)),
+               NEO_ERR_CORRUPT, corrupt, name);
+    NEO__CHECK(min_count == dict->min_count, NEO_ERR_MISMATCH,
+               "the saved dictionary of feature '%s' has min_count=%" PRId64
+               " (0: none), the schema has %" PRId64,
+               name, min_count, dict->min_count);
     NEO__CHECK(neo__take_le(in, 8, &count) && count <= (uint64_t)(in->end - in->p) / 4,
                NEO_ERR_CORRUPT, corrupt, name);
     NEO__CHECK(count <= (uint64_t)dict->max_words, NEO_ERR_MISMATCH,
@@ -716,17 +806,22 @@ static neo_status neo__dicts_load(const neo_schema *schema, neo__dict *dicts, co
                                   size_t bytes) {
     neo__bytes_in in;
     uint64_t count = 0;
+    int64_t samples = 0;
     in.p = (const char *)buf;
     in.end = in.p + bytes;
-    NEO__CHECK(bytes >= 16 && memcmp(buf, "NEODICT1", 8) == 0, NEO_ERR_CORRUPT,
-               "the saved dictionaries do not begin with NEODICT1");
+    int version = bytes < 16 || memcmp(buf, "NEODICT", 7) != 0 ? 0 : in.p[7] - '0';
+    NEO__CHECK(version == 1 || version == 2, NEO_ERR_CORRUPT,
+               "the saved dictionaries begin with neither NEODICT1 nor NEODICT2");
     in.p += 8;
     neo__take_le(&in, 8, &count);
+    NEO__CHECK(version == 1 || neo__take_count(&in, &samples), NEO_ERR_CORRUPT,
+               "the saved dictionaries end early");
     NEO__CHECK(count == (uint64_t)schema->dict_count, NEO_ERR_MISMATCH,
                "%" PRIu64 " dictionaries were saved, the schema has %d", count, schema->dict_count);
     for (int32_t f = 0; f < schema->feature_count; f++) {
         if (!schema->has_dict[f]) continue;
-        NEO__TRY(neo__dict_load(schema, f, &in, &dicts[f]));
+        NEO__TRY(neo__dict_load(schema, f, version, &in, &dicts[f]));
+        dicts[f].samples = samples;
         NEO__CHECK(!schema->fitted || neo__dict_equal(&dicts[f], &schema->dicts[f]),
                    NEO_ERR_MISMATCH,
                    "the saved dictionary of feature '%s' holds other words than the schema's",
@@ -738,7 +833,7 @@ static neo_status neo__dicts_load(const neo_schema *schema, neo__dict *dicts, co
 }
 static void neo__dicts_free(const neo_schema *schema, neo__dict *dicts) {
     for (int32_t f = 0; f < schema->feature_count; f++) neo__dict_free(schema->ctx, &dicts[f]);
-    neo_free(schema->ctx, dicts, (size_t)schema->feature_count * sizeof *dicts);
+    neo_free(schema->ctx, dicts, (size_t)NEO__MAX(schema->feature_count, 1) * sizeof *dicts);
 }
 /* Fit the schema by dictionaries built beside it (keep; one that is fitted has the same), or free
    them. */
@@ -749,7 +844,8 @@ static void neo__schema_install(void *object, void *built, int keep) {
         if (!schema->has_dict[f]) continue;
         neo__dict before = schema->dicts[f];
         schema->dicts[f] = dicts[f];
-        schema->rows[f] = dicts[f].count + 1;
+        schema->rows[f] = dicts[f].count + 1 + (dicts[f].min_count != 0);
+        schema->samples = dicts[f].samples;
         dicts[f] = before;
     }
     if (keep) schema->fitted = 1;
@@ -757,10 +853,13 @@ static void neo__schema_install(void *object, void *built, int keep) {
 }
 /* One dictionary per feature, empty. */
 static neo_status neo__dicts_create(const neo_schema *s, neo__dict **out) {
-    size_t bytes = (size_t)s->feature_count * sizeof **out;
+    size_t bytes = (size_t)NEO__MAX(s->feature_count, 1) * sizeof **out;
     *out = (neo__dict *)neo__alloc_zero(s->ctx, bytes);
     NEO__CHECK(*out, NEO_ERR_MEMORY, "no memory for %d dictionaries", s->feature_count);
-    for (int32_t f = 0; f < s->feature_count; f++) (*out)[f].max_words = s->dicts[f].max_words;
+    for (int32_t f = 0; f < s->feature_count; f++) {
+        (*out)[f].max_words = s->dicts[f].max_words;
+        (*out)[f].min_count = s->dicts[f].min_count;
+    }
     return NEO_OK;
 }
 static neo_status neo__schema_load(const void *object, const void *buf, size_t bytes, void **out) {
@@ -1058,6 +1157,8 @@ static neo_status neo__describe_options(neo_schema *schema, neo__line *line, neo
             op->hashed = 1;
         } else if (ids && neo__text_value(word, "rows", &value)) {
             NEO__TRY(neo__line_count(line, value, 2, &op->rows));
+        } else if (ids && kind != NEO__OP_CROSS && neo__text_value(word, "min_count", &value)) {
+            NEO__TRY(neo__line_count(line, value, 2, &op->min_count));
         } else if (kind == NEO__OP_LIST && neo__text_value(word, "sep", &value)) {
             if (value.bytes != 1) return neo__line_fail(line, "sep= needs one character");
             op->separator = value.p[0];
@@ -1110,6 +1211,8 @@ static neo_status neo__describe_op(neo_schema *schema, neo__line *line, neo__op 
         return op->rows ? NEO_OK : neo__line_fail(line, "a cross needs rows=");
     }
     if (op->hashed && op->rows == 0) return neo__line_fail(line, "a hashed feature needs rows=");
+    if (op->hashed && op->min_count)
+        return neo__line_fail(line, "min_count= needs a dictionary, which hash has not");
     if (op->kind == NEO__OP_LIST && !op->separator)
         return neo__line_fail(line, "a list needs sep=");
     return NEO_OK;
@@ -1232,6 +1335,7 @@ static neo_status neo__describe_feature(neo_schema *schema, const neo__line *lin
     schema->max_rows[op->out] = op->rows ? op->rows : (int64_t)0xFFFFFFFF;
     schema->has_dict[op->out] =
         (op->kind == NEO__OP_CATEGORY || op->kind == NEO__OP_LIST) && !op->hashed;
+    schema->dicts[op->out].min_count = op->min_count;
     if (op->kind == NEO__OP_LIST) schema->multi = 1;
     return NEO_OK;
 }
@@ -1564,7 +1668,7 @@ static neo_status neo__criteo_fit(const neo_schema *s, neo__dict *fit, const uin
         char word[4];
         if (!s->has_dict[f] || !present[f]) continue;
         neo__put_le(word, key[f], 4);
-        NEO__TRY(neo__dict_add(s->ctx, &fit[f], neo__criteo_hash, word, 4));
+        NEO__TRY(neo__dict_collect(s->ctx, &fit[f], neo__criteo_hash, word, 4));
     }
     return NEO_OK;
 }
@@ -1643,7 +1747,8 @@ static const char *neo__field_stop(const neo_schema *schema, const char *p, cons
     }
 }
 /* Cut [line, end) at the delimiters. Returns the number of fields, or -1: quotes are wrong, see
-   issue. Of the first `most`, field i goes to fields[target[i]] (below 0: nowhere), or to field i. */
+   issue. Of the first `most`, field i goes to fields[target[i]] (below 0: nowhere; no target: to
+   fields[i]). */
 static int32_t neo__fields(const neo_schema *schema, const char *line, const char *end,
                            const int32_t *target, neo__text *fields, int32_t most,
                            neo__issue *issue) {
@@ -1722,7 +1827,7 @@ static float neo__op_dense(const neo_schema *s, const neo__op *op, float x) {
 static int64_t neo__op_word(const neo_schema *s, const neo__op *op, neo__text t) {
     uint64_t hash = neo__hash_bytes(t.p, t.bytes);
     if (op->hashed) return 1 + (int64_t)(hash % (uint64_t)(op->rows - 1));
-    return neo__dict_find(&s->dicts[op->out], hash, t.p, t.bytes);
+    return neo__dict_find(&s->dicts[op->out], hash, t.p, t.bytes) + (op->min_count != 0);
 }
 static int64_t neo__op_bucket(const neo__op *op, float x) {
     int32_t low = 0, high = op->edge_count; /* edges before low are <= x */
@@ -1769,12 +1874,12 @@ static neo_status neo__delimited_fit(const neo_schema *schema, neo__dict *fit,
         const char *p = t.p, *end = t.p + t.bytes;
         if (op->hashed || neo__field_missing(schema, t)) continue;
         if (op->kind == NEO__OP_CATEGORY) {
-            NEO__TRY(neo__dict_add(schema->ctx, &fit[op->out], neo__hash_bytes, p, t.bytes));
+            NEO__TRY(neo__dict_collect(schema->ctx, &fit[op->out], neo__hash_bytes, p, t.bytes));
             continue;
         }
         while (neo__list_next(op, &p, end, &word))
             NEO__TRY(
-                neo__dict_add(schema->ctx, &fit[op->out], neo__hash_bytes, word.p, word.bytes));
+                neo__dict_collect(schema->ctx, &fit[op->out], neo__hash_bytes, word.p, word.bytes));
     }
     return NEO_OK;
 }
@@ -2440,6 +2545,7 @@ typedef struct neo__fit {
     neo__block block;
     neo__parse_options options;
     neo__tally tally;
+    int64_t samples; /* of all files */
 } neo__fit;
 
 static neo_status neo__fit_block(neo_schema *schema, neo__fit *fit) {
@@ -2449,6 +2555,7 @@ static neo_status neo__fit_block(neo_schema *schema, neo__fit *fit) {
     if (block->offset == 0) neo__tally_file(&fit->tally);
     NEO__TRY(neo__block_parse_text(schema, &fit->options, block));
     fit->tally.samples += block->taken;
+    fit->samples += block->taken;
     return neo__tally_block(schema->ctx, &fit->tally, block,
                             neo__path_name(fit->source.paths[block->file]));
 }
@@ -2472,6 +2579,11 @@ NEO_API neo_status neo_schema_fit(neo_schema *schema, const char *const *paths, 
     }
     neo__source_destroy(&fit.source);
     neo__fp_leave(fp);
+    for (int32_t f = 0; f < schema->feature_count; f++) {
+        if (schema->has_dict[f] && status == NEO_END)
+            neo__dict_prune(schema->ctx, &dicts[f], neo__schema_hash(schema));
+        dicts[f].samples = fit.samples;
+    }
     neo__schema_install(schema, dicts, status == NEO_END);
     return status == NEO_END ? NEO_OK : status;
 }

@@ -482,6 +482,147 @@ static void fit_order(void) {
     neo_schema_destroy(s);
 }
 
+/* ---- rare words ---- */
+/* neo_schema_feature of a dictionary against what is expected. */
+static void check_words(const neo_schema *s, int feature, int64_t rows, int64_t words, int64_t rare,
+                        int64_t dropped) {
+    neo_feature f = neo_schema_feature(s, feature);
+    CHECK_INT(f.rows, rows);
+    CHECK_INT(f.words, words);
+    CHECK_INT(f.rare, rare);
+    CHECK_INT(f.dropped, dropped);
+}
+static const char rare_columns[] = "y label\nc category min_count=2\nd category min_count=3 rows=3\n"
+                                   "e category rows=3\nt list sep=; min_count=2\n";
+static const char rare_text[] = "1,rare,p,p,a;b;a\n"
+                                "0,red,q,q,a\n"
+                                "0,blue,p,r,c;d\n"
+                                "1,red,p,r,\n"
+                                "1,,q,,d;e\n"
+                                "0,blue,q,p,c\n";
+static void rare_words(void) {
+    neo_schema *s = NULL;
+    neo_batch b;
+    neo_reader *r = read_one(&s, rare_columns, rare_text, &b);
+    REQUIRE(r);
+    CHECK_INT(neo_schema_samples(s), 6);
+    check_words(s, 0, 4, 2, 1, 0); /* 0, the rare words' row, red, blue */
+    check_words(s, 1, 3, 1, 0, 3); /* p; no row is left for q */
+    check_words(s, 2, 3, 2, 0, 2); /* p, q; r came twice */
+    check_words(s, 3, 5, 3, 2, 0); /* a, c, d */
+    const int64_t c[6] = {1, 2, 3, 2, 0, 3}, d[6] = {2, 1, 2, 2, 1, 1}, e[6] = {1, 2, 0, 0, 0, 1};
+    const int64_t lengths[6] = {3, 1, 2, 0, 2, 1};
+    for (int i = 0; i < 6; i++) {
+        CHECK_INT(bag_id(&b, 0, i, 0), c[i]);
+        CHECK_INT(bag_id(&b, 1, i, 0), d[i]);
+        CHECK_INT(bag_id(&b, 2, i, 0), e[i]);
+        CHECK_INT(bag_length(&b, 3, i), lengths[i]);
+    }
+    const int64_t t[9] = {2, 1, 2, 2, 3, 4, 4, 1, 3};
+    for (int k = 0; k < 9; k++) CHECK_INT(bag_id(&b, 3, 0, k), t[k]);
+    neo_reader_close(r);
+    r = read_one(&s, NULL, "0,green,q,z,zz;a\n", &b); /* words never seen: the rare words' row */
+    REQUIRE(r);
+    CHECK_INT(bag_id(&b, 0, 0, 0), 1);
+    CHECK_INT(bag_id(&b, 2, 0, 0), 0);
+    CHECK_INT(bag_id(&b, 3, 0, 0), 1);
+    CHECK_INT(bag_id(&b, 3, 0, 1), 2);
+    neo_reader_close(r);
+    neo_schema_destroy(s);
+    CHECK_ERR(neo_schema_parse(ctx, "a category min_count=1\n", &s), NEO_ERR_FORMAT,
+              "columns:1:12: expected a whole number from 2, found '1'");
+    CHECK_ERR(neo_schema_parse(ctx, "a category hash rows=9 min_count=2\n", &s), NEO_ERR_FORMAT,
+              "columns:1:3: min_count= needs a dictionary");
+}
+/* Against a plain count of words: many of them, over two files. */
+static void rare_words_counted(void) {
+    enum { WORDS = 500, LINES = 6000, LEAST = 12 };
+    static int count[WORDS], word[LINES], id_of[WORDS];
+    const char *paths[2] = {tmp_path("rare-a.csv"), tmp_path("rare-b.csv")};
+    neo_schema *s = NULL;
+    neo_reader *r = NULL;
+    neo_batch b;
+    uint32_t state = 1;
+    FILE *f = NULL;
+    int next = 2, kept = 0, seen = 0;
+    for (int i = 0; i < LINES; i++) {
+        state = state * 1664525u + 1013904223u;
+        word[i] = (int)((state >> 16) % WORDS * ((state >> 8) % WORDS) / WORDS);
+        count[word[i]]++;
+        if (i % (LINES / 2) == 0) f = fopen(paths[i / (LINES / 2)], "wb");
+        REQUIRE(f);
+        fprintf(f, "%d,word%d\n", i % 2, word[i]);
+        if (i % (LINES / 2) == LINES / 2 - 1) fclose(f);
+    }
+    for (int i = 0; i < LINES; i++)
+        if (id_of[word[i]] == 0) id_of[word[i]] = count[word[i]] < LEAST ? 1 : next++;
+    for (int w = 0; w < WORDS; w++) kept += count[w] >= LEAST, seen += count[w] > 0;
+    REQUIRE_OK(neo_schema_parse(ctx, "y label\nc category min_count=12\n", &s));
+    REQUIRE_OK(neo_schema_fit(s, paths, 2, 0));
+    CHECK_INT(neo_schema_samples(s), LINES);
+    CHECK(kept > 50 && kept < seen - 50);
+    check_words(s, 0, kept + 2, kept, seen - kept, 0);
+    neo_reader_desc d = reader_desc(s, paths, 2, LINES);
+    REQUIRE_OK(neo_reader_open(ctx, &d, &r));
+    REQUIRE_OK(neo_reader_next(r, &b));
+    for (int i = 0; i < LINES; i++) CHECK_INT(bag_id(&b, 0, i, 0), id_of[word[i]]);
+    neo_reader_close(r);
+    neo_schema_destroy(s);
+}
+/* Saved with the schema, and loaded into one of the same description only. */
+static void rare_words_saved(void) {
+    neo_schema *s = NULL, *again = NULL, *other = NULL;
+    neo_state *state = NULL, *load = NULL;
+    neo_batch b;
+    int64_t step = 0;
+    float w[2] = {1, 2};
+    char dir[1024];
+    snprintf(dir, sizeof dir, "%s-%d", tmp_path("rare-state"), (int)(neo_time_ns() % 1000000));
+    neo_save_desc save_desc;
+    neo_load_desc load_desc;
+    memset(&save_desc, 0, sizeof save_desc);
+    memset(&load_desc, 0, sizeof load_desc);
+    save_desc.dir = load_desc.dir = dir;
+    load_desc.schema_only = 1;
+    neo_reader *r = read_one(&s, rare_columns, rare_text, &b);
+    REQUIRE(r);
+    neo_reader_close(r);
+    REQUIRE_OK(neo_state_create(ctx, &state));
+    REQUIRE_OK(neo_state_add(state, NEO_STATE_WEIGHT, "w", neo_tensor_1d(w, NEO_F32, 2)));
+    REQUIRE_OK(neo_state_add_schema(state, s));
+    REQUIRE_OK(neo_save(ctx, &save_desc, state));
+    REQUIRE_OK(neo_schema_parse(ctx, rare_columns, &again));
+    REQUIRE_OK(neo_state_create(ctx, &load));
+    REQUIRE_OK(neo_state_add_schema(load, again));
+    REQUIRE_OK(neo_load(ctx, &load_desc, load, &step));
+    CHECK_INT(neo_schema_samples(again), 6);
+    check_words(again, 0, 4, 2, 1, 0);
+    check_words(again, 1, 3, 1, 0, 3);
+    check_words(again, 3, 5, 3, 2, 0);
+    r = read_one(&again, NULL, "0,blue,p,r,new;d\n", &b);
+    REQUIRE(r);
+    CHECK_INT(bag_id(&b, 0, 0, 0), 3);
+    CHECK_INT(bag_id(&b, 1, 0, 0), 2);
+    CHECK_INT(bag_id(&b, 2, 0, 0), 0);
+    CHECK_INT(bag_id(&b, 3, 0, 0), 1);
+    CHECK_INT(bag_id(&b, 3, 0, 1), 4);
+    neo_reader_close(r);
+    REQUIRE_OK(neo_load(ctx, &load_desc, load, &step)); /* into what has the same words */
+    neo_state_destroy(load);
+    REQUIRE_OK(neo_schema_parse(ctx, "y label\nc category min_count=3\nd category min_count=3 rows=3\n"
+                                     "e category rows=3\nt list sep=; min_count=2\n", &other));
+    REQUIRE_OK(neo_state_create(ctx, &load));
+    REQUIRE_OK(neo_state_add_schema(load, other));
+    CHECK_ERR(neo_load(ctx, &load_desc, load, &step), NEO_ERR_MISMATCH,
+              "the saved dictionary of feature 'c' has min_count=2 (0: none), the schema has 3");
+    CHECK(!neo_schema_is_fitted(other));
+    neo_state_destroy(load);
+    neo_state_destroy(state);
+    neo_schema_destroy(s);
+    neo_schema_destroy(again);
+    neo_schema_destroy(other);
+}
+
 static void criteo_dictionary(void) {
     const char *path = tmp_path("dict.tsv");
     char line[1024];
@@ -525,6 +666,9 @@ int main(void) {
     RUN(header_mistakes);
     RUN(header_resumed);
     RUN(fit_order);
+    RUN(rare_words);
+    RUN(rare_words_counted);
+    RUN(rare_words_saved);
     RUN(criteo_dictionary);
     size_t bytes = neo_ctx_memory(ctx).bytes;
     neo_ctx *fresh = test_ctx(2, NEO_ISA_BEST, 1);

@@ -21,7 +21,7 @@ static const fuzz_seed fuzz_seeds[] = {
     FUZZ_TEXT("delimiter ::\nskip-lines 1\nid category\ngenres list sep=| "
               "rows=20\nrating label # stars\n"),
     FUZZ_TEXT("# nothing\nheader\ndelimiter tab\ny label\r\nx dense\nz skip\n"),
-    FUZZ_TEXT("quote \"\nheader\nb label\n\"a b\" category cross b rows=9 # x\nc list sep=;\n"),
+    FUZZ_TEXT("quote \"\nheader\nb label\n\"a b\" category cross b rows=9 # x\nc list sep=; min_count=2\n"),
     FUZZ_TEXT("a category rows=7 hash\nb cross a rows=9\nc list sep=; rows=4 hash\n"),
 };
 
@@ -53,11 +53,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         if (st != NEO_OK) b.head.fields = 0;
     }
     o.skip_bad = 1;
-    neo__dict *dicts = (neo__dict *)neo__alloc_zero(ctx, (size_t)s->feature_count * sizeof *dicts);
-    for (int32_t f = 0; f < s->feature_count; f++) dicts[f].max_words = s->dicts[f].max_words;
+    neo__dict *dicts;
+    FUZZ_CHECK(neo__dicts_create(s, &dicts) == NEO_OK);
     o.fit = dicts;
     FUZZ_CHECK(neo__block_parse_text(s, &o, &b) == NEO_OK);
     int64_t fitted = b.taken;
+    for (int32_t f = 0; f < s->feature_count; f++)
+        if (s->has_dict[f]) neo__dict_prune(ctx, &dicts[f], neo__hash_bytes);
     neo__schema_install(s, dicts, 1);
     o.fit = NULL;
     memcpy(b.raw, text, sizeof text - 1); /* quotes have moved in it */

@@ -15,7 +15,7 @@ static const char *const descriptions[6] = {
     "delimiter tab\ny label\nx dense log shift=-3 scale=1e30\nz bucket "
     "-1,0,1e-40\n",
     "x list sep=;\n",
-    "quote \"\ny label\nx dense\nc category\nt list sep=;\n",
+    "quote \"\ny label\nx dense\nc category min_count=2 rows=4\nt list sep=; min_count=2\n",
     "quote \"\nheader\nc category\nx dense\ny label\n\"two words\" list sep=; hash rows=7\n",
 };
 static const fuzz_seed fuzz_seeds[] = {
@@ -89,17 +89,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     }
     /* fit: collect the words beside the schema, then look them up, then forget
      * them */
-    neo__dict *dicts = (neo__dict *)calloc((size_t)s->feature_count, sizeof *dicts);
-    FUZZ_CHECK(dicts);
-    for (int32_t f = 0; f < s->feature_count; f++) dicts[f].max_words = s->dicts[f].max_words;
+    neo__dict *dicts;
+    FUZZ_CHECK(neo__dicts_create(s, &dicts) == NEO_OK);
     o.fit = dicts;
     FUZZ_CHECK(neo__block_parse_text(s, &o, b) == NEO_OK);
     int64_t fitted = b->taken, bad = b->bad;
     for (int32_t f = 0; f < s->feature_count; f++) {
         neo__dict swap = s->dicts[f];
         if (!s->has_dict[f]) continue;
+        neo__dict_prune(s->ctx, &dicts[f], neo__hash_bytes);
         s->dicts[f] = dicts[f];
-        s->rows[f] = dicts[f].count + 1;
+        s->rows[f] = dicts[f].count + 1 + (dicts[f].min_count != 0);
         dicts[f] = swap;
         FUZZ_CHECK(s->rows[f] <= s->max_rows[f]);
     }
@@ -114,8 +114,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         if (!s->has_dict[f]) continue;
         neo__dict_free(s->ctx, &s->dicts[f]);
         s->dicts[f] = dicts[f];
+        memset(&dicts[f], 0, sizeof dicts[f]);
     }
-    free(dicts);
+    neo__dicts_free(s, dicts);
     return 0;
 }
 FUZZ_MAIN("fuzz/delimited")
