@@ -262,8 +262,8 @@ NEO_API neo_status neo_reader_epoch(neo_reader *reader, int64_t epoch);
    same files, batch, window and seed: the same batches follow, on any number of ranks. It is plain
    numbers, the same on all ranks: save it as i64. Seeking in standard input reads forward, and only
    before the first neo_reader_next.
-   Errors   NEO_ERR_MISMATCH: made under another schema, batch, window or seed, or the file is not
-            the same (as far as can be seen). */
+   Errors   NEO_ERR_MISMATCH: made under another schema, batch, window or seed (it says which), or
+            the files are not the same (as far as can be seen: sizes, the place). */
 enum { NEO_POSITION_WORDS = 8 };
 typedef struct neo_position {
     int64_t word[NEO_POSITION_WORDS]; /* [0] epoch, [1] samples read in it over all ranks; others:
@@ -534,6 +534,7 @@ struct neo_schema {
     int dict_count;
     int fitted;
     int64_t samples;                 /* that fitted it */
+    int told;                        /* fitting has told that no label is positive */
     int multi;                       /* a feature may have other than one id */
     size_t ids_offset, record_bytes; /* of a parsed sample */
     double *log_table;               /* log(n), n < NEO__LOG_TABLE */
@@ -1217,6 +1218,52 @@ static neo_status neo__describe_op(neo_schema *schema, neo__line *line, neo__op 
         return neo__line_fail(line, "a list needs sep=");
     return NEO_OK;
 }
+/* Letters to change, insert or leave out to make b of a; 99: too long to count. */
+static int neo__text_distance(neo__text a, const char *b) {
+    int row[24], length = (int)strlen(b);
+    if (a.bytes > 23 || length > 23) return 99;
+    for (int k = 0; k <= length; k++) row[k] = k;
+    for (int i = 0; i < (int)a.bytes; i++) {
+        int corner = row[0];
+        row[0] = i + 1;
+        for (int k = 0; k < length; k++) {
+            int change = corner + (a.p[i] != b[k]);
+            corner = row[k + 1];
+            row[k + 1] = NEO__MIN(change, NEO__MIN(row[k], corner) + 1);
+        }
+    }
+    return row[length];
+}
+typedef struct neo__hint {
+    char text[96];
+} neo__hint;
+/* What may have been meant by a line that describes no column: a setting, if the name is one; or
+   the option next to the word. */
+static neo__hint neo__describe_hint(neo__text name, neo__text word) {
+    static const char *const settings[] = {"delimiter",  "quote",  "missing",
+                                           "skip-lines", "header", "comment"};
+    static const char *const options[] = {
+        "label", "dense", "category", "bucket",   "cross", "list",  "skip",     "log",
+        "hash",  "rows=", "sep=",     "missing=", "scale=", "shift=", "positive=", "min_count="};
+    neo__hint hint = {""};
+    for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
+        if (neo__text_is(name, settings[i])) {
+            snprintf(hint.text, sizeof hint.text, " ('%s' is a setting: before the columns)",
+                     settings[i]);
+            return hint;
+        }
+    const char *equal = (const char *)memchr(word.p, '=', word.bytes);
+    neo__text key = equal ? neo__text_of(word.p, equal + 1) : word;
+    int best = 3;
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
+        int distance = neo__text_distance(key, options[i]);
+        if (distance >= best || distance * 2 >= (int)strlen(options[i])) continue;
+        best = distance;
+        const char *form = distance ? " (did you mean %s?)" : " (%s is no option here)";
+        snprintf(hint.text, sizeof hint.text, form, options[i]);
+    }
+    return hint;
+}
 static neo_status neo__describe_column(neo_schema *schema, neo__line *line, neo__text name) {
     static const char *const kinds[] = {"label", "dense", "category", "bucket", "cross", "list"};
     enum { KINDS = sizeof kinds / sizeof kinds[0] }; /* in the order of neo__op_kind */
@@ -1239,16 +1286,16 @@ static neo_status neo__describe_column(neo_schema *schema, neo__line *line, neo_
         if (kind == KINDS)
             return neo__line_fail(line,
                                   "expected label, dense, category, bucket, cross, list or skip, "
-                                  "found '%.*s'",
-                                  NEO__SHOW(word));
+                                  "found '%.*s'%s",
+                                  NEO__SHOW(word), neo__describe_hint(name, word).text);
         neo__op *op = &schema->ops[schema->op_count++];
         op->kind = (neo__op_kind)kind;
         op->column = column;
         NEO__TRY(neo__describe_op(schema, line, op));
     }
     if (count == 0)
-        return neo__line_fail(line, "column '%.*s': expected what it becomes (skip: nothing)",
-                              NEO__SHOW(name));
+        return neo__line_fail(line, "column '%.*s': expected what it becomes (skip: nothing)%s",
+                              NEO__SHOW(name), neo__describe_hint(name, neo__text_of("", "")).text);
     return NEO_OK;
 }
 
@@ -1415,12 +1462,19 @@ NEO_API neo_status neo_schema_parse(neo_ctx *ctx, const char *path_or_text, neo_
 #ifndef NEO__LINE_BYTES
 #define NEO__LINE_BYTES 65536 /* longest line; at most NEO__CHUNK_BYTES / 2 */
 #endif
+#ifndef NEO__LINE_DROP
+#define NEO__LINE_DROP (1 << 30) /* longest line that is skipped */
+#endif
 enum {
     NEO__BLOCK_PAD = 16,
     NEO__BLOCK_ISSUES = 4, /* bad lines of a block that keep their message */
     NEO__ISSUE_TEXT = 176
 };
 
+/* A field for a message: in quotes, cut, with a ? for bytes that cannot be shown. */
+typedef struct neo__quoted {
+    char text[48];
+} neo__quoted;
 /* What the header of a file says of its lines. */
 typedef struct neo__head {
     int32_t fields;  /* of a line */
@@ -1475,6 +1529,8 @@ typedef struct neo__block {
     uint32_t *end_offset, *end_line; /* where the next line starts, per sample */
     int64_t lines;                   /* in the block */
     int64_t bad;
+    int64_t positive;       /* labels that are one of the words of positive= */
+    neo__quoted first_label; /* of those words or not */
     int failed; /* stopped at issues[0] */
     int issue_count;
     neo__issue issues[NEO__BLOCK_ISSUES];
@@ -1503,10 +1559,6 @@ static void neo__issue_set(neo__issue *e, neo_status status, int64_t column, con
     e->status = status;
     e->column = column;
 }
-/* A field for a message: in quotes, cut, with a ? for bytes that cannot be shown. */
-typedef struct neo__quoted {
-    char text[48];
-} neo__quoted;
 static neo__quoted neo__quote(const char *p, size_t bytes) {
     neo__quoted q;
     size_t n = 0, most = 40;
@@ -1896,6 +1948,9 @@ static int neo__delimited_ops(const neo_schema *schema, neo__block *block, const
         switch (op->kind) {
         case NEO__OP_LABEL:
             if (labeled && !neo__op_label(schema, op, t, line, record, issue)) return 0;
+            if (op->words && record[0] > 0.0f) block->positive++;
+            else if (op->words && block->count + block->taken == 0)
+                block->first_label = neo__quote(t.p, t.bytes);
             continue;
         case NEO__OP_DENSE:
             record[1 + op->out] = op->missing;
@@ -1996,7 +2051,7 @@ static void neo__block_bad(neo__block *b, const neo__parse_options *o, const neo
 }
 static const char *neo__block_start(neo__block *b) {
     const char *p = b->raw, *end = b->raw + b->raw_bytes;
-    b->count = b->id_count = b->lines = b->bad = b->taken = 0;
+    b->count = b->id_count = b->lines = b->bad = b->taken = b->positive = 0;
     b->failed = b->issue_count = 0;
     if (b->offset == 0 && b->raw_bytes >= 3 && memcmp(p, "\xEF\xBB\xBF", 3) == 0)
         p += 3; /* UTF-8 mark */
@@ -2170,17 +2225,19 @@ static neo_status neo__source_refuse_compressed(const char *path, const char *te
     static const struct {
         const char *magic;
         size_t bytes;
-        const char *name;
-    } formats[] = {{"\x1F\x8B", 2, "gzip"},
-                   {"\x28\xB5\x2F\xFD", 4, "zstd"},
-                   {"\xFD\x37zXZ", 5, "xz"},
-                   {"PK\x03\x04", 4, "zip"}};
+        const char *name, *cat;
+    } formats[] = {{"\x1F\x8B", 2, "gzip", "zcat"},
+                   {"\x28\xB5\x2F\xFD", 4, "zstd", "zstdcat"},
+                   {"\xFD\x37zXZ", 5, "xz", "xzcat"},
+                   {"PK\x03\x04", 4, "zip", "unzip -p"}};
     for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++)
         NEO__CHECK(bytes < formats[i].bytes ||
                        memcmp(text, formats[i].magic, formats[i].bytes) != 0,
                    NEO_ERR_FORMAT,
-                   "%s: is compressed with %s: unpack it, or pipe it in as standard input ('-')",
-                   path, formats[i].name);
+                   "%s: is compressed with %s: unpack it; or pipe it in ('%s FILE |', and '-' as "
+                   "the path), which can be read once: for one epoch, and with hash or a schema "
+                   "that neo_load has fitted, as neo_schema_fit would need a pass of its own",
+                   path, formats[i].name, formats[i].cat);
     return NEO_OK;
 }
 /* ---- headers ---- */
@@ -2308,10 +2365,13 @@ static neo_status neo__source_open_text(neo__source *source) {
     return neo__file_seek(&source->handle, offset);
 }
 /* A line longer than a block: keep its beginning (which will be refused for its length), drop the
-   rest. */
+   rest, if there is a use for what follows. A line of over 1 GiB is taken for one without end. */
 static neo_status neo__source_drop_line(neo__source *source, neo__block *block) {
-    while (!source->at_end) {
+    while (!source->at_end && source->options->skip_bad) {
         size_t got;
+        NEO__CHECK(block->bytes < NEO__LINE_DROP, NEO_ERR_FORMAT,
+                   "%s: a line of over %d bytes, at byte %" PRId64 ": this is no text",
+                   neo__path_name(source->paths[source->file]), NEO__LINE_DROP, block->offset);
         NEO__TRY(neo__source_fill(source, source->carry, NEO__CHUNK_BYTES, &got));
         const char *stop = (const char *)memchr(source->carry, '\n', got);
         size_t dropped = stop ? (size_t)(stop + 1 - source->carry) : got;
@@ -2511,16 +2571,36 @@ typedef struct neo__tally {
     int64_t samples;     /* of the file, so far */
     int whole_file;      /* the file was read from its start: it must hold a sample */
     int64_t bad, logged; /* bad lines of all files; those logged */
+    int64_t labels, positive;  /* of all files */
+    int whole;                 /* from the first file's start */
+    int told;                  /* that there is no positive label */
+    neo__quoted first_label;
 } neo__tally;
+enum { NEO__TALLY_LABELS = 100000 /* samples that hold a positive label, or something is wrong */ };
 static void neo__tally_file(neo__tally *tally) {
     tally->line = 1;
     tally->samples = 0;
     tally->whole_file = 1;
 }
+/* Tell once that no label was one of the words of positive=. */
+static void neo__tally_labels(const neo_schema *schema, neo__tally *tally) {
+    if (tally->told || tally->positive > 0 || tally->labels == 0) return;
+    tally->told = 1;
+    for (int32_t i = 0; i < schema->op_count; i++) {
+        const neo__op *op = &schema->ops[i];
+        if (op->kind != NEO__OP_LABEL || !op->words) continue;
+        neo_log(schema->ctx, NEO_LOG_WARNING,
+                "column '%.60s': none of %" PRId64
+                " labels is '%.*s'%s, as positive= asks (the first is %s): all are 0",
+                schema->columns[op->column].name, tally->labels, NEO__SHOW(op->words[0]),
+                op->word_count > 1 ? " or another word" : "", tally->first_label.text);
+    }
+}
 /* Take in a block whose samples are counted: log its bad lines, or fail with the one that stopped
    it. Messages read "file:line:column: message". */
-static neo_status neo__tally_block(neo_ctx *ctx, neo__tally *tally, const neo__block *block,
-                                   const char *path) {
+static neo_status neo__tally_block(const neo_schema *schema, neo__tally *tally,
+                                   const neo__block *block, const char *path) {
+    neo_ctx *ctx = schema->ctx;
     char text[NEO__ERROR_BYTES];
     for (int i = 0; i < block->issue_count; i++) {
         const neo__issue *issue = &block->issues[i];
@@ -2532,8 +2612,12 @@ static neo_status neo__tally_block(neo_ctx *ctx, neo__tally *tally, const neo__b
         if (tally->logged++ < NEO__LOG_BAD_LINES)
             neo_log(ctx, NEO_LOG_WARNING, "skipped: %s", text);
     }
+    if (tally->labels == 0 && block->taken > 0) tally->first_label = block->first_label;
     tally->bad += block->bad;
     tally->line += block->lines;
+    tally->labels += block->taken;
+    tally->positive += block->positive;
+    if (tally->labels >= NEO__TALLY_LABELS) neo__tally_labels(schema, tally);
     NEO__CHECK(!block->file_end || !tally->whole_file || tally->samples > 0, NEO_ERR_FORMAT,
                "%s: holds no sample", path);
     return NEO_OK;
@@ -2556,7 +2640,7 @@ static neo_status neo__fit_block(neo_schema *schema, neo__fit *fit) {
     NEO__TRY(neo__block_parse_text(schema, &fit->options, block));
     fit->tally.samples += block->taken;
     fit->samples += block->taken;
-    return neo__tally_block(schema->ctx, &fit->tally, block,
+    return neo__tally_block(schema, &fit->tally, block,
                             neo__path_name(fit->source.paths[block->file]));
 }
 NEO_API neo_status neo_schema_fit(neo_schema *schema, const char *const *paths, int path_count,
@@ -2575,6 +2659,8 @@ NEO_API neo_status neo_schema_fit(neo_schema *schema, const char *const *paths, 
     if (status == NEO_OK) {
         status = neo__block_create(schema->ctx, schema, 0, &fit.block);
         while (status == NEO_OK) status = neo__fit_block(schema, &fit);
+        if (status == NEO_END) neo__tally_labels(schema, &fit.tally);
+        schema->told = fit.tally.told;
         neo__block_destroy(schema->ctx, &fit.block);
     }
     neo__source_destroy(&fit.source);
@@ -2707,6 +2793,8 @@ struct neo_reader {
     neo__share share;         /* the same, where rows of other ranks need not be read */
     neo__extent extent;
     uint64_t check; /* a hash of everything that a position depends on */
+    uint32_t parts; /* 31 bits, not 0: a few of a hash of each thing, to name one that differs */
+    uint32_t sizes; /* 31 bits of a hash of the files' sizes; 0: unknown */
     char *memory;   /* of all three stages */
     size_t memory_bytes;
     /* threads */
@@ -2859,6 +2947,7 @@ static neo_status neo__reader_fill(neo_reader *reader, neo__block *block, neo__w
     *window_done = *block_done = *ended = 0;
     if (block->status != NEO_OK) return neo_fail(block->status, "%s", block->error);
     if (block->end) {
+        if (reader->windows.tally.whole) neo__tally_labels(reader->schema, &reader->windows.tally);
         neo__window_close(reader, window);
         *ended = *window_done = *block_done = 1;
         return NEO_OK;
@@ -2877,7 +2966,7 @@ static neo_status neo__reader_fill(neo_reader *reader, neo__block *block, neo__w
     }
     if (block->taken == block->count) {
         const char **paths = reader->blocks.source.paths;
-        NEO__TRY(neo__tally_block(reader->ctx, &reader->windows.tally, block,
+        NEO__TRY(neo__tally_block(reader->schema, &reader->windows.tally, block,
                                   paths ? neo__path_name(paths[block->file]) : "synthetic"));
         *block_done = 1;
     }
@@ -2893,11 +2982,11 @@ static void neo__position_set(const neo_reader *r, neo_position *p, int64_t samp
                               int64_t used, neo__place place) {
     p->word[0] = r->epoch;
     p->word[1] = samples;
-    p->word[2] = place.file;
+    p->word[2] = (int64_t)r->sizes << 32 | place.file;
     p->word[3] = place.offset;
     p->word[4] = place.line;
     p->word[5] = window;
-    p->word[6] = used;
+    p->word[6] = (int64_t)r->parts << 32 | used;
     p->word[7] = (int64_t)r->check;
 }
 /* Batch k of a window: this rank's share. */
@@ -3092,15 +3181,19 @@ static neo_status neo__reader_start(neo_reader *reader) {
 /* Go to a position. The threads are not running. */
 static void neo__reader_reset(neo_reader *reader, const neo_position *p) {
     reader->epoch = p->word[0];
-    reader->windows.place.file = (int32_t)p->word[2];
+    const int64_t used = p->word[6] & INT32_MAX; /* above: sizes and parts, see neo_reader */
+    reader->windows.place.file = (int32_t)(p->word[2] & INT32_MAX);
     reader->windows.place.offset = p->word[3];
     reader->windows.place.line = p->word[4];
     reader->windows.base = p->word[5];
-    reader->windows.skip = p->word[6];
-    reader->windows.seen = p->word[1] - p->word[6];
+    reader->windows.skip = used;
+    reader->windows.seen = p->word[1] - used;
     reader->windows.tally.line = reader->windows.place.line;
     reader->windows.tally.whole_file = 0;
     reader->windows.tally.samples = reader->windows.tally.bad = reader->windows.tally.logged = 0;
+    reader->windows.tally.labels = reader->windows.tally.positive = 0;
+    reader->windows.tally.whole = p->word[1] == 0;
+    if (reader->desc.unlabeled || reader->schema->told) reader->windows.tally.told = 1;
     neo__source_seek(&reader->blocks.source, reader->windows.place.file,
                      reader->windows.place.offset);
     reader->share.total = reader->extent.samples - reader->windows.place.offset;
@@ -3130,7 +3223,9 @@ static void neo__reader_reset(neo_reader *reader, const neo_position *p) {
 static void neo__reader_begin(neo_reader *r, int64_t epoch) {
     NEO__ZERO(neo_position, p);
     p.word[0] = epoch;
+    p.word[2] = (int64_t)r->sizes << 32;
     p.word[4] = 1;
+    p.word[6] = (int64_t)r->parts << 32;
     p.word[7] = (int64_t)r->check;
     neo__reader_reset(r, &p);
 }
@@ -3289,6 +3384,33 @@ static uint64_t neo__reader_key(const neo_reader *r) {
     if (r->desc.shuffle_window) h = neo__mix64(h + r->ctx->seed);
     return neo__mix64(h + (uint64_t)r->blocks.source.path_count) >> 1;
 }
+enum { NEO__READER_PARTS = 5 };
+static const struct {
+    const char *name;
+    int shift, bits;
+} neo__reader_part[NEO__READER_PARTS] = {
+    {"schema", 0, 7}, {"batch", 7, 7}, {"shuffle_window", 14, 7}, {"seed", 21, 5},
+    {"number of files", 26, 5}};
+static uint32_t neo__reader_parts(const neo_reader *r) {
+    const uint64_t value[NEO__READER_PARTS] = {
+        (uint64_t)r->schema->format << 48 ^ (uint64_t)r->schema->feature_count << 24 ^
+            (uint64_t)r->schema->dense_count,
+        (uint64_t)r->desc.batch, (uint64_t)r->desc.shuffle_window,
+        r->desc.shuffle_window ? r->ctx->seed : 0, (uint64_t)r->blocks.source.path_count};
+    uint32_t parts = 0;
+    for (int i = 0; i < NEO__READER_PARTS; i++) {
+        uint64_t hash = neo__mix64(value[i] + 1) >> (64 - neo__reader_part[i].bits);
+        parts |= (uint32_t)hash << neo__reader_part[i].shift;
+    }
+    return parts ? parts : 1;
+}
+static uint32_t neo__reader_sizes(const neo_reader *r) {
+    const int64_t *before = r->extent.rows_before ? r->extent.rows_before : r->extent.bytes_before;
+    uint64_t hash = 0;
+    for (int32_t i = 0; before && i < r->blocks.source.path_count; i++)
+        hash = neo__mix64(hash + (uint64_t)(before[i + 1] - before[i]) + 1);
+    return before ? (uint32_t)(hash >> 33) | 1 : 0;
+}
 static neo_status neo__reader_init(neo_reader *reader) {
     neo_reader_desc *desc = &reader->desc;
     NEO__TRY(neo__source_create(&reader->blocks.source, "neo_reader_open", reader->schema,
@@ -3318,6 +3440,8 @@ static neo_status neo__reader_init(neo_reader *reader) {
         (window + reader->desc.batch - 1) / reader->desc.batch * reader->desc.batch;
     reader->blocks.source.stop = &reader->stop;
     reader->check = neo__reader_key(reader);
+    reader->parts = neo__reader_parts(reader);
+    reader->sizes = neo__reader_sizes(reader);
     NEO__TRY(neo__reader_memory(reader));
     reader->stats.total_bytes = reader->extent.bytes;
     reader->stats.total_samples = reader->extent.samples;
@@ -3407,16 +3531,31 @@ NEO_API neo_status neo_reader_epoch(neo_reader *r, int64_t epoch) {
     return NEO_OK;
 }
 NEO_API neo_position neo_reader_position(const neo_reader *r) { return r->position; }
+/* The things of a position's that differ from the reader's, as far as its few bits of each show. */
+static neo_status neo__reader_mismatch(const neo_reader *reader, uint32_t parts) {
+    char text[96] = "";
+    size_t used = 0;
+    for (int i = 0; parts && i < NEO__READER_PARTS; i++) {
+        uint32_t mask = (1u << neo__reader_part[i].bits) - 1;
+        if (((parts ^ reader->parts) >> neo__reader_part[i].shift & mask) == 0) continue;
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", used ? ", " : "",
+                                 neo__reader_part[i].name);
+    }
+    return neo_fail(NEO_ERR_MISMATCH, "neo_reader_seek: the position is of another %s",
+                    used ? text : "schema, number of files, batch, window or seed");
+}
 NEO_API neo_status neo_reader_seek(neo_reader *reader, const neo_position *position) {
     NEO__CHECK(reader && position, NEO_ERR_ARG, "neo_reader_seek: reader or position is NULL");
     const int64_t *w = position->word;
-    NEO__CHECK(w[7] == (int64_t)reader->check, NEO_ERR_MISMATCH,
-               "neo_reader_seek: the position is of another schema, number of files, batch, "
-               "window or seed");
-    int good = w[0] >= 0 && w[1] >= 0 && w[2] >= 0 && w[2] <= reader->blocks.source.path_count &&
-               w[3] >= 0 && w[4] >= 0 && w[5] >= 0 && w[6] >= 0 && w[6] < reader->windows.samples &&
-               w[6] <= w[1];
-    good = good && (w[2] < reader->blocks.source.path_count || w[3] == 0);
+    const int64_t file = w[2] & INT32_MAX, used = w[6] & INT32_MAX;
+    const uint32_t sizes = (uint32_t)(w[2] >> 32), parts = (uint32_t)(w[6] >> 32);
+    if (w[7] != (int64_t)reader->check) return neo__reader_mismatch(reader, parts);
+    NEO__CHECK(sizes == 0 || reader->sizes == 0 || sizes == reader->sizes, NEO_ERR_MISMATCH,
+               "neo_reader_seek: the files have other sizes than when the position was saved");
+    int good = w[0] >= 0 && w[1] >= 0 && w[2] >= 0 && file <= reader->blocks.source.path_count &&
+               w[3] >= 0 && w[4] >= 0 && w[5] >= 0 && w[6] >= 0 && used < reader->windows.samples &&
+               used <= w[1];
+    good = good && (file < reader->blocks.source.path_count || w[3] == 0);
     NEO__CHECK(good, NEO_ERR_ARG, "neo_reader_seek: the position holds numbers that cannot be");
     NEO__CHECK(
         !reader->extent.live || !reader->touched, NEO_ERR_UNSUPPORTED,
@@ -3694,6 +3833,9 @@ static size_t neo__npy_header(char out[NEO__NPY_MADE_BYTES], neo_dtype dtype, in
 NEO_API neo_status neo_npy_write(neo_ctx *ctx, const char *path, neo_tensor t) {
     char header[NEO__NPY_MADE_BYTES];
     NEO__CHECK(ctx && path, NEO_ERR_ARG, "neo_npy_write: an argument is NULL");
+    NEO__CHECK(t.ndim >= 0 && t.ndim <= NEO_MAX_DIMS, NEO_ERR_SHAPE,
+               "neo_npy_write: %s: the tensor has %d dimensions, not 0 to %d", path, t.ndim,
+               NEO_MAX_DIMS);
     NEO__CHECK(t.dtype != NEO_BF16 && t.dtype != NEO_F8E4M3 && t.dtype != NEO_F8E5M2,
                NEO_ERR_UNSUPPORTED, "neo_npy_write: %s: NumPy has no %s", path,
                neo_dtype_name(t.dtype));
@@ -3869,7 +4011,8 @@ static int neo__npy_row(const neo_schema *schema, const neo__block *block, int64
     }
     for (size_t k = 0; k < t; k++) {
         int64_t id = neo__npy_id(&block->npy[1], sparse + k * size[1]), rows = schema->rows[k];
-        if (schema->modulo) id = (id % rows + rows) % rows;
+        if (schema->modulo) id %= rows;
+        if (schema->modulo && id < 0) id += rows;
         ids[k] = id;
         if (id >= 0 && id < rows) continue;
         neo__issue_set(issue, NEO_ERR_RANGE, 0,

@@ -70,6 +70,14 @@ static void description_mistakes(void) {
         {"missing\na label\n", "expected the word that means no value"},
         {"comment\na label\n", "expected what comment lines begin with"},
         {"a label\nmissing ?\n", "columns:2:9: expected label, dense"},
+        {"a label\nmissing ?\n", "found '?' ('missing' is a setting: before the columns)"},
+        {"a label\nheader\n", "columns:2:7: column 'header': expected what it becomes (skip: nothing) "
+                              "('header' is a setting: before the columns)"},
+        {"a dense shft=3\n", "columns:1:9: expected label, dense, category, bucket, cross, list or skip, "
+                             "found 'shft=3' (did you mean shift=?)"},
+        {"a categry\n", "found 'categry' (did you mean category?)"},
+        {"a category mincount=3\n", "found 'mincount=3' (did you mean min_count=?)"},
+        {"a dense rows=3\n", "found 'rows=3' (rows= is no option here)"},
     };
     for (size_t i = 0; i < sizeof grid / sizeof grid[0]; i++) {
         neo_schema *s = NULL;
@@ -623,6 +631,95 @@ static void rare_words_saved(void) {
     neo_schema_destroy(other);
 }
 
+/* ---- schemas without dense numbers, or without sparse features ---- */
+/* Numbers of a batch that show whether every sample came: sums of labels, of dense numbers, of ids. */
+static void add_sums(const neo_batch *b, double sum[4]) {
+    int64_t bags = b->sparse.batch * b->sparse.feature_count;
+    sum[0] += (double)b->size;
+    for (int64_t i = 0; i < b->size; i++) sum[1] += (double)((const float *)b->label.data)[i];
+    for (int64_t i = 0; i < b->dense.shape[0] * b->dense.shape[1]; i++)
+        sum[2] += (double)((const float *)b->dense.data)[i];
+    for (int64_t k = b->sparse.offsets[0]; k < b->sparse.offsets[bags]; k++)
+        sum[3] += (double)((const int64_t *)b->sparse.ids)[k];
+}
+static void one_kind_only(void) {
+    neo_ctx *ctx = test_ctx(2, NEO_ISA_BEST, 4); /* leaves for two ranks */
+    static const struct {
+        const char *columns;
+        int dense, features;
+        double sum[4];
+    } grid[] = {
+        {"y label\nx dense\nc skip\nt skip\n", 1, 0, {1000, 500, 499500, 0}},
+        {"y label\nx skip\nc category\nt skip\n", 0, 1, {1000, 500, 0, 4000}},
+        {"y label\nx skip\nc skip\nt list sep=;\n", 0, 1, {1000, 500, 0, 3000}},
+        {"header\ny label\nx dense\n", 1, 0, {1000, 500, 499500, 0}},
+        {"header\ny label\n", 0, 0, {1000, 500, 0, 0}},
+    };
+    const char *path = tmp_path("kinds.csv");
+    char dir[1024];
+    for (size_t k = 0; k < sizeof grid / sizeof grid[0]; k++) {
+        int header = grid[k].columns[0] == 'h';
+        neo_schema *s = NULL, *again = NULL;
+        neo_state *state = NULL, *load = NULL;
+        int64_t step = 0;
+        float w[2] = {1, 2};
+        FILE *f = fopen(path, "wb");
+        REQUIRE(f);
+        if (header) fprintf(f, "y,x,c,t\n");
+        for (int i = 0; i < 1000; i++) fprintf(f, "%d,%d,w%d,a;b\n", i % 2, i, i % 7);
+        fclose(f);
+        REQUIRE_OK(neo_schema_parse(ctx, grid[k].columns, &s));
+        REQUIRE_OK(neo_schema_fit(s, &path, 1, 0));
+        CHECK_INT(neo_schema_dense_count(s), grid[k].dense);
+        CHECK_INT(neo_schema_feature_count(s), grid[k].features);
+        for (int variant = 0; variant < 4; variant++) {
+            int ranks = variant & 1 ? 2 : 1;
+            double sum[4] = {0, 0, 0, 0};
+            for (int rank = 0; rank < ranks; rank++) {
+                neo_reader_desc d = reader_desc(s, &path, 1, 64);
+                neo_reader *r = NULL;
+                neo_batch b;
+                d.shuffle_window = variant & 2 ? 300 : 0;
+                d.rank = rank;
+                d.world_size = ranks;
+                d.threads = 2;
+                REQUIRE_OK(neo_reader_open(ctx, &d, &r));
+                while (neo_reader_next(r, &b) == NEO_OK) {
+                    CHECK_INT(b.dense.shape[1], grid[k].dense);
+                    CHECK_INT(b.sparse.feature_count, grid[k].features);
+                    add_sums(&b, sum);
+                }
+                neo_reader_close(r);
+            }
+            for (int i = 0; i < 4; i++) {
+                if (k == 1 && i == 3) CHECK(sum[i] > 3900 && sum[i] < 4100); /* ids 1 to 7 */
+                else CHECK(sum[i] == grid[k].sum[i]);
+            }
+        }
+        snprintf(dir, sizeof dir, "%s-%d", tmp_path("kinds-state"), (int)(neo_time_ns() % 1000000));
+        neo_save_desc save_desc;
+        neo_load_desc load_desc;
+        memset(&save_desc, 0, sizeof save_desc);
+        memset(&load_desc, 0, sizeof load_desc);
+        save_desc.dir = load_desc.dir = dir;
+        REQUIRE_OK(neo_state_create(ctx, &state));
+        REQUIRE_OK(neo_state_create(ctx, &load));
+        REQUIRE_OK(neo_state_add(state, NEO_STATE_WEIGHT, "w", neo_tensor_1d(w, NEO_F32, 2)));
+        REQUIRE_OK(neo_state_add(load, NEO_STATE_WEIGHT, "w", neo_tensor_1d(w, NEO_F32, 2)));
+        REQUIRE_OK(neo_schema_parse(ctx, grid[k].columns, &again));
+        REQUIRE_OK(neo_state_add_schema(state, s));
+        REQUIRE_OK(neo_state_add_schema(load, again));
+        REQUIRE_OK(neo_save(ctx, &save_desc, state));
+        REQUIRE_OK(neo_load(ctx, &load_desc, load, &step));
+        CHECK(neo_schema_is_fitted(again));
+        neo_state_destroy(state);
+        neo_state_destroy(load);
+        neo_schema_destroy(s);
+        neo_schema_destroy(again);
+    }
+    neo_ctx_destroy(ctx);
+}
+
 static void criteo_dictionary(void) {
     const char *path = tmp_path("dict.tsv");
     char line[1024];
@@ -669,6 +766,7 @@ int main(void) {
     RUN(rare_words);
     RUN(rare_words_counted);
     RUN(rare_words_saved);
+    RUN(one_kind_only);
     RUN(criteo_dictionary);
     size_t bytes = neo_ctx_memory(ctx).bytes;
     neo_ctx *fresh = test_ctx(2, NEO_ISA_BEST, 1);
