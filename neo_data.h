@@ -107,6 +107,9 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_schema_criteo(neo_ctx *ctx, neo_ids ids
      bucket e1,e2,...            a sparse feature: 1 + how many edges are <= x; 0 when missing
      cross <other column> rows=N 1 + a hash of both fields modulo (rows - 1)
      list sep=C ...              several words in one field: a bag; further options of category
+     list ... weight=D           a word may end in D and a number, its weight in the bag
+                                 ("a:0.5|b"); else its weight is 1, as those of all other features
+                                 then are
      skip                        the column is not used
    The sparse features are in the order of the lines; a feature is called as its column, with
    "_bucket" or "_x_<other>" added for bucket and cross. Before the columns may stand
@@ -205,7 +208,7 @@ typedef struct neo_reader neo_reader;
 typedef struct neo_batch { /* views; for how long: neo_reader_desc.hold */
     neo_tensor dense;      /* [B][dense_count] f32 */
     neo_tensor label;      /* [B] f32 */
-    neo_jagged sparse;     /* feature_count x B, ids i64, no weights */
+    neo_jagged sparse;     /* feature_count x B, ids i64; weights if a list has weight= */
     int64_t first;         /* number of its first sample in the epoch as read, over all ranks */
     int64_t size;          /* B: samples of this rank; 0 where a batch has too few for all */
     int64_t global_size;   /* samples over all ranks: the batch of neo_leaves and of the loss */
@@ -293,8 +296,8 @@ NEO_API neo_status neo_npy_write(neo_ctx *ctx, const char *path, neo_tensor t);
 NEO_API NEO__CHECK_UNUSED neo_status neo_npy_read(neo_ctx *ctx, const char *path, neo_tensor *t);
 /* neo_npy_export: what is left of a reader's epoch (on several ranks: of this rank's part) as the
    triple <prefix>dense.npy (f32), sparse.npy (i32) and labels.npy (i32 [N, 1]), as TorchRec's.
-   Errors   NEO_ERR_UNSUPPORTED: a feature without exactly one id, a label that is not 0 or 1, an
-            id over i32; those of the reader; NEO_ERR_IO. The files are then incomplete. */
+   Errors   NEO_ERR_UNSUPPORTED: a feature without exactly one id, weights, a label that is not 0 or
+            1, an id over i32; those of the reader; NEO_ERR_IO. The files are then incomplete. */
 NEO_API neo_status neo_npy_export(neo_ctx *ctx, neo_reader *reader, const char *prefix);
 
 /* neo_state_add_schema: the dictionaries, so that a resumed or deployed model maps words to
@@ -508,7 +511,7 @@ typedef struct neo__op {
     float missing;
     double shift, scale;
     int64_t rows, min_count; /* 0: not given */
-    char separator; /* of a list */
+    char separator, weight; /* of a list; weight 0: none */
     float *edges;
     int32_t edge_count;
     neo__text *words; /* of a label; NULL: a number */
@@ -536,6 +539,7 @@ struct neo_schema {
     int64_t samples;                 /* that fitted it */
     int told;                        /* fitting has told that no label is positive */
     int multi;                       /* a feature may have other than one id */
+    int weighted;                    /* ids have weights */
     size_t ids_offset, record_bytes; /* of a parsed sample */
     double *log_table;               /* log(n), n < NEO__LOG_TABLE */
     /* Criteo */
@@ -1163,6 +1167,9 @@ static neo_status neo__describe_options(neo_schema *schema, neo__line *line, neo
         } else if (kind == NEO__OP_LIST && neo__text_value(word, "sep", &value)) {
             if (value.bytes != 1) return neo__line_fail(line, "sep= needs one character");
             op->separator = value.p[0];
+        } else if (kind == NEO__OP_LIST && neo__text_value(word, "weight", &value)) {
+            if (value.bytes != 1) return neo__line_fail(line, "weight= needs one character");
+            op->weight = value.p[0];
         } else if (kind == NEO__OP_LABEL && !op->words &&
                    neo__text_value(word, "positive", &value)) {
             NEO__TRY(neo__describe_positive(schema, line, value, op));
@@ -1216,6 +1223,8 @@ static neo_status neo__describe_op(neo_schema *schema, neo__line *line, neo__op 
         return neo__line_fail(line, "min_count= needs a dictionary, which hash has not");
     if (op->kind == NEO__OP_LIST && !op->separator)
         return neo__line_fail(line, "a list needs sep=");
+    if (op->weight && op->weight == op->separator)
+        return neo__line_fail(line, "sep= and weight= are the same");
     return NEO_OK;
 }
 /* Letters to change, insert or leave out to make b of a; 99: too long to count. */
@@ -1244,7 +1253,8 @@ static neo__hint neo__describe_hint(neo__text name, neo__text word) {
                                            "skip-lines", "header", "comment"};
     static const char *const options[] = {
         "label", "dense", "category", "bucket",   "cross", "list",  "skip",     "log",
-        "hash",  "rows=", "sep=",     "missing=", "scale=", "shift=", "positive=", "min_count="};
+        "hash",  "rows=", "sep=",     "missing=", "scale=", "shift=", "positive=", "min_count=",
+        "weight="};
     neo__hint hint = {""};
     for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
         if (neo__text_is(name, settings[i])) {
@@ -1384,6 +1394,7 @@ static neo_status neo__describe_feature(neo_schema *schema, const neo__line *lin
         (op->kind == NEO__OP_CATEGORY || op->kind == NEO__OP_LIST) && !op->hashed;
     schema->dicts[op->out].min_count = op->min_count;
     if (op->kind == NEO__OP_LIST) schema->multi = 1;
+    if (op->weight) schema->weighted = 1;
     return NEO_OK;
 }
 static neo_status neo__describe_finish(neo_schema *schema, neo__line *line) {
@@ -1525,6 +1536,7 @@ typedef struct neo__block {
     char *records;
     int64_t count, capacity;
     int64_t *ids; /* of a schema with several ids per feature */
+    float *weights; /* [id_capacity] of them, or NULL */
     int64_t id_count, id_capacity;
     uint32_t *end_offset, *end_line; /* where the next line starts, per sample */
     int64_t lines;                   /* in the block */
@@ -1896,40 +1908,59 @@ static int64_t neo__op_cross(const neo_schema *s, const neo__op *op, neo__text a
     return 1 +
            (int64_t)(neo__mix64(ha + 0x9E3779B97F4A7C15u * (hb | 1)) % (uint64_t)(op->rows - 1));
 }
-/* The next word of a list field, from *p on. */
-static int neo__list_next(const neo__op *op, const char **p, const char *end, neo__text *word) {
+/* The next word of a list field, from *p on, and its weight (p NULL: none stands there). */
+static int neo__list_next(const neo__op *op, const char **p, const char *end, neo__text *word,
+                          neo__text *weight) {
     while (*p < end) {
-        const char *q = (const char *)memchr(*p, op->separator, (size_t)(end - *p));
-        if (!q) q = end;
-        *word = neo__trim(*p, q);
-        *p = q + 1;
-        if (word->bytes > 0) return 1;
+        const char *stop = (const char *)memchr(*p, op->separator, (size_t)(end - *p));
+        if (!stop) stop = end;
+        *word = neo__trim(*p, stop);
+        *p = stop + 1;
+        weight->p = NULL;
+        if (word->bytes == 0) continue;
+        const char *at = word->p + word->bytes;
+        while (op->weight && at > word->p && at[-1] != op->weight) at--;
+        if (op->weight && at > word->p) {
+            *weight = neo__trim(at, word->p + word->bytes);
+            *word = neo__trim(word->p, at - 1);
+        }
+        return 1;
     }
     return 0;
 }
-/* The bag of a feature: one id, or the words of a list, appended to the block's stream. */
-static void neo__op_list(const neo_schema *s, const neo__op *op, neo__text t, neo__block *b) {
+/* The words of a list, appended to the block's stream. 0: a bad one. */
+static int neo__op_list(const neo_schema *s, const neo__op *op, neo__text t, const char *line,
+                        neo__block *b, neo__issue *issue) {
     const char *p = t.p, *end = t.p + t.bytes;
-    neo__text word;
-    if (neo__field_missing(s, t)) return;
-    while (neo__list_next(op, &p, end, &word)) {
+    neo__text word, weight;
+    if (neo__field_missing(s, t)) return 1;
+    while (neo__list_next(op, &p, end, &word, &weight)) {
         NEO_ASSERT(b->id_count < b->id_capacity);
+        if (s->weighted) b->weights[b->id_count] = 1.0f;
+        if (weight.p && !neo__field_number(s, op, weight, line, &b->weights[b->id_count], issue))
+            return 0;
+        if (word.bytes == 0) {
+            neo__issue_field(issue, NEO_ERR_FORMAT, word.p - line + 1, s->columns[op->column].name,
+                             "expected a word before the weight", weight, "");
+            return 0;
+        }
         b->ids[b->id_count++] = neo__op_word(s, op, word);
     }
+    return 1;
 }
 static neo_status neo__delimited_fit(const neo_schema *schema, neo__dict *fit,
                                      const neo__text *fields) {
     for (int32_t i = 0; i < schema->op_count; i++) {
         const neo__op *op = &schema->ops[i];
         if (op->kind != NEO__OP_CATEGORY && op->kind != NEO__OP_LIST) continue;
-        neo__text t = fields[op->column], word;
+        neo__text t = fields[op->column], word, weight;
         const char *p = t.p, *end = t.p + t.bytes;
         if (op->hashed || neo__field_missing(schema, t)) continue;
         if (op->kind == NEO__OP_CATEGORY) {
             NEO__TRY(neo__dict_collect(schema->ctx, &fit[op->out], neo__hash_bytes, p, t.bytes));
             continue;
         }
-        while (neo__list_next(op, &p, end, &word))
+        while (neo__list_next(op, &p, end, &word, &weight))
             NEO__TRY(
                 neo__dict_collect(schema->ctx, &fit[op->out], neo__hash_bytes, word.p, word.bytes));
     }
@@ -1970,13 +2001,18 @@ static int neo__delimited_ops(const neo_schema *schema, neo__block *block, const
             id = neo__op_bucket(op, x);
             break;
         case NEO__OP_CROSS: id = neo__op_cross(schema, op, t, block->fields[op->other]); break;
-        case NEO__OP_LIST: neo__op_list(schema, op, t, block); break;
+        case NEO__OP_LIST:
+            if (!neo__op_list(schema, op, t, line, block, issue)) return 0;
+            break;
         }
         if (!schema->multi) {
             ids[op->out] = id;
             continue;
         }
-        if (op->kind != NEO__OP_LIST) block->ids[block->id_count++] = id;
+        if (op->kind != NEO__OP_LIST) {
+            if (schema->weighted) block->weights[block->id_count] = 1.0f;
+            block->ids[block->id_count++] = id;
+        }
         ids[1 + op->out] = block->id_count - start;
     }
     if (schema->multi) ids[0] = start;
@@ -2542,6 +2578,7 @@ static void neo__block_layout(neo__block *block, const neo_schema *schema, int u
     NEO__CARVE(carve, block->raw, NEO__MAX((size_t)NEO__CHUNK_BYTES, raw) + 1 + NEO__BLOCK_PAD);
     NEO__CARVE(carve, block->records, neo__size_mul((size_t)block->capacity, schema->record_bytes));
     NEO__CARVE(carve, block->ids, block->id_capacity);
+    if (schema->weighted) NEO__CARVE(carve, block->weights, block->id_capacity);
     NEO__CARVE(carve, block->end_offset, block->capacity);
     NEO__CARVE(carve, block->end_line, block->capacity);
     NEO__CARVE(carve, block->fields, schema->column_count);
@@ -2703,6 +2740,8 @@ typedef struct neo__place {
 
 typedef struct neo__ids {
     int64_t *list, count, capacity;
+    float *weights; /* of a schema with weights; or NULL */
+    int64_t weight_capacity;
 } neo__ids;
 
 typedef enum neo__window_state { NEO__WINDOW_FILLING, NEO__WINDOW_FULL } neo__window_state;
@@ -2842,6 +2881,8 @@ static void neo__window_shuffle(const neo_reader *reader, neo__window *window) {
 }
 /* Room for `count` ids; those in the list are kept. */
 static neo_status neo__ids_reserve(neo_reader *r, neo__ids *list, int64_t count) {
+    if (r->schema->weighted)
+        NEO__TRY(NEO__GROW(r->ctx, list->weights, list->weight_capacity, count));
     if (count <= list->capacity) return NEO_OK;
     if (list->capacity > 0) __atomic_fetch_add(&r->stats.grow_count, 1, __ATOMIC_RELAXED);
     return NEO__GROW(r->ctx, list->list, list->capacity, count);
@@ -2861,6 +2902,9 @@ static neo_status neo__window_append(neo_reader *reader, neo__window *window, ne
         NEO__TRY(neo__ids_reserve(reader, &window->ids, window->ids.count + ids));
         memcpy(window->ids.list + window->ids.count, block->ids + first,
                (size_t)ids * sizeof(int64_t));
+        if (schema->weighted)
+            memcpy(window->ids.weights + window->ids.count, block->weights + first,
+                   (size_t)ids * sizeof(float));
         for (int64_t i = 0; i < n; i++)
             neo__record_ids(schema, to + (size_t)i * schema->record_bytes)[0] +=
                 window->ids.count - first;
@@ -2914,9 +2958,12 @@ static neo_status neo__gather_multi(neo_reader *reader, const neo__window *windo
             (const int64_t *)(const void *)(window->records + (size_t)at * schema->record_bytes +
                                             schema->ids_offset);
         const int64_t *ids = window->ids.list + ends[0];
+        const float *weights = schema->weighted ? window->ids.weights + ends[0] : NULL;
         for (int64_t t = 0; t < features; t++) {
             int64_t from = t ? ends[t] : 0, to = slot->offsets[t * n + i];
             for (int64_t k = from; k < ends[t + 1]; k++) slot->ids.list[to + k - from] = ids[k];
+            for (int64_t k = from; weights && k < ends[t + 1]; k++)
+                slot->ids.weights[to + k - from] = weights[k];
         }
     }
     return NEO_OK;
@@ -3008,6 +3055,7 @@ static neo_status neo__reader_gather(neo_reader *reader, const neo__window *wind
     slot->batch.sparse.id_dtype = NEO_I64;
     slot->batch.sparse.offsets = slot->offsets;
     slot->batch.sparse.ids = slot->ids.list;
+    slot->batch.sparse.weights = slot->ids.weights;
     slot->batch.first = window->first + first;
     slot->batch.size = n;
     slot->batch.global_size = all;
@@ -3279,12 +3327,15 @@ static neo_status neo__reader_memory(neo_reader *reader) {
                                   ids * reader->windows.samples));
     return NEO_OK;
 }
+static void neo__ids_free(neo_ctx *ctx, neo__ids *ids) {
+    NEO__LIST_FREE(ctx, ids->list, ids->capacity);
+    NEO__LIST_FREE(ctx, ids->weights, ids->weight_capacity);
+}
 static void neo__reader_free(neo_reader *r) {
     neo_ctx *ctx = r->ctx;
-    for (int i = 0; i < NEO__WINDOWS; i++)
-        NEO__LIST_FREE(ctx, r->windows.window[i].ids.list, r->windows.window[i].ids.capacity);
+    for (int i = 0; i < NEO__WINDOWS; i++) neo__ids_free(ctx, &r->windows.window[i].ids);
     for (int i = 0; r->memory && i < r->slots.count; i++)
-        NEO__LIST_FREE(ctx, r->slots.slot[i].ids.list, r->slots.slot[i].ids.capacity);
+        neo__ids_free(ctx, &r->slots.slot[i].ids);
     neo_free(ctx, r->memory, r->memory_bytes);
     neo__source_destroy(&r->blocks.source);
     neo_free(ctx, r, sizeof *r);
@@ -4133,6 +4184,8 @@ static neo_status neo__npy_out_batch(neo__npy_out *out, const neo_batch *batch) 
     int64_t n = batch->size, t = batch->sparse.feature_count,
             *ids = (int64_t *)(uintptr_t)batch->sparse.ids;
     const float *label = (const float *)batch->label.data;
+    NEO__CHECK(!batch->sparse.weights, NEO_ERR_UNSUPPORTED,
+               "neo_npy_export: ids with weights, which the arrays have no place for");
     NEO__TRY(NEO__GROW(out->ctx, out->cells, out->cell_capacity, n * (t + 1)));
     for (int64_t i = 0; i < n; i++) {
         NEO__CHECK(label[i] == 0.0f || label[i] == 1.0f, NEO_ERR_UNSUPPORTED,

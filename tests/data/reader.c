@@ -695,7 +695,7 @@ static neo_status read_lists(neo_ctx *c, const char *path) {
     neo_schema *s = NULL;
     neo_reader *r = NULL;
     neo_batch b;
-    neo_status st = neo_schema_parse(c, "y label positive=1\nw list sep=| min_count=3\n", &s);
+    neo_status st = neo_schema_parse(c, "y label positive=1\nw list sep=| weight=: min_count=3\n", &s);
     if (st == NEO_OK) st = neo_schema_fit(s, &path, 1, 0);
     neo_reader_desc d = reader_desc(s, &path, 1, 50);
     d.shuffle_window = 100;

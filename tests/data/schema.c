@@ -61,6 +61,8 @@ static void description_mistakes(void) {
         {"a skip\nb skip\nc cross d rows=4\n", "columns:3:1: cross: there is no column 'd'"},
         {"a list rows=5\n", "columns:1:3: a list needs sep="},
         {"a list sep=ab\n", "columns:1:8: sep= needs one character"},
+        {"a list sep=; weight=\n", "columns:1:14: weight= needs one character"},
+        {"a list sep=; weight=;\n", "columns:1:3: sep= and weight= are the same"},
         {"a category category\n", "columns:1:1: feature 'a' is there already"},
         {"a skip\n", "no column is used"},
         {"\n", "no column is used"},
@@ -631,6 +633,94 @@ static void rare_words_saved(void) {
     neo_schema_destroy(other);
 }
 
+/* ---- weights ---- */
+static float bag_weight(const neo_batch *b, int feature, int64_t sample, int64_t k) {
+    return b->sparse.weights[b->sparse.offsets[feature * b->sparse.batch + sample] + k];
+}
+static void weighted_lists(void) {
+    neo_schema *s = NULL;
+    neo_batch b;
+    neo_reader *r = read_one(&s, "y label\nc category\nt list sep=| weight=: min_count=2\nu list sep=;\n",
+                             "1,x,a:0.5|b,p;q\n0,y:2,,\n1,x, b : -1.5 |a| rare:3|c:d:1e1,q:7\n0,x,c:d:0,r\n", &b);
+    REQUIRE(r);
+    REQUIRE(b.sparse.weights);
+    CHECK_INT(neo_schema_feature(s, 1).words, 3); /* a, b, c:d */
+    const int64_t t[4][4] = {{2, 3}, {0}, {3, 2, 1, 4}, {4}}, length[4] = {2, 0, 4, 1};
+    const float weight[4][4] = {{0.5f, 1}, {0}, {-1.5f, 1, 3, 10}, {0}};
+    for (int i = 0; i < 4; i++) {
+        CHECK_INT(bag_length(&b, 1, i), length[i]);
+        for (int k = 0; k < length[i]; k++) {
+            CHECK_INT(bag_id(&b, 1, i, k), t[i][k]);
+            CHECK(bag_weight(&b, 1, i, k) == weight[i][k]);
+        }
+        CHECK(bag_weight(&b, 0, i, 0) == 1.0f);
+        for (int k = 0; k < bag_length(&b, 2, i); k++) CHECK(bag_weight(&b, 2, i, k) == 1.0f);
+    }
+    neo_reader_close(r);
+    static const struct {
+        const char *line, *message;
+    } grid[] = {
+        {"1,x,a:0.5|b:,p\n", ":1:13: t: expected a number, found ''"},
+        {"1,x,a:x|b,p\n", ":1:7: t: expected a number, found 'x'"},
+        {"1,x,a:1e99|b,p\n", ":1:7: t: expected a number within the range of f32, found '1e99'"},
+        {"1,x,a|:2,p\n", ":1:7: t: expected a word before the weight '2'"},
+    };
+    for (size_t i = 0; i < sizeof grid / sizeof grid[0]; i++) {
+        CHECK(read_one(&s, NULL, grid[i].line, &b) == NULL);
+        CHECK(strstr(neo_last_error(), grid[i].message));
+    }
+    neo_schema_destroy(s);
+}
+/* Shuffled, on 1 to 3 ranks and for any threads: each id keeps its weight, and bags sum by it. */
+static void weights_travel(void) {
+    const char *path = tmp_path("weights.csv");
+    neo_ctx *ctx = test_ctx(2, NEO_ISA_BEST, 6);
+    neo_schema *s = NULL;
+    neo_reader *r = NULL;
+    neo_batch b;
+    FILE *f = fopen(path, "wb");
+    REQUIRE(f);
+    for (int i = 0; i < 3000; i++) {
+        fprintf(f, "%d,w%d,", i % 2, i % 11);
+        for (int k = 0; k < i % 5; k++) fprintf(f, "%s%d:%d", k ? "|" : "", (i * 7 + k) % 40, (i * 7 + k) % 40 + 3);
+        fprintf(f, "\n");
+    }
+    fclose(f);
+    REQUIRE_OK(neo_schema_parse(ctx, "y label\nc category\nt list sep=| weight=:\n", &s));
+    REQUIRE_OK(neo_schema_fit(s, &path, 1, 0));
+    int64_t id_of[40], rows = neo_schema_feature(s, 1).rows; /* in order of first sight */
+    memset(id_of, 0, sizeof id_of);
+    for (int i = 0, next = 1; i < 3000; i++)
+        for (int k = 0; k < i % 5; k++)
+            if (!id_of[(i * 7 + k) % 40]) id_of[(i * 7 + k) % 40] = next++;
+    float want_weight[64];
+    for (int w = 0; w < 40; w++) want_weight[id_of[w]] = (float)(w + 3);
+    CHECK_INT(rows, 41);
+    for (int variant = 0; variant < 6; variant++) {
+        int ranks = 1 + variant % 3;
+        int64_t ids = 0;
+        for (int rank = 0; rank < ranks; rank++) {
+            neo_reader_desc d = reader_desc(s, &path, 1, 100);
+            d.rank = rank;
+            d.world_size = ranks;
+            d.threads = 1 + variant;
+            d.shuffle_window = variant < 3 ? 0 : 700;
+            REQUIRE_OK(neo_reader_open(ctx, &d, &r));
+            while (neo_reader_next(r, &b) == NEO_OK) {
+                for (int64_t i = 0; i < b.size; i++) {
+                    CHECK(bag_weight(&b, 0, i, 0) == 1.0f);
+                    for (int64_t k = 0; k < bag_length(&b, 1, i); k++, ids++)
+                        CHECK(bag_weight(&b, 1, i, k) == want_weight[bag_id(&b, 1, i, k)]);
+                }
+            }
+            neo_reader_close(r);
+        }
+        CHECK_INT(ids, 6000);
+    }
+    neo_schema_destroy(s);
+    neo_ctx_destroy(ctx);
+}
+
 /* ---- schemas without dense numbers, or without sparse features ---- */
 /* Numbers of a batch that show whether every sample came: sums of labels, of dense numbers, of ids. */
 static void add_sums(const neo_batch *b, double sum[4]) {
@@ -766,6 +856,8 @@ int main(void) {
     RUN(rare_words);
     RUN(rare_words_counted);
     RUN(rare_words_saved);
+    RUN(weighted_lists);
+    RUN(weights_travel);
     RUN(one_kind_only);
     RUN(criteo_dictionary);
     size_t bytes = neo_ctx_memory(ctx).bytes;

@@ -16,7 +16,7 @@ static const char *const descriptions[6] = {
     "-1,0,1e-40\n",
     "x list sep=;\n",
     "quote \"\ny label\nx dense\nc category min_count=2 rows=4\nt list sep=; min_count=2\n",
-    "quote \"\nheader\nc category\nx dense\ny label\n\"two words\" list sep=; hash rows=7\n",
+    "quote \"\nheader\nc category\nx dense\ny label\n\"two words\" list sep=; weight=: hash rows=7\n",
 };
 static const fuzz_seed fuzz_seeds[] = {
     FUZZ_TEXT("\0|1x3 Cross\n39, clerk, 2174, x, <=50K\n?, ?, , , "
@@ -31,6 +31,7 @@ static const fuzz_seed fuzz_seeds[] = {
     FUZZ_TEXT("\3a;b;a;;c\n;\n\na"),
     FUZZ_TEXT("\44" "1,\"2\", \"a,\"\"b\"\"\" ,\"p;q\"\n0,3,\"\",\"\"\"\"\n1,2,5\" ,;\n"),
     FUZZ_TEXT("\51" "c,x,\"two words\",z,y\n\"a\"\"\",1,\"a;b\",,1\n,,,,0\n"),
+    FUZZ_TEXT("\51" "c,x,\"two words\",z,y\na,1,\"a:0.5;b : 2;c;:;d:-1e3\",,1\n,,a:2;b;c:0,,0\n"),
     FUZZ_TEXT("\55" "two words,x,c\n1,2,3\n"),
     FUZZ_TEXT("\7\xEF\xBB\xBF"
               "a;b\n"),
@@ -51,6 +52,7 @@ static void check(const neo_schema *s, const neo__block *b) {
             for (; k < end; k++) {
                 int64_t id = s->multi ? b->ids[k] : ids[t];
                 FUZZ_CHECK(id >= 0 && id < s->rows[t]);
+                FUZZ_CHECK(!s->weighted || b->weights[k] - b->weights[k] == 0.0f);
             }
         }
         if (s->multi) used = ids[0] + ids[s->feature_count];
