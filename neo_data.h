@@ -165,6 +165,8 @@ NEO_API void neo_schema_destroy(neo_schema *schema);
 NEO_API neo_format neo_schema_format(const neo_schema *schema);
 NEO_API int32_t neo_schema_dense_count(const neo_schema *schema);
 NEO_API int32_t neo_schema_feature_count(const neo_schema *schema);
+/* neo_schema_is_weighted: batches have a weight per id (neo_plan_desc.weighted). */
+NEO_API int neo_schema_is_weighted(const neo_schema *schema);
 /* neo_schema_feature: name NULL and rows 0 when there is no such feature. */
 NEO_API neo_feature neo_schema_feature(const neo_schema *schema, int32_t feature);
 /* neo_schema_is_fitted: 0 while dictionaries are still to be built. neo_schema_fit: build them
@@ -638,6 +640,7 @@ static neo_status neo__schema_done(neo_schema *s, neo_status status, neo_schema 
 NEO_API neo_format neo_schema_format(const neo_schema *s) { return s->format; }
 NEO_API int32_t neo_schema_dense_count(const neo_schema *s) { return s->dense_count; }
 NEO_API int32_t neo_schema_feature_count(const neo_schema *s) { return s->feature_count; }
+NEO_API int neo_schema_is_weighted(const neo_schema *s) { return s->weighted; }
 NEO_API neo_feature neo_schema_feature(const neo_schema *s, int32_t feature) {
     NEO__ZERO(neo_feature, f);
     if (feature < 0 || feature >= s->feature_count) return f;

@@ -18,7 +18,7 @@ static void criteo_sizes(void) {
           strcmp(neo_schema_feature(s, 25).name, "C26") == 0);
     CHECK_INT(neo_schema_feature(s, 25).rows, 1000);
     CHECK(neo_schema_feature(s, 26).name == NULL && neo_schema_feature(s, -1).name == NULL);
-    CHECK(neo_schema_is_fitted(s));
+    CHECK(neo_schema_is_fitted(s) && !neo_schema_is_weighted(s));
     neo_schema_destroy(s);
     int64_t rows[26];
     for (int i = 0; i < 26; i++) rows[i] = 10 + i;
@@ -643,7 +643,7 @@ static void weighted_lists(void) {
     neo_reader *r = read_one(&s, "y label\nc category\nt list sep=| weight=: min_count=2\nu list sep=;\n",
                              "1,x,a:0.5|b,p;q\n0,y:2,,\n1,x, b : -1.5 |a| rare:3|c:d:1e1,q:7\n0,x,c:d:0,r\n", &b);
     REQUIRE(r);
-    REQUIRE(b.sparse.weights);
+    REQUIRE(b.sparse.weights && neo_schema_is_weighted(s));
     CHECK_INT(neo_schema_feature(s, 1).words, 3); /* a, b, c:d */
     const int64_t t[4][4] = {{2, 3}, {0}, {3, 2, 1, 4}, {4}}, length[4] = {2, 0, 4, 1};
     const float weight[4][4] = {{0.5f, 1}, {0}, {-1.5f, 1, 3, 10}, {0}};
