@@ -5,8 +5,9 @@
    WHAT IT DOES
      - a schema: the dense numbers and sparse features of a sample, and the dictionaries that turn
        words into ids
-     - readers of Criteo TSV, delimited text and .npy arrays (as TorchRec's), and a generator with a
-       known truth: parsed ahead by threads, shuffled, resumed at any batch
+     - readers of Criteo TSV, delimited text (CSV with headers and quotes; lists, with weights) and
+       .npy arrays (as TorchRec's), and a generator with a known truth: parsed ahead by threads,
+       shuffled, resumed at any batch
      - the same batches in the same order for any number of threads and ranks
      - bad input: an error with file, line and column, or skipped and counted
 
@@ -75,10 +76,10 @@ typedef enum neo_ids {
 typedef struct neo_feature {
     const char *name; /* owned by the schema */
     int64_t rows;     /* ids are in [0, rows); 0 while its dictionary is still to be built */
-    /* Of a dictionary, as neo_schema_fit found them; else 0: */
-    int64_t words;    /* that have a row of their own */
-    int64_t rare;     /* other words, seen fewer than min_count times: they share row 1 */
-    int64_t dropped;  /* times a word came for which rows= left no row */
+    /* The words of a dictionary, as neo_schema_fit found them; else 0: */
+    int64_t words;    /* with a row of their own */
+    int64_t rare;     /* seen fewer than min_count times: they share row 1 */
+    int64_t dropped;  /* times that one came for which rows= left no row */
 } neo_feature;
 
 /* neo_schema_criteo: 13 dense (log(x + 1), negative and empty ones 0), 26 sparse features C1 ..
@@ -513,7 +514,7 @@ typedef struct neo__op {
     float missing;
     double shift, scale;
     int64_t rows, min_count; /* 0: not given */
-    char separator, weight; /* of a list; weight 0: none */
+    char separator, weight;  /* of a list; weight 0: none */
     float *edges;
     int32_t edge_count;
     neo__text *words; /* of a label; NULL: a number */
@@ -781,9 +782,9 @@ static neo_status neo__dict_load(const neo_schema *schema, int32_t f, int versio
                NEO_ERR_MISMATCH,
                "the saved dictionary is of feature '%.*s', the schema has '%s' there",
                (int)NEO__MIN(text.bytes, 60), text.p, name);
-    NEO__CHECK(version == 1 || (neo__take_count(in, &min_count) &&
-                                neo__take_count(in, &dict->rare) &&
-                                neo__take_count(in, &dict->dropped)),
+    NEO__CHECK(version == 1 ||
+                   (neo__take_count(in, &min_count) && neo__take_count(in, &dict->rare) &&
+                    neo__take_count(in, &dict->dropped)),
                NEO_ERR_CORRUPT, corrupt, name);
     NEO__CHECK(min_count == dict->min_count, NEO_ERR_MISMATCH,
                "the saved dictionary of feature '%s' has min_count=%" PRId64
@@ -1249,15 +1250,15 @@ static int neo__text_distance(neo__text a, const char *b) {
 typedef struct neo__hint {
     char text[96];
 } neo__hint;
-/* What may have been meant by a line that describes no column: a setting, if the name is one; or
+/* A guess at what was meant by a line that describes no column: a setting, if the name is one; or
    the option next to the word. */
 static neo__hint neo__describe_hint(neo__text name, neo__text word) {
     static const char *const settings[] = {"delimiter",  "quote",  "missing",
                                            "skip-lines", "header", "comment"};
     static const char *const options[] = {
-        "label", "dense", "category", "bucket",   "cross", "list",  "skip",     "log",
-        "hash",  "rows=", "sep=",     "missing=", "scale=", "shift=", "positive=", "min_count=",
-        "weight="};
+        "label",  "dense",  "category",  "bucket",     "cross",  "list",
+        "skip",   "log",    "hash",      "rows=",      "sep=",   "missing=",
+        "scale=", "shift=", "positive=", "min_count=", "weight="};
     neo__hint hint = {""};
     for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
         if (neo__text_is(name, settings[i])) {
@@ -1363,8 +1364,7 @@ static neo_status neo__describe_lines(neo_schema *s, neo__line *line, neo__text 
         int known = 0, quoted;
         NEO__TRY(neo__line_name(line, &name, &quoted));
         if (name.bytes == 0) continue;
-        if (s->column_count == 0 && !quoted)
-            NEO__TRY(neo__describe_setting(s, line, name, &known));
+        if (s->column_count == 0 && !quoted) NEO__TRY(neo__describe_setting(s, line, name, &known));
         line->at = name.p - quoted;
         if (!known) NEO__TRY(neo__describe_column(s, line, name));
     }
@@ -1489,7 +1489,7 @@ enum {
 typedef struct neo__quoted {
     char text[48];
 } neo__quoted;
-/* What the header of a file says of its lines. */
+/* The lines of a file, as its header says. */
 typedef struct neo__head {
     int32_t fields;  /* of a line */
     int labeled;     /* the label is among them */
@@ -1544,7 +1544,7 @@ typedef struct neo__block {
     uint32_t *end_offset, *end_line; /* where the next line starts, per sample */
     int64_t lines;                   /* in the block */
     int64_t bad;
-    int64_t positive;       /* labels that are one of the words of positive= */
+    int64_t positive;        /* labels that are one of the words of positive= */
     neo__quoted first_label; /* of those words or not */
     int failed; /* stopped at issues[0] */
     int issue_count;
@@ -1803,7 +1803,7 @@ static const char *neo__field_quoted(char quote, const char *p, const char *end,
     }
     return NULL;
 }
-/* Where the next delimiter is; NULL: there is none. */
+/* The place of the next delimiter; NULL: there is none. */
 static const char *neo__field_stop(const neo_schema *schema, const char *p, const char *end) {
     const char *word = schema->delimiter;
     size_t bytes = (size_t)schema->delimiter_bytes;
@@ -2167,8 +2167,8 @@ typedef struct neo__source {
     neo__file handle;
     char *carry; /* [NEO__CHUNK_BYTES] */
     size_t carry_bytes;
-    neo__head head;    /* of this file, if the schema has headers */
-    neo__text *names;  /* [NEO__COLUMNS_MAX] of it */
+    neo__head head;   /* of this file, if the schema has headers */
+    neo__text *names; /* [NEO__COLUMNS_MAX] of it */
     int64_t rows; /* npy, synthetic: of this file */
     const int64_t
         *file_rows; /* npy: rows of the files before file i, as they were at open; or NULL */
@@ -2372,8 +2372,8 @@ static neo_status neo__source_drop(neo__source *source, int64_t bytes) {
     source->carry_bytes -= held;
     memmove(source->carry, source->carry + held, source->carry_bytes);
     for (int64_t left = bytes - (int64_t)held; left > 0 && got > 0; left -= (int64_t)got)
-        NEO__TRY(neo__source_read_pipe(
-            source, source->carry, (size_t)NEO__MIN(left, (int64_t)NEO__CHUNK_BYTES), &got));
+        NEO__TRY(neo__source_read_pipe(source, source->carry,
+                                       (size_t)NEO__MIN(left, (int64_t)NEO__CHUNK_BYTES), &got));
     return NEO_OK;
 }
 static neo_status neo__source_open_text(neo__source *source) {
@@ -2611,9 +2611,9 @@ typedef struct neo__tally {
     int64_t samples;     /* of the file, so far */
     int whole_file;      /* the file was read from its start: it must hold a sample */
     int64_t bad, logged; /* bad lines of all files; those logged */
-    int64_t labels, positive;  /* of all files */
-    int whole;                 /* from the first file's start */
-    int told;                  /* that there is no positive label */
+    int64_t labels, positive; /* of all files */
+    int whole;                /* from the first file's start */
+    int told;                 /* that there is no positive label */
     neo__quoted first_label;
 } neo__tally;
 enum { NEO__TALLY_LABELS = 100000 /* samples that hold a positive label, or something is wrong */ };
@@ -3337,8 +3337,7 @@ static void neo__ids_free(neo_ctx *ctx, neo__ids *ids) {
 static void neo__reader_free(neo_reader *r) {
     neo_ctx *ctx = r->ctx;
     for (int i = 0; i < NEO__WINDOWS; i++) neo__ids_free(ctx, &r->windows.window[i].ids);
-    for (int i = 0; r->memory && i < r->slots.count; i++)
-        neo__ids_free(ctx, &r->slots.slot[i].ids);
+    for (int i = 0; r->memory && i < r->slots.count; i++) neo__ids_free(ctx, &r->slots.slot[i].ids);
     neo_free(ctx, r->memory, r->memory_bytes);
     neo__source_destroy(&r->blocks.source);
     neo_free(ctx, r, sizeof *r);
@@ -3442,9 +3441,11 @@ enum { NEO__READER_PARTS = 5 };
 static const struct {
     const char *name;
     int shift, bits;
-} neo__reader_part[NEO__READER_PARTS] = {
-    {"schema", 0, 7}, {"batch", 7, 7}, {"shuffle_window", 14, 7}, {"seed", 21, 5},
-    {"number of files", 26, 5}};
+} neo__reader_part[NEO__READER_PARTS] = {{"schema", 0, 7},
+                                         {"batch", 7, 7},
+                                         {"shuffle_window", 14, 7},
+                                         {"seed", 21, 5},
+                                         {"number of files", 26, 5}};
 static uint32_t neo__reader_parts(const neo_reader *r) {
     const uint64_t value[NEO__READER_PARTS] = {
         (uint64_t)r->schema->format << 48 ^ (uint64_t)r->schema->feature_count << 24 ^
