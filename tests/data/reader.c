@@ -804,7 +804,46 @@ static void standard_input(void) {
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);
 }
+/* A header that comes in pieces, and a position behind it. */
+static void header_on_standard_input(void) {
+    static uint64_t want[MOST], got[MOST];
+    const char *path = tmp_path("head-pipe.csv"), *input = "-";
+    neo_schema *s = NULL;
+    neo_reader *r = NULL;
+    neo_batch b;
+    pid_t child;
+    FILE *f = fopen(path, "wb");
+    REQUIRE(f);
+    fprintf(f, "a line of another kind\n\"not used\",x,\"y\"\n");
+    for (int i = 0; i < 20000; i++) fprintf(f, "\"a, b\",%d,%d\n", i, i % 2);
+    fclose(f);
+    REQUIRE_OK(neo_schema_parse(ctx, "quote \"\nskip-lines 1\nheader\ny label\nx dense\n", &s));
+    neo_reader_desc d = reader_desc(s, &path, 1, 100);
+    d.shuffle_window = 1000;
+    REQUIRE_OK(neo_reader_open(ctx, &d, &r));
+    int64_t n = read_hashes(r, want, MOST);
+    CHECK_INT(n, 200);
+    REQUIRE_OK(neo_reader_epoch(r, 0));
+    for (int i = 0; i < 125; i++) REQUIRE_OK(neo_reader_next(r, &b));
+    neo_position at = neo_reader_position(r);
+    neo_reader_close(r);
+    d.paths = &input;
+    const size_t pieces[3] = {200000, 1000, 7};
+    for (int k = 0; k < 6; k++) {
+        int skip = k < 3 ? 0 : 125;
+        REQUIRE(feed_stdin(path, pieces[k % 3], 0, &child));
+        d.threads = 1 + k % 3;
+        REQUIRE_OK(neo_reader_open(ctx, &d, &r));
+        if (skip) REQUIRE_OK(neo_reader_seek(r, &at));
+        CHECK_INT(read_hashes(r, got, MOST), n - skip);
+        CHECK_BITS(want + skip, got, (size_t)(n - skip) * 8);
+        neo_reader_close(r);
+        waitpid(child, NULL, 0);
+    }
+    neo_schema_destroy(s);
+}
 #else
+static void header_on_standard_input(void) { SKIP("needs fork"); }
 static void standard_input(void) { SKIP("needs fork"); }
 #endif
 
@@ -838,6 +877,7 @@ int main(void) {
     RUN(close_early);
     RUN(every_allocation_may_fail);
     RUN(standard_input);
+    RUN(header_on_standard_input);
     if (neo_ctx_memory(ctx).bytes != bytes) {
         printf("FAILED leak\n");
         test_failed++;
