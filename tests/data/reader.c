@@ -695,7 +695,7 @@ static neo_status read_lists(neo_ctx *c, const char *path) {
     neo_schema *s = NULL;
     neo_reader *r = NULL;
     neo_batch b;
-    neo_status st = neo_schema_parse(c, "y label positive=1\nw list sep=| weight=: min_count=3\n", &s);
+    neo_status st = neo_schema_parse(c, "header\nquote \"\nw list sep=| weight=: min_count=3\ny label positive=1\n", &s);
     if (st == NEO_OK) st = neo_schema_fit(s, &path, 1, 0);
     neo_reader_desc d = reader_desc(s, &path, 1, 50);
     d.shuffle_window = 100;
@@ -709,7 +709,16 @@ static neo_status read_lists(neo_ctx *c, const char *path) {
 static void every_allocation_may_fail(void) {
     neo_ctx_desc desc;
     neo_ctx *c = NULL;
-    const char *path = tmp_path("lists.csv");
+    const char *path = tmp_path("lists-head.csv");
+    FILE *f = fopen(path, "wb");
+    REQUIRE(f);
+    fprintf(f, "y,not used,w\n");
+    for (int i = 0; i < 4000; i++) {
+        fprintf(f, "%d,,\"", i % 2);
+        for (int k = 0; k < i * 7 % 12; k++) fprintf(f, "w%d:%d|", i * k % 100, k);
+        fprintf(f, "\"\n");
+    }
+    fclose(f);
     memset(&desc, 0, sizeof desc);
     desc.allocator.alloc = failing_alloc;
     desc.allocator.free = failing_free;
