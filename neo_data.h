@@ -5,8 +5,9 @@
    WHAT IT DOES
      - a schema: the dense numbers and sparse features of a sample, and the dictionaries that turn
        words into ids
-     - readers of Criteo TSV, delimited text and .npy arrays (as TorchRec's), and a generator with a
-       known truth: parsed ahead by threads, shuffled, resumed at any batch
+     - readers of Criteo TSV, delimited text (CSV with headers and quotes; lists, with weights) and
+       .npy arrays (as TorchRec's), and a generator with a known truth: parsed ahead by threads,
+       shuffled, resumed at any batch
      - the same batches in the same order for any number of threads and ranks
      - bad input: an error with file, line and column, or skipped and counted
 
@@ -55,7 +56,8 @@ extern "C" {
    A schema says what one sample of a data source becomes: a label, dense numbers, and for each
    sparse feature a bag of ids in [0, rows). Readers parse by it; trainers size their tables from
    it; it owns the dictionaries that turn words into ids, so one schema serves training and test
-   files. Id 0 of a feature stands for a missing word, and in a dictionary for an unseen one too.
+   files. Id 0 of a feature stands for a missing word, and in a dictionary for an unseen one too
+   (with min_count that is id 1).
    ------------------------------------------------------------------------ */
 typedef struct neo_schema neo_schema;
 
@@ -74,6 +76,10 @@ typedef enum neo_ids {
 typedef struct neo_feature {
     const char *name; /* owned by the schema */
     int64_t rows;     /* ids are in [0, rows); 0 while its dictionary is still to be built */
+    /* The words of a dictionary, as neo_schema_fit found them; else 0: */
+    int64_t words;    /* with a row of their own */
+    int64_t rare;     /* seen fewer than min_count times: they share row 1 */
+    int64_t dropped;  /* times that one came for which rows= left no row */
 } neo_feature;
 
 /* neo_schema_criteo: 13 dense (log(x + 1), negative and empty ones 0), 26 sparse features C1 ..
@@ -85,30 +91,46 @@ typedef struct neo_feature {
 NEO_API NEO__CHECK_UNUSED neo_status neo_schema_criteo(neo_ctx *ctx, neo_ids ids, int64_t max_rows,
                                                        const int64_t *rows_per_feature,
                                                        neo_schema **schema);
-/* neo_schema_parse: a column description, as text: one line per column of the file, in order,
+/* neo_schema_parse: a column description, as text: one line per column of the file, in order (with
+   `header`: of those in use, in any order),
        <name> <what>...          where what is one or more of
      label [positive=W,W]        1 if the field is one of the words; without positive=, a number
                                  in [0, 1]
      dense [log] [shift=a] [scale=b] [missing=c]
                                  (x - a) * b; with log x is first log(x + 1), 0 for x <= 0;
                                  c when the field is missing (default 0)
-     category [rows=N] [hash]    a dictionary of at most N rows (when they are used up, further
-                                 words get id 0, as unseen ones do); or with hash, which needs rows,
-                                 1 + neo_hash(word) modulo (rows - 1)
+     category [rows=N]           a dictionary of at most N rows (when they are used up, further
+                                 words get id 0, as unseen ones do)
+     category ... min_count=N    words that neo_schema_fit sees fewer than N times share one row, of
+                                 id 1, and words never seen (or without a row) get that row too:
+                                 rare words have trained it, where nothing trains row 0
+     category hash rows=N        1 + neo_hash(word) modulo (rows - 1)
      bucket e1,e2,...            a sparse feature: 1 + how many edges are <= x; 0 when missing
      cross <other column> rows=N 1 + a hash of both fields modulo (rows - 1)
-     list sep=C [rows=N] [hash]  several words in one field: a bag
+     list sep=C ...              several words in one field: a bag; further options of category
+     list ... weight=D           a word may end in D and a number, its weight in the bag
+                                 ("a:0.5|b"); else its weight is 1, as those of all other features
+                                 then are
      skip                        the column is not used
    The sparse features are in the order of the lines; a feature is called as its column, with
    "_bucket" or "_x_<other>" added for bucket and cross. Before the columns may stand
      delimiter C     text between two fields (default ","); "tab" and "space" stand for those
+     quote C         a field that begins with the character C (mostly ") ends at the next single C;
+                     two of them stand for one, and delimiters between are text. A line that ends
+                     inside is a bad line: a field is part of one line. Without this setting quotes
+                     mean nothing
      missing W       a word that means "no value", as an empty field always does; may be repeated
-     skip-lines N    the first N lines of every file hold no sample;   header   is skip-lines 1
-                     (names in it are not compared with the description)
+     skip-lines N    the first N lines of every file hold no sample
+     header          the next line of every file holds the names of its columns: each column of the
+                     description is looked up there by its name, and others of the file are not
+                     used. A name that is absent or there twice is an error; only the label may be
+                     absent, from files of a reader with `unlabeled`
      comment T       lines that begin with T hold no sample; may be repeated
    '#' and what follows it on the line is a comment of the description, at the start of a line or
-   after a space. Spaces and tabs around a field are left out (unless they delimit); blank lines
-   hold no sample. Quotes mean nothing: a field is what stands between two delimiters.
+   after a space. A column's name with spaces, or one that is a word above, stands in double quotes:
+       "Job Title" category
+   Spaces and tabs around a field are left out (unless they delimit; inside quotes they stay); blank
+   lines hold no sample.
    path_or_text: text if it contains a newline, else the path of a file.
    Errors   NEO_ERR_FORMAT: the message has file:line:column. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_schema_parse(neo_ctx *ctx, const char *path_or_text,
@@ -144,13 +166,19 @@ NEO_API void neo_schema_destroy(neo_schema *schema);
 NEO_API neo_format neo_schema_format(const neo_schema *schema);
 NEO_API int32_t neo_schema_dense_count(const neo_schema *schema);
 NEO_API int32_t neo_schema_feature_count(const neo_schema *schema);
+/* neo_schema_is_weighted: batches have a weight per id (neo_plan_desc.weighted). */
+NEO_API int neo_schema_is_weighted(const neo_schema *schema);
 /* neo_schema_feature: name NULL and rows 0 when there is no such feature. */
 NEO_API neo_feature neo_schema_feature(const neo_schema *schema, int32_t feature);
 /* neo_schema_is_fitted: 0 while dictionaries are still to be built. neo_schema_fit: build them
    from these files, one pass (it fixes the features' rows); nothing to do for a schema without
    dictionaries. A loaded checkpoint fits the schema too. skip_bad_lines as in neo_reader_desc.
+   With min_count it holds all words of the files, else those that get a row.
+   neo_schema_samples: the samples of that pass, for a learning rate that depends on their number; a
+   checkpoint has it too. 0: there was none.
    Errors   NEO_ERR_STATE: fitted already. Those of a reader. The schema is then as before. */
 NEO_API int neo_schema_is_fitted(const neo_schema *schema);
+NEO_API int64_t neo_schema_samples(const neo_schema *schema);
 NEO_API neo_status neo_schema_fit(neo_schema *schema, const char *const *paths, int path_count,
                                   int skip_bad_lines);
 /* neo_schema_best: the AUC and log loss that a model knowing the planted truth reaches on samples
@@ -183,7 +211,7 @@ typedef struct neo_reader neo_reader;
 typedef struct neo_batch { /* views; for how long: neo_reader_desc.hold */
     neo_tensor dense;      /* [B][dense_count] f32 */
     neo_tensor label;      /* [B] f32 */
-    neo_jagged sparse;     /* feature_count x B, ids i64, no weights */
+    neo_jagged sparse;     /* feature_count x B, ids i64; weights if a list has weight= */
     int64_t first;         /* number of its first sample in the epoch as read, over all ranks */
     int64_t size;          /* B: samples of this rank; 0 where a batch has too few for all */
     int64_t global_size;   /* samples over all ranks: the batch of neo_leaves and of the loss */
@@ -240,8 +268,8 @@ NEO_API neo_status neo_reader_epoch(neo_reader *reader, int64_t epoch);
    same files, batch, window and seed: the same batches follow, on any number of ranks. It is plain
    numbers, the same on all ranks: save it as i64. Seeking in standard input reads forward, and only
    before the first neo_reader_next.
-   Errors   NEO_ERR_MISMATCH: made under another schema, batch, window or seed, or the file is not
-            the same (as far as can be seen). */
+   Errors   NEO_ERR_MISMATCH: made under another schema, batch, window or seed (it says which), or
+            the files are not the same (as far as can be seen: sizes, the place). */
 enum { NEO_POSITION_WORDS = 8 };
 typedef struct neo_position {
     int64_t word[NEO_POSITION_WORDS]; /* [0] epoch, [1] samples read in it over all ranks; others:
@@ -271,8 +299,8 @@ NEO_API neo_status neo_npy_write(neo_ctx *ctx, const char *path, neo_tensor t);
 NEO_API NEO__CHECK_UNUSED neo_status neo_npy_read(neo_ctx *ctx, const char *path, neo_tensor *t);
 /* neo_npy_export: what is left of a reader's epoch (on several ranks: of this rank's part) as the
    triple <prefix>dense.npy (f32), sparse.npy (i32) and labels.npy (i32 [N, 1]), as TorchRec's.
-   Errors   NEO_ERR_UNSUPPORTED: a feature without exactly one id, a label that is not 0 or 1, an
-            id over i32; those of the reader; NEO_ERR_IO. The files are then incomplete. */
+   Errors   NEO_ERR_UNSUPPORTED: a feature without exactly one id, weights, a label that is not 0 or
+            1, an id over i32; those of the reader; NEO_ERR_IO. The files are then incomplete. */
 NEO_API neo_status neo_npy_export(neo_ctx *ctx, neo_reader *reader, const char *prefix);
 
 /* neo_state_add_schema: the dictionaries, so that a resumed or deployed model maps words to
@@ -330,6 +358,11 @@ typedef struct neo__dict {
     uint64_t *ends; /* ends[id]: where word id ends in bytes; ends[0] = 0 */
     int64_t count, capacity;
     int64_t max_words;
+    int64_t min_count; /* 0: none; else ids are one more, and id 1 is that of all other words */
+    uint32_t *seen;    /* seen[id]: times, while words are collected with min_count */
+    int64_t seen_capacity;
+    int64_t rare, dropped; /* see neo_feature */
+    int64_t samples;       /* that its words are from */
 } neo__dict;
 
 #define NEO__DICT_TAG UINT64_C(0xFFFFFFFF00000000) /* the part of a hash that a slot keeps */
@@ -345,6 +378,7 @@ static void neo__dict_free(neo_ctx *ctx, neo__dict *dict) {
     NEO__LIST_FREE(ctx, dict->slots, dict->slot_count);
     NEO__LIST_FREE(ctx, dict->bytes, dict->byte_capacity);
     NEO__LIST_FREE(ctx, dict->ends, dict->capacity);
+    NEO__LIST_FREE(ctx, dict->seen, dict->seen_capacity);
     memset(dict, 0, sizeof *dict);
 }
 /* The id of a word; 0: not there. */
@@ -386,7 +420,8 @@ static neo_status neo__dict_add(neo_ctx *ctx, neo__dict *dict, neo__dict_hash ha
                                 const char *word, size_t bytes) {
     uint64_t h = hash(word, bytes);
     int64_t end = dict->byte_count + (int64_t)bytes;
-    if (dict->count >= dict->max_words || neo__dict_find(dict, h, word, bytes)) return NEO_OK;
+    int64_t most = dict->min_count ? (int64_t)0xFFFFFFFE : dict->max_words;
+    if (dict->count >= most || neo__dict_find(dict, h, word, bytes)) return NEO_OK;
     if ((uint64_t)(dict->count + 1) * 2 > dict->slot_count)
         NEO__TRY(neo__dict_rehash(ctx, dict, hash));
     NEO__TRY(NEO__GROW(ctx, dict->ends, dict->capacity, dict->count + 2));
@@ -398,6 +433,50 @@ static neo_status neo__dict_add(neo_ctx *ctx, neo__dict *dict, neo__dict_hash ha
     neo__dict_place(dict->slots, dict->slot_count - 1, (h & NEO__DICT_TAG) | (uint64_t)dict->count,
                     h);
     return NEO_OK;
+}
+/* A word of the samples that the dictionary is made from. */
+static neo_status neo__dict_collect(neo_ctx *ctx, neo__dict *dict, neo__dict_hash hash,
+                                    const char *word, size_t bytes) {
+    int64_t before = dict->count, id;
+    NEO__TRY(neo__dict_add(ctx, dict, hash, word, bytes));
+    if (dict->count == before && !dict->min_count && before < dict->max_words) return NEO_OK;
+    id = dict->count > before ? dict->count : neo__dict_find(dict, hash(word, bytes), word, bytes);
+    if (id == 0) dict->dropped++;
+    if (id == 0 || !dict->min_count) return NEO_OK;
+    NEO__TRY(NEO__GROW(ctx, dict->seen, dict->seen_capacity, id + 1));
+    if (dict->count > before) dict->seen[id] = 0;
+    if (dict->seen[id] < UINT32_MAX) dict->seen[id]++;
+    return NEO_OK;
+}
+/* Leave only the words seen min_count times, as many as there are rows for. */
+static void neo__dict_prune(neo_ctx *ctx, neo__dict *dict, neo__dict_hash hash) {
+    uint64_t from = 0, to = 0;
+    int64_t kept = 0;
+    for (int64_t id = 1; dict->min_count && id <= dict->count; id++) {
+        uint64_t end = dict->ends[id], bytes = end - from;
+        if (dict->seen[id] < dict->min_count) {
+            dict->rare++;
+        } else if (kept == dict->max_words) {
+            dict->dropped += dict->seen[id];
+        } else {
+            memmove(dict->bytes + to, dict->bytes + from, (size_t)bytes);
+            to += bytes;
+            dict->ends[++kept] = to;
+        }
+        from = end;
+    }
+    if (!dict->min_count || dict->count == 0) return;
+    dict->count = kept;
+    dict->byte_count = (int64_t)to;
+    memset(dict->slots, 0, (size_t)dict->slot_count * sizeof *dict->slots);
+    for (int64_t id = 1; id <= kept; id++) {
+        uint64_t start = dict->ends[id - 1];
+        uint64_t h = hash(dict->bytes + start, (size_t)(dict->ends[id] - start));
+        neo__dict_place(dict->slots, dict->slot_count - 1, (h & NEO__DICT_TAG) | (uint64_t)id, h);
+    }
+    NEO__LIST_FREE(ctx, dict->seen, dict->seen_capacity);
+    dict->seen = NULL;
+    dict->seen_capacity = 0;
 }
 /* Criteo's words are 32-bit numbers; a dictionary keeps their four bytes, lowest first. */
 static uint64_t neo__criteo_hash(const void *word, size_t bytes) {
@@ -434,8 +513,8 @@ typedef struct neo__op {
     int hashed;
     float missing;
     double shift, scale;
-    int64_t rows;   /* 0: not given */
-    char separator; /* of a list */
+    int64_t rows, min_count; /* 0: not given */
+    char separator, weight;  /* of a list; weight 0: none */
     float *edges;
     int32_t edge_count;
     neo__text *words; /* of a label; NULL: a number */
@@ -460,7 +539,10 @@ struct neo_schema {
     neo__dict *dicts;  /* [feature_count], used where has_dict */
     int dict_count;
     int fitted;
+    int64_t samples;                 /* that fitted it */
+    int told;                        /* fitting has told that no label is positive */
     int multi;                       /* a feature may have other than one id */
+    int weighted;                    /* ids have weights */
     size_t ids_offset, record_bytes; /* of a parsed sample */
     double *log_table;               /* log(n), n < NEO__LOG_TABLE */
     /* Criteo */
@@ -472,9 +554,11 @@ struct neo_schema {
     int32_t column_count, op_count, label_column; /* label_column -1: none */
     char delimiter[16];
     int32_t delimiter_bytes;
+    char quote; /* 0: none */
     neo__text *missing, *comments;
     int32_t missing_count, comment_count;
     int64_t skip_lines;
+    int header; /* the line after those names the columns of its file */
     /* npy */
     int modulo;
     neo__synthetic *synthetic;
@@ -522,7 +606,8 @@ static void neo__schema_end(neo_schema *schema) {
         if (!schema->has_dict[f]) continue;
         schema->dict_count++;
         schema->rows[f] = 0;
-        schema->dicts[f].max_words = NEO__MIN(schema->max_rows[f] - 1, (int64_t)0xFFFFFFFE);
+        int64_t words = schema->max_rows[f] - 1 - (schema->dicts[f].min_count != 0);
+        schema->dicts[f].max_words = NEO__MIN(words, (int64_t)0xFFFFFFFE);
     }
     schema->fitted = schema->dict_count == 0;
 }
@@ -556,14 +641,19 @@ static neo_status neo__schema_done(neo_schema *s, neo_status status, neo_schema 
 NEO_API neo_format neo_schema_format(const neo_schema *s) { return s->format; }
 NEO_API int32_t neo_schema_dense_count(const neo_schema *s) { return s->dense_count; }
 NEO_API int32_t neo_schema_feature_count(const neo_schema *s) { return s->feature_count; }
+NEO_API int neo_schema_is_weighted(const neo_schema *s) { return s->weighted; }
 NEO_API neo_feature neo_schema_feature(const neo_schema *s, int32_t feature) {
     NEO__ZERO(neo_feature, f);
     if (feature < 0 || feature >= s->feature_count) return f;
     f.name = s->feature_names[feature];
     f.rows = s->rows[feature];
+    f.words = s->dicts[feature].count;
+    f.rare = s->dicts[feature].rare;
+    f.dropped = s->dicts[feature].dropped;
     return f;
 }
 NEO_API int neo_schema_is_fitted(const neo_schema *s) { return s->fitted; }
+NEO_API int64_t neo_schema_samples(const neo_schema *s) { return s->samples; }
 static neo__dict_hash neo__schema_hash(const neo_schema *s) {
     return s->format == NEO_FORMAT_CRITEO ? neo__criteo_hash : neo__hash_bytes;
 }
@@ -603,10 +693,11 @@ NEO_API neo_status neo_schema_criteo(neo_ctx *ctx, neo_ids ids, int64_t max_rows
    >>impl-dictionary-file
 
    The fitted dictionaries as one block of bytes, for checkpoints. Little-endian:
-     "NEODICT1", u64 number of dictionaries, then for each, in order of the features: u32 length
-     and bytes of the feature's name, u64 number of words, and for each word in order of its id:
-     u32 length, bytes.
-   So equal dictionaries give equal bytes. A schema without dictionaries gives the first 16 bytes.
+     "NEODICT2", u64 number of dictionaries, u64 samples that they are from, then for each, in order
+     of the features: u32 length and bytes of the feature's name, u64 min_count (0: none), rare,
+     dropped, number of words, and for each word in order of its id: u32 length, bytes.
+   So equal dictionaries give equal bytes. "NEODICT1", which is read too, has no samples, min_count,
+   rare and dropped: all 0.
      neo__schema_save_size  bytes that save writes; 0: not fitted yet, nothing to save
      neo__schema_save       writes exactly that many
      neo__schema_load       reads such a block, checking every length, count and word, beside the
@@ -617,11 +708,11 @@ NEO_API neo_status neo_schema_criteo(neo_ctx *ctx, neo_ids ids, int64_t max_rows
    ------------------------------------------------------------------------ */
 static size_t neo__schema_save_size(const void *schema) {
     const neo_schema *s = (const neo_schema *)schema;
-    size_t bytes = 16;
+    size_t bytes = 24;
     if (!s->fitted) return 0;
     for (int32_t f = 0; f < s->feature_count; f++)
         if (s->has_dict[f])
-            bytes += 12 + strlen(s->feature_names[f]) + 4 * (size_t)s->dicts[f].count +
+            bytes += 36 + strlen(s->feature_names[f]) + 4 * (size_t)s->dicts[f].count +
                      (size_t)s->dicts[f].byte_count;
     return bytes;
 }
@@ -634,12 +725,16 @@ static neo_status neo__schema_save(const void *object, void *buf) {
     const neo_schema *schema = (const neo_schema *)object;
     char *p = (char *)buf;
     NEO__CHECK(schema->fitted, NEO_ERR_STATE, "the schema's dictionaries are not built yet");
-    memcpy(p, "NEODICT1", 8);
+    memcpy(p, "NEODICT2", 8);
     p = neo__put_le(p + 8, (uint64_t)schema->dict_count, 8);
+    p = neo__put_le(p, (uint64_t)schema->samples, 8);
     for (int32_t f = 0; f < schema->feature_count; f++) {
         const neo__dict *dict = &schema->dicts[f];
         if (!schema->has_dict[f]) continue;
         p = neo__put_bytes(p, schema->feature_names[f], strlen(schema->feature_names[f]));
+        p = neo__put_le(p, (uint64_t)dict->min_count, 8);
+        p = neo__put_le(p, (uint64_t)dict->rare, 8);
+        p = neo__put_le(p, (uint64_t)dict->dropped, 8);
         p = neo__put_le(p, (uint64_t)dict->count, 8);
         for (int64_t i = 0; i < dict->count; i++)
             p = neo__put_bytes(p, dict->bytes + dict->ends[i],
@@ -667,18 +762,34 @@ static int neo__take_bytes(neo__bytes_in *in, neo__text *text) {
     in->p += bytes;
     return 1;
 }
+/* A count, which is not negative as an i64. */
+static int neo__take_count(neo__bytes_in *in, int64_t *count) {
+    uint64_t value = 0;
+    int good = neo__take_le(in, 8, &value) && value <= INT64_MAX;
+    *count = good ? (int64_t)value : 0;
+    return good;
+}
 /* The dictionary of feature f. */
-static neo_status neo__dict_load(const neo_schema *schema, int32_t f, neo__bytes_in *in,
-                                 neo__dict *dict) {
+static neo_status neo__dict_load(const neo_schema *schema, int32_t f, int version,
+                                 neo__bytes_in *in, neo__dict *dict) {
     static const char corrupt[] = "the saved dictionary of feature '%s' is damaged";
     const char *name = schema->feature_names[f];
     neo__text text;
     uint64_t count = 0;
+    int64_t min_count = 0;
     NEO__CHECK(neo__take_bytes(in, &text), NEO_ERR_CORRUPT, corrupt, name);
     NEO__CHECK(text.bytes == strlen(name) && memcmp(text.p, name, text.bytes) == 0,
                NEO_ERR_MISMATCH,
                "the saved dictionary is of feature '%.*s', the schema has '%s' there",
                (int)NEO__MIN(text.bytes, 60), text.p, name);
+    NEO__CHECK(version == 1 ||
+                   (neo__take_count(in, &min_count) && neo__take_count(in, &dict->rare) &&
+                    neo__take_count(in, &dict->dropped)),
+               NEO_ERR_CORRUPT, corrupt, name);
+    NEO__CHECK(min_count == dict->min_count, NEO_ERR_MISMATCH,
+               "the saved dictionary of feature '%s' has min_count=%" PRId64
+               " (0: none), the schema has %" PRId64,
+               name, min_count, dict->min_count);
     NEO__CHECK(neo__take_le(in, 8, &count) && count <= (uint64_t)(in->end - in->p) / 4,
                NEO_ERR_CORRUPT, corrupt, name);
     NEO__CHECK(count <= (uint64_t)dict->max_words, NEO_ERR_MISMATCH,
@@ -704,17 +815,22 @@ static neo_status neo__dicts_load(const neo_schema *schema, neo__dict *dicts, co
                                   size_t bytes) {
     neo__bytes_in in;
     uint64_t count = 0;
+    int64_t samples = 0;
     in.p = (const char *)buf;
     in.end = in.p + bytes;
-    NEO__CHECK(bytes >= 16 && memcmp(buf, "NEODICT1", 8) == 0, NEO_ERR_CORRUPT,
-               "the saved dictionaries do not begin with NEODICT1");
+    int version = bytes < 16 || memcmp(buf, "NEODICT", 7) != 0 ? 0 : in.p[7] - '0';
+    NEO__CHECK(version == 1 || version == 2, NEO_ERR_CORRUPT,
+               "the saved dictionaries begin with neither NEODICT1 nor NEODICT2");
     in.p += 8;
     neo__take_le(&in, 8, &count);
+    NEO__CHECK(version == 1 || neo__take_count(&in, &samples), NEO_ERR_CORRUPT,
+               "the saved dictionaries end early");
     NEO__CHECK(count == (uint64_t)schema->dict_count, NEO_ERR_MISMATCH,
                "%" PRIu64 " dictionaries were saved, the schema has %d", count, schema->dict_count);
     for (int32_t f = 0; f < schema->feature_count; f++) {
         if (!schema->has_dict[f]) continue;
-        NEO__TRY(neo__dict_load(schema, f, &in, &dicts[f]));
+        NEO__TRY(neo__dict_load(schema, f, version, &in, &dicts[f]));
+        dicts[f].samples = samples;
         NEO__CHECK(!schema->fitted || neo__dict_equal(&dicts[f], &schema->dicts[f]),
                    NEO_ERR_MISMATCH,
                    "the saved dictionary of feature '%s' holds other words than the schema's",
@@ -726,7 +842,7 @@ static neo_status neo__dicts_load(const neo_schema *schema, neo__dict *dicts, co
 }
 static void neo__dicts_free(const neo_schema *schema, neo__dict *dicts) {
     for (int32_t f = 0; f < schema->feature_count; f++) neo__dict_free(schema->ctx, &dicts[f]);
-    neo_free(schema->ctx, dicts, (size_t)schema->feature_count * sizeof *dicts);
+    neo_free(schema->ctx, dicts, (size_t)NEO__MAX(schema->feature_count, 1) * sizeof *dicts);
 }
 /* Fit the schema by dictionaries built beside it (keep; one that is fitted has the same), or free
    them. */
@@ -737,7 +853,8 @@ static void neo__schema_install(void *object, void *built, int keep) {
         if (!schema->has_dict[f]) continue;
         neo__dict before = schema->dicts[f];
         schema->dicts[f] = dicts[f];
-        schema->rows[f] = dicts[f].count + 1;
+        schema->rows[f] = dicts[f].count + 1 + (dicts[f].min_count != 0);
+        schema->samples = dicts[f].samples;
         dicts[f] = before;
     }
     if (keep) schema->fitted = 1;
@@ -745,10 +862,13 @@ static void neo__schema_install(void *object, void *built, int keep) {
 }
 /* One dictionary per feature, empty. */
 static neo_status neo__dicts_create(const neo_schema *s, neo__dict **out) {
-    size_t bytes = (size_t)s->feature_count * sizeof **out;
+    size_t bytes = (size_t)NEO__MAX(s->feature_count, 1) * sizeof **out;
     *out = (neo__dict *)neo__alloc_zero(s->ctx, bytes);
     NEO__CHECK(*out, NEO_ERR_MEMORY, "no memory for %d dictionaries", s->feature_count);
-    for (int32_t f = 0; f < s->feature_count; f++) (*out)[f].max_words = s->dicts[f].max_words;
+    for (int32_t f = 0; f < s->feature_count; f++) {
+        (*out)[f].max_words = s->dicts[f].max_words;
+        (*out)[f].min_count = s->dicts[f].min_count;
+    }
     return NEO_OK;
 }
 static neo_status neo__schema_load(const void *object, const void *buf, size_t bytes, void **out) {
@@ -996,6 +1116,22 @@ static neo_status neo__schema_keep(neo_schema *s, neo__text t, neo__text *out) {
 }
 
 /* ---- columns ---- */
+/* A column's name: a word, or text in double quotes. *quoted: it is no setting. 0: none. */
+static neo_status neo__line_name(neo__line *line, neo__text *name, int *quoted) {
+    *quoted = neo__line_peek(line, name) && name->p[0] == '"';
+    line->at = line->p;
+    if (*quoted) {
+        neo__text rest = neo__text_of(line->p + 1, line->end);
+        const char *stop = (const char *)memchr(rest.p, '"', rest.bytes);
+        if (!stop || stop == rest.p || (stop + 1 < line->end && !neo__is_space(stop[1])))
+            return neo__line_fail(line, "expected \"name\"");
+        *name = neo__text_of(rest.p, stop);
+        line->p = stop + 1;
+    } else {
+        line->p += name->bytes;
+    }
+    return NEO_OK;
+}
 /* positive=word,word */
 static neo_status neo__describe_positive(neo_schema *s, neo__line *line, neo__text list,
                                          neo__op *op) {
@@ -1030,9 +1166,14 @@ static neo_status neo__describe_options(neo_schema *schema, neo__line *line, neo
             op->hashed = 1;
         } else if (ids && neo__text_value(word, "rows", &value)) {
             NEO__TRY(neo__line_count(line, value, 2, &op->rows));
+        } else if (ids && kind != NEO__OP_CROSS && neo__text_value(word, "min_count", &value)) {
+            NEO__TRY(neo__line_count(line, value, 2, &op->min_count));
         } else if (kind == NEO__OP_LIST && neo__text_value(word, "sep", &value)) {
             if (value.bytes != 1) return neo__line_fail(line, "sep= needs one character");
             op->separator = value.p[0];
+        } else if (kind == NEO__OP_LIST && neo__text_value(word, "weight", &value)) {
+            if (value.bytes != 1) return neo__line_fail(line, "weight= needs one character");
+            op->weight = value.p[0];
         } else if (kind == NEO__OP_LABEL && !op->words &&
                    neo__text_value(word, "positive", &value)) {
             NEO__TRY(neo__describe_positive(schema, line, value, op));
@@ -1069,8 +1210,9 @@ static neo_status neo__describe_op(neo_schema *schema, neo__line *line, neo__op 
     if (op->kind == NEO__OP_DENSE) op->scale = 1.0;
     if (op->kind == NEO__OP_BUCKET) return neo__describe_bucket(schema, line, op);
     if (op->kind == NEO__OP_CROSS) {
-        if (!neo__line_take(line, &word))
-            return neo__line_fail(line, "cross needs the other column");
+        int quoted;
+        NEO__TRY(neo__line_name(line, &word, &quoted));
+        if (word.bytes == 0) return neo__line_fail(line, "cross needs the other column");
         NEO__TRY(NEO__ARENA(&schema->arena, op->words, 1));
         NEO__TRY(neo__schema_keep(schema, word, op->words));
     }
@@ -1081,9 +1223,60 @@ static neo_status neo__describe_op(neo_schema *schema, neo__line *line, neo__op 
         return op->rows ? NEO_OK : neo__line_fail(line, "a cross needs rows=");
     }
     if (op->hashed && op->rows == 0) return neo__line_fail(line, "a hashed feature needs rows=");
+    if (op->hashed && op->min_count)
+        return neo__line_fail(line, "min_count= needs a dictionary, which hash has not");
     if (op->kind == NEO__OP_LIST && !op->separator)
         return neo__line_fail(line, "a list needs sep=");
+    if (op->weight && op->weight == op->separator)
+        return neo__line_fail(line, "sep= and weight= are the same");
     return NEO_OK;
+}
+/* Letters to change, insert or leave out to make b of a; 99: too long to count. */
+static int neo__text_distance(neo__text a, const char *b) {
+    int row[24], length = (int)strlen(b);
+    if (a.bytes > 23 || length > 23) return 99;
+    for (int k = 0; k <= length; k++) row[k] = k;
+    for (int i = 0; i < (int)a.bytes; i++) {
+        int corner = row[0];
+        row[0] = i + 1;
+        for (int k = 0; k < length; k++) {
+            int change = corner + (a.p[i] != b[k]);
+            corner = row[k + 1];
+            row[k + 1] = NEO__MIN(change, NEO__MIN(row[k], corner) + 1);
+        }
+    }
+    return row[length];
+}
+typedef struct neo__hint {
+    char text[96];
+} neo__hint;
+/* A guess at what was meant by a line that describes no column: a setting, if the name is one; or
+   the option next to the word. */
+static neo__hint neo__describe_hint(neo__text name, neo__text word) {
+    static const char *const settings[] = {"delimiter",  "quote",  "missing",
+                                           "skip-lines", "header", "comment"};
+    static const char *const options[] = {
+        "label",  "dense",  "category",  "bucket",     "cross",  "list",
+        "skip",   "log",    "hash",      "rows=",      "sep=",   "missing=",
+        "scale=", "shift=", "positive=", "min_count=", "weight="};
+    neo__hint hint = {""};
+    for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
+        if (neo__text_is(name, settings[i])) {
+            snprintf(hint.text, sizeof hint.text, " ('%s' is a setting: before the columns)",
+                     settings[i]);
+            return hint;
+        }
+    const char *equal = (const char *)memchr(word.p, '=', word.bytes);
+    neo__text key = equal ? neo__text_of(word.p, equal + 1) : word;
+    int best = 3;
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
+        int distance = neo__text_distance(key, options[i]);
+        if (distance >= best || distance * 2 >= (int)strlen(options[i])) continue;
+        best = distance;
+        const char *form = distance ? " (did you mean %s?)" : " (%s is no option here)";
+        snprintf(hint.text, sizeof hint.text, form, options[i]);
+    }
+    return hint;
 }
 static neo_status neo__describe_column(neo_schema *schema, neo__line *line, neo__text name) {
     static const char *const kinds[] = {"label", "dense", "category", "bucket", "cross", "list"};
@@ -1107,16 +1300,16 @@ static neo_status neo__describe_column(neo_schema *schema, neo__line *line, neo_
         if (kind == KINDS)
             return neo__line_fail(line,
                                   "expected label, dense, category, bucket, cross, list or skip, "
-                                  "found '%.*s'",
-                                  NEO__SHOW(word));
+                                  "found '%.*s'%s",
+                                  NEO__SHOW(word), neo__describe_hint(name, word).text);
         neo__op *op = &schema->ops[schema->op_count++];
         op->kind = (neo__op_kind)kind;
         op->column = column;
         NEO__TRY(neo__describe_op(schema, line, op));
     }
     if (count == 0)
-        return neo__line_fail(line, "column '%.*s': expected what it becomes (skip: nothing)",
-                              NEO__SHOW(name));
+        return neo__line_fail(line, "column '%.*s': expected what it becomes (skip: nothing)%s",
+                              NEO__SHOW(name), neo__describe_hint(name, neo__text_of("", "")).text);
     return NEO_OK;
 }
 
@@ -1126,7 +1319,7 @@ static neo_status neo__describe_setting(neo_schema *schema, neo__line *line, neo
     neo__text rest = neo__trim(line->p, line->end);
     *known = 1;
     if (neo__text_is(name, "header") && rest.bytes == 0) {
-        schema->skip_lines = 1;
+        schema->header = 1;
         return NEO_OK;
     }
     line->at = rest.p;
@@ -1140,8 +1333,17 @@ static neo_status neo__describe_setting(neo_schema *schema, neo__line *line, neo
         if (rest.bytes < 1 || rest.bytes >= sizeof schema->delimiter)
             return neo__line_fail(line, "expected a delimiter of 1 to %d bytes",
                                   (int)sizeof schema->delimiter - 1);
+        if (schema->quote && memchr(rest.p, schema->quote, rest.bytes))
+            return neo__line_fail(line, "the delimiter holds the quote");
+        memset(schema->delimiter, 0, sizeof schema->delimiter);
         memcpy(schema->delimiter, rest.p, rest.bytes);
         schema->delimiter_bytes = (int32_t)rest.bytes;
+        return NEO_OK;
+    }
+    if (neo__text_is(name, "quote")) {
+        if (rest.bytes != 1 || memchr(schema->delimiter, rest.p[0], sizeof schema->delimiter))
+            return neo__line_fail(line, "expected one character that is not in the delimiter");
+        schema->quote = rest.p[0];
         return NEO_OK;
     }
     if (neo__text_is(name, "missing")) {
@@ -1159,10 +1361,11 @@ static neo_status neo__describe_setting(neo_schema *schema, neo__line *line, neo
 static neo_status neo__describe_lines(neo_schema *s, neo__line *line, neo__text rest) {
     while (neo__line_next(line, &rest)) {
         neo__text name;
-        int known = 0;
-        if (!neo__line_take(line, &name)) continue;
-        if (s->column_count == 0) NEO__TRY(neo__describe_setting(s, line, name, &known));
-        line->at = name.p;
+        int known = 0, quoted;
+        NEO__TRY(neo__line_name(line, &name, &quoted));
+        if (name.bytes == 0) continue;
+        if (s->column_count == 0 && !quoted) NEO__TRY(neo__describe_setting(s, line, name, &known));
+        line->at = name.p - quoted;
         if (!known) NEO__TRY(neo__describe_column(s, line, name));
     }
     return NEO_OK;
@@ -1192,7 +1395,9 @@ static neo_status neo__describe_feature(neo_schema *schema, const neo__line *lin
     schema->max_rows[op->out] = op->rows ? op->rows : (int64_t)0xFFFFFFFF;
     schema->has_dict[op->out] =
         (op->kind == NEO__OP_CATEGORY || op->kind == NEO__OP_LIST) && !op->hashed;
+    schema->dicts[op->out].min_count = op->min_count;
     if (op->kind == NEO__OP_LIST) schema->multi = 1;
+    if (op->weight) schema->weighted = 1;
     return NEO_OK;
 }
 static neo_status neo__describe_finish(neo_schema *schema, neo__line *line) {
@@ -1271,11 +1476,26 @@ NEO_API neo_status neo_schema_parse(neo_ctx *ctx, const char *path_or_text, neo_
 #ifndef NEO__LINE_BYTES
 #define NEO__LINE_BYTES 65536 /* longest line; at most NEO__CHUNK_BYTES / 2 */
 #endif
+#ifndef NEO__LINE_DROP
+#define NEO__LINE_DROP (1 << 30) /* longest line that is skipped */
+#endif
 enum {
     NEO__BLOCK_PAD = 16,
     NEO__BLOCK_ISSUES = 4, /* bad lines of a block that keep their message */
     NEO__ISSUE_TEXT = 176
 };
+
+/* A field for a message: in quotes, cut, with a ? for bytes that cannot be shown. */
+typedef struct neo__quoted {
+    char text[48];
+} neo__quoted;
+/* The lines of a file, as its header says. */
+typedef struct neo__head {
+    int32_t fields;  /* of a line */
+    int labeled;     /* the label is among them */
+    int32_t *target; /* [fields]: the column of the description that each is, or -1; NULL: there is
+                        no header, and a line has the columns of the description in order */
+} neo__head;
 
 enum { NEO__NPY_FILES = 3 }; /* dense, sparse, labels */
 typedef struct neo__npy_info {
@@ -1306,6 +1526,7 @@ typedef struct neo__block {
     size_t raw_bytes; /* text with its last \n; rows of npy */
     int32_t file;
     int64_t offset, bytes;             /* in the file; npy and synthetic: rows */
+    neo__head head;                    /* of its file */
     int64_t skip_lines;                /* so many lines at the start hold no sample */
     int file_end;                      /* the last block of its file */
     neo__npy_info npy[NEO__NPY_FILES]; /* of npy rows */
@@ -1318,10 +1539,13 @@ typedef struct neo__block {
     char *records;
     int64_t count, capacity;
     int64_t *ids; /* of a schema with several ids per feature */
+    float *weights; /* [id_capacity] of them, or NULL */
     int64_t id_count, id_capacity;
     uint32_t *end_offset, *end_line; /* where the next line starts, per sample */
     int64_t lines;                   /* in the block */
     int64_t bad;
+    int64_t positive;        /* labels that are one of the words of positive= */
+    neo__quoted first_label; /* of those words or not */
     int failed; /* stopped at issues[0] */
     int issue_count;
     neo__issue issues[NEO__BLOCK_ISSUES];
@@ -1350,10 +1574,6 @@ static void neo__issue_set(neo__issue *e, neo_status status, int64_t column, con
     e->status = status;
     e->column = column;
 }
-/* A field for a message: in quotes, cut, with a ? for bytes that cannot be shown. */
-typedef struct neo__quoted {
-    char text[48];
-} neo__quoted;
 static neo__quoted neo__quote(const char *p, size_t bytes) {
     neo__quoted q;
     size_t n = 0, most = 40;
@@ -1515,7 +1735,7 @@ static neo_status neo__criteo_fit(const neo_schema *s, neo__dict *fit, const uin
         char word[4];
         if (!s->has_dict[f] || !present[f]) continue;
         neo__put_le(word, key[f], 4);
-        NEO__TRY(neo__dict_add(s->ctx, &fit[f], neo__criteo_hash, word, 4));
+        NEO__TRY(neo__dict_collect(s->ctx, &fit[f], neo__criteo_hash, word, 4));
     }
     return NEO_OK;
 }
@@ -1566,32 +1786,68 @@ static int neo__field_missing(const neo_schema *s, neo__text t) {
         if (neo__text_equal(t, s->missing[i])) return 1;
     return 0;
 }
-/* Cut [p, end) at the delimiters. Returns the number of fields; at most `most` of them are kept. */
-static int32_t neo__fields(const neo_schema *schema, const char *p, const char *end,
-                           neo__text *fields, int32_t most) {
+/* The field in quotes that begins at p, moved together where two quotes stand for one. Returns what
+   follows it, or NULL: it has no end. */
+static const char *neo__field_quoted(char quote, const char *p, const char *end, neo__text *field) {
+    char *to = (char *)(uintptr_t)p + 1; /* in the block's own text */
+    const char *from = to, *stop;
+    while ((stop = (const char *)memchr(from, quote, (size_t)(end - from)))) {
+        int pair = stop + 1 < end && stop[1] == quote;
+        size_t bytes = (size_t)(stop - from) + (pair ? 1 : 0);
+        if (to != from) memmove(to, from, bytes);
+        to += bytes;
+        from = stop + 1 + pair;
+        if (pair) continue;
+        *field = neo__text_of(p + 1, to);
+        return from;
+    }
+    return NULL;
+}
+/* The place of the next delimiter; NULL: there is none. */
+static const char *neo__field_stop(const neo_schema *schema, const char *p, const char *end) {
     const char *word = schema->delimiter;
     size_t bytes = (size_t)schema->delimiter_bytes;
-    char blank = memchr(word, ' ', bytes) ? '\t' : ' ',
-         other = memchr(word, '\t', bytes) ? blank : '\t';
-    int32_t count = 0;
-    for (;;) {
-        const char *q = p;
-        for (;;) {
-            q = (const char *)memchr(q, word[0], (size_t)(end - q));
-            if (!q || bytes == 1) break;
-            if ((size_t)(end - q) >= bytes && memcmp(q, word, bytes) == 0) break;
-            q++;
+    for (;; p++) {
+        p = (const char *)memchr(p, word[0], (size_t)(end - p));
+        if (!p || bytes == 1) return p;
+        if ((size_t)(end - p) >= bytes && memcmp(p, word, bytes) == 0) return p;
+    }
+}
+/* Cut [line, end) at the delimiters. Returns the number of fields, or -1: quotes are wrong, see
+   issue. Of the first `most`, field i goes to fields[target[i]] (below 0: nowhere; no target: to
+   fields[i]). */
+static int32_t neo__fields(const neo_schema *schema, const char *line, const char *end,
+                           const int32_t *target, neo__text *fields, int32_t most,
+                           neo__issue *issue) {
+    size_t bytes = (size_t)schema->delimiter_bytes;
+    char blank = memchr(schema->delimiter, ' ', bytes) ? '\t' : ' ',
+         other = memchr(schema->delimiter, '\t', bytes) ? blank : '\t';
+    const char *p = line;
+    for (int32_t count = 0;; count++) {
+        const char *stop, *from = p, *to;
+        neo__text quoted = {NULL, 0}; /* the field, if it stands in quotes */
+        while (from < end && (*from == blank || *from == other)) from++;
+        if (schema->quote && from < end && *from == schema->quote) {
+            p = neo__field_quoted(schema->quote, from, end, &quoted);
+            if (!p) {
+                neo__issue_set(issue, NEO_ERR_FORMAT, from - line + 1,
+                               "the line ends inside quotes that begin here");
+                return -1;
+            }
+            from = p;
         }
-        const char *stop = q ? q : end;
-        if (count < most) {
-            const char *from = p, *to = stop;
-            while (from < to && (*from == blank || *from == other)) from++;
-            while (to > from && (to[-1] == blank || to[-1] == other)) to--;
-            fields[count] = neo__text_of(from, to);
+        stop = neo__field_stop(schema, p, end);
+        to = stop ? stop : end;
+        while (to > from && (to[-1] == blank || to[-1] == other)) to--;
+        if (quoted.p && to > from) {
+            neo__issue_set(issue, NEO_ERR_FORMAT, from - line + 1,
+                           "text follows the closing quote");
+            return -1;
         }
-        count++;
-        if (!q) return count;
-        p = q + bytes;
+        int32_t place = count >= most ? -1 : target ? target[count] : count;
+        if (place >= 0) fields[place] = quoted.p ? quoted : neo__text_of(from, to);
+        if (!stop) return count + 1;
+        p = stop + bytes;
     }
 }
 static int neo__field_number(const neo_schema *s, const neo__op *op, neo__text t, const char *line,
@@ -1638,7 +1894,7 @@ static float neo__op_dense(const neo_schema *s, const neo__op *op, float x) {
 static int64_t neo__op_word(const neo_schema *s, const neo__op *op, neo__text t) {
     uint64_t hash = neo__hash_bytes(t.p, t.bytes);
     if (op->hashed) return 1 + (int64_t)(hash % (uint64_t)(op->rows - 1));
-    return neo__dict_find(&s->dicts[op->out], hash, t.p, t.bytes);
+    return neo__dict_find(&s->dicts[op->out], hash, t.p, t.bytes) + (op->min_count != 0);
 }
 static int64_t neo__op_bucket(const neo__op *op, float x) {
     int32_t low = 0, high = op->edge_count; /* edges before low are <= x */
@@ -1655,42 +1911,61 @@ static int64_t neo__op_cross(const neo_schema *s, const neo__op *op, neo__text a
     return 1 +
            (int64_t)(neo__mix64(ha + 0x9E3779B97F4A7C15u * (hb | 1)) % (uint64_t)(op->rows - 1));
 }
-/* The next word of a list field, from *p on. */
-static int neo__list_next(const neo__op *op, const char **p, const char *end, neo__text *word) {
+/* The next word of a list field, from *p on, and its weight (p NULL: none stands there). */
+static int neo__list_next(const neo__op *op, const char **p, const char *end, neo__text *word,
+                          neo__text *weight) {
     while (*p < end) {
-        const char *q = (const char *)memchr(*p, op->separator, (size_t)(end - *p));
-        if (!q) q = end;
-        *word = neo__trim(*p, q);
-        *p = q + 1;
-        if (word->bytes > 0) return 1;
+        const char *stop = (const char *)memchr(*p, op->separator, (size_t)(end - *p));
+        if (!stop) stop = end;
+        *word = neo__trim(*p, stop);
+        *p = stop + 1;
+        weight->p = NULL;
+        if (word->bytes == 0) continue;
+        const char *at = word->p + word->bytes;
+        while (op->weight && at > word->p && at[-1] != op->weight) at--;
+        if (op->weight && at > word->p) {
+            *weight = neo__trim(at, word->p + word->bytes);
+            *word = neo__trim(word->p, at - 1);
+        }
+        return 1;
     }
     return 0;
 }
-/* The bag of a feature: one id, or the words of a list, appended to the block's stream. */
-static void neo__op_list(const neo_schema *s, const neo__op *op, neo__text t, neo__block *b) {
+/* The words of a list, appended to the block's stream. 0: a bad one. */
+static int neo__op_list(const neo_schema *s, const neo__op *op, neo__text t, const char *line,
+                        neo__block *b, neo__issue *issue) {
     const char *p = t.p, *end = t.p + t.bytes;
-    neo__text word;
-    if (neo__field_missing(s, t)) return;
-    while (neo__list_next(op, &p, end, &word)) {
+    neo__text word, weight;
+    if (neo__field_missing(s, t)) return 1;
+    while (neo__list_next(op, &p, end, &word, &weight)) {
         NEO_ASSERT(b->id_count < b->id_capacity);
+        if (s->weighted) b->weights[b->id_count] = 1.0f;
+        if (weight.p && !neo__field_number(s, op, weight, line, &b->weights[b->id_count], issue))
+            return 0;
+        if (word.bytes == 0) {
+            neo__issue_field(issue, NEO_ERR_FORMAT, word.p - line + 1, s->columns[op->column].name,
+                             "expected a word before the weight", weight, "");
+            return 0;
+        }
         b->ids[b->id_count++] = neo__op_word(s, op, word);
     }
+    return 1;
 }
 static neo_status neo__delimited_fit(const neo_schema *schema, neo__dict *fit,
                                      const neo__text *fields) {
     for (int32_t i = 0; i < schema->op_count; i++) {
         const neo__op *op = &schema->ops[i];
         if (op->kind != NEO__OP_CATEGORY && op->kind != NEO__OP_LIST) continue;
-        neo__text t = fields[op->column], word;
+        neo__text t = fields[op->column], word, weight;
         const char *p = t.p, *end = t.p + t.bytes;
         if (op->hashed || neo__field_missing(schema, t)) continue;
         if (op->kind == NEO__OP_CATEGORY) {
-            NEO__TRY(neo__dict_add(schema->ctx, &fit[op->out], neo__hash_bytes, p, t.bytes));
+            NEO__TRY(neo__dict_collect(schema->ctx, &fit[op->out], neo__hash_bytes, p, t.bytes));
             continue;
         }
-        while (neo__list_next(op, &p, end, &word))
+        while (neo__list_next(op, &p, end, &word, &weight))
             NEO__TRY(
-                neo__dict_add(schema->ctx, &fit[op->out], neo__hash_bytes, word.p, word.bytes));
+                neo__dict_collect(schema->ctx, &fit[op->out], neo__hash_bytes, word.p, word.bytes));
     }
     return NEO_OK;
 }
@@ -1707,6 +1982,9 @@ static int neo__delimited_ops(const neo_schema *schema, neo__block *block, const
         switch (op->kind) {
         case NEO__OP_LABEL:
             if (labeled && !neo__op_label(schema, op, t, line, record, issue)) return 0;
+            if (op->words && record[0] > 0.0f) block->positive++;
+            else if (op->words && block->count + block->taken == 0)
+                block->first_label = neo__quote(t.p, t.bytes);
             continue;
         case NEO__OP_DENSE:
             record[1 + op->out] = op->missing;
@@ -1726,40 +2004,56 @@ static int neo__delimited_ops(const neo_schema *schema, neo__block *block, const
             id = neo__op_bucket(op, x);
             break;
         case NEO__OP_CROSS: id = neo__op_cross(schema, op, t, block->fields[op->other]); break;
-        case NEO__OP_LIST: neo__op_list(schema, op, t, block); break;
+        case NEO__OP_LIST:
+            if (!neo__op_list(schema, op, t, line, block, issue)) return 0;
+            break;
         }
         if (!schema->multi) {
             ids[op->out] = id;
             continue;
         }
-        if (op->kind != NEO__OP_LIST) block->ids[block->id_count++] = id;
+        if (op->kind != NEO__OP_LIST) {
+            if (schema->weighted) block->weights[block->id_count] = 1.0f;
+            block->ids[block->id_count++] = id;
+        }
         ids[1 + op->out] = block->id_count - start;
     }
     if (schema->multi) ids[0] = start;
+    return 1;
+}
+/* Cut a line into the block's fields, one per column of the description; that of a label that is
+   not there is empty. 0: their number is wrong. */
+static int neo__delimited_cut(const neo_schema *schema, int may_lack_label, neo__block *block,
+                              const char *line, const char *end, int *labeled, neo__issue *issue) {
+    int32_t columns = schema->column_count, label = schema->label_column;
+    int32_t expected = schema->header ? block->head.fields : columns;
+    int32_t count =
+        neo__fields(schema, line, end, block->head.target, block->fields, expected, issue);
+    if (count < 0) return 0;
+    *labeled = !schema->header || block->head.labeled;
+    if (!schema->header && may_lack_label && label >= 0 && count == columns - 1) {
+        for (int32_t c = columns - 1; c > label; c--) block->fields[c] = block->fields[c - 1];
+        *labeled = 0;
+    } else if (count != expected) {
+        neo__issue_set(issue, NEO_ERR_FORMAT, 1, "%d field%s, %s %d", count, count == 1 ? "" : "s",
+                       schema->header ? "the header has" : "expected", expected);
+        return 0;
+    }
+    if (!*labeled) block->fields[label] = neo__text_of(line, line);
     return 1;
 }
 /* One line of [line, end) into a record. 1: a sample; 0: a bad line; -1: no sample (a comment). */
 static int neo__delimited_line(const neo_schema *schema, const neo__parse_options *options,
                                neo__block *block, const char *line, const char *end, float *record,
                                neo__issue *issue, neo_status *fit_status) {
-    int32_t columns = schema->column_count;
-    int labeled = 1;
+    int labeled;
     if (!neo__line_whole(line, end, issue)) return 0;
     for (int32_t i = 0; i < schema->comment_count; i++) {
         neo__text c = schema->comments[i];
         if ((size_t)(end - line) >= c.bytes && memcmp(line, c.p, c.bytes) == 0) return -1;
     }
-    int32_t count = neo__fields(schema, line, end, block->fields, columns);
-    if (options->unlabeled && schema->label_column >= 0 && count == columns - 1) {
-        for (int32_t c = columns - 1; c > schema->label_column; c--)
-            block->fields[c] = block->fields[c - 1];
-        block->fields[schema->label_column] = neo__text_of(line, line);
-        labeled = 0;
-    } else if (count != columns) {
-        neo__issue_set(issue, NEO_ERR_FORMAT, 1, "%d field%s, expected %d", count,
-                       count == 1 ? "" : "s", columns);
+    if (!neo__delimited_cut(schema, options->unlabeled, block, line, end, &labeled, issue))
         return 0;
-    }
     int64_t start = block->id_count;
     if (!neo__delimited_ops(schema, block, line, labeled, record, issue)) {
         block->id_count = start;
@@ -1796,7 +2090,7 @@ static void neo__block_bad(neo__block *b, const neo__parse_options *o, const neo
 }
 static const char *neo__block_start(neo__block *b) {
     const char *p = b->raw, *end = b->raw + b->raw_bytes;
-    b->count = b->id_count = b->lines = b->bad = b->taken = 0;
+    b->count = b->id_count = b->lines = b->bad = b->taken = b->positive = 0;
     b->failed = b->issue_count = 0;
     if (b->offset == 0 && b->raw_bytes >= 3 && memcmp(p, "\xEF\xBB\xBF", 3) == 0)
         p += 3; /* UTF-8 mark */
@@ -1858,7 +2152,8 @@ NEO__COLD_BEGIN
    ------------------------------------------------------------------------ */
 typedef struct neo__source {
     const neo_schema *schema; /* NULL: not made yet */
-    neo__arena arena;         /* paths, carry, npy_path */
+    neo__arena arena;         /* paths, carry, head, npy_path */
+    const neo__parse_options *options;
     const char **paths;
     int32_t path_count;
     int32_t file;   /* being read; path_count: all done */
@@ -1872,6 +2167,8 @@ typedef struct neo__source {
     neo__file handle;
     char *carry; /* [NEO__CHUNK_BYTES] */
     size_t carry_bytes;
+    neo__head head;   /* of this file, if the schema has headers */
+    neo__text *names; /* [NEO__COLUMNS_MAX] of it */
     int64_t rows; /* npy, synthetic: of this file */
     const int64_t
         *file_rows; /* npy: rows of the files before file i, as they were at open; or NULL */
@@ -1962,8 +2259,126 @@ static neo_status neo__source_fill(neo__source *source, char *data, size_t bytes
     }
     return NEO_OK;
 }
+/* Compressed text is known by its first bytes; its name says more than a bad first line would. */
+static neo_status neo__source_refuse_compressed(const char *path, const char *text, size_t bytes) {
+    static const struct {
+        const char *magic;
+        size_t bytes;
+        const char *name, *cat;
+    } formats[] = {{"\x1F\x8B", 2, "gzip", "zcat"},
+                   {"\x28\xB5\x2F\xFD", 4, "zstd", "zstdcat"},
+                   {"\xFD\x37zXZ", 5, "xz", "xzcat"},
+                   {"PK\x03\x04", 4, "zip", "unzip -p"}};
+    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++)
+        NEO__CHECK(bytes < formats[i].bytes ||
+                       memcmp(text, formats[i].magic, formats[i].bytes) != 0,
+                   NEO_ERR_FORMAT,
+                   "%s: is compressed with %s: unpack it; or pipe it in ('%s FILE |', and '-' as "
+                   "the path), which can be read once: for one epoch, and with hash or a schema "
+                   "that neo_load has fitted, as neo_schema_fit would need a pass of its own",
+                   path, formats[i].name, formats[i].cat);
+    return NEO_OK;
+}
+/* ---- headers ---- */
+/* The names of a header for a message, as many as there is room for. */
+static void neo__head_show(const neo__text *names, int32_t count, char *out, size_t bytes) {
+    size_t used = 0;
+    out[0] = 0;
+    for (int32_t i = 0; i < count; i++) {
+        neo__quoted name = neo__quote(names[i].p, names[i].bytes);
+        if (used + strlen(name.text) + 8 > bytes) {
+            snprintf(out + used, bytes - used, ", ...");
+            return;
+        }
+        used += (size_t)snprintf(out + used, bytes - used, "%s%s", i ? ", " : "", name.text);
+    }
+}
+/* The columns of a file, from the line [line, end) that names them. */
+static neo_status neo__head_parse(const neo_schema *schema, const char *path, const char *line,
+                                  const char *end, int may_lack_label, neo__text *names,
+                                  int32_t most, neo__head *head) {
+    const int64_t number = schema->skip_lines + 1;
+    char shown[200];
+    neo__issue issue;
+    if (end > line && end[-1] == '\r') end--;
+    NEO__CHECK(neo__line_whole(line, end, &issue), issue.status, "%s:%" PRId64 ":%" PRId64 ": %s",
+               path, number, issue.column, issue.text);
+    head->fields = neo__fields(schema, line, end, NULL, names, most, &issue);
+    NEO__CHECK(head->fields >= 0, issue.status, "%s:%" PRId64 ":%" PRId64 ": %s", path, number,
+               issue.column, issue.text);
+    head->labeled = schema->label_column >= 0;
+    NEO__CHECK(head->fields <= most, NEO_ERR_FORMAT,
+               "%s:%" PRId64 ":1: the header names %d columns, more than %d", path, number,
+               head->fields, most);
+    for (int32_t i = 0; i < head->fields; i++) head->target[i] = -1;
+    for (int32_t c = 0; c < schema->column_count; c++) {
+        const char *name = schema->columns[c].name;
+        int32_t found = -1;
+        for (int32_t i = 0; i < head->fields; i++) {
+            if (!neo__text_is(names[i], name)) continue;
+            NEO__CHECK(found < 0, NEO_ERR_FORMAT,
+                       "%s:%" PRId64 ":%d: the header has column '%.60s' twice", path, number,
+                       (int)(names[i].p - line) + 1, name);
+            found = i;
+        }
+        if (found >= 0) {
+            head->target[found] = c;
+        } else if (c == schema->label_column && may_lack_label) {
+            head->labeled = 0;
+        } else {
+            neo__head_show(names, head->fields, shown, sizeof shown);
+            return neo_fail(NEO_ERR_FORMAT,
+                            "%s:%" PRId64 ":1: the header has no column '%.60s'; it has %s", path,
+                            number, name, shown);
+        }
+    }
+    return NEO_OK;
+}
+/* The first bytes of a file just opened into the carry, at least up to the end of the header, which
+   is read. */
+static neo_status neo__source_head(neo__source *source) {
+    const neo_schema *schema = source->schema;
+    const char *path = neo__path_name(source->paths[source->file]);
+    const char *line, *end, *stop;
+    int64_t left;
+    for (;;) {
+        line = source->carry;
+        end = line + source->carry_bytes;
+        left = schema->skip_lines;
+        while ((stop = (const char *)memchr(line, '\n', (size_t)(end - line))) && left > 0) {
+            line = stop + 1;
+            left--;
+        }
+        if (stop || source->at_end || source->carry_bytes == NEO__CHUNK_BYTES) break;
+        size_t got;
+        NEO__TRY(neo__source_fill(source, source->carry + source->carry_bytes,
+                                  NEO__CHUNK_BYTES - source->carry_bytes, &got));
+        source->carry_bytes += got;
+    }
+    source->head.fields = source->head.labeled = 0;
+    NEO__TRY(neo__source_refuse_compressed(path, source->carry, source->carry_bytes));
+    if (!stop && source->at_end && (left > 0 || line == end)) return NEO_OK; /* holds no sample */
+    NEO__CHECK(stop || source->at_end, NEO_ERR_FORMAT,
+               "%s:%" PRId64 ":1: the header does not end within the first %d bytes", path,
+               schema->skip_lines + 1, NEO__CHUNK_BYTES);
+    if (line == source->carry && end - line >= 3 && memcmp(line, "\xEF\xBB\xBF", 3) == 0) line += 3;
+    return neo__head_parse(schema, path, line, stop ? stop : end, source->options->unlabeled,
+                           source->names, NEO__COLUMNS_MAX, &source->head);
+}
+
+/* Drop the first `bytes` bytes of a pipe, of which the carry holds the first. */
+static neo_status neo__source_drop(neo__source *source, int64_t bytes) {
+    size_t held = (size_t)NEO__MIN(bytes, (int64_t)source->carry_bytes), got = 1;
+    source->carry_bytes -= held;
+    memmove(source->carry, source->carry + held, source->carry_bytes);
+    for (int64_t left = bytes - (int64_t)held; left > 0 && got > 0; left -= (int64_t)got)
+        NEO__TRY(neo__source_read_pipe(source, source->carry,
+                                       (size_t)NEO__MIN(left, (int64_t)NEO__CHUNK_BYTES), &got));
+    return NEO_OK;
+}
 static neo_status neo__source_open_text(neo__source *source) {
     const char *path = source->paths[source->file];
+    const neo_schema *schema = source->schema;
     int64_t offset = source->offset;
     source->fed = source->input.read && strcmp(path, "-") == 0;
     if (strcmp(path, "-") == 0) neo__file_stdin(&source->handle);
@@ -1971,17 +2386,14 @@ static neo_status neo__source_open_text(neo__source *source) {
     source->open = 1;
     source->at_end = 0;
     source->carry_bytes = 0;
-    source->skip_lines = offset == 0 ? source->schema->skip_lines : 0;
+    source->skip_lines = offset == 0 ? schema->skip_lines + schema->header : 0;
     int64_t size = source->fed ? -1 : neo__file_size(&source->handle);
     source->piped = size < 0;
-    if (offset == 0 || source->piped) {
-        size_t got = 1;
-        for (int64_t left = offset; left > 0 && got > 0;
-             left -= (int64_t)got) /* read forward and drop */
-            NEO__TRY(neo__source_read_pipe(
-                source, source->carry, (size_t)NEO__MIN(left, (int64_t)NEO__CHUNK_BYTES), &got));
-        return NEO_OK;
-    }
+    if (schema->header) NEO__TRY(neo__source_head(source));
+    if (offset == 0) return NEO_OK;
+    if (source->piped) return neo__source_drop(source, offset);
+    source->carry_bytes = 0;
+    source->at_end = 0;
     char before = '\n';
     NEO__CHECK(offset <= size, NEO_ERR_MISMATCH,
                "%s: has %" PRId64 " bytes, the saved position is at byte %" PRId64, path, size,
@@ -1991,29 +2403,14 @@ static neo_status neo__source_open_text(neo__source *source) {
                "%s: no line starts at byte %" PRId64 ", where the saved position is", path, offset);
     return neo__file_seek(&source->handle, offset);
 }
-/* Compressed text is known by its first bytes; its name says more than a bad first line would. */
-static neo_status neo__source_refuse_compressed(const char *path, const char *text, size_t bytes) {
-    static const struct {
-        const char *magic;
-        size_t bytes;
-        const char *name;
-    } formats[] = {{"\x1F\x8B", 2, "gzip"},
-                   {"\x28\xB5\x2F\xFD", 4, "zstd"},
-                   {"\xFD\x37zXZ", 5, "xz"},
-                   {"PK\x03\x04", 4, "zip"}};
-    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++)
-        NEO__CHECK(bytes < formats[i].bytes ||
-                       memcmp(text, formats[i].magic, formats[i].bytes) != 0,
-                   NEO_ERR_FORMAT,
-                   "%s: is compressed with %s: unpack it, or pipe it in as standard input ('-')",
-                   path, formats[i].name);
-    return NEO_OK;
-}
 /* A line longer than a block: keep its beginning (which will be refused for its length), drop the
-   rest. */
+   rest, if there is a use for what follows. A line of over 1 GiB is taken for one without end. */
 static neo_status neo__source_drop_line(neo__source *source, neo__block *block) {
-    while (!source->at_end) {
+    while (!source->at_end && source->options->skip_bad) {
         size_t got;
+        NEO__CHECK(block->bytes < NEO__LINE_DROP, NEO_ERR_FORMAT,
+                   "%s: a line of over %d bytes, at byte %" PRId64 ": this is no text",
+                   neo__path_name(source->paths[source->file]), NEO__LINE_DROP, block->offset);
         NEO__TRY(neo__source_fill(source, source->carry, NEO__CHUNK_BYTES, &got));
         const char *stop = (const char *)memchr(source->carry, '\n', got);
         size_t dropped = stop ? (size_t)(stop + 1 - source->carry) : got;
@@ -2036,6 +2433,12 @@ static neo_status neo__source_text(neo__source *source, neo__block *block) {
     source->carry_bytes = 0;
     block->file = source->file;
     block->offset = source->offset;
+    if (block->head.target) {
+        block->head.fields = source->head.fields;
+        block->head.labeled = source->head.labeled;
+        memcpy(block->head.target, source->head.target,
+               (size_t)source->head.fields * sizeof *block->head.target);
+    }
     if (!source->at_end)
         NEO__TRY(neo__source_fill(source, block->raw + n, NEO__CHUNK_BYTES - n, &got));
     n += got;
@@ -2120,10 +2523,11 @@ static void neo__source_destroy(neo__source *source) {
     memset(source, 0, sizeof *source);
 }
 static neo_status neo__source_create(neo__source *source, const char *function,
-                                     const neo_schema *schema, const char *const *paths,
-                                     int32_t path_count) {
+                                     const neo_schema *schema, const neo__parse_options *options,
+                                     const char *const *paths, int32_t path_count) {
     int input = 0;
     memset(source, 0, sizeof *source);
+    source->options = options;
     if (schema->format == NEO_FORMAT_SYNTHETIC) {
         NEO__CHECK(path_count == 0, NEO_ERR_ARG, "%s: synthetic data takes no paths", function);
         source->schema = schema;
@@ -2144,6 +2548,10 @@ static neo_status neo__source_create(neo__source *source, const char *function,
     NEO__TRY(NEO__ARENA(&source->arena, source->paths, path_count));
     NEO__TRY(NEO__ARENA(&source->arena, source->carry, NEO__CHUNK_BYTES));
     NEO__TRY(NEO__ARENA(&source->arena, source->npy_path, NEO__NPY_FILES * NEO__PATH_BYTES));
+    if (schema->header) {
+        NEO__TRY(NEO__ARENA(&source->arena, source->head.target, NEO__COLUMNS_MAX));
+        NEO__TRY(NEO__ARENA(&source->arena, source->names, NEO__COLUMNS_MAX));
+    }
     for (int32_t i = 0; i < path_count; i++) {
         source->paths[i] = neo__arena_text(&source->arena, paths[i], strlen(paths[i]));
         NEO__CHECK(source->paths[i], NEO_ERR_MEMORY, "%s: no memory for %d paths", function,
@@ -2173,9 +2581,11 @@ static void neo__block_layout(neo__block *block, const neo_schema *schema, int u
     NEO__CARVE(carve, block->raw, NEO__MAX((size_t)NEO__CHUNK_BYTES, raw) + 1 + NEO__BLOCK_PAD);
     NEO__CARVE(carve, block->records, neo__size_mul((size_t)block->capacity, schema->record_bytes));
     NEO__CARVE(carve, block->ids, block->id_capacity);
+    if (schema->weighted) NEO__CARVE(carve, block->weights, block->id_capacity);
     NEO__CARVE(carve, block->end_offset, block->capacity);
     NEO__CARVE(carve, block->end_line, block->capacity);
     NEO__CARVE(carve, block->fields, schema->column_count);
+    if (schema->header) NEO__CARVE(carve, block->head.target, NEO__COLUMNS_MAX);
 }
 /* A block with memory of its own, for one that is not part of a reader. */
 static neo_status neo__block_create(neo_ctx *ctx, const neo_schema *s, int unlabeled,
@@ -2201,16 +2611,36 @@ typedef struct neo__tally {
     int64_t samples;     /* of the file, so far */
     int whole_file;      /* the file was read from its start: it must hold a sample */
     int64_t bad, logged; /* bad lines of all files; those logged */
+    int64_t labels, positive; /* of all files */
+    int whole;                /* from the first file's start */
+    int told;                 /* that there is no positive label */
+    neo__quoted first_label;
 } neo__tally;
+enum { NEO__TALLY_LABELS = 100000 /* samples that hold a positive label, or something is wrong */ };
 static void neo__tally_file(neo__tally *tally) {
     tally->line = 1;
     tally->samples = 0;
     tally->whole_file = 1;
 }
+/* Tell once that no label was one of the words of positive=. */
+static void neo__tally_labels(const neo_schema *schema, neo__tally *tally) {
+    if (tally->told || tally->positive > 0 || tally->labels == 0) return;
+    tally->told = 1;
+    for (int32_t i = 0; i < schema->op_count; i++) {
+        const neo__op *op = &schema->ops[i];
+        if (op->kind != NEO__OP_LABEL || !op->words) continue;
+        neo_log(schema->ctx, NEO_LOG_WARNING,
+                "column '%.60s': none of %" PRId64
+                " labels is '%.*s'%s, as positive= asks (the first is %s): all are 0",
+                schema->columns[op->column].name, tally->labels, NEO__SHOW(op->words[0]),
+                op->word_count > 1 ? " or another word" : "", tally->first_label.text);
+    }
+}
 /* Take in a block whose samples are counted: log its bad lines, or fail with the one that stopped
    it. Messages read "file:line:column: message". */
-static neo_status neo__tally_block(neo_ctx *ctx, neo__tally *tally, const neo__block *block,
-                                   const char *path) {
+static neo_status neo__tally_block(const neo_schema *schema, neo__tally *tally,
+                                   const neo__block *block, const char *path) {
+    neo_ctx *ctx = schema->ctx;
     char text[NEO__ERROR_BYTES];
     for (int i = 0; i < block->issue_count; i++) {
         const neo__issue *issue = &block->issues[i];
@@ -2222,8 +2652,12 @@ static neo_status neo__tally_block(neo_ctx *ctx, neo__tally *tally, const neo__b
         if (tally->logged++ < NEO__LOG_BAD_LINES)
             neo_log(ctx, NEO_LOG_WARNING, "skipped: %s", text);
     }
+    if (tally->labels == 0 && block->taken > 0) tally->first_label = block->first_label;
     tally->bad += block->bad;
     tally->line += block->lines;
+    tally->labels += block->taken;
+    tally->positive += block->positive;
+    if (tally->labels >= NEO__TALLY_LABELS) neo__tally_labels(schema, tally);
     NEO__CHECK(!block->file_end || !tally->whole_file || tally->samples > 0, NEO_ERR_FORMAT,
                "%s: holds no sample", path);
     return NEO_OK;
@@ -2235,6 +2669,7 @@ typedef struct neo__fit {
     neo__block block;
     neo__parse_options options;
     neo__tally tally;
+    int64_t samples; /* of all files */
 } neo__fit;
 
 static neo_status neo__fit_block(neo_schema *schema, neo__fit *fit) {
@@ -2244,7 +2679,8 @@ static neo_status neo__fit_block(neo_schema *schema, neo__fit *fit) {
     if (block->offset == 0) neo__tally_file(&fit->tally);
     NEO__TRY(neo__block_parse_text(schema, &fit->options, block));
     fit->tally.samples += block->taken;
-    return neo__tally_block(schema->ctx, &fit->tally, block,
+    fit->samples += block->taken;
+    return neo__tally_block(schema, &fit->tally, block,
                             neo__path_name(fit->source.paths[block->file]));
 }
 NEO_API neo_status neo_schema_fit(neo_schema *schema, const char *const *paths, int path_count,
@@ -2259,14 +2695,21 @@ NEO_API neo_status neo_schema_fit(neo_schema *schema, const char *const *paths, 
     fit.options.fit = dicts;
     neo__fp_state fp = neo__fp_enter();
     neo_status status =
-        neo__source_create(&fit.source, "neo_schema_fit", schema, paths, path_count);
+        neo__source_create(&fit.source, "neo_schema_fit", schema, &fit.options, paths, path_count);
     if (status == NEO_OK) {
         status = neo__block_create(schema->ctx, schema, 0, &fit.block);
         while (status == NEO_OK) status = neo__fit_block(schema, &fit);
+        if (status == NEO_END) neo__tally_labels(schema, &fit.tally);
+        schema->told = fit.tally.told;
         neo__block_destroy(schema->ctx, &fit.block);
     }
     neo__source_destroy(&fit.source);
     neo__fp_leave(fp);
+    for (int32_t f = 0; f < schema->feature_count; f++) {
+        if (schema->has_dict[f] && status == NEO_END)
+            neo__dict_prune(schema->ctx, &dicts[f], neo__schema_hash(schema));
+        dicts[f].samples = fit.samples;
+    }
     neo__schema_install(schema, dicts, status == NEO_END);
     return status == NEO_END ? NEO_OK : status;
 }
@@ -2300,6 +2743,8 @@ typedef struct neo__place {
 
 typedef struct neo__ids {
     int64_t *list, count, capacity;
+    float *weights; /* of a schema with weights; or NULL */
+    int64_t weight_capacity;
 } neo__ids;
 
 typedef enum neo__window_state { NEO__WINDOW_FILLING, NEO__WINDOW_FULL } neo__window_state;
@@ -2390,6 +2835,8 @@ struct neo_reader {
     neo__share share;         /* the same, where rows of other ranks need not be read */
     neo__extent extent;
     uint64_t check; /* a hash of everything that a position depends on */
+    uint32_t parts; /* 31 bits, not 0: a few of a hash of each thing, to name one that differs */
+    uint32_t sizes; /* 31 bits of a hash of the files' sizes; 0: unknown */
     char *memory;   /* of all three stages */
     size_t memory_bytes;
     /* threads */
@@ -2437,6 +2884,8 @@ static void neo__window_shuffle(const neo_reader *reader, neo__window *window) {
 }
 /* Room for `count` ids; those in the list are kept. */
 static neo_status neo__ids_reserve(neo_reader *r, neo__ids *list, int64_t count) {
+    if (r->schema->weighted)
+        NEO__TRY(NEO__GROW(r->ctx, list->weights, list->weight_capacity, count));
     if (count <= list->capacity) return NEO_OK;
     if (list->capacity > 0) __atomic_fetch_add(&r->stats.grow_count, 1, __ATOMIC_RELAXED);
     return NEO__GROW(r->ctx, list->list, list->capacity, count);
@@ -2456,6 +2905,9 @@ static neo_status neo__window_append(neo_reader *reader, neo__window *window, ne
         NEO__TRY(neo__ids_reserve(reader, &window->ids, window->ids.count + ids));
         memcpy(window->ids.list + window->ids.count, block->ids + first,
                (size_t)ids * sizeof(int64_t));
+        if (schema->weighted)
+            memcpy(window->ids.weights + window->ids.count, block->weights + first,
+                   (size_t)ids * sizeof(float));
         for (int64_t i = 0; i < n; i++)
             neo__record_ids(schema, to + (size_t)i * schema->record_bytes)[0] +=
                 window->ids.count - first;
@@ -2509,9 +2961,12 @@ static neo_status neo__gather_multi(neo_reader *reader, const neo__window *windo
             (const int64_t *)(const void *)(window->records + (size_t)at * schema->record_bytes +
                                             schema->ids_offset);
         const int64_t *ids = window->ids.list + ends[0];
+        const float *weights = schema->weighted ? window->ids.weights + ends[0] : NULL;
         for (int64_t t = 0; t < features; t++) {
             int64_t from = t ? ends[t] : 0, to = slot->offsets[t * n + i];
             for (int64_t k = from; k < ends[t + 1]; k++) slot->ids.list[to + k - from] = ids[k];
+            for (int64_t k = from; weights && k < ends[t + 1]; k++)
+                slot->ids.weights[to + k - from] = weights[k];
         }
     }
     return NEO_OK;
@@ -2542,6 +2997,7 @@ static neo_status neo__reader_fill(neo_reader *reader, neo__block *block, neo__w
     *window_done = *block_done = *ended = 0;
     if (block->status != NEO_OK) return neo_fail(block->status, "%s", block->error);
     if (block->end) {
+        if (reader->windows.tally.whole) neo__tally_labels(reader->schema, &reader->windows.tally);
         neo__window_close(reader, window);
         *ended = *window_done = *block_done = 1;
         return NEO_OK;
@@ -2560,7 +3016,7 @@ static neo_status neo__reader_fill(neo_reader *reader, neo__block *block, neo__w
     }
     if (block->taken == block->count) {
         const char **paths = reader->blocks.source.paths;
-        NEO__TRY(neo__tally_block(reader->ctx, &reader->windows.tally, block,
+        NEO__TRY(neo__tally_block(reader->schema, &reader->windows.tally, block,
                                   paths ? neo__path_name(paths[block->file]) : "synthetic"));
         *block_done = 1;
     }
@@ -2576,11 +3032,11 @@ static void neo__position_set(const neo_reader *r, neo_position *p, int64_t samp
                               int64_t used, neo__place place) {
     p->word[0] = r->epoch;
     p->word[1] = samples;
-    p->word[2] = place.file;
+    p->word[2] = (int64_t)r->sizes << 32 | place.file;
     p->word[3] = place.offset;
     p->word[4] = place.line;
     p->word[5] = window;
-    p->word[6] = used;
+    p->word[6] = (int64_t)r->parts << 32 | used;
     p->word[7] = (int64_t)r->check;
 }
 /* Batch k of a window: this rank's share. */
@@ -2602,6 +3058,7 @@ static neo_status neo__reader_gather(neo_reader *reader, const neo__window *wind
     slot->batch.sparse.id_dtype = NEO_I64;
     slot->batch.sparse.offsets = slot->offsets;
     slot->batch.sparse.ids = slot->ids.list;
+    slot->batch.sparse.weights = slot->ids.weights;
     slot->batch.first = window->first + first;
     slot->batch.size = n;
     slot->batch.global_size = all;
@@ -2775,15 +3232,19 @@ static neo_status neo__reader_start(neo_reader *reader) {
 /* Go to a position. The threads are not running. */
 static void neo__reader_reset(neo_reader *reader, const neo_position *p) {
     reader->epoch = p->word[0];
-    reader->windows.place.file = (int32_t)p->word[2];
+    const int64_t used = p->word[6] & INT32_MAX; /* above: sizes and parts, see neo_reader */
+    reader->windows.place.file = (int32_t)(p->word[2] & INT32_MAX);
     reader->windows.place.offset = p->word[3];
     reader->windows.place.line = p->word[4];
     reader->windows.base = p->word[5];
-    reader->windows.skip = p->word[6];
-    reader->windows.seen = p->word[1] - p->word[6];
+    reader->windows.skip = used;
+    reader->windows.seen = p->word[1] - used;
     reader->windows.tally.line = reader->windows.place.line;
     reader->windows.tally.whole_file = 0;
     reader->windows.tally.samples = reader->windows.tally.bad = reader->windows.tally.logged = 0;
+    reader->windows.tally.labels = reader->windows.tally.positive = 0;
+    reader->windows.tally.whole = p->word[1] == 0;
+    if (reader->desc.unlabeled || reader->schema->told) reader->windows.tally.told = 1;
     neo__source_seek(&reader->blocks.source, reader->windows.place.file,
                      reader->windows.place.offset);
     reader->share.total = reader->extent.samples - reader->windows.place.offset;
@@ -2813,7 +3274,9 @@ static void neo__reader_reset(neo_reader *reader, const neo_position *p) {
 static void neo__reader_begin(neo_reader *r, int64_t epoch) {
     NEO__ZERO(neo_position, p);
     p.word[0] = epoch;
+    p.word[2] = (int64_t)r->sizes << 32;
     p.word[4] = 1;
+    p.word[6] = (int64_t)r->parts << 32;
     p.word[7] = (int64_t)r->check;
     neo__reader_reset(r, &p);
 }
@@ -2867,12 +3330,14 @@ static neo_status neo__reader_memory(neo_reader *reader) {
                                   ids * reader->windows.samples));
     return NEO_OK;
 }
+static void neo__ids_free(neo_ctx *ctx, neo__ids *ids) {
+    NEO__LIST_FREE(ctx, ids->list, ids->capacity);
+    NEO__LIST_FREE(ctx, ids->weights, ids->weight_capacity);
+}
 static void neo__reader_free(neo_reader *r) {
     neo_ctx *ctx = r->ctx;
-    for (int i = 0; i < NEO__WINDOWS; i++)
-        NEO__LIST_FREE(ctx, r->windows.window[i].ids.list, r->windows.window[i].ids.capacity);
-    for (int i = 0; r->memory && i < r->slots.count; i++)
-        NEO__LIST_FREE(ctx, r->slots.slot[i].ids.list, r->slots.slot[i].ids.capacity);
+    for (int i = 0; i < NEO__WINDOWS; i++) neo__ids_free(ctx, &r->windows.window[i].ids);
+    for (int i = 0; r->memory && i < r->slots.count; i++) neo__ids_free(ctx, &r->slots.slot[i].ids);
     neo_free(ctx, r->memory, r->memory_bytes);
     neo__source_destroy(&r->blocks.source);
     neo_free(ctx, r, sizeof *r);
@@ -2973,10 +3438,39 @@ static uint64_t neo__reader_key(const neo_reader *r) {
     if (r->desc.shuffle_window) h = neo__mix64(h + r->ctx->seed);
     return neo__mix64(h + (uint64_t)r->blocks.source.path_count) >> 1;
 }
+enum { NEO__READER_PARTS = 5 };
+static const struct {
+    const char *name;
+    int shift, bits;
+} neo__reader_part[NEO__READER_PARTS] = {{"schema", 0, 7},
+                                         {"batch", 7, 7},
+                                         {"shuffle_window", 14, 7},
+                                         {"seed", 21, 5},
+                                         {"number of files", 26, 5}};
+static uint32_t neo__reader_parts(const neo_reader *r) {
+    const uint64_t value[NEO__READER_PARTS] = {
+        (uint64_t)r->schema->format << 48 ^ (uint64_t)r->schema->feature_count << 24 ^
+            (uint64_t)r->schema->dense_count,
+        (uint64_t)r->desc.batch, (uint64_t)r->desc.shuffle_window,
+        r->desc.shuffle_window ? r->ctx->seed : 0, (uint64_t)r->blocks.source.path_count};
+    uint32_t parts = 0;
+    for (int i = 0; i < NEO__READER_PARTS; i++) {
+        uint64_t hash = neo__mix64(value[i] + 1) >> (64 - neo__reader_part[i].bits);
+        parts |= (uint32_t)hash << neo__reader_part[i].shift;
+    }
+    return parts ? parts : 1;
+}
+static uint32_t neo__reader_sizes(const neo_reader *r) {
+    const int64_t *before = r->extent.rows_before ? r->extent.rows_before : r->extent.bytes_before;
+    uint64_t hash = 0;
+    for (int32_t i = 0; before && i < r->blocks.source.path_count; i++)
+        hash = neo__mix64(hash + (uint64_t)(before[i + 1] - before[i]) + 1);
+    return before ? (uint32_t)(hash >> 33) | 1 : 0;
+}
 static neo_status neo__reader_init(neo_reader *reader) {
     neo_reader_desc *desc = &reader->desc;
     NEO__TRY(neo__source_create(&reader->blocks.source, "neo_reader_open", reader->schema,
-                                desc->paths, desc->path_count));
+                                &reader->blocks.options, desc->paths, desc->path_count));
     if (reader->schema->format == NEO_FORMAT_SYNTHETIC) {
         reader->blocks.source.path_count = 1; /* as one file */
         reader->extent.samples = neo__synthetic_samples(reader->schema);
@@ -3002,6 +3496,8 @@ static neo_status neo__reader_init(neo_reader *reader) {
         (window + reader->desc.batch - 1) / reader->desc.batch * reader->desc.batch;
     reader->blocks.source.stop = &reader->stop;
     reader->check = neo__reader_key(reader);
+    reader->parts = neo__reader_parts(reader);
+    reader->sizes = neo__reader_sizes(reader);
     NEO__TRY(neo__reader_memory(reader));
     reader->stats.total_bytes = reader->extent.bytes;
     reader->stats.total_samples = reader->extent.samples;
@@ -3091,16 +3587,31 @@ NEO_API neo_status neo_reader_epoch(neo_reader *r, int64_t epoch) {
     return NEO_OK;
 }
 NEO_API neo_position neo_reader_position(const neo_reader *r) { return r->position; }
+/* The things of a position's that differ from the reader's, as far as its few bits of each show. */
+static neo_status neo__reader_mismatch(const neo_reader *reader, uint32_t parts) {
+    char text[96] = "";
+    size_t used = 0;
+    for (int i = 0; parts && i < NEO__READER_PARTS; i++) {
+        uint32_t mask = (1u << neo__reader_part[i].bits) - 1;
+        if (((parts ^ reader->parts) >> neo__reader_part[i].shift & mask) == 0) continue;
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", used ? ", " : "",
+                                 neo__reader_part[i].name);
+    }
+    return neo_fail(NEO_ERR_MISMATCH, "neo_reader_seek: the position is of another %s",
+                    used ? text : "schema, number of files, batch, window or seed");
+}
 NEO_API neo_status neo_reader_seek(neo_reader *reader, const neo_position *position) {
     NEO__CHECK(reader && position, NEO_ERR_ARG, "neo_reader_seek: reader or position is NULL");
     const int64_t *w = position->word;
-    NEO__CHECK(w[7] == (int64_t)reader->check, NEO_ERR_MISMATCH,
-               "neo_reader_seek: the position is of another schema, number of files, batch, "
-               "window or seed");
-    int good = w[0] >= 0 && w[1] >= 0 && w[2] >= 0 && w[2] <= reader->blocks.source.path_count &&
-               w[3] >= 0 && w[4] >= 0 && w[5] >= 0 && w[6] >= 0 && w[6] < reader->windows.samples &&
-               w[6] <= w[1];
-    good = good && (w[2] < reader->blocks.source.path_count || w[3] == 0);
+    const int64_t file = w[2] & INT32_MAX, used = w[6] & INT32_MAX;
+    const uint32_t sizes = (uint32_t)(w[2] >> 32), parts = (uint32_t)(w[6] >> 32);
+    if (w[7] != (int64_t)reader->check) return neo__reader_mismatch(reader, parts);
+    NEO__CHECK(sizes == 0 || reader->sizes == 0 || sizes == reader->sizes, NEO_ERR_MISMATCH,
+               "neo_reader_seek: the files have other sizes than when the position was saved");
+    int good = w[0] >= 0 && w[1] >= 0 && w[2] >= 0 && file <= reader->blocks.source.path_count &&
+               w[3] >= 0 && w[4] >= 0 && w[5] >= 0 && w[6] >= 0 && used < reader->windows.samples &&
+               used <= w[1];
+    good = good && (file < reader->blocks.source.path_count || w[3] == 0);
     NEO__CHECK(good, NEO_ERR_ARG, "neo_reader_seek: the position holds numbers that cannot be");
     NEO__CHECK(
         !reader->extent.live || !reader->touched, NEO_ERR_UNSUPPORTED,
@@ -3378,6 +3889,9 @@ static size_t neo__npy_header(char out[NEO__NPY_MADE_BYTES], neo_dtype dtype, in
 NEO_API neo_status neo_npy_write(neo_ctx *ctx, const char *path, neo_tensor t) {
     char header[NEO__NPY_MADE_BYTES];
     NEO__CHECK(ctx && path, NEO_ERR_ARG, "neo_npy_write: an argument is NULL");
+    NEO__CHECK(t.ndim >= 0 && t.ndim <= NEO_MAX_DIMS, NEO_ERR_SHAPE,
+               "neo_npy_write: %s: the tensor has %d dimensions, not 0 to %d", path, t.ndim,
+               NEO_MAX_DIMS);
     NEO__CHECK(t.dtype != NEO_BF16 && t.dtype != NEO_F8E4M3 && t.dtype != NEO_F8E5M2,
                NEO_ERR_UNSUPPORTED, "neo_npy_write: %s: NumPy has no %s", path,
                neo_dtype_name(t.dtype));
@@ -3553,7 +4067,8 @@ static int neo__npy_row(const neo_schema *schema, const neo__block *block, int64
     }
     for (size_t k = 0; k < t; k++) {
         int64_t id = neo__npy_id(&block->npy[1], sparse + k * size[1]), rows = schema->rows[k];
-        if (schema->modulo) id = (id % rows + rows) % rows;
+        if (schema->modulo) id %= rows;
+        if (schema->modulo && id < 0) id += rows;
         ids[k] = id;
         if (id >= 0 && id < rows) continue;
         neo__issue_set(issue, NEO_ERR_RANGE, 0,
@@ -3674,6 +4189,8 @@ static neo_status neo__npy_out_batch(neo__npy_out *out, const neo_batch *batch) 
     int64_t n = batch->size, t = batch->sparse.feature_count,
             *ids = (int64_t *)(uintptr_t)batch->sparse.ids;
     const float *label = (const float *)batch->label.data;
+    NEO__CHECK(!batch->sparse.weights, NEO_ERR_UNSUPPORTED,
+               "neo_npy_export: ids with weights, which the arrays have no place for");
     NEO__TRY(NEO__GROW(out->ctx, out->cells, out->cell_capacity, n * (t + 1)));
     for (int64_t i = 0; i < n; i++) {
         NEO__CHECK(label[i] == 0.0f || label[i] == 1.0f, NEO_ERR_UNSUPPORTED,

@@ -41,6 +41,9 @@ static inline uint64_t hash_batch(uint64_t h, const neo_batch *b) {
                   (size_t)(b->dense.shape[0] * b->dense.shape[1]) * sizeof(float));
     h = hash_more(h, b->label.data, (size_t)b->label.shape[0] * sizeof(float));
     h = hash_more(h, o, (size_t)(bags + 1) * sizeof *o);
+    if (b->sparse.weights)
+        h = hash_more(h, b->sparse.weights + o[0],
+                      (size_t)(o[bags] - o[0]) * sizeof *b->sparse.weights);
     return hash_more(h, ids + o[0], (size_t)(o[bags] - o[0]) * sizeof *ids);
 }
 

@@ -28,6 +28,9 @@ static void round_trips(void) {
     CHECK_ERR(neo_npy_write(ctx, path, t), NEO_ERR_UNSUPPORTED, "NumPy has no bf16");
     t = neo_tensor_transpose(neo_tensor_2d(data, NEO_F32, 2, 3), 0, 1);
     CHECK_ERR(neo_npy_write(ctx, path, t), NEO_ERR_SHAPE, "not contiguous");
+    t = neo_tensor_1d(data, NEO_F32, 3);
+    t.ndim = 5;
+    CHECK_ERR(neo_npy_write(ctx, path, t), NEO_ERR_SHAPE, "the tensor has 5 dimensions");
     CHECK_ERR(neo_npy_read(ctx, "no-such.npy", &none), NEO_ERR_NOT_FOUND, "no-such.npy");
     CHECK_ERR(neo_npy_read(ctx, ".", &none), NEO_ERR_IO, "directory");
     CHECK_ERR(neo_npy_write(ctx, "no/such/dir.npy", neo_tensor_1d(data, NEO_U8, 3)),
@@ -234,6 +237,34 @@ static void write_triple(const char *prefix, int rows, int first) {
     CHECK_OK(neo_npy_write(ctx, triple(prefix, "sparse"), t));
     CHECK_OK(neo_npy_write(ctx, triple(prefix, "labels"), neo_tensor_1d(label, NEO_F32, rows)));
 }
+/* Ids of any i64 modulo rows of any i64. */
+static void modulo_of_large_rows(void) {
+    const char *prefix = tmp_path("large_");
+    const int64_t large = ((int64_t)1 << 62) + 5, rows[2] = {large, 10};
+    const int64_t ids[8] = {INT64_MAX, INT64_MAX, INT64_MIN, INT64_MIN, -1, -1, large - 1, 7};
+    int64_t lowest = INT64_MIN % large;
+    float dense[4] = {0, 0, 0, 0}, label[4] = {0, 1, 0, 1};
+    neo_schema *s = NULL;
+    neo_reader *r = NULL;
+    neo_batch b;
+    CHECK_OK(neo_npy_write(ctx, triple(prefix, "dense"), neo_tensor_2d(dense, NEO_F32, 4, 1)));
+    CHECK_OK(neo_npy_write(ctx, triple(prefix, "sparse"),
+                           neo_tensor_2d((void *)(uintptr_t)ids, NEO_I64, 4, 2)));
+    CHECK_OK(neo_npy_write(ctx, triple(prefix, "labels"), neo_tensor_1d(label, NEO_F32, 4)));
+    REQUIRE_OK(neo_schema_npy(ctx, &prefix, 1, rows, 1, &s));
+    neo_reader_desc d = reader_desc(s, &prefix, 1, 4);
+    REQUIRE_OK(neo_reader_open(ctx, &d, &r));
+    REQUIRE_OK(neo_reader_next(r, &b));
+    const int64_t *got = (const int64_t *)b.sparse.ids; /* the first feature's, then the second's */
+    CHECK_INT(got[0], INT64_MAX - large);
+    CHECK_INT(got[1], lowest < 0 ? lowest + large : lowest);
+    CHECK_INT(got[2], large - 1);
+    CHECK_INT(got[3], large - 1);
+    const int64_t second[4] = {7, 2, 9, 7}; /* 9223372036854775807, -...808, -1, 7 */
+    for (int i = 0; i < 4; i++) CHECK_INT(got[4 + i], second[i]);
+    neo_reader_close(r);
+    neo_schema_destroy(s);
+}
 static void several_triples(void) {
     const char *prefixes[2] = {tmp_path("t0_"), tmp_path("t1_")};
     static uint64_t want[512], got[512];
@@ -350,6 +381,7 @@ int main(void) {
     RUN(foreign_headers);
     RUN(refused_headers);
     RUN(export_and_read);
+    RUN(modulo_of_large_rows);
     RUN(several_triples);
     RUN(triples_that_do_not_fit);
     if (neo_ctx_memory(ctx).bytes != bytes) {

@@ -214,6 +214,85 @@ static void long_lines(void) {
     neo_schema_destroy(s);
     free(text);
 }
+/* A line without end is an error at its start; where bad lines are skipped, after 1 GiB of it. */
+static void endless_line(void) {
+    const char *path = "/dev/zero", *text = tmp_path("endless.txt");
+    neo_schema *s = NULL;
+    neo_reader *r = NULL;
+    neo_batch b;
+    FILE *f = fopen(path, "rb");
+    if (!f) return;
+    fclose(f);
+    REQUIRE_OK(neo_schema_parse(ctx, "y label\nc category\n", &s));
+    CHECK_ERR(neo_schema_fit(s, &path, 1, 0), NEO_ERR_FORMAT,
+              "/dev/zero:1:65537: the line is over 65536 bytes");
+    write_text(text, "1,a\n");
+    REQUIRE_OK(neo_schema_fit(s, &text, 1, 0));
+    for (int skip = 0; skip < 2; skip++) {
+        neo_reader_desc d = reader_desc(s, &path, 1, 8);
+        d.skip_bad_lines = skip;
+        REQUIRE_OK(neo_reader_open(ctx, &d, &r));
+        CHECK_ERR(neo_reader_next(r, &b), NEO_ERR_FORMAT,
+                  skip ? "/dev/zero: a line of over 1073741824 bytes, at byte 0: this is no text"
+                       : "/dev/zero:1:65537: the line is over 65536 bytes");
+        neo_reader_close(r);
+    }
+    neo_schema_destroy(s);
+}
+/* Labels of which none is a word of positive=: told once, by fitting or by the reader. */
+static void no_positive_label(void) {
+    const char *path = tmp_path("negative.csv");
+    neo_schema *s = NULL;
+    neo_reader *r = NULL;
+    neo_batch b;
+    for (int variant = 0; variant < 4; variant++) { /* 1: one is positive; 2: with a dictionary */
+        FILE *f = fopen(path, "wb");
+        REQUIRE(f);
+        for (int i = 0; i < 101000; i++)
+            fprintf(f, "%s,w\n", variant == 1 && i == 90000 ? "yes" : "Yes");
+        fclose(f);
+        logged = 0;
+        REQUIRE_OK(neo_schema_parse(ctx, variant >= 2 ? "y label positive=yes,ja\nc category\n"
+                                                      : "y label positive=yes,ja\nc skip\n", &s));
+        REQUIRE_OK(neo_schema_fit(s, &path, 1, 0));
+        CHECK_INT(logged, variant >= 2);
+        neo_reader_desc d = reader_desc(s, &path, 1, 1000);
+        d.threads = 2;
+        d.unlabeled = variant == 3;
+        REQUIRE_OK(neo_reader_open(ctx, &d, &r));
+        while (neo_reader_next(r, &b) == NEO_OK) {
+        }
+        REQUIRE_OK(neo_reader_epoch(r, 1));
+        while (neo_reader_next(r, &b) == NEO_OK) {
+        }
+        neo_reader_close(r);
+        CHECK_INT(logged, variant != 1);
+        if (variant == 0 && sizeof(void *) > 4)
+            CHECK(
+                strncmp(first_log, "column 'y': none of 10", 22) == 0 &&
+                strstr(first_log,
+                       "labels is 'yes' or another word, as positive= asks (the first is 'Yes')"));
+        neo_schema_destroy(s);
+    }
+    write_text(path, "no,a\nno,b\n"); /* told at the end of a short file too */
+    logged = 0;
+    REQUIRE_OK(neo_schema_parse(ctx, "y label positive=yes\nc skip\n", &s));
+    neo_reader_desc d = reader_desc(s, &path, 1, 1);
+    REQUIRE_OK(neo_reader_open(ctx, &d, &r));
+    REQUIRE_OK(neo_reader_next(r, &b));
+    neo_position at = neo_reader_position(r);
+    while (neo_reader_next(r, &b) == NEO_OK) {
+    }
+    neo_reader_close(r);
+    CHECK_INT(logged, 1);
+    REQUIRE_OK(neo_reader_open(ctx, &d, &r)); /* but not of the rest of an epoch */
+    REQUIRE_OK(neo_reader_seek(r, &at));
+    while (neo_reader_next(r, &b) == NEO_OK) {
+    }
+    neo_reader_close(r);
+    CHECK_INT(logged, 1);
+    neo_schema_destroy(s);
+}
 static void no_data(void) {
     neo_reader *r = NULL;
     neo_batch b;
@@ -413,6 +492,49 @@ static void resume_anywhere(void) {
     CHECK_ERR(neo_reader_next(r, &b), NEO_ERR_MISMATCH, "no line starts at byte");
     neo_reader_close(r);
 }
+/* What of a position differs is named; files whose sizes changed are refused. */
+static void seek_elsewhere(void) {
+    const char *paths[2] = {tmp_path("elsewhere-a.tsv"), tmp_path("elsewhere-b.tsv")};
+    neo_schema *s = NULL;
+    neo_reader *r = NULL;
+    neo_batch b;
+    write_criteo(ctx, paths[0], 0, 600);
+    write_criteo(ctx, paths[1], 600, 600);
+    neo_reader_desc d = reader_desc(criteo, paths, 2, 64), other;
+    d.shuffle_window = 256;
+    REQUIRE_OK(neo_reader_open(ctx, &d, &r));
+    for (int i = 0; i < 3; i++) REQUIRE_OK(neo_reader_next(r, &b));
+    neo_position at = neo_reader_position(r);
+    neo_reader_close(r);
+    static const char *const names[5] = {"another batch", "another shuffle_window",
+                                         "another number of files", "another schema",
+                                         "another batch, shuffle_window"};
+    REQUIRE_OK(neo_schema_parse(ctx, "y label\n", &s));
+    for (int i = 0; i < 5; i++) {
+        other = d;
+        if (i == 0 || i == 4) other.batch = 128;
+        if (i == 1 || i == 4) other.shuffle_window = 640;
+        if (i == 2) other.path_count = 1;
+        if (i == 3) other.schema = s;
+        REQUIRE_OK(neo_reader_open(ctx, &other, &r));
+        CHECK_ERR(neo_reader_seek(r, &at), NEO_ERR_MISMATCH, names[i]);
+        CHECK(strlen(strstr(neo_last_error(), "another")) == strlen(names[i]));
+        neo_reader_close(r);
+    }
+    neo_schema_destroy(s);
+    neo_position old = at; /* as positions were without sizes */
+    old.word[2] &= INT32_MAX;
+    old.word[6] &= INT32_MAX;
+    for (int lines = 599; lines <= 601; lines++) {
+        write_criteo(ctx, paths[1], 600, lines);
+        REQUIRE_OK(neo_reader_open(ctx, &d, &r));
+        if (lines == 600) REQUIRE_OK(neo_reader_seek(r, &at));
+        else CHECK_ERR(neo_reader_seek(r, &at), NEO_ERR_MISMATCH, "the files have other sizes");
+        REQUIRE_OK(neo_reader_seek(r, &old));
+        REQUIRE_OK(neo_reader_next(r, &b));
+        neo_reader_close(r);
+    }
+}
 static void drop_last_and_small_files(void) {
     neo_reader *r = NULL;
     neo_batch b;
@@ -585,7 +707,8 @@ static neo_status read_lists(neo_ctx *c, const char *path) {
     neo_schema *s = NULL;
     neo_reader *r = NULL;
     neo_batch b;
-    neo_status st = neo_schema_parse(c, "y label positive=1\nw list sep=|\n", &s);
+    neo_status st = neo_schema_parse(
+        c, "header\nquote \"\nw list sep=| weight=: min_count=3\ny label positive=1\n", &s);
     if (st == NEO_OK) st = neo_schema_fit(s, &path, 1, 0);
     neo_reader_desc d = reader_desc(s, &path, 1, 50);
     d.shuffle_window = 100;
@@ -599,7 +722,16 @@ static neo_status read_lists(neo_ctx *c, const char *path) {
 static void every_allocation_may_fail(void) {
     neo_ctx_desc desc;
     neo_ctx *c = NULL;
-    const char *path = tmp_path("lists.csv");
+    const char *path = tmp_path("lists-head.csv");
+    FILE *f = fopen(path, "wb");
+    REQUIRE(f);
+    fprintf(f, "y,not used,w\n");
+    for (int i = 0; i < 4000; i++) {
+        fprintf(f, "%d,,\"", i % 2);
+        for (int k = 0; k < i * 7 % 12; k++) fprintf(f, "w%d:%d|", i * k % 100, k);
+        fprintf(f, "\"\n");
+    }
+    fclose(f);
     memset(&desc, 0, sizeof desc);
     desc.allocator.alloc = failing_alloc;
     desc.allocator.free = failing_free;
@@ -694,7 +826,46 @@ static void standard_input(void) {
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);
 }
+/* A header that comes in pieces, and a position behind it. */
+static void header_on_standard_input(void) {
+    static uint64_t want[MOST], got[MOST];
+    const char *path = tmp_path("head-pipe.csv"), *input = "-";
+    neo_schema *s = NULL;
+    neo_reader *r = NULL;
+    neo_batch b;
+    pid_t child;
+    FILE *f = fopen(path, "wb");
+    REQUIRE(f);
+    fprintf(f, "a line of another kind\n\"not used\",x,\"y\"\n");
+    for (int i = 0; i < 20000; i++) fprintf(f, "\"a, b\",%d,%d\n", i, i % 2);
+    fclose(f);
+    REQUIRE_OK(neo_schema_parse(ctx, "quote \"\nskip-lines 1\nheader\ny label\nx dense\n", &s));
+    neo_reader_desc d = reader_desc(s, &path, 1, 100);
+    d.shuffle_window = 1000;
+    REQUIRE_OK(neo_reader_open(ctx, &d, &r));
+    int64_t n = read_hashes(r, want, MOST);
+    CHECK_INT(n, 200);
+    REQUIRE_OK(neo_reader_epoch(r, 0));
+    for (int i = 0; i < 125; i++) REQUIRE_OK(neo_reader_next(r, &b));
+    neo_position at = neo_reader_position(r);
+    neo_reader_close(r);
+    d.paths = &input;
+    const size_t pieces[3] = {200000, 1000, 7};
+    for (int k = 0; k < 6; k++) {
+        int skip = k < 3 ? 0 : 125;
+        REQUIRE(feed_stdin(path, pieces[k % 3], 0, &child));
+        d.threads = 1 + k % 3;
+        REQUIRE_OK(neo_reader_open(ctx, &d, &r));
+        if (skip) REQUIRE_OK(neo_reader_seek(r, &at));
+        CHECK_INT(read_hashes(r, got, MOST), n - skip);
+        CHECK_BITS(want + skip, got, (size_t)(n - skip) * 8);
+        neo_reader_close(r);
+        waitpid(child, NULL, 0);
+    }
+    neo_schema_destroy(s);
+}
 #else
+static void header_on_standard_input(void) { SKIP("needs fork"); }
 static void standard_input(void) { SKIP("needs fork"); }
 #endif
 
@@ -712,11 +883,14 @@ int main(void) {
     RUN(criteo_bad_lines);
     RUN(delimited_bad_lines);
     RUN(long_lines);
+    RUN(endless_line);
+    RUN(no_positive_label);
     RUN(no_data);
     RUN(arguments);
     RUN(same_for_any_threads);
     RUN(shuffle_is_a_permutation);
     RUN(resume_anywhere);
+    RUN(seek_elsewhere);
     RUN(drop_last_and_small_files);
     RUN(error_comes_in_order);
     RUN(unlabeled_lines);
@@ -725,6 +899,7 @@ int main(void) {
     RUN(close_early);
     RUN(every_allocation_may_fail);
     RUN(standard_input);
+    RUN(header_on_standard_input);
     if (neo_ctx_memory(ctx).bytes != bytes) {
         printf("FAILED leak\n");
         test_failed++;

@@ -291,7 +291,8 @@ static void resume_on_other_ranks(void) {
     team_close(&t);
     d.batch = 50; /* what each of two had: another batch */
     REQUIRE(team_open(&t, d, 2));
-    CHECK_ERR(neo_reader_seek(t.reader[0], &p), NEO_ERR_MISMATCH, "batch, window or seed");
+    CHECK_ERR(neo_reader_seek(t.reader[0], &p), NEO_ERR_MISMATCH,
+              "the position is of another batch");
     team_close(&t);
 }
 /* Batches stay as they are while they are held, though the threads read on behind them. */

@@ -18,7 +18,7 @@ static void criteo_sizes(void) {
           strcmp(neo_schema_feature(s, 25).name, "C26") == 0);
     CHECK_INT(neo_schema_feature(s, 25).rows, 1000);
     CHECK(neo_schema_feature(s, 26).name == NULL && neo_schema_feature(s, -1).name == NULL);
-    CHECK(neo_schema_is_fitted(s));
+    CHECK(neo_schema_is_fitted(s) && !neo_schema_is_weighted(s));
     neo_schema_destroy(s);
     int64_t rows[26];
     for (int i = 0; i < 26; i++) rows[i] = 10 + i;
@@ -61,6 +61,8 @@ static void description_mistakes(void) {
         {"a skip\nb skip\nc cross d rows=4\n", "columns:3:1: cross: there is no column 'd'"},
         {"a list rows=5\n", "columns:1:3: a list needs sep="},
         {"a list sep=ab\n", "columns:1:8: sep= needs one character"},
+        {"a list sep=; weight=\n", "columns:1:14: weight= needs one character"},
+        {"a list sep=; weight=;\n", "columns:1:3: sep= and weight= are the same"},
         {"a category category\n", "columns:1:1: feature 'a' is there already"},
         {"a skip\n", "no column is used"},
         {"\n", "no column is used"},
@@ -70,6 +72,16 @@ static void description_mistakes(void) {
         {"missing\na label\n", "expected the word that means no value"},
         {"comment\na label\n", "expected what comment lines begin with"},
         {"a label\nmissing ?\n", "columns:2:9: expected label, dense"},
+        {"a label\nmissing ?\n", "found '?' ('missing' is a setting: before the columns)"},
+        {"a label\nheader\n",
+         "columns:2:7: column 'header': expected what it becomes (skip: nothing) "
+         "('header' is a setting: before the columns)"},
+        {"a dense shft=3\n",
+         "columns:1:9: expected label, dense, category, bucket, cross, list or skip, "
+         "found 'shft=3' (did you mean shift=?)"},
+        {"a categry\n", "found 'categry' (did you mean category?)"},
+        {"a category mincount=3\n", "found 'mincount=3' (did you mean min_count=?)"},
+        {"a dense rows=3\n", "found 'rows=3' (rows= is no option here)"},
     };
     for (size_t i = 0; i < sizeof grid / sizeof grid[0]; i++) {
         neo_schema *s = NULL;
@@ -231,6 +243,244 @@ static void tabs_spaces_and_numbers(void) {
     neo_schema_destroy(s);
 }
 
+/* ---- quotes ---- */
+static void quoted_fields(void) {
+    static const char columns[] =
+        "quote \"\nmissing ?\ny label positive=yes\nname category rows=99\n"
+        "x dense missing=-1\ntags list sep=;\n";
+    static const char text[] = "\"yes\",\"a,b\",\"7\",\"p;q,r\"\n"
+                               " no , \" say \"\"hi\"\", she said\" ,8,p\r\n"
+                               "no,\"?\",?,\"\"\n"
+                               "no,\"\"\"\",\"\",\"q,r;\"\"\"\n"
+                               "no,5\" tape,9,\"\"\"\"\n"
+                               "yes,\"a,b\"\t,1e1,\" p ;;q,r\"";
+    const int64_t ids[6] = {1, 2, 0, 3, 4, 1}, lengths[6] = {2, 1, 0, 2, 1, 2};
+    const float x[6] = {7, 8, -1, -1, 9, 10}, y[6] = {1, 0, 0, 0, 0, 1};
+    neo_schema *s = NULL;
+    neo_batch b;
+    neo_reader *r = read_one(&s, columns, text, &b);
+    REQUIRE(r);
+    REQUIRE(b.size == 6);
+    CHECK_BITS(b.dense.data, x, sizeof x);
+    CHECK_BITS(b.label.data, y, sizeof y);
+    for (int i = 0; i < 6; i++) {
+        CHECK_INT(bag_id(&b, 0, i, 0), ids[i]);
+        CHECK_INT(bag_length(&b, 1, i), lengths[i]);
+    }
+    CHECK_INT(bag_id(&b, 1, 0, 1), 2); /* q,r */
+    CHECK_INT(bag_id(&b, 1, 3, 0), 2);
+    CHECK_INT(bag_id(&b, 1, 3, 1), 3); /* a quote */
+    CHECK_INT(bag_id(&b, 1, 4, 0), 3);
+    CHECK_INT(bag_id(&b, 1, 5, 1), 2);
+    neo_reader_close(r);
+    neo_schema_destroy(s);
+    s = NULL; /* the words themselves, as hashes */
+    r = read_one(&s, "quote '\ndelimiter ::\nname category rows=1000000 hash\ny label\n",
+                 "'it''s :: a :''':: 1\n'':: 0\n' c':: 1\n", &b);
+    REQUIRE(r);
+    CHECK_INT(bag_id(&b, 0, 0, 0), 1 + (int64_t)(neo_hash("it's :: a :'") % 999999));
+    CHECK_INT(bag_id(&b, 0, 1, 0), 0);
+    CHECK_INT(bag_id(&b, 0, 2, 0), 1 + (int64_t)(neo_hash(" c") % 999999));
+    neo_reader_close(r);
+    neo_schema_destroy(s);
+}
+static void quoted_mistakes(void) {
+    static const struct {
+        const char *text, *message;
+    } grid[] = {
+        {"1,\"a\n", ":2:3: the line ends inside quotes that begin here"},
+        {"1,\"a\"\"\n", ":2:3: the line ends inside quotes that begin here"},
+        {"1,\"\n", ":2:3: the line ends inside quotes that begin here"},
+        {"1,\"a\"b\n", ":2:6: text follows the closing quote"},
+        {"1,\"a\" \"b\"\n", ":2:6: text follows the closing quote"},
+        {"\"x\",a\n", ":2:2: y: expected a number, found 'x'"},
+        {"1,\"a,b\",c\n", ":2:1: 3 fields, expected 2"},
+    };
+    const char *path = tmp_path("quoted.csv");
+    char text[256];
+    neo_schema *s = NULL;
+    neo_reader *r = NULL;
+    neo_batch b;
+    REQUIRE_OK(neo_schema_parse(ctx, "quote \"\ny label\nc category hash rows=9\n", &s));
+    neo_reader_desc d = reader_desc(s, &path, 1, 8);
+    for (size_t i = 0; i < sizeof grid / sizeof grid[0]; i++) {
+        snprintf(text, sizeof text, "1,\"b\"\n%s0,c\n", grid[i].text);
+        write_text(path, text);
+        d.skip_bad_lines = 0;
+        REQUIRE_OK(neo_reader_open(ctx, &d, &r));
+        CHECK_ERR(neo_reader_next(r, &b), NEO_ERR_FORMAT, grid[i].message);
+        neo_reader_close(r);
+        d.skip_bad_lines = 1;
+        REQUIRE_OK(neo_reader_open(ctx, &d, &r));
+        REQUIRE_OK(neo_reader_next(r, &b));
+        CHECK_INT(b.size, 2);
+        neo_reader_close(r);
+    }
+    neo_schema_destroy(s);
+    static const char *const bad[] = {"quote\na label\n", "quote ''\na label\n",
+                                      "quote ,\na label\n"};
+    for (int i = 0; i < 3; i++)
+        CHECK_ERR(neo_schema_parse(ctx, bad[i], &s), NEO_ERR_FORMAT,
+                  "expected one character that is not");
+    CHECK_ERR(neo_schema_parse(ctx, "quote '\ndelimiter :'\na label\n", &s), NEO_ERR_FORMAT,
+              "columns:2:11: the delimiter holds the quote");
+    write_text(path, "\"y\",\"Full \"\"Name\"\"\"\n1,z\n"); /* names in quotes */
+    REQUIRE_OK(neo_schema_parse(ctx, "quote \"\nheader\ny label\nName category hash rows=9\n", &s));
+    d = reader_desc(s, &path, 1, 8);
+    REQUIRE_OK(neo_reader_open(ctx, &d, &r));
+    CHECK_ERR(neo_reader_next(r, &b), NEO_ERR_FORMAT,
+              ":1:1: the header has no column 'Name'; it has 'y', 'Full \"Name\"'");
+    neo_reader_close(r);
+    write_text(path, "\"y\" , \"Name\",\"z\n1,z,1\n");
+    REQUIRE_OK(neo_reader_open(ctx, &d, &r));
+    CHECK_ERR(neo_reader_next(r, &b), NEO_ERR_FORMAT, ":1:14: the line ends inside quotes");
+    neo_reader_close(r);
+    write_text(path, "\"y\" , \"Name\",\"z\"\n1,z,1\n");
+    REQUIRE_OK(neo_reader_open(ctx, &d, &r));
+    REQUIRE_OK(neo_reader_next(r, &b));
+    neo_reader_close(r);
+    neo_schema_destroy(s);
+}
+
+/* ---- headers ---- */
+/* Two columns of three, or more, found by name: files of one epoch may have them in other orders, and
+ * other columns beside them. */
+static void header_names(void) {
+    const char *paths[3] = {tmp_path("head-a.csv"), tmp_path("head-b.csv"), tmp_path("head-c.csv")};
+    neo_schema *s = NULL;
+    neo_reader *r = NULL;
+    neo_batch b;
+    write_text(paths[0], "\xEF\xBB\xBF" "y,colour, Job Title ,x\r\n1,red,cook,5\n0,blue,clerk,6\n");
+    write_text(paths[1], "id,x,Job Title,colour,y,id\n17,7,cook,green,1,8\n");
+    write_text(paths[2], "x,Job Title,colour\n8,clerk,blue\n");
+    REQUIRE_OK(neo_schema_parse(ctx, "header\ncolour category\nx dense\ny label\n"
+                                     "\"Job Title\" category cross colour rows=90\n", &s));
+    CHECK(strcmp(neo_schema_feature(s, 1).name, "Job Title") == 0);
+    CHECK(strcmp(neo_schema_feature(s, 2).name, "Job Title_x_colour") == 0);
+    REQUIRE_OK(neo_schema_fit(s, paths, 2, 0));
+    CHECK_INT(neo_schema_feature(s, 0).rows, 4);
+    for (int threads = 1; threads <= 3; threads++) {
+        neo_reader_desc d = reader_desc(s, paths, 3, 8);
+        const float x[4] = {5, 6, 7, 8}, y[4] = {1, 0, 1, 0};
+        const int64_t colour[4] = {1, 2, 3, 2}, job[4] = {1, 2, 1, 2};
+        d.threads = threads;
+        d.unlabeled = 1;
+        REQUIRE_OK(neo_reader_open(ctx, &d, &r));
+        REQUIRE_OK(neo_reader_next(r, &b));
+        REQUIRE(b.size == 4);
+        CHECK_BITS(b.dense.data, x, sizeof x);
+        CHECK_BITS(b.label.data, y, sizeof y);
+        for (int i = 0; i < 4; i++) {
+            CHECK_INT(bag_id(&b, 0, i, 0), colour[i]);
+            CHECK_INT(bag_id(&b, 1, i, 0), job[i]);
+        }
+        neo_reader_close(r);
+        d.unlabeled = 0; /* then every file needs the label */
+        REQUIRE_OK(neo_reader_open(ctx, &d, &r));
+        CHECK_ERR(
+            neo_reader_next(r, &b), NEO_ERR_FORMAT,
+            "head-c.csv:1:1: the header has no column 'y'; it has 'x', 'Job Title', 'colour'");
+        neo_reader_close(r);
+    }
+    neo_schema_destroy(s);
+}
+static void header_mistakes(void) {
+    static const struct {
+        const char *text, *message;
+    } grid[] = {
+        {"a,b\n1,2\n", ":1:1: the header has no column 'x'; it has 'a', 'b'"},
+        {"y,x,z,x\n1,2,3,4\n", ":1:7: the header has column 'x' twice"},
+        {"1,2\n", ":1:1: the header has no column 'x'"},
+        {"x,y,z\n1,1,1\n2,0\n", ":3:1: 2 fields, the header has 3"},
+        {"x,y\n1,1,1\n", ":2:1: 3 fields, the header has 2"},
+        {"x,y\n1,q\n", ":2:3: y: expected a number, found 'q'"},
+        {"x,y\n", "head.csv: holds no sample"},
+        {"x,y", "head.csv: holds no sample"},
+        {"", "head.csv: holds no sample"},
+        {"\nx,y\n", ":1:1: the header has no column 'x'; it has ''"},
+        {"a234567890123456789012345678901234567890,b234567890123456789012345678901234567890,"
+         "c234567890123456789012345678901234567890,d234567890123456789012345678901234567890,"
+         "e234567890123456789012345678901234567890\n", "', ..."},
+    };
+    const char *path = tmp_path("head.csv");
+    neo_schema *s = NULL;
+    neo_reader *r = NULL;
+    neo_batch b;
+    REQUIRE_OK(neo_schema_parse(ctx, "header\nx dense\ny label\n", &s));
+    neo_reader_desc d = reader_desc(s, &path, 1, 8);
+    for (size_t i = 0; i < sizeof grid / sizeof grid[0]; i++) {
+        write_text(path, grid[i].text);
+        REQUIRE_OK(neo_reader_open(ctx, &d, &r));
+        CHECK_ERR(neo_reader_next(r, &b), NEO_ERR_FORMAT, grid[i].message);
+        neo_reader_close(r);
+    }
+    char *text = malloc(300000);
+    REQUIRE(text);
+    memset(text, 'x', 300000);
+    memcpy(text + 70000, "\n1,2\n", 6);
+    write_bytes(path, text, 70006);
+    REQUIRE_OK(neo_reader_open(ctx, &d, &r));
+    CHECK_ERR(neo_reader_next(r, &b), NEO_ERR_FORMAT, ":1:65537: the line is over 65536 bytes");
+    neo_reader_close(r);
+    write_bytes(path, text + 100000, 200000);
+    REQUIRE_OK(neo_reader_open(ctx, &d, &r));
+    CHECK_ERR(neo_reader_next(r, &b), NEO_ERR_FORMAT,
+              ":1:1: the header does not end within the first 131072 bytes");
+    neo_reader_close(r);
+    memset(text, ',', 5000);
+    text[5000] = '\n';
+    write_bytes(path, text, 5001);
+    REQUIRE_OK(neo_reader_open(ctx, &d, &r));
+    CHECK_ERR(neo_reader_next(r, &b), NEO_ERR_FORMAT,
+              ":1:1: the header names 5001 columns, more than 4096");
+    neo_reader_close(r);
+    free(text);
+    neo_schema_destroy(s);
+    CHECK_ERR(neo_schema_parse(ctx, "\"a label\n", &s), NEO_ERR_FORMAT,
+              "columns:1:1: expected \"name\"");
+    CHECK_ERR(neo_schema_parse(ctx, "\"\" label\n", &s), NEO_ERR_FORMAT,
+              "columns:1:1: expected \"name\"");
+    CHECK_ERR(neo_schema_parse(ctx, "\"a\"label\n", &s), NEO_ERR_FORMAT,
+              "columns:1:1: expected \"name\"");
+    REQUIRE_OK(neo_schema_parse(ctx, "\"header\" label\n\"delimiter\" category hash rows=9\n", &s));
+    neo_schema_destroy(s);
+}
+/* A position in the middle of a file, in order and shuffled: the header is read again; behind
+ * skipped lines too, and from a file of many blocks. */
+static void header_resumed(void) {
+    static uint64_t want[256], got[256];
+    const char *path = tmp_path("head-long.csv");
+    neo_schema *s = NULL;
+    neo_reader *r = NULL, *again = NULL;
+    neo_batch b;
+    FILE *f = fopen(path, "wb");
+    REQUIRE(f);
+    fprintf(f, "nothing\nnor here\nunused,x,y\n");
+    for (int i = 0; i < 30000; i++) fprintf(f, "something long enough %d,%d,%d\n", i, i * 3, i % 2);
+    fclose(f);
+    REQUIRE_OK(neo_schema_parse(ctx, "skip-lines 2\nheader\ny label\nx dense\n", &s));
+    neo_reader_desc d = reader_desc(s, &path, 1, 250);
+    for (int window = 0; window < 2; window++) {
+        d.shuffle_window = window ? 4000 : 0;
+        d.threads = 2;
+        REQUIRE_OK(neo_reader_open(ctx, &d, &r));
+        CHECK_INT(read_hashes(r, want, 256), 120);
+        REQUIRE_OK(neo_reader_epoch(r, 0));
+        for (int i = 0; i < 100; i++) {
+            REQUIRE_OK(neo_reader_next(r, &b));
+            if (i % 33) continue;
+            neo_position at = neo_reader_position(r);
+            REQUIRE_OK(neo_reader_open(ctx, &d, &again));
+            REQUIRE_OK(neo_reader_seek(again, &at));
+            CHECK_INT(read_hashes(again, got, 256), 119 - i);
+            CHECK_BITS(want + i + 1, got, (size_t)(119 - i) * 8);
+            neo_reader_close(again);
+        }
+        neo_reader_close(r);
+    }
+    neo_schema_destroy(s);
+}
+
 /* Dictionaries number words in order of first sight over all files, and a bad
  * line adds none. */
 static void fit_order(void) {
@@ -254,6 +504,330 @@ static void fit_order(void) {
     for (int i = 0; i < 4; i++) CHECK_INT(bag_id(&b, 0, i, 0), want[i]);
     neo_reader_close(r);
     neo_schema_destroy(s);
+}
+
+/* ---- rare words ---- */
+/* neo_schema_feature of a dictionary against what is expected. */
+static void check_words(const neo_schema *s, int feature, int64_t rows, int64_t words, int64_t rare,
+                        int64_t dropped) {
+    neo_feature f = neo_schema_feature(s, feature);
+    CHECK_INT(f.rows, rows);
+    CHECK_INT(f.words, words);
+    CHECK_INT(f.rare, rare);
+    CHECK_INT(f.dropped, dropped);
+}
+static const char rare_columns[] =
+    "y label\nc category min_count=2\nd category min_count=3 rows=3\n"
+    "e category rows=3\nt list sep=; min_count=2\n";
+static const char rare_text[] = "1,rare,p,p,a;b;a\n"
+                                "0,red,q,q,a\n"
+                                "0,blue,p,r,c;d\n"
+                                "1,red,p,r,\n"
+                                "1,,q,,d;e\n"
+                                "0,blue,q,p,c\n";
+static void rare_words(void) {
+    neo_schema *s = NULL;
+    neo_batch b;
+    neo_reader *r = read_one(&s, rare_columns, rare_text, &b);
+    REQUIRE(r);
+    CHECK_INT(neo_schema_samples(s), 6);
+    check_words(s, 0, 4, 2, 1, 0); /* 0, the rare words' row, red, blue */
+    check_words(s, 1, 3, 1, 0, 3); /* p; no row is left for q */
+    check_words(s, 2, 3, 2, 0, 2); /* p, q; r came twice */
+    check_words(s, 3, 5, 3, 2, 0); /* a, c, d */
+    const int64_t c[6] = {1, 2, 3, 2, 0, 3}, d[6] = {2, 1, 2, 2, 1, 1}, e[6] = {1, 2, 0, 0, 0, 1};
+    const int64_t lengths[6] = {3, 1, 2, 0, 2, 1};
+    for (int i = 0; i < 6; i++) {
+        CHECK_INT(bag_id(&b, 0, i, 0), c[i]);
+        CHECK_INT(bag_id(&b, 1, i, 0), d[i]);
+        CHECK_INT(bag_id(&b, 2, i, 0), e[i]);
+        CHECK_INT(bag_length(&b, 3, i), lengths[i]);
+    }
+    const int64_t t[9] = {2, 1, 2, 2, 3, 4, 4, 1, 3};
+    for (int k = 0; k < 9; k++) CHECK_INT(bag_id(&b, 3, 0, k), t[k]);
+    neo_reader_close(r);
+    r = read_one(&s, NULL, "0,green,q,z,zz;a\n", &b); /* words never seen: the rare words' row */
+    REQUIRE(r);
+    CHECK_INT(bag_id(&b, 0, 0, 0), 1);
+    CHECK_INT(bag_id(&b, 2, 0, 0), 0);
+    CHECK_INT(bag_id(&b, 3, 0, 0), 1);
+    CHECK_INT(bag_id(&b, 3, 0, 1), 2);
+    neo_reader_close(r);
+    neo_schema_destroy(s);
+    CHECK_ERR(neo_schema_parse(ctx, "a category min_count=1\n", &s), NEO_ERR_FORMAT,
+              "columns:1:12: expected a whole number from 2, found '1'");
+    CHECK_ERR(neo_schema_parse(ctx, "a category hash rows=9 min_count=2\n", &s), NEO_ERR_FORMAT,
+              "columns:1:3: min_count= needs a dictionary");
+}
+/* Against a plain count of words: many of them, over two files. */
+static void rare_words_counted(void) {
+    enum { WORDS = 500, LINES = 6000, LEAST = 12 };
+    static int count[WORDS], word[LINES], id_of[WORDS];
+    const char *paths[2] = {tmp_path("rare-a.csv"), tmp_path("rare-b.csv")};
+    neo_schema *s = NULL;
+    neo_reader *r = NULL;
+    neo_batch b;
+    uint32_t state = 1;
+    FILE *f = NULL;
+    int next = 2, kept = 0, seen = 0;
+    for (int i = 0; i < LINES; i++) {
+        state = state * 1664525u + 1013904223u;
+        word[i] = (int)((state >> 16) % WORDS * ((state >> 8) % WORDS) / WORDS);
+        count[word[i]]++;
+        if (i % (LINES / 2) == 0) f = fopen(paths[i / (LINES / 2)], "wb");
+        REQUIRE(f);
+        fprintf(f, "%d,word%d\n", i % 2, word[i]);
+        if (i % (LINES / 2) == LINES / 2 - 1) fclose(f);
+    }
+    for (int i = 0; i < LINES; i++)
+        if (id_of[word[i]] == 0) id_of[word[i]] = count[word[i]] < LEAST ? 1 : next++;
+    for (int w = 0; w < WORDS; w++) kept += count[w] >= LEAST, seen += count[w] > 0;
+    REQUIRE_OK(neo_schema_parse(ctx, "y label\nc category min_count=12\n", &s));
+    REQUIRE_OK(neo_schema_fit(s, paths, 2, 0));
+    CHECK_INT(neo_schema_samples(s), LINES);
+    CHECK(kept > 50 && kept < seen - 50);
+    check_words(s, 0, kept + 2, kept, seen - kept, 0);
+    neo_reader_desc d = reader_desc(s, paths, 2, LINES);
+    REQUIRE_OK(neo_reader_open(ctx, &d, &r));
+    REQUIRE_OK(neo_reader_next(r, &b));
+    for (int i = 0; i < LINES; i++) CHECK_INT(bag_id(&b, 0, i, 0), id_of[word[i]]);
+    neo_reader_close(r);
+    neo_schema_destroy(s);
+}
+/* Saved with the schema, and loaded into one of the same description only. */
+static void rare_words_saved(void) {
+    neo_schema *s = NULL, *again = NULL, *other = NULL;
+    neo_state *state = NULL, *load = NULL;
+    neo_batch b;
+    int64_t step = 0;
+    float w[2] = {1, 2};
+    char dir[1024];
+    snprintf(dir, sizeof dir, "%s-%d", tmp_path("rare-state"), (int)(neo_time_ns() % 1000000));
+    neo_save_desc save_desc;
+    neo_load_desc load_desc;
+    memset(&save_desc, 0, sizeof save_desc);
+    memset(&load_desc, 0, sizeof load_desc);
+    save_desc.dir = load_desc.dir = dir;
+    load_desc.schema_only = 1;
+    neo_reader *r = read_one(&s, rare_columns, rare_text, &b);
+    REQUIRE(r);
+    neo_reader_close(r);
+    REQUIRE_OK(neo_state_create(ctx, &state));
+    REQUIRE_OK(neo_state_add(state, NEO_STATE_WEIGHT, "w", neo_tensor_1d(w, NEO_F32, 2)));
+    REQUIRE_OK(neo_state_add_schema(state, s));
+    REQUIRE_OK(neo_save(ctx, &save_desc, state));
+    REQUIRE_OK(neo_schema_parse(ctx, rare_columns, &again));
+    REQUIRE_OK(neo_state_create(ctx, &load));
+    REQUIRE_OK(neo_state_add_schema(load, again));
+    REQUIRE_OK(neo_load(ctx, &load_desc, load, &step));
+    CHECK_INT(neo_schema_samples(again), 6);
+    check_words(again, 0, 4, 2, 1, 0);
+    check_words(again, 1, 3, 1, 0, 3);
+    check_words(again, 3, 5, 3, 2, 0);
+    r = read_one(&again, NULL, "0,blue,p,r,new;d\n", &b);
+    REQUIRE(r);
+    CHECK_INT(bag_id(&b, 0, 0, 0), 3);
+    CHECK_INT(bag_id(&b, 1, 0, 0), 2);
+    CHECK_INT(bag_id(&b, 2, 0, 0), 0);
+    CHECK_INT(bag_id(&b, 3, 0, 0), 1);
+    CHECK_INT(bag_id(&b, 3, 0, 1), 4);
+    neo_reader_close(r);
+    REQUIRE_OK(neo_load(ctx, &load_desc, load, &step)); /* into what has the same words */
+    neo_state_destroy(load);
+    REQUIRE_OK(neo_schema_parse(ctx,
+                                "y label\nc category min_count=3\nd category min_count=3 rows=3\n"
+                                "e category rows=3\nt list sep=; min_count=2\n",
+                                &other));
+    REQUIRE_OK(neo_state_create(ctx, &load));
+    REQUIRE_OK(neo_state_add_schema(load, other));
+    CHECK_ERR(neo_load(ctx, &load_desc, load, &step), NEO_ERR_MISMATCH,
+              "the saved dictionary of feature 'c' has min_count=2 (0: none), the schema has 3");
+    CHECK(!neo_schema_is_fitted(other));
+    neo_state_destroy(load);
+    neo_state_destroy(state);
+    neo_schema_destroy(s);
+    neo_schema_destroy(again);
+    neo_schema_destroy(other);
+}
+
+/* ---- weights ---- */
+static float bag_weight(const neo_batch *b, int feature, int64_t sample, int64_t k) {
+    return b->sparse.weights[b->sparse.offsets[feature * b->sparse.batch + sample] + k];
+}
+static void weighted_lists(void) {
+    neo_schema *s = NULL;
+    neo_batch b;
+    neo_reader *r = read_one(
+        &s, "y label\nc category\nt list sep=| weight=: min_count=2\nu list sep=;\n",
+        "1,x,a:0.5|b,p;q\n0,y:2,,\n1,x, b : -1.5 |a| rare:3|c:d:1e1,q:7\n0,x,c:d:0,r\n", &b);
+    REQUIRE(r);
+    REQUIRE(b.sparse.weights && neo_schema_is_weighted(s));
+    CHECK_INT(neo_schema_feature(s, 1).words, 3); /* a, b, c:d */
+    const int64_t t[4][4] = {{2, 3}, {0}, {3, 2, 1, 4}, {4}}, length[4] = {2, 0, 4, 1};
+    const float weight[4][4] = {{0.5f, 1}, {0}, {-1.5f, 1, 3, 10}, {0}};
+    for (int i = 0; i < 4; i++) {
+        CHECK_INT(bag_length(&b, 1, i), length[i]);
+        for (int k = 0; k < length[i]; k++) {
+            CHECK_INT(bag_id(&b, 1, i, k), t[i][k]);
+            CHECK(bag_weight(&b, 1, i, k) == weight[i][k]);
+        }
+        CHECK(bag_weight(&b, 0, i, 0) == 1.0f);
+        for (int k = 0; k < bag_length(&b, 2, i); k++) CHECK(bag_weight(&b, 2, i, k) == 1.0f);
+    }
+    neo_reader_close(r);
+    static const struct {
+        const char *line, *message;
+    } grid[] = {
+        {"1,x,a:0.5|b:,p\n", ":1:13: t: expected a number, found ''"},
+        {"1,x,a:x|b,p\n", ":1:7: t: expected a number, found 'x'"},
+        {"1,x,a:1e99|b,p\n", ":1:7: t: expected a number within the range of f32, found '1e99'"},
+        {"1,x,a|:2,p\n", ":1:7: t: expected a word before the weight '2'"},
+    };
+    for (size_t i = 0; i < sizeof grid / sizeof grid[0]; i++) {
+        CHECK(read_one(&s, NULL, grid[i].line, &b) == NULL);
+        CHECK(strstr(neo_last_error(), grid[i].message));
+    }
+    neo_schema_destroy(s);
+}
+/* Shuffled, on 1 to 3 ranks and for any threads: each id keeps its weight, and bags sum by it. */
+static void weights_travel(void) {
+    const char *path = tmp_path("weights.csv");
+    neo_ctx *ctx = test_ctx(2, NEO_ISA_BEST, 6);
+    neo_schema *s = NULL;
+    neo_reader *r = NULL;
+    neo_batch b;
+    FILE *f = fopen(path, "wb");
+    REQUIRE(f);
+    for (int i = 0; i < 3000; i++) {
+        fprintf(f, "%d,w%d,", i % 2, i % 11);
+        for (int k = 0; k < i % 5; k++)
+            fprintf(f, "%s%d:%d", k ? "|" : "", (i * 7 + k) % 40, (i * 7 + k) % 40 + 3);
+        fprintf(f, "\n");
+    }
+    fclose(f);
+    REQUIRE_OK(neo_schema_parse(ctx, "y label\nc category\nt list sep=| weight=:\n", &s));
+    REQUIRE_OK(neo_schema_fit(s, &path, 1, 0));
+    int64_t id_of[40], rows = neo_schema_feature(s, 1).rows; /* in order of first sight */
+    memset(id_of, 0, sizeof id_of);
+    for (int i = 0, next = 1; i < 3000; i++)
+        for (int k = 0; k < i % 5; k++)
+            if (!id_of[(i * 7 + k) % 40]) id_of[(i * 7 + k) % 40] = next++;
+    float want_weight[64];
+    for (int w = 0; w < 40; w++) want_weight[id_of[w]] = (float)(w + 3);
+    CHECK_INT(rows, 41);
+    for (int variant = 0; variant < 6; variant++) {
+        int ranks = 1 + variant % 3;
+        int64_t ids = 0;
+        for (int rank = 0; rank < ranks; rank++) {
+            neo_reader_desc d = reader_desc(s, &path, 1, 100);
+            d.rank = rank;
+            d.world_size = ranks;
+            d.threads = 1 + variant;
+            d.shuffle_window = variant < 3 ? 0 : 700;
+            REQUIRE_OK(neo_reader_open(ctx, &d, &r));
+            while (neo_reader_next(r, &b) == NEO_OK) {
+                for (int64_t i = 0; i < b.size; i++) {
+                    CHECK(bag_weight(&b, 0, i, 0) == 1.0f);
+                    for (int64_t k = 0; k < bag_length(&b, 1, i); k++, ids++)
+                        CHECK(bag_weight(&b, 1, i, k) == want_weight[bag_id(&b, 1, i, k)]);
+                }
+            }
+            neo_reader_close(r);
+        }
+        CHECK_INT(ids, 6000);
+    }
+    neo_schema_destroy(s);
+    neo_ctx_destroy(ctx);
+}
+
+/* ---- schemas without dense numbers, or without sparse features ---- */
+/* Numbers of a batch that show whether every sample came: sums of labels, of dense numbers, of
+   ids. */
+static void add_sums(const neo_batch *b, double sum[4]) {
+    int64_t bags = b->sparse.batch * b->sparse.feature_count;
+    sum[0] += (double)b->size;
+    for (int64_t i = 0; i < b->size; i++) sum[1] += (double)((const float *)b->label.data)[i];
+    for (int64_t i = 0; i < b->dense.shape[0] * b->dense.shape[1]; i++)
+        sum[2] += (double)((const float *)b->dense.data)[i];
+    for (int64_t k = b->sparse.offsets[0]; k < b->sparse.offsets[bags]; k++)
+        sum[3] += (double)((const int64_t *)b->sparse.ids)[k];
+}
+static void one_kind_only(void) {
+    neo_ctx *ctx = test_ctx(2, NEO_ISA_BEST, 4); /* leaves for two ranks */
+    static const struct {
+        const char *columns;
+        int dense, features;
+        double sum[4];
+    } grid[] = {
+        {"y label\nx dense\nc skip\nt skip\n", 1, 0, {1000, 500, 499500, 0}},
+        {"y label\nx skip\nc category\nt skip\n", 0, 1, {1000, 500, 0, 4000}},
+        {"y label\nx skip\nc skip\nt list sep=;\n", 0, 1, {1000, 500, 0, 3000}},
+        {"header\ny label\nx dense\n", 1, 0, {1000, 500, 499500, 0}},
+        {"header\ny label\n", 0, 0, {1000, 500, 0, 0}},
+    };
+    const char *path = tmp_path("kinds.csv");
+    char dir[1024];
+    for (size_t k = 0; k < sizeof grid / sizeof grid[0]; k++) {
+        int header = grid[k].columns[0] == 'h';
+        neo_schema *s = NULL, *again = NULL;
+        neo_state *state = NULL, *load = NULL;
+        int64_t step = 0;
+        float w[2] = {1, 2};
+        FILE *f = fopen(path, "wb");
+        REQUIRE(f);
+        if (header) fprintf(f, "y,x,c,t\n");
+        for (int i = 0; i < 1000; i++) fprintf(f, "%d,%d,w%d,a;b\n", i % 2, i, i % 7);
+        fclose(f);
+        REQUIRE_OK(neo_schema_parse(ctx, grid[k].columns, &s));
+        REQUIRE_OK(neo_schema_fit(s, &path, 1, 0));
+        CHECK_INT(neo_schema_dense_count(s), grid[k].dense);
+        CHECK_INT(neo_schema_feature_count(s), grid[k].features);
+        for (int variant = 0; variant < 4; variant++) {
+            int ranks = variant & 1 ? 2 : 1;
+            double sum[4] = {0, 0, 0, 0};
+            for (int rank = 0; rank < ranks; rank++) {
+                neo_reader_desc d = reader_desc(s, &path, 1, 64);
+                neo_reader *r = NULL;
+                neo_batch b;
+                d.shuffle_window = variant & 2 ? 300 : 0;
+                d.rank = rank;
+                d.world_size = ranks;
+                d.threads = 2;
+                REQUIRE_OK(neo_reader_open(ctx, &d, &r));
+                while (neo_reader_next(r, &b) == NEO_OK) {
+                    CHECK_INT(b.dense.shape[1], grid[k].dense);
+                    CHECK_INT(b.sparse.feature_count, grid[k].features);
+                    add_sums(&b, sum);
+                }
+                neo_reader_close(r);
+            }
+            for (int i = 0; i < 4; i++) {
+                if (k == 1 && i == 3) CHECK(sum[i] > 3900 && sum[i] < 4100); /* ids 1 to 7 */
+                else CHECK(sum[i] == grid[k].sum[i]);
+            }
+        }
+        snprintf(dir, sizeof dir, "%s-%d", tmp_path("kinds-state"), (int)(neo_time_ns() % 1000000));
+        neo_save_desc save_desc;
+        neo_load_desc load_desc;
+        memset(&save_desc, 0, sizeof save_desc);
+        memset(&load_desc, 0, sizeof load_desc);
+        save_desc.dir = load_desc.dir = dir;
+        REQUIRE_OK(neo_state_create(ctx, &state));
+        REQUIRE_OK(neo_state_create(ctx, &load));
+        REQUIRE_OK(neo_state_add(state, NEO_STATE_WEIGHT, "w", neo_tensor_1d(w, NEO_F32, 2)));
+        REQUIRE_OK(neo_state_add(load, NEO_STATE_WEIGHT, "w", neo_tensor_1d(w, NEO_F32, 2)));
+        REQUIRE_OK(neo_schema_parse(ctx, grid[k].columns, &again));
+        REQUIRE_OK(neo_state_add_schema(state, s));
+        REQUIRE_OK(neo_state_add_schema(load, again));
+        REQUIRE_OK(neo_save(ctx, &save_desc, state));
+        REQUIRE_OK(neo_load(ctx, &load_desc, load, &step));
+        CHECK(neo_schema_is_fitted(again));
+        neo_state_destroy(state);
+        neo_state_destroy(load);
+        neo_schema_destroy(s);
+        neo_schema_destroy(again);
+    }
+    neo_ctx_destroy(ctx);
 }
 
 static void criteo_dictionary(void) {
@@ -293,7 +867,18 @@ int main(void) {
     RUN(columns_of_every_kind);
     RUN(lists_and_long_delimiters);
     RUN(tabs_spaces_and_numbers);
+    RUN(quoted_fields);
+    RUN(quoted_mistakes);
+    RUN(header_names);
+    RUN(header_mistakes);
+    RUN(header_resumed);
     RUN(fit_order);
+    RUN(rare_words);
+    RUN(rare_words_counted);
+    RUN(rare_words_saved);
+    RUN(weighted_lists);
+    RUN(weights_travel);
+    RUN(one_kind_only);
     RUN(criteo_dictionary);
     size_t bytes = neo_ctx_memory(ctx).bytes;
     neo_ctx *fresh = test_ctx(2, NEO_ISA_BEST, 1);

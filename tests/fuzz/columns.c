@@ -21,12 +21,15 @@ static const fuzz_seed fuzz_seeds[] = {
     FUZZ_TEXT("delimiter ::\nskip-lines 1\nid category\ngenres list sep=| "
               "rows=20\nrating label # stars\n"),
     FUZZ_TEXT("# nothing\nheader\ndelimiter tab\ny label\r\nx dense\nz skip\n"),
+    FUZZ_TEXT("quote \"\nheader\nb label\n\"a b\" category cross b rows=9 # x\nc list sep=; "
+              "min_count=2\n"),
     FUZZ_TEXT("a category rows=7 hash\nb cross a rows=9\nc list sep=; rows=4 hash\n"),
 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static const char text[] =
-        "1, 2, x, y, >50K\n?,,,\n1::a|b::0\n1\t2\t3\n0.5;1;2\na\n1,2\n1,2,3\n";
+        "a,\"a b\",b,c\n1, 2, x, y, >50K\n?,,,\n1::a|b::0\n1\t2\t3\n0.5;1;2\na\n1,2\n1,2,3\n"
+        "1,\"a,\"\"\",0,c;d\n";
     neo_ctx *ctx = fuzz_ctx();
     neo_schema *s = NULL;
     if (size > 16384) return 0;
@@ -45,15 +48,25 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     memcpy(b.raw, text, sizeof text - 1);
     memset(b.raw + sizeof text - 1, '\n', NEO__BLOCK_PAD);
     b.raw_bytes = sizeof text - 1;
-    b.skip_lines = s->skip_lines;
+    b.skip_lines = s->skip_lines + s->header;
+    if (s->header) {
+        neo__text names[8];
+        const char *stop = (const char *)memchr(b.raw, '\n', b.raw_bytes);
+        st = neo__head_parse(s, "fuzz", b.raw, stop, 1, names, 8, &b.head);
+        FUZZ_CHECK(st == NEO_OK || st == NEO_ERR_FORMAT);
+        if (st != NEO_OK) b.head.fields = 0;
+    }
     o.skip_bad = 1;
-    neo__dict *dicts = (neo__dict *)neo__alloc_zero(ctx, (size_t)s->feature_count * sizeof *dicts);
-    for (int32_t f = 0; f < s->feature_count; f++) dicts[f].max_words = s->dicts[f].max_words;
+    neo__dict *dicts;
+    FUZZ_CHECK(neo__dicts_create(s, &dicts) == NEO_OK);
     o.fit = dicts;
     FUZZ_CHECK(neo__block_parse_text(s, &o, &b) == NEO_OK);
     int64_t fitted = b.taken;
+    for (int32_t f = 0; f < s->feature_count; f++)
+        if (s->has_dict[f]) neo__dict_prune(ctx, &dicts[f], neo__hash_bytes);
     neo__schema_install(s, dicts, 1);
     o.fit = NULL;
+    memcpy(b.raw, text, sizeof text - 1); /* quotes have moved in it */
     FUZZ_CHECK(neo__block_parse_text(s, &o, &b) == NEO_OK);
     FUZZ_CHECK(b.count == fitted);
     size_t n = neo__schema_save_size(s);

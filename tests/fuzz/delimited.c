@@ -5,7 +5,7 @@
 #define NEO_NO_SIMD
 #include "common.h"
 
-static const char *const descriptions[4] = {
+static const char *const descriptions[6] = {
     "missing ?\ncomment |\nage dense shift=38.6 scale=0.07 missing=-1 bucket "
     "20,30,40.5\njob category cross age rows=50\n"
     "gain dense log category rows=5\nword category rows=9 hash\nincome label "
@@ -15,6 +15,9 @@ static const char *const descriptions[4] = {
     "delimiter tab\ny label\nx dense log shift=-3 scale=1e30\nz bucket "
     "-1,0,1e-40\n",
     "x list sep=;\n",
+    "quote \"\ny label\nx dense\nc category min_count=2 rows=4\nt list sep=; min_count=2\n",
+    "quote \"\nheader\nc category\nx dense\ny label\n\"two words\" list sep=; weight=: hash "
+    "rows=7\n",
 };
 static const fuzz_seed fuzz_seeds[] = {
     FUZZ_TEXT("\0|1x3 Cross\n39, clerk, 2174, x, <=50K\n?, ?, , , "
@@ -27,6 +30,10 @@ static const fuzz_seed fuzz_seeds[] = {
               "1\t1e8\t0.1\n0\t123456789012345678901234567890.5e-20\t1e-"
               "45\n1\t3.4028235e38\t-0\n"),
     FUZZ_TEXT("\3a;b;a;;c\n;\n\na"),
+    FUZZ_TEXT("\44" "1,\"2\", \"a,\"\"b\"\"\" ,\"p;q\"\n0,3,\"\",\"\"\"\"\n1,2,5\" ,;\n"),
+    FUZZ_TEXT("\51" "c,x,\"two words\",z,y\n\"a\"\"\",1,\"a;b\",,1\n,,,,0\n"),
+    FUZZ_TEXT("\51" "c,x,\"two words\",z,y\na,1,\"a:0.5;b : 2;c;:;d:-1e3\",,1\n,,a:2;b;c:0,,0\n"),
+    FUZZ_TEXT("\55" "two words,x,c\n1,2,3\n"),
     FUZZ_TEXT("\7\xEF\xBB\xBF"
               "a;b\n"),
 };
@@ -48,6 +55,7 @@ static void check(const neo_schema *s, const neo__block *b) {
             for (; k < end; k++) {
                 int64_t id = s->multi ? b->ids[k] : ids[t];
                 FUZZ_CHECK(id >= 0 && id < s->rows[t]);
+                FUZZ_CHECK(!s->weighted || b->weights[k] - b->weights[k] == 0.0f);
             }
         }
         if (s->multi) used = ids[0] + ids[s->feature_count];
@@ -58,10 +66,10 @@ static void check(const neo_schema *s, const neo__block *b) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    static neo_schema *schema[4];
-    static neo__block block[4];
+    static neo_schema *schema[6];
+    static neo__block block[6];
     if (size < 1 || size > NEO__CHUNK_BYTES) return 0;
-    int which = data[0] & 3;
+    int which = (data[0] >> 5 & 1) ? 4 + (data[0] & 1) : data[0] & 3;
     neo__block *b = &block[which];
     if (!schema[which]) {
         FUZZ_CHECK(neo_schema_parse(fuzz_ctx(), descriptions[which], &schema[which]) == NEO_OK);
@@ -77,24 +85,32 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     memset(b->raw + n, '\n', NEO__BLOCK_PAD);
     b->raw_bytes = n;
     b->bytes = (int64_t)size - 1;
-    b->skip_lines = s->skip_lines;
+    b->skip_lines = s->skip_lines + s->header;
+    if (s->header) {
+        neo__text names[64];
+        const char *stop = (const char *)memchr(b->raw, '\n', n + 1);
+        neo_status st = neo__head_parse(s, "fuzz", b->raw, stop, o.unlabeled, names, 64, &b->head);
+        FUZZ_CHECK(st == NEO_OK || st == NEO_ERR_FORMAT);
+        if (st != NEO_OK) return 0;
+    }
     /* fit: collect the words beside the schema, then look them up, then forget
      * them */
-    neo__dict *dicts = (neo__dict *)calloc((size_t)s->feature_count, sizeof *dicts);
-    FUZZ_CHECK(dicts);
-    for (int32_t f = 0; f < s->feature_count; f++) dicts[f].max_words = s->dicts[f].max_words;
+    neo__dict *dicts;
+    FUZZ_CHECK(neo__dicts_create(s, &dicts) == NEO_OK);
     o.fit = dicts;
     FUZZ_CHECK(neo__block_parse_text(s, &o, b) == NEO_OK);
     int64_t fitted = b->taken, bad = b->bad;
     for (int32_t f = 0; f < s->feature_count; f++) {
         neo__dict swap = s->dicts[f];
         if (!s->has_dict[f]) continue;
+        neo__dict_prune(s->ctx, &dicts[f], neo__hash_bytes);
         s->dicts[f] = dicts[f];
-        s->rows[f] = dicts[f].count + 1;
+        s->rows[f] = dicts[f].count + 1 + (dicts[f].min_count != 0);
         dicts[f] = swap;
         FUZZ_CHECK(s->rows[f] <= s->max_rows[f]);
     }
     o.fit = NULL;
+    memcpy(b->raw, data + 1, size - 1); /* quotes have moved in it */
     FUZZ_CHECK(neo__block_parse_text(s, &o, b) == NEO_OK);
     FUZZ_CHECK(b->count == fitted && b->bad == bad);
     check(s, b);
@@ -104,8 +120,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         if (!s->has_dict[f]) continue;
         neo__dict_free(s->ctx, &s->dicts[f]);
         s->dicts[f] = dicts[f];
+        memset(&dicts[f], 0, sizeof dicts[f]);
     }
-    free(dicts);
+    neo__dicts_free(s, dicts);
     return 0;
 }
 FUZZ_MAIN("fuzz/delimited")

@@ -22,21 +22,41 @@ static const fuzz_seed fuzz_seeds[] = {
               "\"fortran_order\":False}           \0"),
     FUZZ_TEXT("NEODICT1\1\0\0\0\0\0\0\0\1\0\0\0a\2\0\0\0\0\0\0\0\3\0\0\0red\4\0"
               "\0\0blue\1"),
+    FUZZ_TEXT("NEODICT2\1\0\0\0\0\0\0\0\5\0\0\0\0\0\0\0\1\0\0\0a"
+              "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
+              "\2\0\0\0\0\0\0\0\3\0\0\0red\4\0\0\0blue\1"),
+    FUZZ_TEXT("NEODICT2\1\0\0\0\0\0\0\0\5\0\0\0\0\0\0\0\1\0\0\0b"
+              "\2\0\0\0\0\0\0\0\7\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
+              "\1\0\0\0\0\0\0\0\3\0\0\0red\1"),
 };
 
+/* What is accepted is saved and loaded again as it is; a block of the second version is saved as it
+   was. */
 static void try_dictionaries(const uint8_t *data, size_t size) {
-    neo_schema *s = NULL;
-    FUZZ_CHECK(neo_schema_parse(fuzz_ctx(), "a category rows=9\n", &s) == NEO_OK);
-    neo_status st = load_words(s, data, size);
-    FUZZ_CHECK(st == NEO_OK || st == NEO_ERR_CORRUPT || st == NEO_ERR_MISMATCH);
-    FUZZ_CHECK((st == NEO_OK) == (s->fitted != 0));
-    if (st == NEO_OK) {
-        char *copy = (char *)malloc(size);
-        FUZZ_CHECK(copy && neo__schema_save_size(s) == size && neo__schema_save(s, copy) == NEO_OK);
-        FUZZ_CHECK(memcmp(copy, data, size) == 0);
-        free(copy);
+    static const char first[] = "NEODICT1\1\0\0\0\0\0\0\0\1\0\0\0a\1\0\0\0\0\0\0\0\3\0\0\0red";
+    static const char *const columns[2] = {"a category rows=9\n",
+                                           "b category rows=9 min_count=2\n"};
+    for (int i = 0; i < 2; i++) {
+        neo_schema *s = NULL;
+        FUZZ_CHECK(neo_schema_parse(fuzz_ctx(), columns[i], &s) == NEO_OK);
+        neo_status st = load_words(s, first, sizeof first - 1); /* of the first version */
+        FUZZ_CHECK(st == (i ? NEO_ERR_MISMATCH : NEO_OK) && s->rows[0] == (i ? 0 : 2));
+        neo_schema_destroy(s);
+        FUZZ_CHECK(neo_schema_parse(fuzz_ctx(), columns[i], &s) == NEO_OK);
+        st = load_words(s, data, size);
+        FUZZ_CHECK(st == NEO_OK || st == NEO_ERR_CORRUPT || st == NEO_ERR_MISMATCH);
+        FUZZ_CHECK((st == NEO_OK) == (s->fitted != 0));
+        if (st == NEO_OK) {
+            size_t bytes = neo__schema_save_size(s);
+            char *copy = (char *)malloc(bytes);
+            FUZZ_CHECK(copy && neo__schema_save(s, copy) == NEO_OK);
+            FUZZ_CHECK(load_words(s, copy, bytes) == NEO_OK);
+            FUZZ_CHECK(data[7] == '1' || (bytes == size && memcmp(copy, data, size) == 0));
+            FUZZ_CHECK(s->rows[0] <= 9);
+            free(copy);
+        }
+        neo_schema_destroy(s);
     }
-    neo_schema_destroy(s);
 }
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     neo__npy_info info, again;

@@ -40,6 +40,7 @@ static neo_status create_plan(model *m, const options *o, const neo_bags_desc *b
     const neo_params *bottom = m->params[BOTTOM], *top = m->params[TOP];
     neo_placement placement;
     neo_plan_desc d = {.bags = bags,
+                       .weighted = neo_schema_is_weighted(m->schema),
                        .pipeline = m->pipeline,
                        .kept_batches = m->keeps ? m->micro_batches : 0,
                        .cluster = {.ranks = neo_comm_size(m->comm),
