@@ -343,8 +343,8 @@ static void quoted_mistakes(void) {
 }
 
 /* ---- headers ---- */
-/* Two columns of three, or more, found by name: files of one epoch may have them in other orders, and
- * other columns beside them. */
+/* Two columns of three, or more, found by name: files of one epoch may have them in other orders,
+   and other columns beside them. */
 static void header_names(void) {
     const char *paths[3] = {tmp_path("head-a.csv"), tmp_path("head-b.csv"), tmp_path("head-c.csv")};
     neo_schema *s = NULL;
