@@ -67,7 +67,8 @@
 
    CONTENTS (grep -nE '^ *>>[a-z0-9-]+ *$|---- >>' neo.h is the map)
      calls     >>config >>status >>ctx >>leaves >>tensor >>random >>exact >>gemm >>params >>layers
-               >>losses >>optim >>gradcheck >>jagged >>bags >>metrics >>progress >>jsonl >>report
+               >>losses >>optim >>gradcheck >>jagged >>bags >>metrics >>progress >>stop >>jsonl
+               >>report
      types     >>shared >>kernel-types >>deferred-answers
      system    >>platform >>impl-status >>impl-fp >>impl-ctx >>impl-leaves >>files >>isa >>impl-math
      dense     >>impl-tensor >>impl-random >>impl-exact >>impl-gemm >>impl-bf16 >>impl-linear
@@ -76,7 +77,8 @@
      bags      >>impl-jagged >>bag-optim >>impl-bags >>impl-bags-forward >>impl-bags-backward
                >>impl-bags-calls
      device    >>impl-exchange >>impl-cpu
-     output    >>impl-crc32c >>impl-out >>impl-metrics >>impl-progress >>impl-jsonl >>impl-report
+     output    >>impl-crc32c >>impl-out >>impl-metrics >>impl-progress >>impl-stop >>impl-jsonl
+               >>impl-report
      kernels   >>kernels >>kernels-math >>kernels-vec >>kernels-tensor >>kernels-gemm >>kernels-bags
                >>kernels-wire
 */
@@ -1451,6 +1453,27 @@ NEO_API void neo_progress_begin(neo_progress *progress);
    neo_progress_end: the last line, with the time taken; ends the terminal's line. */
 NEO_API void neo_progress_update(neo_progress *progress, int64_t done, double loss);
 NEO_API void neo_progress_end(neo_progress *progress, double loss);
+
+/* ---------------------------------------------------------------------------
+   >>stop
+
+   Ctrl-C, and the SIGTERM by which a scheduler ends a job, as a question that a training loop asks
+   after a step: so that it saves a checkpoint before it ends.
+       neo_stop_on_signals();
+       while (!neo_stop_signal() && ...) { train a step }
+       save a checkpoint; return 128 + neo_stop_signal() from main, as a shell counts signals
+   Signals reach ranks at different moments, but they must stop after the same step: let the flag be
+   one more word of a sum that they make anyway (examples/train/dlrm/step.h).
+   ------------------------------------------------------------------------ */
+/* neo_stop_on_signals: from now on the first SIGINT or SIGTERM is kept for neo_stop_signal, and the
+   next one of either ends the program at once. Reads and waits of the program go on after it. On
+   Windows: Ctrl-C counts as SIGINT, Ctrl-Break as SIGTERM. Which one came is neo's only writable
+   global besides the text of neo_last_error, as handlers belong to the process; with NEO_STATIC
+   every file has its own. A program that does not call this keeps its handlers. Threads: call it
+   once, from one. Errors: NEO_ERR_SYSTEM. */
+NEO_API neo_status neo_stop_on_signals(void);
+/* neo_stop_signal: 0, or the signal that came (2: SIGINT, 15: SIGTERM). Threads: from any. */
+NEO_API int neo_stop_signal(void);
 
 /* ---------------------------------------------------------------------------
    >>jsonl
@@ -12736,6 +12759,40 @@ NEO_API void neo_progress_end(neo_progress *p, double loss) {
     p->last_ns = neo_time_ns();
     neo__progress_draw(p, loss, 1);
 }
+/* ---------------------------------------------------------------------------
+   >>impl-stop
+   ------------------------------------------------------------------------ */
+static int neo__stop; /* the signal; written by a handler, so lock-free */
+
+#if defined(_WIN32)
+static BOOL WINAPI neo__stop_handler(DWORD event) {
+    if (event > CTRL_BREAK_EVENT || neo_stop_signal()) return FALSE;
+    __atomic_store_n(&neo__stop, event == CTRL_C_EVENT ? 2 : 15, __ATOMIC_RELAXED);
+    return TRUE;
+}
+NEO_API neo_status neo_stop_on_signals(void) {
+    NEO__CHECK(SetConsoleCtrlHandler(neo__stop_handler, TRUE), NEO_ERR_SYSTEM,
+               "neo_stop_on_signals: error %lu of Windows", (unsigned long)GetLastError());
+    return NEO_OK;
+}
+#else
+static void neo__stop_handler(int number) {
+    signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
+    __atomic_store_n(&neo__stop, number, __ATOMIC_RELAXED);
+}
+NEO_API neo_status neo_stop_on_signals(void) {
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    action.sa_handler = neo__stop_handler;
+    action.sa_flags = (int)((unsigned)SA_RESETHAND | SA_RESTART);
+    NEO__CHECK(sigaction(SIGINT, &action, NULL) == 0 && sigaction(SIGTERM, &action, NULL) == 0,
+               NEO_ERR_SYSTEM, "neo_stop_on_signals: %s", strerror(errno));
+    return NEO_OK;
+}
+#endif
+NEO_API int neo_stop_signal(void) { return __atomic_load_n(&neo__stop, __ATOMIC_RELAXED); }
+
 /* ---------------------------------------------------------------------------
    >>impl-jsonl
 

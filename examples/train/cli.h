@@ -160,6 +160,8 @@ static void cli_print_help(const cli_program *p) {
         printf("  --%s %-*s ", o->name, 22 - (int)strlen(o->name), o->argument);
         cli_print_wrapped(text, 28, 100);
     }
+    printf("\nCtrl-C and SIGTERM end a run after the step it is at, with its checkpoint, log and "
+           "report;\nthe exit status is then 128 + the signal. A second one ends it at once.\n");
     printf("\n[]: the default.\n"
            "*: part of the numeric definition: a run that is resumed needs the same value.\n"
            "NEO_ISA=scalar|avx2|avx512|avx512bf16|amx|neon in the environment forces an "

@@ -21,7 +21,7 @@
 #define make_directory(path) (void)mkdir(path, 0777)
 #endif
 
-/* Constant once the ranks have started, but for the last five fields. */
+/* Constant once the ranks have started, but for the last six fields. */
 typedef struct cli_job {
     const cli_program *program;
     neo_comm_desc comm;
@@ -33,6 +33,7 @@ typedef struct cli_job {
     int said_count;
     int silent;         /* another process speaks for all */
     int told;           /* an error that all ranks have is printed */
+    int stopped;        /* 0, or the signal that ended the run */
 } cli_job;
 
 typedef struct cli_rank {
@@ -164,9 +165,11 @@ static neo_status cli_run(const cli_rank *me, neo_status (*body)(void *run), voi
 
 /* Starts the ranks. parsed: the status of reading the options. Returns the exit status. */
 static int cli_start(cli_job *job, neo_status parsed, neo_comm_fn rank) {
+    if (parsed == NEO_OK && !job->help) parsed = neo_stop_on_signals();
     if (parsed != NEO_OK) snprintf(job->refused, sizeof job->refused, "%s", neo_last_error());
     if (job->refused[0] || job->help) job->comm = (neo_comm_desc){.ranks = 1}; /* enough to print */
-    if (neo_comm_init_env(&job->comm, rank, job) == NEO_OK) return 0;
+    if (neo_comm_init_env(&job->comm, rank, job) == NEO_OK)
+        return job->stopped ? 128 + job->stopped : 0;
     if (!job->told) fprintf(stderr, "%s: %s\n", job->program->name, neo_last_error());
     return 1;
 }

@@ -46,12 +46,24 @@ static neo_status fetch_logits(run *r, int64_t n) {
     return neo_tensor_copy(r->m.ctx, there, neo_tensor_rows(r->own_logits, 0, n));
 }
 
+/* Whether a signal asks any rank to stop: in training that travels with the losses. Collective. */
+static neo_status look_for_stop(run *r) {
+    int64_t asked = neo_stop_signal() != 0;
+    if (r->me.ranks > 1)
+        TRY(neo_comm_all_reduce(r->me.comm, NEO_REDUCE_MAX, &asked, &asked, 1, NEO_I64, NULL));
+    r->stopped = asked != 0;
+    return NEO_OK;
+}
+
 static neo_status evaluate_batches(run *r, neo_reader *reader, neo_metrics *metrics,
                                    FILE *predictions) {
     neo_comm *comm = r->me.comm;
     neo_batch batch;
     neo_status status;
+    int64_t batches = 0;
     while ((status = agree(comm, neo_reader_next(reader, &batch))) == NEO_OK) {
+        if (batches++ % 16 == 15) TRY(look_for_stop(r));
+        if (r->stopped) return NEO_OK;
         int64_t size = batch.global_size;
         const void *label = batch.label.data, *logits = r->own_logits.data;
         TRY(bring(&r->m, &batch));
@@ -73,7 +85,8 @@ static void warn_of_test(const run *r, const neo_reader *reader) {
     if (bad_lines) say(&r->me, "skipped %lld bad lines of the test data\n", (long long)bad_lines);
 }
 
-/* Runs the model over the test data and fills r->test, on rank 0; changes no state.
+/* Runs the model over the test data and fills r->test, on rank 0; changes no state. Ends early at a
+   signal.
    predictions: of rank 0, or NULL. */
 static neo_status evaluate(run *r, int unlabeled, FILE *predictions) {
     source test = {NULL, NULL};
@@ -85,10 +98,10 @@ static neo_status evaluate(run *r, int unlabeled, FILE *predictions) {
     status = agree(r->me.comm, status);
     if (status == NEO_OK) status = open_source(r, d, &test);
     if (status == NEO_OK) status = evaluate_batches(r, test.reader, metrics, predictions);
-    if (status == NEO_OK) warn_of_test(r, test.reader);
+    if (status == NEO_OK && !r->stopped) warn_of_test(r, test.reader);
     close_source(&test);
     neo_metrics_destroy(metrics);
-    r->tested = 1;
+    r->tested = !r->stopped;
     return status;
 }
 
@@ -97,9 +110,10 @@ static neo_status evaluate(run *r, int unlabeled, FILE *predictions) {
 static neo_status close_predictions(run *r, FILE *f, const char *partial, neo_status status) {
     const char *path = r->o->predict;
     int beside = strcmp(partial, path) != 0, lost = ferror(f) != 0;
+    int whole = status == NEO_OK && !r->stopped;
     lost |= fclose(f) != 0;
-    if (status == NEO_OK && !lost && beside) lost = rename(partial, path) != 0;
-    if (beside && (status != NEO_OK || lost)) remove(partial);
+    if (whole && !lost && beside) lost = rename(partial, path) != 0;
+    if (beside && (!whole || lost)) remove(partial);
     if (status == NEO_OK && lost)
         return neo_fail(NEO_ERR_IO, "--predict %s: could not be written whole", path);
     return status;
@@ -127,7 +141,7 @@ static neo_status evaluate_to_file(run *r) {
 static neo_status evaluate_now(run *r) {
     int64_t started = neo_time_ns();
     TRY(evaluate_to_file(r));
-    if (r->samples) return NEO_OK;
+    if (r->samples || r->stopped) return NEO_OK;
     r->samples = r->test.count;
     r->train_ns = neo_time_ns() - started;
     return agree(r->me.comm, log_test(r));

@@ -10,7 +10,7 @@
    state>`, is the same on any number of threads, any instruction set, for a run that was killed
    and resumed, and, with --repro-shards given, on any number of ranks under any plan.
 
-   Files, each one including the one before: ../cli.h ../job.h options.h model.h plan.h step.h
+   Files, each one including the one before: ../cli.h ../job.h ../guard.h options.h model.h plan.h step.h
    run.h eval.h train.h setup.h. The program in one file: examples/one_file_dlrm.c. */
 #include "setup.h"
 
@@ -33,6 +33,15 @@ static neo_status print_results(run *r, uint64_t digest) {
     return print_state(digest);
 }
 
+/* The end of a run that a signal has stopped. */
+static neo_status end_stopped(run *r) {
+    double samples_per_s = (double)r->samples / ((double)(r->train_ns + 1) * 1e-9);
+    int writes = r->me.rank == 0 && r->report;
+    TRY(agree(r->me.comm, writes ? write_report(r, samples_per_s) : NEO_OK));
+    cli_end_stopped(&r->me, &r->o->saves, r->step, r->saved);
+    return agree(r->me.comm, NEO_OK);
+}
+
 static neo_status run_all(void *of_rank) {
     run *r = of_rank;
     neo_group group = neo_comm_group(r->me.comm);
@@ -40,7 +49,8 @@ static neo_status run_all(void *of_rank) {
     uint64_t digest;
     TRY(set_up(r));
     if (!reads_only(r->o) && r->train.reader) TRY(train(r));
-    if (r->o->predict || (!r->tested && has_test)) TRY(evaluate_now(r));
+    if (!r->stopped && (r->o->predict || (!r->tested && has_test))) TRY(evaluate_now(r));
+    if (r->stopped) return end_stopped(r);
     TRY(neo_state_digest_group(r->m.state, &group, &digest));
     return agree(r->me.comm, r->me.rank ? NEO_OK : print_results(r, digest));
 }

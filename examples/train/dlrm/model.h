@@ -10,6 +10,12 @@
 
 enum { BOTTOM, TOP, MLPS }; /* the units of the dense layers */
 
+/* Words that all ranks add up after each batch. */
+typedef struct batch_sum {
+    neo_exact loss;
+    int64_t stops; /* ranks that a signal has asked to stop */
+} batch_sum;
+
 typedef struct model {
     neo_comm *comm, *data; /* data: a group for tensors, where the ranks compute */
     neo_ctx *ctx;
@@ -24,9 +30,9 @@ typedef struct model {
     int keeps;            /* the gradients of tables wait for the end of the step */
     int kept;             /* batches whose gradients wait */
     device_graph *graph;  /* or NULL */
-    neo_exact loss[2];    /* sums of this batch, and of the one before, which a GPU may still run */
+    batch_sum sum[2];     /* of this batch, and of the one before, which a GPU may still run */
     int turn;             /* the index of this batch's sum */
-    neo_ticket loss_ticket;
+    neo_ticket sum_ticket;
     neo_dtype dtype;      /* of the MLPs' products */
     int64_t most_samples; /* B: samples of this rank in one batch, at most */
     neo_tensor x, e, z, logit;     /* [B][dim], [B][tables x dim], [B][interactions], [B][1] */

@@ -1,7 +1,7 @@
 /* options.h: the options of dlrm, and the ones that contradict each other. */
 #ifndef DLRM_OPTIONS_H
 #define DLRM_OPTIONS_H
-#include "../job.h"
+#include "../guard.h"
 
 typedef struct options {
     char *data, *test, *format, *columns, *bad_lines;

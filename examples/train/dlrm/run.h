@@ -40,6 +40,8 @@ typedef struct run {
     neo_report *report;
     neo_metric_values test;
     int tested;            /* on all ranks */
+    int stopped;           /* by a signal; on all ranks */
+    int saved;             /* the checkpoint of `step` is there */
 } run;
 
 /* Opens a reader of this rank's samples. Rank 0 sends standard input to all ranks. Collective. */
@@ -102,6 +104,8 @@ static neo_status log_test(run *r) {
 static neo_status save(run *r) {
     neo_group group = neo_comm_group(r->me.comm);
     neo_save_desc d = {.dir = r->o->saves.dir, .step = r->step, .group = &group};
-    return neo_save(r->m.ctx, &d, r->m.state);
+    TRY(neo_save(r->m.ctx, &d, r->m.state));
+    r->saved = 1;
+    return NEO_OK;
 }
 #endif

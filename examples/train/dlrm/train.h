@@ -3,7 +3,7 @@
 #define DLRM_TRAIN_H
 #include "eval.h"
 
-/* A batch that trains; its loss is in m.loss[turn] when it is over. */
+/* A batch that trains; its loss is in m.sum[turn] when it is over. */
 typedef struct batch_under_way {
     int turn;
     int64_t size; /* 0: there is none */
@@ -18,7 +18,7 @@ static neo_status fetch(run *r) {
 
 /* Adds the loss of a batch that is over. */
 static void count_loss(run *r, neo_progress *bar, const batch_under_way *b) {
-    const neo_exact *loss = &r->m.loss[b->turn];
+    const neo_exact *loss = &r->m.sum[b->turn].loss;
     neo_exact_merge(&r->loss, loss);
     r->loss_samples += b->size;
     r->samples += b->size;
@@ -53,6 +53,8 @@ static neo_status launch_batch(run *r, neo_progress *bar, neo_batch *batch, int 
 static neo_status end_step(run *r, neo_progress *bar, batch_under_way *b, int64_t *started) {
     const options *o = r->o;
     double lr = (double)neo_schedule_lr(&r->m.schedule, r->step++);
+    r->saved = 0;
+    r->stopped = r->m.sum[r->m.turn].stops > 0;
     int saves = o->saves.every && r->step % o->saves.every == 0;
     int logs = r->step % o->log_every == 0;
     if (saves || logs) TRY(finish_batch(r, bar, b));
@@ -63,11 +65,12 @@ static neo_status end_step(run *r, neo_progress *bar, batch_under_way *b, int64_
     return log_point(r, lr);
 }
 
+/* Trains to the end of the epoch, or until a signal. */
 static neo_status train_epoch(run *r, neo_progress *bar, int64_t samples_before) {
     int64_t started = neo_time_ns();
     batch_under_way b = {0};
     neo_status status = fetch(r);
-    while (status == NEO_OK) {
+    while (status == NEO_OK && !r->stopped) {
         neo_batch batch = r->next;
         status = fetch(r);
         if (status != NEO_OK && status != NEO_END) {
@@ -123,13 +126,12 @@ static neo_status make_schedule(run *r, int64_t samples) {
     return NEO_OK;
 }
 
-/* Ends the bar, and logs the steps since the last point, unless they are too few to mean something
-   beside the other points. */
+/* Ends the bar, logs the steps since the last point, unless they are too few to mean something
+   beside the other points, and saves. */
 static neo_status end_training(run *r, neo_progress *bar) {
     const options *o = r->o;
     int64_t point = o->log_every * o->batch * o->micro_batches; /* samples between two points */
     int64_t bad_lines = neo_reader_get_stats(r->train.reader).bad_lines;
-    r->epoch = o->epochs - 1;
     if (r->step < o->log_every || 2 * r->loss_samples >= point)
         TRY(log_point(r, (double)neo_schedule_lr(&r->m.schedule, r->step)));
     if (r->samples) neo_progress_end(bar, r->last_loss);
@@ -137,7 +139,14 @@ static neo_status end_training(run *r, neo_progress *bar) {
         say(&r->me, "nothing left to train: the run has had its %lld epochs\n",
             (long long)o->epochs);
     if (bad_lines) say(&r->me, "skipped %lld bad lines\n", (long long)bad_lines);
-    return o->saves.dir ? save(r) : NEO_OK;
+    return o->saves.dir && !r->saved ? save(r) : NEO_OK;
+}
+
+/* Figures on the test data after an epoch. */
+static neo_status end_epoch(run *r) {
+    if (!r->job->test_count && !r->o->synthetic) return NEO_OK;
+    TRY(evaluate(r, 0, NULL));
+    return r->stopped ? NEO_OK : agree(r->me.comm, log_test(r));
 }
 
 static neo_status train(run *r) {
@@ -156,9 +165,11 @@ static neo_status train(run *r) {
     for (r->epoch = first; r->epoch < o->epochs; r->epoch++) {
         if (r->epoch > first) TRY(agree(comm, neo_reader_epoch(reader, r->epoch)));
         TRY(train_epoch(r, &bar, samples * r->epoch));
-        if (!r->job->test_count && !o->synthetic) continue;
-        TRY(evaluate(r, 0, NULL));
-        TRY(agree(comm, log_test(r)));
+        int last = r->stopped || r->epoch == o->epochs - 1;
+        if (last) TRY(end_training(r, &bar)); /* it saves before the evaluation, which may be long */
+        if (!r->stopped) TRY(end_epoch(r));
+        if (last) return NEO_OK;
+        if (r->stopped) break;
     }
     return end_training(r, &bar);
 }

@@ -16,7 +16,7 @@
    state>`, is the same on any number of threads, any instruction set, for a run that was killed and
    resumed, and, with --repro-shards given, on any number of ranks, however they shard.
 
-   Files, each one including the one before: ../cli.h ../job.h model.h step.h options.h run.h. The
+   Files, each one including the one before: ../cli.h ../job.h ../guard.h model.h step.h options.h run.h. The
    program in one file: examples/one_file_gpt.c. */
 #include "run.h"
 
@@ -41,6 +41,7 @@ static neo_status take_step(run *r, neo_progress *bar, double *mean) {
     double val;
     if (o->memory) neo_fsdp_reset_stats(r->t.fsdp);
     TRY(train_step(&r->t, r->step++));
+    r->saved = 0;
     int last = r->step == o->steps;
     int saves = o->saves.every && r->step % o->saves.every == 0 && !last;
     int validates = o->eval_every && r->step % o->eval_every == 0 && !last;
@@ -67,9 +68,11 @@ static neo_status train(run *r) {
     }
     r->seen = r->step;
     if (o->steps) neo_progress_begin(&bar);
-    while (r->step < o->steps) TRY(take_step(r, &bar, &mean));
+    while (r->step < o->steps && !r->t.stops) TRY(take_step(r, &bar, &mean));
+    TRY(graph_wait(r->t.graph));
+    TRY(see_losses(r, r->step, &bar, &mean)); /* of a step that a signal made the last */
     if (o->steps) neo_progress_end(&bar, mean);
-    return o->saves.dir ? save(r) : NEO_OK;
+    return o->saves.dir && !r->saved ? save(r) : NEO_OK;
 }
 
 /* Appends an id to those that the next character depends on, at most --context of them. */
@@ -108,6 +111,10 @@ static neo_status run_all(void *of_rank) {
     TRY(set_up(r));
     int64_t before = r->step;
     TRY(train(r));
+    if (r->t.stops) {
+        cli_end_stopped(&r->me, &r->o->saves, r->step, r->saved);
+        return agree(r->me.comm, NEO_OK);
+    }
     TRY(validate(r, &val));
     if (r->me.rank == 0 && r->o->memory) print_memory(r, r->step > before);
     if (r->me.rank == 0) printf("val loss %.4f\n", val);

@@ -18,6 +18,7 @@ typedef struct run {
     neo_state *state;
     int64_t step;       /* steps taken, in all runs */
     int64_t seen;       /* steps whose loss was summed: with a graph one less */
+    int saved;          /* the checkpoint of `step` is there */
     neo_fsdp_desc desc; /* without units */
     neo_fsdp_prediction predicted;
     size_t counted;     /* bytes that neo_fsdp_create took */
@@ -109,7 +110,9 @@ static neo_status create_state(run *r) {
 static neo_status save(run *r) {
     neo_group group = neo_comm_group(r->me.comm);
     neo_save_desc d = {.dir = r->o->saves.dir, .step = r->step, .group = &group};
-    return neo_save(r->me.ctx, &d, r->state);
+    TRY(neo_save(r->me.ctx, &d, r->state));
+    r->saved = 1;
+    return NEO_OK;
 }
 
 static neo_status open_checkpoints(const cli_saves *saves) {
