@@ -1466,7 +1466,8 @@ NEO_API void neo_progress_end(neo_progress *progress, double loss);
    one more word of a sum that they make anyway (examples/train/dlrm/step.h).
    ------------------------------------------------------------------------ */
 /* neo_stop_on_signals: from now on the first SIGINT or SIGTERM is kept for neo_stop_signal, and the
-   next one of either ends the program at once. Reads and waits of the program go on after it. On
+   next one of either ends the program at once; within half a second it is the same one, which
+   launchers and process groups deliver twice. Reads and waits of the program go on after it. On
    Windows: Ctrl-C counts as SIGINT, Ctrl-Break as SIGTERM. Which one came is neo's only writable
    global besides the text of neo_last_error, as handlers belong to the process; with NEO_STATIC
    every file has its own. A program that does not call this keeps its handlers. Threads: call it
@@ -12762,13 +12763,27 @@ NEO_API void neo_progress_end(neo_progress *p, double loss) {
 /* ---------------------------------------------------------------------------
    >>impl-stop
    ------------------------------------------------------------------------ */
-static int neo__stop; /* the signal; written by a handler, so lock-free */
+static struct {
+    int number;    /* of the signal */
+    int64_t at_ns; /* when it came */
+} neo__stop; /* written by handlers: lock-free */
+enum { NEO__STOP_TWICE_NS = 500000000 };
+
+/* Keeps the first signal. 1: this one is another, and ends the program. */
+static int neo__stop_take(int number) {
+    int none = 0;
+    int64_t now = neo_time_ns();
+    if (!neo_stop_signal()) __atomic_store_n(&neo__stop.at_ns, now, __ATOMIC_RELAXED);
+    if (__atomic_compare_exchange_n(&neo__stop.number, &none, number, 0, __ATOMIC_SEQ_CST,
+                                    __ATOMIC_SEQ_CST))
+        return 0;
+    return now - __atomic_load_n(&neo__stop.at_ns, __ATOMIC_RELAXED) > NEO__STOP_TWICE_NS;
+}
 
 #if defined(_WIN32)
 static BOOL WINAPI neo__stop_handler(DWORD event) {
-    if (event > CTRL_BREAK_EVENT || neo_stop_signal()) return FALSE;
-    __atomic_store_n(&neo__stop, event == CTRL_C_EVENT ? 2 : 15, __ATOMIC_RELAXED);
-    return TRUE;
+    if (event > CTRL_BREAK_EVENT) return FALSE;
+    return neo__stop_take(event == CTRL_C_EVENT ? 2 : 15) ? FALSE : TRUE;
 }
 NEO_API neo_status neo_stop_on_signals(void) {
     NEO__CHECK(SetConsoleCtrlHandler(neo__stop_handler, TRUE), NEO_ERR_SYSTEM,
@@ -12777,21 +12792,21 @@ NEO_API neo_status neo_stop_on_signals(void) {
 }
 #else
 static void neo__stop_handler(int number) {
-    signal(SIGINT, SIG_DFL);
-    signal(SIGTERM, SIG_DFL);
-    __atomic_store_n(&neo__stop, number, __ATOMIC_RELAXED);
+    if (!neo__stop_take(number)) return;
+    signal(number, SIG_DFL);
+    raise(number);
 }
 NEO_API neo_status neo_stop_on_signals(void) {
     struct sigaction action;
     memset(&action, 0, sizeof action);
     action.sa_handler = neo__stop_handler;
-    action.sa_flags = (int)((unsigned)SA_RESETHAND | SA_RESTART);
+    action.sa_flags = SA_RESTART;
     NEO__CHECK(sigaction(SIGINT, &action, NULL) == 0 && sigaction(SIGTERM, &action, NULL) == 0,
                NEO_ERR_SYSTEM, "neo_stop_on_signals: %s", strerror(errno));
     return NEO_OK;
 }
 #endif
-NEO_API int neo_stop_signal(void) { return __atomic_load_n(&neo__stop, __ATOMIC_RELAXED); }
+NEO_API int neo_stop_signal(void) { return __atomic_load_n(&neo__stop.number, __ATOMIC_RELAXED); }
 
 /* ---------------------------------------------------------------------------
    >>impl-jsonl

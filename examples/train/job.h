@@ -15,10 +15,12 @@
 #define isatty _isatty
 #define fileno _fileno
 #define make_directory(path) (void)_mkdir(path)
+#define replace_file(from, to) (remove(to), rename(from, to))
 #else
 #include <sys/stat.h>
 #include <unistd.h>
 #define make_directory(path) (void)mkdir(path, 0777)
+#define replace_file(from, to) rename(from, to)
 #endif
 
 /* Constant once the ranks have started, but for the last six fields. */

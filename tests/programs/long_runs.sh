@@ -1,6 +1,6 @@
 #!/bin/sh
 # long_runs.sh: what a run of days needs of dlrm and gpt: a signal ends it after a step, saved, and it goes on with the
-# same bits, as threads and under mpirun.
+# same bits, as threads and under mpirun; the best model of all evaluations is kept, and training stops when none is better.
 
 B=${B:-build}
 . tests/harness.sh
@@ -23,6 +23,7 @@ says() {
     if grep -q -- "$2" "$W/err"; then pass; else fail "$1: no '$2' in: $(tail -3 "$W/err" | tr '\n' ' ')"; fi
 }
 # stopped SIGNAL FOLDER COMMAND...: the command, signalled once FOLDER has a checkpoint; its exit status is in $status.
+# timeout hands the signal on twice at the same time, which must not count as two.
 stopped() {
     signal=$1 folder=$2
     shift 2
@@ -62,12 +63,12 @@ $D --data - $small <"$W/fifo" >"$W/out" 2>"$W/err" &
 pid=$!
 sleep 1
 kill -INT $pid
-sleep 0.5
+sleep 1.5
 if kill -0 $pid 2>/dev/null; then pass; else fail "one signal in the middle of a step ends the run: $(cat "$W/err")"; fi
 kill -TERM $pid
 wait $pid
 same "the second signal" "$?" 143
-kill $feeder
+kill $feeder 2>/dev/null
 
 # Under mpirun: the signal comes to one process, and all stop.
 mpi() {
@@ -86,6 +87,47 @@ if [ -x "${D}_mpi" ] && have mpirun; then
 else
     skip "a signal under mpirun: ${D}_mpi is not built, or there is no mpirun"
 fi
+
+# ---- validation after every epoch: the best model is kept, and no better one ends the run ----
+
+# Labels by chance: what is learned of them does not help on other data, the less the more is learned.
+make_npy=$B/tests/data/make_npy
+"$make_npy" "$W/a_" 1800 || fail "make_npy"
+awk -F '\t' -v OFS='\t' -v to="$W" 'BEGIN { srand(1) } { $1 = rand() < 0.5; print >(to (NR > 1200 ? "/b.tsv" : "/a.tsv")) }' "$W/a_lines.tsv"
+valid="--data $W/a.tsv --valid $W/b.tsv --test $W/b.tsv --lr 0.05 --epochs 12 $small"
+# epochs FILE: number, log loss and mark of each epoch's line.
+epochs() { sed -n 's/^epoch \([0-9]*\)\/12  loss=[0-9.]*  valid auc=[0-9.]* logloss=\([0-9.]*\)\( (best)\)\{0,1\}  [0-9.]* s$/\1 \2\3/p' "$1"; }
+whole=$(state_of $D $valid)
+same "a line for each epoch" "$(epochs "$W/out_of" | wc -l)" 12
+cp "$W/out_of" "$W/all"
+rm -rf "$W/valid"
+early=$(state_of $D $valid --ranks 2 --patience 3 --checkpoint "$W/valid" --log "$W/log")
+best=$(epochs "$W/out_of" | awk '/best/ { print $1 }' | tail -1)
+last=$(epochs "$W/out_of" | tail -1 | cut -d' ' -f1)
+same "stopped 3 epochs after the best" "$last" "$((best + 3))"
+if [ "$last" -lt 12 ] && [ "$early" != "$whole" ]; then pass; else fail "--patience stops nothing: $(cat "$W/out_of")"; fi
+says "patience" 'no better log loss for 3 epochs'
+same "the same epochs" "$(epochs "$W/out_of")" "$(epochs "$W/all" | head -"$last")"
+if grep -q '"valid_auc":0' "$W/log"; then pass; else fail "no valid_auc in the log"; fi
+loss=$(epochs "$W/out_of" | sed -n "${best}s/.* \([0-9.]*\) (best)/\1/p")
+same "the best model is in best/" "$($D --checkpoint "$W/valid/best" --test "$W/b.tsv" $small --eval 2>"$W/err" | sed -n 's/^test.*logloss=\([^ ]*\) .*/\1/p')" "$loss"
+same "one model is in best/" "$(ls "$W/valid/best" | tr '\n' ' ')" "metrics.json $(cd "$W/valid/best" && echo step-*) "
+cp -r "$W/valid/best" "$W/best"
+same "resumed, it has nothing to do" "$(state_of $D $valid --patience 3 --checkpoint "$W/valid" --resume)" "$early"
+if cmp -s "$W/best/metrics.json" "$W/valid/best/metrics.json"; then pass; else fail "a resumed run changes the best"; fi
+rm -rf "$W/valid"
+state_of $D $valid --epochs "$((best + 1))" --checkpoint "$W/valid" >/dev/null
+same "resumed between" "$(state_of $D $valid --patience 3 --checkpoint "$W/valid" --resume)" "$early"
+if cmp -s "$W/best/metrics.json" "$W/valid/best/metrics.json"; then pass; else fail "resumed, the best is another: $(cat "$W/best/metrics.json" "$W/valid/best/metrics.json")"; fi
+for wrong in "--valid needs --data:--synthetic 100 --valid $W/b.tsv" "--patience needs --valid:--synthetic 100 --patience 2" \
+    "--valid is read after every epoch:--data $W/a.tsv --valid -"; do
+    if $D ${wrong#*:} >"$W/out" 2>"$W/err" </dev/null; then fail "${wrong#*:} is accepted"; else says "${wrong#*:}" "${wrong%%:*}"; fi
+done
+
+rm -rf "$W/gpt"
+state_of $G $gpt --eval-every 50 --ranks 2 --checkpoint "$W/gpt" >/dev/null
+same "gpt: lines of evaluations" "$(grep -cE '^step [0-9]+  [0-9.]+ s  train loss [0-9.]+  (best )?val loss [0-9.]+$' "$W/out_of")" 2
+if grep -q '^{"at":[0-9]*,"loss":[0-9.]*,"step":[0-9]*}$' "$W/gpt/best/metrics.json" && ls "$W"/gpt/best/step-*/manifest.json >"$W/out"; then pass; else fail "gpt: no best/"; fi
 
 rm -rf "$W"
 finish programs/long_runs

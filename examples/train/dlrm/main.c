@@ -83,6 +83,7 @@ static neo_status parse_job(int argc, char **argv, job *j) {
     TRY(cli_describe(&j->cli, &o->machine, o->seed));
     j->train_count = split_list(o->data, j->train_files, MAX_FILES);
     j->test_count = split_list(o->test, j->test_files, MAX_FILES);
+    j->valid_count = split_list(o->valid, j->valid_files, MAX_FILES);
     if (o->nodes > 1) j->cli.comm.ranks_per_node = (int)(o->machine.ranks / o->nodes);
     return NEO_OK;
 }

@@ -4,12 +4,12 @@
 #include "../guard.h"
 
 typedef struct options {
-    char *data, *test, *format, *columns, *bad_lines;
+    char *data, *test, *valid, *format, *columns, *bad_lines;
     char *bottom, *top, *dtype, *rows_dtype, *optimizer, *schedule;
     char *plan, *save_plan, *wire_forward, *wire_backward, *pipeline, *dense_shard;
     char *load, *predict, *report, *log;
     int64_t synthetic, epochs, batch, micro_batches, shuffle, rows, dim, seed, warmup;
-    int64_t nodes, memory, row_buckets, show_plan, eval, log_every, auc_capacity;
+    int64_t patience, nodes, memory, row_buckets, show_plan, eval, log_every, auc_capacity;
     double lr, weight_decay, eps, clip_norm;
     cli_machine machine;
     cli_saves saves;
@@ -18,7 +18,13 @@ typedef struct options {
 static const cli_option DLRM_OPTIONS[] = {
     CLI_GROUP("Data"),
     CLI_TEXT("data", data, "FILES", NULL, "training data, comma-separated; - is standard input"),
-    CLI_TEXT("test", test, "FILES", NULL, "test data, evaluated after every epoch"),
+    CLI_TEXT("test", test, "FILES", NULL,
+             "test data, evaluated after every epoch; with --valid only at the end"),
+    CLI_TEXT("valid", valid, "FILES", NULL,
+             "validation data, evaluated after every epoch; the model with the least log loss is "
+             "kept in best/ of --checkpoint"),
+    CLI_COUNT("patience", patience, "N", NULL, 0, 1e6,
+              "stop after N epochs without a better log loss of --valid; 0: never"),
     CLI_TEXT("format", format, "F", "criteo",
              "criteo (label, 13 integers, 26 hex words, tab-separated), adult, npy (as TorchRec "
              "writes it) or delimited (any text, with --columns)"),
@@ -112,9 +118,9 @@ static int is_stdin(const char *path) { return path && strcmp(path, "-") == 0; }
 
 static neo_status check_files(const options *o) {
     const char *outputs[] = {o->predict, o->report, o->log, o->save_plan};
-    const char *inputs[] = {o->data, o->test, o->load, o->columns, o->plan};
+    const char *inputs[] = {o->data, o->test, o->valid, o->load, o->columns, o->plan};
     for (int i = 0; i < 4; i++) {
-        for (int k = 0; k < 5; k++)
+        for (int k = 0; k < 6; k++)
             if (outputs[i] && inputs[k] && strcmp(outputs[i], inputs[k]) == 0)
                 REFUSE("%s is both read and written", outputs[i]);
         for (int k = 0; k < i; k++)
@@ -130,6 +136,7 @@ static neo_status check_stdin(const options *o) {
     if (is_stdin(o->data) && is_stdin(o->test)) REFUSE("--data and --test cannot both be -");
     if (is_stdin(o->test) && !reads_only(o))
         REFUSE("--test - can be read once: use it with --eval or --predict and a checkpoint");
+    if (is_stdin(o->valid)) REFUSE("--valid is read after every epoch: it cannot be -");
     if (is_stdin(o->data) && strcmp(o->format, "npy") == 0)
         REFUSE("--format npy cannot come from standard input");
     return NEO_OK;
@@ -142,6 +149,8 @@ static neo_status check_options(const options *o) {
     if (!has_data && !o->test) REFUSE("give --data, --synthetic or --test (--help explains)");
     if (!has_data && !has_model)
         REFUSE("--test without --data needs a model: --checkpoint or --load");
+    if (o->valid && !o->data) REFUSE("--valid needs --data");
+    if (o->patience && !o->valid) REFUSE("--patience needs --valid");
     if (ranks % o->nodes)
         REFUSE("--nodes %lld: must divide the %lld of --ranks", (long long)o->nodes,
                (long long)ranks);

@@ -20,6 +20,8 @@ static neo_status fetch(run *r) {
 static void count_loss(run *r, neo_progress *bar, const batch_under_way *b) {
     const neo_exact *loss = &r->m.sum[b->turn].loss;
     neo_exact_merge(&r->loss, loss);
+    neo_exact_merge(&r->epoch_loss, loss);
+    r->epoch_samples += b->size;
     r->loss_samples += b->size;
     r->samples += b->size;
     neo_progress_update(bar, b->end, neo_exact_value(loss) / (double)b->size);
@@ -69,6 +71,8 @@ static neo_status end_step(run *r, neo_progress *bar, batch_under_way *b, int64_
 static neo_status train_epoch(run *r, neo_progress *bar, int64_t samples_before) {
     int64_t started = neo_time_ns();
     batch_under_way b = {0};
+    neo_exact_zero(&r->epoch_loss);
+    r->epoch_samples = 0;
     neo_status status = fetch(r);
     while (status == NEO_OK && !r->stopped) {
         neo_batch batch = r->next;
@@ -142,11 +146,47 @@ static neo_status end_training(run *r, neo_progress *bar) {
     return o->saves.dir && !r->saved ? save(r) : NEO_OK;
 }
 
-/* Figures on the test data after an epoch. */
-static neo_status end_epoch(run *r) {
-    if (!r->job->test_count && !r->o->synthetic) return NEO_OK;
-    TRY(evaluate(r, 0, NULL));
-    return r->stopped ? NEO_OK : agree(r->me.comm, log_test(r));
+/* Keeps the model if it is the best on the validation data so far. */
+static neo_status keep_best(run *r) {
+    char figures[128];
+    cli_best now = {r->epoch, r->valid.logloss}; /* known to rank 0 */
+    TRY(neo_comm_broadcast(r->me.comm, &now.loss, 1, NEO_I64, 0, NULL));
+    if (!cli_best_is(&r->best, now.at, now.loss)) return NEO_OK;
+    r->best = now;
+    if (!r->o->saves.dir) return NEO_OK;
+    snprintf(figures, sizeof figures, ",\"valid_auc\":%.17g,\"valid_ne\":%.17g", r->valid.auc,
+             r->valid.ne);
+    return cli_best_keep(&r->me, &r->o->saves, r->m.state, r->step, &now, figures);
+}
+
+/* Figures on the validation or the test data after an epoch, and the epoch's line. */
+static neo_status end_epoch(run *r, int64_t started) {
+    int is_valid = r->job->valid_count > 0, tests = r->job->test_count || r->o->synthetic;
+    neo_metric_values *values = is_valid ? &r->valid : &r->test;
+    const char *name = is_valid ? "valid" : "test";
+    char figures[96] = "";
+    if (is_valid || tests) {
+        TRY(evaluate(r, describe_test(r, is_valid), NULL, values));
+        if (r->stopped) return NEO_OK;
+        TRY(agree(r->me.comm, log_values(r, name, values)));
+        snprintf(figures, sizeof figures, "  %s auc=%.4f logloss=%.4f", name, values->auc,
+                 values->logloss);
+    }
+    if (is_valid) TRY(keep_best(r));
+    if (!r->epoch_samples) return NEO_OK; /* a resumed run had nothing left of it */
+    cli_line(&r->me, "epoch %lld/%lld  loss=%.4f%s%s  %.1f s\n", (long long)r->epoch + 1,
+             (long long)r->o->epochs, neo_exact_value(&r->epoch_loss) / (double)r->epoch_samples,
+             figures, is_valid && r->best.at == r->epoch ? " (best)" : "",
+             1e-9 * (double)(neo_time_ns() - started));
+    return NEO_OK;
+}
+
+/* --patience is at its end. */
+static int is_over(const run *r) {
+    int64_t waited = r->epoch - r->best.at;
+    if (!r->o->patience || waited < r->o->patience) return 0;
+    say(&r->me, "no better log loss for %lld epochs: stopped\n", (long long)waited);
+    return 1;
 }
 
 static neo_status train(run *r) {
@@ -159,17 +199,20 @@ static neo_status train(run *r) {
     int64_t first = r->position.word[0];
     if (r->step > 0) TRY(agree(comm, neo_reader_seek(reader, &r->position)));
     r->position = neo_reader_position(reader);
+    r->best.at = -1;
+    if (r->step > 0 && o->valid && o->saves.dir) TRY(cli_best_read(&r->me, &o->saves, &r->best));
     neo_progress bar = cli_progress(&r->me, samples * first + r->position.word[1],
                                     samples * o->epochs);
     neo_progress_begin(&bar);
     for (r->epoch = first; r->epoch < o->epochs; r->epoch++) {
+        int64_t started = neo_time_ns();
         if (r->epoch > first) TRY(agree(comm, neo_reader_epoch(reader, r->epoch)));
         TRY(train_epoch(r, &bar, samples * r->epoch));
         int last = r->stopped || r->epoch == o->epochs - 1;
         if (last) TRY(end_training(r, &bar)); /* it saves before the evaluation, which may be long */
-        if (!r->stopped) TRY(end_epoch(r));
+        if (!r->stopped) TRY(end_epoch(r, started));
         if (last) return NEO_OK;
-        if (r->stopped) break;
+        if (r->stopped || is_over(r)) break;
     }
     return end_training(r, &bar);
 }

@@ -35,10 +35,29 @@ static neo_status see_losses(run *r, int64_t until, neo_progress *bar, double *m
     return NEO_OK;
 }
 
+/* Keeps the model if its validation loss is the best so far. */
+static neo_status keep_best(run *r, double val, int *is_best) {
+    *is_best = cli_best_is(&r->best, r->step, val);
+    if (*is_best) r->best = (cli_best){r->step, val};
+    if (!*is_best || !r->o->saves.dir || !r->o->eval_every) return NEO_OK;
+    return cli_best_keep(&r->me, &r->o->saves, r->state, r->step, &r->best, "");
+}
+
+/* Validates, and prints a line. */
+static neo_status end_stretch(run *r, double mean) {
+    double val;
+    int is_best;
+    TRY(validate(r, &val));
+    TRY(keep_best(r, val, &is_best));
+    cli_line(&r->me, "step %lld  %.1f s  train loss %.4f  %sval loss %.4f\n", (long long)r->step,
+             1e-9 * (double)(neo_time_ns() - r->started_ns), mean, is_best ? "best " : "", val);
+    r->started_ns = neo_time_ns();
+    return NEO_OK;
+}
+
 /* One step, and what follows it: saving, validation. */
 static neo_status take_step(run *r, neo_progress *bar, double *mean) {
     const options *o = r->o;
-    double val;
     if (o->memory) neo_fsdp_reset_stats(r->t.fsdp);
     TRY(train_step(&r->t, r->step++));
     r->saved = 0;
@@ -51,10 +70,7 @@ static neo_status take_step(run *r, neo_progress *bar, double *mean) {
     if (o->memory && last) TRY(count_traffic(r));
     if (saves) TRY(save(r));
     if (!validates) return NEO_OK;
-    TRY(validate(r, &val));
-    if (r->me.rank == 0)
-        printf("step %lld  train loss %.4f  val loss %.4f\n", (long long)r->step, *mean, val);
-    return NEO_OK;
+    return end_stretch(r, *mean);
 }
 
 static neo_status train(run *r) {
@@ -67,6 +83,9 @@ static neo_status train(run *r) {
         return NEO_OK;
     }
     r->seen = r->step;
+    r->started_ns = neo_time_ns();
+    r->best.at = -1;
+    if (r->step && o->eval_every) TRY(cli_best_read(&r->me, &o->saves, &r->best));
     if (o->steps) neo_progress_begin(&bar);
     while (r->step < o->steps && !r->t.stops) TRY(take_step(r, &bar, &mean));
     TRY(graph_wait(r->t.graph));
@@ -108,6 +127,7 @@ static neo_status run_all(void *of_rank) {
     neo_group group = neo_comm_group(r->me.comm);
     uint64_t digest;
     double val;
+    int is_best;
     TRY(set_up(r));
     int64_t before = r->step;
     TRY(train(r));
@@ -116,6 +136,7 @@ static neo_status run_all(void *of_rank) {
         return agree(r->me.comm, NEO_OK);
     }
     TRY(validate(r, &val));
+    if (r->step > before) TRY(keep_best(r, val, &is_best));
     if (r->me.rank == 0 && r->o->memory) print_memory(r, r->step > before);
     if (r->me.rank == 0) printf("val loss %.4f\n", val);
     if (r->o->sample) TRY(write_sample(r));

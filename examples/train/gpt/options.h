@@ -63,7 +63,8 @@ static const cli_option GPT_OPTIONS[] = {
 
     CLI_GROUP("Validation and sample"),
     CLI_COUNT("eval-every", eval_every, "N", NULL, 0, 1e12,
-              "steps between validations; 0: at the end only"),
+              "steps between validations, of which best/ of --checkpoint keeps the best; 0: at the "
+              "end only"),
     CLI_COUNT("sample", sample, "N", "300", 0, 1e7, "characters to write at the end"),
     CLI_NUMBER("temperature", temperature, "X", "0.8", 1e6,
                "of the sample; 0: always the likeliest character"),

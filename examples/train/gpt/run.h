@@ -18,7 +18,9 @@ typedef struct run {
     neo_state *state;
     int64_t step;       /* steps taken, in all runs */
     int64_t seen;       /* steps whose loss was summed: with a graph one less */
+    cli_best best;      /* step and validation loss */
     int saved;          /* the checkpoint of `step` is there */
+    int64_t started_ns; /* of the steps since the last validation */
     neo_fsdp_desc desc; /* without units */
     neo_fsdp_prediction predicted;
     size_t counted;     /* bytes that neo_fsdp_create took */
