@@ -12,6 +12,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#if !defined(_WIN32)
+#include <fcntl.h>
+#include <unistd.h>
+#endif
 
 #define TRY(call)                                                                              \
     do {                                                                                       \
@@ -116,8 +120,32 @@ static const cli_option *cli_find(const cli_program *p, const char *word) {
     return NULL;
 }
 
+/* Opens what the caller has closed of standard input, output and errors: a file of the run would
+   get its number, and the run's messages. */
+static void cli_open_standard(void) {
+#if !defined(_WIN32)
+    for (int fd = 0; fd < 3; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) < 0) return;
+#endif
+}
+
+/* A warning where an option is given again with another value. */
+static void cli_look_for_twice(const cli_program *p, int argc, char **argv, int at) {
+    for (int i = 1; i < at; i++) {
+        const cli_option *option = cli_find(p, argv[i]);
+        if (!option || option->kind == CLI_SWITCH) continue;
+        if (++i < at && strcmp(argv[i - 1], argv[at]) == 0 && at + 1 < argc &&
+            strcmp(argv[i], argv[at + 1])) {
+            fprintf(stderr, "%s: warning: %s is given as %s and as %s: the last one counts\n",
+                    p->name, argv[at], argv[i], argv[at + 1]);
+            return;
+        }
+    }
+}
+
 /* Sets `values`, beginning with the defaults; stops at --help. */
 static neo_status cli_parse(const cli_program *p, int argc, char **argv, void *values, int *help) {
+    cli_open_standard();
     TRY(cli_defaults(p, values));
     for (int i = 1; i < argc; i++) {
         const cli_option *option = cli_find(p, argv[i]);
@@ -126,7 +154,10 @@ static neo_status cli_parse(const cli_program *p, int argc, char **argv, void *v
         if (!option) REFUSE("%s: no such option (--help lists them)", argv[i]);
         if (option->kind == CLI_SWITCH) TRY(cli_set(option, values, "1"));
         else if (i + 1 == argc) REFUSE("--%s: needs a value", option->name);
-        else TRY(cli_set(option, values, argv[++i]));
+        else {
+            cli_look_for_twice(p, argc, argv, i);
+            TRY(cli_set(option, values, argv[++i]));
+        }
     }
     return NEO_OK;
 }

@@ -150,6 +150,12 @@ static void cli_stop(const cli_rank *me, neo_status status) {
     (void)agree(me->comm, NEO_OK);
 }
 
+static neo_status check_stdout(void) {
+    if (fflush(stdout) != 0 || ferror(stdout))
+        return neo_fail(NEO_ERR_IO, "standard output: could not be written whole");
+    return NEO_OK;
+}
+
 /* Calls body(run), unless the options are refused or ask for help. When it returns, no
    communication uses the buffers of `run` any more. */
 static neo_status cli_run(const cli_rank *me, neo_status (*body)(void *run), void *run) {
@@ -158,7 +164,10 @@ static neo_status cli_run(const cli_rank *me, neo_status (*body)(void *run), voi
     if (neo_comm_get_backend(me->comm) == NEO_BACKEND_MPI) job->silent = me->rank > 0;
     if (job->refused[0]) mine = neo_fail(NEO_ERR_ARG, "%s", job->refused);
     neo_status status = agree(me->comm, mine);
-    if (status == NEO_OK && job->help && me->rank == 0) cli_print_help(job->program);
+    if (status == NEO_OK && job->help && me->rank == 0) {
+        cli_print_help(job->program);
+        status = check_stdout();
+    }
     if (status == NEO_OK && !job->help) status = body(run);
     if (status != NEO_OK) cli_stop(me, status);
     neo_comm_wait_all(me->comm);
@@ -211,8 +220,6 @@ static neo_status check_fresh(const cli_saves *saves) {
 /* The last line that a program prints. */
 static neo_status print_state(uint64_t digest) {
     printf("state %016llx\n", (unsigned long long)digest);
-    if (fflush(stdout) != 0 || ferror(stdout))
-        return neo_fail(NEO_ERR_IO, "standard output: could not be written whole");
-    return NEO_OK;
+    return check_stdout();
 }
 #endif

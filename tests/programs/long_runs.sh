@@ -1,6 +1,7 @@
 #!/bin/sh
 # long_runs.sh: what a run of days needs of dlrm and gpt: a signal ends it after a step, saved, and it goes on with the
-# same bits, as threads and under mpirun; the best model of all evaluations is kept, and training stops when none is better.
+# same bits, as threads and under mpirun; the best model of all evaluations is kept, and training stops when none is better; a loss that is not
+# finite ends it.
 
 B=${B:-build}
 . tests/harness.sh
@@ -128,6 +129,30 @@ rm -rf "$W/gpt"
 state_of $G $gpt --eval-every 50 --ranks 2 --checkpoint "$W/gpt" >/dev/null
 same "gpt: lines of evaluations" "$(grep -cE '^step [0-9]+  [0-9.]+ s  train loss [0-9.]+  (best )?val loss [0-9.]+$' "$W/out_of")" 2
 if grep -q '^{"at":[0-9]*,"loss":[0-9.]*,"step":[0-9]*}$' "$W/gpt/best/metrics.json" && ls "$W"/gpt/best/step-*/manifest.json >"$W/out"; then pass; else fail "gpt: no best/"; fi
+
+# ---- a loss that is not finite: the step, the weights, the checkpoint to go back to; nothing more is saved ----
+
+# sick LABEL MESSAGE COMMAND...
+sick() {
+    label=$1 message=$2
+    shift 2
+    timeout 60 "$@" >"$W/out" 2>"$W/err" </dev/null
+    status=$?
+    same "$label: exit status" "$status" 1
+    if [ "$(grep -cE -- "$message" "$W/err")" = 1 ]; then pass; else fail "$label: no '$message' in $(tail -2 "$W/err")"; fi
+    if grep -q '^state' "$W/out"; then fail "$label: printed a digest"; else pass; fi
+}
+for ranks in 1 2; do
+    steps="--synthetic 9600 $small --optimizer sgd --ranks $ranks --checkpoint $W/sick$ranks"
+    $D $steps --lr 0.01 >"$W/out" 2>"$W/err"
+    sick "a learning rate too large, $ranks ranks" \
+        'step 10[0-9]: the loss is (nan|inf); (bottom|top|bags)\.[^ ]* is not finite; --resume goes back to step 100,' \
+        $D $steps --lr 1e9 --epochs 2 --every 50 --resume
+    same "no checkpoint after it, $ranks ranks" "$(ls "$W/sick$ranks")" step-000000000100
+done
+sick "gpt, a learning rate too large" 'step [0-9]*: the loss is (nan|inf); [a-z0-9_.]* is not finite; there is no checkpoint' \
+    $G $gpt --ranks 2 --lr 1e9 --min-lr 1e9 --warmup 0 --clip 0 --checkpoint "$W/sick_gpt"
+if ls "$W/sick_gpt"/step-* >/dev/null 2>&1; then fail "gpt: saved after its loss was not finite"; else pass; fi
 
 rm -rf "$W"
 finish programs/long_runs

@@ -121,10 +121,8 @@ static neo_status create_schema(model *m, const options *o, const char *const *f
         TRY(neo_schema_criteo(m->ctx, NEO_IDS_HASH, rows, NULL, &m->schema));
     else if (strcmp(o->format, "npy") == 0)
         TRY(neo_schema_npy(m->ctx, files, count, NULL, 0, &m->schema));
-    else if (strcmp(o->format, "adult") == 0 || strcmp(o->format, "delimited") == 0)
-        TRY(column_schema(m, o, files[0]));
     else
-        REFUSE("--format %s: not adult, criteo, npy or delimited", o->format);
+        TRY(column_schema(m, o, files[0]));
     m->test_schema = m->schema;
     return NEO_OK;
 }

@@ -1,7 +1,7 @@
 /* options.h: the options of dlrm, and the ones that contradict each other. */
 #ifndef DLRM_OPTIONS_H
 #define DLRM_OPTIONS_H
-#include "../guard.h"
+#include "files.h"
 
 typedef struct options {
     char *data, *test, *valid, *format, *columns, *bad_lines;
@@ -114,19 +114,36 @@ static int reads_only(const options *o) {
     return o->eval || (o->predict && !o->saves.resume && (o->saves.dir || o->load));
 }
 
-static int is_stdin(const char *path) { return path && strcmp(path, "-") == 0; }
-
 static neo_status check_files(const options *o) {
     const char *outputs[] = {o->predict, o->report, o->log, o->save_plan};
     const char *inputs[] = {o->data, o->test, o->valid, o->load, o->columns, o->plan};
+    TRY(check_list("data", o->data, MAX_FILES));
+    TRY(check_list("test", o->test, MAX_FILES));
+    TRY(check_list("valid", o->valid, MAX_FILES));
     for (int i = 0; i < 4; i++) {
         for (int k = 0; k < 6; k++)
-            if (outputs[i] && inputs[k] && strcmp(outputs[i], inputs[k]) == 0)
+            if (outputs[i] && is_in_list(inputs[k], outputs[i]))
                 REFUSE("%s is both read and written", outputs[i]);
         for (int k = 0; k < i; k++)
-            if (outputs[i] && outputs[k] && strcmp(outputs[i], outputs[k]) == 0)
+            if (outputs[i] && outputs[k] && is_same_file(outputs[i], outputs[k]))
                 REFUSE("%s is to be written twice", outputs[i]);
     }
+    return NEO_OK;
+}
+
+/* Formats, and options that have no effect with them. */
+static neo_status check_format(const options *o) {
+    static const char *const known[] = {"criteo", "adult", "npy", "delimited"};
+    int format = 0;
+    while (format < 4 && strcmp(o->format, known[format])) format++;
+    if (format == 4) REFUSE("--format %s: not adult, criteo, npy or delimited", o->format);
+    if (o->synthetic && (o->data || o->test))
+        REFUSE("--synthetic generates data: leave out --data and --test");
+    if (o->synthetic && format > 0) REFUSE("--synthetic has no --format %s", o->format);
+    if (o->rows && format > 0)
+        REFUSE("--rows is for criteo and synthetic data: --format %s knows its rows", o->format);
+    if (o->columns && (format == 0 || format == 2))
+        REFUSE("--columns is for --format delimited or adult, not %s", o->format);
     return NEO_OK;
 }
 
@@ -163,8 +180,7 @@ static neo_status check_options(const options *o) {
     TRY(cli_check_saves(&o->saves));
     if ((o->eval || o->predict) && !has_test) REFUSE("--eval and --predict need --test");
     if (o->eval && !has_model) REFUSE("--eval needs --checkpoint or --load");
-    if (o->columns && strcmp(o->format, "delimited") && strcmp(o->format, "adult"))
-        REFUSE("--columns is for --format delimited or adult, not %s", o->format);
+    TRY(check_format(o));
     TRY(check_stdin(o));
     return check_files(o);
 }

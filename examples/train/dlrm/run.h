@@ -3,8 +3,6 @@
 #define DLRM_RUN_H
 #include "step.h"
 
-enum { MAX_FILES = 64 };
-
 /* Shared by the ranks of a process; constant once they have started, but for `cli`. */
 typedef struct job {
     cli_job cli;

@@ -110,6 +110,7 @@ static neo_status open_outputs(run *r) {
     if (o->saves.dir && !reads) TRY(make_saves(&o->saves));
     if (o->report) TRY(neo_report_create(r->m.ctx, "neo: DLRM training", &r->report));
     if (!o->log) return NEO_OK;
+    if (o->saves.resume || reads) TRY(cut_half_line(o->log));
     TRY(neo_jsonl_open(r->m.ctx, o->log, o->saves.resume || reads, &r->log));
     if (!r->step) return NEO_OK;
     neo_jsonl_int(r->log, reads ? "loaded_step" : "resumed_step", r->step);
@@ -176,6 +177,24 @@ static neo_status prepare(run *r) {
     return host_column(r, &r->labels);
 }
 
+/* Reads the first batch of the test and the validation data: that a file is missing, or has another
+   format, is better known before training than after it. Collective. */
+static neo_status look_at_tests(run *r) {
+    const job *j = r->job;
+    for (int is_valid = 0; is_valid < 2; is_valid++) {
+        neo_reader_desc d = describe_test(r, is_valid);
+        source s = {NULL, NULL};
+        neo_batch batch;
+        if (!d.path_count || is_stdin(d.paths[0])) continue;
+        d.unlabeled = !is_valid && j->valid_count && r->o->predict;
+        neo_status status = open_source(r, d, &s);
+        if (status == NEO_OK) status = agree(r->me.comm, neo_reader_next(s.reader, &batch));
+        close_source(&s);
+        if (status != NEO_OK && status != NEO_END) return status;
+    }
+    return NEO_OK;
+}
+
 static neo_status set_up(run *r) {
     const job *j = r->job;
     neo_reader_desc d = {.paths = j->train_files,
@@ -186,6 +205,7 @@ static neo_status set_up(run *r) {
     TRY(create_tables(&r->m, r->o));
     d.schema = r->m.schema;
     if (j->train_count || r->o->synthetic) TRY(open_source(r, d, &r->train));
+    if (r->train.reader && !reads_only(r->o)) TRY(look_at_tests(r));
     TRY(agree(r->me.comm, create_state(r)));
     TRY(restore(r));
     return agree(r->me.comm, r->me.rank ? NEO_OK : open_outputs(r));

@@ -17,23 +17,25 @@ static neo_status fetch(run *r) {
 }
 
 /* Adds the loss of a batch that is over. */
-static void count_loss(run *r, neo_progress *bar, const batch_under_way *b) {
+static neo_status count_loss(run *r, neo_progress *bar, const batch_under_way *b) {
     const neo_exact *loss = &r->m.sum[b->turn].loss;
     neo_exact_merge(&r->loss, loss);
     neo_exact_merge(&r->epoch_loss, loss);
     r->epoch_samples += b->size;
     r->loss_samples += b->size;
     r->samples += b->size;
-    neo_progress_update(bar, b->end, neo_exact_value(loss) / (double)b->size);
+    double mean = neo_exact_value(loss) / (double)b->size;
+    neo_progress_update(bar, b->end, mean);
+    return cli_check_loss(&r->me, &r->o->saves, r->m.state, r->step + 1, mean);
 }
 
 /* Waits for the batch that may still run on a GPU. */
 static neo_status finish_batch(run *r, neo_progress *bar, batch_under_way *b) {
     if (b->size == 0) return NEO_OK;
     TRY(graph_wait(r->m.graph));
-    count_loss(r, bar, b);
+    batch_under_way over = *b;
     b->size = 0;
-    return NEO_OK;
+    return count_loss(r, bar, &over);
 }
 
 /* Trains a batch, and counts its loss. With a graph it counts the loss of the batch before: this
@@ -46,7 +48,7 @@ static neo_status launch_batch(run *r, neo_progress *bar, neo_batch *batch, int 
     TRY(graph_begin(r->m.graph));
     TRY(train_batch(&r->m, batch, more ? &r->next : NULL, last, lr));
     TRY(graph_end(r->m.graph));
-    if (b->size) count_loss(r, bar, b);
+    if (b->size) TRY(count_loss(r, bar, b));
     *b = (batch_under_way){r->m.turn, batch->global_size, end};
     return r->m.graph ? NEO_OK : finish_batch(r, bar, b);
 }
@@ -209,7 +211,7 @@ static neo_status train(run *r) {
         if (r->epoch > first) TRY(agree(comm, neo_reader_epoch(reader, r->epoch)));
         TRY(train_epoch(r, &bar, samples * r->epoch));
         int last = r->stopped || r->epoch == o->epochs - 1;
-        if (last) TRY(end_training(r, &bar)); /* it saves before the evaluation, which may be long */
+        if (last) TRY(end_training(r, &bar)); /* saves before a long evaluation */
         if (!r->stopped) TRY(end_epoch(r, started));
         if (last) return NEO_OK;
         if (r->stopped || is_over(r)) break;

@@ -16,8 +16,8 @@
    state>`, is the same on any number of threads, any instruction set, for a run that was killed and
    resumed, and, with --repro-shards given, on any number of ranks, however they shard.
 
-   Files, each one including the one before: ../cli.h ../job.h ../guard.h model.h step.h options.h run.h. The
-   program in one file: examples/one_file_gpt.c. */
+   Files, each one including the one before: ../cli.h ../job.h ../guard.h model.h step.h options.h
+   run.h. The program in one file: examples/one_file_gpt.c. */
 #include "run.h"
 
 static neo_status validate(run *r, double *mean) {
@@ -31,6 +31,7 @@ static neo_status see_losses(run *r, int64_t until, neo_progress *bar, double *m
         TRY(sum_loss(&r->t, &r->t.loss[r->seen % 2], mean));
         *mean /= (double)(sequences * r->o->context);
         neo_progress_update(bar, sequences * (r->seen + 1), *mean);
+        TRY(cli_check_loss(&r->me, &r->o->saves, r->state, r->seen + 1, *mean));
     }
     return NEO_OK;
 }
