@@ -52,14 +52,17 @@ typedef struct cli_option {
 /* The machine a job runs on: `options` has a field `machine` for the rows of CLI_MACHINE. */
 typedef struct cli_machine {
     char *device, *graph;
-    int64_t ranks, threads, repro_shards, exact;
+    int64_t ranks, threads, repro_shards, timeout, exact;
 } cli_machine;
 #define CLI_MACHINE                                                                            \
     CLI_GROUP("Machine"),                                                                      \
     CLI_COUNT("ranks", machine.ranks, "W", "1", 1, 1024,                                       \
-              "ranks that are threads; mpirun knows itself how many processes it starts"),     \
+              "ranks that are threads; mpirun --oversubscribe -n W (MPICH: mpirun -n W) "      \
+              "starts as many processes of a program that make mpi has built"),                \
     CLI_COUNT("threads", machine.threads, "N", NULL, 0, 256,                                   \
-              "of each rank; 0: all cores, shared among the ranks"),                           \
+              "of each rank; 0: all cores, shared among the ranks of a machine"),              \
+    CLI_COUNT("timeout", machine.timeout, "SECONDS", "60", 0, 2e6,                             \
+              "a rank that waits longer for another ends the run; 0: it waits for ever"),      \
     CLI_COUNT("repro-shards", machine.repro_shards, "V", NULL, 0, 4096,                        \
               "*leaves of a batch, whose gradients add by a fixed tree; at least the ranks, "  \
               "and 0: as many"),                                                               \
@@ -129,17 +132,16 @@ static void cli_open_standard(void) {
 #endif
 }
 
-/* A warning where an option is given again with another value. */
+/* The option that was last given again with another value, or "". Rank 0 warns of it. */
+static char cli_twice[64];
+
 static void cli_look_for_twice(const cli_program *p, int argc, char **argv, int at) {
     for (int i = 1; i < at; i++) {
         const cli_option *option = cli_find(p, argv[i]);
         if (!option || option->kind == CLI_SWITCH) continue;
         if (++i < at && strcmp(argv[i - 1], argv[at]) == 0 && at + 1 < argc &&
-            strcmp(argv[i], argv[at + 1])) {
-            fprintf(stderr, "%s: warning: %s is given as %s and as %s: the last one counts\n",
-                    p->name, argv[at], argv[i], argv[at + 1]);
-            return;
-        }
+            strcmp(argv[i], argv[at + 1]))
+            snprintf(cli_twice, sizeof cli_twice, "%s", argv[at]);
     }
 }
 
@@ -192,7 +194,9 @@ static void cli_print_help(const cli_program *p) {
         cli_print_wrapped(text, 28, 100);
     }
     printf("\nCtrl-C and SIGTERM end a run after the step it is at, with its checkpoint, log and "
-           "report;\nthe exit status is then 128 + the signal. A second one ends it at once.\n");
+           "report;\nthe exit status is then 128 + the signal. A second one ends it at once. "
+           "OpenMPI's mpirun kills a\nsecond after it: --mca odls_base_sigkill_timeout 60 gives "
+           "a large checkpoint a minute.\n");
     printf("\n[]: the default.\n"
            "*: part of the numeric definition: a run that is resumed needs the same value.\n"
            "NEO_ISA=scalar|avx2|avx512|avx512bf16|amx|neon in the environment forces an "

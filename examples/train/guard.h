@@ -18,7 +18,7 @@ static void cli_end_stopped(const cli_rank *me, const cli_saves *saves, int64_t 
     else say(me, "nothing is saved without --checkpoint\n");
 }
 
-/* ---- the best model of all evaluations, in best/ of the checkpoints; metrics.json beside it ---- */
+/* ---- the best model of all evaluations, in best/ of the checkpoints, with metrics.json ---- */
 
 typedef struct cli_best {
     int64_t at; /* its epoch or step; -1: none yet */

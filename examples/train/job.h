@@ -91,18 +91,39 @@ static void cli_log(neo_log_level level, const char *message, void *user) {
     pthread_mutex_unlock(&job->lock);
 }
 
-/* Threads of a rank where --threads gives none; 0: neo counts the ranks of this host. */
-static int threads_of_a_rank(int64_t ranks) {
-    int cores = 0;
-#if !defined(NEO_COMM_MPI)
-    neo_ctx *ctx;
-    if (neo_ctx_create(NULL, &ctx) != NEO_OK) return 1;
-    cores = neo_ctx_threads(ctx) / (int)ranks;
-    neo_ctx_destroy(ctx);
-    if (cores < 1) cores = 1;
+/* Whether a launcher has started this process: then ranks are processes, and neo counts those of
+   this host. */
+static int is_launched(void) {
+#if defined(NEO_COMM_MPI)
+    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS",
+                                        "SLURM_STEP_NUM_TASKS"};
+    for (int i = 0; i < 4; i++)
+        if (getenv(names[i])) return 1;
 #endif
-    (void)ranks;
-    return cores;
+    return 0;
+}
+
+/* Threads of a rank where --threads gives none; 0: neo decides. */
+static int threads_of_a_rank(int64_t ranks) {
+    neo_ctx *ctx;
+    if (is_launched()) return 0;
+    if (neo_ctx_create(NULL, &ctx) != NEO_OK) return 1;
+    int cores = neo_ctx_threads(ctx) / (int)ranks;
+    neo_ctx_destroy(ctx);
+    return cores < 1 ? 1 : cores;
+}
+
+/* Plain C on a machine that could do better is much slower, and easily a variable that was left. */
+static void warn_of_isa(const cli_rank *me) {
+    int better = 0;
+#if defined(__x86_64__)
+    better = __builtin_cpu_supports("avx2") != 0;
+#elif defined(__aarch64__)
+    better = 1;
+#endif
+    if (neo_ctx_isa(me->ctx) != NEO_ISA_SCALAR || !better) return;
+    say(me, "%s: computes without vector instructions, which this machine has: %s\n",
+        me->job->program->name, getenv("NEO_ISA") ? "NEO_ISA says so" : "it was built so");
 }
 
 /* Describes the ranks of the job. */
@@ -116,6 +137,7 @@ static neo_status cli_describe(cli_job *job, const cli_machine *machine, int64_t
     desc.open_device = device_open;
     desc.open_user = &job->device;
     desc.ctx.repro_shards = (int)machine->repro_shards;
+    desc.timeout_ms = machine->timeout ? (int)machine->timeout * 1000 : -1;
     desc.ctx.threads = (int)machine->threads;
     if (!desc.ctx.threads) desc.ctx.threads = threads_of_a_rank(machine->ranks);
     job->comm = desc;
@@ -168,7 +190,13 @@ static neo_status cli_run(const cli_rank *me, neo_status (*body)(void *run), voi
         cli_print_help(job->program);
         status = check_stdout();
     }
-    if (status == NEO_OK && !job->help) status = body(run);
+    if (status == NEO_OK && !job->help) {
+        if (cli_twice[0])
+            say(me, "%s: warning: %s is given twice: the last one counts\n", job->program->name,
+                cli_twice);
+        warn_of_isa(me);
+        status = body(run);
+    }
     if (status != NEO_OK) cli_stop(me, status);
     neo_comm_wait_all(me->comm);
     return status;

@@ -85,6 +85,13 @@ if [ -x "${D}_mpi" ] && have mpirun; then
     wait $launcher
     says "mpirun" "stopped at step [0-9]*; saved to $W/mpi; go on with --resume"
     same "mpirun: it goes on" "$(state_of $D $long --checkpoint "$W/mpi" --resume)" "$whole"
+    # --timeout: a rank that does not come ends the run.
+    mpi sh -c 'echo $$ >"$0"; exec "$@"' "$W/pid" ${D}_mpi $long --epochs 1000 --timeout 2 --checkpoint "$W/mpi2" --every 20 >"$W/out" 2>"$W/err" </dev/null &
+    launcher=$!
+    while kill -0 $launcher 2>/dev/null && ! ls "$W"/mpi2/step-*/manifest.json >/dev/null 2>&1; do sleep 0.02; done
+    kill -STOP "$(cat "$W/pid")"
+    wait $launcher
+    says "--timeout 2" 'rank [01] did not come within 2000 ms'
 else
     skip "a signal under mpirun: ${D}_mpi is not built, or there is no mpirun"
 fi
@@ -129,6 +136,26 @@ rm -rf "$W/gpt"
 state_of $G $gpt --eval-every 50 --ranks 2 --checkpoint "$W/gpt" >/dev/null
 same "gpt: lines of evaluations" "$(grep -cE '^step [0-9]+  [0-9.]+ s  train loss [0-9.]+  (best )?val loss [0-9.]+$' "$W/out_of")" 2
 if grep -q '^{"at":[0-9]*,"loss":[0-9.]*,"step":[0-9]*}$' "$W/gpt/best/metrics.json" && ls "$W"/gpt/best/step-*/manifest.json >"$W/out"; then pass; else fail "gpt: no best/"; fi
+
+# A rank that does not come in time ends the run. As many threads for a rank under mpirun as beside it.
+if "$D" --help | grep -q -- '--timeout SECONDS'; then pass; else fail "no --timeout"; fi
+state_of $D $long --epochs 0 --timeout 0 >/dev/null && pass || fail "--timeout 0: $(cat "$W/err")"
+NEO_ISA=scalar state_of $D --synthetic 200 $small --ranks 2 >/dev/null
+case $(uname -m) in
+x86_64 | aarch64) same "plain C is said once" "$(grep -c 'computes without vector instructions, .*: NEO_ISA says so' "$W/err")" 1 ;;
+esac
+
+# --summary: what is counted is what a checkpoint holds, and nothing trains.
+for ranks in 1 2; do
+    $D $long --summary --ranks $ranks --dense-shard full >"$W/out" 2>"$W/err"
+    # 13 x 24 + 24, 24 x 8 + 8, the interaction of 27 vectors of 8, 359 x 24 + 24, 24 + 1; 26 tables
+    numbers=$((13 * 24 + 24 + 24 * 8 + 8 + (8 + 27 * 26 / 2) * 24 + 24 + 24 + 1 + 26 * 400 * 8))
+    if grep -q "^$numbers parameters, $((4 * numbers)) bytes, and $((8 * numbers)) bytes of optimizer state$" "$W/out" &&
+        [ "$(wc -l <"$W/out")" = $((8 + 26 + 2)) ]; then pass; else fail "--summary, $ranks ranks: $(cat "$W/out" "$W/err")"; fi
+done
+$G $gpt --summary --ranks 2 --shard full >"$W/out" 2>"$W/err"
+numbers=$((65 * 32 + 16 * 32 + 2 * 32 + 2 * (4 * 32 + 32 * 96 + 96 + 32 * 32 + 32 + 8 * 32 * 32 + 4 * 32 + 32)))
+if grep -q "^$numbers parameters, $((4 * numbers)) bytes" "$W/out"; then pass; else fail "gpt --summary: not $numbers in $(tail -2 "$W/out")"; fi
 
 # ---- a loss that is not finite: the step, the weights, the checkpoint to go back to; nothing more is saved ----
 

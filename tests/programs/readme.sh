@@ -80,8 +80,8 @@ while read -r state command; do
             skip "$command: there is no $program, or no mpirun"
             continue
         fi
-        if mpirun --version 2>/dev/null | grep -q 'Open MPI'; then
-            command="mpirun --oversubscribe ${command#mpirun}"
+        if ! mpirun --version 2>/dev/null | grep -q 'Open MPI'; then
+            command=$(echo "$command" | sed 's/--oversubscribe //')
         fi
         export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
         ;;

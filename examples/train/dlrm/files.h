@@ -27,7 +27,8 @@ static neo_status check_list(const char *option, const char *list, int most) {
     return NEO_OK;
 }
 
-/* Whether two paths lead to one file, which need not be there yet; devices and pipes do not count. */
+/* Whether two paths lead to one file, which need not be there yet. Devices and pipes do not
+   count. */
 static int is_same_file(const char *a, const char *b) {
 #if defined(_WIN32)
     char whole[2][4096];

@@ -1,7 +1,7 @@
 /* dlrm: trains a deep learning recommendation model (DLRM, arXiv 1906.00091) on one rank or many.
 
-     make && build/dlrm --help                          ranks are threads
-     make mpi && mpirun -n 4 build/dlrm_mpi ...         ranks are processes
+     make && build/dlrm --help                                     ranks are threads
+     make mpi && mpirun --oversubscribe -n 4 build/dlrm_mpi ...    processes (MPICH: mpirun -n 4)
 
    Every rank has the MLPs, or a share of them, and computes its samples of each batch. The
    embedding tables lie on the ranks as a plan says.
@@ -11,7 +11,8 @@
    and resumed, and, with --repro-shards given, on any number of ranks under any plan.
 
    Files, each one including the one before: ../cli.h ../job.h ../guard.h files.h options.h model.h
-   plan.h step.h run.h eval.h train.h setup.h. The program in one file: examples/one_file_dlrm.c. */
+   plan.h step.h run.h eval.h train.h setup.h, and ../summary.h. The program in one file:
+   examples/one_file_dlrm.c. */
 #include "setup.h"
 
 /* Prints the results, on rank 0. */
@@ -48,6 +49,7 @@ static neo_status run_all(void *of_rank) {
     int has_test = r->job->test_count || r->o->synthetic;
     uint64_t digest;
     TRY(set_up(r));
+    if (r->o->summary) return NEO_OK;
     if (!reads_only(r->o) && r->train.reader) TRY(train(r));
     if (!r->stopped && (r->o->predict || (!r->tested && has_test))) TRY(evaluate_now(r));
     if (r->stopped) return end_stopped(r);

@@ -9,7 +9,7 @@ typedef struct options {
     char *plan, *save_plan, *wire_forward, *wire_backward, *pipeline, *dense_shard;
     char *load, *predict, *report, *log;
     int64_t synthetic, epochs, batch, micro_batches, shuffle, rows, dim, seed, warmup;
-    int64_t patience, nodes, memory, row_buckets, show_plan, eval, log_every, auc_capacity;
+    int64_t patience, summary, nodes, memory, row_buckets, show_plan, eval, log_every, auc_capacity;
     double lr, weight_decay, eps, clip_norm;
     cli_machine machine;
     cli_saves saves;
@@ -101,6 +101,7 @@ static const cli_option DLRM_OPTIONS[] = {
              "--load nothing trains"),
 
     CLI_GROUP("Output"),
+    CLI_FLAG("summary", summary, "print the model's layers, sizes and work, and stop"),
     CLI_TEXT("report", report, "FILE", NULL, "an HTML page with curves"),
     CLI_TEXT("log", log, "FILE", NULL, "JSON lines"),
     CLI_COUNT("log-every", log_every, "N", "100", 1, 1e9, "steps between points of log and report"),

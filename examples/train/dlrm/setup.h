@@ -1,6 +1,7 @@
 /* setup.h: everything a run has before its first step: data, model, state, outputs. */
 #ifndef DLRM_SETUP_H
 #define DLRM_SETUP_H
+#include "../summary.h"
 #include "train.h"
 
 /* ---- the state: of weights, optimizers and the run, saved and restored ---- */
@@ -102,6 +103,28 @@ static neo_status fit_schema(run *r) {
 
 /* ---- outputs, on rank 0 ---- */
 
+/* --summary: of a model whose dense layers are made. */
+static neo_status print_summary(const run *r) {
+    const model *m = &r->m;
+    const options *o = r->o;
+    static const struct { const char *name; double mlps, tables; } STATE[] = { /* floats, each */
+        {"sgd", 0, 0}, {"adagrad", 1, 0}, {"adam", 2, 2}, {"adamw", 2, 2}, {"lamb", 2, 2}};
+    int32_t tables = neo_schema_feature_count(m->schema);
+    summary s = {0};
+    neo_dtype dtype;
+    int kind = 0;
+    while (kind < 4 && strcmp(o->optimizer, STATE[kind].name)) kind++;
+    TRY(parse_rows_dtype(o->rows_dtype, &dtype));
+    for (int i = 0; i < MLPS; i++) summary_params(&s, m->params[i], STATE[kind].mlps, 1, NULL);
+    for (int32_t t = 0; t < tables; t++) {
+        neo_feature f = neo_schema_feature(m->schema, t);
+        summary_tensor(&s, f.name, dtype, f.rows, o->dim, STATE[kind].tables, 0);
+        if (kind == 1) s.state_bytes += 4.0 * (double)f.rows; /* row-wise: one float for each */
+    }
+    s.flops += (double)o->dim * tables * (tables + 1); /* the interaction */
+    return summary_end(&s, "sample");
+}
+
 static neo_status open_outputs(run *r) {
     const options *o = r->o;
     int reads = reads_only(o);
@@ -201,6 +224,7 @@ static neo_status set_up(run *r) {
                          .path_count = j->train_count, .shuffle_window = r->o->shuffle,
                          .hold = 2}; /* a batch and the next one */
     TRY(agree(r->me.comm, prepare(r)));
+    if (r->o->summary) return agree(r->me.comm, r->me.rank ? NEO_OK : print_summary(r));
     TRY(create_units(&r->m, r->o));
     TRY(create_tables(&r->m, r->o));
     d.schema = r->m.schema;

@@ -1,8 +1,8 @@
 /* gpt: trains a small GPT on a text, character by character, its parameters in shards over one rank
    or many.
 
-     make && build/gpt --help                        ranks are threads
-     make mpi && mpirun -n 4 build/gpt_mpi ...       ranks are processes
+     make && build/gpt --help                                     ranks are threads
+     make mpi && mpirun --oversubscribe -n 4 build/gpt_mpi ...    processes (MPICH: mpirun -n 4)
 
    Without arguments it trains 4 blocks of width 128 on examples/data/shakespeare for 2,000 steps,
    by nanoGPT's recipe for a CPU; expect a validation loss of about 1.80. Differences: biases;
@@ -130,6 +130,7 @@ static neo_status run_all(void *of_rank) {
     double val;
     int is_best;
     TRY(set_up(r));
+    if (r->o->summary) return NEO_OK;
     int64_t before = r->step;
     TRY(train(r));
     if (r->t.stops) {

@@ -6,7 +6,7 @@
 typedef struct options {
     char *data, *shard, *accumulate_mode, *dtype, *products, *load, *prefix, *prompt;
     int64_t layers, heads, width, context, batch, accumulate, steps, warmup, seed;
-    int64_t factor, slots, eval_every, sample, recompute, memory;
+    int64_t summary, factor, slots, eval_every, sample, recompute, memory;
     double lr, min_lr, weight_decay, beta2, clip, temperature;
     cli_machine machine;
     cli_saves saves;
@@ -62,6 +62,7 @@ static const cli_option GPT_OPTIONS[] = {
              "of the names there, if wte.weight is not found"),
 
     CLI_GROUP("Validation and sample"),
+    CLI_FLAG("summary", summary, "print the model's layers, sizes and work, and stop"),
     CLI_COUNT("eval-every", eval_every, "N", NULL, 0, 1e12,
               "steps between validations, of which best/ of --checkpoint keeps the best; 0: at the "
               "end only"),

@@ -1,6 +1,7 @@
 /* run.h: the run of one rank: setting up, checkpoints, and the count of memory and traffic. */
 #ifndef GPT_RUN_H
 #define GPT_RUN_H
+#include "../summary.h"
 #include "options.h"
 
 /* Shared by the ranks of a process; constant once they have started, but for `cli`. */
@@ -146,8 +147,20 @@ static neo_status restore(run *r) {
     return NEO_OK;
 }
 
+/* --summary: a sample is a sequence; the token table is multiplied at the end, attention is
+   causal. */
+static neo_status print_summary(const run *r) {
+    const model *m = &r->t.m;
+    summary s = {0};
+    summary_params(&s, m->root, 2, m->context, "wpe.weight");
+    for (int i = 0; i < m->layers; i++) summary_params(&s, m->block[i].params, 2, m->context, NULL);
+    s.flops += 2.0 * (double)(m->layers * m->context * m->context * m->width);
+    return summary_end(&s, "sequence");
+}
+
 static neo_status set_up(run *r) {
     TRY(agree(r->me.comm, prepare(r)));
+    if (r->o->summary) return agree(r->me.comm, r->me.rank ? NEO_OK : print_summary(r));
     TRY(device_group(r->me.comm, &r->t.data));
     size_t before = neo_ctx_memory(r->me.ctx).bytes;
     TRY(create_fsdp(&r->t, r->desc, &r->predicted));
