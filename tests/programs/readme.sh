@@ -114,6 +114,19 @@ done
 keeps ranks --ranks 2
 keeps allreduce --ranks 3
 keeps bags
+if [ -x "$B/job" ]; then # stopped on the way, and gone on with on another number of ranks
+    for ranks in 1 3; do
+        rm -rf "$W/job"
+        "$B/job" "$W/job" $ranks >"$W/out" 2>"$W/err" &
+        pid=$!
+        while kill -0 $pid 2>/dev/null && ! ls "$W"/job/step-*/manifest.json >/dev/null 2>&1; do sleep 0.01; done
+        kill -TERM $pid
+        wait $pid
+        same "job $ranks: stopped" "$? $(cat "$W/err")" "143 job: stopped and saved: the same command goes on"
+        keeps job "$W/job" $((5 - ranks))
+        if ls "$W"/job/best/step-*/manifest.json >/dev/null 2>&1; then pass; else fail "job: no best/"; fi
+    done
+fi
 keeps one_file_dlrm
 if [ -x "$B/one_file_dlrm" ]; then # stopped after 4 of its epochs, and begun again
     "$B/one_file_dlrm" "$W/checkpoints" 4 >"$W/out" 2>"$W/err"
@@ -163,7 +176,7 @@ done
 options() {
     {
         awk -v name="build/$1" '/^    / && (index($0, name) || more) { print; more = /\\$/ }' \
-            README.md
+            README.md | sed 's/mpirun --oversubscribe//'
         sed -n '/^| to |/,/^$/p' README.md | cut -d'|' -f"$2"
     } | grep -oE -- '--[a-z][a-z0-9-]+' | sort -u
 }
