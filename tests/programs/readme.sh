@@ -153,6 +153,13 @@ if [ -x "$B/one_file_dlrm" ] && [ -x "$B/dlrm" ]; then
     model="--dim 8 --bottom 5-32-8 --top 32-1 --epochs 10 --lr 0.02 --seed 1"
     same "dlrm as one_file_dlrm" "$(state_of "$B/dlrm" $data $model)" "$(promise one_file_dlrm)"
 fi
+# gpu.c without the CUDA toolkit.
+if $CC -std=c11 -O1 -I. -o "$W/gpu" examples/gpu.c examples/train/no_cuda.c "$B/neo.a" -lm -pthread >"$W/log" 2>&1; then
+    same "gpu without CUDA" "$(state_of "$W/gpu")" "$(promise gpu)"
+    if grep -q 'built without CUDA: the CPU computes' "$W/err"; then pass; else fail "gpu without CUDA: $(cat "$W/err")"; fi
+else
+    fail "gpu without CUDA: $(head -3 "$W/log")"
+fi
 # gpu.c on the emulated device, and on the CPU.
 gpu=$B/tests/emulated_gpu
 if [ -x "$gpu" ]; then
