@@ -12763,21 +12763,16 @@ NEO_API void neo_progress_end(neo_progress *p, double loss) {
 /* ---------------------------------------------------------------------------
    >>impl-stop
    ------------------------------------------------------------------------ */
-static struct {
-    int number;    /* of the signal */
-    int64_t at_ns; /* when it came */
-} neo__stop; /* written by handlers: lock-free */
-enum { NEO__STOP_TWICE_NS = 500000000 };
+static struct { int64_t at_ns; int number; } neo__stop; /* written by handlers: lock-free */
 
-/* Keeps the first signal. 1: this one is another, and ends the program. */
+/* Keeps the first signal. 1: this one is another, half a second later, and ends the program. */
 static int neo__stop_take(int number) {
-    int none = 0;
     int64_t now = neo_time_ns();
-    if (!neo_stop_signal()) __atomic_store_n(&neo__stop.at_ns, now, __ATOMIC_RELAXED);
-    if (__atomic_compare_exchange_n(&neo__stop.number, &none, number, 0, __ATOMIC_SEQ_CST,
-                                    __ATOMIC_SEQ_CST))
-        return 0;
-    return now - __atomic_load_n(&neo__stop.at_ns, __ATOMIC_RELAXED) > NEO__STOP_TWICE_NS;
+    if (neo_stop_signal())
+        return now - __atomic_load_n(&neo__stop.at_ns, __ATOMIC_RELAXED) > 500000000;
+    __atomic_store_n(&neo__stop.at_ns, now, __ATOMIC_RELAXED);
+    __atomic_store_n(&neo__stop.number, number, __ATOMIC_RELEASE);
+    return 0;
 }
 
 #if defined(_WIN32)
@@ -12806,7 +12801,7 @@ NEO_API neo_status neo_stop_on_signals(void) {
     return NEO_OK;
 }
 #endif
-NEO_API int neo_stop_signal(void) { return __atomic_load_n(&neo__stop.number, __ATOMIC_RELAXED); }
+NEO_API int neo_stop_signal(void) { return __atomic_load_n(&neo__stop.number, __ATOMIC_ACQUIRE); }
 
 /* ---------------------------------------------------------------------------
    >>impl-jsonl

@@ -22,7 +22,7 @@ static const cli_option DLRM_OPTIONS[] = {
              "test data, evaluated after every epoch; with --valid only at the end"),
     CLI_TEXT("valid", valid, "FILES", NULL,
              "validation data, evaluated after every epoch; the model with the least log loss is "
-             "kept in best/ of --checkpoint"),
+             "kept in best/ of --checkpoint, its figures in best/metrics.json"),
     CLI_COUNT("patience", patience, "N", NULL, 0, 1e6,
               "stop after N epochs without a better log loss of --valid; 0: never"),
     CLI_TEXT("format", format, "F", "criteo",
