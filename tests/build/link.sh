@@ -103,7 +103,7 @@ cc_ -DNEO_SHARED -o "$W/g" "$W/main.c" "$W/other.c" -L"$W" -lneo -lm -pthread
 check "an exported neo" "$W/g"
 if have nm; then # every function the header declares is there (neo__...: what neo's other headers call)
     $CC -std=c11 -E -P -DNEO_SHARED neo_data.h 2>/dev/null | tr -d '\n' | tr ';' '\n' |
-        grep -oE 'visibility\("default"\)\)\).* \**neo_[a-z0-9_]+\(' | grep -oE 'neo_[a-z0-9_]+\($' | tr -d '(' |
+        grep -oE 'visibility\("default"\)\)\).* \**neo_[a-z0-9_]+\(' | grep -oE 'neo_[a-z0-9][a-z0-9_]*\($' | tr -d '(' |
         sort -u >"$W/declared"
     nm -D --defined-only "$W/libneo.so" | sed -n 's/.* T \(neo_[^_].*\)/\1/p' | sort -u >"$W/exported"
     missing=$(comm -23 "$W/declared" "$W/exported" | tr '\n' ' ')

@@ -135,6 +135,11 @@ done
 rm -rf "$W/gpt"
 state_of $G $gpt --eval-every 50 --ranks 2 --checkpoint "$W/gpt" >/dev/null
 same "gpt: lines of evaluations" "$(grep -cE '^step [0-9]+  [0-9.]+ s  train loss [0-9.]+  (best )?val loss [0-9.]+$' "$W/out_of")" 2
+state_of $G $gpt --eval-every 10 --lr 0 --min-lr 0 --patience 2 --checkpoint "$W/gpt_over" >/dev/null
+says "gpt, patience" 'no better loss in 2 validations'
+same "gpt, patience: the last step" "$(cd "$W/gpt_over" && echo step-*)" step-000000000030
+state_of $G $gpt --eval-every 10 --lr 0 --min-lr 0 --patience 2 --checkpoint "$W/gpt_over" --resume >/dev/null
+same "gpt, patience: resumed, it has nothing to do" "$(cd "$W/gpt_over" && echo step-*)" step-000000000030
 if grep -q '^{"at":[0-9]*,"loss":[0-9.]*,"step":[0-9]*}$' "$W/gpt/best/metrics.json" && ls "$W"/gpt/best/step-*/manifest.json >"$W/out"; then pass; else fail "gpt: no best/"; fi
 
 # A rank that does not come in time ends the run. As many threads for a rank under mpirun as beside it.

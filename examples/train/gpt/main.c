@@ -44,6 +44,16 @@ static neo_status keep_best(run *r, double val, int *is_best) {
     return cli_best_keep(&r->me, &r->o->saves, r->state, r->step, &r->best, "");
 }
 
+/* Ends the training where --patience is at its end. */
+static void look_at_patience(run *r) {
+    const options *o = r->o;
+    if (!o->patience || r->best.at < 0) return;
+    int64_t waited = (r->step - r->best.at) / o->eval_every;
+    r->over = waited >= o->patience;
+    if (r->over)
+        say(&r->me, "no better loss in %lld validations: stopped\n", (long long)waited);
+}
+
 /* Validates, and prints a line. */
 static neo_status end_stretch(run *r, double mean) {
     double val;
@@ -53,6 +63,7 @@ static neo_status end_stretch(run *r, double mean) {
     cli_line(&r->me, "step %lld  %.1f s  train loss %.4f  %sval loss %.4f\n", (long long)r->step,
              1e-9 * (double)(neo_time_ns() - r->started_ns), mean, is_best ? "best " : "", val);
     r->started_ns = neo_time_ns();
+    look_at_patience(r);
     return NEO_OK;
 }
 
@@ -87,8 +98,9 @@ static neo_status train(run *r) {
     r->started_ns = neo_time_ns();
     r->best.at = -1;
     if (r->step && o->eval_every) TRY(cli_best_read(&r->me, &o->saves, &r->best));
+    look_at_patience(r);
     if (o->steps) neo_progress_begin(&bar);
-    while (r->step < o->steps && !r->t.stops) TRY(take_step(r, &bar, &mean));
+    while (r->step < o->steps && !r->t.stops && !r->over) TRY(take_step(r, &bar, &mean));
     TRY(graph_wait(r->t.graph));
     TRY(see_losses(r, r->step, &bar, &mean)); /* of a step that a signal made the last */
     if (o->steps) neo_progress_end(&bar, mean);

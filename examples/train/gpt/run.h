@@ -20,6 +20,7 @@ typedef struct run {
     int64_t step;       /* steps taken, in all runs */
     int64_t seen;       /* steps whose loss was summed: with a graph one less */
     cli_best best;      /* step and validation loss */
+    int over;           /* --patience is at its end */
     int saved;          /* the checkpoint of `step` is there */
     int64_t started_ns; /* of the steps since the last validation */
     neo_fsdp_desc desc; /* without units */
