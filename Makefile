@@ -60,7 +60,8 @@ nccl_flags  = -DNEO_COMM_NCCL -isystem $(CUDA)/include
 libs        = -lm -pthread
 objects     = $(filter %.o %.a,$^)
 archive     = rm -f $@ && $(AR) rcs $@ $^
-# A header as an object; that of neo.h has neo_state.h and neo_data.h in it.
+# A header as an object; that of neo.h has neo_state.h and neo_data.h in it, that of neo_fsdp.h
+# neo_plan.h.
 header_of   = $(subst neo.h,neo_data.h,$(1).h)
 implement   = -D$(shell echo $* | tr a-z A-Z)_IMPLEMENTATION= -x c -c -o $@ $<
 

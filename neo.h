@@ -56,14 +56,14 @@
                        neo__vec_kernels (>>kernel-types, >>kernels-vec); neo__cuda_optim_step
                        for tables: neo_bag_optim_kind (>>bags); its row in neo__bag_optims, and
                        neo__bag_step_make (>>bag-optim); bag_step_row (>>kernels-bags), which GPUs
-                       run too; row_sums at >>impl-plan-model of neo_fsdp.h
+                       run too; row_sums at >>impl-plan-model of neo_plan.h
                        tests: core/optim.c, bags/optim.c, cuda/dense.cpp
      a row dtype       neo_dtype (>>tensor) and neo__dtypes; who asks for NEO_I8: the dtypes that
                        tables accept (>>impl-bags), row_load, row_store and their like
                        (>>kernels-bags), >>cuda-bags of neo_cuda.cuh; files: neo__st_dtypes
                        and neo__digest_part of neo_state.h
      a file format     for training data: neo_data.h; for tensors: neo_state.h
-     a collective      neo_comm.h; a way to shard: neo_fsdp.h
+     a collective      neo_comm.h; a way to shard: neo_plan.h
 
    CONTENTS (grep -nE '^ *>>[a-z0-9-]+ *$|---- >>' neo.h is the map)
      calls     >>config >>status >>ctx >>leaves >>tensor >>random >>exact >>gemm >>params >>layers
@@ -245,7 +245,7 @@ NEO_API const char *neo_version(void);
 
    A context holds what all objects of one trainer share: the allocator, the logger, the threads,
    the instruction set, the seed and the number of virtual shards. Every object is made from one and
-   must be destroyed before it.
+   is destroyed before it.
    ------------------------------------------------------------------------ */
 typedef struct neo_ctx neo_ctx;
 
@@ -308,7 +308,9 @@ typedef struct neo_ctx_desc {
             thread does not start. NEO_ERR_MEMORY. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_ctx_create(const neo_ctx_desc *desc, neo_ctx **ctx);
 
-/* neo_ctx_destroy: NULL is allowed. All objects made from ctx must be destroyed before. */
+/* neo_ctx_destroy: NULL is allowed. Objects and tensors made from ctx go before it. Where some are
+   left the logger is told how much, new ones are refused (NEO_ERR_STATE), and the context stays
+   until the last of them is destroyed. */
 NEO_API void neo_ctx_destroy(neo_ctx *ctx);
 
 NEO_API int neo_ctx_threads(const neo_ctx *ctx);
@@ -755,14 +757,25 @@ NEO_API neo_status neo_mlp_forward(neo_mlp *mlp, neo_tensor x, neo_tensor y);
 NEO_API neo_status neo_mlp_backward(neo_mlp *mlp, const neo_leaves *leaves, neo_tensor dy,
                                     neo_tensor dx);
 
-/* neo_add: x += y, elementwise: a residual, or the gradients of the two ways into it. Each sum is
-   made in f32 and rounded to x's dtype, to nearest.
+/* neo_add: x += y, elementwise: a residual, or the gradients of the two ways into it. neo_mul: x *=
+   y: a gate; its gradients are dz y and dz x. Each result is made in f32 and rounded to x's dtype,
+   to nearest.
    neo_scale: x *= factor. *finite (may be NULL): 1 if all numbers of x were finite before, else 0.
    neo_round: y = x rounded to `dtype`, to nearest, as f32 again.
-   Shapes   contiguous, both alike; f32, of neo_add also f16, bf16 or f8; y may be x. */
+   Shapes   both alike: contiguous, or [rows][n] with rows apart (columns of a wider matrix, by
+            neo_tensor_slice); f32, of neo_add and neo_mul also f16, bf16 or f8; y may be x.
+   To concatenate, neo_tensor_copy each part into its columns of the wider matrix. */
 NEO_API neo_status neo_add(neo_ctx *ctx, neo_tensor x, neo_tensor y);
+NEO_API neo_status neo_mul(neo_ctx *ctx, neo_tensor x, neo_tensor y);
 NEO_API neo_status neo_scale(neo_ctx *ctx, neo_tensor x, float factor, int *finite);
 NEO_API neo_status neo_round(neo_ctx *ctx, neo_dtype dtype, neo_tensor x, neo_tensor y);
+/* neo_dot_forward: out_i = x_i . y_i, row by row: the head of a two-tower model. neo_dot_backward:
+   dx_i = dout_i y_i and dy_i = dout_i x_i, each or none.
+   Shapes   x, y, dx, dy [B][n], f32, last stride 1; out, dout [B] or [B][1], contiguous f32.
+   Numerics sums along a row: as of the norms below. Aliasing outputs overlap no input. */
+NEO_API neo_status neo_dot_forward(neo_ctx *ctx, neo_tensor x, neo_tensor y, neo_tensor out);
+NEO_API neo_status neo_dot_backward(neo_ctx *ctx, neo_tensor x, neo_tensor y, neo_tensor dout,
+                                    neo_tensor dx, neo_tensor dy);
 
 /* neo_layer_norm_forward: y = (x - mean) scale weight + bias along each row, scale =
    1/sqrt(variance + eps), as torch.nn.LayerNorm over the last dimension. stats takes mean and scale
@@ -979,7 +992,8 @@ typedef enum neo_schedule_kind {
     NEO_SCHEDULE_CONSTANT,
     NEO_SCHEDULE_LINEAR, /* to end_lr at total_steps */
     NEO_SCHEDULE_COSINE,
-    NEO_SCHEDULE_POLY    /* (1 - t)^power, as DLRM's LRPolicyScheduler with power 2 */
+    NEO_SCHEDULE_POLY    /* (1 - t)^power, as torch's PolynomialLR. (DLRM's LRPolicyScheduler
+                            decays one step earlier, and holds its last warm-up rate before.) */
 } neo_schedule_kind;
 typedef struct neo_schedule {
     neo_schedule_kind kind;
@@ -1137,7 +1151,9 @@ typedef enum neo_bag_optim_kind { /* g: merged gradient of a row; t from 1 */
     NEO_BAG_SGD,             /* w -= lr g */
     NEO_BAG_ADAGRAD,         /* m += g^2; w -= lr g/(sqrt(m) + eps) */
     NEO_BAG_ROWWISE_ADAGRAD, /* s += mean(g^2), one float per row; w -= lr g/(sqrt(s) + eps) */
-    NEO_BAG_ADAM,            /* bias corrected; t counts the steps of the whole object */
+    NEO_BAG_ADAM,            /* bias corrected; eps is added to the corrected root, as in
+                                torch.optim.Adam (SparseAdam: to the root before); t counts the
+                                steps of the whole object */
     NEO_BAG_PARTIAL_ADAM,    /* v one float per row: v = b2 v + (1-b2) mean(g^2) */
     NEO_BAG_LAMB,            /* r = u + wd w, u as Adam's; w -= lr |w|/|r| r per row (1 if a norm is
                                 0) */
@@ -2217,6 +2233,8 @@ typedef struct neo__step {
    never a shifted overlap. */
 struct neo__vec_kernels {
     void (*add)(float *y, const float *x, int64_t n); /* y += x */
+    void (*mul)(float *y, const float *x, int64_t n); /* y *= x */
+    float (*dot)(const float *x, const float *y, int64_t n);
     void (*act_forward)(neo_activation act, const float *z, float *y, int64_t n);
     void (*act_backward)(neo_activation act, const float *z, const float *y, const float *dy,
                          float *dz, int64_t n);
@@ -2887,14 +2905,22 @@ typedef struct neo__tree_sum_call {
     float *out;
     int64_t n;
 } neo__tree_sum_call;
-/* Elementwise, `count` numbers: x += y, rounded to x's dtype; x *= factor (f32); y = x rounded to
-   dtype (f32). */
-typedef enum neo__blend_kind { NEO__BLEND_ADD, NEO__BLEND_SCALE, NEO__BLEND_ROUND } neo__blend_kind;
+/* Elementwise on matrices, of f32 but for the first two. */
+typedef enum neo__blend_kind {
+    NEO__BLEND_ADD,   /* x += y, rounded to x's dtype */
+    NEO__BLEND_MUL,   /* x *= y, likewise */
+    NEO__BLEND_SCALE, /* x *= factor */
+    NEO__BLEND_ROUND, /* y = x rounded to dtype */
+    NEO__BLEND_DOT,   /* out[row] = x_row . y_row */
+    NEO__BLEND_ROWS   /* x_row = out[row] y_row */
+} neo__blend_kind;
 typedef struct neo__blend_call {
     neo__blend_kind kind;
     void *x, *y;
+    float *out;
     neo_dtype x_dtype, y_dtype, dtype;
-    int64_t count;
+    int64_t rows, cols;
+    int64_t x_row, y_row; /* elements from row to row */
     float factor;
     int *infinite; /* host; of a scale: set to 1 where a number is not finite. NULL: nobody asks */
 } neo__blend_call;
@@ -3150,6 +3176,7 @@ struct neo_device {
 #else
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <poll.h>
 #if defined(__linux__)
 #include <sys/mman.h>
@@ -3276,11 +3303,6 @@ NEO_API neo_status neo_fail(neo_status status, const char *format, ...) {
     va_end(args);
     memcpy(neo__error_text, text, sizeof text);
     return status;
-}
-
-static neo_status neo__check_ctx(const char *function, const neo_ctx *ctx) {
-    NEO__CHECK(ctx, NEO_ERR_ARG, "%s: ctx is NULL", function);
-    return NEO_OK;
 }
 
 NEO_API const char *neo_last_error(void) { return neo__error_text; }
@@ -3420,6 +3442,8 @@ struct neo_ctx {
     size_t scratch_bytes;
     size_t bytes, peak_bytes, device_bytes; /* atomic */
     int64_t alloc_count;                    /* atomic */
+    size_t own_bytes; /* of bytes: the context's own, which stay when all objects are gone */
+    int destroyed;    /* by its user, while objects were left */
     int partial_batches; /* open windows in which other ranks have parts of the batch: leaves NULL
                             are an error */
 };
@@ -3455,8 +3479,14 @@ static void neo__count_alloc(neo_ctx *ctx, size_t bytes) {
     }
 }
 /* Memory of a device, or memory of the host that it reads fast (pinned); counted. */
+static neo_status neo__check_ctx(const char *function, const neo_ctx *ctx) {
+    NEO__CHECK(ctx, NEO_ERR_ARG, "%s: ctx is NULL", function);
+    NEO__CHECK(!ctx->destroyed, NEO_ERR_STATE, "%s: the context is destroyed", function);
+    return NEO_OK;
+}
+static void neo__ctx_free(neo_ctx *ctx);
 static void *neo__alloc_on(neo_ctx *ctx, neo_device *d, int pinned, size_t bytes) {
-    if (bytes > SIZE_MAX / 2) return NULL;
+    if (bytes > SIZE_MAX / 2 || ctx->destroyed) return NULL;
     if (bytes == 0) bytes = 1;
     void *p = pinned ? d->host_alloc(d, bytes) : d->alloc(d, bytes);
     if (!p) return NULL;
@@ -3468,11 +3498,12 @@ static void *neo__alloc_on(neo_ctx *ctx, neo_device *d, int pinned, size_t bytes
 static void neo__free_on(neo_ctx *ctx, neo_device *d, int pinned, void *p, size_t bytes) {
     if (!p) return;
     if (bytes == 0) bytes = 1;
-    __atomic_fetch_sub(&ctx->bytes, bytes, __ATOMIC_RELAXED);
+    size_t left = __atomic_sub_fetch(&ctx->bytes, bytes, __ATOMIC_RELAXED);
     if (d == ctx->device && !pinned)
         __atomic_fetch_sub(&ctx->device_bytes, bytes, __ATOMIC_RELAXED);
     if (pinned) d->host_free(d, p, bytes);
     else d->free(d, p, bytes);
+    if (ctx->destroyed && left == ctx->own_bytes) neo__ctx_free(ctx);
 }
 NEO_API void *neo_alloc(neo_ctx *ctx, size_t bytes) {
     return neo__alloc_on(ctx, &ctx->cpu, 0, bytes);
@@ -3948,13 +3979,31 @@ NEO_API neo_status neo_ctx_create(const neo_ctx_desc *desc, neo_ctx **out) {
     return NEO_OK;
 }
 
-NEO_API void neo_ctx_destroy(neo_ctx *ctx) {
-    if (!ctx) return;
+static size_t neo__workers_bytes(const neo_ctx *ctx) {
+    return (size_t)(ctx->threads - 1) * sizeof(neo__worker);
+}
+static void neo__ctx_free(neo_ctx *ctx) {
     neo_allocator allocator = ctx->allocator;
+    ctx->destroyed = 0;
     neo__pool_stop(&ctx->pool, ctx->pool.worker_count);
-    neo_free(ctx, ctx->pool.workers, (size_t)(ctx->threads - 1) * sizeof(neo__worker));
+    neo_free(ctx, ctx->pool.workers, neo__workers_bytes(ctx));
     neo_free(ctx, ctx->scratch, ctx->scratch_bytes);
     allocator.free(ctx, sizeof *ctx, allocator.user);
+}
+NEO_API void neo_ctx_destroy(neo_ctx *ctx) {
+    if (!ctx || ctx->destroyed) return;
+    ctx->own_bytes = sizeof *ctx;
+    if (ctx->pool.workers) ctx->own_bytes += NEO__MAX(neo__workers_bytes(ctx), (size_t)1);
+    if (ctx->scratch) ctx->own_bytes += ctx->scratch_bytes;
+    size_t left = __atomic_load_n(&ctx->bytes, __ATOMIC_RELAXED) - ctx->own_bytes;
+    if (left == 0) {
+        neo__ctx_free(ctx);
+        return;
+    }
+    neo_log(ctx, NEO_LOG_WARNING,
+            "neo_ctx_destroy: %zu bytes of objects or tensors are not destroyed yet: the context "
+            "stays until they are", left);
+    ctx->destroyed = 1;
 }
 
 NEO_API int neo_ctx_threads(const neo_ctx *ctx) { return ctx->threads; }
@@ -4082,7 +4131,7 @@ typedef enum neo__file_mode {
 } neo__file_mode;
 
 typedef enum neo__path_kind {
-    NEO__PATH_NONE, /* nothing there, or not to be seen */
+    NEO__PATH_NONE, /* nothing there */
     NEO__PATH_FILE,
     NEO__PATH_DIR,
     NEO__PATH_OTHER /* a pipe, a device, ... */
@@ -4091,6 +4140,8 @@ typedef enum neo__path_kind {
 /* Called by neo__dir_list for each entry ("." and ".." left out); a status other than NEO_OK ends
    the listing and becomes its result. */
 typedef neo_status (*neo__dir_fn)(const char *name, void *user);
+
+#define NEO__LOCKED "%s: another process is saving here: give each run a directory of its own"
 
 /* Reads and writes go through the system in pieces no larger than this (some systems take an
    int). */
@@ -4224,15 +4275,19 @@ static neo_status neo__file_close(neo__file *f) {
     if (handle == INVALID_HANDLE_VALUE || handle == GetStdHandle(STD_INPUT_HANDLE)) return NEO_OK;
     return CloseHandle(handle) ? NEO_OK : neo__file_fail(f->path, "close");
 }
-static neo__path_kind neo__path_look(const char *path) {
+static neo_status neo__path_look(const char *path, neo__path_kind *kind) {
     wchar_t wide[NEO__PATH_BYTES];
-    if (!path[0] || !MultiByteToWideChar(CP_UTF8, 0, path, -1, wide, NEO__PATH_BYTES))
-        return NEO__PATH_NONE;
+    *kind = NEO__PATH_NONE;
+    NEO__TRY(neo__wide_path(path, wide));
     DWORD attributes = GetFileAttributesW(wide);
-    if (attributes == INVALID_FILE_ATTRIBUTES) return NEO__PATH_NONE;
-    if (attributes & FILE_ATTRIBUTE_DIRECTORY)
-        return attributes & FILE_ATTRIBUTE_REPARSE_POINT ? NEO__PATH_OTHER : NEO__PATH_DIR;
-    return NEO__PATH_FILE;
+    if (attributes == INVALID_FILE_ATTRIBUTES) {
+        neo_status status = neo__file_fail(path, "look at");
+        return status == NEO_ERR_NOT_FOUND ? NEO_OK : status;
+    }
+    *kind = !(attributes & FILE_ATTRIBUTE_DIRECTORY)        ? NEO__PATH_FILE
+            : attributes & FILE_ATTRIBUTE_REPARSE_POINT ? NEO__PATH_OTHER
+                                                        : NEO__PATH_DIR;
+    return NEO_OK;
 }
 static neo_status neo__file_remove(const char *path) {
     wchar_t wide[NEO__PATH_BYTES];
@@ -4249,13 +4304,28 @@ static neo_status neo__path_rename(const char *from, const char *to) {
 static neo_status neo__dir_make_one(const char *path) {
     wchar_t wide[NEO__PATH_BYTES];
     NEO__TRY(neo__wide_path(path, wide));
-    if (CreateDirectoryW(wide, NULL) || neo__path_look(path) == NEO__PATH_DIR) return NEO_OK;
+    if (CreateDirectoryW(wide, NULL)) return NEO_OK;
+    DWORD attributes = GetFileAttributesW(wide), there = FILE_ATTRIBUTE_DIRECTORY;
+    if (attributes != INVALID_FILE_ATTRIBUTES && (attributes & there)) return NEO_OK;
+    SetLastError(ERROR_ALREADY_EXISTS);
     return neo__file_fail(path, "make the directory");
 }
 static neo_status neo__dir_remove_one(const char *path) {
     wchar_t wide[NEO__PATH_BYTES];
     NEO__TRY(neo__wide_path(path, wide));
     return RemoveDirectoryW(wide) ? NEO_OK : neo__file_fail(path, "remove the directory");
+}
+NEO__UNUSED static neo_status neo__dir_lock(neo__file *lock, const char *path) {
+    char name[NEO__PATH_BYTES];
+    wchar_t wide[NEO__PATH_BYTES];
+    NEO__TRY(neo__path_join(name, path, "lock"));
+    NEO__TRY(neo__wide_path(name, wide));
+    lock->path = path;
+    lock->handle = CreateFileW(wide, GENERIC_WRITE, 0, NULL, CREATE_ALWAYS,
+                               FILE_FLAG_DELETE_ON_CLOSE, NULL);
+    NEO__CHECK(lock->handle != INVALID_HANDLE_VALUE || GetLastError() != ERROR_SHARING_VIOLATION,
+               NEO_ERR_IO, NEO__LOCKED, path);
+    return lock->handle == INVALID_HANDLE_VALUE ? neo__file_fail(name, "lock") : NEO_OK;
 }
 /* Windows keeps directories in order by itself. */
 NEO__UNUSED static neo_status neo__dir_sync(const char *path) {
@@ -4393,13 +4463,16 @@ static neo_status neo__file_close(neo__file *f) {
     return neo__file_fail(f->path, "close");
 }
 /* neo__path_look: what is at path; links are not followed, and are NEO__PATH_OTHER, unless they
-   lead to a file. */
-static neo__path_kind neo__path_look(const char *path) {
+   lead to a file. A path that cannot be looked at (permission, a dead disk) is an error. */
+static neo_status neo__path_look(const char *path, neo__path_kind *kind) {
     struct stat info;
-    if (lstat(path, &info) != 0) return NEO__PATH_NONE;
-    if (S_ISDIR(info.st_mode)) return NEO__PATH_DIR;
-    if (S_ISLNK(info.st_mode) && stat(path, &info) != 0) return NEO__PATH_OTHER;
-    return S_ISREG(info.st_mode) ? NEO__PATH_FILE : NEO__PATH_OTHER;
+    *kind = NEO__PATH_NONE;
+    if (lstat(path, &info) != 0)
+        return errno == ENOENT || errno == ENOTDIR ? NEO_OK : neo__file_fail(path, "look at");
+    if (S_ISDIR(info.st_mode)) *kind = NEO__PATH_DIR;
+    else if (S_ISLNK(info.st_mode) && stat(path, &info) != 0) *kind = NEO__PATH_OTHER;
+    else *kind = S_ISREG(info.st_mode) ? NEO__PATH_FILE : NEO__PATH_OTHER;
+    return NEO_OK;
 }
 static neo_status neo__file_remove(const char *path) {
     return unlink(path) == 0 ? NEO_OK : neo__file_fail(path, "remove");
@@ -4421,13 +4494,30 @@ static neo_status neo__dir_remove_one(const char *path) {
 }
 /* neo__dir_sync: return once the names in the directory are on the disk. */
 NEO__UNUSED static neo_status neo__dir_sync(const char *path) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd, result;
+    do {
+        fd = open(path, O_RDONLY | O_CLOEXEC);
+    } while (fd < 0 && errno == EINTR);
     if (fd < 0) return neo__file_fail(path, "open the directory");
-    int failed =
-        fsync(fd) != 0 && errno != EINVAL && errno != EROFS; /* some file systems cannot */
+    do {
+        result = fsync(fd);
+    } while (result != 0 && errno == EINTR);
+    int failed = result != 0 && errno != EINVAL && errno != EROFS; /* some file systems cannot */
     neo_status status = failed ? neo__file_fail(path, "flush the directory to disk") : NEO_OK;
     close(fd);
     return status;
+}
+/* neo__dir_lock: hold a directory against other processes, until the lock is closed or this
+   process dies. A file system without locks grants it. */
+NEO__UNUSED static neo_status neo__dir_lock(neo__file *lock, const char *path) {
+    lock->path = path;
+    do {
+        lock->fd = open(path, O_RDONLY | O_CLOEXEC);
+    } while (lock->fd < 0 && errno == EINTR);
+    if (lock->fd < 0) return neo__file_fail(path, "open the directory");
+    if (flock(lock->fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return NEO_OK;
+    (void)neo__file_close(lock);
+    return neo_fail(NEO_ERR_IO, NEO__LOCKED, path);
 }
 static neo_status neo__dir_list(const char *path, neo__dir_fn fn, void *user) {
     DIR *dir = opendir(path);
@@ -4449,19 +4539,25 @@ static neo_status neo__dir_list(const char *path, neo__dir_fn fn, void *user) {
 #endif
 
 NEO__HOT_END
-/* neo__dir_make: the directory and those above it; one that exists is fine. */
+/* neo__dir_make: the directory and those above it, their names flushed to disk; one that exists is
+   fine. */
 NEO__UNUSED static neo_status neo__dir_make(const char *path) {
-    char part[NEO__PATH_BYTES];
+    char part[NEO__PATH_BYTES], parent[NEO__PATH_BYTES];
+    neo__path_kind kind;
     size_t n = strlen(path);
     NEO__CHECK(n > 0 && n < NEO__PATH_BYTES, NEO_ERR_ARG, "%.200s: the path is empty or too long",
                path);
-    for (size_t i = 1; i < n; i++) {
-        if (path[i] != '/' || path[i - 1] == '/' || path[i - 1] == ':') continue;
+    for (size_t i = 1; i <= n; i++) {
+        if ((path[i] && path[i] != '/') || path[i - 1] == '/' || path[i - 1] == ':') continue;
         memcpy(part, path, i);
         part[i] = 0;
+        NEO__TRY(neo__path_look(part, &kind));
         NEO__TRY(neo__dir_make_one(part));
+        if (kind != NEO__PATH_NONE) continue;
+        NEO__TRY(neo__path_parent(parent, part));
+        NEO__TRY(neo__dir_sync(parent));
     }
-    return neo__dir_make_one(path);
+    return NEO_OK;
 }
 
 enum { NEO__TREE_DEPTH = 16 };
@@ -4478,8 +4574,10 @@ static neo_status neo__tree_remove_entry(const char *name, void *user) {
 }
 static neo_status neo__tree_remove_at(const char *path, int depth) {
     neo__tree_remove_state state = {path, depth};
+    neo__path_kind kind;
     NEO__CHECK(depth < NEO__TREE_DEPTH, NEO_ERR_IO, "%s: cannot remove: too deep", path);
-    switch (neo__path_look(path)) {
+    NEO__TRY(neo__path_look(path, &kind));
+    switch (kind) {
     case NEO__PATH_NONE: return NEO_OK;
     case NEO__PATH_DIR:
         NEO__TRY(neo__dir_list(path, neo__tree_remove_entry, &state));
@@ -4513,8 +4611,10 @@ NEO__UNUSED static neo_status neo__file_load(neo__arena *arena, const char *path
 /* The size of a plain file; -1: there is none at that path. */
 NEO__UNUSED static neo_status neo__path_size(const char *path, int64_t *size) {
     neo__file file;
+    neo__path_kind kind;
     *size = -1;
-    if (neo__path_look(path) != NEO__PATH_FILE) return NEO_OK;
+    NEO__TRY(neo__path_look(path, &kind));
+    if (kind != NEO__PATH_FILE) return NEO_OK;
     NEO__TRY(neo__file_open(&file, path, NEO__FILE_READ));
     *size = neo__file_size(&file);
     return neo__file_close(&file);
@@ -6939,31 +7039,82 @@ NEO_API neo_status neo_activation_backward(neo_ctx *ctx, neo_activation act, neo
     return call.cols > 0 ? ctx->on->activation(ctx->on, &call) : NEO_OK;
 }
 
-/* ---- neo_add, neo_scale, neo_round ---- */
+/* ---- neo_add, neo_mul, neo_scale, neo_round, neo_dot ---- */
+/* t has like's shape, in f32: contiguous, or a matrix with rows apart. */
+static neo_status neo__check_rows(const neo_ctx *ctx, const char *fn, const char *name,
+                                  neo_tensor t, neo_tensor like) {
+    const int apart = t.ndim == 2 && t.dtype == NEO_F32 && !neo_tensor_is_contiguous(t);
+    if (!apart || like.ndim != 2) return neo__check_like(ctx, fn, name, t, like);
+    return neo__check_matrix(ctx, t, like.shape[0], like.shape[1], 1, fn, name);
+}
 static neo_status neo__blend_begin(neo__blend_call *call, neo_ctx *ctx, const char *fn,
                                    neo__blend_kind kind, neo_tensor x, neo_tensor y) {
+    const int any_float = kind == NEO__BLEND_ADD || kind == NEO__BLEND_MUL;
     neo_tensor like_x = x, like_y = y;
     memset(call, 0, sizeof *call);
     NEO__TRY(neo__check_ctx(fn, ctx));
-    NEO__CHECK(kind != NEO__BLEND_ADD || (neo__is_float(x.dtype) && neo__is_float(y.dtype)),
-               NEO_ERR_SHAPE, "%s: x is %s, y %s, both must be floats", fn, neo_dtype_name(x.dtype),
+    NEO__CHECK(!any_float || (neo__is_float(x.dtype) && neo__is_float(y.dtype)), NEO_ERR_SHAPE,
+               "%s: x is %s, y %s, both must be floats", fn, neo_dtype_name(x.dtype),
                neo_dtype_name(y.dtype));
-    if (kind == NEO__BLEND_ADD) like_x.dtype = like_y.dtype = NEO_F32; /* for the next checks */
-    NEO__TRY(neo__check_like(ctx, fn, "x", like_x, like_x));
-    NEO__TRY(neo__check_like(ctx, fn, "y", like_y, like_x));
+    if (any_float) like_x.dtype = like_y.dtype = NEO_F32; /* for the next checks */
+    NEO__TRY(neo__check_rows(ctx, fn, "x", like_x, like_x));
+    NEO__TRY(neo__check_rows(ctx, fn, "y", like_y, like_x));
+    const int matrix = x.ndim == 2;
     call->kind = kind;
     call->x = x.data, call->x_dtype = x.dtype;
     call->y = y.data, call->y_dtype = y.dtype;
-    call->count = neo_tensor_count(x);
+    call->rows = matrix ? x.shape[0] : 1;
+    call->cols = matrix ? x.shape[1] : neo_tensor_count(x);
+    call->x_row = matrix && !neo_tensor_is_contiguous(x) ? x.stride[0] : call->cols;
+    call->y_row = matrix && !neo_tensor_is_contiguous(y) ? y.stride[0] : call->cols;
     return NEO_OK;
 }
 static neo_status neo__blend(neo_ctx *ctx, const neo__blend_call *call) {
-    return call->count > 0 ? ctx->on->blend(ctx->on, call) : NEO_OK;
+    return call->rows > 0 && call->cols > 0 ? ctx->on->blend(ctx->on, call) : NEO_OK;
 }
 NEO_API neo_status neo_add(neo_ctx *ctx, neo_tensor x, neo_tensor y) {
     neo__blend_call call;
     NEO__TRY(neo__blend_begin(&call, ctx, "neo_add", NEO__BLEND_ADD, x, y));
     return neo__blend(ctx, &call);
+}
+NEO_API neo_status neo_mul(neo_ctx *ctx, neo_tensor x, neo_tensor y) {
+    neo__blend_call call;
+    NEO__TRY(neo__blend_begin(&call, ctx, "neo_mul", NEO__BLEND_MUL, x, y));
+    return neo__blend(ctx, &call);
+}
+/* The record of a dot or its gradients: x and y are matrices, out has a number for each row. */
+static neo_status neo__dot_begin(neo__blend_call *call, neo_ctx *ctx, const char *fn,
+                                 const char *name, neo_tensor x, neo_tensor y, neo_tensor out) {
+    NEO__CHECK(x.ndim == 2 && y.ndim == 2, NEO_ERR_SHAPE, "%s: x and y are not matrices [B][n]",
+               fn);
+    NEO__TRY(neo__blend_begin(call, ctx, fn, NEO__BLEND_DOT, x, y));
+    if (out.ndim == 2 && out.shape[1] == 1 && neo_tensor_is_contiguous(out)) out.ndim = 1;
+    NEO__TRY(neo__check_vector(ctx, out, x.shape[0], fn, name));
+    call->out = neo__f32(out);
+    return NEO_OK;
+}
+NEO_API neo_status neo_dot_forward(neo_ctx *ctx, neo_tensor x, neo_tensor y, neo_tensor out) {
+    neo__blend_call call;
+    NEO__TRY(neo__dot_begin(&call, ctx, "neo_dot_forward", "out", x, y, out));
+    if (call.cols == 0) return neo_tensor_zero(ctx, out);
+    return neo__blend(ctx, &call);
+}
+NEO_API neo_status neo_dot_backward(neo_ctx *ctx, neo_tensor x, neo_tensor y, neo_tensor dout,
+                                    neo_tensor dx, neo_tensor dy) {
+    static const char *const fn = "neo_dot_backward";
+    neo__blend_call call, to;
+    NEO__TRY(neo__dot_begin(&call, ctx, fn, "dout", x, y, dout));
+    const neo_tensor grad[2] = {dx, dy}, from[2] = {y, x};
+    for (int pass = 0; pass < 4; pass++) { /* check both before the first is written */
+        const int k = pass % 2;
+        if (!neo__given(grad[k])) continue;
+        NEO__TRY(neo__check_rows(ctx, fn, k ? "dy" : "dx", grad[k], x));
+        if (pass < 2) continue;
+        NEO__TRY(neo__blend_begin(&to, ctx, fn, NEO__BLEND_ROWS, grad[k], from[k]));
+        to.out = call.out;
+        NEO__TRY(neo__blend(ctx, &to));
+    }
+    return NEO_OK;
 }
 NEO_API neo_status neo_scale(neo_ctx *ctx, neo_tensor x, float factor, int *finite) {
     neo__blend_call call;
@@ -7030,19 +7181,27 @@ static neo_status neo__cpu_activation(neo_device *d, const neo__activation_call 
 NEO__INLINE void *neo__element(const void *base, int64_t at, neo_dtype dtype) {
     return (char *)(uintptr_t)base + (size_t)at * neo_dtype_size(dtype);
 }
-/* n <= NEO__BLOCK elements from `at` on. */
-static void neo__blend_block(const neo_ctx *ctx, const neo__blend_call *c, int64_t at, int64_t n) {
+/* n <= NEO__BLOCK elements of a row from column `at` on. */
+static void neo__blend_block(const neo_ctx *ctx, const neo__blend_call *c, int64_t row, int64_t at,
+                             int64_t n) {
     float wide_x[NEO__BLOCK], wide_y[NEO__BLOCK];
     uint16_t narrow[NEO__BLOCK];
-    void *x = neo__element(c->x, at, c->x_dtype), *y = neo__element(c->y, at, c->y_dtype);
+    void *x = neo__element(c->x, row * c->x_row + at, c->x_dtype);
+    void *y = neo__element(c->y, row * c->y_row + at, c->y_dtype);
     float *to = c->x_dtype == NEO_F32 ? (float *)x : wide_x, *from = (float *)y;
     int infinite = 0;
     switch (c->kind) {
     case NEO__BLEND_ADD:
+    case NEO__BLEND_MUL:
         if (c->y_dtype != NEO_F32) neo__decode_float(ctx, c->y_dtype, y, from = wide_y, n);
         if (to == wide_x) neo__decode_float(ctx, c->x_dtype, x, to, n);
-        ctx->vec->add(to, from, n);
+        if (c->kind == NEO__BLEND_ADD) ctx->vec->add(to, from, n);
+        else ctx->vec->mul(to, from, n);
         if (to == wide_x) neo__encode_float(ctx, c->x_dtype, to, x, NULL, n);
+        break;
+    case NEO__BLEND_DOT: c->out[row] = ctx->vec->dot(to, from, n); break; /* the whole row */
+    case NEO__BLEND_ROWS:
+        for (int64_t i = 0; i < n; i++) to[i] = c->out[row] * from[i];
         break;
     case NEO__BLEND_SCALE:
         for (int64_t i = 0; i < n; i++) {
@@ -7057,18 +7216,33 @@ static void neo__blend_block(const neo_ctx *ctx, const neo__blend_call *c, int64
         break;
     }
 }
+/* Columns [begin, end) of a row: f32 sums, products and dots in one piece, else by blocks. */
+static void neo__blend_row(const neo_ctx *ctx, const neo__blend_call *c, int64_t row, int64_t begin,
+                           int64_t end) {
+    const int wide = c->x_dtype == NEO_F32 && c->y_dtype == NEO_F32;
+    const int whole = wide && c->kind != NEO__BLEND_SCALE && c->kind != NEO__BLEND_ROUND;
+    const int64_t piece = whole ? end - begin : (int64_t)NEO__BLOCK;
+    for (int64_t at = begin; at < end; at += piece)
+        neo__blend_block(ctx, c, row, at, NEO__MIN(end - at, piece));
+}
+/* Pieces are rows, or the elements of one row. */
 static void neo__blend_part(const neo__cpu_part *part) {
     const neo__blend_call *c = (const neo__blend_call *)part->call;
-    const int64_t begin = part->begin, count = part->end - begin;
-    if (c->kind == NEO__BLEND_ADD && c->x_dtype == NEO_F32 && c->y_dtype == NEO_F32) {
-        part->ctx->vec->add((float *)c->x + begin, (const float *)c->y + begin, count);
-        return;
-    }
-    for (int64_t i = 0; i < count; i += NEO__BLOCK)
-        neo__blend_block(part->ctx, c, begin + i, NEO__MIN(count - i, (int64_t)NEO__BLOCK));
+    if (c->rows == 1) neo__blend_row(part->ctx, c, 0, part->begin, part->end);
+    for (int64_t i = part->begin; c->rows > 1 && i < part->end; i++)
+        neo__blend_row(part->ctx, c, i, 0, c->cols);
 }
 static neo_status neo__cpu_blend(neo_device *d, const neo__blend_call *call) {
-    return neo__cpu_run(d, call, call->count, NEO__VEC_GRAIN, NEO__BLOCK, neo__blend_part);
+    neo__blend_call c = *call;
+    const int by_row = c.kind == NEO__BLEND_DOT || c.kind == NEO__BLEND_ROWS;
+    if (c.x_row == c.cols && c.y_row == c.cols && !by_row) c.cols *= c.rows, c.rows = 1;
+    if (c.rows == 1 && c.kind != NEO__BLEND_DOT)
+        return neo__cpu_run(d, &c, c.cols, NEO__VEC_GRAIN, NEO__BLOCK, neo__blend_part);
+    if (c.rows == 1) { /* a dot is one piece */
+        neo__blend_row(neo__cpu_ctx(d), &c, 0, 0, c.cols);
+        return NEO_OK;
+    }
+    return neo__cpu_run(d, &c, c.rows, 1 + NEO__VEC_GRAIN / 2 / c.cols, 1, neo__blend_part);
 }
 
 /* ---------------------------------------------------------------------------
@@ -7768,7 +7942,7 @@ static neo_status neo__loss_answer(void *job, const void *answer) {
         return NEO_OK;
     }
     if (l->call.kind != NEO__LOSS_CROSS_ENTROPY)
-        return neo_fail(NEO_ERR_RANGE, "%s: %s of sample %" PRIu64 " is %g, not in [0, 1]", l->fn,
+        return neo_fail(NEO_ERR_RANGE, "%s: %s of sample %" PRIu64 " is %.9g, not in [0, 1]", l->fn,
                         l->names[is_x ? 0 : 1], found.bad[is_x], found.value);
     int64_t label = 0; /* all of its digits */
     NEO__TRY(neo__data_read(l->ctx, &label, l->call.label + found.bad[0], neo__ctx_place(l->ctx),
@@ -11770,9 +11944,10 @@ NEO_API neo_status neo_bags_scale_grads(neo_bags *b, float scale) {
     call.kind = NEO__BLEND_SCALE;
     call.x = call.y = b->job.kept.sums;
     call.factor = scale;
-    call.count = neo__bags_slot_at(b, b->kept.count);
+    call.rows = 1;
+    call.cols = call.x_row = call.y_row = neo__bags_slot_at(b, b->kept.count);
     b->kept.stage_end = 0;
-    return call.count > 0 ? b->ctx->on->blend(b->ctx->on, &call) : NEO_OK;
+    return call.cols > 0 ? b->ctx->on->blend(b->ctx->on, &call) : NEO_OK;
 }
 NEO_API neo_status neo_bags_clear(neo_bags *b) {
     NEO__CHECK(b, NEO_ERR_ARG, "neo_bags_clear: bags is NULL");
@@ -12643,6 +12818,11 @@ NEO__HOT_END
    ------------------------------------------------------------------------ */
 enum { NEO__PROGRESS_BYTES = 1024, NEO__PROGRESS_COLUMNS = 200 };
 
+/* A printed number, whatever decimal point the locale has. */
+static void neo__point(char *number) {
+    for (char *p = number; *p; p++)
+        if (*p == ',') *p = '.';
+}
 /* Three significant digits and a letter: 950, 1.23k, 45.6M. Room for 32 bytes. */
 static void neo__human(double x, char *out) {
     static const char unit[] = {'k', 'M', 'G', 'T', 'P'};
@@ -12654,6 +12834,7 @@ static void neo__human(double x, char *out) {
     int u = -1;
     for (; x >= 999.5 && u < 4; u++) x /= 1000.0;
     snprintf(out, 32, "%.*f%c", x < 9.995 ? 2 : x < 99.95 ? 1 : 0, x, unit[u]);
+    neo__point(out);
 }
 /* 7:05, 2:03:09, 4d 03h. Room for 32 bytes. */
 static void neo__duration(double seconds, char *out) {
@@ -12899,8 +13080,7 @@ static void neo__number_text(double x, char *out, size_t bytes) {
         snprintf(out, bytes, "%.*g", digits, x);
         if (strtod(out, NULL) == x) break;
     }
-    for (char *p = out; *p; p++)
-        if (*p == ',') *p = '.';
+    neo__point(out);
 }
 NEO_API void neo_jsonl_number(neo_jsonl *log, const char *key, double value) {
     char text[40];
@@ -13167,6 +13347,7 @@ static void neo__axis_label(const neo__axis *a, int i, char *out) {
     if (v == 0.0) snprintf(out, 64, "0");
     else if (a->digits > 6 || most >= 1e6) snprintf(out, 64, "%.4g", v * a->unit);
     else snprintf(out, 64, "%.*f%s", a->digits, v, a->suffix);
+    neo__point(out);
 }
 /* About four significant digits. Room for 64 bytes. */
 static void neo__value_text(double v, char *out) {
@@ -13178,6 +13359,7 @@ static void neo__value_text(double v, char *out) {
         snprintf(out, 64, "%.0f", v);
     } else {
         snprintf(out, 64, a >= 1e15 || a < 1e-4 ? "%.3g" : a < 1e3 ? "%#.4g" : "%.1f", v);
+        neo__point(out);
     }
 }
 
@@ -13190,6 +13372,13 @@ static int neo__curve_points(const neo__item *c) {
 static void neo__curve_point(const neo__item *c, int i, double *x, double *y) {
     *x = i < c->count ? c->x[i] : c->last_x;
     *y = i < c->count ? c->y[i] : c->last_y;
+}
+/* A coordinate, with text around it: format has one %.1f or the like, and no comma. */
+static void neo__out_place(neo__out *out, const char *format, double place) {
+    char text[64];
+    snprintf(text, sizeof text, format, place);
+    neo__point(text);
+    neo__out_text(out, text);
 }
 /* The place of a value on an axis, in `scale`ths from its low end. */
 static double neo__axis_place(const neo__axis *a, double v, double scale) {
@@ -13236,9 +13425,11 @@ static void neo__curve_path(neo__out *out, const neo__item *curve, const neo__ax
         double x, y;
         neo__curve_point(curve, i, &x, &y);
         int drawn = neo__drawable(x, y);
-        if (drawn)
-            neo__out_format(out, "%c%.1f %.1f", move, neo__axis_place(ax, x, 1000.0),
-                            1000.0 - neo__axis_place(ay, y, 1000.0));
+        if (drawn) {
+            neo__out_bytes(out, &move, 1);
+            neo__out_place(out, "%.1f", neo__axis_place(ax, x, 1000.0));
+            neo__out_place(out, " %.1f", 1000.0 - neo__axis_place(ay, y, 1000.0));
+        }
         move = drawn ? 'L' : 'M';
     }
     neo__out_text(out, "\" />");
@@ -13257,8 +13448,8 @@ static void neo__chart_frame(neo__out *out, const neo__item *chart, const neo__a
         "<svg viewBox=\"0 0 1000 1000\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"",
         chart->name, "\"><path class=\"grid\" d=\"");
     for (int i = 0; i < ay->ticks; i++)
-        neo__out_format(out, "M0 %.1fH1000",
-                        1000.0 - neo__axis_place(ay, neo__axis_tick(ay, i), 1000.0));
+        neo__out_place(out, "M0 %.1fH1000",
+                       1000.0 - neo__axis_place(ay, neo__axis_tick(ay, i), 1000.0));
     neo__out_text(out, "\" /><path class=\"base\" d=\"M0 1000H1000\" />\n");
     int color = 0;
     for (const neo__item *curve = chart->parts; curve; curve = curve->next)
@@ -13266,13 +13457,15 @@ static void neo__chart_frame(neo__out *out, const neo__item *chart, const neo__a
     neo__out_text(out, "</svg>\n");
     for (int i = 0; i < ay->ticks; i++) {
         neo__axis_label(ay, i, label);
-        neo__out_format(out, "<span class=\"y\" style=\"top:%.2f%%\">%s</span>",
-                        100.0 - neo__axis_place(ay, neo__axis_tick(ay, i), 100.0), label);
+        neo__out_place(out, "<span class=\"y\" style=\"top:%.2f%%\">",
+                       100.0 - neo__axis_place(ay, neo__axis_tick(ay, i), 100.0));
+        neo__out_format(out, "%s</span>", label);
     }
     for (int i = 0; i < ax->ticks; i++) {
         neo__axis_label(ax, i, label);
-        neo__out_format(out, "<span class=\"x\" style=\"left:%.2f%%\">%s</span>",
-                        neo__axis_place(ax, neo__axis_tick(ax, i), 100.0), label);
+        neo__out_place(out, "<span class=\"x\" style=\"left:%.2f%%\">",
+                       neo__axis_place(ax, neo__axis_tick(ax, i), 100.0));
+        neo__out_format(out, "%s</span>", label);
     }
     neo__out_text(out, "</div></div>\n");
 }
@@ -13426,7 +13619,8 @@ static void neo__report_body(neo__out *out, const neo_report *r) {
    written directly. */
 NEO_API neo_status neo_report_write(const neo_report *report, const char *path) {
     NEO__CHECK(report && path, NEO_ERR_ARG, "neo_report_write: report or path is NULL");
-    neo__path_kind kind = neo__path_look(path);
+    neo__path_kind kind;
+    NEO__TRY(neo__path_look(path, &kind));
     int direct = kind == NEO__PATH_OTHER || kind == NEO__PATH_DIR;
     char beside[NEO__PATH_BYTES];
     int length = snprintf(beside, sizeof beside, direct ? "%s" : "%s.tmp", path);
@@ -13962,6 +14156,9 @@ NEO__LEAN_BEGIN
 NEO__KERNEL void NEO__FN(vec_add)(float *y, const float *x, int64_t n) {
     NEO__LOOP(NEO__ST(y, NEO__LD(y) + NEO__LD(x)));
 }
+NEO__KERNEL void NEO__FN(vec_mul)(float *y, const float *x, int64_t n) {
+    NEO__LOOP(NEO__ST(y, NEO__LD(y) * NEO__LD(x)));
+}
 
 /* ---- activations ---- */
 NEO__KERNEL_INLINE NEO__VF NEO__FN(vgelu)(NEO__VF x) {
@@ -14121,7 +14318,8 @@ NEO__KERNEL int64_t NEO__FN(vec_find_outside)(const float *x, float low, float h
     return n;
 }
 /* max(x, 0) - x y + log(1 + e^-|x|); its slope sigmoid(x) - y as (1 - y) - sigmoid(-x) for x >= 0,
-   so that a saturated right answer has a small gradient and not none. */
+   so that a saturated right answer has a small gradient and not none. An infinite x with a label
+   below 1 loses an infinity, as in torch, and not a NaN. */
 NEO__KERNEL void NEO__FN(vec_bce_logits)(const float *x, const float *y, const float *weight,
                                          float g, float *loss, float *dx, int64_t n) {
     NEO__VF zero = NEO__SET(0.0f), one = NEO__SET(1.0f), vg = NEO__SET(g);
@@ -14129,6 +14327,8 @@ NEO__KERNEL void NEO__FN(vec_bce_logits)(const float *x, const float *y, const f
         NEO__VF a = NEO__LD(x), label = NEO__LD(y), w = weight ? NEO__LD(weight) : one;
         NEO__VF e = NEO__FN(vexp)(zero - NEO__FN(vabs)(a));
         NEO__VF linear = NEO__FNMA(a, label, NEO__MAX_(zero, a));
+        NEO__VF lost = NEO__SELECT(NEO__LT(label, one), a, linear);
+        linear = NEO__SELECT(NEO__LT(NEO__SET(FLT_MAX), a), lost, linear);
         NEO__ST(loss, w * (linear + NEO__FN(vlog1p)(e)));
         if (dx) {
             NEO__VF q = e / (one + e);
@@ -14162,6 +14362,17 @@ NEO__KERNEL void NEO__FN(vec_mse)(const float *x, const float *y, const float *w
         NEO__ST(loss, w * (d * d));
         if (dx) NEO__ST(dx, d * (w * vg));
     });
+}
+NEO__KERNEL float NEO__FN(vec_dot)(const float *x, const float *y, int64_t count) {
+    float sum = 0.0f, t[NEO__KEEP_ROOM];
+    for (int64_t at = 0; at < count; at += NEO__BLOCK) {
+        int64_t n = NEO__MIN(count - at, (int64_t)NEO__BLOCK);
+        const float *xb = x + at, *yb = y + at;
+        NEO__KEEP_BEGIN(t);
+        NEO__LOOP(NEO__KEEP(t, NEO__LD(xb) * NEO__LD(yb)));
+        sum = NEO__ADD1(sum, NEO__KEPT(t));
+    }
+    return sum;
 }
 NEO__KERNEL float NEO__FN(vec_mse_row)(const float *x, const float *y, float g, float *dx,
                                   int64_t count) {
@@ -14435,6 +14646,8 @@ NEO__KERNEL void NEO__FN(vec_lamb_move)(const neo__step *s, float *w, const floa
 #if NEO__PASS != NEO__PASS_WARP
 static const neo__vec_kernels NEO__FN(vec_kernels) = {
     NEO__FN(vec_add),
+    NEO__FN(vec_mul),
+    NEO__FN8(vec_dot),
     NEO__FN(vec_act_forward),
     NEO__FN(vec_act_backward),
     NEO__FN8(vec_find_outside),

@@ -28,28 +28,25 @@
              neo_comm_desc desc = {.ranks = 4};
              return neo_comm_init_env(&desc, train, NULL) != NEO_OK;
          }
-     cc trainer.c -lm -lpthread                           four ranks as threads
-     mpicc -DNEO_COMM_MPI trainer.c -lm -lpthread         and mpirun -n 4 ./a.out: as many as mpirun
-                                                          started
+     cc trainer.c -lm -lpthread                        four ranks as threads
+     mpicc -DNEO_COMM_MPI trainer.c -lm -lpthread      and mpirun -n 4 ./a.out: as many as it starts
 
    WHICH CALL WHEN
-     gradients of replicated parameters             all_reduce_leaves (the same bits on any number
-                                                    of ranks; all_reduce if they may depend on it)
-     gradients of sharded parameters                reduce_scatter, reduce_scatter_leaves
-     parameters that are sharded                    all_gather before use
-     pooled embedding rows, ids                     all_to_all, all_to_allv
-     rows in fewer bits                             the _rows calls with a neo_wire
-     a decision of one rank                         broadcast
-     what a step has come to, on every rank         agree: before any rank acts on an error, or on
-                                                    the end of its input
-     which samples of a batch are this rank's?      samples
-     numbers per sample, for metrics                gather_samples
-     lines that come on standard input              neo_comm_input
-     how long would a step take on slower links?    neo_comm_desc.link and .virtual_clock,
-                                                    neo_comm_sleep for what is computed
-     numbers for a report                           gather, or all_reduce of the words of a
-                                                    neo_exact x: in and out &x, count sizeof x / 8,
-                                                    NEO_I64, NEO_REDUCE_SUM
+     gradients of replicated parameters           all_reduce_leaves (the same bits on any number of
+                                                  ranks; all_reduce if they may depend on it)
+     gradients of sharded parameters              reduce_scatter, reduce_scatter_leaves
+     parameters that are sharded                  all_gather before use
+     pooled embedding rows, ids                   all_to_all, all_to_allv
+     rows in fewer bits                           the _rows calls with a neo_wire
+     a decision of one rank                       broadcast
+     a status that all ranks act on               agree: after an error, or at the end of its input
+     which samples of a batch are this rank's?    samples
+     numbers per sample, for metrics              gather_samples
+     lines that come on standard input            neo_comm_input
+     how long would it take on slower links?      neo_comm_desc.link and .virtual_clock, and
+                                                  neo_comm_sleep for what is computed
+     numbers for a report                         gather, or all_reduce of the words of a neo_exact
+                                                  x: in and out &x, count sizeof x / 8, NEO_I64
 
    RULES
      Order      All ranks of a group make the same calls on it in the same order, and each takes the
@@ -112,9 +109,8 @@
      NEO_COMM_MPI              with the MPI backend: compile with mpicc
      NEO_COMM_MPI_STAGED       device memory goes through pinned memory, even if MPI says that it
                                takes it
-     NEO_COMM_NCCL             with the NCCL backend, for programs that have device buffers: needs
-                               the CUDA Toolkit and NCCL (-I$CUDA/include -L$CUDA/lib64 -lcudart
-                               -lnccl)
+     NEO_COMM_NCCL             with the NCCL backend, for programs that have device buffers: CUDA
+                               and NCCL (-I$CUDA/include -L$CUDA/lib64 -lcudart -lnccl)
    ------------------------------------------------------------------------ */
 #include "neo.h"
 
@@ -145,27 +141,22 @@ typedef struct neo_link {
     double bandwidth; /* bytes per second; 0: as fast as memory */
 } neo_link;
 
-/* Opens a device for the context of a rank (as neo_cuda_device_create does), which is destroyed
-   after that context. local: the rank's place in its node; several ranks may take one GPU, but each
-   as a device of its own. */
+/* Opens a device for a rank's context (as neo_cuda_device_create does); it is destroyed after that.
+   local: the rank's place in its node; ranks may share a GPU, but each has a device of its own. */
 typedef neo_status (*neo_comm_device_fn)(int rank, int local, void *user, neo_device **device);
 
 /* Zeros are good defaults. */
 typedef struct neo_comm_desc {
-    neo_ctx_desc ctx;       /* of each rank's context. threads 0: of the threads backend one per
-                               rank, else all cores. repro_shards 0: the number of ranks */
-    int ranks;              /* threads backend: how many; 0: 1. With MPI not read */
-    int ranks_per_node;     /* ranks [n k, n (k + 1)) are a node; 0: threads: all; MPI: by host
-                               name */
-    int timeout_ms;         /* a rank that waits longer for another gives up; 0: 60,000; below 0:
-                               never */
-    size_t segment_bytes;   /* pieces that MPI and NCCL move and add at a time; 0: 256 KiB */
-    int queue_length;       /* asynchronous operations in flight (one more waits for a place); 0:
-                               64 */
+    neo_ctx_desc ctx;     /* of each rank's context. threads 0: of the threads backend one per rank,
+                             else all cores. repro_shards 0: the number of ranks */
+    int ranks;            /* threads backend: how many; 0: 1. With MPI not read */
+    int ranks_per_node;   /* ranks [n k, n (k + 1)) are a node; 0: all; MPI: by host name */
+    int timeout_ms;       /* a rank that waits longer gives up; 0: 60,000; below 0: never */
+    size_t segment_bytes; /* pieces that MPI and NCCL move and add at a time; 0: 256 KiB */
+    int queue_length;     /* asynchronous operations in flight (one more waits); 0: 64 */
     neo_link link[NEO_LEVEL_COUNT]; /* threads: the model; zeros: none */
-    int virtual_clock;      /* threads: 1: time is simulated; see neo_comm_time_ns */
-    neo_comm_device_fn open_device; /* of each rank's context; NULL: ctx.device, which is one rank's
-                                       alone */
+    int virtual_clock;              /* threads: 1: time is simulated; see neo_comm_time_ns */
+    neo_comm_device_fn open_device; /* of each rank's context; NULL: ctx.device, of one rank */
     void *open_user;
 } neo_comm_desc;
 
@@ -184,9 +175,8 @@ typedef struct neo_comm_desc {
 typedef neo_status (*neo_comm_fn)(neo_comm *comm, void *user);
 NEO_API neo_status neo_comm_init_env(const neo_comm_desc *desc, neo_comm_fn fn, void *user);
 
-/* neo_comm_spawn: run fn on `ranks` threads, each with a context and a neo_comm of its own, and
-   wait for all. rank_status: [ranks], what each returned; or NULL. The result is as of
-   neo_comm_init_env. */
+/* neo_comm_spawn: run fn on `ranks` threads, each with a context and a neo_comm of its own.
+   rank_status: [ranks], what each returned; or NULL. The result: as neo_comm_init_env. */
 NEO_API neo_status neo_comm_spawn(int ranks, const neo_comm_desc *desc, neo_comm_fn fn, void *user,
                                   neo_status *rank_status);
 
@@ -265,8 +255,7 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_comm_split_nodes(neo_comm *comm, neo_co
              the device goes on with what is called meanwhile. What is called after the call, or
              neo_comm_wait, finds its result.
    Transfers threads: copies from device to device. MPI: a CUDA-aware one (Open MPI and MPICH can be
-   asked) gets
-             device memory, any other pinned host memory, in pieces that are copied to and fro.
+             asked) gets device memory, any other pinned memory, in pieces that are copied.
    Sums      are made on the device; with more than 256 subtrees of leaves: NEO_ERR_UNSUPPORTED.
    Memory    neo_comm_device_bytes, on the device and pinned, besides neo_comm_workspace_bytes.
    Rows      on a narrow wire are coded on the device, their workspace is in its memory, and
@@ -276,9 +265,8 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_comm_split_nodes(neo_comm *comm, neo_co
              neo_comm_split. NEO_ERR_DEVICE in a call, or the error of the step that the device
              records and runs for the call (neo_cuda_graph_begin): the group is then broken, with
              the device's words.
-   neo_comm_place: where the buffers of a group are. neo_comm_host: the group of host memory below a
-   group of devices over NCCL, which lives as long; any other group itself. Numbers on the host go
-   over it. */
+   neo_comm_place: where the buffers of a group are. neo_comm_host: the group below one over NCCL,
+   for numbers on the host, which lives as long; any other group itself. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_comm_split_device(neo_comm *comm, int color, int key,
                                                            neo_comm **sub);
 NEO_API neo_place neo_comm_place(const neo_comm *comm);
@@ -343,26 +331,24 @@ NEO_API neo_status neo_comm_test(neo_comm *comm, neo_ticket ticket, int *done);
 /* neo_comm_status: NEO_OK while the group works, else what broke it (and sets neo_last_error). */
 NEO_API neo_status neo_comm_status(neo_comm *comm);
 /* neo_comm_label: the next call of this rank on the group (also a send or recv; with a ticket too)
-   is about `label`, and that of its peers must be: as with another operation, another label, or
-   none, is NEO_ERR_DIVERGED. Messages name it: "all_gather #12 (300 f32) of 'h.3'". So calls that
-   look alike and are about different things (which layer's parameters are gathered?) are told
-   apart.
+   is about `label`, and that of its peers must be: another label, or none, is NEO_ERR_DIVERGED.
+   Messages name it: "all_gather #12 (300 f32) of 'h.3'". So calls that look alike and are about
+   different things (which layer's parameters are gathered?) are told apart.
        neo_comm_label(comm, "h.3");
        status = neo_comm_all_gather(comm, ...);
    label: copied; of more than 39 bytes the middle is shown, and compared, as a hash. NULL or "":
    none. A call that is refused (NEO_ERR_ARG) leaves it to the next one; neo_comm_agree and
    neo_comm_split drop it.
-   Cost     nothing is allocated, no byte more is sent: headers have room for it. */
+   Nothing is allocated and no byte more is sent: headers have room for it. */
 NEO_API void neo_comm_label(neo_comm *comm, const char *label);
 /* neo_comm_abort: break the group on purpose, so that no rank waits for this one: a rank that
    cannot go on (its disk is full) calls it and returns. message: shown on the others. */
 NEO_API void neo_comm_abort(neo_comm *comm, const char *message);
 /* neo_comm_rebuild: after a fault, the ranks that are still there form a new group, in the old
-   order. A rank that does not call it within the timeout is left out. A broken group from split can
-   then be destroyed; groups made from it are made anew. repro_shards stays, and is spread over
-   fewer ranks. The ranks may have been at different steps, and what the failed call wrote is
-   undefined: broadcast or load what must be equal. neo_comm_spawn still reports the lost rank's
-   status.
+   order, without those that do not call it within the timeout. A broken group from split can then
+   be destroyed; groups made from it are made anew. repro_shards stays, and is spread over fewer
+   ranks. The ranks may have been at different steps, and what the failed call wrote is undefined:
+   broadcast or load what must be equal. neo_comm_spawn still reports the lost rank's status.
    Errors   NEO_ERR_UNSUPPORTED: on MPI and NCCL. NEO_ERR_PEER: the others have gone on without this
             rank. NEO_ERR_STATE: the group is not broken, or this rank has rebuilt it already.
             NEO_ERR_MEMORY: the others go on without this rank. */
@@ -508,8 +494,7 @@ NEO_API neo_status neo_comm_all_to_all_2level(neo_comm *local, neo_comm *cross, 
             of the next call.
    Errors   those of >>comm-faults: then there is no agreement, and each rank has its own reason. */
 NEO_API neo_status neo_comm_agree(neo_comm *comm, neo_status mine);
-/* neo_comm_group: comm as what neo_save, neo_load and neo_state_digest_group want; valid as long as
-   comm. */
+/* neo_comm_group: comm for neo_save, neo_load and neo_state_digest_group; valid as long as comm. */
 NEO_API neo_group neo_comm_group(neo_comm *comm);
 
 /* neo_comm_samples: of a batch over all ranks this rank holds the samples [*first, *first +
@@ -628,16 +613,14 @@ enum { NEO_WIRE_BLOCK = 64 };
    or NaN: carried, spoilt by another in the block, or overflowed (an exponent's product too). */
 typedef struct neo_wire_stats {
     int64_t numbers, saturated, non_finite;
-    double error_squares, squares;          /* of those that decode as finite: sum (decoded - x)^2,
-                                               sum x^2 */
-    double max_error;                       /* largest |decoded - x| */
+    double error_squares, squares; /* of those finite then: sum (decoded - x)^2, sum x^2 */
+    double max_error;              /* largest |decoded - x| */
 } neo_wire_stats;
 
 NEO_API const char *neo_wire_name(neo_wire wire); /* "f32", "bf16", "i8" ... */
 /* neo_wire_parse: NEO_ERR_ARG for another word. */
 NEO_API neo_status neo_wire_parse(const char *name, neo_wire *wire);
-/* neo_wire_row_bytes: of one coded row of cols numbers (a multiple of 4, so that rows stay
-   aligned). */
+/* neo_wire_row_bytes: of one coded row of cols numbers; a multiple of 4. */
 NEO_API size_t neo_wire_row_bytes(neo_wire wire, int64_t cols);
 /* neo_wire_encode: src [rows][cols] f32, rows `stride` floats apart, to dst [rows][row_bytes],
    aligned to 4; padding bytes are 0. exponent: numbers are multiplied by 2^exponent first (loss
@@ -662,9 +645,7 @@ typedef struct neo_rows {
     void *workspace;
     size_t workspace_bytes;
     neo_wire_stats *stats; /* what coding this rank's rows did, added up; or NULL. NULL on a group
-                              of devices: these are sums in double over one number after another,
-                              which a device has no order for; neo_wire_encode measures a copy of
-                              the rows on the host */
+                              of devices: neo_wire_encode measures a copy of the rows on the host */
 } neo_rows;
 /* neo_comm_rows_bytes: workspace for one of the calls below: op NEO_COMM_ALL_TO_ALL,
    NEO_COMM_ALL_GATHER or NEO_COMM_REDUCE_SCATTER; in_rows, out_rows: of this rank's in and out. */
@@ -673,8 +654,7 @@ NEO_API size_t neo_comm_rows_bytes(const neo_comm *comm, neo_wire wire, int64_t 
 /* As neo_comm_all_to_allv, _all_gather and _reduce_scatter, with rows for elements. reduce_scatter
    adds the decoded rows of all ranks in f32, in the order of the tree over ranks.
    Bytes    those of the plain calls, with neo_wire_row_bytes for a row.
-   Errors   NEO_ERR_ARG: no such wire, exponent or workspace too small, and those of the plain
-            calls. */
+   Errors   those of the plain calls; NEO_ERR_ARG: no such wire, exponent, workspace too small. */
 NEO_API neo_status neo_comm_all_to_allv_rows(neo_comm *comm, const neo_rows *rows, const float *in,
                                              const int64_t *in_rows, float *out,
                                              const int64_t *out_rows, neo_ticket *ticket);
@@ -745,6 +725,8 @@ enum {
     NEO__COMM_FEW_LOOKS = 20, /* if not */
     NEO__COMM_NAP_NS = 20000  /* between looks at MPI and NCCL */
 };
+/* Another thread's number, with all that it wrote before. */
+#define NEO__SEE(atomic) __atomic_load_n(&(atomic), __ATOMIC_ACQUIRE)
 /* ---------------------------------------------------------------------------
    >>comm-clock
 
@@ -809,8 +791,7 @@ static void neo__clock_leave(neo__clock *k) {
     neo__mutex_unlock(&k->lock);
 }
 NEO__HOT_BEGIN
-/* Wait on cond, under lock, until neo__clock_wake or until_ns (0: for ever). 0: the time has
-   come. */
+/* Wait on cond, under lock, until neo__clock_wake (1) or until_ns (0; if that is 0: for ever). */
 static int neo__clock_wait(neo__clock *k, neo__cond *cond, neo__mutex *lock, int64_t until_ns,
                            int order) {
     if (!k) {
@@ -887,8 +868,7 @@ NEO_API size_t neo_wire_row_bytes(neo_wire wire, int64_t cols) {
     if (cols <= 0 || (unsigned)wire >= (unsigned)NEO_WIRE_COUNT) return 0;
     return neo__code_bytes((int)wire, cols);
 }
-/* Rows to code or to decode. 2^exponent: exponents are -126 .. 126, so that its inverse is a normal
-   number too. */
+/* Rows to code or to decode. Exponents -126 .. 126: the inverse of 2^exponent is normal too. */
 static neo__wire_call neo__wire_call_of(neo_wire wire, int exponent, int64_t rows, int64_t cols,
                                         const void *in, void *out) {
     const int e = exponent < -126 ? -126 : exponent > 126 ? 126 : exponent;
@@ -968,7 +948,8 @@ NEO__HOT_END
 typedef struct neo__call {
     int64_t sequence; /* of the group's collectives; a send's: of its pair */
     int64_t count;    /* elements; 0 where ranks may differ */
-    int32_t op, dtype, reduce, root;
+    int32_t op, dtype, reduce;
+    int32_t root; /* of a sum over leaves of which a rank has several subtrees: leaves */
     int32_t wire, exponent; /* of rows: 1 + wire; else 0 */
     char label[NEO__COMM_LABEL]; /* zeros behind its end */
 } neo__call;
@@ -988,14 +969,18 @@ typedef struct neo__xfer {
     size_t bytes;
     size_t whole;     /* of the first: all that this call sends this way */
     const void *from; /* of a finished view: where the bytes are, until it is released */
-    uint64_t index;   /* threads: place in the ring */
+    uint64_t index;   /* threads: number of the message in its ring; NCCL: of its group */
+    struct neo__ring *ring;
+    struct neo__message *message;
     int copied;       /* threads: only the link model holds it back */
     int arrived;      /* threads: it is at the receiver's link, which may still be busy */
-    void *request[3]; /* MPI */
     int held;         /* MPI: a receive of data, not posted before the call is agreed to */
     size_t posted;    /* MPI: bytes of data for which there is, or was, a request */
     int started;      /* MPI: its requests are valid */
     size_t staged;    /* MPI: bytes of device memory whose request is on pinned memory */
+#if defined(NEO_COMM_MPI)
+    MPI_Request request[3]; /* of the header, of whole blocks, of the rest */
+#endif
 } neo__xfer;
 
 typedef struct neo__work {
@@ -1011,46 +996,42 @@ typedef struct neo__work {
     int pieces; /* of a sum over leaves; 0: `in` is the one piece */
     const void *piece[NEO_MAX_SUBTREES];
     neo_place place; /* of the buffers */
-    /* the slot's own: room for counts; what the device was called to do before this call (NULL: no
-       device) */
-    int64_t *slot_counts; /* [2 W] */
-    void *ready;
+    int64_t *slot_counts; /* [2 W]: the slot's room for counts */
+    void *ready; /* the slot's mark in what the device was called to do before; NULL: no device */
 } neo__work;
 
+typedef struct neo__ballot neo__ballot; /* a rank's word about itself when a group is split */
+/* How a backend moves transfers. Those after `drop` are of NCCL alone, NULL elsewhere. */
 typedef struct neo__transport {
+    neo_comm_backend backend;
+    /* carve: its own part of the group's block. */
+    void (*carve)(neo_comm *comm, neo__carve *at);
     /* start: begin a transfer. finish: wait until all of these are done. release: a finished view
-       is not read any more; NULL where there are none. All give NEO_OK or what broke the group. */
+       is not read any more; NULL: receives never look at the sender's memory. All give NEO_OK or
+       what broke the group. */
     neo_status (*start)(neo_comm *comm, const neo__call *call, neo__xfer *x);
     neo_status (*finish)(neo_comm *comm, const neo__call *call, neo__xfer *x, int count);
     void (*release)(neo_comm *comm, neo__xfer *x);
-    /* tell: the peers must know that this rank broke the group (comm->broken, comm->message).
-       heard: has a peer said so? then fill these. */
+    /* tell: the peers must know that this rank broke the group. heard: has one said so? */
     void (*tell)(neo_comm *comm);
     int (*heard)(neo_comm *comm);
     /* member: the part of a new group that this rank brings (exchanged with the others as a
        number); join: take the others' parts. leave: this rank takes no part any more; drop: nor
        does it look at the others' parts. */
     neo_status (*member)(neo_comm *sub, neo_comm *parent, int64_t *token);
-    neo_status (*join)(neo_comm *sub, const int64_t *tokens);
+    neo_status (*join)(neo_comm *sub, const neo__ballot *members);
     void (*leave)(neo_comm *comm);
     void (*drop)(neo_comm *comm);
-    int views; /* receives may look at the sender's memory, if it is the host's */
-    const struct neo__gpu_transport *gpu; /* of groups over NCCL; NULL elsewhere */
-} neo__transport;
-typedef struct neo__gpu_transport {
     /* agree: do all ranks make this call? (messages carry no call then). come: what the user's
        stream has to do is done, and copy may run outside of a call. copy: inside this rank's
-       device. combine: as neo__combine. */
+       device. combine: as neo__device_combine. split: as neo_comm_split, in place of member and
+       join; *sub is NULL before. */
     neo_status (*agree)(neo_comm *comm, const neo__work *w);
     neo_status (*come)(neo_comm *comm);
     neo_status (*copy)(neo_comm *comm, void *to, const void *from, size_t bytes);
-    neo_status (*combine)(neo_comm *comm, const neo__call *call, const void *const *piece,
-                          const int *leaves, int count, void *out, int64_t n);
-    /* split: as neo_comm_split, in place of member and join; *sub is NULL before. */
+    neo_status (*combine)(neo_comm *comm, const neo__combine_call *sum);
     neo_status (*split)(neo_comm *comm, int color, int key, neo_comm **sub);
-    /* host: the group of threads or processes beneath a group of devices. */
-    neo_comm *(*host)(neo_comm *comm);
-} neo__gpu_transport;
+} neo__transport;
 
 /* Operations [finished, issued) wait or run, on a thread that starts with the first of them. */
 typedef struct neo__comm_queue {
@@ -1103,11 +1084,8 @@ typedef struct neo__comm_next {
     int64_t sequence;       /* of collectives */
     int64_t *pair_sequence; /* [2 size]: sent to, received from */
     char label[NEO__COMM_LABEL];
+    int on_host; /* its numbers are there, whatever the place of the group's buffers */
 } neo__comm_next;
-/* Groups split from others, while both are there. */
-typedef struct neo__comm_family {
-    struct neo_comm *parent, *child, *sibling;
-} neo__comm_family;
 /* The threads backend. */
 typedef struct neo__comm_threads {
     struct neo__job *job;
@@ -1120,7 +1098,6 @@ typedef struct neo__comm_threads {
 struct neo_comm {
     neo_ctx *ctx;
     const neo__transport *transport;
-    neo_comm_backend backend;
     neo_comm_desc desc;
     size_t bytes; /* of this block */
     int rank, size;
@@ -1134,10 +1111,11 @@ struct neo_comm {
     neo__comm_tree tree;
     neo__comm_scratch scratch;
     neo__comm_next next;
-    neo__comm_family family;
+    struct neo_comm *parent, *child, *sibling; /* by splits, while both are there */
     neo__comm_threads threads;
     struct neo__mpi *mpi;
     struct neo__nccl *nccl;
+    struct neo_comm *host; /* of NCCL: the group of threads or processes beneath; else NULL */
     neo_comm_stats stats;
 };
 
@@ -1154,8 +1132,7 @@ static const char *const neo__op_names[NEO_COMM_OP_COUNT] = {
 typedef struct neo__call_text {
     char text[150];
 } neo__call_text;
-static void neo__call_add(neo__call_text *t, const char *format, ...) NEO__PRINTF(2, 3);
-static void neo__call_add(neo__call_text *t, const char *format, ...) {
+NEO__PRINTF(2, 3) static void neo__call_add(neo__call_text *t, const char *format, ...) {
     size_t at = strlen(t->text);
     va_list args;
     va_start(args, format);
@@ -1185,14 +1162,15 @@ static neo__call_text neo__call_name(const neo__call *c) {
         neo__call_add(&t, " (%" PRId64 " %s, root %d)", c->count, dtype, (int)c->root);
     else if (c->op != (int)NEO_COMM_BARRIER)
         neo__call_add(&t, " (%" PRId64 " %s)", c->count, dtype);
+    if (c->op <= (int)NEO_COMM_REDUCE_SCATTER && c->root > 0)
+        neo__call_add(&t, " over %d leaves", (int)c->root);
     if (c->wire > 0 && c->wire <= (int)NEO_WIRE_COUNT)
         neo__call_add(&t, " as %s", neo_wire_name((neo_wire)(c->wire - 1)));
     if (c->label[0]) neo__call_add(&t, " of '%.*s'", (int)NEO__COMM_LABEL - 1, c->label);
     return t;
 }
 
-/* The reason why the group is broken, if it is the first. From the caller's thread or the
-   group's. */
+/* The reason why the group is broken, if it is the first; from either of its threads. */
 static int neo__comm_mark(neo_comm *comm, neo_status status, const char *message) {
     neo__mutex_lock(&comm->lock);
     int first = !comm->failure.broken;
@@ -1208,62 +1186,54 @@ static int neo__comm_mark(neo_comm *comm, neo_status status, const char *message
 static neo_status neo__comm_failed(const neo_comm *c) {
     return neo_fail(c->failure.status, "%s", c->failure.message);
 }
-/* Break the group: the first reason stands, here and (by tell) on the peers. */
-static neo_status neo__comm_break(neo_comm *comm, neo_status status, const char *format, ...)
-    NEO__PRINTF(3, 4);
-static neo_status neo__comm_break(neo_comm *comm, neo_status status, const char *format, ...) {
-    char text[NEO__COMM_MESSAGE];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    if (!comm->transport->heard(comm) && neo__comm_mark(comm, status, text))
-        comm->transport->tell(comm);
-    return neo__comm_failed(comm);
-}
-/* The same of a call: its rank and name come first. */
-static neo_status neo__call_break(neo_comm *c, const neo__call *call, neo_status status,
-                                  const char *format, ...) NEO__PRINTF(4, 5);
-static neo_status neo__call_break(neo_comm *c, const neo__call *call, neo_status status,
+/* Break the group: the first reason stands, here and (by tell) on the peers. The rank and its call
+   come first, unless that is NULL. */
+NEO__PRINTF(4, 5)
+static neo_status neo__comm_break(neo_comm *c, const neo__call *call, neo_status status,
                                   const char *format, ...) {
     char text[NEO__COMM_MESSAGE];
+    int at = 0;
     va_list args;
+    if (call)
+        at = snprintf(text, sizeof text, "rank %d: %s: ", c->world[c->rank],
+                      neo__call_name(call).text);
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    vsnprintf(text + at, sizeof text - (size_t)at, format, args);
     va_end(args);
-    return neo__comm_break(c, status, "rank %d: %s: %s", c->world[c->rank],
-                           neo__call_name(call).text, text);
+    if (!c->transport->heard(c) && neo__comm_mark(c, status, text)) c->transport->tell(c);
+    return neo__comm_failed(c);
 }
-static int neo__comm_is_broken(const neo_comm *c) {
-    return __atomic_load_n(&c->failure.broken, __ATOMIC_ACQUIRE);
-}
+static int neo__comm_is_broken(const neo_comm *c) { return NEO__SEE(c->failure.broken); }
+static int neo__comm_over(neo_comm *c) { return neo__comm_is_broken(c) || c->transport->heard(c); }
 static neo_status neo__comm_check(neo_comm *comm, const char *function) {
     NEO__CHECK(comm, NEO_ERR_ARG, "%s: comm is NULL", function);
-    if (neo__comm_is_broken(comm) || comm->transport->heard(comm))
-        return neo__comm_failed(comm);
-    return NEO_OK;
+    return neo__comm_over(comm) ? neo__comm_failed(comm) : NEO_OK;
+}
+/* Between looks at MPI and NCCL: after `looks` turns without news a rank sleeps. */
+NEO__UNUSED static void neo__comm_nap(int turns, int looks) {
+    if (turns < looks) neo__thread_yield();
+    else neo__thread_sleep(NEO__COMM_NAP_NS);
 }
 
 static neo_status neo__work_run(neo_comm *comm, neo__work *w); /* >>impl-collectives */
 /* >>impl-comm-device */
-static neo_status neo__comm_mark_device(neo_comm *comm, const neo__work *w);
-static neo_status neo__comm_use_device(neo_comm *comm, const neo__work *w);
+static neo_status neo__comm_device_did(neo_comm *c, const neo__call *call, neo_status status);
 static neo_status neo__comm_device_make(neo_comm *comm);
 static void neo__comm_device_free(neo_comm *comm);
 
-/* Injected faults of this operation. 1: the rank is lost. */
-static int neo__comm_suffer(neo_comm *comm, const neo__work *w) {
-    if (comm->failure.injected.kind == NEO_FAULT_NONE || w->call.op == (int)NEO_COMM_SEND ||
-        comm->failure.injected.at != w->call.sequence)
-        return 0;
-    if (comm->failure.injected.kind == NEO_FAULT_DELAY)
-        neo_comm_sleep(comm, (int64_t)comm->failure.injected.ms * 1000000);
-    return comm->failure.injected.kind == NEO_FAULT_KILL;
+/* The injected fault that strikes in this call. */
+static neo_fault_kind neo__comm_fault(const neo_comm *c, const neo__call *call) {
+    const neo_fault *fault = &c->failure.injected;
+    return fault->at == call->sequence && call->op != (int)NEO_COMM_SEND ? fault->kind
+                                                                         : NEO_FAULT_NONE;
 }
 NEO__HOT_BEGIN
 static neo_status neo__comm_execute(neo_comm *comm, neo__work *w) {
     NEO__TRY(neo__comm_check(comm, "neo_comm"));
-    if (neo__comm_suffer(comm, w)) {
+    const neo_fault_kind fault = neo__comm_fault(comm, &w->call);
+    if (fault == NEO_FAULT_DELAY)
+        neo_comm_sleep(comm, (int64_t)comm->failure.injected.ms * 1000000);
+    if (fault == NEO_FAULT_KILL) {
         char text[NEO__COMM_MESSAGE];
         snprintf(text, sizeof text, "rank %d: lost on purpose at %s", comm->world[comm->rank],
                  neo__call_name(&w->call).text);
@@ -1274,8 +1244,10 @@ static neo_status neo__comm_execute(neo_comm *comm, neo__work *w) {
     }
     int64_t began = neo__clock_now(comm->clock);
     comm->scratch.place = w->place;
-    neo_status status = neo__comm_use_device(comm, w);
-    if (status == NEO_OK && comm->transport->gpu) status = comm->transport->gpu->agree(comm, w);
+    neo_status status = NEO_OK;
+    if (w->ready) /* its device becomes the thread's current one, as MPI may want it */
+        status = neo__comm_device_did(comm, &w->call, neo__event_wait(comm->ctx, w->ready));
+    if (status == NEO_OK && comm->transport->agree) status = comm->transport->agree(comm, w);
     if (status == NEO_OK) status = neo__work_run(comm, w);
     neo_comm_counter *counter = &comm->stats.op[w->call.op];
     counter->calls++;
@@ -1313,21 +1285,16 @@ static neo_status neo__comm_start_thread(neo_comm *comm) {
     neo__clock_leave(comm->clock);
     return neo_fail(NEO_ERR_SYSTEM, "neo_comm: cannot start a thread: %s", strerror(errno));
 }
-/* Operations before `end` are done: well, if the result is NEO_OK, whatever has broken the group
-   since. */
+/* Operations before `end` are done; NEO_OK: well, whatever has broken the group since. */
 static neo_status neo__comm_drain(neo_comm *comm, int64_t end) {
-    int64_t began = neo__clock_now(comm->clock), succeeded = 0;
-    if (!comm->queue.runs) {
-        succeeded = comm->queue.succeeded;
-    } else {
-        neo__mutex_lock(&comm->lock);
-        int waits = comm->queue.finished < end;
-        while (comm->queue.finished < end)
-            (void)neo__clock_wait(comm->clock, &comm->queue.changed, &comm->lock, 0, 0);
-        succeeded = comm->queue.succeeded;
-        neo__mutex_unlock(&comm->lock);
-        if (waits) comm->stats.wait_ns += neo__clock_now(comm->clock) - began;
-    }
+    const int64_t began = neo__clock_now(comm->clock);
+    neo__mutex_lock(&comm->lock);
+    const int waits = comm->queue.finished < end;
+    while (comm->queue.finished < end)
+        (void)neo__clock_wait(comm->clock, &comm->queue.changed, &comm->lock, 0, 0);
+    const int64_t succeeded = comm->queue.succeeded;
+    neo__mutex_unlock(&comm->lock);
+    if (waits) comm->stats.wait_ns += neo__clock_now(comm->clock) - began;
     return succeeded >= end ? NEO_OK : neo__comm_check(comm, "neo_comm");
 }
 /* Room for the counts of a call made inside neo: [size], free between calls. */
@@ -1354,7 +1321,8 @@ static void neo__work_place(neo_comm *c, neo__work *slot, const neo__work *w) {
     *slot = *w;
     slot->slot_counts = counts;
     slot->ready = ready;
-    slot->place = c->place;
+    slot->place = c->next.on_host ? NEO_HOST : c->place;
+    c->next.on_host = 0;
     if (w->in_counts) slot->in_counts = counts;
     if (w->out_counts) slot->out_counts = counts + c->size;
     slot->call.sequence = pair ? pairs[w->peer]++ : c->next.sequence++;
@@ -1367,7 +1335,8 @@ static neo_status neo__work_issue(neo_comm *comm, const neo__work *given, neo_ti
     neo__work *w = NULL;
     NEO__TRY(neo__work_slot(comm, ticket != NULL, &w));
     neo__work_place(comm, w, given);
-    NEO__TRY(neo__comm_mark_device(comm, w));
+    if (w->ready)
+        NEO__TRY(neo__comm_device_did(comm, &w->call, neo__event_mark(comm->ctx, w->ready)));
     if (!ticket) {
         int64_t began = neo__clock_now(comm->clock);
         neo_status status = neo__comm_execute(comm, w);
@@ -1464,11 +1433,12 @@ static void neo__comm_leaves(int shards, int size, int rank, int *begin, int *en
     *begin = (int)((int64_t)shards * rank / size);
     *end = (int)((int64_t)shards * (rank + 1) / size);
 }
-/* The maximal subtrees of the leaf tree of `shards` leaves inside [begin, end), in order; their
+/* The maximal subtrees of the leaf tree of `shards` leaves inside a rank's leaves, in order; their
    numbers of leaves to `leaves` (NULL: only counted). A subtree is an aligned power of two, or
    reaches to the last leaf. */
-static int neo__subtrees(int shards, int begin, int end, int *leaves) {
-    int n = 0;
+static int neo__subtrees(int shards, int size, int rank, int *leaves) {
+    int n = 0, begin, end;
+    neo__comm_leaves(shards, size, rank, &begin, &end);
     if (begin == 0 && end == shards) { /* the whole tree, of any size */
         if (leaves) leaves[0] = shards;
         return end > begin;
@@ -1486,27 +1456,18 @@ static int neo__subtrees(int shards, int begin, int end, int *leaves) {
     }
     return n;
 }
-/* Subtrees of all ranks; *most: of one. */
-static int neo__pieces_total(int shards, int size, int *most) {
-    int total = 0;
-    *most = 0;
-    for (int r = 0; r < size; r++) {
-        int begin, end;
-        neo__comm_leaves(shards, size, r, &begin, &end);
-        int n = neo__subtrees(shards, begin, end, NULL);
-        total += n;
-        *most = NEO__MAX(*most, n);
-    }
-    return total;
+/* Cleared memory. */
+static void *neo__comm_alloc(neo_ctx *ctx, size_t bytes) {
+    void *block = neo__alloc_for(ctx, bytes, "neo_comm");
+    return block ? memset(block, 0, bytes) : NULL;
 }
 /* Everything a rank holds for a group, in one block: counted first (block NULL), then placed. */
-static size_t neo__comm_layout(neo_comm *c, char *block, size_t segment_bytes) {
+static size_t neo__comm_layout(neo_comm *c, char *block) {
     neo__carve at = {block, 0};
     const size_t n = (size_t)c->size, slots = (size_t)c->desc.queue_length + 1;
-    neo_comm *self;
     const int pieces = c->scratch.pieces;
+    neo_comm *self;
     int64_t *counts;
-    c->scratch.xfer_count = 2 * (pieces + c->size * NEO_MAX_SUBTREES);
     NEO__CARVE(&at, self, 1);
     NEO__CARVE(&at, c->world, n);
     NEO__CARVE(&at, c->node, n);
@@ -1521,14 +1482,12 @@ static size_t neo__comm_layout(neo_comm *c, char *block, size_t segment_bytes) {
     NEO__CARVE(&at, c->scratch.offset, 2 * (n + 1));
     NEO__CARVE(&at, c->scratch.piece, pieces);
     NEO__CARVE(&at, c->scratch.xfer, c->scratch.xfer_count);
-    NEO__CARVE(&at, c->scratch.segment[0], segment_bytes);
-    NEO__CARVE(&at, c->scratch.segment[1], segment_bytes);
+    if (c->transport->carve) c->transport->carve(c, &at);
     for (size_t i = 0; block && i < slots; i++) c->queue.slot[i].slot_counts = counts + 2 * i * n;
     return at.at;
 }
 static neo_comm_desc neo__comm_defaults(const neo_comm_desc *desc) {
-    neo_comm_desc d;
-    memset(&d, 0, sizeof d);
+    NEO__ZERO(neo_comm_desc, d);
     if (desc) d = *desc;
     if (d.ranks == 0) d.ranks = 1;
     if (d.timeout_ms == 0) d.timeout_ms = 60000;
@@ -1550,17 +1509,25 @@ static neo_status neo__comm_desc_check(const neo_comm_desc *d) {
                    "neo_comm: link[%d] is negative or not a number", l);
     return NEO_OK;
 }
-/* Bytes of each of two segments: room for an element of every piece at least. */
-static size_t neo__segment_bytes(const neo_comm_desc *d, int pieces) {
-    size_t least = ((size_t)pieces * 8 + 63) / 64 * 64;
-    return d->segment_bytes > least ? d->segment_bytes : least;
+/* The sizes of a group, 0 before, from its desc, size and shards. Each of two segments has room for
+   at least an element of every piece. Returns the bytes of its block. */
+static size_t neo__comm_measure(neo_comm *c) {
+    for (int r = 0; r < c->size; r++) {
+        const int pieces = neo__subtrees(c->tree.shards, c->size, r, NULL);
+        c->scratch.pieces += pieces;
+        c->tree.most = NEO__MAX(c->tree.most, pieces);
+    }
+    c->scratch.xfer_count = 2 * (c->scratch.pieces + c->size * NEO_MAX_SUBTREES);
+    const size_t least = ((size_t)c->scratch.pieces * 8 + 63) / 64 * 64;
+    c->scratch.segment_bytes = NEO__MAX((c->desc.segment_bytes + 63) / 64 * 64, least);
+    return neo__comm_layout(c, NULL);
 }
 /* A group whose transport is still to be joined. */
 static neo_status neo__comm_new(neo_ctx *ctx, const neo_comm_desc *desc,
                                 const neo__transport *transport, int rank, int size,
                                 neo_comm **out) {
-    neo_comm new_one, *c;
-    memset(&new_one, 0, sizeof new_one);
+    NEO__ZERO(neo_comm, new_one);
+    neo_comm *c;
     *out = NULL;
     new_one.ctx = ctx;
     new_one.transport = transport;
@@ -1568,24 +1535,18 @@ static neo_status neo__comm_new(neo_ctx *ctx, const neo_comm_desc *desc,
     new_one.rank = rank;
     new_one.size = size;
     new_one.tree.shards = NEO__MAX(neo_ctx_repro_shards(ctx), size); /* at least a leaf each */
-    new_one.scratch.pieces = neo__pieces_total(new_one.tree.shards, size, &new_one.tree.most);
-    new_one.scratch.segment_bytes = neo__segment_bytes(desc, new_one.scratch.pieces);
-    size_t own_segments =
-        transport->views || transport->gpu ? 0 : new_one.scratch.segment_bytes;
-    new_one.bytes = neo__comm_layout(&new_one, NULL, own_segments);
-    c = (neo_comm *)neo__alloc_for(ctx, new_one.bytes, "neo_comm");
+    new_one.bytes = neo__comm_measure(&new_one);
+    c = (neo_comm *)neo__comm_alloc(ctx, new_one.bytes);
     if (!c) return NEO_ERR_MEMORY;
-    memset(c, 0, new_one.bytes);
     *c = new_one;
-    (void)neo__comm_layout(c, (char *)c, own_segments);
+    (void)neo__comm_layout(c, (char *)c);
     c->threads.looks = desc->ranks <= neo__core_count() ? NEO__COMM_LOOKS : NEO__COMM_FEW_LOOKS;
     c->threads.ring_length = c->tree.most + 2;
     c->tree.one_each = c->scratch.pieces == size;
     for (int r = 0; r < size; r++) {
-        int begin, end, before = c->tree.pieces_of[r];
-        neo__comm_leaves(c->tree.shards, size, r, &begin, &end);
+        const int before = c->tree.pieces_of[r];
         c->tree.pieces_of[r + 1] =
-            before + neo__subtrees(c->tree.shards, begin, end, c->tree.leaves + before);
+            before + neo__subtrees(c->tree.shards, size, r, c->tree.leaves + before);
         c->tree.one_each &= c->tree.leaves[r] == c->tree.leaves[0];
         c->tree.ones[r] = 1;
         c->tree.identity[r + 1] = r + 1;
@@ -1600,8 +1561,7 @@ static void neo__comm_take_rank(neo_comm *sub, int mine, const neo_comm *from, i
     sub->world[mine] = from->world[theirs];
     sub->node[mine] = from->node[theirs];
 }
-/* The thread, if there is one, comes to an end; what still waits in the queue fails at once when
-   broken. */
+/* The thread, if there is one, ends; in a broken group what still waits in the queue fails. */
 static void neo__comm_stop(neo_comm *c) {
     if (!c->queue.runs) return;
     neo__mutex_lock(&c->lock);
@@ -1621,17 +1581,16 @@ static void neo__comm_free(neo_comm *c) {
 /* A group knows those split from it: a rank that gives up does so in all. */
 static void neo__comm_adopt(neo_comm *parent, neo_comm *child) {
     if (!child) return;
-    child->family.parent = parent;
-    child->family.sibling = parent->family.child;
-    parent->family.child = child;
+    child->parent = parent;
+    child->sibling = parent->child;
+    parent->child = child;
 }
 static void neo__comm_part(neo_comm *c) {
-    for (neo_comm *child = c->family.child; child; child = child->family.sibling)
-        child->family.parent = NULL;
-    if (!c->family.parent) return;
-    neo_comm **at = &c->family.parent->family.child;
-    while (*at != c) at = &(*at)->family.sibling;
-    *at = c->family.sibling;
+    for (neo_comm *child = c->child; child; child = child->sibling) child->parent = NULL;
+    if (!c->parent) return;
+    neo_comm **at = &c->parent->child;
+    while (*at != c) at = &(*at)->sibling;
+    *at = c->sibling;
 }
 static void neo__comm_end(neo_comm *c) {
     if (!c) return;
@@ -1655,7 +1614,7 @@ NEO_API void neo_comm_sleep(neo_comm *comm, int64_t ns) {
 }
 NEO_API int neo_comm_size(const neo_comm *comm) { return comm->size; }
 NEO_API neo_ctx *neo_comm_ctx(const neo_comm *comm) { return comm->ctx; }
-NEO_API neo_comm_backend neo_comm_get_backend(const neo_comm *comm) { return comm->backend; }
+NEO_API neo_comm_backend neo_comm_get_backend(const neo_comm *c) { return c->transport->backend; }
 NEO_API int neo_comm_node(const neo_comm *comm, int rank) {
     return rank >= 0 && rank < comm->size ? comm->node[rank] : -1;
 }
@@ -1674,41 +1633,41 @@ NEO_API void neo_comm_label(neo_comm *comm, const char *label) {
     if (!comm) return;
     size_t length = label ? strlen(label) : 0, most = NEO__COMM_LABEL - 1;
     memset(comm->next.label, 0, sizeof comm->next.label);
-    if (length <= most) {
-        if (length) memcpy(comm->next.label, label, length);
-        return;
-    }
+    if (length <= most && length > 0) memcpy(comm->next.label, label, length);
+    if (length <= most) return;
     uint64_t hash = neo_hash(label);
     snprintf(comm->next.label, sizeof comm->next.label, "%.14s~%08" PRIx32 "~%s", label,
              (uint32_t)(hash ^ hash >> 32), label + length - 15);
 }
 NEO_API void neo_comm_abort(neo_comm *comm, const char *message) {
     if (!comm) return;
-    (void)neo__comm_break(comm, NEO_ERR_PEER, "rank %d has given up: %s", comm->world[comm->rank],
+    (void)neo__comm_break(comm, NULL, NEO_ERR_PEER, "rank %d has given up: %s",
+                          comm->world[comm->rank],
                           message && message[0] ? message : "(no reason given)");
 }
-/* A rank whose function has failed: in its group, and in those split from it that are still
-   there. */
+/* A rank whose function has failed: in its group, and in those split from it. */
 static void neo__comm_give_up(neo_comm *comm, const char *message) {
     neo_comm_abort(comm, message);
-    for (neo_comm *child = comm->family.child; child; child = child->family.sibling)
+    for (neo_comm *child = comm->child; child; child = child->sibling)
         neo__comm_give_up(child, message);
 }
 NEO_API neo_status neo_comm_inject(neo_comm *comm, neo_fault fault) {
     NEO__CHECK(comm, NEO_ERR_ARG, "neo_comm_inject: comm is NULL");
     NEO__CHECK(fault.kind >= NEO_FAULT_NONE && fault.kind <= NEO_FAULT_KILL && fault.ms >= 0,
                NEO_ERR_ARG, "neo_comm_inject: no fault %d of %d ms", (int)fault.kind, fault.ms);
-    NEO__CHECK(comm->backend == NEO_BACKEND_THREADS || fault.kind <= NEO_FAULT_DELAY,
+    NEO__CHECK(comm->transport->backend == NEO_BACKEND_THREADS || fault.kind <= NEO_FAULT_DELAY,
                NEO_ERR_UNSUPPORTED, "neo_comm_inject: only delays on this backend");
     comm->failure.injected = fault;
     return NEO_OK;
 }
 
 /* ---- groups out of groups ---- */
-/* A rank's word about itself when a group is split. */
-typedef struct neo__ballot {
+/* Its place in the new group, then what it brings. */
+struct neo__ballot {
     int64_t color, key, rank;
-} neo__ballot;
+    int64_t token; /* of the transport */
+    int64_t made;  /* 0: no memory; 1: has its part; 2: and MPI takes device memory there */
+};
 /* The members of one color, sorted by (key, rank), to the front; returns how many. */
 static int neo__ballot_members(neo__ballot *b, int size, int64_t color) {
     int n = 0;
@@ -1721,76 +1680,50 @@ static int neo__ballot_members(neo__ballot *b, int size, int64_t color) {
     }
     return n;
 }
-/* Two rounds: who goes where, then the parts that the members bring. */
-typedef struct neo__split_share {
-    int64_t token; /* of the transport */
-    int64_t made;  /* 0: no memory; 1: has its part; 2: and MPI takes device memory there */
-} neo__split_share;
-typedef struct neo__split {
-    neo_comm *comm, *sub;
-    neo_place where;
-    int members;          /* of this rank's new group; 0: it is in none */
-    int exchanged;        /* all know whether all have their parts */
-    neo__ballot *ballots; /* [size] of comm; the members of the group come first */
-    neo__split_share *shares;   /* [size] */
-    int64_t *tokens;      /* [members] */
-} neo__split;
-static size_t neo__split_layout(neo__split *s, char *block) {
-    neo__carve at = {block, 0};
-    NEO__CARVE(&at, s->ballots, s->comm->size);
-    NEO__CARVE(&at, s->shares, s->comm->size);
-    NEO__CARVE(&at, s->tokens, s->comm->size);
-    return at.at;
-}
-/* This rank's part of the new group. */
-static neo_status neo__split_make(neo__split *s, int64_t *token) {
-    neo_comm *comm = s->comm;
+/* This rank's part of the new group, of which its color's first `members` ballots are. */
+static neo_status neo__split_make(neo_comm *comm, const neo__ballot *ballots, int members,
+                                  neo_place where, int64_t *token, neo_comm **out) {
     int rank = 0;
-    if (!s->members) return NEO_OK;
-    while (s->ballots[rank].rank != comm->rank) rank++;
-    NEO__TRY(neo__comm_new(comm->ctx, &comm->desc, comm->transport, rank, s->members, &s->sub));
-    neo_comm *sub = s->sub;
-    for (int p = 0; p < s->members; p++)
-        neo__comm_take_rank(sub, p, comm, (int)s->ballots[p].rank);
-    sub->backend = comm->backend;
+    while (ballots[rank].rank != comm->rank) rank++;
+    NEO__TRY(neo__comm_new(comm->ctx, &comm->desc, comm->transport, rank, members, out));
+    neo_comm *sub = *out;
+    for (int p = 0; p < members; p++) neo__comm_take_rank(sub, p, comm, (int)ballots[p].rank);
     sub->clock = comm->clock;
-    sub->place = s->where;
-    if (s->where == NEO_DEVICE) /* two segments of a sum are under way */
+    sub->place = where;
+    if (where == NEO_DEVICE) /* two segments of a sum are under way */
         sub->threads.ring_length = 2 * sub->threads.ring_length - 2;
     NEO__TRY(comm->transport->member(sub, comm, token));
-    return s->where == NEO_DEVICE ? neo__comm_device_make(sub) : NEO_OK;
+    return where == NEO_DEVICE ? neo__comm_device_make(sub) : NEO_OK;
 }
-/* The others' parts: has everyone one, and are they alike? */
-static neo_status neo__split_check(const neo__split *s) {
-    for (int p = 0; p < s->comm->size; p++)
-        NEO__CHECK(s->shares[p].made, NEO_ERR_MEMORY,
-                   "neo_comm_split: rank %d has no memory for it", s->comm->world[p]);
-    for (int p = 0; p < s->members; p++) {
-        const neo__split_share *theirs = &s->shares[s->ballots[p].rank];
-        NEO__CHECK(
-            (int)theirs->made - 1 == s->sub->scratch.direct, NEO_ERR_MISMATCH,
-            "neo_comm_split_device: MPI takes device memory on some ranks and not on others");
-        s->tokens[p] = theirs->token;
-    }
-    return NEO_OK;
-}
-static neo_status neo__split_run(neo__split *s, int color, int key) {
-    neo__ballot ballot;
-    neo__split_share share;
-    ballot.color = color < 0 ? -1 : color;
-    ballot.key = key;
-    ballot.rank = s->comm->rank;
-    NEO__TRY(neo_comm_all_gather(s->comm, &ballot, s->ballots, 3, NULL, NEO_I64, NULL));
-    s->members = color < 0 ? 0 : neo__ballot_members(s->ballots, s->comm->size, color);
-    share.token = 0;
-    neo_status status = neo__split_make(s, &share.token);
-    share.made = status == NEO_OK ? 1 + (s->sub && s->sub->scratch.direct) : 0;
-    NEO__TRY(neo_comm_all_gather(s->comm, &share, s->shares, 2, NULL, NEO_I64, NULL));
-    s->exchanged = 1;
+/* Two rounds: who goes where; has everyone a part, and are they alike? *exchanged: all know. */
+static neo_status neo__split_run(neo_comm *comm, neo__ballot *ballots, int color, int key,
+                                 neo_place where, neo_comm **sub, int *exchanged) {
+    enum { WORDS = sizeof(neo__ballot) / sizeof(int64_t) };
+    NEO__ZERO(neo__ballot, mine);
+    neo_status status = NEO_OK;
+    mine.color = color < 0 ? -1 : color;
+    mine.key = key;
+    mine.rank = comm->rank;
+    comm->next.on_host = 1;
+    NEO__TRY(neo_comm_all_gather(comm, &mine, ballots, WORDS, NULL, NEO_I64, NULL));
+    int members = color < 0 ? 0 : neo__ballot_members(ballots, comm->size, color);
+    if (members) status = neo__split_make(comm, ballots, members, where, &mine.token, sub);
+    mine.made = status == NEO_OK ? 1 + (*sub && (*sub)->scratch.direct) : 0;
+    comm->next.on_host = 1;
+    NEO__TRY(neo_comm_all_gather(comm, &mine, ballots, WORDS, NULL, NEO_I64, NULL));
+    *exchanged = 1;
     NEO__TRY(status);
-    NEO__TRY(neo__split_check(s));
-    if (s->sub) NEO__TRY(s->comm->transport->join(s->sub, s->tokens));
-    if (s->sub) s->sub->threads.joined = 1;
+    for (int p = 0; p < comm->size; p++)
+        NEO__CHECK(ballots[p].made, NEO_ERR_MEMORY, "neo_comm_split: rank %d has no memory for it",
+                   comm->world[p]);
+    if (!*sub) return NEO_OK;
+    (void)neo__ballot_members(ballots, comm->size, color);
+    for (int p = 0; p < members; p++)
+        NEO__CHECK(
+            ballots[p].made == mine.made, NEO_ERR_MISMATCH,
+            "neo_comm_split_device: MPI takes device memory on some ranks and not on others");
+    NEO__TRY(comm->transport->join(*sub, ballots));
+    (*sub)->threads.joined = 1;
     return NEO_OK;
 }
 static neo_status neo__comm_split_place(neo_comm *comm, int color, int key, neo_place where,
@@ -1799,30 +1732,24 @@ static neo_status neo__comm_split_place(neo_comm *comm, int color, int key, neo_
     *sub = NULL;
     NEO__TRY(neo__comm_check(comm, "neo_comm_split"));
     neo_comm_label(comm, NULL);
-    if (comm->transport->gpu) return comm->transport->gpu->split(comm, color, key, sub);
-    neo__split s;
-    memset(&s, 0, sizeof s);
-    s.comm = comm;
-    s.where = where;
-    size_t bytes = neo__split_layout(&s, NULL);
-    char *block = (char *)neo__alloc_for(comm->ctx, bytes, "neo_comm_split");
-    if (!block) { /* the others wait for this rank */
+    if (comm->transport->split) return comm->transport->split(comm, color, key, sub);
+    const size_t bytes = (size_t)comm->size * sizeof(neo__ballot);
+    neo__ballot *ballots = (neo__ballot *)neo__alloc_for(comm->ctx, bytes, "neo_comm_split");
+    if (!ballots) { /* the others wait for this rank */
         neo_comm_abort(comm, "no memory to split the group");
         return neo_fail(NEO_ERR_MEMORY, "neo_comm_split: no memory for %d ranks", comm->size);
     }
-    (void)neo__split_layout(&s, block);
-    neo_place was = comm->place;
-    comm->place = NEO_HOST; /* of the ballots */
-    neo_status status = neo__split_run(&s, color, key);
-    comm->place = was;
-    neo_free(comm->ctx, block, bytes);
+    neo_comm *made = NULL;
+    int exchanged = 0;
+    neo_status status = neo__split_run(comm, ballots, color, key, where, &made, &exchanged);
+    neo_free(comm->ctx, ballots, bytes);
     if (status == NEO_OK) {
-        *sub = s.sub;
-        neo__comm_adopt(comm, s.sub);
-    } else if (s.sub) {
-        if (!s.exchanged) /* the others may have gone on with it */
-            s.sub->threads.joined = 1, s.sub->threads.seat[s.sub->rank] = NULL;
-        neo_comm_destroy(s.sub);
+        *sub = made;
+        neo__comm_adopt(comm, made);
+    } else if (made) {
+        if (!exchanged) /* the others may have gone on with it */
+            made->threads.joined = 1, made->threads.seat[made->rank] = NULL;
+        neo_comm_destroy(made);
     }
     return status;
 }
@@ -1833,9 +1760,7 @@ NEO_API neo_status neo_comm_split_device(neo_comm *comm, int color, int key, neo
     return neo__comm_split_place(comm, color, key, NEO_DEVICE, sub);
 }
 NEO_API neo_place neo_comm_place(const neo_comm *comm) { return comm->place; }
-NEO_API neo_comm *neo_comm_host(neo_comm *comm) {
-    return comm->transport->gpu ? comm->transport->gpu->host(comm) : comm;
-}
+NEO_API neo_comm *neo_comm_host(neo_comm *comm) { return comm->host ? comm->host : comm; }
 /* Ranks of a node, if nodes are equal and consecutive; else 0. */
 static int neo__comm_node_size(const neo_comm *c) {
     int local = 1;
@@ -1883,28 +1808,23 @@ NEO_API int neo_comm_subtrees(const neo_comm *comm, int rank, int64_t batch,
 /* ---------------------------------------------------------------------------
    >>impl-comm-device
 
-   Groups whose buffers are in memory of devices (not over NCCL, which has its own). The way of the
-   data:
+   Groups whose buffers are in memory of devices (not over NCCL, which has its own): see
+   neo_comm_split_device.
 
-     caller      marks what its device was called to do before (an event of the call's slot), and
-                 goes on
-     before      whoever runs the call, the rank's thread or, of one that blocks, its caller, waits
-                 for that: then the inputs are there, and nothing reads what the call writes. Ranks
-                 wait for their own devices alone: the first message says that the sender's is that
-                 far
-     transfers   threads: the receiver's device copies from the sender's memory, on the same GPU or
-                 from another one. MPI: it gets addresses of the device if it takes them; else a
-                 send is copied to pinned memory (a slot of `staging` for each transfer under way)
-                 and a receive from there, a slot at a time
-     sums        the pieces of a segment come to `scratch`, on the device, where a kernel adds them
-                 in the order of the leaf tree; two segments are on their way, as on the host
+   Order      the caller marks what its device was called to do before (an event of the call's
+              slot), and goes on. Whoever runs the call waits for that first: then the inputs are
+              there, and nothing reads what the call writes. Ranks wait for their own devices alone:
+              the first message says that the sender's is that far
+   Staging    a send that MPI cannot read is copied to pinned memory (a slot of `staging` for each
+              transfer under way), a receive from there, a slot at a time
+   Sums       the pieces of a segment come to `scratch`, on the device, where a kernel adds them in
+              the order of the leaf tree; two segments are on their way, as on the host
 
    Copies and sums run on a stream of the exchanges' own, whichever thread makes the call, and are
-   done when they return; so what is called on the device after the call finds the results. Scratch
-   and staging are there from the start: a call allocates nothing.
+   done when they return. Scratch and staging are there from the start.
    ------------------------------------------------------------------------ */
 static int neo__comm_views(const neo_comm *c) {
-    return c->transport->views && c->scratch.place == NEO_HOST;
+    return c->transport->release && c->scratch.place == NEO_HOST;
 }
 static char *neo__comm_segment(const neo_comm *c, int i) {
     return c->scratch.device && c->scratch.place == NEO_DEVICE
@@ -1914,17 +1834,12 @@ static char *neo__comm_segment(const neo_comm *c, int i) {
 /* If the device has failed, why is in neo_last_error, and the others are told. */
 static neo_status neo__comm_device_did(neo_comm *c, const neo__call *call, neo_status status) {
     if (status == NEO_OK) return NEO_OK;
-    return neo__call_break(c, call, status, "%.280s", neo_last_error());
+    return neo__comm_break(c, call, status, "%.280s", neo_last_error());
 }
-/* Called when a call is made. */
-static neo_status neo__comm_mark_device(neo_comm *c, const neo__work *w) {
-    if (!w->ready) return NEO_OK;
-    return neo__comm_device_did(c, &w->call, neo__event_mark(c->ctx, w->ready));
-}
-/* Before it runs. The device becomes the current one of this thread, as MPI may want it. */
-static neo_status neo__comm_use_device(neo_comm *c, const neo__work *w) {
-    if (!w->ready) return NEO_OK;
-    return neo__comm_device_did(c, &w->call, neo__event_wait(c->ctx, w->ready));
+/* Inside a device, or from one to another. */
+static neo_status neo__comm_move(neo_comm *c, const neo__call *call, void *to, const void *from,
+                                 size_t bytes) {
+    return neo__comm_device_did(c, call, neo__device_move(c->ctx, to, from, bytes));
 }
 static neo_status neo__comm_events_make(neo_comm *c) {
     for (int i = 0; i <= c->desc.queue_length && neo_ctx_device(c->ctx); i++) {
@@ -1937,19 +1852,16 @@ static neo_status neo__comm_events_make(neo_comm *c) {
 #if defined(NEO_COMM_MPI)
 static int neo__mpi_takes_devices(void); /* >>impl-mpi */
 #endif
-/* Of `ranks` ranks with so many subtrees, `most` of one: *slots transfers may be under way in each
-   half of c->scratch.xfer, and a segment of a sum must fit into a slot, of which this is the size;
-   0: nothing is staged. */
-static size_t neo__comm_stage(int ranks, int subtrees, int most, size_t segment_bytes,
-                              neo_comm_backend backend, int *slots) {
-    int others = ranks > 1 ? ranks - 1 : 1, sums = most * others + subtrees;
-    *slots = sums > 2 * others ? sums : 2 * others;
+/* Transfers that may be under way in each half of scratch.xfer have a slot of pinned memory, into
+   which a segment of a sum must fit; stage_bytes 0: nothing is staged. */
+static void neo__comm_stage(neo_comm *c) {
+    int others = c->size > 1 ? c->size - 1 : 1, sums = c->tree.most * others + c->scratch.pieces;
+    c->scratch.stage_slots = NEO__MAX(sums, 2 * others);
+    c->scratch.stage_bytes = 0;
 #if defined(NEO_COMM_MPI)
-    if (backend == NEO_BACKEND_MPI && ranks > 1 && !neo__mpi_takes_devices())
-        return (segment_bytes / (size_t)others + 63) / 64 * 64;
+    if (c->transport->backend == NEO_BACKEND_MPI && c->size > 1 && !neo__mpi_takes_devices())
+        c->scratch.stage_bytes = (c->scratch.segment_bytes / (size_t)others + 63) / 64 * 64;
 #endif
-    (void)segment_bytes, (void)backend;
-    return 0;
 }
 static neo_status neo__comm_device_make(neo_comm *c) {
     neo_tensor scratch;
@@ -1959,9 +1871,7 @@ static neo_status neo__comm_device_make(neo_comm *c) {
     NEO__TRY(neo__comm_events_make(c));
     NEO__TRY(neo_tensor_alloc(c->ctx, NEO_U8, 1, &bytes, &scratch));
     c->scratch.device = (char *)scratch.data;
-    c->scratch.stage_bytes =
-        neo__comm_stage(c->size, c->tree.pieces_of[c->size], c->tree.most, c->scratch.segment_bytes,
-                        c->backend, &c->scratch.stage_slots);
+    neo__comm_stage(c);
     c->scratch.direct = c->scratch.stage_bytes == 0;
     if (c->scratch.direct) return NEO_OK;
     size_t all = 2 * (size_t)c->scratch.stage_slots * c->scratch.stage_bytes;
@@ -1970,8 +1880,7 @@ static neo_status neo__comm_device_make(neo_comm *c) {
                "neo_comm_split_device: no memory for %zu pinned bytes", all);
     return NEO_OK;
 }
-/* (MPI may still use the pinned memory of a group that has failed: then it is kept, as the group
-   is.) */
+/* Memory that MPI may still use, of a group that has failed, is kept. */
 static void neo__comm_device_free(neo_comm *c) {
     neo_tensor scratch =
         neo_tensor_1d(c->scratch.device, NEO_U8, 2 * (int64_t)c->scratch.segment_bytes);
@@ -2000,12 +1909,9 @@ enum {
     NEO__SMALL_BYTES = 4096 /* of an all-reduce by the tree */
 };
 
-/* out = the tree over `count` pieces of n elements of the call; leaves[i] is the size of subtree i.
-   out may be a piece. */
 NEO__HOT_BEGIN
-static neo_status neo__combine(neo_comm *c, const neo__call *call, neo_place place,
-                               const void *const *piece, const int *leaves, int count, void *out,
-                               int64_t n) {
+static neo__combine_call neo__sum_of(const neo__call *call, const void *const *piece,
+                                     const int *leaves, int count, void *out, int64_t n) {
     NEO__ZERO(neo__combine_call, sum);
     sum.dtype = (neo_dtype)call->dtype;
     sum.reduce = (int)call->reduce;
@@ -2014,7 +1920,7 @@ static neo_status neo__combine(neo_comm *c, const neo__call *call, neo_place pla
     sum.leaves = leaves;
     sum.out = out;
     sum.n = n;
-    return neo__device_combine(c->ctx, place, &sum);
+    return sum;
 }
 
 /* ---- rounds of transfers ---- */
@@ -2041,19 +1947,16 @@ static neo_status neo__round_start(neo_comm *c, const neo__call *call, neo__roun
             if (r->xfer[i].send == send) NEO__TRY(c->transport->start(c, call, &r->xfer[i]));
     return NEO_OK;
 }
-static neo_status neo__round_finish(neo_comm *c, const neo__call *call, neo__round *r) {
-    return c->transport->finish(c, call, r->xfer, r->count);
-}
-/* What was to be done meanwhile has this status; if it failed, the group is broken, and finish
-   takes back what others might still read. */
-static neo_status neo__round_finish_after(neo_comm *c, const neo__call *call, neo__round *r,
-                                          neo_status status) {
-    neo_status finished = neo__round_finish(c, call, r);
+/* `status` is of the work done meanwhile; if that failed, the group is broken, and finish takes
+   back what others might still read. */
+static neo_status neo__round_finish(neo_comm *c, const neo__call *call, neo__round *r,
+                                    neo_status status) {
+    neo_status finished = c->transport->finish(c, call, r->xfer, r->count);
     return status == NEO_OK ? finished : status;
 }
 static neo_status neo__round_run(neo_comm *c, const neo__call *call, neo__round *r) {
     NEO__TRY(neo__round_start(c, call, r));
-    return neo__round_finish(c, call, r);
+    return neo__round_finish(c, call, r, NEO_OK);
 }
 static neo__round neo__round_new(neo_comm *c) {
     neo__round r;
@@ -2062,11 +1965,10 @@ static neo__round neo__round_new(neo_comm *c) {
     return r;
 }
 static int neo__peer(const neo_comm *c, int distance) { return (c->rank + distance) % c->size; }
-/* Where all send to all: the rank that this one sends to in turn d (1 .. size - 1), or, of, that it
+/* If all send to all: the rank that this one sends to in turn d (1 .. size - 1), or, of, that it
    receives from. Turns go through the places of a node, then node by node through theirs. So in
    each turn all ranks send at one level, and each to another; with r + d the ranks of a node would
-   begin with the same rank of the next one. Where nodes are not equal, or their ranks not
-   consecutive, it is r + d. */
+   begin with one rank of the next. It is r + d where nodes are not equal and consecutive. */
 static int neo__peer_in_turn(neo_comm *c, int d, int of) {
     if (c->tree.node_size == 0) {
         int places = neo__comm_node_size(c);
@@ -2152,14 +2054,14 @@ static neo_status neo__reduce_finish(neo_comm *c, const neo__call *call, const n
             c->scratch.piece[k] = r->xfer[i++].from;
     }
     char *to = (char *)out + (size_t)(s * j->segment) * j->size;
-    if (count > 0 && c->transport->gpu) {
-        NEO__TRY(c->transport->gpu->combine(c, call, c->scratch.piece, j->leaves,
-                                            j->pieces_of[c->size], to, count));
+    const neo__combine_call sum = neo__sum_of(call, c->scratch.piece, j->leaves,
+                                              j->pieces_of[c->size], to, count);
+    if (count > 0 && c->transport->combine) {
+        NEO__TRY(c->transport->combine(c, &sum));
     } else if (count > 0) {
-        neo_status status = neo__combine(c, call, c->scratch.place, c->scratch.piece, j->leaves,
-                                         j->pieces_of[c->size], to, count);
+        neo_status status = neo__comm_device_did(
+            c, call, neo__device_combine(c->ctx, c->scratch.place, &sum));
         if (status != NEO_OK) { /* finish takes back what the others might still read */
-            status = neo__comm_device_did(c, call, status);
             (void)c->transport->finish(c, call, r->xfer + receives, r->count - receives);
             return status;
         }
@@ -2168,8 +2070,7 @@ static neo_status neo__reduce_finish(neo_comm *c, const neo__call *call, const n
         if (r->xfer[i].view) c->transport->release(c, &r->xfer[i]);
     return c->transport->finish(c, call, r->xfer + receives, r->count - receives);
 }
-/* out = this rank's part of the sum of all pieces: one per rank, or the subtrees of a sum over
-   leaves. */
+/* out = this rank's part of the sum of all pieces: one per rank, or those of a sum over leaves. */
 static neo_status neo__reduce_parts(neo_comm *c, const neo__work *w, const int64_t *offset,
                                     void *out) {
     const neo__call *call = &w->call;
@@ -2186,14 +2087,12 @@ static neo_status neo__reduce_parts(neo_comm *c, const neo__work *w, const int64
         most = offset[p + 1] - offset[p] > most ? offset[p + 1] - offset[p] : most;
     j.segment = most;
     if (!neo__comm_views(c)) {
-        int others =
-            j.pieces_of[c->size] - 1; /* as many as any rank may receive: cut alike on all */
-        int64_t fits = (int64_t)(c->scratch.segment_bytes / (size_t)(others > 0 ? others : 1) / 64 *
-                                 64 / j.size);
-        if (fits < 1) fits = 1;
-        if (fits < j.segment) j.segment = fits;
+        /* as many pieces as any rank may receive: cut alike on all */
+        const size_t others = (size_t)NEO__MAX(j.pieces_of[c->size] - 1, 1);
+        const int64_t fits = (int64_t)(c->scratch.segment_bytes / others / 64 * 64 / j.size);
+        j.segment = NEO__MIN(j.segment, NEO__MAX(fits, 1));
     }
-    if (j.segment < 1) j.segment = 1;
+    j.segment = NEO__MAX(j.segment, 1);
     int64_t segments = (most + j.segment - 1) / j.segment;
     neo__round round[2];
     /* Two segments are on their way at a time, once the first has shown that the ranks agree. */
@@ -2226,6 +2125,18 @@ static neo_status neo__one(neo_comm *c, const neo__call *call, int peer, int sen
     return neo__round_run(c, call, &r);
 }
 static const int neo__two_leaves[2] = {1, 1};
+/* The data of a root to all, down a binomial tree. */
+static neo_status neo__tree_down(neo_comm *c, const neo__call *call, int root, void *data,
+                                 size_t bytes) {
+    int from_root = (c->rank - root + c->size) % c->size, step = 1;
+    while (step < c->size && !(from_root & step)) step *= 2;
+    if (from_root) NEO__TRY(neo__one(c, call, neo__peer(c, c->size - step), 0, data, bytes));
+    neo__round r = neo__round_new(c);
+    for (step /= 2; step > 0; step /= 2)
+        if (from_root + step < c->size)
+            neo__round_add(&r, neo__peer(c, step), 1, data, bytes, 1, 0);
+    return neo__round_run(c, call, &r);
+}
 /* Two ranks: each sends all it has, which is as many bytes as two halves there and back. */
 static neo_status neo__all_reduce_pair(neo_comm *c, const neo__call *call, const void *in,
                                        void *out, size_t bytes) {
@@ -2239,27 +2150,23 @@ static neo_status neo__all_reduce_pair(neo_comm *c, const neo__call *call, const
     NEO__TRY(neo__round_run(c, call, &r));
     piece[c->rank] = mine;
     piece[1 - c->rank] = theirs;
-    return neo__combine(c, call, NEO_HOST, piece, neo__two_leaves, 2, out, call->count);
+    const neo__combine_call both = neo__sum_of(call, piece, neo__two_leaves, 2, out, call->count);
+    return neo__device_combine(c->ctx, NEO_HOST, &both);
 }
 static neo_status neo__all_reduce_tree(neo_comm *c, const neo__call *call, const void *in,
                                        void *out, size_t bytes) {
     char sum[NEO__SMALL_BYTES], theirs[NEO__SMALL_BYTES];
     const void *piece[2] = {sum, theirs};
+    const neo__combine_call both = neo__sum_of(call, piece, neo__two_leaves, 2, sum, call->count);
     int step = 1;
     if (bytes) memcpy(sum, in, bytes);
     for (; step < c->size && !(c->rank & step); step *= 2) {
         if (c->rank + step >= c->size) continue;
         NEO__TRY(neo__one(c, call, c->rank + step, 0, theirs, bytes));
-        NEO__TRY(neo__combine(c, call, NEO_HOST, piece, neo__two_leaves, 2, sum, call->count));
+        NEO__TRY(neo__device_combine(c->ctx, NEO_HOST, &both));
     }
-    if (c->rank) {
-        NEO__TRY(neo__one(c, call, c->rank - step, 1, sum, bytes));
-        NEO__TRY(neo__one(c, call, c->rank - step, 0, sum, bytes));
-    }
-    neo__round r = neo__round_new(c);
-    for (step /= 2; step > 0; step /= 2)
-        if (c->rank + step < c->size) neo__round_add(&r, c->rank + step, 1, sum, bytes, 1, 0);
-    NEO__TRY(neo__round_run(c, call, &r));
+    if (c->rank) NEO__TRY(neo__one(c, call, c->rank - step, 1, sum, bytes));
+    NEO__TRY(neo__tree_down(c, call, 0, sum, bytes));
     if (bytes) memcpy(out, sum, bytes);
     return NEO_OK;
 }
@@ -2280,29 +2187,37 @@ static neo_status neo__all_reduce_run(neo_comm *c, const neo__work *w) {
 NEO__HOT_END
 
 /* ---- the others ---- */
-static const int64_t *neo__offsets(const neo_comm *c, int64_t *offset, int64_t count,
-                                   const int64_t *counts) {
+static void neo__offsets_set(const neo_comm *c, int64_t *offset, int64_t count,
+                             const int64_t *counts) {
     offset[0] = 0;
     for (int p = 0; p < c->size; p++) offset[p + 1] = offset[p] + neo__part(count, counts, p);
-    return offset;
+}
+/* [W + 1]: where the parts of a call begin. */
+static const int64_t *neo__offsets(const neo_comm *c, const neo__work *w) {
+    neo__offsets_set(c, c->scratch.offset, w->count, w->in_counts);
+    return c->scratch.offset;
 }
 static neo_status neo__copy_part(neo_comm *c, const neo__call *call, void *to, const void *from,
                                  int64_t count, size_t size) {
     if (count == 0 || to == from) return NEO_OK;
-    if (c->transport->gpu) return c->transport->gpu->copy(c, to, from, (size_t)count * size);
+    if (c->transport->copy) return c->transport->copy(c, to, from, (size_t)count * size);
     if (c->scratch.place == NEO_DEVICE)
-        return neo__comm_device_did(
-            c, call, neo__device_move(c->ctx, to, from, (size_t)count * size));
+        return neo__comm_move(c, call, to, from, (size_t)count * size);
     memmove(to, from, (size_t)count * size);
     return NEO_OK;
+}
+static neo_status neo__all_gather_run(neo_comm *c, const neo__work *w) {
+    const int64_t *offset = neo__offsets(c, w);
+    NEO__TRY(neo__copy_part(c, &w->call, (char *)w->out + (size_t)offset[c->rank] * w->each, w->in,
+                            offset[c->rank + 1] - offset[c->rank], w->each));
+    return neo__gather_parts(c, &w->call, w->each, (char *)w->out, offset, 1);
 }
 static neo_status neo__all_to_all_run(neo_comm *c, const neo__work *w) {
     const neo__call *call = &w->call;
     size_t size = w->each;
-    const int64_t *in =
-        neo__offsets(c, c->scratch.offset, w->count, w->in_counts);
-    const int64_t *out = neo__offsets(c, c->scratch.offset + c->size + 1, w->count,
-                                      w->out_counts);
+    const int64_t *in = neo__offsets(c, w);
+    int64_t *out = c->scratch.offset + c->size + 1;
+    neo__offsets_set(c, out, w->count, w->out_counts);
     const char *from = (const char *)w->in;
     char *to = (char *)w->out;
     neo__round r = neo__round_new(c);
@@ -2312,41 +2227,24 @@ static neo_status neo__all_to_all_run(neo_comm *c, const neo__work *w) {
     neo_status status =
         neo__copy_part(c, call, to + (size_t)out[c->rank] * size, from + (size_t)in[c->rank] * size,
                        in[c->rank + 1] - in[c->rank], size);
-    return neo__round_finish_after(c, call, &r, status);
-}
-static neo_status neo__broadcast_run(neo_comm *c, const neo__work *w) {
-    size_t bytes = (size_t)w->call.count * w->each;
-    int from_root = (c->rank - w->call.root + c->size) % c->size, step = 1;
-    while (step < c->size && !(from_root & step)) step *= 2;
-    if (from_root) NEO__TRY(neo__one(c, &w->call, neo__peer(c, c->size - step), 0, w->out, bytes));
-    neo__round r = neo__round_new(c);
-    for (step /= 2; step > 0; step /= 2)
-        if (from_root + step < c->size)
-            neo__round_add(&r, neo__peer(c, step), 1, w->out, bytes, 1, 0);
-    return neo__round_run(c, &w->call, &r);
+    return neo__round_finish(c, call, &r, status);
 }
 /* gather: all to the root's out; scatter: from the root's in. */
 static neo_status neo__rooted_run(neo_comm *c, const neo__work *w, int gather) {
     const neo__call *call = &w->call;
     size_t size = w->each;
-    const int64_t *offset =
-        neo__offsets(c, c->scratch.offset, w->count, w->in_counts);
+    const int64_t *offset = neo__offsets(c, w);
     int64_t mine = offset[c->rank + 1] - offset[c->rank];
     if (c->rank != call->root)
         return neo__one(c, call, call->root, gather, gather ? w->in : w->out, (size_t)mine * size);
     const char *all = gather ? (const char *)w->out : (const char *)w->in;
     neo__round r = neo__round_new(c);
-    for (int d = 1; d < c->size; d++) {
-        int p = neo__peer(c, d);
-        neo__round_add(&r, p, !gather, all + (size_t)offset[p] * size,
-                       (size_t)(offset[p + 1] - offset[p]) * size, 1, 0);
-    }
+    neo__round_add_parts(c, &r, !gather, all, offset, size, 1);
     NEO__TRY(neo__round_start(c, call, &r));
-    char *own = (char *)w->out + (size_t)offset[c->rank] * size;
-    neo_status status =
-        gather ? neo__copy_part(c, call, own, w->in, mine, size)
-               : neo__copy_part(c, call, w->out, all + (size_t)offset[c->rank] * size, mine, size);
-    return neo__round_finish_after(c, call, &r, status);
+    char *own = (char *)(uintptr_t)all + (size_t)offset[c->rank] * size;
+    neo_status status = neo__copy_part(c, call, gather ? own : w->out, gather ? w->in : own, mine,
+                                       size);
+    return neo__round_finish(c, call, &r, status);
 }
 static neo_status neo__barrier_run(neo_comm *c, const neo__work *w) {
     for (int step = 1; step < c->size; step *= 2) {
@@ -2357,85 +2255,48 @@ static neo_status neo__barrier_run(neo_comm *c, const neo__work *w) {
     }
     return NEO_OK;
 }
-static neo_status neo__sum_run(neo_comm *c, const neo__work *w) {
-    if (w->call.op == (int)NEO_COMM_ALL_REDUCE) return neo__all_reduce_run(c, w);
-    return neo__reduce_parts(
-        c, w, neo__offsets(c, c->scratch.offset, w->count, w->in_counts), w->out);
-}
-
 /* ---- rows on a narrow wire: a coded row is one element of the plain collectives ---- */
-/* `rows` decoded rows, each the sum of `pieces`, which follow one another. */
-static neo_status neo__rows_decode(neo_comm *c, const neo__work *w, const void *from, int64_t rows,
-                                   int pieces, void *to) {
-    neo__wire_call call =
-        neo__wire_call_of(w->rows.wire, w->rows.exponent, rows, w->rows.cols, from, to);
-    call.pieces = pieces;
-    call.piece_bytes = (size_t)rows * w->each;
-    return neo__comm_device_did(c, &w->call,
-                                neo__device_decode(c->ctx, c->scratch.place, &call));
-}
-static neo_status neo__rows_encode(neo_comm *c, const neo__work *w, const void *from, int64_t rows,
-                                   void *to) {
-    const neo__wire_call call =
-        neo__wire_call_of(w->rows.wire, w->rows.exponent, rows, w->rows.cols, from, to);
-    NEO__TRY(neo__comm_device_did(c, &w->call,
-                                  neo__device_encode(c->ctx, c->scratch.place, &call)));
-    if (w->rows.stats && c->scratch.place == NEO_HOST)
-        neo__wire_add_stats(c->ctx, &call, w->rows.stats);
-    return NEO_OK;
-}
-static neo_status neo__rows_all_to_all(neo_comm *c, const neo__work *w) {
-    int64_t in_rows = neo__parts_total(c->size, w->count, w->in_counts);
-    int64_t out_rows = neo__parts_total(c->size, w->count, w->out_counts);
-    neo__work coded = *w;
-    coded.in = w->rows.workspace;
-    coded.out = (char *)w->rows.workspace + (size_t)in_rows * w->each;
-    NEO__TRY(neo__rows_encode(c, w, w->in, in_rows, w->rows.workspace));
-    NEO__TRY(neo__all_to_all_run(c, &coded));
-    return neo__rows_decode(c, w, coded.out, out_rows, 1, w->out);
-}
-static neo_status neo__rows_all_gather(neo_comm *c, const neo__work *w) {
-    const int64_t *offset = neo__offsets(c, c->scratch.offset, w->count, w->in_counts);
-    int64_t mine = offset[c->rank + 1] - offset[c->rank];
-    char *coded = (char *)w->rows.workspace;
-    NEO__TRY(neo__rows_encode(c, w, w->in, mine, coded + (size_t)offset[c->rank] * w->each));
-    NEO__TRY(neo__gather_parts(c, &w->call, w->each, coded, offset, 1));
-    return neo__rows_decode(c, w, coded, offset[c->size], 1, w->out);
-}
-/* Every rank's rows of this rank's part, coded; then decoded and added. */
-static neo_status neo__rows_reduce(neo_comm *c, const neo__work *w) {
-    const int64_t *counts = w->in_counts;
-    int64_t total = neo__parts_total(c->size, w->count, counts),
-            mine = neo__part(w->count, counts, c->rank);
-    neo__work coded = *w;
-    coded.in = w->rows.workspace;
-    coded.out = (char *)w->rows.workspace + (size_t)total * w->each;
-    coded.out_counts = w->slot_counts + c->size;
-    for (int p = 0; p < c->size; p++) w->slot_counts[c->size + p] = mine;
-    NEO__TRY(neo__rows_encode(c, w, w->in, total, w->rows.workspace));
-    NEO__TRY(neo__all_to_all_run(c, &coded));
-    return neo__rows_decode(c, w, coded.out, mine, c->size, w->out);
-}
+/* All of this rank's rows are coded into the workspace, where coded rows go to all that need them;
+   what has come, `pieces` for a row (of a sum: one of each rank), is decoded and added. */
 static neo_status neo__rows_run(neo_comm *c, const neo__work *w) {
-    if (w->call.op == (int)NEO_COMM_ALL_TO_ALL) return neo__rows_all_to_all(c, w);
-    return w->call.op == (int)NEO_COMM_ALL_GATHER ? neo__rows_all_gather(c, w)
-                                                  : neo__rows_reduce(c, w);
+    const neo_ctx *ctx = c->ctx;
+    const neo_place place = c->scratch.place;
+    const int gathers = w->call.op == (int)NEO_COMM_ALL_GATHER;
+    const int sums = w->call.op == (int)NEO_COMM_REDUCE_SCATTER;
+    const int64_t all = neo__parts_total(c->size, w->count, w->in_counts);
+    const int64_t mine = neo__part(w->count, w->in_counts, c->rank);
+    const int64_t in_rows = gathers ? mine : all;
+    neo__work coded = *w;
+    char *from = (char *)w->rows.workspace, *to = from;
+    if (gathers) from += (size_t)neo__part_offset(w->count, w->in_counts, c->rank) * w->each;
+    else to += (size_t)all * w->each;
+    coded.in = from;
+    coded.out = to;
+    for (int p = 0; p < c->size && sums; p++) w->slot_counts[c->size + p] = mine;
+    if (sums) coded.out_counts = w->slot_counts + c->size;
+    neo__wire_call encode =
+        neo__wire_call_of(w->rows.wire, w->rows.exponent, in_rows, w->rows.cols, w->in, from);
+    neo__wire_call decode =
+        neo__wire_call_of(w->rows.wire, w->rows.exponent, all, w->rows.cols, to, w->out);
+    decode.pieces = sums ? c->size : 1;
+    if (sums) decode.rows = mine;
+    if (w->out_counts) decode.rows = neo__parts_total(c->size, w->count, w->out_counts);
+    decode.piece_bytes = (size_t)decode.rows * w->each;
+    NEO__TRY(neo__comm_device_did(c, &w->call, neo__device_encode(ctx, place, &encode)));
+    if (w->rows.stats && place == NEO_HOST) neo__wire_add_stats(ctx, &encode, w->rows.stats);
+    NEO__TRY(gathers ? neo__all_gather_run(c, &coded) : neo__all_to_all_run(c, &coded));
+    return neo__comm_device_did(c, &w->call, neo__device_decode(ctx, place, &decode));
 }
 
 static neo_status neo__work_run(neo_comm *c, neo__work *w) {
     if (w->rows.cols) return neo__rows_run(c, w);
     switch ((neo_comm_op)w->call.op) {
-    case NEO_COMM_ALL_REDUCE:
-    case NEO_COMM_REDUCE_SCATTER: return neo__sum_run(c, w);
-    case NEO_COMM_ALL_GATHER: {
-        const int64_t *offset =
-            neo__offsets(c, c->scratch.offset, w->count, w->in_counts);
-        NEO__TRY(neo__copy_part(c, &w->call, (char *)w->out + (size_t)offset[c->rank] * w->each,
-                                w->in, offset[c->rank + 1] - offset[c->rank], w->each));
-        return neo__gather_parts(c, &w->call, w->each, (char *)w->out, offset, 1);
-    }
+    case NEO_COMM_ALL_REDUCE: return neo__all_reduce_run(c, w);
+    case NEO_COMM_REDUCE_SCATTER: return neo__reduce_parts(c, w, neo__offsets(c, w), w->out);
+    case NEO_COMM_ALL_GATHER: return neo__all_gather_run(c, w);
     case NEO_COMM_ALL_TO_ALL: return neo__all_to_all_run(c, w);
-    case NEO_COMM_BROADCAST: return neo__broadcast_run(c, w);
+    case NEO_COMM_BROADCAST:
+        return neo__tree_down(c, &w->call, w->call.root, w->out, (size_t)w->call.count * w->each);
     case NEO_COMM_GATHER: return neo__rooted_run(c, w, 1);
     case NEO_COMM_SCATTER: return neo__rooted_run(c, w, 0);
     case NEO_COMM_SEND:
@@ -2454,8 +2315,7 @@ static neo_status neo__work_run(neo_comm *c, neo__work *w) {
 NEO__HOT_BEGIN
 static neo__work neo__work_new(const char *function, neo_comm_op op, const void *in, void *out,
                                int64_t count, const int64_t *counts, neo_dtype dtype) {
-    neo__work w;
-    memset(&w, 0, sizeof w);
+    NEO__ZERO(neo__work, w);
     w.function = function;
     w.call.op = (int32_t)op;
     w.call.dtype = (int32_t)dtype;
@@ -2477,7 +2337,8 @@ static neo_status neo__check_reduce(const neo__work *w) {
                w->function, neo_dtype_name((neo_dtype)w->call.dtype));
     return NEO_OK;
 }
-static neo_status neo__check_parts(const neo_comm *c, neo__work *w) {
+static neo_status neo__check_parts(neo_comm *c, neo__work *w) {
+    NEO__TRY(neo__comm_check(c, w->function));
     w->call.count = neo__parts_total(c->size, w->count, w->in_counts);
     NEO__CHECK(w->call.count >= 0, NEO_ERR_ARG, "%s: a count is negative, or their sum too large",
                w->function);
@@ -2503,8 +2364,7 @@ static neo_status neo__check_part_place(const neo_comm *c, const neo__work *w, c
 
 NEO_API neo_status neo_comm_all_reduce(neo_comm *c, neo_reduce reduce, const void *in, void *out,
                                        int64_t count, neo_dtype dtype, neo_ticket *ticket) {
-    neo__work w =
-        neo__work_new("neo_comm_all_reduce", NEO_COMM_ALL_REDUCE, in, out, count, NULL, dtype);
+    neo__work w = neo__work_new(__func__, NEO_COMM_ALL_REDUCE, in, out, count, NULL, dtype);
     w.call.reduce = (int32_t)reduce;
     NEO__TRY(neo__comm_check(c, w.function));
     NEO__TRY(neo__check_data(w.function, "in", in, count, dtype));
@@ -2522,9 +2382,8 @@ static neo_status neo__parts_issue(neo_comm *c, neo__work *w, neo_ticket *ticket
     const int in_has_all = op == (int)NEO_COMM_REDUCE_SCATTER || op == (int)NEO_COMM_SCATTER;
     const void *all = in_has_all ? w->in : w->out, *part = in_has_all ? w->out : w->in;
     const neo_dtype dtype = (neo_dtype)w->call.dtype;
-    NEO__TRY(neo__comm_check(c, w->function));
-    NEO__TRY(neo__check_root(c, w));
     NEO__TRY(neo__check_parts(c, w));
+    NEO__TRY(neo__check_root(c, w));
     NEO__TRY(neo__check_data(w->function, in_has_all ? "out" : "in", part,
                              neo__part(w->count, w->in_counts, c->rank), dtype));
     if (!rooted || c->rank == w->call.root) {
@@ -2538,29 +2397,26 @@ static neo_status neo__parts_issue(neo_comm *c, neo__work *w, neo_ticket *ticket
 NEO_API neo_status neo_comm_reduce_scatter(neo_comm *c, neo_reduce reduce, const void *in,
                                            void *out, int64_t count, const int64_t *counts,
                                            neo_dtype dtype, neo_ticket *ticket) {
-    neo__work w = neo__work_new("neo_comm_reduce_scatter", NEO_COMM_REDUCE_SCATTER, in, out, count,
-                                counts, dtype);
+    neo__work w = neo__work_new(__func__, NEO_COMM_REDUCE_SCATTER, in, out, count, counts, dtype);
     w.call.reduce = (int32_t)reduce;
     return neo__parts_issue(c, &w, ticket);
 }
 NEO_API neo_status neo_comm_all_gather(neo_comm *c, const void *in, void *out, int64_t count,
                                        const int64_t *counts, neo_dtype dtype, neo_ticket *ticket) {
-    neo__work w =
-        neo__work_new("neo_comm_all_gather", NEO_COMM_ALL_GATHER, in, out, count, counts, dtype);
+    neo__work w = neo__work_new(__func__, NEO_COMM_ALL_GATHER, in, out, count, counts, dtype);
     return neo__parts_issue(c, &w, ticket);
 }
 NEO_API neo_status neo_comm_gather(neo_comm *c, const void *in, void *out, int64_t count,
                                    const int64_t *counts, neo_dtype dtype, int root,
                                    neo_ticket *ticket) {
-    neo__work w = neo__work_new("neo_comm_gather", NEO_COMM_GATHER, in, out, count, counts, dtype);
+    neo__work w = neo__work_new(__func__, NEO_COMM_GATHER, in, out, count, counts, dtype);
     w.call.root = (int32_t)root;
     return neo__parts_issue(c, &w, ticket);
 }
 NEO_API neo_status neo_comm_scatter(neo_comm *c, const void *in, void *out, int64_t count,
                                     const int64_t *counts, neo_dtype dtype, int root,
                                     neo_ticket *ticket) {
-    neo__work w =
-        neo__work_new("neo_comm_scatter", NEO_COMM_SCATTER, in, out, count, counts, dtype);
+    neo__work w = neo__work_new(__func__, NEO_COMM_SCATTER, in, out, count, counts, dtype);
     w.call.root = (int32_t)root;
     return neo__parts_issue(c, &w, ticket);
 }
@@ -2581,16 +2437,14 @@ static neo_status neo__all_to_all_issue(neo_comm *c, neo__work *w, neo_ticket *t
 }
 NEO_API neo_status neo_comm_all_to_all(neo_comm *c, const void *in, void *out, int64_t count,
                                        neo_dtype dtype, neo_ticket *ticket) {
-    neo__work w =
-        neo__work_new("neo_comm_all_to_all", NEO_COMM_ALL_TO_ALL, in, out, count, NULL, dtype);
+    neo__work w = neo__work_new(__func__, NEO_COMM_ALL_TO_ALL, in, out, count, NULL, dtype);
     NEO__TRY(neo__comm_check(c, w.function));
     return neo__all_to_all_issue(c, &w, ticket);
 }
 NEO_API neo_status neo_comm_all_to_allv(neo_comm *c, const void *in, const int64_t *in_counts,
                                         void *out, const int64_t *out_counts, neo_dtype dtype,
                                         neo_ticket *ticket) {
-    neo__work w =
-        neo__work_new("neo_comm_all_to_allv", NEO_COMM_ALL_TO_ALL, in, out, 0, in_counts, dtype);
+    neo__work w = neo__work_new(__func__, NEO_COMM_ALL_TO_ALL, in, out, 0, in_counts, dtype);
     w.out_counts = out_counts;
     NEO__TRY(neo__comm_check(c, w.function));
     NEO__CHECK(in_counts && out_counts, NEO_ERR_ARG, "%s: in_counts or out_counts is NULL",
@@ -2599,8 +2453,7 @@ NEO_API neo_status neo_comm_all_to_allv(neo_comm *c, const void *in, const int64
 }
 NEO_API neo_status neo_comm_broadcast(neo_comm *c, void *data, int64_t count, neo_dtype dtype,
                                       int root, neo_ticket *ticket) {
-    neo__work w =
-        neo__work_new("neo_comm_broadcast", NEO_COMM_BROADCAST, data, data, count, NULL, dtype);
+    neo__work w = neo__work_new(__func__, NEO_COMM_BROADCAST, data, data, count, NULL, dtype);
     w.call.root = (int32_t)root;
     NEO__TRY(neo__comm_check(c, w.function));
     NEO__TRY(neo__check_root(c, &w));
@@ -2629,7 +2482,7 @@ NEO_API neo_status neo_comm_recv(neo_comm *c, void *data, int64_t count, neo_dty
     return neo__pair_issue(c, "neo_comm_recv", data, count, dtype, peer, 1, ticket);
 }
 NEO_API neo_status neo_comm_barrier(neo_comm *c, neo_ticket *ticket) {
-    neo__work w = neo__work_new("neo_comm_barrier", NEO_COMM_BARRIER, NULL, NULL, 0, NULL, NEO_F32);
+    neo__work w = neo__work_new(__func__, NEO_COMM_BARRIER, NULL, NULL, 0, NULL, NEO_F32);
     NEO__TRY(neo__comm_check(c, w.function));
     return neo__work_issue(c, &w, ticket);
 }
@@ -2642,47 +2495,41 @@ static neo_status neo__check_leaves(const neo_comm *comm, const char *function) 
     return NEO_OK;
 }
 /* A piece may hold out at its place (in elements), or be elsewhere. */
-static neo_status neo__check_pieces(const neo_comm *c, const neo__work *w,
-                                    const void *const *pieces, int64_t out_count, int64_t place) {
-    size_t size = w->each;
+static neo_status neo__leaves_issue(neo_comm *c, neo__work *w, const void *const *pieces,
+                                    int64_t out_count, int64_t place, neo_ticket *ticket) {
+    const size_t size = w->each, out_bytes = (size_t)out_count * size;
     NEO__TRY(neo__check_leaves(c, w->function));
+    NEO__TRY(neo__check_reduce(w));
     NEO__CHECK(pieces, NEO_ERR_ARG, "%s: pieces is NULL", w->function);
-    for (int k = 0; k < c->tree.pieces_of[c->rank + 1] - c->tree.pieces_of[c->rank]; k++) {
+    w->pieces = c->tree.pieces_of[c->rank + 1] - c->tree.pieces_of[c->rank];
+    for (int k = 0; k < w->pieces; k++) {
         NEO__TRY(neo__check_data(w->function, "a piece", pieces[k], w->call.count,
                                  (neo_dtype)w->call.dtype));
         int there = (const char *)pieces[k] + (size_t)place * size == (const char *)w->out;
-        NEO__CHECK(there || !neo__overlap(pieces[k], (size_t)w->call.count * size, w->out,
-                                          (size_t)out_count * size),
-                   NEO_ERR_ARG, "%s: piece %d and out overlap, but not in place", w->function, k);
+        NEO__CHECK(
+            there || !neo__overlap(pieces[k], (size_t)w->call.count * size, w->out, out_bytes),
+            NEO_ERR_ARG, "%s: piece %d and out overlap, but not in place", w->function, k);
+        w->piece[k] = pieces[k];
     }
-    return neo__check_reduce(w);
-}
-static neo_status neo__leaves_issue(neo_comm *c, neo__work *w, const void *const *pieces,
-                                    neo_ticket *ticket) {
-    w->pieces = c->tree.pieces_of[c->rank + 1] - c->tree.pieces_of[c->rank];
-    for (int k = 0; k < w->pieces; k++) w->piece[k] = pieces[k];
+    if (!c->tree.one_each) w->call.root = (int32_t)c->tree.shards;
     return neo__work_issue(c, w, ticket);
 }
 NEO_API neo_status neo_comm_all_reduce_leaves(neo_comm *c, const void *const *pieces, void *out,
                                               int64_t count, neo_dtype dtype, neo_ticket *ticket) {
-    neo__work w = neo__work_new("neo_comm_all_reduce_leaves", NEO_COMM_ALL_REDUCE, NULL, out, count,
-                                NULL, dtype);
+    neo__work w = neo__work_new(__func__, NEO_COMM_ALL_REDUCE, NULL, out, count, NULL, dtype);
     NEO__TRY(neo__comm_check(c, w.function));
     NEO__TRY(neo__check_data(w.function, "out", out, count, dtype));
-    NEO__TRY(neo__check_pieces(c, &w, pieces, count, 0));
-    return neo__leaves_issue(c, &w, pieces, ticket);
+    return neo__leaves_issue(c, &w, pieces, count, 0, ticket);
 }
 NEO_API neo_status neo_comm_reduce_scatter_leaves(neo_comm *c, const void *const *pieces, void *out,
                                                   int64_t count, const int64_t *counts,
                                                   neo_dtype dtype, neo_ticket *ticket) {
-    neo__work w = neo__work_new("neo_comm_reduce_scatter_leaves", NEO_COMM_REDUCE_SCATTER, NULL,
-                                out, count, counts, dtype);
-    NEO__TRY(neo__comm_check(c, w.function));
+    neo__work w = neo__work_new(__func__, NEO_COMM_REDUCE_SCATTER, NULL, out, count, counts, dtype);
     NEO__TRY(neo__check_parts(c, &w));
     int64_t mine = neo__part(count, counts, c->rank);
     NEO__TRY(neo__check_data(w.function, "out", out, mine, dtype));
-    NEO__TRY(neo__check_pieces(c, &w, pieces, mine, neo__part_offset(count, counts, c->rank)));
-    return neo__leaves_issue(c, &w, pieces, ticket);
+    const int64_t place = neo__part_offset(count, counts, c->rank);
+    return neo__leaves_issue(c, &w, pieces, mine, place, ticket);
 }
 
 /* ---- rows ---- */
@@ -2732,8 +2579,7 @@ static neo_status neo__rows_issue(neo_comm *c, neo__work *w, const neo_rows *row
 NEO_API neo_status neo_comm_all_to_allv_rows(neo_comm *c, const neo_rows *rows, const float *in,
                                              const int64_t *in_rows, float *out,
                                              const int64_t *out_rows, neo_ticket *ticket) {
-    neo__work w = neo__work_new("neo_comm_all_to_allv_rows", NEO_COMM_ALL_TO_ALL, in, out, 0,
-                                in_rows, NEO_F32);
+    neo__work w = neo__work_new(__func__, NEO_COMM_ALL_TO_ALL, in, out, 0, in_rows, NEO_F32);
     w.out_counts = out_rows;
     w.call.count = -1;
     NEO__TRY(neo__comm_check(c, w.function));
@@ -2747,18 +2593,14 @@ NEO_API neo_status neo_comm_all_to_allv_rows(neo_comm *c, const neo_rows *rows, 
 NEO_API neo_status neo_comm_all_gather_rows(neo_comm *c, const neo_rows *rows, const float *in,
                                             float *out, int64_t count, const int64_t *counts,
                                             neo_ticket *ticket) {
-    neo__work w = neo__work_new("neo_comm_all_gather_rows", NEO_COMM_ALL_GATHER, in, out, count,
-                                counts, NEO_F32);
-    NEO__TRY(neo__comm_check(c, w.function));
+    neo__work w = neo__work_new(__func__, NEO_COMM_ALL_GATHER, in, out, count, counts, NEO_F32);
     NEO__TRY(neo__check_parts(c, &w));
     return neo__rows_issue(c, &w, rows, neo__part(count, counts, c->rank), w.call.count, ticket);
 }
 NEO_API neo_status neo_comm_reduce_scatter_rows(neo_comm *c, const neo_rows *rows, const float *in,
                                                 float *out, int64_t count, const int64_t *counts,
                                                 neo_ticket *ticket) {
-    neo__work w = neo__work_new("neo_comm_reduce_scatter_rows", NEO_COMM_REDUCE_SCATTER, in, out,
-                                count, counts, NEO_F32);
-    NEO__TRY(neo__comm_check(c, w.function));
+    neo__work w = neo__work_new(__func__, NEO_COMM_REDUCE_SCATTER, in, out, count, counts, NEO_F32);
     NEO__TRY(neo__check_parts(c, &w));
     return neo__rows_issue(c, &w, rows, w.call.count, neo__part(count, counts, c->rank), ticket);
 }
@@ -2771,12 +2613,10 @@ static neo_status neo__check_2level(const char *function, const neo_comm *local,
     NEO__CHECK(local->place == cross->place, NEO_ERR_ARG,
                "%s: one of local and cross is a group of devices, the other is not", function);
     int floats = dtype != NEO_I8 && dtype != NEO_U8 && dtype != NEO_I32 && dtype != NEO_I64;
-    NEO__CHECK(
-        !floats || reduce != NEO_REDUCE_SUM || (local->size & (local->size - 1)) == 0,
-        NEO_ERR_UNSUPPORTED,
-        "%s: sums of floats over nodes of %d ranks would not have the bits of the flat call: "
-        "that needs a power of two",
-        function, local->size);
+    NEO__CHECK(!floats || reduce != NEO_REDUCE_SUM || (local->size & (local->size - 1)) == 0,
+               NEO_ERR_UNSUPPORTED,
+               "%s: sums of floats over nodes of %d ranks would not have the bits of the flat "
+               "call: that needs a power of two", function, local->size);
     const int64_t all = (int64_t)local->size * cross->size;
     NEO__CHECK(count >= 0 && count <= INT64_MAX / 16 / all, NEO_ERR_ARG, "%s: count is %" PRId64,
                function, count);
@@ -2791,11 +2631,10 @@ static neo_status neo__2level_step(neo_comm *other, neo_status status) {
 NEO_API neo_status neo_comm_all_reduce_2level(neo_comm *local, neo_comm *cross, neo_reduce reduce,
                                               const void *in, void *out, int64_t count,
                                               neo_dtype dtype) {
-    const char *function = "neo_comm_all_reduce_2level";
     const neo__operand from = {"in", in, count}, to = {"out", out, count};
-    NEO__TRY(neo__check_2level(function, local, cross, reduce, count, dtype));
-    if (in != out) NEO__TRY(neo__check_operands(function, dtype, from, to));
-    else NEO__TRY(neo__check_data(function, "in", in, count, dtype));
+    NEO__TRY(neo__check_2level(__func__, local, cross, reduce, count, dtype));
+    if (in != out) NEO__TRY(neo__check_operands(__func__, dtype, from, to));
+    else NEO__TRY(neo__check_data(__func__, "in", in, count, dtype));
     int64_t *counts = neo__comm_counts(local);
     for (int p = 0; p < local->size; p++)
         counts[p] = count * (p + 1) / local->size - count * p / local->size;
@@ -2804,10 +2643,9 @@ NEO_API neo_status neo_comm_all_reduce_2level(neo_comm *local, neo_comm *cross, 
     int64_t part = counts[local->rank];
     NEO__TRY(neo__2level_step(
         cross, neo_comm_reduce_scatter(local, reduce, in, mine, 0, counts, dtype, NULL)));
-    NEO__TRY(neo__2level_step(
-        local, neo_comm_all_reduce(cross, reduce, mine, mine, part, dtype, NULL)));
-    return neo__2level_step(cross,
-                            neo_comm_all_gather(local, mine, out, 0, counts, dtype, NULL));
+    NEO__TRY(
+        neo__2level_step(local, neo_comm_all_reduce(cross, reduce, mine, mine, part, dtype, NULL)));
+    return neo__2level_step(cross, neo_comm_all_gather(local, mine, out, 0, counts, dtype, NULL));
 }
 /* Parts [h][l] -> [l][h], so that what goes to place l of every node lies together. */
 static neo_status neo__by_place(neo_comm *c, void *out, const void *in, int nodes, int places,
@@ -2816,7 +2654,7 @@ static neo_status neo__by_place(neo_comm *c, void *out, const void *in, int node
     const char *from = (const char *)in;
     char *to = (char *)out;
     if (bytes == 0) return NEO_OK;
-    if (c->transport->gpu) NEO__TRY(c->transport->gpu->come(c));
+    if (c->transport->come) NEO__TRY(c->transport->come(c));
     if (c->place == NEO_DEVICE && neo_ctx_device(c->ctx)) {
         const int64_t shape[3] = {places, nodes, count};
         neo_tensor src = neo_tensor_nd((void *)(uintptr_t)in, dtype, 3, shape);
@@ -2830,57 +2668,54 @@ static neo_status neo__by_place(neo_comm *c, void *out, const void *in, int node
         for (int h = 0; h < nodes; h++) {
             char *at = to + (size_t)(l * nodes + h) * bytes;
             const char *part = from + (size_t)(h * places + l) * bytes;
-            if (!c->transport->gpu) memcpy(at, part, bytes);
-            else NEO__TRY(c->transport->gpu->copy(c, at, part, bytes));
+            if (!c->transport->copy) memcpy(at, part, bytes);
+            else NEO__TRY(c->transport->copy(c, at, part, bytes));
         }
     return NEO_OK;
 }
-/* A rank whose device fails at this leaves both groups. */
-static neo_status neo__2level_sort(neo_comm *local, neo_comm *cross, neo_status status) {
+/* The same; a rank whose device fails at this leaves both groups. */
+static neo_status neo__2level_sort(neo_comm *local, neo_comm *cross, void *out, const void *in,
+                                   int nodes, int places, int64_t count, neo_dtype dtype) {
+    neo_status status = neo__by_place(local, out, in, nodes, places, count, dtype);
     return neo__2level_step(local, neo__2level_step(cross, status));
 }
 NEO_API neo_status neo_comm_reduce_scatter_2level(neo_comm *local, neo_comm *cross,
                                                   neo_reduce reduce, const void *in, void *out,
                                                   int64_t count, neo_dtype dtype, void *workspace) {
-    const char *function = "neo_comm_reduce_scatter_2level";
-    NEO__TRY(neo__check_2level(function, local, cross, reduce, count, dtype));
+    NEO__TRY(neo__check_2level(__func__, local, cross, reduce, count, dtype));
     const int64_t whole = count * local->size * cross->size;
     const neo__operand from = {"in", in, whole}, to = {"out", out, count};
     const neo__operand work = {"workspace", workspace, whole};
-    NEO__TRY(neo__check_operands(function, dtype, from, work));
-    NEO__TRY(neo__check_operands(function, dtype, to, work));
+    NEO__TRY(neo__check_operands(__func__, dtype, from, work));
+    NEO__TRY(neo__check_operands(__func__, dtype, to, work));
     char *sorted = (char *)workspace;
     char *mine = sorted + (size_t)(local->rank * count * cross->size) * neo_dtype_size(dtype);
-    NEO__TRY(neo__2level_sort(
-        local, cross, neo__by_place(local, sorted, in, cross->size, local->size, count, dtype)));
-    NEO__TRY(
-        neo__2level_step(cross, neo_comm_reduce_scatter(local, reduce, sorted, mine,
-                                                        count * cross->size, NULL, dtype, NULL)));
+    const int64_t part = count * cross->size;
+    NEO__TRY(neo__2level_sort(local, cross, sorted, in, cross->size, local->size, count, dtype));
+    NEO__TRY(neo__2level_step(
+        cross, neo_comm_reduce_scatter(local, reduce, sorted, mine, part, NULL, dtype, NULL)));
     return neo__2level_step(
         local, neo_comm_reduce_scatter(cross, reduce, mine, out, count, NULL, dtype, NULL));
 }
 NEO_API neo_status neo_comm_all_to_all_2level(neo_comm *local, neo_comm *cross, const void *in,
                                               void *out, int64_t count, neo_dtype dtype,
                                               void *workspace) {
-    const char *function = "neo_comm_all_to_all_2level";
-    NEO__TRY(neo__check_2level(function, local, cross, NEO_REDUCE_MAX, count, dtype));
-    const int64_t whole = count * local->size * cross->size;
+    NEO__TRY(neo__check_2level(__func__, local, cross, NEO_REDUCE_MAX, count, dtype));
+    const int places = local->size, nodes = cross->size;
+    const int64_t whole = count * places * nodes;
     const neo__operand from = {"in", in, whole}, to = {"out", out, whole};
     const neo__operand work = {"workspace", workspace, whole};
-    NEO__TRY(neo__check_operands(function, dtype, from, to));
-    NEO__TRY(neo__check_operands(function, dtype, from, work));
-    NEO__TRY(neo__check_operands(function, dtype, to, work));
+    NEO__TRY(neo__check_operands(__func__, dtype, from, to));
+    NEO__TRY(neo__check_operands(__func__, dtype, from, work));
+    NEO__TRY(neo__check_operands(__func__, dtype, to, work));
     /* workspace [l][h]: to place l; after the first exchange out [l][h]: from place l of this node,
        for node h; turned to workspace [h][l]: for node h, from place l. */
-    NEO__TRY(neo__2level_sort(
-        local, cross, neo__by_place(local, workspace, in, cross->size, local->size, count, dtype)));
+    NEO__TRY(neo__2level_sort(local, cross, workspace, in, nodes, places, count, dtype));
     NEO__TRY(neo__2level_step(
-        cross, neo_comm_all_to_all(local, workspace, out, count * cross->size, dtype, NULL)));
-    NEO__TRY(neo__2level_sort(
-        local, cross,
-        neo__by_place(local, workspace, out, local->size, cross->size, count, dtype)));
+        cross, neo_comm_all_to_all(local, workspace, out, count * nodes, dtype, NULL)));
+    NEO__TRY(neo__2level_sort(local, cross, workspace, out, places, nodes, count, dtype));
     return neo__2level_step(
-        local, neo_comm_all_to_all(cross, workspace, out, count * local->size, dtype, NULL));
+        local, neo_comm_all_to_all(cross, workspace, out, count * places, dtype, NULL));
 }
 /* ---------------------------------------------------------------------------
    >>impl-comm-data
@@ -2896,18 +2731,13 @@ NEO_API neo_status neo_comm_all_to_all_2level(neo_comm *local, neo_comm *cross, 
    ------------------------------------------------------------------------ */
 enum {
     NEO__AGREE_BYTES = 512,
+    NEO__AGREE_LIST = 8, /* ranks named in a message */
     NEO__INPUT_BLOCK = 256 << 10,
     NEO__INPUT_BLOCKS = 4,
     NEO__INPUT_READ_MS = 50,      /* a reader waits for bytes */
     NEO__INPUT_NAP_NS = 200000,   /* the first sleep after a round in which nothing moved */
     NEO__INPUT_NAP_DOUBLINGS = 6, /* and the last */
-    NEO__INPUT_NAME = 200,        /* of a path, in messages */
-    NEO__INPUT_LIST = 8,          /* ranks named in a message */
-#if defined(_WIN32)
-    NEO__INPUT_WORKS = 0 /* a read cannot be waited for with a time limit */
-#else
-    NEO__INPUT_WORKS = 1
-#endif
+    NEO__INPUT_NAME = 200         /* of a path, in messages */
 };
 
 /* ---- agreement ---- */
@@ -2918,37 +2748,34 @@ static neo_status neo__agree_on_error(neo_comm *comm, int root, neo_status statu
     if (comm->rank == root) {
         const char *mine = neo_last_error();
         if (!mine[0]) mine = neo_status_string(status);
-        int head = 0;
-        if (strncmp(mine, "rank ", 5) != 0)
-            head = snprintf(text, sizeof text, "rank %d: ", comm->world[comm->rank]);
-        size_t room = sizeof text - 1 - (size_t)head, length = strlen(mine);
-        memcpy(text + head, mine, length < room ? length : room);
+        if (strncmp(mine, "rank ", 5) == 0) snprintf(text, sizeof text, "%s", mine);
+        else snprintf(text, sizeof text, "rank %d: %s", comm->world[comm->rank], mine);
     }
+    comm->next.on_host = 1;
     NEO__TRY(neo_comm_broadcast(comm, text, (int64_t)sizeof text, NEO_U8, root, NULL));
     text[sizeof text - 1] = 0;
     return neo_fail(status, "%s", text);
 }
 static neo_status neo__agree_on_end(const neo_comm *comm, const int64_t *word, int ended) {
-    char list[NEO__INPUT_LIST * 8 + 8];
-    size_t at = 0;
+    neo__call_text list;
     int named = 0;
-    list[0] = 0;
-    for (int p = 0; p < comm->size && named <= NEO__INPUT_LIST; p++) {
+    list.text[0] = 0;
+    for (int p = 0; p < comm->size && named <= NEO__AGREE_LIST; p++) {
         if (word[p] != (int64_t)NEO_END) continue;
-        const char *comma = named ? ", " : "";
-        at += (size_t)(named++ < NEO__INPUT_LIST
-                           ? snprintf(list + at, sizeof list - at, "%s%d", comma, comm->world[p])
-                           : snprintf(list + at, sizeof list - at, "%s...", comma));
+        const char *comma = named++ ? ", " : "";
+        if (named > NEO__AGREE_LIST) neo__call_add(&list, "%s...", comma);
+        else neo__call_add(&list, "%s%d", comma, comm->world[p]);
     }
     return neo_fail(
         NEO_ERR_DIVERGED,
         "neo_comm_agree: %d of %d ranks have come to the end, the others have not: rank%s %s",
-        ended, comm->size, ended == 1 ? "" : "s", list);
+        ended, comm->size, ended == 1 ? "" : "s", list.text);
 }
 static neo_status neo__agree_all(neo_comm *comm, neo_status mine) {
     int64_t *word = neo__comm_counts(comm);
     int64_t own = (int64_t)mine;
     int ended = 0;
+    comm->next.on_host = 1;
     NEO__TRY(neo_comm_all_gather(comm, &own, word, 1, NULL, NEO_I64, NULL));
     for (int p = 0; p < comm->size; p++) {
         if (word[p] != (int64_t)NEO_OK && word[p] != (int64_t)NEO_END)
@@ -2958,33 +2785,28 @@ static neo_status neo__agree_all(neo_comm *comm, neo_status mine) {
     if (ended == 0) return NEO_OK;
     return ended == comm->size ? NEO_END : neo__agree_on_end(comm, word, ended);
 }
+/* To the group for numbers on the host. Over NCCL operations in flight use it too. */
+static neo_status neo__comm_to_host(neo_comm **comm, const char *function) {
+    neo_comm *c = *comm;
+    NEO__CHECK(c, NEO_ERR_ARG, "%s: comm is NULL", function);
+    neo_comm_label(c, NULL); /* of a call that was refused on this rank alone */
+    *comm = neo_comm_host(c);
+    if (*comm == c) return NEO_OK;
+    NEO__TRY(neo__comm_drain(c, c->queue.issued));
+    return neo__comm_check(c, function);
+}
 NEO_API neo_status neo_comm_agree(neo_comm *comm, neo_status mine) {
-    NEO__CHECK(comm, NEO_ERR_ARG, "neo_comm_agree: comm is NULL");
-    neo_comm_label(comm, NULL); /* of a call that was refused on this rank alone */
-    if (comm->transport->gpu) { /* its operations in flight use the host group */
-        NEO__TRY(neo__comm_drain(comm, comm->queue.issued));
-        NEO__TRY(neo__comm_check(comm, "neo_comm_agree"));
-        return neo_comm_agree(neo_comm_host(comm), mine);
-    }
-    neo_place was = comm->place;
-    comm->place = NEO_HOST;
-    neo_status status = neo__agree_all(comm, mine);
-    comm->place = was;
-    return status;
+    NEO__TRY(neo__comm_to_host(&comm, "neo_comm_agree"));
+    return neo__agree_all(comm, mine);
 }
 static neo_status neo__group_agree(void *user, neo_status mine) {
     return neo_comm_agree((neo_comm *)user, mine);
 }
 static neo_status neo__group_sum(void *user, uint64_t *words, int count) {
     neo_comm *comm = (neo_comm *)user;
-    if (comm->transport->gpu) NEO__TRY(neo__comm_drain(comm, comm->queue.issued));
-    comm = neo_comm_host(comm);
-    neo_place was = comm->place;
-    comm->place = NEO_HOST;
-    neo_status status =
-        neo_comm_all_reduce(comm, NEO_REDUCE_SUM, words, words, count, NEO_I64, NULL);
-    comm->place = was;
-    return status;
+    NEO__TRY(neo__comm_to_host(&comm, "neo_comm_group"));
+    comm->next.on_host = 1;
+    return neo_comm_all_reduce(comm, NEO_REDUCE_SUM, words, words, count, NEO_I64, NULL);
 }
 NEO_API neo_group neo_comm_group(neo_comm *comm) {
     neo_group group;
@@ -3006,26 +2828,23 @@ static int64_t neo__samples_of(const neo_comm *comm, int r, int64_t batch, int64
 }
 NEO_API neo_status neo_comm_samples(const neo_comm *comm, int64_t batch, int64_t *first,
                                     int64_t *count) {
-    const char *function = "neo_comm_samples";
-    NEO__CHECK(comm && first && count, NEO_ERR_ARG, "%s: an argument is NULL", function);
-    NEO__CHECK(batch >= 0, NEO_ERR_ARG, "%s: a batch of %" PRId64, function, batch);
-    NEO__TRY(neo__check_leaves(comm, function));
+    NEO__CHECK(comm && first && count, NEO_ERR_ARG, "%s: an argument is NULL", __func__);
+    NEO__CHECK(batch >= 0, NEO_ERR_ARG, "%s: a batch of %" PRId64, __func__, batch);
+    NEO__TRY(neo__check_leaves(comm, __func__));
     *count = neo__samples_of(comm, comm->rank, batch, first);
     return NEO_OK;
 }
 NEO_API neo_status neo_comm_gather_samples(neo_comm *comm, const void *in, void *out, int64_t batch,
                                            int64_t cols, neo_dtype dtype, int root,
                                            neo_ticket *ticket) {
-    const char *function = "neo_comm_gather_samples";
-    NEO__TRY(neo__comm_check(comm, function));
-    NEO__TRY(neo__check_leaves(comm, function));
+    NEO__TRY(neo__comm_check(comm, __func__));
+    NEO__TRY(neo__check_leaves(comm, __func__));
     NEO__CHECK(batch >= 0 && cols >= 0 && (cols == 0 || batch <= INT64_MAX / 16 / cols),
-               NEO_ERR_ARG, "%s: %" PRId64 " samples of %" PRId64 " numbers", function, batch,
+               NEO_ERR_ARG, "%s: %" PRId64 " samples of %" PRId64 " numbers", __func__, batch,
                cols);
     int64_t *counts = neo__comm_counts(comm);
     int64_t first;
-    for (int p = 0; p < comm->size; p++)
-        counts[p] = cols * neo__samples_of(comm, p, batch, &first);
+    for (int p = 0; p < comm->size; p++) counts[p] = cols * neo__samples_of(comm, p, batch, &first);
     return neo_comm_gather(comm, in, out, 0, counts, dtype, root, ticket);
 }
 
@@ -3039,8 +2858,7 @@ struct neo_comm_input {
     int thread_runs;
     neo__mutex lock;
     neo__cond changed;
-    char *data;       /* [NEO__INPUT_BLOCKS][NEO__INPUT_BLOCK]: a ring */
-    int64_t *word;    /* [size] */
+    char data[NEO__INPUT_BLOCKS][NEO__INPUT_BLOCK]; /* a ring */
     int64_t put, got; /* blocks; those in [got, put) are the reader's */
     size_t bytes[NEO__INPUT_BLOCKS], at; /* in block `got`: taken */
     int quit;
@@ -3064,8 +2882,7 @@ static void neo__input_take(neo_comm_input *in, int wait_ms) {
     wait.events = POLLIN;
     wait.revents = 0;
     if (poll(&wait, 1, wait_ms) <= 0) return;
-    ssize_t n = read(in->file, in->data + (size_t)(in->put % NEO__INPUT_BLOCKS) * NEO__INPUT_BLOCK,
-                     NEO__INPUT_BLOCK);
+    ssize_t n = read(in->file, in->data[in->put % NEO__INPUT_BLOCKS], NEO__INPUT_BLOCK);
     if (n > 0) {
         in->pending = (size_t)n;
     } else if (n == 0) {
@@ -3099,21 +2916,20 @@ static void neo__input_nap(neo_comm_input *in, int idle) {
     while (!waits && !in->quit && neo__cond_wait_until(&in->changed, &in->lock, until)) continue;
     neo__mutex_unlock(&in->lock);
 }
-/* One round. NEO_OK: there will be another; *moved: a block has come. Else how the input ends, in
-   in->text too. */
+/* One round. NEO_OK: there will be another; *moved: a block has come. Else how the input ends. */
 static neo_status neo__input_round(neo_comm_input *in, int idle, int *moved) {
     neo_comm *group = in->group;
-    int64_t mine = neo__input_word(in, idle), n;
+    int64_t mine = neo__input_word(in, idle), *word = neo__comm_counts(group);
     int full = 0;
     *moved = 0;
-    NEO__TRY(neo_comm_all_gather(group, &mine, in->word, 1, NULL, NEO_I64, NULL));
+    NEO__TRY(neo_comm_all_gather(group, &mine, word, 1, NULL, NEO_I64, NULL));
     for (int p = 0; p < group->size; p++) {
-        full |= in->word[p] == NEO__INPUT_FULL;
-        if (in->word[p] == NEO__INPUT_CLOSES)
+        full |= word[p] == NEO__INPUT_FULL;
+        if (word[p] == NEO__INPUT_CLOSES)
             return neo_fail(NEO_ERR_PEER, "standard input: rank %d has closed it before its end",
                             group->world[p]);
     }
-    n = in->word[0];
+    const int64_t n = word[0];
     if (n == NEO__INPUT_END) return NEO_END;
     if (n == NEO__INPUT_FAILS) {
         NEO__TRY(neo_comm_broadcast(group, in->text, NEO__AGREE_BYTES, NEO_U8, 0, NULL));
@@ -3122,8 +2938,7 @@ static neo_status neo__input_round(neo_comm_input *in, int idle, int *moved) {
     }
     if (full || n <= 0) return NEO_OK;
     int block = (int)(in->put % NEO__INPUT_BLOCKS);
-    NEO__TRY(neo_comm_broadcast(group, in->data + (size_t)block * NEO__INPUT_BLOCK, n, NEO_U8, 0,
-                                NULL));
+    NEO__TRY(neo_comm_broadcast(group, in->data[block], n, NEO_U8, 0, NULL));
     neo__mutex_lock(&in->lock);
     in->bytes[block] = (size_t)n;
     in->put++;
@@ -3165,7 +2980,7 @@ static neo_status neo__input_read(void *user, void *buffer, size_t bytes, size_t
     size_t left = in->bytes[block] - in->at;
     *got = left < bytes ? left : bytes;
     neo__mutex_unlock(&in->lock); /* the block is the reader's until it is given back */
-    memcpy(buffer, in->data + (size_t)block * NEO__INPUT_BLOCK + in->at, *got);
+    memcpy(buffer, in->data[block] + in->at, *got);
     in->at += *got;
     if (*got < left) return NEO_OK;
     in->at = 0;
@@ -3190,28 +3005,13 @@ NEO_API void neo_comm_input_close(neo_comm_input *in) {
         neo__thread_join(in->thread);
     }
     neo_ctx *ctx = in->group->ctx;
-    size_t size = (size_t)in->group->size;
     neo_comm_destroy(in->group);
 #if !defined(_WIN32)
     if (in->file > 0) close(in->file);
 #endif
-    neo_free(ctx, in->data, (size_t)NEO__INPUT_BLOCKS * NEO__INPUT_BLOCK);
-    neo_free(ctx, in->word, size * sizeof *in->word);
     neo__mutex_destroy(&in->lock);
     neo__cond_destroy(&in->changed);
     neo_free(ctx, in, sizeof *in);
-}
-/* Opening a named pipe does not wait for its writer; reading does. */
-static neo_status neo__input_file(neo_comm_input *in, const char *path) {
-    snprintf(in->name, sizeof in->name, "%s", path ? path : "standard input");
-    in->file = 0;
-#if !defined(_WIN32)
-    if (path) in->file = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    if (in->file < 0)
-        return neo_fail(errno == ENOENT ? NEO_ERR_NOT_FOUND : NEO_ERR_IO,
-                        "neo_comm_input_open: %s: %s", in->name, strerror(errno));
-#endif
-    return NEO_OK;
 }
 /* This rank's part; the group is the input's from here on. */
 static neo_status neo__input_new(neo_comm *group, const char *path, neo_comm_input **out) {
@@ -3219,19 +3019,23 @@ static neo_status neo__input_new(neo_comm *group, const char *path, neo_comm_inp
     if (!in) {
         neo_comm_abort(group, "no memory");
         neo_comm_destroy(group);
-        return neo_fail(NEO_ERR_MEMORY, "neo_comm_input_open: no memory");
+        return neo_fail(NEO_ERR_MEMORY, "neo_comm_input_open: no memory for %d bytes",
+                        (int)NEO__INPUT_BLOCKS * (int)NEO__INPUT_BLOCK);
     }
     memset(in, 0, sizeof *in);
     in->group = group;
     in->file = -1;
     neo__mutex_init(&in->lock);
     neo__cond_init(&in->changed);
-    in->data = (char *)neo_alloc(group->ctx, (size_t)NEO__INPUT_BLOCKS * NEO__INPUT_BLOCK);
-    in->word = (int64_t *)neo_alloc(group->ctx, (size_t)group->size * sizeof *in->word);
     *out = in;
-    NEO__CHECK(in->data && in->word, NEO_ERR_MEMORY, "neo_comm_input_open: no memory for %d bytes",
-               (int)NEO__INPUT_BLOCKS * (int)NEO__INPUT_BLOCK);
-    if (group->rank == 0) NEO__TRY(neo__input_file(in, path));
+    snprintf(in->name, sizeof in->name, "%s", path ? path : "standard input");
+#if !defined(_WIN32) /* opening a named pipe does not wait for its writer; reading does */
+    if (group->rank == 0) {
+        in->file = path ? open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC) : 0;
+        NEO__CHECK(in->file >= 0, errno == ENOENT ? NEO_ERR_NOT_FOUND : NEO_ERR_IO,
+                   "neo_comm_input_open: %s: %s", in->name, strerror(errno));
+    }
+#endif
     in->start.fn = neo__input_main;
     in->start.arg = in;
     in->thread_runs = neo__thread_create(&in->thread, &in->start);
@@ -3242,12 +3046,14 @@ static neo_status neo__input_new(neo_comm *group, const char *path, neo_comm_inp
 NEO_API neo_status neo_comm_input_open(neo_comm *comm, const char *path, neo_comm_input **input) {
     NEO__CHECK(comm && input, NEO_ERR_ARG, "neo_comm_input_open: comm or input is NULL");
     *input = NULL;
-    NEO__CHECK(!comm->transport->gpu, NEO_ERR_UNSUPPORTED,
+    NEO__CHECK(!comm->host, NEO_ERR_UNSUPPORTED,
                "neo_comm_input_open: not on a group of devices: use the group it was made from");
     NEO__CHECK(!comm->queue.inline_only, NEO_ERR_UNSUPPORTED,
                "neo_comm_input_open: MPI was started without MPI_THREAD_SERIALIZED");
     NEO__CHECK(!comm->clock, NEO_ERR_UNSUPPORTED, "neo_comm_input_open: not with a virtual clock");
-    NEO__CHECK(NEO__INPUT_WORKS, NEO_ERR_UNSUPPORTED, "neo_comm_input_open: not on Windows");
+#if defined(_WIN32) /* a read cannot be waited for with a time limit */
+    return neo_fail(NEO_ERR_UNSUPPORTED, "neo_comm_input_open: not on Windows");
+#endif
     neo_comm *group = NULL;
     neo_comm_input *in = NULL;
     NEO__TRY(neo_comm_split(comm, 0, comm->rank, &group));
@@ -3257,8 +3063,7 @@ NEO_API neo_status neo_comm_input_open(neo_comm *comm, const char *path, neo_com
         return NEO_OK;
     }
     const neo__kept_error kept = neo__error_keep(status);
-    if (in && !in->thread_runs) neo_comm_abort(in->group, kept.text); /* the others' threads wait
-                                                                         for this one */
+    if (in && !in->thread_runs) neo_comm_abort(in->group, kept.text); /* other ranks' wait for it */
     neo_comm_input_close(in);
     return neo__error_restore(&kept);
 }
@@ -3278,9 +3083,7 @@ NEO_API neo_status neo_comm_input_open(neo_comm *comm, const char *path, neo_com
    are told, and it waits for those that read from it just now. A receiver first says that it reads,
    then looks whether it was told; so one of the two sees the other.
 
-   The link model: a rank's messages leave one after another on each level (`free_at` of the sender)
-   and arrive one after another (of the receiver); a transfer is done when the model says that it
-   would be.
+   A transfer is done when the link model says that it would be.
    ------------------------------------------------------------------------ */
 typedef struct neo__message {
     neo__call call;
@@ -3361,9 +3164,8 @@ static void neo__seat_free(neo__seat *p) {
 }
 static neo__seat *neo__seat_new(neo__job *job, neo_ctx *ctx, int size, int ring_length) {
     size_t bytes = neo__seat_bytes(size, ring_length);
-    neo__seat *p = (neo__seat *)neo__alloc_for(ctx, bytes, "neo_comm");
+    neo__seat *p = (neo__seat *)neo__comm_alloc(ctx, bytes);
     if (!p) return NULL;
-    memset(p, 0, bytes);
     (void)neo__seat_layout(p, (char *)p, size, ring_length);
     p->ctx = ctx;
     p->bytes = bytes;
@@ -3395,12 +3197,11 @@ static void neo__seat_wake(neo__seat *p) {
     neo__clock_wake(p->job->clock, &p->wake);
     neo__mutex_unlock(&p->lock);
 }
-/* Sleep until something has changed since `seen`, or the time has come (0: never): then the result
-   is 0. */
+/* Sleep until something has changed since `seen` (1), or the time has come (0; if 0: never). */
 static int neo__seat_sleep(neo__seat *p, int64_t seen, int64_t until_ns, int order) {
     int in_time = 1;
     neo__mutex_lock(&p->lock);
-    while (in_time && __atomic_load_n(&p->events, __ATOMIC_ACQUIRE) == seen)
+    while (in_time && NEO__SEE(p->events) == seen)
         in_time = neo__clock_wait(p->job->clock, &p->wake, &p->lock, until_ns, order);
     neo__mutex_unlock(&p->lock);
     return in_time;
@@ -3412,7 +3213,7 @@ static int neo__comm_order(const neo_comm *c, int timeout) {
 
 static int neo__threads_heard(neo_comm *c) {
     neo__seat *p = c->threads.seat[c->rank];
-    if (!__atomic_load_n(&p->told, __ATOMIC_ACQUIRE)) return 0;
+    if (!NEO__SEE(p->told)) return 0;
     (void)neo__comm_mark(c, p->told_status, p->told_message);
     return 1;
 }
@@ -3425,9 +3226,8 @@ static void neo__threads_tell(neo_comm *c) {
             memcpy(p->told_message, c->failure.message, sizeof p->told_message);
             __atomic_store_n(&p->told, 1, __ATOMIC_SEQ_CST);
         }
-        __atomic_fetch_add(&p->events, 1, __ATOMIC_RELEASE);
-        neo__clock_wake(p->job->clock, &p->wake);
         neo__mutex_unlock(&p->lock);
+        neo__seat_wake(p);
     }
 }
 static int64_t neo__link_ns(const neo_link *link, size_t bytes) {
@@ -3441,26 +3241,22 @@ static int64_t neo__comm_deadline(const neo_comm *c) {
     return ms > 0 ? neo__clock_now(c->clock) + ms * 1000000 : 0;
 }
 static neo_status neo__threads_late(neo_comm *c, const neo__call *call, const neo__xfer *x) {
-    if (__atomic_load_n(&c->threads.seat[x->peer]->left, __ATOMIC_ACQUIRE))
-        return neo__call_break(c, call, NEO_ERR_PEER, "rank %d has left", c->world[x->peer]);
+    if (NEO__SEE(c->threads.seat[x->peer]->left))
+        return neo__comm_break(c, call, NEO_ERR_PEER, "rank %d has left", c->world[x->peer]);
     int last = x->peer, next = -1; /* it may wait for another: which one waits for nobody? */
     for (int hop = 0; hop < c->size && next != c->rank; hop++) {
-        next = __atomic_load_n(&c->threads.seat[last]->waits_for, __ATOMIC_ACQUIRE) - 1;
+        next = NEO__SEE(c->threads.seat[last]->waits_for) - 1;
         if (next < 0) break;
         if (next != c->rank) last = next;
     }
-    return neo__call_break(c, call, NEO_ERR_TIMEOUT, "rank %d did not come within %d ms%s",
+    return neo__comm_break(c, call, NEO_ERR_TIMEOUT, "rank %d did not come within %d ms%s",
                            c->world[last], c->desc.timeout_ms,
                            next == c->rank ? "; it waits for this one" : "");
 }
 /* A send that the other reads just now, or that the link model holds back. */
 static int neo__threads_on_its_way(neo_comm *c, const neo__xfer *x) {
-    neo__seat *theirs = c->threads.seat[x->peer];
-    neo__ring *ring = &theirs->ring[c->rank];
-    if (!x->send) return 0;
-    return __atomic_load_n(&ring->reading, __ATOMIC_ACQUIRE) > 0 ||
-           __atomic_load_n(&ring->message[x->index % (uint64_t)theirs->ring_length].arrives_ns,
-                           __ATOMIC_ACQUIRE) > neo__clock_now(c->clock);
+    return x->send && (NEO__SEE(x->ring->reading) > 0 ||
+                       NEO__SEE(x->message->arrives_ns) > neo__clock_now(c->clock));
 }
 static void neo__seat_waits(neo_comm *c, int peer) {
     __atomic_store_n(&c->threads.seat[c->rank]->waits_for, peer + 1, __ATOMIC_RELEASE);
@@ -3468,41 +3264,32 @@ static void neo__seat_waits(neo_comm *c, int peer) {
 
 static neo_status neo__threads_send(neo_comm *c, const neo__call *call, neo__xfer *x) {
     neo__seat *mine = c->threads.seat[c->rank], *theirs = c->threads.seat[x->peer];
-    neo__ring *ring = &theirs->ring[c->rank];
     int64_t deadline = neo__comm_deadline(c);
     int in_time = 1;
-    x->index = ring->sends;
-    if (c->failure.injected.kind == NEO_FAULT_DROP && c->failure.injected.at == call->sequence &&
-        call->op != (int)NEO_COMM_SEND) {
-        x->done = 1;
-        return NEO_OK;
-    }
+    x->done = neo__comm_fault(c, call) == NEO_FAULT_DROP;
+    if (x->done) return NEO_OK;
     for (;;) {
-        int64_t seen = __atomic_load_n(&mine->events, __ATOMIC_ACQUIRE);
-        if (x->index - __atomic_load_n(&ring->taken, __ATOMIC_ACQUIRE) <
-            (uint64_t)theirs->ring_length)
-            break;
+        int64_t seen = NEO__SEE(mine->events);
+        if (x->index - NEO__SEE(x->ring->taken) < (uint64_t)theirs->ring_length) break;
         if (neo__threads_heard(c)) return neo__comm_failed(c);
-        if (__atomic_load_n(&theirs->left, __ATOMIC_ACQUIRE) || !in_time)
-            return neo__threads_late(c, call, x);
+        if (NEO__SEE(theirs->left) || !in_time) return neo__threads_late(c, call, x);
         in_time = neo__seat_sleep(mine, seen, deadline, neo__comm_order(c, 1));
     }
     neo_level level = neo__comm_level(c, x->peer);
     const neo_link *link = &c->desc.link[level];
-    neo__message *m = &ring->message[x->index % (uint64_t)theirs->ring_length];
+    neo__message *m = x->message;
     m->call = *call;
     m->data = x->data;
     m->bytes = x->bytes;
     m->whole = x->whole;
     m->arrives_ns = 0;
     if (link->latency_us > 0 || link->bandwidth > 0) {
-        int64_t now = neo__clock_now(c->clock),
-                begin = mine->leaves_at[level] > now ? mine->leaves_at[level] : now;
-        mine->leaves_at[level] = begin + neo__link_ns(link, x->bytes);
-        m->arrives_ns = mine->leaves_at[level] + (int64_t)(link->latency_us * 1000.0);
+        int64_t now = neo__clock_now(c->clock), *leaves_at = &mine->leaves_at[level];
+        *leaves_at = NEO__MAX(*leaves_at, now) + neo__link_ns(link, x->bytes);
+        m->arrives_ns = *leaves_at + (int64_t)(link->latency_us * 1000.0);
     }
-    ring->sends++;
-    __atomic_store_n(&ring->posted, x->index + 1, __ATOMIC_RELEASE);
+    x->ring->sends++;
+    __atomic_store_n(&x->ring->posted, x->index + 1, __ATOMIC_RELEASE);
     neo__seat_wake(theirs);
     return NEO_OK;
 }
@@ -3510,7 +3297,7 @@ static neo_status neo__threads_send(neo_comm *c, const neo__call *call, neo__xfe
 static neo_status neo__threads_retract(neo_comm *c, neo__xfer *x, int count, neo_status status) {
     for (int i = 0; i < count; i++) {
         if (x[i].send || !x[i].view || !x[i].copied) continue;
-        __atomic_fetch_sub(&c->threads.seat[c->rank]->ring[x[i].peer].reading, 1, __ATOMIC_SEQ_CST);
+        __atomic_fetch_sub(&x[i].ring->reading, 1, __ATOMIC_SEQ_CST);
         x[i].copied = 0;
     }
     neo__threads_tell(c);
@@ -3520,13 +3307,12 @@ static neo_status neo__threads_retract(neo_comm *c, neo__xfer *x, int count, neo
     return status;
 }
 static neo_status neo__threads_start(neo_comm *c, const neo__call *call, neo__xfer *x) {
-    x->done = x->copied = x->arrived = 0;
-    if (x->send) {
-        neo_status status = neo__threads_send(c, call, x);
-        return status == NEO_OK ? NEO_OK : neo__threads_retract(c, NULL, 0, status);
-    }
-    x->index = c->threads.seat[c->rank]->ring[x->peer].receives++;
-    return NEO_OK;
+    neo__seat *seat = c->threads.seat[x->send ? x->peer : c->rank];
+    x->ring = &seat->ring[x->send ? c->rank : x->peer];
+    x->index = x->send ? x->ring->sends : x->ring->receives++;
+    x->message = &x->ring->message[x->index % (uint64_t)seat->ring_length];
+    neo_status status = x->send ? neo__threads_send(c, call, x) : NEO_OK;
+    return status == NEO_OK ? NEO_OK : neo__threads_retract(c, NULL, 0, status);
 }
 
 /* Check: a message belongs to the call that this rank makes. */
@@ -3535,26 +3321,25 @@ static neo_status neo__comm_agree(neo_comm *c, const neo__call *mine, const neo_
     int rank = c->world[c->rank], peer = c->world[x->peer];
     int differ = memcmp(mine, theirs, sizeof *mine) != 0;
     if (differ && theirs->root == NEO__LEFT)
-        return neo__call_break(c, mine, NEO_ERR_PEER, "rank %d has left", peer);
+        return neo__comm_break(c, mine, NEO_ERR_PEER, "rank %d has left", peer);
     if (differ && mine->root == NEO__LEFT)
-        return neo__comm_break(c, NEO_ERR_PEER, "rank %d: %s: rank %d has left", peer,
+        return neo__comm_break(c, NULL, NEO_ERR_PEER, "rank %d: %s: rank %d has left", peer,
                                neo__call_name(theirs).text, rank);
     if (differ)
-        return neo__comm_break(c, NEO_ERR_DIVERGED, "rank %d: %s, but rank %d: %s", rank,
+        return neo__comm_break(c, NULL, NEO_ERR_DIVERGED, "rank %d: %s, but rank %d: %s", rank,
                                neo__call_name(mine).text, peer, neo__call_name(theirs).text);
     if (bytes != x->whole)
-        return neo__call_break(c, mine, NEO_ERR_DIVERGED,
+        return neo__comm_break(c, mine, NEO_ERR_DIVERGED,
                                "expects %zu bytes from rank %d, which sends %zu", x->whole, peer,
                                bytes);
     return NEO_OK;
 }
 static void neo__threads_take(neo_comm *c, neo__xfer *x) {
-    __atomic_store_n(&c->threads.seat[c->rank]->ring[x->peer].taken, x->index + 1,
-                     __ATOMIC_RELEASE);
+    __atomic_store_n(&x->ring->taken, x->index + 1, __ATOMIC_RELEASE);
     neo__seat_wake(c->threads.seat[x->peer]);
 }
 static void neo__threads_release(neo_comm *c, neo__xfer *x) {
-    __atomic_fetch_sub(&c->threads.seat[c->rank]->ring[x->peer].reading, 1, __ATOMIC_SEQ_CST);
+    __atomic_fetch_sub(&x->ring->reading, 1, __ATOMIC_SEQ_CST);
     neo__threads_take(c, x);
 }
 
@@ -3567,11 +3352,10 @@ static int64_t neo__seat_arrives(neo__seat *p, neo_level level, int64_t at, int6
         p->busy_from[level] = begin;
         p->busy_for[level] = 0;
     }
-    if (begin < p->busy_from[level]) p->busy_from[level] = begin;
+    p->busy_from[level] = NEO__MIN(p->busy_from[level], begin);
     p->busy_for[level] += takes;
-    if (p->busy_from[level] + p->busy_for[level] > at)
-        at = p->busy_from[level] + p->busy_for[level];
-    if (at > p->busy_until[level]) p->busy_until[level] = at;
+    at = NEO__MAX(at, p->busy_from[level] + p->busy_for[level]);
+    p->busy_until[level] = NEO__MAX(p->busy_until[level], at);
     return at;
 }
 
@@ -3579,9 +3363,9 @@ static int64_t neo__seat_arrives(neo__seat *p, neo_level level, int64_t at, int6
 static neo_status neo__threads_receive(neo_comm *c, const neo__call *call, neo__xfer *x,
                                        int64_t *due) {
     neo__seat *mine = c->threads.seat[c->rank];
-    neo__ring *ring = &mine->ring[x->peer];
-    if (__atomic_load_n(&ring->posted, __ATOMIC_ACQUIRE) <= x->index) return NEO_OK;
-    neo__message *m = &ring->message[x->index % (uint64_t)mine->ring_length];
+    neo__ring *ring = x->ring;
+    neo__message *m = x->message;
+    if (NEO__SEE(ring->posted) <= x->index) return NEO_OK;
     if (!x->copied) {
         __atomic_fetch_add(&ring->reading, 1, __ATOMIC_SEQ_CST);
         neo_status status =
@@ -3594,8 +3378,7 @@ static neo_status neo__threads_receive(neo_comm *c, const neo__call *call, neo__
         }
         x->from = x->view ? m->data : x->data;
         if (!x->view && x->bytes && c->scratch.place == NEO_DEVICE)
-            status = neo__comm_device_did(
-                c, call, neo__device_move(c->ctx, x->data, m->data, x->bytes));
+            status = neo__comm_move(c, call, x->data, m->data, x->bytes);
         else if (!x->view && x->bytes)
             memcpy(x->data, m->data, x->bytes);
         if (!x->view) __atomic_fetch_sub(&ring->reading, 1, __ATOMIC_SEQ_CST);
@@ -3630,30 +3413,26 @@ static neo_status neo__threads_wait(neo_comm *c, const neo__call *call, neo__xfe
     int64_t deadline = neo__comm_deadline(c);
     int looks = c->clock ? 0 : c->threads.looks, in_time = 1;
     for (;;) {
-        int64_t seen = __atomic_load_n(&mine->events, __ATOMIC_ACQUIRE), due = 0;
+        int64_t seen = NEO__SEE(mine->events), due = 0;
         int waits = -1;
         for (int i = 0; i < count; i++) {
             if (x[i].done) continue;
-            if (x[i].send) {
-                neo__ring *ring = &c->threads.seat[x[i].peer]->ring[c->rank];
-                if (__atomic_load_n(&ring->taken, __ATOMIC_ACQUIRE) > x[i].index) {
-                    x[i].done = 1;
-                    neo__comm_count_sent(c, call, &x[i]);
-                }
-            } else {
+            if (!x[i].send) {
                 NEO__TRY(neo__threads_receive(c, call, &x[i], &due));
+            } else if (NEO__SEE(x[i].ring->taken) > x[i].index) {
+                x[i].done = 1;
+                neo__comm_count_sent(c, call, &x[i]);
             }
             if (x[i].done)
                 deadline = neo__comm_deadline(c), in_time = 1; /* a step forward */
-            else if (waits < 0 ||
-                     __atomic_load_n(&c->threads.seat[x[i].peer]->left, __ATOMIC_ACQUIRE))
+            else if (waits < 0 || NEO__SEE(c->threads.seat[x[i].peer]->left))
                 waits = i;
         }
         if (waits < 0) return NEO_OK;
         if (neo__threads_heard(c)) return neo__comm_failed(c);
         int held = x[waits].copied; /* by the link model alone */
-        if (!held && __atomic_load_n(&c->threads.seat[x[waits].peer]->left, __ATOMIC_ACQUIRE) &&
-            __atomic_load_n(&mine->events, __ATOMIC_ACQUIRE) == seen)
+        if (!held && NEO__SEE(c->threads.seat[x[waits].peer]->left) &&
+            NEO__SEE(mine->events) == seen)
             return neo__threads_late(c, call, &x[waits]);
         if (!held && !in_time) {
             if (!neo__threads_on_its_way(c, &x[waits]))
@@ -3682,9 +3461,7 @@ NEO__HOT_END
 
 static void neo__threads_leave(neo_comm *c) {
     /* A rank that sees this one gone must have seen the reason before, if there is one. */
-    if (c->threads.joined && !c->failure.lost &&
-        neo__comm_is_broken(c))
-        neo__threads_tell(c);
+    if (c->threads.joined && !c->failure.lost && neo__comm_is_broken(c)) neo__threads_tell(c);
     for (int r = 0; r < c->size; r++) {
         if (!c->threads.seat[r]) continue;
         if (c->threads.seat[c->rank])
@@ -3709,32 +3486,20 @@ static neo_status neo__threads_member(neo_comm *sub, neo_comm *parent, int64_t *
     *token = (int64_t)(intptr_t)p;
     return NEO_OK;
 }
-static neo_status neo__threads_join(neo_comm *sub, const int64_t *tokens) {
-    for (int r = 0; r < sub->size; r++) sub->threads.seat[r] = (neo__seat *)(intptr_t)tokens[r];
+static neo_status neo__threads_join(neo_comm *sub, const neo__ballot *members) {
+    for (int r = 0; r < sub->size; r++)
+        sub->threads.seat[r] = (neo__seat *)(intptr_t)members[r].token;
     return NEO_OK;
 }
 static const neo__transport neo__threads_transport = {
-    neo__threads_start,
-    neo__threads_finish,
-    neo__threads_release,
-    neo__threads_tell,
-    neo__threads_heard,
-    neo__threads_member,
-    neo__threads_join,
-    neo__threads_leave,
-    neo__threads_drop,
-    1,
-    NULL,
+    NEO_BACKEND_THREADS, NULL, /* carves nothing */
+    neo__threads_start, neo__threads_finish, neo__threads_release,
+    neo__threads_tell,  neo__threads_heard,
+    neo__threads_member, neo__threads_join, neo__threads_leave, neo__threads_drop,
+    NULL, NULL, NULL, NULL, NULL,
 };
 
 /* ---- after a fault ---- */
-/* Ranks of the broken group that may still come. Under the lock of the meeting seat. */
-static int neo__rally_expected(const neo_comm *c) {
-    int n = 0;
-    for (int r = 0; r < c->size; r++)
-        n += !__atomic_load_n(&c->threads.seat[r]->left, __ATOMIC_ACQUIRE);
-    return n;
-}
 static void neo__rally_close(const neo_comm *c, neo__rally *rally) {
     int n = 0;
     rally->closed = 1;
@@ -3743,8 +3508,7 @@ static void neo__rally_close(const neo_comm *c, neo__rally *rally) {
         if (rally->member[r]) rally->member[r]->references = n;
     neo__clock_wake(c->clock, &c->threads.seat[0]->wake);
 }
-/* Meet at the seat of the group's first rank (which stays there after that rank is lost). Returns
-   how many have come. */
+/* Meet at the seat of the group's first rank, which stays there. Returns how many have come. */
 static int neo__rally_meet(neo_comm *c, neo__seat *mine) {
     neo__seat *at = c->threads.seat[0];
     neo__rally *rally = &at->rally;
@@ -3756,7 +3520,9 @@ static int neo__rally_meet(neo_comm *c, neo__seat *mine) {
         rally->asked++;
     }
     while (!rally->closed) {
-        if (rally->asked >= neo__rally_expected(c) || !in_time) {
+        int expected = 0;
+        for (int r = 0; r < c->size; r++) expected += !NEO__SEE(c->threads.seat[r]->left);
+        if (rally->asked >= expected || !in_time) {
             neo__rally_close(c, rally);
             break;
         }
@@ -3787,10 +3553,11 @@ static neo_status neo__threads_rebuild(neo_comm *c, neo_comm **out) {
         neo__comm_new(c->ctx, &c->desc, c->transport, rally->in[c->rank], size, &sub);
     if (status != NEO_OK) { /* the others have it among them already: it leaves */
         __atomic_store_n(&mine->left, 1, __ATOMIC_RELEASE);
-        for (int r = 0; r < c->size; r++)
-            if (rally->member[r]) neo__seat_wake(rally->member[r]);
-        for (int r = 0; r < c->size; r++)
-            if (rally->member[r]) neo__seat_drop(rally->member[r]);
+        for (int r = 0; r < c->size; r++) {
+            if (!rally->member[r]) continue;
+            neo__seat_wake(rally->member[r]);
+            neo__seat_drop(rally->member[r]);
+        }
         return status;
     }
     for (int r = 0; r < c->size; r++) {
@@ -3799,7 +3566,6 @@ static neo_status neo__threads_rebuild(neo_comm *c, neo_comm **out) {
         sub->threads.seat[p] = rally->member[r];
         neo__comm_take_rank(sub, p, c, r);
     }
-    sub->backend = c->backend;
     sub->clock = c->clock;
     sub->threads.job = c->threads.job;
     sub->threads.joined = 1;
@@ -3810,16 +3576,15 @@ NEO_API neo_status neo_comm_rebuild(neo_comm *broken, neo_comm **comm) {
     NEO__CHECK(broken && comm, NEO_ERR_ARG, "neo_comm_rebuild: an argument is NULL");
     *comm = NULL;
     NEO__CHECK(
-        broken->backend == NEO_BACKEND_THREADS, NEO_ERR_UNSUPPORTED,
+        broken->transport->backend == NEO_BACKEND_THREADS, NEO_ERR_UNSUPPORTED,
         "neo_comm_rebuild: only the threads backend can: start the job again from its checkpoint");
     NEO__CHECK(neo_comm_status(broken) != NEO_OK, NEO_ERR_STATE,
                "neo_comm_rebuild: the group works");
     NEO__CHECK(!broken->failure.rebuilt, NEO_ERR_STATE,
                "neo_comm_rebuild: the group has been rebuilt");
     neo__comm_stop(broken);
-    NEO__CHECK(!__atomic_load_n(&broken->threads.seat[broken->rank]->left, __ATOMIC_ACQUIRE),
-               NEO_ERR_PEER, "neo_comm_rebuild: rank %d is the lost one",
-               broken->world[broken->rank]);
+    NEO__CHECK(!NEO__SEE(broken->threads.seat[broken->rank]->left), NEO_ERR_PEER,
+               "neo_comm_rebuild: rank %d is the lost one", broken->world[broken->rank]);
     neo_status status = neo__threads_rebuild(broken, comm);
     broken->failure.rebuilt = status == NEO_OK;
     return status;
@@ -3862,14 +3627,11 @@ static neo_status neo__rank_prepare(neo__job *job, int r) {
         for (int p = 0; p < r && ctx.device; p++)
             NEO__CHECK(job->rank[p].device != ctx.device, NEO_ERR_ARG,
                        "neo_comm_spawn: open_device gave ranks %d and %d the same device: each "
-                       "needs one of its "
-                       "own (they may be of one GPU)",
-                       p, r);
+                       "needs one of its own (they may be of one GPU)", p, r);
         t->device = ctx.device;
     }
     NEO__TRY(neo_ctx_create(&ctx, &t->ctx));
     NEO__TRY(neo__comm_new(t->ctx, &job->desc, &neo__threads_transport, r, job->ranks, &t->comm));
-    t->comm->backend = NEO_BACKEND_THREADS;
     t->comm->lent = 1;
     t->comm->clock = job->clock;
     t->comm->threads.job = job;
@@ -3939,8 +3701,7 @@ static neo_status neo__job_result(neo__job *job, neo_status status, neo_status *
 }
 NEO_API neo_status neo_comm_spawn(int ranks, const neo_comm_desc *desc, neo_comm_fn fn, void *user,
                                   neo_status *rank_status) {
-    neo__job job;
-    memset(&job, 0, sizeof job);
+    NEO__ZERO(neo__job, job);
     job.desc = neo__comm_defaults(desc);
     job.desc.ranks = job.ranks = ranks;
     job.fn = fn;
@@ -3949,9 +3710,7 @@ NEO_API neo_status neo_comm_spawn(int ranks, const neo_comm_desc *desc, neo_comm
     NEO__TRY(neo__comm_desc_check(&job.desc));
     NEO__CHECK(ranks == 1 || !job.desc.ctx.device, NEO_ERR_ARG,
                "neo_comm_spawn: %d ranks would share one device (ctx.device): give open_device, "
-               "which opens one "
-               "for each (they may be of one GPU)",
-               ranks);
+               "which opens one for each (they may be of one GPU)", ranks);
     for (int r = 0; rank_status && r < ranks; r++) rank_status[r] = NEO_ERR_STATE;
     neo_allocator from = job.desc.ctx.allocator;
     size_t bytes = (size_t)ranks * sizeof *job.rank;
@@ -3963,8 +3722,7 @@ NEO_API neo_status neo_comm_spawn(int ranks, const neo_comm_desc *desc, neo_comm
     job.clock = job.desc.virtual_clock ? &job.time : NULL;
     neo_status status = neo__job_run(&job);
     for (int r = 0; r < job.started; r++) neo__thread_join(job.rank[r].thread);
-    for (int r = 0; r < ranks; r++)
-        neo__comm_end(job.rank[r].comm); /* of ranks that never ran */
+    for (int r = 0; r < ranks; r++) neo__comm_end(job.rank[r].comm); /* of ranks that never ran */
     while (job.seats) {
         neo__seat *p = job.seats;
         job.seats = p->next;
@@ -3977,10 +3735,8 @@ NEO_API neo_status neo_comm_spawn(int ranks, const neo_comm_desc *desc, neo_comm
     neo__mutex_destroy(&job.lock);
     neo__mutex_destroy(&job.time.lock);
     status = neo__job_result(&job, status, rank_status);
-    if (from.alloc)
-        from.free(job.rank, bytes, from.user);
-    else
-        free(job.rank);
+    if (from.alloc) from.free(job.rank, bytes, from.user);
+    else free(job.rank);
     return status;
 }
 #if defined(NEO_COMM_MPI)
@@ -4004,7 +3760,7 @@ enum {
     NEO__MPI_TAGS = 3,
     NEO__MPI_BLOCK = 1 << 20,
     NEO__MPI_WINDOW = 64 << 20, /* more go one after another, so that a rank sees that they move */
-    NEO__MPI_YIELDS = 200, /* turns without news before a waiting rank sleeps 20 us at a time */
+    NEO__MPI_LOOKS = 200, /* before a waiting rank sleeps */
     NEO__MPI_DRAIN_NS = 200000000,
     NEO__MPI_DEVICE = -1 /* no error of MPI: the device failed, as neo_last_error says */
 };
@@ -4037,23 +3793,19 @@ typedef struct neo__mpi {
     neo__mpi_slip *out, *in; /* [size] */
     char *agreed;            /* [size] its header of the present call has come, and agrees */
 } neo__mpi;
-NEO__STATIC_ASSERT(sizeof(MPI_Request) <= sizeof(void *), "a request fits its place in neo__xfer");
 
-static size_t neo__mpi_layout(neo__mpi *m, char *block, int size) {
-    neo__carve at = {block, 0};
-    neo__mpi *self;
-    NEO__CARVE(&at, self, 1);
-    NEO__CARVE(&at, m->out, size);
-    NEO__CARVE(&at, m->in, size);
-    NEO__CARVE(&at, m->notice_out, size);
-    NEO__CARVE(&at, m->agreed, size);
-    for (int p = 0; block && p < size; p++) m->notice_out[p] = MPI_REQUEST_NULL;
+static void neo__mpi_carve(neo_comm *c, neo__carve *at) {
+    neo__mpi part, *m = &part;
+    NEO__CARVE(at, c->mpi, 1);
+    if (at->block) m = c->mpi;
+    NEO__CARVE(at, m->out, c->size);
+    NEO__CARVE(at, m->in, c->size);
+    NEO__CARVE(at, m->notice_out, c->size);
+    NEO__CARVE(at, m->agreed, c->size);
+    NEO__CARVE(at, c->scratch.segment[0], c->scratch.segment_bytes);
+    NEO__CARVE(at, c->scratch.segment[1], c->scratch.segment_bytes);
+    for (int p = 0; at->block && p < c->size; p++) m->notice_out[p] = MPI_REQUEST_NULL;
     m->notice_in = MPI_REQUEST_NULL;
-    return at.at;
-}
-static size_t neo__mpi_bytes(int size) {
-    neo__mpi m;
-    return neo__mpi_layout(&m, NULL, size);
 }
 
 static int neo__mpi_started(void) {
@@ -4067,20 +3819,11 @@ static neo_status neo__mpi_broken(neo_comm *c, const neo__call *call, int peer, 
     int length = 0;
     if (error == NEO__MPI_DEVICE) return neo__comm_device_did(c, call, NEO_ERR_DEVICE);
     MPI_Error_string(error, text, &length);
-    return neo__call_break(c, call, NEO_ERR_PEER, "rank %d: MPI: %.200s", c->world[peer], text);
+    return neo__comm_break(c, call, NEO_ERR_PEER, "rank %d: MPI: %.200s", c->world[peer], text);
 }
 static int neo__mpi_tag(const neo_comm *c, int which) {
     return c->mpi->context * NEO__MPI_TAGS + which;
 }
-static MPI_Request neo__mpi_get(const neo__xfer *x, int i) {
-    MPI_Request r;
-    memcpy(&r, &x->request[i], sizeof r);
-    return r;
-}
-static void neo__mpi_set(neo__xfer *x, int i, MPI_Request r) {
-    memcpy(&x->request[i], &r, sizeof r);
-}
-
 /* Does this MPI take addresses of device memory? */
 static int neo__mpi_takes_devices(void) {
 #if defined(NEO_COMM_MPI_STAGED)
@@ -4100,21 +3843,18 @@ static size_t neo__mpi_eager(const neo_comm *c) {
 }
 /* The pinned memory of a transfer. */
 static char *neo__mpi_slot(const neo_comm *c, const neo__xfer *x) {
-    int64_t at = x - c->scratch.xfer, half = c->scratch.xfer_count / 2;
-    if (at >= half) at += c->scratch.stage_slots - half;
+    int64_t at = x - c->scratch.xfer, second = c->scratch.xfer_count / 2;
+    if (at >= second) at += c->scratch.stage_slots - second;
     return c->scratch.staging + (size_t)at * c->scratch.stage_bytes;
 }
 static int neo__mpi_post(neo_comm *c, neo__xfer *x, int i, void *data, int count, MPI_Datatype type,
                          int which) {
-    MPI_Request r = MPI_REQUEST_NULL;
-    int peer = c->world[x->peer], tag = neo__mpi_tag(c, which);
-    int error = x->send ? MPI_Isend(data, count, type, peer, tag, c->mpi->shared->comm, &r)
-                        : MPI_Irecv(data, count, type, peer, tag, c->mpi->shared->comm, &r);
-    neo__mpi_set(x, i, r);
-    return error;
+    const MPI_Comm comm = c->mpi->shared->comm;
+    const int peer = c->world[x->peer], tag = neo__mpi_tag(c, which);
+    return x->send ? MPI_Isend(data, count, type, peer, tag, comm, &x->request[i])
+                   : MPI_Irecv(data, count, type, peer, tag, comm, &x->request[i]);
 }
-/* Under the lock: the next data of a transfer. A segment is never cut: others of its call
-   follow. */
+/* Under the lock: the next data of a transfer. A segment is never cut, as others follow. */
 static int neo__mpi_post_data(neo_comm *c, neo__xfer *x) {
     size_t most = NEO__MPI_WINDOW;
     if (c->scratch.segment_bytes > most) most = c->scratch.segment_bytes;
@@ -4179,57 +3919,45 @@ static void neo__mpi_drain_tag(neo_comm *c, int which) {
     int64_t until = neo_time_ns() + NEO__MPI_DRAIN_NS;
     for (int ended = 0; error == MPI_SUCCESS && !ended && neo_time_ns() < until;)
         error = MPI_Test(&r, &ended, MPI_STATUS_IGNORE);
-    if (r == MPI_REQUEST_NULL)
-        neo_free(c->ctx, nothing, bytes);
-    else
-        c->failure.unfinished = s->unfinished = 1; /* a lost rank's: MPI has it */
+    if (r == MPI_REQUEST_NULL) neo_free(c->ctx, nothing, bytes);
+    else c->failure.unfinished = s->unfinished = 1; /* a lost rank's: MPI has it */
 }
 static void neo__mpi_drain(neo_comm *c) {
     neo__mpi_drain_tag(c, 0);
     neo__mpi_drain_tag(c, 1);
 }
-/* Under the lock: see what has ended of a transfer; `cancel` it if it is a receive. */
-static void neo__mpi_settle(neo__xfer *x, int cancel) {
+/* Under the lock: see what has ended of a transfer; `cancel` it if it is a receive; when
+   the time is `over`, leave the rest to MPI. */
+static void neo__mpi_settle(neo_comm *c, neo__xfer *x, int cancel, int over) {
     for (int i = 0; i < 3 && x->started && !x->done; i++) {
-        MPI_Request r = neo__mpi_get(x, i);
         int ended = 0;
-        if (r == MPI_REQUEST_NULL) continue;
-        if (cancel && !x->send) (void)MPI_Cancel(&r);
-        (void)MPI_Test(&r, &ended, MPI_STATUS_IGNORE);
-        neo__mpi_set(x, i, r);
+        if (x->request[i] == MPI_REQUEST_NULL) continue;
+        if (cancel && !x->send) (void)MPI_Cancel(&x->request[i]);
+        (void)MPI_Test(&x->request[i], &ended, MPI_STATUS_IGNORE);
+        if (!over || x->request[i] == MPI_REQUEST_NULL) continue;
+        (void)MPI_Request_free(&x->request[i]);
+        c->mpi->shared->unfinished = c->failure.unfinished = 1;
     }
+    if (over) x->started = 0;
 }
 /* The group is broken: receives must not write to the user's memory any more, nor the others read
    from it. All ranks do this at about the same time; each receives into nothing what the others
    sent. What has no end then was for a rank that is lost. */
 static void neo__mpi_give_up(neo_comm *c) {
-    neo__mpi_shared *s = c->mpi->shared;
-    int64_t until = neo_time_ns() + NEO__MPI_DRAIN_NS;
-    for (int turn = 0; turn == 0 || neo_time_ns() < until; turn++) {
-        neo__mutex_lock(&s->lock);
+    const int64_t until = neo_time_ns() + NEO__MPI_DRAIN_NS;
+    for (int turn = 0, over = 0; !over; turn++) {
+        over = turn > 0 && neo_time_ns() >= until;
+        neo__mutex_lock(&c->mpi->shared->lock);
         for (int k = 0; k < c->scratch.xfer_count; k++)
-            neo__mpi_settle(&c->scratch.xfer[k], turn == 0);
-        neo__mpi_drain(c);
-        neo__mutex_unlock(&s->lock);
-        neo__thread_sleep(NEO__COMM_NAP_NS);
+            neo__mpi_settle(c, &c->scratch.xfer[k], turn == 0, over);
+        if (!over) neo__mpi_drain(c);
+        neo__mutex_unlock(&c->mpi->shared->lock);
+        if (!over) neo__thread_sleep(NEO__COMM_NAP_NS);
     }
-    neo__mutex_lock(&s->lock);
-    for (int k = 0; k < 3 * c->scratch.xfer_count; k++) {
-        neo__xfer *x = &c->scratch.xfer[k / 3];
-        MPI_Request r = MPI_REQUEST_NULL;
-        if (x->started && !x->done) r = neo__mpi_get(x, k % 3);
-        if (r == MPI_REQUEST_NULL) continue;
-        (void)MPI_Request_free(&r);
-        s->unfinished = c->failure.unfinished = 1;
-    }
-    for (int k = 0; k < c->scratch.xfer_count; k++) c->scratch.xfer[k].started = 0;
-    neo__mutex_unlock(&s->lock);
 }
 static neo_status neo__mpi_start(neo_comm *c, const neo__call *call, neo__xfer *x) {
-    x->done = x->held = 0;
-    x->posted = x->staged = 0;
     x->from = x->data;
-    for (int i = 0; i < 3; i++) neo__mpi_set(x, i, MPI_REQUEST_NULL);
+    for (int i = 0; i < 3; i++) x->request[i] = MPI_REQUEST_NULL;
     x->started = 1;
     neo__mutex_lock(&c->mpi->shared->lock);
     int error = x->send ? neo__mpi_post_send(c, call, x) : neo__mpi_post_receive(c, x);
@@ -4239,54 +3967,54 @@ static neo_status neo__mpi_start(neo_comm *c, const neo__call *call, neo__xfer *
     neo__mpi_give_up(c);
     return status;
 }
-/* Look at one transfer, under the lock. *moved: something has come or gone. */
-static int neo__mpi_look(neo_comm *c, neo__xfer *x, int *header_came, int *moved) {
+/* Look at one transfer, under the lock. *moved: something came or went; *differs: another call. */
+static int neo__mpi_look(neo_comm *c, const neo__call *call, neo__xfer *x, int *differs,
+                         int *moved) {
+    const neo__mpi_slip *slip = &c->mpi->in[x->peer];
+    char *agreed = &c->mpi->agreed[x->peer];
     int left = 0;
     for (int i = 0; i < 3; i++) {
-        MPI_Request r = neo__mpi_get(x, i);
         int flag = 0;
-        if (r == MPI_REQUEST_NULL) continue;
-        int error = MPI_Test(&r, &flag, MPI_STATUS_IGNORE);
-        neo__mpi_set(x, i, r);
+        if (x->request[i] == MPI_REQUEST_NULL) continue;
+        int error = MPI_Test(&x->request[i], &flag, MPI_STATUS_IGNORE);
         if (error != MPI_SUCCESS) return error;
-        if (flag) *moved = 1;
-        if (flag && i == 0 && !x->send) *header_came = 1;
         left += !flag;
+        *moved |= flag;
+        if (!flag || i > 0 || x->send) continue;
+        *agreed = memcmp(&slip->header.call, call, sizeof *call) == 0 &&
+                  slip->header.bytes == (int64_t)x->whole;
+        *differs = !*agreed;
+        if (*differs) return MPI_SUCCESS;
+        if (x->bytes > 0 && x->bytes <= neo__mpi_eager(c)) memcpy(x->data, slip->data, x->bytes);
     }
-    if (left == 0 && !x->held && x->staged > 0) { /* it has come: to the device */
+    if (x->held && *agreed) {
+        x->held = 0;
+        return neo__mpi_post_data(c, x);
+    }
+    if (left > 0 || x->held) return MPI_SUCCESS;
+    if (x->staged > 0) { /* it has come: to the device */
         char *to = (char *)x->data + (x->posted - x->staged);
         if (neo__device_move(c->ctx, to, neo__mpi_slot(c, x), x->staged) != NEO_OK)
             return NEO__MPI_DEVICE;
         x->staged = 0;
     }
-    if (left == 0 && !x->held && x->posted < x->bytes) return neo__mpi_post_data(c, x);
-    x->done = left == 0 && !x->held;
+    if (x->posted < x->bytes) return neo__mpi_post_data(c, x);
+    x->done = 1;
     return MPI_SUCCESS;
-}
-static neo_status neo__mpi_header_came(neo_comm *c, const neo__call *call, neo__xfer *x) {
-    const neo__mpi_slip *slip = &c->mpi->in[x->peer];
-    NEO__TRY(neo__comm_agree(c, call, &slip->header.call, x, (size_t)slip->header.bytes));
-    if (x->bytes > 0 && x->bytes <= neo__mpi_eager(c)) memcpy(x->data, slip->data, x->bytes);
-    c->mpi->agreed[x->peer] = 1;
-    return NEO_OK;
 }
 static int neo__mpi_heard(neo_comm *c) {
     neo__mpi *m = c->mpi;
     int flag = 0;
-    if (!m || !m->listens) return 0;
+    if (!m->listens) return 0;
     neo__mutex_lock(&m->shared->lock);
-    if (m->notice_in != MPI_REQUEST_NULL) {
-        if (MPI_Test(&m->notice_in, &flag, MPI_STATUS_IGNORE) != MPI_SUCCESS)
-            flag = 0;
-        else if (flag)
-            m->notice_in = MPI_REQUEST_NULL;
-    }
+    if (m->notice_in != MPI_REQUEST_NULL &&
+        MPI_Test(&m->notice_in, &flag, MPI_STATUS_IGNORE) != MPI_SUCCESS)
+        flag = 0;
     neo__mutex_unlock(&m->shared->lock);
-    if (flag) {
-        m->heard.message[NEO__COMM_MESSAGE - 1] = 0;
-        (void)neo__comm_mark(c, (neo_status)m->heard.status, m->heard.message);
-    }
-    return flag;
+    if (!flag) return 0;
+    m->heard.message[NEO__COMM_MESSAGE - 1] = 0;
+    (void)neo__comm_mark(c, (neo_status)m->heard.status, m->heard.message);
+    return 1;
 }
 static int64_t neo__mpi_date_ns(void) {
     struct timespec t;
@@ -4317,40 +4045,23 @@ static void neo__mpi_tell(neo_comm *c) {
                             neo__mpi_tag(c, 2), m->shared->comm, &m->notice_out[p]);
     neo__mutex_unlock(&m->shared->lock);
 }
-static int neo__mpi_post_held(neo_comm *c, neo__xfer *x) {
-    x->held = 0;
-    neo__mutex_lock(&c->mpi->shared->lock);
-    int error = neo__mpi_post_data(c, x);
-    neo__mutex_unlock(&c->mpi->shared->lock);
-    return error;
-}
 /* One look at all transfers. *waits: one that is not done, or -1. */
 static neo_status neo__mpi_turn(neo_comm *c, const neo__call *call, neo__xfer *x, int count,
                                 int *waits, int *moved) {
     *waits = -1;
     for (int i = 0; i < count; i++) {
-        int came = 0;
+        const neo__header *header = &c->mpi->in[x[i].peer].header;
+        int differs = 0;
         if (x[i].done) continue;
         neo__mutex_lock(&c->mpi->shared->lock);
-        int error = neo__mpi_look(c, &x[i], &came, moved);
+        int error = neo__mpi_look(c, call, &x[i], &differs, moved);
         neo__mutex_unlock(&c->mpi->shared->lock);
-        if (error == MPI_SUCCESS && came) NEO__TRY(neo__mpi_header_came(c, call, &x[i]));
-        if (error == MPI_SUCCESS && x[i].held && c->mpi->agreed[x[i].peer])
-            error = neo__mpi_post_held(c, &x[i]);
+        if (differs) return neo__comm_agree(c, call, &header->call, &x[i], (size_t)header->bytes);
         if (error != MPI_SUCCESS) return neo__mpi_broken(c, call, x[i].peer, error);
-        if (!x[i].done)
-            *waits = i;
-        else if (x[i].send)
-            neo__comm_count_sent(c, call, &x[i]);
+        if (!x[i].done) *waits = i;
+        else if (x[i].send) neo__comm_count_sent(c, call, &x[i]);
     }
     return NEO_OK;
-}
-static void neo__mpi_rest(int turns) {
-    if (turns < NEO__MPI_YIELDS) {
-        neo__thread_yield();
-    } else {
-        neo__thread_sleep(NEO__COMM_NAP_NS);
-    }
 }
 static neo_status neo__mpi_finish(neo_comm *c, const neo__call *call, neo__xfer *x, int count) {
     int64_t deadline = neo__comm_deadline(c);
@@ -4362,33 +4073,30 @@ static neo_status neo__mpi_finish(neo_comm *c, const neo__call *call, neo__xfer 
             deadline = neo__comm_deadline(c);
             turns = 0;
         }
-        if (status == NEO_OK && turns % 64 == 63 &&
-            (neo__comm_is_broken(c) || neo__mpi_heard(c)))
+        if (status == NEO_OK && turns % 64 == 63 && (neo__comm_is_broken(c) || neo__mpi_heard(c)))
             status = neo__comm_failed(c);
         if (status == NEO_OK && turns % 16 == 15 && deadline && neo_time_ns() >= deadline)
-            status = neo__call_break(c, call, NEO_ERR_TIMEOUT, "rank %d did not come within %d ms",
+            status = neo__comm_break(c, call, NEO_ERR_TIMEOUT, "rank %d did not come within %d ms",
                                      c->world[x[waits].peer], c->desc.timeout_ms);
         if (status != NEO_OK) {
             neo__mpi_give_up(c);
             return status;
         }
-        neo__mpi_rest(turns);
+        neo__comm_nap(turns, NEO__MPI_LOOKS);
     }
 }
 
 /* ---- groups ---- */
+static void neo__mpi_share(neo_comm *sub, neo__mpi_shared *shared, int64_t *token) {
+    sub->mpi->shared = shared;
+    sub->queue.inline_only = !shared->serialized;
+    neo__mutex_lock(&shared->lock);
+    shared->references++;
+    *token = (int64_t)shared->next_context + 1; /* 0 is no token */
+    neo__mutex_unlock(&shared->lock);
+}
 static neo_status neo__mpi_member(neo_comm *sub, neo_comm *parent, int64_t *token) {
-    size_t bytes = neo__mpi_bytes(sub->size);
-    sub->mpi = (neo__mpi *)neo__alloc_for(sub->ctx, bytes, "neo_comm");
-    if (!sub->mpi) return NEO_ERR_MEMORY;
-    memset(sub->mpi, 0, bytes);
-    (void)neo__mpi_layout(sub->mpi, (char *)sub->mpi, sub->size);
-    sub->mpi->shared = parent->mpi->shared;
-    sub->queue.inline_only = !parent->mpi->shared->serialized;
-    neo__mutex_lock(&sub->mpi->shared->lock);
-    sub->mpi->shared->references++;
-    *token = (int64_t)sub->mpi->shared->next_context + 1; /* 0 is no token */
-    neo__mutex_unlock(&sub->mpi->shared->lock);
+    neo__mpi_share(sub, parent->mpi->shared, token);
     return NEO_OK;
 }
 /* Start to listen for bad news. */
@@ -4410,9 +4118,9 @@ static neo_status neo__mpi_listen(neo_comm *sub) {
     return NEO_OK;
 }
 /* The group's number is above all that its members have used. */
-static neo_status neo__mpi_join(neo_comm *sub, const int64_t *tokens) {
+static neo_status neo__mpi_join(neo_comm *sub, const neo__ballot *members) {
     for (int p = 0; p < sub->size; p++)
-        if ((int)tokens[p] - 1 > sub->mpi->context) sub->mpi->context = (int)tokens[p] - 1;
+        sub->mpi->context = NEO__MAX(sub->mpi->context, (int)members[p].token - 1);
     return neo__mpi_listen(sub);
 }
 static void neo__mpi_leave(neo_comm *c) { (void)c; }
@@ -4437,7 +4145,6 @@ static int neo__mpi_ends(neo__mpi_shared *s, MPI_Request *r, int64_t until) {
 }
 static void neo__mpi_drop(neo_comm *c) {
     neo__mpi *m = c->mpi;
-    if (!m) return;
     neo__mpi_shared *s = m->shared;
     int64_t until = neo_time_ns() + 1000000000;
     neo__mutex_lock(&s->lock);
@@ -4447,8 +4154,7 @@ static void neo__mpi_drop(neo_comm *c) {
     for (int p = 0; p < c->size; p++) /* bad news on their way; not for ever */
         ended &= neo__mpi_ends(s, &m->notice_out[p], until);
     /* Peers that still read this process's memory would be killed by their MPI if it vanished. No
-       MPI call here: once another rank has gone, MPICH asks its launcher in any call, and waits for
-       ever if the launcher is cut off. */
+       MPI call here: once a rank has gone, MPICH's ask its launcher, which may be cut off. */
     for (int64_t end = neo_time_ns() + 300000000; c->failure.broken && neo_time_ns() < end;)
         neo__thread_sleep(NEO__COMM_NAP_NS);
     neo__mutex_lock(&s->lock);
@@ -4457,40 +4163,32 @@ static void neo__mpi_drop(neo_comm *c) {
     s->unfinished |= !ended;
     neo__mutex_unlock(&s->lock);
     if (!ended) c->failure.unfinished = 1;
-    if (!c->failure.unfinished) neo_free(c->ctx, m, neo__mpi_bytes(c->size));
-    c->mpi = NULL;
     if (last) neo__mpi_unshare(s, !s->broken);
 }
 static const neo__transport neo__mpi_transport = {
-    neo__mpi_start,
-    neo__mpi_finish,
-    NULL,
-    neo__mpi_tell,
-    neo__mpi_heard_at_rest,
-    neo__mpi_member,
-    neo__mpi_join,
-    neo__mpi_leave,
-    neo__mpi_drop,
-    0,
-    NULL,
+    NEO_BACKEND_MPI,  neo__mpi_carve,
+    neo__mpi_start,   neo__mpi_finish, NULL,
+    neo__mpi_tell,    neo__mpi_heard_at_rest,
+    neo__mpi_member,  neo__mpi_join,   neo__mpi_leave, neo__mpi_drop,
+    NULL, NULL, NULL, NULL, NULL,
 };
 
-/* Nodes by host name: the node of a rank is numbered by the first rank on it. */
-static neo_status neo__mpi_nodes(neo_comm *c, int ranks_per_node, char *names) {
-    int mine = 0;
+/* Nodes by host name (its hash): the node of a rank is numbered by the first rank on it. */
+static neo_status neo__mpi_nodes(neo_comm *c, int ranks_per_node) {
+    char name[MPI_MAX_PROCESSOR_NAME + 1] = "";
+    int64_t *hash = c->scratch.offset;
+    int length = 0;
     for (int p = 0; ranks_per_node && p < c->size; p++) c->node[p] = p / ranks_per_node;
     if (ranks_per_node) return NEO_OK;
-    char *name = names + (size_t)c->rank * MPI_MAX_PROCESSOR_NAME;
-    if (MPI_Get_processor_name(name, &mine) != MPI_SUCCESS ||
-        MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, names, MPI_MAX_PROCESSOR_NAME, MPI_CHAR,
-                      c->mpi->shared->comm) != MPI_SUCCESS)
+    int error = MPI_Get_processor_name(name, &length);
+    int64_t mine = (int64_t)neo_hash(name);
+    if (error != MPI_SUCCESS || MPI_Allgather(&mine, 1, MPI_INT64_T, hash, 1, MPI_INT64_T,
+                                              c->mpi->shared->comm) != MPI_SUCCESS)
         return neo_fail(NEO_ERR_SYSTEM, "neo_comm: MPI cannot tell the names of the hosts");
     for (int p = 0, nodes = 0; p < c->size; p++) {
-        int q = 0;
-        while (strcmp(names + (size_t)q * MPI_MAX_PROCESSOR_NAME,
-                      names + (size_t)p * MPI_MAX_PROCESSOR_NAME) != 0)
-            q++;
-        c->node[p] = q < p ? c->node[q] : nodes++;
+        int first = 0;
+        while (hash[first] != hash[p]) first++;
+        c->node[p] = first < p ? c->node[first] : nodes++;
     }
     return NEO_OK;
 }
@@ -4499,9 +4197,8 @@ static neo_status neo__mpi_share_new(neo_ctx *ctx, MPI_Comm comm, neo__mpi_share
     MPI_Comm dup;
     NEO__CHECK(MPI_Comm_dup(comm, &dup) == MPI_SUCCESS, NEO_ERR_SYSTEM,
                "neo_comm: MPI_Comm_dup failed");
-    neo__mpi_shared *s = (neo__mpi_shared *)neo__alloc_for(ctx, sizeof *s, "neo_comm");
+    neo__mpi_shared *s = (neo__mpi_shared *)neo__comm_alloc(ctx, sizeof *s);
     if (!s) return NEO_ERR_MEMORY;
-    memset(s, 0, sizeof *s);
     s->ctx = ctx;
     s->comm = dup;
     MPI_Comm_set_errhandler(s->comm, MPI_ERRORS_RETURN);
@@ -4519,8 +4216,7 @@ static neo_status neo__mpi_share_new(neo_ctx *ctx, MPI_Comm comm, neo__mpi_share
     *out = s;
     return NEO_OK;
 }
-/* Before any rank waits for another in a new group: is every one there and well, and are they
-   alike? */
+/* Before ranks wait for each other in a new group: is everyone there and well, and alike? */
 static neo_status neo__mpi_vote(MPI_Comm comm, const neo_comm_desc *d, neo_status mine) {
     static int64_t say[3], all[3]; /* after a timeout MPI still has them */
     MPI_Request r = MPI_REQUEST_NULL;
@@ -4549,71 +4245,45 @@ static neo_status neo__mpi_vote(MPI_Comm comm, const neo_comm_desc *d, neo_statu
                rank, say[1], -all[2], all[1]);
     return NEO_OK;
 }
-/* The first group of a program. */
-typedef struct neo__mpi_making {
-    neo_ctx *ctx;
-    MPI_Comm comm;
-    neo_comm_desc desc;
-    neo__mpi_shared *shared;
-    neo_comm *group;
-    char *names; /* [ranks][MPI_MAX_PROCESSOR_NAME] */
-    size_t names_bytes;
-} neo__mpi_making;
-/* The part that a rank makes for itself. */
-static neo_status neo__mpi_prepare(neo__mpi_making *m) {
-    neo_comm parent; /* of which the first group is a part */
-    neo__mpi root;
+/* The part of the first group that a rank makes for itself. */
+static neo_status neo__mpi_prepare(neo_ctx *ctx, MPI_Comm comm, neo_comm_desc *d,
+                                   neo__mpi_shared **shared, neo_comm **group) {
     int rank = 0, size = 1;
     int64_t token;
-    NEO__TRY(neo__mpi_share_new(m->ctx, m->comm, &m->shared));
-    MPI_Comm_rank(m->comm, &rank);
-    MPI_Comm_size(m->comm, &size);
-    m->desc.ranks = NEO__MIN(size, (int)NEO__COMM_MAX_RANKS);
-    NEO__TRY(neo__comm_desc_check(&m->desc));
+    NEO__TRY(neo__mpi_share_new(ctx, comm, shared));
+    MPI_Comm_rank(comm, &rank);
+    MPI_Comm_size(comm, &size);
+    d->ranks = NEO__MIN(size, (int)NEO__COMM_MAX_RANKS);
+    NEO__TRY(neo__comm_desc_check(d));
     NEO__CHECK(size <= NEO__COMM_MAX_RANKS, NEO_ERR_UNSUPPORTED,
                "neo_comm_create_mpi: %d ranks, more than %d", size, (int)NEO__COMM_MAX_RANKS);
-    memset(&parent, 0, sizeof parent);
-    memset(&root, 0, sizeof root);
-    root.shared = m->shared;
-    parent.mpi = &root;
-    NEO__TRY(neo__comm_new(m->ctx, &m->desc, &neo__mpi_transport, rank, size, &m->group));
-    NEO__TRY(neo__mpi_member(m->group, &parent, &token));
-    m->group->backend = NEO_BACKEND_MPI;
-    m->group->threads.joined = 1;
-    for (int p = 0; p < size; p++) m->group->world[p] = p;
-    m->names_bytes = (size_t)size * MPI_MAX_PROCESSOR_NAME;
-    m->names = (char *)neo__alloc_for(m->ctx, m->names_bytes, "neo_comm");
-    if (!m->names) return NEO_ERR_MEMORY;
-    memset(m->names, 0, m->names_bytes);
+    NEO__TRY(neo__comm_new(ctx, d, &neo__mpi_transport, rank, size, group));
+    neo__mpi_share(*group, *shared, &token);
+    (*group)->threads.joined = 1;
+    for (int p = 0; p < size; p++) (*group)->world[p] = p;
     return NEO_OK;
-}
-static neo_status neo__mpi_make(neo__mpi_making *m) {
-    NEO__TRY(neo__mpi_vote(m->comm, &m->desc, neo__mpi_prepare(m)));
-    NEO__TRY(neo__mpi_nodes(m->group, m->desc.ranks_per_node, m->names));
-    return neo__mpi_listen(m->group);
-}
-static void neo__mpi_unmake(neo__mpi_making *m) {
-    if (m->group && m->group->mpi) {
-        m->group->failure.broken = 1; /* MPI_Comm_free would wait for ranks that are lost */
-        neo__comm_end(m->group);
-        return;
-    }
-    if (m->group) neo__comm_free(m->group);
-    if (m->shared) neo__mpi_unshare(m->shared, 0);
 }
 NEO_API neo_status neo_comm_create_mpi(neo_ctx *ctx, const neo_comm_desc *desc,
                                        const void *mpi_comm, neo_comm **out) {
     NEO__CHECK(ctx && mpi_comm && out, NEO_ERR_ARG, "neo_comm_create_mpi: an argument is NULL");
     *out = NULL;
     NEO__CHECK(neo__mpi_started(), NEO_ERR_STATE, "neo_comm_create_mpi: MPI is not initialised");
-    NEO__ZERO(neo__mpi_making, m);
-    m.ctx = ctx;
-    m.comm = *(const MPI_Comm *)mpi_comm;
-    m.desc = neo__comm_defaults(desc);
-    const neo__kept_error kept = neo__error_keep(neo__mpi_make(&m));
-    neo_free(ctx, m.names, m.names_bytes);
-    if (kept.status == NEO_OK) *out = m.group;
-    else neo__mpi_unmake(&m);
+    const MPI_Comm comm = *(const MPI_Comm *)mpi_comm;
+    neo_comm_desc d = neo__comm_defaults(desc);
+    neo__mpi_shared *shared = NULL;
+    neo_comm *group = NULL;
+    neo_status status = neo__mpi_vote(comm, &d, neo__mpi_prepare(ctx, comm, &d, &shared, &group));
+    if (status == NEO_OK) status = neo__mpi_nodes(group, d.ranks_per_node);
+    if (status == NEO_OK) status = neo__mpi_listen(group);
+    const neo__kept_error kept = neo__error_keep(status);
+    if (status == NEO_OK) {
+        *out = group;
+    } else if (group) {
+        group->failure.broken = 1; /* MPI_Comm_free would wait for lost ranks */
+        neo__comm_end(group);
+    } else if (shared) {
+        neo__mpi_unshare(shared, 0);
+    }
     return neo__error_restore(&kept);
 }
 
@@ -4628,8 +4298,7 @@ static neo_status neo__mpi_part(neo_comm *c) {
     return neo__barrier_run(c, &w);
 }
 static int neo__env_processes(void);
-/* The launcher's environment says how many there are; MPI must see as many, or each would train
-   alone. */
+/* MPI must see as many processes as the launcher's environment, or each would train alone. */
 static neo_status neo__mpi_world_check(void) {
     int size = 1, length = 0, processes = neo__env_processes();
     char library[MPI_MAX_LIBRARY_VERSION_STRING] = "";
@@ -4671,16 +4340,14 @@ static neo_status neo__mpi_context(neo_comm_desc *d, neo_device **device, neo_ct
     if (*device) d->ctx.device = *device;
     return neo_ctx_create(&d->ctx, ctx);
 }
-/* 1: every rank has come to its end, and so has every message: MPI_Finalize is for all or
-   none. */
+/* 1: every rank and every message has come to its end: MPI_Finalize is for all or none. */
 static int neo__mpi_healthy(neo_comm *comm) {
     if (!comm || neo_comm_wait_all(comm) != NEO_OK || neo__mpi_part(comm) != NEO_OK) return 0;
     int unfinished = comm->mpi->shared->unfinished, any = 0;
     MPI_Allreduce(&unfinished, &any, 1, MPI_INT, MPI_MAX, comm->mpi->shared->comm);
     return !any;
 }
-/* One rank of a launcher's job, from beginning to end. After a fault MPI is not finalised: that
-   would wait for the lost. */
+/* One rank of a launcher's job. After a fault MPI is not finalised, which would wait for ever. */
 static neo_status neo__mpi_run(const neo_comm_desc *desc, neo_comm_fn fn, void *user) {
     const int starts = !neo__mpi_started();
     const MPI_Comm world = MPI_COMM_WORLD;
@@ -4712,9 +4379,9 @@ static neo_status neo__mpi_run(const neo_comm_desc *desc, neo_comm_fn fn, void *
    the bits are those of the other backends.
 
    The host group   A group has its own copy of the group of threads or processes that it was made
-                    over. Before each call the ranks exchange there what they are about to do (a
-                    slip per pair): ranks that diverge, have left or do not come are found out
-                    before anything is sent, and a rank that breaks the group tells the others.
+                    over. Before each call empty messages there say what the ranks are about to
+                    do: ranks that diverge, have left or do not come are found out before
+                    anything is sent, and a rank that breaks the group tells the others.
    Transfers        started ones queue up; the next finish hands all of them to NCCL as one group,
                     so that none waits for another of this rank, and waits for the group of those
                     that it was asked for. Then the next segment of a reduce-scatter is on its way
@@ -4723,59 +4390,40 @@ static neo_status neo__mpi_run(const neo_comm_desc *desc, neo_comm_fn fn, void *
                     looks at an event of the stream, at NCCL's asynchronous error, at the host group
                     and at the clock. What fails or comes too late is told to the others and
                     aborted.
-   Two streams      transfers run on one (the user's, if there is one), copies and sums on the
-                    other, which waits for what the user's had to do when the call began.
-   Sums             are made by the user's function on the device, else by the context's device,
-                    else on the processor: the pieces come to pinned memory in two halves, one
-                    fetched while the other is added.
+   Two streams      transfers run on one (the user's, if there is one), copies and sums (see
+                    neo_comm_set_combine) on the other, which waits for what the user's had to do
+                    when the call began.
    ------------------------------------------------------------------------ */
 #if NCCL_VERSION_CODE < NCCL_VERSION(2, 14, 0)
 #error "neo_comm.h: NEO_COMM_NCCL needs NCCL 2.14 or newer (communicators that do not block)"
 #endif
 enum {
-    NEO__NCCL_YIELDS = 1000, /* looks before a waiting rank sleeps */
+    NEO__NCCL_LOOKS = 1000,  /* before a waiting rank sleeps */
     NEO__NCCL_REST_MS = 2000 /* for NCCL to come to rest, when a group ends or has failed */
 };
-/* A rank's word to another before a call. */
-typedef struct neo__nccl_slip {
-    neo__call call;
-    uint64_t parts; /* all_to_all: bytes that it will send; else a hash of what makes the parts */
-} neo__nccl_slip;
-enum { NEO__NCCL_WORDS = sizeof(neo__nccl_slip) / sizeof(int64_t) };
-NEO__STATIC_ASSERT(sizeof(neo__nccl_slip) % sizeof(int64_t) == 0, "a slip is whole words");
-
+/* Events; [2] are of the last two groups of transfers, and of the work on two halves of memory. */
+enum { NEO__BEGUN, NEO__MOVED, NEO__WORKED = NEO__MOVED + 2, NEO__NCCL_EVENTS = NEO__WORKED + 2 };
 typedef struct neo__nccl {
-    neo_comm *host;
-    size_t bytes; /* of this block */
     int device, owns_stream;
     ncclComm_t comm; /* NULL: one rank, or over */
     cudaStream_t stream, work;
-    cudaEvent_t begun, moved[2], worked[2]; /* moved: the last two groups of transfers */
+    cudaEvent_t event[NEO__NCCL_EVENTS];
     char *scratch, *staging;                /* 2 [segment_bytes] each, on the device and pinned */
-    size_t segment_bytes;
     neo__xfer **queue; /* [xfer_count] started, not handed to NCCL yet */
     int queued;
     uint64_t launched, finished; /* groups of transfers */
     neo__call call;              /* that runs */
     const void **staged;         /* [pieces] */
-    neo__nccl_slip *out, *in;    /* [size] */
     neo_comm_device_combine_fn combine;
     void *combine_user;
 } neo__nccl;
 
-static size_t neo__nccl_layout(neo__nccl *n, char *block, int size, int pieces) {
-    neo__carve at = {block, 0};
-    neo__nccl *self;
-    NEO__CARVE(&at, self, 1);
-    NEO__CARVE(&at, n->queue, 2 * (pieces + size * NEO_MAX_SUBTREES));
-    NEO__CARVE(&at, n->staged, pieces);
-    NEO__CARVE(&at, n->out, size);
-    NEO__CARVE(&at, n->in, size);
-    return at.at;
-}
-static size_t neo__nccl_bytes(int size, int pieces) {
-    neo__nccl n;
-    return neo__nccl_layout(&n, NULL, size, pieces);
+static void neo__nccl_carve(neo_comm *c, neo__carve *at) {
+    neo__nccl part, *n = &part;
+    NEO__CARVE(at, c->nccl, 1);
+    if (at->block) n = c->nccl;
+    NEO__CARVE(at, n->queue, c->scratch.xfer_count);
+    NEO__CARVE(at, n->staged, c->scratch.pieces);
 }
 
 /* ---- what the libraries say ---- */
@@ -4803,18 +4451,12 @@ static neo_status neo__nccl_status(ncclComm_t comm, ncclResult_t result, const c
 
 /* ---- waiting ---- */
 static int neo__nccl_heard(neo_comm *c) {
-    neo_comm *host = c->nccl->host;
-    if (!neo__comm_is_broken(host) && !host->transport->heard(host))
-        return 0;
-    (void)neo__comm_mark(c, host->failure.status, host->failure.message);
+    if (!neo__comm_over(c->host)) return 0;
+    (void)neo__comm_mark(c, c->host->failure.status, c->host->failure.message);
     return 1;
 }
 static void neo__nccl_tell(neo_comm *c) {
-    (void)neo__comm_break(c->nccl->host, c->failure.status, "%s", c->failure.message);
-}
-static void neo__nccl_nap(int turns) {
-    if (turns < NEO__NCCL_YIELDS) sched_yield();
-    else neo__thread_sleep(NEO__COMM_NAP_NS);
+    (void)neo__comm_break(c->host, NULL, c->failure.status, "%s", c->failure.message);
 }
 /* Until the event has happened; without one: until NCCL has done what it was asked for. Every
    failure is in neo_last_error; that of the group, if others broke it. */
@@ -4837,24 +4479,25 @@ static neo_status neo__nccl_wait(neo_comm *c, cudaEvent_t event) {
             return NEO_OK;
         }
         if (turns % 16 == 15) {
-            if (neo__comm_is_broken(c) || neo__nccl_heard(c))
-                return neo__comm_failed(c);
+            NEO__TRY(neo__comm_check(c, "neo_comm"));
             if (deadline && neo_time_ns() >= deadline)
                 return neo_fail(NEO_ERR_TIMEOUT, "not done within %d ms", c->desc.timeout_ms);
         }
-        neo__nccl_nap(turns);
+        neo__comm_nap(turns, NEO__NCCL_LOOKS);
     }
 }
-/* Is nothing under way on this stream? Waits a little; of a device that has failed: yes. */
-static int neo__nccl_rests(neo__nccl *n, cudaStream_t stream) {
-    if (!n->begun || !stream) return 1;
-    int64_t until = neo_time_ns() + (int64_t)NEO__NCCL_REST_MS * 1000000;
-    (void)cudaSetDevice(n->device);
-    cudaError_t error = cudaEventRecord(n->begun, stream);
-    if (error == cudaSuccess)
-        while ((error = cudaEventQuery(n->begun)) == cudaErrorNotReady && neo_time_ns() < until)
-            neo__thread_sleep(NEO__COMM_NAP_NS);
-    if (error != cudaSuccess) (void)cudaGetLastError();
+/* Is nothing under way on its streams? Waits a little; of a device that has failed: yes. */
+static int neo__nccl_rests(neo__nccl *n) {
+    const cudaEvent_t event = n->event[NEO__BEGUN];
+    const int64_t until = neo_time_ns() + (int64_t)NEO__NCCL_REST_MS * 1000000;
+    cudaError_t error = cudaSetDevice(n->device);
+    for (int i = 0; i < 2 && event && error != cudaErrorNotReady; i++) {
+        error = cudaEventRecord(event, i ? n->work : n->stream);
+        if (error == cudaSuccess)
+            while ((error = cudaEventQuery(event)) == cudaErrorNotReady && neo_time_ns() < until)
+                neo__thread_sleep(NEO__COMM_NAP_NS);
+        if (error != cudaSuccess) (void)cudaGetLastError();
+    }
     return error != cudaErrorNotReady;
 }
 static void neo__nccl_abort(neo__nccl *n) {
@@ -4862,126 +4505,82 @@ static void neo__nccl_abort(neo__nccl *n) {
     n->comm = NULL;
     n->queued = 0;
 }
-/* A call failed: `status` and neo_last_error say why. Break the group, and leave nothing under way
-   that still uses the user's memory. */
-static neo_status neo__nccl_failed(neo_comm *c, const neo__call *call, neo_status status) {
-    status = neo__comm_device_did(c, call, status);
+/* If the call that runs has failed, neo_last_error says why: break the group, and leave nothing
+   under way that still uses the user's memory. */
+static neo_status neo__nccl_did(neo_comm *c, neo_status status) {
+    if (status == NEO_OK) return NEO_OK;
+    status = neo__comm_device_did(c, &c->nccl->call, status);
     neo__nccl_abort(c->nccl);
-    (void)(neo__nccl_rests(c->nccl, c->nccl->stream) && neo__nccl_rests(c->nccl, c->nccl->work));
+    (void)neo__nccl_rests(c->nccl);
     return status;
 }
 
 /* ---- before a call: do all ranks make it? ---- */
-/* The host group failed: it has told the others, and why is in neo_last_error. */
-static neo_status neo__nccl_lost(neo_comm *c, const neo__call *call, neo_status status) {
-    char text[NEO__COMM_MESSAGE];
-    snprintf(text, sizeof text, "rank %d: %s: %.220s", c->world[c->rank],
-             neo__call_name(call).text, neo_last_error());
-    (void)neo__comm_mark(c, status, text);
+/* Bytes that rank `from` sends to rank `to`, as this rank, one of them, sees it. */
+static size_t neo__nccl_whole(const neo_comm *c, const neo__work *w, int from, int to) {
+    const int op = w->call.op;
+    const int pairs = op == (int)NEO_COMM_ALL_TO_ALL;
+    const int by_receiver = op == (int)NEO_COMM_REDUCE_SCATTER || op == (int)NEO_COMM_SCATTER;
+    const int64_t *counts = pairs && to == c->rank ? w->out_counts : w->in_counts;
+    int part = by_receiver ? to : from;
+    if (pairs) part = to == c->rank ? from : to;
+    return (size_t)neo__part(w->count, counts, part) * w->each;
+}
+/* Empty messages in the host group carry the call, and how much comes with it there. */
+static neo_status neo__nccl_agree_ranks(neo_comm *c, const neo__work *w) {
+    const int pair = w->call.op == (int)NEO_COMM_SEND;
+    neo__round r = neo__round_new(c->host);
+    for (int send = 0; send < 2; send++)
+        for (int d = 1; d < c->size; d++) {
+            int p = neo__peer_in_turn(c, d, !send);
+            if (pair && (p != w->peer || send == w->receives)) continue;
+            neo__round_add(&r, p, send, NULL, 0, 1, 0)->whole =
+                neo__nccl_whole(c, w, send ? c->rank : p, send ? p : c->rank);
+        }
+    neo_status status = neo__round_run(c->host, &w->call, &r);
+    if (status == NEO_OK) return NEO_OK;
+    (void)neo__nccl_heard(c); /* why */
     neo__nccl_abort(c->nccl);
     return neo__comm_failed(c);
 }
-/* FNV-1a over what must be the same on all ranks beside the call itself. */
-static uint64_t neo__nccl_hash(const neo_comm *c, const neo__work *w) {
-    uint64_t hash = 0xCBF29CE484222325u;
-    int64_t leaves = w->pieces && !c->tree.one_each ? c->tree.shards : 0;
-    const char *part[2];
-    part[0] = (const char *)&leaves;
-    part[1] = (const char *)w->in_counts;
-    size_t bytes[2];
-    bytes[0] = sizeof leaves;
-    bytes[1] = w->in_counts ? (size_t)c->size * sizeof(int64_t) : 0;
-    for (int k = 0; k < 2; k++)
-        for (size_t i = 0; i < bytes[k]; i++)
-            hash = (hash ^ (unsigned char)part[k][i]) * 0x100000001B3u;
-    return hash;
-}
-static neo_status neo__nccl_agree_all(neo_comm *c, const neo__work *w) {
-    neo__nccl *n = c->nccl;
-    int pairs = w->call.op == (int)NEO_COMM_ALL_TO_ALL;
-    const int64_t *in = w->in_counts;
-    const int64_t *out = w->out_counts;
-    uint64_t hash = neo__nccl_hash(c, w);
-    for (int p = 0; p < c->size; p++) {
-        n->out[p].call = w->call;
-        n->out[p].parts = pairs ? (uint64_t)neo__part(w->count, in, p) * w->each : hash;
-    }
-    neo_status status = neo_comm_all_to_all(n->host, n->out, n->in, NEO__NCCL_WORDS, NEO_I64, NULL);
-    if (status != NEO_OK) return neo__nccl_lost(c, &w->call, status);
-    for (int d = 1; d < c->size; d++) {
-        NEO__ZERO(neo__xfer, x);
-        x.peer = neo__peer(c, d);
-        const neo__nccl_slip *theirs = &n->in[x.peer];
-        x.whole = pairs ? (size_t)neo__part(w->count, out, x.peer) * w->each : 0;
-        NEO__TRY(neo__comm_agree(c, &w->call, &theirs->call, &x,
-                                 pairs ? (size_t)theirs->parts : 0));
-        if (!pairs && theirs->parts != hash)
-            return neo__call_break(c, &w->call, NEO_ERR_DIVERGED,
-                                   "its counts or pieces are not those of rank %d",
-                                   c->world[x.peer]);
-    }
-    return NEO_OK;
-}
-static neo_status neo__nccl_agree_pair(neo_comm *c, const neo__work *w) {
-    neo__nccl *n = c->nccl;
-    NEO__ZERO(neo__xfer, x);
-    x.peer = w->peer;
-    n->out[0].call = w->call;
-    n->out[0].parts = 0;
-    neo_status status =
-        w->receives ? neo_comm_recv(n->host, n->in, NEO__NCCL_WORDS, NEO_I64, w->peer, NULL)
-                    : neo_comm_send(n->host, n->out, NEO__NCCL_WORDS, NEO_I64, w->peer, NULL);
-    if (status != NEO_OK) return neo__nccl_lost(c, &w->call, status);
-    return w->receives ? neo__comm_agree(c, &w->call, &n->in[0].call, &x, 0) : NEO_OK;
-}
-/* What the host group has sent for this is the call's control bytes. */
+/* Bytes that the host group has sent for this are the call's control bytes. */
 static void neo__nccl_count_control(neo_comm *c, const neo__call *call) {
-    const neo_comm_stats *stats = &c->nccl->host->stats;
+    const neo_comm_stats *stats = &c->host->stats;
     for (int op = 0; op < (int)NEO_COMM_OP_COUNT; op++) {
         int64_t bytes = stats->op[op].control_bytes;
         for (int l = 0; l < (int)NEO_LEVEL_COUNT; l++) bytes += stats->op[op].bytes[l];
         c->stats.op[call->op].control_bytes += bytes;
     }
-    neo_comm_reset_stats(c->nccl->host);
+    neo_comm_reset_stats(c->host);
 }
-/* The streams begin in the user's order. One rank in place has nothing else to do than to be
-   done. */
+/* The streams begin in the user's order. One rank in place has nothing else to do. */
 static neo_status neo__nccl_begin(neo_comm *c) {
     neo__nccl *n = c->nccl;
     NEO__CUDA(cudaSetDevice, n->device);
-    NEO__CUDA(cudaEventRecord, n->begun, n->stream);
-    NEO__CUDA(cudaStreamWaitEvent, n->work, n->begun, 0);
-    return c->size == 1 ? neo__nccl_wait(c, n->begun) : NEO_OK;
+    NEO__CUDA(cudaEventRecord, n->event[NEO__BEGUN], n->stream);
+    NEO__CUDA(cudaStreamWaitEvent, n->work, n->event[NEO__BEGUN], 0);
+    return c->size == 1 ? neo__nccl_wait(c, n->event[NEO__BEGUN]) : NEO_OK;
 }
 static neo_status neo__nccl_come(neo_comm *c) {
-    neo_status status = neo__nccl_begin(c);
-    if (status == NEO_OK) status = neo__nccl_wait(c, c->nccl->begun);
-    return status == NEO_OK ? NEO_OK : neo__nccl_failed(c, &c->nccl->call, status);
+    NEO__TRY(neo__nccl_did(c, neo__nccl_begin(c)));
+    return neo__nccl_did(c, neo__nccl_wait(c, c->nccl->event[NEO__BEGUN]));
 }
-/* What can fail here comes first, so that the others hear of it in the exchange. Rows are coded on
-   a stream of the context's device, once they are there. */
+/* The device comes first: if it fails, the others hear of it in the exchange. Rows are coded on a
+   stream of the context's device, once they are there. */
 static neo_status neo__nccl_agree(neo_comm *c, const neo__work *w) {
     c->nccl->call = w->call;
-    neo_status status = neo__nccl_begin(c);
-    if (status != NEO_OK) return neo__nccl_failed(c, &w->call, status);
-    status = w->call.op == (int)NEO_COMM_SEND ? neo__nccl_agree_pair(c, w)
-                                              : neo__nccl_agree_all(c, w);
+    NEO__TRY(neo__nccl_did(c, neo__nccl_begin(c)));
+    NEO__TRY(neo__nccl_agree_ranks(c, w));
     neo__nccl_count_control(c, &w->call);
-    if (status != NEO_OK) neo__nccl_abort(c->nccl);
-    if (status == NEO_OK && w->rows.cols) {
-        status = neo__nccl_wait(c, c->nccl->begun);
-        if (status != NEO_OK) return neo__nccl_failed(c, &w->call, status);
-    }
-    return status;
+    if (!w->rows.cols) return NEO_OK;
+    return neo__nccl_did(c, neo__nccl_wait(c, c->nccl->event[NEO__BEGUN]));
 }
 
 /* ---- transfers ---- */
 static neo_status neo__nccl_start(neo_comm *c, const neo__call *call, neo__xfer *x) {
     neo__nccl *n = c->nccl;
     (void)call;
-    x->done = 0;
     x->first = 0; /* no header: see neo__nccl_count_control */
-    x->index = 0;
     x->from = x->data;
     NEO_ASSERT(n->queued < c->scratch.xfer_count);
     if (x->bytes > 0) n->queue[n->queued++] = x;
@@ -4992,15 +4591,13 @@ static ncclResult_t neo__nccl_group(neo__nccl *n) {
     if (!neo__nccl_good(result)) return result;
     for (int i = 0; i < n->queued && neo__nccl_good(result); i++) {
         const neo__xfer *x = n->queue[i];
-        result = x->send
-                     ? ncclSend(x->data, x->bytes, ncclUint8, x->peer, n->comm, n->stream)
-                     : ncclRecv(x->data, x->bytes, ncclUint8, x->peer, n->comm, n->stream);
+        result = x->send ? ncclSend(x->data, x->bytes, ncclUint8, x->peer, n->comm, n->stream)
+                         : ncclRecv(x->data, x->bytes, ncclUint8, x->peer, n->comm, n->stream);
     }
     ncclResult_t end = ncclGroupEnd(); /* always: it closes the group */
     return neo__nccl_good(result) ? end : result;
 }
-/* Hand what is queued to NCCL. Its kernels are on the stream only when it is no longer in
-   progress. */
+/* Hand what is queued to NCCL, whose kernels are on the stream when it is not in progress. */
 static neo_status neo__nccl_launch(neo_comm *c) {
     neo__nccl *n = c->nccl;
     if (n->queued == 0) return NEO_OK;
@@ -5010,7 +4607,7 @@ static neo_status neo__nccl_launch(neo_comm *c) {
     NEO__TRY(neo__nccl_status(n->comm, neo__nccl_group(n), "ncclSend and ncclRecv"));
     n->queued = 0;
     NEO__TRY(neo__nccl_wait(c, NULL));
-    NEO__CUDA(cudaEventRecord, n->moved[n->launched & 1], n->stream);
+    NEO__CUDA(cudaEventRecord, n->event[NEO__MOVED + (n->launched & 1)], n->stream);
     return NEO_OK;
 }
 static neo_status neo__nccl_settle(neo_comm *c, const neo__xfer *x, int count) {
@@ -5021,34 +4618,28 @@ static neo_status neo__nccl_settle(neo_comm *c, const neo__xfer *x, int count) {
         if (!x[i].done && x[i].index > group) group = x[i].index;
     if (group <= n->finished) return NEO_OK;
     NEO__CUDA(cudaSetDevice, n->device);
-    NEO__TRY(neo__nccl_wait(c, n->moved[group & 1]));
+    NEO__TRY(neo__nccl_wait(c, n->event[NEO__MOVED + (group & 1)]));
     n->finished = group;
     return NEO_OK;
 }
 /* The peers that a late group is about. */
 static neo_status neo__nccl_late(neo_comm *c, const neo__xfer *x, int count) {
-    int first = -1, others = 0;
-    for (int i = 0; i < count; i++) {
-        int seen = x[i].done || x[i].bytes == 0;
-        for (int k = 0; k < i && !seen; k++)
-            seen = x[k].peer == x[i].peer && !x[k].done && x[k].bytes > 0;
-        if (seen) continue;
-        if (first < 0) first = x[i].peer;
-        else others++;
+    neo__call_text who;
+    int peers = 0;
+    who.text[0] = 0;
+    for (int p = 0; p < c->size; p++) {
+        int late = 0;
+        for (int i = 0; i < count; i++) late |= x[i].peer == p && !x[i].done && x[i].bytes > 0;
+        if (late && peers++ == 0) neo__call_add(&who, "transfers with rank %d ", c->world[p]);
     }
-    if (first < 0) return neo_fail(NEO_ERR_TIMEOUT, "not done within %d ms", c->desc.timeout_ms);
-    if (others)
-        return neo_fail(NEO_ERR_TIMEOUT,
-                        "transfers with rank %d and %d more ranks were not done within %d ms",
-                        c->world[first], others, c->desc.timeout_ms);
-    return neo_fail(NEO_ERR_TIMEOUT, "transfers with rank %d were not done within %d ms",
-                    c->world[first], c->desc.timeout_ms);
+    if (peers > 1) neo__call_add(&who, "and %d more ranks ", peers - 1);
+    return neo_fail(NEO_ERR_TIMEOUT, "%s%snot done within %d ms", who.text, peers ? "were " : "",
+                    c->desc.timeout_ms);
 }
 static neo_status neo__nccl_finish(neo_comm *c, const neo__call *call, neo__xfer *x, int count) {
     neo_status status = neo__nccl_settle(c, x, count);
-    if (status == NEO_ERR_TIMEOUT && !neo__comm_is_broken(c))
-        status = neo__nccl_late(c, x, count);
-    if (status != NEO_OK) return neo__nccl_failed(c, call, status);
+    if (status == NEO_ERR_TIMEOUT && !neo__comm_is_broken(c)) status = neo__nccl_late(c, x, count);
+    NEO__TRY(neo__nccl_did(c, status));
     for (int i = 0; i < count; i++) {
         if (x[i].done) continue;
         x[i].done = 1;
@@ -5058,97 +4649,93 @@ static neo_status neo__nccl_finish(neo_comm *c, const neo__call *call, neo__xfer
 }
 
 /* ---- copies and sums ---- */
+/* Until the work stream has done all. */
+static neo_status neo__nccl_worked(neo_comm *c) {
+    NEO__CUDA(cudaEventRecord, c->nccl->event[NEO__WORKED], c->nccl->work);
+    return neo__nccl_wait(c, c->nccl->event[NEO__WORKED]);
+}
 static neo_status neo__nccl_move(neo_comm *c, void *to, const void *from, size_t bytes) {
     neo__nccl *n = c->nccl;
     NEO__CUDA(cudaSetDevice, n->device);
     NEO__CUDA(cudaMemcpyAsync, to, from, bytes, cudaMemcpyDeviceToDevice, n->work);
-    NEO__CUDA(cudaEventRecord, n->worked[0], n->work);
-    return neo__nccl_wait(c, n->worked[0]);
+    return neo__nccl_worked(c);
 }
-/* Elements [at, at + k) of all pieces to a half of the staging memory. */
-static neo_status neo__nccl_fetch(neo__nccl *n, const void *const *piece, int count, size_t at,
-                                  size_t bytes, size_t stride, int64_t chunk) {
-    char *to = n->staging + (size_t)(chunk & 1) * n->segment_bytes;
-    for (int i = 0; i < count; i++)
-        NEO__CUDA(cudaMemcpyAsync, to + (size_t)i * stride, (const char *)piece[i] + at, bytes,
-                  cudaMemcpyDeviceToHost, n->work);
-    NEO__CUDA(cudaEventRecord, n->worked[chunk & 1], n->work);
+/* A chunk of all pieces, `most` elements or what is left, to a half of the staging memory. */
+static neo_status neo__nccl_fetch(neo_comm *c, const neo__combine_call *sum, int64_t most,
+                                  int64_t chunk) {
+    neo__nccl *n = c->nccl;
+    const size_t size = neo_dtype_size(sum->dtype), at = (size_t)(chunk * most) * size;
+    const int64_t left = NEO__MIN(most, sum->n - chunk * most);
+    char *to = n->staging + (size_t)(chunk & 1) * c->scratch.segment_bytes;
+    for (int i = 0; i < sum->count && left > 0; i++)
+        NEO__CUDA(cudaMemcpyAsync, to + (size_t)i * (size_t)most * size,
+                  (const char *)sum->piece[i] + at, (size_t)left * size, cudaMemcpyDeviceToHost,
+                  n->work);
+    NEO__CUDA(cudaEventRecord, n->event[NEO__WORKED + (chunk & 1)], n->work);
     return NEO_OK;
 }
-/* As neo__combine, by way of pinned memory: chunk i + 1 is fetched while chunk i is added. What
-   chunk i - 1 still has to write is before that on the stream. */
-static neo_status neo__nccl_combine_staged(neo_comm *c, const neo__call *call,
-                                           const void *const *piece, const int *leaves, int count,
-                                           void *out, int64_t total) {
+/* By way of pinned memory: chunk i + 1 is fetched while chunk i is added. What chunk i - 1 still
+   has to write is before that on the stream. */
+static neo_status neo__nccl_combine_staged(neo_comm *c, const neo__combine_call *sum) {
     neo__nccl *n = c->nccl;
-    neo_dtype dtype = (neo_dtype)call->dtype;
-    size_t size = neo_dtype_size(dtype);
-    int64_t most = (int64_t)(n->segment_bytes / (size_t)count / 64 * 64 / size);
-    if (most < 1) most = 1;
-    size_t stride = (size_t)most * size;
-    int64_t chunks = (total + most - 1) / most;
-    NEO__TRY(neo__nccl_fetch(n, piece, count, 0, (size_t)(total < most ? total : most) * size,
-                             stride, 0));
-    for (int64_t i = 0; i < chunks; i++) {
-        int64_t next = (i + 1) * most, left = total - next < most ? total - next : most;
-        int64_t mine = next <= total ? most : total - i * most;
-        if (left > 0)
-            NEO__TRY(neo__nccl_fetch(n, piece, count, (size_t)next * size, (size_t)left * size,
-                                     stride, i + 1));
-        NEO__TRY(neo__nccl_wait(c, n->worked[i & 1]));
-        char *sums = n->staging + (size_t)(i & 1) * n->segment_bytes;
-        for (int k = 0; k < count; k++) n->staged[k] = sums + (size_t)k * stride;
-        NEO__TRY(neo__combine(c, call, NEO_HOST, n->staged, leaves, count, sums, mine));
-        NEO__CUDA(cudaMemcpyAsync, (char *)out + (size_t)(i * most) * size, sums,
-                  (size_t)mine * size, cudaMemcpyHostToDevice, n->work);
+    neo__combine_call part = *sum;
+    const size_t size = neo_dtype_size(sum->dtype);
+    int64_t most = (int64_t)(c->scratch.segment_bytes / (size_t)sum->count / 64 * 64 / size);
+    most = NEO__MAX(most, 1);
+    NEO__TRY(neo__nccl_fetch(c, sum, most, 0));
+    for (int64_t i = 0; i * most < sum->n; i++) {
+        char *sums = n->staging + (size_t)(i & 1) * c->scratch.segment_bytes;
+        NEO__TRY(neo__nccl_fetch(c, sum, most, i + 1));
+        NEO__TRY(neo__nccl_wait(c, n->event[NEO__WORKED + (i & 1)]));
+        for (int k = 0; k < sum->count; k++) n->staged[k] = sums + (size_t)k * (size_t)most * size;
+        part.piece = n->staged;
+        part.out = sums;
+        part.n = NEO__MIN(most, sum->n - i * most);
+        NEO__TRY(neo__device_combine(c->ctx, NEO_HOST, &part));
+        NEO__CUDA(cudaMemcpyAsync, (char *)sum->out + (size_t)(i * most) * size, sums,
+                  (size_t)part.n * size, cudaMemcpyHostToDevice, n->work);
     }
-    NEO__CUDA(cudaEventRecord, n->worked[0], n->work);
-    return neo__nccl_wait(c, n->worked[0]);
+    return neo__nccl_worked(c);
 }
-static neo_status neo__nccl_combine_device(neo_comm *c, const neo__call *call,
-                                           const void *const *piece, const int *leaves, int count,
-                                           void *out, int64_t total) {
+/* By the user's function. */
+static neo_status neo__nccl_combine_device(neo_comm *c, const neo__combine_call *sum) {
     neo__nccl *n = c->nccl;
     NEO__ZERO(neo_comm_pieces, p);
-    p.dtype = (neo_dtype)call->dtype;
-    p.reduce = (neo_reduce)call->reduce;
-    p.piece = piece;
-    p.leaves = leaves;
-    p.count = count;
-    p.out = out;
-    p.n = total;
+    p.dtype = sum->dtype;
+    p.reduce = (neo_reduce)sum->reduce;
+    p.piece = sum->piece;
+    p.leaves = sum->leaves;
+    p.count = sum->count;
+    p.out = sum->out;
+    p.n = sum->n;
     p.device = n->device;
     p.stream = (void *)n->work;
     NEO__TRY(n->combine(n->combine_user, &p));
-    NEO__CUDA(cudaEventRecord, n->worked[0], n->work);
-    return neo__nccl_wait(c, n->worked[0]);
+    return neo__nccl_worked(c);
 }
 static neo_status neo__nccl_copy(neo_comm *c, void *to, const void *from, size_t bytes) {
-    neo_status status = neo__nccl_move(c, to, from, bytes);
-    return status == NEO_OK ? NEO_OK : neo__nccl_failed(c, &c->nccl->call, status);
+    return neo__nccl_did(c, neo__nccl_move(c, to, from, bytes));
 }
-static neo_status neo__nccl_combine(neo_comm *c, const neo__call *call, const void *const *piece,
-                                    const int *leaves, int count, void *out, int64_t total) {
-    neo_status status = neo__cuda_status(cudaSetDevice(c->nccl->device), "cudaSetDevice");
-    size_t bytes = (size_t)total * neo_dtype_size((neo_dtype)call->dtype);
-    if (status == NEO_OK)
-        status = count == 1 ? out == piece[0] ? NEO_OK : neo__nccl_move(c, out, piece[0], bytes)
-                 : c->nccl->combine
-                     ? neo__nccl_combine_device(c, call, piece, leaves, count, out, total)
-                 : neo_ctx_device(c->ctx) && piece == c->scratch.piece &&
-                         count <= (int)NEO__COMBINE_PIECES
-                     ? neo__combine(c, call, NEO_DEVICE, piece, leaves, count, out, total)
-                     : neo__nccl_combine_staged(c, call, piece, leaves, count, out, total);
-    return status == NEO_OK ? NEO_OK : neo__nccl_failed(c, call, status);
+static neo_status neo__nccl_sum(neo_comm *c, const neo__combine_call *sum) {
+    NEO__CUDA(cudaSetDevice, c->nccl->device);
+    if (sum->count == 1 && sum->out == sum->piece[0]) return NEO_OK;
+    if (sum->count == 1)
+        return neo__nccl_move(c, sum->out, sum->piece[0],
+                              (size_t)sum->n * neo_dtype_size(sum->dtype));
+    if (c->nccl->combine) return neo__nccl_combine_device(c, sum);
+    if (neo_ctx_device(c->ctx) && sum->count <= (int)NEO__COMBINE_PIECES)
+        return neo__device_combine(c->ctx, NEO_DEVICE, sum);
+    return neo__nccl_combine_staged(c, sum);
+}
+static neo_status neo__nccl_combine(neo_comm *c, const neo__combine_call *sum) {
+    return neo__nccl_did(c, neo__nccl_sum(c, sum));
 }
 
 /* ---- groups ---- */
-/* NCCL's own end is one that the ranks of a node make together; a rank whose peers do not come
-   gives up. */
+/* NCCL ends when the ranks of a node do so together; a rank whose peers do not come gives up. */
 static void neo__nccl_leave(neo_comm *c) {
     neo__nccl *n = c->nccl;
-    if (!n) return;
-    n->host->transport->leave(n->host);
+    c->host->transport->leave(c->host);
     if (!n->comm) return;
     ncclResult_t state = ncclInternalError;
     (void)cudaSetDevice(n->device);
@@ -5157,69 +4744,44 @@ static void neo__nccl_leave(neo_comm *c) {
         state = ncclCommFinalize(n->comm);
         for (int turns = 0; state == ncclInProgress && neo_time_ns() < until; turns++) {
             if (ncclCommGetAsyncError(n->comm, &state) != ncclSuccess) state = ncclInternalError;
-            neo__nccl_nap(turns);
+            neo__comm_nap(turns, NEO__NCCL_LOOKS);
         }
     }
-    if (state != ncclSuccess) {
-        neo__nccl_abort(n);
-        return;
-    }
-    (void)ncclCommDestroy(n->comm);
+    if (state == ncclSuccess) (void)ncclCommDestroy(n->comm);
+    else neo__nccl_abort(n);
     n->comm = NULL;
 }
 static void neo__nccl_drop(neo_comm *c) {
     neo__nccl *n = c->nccl;
-    if (!n) return;
     (void)cudaSetDevice(n->device);
     /* Freeing waits for the device: not for one that NCCL could not stop. */
-    if (!c->failure.broken || (neo__nccl_rests(n, n->stream) && neo__nccl_rests(n, n->work))) {
+    if (!c->failure.broken || neo__nccl_rests(n)) {
         if (n->scratch) (void)cudaFree(n->scratch);
         if (n->staging) (void)cudaFreeHost(n->staging);
     } else {
         neo_log(c->ctx, NEO_LOG_WARNING,
                 "neo_comm: device %d still runs what has failed: its scratch of %zu bytes is lost",
-                n->device, 2 * n->segment_bytes);
+                n->device, 2 * c->scratch.segment_bytes);
     }
-    if (n->begun) (void)cudaEventDestroy(n->begun);
-    for (int i = 0; i < 2; i++) {
-        if (n->moved[i]) (void)cudaEventDestroy(n->moved[i]);
-        if (n->worked[i]) (void)cudaEventDestroy(n->worked[i]);
-    }
+    for (int i = 0; i < NEO__NCCL_EVENTS; i++)
+        if (n->event[i]) (void)cudaEventDestroy(n->event[i]);
     if (n->stream && n->owns_stream) (void)cudaStreamDestroy(n->stream);
     if (n->work) (void)cudaStreamDestroy(n->work);
-    neo_comm_destroy(n->host);
-    neo_free(c->ctx, n, n->bytes);
-    c->nccl = NULL;
+    neo_comm_destroy(c->host);
 }
 static neo_status neo__nccl_split(neo_comm *c, int color, int key, neo_comm **out);
-static neo_comm *neo__nccl_host(neo_comm *c) { return c->nccl->host; }
-static const neo__gpu_transport neo__nccl_gpu_transport = {
-    neo__nccl_agree, neo__nccl_come,  neo__nccl_copy, neo__nccl_combine,
-    neo__nccl_split, neo__nccl_host,
-};
 static const neo__transport neo__nccl_transport = {
-    neo__nccl_start,
-    neo__nccl_finish,
-    NULL,
-    neo__nccl_tell,
-    neo__nccl_heard,
-    NULL,
-    NULL,
-    neo__nccl_leave,
-    neo__nccl_drop,
-    0,
-    &neo__nccl_gpu_transport,
+    NEO_BACKEND_NCCL, neo__nccl_carve,
+    neo__nccl_start,  neo__nccl_finish, NULL,
+    neo__nccl_tell,   neo__nccl_heard,
+    NULL,             NULL,             neo__nccl_leave, neo__nccl_drop,
+    neo__nccl_agree,  neo__nccl_come,   neo__nccl_copy,  neo__nccl_combine,
+    neo__nccl_split,
 };
 
 /* Streams, events and memory of this rank's device. */
 static neo_status neo__nccl_open(neo_comm *c, int device, void *stream) {
     neo__nccl *n = c->nccl;
-    cudaEvent_t *event[5];
-    event[0] = &n->begun;
-    for (int i = 0; i < 2; i++) {
-        event[1 + i] = &n->moved[i];
-        event[3 + i] = &n->worked[i];
-    }
     n->device = device;
     cudaError_t error = cudaSetDevice(device);
     if (error == cudaErrorInvalidDevice) {
@@ -5233,15 +4795,13 @@ static neo_status neo__nccl_open(neo_comm *c, int device, void *stream) {
         n->owns_stream = 1;
     }
     NEO__CUDA(cudaStreamCreateWithFlags, &n->work, cudaStreamNonBlocking);
-    for (int i = 0; i < 5; i++)
-        NEO__CUDA(cudaEventCreateWithFlags, event[i], cudaEventDisableTiming);
-    /* At least one element of every piece fits. */
-    n->segment_bytes = c->scratch.segment_bytes;
-    n->segment_bytes = (n->segment_bytes + 63) / 64 * 64;
-    NEO__CUDA(cudaMalloc, (void **)&n->scratch, 2 * n->segment_bytes);
-    NEO__CUDA(cudaMallocHost, (void **)&n->staging, 2 * n->segment_bytes);
+    for (int i = 0; i < NEO__NCCL_EVENTS; i++)
+        NEO__CUDA(cudaEventCreateWithFlags, &n->event[i], cudaEventDisableTiming);
+    const size_t segment = c->scratch.segment_bytes;
+    NEO__CUDA(cudaMalloc, (void **)&n->scratch, 2 * segment);
+    NEO__CUDA(cudaMallocHost, (void **)&n->staging, 2 * segment);
     c->scratch.segment[0] = n->scratch;
-    c->scratch.segment[1] = n->scratch + n->segment_bytes;
+    c->scratch.segment[1] = n->scratch + segment;
     return NEO_OK;
 }
 /* Meet the others in NCCL. */
@@ -5251,29 +4811,19 @@ static neo_status neo__nccl_connect(neo_comm *c) {
     NEO__ZERO(ncclUniqueId, id);
     if (c->size == 1) return NEO_OK;
     if (c->rank == 0) NEO__TRY(neo__nccl_status(NULL, ncclGetUniqueId(&id), "ncclGetUniqueId"));
-    NEO__TRY(neo_comm_broadcast(n->host, &id, (int64_t)sizeof id, NEO_U8, 0, NULL));
+    NEO__TRY(neo_comm_broadcast(c->host, &id, (int64_t)sizeof id, NEO_U8, 0, NULL));
     config.blocking = 0;
     ncclResult_t result = ncclCommInitRankConfig(&n->comm, c->size, id, c->rank, &config);
     NEO__TRY(neo__nccl_status(n->comm, result, "ncclCommInitRankConfig"));
     NEO__TRY(neo__nccl_wait(c, NULL));
-    return neo_comm_barrier(n->host, NULL);
+    return neo_comm_barrier(c->host, NULL);
 }
 /* *out: also of a failure, as far as it came; then it owns the host group. */
 static neo_status neo__nccl_new(neo_comm *host, int device, void *stream, neo_comm **out) {
     neo_comm *c;
     NEO__TRY(neo__comm_new(host->ctx, &host->desc, &neo__nccl_transport, host->rank, host->size,
                            &c));
-    size_t bytes = neo__nccl_bytes(c->size, c->tree.pieces_of[c->size]);
-    c->nccl = (neo__nccl *)neo__alloc_for(c->ctx, bytes, "neo_comm");
-    if (!c->nccl) {
-        neo__comm_free(c);
-        return NEO_ERR_MEMORY;
-    }
-    memset(c->nccl, 0, bytes);
-    (void)neo__nccl_layout(c->nccl, (char *)c->nccl, c->size, c->tree.pieces_of[c->size]);
-    c->nccl->bytes = bytes;
-    c->nccl->host = host;
-    c->backend = NEO_BACKEND_NCCL;
+    c->host = host;
     c->place = NEO_DEVICE;
     c->queue.inline_only = host->queue.inline_only;
     for (int p = 0; p < c->size; p++) neo__comm_take_rank(c, p, host, p);
@@ -5282,8 +4832,7 @@ static neo_status neo__nccl_new(neo_comm *host, int device, void *stream, neo_co
     NEO__TRY(neo__nccl_open(c, device, stream));
     return neo__nccl_connect(c);
 }
-/* A group over the ranks of host, which it takes over, or frees. A rank that fails tells the
-   others. */
+/* A group over the ranks of host, which it takes or frees. A rank that fails tells the others. */
 static neo_status neo__nccl_over(neo_comm *host, const char *function, int device, void *stream,
                                  neo_comm **out) {
     neo_comm *c = NULL;
@@ -5293,8 +4842,8 @@ static neo_status neo__nccl_over(neo_comm *host, const char *function, int devic
         *out = c;
         return NEO_OK;
     }
-    status = neo__comm_break(host, status, "rank %d: %s: %.280s", host->world[host->rank], function,
-                             neo_last_error());
+    status = neo__comm_break(host, NULL, status, "rank %d: %s: %.280s", host->world[host->rank],
+                             function, neo_last_error());
     const neo__kept_error kept = neo__error_keep(status);
     if (c) (void)neo__comm_mark(c, status, kept.text); /* it ends by an abort */
     neo_comm_destroy(c ? c : host);
@@ -5304,8 +4853,8 @@ static neo_status neo__nccl_split(neo_comm *c, int color, int key, neo_comm **ou
     neo__nccl *n = c->nccl;
     neo_comm *host = NULL;
     NEO__TRY(neo__comm_drain(c, c->queue.issued)); /* they use the host group */
-    neo_status status = neo_comm_split(n->host, color, key, &host);
-    neo_comm_reset_stats(n->host);
+    neo_status status = neo_comm_split(c->host, color, key, &host);
+    neo_comm_reset_stats(c->host);
     if (status == NEO_OK && host)
         status = neo__nccl_over(host, "neo_comm_split", n->device,
                                 n->owns_stream ? NULL : (void *)n->stream, out);
@@ -5357,9 +4906,7 @@ NEO_API neo_status neo_comm_init_env(const neo_comm_desc *desc, neo_comm_fn fn, 
 #endif
     NEO__CHECK(processes == 1, NEO_ERR_UNSUPPORTED,
                "neo_comm_init_env: a launcher has started %d processes, but this program was "
-               "compiled without "
-               "NEO_COMM_MPI: each would train alone",
-               processes);
+               "compiled without NEO_COMM_MPI: each would train alone", processes);
     return neo_comm_spawn(d.ranks, &d, fn, user, NULL);
 }
 #if !defined(NEO_COMM_MPI)
@@ -5381,7 +4928,7 @@ NEO_API neo_status neo_comm_set_combine(neo_comm *comm, neo_comm_device_combine_
     return neo_fail(NEO_ERR_UNSUPPORTED, "neo_comm_set_combine: compiled without NEO_COMM_NCCL");
 }
 #endif
-/* A group as if it were made: *c gets its sizes. 0: there is no such group. */
+/* The sizes of a group as if it were made. Returns the bytes of its block; 0: no such group. */
 static size_t neo__comm_predict(const neo_comm_desc *desc, int ranks, neo_comm_backend backend,
                                 neo_comm *c) {
     memset(c, 0, sizeof *c);
@@ -5389,35 +4936,36 @@ static size_t neo__comm_predict(const neo_comm_desc *desc, int ranks, neo_comm_b
     c->desc = neo__comm_defaults(desc);
     c->size = ranks;
     c->tree.shards = NEO__MAX(c->desc.ctx.repro_shards, ranks);
-    c->scratch.pieces = neo__pieces_total(c->tree.shards, ranks, &c->tree.most);
-    c->scratch.segment_bytes = neo__segment_bytes(&c->desc, c->scratch.pieces);
-    return neo__comm_layout(c, NULL, backend == NEO_BACKEND_MPI ? c->scratch.segment_bytes : 0);
+    c->transport = &neo__threads_transport;
+#if defined(NEO_COMM_MPI)
+    if (backend == NEO_BACKEND_MPI) c->transport = &neo__mpi_transport;
+#endif
+#if defined(NEO_COMM_NCCL)
+    if (backend == NEO_BACKEND_NCCL) c->transport = &neo__nccl_transport;
+#endif
+    (void)backend;
+    return neo__comm_measure(c);
 }
 NEO_API size_t neo_comm_device_bytes(const neo_comm_desc *desc, int ranks,
                                      neo_comm_backend backend) {
     neo_comm c;
-    int slots;
+    size_t ring = 0;
     if (!neo__comm_predict(desc, ranks, backend, &c) || backend == NEO_BACKEND_NCCL) return 0;
-    size_t segment = c.scratch.segment_bytes, ring = 0;
-    size_t stage = neo__comm_stage(ranks, c.scratch.pieces, c.tree.most, segment, backend, &slots);
+    neo__comm_stage(&c);
     if (backend == NEO_BACKEND_THREADS) /* a longer ring for the second segment of a sum */
         ring =
             neo__seat_bytes(ranks, 2 * c.tree.most + 2) - neo__seat_bytes(ranks, c.tree.most + 2);
-    return 2 * segment + 2 * (size_t)slots * stage + ring;
+    return 2 * (c.scratch.segment_bytes + (size_t)c.scratch.stage_slots * c.scratch.stage_bytes) +
+           ring;
 }
 NEO_API size_t neo_comm_workspace_bytes(const neo_comm_desc *desc, int ranks,
                                         neo_comm_backend backend) {
     neo_comm c;
     size_t bytes = neo__comm_predict(desc, ranks, backend, &c);
     if (bytes && backend == NEO_BACKEND_THREADS) bytes += neo__seat_bytes(ranks, c.tree.most + 2);
-#if defined(NEO_COMM_NCCL)
-    if (bytes && backend == NEO_BACKEND_NCCL) bytes += neo__nccl_bytes(ranks, c.scratch.pieces);
-#endif
-#if defined(NEO_COMM_MPI)
-    if (bytes && backend == NEO_BACKEND_MPI) bytes += neo__mpi_bytes(ranks);
-#endif
     return bytes;
 }
+#undef NEO__SEE
 NEO__COLD_END
 
 #ifdef __cplusplus

@@ -3062,17 +3062,22 @@ static neo_status neo__cuda_convert(neo__cuda *d, const neo__convert_call *call)
 }
 
 /* ---- >>cuda-blend ----
-   neo_add, neo_scale, neo_round of any float dtype: an element is a thread's. */
+   neo_add, neo_mul, neo_scale, neo_round, neo_dot of any float dtype: an element is a thread's, a
+   dot a half-warp's, which runs the CPU's kernel. */
 struct neo__cuda_blend_job {
     neo__blend_call c;
     int *infinite; /* device */
     template <int W> __device__ void at(int64_t i) const {
-        void *x = (char *)(uintptr_t)c.x + i * neo__cuda_dtype_size(c.x_dtype);
-        void *y = (char *)(uintptr_t)c.y + i * neo__cuda_dtype_size(c.y_dtype);
+        const int64_t row = i / c.cols, col = i % c.cols;
+        void *x = (char *)(uintptr_t)c.x + (row * c.x_row + col) * neo__cuda_dtype_size(c.x_dtype);
+        void *y = (char *)(uintptr_t)c.y + (row * c.y_row + col) * neo__cuda_dtype_size(c.y_dtype);
         const float v = neo__float_decode(c.x_dtype, x);
-        if (c.kind == NEO__BLEND_ADD) {
-            const float sum = __fadd_rn(v, neo__float_decode(c.y_dtype, y));
-            neo__float_encode(c.x_dtype, sum, x, NULL);
+        if (c.kind == NEO__BLEND_ADD || c.kind == NEO__BLEND_MUL) {
+            const float w = neo__float_decode(c.y_dtype, y);
+            const float to = c.kind == NEO__BLEND_ADD ? __fadd_rn(v, w) : __fmul_rn(v, w);
+            neo__float_encode(c.x_dtype, to, x, NULL);
+        } else if (c.kind == NEO__BLEND_ROWS) {
+            *(float *)x = __fmul_rn(c.out[row], *(const float *)y);
         } else if (c.kind == NEO__BLEND_SCALE) {
             if ((neo__bits_f32(v) & 0x7F800000u) == 0x7F800000u && infinite) *infinite = 1;
             *(float *)x = __fmul_rn(v, c.factor);
@@ -3083,15 +3088,27 @@ struct neo__cuda_blend_job {
         }
     }
 };
+static __global__ void neo__cuda_dot_kernel(const neo__blend_call c) {
+    NEO__CUDA_EACH(i, c.rows, 16) {
+        const float sum = neo__vec_dot_warp((const float *)c.x + i * c.x_row,
+                                            (const float *)c.y + i * c.y_row, c.cols);
+        if (threadIdx.x % 16 == 0) c.out[i] = sum;
+    }
+}
 static neo_status neo__cuda_blend(neo__cuda *d, const neo__blend_call *call) {
     neo__cuda_blend_job job = {*call, NULL};
-    if (call->kind == NEO__BLEND_ADD && call->x_dtype == NEO_F32 && call->y_dtype == NEO_F32)
-        return neo__cuda_add(d, (float *)call->x, (const float *)call->y, call->count);
+    const int64_t count = call->rows * call->cols;
+    const int one_run = call->rows == 1 || (call->x_row == call->cols && call->y_row == call->cols);
+    if (call->kind == NEO__BLEND_DOT)
+        return neo__cuda_run(d, "dot", neo__cuda_dot_kernel, call->rows, 16, *call);
+    if (call->kind == NEO__BLEND_ADD && call->x_dtype == NEO_F32 && call->y_dtype == NEO_F32 &&
+        one_run)
+        return neo__cuda_add(d, (float *)call->x, (const float *)call->y, count);
     if (call->infinite) {
         job.infinite = (int *)(void *)d->result;
         NEO__TRY(neo__cuda_set(d, job.infinite, 0, sizeof(int)));
     }
-    NEO__TRY(neo__cuda_each<1>(d, job, call->count, "blend"));
+    NEO__TRY(neo__cuda_each<1>(d, job, count, "blend"));
     if (!call->infinite) return NEO_OK;
     NEO__TRY(neo__cuda_answer(d, job.infinite, sizeof(int)));
     if (*(const int *)(const void *)d->answer) *call->infinite = 1;

@@ -2937,13 +2937,14 @@ static neo_status neo__reader_look(neo_reader *reader) {
     int known = 1, input = 0;
     NEO__TRY(NEO__ARENA(&reader->blocks.source.arena, sizes, count + 1));
     for (int32_t i = 0; i < count; i++) {
+        const char *path = reader->blocks.source.paths[i];
+        neo__path_kind kind = NEO__PATH_OTHER;
         int64_t size = -1;
-        if (strcmp(reader->blocks.source.paths[i], "-") == 0) {
-            input = reader->extent.live = 1;
-        } else if (neo__path_look(reader->blocks.source.paths[i]) !=
-                   NEO__PATH_OTHER) { /* opening a pipe takes from it */
+        input |= strcmp(path, "-") == 0;
+        if (strcmp(path, "-") != 0) NEO__TRY(neo__path_look(path, &kind));
+        if (kind != NEO__PATH_OTHER) { /* opening a pipe takes from it */
             neo__file file;
-            NEO__TRY(neo__file_open(&file, reader->blocks.source.paths[i], NEO__FILE_READ));
+            NEO__TRY(neo__file_open(&file, path, NEO__FILE_READ));
             size = neo__file_size(&file);
             (void)neo__file_close(&file);
         } else {

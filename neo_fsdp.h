@@ -1,14 +1,13 @@
 /* neo_fsdp.h: sharded model state for neo: embedding tables placed by a plan, and dense parameters
    cut in units, over many ranks, with the same bits however they lie.
 
-   Copy it beside neo.h, neo_state.h and neo_comm.h. MIT licence (at the end of the file).
+   Copy it beside neo.h, neo_state.h, neo_comm.h and neo_plan.h. MIT licence (at the end of the
+   file).
 
    WHAT IT DOES
-     - a planner: from tables, batch and cluster it decides what goes where, predicts bytes and
-       times, and says why
-     - neo_shard: the verbs of neo_bags over tables that lie on many ranks: table-wise, column-wise,
-       row-wise, data-parallel, and their combinations with nodes; gradients stepped at once, or
-       kept over several batches, clipped by one norm with the dense ones, under one loss scale
+     - neo_shard: the verbs of neo_bags over tables that lie on many ranks as a plan says (see
+       neo_plan.h); gradients stepped at once, or kept over several batches, clipped by one norm
+       with the dense ones, under one loss scale
      - neo_fsdp: dense parameters, gradients and optimizer state cut over the ranks, gathered unit
        by unit: fully sharded, hybrid, ZeRO-1, ZeRO-2, or copied with bucketed reductions; bytes
        predicted exactly
@@ -41,31 +40,22 @@
              neo_shard_backward_end(shard, lr);
      A trainer of dense units is at >>fsdp.
 
-   GLOSSARY
-     placement   how one table lies on the ranks: whole, in slices of columns, in ranges of rows,
-                 or copied
-     piece       a rectangle of a table on one rank; a plan is a list of pieces
-     slice       the pieces of a table with the same columns: together all its rows
+   GLOSSARY (placements, pieces and slices are in neo_plan.h)
      unit        dense parameters that are gathered together; its chunks lie on F ranks
      window      from begin to end of a unit's forward or backward: its parameters are whole
 
    A NEW WAY TO SHARD
-     tables    neo_placement (>>plan), its name and NEO__PLAN_ROW_BITS and its like (>>impl-plan);
-               neo__plan_classify, which knows it by its pieces (>>impl-plan-pieces); into how many
-               parts it cuts (>>impl-plan-options); its line in plan files (>>impl-plan-file).
-               Buffers, predictions and sharded tables read the list of pieces alone: rectangles on
-               one rank each, or the whole table on every rank. tests/shard/common.h: place()
+     tables    neo_plan.h
      dense     neo_fsdp_mode with its bytes (>>fsdp), its name, and what a unit keeps between its
                windows: neo__fsdp_describe_unit (>>impl-fsdp). tests/fsdp/grid.c draws the modes
 
    CONTENTS (grep -nE '^ *>>[a-z0-9-]+ *$|---- >>' neo_fsdp.h is the map)
-     >>fsdp-config >>plan >>shard >>fsdp >>impl-plan >>impl-plan-model >>impl-plan-buffers
-     >>impl-plan-predict >>impl-plan-pieces >>impl-plan-options >>impl-plan-place
-     >>impl-plan-improve >>impl-plan-search >>impl-plan-why >>impl-plan-file >>impl-plan-calls
-     >>impl-calibrate >>impl-shard-map >>impl-shard >>impl-shard-ids >>impl-shard-device
-     >>impl-shard-rows >>impl-shard-nodes >>impl-shard-copies >>impl-shard-cut >>impl-shard-none
-     >>impl-shard-step >>impl-shard-weights >>impl-shard-keep >>impl-shard-table >>impl-fsdp
-     >>impl-fsdp-gather >>impl-fsdp-reduce >>impl-fsdp-step >>impl-fsdp-state
+     >>fsdp-config >>shard >>fsdp
+     tables    >>impl-shard >>impl-shard-ids >>impl-shard-device >>impl-shard-rows
+               >>impl-shard-nodes >>impl-shard-none >>impl-shard-copies >>impl-shard-cut
+               >>impl-shard-step >>impl-shard-weights >>impl-shard-keep >>impl-shard-table
+     dense     >>impl-fsdp >>impl-fsdp-gather >>impl-fsdp-reduce >>impl-fsdp-step
+               >>impl-fsdp-state
 */
 #ifndef NEO_FSDP_H
 #define NEO_FSDP_H
@@ -74,213 +64,15 @@
    >>fsdp-config
 
    Macros a user may define, beside those of neo.h and neo_comm.h, in the file that implements:
-     NEO_IMPLEMENTATION        emits neo.h, neo_state.h, neo_comm.h and neo_fsdp.h
-     NEO_FSDP_IMPLEMENTATION   emits neo_fsdp.h alone (the others are implemented elsewhere)
+     NEO_IMPLEMENTATION        emits neo.h, neo_state.h, neo_comm.h, neo_plan.h and neo_fsdp.h
+     NEO_FSDP_IMPLEMENTATION   emits neo_plan.h and neo_fsdp.h (implement the others elsewhere)
    ------------------------------------------------------------------------ */
-#include "neo_comm.h"
+#include "neo_plan.h"
 #include "neo_state.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* ---------------------------------------------------------------------------
-   >>plan
-
-   A plan says which rank holds which rectangle of which table. neo_plan_create searches one that
-   makes a training step short within the memory of the ranks. Every rank makes the same plan for
-   itself: a plan depends on its input alone.
-
-   Where tables may be cut, so that no bit of weights and state depends on the plan:
-     columns  at multiples of NEO_PLAN_BLOCK, of NEO_WIRE_BLOCK if a wire is f8, i8 or i4; rows of
-              i8 are not cut
-     rows     where a bucket of neo_table_desc.row_buckets begins: a table of R buckets has at most
-              R ranges of rows. Pooled sums of a table without buckets would depend on the cut: such
-              a table is cut only if placements name a row placement, and then anywhere (see
-              neo_plan_warning). Under NEO_POOL_NONE, where nothing is summed, anywhere. (A
-              neo_shard moves such rows whole: columns are cut only if placements name it.)
-   Each slice is cut into rows by itself. Partial sums travel as f32 whatever the wire: only whole
-   sums are rounded to a wire, as in any other plan.
-   ------------------------------------------------------------------------ */
-typedef struct neo_plan neo_plan;
-enum { NEO_PLAN_BLOCK = 16 };
-
-typedef enum neo_placement {
-    NEO_TABLE_WISE,        /* "tw": the whole table on one rank */
-    NEO_COLUMN_WISE,       /* "cw": slices of columns on several ranks */
-    NEO_ROW_WISE,          /* "rw": ranges of rows on several ranks or all */
-    NEO_DATA_PARALLEL,     /* "dp": a copy on every rank */
-    NEO_TABLE_ROW_WISE,    /* "twrw": on one node of several, ranges of rows over its ranks */
-    NEO_TABLE_COLUMN_WISE, /* "twcw": on one node of several, slices of columns over its ranks */
-    NEO_GRID,              /* "grid": slices on several nodes, ranges of rows over their ranks */
-    NEO_PLACEMENT_COUNT
-} neo_placement;
-/* neo_placement_name: "tw" ... neo_placement_parse: NEO_ERR_ARG for another word. */
-NEO_API const char *neo_placement_name(neo_placement placement);
-NEO_API neo_status neo_placement_parse(const char *name, neo_placement *placement);
-
-/* A rectangle of a table on one rank. */
-enum { NEO_EVERY_RANK = -1 };
-typedef struct neo_piece {
-    int32_t table;
-    int32_t rank; /* NEO_EVERY_RANK: a copy on each; then the whole table */
-    int64_t first_row, rows, first_col, cols;
-} neo_piece;
-
-/* Measured times over those of the model (see neo_calibrate): seconds are factor x bytes /
-   memory_bandwidth. The last four are bytes: handling one thing takes as long as moving so many,
-   whatever its columns. */
-typedef struct neo_calibration {
-    double lookup;   /* bytes: ids, rows read, sums written; 0: 1 */
-    double update;   /* of backward and update, over the same bytes; 0: 2 */
-    double copy;     /* of packing and adding what travels, and of dense gradients; 0: 1 */
-    double bucketed; /* of a lookup in a table with row_buckets, over that in another; 0: 1.5 */
-    double id;       /* of an id that its sender checks, counts and packs; 0: 64 */
-    double sort;     /* of an id in backward, which merges equal ones; 0: 64 */
-    double row;      /* of a row that is packed or unpacked by itself; 0: 64 */
-    double kept;     /* of a row whose gradient waits for other ranks'; 0: 256 */
-} neo_calibration;
-
-/* The ranks and their links, for predictions. */
-typedef struct neo_cluster {
-    int32_t ranks;                  /* required */
-    int32_t ranks_per_node;         /* 0: all in one node; ranks [n k, n (k + 1)) are a node */
-    int64_t memory_bytes;           /* of a rank, for tables and for training them; 0: no limit */
-    double memory_bandwidth;        /* bytes per second, read and written, of a rank; 0: 10e9 */
-    double flops;                   /* per second of a rank, in dense layers; 0: 50e9 */
-    neo_link link[NEO_LEVEL_COUNT]; /* of a rank, each way; bandwidth 0: 5e9 inside a node, 1e9
-                                       between nodes */
-    neo_calibration calibration;
-} neo_cluster;
-
-/* A plan follows from these numbers alone: the same input, the same plan. */
-typedef struct neo_plan_desc {
-    const neo_bags_desc *bags;      /* required; max_batch and max_ids are those of a batch over
-                                       all ranks. Tables without weights of yours. Copied */
-    const double *ids_per_sample;   /* [features] mean over a batch; NULL: max_ids / (max_batch x
-                                       features) */
-    neo_cluster cluster;
-    neo_wire wire_forward, wire_backward; /* of pooled rows and of their gradients */
-    unsigned placements;            /* those allowed, a bit 1u << placement each; 0: all that keep
-                                       the bits */
-    const unsigned *table_placements; /* [tables] the same for each, 0: as placements; or NULL */
-    int pipeline;                   /* 1: the exchanges of a step run beside its computation, with
-                                       the buffers of a second batch */
-    double dense_flops_bottom;      /* per sample, forward: of dense layers beside the lookup */
-    double dense_flops_top;         /* and after it */
-    int64_t dense_params;           /* elements of replicated dense parameters */
-    int weighted;                   /* 1: batches have a weight per id */
-    double crowding;                /* most ids that a range of rows gets, over its even share;
-                                       0: 1.25. Where there are more, buffers grow */
-    int32_t kept_batches;           /* batches, of max_batch samples and ids_per_sample each, whose
-                                       gradients the neo_shard may keep between two steps (see
-                                       neo_shard_accumulate); 0: none. bags->max_kept_rows is not
-                                       read */
-    int weight_grad;                /* 1: neo_shard_weight_grad may be called */
-} neo_plan_desc;
-
-/* neo_plan_create: search a plan with a short predicted step.
-   Errors   NEO_ERR_ARG: a field of desc. NEO_ERR_UNSUPPORTED: a table has none of the placements it
-            is allowed (the message names it and says why). NEO_ERR_CAPACITY: it does not fit into
-            memory_bytes; the message has the least budget for a rank that is accepted: that and any
-            larger one does, each smaller one is refused. (A search finds it; where tables are few,
-            none smaller is known to exist.) NEO_ERR_MEMORY.
-   Threads  as for everything made from ctx. Cost: 1,000 tables over 1,024 ranks take some 3 s. */
-NEO_API NEO__CHECK_UNUSED neo_status neo_plan_create(neo_ctx *ctx, const neo_plan_desc *desc,
-                                                     neo_plan **plan);
-/* neo_plan_create_uniform: every table by one placement, over as many ranks as it can be cut for,
-   spread so that ranks have much the same to do; a table that cannot be placed so is table-wise
-   (neo_plan_why says it). desc->placements matter only for row cuts of tables without buckets.
-   Errors: as neo_plan_create. */
-NEO_API NEO__CHECK_UNUSED neo_status neo_plan_create_uniform(neo_ctx *ctx,
-                                                             const neo_plan_desc *desc,
-                                                             neo_placement placement,
-                                                             neo_plan **plan);
-/* neo_plan_create_from: a plan of your own. pieces: [count] in any order.
-   Errors   NEO_ERR_ARG: a piece outside its table or the ranks; elements of a table that no piece
-            or two pieces have; a cut that is not allowed: the table and the place are named.
-            NEO_ERR_CAPACITY: a rank would need more than memory_bytes. */
-NEO_API NEO__CHECK_UNUSED neo_status neo_plan_create_from(neo_ctx *ctx, const neo_plan_desc *desc,
-                                                          const neo_piece *pieces, int64_t count,
-                                                          neo_plan **plan);
-/* neo_plan_destroy: NULL is allowed. */
-NEO_API void neo_plan_destroy(neo_plan *plan);
-
-/* neo_plan_write: a plan as text. neo_plan_read: for the tables and ranks of desc. A file has one
-   line for each table, in any order; # begins a comment, outside of names:
-       neo-plan 1                              the format; first
-       ranks 8 4                               ranks, and ranks of a node
-       table C1 1460x16 tw 3                   name, rows x dim, placement, ranks of its pieces:
-       table C2 583x64 cw 0,2,5-6              slices of columns as equal as blocks allow,
-       table C3 9000x16 rw 0-7                 ranges of rows as buckets allow (twrw, twcw alike)
-       table C4 9000x64 grid 0-3/4-7           slices of columns, and of each the ranges of rows
-       table C5 24x16 dp
-       table C6 9000x16 pieces 2               other cuts: so many lines of
-       piece 1 0+4000 0+16                     rank, first row + rows, first column + columns
-   In names, bytes up to blank, and " # %, are written as %XX.
-   Errors   NEO_ERR_NOT_FOUND, NEO_ERR_IO. NEO_ERR_FORMAT: file, line and what is wrong.
-            NEO_ERR_MISMATCH: the file is for other tables or ranks. Those of
-            neo_plan_create_from. */
-NEO_API NEO__CHECK_UNUSED neo_status neo_plan_read(neo_ctx *ctx, const neo_plan_desc *desc,
-                                                   const char *path, neo_plan **plan);
-NEO_API neo_status neo_plan_write(const neo_plan *plan, const char *path);
-
-/* neo_plan_pieces: all pieces, sorted by table, first_col, first_row. neo_plan_table_pieces: those
-   of a table. They are the plan's. neo_plan_rank_pieces: the pieces that a rank holds, as places in
-   neo_plan_pieces, in rising order, those on every rank among them. */
-NEO_API const neo_piece *neo_plan_pieces(const neo_plan *plan, int64_t *count);
-NEO_API const neo_piece *neo_plan_table_pieces(const neo_plan *plan, int32_t table, int64_t *count);
-NEO_API const int64_t *neo_plan_rank_pieces(const neo_plan *plan, int32_t rank, int64_t *count);
-NEO_API neo_placement neo_plan_placement(const neo_plan *plan, int32_t table);
-/* neo_plan_desc_of: the plan's description, with copies of its own and defaults filled in; valid as
-   long as the plan. */
-NEO_API const neo_plan_desc *neo_plan_desc_of(const neo_plan *plan);
-/* neo_plan_digest: of tables, ranks and pieces: equal for plans that place alike. */
-NEO_API uint64_t neo_plan_digest(const neo_plan *plan);
-
-/* neo_plan_why: for a table, what was chosen, and for each other placement why not; lines of text.
-   neo_plan_warning: "sums of table 'x' depend on the plan: ...", or "" if its bits do not.
-   text: [bytes], gets as much as fits, with a NUL; NULL if bytes is 0. Return the bytes of the
-   whole text without its NUL, as snprintf. */
-NEO_API size_t neo_plan_why(const neo_plan *plan, int32_t table, char *text, size_t bytes);
-NEO_API size_t neo_plan_warning(const neo_plan *plan, int32_t table, char *text, size_t bytes);
-
-/* A rank's memory, and its share of the phases of a step in seconds, without latencies.
-   weight_bytes and state_bytes are exact. */
-typedef struct neo_plan_rank {
-    int64_t weight_bytes, state_bytes, buffer_bytes;
-    double ids;      /* ids travel to where rows are */
-    double lookup;
-    double forward;  /* pooled rows travel to where samples are */
-    double backward; /* gradients of pooled rows travel back */
-    double update;   /* merge and optimizer; row sums between slices */
-    double seconds;  /* of all these: its load */
-} neo_plan_rank;
-NEO_API neo_plan_rank neo_plan_rank_of(const neo_plan *plan, int32_t rank);
-
-/* A predicted step in seconds. A phase ends when the slowest rank has done it. Dense layers take
-   twice as long backward as forward.
-     plain      ids + lookup + forward + 3 (bottom + top) + backward + update + reduce
-     pipelined  max(bottom, lookup + forward) + 3 top + max(2 bottom, backward) +
-                max(update, reduce), as ids of the next batch travel meanwhile; at least
-                ids + forward + backward + reduce, which the links take */
-typedef struct neo_plan_step {
-    double ids, lookup, forward, backward, update; /* of the slowest rank, with latencies */
-    double bottom, top;                            /* forward */
-    double reduce;                                 /* of dense gradients, of "dp" tables too */
-    double plain, pipelined;
-    double balance;                                /* largest load of a rank over the mean */
-    int64_t most_bytes;                            /* largest memory of a rank */
-    int32_t busiest_rank, fullest_rank;
-} neo_plan_step;
-NEO_API neo_plan_step neo_plan_step_of(const neo_plan *plan);
-
-/* neo_calibrate: measure this machine as one rank with all threads of ctx: fills in
-   memory_bandwidth, flops and calibration, and leaves the rest of *cluster. Takes about two seconds
-   and 0.3 GB. Links are not measured. Ranks measure differently, and plans must not differ:
-   broadcast *cluster, or let one rank plan.
-   Errors: NEO_ERR_MEMORY. */
-NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster);
 
 /* ---------------------------------------------------------------------------
    >>shard
@@ -335,8 +127,6 @@ NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster);
    With B/W samples on each rank these are, per rank, the B sum(D) s, W B D s and so on of the
    papers, times (W - 1)/W.
    ------------------------------------------------------------------------ */
-typedef struct neo_shard neo_shard;
-
 /* neo_shard_create: the rank's part of the plan: memory, initial values (those of the whole
    tables), groups of its own. Collective: all ranks with the same plan. The plan may be destroyed
    after.
@@ -350,19 +140,10 @@ typedef struct neo_shard neo_shard;
             to device, coded there: over threads and MPI by a group of neo_comm_split_device, over
             NCCL (comm is a group of neo_comm_create_nccl) by that. Ids, and all rows of
             NEO_POOL_NONE or with weight_grad, go through the host.
-   neo_shard_bytes: exactly what create asks of the allocator on rank `rank`, the groups (see
-   neo_comm_workspace_bytes, and of devices neo_comm_device_bytes) apart. ctx: as that of the ranks,
-   for its threads, its repro_shards, and whether it has a device. */
-typedef struct neo_shard_memory {
-    size_t weight_bytes, state_bytes; /* of tables */
-    size_t exchange_bytes;            /* ids, pooled rows, gradients under way */
-    size_t workspace_bytes;           /* of the lookups and updates */
-} neo_shard_memory;
+   Memory   neo_shard_bytes (>>plan in neo_plan.h). */
 NEO_API NEO__CHECK_UNUSED neo_status neo_shard_create(neo_comm *comm, const neo_plan *plan,
                                                       neo_shard **shard);
 NEO_API void neo_shard_destroy(neo_shard *shard);
-NEO_API neo_status neo_shard_bytes(neo_ctx *ctx, const neo_plan *plan, int rank,
-                                   neo_shard_memory *memory);
 
 /* The calls of a step. All are collective, also on a rank without samples.
    Shapes    batch: the features of the plan x B_r samples, those of this rank's leaves in a global
@@ -767,15 +548,7 @@ NEO_API size_t neo_fsdp_write_bytes(const neo_fsdp *fsdp, int with_state);
 #if (defined(NEO_IMPLEMENTATION) || defined(NEO_STATIC) || defined(NEO_FSDP_IMPLEMENTATION)) &&    \
     !defined(NEO__FSDP_IMPLEMENTED)
 #define NEO__FSDP_IMPLEMENTED
-#include "neo.h" /* its shared part, if it was included without an implementation before */
-
-#include <float.h>
-#include <inttypes.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <errno.h>
+#include "neo_plan.h" /* its implementation, if it was included without before */
 
 /* Products and sums fuse only where the code says fma: one rounding per written operation. */
 #if defined(__clang__)
@@ -791,2964 +564,17 @@ extern "C" {
 NEO__COLD_BEGIN
 
 /* ---------------------------------------------------------------------------
-   >>impl-plan
+   >>impl-shard
 
-   A plan keeps a copy of its description, each table's facts, the pieces (by table, with an index
-   by rank) and what they predict. Numbers that decide are doubles, made by + - * / alone, in a
-   fixed order, and ties go to the lower index: every machine makes the same plan.
+   Pooled rows and their gradients are a matrix, `local`: one row per sample of the global batch,
+   with the columns of this rank's routes. neo_bags pools into it and steps by it. Ranks hold
+   consecutive samples, so the rows that go to a rank are consecutive. See >>impl-shard-rows for
+   their way, >>impl-shard-ids for that of ids.
+
+   The struct, its sizes and arrays are in neo_plan.h, which predicts them (>>impl-shard-memory
+   there); with the map that they follow from (>>impl-shard-map) and the lists of what is done to
+   rows (>>impl-shard-lists). Of the planner itself a neo_shard uses its calls, and neo__plan_hash.
    ------------------------------------------------------------------------ */
-enum { NEO__PLAN_MAX_RANKS = 4096, NEO__PLAN_MAX_KEPT = 1 << 16 };
-/* Load of a piece, a table or a rank: seconds of the phases, and bytes. */
-enum {
-    NEO__PLAN_IDS,
-    NEO__PLAN_LOOKUP,
-    NEO__PLAN_FORWARD,
-    NEO__PLAN_BACKWARD,
-    NEO__PLAN_UPDATE,
-    NEO__PLAN_PHASES,
-    NEO__PLAN_SECONDS = NEO__PLAN_PHASES, /* of all phases */
-    NEO__PLAN_TIMES,
-    NEO__PLAN_BYTES = NEO__PLAN_TIMES,
-    NEO__PLAN_LOADS
-};
-typedef struct neo__plan_load {
-    double at[NEO__PLAN_LOADS];
-} neo__plan_load;
-
-/* A piece as its load sees it: its size, and how its table is cut. */
-typedef struct neo__plan_cut {
-    int64_t rows, cols;
-    int32_t row_parts;    /* pieces of its slice */
-    int32_t parts;        /* of this piece: its subtrees of buckets, each with sums of its own */
-    int32_t in_node;      /* 1: all of them in one node of several, where partial sums add first */
-    int32_t local, cross; /* pieces of other slices that hold its rows, in its node and elsewhere */
-} neo__plan_cut;
-
-typedef struct neo__plan_table {
-    const neo_plan *plan;
-    const neo_table_desc *desc; /* the plan's copy */
-    int64_t rows, dim;
-    int64_t blocks;                 /* of columns, that a cut leaves whole */
-    int64_t state_fixed, state_col; /* bytes of state per row: fixed + state_col cols */
-    int64_t row_fixed, row_col;     /* bytes of a row likewise: its scale, and a number */
-    int scaled;                     /* rows of i8, whose one scale is that of all columns */
-    int64_t ids_capacity;
-    double ids;                /* per sample */
-    int32_t features, buckets; /* buckets 0: any row may begin a piece */
-    unsigned allowed;          /* placements, bits */
-    int none, row_sums,
-        loose; /* row_sums: steps need sums along rows; loose: row cuts change bits */
-    neo_placement placement;
-    int64_t first_piece, piece_count;
-} neo__plan_table;
-
-typedef struct neo__plan_model {
-    double batch, ranks;
-    double local, cross;         /* seconds of a byte on a link */
-    double to_all;               /* seconds of a byte of an all-to-all's send buffer */
-    double to_nodes;             /* as to_all, what goes to other nodes only */
-    double all_reduce;           /* seconds of a byte of an all-reduce */
-    double lookup, update, copy; /* seconds of a byte of memory */
-    double bucketed;             /* lookup of tables with row_buckets */
-    double id, sort, row, kept;  /* seconds of one */
-    double id_bytes;             /* of an id on a link */
-    int whole;                   /* one rank with nothing to round: nothing is moved */
-    double exchange_latency, reduce_latency;
-} neo__plan_model;
-
-typedef enum neo__plan_origin {
-    NEO__PLAN_SEARCHED,
-    NEO__PLAN_UNIFORM,
-    NEO__PLAN_GIVEN
-} neo__plan_origin;
-
-struct neo_plan {
-    neo_ctx *ctx;
-    neo_plan_desc desc; /* of copies */
-    neo_bags_desc bags;
-    neo__plan_model model;
-    neo__plan_origin origin;
-    neo_placement uniform;
-    neo__plan_table *table;
-    int32_t nodes, per_node, last_node; /* last_node: ranks of the last one */
-    int64_t block;                      /* columns */
-    neo_piece *piece;
-    neo__plan_cut *cut; /* of each piece */
-    int64_t piece_count;
-    int64_t *rank_first; /* [ranks + 1] into rank_piece */
-    int64_t *rank_piece;
-    neo__plan_load *load; /* of each rank */
-    neo_plan_rank *rank;
-    neo_plan_step step;
-    neo__arena kept;     /* the description and the facts of its tables */
-    neo__arena placed;   /* pieces, and what they predict */
-    neo__arena work;     /* of a search or of a reader; freed when it ends */
-};
-
-NEO_API void neo_plan_destroy(neo_plan *plan) {
-    if (!plan) return;
-    neo__arena_free(&plan->work);
-    neo__arena_free(&plan->placed);
-    neo__arena_free(&plan->kept);
-    neo_free(plan->ctx, plan, sizeof *plan);
-}
-
-static const char *const NEO__PLACEMENT_NAMES[NEO_PLACEMENT_COUNT] = {"tw",   "cw",   "rw",  "dp",
-                                                                      "twrw", "twcw", "grid"};
-NEO_API const char *neo_placement_name(neo_placement placement) {
-    return (unsigned)placement < NEO_PLACEMENT_COUNT ? NEO__PLACEMENT_NAMES[placement] : "unknown";
-}
-NEO_API neo_status neo_placement_parse(const char *name, neo_placement *placement) {
-    NEO__CHECK(name && placement, NEO_ERR_ARG, "neo_placement_parse: an argument is NULL");
-    for (int p = 0; p < NEO_PLACEMENT_COUNT; p++) {
-        if (strcmp(name, NEO__PLACEMENT_NAMES[p]) == 0) {
-            *placement = (neo_placement)p;
-            return NEO_OK;
-        }
-    }
-    return neo_fail(NEO_ERR_ARG,
-                    "neo_placement_parse: '%.80s' is none of tw, cw, rw, dp, twrw, twcw, grid",
-                    name);
-}
-
-/* ---- the description: checks and copy ---- */
-enum {
-    NEO__PLAN_ROW_BITS = 1 << NEO_ROW_WISE | 1 << NEO_TABLE_ROW_WISE | 1 << NEO_GRID,
-    NEO__PLAN_COLUMN_BITS = 1 << NEO_COLUMN_WISE | 1 << NEO_TABLE_COLUMN_WISE | 1 << NEO_GRID,
-    NEO__PLAN_NODE_BITS = 1 << NEO_TABLE_ROW_WISE | 1 << NEO_TABLE_COLUMN_WISE | 1 << NEO_GRID,
-    NEO__PLAN_ALL_BITS = (1 << NEO_PLACEMENT_COUNT) - 1
-};
-static int32_t neo__plan_features(const neo_bags_desc *bags) {
-    return bags->feature_table ? bags->feature_count : bags->table_count;
-}
-static int neo__plan_positive(double x) { return x >= 0.0 && x - x == 0.0; }
-
-/* The numbers of a cluster that may be left 0 for a default. */
-typedef struct neo__plan_field {
-    const char *name;
-    double *value, otherwise;
-} neo__plan_field;
-enum { NEO__PLAN_FIELDS = 14 };
-static void neo__plan_cluster_fields(neo_cluster *c, neo__plan_field *to) {
-    neo_link *local = &c->link[NEO_LEVEL_LOCAL], *cross = &c->link[NEO_LEVEL_CROSS];
-    neo_calibration *by = &c->calibration;
-    const neo__plan_field fields[NEO__PLAN_FIELDS] = {
-        {"memory_bandwidth", &c->memory_bandwidth, 10e9},
-        {"flops", &c->flops, 50e9},
-        {"link[NEO_LEVEL_LOCAL].latency_us", &local->latency_us, 0.0},
-        {"link[NEO_LEVEL_LOCAL].bandwidth", &local->bandwidth, 5e9},
-        {"link[NEO_LEVEL_CROSS].latency_us", &cross->latency_us, 0.0},
-        {"link[NEO_LEVEL_CROSS].bandwidth", &cross->bandwidth, 1e9},
-        {"calibration.lookup", &by->lookup, 1.0},
-        {"calibration.update", &by->update, 2.0},
-        {"calibration.copy", &by->copy, 1.0},
-        {"calibration.bucketed", &by->bucketed, 1.5},
-        {"calibration.id", &by->id, 64.0},
-        {"calibration.sort", &by->sort, 64.0},
-        {"calibration.row", &by->row, 64.0},
-        {"calibration.kept", &by->kept, 256.0}};
-    memcpy(to, fields, sizeof fields);
-}
-static neo_status neo__plan_check_cluster(const neo_cluster *c, const char *fn) {
-    neo_cluster copy = *c;
-    neo__plan_field field[NEO__PLAN_FIELDS];
-    NEO__CHECK(c->ranks >= 1 && c->ranks <= NEO__PLAN_MAX_RANKS, NEO_ERR_ARG,
-               "%s: cluster.ranks is %d, not in 1 .. %d", fn, c->ranks, (int)NEO__PLAN_MAX_RANKS);
-    NEO__CHECK(c->ranks_per_node >= 0, NEO_ERR_ARG, "%s: cluster.ranks_per_node is %d", fn,
-               c->ranks_per_node);
-    NEO__CHECK(c->memory_bytes >= 0, NEO_ERR_ARG, "%s: cluster.memory_bytes is %" PRId64, fn,
-               c->memory_bytes);
-    neo__plan_cluster_fields(&copy, field);
-    for (int i = 0; i < NEO__PLAN_FIELDS; i++)
-        NEO__CHECK(neo__plan_positive(*field[i].value), NEO_ERR_ARG,
-                   "%s: cluster.%s is %g, not a finite number from 0 up", fn, field[i].name,
-                   *field[i].value);
-    return NEO_OK;
-}
-static neo_status neo__plan_check(neo_ctx *ctx, const neo_plan_desc *d, const char *fn) {
-    neo_bags_memory memory;
-    NEO__CHECK(ctx && d && d->bags, NEO_ERR_ARG, "%s: ctx, desc or desc->bags is NULL", fn);
-    NEO__TRY(neo_bags_bytes(ctx, d->bags, &memory));
-    NEO__CHECK(d->kept_batches >= 0 && d->kept_batches <= NEO__PLAN_MAX_KEPT, NEO_ERR_ARG,
-               "%s: kept_batches is %d, not in 0 .. %d", fn, d->kept_batches,
-               (int)NEO__PLAN_MAX_KEPT);
-    for (int32_t t = 0; t < d->bags->table_count; t++)
-        NEO__CHECK(
-            !d->bags->tables[t].weight, NEO_ERR_ARG,
-            "%s: table '%s': a table in pieces cannot lie in memory of yours: give weight NULL", fn,
-            d->bags->tables[t].name);
-    for (int32_t f = 0; d->ids_per_sample && f < neo__plan_features(d->bags); f++)
-        NEO__CHECK(neo__plan_positive(d->ids_per_sample[f]), NEO_ERR_ARG,
-                   "%s: ids_per_sample[%d] is %g, not a finite number from 0 up", fn, f,
-                   d->ids_per_sample[f]);
-    NEO__TRY(neo__plan_check_cluster(&d->cluster, fn));
-    NEO__CHECK((unsigned)d->wire_forward < NEO_WIRE_COUNT &&
-                   (unsigned)d->wire_backward < NEO_WIRE_COUNT,
-               NEO_ERR_ARG, "%s: wire_forward %d or wire_backward %d does not exist", fn,
-               (int)d->wire_forward, (int)d->wire_backward);
-    NEO__CHECK(d->placements <= NEO__PLAN_ALL_BITS, NEO_ERR_ARG,
-               "%s: placements 0x%x has unknown bits", fn, d->placements);
-    for (int32_t t = 0; d->table_placements && t < d->bags->table_count; t++)
-        NEO__CHECK(d->table_placements[t] <= NEO__PLAN_ALL_BITS, NEO_ERR_ARG,
-                   "%s: table '%s': table_placements 0x%x has unknown bits", fn,
-                   d->bags->tables[t].name, d->table_placements[t]);
-    NEO__CHECK(neo__plan_positive(d->dense_flops_bottom) &&
-                   neo__plan_positive(d->dense_flops_top) && d->dense_params >= 0,
-               NEO_ERR_ARG,
-               "%s: dense_flops_bottom %g, dense_flops_top %g and dense_params %" PRId64
-               " must be from 0 up",
-               fn, d->dense_flops_bottom, d->dense_flops_top, d->dense_params);
-    return NEO_OK;
-}
-
-static neo_status neo__plan_copy_text(neo_plan *plan, const char **text) {
-    char *copy = NULL;
-    if (!*text) return NEO_OK;
-    NEO__TRY(NEO__ARENA(&plan->kept, copy, strlen(*text) + 1));
-    strcpy(copy, *text);
-    *text = copy;
-    return NEO_OK;
-}
-static neo_status neo__plan_copy(neo_plan *plan, const neo_plan_desc *d) {
-    const neo_bags_desc *from = d->bags;
-    int32_t tables = from->table_count, features = neo__plan_features(from);
-    neo__arena *kept = &plan->kept;
-    neo_table_desc *table;
-    int32_t *feature;
-    double *ids;
-    unsigned *allowed;
-    NEO__TRY(NEO__ARENA(kept, table, tables));
-    NEO__TRY(NEO__ARENA(kept, feature, features));
-    NEO__TRY(NEO__ARENA(kept, ids, features));
-    NEO__TRY(NEO__ARENA(kept, allowed, tables));
-    plan->desc = *d;
-    plan->bags = *from;
-    NEO__TRY(neo__plan_copy_text(plan, &plan->bags.name));
-    for (int32_t t = 0; t < tables; t++) {
-        table[t] = from->tables[t];
-        NEO__TRY(neo__plan_copy_text(plan, &table[t].name));
-        allowed[t] = d->table_placements ? d->table_placements[t] : 0;
-    }
-    double even = (double)from->max_ids / ((double)from->max_batch * (double)features);
-    for (int32_t f = 0; f < features; f++) {
-        feature[f] = from->feature_table ? from->feature_table[f] : f;
-        ids[f] = d->ids_per_sample ? d->ids_per_sample[f] : even;
-    }
-    plan->bags.tables = table;
-    plan->bags.feature_table = feature;
-    plan->bags.feature_count = features;
-    plan->desc.bags = &plan->bags;
-    plan->desc.ids_per_sample = ids;
-    plan->desc.table_placements = allowed;
-    return NEO_OK;
-}
-
-static void neo__plan_defaults(neo_plan *plan) {
-    const neo_plan_desc *d = &plan->desc;
-    neo_cluster *c = &plan->desc.cluster;
-    neo__plan_field field[NEO__PLAN_FIELDS];
-    neo__plan_cluster_fields(c, field);
-    for (int i = 0; i < NEO__PLAN_FIELDS; i++)
-        if (*field[i].value <= 0.0) *field[i].value = field[i].otherwise;
-    if (c->ranks_per_node == 0 || c->ranks_per_node > c->ranks) c->ranks_per_node = c->ranks;
-    plan->per_node = c->ranks_per_node;
-    plan->nodes = (c->ranks + plan->per_node - 1) / plan->per_node;
-    plan->last_node = c->ranks - (plan->nodes - 1) * plan->per_node;
-    int scaled = d->wire_forward >= NEO_WIRE_F8E4M3 || d->wire_backward >= NEO_WIRE_F8E4M3;
-    plan->block = scaled ? (int64_t)NEO_WIRE_BLOCK : (int64_t)NEO_PLAN_BLOCK;
-}
-
-/* ---------------------------------------------------------------------------
-   >>impl-plan-model
-
-   Seconds of a piece with c columns of a table with n features of P ids per sample, and the share s
-   of its rows; B samples over W ranks, L in a node; w(c): bytes of c numbers on a wire. The piece
-   is p parts: its subtrees of row buckets, each with pooled rows of its own. Bags: B n p; ids: B P
-   s, of i bytes on a link (4, or 8 if a table has more than 2^31 rows); rows out: the bags
-   (NEO_POOL_NONE: the ids).
-       ids       i ids + 4 bags arrive, of them (L-1)/W from its node and (W-L)/W from others, and
-                 are copied
-       lookup    8 ids + 4 bags + 4 c (ids + rows out), over the memory bandwidth; more if there are
-                 buckets
-       forward   rows out w(c) leave for all ranks. A slice of k pieces sends partial sums: 4 c
-                 bags; inside a node they add first, so that a piece sends 4 c bags (k-1)/k inside,
-                 and w(c) bags/(p k) across
-       backward  the same the other way, with w(c) for all, as gradients are no sums
-       weights   with weight_grad: rows and gradients are read once more; 4 ids leave, or of a
-                 piece that is cut by columns 4 ids (c+15)/16; counted with backward
-       update    2 lookup, and the sort of ids; where a step needs sums along rows, gradients of
-                 touched rows (at most min(ids, rows)) wait, and a float for 16 columns of each goes
-                 to every other slice. With kept_batches gradients of all tables wait
-   What arrives is as much on all ranks and never more than the most that one sends. A rank has B/W
-   of the samples: it checks and packs B/W P s ids for each piece (those of slices of columns once),
-   and packs, unpacks and adds up B/W of the rows out of all pieces, both ways: a row by itself, and
-   twice its bytes. A table on every rank looks up the B/W samples of the rank; its gradient of 4
-   rows D bytes is all-reduced flat (all ranks to all, twice), cleared and read (3 copies); and rows
-   that any rank touched wait and step. On one rank nothing is moved, unless wires round.
-   ------------------------------------------------------------------------ */
-static void neo__plan_model_make(neo_plan *plan) {
-    const neo_cluster *c = &plan->desc.cluster;
-    neo__plan_model *m = &plan->model;
-    double w = c->ranks, l = plan->per_node;
-    double local_us = c->link[NEO_LEVEL_LOCAL].latency_us,
-           cross_us = c->link[NEO_LEVEL_CROSS].latency_us;
-    m->batch = (double)plan->bags.max_batch;
-    m->ranks = w;
-    m->local = 1.0 / c->link[NEO_LEVEL_LOCAL].bandwidth;
-    m->cross = 1.0 / c->link[NEO_LEVEL_CROSS].bandwidth;
-    m->to_nodes = (w - l) / w * m->cross;
-    m->to_all = (l - 1.0) / w * m->local + m->to_nodes;
-    m->all_reduce = 2.0 * m->to_all;
-    m->lookup = c->calibration.lookup / c->memory_bandwidth;
-    m->update = c->calibration.update / c->memory_bandwidth;
-    m->copy = c->calibration.copy / c->memory_bandwidth;
-    m->bucketed = m->lookup * c->calibration.bucketed;
-    m->id = c->calibration.id / c->memory_bandwidth;
-    m->sort = c->calibration.sort / c->memory_bandwidth;
-    m->row = c->calibration.row / c->memory_bandwidth;
-    m->kept = c->calibration.kept / c->memory_bandwidth;
-    m->id_bytes = 4.0;
-    for (int32_t t = 0; t < plan->bags.table_count; t++)
-        if (plan->bags.tables[t].rows > (int64_t)INT32_MAX + 1) m->id_bytes = 8.0;
-    m->whole = c->ranks == 1 && plan->desc.wire_forward == NEO_WIRE_F32 &&
-               plan->desc.wire_backward == NEO_WIRE_F32;
-    m->exchange_latency = ((l - 1.0) * local_us + (w - l) * cross_us) * 1e-6;
-    m->reduce_latency = 2.0 * m->exchange_latency;
-}
-
-/* Bytes per row of weights and state, as neo_bags takes them: linear in the columns. */
-static neo_status neo__plan_row_bytes(neo_plan *plan, const neo_table_desc *table,
-                                      neo__plan_table *to) {
-    size_t bytes[2], rows[2];
-    for (int i = 0; i < 2; i++) {
-        neo_table_desc one = *table;
-        NEO__ZERO(neo_bags_desc, d);
-        neo_bags_memory memory;
-        one.rows = 1;
-        one.dim = i + 1;
-        one.row_buckets = 0;
-        d.tables = &one;
-        d.table_count = 1;
-        d.max_batch = 1;
-        d.max_ids = 1;
-        NEO__TRY(neo_bags_bytes(plan->ctx, &d, &memory));
-        bytes[i] = memory.state_bytes;
-        rows[i] = memory.weight_bytes;
-    }
-    to->row_col = (int64_t)(rows[1] - rows[0]);
-    to->row_fixed = (int64_t)rows[0] - to->row_col;
-    to->scaled = table->dtype == NEO_I8;
-    to->state_col = (int64_t)(bytes[1] - bytes[0]);
-    to->state_fixed = (int64_t)bytes[0] - to->state_col;
-    return NEO_OK;
-}
-
-static neo_status neo__plan_tables(neo_plan *plan) {
-    const neo_bags_desc *bags = &plan->bags;
-    double all_ids = 0.0;
-    NEO__TRY(NEO__ARENA(&plan->kept, plan->table, bags->table_count));
-    for (int32_t f = 0; f < bags->feature_count; f++) {
-        neo__plan_table *t = &plan->table[bags->feature_table[f]];
-        t->features++;
-        t->ids += plan->desc.ids_per_sample[f];
-        all_ids += plan->desc.ids_per_sample[f];
-    }
-    for (int32_t i = 0; i < bags->table_count; i++) {
-        const neo_table_desc *from = &bags->tables[i];
-        neo__plan_table *t = &plan->table[i];
-        unsigned mine = plan->desc.table_placements[i], named = mine ? mine : plan->desc.placements;
-        int kind = (int)from->optim.kind;
-        t->plan = plan;
-        t->desc = from;
-        t->rows = from->rows;
-        t->dim = from->dim;
-        t->blocks = (t->dim + plan->block - 1) / plan->block;
-        t->none = from->pooling == NEO_POOL_NONE;
-        t->loose = !t->none && from->row_buckets <= 1;
-        t->buckets = t->none || t->loose || from->row_buckets >= t->rows ? 0 : from->row_buckets;
-        t->allowed = named      ? named
-                     : t->loose ? NEO__PLAN_ALL_BITS & ~(unsigned)NEO__PLAN_ROW_BITS
-                                : (unsigned)NEO__PLAN_ALL_BITS;
-        if (t->none && !named) t->allowed &= ~(unsigned)NEO__PLAN_COLUMN_BITS;
-        t->row_sums = kind == NEO_BAG_ROWWISE_ADAGRAD || kind == NEO_BAG_PARTIAL_ADAM ||
-                      kind == NEO_BAG_LAMB || kind == NEO_BAG_PARTIAL_LAMB ||
-                      kind == NEO_BAG_LARS_SGD || from->optim.max_norm > 0.0f;
-        t->ids_capacity =
-            all_ids > 0.0 ? (int64_t)((double)bags->max_ids * (t->ids / all_ids)) + 1 : 1;
-        NEO__TRY(neo__plan_row_bytes(plan, from, t));
-    }
-    return NEO_OK;
-}
-
-static neo_status neo__plan_new(neo_ctx *ctx, const neo_plan_desc *desc, const char *fn,
-                                neo_plan **out) {
-    NEO__CHECK(out, NEO_ERR_ARG, "%s: plan is NULL", fn);
-    *out = NULL;
-    NEO__TRY(neo__plan_check(ctx, desc, fn));
-    neo_plan *plan = (neo_plan *)neo__alloc_for(ctx, sizeof *plan, fn);
-    if (!plan) return NEO_ERR_MEMORY;
-    memset(plan, 0, sizeof *plan);
-    plan->ctx = plan->kept.ctx = plan->placed.ctx = plan->work.ctx = ctx;
-    plan->kept.function = plan->placed.function = plan->work.function = "neo_plan";
-    neo_status status = neo__plan_copy(plan, desc);
-    if (status == NEO_OK) {
-        neo__plan_defaults(plan);
-        neo__plan_model_make(plan);
-        status = neo__plan_tables(plan);
-    }
-    if (status != NEO_OK) {
-        neo_plan_destroy(plan);
-        return status;
-    }
-    *out = plan;
-    return NEO_OK;
-}
-
-NEO__HOT_BEGIN
-static int64_t neo__plan_weight_bytes(const neo__plan_table *t, int64_t rows, int64_t cols) {
-    return rows * (t->row_fixed + t->row_col * cols);
-}
-static int64_t neo__plan_piece_state(const neo__plan_table *t, int64_t rows, int64_t cols) {
-    return rows * (t->state_fixed + t->state_col * cols);
-}
-static double neo__plan_wire(neo_wire wire, int64_t cols) {
-    return (double)neo_wire_row_bytes(wire, cols);
-}
-
-/* ---------------------------------------------------------------------------
-   >>impl-plan-buffers
-
-   Bytes of exchanges and workspace on a rank. The search needs them as a sum over the rank's pieces
-   (neo__plan_piece_buffer, neo__plan_copy_buffer) and over all pieces, for the rank's samples
-   (neo__plan_sample_buffer). In the end a plan is held to the bytes of its neo_shard, where one can
-   be made.
-   ------------------------------------------------------------------------ */
-static int64_t neo__plan_blocks(int64_t cols) {
-    return (cols + NEO_PLAN_BLOCK - 1) / NEO_PLAN_BLOCK;
-}
-/* Floats of an id that go back to its rank, at most. */
-static double neo__plan_grad_floats(const neo__plan_table *t, int64_t cols) {
-    return !t->plan->desc.weight_grad ? 0.0 : cols < t->dim ? (double)neo__plan_blocks(cols) : 1.0;
-}
-/* Bytes of an id on the rank of its row: received, permuted, and in backward's sort. */
-enum { NEO__PLAN_ID_BYTES = 16, NEO__PLAN_SORT_BYTES = 28, NEO__PLAN_BAG_BYTES = 12 };
-
-/* Ids of a batch that go to a piece, bags that are pooled there, and the rows that leave it. */
-typedef struct neo__plan_flow {
-    double ids, bags, out;
-} neo__plan_flow;
-static neo__plan_flow neo__plan_flow_of(const neo__plan_table *t, const neo__plan_cut *cut,
-                                        double ids_of_table) {
-    neo__plan_flow f;
-    f.ids = ids_of_table * ((double)cut->rows / (double)t->rows);
-    f.bags = t->plan->model.batch * t->features * cut->parts;
-    f.out = t->none ? f.ids : f.bags;
-    return f;
-}
-static double neo__plan_piece_buffer(const neo__plan_table *t, const neo__plan_cut *cut) {
-    const neo_plan_desc *d = &t->plan->desc;
-    neo__plan_flow f = neo__plan_flow_of(t, cut, (double)t->ids_capacity);
-    double times = d->pipeline ? 2.0 : 1.0, row = 4.0 * (double)cut->cols;
-    double bytes = f.ids * (times * (double)NEO__PLAN_ID_BYTES + (double)NEO__PLAN_SORT_BYTES) +
-                   f.bags * times * (double)NEO__PLAN_BAG_BYTES;
-    bytes += f.out * (2.0 * row + neo__plan_wire(d->wire_forward, cut->cols) +
-                      neo__plan_wire(d->wire_backward, cut->cols));
-    if (!t->none) bytes += f.bags * row; /* gradients, packed for the update */
-    if (cut->in_node) bytes += f.bags / cut->row_parts * row;
-    double kept = d->kept_batches, most = kept > 1.0 ? kept * f.ids : f.ids;
-    if (most > (double)cut->rows) most = (double)cut->rows;
-    if (t->row_sums && cut->cols < t->dim) /* gradients wait for the sums of whole rows */
-        bytes += most * (row + 64.0 + 8.0 * (double)neo__plan_blocks(cut->cols) *
-                                          (1.0 + cut->local + cut->cross));
-    else if (kept > 0.0) /* or for the step */
-        bytes += most * (row + 64.0);
-    return bytes + 4.0 * f.ids * neo__plan_grad_floats(t, cut->cols);
-}
-static double neo__plan_sample_buffer(const neo__plan_table *t, const neo__plan_cut *cut) {
-    const neo_plan *plan = t->plan;
-    neo__plan_flow f = neo__plan_flow_of(t, cut, (double)t->ids_capacity);
-    double times = plan->desc.pipeline ? 2.0 : 1.0;
-    int partial = cut->row_parts > 1 && !t->none && !cut->in_node;
-    double forward =
-        partial ? 4.0 * (double)cut->cols : neo__plan_wire(plan->desc.wire_forward, cut->cols);
-    if (cut->in_node) f.out /= cut->row_parts;
-    return (times * (8.0 * f.ids + 4.0 * f.bags) +
-            4.0 * f.ids * neo__plan_grad_floats(t, cut->cols) +
-            f.out * (forward + neo__plan_wire(plan->desc.wire_backward, cut->cols))) /
-           plan->model.ranks;
-}
-static double neo__plan_copy_buffer(const neo__plan_table *t) {
-    const neo_plan *plan = t->plan;
-    double ids = (double)t->ids_capacity / plan->model.ranks,
-           bags = plan->model.batch / plan->model.ranks * t->features;
-    return ids * (double)NEO__PLAN_SORT_BYTES + bags * 4.0 * (double)t->dim +
-           4.0 * (double)t->rows * (double)t->dim + (double)t->rows / 8.0 +
-           (plan->desc.kept_batches ? (double)t->rows : 0.0);
-}
-
-/* ---------------------------------------------------------------------------
-   >>impl-plan-predict
-
-   Seconds and bytes of pieces by the formulas of >>impl-plan-model, of ranks as sums over pieces,
-   and of a step as the slowest rank's in each phase. The search and a finished plan use the same
-   formulas.
-   ------------------------------------------------------------------------ */
-static void neo__plan_load_add(neo__plan_load *to, const neo__plan_load *x) {
-    for (int i = 0; i < NEO__PLAN_LOADS; i++) to->at[i] += x->at[i];
-}
-/* Raises `most` to the loads of `count` ranks. */
-static void neo__plan_most(const neo__plan_load *load, int32_t count, double *most) {
-    for (int32_t r = 0; r < count; r++)
-        for (int p = 0; p < NEO__PLAN_LOADS; p++)
-            if (load[r].at[p] > most[p]) most[p] = load[r].at[p];
-}
-static neo__plan_load neo__plan_load_total(neo__plan_load x) {
-    x.at[NEO__PLAN_SECONDS] = 0.0;
-    for (int i = 0; i < NEO__PLAN_PHASES; i++) x.at[NEO__PLAN_SECONDS] += x.at[i];
-    return x;
-}
-
-/* Parts that a shard makes of rows of a table: subtrees of its buckets. */
-struct neo__shard_part;
-static int64_t neo__shard_cut_piece(const neo_table_desc *t, const neo_piece *piece, int64_t place,
-                                    int inside, struct neo__shard_part *to);
-static int32_t neo__plan_parts(const neo__plan_table *t, const neo_piece *p) {
-    if (!t->buckets || p->rows == t->rows) return 1;
-    return (int32_t)neo__shard_cut_piece(t->desc, p, 0, 0, NULL);
-}
-static double neo__plan_lookup(const neo__plan_table *t) {
-    return t->buckets ? t->plan->model.bucketed : t->plan->model.lookup;
-}
-/* Load of a piece on the rank that holds it. */
-static neo__plan_load neo__plan_piece_load(const neo__plan_table *t, const neo__plan_cut *cut) {
-    const neo_plan *plan = t->plan;
-    const neo__plan_model *m = &plan->model;
-    neo__plan_load x;
-    neo__plan_flow f = neo__plan_flow_of(t, cut, m->batch * t->ids);
-    double slice = m->batch * t->features, c = 4.0 * (double)cut->cols, k = cut->row_parts;
-    double row = (double)(t->row_fixed + t->row_col * cut->cols);
-    double index = m->id_bytes * f.ids + 4.0 * f.bags;
-    double moved = 8.0 * f.ids + 4.0 * f.bags + row * f.ids + c * f.out;
-    double forward = neo__plan_wire(plan->desc.wire_forward, cut->cols);
-    double backward = neo__plan_wire(plan->desc.wire_backward, cut->cols);
-    double touched = f.ids < (double)cut->rows ? f.ids : (double)cut->rows;
-    x.at[NEO__PLAN_IDS] = index * m->to_all + (m->whole ? 0.0 : 2.0 * index * m->copy);
-    x.at[NEO__PLAN_LOOKUP] = moved * neo__plan_lookup(t);
-    x.at[NEO__PLAN_UPDATE] = moved * m->update + f.ids * m->sort;
-    x.at[NEO__PLAN_BACKWARD] = f.out * backward * m->to_all;
-    if (cut->row_parts == 1 || t->none) {
-        x.at[NEO__PLAN_FORWARD] = f.out * forward * m->to_all;
-    } else if (cut->in_node) { /* inside a node bags are packed and added besides */
-        double inside =
-            f.bags * c * ((k - 1.0) / k) * m->local + f.bags * (2.0 * c * m->copy + m->row);
-        x.at[NEO__PLAN_FORWARD] = inside + slice / k * forward * m->to_nodes;
-        x.at[NEO__PLAN_BACKWARD] = inside + slice / k * backward * m->to_nodes;
-    } else {
-        x.at[NEO__PLAN_FORWARD] = f.bags * c * m->to_all;
-    }
-    if (plan->desc.weight_grad)
-        x.at[NEO__PLAN_BACKWARD] +=
-            (row * f.ids + c * f.out) * neo__plan_lookup(t) +
-            4.0 * f.ids * neo__plan_grad_floats(t, cut->cols) * m->to_all;
-    if ((t->row_sums && cut->cols < t->dim) || plan->desc.kept_batches)
-        x.at[NEO__PLAN_UPDATE] += touched * (m->kept + 2.0 * c * m->copy);
-    if (t->row_sums && cut->local + cut->cross > 0)
-        x.at[NEO__PLAN_UPDATE] += 4.0 * (double)neo__plan_blocks(cut->cols) * touched *
-                                  (cut->local * m->local + cut->cross * m->cross);
-    x.at[NEO__PLAN_BYTES] = (double)neo__plan_weight_bytes(t, cut->rows, cut->cols) +
-                            (double)neo__plan_piece_state(t, cut->rows, cut->cols) +
-                            neo__plan_piece_buffer(t, cut);
-    return neo__plan_load_total(x);
-}
-/* Load of a piece on every rank, as an owner of samples. */
-static neo__plan_load neo__plan_sample_load(const neo__plan_table *t, const neo__plan_cut *cut) {
-    const neo__plan_model *m = &t->plan->model;
-    NEO__ZERO(neo__plan_load, x);
-    neo__plan_flow f = neo__plan_flow_of(t, cut, m->batch * t->ids);
-    if (cut->in_node) f.out = m->batch * t->features / cut->row_parts;
-    x.at[NEO__PLAN_BYTES] = neo__plan_sample_buffer(t, cut);
-    if (m->whole) return x;
-    x.at[NEO__PLAN_IDS] = f.ids / m->ranks * ((double)cut->cols / (double)t->dim) * m->id;
-    x.at[NEO__PLAN_FORWARD] = x.at[NEO__PLAN_BACKWARD] =
-        f.out / m->ranks * (2.0 * 4.0 * (double)cut->cols * m->copy + m->row);
-    return neo__plan_load_total(x);
-}
-/* Bytes of an all-reduce for a copy on every rank: gradients, and a mark of each row. */
-static double neo__plan_copy_reduce(const neo__plan_table *t) {
-    return (double)t->rows * (4.0 * (double)t->dim + 1.0);
-}
-/* Load of a copy on every rank, for each. */
-static neo__plan_load neo__plan_copy_load(const neo__plan_table *t) {
-    const neo__plan_model *m = &t->plan->model;
-    NEO__ZERO(neo__plan_load, x);
-    double all = m->batch * t->ids, ids = all / m->ranks, bags = m->batch / m->ranks * t->features;
-    double c = 4.0 * (double)t->dim, rows = (double)t->rows,
-           row = (double)(t->row_fixed + t->row_col * t->dim),
-           moved = 8.0 * ids + 4.0 * bags + row * ids + c * (t->none ? ids : bags);
-    x.at[NEO__PLAN_LOOKUP] = moved * neo__plan_lookup(t);
-    x.at[NEO__PLAN_UPDATE] = moved * m->update + ids * m->sort;
-    if (m->ranks > 1.0) {
-        x.at[NEO__PLAN_FORWARD] = x.at[NEO__PLAN_BACKWARD] = bags * (2.0 * c * m->copy + m->row);
-        x.at[NEO__PLAN_UPDATE] += 3.0 * c * rows * m->copy;
-        x.at[NEO__PLAN_UPDATE] += (all < rows ? all : rows) * (m->kept + 2.0 * c * m->copy);
-    }
-    x.at[NEO__PLAN_BYTES] = (double)neo__plan_weight_bytes(t, t->rows, t->dim) +
-                            (double)neo__plan_piece_state(t, t->rows, t->dim) +
-                            neo__plan_copy_buffer(t);
-    return neo__plan_load_total(x);
-}
-
-/* most: of each phase, the slowest rank's seconds; reduce_bytes: of dense gradients. */
-static neo_plan_step neo__plan_step_make(const neo_plan *plan, const double *most,
-                                         double reduce_bytes) {
-    const neo__plan_model *m = &plan->model;
-    const neo_plan_desc *d = &plan->desc;
-    NEO__ZERO(neo_plan_step, s);
-    double samples = m->batch / m->ranks / d->cluster.flops;
-    s.ids = most[NEO__PLAN_IDS] + 2.0 * m->exchange_latency; /* lengths, then ids */
-    s.lookup = most[NEO__PLAN_LOOKUP];
-    s.forward = most[NEO__PLAN_FORWARD] + m->exchange_latency;
-    s.backward = most[NEO__PLAN_BACKWARD] + m->exchange_latency;
-    s.update = most[NEO__PLAN_UPDATE];
-    s.bottom = d->dense_flops_bottom * samples;
-    s.top = d->dense_flops_top * samples;
-    s.reduce = (reduce_bytes + 4.0 * (double)d->dense_params) * m->all_reduce;
-    if (reduce_bytes > 0.0) s.reduce += 2.0 * m->reduce_latency; /* gradients, and marks of rows */
-    if (d->dense_params > 0) s.reduce += m->reduce_latency;
-    s.plain = s.ids + s.lookup + s.forward + 3.0 * (s.bottom + s.top) + s.backward + s.update +
-              s.reduce;
-    s.pipelined = NEO__MAX(s.bottom, s.lookup + s.forward) + 3.0 * s.top;
-    s.pipelined += NEO__MAX(2.0 * s.bottom, s.backward);
-    s.pipelined += NEO__MAX(s.update, s.reduce);
-    s.pipelined = NEO__MAX(s.pipelined, s.ids + s.forward + s.backward + s.reduce);
-    return s;
-}
-
-NEO__HOT_END
-
-/* Fills in plan->cut: the pieces [begin, end) are a slice. */
-static void neo__plan_cut_slice(neo_plan *plan, const neo__plan_table *t, int64_t begin,
-                                int64_t end) {
-    int in_node = end - begin > 1 && plan->nodes > 1 && !t->none;
-    int64_t first = t->first_piece, last = first + t->piece_count;
-    for (int64_t i = begin; i < end; i++)
-        if (plan->piece[i].rank / plan->per_node != plan->piece[begin].rank / plan->per_node)
-            in_node = 0;
-    for (int64_t i = begin; i < end; i++) {
-        const neo_piece *p = &plan->piece[i];
-        neo__plan_cut *cut = &plan->cut[i];
-        cut->rows = p->rows;
-        cut->cols = p->cols;
-        cut->row_parts = (int32_t)(end - begin);
-        cut->parts = neo__plan_parts(t, p);
-        cut->in_node = in_node;
-        for (int64_t k = first; t->row_sums && end - begin < t->piece_count && k < last; k++) {
-            const neo_piece *q = &plan->piece[k];
-            if (q->first_col == p->first_col || q->rank == p->rank ||
-                q->first_row >= p->first_row + p->rows || p->first_row >= q->first_row + q->rows)
-                continue;
-            if (q->rank / plan->per_node == p->rank / plan->per_node)
-                cut->local++;
-            else
-                cut->cross++;
-        }
-    }
-}
-/* Loads of ranks, but for their bytes, from the pieces; *reduce: bytes of dense gradients. Returns
-   the bytes of buffers that a rank has for its samples. */
-static double neo__plan_predict_loads(neo_plan *plan, double *reduce) {
-    NEO__ZERO(neo__plan_load, all);
-    *reduce = 0.0;
-    for (int32_t i = 0; i < plan->bags.table_count; i++) {
-        const neo__plan_table *t = &plan->table[i];
-        const neo_piece *p = plan->piece;
-        int64_t last = t->first_piece + t->piece_count;
-        if (p[t->first_piece].rank == NEO_EVERY_RANK) {
-            neo__plan_load x = neo__plan_copy_load(t);
-            x.at[NEO__PLAN_BYTES] = 0.0; /* counted as a piece of each rank */
-            neo__plan_load_add(&all, &x);
-            *reduce += neo__plan_copy_reduce(t);
-            continue;
-        }
-        for (int64_t begin = t->first_piece, end; begin < last; begin = end) {
-            for (end = begin; end < last && p[end].first_col == p[begin].first_col;) end++;
-            neo__plan_cut_slice(plan, t, begin, end);
-        }
-        for (int64_t k = t->first_piece; k < last; k++) {
-            neo__plan_load x = neo__plan_piece_load(t, &plan->cut[k]);
-            neo__plan_load samples = neo__plan_sample_load(t, &plan->cut[k]);
-            neo__plan_load_add(&plan->load[p[k].rank], &x);
-            neo__plan_load_add(&all, &samples);
-        }
-    }
-    for (int32_t r = 0; r < plan->desc.cluster.ranks; r++) neo__plan_load_add(&plan->load[r], &all);
-    return all.at[NEO__PLAN_BYTES];
-}
-/* Bytes of each rank. Buffers are those of the neo_shard that the plan makes, or else the search's
-   sum, with sample_bytes for the rank's samples. */
-static neo_status neo__shard_plan_bytes(neo_ctx *ctx, const neo_plan *plan, neo_shard_memory *each);
-static void neo__plan_predict_bytes(neo_plan *plan, double sample_bytes) {
-    int32_t ranks = plan->desc.cluster.ranks;
-    size_t bytes = (size_t)ranks * sizeof(neo_shard_memory);
-    neo_shard_memory *each = (neo_shard_memory *)neo_alloc(plan->ctx, bytes);
-    int exact = each && neo__shard_plan_bytes(plan->ctx, plan, each) == NEO_OK;
-    for (int32_t r = 0; r < ranks; r++) {
-        neo_plan_rank *x = &plan->rank[r];
-        double buffers = sample_bytes;
-        for (int64_t i = plan->rank_first[r]; i < plan->rank_first[r + 1]; i++) {
-            int64_t at = plan->rank_piece[i];
-            const neo_piece *p = &plan->piece[at];
-            const neo__plan_table *t = &plan->table[p->table];
-            x->weight_bytes += neo__plan_weight_bytes(t, p->rows, p->cols);
-            x->state_bytes += neo__plan_piece_state(t, p->rows, p->cols);
-            buffers += p->rank == NEO_EVERY_RANK ? neo__plan_copy_buffer(t)
-                                                 : neo__plan_piece_buffer(t, &plan->cut[at]);
-        }
-        x->buffer_bytes = exact ? (int64_t)(each[r].exchange_bytes + each[r].workspace_bytes)
-                                : (int64_t)buffers + 1;
-    }
-    neo_free(plan->ctx, each, bytes);
-}
-static void neo__plan_predict(neo_plan *plan) {
-    int32_t ranks = plan->desc.cluster.ranks, busiest = 0, fullest = 0;
-    double most[NEO__PLAN_LOADS] = {0.0}, sum = 0.0, reduce;
-    int64_t most_bytes = -1;
-    neo__plan_predict_bytes(plan, neo__plan_predict_loads(plan, &reduce));
-    for (int32_t r = 0; r < ranks; r++) {
-        neo_plan_rank *x = &plan->rank[r];
-        neo__plan_load load = neo__plan_load_total(plan->load[r]);
-        x->ids = load.at[NEO__PLAN_IDS];
-        x->lookup = load.at[NEO__PLAN_LOOKUP];
-        x->forward = load.at[NEO__PLAN_FORWARD];
-        x->backward = load.at[NEO__PLAN_BACKWARD];
-        x->update = load.at[NEO__PLAN_UPDATE];
-        x->seconds = load.at[NEO__PLAN_SECONDS];
-        int64_t bytes = x->weight_bytes + x->state_bytes + x->buffer_bytes;
-        if (bytes > most_bytes) most_bytes = bytes, fullest = r;
-        if (x->seconds > plan->rank[busiest].seconds) busiest = r;
-        sum += x->seconds;
-    }
-    neo__plan_most(plan->load, ranks, most);
-    plan->step = neo__plan_step_make(plan, most, reduce);
-    plan->step.balance = sum > 0.0 ? plan->rank[busiest].seconds * ranks / sum : 1.0;
-    plan->step.busiest_rank = busiest;
-    plan->step.fullest_rank = fullest;
-    plan->step.most_bytes = most_bytes;
-}
-
-/* ---------------------------------------------------------------------------
-   >>impl-plan-pieces
-
-   Rectangles of tables: equal cuts, checks of the caller's own, and the index by rank. Part i of k
-   of an equal cut has the blocks (of columns) or buckets (of rows) from i n/k up to (i + 1) n/k
-   (neo__bucket_begin). Pieces are kept sorted by table, first column, first row.
-   ------------------------------------------------------------------------ */
-NEO__HOT_BEGIN
-static int64_t neo__plan_row_units(const neo__plan_table *t) {
-    return t->buckets ? t->buckets : t->rows;
-}
-static int64_t neo__plan_unit_row(const neo__plan_table *t, int64_t unit) {
-    return t->buckets ? neo__bucket_begin(t->rows, t->buckets, unit) : unit;
-}
-/* Part i of a table in equal parts, slice by slice: rows and columns of p. */
-static void neo__plan_part(const neo__plan_table *t, int64_t col_parts, int64_t row_parts,
-                           int64_t i, neo_piece *p) {
-    int64_t slice = i / row_parts, range = i % row_parts, units = neo__plan_row_units(t);
-    int64_t end = neo__bucket_begin(t->blocks, col_parts, slice + 1) * t->plan->block;
-    p->first_col = neo__bucket_begin(t->blocks, col_parts, slice) * t->plan->block;
-    p->cols = (end < t->dim ? end : t->dim) - p->first_col;
-    p->first_row = neo__plan_unit_row(t, neo__bucket_begin(units, row_parts, range));
-    p->rows = neo__plan_unit_row(t, neo__bucket_begin(units, row_parts, range + 1)) - p->first_row;
-}
-static int neo__plan_row_begins(const neo__plan_table *t, int64_t row) {
-    if (!t->buckets) return 1;
-    int64_t product = row * t->buckets, bucket = product / t->rows + (product % t->rows != 0);
-    return neo__plan_unit_row(t, bucket) == row;
-}
-
-/* A table cut into equal parts: col_parts x row_parts pieces, slice by slice; ranks likewise. */
-typedef struct neo__plan_shape {
-    int32_t col_parts, row_parts; /* 0, 0: a copy on every rank */
-    const int32_t *ranks;         /* NULL: part i on rank i */
-} neo__plan_shape;
-static int64_t neo__plan_shape_count(neo__plan_shape s) {
-    return s.col_parts ? (int64_t)s.col_parts * s.row_parts : 1;
-}
-static void neo__plan_shape_cut(const neo__plan_table *t, neo__plan_shape s, neo_piece *pieces) {
-    int32_t copy = !s.col_parts;
-    for (int64_t i = 0; i < neo__plan_shape_count(s); i++) {
-        pieces[i].table = (int32_t)(t - t->plan->table);
-        pieces[i].rank = copy ? NEO_EVERY_RANK : s.ranks ? s.ranks[i] : (int32_t)i;
-        neo__plan_part(t, s.col_parts + copy, s.row_parts + copy, i, &pieces[i]);
-    }
-}
-NEO__HOT_END
-static int neo__plan_piece_order(const void *x, const void *y) {
-    const neo_piece *p = (const neo_piece *)x, *q = (const neo_piece *)y;
-    const int64_t a[] = {p->table, p->first_col, p->first_row, p->rank, p->rows, p->cols};
-    const int64_t b[] = {q->table, q->first_col, q->first_row, q->rank, q->rows, q->cols};
-    for (int i = 0; i < 6; i++)
-        if (a[i] != b[i]) return a[i] < b[i] ? -1 : 1;
-    return 0;
-}
-static int64_t neo__plan_slices(const neo__plan_table *t) {
-    const neo_piece *p = t->plan->piece + t->first_piece;
-    int64_t slices = 1;
-    for (int64_t i = 1; i < t->piece_count; i++) slices += p[i].first_col != p[i - 1].first_col;
-    return slices;
-}
-/* The placement that the rectangles of a table amount to. */
-static neo_placement neo__plan_classify(const neo__plan_table *t) {
-    const neo_piece *p = t->plan->piece + t->first_piece;
-    int32_t per_node = t->plan->per_node, one_node = t->plan->nodes > 1;
-    int64_t slices = neo__plan_slices(t);
-    for (int64_t i = 1; i < t->piece_count; i++)
-        if (p[i].rank / per_node != p[0].rank / per_node) one_node = 0;
-    if (p->rank == NEO_EVERY_RANK) return NEO_DATA_PARALLEL;
-    if (t->piece_count == 1) return NEO_TABLE_WISE;
-    if (slices == 1) return one_node ? NEO_TABLE_ROW_WISE : NEO_ROW_WISE;
-    if (slices < t->piece_count) return NEO_GRID;
-    return one_node ? NEO_TABLE_COLUMN_WISE : NEO_COLUMN_WISE;
-}
-
-/* ---- pieces of the caller: is every element somewhere, once, and every cut allowed? ---- */
-static neo_status neo__plan_check_piece(const neo_plan *plan, const neo_piece *p, int64_t i,
-                                        const char *fn) {
-    NEO__CHECK(p->table >= 0 && p->table < plan->bags.table_count, NEO_ERR_ARG,
-               "%s: piece %" PRId64 ": table is %d, there are %d", fn, i, p->table,
-               plan->bags.table_count);
-    const neo__plan_table *t = &plan->table[p->table];
-    const char *name = t->desc->name;
-    NEO__CHECK(p->rank >= NEO_EVERY_RANK && p->rank < plan->desc.cluster.ranks, NEO_ERR_ARG,
-               "%s: table '%s': piece %" PRId64 ": rank is %d, there are %d", fn, name, i, p->rank,
-               plan->desc.cluster.ranks);
-    NEO__CHECK(p->rows > 0 && p->first_row >= 0 && p->first_row <= t->rows - p->rows &&
-                   p->cols > 0 && p->first_col >= 0 && p->first_col <= t->dim - p->cols,
-               NEO_ERR_ARG,
-               "%s: table '%s': piece %" PRId64 ": rows %" PRId64 "+%" PRId64 ", columns %" PRId64
-               "+%" PRId64 " is empty or outside of %" PRId64 " x %" PRId64,
-               fn, name, i, p->first_row, p->rows, p->first_col, p->cols, t->rows, t->dim);
-    NEO__CHECK(p->rank != NEO_EVERY_RANK || (p->rows == t->rows && p->cols == t->dim), NEO_ERR_ARG,
-               "%s: table '%s': piece %" PRId64 ": what is on every rank is the whole table", fn,
-               name, i);
-    NEO__CHECK(p->cols == t->dim || !t->scaled, NEO_ERR_ARG,
-               "%s: table '%s': piece %" PRId64 " has %" PRId64 " of %" PRId64
-               " columns: a row of i8 has one scale, cut the table by rows",
-               fn, name, i, p->cols, t->dim);
-    NEO__CHECK(p->first_col % plan->block == 0, NEO_ERR_ARG,
-               "%s: table '%s': piece %" PRId64 ": column %" PRId64
-               " is no place to cut: not a multiple of %" PRId64 "%s",
-               fn, name, i, p->first_col, plan->block,
-               plan->block == NEO_WIRE_BLOCK ? ", the block of the wire's scales" : "");
-    NEO__CHECK(p->rows == t->rows || !t->loose || (t->allowed & NEO__PLAN_ROW_BITS), NEO_ERR_ARG,
-               "%s: table '%s': piece %" PRId64 " has %" PRId64 " of %" PRId64
-               " rows, so sums would depend on the "
-               "plan: give it row_buckets, or allow it a row placement",
-               fn, name, i, p->rows, t->rows);
-    NEO__CHECK(neo__plan_row_begins(t, p->first_row), NEO_ERR_ARG,
-               "%s: table '%s': piece %" PRId64 ": row %" PRId64
-               " is no place to cut: none of the %d buckets begins "
-               "there",
-               fn, name, i, p->first_row, t->buckets);
-    return NEO_OK;
-}
-static neo_status neo__plan_hole(const char *fn, const char *name, int64_t row, int64_t col) {
-    return neo_fail(NEO_ERR_ARG, "%s: table '%s': row %" PRId64 ", column %" PRId64
-                    " is in no piece", fn, name, row, col);
-}
-/* Pieces [0, count) of a table, sorted: row and col are where the next one has to begin. */
-static neo_status neo__plan_check_tiles(const neo__plan_table *t, const neo_piece *p, int64_t count,
-                                        const char *fn) {
-    const char *name = t->desc->name;
-    int64_t col = 0, row = t->rows;
-    NEO__CHECK(count > 0, NEO_ERR_ARG, "%s: table '%s' has no pieces", fn, name);
-    for (int64_t i = 0; i < count; i++, p++) {
-        NEO__CHECK(p->rank != NEO_EVERY_RANK || count == 1, NEO_ERR_ARG,
-                   "%s: table '%s' is on every rank, and in other pieces too", fn, name);
-        if (i == 0 || p->first_col != p[-1].first_col) { /* a slice begins */
-            if (row < t->rows) return neo__plan_hole(fn, name, row, p[-1].first_col);
-            if (p->first_col > col) return neo__plan_hole(fn, name, 0, col);
-            NEO__CHECK(p->first_col == col, NEO_ERR_ARG,
-                       "%s: table '%s': column %" PRId64 " (of a piece on rank %d) is inside "
-                       "another slice, which ends at column %" PRId64,
-                       fn, name, p->first_col, p->rank, col);
-            row = 0;
-            col += p->cols;
-        }
-        NEO__CHECK(p->first_col + p->cols == col, NEO_ERR_ARG,
-                   "%s: table '%s': the pieces at column %" PRId64 " (on ranks %d and %d) differ "
-                   "in their columns: cut columns first, then rows",
-                   fn, name, p->first_col, p[-1].rank, p->rank);
-        if (p->first_row > row) return neo__plan_hole(fn, name, row, p->first_col);
-        NEO__CHECK(p->first_row == row, NEO_ERR_ARG,
-                   "%s: table '%s': row %" PRId64 ", column %" PRId64
-                   " is in two pieces, on ranks %d and %d",
-                   fn, name, p->first_row, p->first_col, p[-1].rank, p->rank);
-        row += p->rows;
-    }
-    if (row < t->rows) return neo__plan_hole(fn, name, row, p[-1].first_col);
-    return col < t->dim ? neo__plan_hole(fn, name, 0, col) : NEO_OK;
-}
-
-/* Makes room for `count` pieces in place of those before; held: with copies on each rank. */
-static neo_status neo__plan_hold(neo_plan *plan, int64_t count, int64_t held) {
-    int32_t ranks = plan->desc.cluster.ranks;
-    neo__arena *placed = &plan->placed;
-    neo__arena_free(placed);
-    plan->piece_count = count;
-    NEO__TRY(NEO__ARENA(placed, plan->piece, count));
-    NEO__TRY(NEO__ARENA(placed, plan->cut, count));
-    NEO__TRY(NEO__ARENA(placed, plan->rank_first, ranks + 1));
-    NEO__TRY(NEO__ARENA(placed, plan->rank_piece, held));
-    NEO__TRY(NEO__ARENA(placed, plan->load, ranks));
-    return NEO__ARENA(placed, plan->rank, ranks);
-}
-/* From the sorted pieces: tables, the index by rank, predictions. */
-static void neo__plan_finish(neo_plan *plan) {
-    int32_t ranks = plan->desc.cluster.ranks;
-    int64_t *first = plan->rank_first; /* counts, then ends, then begins of the ranks' lists */
-    for (int64_t i = plan->piece_count - 1; i >= 0; i--) {
-        int32_t rank = plan->piece[i].rank, copy = rank == NEO_EVERY_RANK;
-        plan->table[plan->piece[i].table].first_piece = i;
-        for (int32_t r = copy ? 0 : rank; r < (copy ? ranks : rank + 1); r++) first[r]++;
-    }
-    for (int32_t r = 0; r < ranks; r++) first[r + 1] += first[r];
-    for (int64_t i = plan->piece_count - 1; i >= 0; i--) {
-        int32_t rank = plan->piece[i].rank, copy = rank == NEO_EVERY_RANK;
-        for (int32_t r = copy ? 0 : rank; r < (copy ? ranks : rank + 1); r++)
-            plan->rank_piece[--first[r]] = i;
-    }
-    for (int32_t i = 0; i < plan->bags.table_count; i++) {
-        neo__plan_table *t = &plan->table[i];
-        int64_t end =
-            i + 1 < plan->bags.table_count ? plan->table[i + 1].first_piece : plan->piece_count;
-        t->piece_count = end - t->first_piece;
-        t->placement = neo__plan_classify(t);
-    }
-    neo__plan_predict(plan);
-}
-static neo_status neo__plan_fill(neo_plan *plan, const neo_piece *pieces, int64_t count,
-                                 const char *fn) {
-    int64_t held = 0, at = 0, ranks = plan->desc.cluster.ranks;
-    int64_t budget = plan->desc.cluster.memory_bytes;
-    NEO__CHECK(pieces && count > 0, NEO_ERR_ARG, "%s: no pieces are given", fn);
-    for (int64_t i = 0; i < count; i++) {
-        NEO__TRY(neo__plan_check_piece(plan, &pieces[i], i, fn));
-        held += pieces[i].rank == NEO_EVERY_RANK ? ranks : 1;
-    }
-    NEO__TRY(neo__plan_hold(plan, count, held));
-    memcpy(plan->piece, pieces, (size_t)count * sizeof *pieces);
-    qsort(plan->piece, (size_t)count, sizeof *pieces, neo__plan_piece_order);
-    for (int32_t t = 0; t < plan->bags.table_count; t++) {
-        int64_t begin = at;
-        while (at < count && plan->piece[at].table == t) at++;
-        NEO__TRY(neo__plan_check_tiles(&plan->table[t], plan->piece + begin, at - begin, fn));
-    }
-    neo__plan_finish(plan);
-    NEO__CHECK(!budget || plan->step.most_bytes <= budget, NEO_ERR_CAPACITY,
-               "%s: rank %d would need %" PRId64 " bytes, its budget is %" PRId64, fn,
-               plan->step.fullest_rank, plan->step.most_bytes, budget);
-    return NEO_OK;
-}
-
-/* ---------------------------------------------------------------------------
-   >>impl-plan-options
-
-   An option is a placement of one table in so many parts, on places still to be chosen: ranks,
-   whole nodes, or none where every rank takes part. Its costs do not depend on those places.
-   Options are the only cuts that the search knows.
-   ------------------------------------------------------------------------ */
-enum { NEO__UNIT_ALL, NEO__UNIT_RANK, NEO__UNIT_NODE };
-enum { NEO__PLAN_OPTIONS = 48 };
-typedef struct neo__plan_option {
-    neo_placement placement;
-    int32_t col_parts, row_parts; /* 0, 0: a copy on every rank */
-    int32_t unit;
-    int32_t pieces; /* to be placed; unit ALL: 0 */
-    int32_t slices; /* that lie on nodes of their own */
-    neo__plan_load worst;     /* the heaviest piece */
-    neo__plan_load sum;       /* of all pieces; unit ALL: 0 */
-    neo__plan_load all;       /* what the table is for every rank besides */
-    double reduce_bytes; /* of gradients */
-    double seconds;      /* of a rank in the mean, all phases and all-reduce */
-    double peak;         /* seconds of the heaviest piece, or of what is on every rank */
-    double bytes;        /* over all ranks */
-    double most_bytes;   /* on one rank */
-} neo__plan_option;
-
-/* NULL if the table can be placed so, else why not. */
-static const char *neo__plan_reason(const neo__plan_table *t, neo_placement placement) {
-    const neo_plan *plan = t->plan;
-    int bit = 1 << (int)placement, rows = bit & NEO__PLAN_ROW_BITS;
-    int cols = bit & NEO__PLAN_COLUMN_BITS, node = bit & NEO__PLAN_NODE_BITS;
-    int allowed = (t->allowed & (unsigned)bit) != 0, named = plan->origin == NEO__PLAN_UNIFORM;
-    if (rows && t->loose && !allowed)
-        return "its sums would depend on the plan, as it has no row_buckets";
-    if (!named && cols && t->none && !allowed)
-        return "its rows are not pooled: they travel whole";
-    if (!named && !allowed) return "not among the placements allowed";
-    if (placement == NEO_TABLE_WISE) return NULL;
-    if (plan->desc.cluster.ranks == 1) return "there is one rank";
-    if (node && plan->nodes == 1) return "there is one node";
-    if (node && plan->last_node != plan->per_node) return "nodes have different numbers of ranks";
-    if (node && placement != NEO_GRID && plan->per_node == 1) return "a node has one rank";
-    if (placement == NEO_GRID && plan->per_node == 1)
-        return "a node has one rank, so it would be cw";
-    if (cols && t->scaled) return "a row of i8 has one scale";
-    if (cols && t->blocks < 2)
-        return plan->block == NEO_WIRE_BLOCK ? "its columns are one block of 64 (the wire's)"
-                                             : "its columns are one block of 16";
-    if (rows && neo__plan_row_units(t) < 2) return "it has one row";
-    return NULL;
-}
-
-NEO__HOT_BEGIN
-static neo__plan_cut neo__plan_option_cut(const neo__plan_table *t, const neo__plan_option *o,
-                                          int32_t part) {
-    neo__plan_cut cut;
-    neo_piece p;
-    int inside = o->placement == NEO_TABLE_COLUMN_WISE || t->plan->nodes == 1;
-    neo__plan_part(t, o->col_parts, o->row_parts, part, &p);
-    cut.rows = p.rows;
-    cut.cols = p.cols;
-    cut.row_parts = o->row_parts;
-    cut.parts = neo__plan_parts(t, &p);
-    cut.in_node = o->unit == NEO__UNIT_NODE && o->row_parts > 1 && !t->none;
-    cut.local = inside ? o->col_parts - 1 : 0;
-    cut.cross = inside ? 0 : o->col_parts - 1;
-    return cut;
-}
-static neo__plan_load neo__plan_part_load(const neo__plan_table *t, const neo__plan_option *o,
-                                          int32_t part) {
-    const neo__plan_cut cut = neo__plan_option_cut(t, o, part);
-    return neo__plan_piece_load(t, &cut);
-}
-NEO__HOT_END
-static void neo__plan_option_cost(const neo__plan_table *t, neo__plan_option *o) {
-    double ranks = t->plan->model.ranks;
-    NEO__ZERO(neo__plan_load, x);
-    NEO__ZERO(neo__plan_load, samples);
-    NEO__ZERO(neo__plan_cut, last);
-    if (!o->col_parts) {
-        o->all = neo__plan_copy_load(t);
-        o->reduce_bytes = neo__plan_copy_reduce(t);
-    }
-    for (int32_t i = 0; i < o->col_parts * o->row_parts; i++) {
-        const neo__plan_cut cut = neo__plan_option_cut(t, o, i);
-        if (cut.rows != last.rows || cut.cols != last.cols || cut.parts != last.parts) {
-            x = neo__plan_piece_load(t, &cut); /* most parts are like the one before */
-            samples = neo__plan_sample_load(t, &cut);
-            last = cut;
-        }
-        neo__plan_load_add(&o->sum, &x);
-        neo__plan_load_add(&o->all, &samples);
-        for (int k = 0; k < NEO__PLAN_LOADS; k++)
-            if (x.at[k] > o->worst.at[k]) o->worst.at[k] = x.at[k];
-    }
-    o->seconds = o->all.at[NEO__PLAN_SECONDS] + o->sum.at[NEO__PLAN_SECONDS] / ranks +
-                 o->reduce_bytes * t->plan->model.all_reduce;
-    o->peak = o->worst.at[NEO__PLAN_SECONDS] + o->all.at[NEO__PLAN_SECONDS];
-    o->bytes = o->sum.at[NEO__PLAN_BYTES] + ranks * o->all.at[NEO__PLAN_BYTES];
-    o->most_bytes = o->worst.at[NEO__PLAN_BYTES] + o->all.at[NEO__PLAN_BYTES];
-    if (o->unit == NEO__UNIT_ALL) {
-        neo__plan_load_add(&o->all, &o->worst);
-        memset(&o->worst, 0, sizeof o->worst);
-        memset(&o->sum, 0, sizeof o->sum);
-    }
-}
-typedef struct neo__plan_options {
-    int32_t count;
-    neo__plan_option at[NEO__PLAN_OPTIONS];
-} neo__plan_options;
-static void neo__plan_option_add(const neo__plan_table *t, neo_placement placement, int unit,
-                                 int64_t col_parts, int64_t row_parts, neo__plan_options *to) {
-    if (to->count == NEO__PLAN_OPTIONS) return;
-    neo__plan_option *o = &to->at[to->count++];
-    memset(o, 0, sizeof *o);
-    o->placement = placement;
-    o->unit = unit;
-    o->col_parts = (int32_t)col_parts;
-    o->row_parts = (int32_t)row_parts;
-    o->pieces = unit == NEO__UNIT_ALL ? 0 : o->col_parts * o->row_parts;
-    o->slices = placement == NEO_GRID ? o->col_parts : 1;
-    neo__plan_option_cost(t, o);
-}
-/* Numbers of parts that are tried below the most: 2, 3, 4, 6, 8, 12 ... */
-static int64_t neo__plan_next_parts(int64_t n) {
-    return (n & (n - 1)) == 0 ? (n == 2 ? 3 : n + n / 2) : n / 3 * 4;
-}
-
-/* The options of one placement; `few`: only that with the most parts. */
-static void neo__plan_options_of(const neo__plan_table *t, neo_placement placement, int few,
-                                 neo__plan_options *to) {
-    const neo_plan *plan = t->plan;
-    int64_t ranks = plan->desc.cluster.ranks, units = neo__plan_row_units(t);
-    int64_t in_node = NEO__MIN(units, plan->per_node), cols = 1, rows = 1; /* at most */
-    int by_rows = placement == NEO_ROW_WISE, by_cols = placement == NEO_COLUMN_WISE;
-    int unit = 1 << (int)placement & NEO__PLAN_NODE_BITS ? NEO__UNIT_NODE : NEO__UNIT_RANK;
-    if (neo__plan_reason(t, placement)) return;
-    if (placement == NEO_DATA_PARALLEL) cols = rows = 0, unit = NEO__UNIT_ALL;
-    if (by_cols) cols = NEO__MIN(t->blocks, ranks);
-    if (placement == NEO_TABLE_COLUMN_WISE) cols = NEO__MIN(t->blocks, plan->per_node);
-    if (placement == NEO_TABLE_ROW_WISE || placement == NEO_GRID) rows = in_node;
-    if (placement == NEO_GRID) cols = NEO__MIN(t->blocks, plan->nodes);
-    if (by_rows) rows = NEO__MIN(units, ranks);
-    int64_t most = few ? 0 : by_rows ? rows : by_cols || placement == NEO_GRID ? cols : 0;
-    for (int64_t k = 2; k < most; k = by_cols ? neo__plan_next_parts(k) : 2 * k)
-        neo__plan_option_add(t, placement, unit, by_rows ? 1 : k, by_rows ? k : rows, to);
-    if (placement == NEO_ROW_WISE && rows == ranks) unit = NEO__UNIT_ALL;
-    neo__plan_option_add(t, placement, unit, cols, rows, to);
-}
-static void neo__plan_options_make(const neo__plan_table *t, neo__plan_options *to) {
-    const neo_plan *plan = t->plan;
-    to->count = 0;
-    if (plan->origin == NEO__PLAN_UNIFORM) {
-        neo__plan_options_of(t, plan->uniform, 1, to);
-        if (to->count == 0) neo__plan_options_of(t, NEO_TABLE_WISE, 1, to);
-        return;
-    }
-    for (int p = 0; p < NEO_PLACEMENT_COUNT; p++)
-        neo__plan_options_of(t, (neo_placement)p, 0, to);
-}
-
-/* ---------------------------------------------------------------------------
-   >>impl-plan-place
-
-   A draft of a plan is an option for each table and a rank for each of its pieces, which have seats
-   in one list over all tables. Pieces go to ranks heaviest first: those on whole nodes before those
-   on single ranks, which level the load. A piece goes where the phases grow least above their mean,
-   then to the least loaded rank; where memory is the goal, to the emptiest rank.
-   ------------------------------------------------------------------------ */
-typedef enum neo__plan_goal { NEO__GOAL_TIME, NEO__GOAL_MEMORY } neo__plan_goal;
-typedef struct neo__plan_key {
-    double first, second;
-    int64_t at;
-} neo__plan_key;
-typedef struct neo__plan_draft {
-    int32_t *choice, *seat; /* [tables] an option, [seats] a rank */
-    neo__plan_load *load;   /* [seats] of a piece */
-} neo__plan_draft;
-/* A thing that moves as a whole: a piece on a rank, or the pieces that a slice has on a node. */
-typedef struct neo__plan_group {
-    int32_t table, parts;
-    int64_t seat; /* the first */
-} neo__plan_group;
-/* The draft of the least memory so far. */
-typedef struct neo__plan_lean {
-    neo__plan_draft draft;
-    double *extra; /* as of the search */
-    double spread; /* as of the search: lower is more even */
-    int64_t bytes; /* of the fullest rank; below 0: none yet */
-} neo__plan_lean;
-
-typedef struct neo__plan_search {
-    neo_plan *plan;
-    int32_t tables, ranks, nodes, per_node;
-    neo__plan_options *options; /* [tables] */
-    int64_t *seat_first;        /* [tables + 1]: a table's seats are [first, next first), at most */
-    int64_t seats;
-    neo__plan_draft now, best;
-    neo__plan_lean lean;
-    double best_value; /* of the best draft; below 0: none yet */
-    /* loads of the draft at hand */
-    neo__plan_load *load;           /* [ranks] */
-    double target[NEO__PLAN_TIMES]; /* means over ranks */
-    double reduce_bytes;
-    /* limits */
-    double cap;       /* bytes of a rank */
-    double *extra;    /* [ranks] bytes beside those that the search adds up */
-    double *weighed;  /* [ranks] the same, of the plan that was built last; */
-    double spread;    /* and the sum of squares of its ranks' bytes */
-    double level;     /* weight of the busiest rank's load in the value */
-    double mean_cost; /* seconds of all tables by their cheapest options */
-    int64_t weighings; /* left */
-    int64_t tried;     /* places and moves that were tried, of all the search */
-    /* groups of a kind, and the ranks of a place where one sits: 1, or those of a node */
-    neo__plan_group *group; /* [seats] */
-    int32_t groups, width;
-    /* scratch */
-    neo__plan_key *order, *key; /* [tables], [ranks] */
-    neo__plan_load *trial;      /* [2 per_node] loads of two places after a move */
-    int32_t *turn;              /* [tables] in the order of refinement */
-    int32_t *last;              /* [tables] the choice that was placed last */
-} neo__plan_search;
-
-NEO__HOT_BEGIN
-static const neo__plan_option *neo__plan_search_option(const neo__plan_search *s, int64_t table) {
-    return &s->options[table].at[s->now.choice[table]];
-}
-static int neo__plan_key_order(const void *x, const void *y) {
-    const neo__plan_key *a = (const neo__plan_key *)x, *b = (const neo__plan_key *)y;
-    if (a->first != b->first) return a->first < b->first ? -1 : 1;
-    if (a->second != b->second) return a->second < b->second ? -1 : 1;
-    return (a->at > b->at) - (a->at < b->at);
-}
-static int neo__plan_key_less(const neo__plan_key *a, const neo__plan_key *b) {
-    return neo__plan_key_order(a, b) < 0;
-}
-
-/* The key of a rank that gets x, lower is better; 0: x does not fit. */
-static int neo__plan_search_score(neo__plan_search *s, neo__plan_goal goal, int32_t rank,
-                                  const neo__plan_load *x, neo__plan_key *key) {
-    const neo__plan_load *have = &s->load[rank];
-    double bytes = have->at[NEO__PLAN_BYTES] + x->at[NEO__PLAN_BYTES], above = 0.0;
-    double seconds = have->at[NEO__PLAN_SECONDS] + x->at[NEO__PLAN_SECONDS];
-    s->tried++;
-    if (bytes > s->cap) return 0;
-    for (int i = 0; i < NEO__PLAN_PHASES; i++) {
-        double phase = have->at[i] + x->at[i];
-        if (phase > s->target[i]) above += phase - s->target[i];
-    }
-    key->first = goal == NEO__GOAL_MEMORY ? bytes : above;
-    key->second = seconds;
-    key->at = rank;
-    return 1;
-}
-/* The `want` best of ranks [begin, end) to s->key, best first; returns how many there are. */
-static int32_t neo__plan_search_best(neo__plan_search *s, neo__plan_goal goal,
-                                     const neo__plan_load *x, int32_t begin, int32_t end,
-                                     int32_t want) {
-    int32_t count = 0;
-    neo__plan_key key;
-    for (int32_t r = begin; r < end; r++) {
-        if (!neo__plan_search_score(s, goal, r, x, &key)) continue;
-        if (count == want && !neo__plan_key_less(&key, &s->key[count - 1])) continue;
-        int32_t i = count < want ? count++ : count - 1;
-        for (; i > 0 && neo__plan_key_less(&key, &s->key[i - 1]); i--) s->key[i] = s->key[i - 1];
-        s->key[i] = key;
-    }
-    return count;
-}
-static void neo__plan_search_put(neo__plan_search *s, int64_t table, int32_t part, int32_t rank) {
-    int64_t seat = s->seat_first[table] + part;
-    const neo__plan_option *o = neo__plan_search_option(s, table);
-    s->now.seat[seat] = rank;
-    s->now.load[seat] = neo__plan_part_load(&s->plan->table[table], o, part);
-    neo__plan_load_add(&s->load[rank], &s->now.load[seat]);
-}
-NEO__HOT_END
-
-/* The later parts of an equal cut are the larger ones, mostly: they get the better ranks. */
-static int neo__plan_search_place_ranks(neo__plan_search *s, neo__plan_goal goal, int64_t table) {
-    const neo__plan_option *o = neo__plan_search_option(s, table);
-    int32_t parts = o->pieces;
-    if (neo__plan_search_best(s, goal, &o->worst, 0, s->ranks, parts) < parts) return 0;
-    for (int32_t i = 0; i < parts; i++)
-        neo__plan_search_put(s, table, i, (int32_t)s->key[parts - 1 - i].at);
-    return 1;
-}
-/* A slice, whose parts are [first, first + parts), to the node whose ranks are the best for it, in
-   rising order of ranks. Earlier slices of the table have their nodes. */
-static int neo__plan_search_place_slice(neo__plan_search *s, neo__plan_goal goal, int64_t table,
-                                        int32_t first, int32_t parts) {
-    const neo__plan_option *o = neo__plan_search_option(s, table);
-    const int32_t *seat = s->now.seat + s->seat_first[table];
-    neo__plan_key best, node;
-    best.at = -1;
-    for (node.at = 0; node.at < s->nodes; node.at++) {
-        int32_t begin = (int32_t)node.at * s->per_node, taken = 0;
-        for (int32_t j = 0; j < first; j += parts) taken |= seat[j] / s->per_node == node.at;
-        if (taken || neo__plan_search_best(s, goal, &o->worst, begin, begin + s->per_node, parts) <
-                         parts)
-            continue;
-        node.first = node.second = 0.0;
-        for (int32_t i = 0; i < parts; i++)
-            node.first += s->key[i].first, node.second += s->key[i].second;
-        if (best.at < 0 || neo__plan_key_less(&node, &best)) best = node;
-    }
-    if (best.at < 0) return 0;
-    int32_t begin = (int32_t)best.at * s->per_node;
-    (void)neo__plan_search_best(s, goal, &o->worst, begin, begin + s->per_node, parts);
-    for (int32_t i = 0; i < parts; i++) s->key[i].first = s->key[i].second = 0.0;
-    qsort(s->key, (size_t)parts, sizeof *s->key, neo__plan_key_order);
-    for (int32_t i = 0; i < parts; i++)
-        neo__plan_search_put(s, table, first + i, (int32_t)s->key[i].at);
-    return 1;
-}
-static int neo__plan_search_place_table(neo__plan_search *s, neo__plan_goal goal, int64_t table) {
-    const neo__plan_option *o = neo__plan_search_option(s, table);
-    int32_t parts = o->pieces / o->slices;
-    if (o->unit == NEO__UNIT_RANK) return neo__plan_search_place_ranks(s, goal, table);
-    for (int32_t first = 0; first < o->pieces; first += parts)
-        if (!neo__plan_search_place_slice(s, goal, table, first, parts)) return 0;
-    return 1;
-}
-
-/* Loads of ranks before any piece is placed, and the means. */
-static void neo__plan_search_begin(neo__plan_search *s) {
-    NEO__ZERO(neo__plan_load, all);
-    NEO__ZERO(neo__plan_load, sum);
-    s->reduce_bytes = 0.0;
-    for (int32_t t = 0; t < s->tables; t++) {
-        const neo__plan_option *o = neo__plan_search_option(s, t);
-        neo__plan_load_add(&all, &o->all);
-        neo__plan_load_add(&sum, &o->sum);
-        s->reduce_bytes += o->reduce_bytes;
-    }
-    for (int32_t r = 0; r < s->ranks; r++) {
-        s->load[r] = all;
-        s->load[r].at[NEO__PLAN_BYTES] += s->extra[r];
-    }
-    for (int i = 0; i < NEO__PLAN_TIMES; i++) s->target[i] = all.at[i] + sum.at[i] / s->ranks;
-}
-/* Tables to s->order, those with the largest load `by` of a piece first. */
-static void neo__plan_search_sort(neo__plan_search *s, int by) {
-    for (int32_t t = 0; t < s->tables; t++) {
-        const neo__plan_load *worst = &neo__plan_search_option(s, t)->worst;
-        s->order[t].at = t;
-        s->order[t].first = -worst->at[by];
-        s->order[t].second = -worst->at[NEO__PLAN_BYTES];
-    }
-    qsort(s->order, (size_t)s->tables, sizeof *s->order, neo__plan_key_order);
-}
-/* Places every table; 0 if one finds no room. */
-static int neo__plan_search_place(neo__plan_search *s, neo__plan_goal goal) {
-    neo__plan_search_begin(s);
-    if (s->load[0].at[NEO__PLAN_BYTES] > s->cap) return 0;
-    neo__plan_search_sort(s, goal == NEO__GOAL_MEMORY ? NEO__PLAN_BYTES : NEO__PLAN_SECONDS);
-    for (int nodes = 1; nodes >= 0; nodes--) {
-        for (int32_t i = 0; i < s->tables; i++) {
-            int64_t t = s->order[i].at;
-            if ((neo__plan_search_option(s, t)->unit == NEO__UNIT_NODE) == nodes &&
-                !neo__plan_search_place_table(s, goal, t))
-                return 0;
-        }
-    }
-    return 1;
-}
-
-NEO__HOT_BEGIN
-/* The value, which the search minimises: the step, and a little of the busiest rank's load, which
-   levels phases that no step waits for and leads out of places where one phase has no better
-   neighbour. Pipelined, where a phase may be hidden, also a little of the plain step. */
-static double neo__plan_search_value(const neo__plan_search *s, const double *most) {
-    neo_plan_step step = neo__plan_step_make(s->plan, most, s->reduce_bytes);
-    double value = s->plan->desc.pipeline ? step.pipelined + 0.001 * step.plain : step.plain;
-    return value + s->level * most[NEO__PLAN_SECONDS];
-}
-NEO__HOT_END
-
-/* ---------------------------------------------------------------------------
-   >>impl-plan-improve
-
-   Improve a placement by moving one group away from the slowest place of a phase, or exchanging it
-   for a group of another place. A place is a rank, where pieces move, or a node, where slices move.
-   A move is taken if the predicted step becomes shorter, or stays and the phase's slowest place
-   gets faster. By the same moves ranks above the cap are brought below it: the phase is then
-   memory. A count limits what is tried, not a clock.
-   ------------------------------------------------------------------------ */
-enum { NEO__PLAN_REPAIR_WORK = 200000 };
-enum { NEO__PLAN_TOP = 3 }; /* as two places change in a move, the slowest other is among three */
-typedef struct neo__plan_top {
-    double most[NEO__PLAN_LOADS][NEO__PLAN_TOP]; /* the largest loads, and where */
-    int32_t place[NEO__PLAN_LOADS][NEO__PLAN_TOP];
-    double value;
-} neo__plan_top;
-typedef struct neo__plan_move {
-    int32_t group, other; /* other: the group it is exchanged for, or -1 */
-    int32_t from, to;     /* places */
-    double value, phase;  /* afterwards: of the step; of the slower of the two places */
-} neo__plan_move;
-
-/* Collects what can move: pieces on ranks (NEO__UNIT_RANK), or slices on nodes (NEO__UNIT_NODE). */
-static void neo__plan_search_groups(neo__plan_search *s, int32_t unit) {
-    s->groups = 0;
-    s->width = unit == NEO__UNIT_NODE ? s->per_node : 1;
-    for (int32_t t = 0; t < s->tables; t++) {
-        const neo__plan_option *o = neo__plan_search_option(s, t);
-        int32_t parts = unit == NEO__UNIT_NODE ? o->pieces / o->slices : 1;
-        for (int32_t first = 0; o->unit == unit && first < o->pieces; first += parts) {
-            neo__plan_group *g = &s->group[s->groups++];
-            g->table = t;
-            g->parts = parts;
-            g->seat = s->seat_first[t] + first;
-        }
-    }
-}
-NEO__HOT_BEGIN
-static int32_t neo__plan_group_place(const neo__plan_search *s, int32_t group) {
-    int32_t rank = s->now.seat[s->group[group].seat];
-    return s->width == 1 ? rank : rank / s->width;
-}
-static double neo__plan_group_load(const neo__plan_search *s, int32_t group, int phase) {
-    return s->now.load[s->group[group].seat].at[phase];
-}
-static void neo__plan_top_insert(neo__plan_top *top, int p, double x, int32_t place) {
-    int k = NEO__PLAN_TOP;
-    while (k > 0 && (top->place[p][k - 1] < 0 || x > top->most[p][k - 1])) k--;
-    if (k == NEO__PLAN_TOP) return;
-    for (int j = NEO__PLAN_TOP - 1; j > k; j--)
-        top->most[p][j] = top->most[p][j - 1], top->place[p][j] = top->place[p][j - 1];
-    top->most[p][k] = x;
-    top->place[p][k] = place;
-}
-static void neo__plan_top_find(const neo__plan_search *s, neo__plan_top *top) {
-    double all[NEO__PLAN_LOADS] = {0.0};
-    memset(top->most, 0, sizeof top->most);
-    memset(top->place, -1, sizeof top->place);
-    for (int32_t place = 0; place < s->ranks / s->width; place++) {
-        double most[NEO__PLAN_LOADS] = {0.0};
-        neo__plan_most(s->load + (int64_t)place * s->width, s->width, most);
-        for (int p = 0; p < NEO__PLAN_LOADS; p++) neo__plan_top_insert(top, p, most[p], place);
-    }
-    for (int p = 0; p < NEO__PLAN_LOADS; p++) all[p] = top->most[p][0];
-    top->value = neo__plan_search_value(s, all);
-}
-/* Does another group of the same table sit at the place? */
-static int neo__plan_group_sits(const neo__plan_search *s, int32_t group, int32_t place) {
-    const neo__plan_group *g = &s->group[group];
-    int64_t begin = s->seat_first[g->table];
-    int64_t end = begin + neo__plan_search_option(s, g->table)->pieces;
-    for (int64_t i = begin; i < end; i++)
-        if ((i < g->seat || i >= g->seat + g->parts) && s->now.seat[i] / s->width == place)
-            return 1;
-    return 0;
-}
-static int neo__plan_move_allowed(const neo__plan_search *s, const neo__plan_move *m) {
-    return m->to != m->from && !neo__plan_group_sits(s, m->group, m->to) &&
-           (m->other < 0 || !neo__plan_group_sits(s, m->other, m->from));
-}
-/* Adds a group's loads, times sign, to those of a place. */
-static void neo__plan_group_add(const neo__plan_search *s, int32_t group, double sign,
-                                neo__plan_load *place) {
-    const neo__plan_group *g = &s->group[group];
-    for (int64_t i = g->seat; i < g->seat + g->parts; i++) {
-        neo__plan_load *to = &place[s->width == 1 ? 0 : s->now.seat[i] % s->width];
-        for (int k = 0; k < NEO__PLAN_LOADS; k++) to->at[k] += sign * s->now.load[i].at[k];
-    }
-}
-/* Loads of the two places after a move, to s->trial: first those of `from`. */
-static void neo__plan_move_trial(neo__plan_search *s, const neo__plan_move *m) {
-    neo__plan_load *from = s->trial, *to = s->trial + s->width;
-    size_t bytes = (size_t)s->width * sizeof *from;
-    memcpy(from, s->load + (int64_t)m->from * s->width, bytes);
-    memcpy(to, s->load + (int64_t)m->to * s->width, bytes);
-    neo__plan_group_add(s, m->group, -1.0, from);
-    neo__plan_group_add(s, m->group, 1.0, to);
-    if (m->other < 0) return;
-    neo__plan_group_add(s, m->other, -1.0, to);
-    neo__plan_group_add(s, m->other, 1.0, from);
-}
-/* Bytes of a rank above the cap. */
-static double neo__plan_search_excess(const neo__plan_search *s, const neo__plan_load *load) {
-    double bytes = load->at[NEO__PLAN_BYTES] - s->cap;
-    return bytes > 0.0 ? bytes : 0.0;
-}
-/* The value and the phase of a step after a move; 0: a place is as slow as before, or too full. */
-static int neo__plan_move_judge(neo__plan_search *s, const neo__plan_top *top, int p,
-                                neo__plan_move *m) {
-    double most[NEO__PLAN_LOADS] = {0.0};
-    s->tried++;
-    if (s->width == 1 && p != NEO__PLAN_BYTES) { /* the phase alone tells most moves apart */
-        double x = neo__plan_group_load(s, m->group, p),
-               back = m->other < 0 ? 0.0 : neo__plan_group_load(s, m->other, p);
-        if (s->load[m->from].at[p] - x + back >= top->most[p][0] ||
-            s->load[m->to].at[p] + x - back >= top->most[p][0])
-            return 0;
-    }
-    neo__plan_move_trial(s, m);
-    if (p == NEO__PLAN_BYTES) { /* of ranks: what is above the cap less than before */
-        double after = neo__plan_search_excess(s, &s->trial[0]) +
-                       neo__plan_search_excess(s, &s->trial[1]);
-        m->value = after - (neo__plan_search_excess(s, &s->load[m->from]) +
-                            neo__plan_search_excess(s, &s->load[m->to]));
-        m->phase = 0.0;
-        return 1;
-    }
-    neo__plan_most(s->trial, 2 * s->width, most);
-    m->phase = most[p];
-    if (m->phase >= top->most[p][0] || most[NEO__PLAN_BYTES] > s->cap) return 0;
-    for (int i = 0; i < NEO__PLAN_TIMES; i++) {
-        int k = 0; /* the slowest place beside the two */
-        while (k < NEO__PLAN_TOP && (top->place[i][k] == m->from || top->place[i][k] == m->to)) k++;
-        if (k < NEO__PLAN_TOP && top->most[i][k] > most[i]) most[i] = top->most[i][k];
-    }
-    m->value = neo__plan_search_value(s, most);
-    return 1;
-}
-static void neo__plan_move_try(neo__plan_search *s, const neo__plan_top *top, int p,
-                               neo__plan_move m, neo__plan_move *best) {
-    if (!neo__plan_move_judge(s, top, p, &m)) return;
-    if (m.value > best->value || (m.value == best->value && m.phase >= best->phase)) return;
-    if (neo__plan_move_allowed(s, &m)) *best = m;
-}
-static void neo__plan_group_reseat(neo__plan_search *s, int32_t group, int32_t place) {
-    const neo__plan_group *g = &s->group[group];
-    for (int64_t i = g->seat; i < g->seat + g->parts; i++)
-        s->now.seat[i] = place * s->width + s->now.seat[i] % s->width;
-}
-static void neo__plan_move_apply(neo__plan_search *s, const neo__plan_move *m) {
-    size_t bytes = (size_t)s->width * sizeof *s->load;
-    neo__plan_move_trial(s, m);
-    memcpy(s->load + (int64_t)m->from * s->width, s->trial, bytes);
-    memcpy(s->load + (int64_t)m->to * s->width, s->trial + s->width, bytes);
-    neo__plan_group_reseat(s, m->group, m->to);
-    if (m->other >= 0) neo__plan_group_reseat(s, m->other, m->from);
-}
-/* Makes the best move away from the slowest place of a phase; 0: none is better than to stay. */
-static int neo__plan_search_move(neo__plan_search *s, const neo__plan_top *top, int p,
-                                 int64_t *work) {
-    neo__plan_move best, m;
-    m.from = top->place[p][0];
-    best.group = -1;
-    best.value = p == NEO__PLAN_BYTES ? 0.0 : top->value;
-    best.phase = p == NEO__PLAN_BYTES ? 0.0 : top->most[p][0];
-    for (m.group = 0; m.group < s->groups && *work > 0; m.group++) {
-        if (neo__plan_group_place(s, m.group) != m.from) continue;
-        double load = neo__plan_group_load(s, m.group, p);
-        m.other = -1;
-        for (m.to = 0; m.to < s->ranks / s->width; m.to++)
-            if (m.to != m.from) neo__plan_move_try(s, top, p, m, &best);
-        *work -= s->ranks;
-        for (m.other = 0; load > 0.0 && m.other < s->groups && *work > 0; m.other++) {
-            m.to = neo__plan_group_place(s, m.other);
-            if (m.to == m.from) continue;
-            if (neo__plan_group_load(s, m.other, p) < load)
-                neo__plan_move_try(s, top, p, m, &best);
-            *work -= s->width;
-        }
-    }
-    if (best.group < 0) return 0;
-    neo__plan_move_apply(s, &best);
-    return 1;
-}
-NEO__HOT_END
-
-/* Moves groups until no phase gets better, that furthest above its mean first. */
-static void neo__plan_search_improve_by(neo__plan_search *s, int32_t unit, int64_t work) {
-    neo__plan_search_groups(s, unit);
-    for (int moved = s->groups > 0; moved && work > 0; work -= 8 * s->ranks) {
-        neo__plan_top top;
-        double excess[NEO__PLAN_TIMES];
-        moved = 0;
-        neo__plan_top_find(s, &top);
-        for (int p = 0; p < NEO__PLAN_TIMES; p++) excess[p] = top.most[p][0] - s->target[p];
-        for (int k = 0; k < NEO__PLAN_TIMES && !moved; k++) {
-            int worst = 0;
-            for (int p = 1; p < NEO__PLAN_TIMES; p++)
-                if (excess[p] > excess[worst]) worst = p;
-            if (excess[worst] <= 0.0) break;
-            excess[worst] = -1.0;
-            moved = neo__plan_search_move(s, &top, worst, &work);
-        }
-    }
-}
-static void neo__plan_search_improve(neo__plan_search *s, int64_t work) {
-    neo__plan_search_improve_by(s, NEO__UNIT_NODE, work / 2);
-    neo__plan_search_improve_by(s, NEO__UNIT_RANK, work);
-    neo__plan_search_improve_by(s, NEO__UNIT_NODE, work / 4);
-}
-/* Moves pieces away from the fullest rank while less is above the cap; 1: all ranks fit. */
-static int neo__plan_search_repair(neo__plan_search *s) {
-    neo__plan_top top;
-    neo__plan_search_groups(s, NEO__UNIT_RANK);
-    for (int64_t work = NEO__PLAN_REPAIR_WORK; work > 0;) {
-        neo__plan_top_find(s, &top);
-        if (top.most[NEO__PLAN_BYTES][0] <= s->cap) return 1;
-        if (!neo__plan_search_move(s, &top, NEO__PLAN_BYTES, &work)) return 0;
-    }
-    return 0;
-}
-
-/* ---------------------------------------------------------------------------
-   >>impl-plan-search
-
-   Two questions: in how many parts is each table, and where do they go? For the first, each table
-   takes its cheapest option whose heaviest piece takes at most `bound` seconds; for the second see
-   >>impl-plan-place and >>impl-plan-improve. This is done for a row of bounds, and from every
-   placement given to all tables; then single tables try other options, as long as that helps. The
-   best draft always fits the cap.
-   ------------------------------------------------------------------------ */
-/* Limits of what is tried, counted in moves of groups. */
-enum {
-    NEO__PLAN_START_WORK = 60000,     /* to improve each start */
-    NEO__PLAN_REFINE_WORK = 30000000, /* to refine the best start */
-    NEO__PLAN_FINAL_WORK = 4000000,   /* to improve the result */
-    NEO__PLAN_OPTION_WORK = 1000,     /* to improve after a table changed its option, */
-    NEO__PLAN_OPTION_WORK_OF_RANK = 4,   /* and so many more for each rank */
-    NEO__PLAN_EXCHANGE_WORK_OF_RANK = 8, /* cost of the change itself, for each rank */
-    NEO__PLAN_SMALL = 400,               /* tables x ranks that are searched thoroughly */
-    NEO__PLAN_LARGE = 100000,            /* tables x ranks whose budget is met by few runs */
-    NEO__PLAN_CHOICES = 2000,            /* of options for all tables: so many are all tried */
-    NEO__PLAN_WEIGHINGS = 300000         /* of the least memory, over tables and ranks */
-};
-enum { NEO__ANY = -1 }; /* placement */
-static const double NEO__NO_BOUND = DBL_MAX;
-/* Weight of the busiest rank's load in the value: at first, and while the best draft is refined. */
-static const double NEO__PLAN_LEVEL_START = 0.5, NEO__PLAN_LEVEL_REFINE = 0.1;
-/* An option is tried in a refinement if it costs at most this share of all tables' seconds more. */
-static const double NEO__PLAN_DEARER = 0.2;
-/* A draft is better than another if its value is below this share of the other's. */
-static const double NEO__PLAN_BETTER = 1.0 - 1e-12;
-/* The factor of a cap that is too low, and the share of one to which the right one is searched. */
-static const double NEO__PLAN_HIGHER_CAP = 1.15, NEO__PLAN_EXACT_CAP = 1.0 / 256.0;
-
-/* The cheapest of a table's options whose heaviest piece is within a limit, or else that with the
-   lightest piece. TIME: cost and limit are seconds; MEMORY: bytes. -1: none fits. */
-static int neo__plan_search_pick(const neo__plan_search *s, int32_t table, neo__plan_goal goal,
-                                 double limit, int placement) {
-    const neo__plan_options *o = &s->options[table];
-    neo__plan_key best, key;
-    best.at = -1;
-    for (key.at = 0; key.at < o->count; key.at++) {
-        const neo__plan_option *x = &o->at[key.at];
-        double peak = goal == NEO__GOAL_MEMORY ? x->most_bytes : x->peak;
-        double cost = goal == NEO__GOAL_MEMORY ? x->bytes : x->seconds;
-        if (x->most_bytes > s->cap) continue;
-        key.first = (placement != NEO__ANY && (int)x->placement != placement) + (peak > limit);
-        key.second = peak > limit ? peak : cost;
-        if (best.at < 0 || neo__plan_key_less(&key, &best)) best = key;
-    }
-    return (int)best.at;
-}
-/* An option for every table; 0: a table has none that fits. */
-static int neo__plan_search_choose(neo__plan_search *s, neo__plan_goal goal, double limit,
-                                   int placement) {
-    for (int32_t t = 0; t < s->tables; t++) {
-        s->now.choice[t] = neo__plan_search_pick(s, t, goal, limit, placement);
-        if (s->now.choice[t] < 0) return 0;
-    }
-    return 1;
-}
-static void neo__plan_search_copy(const neo__plan_search *s, neo__plan_draft *to,
-                                  const neo__plan_draft *from) {
-    memcpy(to->choice, from->choice, (size_t)s->tables * sizeof *to->choice);
-    memcpy(to->seat, from->seat, (size_t)s->seats * sizeof *to->seat);
-    memcpy(to->load, from->load, (size_t)s->seats * sizeof *to->load);
-}
-static void neo__plan_search_keep(neo__plan_search *s, double value) {
-    s->best_value = value;
-    neo__plan_search_copy(s, &s->best, &s->now);
-}
-/* Improves what was placed, and keeps it if it is the best so far. */
-static int neo__plan_search_judge(neo__plan_search *s, int64_t work) {
-    double most[NEO__PLAN_LOADS] = {0.0};
-    neo__plan_search_improve(s, work);
-    neo__plan_most(s->load, s->ranks, most);
-    double value = neo__plan_search_value(s, most);
-    if (s->best_value >= 0.0 && value >= s->best_value * NEO__PLAN_BETTER) return 0;
-    neo__plan_search_keep(s, value);
-    return 1;
-}
-/* Places the choice at hand within the cap: or as if memory were endless, and then repairs. */
-static int neo__plan_search_place_any(neo__plan_search *s) {
-    double cap = s->cap;
-    if (neo__plan_search_place(s, NEO__GOAL_TIME)) return 1;
-    s->cap = DBL_MAX;
-    int placed = cap < DBL_MAX && neo__plan_search_place(s, NEO__GOAL_MEMORY);
-    s->cap = cap;
-    return placed && neo__plan_search_repair(s);
-}
-static int neo__plan_search_consider(neo__plan_search *s, int64_t work) {
-    return neo__plan_search_place_any(s) && neo__plan_search_judge(s, work);
-}
-/* Starts with pieces of up to some seconds, and by each placement for all tables that can have
-   it. */
-static void neo__plan_search_starts(neo__plan_search *s) {
-    static const double bounds[] = {4.0, 2.0, 1.5, 1.2, 1.0, 0.8, 0.6, 0.45, 0.3, 0.2, 0.1, 0.05};
-    const int count = (int)(sizeof bounds / sizeof *bounds);
-    size_t bytes = (size_t)s->tables * sizeof *s->last;
-    memset(s->last, -1, bytes);
-    for (int i = -1; i < count + NEO_PLACEMENT_COUNT; i++) {
-        double bound = i < 0 || i >= count ? NEO__NO_BOUND : bounds[i] * s->mean_cost;
-        int placement = i < count ? (int)NEO__ANY : i - count;
-        if (!neo__plan_search_choose(s, NEO__GOAL_TIME, bound, placement)) return;
-        if (memcmp(s->last, s->now.choice, bytes) == 0) continue;
-        memcpy(s->last, s->now.choice, bytes);
-        (void)neo__plan_search_consider(s, NEO__PLAN_START_WORK);
-    }
-}
-/* The least memory: whether anything fits at all. */
-static int neo__plan_search_fit(neo__plan_search *s) {
-    static const double shares[] = {1.0, 0.5, 0.25, 0.125, 0.0};
-    for (size_t i = 0; i < sizeof shares / sizeof *shares; i++)
-        if (neo__plan_search_choose(s, NEO__GOAL_MEMORY, shares[i] * s->cap, NEO__ANY) &&
-            neo__plan_search_place(s, NEO__GOAL_MEMORY))
-            return 1;
-    return 0;
-}
-/* The best draft, placed again but for the pieces of table `but` (-1: all). */
-static void neo__plan_search_restore(neo__plan_search *s, int32_t but) {
-    neo__plan_search_copy(s, &s->now, &s->best);
-    neo__plan_search_begin(s);
-    for (int32_t t = 0; t < s->tables; t++) {
-        int64_t seat = s->seat_first[t], end = seat + neo__plan_search_option(s, t)->pieces;
-        for (; t != but && seat < end; seat++)
-            neo__plan_load_add(&s->load[s->now.seat[seat]], &s->now.load[seat]);
-    }
-}
-/* The best draft with another option for one table, the others where they are. */
-static int neo__plan_search_exchange(neo__plan_search *s, int32_t t, int32_t option,
-                                     neo__plan_goal goal) {
-    const neo__plan_option *old = &s->options[t].at[s->best.choice[t]],
-                           *o = &s->options[t].at[option];
-    int fits = 1;
-    neo__plan_search_restore(s, t);
-    for (int32_t r = 0; r < s->ranks; r++) {
-        neo__plan_load *load = &s->load[r];
-        for (int i = 0; i < NEO__PLAN_LOADS; i++) load->at[i] += o->all.at[i] - old->all.at[i];
-        fits &= load->at[NEO__PLAN_BYTES] <= s->cap;
-    }
-    for (int i = 0; i < NEO__PLAN_TIMES; i++)
-        s->target[i] += o->all.at[i] - old->all.at[i] + (o->sum.at[i] - old->sum.at[i]) / s->ranks;
-    s->reduce_bytes += o->reduce_bytes - old->reduce_bytes;
-    s->now.choice[t] = option;
-    return fits && neo__plan_search_place_table(s, goal, t);
-}
-/* Tries an option for one table: the others stay, and of few tables all are also placed anew. */
-static int neo__plan_search_try_option(neo__plan_search *s, int32_t t, int32_t option,
-                                       int64_t work) {
-    int better = neo__plan_search_exchange(s, t, option, NEO__GOAL_TIME) &&
-                 neo__plan_search_judge(s, work);
-    if ((int64_t)s->tables * s->ranks > NEO__PLAN_SMALL) return better;
-    memcpy(s->now.choice, s->best.choice, (size_t)s->tables * sizeof *s->now.choice);
-    s->now.choice[t] = option;
-    return neo__plan_search_consider(s, work) || better;
-}
-/* From the best draft: each table in turn, the heaviest first, tries its other options. */
-static void neo__plan_search_refine(neo__plan_search *s) {
-    int64_t around = NEO__PLAN_OPTION_WORK + NEO__PLAN_OPTION_WORK_OF_RANK * s->ranks;
-    int64_t cost = around + s->seats / 4 + NEO__PLAN_EXCHANGE_WORK_OF_RANK * s->ranks;
-    int64_t work = NEO__PLAN_REFINE_WORK;
-    s->level = NEO__PLAN_LEVEL_REFINE;
-    s->best_value = -1.0; /* the level is another: the draft is judged anew */
-    neo__plan_search_restore(s, -1);
-    (void)neo__plan_search_judge(s, around);
-    for (int better = 1; better && work > 0;) {
-        better = 0;
-        neo__plan_search_restore(s, -1);
-        neo__plan_search_sort(s, NEO__PLAN_SECONDS);
-        for (int32_t i = 0; i < s->tables; i++) s->turn[i] = (int32_t)s->order[i].at;
-        for (int32_t i = 0; i < s->tables; i++) {
-            int32_t t = s->turn[i];
-            for (int32_t k = 0; k < s->options[t].count && work > 0; k++) {
-                const neo__plan_option *o = &s->options[t].at[k],
-                                       *old = &s->options[t].at[s->best.choice[t]];
-                if (o == old || o->most_bytes > s->cap ||
-                    o->seconds > old->seconds + NEO__PLAN_DEARER * s->mean_cost)
-                    continue;
-                better |= neo__plan_search_try_option(s, t, k, around);
-                work -= cost;
-            }
-        }
-    }
-}
-/* All choices of options, where tables are very few. */
-static void neo__plan_search_all(neo__plan_search *s) {
-    int64_t count = 1;
-    for (int32_t t = 0; t < s->tables && count <= NEO__PLAN_CHOICES; t++)
-        count *= s->options[t].count;
-    for (int64_t i = 0; count <= NEO__PLAN_CHOICES && i < count; i++) {
-        int64_t left = i;
-        for (int32_t t = 0; t < s->tables; t++, left /= s->options[t - 1].count)
-            s->now.choice[t] = (int32_t)(left % s->options[t].count);
-        (void)neo__plan_search_consider(s, NEO__PLAN_OPTION_WORK);
-    }
-}
-
-/* Memory of a search is the plan's, until plan->work is freed. */
-static neo_status neo__plan_search_memory(neo__plan_search *s) {
-    neo__arena *work = &s->plan->work;
-    neo__plan_draft *drafts[] = {&s->now, &s->best, &s->lean.draft};
-    for (int i = 0; i < 3; i++) {
-        NEO__TRY(NEO__ARENA(work, drafts[i]->choice, s->tables));
-        NEO__TRY(NEO__ARENA(work, drafts[i]->seat, s->seats));
-        NEO__TRY(NEO__ARENA(work, drafts[i]->load, s->seats));
-    }
-    NEO__TRY(NEO__ARENA(work, s->lean.extra, s->ranks));
-    NEO__TRY(NEO__ARENA(work, s->load, s->ranks));
-    NEO__TRY(NEO__ARENA(work, s->extra, s->ranks));
-    NEO__TRY(NEO__ARENA(work, s->weighed, s->ranks));
-    NEO__TRY(NEO__ARENA(work, s->group, s->seats));
-    NEO__TRY(NEO__ARENA(work, s->order, s->tables));
-    NEO__TRY(NEO__ARENA(work, s->key, s->ranks));
-    NEO__TRY(NEO__ARENA(work, s->trial, 2 * s->per_node));
-    NEO__TRY(NEO__ARENA(work, s->turn, s->tables));
-    return NEO__ARENA(work, s->last, s->tables);
-}
-static neo_status neo__plan_search_alloc(neo__plan_search *s, neo_plan *plan) {
-    memset(s, 0, sizeof *s);
-    s->plan = plan;
-    s->tables = plan->bags.table_count;
-    s->ranks = plan->desc.cluster.ranks;
-    s->nodes = plan->nodes;
-    s->per_node = plan->per_node;
-    NEO__TRY(NEO__ARENA(&plan->work, s->options, s->tables));
-    NEO__TRY(NEO__ARENA(&plan->work, s->seat_first, s->tables + 1));
-    for (int32_t t = 0; t < s->tables; t++) {
-        int32_t most = 0;
-        neo__plan_options_make(&plan->table[t], &s->options[t]);
-        for (int i = 0; i < s->options[t].count; i++)
-            most = NEO__MAX(most, s->options[t].at[i].pieces);
-        s->seat_first[t + 1] = s->seat_first[t] + most;
-    }
-    s->seats = s->seat_first[s->tables];
-    return neo__plan_search_memory(s);
-}
-/* s->best: the best draft within cap; 0 if nothing fits. */
-static int neo__plan_search_run(neo__plan_search *s, double cap) {
-    s->cap = cap;
-    s->best_value = -1.0;
-    s->mean_cost = 0.0;
-    s->level = NEO__PLAN_LEVEL_START;
-    if (!neo__plan_search_choose(s, NEO__GOAL_TIME, NEO__NO_BOUND, NEO__ANY)) return 0;
-    for (int32_t t = 0; t < s->tables; t++)
-        s->mean_cost += neo__plan_search_option(s, t)->seconds;
-    neo__plan_search_starts(s);
-    if (s->best_value < 0.0 && neo__plan_search_fit(s))
-        (void)neo__plan_search_judge(s, NEO__PLAN_START_WORK);
-    if (s->best_value < 0.0) return 0;
-    neo__plan_search_refine(s);
-    if ((int64_t)s->tables * s->ranks <= NEO__PLAN_SMALL) neo__plan_search_all(s);
-    neo__plan_search_restore(s, -1);
-    (void)neo__plan_search_judge(s, NEO__PLAN_FINAL_WORK);
-    return 1;
-}
-/* s->best becomes the plan's pieces. */
-static neo_status neo__plan_search_build(neo__plan_search *s) {
-    neo_plan *plan = s->plan;
-    int64_t count = 0, held = 0;
-    for (int pass = 0; pass < 2; pass++) {
-        if (pass == 1) NEO__TRY(neo__plan_hold(plan, count, held));
-        count = 0;
-        for (int32_t t = 0; t < s->tables; t++) {
-            const neo__plan_option *o = &s->options[t].at[s->best.choice[t]];
-            const int32_t *seats = s->best.seat + s->seat_first[t];
-            neo__plan_shape shape = {o->col_parts, o->row_parts,
-                                     o->unit == NEO__UNIT_ALL ? NULL : seats};
-            if (pass == 1) neo__plan_shape_cut(&plan->table[t], shape, plan->piece + count);
-            count += neo__plan_shape_count(shape);
-            held += o->col_parts ? neo__plan_shape_count(shape) : s->ranks;
-        }
-    }
-    neo__plan_finish(plan);
-    return NEO_OK;
-}
-
-/* ---- memory: what a plan takes to the byte, and the least there is ----
-
-   The search adds up an estimate of the buffers; what they take (neo__shard_plan_bytes) is known of
-   a whole plan only, and is no sum. So plans are weighed: s->extra is by how much each rank was
-   off, and with it the search goes on from there.
-
-   The least memory is searched by itself, whatever the budget: some starts, each levelled; and,
-   where there are few tables, from the best of them all that differs by one table or one piece,
-   weighed. A budget is refused if it is below what that finds, and only then. As the search does
-   not depend on the budget, and may end as soon as it is below it, a plan exists for every budget
-   from the least one up. */
-
-/* Builds the best draft, which plan->step then describes, and fills in s->weighed and s->spread. */
-static neo_status neo__plan_search_weigh(neo__plan_search *s) {
-    NEO__TRY(neo__plan_search_build(s));
-    neo__plan_search_restore(s, -1);
-    s->spread = 0.0;
-    for (int32_t r = 0; r < s->ranks; r++) {
-        const neo_plan_rank *x = &s->plan->rank[r];
-        double bytes = (double)x->weight_bytes + (double)x->state_bytes + (double)x->buffer_bytes;
-        s->weighed[r] = bytes - (s->load[r].at[NEO__PLAN_BYTES] - s->extra[r]);
-        s->spread += bytes * bytes;
-    }
-    s->weighings--;
-    return NEO_OK;
-}
-static void neo__plan_search_extra(neo__plan_search *s, const double *extra) {
-    for (int32_t r = 0; r < s->ranks; r++) s->extra[r] = extra ? extra[r] : 0.0;
-}
-/* Weighs what was placed; it becomes lean if it takes less, or as much in its fullest rank and is
-   more even. */
-static neo_status neo__plan_search_lean_try(neo__plan_search *s, int *better) {
-    neo__plan_lean *lean = &s->lean;
-    neo__plan_search_keep(s, 0.0);
-    NEO__TRY(neo__plan_search_weigh(s));
-    int64_t most = s->plan->step.most_bytes;
-    int evener = s->spread < lean->spread * NEO__PLAN_BETTER;
-    if (lean->bytes >= 0 && (most > lean->bytes || (most == lean->bytes && !evener))) return NEO_OK;
-    *better = 1;
-    lean->bytes = most;
-    lean->spread = s->spread;
-    neo__plan_search_copy(s, &lean->draft, &s->now);
-    memcpy(lean->extra, s->weighed, (size_t)s->ranks * sizeof *lean->extra);
-    return NEO_OK;
-}
-/* Lean becomes the best draft, and is placed. */
-static void neo__plan_search_lean_back(neo__plan_search *s) {
-    s->best_value = 0.0;
-    neo__plan_search_copy(s, &s->best, &s->lean.draft);
-    neo__plan_search_extra(s, s->lean.extra);
-    neo__plan_search_restore(s, -1);
-}
-/* Tries the placed draft as it is, and with its ranks levelled. */
-static neo_status neo__plan_search_lean_level(neo__plan_search *s, int *better) {
-    double sum = 0.0;
-    NEO__TRY(neo__plan_search_lean_try(s, better));
-    for (int32_t r = 0; r < s->ranks; r++) sum += s->load[r].at[NEO__PLAN_BYTES];
-    s->cap = sum / s->ranks;
-    (void)neo__plan_search_repair(s);
-    s->cap = DBL_MAX;
-    return neo__plan_search_lean_try(s, better);
-}
-/* The starts: the smallest options with pieces up to a limit, which is a share of the least that a
-   rank has in the mean. */
-static neo_status neo__plan_search_lean_start(neo__plan_search *s, int64_t enough) {
-    static const double shares[] = {1e9, 1.0, 0.7, 0.5, 0.35, 0.25, 0.125, 0.0};
-    double mean = 0.0;
-    int better;
-    (void)neo__plan_search_choose(s, NEO__GOAL_MEMORY, NEO__NO_BOUND, NEO__ANY);
-    for (int32_t t = 0; t < s->tables; t++)
-        mean += neo__plan_search_option(s, t)->bytes / s->ranks;
-    for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
-        neo__plan_search_extra(s, NULL);
-        if (!neo__plan_search_choose(s, NEO__GOAL_MEMORY, shares[i] * mean, NEO__ANY) ||
-            !neo__plan_search_place(s, NEO__GOAL_MEMORY))
-            continue;
-        for (int turn = 0; turn < 3; turn++) {
-            NEO__TRY(neo__plan_search_lean_level(s, &better));
-            if (s->lean.bytes <= enough) return NEO_OK;
-            neo__plan_search_extra(s, s->weighed);
-            neo__plan_search_restore(s, -1);
-        }
-    }
-    return NEO_OK;
-}
-/* Every move of a piece to another rank, alone (other -1) or in exchange for another piece. */
-static neo_status neo__plan_search_lean_moves(neo__plan_search *s, int64_t enough, int *better) {
-    neo__plan_move m;
-    neo__plan_search_lean_back(s);
-    neo__plan_search_groups(s, NEO__UNIT_RANK);
-    for (m.group = 0; m.group < s->groups; m.group++) {
-        for (m.other = -1; m.other < s->groups; m.other++) {
-            int32_t begin = m.other < 0 ? 0 : neo__plan_group_place(s, m.other),
-                    end = m.other < 0 ? s->ranks : begin + 1;
-            for (m.to = begin; m.to < end && s->lean.bytes > enough; m.to++) {
-                m.from = neo__plan_group_place(s, m.group);
-                if (!neo__plan_move_allowed(s, &m)) continue;
-                neo__plan_move_apply(s, &m);
-                NEO__TRY(neo__plan_search_lean_try(s, better));
-                neo__plan_search_lean_back(s);
-            }
-        }
-    }
-    return NEO_OK;
-}
-/* Lean becomes what no other option of a table and no move makes less, or at most `enough`. */
-static neo_status neo__plan_search_lean_descend(neo__plan_search *s, int64_t enough) {
-    for (int better = 1; better && s->weighings > 0 && s->lean.bytes > enough;) {
-        better = 0;
-        for (int32_t t = 0; t < s->tables; t++) {
-            for (int32_t k = 0; k < s->options[t].count && s->lean.bytes > enough; k++) {
-                neo__plan_search_lean_back(s);
-                if (neo__plan_search_exchange(s, t, k, NEO__GOAL_MEMORY))
-                    NEO__TRY(neo__plan_search_lean_level(s, &better));
-            }
-        }
-        NEO__TRY(neo__plan_search_lean_moves(s, enough, &better));
-    }
-    return NEO_OK;
-}
-/* s->lean: the least memory, or at most `enough`. */
-static neo_status neo__plan_search_lean(neo__plan_search *s, int64_t enough) {
-    s->cap = DBL_MAX;
-    s->lean.bytes = -1;
-    s->weighings = NEO__PLAN_WEIGHINGS / (s->tables + s->ranks);
-    NEO__TRY(neo__plan_search_lean_start(s, enough));
-    if ((int64_t)s->tables * s->ranks > NEO__PLAN_SMALL) return NEO_OK;
-    return neo__plan_search_lean_descend(s, enough);
-}
-/* Makes the best draft fit the budget to the byte, by moving pieces of ranks that are above it;
-   the plan is built. NEO_ERR_CAPACITY: that did not do; *over: bytes of the fullest rank above it,
-   before. */
-static neo_status neo__plan_search_fit_budget(neo__plan_search *s, int64_t budget, double *over) {
-    static const int64_t work[] = {2000000, 2000000, 20000, 20000, 0, 0};
-    neo_status status = NEO_ERR_CAPACITY;
-    for (size_t turn = 0; turn < sizeof work / sizeof *work; turn++) {
-        NEO__TRY(neo__plan_search_weigh(s));
-        int64_t most = s->plan->step.most_bytes;
-        if (turn == 0) *over = (double)(most - budget);
-        if (most <= budget) {
-            status = NEO_OK;
-            break;
-        }
-        neo__plan_search_extra(s, s->weighed);
-        s->cap = (double)budget;
-        neo__plan_search_restore(s, -1);
-        if (!neo__plan_search_repair(s)) break;
-        s->best_value = -1.0;
-        (void)neo__plan_search_judge(s, work[turn]);
-    }
-    neo__plan_search_extra(s, NULL);
-    return status;
-}
-/* Bytes that the fullest rank takes beside those that the search adds up, at most, as seen on a
-   plan made quickly. */
-static neo_status neo__plan_search_slack(neo__plan_search *s, int64_t budget, double *slack) {
-    s->cap = (double)budget;
-    *slack = 0.0;
-    neo__plan_search_extra(s, NULL);
-    if (!neo__plan_search_choose(s, NEO__GOAL_TIME, NEO__NO_BOUND, NEO__ANY) ||
-        !neo__plan_search_place_any(s))
-        return NEO_OK;
-    neo__plan_search_keep(s, 0.0);
-    NEO__TRY(neo__plan_search_weigh(s));
-    for (int32_t r = 0; r < s->ranks; r++) *slack = NEO__MAX(*slack, s->weighed[r]);
-    return NEO_OK;
-}
-/* A plan within `budget` bytes a rank (0: any). The search's cap is not quite the budget: between a
-   cap under which nothing is found and one whose plan is too large, the next is halfway.
-   NEO_ERR_CAPACITY: there is none; s->lean.bytes is a budget that would do. */
-static neo_status neo__plan_search_attempt(neo__plan_search *s, int64_t budget) {
-    double cap = budget ? (double)budget : DBL_MAX, failed = 0.0, over = 0.0, above = 0.0;
-    int runs = (int64_t)s->tables * s->ranks > NEO__PLAN_LARGE ? 3 : 8;
-    if (!budget) return neo__plan_search_run(s, cap) ? neo__plan_search_build(s) : NEO_ERR_CAPACITY;
-    NEO__TRY(neo__plan_search_lean(s, budget));
-    if (s->lean.bytes > budget) return NEO_ERR_CAPACITY;
-    NEO__TRY(neo__plan_search_slack(s, budget, &above));
-    cap -= above;
-    for (int i = 0; i < runs; i++) {
-        neo__plan_search_extra(s, NULL);
-        if (!neo__plan_search_run(s, cap)) {
-            failed = cap;
-            cap *= NEO__PLAN_HIGHER_CAP;
-        } else {
-            neo_status status = neo__plan_search_fit_budget(s, budget, &above);
-            if (status != NEO_ERR_CAPACITY) return status;
-            over = cap;
-            cap -= above;
-        }
-        if (failed > 0.0 && over > 0.0) {
-            if (over - failed < over * NEO__PLAN_EXACT_CAP) break;
-            cap = failed + (over - failed) / 2.0;
-        }
-    }
-    neo__plan_search_lean_back(s);
-    return neo__plan_search_build(s);
-}
-/* "; cw: why not; ..." of the placements that a table is allowed. */
-static neo_status neo__plan_no_options(const neo__plan_table *t, const char *fn) {
-    char why[400] = "";
-    size_t at = 0;
-    for (int p = 0; p < NEO_PLACEMENT_COUNT && at + 100 < sizeof why; p++)
-        if (t->allowed & (1u << p))
-            at += (size_t)snprintf(why + at, sizeof why - at, "; %s: %s", NEO__PLACEMENT_NAMES[p],
-                                   neo__plan_reason(t, (neo_placement)p));
-    return neo_fail(NEO_ERR_UNSUPPORTED,
-                    "%s: table '%s': none of the placements allowed is possible%s", fn,
-                    t->desc->name, why);
-}
-static neo_status neo__plan_run(neo_plan *plan, const char *fn) {
-    neo__plan_search s;
-    int64_t budget = plan->desc.cluster.memory_bytes;
-    NEO__TRY(neo__plan_search_alloc(&s, plan));
-    for (int32_t t = 0; t < s.tables; t++)
-        if (!s.options[t].count) return neo__plan_no_options(&plan->table[t], fn);
-    neo_status status = neo__plan_search_attempt(&s, budget);
-    NEO__CHECK(status != NEO_ERR_CAPACITY, NEO_ERR_CAPACITY,
-               "%s: the tables do not fit: %d ranks with %" PRId64 " bytes each; %" PRId64
-               " bytes each would do",
-               fn, s.ranks, budget, s.lean.bytes);
-    neo__arena_free(&plan->work);
-    return status;
-}
-
-/* ---------------------------------------------------------------------------
-   >>impl-plan-why
-
-   Text about a plan, to memory or to a file: why a table lies as it does, and not otherwise.
-   Nothing here decides anything.
-   ------------------------------------------------------------------------ */
-/* Text goes to a file, or to memory as far as there is room. */
-typedef struct neo__plan_text {
-    FILE *file;
-    char *at;
-    size_t bytes, length;
-} neo__plan_text;
-static void neo__plan_text_add(neo__plan_text *t, const char *format, ...) NEO__PRINTF(2, 3);
-static void neo__plan_text_add(neo__plan_text *t, const char *format, ...) {
-    va_list args;
-    size_t room = t->length < t->bytes ? t->bytes - t->length : 0;
-    va_start(args, format);
-    int n = t->file ? vfprintf(t->file, format, args)
-                    : vsnprintf(room ? t->at + t->length : NULL, room, format, args);
-    va_end(args);
-    if (n > 0) t->length += (size_t)n;
-}
-/* An amount with its unit, for one message. */
-typedef struct neo__plan_amount {
-    char text[32];
-} neo__plan_amount;
-static neo__plan_amount neo__plan_seconds(double x) {
-    neo__plan_amount a;
-    const char *unit = x >= 1.0 ? "s" : x >= 1e-3 ? "ms" : "us";
-    x *= x >= 1.0 ? 1.0 : x >= 1e-3 ? 1e3 : 1e6;
-    snprintf(a.text, sizeof a.text, "%.3g %s", x, unit);
-    return a;
-}
-static neo__plan_amount neo__plan_bytes(double x) {
-    static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
-    neo__plan_amount a;
-    int u = 0;
-    for (; x >= 1024.0 && u < 4; u++) x /= 1024.0;
-    int digits = u == 0 || x >= 100.0 ? 0 : x < 10.0 ? 2 : 1;
-    snprintf(a.text, sizeof a.text, "%.*f %s", digits, x, units[u]);
-    return a;
-}
-/* Ranks as 0-3,7: of pieces [0, count), which come one by one. */
-static void neo__plan_text_ranks(neo__plan_text *t, const neo_piece *p, int64_t count) {
-    for (int64_t i = 0, end; i < count; i = end) {
-        for (end = i + 1; end < count && p[end].rank == p[end - 1].rank + 1;) end++;
-        neo__plan_text_add(t, "%s%d", i ? "," : "", p[i].rank);
-        if (end - i > 1) neo__plan_text_add(t, "-%d", p[end - 1].rank);
-    }
-}
-/* Seconds that a table takes of a rank in the mean and of the rank it takes most of; its most
-   bytes. */
-static void neo__plan_table_cost(const neo__plan_table *t, double *mean, double *most,
-                                 double *bytes) {
-    const neo_plan *plan = t->plan;
-    double all = 0.0, sum = 0.0;
-    *most = *bytes = 0.0;
-    for (int64_t i = t->first_piece; i < t->first_piece + t->piece_count; i++) {
-        const neo_piece *p = &plan->piece[i];
-        int copies = p->rank == NEO_EVERY_RANK;
-        neo__plan_load x = copies ? neo__plan_copy_load(t)
-                                  : neo__plan_piece_load(t, &plan->cut[i]);
-        double seconds = x.at[NEO__PLAN_SECONDS];
-        if (copies) {
-            all = seconds + neo__plan_copy_reduce(t) * plan->model.all_reduce;
-        } else {
-            all += neo__plan_sample_load(t, &plan->cut[i]).at[NEO__PLAN_SECONDS];
-            sum += seconds;
-            if (seconds > *most) *most = seconds;
-        }
-        if (x.at[NEO__PLAN_BYTES] > *bytes) *bytes = x.at[NEO__PLAN_BYTES];
-    }
-    *mean = all + sum / plan->model.ranks;
-    *most += all;
-}
-static void neo__plan_why_chosen(const neo__plan_table *t, neo__plan_text *text) {
-    const neo_plan *plan = t->plan;
-    const neo_piece *p = plan->piece + t->first_piece;
-    double mean, most, bytes;
-    int64_t slices = neo__plan_slices(t), pieces = t->piece_count;
-    neo__plan_text_add(text, "%s: ", NEO__PLACEMENT_NAMES[t->placement]);
-    if (p->rank == NEO_EVERY_RANK)
-        neo__plan_text_add(text, "a copy on every rank");
-    else if (pieces == 1)
-        neo__plan_text_add(text, "on rank %d", p->rank);
-    else if (slices == 1)
-        neo__plan_text_add(text, "%" PRId64 " ranges of rows on ranks ", pieces);
-    else if (slices == pieces)
-        neo__plan_text_add(text, "%" PRId64 " slices of columns on ranks ", slices);
-    else
-        neo__plan_text_add(text, "%" PRId64 " slices of columns, %" PRId64 " pieces on ranks ",
-                           slices, pieces);
-    if (pieces > 1) neo__plan_text_ranks(text, p, pieces);
-    neo__plan_table_cost(t, &mean, &most, &bytes);
-    neo__plan_text_add(text, "; takes %s of a rank in the mean, %s at most; %s%s\n",
-                       neo__plan_seconds(mean).text, neo__plan_seconds(most).text,
-                       neo__plan_bytes(bytes).text,
-                       plan->origin == NEO__PLAN_GIVEN ? " (as given)" : "");
-    if (plan->origin == NEO__PLAN_UNIFORM && plan->uniform != t->placement) {
-        const char *reason = neo__plan_reason(t, plan->uniform);
-        neo__plan_text_add(text, "%s was asked for: %s\n", NEO__PLACEMENT_NAMES[plan->uniform],
-                           reason ? reason : "so many parts amount to the same");
-    }
-}
-/* The reason that a table has not a placement that it could have. */
-static void neo__plan_why_rejected(const neo__plan_table *t, neo_placement placement,
-                                   neo__plan_text *text) {
-    neo__plan_options o;
-    const neo_plan *plan = t->plan;
-    double budget = (double)plan->desc.cluster.memory_bytes, least = DBL_MAX;
-    double mean, most, bytes, all = 0.0;
-    const neo__plan_option *best = NULL;
-    o.count = 0;
-    neo__plan_options_of(t, placement, 0, &o);
-    neo__plan_table_cost(t, &mean, &most, &bytes);
-    for (int32_t r = 0; r < plan->desc.cluster.ranks; r++)
-        all += plan->rank[r].seconds / plan->model.ranks;
-    for (int i = 0; i < o.count; i++) {
-        least = NEO__MIN(least, o.at[i].most_bytes);
-        if (budget > 0.0 && o.at[i].most_bytes > budget) continue;
-        if (!best || o.at[i].seconds < best->seconds) best = &o.at[i];
-    }
-    if (!best)
-        neo__plan_text_add(text, "no memory: %s on a rank, of %s\n", neo__plan_bytes(least).text,
-                           neo__plan_bytes(budget).text);
-    else if (best->seconds > mean * 1.001)
-        neo__plan_text_add(text, "costs more: %s of a rank in the mean%s\n",
-                           neo__plan_seconds(best->seconds).text,
-                           best->reduce_bytes > 0.0 ? ", with the all-reduce of its gradient" : "");
-    else if (best->peak > all)
-        neo__plan_text_add(text, "too much for one rank: %s, where a rank has %s in the mean for "
-                           "all tables\n", neo__plan_seconds(best->peak).text,
-                           neo__plan_seconds(all).text);
-    else
-        neo__plan_text_add(text, "possible, but the whole step was not shorter, or memory was too "
-                           "tight\n");
-}
-NEO_API size_t neo_plan_why(const neo_plan *plan, int32_t table, char *text, size_t bytes) {
-    neo__plan_text out = {NULL, text, bytes, 0};
-    if (bytes) text[0] = 0;
-    if (!plan || table < 0 || table >= plan->bags.table_count) return 0;
-    const neo__plan_table *t = &plan->table[table];
-    neo__plan_why_chosen(t, &out);
-    for (int p = 0; p < NEO_PLACEMENT_COUNT && plan->origin != NEO__PLAN_UNIFORM; p++) {
-        const char *reason = neo__plan_reason(t, (neo_placement)p);
-        if ((neo_placement)p == t->placement) continue;
-        neo__plan_text_add(&out, "not %s: ", NEO__PLACEMENT_NAMES[p]);
-        if (reason)
-            neo__plan_text_add(&out, "%s\n", reason);
-        else
-            neo__plan_why_rejected(t, (neo_placement)p, &out);
-    }
-    return out.length;
-}
-NEO_API size_t neo_plan_warning(const neo_plan *plan, int32_t table, char *text, size_t bytes) {
-    neo__plan_text out = {NULL, text, bytes, 0};
-    if (bytes) text[0] = 0;
-    if (!plan || table < 0 || table >= plan->bags.table_count) return 0;
-    const neo__plan_table *t = &plan->table[table];
-    const neo_piece *p = plan->piece + t->first_piece;
-    if (t->loose && p->rows < t->rows)
-        neo__plan_text_add(&out, "sums of table '%s' depend on the plan: give it row_buckets",
-                           t->desc->name);
-    return out.length;
-}
-
-/* ---------------------------------------------------------------------------
-   >>impl-plan-file
-
-   A file is read once, its lines cut into words in place. Table lines of equal cuts are made by the
-   same function as the search's, so that a line of text stands for the same rectangles.
-   ------------------------------------------------------------------------ */
-static void neo__plan_write_name(neo__plan_text *f, const char *name) {
-    for (; *name; name++) {
-        unsigned char c = (unsigned char)*name;
-        int coded = c <= ' ' || c == 127 || c == '"' || c == '#' || c == '%';
-        neo__plan_text_add(f, coded ? "%%%02X" : "%c", c);
-    }
-}
-/* 1: the pieces of a table are those of an equal cut into *slices of *parts pieces. */
-static int neo__plan_is_shape(const neo__plan_table *t, int32_t *slices, int32_t *parts) {
-    const neo_piece *p = t->plan->piece + t->first_piece;
-    int64_t n = t->piece_count, cols = neo__plan_slices(t);
-    if (n > NEO__PLAN_MAX_RANKS || n % cols) return 0;
-    *slices = (int32_t)cols;
-    *parts = (int32_t)(n / cols);
-    if (cols > t->blocks || *parts > neo__plan_row_units(t)) return 0;
-    for (int64_t i = 0; i < n; i++) {
-        neo_piece want = p[i];
-        neo__plan_part(t, cols, *parts, i, &want);
-        if (neo__plan_piece_order(&want, &p[i]) != 0) return 0;
-    }
-    return 1;
-}
-static void neo__plan_write_table(const neo__plan_table *t, neo__plan_text *f) {
-    const neo_piece *p = t->plan->piece + t->first_piece;
-    int32_t slices, parts;
-    neo__plan_text_add(f, "table ");
-    neo__plan_write_name(f, t->desc->name);
-    neo__plan_text_add(f, " %" PRId64 "x%" PRId64 " ", t->rows, t->dim);
-    if (p->rank == NEO_EVERY_RANK) {
-        neo__plan_text_add(f, "dp\n");
-    } else if (neo__plan_is_shape(t, &slices, &parts)) {
-        neo__plan_text_add(f, "%s ", NEO__PLACEMENT_NAMES[t->placement]);
-        if (t->placement != NEO_GRID) slices = 1, parts = (int32_t)t->piece_count;
-        for (int32_t i = 0; i < slices; i++) {
-            neo__plan_text_add(f, "%s", i ? "/" : "");
-            neo__plan_text_ranks(f, p + (int64_t)i * parts, parts);
-        }
-        neo__plan_text_add(f, "\n");
-    } else {
-        neo__plan_text_add(f, "pieces %" PRId64 "\n", t->piece_count);
-        for (int64_t i = 0; i < t->piece_count; i++, p++)
-            neo__plan_text_add(f, "piece %d %" PRId64 "+%" PRId64 " %" PRId64 "+%" PRId64 "\n",
-                               p->rank, p->first_row, p->rows, p->first_col, p->cols);
-    }
-}
-NEO_API neo_status neo_plan_write(const neo_plan *plan, const char *path) {
-    NEO__CHECK(plan && path, NEO_ERR_ARG, "neo_plan_write: an argument is NULL");
-    neo__plan_text f = {fopen(path, "wb"), NULL, 0, 0};
-    NEO__CHECK(f.file, errno == ENOENT ? NEO_ERR_NOT_FOUND : NEO_ERR_IO,
-               "%s: cannot open for writing: %s", path, strerror(errno));
-    neo__plan_text_add(&f, "neo-plan 1\nranks %d %d\n", plan->desc.cluster.ranks, plan->per_node);
-    for (int32_t t = 0; t < plan->bags.table_count; t++) neo__plan_write_table(&plan->table[t], &f);
-    int bad = ferror(f.file) != 0;
-    if (fclose(f.file) != 0) bad = 1;
-    NEO__CHECK(!bad, NEO_ERR_IO, "%s: cannot write: %s", path, strerror(errno));
-    return NEO_OK;
-}
-
-typedef struct neo__plan_reader {
-    neo_plan *plan;
-    const char *path;
-    char *at, *end;    /* text that is left; a NUL stands at its end */
-    char *word, *rest; /* the word read last; what is left of its line */
-    int64_t line;
-    int32_t table;     /* of piece lines; open: how many are still to come */
-    int64_t open, count, room;
-    neo_piece *pieces; /* [count], with room for `room` */
-    uint8_t *seen;     /* [tables] */
-    int32_t ranks[NEO__PLAN_MAX_RANKS];
-} neo__plan_reader;
-
-/* The next word of the line, "" at its end. */
-static const char *neo__plan_word(neo__plan_reader *r) {
-    r->word = r->rest + strspn(r->rest, " \t\r");
-    r->rest = r->word + strcspn(r->word, " \t\r");
-    if (*r->rest) *r->rest++ = 0;
-    return r->word;
-}
-/* The first word of the next line that has one; 0 at the end of the file. */
-static int neo__plan_line(neo__plan_reader *r) {
-    while (r->at < r->end) {
-        char *stop = (char *)memchr(r->at, '\n', (size_t)(r->end - r->at));
-        r->rest = r->at;
-        r->at = stop ? stop + 1 : r->end;
-        r->line++;
-        if (stop) *stop = 0;
-        r->rest[strcspn(r->rest, "#")] = 0;
-        if (neo__plan_word(r)[0]) return 1;
-    }
-    return 0;
-}
-#define NEO__PLAN_WANT(cond, ...)                                                                  \
-    do {                                                                                           \
-        if (!(cond)) return neo__plan_line_error(r, __VA_ARGS__);                                  \
-    } while (0)
-static neo_status neo__plan_line_error(const neo__plan_reader *r, const char *message,
-                                       const char *word) {
-    return neo_fail(NEO_ERR_FORMAT, "%s:%" PRId64 ": %s%s%.100s%s", r->path, r->line, message,
-                    word[0] ? " '" : "", word, word[0] ? "'" : "");
-}
-/* A whole number at *text, which moves on; 0 if there is none. */
-static int neo__plan_number(const char **text, int64_t *number) {
-    const char *begin = *text;
-    for (*number = 0; **text >= '0' && **text <= '9'; ++*text) {
-        if (*number > (INT64_MAX - 9) / 10) return 0;
-        *number = *number * 10 + (**text - '0');
-    }
-    return *text > begin;
-}
-/* The next word as one number, or as two with a sign between, as 12x34. */
-static int neo__plan_read_number(neo__plan_reader *r, int64_t *number) {
-    const char *p = neo__plan_word(r);
-    return neo__plan_number(&p, number) && *p == 0;
-}
-static int neo__plan_read_pair(neo__plan_reader *r, char sign, int64_t *a, int64_t *b) {
-    const char *p = neo__plan_word(r);
-    return neo__plan_number(&p, a) && *p++ == sign && neo__plan_number(&p, b) && *p == 0;
-}
-/* The byte of two hexadecimal digits; -1: they are none. */
-static int neo__plan_hex(const char *p) {
-    if (strspn(p, "0123456789abcdefABCDEF") < 2) return -1;
-    const char digits[3] = {p[0], p[1], 0};
-    return (int)strtol(digits, NULL, 16);
-}
-static neo_status neo__plan_read_name(neo__plan_reader *r) {
-    const char *p = neo__plan_word(r);
-    char *name;
-    NEO__TRY(NEO__ARENA(&r->plan->work, name, strlen(p) + 1));
-    for (size_t n = 0; *p; n++) {
-        name[n] = *p++;
-        if (name[n] != '%') continue;
-        int byte = neo__plan_hex(p);
-        NEO__PLAN_WANT(byte > 0, "% begins no byte of two digits in", r->word);
-        name[n] = (char)byte;
-        p += 2;
-    }
-    for (r->table = 0; r->table < r->plan->bags.table_count; r->table++)
-        if (strcmp(r->plan->bags.tables[r->table].name, name) == 0) return NEO_OK;
-    return neo_fail(NEO_ERR_MISMATCH, "%s:%" PRId64 ": the model has no table '%.200s'", r->path,
-                    r->line, name);
-}
-/* "0,2,5-6/8-9": ranks to r->ranks; groups: divided by '/', of as many each. */
-static neo_status neo__plan_read_ranks(neo__plan_reader *r, int32_t *groups, int32_t *each) {
-    const char *p = neo__plan_word(r);
-    int32_t count = 0, in_group = 0;
-    *groups = 1;
-    *each = 0;
-    for (;; p++) {
-        int64_t first, last;
-        NEO__PLAN_WANT(neo__plan_number(&p, &first), "ranks are wanted, as 0,2,5-6", "");
-        last = first;
-        if (*p == '-') {
-            p++;
-            NEO__PLAN_WANT(neo__plan_number(&p, &last) && last >= first,
-                           "a range of ranks is wrong", "");
-        }
-        NEO__PLAN_WANT(last < r->plan->desc.cluster.ranks, "there are not so many ranks", "");
-        for (; first <= last; first++, in_group++) {
-            NEO__PLAN_WANT(count < NEO__PLAN_MAX_RANKS, "too many ranks", "");
-            r->ranks[count++] = (int32_t)first;
-        }
-        if (*p == ',') continue;
-        NEO__PLAN_WANT(*each == 0 || *each == in_group, "slices have different numbers of ranks",
-                       "");
-        *each = in_group;
-        in_group = 0;
-        if (*p != '/') break;
-        (*groups)++;
-    }
-    NEO__PLAN_WANT(*p == 0, "ranks are wrong", "");
-    return NEO_OK;
-}
-/* *to: room for `more` pieces behind those read. */
-static neo_status neo__plan_read_room(neo__plan_reader *r, int64_t more, neo_piece **to) {
-    if (r->count + more > r->room) {
-        neo_piece *pieces;
-        NEO__TRY(NEO__ARENA(&r->plan->work, pieces, 2 * r->room + more));
-        if (r->count) memcpy(pieces, r->pieces, (size_t)r->count * sizeof *pieces);
-        r->pieces = pieces;
-        r->room = 2 * r->room + more;
-    }
-    *to = r->pieces + r->count;
-    r->count += more;
-    return NEO_OK;
-}
-static neo_status neo__plan_read_cut(neo__plan_reader *r, neo_placement placement) {
-    const neo__plan_table *t = &r->plan->table[r->table];
-    neo__plan_shape shape = {0, 0, r->ranks};
-    int32_t groups = 0, each = 0;
-    if (placement != NEO_DATA_PARALLEL) {
-        NEO__TRY(neo__plan_read_ranks(r, &groups, &each));
-        int by_cols = placement == NEO_COLUMN_WISE || placement == NEO_TABLE_COLUMN_WISE;
-        NEO__PLAN_WANT(placement == NEO_GRID || groups == 1, "only a grid has slices divided by /",
-                       "");
-        NEO__PLAN_WANT(placement != NEO_TABLE_WISE || each == 1, "tw has one rank", "");
-        shape.col_parts = by_cols ? each : groups;
-        shape.row_parts = by_cols ? 1 : each;
-        NEO__PLAN_WANT(shape.col_parts <= t->blocks, "it has not so many blocks of columns", "");
-        NEO__PLAN_WANT(shape.row_parts <= neo__plan_row_units(t),
-                       "it has not so many rows or buckets", "");
-    }
-    neo_piece *to;
-    NEO__TRY(neo__plan_read_room(r, neo__plan_shape_count(shape), &to));
-    neo__plan_shape_cut(t, shape, to);
-    return NEO_OK;
-}
-static neo_status neo__plan_read_table(neo__plan_reader *r) {
-    int64_t rows, cols;
-    neo_placement placement = NEO_TABLE_WISE;
-    NEO__TRY(neo__plan_read_name(r));
-    const neo__plan_table *t = &r->plan->table[r->table];
-    const char *name = t->desc->name;
-    NEO__PLAN_WANT(!r->seen[r->table], "a second line for table", name);
-    r->seen[r->table] = 1;
-    NEO__PLAN_WANT(neo__plan_read_pair(r, 'x', &rows, &cols), "not rows x dim, as 100x16:",
-                   r->word);
-    NEO__CHECK(rows == t->rows && cols == t->dim, NEO_ERR_MISMATCH,
-               "%s:%" PRId64 ": table '%s' is %" PRId64 " x %" PRId64 " here, and %" PRId64
-               " x %" PRId64 " in the model",
-               r->path, r->line, name, rows, cols, t->rows, t->dim);
-    if (strcmp(neo__plan_word(r), "pieces") == 0) {
-        NEO__PLAN_WANT(neo__plan_read_number(r, &r->open) && r->open > 0,
-                       "not a number of pieces:", r->word);
-        return NEO_OK;
-    }
-    NEO__PLAN_WANT(neo_placement_parse(r->word, &placement) == NEO_OK,
-                   "neither tw, cw, rw, dp, twrw, twcw, grid nor pieces:", r->word);
-    return neo__plan_read_cut(r, placement);
-}
-static neo_status neo__plan_read_piece(neo__plan_reader *r) {
-    int64_t rank;
-    neo_piece *p;
-    NEO__PLAN_WANT(r->open > 0, "a piece more than were announced", "");
-    NEO__TRY(neo__plan_read_room(r, 1, &p));
-    NEO__PLAN_WANT(neo__plan_read_number(r, &rank) && rank < r->plan->desc.cluster.ranks,
-                   "not a rank of this plan:", r->word);
-    NEO__PLAN_WANT(neo__plan_read_pair(r, '+', &p->first_row, &p->rows),
-                   "not first row + rows, as 0+16:", r->word);
-    NEO__PLAN_WANT(neo__plan_read_pair(r, '+', &p->first_col, &p->cols),
-                   "not first column + columns, as 0+16:", r->word);
-    p->table = r->table;
-    p->rank = (int32_t)rank;
-    r->open--;
-    return NEO_OK;
-}
-static neo_status neo__plan_read_head(neo__plan_reader *r) {
-    int64_t ranks, per_node;
-    NEO__PLAN_WANT(neo__plan_line(r), "a plan begins with 'neo-plan 1'; this file is empty", "");
-    NEO__PLAN_WANT(strcmp(r->word, "neo-plan") == 0, "a plan begins with 'neo-plan 1', not with",
-                   r->word);
-    NEO__PLAN_WANT(strcmp(neo__plan_word(r), "1") == 0, "this version reads format 1, not",
-                   r->word);
-    NEO__PLAN_WANT(!neo__plan_word(r)[0], "more than belongs on the line:", r->word);
-    if (!neo__plan_line(r)) return NEO_OK;
-    NEO__PLAN_WANT(strcmp(r->word, "ranks") == 0, "the second line is 'ranks', not", r->word);
-    NEO__PLAN_WANT(neo__plan_read_number(r, &ranks), "not a number of ranks:", r->word);
-    NEO__PLAN_WANT(neo__plan_read_number(r, &per_node), "not a number of ranks of a node:",
-                   r->word);
-    NEO__CHECK(ranks == r->plan->desc.cluster.ranks, NEO_ERR_MISMATCH,
-               "%s:%" PRId64 ": a plan for %" PRId64 " ranks, here are %d", r->path, r->line, ranks,
-               r->plan->desc.cluster.ranks);
-    NEO__PLAN_WANT(!neo__plan_word(r)[0], "more than belongs on the line:", r->word);
-    return NEO_OK;
-}
-static neo_status neo__plan_read_lines(neo__plan_reader *r) {
-    NEO__TRY(neo__plan_read_head(r));
-    while (neo__plan_line(r)) {
-        if (strcmp(r->word, "piece") == 0) {
-            NEO__TRY(neo__plan_read_piece(r));
-        } else {
-            NEO__PLAN_WANT(r->open == 0, "pieces are missing before", r->word);
-            NEO__PLAN_WANT(strcmp(r->word, "table") == 0, "neither table nor piece:", r->word);
-            NEO__TRY(neo__plan_read_table(r));
-        }
-        NEO__PLAN_WANT(!neo__plan_word(r)[0], "more than belongs on the line:", r->word);
-    }
-    NEO__PLAN_WANT(r->open == 0, "pieces are missing at the end", "");
-    for (int32_t t = 0; t < r->plan->bags.table_count; t++)
-        NEO__CHECK(r->seen[t], NEO_ERR_MISMATCH, "%s: has no line for table '%s'", r->path,
-                   r->plan->bags.tables[t].name);
-    return NEO_OK;
-}
-/* text: [bytes] and a NUL; it is cut into words. */
-static neo_status neo__plan_parse(neo_plan *plan, const char *path, char *text, size_t bytes) {
-    neo__plan_reader *r;
-    NEO__TRY(NEO__ARENA(&plan->work, r, 1));
-    r->plan = plan;
-    r->path = path;
-    r->at = text;
-    r->end = text + bytes;
-    NEO__TRY(NEO__ARENA(&plan->work, r->seen, plan->bags.table_count));
-    NEO__TRY(neo__plan_read_lines(r));
-    return neo__plan_fill(plan, r->pieces, r->count, path);
-}
-/* The whole file as text with a NUL behind it, in working memory of the plan. */
-static neo_status neo__plan_load_file(neo_plan *plan, const char *path, char **text,
-                                      size_t *bytes) {
-    FILE *f = fopen(path, "rb");
-    long size = -1;
-    NEO__CHECK(f, errno == ENOENT ? NEO_ERR_NOT_FOUND : NEO_ERR_IO, "%s: cannot open: %s", path,
-               strerror(errno));
-    if (fseek(f, 0, SEEK_END) == 0) size = ftell(f);
-    if (size < 0 || size > 1L << 30 || fseek(f, 0, SEEK_SET) != 0) {
-        fclose(f);
-        return neo_fail(NEO_ERR_IO, "%s: cannot read: no plain file, or larger than 1 GiB", path);
-    }
-    neo_status status = NEO__ARENA(&plan->work, *text, size + 1);
-    *bytes = 0; /* by getc, as with _FORTIFY_SOURCE gcc warns of fread where passes are left out */
-    for (int c; status == NEO_OK && *bytes < (size_t)size && (c = getc(f)) != EOF; ++*bytes)
-        (*text)[*bytes] = (char)c;
-    fclose(f);
-    if (status != NEO_OK) return status;
-    NEO__CHECK(*bytes == (size_t)size, NEO_ERR_IO, "%s: cannot read to the end", path);
-    NEO__CHECK(!memchr(*text, 0, *bytes), NEO_ERR_FORMAT, "%s: has a zero byte: no text file",
-               path);
-    return NEO_OK;
-}
-static neo_status neo__plan_done(neo_plan *plan, neo_status status, neo_plan **out);
-NEO_API neo_status neo_plan_read(neo_ctx *ctx, const neo_plan_desc *desc, const char *path,
-                                 neo_plan **plan) {
-    char *text = NULL;
-    size_t bytes = 0;
-    NEO__CHECK(plan && path, NEO_ERR_ARG, "neo_plan_read: plan or path is NULL");
-    NEO__TRY(neo__plan_new(ctx, desc, "neo_plan_read", plan));
-    (*plan)->origin = NEO__PLAN_GIVEN;
-    neo_status status = neo__plan_load_file(*plan, path, &text, &bytes);
-    if (status == NEO_OK) status = neo__plan_parse(*plan, path, text, bytes);
-    neo__arena_free(&(*plan)->work);
-    return neo__plan_done(*plan, status, plan);
-}
-
-/* ---------------------------------------------------------------------------
-   >>impl-plan-calls
-
-   The public calls that make a plan and read from it. A plan that cannot be made leaves NULL and an
-   error; a finished plan never changes.
-   ------------------------------------------------------------------------ */
-static neo_status neo__plan_done(neo_plan *plan, neo_status status, neo_plan **out) {
-    char text[400];
-    *out = NULL;
-    if (status != NEO_OK) {
-        neo_plan_destroy(plan);
-        return status;
-    }
-    for (int32_t t = 0; t < plan->bags.table_count; t++)
-        if (neo_plan_warning(plan, t, text, sizeof text))
-            neo_log(plan->ctx, NEO_LOG_WARNING, "%s", text);
-    *out = plan;
-    return NEO_OK;
-}
-NEO_API neo_status neo_plan_create(neo_ctx *ctx, const neo_plan_desc *desc, neo_plan **plan) {
-    NEO__TRY(neo__plan_new(ctx, desc, "neo_plan_create", plan));
-    return neo__plan_done(*plan, neo__plan_run(*plan, "neo_plan_create"), plan);
-}
-NEO_API neo_status neo_plan_create_uniform(neo_ctx *ctx, const neo_plan_desc *desc,
-                                           neo_placement placement, neo_plan **plan) {
-    const char *fn = "neo_plan_create_uniform";
-    NEO__CHECK((unsigned)placement < NEO_PLACEMENT_COUNT, NEO_ERR_ARG,
-               "%s: placement %d does not exist", fn, (int)placement);
-    NEO__TRY(neo__plan_new(ctx, desc, fn, plan));
-    (*plan)->origin = NEO__PLAN_UNIFORM;
-    (*plan)->uniform = placement;
-    return neo__plan_done(*plan, neo__plan_run(*plan, fn), plan);
-}
-NEO_API neo_status neo_plan_create_from(neo_ctx *ctx, const neo_plan_desc *desc,
-                                        const neo_piece *pieces, int64_t count, neo_plan **plan) {
-    const char *fn = "neo_plan_create_from";
-    NEO__TRY(neo__plan_new(ctx, desc, fn, plan));
-    (*plan)->origin = NEO__PLAN_GIVEN;
-    return neo__plan_done(*plan, neo__plan_fill(*plan, pieces, count, fn), plan);
-}
-
-NEO_API const neo_piece *neo_plan_pieces(const neo_plan *plan, int64_t *count) {
-    if (count) *count = plan->piece_count;
-    return plan->piece;
-}
-NEO_API const neo_piece *neo_plan_table_pieces(const neo_plan *plan, int32_t table,
-                                               int64_t *count) {
-    NEO_ASSERT(table >= 0 && table < plan->bags.table_count);
-    if (count) *count = plan->table[table].piece_count;
-    return plan->piece + plan->table[table].first_piece;
-}
-NEO_API const int64_t *neo_plan_rank_pieces(const neo_plan *plan, int32_t rank, int64_t *count) {
-    NEO_ASSERT(rank >= 0 && rank < plan->desc.cluster.ranks);
-    if (count) *count = plan->rank_first[rank + 1] - plan->rank_first[rank];
-    return plan->rank_piece + plan->rank_first[rank];
-}
-NEO_API neo_placement neo_plan_placement(const neo_plan *plan, int32_t table) {
-    NEO_ASSERT(table >= 0 && table < plan->bags.table_count);
-    return plan->table[table].placement;
-}
-NEO_API const neo_plan_desc *neo_plan_desc_of(const neo_plan *plan) { return &plan->desc; }
-NEO_API neo_plan_rank neo_plan_rank_of(const neo_plan *plan, int32_t rank) {
-    NEO_ASSERT(rank >= 0 && rank < plan->desc.cluster.ranks);
-    return plan->rank[rank];
-}
-NEO_API neo_plan_step neo_plan_step_of(const neo_plan *plan) { return plan->step; }
-static uint64_t neo__plan_hash(uint64_t hash, uint64_t word) { /* FNV-1a over its bytes */
-    for (int i = 0; i < 8; i++) hash = (hash ^ (word >> (8 * i) & 255)) * 0x100000001B3u;
-    return hash;
-}
-NEO_API uint64_t neo_plan_digest(const neo_plan *plan) {
-    uint64_t hash = neo__plan_hash(0xCBF29CE484222325u, (uint64_t)plan->desc.cluster.ranks);
-    for (int32_t t = 0; t < plan->bags.table_count; t++) {
-        hash = neo__plan_hash(hash, neo_hash(plan->bags.tables[t].name));
-        hash = neo__plan_hash(hash, (uint64_t)plan->table[t].rows);
-        hash = neo__plan_hash(hash, (uint64_t)plan->table[t].dim);
-    }
-    for (int64_t i = 0; i < plan->piece_count; i++) {
-        const neo_piece *p = &plan->piece[i];
-        hash = neo__plan_hash(hash, (uint64_t)(uint32_t)p->table << 32 | (uint32_t)p->rank);
-        hash = neo__plan_hash(hash, (uint64_t)p->first_row);
-        hash = neo__plan_hash(hash, (uint64_t)p->rows);
-        hash = neo__plan_hash(hash, (uint64_t)p->first_col);
-        hash = neo__plan_hash(hash, (uint64_t)p->cols);
-    }
-    return hash;
-}
-
-/* ---------------------------------------------------------------------------
-   >>impl-calibrate
-
-   A copy of two buffers beyond the caches gives the bandwidth; a table with ids of a Zipf law the
-   factors of lookup and update, with few columns what an id takes in backward, with buckets theirs,
-   with gradients that are kept those; two loops as a shard's, over ids and over short rows, the
-   rest; a product of matrices the flops. Each is the best of a few runs.
-   ------------------------------------------------------------------------ */
-enum {
-    NEO__CALIBRATE_RUNS = 4,
-    NEO__CALIBRATE_ROWS = 400000,
-    NEO__CALIBRATE_DIM = 64,
-    NEO__CALIBRATE_NARROW = 8,
-    NEO__CALIBRATE_BUCKETS = 8,
-    NEO__CALIBRATE_SLICE = 16,
-    NEO__CALIBRATE_BATCH = 4096,
-    NEO__CALIBRATE_POOLING = 20,
-    NEO__CALIBRATE_EDGE = 512
-};
-enum {
-    NEO__CALIBRATE_IDS = NEO__CALIBRATE_BATCH * NEO__CALIBRATE_POOLING,
-    NEO__CALIBRATE_FLOATS = 16 << 20 /* of each of the two buffers */
-};
-typedef struct neo__calibrate_job {
-    float *memory; /* two buffers */
-    int64_t tasks;
-} neo__calibrate_job;
-static void neo__calibrate_task(void *arg, int64_t i, int worker) {
-    const neo__calibrate_job *job = (const neo__calibrate_job *)arg;
-    int64_t begin = neo__bucket_begin(NEO__CALIBRATE_FLOATS, job->tasks, i),
-            end = neo__bucket_begin(NEO__CALIBRATE_FLOATS, job->tasks, i + 1);
-    (void)worker;
-    memcpy(job->memory + NEO__CALIBRATE_FLOATS + begin, job->memory + begin,
-           (size_t)(end - begin) * sizeof *job->memory);
-}
-static double neo__calibrate_least(double best, int64_t began) {
-    double seconds = (double)(neo_time_ns() - began) * 1e-9;
-    if (seconds < 1e-9) seconds = 1e-9;
-    return best == 0.0 || seconds < best ? seconds : best;
-}
-static double neo__calibrate_copy(neo_ctx *ctx, float *memory) {
-    neo__calibrate_job job = {memory, neo_ctx_threads(ctx)};
-    double best = 0.0;
-    for (int run = 0; run < NEO__CALIBRATE_RUNS; run++) {
-        int64_t began = neo_time_ns();
-        neo_parallel_for(ctx, job.tasks, neo__calibrate_task, &job);
-        best = neo__calibrate_least(best, began);
-    }
-    return 2.0 * (double)NEO__CALIBRATE_FLOATS * (double)sizeof(float) / best;
-}
-/* A table, and seconds of what is done with it. */
-typedef struct neo__calibrate_table {
-    int64_t dim;
-    int32_t buckets;
-    int kept;
-    double lookup, update, keep; /* keep: as update, with gradients that wait */
-} neo__calibrate_table;
-static neo_status neo__calibrate_run(neo_bags *bags, const neo_jagged *j, neo_tensor out,
-                                     neo__calibrate_table *t) {
-    for (int run = 0; run < NEO__CALIBRATE_RUNS; run++) {
-        int64_t began = neo_time_ns();
-        NEO__TRY(neo_bags_forward(bags, j, out));
-        t->lookup = neo__calibrate_least(t->lookup, began);
-        began = neo_time_ns();
-        NEO__TRY(neo_bags_backward(bags, j, out, 1e-3f));
-        t->update = neo__calibrate_least(t->update, began);
-        if (!t->kept) continue;
-        began = neo_time_ns();
-        NEO__TRY(neo_bags_accumulate(bags, j, out, NULL));
-        NEO__TRY(neo_bags_step(bags, 1e-3f));
-        t->keep = neo__calibrate_least(t->keep, began);
-    }
-    return NEO_OK;
-}
-static neo_status neo__calibrate_bags(neo_ctx *ctx, const int64_t *id, neo__calibrate_table *t) {
-    const int64_t shape[2] = {NEO__CALIBRATE_BATCH, t->dim};
-    NEO__ZERO(neo_table_desc, table);
-    NEO__ZERO(neo_bags_desc, d);
-    NEO__ZERO(neo_jagged, batch);
-    neo_bags *bags = NULL;
-    neo_tensor out = neo_tensor_none();
-    table.name = "calibrate";
-    table.rows = NEO__CALIBRATE_ROWS;
-    table.dim = t->dim;
-    table.row_buckets = t->buckets;
-    table.init.kind = NEO_INIT_CONSTANT;
-    table.optim.kind = NEO_BAG_ROWWISE_ADAGRAD;
-    d.tables = &table;
-    d.table_count = 1;
-    d.max_batch = NEO__CALIBRATE_BATCH;
-    d.max_ids = NEO__CALIBRATE_IDS;
-    d.max_kept_rows = t->kept ? (int64_t)NEO__CALIBRATE_IDS : 0;
-    batch.batch = NEO__CALIBRATE_BATCH;
-    batch.feature_count = 1;
-    batch.id_dtype = NEO_I64;
-    batch.offsets = id + NEO__CALIBRATE_IDS;
-    batch.ids = id;
-    neo_status status = neo_bags_create(ctx, &d, &bags);
-    if (status == NEO_OK) status = neo_tensor_alloc(ctx, NEO_F32, 2, shape, &out);
-    if (status == NEO_OK) status = neo__calibrate_run(bags, &batch, out, t);
-    neo_tensor_free(ctx, &out);
-    neo_bags_destroy(bags);
-    return status;
-}
-/* Seconds of an id that is looked at, counted and placed by its sender. */
-static double neo__calibrate_id(const int64_t *id, int32_t *to) {
-    double best = 0.0;
-    for (int run = 0; run < NEO__CALIBRATE_RUNS; run++) {
-        int64_t began = neo_time_ns(), bad = 0;
-        int32_t *length = to + NEO__CALIBRATE_IDS;
-        for (int64_t i = 0; i < NEO__CALIBRATE_IDS; i++)
-            bad += id[i] < 0 || id[i] >= NEO__CALIBRATE_ROWS;
-        for (int64_t i = 0; i < NEO__CALIBRATE_IDS; i++)
-            length[i / NEO__CALIBRATE_POOLING] += id[i] >= bad;
-        for (int64_t i = 0, at = 0; i < NEO__CALIBRATE_IDS; i++)
-            if (id[i] >= bad) to[at++] = (int32_t)id[i];
-        best = neo__calibrate_least(best, began);
-    }
-    return best / (double)NEO__CALIBRATE_IDS;
-}
-/* Seconds of a row of 16 columns that goes from a matrix of its own to its place among those of
-   other tables. */
-static double neo__calibrate_row(const float *from, float *to) {
-    enum { ROUTES = 16, SAMPLES = NEO__CALIBRATE_BATCH, COLS = NEO__CALIBRATE_SLICE };
-    double best = 0.0;
-    for (int run = 0; run < NEO__CALIBRATE_RUNS; run++) {
-        int64_t began = neo_time_ns();
-        for (int64_t i = 0; i < SAMPLES; i++)
-            for (int64_t k = 0; k < ROUTES; k++)
-                memcpy(to + (i * ROUTES + k) * COLS, from + (k * SAMPLES + i) * COLS,
-                       (size_t)COLS * sizeof *to);
-        best = neo__calibrate_least(best, began);
-    }
-    return best / (ROUTES * SAMPLES);
-}
-/* The factors, from the seconds of all these. */
-static void neo__calibrate_factors(neo_cluster *c, const neo__calibrate_table *t, double id,
-                                   double row) {
-    const neo__calibrate_table *wide = &t[0], *narrow = &t[1], *cut = &t[2];
-    double bandwidth = c->memory_bandwidth, ids = (double)NEO__CALIBRATE_IDS,
-           batch = (double)NEO__CALIBRATE_BATCH, row_bytes = 4.0 * (double)wide->dim;
-    double index = 8.0 * ids + 4.0 * batch, bytes = index + row_bytes * (ids + batch),
-           few = index + 4.0 * (double)narrow->dim * (ids + batch), least = 1e-3;
-    double update = (wide->update - narrow->update) / (bytes - few),
-           low = 0.1 * wide->update / bytes;
-    if (update < low) update = low;
-    neo_calibration *to = &c->calibration;
-    to->lookup = wide->lookup * bandwidth / bytes;
-    to->update = update * bandwidth;
-    to->copy = 1.0;
-    to->bucketed = cut->lookup > wide->lookup ? cut->lookup / wide->lookup : 1.0;
-    to->sort = (narrow->update - update * few) / ids * bandwidth;
-    to->id = id * bandwidth;
-    to->row = row * bandwidth - 2.0 * 4.0 * (double)NEO__CALIBRATE_SLICE;
-    to->kept = (wide->keep - wide->update) / ids * bandwidth - 2.0 * row_bytes;
-    if (to->sort < least) to->sort = least;
-    if (to->row < least) to->row = least;
-    if (to->kept < least) to->kept = least;
-}
-static neo_status neo__calibrate_flops(neo_ctx *ctx, double *flops) {
-    const int64_t n = NEO__CALIBRATE_EDGE, shape[2] = {n, n};
-    neo_tensor t[3];
-    neo_status status = NEO_OK;
-    double best = 0.0;
-    for (int i = 0; i < 3; i++) {
-        t[i] = neo_tensor_none();
-        if (status == NEO_OK) status = neo_tensor_alloc(ctx, NEO_F32, 2, shape, &t[i]);
-        if (status == NEO_OK) status = neo_tensor_zero(ctx, t[i]);
-    }
-    for (int run = 0; run < NEO__CALIBRATE_RUNS && status == NEO_OK; run++) {
-        int64_t began = neo_time_ns();
-        status = neo_gemm(ctx, NULL, t[0], t[1], t[2]);
-        best = neo__calibrate_least(best, began);
-    }
-    for (int i = 0; i < 3; i++) neo_tensor_free(ctx, &t[i]);
-    if (status == NEO_OK) *flops = 2.0 * (double)n * (double)n * (double)n / best;
-    return status;
-}
-static neo_status neo__calibrate_all(neo__arena *work, neo_cluster *c) {
-    neo__calibrate_table t[3] = {{NEO__CALIBRATE_DIM, 0, 1, 0.0, 0.0, 0.0},
-                                 {NEO__CALIBRATE_NARROW, 0, 0, 0.0, 0.0, 0.0},
-                                 {NEO__CALIBRATE_DIM, NEO__CALIBRATE_BUCKETS, 0, 0.0, 0.0, 0.0}};
-    float *memory;
-    int64_t *id; /* ids, then offsets */
-    NEO__TRY(NEO__ARENA(work, memory, 2 * NEO__CALIBRATE_FLOATS));
-    NEO__TRY(NEO__ARENA(work, id, NEO__CALIBRATE_IDS + NEO__CALIBRATE_BATCH + 1));
-    for (int64_t i = 0; i < NEO__CALIBRATE_IDS; i++)
-        id[i] = neo_zipf(
-            neo_random_uniform(1, neo_hash("calibrate"), 0, NEO_STREAM_USER, (uint64_t)i),
-            NEO__CALIBRATE_ROWS, 1.15f);
-    for (int64_t i = 0; i <= NEO__CALIBRATE_BATCH; i++)
-        id[NEO__CALIBRATE_IDS + i] = i * NEO__CALIBRATE_POOLING;
-    c->memory_bandwidth = neo__calibrate_copy(work->ctx, memory);
-    NEO__TRY(neo__calibrate_flops(work->ctx, &c->flops));
-    double seconds_row = neo__calibrate_row(memory, memory + NEO__CALIBRATE_FLOATS),
-           seconds_id = neo__calibrate_id(id, (int32_t *)(void *)memory);
-    for (int i = 0; i < 3; i++) NEO__TRY(neo__calibrate_bags(work->ctx, id, &t[i]));
-    neo__calibrate_factors(c, t, seconds_id, seconds_row);
-    return NEO_OK;
-}
-NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster) {
-    NEO__CHECK(ctx && cluster, NEO_ERR_ARG, "neo_calibrate: an argument is NULL");
-    NEO__ZERO(neo__arena, work);
-    neo_cluster found = *cluster;
-    work.ctx = ctx;
-    work.function = "neo_calibrate";
-    neo_status status = neo__calibrate_all(&work, &found);
-    neo__arena_free(&work);
-    if (status == NEO_OK) *cluster = found;
-    return status;
-}
-
-/* ---------------------------------------------------------------------------
-   >>impl-shard-map
-
-   What follows from a plan, the same on every rank.
-
-   A part is what a rank holds of a table as one table of its neo_bags: a piece of the plan, or,
-   where a piece has some of several row buckets, one subtree of them, so that its pooled sum is a
-   node of the table's tree. A flow is the ids of one feature inside one range of rows; a rank gets
-   each flow that one of its parts needs once. A route is the pooled rows of one part for one
-   feature: `cols` columns of the rows that its rank sends, or, backward, gets. The routes of a rank
-   are its parts by its features, in order, and stand one beside the other in a matrix of `width`
-   columns with one row per sample.
-   ------------------------------------------------------------------------ */
-typedef struct neo__shard_part {
-    int32_t table, rank;
-    int64_t first_row, rows, first_col, cols;
-    int64_t number; /* its place in the tree over parts of the same columns: its first bucket */
-    int inside;    /* its columns are several pieces, all in one node of several: added there */
-    int64_t place; /* in parts */
-    int64_t first_slice, end_slice; /* in cuts: those of the same rows; none unless it is one */
-} neo__shard_part;
-typedef struct neo__shard_flow {
-    int32_t feature;
-    int32_t source; /* of a flow that a rank gets: where it is among those that a sender makes */
-    int64_t copies; /* of a source: ranks that get it */
-    int64_t first_row, rows;
-    int64_t column; /* lengths before its own, for each sample, of those that its rank gets */
-} neo__shard_flow;
-typedef struct neo__shard_route {
-    int32_t feature, rank, part;
-    int32_t flow;      /* of its rank's */
-    int64_t place;     /* in routes */
-    int64_t col, cols; /* in the rows of its rank */
-    int64_t coded[2];  /* bytes of coded rows before it, per sample: forward, backward */
-    int64_t out_col;   /* in the rows of the user */
-    int64_t number;    /* as its part's */
-    neo_wire wire[2];  /* forward, backward. Partial sums travel as f32: their sum is rounded */
-} neo__shard_route;
-/* Sums that the ranks of a node make of their inside routes: a slice for one feature. */
-typedef struct neo__shard_mid {
-    int32_t feature;
-    int64_t col, cols; /* in the rows of its node */
-    int64_t coded[2];  /* bytes of coded rows before it, per sample */
-    int64_t out_col;
-    int64_t first, end; /* its routes, in pull */
-} neo__shard_mid;
-/* Columns and bytes that a rank sends of a sample (and, backward, gets), or a node of its sums. */
-typedef struct neo__shard_rank {
-    int64_t first_inside;          /* of its routes: the inside ones are the last */
-    int64_t width, direct;         /* columns of its routes; of those that are not inside */
-    int64_t columns;               /* lengths that it gets */
-    int64_t coded[2], coded_at[2]; /* bytes of direct routes on each wire; of all ranks before */
-} neo__shard_rank;
-typedef struct neo__shard_node {
-    int64_t first; /* of mids */
-    int64_t width;
-    int64_t coded[2], coded_at[2];
-} neo__shard_node;
-
-typedef struct neo__shard_map {
-    int ranks;
-    int32_t table_count, feature_count;
-    int32_t *feature_table;
-    int32_t *first_feature, *table_features; /* features by table */
-    int64_t *feature_col;                    /* [features + 1]: in out */
-    neo_table_desc *tables;
-    neo_bags_desc desc; /* of all, on these tables */
-    double *ids_per_sample, crowding;
-    neo_wire wire[2];   /* forward, backward */
-    neo_dtype id_dtype; /* on the wire */
-    int pipeline, weighted, cut_rounds;
-    int kept_batches; /* of which gradients may be kept */
-    int weight_grad;  /* gradients of per-id weights may be asked for */
-    int none;         /* NEO_POOL_NONE: rows travel, one for each id */
-    int late;         /* then, with f32 backward: MEAN divides gradients where the rows are */
-    int nodes, per_node; /* ranks of a node; nodes is 1 if they are not alike */
-    int64_t part_count, route_count, flow_count, source_count, replica_count, mid_count;
-    neo__shard_part *parts;   /* by rank, table, column, row */
-    neo__shard_flow *flows;   /* by rank, feature, row */
-    neo__shard_flow *sources; /* by feature, row */
-    int64_t *first_source;    /* [features + 1]: none of a data-parallel table */
-    neo__shard_route *routes; /* by rank, part, feature */
-    neo__shard_route *pull;   /* routes by column of out and place in the tree */
-    neo__shard_part *cuts;    /* see neo__shard_map_cuts */
-    int64_t cut_count;
-    int32_t *replicas;                              /* features of data-parallel tables, by table */
-    int64_t *part_begin, *flow_begin, *route_begin; /* [ranks + 1] */
-    neo__shard_rank *at_rank; /* [ranks] */
-    neo__shard_node *at_node; /* [nodes + 1] */
-    neo__shard_mid *mids;     /* by node, and out_col */
-    int32_t *mean_row;        /* [features]: its place among those of MEAN tables; -1: of others */
-    int32_t mean_count;
-    int64_t list_blocks, list_parts; /* of the lists that are alike on all ranks */
-    size_t bytes;
-    neo_ctx *ctx;
-} neo__shard_map;
-
 /* The group on which ranks tell each other numbers in host memory: below a group over NCCL. */
 static neo_status neo__fsdp_host_group(neo_comm **comm, const char *fn) {
     int devices = neo_comm_place(*comm) == NEO_DEVICE;
@@ -3760,11 +586,6 @@ static neo_status neo__fsdp_host_group(neo_comm **comm, const char *fn) {
                "%s: comm is of neo_comm_split_device: give the group that was split", fn);
     return NEO_OK;
 }
-/* Memory of a known size. */
-typedef struct neo__buffer {
-    void *data;
-    size_t bytes;
-} neo__buffer;
 /* A buffer as a tensor of bytes, where the context computes. */
 static neo_tensor neo__buffer_tensor(neo_ctx *ctx, const neo__buffer *b) {
     neo_tensor t = neo_tensor_1d(b->data, NEO_U8, (int64_t)b->bytes);
@@ -3786,917 +607,6 @@ static void neo__buffer_give_back(neo_ctx *ctx, neo__buffer *b) {
     if (b->data) neo_tensor_free(ctx, &t);
     b->data = NULL;
 }
-/* memcpy and memset, of nothing too: then there may be no memory at all. */
-static void neo__shard_copy(void *to, const void *from, size_t bytes) {
-    if (bytes) memcpy(to, from, bytes);
-}
-static void neo__shard_fill(void *to, int byte, size_t bytes) {
-    if (bytes) memset(to, byte, bytes);
-}
-/* The next bytes as a text: a format with a name in it. */
-static const char *neo__carve_text(neo__carve *carve, const char *format, const char *name) {
-    size_t bytes = (size_t)snprintf(NULL, 0, format, name) + 1;
-    char *text;
-    NEO__CARVE(carve, text, bytes);
-    if (text) snprintf(text, bytes, format, name);
-    return text;
-}
-/* The arrays and texts of a map, behind it. */
-static size_t neo__shard_map_layout(neo__shard_map *m, char *block, const neo_bags_desc *d) {
-    neo__carve carve = {block, (sizeof *m + 63) & ~(size_t)63}, *c = &carve;
-    int64_t ranks = m->ranks;
-    NEO__CARVE(c, m->feature_table, m->feature_count);
-    NEO__CARVE(c, m->first_feature, m->table_count + 1);
-    NEO__CARVE(c, m->table_features, m->feature_count);
-    NEO__CARVE(c, m->feature_col, m->feature_count + 1);
-    NEO__CARVE(c, m->ids_per_sample, m->feature_count);
-    NEO__CARVE(c, m->tables, m->table_count);
-    NEO__CARVE(c, m->parts, m->part_count);
-    NEO__CARVE(c, m->flows, m->flow_count);
-    NEO__CARVE(c, m->sources, m->flow_count);
-    NEO__CARVE(c, m->first_source, m->feature_count + 1);
-    NEO__CARVE(c, m->routes, m->route_count);
-    NEO__CARVE(c, m->pull, m->route_count);
-    NEO__CARVE(c, m->cuts, m->part_count);
-    NEO__CARVE(c, m->replicas, m->feature_count);
-    NEO__CARVE(c, m->mean_row, m->feature_count);
-    NEO__CARVE(c, m->part_begin, ranks + 1);
-    NEO__CARVE(c, m->flow_begin, ranks + 1);
-    NEO__CARVE(c, m->route_begin, ranks + 1);
-    NEO__CARVE(c, m->at_rank, ranks);
-    NEO__CARVE(c, m->at_node, m->nodes + 1);
-    NEO__CARVE(c, m->mids, m->mid_count);
-    m->desc.name = neo__carve_text(c, "%s", d->name ? d->name : "bags");
-    for (int32_t t = 0; t < m->table_count; t++) {
-        const char *name = neo__carve_text(c, "%s", d->tables[t].name);
-        if (name) m->tables[t].name = name;
-    }
-    return c->at;
-}
-
-/* ---- parts ---- */
-/* The widest subtree of the tree over n leaves that begins at `first` and ends by `end`: where it
-   ends. */
-static int64_t neo__shard_subtree_end(int64_t n, int64_t first, int64_t end) {
-    int64_t to = first + 1;
-    for (int64_t p = 2; first % p == 0; p *= 2) {
-        int64_t stop = first + p < n ? first + p : n;
-        if (stop > end) break;
-        to = stop;
-        if (stop == n) break;
-    }
-    return to;
-}
-typedef struct neo__leaf_run { int first, count; } neo__leaf_run; /* leaves, or pieces */
-/* The leaves of a rank, cut in maximal subtrees, or in runs of `each` leaves if that is not 0.
-   Returns how many; to may be NULL. */
-static int neo__cut_leaves(int shards, int ranks, int rank, int each, neo__leaf_run *to) {
-    int64_t at = neo_leaf_begin(shards, ranks, rank), end = neo_leaf_begin(shards, ranks, rank + 1);
-    int count = 0;
-    for (int64_t stop; at < end; at = stop, count++) {
-        stop = each ? at + each : neo__shard_subtree_end(shards, at, end);
-        if (to) to[count].first = (int)at, to[count].count = (int)(stop - at);
-    }
-    return count;
-}
-/* The parts of a piece, to `to` if that is not NULL; returns how many. place: of the piece among
-   those of the same columns. */
-static int64_t neo__shard_cut_piece(const neo_table_desc *t, const neo_piece *piece, int64_t place,
-                                    int inside, neo__shard_part *to) {
-    const int64_t buckets = t->row_buckets, end_row = piece->first_row + piece->rows;
-    int64_t count = 0;
-    NEO__ZERO(neo__shard_part, part);
-    part.table = piece->table;
-    part.rank = piece->rank;
-    part.first_row = piece->first_row;
-    part.rows = piece->rows;
-    part.first_col = piece->first_col;
-    part.cols = piece->cols;
-    part.number = place;
-    part.inside = inside;
-    if (buckets <= 1 || piece->rows >= t->rows || t->pooling == NEO_POOL_NONE) { /* no sums */
-        if (to) *to = part;
-        return 1;
-    }
-    int64_t first = neo__bucket_of(t->rows, buckets, piece->first_row);
-    int64_t end = neo__bucket_of(t->rows, buckets, end_row - 1) + 1;
-    /* buckets without rows may make a wider subtree */
-    while (first > 0 && neo__bucket_begin(t->rows, buckets, first - 1) == piece->first_row) first--;
-    while (end < buckets && neo__bucket_begin(t->rows, buckets, end + 1) == end_row) end++;
-    for (int64_t stop; first < end; first = stop) {
-        stop = neo__shard_subtree_end(buckets, first, end);
-        part.number = first;
-        part.first_row = neo__bucket_begin(t->rows, buckets, first);
-        part.rows = neo__bucket_begin(t->rows, buckets, stop) - part.first_row;
-        if (part.rows == 0) continue;
-        if (to) to[count] = part;
-        count++;
-    }
-    return count;
-}
-
-/* A slice of a table: the pieces [begin, end) of the same columns. */
-static int neo__shard_same_slice(const neo_piece *a, const neo_piece *b) {
-    return a->table == b->table && a->first_col == b->first_col;
-}
-static int64_t neo__shard_slice_begin(const neo_piece *pieces, int64_t i) {
-    while (i > 0 && neo__shard_same_slice(&pieces[i - 1], &pieces[i])) i--;
-    return i;
-}
-static int64_t neo__shard_slice_end(const neo_piece *pieces, int64_t count, int64_t i) {
-    while (i + 1 < count && neo__shard_same_slice(&pieces[i], &pieces[i + 1])) i++;
-    return i + 1;
-}
-/* Whether the slice of piece i is several pieces, all in one node of several. */
-static int neo__shard_is_inside(const neo__shard_map *m, const neo_piece *pieces, int64_t count,
-                                int64_t i) {
-    int64_t first = neo__shard_slice_begin(pieces, i);
-    int64_t end = neo__shard_slice_end(pieces, count, i);
-    for (int64_t k = first; k < end; k++)
-        if (pieces[k].rank / m->per_node != pieces[i].rank / m->per_node) return 0;
-    return m->nodes > 1 && !m->none && end - first > 1;
-}
-static int neo__shard_part_order(const void *x, const void *y) {
-    const neo__shard_part *a = (const neo__shard_part *)x, *b = (const neo__shard_part *)y;
-    if (a->rank != b->rank) return a->rank < b->rank ? -1 : 1;
-    if (a->table != b->table) return a->table < b->table ? -1 : 1;
-    if (a->first_col != b->first_col) return a->first_col < b->first_col ? -1 : 1;
-    return a->first_row < b->first_row ? -1 : a->first_row > b->first_row;
-}
-static int neo__shard_flow_order(const void *x, const void *y) {
-    const neo__shard_flow *a = (const neo__shard_flow *)x, *b = (const neo__shard_flow *)y;
-    if (a->feature != b->feature) return a->feature < b->feature ? -1 : 1;
-    return a->first_row < b->first_row ? -1 : a->first_row > b->first_row;
-}
-/* Sorted flows, each once; returns how many. */
-static int64_t neo__shard_unique_flows(neo__shard_flow *flows, int64_t count) {
-    int64_t to = 0;
-    if (count > 0) qsort(flows, (size_t)count, sizeof *flows, neo__shard_flow_order);
-    for (int64_t i = 0; i < count; i++)
-        if (to == 0 || neo__shard_flow_order(&flows[to - 1], &flows[i]) != 0)
-            flows[to++] = flows[i];
-    return to;
-}
-static int64_t neo__shard_find_flow(const neo__shard_flow *flows, int64_t count, int32_t feature,
-                                    int64_t first_row) {
-    neo__shard_flow key;
-    key.feature = feature;
-    key.first_row = first_row;
-    int64_t first = 0;
-    for (int64_t end = count; end - first > 1;) {
-        int64_t mid = (first + end) / 2;
-        if (neo__shard_flow_order(&flows[mid], &key) <= 0) first = mid;
-        else end = mid;
-    }
-    return first;
-}
-
-/* Every table is looked up by some feature. */
-static neo_status neo__shard_check_features(const neo_bags_desc *d) {
-    for (int32_t t = 0; t < d->table_count && d->feature_table; t++) {
-        int32_t f = 0;
-        while (f < d->feature_count && d->feature_table[f] != t) f++;
-        NEO__CHECK(f < d->feature_count, NEO_ERR_UNSUPPORTED,
-                   "neo_shard: table '%s' has no feature", d->tables[t].name);
-    }
-    return NEO_OK;
-}
-/* Every slice of columns of a table is cut in the same rows. */
-static neo_status neo__shard_check_grid(const neo_bags_desc *d, const neo_piece *p, int64_t count) {
-    for (int64_t i = 0, slice = 0; i < count; i++) {
-        const neo_table_desc *t = &d->tables[p[i].table];
-        NEO__CHECK(t->pooling != NEO_POOL_NONE || p[i].cols == t->dim, NEO_ERR_UNSUPPORTED,
-                   "neo_shard: table '%s' of NEO_POOL_NONE is cut by columns: rows travel whole",
-                   t->name);
-        if (i > 0 && p[i].table != p[i - 1].table) slice = i;
-        int64_t begin = neo__shard_slice_begin(p, i);
-        const neo_piece *like = &p[slice + i - begin];
-        NEO__CHECK(like < p + neo__shard_slice_end(p, count, slice) &&
-                       like->first_row == p[i].first_row && like->rows == p[i].rows &&
-                       p[i].cols == p[begin].cols,
-                   NEO_ERR_UNSUPPORTED,
-                   "neo_shard: table '%s': the columns from %" PRId64
-                   " are not cut at the same rows as the first",
-                   d->tables[p[i].table].name, p[i].first_col);
-    }
-    return NEO_OK;
-}
-
-/* ---- the map of a plan ---- */
-
-/* As many rows as a neo_bags can keep, of those that would be. */
-static int64_t neo__shard_most_kept(double rows) {
-    return rows < (double)(INT32_MAX - 1) ? (int64_t)rows : INT32_MAX - 1;
-}
-/* The caller's description, with tables and names of the map. */
-static void neo__shard_map_describe(neo__shard_map *m, const neo_bags_desc *d) {
-    const char *name = m->desc.name;
-    m->desc = *d;
-    m->desc.name = name;
-    m->desc.tables = m->tables;
-    m->desc.max_kept_rows = neo__shard_most_kept((double)m->kept_batches * (double)d->max_ids);
-    m->desc.feature_table = m->feature_table;
-    m->desc.feature_count = m->feature_count;
-    for (int32_t t = 0; t < m->table_count; t++) {
-        name = m->tables[t].name;
-        m->tables[t] = d->tables[t];
-        m->tables[t].name = name;
-        if (m->none) m->tables[t].row_buckets = 0; /* nothing is summed */
-    }
-}
-static void neo__shard_map_features(neo__shard_map *m, const neo_plan_desc *desc) {
-    const neo_bags_desc *d = desc->bags;
-    double even = (double)d->max_ids / ((double)d->max_batch * (double)m->feature_count);
-    m->feature_col[0] = 0;
-    for (int32_t f = 0; f < m->feature_count; f++) {
-        m->feature_table[f] = d->feature_table ? d->feature_table[f] : f;
-        m->feature_col[f + 1] = m->feature_col[f] + d->tables[m->feature_table[f]].dim;
-        m->ids_per_sample[f] = desc->ids_per_sample ? desc->ids_per_sample[f] : even;
-        m->first_feature[m->feature_table[f] + 1]++;
-        m->mean_row[f] =
-            m->tables[m->feature_table[f]].pooling == NEO_POOL_MEAN ? m->mean_count++ : -1;
-    }
-    for (int32_t t = 0; t < m->table_count; t++) m->first_feature[t + 1] += m->first_feature[t];
-    for (int32_t f = 0; f < m->feature_count; f++)
-        m->table_features[m->first_feature[m->feature_table[f]]++] = f;
-    for (int32_t t = m->table_count; t > 0; t--) m->first_feature[t] = m->first_feature[t - 1];
-    m->first_feature[0] = 0;
-}
-static void neo__shard_map_parts(neo__shard_map *m, const neo_piece *pieces, int64_t count) {
-    int64_t n = 0;
-    for (int64_t i = 0; i < count; i++) {
-        if (pieces[i].rank == NEO_EVERY_RANK) continue;
-        n += neo__shard_cut_piece(&m->tables[pieces[i].table], &pieces[i],
-                                  i - neo__shard_slice_begin(pieces, i),
-                                  neo__shard_is_inside(m, pieces, count, i), m->parts + n);
-    }
-    if (n > 0) qsort(m->parts, (size_t)n, sizeof *m->parts, neo__shard_part_order);
-    m->replica_count = 0;
-    for (int64_t i = 0; i < count; i++) {
-        int32_t t = pieces[i].table;
-        for (int32_t q = m->first_feature[t];
-             pieces[i].rank == NEO_EVERY_RANK && q < m->first_feature[t + 1]; q++)
-            m->replicas[m->replica_count++] = m->table_features[q];
-    }
-}
-/* One route more, of a part and a feature of its table. */
-static void neo__shard_map_route(neo__shard_map *m, int rank, int64_t p, int32_t feature) {
-    const neo__shard_part *part = &m->parts[p];
-    neo__shard_rank *at = &m->at_rank[rank];
-    neo__shard_route *r = &m->routes[m->route_count++];
-    neo__shard_flow *flow = &m->flows[m->flow_count++];
-    r->feature = feature;
-    r->rank = rank;
-    r->part = (int32_t)p;
-    r->place = m->route_count - 1;
-    r->col = at->width;
-    r->cols = part->cols;
-    r->out_col = m->feature_col[feature] + part->first_col;
-    r->number = part->number;
-    r->wire[0] = part->rows < m->tables[part->table].rows && !m->none ? NEO_WIRE_F32 : m->wire[0];
-    r->wire[1] = m->wire[1];
-    at->width += part->cols;
-    for (int i = 0; i < 2; i++) {
-        r->coded[i] = at->coded[i];
-        if (!part->inside) at->coded[i] += (int64_t)neo_wire_row_bytes(r->wire[i], part->cols);
-    }
-    flow->feature = feature;
-    flow->copies = flow->column = 0;
-    flow->first_row = part->first_row;
-    flow->rows = part->rows;
-}
-/* Gradients of the feature travel undivided, and with them the lengths of its whole bags. */
-NEO__INLINE int neo__shard_is_late(const neo__shard_map *m, int32_t feature) {
-    return m->late && m->tables[m->feature_table[feature]].pooling == NEO_POOL_MEAN;
-}
-NEO__INLINE int64_t neo__shard_inside_cols(const neo__shard_map *m, int rank) {
-    return m->at_rank[rank].width - m->at_rank[rank].direct;
-}
-/* The routes and flows of a rank: direct ones first. */
-static void neo__shard_map_rank(neo__shard_map *m, int rank) {
-    int64_t first = m->route_count, first_flow = m->flow_count;
-    neo__shard_flow *flows = m->flows + first_flow;
-    neo__shard_rank *at = &m->at_rank[rank];
-    m->flow_begin[rank] = first_flow;
-    m->route_begin[rank] = first;
-    for (int inside = 0; inside < 2; inside++) {
-        at->first_inside = m->route_count;
-        at->direct = at->width;
-        for (int64_t p = m->part_begin[rank]; p < m->part_begin[rank + 1]; p++) {
-            int32_t t = m->parts[p].table;
-            for (int32_t q = m->first_feature[t];
-                 q < m->first_feature[t + 1] && m->parts[p].inside == inside; q++)
-                neo__shard_map_route(m, rank, p, m->table_features[q]);
-        }
-    }
-    int64_t count = neo__shard_unique_flows(flows, m->flow_count - first_flow);
-    for (int64_t i = first; i < m->route_count; i++)
-        m->routes[i].flow = (int32_t)neo__shard_find_flow(flows, count, m->routes[i].feature,
-                                                          m->parts[m->routes[i].part].first_row);
-    m->flow_count = first_flow + count;
-    for (int64_t i = 0; i < count; i++) {
-        flows[i].column = at->columns;
-        at->columns += 1 + neo__shard_is_late(m, flows[i].feature);
-    }
-}
-static void neo__shard_map_sources(neo__shard_map *m) {
-    neo__shard_copy(m->sources, m->flows, (size_t)m->flow_count * sizeof *m->sources);
-    m->source_count = neo__shard_unique_flows(m->sources, m->flow_count);
-    for (int64_t u = 0, f = 0; f < m->feature_count; m->first_source[++f] = u)
-        while (u < m->source_count && m->sources[u].feature == f) u++;
-    for (int64_t i = 0; i < m->flow_count; i++) {
-        int64_t u = neo__shard_find_flow(m->sources, m->source_count, m->flows[i].feature,
-                                         m->flows[i].first_row);
-        m->flows[i].source = (int32_t)u;
-        m->sources[u].copies++;
-    }
-}
-/* Parts of tables that are cut by columns and step by sums along whole rows, by table, row, column:
-   the slices of the same rows stand together. */
-static int neo__shard_cut_order(const void *x, const void *y) {
-    const neo__shard_part *a = (const neo__shard_part *)x, *b = (const neo__shard_part *)y;
-    if (a->table != b->table) return a->table < b->table ? -1 : 1;
-    if (a->first_row != b->first_row) return a->first_row < b->first_row ? -1 : 1;
-    return a->first_col < b->first_col ? -1 : a->first_col > b->first_col;
-}
-static int neo__shard_is_cut(const neo__shard_map *m, const neo__shard_part *part) {
-    const neo_table_desc *t = &m->tables[part->table];
-    return part->cols < t->dim && neo_bag_cut_rounds(&t->optim) > 0;
-}
-static void neo__shard_map_cuts(neo__shard_map *m) {
-    for (int64_t p = 0; p < m->part_count; p++) {
-        m->parts[p].place = p;
-        if (!neo__shard_is_cut(m, &m->parts[p])) continue;
-        int rounds = neo_bag_cut_rounds(&m->tables[m->parts[p].table].optim);
-        m->cut_rounds = NEO__MAX(m->cut_rounds, rounds);
-        m->cuts[m->cut_count++] = m->parts[p];
-    }
-    if (m->cut_count > 0)
-        qsort(m->cuts, (size_t)m->cut_count, sizeof *m->cuts, neo__shard_cut_order);
-    for (int64_t i = 0, end = 0; i < m->cut_count; i = end) {
-        while (end < m->cut_count && m->cuts[end].table == m->cuts[i].table &&
-               m->cuts[end].first_row == m->cuts[i].first_row)
-            end++;
-        for (int64_t k = i; k < end; k++) {
-            m->parts[m->cuts[k].place].first_slice = i;
-            m->parts[m->cuts[k].place].end_slice = end;
-        }
-    }
-}
-/* 1: `rank` holds a slice of the same rows as `part`. */
-static int neo__shard_shares_rows(const neo__shard_map *m, const neo__shard_part *part, int rank) {
-    int64_t i = part->first_slice;
-    while (i < part->end_slice && m->cuts[i].rank != rank) i++;
-    return i < part->end_slice;
-}
-static int neo__shard_pull_order(const void *x, const void *y) {
-    const neo__shard_route *a = (const neo__shard_route *)x, *b = (const neo__shard_route *)y;
-    if (a->out_col != b->out_col) return a->out_col < b->out_col ? -1 : 1;
-    return a->number < b->number ? -1 : a->number > b->number;
-}
-/* The routes in pull that bring the same columns as route i: up to the end. */
-static int64_t neo__shard_pull_end(const neo__shard_map *m, int64_t i) {
-    int64_t end = i + 1;
-    while (end < m->route_count && m->pull[end].out_col == m->pull[i].out_col) end++;
-    return end;
-}
-/* The sums that nodes make. */
-static void neo__shard_map_mids(neo__shard_map *m) {
-    m->mid_count = 0;
-    for (int node = 0; node < m->nodes; node++) {
-        neo__shard_node *at = &m->at_node[node];
-        at->first = m->mid_count;
-        for (int64_t i = 0; i < m->route_count; i = neo__shard_pull_end(m, i)) {
-            const neo__shard_route *r = &m->pull[i];
-            if (!m->parts[r->part].inside || r->rank / m->per_node != node) continue;
-            neo__shard_mid *mid = &m->mids[m->mid_count++];
-            mid->feature = r->feature;
-            mid->col = at->width;
-            mid->cols = r->cols;
-            mid->out_col = r->out_col;
-            mid->first = i;
-            mid->end = neo__shard_pull_end(m, i);
-            at->width += r->cols;
-            for (int w = 0; w < 2; w++) {
-                mid->coded[w] = at->coded[w];
-                at->coded[w] += (int64_t)neo_wire_row_bytes(m->wire[w], r->cols);
-            }
-        }
-        for (int w = 0; w < 2; w++) at[1].coded_at[w] = at->coded_at[w] + at->coded[w];
-    }
-    m->at_node[m->nodes].first = m->mid_count;
-}
-static void neo__shard_count_lists(neo__shard_map *m); /* >>impl-shard-rows */
-static void neo__shard_map_fill(neo__shard_map *m, const neo_plan_desc *desc,
-                                const neo_piece *pieces, int64_t count) {
-    neo__shard_map_describe(m, desc->bags);
-    neo__shard_map_features(m, desc);
-    neo__shard_map_parts(m, pieces, count);
-    int64_t part = 0;
-    m->route_count = m->flow_count = 0;
-    for (int r = 0; r < m->ranks; r++) {
-        m->part_begin[r] = part;
-        while (part < m->part_count && m->parts[part].rank == r) part++;
-        m->part_begin[r + 1] = part;
-        neo__shard_map_rank(m, r);
-        for (int i = 0; i < 2 && r > 0; i++)
-            m->at_rank[r].coded_at[i] = m->at_rank[r - 1].coded_at[i] + m->at_rank[r - 1].coded[i];
-    }
-    m->flow_begin[m->ranks] = m->flow_count;
-    m->route_begin[m->ranks] = m->route_count;
-    neo__shard_map_sources(m);
-    neo__shard_copy(m->pull, m->routes, (size_t)m->route_count * sizeof *m->pull);
-    if (m->route_count > 0)
-        qsort(m->pull, (size_t)m->route_count, sizeof *m->pull, neo__shard_pull_order);
-    neo__shard_map_cuts(m);
-    neo__shard_map_mids(m);
-    neo__shard_count_lists(m);
-}
-static void neo__shard_map_destroy(neo__shard_map *m) { neo_free(m->ctx, m, m->bytes); }
-
-/* Count everything, before there is memory for it. */
-static void neo__shard_map_measure(neo__shard_map *m, const neo_plan_desc *desc,
-                                     const neo_piece *pieces, int64_t count) {
-    const neo_bags_desc *d = desc->bags;
-    int32_t per_node = desc->cluster.ranks_per_node;
-    m->ranks = desc->cluster.ranks;
-    m->per_node = per_node > 0 && m->ranks % per_node == 0 ? per_node : m->ranks;
-    m->nodes = m->ranks / m->per_node;
-    m->table_count = d->table_count;
-    m->feature_count = d->feature_table ? d->feature_count : d->table_count;
-    m->wire[0] = desc->wire_forward;
-    m->wire[1] = desc->wire_backward;
-    m->id_dtype = NEO_I32;
-    m->pipeline = desc->pipeline;
-    m->weighted = desc->weighted;
-    m->kept_batches = desc->kept_batches;
-    m->weight_grad = desc->weight_grad;
-    m->none = d->tables[0].pooling == NEO_POOL_NONE;
-    m->crowding = desc->crowding > 0.0 ? desc->crowding : 1.25;
-    for (int32_t t = 0; t < d->table_count; t++) {
-        if (d->tables[t].rows > (int64_t)INT32_MAX + 1) m->id_dtype = NEO_I64;
-        if (d->tables[t].pooling == NEO_POOL_MEAN && m->wire[1] == NEO_WIRE_F32)
-            m->late = m->weight_grad;
-    }
-    m->part_count = m->route_count = 0;
-    for (int64_t i = 0; i < count; i++) {
-        if (pieces[i].rank == NEO_EVERY_RANK) continue;
-        const neo_table_desc *t = &d->tables[pieces[i].table];
-        int64_t parts = neo__shard_cut_piece(t, &pieces[i], 0, 0, NULL),
-                features = d->feature_table ? 0 : 1;
-        for (int32_t f = 0; d->feature_table && f < d->feature_count; f++)
-            features += d->feature_table[f] == pieces[i].table;
-        m->part_count += parts;
-        m->route_count += parts * features;
-    }
-    m->flow_count = m->route_count;
-    m->mid_count = m->nodes > 1 ? m->route_count : 0;
-}
-static neo_status neo__shard_map_create(neo_ctx *ctx, const neo_plan *plan, neo__shard_map **out) {
-    NEO__ZERO(neo__shard_map, sizes);
-    int64_t count = 0;
-    const neo_plan_desc *desc = neo_plan_desc_of(plan);
-    const neo_piece *pieces = neo_plan_pieces(plan, &count);
-    *out = NULL;
-    NEO__TRY(neo__shard_check_features(desc->bags));
-    NEO__TRY(neo__shard_check_grid(desc->bags, pieces, count));
-    neo__shard_map_measure(&sizes, desc, pieces, count);
-    sizes.ctx = ctx;
-    sizes.bytes = neo__shard_map_layout(&sizes, NULL, desc->bags);
-    neo__shard_map *m = (neo__shard_map *)neo__alloc_for(ctx, sizes.bytes, "neo_shard: map");
-    if (!m) return NEO_ERR_MEMORY;
-    neo__shard_fill((void *)m, 0, sizes.bytes);
-    *m = sizes;
-    neo__shard_map_layout(m, (char *)m, desc->bags);
-    neo__shard_map_fill(m, desc, pieces, count);
-    *out = m;
-    return NEO_OK;
-}
-/* ---------------------------------------------------------------------------
-   >>impl-shard
-
-   Pooled rows and their gradients are a matrix, `local`: one row per sample of the global batch,
-   with the columns of this rank's routes. neo_bags pools into it and steps by it. Ranks hold
-   consecutive samples, so the rows that go to a rank are consecutive. See >>impl-shard-rows for
-   their way, >>impl-shard-ids for that of ids.
-
-   A neo_shard is made of parts: its groups, two batches, and a struct for each thing below. A part
-   has its sizes, which follow from the map and the rank (neo__shard_measure), then its arrays,
-   which are carved from one block (neo__shard_layout), or buffers that grow when a batch has more
-   ids than planned (neo__shard_growing).
-   ------------------------------------------------------------------------ */
-typedef enum neo__shard_stage {
-    NEO__SHARD_EMPTY,
-    NEO__SHARD_LENGTHS, /* are on their way */
-    NEO__SHARD_IDS,     /* are on their way */
-    NEO__SHARD_READY
-} neo__shard_stage;
-/* A batch whose ids travel, or are here. */
-typedef struct neo__shard_batch {
-    neo__shard_stage stage;
-    neo_jagged batch; /* of the caller */
-    int64_t global, asked; /* samples of all ranks; 0 if what was asked for cannot be */
-    neo__kept_error error; /* of the check of this rank's batch */
-    neo_ticket ticket;
-    int64_t *start;   /* [ranks + 1]: first sample of each rank */
-    int64_t *sent;    /* [sources]: ids of this rank's batch */
-    int64_t *offsets; /* of local */
-    int32_t *whole;   /* [flows][samples]: see neo__shard_is_late */
-    neo__buffer ids[2]; /* and weights */
-    neo_jagged local; /* for this rank's neo_bags */
-} neo__shard_batch;
-
-/* Ids between ranks: see >>impl-shard-ids. */
-typedef struct neo__shard_exchange {
-    int64_t flows, routes; /* of this rank */
-    int64_t columns;       /* lengths per sample, of all ranks */
-    int64_t own_ids, out_ids, in_ids, route_ids; /* that the plan expects */
-    int64_t *counts;                             /* [4][ranks]: of the exchange that is begun */
-    int32_t *lengths_out, *lengths_in, *source_lengths;
-    int64_t *cursor;  /* [sources]: where the next id goes */
-    int64_t *out_at;  /* [flows of all ranks + 1]: where the ids of a flow are in ids_out */
-    int64_t *in_at;   /* [ranks][flows]: and in ids_in */
-    neo__buffer out[2], in[2]; /* ids, weights */
-} neo__shard_exchange;
-
-/* Lists of work on the rows of a matrix (see >>impl-shard-rows): first those that encode, with what
-   a wire does to the numbers measured; then others that encode; then those that decode. */
-typedef enum neo__shard_list {
-    NEO__SHARD_SEND,        /* local to coded_local */
-    NEO__SHARD_CROSS,       /* mid_out to mid_coded_out */
-    NEO__SHARD_RETURN,      /* dout to coded_remote */
-    NEO__SHARD_RETURN_SUMS, /* dout to mid_coded_in */
-    NEO__SHARD_COPIES_BACK, /* dout to copies */
-    NEO__SHARD_COPIES_RAW,  /* the same, undivided */
-    NEO__SHARD_SPREAD,      /* mid_out to inside_in */
-    NEO__SHARD_TAKE,        /* coded_remote to out */
-    NEO__SHARD_TAKE_SUMS,   /* mid_coded_in to out */
-    NEO__SHARD_COPIES,      /* copies to out */
-    NEO__SHARD_JOIN,        /* inside_in to mid_out */
-    NEO__SHARD_GET,         /* coded_local to local */
-    NEO__SHARD_GET_SUMS,    /* mid_coded_out to mid_out */
-    NEO__SHARD_DIVIDE,      /* local to local: gradients that are divided here */
-    NEO__SHARD_LISTS
-} neo__shard_list;
-/* Pooled rows between ranks, in memory of the device if on_device: see >>impl-shard-rows and
-   >>impl-shard-nodes. */
-typedef struct neo__shard_pooled {
-    int on_device;
-    int64_t width, inside;               /* columns of this rank's routes; of its inside routes */
-    int64_t coded_bytes, remote_bytes;   /* per sample: of this rank's rows; of all ranks' */
-    int64_t place, peers_inside, mid;    /* samples, columns: see >>impl-shard-nodes */
-    int64_t mid_bytes, mids_bytes;       /* per sample: of the sums of its node; of all nodes' */
-    int64_t blocks, parts;               /* of all lists */
-    int64_t list[NEO__SHARD_LISTS + 1];  /* list i has blocks [list[i], list[i + 1]) */
-    neo__buffer memory;                  /* of the device; without one these are in work */
-    float *local, *inside_out, *inside_in, *mid_out, *copies;
-    char *coded_local, *coded_remote, *mid_coded_out, *mid_coded_in;
-    int32_t *lengths; /* [mean features][samples of this rank] */
-    neo__rows_block *block;
-    neo__rows_part *part;
-    int32_t *host_lengths; /* lengths, in host memory */
-} neo__shard_pooled;
-
-/* Data-parallel tables: see >>impl-shard-copies. */
-typedef struct neo__shard_copies {
-    int64_t features, width, ids, rows, floats, most_rows, subtrees, marks;
-    int64_t *offsets;
-    int64_t *at; /* [tables][2]: a table's first number in dense, first row in touched */
-    float *dense, *dense_sum;
-    unsigned char *touched, *parked;
-    int64_t *row;
-    neo__buffer ids_of[2]; /* of a batch: ids, weights */
-} neo__shard_copies;
-
-/* Block sums of tables cut by columns: see >>impl-shard-cut. */
-typedef struct neo__shard_cutting {
-    int64_t out_floats, in_floats;
-    int own_rounds, round; /* rounds that this rank asks for; done in this step */
-    neo__buffer out, in;
-} neo__shard_cutting;
-
-/* Gradients that are kept: see >>impl-shard-keep. */
-typedef struct neo__shard_kept {
-    int64_t rows, parts;
-    int64_t *ids; /* [parts]: of the batches that are kept */
-    int batches;
-    int torn; /* a part of what is kept has not been scaled or cleared with the rest */
-} neo__shard_kept;
-
-/* Numbers that travel for each id: rows of NEO_POOL_NONE, gradients of weights. */
-typedef struct neo__shard_per_id {
-    int64_t sources, routes, pairs;
-    int64_t *next;          /* [sources]: of what has come, the next of a source */
-    int64_t *in_at;         /* [routes]: where that of a route begins */
-    int64_t *out_at;        /* [ranks][routes of this rank]: where what leaves begins */
-    int64_t dim, row_bytes; /* of NEO_POOL_NONE: a row, on the wider wire; else 0 */
-    neo__buffer local, out, in, copies;
-    int64_t grads_out, grads_in, room; /* floats: see >>impl-shard-weights */
-    float *row;                        /* [threads][columns] */
-    neo__buffer grad_out, grad_in;
-} neo__shard_per_id;
-
-/* Between a device and host memory: see >>impl-shard-device. */
-typedef struct neo__shard_bounce {
-    int64_t shown_floats, grad_floats, there_floats;
-    neo__buffer shown, shown_grads;
-    neo__buffer there; /* of the device */
-} neo__shard_bounce;
-
-typedef enum neo__shard_phase {
-    NEO__SHARD_IDLE,
-    NEO__SHARD_FORWARD, /* begun */
-    NEO__SHARD_FORWARDED,
-    NEO__SHARD_BACKWARD /* begun */
-} neo__shard_phase;
-
-struct neo_shard {
-    neo_ctx *ctx;
-    neo__shard_map *map;
-    int rank, slots;
-    int whole;             /* one rank, f32 wires: bags has all tables, and nothing is moved */
-    int64_t share;         /* most samples of this rank */
-    neo_comm *ids, *rows;  /* groups of its own: lengths and ids; all else */
-    neo_comm *moves;       /* pooled rows and their gradients: of devices, or `rows` */
-    neo_comm *node, *cross; /* ranks of the node; at its place in all nodes; NULL: none add */
-    neo_bags *bags, *replicas; /* of the parts here; of data-parallel tables; or NULL */
-    neo__shard_phase phase;
-    int current; /* batch of the running step */
-    neo__shard_batch batches[2];
-    neo_tensor dout; /* of the caller, between backward_begin and backward_end */
-    int came;        /* then: all gradients of pooled rows are here */
-    neo_ticket ticket, move_ticket, cross_ticket;
-    neo__shard_exchange exchange;
-    neo__shard_pooled pooled;
-    neo__shard_copies copies;
-    neo__shard_cutting cutting;
-    neo__shard_kept kept;
-    neo__shard_per_id per_id;
-    neo__shard_bounce bounce;
-    int made; /* from here on memory that is asked for is counted as growth */
-    int64_t steps, grow_count;
-    int64_t out_of_range; /* since the last reset; whole: less those of `bags` until then */
-    neo_wire_stats wire_stats[2];
-    char *work; /* the arrays of all parts, but those of pooled that are on a device */
-    size_t work_bytes;
-};
-
-/* ---- sizes ---- */
-static int64_t neo__shard_share(int64_t batch, int leaves, int ranks, int rank) {
-    int64_t mine = neo_leaf_begin(leaves, ranks, rank + 1) - neo_leaf_begin(leaves, ranks, rank);
-    return (batch * mine + leaves - 1) / leaves;
-}
-static int64_t neo__shard_expect(double ids_per_sample, int64_t samples) {
-    double x = ids_per_sample * (double)samples;
-    int64_t n = (int64_t)x;
-    return n + ((double)n < x);
-}
-/* Ids of a feature in this rank's samples, with some to spare. */
-static int64_t neo__shard_expect_own(const neo_shard *s, int32_t feature) {
-    return neo__shard_expect(s->map->ids_per_sample[feature] * 1.25, s->share);
-}
-/* Ids of a feature in a batch that lie in a range of rows: its even share, and some more where ids
-   crowd. */
-static int64_t neo__shard_expect_rows(const neo__shard_map *m, int32_t feature, int64_t rows) {
-    double all = (double)m->tables[m->feature_table[feature]].rows,
-           part = m->crowding * (double)rows / all;
-    if ((double)rows >= all || part > 1.0) part = 1.0;
-    return neo__shard_expect(m->ids_per_sample[feature] * part, m->desc.max_batch);
-}
-static void neo__shard_size_exchange(neo_shard *s) {
-    const neo__shard_map *m = s->map;
-    neo__shard_exchange *x = &s->exchange;
-    const int64_t first_flow = m->flow_begin[s->rank], first_route = m->route_begin[s->rank];
-    x->flows = m->flow_begin[s->rank + 1] - first_flow;
-    x->routes = m->route_begin[s->rank + 1] - first_route;
-    for (int r = 0; r < m->ranks; r++) x->columns += m->at_rank[r].columns;
-    for (int32_t f = 0; f < m->feature_count; f++) {
-        int64_t ids = neo__shard_expect_own(s, f), copies = 0;
-        for (int64_t u = m->first_source[f]; u < m->first_source[f + 1]; u++)
-            copies = NEO__MAX(copies, m->sources[u].copies);
-        x->own_ids += copies ? ids : 0;
-        x->out_ids += copies * ids;
-    }
-    for (const neo__shard_flow *f = m->flows + first_flow; f < m->flows + first_flow + x->flows;
-         f++)
-        x->in_ids += neo__shard_expect_rows(m, f->feature, f->rows);
-    for (const neo__shard_route *r = m->routes + first_route;
-         r < m->routes + first_route + x->routes; r++)
-        x->route_ids += neo__shard_expect_rows(m, r->feature, m->parts[r->part].rows);
-}
-static void neo__shard_size_copies(neo_shard *s, int leaves) {
-    const neo__shard_map *m = s->map;
-    neo__shard_copies *c = &s->copies;
-    c->features = m->replica_count;
-    c->subtrees = neo__cut_leaves(leaves, m->ranks, s->rank, 0, NULL);
-    for (int64_t i = 0; i < m->replica_count; i++) {
-        int32_t f = m->replicas[i], t = m->feature_table[f];
-        const neo_table_desc *table = &m->tables[t];
-        c->width += m->none ? 0 : table->dim;
-        c->ids += neo__shard_expect_own(s, f);
-        if (i > 0 && m->feature_table[m->replicas[i - 1]] == t) continue;
-        c->rows += table->rows;
-        c->floats += table->rows * table->dim;
-        c->most_rows = NEO__MAX(c->most_rows, table->rows);
-    }
-    c->marks = m->kept_batches ? c->rows : 0;
-}
-/* Rows of a part that one step can touch, of one batch or of those that are kept. */
-static int64_t neo__shard_touches(const neo__shard_map *m, const neo__shard_part *part) {
-    int64_t ids = 0, batches = m->kept_batches > 1 ? m->kept_batches : 1;
-    for (int32_t q = m->first_feature[part->table]; q < m->first_feature[part->table + 1]; q++)
-        ids += neo__shard_expect_rows(m, m->table_features[q], part->rows);
-    int64_t rows = part->rows;
-    return ids < rows / batches + 1 && ids * batches < rows ? ids * batches : rows;
-}
-static void neo__shard_size_kept(neo_shard *s) {
-    const neo__shard_map *m = s->map;
-    double rows = 0.0;
-    if (!m->kept_batches) return;
-    for (int64_t p = m->part_begin[s->rank]; p < m->part_begin[s->rank + 1]; p++)
-        rows += (double)neo__shard_touches(m, &m->parts[p]);
-    s->kept.rows = neo__shard_most_kept(rows > 1.0 ? rows : 1.0);
-    s->kept.parts = m->part_begin[s->rank + 1] - m->part_begin[s->rank];
-}
-/* Floats of block sums of a part in one round, at most: two for each row that a step can touch. */
-static int64_t neo__shard_cut_floats(const neo__shard_map *m, const neo__shard_part *part) {
-    return 2 * neo__shard_touches(m, part) * ((part->cols + 15) / 16);
-}
-static void neo__shard_size_cutting(neo_shard *s) {
-    const neo__shard_map *m = s->map;
-    neo__shard_cutting *c = &s->cutting;
-    for (int64_t p = m->part_begin[s->rank]; p < m->part_begin[s->rank + 1]; p++) {
-        const neo__shard_part *part = &m->parts[p];
-        if (part->first_slice == part->end_slice) continue;
-        int64_t mine = part->first_slice;
-        while (m->cuts[mine].rank != s->rank) mine++;
-        c->own_rounds = NEO__MAX(c->own_rounds, neo_bag_cut_rounds(&m->tables[part->table].optim));
-        for (int r = 0; r < m->ranks; r++)
-            if (r != s->rank && neo__shard_shares_rows(m, part, r))
-                c->out_floats += neo__shard_cut_floats(m, part);
-        for (int64_t i = part->first_slice; i < part->end_slice && m->cuts[mine].place == p; i++)
-            if (m->cuts[i].rank != s->rank) /* what comes is counted by the first slice here */
-                c->in_floats += neo__shard_cut_floats(m, &m->cuts[i]);
-    }
-}
-/* Floats that a part says of an id whose weight has a gradient. */
-static int64_t neo__shard_grad_floats(const neo__shard_part *part) {
-    return part->first_col ? (part->cols + 15) / 16 : 1;
-}
-static void neo__shard_size_per_id(neo_shard *s) {
-    const neo__shard_map *m = s->map;
-    neo__shard_per_id *p = &s->per_id;
-    if (!m->weight_grad && !m->none) return;
-    p->sources = m->source_count;
-    p->routes = m->route_count;
-    p->pairs = m->ranks * s->exchange.routes;
-    if (m->none) {
-        p->dim = m->tables[0].dim;
-        p->row_bytes = (int64_t)NEO__MAX(neo_wire_row_bytes(m->wire[0], p->dim),
-                                         neo_wire_row_bytes(m->wire[1], p->dim));
-    }
-    if (!m->weight_grad) return;
-    for (int64_t i = 0; i < m->route_count; i++) {
-        const neo__shard_part *part = &m->parts[m->routes[i].part];
-        int32_t f = m->routes[i].feature;
-        int64_t floats = neo__shard_grad_floats(part);
-        if (part->first_row == 0) /* all ids of a feature go to the parts of each slice together */
-            p->grads_in += floats * neo__shard_expect_own(s, f);
-        if (part->rank != s->rank) continue;
-        p->grads_out += floats * neo__shard_expect_rows(m, f, part->rows);
-        if (m->tables[part->table].dtype != NEO_F32 || neo_ctx_device(m->ctx))
-            p->room = NEO__MAX(p->room, part->cols);
-    }
-    p->room *= neo_ctx_threads(m->ctx);
-    p->grads_out = NEO__MAX(p->grads_out, s->copies.ids);
-}
-/* Bytes of a coded row of a rank, in the wider direction. narrow: on wires other than f32 alone. */
-static int64_t neo__shard_coded_bytes(const neo__shard_map *m, int rank, int narrow) {
-    int64_t most = 0;
-    for (int i = 0; i < 2; i++)
-        if (m->wire[i] != NEO_WIRE_F32 || !narrow) most = NEO__MAX(most, m->at_rank[rank].coded[i]);
-    return most;
-}
-static void neo__shard_size_nodes(neo_shard *s, int leaves) {
-    const neo__shard_map *m = s->map;
-    neo__shard_pooled *p = &s->pooled;
-    const int node = s->rank / m->per_node;
-    if (m->mid_count == 0) return;
-    for (int h = 0; h < m->nodes; h++) {
-        const int64_t *coded = m->at_node[h].coded;
-        p->place += neo__shard_share(m->desc.max_batch, leaves, m->ranks,
-                                     h * m->per_node + s->rank % m->per_node);
-        p->mids_bytes += NEO__MAX(coded[0], coded[1]);
-        for (int i = 0; i < 2 && h == node; i++) /* an f32 wire takes mid_out as it lies */
-            if (m->wire[i] != NEO_WIRE_F32) p->mid_bytes = NEO__MAX(p->mid_bytes, coded[i]);
-    }
-    p->mid = m->at_node[node].width;
-    p->inside = neo__shard_inside_cols(m, s->rank);
-    for (int r = node * m->per_node; r < (node + 1) * m->per_node; r++)
-        p->peers_inside += neo__shard_inside_cols(m, r);
-}
-static void neo__shard_size_lists(neo_shard *s); /* >>impl-shard-rows */
-static void neo__shard_size_pooled(neo_shard *s, int leaves) {
-    const neo__shard_map *m = s->map;
-    neo__shard_pooled *p = &s->pooled;
-    p->on_device = neo_ctx_device(m->ctx) && !m->none && !m->weight_grad;
-    if (m->none) return; /* a row for each id, instead of matrices */
-    p->width = m->at_rank[s->rank].width;
-    p->coded_bytes = neo__shard_coded_bytes(m, s->rank, m->at_rank[s->rank].direct == p->width);
-    for (int r = 0; r < m->ranks; r++) p->remote_bytes += neo__shard_coded_bytes(m, r, 0);
-    neo__shard_size_nodes(s, leaves);
-    neo__shard_size_lists(s);
-}
-/* The caller's rows (and gradients of weights) in host memory; the most that the device has of rows
-   at a time. */
-static void neo__shard_size_bounce(neo_shard *s) {
-    const neo__shard_map *m = s->map;
-    neo__shard_bounce *b = &s->bounce;
-    const int64_t dim = s->per_id.dim, copy_ids = s->copies.ids;
-    int64_t ids = 0;
-    if (!neo_ctx_device(m->ctx)) return;
-    for (int64_t i = 0; i < m->replica_count; i++) {
-        const neo_table_desc *t = &m->tables[m->feature_table[m->replicas[i]]];
-        b->there_floats = NEO__MAX(b->there_floats, t->rows * t->dim);
-    }
-    if (s->pooled.on_device) return;
-    for (int32_t f = 0; f < m->feature_count; f++) ids += neo__shard_expect_own(s, f);
-    b->shown_floats = dim ? ids * dim : s->share * m->feature_col[m->feature_count];
-    b->grad_floats = m->weight_grad ? ids : 0;
-    const int64_t local = dim ? dim * s->exchange.route_ids : m->desc.max_batch * s->pooled.width;
-    const int64_t copies = dim ? dim * copy_ids : s->share * s->copies.width;
-    b->there_floats = NEO__MAX(NEO__MAX(b->there_floats, b->shown_floats), local);
-    b->there_floats = NEO__MAX(b->there_floats, copies + (m->weight_grad ? copy_ids : 0));
-}
-/* The sizes of all parts; ctx, map and rank are there. */
-static void neo__shard_measure(neo_shard *s, int leaves) {
-    const neo__shard_map *m = s->map;
-    s->slots = m->pipeline ? 2 : 1;
-    s->share = neo__shard_share(m->desc.max_batch, leaves, m->ranks, s->rank);
-    neo__shard_size_exchange(s);
-    neo__shard_size_copies(s, leaves);
-    neo__shard_size_cutting(s);
-    neo__shard_size_kept(s);
-    neo__shard_size_per_id(s);
-    neo__shard_size_pooled(s, leaves);
-    neo__shard_size_bounce(s);
-}
-
-/* ---- arrays, and buffers that grow ---- */
-static void neo__shard_layout_pooled(neo_shard *s, neo__carve *c) {
-    neo__shard_pooled *p = &s->pooled;
-    const int64_t batch = s->map->desc.max_batch;
-    NEO__CARVE(c, p->local, batch * p->width);
-    NEO__CARVE(c, p->coded_local, batch * p->coded_bytes);
-    NEO__CARVE(c, p->coded_remote, s->share * p->remote_bytes);
-    NEO__CARVE(c, p->inside_out, batch * p->inside);
-    NEO__CARVE(c, p->inside_in, p->place * p->peers_inside);
-    NEO__CARVE(c, p->mid_out, p->place * p->mid);
-    NEO__CARVE(c, p->mid_coded_out, p->place * p->mid_bytes);
-    NEO__CARVE(c, p->mid_coded_in, s->share * p->mids_bytes);
-    NEO__CARVE(c, p->copies, s->share * s->copies.width);
-    NEO__CARVE(c, p->lengths, s->map->mean_count * s->share);
-    NEO__CARVE(c, p->block, p->blocks);
-    NEO__CARVE(c, p->part, p->parts);
-}
-static void neo__shard_layout(neo_shard *s, neo__carve *c) {
-    const neo__shard_map *m = s->map;
-    const int64_t ranks = m->ranks, batch = m->desc.max_batch;
-    neo__shard_exchange *x = &s->exchange;
-    neo__shard_copies *d = &s->copies;
-    neo__shard_per_id *p = &s->per_id;
-    NEO__CARVE(c, x->counts, 4 * ranks);
-    NEO__CARVE(c, x->lengths_out, ranks + x->columns * s->share);
-    NEO__CARVE(c, x->lengths_in, ranks + m->at_rank[s->rank].columns * batch);
-    NEO__CARVE(c, x->source_lengths, m->source_count * s->share);
-    NEO__CARVE(c, x->cursor, m->source_count);
-    NEO__CARVE(c, x->out_at, m->flow_count + 1);
-    NEO__CARVE(c, x->in_at, ranks * x->flows + 1);
-    for (int i = 0; i < s->slots; i++) {
-        NEO__CARVE(c, s->batches[i].start, ranks + 1);
-        NEO__CARVE(c, s->batches[i].sent, m->source_count);
-        NEO__CARVE(c, s->batches[i].offsets, x->routes * batch + 1);
-        NEO__CARVE(c, s->batches[i].whole, m->late ? x->flows * batch : 0);
-    }
-    NEO__CARVE(c, d->offsets, d->features * s->share + 1);
-    NEO__CARVE(c, d->at, 2 * d->features);
-    NEO__CARVE(c, d->dense, d->subtrees * d->floats);
-    NEO__CARVE(c, d->dense_sum, d->floats);
-    NEO__CARVE(c, d->touched, d->rows);
-    NEO__CARVE(c, d->row, d->most_rows);
-    NEO__CARVE(c, d->parked, d->marks);
-    NEO__CARVE(c, s->kept.ids, s->kept.parts);
-    NEO__CARVE(c, p->next, p->sources);
-    NEO__CARVE(c, p->in_at, p->routes);
-    NEO__CARVE(c, p->out_at, p->pairs);
-    NEO__CARVE(c, p->row, p->room);
-    if (s->pooled.on_device) {
-        NEO__CARVE(c, s->pooled.host_lengths, m->mean_count * s->share);
-        return;
-    }
-    neo__shard_layout_pooled(s, c);
-    s->pooled.host_lengths = s->pooled.lengths;
-}
 static neo_status neo__shard_reserve(neo_shard *s, neo__buffer *b, int64_t count,
                                      size_t size) {
     size_t bytes = (size_t)count * size;
@@ -4709,180 +619,10 @@ static neo_status neo__shard_reserve(neo_shard *s, neo__buffer *b, int64_t count
     b->bytes = bytes;
     return NEO_OK;
 }
-/* Every buffer that grows, and what the plan expects of it, in elements. */
-enum { NEO__SHARD_BUFFERS = 20 };
-typedef struct neo__shard_demand {
-    neo__buffer *buffer;
-    int64_t count;
-    size_t size;
-} neo__shard_demand;
-static void neo__shard_growing(neo_shard *s, neo__shard_demand out[NEO__SHARD_BUFFERS]) {
-    const size_t id = neo_dtype_size(s->map->id_dtype),
-                 weight = s->map->weighted ? sizeof(float) : 0;
-    neo__shard_exchange *x = &s->exchange;
-    neo__shard_per_id *p = &s->per_id;
-    neo__shard_batch *b = s->batches;
-    const int64_t next_ids = s->slots > 1 ? x->route_ids : 0;
-    const neo__shard_demand all[] = {
-        {&x->out[0], x->out_ids, id},
-        {&x->out[1], x->out_ids, weight},
-        {&x->in[0], x->in_ids, id},
-        {&x->in[1], x->in_ids, weight},
-        {&b[0].ids[0], x->route_ids, id},
-        {&b[0].ids[1], x->route_ids, weight},
-        {&b[1].ids[0], next_ids, id},
-        {&b[1].ids[1], next_ids, weight},
-        {&s->copies.ids_of[0], s->copies.ids, sizeof(int64_t)},
-        {&s->copies.ids_of[1], s->copies.ids, weight},
-        {&s->cutting.out, s->cutting.out_floats, sizeof(float)},
-        {&s->cutting.in, s->cutting.in_floats, sizeof(float)},
-        {&p->local, p->dim * x->route_ids, sizeof(float)},
-        {&p->out, p->row_bytes * x->route_ids, 1},
-        {&p->in, p->row_bytes * x->own_ids, 1},
-        {&p->copies, p->dim * s->copies.ids, sizeof(float)},
-        {&p->grad_out, p->grads_out, sizeof(float)},
-        {&p->grad_in, p->grads_in, sizeof(float)},
-        {&s->bounce.shown, s->bounce.shown_floats, sizeof(float)},
-        {&s->bounce.shown_grads, s->bounce.grad_floats, sizeof(float)},
-    };
-    NEO__STATIC_ASSERT(sizeof all / sizeof *all == NEO__SHARD_BUFFERS, "each buffer once");
-    memcpy(out, all, sizeof all);
-}
 static neo_status neo__shard_cut_sums(void *user, const neo_cut_sums *cuts,
                                       int32_t count); /* >>impl-shard-cut */
 static neo_status neo__shard_there(neo_shard *s, int64_t floats); /* >>impl-shard-device */
 static neo_status neo__shard_make_lists(neo_shard *s); /* >>impl-shard-rows */
-
-/* ---- create ---- */
-
-/* This rank's parts as tables of a neo_bags, and their routes as its features. */
-static neo_status neo__shard_local_desc(const neo_shard *s, neo__arena *arena, neo_bags_desc *d) {
-    const neo__shard_map *m = s->map;
-    const int64_t first = m->part_begin[s->rank], n = m->part_begin[s->rank + 1] - first;
-    neo_table_desc *tables;
-    int32_t *feature_table;
-    NEO__TRY(NEO__ARENA(arena, tables, n));
-    NEO__TRY(NEO__ARENA(arena, feature_table, s->exchange.routes));
-    *d = m->desc;
-    for (int64_t i = 0; i < n; i++) {
-        const neo__shard_part *part = &m->parts[first + i];
-        neo_table_desc *t = &tables[i];
-        *t = m->tables[part->table];
-        t->weight = NULL;
-        if (!m->none) t->pooling = NEO_POOL_SUM; /* MEAN is divided by where samples are */
-        t->part.rows = t->rows;
-        t->part.dim = t->dim;
-        t->part.first_row = part->first_row;
-        t->part.first_col = part->first_col;
-        t->rows = part->rows;
-        t->dim = part->cols;
-    }
-    for (int64_t i = 0; i < s->exchange.routes; i++)
-        feature_table[i] = (int32_t)(m->routes[m->route_begin[s->rank] + i].part - first);
-    d->tables = tables;
-    d->table_count = (int32_t)n;
-    d->feature_table = feature_table;
-    d->feature_count = (int32_t)s->exchange.routes;
-    d->max_ids = NEO__MAX(s->exchange.route_ids, (int64_t)1);
-    d->max_kept_rows = s->kept.rows;
-    d->bounds = NEO_BOUNDS_ERROR; /* the senders have dropped or clamped */
-    d->cut_sums = neo__shard_cut_sums;
-    d->cut_sums_user = (void *)(uintptr_t)s;
-    return NEO_OK;
-}
-/* The data-parallel tables likewise, for this rank's samples. */
-static neo_status neo__shard_copies_desc(const neo_shard *s, neo__arena *arena, neo_bags_desc *d) {
-    const neo__shard_map *m = s->map;
-    neo_table_desc *tables;
-    int32_t *feature_table, n = 0;
-    NEO__TRY(NEO__ARENA(arena, tables, s->copies.features));
-    NEO__TRY(NEO__ARENA(arena, feature_table, s->copies.features));
-    *d = m->desc;
-    for (int64_t i = 0; i < s->copies.features; i++) {
-        int32_t t = m->feature_table[m->replicas[i]];
-        if (i == 0 || m->feature_table[m->replicas[i - 1]] != t) {
-            tables[n] = m->tables[t];
-            tables[n].weight = NULL;
-            if (!m->none) tables[n].pooling = NEO_POOL_SUM;
-            n++;
-        }
-        feature_table[i] = n - 1;
-    }
-    d->tables = tables;
-    d->table_count = n;
-    d->feature_table = feature_table;
-    d->feature_count = (int32_t)s->copies.features;
-    d->max_batch = NEO__MAX(s->share, (int64_t)1);
-    d->max_ids = NEO__MAX(s->copies.ids, (int64_t)1);
-    d->max_kept_rows = s->copies.rows;
-    return NEO_OK;
-}
-/* Both, in memory of the arena; table_count 0: this rank has none. */
-static neo_status neo__shard_descs(const neo_shard *s, neo__arena *arena, neo_bags_desc d[2]) {
-    NEO__TRY(neo__shard_local_desc(s, arena, &d[0]));
-    return neo__shard_copies_desc(s, arena, &d[1]);
-}
-/* One rank with nothing to round: the tables as they are. */
-static int neo__shard_is_whole(const neo__shard_map *m) {
-    return m->ranks == 1 && m->wire[0] == NEO_WIRE_F32 && m->wire[1] == NEO_WIRE_F32;
-}
-static neo_status neo__shard_add_bytes(neo_ctx *ctx, const neo_bags_desc *d,
-                                       neo_shard_memory *memory) {
-    neo_bags_memory bags;
-    NEO__TRY(neo_bags_bytes(ctx, d, &bags));
-    memory->weight_bytes += bags.weight_bytes;
-    memory->state_bytes += bags.state_bytes;
-    memory->workspace_bytes += bags.workspace_bytes;
-    return NEO_OK;
-}
-static neo_status neo__shard_map_bytes(neo_ctx *ctx, neo__shard_map *m, int rank,
-                                       neo_shard_memory *memory) {
-    neo_bags_desc d[2];
-    neo__shard_demand growing[NEO__SHARD_BUFFERS];
-    neo__arena arena = {ctx, NULL, NULL, 0, "neo_shard"};
-    NEO__ZERO(neo__carve, work);
-    NEO__ZERO(neo_shard, s);
-    neo__shard_fill(memory, 0, sizeof *memory);
-    memory->exchange_bytes = sizeof s + m->bytes;
-    if (neo__shard_is_whole(m)) return neo__shard_add_bytes(ctx, &m->desc, memory);
-    s.ctx = ctx;
-    s.map = m;
-    s.rank = rank;
-    neo__shard_measure(&s, NEO__MAX(neo_ctx_repro_shards(ctx), m->ranks));
-    neo__shard_layout(&s, &work);
-    if (s.pooled.on_device) neo__shard_layout_pooled(&s, &work);
-    memory->exchange_bytes += work.at + (size_t)s.bounce.there_floats * sizeof(float);
-    neo__shard_growing(&s, growing);
-    for (int i = 0; i < NEO__SHARD_BUFFERS; i++)
-        memory->exchange_bytes += (size_t)growing[i].count * growing[i].size;
-    neo_status status = neo__shard_descs(&s, &arena, d);
-    for (int i = 0; i < 2 && status == NEO_OK; i++)
-        if (d[i].table_count) status = neo__shard_add_bytes(ctx, &d[i], memory);
-    neo__arena_free(&arena);
-    return status;
-}
-/* The memory of all ranks: each [ranks]. NEO_ERR_UNSUPPORTED: a neo_shard cannot place the plan. */
-static neo_status neo__shard_plan_bytes(neo_ctx *ctx, const neo_plan *plan,
-                                        neo_shard_memory *each) {
-    neo__shard_map *m;
-    NEO__TRY(neo__shard_map_create(ctx, plan, &m));
-    neo_status status = NEO_OK;
-    for (int r = 0; r < m->ranks && status == NEO_OK; r++)
-        status = neo__shard_map_bytes(ctx, m, r, &each[r]);
-    neo__shard_map_destroy(m);
-    return status;
-}
-NEO_API neo_status neo_shard_bytes(neo_ctx *ctx, const neo_plan *plan, int rank,
-                                   neo_shard_memory *memory) {
-    neo__shard_map *m;
-    NEO__CHECK(ctx && plan && memory, NEO_ERR_ARG, "neo_shard_bytes: an argument is NULL");
-    NEO__CHECK(rank >= 0 && rank < neo_plan_desc_of(plan)->cluster.ranks, NEO_ERR_ARG,
-               "neo_shard_bytes: rank %d of %d", rank, neo_plan_desc_of(plan)->cluster.ranks);
-    NEO__TRY(neo__shard_map_create(ctx, plan, &m));
-    neo_status status = neo__shard_map_bytes(ctx, m, rank, memory);
-    neo__shard_map_destroy(m);
-    return status;
-}
 
 NEO_API void neo_shard_destroy(neo_shard *s) {
     neo__shard_demand growing[NEO__SHARD_BUFFERS];
@@ -4929,6 +669,8 @@ static neo_status neo__shard_make_bags(neo_shard *s) {
     neo_bags **bags[] = {&s->bags, &s->replicas};
     neo__arena arena = {s->ctx, NULL, NULL, 0, "neo_shard_create"};
     neo_status status = neo__shard_descs(s, &arena, d);
+    d[0].cut_sums = neo__shard_cut_sums;
+    d[0].cut_sums_user = s;
     for (int i = 0; i < 2 && status == NEO_OK; i++)
         if (d[i].table_count) status = neo_bags_create(s->ctx, &d[i], bags[i]);
     neo__arena_free(&arena);
@@ -4948,6 +690,7 @@ static neo_status neo__shard_make(neo_comm *comm, const neo_plan *plan, neo_shar
     neo__shard_fill((void *)s, 0, sizeof *s);
     s->ctx = ctx;
     s->rank = neo_comm_rank(comm);
+    s->now = s->batches;
     NEO__TRY(neo__shard_map_create(ctx, plan, &s->map));
     s->whole = neo__shard_is_whole(s->map);
     if (s->whole) return neo_bags_create(ctx, &s->map->desc, &s->bags);
@@ -5093,16 +836,6 @@ static neo_status neo__shard_bad_id(const neo_shard *s, const neo__shard_batch *
                     neo__shard_id(&b->batch, k), m->tables[m->feature_table[f]].rows);
 }
 NEO__HOT_BEGIN
-/* Ids of a feature outside its table; *first: one of them. */
-static int64_t neo__shard_count_bad(const neo_jagged *j, int32_t f, int64_t rows, int64_t *first) {
-    int64_t bad = 0, k = j->offsets[f * j->batch], end = j->offsets[(f + 1) * j->batch];
-    for (; k < end; k++) {
-        int64_t id = neo__shard_id(j, k);
-        if (id >= 0 && id < rows) continue;
-        if (bad++ == 0) *first = k;
-    }
-    return bad;
-}
 static int64_t neo__shard_sum_lengths(const int32_t *lengths, int64_t count) {
     int64_t sum = 0;
     for (int64_t i = 0; i < count; i++) sum += lengths[i];
@@ -5124,23 +857,29 @@ NEO__INLINE int64_t neo__shard_source_of(const neo__shard_map *m, int32_t featur
     }
     return first;
 }
-/* Lengths of the sources of a feature, and their ids in all. */
-static void neo__shard_count_sources(neo_shard *s, neo__shard_batch *b, int32_t f) {
+/* Lengths of the sources of a feature, and their ids in all. Returns how many ids are outside the
+   table; *bad_at: the first of them. */
+static int64_t neo__shard_count_sources(neo_shard *s, neo__shard_batch *b, int32_t f,
+                                        int64_t *bad_at) {
     const neo__shard_map *m = s->map;
     const neo_jagged *j = &b->batch;
     const int64_t first = m->first_source[f], end = m->first_source[f + 1];
     const int64_t rows = m->tables[m->feature_table[f]].rows, samples = j->batch;
     const int64_t *offsets = j->offsets + f * samples;
     int32_t *lengths = s->exchange.source_lengths;
+    int64_t bad = 0;
     neo__shard_fill(lengths + first * samples, 0,
                     (size_t)((end - first) * samples) * sizeof *lengths);
-    for (int64_t i = 0; i < samples && first < end; i++)
+    for (int64_t i = 0; i < samples; i++)
         for (int64_t k = offsets[i]; k < offsets[i + 1]; k++) {
-            int64_t row = neo__shard_row(m->desc.bounds, rows, neo__shard_id(j, k));
-            if (row >= 0) lengths[neo__shard_source_of(m, f, row) * samples + i]++;
+            int64_t id = neo__shard_id(j, k), row = neo__shard_row(m->desc.bounds, rows, id);
+            if ((id < 0 || id >= rows) && bad++ == 0) *bad_at = k;
+            if (row < 0 || first == end) continue;
+            lengths[neo__shard_source_of(m, f, row) * samples + i]++;
         }
     for (int64_t u = first; u < end; u++)
         b->sent[u] = neo__shard_sum_lengths(lengths + u * samples, samples);
+    return bad;
 }
 /* Ids of a feature that has sources, at their cursors. */
 static void neo__shard_place_sources(neo_shard *s, const neo__shard_batch *b, int32_t f) {
@@ -5192,7 +931,6 @@ static neo_status neo__shard_reserve_ids(neo_shard *s, neo__buffer b[2], int64_t
 static neo_status neo__shard_place_ids(neo_shard *s, neo__shard_batch *b) {
     const neo__shard_map *m = s->map;
     neo__shard_exchange *x = &s->exchange;
-    for (int32_t f = 0; f < m->feature_count; f++) neo__shard_count_sources(s, b, f);
     x->out_at[0] = 0;
     for (int64_t i = 0; i < m->flow_count; i++)
         x->out_at[i + 1] = x->out_at[i] + b->sent[m->flows[i].source];
@@ -5245,10 +983,9 @@ static neo_status neo__shard_take_batch(neo_shard *s, neo__shard_batch *b) {
         b->global = 0; /* so that the exchange of the error has room */
     neo__shard_place_samples(s, b);
     NEO__TRY(neo__shard_check_batch(s, j, b->asked, neo__shard_samples(b, s->rank)));
-    for (int32_t f = 0; f < m->feature_count && j->batch > 0; f++) {
-        int64_t first = -1;
-        int64_t bad = neo__shard_count_bad(j, f, m->tables[m->feature_table[f]].rows, &first);
-        if (bad > 0 && m->desc.bounds == NEO_BOUNDS_ERROR) return neo__shard_bad_id(s, b, f, first);
+    for (int32_t f = 0; f < m->feature_count; f++) {
+        int64_t bad_at = 0, bad = neo__shard_count_sources(s, b, f, &bad_at);
+        if (bad && m->desc.bounds == NEO_BOUNDS_ERROR) return neo__shard_bad_id(s, b, f, bad_at);
         s->out_of_range += bad;
     }
     return neo__shard_place_ids(s, b);
@@ -5489,9 +1226,8 @@ static neo_status neo__shard_bring(neo_shard *s, neo_tensor shown, neo_tensor t,
     neo_tensor dense;
     if (shown.data == t.data || neo_tensor_count(t) == 0) return NEO_OK;
     NEO__TRY(neo__shard_rows_there(s, shown, 0, &dense));
-    if (!back) NEO__TRY(neo_tensor_copy(s->ctx, shown, dense));
-    NEO__TRY(back ? neo_tensor_copy(s->ctx, t, dense) : neo_tensor_copy(s->ctx, dense, t));
-    return back ? neo_tensor_copy(s->ctx, dense, shown) : NEO_OK;
+    NEO__TRY(neo_tensor_copy(s->ctx, back ? t : shown, dense));
+    return neo_tensor_copy(s->ctx, dense, back ? shown : t);
 }
 /* ---------------------------------------------------------------------------
    >>impl-shard-rows
@@ -5510,222 +1246,6 @@ static neo_status neo__shard_bring(neo_shard *s, neo_tensor shown, neo_tensor t,
    coded_remote is, per rank, such rows of this rank's samples. An f32 wire sends local as it lies,
    unless some of its columns are inside a node. Lengths of bags that divide come with the batch.
    ------------------------------------------------------------------------ */
-/* ---- the lists ---- */
-typedef struct neo__shard_lister {
-    const neo__shard_map *m;
-    neo__rows_block *block; /* NULL: they are counted */
-    neo__rows_part *part;
-    int64_t blocks, parts;
-    int64_t new_blocks, new_parts; /* of the columns that came last: blocks, parts of each */
-} neo__shard_lister;
-
-/* Columns of the matrix, each block of which has so many parts; they come next. */
-static void neo__shard_list_cols(neo__shard_lister *l, int64_t col, int64_t cols, neo_wire round,
-                                 int32_t lengths, int64_t parts) {
-    l->new_blocks = (cols + NEO_WIRE_BLOCK - 1) / NEO_WIRE_BLOCK;
-    l->new_parts = parts;
-    for (int64_t k = 0; k < l->new_blocks && l->block; k++) {
-        neo__rows_block *b = &l->block[l->blocks + k];
-        b->col = col + k * NEO_WIRE_BLOCK;
-        b->cols = (int32_t)NEO__MIN(cols - k * NEO_WIRE_BLOCK, (int64_t)NEO_WIRE_BLOCK);
-        b->round = (int32_t)round;
-        b->lengths = lengths;
-        b->first = (int32_t)(l->parts + k * parts);
-        b->parts = (int32_t)parts;
-    }
-    l->blocks += l->new_blocks;
-    l->parts += l->new_blocks * parts;
-}
-/* Part i of all their blocks. */
-static void neo__shard_list_part(neo__shard_lister *l, int64_t i, int64_t before, int64_t stride,
-                                 int64_t at, neo_wire wire, int merges) {
-    const int64_t step = (int64_t)neo_wire_row_bytes(wire, NEO_WIRE_BLOCK);
-    const int64_t first = l->parts - l->new_blocks * l->new_parts;
-    for (int64_t k = 0; k < l->new_blocks && l->part; k++) {
-        neo__rows_part *p = &l->part[first + k * l->new_parts + i];
-        p->before = before;
-        p->stride = stride;
-        p->at = at + k * step;
-        p->wire = (int32_t)wire;
-        p->merges = merges;
-    }
-}
-/* The lengths that divide rows of a feature on a way; -1: none, or the holders divide. */
-static int32_t neo__shard_divisor(const neo__shard_map *m, int32_t feature, int way) {
-    return way && m->late ? -1 : m->mean_row[feature];
-}
-/* One route in the rows that come from its rank (local: in those of the rank itself). */
-static void neo__shard_list_route(neo__shard_lister *l, const neo__shard_route *r, int way,
-                                  int64_t i, int local, int merges) {
-    const neo__shard_rank *rank = &l->m->at_rank[r->rank];
-    neo__shard_list_part(l, i, local ? 0 : rank->coded_at[way], rank->coded[way], r->coded[way],
-                         r->wire[way], merges);
-}
-/* One route among the inside columns of its node. */
-static void neo__shard_list_inside(neo__shard_lister *l, const neo__shard_route *r, int64_t i,
-                                   int merges) {
-    const neo__shard_map *m = l->m;
-    const int64_t floats = (int64_t)sizeof(float);
-    int64_t before = 0;
-    for (int p = r->rank / m->per_node * m->per_node; p < r->rank; p++)
-        before += neo__shard_inside_cols(m, p);
-    neo__shard_list_part(l, i, before * floats, neo__shard_inside_cols(m, r->rank) * floats,
-                         (r->col - m->at_rank[r->rank].direct) * floats, NEO_WIRE_F32, merges);
-}
-/* The routes [first, end) of pull, which bring parts of the same columns: they add by the tree of
-   their numbers. */
-static void neo__shard_list_sum(neo__shard_lister *l, int64_t first, int64_t end, int inside) {
-    const neo__shard_map *m = l->m;
-    int64_t number[NEO__ROWS_STACK];
-    int depth = 0;
-    for (int64_t i = first; i < end; i++) {
-        int before = depth + 1;
-        number[depth++] = m->pull[i].number;
-        while (depth >= 2 && (i + 1 == end ||
-                              neo__tree_level(number[depth - 2], number[depth - 1]) <
-                                  neo__tree_level(number[depth - 1], m->pull[i + 1].number))) {
-            depth--;
-            number[depth - 1] = number[depth];
-        }
-        if (inside) neo__shard_list_inside(l, &m->pull[i], i - first, before - depth);
-        else neo__shard_list_route(l, &m->pull[i], 0, i - first, 0, before - depth);
-    }
-}
-/* This rank's direct routes: between local and coded_local. */
-static void neo__shard_list_local(neo__shard_lister *l, int rank, int way) {
-    for (int64_t i = l->m->route_begin[rank]; i < l->m->at_rank[rank].first_inside; i++) {
-        const neo__shard_route *r = &l->m->routes[i];
-        neo__shard_list_cols(l, r->col, r->cols, NEO_WIRE_F32, -1, 1);
-        neo__shard_list_route(l, r, way, 0, 1, 0);
-    }
-}
-/* Gradients that came undivided, in place. Their lengths are neo__shard_batch.whole. */
-static void neo__shard_list_divide(neo__shard_lister *l, int rank) {
-    const neo__shard_map *m = l->m;
-    const int64_t floats = (int64_t)sizeof(float);
-    for (int64_t i = m->route_begin[rank]; i < m->route_begin[rank + 1]; i++) {
-        const neo__shard_route *r = &m->routes[i];
-        if (!neo__shard_is_late(m, r->feature)) continue;
-        neo__shard_list_cols(l, r->col, r->cols, NEO_WIRE_F32, r->flow, 1);
-        neo__shard_list_part(l, 0, 0, m->at_rank[rank].width * floats, r->col * floats,
-                             NEO_WIRE_F32, 0);
-    }
-}
-/* All direct routes: from coded_remote to the caller's rows; and back, undivided if the holders
-   divide. */
-static void neo__shard_list_take(neo__shard_lister *l) {
-    const neo__shard_map *m = l->m;
-    for (int64_t i = 0, end; i < m->route_count; i = end) {
-        const neo__shard_route *r = &m->pull[i];
-        end = neo__shard_pull_end(m, i);
-        if (m->parts[r->part].inside) continue;
-        neo__shard_list_cols(l, r->out_col, r->cols, end - i > 1 ? m->wire[0] : NEO_WIRE_F32,
-                             m->mean_row[r->feature], end - i);
-        neo__shard_list_sum(l, i, end, 0);
-    }
-}
-static void neo__shard_list_return(neo__shard_lister *l) {
-    const neo__shard_map *m = l->m;
-    for (int64_t i = 0; i < m->route_count; i++) {
-        const neo__shard_route *r = &m->routes[i];
-        if (m->parts[r->part].inside) continue;
-        neo__shard_list_cols(l, r->out_col, r->cols, NEO_WIRE_F32,
-                             neo__shard_divisor(m, r->feature, 1), 1);
-        neo__shard_list_route(l, r, 1, 0, 0, 0);
-    }
-}
-/* Data-parallel tables, rounded as if they had travelled. */
-static void neo__shard_list_copies(neo__shard_lister *l, int64_t width, int way, int divides) {
-    const neo__shard_map *m = l->m;
-    const int64_t floats = (int64_t)sizeof(float);
-    for (int64_t q = 0, col = 0; q < m->replica_count; q++) {
-        int32_t f = m->replicas[q];
-        int64_t dim = m->feature_col[f + 1] - m->feature_col[f];
-        neo__shard_list_cols(l, m->feature_col[f], dim, m->wire[way], divides ? m->mean_row[f] : -1,
-                             1);
-        neo__shard_list_part(l, 0, 0, width * floats, col * floats, NEO_WIRE_F32, 0);
-        col += dim;
-    }
-}
-/* The sums of node h; add: from the ranks of the node, else spread to them. */
-static void neo__shard_list_mids(neo__shard_lister *l, int h, int add) {
-    const neo__shard_map *m = l->m;
-    for (int64_t q = m->at_node[h].first; q < m->at_node[h + 1].first; q++) {
-        const neo__shard_mid *mid = &m->mids[q];
-        neo__shard_list_cols(l, mid->col, mid->cols, NEO_WIRE_F32, -1, mid->end - mid->first);
-        if (add) neo__shard_list_sum(l, mid->first, mid->end, 1);
-        for (int64_t i = mid->first; i < mid->end && !add; i++)
-            neo__shard_list_inside(l, &m->pull[i], i - mid->first, 0);
-    }
-}
-/* The sums of nodes [h, end) in coded rows; out: in the caller's rows, else in mid_out. */
-static void neo__shard_list_sums(neo__shard_lister *l, int h, int end, int way, int out) {
-    const neo__shard_map *m = l->m;
-    for (; h < end; h++) {
-        const neo__shard_node *node = &m->at_node[h];
-        for (int64_t q = node->first; q < node[1].first; q++) {
-            const neo__shard_mid *mid = &m->mids[q];
-            neo__shard_list_cols(l, out ? mid->out_col : mid->col, mid->cols, NEO_WIRE_F32,
-                                 out ? neo__shard_divisor(m, mid->feature, way) : -1, 1);
-            neo__shard_list_part(l, 0, out ? node->coded_at[way] : 0, node->coded[way],
-                                 mid->coded[way], m->wire[way], 0);
-        }
-    }
-}
-static void neo__shard_list_one(neo__shard_lister *l, const neo_shard *s, neo__shard_list list) {
-    const neo__shard_map *m = l->m;
-    const int64_t width = s->copies.width;
-    const int node = s->rank / m->per_node;
-    switch (list) {
-    case NEO__SHARD_SEND: neo__shard_list_local(l, s->rank, 0); return;
-    case NEO__SHARD_GET: neo__shard_list_local(l, s->rank, 1); return;
-    case NEO__SHARD_TAKE: neo__shard_list_take(l); return;
-    case NEO__SHARD_RETURN: neo__shard_list_return(l); return;
-    case NEO__SHARD_DIVIDE: neo__shard_list_divide(l, s->rank); return;
-    case NEO__SHARD_COPIES: neo__shard_list_copies(l, width, 0, 1); return;
-    case NEO__SHARD_COPIES_BACK: neo__shard_list_copies(l, width, 1, 1); return;
-    case NEO__SHARD_COPIES_RAW:
-        if (m->late) neo__shard_list_copies(l, width, 1, 0);
-        return;
-    case NEO__SHARD_JOIN: neo__shard_list_mids(l, node, 1); return;
-    case NEO__SHARD_SPREAD: neo__shard_list_mids(l, node, 0); return;
-    case NEO__SHARD_CROSS: neo__shard_list_sums(l, node, node + 1, 0, 0); return;
-    case NEO__SHARD_GET_SUMS: neo__shard_list_sums(l, node, node + 1, 1, 0); return;
-    case NEO__SHARD_TAKE_SUMS: neo__shard_list_sums(l, 0, m->nodes, 0, 1); return;
-    case NEO__SHARD_RETURN_SUMS: neo__shard_list_sums(l, 0, m->nodes, 1, 1); return;
-    default: return;
-    }
-}
-static void neo__shard_list_all(neo__shard_lister *l, neo_shard *s) {
-    l->m = s->map;
-    for (int i = 0; i < NEO__SHARD_LISTS; i++) {
-        s->pooled.list[i] = l->blocks;
-        neo__shard_list_one(l, s, (neo__shard_list)i);
-    }
-    s->pooled.list[NEO__SHARD_LISTS] = l->blocks;
-}
-/* Lists of what all ranks have: the planner, which measures every rank, counts them once. */
-static int neo__shard_is_common(int list) {
-    return list == NEO__SHARD_TAKE || list == NEO__SHARD_RETURN || list == NEO__SHARD_TAKE_SUMS ||
-           list == NEO__SHARD_RETURN_SUMS;
-}
-static void neo__shard_count_lists(neo__shard_map *m) {
-    NEO__ZERO(neo__shard_lister, l);
-    NEO__ZERO(neo_shard, any);
-    l.m = m;
-    for (int i = 0; i < NEO__SHARD_LISTS; i++)
-        if (neo__shard_is_common(i)) neo__shard_list_one(&l, &any, (neo__shard_list)i);
-    m->list_blocks = l.blocks;
-    m->list_parts = l.parts;
-}
-static void neo__shard_size_lists(neo_shard *s) {
-    NEO__ZERO(neo__shard_lister, l);
-    l.m = s->map;
-    for (int i = 0; i < NEO__SHARD_LISTS; i++)
-        if (!neo__shard_is_common(i)) neo__shard_list_one(&l, s, (neo__shard_list)i);
-    s->pooled.blocks = l.blocks + s->map->list_blocks;
-    s->pooled.parts = l.parts + s->map->list_parts;
-}
 /* Bytes of host memory to where pooled rows are. */
 static neo_status neo__shard_send_there(neo_shard *s, void *there, const void *from,
                                         int64_t bytes) {
@@ -5735,11 +1255,15 @@ static neo_status neo__shard_send_there(neo_shard *s, void *there, const void *f
     return neo_tensor_copy(s->ctx, neo_tensor_1d((void *)(uintptr_t)from, NEO_U8, bytes), to);
 }
 static neo_status neo__shard_fill_lists(neo_shard *s, neo__arena *arena) {
-    const neo__shard_pooled *p = &s->pooled;
-    NEO__ZERO(neo__shard_lister, l);
+    neo__shard_pooled *p = &s->pooled;
+    neo__shard_lister l = neo__shard_lister_of(s);
     NEO__TRY(NEO__ARENA(arena, l.block, p->blocks));
     NEO__TRY(NEO__ARENA(arena, l.part, p->parts));
-    neo__shard_list_all(&l, s);
+    for (int i = 0; i < NEO__SHARD_LISTS; i++) {
+        p->list[i] = l.blocks;
+        neo__shard_list_one(&l, (neo__shard_list)i);
+    }
+    p->list[NEO__SHARD_LISTS] = l.blocks;
     NEO_ASSERT(l.blocks == p->blocks && l.parts == p->parts);
     NEO__TRY(neo__shard_send_there(s, p->block, l.block, p->blocks * (int64_t)sizeof *l.block));
     return neo__shard_send_there(s, p->part, l.part, p->parts * (int64_t)sizeof *l.part);
@@ -5925,16 +1449,7 @@ static void neo__cpu_rows(neo_ctx *ctx, const neo__rows_call *call) {
     }
 }
 
-/* ---- a step ---- */
-/* Rows on their way; way 0: forward, from local to remote; 1: backward, from remote to local. */
-typedef struct neo__shard_move {
-    neo_shard *s;
-    const neo__shard_batch *b;
-    int way;
-} neo__shard_move;
-static int neo__shard_is_plain(const neo__shard_move *v) {
-    return v->s->map->wire[v->way] == NEO_WIRE_F32;
-}
+/* ---- a step; way 0: forward, from local to remote; 1: backward ---- */
 static neo_wire_stats *neo__shard_wire_stats(neo_shard *s, int way) {
     return s->map->wire[way] == NEO_WIRE_F32 ? NULL : &s->wire_stats[way];
 }
@@ -5951,7 +1466,7 @@ static neo_status neo__shard_run_list(neo_shard *s, neo__shard_list list, float 
     c.block = p->block + p->list[list];
     c.blocks = p->list[list + 1] - p->list[list];
     c.part = p->part;
-    c.lengths = list == NEO__SHARD_DIVIDE ? s->batches[s->current].whole : p->lengths;
+    c.lengths = list == NEO__SHARD_DIVIDE ? s->now->whole : p->lengths;
     if (list <= NEO__SHARD_RETURN_SUMS) c.stats = neo__shard_wire_stats(s, way);
     if (c.blocks == 0 || rows == 0) return NEO_OK;
     if (p->on_device) return neo__device_rows(s->ctx, &c);
@@ -5964,12 +1479,13 @@ static neo_status neo__shard_run_rows(neo_shard *s, neo__shard_list list, neo_te
     return neo__shard_run_list(s, list, (float *)rows.data, rows.stride[0], coded, rows.shape[0]);
 }
 /* The lengths of the bags that divide. */
-static neo_status neo__shard_bag_lengths(neo_shard *s, const neo__shard_batch *b) {
+static neo_status neo__shard_bag_lengths(neo_shard *s) {
     const neo__shard_map *m = s->map;
-    int64_t n = b->batch.batch;
+    int64_t n = s->now->batch.batch;
     for (int32_t f = 0; f < m->feature_count; f++)
         if (m->mean_row[f] >= 0)
-            neo__shard_whole_lengths(&b->batch, f, s->pooled.host_lengths + m->mean_row[f] * n);
+            neo__shard_whole_lengths(&s->now->batch, f,
+                                     s->pooled.host_lengths + m->mean_row[f] * n);
     return neo__shard_send_there(s, s->pooled.lengths, s->pooled.host_lengths,
                                  m->mean_count * n * (int64_t)sizeof(int32_t));
 }
@@ -5979,75 +1495,16 @@ static neo_status neo__shard_alone(neo_shard *s) {
     if (neo_comm_get_backend(s->moves) != NEO_BACKEND_NCCL) return NEO_OK;
     return neo_comm_wait(s->moves, s->move_ticket);
 }
-static int neo__shard_sends_local(const neo__shard_move *v) {
-    return neo__shard_is_plain(v) && v->s->pooled.inside == 0;
+/* Rows of f32 leave local, or come to it, as they lie there. */
+static int neo__shard_sends_local(const neo_shard *s, int way) {
+    return s->map->wire[way] == NEO_WIRE_F32 && s->pooled.inside == 0;
 }
-static void neo__shard_none_counts(const neo__shard_move *v, int64_t *out,
-                                   int64_t *in); /* >>impl-shard-none */
-static void neo__shard_none_code(const neo__shard_move *v, int decode);
-static void neo__shard_none_rows(neo_shard *s, neo_tensor rows, int back);
-/* Start the exchange of the direct routes, or of rows for each id. */
-static neo_status neo__shard_exchange_rows(const neo__shard_move *v) {
-    neo_shard *s = v->s;
-    const neo__shard_map *m = s->map;
-    int64_t *local = s->exchange.counts + 2 * m->ranks, *remote = local + m->ranks;
-    void *here = m->none                     ? s->per_id.out.data
-                 : neo__shard_sends_local(v) ? (void *)s->pooled.local
-                                             : (void *)s->pooled.coded_local;
-    void *there = m->none ? s->per_id.in.data : (void *)s->pooled.coded_remote;
-    for (int r = 0; r < m->ranks; r++) {
-        local[r] = neo__shard_samples(v->b, r) * m->at_rank[s->rank].coded[v->way];
-        remote[r] = neo__shard_samples(v->b, s->rank) * m->at_rank[r].coded[v->way];
-    }
-    if (m->none) neo__shard_none_counts(v, local, remote);
-    if (v->way)
-        return neo_comm_all_to_allv(s->moves, there, remote, here, local, NEO_U8, &s->move_ticket);
-    if (m->none) neo__shard_none_code(v, 0);
-    if (!neo__shard_sends_local(v))
-        NEO__TRY(neo__shard_run_list(s, NEO__SHARD_SEND, s->pooled.local, s->pooled.width, here,
-                                     v->b->global));
-    return neo_comm_all_to_allv(s->moves, here, local, there, remote, NEO_U8, &s->move_ticket);
-}
-static neo_status neo__shard_nodes_send(const neo__shard_move *v); /* >>impl-shard-nodes */
-static neo_status neo__shard_nodes_exchange(const neo__shard_move *v);
-static neo_status neo__shard_nodes_get(const neo__shard_move *v);
-
-/* The four stages of rows; NEO_POOL_NONE has no lists. From local, begun: */
-static neo_status neo__shard_rows_send(const neo__shard_move *v) {
-    NEO__TRY(neo__shard_bag_lengths(v->s, v->b));
-    NEO__TRY(neo__shard_exchange_rows(v));
-    return v->s->node ? neo__shard_nodes_send(v) : NEO_OK;
-}
-/* ... to the caller's rows; */
-static neo_status neo__shard_rows_take(neo_shard *s, neo_tensor out) {
-    NEO__TRY(neo_comm_wait(s->moves, s->move_ticket));
-    if (s->map->none) neo__shard_none_rows(s, out, 0);
-    NEO__TRY(neo__shard_run_rows(s, NEO__SHARD_TAKE, out, s->pooled.coded_remote));
-    if (s->node) NEO__TRY(neo_comm_wait(s->cross, s->cross_ticket));
-    NEO__TRY(neo__shard_run_rows(s, NEO__SHARD_TAKE_SUMS, out, s->pooled.mid_coded_in));
-    return neo__shard_run_rows(s, NEO__SHARD_COPIES, out, s->pooled.copies);
-}
-/* their gradients back, begun; */
-static neo_status neo__shard_rows_return(const neo__shard_move *v, neo_tensor dout) {
-    neo_shard *s = v->s;
-    if (s->map->none) neo__shard_none_rows(s, dout, 1);
-    NEO__TRY(neo__shard_run_rows(s, NEO__SHARD_RETURN, dout, s->pooled.coded_remote));
-    NEO__TRY(neo__shard_exchange_rows(v));
-    if (s->node) {
-        NEO__TRY(neo__shard_run_rows(s, NEO__SHARD_RETURN_SUMS, dout, s->pooled.mid_coded_in));
-        NEO__TRY(neo__shard_alone(s));
-        NEO__TRY(neo__shard_nodes_exchange(v));
-    }
-    return neo__shard_run_rows(s, NEO__SHARD_COPIES_BACK, dout, s->pooled.copies);
-}
-/* ... and to local. */
-static neo_status neo__shard_rows_get(const neo__shard_move *v) {
-    neo_shard *s = v->s;
-    if (s->map->none) neo__shard_none_code(v, 1);
-    if (!neo__shard_sends_local(v))
-        NEO__TRY(neo__shard_run_list(s, NEO__SHARD_GET, s->pooled.local, s->pooled.width,
-                                     s->pooled.coded_local, v->b->global));
-    return s->node ? neo__shard_nodes_get(v) : NEO_OK;
+/* An exchange between what is here and what is there; back: from there. */
+static neo_status neo__shard_swap(neo_comm *group, int back, void *here, const int64_t *local,
+                                  void *there, const int64_t *remote, neo_dtype dtype,
+                                  neo_ticket *ticket) {
+    return back ? neo_comm_all_to_allv(group, there, remote, here, local, dtype, ticket)
+                : neo_comm_all_to_allv(group, here, local, there, remote, dtype, ticket);
 }
 
 /* ---------------------------------------------------------------------------
@@ -6066,21 +1523,22 @@ static neo_status neo__shard_rows_get(const neo__shard_move *v) {
                   -SPREAD-> inside_in => inside_out -> local
    ------------------------------------------------------------------------ */
 /* Samples of the ranks at place l. */
-static int64_t neo__shard_place_count(const neo_shard *s, const neo__shard_batch *b, int place) {
+static int64_t neo__shard_place_count(const neo_shard *s, int place) {
     int64_t n = 0;
-    for (int r = place; r < s->map->ranks; r += s->map->per_node) n += neo__shard_samples(b, r);
+    for (int r = place; r < s->map->ranks; r += s->map->per_node)
+        n += neo__shard_samples(s->now, r);
     return n;
 }
 /* This rank's inside columns of local, in order of the places they go to (back: come from). */
-static neo_status neo__shard_inside_pick(neo_shard *s, const neo__shard_batch *b, int back) {
+static neo_status neo__shard_inside_pick(neo_shard *s, int back) {
     const neo__shard_map *m = s->map;
     const int64_t cols = s->pooled.inside, width = s->pooled.width;
     float *at = s->pooled.inside_out, *local = s->pooled.local + m->at_rank[s->rank].direct;
     for (int place = 0; place < m->per_node && cols > 0; place++)
         for (int r = place; r < m->ranks; r += m->per_node) {
-            int64_t n = neo__shard_samples(b, r);
+            int64_t n = neo__shard_samples(s->now, r);
             neo_tensor packed = neo__shard_matrix(s, at, n, cols);
-            neo_tensor wide = neo__shard_matrix(s, local + b->start[r] * width, n, cols);
+            neo_tensor wide = neo__shard_matrix(s, local + s->now->start[r] * width, n, cols);
             wide.stride[0] = width;
             if (n > 0)
                 NEO__TRY(neo_tensor_copy(s->ctx, back ? packed : wide, back ? wide : packed));
@@ -6089,61 +1547,204 @@ static neo_status neo__shard_inside_pick(neo_shard *s, const neo__shard_batch *b
     return NEO_OK;
 }
 /* Between inside_out and inside_in. */
-static neo_status neo__shard_inside_exchange(neo_shard *s, const neo__shard_batch *b, int back) {
+static neo_status neo__shard_inside_exchange(neo_shard *s, int back) {
     const neo__shard_map *m = s->map;
     const neo__shard_pooled *p = &s->pooled;
     int64_t *out = s->exchange.counts, *in = s->exchange.counts + m->ranks;
     const int first = s->rank / m->per_node * m->per_node;
+    const int64_t mine = neo__shard_place_count(s, s->rank - first);
     for (int l = 0; l < m->per_node; l++) {
-        out[l] = neo__shard_place_count(s, b, l) * p->inside;
-        in[l] =
-            neo__shard_place_count(s, b, s->rank - first) * neo__shard_inside_cols(m, first + l);
+        out[l] = neo__shard_place_count(s, l) * p->inside;
+        in[l] = mine * neo__shard_inside_cols(m, first + l);
     }
-    if (back)
-        return neo_comm_all_to_allv(s->node, p->inside_in, in, p->inside_out, out, NEO_F32, NULL);
-    return neo_comm_all_to_allv(s->node, p->inside_out, out, p->inside_in, in, NEO_F32, NULL);
+    return neo__shard_swap(s->node, back, p->inside_out, out, p->inside_in, in, NEO_F32, NULL);
 }
 /* Start the exchange of the sums. */
-static neo_status neo__shard_nodes_exchange(const neo__shard_move *v) {
-    neo_shard *s = v->s;
+static neo_status neo__shard_nodes_exchange(neo_shard *s, int way) {
     const neo__shard_map *m = s->map;
+    const neo__shard_pooled *p = &s->pooled;
     const int node = s->rank / m->per_node, place = s->rank % m->per_node;
     int64_t *out = s->exchange.counts, *in = s->exchange.counts + m->ranks;
-    void *here =
-        neo__shard_is_plain(v) ? (void *)s->pooled.mid_out : (void *)s->pooled.mid_coded_out;
-    void *there = s->pooled.mid_coded_in;
+    void *here = m->wire[way] == NEO_WIRE_F32 ? (void *)p->mid_out : (void *)p->mid_coded_out;
     for (int h = 0; h < m->nodes; h++) {
-        out[h] = neo__shard_samples(v->b, h * m->per_node + place) * m->at_node[node].coded[v->way];
-        in[h] = neo__shard_samples(v->b, s->rank) * m->at_node[h].coded[v->way];
+        out[h] = neo__shard_samples(s->now, h * m->per_node + place) * m->at_node[node].coded[way];
+        in[h] = neo__shard_samples(s->now, s->rank) * m->at_node[h].coded[way];
     }
-    if (v->way)
-        return neo_comm_all_to_allv(s->cross, there, in, here, out, NEO_U8, &s->cross_ticket);
-    return neo_comm_all_to_allv(s->cross, here, out, there, in, NEO_U8, &s->cross_ticket);
+    return neo__shard_swap(s->cross, way, here, out, p->mid_coded_in, in, NEO_U8, &s->cross_ticket);
 }
 /* From local, begun; and to local, where the exchange has begun. */
-static neo_status neo__shard_nodes_send(const neo__shard_move *v) {
-    neo_shard *s = v->s;
+static neo_status neo__shard_nodes_send(neo_shard *s) {
     const neo__shard_pooled *p = &s->pooled;
-    const int64_t n = neo__shard_place_count(s, v->b, s->rank % s->map->per_node);
-    NEO__TRY(neo__shard_inside_pick(s, v->b, 0));
+    const int64_t n = neo__shard_place_count(s, s->rank % s->map->per_node);
+    NEO__TRY(neo__shard_inside_pick(s, 0));
     NEO__TRY(neo__shard_alone(s));
-    NEO__TRY(neo__shard_inside_exchange(s, v->b, 0));
+    NEO__TRY(neo__shard_inside_exchange(s, 0));
     NEO__TRY(neo__shard_run_list(s, NEO__SHARD_JOIN, p->mid_out, p->mid, p->inside_in, n));
-    if (!neo__shard_is_plain(v))
+    if (s->map->wire[0] != NEO_WIRE_F32)
         NEO__TRY(neo__shard_run_list(s, NEO__SHARD_CROSS, p->mid_out, p->mid, p->mid_coded_out, n));
-    return neo__shard_nodes_exchange(v);
+    return neo__shard_nodes_exchange(s, 0);
 }
-static neo_status neo__shard_nodes_get(const neo__shard_move *v) {
-    neo_shard *s = v->s;
+static neo_status neo__shard_nodes_get(neo_shard *s) {
     const neo__shard_pooled *p = &s->pooled;
-    const int64_t n = neo__shard_place_count(s, v->b, s->rank % s->map->per_node);
+    const int64_t n = neo__shard_place_count(s, s->rank % s->map->per_node);
     NEO__TRY(neo_comm_wait(s->cross, s->cross_ticket));
-    if (!neo__shard_is_plain(v))
+    if (s->map->wire[1] != NEO_WIRE_F32)
         NEO__TRY(
             neo__shard_run_list(s, NEO__SHARD_GET_SUMS, p->mid_out, p->mid, p->mid_coded_out, n));
     NEO__TRY(neo__shard_run_list(s, NEO__SHARD_SPREAD, p->mid_out, p->mid, p->inside_in, n));
-    NEO__TRY(neo__shard_inside_exchange(s, v->b, 1));
-    return neo__shard_inside_pick(s, v->b, 1);
+    NEO__TRY(neo__shard_inside_exchange(s, 1));
+    return neo__shard_inside_pick(s, 1);
+}
+
+/* ---------------------------------------------------------------------------
+   >>impl-shard-none
+
+   NEO_POOL_NONE: a row for each id. A message from a holder of rows to a rank: route by route of
+   the holder, a row for each id that came from the rank, as it sent them; gradients come back in
+   the same order. Rows are coded by themselves, so that the rank of the ids finds each in what has
+   come: per_id.in_at says where the rows of a route begin, and the next of them belongs to the next
+   id of its source. No column is cut and nothing is summed, so each source has one route; a dropped
+   id has a row of zeros, which does not travel.
+   ------------------------------------------------------------------------ */
+static int32_t neo__shard_source_of_route(const neo__shard_map *m, const neo__shard_route *r) {
+    return m->flows[m->flow_begin[r->rank] + r->flow].source;
+}
+/* Places and counts of what comes from each rank, or (out) goes there; returns how much it is. */
+static int64_t neo__shard_per_id_count(neo_shard *s, int out, int64_t *counts) {
+    const neo__shard_map *m = s->map;
+    const neo__shard_batch *b = s->now;
+    int64_t at = 0;
+    for (int r = 0; r < m->ranks; r++) {
+        const int64_t before = at, first = m->route_begin[out ? s->rank : r];
+        for (int64_t i = first; i < m->route_begin[(out ? s->rank : r) + 1]; i++) {
+            const int64_t *offsets = b->offsets + (i - first) * b->global;
+            const int64_t ids = out ? offsets[b->start[r + 1]] - offsets[b->start[r]]
+                                    : b->sent[neo__shard_source_of_route(m, &m->routes[i])];
+            if (out) s->per_id.out_at[r * s->exchange.routes + i - first] = at;
+            else s->per_id.in_at[i] = at;
+            at += ids * neo__shard_grad_floats(&m->parts[m->routes[i].part]);
+        }
+        counts[r] = at - before;
+    }
+    return at;
+}
+/* Rows that the neo_bags of this rank gives, and takes. */
+static neo_tensor neo__shard_local_rows(const neo_shard *s) {
+    const neo__shard_batch *b = s->now;
+    if (s->map->none)
+        return neo_tensor_2d(s->per_id.local.data, NEO_F32,
+                             b->offsets[s->exchange.routes * b->global], s->per_id.dim);
+    return neo__shard_matrix(s, s->pooled.local, b->global, s->pooled.width);
+}
+/* Room for the rows of a batch. */
+static neo_status neo__shard_none_reserve(neo_shard *s) {
+    neo__shard_per_id *p = &s->per_id;
+    int64_t out = neo__shard_per_id_count(s, 1, s->exchange.counts);
+    int64_t in = neo__shard_per_id_count(s, 0, s->exchange.counts);
+    NEO__TRY(neo__shard_reserve(s, &p->local, out * p->dim, sizeof(float)));
+    NEO__TRY(neo__shard_reserve(s, &p->out, out * p->row_bytes, 1));
+    return neo__shard_reserve(s, &p->in, in * p->row_bytes, 1);
+}
+/* From local to what leaves; back: from there. */
+static void neo__shard_none_code(neo_shard *s, int back) {
+    const neo__shard_map *m = s->map;
+    const neo__shard_batch *b = s->now;
+    const neo__shard_per_id *p = &s->per_id;
+    const int64_t bytes = (int64_t)neo_wire_row_bytes(m->wire[back], p->dim);
+    for (int r = 0; r < m->ranks; r++)
+        for (int64_t i = 0; i < s->exchange.routes; i++) {
+            const int64_t *offsets = b->offsets + i * b->global;
+            int64_t first = offsets[b->start[r]], n = offsets[b->start[r + 1]] - first;
+            float *rows = (float *)p->local.data + first * p->dim;
+            char *at = (char *)p->out.data + p->out_at[r * s->exchange.routes + i] * bytes;
+            if (n > 0 && back)
+                neo_wire_decode(s->ctx, m->wire[1], 0, at, n, p->dim, p->dim, rows);
+            else if (n > 0)
+                neo_wire_encode(s->ctx, m->wire[0], 0, rows, n, p->dim, p->dim, at,
+                                neo__shard_wire_stats(s, 0));
+        }
+}
+/* Work on what travels for each id. rows: of the caller, or (back) their gradients. */
+typedef struct neo__shard_id_job {
+    neo_shard *s;
+    float *rows;
+    int64_t stride;
+    int back;
+} neo__shard_id_job;
+static neo__shard_id_job neo__shard_job_of(neo_shard *s, neo_tensor t, int back) {
+    neo__shard_id_job k = {s, (float *)t.data, t.stride[0], back};
+    return k;
+}
+NEO__HOT_BEGIN
+/* Rows between what comes and the caller's, of one feature. */
+static void neo__shard_none_task(void *arg, int64_t feature, int worker) {
+    const neo__shard_id_job *k = (const neo__shard_id_job *)arg;
+    neo_shard *s = k->s;
+    const neo__shard_map *m = s->map;
+    const neo_jagged *j = &k->s->now->batch;
+    const neo_wire wire = m->wire[k->back];
+    const int32_t f = (int32_t)feature;
+    const int64_t dim = s->per_id.dim, bytes = (int64_t)neo_wire_row_bytes(wire, dim);
+    const int64_t rows = m->tables[m->feature_table[f]].rows, last = j->offsets[(f + 1) * j->batch];
+    (void)worker;
+    if (m->first_source[f] == m->first_source[f + 1]) return;
+    for (int64_t i = j->offsets[f * j->batch]; i < last; i++) {
+        int64_t row = neo__shard_row(m->desc.bounds, rows, neo__shard_id(j, i));
+        float *mine = k->rows + (i - j->offsets[0]) * k->stride;
+        if (row < 0) {
+            if (!k->back) neo__shard_fill(mine, 0, (size_t)dim * sizeof *mine);
+            continue;
+        }
+        char *at = (char *)s->per_id.in.data +
+                   s->per_id.next[neo__shard_source_of(m, f, row)]++ * bytes;
+        if (k->back)
+            neo_wire_encode(s->ctx, wire, 0, mine, 1, dim, dim, at, neo__shard_wire_stats(s, 1));
+        else neo_wire_decode(s->ctx, wire, 0, at, 1, dim, dim, mine);
+    }
+}
+/* Rows of a data-parallel table, of the caller's samples [begin, end) of feature f: rounded as if
+   they had travelled. */
+static float *neo__shard_none_copy(const neo__shard_id_job *k, int32_t f, int64_t begin,
+                                   int64_t end, float *rows) {
+    const neo_shard *s = k->s;
+    const int64_t *offsets = k->s->now->batch.offsets;
+    const int64_t first = offsets[f * k->s->now->batch.batch + begin], dim = s->per_id.dim;
+    const int64_t n = offsets[f * k->s->now->batch.batch + end] - first;
+    float *mine = k->rows + (first - offsets[0]) * k->stride;
+    for (int64_t i = 0; i < n && k->back; i++)
+        memcpy(rows + i * dim, mine + i * k->stride, (size_t)dim * sizeof *rows);
+    neo__shard_round(s, s->map->wire[k->back], rows, n, dim);
+    for (int64_t i = 0; i < n && !k->back; i++)
+        memcpy(mine + i * k->stride, rows + i * dim, (size_t)dim * sizeof *rows);
+    return rows + n * dim;
+}
+NEO__HOT_END
+/* Room for the rows of j, which begins at sample `begin`; back: and their gradients. */
+static neo_status neo__shard_none_copies(neo_shard *s, const neo_jagged *j, int64_t begin,
+                                         int back) {
+    const neo__shard_map *m = s->map;
+    NEO__TRY(neo__shard_reserve(s, &s->per_id.copies, neo_jagged_id_count(j) * s->per_id.dim,
+                                sizeof(float)));
+    neo__shard_id_job k = neo__shard_job_of(s, s->dout, 1);
+    float *rows = (float *)s->per_id.copies.data;
+    for (int64_t q = 0; q < m->replica_count && back; q++)
+        rows = neo__shard_none_copy(&k, m->replicas[q], begin, begin + j->batch, rows);
+    return NEO_OK;
+}
+/* All rows of this rank's ids: to the caller, or back. Features have sources of their own, so each
+   may have a thread, unless what a wire does to rows is counted. */
+static void neo__shard_none_rows(neo_shard *s, neo_tensor rows, int back) {
+    const neo__shard_map *m = s->map;
+    neo__shard_id_job k = neo__shard_job_of(s, rows, back);
+    float *copies = (float *)s->per_id.copies.data;
+    for (int64_t i = 0; i < m->route_count; i++)
+        s->per_id.next[neo__shard_source_of_route(m, &m->routes[i])] = s->per_id.in_at[i];
+    if (!back || !neo__shard_wire_stats(s, 1))
+        neo_parallel_for(s->ctx, m->feature_count, neo__shard_none_task, &k);
+    else
+        for (int32_t f = 0; f < m->feature_count; f++) neo__shard_none_task(&k, f, 0);
+    for (int64_t q = 0; q < m->replica_count && !back; q++)
+        copies = neo__shard_none_copy(&k, m->replicas[q], 0, s->now->batch.batch, copies);
 }
 
 /* ---------------------------------------------------------------------------
@@ -6157,7 +1758,7 @@ NEO__HOT_BEGIN
 /* Features of data-parallel tables, of the caller's samples [begin, end). */
 static neo_status neo__shard_copies_batch(neo_shard *s, int64_t begin, int64_t end, neo_jagged *j) {
     const neo__shard_map *m = s->map;
-    const neo_jagged *from = &s->batches[s->current].batch;
+    const neo_jagged *from = &s->now->batch;
     const size_t size = neo_dtype_size(from->id_dtype);
     const int64_t n = end - begin;
     int64_t *to = s->copies.offsets;
@@ -6189,8 +1790,6 @@ static neo_status neo__shard_copies_batch(neo_shard *s, int64_t begin, int64_t e
     j->weights = from->weights ? (const float *)weights->data : NULL;
     return NEO_OK;
 }
-static neo_status neo__shard_none_copies(neo_shard *s, const neo_jagged *j, int64_t begin,
-                                         int back); /* >>impl-shard-none */
 /* Their part of the batch, and rows for their neo_bags; back: with gradients in them. */
 static neo_status neo__shard_copies_rows(neo_shard *s, int64_t begin, int64_t end, int back,
                                          neo_jagged *j, neo_tensor *rows) {
@@ -6205,7 +1804,7 @@ static neo_status neo__shard_copies_rows(neo_shard *s, int64_t begin, int64_t en
 static neo_status neo__shard_copies_forward(neo_shard *s) {
     neo_jagged j;
     neo_tensor rows;
-    NEO__TRY(neo__shard_copies_rows(s, 0, s->batches[s->current].batch.batch, 0, &j, &rows));
+    NEO__TRY(neo__shard_copies_rows(s, 0, s->now->batch.batch, 0, &j, &rows));
     return neo__shard_look_up(s, s->replicas, &j, rows);
 }
 /* Move gradients that their neo_bags keeps to a table of all rows, and mark these rows. */
@@ -6225,7 +1824,7 @@ static neo_status neo__shard_copies_empty(neo_shard *s, float *dense, unsigned c
 static neo_status neo__shard_copies_grads(neo_shard *s, const neo_leaves *leaves, float *dense) {
     neo_jagged j;
     neo_tensor rows;
-    const neo__shard_batch *b = &s->batches[s->current];
+    const neo__shard_batch *b = s->now;
     int shards = neo_ctx_repro_shards(s->ctx);
     int64_t mine = b->start[s->rank];
     int64_t begin = neo_leaf_begin(b->global, shards, leaves->first) - mine;
@@ -6262,7 +1861,7 @@ static neo_status neo__shard_copies_backward(neo_shard *s) {
     int64_t floats = 0, rows = 0;
     const void *pieces[NEO_MAX_SUBTREES];
     neo_ticket ignored;
-    int count = neo_comm_subtrees(s->rows, s->rank, s->batches[s->current].global, subtree);
+    int count = neo_comm_subtrees(s->rows, s->rank, s->now->global, subtree);
     int parks = s->kept.batches > 0;
     neo__shard_fill(s->copies.touched, 0, (size_t)s->copies.rows);
     for (int32_t t = 0; t < neo_bags_table_count(s->replicas); t++) {
@@ -6306,15 +1905,12 @@ static const neo__shard_part *neo__shard_cut_part(const neo__shard_talk *k, int3
     const neo__shard_map *m = k->s->map;
     return &m->parts[m->part_begin[k->s->rank] + k->cuts[i].table];
 }
-NEO__INLINE int64_t neo__shard_blocks(const neo__shard_part *part) {
-    return (part->cols + 15) / 16;
-}
 /* Floats that a slice says in this round: none if no part here that asks has its rows. */
 static int64_t neo__shard_cut_said(const neo__shard_talk *k, const neo__shard_part *slice) {
     for (int32_t i = 0; i < k->count; i++) {
         const neo__shard_part *mine = neo__shard_cut_part(k, i);
         if (mine->table == slice->table && mine->first_row == slice->first_row)
-            return k->cuts[i].sums * k->cuts[i].rows * neo__shard_blocks(slice);
+            return k->cuts[i].sums * k->cuts[i].rows * neo__plan_blocks(slice->cols);
     }
     return 0;
 }
@@ -6376,7 +1972,7 @@ static neo_status neo__shard_cut_round(neo_shard *s, const neo_cut_sums *cuts, i
         neo__shard_fill(cuts[i].total, 0, (size_t)(cuts[i].sums * cuts[i].rows) * sizeof(float));
         for (int64_t c = mine->first_slice; c < mine->end_slice; c++)
             neo__shard_cut_add(&cuts[i], neo__shard_cut_find(&k, &m->cuts[c]),
-                               neo__shard_blocks(&m->cuts[c]));
+                               neo__plan_blocks(m->cuts[c].cols));
     }
     return NEO_OK;
 }
@@ -6398,206 +1994,103 @@ static neo_status neo__shard_cut_sums(void *user, const neo_cut_sums *cuts, int3
 }
 
 /* ---------------------------------------------------------------------------
-   >>impl-shard-none
-
-   NEO_POOL_NONE: a row for each id. A message from a holder of rows to a rank: route by route of
-   the holder, a row for each id that came from the rank, as it sent them; gradients come back in
-   the same order. Rows are coded by themselves, so that the rank of the ids finds each in what has
-   come: per_id.in_at says where the rows of a route begin, and the next of them belongs to the next
-   id of its source. No column is cut and nothing is summed, so each source has one route; a dropped
-   id has a row of zeros, which does not travel.
-   ------------------------------------------------------------------------ */
-static int32_t neo__shard_source_of_route(const neo__shard_map *m, const neo__shard_route *r) {
-    return m->flows[m->flow_begin[r->rank] + r->flow].source;
-}
-/* Places and counts of what comes from each rank, or (out) goes there; returns how much it is. */
-static int64_t neo__shard_per_id_count(neo_shard *s, const neo__shard_batch *b, int out,
-                                       int64_t *counts) {
-    const neo__shard_map *m = s->map;
-    int64_t at = 0;
-    for (int r = 0; r < m->ranks; r++) {
-        const int64_t before = at, first = m->route_begin[out ? s->rank : r];
-        for (int64_t i = first; i < m->route_begin[(out ? s->rank : r) + 1]; i++) {
-            const int64_t *offsets = b->offsets + (i - first) * b->global;
-            const int64_t ids = out ? offsets[b->start[r + 1]] - offsets[b->start[r]]
-                                    : b->sent[neo__shard_source_of_route(m, &m->routes[i])];
-            if (out) s->per_id.out_at[r * s->exchange.routes + i - first] = at;
-            else s->per_id.in_at[i] = at;
-            at += ids * neo__shard_grad_floats(&m->parts[m->routes[i].part]);
-        }
-        counts[r] = at - before;
-    }
-    return at;
-}
-/* Rows that the neo_bags of this rank gives, and takes. */
-static neo_tensor neo__shard_local_rows(const neo_shard *s, const neo__shard_batch *b) {
-    if (s->map->none)
-        return neo_tensor_2d(s->per_id.local.data, NEO_F32,
-                             b->offsets[s->exchange.routes * b->global], s->per_id.dim);
-    return neo__shard_matrix(s, s->pooled.local, b->global, s->pooled.width);
-}
-/* Room for the rows of a batch. */
-static neo_status neo__shard_none_reserve(neo_shard *s, const neo__shard_batch *b) {
-    neo__shard_per_id *p = &s->per_id;
-    int64_t out = neo__shard_per_id_count(s, b, 1, s->exchange.counts);
-    int64_t in = neo__shard_per_id_count(s, b, 0, s->exchange.counts);
-    NEO__TRY(neo__shard_reserve(s, &p->local, out * p->dim, sizeof(float)));
-    NEO__TRY(neo__shard_reserve(s, &p->out, out * p->row_bytes, 1));
-    return neo__shard_reserve(s, &p->in, in * p->row_bytes, 1);
-}
-/* From local to what leaves; or back. */
-static void neo__shard_none_code(const neo__shard_move *v, int decode) {
-    neo_shard *s = v->s;
-    const neo__shard_map *m = s->map;
-    const neo_wire wire = m->wire[v->way];
-    const int64_t dim = s->per_id.dim, bytes = (int64_t)neo_wire_row_bytes(wire, dim);
-    for (int r = 0; r < m->ranks; r++)
-        for (int64_t i = 0; i < s->exchange.routes; i++) {
-            const int64_t *offsets = v->b->offsets + i * v->b->global;
-            int64_t first = offsets[v->b->start[r]], n = offsets[v->b->start[r + 1]] - first;
-            float *rows = (float *)s->per_id.local.data + first * dim;
-            char *at =
-                (char *)s->per_id.out.data + s->per_id.out_at[r * s->exchange.routes + i] * bytes;
-            if (n == 0) continue;
-            if (decode) neo_wire_decode(s->ctx, wire, 0, at, n, dim, dim, rows);
-            else
-                neo_wire_encode(s->ctx, wire, 0, rows, n, dim, dim, at,
-                                neo__shard_wire_stats(s, v->way));
-        }
-}
-/* Bytes that go to each rank, and come. */
-static void neo__shard_none_counts(const neo__shard_move *v, int64_t *out, int64_t *in) {
-    neo_shard *s = v->s;
-    const int64_t bytes = (int64_t)neo_wire_row_bytes(s->map->wire[v->way], s->per_id.dim);
-    (void)neo__shard_per_id_count(s, v->b, 1, out);
-    (void)neo__shard_per_id_count(s, v->b, 0, in);
-    for (int r = 0; r < s->map->ranks; r++) out[r] *= bytes, in[r] *= bytes;
-}
-/* Work on what travels for each id. rows: of the caller, or (back) their gradients. */
-typedef struct neo__shard_id_job {
-    neo_shard *s;
-    const neo__shard_batch *b;
-    float *rows;
-    int64_t stride;
-    int back;
-} neo__shard_id_job;
-static neo__shard_id_job neo__shard_job_of(neo_shard *s, neo_tensor t, int back) {
-    neo__shard_id_job k = {s, &s->batches[s->current], (float *)t.data, t.stride[0], back};
-    return k;
-}
-NEO__HOT_BEGIN
-/* Rows between what comes and the caller's, of one feature. */
-static void neo__shard_none_task(void *arg, int64_t feature, int worker) {
-    const neo__shard_id_job *k = (const neo__shard_id_job *)arg;
-    neo_shard *s = k->s;
-    const neo__shard_map *m = s->map;
-    const neo_jagged *j = &k->b->batch;
-    const neo_wire wire = m->wire[k->back];
-    const int32_t f = (int32_t)feature;
-    const int64_t dim = s->per_id.dim, bytes = (int64_t)neo_wire_row_bytes(wire, dim);
-    const int64_t rows = m->tables[m->feature_table[f]].rows, last = j->offsets[(f + 1) * j->batch];
-    (void)worker;
-    if (m->first_source[f] == m->first_source[f + 1]) return;
-    for (int64_t i = j->offsets[f * j->batch]; i < last; i++) {
-        int64_t row = neo__shard_row(m->desc.bounds, rows, neo__shard_id(j, i));
-        float *mine = k->rows + (i - j->offsets[0]) * k->stride;
-        if (row < 0) {
-            if (!k->back) neo__shard_fill(mine, 0, (size_t)dim * sizeof *mine);
-            continue;
-        }
-        char *at = (char *)s->per_id.in.data +
-                   s->per_id.next[neo__shard_source_of(m, f, row)]++ * bytes;
-        if (k->back)
-            neo_wire_encode(s->ctx, wire, 0, mine, 1, dim, dim, at, neo__shard_wire_stats(s, 1));
-        else neo_wire_decode(s->ctx, wire, 0, at, 1, dim, dim, mine);
-    }
-}
-/* Rows of a data-parallel table, of the caller's samples [begin, end) of feature f: rounded as if
-   they had travelled. */
-static float *neo__shard_none_copy(const neo__shard_id_job *k, int32_t f, int64_t begin,
-                                   int64_t end, float *rows) {
-    const neo_shard *s = k->s;
-    const int64_t *offsets = k->b->batch.offsets;
-    const int64_t first = offsets[f * k->b->batch.batch + begin], dim = s->per_id.dim;
-    const int64_t n = offsets[f * k->b->batch.batch + end] - first;
-    float *mine = k->rows + (first - offsets[0]) * k->stride;
-    for (int64_t i = 0; i < n && k->back; i++)
-        memcpy(rows + i * dim, mine + i * k->stride, (size_t)dim * sizeof *rows);
-    neo__shard_round(s, s->map->wire[k->back], rows, n, dim);
-    for (int64_t i = 0; i < n && !k->back; i++)
-        memcpy(mine + i * k->stride, rows + i * dim, (size_t)dim * sizeof *rows);
-    return rows + n * dim;
-}
-NEO__HOT_END
-/* Room for the rows of j, which begins at sample `begin`; back: and their gradients. */
-static neo_status neo__shard_none_copies(neo_shard *s, const neo_jagged *j, int64_t begin,
-                                         int back) {
-    const neo__shard_map *m = s->map;
-    NEO__TRY(neo__shard_reserve(s, &s->per_id.copies, neo_jagged_id_count(j) * s->per_id.dim,
-                                sizeof(float)));
-    neo__shard_id_job k = neo__shard_job_of(s, s->dout, 1);
-    float *rows = (float *)s->per_id.copies.data;
-    for (int64_t q = 0; q < m->replica_count && back; q++)
-        rows = neo__shard_none_copy(&k, m->replicas[q], begin, begin + j->batch, rows);
-    return NEO_OK;
-}
-/* All rows of this rank's ids: to the caller, or back. Features have sources of their own, so each
-   may have a thread, unless what a wire does to rows is counted. */
-static void neo__shard_none_rows(neo_shard *s, neo_tensor rows, int back) {
-    const neo__shard_map *m = s->map;
-    neo__shard_id_job k = neo__shard_job_of(s, rows, back);
-    float *copies = (float *)s->per_id.copies.data;
-    for (int64_t i = 0; i < m->route_count; i++)
-        s->per_id.next[neo__shard_source_of_route(m, &m->routes[i])] = s->per_id.in_at[i];
-    if (!back || !neo__shard_wire_stats(s, 1))
-        neo_parallel_for(s->ctx, m->feature_count, neo__shard_none_task, &k);
-    else
-        for (int32_t f = 0; f < m->feature_count; f++) neo__shard_none_task(&k, f, 0);
-    for (int64_t q = 0; q < m->replica_count && !back; q++)
-        copies = neo__shard_none_copy(&k, m->replicas[q], 0, k.b->batch.batch, copies);
-}
-
-/* ---------------------------------------------------------------------------
    >>impl-shard-step
 
    A step: rows leave, are taken, their gradients return, and come (>>impl-shard-rows);
    data-parallel tables go along. One rank with nothing to round (`whole`) calls its neo_bags
    instead. A failure once an exchange has begun ends the groups of all ranks.
    ------------------------------------------------------------------------ */
-static neo_status neo__shard_stage_leave(neo_shard *s, neo__shard_batch *b) {
-    const neo__shard_move move = {s, b, 0};
-    if (s->map->none) NEO__TRY(neo__shard_none_reserve(s, b));
-    if (s->bags) NEO__TRY(neo__shard_look_up(s, s->bags, &b->local, neo__shard_local_rows(s, b)));
-    NEO__TRY(neo__shard_rows_send(&move));
+/* Start the exchange of the direct routes, or of rows for each id. */
+static neo_status neo__shard_exchange_rows(neo_shard *s, int way) {
+    const neo__shard_map *m = s->map;
+    const neo__shard_pooled *p = &s->pooled;
+    const int as_it_lies = neo__shard_sends_local(s, way);
+    int64_t *local = s->exchange.counts + 2 * m->ranks, *remote = local + m->ranks;
+    void *here = m->none      ? s->per_id.out.data
+                 : as_it_lies ? (void *)p->local
+                              : (void *)p->coded_local;
+    void *there = m->none ? s->per_id.in.data : (void *)p->coded_remote;
+    const int64_t bytes = m->none ? (int64_t)neo_wire_row_bytes(m->wire[way], s->per_id.dim) : 1;
+    for (int r = 0; r < m->ranks; r++) {
+        local[r] = neo__shard_samples(s->now, r) * m->at_rank[s->rank].coded[way];
+        remote[r] = neo__shard_samples(s->now, s->rank) * m->at_rank[r].coded[way];
+    }
+    if (m->none) {
+        (void)neo__shard_per_id_count(s, 1, local);
+        (void)neo__shard_per_id_count(s, 0, remote);
+        for (int r = 0; r < m->ranks; r++) local[r] *= bytes, remote[r] *= bytes;
+    }
+    if (m->none && !way) neo__shard_none_code(s, 0);
+    if (!as_it_lies && !way)
+        NEO__TRY(neo__shard_run_list(s, NEO__SHARD_SEND, p->local, p->width, here, s->now->global));
+    return neo__shard_swap(s->moves, way, here, local, there, remote, NEO_U8, &s->move_ticket);
+}
+/* NEO_POOL_NONE has no lists. Rows leave; */
+static neo_status neo__shard_leave(neo_shard *s) {
+    if (s->map->none) NEO__TRY(neo__shard_none_reserve(s));
+    if (s->bags) NEO__TRY(neo__shard_look_up(s, s->bags, &s->now->local, neo__shard_local_rows(s)));
+    NEO__TRY(neo__shard_bag_lengths(s));
+    NEO__TRY(neo__shard_exchange_rows(s, 0));
+    if (s->node) NEO__TRY(neo__shard_nodes_send(s));
     return s->replicas ? neo__shard_copies_forward(s) : NEO_OK;
 }
-static neo_status neo__shard_stage_take(neo_shard *s, neo_tensor out) {
+/* ... are taken to the caller's rows; */
+static neo_status neo__shard_take(neo_shard *s, neo_tensor out) {
+    const neo__shard_pooled *p = &s->pooled;
     neo_tensor shown;
-    if (s->whole) return neo_bags_forward(s->bags, &s->batches[s->current].local, out);
+    if (s->whole) return neo_bags_forward(s->bags, &s->now->local, out);
     NEO__TRY(neo__shard_show(s, out, &shown));
-    NEO__TRY(neo__shard_rows_take(s, shown));
+    NEO__TRY(neo_comm_wait(s->moves, s->move_ticket));
+    if (s->map->none) neo__shard_none_rows(s, shown, 0);
+    NEO__TRY(neo__shard_run_rows(s, NEO__SHARD_TAKE, shown, p->coded_remote));
+    if (s->node) NEO__TRY(neo_comm_wait(s->cross, s->cross_ticket));
+    NEO__TRY(neo__shard_run_rows(s, NEO__SHARD_TAKE_SUMS, shown, p->mid_coded_in));
+    NEO__TRY(neo__shard_run_rows(s, NEO__SHARD_COPIES, shown, p->copies));
     return neo__shard_bring(s, shown, out, 0);
 }
-static neo_status neo__shard_stage_return(neo_shard *s, neo_tensor dout) {
-    const neo__shard_move move = {s, &s->batches[s->current], 1};
+/* ... their gradients return; */
+static neo_status neo__shard_return(neo_shard *s, neo_tensor dout) {
+    const neo__shard_pooled *p = &s->pooled;
     s->dout = dout;
     s->came = s->whole;
     if (s->whole) return NEO_OK;
     NEO__TRY(neo__shard_show(s, dout, &s->dout));
     NEO__TRY(neo__shard_bring(s, s->dout, dout, 1));
-    NEO__TRY(neo__shard_rows_return(&move, s->dout));
+    if (s->map->none) neo__shard_none_rows(s, s->dout, 1);
+    NEO__TRY(neo__shard_run_rows(s, NEO__SHARD_RETURN, s->dout, p->coded_remote));
+    NEO__TRY(neo__shard_exchange_rows(s, 1));
+    if (s->node) {
+        NEO__TRY(neo__shard_run_rows(s, NEO__SHARD_RETURN_SUMS, s->dout, p->mid_coded_in));
+        NEO__TRY(neo__shard_alone(s));
+        NEO__TRY(neo__shard_nodes_exchange(s, 1));
+    }
+    NEO__TRY(neo__shard_run_rows(s, NEO__SHARD_COPIES_BACK, s->dout, p->copies));
     return s->replicas ? neo__shard_copies_backward(s) : NEO_OK;
 }
-static neo_status neo__shard_hurry(neo_shard *s);
-/* The gradients of pooled rows are here: in local, and in dense_sum. */
-static neo_status neo__shard_stage_come(neo_shard *s) {
-    const neo__shard_move move = {s, &s->batches[s->current], 1};
+/* The other batch: that comes next, or none. */
+static neo__shard_batch *neo__shard_next(neo_shard *s) {
+    return &s->batches[s->now == s->batches];
+}
+/* Send its ids, if its lengths are here by now. If it is bad, its own forward_begin says so. */
+static neo_status neo__shard_hurry(neo_shard *s) {
+    neo__shard_batch *next = neo__shard_next(s);
+    if (next->stage != NEO__SHARD_LENGTHS) return NEO_OK;
+    neo_status status = neo__shard_advance(s, next, NEO__SHARD_IDS);
+    return next->stage == NEO__SHARD_EMPTY ? NEO_OK : status;
+}
+/* ... and come, to local and to dense_sum. */
+static neo_status neo__shard_come(neo_shard *s) {
+    const neo__shard_pooled *p = &s->pooled;
     NEO__TRY(neo__shard_hurry(s));
     if (s->came) return NEO_OK;
     s->came = 1;
     NEO__TRY(neo_comm_wait(s->moves, s->move_ticket));
     if (s->replicas) NEO__TRY(neo_comm_wait(s->rows, s->ticket));
-    return neo__shard_rows_get(&move);
+    if (s->map->none) neo__shard_none_code(s, 1);
+    if (!neo__shard_sends_local(s, 1))
+        NEO__TRY(neo__shard_run_list(s, NEO__SHARD_GET, p->local, p->width, p->coded_local,
+                                     s->now->global));
+    return s->node ? neo__shard_nodes_get(s) : NEO_OK;
 }
 
 NEO_API neo_status neo_shard_prefetch(neo_shard *s, const neo_jagged *batch, int64_t global_batch) {
@@ -6605,36 +2098,19 @@ NEO_API neo_status neo_shard_prefetch(neo_shard *s, const neo_jagged *batch, int
     NEO__CHECK(s->map->pipeline, NEO_ERR_STATE,
                "neo_shard_prefetch: the plan has no second batch (neo_plan_desc.pipeline)");
     if (s->whole) return NEO_OK;
-    neo__shard_batch *next = &s->batches[!s->current];
-    NEO__CHECK(next->stage == NEO__SHARD_EMPTY, NEO_ERR_STATE,
+    NEO__CHECK(neo__shard_next(s)->stage == NEO__SHARD_EMPTY, NEO_ERR_STATE,
                "neo_shard_prefetch: a batch is under way already");
-    return neo__shard_start(s, next, batch, global_batch);
-}
-/* Send the ids of the batch that comes next, whose lengths are here by now. If it is a bad one, its
-   own forward_begin says so. */
-static neo_status neo__shard_hurry(neo_shard *s) {
-    neo__shard_batch *next = &s->batches[!s->current];
-    if (next->stage != NEO__SHARD_LENGTHS) return NEO_OK;
-    neo_status status = neo__shard_advance(s, next, NEO__SHARD_IDS);
-    return next->stage == NEO__SHARD_EMPTY ? NEO_OK : status;
+    return neo__shard_start(s, neo__shard_next(s), batch, global_batch);
 }
 /* The batch that comes now, its ids on their way. */
-static neo_status neo__shard_come(neo_shard *s, const neo_jagged *batch, int64_t global_batch) {
-    neo__shard_batch *next = &s->batches[!s->current];
-    if (next->stage == NEO__SHARD_EMPTY)
-        return neo__shard_start(s, &s->batches[s->current], batch, global_batch);
+static neo_status neo__shard_begin(neo_shard *s, const neo_jagged *batch, int64_t global_batch) {
+    neo__shard_batch *next = neo__shard_next(s);
+    if (next->stage == NEO__SHARD_EMPTY) return neo__shard_start(s, s->now, batch, global_batch);
     NEO__CHECK(next->batch.offsets == batch->offsets && next->batch.ids == batch->ids &&
                    next->batch.batch == batch->batch && next->asked == global_batch,
                NEO_ERR_STATE, "neo_shard_forward_begin: the batch that was prefetched comes first");
-    s->current = !s->current;
+    s->now = next;
     return NEO_OK;
-}
-/* On one rank there is nothing to exchange: forward_end looks up. */
-static neo_status neo__shard_whole_begin(neo_shard *s, neo__shard_batch *b, const neo_jagged *batch,
-                                         int64_t global_batch) {
-    NEO__TRY(neo__shard_check_batch(s, batch, global_batch, global_batch));
-    b->batch = b->local = *batch;
-    return neo_bags_reserve(s->bags, global_batch, neo_jagged_id_count(batch));
 }
 /* Neither forward nor backward has begun; `end` ends the latter. */
 static neo_status neo__shard_check_idle(const neo_shard *s, const char *fn, const char *end) {
@@ -6648,21 +2124,22 @@ NEO_API neo_status neo_shard_forward_begin(neo_shard *s, const neo_jagged *batch
     NEO__CHECK(s && batch, NEO_ERR_ARG, "neo_shard_forward_begin: an argument is NULL");
     NEO__TRY(neo__shard_check_idle(s, "neo_shard_forward_begin", "backward"));
     s->phase = NEO__SHARD_IDLE;
-    s->batches[s->current].stage = NEO__SHARD_EMPTY;
-    if (s->whole) {
-        NEO__TRY(neo__shard_whole_begin(s, &s->batches[s->current], batch, global_batch));
+    s->now->stage = NEO__SHARD_EMPTY;
+    if (s->whole) { /* nothing to exchange: forward_end looks up */
+        NEO__TRY(neo__shard_check_batch(s, batch, global_batch, global_batch));
+        s->now->batch = s->now->local = *batch;
+        NEO__TRY(neo_bags_reserve(s->bags, global_batch, neo_jagged_id_count(batch)));
     } else {
-        NEO__TRY(neo__shard_come(s, batch, global_batch));
-        neo__shard_batch *b = &s->batches[s->current];
-        NEO__TRY(neo__shard_advance(s, b, NEO__SHARD_READY));
-        NEO__TRY(neo__shard_or_abort(s, neo__shard_stage_leave(s, b)));
+        NEO__TRY(neo__shard_begin(s, batch, global_batch));
+        NEO__TRY(neo__shard_advance(s, s->now, NEO__SHARD_READY));
+        NEO__TRY(neo__shard_or_abort(s, neo__shard_leave(s)));
     }
     s->phase = NEO__SHARD_FORWARD;
     return NEO_OK;
 }
 static neo_status neo__shard_check_rows(const neo_shard *s, neo_tensor t, const char *fn,
                                         const char *what) {
-    const neo_jagged *j = &s->batches[s->current].batch;
+    const neo_jagged *j = &s->now->batch;
     int64_t n = s->map->none ? neo_jagged_id_count(j) : j->batch, width = neo_shard_out_width(s);
     if (t.absent && !t.data) return neo__no_data(fn, what, t, NEO_ERR_STATE);
     NEO__CHECK(!t.data || (t.place == NEO_DEVICE) == (neo_ctx_device(s->ctx) != NULL), NEO_ERR_ARG,
@@ -6684,7 +2161,7 @@ NEO_API neo_status neo_shard_forward_end(neo_shard *s, neo_tensor out) {
                "neo_shard_forward_end: no forward has begun");
     NEO__TRY(neo__shard_check_rows(s, out, "neo_shard_forward_end", "out"));
     if (s->whole) s->phase = NEO__SHARD_IDLE; /* after a bad batch the next one may come */
-    NEO__TRY(neo__shard_or_abort(s, neo__shard_stage_take(s, out)));
+    NEO__TRY(neo__shard_or_abort(s, neo__shard_take(s, out)));
     s->phase = NEO__SHARD_FORWARDED;
     return neo__shard_hurry(s);
 }
@@ -6692,15 +2169,15 @@ NEO_API neo_status neo_shard_backward_begin(neo_shard *s, neo_tensor dout) {
     NEO__CHECK(s && s->phase == NEO__SHARD_FORWARDED, NEO_ERR_STATE,
                "neo_shard_backward_begin: neo_shard_forward_end has not been called");
     NEO__TRY(neo__shard_check_rows(s, dout, "neo_shard_backward_begin", "dout"));
-    NEO__TRY(neo__shard_or_abort(s, neo__shard_stage_return(s, dout)));
+    NEO__TRY(neo__shard_or_abort(s, neo__shard_return(s, dout)));
     s->phase = NEO__SHARD_BACKWARD;
     return NEO_OK;
 }
 /* Gradients of pooled rows are here, divided, and ready to be merged. */
 static neo_status neo__shard_backward_ready(neo_shard *s) {
-    NEO__TRY(neo__shard_stage_come(s));
+    NEO__TRY(neo__shard_come(s));
     return neo__shard_run_list(s, NEO__SHARD_DIVIDE, s->pooled.local, s->pooled.width,
-                               s->pooled.local, s->batches[s->current].global);
+                               s->pooled.local, s->now->global);
 }
 /* One step, of the batch b or (NULL) of what is kept. All that is sent comes before anything
    changes. */
@@ -6714,7 +2191,7 @@ static neo_status neo__shard_update(neo_shard *s, const neo__shard_batch *b, flo
     if (s->replicas && b) NEO__TRY(neo__shard_copies_keep(s, s->copies.touched));
     if (s->bags && b) {
         neo_tensor rows;
-        NEO__TRY(neo__shard_take_there(s, neo__shard_local_rows(s, b), 0, &rows));
+        NEO__TRY(neo__shard_take_there(s, neo__shard_local_rows(s), 0, &rows));
         NEO__TRY(neo_bags_backward(s->bags, &b->local, rows, lr));
     } else if (s->bags) {
         NEO__TRY(neo_bags_step(s->bags, lr));
@@ -6733,7 +2210,7 @@ NEO_API neo_status neo_shard_backward_end(neo_shard *s, float lr) {
                s->map->desc.name, s->kept.batches);
     NEO__CHECK(lr - lr == 0.0f, NEO_ERR_NUMERIC, "neo_shard_backward_end: lr is %g", (double)lr);
     NEO__TRY(neo__shard_or_abort(s, neo__shard_backward_ready(s)));
-    NEO__TRY(neo__shard_or_abort(s, neo__shard_update(s, &s->batches[s->current], lr)));
+    NEO__TRY(neo__shard_or_abort(s, neo__shard_update(s, s->now, lr)));
     s->phase = NEO__SHARD_IDLE;
     return NEO_OK;
 }
@@ -6799,7 +2276,7 @@ static float *neo__shard_grad_bag(const neo__shard_id_job *k, const neo__shard_r
     neo_tensor w = neo_bags_weight(s->bags, table);
     int64_t floats = neo__shard_grad_floats(part);
     for (int64_t i = offsets[0]; i < offsets[1]; i++, to += floats, dout += next) {
-        int64_t id = neo__shard_id(&k->b->local, i);
+        int64_t id = neo__shard_id(&k->s->now->local, i);
         if (w.dtype == NEO_F32 && w.place == NEO_HOST)
             row = (const float *)w.data + id * part->cols;
         else /* only reads, so threads may */
@@ -6811,8 +2288,8 @@ static float *neo__shard_grad_bag(const neo__shard_id_job *k, const neo__shard_r
 /* A task: what one rank is told of one route. */
 static void neo__shard_grad_task(void *arg, int64_t task, int worker) {
     const neo__shard_id_job *k = (const neo__shard_id_job *)arg;
-    const neo__shard_batch *b = k->b;
     neo_shard *s = k->s;
+    const neo__shard_batch *b = s->now;
     const int64_t i = task % s->exchange.routes, r = task / s->exchange.routes;
     const neo__shard_route *route = &s->map->routes[s->map->route_begin[s->rank] + i];
     float *to = (float *)s->per_id.grad_out.data + s->per_id.out_at[task];
@@ -6830,7 +2307,7 @@ static void neo__shard_grad_join(neo_shard *s, const neo__shard_batch *b) {
         const neo__shard_route *r = &m->pull[q];
         const neo__shard_part *part = &m->parts[r->part];
         int32_t u = neo__shard_source_of_route(m, r);
-        int64_t at = s->per_id.in_at[r->place], n = (part->cols + 15) / 16;
+        int64_t at = s->per_id.in_at[r->place], n = neo__plan_blocks(part->cols);
         if (part->first_col == 0) s->per_id.next[u] = at;
         for (int64_t i = 0; i < b->sent[u] && part->first_col; i++) {
             float sum = in[s->per_id.next[u] + i];
@@ -6844,7 +2321,7 @@ static void neo__shard_grad_join(neo_shard *s, const neo__shard_batch *b) {
    `own`, one after another (returns where they end); else (NULL) of what has come. */
 static const float *neo__shard_grad_give(const neo__shard_id_job *k, int32_t f, const float *own) {
     const neo__shard_map *m = k->s->map;
-    const neo_jagged *j = &k->b->batch;
+    const neo_jagged *j = &k->s->now->batch;
     const float *in = (const float *)k->s->per_id.grad_in.data;
     const int64_t rows = m->tables[m->feature_table[f]].rows;
     const int64_t *offsets = j->offsets + f * j->batch;
@@ -6872,7 +2349,7 @@ static neo_status neo__shard_grad_replicas(const neo__shard_id_job *k) {
     neo_jagged j;
     neo_tensor rows, take;
     NEO__TRY(neo__shard_run_rows(s, NEO__SHARD_COPIES_RAW, s->dout, s->pooled.copies));
-    NEO__TRY(neo__shard_copies_rows(s, 0, k->b->batch.batch, 1, &j, &rows));
+    NEO__TRY(neo__shard_copies_rows(s, 0, k->s->now->batch.batch, 1, &j, &rows));
     int64_t ids = neo_jagged_id_count(&j);
     NEO__TRY(neo__shard_reserve(s, &s->per_id.grad_out, ids, sizeof(float)));
     float *made = (float *)s->per_id.grad_out.data;
@@ -6890,11 +2367,11 @@ static neo_status neo__shard_grad_replicas(const neo__shard_id_job *k) {
     return NEO_OK;
 }
 static neo_status neo__shard_weight_grads(neo_shard *s, float *dweights) {
-    neo__shard_id_job k = {s, &s->batches[s->current], dweights, 1, 0};
+    neo__shard_id_job k = {s, dweights, 1, 0};
     int64_t *out = s->exchange.counts, *in = s->exchange.counts + s->map->ranks;
-    NEO__TRY(neo__shard_stage_come(s));
-    int64_t out_floats = neo__shard_per_id_count(s, k.b, 1, out);
-    int64_t in_floats = neo__shard_per_id_count(s, k.b, 0, in);
+    NEO__TRY(neo__shard_come(s));
+    int64_t out_floats = neo__shard_per_id_count(s, 1, out);
+    int64_t in_floats = neo__shard_per_id_count(s, 0, in);
     NEO__TRY(neo__shard_reserve(s, &s->per_id.grad_out, out_floats, sizeof(float)));
     NEO__TRY(neo__shard_reserve(s, &s->per_id.grad_in, in_floats, sizeof(float)));
     if (neo_ctx_device(s->ctx)) { /* which one thread at a time may ask */
@@ -6906,7 +2383,7 @@ static neo_status neo__shard_weight_grads(neo_shard *s, float *dweights) {
     }
     NEO__TRY(neo_comm_all_to_allv(s->rows, s->per_id.grad_out.data, out, s->per_id.grad_in.data, in,
                                   NEO_F32, NULL));
-    neo__shard_grad_join(s, k.b);
+    neo__shard_grad_join(s, s->now);
     neo_parallel_for(s->ctx, s->map->feature_count, neo__shard_grad_give_task, &k);
     return s->replicas ? neo__shard_grad_replicas(&k) : NEO_OK;
 }
@@ -6927,7 +2404,7 @@ NEO_API neo_status neo_shard_weight_grad(neo_shard *s, float *dweights) {
                "%s: the plan has no gradients of weights: give neo_plan_desc.weight_grad", fn);
     NEO__CHECK(s->phase == NEO__SHARD_BACKWARD, NEO_ERR_STATE,
                "%s: no backward has begun (call it between neo_shard_backward_begin and _end)", fn);
-    const neo_jagged *batch = &s->batches[s->current].batch;
+    const neo_jagged *batch = &s->now->batch;
     NEO__CHECK(dweights || neo_jagged_id_count(batch) == 0, NEO_ERR_ARG, "%s: dweights is NULL",
                fn);
     if (s->whole) return neo_bags_weight_grad(s->bags, batch, s->dout, dweights);
@@ -6965,13 +2442,13 @@ static neo_status neo__shard_keep_room(neo_shard *s, const neo__shard_batch *b) 
     return neo_bags_reserve_kept(s->bags, neo__shard_most_kept(rows));
 }
 static neo_status neo__shard_keep(neo_shard *s) {
-    const neo__shard_batch *b = &s->batches[s->current];
+    const neo__shard_batch *b = s->now;
     if (s->replicas) NEO__TRY(neo__shard_copies_keep(s, s->copies.touched));
     if (!s->bags) return NEO_OK;
     NEO__TRY(neo__shard_keep_room(s, b));
     if (s->whole) return neo_bags_accumulate(s->bags, &b->local, s->dout, NULL);
     neo_tensor rows;
-    NEO__TRY(neo__shard_take_there(s, neo__shard_local_rows(s, b), 0, &rows));
+    NEO__TRY(neo__shard_take_there(s, neo__shard_local_rows(s), 0, &rows));
     return neo_bags_accumulate(s->bags, &b->local, rows, NULL);
 }
 NEO_API neo_status neo_shard_accumulate_end(neo_shard *s) {
@@ -7627,8 +3104,7 @@ static neo_status neo__fsdp_check_sums(neo_fsdp *f, int replicated) {
         d->groups, f->replicas, f->ranks, shards);
     NEO__CHECK(!f->leafwise || d->groups == shards, NEO_ERR_UNSUPPORTED,
                "neo_fsdp_create: with leaf_pieces or a narrow reduce_dtype micro-batches add each, "
-               "or leaf by "
-               "leaf, not in %d groups of %d leaves",
+               "or leaf by leaf, not in %d groups of %d leaves",
                d->groups, shards);
     return NEO_OK;
 }
@@ -8110,18 +3586,10 @@ static neo_status neo__fsdp_check_alike(neo_comm *comm, const neo_fsdp *f) {
                               (double)d->groups, (double)d->leaf_pieces};
     const double dtypes[] = {(double)d->param_dtype, (double)d->reduce_dtype,
                              (double)d->loss_scale_window, (double)d->loss_scale};
-    const double optim[] = {(double)o->kind,
-                            (double)o->nesterov,
-                            (double)o->weight_decay,
-                            (double)o->momentum,
-                            (double)o->dampening,
-                            (double)o->lr_decay,
-                            (double)o->eps,
-                            (double)o->initial_accumulator,
-                            o->beta1,
-                            (double)o->clip_norm,
-                            (double)o->clip_norm_type,
-                            o->beta2};
+    const double optim[] = {
+        (double)o->kind,      (double)o->nesterov, (double)o->weight_decay,   (double)o->momentum,
+        (double)o->dampening, (double)o->lr_decay, (double)o->eps,            o->beta1, o->beta2,
+        (double)o->clip_norm, (double)o->initial_accumulator, (double)o->clip_norm_type};
     NEO__ZERO(neo__alike, a);
     neo__alike_add(&a, "another seed of the context than rank 0", neo_ctx_seed(f->ctx));
     uint64_t *mark = neo__alike_add(&a, "another mode or factor than rank 0", 0);
@@ -8323,8 +3791,7 @@ static neo_status neo__fsdp_hold(neo_fsdp *f, int unit, float **values) {
         int slot = u->slotted ? neo__fsdp_find_slot(f, unit) : 0;
         NEO__CHECK(slot >= 0, NEO_ERR_CAPACITY,
                    "neo_fsdp: unit '%s' is opened inside the windows of %d others, and there are "
-                   "%d slots: "
-                   "more slots, or `keep` for the outer unit",
+                   "%d slots: more slots, or `keep` for the outer unit",
                    u->name, f->gather.slots, f->gather.slots);
         NEO__TRY(neo__fsdp_start(f, unit, slot, unit));
     } else if (!u->whole) {

@@ -7,7 +7,8 @@
        all their bits
      - checkpoints that a kill at any moment leaves whole; every byte is checked before a load
        changes anything
-     - ranks save their parts as one checkpoint; any number of ranks loads it under any other cut
+     - ranks save their parts as one checkpoint; any number of ranks loads it under any other cut;
+       neo_export makes one plain file of it
      - safetensors files, read and written, with names mapped and dtypes converted
 
    WHAT IT DOES NOT DO
@@ -98,8 +99,9 @@ NEO_API neo_tensor neo_state_tensor(const neo_state *state, int index);
 
 /* neo_state_digest: 64-bit hash over each weight's and optimizer tensor's name, dtype, shape and
    bytes in its logical layout. A sum of keyed hashes per element, so it depends on no order; NaNs
-   count alike. Parts count at their place in the whole. The formula is at >>impl-state. Threads:
-   uses the context's. */
+   count alike. Parts count at their place in the whole: where ranks hold parts this is the digest
+   of this rank's, and neo_state_digest_group gives that of all. The formula is at >>impl-state. Of
+   NULL it is 0. Threads: uses the context's. */
 NEO_API uint64_t neo_state_digest(const neo_state *state);
 
 /* neo_state_digest_group: the digest of the state that all ranks hold together: parts count at
@@ -122,8 +124,9 @@ NEO_API neo_status neo_state_digest_group(const neo_state *state, const neo_grou
      manifest.json                      step, numeric definition, sizes and CRC32C; written last
    A checkpoint without a manifest does not exist; so a kill at any moment leaves the previous one.
    step-<12 digits>.partial is being written or removed; one that a killed process left is removed
-   by the next save. One process at a time may save into a directory; others may load from it
-   (one that meets a checkpoint while it is removed gets an error and may try again).
+   by the next save. One process at a time may save into a directory, which neo_save locks for as
+   long (a second one gets NEO_ERR_IO); others may load from it (one that meets a checkpoint while
+   it is removed gets an error and may try again).
 
    W ranks save one checkpoint together, and any number of ranks loads it, under any cut of the
    tensors, one rank with whole tensors among them:
@@ -199,6 +202,18 @@ typedef struct neo_load_desc {
             not see what rank 0 sees), NEO_ERR_MEMORY; what the group's calls return. */
 NEO_API neo_status neo_load(neo_ctx *ctx, const neo_load_desc *desc, neo_state *state,
                             int64_t *loaded_step);
+
+typedef struct neo_export_desc {
+    const char *dir;  /* required: of checkpoints */
+    int64_t step;     /* 0 and below: the newest whole one */
+    const char *path; /* required: the file to write */
+    int with_state;   /* 1: optimizer state and counters too, beside the weights; no dictionaries */
+} neo_export_desc;
+/* neo_export: a checkpoint of any number of ranks as one safetensors file of whole tensors, which
+   any reader opens by name. Checked as by neo_load, but for the definition. One rank calls it; one
+   tensor at a time is in memory. The file is whole or as before.
+   Errors   those of neo_load and neo_safetensors_write. */
+NEO_API neo_status neo_export(neo_ctx *ctx, const neo_export_desc *desc);
 
 /* ---------------------------------------------------------------------------
    >>safetensors
@@ -421,7 +436,6 @@ static neo_status neo__json_string(neo__json *json, char **out) {
     return neo__json_fail(json, json->at, "a string without its closing quote");
 }
 
-/* A number's text: grammar checked. *integer: 1 if it has no fraction and no exponent. */
 static void neo__json_digits(const neo__json *j, size_t *at) {
     while (*at < j->size && j->text[*at] >= '0' && j->text[*at] <= '9') ++*at;
 }
@@ -1144,6 +1158,7 @@ static uint64_t neo__entry_digest(const neo_state *state, const neo__state_entry
 }
 NEO_API uint64_t neo_state_digest(const neo_state *state) {
     uint64_t parts = 0, keys = 0;
+    if (!state) return 0;
     for (int i = 0; i < state->count; i++) {
         const neo__state_entry *entry = &state->entries[i];
         if (entry->kind == NEO_STATE_PROGRESS) continue;
@@ -2322,10 +2337,15 @@ static int neo__ckpt_parse_name(const char *name, int64_t *step, neo__ckpt_suffi
     }
     return 0;
 }
-static int neo__ckpt_is_whole(const char *path) {
+/* whole: 1 if the directory holds a manifest. One that cannot be looked at is an error: a
+   checkpoint that may be there must not count as none. */
+static neo_status neo__ckpt_look(const char *path, int *whole) {
     char manifest[NEO__PATH_BYTES];
-    if (neo__path_join(manifest, path, NEO__CKPT_MANIFEST) != NEO_OK) return 0;
-    return neo__path_look(manifest) == NEO__PATH_FILE;
+    neo__path_kind kind;
+    NEO__TRY(neo__path_join(manifest, path, NEO__CKPT_MANIFEST));
+    NEO__TRY(neo__path_look(manifest, &kind));
+    *whole = kind == NEO__PATH_FILE;
+    return NEO_OK;
 }
 
 /* ---- files of one checkpoint ---- */
@@ -2363,6 +2383,8 @@ typedef struct neo__ckpt_save {
     char partial[NEO__PATH_BYTES], whole[NEO__PATH_BYTES], old[NEO__PATH_BYTES];
     int part_count;
     neo_tensor schema; /* the dictionaries, or none */
+    neo__file lock;    /* of rank 0, on the directory */
+    int locked;
 
     neo__st_item *items;   /* room for every tensor and the schema */
     const char **metadata; /* room for three pairs and one for every part */
@@ -2378,7 +2400,7 @@ typedef struct neo__ckpt_save {
 static int neo__rects_equal(const neo__rect *a, const neo__rect *b) {
     return a->row == b->row && a->col == b->col && a->rows == b->rows && a->cols == b->cols;
 }
-/* A tensor for the list of a file, under the name that it has there. */
+/* A printed text in the save's arena; NULL: no memory. */
 static const char *neo__ckpt_text(neo__ckpt_save *save, const char *format, ...) NEO__PRINTF(2, 3);
 static const char *neo__ckpt_text(neo__ckpt_save *save, const char *format, ...) {
     va_list args, again;
@@ -2529,6 +2551,9 @@ static neo_status neo__ckpt_write_manifest(neo__ckpt_save *save) {
     neo_status status = neo__out_flush(&out);
     neo__out_format(&out, NEO__CKPT_TAIL, out.crc);
     NEO__TRY(neo__ckpt_finish(&out, status, &record));
+    NEO__CHECK(out.bytes <= NEO__CKPT_MANIFEST_BYTES, NEO_ERR_ARG,
+               "%s: the definition makes it %" PRIu64 " bytes, and neo_load takes %d", path,
+               out.bytes, (int)NEO__CKPT_MANIFEST_BYTES);
     NEO__TRY(neo__path_rename(temporary, path));
     return neo__dir_sync(save->partial);
 }
@@ -2539,24 +2564,29 @@ static neo_status neo__ckpt_write_manifest(neo__ckpt_save *save) {
 static neo_status neo__ckpt_clean(const char *name, void *user) {
     neo__ckpt_save *save = (neo__ckpt_save *)user;
     neo__ckpt_suffix suffix;
+    neo__path_kind kind;
     int64_t step = 0;
+    int is_whole;
     char path[NEO__PATH_BYTES], whole[NEO__PATH_BYTES];
     if (!neo__ckpt_parse_name(name, &step, &suffix)) return NEO_OK;
     NEO__TRY(neo__ckpt_path(path, save->desc->dir, step, suffix));
     NEO__TRY(neo__ckpt_path(whole, save->desc->dir, step, NEO__CKPT_WHOLE));
-    if (neo__path_look(path) != NEO__PATH_DIR) return NEO_OK;
+    NEO__TRY(neo__path_look(path, &kind));
+    if (kind != NEO__PATH_DIR) return NEO_OK;
     if (suffix == NEO__CKPT_PARTIAL) {
         (void)neo__tree_remove(path);
         return NEO_OK;
     }
+    NEO__TRY(neo__ckpt_look(whole, &is_whole));
     if (suffix == NEO__CKPT_OLD) {
-        if (neo__ckpt_is_whole(whole)) {
+        if (is_whole) {
             (void)neo__tree_remove(path);
             return NEO_OK;
         }
-        if (!neo__ckpt_is_whole(path) || neo__path_rename(path, whole) != NEO_OK) return NEO_OK;
+        NEO__TRY(neo__ckpt_look(path, &is_whole));
+        if (!is_whole || neo__path_rename(path, whole) != NEO_OK) return NEO_OK;
     }
-    if (!neo__ckpt_is_whole(whole)) return NEO_OK;
+    if (!is_whole) return NEO_OK;
     for (int i = 0; i < save->step_count; i++) /* a renamed one may be listed twice */
         if (save->steps[i] == step) return NEO_OK;
     NEO__TRY(NEO__GROW(save->ctx, save->steps, save->step_capacity, save->step_count + 1));
@@ -2565,7 +2595,9 @@ static neo_status neo__ckpt_clean(const char *name, void *user) {
 }
 /* The directory under its final name. */
 static neo_status neo__ckpt_commit(neo__ckpt_save *save) {
-    int replaces = neo__path_look(save->whole) != NEO__PATH_NONE;
+    neo__path_kind there;
+    NEO__TRY(neo__path_look(save->whole, &there));
+    int replaces = there != NEO__PATH_NONE;
     if (replaces) {
         NEO__TRY(neo__tree_remove(save->old));
         NEO__TRY(neo__path_rename(save->whole, save->old));
@@ -2609,7 +2641,9 @@ static void neo__ckpt_prune(neo__ckpt_save *save) {
 /* This rank's two files. */
 static neo_status neo__ckpt_write_own(neo__ckpt_save *save) {
     int rank = save->meet.group.rank, ranks = save->meet.group.size;
-    NEO__CHECK(neo__path_look(save->partial) == NEO__PATH_DIR, NEO_ERR_IO,
+    neo__path_kind there;
+    NEO__TRY(neo__path_look(save->partial, &there));
+    NEO__CHECK(there == NEO__PATH_DIR, NEO_ERR_IO,
                "%s: does not see this directory, which rank 0 made: %s", save->partial,
                neo__ckpt_apart);
     for (int weights = 1; weights >= 0; weights--) {
@@ -2658,7 +2692,8 @@ static neo_status neo__ckpt_prepare_lists(neo__ckpt_save *save) {
     return NEO_OK;
 }
 static neo_status neo__ckpt_prepare_dir(neo__ckpt_save *save) {
-    neo__path_kind there = neo__path_look(save->whole);
+    neo__path_kind there;
+    NEO__TRY(neo__path_look(save->whole, &there));
     NEO__CHECK(there == NEO__PATH_NONE || there == NEO__PATH_DIR, NEO_ERR_IO,
                "%s: is in the way, and is not a directory", save->whole);
     const neo__state_dicts *dicts = &save->state->dicts;
@@ -2670,6 +2705,8 @@ static neo_status neo__ckpt_prepare_dir(neo__ckpt_save *save) {
         save->schema = neo_tensor_1d(words, NEO_U8, (int64_t)bytes);
     }
     NEO__TRY(neo__dir_make(save->desc->dir));
+    NEO__TRY(neo__dir_lock(&save->lock, save->desc->dir));
+    save->locked = 1;
     return neo__dir_list(save->desc->dir, neo__ckpt_clean, save);
 }
 static uint64_t neo__definition_hash(const neo_state *state) {
@@ -2730,6 +2767,7 @@ NEO_API neo_status neo_save(neo_ctx *ctx, const neo_save_desc *desc, const neo_s
         if (status == NEO_OK) status = neo__ckpt_prepare(save);
         if (status == NEO_OK) status = neo__ckpt_write(save);
         if (status == NEO_OK && meet.group.rank == 0) neo__ckpt_prune(save);
+        if (save->locked) (void)neo__file_close(&save->lock);
         NEO__LIST_FREE(ctx, save->steps, save->step_capacity);
         neo__arena_free(&save->arena);
     }
@@ -2749,10 +2787,12 @@ static neo_status neo__ckpt_visit(const char *name, void *user) {
     neo__ckpt_search *search = (neo__ckpt_search *)user;
     neo__ckpt_suffix suffix;
     int64_t step = 0;
+    int whole;
     char path[NEO__PATH_BYTES];
     if (!neo__ckpt_parse_name(name, &step, &suffix) || suffix == NEO__CKPT_PARTIAL) return NEO_OK;
     NEO__TRY(neo__ckpt_path(path, search->dir, step, suffix));
-    if (!neo__ckpt_is_whole(path)) return NEO_OK;
+    NEO__TRY(neo__ckpt_look(path, &whole));
+    if (!whole) return NEO_OK;
     search->newest = NEO__MAX(search->newest, step);
     int64_t limit = search->wanted > 0 ? search->wanted : search->found;
     if (step < limit || (step > limit && search->wanted > 0)) {
@@ -3303,7 +3343,9 @@ static neo_status neo__ckpt_choose(neo__ckpt_load *load) {
     load->step = (int64_t)words[0];
     load->before = (int64_t)words[1];
     status = neo__ckpt_path(load->dir, desc->dir, load->step, (neo__ckpt_suffix)words[2]);
-    if (status == NEO_OK && !neo__ckpt_is_whole(load->dir))
+    int whole = 1;
+    if (status == NEO_OK) status = neo__ckpt_look(load->dir, &whole);
+    if (!whole)
         status = neo_fail(NEO_ERR_IO, "%s: does not see this checkpoint, which rank 0 found: %s",
                           load->dir, neo__ckpt_apart);
     return neo__meet_agree(meet, status);
@@ -3368,6 +3410,108 @@ NEO_API neo_status neo_load(neo_ctx *ctx, const neo_load_desc *desc, neo_state *
     }
     neo__arena_free(&arena);
     neo__meet_end(&meet);
+    return status;
+}
+
+/* ---- neo_export ---- */
+typedef struct neo__export {
+    neo__ckpt_load load;
+    neo_load_desc desc;
+    neo_tensor *tensors; /* of the file: whole ones, without data */
+    const char **names;
+    void *data; /* of the tensor at hand */
+    size_t bytes;
+} neo__export;
+/* An entry without memory for each tensor that a file of the checkpoint holds, whole or in part. */
+static neo_status neo__export_list_file(neo__export *job, int number) {
+    neo__ckpt_load *load = &job->load;
+    neo_safetensors *file = NULL;
+    if (!neo__ckpt_surveys(load, number)) return NEO_OK;
+    NEO__TRY(neo__ckpt_open(load, number, &file));
+    int weights = neo__ckpt_starts(load->files[number].name, "model-");
+    neo_status status = NEO_OK;
+    for (int k = 0; k < file->count && status == NEO_OK; k++) {
+        NEO__ZERO(neo__ckpt_piece, piece);
+        if (!weights && strcmp(neo_safetensors_name(file, k), NEO__SCHEMA_NAME) == 0) continue;
+        status = neo__ckpt_piece_of(file, k, &piece);
+        if (status != NEO_OK || neo__state_find(load->state, piece.name) >= 0) continue;
+        NEO__ZERO(neo__state_entry, entry);
+        entry.kind = weights ? NEO_STATE_WEIGHT : NEO_STATE_OPTIMIZER;
+        entry.tensor = entry.whole = piece.whole;
+        entry.slab = neo__slab_whole(&piece.whole);
+        status = neo__state_put(load->state, &entry, piece.name, -1);
+    }
+    neo_safetensors_close(file);
+    return status;
+}
+static void neo__export_release(neo__export *job) {
+    if (job->data) neo_free(job->load.ctx, job->data, job->bytes);
+    job->data = NULL;
+}
+/* The elements of one tensor, from all files that hold some. */
+static neo_status neo__export_read(void *user, int index, const void **data) {
+    neo__export *job = (neo__export *)user;
+    neo__ckpt_load *load = &job->load;
+    neo__slab slab = load->state->entries[index].slab;
+    neo__file file;
+    neo__export_release(job);
+    job->bytes = neo__st_bytes(&job->tensors[index]);
+    job->data = neo__alloc_for(load->ctx, job->bytes, "neo_export");
+    if (!job->data) return NEO_ERR_MEMORY;
+    *data = slab.data = (char *)job->data;
+    for (int i = 0; i < load->run_count; i++) {
+        const neo__ckpt_run *run = &load->runs[i];
+        if (run->entry != index) continue;
+        NEO__TRY(neo__path_join(load->path, load->dir, load->files[run->file].name));
+        NEO__TRY(neo__file_open(&file, load->path, NEO__FILE_READ));
+        neo_status status = neo__st_read_rect(load->ctx, &file, &run->rect, &slab, 0);
+        neo__file_close(&file);
+        NEO__TRY(status);
+    }
+    return NEO_OK;
+}
+static neo_status neo__export_write(neo__export *job, const char *path) {
+    neo__ckpt_load *load = &job->load;
+    const char *const metadata[] = {"format", "pt", "writer", "neo"};
+    NEO__TRY(neo__ckpt_choose(load));
+    NEO__TRY(neo__ckpt_read_manifest(load));
+    NEO__TRY(neo__ckpt_check_files(load));
+    for (int i = 0; i < load->file_count; i++) NEO__TRY(neo__export_list_file(job, i));
+    NEO__TRY(neo__ckpt_survey(load));
+    int count = load->state->count;
+    NEO__TRY(NEO__ARENA(&load->arena, job->tensors, count));
+    NEO__TRY(NEO__ARENA(&load->arena, job->names, count));
+    for (int i = 0; i < count; i++) {
+        job->tensors[i] = load->state->entries[i].whole;
+        job->names[i] = load->state->entries[i].name;
+    }
+    return neo_safetensors_stream(load->ctx, path, job->names, job->tensors, count,
+                                  metadata, 2, neo__export_read, job);
+}
+NEO_API neo_status neo_export(neo_ctx *ctx, const neo_export_desc *desc) {
+    NEO__CHECK(ctx && desc && desc->dir && desc->dir[0] && desc->path, NEO_ERR_ARG,
+               "neo_export: an argument is NULL, or desc.dir or desc.path is missing");
+    neo__arena arena = {ctx, NULL, NULL, 0, "neo_export"};
+    neo__export *job;
+    NEO__TRY(NEO__ARENA(&arena, job, 1));
+    neo__ckpt_load *load = &job->load;
+    job->desc.dir = desc->dir;
+    job->desc.step = desc->step;
+    job->desc.weights_only = !desc->with_state;
+    load->ctx = load->arena.ctx = ctx;
+    load->arena.function = arena.function;
+    load->desc = &job->desc;
+    load->before = -1;
+    neo_status status = neo__meet_begin(&load->meet, ctx, "neo_export", NULL);
+    if (status == NEO_OK) {
+        status = neo_state_create(ctx, &load->state);
+        if (status == NEO_OK) status = neo__export_write(job, desc->path);
+        neo__export_release(job);
+        if (load->state) neo__ckpt_load_free(load);
+        neo_state_destroy(load->state);
+        neo__meet_end(&load->meet);
+    }
+    neo__arena_free(&arena);
     return status;
 }
 NEO__COLD_END

@@ -171,12 +171,33 @@ static neo_status blend(neo_ctx *ctx, neo_tensor *t, const void *arg) {
     if (status == NEO_OK) status = neo_round(ctx, NEO_BF16, t[0], t[1]);
     return status;
 }
+/* Matrices whose rows lie apart, of widths below, at and above a block of a sum. */
+static neo_status blend_rows(neo_ctx *ctx, neo_tensor *t, const void *arg) {
+    const int64_t n = *(const int64_t *)arg;
+    neo_tensor x = neo_tensor_slice(t[0], 1, 2, n), y = neo_tensor_slice(t[1], 1, 1, n);
+    neo_tensor dx = neo_tensor_slice(t[3], 1, 0, n), dy = neo_tensor_slice(t[4], 1, 3, n);
+    neo_status status = neo_add(ctx, x, y);
+    if (status == NEO_OK) status = neo_mul(ctx, x, y);
+    if (status == NEO_OK) status = neo_scale(ctx, x, 0.7f, NULL);
+    if (status == NEO_OK) status = neo_dot_forward(ctx, x, y, t[2]);
+    if (status == NEO_OK) status = neo_dot_backward(ctx, x, y, t[2], dx, dy);
+    if (status == NEO_OK) status = neo_mul(ctx, t[5], t[1]);
+    return status;
+}
 static void row_blend(void) {
+    static const int64_t widths[] = {1, 5, 16, 64, 256, 300, 600};
     numbers(1000, 0);
     numbers(1000, 0);
     add(NEO_BF16, 1000, 0);
     ((float *)numbers(300, 0).data)[299] = INFINITY;
     CALL(blend, NULL);
+    for (int i = 0; i < 7; i++) {
+        for (int k = 0; k < 2; k++) numbers(9, widths[i] + 3);
+        numbers(9, 1);
+        for (int k = 0; k < 2; k++) numbers(9, widths[i] + 3);
+        add(NEO_BF16, 9, widths[i] + 3);
+        CALL(blend_rows, &widths[i]);
+    }
 }
 
 /* ---- layers ---- */

@@ -23,7 +23,7 @@
      pipeline on                      exchanges run beside computation */
 #ifndef PLAN_READ_H
 #define PLAN_READ_H
-#include "neo_fsdp.h"
+#include "neo_plan.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

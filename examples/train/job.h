@@ -240,7 +240,8 @@ static neo_status make_saves(const cli_saves *saves) {
 /* No run overwrites the checkpoints of another one. */
 static neo_status check_fresh(const cli_saves *saves) {
     int64_t there = -1;
-    if (neo_find_checkpoint(saves->dir, &there) != NEO_OK) return NEO_OK;
+    neo_status status = neo_find_checkpoint(saves->dir, &there);
+    if (status != NEO_OK) return status == NEO_ERR_NOT_FOUND ? NEO_OK : status;
     REFUSE("--checkpoint %s: holds step %lld of an earlier run: add --resume to go on with it, "
            "or name another directory", saves->dir, (long long)there);
 }

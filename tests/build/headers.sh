@@ -1,5 +1,5 @@
 #!/bin/sh
-# headers.sh: neo.h, neo_state.h, neo_data.h, neo_comm.h and neo_fsdp.h in every way a user may include them, warnings as errors.
+# headers.sh: neo.h and the headers beside it in every way a user may include them, warnings as errors.
 #
 # The compile matrix (compilers x language standards x macro sets), order of includes, layout of public
 # structs over configurations, flags that must be refused or must not change results, and the time one
@@ -126,11 +126,38 @@ done
 for f in declare implement late; do
     sed -e 's/"neo\.h"/"neo_comm.h"/' "$W/$f.c" >"$W/comm_$f.c"
 done
-# neo_fsdp.h: likewise, over the two others in one file (comm_library.c).
+# neo_plan.h and neo_fsdp.h: likewise, the latter over neo.h and neo_comm.h in one file (comm_library.c).
 for f in declare implement late; do
-    sed -e 's/"neo\.h"/"neo_fsdp.h"/' "$W/$f.c" >"$W/fsdp_$f.c"
+    for h in plan fsdp; do sed -e 's/"neo\.h"/"neo_'$h'.h"/' "$W/$f.c" >"$W/${h}_$f.c"; done
 done
 printf '#define NEO_IMPLEMENTATION\n#include "neo_state.h"\n#include "neo_comm.h"\n' >"$W/comm_library.c"
+cat >"$W/plan_alone.c" <<'END'
+#define NEO_IMPLEMENTATION
+#include "neo_plan.h"
+int main(void) {
+    neo_ctx *ctx = NULL;
+    neo_table_desc table;
+    neo_bags_desc bags;
+    neo_plan_desc desc;
+    neo_plan *plan = NULL;
+    memset(&table, 0, sizeof table);
+    memset(&bags, 0, sizeof bags);
+    memset(&desc, 0, sizeof desc);
+    table.name = "t";
+    table.rows = 8;
+    table.dim = 32;
+    bags.tables = &table;
+    bags.table_count = 1;
+    bags.max_batch = bags.max_ids = 4;
+    desc.bags = &bags;
+    desc.cluster.ranks = 2;
+    neo_status status = neo_ctx_create(NULL, &ctx);
+    if (status == NEO_OK) status = neo_plan_create(ctx, &desc, &plan);
+    neo_plan_destroy(plan);
+    neo_ctx_destroy(ctx);
+    return status != NEO_OK;
+}
+END
 cat >"$W/fsdp_alone.c" <<'END'
 #define NEO_FSDP_IMPLEMENTATION
 #include "neo_fsdp.h"
@@ -267,12 +294,16 @@ for c in $compilers; do
                  timeout 60 $W/comm-$c-$std" ;;
         esac
         case $std in c11 | c++17)
-            job "$c $std neo_fsdp.h declarations" "$base -O1 -fsyntax-only $language $W/fsdp_declare.c"
-            for set in "" -DNEO_STATIC; do
-                job "$c $std neo_fsdp.h implementation $set" "$base -fsyntax-only $set $language $W/fsdp_implement.c"
+            for h in plan fsdp; do
+                job "$c $std neo_$h.h declarations" "$base -O1 -fsyntax-only $language $W/${h}_declare.c"
+                for set in "" -DNEO_STATIC; do
+                    job "$c $std neo_$h.h implementation $set" "$base -fsyntax-only $set $language $W/${h}_implement.c"
+                done
+                job "$c $std neo_$h.h declarations, then the implementation" \
+                    "$base -fsyntax-only $language $W/${h}_late.c"
             done
-            job "$c $std neo_fsdp.h declarations, then the implementation" \
-                "$base -fsyntax-only $language $W/fsdp_late.c"
+            job "$c $std neo_plan.h, linked" "$base -O0 $language -o $W/plan-$c-$std $W/plan_alone.c -pthread -lm &&
+                 $W/plan-$c-$std"
             job "$c $std neo_fsdp.h alone, linked with the others" \
                 "$base -O1 $language -c -o $W/fsdp-$c-$std.o $W/fsdp_alone.c &&
                  $base -O0 -DNEO_NO_SIMD $language -c -o $W/fsdp-library-$c-$std.o $W/comm_library.c &&
@@ -360,7 +391,7 @@ run_jobs
     echo '#include "neo_fsdp.h"'
     echo '#include <stdio.h>'
     echo 'int main(void) {'
-    for header in neo.h neo_state.h neo_data.h neo_comm.h neo_fsdp.h; do
+    for header in neo.h neo_state.h neo_data.h neo_comm.h neo_plan.h neo_fsdp.h; do
         sed '/Stop here if you only want the API/q' $header
     done | sed -n \
         -e 's/^} \(neo_[a-z0-9_]*\);.*/\1/p' \

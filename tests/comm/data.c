@@ -554,7 +554,7 @@ static int64_t refused; /* of rank 1: which allocation from now on */
 static void *refusing_alloc(size_t size, size_t align, void *user) {
     void *p = NULL;
     (void)user;
-    if (size == (size_t)NEO__INPUT_BLOCKS * NEO__INPUT_BLOCK && __atomic_add_fetch(&refused, -1, __ATOMIC_RELAXED) == 0)
+    if (size == sizeof(struct neo_comm_input) && __atomic_add_fetch(&refused, -1, __ATOMIC_RELAXED) == 0)
         return NULL;
     return posix_memalign(&p, align < sizeof p ? sizeof p : align, size ? size : 1) == 0 ? p : NULL;
 }

@@ -397,7 +397,7 @@ static neo_status flights(neo_comm *host, void *user) {
     }
     neo_comm_stats s = neo_comm_get_stats(gpu);
     EXPECT(host, s.op[NEO_COMM_ALL_REDUCE].calls == N, "calls");
-    /* A slip and a header to each other rank per call. */
+    /* A header to each other rank per call. */
     int64_t control = s.op[NEO_COMM_ALL_REDUCE].control_bytes;
     EXPECT(host, (size == 1) == (control == 0) && control % (N * (size > 1 ? size - 1 : 1)) == 0, "control %" PRId64, control);
     neo_comm_destroy(gpu);
@@ -757,7 +757,7 @@ static neo_status wander(neo_comm *host, void *user) {
         break;
     case COUNTS: /* the same sum */
         counts[other ? 1 : 0] = 40;
-        part = "its counts or pieces are not those of rank";
+        part = "expects 0 bytes from rank ";
         status = neo_comm_all_gather(gpu, x, y, 0, counts, NEO_F32, NULL);
         break;
     case PAIRS:
@@ -766,8 +766,8 @@ static neo_status wander(neo_comm *host, void *user) {
         part = "expects 16 bytes from rank 1, which sends 20";
         status = neo_comm_all_to_allv(gpu, x, counts, y, outs, NEO_F32, NULL);
         break;
-    case PIECES:
-        part = "its counts or pieces are not those of rank";
+    case PIECES: /* a rank has two of them */
+        part = " leaves";
         status = other ? neo_comm_all_reduce_leaves(gpu, pieces, y, 100, NEO_F32, NULL)
                        : neo_comm_all_reduce(gpu, NEO_REDUCE_SUM, x, y, 100, NEO_F32, NULL);
         break;

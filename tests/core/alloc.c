@@ -46,6 +46,45 @@ static neo_status run_trainer(const neo_ctx_desc *desc) {
     return status;
 }
 
+/* A context that is destroyed before its objects: said, new ones refused, all memory back in the end. */
+static char logged[512];
+static void keep_line(neo_log_level level, const char *text, void *user) {
+    (void)level, (void)user;
+    snprintf(logged, sizeof logged, "%s", text);
+}
+static void context_first(void) {
+    for (int threads = 1; threads < 3; threads++) {
+        meter memory = {.refuse_at = -1};
+        neo_ctx_desc desc = {.threads = threads, .allocator = {meter_alloc, meter_free, &memory}};
+        neo_ctx *ctx = NULL;
+        neo_params *params = NULL, *more = NULL;
+        neo_mlp *mlp = NULL;
+        neo_tensor t;
+        neo_mlp_desc d = {.name = "m", .width_count = 2, .widths = {3, 4}, .max_batch = 2};
+        desc.logger.log = keep_line;
+        logged[0] = 0;
+        REQUIRE_OK(neo_ctx_create(&desc, &ctx));
+        REQUIRE_OK(neo_params_create(ctx, &params));
+        REQUIRE_OK(neo_mlp_create(ctx, params, &d, &mlp));
+        REQUIRE_OK(neo_tensor_alloc(ctx, NEO_F32, 1, (int64_t[]){100}, &t));
+        neo_ctx_destroy(ctx);
+        CHECK(strstr(logged, "neo_ctx_destroy: ") && strstr(logged, "bytes of objects or tensors"));
+        neo_ctx_destroy(ctx); /* again: nothing */
+        CHECK(neo_params_create(ctx, &more) != NEO_OK && more == NULL);
+        CHECK_ERR(neo_tensor_zero(ctx, t), NEO_ERR_STATE, "the context is destroyed");
+        neo_mlp_destroy(mlp);
+        neo_tensor_free(ctx, &t);
+        CHECK(memory.live > 0);
+        neo_params_destroy(params);
+        CHECK(memory.live == 0);
+        logged[0] = 0; /* in order: not a word */
+        REQUIRE_OK(neo_ctx_create(&desc, &ctx));
+        REQUIRE_OK(neo_params_create(ctx, &params));
+        neo_params_destroy(params);
+        neo_ctx_destroy(ctx);
+        CHECK(logged[0] == 0 && memory.live == 0);
+    }
+}
 static neo_status use_files(neo_ctx *ctx, neo_schema *schema) {
     const char *paths[1];
     neo_reader *reader = NULL;
@@ -242,6 +281,7 @@ int main(void) {
     RUN(see);
     RUN(safetensors);
     RUN(jagged);
+    RUN(context_first);
     remove(path);
     return test_end("core/alloc");
 }

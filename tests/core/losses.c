@@ -164,6 +164,27 @@ static void saturated_cases(void) {
     neo_ctx_destroy(ctx);
 }
 
+/* An infinite logit loses an infinity where the label says less than 1, on every instruction set. */
+static void infinite_logits(void) {
+    static const neo_isa isas[] = {NEO_ISA_SCALAR, NEO_ISA_AVX2, NEO_ISA_AVX512, NEO_ISA_NEON};
+    for (int i = 0; i < 4; i++) {
+        if (!neo_isa_available(isas[i])) continue;
+        neo_ctx *ctx = test_ctx(1, isas[i], 1);
+        for (int at = 0; at < 20; at++) {
+            float x[20] = {0}, y[20] = {0}, dx[20];
+            double loss = 0;
+            x[at] = INFINITY, y[at] = at % 2 ? 0.5f : 0.0f;
+            neo_tensor tx = neo_tensor_1d(x, NEO_F32, 20), ty = neo_tensor_1d(y, NEO_F32, 20);
+            CHECK_OK(neo_bce_with_logits(ctx, NULL, tx, ty, neo_tensor_1d(dx, NEO_F32, 20), &loss));
+            CHECK(loss == (double)INFINITY && dx[at] == (1.0f - y[at]) / 20);
+        }
+        float p = 1.0000001f, one = 1.0f, d;
+        neo_tensor tp = neo_tensor_1d(&p, NEO_F32, 1), ty = neo_tensor_1d(&one, NEO_F32, 1);
+        CHECK_ERR(neo_bce(ctx, NULL, tp, ty, neo_tensor_1d(&d, NEO_F32, 1), NULL), NEO_ERR_RANGE,
+                  "is 1.00000012, not in [0, 1]");
+        neo_ctx_destroy(ctx);
+    }
+}
 static void same_bits_for_every_cut(void) {
     static const neo_isa isas[] = {NEO_ISA_SCALAR, NEO_ISA_AVX2, NEO_ISA_AVX512, NEO_ISA_NEON};
     static const int threads[] = {1, 2, 3, 8};
@@ -318,6 +339,7 @@ static void refusals_write_nothing(void) {
 int main(void) {
     RUN(values_and_gradients_equal_the_formulas);
     RUN(saturated_cases);
+    RUN(infinite_logits);
     RUN(same_bits_for_every_cut);
     RUN(gradients_pass_the_check);
     RUN(refusals_write_nothing);

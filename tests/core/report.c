@@ -5,6 +5,8 @@
    numbers, thinning, memory, files. */
 #include "test.h"
 
+#include <locale.h>
+
 static const char *path = "build_test_report.html";
 static char page[1 << 20];
 static void read_page(void) {
@@ -334,6 +336,29 @@ static void every_allocation_may_fail(void) {
     CHECK(failures >= 3 && failures < 99); /* the report, its names and texts, the points of the curve */
     neo_ctx_destroy(ctx);
 }
+/* Paths and numbers are the same where the locale writes 0,5 for a half. */
+static void other_locales(void) {
+    static const char *const locales[] = {"de_DE.UTF-8", "fr_FR.UTF-8", "ru_RU.UTF-8", "de_DE"};
+    static char plain[sizeof page];
+    int found = 0;
+    for (int l = 0; l < 4 && !found; l++) found = setlocale(LC_ALL, locales[l]) != NULL;
+    setlocale(LC_ALL, "C");
+    if (!found) SKIP("no locale with a decimal comma is installed");
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    neo_report *r = report(ctx, "comma");
+    for (int i = 0; i < 40; i++)
+        CHECK_OK(neo_report_point(r, "loss", "train", i * 0.37, 0.5 + i % 7 * 0.123));
+    write_and_read(r);
+    memcpy(plain, page, sizeof page);
+    for (int l = 0; l < 4; l++) {
+        if (!setlocale(LC_ALL, locales[l])) continue;
+        write_and_read(r);
+        setlocale(LC_ALL, "C");
+        CHECK(strcmp(plain, page) == 0);
+    }
+    neo_report_destroy(r);
+    neo_ctx_destroy(ctx);
+}
 static void files(void) {
     neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
     neo_report *r = report(ctx, "first");
@@ -364,6 +389,7 @@ int main(void) {
     RUN(hostile_numbers);
     RUN(curves_are_thinned);
     RUN(every_allocation_may_fail);
+    RUN(other_locales);
     RUN(files);
     return test_end("core/report");
 }

@@ -630,6 +630,75 @@ static void residuals(void) {
     contexts_free();
 }
 
+/* Columns of wider matrices: each result against the plain loop, and nothing beside the columns is touched. */
+static void strided_elements(void) {
+    enum { ROWS = 37, WIDE = 300 };
+    static const int64_t widths[] = {1, 3, 16, 17, 64, 255, 256, 257, 290};
+    contexts_make(1);
+    for (int i = 0; i < context_count; i++)
+        for (int w = 0; w < 9; w++) {
+            static float x[ROWS * WIDE], y[ROWS * WIDE], want[ROWS * WIDE];
+            const int64_t n = widths[w];
+            test_fill(x, ROWS * WIDE), test_fill(y, ROWS * WIDE);
+            neo_tensor tx = neo_tensor_slice(neo_tensor_2d(x, NEO_F32, ROWS, WIDE), 1, 7, n);
+            neo_tensor ty = neo_tensor_slice(neo_tensor_2d(y, NEO_F32, ROWS, WIDE), 1, 3, n);
+            memcpy(want, x, sizeof x);
+            for (int r = 0; r < ROWS; r++)
+                for (int k = 0; k < n; k++) {
+                    float *to = &want[r * WIDE + 7 + k], from = y[r * WIDE + 3 + k];
+                    *to = *to + from;
+                    *to = *to * from;
+                    *to = *to * 0.3f;
+                }
+            CHECK_OK(neo_add(contexts[i], tx, ty));
+            CHECK_OK(neo_mul(contexts[i], tx, ty));
+            CHECK_OK(neo_scale(contexts[i], tx, 0.3f, NULL));
+            CHECK_BITS(x, want, sizeof x);
+        }
+    contexts_free();
+}
+/* Dots against double, their gradients exactly; a table of all shapes that are refused. */
+static void dots(void) {
+    enum { ROWS = 19, WIDE = 700 };
+    static float x[ROWS * WIDE], y[ROWS * WIDE], out[ROWS], dx[ROWS * WIDE], dy[ROWS * WIDE], first[ROWS];
+    static const int64_t widths[] = {1, 2, 15, 16, 33, 128, 256, 257, 512, 700};
+    contexts_make(1);
+    for (int w = 0; w < 10; w++)
+        for (int i = 0; i < context_count; i++) {
+            const int64_t n = widths[w];
+            neo_tensor tx = neo_tensor_slice(neo_tensor_2d(x, NEO_F32, ROWS, WIDE), 1, 0, n);
+            neo_tensor ty = neo_tensor_slice(neo_tensor_2d(y, NEO_F32, ROWS, WIDE), 1, WIDE - n, n);
+            neo_tensor tdx = neo_tensor_2d(dx, NEO_F32, ROWS, n), tdy = neo_tensor_2d(dy, NEO_F32, ROWS, n);
+            neo_tensor tout = neo_tensor_2d(out, NEO_F32, ROWS, 1), flat = neo_tensor_1d(out, NEO_F32, ROWS);
+            if (i == 0) test_fill(x, ROWS * WIDE), test_fill(y, ROWS * WIDE);
+            CHECK_OK(neo_dot_forward(contexts[i], tx, ty, i % 2 ? tout : flat));
+            if (i == 0) memcpy(first, out, sizeof out);
+            CHECK_BITS(out, first, sizeof out); /* on every instruction set and number of threads */
+            CHECK_OK(neo_dot_backward(contexts[i], tx, ty, flat, tdx, tdy));
+            for (int r = 0; r < ROWS; r++) {
+                double sum = 0.0, size = 1e-30;
+                for (int64_t k = 0; k < n; k++) {
+                    const float a = x[r * WIDE + k], b = y[r * WIDE + WIDE - n + k];
+                    sum += (double)a * (double)b, size += fabs((double)a * (double)b);
+                    if (dx[r * n + k] != out[r] * b || dy[r * n + k] != out[r] * a) FAIL("gradient %d", r);
+                }
+                if (!(fabs((double)out[r] - sum) <= 1e-6 * size)) FAIL("dot of %d columns: %g, %g", (int)n, (double)out[r], sum);
+            }
+        }
+    neo_ctx *ctx = contexts[0];
+    neo_tensor a = neo_tensor_2d(x, NEO_F32, 4, 3), b = neo_tensor_2d(y, NEO_F32, 4, 5), o = neo_tensor_1d(out, NEO_F32, 4);
+    CHECK_ERR(neo_dot_forward(ctx, a, b, o), NEO_ERR_SHAPE, "neo_dot_forward: y");
+    CHECK_ERR(neo_dot_forward(ctx, a, a, neo_tensor_1d(out, NEO_F32, 5)), NEO_ERR_SHAPE, "out is not an f32 tensor [4]");
+    CHECK_ERR(neo_dot_forward(ctx, o, o, o), NEO_ERR_SHAPE, "not matrices");
+    memset(dx, 0, sizeof dx);
+    CHECK_ERR(neo_dot_backward(ctx, a, a, o, neo_tensor_2d(dx, NEO_F32, 4, 3), b), NEO_ERR_SHAPE, "neo_dot_backward: dy");
+    CHECK(dx[0] == 0.0f); /* nothing is written */
+    CHECK_ERR(neo_mul(ctx, a, b), NEO_ERR_SHAPE, "neo_mul: y");
+    CHECK_OK(neo_dot_forward(ctx, neo_tensor_2d(x, NEO_F32, 4, 0), neo_tensor_2d(y, NEO_F32, 4, 0), o));
+    for (int r = 0; r < 4; r++) CHECK(out[r] == 0.0f);
+    contexts_free();
+}
+
 /* ---- refusals: status, place and value; nothing is written ---- */
 static void norm_errors(void) {
     neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 2);
@@ -764,6 +833,8 @@ int main(void) {
     RUN(attention_alone);
     RUN(gradients);
     RUN(residuals);
+    RUN(strided_elements);
+    RUN(dots);
     RUN(norm_errors);
     RUN(embedding_errors);
     RUN(attention_errors);

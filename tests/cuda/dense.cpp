@@ -321,7 +321,7 @@ static void test_elements(void) {
             cpu->vec->add(x, y, n);
             NEO__ZERO(neo__blend_call, c);
             c.x = there(x), c.y = there(y);
-            c.count = n;
+            c.rows = 1, c.cols = c.x_row = c.y_row = n;
             CHECK_OK(gpu->blend(gpu, &c)); /* add */
             int infinite = 0;
             for (int64_t k = 0; k < n; k++) y[k] *= -0.37f;
@@ -351,7 +351,7 @@ static void test_blend(void) {
             NEO__ZERO(neo__blend_call, c);
             c.x = there_of(x), c.x_dtype = (neo_dtype)a;
             c.y = there_of(y), c.y_dtype = (neo_dtype)b;
-            c.count = n;
+            c.rows = 1, c.cols = c.x_row = c.y_row = n;
             CHECK_OK(gpu->blend(gpu, &c));
             CHECK_OK(neo_add(cpu, tx, ty));
             same("blend: add");
@@ -363,7 +363,7 @@ static void test_blend(void) {
         NEO__ZERO(neo__blend_call, c);
         c.kind = NEO__BLEND_ROUND;
         c.x = there(x), c.y = there(y), c.dtype = (neo_dtype)a;
-        c.count = n;
+        c.rows = 1, c.cols = c.x_row = c.y_row = n;
         CHECK_OK(gpu->blend(gpu, &c));
         CHECK_OK(neo_round(cpu, (neo_dtype)a, column(x, n), column(y, n)));
         same("blend: round");

@@ -11,7 +11,9 @@
 #include "common.h"
 
 #if !defined(_WIN32)
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -405,6 +407,70 @@ static void full_disk(void) {
 #endif
 
 /* ---- other definitions, other tensors ---- */
+/* A checkpoint that cannot be looked at (as root that is a link that leads to itself) is no missing
+   one: nothing begins anew beside it, and nothing replaces it. */
+static void unreadable(void) {
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    model m;
+    int64_t step = -1;
+    char path[4096];
+    clear();
+    if (!model_make(ctx, &m)) return;
+    CHECK_OK(neo_save(ctx, &(neo_save_desc){.dir = root, .step = 5}, m.state));
+    snprintf(path, sizeof path, "%s/step-000000000007", root);
+    if (symlink("step-000000000007", path) != 0) FAIL("symlink");
+    CHECK_ERR(neo_find_checkpoint(root, &step), NEO_ERR_IO, "cannot look at");
+    CHECK_ERR(neo_load(ctx, &(neo_load_desc){.dir = root}, m.state, &step), NEO_ERR_IO,
+              "cannot look at");
+    CHECK(step == -1);
+    CHECK_ERR(neo_save(ctx, &(neo_save_desc){.dir = root, .step = 7}, m.state), NEO_ERR_IO,
+              "in the way");
+    if (unlink(path) != 0) FAIL("unlink");
+    CHECK_OK(neo_find_checkpoint(root, &step));
+    CHECK(step == 5);
+    neo_state_destroy(m.state);
+    neo_ctx_destroy(ctx);
+}
+/* A directory has one saver at a time. A lock ends with the file that holds it. */
+static void locked(void) {
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    model m;
+    int64_t step = -1;
+    clear();
+    if (!model_make(ctx, &m)) return;
+    CHECK_OK(neo_save(ctx, &(neo_save_desc){.dir = root, .step = 1}, m.state));
+    int other = open(root, O_RDONLY);
+    if (flock(other, LOCK_EX | LOCK_NB) != 0) FAIL("flock: neo_save still holds the directory");
+    CHECK_ERR(neo_save(ctx, &(neo_save_desc){.dir = root, .step = 2}, m.state), NEO_ERR_IO,
+              "another process is saving here");
+    CHECK_OK(neo_load(ctx, &(neo_load_desc){.dir = root}, m.state, &step));
+    CHECK(step == 1);
+    close(other);
+    CHECK_OK(neo_save(ctx, &(neo_save_desc){.dir = root, .step = 2}, m.state));
+    neo_state_destroy(m.state);
+    neo_ctx_destroy(ctx);
+}
+/* What neo_load would refuse is not saved: the checkpoint before stays the newest. */
+static void long_definition(void) {
+    enum { BYTES = 70000000 };
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    model m;
+    int64_t step = -1;
+    char *value = (char *)malloc(BYTES + 1);
+    clear();
+    if (!model_make(ctx, &m) || !value) return;
+    memset(value, 'x', BYTES);
+    value[BYTES] = 0;
+    CHECK_OK(neo_save(ctx, &(neo_save_desc){.dir = root, .step = 1}, m.state));
+    CHECK_OK(neo_state_define(m.state, "long", value));
+    CHECK_ERR(neo_save(ctx, &(neo_save_desc){.dir = root, .step = 2, .keep = 1}, m.state),
+              NEO_ERR_ARG, "neo_load takes");
+    CHECK_OK(neo_find_checkpoint(root, &step));
+    CHECK(step == 1);
+    free(value);
+    neo_state_destroy(m.state);
+    neo_ctx_destroy(ctx);
+}
 static void definitions(void) {
     static model m;
     neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1), *eight = test_ctx(1, NEO_ISA_BEST, 8);
@@ -835,6 +901,9 @@ int main(void) {
     RUN(interrupted_replacement);
     RUN(killed);
     RUN(full_disk);
+    RUN(unreadable);
+    RUN(locked);
+    RUN(long_definition);
 #endif
     RUN(definitions);
     RUN(other_tensors);

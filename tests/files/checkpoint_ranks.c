@@ -517,6 +517,54 @@ static void files(void) {
     world_free(&w);
 }
 
+/* neo_export: whole tensors under their names, in one file that does without neo; of weights alone, or with state. */
+static void exported(void) {
+    for (int with_state = 0; with_state < 2; with_state++) {
+        static world w;
+        neo_safetensors *file = NULL;
+        int expected = 0;
+        clear();
+        world_make(&w, 4, 3, NULL);
+        world_fill(&w, 9);
+        REQUIRE_OK(world_save(&w, 9));
+        char path[4096];
+        snprintf(path, sizeof path, "%s/whole.safetensors", root);
+        neo_export_desc desc = {root, 0, path, with_state};
+        REQUIRE_OK(neo_export(w.ctx[0], &desc));
+        REQUIRE_OK(neo_safetensors_open(w.ctx[0], path, &file));
+        for (int t = 0; t < TENSORS; t++) {
+            const tensor *tensor = &tensors[t];
+            int index = neo_safetensors_find(file, tensor->name);
+            int there = with_state || tensor->kind == NEO_STATE_WEIGHT;
+            expected += there;
+            CHECK((index >= 0) == there);
+            static unsigned char bytes[1 << 16];
+            neo_tensor all = neo_tensor_nd(bytes, tensor->dtype, tensor->ndim, tensor->shape);
+            size_t size = (size_t)(rows_of(tensor) * cols_of(tensor)) * neo_dtype_size(tensor->dtype);
+            if (index < 0 || size > sizeof bytes) continue;
+            CHECK_OK(neo_safetensors_read(file, index, all));
+            for (size_t i = 0; i < size; i++)
+                if (bytes[i] != truth(t, 9, (int64_t)i)) {
+                    FAIL("%s: byte %zu", tensor->name, i);
+                    break;
+                }
+        }
+        CHECK_INT(neo_safetensors_count(file), expected);
+        neo_safetensors_close(file);
+        /* a damaged checkpoint is refused, and the file of before stays */
+        FILE *f = fopen(at("/step-000000000009/model-00002-of-00004.safetensors"), "r+b");
+        if (f && fseek(f, -1, SEEK_END) == 0 && fputc('x', f) != 'x') FAIL("fputc");
+        if (f) fclose(f);
+        CHECK_ERR(neo_export(w.ctx[0], &desc), NEO_ERR_CORRUPT, "model-00002-of-00004");
+        CHECK_OK(neo_safetensors_open(w.ctx[0], path, &file));
+        neo_safetensors_close(file);
+        desc.step = 3;
+        CHECK_ERR(neo_export(w.ctx[0], &desc), NEO_ERR_NOT_FOUND, "step 3");
+        desc.path = NULL;
+        CHECK_ERR(neo_export(w.ctx[0], &desc), NEO_ERR_ARG, "desc.path");
+        world_free(&w);
+    }
+}
 static void refused(world *w, const char *name, const char *how, size_t place) {
     neo_status status = world_run(w, LOAD);
     if (status != NEO_ERR_CORRUPT || !strstr(neo_last_error(), name))
@@ -1178,6 +1226,7 @@ int main(void) {
     snprintf(root, sizeof root, "%s/unit_checkpoint_ranks.tmp", dir ? dir : ".");
     RUN(any_plan_to_any_plan);
     RUN(files);
+    RUN(exported);
     RUN(damaged_files);
     RUN(failing_disk);
     RUN(failing_reads);

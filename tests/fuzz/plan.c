@@ -4,7 +4,7 @@
 #define NEO_NO_SIMD
 #include "common.h"
 
-#include "neo_fsdp.h"
+#include "neo_plan.h"
 
 static const fuzz_seed fuzz_seeds[] = {
     FUZZ_TEXT("neo-plan 1\nranks 4 2\ntable a 100x64 grid 0-1/2-3\ntable b 10x20 dp\ntable c 7x5 tw 3\n"),

@@ -1,9 +1,9 @@
-/* plan.c: the planner of neo_fsdp.h: what it accepts and refuses, its predictions against sums written out here,
+/* plan.c: neo_plan.h: what it accepts and refuses, its predictions against sums written out here,
    its search against brute force, its balance on the table sets of examples/plan, and its files. The implementation
    is in this file, so that brute force goes over the very options that the search has. */
 #define NEO_FSDP_IMPLEMENTATION /* its private names, too */
 #include "test.h"
-#include "neo_fsdp.h"
+#include "neo_plan.h"
 #include "examples/plan/sets.h"
 #include "meter.h"
 #include <unistd.h>

@@ -1,0 +1,34 @@
+/* merge.c: a checkpoint of any number of ranks as one safetensors file of whole tensors.
+
+     cc -O2 -I. examples/merge.c examples/neo.c -o merge -lm -lpthread
+     ./merge ckpt model.safetensors            the weights of the newest checkpoint in ckpt
+     ./merge ckpt all.safetensors --state      with optimizer state and counters
+     ./merge ckpt model.safetensors --step 20  of that step
+
+   Python opens the file by safetensors.torch.load_file. */
+#include "neo_state.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int main(int argc, char **argv) {
+    neo_export_desc desc = {.dir = argc > 1 ? argv[1] : NULL, .path = argc > 2 ? argv[2] : NULL};
+    int bad = argc < 3;
+    for (int i = 3; i < argc && !bad; i++) {
+        char *end = "";
+        if (strcmp(argv[i], "--state") == 0) desc.with_state = 1;
+        else if (strcmp(argv[i], "--step") == 0 && i + 1 < argc)
+            desc.step = strtoll(argv[++i], &end, 10), bad = *end || desc.step < 1;
+        else bad = 1;
+    }
+    if (bad) {
+        fprintf(stderr, "usage: merge DIRECTORY FILE.safetensors [--state] [--step N]\n");
+        return 2;
+    }
+    neo_ctx *ctx = NULL;
+    neo_status status = neo_ctx_create(&(neo_ctx_desc){0}, &ctx);
+    if (status == NEO_OK) status = neo_export(ctx, &desc);
+    if (status != NEO_OK) fprintf(stderr, "merge: %s\n", neo_last_error());
+    neo_ctx_destroy(ctx);
+    return status == NEO_OK ? 0 : 1;
+}
