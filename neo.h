@@ -67,7 +67,8 @@
 
    CONTENTS (grep -nE '^ *>>[a-z0-9-]+ *$|---- >>' neo.h is the map)
      calls     >>config >>status >>ctx >>leaves >>tensor >>random >>exact >>gemm >>params >>layers
-               >>losses >>optim >>gradcheck >>jagged >>bags >>metrics >>progress >>jsonl >>report
+               >>losses >>optim >>gradcheck >>jagged >>bags >>metrics >>progress >>stop >>jsonl
+               >>report
      types     >>shared >>kernel-types >>deferred-answers
      system    >>platform >>impl-status >>impl-fp >>impl-ctx >>impl-leaves >>files >>isa >>impl-math
      dense     >>impl-tensor >>impl-random >>impl-exact >>impl-gemm >>impl-bf16 >>impl-linear
@@ -76,7 +77,8 @@
      bags      >>impl-jagged >>bag-optim >>impl-bags >>impl-bags-forward >>impl-bags-backward
                >>impl-bags-calls
      device    >>impl-exchange >>impl-cpu
-     output    >>impl-crc32c >>impl-out >>impl-metrics >>impl-progress >>impl-jsonl >>impl-report
+     output    >>impl-crc32c >>impl-out >>impl-metrics >>impl-progress >>impl-stop >>impl-jsonl
+               >>impl-report
      kernels   >>kernels >>kernels-math >>kernels-vec >>kernels-tensor >>kernels-gemm >>kernels-bags
                >>kernels-wire
 */
@@ -1467,6 +1469,28 @@ NEO_API void neo_progress_begin(neo_progress *progress);
    neo_progress_end: the last line, with the time taken; ends the terminal's line. */
 NEO_API void neo_progress_update(neo_progress *progress, int64_t done, double loss);
 NEO_API void neo_progress_end(neo_progress *progress, double loss);
+
+/* ---------------------------------------------------------------------------
+   >>stop
+
+   Ctrl-C, and the SIGTERM by which a scheduler ends a job, as a question that a training loop asks
+   after a step: so that it saves a checkpoint before it ends.
+       neo_stop_on_signals();
+       while (!neo_stop_signal() && ...) { train a step }
+       save a checkpoint; return 128 + neo_stop_signal() from main, as a shell counts signals
+   Signals reach ranks at different moments, but they must stop after the same step: let the flag be
+   one more word of a sum that they make anyway (examples/train/dlrm/step.h).
+   ------------------------------------------------------------------------ */
+/* neo_stop_on_signals: from now on the first SIGINT or SIGTERM is kept for neo_stop_signal, and the
+   next one of either ends the program at once; within half a second it is the same one, which
+   launchers and process groups deliver twice. Reads and waits of the program go on after it. On
+   Windows: Ctrl-C counts as SIGINT, Ctrl-Break as SIGTERM. Which one came is neo's only writable
+   global besides the text of neo_last_error, as handlers belong to the process; with NEO_STATIC
+   every file has its own. A program that does not call this keeps its handlers. Threads: call it
+   once, from one. Errors: NEO_ERR_SYSTEM. */
+NEO_API neo_status neo_stop_on_signals(void);
+/* neo_stop_signal: 0, or the signal that came (2: SIGINT, 15: SIGTERM). Threads: from any. */
+NEO_API int neo_stop_signal(void);
 
 /* ---------------------------------------------------------------------------
    >>jsonl
@@ -12922,6 +12946,49 @@ NEO_API void neo_progress_end(neo_progress *p, double loss) {
     p->last_ns = neo_time_ns();
     neo__progress_draw(p, loss, 1);
 }
+/* ---------------------------------------------------------------------------
+   >>impl-stop
+   ------------------------------------------------------------------------ */
+static struct { int64_t at_ns; int number; } neo__stop; /* written by handlers: lock-free */
+
+/* Keeps the first signal. 1: this one is another, half a second later, and ends the program. */
+static int neo__stop_take(int number) {
+    int64_t now = neo_time_ns();
+    if (neo_stop_signal())
+        return now - __atomic_load_n(&neo__stop.at_ns, __ATOMIC_RELAXED) > 500000000;
+    __atomic_store_n(&neo__stop.at_ns, now, __ATOMIC_RELAXED);
+    __atomic_store_n(&neo__stop.number, number, __ATOMIC_RELEASE);
+    return 0;
+}
+
+#if defined(_WIN32)
+static BOOL WINAPI neo__stop_handler(DWORD event) {
+    if (event > CTRL_BREAK_EVENT) return FALSE;
+    return neo__stop_take(event == CTRL_C_EVENT ? 2 : 15) ? FALSE : TRUE;
+}
+NEO_API neo_status neo_stop_on_signals(void) {
+    NEO__CHECK(SetConsoleCtrlHandler(neo__stop_handler, TRUE), NEO_ERR_SYSTEM,
+               "neo_stop_on_signals: error %lu of Windows", (unsigned long)GetLastError());
+    return NEO_OK;
+}
+#else
+static void neo__stop_handler(int number) {
+    if (!neo__stop_take(number)) return;
+    signal(number, SIG_DFL);
+    raise(number);
+}
+NEO_API neo_status neo_stop_on_signals(void) {
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    action.sa_handler = neo__stop_handler;
+    action.sa_flags = SA_RESTART;
+    NEO__CHECK(sigaction(SIGINT, &action, NULL) == 0 && sigaction(SIGTERM, &action, NULL) == 0,
+               NEO_ERR_SYSTEM, "neo_stop_on_signals: %s", strerror(errno));
+    return NEO_OK;
+}
+#endif
+NEO_API int neo_stop_signal(void) { return __atomic_load_n(&neo__stop.number, __ATOMIC_ACQUIRE); }
+
 /* ---------------------------------------------------------------------------
    >>impl-jsonl
 

@@ -5,7 +5,7 @@
      cc -O2 -I. examples/allreduce.c examples/neo.c -o allreduce -lm -lpthread
      ./allreduce --ranks 4
      mpicc -DNEO_COMM_MPI -O2 -I. examples/allreduce.c examples/neo.c -o allreduce_mpi -lm -lpthread
-     mpirun -n 4 ./allreduce_mpi
+     mpirun --oversubscribe -n 4 ./allreduce_mpi     (MPICH: mpirun -n 4)
 
    A linear regression finds 16 hidden weights, 0 .. 15 quarters, from noisy samples. Expect the
    loss to fall from 5.7 to about 0.01, the noise, and, as last line, `state dd058cd224f5718a` for 1

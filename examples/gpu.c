@@ -5,6 +5,8 @@
      nvcc -O2 -std=c++17 -arch=sm_90 -I. -c examples/neo_cuda.cu     sm_80: A100, sm_90: H100, H200
      cc -O2 -I. -c examples/gpu.c examples/neo.c
      nvcc -o gpu gpu.o neo.o neo_cuda.o -lcublasLt -lpthread && ./gpu
+     cc -O2 -I. examples/gpu.c examples/neo.c examples/train/no_cuda.c -o gpu -lm -lpthread
+                                                        without the CUDA toolkit: the CPU computes
 
    Expect `step 200  loss 0.0651` and, on either machine, `state 1f3c7d9da0b21a8f`. */
 #include "neo_state.h"

@@ -160,12 +160,13 @@ static neo_status run(model *m, const char *dir, int64_t epochs) {
     neo_status status = NEO_OK;
     if (dir) status = neo_load(m->ctx, &(neo_load_desc){.dir = dir}, m->state, NULL);
     if (status != NEO_OK && status != NEO_ERR_NOT_FOUND) return status; /* or there is none yet */
-    while (m->epoch < epochs) {
+    while (m->epoch < epochs && !neo_stop_signal()) {
         TRY(train_epoch(m));
         TRY(evaluate(m));
         m->epoch++;
         if (dir) TRY(neo_save(m->ctx, &(neo_save_desc){.dir = dir, .step = m->epoch}, m->state));
     }
+    if (m->epoch < epochs) return NEO_OK; /* Ctrl-C, or a scheduler's SIGTERM: after the epoch */
     printf("state %016llx\n", (unsigned long long)neo_state_digest(m->state));
     return NEO_OK;
 }
@@ -188,8 +189,10 @@ static void destroy(model *m) {
 
 int main(int argc, char **argv) {
     static model m;
-    neo_status status = run(&m, argc > 1 ? argv[1] : NULL, argc > 2 ? atoi(argv[2]) : EPOCHS);
+    neo_status status = neo_stop_on_signals();
+    int64_t epochs = argc > 2 ? atoi(argv[2]) : EPOCHS;
+    if (status == NEO_OK) status = run(&m, argc > 1 ? argv[1] : NULL, epochs);
     if (status != NEO_OK) fprintf(stderr, "one_file_dlrm: %s\n", neo_last_error());
     destroy(&m);
-    return status == NEO_OK ? 0 : 1;
+    return status != NEO_OK ? 1 : neo_stop_signal() ? 128 + neo_stop_signal() : 0;
 }

@@ -3,7 +3,7 @@
 
      cc -O2 -I. examples/ranks.c examples/neo.c -o ranks -lm -lpthread && ./ranks --ranks 4
      mpicc -DNEO_COMM_MPI -O2 -I. examples/ranks.c examples/neo.c -o ranks_mpi -lm -lpthread
-     mpirun -n 4 ./ranks_mpi
+     mpirun --oversubscribe -n 4 ./ranks_mpi     (MPICH: mpirun -n 4)
 
    Expect a loss that falls from 0.58 to 0.53 and `state 3f6dfb5c68f24d45` on 1 to 8 ranks. */
 #include "neo_data.h"

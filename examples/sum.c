@@ -2,7 +2,7 @@
 
      cc -O2 -I. examples/sum.c examples/neo.c -o sum -lm -lpthread && ./sum
      mpicc -DNEO_COMM_MPI -O2 -I. examples/sum.c examples/neo.c -o sum_mpi -lm -lpthread
-     mpirun -n 4 ./sum_mpi
+     mpirun --oversubscribe -n 4 ./sum_mpi     (MPICH: mpirun -n 4)
 
    Expect `4 ranks: 400.200012`. */
 #include "neo_comm.h"

@@ -82,7 +82,7 @@ static neo_status work_rank(void *rank, int command, int64_t count) {
                         (float)dlrm.o.lr));
     }
     if (neo_comm_rank(r->m.comm) == 0)
-        dlrm.loss = neo_exact_value(&r->m.loss[r->m.turn]) / (double)dlrm.o.batch;
+        dlrm.loss = neo_exact_value(&r->m.sum[r->m.turn].loss) / (double)dlrm.o.batch;
     return NEO_OK;
 }
 static void tear_down_rank(void *rank) {

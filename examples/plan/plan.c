@@ -107,12 +107,31 @@ static neo_status make_plan(neo_ctx *ctx, job *j, const command *c, neo_plan **p
     return status == NEO_OK && out ? neo_plan_write(*plan, out) : status;
 }
 
+static int check_stdout(void) {
+    if (fflush(stdout) == 0 && !ferror(stdout)) return 0;
+    return fprintf(stderr, "plan: standard output: could not be written whole\n"), 1;
+}
+
+static int show(job *j, const neo_plan *plan, const command *c) {
+    if (c->given[OPT_JSON])
+        print_json(j, plan);
+    else {
+        int verbose = c->given[OPT_VERBOSE] != NULL;
+        printf("%s: %d tables on %d ranks\n", c->file[0], j->bags.table_count,
+               j->desc.cluster.ranks);
+        print_tables(j, plan, verbose);
+        print_ranks(j, plan, verbose);
+    }
+    int bad = c->given[OPT_SVG] ? write_svg(j, plan, c->given[OPT_SVG]) : 0;
+    return check_stdout() || bad;
+}
+
 int main(int argc, char **argv) {
     static command c; /* zeros */
     int refused = parse(argc, argv, &c);
     if (refused) return refused;
-    if (c.given[OPT_HELP]) return printf("%s", HELP), 0;
-    if (c.given[OPT_SET]) return print_set(c.given[OPT_SET]);
+    if (c.given[OPT_HELP]) return printf("%s", HELP), check_stdout();
+    if (c.given[OPT_SET]) return print_set(c.given[OPT_SET]) || check_stdout();
     if (c.files < 2) return fprintf(stderr, "%s", HELP), 2;
 
     job j = {.optimizer = NEO_BAG_ROWWISE_ADAGRAD};
@@ -121,16 +140,9 @@ int main(int argc, char **argv) {
     read_job(&j, &c);
     neo_status status = neo_ctx_create(NULL, &ctx);
     if (status == NEO_OK) status = make_plan(ctx, &j, &c, &plan);
-    if (status != NEO_OK) return fprintf(stderr, "plan: %s\n", neo_last_error()), 1;
-    if (c.given[OPT_JSON])
-        print_json(&j, plan);
-    else {
-        int verbose = c.given[OPT_VERBOSE] != NULL;
-        printf("%s: %d tables on %d ranks\n", c.file[0], j.bags.table_count, j.desc.cluster.ranks);
-        print_tables(&j, plan, verbose);
-        print_ranks(&j, plan, verbose);
-    }
-    int bad = c.given[OPT_SVG] ? write_svg(&j, plan, c.given[OPT_SVG]) : 0;
+    int bad = status != NEO_OK;
+    if (bad) fprintf(stderr, "plan: %s\n", neo_last_error());
+    else bad = show(&j, plan, &c);
     neo_plan_destroy(plan);
     neo_ctx_destroy(ctx);
     for (int t = 0; t < j.bags.table_count; t++) free((void *)(uintptr_t)j.tables[t].name);

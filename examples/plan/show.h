@@ -97,6 +97,31 @@ static void print_ranks(const job *j, const neo_plan *plan, int verbose) {
            (double)j->bags.max_batch / s.pipelined);
 }
 
+/* Bytes of the UTF-8 character at c; 0: there is none. */
+static int utf8_bytes(const unsigned char *c) {
+    static const unsigned least[5] = {0, 0, 0x80, 0x800, 0x10000};
+    int bytes = c[0] < 0x80 ? 1 : c[0] < 0xC2 ? 0 : c[0] < 0xE0 ? 2 : c[0] < 0xF0 ? 3
+                : c[0] < 0xF5 ? 4 : 0;
+    unsigned code = bytes > 1 ? c[0] & (0xFFu >> (bytes + 1)) : c[0];
+    for (int i = 1; i < bytes; i++) {
+        if ((c[i] & 0xC0) != 0x80) return 0;
+        code = code << 6 | (c[i] & 0x3Fu);
+    }
+    if (code < least[bytes] || code > 0x10FFFF || code >> 11 == 0x1B) return 0;
+    return bytes;
+}
+
+/* Bytes that are no UTF-8 become U+FFFD: JSON has no others. */
+static void print_json_text(const char *text) {
+    for (const unsigned char *c = (const unsigned char *)text; *c;) {
+        int bytes = utf8_bytes(c);
+        if (*c == '"' || *c == '\\') printf("\\%c", *c);
+        else if (*c < 32 || !bytes) printf("\\u%04x", bytes ? *c : 0xFFFDu);
+        else printf("%.*s", bytes, (const char *)c);
+        c += bytes ? bytes : 1;
+    }
+}
+
 static void print_json(const job *j, const neo_plan *plan) {
     neo_plan_step s = neo_plan_step_of(plan);
     int64_t count;
@@ -113,9 +138,7 @@ static void print_json(const job *j, const neo_plan *plan) {
     for (int t = 0; t < j->bags.table_count; t++) {
         const neo_piece *p = neo_plan_table_pieces(plan, t, &count);
         printf("%s\n  {\"name\": \"", t ? "," : "");
-        for (const char *c = j->tables[t].name; *c; c++)
-            if (*c == '"' || *c == '\\') printf("\\%c", *c);
-            else printf((unsigned char)*c < 32 ? "\\u%04x" : "%c", *c);
+        print_json_text(j->tables[t].name);
         printf("\", \"rows\": %lld, \"dim\": %lld, \"placement\": \"%s\", \"pieces\": [",
                (long long)j->tables[t].rows, (long long)j->tables[t].dim,
                neo_placement_name(neo_plan_placement(plan, t)));

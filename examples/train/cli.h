@@ -12,6 +12,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#if !defined(_WIN32)
+#include <fcntl.h>
+#include <unistd.h>
+#endif
 
 #define TRY(call)                                                                              \
     do {                                                                                       \
@@ -48,14 +52,17 @@ typedef struct cli_option {
 /* The machine a job runs on: `options` has a field `machine` for the rows of CLI_MACHINE. */
 typedef struct cli_machine {
     char *device, *graph;
-    int64_t ranks, threads, repro_shards, exact;
+    int64_t ranks, threads, repro_shards, timeout, exact;
 } cli_machine;
 #define CLI_MACHINE                                                                            \
     CLI_GROUP("Machine"),                                                                      \
     CLI_COUNT("ranks", machine.ranks, "W", "1", 1, 1024,                                       \
-              "ranks that are threads; mpirun knows itself how many processes it starts"),     \
+              "ranks that are threads; mpirun --oversubscribe -n W (MPICH: mpirun -n W) "      \
+              "starts as many processes of a program that make mpi has built"),                \
     CLI_COUNT("threads", machine.threads, "N", NULL, 0, 256,                                   \
-              "of each rank; 0: all cores, shared among the ranks"),                           \
+              "of each rank; 0: all cores, shared among the ranks of a machine"),              \
+    CLI_COUNT("timeout", machine.timeout, "SECONDS", "60", 0, 2e6,                             \
+              "a rank that waits longer for another ends the run; 0: it waits for ever"),      \
     CLI_COUNT("repro-shards", machine.repro_shards, "V", NULL, 0, 4096,                        \
               "*leaves of a batch, whose gradients add by a fixed tree; at least the ranks, "  \
               "and 0: as many"),                                                               \
@@ -116,8 +123,31 @@ static const cli_option *cli_find(const cli_program *p, const char *word) {
     return NULL;
 }
 
+/* Opens what the caller has closed of standard input, output and errors: a file of the run would
+   get its number, and the run's messages. */
+static void cli_open_standard(void) {
+#if !defined(_WIN32)
+    for (int fd = 0; fd < 3; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) < 0) return;
+#endif
+}
+
+/* The option that was last given again with another value, or "". Rank 0 warns of it. */
+static char cli_twice[64];
+
+static void cli_look_for_twice(const cli_program *p, int argc, char **argv, int at) {
+    for (int i = 1; i < at; i++) {
+        const cli_option *option = cli_find(p, argv[i]);
+        if (!option || option->kind == CLI_SWITCH) continue;
+        if (++i < at && strcmp(argv[i - 1], argv[at]) == 0 && at + 1 < argc &&
+            strcmp(argv[i], argv[at + 1]))
+            snprintf(cli_twice, sizeof cli_twice, "%s", argv[at]);
+    }
+}
+
 /* Sets `values`, beginning with the defaults; stops at --help. */
 static neo_status cli_parse(const cli_program *p, int argc, char **argv, void *values, int *help) {
+    cli_open_standard();
     TRY(cli_defaults(p, values));
     for (int i = 1; i < argc; i++) {
         const cli_option *option = cli_find(p, argv[i]);
@@ -126,7 +156,10 @@ static neo_status cli_parse(const cli_program *p, int argc, char **argv, void *v
         if (!option) REFUSE("%s: no such option (--help lists them)", argv[i]);
         if (option->kind == CLI_SWITCH) TRY(cli_set(option, values, "1"));
         else if (i + 1 == argc) REFUSE("--%s: needs a value", option->name);
-        else TRY(cli_set(option, values, argv[++i]));
+        else {
+            cli_look_for_twice(p, argc, argv, i);
+            TRY(cli_set(option, values, argv[++i]));
+        }
     }
     return NEO_OK;
 }
@@ -160,6 +193,10 @@ static void cli_print_help(const cli_program *p) {
         printf("  --%s %-*s ", o->name, 22 - (int)strlen(o->name), o->argument);
         cli_print_wrapped(text, 28, 100);
     }
+    printf("\nCtrl-C and SIGTERM end a run after the step it is at, with its checkpoint, log and "
+           "report;\nthe exit status is then 128 + the signal. A second one ends it at once. "
+           "OpenMPI's mpirun kills a\nsecond after it: --mca odls_base_sigkill_timeout 60 gives "
+           "a large checkpoint a minute.\n");
     printf("\n[]: the default.\n"
            "*: part of the numeric definition: a run that is resumed needs the same value.\n"
            "NEO_ISA=scalar|avx2|avx512|avx512bf16|amx|neon in the environment forces an "

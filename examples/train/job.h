@@ -15,13 +15,15 @@
 #define isatty _isatty
 #define fileno _fileno
 #define make_directory(path) (void)_mkdir(path)
+#define replace_file(from, to) (remove(to), rename(from, to))
 #else
 #include <sys/stat.h>
 #include <unistd.h>
 #define make_directory(path) (void)mkdir(path, 0777)
+#define replace_file(from, to) rename(from, to)
 #endif
 
-/* Constant once the ranks have started, but for the last five fields. */
+/* Constant once the ranks have started, but for the last six fields. */
 typedef struct cli_job {
     const cli_program *program;
     neo_comm_desc comm;
@@ -33,6 +35,7 @@ typedef struct cli_job {
     int said_count;
     int silent;         /* another process speaks for all */
     int told;           /* an error that all ranks have is printed */
+    int stopped;        /* 0, or the signal that ended the run */
 } cli_job;
 
 typedef struct cli_rank {
@@ -88,18 +91,39 @@ static void cli_log(neo_log_level level, const char *message, void *user) {
     pthread_mutex_unlock(&job->lock);
 }
 
-/* Threads of a rank where --threads gives none; 0: neo counts the ranks of this host. */
-static int threads_of_a_rank(int64_t ranks) {
-    int cores = 0;
-#if !defined(NEO_COMM_MPI)
-    neo_ctx *ctx;
-    if (neo_ctx_create(NULL, &ctx) != NEO_OK) return 1;
-    cores = neo_ctx_threads(ctx) / (int)ranks;
-    neo_ctx_destroy(ctx);
-    if (cores < 1) cores = 1;
+/* Whether a launcher has started this process: then ranks are processes, and neo counts those of
+   this host. */
+static int is_launched(void) {
+#if defined(NEO_COMM_MPI)
+    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS",
+                                        "SLURM_STEP_NUM_TASKS"};
+    for (int i = 0; i < 4; i++)
+        if (getenv(names[i])) return 1;
 #endif
-    (void)ranks;
-    return cores;
+    return 0;
+}
+
+/* Threads of a rank where --threads gives none; 0: neo decides. */
+static int threads_of_a_rank(int64_t ranks) {
+    neo_ctx *ctx;
+    if (is_launched()) return 0;
+    if (neo_ctx_create(NULL, &ctx) != NEO_OK) return 1;
+    int cores = neo_ctx_threads(ctx) / (int)ranks;
+    neo_ctx_destroy(ctx);
+    return cores < 1 ? 1 : cores;
+}
+
+/* Plain C on a machine that could do better is much slower, and easily a variable that was left. */
+static void warn_of_isa(const cli_rank *me) {
+    int better = 0;
+#if defined(__x86_64__)
+    better = __builtin_cpu_supports("avx2") != 0;
+#elif defined(__aarch64__)
+    better = 1;
+#endif
+    if (neo_ctx_isa(me->ctx) != NEO_ISA_SCALAR || !better) return;
+    say(me, "%s: computes without vector instructions, which this machine has: %s\n",
+        me->job->program->name, getenv("NEO_ISA") ? "NEO_ISA says so" : "it was built so");
 }
 
 /* Describes the ranks of the job. */
@@ -113,6 +137,7 @@ static neo_status cli_describe(cli_job *job, const cli_machine *machine, int64_t
     desc.open_device = device_open;
     desc.open_user = &job->device;
     desc.ctx.repro_shards = (int)machine->repro_shards;
+    desc.timeout_ms = machine->timeout ? (int)machine->timeout * 1000 : -1;
     desc.ctx.threads = (int)machine->threads;
     if (!desc.ctx.threads) desc.ctx.threads = threads_of_a_rank(machine->ranks);
     job->comm = desc;
@@ -147,6 +172,12 @@ static void cli_stop(const cli_rank *me, neo_status status) {
     (void)agree(me->comm, NEO_OK);
 }
 
+static neo_status check_stdout(void) {
+    if (fflush(stdout) != 0 || ferror(stdout))
+        return neo_fail(NEO_ERR_IO, "standard output: could not be written whole");
+    return NEO_OK;
+}
+
 /* Calls body(run), unless the options are refused or ask for help. When it returns, no
    communication uses the buffers of `run` any more. */
 static neo_status cli_run(const cli_rank *me, neo_status (*body)(void *run), void *run) {
@@ -155,8 +186,17 @@ static neo_status cli_run(const cli_rank *me, neo_status (*body)(void *run), voi
     if (neo_comm_get_backend(me->comm) == NEO_BACKEND_MPI) job->silent = me->rank > 0;
     if (job->refused[0]) mine = neo_fail(NEO_ERR_ARG, "%s", job->refused);
     neo_status status = agree(me->comm, mine);
-    if (status == NEO_OK && job->help && me->rank == 0) cli_print_help(job->program);
-    if (status == NEO_OK && !job->help) status = body(run);
+    if (status == NEO_OK && job->help && me->rank == 0) {
+        cli_print_help(job->program);
+        status = check_stdout();
+    }
+    if (status == NEO_OK && !job->help) {
+        if (cli_twice[0])
+            say(me, "%s: warning: %s is given twice: the last one counts\n", job->program->name,
+                cli_twice);
+        warn_of_isa(me);
+        status = body(run);
+    }
     if (status != NEO_OK) cli_stop(me, status);
     neo_comm_wait_all(me->comm);
     return status;
@@ -164,9 +204,11 @@ static neo_status cli_run(const cli_rank *me, neo_status (*body)(void *run), voi
 
 /* Starts the ranks. parsed: the status of reading the options. Returns the exit status. */
 static int cli_start(cli_job *job, neo_status parsed, neo_comm_fn rank) {
+    if (parsed == NEO_OK && !job->help) parsed = neo_stop_on_signals();
     if (parsed != NEO_OK) snprintf(job->refused, sizeof job->refused, "%s", neo_last_error());
     if (job->refused[0] || job->help) job->comm = (neo_comm_desc){.ranks = 1}; /* enough to print */
-    if (neo_comm_init_env(&job->comm, rank, job) == NEO_OK) return 0;
+    if (neo_comm_init_env(&job->comm, rank, job) == NEO_OK)
+        return job->stopped ? 128 + job->stopped : 0;
     if (!job->told) fprintf(stderr, "%s: %s\n", job->program->name, neo_last_error());
     return 1;
 }
@@ -207,8 +249,6 @@ static neo_status check_fresh(const cli_saves *saves) {
 /* The last line that a program prints. */
 static neo_status print_state(uint64_t digest) {
     printf("state %016llx\n", (unsigned long long)digest);
-    if (fflush(stdout) != 0 || ferror(stdout))
-        return neo_fail(NEO_ERR_IO, "standard output: could not be written whole");
-    return NEO_OK;
+    return check_stdout();
 }
 #endif

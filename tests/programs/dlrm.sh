@@ -462,6 +462,21 @@ refused "dtype" '--dtype f16' $model --dtype f16
 refused "dtype of rows" 'rows-dtype' $model --rows-dtype f8
 refused "schedule" 'schedule' $model --schedule nosuch
 refused "format" 'format' --data "$W/plain_file" --format nosuch
+refused "format of synthetic data" '--format nosuch: not adult' $model --format nosuch
+refused "a format without effect" '--synthetic has no --format npy' $model --format npy
+refused "rows without effect" '--rows is for criteo and synthetic data: --format adult' --data "$W/plain_file" --format adult --rows 5
+refused "two sources" 'leave out --data' $model --data "$W/plain_file"
+refused "a name that is empty" "--data '': a name is empty" --data ''
+refused "one of two names is empty" "--test x,,y: a name is empty" --data "$W/plain_file" --test x,,y
+refused "too many files" '--data: 65 files, at most 64' --data "$(seq 64 | tr '\n' ',')x"
+$D $model --batch 60 --epochs 0 >"$W/out" 2>"$W/err"
+if [ "$(grep -c 'warning: --batch is given twice: the last one counts' "$W/err")" = 1 ]; then pass; else fail "an option given twice: $(cat "$W/err")"; fi
+if [ -w /dev/full ]; then
+    if $D --help >/dev/full 2>"$W/err"; then fail "--help on a full disk"; else pass; fi
+fi
+# Closed standard output: the log is no place for what is printed.
+$D $model --log "$W/closed.jsonl" >&- 2>&- <&-
+if [ -s "$W/closed.jsonl" ] && ! grep -qv '^{' "$W/closed.jsonl"; then pass; else fail "closed standard output: $(head -3 "$W/closed.jsonl")"; fi
 refused "bottom of another input" 'bottom' $model --bottom 12-24-8
 refused "bottom of another output" 'bottom' $model --bottom 13-24-9
 refused "bottom that is no list" 'bottom' $model --bottom 13-x-8
@@ -488,7 +503,7 @@ NEO_ISA=nosuch refused "NEO_ISA" 'nosuch' $model
 
 make_npy=$B/tests/data/make_npy
 "$make_npy" "$W/day_0_" 700 && "$make_npy" "$W/day_1_" 200 || fail "make_npy"
-npy="--format npy --batch 64 $small"
+npy="--format npy --batch 64 --dim 8 --bottom 13-24-8 --top 24-1 --seed 3 --log-every 10"
 a=$(digest --data "$W/day_0_" --test "$W/day_1_" $npy --threads 1)
 same "npy" "$a" "$(digest --data "$W/day_0_" --test "$W/day_1_" $npy --threads 3)"
 lines=$W/day_0_lines.tsv
@@ -519,7 +534,17 @@ refused "directory" "$W" --data "$W" $criteo
 refused "empty file" 'empty.tsv' --data "$W/empty.tsv" $criteo
 refused "empty standard input" 'standard input' --data - $criteo
 refused "one of two is missing" 'missing.tsv' --data "$lines,$W/missing.tsv" $criteo
-refused "missing test file" 'missing.tsv' --data "$lines" --test "$W/missing.tsv" $criteo
+for more in --test --valid; do
+    refused "missing file of $more" 'missing.tsv' --data "$lines" $more "$W/missing.tsv" $criteo
+    if grep -q 'train ' "$W/err"; then fail "a missing file of $more is found after training"; else pass; fi
+    head -c 20 "$lines" >"$W/cut.tsv"
+    refused "a bad file of $more" 'cut.tsv:1:' --data "$lines" $more "$W/cut.tsv" $criteo
+    if grep -q 'train ' "$W/err"; then fail "a bad file of $more is found after training"; else pass; fi
+done
+ln -f "$lines" "$W/linked.tsv"
+refused "a log over the data" 'read and written' --data "$lines" --log "$W/../dlrm/day_0_lines.tsv" $criteo
+refused "a report over one of two files" 'read and written' --data "$W/empty.tsv,$lines" --report "$W/linked.tsv" $criteo
+refused "one file for two" 'written twice' --data "$lines" --log "$W/new" --report "$W/./new" $criteo
 refused "missing npy" 'missing' --data "$W/missing_" $npy
 
 # line 100 becomes bad in one way each; the message has file:line:column.
@@ -620,6 +645,13 @@ else
 fi
 if awk -v least=$least_auc '/^best/ { split($3, a, "="); best = a[2] } /^test/ { split($2, a, "="); auc = a[2] }
     END { exit !(auc > least && auc <= best + 0.03) }' "$W/run"; then pass; else fail "auc against the best: $(cat "$W/run")"; fi
+
+# A log that ends in half a line goes on with a whole one.
+rm -rf "$W/half"
+$D $model --checkpoint "$W/half" --log "$W/half.jsonl" >"$W/run" 2>"$W/err"
+printf '{"step":9' >>"$W/half.jsonl"
+$D $model --epochs 2 --checkpoint "$W/half" --log "$W/half.jsonl" --resume >"$W/run" 2>"$W/err"
+if grep -q 'resumed_step' "$W/half.jsonl" && ! grep -qv '^{.*}$' "$W/half.jsonl"; then pass; else fail "half a line in a log"; fi
 
 rm -rf "$W"
 finish programs/dlrm

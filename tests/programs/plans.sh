@@ -143,6 +143,15 @@ else
     fail "$(cat "$W/err")"
 fi
 if "$B/plan" --help | grep -q -- '--svg FILE'; then pass; else fail "--help"; fi
+if [ -w /dev/full ]; then
+    if "$B/plan" --help >/dev/full 2>"$W/err"; then fail "--help on a full disk"; else pass; fi
+fi
+printf 'batch 100\ntable a\377b"\303\251 100x16 2\n' >"$W/name.model"
+if have python3; then
+    name=$("$B/plan" "$W/name.model" $P/clusters/laptop.cluster --json |
+        python3 -c 'import json, sys; print(ascii(json.loads(sys.stdin.buffer.read().decode())["tables"][0]["name"]))')
+    same "a name that is not UTF-8 in JSON" "$name" "'a\\ufffdb\"\\xe9'"
+fi
 if "$B/plan" --colour 2>/dev/null; then fail "an unknown option is accepted"; else pass; fi
 
 finish programs/plans

@@ -91,8 +91,8 @@ while read -r state command; do
             skip "$command: there is no $program, or no mpirun"
             continue
         fi
-        if mpirun --version 2>/dev/null | grep -q 'Open MPI'; then
-            command="mpirun --oversubscribe ${command#mpirun}"
+        if ! mpirun --version 2>/dev/null | grep -q 'Open MPI'; then
+            command=$(echo "$command" | sed 's/--oversubscribe //')
         fi
         export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TMPDIR=/tmp
         ;;
@@ -125,6 +125,19 @@ done
 keeps ranks --ranks 2
 keeps allreduce --ranks 3
 keeps bags
+if [ -x "$B/job" ]; then # stopped on the way, and gone on with on another number of ranks
+    for ranks in 1 3; do
+        rm -rf "$W/job"
+        "$B/job" "$W/job" $ranks >"$W/out" 2>"$W/err" &
+        pid=$!
+        while kill -0 $pid 2>/dev/null && ! ls "$W"/job/step-*/manifest.json >/dev/null 2>&1; do sleep 0.01; done
+        kill -TERM $pid
+        wait $pid
+        same "job $ranks: stopped" "$? $(cat "$W/err")" "143 job: stopped and saved: the same command goes on"
+        keeps job "$W/job" $((5 - ranks))
+        if ls "$W"/job/best/step-*/manifest.json >/dev/null 2>&1; then pass; else fail "job: no best/"; fi
+    done
+fi
 keeps one_file_dlrm
 if [ -x "$B/one_file_dlrm" ]; then # stopped after 4 of its epochs, and begun again
     "$B/one_file_dlrm" "$W/checkpoints" 4 >"$W/out" 2>"$W/err"
@@ -151,6 +164,13 @@ if [ -x "$B/one_file_dlrm" ] && [ -x "$B/dlrm" ]; then
     model="--dim 8 --bottom 5-32-8 --top 32-1 --epochs 10 --lr 0.02 --seed 1"
     same "dlrm as one_file_dlrm" "$(state_of "$B/dlrm" $data $model)" "$(promise one_file_dlrm)"
 fi
+# gpu.c without the CUDA toolkit.
+if $CC -std=c11 -O1 -I. -o "$W/gpu" examples/gpu.c examples/train/no_cuda.c "$B/neo.a" -lm -pthread >"$W/log" 2>&1; then
+    same "gpu without CUDA" "$(state_of "$W/gpu")" "$(promise gpu)"
+    if grep -q 'built without CUDA: the CPU computes' "$W/err"; then pass; else fail "gpu without CUDA: $(cat "$W/err")"; fi
+else
+    fail "gpu without CUDA: $(head -3 "$W/log")"
+fi
 # gpu.c on the emulated device, and on the CPU.
 gpu=$B/tests/emulated_gpu
 if [ -x "$gpu" ]; then
@@ -174,7 +194,7 @@ done
 options() {
     {
         awk -v name="build/$1" '/^    / && (index($0, name) || more) { print; more = /\\$/ }' \
-            README.md
+            README.md | sed 's/mpirun --oversubscribe//'
         sed -n '/^| to |/,/^$/p' README.md | cut -d'|' -f"$2"
     } | grep -oE -- '--[a-z][a-z0-9-]+' | sort -u
 }

@@ -46,12 +46,24 @@ static neo_status fetch_logits(run *r, int64_t n) {
     return neo_tensor_copy(r->m.ctx, there, neo_tensor_rows(r->own_logits, 0, n));
 }
 
+/* Whether a signal asks any rank to stop: in training that travels with the losses. Collective. */
+static neo_status look_for_stop(run *r) {
+    int64_t asked = neo_stop_signal() != 0;
+    if (r->me.ranks > 1)
+        TRY(neo_comm_all_reduce(r->me.comm, NEO_REDUCE_MAX, &asked, &asked, 1, NEO_I64, NULL));
+    r->stopped = asked != 0;
+    return NEO_OK;
+}
+
 static neo_status evaluate_batches(run *r, neo_reader *reader, neo_metrics *metrics,
                                    FILE *predictions) {
     neo_comm *comm = r->me.comm;
     neo_batch batch;
     neo_status status;
+    int64_t batches = 0;
     while ((status = agree(comm, neo_reader_next(reader, &batch))) == NEO_OK) {
+        if (batches++ % 16 == 15) TRY(look_for_stop(r));
+        if (r->stopped) return NEO_OK;
         int64_t size = batch.global_size;
         const void *label = batch.label.data, *logits = r->own_logits.data;
         TRY(bring(&r->m, &batch));
@@ -62,33 +74,44 @@ static neo_status evaluate_batches(run *r, neo_reader *reader, neo_metrics *metr
         TRY(agree(comm, r->me.rank ? NEO_OK : count_batch(r, size, metrics, predictions)));
     }
     if (status != NEO_END) return status;
-    return agree(comm, r->me.rank ? NEO_OK : neo_metrics_lifetime(metrics, &r->test));
+    return NEO_OK;
 }
 
-static void warn_of_test(const run *r, const neo_reader *reader) {
+static void warn_of_test(const run *r, const neo_reader *reader, const neo_metric_values *values) {
     int64_t bad_lines = neo_reader_get_stats(reader).bad_lines;
-    if (r->test.auc_count < r->test.count)
-        say(&r->me, "warning: no AUC: the test data has %lld samples, --auc-capacity is %lld\n",
-            (long long)r->test.count, (long long)r->o->auc_capacity);
-    if (bad_lines) say(&r->me, "skipped %lld bad lines of the test data\n", (long long)bad_lines);
+    const char *name = values == &r->test ? "test" : "validation";
+    if (values->auc_count < values->count)
+        say(&r->me, "warning: no AUC: the %s data has %lld samples, --auc-capacity is %lld\n",
+            name, (long long)values->count, (long long)r->o->auc_capacity);
+    if (bad_lines)
+        say(&r->me, "skipped %lld bad lines of the %s data\n", (long long)bad_lines, name);
 }
 
-/* Runs the model over the test data and fills r->test, on rank 0; changes no state.
-   predictions: of rank 0, or NULL. */
-static neo_status evaluate(run *r, int unlabeled, FILE *predictions) {
+/* A reader of the test data, or of the validation data. */
+static neo_reader_desc describe_test(const run *r, int is_valid) {
+    const job *j = r->job;
+    return (neo_reader_desc){.schema = r->m.test_schema,
+                             .paths = is_valid ? j->valid_files : j->test_files,
+                             .path_count = is_valid ? j->valid_count : j->test_count};
+}
+
+/* Runs the model over what d reads, and gives the figures on rank 0; changes no state. Ends early
+   at a signal. predictions: of rank 0, or NULL; values: &r->test or &r->valid. */
+static neo_status evaluate(run *r, neo_reader_desc d, FILE *predictions,
+                           neo_metric_values *values) {
     source test = {NULL, NULL};
     neo_metrics *metrics = NULL;
     neo_metrics_desc capacity = {.capacity = r->o->auc_capacity};
-    neo_reader_desc d = {.schema = r->m.test_schema, .paths = r->job->test_files,
-                         .path_count = r->job->test_count, .unlabeled = unlabeled};
     neo_status status = r->me.rank ? NEO_OK : neo_metrics_create(r->m.ctx, &capacity, &metrics);
     status = agree(r->me.comm, status);
     if (status == NEO_OK) status = open_source(r, d, &test);
     if (status == NEO_OK) status = evaluate_batches(r, test.reader, metrics, predictions);
-    if (status == NEO_OK) warn_of_test(r, test.reader);
+    if (status == NEO_OK && !r->stopped)
+        status = agree(r->me.comm, r->me.rank ? NEO_OK : neo_metrics_lifetime(metrics, values));
+    if (status == NEO_OK && !r->stopped) warn_of_test(r, test.reader, values);
     close_source(&test);
     neo_metrics_destroy(metrics);
-    r->tested = 1;
+    if (values == &r->test) r->tested = !r->stopped;
     return status;
 }
 
@@ -97,9 +120,10 @@ static neo_status evaluate(run *r, int unlabeled, FILE *predictions) {
 static neo_status close_predictions(run *r, FILE *f, const char *partial, neo_status status) {
     const char *path = r->o->predict;
     int beside = strcmp(partial, path) != 0, lost = ferror(f) != 0;
+    int whole = status == NEO_OK && !r->stopped;
     lost |= fclose(f) != 0;
-    if (status == NEO_OK && !lost && beside) lost = rename(partial, path) != 0;
-    if (beside && (status != NEO_OK || lost)) remove(partial);
+    if (whole && !lost && beside) lost = rename(partial, path) != 0;
+    if (beside && (!whole || lost)) remove(partial);
     if (status == NEO_OK && lost)
         return neo_fail(NEO_ERR_IO, "--predict %s: could not be written whole", path);
     return status;
@@ -110,7 +134,9 @@ static neo_status evaluate_to_file(run *r) {
     char partial[4096];
     FILE *f = NULL;
     neo_status status = NEO_OK;
-    if (!path) return evaluate(r, 0, NULL);
+    neo_reader_desc d = describe_test(r, 0);
+    if (!path) return evaluate(r, d, NULL, &r->test);
+    d.unlabeled = 1;
     if (r->me.rank == 0) {
         snprintf(partial, sizeof partial, "%s%s", path, is_special_file(path) ? "" : ".partial");
         f = fopen(partial, "w");
@@ -119,7 +145,7 @@ static neo_status evaluate_to_file(run *r) {
                               strerror(errno));
     }
     TRY(agree(r->me.comm, status));
-    status = evaluate(r, 1, f);
+    status = evaluate(r, d, f, &r->test);
     return agree(r->me.comm, f ? close_predictions(r, f, partial, status) : status);
 }
 
@@ -127,9 +153,9 @@ static neo_status evaluate_to_file(run *r) {
 static neo_status evaluate_now(run *r) {
     int64_t started = neo_time_ns();
     TRY(evaluate_to_file(r));
-    if (r->samples) return NEO_OK;
+    if (r->samples || r->stopped) return NEO_OK;
     r->samples = r->test.count;
     r->train_ns = neo_time_ns() - started;
-    return agree(r->me.comm, log_test(r));
+    return agree(r->me.comm, log_values(r, "test", &r->test));
 }
 #endif

@@ -1,7 +1,7 @@
 /* dlrm: trains a deep learning recommendation model (DLRM, arXiv 1906.00091) on one rank or many.
 
-     make && build/dlrm --help                          ranks are threads
-     make mpi && mpirun -n 4 build/dlrm_mpi ...         ranks are processes
+     make && build/dlrm --help                                     ranks are threads
+     make mpi && mpirun --oversubscribe -n 4 build/dlrm_mpi ...    processes (MPICH: mpirun -n 4)
 
    Every rank has the MLPs, or a share of them, and computes its samples of each batch. The
    embedding tables lie on the ranks as a plan says.
@@ -10,8 +10,9 @@
    state>`, is the same on any number of threads, any instruction set, for a run that was killed
    and resumed, and, with --repro-shards given, on any number of ranks under any plan.
 
-   Files, each one including the one before: ../cli.h ../job.h options.h model.h plan.h step.h
-   run.h eval.h train.h setup.h. The program in one file: examples/one_file_dlrm.c. */
+   Files, each one including the one before: ../cli.h ../job.h ../guard.h files.h options.h model.h
+   plan.h step.h run.h eval.h train.h setup.h, and ../summary.h. The program in one file:
+   examples/one_file_dlrm.c. */
 #include "setup.h"
 
 /* Prints the results, on rank 0. */
@@ -33,14 +34,25 @@ static neo_status print_results(run *r, uint64_t digest) {
     return print_state(digest);
 }
 
+/* The end of a run that a signal has stopped. */
+static neo_status end_stopped(run *r) {
+    double samples_per_s = (double)r->samples / ((double)(r->train_ns + 1) * 1e-9);
+    int writes = r->me.rank == 0 && r->report;
+    TRY(agree(r->me.comm, writes ? write_report(r, samples_per_s) : NEO_OK));
+    cli_end_stopped(&r->me, &r->o->saves, r->step, r->saved);
+    return agree(r->me.comm, NEO_OK);
+}
+
 static neo_status run_all(void *of_rank) {
     run *r = of_rank;
     neo_group group = neo_comm_group(r->me.comm);
     int has_test = r->job->test_count || r->o->synthetic;
     uint64_t digest;
     TRY(set_up(r));
+    if (r->o->summary) return NEO_OK;
     if (!reads_only(r->o) && r->train.reader) TRY(train(r));
-    if (r->o->predict || (!r->tested && has_test)) TRY(evaluate_now(r));
+    if (!r->stopped && (r->o->predict || (!r->tested && has_test))) TRY(evaluate_now(r));
+    if (r->stopped) return end_stopped(r);
     TRY(neo_state_digest_group(r->m.state, &group, &digest));
     return agree(r->me.comm, r->me.rank ? NEO_OK : print_results(r, digest));
 }
@@ -73,6 +85,7 @@ static neo_status parse_job(int argc, char **argv, job *j) {
     TRY(cli_describe(&j->cli, &o->machine, o->seed));
     j->train_count = split_list(o->data, j->train_files, MAX_FILES);
     j->test_count = split_list(o->test, j->test_files, MAX_FILES);
+    j->valid_count = split_list(o->valid, j->valid_files, MAX_FILES);
     if (o->nodes > 1) j->cli.comm.ranks_per_node = (int)(o->machine.ranks / o->nodes);
     return NEO_OK;
 }

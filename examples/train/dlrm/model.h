@@ -10,6 +10,12 @@
 
 enum { BOTTOM, TOP, MLPS }; /* the units of the dense layers */
 
+/* Words that all ranks add up after each batch. */
+typedef struct batch_sum {
+    neo_exact loss;
+    int64_t stops; /* ranks that a signal has asked to stop */
+} batch_sum;
+
 typedef struct model {
     neo_comm *comm, *data; /* data: a group for tensors, where the ranks compute */
     neo_ctx *ctx;
@@ -24,9 +30,9 @@ typedef struct model {
     int keeps;            /* the gradients of tables wait for the end of the step */
     int kept;             /* batches whose gradients wait */
     device_graph *graph;  /* or NULL */
-    neo_exact loss[2];    /* sums of this batch, and of the one before, which a GPU may still run */
+    batch_sum sum[2];     /* of this batch, and of the one before, which a GPU may still run */
     int turn;             /* the index of this batch's sum */
-    neo_ticket loss_ticket;
+    neo_ticket sum_ticket;
     neo_dtype dtype;      /* of the MLPs' products */
     int64_t most_samples; /* B: samples of this rank in one batch, at most */
     neo_tensor x, e, z, logit;     /* [B][dim], [B][tables x dim], [B][interactions], [B][1] */
@@ -115,10 +121,8 @@ static neo_status create_schema(model *m, const options *o, const char *const *f
         TRY(neo_schema_criteo(m->ctx, NEO_IDS_HASH, rows, NULL, &m->schema));
     else if (strcmp(o->format, "npy") == 0)
         TRY(neo_schema_npy(m->ctx, files, count, NULL, 0, &m->schema));
-    else if (strcmp(o->format, "adult") == 0 || strcmp(o->format, "delimited") == 0)
-        TRY(column_schema(m, o, files[0]));
     else
-        REFUSE("--format %s: not adult, criteo, npy or delimited", o->format);
+        TRY(column_schema(m, o, files[0]));
     m->test_schema = m->schema;
     return NEO_OK;
 }

@@ -1,15 +1,15 @@
 /* options.h: the options of dlrm, and the ones that contradict each other. */
 #ifndef DLRM_OPTIONS_H
 #define DLRM_OPTIONS_H
-#include "../job.h"
+#include "files.h"
 
 typedef struct options {
-    char *data, *test, *format, *columns, *bad_lines;
+    char *data, *test, *valid, *format, *columns, *bad_lines;
     char *bottom, *top, *dtype, *rows_dtype, *optimizer, *schedule;
     char *plan, *save_plan, *wire_forward, *wire_backward, *pipeline, *dense_shard;
     char *load, *predict, *report, *log;
     int64_t synthetic, epochs, batch, micro_batches, shuffle, rows, dim, seed, warmup;
-    int64_t nodes, memory, row_buckets, show_plan, eval, log_every, auc_capacity;
+    int64_t patience, summary, nodes, memory, row_buckets, show_plan, eval, log_every, auc_capacity;
     double lr, weight_decay, eps, clip_norm;
     cli_machine machine;
     cli_saves saves;
@@ -18,7 +18,13 @@ typedef struct options {
 static const cli_option DLRM_OPTIONS[] = {
     CLI_GROUP("Data"),
     CLI_TEXT("data", data, "FILES", NULL, "training data, comma-separated; - is standard input"),
-    CLI_TEXT("test", test, "FILES", NULL, "test data, evaluated after every epoch"),
+    CLI_TEXT("test", test, "FILES", NULL,
+             "test data, evaluated after every epoch; with --valid only at the end"),
+    CLI_TEXT("valid", valid, "FILES", NULL,
+             "validation data, evaluated after every epoch; the model with the least log loss is "
+             "kept in best/ of --checkpoint, its figures in best/metrics.json"),
+    CLI_COUNT("patience", patience, "N", NULL, 0, 1e6,
+              "stop after N epochs without a better log loss of --valid; 0: never"),
     CLI_TEXT("format", format, "F", "criteo",
              "criteo (label, 13 integers, 26 hex words, tab-separated), adult, npy (as TorchRec "
              "writes it) or delimited (any text, with --columns)"),
@@ -95,6 +101,7 @@ static const cli_option DLRM_OPTIONS[] = {
              "--load nothing trains"),
 
     CLI_GROUP("Output"),
+    CLI_FLAG("summary", summary, "print the model's layers, sizes and work, and stop"),
     CLI_TEXT("report", report, "FILE", NULL, "an HTML page with curves"),
     CLI_TEXT("log", log, "FILE", NULL, "JSON lines"),
     CLI_COUNT("log-every", log_every, "N", "100", 1, 1e9, "steps between points of log and report"),
@@ -108,19 +115,36 @@ static int reads_only(const options *o) {
     return o->eval || (o->predict && !o->saves.resume && (o->saves.dir || o->load));
 }
 
-static int is_stdin(const char *path) { return path && strcmp(path, "-") == 0; }
-
 static neo_status check_files(const options *o) {
     const char *outputs[] = {o->predict, o->report, o->log, o->save_plan};
-    const char *inputs[] = {o->data, o->test, o->load, o->columns, o->plan};
+    const char *inputs[] = {o->data, o->test, o->valid, o->load, o->columns, o->plan};
+    TRY(check_list("data", o->data, MAX_FILES));
+    TRY(check_list("test", o->test, MAX_FILES));
+    TRY(check_list("valid", o->valid, MAX_FILES));
     for (int i = 0; i < 4; i++) {
-        for (int k = 0; k < 5; k++)
-            if (outputs[i] && inputs[k] && strcmp(outputs[i], inputs[k]) == 0)
+        for (int k = 0; k < 6; k++)
+            if (outputs[i] && is_in_list(inputs[k], outputs[i]))
                 REFUSE("%s is both read and written", outputs[i]);
         for (int k = 0; k < i; k++)
-            if (outputs[i] && outputs[k] && strcmp(outputs[i], outputs[k]) == 0)
+            if (outputs[i] && outputs[k] && is_same_file(outputs[i], outputs[k]))
                 REFUSE("%s is to be written twice", outputs[i]);
     }
+    return NEO_OK;
+}
+
+/* Formats, and options that have no effect with them. */
+static neo_status check_format(const options *o) {
+    static const char *const known[] = {"criteo", "adult", "npy", "delimited"};
+    int format = 0;
+    while (format < 4 && strcmp(o->format, known[format])) format++;
+    if (format == 4) REFUSE("--format %s: not adult, criteo, npy or delimited", o->format);
+    if (o->synthetic && (o->data || o->test))
+        REFUSE("--synthetic generates data: leave out --data and --test");
+    if (o->synthetic && format > 0) REFUSE("--synthetic has no --format %s", o->format);
+    if (o->rows && format > 0)
+        REFUSE("--rows is for criteo and synthetic data: --format %s knows its rows", o->format);
+    if (o->columns && (format == 0 || format == 2))
+        REFUSE("--columns is for --format delimited or adult, not %s", o->format);
     return NEO_OK;
 }
 
@@ -130,6 +154,7 @@ static neo_status check_stdin(const options *o) {
     if (is_stdin(o->data) && is_stdin(o->test)) REFUSE("--data and --test cannot both be -");
     if (is_stdin(o->test) && !reads_only(o))
         REFUSE("--test - can be read once: use it with --eval or --predict and a checkpoint");
+    if (is_stdin(o->valid)) REFUSE("--valid is read after every epoch: it cannot be -");
     if (is_stdin(o->data) && strcmp(o->format, "npy") == 0)
         REFUSE("--format npy cannot come from standard input");
     return NEO_OK;
@@ -142,6 +167,8 @@ static neo_status check_options(const options *o) {
     if (!has_data && !o->test) REFUSE("give --data, --synthetic or --test (--help explains)");
     if (!has_data && !has_model)
         REFUSE("--test without --data needs a model: --checkpoint or --load");
+    if (o->valid && !o->data) REFUSE("--valid needs --data");
+    if (o->patience && !o->valid) REFUSE("--patience needs --valid");
     if (ranks % o->nodes)
         REFUSE("--nodes %lld: must divide the %lld of --ranks", (long long)o->nodes,
                (long long)ranks);
@@ -154,8 +181,7 @@ static neo_status check_options(const options *o) {
     TRY(cli_check_saves(&o->saves));
     if ((o->eval || o->predict) && !has_test) REFUSE("--eval and --predict need --test");
     if (o->eval && !has_model) REFUSE("--eval needs --checkpoint or --load");
-    if (o->columns && strcmp(o->format, "delimited") && strcmp(o->format, "adult"))
-        REFUSE("--columns is for --format delimited or adult, not %s", o->format);
+    TRY(check_format(o));
     TRY(check_stdin(o));
     return check_files(o);
 }

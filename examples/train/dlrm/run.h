@@ -3,14 +3,12 @@
 #define DLRM_RUN_H
 #include "step.h"
 
-enum { MAX_FILES = 64 };
-
 /* Shared by the ranks of a process; constant once they have started, but for `cli`. */
 typedef struct job {
     cli_job cli;
     options o;
-    const char *train_files[MAX_FILES], *test_files[MAX_FILES];
-    int train_count, test_count;
+    const char *train_files[MAX_FILES], *test_files[MAX_FILES], *valid_files[MAX_FILES];
+    int train_count, test_count, valid_count;
 } job;
 
 /* A reader, and the stream of its standard input, if it has one. */
@@ -38,8 +36,13 @@ typedef struct run {
     neo_tensor own_logits;     /* of this rank, in host memory */
     neo_jsonl *log;        /* of rank 0, as are the next two */
     neo_report *report;
-    neo_metric_values test;
+    neo_exact epoch_loss;  /* since the epoch began, or the run went on in it */
+    int64_t epoch_samples;
+    cli_best best;         /* epoch and log loss; on all ranks */
+    neo_metric_values test, valid;
     int tested;            /* on all ranks */
+    int stopped;           /* by a signal; on all ranks */
+    int saved;             /* the checkpoint of `step` is there */
 } run;
 
 /* Opens a reader of this rank's samples. Rank 0 sends standard input to all ranks. Collective. */
@@ -85,16 +88,21 @@ static neo_status log_point(run *r, double lr) {
     return agree(r->me.comm, log_loss(r, lr));
 }
 
-static neo_status log_test(run *r) {
+/* name: "test" or "valid". */
+static neo_status log_values(run *r, const char *name, const neo_metric_values *values) {
+    char key[32];
     if (r->report) {
-        TRY(neo_report_point(r->report, "Test AUC", "test", (double)r->step, r->test.auc));
-        TRY(neo_report_point(r->report, "Test log loss", "test", (double)r->step, r->test.logloss));
+        TRY(neo_report_point(r->report, "Test AUC", name, (double)r->step, values->auc));
+        TRY(neo_report_point(r->report, "Test log loss", name, (double)r->step, values->logloss));
     }
     if (!r->log) return NEO_OK;
+    const struct { const char *name; double value; } figures[] = {
+        {"auc", values->auc}, {"logloss", values->logloss}, {"ne", values->ne}};
     neo_jsonl_int(r->log, "step", r->step);
-    neo_jsonl_number(r->log, "test_auc", r->test.auc);
-    neo_jsonl_number(r->log, "test_logloss", r->test.logloss);
-    neo_jsonl_number(r->log, "test_ne", r->test.ne);
+    for (int i = 0; i < 3; i++) {
+        snprintf(key, sizeof key, "%s_%s", name, figures[i].name);
+        neo_jsonl_number(r->log, key, figures[i].value);
+    }
     return neo_jsonl_end(r->log);
 }
 
@@ -102,6 +110,8 @@ static neo_status log_test(run *r) {
 static neo_status save(run *r) {
     neo_group group = neo_comm_group(r->me.comm);
     neo_save_desc d = {.dir = r->o->saves.dir, .step = r->step, .group = &group};
-    return neo_save(r->m.ctx, &d, r->m.state);
+    TRY(neo_save(r->m.ctx, &d, r->m.state));
+    r->saved = 1;
+    return NEO_OK;
 }
 #endif

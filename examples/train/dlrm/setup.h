@@ -1,6 +1,7 @@
 /* setup.h: everything a run has before its first step: data, model, state, outputs. */
 #ifndef DLRM_SETUP_H
 #define DLRM_SETUP_H
+#include "../summary.h"
 #include "train.h"
 
 /* ---- the state: of weights, optimizers and the run, saved and restored ---- */
@@ -102,6 +103,28 @@ static neo_status fit_schema(run *r) {
 
 /* ---- outputs, on rank 0 ---- */
 
+/* --summary: of a model whose dense layers are made. */
+static neo_status print_summary(const run *r) {
+    const model *m = &r->m;
+    const options *o = r->o;
+    static const struct { const char *name; double mlps, tables; } STATE[] = { /* floats, each */
+        {"sgd", 0, 0}, {"adagrad", 1, 0}, {"adam", 2, 2}, {"adamw", 2, 2}, {"lamb", 2, 2}};
+    int32_t tables = neo_schema_feature_count(m->schema);
+    summary s = {0};
+    neo_dtype dtype;
+    int kind = 0;
+    while (kind < 4 && strcmp(o->optimizer, STATE[kind].name)) kind++;
+    TRY(parse_rows_dtype(o->rows_dtype, &dtype));
+    for (int i = 0; i < MLPS; i++) summary_params(&s, m->params[i], STATE[kind].mlps, 1, NULL);
+    for (int32_t t = 0; t < tables; t++) {
+        neo_feature f = neo_schema_feature(m->schema, t);
+        summary_tensor(&s, f.name, dtype, f.rows, o->dim, STATE[kind].tables, 0);
+        if (kind == 1) s.state_bytes += 4.0 * (double)f.rows; /* row-wise: one float for each */
+    }
+    s.flops += (double)o->dim * tables * (tables + 1); /* the interaction */
+    return summary_end(&s, "sample");
+}
+
 static neo_status open_outputs(run *r) {
     const options *o = r->o;
     int reads = reads_only(o);
@@ -110,6 +133,7 @@ static neo_status open_outputs(run *r) {
     if (o->saves.dir && !reads) TRY(make_saves(&o->saves));
     if (o->report) TRY(neo_report_create(r->m.ctx, "neo: DLRM training", &r->report));
     if (!o->log) return NEO_OK;
+    if (o->saves.resume || reads) TRY(cut_half_line(o->log));
     TRY(neo_jsonl_open(r->m.ctx, o->log, o->saves.resume || reads, &r->log));
     if (!r->step) return NEO_OK;
     neo_jsonl_int(r->log, reads ? "loaded_step" : "resumed_step", r->step);
@@ -176,16 +200,36 @@ static neo_status prepare(run *r) {
     return host_column(r, &r->labels);
 }
 
+/* Reads the first batch of the test and the validation data: that a file is missing, or has another
+   format, is better known before training than after it. Collective. */
+static neo_status look_at_tests(run *r) {
+    const job *j = r->job;
+    for (int is_valid = 0; is_valid < 2; is_valid++) {
+        neo_reader_desc d = describe_test(r, is_valid);
+        source s = {NULL, NULL};
+        neo_batch batch;
+        if (!d.path_count || is_stdin(d.paths[0])) continue;
+        d.unlabeled = !is_valid && j->valid_count && r->o->predict;
+        neo_status status = open_source(r, d, &s);
+        if (status == NEO_OK) status = agree(r->me.comm, neo_reader_next(s.reader, &batch));
+        close_source(&s);
+        if (status != NEO_OK && status != NEO_END) return status;
+    }
+    return NEO_OK;
+}
+
 static neo_status set_up(run *r) {
     const job *j = r->job;
     neo_reader_desc d = {.paths = j->train_files,
                          .path_count = j->train_count, .shuffle_window = r->o->shuffle,
                          .hold = 2}; /* a batch and the next one */
     TRY(agree(r->me.comm, prepare(r)));
+    if (r->o->summary) return agree(r->me.comm, r->me.rank ? NEO_OK : print_summary(r));
     TRY(create_units(&r->m, r->o));
     TRY(create_tables(&r->m, r->o));
     d.schema = r->m.schema;
     if (j->train_count || r->o->synthetic) TRY(open_source(r, d, &r->train));
+    if (r->train.reader && !reads_only(r->o)) TRY(look_at_tests(r));
     TRY(agree(r->me.comm, create_state(r)));
     TRY(restore(r));
     return agree(r->me.comm, r->me.rank ? NEO_OK : open_outputs(r));

@@ -17,7 +17,7 @@ static neo_status bring(model *m, neo_batch *batch) {
     return NEO_OK;
 }
 
-enum { LOSS_WORDS = sizeof(neo_exact) / sizeof(int64_t) };
+enum { SUM_WORDS = sizeof(batch_sum) / sizeof(int64_t) };
 
 /* Samples [first, first + rows) of this rank's: a part of the batch whose gradients add up here. */
 typedef struct part {
@@ -63,9 +63,10 @@ static neo_status forward(model *m, const neo_batch *batch) {
    add up. */
 static neo_status step_top(model *m, const neo_batch *batch, const part *parts, int count) {
     int64_t samples = batch->global_size ? batch->global_size : 1;
-    neo_exact *loss = &m->loss[m->turn];
-    neo_loss_desc d = {.batch = samples * m->micro_batches, .sum = loss};
-    neo_exact_zero(loss);
+    batch_sum *sum = &m->sum[m->turn];
+    neo_loss_desc d = {.batch = samples * m->micro_batches, .sum = &sum->loss};
+    neo_exact_zero(&sum->loss);
+    sum->stops = neo_stop_signal() != 0;
     for (int k = 0; k < count; k++) {
         int64_t first = parts[k].first, n = parts[k].rows;
         neo_tensor z = neo_tensor_rows(m->z, first, n), dz = neo_tensor_rows(m->dz, first, n);
@@ -80,8 +81,8 @@ static neo_status step_top(model *m, const neo_batch *batch, const part *parts, 
     }
     if (neo_comm_size(m->comm) == 1) return NEO_OK;
     if (m->graph) TRY(neo_ctx_synchronize(m->ctx)); /* runs the recorded calls: the loss is there */
-    return neo_comm_all_reduce(m->comm, NEO_REDUCE_SUM, loss, loss, LOSS_WORDS, NEO_I64,
-                               &m->loss_ticket); /* integers: they add in any order */
+    return neo_comm_all_reduce(m->comm, NEO_REDUCE_SUM, sum, sum, SUM_WORDS, NEO_I64,
+                               &m->sum_ticket); /* integers: they add in any order */
 }
 
 static neo_status step_bottom(model *m, const neo_batch *batch, const part *parts, int count) {
@@ -105,7 +106,7 @@ static neo_status end_tables(model *m, float lr) {
    epoch's last step lacks bring gradients of zero. */
 static neo_status step_kept(model *m, float lr) {
     part parts[NEO_MAX_SUBTREES];
-    neo_exact loss = m->loss[m->turn];
+    batch_sum sum = m->sum[m->turn];
     int64_t dense = neo_schema_dense_count(m->schema);
     neo_batch none = {.dense = neo_tensor_2d(m->x.data, NEO_F32, 0, dense),
                       .label = neo_tensor_rows(m->logit, 0, 0)};
@@ -113,16 +114,16 @@ static neo_status step_kept(model *m, float lr) {
     for (; m->kept < m->micro_batches; m->kept++) {
         int count = cut_batch(m, 0, parts);
         TRY(step_top(m, &none, parts, count));
-        if (neo_comm_size(m->comm) > 1) TRY(neo_comm_wait(m->comm, m->loss_ticket));
+        if (neo_comm_size(m->comm) > 1) TRY(neo_comm_wait(m->comm, m->sum_ticket));
         TRY(step_bottom(m, &none, parts, count));
     }
     m->kept = 0;
-    m->loss[m->turn] = loss;
+    m->sum[m->turn] = sum;
     return neo_fsdp_step_tables(m->dense, m->tables, lr);
 }
 
 /* One batch, and the step if `last` (it is the last batch of a step). The sum of its losses, over
-   all ranks, is left in m->loss[m->turn]. With a pipeline rows travel between begin and end of the
+   all ranks, is left in m->sum[m->turn]. With a pipeline rows travel between begin and end of the
    tables' calls while the bottom MLP and the reductions run, and the ids of the next batch travel
    through the whole step. next: NULL after the last batch of an epoch. */
 static neo_status train_batch(model *m, neo_batch *batch, const neo_batch *next, int last,
@@ -147,7 +148,7 @@ static neo_status train_batch(model *m, neo_batch *batch, const neo_batch *next,
     if (!overlap) TRY(end_tables(m, lr));
     TRY(step_bottom(m, batch, parts, count));
     if (overlap) TRY(end_tables(m, lr));
-    if (neo_comm_size(m->comm) > 1) TRY(neo_comm_wait(m->comm, m->loss_ticket));
+    if (neo_comm_size(m->comm) > 1) TRY(neo_comm_wait(m->comm, m->sum_ticket));
     if (!m->keeps) return neo_fsdp_step(m->dense, lr);
     m->kept++;
     return last ? step_kept(m, lr) : NEO_OK;

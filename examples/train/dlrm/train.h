@@ -3,7 +3,7 @@
 #define DLRM_TRAIN_H
 #include "eval.h"
 
-/* A batch that trains; its loss is in m.loss[turn] when it is over. */
+/* A batch that trains; its loss is in m.sum[turn] when it is over. */
 typedef struct batch_under_way {
     int turn;
     int64_t size; /* 0: there is none */
@@ -17,21 +17,25 @@ static neo_status fetch(run *r) {
 }
 
 /* Adds the loss of a batch that is over. */
-static void count_loss(run *r, neo_progress *bar, const batch_under_way *b) {
-    const neo_exact *loss = &r->m.loss[b->turn];
+static neo_status count_loss(run *r, neo_progress *bar, const batch_under_way *b) {
+    const neo_exact *loss = &r->m.sum[b->turn].loss;
     neo_exact_merge(&r->loss, loss);
+    neo_exact_merge(&r->epoch_loss, loss);
+    r->epoch_samples += b->size;
     r->loss_samples += b->size;
     r->samples += b->size;
-    neo_progress_update(bar, b->end, neo_exact_value(loss) / (double)b->size);
+    double mean = neo_exact_value(loss) / (double)b->size;
+    neo_progress_update(bar, b->end, mean);
+    return cli_check_loss(&r->me, &r->o->saves, r->m.state, r->step + 1, mean);
 }
 
 /* Waits for the batch that may still run on a GPU. */
 static neo_status finish_batch(run *r, neo_progress *bar, batch_under_way *b) {
     if (b->size == 0) return NEO_OK;
     TRY(graph_wait(r->m.graph));
-    count_loss(r, bar, b);
+    batch_under_way over = *b;
     b->size = 0;
-    return NEO_OK;
+    return count_loss(r, bar, &over);
 }
 
 /* Trains a batch, and counts its loss. With a graph it counts the loss of the batch before: this
@@ -44,7 +48,7 @@ static neo_status launch_batch(run *r, neo_progress *bar, neo_batch *batch, int 
     TRY(graph_begin(r->m.graph));
     TRY(train_batch(&r->m, batch, more ? &r->next : NULL, last, lr));
     TRY(graph_end(r->m.graph));
-    if (b->size) count_loss(r, bar, b);
+    if (b->size) TRY(count_loss(r, bar, b));
     *b = (batch_under_way){r->m.turn, batch->global_size, end};
     return r->m.graph ? NEO_OK : finish_batch(r, bar, b);
 }
@@ -53,6 +57,8 @@ static neo_status launch_batch(run *r, neo_progress *bar, neo_batch *batch, int 
 static neo_status end_step(run *r, neo_progress *bar, batch_under_way *b, int64_t *started) {
     const options *o = r->o;
     double lr = (double)neo_schedule_lr(&r->m.schedule, r->step++);
+    r->saved = 0;
+    r->stopped = r->m.sum[r->m.turn].stops > 0;
     int saves = o->saves.every && r->step % o->saves.every == 0;
     int logs = r->step % o->log_every == 0;
     if (saves || logs) TRY(finish_batch(r, bar, b));
@@ -63,11 +69,14 @@ static neo_status end_step(run *r, neo_progress *bar, batch_under_way *b, int64_
     return log_point(r, lr);
 }
 
+/* Trains to the end of the epoch, or until a signal. */
 static neo_status train_epoch(run *r, neo_progress *bar, int64_t samples_before) {
     int64_t started = neo_time_ns();
     batch_under_way b = {0};
+    neo_exact_zero(&r->epoch_loss);
+    r->epoch_samples = 0;
     neo_status status = fetch(r);
-    while (status == NEO_OK) {
+    while (status == NEO_OK && !r->stopped) {
         neo_batch batch = r->next;
         status = fetch(r);
         if (status != NEO_OK && status != NEO_END) {
@@ -123,13 +132,12 @@ static neo_status make_schedule(run *r, int64_t samples) {
     return NEO_OK;
 }
 
-/* Ends the bar, and logs the steps since the last point, unless they are too few to mean something
-   beside the other points. */
+/* Ends the bar, logs the steps since the last point, unless they are too few to mean something
+   beside the other points, and saves. */
 static neo_status end_training(run *r, neo_progress *bar) {
     const options *o = r->o;
     int64_t point = o->log_every * o->batch * o->micro_batches; /* samples between two points */
     int64_t bad_lines = neo_reader_get_stats(r->train.reader).bad_lines;
-    r->epoch = o->epochs - 1;
     if (r->step < o->log_every || 2 * r->loss_samples >= point)
         TRY(log_point(r, (double)neo_schedule_lr(&r->m.schedule, r->step)));
     if (r->samples) neo_progress_end(bar, r->last_loss);
@@ -137,7 +145,50 @@ static neo_status end_training(run *r, neo_progress *bar) {
         say(&r->me, "nothing left to train: the run has had its %lld epochs\n",
             (long long)o->epochs);
     if (bad_lines) say(&r->me, "skipped %lld bad lines\n", (long long)bad_lines);
-    return o->saves.dir ? save(r) : NEO_OK;
+    return o->saves.dir && !r->saved ? save(r) : NEO_OK;
+}
+
+/* Keeps the model if it is the best on the validation data so far. */
+static neo_status keep_best(run *r) {
+    char figures[128];
+    cli_best now = {r->epoch, r->valid.logloss}; /* known to rank 0 */
+    TRY(neo_comm_broadcast(r->me.comm, &now.loss, 1, NEO_I64, 0, NULL));
+    if (!cli_best_is(&r->best, now.at, now.loss)) return NEO_OK;
+    r->best = now;
+    if (!r->o->saves.dir) return NEO_OK;
+    snprintf(figures, sizeof figures, ",\"valid_auc\":%.17g,\"valid_ne\":%.17g", r->valid.auc,
+             r->valid.ne);
+    return cli_best_keep(&r->me, &r->o->saves, r->m.state, r->step, &now, figures);
+}
+
+/* Figures on the validation or the test data after an epoch, and the epoch's line. */
+static neo_status end_epoch(run *r, int64_t started) {
+    int is_valid = r->job->valid_count > 0, tests = r->job->test_count || r->o->synthetic;
+    neo_metric_values *values = is_valid ? &r->valid : &r->test;
+    const char *name = is_valid ? "valid" : "test";
+    char figures[96] = "";
+    if (is_valid || tests) {
+        TRY(evaluate(r, describe_test(r, is_valid), NULL, values));
+        if (r->stopped) return NEO_OK;
+        TRY(agree(r->me.comm, log_values(r, name, values)));
+        snprintf(figures, sizeof figures, "  %s auc=%.4f logloss=%.4f", name, values->auc,
+                 values->logloss);
+    }
+    if (is_valid) TRY(keep_best(r));
+    if (!r->epoch_samples) return NEO_OK; /* a resumed run had nothing left of it */
+    cli_line(&r->me, "epoch %lld/%lld  loss=%.4f%s%s  %.1f s\n", (long long)r->epoch + 1,
+             (long long)r->o->epochs, neo_exact_value(&r->epoch_loss) / (double)r->epoch_samples,
+             figures, is_valid && r->best.at == r->epoch ? " (best)" : "",
+             1e-9 * (double)(neo_time_ns() - started));
+    return NEO_OK;
+}
+
+/* --patience is at its end. */
+static int is_over(const run *r) {
+    int64_t waited = r->epoch - r->best.at;
+    if (!r->o->patience || waited < r->o->patience) return 0;
+    say(&r->me, "no better log loss for %lld epochs: stopped\n", (long long)waited);
+    return 1;
 }
 
 static neo_status train(run *r) {
@@ -150,15 +201,20 @@ static neo_status train(run *r) {
     int64_t first = r->position.word[0];
     if (r->step > 0) TRY(agree(comm, neo_reader_seek(reader, &r->position)));
     r->position = neo_reader_position(reader);
+    r->best.at = -1;
+    if (r->step > 0 && o->valid && o->saves.dir) TRY(cli_best_read(&r->me, &o->saves, &r->best));
     neo_progress bar = cli_progress(&r->me, samples * first + r->position.word[1],
                                     samples * o->epochs);
     neo_progress_begin(&bar);
     for (r->epoch = first; r->epoch < o->epochs; r->epoch++) {
+        int64_t started = neo_time_ns();
         if (r->epoch > first) TRY(agree(comm, neo_reader_epoch(reader, r->epoch)));
         TRY(train_epoch(r, &bar, samples * r->epoch));
-        if (!r->job->test_count && !o->synthetic) continue;
-        TRY(evaluate(r, 0, NULL));
-        TRY(agree(comm, log_test(r)));
+        int last = r->stopped || r->epoch == o->epochs - 1;
+        if (last) TRY(end_training(r, &bar)); /* saves before a long evaluation */
+        if (!r->stopped) TRY(end_epoch(r, started));
+        if (last) return NEO_OK;
+        if (r->stopped || is_over(r)) break;
     }
     return end_training(r, &bar);
 }

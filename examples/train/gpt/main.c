@@ -1,8 +1,8 @@
 /* gpt: trains a small GPT on a text, character by character, its parameters in shards over one rank
    or many.
 
-     make && build/gpt --help                        ranks are threads
-     make mpi && mpirun -n 4 build/gpt_mpi ...       ranks are processes
+     make && build/gpt --help                                     ranks are threads
+     make mpi && mpirun --oversubscribe -n 4 build/gpt_mpi ...    processes (MPICH: mpirun -n 4)
 
    Without arguments it trains 4 blocks of width 128 on examples/data/shakespeare for 2,000 steps,
    by nanoGPT's recipe for a CPU; expect a validation loss of about 1.80. Differences: biases;
@@ -16,8 +16,8 @@
    state>`, is the same on any number of threads, any instruction set, for a run that was killed and
    resumed, and, with --repro-shards given, on any number of ranks, however they shard.
 
-   Files, each one including the one before: ../cli.h ../job.h model.h step.h options.h run.h. The
-   program in one file: examples/one_file_gpt.c. */
+   Files, each one including the one before: ../cli.h ../job.h ../guard.h model.h step.h options.h
+   run.h. The program in one file: examples/one_file_gpt.c. */
 #include "run.h"
 
 static neo_status validate(run *r, double *mean) {
@@ -31,16 +31,48 @@ static neo_status see_losses(run *r, int64_t until, neo_progress *bar, double *m
         TRY(sum_loss(&r->t, &r->t.loss[r->seen % 2], mean));
         *mean /= (double)(sequences * r->o->context);
         neo_progress_update(bar, sequences * (r->seen + 1), *mean);
+        TRY(cli_check_loss(&r->me, &r->o->saves, r->state, r->seen + 1, *mean));
     }
+    return NEO_OK;
+}
+
+/* Keeps the model if its validation loss is the best so far. */
+static neo_status keep_best(run *r, double val, int *is_best) {
+    *is_best = cli_best_is(&r->best, r->step, val);
+    if (*is_best) r->best = (cli_best){r->step, val};
+    if (!*is_best || !r->o->saves.dir || !r->o->eval_every) return NEO_OK;
+    return cli_best_keep(&r->me, &r->o->saves, r->state, r->step, &r->best, "");
+}
+
+/* Ends the training where --patience is at its end. */
+static void look_at_patience(run *r) {
+    const options *o = r->o;
+    if (!o->patience || r->best.at < 0) return;
+    int64_t waited = (r->step - r->best.at) / o->eval_every;
+    r->over = waited >= o->patience;
+    if (r->over)
+        say(&r->me, "no better loss in %lld validations: stopped\n", (long long)waited);
+}
+
+/* Validates, and prints a line. */
+static neo_status end_stretch(run *r, double mean) {
+    double val;
+    int is_best;
+    TRY(validate(r, &val));
+    TRY(keep_best(r, val, &is_best));
+    cli_line(&r->me, "step %lld  %.1f s  train loss %.4f  %sval loss %.4f\n", (long long)r->step,
+             1e-9 * (double)(neo_time_ns() - r->started_ns), mean, is_best ? "best " : "", val);
+    r->started_ns = neo_time_ns();
+    look_at_patience(r);
     return NEO_OK;
 }
 
 /* One step, and what follows it: saving, validation. */
 static neo_status take_step(run *r, neo_progress *bar, double *mean) {
     const options *o = r->o;
-    double val;
     if (o->memory) neo_fsdp_reset_stats(r->t.fsdp);
     TRY(train_step(&r->t, r->step++));
+    r->saved = 0;
     int last = r->step == o->steps;
     int saves = o->saves.every && r->step % o->saves.every == 0 && !last;
     int validates = o->eval_every && r->step % o->eval_every == 0 && !last;
@@ -50,10 +82,7 @@ static neo_status take_step(run *r, neo_progress *bar, double *mean) {
     if (o->memory && last) TRY(count_traffic(r));
     if (saves) TRY(save(r));
     if (!validates) return NEO_OK;
-    TRY(validate(r, &val));
-    if (r->me.rank == 0)
-        printf("step %lld  train loss %.4f  val loss %.4f\n", (long long)r->step, *mean, val);
-    return NEO_OK;
+    return end_stretch(r, *mean);
 }
 
 static neo_status train(run *r) {
@@ -66,10 +95,16 @@ static neo_status train(run *r) {
         return NEO_OK;
     }
     r->seen = r->step;
+    r->started_ns = neo_time_ns();
+    r->best.at = -1;
+    if (r->step && o->eval_every) TRY(cli_best_read(&r->me, &o->saves, &r->best));
+    look_at_patience(r);
     if (o->steps) neo_progress_begin(&bar);
-    while (r->step < o->steps) TRY(take_step(r, &bar, &mean));
+    while (r->step < o->steps && !r->t.stops && !r->over) TRY(take_step(r, &bar, &mean));
+    TRY(graph_wait(r->t.graph));
+    TRY(see_losses(r, r->step, &bar, &mean)); /* of a step that a signal made the last */
     if (o->steps) neo_progress_end(&bar, mean);
-    return o->saves.dir ? save(r) : NEO_OK;
+    return o->saves.dir && !r->saved ? save(r) : NEO_OK;
 }
 
 /* Appends an id to those that the next character depends on, at most --context of them. */
@@ -105,10 +140,17 @@ static neo_status run_all(void *of_rank) {
     neo_group group = neo_comm_group(r->me.comm);
     uint64_t digest;
     double val;
+    int is_best;
     TRY(set_up(r));
+    if (r->o->summary) return NEO_OK;
     int64_t before = r->step;
     TRY(train(r));
+    if (r->t.stops) {
+        cli_end_stopped(&r->me, &r->o->saves, r->step, r->saved);
+        return agree(r->me.comm, NEO_OK);
+    }
     TRY(validate(r, &val));
+    if (r->step > before) TRY(keep_best(r, val, &is_best));
     if (r->me.rank == 0 && r->o->memory) print_memory(r, r->step > before);
     if (r->me.rank == 0) printf("val loss %.4f\n", val);
     if (r->o->sample) TRY(write_sample(r));

@@ -6,7 +6,7 @@
 typedef struct options {
     char *data, *shard, *accumulate_mode, *dtype, *products, *load, *prefix, *prompt;
     int64_t layers, heads, width, context, batch, accumulate, steps, warmup, seed;
-    int64_t factor, slots, eval_every, sample, recompute, memory;
+    int64_t summary, patience, factor, slots, eval_every, sample, recompute, memory;
     double lr, min_lr, weight_decay, beta2, clip, temperature;
     cli_machine machine;
     cli_saves saves;
@@ -62,8 +62,12 @@ static const cli_option GPT_OPTIONS[] = {
              "of the names there, if wte.weight is not found"),
 
     CLI_GROUP("Validation and sample"),
+    CLI_FLAG("summary", summary, "print the model's layers, sizes and work, and stop"),
     CLI_COUNT("eval-every", eval_every, "N", NULL, 0, 1e12,
-              "steps between validations; 0: at the end only"),
+              "steps between validations, of which best/ of --checkpoint keeps the best; 0: at the "
+              "end only"),
+    CLI_COUNT("patience", patience, "N", NULL, 0, 1e6,
+              "stop after N validations of --eval-every without a better loss; 0: never"),
     CLI_COUNT("sample", sample, "N", "300", 0, 1e7, "characters to write at the end"),
     CLI_NUMBER("temperature", temperature, "X", "0.8", 1e6,
                "of the sample; 0: always the likeliest character"),
@@ -83,6 +87,7 @@ static neo_status check_options(const options *o) {
     TRY(cli_check_either("graph", o->machine.graph, "on", "off"));
     if (o->factor && strcmp(o->shard, "hybrid")) REFUSE("--factor needs --shard hybrid");
     TRY(cli_check_saves(&o->saves));
+    if (o->patience && !o->eval_every) REFUSE("--patience needs --eval-every");
     if (o->load && o->saves.resume)
         REFUSE("--load and --resume would both give the weights: leave one out");
     return NEO_OK;

@@ -1,6 +1,7 @@
 /* run.h: the run of one rank: setting up, checkpoints, and the count of memory and traffic. */
 #ifndef GPT_RUN_H
 #define GPT_RUN_H
+#include "../summary.h"
 #include "options.h"
 
 /* Shared by the ranks of a process; constant once they have started, but for `cli`. */
@@ -18,6 +19,10 @@ typedef struct run {
     neo_state *state;
     int64_t step;       /* steps taken, in all runs */
     int64_t seen;       /* steps whose loss was summed: with a graph one less */
+    cli_best best;      /* step and validation loss */
+    int over;           /* --patience is at its end */
+    int saved;          /* the checkpoint of `step` is there */
+    int64_t started_ns; /* of the steps since the last validation */
     neo_fsdp_desc desc; /* without units */
     neo_fsdp_prediction predicted;
     size_t counted;     /* bytes that neo_fsdp_create took */
@@ -109,7 +114,9 @@ static neo_status create_state(run *r) {
 static neo_status save(run *r) {
     neo_group group = neo_comm_group(r->me.comm);
     neo_save_desc d = {.dir = r->o->saves.dir, .step = r->step, .group = &group};
-    return neo_save(r->me.ctx, &d, r->state);
+    TRY(neo_save(r->me.ctx, &d, r->state));
+    r->saved = 1;
+    return NEO_OK;
 }
 
 static neo_status open_checkpoints(const cli_saves *saves) {
@@ -141,8 +148,20 @@ static neo_status restore(run *r) {
     return NEO_OK;
 }
 
+/* --summary: a sample is a sequence; the token table is multiplied at the end, attention is
+   causal. */
+static neo_status print_summary(const run *r) {
+    const model *m = &r->t.m;
+    summary s = {0};
+    summary_params(&s, m->root, 2, m->context, "wpe.weight");
+    for (int i = 0; i < m->layers; i++) summary_params(&s, m->block[i].params, 2, m->context, NULL);
+    s.flops += 2.0 * (double)(m->layers * m->context * m->context * m->width);
+    return summary_end(&s, "sequence");
+}
+
 static neo_status set_up(run *r) {
     TRY(agree(r->me.comm, prepare(r)));
+    if (r->o->summary) return agree(r->me.comm, r->me.rank ? NEO_OK : print_summary(r));
     TRY(device_group(r->me.comm, &r->t.data));
     size_t before = neo_ctx_memory(r->me.ctx).bytes;
     TRY(create_fsdp(&r->t, r->desc, &r->predicted));

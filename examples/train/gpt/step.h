@@ -24,6 +24,7 @@ typedef struct trainer {
     device_graph *graph; /* or NULL */
     neo_exact loss[2]; /* this rank's sums of a step, and of the one before, still on a GPU maybe */
     int turn;          /* the index of this step's sum */
+    int stops;         /* a signal has asked a rank to stop; on all ranks */
 } trainer;
 
 /* Units of the FSDP: the root, open around the blocks, and the blocks. */
@@ -134,11 +135,14 @@ static neo_status train_step(trainer *t, int64_t step) {
     return NEO_OK;
 }
 
-/* The sum of `mine` over all ranks, the same in any order: exact sums are integers. */
+/* The sum of `mine` over all ranks, the same in any order: exact sums are integers. With it goes
+   whether a signal asks to stop. */
 static neo_status sum_loss(trainer *t, neo_exact *mine, double *sum) {
-    int64_t words = sizeof *mine / sizeof(int64_t);
-    TRY(neo_comm_all_reduce(t->comm, NEO_REDUCE_SUM, mine, mine, words, NEO_I64, NULL));
-    *sum = neo_exact_value(mine);
+    struct { neo_exact loss; int64_t stops; } all = {*mine, neo_stop_signal() != 0};
+    int64_t words = sizeof all / sizeof(int64_t);
+    TRY(neo_comm_all_reduce(t->comm, NEO_REDUCE_SUM, &all, &all, words, NEO_I64, NULL));
+    *sum = neo_exact_value(&all.loss);
+    t->stops = all.stops > 0;
     neo_exact_zero(mine);
     return NEO_OK;
 }

@@ -1,0 +1,86 @@
+/* files.h: the files that options name: lists of them, the same one under two names, a log that
+   goes on. */
+#ifndef DLRM_FILES_H
+#define DLRM_FILES_H
+#include "../guard.h"
+#if defined(_WIN32)
+#define set_length(file, length) _chsize(_fileno(file), length)
+#else
+#define set_length(file, length) ftruncate(fileno(file), length)
+#endif
+
+enum { MAX_FILES = 64 };
+
+static int is_stdin(const char *path) { return path && strcmp(path, "-") == 0; }
+
+/* A list of at most so many names, separated by commas; NULL: none. */
+static neo_status check_list(const char *option, const char *list, int most) {
+    int count = 1;
+    if (!list) return NEO_OK;
+    for (const char *c = list; *c; c++) {
+        count += *c == ',';
+        if (*c == ',' && (c == list || c[-1] == ','))
+            REFUSE("--%s %s: a name is empty", option, list);
+    }
+    if (!*list || list[strlen(list) - 1] == ',') REFUSE("--%s '%s': a name is empty", option, list);
+    if (count > most) REFUSE("--%s: %d files, at most %d", option, count, most);
+    return NEO_OK;
+}
+
+/* Whether two paths lead to one file, which need not be there yet. Devices and pipes do not
+   count. */
+static int is_same_file(const char *a, const char *b) {
+#if defined(_WIN32)
+    char whole[2][4096];
+    return _fullpath(whole[0], a, 4096) && _fullpath(whole[1], b, 4096) &&
+           _stricmp(whole[0], whole[1]) == 0;
+#else
+    const char *path[2] = {a, b}, *name[2];
+    struct stat at[2];
+    char folder[4096];
+    int there = 0;
+    for (int i = 0; i < 2; i++) there += stat(path[i], &at[i]) == 0;
+    if (there == 2)
+        return S_ISREG(at[0].st_mode) && at[0].st_dev == at[1].st_dev &&
+               at[0].st_ino == at[1].st_ino;
+    if (there == 1) return 0;
+    for (int i = 0; i < 2; i++) {
+        const char *slash = strrchr(path[i], '/');
+        name[i] = slash ? slash + 1 : path[i];
+        snprintf(folder, sizeof folder, "%.*s.", (int)(name[i] - path[i]), path[i]);
+        if (stat(folder, &at[i]) != 0) return 0;
+    }
+    return strcmp(name[0], name[1]) == 0 && at[0].st_dev == at[1].st_dev &&
+           at[0].st_ino == at[1].st_ino;
+#endif
+}
+
+/* Whether a list of names, separated by commas, has the file. */
+static int is_in_list(const char *list, const char *path) {
+    char name[4096];
+    for (const char *p = list; p && *p; p += *p == ',') {
+        int length = (int)strcspn(p, ",");
+        snprintf(name, sizeof name, "%.*s", length, p);
+        if (is_same_file(name, path)) return 1;
+        p += length;
+    }
+    return 0;
+}
+
+/* Cuts off the half line that a full disk or a crash has left at the end of a log, so that the
+   lines to come stand alone. */
+static neo_status cut_half_line(const char *path) {
+    long end = 0, at = 0;
+    int c, failed;
+    FILE *f = fopen(path, "r+b");
+    if (!f) return NEO_OK; /* there is none, or opening it will say why not */
+    while ((c = fgetc(f)) != EOF) {
+        at++;
+        if (c == '\n') end = at;
+    }
+    failed = ferror(f) || (end < at && set_length(f, end) != 0);
+    failed |= fclose(f) != 0;
+    if (failed) return neo_fail(NEO_ERR_IO, "--log %s: %s", path, strerror(errno));
+    return NEO_OK;
+}
+#endif
