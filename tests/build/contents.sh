@@ -13,7 +13,7 @@ budget() {
     case $1 in
     neo.h) echo 16895 0 1 ;;
     neo_state.h) echo 3400 0 0 ;;
-    neo_data.h) echo 4636 0 0 ;;
+    neo_data.h) echo 4634 0 0 ;;
     neo_comm.h) echo 5447 0 5 ;;
     neo_fsdp.h) echo 9202 0 0 ;;
     neo_cuda.cuh) echo 4634 0 0 ;;
