@@ -1804,13 +1804,11 @@ static const char *neo__field_quoted(char quote, const char *p, const char *end,
     return NULL;
 }
 /* The place of the next delimiter; NULL: there is none. */
-static const char *neo__field_stop(const neo_schema *schema, const char *p, const char *end) {
-    const char *word = schema->delimiter;
-    size_t bytes = (size_t)schema->delimiter_bytes;
+static const char *neo__field_stop(neo__text word, const char *p, const char *end) {
     for (;; p++) {
-        p = (const char *)memchr(p, word[0], (size_t)(end - p));
-        if (!p || bytes == 1) return p;
-        if ((size_t)(end - p) >= bytes && memcmp(p, word, bytes) == 0) return p;
+        p = (const char *)memchr(p, word.p[0], (size_t)(end - p));
+        if (!p || word.bytes == 1) return p;
+        if ((size_t)(end - p) >= word.bytes && memcmp(p, word.p, word.bytes) == 0) return p;
     }
 }
 /* Cut [line, end) at the delimiters. Returns the number of fields, or -1: quotes are wrong, see
@@ -1819,16 +1817,16 @@ static const char *neo__field_stop(const neo_schema *schema, const char *p, cons
 static int32_t neo__fields(const neo_schema *schema, const char *line, const char *end,
                            const int32_t *target, neo__text *fields, int32_t most,
                            neo__issue *issue) {
-    size_t bytes = (size_t)schema->delimiter_bytes;
-    char blank = memchr(schema->delimiter, ' ', bytes) ? '\t' : ' ',
-         other = memchr(schema->delimiter, '\t', bytes) ? blank : '\t';
+    const neo__text word = {schema->delimiter, (size_t)schema->delimiter_bytes};
+    const char quote = schema->quote, blank = memchr(word.p, ' ', word.bytes) ? '\t' : ' ',
+               other = memchr(word.p, '\t', word.bytes) ? blank : '\t';
     const char *p = line;
     for (int32_t count = 0;; count++) {
         const char *stop, *from = p, *to;
         neo__text quoted = {NULL, 0}; /* the field, if it stands in quotes */
         while (from < end && (*from == blank || *from == other)) from++;
-        if (schema->quote && from < end && *from == schema->quote) {
-            p = neo__field_quoted(schema->quote, from, end, &quoted);
+        if (quote && from < end && *from == quote) {
+            p = neo__field_quoted(quote, from, end, &quoted);
             if (!p) {
                 neo__issue_set(issue, NEO_ERR_FORMAT, from - line + 1,
                                "the line ends inside quotes that begin here");
@@ -1836,7 +1834,7 @@ static int32_t neo__fields(const neo_schema *schema, const char *line, const cha
             }
             from = p;
         }
-        stop = neo__field_stop(schema, p, end);
+        stop = neo__field_stop(word, p, end);
         to = stop ? stop : end;
         while (to > from && (to[-1] == blank || to[-1] == other)) to--;
         if (quoted.p && to > from) {
@@ -1847,7 +1845,7 @@ static int32_t neo__fields(const neo_schema *schema, const char *line, const cha
         int32_t place = count >= most ? -1 : target ? target[count] : count;
         if (place >= 0) fields[place] = quoted.p ? quoted : neo__text_of(from, to);
         if (!stop) return count + 1;
-        p = stop + bytes;
+        p = stop + word.bytes;
     }
 }
 static int neo__field_number(const neo_schema *s, const neo__op *op, neo__text t, const char *line,
