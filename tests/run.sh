@@ -75,7 +75,8 @@ list() { find . -name "$1" | sort; }
 skips=$(list '*.log' | while read -r log; do sed -n "s|^skipped |${log%.log}: |p" "$log"; done)
 fails=$(list '*.failed' | while read -r log; do cat "$log"; done)
 [ -z "$skips" ] || printf '\nskipped:\n%s\n' "$(echo "$skips" | sed 's|^\./|    |')"
-[ -z "$fails" ] || printf '\nfailed (logs are in %s):\n%s\n' "$logs" "$(echo "$fails" | sed 's/^/    /')"
+[ -z "$fails" ] || printf '\nfailed (logs are in %s):\n%s\n' "$logs" \
+    "$(echo "$fails" | sed 's/^/    /')"
 read -r passed failed skipped <<END
 $(list '*.counts' | while read -r counts; do cat "$counts"; done | awk '{ p += $1; f += $2; s += $3 } END { print p + 0, f + 0, s + 0 }')
 END

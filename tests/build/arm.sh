@@ -19,7 +19,8 @@ for q in qemu-aarch64 qemu-aarch64-static; do
 done
 
 programs=
-for source in tests/core/*.c tests/bags/*.c tests/data/*.c tests/files/*.c tests/golden/*.c tests/comm/*.c tests/shard/*.c tests/fsdp/*.c; do
+for source in tests/core/*.c tests/bags/*.c tests/data/*.c tests/files/*.c tests/golden/*.c \
+    tests/comm/*.c tests/shard/*.c tests/fsdp/*.c; do
     name=${source#tests/} name=${name%.c}
     case $name in
     data/make_npy | files/write_safetensors | comm/fake_nccl | comm/fault_rank) continue ;;
@@ -29,7 +30,8 @@ for source in tests/core/*.c tests/bags/*.c tests/data/*.c tests/files/*.c tests
     programs="$programs $A/tests/$name"
 done
 # Keep going: a program that does not build is reported below.
-"$MAKE" --no-print-directory -k ${JOBS:+-j$JOBS} B="$A" CC=aarch64-linux-gnu-gcc AR=aarch64-linux-gnu-ar CFLAGS='-O1 -static' \
+"$MAKE" --no-print-directory -k ${JOBS:+-j$JOBS} B="$A" CC=aarch64-linux-gnu-gcc \
+    AR=aarch64-linux-gnu-ar CFLAGS='-O1 -static' \
     "$A/dlrm" "$A/custom" "$A/bags" $programs >"$B/logs/arm.build" 2>&1 || true
 for program in "$A/dlrm" "$A/custom" "$A/bags" $programs; do
     if [ -x "$program" ]; then pass; else fail "$program does not build (see $B/logs/arm.build)"; fi
@@ -44,7 +46,8 @@ model="--synthetic 800 --batch 100 --dim 8 --bottom 13-24-8 --top 24-1 --rows 30
 for optimizer in adagrad adam lamb 'sgd --dtype bf16'; do
     ours=$("$B/dlrm" $model --optimizer $optimizer --threads 2 2>/dev/null | grep '^state')
     for isa in best scalar; do
-        theirs=$(NEO_ISA=$isa timeout 300 $qemu "$A/dlrm" $model --optimizer $optimizer --threads 2 2>/dev/null | grep '^state')
+        theirs=$(NEO_ISA=$isa timeout 300 $qemu "$A/dlrm" $model --optimizer $optimizer --threads \
+            2 2>/dev/null | grep '^state')
         same "dlrm, $optimizer, $isa" "$theirs" "$ours"
     done
 done

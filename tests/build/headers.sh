@@ -165,7 +165,8 @@ int main(void) {
     return status != NEO_OK;
 }
 END
-printf '#define NEO_IMPLEMENTATION\n#include "neo_data.h"\n#include "neo_fsdp.h"\n' >"$W/all_implement.c"
+printf '#define NEO_IMPLEMENTATION\n#include "neo_data.h"\n#include "neo_fsdp.h"\n' \
+    >"$W/all_implement.c"
 cat >"$W/fsdp_alone.c" <<'END'
 #define NEO_FSDP_IMPLEMENTATION
 #include "neo_fsdp.h"
@@ -251,7 +252,8 @@ for c in $compilers; do
         language="-x c"
         if [ "$std" = c++17 ]; then
             language="-x c++"
-            if ! have $driver || ! echo '#include <cstddef>' | $driver -x c++ -fsyntax-only - 2>/dev/null; then
+            if ! have $driver || ! echo '#include <cstddef>' | $driver -x c++ -fsyntax-only - \
+                2>/dev/null; then
                 skip "$c c++17: no C++ compiler"
                 continue
             fi
@@ -261,12 +263,14 @@ for c in $compilers; do
         # of values, with -O1 and all headers in one file (the others are then the same code), and
         # functions that gcc sees unused. Clang's warnings come from its front end.
         case $std in c11 | c++17)
-            job "$c $std all headers, implementation" "$base -O1 $language -c -o /dev/null $W/all_implement.c" ;;
+            job "$c $std all headers, implementation" \
+                "$base -O1 $language -c -o /dev/null $W/all_implement.c" ;;
         esac
         for set in "" -DNEO_STATIC -DNEO_SHARED -DNEO_NO_SIMD -DNDEBUG; do
             level="-fsyntax-only"
             case $c-$std-$set in
-            gcc-c11--DNEO_STATIC | gcc-c11-*SIMD | gcc-c++17--DNEO_STATIC | gcc-c++17-*SIMD) level="-O0 -c -o /dev/null" ;;
+            gcc-c11--DNEO_STATIC | gcc-c11-*SIMD | gcc-c++17--DNEO_STATIC | gcc-c++17-*SIMD) \
+                level="-O0 -c -o /dev/null" ;;
             esac
             job "$c $std declarations $set" "$base -O1 $set -fsyntax-only $language $W/declare.c"
             job "$c $std implementation $set" \
@@ -285,24 +289,30 @@ for c in $compilers; do
              $driver -o $W/comm-$c-$std $W/comm-$c-$std.o $W/library-$c-$std.o -pthread -lm &&
              timeout 60 $W/comm-$c-$std"
         case $std in gnu17) ;; *)
-            job "$c $std neo_data.h declarations" "$base -O1 -fsyntax-only $language $W/data_declare.c"
+            job "$c $std neo_data.h declarations" \
+                "$base -O1 -fsyntax-only $language $W/data_declare.c"
             for set in "" -DNEO_STATIC -DNEO_SHARED -DNEO_NO_SIMD; do
-                job "$c $std neo_data.h implementation $set" "$base -fsyntax-only $set $language $W/data_implement.c"
+                job "$c $std neo_data.h implementation $set" \
+                    "$base -fsyntax-only $set $language $W/data_implement.c"
             done
             job "$c $std neo_data.h declarations, then the implementation" \
                 "$base -fsyntax-only $language $W/data_late.c"
-            job "$c $std neo_comm.h declarations" "$base -O1 -fsyntax-only $language $W/comm_declare.c"
+            job "$c $std neo_comm.h declarations" \
+                "$base -O1 -fsyntax-only $language $W/comm_declare.c"
             for set in "" -DNEO_STATIC -DNEO_SHARED -DNEO_NO_SIMD; do
-                job "$c $std neo_comm.h implementation $set" "$base -fsyntax-only $set $language $W/comm_implement.c"
+                job "$c $std neo_comm.h implementation $set" \
+                    "$base -fsyntax-only $set $language $W/comm_implement.c"
             done
             job "$c $std neo_comm.h declarations, then the implementation" \
                 "$base -fsyntax-only $language $W/comm_late.c" ;;
         esac
         case $std in c11 | c++17)
             for h in plan fsdp; do
-                job "$c $std neo_$h.h declarations" "$base -O1 -fsyntax-only $language $W/${h}_declare.c"
+                job "$c $std neo_$h.h declarations" \
+                    "$base -O1 -fsyntax-only $language $W/${h}_declare.c"
                 for set in "" -DNEO_STATIC; do
-                    job "$c $std neo_$h.h implementation $set" "$base -fsyntax-only $set $language $W/${h}_implement.c"
+                    job "$c $std neo_$h.h implementation $set" \
+                        "$base -fsyntax-only $set $language $W/${h}_implement.c"
                 done
                 job "$c $std neo_$h.h declarations, then the implementation" \
                     "$base -fsyntax-only $language $W/${h}_late.c"
@@ -322,9 +332,11 @@ for c in $compilers; do
             "$base -DIMPLEMENT -fsyntax-only $language $W/before_system.c"
         case $std in
         c11 | c17) # strict modes hide POSIX once a system header has been read
-            refuse "$c $std after system headers, implementation" "include neo.h before any system header" \
+            refuse "$c $std after system headers, implementation" \
+                "include neo.h before any system header" \
                 "$base -DIMPLEMENT -fsyntax-only $language $W/after_system.c"
-            refuse "$c $std after system headers, NEO_STATIC" "include neo.h before any system header" \
+            refuse "$c $std after system headers, NEO_STATIC" \
+                "include neo.h before any system header" \
                 "$base -DNEO_STATIC -fsyntax-only $language $W/after_system.c"
             job "$c $std after system headers, _POSIX_C_SOURCE, implementation" \
                 "$base -D_POSIX_C_SOURCE=200809L -DIMPLEMENT -fsyntax-only $language $W/after_system.c"
@@ -352,7 +364,8 @@ for c in $compilers; do
     refuse "$c -ffast-math" "same-bits" "$c -std=c11 -I. -ffast-math -fsyntax-only $W/declare.c"
     refuse "$c -Ofast" "same-bits" "$c -std=c11 -I. -Ofast -fsyntax-only $W/implement.c"
     if [ "$(uname -m)" = x86_64 ] && [ "$c" = gcc ]; then
-        refuse "$c -mfpmath=387" "FLT_EVAL_METHOD" "$c -std=c11 -I. -mfpmath=387 -fsyntax-only $W/declare.c"
+        refuse "$c -mfpmath=387" "FLT_EVAL_METHOD" \
+            "$c -std=c11 -I. -mfpmath=387 -fsyntax-only $W/declare.c"
     fi
 done
 mpi=
@@ -425,8 +438,10 @@ fi
     done <"$W/sizes.txt"
 } >"$W/layout.c"
 for c in $compilers; do
-    for flags in "-x c" "-x c -DNDEBUG" "-x c -DNEO_IMPLEMENTATION" "-x c -DNEO_STATIC" "-x c -DNEO_SHARED" \
-        "-x c -DNEO_NO_SIMD -DNEO_IMPLEMENTATION" "-x c '-DNEO_ASSERT(x)=(void)(x)' -DNEO_IMPLEMENTATION" \
+    for flags in "-x c" "-x c -DNDEBUG" "-x c -DNEO_IMPLEMENTATION" "-x c -DNEO_STATIC" \
+        "-x c -DNEO_SHARED" \
+        "-x c -DNEO_NO_SIMD -DNEO_IMPLEMENTATION" \
+            "-x c '-DNEO_ASSERT(x)=(void)(x)' -DNEO_IMPLEMENTATION" \
         "-x c -D_GNU_SOURCE" "-x c++ -std=c++17"; do
         case $flags in *c++17) have g++ || continue ;; esac
         job "sizes of structs: $c $flags" "$c -I. $flags -fsyntax-only $W/layout.c"
@@ -441,7 +456,8 @@ echo "headers: layout of $structs public types compared"
 # tests/build/flags.c trains a small model and prints a digest, or "refused: <why>".
 for c in $compilers; do
     for flags in -O0 "-O3 -march=native" "-O2 -std=gnu17 -ffp-contract=fast -march=native" \
-        "-O2 -funsafe-math-optimizations" "-O1 -fno-signed-zeros -fno-trapping-math -fassociative-math" \
+        "-O2 -funsafe-math-optimizations" \
+            "-O1 -fno-signed-zeros -fno-trapping-math -fassociative-math" \
         "-O1 -ffinite-math-only" "-O1 -fno-signed-zeros" "-O1 -freciprocal-math" \
         "-O2 -DNEO_NO_SIMD -march=native" "-O1 -DLINK_FAST"; do
         link=
@@ -470,7 +486,8 @@ done
 
 # Processor time, not the clock: the machine may be busy. `times` prints the children's as 0m1.234s.
 # The goal is 5 s of one core of today; the limit leaves room for a slow or busy one.
-seconds=$(sh -c "$CC -std=c11 -O2 -I. -c -o $W/neo.o $W/implement.c && times" 2>/dev/null | sed -n '2s/ .*//p')
+seconds=$(sh -c "$CC -std=c11 -O2 -I. -c -o $W/neo.o $W/implement.c && times" 2>/dev/null | sed \
+    -n '2s/ .*//p')
 ms=$(echo "${seconds:-0m99s}" | awk -F '[ms]' '{ printf "%d", ($1 * 60 + $2) * 1000 }')
 echo "headers: one file with NEO_IMPLEMENTATION compiles in $ms ms at -O2 (goal 5000, limit 15000)"
 if [ "$ms" -lt 15000 ]; then pass; else fail "compile time $ms ms"; fi

@@ -93,10 +93,12 @@ if have nm; then
     if [ "$exported" = 0 ]; then pass; else fail "a private copy exports $exported symbols"; fi
     globals=$(nm "$W/other_impl.o" | grep -E ' [BDCT] ' | grep -cvE ' (neo_[a-z0-9_]*|other)$')
     if [ "$globals" = 0 ]; then pass; else fail "$globals private names are global"; fi
-    # The last-error slot and the signal that came are the only writable globals (without PIC: tables
+    # The last-error slot and the signal that came are the only writable globals (without PIC:
+    # tables
     # of pointers are then read-only).
     cc_ -fno-pie -c $impl -o "$W/fixed.o" "$W/other.c"
-    writable=$(nm "$W/fixed.o" | grep -E ' [bBdDC] ' | grep -vE ' neo__(error_text|stop)$' | sed 's/.* //' | tr '\n' ' ')
+    writable=$(nm "$W/fixed.o" | grep -E ' [bBdDC] ' | grep -vE ' neo__(error_text|stop)$' | sed \
+        's/.* //' | tr '\n' ' ')
     if [ -z "$writable" ]; then pass; else fail "writable globals: $writable"; fi
 else
     skip "exported symbols: no nm"

@@ -47,7 +47,8 @@ runs='1 comm/collectives 1000
 4 fsdp/grid
 3 fsdp/state'
 if [ -n "$NEO_FULL" ]; then
-    runs=$(for n in 1 2 3 4 5 6 7 8; do printf '%s\n' "$n comm/collectives 10000" "$n comm/groups" "$n comm/data" "$n shard/placements" "$n fsdp/grid" "$n fsdp/state"; done)
+    runs=$(for n in 1 2 3 4 5 6 7 8; do printf '%s\n' "$n comm/collectives 10000" \
+        "$n comm/groups" "$n comm/data" "$n shard/placements" "$n fsdp/grid" "$n fsdp/state"; done)
     runs=$(printf '%s\n' "$runs" "2 comm/collectives 1000000" "4 comm/collectives 1000000")
 fi
 
@@ -94,21 +95,25 @@ dlrm_over() {
         "4 --ranks 4 --nodes 2 --plan grid" \
         "4 --ranks 4 --nodes 4 --plan dp" "8 --ranks 8 --nodes 2 --plan twrw"; do
         start ${plan%% *} "$E/dlrm_mpi" $synthetic ${plan#* }
-        same "dlrm, ranks and plan $plan, of $name" "$(state "$W/out")" "$(state "$W/dlrm_synthetic")"
+        same "dlrm, ranks and plan $plan, of $name" "$(state "$W/out")" \
+            "$(state "$W/dlrm_synthetic")"
     done
     start 4 "$E/dlrm_mpi" $synthetic --wire-forward i8 --wire-backward bf16 --plan rw
     same "dlrm, wires, of $name" "$(state "$W/out")" "$(state "$W/dlrm_wire")"
     for plan in "2 --plan dp --dense-shard zero1" "4 --plan cw --dense-shard full" \
         "4 --ranks 4 --nodes 2 --plan grid"; do
         start ${plan%% *} "$E/dlrm_mpi" $synthetic --clip-norm 0.05 ${plan#* }
-        same "dlrm, clip-norm, ranks and plan $plan, of $name" "$(state "$W/out")" "$(state "$W/dlrm_clip")"
+        same "dlrm, clip-norm, ranks and plan $plan, of $name" "$(state "$W/out")" \
+            "$(state "$W/dlrm_clip")"
     done
     start 4 "$E/dlrm_mpi" --data "$lines" --test "$lines" $criteo
     same "dlrm, lines, of $name" "$(grep -E '^state' "$W/out")" "$(state "$W/dlrm_criteo")"
-    same "dlrm, figures, of $name" "$(grep -o '^test.*ne=[^ ]*' "$W/out")" "$(grep -o '^test.*ne=[^ ]*' "$W/dlrm_criteo")"
+    same "dlrm, figures, of $name" "$(grep -o '^test.*ne=[^ ]*' "$W/out")" \
+        "$(grep -o '^test.*ne=[^ ]*' "$W/dlrm_criteo")"
     head -200 "$lines" | timeout 60 mpirun$suffix $over -n 3 "$E/dlrm_mpi" --data - $criteo \
         >"$W/out" 2>&1
-    same "dlrm, standard input, of $name" "$(state "$W/out")" "$(head -200 "$lines" | "$B/dlrm" --data - $criteo 2>&1 | grep '^state')"
+    same "dlrm, standard input, of $name" "$(state "$W/out")" \
+        "$(head -200 "$lines" | "$B/dlrm" --data - $criteo 2>&1 | grep '^state')"
     # LABEL, what is said once, and the options.
     while IFS='|' read -r label text options; do
         start 4 "$E/dlrm_mpi" $options
@@ -136,7 +141,8 @@ gpt_over() {
     for shard in "1 --shard full" "2 --shard none" "3 --shard zero1 --recompute" \
         "4 --shard hybrid" "4 --shard full --slots 1" "8 --shard zero2"; do
         start ${shard%% *} "$E/gpt_mpi" $gpt ${shard#* }
-        same "gpt, ranks and shard $shard, of $name" "$(grep -E '^(val|state)' "$W/out")" "$(grep -E '^(val|state)' "$W/gpt")"
+        same "gpt, ranks and shard $shard, of $name" "$(grep -E '^(val|state)' "$W/out")" \
+            "$(grep -E '^(val|state)' "$W/gpt")"
     done
     start 4 "$E/gpt_mpi" $gpt --data "$W/missing"
     same "gpt, a missing file, of $name" "$(grep -c 'missing: cannot open' "$W/out")" 1
@@ -145,7 +151,8 @@ gpt_over() {
 # The process of one rank, told by an argument of its own.
 process_of() {
     for p in /proc/[0-9]*; do
-        if [ "$(cat "$p/comm" 2>/dev/null)" = dlrm_mpi ] && tr '\0' ' ' <"$p/cmdline" 2>/dev/null | grep -q "$1 "; then
+        if [ "$(cat "$p/comm" 2>/dev/null)" = dlrm_mpi ] && tr '\0' ' ' <"$p/cmdline" 2>/dev/null \
+            | grep -q "$1 "; then
             echo "${p#/proc/}"
             return
         fi
@@ -170,10 +177,12 @@ dlrm_killed() {
     else
         fail "$name: dlrm, a killed process: status $status: $(tail -3 "$W/out")"
     fi
-    step=$(ls -d "$W/killed_$name"/step-*/manifest.json | tail -1 | sed 's/.*step-0*\([0-9]*\).*/\1/')
+    step=$(ls -d "$W/killed_$name"/step-*/manifest.json | tail -1 | sed \
+        's/.*step-0*\([0-9]*\).*/\1/')
     "$B/dlrm" $long --epochs $((step / 400 + 1)) --checkpoint "$W/killed_$name" --ranks 2 \
         --plan cw --resume >"$W/resumed" 2>"$W/err"
-    same "dlrm, resumed after $name" "$(state "$W/resumed")" "$("$B/dlrm" $long --epochs $((step / 400 + 1)) 2>"$W/err" | grep '^state')"
+    same "dlrm, resumed after $name" "$(state "$W/resumed")" \
+        "$("$B/dlrm" $long --epochs $((step / 400 + 1)) 2>"$W/err" | grep '^state')"
 }
 
 # Device memory, of the emulation, by way of pinned memory.
@@ -233,7 +242,8 @@ for kind in $kinds; do
 $runs
 END
     for n in 1 3; do # of a pipe: what rank 0 gets goes to all
-        digest=$(seq 0 9999 | timeout 60 mpirun$suffix -n $n $over "$P/tests/comm/data_mpi" stdin 2>&1 | grep '^stdin')
+        digest=$(seq 0 9999 | timeout 60 mpirun$suffix -n $n $over "$P/tests/comm/data_mpi" stdin \
+            2>&1 | grep '^stdin')
         same "standard input, $n ranks of $name" "$digest" 'stdin: 10000 samples, 333333330000'
     done
     for n in 1 2 4 8; do

@@ -58,7 +58,8 @@ launch() {
     suffix=$1
     folder=$W/$2
     n=0
-    TMPDIR=$(mktemp -d /tmp/neo.XXXXXX) # OpenMPI's jobs of one user share a folder there, which each removes
+    TMPDIR=$(mktemp -d /tmp/neo.XXXXXX) \
+        # OpenMPI's jobs of one user share a folder there, which each removes
     export TMPDIR
     echo "$jobs" | while read -r fault operation async; do
         n=$((n + 1))
@@ -72,7 +73,8 @@ launch() {
         else
             more='-n 4'
         fi
-        timeout -k 5 300 mpirun"$suffix" $more "$folder/rank" "$folder/$n" "$fault" "$operation" $async \
+        timeout -k 5 300 mpirun"$suffix" $more "$folder/rank" "$folder/$n" "$fault" "$operation" \
+            $async \
             >"$folder/$n/log" 2>&1 </dev/null
     done
     rm -rf "$TMPDIR"
@@ -120,7 +122,8 @@ for kind in $kinds; do
     name=${suffix#.}
     name=${name:-mpi}
     mkdir -p "$W/$name"
-    if mpicc"$suffix" -std=gnu11 -Wall -Wextra -O1 -g -DNEO_COMM_MPI -I. -Itests -o "$W/$name/rank" tests/comm/fault_rank.c \
+    if mpicc"$suffix" -std=gnu11 -Wall -Wextra -O1 -g -DNEO_COMM_MPI -I. -Itests -o \
+        "$W/$name/rank" tests/comm/fault_rank.c \
         -lm -pthread >"$W/$name/build" 2>&1; then
         launch "$suffix" "$name" '[!d]*' &
         launch "$suffix" "$name" 'd*' &

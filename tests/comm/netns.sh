@@ -208,14 +208,16 @@ for kind in $kinds; do
         fi
 
         if begin 20000; then
-            same "$kind: hosts are nodes" "$(cat "$W"/rank.* | sed -n 's/runs, on node //p' | sort | tr -d '\n')" 0011
+            same "$kind: hosts are nodes" \
+                "$(cat "$W"/rank.* | sed -n 's/runs, on node //p' | sort | tr -d '\n')" 0011
             cable down
             sleep 1
             cable up
             sleep 1
             echo >"$W/stop"
             same "$kind: a link that comes back: ranks that end" "$(ended 40 | sed 's/ .*//')" 4
-            same "$kind: a link that comes back: no error" "$(cat "$W"/rank.* | grep -c '^ended: ok')" 4
+            same "$kind: a link that comes back: no error" \
+                "$(cat "$W"/rank.* | grep -c '^ended: ok')" 4
         fi
         end_all
         wait $job

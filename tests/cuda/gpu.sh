@@ -1,11 +1,14 @@
 #!/bin/sh
 # gpu.sh cuda|test-cuda|bench-cuda: what the targets of that name in the Makefile do.
 #
-#   cuda        neo_cuda.cuh under nvcc, all warnings errors (tests/cuda/nvcc.sh); build/dlrm_cuda, build/gpt_cuda and
+# cuda        neo_cuda.cuh under nvcc, all warnings errors (tests/cuda/nvcc.sh); build/dlrm_cuda,
+# build/gpt_cuda and
 # build/bench/cuda for the GPUs of CUDA_ARCH. Runs on a machine without a GPU; without nvcc it says
 # so
-#   test-cuda   everything for the GPU at hand, in build/gpu, and all tests of it; ends with the totals
-#   bench-cuda  bench/cuda/ops.c and its peers in bench/cuda/torch_bags.py; writes bench/results/cuda-<GPU>.md
+# test-cuda   everything for the GPU at hand, in build/gpu, and all tests of it; ends with the
+# totals
+# bench-cuda  bench/cuda/ops.c and its peers in bench/cuda/torch_bags.py; writes
+# bench/results/cuda-<GPU>.md
 
 B=${B:-build}
 MAKE=${MAKE:-make}
@@ -22,13 +25,16 @@ give_up() {
     exit 1
 }
 need_gpu() {
-    have "$NVCC" || give_up "it needs nvcc: install the CUDA toolkit, or give NVCC=/usr/local/cuda/bin/nvcc"
-    nvidia-smi -L 2>/dev/null | grep -q '^GPU' || give_up "there is no GPU: nvidia-smi -L lists none"
+    have "$NVCC" || give_up \
+        "it needs nvcc: install the CUDA toolkit, or give NVCC=/usr/local/cuda/bin/nvcc"
+    nvidia-smi -L 2>/dev/null | grep -q '^GPU' || give_up \
+        "there is no GPU: nvidia-smi -L lists none"
     B=$B/gpu
     export B
 }
 build() {
-    "$MAKE" --no-print-directory -j"$JOBS" B="$B" CUDA_ARCH=-arch=native "$@" || give_up "it does not compile"
+    "$MAKE" --no-print-directory -j"$JOBS" B="$B" CUDA_ARCH=-arch=native "$@" || give_up \
+        "it does not compile"
 }
 # of_gpu FIELD: what nvidia-smi knows of the first GPU.
 of_gpu() { nvidia-smi -i 0 --query-gpu="$1" --format=csv,noheader 2>/dev/null | head -1; }
@@ -98,7 +104,8 @@ bench-cuda)
     "$B/bench/cuda" --json "$json" >"$lines" 2>&1
     status=$?
     if have "$PYTHON"; then
-        "$PYTHON" bench/cuda/torch_bags.py "$json" >>"$lines" 2>&1 || echo "# bench/cuda/torch_bags.py failed" >>"$lines"
+        "$PYTHON" bench/cuda/torch_bags.py "$json" >>"$lines" 2>&1 || echo \
+            "# bench/cuda/torch_bags.py failed" >>"$lines"
     else
         echo "# skipped torch: there is no $PYTHON" >>"$lines"
     fi

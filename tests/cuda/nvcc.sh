@@ -16,7 +16,8 @@ try() {
 }
 
 printf '#include "neo_cuda.cuh"\nint main(void) { neo_device *d = 0; neo_cuda_device_destroy(d); return 0; }\n' >"$W/api.c"
-try 'the declarations as C' ${CC:-cc} -std=c11 -Wall -Wextra -Wpedantic -Werror -I. -c -o "$W/api.o" "$W/api.c"
+try 'the declarations as C' ${CC:-cc} -std=c11 -Wall -Wextra -Wpedantic -Werror -I. -c -o \
+    "$W/api.o" "$W/api.c"
 
 if have "$NVCC"; then
     printf '#define NEO_CUDA_IMPLEMENTATION\n#include "neo_cuda.cuh"\n' >"$W/alone.cu"
@@ -25,7 +26,8 @@ if have "$NVCC"; then
     # memory at most.
     floats=$(sed -n 's/.*NEO__JOB_SHARED_FLOATS = \([0-9]*\).*/\1/p' neo.h)
     for sm in ${CUDA_SM:-80 90}; do
-        try "nvcc for sm_$sm" "$NVCC" -std=c++17 -Werror all-warnings -Xptxas -v -arch=sm_$sm -I. -c -o "$W/alone.o" "$W/alone.cu"
+        try "nvcc for sm_$sm" "$NVCC" -std=c++17 -Werror all-warnings -Xptxas -v -arch=sm_$sm -I. \
+            -c -o "$W/alone.o" "$W/alone.cu"
         most=$(awk '/Compiling entry function/ { step = /bags_step_kernel/ }
             step && match($0, /[0-9]+ bytes smem/) { n++; b = substr($0, RSTART) + 0; if (b > most) most = b }
             END { print n + 0 ? most : "none" }' "$W/log")
@@ -35,10 +37,12 @@ if have "$NVCC"; then
             fail "sm_$sm: the update of rows declares $most bytes of shared memory beside 2 x 4 x $floats, of 49152"
         fi
     done
-    try "nvcc with neo.h's implementation" "$NVCC" -std=c++17 -Werror all-warnings -arch=sm_90 -I. -c -o "$W/whole.o" \
+    try "nvcc with neo.h's implementation" "$NVCC" -std=c++17 -Werror all-warnings -arch=sm_90 \
+        -I. -c -o "$W/whole.o" \
         "$W/whole.cu"
     for source in tests/cuda/*.cpp tests/cuda/emulator/test_emulator.cpp; do
-        try "nvcc of $source" "$NVCC" -x cu -std=c++17 -Werror all-warnings -arch=sm_90 -I. -Itests -c -o "$W/test.o" "$source"
+        try "nvcc of $source" "$NVCC" -x cu -std=c++17 -Werror all-warnings -arch=sm_90 -I. \
+            -Itests -c -o "$W/test.o" "$source"
     done
 else
     skip "neo_cuda.cuh by nvcc: there is no $NVCC"

@@ -48,9 +48,11 @@ agree "$dlrm" --format adult --data examples/data/adult/adult.data \
 for program in "$dlrm --synthetic 4000" "$gpt --data $W/text --steps 20 --sample 0"; do
     same "$program: two runs" "$(digest $program --device cuda)" "$(digest $program --device cuda)"
 done
-same "dlrm with cuBLASLt's products, as graphs and not" "$(digest $dlrm --synthetic 4100 --device cuda)" \
+same "dlrm with cuBLASLt's products, as graphs and not" \
+    "$(digest $dlrm --synthetic 4100 --device cuda)" \
     "$(digest $dlrm --synthetic 4100 --device cuda --graph off)"
-same "gpt with cuBLASLt's products, as graphs and not" "$(digest $gpt --data $W/text --steps 20 --sample 0 --device cuda)" \
+same "gpt with cuBLASLt's products, as graphs and not" \
+    "$(digest $gpt --data $W/text --steps 20 --sample 0 --device cuda)" \
     "$(digest $gpt --data $W/text --steps 20 --sample 0 --device cuda --graph off)"
 refused "a GPU that is not there" "ordinal is 99" "$dlrm" --synthetic 60 --device cuda:99
 

@@ -26,8 +26,10 @@ if grep -q '<svg' "$D/demo/report.html" 2>/dev/null; then
 else
     fail "the report has no curve"
 fi
-command=$(sed -n '/^[^ ]*dlrm /p' "$W/1" | head -1 | sed 's/ --\(checkpoint\|report\|log\) [^ ]*//g')
-for seed in 2 3; do $command --seed $seed >"$W/$seed" 2>"$W/err" || fail "seed $seed: $(tail -1 "$W/err")"; done
+command=$(sed -n '/^[^ ]*dlrm /p' "$W/1" | head -1 | sed \
+    's/ --\(checkpoint\|report\|log\) [^ ]*//g')
+for seed in 2 3; do $command --seed $seed >"$W/$seed" 2>"$W/err" || fail \
+    "seed $seed: $(tail -1 "$W/err")"; done
 # Columns of the line `test auc=.. logloss=.. ne=.. samples/s=..`.
 median() { sed -n "s/^test auc=.*/&/p" "$W/1" "$W/2" "$W/3" | grep -o " $1=[0-9.]*" |
     cut -d= -f2 | sort -n | sed -n 2p; }
@@ -50,6 +52,7 @@ else
     fail "the last line is no state"
 fi
 # One epoch: the scalar path, whose fma is in software, takes a second or two for each.
-same "demo on 1 thread, scalar" "$(NEO_ISA=scalar $command --epochs 1 --threads 1 2>/dev/null | tail -1)" \
+same "demo on 1 thread, scalar" \
+    "$(NEO_ISA=scalar $command --epochs 1 --threads 1 2>/dev/null | tail -1)" \
     "$($command --epochs 1 2>/dev/null | tail -1)"
 finish programs/demo

@@ -65,11 +65,13 @@ for isa in scalar avx2 avx512 avx512bf16 amx neon; do
             [ $isa != avx512 ] || second_isa=avx2
             same "NEO_ISA=$isa threads $threads" "$got" "$base"
             [ $threads = 1 ] || same "bf16, NEO_ISA=$isa threads $threads" \
-                "$(NEO_ISA=$isa digest $model --dtype bf16 --repro-shards 8 --threads $threads)" "$narrow"
+                "$(NEO_ISA=$isa digest $model --dtype bf16 --repro-shards 8 --threads $threads)" \
+                    "$narrow"
         fi
     done
 done
-same "bf16, 3 ranks" "$(digest $model --dtype bf16 --repro-shards 8 --ranks 3 --dense-shard full)" "$narrow"
+same "bf16, 3 ranks" \
+    "$(digest $model --dtype bf16 --repro-shards 8 --ranks 3 --dense-shard full)" "$narrow"
 for ranks in 2 4 8; do
     same "ranks $ranks" "$(digest $model --repro-shards 8 --ranks $ranks)" "$base"
 done
@@ -80,7 +82,8 @@ for shards in 1 5; do # another definition is another result; V need not be a po
     else
         fail "repro-shards $shards: '$other'"
     fi
-    same "repro-shards $shards threads 3" "$(digest $model --repro-shards $shards --threads 3)" "$other"
+    same "repro-shards $shards threads 3" "$(digest $model --repro-shards $shards --threads 3)" \
+        "$other"
 done
 other=$(digest $model --repro-shards 8 --seed 4)
 if [ -n "$other" ] && [ "$other" != "$base" ]; then pass; else fail "another seed: '$other'"; fi
@@ -99,7 +102,8 @@ for dtype in f16 bf16 i8; do
         fail "rows of $dtype are those of f32"
     fi
 done
-a=$(NEO_ISA=scalar digest $model --shuffle 500 --schedule cosine --warmup 5 --weight-decay 0.01 --threads 1)
+a=$(NEO_ISA=scalar digest $model --shuffle 500 --schedule cosine --warmup 5 --weight-decay 0.01 \
+    --threads 1)
 b=$(digest $model --shuffle 500 --schedule cosine --warmup 5 --weight-decay 0.01 --threads 8)
 same "shuffle, schedule, decay" "$a" "$b"
 
@@ -152,7 +156,8 @@ else
 fi
 while read -r ranks nodes plan pipeline more; do
     same "clip-norm, $ranks ranks, $nodes nodes, $plan, pipeline $pipeline $more" \
-        "$(on $ranks --nodes $nodes --plan $plan --pipeline $pipeline $more --clip-norm 0.05)" "$clipped"
+        "$(on $ranks --nodes $nodes --plan $plan --pipeline $pipeline $more --clip-norm 0.05)" \
+            "$clipped"
 done <<END
 1 1 auto off --dense-shard full --threads 2
 2 1 auto on
@@ -165,7 +170,9 @@ done <<END
 END
 for optimizer in sgd adam lamb; do
     a=$(on 1 --clip-norm 0.05 --optimizer $optimizer --lr 0.003 --rows-dtype bf16)
-    same "clip-norm, $optimizer" "$(on 4 --clip-norm 0.05 --optimizer $optimizer --lr 0.003 --rows-dtype bf16 --plan cw)" "$a"
+    same "clip-norm, $optimizer" \
+        "$(on 4 --clip-norm 0.05 --optimizer $optimizer --lr 0.003 --rows-dtype bf16 --plan cw)" \
+        "$a"
 done
 # Three batches make a step; the epoch ends with fewer.
 three=$(on 1 --batch 60 --micro-batches 3 --clip-norm 0.05)
@@ -188,7 +195,8 @@ micro="$wide --batch 60 --micro-batches 3 --epochs 2 --optimizer adam --lr 0.002
 whole_micro=$(digest $micro)
 $D $micro --ranks 2 --checkpoint "$W/micro" --every 7 --plan dp >"$W/out" 2>"$W/err"
 rm -r "$W/micro/$(ls "$W/micro" | tail -1)" # what it saved at its end
-same "micro-batches, resumed" "$(digest $micro --ranks 4 --plan cw --checkpoint "$W/micro" --resume)" "$whole_micro"
+same "micro-batches, resumed" \
+    "$(digest $micro --ranks 4 --plan cw --checkpoint "$W/micro" --resume)" "$whole_micro"
 rm -r "$W/micro/$(ls "$W/micro" | tail -1)"
 refused "other micro-batches" 'micro_batches' $micro --micro-batches 2 --checkpoint "$W/micro" \
     --resume
@@ -233,8 +241,10 @@ for wire in f16 bf16 f8e4m3 f8e5m2 i8 i4; do
     else
         fail "wire $wire changes nothing: '$coded'"
     fi
-    same "wire $wire, rw" "$(on 4 --wire-forward $wire --wire-backward $wire --plan rw --pipeline off)" "$coded"
-    same "wire $wire, grid" "$(on 4 --nodes 2 --wire-forward $wire --wire-backward $wire --plan grid)" "$coded"
+    same "wire $wire, rw" \
+        "$(on 4 --wire-forward $wire --wire-backward $wire --plan rw --pipeline off)" "$coded"
+    same "wire $wire, grid" \
+        "$(on 4 --nodes 2 --wire-forward $wire --wire-backward $wire --plan grid)" "$coded"
     same "wire $wire, tw" "$(on 3 --wire-forward $wire --wire-backward $wire --plan tw)" "$coded"
 done
 coded=$(on 1 --wire-backward bf16)
@@ -319,8 +329,10 @@ refused "a new run over it, on 4 ranks" 'add --resume' $wide --ranks 4 --checkpo
 for ranks in 1 2 8; do
     timeout 120 $D $wide --optimizer adam --ranks $ranks --checkpoint "$W/plans" \
         --predict "$W/predictions_$ranks" >"$W/eval_$ranks" 2>"$W/err"
-    same "predictions on $ranks ranks" "$(cksum <"$W/predictions_$ranks")" "$(cksum <"$W/predictions_1")"
-    same "figures on $ranks ranks" "$(grep -o 'auc=.*ne=[^ ]*' "$W/eval_$ranks")" "$(grep -o 'auc=.*ne=[^ ]*' "$W/eval_1")"
+    same "predictions on $ranks ranks" "$(cksum <"$W/predictions_$ranks")" \
+        "$(cksum <"$W/predictions_1")"
+    same "figures on $ranks ranks" "$(grep -o 'auc=.*ne=[^ ]*' "$W/eval_$ranks")" \
+        "$(grep -o 'auc=.*ne=[^ ]*' "$W/eval_1")"
 done
 
 # Resuming when all is done changes nothing; so does evaluating.
@@ -333,7 +345,8 @@ $D $short --repro-shards 8 --eval --resume >"$W/eval" 2>"$W/err"
 same "evaluation leaves the state" "$(sed -n 's/^state //p' "$W/eval")" "$base"
 $D $short --repro-shards 8 --eval --resume --predict "$W/predictions" >"$W/eval2" 2>"$W/err"
 same "prediction leaves the state" "$(sed -n 's/^state //p' "$W/eval2")" "$base"
-same "evaluated twice" "$(grep -o 'auc=.*ne=[^ ]*' "$W/eval2")" "$(grep -o 'auc=.*ne=[^ ]*' "$W/eval")"
+same "evaluated twice" "$(grep -o 'auc=.*ne=[^ ]*' "$W/eval2")" \
+    "$(grep -o 'auc=.*ne=[^ ]*' "$W/eval")"
 # Predicting with a checkpoint trains nothing, not even with the training data and another
 # definition given.
 echo '{"kept":1}' >"$W/kept.jsonl"
@@ -428,7 +441,8 @@ if [ -n "$first" ]; then
     else
         fail "a full disk: status $(cat "$W/status"): $(tail -1 "$W/err")"
     fi
-    same "after a full disk" "$(digest $model --repro-shards 8 --checkpoint "$W/full" --eval --resume)" "$first"
+    same "after a full disk" \
+        "$(digest $model --repro-shards 8 --checkpoint "$W/full" --eval --resume)" "$first"
 fi
 if [ -w /dev/full ]; then
     refused "log on a full disk" '/dev/full' $model --log /dev/full
@@ -464,19 +478,23 @@ refused "schedule" 'schedule' $model --schedule nosuch
 refused "format" 'format' --data "$W/plain_file" --format nosuch
 refused "format of synthetic data" '--format nosuch: not adult' $model --format nosuch
 refused "a format without effect" '--synthetic has no --format npy' $model --format npy
-refused "rows without effect" '--rows is for criteo and synthetic data: --format adult' --data "$W/plain_file" --format adult --rows 5
+refused "rows without effect" '--rows is for criteo and synthetic data: --format adult' --data \
+    "$W/plain_file" --format adult --rows 5
 refused "two sources" 'leave out --data' $model --data "$W/plain_file"
 refused "a name that is empty" "--data '': a name is empty" --data ''
-refused "one of two names is empty" "--test x,,y: a name is empty" --data "$W/plain_file" --test x,,y
+refused "one of two names is empty" "--test x,,y: a name is empty" --data "$W/plain_file" --test \
+    x,,y
 refused "too many files" '--data: 65 files, at most 64' --data "$(seq 64 | tr '\n' ',')x"
 $D $model --batch 60 --epochs 0 >"$W/out" 2>"$W/err"
-if [ "$(grep -c 'warning: --batch is given twice: the last one counts' "$W/err")" = 1 ]; then pass; else fail "an option given twice: $(cat "$W/err")"; fi
+if [ "$(grep -c 'warning: --batch is given twice: the last one counts' "$W/err")" = 1 ]; then \
+    pass; else fail "an option given twice: $(cat "$W/err")"; fi
 if [ -w /dev/full ]; then
     if $D --help >/dev/full 2>"$W/err"; then fail "--help on a full disk"; else pass; fi
 fi
 # Closed standard output: the log is no place for what is printed.
 $D $model --log "$W/closed.jsonl" >&- 2>&- <&-
-if [ -s "$W/closed.jsonl" ] && ! grep -qv '^{' "$W/closed.jsonl"; then pass; else fail "closed standard output: $(head -3 "$W/closed.jsonl")"; fi
+if [ -s "$W/closed.jsonl" ] && ! grep -qv '^{' "$W/closed.jsonl"; then pass; else fail \
+    "closed standard output: $(head -3 "$W/closed.jsonl")"; fi
 refused "bottom of another input" 'bottom' $model --bottom 12-24-8
 refused "bottom of another output" 'bottom' $model --bottom 13-24-9
 refused "bottom that is no list" 'bottom' $model --bottom 13-x-8
@@ -514,7 +532,8 @@ same "criteo, standard input" "$(digest --data - $criteo <"$lines")" "$whole"
 same "criteo, a pipe" "$(cat "$lines" | digest --data - $criteo)" "$whole"
 for ranks in 2 4; do
     v="--repro-shards 4 --ranks $ranks"
-    same "criteo, $ranks ranks" "$(digest --data "$lines" $criteo $v)" "$(digest --data "$lines" $criteo --repro-shards 4)"
+    same "criteo, $ranks ranks" "$(digest --data "$lines" $criteo $v)" \
+        "$(digest --data "$lines" $criteo --repro-shards 4)"
     same "standard input, $ranks ranks" "$(state_of timeout 120 $D --data - $criteo $v <"$lines")" \
         "$(digest --data "$lines" $criteo --repro-shards 4)"
     same "a pipe, $ranks ranks" "$(cat "$lines" | state_of timeout 120 $D --data - $criteo $v)" \
@@ -536,15 +555,20 @@ refused "empty standard input" 'standard input' --data - $criteo
 refused "one of two is missing" 'missing.tsv' --data "$lines,$W/missing.tsv" $criteo
 for more in --test --valid; do
     refused "missing file of $more" 'missing.tsv' --data "$lines" $more "$W/missing.tsv" $criteo
-    if grep -q 'train ' "$W/err"; then fail "a missing file of $more is found after training"; else pass; fi
+    if grep -q 'train ' "$W/err"; then fail \
+        "a missing file of $more is found after training"; else pass; fi
     head -c 20 "$lines" >"$W/cut.tsv"
     refused "a bad file of $more" 'cut.tsv:1:' --data "$lines" $more "$W/cut.tsv" $criteo
-    if grep -q 'train ' "$W/err"; then fail "a bad file of $more is found after training"; else pass; fi
+    if grep -q 'train ' "$W/err"; then fail "a bad file of $more is found after training"; else \
+        pass; fi
 done
 ln -f "$lines" "$W/linked.tsv"
-refused "a log over the data" 'read and written' --data "$lines" --log "$W/../dlrm/day_0_lines.tsv" $criteo
-refused "a report over one of two files" 'read and written' --data "$W/empty.tsv,$lines" --report "$W/linked.tsv" $criteo
-refused "one file for two" 'written twice' --data "$lines" --log "$W/new" --report "$W/./new" $criteo
+refused "a log over the data" 'read and written' --data "$lines" --log \
+    "$W/../dlrm/day_0_lines.tsv" $criteo
+refused "a report over one of two files" 'read and written' --data "$W/empty.tsv,$lines" --report \
+    "$W/linked.tsv" $criteo
+refused "one file for two" 'written twice' --data "$lines" --log "$W/new" --report "$W/./new" \
+    $criteo
 refused "missing npy" 'missing' --data "$W/missing_" $npy
 
 # line 100 becomes bad in one way each; the message has file:line:column.
@@ -585,7 +609,8 @@ once "a bad line on 4 ranks" 'bad.tsv:100:'
 $D --data - $many <"$W/bad.tsv" >"$W/out" 2>"$W/err"
 same "a bad line of standard input on 4 ranks" "$?" 1
 once "a bad line of standard input on 4 ranks" 'standard input:100:'
-same "it is skipped on 4 ranks" "$(digest --data "$W/bad.tsv" $many --bad-lines skip)" "$(digest --data "$W/good.tsv" $many)"
+same "it is skipped on 4 ranks" "$(digest --data "$W/bad.tsv" $many --bad-lines skip)" \
+    "$(digest --data "$W/good.tsv" $many)"
 digest --data "$W/bad.tsv" $many --bad-lines skip >/dev/null
 once "it is skipped on 4 ranks" 'warning: skipped: .*bad.tsv:100:'
 once "it is skipped on 4 ranks" 'skipped 1 bad line'
@@ -643,7 +668,8 @@ END
 else
     skip "log: no python3 to read JSON with"
 fi
-if awk -v least=$least_auc '/^best/ { split($3, a, "="); best = a[2] } /^test/ { split($2, a, "="); auc = a[2] }
+if awk -v least=$least_auc \
+    '/^best/ { split($3, a, "="); best = a[2] } /^test/ { split($2, a, "="); auc = a[2] }
     END { exit !(auc > least && auc <= best + 0.03) }' "$W/run"; then pass; else fail "auc against the best: $(cat "$W/run")"; fi
 
 # A log that ends in half a line goes on with a whole one.
@@ -651,7 +677,8 @@ rm -rf "$W/half"
 $D $model --checkpoint "$W/half" --log "$W/half.jsonl" >"$W/run" 2>"$W/err"
 printf '{"step":9' >>"$W/half.jsonl"
 $D $model --epochs 2 --checkpoint "$W/half" --log "$W/half.jsonl" --resume >"$W/run" 2>"$W/err"
-if grep -q 'resumed_step' "$W/half.jsonl" && ! grep -qv '^{.*}$' "$W/half.jsonl"; then pass; else fail "half a line in a log"; fi
+if grep -q 'resumed_step' "$W/half.jsonl" && ! grep -qv '^{.*}$' "$W/half.jsonl"; then pass; else \
+    fail "half a line in a log"; fi
 
 rm -rf "$W"
 finish programs/dlrm

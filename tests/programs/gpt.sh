@@ -102,7 +102,8 @@ for isa in scalar avx2 avx512 avx512bf16 amx neon; do
         skip "NEO_ISA=$isa: this machine has none"
     else
         same "NEO_ISA=$isa" "$got" "$base"
-        [ $isa = scalar ] || same "bf16, NEO_ISA=$isa" "$(NEO_ISA=$isa on 2 --products bf16)" "$narrow"
+        [ $isa = scalar ] || same "bf16, NEO_ISA=$isa" "$(NEO_ISA=$isa on 2 --products bf16)" \
+            "$narrow"
     fi
 done
 
@@ -112,7 +113,8 @@ done
 plain() { sed -n "s/^shards $1 accumulate $2 $3: state //p" "$W/plain"; }
 same "plain" "$base" "$(plain 8 1 each)"
 while read -r k how ranks more; do
-    same "accumulate $k, $how, $ranks ranks $more" "$(on $ranks --accumulate $k --accumulate-mode $how $more)" "$(plain 8 $k $how)"
+    same "accumulate $k, $how, $ranks ranks $more" \
+        "$(on $ranks --accumulate $k --accumulate-mode $how $more)" "$(plain 8 $k $how)"
 done <<END
 2 each 1
 2 each 3 --shard zero2
@@ -132,7 +134,8 @@ same "five leaves" "$(digest $small --repro-shards 5 --ranks 3)" "$(plain 5 1 ea
 same "five leaves, five ranks" "$(digest $small --ranks 5 --shard zero2)" "$(plain 5 1 each)"
 two=$(digest $small --repro-shards 2 --accumulate 2) # one piece on each of two ranks, two on one
 for shard in none zero1 zero2 full; do
-    same "two leaves, accumulate 2, $shard" "$(digest $small --ranks 2 --shard $shard --accumulate 2)" "$two"
+    same "two leaves, accumulate 2, $shard" \
+        "$(digest $small --ranks 2 --shard $shard --accumulate 2)" "$two"
 done
 
 narrow=$(on 1 --dtype bf16)
@@ -207,7 +210,8 @@ for ranks in 1 3 8; do
 done
 rm -rf "$W/ckpt/b"
 cp -r "$W/ckpt/a" "$W/ckpt/b"
-same "resumed without shards" "$(on 2 --shard none --checkpoint "$W/ckpt/b" --resume --recompute)" "$base"
+same "resumed without shards" \
+    "$(on 2 --shard none --checkpoint "$W/ckpt/b" --resume --recompute)" "$base"
 same "nothing left" "$(on 2 --checkpoint "$W/ckpt/end" --resume)" "$base"
 if grep -q 'nothing left to train' "$W/err"; then
     pass
@@ -231,7 +235,9 @@ refused "other heads" "heads is '2' there, '4' here" $small --repro-shards 8 --h
 golden="--data $W/all $(echo "$model" | sed 's/--heads 2/--heads 4/') --load tests/golden/gpt.safetensors --steps 0"
 loaded=$(digest $golden --prefix final.)
 same "loaded" "$(cat "$W/err")" 'loaded the weights of tests/golden/gpt.safetensors'
-same "loaded on 3 ranks" "$(digest $golden --prefix final. --ranks 3 --repro-shards 8 --checkpoint "$W/ckpt/golden")" "$loaded"
+same "loaded on 3 ranks" \
+    "$(digest $golden --prefix final. --ranks 3 --repro-shards 8 --checkpoint "$W/ckpt/golden")" \
+    "$loaded"
 if have python3; then
     python3 - "$W/ckpt/golden/step-000000000000" tests/golden/gpt.safetensors <<'END' && pass || fail "loaded weights are not those of the file"
 import glob, json, struct, sys

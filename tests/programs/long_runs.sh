@@ -1,7 +1,7 @@
 #!/bin/sh
-# long_runs.sh: what a run of days needs of dlrm and gpt: a signal ends it after a step, saved, and it goes on with the
-# same bits, as threads and under mpirun; the best model of all evaluations is kept, and training stops when none is better; a loss that is not
-# finite ends it.
+# long_runs.sh: what a run of days needs of dlrm and gpt: a signal ends it after a step, saved, and
+# it goes on with the same bits, as threads and under mpirun; the best model of all evaluations is
+# kept, and training stops when none is better; a loss that is not finite ends it.
 
 B=${B:-build}
 . tests/harness.sh
@@ -21,16 +21,19 @@ long="--synthetic $samples --epochs 2 --shuffle 1000 --optimizer adam --lr 0.002
 
 # says LABEL TEXT: the last run's stderr has it.
 says() {
-    if grep -q -- "$2" "$W/err"; then pass; else fail "$1: no '$2' in: $(tail -3 "$W/err" | tr '\n' ' ')"; fi
+    if grep -q -- "$2" "$W/err"; then pass; else fail \
+        "$1: no '$2' in: $(tail -3 "$W/err" | tr '\n' ' ')"; fi
 }
-# stopped SIGNAL FOLDER COMMAND...: the command, signalled once FOLDER has a checkpoint; its exit status is in $status.
-# timeout hands the signal on twice at the same time, which must not count as two.
+# stopped SIGNAL FOLDER COMMAND...: the command, signalled once FOLDER has a checkpoint; its exit
+# status is in $status. timeout hands the signal on twice at the same time, which must not count as
+# two.
 stopped() {
     signal=$1 folder=$2
     shift 2
     timeout 120 "$@" >"$W/out" 2>"$W/err" </dev/null &
     pid=$!
-    while kill -0 $pid 2>/dev/null && ! ls "$folder"/step-*/manifest.json >/dev/null 2>&1; do sleep 0.02; done
+    while kill -0 $pid 2>/dev/null && ! ls "$folder"/step-*/manifest.json >/dev/null 2>&1; do \
+        sleep 0.02; done
     kill -"$signal" $pid 2>/dev/null
     wait $pid
     status=$?
@@ -40,14 +43,19 @@ stopped() {
 
 whole=$(state_of $D $long)
 for ranks in 1 3; do
-    stopped TERM "$W/dlrm_$ranks" $D $long --ranks $ranks --checkpoint "$W/dlrm_$ranks" --every 20 --log "$W/log" --report "$W/report"
+    stopped TERM "$W/dlrm_$ranks" $D $long --ranks $ranks --checkpoint "$W/dlrm_$ranks" --every \
+        20 --log "$W/log" --report "$W/report"
     same "SIGTERM, $ranks ranks: exit status" "$status" 143
-    says "SIGTERM, $ranks ranks" "stopped at step [0-9]*; saved to $W/dlrm_$ranks; go on with --resume"
+    says "SIGTERM, $ranks ranks" \
+        "stopped at step [0-9]*; saved to $W/dlrm_$ranks; go on with --resume"
     step=$(sed -n 's/.*stopped at step \([0-9]*\);.*/\1/p' "$W/err")
-    if [ -d "$W/dlrm_$ranks/step-$(printf '%012d' "$step")" ]; then pass; else fail "no checkpoint of step $step: $(ls "$W/dlrm_$ranks")"; fi
+    if [ -d "$W/dlrm_$ranks/step-$(printf '%012d' "$step")" ]; then pass; else fail \
+        "no checkpoint of step $step: $(ls "$W/dlrm_$ranks")"; fi
     if grep -q '^state' "$W/out"; then fail "a stopped run printed a digest"; else pass; fi
-    if grep -q "\"step\":$step," "$W/log" && grep -q '<svg' "$W/report"; then pass; else fail "a stopped run: no log or report"; fi
-    same "SIGTERM, $ranks ranks: it goes on" "$(state_of $D $long --checkpoint "$W/dlrm_$ranks" --resume)" "$whole"
+    if grep -q "\"step\":$step," "$W/log" && grep -q '<svg' "$W/report"; then pass; else fail \
+        "a stopped run: no log or report"; fi
+    same "SIGTERM, $ranks ranks: it goes on" \
+        "$(state_of $D $long --checkpoint "$W/dlrm_$ranks" --resume)" "$whole"
 done
 gpt="--layers 2 --heads 2 --width 32 --context 16 --batch 8 --steps 150 --sample 0 --repro-shards 8"
 whole_gpt=$(state_of $G $gpt)
@@ -65,7 +73,8 @@ pid=$!
 sleep 1
 kill -INT $pid
 sleep 1.5
-if kill -0 $pid 2>/dev/null; then pass; else fail "one signal in the middle of a step ends the run: $(cat "$W/err")"; fi
+if kill -0 $pid 2>/dev/null; then pass; else fail \
+    "one signal in the middle of a step ends the run: $(cat "$W/err")"; fi
 kill -TERM $pid
 wait $pid
 same "the second signal" "$?" 143
@@ -73,22 +82,27 @@ kill $feeder 2>/dev/null
 
 # Under mpirun: the signal comes to one process, and all stop.
 mpi() {
-    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TMPDIR=/tmp timeout 120 mpirun $over -n 2 "$@"
+    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TMPDIR=/tmp timeout 120 mpirun \
+        $over -n 2 "$@"
 }
 over=
 if mpirun --version 2>/dev/null | grep -q 'Open MPI'; then over=--oversubscribe; fi
 if [ -x "${D}_mpi" ] && have mpirun; then
-    mpi sh -c 'echo $$ >"$0"; exec "$@"' "$W/pid" ${D}_mpi $long --checkpoint "$W/mpi" --every 20 >"$W/out" 2>"$W/err" </dev/null &
+    mpi sh -c 'echo $$ >"$0"; exec "$@"' "$W/pid" ${D}_mpi $long --checkpoint "$W/mpi" --every 20 \
+        >"$W/out" 2>"$W/err" </dev/null &
     launcher=$!
-    while kill -0 $launcher 2>/dev/null && ! ls "$W"/mpi/step-*/manifest.json >/dev/null 2>&1; do sleep 0.02; done
+    while kill -0 $launcher 2>/dev/null && ! ls "$W"/mpi/step-*/manifest.json >/dev/null 2>&1; do \
+        sleep 0.02; done
     kill -TERM "$(cat "$W/pid")"
     wait $launcher
     says "mpirun" "stopped at step [0-9]*; saved to $W/mpi; go on with --resume"
     same "mpirun: it goes on" "$(state_of $D $long --checkpoint "$W/mpi" --resume)" "$whole"
     # --timeout: a rank that does not come ends the run.
-    mpi sh -c 'echo $$ >"$0"; exec "$@"' "$W/pid" ${D}_mpi $long --epochs 1000 --timeout 2 --checkpoint "$W/mpi2" --every 20 >"$W/out" 2>"$W/err" </dev/null &
+    mpi sh -c 'echo $$ >"$0"; exec "$@"' "$W/pid" ${D}_mpi $long --epochs 1000 --timeout 2 \
+        --checkpoint "$W/mpi2" --every 20 >"$W/out" 2>"$W/err" </dev/null &
     launcher=$!
-    while kill -0 $launcher 2>/dev/null && ! ls "$W"/mpi2/step-*/manifest.json >/dev/null 2>&1; do sleep 0.02; done
+    while kill -0 $launcher 2>/dev/null && ! ls "$W"/mpi2/step-*/manifest.json >/dev/null \
+        2>&1; do sleep 0.02; done
     kill -STOP "$(cat "$W/pid")"
     wait $launcher
     says "--timeout 2" 'rank [01] did not come within 2000 ms'
@@ -98,10 +112,13 @@ fi
 
 # ---- validation after every epoch: the best model is kept, and no better one ends the run ----
 
-# Labels by chance: what is learned of them does not help on other data, the less the more is learned.
+# Labels by chance: what is learned of them does not help on other data, the less the more is
+# learned.
 make_npy=$B/tests/data/make_npy
 "$make_npy" "$W/a_" 1800 || fail "make_npy"
-awk -F '\t' -v OFS='\t' -v to="$W" 'BEGIN { srand(1) } { $1 = rand() < 0.5; print >(to (NR > 1200 ? "/b.tsv" : "/a.tsv")) }' "$W/a_lines.tsv"
+awk -F '\t' -v OFS='\t' -v to="$W" \
+    'BEGIN { srand(1) } { $1 = rand() < 0.5; print >(to (NR > 1200 ? "/b.tsv" : "/a.tsv")) }' \
+    "$W/a_lines.tsv"
 valid="--data $W/a.tsv --valid $W/b.tsv --test $W/b.tsv --lr 0.05 --epochs 12 $small"
 # epochs FILE: number, log loss and mark of each epoch's line.
 epochs() { sed -n 's/^epoch \([0-9]*\)\/12  loss=[0-9.]*  valid auc=[0-9.]* logloss=\([0-9.]*\)\( (best)\)\{0,1\}  [0-9.]* s$/\1 \2\3/p' "$1"; }
@@ -113,41 +130,57 @@ early=$(state_of $D $valid --ranks 2 --patience 3 --checkpoint "$W/valid" --log 
 best=$(epochs "$W/out_of" | awk '/best/ { print $1 }' | tail -1)
 last=$(epochs "$W/out_of" | tail -1 | cut -d' ' -f1)
 same "stopped 3 epochs after the best" "$last" "$((best + 3))"
-if [ "$last" -lt 12 ] && [ "$early" != "$whole" ]; then pass; else fail "--patience stops nothing: $(cat "$W/out_of")"; fi
+if [ "$last" -lt 12 ] && [ "$early" != "$whole" ]; then pass; else fail \
+    "--patience stops nothing: $(cat "$W/out_of")"; fi
 says "patience" 'no better log loss for 3 epochs'
 same "the same epochs" "$(epochs "$W/out_of")" "$(epochs "$W/all" | head -"$last")"
 if grep -q '"valid_auc":0' "$W/log"; then pass; else fail "no valid_auc in the log"; fi
 loss=$(epochs "$W/out_of" | sed -n "${best}s/.* \([0-9.]*\) (best)/\1/p")
-same "the best model is in best/" "$($D --checkpoint "$W/valid/best" --test "$W/b.tsv" $small --eval 2>"$W/err" | sed -n 's/^test.*logloss=\([^ ]*\) .*/\1/p')" "$loss"
-same "one model is in best/" "$(ls "$W/valid/best" | tr '\n' ' ')" "metrics.json $(cd "$W/valid/best" && echo step-*) "
+same "the best model is in best/" \
+    "$($D --checkpoint "$W/valid/best" --test "$W/b.tsv" $small --eval 2>"$W/err" | sed -n 's/^test.*logloss=\([^ ]*\) .*/\1/p')" "$loss"
+same "one model is in best/" "$(ls "$W/valid/best" | tr '\n' ' ')" \
+    "metrics.json $(cd "$W/valid/best" && echo step-*) "
 cp -r "$W/valid/best" "$W/best"
-same "resumed, it has nothing to do" "$(state_of $D $valid --patience 3 --checkpoint "$W/valid" --resume)" "$early"
-if cmp -s "$W/best/metrics.json" "$W/valid/best/metrics.json"; then pass; else fail "a resumed run changes the best"; fi
+same "resumed, it has nothing to do" \
+    "$(state_of $D $valid --patience 3 --checkpoint "$W/valid" --resume)" "$early"
+if cmp -s "$W/best/metrics.json" "$W/valid/best/metrics.json"; then pass; else fail \
+    "a resumed run changes the best"; fi
 rm -rf "$W/valid"
 state_of $D $valid --epochs "$((best + 1))" --checkpoint "$W/valid" >/dev/null
-same "resumed between" "$(state_of $D $valid --patience 3 --checkpoint "$W/valid" --resume)" "$early"
-if cmp -s "$W/best/metrics.json" "$W/valid/best/metrics.json"; then pass; else fail "resumed, the best is another: $(cat "$W/best/metrics.json" "$W/valid/best/metrics.json")"; fi
-for wrong in "--valid needs --data:--synthetic 100 --valid $W/b.tsv" "--patience needs --valid:--synthetic 100 --patience 2" \
+same "resumed between" "$(state_of $D $valid --patience 3 --checkpoint "$W/valid" --resume)" \
+    "$early"
+if cmp -s "$W/best/metrics.json" "$W/valid/best/metrics.json"; then pass; else fail \
+    "resumed, the best is another: $(cat "$W/best/metrics.json" "$W/valid/best/metrics.json")"; fi
+for wrong in "--valid needs --data:--synthetic 100 --valid $W/b.tsv" \
+    "--patience needs --valid:--synthetic 100 --patience 2" \
     "--valid is read after every epoch:--data $W/a.tsv --valid -"; do
-    if $D ${wrong#*:} >"$W/out" 2>"$W/err" </dev/null; then fail "${wrong#*:} is accepted"; else says "${wrong#*:}" "${wrong%%:*}"; fi
+    if $D ${wrong#*:} >"$W/out" 2>"$W/err" </dev/null; then fail "${wrong#*:} is accepted"; else \
+        says "${wrong#*:}" "${wrong%%:*}"; fi
 done
 
 rm -rf "$W/gpt"
 state_of $G $gpt --eval-every 50 --ranks 2 --checkpoint "$W/gpt" >/dev/null
-same "gpt: lines of evaluations" "$(grep -cE '^step [0-9]+  [0-9.]+ s  train loss [0-9.]+  (best )?val loss [0-9.]+$' "$W/out_of")" 2
-state_of $G $gpt --eval-every 10 --lr 0 --min-lr 0 --patience 2 --checkpoint "$W/gpt_over" >/dev/null
+same "gpt: lines of evaluations" \
+    "$(grep -cE '^step [0-9]+  [0-9.]+ s  train loss [0-9.]+  (best )?val loss [0-9.]+$' "$W/out_of")" 2
+state_of $G $gpt --eval-every 10 --lr 0 --min-lr 0 --patience 2 --checkpoint "$W/gpt_over" \
+    >/dev/null
 says "gpt, patience" 'no better loss in 2 validations'
 same "gpt, patience: the last step" "$(cd "$W/gpt_over" && echo step-*)" step-000000000030
-state_of $G $gpt --eval-every 10 --lr 0 --min-lr 0 --patience 2 --checkpoint "$W/gpt_over" --resume >/dev/null
-same "gpt, patience: resumed, it has nothing to do" "$(cd "$W/gpt_over" && echo step-*)" step-000000000030
-if grep -q '^{"at":[0-9]*,"loss":[0-9.]*,"step":[0-9]*}$' "$W/gpt/best/metrics.json" && ls "$W"/gpt/best/step-*/manifest.json >"$W/out"; then pass; else fail "gpt: no best/"; fi
+state_of $G $gpt --eval-every 10 --lr 0 --min-lr 0 --patience 2 --checkpoint "$W/gpt_over" \
+    --resume >/dev/null
+same "gpt, patience: resumed, it has nothing to do" "$(cd "$W/gpt_over" && echo step-*)" \
+    step-000000000030
+if grep -q '^{"at":[0-9]*,"loss":[0-9.]*,"step":[0-9]*}$' "$W/gpt/best/metrics.json" && ls \
+    "$W"/gpt/best/step-*/manifest.json >"$W/out"; then pass; else fail "gpt: no best/"; fi
 
-# A rank that does not come in time ends the run. As many threads for a rank under mpirun as beside it.
+# A rank that does not come in time ends the run. As many threads for a rank under mpirun as beside
+# it.
 if "$D" --help | grep -q -- '--timeout SECONDS'; then pass; else fail "no --timeout"; fi
 state_of $D $long --epochs 0 --timeout 0 >/dev/null && pass || fail "--timeout 0: $(cat "$W/err")"
 NEO_ISA=scalar state_of $D --synthetic 200 $small --ranks 2 >/dev/null
 case $(uname -m) in
-x86_64 | aarch64) same "plain C is said once" "$(grep -c 'computes without vector instructions, .*: NEO_ISA says so' "$W/err")" 1 ;;
+x86_64 | aarch64) same "plain C is said once" \
+    "$(grep -c 'computes without vector instructions, .*: NEO_ISA says so' "$W/err")" 1 ;;
 esac
 
 # --summary: what is counted is what a checkpoint holds, and nothing trains.
@@ -156,13 +189,16 @@ for ranks in 1 2; do
     # 13 x 24 + 24, 24 x 8 + 8, the interaction of 27 vectors of 8, 359 x 24 + 24, 24 + 1; 26 tables
     numbers=$((13 * 24 + 24 + 24 * 8 + 8 + (8 + 27 * 26 / 2) * 24 + 24 + 24 + 1 + 26 * 400 * 8))
     if grep -q "^$numbers parameters, $((4 * numbers)) bytes, and $((8 * numbers)) bytes of optimizer state$" "$W/out" &&
-        [ "$(wc -l <"$W/out")" = $((8 + 26 + 2)) ]; then pass; else fail "--summary, $ranks ranks: $(cat "$W/out" "$W/err")"; fi
+        [ "$(wc -l <"$W/out")" = $((8 + 26 + 2)) ]; then pass; else fail \
+            "--summary, $ranks ranks: $(cat "$W/out" "$W/err")"; fi
 done
 $G $gpt --summary --ranks 2 --shard full >"$W/out" 2>"$W/err"
 numbers=$((65 * 32 + 16 * 32 + 2 * 32 + 2 * (4 * 32 + 32 * 96 + 96 + 32 * 32 + 32 + 8 * 32 * 32 + 4 * 32 + 32)))
-if grep -q "^$numbers parameters, $((4 * numbers)) bytes" "$W/out"; then pass; else fail "gpt --summary: not $numbers in $(tail -2 "$W/out")"; fi
+if grep -q "^$numbers parameters, $((4 * numbers)) bytes" "$W/out"; then pass; else fail \
+    "gpt --summary: not $numbers in $(tail -2 "$W/out")"; fi
 
-# ---- a loss that is not finite: the step, the weights, the checkpoint to go back to; nothing more is saved ----
+# ---- a loss that is not finite: the step, the weights, the checkpoint to go back to; nothing more
+# is saved ----
 
 # sick LABEL MESSAGE COMMAND...
 sick() {
@@ -171,7 +207,8 @@ sick() {
     timeout 60 "$@" >"$W/out" 2>"$W/err" </dev/null
     status=$?
     same "$label: exit status" "$status" 1
-    if [ "$(grep -cE -- "$message" "$W/err")" = 1 ]; then pass; else fail "$label: no '$message' in $(tail -2 "$W/err")"; fi
+    if [ "$(grep -cE -- "$message" "$W/err")" = 1 ]; then pass; else fail \
+        "$label: no '$message' in $(tail -2 "$W/err")"; fi
     if grep -q '^state' "$W/out"; then fail "$label: printed a digest"; else pass; fi
 }
 for ranks in 1 2; do
@@ -182,9 +219,11 @@ for ranks in 1 2; do
         $D $steps --lr 1e9 --epochs 2 --every 50 --resume
     same "no checkpoint after it, $ranks ranks" "$(ls "$W/sick$ranks")" step-000000000100
 done
-sick "gpt, a learning rate too large" 'step [0-9]*: the loss is (nan|inf); [a-z0-9_.]* is not finite; there is no checkpoint' \
+sick "gpt, a learning rate too large" \
+    'step [0-9]*: the loss is (nan|inf); [a-z0-9_.]* is not finite; there is no checkpoint' \
     $G $gpt --ranks 2 --lr 1e9 --min-lr 1e9 --warmup 0 --clip 0 --checkpoint "$W/sick_gpt"
-if ls "$W/sick_gpt"/step-* >/dev/null 2>&1; then fail "gpt: saved after its loss was not finite"; else pass; fi
+if ls "$W/sick_gpt"/step-* >/dev/null 2>&1; then fail \
+    "gpt: saved after its loss was not finite"; else pass; fi
 
 rm -rf "$W"
 finish programs/long_runs

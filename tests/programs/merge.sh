@@ -1,5 +1,6 @@
 #!/bin/sh
-# merge.sh: build/merge makes of a checkpoint that three ranks saved in parts the file that a model on
+# merge.sh: build/merge makes of a checkpoint that three ranks saved in parts the file that a model
+# on
 # one rank evaluates with the same result; and says what is wrong.
 
 B=${B:-build}

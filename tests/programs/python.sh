@@ -15,7 +15,8 @@ if ! $PYTHON -c 'import numpy, safetensors.numpy' 2>/dev/null; then
     exit
 fi
 model="--synthetic 600 --batch 100 --dim 8 --bottom 13-24-8 --top 24-1 --rows 300 --seed 5"
-"$B/dlrm" $model --checkpoint "$W/ckpt" --optimizer adam >"$W/run" 2>"$W/err" && pass || fail "dlrm: $(tail -1 "$W/err")"
+"$B/dlrm" $model --checkpoint "$W/ckpt" --optimizer adam >"$W/run" 2>"$W/err" && pass || fail \
+    "dlrm: $(tail -1 "$W/err")"
 $PYTHON - "$W" >"$W/log" 2>&1 <<'END' && pass || { fail "checkpoint in Python"; tail -3 "$W/log"; }
 import glob, json, sys
 import numpy as np
@@ -56,5 +57,6 @@ if "$B/dlrm" $model --load "$W/dlrm.safetensors" --eval >"$W/loaded" 2>"$W/err";
 else
     fail "--load: $(tail -1 "$W/err")"
 fi
-"$B/dlrm" $model --load "$W/half.safetensors" --eval >"$W/half" 2>"$W/err" && pass || fail "f16 weights: $(tail -1 "$W/err")"
+"$B/dlrm" $model --load "$W/half.safetensors" --eval >"$W/half" 2>"$W/err" && pass || fail \
+    "f16 weights: $(tail -1 "$W/err")"
 finish programs/python

@@ -130,12 +130,15 @@ if [ -x "$B/job" ]; then # stopped on the way, and gone on with on another numbe
         rm -rf "$W/job"
         "$B/job" "$W/job" $ranks >"$W/out" 2>"$W/err" &
         pid=$!
-        while kill -0 $pid 2>/dev/null && ! ls "$W"/job/step-*/manifest.json >/dev/null 2>&1; do sleep 0.01; done
+        while kill -0 $pid 2>/dev/null && ! ls "$W"/job/step-*/manifest.json >/dev/null 2>&1; do \
+            sleep 0.01; done
         kill -TERM $pid
         wait $pid
-        same "job $ranks: stopped" "$? $(cat "$W/err")" "143 job: stopped and saved: the same command goes on"
+        same "job $ranks: stopped" "$? $(cat "$W/err")" \
+            "143 job: stopped and saved: the same command goes on"
         keeps job "$W/job" $((5 - ranks))
-        if ls "$W"/job/best/step-*/manifest.json >/dev/null 2>&1; then pass; else fail "job: no best/"; fi
+        if ls "$W"/job/best/step-*/manifest.json >/dev/null 2>&1; then pass; else fail \
+            "job: no best/"; fi
     done
 fi
 keeps one_file_dlrm
@@ -165,9 +168,11 @@ if [ -x "$B/one_file_dlrm" ] && [ -x "$B/dlrm" ]; then
     same "dlrm as one_file_dlrm" "$(state_of "$B/dlrm" $data $model)" "$(promise one_file_dlrm)"
 fi
 # gpu.c without the CUDA toolkit.
-if $CC -std=c11 -O1 -I. -o "$W/gpu" examples/gpu.c examples/train/no_cuda.c "$B/neo.a" -lm -pthread >"$W/log" 2>&1; then
+if $CC -std=c11 -O1 -I. -o "$W/gpu" examples/gpu.c examples/train/no_cuda.c "$B/neo.a" -lm \
+    -pthread >"$W/log" 2>&1; then
     same "gpu without CUDA" "$(state_of "$W/gpu")" "$(promise gpu)"
-    if grep -q 'built without CUDA: the CPU computes' "$W/err"; then pass; else fail "gpu without CUDA: $(cat "$W/err")"; fi
+    if grep -q 'built without CUDA: the CPU computes' "$W/err"; then pass; else fail \
+        "gpu without CUDA: $(cat "$W/err")"; fi
 else
     fail "gpu without CUDA: $(head -3 "$W/log")"
 fi
