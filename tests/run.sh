@@ -17,7 +17,7 @@ one() {
     mkdir -p "${log%/*}"
     seconds=$TEST_TIMEOUT
     case $1 in
-    *.sh) command="sh $1" seconds=$((TEST_TIMEOUT * 4 + ${FUZZ_SECONDS:-0} * 10)) ;;
+    *.sh) command="sh $1" seconds=$((TEST_TIMEOUT * 8 + ${FUZZ_SECONDS:-0} * 10)) ;;
     *) command="$wrap $1" ;;
     esac
     began=$(date +%s)
