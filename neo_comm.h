@@ -4288,14 +4288,19 @@ NEO_API neo_status neo_comm_create_mpi(neo_ctx *ctx, const neo_comm_desc *desc,
 }
 
 /* Its function has returned: meet the others, as MPI_Finalize would, but hear of faults. A rank
-   that still waits for this one in a call finds out. */
-static neo_status neo__mpi_part(neo_comm *c) {
+   that still waits for this one in a call finds out. At a second meeting those whose first one went
+   well hear whether the others' did. finished: 0 if MPI still has a message of a rank. */
+static neo_status neo__mpi_part(neo_comm *c, int *finished) {
+    int64_t mine = c->mpi->shared->unfinished, any = 0;
     NEO__ZERO(neo__work, w);
     w.call.op = (int32_t)NEO_COMM_BARRIER;
     w.call.root = NEO__LEFT;
     if (c->desc.timeout_ms > 0) /* another may still write its report */
         c->desc.timeout_ms = c->desc.timeout_ms < INT_MAX / 10 ? 10 * c->desc.timeout_ms : INT_MAX;
-    return neo__barrier_run(c, &w);
+    NEO__TRY(neo__barrier_run(c, &w));
+    neo_status status = neo_comm_all_reduce(c, NEO_REDUCE_MAX, &mine, &any, 1, NEO_I64, NULL);
+    *finished = status == NEO_OK && !any;
+    return status;
 }
 static int neo__env_processes(void);
 /* MPI must see as many processes as the launcher's environment, or each would train alone. */
@@ -4340,12 +4345,12 @@ static neo_status neo__mpi_context(neo_comm_desc *d, neo_device **device, neo_ct
     if (*device) d->ctx.device = *device;
     return neo_ctx_create(&d->ctx, ctx);
 }
-/* 1: every rank and every message has come to its end: MPI_Finalize is for all or none. */
-static int neo__mpi_healthy(neo_comm *comm) {
-    if (!comm || neo_comm_wait_all(comm) != NEO_OK || neo__mpi_part(comm) != NEO_OK) return 0;
-    int unfinished = comm->mpi->shared->unfinished, any = 0;
-    MPI_Allreduce(&unfinished, &any, 1, MPI_INT, MPI_MAX, comm->mpi->shared->comm);
-    return !any;
+/* NEO_OK: every rank has come to its end. MPI_Finalize is for all or none. */
+static neo_status neo__mpi_end(neo_comm *comm, int *finished) {
+    neo_status status = neo_comm_wait_all(comm);
+    if (status == NEO_OK) status = neo__mpi_part(comm, finished);
+    if (status != NEO_OK) neo__comm_give_up(comm, neo__error_text);
+    return status;
 }
 /* One rank of a launcher's job. After a fault MPI is not finalised, which would wait for ever. */
 static neo_status neo__mpi_run(const neo_comm_desc *desc, neo_comm_fn fn, void *user) {
@@ -4360,13 +4365,15 @@ static neo_status neo__mpi_run(const neo_comm_desc *desc, neo_comm_fn fn, void *
     if (status == NEO_OK) status = neo_comm_create_mpi(ctx, &d, &world, &comm);
     if (comm) comm->lent = 1;
     if (comm) status = fn(comm, user);
-    const neo__kept_error kept = neo__error_keep(status);
+    neo__kept_error kept = neo__error_keep(status);
     if (comm && status != NEO_OK) neo__comm_give_up(comm, kept.text);
-    int healthy = neo__mpi_healthy(comm);
+    int finished = 0;
+    const neo_status ended = comm ? neo__mpi_end(comm, &finished) : status;
+    if (status == NEO_OK) kept = neo__error_keep(ended);
     neo__comm_end(comm);
     neo_ctx_destroy(ctx);
     neo__device_destroy(device);
-    if (starts && healthy) MPI_Finalize();
+    if (starts && finished) MPI_Finalize();
     return neo__error_restore(&kept);
 }
 #endif /* NEO_COMM_MPI */

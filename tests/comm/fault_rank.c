@@ -9,7 +9,8 @@
    A rank whose part of the operation is complete without rank 1 goes on with barriers until it sees
    the error. All leave without MPI_Finalize, which would wait for the lost. FAULT "divergence" is
    many faults in one job: rank 1 calls something else or comes late, each time on a group of its
-   own, made from one that must go on working; OPERATION "even" or "odd": half of the operations. */
+   own, made from one that must go on working; OPERATION "even" or "odd": half of the operations.
+   FAULT "unheard": rank 2 sends to rank 3, whose function has returned; all hear of it at the end. */
 #define NEO_IMPLEMENTATION
 #include "ranks.h"
 
@@ -191,6 +192,12 @@ static int files_of_others(void) {
     }
     return there;
 }
+static neo_status unheard(neo_comm *comm, void *user) {
+    int64_t numbers[16] = {0};
+    (void)user;
+    return neo_comm_rank(comm) == 2 ? neo_comm_send(comm, numbers, 16, NEO_I64, 3, NULL) : NEO_OK;
+}
+
 int main(int argc, char **argv) {
     if (argc < 4) return 2;
     const char *rank =
@@ -215,7 +222,9 @@ int main(int argc, char **argv) {
     memset(&desc, 0, sizeof desc);
     desc.timeout_ms = LONG_MS;
     desc.queue_length = 8;
-    neo_status status = neo_comm_init_env(&desc, is(fault, "divergence") ? divergence : lost, NULL);
+    neo_comm_fn run = is(fault, "divergence") ? divergence : is(fault, "unheard") ? unheard : lost;
+    if (run == unheard) desc.timeout_ms = SHORT_MS, checks = 1;
+    neo_status status = neo_comm_init_env(&desc, run, NULL);
     say("end", status); /* with the message that it was left with */
     fprintf(file, "checks\t%d\t%d\n", checks, failures);
     fclose(file);

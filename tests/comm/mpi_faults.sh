@@ -49,6 +49,7 @@ abort large_all_gather async
 fail reduce_scatter
 return gather
 return barrier async
+unheard send
 divergence even
 divergence odd'
 
@@ -58,8 +59,8 @@ launch() {
     suffix=$1
     folder=$W/$2
     n=0
-    TMPDIR=$(mktemp -d /tmp/neo.XXXXXX) \
-        # OpenMPI's jobs of one user share a folder there, which each removes
+    # OpenMPI's jobs of one user share a folder there, which each removes
+    TMPDIR=$(mktemp -d /tmp/neo.XXXXXX)
     export TMPDIR
     echo "$jobs" | while read -r fault operation async; do
         n=$((n + 1))
@@ -117,6 +118,12 @@ diverged() {
     ' "$1"
 }
 
+# unheard FILE: one rank's file of a job in which nobody receives a message.
+unheard() {
+    end="end${tab}PEER${tab}rank 2: send/recv #0 (16 i64): rank 3 has left"
+    grep -qFx "$end" "$1" || echo "does not end with '$end'"
+}
+
 for kind in $kinds; do
     suffix=${kind#/}
     name=${suffix#.}
@@ -152,6 +159,7 @@ for kind in $kinds; do
             fi
             case $fault in
             divergence) why=$(diverged "$file") ;;
+            unheard) why=$(unheard "$file") ;;
             sleep | delay) why=$(saw "$file" TIMEOUT "$timed") ;;
             abort) why=$(saw "$file" PEER "$given") ;;
             fail) if [ $rank != 1 ]; then why=$(saw "$file" PEER "$given"); else why=; fi ;;
