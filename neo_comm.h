@@ -4345,12 +4345,14 @@ static neo_status neo__mpi_context(neo_comm_desc *d, neo_device **device, neo_ct
     if (*device) d->ctx.device = *device;
     return neo_ctx_create(&d->ctx, ctx);
 }
-/* NEO_OK: every rank has come to its end. MPI_Finalize is for all or none. */
-static neo_status neo__mpi_end(neo_comm *comm, int *finished) {
-    neo_status status = neo_comm_wait_all(comm);
+/* The end of a rank whose function returned `status`: that, or what it hears of the others.
+   MPI_Finalize is for all or none. */
+static neo_status neo__mpi_end(neo_comm *comm, neo_status status, int *finished) {
+    if (status == NEO_OK) status = neo_comm_wait_all(comm);
     if (status == NEO_OK) status = neo__mpi_part(comm, finished);
-    if (status != NEO_OK) neo__comm_give_up(comm, neo__error_text);
-    return status;
+    const neo__kept_error kept = neo__error_keep(status);
+    if (status != NEO_OK) neo__comm_give_up(comm, kept.text);
+    return neo__error_restore(&kept);
 }
 /* One rank of a launcher's job. After a fault MPI is not finalised, which would wait for ever. */
 static neo_status neo__mpi_run(const neo_comm_desc *desc, neo_comm_fn fn, void *user) {
@@ -4365,11 +4367,9 @@ static neo_status neo__mpi_run(const neo_comm_desc *desc, neo_comm_fn fn, void *
     if (status == NEO_OK) status = neo_comm_create_mpi(ctx, &d, &world, &comm);
     if (comm) comm->lent = 1;
     if (comm) status = fn(comm, user);
-    neo__kept_error kept = neo__error_keep(status);
-    if (comm && status != NEO_OK) neo__comm_give_up(comm, kept.text);
     int finished = 0;
-    const neo_status ended = comm ? neo__mpi_end(comm, &finished) : status;
-    if (status == NEO_OK) kept = neo__error_keep(ended);
+    if (comm) status = neo__mpi_end(comm, status, &finished);
+    const neo__kept_error kept = neo__error_keep(status);
     neo__comm_end(comm);
     neo_ctx_destroy(ctx);
     neo__device_destroy(device);

@@ -10,7 +10,7 @@
    the error. All leave without MPI_Finalize, which would wait for the lost. FAULT "divergence" is
    many faults in one job: rank 1 calls something else or comes late, each time on a group of its
    own, made from one that must go on working; OPERATION "even" or "odd": half of the operations.
-   FAULT "unheard": rank 2 sends to rank 3, whose function has returned; all hear of it at the end. */
+   FAULT "unheard": rank 2 sends to rank 3, whose function has returned; all hear of it. */
 #define NEO_IMPLEMENTATION
 #include "ranks.h"
 
