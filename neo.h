@@ -309,8 +309,8 @@ typedef struct neo_ctx_desc {
 NEO_API NEO__CHECK_UNUSED neo_status neo_ctx_create(const neo_ctx_desc *desc, neo_ctx **ctx);
 
 /* neo_ctx_destroy: NULL is allowed. Objects and tensors made from ctx go before it. Where some are
-   left the logger is told how much, new ones are refused (NEO_ERR_STATE), and the context stays
-   until the last of them is destroyed. */
+   left the logger is told how much, new ones are refused, and the context stays until the last of
+   them is destroyed, which must be before its device is. */
 NEO_API void neo_ctx_destroy(neo_ctx *ctx);
 
 NEO_API int neo_ctx_threads(const neo_ctx *ctx);
@@ -3447,8 +3447,7 @@ struct neo_ctx {
     size_t scratch_bytes;
     size_t bytes, peak_bytes, device_bytes; /* atomic */
     int64_t alloc_count;                    /* atomic */
-    size_t own_bytes; /* of bytes: the context's own, which stay when all objects are gone */
-    int destroyed;    /* by its user, while objects were left */
+    int destroyed;                          /* by its user; atomic. bytes are then the objects' */
     int partial_batches; /* open windows in which other ranks have parts of the batch: leaves NULL
                             are an error */
 };
@@ -3483,15 +3482,18 @@ static void neo__count_alloc(neo_ctx *ctx, size_t bytes) {
                                                       __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
     }
 }
-/* Memory of a device, or memory of the host that it reads fast (pinned); counted. */
+static int neo__ctx_destroyed(const neo_ctx *ctx) {
+    return __atomic_load_n(&ctx->destroyed, __ATOMIC_RELAXED);
+}
 static neo_status neo__check_ctx(const char *function, const neo_ctx *ctx) {
     NEO__CHECK(ctx, NEO_ERR_ARG, "%s: ctx is NULL", function);
-    NEO__CHECK(!ctx->destroyed, NEO_ERR_STATE, "%s: the context is destroyed", function);
+    NEO__CHECK(!neo__ctx_destroyed(ctx), NEO_ERR_STATE, "%s: the context is destroyed", function);
     return NEO_OK;
 }
 static void neo__ctx_free(neo_ctx *ctx);
+/* Memory of a device, or memory of the host that it reads fast (pinned); counted. */
 static void *neo__alloc_on(neo_ctx *ctx, neo_device *d, int pinned, size_t bytes) {
-    if (bytes > SIZE_MAX / 2 || ctx->destroyed) return NULL;
+    if (bytes > SIZE_MAX / 2 || neo__ctx_destroyed(ctx)) return NULL;
     if (bytes == 0) bytes = 1;
     void *p = pinned ? d->host_alloc(d, bytes) : d->alloc(d, bytes);
     if (!p) return NULL;
@@ -3503,12 +3505,12 @@ static void *neo__alloc_on(neo_ctx *ctx, neo_device *d, int pinned, size_t bytes
 static void neo__free_on(neo_ctx *ctx, neo_device *d, int pinned, void *p, size_t bytes) {
     if (!p) return;
     if (bytes == 0) bytes = 1;
-    size_t left = __atomic_sub_fetch(&ctx->bytes, bytes, __ATOMIC_RELAXED);
     if (d == ctx->device && !pinned)
         __atomic_fetch_sub(&ctx->device_bytes, bytes, __ATOMIC_RELAXED);
     if (pinned) d->host_free(d, p, bytes);
     else d->free(d, p, bytes);
-    if (ctx->destroyed && left == ctx->own_bytes) neo__ctx_free(ctx);
+    /* Last, and nothing after it: another thread may free the context at 0. */
+    if (__atomic_sub_fetch(&ctx->bytes, bytes, __ATOMIC_ACQ_REL) == 0) neo__ctx_free(ctx);
 }
 NEO_API void *neo_alloc(neo_ctx *ctx, size_t bytes) {
     return neo__alloc_on(ctx, &ctx->cpu, 0, bytes);
@@ -3989,26 +3991,24 @@ static size_t neo__workers_bytes(const neo_ctx *ctx) {
 }
 static void neo__ctx_free(neo_ctx *ctx) {
     neo_allocator allocator = ctx->allocator;
-    ctx->destroyed = 0;
+    ctx->bytes = SIZE_MAX / 2; /* so that the next lines do not come to 0 */
     neo__pool_stop(&ctx->pool, ctx->pool.worker_count);
     neo_free(ctx, ctx->pool.workers, neo__workers_bytes(ctx));
     neo_free(ctx, ctx->scratch, ctx->scratch_bytes);
     allocator.free(ctx, sizeof *ctx, allocator.user);
 }
 NEO_API void neo_ctx_destroy(neo_ctx *ctx) {
-    if (!ctx || ctx->destroyed) return;
-    ctx->own_bytes = sizeof *ctx;
-    if (ctx->pool.workers) ctx->own_bytes += NEO__MAX(neo__workers_bytes(ctx), (size_t)1);
-    if (ctx->scratch) ctx->own_bytes += ctx->scratch_bytes;
-    size_t left = __atomic_load_n(&ctx->bytes, __ATOMIC_RELAXED) - ctx->own_bytes;
-    if (left == 0) {
-        neo__ctx_free(ctx);
-        return;
-    }
-    neo_log(ctx, NEO_LOG_WARNING,
-            "neo_ctx_destroy: %zu bytes of objects or tensors are not destroyed yet: the context "
-            "stays until they are", left);
-    ctx->destroyed = 1;
+    if (!ctx || neo__ctx_destroyed(ctx)) return;
+    size_t own = sizeof *ctx;
+    if (ctx->pool.workers) own += NEO__MAX(neo__workers_bytes(ctx), (size_t)1);
+    if (ctx->scratch) own += ctx->scratch_bytes;
+    size_t left = __atomic_load_n(&ctx->bytes, __ATOMIC_RELAXED) - own;
+    if (left > 0)
+        neo_log(ctx, NEO_LOG_WARNING,
+                "neo_ctx_destroy: %zu bytes of objects or tensors are not destroyed yet: the "
+                "context stays until they are", left);
+    __atomic_store_n(&ctx->destroyed, 1, __ATOMIC_RELAXED);
+    if (__atomic_sub_fetch(&ctx->bytes, own, __ATOMIC_ACQ_REL) == 0) neo__ctx_free(ctx);
 }
 
 NEO_API int neo_ctx_threads(const neo_ctx *ctx) { return ctx->threads; }
@@ -4146,7 +4146,7 @@ typedef enum neo__path_kind {
    the listing and becomes its result. */
 typedef neo_status (*neo__dir_fn)(const char *name, void *user);
 
-#define NEO__LOCKED "%s: another process is saving here: give each run a directory of its own"
+#define NEO__LOCKED "%s: somebody else is saving here: give each run a directory of its own"
 
 /* Reads and writes go through the system in pieces no larger than this (some systems take an
    int). */
@@ -4332,6 +4332,8 @@ NEO__UNUSED static neo_status neo__dir_lock(neo__file *lock, const char *path) {
                NEO_ERR_IO, NEO__LOCKED, path);
     return lock->handle == INVALID_HANDLE_VALUE ? neo__file_fail(name, "lock") : NEO_OK;
 }
+NEO__UNUSED static void neo__dir_unlock(neo__file *lock) { (void)neo__file_close(lock); }
+NEO__UNUSED static int neo__dir_same(const char *a, const char *b) { return strcmp(a, b) == 0; }
 /* Windows keeps directories in order by itself. */
 NEO__UNUSED static neo_status neo__dir_sync(const char *path) {
     (void)path;
@@ -4503,6 +4505,7 @@ NEO__UNUSED static neo_status neo__dir_sync(const char *path) {
     do {
         fd = open(path, O_RDONLY | O_CLOEXEC);
     } while (fd < 0 && errno == EINTR);
+    if (fd < 0 && errno == EACCES) return NEO_OK; /* may be written, not read: cannot be flushed */
     if (fd < 0) return neo__file_fail(path, "open the directory");
     do {
         result = fsync(fd);
@@ -4512,8 +4515,8 @@ NEO__UNUSED static neo_status neo__dir_sync(const char *path) {
     close(fd);
     return status;
 }
-/* neo__dir_lock: hold a directory against other processes, until the lock is closed or this
-   process dies. A file system without locks grants it. */
+/* neo__dir_lock: hold a directory against other savers, until neo__dir_unlock or the end of this
+   process. A file system without locks grants it. */
 NEO__UNUSED static neo_status neo__dir_lock(neo__file *lock, const char *path) {
     lock->path = path;
     do {
@@ -4523,6 +4526,16 @@ NEO__UNUSED static neo_status neo__dir_lock(neo__file *lock, const char *path) {
     if (flock(lock->fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return NEO_OK;
     (void)neo__file_close(lock);
     return neo_fail(NEO_ERR_IO, NEO__LOCKED, path);
+}
+/* Unlocked by hand: a child of a fork may have the file open, too. */
+NEO__UNUSED static void neo__dir_unlock(neo__file *lock) {
+    (void)flock(lock->fd, LOCK_UN);
+    (void)neo__file_close(lock);
+}
+/* same: 1 if both are one directory. */
+NEO__UNUSED static int neo__dir_same(const char *a, const char *b) {
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 static neo_status neo__dir_list(const char *path, neo__dir_fn fn, void *user) {
     DIR *dir = opendir(path);
@@ -7233,8 +7246,9 @@ static void neo__blend_row(const neo_ctx *ctx, const neo__blend_call *c, int64_t
 /* Pieces are rows, or the elements of one row. */
 static void neo__blend_part(const neo__cpu_part *part) {
     const neo__blend_call *c = (const neo__blend_call *)part->call;
-    if (c->rows == 1) neo__blend_row(part->ctx, c, 0, part->begin, part->end);
-    for (int64_t i = part->begin; c->rows > 1 && i < part->end; i++)
+    const int elements = c->rows == 1 && c->kind != NEO__BLEND_DOT; /* a dot is one piece */
+    if (elements) neo__blend_row(part->ctx, c, 0, part->begin, part->end);
+    for (int64_t i = part->begin; !elements && i < part->end; i++)
         neo__blend_row(part->ctx, c, i, 0, c->cols);
 }
 static neo_status neo__cpu_blend(neo_device *d, const neo__blend_call *call) {
@@ -7243,10 +7257,6 @@ static neo_status neo__cpu_blend(neo_device *d, const neo__blend_call *call) {
     if (c.x_row == c.cols && c.y_row == c.cols && !by_row) c.cols *= c.rows, c.rows = 1;
     if (c.rows == 1 && c.kind != NEO__BLEND_DOT)
         return neo__cpu_run(d, &c, c.cols, NEO__VEC_GRAIN, NEO__BLOCK, neo__blend_part);
-    if (c.rows == 1) { /* a dot is one piece */
-        neo__blend_row(neo__cpu_ctx(d), &c, 0, 0, c.cols);
-        return NEO_OK;
-    }
     return neo__cpu_run(d, &c, c.rows, 1 + NEO__VEC_GRAIN / 2 / c.cols, 1, neo__blend_part);
 }
 

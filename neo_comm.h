@@ -292,7 +292,8 @@ NEO_API int64_t neo_comm_time_ns(const neo_comm *comm);
 NEO_API void neo_comm_sleep(neo_comm *comm, int64_t ns);
 
 /* neo_comm_workspace_bytes: exactly what a group of `ranks` takes from each rank's context; NCCL:
-   beside its copy of the host group, which takes what a group of that backend does. */
+   beside its copy of the host group, which takes what a group of that backend does. 0: no such
+   group, or its backend is not compiled in. */
 NEO_API size_t neo_comm_workspace_bytes(const neo_comm_desc *desc, int ranks,
                                         neo_comm_backend backend);
 
@@ -4943,15 +4944,14 @@ static size_t neo__comm_predict(const neo_comm_desc *desc, int ranks, neo_comm_b
     c->desc = neo__comm_defaults(desc);
     c->size = ranks;
     c->tree.shards = NEO__MAX(c->desc.ctx.repro_shards, ranks);
-    c->transport = &neo__threads_transport;
+    if (backend == NEO_BACKEND_THREADS) c->transport = &neo__threads_transport;
 #if defined(NEO_COMM_MPI)
     if (backend == NEO_BACKEND_MPI) c->transport = &neo__mpi_transport;
 #endif
 #if defined(NEO_COMM_NCCL)
     if (backend == NEO_BACKEND_NCCL) c->transport = &neo__nccl_transport;
 #endif
-    (void)backend;
-    return neo__comm_measure(c);
+    return c->transport ? neo__comm_measure(c) : 0;
 }
 NEO_API size_t neo_comm_device_bytes(const neo_comm_desc *desc, int ranks,
                                      neo_comm_backend backend) {

@@ -64,7 +64,8 @@
 
    Macros a user may define, beside those of neo.h and neo_comm.h, in the file that implements:
      NEO_IMPLEMENTATION        emits neo.h, neo_state.h, neo_comm.h, neo_plan.h and neo_fsdp.h
-     NEO_FSDP_IMPLEMENTATION   emits neo_plan.h and neo_fsdp.h (implement the others elsewhere)
+     NEO_FSDP_IMPLEMENTATION   emits neo_plan.h and neo_fsdp.h; another file implements neo.h,
+                               neo_state.h and neo_comm.h
    ------------------------------------------------------------------------ */
 #include "neo_plan.h"
 #include "neo_state.h"

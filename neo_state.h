@@ -125,8 +125,9 @@ NEO_API neo_status neo_state_digest_group(const neo_state *state, const neo_grou
    A checkpoint without a manifest does not exist; so a kill at any moment leaves the previous one.
    step-<12 digits>.partial is being written or removed; one that a killed process left is removed
    by the next save. One process at a time may save into a directory, which neo_save locks for as
-   long (a second one gets NEO_ERR_IO); others may load from it (one that meets a checkpoint while
-   it is removed gets an error and may try again).
+   long (a second one gets NEO_ERR_IO; network file systems may not see locks of other hosts);
+   others may load from it (one that meets a checkpoint while it is removed gets an error and may
+   try again).
 
    W ranks save one checkpoint together, and any number of ranks loads it, under any cut of the
    tensors, one rank with whole tensors among them:
@@ -2577,13 +2578,13 @@ static neo_status neo__ckpt_clean(const char *name, void *user) {
         (void)neo__tree_remove(path);
         return NEO_OK;
     }
-    NEO__TRY(neo__ckpt_look(whole, &is_whole));
+    if (neo__ckpt_look(whole, &is_whole) != NEO_OK) return NEO_OK; /* left alone */
     if (suffix == NEO__CKPT_OLD) {
         if (is_whole) {
             (void)neo__tree_remove(path);
             return NEO_OK;
         }
-        NEO__TRY(neo__ckpt_look(path, &is_whole));
+        if (neo__ckpt_look(path, &is_whole) != NEO_OK) return NEO_OK;
         if (!is_whole || neo__path_rename(path, whole) != NEO_OK) return NEO_OK;
     }
     if (!is_whole) return NEO_OK;
@@ -2767,7 +2768,7 @@ NEO_API neo_status neo_save(neo_ctx *ctx, const neo_save_desc *desc, const neo_s
         if (status == NEO_OK) status = neo__ckpt_prepare(save);
         if (status == NEO_OK) status = neo__ckpt_write(save);
         if (status == NEO_OK && meet.group.rank == 0) neo__ckpt_prune(save);
-        if (save->locked) (void)neo__file_close(&save->lock);
+        if (save->locked) neo__dir_unlock(&save->lock);
         NEO__LIST_FREE(ctx, save->steps, save->step_capacity);
         neo__arena_free(&save->arena);
     }
@@ -2782,6 +2783,8 @@ typedef struct neo__ckpt_search {
     int64_t wanted;                /* 0 and below: the newest */
     int64_t newest, found, before; /* steps; -1: none. before: the newest below found */
     neo__ckpt_suffix suffix;       /* of found */
+    int64_t unseen;                /* the newest that cannot be looked at, and why; -1: none */
+    neo__kept_error why;
 } neo__ckpt_search;
 static neo_status neo__ckpt_visit(const char *name, void *user) {
     neo__ckpt_search *search = (neo__ckpt_search *)user;
@@ -2791,8 +2794,13 @@ static neo_status neo__ckpt_visit(const char *name, void *user) {
     char path[NEO__PATH_BYTES];
     if (!neo__ckpt_parse_name(name, &step, &suffix) || suffix == NEO__CKPT_PARTIAL) return NEO_OK;
     NEO__TRY(neo__ckpt_path(path, search->dir, step, suffix));
-    NEO__TRY(neo__ckpt_look(path, &whole));
-    if (!whole) return NEO_OK;
+    neo_status status = neo__ckpt_look(path, &whole);
+    if (status != NEO_OK && search->wanted > 0 && step != search->wanted) return NEO_OK;
+    if (status != NEO_OK && step > search->unseen) {
+        search->unseen = step;
+        search->why = neo__error_keep(status);
+    }
+    if (status != NEO_OK || !whole) return NEO_OK;
     search->newest = NEO__MAX(search->newest, step);
     int64_t limit = search->wanted > 0 ? search->wanted : search->found;
     if (step < limit || (step > limit && search->wanted > 0)) {
@@ -2808,9 +2816,10 @@ static neo_status neo__ckpt_visit(const char *name, void *user) {
 static neo_status neo__ckpt_find(const char *dir, int64_t wanted, neo__ckpt_search *search) {
     search->dir = dir;
     search->wanted = wanted;
-    search->newest = search->found = search->before = -1;
+    search->newest = search->found = search->before = search->unseen = -1;
     search->suffix = NEO__CKPT_WHOLE;
     NEO__TRY(neo__dir_list(dir, neo__ckpt_visit, search));
+    if (search->unseen > search->found) return neo__error_restore(&search->why);
     NEO__CHECK(search->newest >= 0, NEO_ERR_NOT_FOUND, "%s: no whole checkpoint here", dir);
     NEO__CHECK(search->found >= 0, NEO_ERR_NOT_FOUND,
                "%s: no whole checkpoint of step %" PRId64 "; the newest is of step %" PRId64, dir,
@@ -3473,7 +3482,11 @@ static neo_status neo__export_read(void *user, int index, const void **data) {
 static neo_status neo__export_write(neo__export *job, const char *path) {
     neo__ckpt_load *load = &job->load;
     const char *const metadata[] = {"format", "pt", "writer", "neo"};
+    char parent[NEO__PATH_BYTES];
+    NEO__TRY(neo__path_parent(parent, path));
     NEO__TRY(neo__ckpt_choose(load));
+    NEO__CHECK(!neo__dir_same(parent, load->dir), NEO_ERR_ARG,
+               "neo_export: %s would be written into the checkpoint that it is made of", path);
     NEO__TRY(neo__ckpt_read_manifest(load));
     NEO__TRY(neo__ckpt_check_files(load));
     for (int i = 0; i < load->file_count; i++) NEO__TRY(neo__export_list_file(job, i));

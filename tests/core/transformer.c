@@ -684,6 +684,10 @@ static void dots(void) {
             CHECK_OK(neo_dot_forward(contexts[i], tx, ty, i % 2 ? tout : flat));
             if (i == 0) memcpy(first, out, sizeof out);
             CHECK_BITS(out, first, sizeof out); /* on every instruction set and number of threads */
+            float alone = 0.0f; /* a row by itself */
+            CHECK_OK(neo_dot_forward(contexts[i], neo_tensor_rows(tx, 3, 1),
+                                     neo_tensor_rows(ty, 3, 1), neo_tensor_1d(&alone, NEO_F32, 1)));
+            CHECK_BITS(&alone, &out[3], sizeof alone);
             CHECK_OK(neo_dot_backward(contexts[i], tx, ty, flat, tdx, tdy));
             for (int r = 0; r < ROWS; r++) {
                 double sum = 0.0, size = 1e-30;

@@ -404,7 +404,7 @@ static void unreadable(void) {
     neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
     model m;
     int64_t step = -1;
-    char path[4096];
+    char path[4096], command[4200];
     clear();
     if (!model_make(ctx, &m)) return;
     CHECK_OK(neo_save(ctx, &(neo_save_desc){.dir = root, .step = 5}, m.state));
@@ -416,6 +416,13 @@ static void unreadable(void) {
     CHECK(step == -1);
     CHECK_ERR(neo_save(ctx, &(neo_save_desc){.dir = root, .step = 7}, m.state), NEO_ERR_IO,
               "in the way");
+    CHECK_OK(neo_load(ctx, &(neo_load_desc){.dir = root, .step = 5}, m.state, &step)); /* another */
+    CHECK_OK(neo_save(ctx, &(neo_save_desc){.dir = root, .step = 8}, m.state));
+    CHECK_OK(neo_find_checkpoint(root, &step));
+    CHECK(step == 8);
+    CHECK_OK(neo_save(ctx, &(neo_save_desc){.dir = root, .step = 5}, m.state));
+    snprintf(command, sizeof command, "rm -rf '%s/step-000000000008'", root);
+    if (system(command) != 0) FAIL("rm");
     if (unlink(path) != 0) FAIL("unlink");
     CHECK_OK(neo_find_checkpoint(root, &step));
     CHECK(step == 5);
@@ -433,7 +440,7 @@ static void locked(void) {
     int other = open(root, O_RDONLY);
     if (flock(other, LOCK_EX | LOCK_NB) != 0) FAIL("flock: neo_save still holds the directory");
     CHECK_ERR(neo_save(ctx, &(neo_save_desc){.dir = root, .step = 2}, m.state), NEO_ERR_IO,
-              "another process is saving here");
+              "somebody else is saving here");
     CHECK_OK(neo_load(ctx, &(neo_load_desc){.dir = root}, m.state, &step));
     CHECK(step == 1);
     close(other);

@@ -592,6 +592,11 @@ static void exported(void) {
         CHECK_ERR(neo_export(w.ctx[0], &desc), NEO_ERR_CORRUPT, "model-00002-of-00004");
         CHECK_OK(neo_safetensors_open(w.ctx[0], path, &file));
         neo_safetensors_close(file);
+        char inside[4300];
+        snprintf(inside, sizeof inside, "%s/step-000000000009/manifest.json", root);
+        desc.path = inside;
+        CHECK_ERR(neo_export(w.ctx[0], &desc), NEO_ERR_ARG, "into the checkpoint");
+        desc.path = path;
         desc.step = 3;
         CHECK_ERR(neo_export(w.ctx[0], &desc), NEO_ERR_NOT_FOUND, "step 3");
         desc.path = NULL;
