@@ -451,7 +451,7 @@ NEO_API neo_tensor neo_tensor_nd(void *data, neo_dtype dtype, int ndim, const in
 NEO_API neo_tensor neo_tensor_none(void);
 
 /* neo_tensor_slice: [first, first + count) of dimension dim. neo_tensor_rows: of dimension 0.
-   Out of range gives neo_tensor_none(), of rows with a reason for messages in `absent`. Views of an
+   Out of range gives none with a reason in `absent`, so that calls refuse it. Views of an
    absent tensor are absent as it is. */
 NEO_API neo_tensor neo_tensor_slice(neo_tensor t, int dim, int64_t first, int64_t count);
 NEO_API neo_tensor neo_tensor_rows(neo_tensor t, int64_t first, int64_t count);
@@ -4899,15 +4899,18 @@ NEO_API neo_tensor neo_tensor_2d(void *data, neo_dtype dtype, int64_t rows, int6
 }
 NEO_API neo_tensor neo_tensor_slice(neo_tensor t, int dim, int64_t first, int64_t count) {
     if (!neo__given(t) || dim < 0 || dim >= t.ndim || first < 0 || count < 0 ||
-        first > t.shape[dim] || count > t.shape[dim] - first)
-        return neo_tensor_none();
+        first > t.shape[dim] || count > t.shape[dim] - first) {
+        neo_tensor none = neo_tensor_none();
+        if (neo__given(t)) none.absent = "for neo_tensor_slice was asked for what its tensor has not";
+        return none;
+    }
     if (t.data) t.data = (char *)t.data + first * t.stride[dim] * (int64_t)neo_dtype_size(t.dtype);
     t.shape[dim] = count;
     return t;
 }
 NEO_API neo_tensor neo_tensor_rows(neo_tensor t, int64_t first, int64_t count) {
     neo_tensor rows = neo_tensor_slice(t, 0, first, count);
-    if (neo__given(t) && !neo__given(rows))
+    if (neo__given(t) && rows.ndim == 0)
         rows.absent = "for neo_tensor_rows was asked for rows outside of a tensor";
     return rows;
 }

@@ -3265,8 +3265,8 @@ static neo_status neo__ckpt_fail_extra(neo__ckpt_load *load, int index) {
         if (index < file->count)
             status =
                 neo_fail(NEO_ERR_MISMATCH,
-                         "%s: it has the tensor %s (in %s), the ranks of this group (none: this "
-                         "rank) have not",
+                         "%s: it has the tensor %s (in %s), which this state (in a group: that of "
+                         "every rank) has not",
                          load->dir, neo__ckpt_name_of(file, index), load->files[i].name);
         index -= file->count;
         neo_safetensors_close(file);

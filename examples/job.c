@@ -102,14 +102,15 @@ static neo_status train_epoch(job *j, double *mean) {
     neo_status status = NEO_OK;
     neo_batch batch;
     sums s;
-    *mean = 0;
+    double loss = 0, samples = 0; /* of this epoch, since its beginning or a resume */
     while (!j->stops && (status = neo_reader_next(j->reader[TRAIN], &batch)) == NEO_OK) {
         neo_exact_zero(&s.loss);
         TRY(train_batch(j, &batch, &s.loss));
         TRY(add_up(j, &s));
-        *mean += neo_exact_value(&s.loss) / SAMPLES;
+        loss += neo_exact_value(&s.loss), samples += (double)batch.global_size;
         j->at.step++;
     }
+    *mean = samples > 0 ? loss / samples : 0;
     return status == NEO_END ? NEO_OK : status;
 }
 
