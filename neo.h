@@ -4901,7 +4901,7 @@ NEO_API neo_tensor neo_tensor_slice(neo_tensor t, int dim, int64_t first, int64_
     if (!neo__given(t) || dim < 0 || dim >= t.ndim || first < 0 || count < 0 ||
         first > t.shape[dim] || count > t.shape[dim] - first) {
         neo_tensor none = neo_tensor_none();
-        if (neo__given(t)) none.absent = "for neo_tensor_slice was asked for what its tensor has not";
+        if (neo__given(t)) none.absent = "for neo_tensor_slice was asked for more than there is";
         return none;
     }
     if (t.data) t.data = (char *)t.data + first * t.stride[dim] * (int64_t)neo_dtype_size(t.dtype);
