@@ -2037,7 +2037,7 @@ static int neo__delimited_cut(const neo_schema *schema, int may_lack_label, neo_
                        schema->header ? "the header has" : "expected", expected);
         return 0;
     }
-    if (!*labeled) block->fields[label] = neo__text_of(line, line);
+    if (!*labeled && label >= 0) block->fields[label] = neo__text_of(line, line);
     return 1;
 }
 /* One line of [line, end) into a record. 1: a sample; 0: a bad line; -1: no sample (a comment). */

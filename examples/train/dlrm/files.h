@@ -72,6 +72,8 @@ static int is_in_list(const char *list, const char *path) {
 static neo_status cut_half_line(const char *path) {
     long end = 0, at = 0;
     int c, failed;
+    struct stat info;
+    if (stat(path, &info) != 0 || (info.st_mode & S_IFMT) != S_IFREG) return NEO_OK; /* a pipe */
     FILE *f = fopen(path, "r+b");
     if (!f) return NEO_OK; /* there is none, or opening it will say why not */
     while ((c = fgetc(f)) != EOF) {
