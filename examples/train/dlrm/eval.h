@@ -3,16 +3,6 @@
 #define DLRM_EVAL_H
 #include "run.h"
 
-static int is_special_file(const char *path) {
-#if defined(_WIN32)
-    (void)path;
-    return 0;
-#else
-    struct stat s;
-    return stat(path, &s) == 0 && !S_ISREG(s.st_mode);
-#endif
-}
-
 /* Writes the probabilities of `size` samples. They are computed where the context does, as many at
    a time as fit there. */
 static neo_status write_batch(run *r, neo_tensor logits, int64_t size, FILE *predictions) {

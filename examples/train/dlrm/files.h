@@ -67,13 +67,21 @@ static int is_in_list(const char *list, const char *path) {
     return 0;
 }
 
+static int is_special_file(const char *path) {
+#if defined(_WIN32)
+    (void)path;
+    return 0;
+#else
+    struct stat s;
+    return stat(path, &s) == 0 && !S_ISREG(s.st_mode);
+#endif
+}
 /* Cuts off the half line that a full disk or a crash has left at the end of a log, so that the
    lines to come stand alone. */
 static neo_status cut_half_line(const char *path) {
     long end = 0, at = 0;
     int c, failed;
-    struct stat info;
-    if (stat(path, &info) != 0 || (info.st_mode & S_IFMT) != S_IFREG) return NEO_OK; /* a pipe */
+    if (is_special_file(path)) return NEO_OK; /* a pipe */
     FILE *f = fopen(path, "r+b");
     if (!f) return NEO_OK; /* there is none, or opening it will say why not */
     while ((c = fgetc(f)) != EOF) {
