@@ -386,7 +386,7 @@ typedef struct neo_group {
    the sums add by a binary tree that splits n leaves at the largest power of two below n. V is
    neo_ctx_desc.repro_shards. A caller that holds only some leaves of a batch (a rank, or a step
    computed in pieces) says so with a neo_leaves; NULL means all of them, with one row each (an
-   error inside the backward window of an fsdp unit over several ranks).
+   error where the context is of a neo_fsdp over several ranks).
 
    A sample may be several rows, the positions of a sequence for one: rows_per_sample. Tensors have
    then that many times the samples of the leaves, and rows of a leaf add in order.
@@ -876,7 +876,8 @@ NEO_API neo_status neo_interact_backward(neo_ctx *ctx, int diagonal, neo_tensor 
    ------------------------------------------------------------------------ */
 typedef struct neo_loss_desc {
     int64_t batch;     /* samples of the whole batch, of all ranks and micro-batches; 0: the rows
-                          given (wrong where they are a part of it) */
+                          given (wrong where they are a part of it; an error, if a gradient is
+                          wanted, where the context is of a neo_fsdp over several ranks) */
     neo_tensor weight; /* [B] f32 or none */
     neo_exact *sum;    /* the weighted sample losses are also added here; or NULL */
     float scale;       /* gradients, not losses, are multiplied by this (loss scaling); 0: 1 */
@@ -2086,9 +2087,9 @@ NEO_API void neo__device_destroy(neo_device *device); /* NULL is allowed */
 /* A counter is about to change: while a step is recorded, it goes back if the calls from here on
    have no effect. */
 NEO_API void neo__device_counts(neo_ctx *ctx, int64_t *counter);
-/* From here on (+1), or no longer (-1), gradients are of a part of a batch: leaves NULL are
-   refused. */
-NEO_API void neo__ctx_take_parts(neo_ctx *ctx, int windows);
+/* One group of ranks more (+1), or less (-1), shares the batches of this context: here are parts of
+   them. Leaves NULL, and gradients of a loss without the size of the batch, are refused. */
+NEO_API void neo__ctx_take_parts(neo_ctx *ctx, int groups);
 #ifdef __cplusplus
 }
 #endif
@@ -3448,8 +3449,7 @@ struct neo_ctx {
     size_t bytes, peak_bytes, device_bytes; /* atomic */
     int64_t alloc_count;                    /* atomic */
     int destroyed;                          /* by its user; atomic. bytes are then the objects' */
-    int partial_batches; /* open windows in which other ranks have parts of the batch: leaves NULL
-                            are an error */
+    int sharing; /* groups of ranks that share batches: see neo__ctx_take_parts */
 };
 
 /* The context of a CPU's table. */
@@ -3597,7 +3597,7 @@ static neo_status neo__data_write(neo_ctx *ctx, void *to, neo_place place, const
     memcpy(to, from, bytes);
     return NEO_OK;
 }
-NEO_API void neo__ctx_take_parts(neo_ctx *ctx, int windows) { ctx->partial_batches += windows; }
+NEO_API void neo__ctx_take_parts(neo_ctx *ctx, int groups) { ctx->sharing += groups; }
 NEO_API void neo__device_counts(neo_ctx *ctx, int64_t *counter) {
     if (ctx->on->recording) ctx->on->counts(ctx->on, counter);
 }
@@ -4069,10 +4069,9 @@ static neo_status neo__leaves_resolve(const neo_ctx *ctx, const neo_leaves *leav
     const int shards = out->shards = ctx->repro_shards;
     if (!leaves) {
         NEO__CHECK(
-            ctx->partial_batches == 0, NEO_ERR_ARG,
+            ctx->sharing == 0, NEO_ERR_ARG,
             "%s: leaves is NULL, which means that the %" PRId64
-            " rows are the whole batch, but this is the "
-            "backward window of a unit over several ranks: give the leaves of neo_fsdp_piece",
+            " rows are the whole batch, but ranks share it: give the leaves of neo_fsdp_piece",
             function, rows);
         out->batch = rows;
         out->first = 0;
@@ -7983,6 +7982,10 @@ static neo_status neo__loss_begin(neo__loss *l, neo_ctx *ctx, const char *fn, ne
     l->fn = fn;
     l->scale = 1.0;
     l->loss = loss;
+    NEO__CHECK(ctx->sharing == 0 || !neo__given(dx) || (desc && desc->batch != 0), NEO_ERR_ARG,
+               "%s: desc is NULL or its batch 0, which means that the %" PRId64
+               " rows are the whole batch, but ranks share it: give the samples of all ranks",
+               fn, call->rows);
     if (!desc) return NEO_OK;
     l->sum = desc->sum;
     if (desc->batch != 0) l->batch = desc->batch;
