@@ -310,6 +310,19 @@ NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *shard);
    may run inside a backward window: activations are recomputed there. A forward window may be
    opened any number of times.
 
+   WITHOUT WINDOWS
+   With NEO_FSDP_DDP nothing is cut: parameters and gradients are bound from neo_fsdp_create to
+   _destroy, and windows are optional.
+       per step:
+         for (int piece = 0; piece < neo_fsdp_pieces(fsdp); piece++) {
+             neo_leaves part = neo_fsdp_piece(fsdp, piece, batch);   its samples
+             ... forward, the loss of these samples as above, backward with &part ...
+             neo_fsdp_piece_end(fsdp);      of the last piece neo_fsdp_step does it
+         }
+         neo_fsdp_step(fsdp, lr);           or neo_fsdp_step_tables: reduces, clips, steps
+   So where there is one piece and one micro-batch (the ranks are a power of two) the step is the
+   only call. A unit that has windows is reduced while others compute; the bits are the same.
+
    SAME BITS
    Values begin as those of a neo_params that is not deferred, and after a step they, and the
    optimizer's state, have the bits of one rank with the same numeric definition: V =
@@ -338,7 +351,9 @@ NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *shard);
    Not counted there: 24 bytes between each two ranks for neo_fsdp_step to compare notes, 128 for a
    clip norm (256 with squares of others), and 256 for each parameter under LAMB.
    Resident are masters, gradients and state, Psi/F each; then `slots` gathered units of the largest
-   size, and up to two gradients of it, whole. neo_fsdp_predict says what exactly.
+   size, and up to two gradients of it, whole. DDP: Psi each, and beside them, where dtypes are
+   narrow or pieces or micro-batches several, values or gradients of all units. neo_fsdp_predict
+   says what exactly.
    ------------------------------------------------------------------------ */
 typedef struct neo_fsdp neo_fsdp;
 
@@ -346,7 +361,7 @@ typedef enum neo_fsdp_mode {
     NEO_FSDP_FULL,  /* values, gradients, state are cut; F < W: inside groups of F ranks (hybrid) */
     NEO_FSDP_ZERO2, /* gathered values stay from their first window to the step */
     NEO_FSDP_ZERO1, /* and so do whole gradients: state alone is cut for good */
-    NEO_FSDP_DDP,   /* nothing is cut */
+    NEO_FSDP_DDP,   /* nothing is cut: windows are optional */
     NEO_FSDP_MODE_COUNT
 } neo_fsdp_mode;
 /* neo_fsdp_mode_name: "full", "zero2", "zero1", "ddp". */
@@ -424,6 +439,8 @@ NEO_API neo_status neo_fsdp_predict(neo_ctx *ctx, const neo_fsdp_desc *desc, int
             leaf_pieces or a narrow reduce_dtype with groups other than repro_shards.
             NEO_ERR_MISMATCH: another description on some rank. NEO_ERR_MEMORY. If one rank fails,
             all do, with its message.
+   Of several ranks: until neo_fsdp_destroy the context's layers refuse leaves NULL, and its losses
+   a gradient without desc->batch: both stand for a batch that this rank has alone.
    neo_fsdp_destroy: NULL is allowed. The sets are absent again, and stay the caller's. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_fsdp_create(neo_comm *comm, const neo_fsdp_desc *desc,
                                                      neo_fsdp **fsdp);
@@ -436,7 +453,14 @@ NEO_API void neo_fsdp_destroy(neo_fsdp *fsdp);
    neo_fsdp_samples: how many samples that is; *first: the first of them, in the whole micro-batch.
    A caller may run forward for all pieces at once, and in each unit that is not open around others
    backward for one piece after another: then a unit is gathered once for all of them, and a step
-   sends less than was predicted. */
+   sends less than was predicted.
+   neo_fsdp_piece_end: a piece of a micro-batch has had its backward. In DDP the gradients of units
+   that had no window in it go their way, and all are bound for the next piece; the reduction of a
+   micro-batch ends first. Not needed where all units have windows, in other modes a check that they
+   had. Collective, as windows.
+   Errors   NEO_ERR_STATE, here alone: a window is open; a unit lacks its window, or a gradient that
+            nothing has written (the message names it; a device is not asked): nothing has changed.
+            Or a recorded step has failed before: as of windows, below. Others: as backward_end. */
 NEO_API int neo_fsdp_pieces(const neo_fsdp *fsdp);
 NEO_API neo_status neo_fsdp_piece_end(neo_fsdp *fsdp);
 NEO_API neo_leaves neo_fsdp_piece(const neo_fsdp *fsdp, int piece, int64_t batch);
@@ -451,25 +475,27 @@ NEO_API int64_t neo_fsdp_samples(const neo_fsdp *fsdp, int piece, int64_t batch,
             all of them have the backward of a micro-batch before one begins the next.
    Errors   NEO_ERR_STATE: the window is open already, or not open; a piece that has had its
             backward; (backward_end) a gradient that nothing has written: the window stays open.
-            NEO_ERR_CAPACITY: more units without `keep` open than slots, or for backward than 2 (1
-            with one slot). On this rank alone: the others wait until their timeout.
+            NEO_ERR_CAPACITY (not DDP): more units without `keep` open than slots, or for backward
+            than 2 (1 with one slot). On this rank alone: the others wait until their timeout.
             NEO_ERR_DIVERGED: ranks open different units; the message names both, here or, if all
             had what they opened, in neo_fsdp_step. Those of >>comm-faults. An error of backward_end
             but NEO_ERR_STATE: the window is closed and its gradients are lost, though what ranks
             exchange goes on as far as it can; neo_fsdp_step is that error then, on all ranks, and
             the next step begins. Where a step that is recorded for a graph fails before backward
             windows in it, the gradients since the last neo_fsdp_step are void, as after
-            neo_fsdp_cancel (where that is so on one rank of several, it comes first). */
+            neo_fsdp_cancel (where that is so on one rank of several, or units have no windows, it
+            comes first). A backward without windows is recorded with what ends its piece. */
 NEO_API neo_status neo_fsdp_forward_begin(neo_fsdp *fsdp, int unit);
 NEO_API neo_status neo_fsdp_forward_end(neo_fsdp *fsdp, int unit);
 NEO_API neo_status neo_fsdp_backward_begin(neo_fsdp *fsdp, int unit, int piece);
 NEO_API neo_status neo_fsdp_backward_end(neo_fsdp *fsdp, int unit);
-/* neo_fsdp_step: waits for the reductions and steps the optimizer on this rank's chunks;
-   micro-batches begin anew. With clip_norm the norm is of all gradients. Allocates nothing. With a
-   loss scale a step whose gradients are not all finite is skipped on all ranks, and counted. lr is
-   the same on all ranks.
+/* neo_fsdp_step: starts the reductions that no window has started, waits for all and steps the
+   optimizer on this rank's chunks; micro-batches begin anew. With clip_norm the norm is of all
+   gradients. Allocates nothing. With a loss scale a step whose gradients are not all finite is
+   skipped on all ranks, and counted. lr is the same on all ranks.
    Cost     24 bytes between each two ranks, beside the reductions and what the optimizer asks.
-   Errors   NEO_ERR_STATE: a window is open, or a unit lacks windows (the message names it).
+   Errors   NEO_ERR_STATE: a window is open, a unit lacks windows or pieces, or (DDP) nothing has
+            written a gradient: the message names it, here alone, and what lacks may still come.
             NEO_ERR_NUMERIC: as neo_optim_step. NEO_ERR_DIVERGED: ranks have opened other windows.
             On all ranks, and nothing has changed; the gradients are gone, the next step begins. */
 NEO_API neo_status neo_fsdp_step(neo_fsdp *fsdp, float lr);
@@ -515,7 +541,8 @@ NEO_API void neo_fsdp_reset_stats(neo_fsdp *fsdp);
    neo_state_add_params and _optim give; each rank adds what it holds. Of the numeric definition it
    defines "micro_batches", "accumulate_groups", "leaf_pieces", "param_dtype" and "reduce_dtype",
    behind the optimizer's name and a dot. What windows gathered in this step is not read again:
-   neo_fsdp_cancel comes between windows and a load. */
+   neo_fsdp_cancel comes between windows and a load. In DDP a load is seen at once: state is not
+   loaded after neo_fsdp_destroy. */
 NEO_API neo_status neo_state_add_fsdp(neo_state *state, neo_fsdp *fsdp);
 
 /* neo_fsdp_write_safetensors: one file with every parameter whole, under its own name, in f32: the

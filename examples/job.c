@@ -6,8 +6,9 @@
      mpicc -DNEO_COMM_MPI -O2 -I. examples/job.c examples/neo.c -o job_mpi -lm -lpthread
      mpirun --oversubscribe -n 4 ./job_mpi CHECKPOINTS     (MPICH: mpirun -n 4)
 
-   An MLP learns from 13 numbers; for embedding tables see ranks.c. The best epoch is in
-   CHECKPOINTS/best. Expect, stopped on the way or not, `state 869c7cf6eaed919a` on 1 to 8 ranks. */
+   An MLP learns from 13 numbers; for embedding tables, and an MLP in shards, see ranks.c. The best
+   epoch is in CHECKPOINTS/best. Expect, stopped on the way or not, `state 869c7cf6eaed919a` on 1 to
+   8 ranks. */
 #include "neo_data.h"
 #include "neo_fsdp.h"
 #include <stdio.h>
@@ -24,7 +25,7 @@ typedef struct job {
     neo_schema *schema[2];
     neo_reader *reader[2];  /* of this rank's samples */
     neo_params *params; neo_mlp *mlp;
-    neo_fsdp *dense;        /* the MLP and its optimizer, cut over the ranks */
+    neo_fsdp *dense;        /* the MLP and its optimizer, on every rank */
     neo_state *state;       /* all of the job that is saved: these two as well */
     neo_position position;
     struct { int64_t epoch, step, best_epoch, best_loss; } at; /* the loss in units of 1e-9 */
@@ -52,7 +53,7 @@ static neo_status create_model(job *j) {
     TRY(neo_params_create_deferred(j->ctx, &j->params)); /* neo_fsdp has the memory */
     TRY(neo_mlp_create(j->ctx, j->params, &desc, &j->mlp));
     neo_fsdp_unit unit = {.name = "mlp", .params = j->params};
-    neo_fsdp_desc dense = {.units = &unit, .unit_count = 1, .mode = NEO_FSDP_FULL,
+    neo_fsdp_desc dense = {.units = &unit, .unit_count = 1, .mode = NEO_FSDP_DDP,
                            .optim = {.kind = NEO_OPTIM_ADAM, .clip_norm = 1}};
     TRY(neo_tensor_alloc(j->ctx, NEO_F32, 2, column, &j->logit));
     TRY(neo_tensor_alloc(j->ctx, NEO_F32, 2, column, &j->dlogit));
@@ -71,20 +72,17 @@ static neo_status create_model(job *j) {
 /* One step. sum: of the losses of this rank's samples. */
 static neo_status train_batch(job *j, const neo_batch *batch, neo_exact *sum) {
     neo_loss_desc desc = {.batch = batch->global_size, .sum = sum};
-    int64_t first, start;
-    neo_fsdp_samples(j->dense, 0, batch->global_size, &start);
-    for (int k = 0; k < neo_fsdp_pieces(j->dense); k++) { /* 1, if ranks are a power of two */
+    int64_t first = 0, n, in_batch;
+    for (int k = 0; k < neo_fsdp_pieces(j->dense); k++, first += n) { /* 1, or of 3, 5.. ranks 2 */
         neo_leaves leaves = neo_fsdp_piece(j->dense, k, batch->global_size);
-        int64_t n = neo_fsdp_samples(j->dense, k, batch->global_size, &first);
-        first -= start;
-        TRY(neo_fsdp_backward_begin(j->dense, 0, k));
+        n = neo_fsdp_samples(j->dense, k, batch->global_size, &in_batch);
         TRY(neo_mlp_forward(j->mlp, CUT(batch->dense), CUT(j->logit)));
         TRY(neo_bce_with_logits(j->ctx, &desc, CUT(j->logit), CUT(batch->label), CUT(j->dlogit),
                                 NULL));
         TRY(neo_mlp_backward(j->mlp, &leaves, CUT(j->dlogit), neo_tensor_none()));
-        TRY(neo_fsdp_backward_end(j->dense, 0));
+        TRY(neo_fsdp_piece_end(j->dense));
     }
-    return neo_fsdp_step(j->dense, 0.003f);
+    return neo_fsdp_step(j->dense, 0.003f); /* adds the gradients of all ranks, clips, steps */
 }
 
 typedef struct sums { neo_exact loss; int64_t stops; } sums;
@@ -124,9 +122,7 @@ static neo_status evaluate(job *j, double *mean) {
     TRY(neo_reader_epoch(j->reader[VALID], 0)); /* from its beginning */
     while ((status = neo_reader_next(j->reader[VALID], &batch)) == NEO_OK) {
         int64_t first = 0, n = batch.size;
-        TRY(neo_fsdp_forward_begin(j->dense, 0));
         TRY(neo_mlp_forward(j->mlp, batch.dense, CUT(j->logit)));
-        TRY(neo_fsdp_forward_end(j->dense, 0));
         TRY(neo_bce_with_logits(j->ctx, &desc, CUT(j->logit), batch.label, CUT(j->dlogit), NULL));
     }
     if (status != NEO_END) return status;
