@@ -652,6 +652,7 @@ typedef struct neo_param {
     const char *name; /* owned by the set */
     neo_tensor value; /* f32 */
     neo_tensor grad;  /* f32, same shape; backward functions overwrite it */
+    int frozen;       /* 1: it has none (of a neo_fsdp_unit with freeze); an MLP computes none */
 } neo_param;
 
 NEO_API NEO__CHECK_UNUSED neo_status neo_params_create(neo_ctx *ctx, neo_params **params);
@@ -750,7 +751,8 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_mlp_create(neo_ctx *ctx, neo_params *pa
 NEO_API void neo_mlp_destroy(neo_mlp *mlp);
 NEO_API size_t neo_mlp_workspace_bytes(const neo_mlp_desc *desc);
 /* neo_mlp_forward: y = mlp(x). x and y must stay as they are until the backward of the same batch.
-   neo_mlp_backward: the gradients of all parameters, and dx unless it is none. dy is not changed.
+   neo_mlp_backward: the gradients of all parameters that are not frozen, and dx unless it is none.
+   dy is not changed.
    Shapes   x [B][in], y [B][out], dy [B][out], dx [B][in]; B <= max_batch; f32, last stride 1.
    Errors   NEO_ERR_CAPACITY: B > max_batch. NEO_ERR_STATE: backward without its forward. */
 NEO_API neo_status neo_mlp_forward(neo_mlp *mlp, neo_tensor x, neo_tensor y);
@@ -2087,6 +2089,8 @@ NEO_API void neo__device_destroy(neo_device *device); /* NULL is allowed */
 /* A counter is about to change: while a step is recorded, it goes back if the calls from here on
    have no effect. */
 NEO_API void neo__device_counts(neo_ctx *ctx, int64_t *counter);
+/* For the owner of a deferred set: its parameters have no gradients, or have them again. */
+NEO_API void neo__params_freeze(neo_params *params, int frozen);
 /* One group of ranks more (+1), or less (-1), shares the batches of this context: here are parts of
    them. Leaves NULL, and gradients of a loss without the size of the batch, are refused. */
 NEO_API void neo__ctx_take_parts(neo_ctx *ctx, int groups);
@@ -6802,7 +6806,8 @@ static neo_status neo__mlp_present(const neo_mlp *mlp, int grads, const char *fn
     for (int i = 0; i < 2 * mlp->layers; i++) {
         const neo_param *p = i & 1 ? mlp->bias[i / 2] : mlp->weight[i / 2];
         neo_tensor t = grads ? p->grad : p->value;
-        if (t.absent && !t.data) return neo__no_data(fn, p->name, t, NEO_ERR_STATE);
+        if (t.absent && !t.data && !(grads && p->frozen))
+            return neo__no_data(fn, p->name, t, NEO_ERR_STATE);
     }
     return NEO_OK;
 }
@@ -6900,7 +6905,9 @@ NEO_API neo_status neo_mlp_backward(neo_mlp *mlp, const neo_leaves *leaves, neo_
     for (int i = layers - 1; i >= 0; i--) {
         neo_tensor in = i == 0 ? mlp->in : neo__mlp_rows(mlp, mlp->y[i - 1], batch, widths[i]);
         neo_tensor weight = neo__mlp_operand(mlp, i, mlp->weight[i]->value), below = dx;
-        NEO__TRY(neo__linear_grads(ctx, &held, in, dz, mlp->weight[i]->grad, mlp->bias[i]->grad));
+        if (!mlp->weight[i]->frozen)
+            NEO__TRY(
+                neo__linear_grads(ctx, &held, in, dz, mlp->weight[i]->grad, mlp->bias[i]->grad));
         if (i == 0 && !dx.data) break;
         if (i > 0) below = neo__mlp_rows(mlp, mlp->dz[turn++ & 1], batch, widths[i]);
         neo__gemm_call call = neo__gemm_call_make(dz, 0, weight, 0, below);
@@ -8315,6 +8322,9 @@ NEO_API neo_status neo_params_bind(neo_params *p, int index, void *value, void *
     param->grad.data = grad;
     param->grad.absent = grad ? NULL : why;
     return NEO_OK;
+}
+NEO_API void neo__params_freeze(neo_params *p, int frozen) {
+    for (int i = 0; i < p->count; i++) p->slot[i]->param.frozen = frozen;
 }
 NEO_API int neo_params_count(const neo_params *p) { return p->count; }
 NEO_API const neo_param *neo_params_at(const neo_params *p, int index) {

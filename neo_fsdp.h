@@ -378,7 +378,8 @@ typedef struct neo_fsdp_unit {
     neo_params *params; /* deferred, with all its parameters; the neo_fsdp binds them */
     int keep;           /* 1: stays gathered from its first window to the step, beside the slots */
     int replicate;      /* 1: whole on every rank (small parameters): all-reduced */
-    int freeze;         /* 1: values do not change; no gradients, no state */
+    int freeze;         /* 1: values do not change; no gradients, no state. neo_mlp_backward goes
+                           through it; other layers are given no tensors for its gradients */
 } neo_fsdp_unit;
 
 /* Zeros are good defaults, but for units. */
@@ -3593,7 +3594,10 @@ static neo_status neo__fsdp_fill(neo_fsdp *f) {
             if (f->unit[i].whole && f->place > 0)
                 neo_optim_count_elsewhere(f->optim, f->unit[i].first_param + k);
     f->owner = 1;
-    for (int i = 0; i < f->unit_count; i++) neo__fsdp_bind(&f->unit[i], NULL, NULL);
+    for (int i = 0; i < f->unit_count; i++) {
+        neo__fsdp_bind(&f->unit[i], NULL, NULL);
+        neo__params_freeze(f->unit[i].params, f->unit[i].frozen);
+    }
     neo__ctx_take_parts(f->ctx, f->ranks > 1);
     neo__fsdp_begin_anew(f);
     return neo__fsdp_show(f);
@@ -3688,9 +3692,11 @@ NEO_API void neo_fsdp_destroy(neo_fsdp *f) {
     neo_comm *groups[] = {f->shard, f->replica, f->all};
     for (int i = 0; i < 3; i++) neo_comm_destroy(groups[i]); /* waits for what is under way */
     neo__ctx_take_parts(f->ctx, -(f->owner && f->ranks > 1));
-    for (int i = 0; i < f->unit_count && f->owner; i++)
+    for (int i = 0; i < f->unit_count && f->owner; i++) {
+        neo__params_freeze(f->unit[i].params, 0);
         for (int k = 0; k < f->unit[i].params_count; k++)
             neo_params_bind(f->unit[i].params, k, NULL, NULL, NULL);
+    }
     neo_optim_destroy(f->optim);
     neo__buffer_give_back(f->host, &f->masters);
     neo__buffer_give_back(f->ctx, &f->gathered);

@@ -593,6 +593,58 @@ static neo_status bare(neo_comm *comm, void *user) {
     model_destroy(&m);
     return NEO_OK;
 }
+/* An MLP in a frozen unit passes on the gradient of its input, as one that learns. user: the mode.
+ */
+static neo_status frozen_mlp(neo_comm *comm, void *user) {
+    enum { ROWS = 16 };
+    neo_ctx *ctx = neo_comm_ctx(comm);
+    float x[ROWS * IN], y[ROWS * OUT], dx[2][ROWS * IN];
+    neo_params *set[3];
+    neo_mlp *mlp[3]; /* that learns; that is frozen; plain, with the values of that */
+    neo_fsdp_unit unit[2];
+    neo_fsdp *f;
+    neo_mlp_desc md;
+    memset(&md, 0, sizeof md);
+    memset(unit, 0, sizeof unit);
+    md.width_count = 3, md.widths[0] = IN, md.widths[1] = 20, md.widths[2] = OUT;
+    md.max_batch = ROWS, md.act = NEO_ACT_RELU;
+    for (int i = 0; i < 3; i++) {
+        md.name = i ? "frozen" : "learns";
+        if (i < 2) EXPECT_OK(comm, neo_params_create_deferred(ctx, &set[i]));
+        else EXPECT_OK(comm, neo_params_create(ctx, &set[i]));
+        EXPECT_OK(comm, neo_mlp_create(ctx, set[i], &md, &mlp[i]));
+        if (i < 2) unit[i].name = md.name, unit[i].params = set[i], unit[i].freeze = i;
+    }
+    NEO__ZERO(neo_fsdp_desc, d);
+    d.units = unit, d.unit_count = 2, d.mode = *(const neo_fsdp_mode *)user;
+    EXPECT_OK(comm, neo_fsdp_create(comm, &d, &f));
+    neo_leaves part = neo_fsdp_piece(f, 0, ROWS);
+    int64_t first, n = neo_fsdp_samples(f, 0, ROWS, &first);
+    for (int i = 0; i < ROWS * IN; i++) x[i] = float_of(i, 0, 1);
+    neo_tensor in = rows_of(x, n, IN), out = rows_of(y, n, OUT);
+    for (int u = 0; u < 2; u++) {
+        EXPECT_OK(comm, neo_fsdp_forward_begin(f, u));
+        EXPECT_OK(comm, neo_mlp_forward(mlp[u], in, out));
+        EXPECT_OK(comm, neo_fsdp_forward_end(f, u));
+    }
+    EXPECT_OK(comm, neo_fsdp_backward_begin(f, 1, 0));
+    EXPECT_OK(comm, neo_mlp_backward(mlp[1], &part, out, rows_of(dx[0], n, IN)));
+    EXPECT_OK(comm, neo_fsdp_backward_end(f, 1));
+    if (d.mode == NEO_FSDP_FULL) /* what lacks because no window is open is still an error */
+        EXPECT_ERR(comm, neo_mlp_backward(mlp[0], &part, out, neo_tensor_none()), NEO_ERR_STATE,
+                   "unit 'learns' is not in a window");
+    EXPECT_OK(comm, neo_mlp_forward(mlp[2], in, out));
+    EXPECT_OK(comm, neo_mlp_backward(mlp[2], &part, out, rows_of(dx[1], n, IN)));
+    EXPECT(comm, memcmp(dx[0], dx[1], (size_t)(n * IN) * sizeof(float)) == 0, "other bits");
+    EXPECT_OK(comm, neo_fsdp_backward_begin(f, 0, 0));
+    EXPECT_OK(comm, neo_mlp_backward(mlp[0], &part, out, neo_tensor_none()));
+    EXPECT_OK(comm, neo_fsdp_backward_end(f, 0));
+    EXPECT_OK(comm, neo_fsdp_step(f, 0.1f));
+    neo_fsdp_destroy(f);
+    EXPECT(comm, !neo_params_at(set[1], 0)->frozen, "frozen without its owner");
+    for (int i = 0; i < 3; i++) neo_mlp_destroy(mlp[i]), neo_params_destroy(set[i]);
+    return NEO_OK;
+}
 /* One rank opens another unit of the same size. */
 static neo_status other_order(neo_comm *comm, void *user) {
     Config c = config_new();
@@ -930,6 +982,8 @@ int main(void) {
     for (int w = 1; w <= 4; w *= 2)
         bad += run_ranks(w, &d, by_hand, of_hands) + run_ranks(w, &d, bounded, NULL);
     for (int w = 1; w <= 4; w++) bad += run_ranks(w, &d, windows, NULL);
+    for (int mode = 0; mode < NEO_FSDP_MODE_COUNT; mode++)
+        for (int w = 1; w <= 2; w++) bad += run_ranks(w, &d, frozen_mlp, &mode);
     uint64_t of_bare = 0;
     for (int w = 1; w <= 4; w++) bad += run_ranks(w, &d, bare, &of_bare);
     bad += run_ranks(4, &d, refused, NULL);
