@@ -149,6 +149,8 @@ NEO_API void neo_shard_destroy(neo_shard *shard);
    Shapes    batch: the features of the plan x B_r samples, those of this rank's leaves in a global
              batch of global_batch samples. out, dout [B_r][sum of the features' dims] f32, last
              stride 1. NEO_POOL_NONE: [ids of this rank][dim], a row for each id in order.
+   dout      of a loss that is divided by global_batch (neo_loss_desc.batch), not by B_r: nothing
+             can check that.
    Lifetime  batch (its arrays) from prefetch or forward_begin until backward_end, or the next
              forward_begin. dout until backward_end, on one rank, or where weight_grad is called.
    Order     prefetch of the next batch at any point between forward_begin and backward_end, or

@@ -89,9 +89,12 @@ NEO_API neo_status neo_state_add_params(neo_state *state, const neo_params *para
 NEO_API neo_status neo_state_add_optim(neo_state *state, neo_optim *optim);
 NEO_API neo_status neo_state_add_bags(neo_state *state, neo_bags *bags);
 /* neo_state_define: a word of the numeric definition, for example ("optimizer", "adagrad"). Saved
-   with a checkpoint; loading under another value is refused. Defining a key again replaces its
-   value. "repro_shards" and "seed" of the context are defined from the start, and
-   "<bags>.<table>.row_buckets" by _add_bags and _add_shard where it is above 1. */
+   with a checkpoint; loading under another value is refused. What nobody defines may change at a
+   resume, and nothing says so: the learning rate, the numbers of an optimizer (its betas,
+   weight_decay, clip_norm; Adam or AdamW, whose state has the same names), a loss. A trainer
+   defines those that it wants to keep. Defining a key again replaces its value. "repro_shards" and
+   "seed" of the context are defined from the start, and "<bags>.<table>.row_buckets" by _add_bags
+   and _add_shard where it is above 1. */
 NEO_API neo_status neo_state_define(neo_state *state, const char *key, const char *value);
 NEO_API int neo_state_count(const neo_state *state);
 NEO_API const char *neo_state_name(const neo_state *state, int index);
