@@ -4200,8 +4200,9 @@ static neo_status neo__fsdp_end_pieces(neo_fsdp *f, const char *fn, int pieces) 
         if (pieces == 0) pieces = neo__fsdp_pieces_had(f, u);
         NEO__CHECK(neo__fsdp_pieces_had(f, u) == pieces, NEO_ERR_STATE,
                    "%s: since the last step unit '%s' had the backward of %d of %d micro-batches, "
-                   "and %d of %d pieces of one",
-                   fn, u->name, u->micro, f->desc.micro_batches, u->filled, f->leaves.pieces);
+                   "and %d of %d pieces of one%s",
+                   fn, u->name, u->micro, f->desc.micro_batches, u->filled, f->leaves.pieces,
+                   f->always ? " (without windows neo_fsdp_piece_end ends a piece)" : "");
         if (f->always && u->bound) NEO__TRY(neo__fsdp_check_written(f, u, fn));
     }
     for (int i = f->unit_count - 1; i >= 0 && f->always; i--)

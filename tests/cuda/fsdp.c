@@ -122,7 +122,7 @@ static neo_status graphs(neo_comm *comm, void *user) {
     const char *text = "neo_embedding_forward: the id at position 1 is 10, not in [0, 10)";
     Run r;
     neo_cuda_graph *graph;
-    neo_fsdp_desc d = {.mode = NEO_FSDP_DDP};
+    neo_fsdp_desc d = {.mode = NEO_FSDP_DDP, .param_dtype = NEO_BF16};
     int rank = 0;
     TRY(run_open(comm, &d, &r));
     r.bare = which >= BARE;
@@ -156,6 +156,18 @@ static neo_status graphs(neo_comm *comm, void *user) {
     }
     TRY(neo_cuda_graph_wait(graph));
     TRY(digest_of(comm, &r, &digests[which]));
+    for (int u = 0; u < UNITS && r.bare; u++) { /* what is bound are the masters, rounded */
+        float shown[COUNT];
+        double sum = 0;
+        TRY(neo_tensor_copy(r.ctx, r.param[u]->value, neo_tensor_1d(shown, NEO_F32, COUNT)));
+        for (int i = 0; i < COUNT; i++) {
+            uint32_t bits;
+            memcpy(&bits, &shown[i], sizeof bits);
+            EXPECT((bits & 0xFFFF) == 0);
+            sum += fabs((double)shown[i]);
+        }
+        EXPECT(sum > 0);
+    }
     neo_cuda_graph_destroy(graph);
     run_close(&r);
     return NEO_OK;
