@@ -2338,8 +2338,8 @@ static double neo__plan_predict_loads(neo_plan *plan, double *reduce) {
     for (int32_t r = 0; r < plan->desc.cluster.ranks; r++) neo__plan_load_add(&plan->load[r], &all);
     return all.at[NEO__PLAN_BYTES];
 }
-/* Bytes of each rank. Buffers are those of the neo_shard that the plan makes, or of a plan that none
-   can place the search's sum, with sample_bytes for the rank's samples. */
+/* Bytes of each rank. Buffers are those of the neo_shard that the plan makes; of a plan that none
+   takes, the search's sum, with sample_bytes for the rank's samples. */
 static neo_status neo__plan_predict_bytes(neo_plan *plan, double sample_bytes) {
     int32_t ranks = plan->desc.cluster.ranks;
     size_t bytes = (size_t)ranks * sizeof(neo_shard_memory);
