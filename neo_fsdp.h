@@ -4180,7 +4180,7 @@ static int neo__fsdp_pieces_had(const neo_fsdp *f, const neo__fsdp_unit *u) {
     return u->micro * f->leaves.pieces + u->filled + (f->always && u->bound);
 }
 /* Ends the pieces that are bound without a window, if all units then have had `pieces`; 0: as many
-   as the first. An error: nothing has changed, but where what was recorded has failed. */
+   as one of them. An error: nothing has changed, but where what was recorded has failed. */
 static neo_status neo__fsdp_end_pieces(neo_fsdp *f, const char *fn, int pieces) {
     int lost = 0; /* gradients, not those of the step before */
     for (int i = 0; i < f->unit_count && f->seen != f->calls; i++)
@@ -4193,11 +4193,11 @@ static neo_status neo__fsdp_end_pieces(neo_fsdp *f, const char *fn, int pieces) 
         NEO__CHECK(u->open == NEO__FSDP_CLOSED, NEO_ERR_STATE,
                    "%s: unit '%s' is in a window: neo_fsdp_%s_end comes first", fn, u->name,
                    u->open == NEO__FSDP_FORWARD ? "forward" : "backward");
+        pieces = NEO__MAX(pieces, neo__fsdp_pieces_had(f, u));
     }
     for (int i = 0; i < f->unit_count; i++) {
         const neo__fsdp_unit *u = &f->unit[i];
         if (u->frozen) continue;
-        if (pieces == 0) pieces = neo__fsdp_pieces_had(f, u);
         NEO__CHECK(neo__fsdp_pieces_had(f, u) == pieces, NEO_ERR_STATE,
                    "%s: since the last step unit '%s' had the backward of %d of %d micro-batches, "
                    "and %d of %d pieces of one%s",

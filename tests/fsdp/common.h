@@ -236,7 +236,8 @@ static neo_status train_step(neo_comm *comm, const Config *c, neo_fsdp *f, Model
             if (c->forward_first) NEO__TRY(forward(comm, c, f, m, rows));
             NEO__TRY(backward(comm, c, f, m, piece, rows));
             int last = micro == micros - 1 && piece == neo_fsdp_pieces(f) - 1;
-            if (c->bare && !(last && step % 2)) NEO__TRY(neo_fsdp_piece_end(f));
+            if (c->bare ? !last || step % 2 == 0 : step == 1) /* with windows it may be called */
+                NEO__TRY(neo_fsdp_piece_end(f));
         }
     linger(comm, c);
     return neo_fsdp_step(f, c->lr);

@@ -503,6 +503,9 @@ static neo_status windows(neo_comm *comm, void *user) {
         EXPECT_OK(comm, layer_backward(ctx, &m, &part, 2, rows, 0));
         EXPECT_OK(comm, neo_fsdp_backward_end(f, 2));
     }
+    EXPECT_ERR(comm, neo_fsdp_piece_end(f), NEO_ERR_STATE,
+               "neo_fsdp_piece_end: since the last step unit 'root' had the backward of 0 of 1");
+    EXPECT_ERR(comm, neo_fsdp_piece_end(NULL), NEO_ERR_ARG, "neo_fsdp_piece_end: fsdp is NULL");
     EXPECT_ERR(comm, neo_fsdp_backward_begin(f, 2, 0), NEO_ERR_STATE,
                "has had the backward of all 1 micro-batches: neo_fsdp_step comes first");
     EXPECT_OK(comm, neo_fsdp_cancel(f));
