@@ -8,8 +8,8 @@
        neo_plan.h); gradients stepped at once, or kept over several batches, clipped by one norm
        with the dense ones, under one loss scale
      - neo_fsdp: dense parameters, gradients and optimizer state cut over the ranks, gathered unit
-       by unit: fully sharded, hybrid, ZeRO-1, ZeRO-2, or copied with bucketed reductions; bytes
-       predicted exactly
+       by unit: fully sharded, hybrid, ZeRO-1, ZeRO-2; or copied, reduced in buckets, by one call
+       of a trainer without windows; bytes predicted exactly
      - the same bits: weights and optimizer state do not depend on the plan, the mode or the number
        of ranks
      - ids and pooled rows in one exchange each, on wires of 32, 16, 8 or 4 bits
