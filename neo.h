@@ -386,7 +386,7 @@ typedef struct neo_group {
    the sums add by a binary tree that splits n leaves at the largest power of two below n. V is
    neo_ctx_desc.repro_shards. A caller that holds only some leaves of a batch (a rank, or a step
    computed in pieces) says so with a neo_leaves; NULL means all of them, with one row each (an
-   error inside the backward window of an fsdp unit over several ranks).
+   error where the context is of a neo_fsdp over several ranks).
 
    A sample may be several rows, the positions of a sequence for one: rows_per_sample. Tensors have
    then that many times the samples of the leaves, and rows of a leaf add in order.
@@ -652,6 +652,7 @@ typedef struct neo_param {
     const char *name; /* owned by the set */
     neo_tensor value; /* f32 */
     neo_tensor grad;  /* f32, same shape; backward functions overwrite it */
+    int frozen;       /* 1: it has none (of a neo_fsdp_unit with freeze); an MLP computes none */
 } neo_param;
 
 NEO_API NEO__CHECK_UNUSED neo_status neo_params_create(neo_ctx *ctx, neo_params **params);
@@ -750,7 +751,8 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_mlp_create(neo_ctx *ctx, neo_params *pa
 NEO_API void neo_mlp_destroy(neo_mlp *mlp);
 NEO_API size_t neo_mlp_workspace_bytes(const neo_mlp_desc *desc);
 /* neo_mlp_forward: y = mlp(x). x and y must stay as they are until the backward of the same batch.
-   neo_mlp_backward: the gradients of all parameters, and dx unless it is none. dy is not changed.
+   neo_mlp_backward: the gradients of all parameters that are not frozen, and dx unless it is none.
+   dy is not changed.
    Shapes   x [B][in], y [B][out], dy [B][out], dx [B][in]; B <= max_batch; f32, last stride 1.
    Errors   NEO_ERR_CAPACITY: B > max_batch. NEO_ERR_STATE: backward without its forward. */
 NEO_API neo_status neo_mlp_forward(neo_mlp *mlp, neo_tensor x, neo_tensor y);
@@ -876,7 +878,8 @@ NEO_API neo_status neo_interact_backward(neo_ctx *ctx, int diagonal, neo_tensor 
    ------------------------------------------------------------------------ */
 typedef struct neo_loss_desc {
     int64_t batch;     /* samples of the whole batch, of all ranks and micro-batches; 0: the rows
-                          given (wrong where they are a part of it) */
+                          given (wrong where they are a part of it; an error, if a gradient is
+                          wanted, where the context is of a neo_fsdp over several ranks) */
     neo_tensor weight; /* [B] f32 or none */
     neo_exact *sum;    /* the weighted sample losses are also added here; or NULL */
     float scale;       /* gradients, not losses, are multiplied by this (loss scaling); 0: 1 */
@@ -2086,9 +2089,11 @@ NEO_API void neo__device_destroy(neo_device *device); /* NULL is allowed */
 /* A counter is about to change: while a step is recorded, it goes back if the calls from here on
    have no effect. */
 NEO_API void neo__device_counts(neo_ctx *ctx, int64_t *counter);
-/* From here on (+1), or no longer (-1), gradients are of a part of a batch: leaves NULL are
-   refused. */
-NEO_API void neo__ctx_take_parts(neo_ctx *ctx, int windows);
+/* For the owner of a deferred set: its parameters have no gradients, or have them again. */
+NEO_API void neo__params_freeze(neo_params *params, int frozen);
+/* One group of ranks more (+1), or less (-1), shares the batches of this context: here are parts of
+   them. Leaves NULL, and gradients of a loss without the size of the batch, are refused. */
+NEO_API void neo__ctx_take_parts(neo_ctx *ctx, int groups);
 #ifdef __cplusplus
 }
 #endif
@@ -3448,8 +3453,7 @@ struct neo_ctx {
     size_t bytes, peak_bytes, device_bytes; /* atomic */
     int64_t alloc_count;                    /* atomic */
     int destroyed;                          /* by its user; atomic. bytes are then the objects' */
-    int partial_batches; /* open windows in which other ranks have parts of the batch: leaves NULL
-                            are an error */
+    int sharing; /* groups of ranks that share batches: see neo__ctx_take_parts */
 };
 
 /* The context of a CPU's table. */
@@ -3597,7 +3601,7 @@ static neo_status neo__data_write(neo_ctx *ctx, void *to, neo_place place, const
     memcpy(to, from, bytes);
     return NEO_OK;
 }
-NEO_API void neo__ctx_take_parts(neo_ctx *ctx, int windows) { ctx->partial_batches += windows; }
+NEO_API void neo__ctx_take_parts(neo_ctx *ctx, int groups) { ctx->sharing += groups; }
 NEO_API void neo__device_counts(neo_ctx *ctx, int64_t *counter) {
     if (ctx->on->recording) ctx->on->counts(ctx->on, counter);
 }
@@ -4069,10 +4073,9 @@ static neo_status neo__leaves_resolve(const neo_ctx *ctx, const neo_leaves *leav
     const int shards = out->shards = ctx->repro_shards;
     if (!leaves) {
         NEO__CHECK(
-            ctx->partial_batches == 0, NEO_ERR_ARG,
+            ctx->sharing == 0, NEO_ERR_ARG,
             "%s: leaves is NULL, which means that the %" PRId64
-            " rows are the whole batch, but this is the "
-            "backward window of a unit over several ranks: give the leaves of neo_fsdp_piece",
+            " rows are the whole batch, but ranks share it: give the leaves of neo_fsdp_piece",
             function, rows);
         out->batch = rows;
         out->first = 0;
@@ -6803,7 +6806,8 @@ static neo_status neo__mlp_present(const neo_mlp *mlp, int grads, const char *fn
     for (int i = 0; i < 2 * mlp->layers; i++) {
         const neo_param *p = i & 1 ? mlp->bias[i / 2] : mlp->weight[i / 2];
         neo_tensor t = grads ? p->grad : p->value;
-        if (t.absent && !t.data) return neo__no_data(fn, p->name, t, NEO_ERR_STATE);
+        if (t.absent && !t.data && !(grads && p->frozen))
+            return neo__no_data(fn, p->name, t, NEO_ERR_STATE);
     }
     return NEO_OK;
 }
@@ -6901,7 +6905,9 @@ NEO_API neo_status neo_mlp_backward(neo_mlp *mlp, const neo_leaves *leaves, neo_
     for (int i = layers - 1; i >= 0; i--) {
         neo_tensor in = i == 0 ? mlp->in : neo__mlp_rows(mlp, mlp->y[i - 1], batch, widths[i]);
         neo_tensor weight = neo__mlp_operand(mlp, i, mlp->weight[i]->value), below = dx;
-        NEO__TRY(neo__linear_grads(ctx, &held, in, dz, mlp->weight[i]->grad, mlp->bias[i]->grad));
+        if (!mlp->weight[i]->frozen)
+            NEO__TRY(
+                neo__linear_grads(ctx, &held, in, dz, mlp->weight[i]->grad, mlp->bias[i]->grad));
         if (i == 0 && !dx.data) break;
         if (i > 0) below = neo__mlp_rows(mlp, mlp->dz[turn++ & 1], batch, widths[i]);
         neo__gemm_call call = neo__gemm_call_make(dz, 0, weight, 0, below);
@@ -7983,6 +7989,10 @@ static neo_status neo__loss_begin(neo__loss *l, neo_ctx *ctx, const char *fn, ne
     l->fn = fn;
     l->scale = 1.0;
     l->loss = loss;
+    NEO__CHECK(ctx->sharing == 0 || !neo__given(dx) || (desc && desc->batch != 0), NEO_ERR_ARG,
+               "%s: desc is NULL or its batch 0, which means that the %" PRId64
+               " rows are the whole batch, but ranks share it: give the samples of all ranks",
+               fn, call->rows);
     if (!desc) return NEO_OK;
     l->sum = desc->sum;
     if (desc->batch != 0) l->batch = desc->batch;
@@ -8312,6 +8322,9 @@ NEO_API neo_status neo_params_bind(neo_params *p, int index, void *value, void *
     param->grad.data = grad;
     param->grad.absent = grad ? NULL : why;
     return NEO_OK;
+}
+NEO_API void neo__params_freeze(neo_params *p, int frozen) {
+    for (int i = 0; i < p->count; i++) p->slot[i]->param.frozen = frozen;
 }
 NEO_API int neo_params_count(const neo_params *p) { return p->count; }
 NEO_API const neo_param *neo_params_at(const neo_params *p, int index) {

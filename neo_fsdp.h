@@ -8,8 +8,8 @@
        neo_plan.h); gradients stepped at once, or kept over several batches, clipped by one norm
        with the dense ones, under one loss scale
      - neo_fsdp: dense parameters, gradients and optimizer state cut over the ranks, gathered unit
-       by unit: fully sharded, hybrid, ZeRO-1, ZeRO-2, or copied with bucketed reductions; bytes
-       predicted exactly
+       by unit: fully sharded, hybrid, ZeRO-1, ZeRO-2; or copied, reduced in buckets, by one call
+       of a trainer without windows; bytes predicted exactly
      - the same bits: weights and optimizer state do not depend on the plan, the mode or the number
        of ranks
      - ids and pooled rows in one exchange each, on wires of 32, 16, 8 or 4 bits
@@ -149,6 +149,8 @@ NEO_API void neo_shard_destroy(neo_shard *shard);
    Shapes    batch: the features of the plan x B_r samples, those of this rank's leaves in a global
              batch of global_batch samples. out, dout [B_r][sum of the features' dims] f32, last
              stride 1. NEO_POOL_NONE: [ids of this rank][dim], a row for each id in order.
+   dout      of a loss that is divided by global_batch (neo_loss_desc.batch), not by B_r: nothing
+             can check that.
    Lifetime  batch (its arrays) from prefetch or forward_begin until backward_end, or the next
              forward_begin. dout until backward_end, on one rank, or where weight_grad is called.
    Order     prefetch of the next batch at any point between forward_begin and backward_end, or
@@ -310,6 +312,19 @@ NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *shard);
    may run inside a backward window: activations are recomputed there. A forward window may be
    opened any number of times.
 
+   WITHOUT WINDOWS
+   With NEO_FSDP_DDP nothing is cut: parameters and gradients are bound from neo_fsdp_create to
+   _destroy, and windows are optional.
+       per step:
+         for (int piece = 0; piece < neo_fsdp_pieces(fsdp); piece++) {
+             neo_leaves part = neo_fsdp_piece(fsdp, piece, batch);   its samples
+             ... forward, the loss of these samples as above, backward with &part ...
+             neo_fsdp_piece_end(fsdp);      of the last piece neo_fsdp_step does it
+         }
+         neo_fsdp_step(fsdp, lr);           or neo_fsdp_step_tables: reduces, clips, steps
+   So where there is one piece and one micro-batch (the ranks are a power of two) the step is the
+   only call. A unit that has windows is reduced while others compute; the bits are the same.
+
    SAME BITS
    Values begin as those of a neo_params that is not deferred, and after a step they, and the
    optimizer's state, have the bits of one rank with the same numeric definition: V =
@@ -338,7 +353,9 @@ NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *shard);
    Not counted there: 24 bytes between each two ranks for neo_fsdp_step to compare notes, 128 for a
    clip norm (256 with squares of others), and 256 for each parameter under LAMB.
    Resident are masters, gradients and state, Psi/F each; then `slots` gathered units of the largest
-   size, and up to two gradients of it, whole. neo_fsdp_predict says what exactly.
+   size, and up to two gradients of it, whole. DDP: Psi each, and beside them, where dtypes are
+   narrow or pieces or micro-batches several, values or gradients of all units. neo_fsdp_predict
+   says what exactly.
    ------------------------------------------------------------------------ */
 typedef struct neo_fsdp neo_fsdp;
 
@@ -346,7 +363,7 @@ typedef enum neo_fsdp_mode {
     NEO_FSDP_FULL,  /* values, gradients, state are cut; F < W: inside groups of F ranks (hybrid) */
     NEO_FSDP_ZERO2, /* gathered values stay from their first window to the step */
     NEO_FSDP_ZERO1, /* and so do whole gradients: state alone is cut for good */
-    NEO_FSDP_DDP,   /* nothing is cut */
+    NEO_FSDP_DDP,   /* nothing is cut: windows are optional */
     NEO_FSDP_MODE_COUNT
 } neo_fsdp_mode;
 /* neo_fsdp_mode_name: "full", "zero2", "zero1", "ddp". */
@@ -363,7 +380,8 @@ typedef struct neo_fsdp_unit {
     neo_params *params; /* deferred, with all its parameters; the neo_fsdp binds them */
     int keep;           /* 1: stays gathered from its first window to the step, beside the slots */
     int replicate;      /* 1: whole on every rank (small parameters): all-reduced */
-    int freeze;         /* 1: values do not change; no gradients, no state */
+    int freeze;         /* 1: values do not change; no gradients, no state. neo_mlp_backward goes
+                           through it; other layers are given no tensors for its gradients */
 } neo_fsdp_unit;
 
 /* Zeros are good defaults, but for units. */
@@ -424,6 +442,8 @@ NEO_API neo_status neo_fsdp_predict(neo_ctx *ctx, const neo_fsdp_desc *desc, int
             leaf_pieces or a narrow reduce_dtype with groups other than repro_shards.
             NEO_ERR_MISMATCH: another description on some rank. NEO_ERR_MEMORY. If one rank fails,
             all do, with its message.
+   Of several ranks: until neo_fsdp_destroy the context's layers refuse leaves NULL, and its losses
+   a gradient without desc->batch: both stand for a batch that this rank has alone.
    neo_fsdp_destroy: NULL is allowed. The sets are absent again, and stay the caller's. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_fsdp_create(neo_comm *comm, const neo_fsdp_desc *desc,
                                                      neo_fsdp **fsdp);
@@ -436,8 +456,16 @@ NEO_API void neo_fsdp_destroy(neo_fsdp *fsdp);
    neo_fsdp_samples: how many samples that is; *first: the first of them, in the whole micro-batch.
    A caller may run forward for all pieces at once, and in each unit that is not open around others
    backward for one piece after another: then a unit is gathered once for all of them, and a step
-   sends less than was predicted. */
+   sends less than was predicted.
+   neo_fsdp_piece_end: a piece of a micro-batch has had its backward. In DDP the gradients of units
+   that had no window in it go their way, and all are bound for the next piece; the reduction of a
+   micro-batch ends first. Not needed where all units have windows, in other modes a check that they
+   had. Collective, as windows.
+   Errors   NEO_ERR_STATE, here alone: a window is open; a unit lacks its window, or a gradient that
+            nothing has written (the message names it; a device is not asked): nothing has changed.
+            Or a recorded step has failed before: as of windows, below. Others: as backward_end. */
 NEO_API int neo_fsdp_pieces(const neo_fsdp *fsdp);
+NEO_API neo_status neo_fsdp_piece_end(neo_fsdp *fsdp);
 NEO_API neo_leaves neo_fsdp_piece(const neo_fsdp *fsdp, int piece, int64_t batch);
 NEO_API int64_t neo_fsdp_samples(const neo_fsdp *fsdp, int piece, int64_t batch, int64_t *first);
 
@@ -450,25 +478,27 @@ NEO_API int64_t neo_fsdp_samples(const neo_fsdp *fsdp, int piece, int64_t batch,
             all of them have the backward of a micro-batch before one begins the next.
    Errors   NEO_ERR_STATE: the window is open already, or not open; a piece that has had its
             backward; (backward_end) a gradient that nothing has written: the window stays open.
-            NEO_ERR_CAPACITY: more units without `keep` open than slots, or for backward than 2 (1
-            with one slot). On this rank alone: the others wait until their timeout.
+            NEO_ERR_CAPACITY (not DDP): more units without `keep` open than slots, or for backward
+            than 2 (1 with one slot). On this rank alone: the others wait until their timeout.
             NEO_ERR_DIVERGED: ranks open different units; the message names both, here or, if all
             had what they opened, in neo_fsdp_step. Those of >>comm-faults. An error of backward_end
             but NEO_ERR_STATE: the window is closed and its gradients are lost, though what ranks
             exchange goes on as far as it can; neo_fsdp_step is that error then, on all ranks, and
             the next step begins. Where a step that is recorded for a graph fails before backward
             windows in it, the gradients since the last neo_fsdp_step are void, as after
-            neo_fsdp_cancel (where that is so on one rank of several, it comes first). */
+            neo_fsdp_cancel (where that is so on one rank of several, or units have no windows, it
+            comes first). A backward without windows is recorded with what ends its piece. */
 NEO_API neo_status neo_fsdp_forward_begin(neo_fsdp *fsdp, int unit);
 NEO_API neo_status neo_fsdp_forward_end(neo_fsdp *fsdp, int unit);
 NEO_API neo_status neo_fsdp_backward_begin(neo_fsdp *fsdp, int unit, int piece);
 NEO_API neo_status neo_fsdp_backward_end(neo_fsdp *fsdp, int unit);
-/* neo_fsdp_step: waits for the reductions and steps the optimizer on this rank's chunks;
-   micro-batches begin anew. With clip_norm the norm is of all gradients. Allocates nothing. With a
-   loss scale a step whose gradients are not all finite is skipped on all ranks, and counted. lr is
-   the same on all ranks.
+/* neo_fsdp_step: starts the reductions that no window has started, waits for all and steps the
+   optimizer on this rank's chunks; micro-batches begin anew. With clip_norm the norm is of all
+   gradients. Allocates nothing. With a loss scale a step whose gradients are not all finite is
+   skipped on all ranks, and counted. lr is the same on all ranks.
    Cost     24 bytes between each two ranks, beside the reductions and what the optimizer asks.
-   Errors   NEO_ERR_STATE: a window is open, or a unit lacks windows (the message names it).
+   Errors   NEO_ERR_STATE: a window is open, a unit lacks windows or pieces, or (DDP) nothing has
+            written a gradient: the message names it, here alone, and what lacks may still come.
             NEO_ERR_NUMERIC: as neo_optim_step. NEO_ERR_DIVERGED: ranks have opened other windows.
             On all ranks, and nothing has changed; the gradients are gone, the next step begins. */
 NEO_API neo_status neo_fsdp_step(neo_fsdp *fsdp, float lr);
@@ -514,7 +544,8 @@ NEO_API void neo_fsdp_reset_stats(neo_fsdp *fsdp);
    neo_state_add_params and _optim give; each rank adds what it holds. Of the numeric definition it
    defines "micro_batches", "accumulate_groups", "leaf_pieces", "param_dtype" and "reduce_dtype",
    behind the optimizer's name and a dot. What windows gathered in this step is not read again:
-   neo_fsdp_cancel comes between windows and a load. */
+   neo_fsdp_cancel comes between windows and a load. In DDP a load is seen at once: state is not
+   loaded after neo_fsdp_destroy. */
 NEO_API neo_status neo_state_add_fsdp(neo_state *state, neo_fsdp *fsdp);
 
 /* neo_fsdp_write_safetensors: one file with every parameter whole, under its own name, in f32: the
@@ -2896,7 +2927,7 @@ typedef struct neo__fsdp_unit {
     neo_ticket ticket;          /* of the gather */
     neo__fsdp_window open;
     int piece;                  /* of the open backward window, */
-    float *bound;               /* and where its gradients are */
+    float *bound;               /* and where its gradients are (DDP: without a window, too) */
     int filled, micro;          /* pieces of this micro-batch, micro-batches of this step: there */
 } neo__fsdp_unit;
 
@@ -2978,6 +3009,7 @@ struct neo_fsdp {
     int local, in_groups, narrow;
     int leafwise; /* pieces are leaves: sums of two are rounded, or tied weights meet there */
     int owner;    /* of the sets: they are bound */
+    int always;   /* they are all the time (DDP): windows are optional */
     int unit_count;
     neo__fsdp_unit *unit;
     neo__fsdp_leaves leaves;
@@ -3002,6 +3034,7 @@ struct neo_fsdp {
 
 static void neo__fsdp_free_record(neo_fsdp *f);
 static void neo__fsdp_begin_anew(neo_fsdp *f); /* >>impl-fsdp-step */
+static neo_status neo__fsdp_show(neo_fsdp *f); /* >>impl-fsdp-gather */
 
 static int64_t neo__fsdp_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 NEO_API const char *neo_fsdp_mode_name(neo_fsdp_mode mode) {
@@ -3022,9 +3055,6 @@ static neo_status neo__fsdp_check_unit(const neo_fsdp_desc *d, int u, int cut) {
                "neo_fsdp_create: unit '%s' has no parameters", unit->name);
     for (int i = 0; i < neo_params_count(unit->params); i++) {
         const neo_param *p = neo_params_at(unit->params, i);
-        NEO__CHECK(!p->value.data, NEO_ERR_ARG,
-                   "neo_fsdp_create: '%s' of unit '%s' is bound by another owner", p->name,
-                   unit->name);
         NEO__CHECK(!cut || p->value.ndim == 1 || p->value.ndim == 2, NEO_ERR_UNSUPPORTED,
                    "neo_fsdp_create: '%s' of unit '%s' has %d dimensions: a unit that is cut has "
                    "parameters of 1 or 2 (set replicate)",
@@ -3180,7 +3210,7 @@ static neo__fsdp_unit neo__fsdp_describe_unit(const neo_fsdp *f, const neo_fsdp_
     int64_t factor = f->factor;
     u.params = desc->params;
     u.params_count = neo_params_count(desc->params);
-    u.keep = desc->keep != 0;
+    u.keep = desc->keep || f->always;
     u.frozen = desc->freeze != 0;
     u.whole = factor == 1 || desc->replicate;
     if (u.whole) factor = 1;
@@ -3210,7 +3240,8 @@ static neo_status neo__fsdp_describe(neo_fsdp *f, neo_ctx *ctx, const neo_fsdp_d
     f->desc.micro_batches = d->micro_batches ? d->micro_batches : 1;
     f->desc.loss_scale_window = d->loss_scale_window ? d->loss_scale_window : 2000;
     f->ranks = ranks, f->rank = rank, f->shards = shards;
-    f->factor = d->mode == NEO_FSDP_DDP ? 1 : d->factor ? d->factor : ranks;
+    f->always = d->mode == NEO_FSDP_DDP;
+    f->factor = f->always ? 1 : d->factor ? d->factor : ranks;
     f->replicas = ranks / f->factor;
     f->place = rank % f->factor;
     f->unit_count = d->unit_count;
@@ -3264,10 +3295,13 @@ static size_t neo__fsdp_layout_record(neo_fsdp *f, char *base, const neo_fsdp_de
         NEO__CARVE(&carve, u->narrow, f->leaves.pieces);
         u->name = neo__carve_text(&carve, "%s", unit->name);
         u->absent = neo__carve_text(&carve, "unit '%s' is not in a window", unit->name);
-        u->no_grad = neo__carve_text(&carve,
-                                    unit->freeze ? "unit '%s' is frozen"
-                                                 : "unit '%s' is not in a backward window",
-                                    unit->name);
+        u->no_grad = neo__carve_text(
+            &carve,
+            unit->freeze ? "unit '%s' is frozen"
+            : f->always  ? "unit '%s' has had its backward (neo_fsdp_piece_end or neo_fsdp_step "
+                           "comes first)"
+                         : "unit '%s' is not in a backward window",
+            unit->name);
     }
     f->desc.optim.name = neo__carve_text(&carve, "%s", d->optim.name ? d->optim.name : "optim");
     NEO__CARVE(&carve, f->leaves.piece, f->leaves.pieces);
@@ -3562,8 +3596,13 @@ static neo_status neo__fsdp_fill(neo_fsdp *f) {
             if (f->unit[i].whole && f->place > 0)
                 neo_optim_count_elsewhere(f->optim, f->unit[i].first_param + k);
     f->owner = 1;
-    for (int i = 0; i < f->unit_count; i++) neo__fsdp_bind(&f->unit[i], NULL, NULL);
-    return NEO_OK;
+    for (int i = 0; i < f->unit_count; i++) {
+        neo__fsdp_bind(&f->unit[i], NULL, NULL);
+        neo__params_freeze(f->unit[i].params, f->unit[i].frozen);
+    }
+    neo__ctx_take_parts(f->ctx, f->ranks > 1);
+    neo__fsdp_begin_anew(f);
+    return neo__fsdp_show(f);
 }
 static void neo__fsdp_mark_unit(uint64_t *mark, const neo__fsdp_unit *u) {
     *mark = neo__plan_hash(*mark, (uint64_t)(u->keep * 4 + u->whole * 2 + u->frozen));
@@ -3620,14 +3659,15 @@ static neo_status neo__fsdp_split(neo_fsdp *f, neo_comm *comm) {
     if (whole && f->ranks > 1) NEO__TRY(split(comm, 0, f->rank, &f->all));
     return NEO_OK;
 }
-/* A set that is in another neo_fsdp has its words where this one's will be. */
+/* A set that is in another neo_fsdp has its words where this one's will be, or memory. */
 static neo_status neo__fsdp_check_owner(const neo_fsdp *f) {
-    for (int i = 0; i < f->unit_count; i++) {
-        const neo_param *p = neo_params_at(f->unit[i].params, 0);
-        NEO__CHECK(!p->value.absent || strncmp(p->value.absent, "unit '", 6) != 0, NEO_ERR_ARG,
-                   "neo_fsdp_create: the set of unit '%s' is bound already, by another neo_fsdp",
-                   f->unit[i].name);
-    }
+    for (int i = 0; i < f->unit_count; i++)
+        for (int k = 0; k < f->unit[i].params_count; k++) {
+            const neo_param *p = neo_params_at(f->unit[i].params, k);
+            NEO__CHECK(p->value.absent && strncmp(p->value.absent, "unit '", 6) != 0, NEO_ERR_ARG,
+                       "neo_fsdp_create: '%s' of unit '%s' is bound by another owner", p->name,
+                       f->unit[i].name);
+        }
     return NEO_OK;
 }
 NEO_API neo_status neo_fsdp_create(neo_comm *comm, const neo_fsdp_desc *desc, neo_fsdp **out) {
@@ -3649,20 +3689,16 @@ NEO_API neo_status neo_fsdp_create(neo_comm *comm, const neo_fsdp_desc *desc, ne
     return status;
 }
 NEO__HOT_BEGIN NEO__HOST_BEGIN
-/* While a backward window of a unit that learns is open, gradients are of a part of the batch: the
-   context refuses leaves NULL, which stand for a whole one. */
-static int neo__fsdp_takes_part(const neo_fsdp *f, const neo__fsdp_unit *u) {
-    return u->open == NEO__FSDP_BACKWARD && !u->frozen && f->ranks > 1;
-}
 NEO_API void neo_fsdp_destroy(neo_fsdp *f) {
     if (!f) return;
     neo_comm *groups[] = {f->shard, f->replica, f->all};
     for (int i = 0; i < 3; i++) neo_comm_destroy(groups[i]); /* waits for what is under way */
-    for (int i = 0; i < f->unit_count; i++)
-        neo__ctx_take_parts(f->ctx, -neo__fsdp_takes_part(f, &f->unit[i]));
-    for (int i = 0; i < f->unit_count && f->owner; i++)
+    neo__ctx_take_parts(f->ctx, -(f->owner && f->ranks > 1));
+    for (int i = 0; i < f->unit_count && f->owner; i++) {
+        neo__params_freeze(f->unit[i].params, 0);
         for (int k = 0; k < f->unit[i].params_count; k++)
             neo_params_bind(f->unit[i].params, k, NULL, NULL, NULL);
+    }
     neo_optim_destroy(f->optim);
     neo__buffer_give_back(f->host, &f->masters);
     neo__buffer_give_back(f->ctx, &f->gathered);
@@ -3690,9 +3726,7 @@ static void neo__fsdp_count(const neo_fsdp *f, int64_t *counter) {
 }
 /* Once calls have gone back so, gradients hold anything: those of this step are void. */
 static neo_status neo__fsdp_recall(neo_fsdp *f) {
-    if (f->seen == f->calls) return NEO_OK;
-    f->seen = f->calls;
-    return neo_fsdp_cancel(f);
+    return f->seen == f->calls ? NEO_OK : neo_fsdp_cancel(f);
 }
 /* A slot for unit u that may be taken, or -1. */
 static int neo__fsdp_find_slot(const neo_fsdp *f, int u) {
@@ -3734,19 +3768,29 @@ static neo_status neo__fsdp_take_stage(neo_fsdp *f, int unit) {
     f->unit[unit].stage = stage;
     return NEO_OK;
 }
+static float *neo__fsdp_values(const neo__fsdp_unit *u) { return u->stays ? u->full : u->master; }
+/* A whole unit's values become those of its masters. */
+static neo_status neo__fsdp_round(neo_fsdp *f, neo__fsdp_unit *u) {
+    neo_tensor master = neo__fsdp_numbers(f, u->master, 0, NEO_F32, u->chunk);
+    neo_tensor full = neo__fsdp_numbers(f, u->full, 0, NEO_F32, u->elements);
+    if (u->stays) NEO__TRY(neo_round(f->ctx, f->desc.param_dtype, master, full));
+    u->presence = NEO__FSDP_HERE;
+    return NEO_OK;
+}
+/* In DDP, after a step or a load, which change masters. */
+static neo_status neo__fsdp_show(neo_fsdp *f) {
+    for (int i = 0; i < f->unit_count && f->always; i++)
+        NEO__TRY(neo__fsdp_round(f, &f->unit[i]));
+    return NEO_OK;
+}
+static neo_status neo__fsdp_show_again(void *f) { return neo__fsdp_show((neo_fsdp *)f); }
 /* Start to gather a unit that is away, a slotted one to `slot`, in the window of another or its
    own. */
 static neo_status neo__fsdp_start(neo_fsdp *f, int unit, int slot, int window) {
     neo__fsdp_unit *u = &f->unit[unit];
     neo_dtype dtype = f->desc.param_dtype;
     neo_tensor master = neo__fsdp_numbers(f, u->master, 0, NEO_F32, u->chunk);
-    if (u->whole) {
-        if (u->stays)
-            NEO__TRY(neo_round(f->ctx, dtype, master,
-                               neo__fsdp_numbers(f, u->full, 0, NEO_F32, u->elements)));
-        u->presence = NEO__FSDP_HERE;
-        return NEO_OK;
-    }
+    if (u->whole) return neo__fsdp_round(f, u);
     if (u->slotted) {
         int held = f->gather.slot_unit[slot];
         if (held >= 0) {
@@ -3797,7 +3841,7 @@ static neo_status neo__fsdp_hold(neo_fsdp *f, int unit, float **values) {
         f->gather.hits++;
     }
     NEO__TRY(neo__fsdp_arrive(f, u));
-    *values = u->slotted ? f->gather.slot[u->slot] : u->stays ? u->full : u->master;
+    *values = u->slotted ? f->gather.slot[u->slot] : neo__fsdp_values(u);
     return NEO_OK;
 }
 static neo_status neo__fsdp_check_window(neo_fsdp *f, const char *function, int unit,
@@ -3821,10 +3865,9 @@ static void neo__fsdp_open(neo_fsdp *f, int unit, neo__fsdp_window window) {
     if (f->opened.count < NEO__FSDP_HISTORY) f->opened.first[f->opened.count] = word;
     f->opened.count++;
 }
-static void neo__fsdp_close(neo_fsdp *f, neo__fsdp_unit *u) {
-    neo__ctx_take_parts(f->ctx, -neo__fsdp_takes_part(f, u));
+static void neo__fsdp_close(const neo_fsdp *f, neo__fsdp_unit *u) {
     u->open = NEO__FSDP_CLOSED;
-    neo__fsdp_bind(u, NULL, NULL);
+    if (!f->always) neo__fsdp_bind(u, NULL, NULL);
 }
 NEO_API neo_status neo_fsdp_forward_begin(neo_fsdp *f, int unit) {
     float *values;
@@ -3832,7 +3875,7 @@ NEO_API neo_status neo_fsdp_forward_begin(neo_fsdp *f, int unit) {
     f->gather.backward = 0;
     NEO__TRY(neo__fsdp_hold(f, unit, &values));
     neo__fsdp_open(f, unit, NEO__FSDP_FORWARD);
-    neo__fsdp_bind(&f->unit[unit], values, NULL);
+    if (!f->always) neo__fsdp_bind(&f->unit[unit], values, NULL);
     neo_status status = neo__fsdp_prefetch(f, unit);
     if (status != NEO_OK) neo__fsdp_close(f, &f->unit[unit]);
     return status;
@@ -4045,21 +4088,57 @@ static void neo__fsdp_mark_grads(const neo__fsdp_unit *u, float *grads) {
         if (u->begin[i] < u->begin[i + 1])
             memcpy(grads + u->begin[i], &neo__fsdp_unwritten, sizeof(float));
 }
-static neo_status neo__fsdp_check_written(const neo__fsdp_unit *u) {
+static neo_status neo__fsdp_check_written(const neo_fsdp *f, const neo__fsdp_unit *u,
+                                          const char *fn) {
+    if (f->leaves.piece[u->piece].count == 0 || neo_ctx_device(f->ctx)) return NEO_OK;
     for (int i = 0; i < u->params_count; i++) {
         uint32_t first = 0;
         if (u->begin[i] < u->begin[i + 1]) memcpy(&first, u->bound + u->begin[i], sizeof first);
         NEO__CHECK(
             first != neo__fsdp_unwritten, NEO_ERR_STATE,
-            "neo_fsdp_backward_end: no backward has written the gradient of '%s' in unit '%s' "
+            "%s: no backward has written the gradient of '%s' in unit '%s' "
             "(a parameter without one belongs into a unit with freeze)",
-            neo_params_at(u->params, i)->name, u->name);
+            fn, neo_params_at(u->params, i)->name, u->name);
     }
     return NEO_OK;
 }
+/* Bind a unit's values, and the window for the gradients of its next piece. */
+static neo_status neo__fsdp_bind_piece(neo_fsdp *f, int unit, float *values) {
+    neo__fsdp_unit *u = &f->unit[unit];
+    float *window = NULL;
+    if (!u->frozen) {
+        NEO__TRY(neo__fsdp_settle(f, u));
+        NEO__TRY(neo__fsdp_window_of(f, unit, u->filled, &window));
+        if (!neo_ctx_device(f->ctx)) neo__fsdp_mark_grads(u, window);
+    }
+    u->piece = u->filled;
+    u->bound = window;
+    neo__fsdp_bind(u, values, window);
+    return NEO_OK;
+}
+/* The gradients of the bound piece are there: behind the last piece they travel. */
+static void neo__fsdp_end_piece(neo_fsdp *f, int unit) {
+    neo__fsdp_unit *u = &f->unit[unit];
+    neo_tensor bound = neo__fsdp_numbers(f, u->bound, 0, NEO_F32, u->elements);
+    neo_tensor window = neo__fsdp_numbers(f, u->window[u->piece], 0, NEO_F32, u->elements);
+    if (u->own_window && bound.data != window.data)
+        neo__fsdp_note(f, neo_add(f->ctx, window, bound));
+    if (u->own_narrow && !f->local)
+        neo__fsdp_narrow(f, u->bound, u->narrow[u->piece], 0, u->elements);
+    if (f->always) neo__fsdp_bind(u, neo__fsdp_values(u), NULL);
+    u->bound = NULL;
+    neo__fsdp_count(f, &f->calls);
+    f->seen = f->calls;
+    int last = ++u->filled == f->leaves.pieces;
+    int travels = last && (!f->local || u->micro == f->desc.micro_batches - 1);
+    if (u->lane >= 0 && (!travels || u->whole)) neo__fsdp_free_lane(f, &f->reduce.lane[u->lane]);
+    if (last) u->filled = 0, u->micro++;
+    if (travels)
+        neo__fsdp_note(f, u->whole ? neo__fsdp_launch_buckets(f, u) : neo__fsdp_scatter(f, unit));
+}
 NEO_API neo_status neo_fsdp_backward_begin(neo_fsdp *f, int unit, int piece) {
     const char *fn = "neo_fsdp_backward_begin";
-    float *values, *window = NULL;
+    float *values;
     NEO__TRY(neo__fsdp_check_window(f, fn, unit, NEO__FSDP_CLOSED));
     neo__fsdp_unit *u = &f->unit[unit];
     NEO__CHECK(piece >= 0 && piece < f->leaves.pieces, NEO_ERR_ARG, "%s: piece %d of %d", fn, piece,
@@ -4075,47 +4154,70 @@ NEO_API neo_status neo_fsdp_backward_begin(neo_fsdp *f, int unit, int piece) {
     NEO__TRY(neo__fsdp_hold(f, unit, &values));
     neo__fsdp_open(f, unit, NEO__FSDP_BACKWARD); /* from here on its slot is not for others */
     neo_status status = neo__fsdp_prefetch(f, unit);
-    if (status == NEO_OK && !u->frozen) status = neo__fsdp_settle(f, u);
-    if (status == NEO_OK && !u->frozen) status = neo__fsdp_window_of(f, unit, piece, &window);
-    neo__ctx_take_parts(f->ctx, neo__fsdp_takes_part(f, u));
+    if (status == NEO_OK) status = neo__fsdp_bind_piece(f, unit, values);
     if (status != NEO_OK) {
         neo__fsdp_close(f, u);
         return status;
     }
     neo__fsdp_count(f, &f->calls);
     f->seen = f->calls;
-    u->piece = piece;
-    u->bound = window;
-    if (window && !neo_ctx_device(f->ctx)) neo__fsdp_mark_grads(u, window);
-    neo__fsdp_bind(u, values, window);
     return NEO_OK;
 }
 NEO_API neo_status neo_fsdp_backward_end(neo_fsdp *f, int unit) {
     NEO__TRY(neo__fsdp_check_window(f, "neo_fsdp_backward_end", unit, NEO__FSDP_BACKWARD));
     neo__fsdp_unit *u = &f->unit[unit];
-    if (!u->frozen && f->leaves.piece[u->piece].count > 0 && !neo_ctx_device(f->ctx))
-        NEO__TRY(neo__fsdp_check_written(u));
+    if (!u->frozen) NEO__TRY(neo__fsdp_check_written(f, u, "neo_fsdp_backward_end"));
     neo__fsdp_close(f, u);
     if (u->frozen) return NEO_OK;
     const neo_status before = f->error.status;
-    neo_tensor bound = neo__fsdp_numbers(f, u->bound, 0, NEO_F32, u->elements);
-    neo_tensor window = neo__fsdp_numbers(f, u->window[u->piece], 0, NEO_F32, u->elements);
-    if (u->own_window && bound.data != window.data)
-        neo__fsdp_note(f, neo_add(f->ctx, window, bound));
-    if (u->own_narrow && !f->local)
-        neo__fsdp_narrow(f, u->bound, u->narrow[u->piece], 0, u->elements);
-    neo__fsdp_count(f, &f->calls);
-    f->seen = f->calls;
-    int last = ++u->filled == f->leaves.pieces;
-    int travels = last && (!f->local || u->micro == f->desc.micro_batches - 1);
-    if (u->lane >= 0 && (!travels || u->whole)) neo__fsdp_free_lane(f, &f->reduce.lane[u->lane]);
-    if (last) u->filled = 0, u->micro++;
-    if (travels)
-        neo__fsdp_note(f, u->whole ? neo__fsdp_launch_buckets(f, u) : neo__fsdp_scatter(f, unit));
+    neo__fsdp_end_piece(f, unit);
     return before == NEO_OK ? neo__error_restore(&f->error) : NEO_OK; /* once */
 }
 
 /* ---- pieces ---- */
+/* How many pieces a unit has had in this step, with the one that is bound without a window. */
+static int neo__fsdp_pieces_had(const neo_fsdp *f, const neo__fsdp_unit *u) {
+    return u->micro * f->leaves.pieces + u->filled + (f->always && u->bound);
+}
+/* Ends the pieces that are bound without a window, if all units then have had `pieces`; 0: as many
+   as one of them. An error: nothing has changed, but where what was recorded has failed. */
+static neo_status neo__fsdp_end_pieces(neo_fsdp *f, const char *fn, int pieces) {
+    int lost = 0; /* gradients, not those of the step before */
+    for (int i = 0; i < f->unit_count && f->seen != f->calls; i++)
+        lost |= f->unit[i].micro > 0 || f->unit[i].filled > 0;
+    NEO__TRY(neo__fsdp_recall(f));
+    NEO__CHECK(!lost, NEO_ERR_STATE,
+               "%s: a recorded call has failed: the gradients since the last step are void", fn);
+    for (int i = 0; i < f->unit_count; i++) {
+        const neo__fsdp_unit *u = &f->unit[i];
+        NEO__CHECK(u->open == NEO__FSDP_CLOSED, NEO_ERR_STATE,
+                   "%s: unit '%s' is in a window: neo_fsdp_%s_end comes first", fn, u->name,
+                   u->open == NEO__FSDP_FORWARD ? "forward" : "backward");
+        pieces = NEO__MAX(pieces, neo__fsdp_pieces_had(f, u));
+    }
+    for (int i = 0; i < f->unit_count; i++) {
+        const neo__fsdp_unit *u = &f->unit[i];
+        if (u->frozen) continue;
+        NEO__CHECK(neo__fsdp_pieces_had(f, u) == pieces, NEO_ERR_STATE,
+                   "%s: since the last step unit '%s' had the backward of %d of %d micro-batches, "
+                   "and %d of %d pieces of one%s",
+                   fn, u->name, u->micro, f->desc.micro_batches, u->filled, f->leaves.pieces,
+                   f->always ? " (without windows neo_fsdp_piece_end ends a piece)" : "");
+        if (f->always && u->bound) NEO__TRY(neo__fsdp_check_written(f, u, fn));
+    }
+    for (int i = f->unit_count - 1; i >= 0 && f->always; i--)
+        if (f->unit[i].bound) neo__fsdp_end_piece(f, i);
+    return NEO_OK;
+}
+NEO_API neo_status neo_fsdp_piece_end(neo_fsdp *f) {
+    NEO__CHECK(f, NEO_ERR_ARG, "neo_fsdp_piece_end: fsdp is NULL");
+    const neo_status before = f->error.status;
+    NEO__TRY(neo__fsdp_end_pieces(f, "neo_fsdp_piece_end", 0));
+    for (int i = 0; i < f->unit_count && f->always; i++)
+        if (f->unit[i].micro < f->desc.micro_batches)
+            neo__fsdp_note(f, neo__fsdp_bind_piece(f, i, neo__fsdp_values(&f->unit[i])));
+    return before == NEO_OK ? neo__error_restore(&f->error) : NEO_OK;
+}
 NEO_API int neo_fsdp_pieces(const neo_fsdp *f) { return f->leaves.pieces; }
 NEO_API neo_leaves neo_fsdp_piece(const neo_fsdp *f, int piece, int64_t batch) {
     NEO__ZERO(neo_leaves, leaves);
@@ -4147,6 +4249,7 @@ static void neo__fsdp_begin_anew(neo_fsdp *f) {
         u->presence = NEO__FSDP_AWAY;
         u->slot = u->stage = u->lane = -1;
         u->filled = u->micro = 0;
+        if (f->always && f->owner) (void)neo__fsdp_bind_piece(f, i, neo__fsdp_values(u));
     }
     for (int i = 0; i < f->gather.slots; i++) f->gather.slot_unit[i] = -1;
     for (int i = 0; i < NEO__FSDP_LANES; i++) f->reduce.lane[i].state = NEO__FSDP_FREE;
@@ -4174,6 +4277,7 @@ static neo_status neo__fsdp_drain(neo_fsdp *f) {
 NEO_API neo_status neo_fsdp_cancel(neo_fsdp *f) {
     NEO__CHECK(f, NEO_ERR_ARG, "neo_fsdp_cancel: fsdp is NULL");
     neo_status status = neo__fsdp_drain(f);
+    f->seen = f->calls;
     neo__fsdp_begin_anew(f);
     return status;
 }
@@ -4195,19 +4299,7 @@ static neo_status neo__fsdp_finish_all(neo_fsdp *f) {
 /* All gradients become whole sums. NEO_ERR_STATE: some are not there yet, here alone. Other errors
    are noted: one may be of this rank alone, while others go into the step, which tells all. */
 static neo_status neo__fsdp_finish(neo_fsdp *f) {
-    int micros = f->desc.micro_batches;
-    NEO__TRY(neo__fsdp_recall(f));
-    for (int i = 0; i < f->unit_count; i++)
-        NEO__CHECK(f->unit[i].open == NEO__FSDP_CLOSED, NEO_ERR_STATE,
-                   "neo_fsdp_step: unit '%s' is in a window: neo_fsdp_%s_end comes first",
-                   f->unit[i].name, f->unit[i].open == NEO__FSDP_FORWARD ? "forward" : "backward");
-    for (int i = 0; i < f->unit_count; i++) {
-        const neo__fsdp_unit *u = &f->unit[i];
-        NEO__CHECK(u->frozen || u->micro == micros, NEO_ERR_STATE,
-                   "neo_fsdp_step: since the last step unit '%s' had the backward of %d of %d "
-                   "micro-batches, and %d of %d pieces of one",
-                   u->name, u->micro, micros, u->filled, f->leaves.pieces);
-    }
+    NEO__TRY(neo__fsdp_end_pieces(f, "neo_fsdp_step", f->desc.micro_batches * f->leaves.pieces));
     neo__fsdp_note(f, neo__fsdp_finish_all(f));
     if (f->error.status != NEO_OK) (void)neo__fsdp_drain(f); /* that is another consequence of it */
     return NEO_OK;
@@ -4308,6 +4400,8 @@ static neo_status neo__fsdp_step_sums(neo_fsdp *f, neo_status status, float lr) 
     if (status == NEO_OK && !skip) status = neo__fsdp_share_squares(f);
     if (status == NEO_OK && !skip) status = neo_optim_step(f->optim, lr);
     neo__fsdp_begin_anew(f);
+    const neo_status shown = neo__fsdp_show(f);
+    if (status == NEO_OK) status = shown;
     if (status == NEO_OK) neo__fsdp_count(f, skip ? &f->skipped : &f->steps);
     if (status == NEO_OK && !skip) f->clipped = neo_optim_step_count(f->optim);
     return status;
@@ -4458,6 +4552,7 @@ NEO_API neo_status neo_state_add_fsdp(neo_state *state, neo_fsdp *f) {
                                           u->master + at));
         }
     }
+    if (f->always) neo__state_when_read(state, neo__fsdp_show_again, f);
     int unit = 0;
     for (int i = 0; i < neo_optim_state_count(f->optim); i++) {
         const char *name;

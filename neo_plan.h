@@ -219,7 +219,8 @@ NEO_API size_t neo_plan_why(const neo_plan *plan, int32_t table, char *text, siz
 NEO_API size_t neo_plan_warning(const neo_plan *plan, int32_t table, char *text, size_t bytes);
 
 /* A rank's memory, and its share of the phases of a step in seconds, without latencies.
-   weight_bytes and state_bytes are exact. */
+   weight_bytes and state_bytes are exact; buffer_bytes are of every plan that neo_shard_create
+   takes (neo_shard_bytes). */
 typedef struct neo_plan_rank {
     int64_t weight_bytes, state_bytes, buffer_bytes;
     double ids;      /* ids travel to where rows are */
@@ -2337,13 +2338,14 @@ static double neo__plan_predict_loads(neo_plan *plan, double *reduce) {
     for (int32_t r = 0; r < plan->desc.cluster.ranks; r++) neo__plan_load_add(&plan->load[r], &all);
     return all.at[NEO__PLAN_BYTES];
 }
-/* Bytes of each rank. Buffers are those of the neo_shard that the plan makes, or else the search's
-   sum, with sample_bytes for the rank's samples. */
-static void neo__plan_predict_bytes(neo_plan *plan, double sample_bytes) {
+/* Bytes of each rank. Buffers are those of the neo_shard that the plan makes; of a plan that none
+   takes, the search's sum, with sample_bytes for the rank's samples. */
+static neo_status neo__plan_predict_bytes(neo_plan *plan, double sample_bytes) {
     int32_t ranks = plan->desc.cluster.ranks;
     size_t bytes = (size_t)ranks * sizeof(neo_shard_memory);
-    neo_shard_memory *each = (neo_shard_memory *)neo_alloc(plan->ctx, bytes);
-    int exact = each && neo__shard_plan_bytes(plan->ctx, plan, 0, ranks, each) == NEO_OK;
+    neo_shard_memory *each = (neo_shard_memory *)neo__alloc_for(plan->ctx, bytes, "neo_plan");
+    if (!each) return NEO_ERR_MEMORY;
+    const neo_status placed = neo__shard_plan_bytes(plan->ctx, plan, 0, ranks, each);
     for (int32_t r = 0; r < ranks; r++) {
         neo_plan_rank *x = &plan->rank[r];
         double buffers = sample_bytes;
@@ -2356,16 +2358,18 @@ static void neo__plan_predict_bytes(neo_plan *plan, double sample_bytes) {
             buffers += p->rank == NEO_EVERY_RANK ? neo__plan_copy_buffer(t)
                                                  : neo__plan_piece_buffer(t, &plan->cut[at]);
         }
-        x->buffer_bytes = exact ? (int64_t)(each[r].exchange_bytes + each[r].workspace_bytes)
-                                : (int64_t)buffers + 1;
+        x->buffer_bytes = placed == NEO_OK
+                              ? (int64_t)(each[r].exchange_bytes + each[r].workspace_bytes)
+                              : (int64_t)buffers + 1;
     }
     neo_free(plan->ctx, each, bytes);
+    return placed == NEO_ERR_MEMORY ? placed : NEO_OK;
 }
-static void neo__plan_predict(neo_plan *plan) {
+static neo_status neo__plan_predict(neo_plan *plan) {
     int32_t ranks = plan->desc.cluster.ranks, busiest = 0, fullest = 0;
     double most[NEO__PLAN_LOADS] = {0.0}, sum = 0.0, reduce;
     int64_t most_bytes = -1;
-    neo__plan_predict_bytes(plan, neo__plan_predict_loads(plan, &reduce));
+    NEO__TRY(neo__plan_predict_bytes(plan, neo__plan_predict_loads(plan, &reduce)));
     for (int32_t r = 0; r < ranks; r++) {
         neo_plan_rank *x = &plan->rank[r];
         neo__plan_load load = neo__plan_load_total(plan->load[r]);
@@ -2386,6 +2390,7 @@ static void neo__plan_predict(neo_plan *plan) {
     plan->step.busiest_rank = busiest;
     plan->step.fullest_rank = fullest;
     plan->step.most_bytes = most_bytes;
+    return NEO_OK;
 }
 
 /* ---------------------------------------------------------------------------
@@ -2555,7 +2560,7 @@ static neo_status neo__plan_hold(neo_plan *plan, int64_t count, int64_t held) {
     return NEO__ARENA(placed, plan->rank, ranks);
 }
 /* From the sorted pieces: tables, the index by rank, predictions. */
-static void neo__plan_finish(neo_plan *plan) {
+static neo_status neo__plan_finish(neo_plan *plan) {
     int32_t ranks = plan->desc.cluster.ranks;
     int64_t *first = plan->rank_first; /* counts, then ends, then begins of the ranks' lists */
     for (int64_t i = plan->piece_count - 1; i >= 0; i--) {
@@ -2576,7 +2581,7 @@ static void neo__plan_finish(neo_plan *plan) {
         t->piece_count = end - t->first_piece;
         t->placement = neo__plan_classify(t);
     }
-    neo__plan_predict(plan);
+    return neo__plan_predict(plan);
 }
 static neo_status neo__plan_fill(neo_plan *plan, const neo_piece *pieces, int64_t count,
                                  const char *fn) {
@@ -2595,7 +2600,7 @@ static neo_status neo__plan_fill(neo_plan *plan, const neo_piece *pieces, int64_
         while (at < count && plan->piece[at].table == t) at++;
         NEO__TRY(neo__plan_check_tiles(&plan->table[t], plan->piece + begin, at - begin, fn));
     }
-    neo__plan_finish(plan);
+    NEO__TRY(neo__plan_finish(plan));
     NEO__CHECK(!budget || plan->step.most_bytes <= budget, NEO_ERR_CAPACITY,
                "%s: rank %d would need %" PRId64 " bytes, its budget is %" PRId64, fn,
                plan->step.fullest_rank, plan->step.most_bytes, budget);
@@ -3472,8 +3477,7 @@ static neo_status neo__plan_search_build(neo__plan_search *s) {
             held += o->col_parts ? neo__plan_shape_count(shape) : s->ranks;
         }
     }
-    neo__plan_finish(plan);
-    return NEO_OK;
+    return neo__plan_finish(plan);
 }
 
 /* ---- memory: what a plan takes to the byte, and the least there is ----

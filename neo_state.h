@@ -89,9 +89,12 @@ NEO_API neo_status neo_state_add_params(neo_state *state, const neo_params *para
 NEO_API neo_status neo_state_add_optim(neo_state *state, neo_optim *optim);
 NEO_API neo_status neo_state_add_bags(neo_state *state, neo_bags *bags);
 /* neo_state_define: a word of the numeric definition, for example ("optimizer", "adagrad"). Saved
-   with a checkpoint; loading under another value is refused. Defining a key again replaces its
-   value. "repro_shards" and "seed" of the context are defined from the start, and
-   "<bags>.<table>.row_buckets" by _add_bags and _add_shard where it is above 1. */
+   with a checkpoint; loading under another value is refused. What nobody defines may change at a
+   resume, and nothing says so: the learning rate, the numbers of an optimizer (its betas,
+   weight_decay, clip_norm; Adam or AdamW, whose state has the same names), a loss. A trainer
+   defines those that it wants to keep. Defining a key again replaces its value. "repro_shards" and
+   "seed" of the context are defined from the start, and "<bags>.<table>.row_buckets" by _add_bags
+   and _add_shard where it is above 1. */
 NEO_API neo_status neo_state_define(neo_state *state, const char *key, const char *value);
 NEO_API int neo_state_count(const neo_state *state);
 NEO_API const char *neo_state_name(const neo_state *state, int index);
@@ -282,6 +285,10 @@ NEO_API neo_status neo_load_safetensors(neo_ctx *ctx, const char *path, const ne
    them, a part of the numeric definition. */
 NEO_API neo_status neo__state_define_buckets(neo_state *state, const char *bags, const char *table,
                                              int32_t row_buckets);
+
+/* For neo's other headers: a load that has changed tensors calls fn(user); kept with the last
+   tensor that was added, if there is one. */
+NEO_API void neo__state_when_read(neo_state *state, neo_status (*fn)(void *user), void *user);
 
 #ifdef __cplusplus
 }
@@ -602,6 +609,8 @@ typedef struct neo__state_entry {
     neo__slab slab;
     int is_part, is_copy; /* is_copy: another part has it too */
     int first, next;      /* entries: the first part of this name; the next one, or -1 */
+    neo_status (*read)(void *user); /* called behind a load, or NULL */
+    void *user;
 } neo__state_entry;
 typedef struct neo__state_word {
     const char *key, *value;
@@ -1015,6 +1024,16 @@ NEO_API neo_status neo_state_add_bags(neo_state *state, neo_bags *bags) {
     return neo__state_added(state, before, status);
 }
 
+NEO_API void neo__state_when_read(neo_state *state, neo_status (*fn)(void *user), void *user) {
+    if (state->count == 0) return;
+    state->entries[state->count - 1].read = fn;
+    state->entries[state->count - 1].user = user;
+}
+static neo_status neo__state_was_read(const neo_state *state) {
+    for (int i = 0; i < state->count; i++)
+        if (state->entries[i].read) NEO__TRY(state->entries[i].read(state->entries[i].user));
+    return NEO_OK;
+}
 NEO_API neo_status neo_state_define(neo_state *state, const char *key, const char *value) {
     NEO__CHECK(state && key && key[0] && value, NEO_ERR_ARG,
                "neo_state_define: an argument is NULL or the key is empty");
@@ -2262,6 +2281,7 @@ NEO_API neo_status neo_load_safetensors(neo_ctx *ctx, const char *path, const ne
     NEO__TRY(neo_safetensors_open(ctx, path, &file));
     neo_status status = neo__st_load_weights(file, map, map_count, partial, state, &count);
     neo_safetensors_close(file);
+    if (status == NEO_OK) status = neo__state_was_read(state);
     if (status == NEO_OK && loaded) *loaded = count;
     return status;
 }
@@ -3374,7 +3394,8 @@ static neo_status neo__ckpt_read(neo__ckpt_load *load) {
     const neo__state_dicts *dicts = &load->state->dicts;
     if (load->dicts) dicts->install(dicts->schema, load->dicts, 1);
     load->dicts = NULL;
-    return neo__meet_agree(meet, neo__ckpt_read_runs(load));
+    status = neo__ckpt_read_runs(load);
+    return neo__meet_agree(meet, status == NEO_OK ? neo__state_was_read(load->state) : status);
 }
 static void neo__ckpt_load_free(neo__ckpt_load *load) {
     neo_ctx *ctx = load->ctx;

@@ -6,8 +6,9 @@
      mpicc -DNEO_COMM_MPI -O2 -I. examples/job.c examples/neo.c -o job_mpi -lm -lpthread
      mpirun --oversubscribe -n 4 ./job_mpi CHECKPOINTS     (MPICH: mpirun -n 4)
 
-   An MLP learns from 13 numbers; for embedding tables see ranks.c. The best epoch is in
-   CHECKPOINTS/best. Expect, stopped on the way or not, `state 869c7cf6eaed919a` on 1 to 8 ranks. */
+   An MLP learns from 13 numbers; for embedding tables, and an MLP in shards, see ranks.c. The best
+   epoch is in CHECKPOINTS/best. Expect, stopped on the way or not, `state 869c7cf6eaed919a` on 1 to
+   8 ranks. */
 #include "neo_data.h"
 #include "neo_fsdp.h"
 #include <stdio.h>
@@ -24,7 +25,7 @@ typedef struct job {
     neo_schema *schema[2];
     neo_reader *reader[2];  /* of this rank's samples */
     neo_params *params; neo_mlp *mlp;
-    neo_fsdp *dense;        /* the MLP and its optimizer, cut over the ranks */
+    neo_fsdp *dense;        /* the MLP and its optimizer, on every rank */
     neo_state *state;       /* all of the job that is saved: these two as well */
     neo_position position;
     struct { int64_t epoch, step, best_epoch, best_loss; } at; /* the loss in units of 1e-9 */
@@ -33,8 +34,7 @@ typedef struct job {
 } job;
 
 static neo_status open_data(job *j) {
-    neo_synthetic_desc data[2] = {{.samples = SAMPLES}, {.samples = TESTS}};
-    data[VALID].first_sample = SAMPLES;
+    neo_synthetic_desc data[] = {{.samples = SAMPLES}, {.samples = TESTS, .first_sample = SAMPLES}};
     for (int i = 0; i < 2; i++) {
         neo_reader_desc desc = {.batch = BATCH, .shuffle_window = i == TRAIN ? SAMPLES : 0};
         desc.rank = neo_comm_rank(j->comm), desc.world_size = neo_comm_size(j->comm);
@@ -52,7 +52,7 @@ static neo_status create_model(job *j) {
     TRY(neo_params_create_deferred(j->ctx, &j->params)); /* neo_fsdp has the memory */
     TRY(neo_mlp_create(j->ctx, j->params, &desc, &j->mlp));
     neo_fsdp_unit unit = {.name = "mlp", .params = j->params};
-    neo_fsdp_desc dense = {.units = &unit, .unit_count = 1, .mode = NEO_FSDP_FULL,
+    neo_fsdp_desc dense = {.units = &unit, .unit_count = 1, .mode = NEO_FSDP_DDP,
                            .optim = {.kind = NEO_OPTIM_ADAM, .clip_norm = 1}};
     TRY(neo_tensor_alloc(j->ctx, NEO_F32, 2, column, &j->logit));
     TRY(neo_tensor_alloc(j->ctx, NEO_F32, 2, column, &j->dlogit));
@@ -68,70 +68,46 @@ static neo_status create_model(job *j) {
 
 #define CUT(t) neo_tensor_rows(t, first, n)
 
-/* One step. sum: of the losses of this rank's samples. */
+/* A step; a look. sum: the losses of this rank's samples are added. */
 static neo_status train_batch(job *j, const neo_batch *batch, neo_exact *sum) {
     neo_loss_desc desc = {.batch = batch->global_size, .sum = sum};
-    int64_t first, start;
-    neo_fsdp_samples(j->dense, 0, batch->global_size, &start);
-    for (int k = 0; k < neo_fsdp_pieces(j->dense); k++) { /* 1, if ranks are a power of two */
+    int64_t first = 0, n, in_batch;
+    for (int k = 0; k < neo_fsdp_pieces(j->dense); k++, first += n) { /* 1, or of 3, 5.. ranks 2 */
         neo_leaves leaves = neo_fsdp_piece(j->dense, k, batch->global_size);
-        int64_t n = neo_fsdp_samples(j->dense, k, batch->global_size, &first);
-        first -= start;
-        TRY(neo_fsdp_backward_begin(j->dense, 0, k));
+        n = neo_fsdp_samples(j->dense, k, batch->global_size, &in_batch);
         TRY(neo_mlp_forward(j->mlp, CUT(batch->dense), CUT(j->logit)));
         TRY(neo_bce_with_logits(j->ctx, &desc, CUT(j->logit), CUT(batch->label), CUT(j->dlogit),
                                 NULL));
         TRY(neo_mlp_backward(j->mlp, &leaves, CUT(j->dlogit), neo_tensor_none()));
-        TRY(neo_fsdp_backward_end(j->dense, 0));
+        TRY(neo_fsdp_piece_end(j->dense));
     }
-    return neo_fsdp_step(j->dense, 0.003f);
+    j->at.step++;
+    return neo_fsdp_step(j->dense, 0.003f); /* adds the gradients of all ranks, clips, steps */
+}
+static neo_status test_batch(job *j, const neo_batch *batch, neo_exact *sum) {
+    neo_loss_desc desc = {.sum = sum};
+    int64_t first = 0, n = batch->size;
+    TRY(neo_mlp_forward(j->mlp, batch->dense, CUT(j->logit)));
+    return neo_bce_with_logits(j->ctx, &desc, CUT(j->logit), batch->label, neo_tensor_none(), NULL);
 }
 
-typedef struct sums { neo_exact loss; int64_t stops; } sums;
-
-/* Sums over all ranks: integers, which add in any order. */
-static neo_status add_up(job *j, sums *s) {
-    s->stops = neo_stop_signal() != 0; /* all ranks must stop after the same step */
-    TRY(neo_comm_all_reduce(j->comm, NEO_REDUCE_SUM, s, s, sizeof *s / 8, NEO_I64, NULL));
-    j->stops = s->stops > 0;
-    return NEO_OK;
-}
-
-/* To the end of the epoch, or to a signal. */
-static neo_status train_epoch(job *j, double *mean) {
+/* To the end of a reader's epoch; in training also to a signal. */
+static neo_status read_epoch(job *j, int which, double *mean) {
     neo_status status = NEO_OK;
     neo_batch batch;
-    sums s;
-    double loss = 0, samples = 0; /* of this epoch, since its beginning or a resume */
-    while (!j->stops && (status = neo_reader_next(j->reader[TRAIN], &batch)) == NEO_OK) {
+    struct { neo_exact loss; int64_t stops; } s; /* integers: they add in any order */
+    double loss = 0, samples = 0; /* since the beginning of the epoch, or a resume */
+    while ((which == VALID || !j->stops) &&
+           (status = neo_reader_next(j->reader[which], &batch)) == NEO_OK) {
         neo_exact_zero(&s.loss);
-        TRY(train_batch(j, &batch, &s.loss));
-        TRY(add_up(j, &s));
+        TRY((which == TRAIN ? train_batch : test_batch)(j, &batch, &s.loss));
+        s.stops = neo_stop_signal() != 0; /* all ranks must stop after the same step */
+        TRY(neo_comm_all_reduce(j->comm, NEO_REDUCE_SUM, &s, &s, sizeof s / 8, NEO_I64, NULL));
+        j->stops = s.stops > 0;
         loss += neo_exact_value(&s.loss), samples += (double)batch.global_size;
-        j->at.step++;
     }
     *mean = samples > 0 ? loss / samples : 0;
     return status == NEO_END ? NEO_OK : status;
-}
-
-/* The mean loss of the validation samples. */
-static neo_status evaluate(job *j, double *mean) {
-    sums s;
-    neo_loss_desc desc = {.batch = BATCH, .sum = &s.loss};
-    neo_batch batch;
-    neo_status status;
-    neo_exact_zero(&s.loss);
-    TRY(neo_reader_epoch(j->reader[VALID], 0)); /* from its beginning */
-    while ((status = neo_reader_next(j->reader[VALID], &batch)) == NEO_OK) {
-        int64_t first = 0, n = batch.size;
-        TRY(neo_fsdp_forward_begin(j->dense, 0));
-        TRY(neo_mlp_forward(j->mlp, batch.dense, CUT(j->logit)));
-        TRY(neo_fsdp_forward_end(j->dense, 0));
-        TRY(neo_bce_with_logits(j->ctx, &desc, CUT(j->logit), batch.label, CUT(j->dlogit), NULL));
-    }
-    if (status != NEO_END) return status;
-    TRY(add_up(j, &s));
-    return *mean = neo_exact_value(&s.loss) / TESTS, NEO_OK;
 }
 
 static neo_status save(job *j, const char *folder, int keep) {
@@ -145,7 +121,8 @@ static neo_status save(job *j, const char *folder, int keep) {
 
 static neo_status end_epoch(job *j, double mean) {
     double valid;
-    TRY(evaluate(j, &valid));
+    TRY(neo_reader_epoch(j->reader[VALID], 0)); /* from its beginning */
+    TRY(read_epoch(j, VALID, &valid));
     int is_best = j->at.epoch++ == 0 || (int64_t)(valid * 1e9) < j->at.best_loss;
     if (is_best) j->at.best_epoch = j->at.epoch, j->at.best_loss = (int64_t)(valid * 1e9);
     if (neo_comm_rank(j->comm) == 0)
@@ -165,7 +142,7 @@ static neo_status train(job *j) {
     if (status != NEO_OK && status != NEO_ERR_NOT_FOUND) return status; /* or there is none yet */
     if (status == NEO_OK) TRY(neo_reader_seek(j->reader[TRAIN], &j->position));
     while (j->at.epoch < EPOCHS && j->at.epoch - j->at.best_epoch < PATIENCE) {
-        TRY(train_epoch(j, &mean));
+        TRY(read_epoch(j, TRAIN, &mean));
         if (j->stops) return save(j, "", 2);
         TRY(end_epoch(j, mean));
     }

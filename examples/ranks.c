@@ -82,22 +82,16 @@ static neo_status create_activations(model *m) {
     return NEO_OK;
 }
 
-/* Samples of one piece of a batch, counted from this rank's first. There is one piece, all of the
-   rank's samples, if the number of ranks is a power of two. */
-static int64_t piece_samples(const model *m, int piece, int64_t batch, int64_t *first) {
-    int64_t start, n = neo_fsdp_samples(m->dense, piece, batch, first);
-    neo_fsdp_samples(m->dense, 0, batch, &start);
-    *first -= start;
-    return n;
-}
 #define CUT(t) neo_tensor_rows(t, first, n)
 
-/* Forward and backward of the top MLP; its gradients begin to add up over the ranks. */
+/* Forward and backward of the top MLP; its gradients begin to add up over the ranks. There is one
+   piece, all of the rank's samples, if the number of ranks is a power of two. */
 static neo_status train_top(model *m, const neo_batch *batch, neo_exact *loss) {
     neo_loss_desc desc = {.batch = batch->global_size, .sum = loss};
-    for (int k = 0; k < neo_fsdp_pieces(m->dense); k++) {
+    int64_t first = 0, n, in_batch;
+    for (int k = 0; k < neo_fsdp_pieces(m->dense); k++, first += n) {
         neo_leaves leaves = neo_fsdp_piece(m->dense, k, batch->global_size);
-        int64_t first, n = piece_samples(m, k, batch->global_size, &first);
+        n = neo_fsdp_samples(m->dense, k, batch->global_size, &in_batch);
         TRY(neo_fsdp_backward_begin(m->dense, TOP, k));
         TRY(neo_mlp_forward(m->mlp[TOP], CUT(m->z), CUT(m->logit)));
         TRY(neo_bce_with_logits(m->ctx, &desc, CUT(m->logit), CUT(batch->label), CUT(m->dlogit),
@@ -110,10 +104,11 @@ static neo_status train_top(model *m, const neo_batch *batch, neo_exact *loss) {
 
 /* An MLP remembers one forward pass: each of several pieces needs its own. */
 static neo_status train_bottom(model *m, const neo_batch *batch) {
+    int64_t first = 0, n, in_batch;
     int pieces = neo_fsdp_pieces(m->dense);
-    for (int k = 0; k < pieces; k++) {
+    for (int k = 0; k < pieces; k++, first += n) {
         neo_leaves leaves = neo_fsdp_piece(m->dense, k, batch->global_size);
-        int64_t first, n = piece_samples(m, k, batch->global_size, &first);
+        n = neo_fsdp_samples(m->dense, k, batch->global_size, &in_batch);
         TRY(neo_fsdp_backward_begin(m->dense, BOTTOM, k));
         if (pieces > 1) TRY(neo_mlp_forward(m->mlp[BOTTOM], CUT(batch->dense), CUT(m->x)));
         TRY(neo_mlp_backward(m->mlp[BOTTOM], &leaves, CUT(m->dx), neo_tensor_none()));

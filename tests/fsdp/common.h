@@ -20,6 +20,7 @@ static int unit_of(int layer) { return layer == 0 || layer == LAYERS - 1 ? 0 : l
 typedef struct Config {
     neo_fsdp_desc desc;                       /* units: made by the model */
     int keep_root, replicate, freeze;         /* bits of units */
+    int bare;                                 /* bits: units without windows, in DDP */
     int batch, steps, same_data;              /* the same samples in every step */
     float lr;
     int recompute;                            /* forward again in the backward window */
@@ -187,37 +188,39 @@ static void linger(neo_comm *comm, const Config *c) {
     if (!c->delay_ms || neo_comm_rank(comm) != 0) return;
     for (int64_t end = neo_time_ns() + c->delay_ms * (int64_t)1000000; neo_time_ns() < end;) {}
 }
-static neo_status unit_forward(neo_ctx *ctx, neo_fsdp *f, Model *m, int i, int64_t rows) {
-    int u = unit_of(i);
-    if (u) NEO__TRY(neo_fsdp_forward_begin(f, u));
+static int has_window(const Config *c, int u) { return !(c->bare >> u & 1); }
+static neo_status unit_forward(neo_ctx *ctx, const Config *c, neo_fsdp *f, Model *m, int i,
+                               int64_t rows) {
+    int u = unit_of(i), window = u && has_window(c, u);
+    if (window) NEO__TRY(neo_fsdp_forward_begin(f, u));
     NEO__TRY(layer_forward(ctx, m, i, rows));
-    return u ? neo_fsdp_forward_end(f, u) : NEO_OK;
+    return window ? neo_fsdp_forward_end(f, u) : NEO_OK;
 }
 static neo_status forward(neo_comm *comm, const Config *c, neo_fsdp *f, Model *m, int64_t rows) {
     neo_ctx *ctx = neo_comm_ctx(comm);
-    NEO__TRY(neo_fsdp_forward_begin(f, 0));
+    if (has_window(c, 0)) NEO__TRY(neo_fsdp_forward_begin(f, 0));
     for (int i = 0; i < LAYERS; i++) {
-        NEO__TRY(unit_forward(ctx, f, m, i, rows));
+        NEO__TRY(unit_forward(ctx, c, f, m, i, rows));
         if (i == 1 || i == LAYERS - 1) linger(comm, c);
     }
-    return neo_fsdp_forward_end(f, 0);
+    return has_window(c, 0) ? neo_fsdp_forward_end(f, 0) : NEO_OK;
 }
 static neo_status backward(neo_comm *comm, const Config *c, neo_fsdp *f, Model *m, int piece,
                            int64_t rows) {
     neo_ctx *ctx = neo_comm_ctx(comm);
     neo_leaves leaves = neo_fsdp_piece(f, piece, c->batch);
     int micros = c->desc.micro_batches ? c->desc.micro_batches : 1;
-    NEO__TRY(neo_fsdp_backward_begin(f, 0, piece));
+    if (has_window(c, 0)) NEO__TRY(neo_fsdp_backward_begin(f, 0, piece));
     NEO__TRY(model_loss(ctx, m, rows, (int64_t)c->batch * micros, neo_fsdp_loss_scale(f)));
     for (int i = LAYERS - 1; i >= 0; i--) {
-        int u = unit_of(i);
-        if (u) NEO__TRY(neo_fsdp_backward_begin(f, u, piece));
+        int u = unit_of(i), window = u && has_window(c, u);
+        if (window) NEO__TRY(neo_fsdp_backward_begin(f, u, piece));
         if (u && c->recompute) NEO__TRY(layer_forward(ctx, m, i, rows));
         NEO__TRY(layer_backward(ctx, m, &leaves, i, rows, c->freeze >> u & 1));
         if (i == 2) linger(comm, c);
-        if (u) NEO__TRY(neo_fsdp_backward_end(f, u));
+        if (window) NEO__TRY(neo_fsdp_backward_end(f, u));
     }
-    return neo_fsdp_backward_end(f, 0);
+    return has_window(c, 0) ? neo_fsdp_backward_end(f, 0) : NEO_OK;
 }
 static neo_status train_step(neo_comm *comm, const Config *c, neo_fsdp *f, Model *m, int step) {
     int micros = c->desc.micro_batches ? c->desc.micro_batches : 1;
@@ -232,6 +235,9 @@ static neo_status train_step(neo_comm *comm, const Config *c, neo_fsdp *f, Model
             NEO__TRY(forward(comm, c, f, m, rows));
             if (c->forward_first) NEO__TRY(forward(comm, c, f, m, rows));
             NEO__TRY(backward(comm, c, f, m, piece, rows));
+            int last = micro == micros - 1 && piece == neo_fsdp_pieces(f) - 1;
+            if (c->bare ? !last || step % 2 == 0 : step == 1) /* with windows it may be called */
+                NEO__TRY(neo_fsdp_piece_end(f));
         }
     linger(comm, c);
     return neo_fsdp_step(f, c->lr);

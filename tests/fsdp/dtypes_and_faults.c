@@ -84,14 +84,15 @@ static int go(int ranks, Watch *w) {
 
 /* Every number of ranks and mode has the bits of one rank. */
 static uint64_t alike(const Config *c, const char *what) {
-    static const int ranks[] = {2, 3, 4, 8, 4, 8, 5};
+    static const int ranks[] = {2, 3, 4, 8, 4, 8, 5, 3, 4};
     Watch one = {0};
     one.config = *c;
     go(1, &one);
-    for (int i = 0; i < 7; i++) {
+    for (int i = 0; i < 9; i++) {
         Watch w = {0};
         w.config = *c;
         w.config.desc.mode = (neo_fsdp_mode)(i % NEO_FSDP_MODE_COUNT);
+        if (i > 6) w.config.desc.mode = NEO_FSDP_DDP, w.config.bare = (1 << UNITS) - 1;
         if (i >= 4 && i < 6) w.config.desc.mode = NEO_FSDP_FULL, w.config.desc.factor = 2;
         if (w.config.infinite_rank >= 0) w.config.infinite_rank = ranks[i] - 1;
         go(ranks[i], &w);
@@ -380,7 +381,7 @@ static neo_status by_hand(neo_comm *comm, void *user) {
     EXPECT_OK(comm, neo_fsdp_create(comm, &h.desc, &h.f));
     Hand second = h;
     EXPECT_ERR(comm, neo_fsdp_create(comm, &h.desc, &second.f), NEO_ERR_ARG,
-               "the set of unit 'A' is bound already");
+               "'A' of unit 'A' is bound by another owner");
     for (int u = 0; u < HAND_UNITS; u++) EXPECT_OK(comm, neo_fsdp_backward_begin(h.f, u, 0));
     for (int u = HAND_UNITS - 1; u >= 0; u--) {
         hand_write(&h, u, 1.0f);
@@ -498,11 +499,13 @@ static neo_status windows(neo_comm *comm, void *user) {
                        "no backward has written the gradient of 'layer.2.weight' in unit 'b.2'");
         if (neo_comm_size(comm) > 1)
             EXPECT_ERR(comm, layer_backward(ctx, &m, NULL, 2, rows, 0), NEO_ERR_ARG,
-                       "rows are the whole batch, but this is the backward window of a unit over "
-                       "several ranks");
+                       "rows are the whole batch, but ranks share it");
         EXPECT_OK(comm, layer_backward(ctx, &m, &part, 2, rows, 0));
         EXPECT_OK(comm, neo_fsdp_backward_end(f, 2));
     }
+    EXPECT_ERR(comm, neo_fsdp_piece_end(f), NEO_ERR_STATE,
+               "neo_fsdp_piece_end: since the last step unit 'root' had the backward of 0 of 1");
+    EXPECT_ERR(comm, neo_fsdp_piece_end(NULL), NEO_ERR_ARG, "neo_fsdp_piece_end: fsdp is NULL");
     EXPECT_ERR(comm, neo_fsdp_backward_begin(f, 2, 0), NEO_ERR_STATE,
                "has had the backward of all 1 micro-batches: neo_fsdp_step comes first");
     EXPECT_OK(comm, neo_fsdp_cancel(f));
@@ -510,6 +513,146 @@ static neo_status windows(neo_comm *comm, void *user) {
     neo_fsdp_destroy(f);
     EXPECT_ERR(comm, layer_forward(ctx, &m, 1, 2), NEO_ERR_STATE, "its set is not in memory");
     model_destroy(&m);
+    return NEO_OK;
+}
+/* Units that stay bound, in DDP without windows. user: the digest of one rank; 1: sums in bf16. */
+static neo_status mistakes_bare(neo_comm *comm, neo_fsdp *f, const Config *c, Model *m,
+                                const neo_fsdp_desc *d) {
+    neo_ctx *ctx = neo_comm_ctx(comm);
+    const int ranks = neo_comm_size(comm), pieces = neo_fsdp_pieces(f);
+    const neo_leaves part = neo_fsdp_piece(f, 0, c->batch);
+    int64_t first, rows = neo_fsdp_samples(f, 0, c->batch, &first);
+    neo_fsdp *second;
+    neo_fsdp_prediction p;
+    double loss;
+    NEO__ZERO(neo_loss_desc, none);
+    neo_tensor out = rows_of(m->activation[LAYERS], rows, OUT);
+    EXPECT_ERR(comm, neo_fsdp_create(comm, d, &second), NEO_ERR_ARG, "is bound by another owner");
+    EXPECT_OK(comm, neo_fsdp_predict(ctx, d, ranks, neo_comm_rank(comm), &p));
+    EXPECT_ERR(comm, neo_fsdp_piece_end(f), NEO_ERR_STATE,
+               "neo_fsdp_piece_end: no backward has written the gradient of 'layer.0.weight' in "
+               "unit 'root'");
+    EXPECT_ERR(comm, neo_fsdp_step(f, 0.1f), NEO_ERR_STATE,
+               pieces == 1 ? "neo_fsdp_step: no backward has written the gradient of "
+                             "'layer.0.weight' in unit 'root'"
+                           : "unit 'root' had the backward of 0 of 1 micro-batches, and 0 of");
+    for (int i = 0; i < LAYERS; i++) EXPECT_OK(comm, layer_forward(ctx, m, i, rows));
+    if (ranks > 1) {
+        EXPECT_ERR(comm, layer_backward(ctx, m, NULL, 1, rows, 0), NEO_ERR_ARG,
+                   "neo_linear_backward: leaves is NULL");
+        EXPECT_ERR(comm, neo_mse(ctx, NULL, out, out, out, &loss), NEO_ERR_ARG,
+                   "neo_mse: desc is NULL or its batch 0, which means that the");
+        EXPECT_ERR(comm, neo_mse(ctx, &none, out, out, out, NULL), NEO_ERR_ARG, "ranks share it");
+    }
+    EXPECT_OK(comm, neo_mse(ctx, NULL, out, out, neo_tensor_none(), &loss)); /* only to look */
+    EXPECT_OK(comm, neo_fsdp_backward_begin(f, 4, 0)); /* one with a window ... */
+    EXPECT_OK(comm, layer_backward(ctx, m, &part, 4, rows, 0));
+    EXPECT_ERR(comm, neo_fsdp_step(f, 0.1f), NEO_ERR_STATE, "unit 'b.4' is in a window");
+    EXPECT_OK(comm, neo_fsdp_backward_end(f, 4));
+    EXPECT_ERR(comm, layer_backward(ctx, m, &part, 4, rows, 0), NEO_ERR_STATE,
+               "unit 'b.4' has had its backward (neo_fsdp_piece_end or neo_fsdp_step comes first)");
+    for (int i = 0; i < LAYERS; i++) /* ... and one that lacks */
+        if (i != 4 && i != 5) EXPECT_OK(comm, layer_backward(ctx, m, &part, i, rows, 0));
+    EXPECT_ERR(comm, neo_fsdp_piece_end(f), NEO_ERR_STATE, "'layer.5.weight' in unit 'b.5'");
+    EXPECT_OK(comm, layer_backward(ctx, m, &part, 5, rows, 0));
+    EXPECT_OK(comm, neo_fsdp_piece_end(f));
+    if (pieces == 1)
+        EXPECT_ERR(comm, layer_backward(ctx, m, &part, 5, rows, 0), NEO_ERR_STATE,
+                   "unit 'b.5' has had its backward");
+    return neo_fsdp_cancel(f);
+}
+static neo_status bare(neo_comm *comm, void *user) {
+    Config c = config_new();
+    Model m;
+    neo_fsdp *f;
+    neo_state *state;
+    uint64_t digest, *want = (uint64_t *)user;
+    c.bare = (1 << UNITS) - 1;
+    c.desc.mode = NEO_FSDP_DDP;
+    c.desc.param_dtype = NEO_BF16;
+    c.desc.reduce_dtype = want[1] ? NEO_BF16 : NEO_F32;
+    EXPECT_OK(comm, model_create(neo_comm_ctx(comm), &c, 1, &m));
+    neo_fsdp_desc d = c.desc;
+    d.units = m.unit;
+    neo_fsdp_prediction p;
+    EXPECT_OK(comm, neo_fsdp_predict(neo_comm_ctx(comm), &d, neo_comm_size(comm),
+                                     neo_comm_rank(comm), &p));
+    size_t before = neo_ctx_memory(neo_comm_ctx(comm)).bytes;
+    EXPECT_OK(comm, neo_fsdp_create(comm, &d, &f));
+    size_t took = neo_ctx_memory(neo_comm_ctx(comm)).bytes - before;
+    EXPECT(comm, neo_comm_size(comm) > 1 || took == p.bytes, "%zu of %zu bytes", took, p.bytes);
+    EXPECT_OK(comm, neo_state_create(neo_comm_ctx(comm), &state));
+    EXPECT_OK(comm, neo_state_add_fsdp(state, f));
+    NEO__TRY(mistakes_bare(comm, f, &c, &m, &d));
+    for (int step = 0; step < 3; step++) { /* what is shown are the rounded masters */
+        float rounded[16 * IN];
+        neo_tensor shown = m.weight[0]->value, master = neo_state_tensor(state, 0);
+        EXPECT_OK(comm, neo_round(neo_comm_ctx(comm), NEO_BF16, master,
+                                  neo_tensor_2d(rounded, NEO_F32, 15, IN)));
+        EXPECT(comm, memcmp(rounded, shown.data, neo_tensor_bytes(shown)) == 0, "step %d", step);
+        EXPECT(comm, memcmp(master.data, shown.data, neo_tensor_bytes(shown)) != 0, "%d", step);
+        EXPECT_OK(comm, train_step(comm, &c, f, &m, step));
+    }
+    neo_state_destroy(state);
+    EXPECT_OK(comm, fsdp_digest(comm, f, &digest));
+    if (neo_comm_size(comm) == 1) *want = digest;
+    EXPECT(comm, digest == *want, "%016llx", (unsigned long long)digest);
+    neo_fsdp_destroy(f);
+    EXPECT_ERR(comm, layer_forward(neo_comm_ctx(comm), &m, 1, 2), NEO_ERR_STATE,
+               "its set is not in memory");
+    model_destroy(&m);
+    return NEO_OK;
+}
+/* An MLP in a frozen unit passes on the gradient of its input, as one that learns. user: the mode.
+ */
+static neo_status frozen_mlp(neo_comm *comm, void *user) {
+    enum { ROWS = 16 };
+    neo_ctx *ctx = neo_comm_ctx(comm);
+    float x[ROWS * IN], y[ROWS * OUT], dx[2][ROWS * IN];
+    neo_params *set[3];
+    neo_mlp *mlp[3]; /* that learns; that is frozen; plain, with the values of that */
+    neo_fsdp_unit unit[2];
+    neo_fsdp *f;
+    neo_mlp_desc md;
+    memset(&md, 0, sizeof md);
+    memset(unit, 0, sizeof unit);
+    md.width_count = 3, md.widths[0] = IN, md.widths[1] = 20, md.widths[2] = OUT;
+    md.max_batch = ROWS, md.act = NEO_ACT_RELU;
+    for (int i = 0; i < 3; i++) {
+        md.name = i ? "frozen" : "learns";
+        if (i < 2) EXPECT_OK(comm, neo_params_create_deferred(ctx, &set[i]));
+        else EXPECT_OK(comm, neo_params_create(ctx, &set[i]));
+        EXPECT_OK(comm, neo_mlp_create(ctx, set[i], &md, &mlp[i]));
+        if (i < 2) unit[i].name = md.name, unit[i].params = set[i], unit[i].freeze = i;
+    }
+    NEO__ZERO(neo_fsdp_desc, d);
+    d.units = unit, d.unit_count = 2, d.mode = *(const neo_fsdp_mode *)user;
+    EXPECT_OK(comm, neo_fsdp_create(comm, &d, &f));
+    neo_leaves part = neo_fsdp_piece(f, 0, ROWS);
+    int64_t first, n = neo_fsdp_samples(f, 0, ROWS, &first);
+    for (int i = 0; i < ROWS * IN; i++) x[i] = float_of(i, 0, 1);
+    neo_tensor in = rows_of(x, n, IN), out = rows_of(y, n, OUT);
+    for (int u = 0; u < 2; u++) {
+        EXPECT_OK(comm, neo_fsdp_forward_begin(f, u));
+        EXPECT_OK(comm, neo_mlp_forward(mlp[u], in, out));
+        EXPECT_OK(comm, neo_fsdp_forward_end(f, u));
+    }
+    EXPECT_OK(comm, neo_fsdp_backward_begin(f, 1, 0));
+    EXPECT_OK(comm, neo_mlp_backward(mlp[1], &part, out, rows_of(dx[0], n, IN)));
+    EXPECT_OK(comm, neo_fsdp_backward_end(f, 1));
+    if (d.mode == NEO_FSDP_FULL) /* what lacks because no window is open is still an error */
+        EXPECT_ERR(comm, neo_mlp_backward(mlp[0], &part, out, neo_tensor_none()), NEO_ERR_STATE,
+                   "unit 'learns' is not in a window");
+    EXPECT_OK(comm, neo_mlp_forward(mlp[2], in, out));
+    EXPECT_OK(comm, neo_mlp_backward(mlp[2], &part, out, rows_of(dx[1], n, IN)));
+    EXPECT(comm, memcmp(dx[0], dx[1], (size_t)(n * IN) * sizeof(float)) == 0, "other bits");
+    EXPECT_OK(comm, neo_fsdp_backward_begin(f, 0, 0));
+    EXPECT_OK(comm, neo_mlp_backward(mlp[0], &part, out, neo_tensor_none()));
+    EXPECT_OK(comm, neo_fsdp_backward_end(f, 0));
+    EXPECT_OK(comm, neo_fsdp_step(f, 0.1f));
+    neo_fsdp_destroy(f);
+    EXPECT(comm, !neo_params_at(set[1], 0)->frozen, "frozen without its owner");
+    for (int i = 0; i < 3; i++) neo_mlp_destroy(mlp[i]), neo_params_destroy(set[i]);
     return NEO_OK;
 }
 /* One rank opens another unit of the same size. */
@@ -705,8 +848,7 @@ static neo_status refused(neo_comm *comm, void *user) {
     unit.replicate = 1;
     EXPECT_OK(comm, neo_fsdp_create(comm, &d, &f));
     neo_fsdp *second;
-    neo_status status = neo_fsdp_forward_begin(f, 0); /* bound now */
-    EXPECT(comm, status == NEO_OK, "%s", neo_last_error());
+    EXPECT_OK(comm, neo_fsdp_forward_begin(f, 0)); /* bound now */
     EXPECT_ERR(comm, neo_fsdp_create(comm, &d, &second), NEO_ERR_ARG,
                "'cube' of unit 'u' is bound by another owner");
     neo_fsdp_destroy(f);
@@ -850,6 +992,12 @@ int main(void) {
     for (int w = 1; w <= 4; w *= 2)
         bad += run_ranks(w, &d, by_hand, of_hands) + run_ranks(w, &d, bounded, NULL);
     for (int w = 1; w <= 4; w++) bad += run_ranks(w, &d, windows, NULL);
+    for (int mode = 0; mode < NEO_FSDP_MODE_COUNT; mode++)
+        for (int w = 1; w <= 2; w++) bad += run_ranks(w, &d, frozen_mlp, &mode);
+    for (int narrow_sums = 0; narrow_sums < 2; narrow_sums++) {
+        uint64_t of_bare[2] = {0, (uint64_t)narrow_sums};
+        for (int w = 1; w <= 4; w++) bad += run_ranks(w, &d, bare, of_bare);
+    }
     bad += run_ranks(4, &d, refused, NULL);
     bad += run_ranks(4, &d, other_order, NULL);
     for (int late = 0; late < 2; late++) bad += run_ranks(3, &d, swapped, &late);

@@ -89,11 +89,12 @@ static const char *describe(const Config *c, int ranks) {
     static char text[200];
     const neo_fsdp_desc *d = &c->desc;
     snprintf(text, sizeof text,
-             "W %d %s factor %d slots %d prefetch %d k %d accumulate %d groups %d keep %d "
+             "W %d %s factor %d slots %d prefetch %d k %d accumulate %d groups %d bare %x "
              "replicate %d freeze %d %s %s optim %d clip %g "
              "batch %d",
              ranks, neo_fsdp_mode_name(d->mode), d->factor, d->slots, !d->no_prefetch,
-             d->micro_batches, (int)d->accumulate, d->groups, c->keep_root, c->replicate, c->freeze,
+             d->micro_batches, (int)d->accumulate, d->groups, (unsigned)c->bare, c->replicate,
+             c->freeze,
              neo_dtype_name(d->param_dtype), neo_dtype_name(d->reduce_dtype), (int)d->optim.kind,
              (double)d->optim.clip_norm, c->batch);
     return text;
@@ -141,6 +142,8 @@ static void choose(Config *c, int ranks, uint64_t *seed) {
     c->replicate = draw(seed, 3) == 0 ? 1 << draw(seed, UNITS) : 0;
     c->recompute = (int)draw(seed, 2);
     c->forward_first = draw(seed, 8) == 0;
+    static const int bare[] = {0, (1 << UNITS) - 1, 0x155};
+    c->bare = d->mode == NEO_FSDP_DDP ? bare[draw(seed, 3)] : 0;
 }
 
 int main(void) {

@@ -1271,8 +1271,8 @@ static void memory(void) {
             int64_t live = counts.live;
             counts.refuse_at = counts.calls + at;
             status = with_little_memory(little, p, n, way);
-            if (counts.refused && status == NEO_OK)
-                status = NEO_ERR_MEMORY; /* it went on without; nothing is lost */
+            if (counts.refused) CHECK_INT(status, NEO_ERR_MEMORY); /* no number is a guess */
+            else CHECK_INT(status, NEO_OK);
             refused_calls += counts.refused;
             CHECK_INT(counts.live, live);
             CHECK_INT(counts.wrong, 0);
