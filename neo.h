@@ -297,7 +297,7 @@ typedef struct neo_ctx_desc {
     neo_isa isa;             /* a path this machine lacks: NEO_ERR_UNSUPPORTED */
     int repro_shards;        /* V, the virtual shards of a batch (see >>leaves); 0: 1 */
     uint64_t seed;           /* of every random number; 0 is a seed like any other */
-    neo_device *device;      /* must outlive the context; NULL: the CPU */
+    neo_device *device;      /* stays until the context is gone; NULL: the CPU */
 } neo_ctx_desc;
 
 /* neo_ctx_create: make a context. desc may be NULL (all defaults).
@@ -309,9 +309,14 @@ typedef struct neo_ctx_desc {
 NEO_API NEO__CHECK_UNUSED neo_status neo_ctx_create(const neo_ctx_desc *desc, neo_ctx **ctx);
 
 /* neo_ctx_destroy: NULL is allowed. Objects and tensors made from ctx go before it. Where some are
-   left the logger is told how much, new ones are refused, and the context stays until the last of
-   them is destroyed, which must be before its device is. */
+   left the logger is told which (neo_ctx_live), calls on them and new ones are refused with
+   NEO_ERR_STATE, and the context stays until the last of them is destroyed, as its device does. */
 NEO_API void neo_ctx_destroy(neo_ctx *ctx);
+/* neo_ctx_live: how many objects and tensors made from ctx are not destroyed yet. text (NULL: not
+   wanted), of `bytes` bytes, gets them by kind, with the names of those that have one, cut where it
+   is full: "2 mlp ('bottom', 'top'), 1 bags ('tables'), 3 tensors". Objects that another one made
+   for itself are not among them. */
+NEO_API int64_t neo_ctx_live(neo_ctx *ctx, char *text, size_t bytes);
 
 NEO_API int neo_ctx_threads(const neo_ctx *ctx);
 NEO_API neo_isa neo_ctx_isa(const neo_ctx *ctx);
@@ -2082,13 +2087,31 @@ NEO_API void *neo__event_make(neo_ctx *ctx);
 NEO_API void neo__event_free(neo_ctx *ctx, void *event);
 NEO_API neo_status neo__event_mark(neo_ctx *ctx, void *event);
 NEO_API neo_status neo__event_wait(neo_ctx *ctx, void *event);
-NEO_API void neo__device_destroy(neo_device *device); /* NULL is allowed */
+/* One user less, of a device's maker and of its contexts: the last one destroys it. NULL is
+   allowed. */
+NEO_API void neo__device_release(neo_device *device);
 /* A counter is about to change: while a step is recorded, it goes back if the calls from here on
    have no effect. */
 NEO_API void neo__device_counts(neo_ctx *ctx, int64_t *counter);
 /* From here on (+1), or no longer (-1), gradients are of a part of a batch: leaves NULL are
    refused. */
 NEO_API void neo__ctx_take_parts(neo_ctx *ctx, int windows);
+/* An object of a context in its list of those that live, from the end of its create to the begin of
+   its destroy; neo__live_end may be called again. The name is copied; NULL: none. */
+typedef struct neo__live {
+    struct neo__live *next, **link;
+    const char *kind;
+    char name[40];
+} neo__live;
+NEO_API void neo__live_begin(neo_ctx *ctx, neo__live *live, const char *kind, const char *name);
+NEO_API void neo__live_end(neo_ctx *ctx, neo__live *live);
+/* From here on (+1), or no longer (-1), objects that are made are parts of another, and not listed
+   beside it. */
+NEO_API void neo__live_inside(neo_ctx *ctx, int change);
+/* ctx is that of an object, NULL where the object is: refused if it is NULL or destroyed. */
+NEO_API neo_status neo__check_live(const neo_ctx *ctx, const char *function, const char *name);
+#define NEO__CHECK_LIVE(object, function, name)                                                    \
+    NEO__TRY(neo__check_live((object) ? (object)->ctx : NULL, function, name))
 #ifdef __cplusplus
 }
 #endif
@@ -2745,7 +2768,7 @@ typedef struct neo__wire_place {
    between rows, in elements. All devices add in the same order. Work of a GPU runs in the order of
    the calls, behind the caller; results that a call returns in host memory are there when it
    returns. A failure behind the caller's back is returned by a later call. One thread at a time. */
-enum { NEO__DEVICE_VERSION = 4 };
+enum { NEO__DEVICE_VERSION = 5 };
 
 /* ---- >>deferred-answers ----
    A device checks ids and labels, and sums losses and norms, behind the caller. It hands what it
@@ -3103,6 +3126,7 @@ struct neo_device {
        data come at the end. */
     int32_t recording;
     uint32_t forgotten; /* how often recorded calls were left out, so that the device never heard */
+    int32_t users;      /* atomic: its maker, who begins with 1, and its contexts */
     void (*destroy)(neo_device *d);
     /* Memory, 256-byte aligned; NULL: none. host_: memory that the device reads fast. */
     void *(*alloc)(neo_device *d, size_t bytes);
@@ -3448,6 +3472,9 @@ struct neo_ctx {
     size_t bytes, peak_bytes, device_bytes; /* atomic */
     int64_t alloc_count;                    /* atomic */
     int destroyed;                          /* by its user; atomic. bytes are then the objects' */
+    neo__live *live, **live_end; /* objects, the oldest first; under the pool's lock */
+    int inside;      /* of objects that make others for themselves */
+    int64_t tensors; /* of neo_tensor_alloc; atomic */
     int partial_batches; /* open windows in which other ranks have parts of the batch: leaves NULL
                             are an error */
 };
@@ -3485,10 +3512,13 @@ static void neo__count_alloc(neo_ctx *ctx, size_t bytes) {
 static int neo__ctx_destroyed(const neo_ctx *ctx) {
     return __atomic_load_n(&ctx->destroyed, __ATOMIC_RELAXED);
 }
-static neo_status neo__check_ctx(const char *function, const neo_ctx *ctx) {
-    NEO__CHECK(ctx, NEO_ERR_ARG, "%s: ctx is NULL", function);
+NEO_API neo_status neo__check_live(const neo_ctx *ctx, const char *function, const char *name) {
+    NEO__CHECK(ctx, NEO_ERR_ARG, "%s: %s is NULL", function, name);
     NEO__CHECK(!neo__ctx_destroyed(ctx), NEO_ERR_STATE, "%s: the context is destroyed", function);
     return NEO_OK;
+}
+static neo_status neo__check_ctx(const char *function, const neo_ctx *ctx) {
+    return neo__check_live(ctx, function, "ctx");
 }
 static void neo__ctx_free(neo_ctx *ctx);
 /* Memory of a device, or memory of the host that it reads fast (pinned); counted. */
@@ -3575,8 +3605,9 @@ NEO_API neo_status neo__event_mark(neo_ctx *ctx, void *event) {
 NEO_API neo_status neo__event_wait(neo_ctx *ctx, void *event) {
     return ctx->on->event_wait(ctx->on, event);
 }
-NEO_API void neo__device_destroy(neo_device *device) {
-    if (device) device->destroy(device);
+NEO_API void neo__device_release(neo_device *device) {
+    if (device && __atomic_sub_fetch(&device->users, 1, __ATOMIC_ACQ_REL) == 0)
+        device->destroy(device);
 }
 NEO__INLINE neo_place neo__ctx_place(const neo_ctx *ctx) {
     return ctx && ctx->device ? NEO_DEVICE : NEO_HOST;
@@ -3961,6 +3992,7 @@ NEO_API neo_status neo_ctx_create(const neo_ctx_desc *desc, neo_ctx **out) {
     neo__cpu_device_init(ctx);
     ctx->device = d.device;
     ctx->on = d.device ? d.device : &ctx->cpu;
+    ctx->live_end = &ctx->live;
     ctx->bytes = ctx->peak_bytes = sizeof *ctx;
     ctx->alloc_count = 1;
     neo__isa_bind(ctx);
@@ -3982,6 +4014,7 @@ NEO_API neo_status neo_ctx_create(const neo_ctx_desc *desc, neo_ctx **out) {
         d.allocator.free(ctx, sizeof *ctx, d.allocator.user);
         return status;
     }
+    if (ctx->device) __atomic_fetch_add(&ctx->device->users, 1, __ATOMIC_RELAXED);
     *out = ctx;
     return NEO_OK;
 }
@@ -3991,22 +4024,89 @@ static size_t neo__workers_bytes(const neo_ctx *ctx) {
 }
 static void neo__ctx_free(neo_ctx *ctx) {
     neo_allocator allocator = ctx->allocator;
+    neo_device *device = ctx->device;
     ctx->bytes = SIZE_MAX / 2; /* so that the next lines do not come to 0 */
     neo__pool_stop(&ctx->pool, ctx->pool.worker_count);
     neo_free(ctx, ctx->pool.workers, neo__workers_bytes(ctx));
     neo_free(ctx, ctx->scratch, ctx->scratch_bytes);
     allocator.free(ctx, sizeof *ctx, allocator.user);
+    neo__device_release(device);
+}
+
+/* ---- objects that live ---- */
+NEO_API void neo__live_begin(neo_ctx *ctx, neo__live *live, const char *kind, const char *name) {
+    memset(live, 0, sizeof *live);
+    if (ctx->inside) return;
+    live->kind = kind;
+    snprintf(live->name, sizeof live->name, "%s", name ? name : "");
+    neo__mutex_lock(&ctx->pool.lock);
+    live->link = ctx->live_end;
+    *ctx->live_end = live;
+    ctx->live_end = &live->next;
+    neo__mutex_unlock(&ctx->pool.lock);
+}
+NEO_API void neo__live_end(neo_ctx *ctx, neo__live *live) {
+    if (!live->link) return;
+    neo__mutex_lock(&ctx->pool.lock);
+    *live->link = live->next;
+    *(live->next ? &live->next->link : &ctx->live_end) = live->link;
+    live->link = NULL;
+    neo__mutex_unlock(&ctx->pool.lock);
+}
+NEO_API void neo__live_inside(neo_ctx *ctx, int change) { ctx->inside += change; }
+/* More words behind `used` bytes of text; the length that all of them would have. */
+static size_t neo__live_add(char *text, size_t bytes, size_t used, const char *format, ...)
+    NEO__PRINTF(4, 5);
+static size_t neo__live_add(char *text, size_t bytes, size_t used, const char *format, ...) {
+    const size_t at = NEO__MIN(used, bytes);
+    va_list args;
+    va_start(args, format);
+    const int n = vsnprintf(text ? text + at : NULL, bytes - at, format, args);
+    va_end(args);
+    return used + (size_t)NEO__MAX(n, 0);
+}
+/* All objects of the kind of `first`: the number of them, and their names. */
+static size_t neo__live_kind(const neo__live *first, char *text, size_t bytes, size_t used) {
+    int count = 0, names = 0;
+    for (const neo__live *at = first; at; at = at->next) count += strcmp(at->kind, first->kind) == 0;
+    used = neo__live_add(text, bytes, used, "%s%d %s", used ? ", " : "", count, first->kind);
+    for (const neo__live *at = first; at; at = at->next)
+        if (at->name[0] && strcmp(at->kind, first->kind) == 0)
+            used = neo__live_add(text, bytes, used, "%s'%s'", names++ ? ", " : " (", at->name);
+    return names ? neo__live_add(text, bytes, used, ")") : used;
+}
+NEO_API int64_t neo_ctx_live(neo_ctx *ctx, char *text, size_t bytes) {
+    const int64_t tensors = __atomic_load_n(&ctx->tensors, __ATOMIC_RELAXED);
+    int64_t count = tensors;
+    size_t used = 0;
+    if (!text) bytes = 0;
+    if (bytes) text[0] = 0;
+    neo__mutex_lock(&ctx->pool.lock);
+    for (const neo__live *at = ctx->live; at; at = at->next) {
+        const neo__live *same = ctx->live; /* the first of its kind */
+        while (strcmp(same->kind, at->kind) != 0) same = same->next;
+        if (same == at) used = neo__live_kind(at, text, bytes, used);
+        count++;
+    }
+    neo__mutex_unlock(&ctx->pool.lock);
+    if (tensors)
+        (void)neo__live_add(text, bytes, used, "%s%" PRId64 " tensor%s", used ? ", " : "", tensors,
+                            tensors == 1 ? "" : "s");
+    return count;
 }
 NEO_API void neo_ctx_destroy(neo_ctx *ctx) {
     if (!ctx || neo__ctx_destroyed(ctx)) return;
+    char text[NEO__ERROR_BYTES / 2];
     size_t own = sizeof *ctx;
     if (ctx->pool.workers) own += NEO__MAX(neo__workers_bytes(ctx), (size_t)1);
     if (ctx->scratch) own += ctx->scratch_bytes;
     size_t left = __atomic_load_n(&ctx->bytes, __ATOMIC_RELAXED) - own;
-    if (left > 0)
+    if (left > 0) {
+        const int64_t count = neo_ctx_live(ctx, text, sizeof text);
         neo_log(ctx, NEO_LOG_WARNING,
-                "neo_ctx_destroy: %zu bytes of objects or tensors are not destroyed yet: the "
-                "context stays until they are", left);
+                "neo_ctx_destroy: not destroyed yet: %s (%zu bytes): the context stays until they "
+                "are", count ? text : "memory of neo_alloc", left);
+    }
     __atomic_store_n(&ctx->destroyed, 1, __ATOMIC_RELAXED);
     if (__atomic_sub_fetch(&ctx->bytes, own, __ATOMIC_ACQ_REL) == 0) neo__ctx_free(ctx);
 }
@@ -4966,8 +5066,9 @@ NEO_API int neo_tensor_is_contiguous(neo_tensor t) {
 
 NEO_API neo_status neo_tensor_alloc(neo_ctx *ctx, neo_dtype dtype, int ndim, const int64_t *shape,
                                     neo_tensor *t) {
-    NEO__CHECK(ctx && t, NEO_ERR_ARG, "neo_tensor_alloc: ctx or t is NULL");
+    NEO__CHECK(t, NEO_ERR_ARG, "neo_tensor_alloc: t is NULL");
     *t = neo_tensor_none();
+    NEO__TRY(neo__check_ctx("neo_tensor_alloc", ctx));
     NEO__CHECK(ndim >= 0 && ndim <= NEO_MAX_DIMS && (ndim == 0 || shape), NEO_ERR_ARG,
                "neo_tensor_alloc: %d dimensions, not 0 .. %d", ndim, NEO_MAX_DIMS);
     NEO__CHECK(neo_dtype_size(dtype) != 0, NEO_ERR_ARG, "neo_tensor_alloc: unknown dtype %d",
@@ -4983,13 +5084,17 @@ NEO_API neo_status neo_tensor_alloc(neo_ctx *ctx, neo_dtype dtype, int ndim, con
     NEO__CHECK(data, NEO_ERR_MEMORY, "neo_tensor_alloc: no memory for %zu bytes", bytes);
     *t = neo_tensor_nd(data, dtype, ndim, shape);
     t->place = neo__ctx_place(ctx);
+    if (!ctx->inside) __atomic_fetch_add(&ctx->tensors, 1, __ATOMIC_RELAXED);
     return NEO_OK;
 }
 NEO_API void neo_tensor_free(neo_ctx *ctx, neo_tensor *t) {
     if (!t) return;
     neo_device *d = neo__device_at(ctx, t->place);
-    if (t->place == NEO_HOST || ctx->device) /* else another context's, not this one's to free */
+    /* a device's tensor of another context is not this one's to free */
+    if (t->data && (t->place == NEO_HOST || ctx->device)) {
+        if (!ctx->inside) __atomic_fetch_sub(&ctx->tensors, 1, __ATOMIC_RELAXED);
         neo__free_on(ctx, d, 0, t->data, neo_tensor_bytes(*t));
+    }
     *t = neo_tensor_none();
 }
 
@@ -5097,8 +5202,8 @@ NEO_API neo_status neo_tensor_zero(neo_ctx *ctx, neo_tensor t) {
     return bytes ? d->fill(d, t.data, 0, bytes) : NEO_OK;
 }
 NEO_API neo_status neo_tree_sum(neo_ctx *ctx, const neo_tensor *parts, int count, neo_tensor out) {
-    NEO__CHECK(ctx && parts && count > 0, NEO_ERR_ARG,
-               "neo_tree_sum: ctx or parts is NULL, or count < 1");
+    NEO__TRY(neo__check_ctx("neo_tree_sum", ctx));
+    NEO__CHECK(parts && count > 0, NEO_ERR_ARG, "neo_tree_sum: parts is NULL, or count < 1");
     NEO__TRY(neo__tensor_check(out, "neo_tree_sum", "out"));
     for (int i = 0; i <= count; i++) {
         neo_tensor t = i < count ? parts[i] : out;
@@ -5405,7 +5510,8 @@ static neo__init_call neo__init_call_make(const neo_ctx *ctx, neo_tensor t, cons
    of them. */
 static neo_status neo__tensor_init(neo_ctx *ctx, neo_tensor t, const char *name, neo_init init,
                                    int64_t first, int64_t stride) {
-    NEO__CHECK(ctx && name, NEO_ERR_ARG, "neo_tensor_init: ctx or name is NULL");
+    NEO__TRY(neo__check_ctx("neo_tensor_init", ctx));
+    NEO__CHECK(name, NEO_ERR_ARG, "neo_tensor_init: name is NULL");
     NEO__TRY(neo__tensor_check(t, "neo_tensor_init", name));
     NEO__CHECK(t.dtype == NEO_F32 && neo_tensor_is_contiguous(t), NEO_ERR_SHAPE,
                "neo_tensor_init: %s is not contiguous f32", name);
@@ -6657,6 +6763,7 @@ static neo_status neo__cpu_linear_grads(neo_device *d, const neo__linear_grads_c
    ------------------------------------------------------------------------ */
 struct neo_mlp {
     neo_ctx *ctx;
+    neo__live live;
     char *data;
     size_t data_bytes;
     neo_mlp_desc desc; /* name: NULL */
@@ -6762,7 +6869,8 @@ NEO_API neo_status neo_mlp_create(neo_ctx *ctx, neo_params *params, const neo_ml
                                   neo_mlp **out) {
     NEO__CHECK(out, NEO_ERR_ARG, "neo_mlp_create: mlp is NULL");
     *out = NULL;
-    NEO__CHECK(ctx && params, NEO_ERR_ARG, "neo_mlp_create: ctx or params is NULL");
+    NEO__TRY(neo__check_ctx("neo_mlp_create", ctx));
+    NEO__CHECK(params, NEO_ERR_ARG, "neo_mlp_create: params is NULL");
     NEO__TRY(neo__check_device(ctx, neo__params_ctx(params), "neo_mlp_create", "params are"));
     NEO__TRY(neo__mlp_check(desc, "neo_mlp_create"));
     char name[256];
@@ -6789,11 +6897,13 @@ NEO_API neo_status neo_mlp_create(neo_ctx *ctx, neo_params *params, const neo_ml
         neo_mlp_destroy(mlp);
         return status;
     }
+    neo__live_begin(ctx, &mlp->live, "mlp", desc->name);
     *out = mlp;
     return NEO_OK;
 }
 NEO_API void neo_mlp_destroy(neo_mlp *mlp) {
     if (!mlp) return;
+    neo__live_end(mlp->ctx, &mlp->live);
     if (mlp->data) neo__data_free(mlp->ctx, mlp->data, mlp->data_bytes);
     neo_free(mlp->ctx, mlp, sizeof *mlp);
 }
@@ -6823,7 +6933,7 @@ static neo_tensor neo__mlp_operand(const neo_mlp *mlp, int layer, neo_tensor t) 
 NEO_API neo_status neo_mlp_forward(neo_mlp *mlp, neo_tensor x, neo_tensor y) {
     static const char *const fn = "neo_mlp_forward";
     const int64_t batch = x.shape[0];
-    NEO__CHECK(mlp, NEO_ERR_ARG, "%s: mlp is NULL", fn);
+    NEO__CHECK_LIVE(mlp, fn, "mlp");
     neo_ctx *ctx = mlp->ctx;
     const int64_t *widths = mlp->desc.widths;
     const int narrow = mlp->desc.dtype != NEO_F32;
@@ -6877,7 +6987,7 @@ static neo_status neo__mlp_last_dz(const neo_mlp *mlp, neo_tensor dy, neo_tensor
 NEO_API neo_status neo_mlp_backward(neo_mlp *mlp, const neo_leaves *leaves, neo_tensor dy,
                                     neo_tensor dx) {
     static const char *const fn = "neo_mlp_backward";
-    NEO__CHECK(mlp, NEO_ERR_ARG, "%s: mlp is NULL", fn);
+    NEO__CHECK_LIVE(mlp, fn, "mlp");
     neo_ctx *ctx = mlp->ctx;
     const int64_t *widths = mlp->desc.widths;
     const int layers = mlp->layers;
@@ -8179,6 +8289,7 @@ typedef struct neo__param_slot {
 } neo__param_slot;
 struct neo_params {
     neo_ctx *ctx;
+    neo__live live;
     neo__param_slot **slot;
     int count, deferred;
     int64_t capacity; /* of slot */
@@ -8200,6 +8311,7 @@ static neo_status neo__params_make(neo_ctx *ctx, neo_params **out, int deferred,
     memset(p, 0, sizeof *p);
     p->ctx = ctx;
     p->deferred = deferred;
+    neo__live_begin(ctx, &p->live, "params", NULL);
     *out = p;
     return NEO_OK;
 }
@@ -8222,6 +8334,7 @@ static void neo__params_truncate(neo_params *p, int count) {
 
 NEO_API void neo_params_destroy(neo_params *p) {
     if (!p) return;
+    neo__live_end(p->ctx, &p->live);
     neo__params_truncate(p, 0);
     NEO__LIST_FREE(p->ctx, p->slot, p->capacity);
     neo_free(p->ctx, p, sizeof *p);
@@ -8229,7 +8342,7 @@ NEO_API void neo_params_destroy(neo_params *p) {
 
 static neo_status neo__params_check(const neo_params *p, const char *name, int ndim,
                                     const int64_t *shape, int64_t *count) {
-    NEO__CHECK(p, NEO_ERR_ARG, "neo_params_add: params is NULL");
+    NEO__CHECK_LIVE(p, "neo_params_add", "params");
     NEO__CHECK(name && name[0], NEO_ERR_ARG, "neo_params_add: a parameter needs a name");
     NEO__CHECK(!neo_params_find(p, name), NEO_ERR_ARG,
                "neo_params_add: there is a parameter '%s' already", name);
@@ -8346,6 +8459,7 @@ typedef struct neo__optim_entry {
 } neo__optim_entry;
 struct neo_optim {
     neo_ctx *ctx;
+    neo__live live;
     neo_params *params;
     neo_optim_desc desc; /* defaults filled in; name: owned */
     size_t bytes, data_bytes;
@@ -8496,7 +8610,8 @@ NEO_API neo_status neo_optim_create(neo_ctx *ctx, neo_params *params, const neo_
                                     neo_optim **out) {
     NEO__CHECK(out, NEO_ERR_ARG, "neo_optim_create: optim is NULL");
     *out = NULL;
-    NEO__CHECK(ctx && params && desc, NEO_ERR_ARG, "neo_optim_create: ctx, params or desc is NULL");
+    NEO__TRY(neo__check_ctx("neo_optim_create", ctx));
+    NEO__CHECK(params && desc, NEO_ERR_ARG, "neo_optim_create: params or desc is NULL");
     NEO__TRY(neo__check_device(ctx, params->ctx, "neo_optim_create", "params are"));
     NEO__TRY(neo__optim_present(params));
     NEO__TRY(neo__optim_check(desc));
@@ -8517,12 +8632,14 @@ NEO_API neo_status neo_optim_create(neo_ctx *ctx, neo_params *params, const neo_
     o->clip_factor = 1.0f;
     neo__optim_defaults(&o->desc);
     neo_status status = neo__optim_fill(o);
+    neo__live_begin(ctx, &o->live, "optim", desc->name);
     if (status != NEO_OK) neo_optim_destroy(o);
     else *out = o;
     return status;
 }
 NEO_API void neo_optim_destroy(neo_optim *o) {
     if (!o) return;
+    neo__live_end(o->ctx, &o->live);
     if (o->data_bytes) neo__data_free(o->ctx, o->data, o->data_bytes);
     neo_free(o->ctx, o, o->bytes);
 }
@@ -8724,7 +8841,7 @@ static neo_status neo__optim_step_inside(neo_optim *o, float lr) {
     return NEO_OK;
 }
 NEO_API neo_status neo_optim_step(neo_optim *o, float lr) {
-    NEO__CHECK(o, NEO_ERR_ARG, "neo_optim_step: optim is NULL");
+    NEO__CHECK_LIVE(o, "neo_optim_step", "optim");
     neo__fp_state fp = neo__fp_enter();
     neo_status status = neo__optim_step_inside(o, lr);
     neo__fp_leave(fp);
@@ -8925,6 +9042,7 @@ NEO__HOT_BEGIN
    ------------------------------------------------------------------------ */
 struct neo_jagged_buffer {
     neo_ctx *ctx;
+    neo__live live;
     neo_jagged view;
     int64_t max_bags, max_ids;
     char *block; /* of the arrays */
@@ -9156,8 +9274,9 @@ static neo_status neo__jagged_resize(neo_jagged_buffer *b, int64_t max_bags, int
 NEO_API neo_status neo_jagged_create(neo_ctx *ctx, const neo_jagged_desc *desc,
                                      neo_jagged_buffer **out) {
     const char *fn = "neo_jagged_create";
-    NEO__CHECK(ctx && desc && out, NEO_ERR_ARG, "%s: an argument is NULL", fn);
+    NEO__CHECK(desc && out, NEO_ERR_ARG, "%s: an argument is NULL", fn);
     *out = NULL;
+    NEO__TRY(neo__check_ctx(fn, ctx));
     neo_dtype dtype = (int)desc->id_dtype == 0 ? NEO_I64 : desc->id_dtype;
     NEO__CHECK(desc->feature_count >= 0 && desc->max_bags >= 0 && desc->max_ids >= 0, NEO_ERR_ARG,
                "%s: feature_count %d, max_bags %" PRId64 " or max_ids %" PRId64 " is below 0", fn,
@@ -9175,12 +9294,14 @@ NEO_API neo_status neo_jagged_create(neo_ctx *ctx, const neo_jagged_desc *desc,
         neo_jagged_destroy(b);
         return status;
     }
+    neo__live_begin(ctx, &b->live, "jagged", NULL);
     *out = b;
     return NEO_OK;
 }
 
 NEO_API void neo_jagged_destroy(neo_jagged_buffer *b) {
     if (!b) return;
+    neo__live_end(b->ctx, &b->live);
     neo_free(b->ctx, b->block, b->block_bytes);
     neo_free(b->ctx, b, sizeof *b);
 }
@@ -9189,7 +9310,7 @@ NEO_API const neo_jagged *neo_jagged_view(const neo_jagged_buffer *b) { return &
 NEO_API int64_t neo_jagged_grow_count(const neo_jagged_buffer *b) { return b->grow_count; }
 
 NEO_API neo_status neo_jagged_reserve(neo_jagged_buffer *b, int64_t max_bags, int64_t max_ids) {
-    NEO__CHECK(b, NEO_ERR_ARG, "neo_jagged_reserve: buffer is NULL");
+    NEO__CHECK_LIVE(b, "neo_jagged_reserve", "buffer");
     if (max_bags <= b->max_bags && max_ids <= b->max_ids) return NEO_OK;
     NEO__TRY(neo__jagged_resize(b, NEO__MAX(max_bags, b->max_bags), NEO__MAX(max_ids, b->max_ids),
                                 b->weights != NULL, "neo_jagged_reserve"));
@@ -9210,7 +9331,7 @@ static neo_status neo__jagged_check_weights(const neo_jagged_buffer *b, const fl
 static neo_status neo__jagged_check_sources(const neo_jagged_buffer *b,
                                             const neo_jagged *const *parts, int count,
                                             int takes_feature_bags, const char *fn) {
-    NEO__CHECK(b, NEO_ERR_ARG, "%s: the buffer is NULL", fn);
+    NEO__CHECK_LIVE(b, fn, "the buffer");
     NEO__CHECK(parts && count > 0, NEO_ERR_ARG, "%s: no source is given", fn);
     for (int i = 0; i < count; i++) {
         NEO__TRY(neo__jagged_check(parts[i], fn));
@@ -9254,7 +9375,7 @@ static neo_status neo__jagged_done(const neo__jagged_writer *w, int64_t batch,
 NEO__HOT_BEGIN
 static neo_status neo__jagged_check_batch(const neo_jagged_buffer *b, int64_t batch,
                                           const char *fn) {
-    NEO__CHECK(b, NEO_ERR_ARG, "%s: the buffer is NULL", fn);
+    NEO__CHECK_LIVE(b, fn, "the buffer");
     int64_t features = b->view.feature_count;
     NEO__CHECK(batch >= 0 && (features == 0 || batch < INT64_MAX / 16 / features), NEO_ERR_ARG,
                "%s: batch is %" PRId64, fn, batch);
@@ -9638,6 +9759,7 @@ typedef struct neo__bags_view {
 
 struct neo_bags {
     neo_ctx *ctx;
+    neo__live live;
     char *name;
     neo__bag_sizes sizes;
     neo_bounds bounds;
@@ -9946,7 +10068,8 @@ static neo_status neo__bags_check_kept_rows(int64_t rows, const char *fn) {
 
 static neo_status neo__bags_desc_check(const neo_ctx *ctx, const neo_bags_desc *d,
                                        const char *fn) {
-    NEO__CHECK(ctx && d, NEO_ERR_ARG, "%s: an argument is NULL", fn);
+    NEO__TRY(neo__check_ctx(fn, ctx));
+    NEO__CHECK(d, NEO_ERR_ARG, "%s: desc is NULL", fn);
     NEO__CHECK(d->tables && d->table_count > 0, NEO_ERR_ARG, "%s: no tables are given", fn);
     for (int32_t t = 0; t < d->table_count; t++) NEO__TRY(neo__bag_table_check(d, t, fn));
     NEO__CHECK(d->feature_table ? d->feature_count > 0
@@ -10075,6 +10198,7 @@ static neo_status neo__bags_record_check(const neo_bags *b, const neo__bag_sizes
 /* ---- create, destroy ---- */
 NEO_API void neo_bags_destroy(neo_bags *b) {
     if (!b) return;
+    neo__live_end(b->ctx, &b->live);
     for (int64_t i = 0; i < b->sizes.tables; i++) {
         neo__bag_table *t = &b->tables[i];
         void *blocks[] = {t->owns_weight ? t->job.store.data : NULL, t->job.store.scale,
@@ -10329,6 +10453,7 @@ NEO_API neo_status neo_bags_create(neo_ctx *ctx, const neo_bags_desc *desc, neo_
         neo_bags_destroy(b);
         return status;
     }
+    neo__live_begin(ctx, &b->live, "bags", b->name);
     *out = b;
     return NEO_OK;
 }
@@ -10360,7 +10485,7 @@ NEO_API neo_status neo_bags_bytes(neo_ctx *ctx, const neo_bags_desc *desc,
 }
 
 NEO_API neo_status neo_bags_reserve(neo_bags *b, int64_t max_batch, int64_t max_ids) {
-    NEO__CHECK(b, NEO_ERR_ARG, "neo_bags_reserve: bags is NULL");
+    NEO__CHECK_LIVE(b, "neo_bags_reserve", "bags");
     neo__bag_sizes sizes = b->sizes;
     if (max_batch <= sizes.max_batch && max_ids <= sizes.max_ids) return NEO_OK;
     sizes.max_batch = NEO__MAX(max_batch, sizes.max_batch);
@@ -10370,7 +10495,7 @@ NEO_API neo_status neo_bags_reserve(neo_bags *b, int64_t max_batch, int64_t max_
     return NEO_OK;
 }
 static neo_status neo__bags_check_keeps(const neo_bags *b, const char *fn) {
-    NEO__CHECK(b, NEO_ERR_ARG, "%s: bags is NULL", fn);
+    NEO__CHECK_LIVE(b, fn, "bags");
     NEO__CHECK(b->sizes.max_kept_rows, NEO_ERR_STATE,
                "%s: bags '%s' keeps no gradients: set neo_bags_desc.max_kept_rows", fn, b->name);
     return NEO_OK;
@@ -10419,7 +10544,8 @@ NEO_API neo_tensor neo_bags_state(const neo_bags *b, int32_t table, int k) {
 }
 static neo_status neo__bags_check_rows(const neo_bags *b, int32_t table, int64_t first,
                                        int64_t count, const float *rows, const char *fn) {
-    NEO__CHECK(b && table >= 0 && table < b->sizes.tables && (rows || count == 0), NEO_ERR_ARG,
+    NEO__CHECK_LIVE(b, fn, "bags");
+    NEO__CHECK(table >= 0 && table < b->sizes.tables && (rows || count == 0), NEO_ERR_ARG,
                "%s: an argument is NULL, or there is no table %d", fn, table);
     const neo__bag_table *t = &b->tables[table];
     NEO__CHECK(first >= 0 && count >= 0 && first <= t->rows - count, NEO_ERR_RANGE,
@@ -11688,7 +11814,7 @@ static neo_status neo__bags_stage(neo_bags *b, const neo_jagged *j, int have) {
 static neo_status neo__bags_begin(neo_bags *b, const neo_jagged *j, neo_tensor t, int forward,
                                   const char *fn) {
     const char *what = forward ? "out" : "dout";
-    NEO__CHECK(b, NEO_ERR_ARG, "%s: bags is NULL", fn);
+    NEO__CHECK_LIVE(b, fn, "bags");
     NEO__CHECK(!j || j->place == NEO_HOST || b->ctx->device, NEO_ERR_ARG,
                "%s: bags '%s': the batch is on a device, the context has none", fn, b->name);
     NEO__CHECK(!j || j->feature_count == b->sizes.features, NEO_ERR_SHAPE,
@@ -11939,7 +12065,8 @@ NEO_API const float *neo_bags_kept_row(const neo_bags *b, int64_t i, int32_t *ta
     return b->job.kept.sums + b->kept.slots[i].at;
 }
 NEO_API neo_status neo_bags_grad_squares(const neo_bags *bags, neo_exact *sum) {
-    NEO__CHECK(bags && sum, NEO_ERR_ARG, "neo_bags_grad_squares: bags or sum is NULL");
+    NEO__CHECK_LIVE(bags, "neo_bags_grad_squares", "bags");
+    NEO__CHECK(sum, NEO_ERR_ARG, "neo_bags_grad_squares: sum is NULL");
     neo_bags *b = (neo_bags *)(uintptr_t)bags;
     neo_device *on = b->ctx->on;
     NEO__ZERO(neo_exact, squares);
@@ -11957,7 +12084,7 @@ NEO_API neo_status neo_bags_grad_squares(const neo_bags *bags, neo_exact *sum) {
     return NEO_OK;
 }
 NEO_API neo_status neo_bags_scale_grads(neo_bags *b, float scale) {
-    NEO__CHECK(b, NEO_ERR_ARG, "neo_bags_scale_grads: bags is NULL");
+    NEO__CHECK_LIVE(b, "neo_bags_scale_grads", "bags");
     NEO__ZERO(neo__blend_call, call);
     call.kind = NEO__BLEND_SCALE;
     call.x = call.y = b->job.kept.sums;
@@ -11968,7 +12095,7 @@ NEO_API neo_status neo_bags_scale_grads(neo_bags *b, float scale) {
     return call.cols > 0 ? b->ctx->on->blend(b->ctx->on, &call) : NEO_OK;
 }
 NEO_API neo_status neo_bags_clear(neo_bags *b) {
-    NEO__CHECK(b, NEO_ERR_ARG, "neo_bags_clear: bags is NULL");
+    NEO__CHECK_LIVE(b, "neo_bags_clear", "bags");
     const int64_t count = b->kept.count;
     neo_status status = neo__bags_drop_slots(b, 0);
     if (status != NEO_OK) b->kept.count = count; /* they stay kept; the hash table is made again */
@@ -12572,6 +12699,7 @@ typedef struct neo__metric_sums {
 
 struct neo_metrics {
     neo_ctx *ctx;
+    neo__live live;
     int64_t capacity, window;
     neo__metric_sums lifetime;
     uint32_t *keys; /* [capacity]: positives, free space, negatives */
@@ -12660,8 +12788,9 @@ static neo_metrics *neo__metrics_layout(neo_metrics *m, neo__carve *carve) {
 }
 NEO_API neo_status neo_metrics_create(neo_ctx *ctx, const neo_metrics_desc *desc,
                                       neo_metrics **out) {
-    NEO__CHECK(ctx && desc && out, NEO_ERR_ARG, "neo_metrics_create: ctx, desc or metrics is NULL");
+    NEO__CHECK(desc && out, NEO_ERR_ARG, "neo_metrics_create: desc or metrics is NULL");
     *out = NULL;
+    NEO__TRY(neo__check_ctx("neo_metrics_create", ctx));
     NEO__CHECK(desc->capacity > 0 && desc->capacity <= NEO__METRICS_CAPACITY, NEO_ERR_ARG,
                "neo_metrics_create: capacity is %" PRId64 ", not in 1 .. 2^32", desc->capacity);
     NEO__CHECK(desc->window >= 0 && desc->window <= NEO__METRICS_CAPACITY, NEO_ERR_ARG,
@@ -12678,11 +12807,14 @@ NEO_API neo_status neo_metrics_create(neo_ctx *ctx, const neo_metrics_desc *desc
     carve.at = 0;
     neo_metrics *metrics = neo__metrics_layout(&counted, &carve);
     *metrics = counted;
+    neo__live_begin(ctx, &metrics->live, "metrics", NULL);
     *out = metrics;
     return NEO_OK;
 }
 NEO_API void neo_metrics_destroy(neo_metrics *m) {
-    if (m) neo_free(m->ctx, m, m->bytes);
+    if (!m) return;
+    neo__live_end(m->ctx, &m->live);
+    neo_free(m->ctx, m, m->bytes);
 }
 NEO_API void neo_metrics_reset(neo_metrics *m) {
     if (!m) return;
@@ -12751,7 +12883,7 @@ static void neo__metric_sums_add(const neo_ctx *ctx, neo__metric_sums *sums, con
     sums->count += n;
 }
 NEO_API neo_status neo_metrics_update(neo_metrics *metrics, neo_tensor logit, neo_tensor label) {
-    NEO__CHECK(metrics, NEO_ERR_ARG, "neo_metrics_update: metrics is NULL");
+    NEO__CHECK_LIVE(metrics, "neo_metrics_update", "metrics");
     const float *x = NULL, *y = NULL;
     NEO__TRY(neo__metrics_check(metrics->ctx, logit, label, &x, &y));
     neo__fp_state fp = neo__fp_enter();
@@ -12792,7 +12924,8 @@ static void neo__metric_values_of(const neo__metric_sums *s, double auc, int64_t
     }
 }
 NEO_API neo_status neo_metrics_lifetime(neo_metrics *m, neo_metric_values *values) {
-    NEO__CHECK(m && values, NEO_ERR_ARG, "neo_metrics_lifetime: metrics or values is NULL");
+    NEO__CHECK_LIVE(m, "neo_metrics_lifetime", "metrics");
+    NEO__CHECK(values, NEO_ERR_ARG, "neo_metrics_lifetime: values is NULL");
     double auc = neo__f64_bits(0x7FF8000000000000u);
     neo__fp_state fp = neo__fp_enter();
     if (m->lifetime.count <= m->capacity)
@@ -12803,7 +12936,8 @@ NEO_API neo_status neo_metrics_lifetime(neo_metrics *m, neo_metric_values *value
     return NEO_OK;
 }
 NEO_API neo_status neo_metrics_window(neo_metrics *metrics, neo_metric_values *values) {
-    NEO__CHECK(metrics && values, NEO_ERR_ARG, "neo_metrics_window: metrics or values is NULL");
+    NEO__CHECK_LIVE(metrics, "neo_metrics_window", "metrics");
+    NEO__CHECK(values, NEO_ERR_ARG, "neo_metrics_window: values is NULL");
     NEO__CHECK(metrics->window, NEO_ERR_STATE,
                "neo_metrics_window: metrics were created without a window");
     int64_t n = NEO__MIN(metrics->lifetime.count, metrics->window), pos = 0, neg = 0;
@@ -13012,6 +13146,7 @@ NEO_API int neo_stop_signal(void) { return __atomic_load_n(&neo__stop.number, __
 enum { NEO__JSONL_BYTES = 4096 };
 struct neo_jsonl {
     neo_ctx *ctx;
+    neo__live live;
     neo__file file;
     char *path;        /* behind the record */
     size_t bytes;      /* of both */
@@ -13022,8 +13157,9 @@ struct neo_jsonl {
 };
 
 NEO_API neo_status neo_jsonl_open(neo_ctx *ctx, const char *path, int append, neo_jsonl **out) {
-    NEO__CHECK(ctx && path && out, NEO_ERR_ARG, "neo_jsonl_open: ctx, path or log is NULL");
+    NEO__CHECK(path && out, NEO_ERR_ARG, "neo_jsonl_open: path or log is NULL");
     *out = NULL;
+    NEO__TRY(neo__check_ctx("neo_jsonl_open", ctx));
     const size_t bytes = sizeof(neo_jsonl) + strlen(path) + 1;
     neo_jsonl *log = (neo_jsonl *)neo__alloc_for(ctx, bytes, "neo_jsonl_open");
     if (!log) return NEO_ERR_MEMORY;
@@ -13034,12 +13170,14 @@ NEO_API neo_status neo_jsonl_open(neo_ctx *ctx, const char *path, int append, ne
     memcpy(log->path, path, strlen(path) + 1);
     neo_status status =
         neo__file_open(&log->file, log->path, append ? NEO__FILE_APPEND : NEO__FILE_CREATE);
+    if (status == NEO_OK) neo__live_begin(ctx, &log->live, "jsonl", path);
     if (status != NEO_OK) neo_free(ctx, log, bytes);
     else *out = log;
     return status;
 }
 NEO_API void neo_jsonl_close(neo_jsonl *log) {
     if (!log) return;
+    neo__live_end(log->ctx, &log->live);
     (void)neo__file_close(&log->file); /* every line was reported when it was written */
     neo_free(log->ctx, log, log->bytes);
 }
@@ -13114,7 +13252,7 @@ NEO_API void neo_jsonl_string(neo_jsonl *log, const char *key, const char *value
     else neo__jsonl_text(log, "null", 4);
 }
 NEO_API neo_status neo_jsonl_end(neo_jsonl *log) {
-    NEO__CHECK(log, NEO_ERR_ARG, "neo_jsonl_end: log is NULL");
+    NEO__CHECK_LIVE(log, "neo_jsonl_end", "log");
     if (!log->used) neo__jsonl_text(log, "{", 1);
     neo__jsonl_text(log, "}\n", 2);
     neo_status status = log->status;
@@ -13159,6 +13297,7 @@ typedef struct neo__item {
 
 struct neo_report {
     neo_ctx *ctx;
+    neo__live live;
     neo__arena arena;
     char *title;
     neo__item *facts, *notes, *charts, *tables;
@@ -13178,6 +13317,7 @@ static neo_status neo__item_text(neo_report *r, char **text, const char *value) 
    which the caller adds it when it is complete. */
 static neo_status neo__item_get(neo_report *r, neo__item **list, const char *name,
                                 neo__item **item, neo__item ***link) {
+    NEO__TRY(neo__check_live(r->ctx, "neo_report", "report"));
     while (*list && strcmp((*list)->name, name) != 0) list = &(*list)->next;
     *link = list;
     *item = *list;
@@ -13187,20 +13327,23 @@ static neo_status neo__item_get(neo_report *r, neo__item **list, const char *nam
 }
 
 NEO_API neo_status neo_report_create(neo_ctx *ctx, const char *title, neo_report **out) {
-    NEO__CHECK(ctx && title && out, NEO_ERR_ARG, "neo_report_create: ctx, title or report is NULL");
+    NEO__CHECK(title && out, NEO_ERR_ARG, "neo_report_create: title or report is NULL");
     *out = NULL;
+    NEO__TRY(neo__check_ctx("neo_report_create", ctx));
     neo_report *report = (neo_report *)neo__alloc_for(ctx, sizeof *report, "neo_report_create");
     if (!report) return NEO_ERR_MEMORY;
     memset(report, 0, sizeof *report);
     report->ctx = report->arena.ctx = ctx;
     report->arena.function = "neo_report";
     neo_status status = neo__item_text(report, &report->title, title);
+    neo__live_begin(ctx, &report->live, "report", title);
     if (status != NEO_OK) neo_report_destroy(report);
     else *out = report;
     return status;
 }
 NEO_API void neo_report_destroy(neo_report *r) {
     if (!r) return;
+    neo__live_end(r->ctx, &r->live);
     neo__arena_free(&r->arena);
     neo_free(r->ctx, r, sizeof *r);
 }

@@ -618,6 +618,7 @@ typedef struct neo__state_dicts {
 } neo__state_dicts;
 struct neo_state {
     neo_ctx *ctx;
+    neo__live live;
     neo__state_entry *entries;
     int count;
     int64_t capacity;
@@ -645,6 +646,7 @@ NEO_API neo_status neo_state_create(neo_ctx *ctx, neo_state **out) {
     snprintf(seed, sizeof seed, "%" PRIu64, ctx->seed);
     neo_status status = neo_state_define(state, "repro_shards", shards);
     if (status == NEO_OK) status = neo_state_define(state, "seed", seed);
+    neo__live_begin(ctx, &state->live, "state", NULL);
     if (status == NEO_OK) *out = state;
     else neo_state_destroy(state);
     return status;
@@ -825,8 +827,8 @@ static neo_status neo__state_added(neo_state *state, int before, neo_status stat
 
 static neo_status neo__state_check(const neo_state *state, const char *function,
                                    neo_state_kind kind, const char *name) {
-    NEO__CHECK(state && name && name[0], NEO_ERR_ARG, "%s: state is NULL or the name is empty",
-               function);
+    NEO__CHECK_LIVE(state, function, "state");
+    NEO__CHECK(name && name[0], NEO_ERR_ARG, "%s: the name is empty", function);
     NEO__CHECK(kind >= NEO_STATE_WEIGHT && kind <= NEO_STATE_PROGRESS, NEO_ERR_ARG,
                "%s: %s: kind is %d, none of neo_state_kind", function, name, (int)kind);
     NEO__CHECK(neo__utf8_valid(name), NEO_ERR_ARG, "%s: %s: the name is not UTF-8", function, name);
@@ -1016,7 +1018,8 @@ NEO_API neo_status neo_state_add_bags(neo_state *state, neo_bags *bags) {
 }
 
 NEO_API neo_status neo_state_define(neo_state *state, const char *key, const char *value) {
-    NEO__CHECK(state && key && key[0] && value, NEO_ERR_ARG,
+    NEO__CHECK_LIVE(state, "neo_state_define", "state");
+    NEO__CHECK(key && key[0] && value, NEO_ERR_ARG,
                "neo_state_define: an argument is NULL or the key is empty");
     NEO__CHECK(neo__utf8_valid(key) && neo__utf8_valid(value), NEO_ERR_ARG,
                "neo_state_define: %s: the key or its value is not UTF-8", key);
@@ -1037,6 +1040,7 @@ NEO_API neo_status neo_state_define(neo_state *state, const char *key, const cha
 NEO_API void neo_state_destroy(neo_state *state) {
     if (!state) return;
     neo_ctx *ctx = state->ctx;
+    neo__live_end(ctx, &state->live);
     neo__arena_free(&state->texts);
     NEO__LIST_FREE(ctx, state->words, state->word_capacity);
     NEO__LIST_FREE(ctx, state->slots, state->slot_count);
@@ -1494,7 +1498,8 @@ static neo_status neo__digest_meet(const neo_state *state, const neo__meet *meet
 }
 NEO_API neo_status neo_state_digest_group(const neo_state *state, const neo_group *group,
                                           uint64_t *digest) {
-    NEO__CHECK(state && digest, NEO_ERR_ARG, "neo_state_digest_group: an argument is NULL");
+    NEO__CHECK_LIVE(state, "neo_state_digest_group", "state");
+    NEO__CHECK(digest, NEO_ERR_ARG, "neo_state_digest_group: digest is NULL");
     neo__meet meet;
     NEO__TRY(neo__meet_begin(&meet, state->ctx, "neo_state_digest_group", group));
     neo_status status = neo__digest_meet(state, &meet, digest);
@@ -1561,6 +1566,7 @@ typedef struct neo__st_name {
 } neo__st_name;
 struct neo_safetensors {
     neo_ctx *ctx;
+    neo__live live;
     char *path;
     neo__file file;
     char *header;
@@ -1774,7 +1780,8 @@ static void neo__string_free(neo_ctx *ctx, char *s) {
 NEO_API neo_status neo_safetensors_open(neo_ctx *ctx, const char *path, neo_safetensors **out) {
     NEO__CHECK(out, NEO_ERR_ARG, "neo_safetensors_open: file is NULL");
     *out = NULL;
-    NEO__CHECK(ctx && path, NEO_ERR_ARG, "neo_safetensors_open: ctx or path is NULL");
+    NEO__TRY(neo__check_ctx("neo_safetensors_open", ctx));
+    NEO__CHECK(path, NEO_ERR_ARG, "neo_safetensors_open: path is NULL");
     neo__file handle;
     NEO__TRY(neo__file_open(&handle, path, NEO__FILE_READ));
     neo_safetensors *file = (neo_safetensors *)neo__alloc_zero(ctx, sizeof *file);
@@ -1789,6 +1796,7 @@ NEO_API neo_status neo_safetensors_open(neo_ctx *ctx, const char *path, neo_safe
     neo_status status = file->path
                             ? neo__st_read_header(file)
                             : neo_fail(NEO_ERR_MEMORY, "neo_safetensors_open: %s: no memory", path);
+    neo__live_begin(ctx, &file->live, "safetensors", path);
     if (status == NEO_OK) *out = file;
     else neo_safetensors_close(file);
     return status;
@@ -1796,6 +1804,7 @@ NEO_API neo_status neo_safetensors_open(neo_ctx *ctx, const char *path, neo_safe
 NEO_API void neo_safetensors_close(neo_safetensors *file) {
     if (!file) return;
     neo_ctx *ctx = file->ctx;
+    neo__live_end(ctx, &file->live);
     neo__file_close(&file->file);
     NEO__LIST_FREE(ctx, file->by_name, file->count);
     NEO__LIST_FREE(ctx, file->metadata, file->metadata_capacity);
@@ -1945,8 +1954,9 @@ static neo_status neo__st_read_rect(neo_ctx *ctx, const neo__file *file, const n
     return NEO_OK;
 }
 NEO_API neo_status neo_safetensors_read(neo_safetensors *file, int index, neo_tensor t) {
-    NEO__CHECK(file && index >= 0 && index < file->count, NEO_ERR_ARG,
-               "neo_safetensors_read: file is NULL or there is no tensor %d", index);
+    NEO__CHECK_LIVE(file, "neo_safetensors_read", "file");
+    NEO__CHECK(index >= 0 && index < file->count, NEO_ERR_ARG,
+               "neo_safetensors_read: there is no tensor %d", index);
     NEO__TRY(neo__st_check(file, index, &t, 0));
     if (t.absent && !t.data)
         return neo__no_data("neo_safetensors_read", file->tensors[index].name, t, NEO_ERR_STATE);
@@ -2148,7 +2158,8 @@ static neo_status neo__st_write(const char *function, neo_ctx *ctx, const char *
                                 const char *const *names, const neo_tensor *tensors, int count,
                                 const char *const *metadata, int metadata_count,
                                 const neo__st_source *source) {
-    NEO__CHECK(ctx && path && count >= 0 && (count == 0 || (names && tensors)), NEO_ERR_ARG,
+    NEO__TRY(neo__check_ctx(function, ctx));
+    NEO__CHECK(path && count >= 0 && (count == 0 || (names && tensors)), NEO_ERR_ARG,
                "%s: an argument is NULL or count is negative", function);
     NEO__TRY(neo__st_check_metadata(function, metadata, metadata_count));
     size_t bytes = neo__size_mul((size_t)count, sizeof(neo__st_item));
@@ -2245,7 +2256,8 @@ static neo_status neo__st_load_weights(neo_safetensors *file, const neo_name_map
 }
 NEO_API neo_status neo_load_safetensors(neo_ctx *ctx, const char *path, const neo_name_map *map,
                                         int map_count, int partial, neo_state *state, int *loaded) {
-    NEO__CHECK(ctx && path && state && map_count >= 0 && (map || map_count == 0), NEO_ERR_ARG,
+    NEO__TRY(neo__check_ctx("neo_load_safetensors", ctx));
+    NEO__CHECK(path && state && map_count >= 0 && (map || map_count == 0), NEO_ERR_ARG,
                "neo_load_safetensors: an argument is NULL");
     for (int i = 0; i < map_count; i++) {
         const char *a = map[i].file_name, *b = map[i].state_name;
@@ -2751,7 +2763,8 @@ static neo_status neo__check_save(const neo_ctx *ctx, const neo_save_desc *desc,
     return NEO_OK;
 }
 NEO_API neo_status neo_save(neo_ctx *ctx, const neo_save_desc *desc, const neo_state *state) {
-    NEO__CHECK(ctx && desc, NEO_ERR_ARG, "neo_save: an argument is NULL or desc.dir is empty");
+    NEO__TRY(neo__check_ctx("neo_save", ctx));
+    NEO__CHECK(desc, NEO_ERR_ARG, "neo_save: desc is NULL");
     neo__meet meet;
     NEO__TRY(neo__meet_begin(&meet, ctx, "neo_save", desc->group));
     neo_status status = neo__check_save(ctx, desc, state);
@@ -3395,7 +3408,8 @@ static neo_status neo__check_load(const neo_load_desc *desc, const neo_state *st
 }
 NEO_API neo_status neo_load(neo_ctx *ctx, const neo_load_desc *desc, neo_state *state,
                             int64_t *loaded_step) {
-    NEO__CHECK(ctx && desc, NEO_ERR_ARG, "neo_load: an argument is NULL or desc.dir is empty");
+    NEO__TRY(neo__check_ctx("neo_load", ctx));
+    NEO__CHECK(desc, NEO_ERR_ARG, "neo_load: desc is NULL");
     neo__meet meet;
     NEO__TRY(neo__meet_begin(&meet, ctx, "neo_load", desc->group));
     neo_status status = neo__check_load(desc, state);
@@ -3502,8 +3516,9 @@ static neo_status neo__export_write(neo__export *job, const char *path) {
                                   metadata, 2, neo__export_read, job);
 }
 NEO_API neo_status neo_export(neo_ctx *ctx, const neo_export_desc *desc) {
-    NEO__CHECK(ctx && desc && desc->dir && desc->dir[0] && desc->path, NEO_ERR_ARG,
-               "neo_export: an argument is NULL, or desc.dir or desc.path is missing");
+    NEO__TRY(neo__check_ctx("neo_export", ctx));
+    NEO__CHECK(desc && desc->dir && desc->dir[0] && desc->path, NEO_ERR_ARG,
+               "neo_export: desc is NULL, or desc.dir or desc.path is missing");
     neo__arena arena = {ctx, NULL, NULL, 0, "neo_export"};
     neo__export *job;
     NEO__TRY(NEO__ARENA(&arena, job, 1));
