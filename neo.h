@@ -493,7 +493,8 @@ typedef struct neo_convert_desc {
    infinities too; to f32, f16, bf16, f8e5m2 overflows to infinity. NaNs stay NaNs. Integers go to
    f32 by nearest always. Aliasing  src and dst may not overlap unless they are the same tensor of
    the same dtype.
-   Errors    NEO_ERR_SHAPE: the shapes differ. NEO_ERR_ARG: a tensor is none or malformed. */
+   Errors    NEO_ERR_SHAPE: the shapes differ. NEO_ERR_ARG: a tensor is none or malformed, or they
+             overlap. */
 NEO_API neo_status neo_tensor_convert(neo_ctx *ctx, neo_tensor src, neo_tensor dst,
                                       const neo_convert_desc *desc);
 /* neo_tensor_copy: same shape and dtype, any strides. Between the host and the context's device
@@ -637,7 +638,7 @@ typedef struct neo_gemm_desc {
    Aliasing  c may not overlap a, b or bias.
    Devices   with neo_cuda_desc.exact the same bits; without, large products are cuBLASLt's (of
              bf16: its operands, sums in f32), whose order of terms is its own.
-   Errors    NEO_ERR_SHAPE: also of a dtype.
+   Errors    NEO_ERR_SHAPE: also of a dtype. NEO_ERR_ARG: c overlaps an operand.
    Hook      with NEO_SGEMM defined (in the implementation file, as a function or macro
              NEO_SGEMM(trans_a, trans_b, M, N, K, a, lda, b, ldb, beta, c, ldc), row-major), it
              computes beta c + op(a) op(b) of f32 products of at least 2^15 multiply-adds, here and
@@ -695,7 +696,9 @@ NEO_API neo_status neo_params_bind(neo_params *params, int index, void *value, v
    >>layers
 
    Pairs: neo_x_forward computes outputs, neo_x_backward the gradients of its inputs and parameters.
-   A gradient tensor that is none is not computed. Gradients are overwritten, not added to.
+   A gradient tensor that is none is not computed. Gradients are overwritten, not added to. An output
+   that overlaps an input or another output in memory is refused (NEO_ERR_ARG), unless it may be that
+   input.
    ------------------------------------------------------------------------ */
 
 /* neo_activation_forward: y = act(z), elementwise; y may be z. _backward: dz = dy act'(z). For
@@ -5132,6 +5135,101 @@ static neo_status neo__same_shape(neo_tensor a, neo_tensor b, const char *functi
     return NEO_OK;
 }
 
+/* ---- tensors that share memory ---- */
+/* The bytes of a tensor: dimensions of more than one element, in bytes, and the bytes from the first
+   element to the end of the last, of dimensions k and on. Steps are positive. */
+typedef struct neo__box {
+    intptr_t begin;
+    int count;
+    int64_t n[NEO_MAX_DIMS], step[NEO_MAX_DIMS], extent[NEO_MAX_DIMS + 1];
+} neo__box;
+/* The box without the order that neo__boxes_meet wants; 0: no bytes. */
+static int neo__box_begin(neo__box *box, const neo_tensor *t) {
+    const int64_t size = (int64_t)neo_dtype_size(t->dtype);
+    box->begin = (intptr_t)t->data;
+    box->count = 0;
+    box->extent[0] = size;
+    for (int d = 0; t->data && d < t->ndim; d++) {
+        const int64_t n = t->shape[d], step = t->stride[d] * size;
+        if (n == 0) return 0;
+        if (n == 1 || step == 0) continue;
+        const int64_t length = (n - 1) * step;
+        if (step < 0) box->begin += (intptr_t)length;
+        box->extent[0] += length < 0 ? -length : length;
+        box->n[box->count] = n;
+        box->step[box->count++] = step < 0 ? -step : step;
+    }
+    return t->data != NULL;
+}
+/* Sort the dimensions, the largest step first. */
+static void neo__box_sort(neo__box *box, int64_t size) {
+    for (int i = 1; i < box->count; i++)
+        for (int k = i; k > 0 && box->step[k] > box->step[k - 1]; k--) {
+            const int64_t n = box->n[k], step = box->step[k];
+            box->n[k] = box->n[k - 1], box->step[k] = box->step[k - 1];
+            box->n[k - 1] = n, box->step[k - 1] = step;
+        }
+    box->extent[box->count] = size;
+    for (int k = box->count - 1; k >= 0; k--)
+        box->extent[k] = box->extent[k + 1] + (box->n[k] - 1) * box->step[k];
+}
+/* 1: an element of a, of dimensions i and on, shares bytes with one of b, of j and on, which begins
+   `apart` bytes behind. Indices of the largest step that differ by q bring them closer by q steps;
+   only few q do so enough. */
+static int neo__boxes_meet(const neo__box *a, int i, const neo__box *b, int j, int64_t apart) {
+    enum { MOST = 64 }; /* q to try; more: they lie across each other */
+    if (apart >= a->extent[i] || -apart >= b->extent[j]) return 0;
+    if (i == a->count && j == b->count) return 1;
+    const int64_t a_step = i < a->count ? a->step[i] : 0, b_step = j < b->count ? b->step[j] : 0;
+    const int64_t step = NEO__MAX(a_step, b_step);
+    const int64_t a_n = a_step == step ? a->n[i++] : 1, b_n = b_step == step ? b->n[j++] : 1;
+    const int64_t first = NEO__MAX((apart - a->extent[i]) / step - 1, 1 - b_n);
+    const int64_t last = NEO__MIN((apart + b->extent[j]) / step + 1, a_n - 1);
+    for (int64_t q = first; q <= last; q++)
+        if (q - first > MOST || neo__boxes_meet(a, i, b, j, apart - q * step)) return 1;
+    return 0;
+}
+static int neo__tensors_meet(const neo_tensor *s, const neo_tensor *t) {
+    neo__box a, b;
+    if (s->place != t->place || !neo__box_begin(&a, s) || !neo__box_begin(&b, t)) return 0;
+    const int64_t apart = (int64_t)(b.begin - a.begin);
+    if (apart >= a.extent[0] || -apart >= b.extent[0]) return 0;
+    neo__box_sort(&a, (int64_t)neo_dtype_size(s->dtype));
+    neo__box_sort(&b, (int64_t)neo_dtype_size(t->dtype));
+    return neo__boxes_meet(&a, 0, &b, 0, apart);
+}
+/* One tensor, given twice. */
+static int neo__tensors_same(const neo_tensor *a, const neo_tensor *b) {
+    int same = a->data == b->data && a->dtype == b->dtype && a->ndim == b->ndim;
+    for (int d = 0; same && d < a->ndim; d++)
+        same = a->shape[d] == b->shape[d] && (a->shape[d] <= 1 || a->stride[d] == b->stride[d]);
+    return same;
+}
+/* Check that none of the first `outputs` tensors shares memory with one behind it in the list; with
+   `same`, an output may be an input itself. A tensor that is none shares nothing. */
+typedef struct neo__named {
+    const neo_tensor *t;
+    const char *name;
+} neo__named;
+static neo_status neo__check_apart(const char *function, const neo__named *list, int outputs,
+                                   int count, int same) {
+    for (int i = 0; i < outputs; i++)
+        for (int k = i + 1; k < count; k++) {
+            if (!neo__tensors_meet(list[i].t, list[k].t)) continue;
+            if (same && k >= outputs && neo__tensors_same(list[i].t, list[k].t)) continue;
+            return neo_fail(NEO_ERR_ARG, "%s: %s overlaps %s in memory", function, list[i].name,
+                            list[k].name);
+        }
+    return NEO_OK;
+}
+/* NEO__APART(fn, outputs, same, {&y, "y"}, {&x, "x"} ...): neo__check_apart of that list. */
+#define NEO__APART(function, outputs, same, ...)                                                   \
+    do {                                                                                           \
+        const neo__named neo__list[] = {__VA_ARGS__};                                              \
+        NEO__TRY(neo__check_apart(function, neo__list, outputs,                                    \
+                                  (int)(sizeof neo__list / sizeof *neo__list), same));             \
+    } while (0)
+
 /* ---- public calls: the CPU converts and copies what is in host memory, in any context ---- */
 /* Two contiguous tensors are walked as one dimension. */
 static neo__convert_call neo__convert_call_make(neo_tensor src, neo_tensor dst) {
@@ -5161,6 +5259,7 @@ NEO_API neo_status neo_tensor_convert(neo_ctx *ctx, neo_tensor src, neo_tensor d
     NEO__CHECK(src.place == dst.place, NEO_ERR_ARG,
                "%s: src and dst are not both in host memory or in the device's", fn);
     if (src.place == NEO_DEVICE) NEO__TRY(neo__check_place(ctx, src, fn, "src"));
+    NEO__APART(fn, 1, 0, {&dst, "dst"}, {&src, "src"});
     neo__convert_call call = neo__convert_call_make(src, dst);
     if (desc && desc->rounding == NEO_ROUND_STOCHASTIC) {
         NEO__CHECK(desc->name, NEO_ERR_ARG, "%s: stochastic rounding needs a name", fn);
@@ -5188,6 +5287,7 @@ NEO_API neo_status neo_tensor_copy(neo_ctx *ctx, neo_tensor src, neo_tensor dst)
         return ctx->on->copy(ctx->on, dst.data, dst.place, src.data, src.place,
                              neo_tensor_bytes(src));
     }
+    NEO__APART(fn, 1, 1, {&dst, "dst"}, {&src, "src"});
     neo__convert_call call = neo__convert_call_make(src, dst);
     return neo__convert(ctx, &call);
 }
@@ -6266,6 +6366,9 @@ NEO_API neo_status neo_gemm(neo_ctx *ctx, const neo_gemm_desc *desc, neo_tensor 
     NEO__TRY(neo__check_matrix_of(ctx, dtype, a, d.trans_a ? k : m, d.trans_a ? m : k, 0, fn, "a"));
     NEO__TRY(neo__check_matrix_of(ctx, dtype, b, d.trans_b ? n : k, d.trans_b ? k : n, 0, fn, "b"));
     NEO__TRY(neo__check_product(ctx, dtype, c, m, n, fn, "c"));
+    neo_tensor bias = neo_tensor_1d((void *)(uintptr_t)d.bias, NEO_F32, n);
+    bias.place = c.place;
+    NEO__APART(fn, 1, 0, {&c, "c"}, {&a, "a"}, {&b, "b"}, {&bias, "bias"});
     neo__gemm_call call = neo__gemm_call_make(a, d.trans_a, b, d.trans_b, c);
     call.beta = d.beta;
     call.bias = d.bias;
@@ -6667,6 +6770,7 @@ NEO_API neo_status neo_linear_forward(neo_ctx *ctx, neo_tensor x, neo_tensor w, 
     NEO__TRY(neo__check_matrix_of(ctx, dtype, x, batch, in, 0, fn, "x"));
     NEO__TRY(neo__check_product(ctx, dtype, y, batch, out, fn, "y"));
     if (neo__given(bias)) NEO__TRY(neo__check_vector(ctx, bias, out, fn, "bias"));
+    NEO__APART(fn, 1, 0, {&y, "y"}, {&x, "x"}, {&w, "w"}, {&bias, "bias"});
     neo__gemm_call call = neo__gemm_call_make(x, 0, w, 1, y);
     call.bias = neo__f32(bias);
     call.finish.act = act;
@@ -6687,6 +6791,8 @@ NEO_API neo_status neo_linear_backward(neo_ctx *ctx, const neo_leaves *leaves, n
     if (neo__given(dx)) NEO__TRY(neo__check_product(ctx, dtype, dx, batch, in, fn, "dx"));
     if (neo__given(dw)) NEO__TRY(neo__check_matrix(ctx, dw, out, in, 1, fn, "dw"));
     if (neo__given(dbias)) NEO__TRY(neo__check_vector(ctx, dbias, out, fn, "dbias"));
+    NEO__APART(fn, 3, 0, {&dx, "dx"}, {&dw, "dw"}, {&dbias, "dbias"}, {&x, "x"}, {&w, "w"},
+               {&dz, "dz"});
     NEO__TRY(neo__leaves_resolve(ctx, leaves, batch, &held, fn));
     if (dw.data || dbias.data) NEO__TRY(neo__linear_grads(ctx, &held, x, dz, dw, dbias));
     if (!dx.data) return NEO_OK;
@@ -6946,6 +7052,7 @@ NEO_API neo_status neo_mlp_forward(neo_mlp *mlp, neo_tensor x, neo_tensor y) {
                mlp->desc.max_batch);
     NEO__TRY(neo__check_matrix(ctx, x, batch, widths[0], 0, fn, "x"));
     NEO__TRY(neo__check_matrix(ctx, y, batch, widths[mlp->layers], 1, fn, "y"));
+    NEO__APART(fn, 1, 0, {&y, "y"}, {&x, "x"});
     NEO__TRY(neo__mlp_present(mlp, 0, fn));
     const neo_tensor first = neo__mlp_operand(mlp, mlp->layers, x), none = neo_tensor_none();
     neo_tensor in = first;
@@ -6999,6 +7106,7 @@ NEO_API neo_status neo_mlp_backward(neo_mlp *mlp, const neo_leaves *leaves, neo_
                dy.shape[0], batch);
     NEO__TRY(neo__check_matrix(ctx, dy, batch, widths[layers], 0, fn, "dy"));
     if (neo__given(dx)) NEO__TRY(neo__check_matrix(ctx, dx, batch, widths[0], 1, fn, "dx"));
+    NEO__APART(fn, 1, 0, {&dx, "dx"}, {&dy, "dy"});
     NEO__TRY(neo__mlp_present(mlp, 0, fn));
     NEO__TRY(neo__mlp_present(mlp, 1, fn));
     NEO__TRY(neo__leaves_resolve(ctx, leaves, batch, &held, fn));
@@ -7069,6 +7177,7 @@ NEO_API neo_status neo_interact_forward(neo_ctx *ctx, int diagonal, neo_tensor x
     NEO__TRY(neo__interact_begin(ctx, diagonal, x, e, &call, fn));
     const int64_t width = neo_interact_width(call.dim, call.features, diagonal);
     NEO__TRY(neo__check_matrix(ctx, z, call.batch, width, 1, fn, "z"));
+    NEO__APART(fn, 1, 0, {&z, "z"}, {&x, "x"}, {&e, "e"});
     call.z = neo__f32(z), call.z_row = z.stride[0];
     return call.batch > 0 ? ctx->on->interact(ctx->on, &call) : NEO_OK;
 }
@@ -7082,6 +7191,7 @@ NEO_API neo_status neo_interact_backward(neo_ctx *ctx, int diagonal, neo_tensor 
     if (neo__given(dx)) NEO__TRY(neo__check_matrix(ctx, dx, call.batch, call.dim, 1, fn, "dx"));
     if (neo__given(de))
         NEO__TRY(neo__check_matrix(ctx, de, call.batch, call.features * call.dim, 1, fn, "de"));
+    NEO__APART(fn, 2, 0, {&dx, "dx"}, {&de, "de"}, {&x, "x"}, {&e, "e"}, {&dz, "dz"});
     call.backward = 1;
     call.dz = neo__f32(dz), call.dz_row = dz.stride[0];
     call.dx = neo__f32(dx), call.dx_row = dx.stride[0];
@@ -7190,6 +7300,7 @@ static neo_status neo__blend_begin(neo__blend_call *call, neo_ctx *ctx, const ch
     if (any_float) like_x.dtype = like_y.dtype = NEO_F32; /* for the next checks */
     NEO__TRY(neo__check_rows(ctx, fn, "x", like_x, like_x));
     NEO__TRY(neo__check_rows(ctx, fn, "y", like_y, like_x));
+    if (any_float || kind == NEO__BLEND_ROUND) NEO__APART(fn, 1, 1, {&x, "x"}, {&y, "y"});
     const int matrix = x.ndim == 2;
     call->kind = kind;
     call->x = x.data, call->x_dtype = x.dtype;
@@ -7227,6 +7338,7 @@ static neo_status neo__dot_begin(neo__blend_call *call, neo_ctx *ctx, const char
 NEO_API neo_status neo_dot_forward(neo_ctx *ctx, neo_tensor x, neo_tensor y, neo_tensor out) {
     neo__blend_call call;
     NEO__TRY(neo__dot_begin(&call, ctx, "neo_dot_forward", "out", x, y, out));
+    NEO__APART("neo_dot_forward", 1, 0, {&out, "out"}, {&x, "x"}, {&y, "y"});
     if (call.cols == 0) return neo_tensor_zero(ctx, out);
     return neo__blend(ctx, &call);
 }
@@ -7235,6 +7347,7 @@ NEO_API neo_status neo_dot_backward(neo_ctx *ctx, neo_tensor x, neo_tensor y, ne
     static const char *const fn = "neo_dot_backward";
     neo__blend_call call, to;
     NEO__TRY(neo__dot_begin(&call, ctx, fn, "dout", x, y, dout));
+    NEO__APART(fn, 2, 0, {&dx, "dx"}, {&dy, "dy"}, {&x, "x"}, {&y, "y"}, {&dout, "dout"});
     const neo_tensor grad[2] = {dx, dy}, from[2] = {y, x};
     for (int pass = 0; pass < 4; pass++) { /* check both before the first is written */
         const int k = pass % 2;
@@ -7417,6 +7530,8 @@ static neo_status neo__norm_forward(neo_ctx *ctx, const char *fn, int centered, 
     NEO__TRY(neo__check_matrix(ctx, y, call.rows, call.cols, 1, fn, "y"));
     if (neo__given(bias)) NEO__TRY(neo__check_vector(ctx, bias, call.cols, fn, "bias"));
     NEO__CHECK(eps >= 0.0f && eps <= FLT_MAX, NEO_ERR_ARG, "%s: eps is %g", fn, (double)eps);
+    NEO__APART(fn, 2, 1, {&y, "y"}, {&stats, "stats"}, {&x, "x"}, {&weight, "weight"},
+               {&bias, "bias"});
     call.bias = neo__f32(bias);
     call.eps = eps;
     call.y = neo__f32(y), call.y_row = y.stride[0];
@@ -7433,6 +7548,9 @@ static neo_status neo__norm_backward(neo_ctx *ctx, const char *fn, int centered,
     if (neo__given(dx)) NEO__TRY(neo__check_matrix(ctx, dx, rows, cols, 1, fn, "dx"));
     if (neo__given(dweight)) NEO__TRY(neo__check_vector(ctx, dweight, cols, fn, "dweight"));
     if (neo__given(dbias)) NEO__TRY(neo__check_vector(ctx, dbias, cols, fn, "dbias"));
+    NEO__APART(fn, 3, 0, {&dx, "dx"}, {&dweight, "dweight"}, {&dbias, "dbias"}, {&x, "x"},
+               {&weight, "weight"}, {&stats, "stats"});
+    NEO__APART(fn, 1, 1, {&dx, "dx"}, {&dy, "dy"});
     NEO__TRY(neo__leaves_resolve(ctx, leaves, rows, &call.leaves, fn));
     call.backward = 1;
     call.dy = neo__f32(dy), call.dy_row = dy.stride[0];
@@ -7753,6 +7871,7 @@ NEO_API neo_status neo_attention_forward(neo_ctx *ctx, const neo_attention_desc 
     const int64_t rows = q.shape[0], cols = q.shape[1];
     NEO__TRY(neo__check_matrix(ctx, y, rows, cols, 1, fn, "y"));
     if (neo__given(lse)) NEO__TRY(neo__check_matrix(ctx, lse, rows, call.heads, 1, fn, "lse"));
+    NEO__APART(fn, 2, 0, {&y, "y"}, {&lse, "lse"}, {&q, "q"}, {&k, "k"}, {&v, "v"});
     call.lse = neo__f32(lse), call.lse_row = lse.stride[0];
     return rows > 0 ? ctx->on->attention(ctx->on, &call) : NEO_OK;
 }
@@ -7770,6 +7889,8 @@ NEO_API neo_status neo_attention_backward(neo_ctx *ctx, const neo_attention_desc
     if (neo__given(dq)) NEO__TRY(neo__check_matrix(ctx, dq, rows, cols, 1, fn, "dq"));
     if (neo__given(dk)) NEO__TRY(neo__check_matrix(ctx, dk, rows, cols, 1, fn, "dk"));
     if (neo__given(dv)) NEO__TRY(neo__check_matrix(ctx, dv, rows, cols, 1, fn, "dv"));
+    NEO__APART(fn, 3, 0, {&dq, "dq"}, {&dk, "dk"}, {&dv, "dv"}, {&q, "q"}, {&k, "k"}, {&v, "v"},
+               {&y, "y"}, {&lse, "lse"}, {&dy, "dy"});
     call.backward = 1;
     call.lse = neo__f32(lse), call.lse_row = lse.stride[0];
     call.dy = neo__f32(dy), call.dy_row = dy.stride[0];
@@ -11810,6 +11931,20 @@ static neo_status neo__bags_stage(neo_bags *b, const neo_jagged *j, int have) {
     return neo__bags_send(b, b->view.copy_weights, j->weights + job->batch.id_base,
                           ids * sizeof *j->weights);
 }
+/* Check that out leaves a host batch of so many ids alone. */
+static neo_status neo__bags_check_apart(const neo_jagged *j, int64_t ids, neo_tensor out,
+                                        const char *fn) {
+    const int64_t bags = neo_jagged_bag_count(j), first = bags ? j->offsets[0] : 0;
+    const float *weights = j->weights ? j->weights + first : NULL;
+    char *begin = j->ids ? (char *)(uintptr_t)j->ids + (size_t)first * neo_dtype_size(j->id_dtype)
+                         : NULL;
+    neo_tensor offset = neo_tensor_1d((void *)(uintptr_t)j->offsets, NEO_I64, bags + 1);
+    neo_tensor id = neo_tensor_1d(begin, j->id_dtype, ids);
+    neo_tensor weight = neo_tensor_1d((void *)(uintptr_t)weights, NEO_F32, ids);
+    NEO__APART(fn, 1, 0, {&out, "out"}, {&offset, "the batch's offsets"}, {&id, "the batch's ids"},
+               {&weight, "the batch's weights"});
+    return NEO_OK;
+}
 /* Check a batch and the tensor that goes with it, and put both into the record. */
 static neo_status neo__bags_begin(neo_bags *b, const neo_jagged *j, neo_tensor t, int forward,
                                   const char *fn) {
@@ -11829,6 +11964,7 @@ static neo_status neo__bags_begin(neo_bags *b, const neo_jagged *j, neo_tensor t
     NEO__TRY(neo__bags_check_ids(b, ids, fn));
     NEO__TRY(neo__bags_check_tensor(b, j, t, what, fn));
     NEO__TRY(neo__check_place(b->ctx, t, fn, what));
+    if (forward && j->place == NEO_HOST) NEO__TRY(neo__bags_check_apart(j, ids, t, fn));
     neo__bags_remind(b);
     NEO__TRY(neo__bags_place(b, j, t, fn));
     b->job.tensor.out = forward ? (float *)t.data : NULL;
