@@ -427,7 +427,8 @@ typedef enum neo_dtype {
     NEO_I32,
     NEO_I64,
     NEO_U8,
-    NEO_DTYPE_COUNT
+    NEO_DTYPE_COUNT, /* of those above */
+    NEO_F64 = 64     /* kept in a neo_state and in files, and copied; nothing else takes it */
 } neo_dtype;
 
 enum { NEO_MAX_DIMS = 4 };
@@ -494,7 +495,7 @@ typedef struct neo_convert_desc {
    f32 by nearest always. Aliasing  src and dst may not overlap unless they are the same tensor of
    the same dtype.
    Errors    NEO_ERR_SHAPE: the shapes differ. NEO_ERR_ARG: a tensor is none or malformed, or they
-             overlap. */
+             overlap. NEO_ERR_UNSUPPORTED: from or to f64. */
 NEO_API neo_status neo_tensor_convert(neo_ctx *ctx, neo_tensor src, neo_tensor dst,
                                       const neo_convert_desc *desc);
 /* neo_tensor_copy: same shape and dtype, any strides. Between the host and the context's device
@@ -4642,6 +4643,8 @@ NEO__UNUSED static int neo__dir_same(const char *a, const char *b) {
 }
 static neo_status neo__dir_list(const char *path, neo__dir_fn fn, void *user) {
     DIR *dir = opendir(path);
+    NEO__CHECK(dir || errno != ENOTDIR, NEO_ERR_IO,
+               "%s: cannot list the directory: it is a file, or below one", path);
     if (!dir) return neo__file_fail(path, "list the directory");
     neo_status status = NEO_OK;
     while (status == NEO_OK) {
@@ -4968,9 +4971,11 @@ static const struct neo__dtype {
                    {"i8", 1},  {"i32", 4}, {"i64", 8},  {"u8", 1}};
 NEO__STATIC_ASSERT(sizeof neo__dtypes / sizeof *neo__dtypes == NEO_DTYPE_COUNT, "every dtype");
 NEO_API size_t neo_dtype_size(neo_dtype dtype) {
+    if (dtype == NEO_F64) return sizeof(double);
     return (unsigned)dtype < (unsigned)NEO_DTYPE_COUNT ? neo__dtypes[dtype].size : 0;
 }
 NEO_API const char *neo_dtype_name(neo_dtype dtype) {
+    if (dtype == NEO_F64) return "f64";
     return (unsigned)dtype < (unsigned)NEO_DTYPE_COUNT ? neo__dtypes[dtype].name : "unknown";
 }
 
@@ -5062,7 +5067,7 @@ NEO_API int neo_tensor_is_contiguous(neo_tensor t) {
     for (int d = t.ndim - 1; d >= 0; d--) {
         if (t.shape[d] == 0) return 1;
         if (t.shape[d] != 1 && t.stride[d] != stride) return 0;
-        stride *= t.shape[d];
+        stride = (int64_t)((uint64_t)stride * (uint64_t)t.shape[d]);
     }
     return 1;
 }
@@ -5256,6 +5261,9 @@ NEO_API neo_status neo_tensor_convert(neo_ctx *ctx, neo_tensor src, neo_tensor d
     NEO__TRY(neo__check_ctx(fn, ctx));
     NEO__TRY(neo__same_shape(src, dst, fn));
     if (src.dtype == dst.dtype) return neo_tensor_copy(ctx, src, dst);
+    NEO__CHECK(src.dtype != NEO_F64 && dst.dtype != NEO_F64, NEO_ERR_UNSUPPORTED,
+               "%s: from %s to %s: f64 is not converted", fn, neo_dtype_name(src.dtype),
+               neo_dtype_name(dst.dtype));
     NEO__CHECK(src.place == dst.place, NEO_ERR_ARG,
                "%s: src and dst are not both in host memory or in the device's", fn);
     if (src.place == NEO_DEVICE) NEO__TRY(neo__check_place(ctx, src, fn, "src"));

@@ -3904,6 +3904,8 @@ NEO_API neo_status neo_npy_write(neo_ctx *ctx, const char *path, neo_tensor t) {
     NEO__CHECK(t.dtype != NEO_BF16 && t.dtype != NEO_F8E4M3 && t.dtype != NEO_F8E5M2,
                NEO_ERR_UNSUPPORTED, "neo_npy_write: %s: NumPy has no %s", path,
                neo_dtype_name(t.dtype));
+    NEO__CHECK(t.dtype < NEO_DTYPE_COUNT, NEO_ERR_UNSUPPORTED, "neo_npy_write: %s: not of %s", path,
+               neo_dtype_name(t.dtype));
     NEO__CHECK(neo_tensor_is_contiguous(t), NEO_ERR_SHAPE,
                "neo_npy_write: %s: the tensor is not contiguous", path);
     neo__file file;

@@ -58,10 +58,13 @@ typedef enum neo_state_kind {
 
 NEO_API NEO__CHECK_UNUSED neo_status neo_state_create(neo_ctx *ctx, neo_state **state);
 NEO_API void neo_state_destroy(neo_state *state);
-/* neo_state_add: t is contiguous; its memory must outlive the state. A reader's position is added
-   as NEO_STATE_PROGRESS, i64[8]; its schema by neo_state_add_schema (both are of neo_data.h).
+/* neo_state_add: t is contiguous; its memory must outlive the state. A double is f64[1]
+   (neo_tensor_1d(&loss, NEO_F64, 1)); a text or a struct of your own is u8[n], the bytes of its
+   array. A reader's position is added as NEO_STATE_PROGRESS, i64[8]; its schema by
+   neo_state_add_schema (both are of neo_data.h).
    Errors   NEO_ERR_ARG: the name is taken, empty, reserved ("schema", or one that ends like that of
-            a part in a file: "[0:8]", "[0:8,0:4]") or not UTF-8, or t is not contiguous. */
+            a part in a file: "[0:8]", "[0:8,0:4]") or not UTF-8, or t is none, not contiguous, or
+            of more than 2^57 elements. */
 NEO_API neo_status neo_state_add(neo_state *state, neo_state_kind kind, const char *name,
                                  neo_tensor t);
 /* A part of a tensor that ranks hold in parts: a rectangle of a tensor of two dimensions, a run of
@@ -163,7 +166,8 @@ typedef struct neo_save_desc {
 NEO_API neo_status neo_save(neo_ctx *ctx, const neo_save_desc *desc, const neo_state *state);
 
 /* neo_find_checkpoint: the step of the newest whole checkpoint in a directory.
-   Errors   NEO_ERR_NOT_FOUND: there is none, or no such directory; *step is untouched then. */
+   Errors   NEO_ERR_NOT_FOUND: there is none, or no such directory; *step is untouched then.
+            NEO_ERR_IO: dir is a file, or cannot be read. */
 NEO_API neo_status neo_find_checkpoint(const char *dir, int64_t *step);
 
 typedef struct neo_load_desc {
@@ -236,7 +240,7 @@ NEO_API int neo_safetensors_find(const neo_safetensors *file, const char *name);
 /* neo_safetensors_metadata: the value of a key of __metadata__, or NULL. */
 NEO_API const char *neo_safetensors_metadata(const neo_safetensors *file, const char *key);
 /* neo_safetensors_info: dtype and shape (data NULL). NEO_ERR_UNSUPPORTED: a dtype neo has not
-   (f64, bool...), or more than NEO_MAX_DIMS dimensions. */
+   (bool, i16...), or more than NEO_MAX_DIMS dimensions. */
 NEO_API neo_status neo_safetensors_info(const neo_safetensors *file, int index, neo_tensor *t);
 /* neo_safetensors_read: into t: contiguous, the same shape, the same dtype; among f16, bf16 and
    f32 it converts (to nearest). Errors: NEO_ERR_MISMATCH: shape or dtype, with both;
@@ -764,14 +768,17 @@ static int neo__ends_as_part(const char *name) {
     return n > 0 && strcmp(open + 1 + n, "]") == 0 && strchr(open, ':') != NULL;
 }
 
-/* 1: files can hold t: in one piece, and not none (an empty tensor may have no memory). */
+/* 1: files can hold t: in one piece, not none (an empty tensor may have no memory), and of as many
+   elements as a header is read with. */
 static int neo__tensor_is_storable(const neo_tensor *t) {
+    int64_t product = 1;
     int empty = 0;
-    if ((unsigned)t->dtype >= (unsigned)NEO_DTYPE_COUNT || t->ndim < 0 || t->ndim > NEO_MAX_DIMS)
-        return 0;
+    if (neo_dtype_size(t->dtype) == 0 || t->ndim < 0 || t->ndim > NEO_MAX_DIMS) return 0;
     for (int d = 0; d < t->ndim; d++) {
         if (t->shape[d] < 0) return 0;
-        empty |= t->shape[d] == 0;
+        if (t->shape[d] == 0) empty = 1;
+        else if (product > INT64_MAX / 64 / t->shape[d]) return 0;
+        else product *= t->shape[d];
     }
     return (t->data || empty) && neo_tensor_is_contiguous(*t);
 }
@@ -861,7 +868,7 @@ NEO_API neo_status neo_state_add(neo_state *state, neo_state_kind kind, const ch
     NEO__TRY(neo__state_check(state, "neo_state_add", kind, name));
     if (t.absent && !t.data) return neo__no_data("neo_state_add", name, t, NEO_ERR_STATE);
     NEO__CHECK(neo__tensor_is_storable(&t), NEO_ERR_ARG,
-               "neo_state_add: %s: the tensor is none or not contiguous", name);
+               "neo_state_add: %s: the tensor is none, not contiguous or too large", name);
     if (t.place == NEO_DEVICE) NEO__TRY(neo__check_place(state->ctx, t, "neo_state_add", name));
     NEO__CHECK(neo__state_find(state, name) < 0, NEO_ERR_ARG, "neo_state_add: %s is there already",
                name);
@@ -876,8 +883,7 @@ NEO_API neo_status neo_state_add(neo_state *state, neo_state_kind kind, const ch
 /* The tensor and its place make sense by themselves. */
 static neo_status neo__state_check_part(const neo_ctx *ctx, const char *name, const neo_tensor *t,
                                         const neo_part *part) {
-    NEO__CHECK(part && (t->ndim == 1 || t->ndim == 2) &&
-                   (unsigned)t->dtype < (unsigned)NEO_DTYPE_COUNT,
+    NEO__CHECK(part && (t->ndim == 1 || t->ndim == 2) && neo_dtype_size(t->dtype) != 0,
                NEO_ERR_ARG,
                "neo_state_add_part: %s: no place, or a tensor that is not [n] or [n][m]", name);
     int flat = t->ndim == 1;
@@ -1070,7 +1076,7 @@ static uint64_t neo__digest_key(const char *name, neo_dtype dtype, int ndim, con
     return key;
 }
 /* A float's bits: above `infinity`, without the sign, they are a NaN. */
-NEO__INLINE uint64_t neo__digest_bits(uint32_t bits, uint32_t sign, uint32_t infinity) {
+NEO__INLINE uint64_t neo__digest_bits(uint64_t bits, uint64_t sign, uint64_t infinity) {
     return (bits & ~sign) > infinity ? NEO__DIGEST_NAN : bits;
 }
 #define NEO__DIGEST_LOOP(type, expression)                                                        \
@@ -1089,6 +1095,9 @@ static uint64_t neo__digest_part(uint64_t key, neo_dtype dtype, const void *data
     uint64_t sum = 0, at = ((uint64_t)first + 1) * NEO__DIGEST_INDEX;
     switch (dtype) {
     case NEO_F32: NEO__DIGEST_LOOP(uint32_t, neo__digest_bits(v, 0x80000000u, 0x7F800000u)); break;
+    case NEO_F64:
+        NEO__DIGEST_LOOP(uint64_t, neo__digest_bits(v, UINT64_C(1) << 63, UINT64_C(0x7FF) << 52));
+        break;
     case NEO_F16: NEO__DIGEST_LOOP(uint16_t, neo__digest_bits(v, 0x8000u, 0x7C00u)); break;
     case NEO_BF16: NEO__DIGEST_LOOP(uint16_t, neo__digest_bits(v, 0x8000u, 0x7F80u)); break;
     case NEO_F8E4M3: NEO__DIGEST_LOOP(uint8_t, neo__digest_bits(v, 0x80u, 0x7Eu)); break;
@@ -1538,7 +1547,7 @@ static const neo__st_dtype neo__st_dtypes[] = {
     {"I32", 32, NEO_I32},
     {"I64", 64, NEO_I64},
     {"U8", 8, NEO_U8},
-    {"F64", 64, -1},
+    {"F64", 64, NEO_F64},
     {"I16", 16, -1},
     {"U16", 16, -1},
     {"U32", 32, -1},

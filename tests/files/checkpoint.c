@@ -39,6 +39,8 @@ typedef struct model {
     float table[ROWS * DIM], sums[ROWS], bottom[40], bias[8];
     int64_t step, position[8];
     uint16_t half[5];
+    double loss[3], best;
+    char words[29]; /* a text of JSON, a struct */
 } model;
 static void model_add(model *m, neo_state_kind kind, const char *name, neo_tensor t) {
     CHECK_OK(neo_state_add(m->state, kind, name, t));
@@ -53,6 +55,9 @@ static int model_make(neo_ctx *ctx, model *m) {
     model_add(m, NEO_STATE_OPTIMIZER, "optim.half", neo_tensor_1d(m->half, NEO_BF16, 5));
     model_add(m, NEO_STATE_OPTIMIZER, "optim.step", neo_tensor_1d(&m->step, NEO_I64, 1));
     model_add(m, NEO_STATE_PROGRESS, "reader", neo_tensor_1d(m->position, NEO_I64, 8));
+    model_add(m, NEO_STATE_PROGRESS, "job.loss", neo_tensor_1d(m->loss, NEO_F64, 3));
+    model_add(m, NEO_STATE_OPTIMIZER, "job.best", neo_tensor_nd(&m->best, NEO_F64, 0, NULL));
+    model_add(m, NEO_STATE_OPTIMIZER, "job.words", neo_tensor_1d(m->words, NEO_U8, 29));
     CHECK_OK(neo_state_define(m->state, "optimizer", "adagrad \"\\ \xC3\xA9"));
     return 1;
 }
@@ -98,6 +103,11 @@ static void save_load(void) {
     REQUIRE(model_make(ctx, &m));
     CHECK_ERR(load(ctx, &m, 0, &step), NEO_ERR_NOT_FOUND, root);
     CHECK_OK(save(ctx, &m, 7, 0));
+    put(at("/file"), "x", 1); /* a file where the directory should be is not no checkpoint */
+    neo_load_desc file = {.dir = at("/file")}, below = {.dir = at("/file/below")};
+    CHECK_ERR(neo_load(ctx, &file, m.state, &step), NEO_ERR_IO, "deep/file: cannot list");
+    CHECK_ERR(neo_load(ctx, &below, m.state, &step), NEO_ERR_IO, "it is a file, or below one");
+    CHECK_ERR(neo_find_checkpoint(at("/file"), &step), NEO_ERR_IO, "it is a file, or below one");
     model_fill(&m, 1);
     CHECK_OK(load(ctx, &m, 0, &step));
     CHECK(step == 7 && model_is(&m, 7));
@@ -113,6 +123,11 @@ static void save_load(void) {
     CHECK(model_is(&m, 999999999999));
     CHECK_ERR(load(ctx, &m, 8, &step), NEO_ERR_NOT_FOUND,
               "no whole checkpoint of step 8; the newest is of step 999999999999");
+    uint64_t digest = neo_state_digest(m.state);
+    m.loss[1] += 1; /* progress is in no digest, what follows is */
+    CHECK(neo_state_digest(m.state) == digest);
+    m.best = m.best == 0.5 ? 1 : 0.5;
+    CHECK(neo_state_digest(m.state) != digest);
     CHECK_ERR(save(ctx, &m, -1, 0), NEO_ERR_ARG, "desc.step is -1");
     CHECK_ERR(save(ctx, &m, 1000000000000, 0), NEO_ERR_ARG, "desc.step");
     neo_state_destroy(m.state);
@@ -590,17 +605,23 @@ static void state_errors(void) {
               "n: the tensor is none");
     CHECK_ERR(neo_state_add(m.state, (neo_state_kind)9, "n", t), NEO_ERR_ARG, "kind is 9");
     CHECK_ERR(neo_state_add(NULL, NEO_STATE_WEIGHT, "n", t), NEO_ERR_ARG, "NULL");
-    CHECK_INT(neo_state_count(m.state), 7);
+    const int64_t huge = (int64_t)1 << 62, none_of[] = {huge, 0, huge}, many[] = {huge, huge};
+    CHECK_ERR(neo_state_add(m.state, NEO_STATE_WEIGHT, "n", neo_tensor_nd(x, NEO_F32, 2, many)),
+              NEO_ERR_ARG, "n: the tensor is none, not contiguous or too large");
+    CHECK_ERR(neo_state_add(m.state, NEO_STATE_WEIGHT, "n", neo_tensor_nd(x, NEO_F32, 3, none_of)),
+              NEO_ERR_ARG, "too large"); /* no header of a file may have it */
+    CHECK_INT(neo_state_digest(NULL), 0);
+    CHECK_INT(neo_state_count(m.state), 10);
     CHECK(strcmp(neo_state_name(m.state, 0), "bottom.0.weight") == 0);
-    CHECK(!neo_state_name(m.state, 7) && !neo_state_name(m.state, -1) &&
-          !neo_state_tensor(m.state, 7).data);
+    CHECK(!neo_state_name(m.state, 10) && !neo_state_name(m.state, -1) &&
+          !neo_state_tensor(m.state, 10).data);
     for (int i = 0; i < 5000; i++) { /* names stay unique and found through growth */
         char name[32];
         snprintf(name, sizeof name, "t%d", i);
         CHECK_OK(neo_state_add(m.state, NEO_STATE_WEIGHT, name, t));
         CHECK(neo_state_add(m.state, NEO_STATE_WEIGHT, name, t) == NEO_ERR_ARG);
     }
-    CHECK_INT(neo_state_count(m.state), 5007);
+    CHECK_INT(neo_state_count(m.state), 5010);
     neo_state_destroy(m.state);
     neo_ctx_destroy(ctx);
 }

@@ -29,7 +29,9 @@ static void round_trip(void) {
     const char *name_list[COUNT];
     for (int i = 0; i < COUNT; i++) {
         for (size_t k = 0; k < sizeof data[i]; k++) data[i][k] = (unsigned char)test_random();
-        tensors[i] = neo_tensor_nd(data[i], (neo_dtype)(i % NEO_DTYPE_COUNT), ndims[i], shapes[i]);
+        int dtype = i % (NEO_DTYPE_COUNT + 1);
+        tensors[i] = neo_tensor_nd(data[i], dtype == NEO_DTYPE_COUNT ? NEO_F64 : (neo_dtype)dtype,
+                                   ndims[i], shapes[i]);
         snprintf(names[i], sizeof names[i], "t.%d \"quoted\\\" \xC3\xA9\n%s", i,
                  i == 3 ? "\t\x01" : "");
         name_list[i] = names[i];
@@ -203,7 +205,14 @@ static void malformed(void) {
     neo_tensor t;
     put_header(at("m"), cases[3].header, 8);
     REQUIRE_OK(neo_safetensors_open(ctx, at("m"), &file));
-    CHECK_ERR(neo_safetensors_info(file, 0, &t), NEO_ERR_UNSUPPORTED, "tensor a has dtype F64");
+    CHECK_OK(neo_safetensors_info(file, 0, &t));
+    CHECK(t.dtype == NEO_F64 && t.ndim == 1 && t.shape[0] == 1);
+    double wide = 3;
+    float narrow = 3;
+    CHECK_ERR(neo_safetensors_read(file, 0, neo_tensor_1d(&narrow, NEO_F32, 1)), NEO_ERR_MISMATCH,
+              "tensor a is f64, expected f32");
+    CHECK_OK(neo_safetensors_read(file, 0, neo_tensor_1d(&wide, NEO_F64, 1)));
+    CHECK(wide != 3);
     neo_safetensors_close(file);
     put_header(at("m"), cases[4].header, 6);
     REQUIRE_OK(neo_safetensors_open(ctx, at("m"), &file));
@@ -567,8 +576,10 @@ static void from_python(void) {
     neo_tensor info;
     CHECK_OK(neo_safetensors_info(file, neo_safetensors_find(file, "empty"), &info));
     CHECK(info.ndim == 2 && info.shape[0] == 0 && info.shape[1] == 4);
-    CHECK_ERR(neo_safetensors_info(file, neo_safetensors_find(file, "f64"), &info),
-              NEO_ERR_UNSUPPORTED, "F64");
+    double f64 = 0;
+    CHECK_OK(neo_safetensors_read(file, neo_safetensors_find(file, "f64"),
+                                  neo_tensor_1d(&f64, NEO_F64, 1)));
+    CHECK(f64 == 1);
     CHECK_INT(neo_safetensors_count(file), 12);
     neo_safetensors_close(file);
 }
