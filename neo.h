@@ -697,9 +697,9 @@ NEO_API neo_status neo_params_bind(neo_params *params, int index, void *value, v
    >>layers
 
    Pairs: neo_x_forward computes outputs, neo_x_backward the gradients of its inputs and parameters.
-   A gradient tensor that is none is not computed. Gradients are overwritten, not added to. An output
-   that overlaps an input or another output in memory is refused (NEO_ERR_ARG), unless it may be that
-   input.
+   A gradient tensor that is none is not computed. Gradients are overwritten, not added to. An
+   output that overlaps an input or another output in memory is refused (NEO_ERR_ARG), unless it may
+   be that input.
    ------------------------------------------------------------------------ */
 
 /* neo_activation_forward: y = act(z), elementwise; y may be z. _backward: dz = dy act'(z). For
@@ -4072,7 +4072,8 @@ static size_t neo__live_add(char *text, size_t bytes, size_t used, const char *f
 /* All objects of the kind of `first`: the number of them, and their names. */
 static size_t neo__live_kind(const neo__live *first, char *text, size_t bytes, size_t used) {
     int count = 0, names = 0;
-    for (const neo__live *at = first; at; at = at->next) count += strcmp(at->kind, first->kind) == 0;
+    for (const neo__live *at = first; at; at = at->next)
+        count += strcmp(at->kind, first->kind) == 0;
     used = neo__live_add(text, bytes, used, "%s%d %s", used ? ", " : "", count, first->kind);
     for (const neo__live *at = first; at; at = at->next)
         if (at->name[0] && strcmp(at->kind, first->kind) == 0)
@@ -5141,8 +5142,8 @@ static neo_status neo__same_shape(neo_tensor a, neo_tensor b, const char *functi
 }
 
 /* ---- tensors that share memory ---- */
-/* The bytes of a tensor: dimensions of more than one element, in bytes, and the bytes from the first
-   element to the end of the last, of dimensions k and on. Steps are positive. */
+/* The bytes of a tensor: its dimensions of more than one element, in bytes, and the bytes from the
+   first element to the end of the last, of dimensions k and on. Steps are positive. */
 typedef struct neo__box {
     intptr_t begin;
     int count;

@@ -4254,7 +4254,8 @@ static neo_status neo__npy_out_all(neo__npy_out *out, neo_reader *reader, const 
     return neo__npy_out_headers(out, reader->schema);
 }
 NEO_API neo_status neo_npy_export(neo_ctx *ctx, neo_reader *reader, const char *prefix) {
-    NEO__CHECK(ctx && reader && prefix, NEO_ERR_ARG, "neo_npy_export: an argument is NULL");
+    NEO__TRY(neo__check_ctx("neo_npy_export", ctx));
+    NEO__CHECK(reader && prefix, NEO_ERR_ARG, "neo_npy_export: an argument is NULL");
     neo__npy_out *out = (neo__npy_out *)neo__alloc_zero(ctx, sizeof *out);
     NEO__CHECK(out, NEO_ERR_MEMORY, "neo_npy_export: no memory");
     out->ctx = ctx;

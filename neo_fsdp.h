@@ -3502,7 +3502,8 @@ static void neo__fsdp_predict_bytes(const neo_fsdp *f, neo_fsdp_prediction *p) {
 NEO_API neo_status neo_fsdp_predict(neo_ctx *ctx, const neo_fsdp_desc *desc, int ranks, int rank,
                                     neo_fsdp_prediction *prediction) {
     neo_fsdp *f;
-    NEO__CHECK(ctx && prediction, NEO_ERR_ARG, "neo_fsdp_predict: ctx or prediction is NULL");
+    NEO__TRY(neo__check_live(ctx, "neo_fsdp_predict", "ctx"));
+    NEO__CHECK(prediction, NEO_ERR_ARG, "neo_fsdp_predict: prediction is NULL");
     NEO__TRY(neo__fsdp_make_record(ctx, desc, ranks, rank, &f));
     memset(prediction, 0, sizeof *prediction);
     neo__fsdp_predict_bytes(f, prediction);

@@ -2062,7 +2062,8 @@ static neo_status neo__shard_plan_bytes(neo_ctx *ctx, const neo_plan *plan, int 
 }
 NEO_API neo_status neo_shard_bytes(neo_ctx *ctx, const neo_plan *plan, int rank,
                                    neo_shard_memory *memory) {
-    NEO__CHECK(ctx && plan && memory, NEO_ERR_ARG, "neo_shard_bytes: an argument is NULL");
+    NEO__TRY(neo__check_live(ctx, "neo_shard_bytes", "ctx"));
+    NEO__CHECK(plan && memory, NEO_ERR_ARG, "neo_shard_bytes: an argument is NULL");
     NEO__CHECK(rank >= 0 && rank < plan->desc.cluster.ranks, NEO_ERR_ARG,
                "neo_shard_bytes: rank %d of %d", rank, plan->desc.cluster.ranks);
     return neo__shard_plan_bytes(ctx, plan, rank, 1, memory);
@@ -4497,7 +4498,8 @@ static neo_status neo__calibrate_all(neo__arena *work, neo_cluster *c) {
     return NEO_OK;
 }
 NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster) {
-    NEO__CHECK(ctx && cluster, NEO_ERR_ARG, "neo_calibrate: an argument is NULL");
+    NEO__TRY(neo__check_live(ctx, "neo_calibrate", "ctx"));
+    NEO__CHECK(cluster, NEO_ERR_ARG, "neo_calibrate: cluster is NULL");
     NEO__ZERO(neo__arena, work);
     neo_cluster found = *cluster;
     work.ctx = ctx;

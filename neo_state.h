@@ -3,10 +3,11 @@
    Copy it beside neo.h. MIT licence (at the end of neo.h).
 
    WHAT IT DOES
-     - neo_state: weights, optimizer state and positions as a list of named views, and one digest of
-       all their bits
-     - checkpoints that a kill at any moment leaves whole; every byte is checked before a load
-       changes anything
+     - neo_state: weights, optimizer state, positions and values of your own as a list of named
+       views, and one digest of all their bits
+     - checkpoints that a kill at any moment leaves whole, with metrics that people can read; every
+       byte is checked before a load changes anything. One from elsewhere names no path outside its
+       directory, and takes memory and time as its size warrants
      - ranks save their parts as one checkpoint; any number of ranks loads it under any other cut;
        neo_export makes one plain file of it
      - safetensors files, read and written, with names mapped and dtypes converted
@@ -158,8 +159,8 @@ typedef struct neo_save_desc {
     int keep;        /* remove all but the newest n (this one included) after a good save; 0: 2;
                         below 0: keep all */
     const neo_group *group; /* the ranks that save together; NULL: this one alone */
-    const neo_metric *metrics; /* rank 0's stand in the manifest, "metrics": {"auc": 0.78}, where
-                                  neo_checkpoint_metric finds them; one that is not finite is null */
+    const neo_metric *metrics; /* rank 0's stand in the manifest, "metrics": {"auc": 0.78}, null
+                                  for one that is not finite; neo_checkpoint_metric reads them */
     int metric_count;          /* at most NEO_MAX_METRICS, of different names */
 } neo_save_desc;
 /* neo_save: write a checkpoint; one of the same step is replaced atomically. When it returns, the
@@ -3046,7 +3047,8 @@ static neo_status neo__ckpt_parse_metrics(neo__json *json, neo__ckpt_load *load)
         const size_t start = (size_t)(name - json->text) - 1;
         NEO__TRY(neo__json_double(json, &value));
         if (!load->metric || strcmp(name, load->metric) != 0) continue;
-        if (load->metric_found++) return neo__json_fail(json, start, "a metric that is there twice");
+        if (load->metric_found++)
+            return neo__json_fail(json, start, "a metric that is there twice");
         load->metric_value = value;
     }
 }

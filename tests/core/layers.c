@@ -721,7 +721,8 @@ static void overlaps(void) {
     const neo_tensor all = neo_tensor_2d(f, NEO_F32, B, WIDE), w = neo_tensor_2d(g, NEO_F32, 4, 4);
 #define COLS(at, n) neo_tensor_slice(all, 1, at, n)
 #define OVER(call, text) CHECK_ERR(call, NEO_ERR_ARG, text " in memory")
-    neo_tensor x = COLS(0, 4), y = COLS(4, 4), over = COLS(3, 4), b = neo_tensor_1d(f + 4, NEO_F32, 4);
+    neo_tensor x = COLS(0, 4), y = COLS(4, 4), over = COLS(3, 4);
+    neo_tensor b = neo_tensor_1d(f + 4, NEO_F32, 4);
     neo_tensor below = neo_tensor_2d(f + WIDE, NEO_F32, 1, 4), dz = COLS(8, 4), dx = COLS(12, 4);
     CHECK_OK(neo_linear_forward(ctx, x, w, none, NEO_ACT_NONE, y));
     OVER(neo_linear_forward(ctx, x, w, none, NEO_ACT_NONE, over), "y overlaps x");

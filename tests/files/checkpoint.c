@@ -708,7 +708,8 @@ static void manifests_from_elsewhere(void) {
     memset(body + n, '[', DEEP);
     put_manifest(body, (size_t)(n + DEEP));
     CHECK_ERR(load(ctx, &m, 12, NULL), NEO_ERR_FORMAT, "nested too deep");
-    n = snprintf(body, sizeof body, "%s%s", HEAD, ", \"files\": [], \"definition\": {\"seed\":\"0\"");
+    n = snprintf(body, sizeof body, "%s%s", HEAD,
+                 ", \"files\": [], \"definition\": {\"seed\":\"0\"");
     for (int i = 0; i < MANY; i++)
         n += snprintf(body + n, sizeof body - (size_t)n, ",\"%x\":\"\"", (unsigned)i);
     body[n++] = '}';
@@ -772,7 +773,7 @@ static void parts_from_elsewhere(void) {
     metadata[1] = "[0] of [144115188075855871] t";
     before = neo_ctx_memory(ctx).peak_bytes;
     (void)put_checkpoint(ctx, list, tensors, 1, metadata, 1);
-    CHECK_ERR(neo_export(ctx, &out), NEO_ERR_MISMATCH, "64 elements, not each of the 1441151880758");
+    CHECK_ERR(neo_export(ctx, &out), NEO_ERR_MISMATCH, "64 elements, not each of the 14411518807");
     CHECK(neo_ctx_memory(ctx).peak_bytes < before + (1 << 20));
     metadata[1] = "[0] of [288230376151711744] t";
     (void)put_checkpoint(ctx, list, tensors, 1, metadata, 1);
