@@ -10,12 +10,13 @@
 static neo_ctx *ctx;
 /* A file of this header text and that many bytes 0, 1, 2, ... of data. */
 static void put_header(const char *path, const char *header, size_t data_bytes) {
-    char file[8192];
     uint64_t n = strlen(header);
+    char *file = (char *)malloc(8 + n + data_bytes);
     for (int i = 0; i < 8; i++) file[i] = (char)(n >> 8 * i);
     memcpy(file + 8, header, n);
     for (size_t i = 0; i < data_bytes; i++) file[8 + n + i] = (char)i;
     put(path, file, 8 + n + data_bytes);
+    free(file);
 }
 static void round_trip(void) {
     enum { COUNT = 13 };
@@ -121,6 +122,31 @@ static void conversions(void) {
 
 #define T(dtype, shape, range)                                                                    \
     "{\"dtype\":\"" dtype "\",\"shape\":[" shape "],\"data_offsets\":[" range "]}"
+/* A header of many tensors without elements takes memory in proportion; one name twice is found. */
+static void many_names(void) {
+    enum { COUNT = 20000, ROOM = 64 * COUNT };
+    char *text = (char *)malloc(ROOM);
+    neo_safetensors *file = NULL;
+    for (int twice = 0; twice < 2; twice++) {
+        neo_ctx *own = test_ctx(1, NEO_ISA_BEST, 1);
+        const size_t before = neo_ctx_memory(own).bytes;
+        int n = snprintf(text, ROOM, "{");
+        for (int i = 0; i < COUNT; i++)
+            n += snprintf(text + n, ROOM - (size_t)n, "%s\"%x\":" T("U8", "0", "0,0"), i ? "," : "",
+                          (unsigned)(twice && i == COUNT - 1 ? COUNT / 2 : i));
+        snprintf(text + n, ROOM - (size_t)n, "}");
+        put_header(at("m"), text, 0);
+        neo_status status = neo_safetensors_open(own, at("m"), &file);
+        CHECK(neo_ctx_memory(own).peak_bytes - before < 8 * (size_t)n);
+        CHECK_INT(status, twice ? NEO_ERR_FORMAT : NEO_OK);
+        if (twice) CHECK(strstr(neo_last_error(), "tensor 2710 is there twice"));
+        else CHECK_INT(neo_safetensors_count(file), COUNT);
+        neo_safetensors_close(file);
+        CHECK_INT(neo_ctx_memory(own).bytes, before);
+        neo_ctx_destroy(own);
+    }
+    free(text);
+}
 static void malformed(void) {
     static const struct {
         const char *header;
@@ -683,6 +709,7 @@ int main(void) {
     RUN(round_trip);
     RUN(conversions);
     RUN(malformed);
+    RUN(many_names);
     RUN(lengths);
     RUN(every_byte);
     RUN(writer_errors);
