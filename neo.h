@@ -7258,6 +7258,7 @@ NEO_API neo_status neo_activation_forward(neo_ctx *ctx, neo_activation act, neo_
     NEO__TRY(neo__check_activation(fn, act));
     NEO__TRY(neo__check_like(ctx, fn, "z", z, z));
     NEO__TRY(neo__check_like(ctx, fn, "y", y, z));
+    NEO__APART(fn, 1, 1, {&y, "y"}, {&z, "z"});
     NEO__ZERO(neo__activation_call, call);
     call.act = act;
     call.rows = 1;
@@ -7277,6 +7278,9 @@ NEO_API neo_status neo_activation_backward(neo_ctx *ctx, neo_activation act, neo
     NEO__TRY(neo__check_like(ctx, fn, "dz", dz, dy));
     if (needs_z) NEO__TRY(neo__check_like(ctx, fn, "z", z, dy));
     if (needs_y) NEO__TRY(neo__check_like(ctx, fn, "y", y, dy));
+    NEO__APART(fn, 1, 1, {&dz, "dz"}, {&dy, "dy"});
+    if (needs_z || needs_y)
+        NEO__APART(fn, 1, 1, {&dz, "dz"}, {needs_z ? &z : &y, needs_z ? "z" : "y"});
     NEO__ZERO(neo__activation_call, call);
     call.act = act;
     call.backward = 1;
@@ -7676,6 +7680,8 @@ static neo_status neo__embedding_begin(neo__embedding_call *call, neo_ctx *ctx, 
     NEO__TRY(neo__check_matrix(ctx, each, count, dim, !backward, fn, backward ? "dout" : "out"));
     NEO__TRY(neo__check_place(ctx, ids, fn, "ids"));
     const neo_tensor from = backward ? each : table, to = backward ? table : each;
+    NEO__APART(fn, 1, 0, {&to, backward ? "dtable" : "out"}, {&from, backward ? "dout" : "table"},
+               {&ids, "ids"});
     call->backward = backward;
     call->ids = ids.data;
     call->is_i32 = ids.dtype == NEO_I32;

@@ -752,6 +752,17 @@ static void overlaps(void) {
     OVER(neo_round(ctx, NEO_BF16, x, over), "x overlaps y");
     OVER(neo_dot_forward(ctx, x, y, neo_tensor_1d(f + 4, NEO_F32, B)), "out overlaps y");
     OVER(neo_dot_backward(ctx, x, y, neo_tensor_1d(g, NEO_F32, B), dz, y), "dy overlaps y");
+    neo_tensor line = neo_tensor_1d(f, NEO_F32, 32), shifted = neo_tensor_1d(f + 1, NEO_F32, 32);
+    neo_tensor away = neo_tensor_1d(f + 64, NEO_F32, 32);
+    neo_tensor ids = neo_tensor_1d(f + 5, NEO_I32, B), first = neo_tensor_1d(f + 68, NEO_I32, B);
+    CHECK_OK(neo_activation_forward(ctx, NEO_ACT_RELU, line, line));
+    OVER(neo_activation_forward(ctx, NEO_ACT_RELU, line, shifted), "y overlaps z");
+    CHECK_OK(neo_activation_backward(ctx, NEO_ACT_RELU, none, away, line, line));
+    OVER(neo_activation_backward(ctx, NEO_ACT_RELU, none, away, line, shifted), "dz overlaps dy");
+    OVER(neo_activation_backward(ctx, NEO_ACT_GELU, line, none, away, shifted), "dz overlaps z");
+    OVER(neo_embedding_forward(ctx, ids, x, y), "out overlaps ids");
+    OVER(neo_embedding_forward(ctx, ids, x, over), "out overlaps table");
+    OVER(neo_embedding_backward(ctx, NULL, first, x, over, 0), "dtable overlaps dout");
     CHECK_OK(neo_rms_norm_forward(ctx, x, none, 1, x, neo_tensor_1d(g, NEO_F32, B)));
     OVER(neo_rms_norm_forward(ctx, x, none, 1, over, neo_tensor_1d(g, NEO_F32, B)),
          "y overlaps x");
