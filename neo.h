@@ -5156,10 +5156,11 @@ static int neo__box_begin(neo__box *box, const neo_tensor *t) {
     box->count = 0;
     box->extent[0] = size;
     for (int d = 0; t->data && d < t->ndim; d++) {
-        const int64_t n = t->shape[d], step = t->stride[d] * size;
-        if (n == 0) return 0;
-        if (n == 1 || step == 0) continue;
-        const int64_t length = (n - 1) * step;
+        const int64_t n = t->shape[d];
+        const double reach = (double)(n - 1) * (double)t->stride[d] * (double)size;
+        if (n == 0 || reach > 0x1p60 || reach < -0x1p60) return 0; /* no memory is that large */
+        if (n == 1 || t->stride[d] == 0) continue;
+        const int64_t step = t->stride[d] * size, length = (n - 1) * step;
         if (step < 0) box->begin += (intptr_t)length;
         box->extent[0] += length < 0 ? -length : length;
         box->n[box->count] = n;
