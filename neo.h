@@ -297,7 +297,7 @@ typedef struct neo_ctx_desc {
     neo_isa isa;             /* a path this machine lacks: NEO_ERR_UNSUPPORTED */
     int repro_shards;        /* V, the virtual shards of a batch (see >>leaves); 0: 1 */
     uint64_t seed;           /* of every random number; 0 is a seed like any other */
-    neo_device *device;      /* must outlive the context; NULL: the CPU */
+    neo_device *device;      /* stays until the context is gone; NULL: the CPU */
 } neo_ctx_desc;
 
 /* neo_ctx_create: make a context. desc may be NULL (all defaults).
@@ -309,9 +309,14 @@ typedef struct neo_ctx_desc {
 NEO_API NEO__CHECK_UNUSED neo_status neo_ctx_create(const neo_ctx_desc *desc, neo_ctx **ctx);
 
 /* neo_ctx_destroy: NULL is allowed. Objects and tensors made from ctx go before it. Where some are
-   left the logger is told how much, new ones are refused, and the context stays until the last of
-   them is destroyed, which must be before its device is. */
+   left the logger is told which (neo_ctx_live), calls on them and new ones are refused with
+   NEO_ERR_STATE, and the context stays until the last of them is destroyed, as its device does. */
 NEO_API void neo_ctx_destroy(neo_ctx *ctx);
+/* neo_ctx_live: how many objects and tensors made from ctx are not destroyed yet. text (NULL: not
+   wanted), of `bytes` bytes, gets them by kind, with the names of those that have one, cut where it
+   is full: "2 mlp ('bottom', 'top'), 1 bags ('tables'), 3 tensors". Objects that another one made
+   for itself are not among them. */
+NEO_API int64_t neo_ctx_live(neo_ctx *ctx, char *text, size_t bytes);
 
 NEO_API int neo_ctx_threads(const neo_ctx *ctx);
 NEO_API neo_isa neo_ctx_isa(const neo_ctx *ctx);
@@ -422,7 +427,8 @@ typedef enum neo_dtype {
     NEO_I32,
     NEO_I64,
     NEO_U8,
-    NEO_DTYPE_COUNT
+    NEO_DTYPE_COUNT, /* of those above */
+    NEO_F64 = 64     /* kept in a neo_state and in files, and copied; nothing else takes it */
 } neo_dtype;
 
 enum { NEO_MAX_DIMS = 4 };
@@ -488,7 +494,8 @@ typedef struct neo_convert_desc {
    infinities too; to f32, f16, bf16, f8e5m2 overflows to infinity. NaNs stay NaNs. Integers go to
    f32 by nearest always. Aliasing  src and dst may not overlap unless they are the same tensor of
    the same dtype.
-   Errors    NEO_ERR_SHAPE: the shapes differ. NEO_ERR_ARG: a tensor is none or malformed. */
+   Errors    NEO_ERR_SHAPE: the shapes differ. NEO_ERR_ARG: a tensor is none or malformed, or they
+             overlap. NEO_ERR_UNSUPPORTED: from or to f64. */
 NEO_API neo_status neo_tensor_convert(neo_ctx *ctx, neo_tensor src, neo_tensor dst,
                                       const neo_convert_desc *desc);
 /* neo_tensor_copy: same shape and dtype, any strides. Between the host and the context's device
@@ -632,7 +639,7 @@ typedef struct neo_gemm_desc {
    Aliasing  c may not overlap a, b or bias.
    Devices   with neo_cuda_desc.exact the same bits; without, large products are cuBLASLt's (of
              bf16: its operands, sums in f32), whose order of terms is its own.
-   Errors    NEO_ERR_SHAPE: also of a dtype.
+   Errors    NEO_ERR_SHAPE: also of a dtype. NEO_ERR_ARG: c overlaps an operand.
    Hook      with NEO_SGEMM defined (in the implementation file, as a function or macro
              NEO_SGEMM(trans_a, trans_b, M, N, K, a, lda, b, ldb, beta, c, ldc), row-major), it
              computes beta c + op(a) op(b) of f32 products of at least 2^15 multiply-adds, here and
@@ -691,7 +698,9 @@ NEO_API neo_status neo_params_bind(neo_params *params, int index, void *value, v
    >>layers
 
    Pairs: neo_x_forward computes outputs, neo_x_backward the gradients of its inputs and parameters.
-   A gradient tensor that is none is not computed. Gradients are overwritten, not added to.
+   A gradient tensor that is none is not computed. Gradients are overwritten, not added to. An
+   output that overlaps an input or another output in memory is refused (NEO_ERR_ARG), unless it may
+   be that input.
    ------------------------------------------------------------------------ */
 
 /* neo_activation_forward: y = act(z), elementwise; y may be z. _backward: dz = dy act'(z). For
@@ -2085,7 +2094,9 @@ NEO_API void *neo__event_make(neo_ctx *ctx);
 NEO_API void neo__event_free(neo_ctx *ctx, void *event);
 NEO_API neo_status neo__event_mark(neo_ctx *ctx, void *event);
 NEO_API neo_status neo__event_wait(neo_ctx *ctx, void *event);
-NEO_API void neo__device_destroy(neo_device *device); /* NULL is allowed */
+/* One user less, of a device's maker and of its contexts: the last one destroys it. NULL is
+   allowed. */
+NEO_API void neo__device_release(neo_device *device);
 /* A counter is about to change: while a step is recorded, it goes back if the calls from here on
    have no effect. */
 NEO_API void neo__device_counts(neo_ctx *ctx, int64_t *counter);
@@ -2094,6 +2105,22 @@ NEO_API void neo__params_freeze(neo_params *params, int frozen);
 /* One group of ranks more (+1), or less (-1), shares the batches of this context: here are parts of
    them. Leaves NULL, and gradients of a loss without the size of the batch, are refused. */
 NEO_API void neo__ctx_take_parts(neo_ctx *ctx, int groups);
+/* An object of a context in its list of those that live, from the end of its create to the begin of
+   its destroy; neo__live_end may be called again. The name is copied; NULL: none. */
+typedef struct neo__live {
+    struct neo__live *next, **link;
+    const char *kind;
+    char name[40];
+} neo__live;
+NEO_API void neo__live_begin(neo_ctx *ctx, neo__live *live, const char *kind, const char *name);
+NEO_API void neo__live_end(neo_ctx *ctx, neo__live *live);
+/* From here on (+1), or no longer (-1), objects that are made are parts of another, and not listed
+   beside it. */
+NEO_API void neo__live_inside(neo_ctx *ctx, int change);
+/* ctx is that of an object, NULL where the object is: refused if it is NULL or destroyed. */
+NEO_API neo_status neo__check_live(const neo_ctx *ctx, const char *function, const char *name);
+#define NEO__CHECK_LIVE(object, function, name)                                                    \
+    NEO__TRY(neo__check_live((object) ? (object)->ctx : NULL, function, name))
 #ifdef __cplusplus
 }
 #endif
@@ -2750,7 +2777,7 @@ typedef struct neo__wire_place {
    between rows, in elements. All devices add in the same order. Work of a GPU runs in the order of
    the calls, behind the caller; results that a call returns in host memory are there when it
    returns. A failure behind the caller's back is returned by a later call. One thread at a time. */
-enum { NEO__DEVICE_VERSION = 4 };
+enum { NEO__DEVICE_VERSION = 5 };
 
 /* ---- >>deferred-answers ----
    A device checks ids and labels, and sums losses and norms, behind the caller. It hands what it
@@ -3108,6 +3135,7 @@ struct neo_device {
        data come at the end. */
     int32_t recording;
     uint32_t forgotten; /* how often recorded calls were left out, so that the device never heard */
+    int32_t users;      /* atomic: its maker, who begins with 1, and its contexts */
     void (*destroy)(neo_device *d);
     /* Memory, 256-byte aligned; NULL: none. host_: memory that the device reads fast. */
     void *(*alloc)(neo_device *d, size_t bytes);
@@ -3453,6 +3481,9 @@ struct neo_ctx {
     size_t bytes, peak_bytes, device_bytes; /* atomic */
     int64_t alloc_count;                    /* atomic */
     int destroyed;                          /* by its user; atomic. bytes are then the objects' */
+    neo__live *live, **live_end; /* objects, the oldest first; under the pool's lock */
+    int inside;      /* of objects that make others for themselves */
+    int64_t tensors; /* of neo_tensor_alloc; atomic */
     int sharing; /* groups of ranks that share batches: see neo__ctx_take_parts */
 };
 
@@ -3489,10 +3520,13 @@ static void neo__count_alloc(neo_ctx *ctx, size_t bytes) {
 static int neo__ctx_destroyed(const neo_ctx *ctx) {
     return __atomic_load_n(&ctx->destroyed, __ATOMIC_RELAXED);
 }
-static neo_status neo__check_ctx(const char *function, const neo_ctx *ctx) {
-    NEO__CHECK(ctx, NEO_ERR_ARG, "%s: ctx is NULL", function);
+NEO_API neo_status neo__check_live(const neo_ctx *ctx, const char *function, const char *name) {
+    NEO__CHECK(ctx, NEO_ERR_ARG, "%s: %s is NULL", function, name);
     NEO__CHECK(!neo__ctx_destroyed(ctx), NEO_ERR_STATE, "%s: the context is destroyed", function);
     return NEO_OK;
+}
+static neo_status neo__check_ctx(const char *function, const neo_ctx *ctx) {
+    return neo__check_live(ctx, function, "ctx");
 }
 static void neo__ctx_free(neo_ctx *ctx);
 /* Memory of a device, or memory of the host that it reads fast (pinned); counted. */
@@ -3579,8 +3613,9 @@ NEO_API neo_status neo__event_mark(neo_ctx *ctx, void *event) {
 NEO_API neo_status neo__event_wait(neo_ctx *ctx, void *event) {
     return ctx->on->event_wait(ctx->on, event);
 }
-NEO_API void neo__device_destroy(neo_device *device) {
-    if (device) device->destroy(device);
+NEO_API void neo__device_release(neo_device *device) {
+    if (device && __atomic_sub_fetch(&device->users, 1, __ATOMIC_ACQ_REL) == 0)
+        device->destroy(device);
 }
 NEO__INLINE neo_place neo__ctx_place(const neo_ctx *ctx) {
     return ctx && ctx->device ? NEO_DEVICE : NEO_HOST;
@@ -3965,6 +4000,7 @@ NEO_API neo_status neo_ctx_create(const neo_ctx_desc *desc, neo_ctx **out) {
     neo__cpu_device_init(ctx);
     ctx->device = d.device;
     ctx->on = d.device ? d.device : &ctx->cpu;
+    ctx->live_end = &ctx->live;
     ctx->bytes = ctx->peak_bytes = sizeof *ctx;
     ctx->alloc_count = 1;
     neo__isa_bind(ctx);
@@ -3986,6 +4022,7 @@ NEO_API neo_status neo_ctx_create(const neo_ctx_desc *desc, neo_ctx **out) {
         d.allocator.free(ctx, sizeof *ctx, d.allocator.user);
         return status;
     }
+    if (ctx->device) __atomic_fetch_add(&ctx->device->users, 1, __ATOMIC_RELAXED);
     *out = ctx;
     return NEO_OK;
 }
@@ -3995,22 +4032,90 @@ static size_t neo__workers_bytes(const neo_ctx *ctx) {
 }
 static void neo__ctx_free(neo_ctx *ctx) {
     neo_allocator allocator = ctx->allocator;
+    neo_device *device = ctx->device;
     ctx->bytes = SIZE_MAX / 2; /* so that the next lines do not come to 0 */
     neo__pool_stop(&ctx->pool, ctx->pool.worker_count);
     neo_free(ctx, ctx->pool.workers, neo__workers_bytes(ctx));
     neo_free(ctx, ctx->scratch, ctx->scratch_bytes);
     allocator.free(ctx, sizeof *ctx, allocator.user);
+    neo__device_release(device);
+}
+
+/* ---- objects that live ---- */
+NEO_API void neo__live_begin(neo_ctx *ctx, neo__live *live, const char *kind, const char *name) {
+    memset(live, 0, sizeof *live);
+    if (ctx->inside) return;
+    live->kind = kind;
+    snprintf(live->name, sizeof live->name, "%s", name ? name : "");
+    neo__mutex_lock(&ctx->pool.lock);
+    live->link = ctx->live_end;
+    *ctx->live_end = live;
+    ctx->live_end = &live->next;
+    neo__mutex_unlock(&ctx->pool.lock);
+}
+NEO_API void neo__live_end(neo_ctx *ctx, neo__live *live) {
+    if (!live->link) return;
+    neo__mutex_lock(&ctx->pool.lock);
+    *live->link = live->next;
+    *(live->next ? &live->next->link : &ctx->live_end) = live->link;
+    live->link = NULL;
+    neo__mutex_unlock(&ctx->pool.lock);
+}
+NEO_API void neo__live_inside(neo_ctx *ctx, int change) { ctx->inside += change; }
+/* More words behind `used` bytes of text; the length that all of them would have. */
+static size_t neo__live_add(char *text, size_t bytes, size_t used, const char *format, ...)
+    NEO__PRINTF(4, 5);
+static size_t neo__live_add(char *text, size_t bytes, size_t used, const char *format, ...) {
+    const size_t at = NEO__MIN(used, bytes);
+    va_list args;
+    va_start(args, format);
+    const int n = vsnprintf(text ? text + at : NULL, bytes - at, format, args);
+    va_end(args);
+    return used + (size_t)NEO__MAX(n, 0);
+}
+/* All objects of the kind of `first`: the number of them, and their names. */
+static size_t neo__live_kind(const neo__live *first, char *text, size_t bytes, size_t used) {
+    int count = 0, names = 0;
+    for (const neo__live *at = first; at; at = at->next)
+        count += strcmp(at->kind, first->kind) == 0;
+    used = neo__live_add(text, bytes, used, "%s%d %s", used ? ", " : "", count, first->kind);
+    for (const neo__live *at = first; at; at = at->next)
+        if (at->name[0] && strcmp(at->kind, first->kind) == 0)
+            used = neo__live_add(text, bytes, used, "%s'%s'", names++ ? ", " : " (", at->name);
+    return names ? neo__live_add(text, bytes, used, ")") : used;
+}
+NEO_API int64_t neo_ctx_live(neo_ctx *ctx, char *text, size_t bytes) {
+    const int64_t tensors = __atomic_load_n(&ctx->tensors, __ATOMIC_RELAXED);
+    int64_t count = tensors;
+    size_t used = 0;
+    if (!text) bytes = 0;
+    if (bytes) text[0] = 0;
+    neo__mutex_lock(&ctx->pool.lock);
+    for (const neo__live *at = ctx->live; at; at = at->next) {
+        const neo__live *same = ctx->live; /* the first of its kind */
+        while (strcmp(same->kind, at->kind) != 0) same = same->next;
+        if (same == at) used = neo__live_kind(at, text, bytes, used);
+        count++;
+    }
+    neo__mutex_unlock(&ctx->pool.lock);
+    if (tensors)
+        (void)neo__live_add(text, bytes, used, "%s%" PRId64 " tensor%s", used ? ", " : "", tensors,
+                            tensors == 1 ? "" : "s");
+    return count;
 }
 NEO_API void neo_ctx_destroy(neo_ctx *ctx) {
     if (!ctx || neo__ctx_destroyed(ctx)) return;
+    char text[NEO__ERROR_BYTES / 2];
     size_t own = sizeof *ctx;
     if (ctx->pool.workers) own += NEO__MAX(neo__workers_bytes(ctx), (size_t)1);
     if (ctx->scratch) own += ctx->scratch_bytes;
     size_t left = __atomic_load_n(&ctx->bytes, __ATOMIC_RELAXED) - own;
-    if (left > 0)
+    if (left > 0) {
+        const int64_t count = neo_ctx_live(ctx, text, sizeof text);
         neo_log(ctx, NEO_LOG_WARNING,
-                "neo_ctx_destroy: %zu bytes of objects or tensors are not destroyed yet: the "
-                "context stays until they are", left);
+                "neo_ctx_destroy: not destroyed yet: %s (%zu bytes): the context stays until they "
+                "are", count ? text : "memory of neo_alloc", left);
+    }
     __atomic_store_n(&ctx->destroyed, 1, __ATOMIC_RELAXED);
     if (__atomic_sub_fetch(&ctx->bytes, own, __ATOMIC_ACQ_REL) == 0) neo__ctx_free(ctx);
 }
@@ -4542,6 +4647,8 @@ NEO__UNUSED static int neo__dir_same(const char *a, const char *b) {
 }
 static neo_status neo__dir_list(const char *path, neo__dir_fn fn, void *user) {
     DIR *dir = opendir(path);
+    NEO__CHECK(dir || errno != ENOTDIR, NEO_ERR_IO,
+               "%s: cannot list the directory: it is a file, or below one", path);
     if (!dir) return neo__file_fail(path, "list the directory");
     neo_status status = NEO_OK;
     while (status == NEO_OK) {
@@ -4868,9 +4975,11 @@ static const struct neo__dtype {
                    {"i8", 1},  {"i32", 4}, {"i64", 8},  {"u8", 1}};
 NEO__STATIC_ASSERT(sizeof neo__dtypes / sizeof *neo__dtypes == NEO_DTYPE_COUNT, "every dtype");
 NEO_API size_t neo_dtype_size(neo_dtype dtype) {
+    if (dtype == NEO_F64) return sizeof(double);
     return (unsigned)dtype < (unsigned)NEO_DTYPE_COUNT ? neo__dtypes[dtype].size : 0;
 }
 NEO_API const char *neo_dtype_name(neo_dtype dtype) {
+    if (dtype == NEO_F64) return "f64";
     return (unsigned)dtype < (unsigned)NEO_DTYPE_COUNT ? neo__dtypes[dtype].name : "unknown";
 }
 
@@ -4962,15 +5071,16 @@ NEO_API int neo_tensor_is_contiguous(neo_tensor t) {
     for (int d = t.ndim - 1; d >= 0; d--) {
         if (t.shape[d] == 0) return 1;
         if (t.shape[d] != 1 && t.stride[d] != stride) return 0;
-        stride *= t.shape[d];
+        stride = (int64_t)((uint64_t)stride * (uint64_t)t.shape[d]);
     }
     return 1;
 }
 
 NEO_API neo_status neo_tensor_alloc(neo_ctx *ctx, neo_dtype dtype, int ndim, const int64_t *shape,
                                     neo_tensor *t) {
-    NEO__CHECK(ctx && t, NEO_ERR_ARG, "neo_tensor_alloc: ctx or t is NULL");
+    NEO__CHECK(t, NEO_ERR_ARG, "neo_tensor_alloc: t is NULL");
     *t = neo_tensor_none();
+    NEO__TRY(neo__check_ctx("neo_tensor_alloc", ctx));
     NEO__CHECK(ndim >= 0 && ndim <= NEO_MAX_DIMS && (ndim == 0 || shape), NEO_ERR_ARG,
                "neo_tensor_alloc: %d dimensions, not 0 .. %d", ndim, NEO_MAX_DIMS);
     NEO__CHECK(neo_dtype_size(dtype) != 0, NEO_ERR_ARG, "neo_tensor_alloc: unknown dtype %d",
@@ -4986,13 +5096,17 @@ NEO_API neo_status neo_tensor_alloc(neo_ctx *ctx, neo_dtype dtype, int ndim, con
     NEO__CHECK(data, NEO_ERR_MEMORY, "neo_tensor_alloc: no memory for %zu bytes", bytes);
     *t = neo_tensor_nd(data, dtype, ndim, shape);
     t->place = neo__ctx_place(ctx);
+    if (!ctx->inside) __atomic_fetch_add(&ctx->tensors, 1, __ATOMIC_RELAXED);
     return NEO_OK;
 }
 NEO_API void neo_tensor_free(neo_ctx *ctx, neo_tensor *t) {
     if (!t) return;
     neo_device *d = neo__device_at(ctx, t->place);
-    if (t->place == NEO_HOST || ctx->device) /* else another context's, not this one's to free */
+    /* a device's tensor of another context is not this one's to free */
+    if (t->data && (t->place == NEO_HOST || ctx->device)) {
+        if (!ctx->inside) __atomic_fetch_sub(&ctx->tensors, 1, __ATOMIC_RELAXED);
         neo__free_on(ctx, d, 0, t->data, neo_tensor_bytes(*t));
+    }
     *t = neo_tensor_none();
 }
 
@@ -5030,6 +5144,102 @@ static neo_status neo__same_shape(neo_tensor a, neo_tensor b, const char *functi
     return NEO_OK;
 }
 
+/* ---- tensors that share memory ---- */
+/* The bytes of a tensor: its dimensions of more than one element, in bytes, and the bytes from the
+   first element to the end of the last, of dimensions k and on. Steps are positive. */
+typedef struct neo__box {
+    intptr_t begin;
+    int count;
+    int64_t n[NEO_MAX_DIMS], step[NEO_MAX_DIMS], extent[NEO_MAX_DIMS + 1];
+} neo__box;
+/* The box without the order that neo__boxes_meet wants; 0: no bytes. */
+static int neo__box_begin(neo__box *box, const neo_tensor *t) {
+    const int64_t size = (int64_t)neo_dtype_size(t->dtype);
+    box->begin = (intptr_t)t->data;
+    box->count = 0;
+    box->extent[0] = size;
+    for (int d = 0; t->data && d < t->ndim; d++) {
+        const int64_t n = t->shape[d];
+        const double reach = (double)(n - 1) * (double)t->stride[d] * (double)size;
+        if (n == 0 || reach > 0x1p60 || reach < -0x1p60) return 0; /* no memory is that large */
+        if (n == 1 || t->stride[d] == 0) continue;
+        const int64_t step = t->stride[d] * size, length = (n - 1) * step;
+        if (step < 0) box->begin += (intptr_t)length;
+        box->extent[0] += length < 0 ? -length : length;
+        box->n[box->count] = n;
+        box->step[box->count++] = step < 0 ? -step : step;
+    }
+    return t->data != NULL;
+}
+/* Sort the dimensions, the largest step first. */
+static void neo__box_sort(neo__box *box, int64_t size) {
+    for (int i = 1; i < box->count; i++)
+        for (int k = i; k > 0 && box->step[k] > box->step[k - 1]; k--) {
+            const int64_t n = box->n[k], step = box->step[k];
+            box->n[k] = box->n[k - 1], box->step[k] = box->step[k - 1];
+            box->n[k - 1] = n, box->step[k - 1] = step;
+        }
+    box->extent[box->count] = size;
+    for (int k = box->count - 1; k >= 0; k--)
+        box->extent[k] = box->extent[k + 1] + (box->n[k] - 1) * box->step[k];
+}
+/* 1: an element of a, of dimensions i and on, shares bytes with one of b, of j and on, which begins
+   `apart` bytes behind. Indices of the largest step that differ by q bring them closer by q steps;
+   only few q do so enough. */
+static int neo__boxes_meet(const neo__box *a, int i, const neo__box *b, int j, int64_t apart) {
+    enum { MOST = 64 }; /* q to try; more: they lie across each other */
+    if (apart >= a->extent[i] || -apart >= b->extent[j]) return 0;
+    if (i == a->count && j == b->count) return 1;
+    const int64_t a_step = i < a->count ? a->step[i] : 0, b_step = j < b->count ? b->step[j] : 0;
+    const int64_t step = NEO__MAX(a_step, b_step);
+    const int64_t a_n = a_step == step ? a->n[i++] : 1, b_n = b_step == step ? b->n[j++] : 1;
+    const int64_t first = NEO__MAX((apart - a->extent[i]) / step - 1, 1 - b_n);
+    const int64_t last = NEO__MIN((apart + b->extent[j]) / step + 1, a_n - 1);
+    for (int64_t q = first; q <= last; q++)
+        if (q - first > MOST || neo__boxes_meet(a, i, b, j, apart - q * step)) return 1;
+    return 0;
+}
+static int neo__tensors_meet(const neo_tensor *s, const neo_tensor *t) {
+    neo__box a, b;
+    if (s->place != t->place || !neo__box_begin(&a, s) || !neo__box_begin(&b, t)) return 0;
+    const int64_t apart = (int64_t)(b.begin - a.begin);
+    if (apart >= a.extent[0] || -apart >= b.extent[0]) return 0;
+    neo__box_sort(&a, (int64_t)neo_dtype_size(s->dtype));
+    neo__box_sort(&b, (int64_t)neo_dtype_size(t->dtype));
+    return neo__boxes_meet(&a, 0, &b, 0, apart);
+}
+/* One tensor, given twice. */
+static int neo__tensors_same(const neo_tensor *a, const neo_tensor *b) {
+    int same = a->data == b->data && a->dtype == b->dtype && a->ndim == b->ndim;
+    for (int d = 0; same && d < a->ndim; d++)
+        same = a->shape[d] == b->shape[d] && (a->shape[d] <= 1 || a->stride[d] == b->stride[d]);
+    return same;
+}
+/* Check that none of the first `outputs` tensors shares memory with one behind it in the list; with
+   `same`, an output may be an input itself. A tensor that is none shares nothing. */
+typedef struct neo__named {
+    const neo_tensor *t;
+    const char *name;
+} neo__named;
+static neo_status neo__check_apart(const char *function, const neo__named *list, int outputs,
+                                   int count, int same) {
+    for (int i = 0; i < outputs; i++)
+        for (int k = i + 1; k < count; k++) {
+            if (!neo__tensors_meet(list[i].t, list[k].t)) continue;
+            if (same && k >= outputs && neo__tensors_same(list[i].t, list[k].t)) continue;
+            return neo_fail(NEO_ERR_ARG, "%s: %s overlaps %s in memory", function, list[i].name,
+                            list[k].name);
+        }
+    return NEO_OK;
+}
+/* NEO__APART(fn, outputs, same, {&y, "y"}, {&x, "x"} ...): neo__check_apart of that list. */
+#define NEO__APART(function, outputs, same, ...)                                                   \
+    do {                                                                                           \
+        const neo__named neo__list[] = {__VA_ARGS__};                                              \
+        NEO__TRY(neo__check_apart(function, neo__list, outputs,                                    \
+                                  (int)(sizeof neo__list / sizeof *neo__list), same));             \
+    } while (0)
+
 /* ---- public calls: the CPU converts and copies what is in host memory, in any context ---- */
 /* Two contiguous tensors are walked as one dimension. */
 static neo__convert_call neo__convert_call_make(neo_tensor src, neo_tensor dst) {
@@ -5056,9 +5266,13 @@ NEO_API neo_status neo_tensor_convert(neo_ctx *ctx, neo_tensor src, neo_tensor d
     NEO__TRY(neo__check_ctx(fn, ctx));
     NEO__TRY(neo__same_shape(src, dst, fn));
     if (src.dtype == dst.dtype) return neo_tensor_copy(ctx, src, dst);
+    NEO__CHECK(src.dtype != NEO_F64 && dst.dtype != NEO_F64, NEO_ERR_UNSUPPORTED,
+               "%s: from %s to %s: f64 is not converted", fn, neo_dtype_name(src.dtype),
+               neo_dtype_name(dst.dtype));
     NEO__CHECK(src.place == dst.place, NEO_ERR_ARG,
                "%s: src and dst are not both in host memory or in the device's", fn);
     if (src.place == NEO_DEVICE) NEO__TRY(neo__check_place(ctx, src, fn, "src"));
+    NEO__APART(fn, 1, 0, {&dst, "dst"}, {&src, "src"});
     neo__convert_call call = neo__convert_call_make(src, dst);
     if (desc && desc->rounding == NEO_ROUND_STOCHASTIC) {
         NEO__CHECK(desc->name, NEO_ERR_ARG, "%s: stochastic rounding needs a name", fn);
@@ -5086,6 +5300,7 @@ NEO_API neo_status neo_tensor_copy(neo_ctx *ctx, neo_tensor src, neo_tensor dst)
         return ctx->on->copy(ctx->on, dst.data, dst.place, src.data, src.place,
                              neo_tensor_bytes(src));
     }
+    NEO__APART(fn, 1, 1, {&dst, "dst"}, {&src, "src"});
     neo__convert_call call = neo__convert_call_make(src, dst);
     return neo__convert(ctx, &call);
 }
@@ -5100,8 +5315,8 @@ NEO_API neo_status neo_tensor_zero(neo_ctx *ctx, neo_tensor t) {
     return bytes ? d->fill(d, t.data, 0, bytes) : NEO_OK;
 }
 NEO_API neo_status neo_tree_sum(neo_ctx *ctx, const neo_tensor *parts, int count, neo_tensor out) {
-    NEO__CHECK(ctx && parts && count > 0, NEO_ERR_ARG,
-               "neo_tree_sum: ctx or parts is NULL, or count < 1");
+    NEO__TRY(neo__check_ctx("neo_tree_sum", ctx));
+    NEO__CHECK(parts && count > 0, NEO_ERR_ARG, "neo_tree_sum: parts is NULL, or count < 1");
     NEO__TRY(neo__tensor_check(out, "neo_tree_sum", "out"));
     for (int i = 0; i <= count; i++) {
         neo_tensor t = i < count ? parts[i] : out;
@@ -5408,7 +5623,8 @@ static neo__init_call neo__init_call_make(const neo_ctx *ctx, neo_tensor t, cons
    of them. */
 static neo_status neo__tensor_init(neo_ctx *ctx, neo_tensor t, const char *name, neo_init init,
                                    int64_t first, int64_t stride) {
-    NEO__CHECK(ctx && name, NEO_ERR_ARG, "neo_tensor_init: ctx or name is NULL");
+    NEO__TRY(neo__check_ctx("neo_tensor_init", ctx));
+    NEO__CHECK(name, NEO_ERR_ARG, "neo_tensor_init: name is NULL");
     NEO__TRY(neo__tensor_check(t, "neo_tensor_init", name));
     NEO__CHECK(t.dtype == NEO_F32 && neo_tensor_is_contiguous(t), NEO_ERR_SHAPE,
                "neo_tensor_init: %s is not contiguous f32", name);
@@ -6163,6 +6379,9 @@ NEO_API neo_status neo_gemm(neo_ctx *ctx, const neo_gemm_desc *desc, neo_tensor 
     NEO__TRY(neo__check_matrix_of(ctx, dtype, a, d.trans_a ? k : m, d.trans_a ? m : k, 0, fn, "a"));
     NEO__TRY(neo__check_matrix_of(ctx, dtype, b, d.trans_b ? n : k, d.trans_b ? k : n, 0, fn, "b"));
     NEO__TRY(neo__check_product(ctx, dtype, c, m, n, fn, "c"));
+    neo_tensor bias = neo_tensor_1d((void *)(uintptr_t)d.bias, NEO_F32, n);
+    bias.place = c.place;
+    NEO__APART(fn, 1, 0, {&c, "c"}, {&a, "a"}, {&b, "b"}, {&bias, "bias"});
     neo__gemm_call call = neo__gemm_call_make(a, d.trans_a, b, d.trans_b, c);
     call.beta = d.beta;
     call.bias = d.bias;
@@ -6564,6 +6783,7 @@ NEO_API neo_status neo_linear_forward(neo_ctx *ctx, neo_tensor x, neo_tensor w, 
     NEO__TRY(neo__check_matrix_of(ctx, dtype, x, batch, in, 0, fn, "x"));
     NEO__TRY(neo__check_product(ctx, dtype, y, batch, out, fn, "y"));
     if (neo__given(bias)) NEO__TRY(neo__check_vector(ctx, bias, out, fn, "bias"));
+    NEO__APART(fn, 1, 0, {&y, "y"}, {&x, "x"}, {&w, "w"}, {&bias, "bias"});
     neo__gemm_call call = neo__gemm_call_make(x, 0, w, 1, y);
     call.bias = neo__f32(bias);
     call.finish.act = act;
@@ -6584,6 +6804,8 @@ NEO_API neo_status neo_linear_backward(neo_ctx *ctx, const neo_leaves *leaves, n
     if (neo__given(dx)) NEO__TRY(neo__check_product(ctx, dtype, dx, batch, in, fn, "dx"));
     if (neo__given(dw)) NEO__TRY(neo__check_matrix(ctx, dw, out, in, 1, fn, "dw"));
     if (neo__given(dbias)) NEO__TRY(neo__check_vector(ctx, dbias, out, fn, "dbias"));
+    NEO__APART(fn, 3, 0, {&dx, "dx"}, {&dw, "dw"}, {&dbias, "dbias"}, {&x, "x"}, {&w, "w"},
+               {&dz, "dz"});
     NEO__TRY(neo__leaves_resolve(ctx, leaves, batch, &held, fn));
     if (dw.data || dbias.data) NEO__TRY(neo__linear_grads(ctx, &held, x, dz, dw, dbias));
     if (!dx.data) return NEO_OK;
@@ -6660,6 +6882,7 @@ static neo_status neo__cpu_linear_grads(neo_device *d, const neo__linear_grads_c
    ------------------------------------------------------------------------ */
 struct neo_mlp {
     neo_ctx *ctx;
+    neo__live live;
     char *data;
     size_t data_bytes;
     neo_mlp_desc desc; /* name: NULL */
@@ -6765,7 +6988,8 @@ NEO_API neo_status neo_mlp_create(neo_ctx *ctx, neo_params *params, const neo_ml
                                   neo_mlp **out) {
     NEO__CHECK(out, NEO_ERR_ARG, "neo_mlp_create: mlp is NULL");
     *out = NULL;
-    NEO__CHECK(ctx && params, NEO_ERR_ARG, "neo_mlp_create: ctx or params is NULL");
+    NEO__TRY(neo__check_ctx("neo_mlp_create", ctx));
+    NEO__CHECK(params, NEO_ERR_ARG, "neo_mlp_create: params is NULL");
     NEO__TRY(neo__check_device(ctx, neo__params_ctx(params), "neo_mlp_create", "params are"));
     NEO__TRY(neo__mlp_check(desc, "neo_mlp_create"));
     char name[256];
@@ -6792,11 +7016,13 @@ NEO_API neo_status neo_mlp_create(neo_ctx *ctx, neo_params *params, const neo_ml
         neo_mlp_destroy(mlp);
         return status;
     }
+    neo__live_begin(ctx, &mlp->live, "mlp", desc->name);
     *out = mlp;
     return NEO_OK;
 }
 NEO_API void neo_mlp_destroy(neo_mlp *mlp) {
     if (!mlp) return;
+    neo__live_end(mlp->ctx, &mlp->live);
     if (mlp->data) neo__data_free(mlp->ctx, mlp->data, mlp->data_bytes);
     neo_free(mlp->ctx, mlp, sizeof *mlp);
 }
@@ -6827,7 +7053,7 @@ static neo_tensor neo__mlp_operand(const neo_mlp *mlp, int layer, neo_tensor t) 
 NEO_API neo_status neo_mlp_forward(neo_mlp *mlp, neo_tensor x, neo_tensor y) {
     static const char *const fn = "neo_mlp_forward";
     const int64_t batch = x.shape[0];
-    NEO__CHECK(mlp, NEO_ERR_ARG, "%s: mlp is NULL", fn);
+    NEO__CHECK_LIVE(mlp, fn, "mlp");
     neo_ctx *ctx = mlp->ctx;
     const int64_t *widths = mlp->desc.widths;
     const int narrow = mlp->desc.dtype != NEO_F32;
@@ -6840,6 +7066,7 @@ NEO_API neo_status neo_mlp_forward(neo_mlp *mlp, neo_tensor x, neo_tensor y) {
                mlp->desc.max_batch);
     NEO__TRY(neo__check_matrix(ctx, x, batch, widths[0], 0, fn, "x"));
     NEO__TRY(neo__check_matrix(ctx, y, batch, widths[mlp->layers], 1, fn, "y"));
+    NEO__APART(fn, 1, 0, {&y, "y"}, {&x, "x"});
     NEO__TRY(neo__mlp_present(mlp, 0, fn));
     const neo_tensor first = neo__mlp_operand(mlp, mlp->layers, x), none = neo_tensor_none();
     neo_tensor in = first;
@@ -6881,7 +7108,7 @@ static neo_status neo__mlp_last_dz(const neo_mlp *mlp, neo_tensor dy, neo_tensor
 NEO_API neo_status neo_mlp_backward(neo_mlp *mlp, const neo_leaves *leaves, neo_tensor dy,
                                     neo_tensor dx) {
     static const char *const fn = "neo_mlp_backward";
-    NEO__CHECK(mlp, NEO_ERR_ARG, "%s: mlp is NULL", fn);
+    NEO__CHECK_LIVE(mlp, fn, "mlp");
     neo_ctx *ctx = mlp->ctx;
     const int64_t *widths = mlp->desc.widths;
     const int layers = mlp->layers;
@@ -6893,6 +7120,7 @@ NEO_API neo_status neo_mlp_backward(neo_mlp *mlp, const neo_leaves *leaves, neo_
                dy.shape[0], batch);
     NEO__TRY(neo__check_matrix(ctx, dy, batch, widths[layers], 0, fn, "dy"));
     if (neo__given(dx)) NEO__TRY(neo__check_matrix(ctx, dx, batch, widths[0], 1, fn, "dx"));
+    NEO__APART(fn, 1, 0, {&dx, "dx"}, {&dy, "dy"});
     NEO__TRY(neo__mlp_present(mlp, 0, fn));
     NEO__TRY(neo__mlp_present(mlp, 1, fn));
     NEO__TRY(neo__leaves_resolve(ctx, leaves, batch, &held, fn));
@@ -6965,6 +7193,7 @@ NEO_API neo_status neo_interact_forward(neo_ctx *ctx, int diagonal, neo_tensor x
     NEO__TRY(neo__interact_begin(ctx, diagonal, x, e, &call, fn));
     const int64_t width = neo_interact_width(call.dim, call.features, diagonal);
     NEO__TRY(neo__check_matrix(ctx, z, call.batch, width, 1, fn, "z"));
+    NEO__APART(fn, 1, 0, {&z, "z"}, {&x, "x"}, {&e, "e"});
     call.z = neo__f32(z), call.z_row = z.stride[0];
     return call.batch > 0 ? ctx->on->interact(ctx->on, &call) : NEO_OK;
 }
@@ -6978,6 +7207,7 @@ NEO_API neo_status neo_interact_backward(neo_ctx *ctx, int diagonal, neo_tensor 
     if (neo__given(dx)) NEO__TRY(neo__check_matrix(ctx, dx, call.batch, call.dim, 1, fn, "dx"));
     if (neo__given(de))
         NEO__TRY(neo__check_matrix(ctx, de, call.batch, call.features * call.dim, 1, fn, "de"));
+    NEO__APART(fn, 2, 0, {&dx, "dx"}, {&de, "de"}, {&x, "x"}, {&e, "e"}, {&dz, "dz"});
     call.backward = 1;
     call.dz = neo__f32(dz), call.dz_row = dz.stride[0];
     call.dx = neo__f32(dx), call.dx_row = dx.stride[0];
@@ -7035,6 +7265,7 @@ NEO_API neo_status neo_activation_forward(neo_ctx *ctx, neo_activation act, neo_
     NEO__TRY(neo__check_activation(fn, act));
     NEO__TRY(neo__check_like(ctx, fn, "z", z, z));
     NEO__TRY(neo__check_like(ctx, fn, "y", y, z));
+    NEO__APART(fn, 1, 1, {&y, "y"}, {&z, "z"});
     NEO__ZERO(neo__activation_call, call);
     call.act = act;
     call.rows = 1;
@@ -7054,6 +7285,9 @@ NEO_API neo_status neo_activation_backward(neo_ctx *ctx, neo_activation act, neo
     NEO__TRY(neo__check_like(ctx, fn, "dz", dz, dy));
     if (needs_z) NEO__TRY(neo__check_like(ctx, fn, "z", z, dy));
     if (needs_y) NEO__TRY(neo__check_like(ctx, fn, "y", y, dy));
+    NEO__APART(fn, 1, 1, {&dz, "dz"}, {&dy, "dy"});
+    if (needs_z || needs_y)
+        NEO__APART(fn, 1, 1, {&dz, "dz"}, {needs_z ? &z : &y, needs_z ? "z" : "y"});
     NEO__ZERO(neo__activation_call, call);
     call.act = act;
     call.backward = 1;
@@ -7086,6 +7320,7 @@ static neo_status neo__blend_begin(neo__blend_call *call, neo_ctx *ctx, const ch
     if (any_float) like_x.dtype = like_y.dtype = NEO_F32; /* for the next checks */
     NEO__TRY(neo__check_rows(ctx, fn, "x", like_x, like_x));
     NEO__TRY(neo__check_rows(ctx, fn, "y", like_y, like_x));
+    if (any_float || kind == NEO__BLEND_ROUND) NEO__APART(fn, 1, 1, {&x, "x"}, {&y, "y"});
     const int matrix = x.ndim == 2;
     call->kind = kind;
     call->x = x.data, call->x_dtype = x.dtype;
@@ -7123,6 +7358,7 @@ static neo_status neo__dot_begin(neo__blend_call *call, neo_ctx *ctx, const char
 NEO_API neo_status neo_dot_forward(neo_ctx *ctx, neo_tensor x, neo_tensor y, neo_tensor out) {
     neo__blend_call call;
     NEO__TRY(neo__dot_begin(&call, ctx, "neo_dot_forward", "out", x, y, out));
+    NEO__APART("neo_dot_forward", 1, 0, {&out, "out"}, {&x, "x"}, {&y, "y"});
     if (call.cols == 0) return neo_tensor_zero(ctx, out);
     return neo__blend(ctx, &call);
 }
@@ -7131,6 +7367,7 @@ NEO_API neo_status neo_dot_backward(neo_ctx *ctx, neo_tensor x, neo_tensor y, ne
     static const char *const fn = "neo_dot_backward";
     neo__blend_call call, to;
     NEO__TRY(neo__dot_begin(&call, ctx, fn, "dout", x, y, dout));
+    NEO__APART(fn, 2, 0, {&dx, "dx"}, {&dy, "dy"}, {&x, "x"}, {&y, "y"}, {&dout, "dout"});
     const neo_tensor grad[2] = {dx, dy}, from[2] = {y, x};
     for (int pass = 0; pass < 4; pass++) { /* check both before the first is written */
         const int k = pass % 2;
@@ -7313,6 +7550,8 @@ static neo_status neo__norm_forward(neo_ctx *ctx, const char *fn, int centered, 
     NEO__TRY(neo__check_matrix(ctx, y, call.rows, call.cols, 1, fn, "y"));
     if (neo__given(bias)) NEO__TRY(neo__check_vector(ctx, bias, call.cols, fn, "bias"));
     NEO__CHECK(eps >= 0.0f && eps <= FLT_MAX, NEO_ERR_ARG, "%s: eps is %g", fn, (double)eps);
+    NEO__APART(fn, 2, 1, {&y, "y"}, {&stats, "stats"}, {&x, "x"}, {&weight, "weight"},
+               {&bias, "bias"});
     call.bias = neo__f32(bias);
     call.eps = eps;
     call.y = neo__f32(y), call.y_row = y.stride[0];
@@ -7329,6 +7568,9 @@ static neo_status neo__norm_backward(neo_ctx *ctx, const char *fn, int centered,
     if (neo__given(dx)) NEO__TRY(neo__check_matrix(ctx, dx, rows, cols, 1, fn, "dx"));
     if (neo__given(dweight)) NEO__TRY(neo__check_vector(ctx, dweight, cols, fn, "dweight"));
     if (neo__given(dbias)) NEO__TRY(neo__check_vector(ctx, dbias, cols, fn, "dbias"));
+    NEO__APART(fn, 3, 0, {&dx, "dx"}, {&dweight, "dweight"}, {&dbias, "dbias"}, {&x, "x"},
+               {&weight, "weight"}, {&stats, "stats"});
+    NEO__APART(fn, 1, 1, {&dx, "dx"}, {&dy, "dy"});
     NEO__TRY(neo__leaves_resolve(ctx, leaves, rows, &call.leaves, fn));
     call.backward = 1;
     call.dy = neo__f32(dy), call.dy_row = dy.stride[0];
@@ -7445,6 +7687,8 @@ static neo_status neo__embedding_begin(neo__embedding_call *call, neo_ctx *ctx, 
     NEO__TRY(neo__check_matrix(ctx, each, count, dim, !backward, fn, backward ? "dout" : "out"));
     NEO__TRY(neo__check_place(ctx, ids, fn, "ids"));
     const neo_tensor from = backward ? each : table, to = backward ? table : each;
+    NEO__APART(fn, 1, 0, {&to, backward ? "dtable" : "out"}, {&from, backward ? "dout" : "table"},
+               {&ids, "ids"});
     call->backward = backward;
     call->ids = ids.data;
     call->is_i32 = ids.dtype == NEO_I32;
@@ -7649,6 +7893,7 @@ NEO_API neo_status neo_attention_forward(neo_ctx *ctx, const neo_attention_desc 
     const int64_t rows = q.shape[0], cols = q.shape[1];
     NEO__TRY(neo__check_matrix(ctx, y, rows, cols, 1, fn, "y"));
     if (neo__given(lse)) NEO__TRY(neo__check_matrix(ctx, lse, rows, call.heads, 1, fn, "lse"));
+    NEO__APART(fn, 2, 0, {&y, "y"}, {&lse, "lse"}, {&q, "q"}, {&k, "k"}, {&v, "v"});
     call.lse = neo__f32(lse), call.lse_row = lse.stride[0];
     return rows > 0 ? ctx->on->attention(ctx->on, &call) : NEO_OK;
 }
@@ -7666,6 +7911,8 @@ NEO_API neo_status neo_attention_backward(neo_ctx *ctx, const neo_attention_desc
     if (neo__given(dq)) NEO__TRY(neo__check_matrix(ctx, dq, rows, cols, 1, fn, "dq"));
     if (neo__given(dk)) NEO__TRY(neo__check_matrix(ctx, dk, rows, cols, 1, fn, "dk"));
     if (neo__given(dv)) NEO__TRY(neo__check_matrix(ctx, dv, rows, cols, 1, fn, "dv"));
+    NEO__APART(fn, 3, 0, {&dq, "dq"}, {&dk, "dk"}, {&dv, "dv"}, {&q, "q"}, {&k, "k"}, {&v, "v"},
+               {&y, "y"}, {&lse, "lse"}, {&dy, "dy"});
     call.backward = 1;
     call.lse = neo__f32(lse), call.lse_row = lse.stride[0];
     call.dy = neo__f32(dy), call.dy_row = dy.stride[0];
@@ -8189,6 +8436,7 @@ typedef struct neo__param_slot {
 } neo__param_slot;
 struct neo_params {
     neo_ctx *ctx;
+    neo__live live;
     neo__param_slot **slot;
     int count, deferred;
     int64_t capacity; /* of slot */
@@ -8210,6 +8458,7 @@ static neo_status neo__params_make(neo_ctx *ctx, neo_params **out, int deferred,
     memset(p, 0, sizeof *p);
     p->ctx = ctx;
     p->deferred = deferred;
+    neo__live_begin(ctx, &p->live, "params", NULL);
     *out = p;
     return NEO_OK;
 }
@@ -8232,6 +8481,7 @@ static void neo__params_truncate(neo_params *p, int count) {
 
 NEO_API void neo_params_destroy(neo_params *p) {
     if (!p) return;
+    neo__live_end(p->ctx, &p->live);
     neo__params_truncate(p, 0);
     NEO__LIST_FREE(p->ctx, p->slot, p->capacity);
     neo_free(p->ctx, p, sizeof *p);
@@ -8239,7 +8489,7 @@ NEO_API void neo_params_destroy(neo_params *p) {
 
 static neo_status neo__params_check(const neo_params *p, const char *name, int ndim,
                                     const int64_t *shape, int64_t *count) {
-    NEO__CHECK(p, NEO_ERR_ARG, "neo_params_add: params is NULL");
+    NEO__CHECK_LIVE(p, "neo_params_add", "params");
     NEO__CHECK(name && name[0], NEO_ERR_ARG, "neo_params_add: a parameter needs a name");
     NEO__CHECK(!neo_params_find(p, name), NEO_ERR_ARG,
                "neo_params_add: there is a parameter '%s' already", name);
@@ -8359,6 +8609,7 @@ typedef struct neo__optim_entry {
 } neo__optim_entry;
 struct neo_optim {
     neo_ctx *ctx;
+    neo__live live;
     neo_params *params;
     neo_optim_desc desc; /* defaults filled in; name: owned */
     size_t bytes, data_bytes;
@@ -8509,7 +8760,8 @@ NEO_API neo_status neo_optim_create(neo_ctx *ctx, neo_params *params, const neo_
                                     neo_optim **out) {
     NEO__CHECK(out, NEO_ERR_ARG, "neo_optim_create: optim is NULL");
     *out = NULL;
-    NEO__CHECK(ctx && params && desc, NEO_ERR_ARG, "neo_optim_create: ctx, params or desc is NULL");
+    NEO__TRY(neo__check_ctx("neo_optim_create", ctx));
+    NEO__CHECK(params && desc, NEO_ERR_ARG, "neo_optim_create: params or desc is NULL");
     NEO__TRY(neo__check_device(ctx, params->ctx, "neo_optim_create", "params are"));
     NEO__TRY(neo__optim_present(params));
     NEO__TRY(neo__optim_check(desc));
@@ -8530,12 +8782,14 @@ NEO_API neo_status neo_optim_create(neo_ctx *ctx, neo_params *params, const neo_
     o->clip_factor = 1.0f;
     neo__optim_defaults(&o->desc);
     neo_status status = neo__optim_fill(o);
+    neo__live_begin(ctx, &o->live, "optim", desc->name);
     if (status != NEO_OK) neo_optim_destroy(o);
     else *out = o;
     return status;
 }
 NEO_API void neo_optim_destroy(neo_optim *o) {
     if (!o) return;
+    neo__live_end(o->ctx, &o->live);
     if (o->data_bytes) neo__data_free(o->ctx, o->data, o->data_bytes);
     neo_free(o->ctx, o, o->bytes);
 }
@@ -8737,7 +8991,7 @@ static neo_status neo__optim_step_inside(neo_optim *o, float lr) {
     return NEO_OK;
 }
 NEO_API neo_status neo_optim_step(neo_optim *o, float lr) {
-    NEO__CHECK(o, NEO_ERR_ARG, "neo_optim_step: optim is NULL");
+    NEO__CHECK_LIVE(o, "neo_optim_step", "optim");
     neo__fp_state fp = neo__fp_enter();
     neo_status status = neo__optim_step_inside(o, lr);
     neo__fp_leave(fp);
@@ -8938,6 +9192,7 @@ NEO__HOT_BEGIN
    ------------------------------------------------------------------------ */
 struct neo_jagged_buffer {
     neo_ctx *ctx;
+    neo__live live;
     neo_jagged view;
     int64_t max_bags, max_ids;
     char *block; /* of the arrays */
@@ -9169,8 +9424,9 @@ static neo_status neo__jagged_resize(neo_jagged_buffer *b, int64_t max_bags, int
 NEO_API neo_status neo_jagged_create(neo_ctx *ctx, const neo_jagged_desc *desc,
                                      neo_jagged_buffer **out) {
     const char *fn = "neo_jagged_create";
-    NEO__CHECK(ctx && desc && out, NEO_ERR_ARG, "%s: an argument is NULL", fn);
+    NEO__CHECK(desc && out, NEO_ERR_ARG, "%s: an argument is NULL", fn);
     *out = NULL;
+    NEO__TRY(neo__check_ctx(fn, ctx));
     neo_dtype dtype = (int)desc->id_dtype == 0 ? NEO_I64 : desc->id_dtype;
     NEO__CHECK(desc->feature_count >= 0 && desc->max_bags >= 0 && desc->max_ids >= 0, NEO_ERR_ARG,
                "%s: feature_count %d, max_bags %" PRId64 " or max_ids %" PRId64 " is below 0", fn,
@@ -9188,12 +9444,14 @@ NEO_API neo_status neo_jagged_create(neo_ctx *ctx, const neo_jagged_desc *desc,
         neo_jagged_destroy(b);
         return status;
     }
+    neo__live_begin(ctx, &b->live, "jagged", NULL);
     *out = b;
     return NEO_OK;
 }
 
 NEO_API void neo_jagged_destroy(neo_jagged_buffer *b) {
     if (!b) return;
+    neo__live_end(b->ctx, &b->live);
     neo_free(b->ctx, b->block, b->block_bytes);
     neo_free(b->ctx, b, sizeof *b);
 }
@@ -9202,7 +9460,7 @@ NEO_API const neo_jagged *neo_jagged_view(const neo_jagged_buffer *b) { return &
 NEO_API int64_t neo_jagged_grow_count(const neo_jagged_buffer *b) { return b->grow_count; }
 
 NEO_API neo_status neo_jagged_reserve(neo_jagged_buffer *b, int64_t max_bags, int64_t max_ids) {
-    NEO__CHECK(b, NEO_ERR_ARG, "neo_jagged_reserve: buffer is NULL");
+    NEO__CHECK_LIVE(b, "neo_jagged_reserve", "buffer");
     if (max_bags <= b->max_bags && max_ids <= b->max_ids) return NEO_OK;
     NEO__TRY(neo__jagged_resize(b, NEO__MAX(max_bags, b->max_bags), NEO__MAX(max_ids, b->max_ids),
                                 b->weights != NULL, "neo_jagged_reserve"));
@@ -9223,7 +9481,7 @@ static neo_status neo__jagged_check_weights(const neo_jagged_buffer *b, const fl
 static neo_status neo__jagged_check_sources(const neo_jagged_buffer *b,
                                             const neo_jagged *const *parts, int count,
                                             int takes_feature_bags, const char *fn) {
-    NEO__CHECK(b, NEO_ERR_ARG, "%s: the buffer is NULL", fn);
+    NEO__CHECK_LIVE(b, fn, "the buffer");
     NEO__CHECK(parts && count > 0, NEO_ERR_ARG, "%s: no source is given", fn);
     for (int i = 0; i < count; i++) {
         NEO__TRY(neo__jagged_check(parts[i], fn));
@@ -9267,7 +9525,7 @@ static neo_status neo__jagged_done(const neo__jagged_writer *w, int64_t batch,
 NEO__HOT_BEGIN
 static neo_status neo__jagged_check_batch(const neo_jagged_buffer *b, int64_t batch,
                                           const char *fn) {
-    NEO__CHECK(b, NEO_ERR_ARG, "%s: the buffer is NULL", fn);
+    NEO__CHECK_LIVE(b, fn, "the buffer");
     int64_t features = b->view.feature_count;
     NEO__CHECK(batch >= 0 && (features == 0 || batch < INT64_MAX / 16 / features), NEO_ERR_ARG,
                "%s: batch is %" PRId64, fn, batch);
@@ -9651,6 +9909,7 @@ typedef struct neo__bags_view {
 
 struct neo_bags {
     neo_ctx *ctx;
+    neo__live live;
     char *name;
     neo__bag_sizes sizes;
     neo_bounds bounds;
@@ -9959,7 +10218,8 @@ static neo_status neo__bags_check_kept_rows(int64_t rows, const char *fn) {
 
 static neo_status neo__bags_desc_check(const neo_ctx *ctx, const neo_bags_desc *d,
                                        const char *fn) {
-    NEO__CHECK(ctx && d, NEO_ERR_ARG, "%s: an argument is NULL", fn);
+    NEO__TRY(neo__check_ctx(fn, ctx));
+    NEO__CHECK(d, NEO_ERR_ARG, "%s: desc is NULL", fn);
     NEO__CHECK(d->tables && d->table_count > 0, NEO_ERR_ARG, "%s: no tables are given", fn);
     for (int32_t t = 0; t < d->table_count; t++) NEO__TRY(neo__bag_table_check(d, t, fn));
     NEO__CHECK(d->feature_table ? d->feature_count > 0
@@ -10088,6 +10348,7 @@ static neo_status neo__bags_record_check(const neo_bags *b, const neo__bag_sizes
 /* ---- create, destroy ---- */
 NEO_API void neo_bags_destroy(neo_bags *b) {
     if (!b) return;
+    neo__live_end(b->ctx, &b->live);
     for (int64_t i = 0; i < b->sizes.tables; i++) {
         neo__bag_table *t = &b->tables[i];
         void *blocks[] = {t->owns_weight ? t->job.store.data : NULL, t->job.store.scale,
@@ -10342,6 +10603,7 @@ NEO_API neo_status neo_bags_create(neo_ctx *ctx, const neo_bags_desc *desc, neo_
         neo_bags_destroy(b);
         return status;
     }
+    neo__live_begin(ctx, &b->live, "bags", b->name);
     *out = b;
     return NEO_OK;
 }
@@ -10373,7 +10635,7 @@ NEO_API neo_status neo_bags_bytes(neo_ctx *ctx, const neo_bags_desc *desc,
 }
 
 NEO_API neo_status neo_bags_reserve(neo_bags *b, int64_t max_batch, int64_t max_ids) {
-    NEO__CHECK(b, NEO_ERR_ARG, "neo_bags_reserve: bags is NULL");
+    NEO__CHECK_LIVE(b, "neo_bags_reserve", "bags");
     neo__bag_sizes sizes = b->sizes;
     if (max_batch <= sizes.max_batch && max_ids <= sizes.max_ids) return NEO_OK;
     sizes.max_batch = NEO__MAX(max_batch, sizes.max_batch);
@@ -10383,7 +10645,7 @@ NEO_API neo_status neo_bags_reserve(neo_bags *b, int64_t max_batch, int64_t max_
     return NEO_OK;
 }
 static neo_status neo__bags_check_keeps(const neo_bags *b, const char *fn) {
-    NEO__CHECK(b, NEO_ERR_ARG, "%s: bags is NULL", fn);
+    NEO__CHECK_LIVE(b, fn, "bags");
     NEO__CHECK(b->sizes.max_kept_rows, NEO_ERR_STATE,
                "%s: bags '%s' keeps no gradients: set neo_bags_desc.max_kept_rows", fn, b->name);
     return NEO_OK;
@@ -10432,7 +10694,8 @@ NEO_API neo_tensor neo_bags_state(const neo_bags *b, int32_t table, int k) {
 }
 static neo_status neo__bags_check_rows(const neo_bags *b, int32_t table, int64_t first,
                                        int64_t count, const float *rows, const char *fn) {
-    NEO__CHECK(b && table >= 0 && table < b->sizes.tables && (rows || count == 0), NEO_ERR_ARG,
+    NEO__CHECK_LIVE(b, fn, "bags");
+    NEO__CHECK(table >= 0 && table < b->sizes.tables && (rows || count == 0), NEO_ERR_ARG,
                "%s: an argument is NULL, or there is no table %d", fn, table);
     const neo__bag_table *t = &b->tables[table];
     NEO__CHECK(first >= 0 && count >= 0 && first <= t->rows - count, NEO_ERR_RANGE,
@@ -11697,11 +11960,25 @@ static neo_status neo__bags_stage(neo_bags *b, const neo_jagged *j, int have) {
     return neo__bags_send(b, b->view.copy_weights, j->weights + job->batch.id_base,
                           ids * sizeof *j->weights);
 }
+/* Check that out leaves a host batch of so many ids alone. */
+static neo_status neo__bags_check_apart(const neo_jagged *j, int64_t ids, neo_tensor out,
+                                        const char *fn) {
+    const int64_t bags = neo_jagged_bag_count(j), first = bags ? j->offsets[0] : 0;
+    const float *weights = j->weights ? j->weights + first : NULL;
+    char *begin = j->ids ? (char *)(uintptr_t)j->ids + (size_t)first * neo_dtype_size(j->id_dtype)
+                         : NULL;
+    neo_tensor offset = neo_tensor_1d((void *)(uintptr_t)j->offsets, NEO_I64, bags + 1);
+    neo_tensor id = neo_tensor_1d(begin, j->id_dtype, ids);
+    neo_tensor weight = neo_tensor_1d((void *)(uintptr_t)weights, NEO_F32, ids);
+    NEO__APART(fn, 1, 0, {&out, "out"}, {&offset, "the batch's offsets"}, {&id, "the batch's ids"},
+               {&weight, "the batch's weights"});
+    return NEO_OK;
+}
 /* Check a batch and the tensor that goes with it, and put both into the record. */
 static neo_status neo__bags_begin(neo_bags *b, const neo_jagged *j, neo_tensor t, int forward,
                                   const char *fn) {
     const char *what = forward ? "out" : "dout";
-    NEO__CHECK(b, NEO_ERR_ARG, "%s: bags is NULL", fn);
+    NEO__CHECK_LIVE(b, fn, "bags");
     NEO__CHECK(!j || j->place == NEO_HOST || b->ctx->device, NEO_ERR_ARG,
                "%s: bags '%s': the batch is on a device, the context has none", fn, b->name);
     NEO__CHECK(!j || j->feature_count == b->sizes.features, NEO_ERR_SHAPE,
@@ -11716,6 +11993,7 @@ static neo_status neo__bags_begin(neo_bags *b, const neo_jagged *j, neo_tensor t
     NEO__TRY(neo__bags_check_ids(b, ids, fn));
     NEO__TRY(neo__bags_check_tensor(b, j, t, what, fn));
     NEO__TRY(neo__check_place(b->ctx, t, fn, what));
+    if (forward && j->place == NEO_HOST) NEO__TRY(neo__bags_check_apart(j, ids, t, fn));
     neo__bags_remind(b);
     NEO__TRY(neo__bags_place(b, j, t, fn));
     b->job.tensor.out = forward ? (float *)t.data : NULL;
@@ -11952,7 +12230,8 @@ NEO_API const float *neo_bags_kept_row(const neo_bags *b, int64_t i, int32_t *ta
     return b->job.kept.sums + b->kept.slots[i].at;
 }
 NEO_API neo_status neo_bags_grad_squares(const neo_bags *bags, neo_exact *sum) {
-    NEO__CHECK(bags && sum, NEO_ERR_ARG, "neo_bags_grad_squares: bags or sum is NULL");
+    NEO__CHECK_LIVE(bags, "neo_bags_grad_squares", "bags");
+    NEO__CHECK(sum, NEO_ERR_ARG, "neo_bags_grad_squares: sum is NULL");
     neo_bags *b = (neo_bags *)(uintptr_t)bags;
     neo_device *on = b->ctx->on;
     NEO__ZERO(neo_exact, squares);
@@ -11970,7 +12249,7 @@ NEO_API neo_status neo_bags_grad_squares(const neo_bags *bags, neo_exact *sum) {
     return NEO_OK;
 }
 NEO_API neo_status neo_bags_scale_grads(neo_bags *b, float scale) {
-    NEO__CHECK(b, NEO_ERR_ARG, "neo_bags_scale_grads: bags is NULL");
+    NEO__CHECK_LIVE(b, "neo_bags_scale_grads", "bags");
     NEO__ZERO(neo__blend_call, call);
     call.kind = NEO__BLEND_SCALE;
     call.x = call.y = b->job.kept.sums;
@@ -11981,7 +12260,7 @@ NEO_API neo_status neo_bags_scale_grads(neo_bags *b, float scale) {
     return call.cols > 0 ? b->ctx->on->blend(b->ctx->on, &call) : NEO_OK;
 }
 NEO_API neo_status neo_bags_clear(neo_bags *b) {
-    NEO__CHECK(b, NEO_ERR_ARG, "neo_bags_clear: bags is NULL");
+    NEO__CHECK_LIVE(b, "neo_bags_clear", "bags");
     const int64_t count = b->kept.count;
     neo_status status = neo__bags_drop_slots(b, 0);
     if (status != NEO_OK) b->kept.count = count; /* they stay kept; the hash table is made again */
@@ -12585,6 +12864,7 @@ typedef struct neo__metric_sums {
 
 struct neo_metrics {
     neo_ctx *ctx;
+    neo__live live;
     int64_t capacity, window;
     neo__metric_sums lifetime;
     uint32_t *keys; /* [capacity]: positives, free space, negatives */
@@ -12673,8 +12953,9 @@ static neo_metrics *neo__metrics_layout(neo_metrics *m, neo__carve *carve) {
 }
 NEO_API neo_status neo_metrics_create(neo_ctx *ctx, const neo_metrics_desc *desc,
                                       neo_metrics **out) {
-    NEO__CHECK(ctx && desc && out, NEO_ERR_ARG, "neo_metrics_create: ctx, desc or metrics is NULL");
+    NEO__CHECK(desc && out, NEO_ERR_ARG, "neo_metrics_create: desc or metrics is NULL");
     *out = NULL;
+    NEO__TRY(neo__check_ctx("neo_metrics_create", ctx));
     NEO__CHECK(desc->capacity > 0 && desc->capacity <= NEO__METRICS_CAPACITY, NEO_ERR_ARG,
                "neo_metrics_create: capacity is %" PRId64 ", not in 1 .. 2^32", desc->capacity);
     NEO__CHECK(desc->window >= 0 && desc->window <= NEO__METRICS_CAPACITY, NEO_ERR_ARG,
@@ -12691,11 +12972,14 @@ NEO_API neo_status neo_metrics_create(neo_ctx *ctx, const neo_metrics_desc *desc
     carve.at = 0;
     neo_metrics *metrics = neo__metrics_layout(&counted, &carve);
     *metrics = counted;
+    neo__live_begin(ctx, &metrics->live, "metrics", NULL);
     *out = metrics;
     return NEO_OK;
 }
 NEO_API void neo_metrics_destroy(neo_metrics *m) {
-    if (m) neo_free(m->ctx, m, m->bytes);
+    if (!m) return;
+    neo__live_end(m->ctx, &m->live);
+    neo_free(m->ctx, m, m->bytes);
 }
 NEO_API void neo_metrics_reset(neo_metrics *m) {
     if (!m) return;
@@ -12764,7 +13048,7 @@ static void neo__metric_sums_add(const neo_ctx *ctx, neo__metric_sums *sums, con
     sums->count += n;
 }
 NEO_API neo_status neo_metrics_update(neo_metrics *metrics, neo_tensor logit, neo_tensor label) {
-    NEO__CHECK(metrics, NEO_ERR_ARG, "neo_metrics_update: metrics is NULL");
+    NEO__CHECK_LIVE(metrics, "neo_metrics_update", "metrics");
     const float *x = NULL, *y = NULL;
     NEO__TRY(neo__metrics_check(metrics->ctx, logit, label, &x, &y));
     neo__fp_state fp = neo__fp_enter();
@@ -12805,7 +13089,8 @@ static void neo__metric_values_of(const neo__metric_sums *s, double auc, int64_t
     }
 }
 NEO_API neo_status neo_metrics_lifetime(neo_metrics *m, neo_metric_values *values) {
-    NEO__CHECK(m && values, NEO_ERR_ARG, "neo_metrics_lifetime: metrics or values is NULL");
+    NEO__CHECK_LIVE(m, "neo_metrics_lifetime", "metrics");
+    NEO__CHECK(values, NEO_ERR_ARG, "neo_metrics_lifetime: values is NULL");
     double auc = neo__f64_bits(0x7FF8000000000000u);
     neo__fp_state fp = neo__fp_enter();
     if (m->lifetime.count <= m->capacity)
@@ -12816,7 +13101,8 @@ NEO_API neo_status neo_metrics_lifetime(neo_metrics *m, neo_metric_values *value
     return NEO_OK;
 }
 NEO_API neo_status neo_metrics_window(neo_metrics *metrics, neo_metric_values *values) {
-    NEO__CHECK(metrics && values, NEO_ERR_ARG, "neo_metrics_window: metrics or values is NULL");
+    NEO__CHECK_LIVE(metrics, "neo_metrics_window", "metrics");
+    NEO__CHECK(values, NEO_ERR_ARG, "neo_metrics_window: values is NULL");
     NEO__CHECK(metrics->window, NEO_ERR_STATE,
                "neo_metrics_window: metrics were created without a window");
     int64_t n = NEO__MIN(metrics->lifetime.count, metrics->window), pos = 0, neg = 0;
@@ -13025,6 +13311,7 @@ NEO_API int neo_stop_signal(void) { return __atomic_load_n(&neo__stop.number, __
 enum { NEO__JSONL_BYTES = 4096 };
 struct neo_jsonl {
     neo_ctx *ctx;
+    neo__live live;
     neo__file file;
     char *path;        /* behind the record */
     size_t bytes;      /* of both */
@@ -13035,8 +13322,9 @@ struct neo_jsonl {
 };
 
 NEO_API neo_status neo_jsonl_open(neo_ctx *ctx, const char *path, int append, neo_jsonl **out) {
-    NEO__CHECK(ctx && path && out, NEO_ERR_ARG, "neo_jsonl_open: ctx, path or log is NULL");
+    NEO__CHECK(path && out, NEO_ERR_ARG, "neo_jsonl_open: path or log is NULL");
     *out = NULL;
+    NEO__TRY(neo__check_ctx("neo_jsonl_open", ctx));
     const size_t bytes = sizeof(neo_jsonl) + strlen(path) + 1;
     neo_jsonl *log = (neo_jsonl *)neo__alloc_for(ctx, bytes, "neo_jsonl_open");
     if (!log) return NEO_ERR_MEMORY;
@@ -13047,12 +13335,14 @@ NEO_API neo_status neo_jsonl_open(neo_ctx *ctx, const char *path, int append, ne
     memcpy(log->path, path, strlen(path) + 1);
     neo_status status =
         neo__file_open(&log->file, log->path, append ? NEO__FILE_APPEND : NEO__FILE_CREATE);
+    if (status == NEO_OK) neo__live_begin(ctx, &log->live, "jsonl", path);
     if (status != NEO_OK) neo_free(ctx, log, bytes);
     else *out = log;
     return status;
 }
 NEO_API void neo_jsonl_close(neo_jsonl *log) {
     if (!log) return;
+    neo__live_end(log->ctx, &log->live);
     (void)neo__file_close(&log->file); /* every line was reported when it was written */
     neo_free(log->ctx, log, log->bytes);
 }
@@ -13127,7 +13417,7 @@ NEO_API void neo_jsonl_string(neo_jsonl *log, const char *key, const char *value
     else neo__jsonl_text(log, "null", 4);
 }
 NEO_API neo_status neo_jsonl_end(neo_jsonl *log) {
-    NEO__CHECK(log, NEO_ERR_ARG, "neo_jsonl_end: log is NULL");
+    NEO__CHECK_LIVE(log, "neo_jsonl_end", "log");
     if (!log->used) neo__jsonl_text(log, "{", 1);
     neo__jsonl_text(log, "}\n", 2);
     neo_status status = log->status;
@@ -13172,6 +13462,7 @@ typedef struct neo__item {
 
 struct neo_report {
     neo_ctx *ctx;
+    neo__live live;
     neo__arena arena;
     char *title;
     neo__item *facts, *notes, *charts, *tables;
@@ -13191,6 +13482,7 @@ static neo_status neo__item_text(neo_report *r, char **text, const char *value) 
    which the caller adds it when it is complete. */
 static neo_status neo__item_get(neo_report *r, neo__item **list, const char *name,
                                 neo__item **item, neo__item ***link) {
+    NEO__TRY(neo__check_live(r->ctx, "neo_report", "report"));
     while (*list && strcmp((*list)->name, name) != 0) list = &(*list)->next;
     *link = list;
     *item = *list;
@@ -13200,20 +13492,23 @@ static neo_status neo__item_get(neo_report *r, neo__item **list, const char *nam
 }
 
 NEO_API neo_status neo_report_create(neo_ctx *ctx, const char *title, neo_report **out) {
-    NEO__CHECK(ctx && title && out, NEO_ERR_ARG, "neo_report_create: ctx, title or report is NULL");
+    NEO__CHECK(title && out, NEO_ERR_ARG, "neo_report_create: title or report is NULL");
     *out = NULL;
+    NEO__TRY(neo__check_ctx("neo_report_create", ctx));
     neo_report *report = (neo_report *)neo__alloc_for(ctx, sizeof *report, "neo_report_create");
     if (!report) return NEO_ERR_MEMORY;
     memset(report, 0, sizeof *report);
     report->ctx = report->arena.ctx = ctx;
     report->arena.function = "neo_report";
     neo_status status = neo__item_text(report, &report->title, title);
+    neo__live_begin(ctx, &report->live, "report", title);
     if (status != NEO_OK) neo_report_destroy(report);
     else *out = report;
     return status;
 }
 NEO_API void neo_report_destroy(neo_report *r) {
     if (!r) return;
+    neo__live_end(r->ctx, &r->live);
     neo__arena_free(&r->arena);
     neo_free(r->ctx, r, sizeof *r);
 }

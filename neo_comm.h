@@ -1098,6 +1098,7 @@ typedef struct neo__comm_threads {
 
 struct neo_comm {
     neo_ctx *ctx;
+    neo__live live;
     const neo__transport *transport;
     neo_comm_desc desc;
     size_t bytes; /* of this block */
@@ -1207,7 +1208,7 @@ static neo_status neo__comm_break(neo_comm *c, const neo__call *call, neo_status
 static int neo__comm_is_broken(const neo_comm *c) { return NEO__SEE(c->failure.broken); }
 static int neo__comm_over(neo_comm *c) { return neo__comm_is_broken(c) || c->transport->heard(c); }
 static neo_status neo__comm_check(neo_comm *comm, const char *function) {
-    NEO__CHECK(comm, NEO_ERR_ARG, "%s: comm is NULL", function);
+    NEO__CHECK_LIVE(comm, function, "comm");
     return neo__comm_over(comm) ? neo__comm_failed(comm) : NEO_OK;
 }
 /* Between looks at MPI and NCCL: after `looks` turns without news a rank sleeps. */
@@ -1554,6 +1555,7 @@ static neo_status neo__comm_new(neo_ctx *ctx, const neo_comm_desc *desc,
     }
     neo__mutex_init(&c->lock);
     neo__cond_init(&c->queue.changed);
+    neo__live_begin(ctx, &c->live, "comm", NULL);
     *out = c;
     return NEO_OK;
 }
@@ -1574,6 +1576,7 @@ static void neo__comm_stop(neo_comm *c) {
     c->queue.runs = 0;
 }
 static void neo__comm_free(neo_comm *c) {
+    neo__live_end(c->ctx, &c->live);
     neo__comm_device_free(c);
     neo__mutex_destroy(&c->lock);
     neo__cond_destroy(&c->queue.changed);
@@ -1600,6 +1603,11 @@ static void neo__comm_end(neo_comm *c) {
     c->transport->leave(c);
     c->transport->drop(c);
     neo__comm_free(c);
+}
+/* A group that is not its user's to destroy. */
+static void neo__comm_lend(neo_comm *c) {
+    c->lent = 1;
+    neo__live_end(c->ctx, &c->live);
 }
 NEO_API void neo_comm_destroy(neo_comm *c) {
     if (c && c->lent)
@@ -1870,7 +1878,10 @@ static neo_status neo__comm_device_make(neo_comm *c) {
     NEO__CHECK(neo_ctx_device(c->ctx), NEO_ERR_ARG,
                "neo_comm_split_device: the context of rank %d has no device", c->world[c->rank]);
     NEO__TRY(neo__comm_events_make(c));
-    NEO__TRY(neo_tensor_alloc(c->ctx, NEO_U8, 1, &bytes, &scratch));
+    neo__live_inside(c->ctx, 1);
+    neo_status status = neo_tensor_alloc(c->ctx, NEO_U8, 1, &bytes, &scratch);
+    neo__live_inside(c->ctx, -1);
+    NEO__TRY(status);
     c->scratch.device = (char *)scratch.data;
     neo__comm_stage(c);
     c->scratch.direct = c->scratch.stage_bytes == 0;
@@ -1887,8 +1898,10 @@ static void neo__comm_device_free(neo_comm *c) {
         neo_tensor_1d(c->scratch.device, NEO_U8, 2 * (int64_t)c->scratch.segment_bytes);
     scratch.place = NEO_DEVICE;
     for (int i = 0; i <= c->desc.queue_length; i++) neo__event_free(c->ctx, c->queue.slot[i].ready);
+    neo__live_inside(c->ctx, 1);
     if (c->scratch.device && !(c->failure.unfinished && c->scratch.direct))
         neo_tensor_free(c->ctx, &scratch);
+    neo__live_inside(c->ctx, -1);
     if (c->scratch.staging && !c->failure.unfinished)
         neo__pinned_free(c->ctx, c->scratch.staging,
                          2 * (size_t)c->scratch.stage_slots * c->scratch.stage_bytes);
@@ -2789,7 +2802,7 @@ static neo_status neo__agree_all(neo_comm *comm, neo_status mine) {
 /* To the group for numbers on the host. Over NCCL operations in flight use it too. */
 static neo_status neo__comm_to_host(neo_comm **comm, const char *function) {
     neo_comm *c = *comm;
-    NEO__CHECK(c, NEO_ERR_ARG, "%s: comm is NULL", function);
+    NEO__CHECK_LIVE(c, function, "comm");
     neo_comm_label(c, NULL); /* of a call that was refused on this rank alone */
     *comm = neo_comm_host(c);
     if (*comm == c) return NEO_OK;
@@ -2854,6 +2867,7 @@ NEO_API neo_status neo_comm_gather_samples(neo_comm *comm, const void *in, void 
 enum { NEO__INPUT_FULL = -1, NEO__INPUT_CLOSES = -2, NEO__INPUT_END = -3, NEO__INPUT_FAILS = -4 };
 struct neo_comm_input {
     neo_comm *group; /* of the thread */
+    neo__live live;
     neo__thread thread;
     neo__thread_start start;
     int thread_runs;
@@ -2998,6 +3012,7 @@ NEO_API neo_input neo_comm_input_source(neo_comm_input *input) {
 }
 NEO_API void neo_comm_input_close(neo_comm_input *in) {
     if (!in) return;
+    neo__live_end(in->group->ctx, &in->live);
     if (in->thread_runs) {
         neo__mutex_lock(&in->lock);
         in->quit = 1;
@@ -3060,6 +3075,8 @@ NEO_API neo_status neo_comm_input_open(neo_comm *comm, const char *path, neo_com
     NEO__TRY(neo_comm_split(comm, 0, comm->rank, &group));
     neo_status status = neo_comm_agree(comm, neo__input_new(group, path, &in));
     if (status == NEO_OK) {
+        neo__live_begin(comm->ctx, &in->live, "comm_input", in->name);
+        neo__live_end(comm->ctx, &group->live); /* a part of it */
         *input = in;
         return NEO_OK;
     }
@@ -3633,7 +3650,7 @@ static neo_status neo__rank_prepare(neo__job *job, int r) {
     }
     NEO__TRY(neo_ctx_create(&ctx, &t->ctx));
     NEO__TRY(neo__comm_new(t->ctx, &job->desc, &neo__threads_transport, r, job->ranks, &t->comm));
-    t->comm->lent = 1;
+    neo__comm_lend(t->comm);
     t->comm->clock = job->clock;
     t->comm->threads.job = job;
     for (int p = 0; p < job->ranks; p++) {
@@ -3731,7 +3748,7 @@ NEO_API neo_status neo_comm_spawn(int ranks, const neo_comm_desc *desc, neo_comm
     }
     for (int r = 0; r < ranks; r++) {
         neo_ctx_destroy(job.rank[r].ctx);
-        neo__device_destroy(job.rank[r].device);
+        neo__device_release(job.rank[r].device);
     }
     neo__mutex_destroy(&job.lock);
     neo__mutex_destroy(&job.time.lock);
@@ -4366,14 +4383,14 @@ static neo_status neo__mpi_run(const neo_comm_desc *desc, neo_comm_fn fn, void *
     if (starts) NEO__TRY(neo__mpi_initialise());
     neo_status status = neo__mpi_vote(world, &d, neo__mpi_context(&d, &device, &ctx));
     if (status == NEO_OK) status = neo_comm_create_mpi(ctx, &d, &world, &comm);
-    if (comm) comm->lent = 1;
+    if (comm) neo__comm_lend(comm);
     if (comm) status = fn(comm, user);
     int finished = 0;
     if (comm) status = neo__mpi_end(comm, status, &finished);
     const neo__kept_error kept = neo__error_keep(status);
     neo__comm_end(comm);
     neo_ctx_destroy(ctx);
-    neo__device_destroy(device);
+    neo__device_release(device);
     if (starts && finished) MPI_Finalize();
     return neo__error_restore(&kept);
 }
@@ -4847,6 +4864,7 @@ static neo_status neo__nccl_over(neo_comm *host, const char *function, int devic
     neo_status status = neo__nccl_new(host, device, stream, &c);
     if (status == NEO_OK) {
         neo_comm_reset_stats(host);
+        neo__live_end(host->ctx, &host->live); /* a part of it */
         *out = c;
         return NEO_OK;
     }

@@ -70,7 +70,8 @@ typedef struct neo_cuda_desc {
    Errors   NEO_ERR_DEVICE: no driver, no such GPU, or this file was not compiled for it (the
             message says the flag). NEO_ERR_NUMERIC: it was compiled with flags that change
             arithmetic (--use_fast_math). NEO_ERR_MEMORY: of the device or the host.
-   neo_cuda_device_destroy: after all contexts that use it; NULL is allowed. */
+   neo_cuda_device_destroy: NULL is allowed. The device stays until the last context that uses it
+   is gone. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_cuda_device_create(const neo_cuda_desc *desc,
                                                             neo_device **device);
 NEO_API void neo_cuda_device_destroy(neo_device *device);
@@ -4080,7 +4081,7 @@ static void neo__cuda_table(neo_device *t) {
     NEO__OWN(bags_find_slots), NEO__OWN(bags_give_slots), NEO__OWN(bags_drop_slots);
     NEO__OWN(bags_squares), NEO__OWN(bags_rows);
 #undef NEO__OWN
-    t->bytes = (uint32_t)sizeof *t, t->version = NEO__DEVICE_VERSION;
+    t->bytes = (uint32_t)sizeof *t, t->version = NEO__DEVICE_VERSION, t->users = 1;
     t->destroy = neo__cuda_destroy;
     t->alloc = neo__cuda_alloc<NEO_DEVICE>, t->free = neo__cuda_free<NEO_DEVICE>;
     t->host_alloc = neo__cuda_alloc<NEO_HOST>, t->host_free = neo__cuda_free<NEO_HOST>;
@@ -4132,7 +4133,7 @@ NEO_API neo_status neo_cuda_device_create(const neo_cuda_desc *desc, neo_device 
     return status;
 }
 NEO_API void neo_cuda_device_destroy(neo_device *device) {
-    if (device) device->destroy(device);
+    neo__device_release(device);
 }
 NEO_API int neo_cuda_device_count(void) {
     int count = 0;

@@ -529,6 +529,7 @@ typedef struct neo__synthetic neo__synthetic;
 
 struct neo_schema {
     neo_ctx *ctx;
+    neo__live live;
     neo__arena arena;
     neo_format format;
     int32_t dense_count, feature_count;
@@ -574,6 +575,7 @@ static neo_status neo__check_between(const char *function, const char *name, int
 /* A constructor of a schema: begin, features, a name for each, end, done. */
 static neo_status neo__schema_begin(neo_ctx *ctx, const char *function, neo_format format,
                                     neo_schema **out) {
+    NEO__TRY(neo__check_ctx(function, ctx));
     neo_schema *s = *out = (neo_schema *)neo__alloc_zero(ctx, sizeof *s);
     NEO__CHECK(s, NEO_ERR_MEMORY, "%s: no memory for a schema", function);
     s->ctx = ctx;
@@ -628,6 +630,7 @@ static neo_status neo__schema_name(neo_schema *schema, int32_t feature, const ch
 
 NEO_API void neo_schema_destroy(neo_schema *s) {
     if (!s) return;
+    neo__live_end(s->ctx, &s->live);
     for (int32_t f = 0; s->dicts && f < s->feature_count; f++) neo__dict_free(s->ctx, &s->dicts[f]);
     neo__arena_free(&s->arena);
     neo_free(s->ctx, s, sizeof *s);
@@ -635,7 +638,8 @@ NEO_API void neo_schema_destroy(neo_schema *s) {
 /* The schema for the caller; after a failure NULL. */
 static neo_status neo__schema_done(neo_schema *s, neo_status status, neo_schema **out) {
     *out = status == NEO_OK ? s : NULL;
-    if (status != NEO_OK) neo_schema_destroy(s);
+    if (status == NEO_OK) neo__live_begin(s->ctx, &s->live, "schema", NULL);
+    else neo_schema_destroy(s);
     return status;
 }
 NEO_API neo_format neo_schema_format(const neo_schema *s) { return s->format; }
@@ -2683,7 +2687,7 @@ static neo_status neo__fit_block(neo_schema *schema, neo__fit *fit) {
 }
 NEO_API neo_status neo_schema_fit(neo_schema *schema, const char *const *paths, int path_count,
                                   int skip_bad_lines) {
-    NEO__CHECK(schema, NEO_ERR_ARG, "neo_schema_fit: schema is NULL");
+    NEO__CHECK_LIVE(schema, "neo_schema_fit", "schema");
     if (schema->dict_count == 0) return NEO_OK;
     NEO__CHECK(!schema->fitted, NEO_ERR_STATE, "neo_schema_fit: the schema is fitted already");
     NEO__ZERO(neo__fit, fit);
@@ -2827,6 +2831,7 @@ typedef struct neo__reader_end {
 struct neo_reader {
     /* constant after open */
     neo_ctx *ctx;
+    neo__live live;
     const neo_schema *schema;
     neo_reader_desc desc;
     int first_leaf, end_leaf; /* of every batch */
@@ -3342,6 +3347,7 @@ static void neo__reader_free(neo_reader *r) {
 }
 NEO_API void neo_reader_close(neo_reader *r) {
     if (!r) return;
+    neo__live_end(r->ctx, &r->live);
     neo__reader_stop(r);
     neo__mutex_destroy(&r->lock);
     neo__cond_destroy(&r->work);
@@ -3503,8 +3509,9 @@ static neo_status neo__reader_init(neo_reader *reader) {
     return NEO_OK;
 }
 NEO_API neo_status neo_reader_open(neo_ctx *ctx, const neo_reader_desc *desc, neo_reader **reader) {
-    NEO__CHECK(ctx && desc && reader, NEO_ERR_ARG, "neo_reader_open: an argument is NULL");
+    NEO__CHECK(desc && reader, NEO_ERR_ARG, "neo_reader_open: an argument is NULL");
     *reader = NULL;
+    NEO__TRY(neo__check_ctx("neo_reader_open", ctx));
     NEO__TRY(neo__reader_check(ctx, desc));
     neo_reader *r = (neo_reader *)neo__alloc_zero(ctx, sizeof *r);
     NEO__CHECK(r, NEO_ERR_MEMORY, "neo_reader_open: no memory for a reader");
@@ -3529,13 +3536,15 @@ NEO_API neo_status neo_reader_open(neo_ctx *ctx, const neo_reader_desc *desc, ne
     neo__mutex_init(&r->lock);
     neo__cond_init(&r->work);
     neo__cond_init(&r->ready);
+    neo__live_begin(ctx, &r->live, "reader", desc->path_count > 0 ? desc->paths[0] : NULL);
     *reader = r;
     return NEO_OK;
 }
 
 /* ---- the caller's side ---- */
 NEO_API neo_status neo_reader_next(neo_reader *reader, neo_batch *batch) {
-    NEO__CHECK(reader && batch, NEO_ERR_ARG, "neo_reader_next: reader or batch is NULL");
+    NEO__CHECK_LIVE(reader, "neo_reader_next", "reader");
+    NEO__CHECK(batch, NEO_ERR_ARG, "neo_reader_next: batch is NULL");
     if (reader->started == 0 && reader->end.number < 0) NEO__TRY(neo__reader_start(reader));
     neo__mutex_lock(&reader->lock);
     if (reader->slots.next_number >= reader->slots.hold) { /* the oldest that the caller may hold */
@@ -3576,7 +3585,7 @@ NEO_API neo_status neo_reader_next(neo_reader *reader, neo_batch *batch) {
                                                  : neo_fail(status, "%s", reader->end.text);
 }
 NEO_API neo_status neo_reader_epoch(neo_reader *r, int64_t epoch) {
-    NEO__CHECK(r, NEO_ERR_ARG, "neo_reader_epoch: reader is NULL");
+    NEO__CHECK_LIVE(r, "neo_reader_epoch", "reader");
     NEO__CHECK(epoch >= 0, NEO_ERR_ARG, "neo_reader_epoch: epoch %" PRId64 " is negative", epoch);
     NEO__CHECK(!r->extent.live || !r->touched, NEO_ERR_UNSUPPORTED,
                "neo_reader_epoch: standard input (or a pipe) cannot be read twice");
@@ -3599,7 +3608,8 @@ static neo_status neo__reader_mismatch(const neo_reader *reader, uint32_t parts)
                     used ? text : "schema, number of files, batch, window or seed");
 }
 NEO_API neo_status neo_reader_seek(neo_reader *reader, const neo_position *position) {
-    NEO__CHECK(reader && position, NEO_ERR_ARG, "neo_reader_seek: reader or position is NULL");
+    NEO__CHECK_LIVE(reader, "neo_reader_seek", "reader");
+    NEO__CHECK(position, NEO_ERR_ARG, "neo_reader_seek: position is NULL");
     const int64_t *w = position->word;
     const int64_t file = w[2] & INT32_MAX, used = w[6] & INT32_MAX;
     const uint32_t sizes = (uint32_t)(w[2] >> 32), parts = (uint32_t)(w[6] >> 32);
@@ -3845,7 +3855,8 @@ static neo_status neo__npy_read_f64(neo_ctx *ctx, const neo__file *file, const n
 }
 NEO__HOT_END
 NEO_API neo_status neo_npy_read(neo_ctx *ctx, const char *path, neo_tensor *t) {
-    NEO__CHECK(ctx && path && t, NEO_ERR_ARG, "neo_npy_read: an argument is NULL");
+    NEO__TRY(neo__check_ctx("neo_npy_read", ctx));
+    NEO__CHECK(path && t, NEO_ERR_ARG, "neo_npy_read: an argument is NULL");
     neo__file file;
     neo__npy_info info;
     neo_tensor made = neo_tensor_none();
@@ -3892,6 +3903,8 @@ NEO_API neo_status neo_npy_write(neo_ctx *ctx, const char *path, neo_tensor t) {
                NEO_MAX_DIMS);
     NEO__CHECK(t.dtype != NEO_BF16 && t.dtype != NEO_F8E4M3 && t.dtype != NEO_F8E5M2,
                NEO_ERR_UNSUPPORTED, "neo_npy_write: %s: NumPy has no %s", path,
+               neo_dtype_name(t.dtype));
+    NEO__CHECK(t.dtype < NEO_DTYPE_COUNT, NEO_ERR_UNSUPPORTED, "neo_npy_write: %s: not of %s", path,
                neo_dtype_name(t.dtype));
     NEO__CHECK(neo_tensor_is_contiguous(t), NEO_ERR_SHAPE,
                "neo_npy_write: %s: the tensor is not contiguous", path);
@@ -4241,7 +4254,8 @@ static neo_status neo__npy_out_all(neo__npy_out *out, neo_reader *reader, const 
     return neo__npy_out_headers(out, reader->schema);
 }
 NEO_API neo_status neo_npy_export(neo_ctx *ctx, neo_reader *reader, const char *prefix) {
-    NEO__CHECK(ctx && reader && prefix, NEO_ERR_ARG, "neo_npy_export: an argument is NULL");
+    NEO__TRY(neo__check_ctx("neo_npy_export", ctx));
+    NEO__CHECK(reader && prefix, NEO_ERR_ARG, "neo_npy_export: an argument is NULL");
     neo__npy_out *out = (neo__npy_out *)neo__alloc_zero(ctx, sizeof *out);
     NEO__CHECK(out, NEO_ERR_MEMORY, "neo_npy_export: no memory");
     out->ctx = ctx;

@@ -628,15 +628,20 @@ static neo_status neo__buffer_take(neo_ctx *ctx, neo__buffer *b, size_t bytes) {
     neo_tensor t;
     int64_t count = (int64_t)bytes;
     if (bytes == 0) return NEO_OK;
-    NEO__TRY(neo_tensor_alloc(ctx, NEO_U8, 1, &count, &t));
+    neo__live_inside(ctx, 1);
+    neo_status status = neo_tensor_alloc(ctx, NEO_U8, 1, &count, &t);
+    neo__live_inside(ctx, -1);
+    NEO__TRY(status);
     b->data = t.data;
     b->bytes = bytes;
     return NEO_OK;
 }
 static void neo__buffer_give_back(neo_ctx *ctx, neo__buffer *b) {
     neo_tensor t = neo__buffer_tensor(ctx, b);
+    neo__live_inside(ctx, 1);
     if (b->data) neo_tensor_free(ctx, &t);
     b->data = NULL;
+    neo__live_inside(ctx, -1);
 }
 static neo_status neo__shard_reserve(neo_shard *s, neo__buffer *b, int64_t count,
                                      size_t size) {
@@ -658,6 +663,7 @@ static neo_status neo__shard_make_lists(neo_shard *s); /* >>impl-shard-rows */
 NEO_API void neo_shard_destroy(neo_shard *s) {
     neo__shard_demand growing[NEO__SHARD_BUFFERS];
     if (!s) return;
+    neo__live_end(s->ctx, &s->live);
     if (s->moves != s->rows) neo_comm_destroy(s->moves);
     neo_comm_destroy(s->ids);
     neo_comm_destroy(s->rows);
@@ -825,13 +831,17 @@ NEO_API neo_status neo_shard_create(neo_comm *comm, const neo_plan *plan, neo_sh
     *out = NULL;
     NEO__TRY(neo__fsdp_host_group(&comm, "neo_shard_create"));
     neo_shard *s = NULL;
+    neo_ctx *ctx = neo_comm_ctx(comm);
+    neo__live_inside(ctx, 1);
     neo_status status = neo_comm_agree(comm, neo__shard_make(comm, plan, &s));
     if (status == NEO_OK) status = neo__shard_check_alike(comm, s->map, plan);
     if (status == NEO_OK && !s->whole) status = neo__shard_split(s, comm, data);
+    neo__live_inside(ctx, -1);
     if (status != NEO_OK) {
         neo_shard_destroy(s);
         return status;
     }
+    neo__live_begin(ctx, &s->live, "shard", s->map->desc.name);
     s->made = 1;
     *out = s;
     return NEO_OK;
@@ -2125,7 +2135,8 @@ static neo_status neo__shard_come(neo_shard *s) {
 }
 
 NEO_API neo_status neo_shard_prefetch(neo_shard *s, const neo_jagged *batch, int64_t global_batch) {
-    NEO__CHECK(s && batch, NEO_ERR_ARG, "neo_shard_prefetch: an argument is NULL");
+    NEO__CHECK_LIVE(s, "neo_shard_prefetch", "shard");
+    NEO__CHECK(batch, NEO_ERR_ARG, "neo_shard_prefetch: batch is NULL");
     NEO__CHECK(s->map->pipeline, NEO_ERR_STATE,
                "neo_shard_prefetch: the plan has no second batch (neo_plan_desc.pipeline)");
     if (s->whole) return NEO_OK;
@@ -2152,7 +2163,8 @@ static neo_status neo__shard_check_idle(const neo_shard *s, const char *fn, cons
 }
 NEO_API neo_status neo_shard_forward_begin(neo_shard *s, const neo_jagged *batch,
                                            int64_t global_batch) {
-    NEO__CHECK(s && batch, NEO_ERR_ARG, "neo_shard_forward_begin: an argument is NULL");
+    NEO__CHECK_LIVE(s, "neo_shard_forward_begin", "shard");
+    NEO__CHECK(batch, NEO_ERR_ARG, "neo_shard_forward_begin: batch is NULL");
     NEO__TRY(neo__shard_check_idle(s, "neo_shard_forward_begin", "backward"));
     s->phase = NEO__SHARD_IDLE;
     s->now->stage = NEO__SHARD_EMPTY;
@@ -2430,7 +2442,7 @@ static neo_status neo__shard_show_weight_grads(neo_shard *s, const neo_jagged *b
 }
 NEO_API neo_status neo_shard_weight_grad(neo_shard *s, float *dweights) {
     const char *fn = "neo_shard_weight_grad";
-    NEO__CHECK(s, NEO_ERR_ARG, "%s: shard is NULL", fn);
+    NEO__CHECK_LIVE(s, fn, "shard");
     NEO__CHECK(s->map->weight_grad, NEO_ERR_STATE,
                "%s: the plan has no gradients of weights: give neo_plan_desc.weight_grad", fn);
     NEO__CHECK(s->phase == NEO__SHARD_BACKWARD, NEO_ERR_STATE,
@@ -2527,7 +2539,7 @@ NEO_API neo_status neo_shard_grad_squares(const neo_shard *s, neo_exact *sum) {
 }
 NEO_API neo_status neo_shard_scale_grads(neo_shard *s, float scale) {
     const char *fn = "neo_shard_scale_grads";
-    NEO__CHECK(s, NEO_ERR_ARG, "%s: shard is NULL", fn);
+    NEO__CHECK_LIVE(s, fn, "shard");
     NEO__TRY(neo__shard_check_torn(s, fn));
     if (s->bags) NEO__TRY(neo_bags_scale_grads(s->bags, scale));
     neo_status status = s->replicas ? neo_bags_scale_grads(s->replicas, scale) : NEO_OK;
@@ -2540,7 +2552,7 @@ static void neo__shard_keep_none(neo_shard *s) {
     s->kept.batches = s->kept.torn = 0;
 }
 NEO_API neo_status neo_shard_clear(neo_shard *s) {
-    NEO__CHECK(s, NEO_ERR_ARG, "neo_shard_clear: shard is NULL");
+    NEO__CHECK_LIVE(s, "neo_shard_clear", "shard");
     s->kept.torn = 1;
     if (s->bags) NEO__TRY(neo_bags_clear(s->bags));
     if (s->replicas) NEO__TRY(neo_bags_clear(s->replicas));
@@ -2566,7 +2578,7 @@ static neo_status neo__shard_step_kept(neo_shard *s, float lr) {
     return NEO_OK;
 }
 NEO_API neo_status neo_shard_step(neo_shard *s, float lr) {
-    NEO__CHECK(s, NEO_ERR_ARG, "neo_shard_step: shard is NULL");
+    NEO__CHECK_LIVE(s, "neo_shard_step", "shard");
     NEO__TRY(neo__shard_agree_step(s, "neo_shard_step", lr));
     return neo__shard_step_kept(s, lr);
 }
@@ -2822,7 +2834,7 @@ static neo_status neo__shard_same_span(const neo__shard_span *k) {
 }
 static neo_status neo__shard_span_run(neo__shard_span *k) {
     neo_shard *s = k->s;
-    NEO__CHECK(s, NEO_ERR_ARG, "%s: shard is NULL", k->fn);
+    NEO__CHECK_LIVE(s, k->fn, "shard");
     neo_status status = neo__shard_check_span(k);
     if (s->whole) {
         NEO__TRY(status);
@@ -2999,6 +3011,7 @@ typedef struct neo__fsdp_scale {
     int64_t good_steps; /* since it changed */
 } neo__fsdp_scale;
 struct neo_fsdp {
+    neo__live live;
     /* constant */
     neo_ctx *ctx, *host;
     neo_fsdp_desc desc;              /* units: not kept */
@@ -3523,7 +3536,8 @@ static void neo__fsdp_predict_bytes(const neo_fsdp *f, neo_fsdp_prediction *p) {
 NEO_API neo_status neo_fsdp_predict(neo_ctx *ctx, const neo_fsdp_desc *desc, int ranks, int rank,
                                     neo_fsdp_prediction *prediction) {
     neo_fsdp *f;
-    NEO__CHECK(ctx && prediction, NEO_ERR_ARG, "neo_fsdp_predict: ctx or prediction is NULL");
+    NEO__TRY(neo__check_live(ctx, "neo_fsdp_predict", "ctx"));
+    NEO__CHECK(prediction, NEO_ERR_ARG, "neo_fsdp_predict: prediction is NULL");
     NEO__TRY(neo__fsdp_make_record(ctx, desc, ranks, rank, &f));
     memset(prediction, 0, sizeof *prediction);
     neo__fsdp_predict_bytes(f, prediction);
@@ -3677,6 +3691,7 @@ NEO_API neo_status neo_fsdp_create(neo_comm *comm, const neo_fsdp_desc *desc, ne
     neo_ctx *ctx = neo_comm_ctx(comm);
     neo_comm *data = comm;
     NEO__TRY(neo__fsdp_host_group(&comm, "neo_fsdp_create"));
+    neo__live_inside(ctx, 1);
     neo_status status =
         neo__fsdp_make_record(ctx, desc, neo_comm_size(comm), neo_comm_rank(comm), &f);
     if (status == NEO_OK) status = neo__fsdp_check_owner(f);
@@ -3684,6 +3699,8 @@ NEO_API neo_status neo_fsdp_create(neo_comm *comm, const neo_fsdp_desc *desc, ne
     if (status == NEO_OK) status = neo__fsdp_check_alike(comm, f);
     if (status == NEO_OK) f->comm = comm, status = neo__fsdp_split(f, data);
     if (status == NEO_OK) status = neo_comm_agree(comm, neo__fsdp_fill(f));
+    neo__live_inside(ctx, -1);
+    if (status == NEO_OK) neo__live_begin(ctx, &f->live, "fsdp", NULL);
     if (status == NEO_OK) *out = f;
     else neo_fsdp_destroy(f);
     return status;
@@ -3692,6 +3709,7 @@ NEO__HOT_BEGIN NEO__HOST_BEGIN
 NEO_API void neo_fsdp_destroy(neo_fsdp *f) {
     if (!f) return;
     neo_comm *groups[] = {f->shard, f->replica, f->all};
+    neo__live_end(f->ctx, &f->live);
     for (int i = 0; i < 3; i++) neo_comm_destroy(groups[i]); /* waits for what is under way */
     neo__ctx_take_parts(f->ctx, -(f->owner && f->ranks > 1));
     for (int i = 0; i < f->unit_count && f->owner; i++) {
@@ -3849,7 +3867,7 @@ static neo_status neo__fsdp_check_window(neo_fsdp *f, const char *function, int 
     static const char *const state[] = {"closed",
                                         "open for forward (neo_fsdp_forward_end closes it)",
                                         "open for backward (neo_fsdp_backward_end closes it)"};
-    NEO__CHECK(f, NEO_ERR_ARG, "%s: fsdp is NULL", function);
+    NEO__CHECK_LIVE(f, function, "fsdp");
     NEO__CHECK(unit >= 0 && unit < f->unit_count, NEO_ERR_ARG, "%s: unit %d of %d", function, unit,
                f->unit_count);
     NEO__TRY(neo__fsdp_recall(f));
@@ -4407,7 +4425,7 @@ static neo_status neo__fsdp_step_sums(neo_fsdp *f, neo_status status, float lr) 
     return status;
 }
 NEO_API neo_status neo_fsdp_step(neo_fsdp *f, float lr) {
-    NEO__CHECK(f, NEO_ERR_ARG, "neo_fsdp_step: fsdp is NULL");
+    NEO__CHECK_LIVE(f, "neo_fsdp_step", "fsdp");
     f->clipped = 0;
     neo_status status = neo__fsdp_finish(f);
     if (status == NEO_OK) return neo__fsdp_step_sums(f, neo__error_restore(&f->error), lr);
@@ -4708,7 +4726,7 @@ static neo_status neo__fsdp_write_others(neo__fsdp_writer *w) {
 }
 NEO_API neo_status neo_fsdp_write_safetensors(neo_fsdp *f, const char *path, int with_state) {
     const char *fn = "neo_fsdp_write_safetensors";
-    NEO__CHECK(f, NEO_ERR_ARG, "%s: fsdp is NULL", fn);
+    NEO__CHECK_LIVE(f, fn, "fsdp");
     NEO__CHECK(!neo_ctx_device(f->ctx), NEO_ERR_UNSUPPORTED,
                "%s: units on a device: neo_save writes them", fn);
     NEO__ZERO(neo__fsdp_writer, w);

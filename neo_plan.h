@@ -378,6 +378,7 @@ typedef enum neo__plan_origin {
 
 struct neo_plan {
     neo_ctx *ctx;
+    neo__live live;
     neo_plan_desc desc; /* of copies */
     neo_bags_desc bags;
     neo__plan_model model;
@@ -401,6 +402,7 @@ struct neo_plan {
 
 NEO_API void neo_plan_destroy(neo_plan *plan) {
     if (!plan) return;
+    neo__live_end(plan->ctx, &plan->live);
     neo__arena_free(&plan->work);
     neo__arena_free(&plan->placed);
     neo__arena_free(&plan->kept);
@@ -485,7 +487,8 @@ static neo_status neo__plan_check_cluster(const neo_cluster *c, const char *fn) 
 }
 static neo_status neo__plan_check(neo_ctx *ctx, const neo_plan_desc *d, const char *fn) {
     neo_bags_memory memory;
-    NEO__CHECK(ctx && d && d->bags, NEO_ERR_ARG, "%s: ctx, desc or desc->bags is NULL", fn);
+    NEO__TRY(neo__check_live(ctx, fn, "ctx"));
+    NEO__CHECK(d && d->bags, NEO_ERR_ARG, "%s: desc or desc->bags is NULL", fn);
     NEO__TRY(neo_bags_bytes(ctx, d->bags, &memory));
     NEO__CHECK(d->kept_batches >= 0 && d->kept_batches <= NEO__PLAN_MAX_KEPT, NEO_ERR_ARG,
                "%s: kept_batches is %d, not in 0 .. %d", fn, d->kept_batches,
@@ -1603,6 +1606,7 @@ typedef enum neo__shard_phase {
 
 struct neo_shard {
     neo_ctx *ctx;
+    neo__live live;
     neo__shard_map *map;
     int rank, slots;
     int whole;             /* one rank, f32 wires: bags has all tables, and nothing is moved */
@@ -2059,7 +2063,8 @@ static neo_status neo__shard_plan_bytes(neo_ctx *ctx, const neo_plan *plan, int 
 }
 NEO_API neo_status neo_shard_bytes(neo_ctx *ctx, const neo_plan *plan, int rank,
                                    neo_shard_memory *memory) {
-    NEO__CHECK(ctx && plan && memory, NEO_ERR_ARG, "neo_shard_bytes: an argument is NULL");
+    NEO__TRY(neo__check_live(ctx, "neo_shard_bytes", "ctx"));
+    NEO__CHECK(plan && memory, NEO_ERR_ARG, "neo_shard_bytes: an argument is NULL");
     NEO__CHECK(rank >= 0 && rank < plan->desc.cluster.ranks, NEO_ERR_ARG,
                "neo_shard_bytes: rank %d of %d", rank, plan->desc.cluster.ranks);
     return neo__shard_plan_bytes(ctx, plan, rank, 1, memory);
@@ -4223,6 +4228,7 @@ static neo_status neo__plan_done(neo_plan *plan, neo_status status, neo_plan **o
     for (int32_t t = 0; t < plan->bags.table_count; t++)
         if (neo_plan_warning(plan, t, text, sizeof text))
             neo_log(plan->ctx, NEO_LOG_WARNING, "%s", text);
+    neo__live_begin(plan->ctx, &plan->live, "plan", NULL);
     *out = plan;
     return NEO_OK;
 }
@@ -4496,7 +4502,8 @@ static neo_status neo__calibrate_all(neo__arena *work, neo_cluster *c) {
     return NEO_OK;
 }
 NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster) {
-    NEO__CHECK(ctx && cluster, NEO_ERR_ARG, "neo_calibrate: an argument is NULL");
+    NEO__TRY(neo__check_live(ctx, "neo_calibrate", "ctx"));
+    NEO__CHECK(cluster, NEO_ERR_ARG, "neo_calibrate: cluster is NULL");
     NEO__ZERO(neo__arena, work);
     neo_cluster found = *cluster;
     work.ctx = ctx;

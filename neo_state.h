@@ -3,10 +3,11 @@
    Copy it beside neo.h. MIT licence (at the end of neo.h).
 
    WHAT IT DOES
-     - neo_state: weights, optimizer state and positions as a list of named views, and one digest of
-       all their bits
-     - checkpoints that a kill at any moment leaves whole; every byte is checked before a load
-       changes anything
+     - neo_state: weights, optimizer state, positions and values of your own as a list of named
+       views, and one digest of all their bits
+     - checkpoints that a kill at any moment leaves whole, with metrics that people can read; every
+       byte is checked before a load changes anything. One from elsewhere names no path outside its
+       directory, and takes memory and time as its size warrants
      - ranks save their parts as one checkpoint; any number of ranks loads it under any other cut;
        neo_export makes one plain file of it
      - safetensors files, read and written, with names mapped and dtypes converted
@@ -58,10 +59,13 @@ typedef enum neo_state_kind {
 
 NEO_API NEO__CHECK_UNUSED neo_status neo_state_create(neo_ctx *ctx, neo_state **state);
 NEO_API void neo_state_destroy(neo_state *state);
-/* neo_state_add: t is contiguous; its memory must outlive the state. A reader's position is added
-   as NEO_STATE_PROGRESS, i64[8]; its schema by neo_state_add_schema (both are of neo_data.h).
+/* neo_state_add: t is contiguous; its memory must outlive the state. A double is f64[1]
+   (neo_tensor_1d(&loss, NEO_F64, 1)); a text or a struct of your own is u8[n], the bytes of its
+   array. A reader's position is added as NEO_STATE_PROGRESS, i64[8]; its schema by
+   neo_state_add_schema (both are of neo_data.h).
    Errors   NEO_ERR_ARG: the name is taken, empty, reserved ("schema", or one that ends like that of
-            a part in a file: "[0:8]", "[0:8,0:4]") or not UTF-8, or t is not contiguous. */
+            a part in a file: "[0:8]", "[0:8,0:4]") or not UTF-8, or t is none, not contiguous, or
+            of more than 2^57 elements. */
 NEO_API neo_status neo_state_add(neo_state *state, neo_state_kind kind, const char *name,
                                  neo_tensor t);
 /* A part of a tensor that ranks hold in parts: a rectangle of a tensor of two dimensions, a run of
@@ -146,12 +150,21 @@ NEO_API neo_status neo_state_digest_group(const neo_state *state, const neo_grou
    A group fails as one: when a rank cannot go on, every rank returns its status and message ("rank
    2: ..."), what was written is removed, and the checkpoint before stays.
    ------------------------------------------------------------------------ */
+/* A number by name that a checkpoint has beside its tensors: what an evaluation said of it. */
+typedef struct neo_metric {
+    const char *name; /* UTF-8, not empty */
+    double value;
+} neo_metric;
+enum { NEO_MAX_METRICS = 256 };
 typedef struct neo_save_desc {
     const char *dir; /* required; made if missing */
     int64_t step;    /* required, >= 0 */
     int keep;        /* remove all but the newest n (this one included) after a good save; 0: 2;
                         below 0: keep all */
     const neo_group *group; /* the ranks that save together; NULL: this one alone */
+    const neo_metric *metrics; /* rank 0's stand in the manifest, "metrics": {"auc": 0.78}, null
+                                  for one that is not finite; neo_checkpoint_metric reads them */
+    int metric_count;          /* at most NEO_MAX_METRICS, of different names */
 } neo_save_desc;
 /* neo_save: write a checkpoint; one of the same step is replaced atomically. When it returns, the
    checkpoint is flushed to disk. Tensors are written from their own memory: it allocates about 16
@@ -166,8 +179,16 @@ typedef struct neo_save_desc {
 NEO_API neo_status neo_save(neo_ctx *ctx, const neo_save_desc *desc, const neo_state *state);
 
 /* neo_find_checkpoint: the step of the newest whole checkpoint in a directory.
-   Errors   NEO_ERR_NOT_FOUND: there is none, or no such directory; *step is untouched then. */
+   Errors   NEO_ERR_NOT_FOUND: there is none, or no such directory; *step is untouched then.
+            NEO_ERR_IO: dir is a file, or cannot be read. */
 NEO_API neo_status neo_find_checkpoint(const char *dir, int64_t *step);
+
+/* neo_checkpoint_metric: a metric of a checkpoint; reads the manifest alone. step: 0 and below: the
+   newest whole one. value is the one that was saved, to the bit; NaN if that was not finite.
+   Errors   NEO_ERR_NOT_FOUND: no such checkpoint, or it has no such metric; those of neo_load.
+            *value is untouched then. */
+NEO_API neo_status neo_checkpoint_metric(neo_ctx *ctx, const char *dir, int64_t step,
+                                         const char *name, double *value);
 
 typedef struct neo_load_desc {
     const char *dir;    /* required */
@@ -239,7 +260,7 @@ NEO_API int neo_safetensors_find(const neo_safetensors *file, const char *name);
 /* neo_safetensors_metadata: the value of a key of __metadata__, or NULL. */
 NEO_API const char *neo_safetensors_metadata(const neo_safetensors *file, const char *key);
 /* neo_safetensors_info: dtype and shape (data NULL). NEO_ERR_UNSUPPORTED: a dtype neo has not
-   (f64, bool...), or more than NEO_MAX_DIMS dimensions. */
+   (bool, i16...), or more than NEO_MAX_DIMS dimensions. */
 NEO_API neo_status neo_safetensors_info(const neo_safetensors *file, int index, neo_tensor *t);
 /* neo_safetensors_read: into t: contiguous, the same shape, the same dtype; among f16, bf16 and
    f32 it converts (to nearest). Errors: NEO_ERR_MISMATCH: shape or dtype, with both;
@@ -336,6 +357,7 @@ typedef struct neo__json {
 enum { NEO__JSON_DEPTH = 64 };
 #define NEO__JSON_BAD 0xFFFFFFFFu /* no character */
 
+static neo_status neo__json_skip(neo__json *json);
 static neo_status neo__json_fail(const neo__json *j, size_t at, const char *what) {
     return neo_fail(NEO_ERR_FORMAT, "%s: byte %" PRIu64 ": %s", j->file, j->offset + at, what);
 }
@@ -498,6 +520,32 @@ static neo_status neo__json_count(neo__json *json, int64_t *out) {
     return NEO_OK;
 }
 
+/* A number of at most 60 characters as a double, or null, which is NaN. Locales have decimal points
+   of their own, which strtod wants. */
+static neo_status neo__json_double(neo__json *json, double *out) {
+    char point[16], text[80];
+    const char *number = NULL;
+    size_t n = 0;
+    int integer = 0;
+    if (neo__json_peek(json) == 'n') {
+        *out = neo__f64_bits(UINT64_C(0x7FF8000000000000));
+        return neo__json_skip(json);
+    }
+    NEO__TRY(neo__json_number(json, &number, &n, &integer));
+    const size_t start = (size_t)(number - json->text);
+    if (n > 60) return neo__json_fail(json, start, "a number of more than 60 characters");
+    snprintf(point, sizeof point, "%.1f", 0.5);
+    point[strlen(point) - 1] = 0; /* "0." */
+    const char *dot = (const char *)memchr(number, '.', n);
+    const int head = (int)(dot ? dot - number : (ptrdiff_t)n);
+    const int tail = (int)n - head - (dot ? 1 : 0);
+    snprintf(text, sizeof text, "%.*s%s%.*s", head, number, dot ? point + 1 : "", tail,
+             dot ? dot + 1 : "");
+    *out = strtod(text, NULL);
+    return *out - *out == 0.0 ? NEO_OK
+                              : neo__json_fail(json, start, "a number that no double holds");
+}
+
 /* neo__json_open, neo__json_next: walk an array ('[', ']') or, with neo__json_member, an object:
      open(j, '['); for (int i = 0;; i++) { next(j, ']', i, &more); if (!more) break; ... }
      open(j, '{'); for (int i = 0;; i++) { member(j, i, &key); if (!key) break; ... }  */
@@ -627,6 +675,7 @@ typedef struct neo__state_dicts {
 } neo__state_dicts;
 struct neo_state {
     neo_ctx *ctx;
+    neo__live live;
     neo__state_entry *entries;
     int count;
     int64_t capacity;
@@ -654,6 +703,7 @@ NEO_API neo_status neo_state_create(neo_ctx *ctx, neo_state **out) {
     snprintf(seed, sizeof seed, "%" PRIu64, ctx->seed);
     neo_status status = neo_state_define(state, "repro_shards", shards);
     if (status == NEO_OK) status = neo_state_define(state, "seed", seed);
+    neo__live_begin(ctx, &state->live, "state", NULL);
     if (status == NEO_OK) *out = state;
     else neo_state_destroy(state);
     return status;
@@ -771,14 +821,17 @@ static int neo__ends_as_part(const char *name) {
     return n > 0 && strcmp(open + 1 + n, "]") == 0 && strchr(open, ':') != NULL;
 }
 
-/* 1: files can hold t: in one piece, and not none (an empty tensor may have no memory). */
+/* 1: files can hold t: in one piece, not none (an empty tensor may have no memory), and of as many
+   elements as a header is read with. */
 static int neo__tensor_is_storable(const neo_tensor *t) {
+    int64_t product = 1;
     int empty = 0;
-    if ((unsigned)t->dtype >= (unsigned)NEO_DTYPE_COUNT || t->ndim < 0 || t->ndim > NEO_MAX_DIMS)
-        return 0;
+    if (neo_dtype_size(t->dtype) == 0 || t->ndim < 0 || t->ndim > NEO_MAX_DIMS) return 0;
     for (int d = 0; d < t->ndim; d++) {
         if (t->shape[d] < 0) return 0;
-        empty |= t->shape[d] == 0;
+        if (t->shape[d] == 0) empty = 1;
+        else if (product > INT64_MAX / 64 / t->shape[d]) return 0;
+        else product *= t->shape[d];
     }
     return (t->data || empty) && neo_tensor_is_contiguous(*t);
 }
@@ -834,8 +887,8 @@ static neo_status neo__state_added(neo_state *state, int before, neo_status stat
 
 static neo_status neo__state_check(const neo_state *state, const char *function,
                                    neo_state_kind kind, const char *name) {
-    NEO__CHECK(state && name && name[0], NEO_ERR_ARG, "%s: state is NULL or the name is empty",
-               function);
+    NEO__CHECK_LIVE(state, function, "state");
+    NEO__CHECK(name && name[0], NEO_ERR_ARG, "%s: the name is empty", function);
     NEO__CHECK(kind >= NEO_STATE_WEIGHT && kind <= NEO_STATE_PROGRESS, NEO_ERR_ARG,
                "%s: %s: kind is %d, none of neo_state_kind", function, name, (int)kind);
     NEO__CHECK(neo__utf8_valid(name), NEO_ERR_ARG, "%s: %s: the name is not UTF-8", function, name);
@@ -868,7 +921,7 @@ NEO_API neo_status neo_state_add(neo_state *state, neo_state_kind kind, const ch
     NEO__TRY(neo__state_check(state, "neo_state_add", kind, name));
     if (t.absent && !t.data) return neo__no_data("neo_state_add", name, t, NEO_ERR_STATE);
     NEO__CHECK(neo__tensor_is_storable(&t), NEO_ERR_ARG,
-               "neo_state_add: %s: the tensor is none or not contiguous", name);
+               "neo_state_add: %s: the tensor is none, not contiguous or too large", name);
     if (t.place == NEO_DEVICE) NEO__TRY(neo__check_place(state->ctx, t, "neo_state_add", name));
     NEO__CHECK(neo__state_find(state, name) < 0, NEO_ERR_ARG, "neo_state_add: %s is there already",
                name);
@@ -883,8 +936,7 @@ NEO_API neo_status neo_state_add(neo_state *state, neo_state_kind kind, const ch
 /* The tensor and its place make sense by themselves. */
 static neo_status neo__state_check_part(const neo_ctx *ctx, const char *name, const neo_tensor *t,
                                         const neo_part *part) {
-    NEO__CHECK(part && (t->ndim == 1 || t->ndim == 2) &&
-                   (unsigned)t->dtype < (unsigned)NEO_DTYPE_COUNT,
+    NEO__CHECK(part && (t->ndim == 1 || t->ndim == 2) && neo_dtype_size(t->dtype) != 0,
                NEO_ERR_ARG,
                "neo_state_add_part: %s: no place, or a tensor that is not [n] or [n][m]", name);
     int flat = t->ndim == 1;
@@ -1035,7 +1087,8 @@ static neo_status neo__state_was_read(const neo_state *state) {
     return NEO_OK;
 }
 NEO_API neo_status neo_state_define(neo_state *state, const char *key, const char *value) {
-    NEO__CHECK(state && key && key[0] && value, NEO_ERR_ARG,
+    NEO__CHECK_LIVE(state, "neo_state_define", "state");
+    NEO__CHECK(key && key[0] && value, NEO_ERR_ARG,
                "neo_state_define: an argument is NULL or the key is empty");
     NEO__CHECK(neo__utf8_valid(key) && neo__utf8_valid(value), NEO_ERR_ARG,
                "neo_state_define: %s: the key or its value is not UTF-8", key);
@@ -1056,6 +1109,7 @@ NEO_API neo_status neo_state_define(neo_state *state, const char *key, const cha
 NEO_API void neo_state_destroy(neo_state *state) {
     if (!state) return;
     neo_ctx *ctx = state->ctx;
+    neo__live_end(ctx, &state->live);
     neo__arena_free(&state->texts);
     NEO__LIST_FREE(ctx, state->words, state->word_capacity);
     NEO__LIST_FREE(ctx, state->slots, state->slot_count);
@@ -1085,7 +1139,7 @@ static uint64_t neo__digest_key(const char *name, neo_dtype dtype, int ndim, con
     return key;
 }
 /* A float's bits: above `infinity`, without the sign, they are a NaN. */
-NEO__INLINE uint64_t neo__digest_bits(uint32_t bits, uint32_t sign, uint32_t infinity) {
+NEO__INLINE uint64_t neo__digest_bits(uint64_t bits, uint64_t sign, uint64_t infinity) {
     return (bits & ~sign) > infinity ? NEO__DIGEST_NAN : bits;
 }
 #define NEO__DIGEST_LOOP(type, expression)                                                        \
@@ -1104,6 +1158,9 @@ static uint64_t neo__digest_part(uint64_t key, neo_dtype dtype, const void *data
     uint64_t sum = 0, at = ((uint64_t)first + 1) * NEO__DIGEST_INDEX;
     switch (dtype) {
     case NEO_F32: NEO__DIGEST_LOOP(uint32_t, neo__digest_bits(v, 0x80000000u, 0x7F800000u)); break;
+    case NEO_F64:
+        NEO__DIGEST_LOOP(uint64_t, neo__digest_bits(v, UINT64_C(1) << 63, UINT64_C(0x7FF) << 52));
+        break;
     case NEO_F16: NEO__DIGEST_LOOP(uint16_t, neo__digest_bits(v, 0x8000u, 0x7C00u)); break;
     case NEO_BF16: NEO__DIGEST_LOOP(uint16_t, neo__digest_bits(v, 0x8000u, 0x7F80u)); break;
     case NEO_F8E4M3: NEO__DIGEST_LOOP(uint8_t, neo__digest_bits(v, 0x80u, 0x7Eu)); break;
@@ -1513,7 +1570,8 @@ static neo_status neo__digest_meet(const neo_state *state, const neo__meet *meet
 }
 NEO_API neo_status neo_state_digest_group(const neo_state *state, const neo_group *group,
                                           uint64_t *digest) {
-    NEO__CHECK(state && digest, NEO_ERR_ARG, "neo_state_digest_group: an argument is NULL");
+    NEO__CHECK_LIVE(state, "neo_state_digest_group", "state");
+    NEO__CHECK(digest, NEO_ERR_ARG, "neo_state_digest_group: digest is NULL");
     neo__meet meet;
     NEO__TRY(neo__meet_begin(&meet, state->ctx, "neo_state_digest_group", group));
     neo_status status = neo__digest_meet(state, &meet, digest);
@@ -1552,7 +1610,7 @@ static const neo__st_dtype neo__st_dtypes[] = {
     {"I32", 32, NEO_I32},
     {"I64", 64, NEO_I64},
     {"U8", 8, NEO_U8},
-    {"F64", 64, -1},
+    {"F64", 64, NEO_F64},
     {"I16", 16, -1},
     {"U16", 16, -1},
     {"U32", 32, -1},
@@ -1580,6 +1638,7 @@ typedef struct neo__st_name {
 } neo__st_name;
 struct neo_safetensors {
     neo_ctx *ctx;
+    neo__live live;
     char *path;
     neo__file file;
     char *header;
@@ -1793,7 +1852,8 @@ static void neo__string_free(neo_ctx *ctx, char *s) {
 NEO_API neo_status neo_safetensors_open(neo_ctx *ctx, const char *path, neo_safetensors **out) {
     NEO__CHECK(out, NEO_ERR_ARG, "neo_safetensors_open: file is NULL");
     *out = NULL;
-    NEO__CHECK(ctx && path, NEO_ERR_ARG, "neo_safetensors_open: ctx or path is NULL");
+    NEO__TRY(neo__check_ctx("neo_safetensors_open", ctx));
+    NEO__CHECK(path, NEO_ERR_ARG, "neo_safetensors_open: path is NULL");
     neo__file handle;
     NEO__TRY(neo__file_open(&handle, path, NEO__FILE_READ));
     neo_safetensors *file = (neo_safetensors *)neo__alloc_zero(ctx, sizeof *file);
@@ -1808,6 +1868,7 @@ NEO_API neo_status neo_safetensors_open(neo_ctx *ctx, const char *path, neo_safe
     neo_status status = file->path
                             ? neo__st_read_header(file)
                             : neo_fail(NEO_ERR_MEMORY, "neo_safetensors_open: %s: no memory", path);
+    neo__live_begin(ctx, &file->live, "safetensors", path);
     if (status == NEO_OK) *out = file;
     else neo_safetensors_close(file);
     return status;
@@ -1815,6 +1876,7 @@ NEO_API neo_status neo_safetensors_open(neo_ctx *ctx, const char *path, neo_safe
 NEO_API void neo_safetensors_close(neo_safetensors *file) {
     if (!file) return;
     neo_ctx *ctx = file->ctx;
+    neo__live_end(ctx, &file->live);
     neo__file_close(&file->file);
     NEO__LIST_FREE(ctx, file->by_name, file->count);
     NEO__LIST_FREE(ctx, file->metadata, file->metadata_capacity);
@@ -1964,8 +2026,9 @@ static neo_status neo__st_read_rect(neo_ctx *ctx, const neo__file *file, const n
     return NEO_OK;
 }
 NEO_API neo_status neo_safetensors_read(neo_safetensors *file, int index, neo_tensor t) {
-    NEO__CHECK(file && index >= 0 && index < file->count, NEO_ERR_ARG,
-               "neo_safetensors_read: file is NULL or there is no tensor %d", index);
+    NEO__CHECK_LIVE(file, "neo_safetensors_read", "file");
+    NEO__CHECK(index >= 0 && index < file->count, NEO_ERR_ARG,
+               "neo_safetensors_read: there is no tensor %d", index);
     NEO__TRY(neo__st_check(file, index, &t, 0));
     if (t.absent && !t.data)
         return neo__no_data("neo_safetensors_read", file->tensors[index].name, t, NEO_ERR_STATE);
@@ -2167,7 +2230,8 @@ static neo_status neo__st_write(const char *function, neo_ctx *ctx, const char *
                                 const char *const *names, const neo_tensor *tensors, int count,
                                 const char *const *metadata, int metadata_count,
                                 const neo__st_source *source) {
-    NEO__CHECK(ctx && path && count >= 0 && (count == 0 || (names && tensors)), NEO_ERR_ARG,
+    NEO__TRY(neo__check_ctx(function, ctx));
+    NEO__CHECK(path && count >= 0 && (count == 0 || (names && tensors)), NEO_ERR_ARG,
                "%s: an argument is NULL or count is negative", function);
     NEO__TRY(neo__st_check_metadata(function, metadata, metadata_count));
     size_t bytes = neo__size_mul((size_t)count, sizeof(neo__st_item));
@@ -2264,7 +2328,8 @@ static neo_status neo__st_load_weights(neo_safetensors *file, const neo_name_map
 }
 NEO_API neo_status neo_load_safetensors(neo_ctx *ctx, const char *path, const neo_name_map *map,
                                         int map_count, int partial, neo_state *state, int *loaded) {
-    NEO__CHECK(ctx && path && state && map_count >= 0 && (map || map_count == 0), NEO_ERR_ARG,
+    NEO__TRY(neo__check_ctx("neo_load_safetensors", ctx));
+    NEO__CHECK(path && state && map_count >= 0 && (map || map_count == 0), NEO_ERR_ARG,
                "neo_load_safetensors: an argument is NULL");
     for (int i = 0; i < map_count; i++) {
         const char *a = map[i].file_name, *b = map[i].state_name;
@@ -2305,12 +2370,12 @@ NEO_API neo_status neo_load_safetensors(neo_ctx *ctx, const char *path, const ne
 
    The manifest is JSON; its last member is the CRC32C of all bytes before that member, so that
    every byte of a checkpoint is under some checksum:
-     {"format": "neo-checkpoint", "version": 1, "step": 12,
+     {"format": "neo-checkpoint", "version": 1, "step": 12, "metrics": {"auc": 0.78, ...},
       "definition": {"repro_shards": "1", ...},
       "files": [{"name": "model-00001-of-00001.safetensors", "bytes": 1, "crc32c": "0a1b2c3d"},
                 ...],
       "manifest_crc32c": "0a1b2c3d"}
-   Version 2 is one with parts, or of several ranks.
+   Version 2 is one with parts, or of several ranks. Without metrics that member is left out.
 
    Loading reads the files twice: once for the checksums, of which the ranks of a group take turns,
    and, when names, shapes, dtypes and the definition agree too, once into the tensors. Between the
@@ -2543,6 +2608,15 @@ static neo_status neo__ckpt_write_index(neo__ckpt_save *save, neo__ckpt_file *re
     neo__out_begin(&out, &file);
     return neo__ckpt_finish(&out, neo__ckpt_put_index(save, &out), record);
 }
+static void neo__ckpt_put_metrics(const neo_save_desc *desc, neo__out *out) {
+    char number[40];
+    if (desc->metric_count > 0) neo__out_text(out, "\"metrics\": {");
+    for (int i = 0; i < desc->metric_count; i++) {
+        neo__number_text(desc->metrics[i].value, number, sizeof number);
+        neo__out_string(out, desc->metrics[i].name);
+        neo__out_format(out, ": %s%s", number, i + 1 < desc->metric_count ? ", " : "},\n ");
+    }
+}
 static neo_status neo__ckpt_write_manifest(neo__ckpt_save *save) {
     char path[NEO__PATH_BYTES], temporary[NEO__PATH_BYTES];
     neo__file file;
@@ -2555,8 +2629,10 @@ static neo_status neo__ckpt_write_manifest(neo__ckpt_save *save) {
     NEO__TRY(neo__file_open(&file, temporary, NEO__FILE_CREATE));
     neo__out_begin(&out, &file);
     neo__out_format(
-        &out, "{\"format\": \"%s\", \"version\": %d, \"step\": %" PRId64 ",\n \"definition\": {",
+        &out, "{\"format\": \"%s\", \"version\": %d, \"step\": %" PRId64 ",\n ",
         NEO__CKPT_FORMAT, version, save->desc->step);
+    neo__ckpt_put_metrics(save->desc, &out);
+    neo__out_text(&out, "\"definition\": {");
     for (int i = 0; i < state->word_count; i++) {
         neo__out_text(&out, i ? ",\n  " : "\n  ");
         neo__out_string(&out, state->words[i].key);
@@ -2768,10 +2844,23 @@ static neo_status neo__check_save(const neo_ctx *ctx, const neo_save_desc *desc,
     NEO__CHECK(desc->step >= 0 && desc->step <= NEO__CKPT_MAX_STEP, NEO_ERR_ARG,
                "neo_save: desc.step is %" PRId64 ", not in 0 .. %" PRId64, desc->step,
                NEO__CKPT_MAX_STEP);
+    NEO__CHECK(desc->metric_count >= 0 && desc->metric_count <= NEO_MAX_METRICS &&
+                   (desc->metrics || desc->metric_count == 0),
+               NEO_ERR_ARG, "neo_save: desc.metric_count is %d, not in 0 .. %d, or metrics is NULL",
+               desc->metric_count, (int)NEO_MAX_METRICS);
+    for (int i = 0; i < desc->metric_count; i++) {
+        const char *name = desc->metrics[i].name;
+        NEO__CHECK(name && name[0] && neo__utf8_valid(name), NEO_ERR_ARG,
+                   "neo_save: the name of metric %d is NULL, empty or not UTF-8", i);
+        for (int k = 0; k < i; k++)
+            NEO__CHECK(strcmp(name, desc->metrics[k].name) != 0, NEO_ERR_ARG,
+                       "neo_save: metric %s is there twice", name);
+    }
     return NEO_OK;
 }
 NEO_API neo_status neo_save(neo_ctx *ctx, const neo_save_desc *desc, const neo_state *state) {
-    NEO__CHECK(ctx && desc, NEO_ERR_ARG, "neo_save: an argument is NULL or desc.dir is empty");
+    NEO__TRY(neo__check_ctx("neo_save", ctx));
+    NEO__CHECK(desc, NEO_ERR_ARG, "neo_save: desc is NULL");
     neo__meet meet;
     NEO__TRY(neo__meet_begin(&meet, ctx, "neo_save", desc->group));
     neo_status status = neo__check_save(ctx, desc, state);
@@ -2884,6 +2973,9 @@ typedef struct neo__ckpt_load {
     neo__state_word *words; /* the definition saved */
     int word_count;
     int64_t word_capacity;
+    const char *metric; /* that is wanted; or NULL */
+    double metric_value;
+    int metric_found;
     void *dicts;      /* the dictionaries of the checkpoint, or NULL */
     int any_schema;   /* a rank asks for them */
     neo__meet meet;
@@ -2920,6 +3012,7 @@ static neo_status neo__ckpt_parse_field(neo__json *j, const char *key,
     int k = 0;
     while (k < count && strcmp(key, fields[k].key) != 0) k++;
     if (k == count) return neo__json_skip(j);
+    if (*seen & 1 << k) return neo__json_fail(j, j->at, "a member that is there twice");
     *seen |= 1 << k;
     return fields[k].count ? neo__json_count(j, fields[k].count)
                            : neo__json_string(j, fields[k].text);
@@ -2964,6 +3057,21 @@ static neo_status neo__ckpt_parse_definition(neo__json *json, neo__ckpt_load *lo
         load->words[load->word_count++].value = value;
     }
 }
+static neo_status neo__ckpt_parse_metrics(neo__json *json, neo__ckpt_load *load) {
+    NEO__TRY(neo__json_open(json, '{'));
+    for (int i = 0;; i++) {
+        double value = 0;
+        char *name;
+        NEO__TRY(neo__json_member(json, i, &name));
+        if (!name) return NEO_OK;
+        const size_t start = (size_t)(name - json->text) - 1;
+        NEO__TRY(neo__json_double(json, &value));
+        if (!load->metric || strcmp(name, load->metric) != 0) continue;
+        if (load->metric_found++)
+            return neo__json_fail(json, start, "a metric that is there twice");
+        load->metric_value = value;
+    }
+}
 static neo_status neo__ckpt_parse_files(neo__json *j, neo__ckpt_load *load) {
     int more = 1;
     NEO__TRY(neo__json_open(j, '['));
@@ -2973,12 +3081,25 @@ static neo_status neo__ckpt_parse_files(neo__json *j, neo__ckpt_load *load) {
         NEO__TRY(neo__ckpt_parse_file(j, load));
     }
 }
+/* A file, or a word of the definition, that is listed again would be read or compared again. */
+static neo_status neo__ckpt_check_unique(neo__ckpt_load *load, const char *path) {
+    neo__st_name *names;
+    NEO__TRY(NEO__ARENA(&load->arena, names, NEO__MAX(load->file_count, load->word_count)));
+    for (int i = 0; i < load->file_count; i++) names[i].name = load->files[i].name;
+    const char *twice = neo__st_sort_names(names, load->file_count);
+    if (!twice) {
+        for (int i = 0; i < load->word_count; i++) names[i].name = load->words[i].key;
+        twice = neo__st_sort_names(names, load->word_count);
+    }
+    NEO__CHECK(!twice, NEO_ERR_FORMAT, "%s: '%.200s' is there twice", path, twice);
+    return NEO_OK;
+}
 static neo_status neo__ckpt_parse_manifest(neo__json *json, neo__ckpt_load *load) {
     char *key, *format = NULL;
     int64_t version = 0, step = -1;
     const neo__ckpt_field fields[] = {
         {"format", NULL, &format}, {"version", &version, NULL}, {"step", &step, NULL}};
-    enum { DEFINITION = 8, FILES = 16, ALL = 31 };
+    enum { DEFINITION = 8, FILES = 16, ALL = 31, METRICS = 32 };
     int seen = 0;
     NEO__TRY(neo__json_open(json, '{'));
     for (int i = 0;; i++) {
@@ -2986,22 +3107,25 @@ static neo_status neo__ckpt_parse_manifest(neo__json *json, neo__ckpt_load *load
         if (!key) break;
         int list = strcmp(key, "definition") == 0 ? DEFINITION
                    : strcmp(key, "files") == 0    ? FILES
+                   : strcmp(key, "metrics") == 0  ? METRICS
                                                   : 0;
-        if (list & ~seen)
-            NEO__TRY(list == FILES ? neo__ckpt_parse_files(json, load)
-                                   : neo__ckpt_parse_definition(json, load));
+        if (list & seen) return neo__json_fail(json, json->at, "a member that is there twice");
+        if (list)
+            NEO__TRY(list == FILES        ? neo__ckpt_parse_files(json, load)
+                     : list == DEFINITION ? neo__ckpt_parse_definition(json, load)
+                                          : neo__ckpt_parse_metrics(json, load));
         else NEO__TRY(neo__ckpt_parse_field(json, key, fields, 3, &seen));
         seen |= list;
     }
     NEO__TRY(neo__json_end(json));
-    NEO__CHECK(seen == ALL && strcmp(format, NEO__CKPT_FORMAT) == 0, NEO_ERR_FORMAT,
+    NEO__CHECK((seen & ALL) == ALL && strcmp(format, NEO__CKPT_FORMAT) == 0, NEO_ERR_FORMAT,
                "%s: not the manifest of a neo checkpoint", json->file);
     NEO__CHECK(version == 1 || version == 2, NEO_ERR_UNSUPPORTED,
                "%s: format version %" PRId64 ", this program reads 1 and 2", json->file, version);
     NEO__CHECK(step == load->step, NEO_ERR_CORRUPT,
                "%s: is of step %" PRId64 ", in a directory of step %" PRId64, json->file, step,
                load->step);
-    return NEO_OK;
+    return neo__ckpt_check_unique(load, json->file);
 }
 /* manifest.json in memory: its own checksum first, then its members. */
 static neo_status neo__ckpt_check_manifest(neo__ckpt_load *load, const char *path) {
@@ -3033,15 +3157,19 @@ static neo_status neo__ckpt_read_manifest(neo__ckpt_load *load) {
 
 /* ---- checks ---- */
 static const char *neo__words_find(const neo__state_word *words, int count, const char *key) {
-    const char *value = NULL;
     for (int i = 0; i < count; i++)
-        if (strcmp(words[i].key, key) == 0) value = words[i].value;
-    return value;
+        if (strcmp(words[i].key, key) == 0) return words[i].value;
+    return NULL;
 }
 static neo_status neo__ckpt_check_definition(const neo__ckpt_load *load) {
     const neo_state *state = load->state;
     if (load->desc->any_definition || load->desc->weights_only || load->desc->schema_only)
         return NEO_OK;
+    for (int i = 0; i < load->word_count; i++) /* first, as a file may have millions */
+        NEO__CHECK(neo__words_find(state->words, state->word_count, load->words[i].key),
+                   NEO_ERR_MISMATCH,
+                   "%s: saved under another numeric definition: %s is '%s' there, not defined here",
+                   load->dir, load->words[i].key, load->words[i].value);
     for (int i = 0; i < state->word_count; i++) {
         const char *key = state->words[i].key, *here = state->words[i].value;
         const char *saved = neo__words_find(load->words, load->word_count, key);
@@ -3050,11 +3178,6 @@ static neo_status neo__ckpt_check_definition(const neo__ckpt_load *load) {
                    load->dir, key, saved ? "'" : "", saved ? saved : "not defined",
                    saved ? "'" : "", here);
     }
-    for (int i = 0; i < load->word_count; i++)
-        NEO__CHECK(neo__words_find(state->words, state->word_count, load->words[i].key),
-                   NEO_ERR_MISMATCH,
-                   "%s: saved under another numeric definition: %s is '%s' there, not defined here",
-                   load->dir, load->words[i].key, load->words[i].value);
     return NEO_OK;
 }
 static int neo__ckpt_starts(const char *name, const char *with) {
@@ -3191,6 +3314,15 @@ static int neo__ckpt_takes(const neo__ckpt_load *load, const neo__state_entry *e
     if (load->desc->schema_only) return 0;
     return !load->desc->weights_only || entry->kind == NEO_STATE_WEIGHT;
 }
+static neo_status neo__ckpt_fail_cover(const neo__ckpt_load *load, int index) {
+    const neo__state_entry *entry = &load->state->entries[index];
+    char text[96];
+    return neo_fail(NEO_ERR_MISMATCH,
+                    "%s: of tensor %s%s its files have %" PRId64
+                    " elements, not each of the %" PRId64 " once",
+                    load->dir, entry->name, neo__place_text(entry, text),
+                    load->covers[index].elements, entry->slab.place.rows * entry->slab.place.cols);
+}
 /* A tensor of a file against an entry of that name. */
 static neo_status neo__ckpt_match(neo__ckpt_load *load, int file, const neo__ckpt_piece *piece,
                                   int index) {
@@ -3208,6 +3340,8 @@ static neo_status neo__ckpt_match(neo__ckpt_load *load, int file, const neo__ckp
     if (cut.rows == 0) return NEO_OK;
     cover->elements += cut.rows * cut.cols;
     cover->corners += neo__corners(&cut);
+    if (cover->elements > entry->slab.place.rows * entry->slab.place.cols)
+        return neo__ckpt_fail_cover(load, index); /* before the list of runs grows beyond that */
     NEO__TRY(NEO__GROW(load->ctx, load->runs, load->run_capacity, load->run_count + 1));
     neo__ckpt_run *run = &load->runs[load->run_count++];
     run->rect = piece->rect;
@@ -3248,17 +3382,12 @@ static neo_status neo__ckpt_check_cover(const neo__ckpt_load *load) {
         const neo__state_entry *entry = &load->state->entries[i];
         const neo__ckpt_cover *cover = &load->covers[i];
         const neo__rect *place = &entry->slab.place;
-        char text[96];
         if (!neo__ckpt_takes(load, entry)) continue;
         NEO__CHECK(cover->found, NEO_ERR_MISMATCH, "%s: it has no tensor %s", load->dir,
                    entry->name);
-        NEO__CHECK(cover->elements == place->rows * place->cols &&
-                       (cover->elements == 0 || cover->corners == neo__corners(place)),
-                   NEO_ERR_MISMATCH,
-                   "%s: of tensor %s%s its files have %" PRId64
-                   " elements, not each of the %" PRId64 " once",
-                   load->dir, entry->name, neo__place_text(entry, text), cover->elements,
-                   place->rows * place->cols);
+        if (cover->elements != place->rows * place->cols ||
+            (cover->elements > 0 && cover->corners != neo__corners(place)))
+            return neo__ckpt_fail_cover(load, i);
     }
     return NEO_OK;
 }
@@ -3399,8 +3528,7 @@ static neo_status neo__ckpt_read(neo__ckpt_load *load) {
 }
 static void neo__ckpt_load_free(neo__ckpt_load *load) {
     neo_ctx *ctx = load->ctx;
-    const neo__state_dicts *dicts = &load->state->dicts;
-    if (load->dicts) dicts->install(dicts->schema, load->dicts, 0);
+    if (load->dicts) load->state->dicts.install(load->state->dicts.schema, load->dicts, 0);
     NEO__LIST_FREE(ctx, load->known, load->known_capacity);
     NEO__LIST_FREE(ctx, load->runs, load->run_capacity);
     NEO__LIST_FREE(ctx, load->words, load->word_capacity);
@@ -3416,7 +3544,8 @@ static neo_status neo__check_load(const neo_load_desc *desc, const neo_state *st
 }
 NEO_API neo_status neo_load(neo_ctx *ctx, const neo_load_desc *desc, neo_state *state,
                             int64_t *loaded_step) {
-    NEO__CHECK(ctx && desc, NEO_ERR_ARG, "neo_load: an argument is NULL or desc.dir is empty");
+    NEO__TRY(neo__check_ctx("neo_load", ctx));
+    NEO__CHECK(desc, NEO_ERR_ARG, "neo_load: desc is NULL");
     neo__meet meet;
     NEO__TRY(neo__meet_begin(&meet, ctx, "neo_load", desc->group));
     neo_status status = neo__check_load(desc, state);
@@ -3440,6 +3569,32 @@ NEO_API neo_status neo_load(neo_ctx *ctx, const neo_load_desc *desc, neo_state *
     }
     neo__arena_free(&arena);
     neo__meet_end(&meet);
+    return status;
+}
+
+/* ---- neo_checkpoint_metric ---- */
+NEO_API neo_status neo_checkpoint_metric(neo_ctx *ctx, const char *dir, int64_t step,
+                                         const char *name, double *value) {
+    static const char *const fn = "neo_checkpoint_metric";
+    NEO__TRY(neo__check_ctx(fn, ctx));
+    NEO__CHECK(dir && dir[0] && name && value, NEO_ERR_ARG,
+               "%s: an argument is NULL or dir is empty", fn);
+    neo__arena arena = {ctx, NULL, NULL, 0, fn};
+    neo__ckpt_search search;
+    neo__ckpt_load *load;
+    NEO__TRY(neo__ckpt_find(dir, step, &search));
+    NEO__TRY(NEO__ARENA(&arena, load, 1));
+    load->ctx = load->arena.ctx = ctx;
+    load->arena.function = fn;
+    load->metric = name;
+    load->step = search.found;
+    neo_status status = neo__ckpt_path(load->dir, dir, search.found, search.suffix);
+    if (status == NEO_OK) status = neo__ckpt_read_manifest(load);
+    if (status == NEO_OK && !load->metric_found)
+        status = neo_fail(NEO_ERR_NOT_FOUND, "%s: it has no metric %s", load->dir, name);
+    if (status == NEO_OK) *value = load->metric_value;
+    neo__ckpt_load_free(load);
+    neo__arena_free(&arena);
     return status;
 }
 
@@ -3478,6 +3633,10 @@ static void neo__export_release(neo__export *job) {
     if (job->data) neo_free(job->load.ctx, job->data, job->bytes);
     job->data = NULL;
 }
+static int neo__export_compare_runs(const void *a, const void *b) {
+    const neo__ckpt_run *x = (const neo__ckpt_run *)a, *y = (const neo__ckpt_run *)b;
+    return x->entry < y->entry ? -1 : x->entry > y->entry;
+}
 /* The elements of one tensor, from all files that hold some. */
 static neo_status neo__export_read(void *user, int index, const void **data) {
     neo__export *job = (neo__export *)user;
@@ -3489,9 +3648,14 @@ static neo_status neo__export_read(void *user, int index, const void **data) {
     job->data = neo__alloc_for(load->ctx, job->bytes, "neo_export");
     if (!job->data) return NEO_ERR_MEMORY;
     *data = slab.data = (char *)job->data;
-    for (int i = 0; i < load->run_count; i++) {
-        const neo__ckpt_run *run = &load->runs[i];
-        if (run->entry != index) continue;
+    int first = 0, end = load->run_count; /* the first of its runs, which are together */
+    while (first < end) {
+        const int middle = first + (end - first) / 2;
+        if (load->runs[middle].entry < index) first = middle + 1;
+        else end = middle;
+    }
+    for (; first < load->run_count && load->runs[first].entry == index; first++) {
+        const neo__ckpt_run *run = &load->runs[first];
         NEO__TRY(neo__path_join(load->path, load->dir, load->files[run->file].name));
         NEO__TRY(neo__file_open(&file, load->path, NEO__FILE_READ));
         neo_status status = neo__st_read_rect(load->ctx, &file, &run->rect, &slab, 0);
@@ -3513,6 +3677,8 @@ static neo_status neo__export_write(neo__export *job, const char *path) {
     for (int i = 0; i < load->file_count; i++) NEO__TRY(neo__export_list_file(job, i));
     NEO__TRY(neo__ckpt_survey(load));
     int count = load->state->count;
+    if (load->run_count > 1)
+        qsort(load->runs, (size_t)load->run_count, sizeof *load->runs, neo__export_compare_runs);
     NEO__TRY(NEO__ARENA(&load->arena, job->tensors, count));
     NEO__TRY(NEO__ARENA(&load->arena, job->names, count));
     for (int i = 0; i < count; i++) {
@@ -3523,8 +3689,9 @@ static neo_status neo__export_write(neo__export *job, const char *path) {
                                   metadata, 2, neo__export_read, job);
 }
 NEO_API neo_status neo_export(neo_ctx *ctx, const neo_export_desc *desc) {
-    NEO__CHECK(ctx && desc && desc->dir && desc->dir[0] && desc->path, NEO_ERR_ARG,
-               "neo_export: an argument is NULL, or desc.dir or desc.path is missing");
+    NEO__TRY(neo__check_ctx("neo_export", ctx));
+    NEO__CHECK(desc && desc->dir && desc->dir[0] && desc->path, NEO_ERR_ARG,
+               "neo_export: desc is NULL, or desc.dir or desc.path is missing");
     neo__arena arena = {ctx, NULL, NULL, 0, "neo_export"};
     neo__export *job;
     NEO__TRY(NEO__ARENA(&arena, job, 1));

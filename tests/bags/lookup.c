@@ -570,6 +570,13 @@ static void test_errors_call(void) {
     CHECK_OK(neo_bags_forward(bags, &j, t));
     CHECK_OK(neo_bags_backward(bags, &j, t, 0.5f));
     CHECK_ERR(neo_bags_forward(NULL, &j, t), NEO_ERR_ARG, "bags is NULL");
+    neo_jagged over = j;
+    over.ids = out + 22;
+    CHECK_ERR(neo_bags_forward(bags, &over, t), NEO_ERR_ARG, "out overlaps the batch's ids");
+    over = j, over.weights = out + 23;
+    CHECK_ERR(neo_bags_forward(bags, &over, t), NEO_ERR_ARG, "out overlaps the batch's weights");
+    CHECK_ERR(neo_bags_forward(bags, &j, neo_tensor_2d(offsets, NEO_F32, 2, 12)), NEO_ERR_ARG,
+              "out overlaps the batch's offsets");
     CHECK_ERR(neo_bags_forward(bags, NULL, t), NEO_ERR_ARG, "NULL");
     CHECK_ERR(neo_bags_forward(bags, &j, neo_tensor_2d(out, NEO_F32, 2, 13)), NEO_ERR_SHAPE,
               "[2][12]");

@@ -46,8 +46,8 @@ static neo_status run_trainer(const neo_ctx_desc *desc) {
     return status;
 }
 
-/* A context that is destroyed before its objects: said, new ones refused, all memory back in the
-   end. */
+/* A context that is destroyed before its objects: said which, calls on them and new ones refused
+   without a word of memory, all memory back in the end. */
 static char logged[512];
 static void keep_line(neo_log_level level, const char *text, void *user) {
     (void)level, (void)user;
@@ -62,18 +62,53 @@ static void context_first(void) {
         neo_mlp *mlp = NULL;
         neo_tensor t;
         neo_mlp_desc d = {.name = "m", .width_count = 2, .widths = {3, 4}, .max_batch = 2};
+        neo_mlp *second = NULL;
+        neo_state *state = NULL;
+        neo_bags *bags = NULL;
+        neo_table_desc table = {.name = "t", .rows = 4, .dim = 2};
+        neo_bags_desc b = {.name = "tables", .tables = &table, .table_count = 1, .max_batch = 2,
+                           .max_ids = 2};
+        const char *list = "1 params, 2 mlp ('m', 'n'), 1 bags ('tables'), 1 state, 1 tensor";
+        char text[200], few[12];
+        uint64_t digest;
         desc.logger.log = keep_line;
         logged[0] = 0;
         REQUIRE_OK(neo_ctx_create(&desc, &ctx));
         REQUIRE_OK(neo_params_create(ctx, &params));
         REQUIRE_OK(neo_mlp_create(ctx, params, &d, &mlp));
+        d.name = "n";
+        REQUIRE_OK(neo_mlp_create(ctx, params, &d, &second));
+        REQUIRE_OK(neo_bags_create(ctx, &b, &bags));
+        REQUIRE_OK(neo_state_create(ctx, &state));
         REQUIRE_OK(neo_tensor_alloc(ctx, NEO_F32, 1, (int64_t[]){100}, &t));
+        CHECK_INT(neo_ctx_live(ctx, text, sizeof text), 6);
+        CHECK(strcmp(text, list) == 0);
+        CHECK_INT(neo_ctx_live(ctx, few, sizeof few), 6);
+        CHECK(strcmp(few, "1 params, 2") == 0);
+        CHECK_INT(neo_ctx_live(ctx, NULL, 0), 6);
         neo_ctx_destroy(ctx);
-        CHECK(strstr(logged, "neo_ctx_destroy: ") && strstr(logged, "bytes of objects or tensors"));
+        CHECK(strstr(logged, "neo_ctx_destroy: ") && strstr(logged, list));
         neo_ctx_destroy(ctx); /* again: nothing */
-        CHECK(neo_params_create(ctx, &more) != NEO_OK && more == NULL);
+        CHECK_ERR(neo_params_create(ctx, &more), NEO_ERR_STATE, "the context is destroyed");
+        CHECK(more == NULL);
         CHECK_ERR(neo_tensor_zero(ctx, t), NEO_ERR_STATE, "the context is destroyed");
+        CHECK_ERR(neo_mlp_forward(mlp, t, t), NEO_ERR_STATE, "neo_mlp_forward: the context is");
+        CHECK_ERR(neo_bags_forward(bags, NULL, t), NEO_ERR_STATE, "the context is destroyed");
+        CHECK_ERR(neo_bags_reserve(bags, 100, 100), NEO_ERR_STATE, "the context is destroyed");
+        CHECK_ERR(neo_params_add(params, "p", 0, NULL, (neo_init){0}, NULL), NEO_ERR_STATE,
+                  "the context is destroyed");
+        CHECK_ERR(neo_state_add(state, NEO_STATE_WEIGHT, "t", t), NEO_ERR_STATE,
+                  "the context is destroyed");
+        CHECK_ERR(neo_state_digest_group(state, NULL, &digest), NEO_ERR_STATE,
+                  "the context is destroyed");
+        CHECK_ERR(neo_save(ctx, &(neo_save_desc){.dir = "build/none"}, state), NEO_ERR_STATE,
+                  "neo_save: the context is destroyed");
         neo_mlp_destroy(mlp);
+        neo_mlp_destroy(second);
+        neo_bags_destroy(bags);
+        neo_state_destroy(state);
+        CHECK_INT(neo_ctx_live(ctx, text, sizeof text), 2);
+        CHECK(strcmp(text, "1 params, 1 tensor") == 0);
         neo_tensor_free(ctx, &t);
         CHECK(memory.live > 0);
         neo_params_destroy(params);
@@ -82,6 +117,8 @@ static void context_first(void) {
         REQUIRE_OK(neo_ctx_create(&desc, &ctx));
         REQUIRE_OK(neo_params_create(ctx, &params));
         neo_params_destroy(params);
+        CHECK_INT(neo_ctx_live(ctx, text, sizeof text), 0);
+        CHECK(strcmp(text, "") == 0);
         neo_ctx_destroy(ctx);
         CHECK(logged[0] == 0 && memory.live == 0);
     }

@@ -711,6 +711,77 @@ static void interact_gradients(void) {
     }
     neo_ctx_destroy(ctx);
 }
+/* Outputs that share memory with an input are refused, columns beside it are not. */
+static void overlaps(void) {
+    enum { B = 4, WIDE = 64 };
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    neo_params *params = NULL;
+    neo_mlp *mlp = NULL;
+    float f[B * WIDE] = {0}, g[WIDE] = {0};
+    const neo_tensor all = neo_tensor_2d(f, NEO_F32, B, WIDE), w = neo_tensor_2d(g, NEO_F32, 4, 4);
+#define COLS(at, n) neo_tensor_slice(all, 1, at, n)
+#define OVER(call, text) CHECK_ERR(call, NEO_ERR_ARG, text " in memory")
+    neo_tensor x = COLS(0, 4), y = COLS(4, 4), over = COLS(3, 4);
+    neo_tensor b = neo_tensor_1d(f + 4, NEO_F32, 4);
+    neo_tensor below = neo_tensor_2d(f + WIDE, NEO_F32, 1, 4), dz = COLS(8, 4), dx = COLS(12, 4);
+    CHECK_OK(neo_linear_forward(ctx, x, w, none, NEO_ACT_NONE, y));
+    OVER(neo_linear_forward(ctx, x, w, none, NEO_ACT_NONE, over), "y overlaps x");
+    OVER(neo_linear_forward(ctx, x, w, none, NEO_ACT_NONE, x), "y overlaps x");
+    OVER(neo_linear_forward(ctx, x, w, b, NEO_ACT_NONE, y), "y overlaps bias");
+    OVER(neo_linear_forward(ctx, x, COLS(4, 4), none, NEO_ACT_NONE, y), "y overlaps w");
+    OVER(neo_linear_forward(ctx, neo_tensor_rows(y, 0, 1), w, none, NEO_ACT_NONE,
+                            neo_tensor_rows(y, 0, 1)), "y overlaps x");
+    CHECK_OK(neo_linear_forward(ctx, neo_tensor_rows(x, 0, 1), w, none, NEO_ACT_NONE, below));
+    CHECK_OK(neo_linear_backward(ctx, NULL, x, w, dz, dx, none, none));
+    OVER(neo_linear_backward(ctx, NULL, x, w, dz, dz, none, none), "dx overlaps dz");
+    OVER(neo_linear_backward(ctx, NULL, x, w, dz, none, w, none), "dw overlaps w");
+    OVER(neo_linear_backward(ctx, NULL, x, w, dz, dx, none, neo_tensor_1d(f + 12, NEO_F32, 4)),
+         "dx overlaps dbias");
+    OVER(neo_gemm(ctx, NULL, x, w, over), "c overlaps a");
+    OVER(neo_gemm(ctx, &(neo_gemm_desc){.bias = f + 4}, x, w, y), "c overlaps bias");
+    CHECK_OK(neo_interact_forward(ctx, 0, x, y, COLS(8, 5)));
+    OVER(neo_interact_forward(ctx, 0, x, y, COLS(7, 5)), "z overlaps e");
+    OVER(neo_interact_forward(ctx, 0, x, y, COLS(3, 5)), "z overlaps x");
+    OVER(neo_interact_backward(ctx, 0, x, y, COLS(8, 5), dz, none), "dx overlaps dz");
+    OVER(neo_interact_backward(ctx, 0, x, y, COLS(8, 5), COLS(20, 4), COLS(23, 4)),
+         "dx overlaps de");
+    CHECK_OK(neo_add(ctx, x, x));
+    CHECK_OK(neo_add(ctx, x, y));
+    OVER(neo_add(ctx, x, over), "x overlaps y");
+    OVER(neo_mul(ctx, over, x), "x overlaps y");
+    OVER(neo_round(ctx, NEO_BF16, x, over), "x overlaps y");
+    OVER(neo_dot_forward(ctx, x, y, neo_tensor_1d(f + 4, NEO_F32, B)), "out overlaps y");
+    OVER(neo_dot_backward(ctx, x, y, neo_tensor_1d(g, NEO_F32, B), dz, y), "dy overlaps y");
+    neo_tensor line = neo_tensor_1d(f, NEO_F32, 32), shifted = neo_tensor_1d(f + 1, NEO_F32, 32);
+    neo_tensor away = neo_tensor_1d(f + 64, NEO_F32, 32);
+    neo_tensor ids = neo_tensor_1d(f + 5, NEO_I32, B), first = neo_tensor_1d(f + 68, NEO_I32, B);
+    CHECK_OK(neo_activation_forward(ctx, NEO_ACT_RELU, line, line));
+    OVER(neo_activation_forward(ctx, NEO_ACT_RELU, line, shifted), "y overlaps z");
+    CHECK_OK(neo_activation_backward(ctx, NEO_ACT_RELU, none, away, line, line));
+    OVER(neo_activation_backward(ctx, NEO_ACT_RELU, none, away, line, shifted), "dz overlaps dy");
+    OVER(neo_activation_backward(ctx, NEO_ACT_GELU, line, none, away, shifted), "dz overlaps z");
+    OVER(neo_embedding_forward(ctx, ids, x, y), "out overlaps ids");
+    OVER(neo_embedding_forward(ctx, ids, x, over), "out overlaps table");
+    OVER(neo_embedding_backward(ctx, NULL, first, x, over, 0), "dtable overlaps dout");
+    CHECK_OK(neo_rms_norm_forward(ctx, x, none, 1, x, neo_tensor_1d(g, NEO_F32, B)));
+    OVER(neo_rms_norm_forward(ctx, x, none, 1, over, neo_tensor_1d(g, NEO_F32, B)),
+         "y overlaps x");
+    neo_attention_desc a = {.length = B, .heads = 1};
+    CHECK_OK(neo_attention_forward(ctx, &a, x, y, COLS(8, 4), COLS(12, 4), none));
+    OVER(neo_attention_forward(ctx, &a, x, y, COLS(8, 4), COLS(10, 4), none), "y overlaps v");
+    neo_mlp_desc d = {.name = "m", .width_count = 2, .widths = {4, 4}, .max_batch = B};
+    REQUIRE_OK(neo_params_create(ctx, &params));
+    REQUIRE_OK(neo_mlp_create(ctx, params, &d, &mlp));
+    CHECK_OK(neo_mlp_forward(mlp, x, y));
+    OVER(neo_mlp_forward(mlp, x, over), "y overlaps x");
+    OVER(neo_mlp_backward(mlp, NULL, y, over), "dx overlaps dy");
+    CHECK_OK(neo_mlp_backward(mlp, NULL, dz, dx));
+#undef COLS
+#undef OVER
+    neo_mlp_destroy(mlp);
+    neo_params_destroy(params);
+    neo_ctx_destroy(ctx);
+}
 static void interact_errors(void) {
     neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
     float f[256] = {0};
@@ -746,5 +817,6 @@ int main(void) {
     RUN(interact_bits);
     RUN(interact_gradients);
     RUN(interact_errors);
+    RUN(overlaps);
     return test_end("core/layers");
 }

@@ -575,6 +575,66 @@ static void absent(void) {
     neo_ctx_destroy(ctx);
 }
 
+/* ---- tensors that share memory ---- */
+enum { FIELD = 400 }; /* bytes of the buffer that random views are of */
+/* A random view inside the buffer; its strides may be 0, negative, or make elements share bytes. */
+static neo_tensor random_view(char *field, neo_dtype dtype, int ndim, const int64_t *shape) {
+    const int64_t size = (int64_t)neo_dtype_size(dtype);
+    for (;;) {
+        neo_tensor t = neo_tensor_nd(field, dtype, ndim, shape);
+        int64_t low = 0, high = size;
+        for (int d = 0; d < ndim; d++) {
+            t.stride[d] = test_random() % 4 ? (int64_t)(test_random() % 24) - 4 : t.stride[d];
+            const int64_t length = (shape[d] - 1) * t.stride[d] * size;
+            *(length < 0 ? &low : &high) += length;
+        }
+        if (high - low > FIELD) continue;
+        t.data = field - low + test_random() % (uint64_t)(FIELD - (high - low) + 1) / 4 * 4;
+        return t;
+    }
+}
+/* Mark the bytes of all elements; 1: one was marked before. */
+static int mark(const neo_tensor *t, const char *field, char *marks) {
+    int met = 0;
+    for (int64_t i = 0; i < neo_tensor_count(*t); i++) {
+        int64_t at = 0, rest = i, size = (int64_t)neo_dtype_size(t->dtype);
+        for (int d = t->ndim - 1; d >= 0; rest /= t->shape[d], d--)
+            at += rest % t->shape[d] * t->stride[d];
+        const char *element = (const char *)t->data + at * size;
+        for (int64_t b = 0; b < size; b++) met |= marks[element + b - field]++ > 0;
+    }
+    return met;
+}
+/* Copies and conversions are refused just where an element of src shares bytes with one of dst. */
+static void shared_memory(void) {
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    _Alignas(8) char field[FIELD] = {0};
+    int refused = 0, accepted = 0;
+    for (int round = 0; round < 60000; round++) {
+        char marks[FIELD] = {0}, none[FIELD] = {0};
+        const neo_dtype to = round % 2 ? NEO_F32 : NEO_I32;
+        int64_t shape[3] = {1 + (int64_t)(test_random() % 5), 1 + (int64_t)(test_random() % 5),
+                            1 + (int64_t)(test_random() % 5)};
+        const int ndim = (int)(test_random() % 4);
+        neo_tensor src = random_view(field, NEO_F32, ndim, shape);
+        neo_tensor dst = random_view(field, to, ndim, shape);
+        (void)mark(&src, field, marks);
+        for (int i = 0; i < FIELD; i++) none[i] = 0;
+        (void)mark(&dst, field, none); /* an element of dst may share bytes with another of dst */
+        int met = 0, same = to == NEO_F32 && src.data == dst.data;
+        for (int i = 0; i < FIELD; i++) met |= marks[i] && none[i];
+        for (int d = 0; d < ndim; d++)
+            same &= shape[d] == 1 || src.stride[d] == dst.stride[d];
+        neo_status status = neo_tensor_convert(ctx, src, dst, NULL);
+        CHECK_INT(status, met && !same ? NEO_ERR_ARG : NEO_OK);
+        if (status == NEO_ERR_ARG) CHECK(strstr(neo_last_error(), "dst overlaps src in memory"));
+        refused += status != NEO_OK, accepted += status == NEO_OK && !same;
+        memset(field, 0, sizeof field);
+    }
+    CHECK(refused > 5000 && accepted > 5000);
+    neo_ctx_destroy(ctx);
+}
+
 int main(void) {
     RUN(views);
     RUN(absent);
@@ -588,5 +648,6 @@ int main(void) {
     RUN(any_strides);
     RUN(copies);
     RUN(tree_sum);
+    RUN(shared_memory);
     return test_end("core/tensor");
 }

@@ -948,7 +948,7 @@ static void kept_failures(void) {
     Model m;
     neo_exact sum;
     neo_exact_zero(&sum);
-    CHECK_ERR(neo_bags_grad_squares(NULL, &sum), NEO_ERR_ARG, "bags or sum is NULL");
+    CHECK_ERR(neo_bags_grad_squares(NULL, &sum), NEO_ERR_ARG, "bags is NULL");
     CHECK_ERR(neo_bags_scale_grads(NULL, 1), NEO_ERR_ARG, "neo_bags_scale_grads: bags is NULL");
     CHECK_ERR(neo_bags_clear(NULL), NEO_ERR_ARG, "neo_bags_clear: bags is NULL");
 }

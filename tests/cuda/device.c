@@ -302,6 +302,23 @@ static void test_places(void) {
     CHECK_OK(neo_ctx_synchronize(gpu_ctx));
     CHECK_OK(neo_ctx_synchronize(cpu_ctx));
 }
+/* A device that its maker destroys before its context, and that before a tensor: each stays as long
+   as it is needed, and the emulator's AddressSanitizer sees what is freed too early or never. */
+static void test_device_first(void) {
+    neo_device *own = NULL;
+    neo_tensor t;
+    float two[2] = {1, 2}, back[2] = {0, 0};
+    CHECK_OK(neo_cuda_device_create(NULL, &own));
+    neo_ctx *ctx = make_ctx(own, 1);
+    CHECK_OK(neo_tensor_alloc(ctx, NEO_F32, 1, (int64_t[]){2}, &t));
+    neo_cuda_device_destroy(own);
+    CHECK_OK(neo_tensor_copy(ctx, neo_tensor_1d(two, NEO_F32, 2), t));
+    CHECK_OK(neo_tensor_copy(ctx, t, neo_tensor_1d(back, NEO_F32, 2)));
+    CHECK(back[0] == 1 && back[1] == 2);
+    neo_ctx_destroy(ctx);
+    CHECK_ERR(neo_tensor_zero(ctx, t), NEO_ERR_STATE, "the context is destroyed");
+    neo_tensor_free(ctx, &t);
+}
 
 int main(void) {
     static const neo_cuda_desc exact = {0, 1};
@@ -319,6 +336,7 @@ int main(void) {
     RUN(test_metrics);
     RUN(test_gradcheck);
     RUN(test_places);
+    RUN(test_device_first);
     CHECK_INT(neo_ctx_memory(gpu_ctx).device_bytes, 0);
     neo_ctx_destroy(gpu_ctx);
     neo_ctx_destroy(cpu_ctx);

@@ -26,6 +26,11 @@ static void clear(void) {
     snprintf(command, sizeof command, "rm -rf '%s'", root);
     if (system(command) != 0) FAIL("cannot remove %s", root);
 }
+static void make_dir(const char *path) {
+    char command[4096];
+    snprintf(command, sizeof command, "mkdir -p '%s'", path);
+    if (system(command) != 0) FAIL("cannot make %s", path);
+}
 static int exists(const char *path) {
     FILE *f = fopen(path, "rb");
     if (f) fclose(f);
@@ -39,6 +44,8 @@ typedef struct model {
     float table[ROWS * DIM], sums[ROWS], bottom[40], bias[8];
     int64_t step, position[8];
     uint16_t half[5];
+    double loss[3], best;
+    char words[29]; /* a text of JSON, a struct */
 } model;
 static void model_add(model *m, neo_state_kind kind, const char *name, neo_tensor t) {
     CHECK_OK(neo_state_add(m->state, kind, name, t));
@@ -53,6 +60,9 @@ static int model_make(neo_ctx *ctx, model *m) {
     model_add(m, NEO_STATE_OPTIMIZER, "optim.half", neo_tensor_1d(m->half, NEO_BF16, 5));
     model_add(m, NEO_STATE_OPTIMIZER, "optim.step", neo_tensor_1d(&m->step, NEO_I64, 1));
     model_add(m, NEO_STATE_PROGRESS, "reader", neo_tensor_1d(m->position, NEO_I64, 8));
+    model_add(m, NEO_STATE_PROGRESS, "job.loss", neo_tensor_1d(m->loss, NEO_F64, 3));
+    model_add(m, NEO_STATE_OPTIMIZER, "job.best", neo_tensor_nd(&m->best, NEO_F64, 0, NULL));
+    model_add(m, NEO_STATE_OPTIMIZER, "job.words", neo_tensor_1d(m->words, NEO_U8, 29));
     CHECK_OK(neo_state_define(m->state, "optimizer", "adagrad \"\\ \xC3\xA9"));
     return 1;
 }
@@ -98,6 +108,11 @@ static void save_load(void) {
     REQUIRE(model_make(ctx, &m));
     CHECK_ERR(load(ctx, &m, 0, &step), NEO_ERR_NOT_FOUND, root);
     CHECK_OK(save(ctx, &m, 7, 0));
+    put(at("/file"), "x", 1); /* a file where the directory should be is not no checkpoint */
+    neo_load_desc file = {.dir = at("/file")}, below = {.dir = at("/file/below")};
+    CHECK_ERR(neo_load(ctx, &file, m.state, &step), NEO_ERR_IO, "deep/file: cannot list");
+    CHECK_ERR(neo_load(ctx, &below, m.state, &step), NEO_ERR_IO, "it is a file, or below one");
+    CHECK_ERR(neo_find_checkpoint(at("/file"), &step), NEO_ERR_IO, "it is a file, or below one");
     model_fill(&m, 1);
     CHECK_OK(load(ctx, &m, 0, &step));
     CHECK(step == 7 && model_is(&m, 7));
@@ -113,6 +128,11 @@ static void save_load(void) {
     CHECK(model_is(&m, 999999999999));
     CHECK_ERR(load(ctx, &m, 8, &step), NEO_ERR_NOT_FOUND,
               "no whole checkpoint of step 8; the newest is of step 999999999999");
+    uint64_t digest = neo_state_digest(m.state);
+    m.loss[1] += 1; /* progress is in no digest, what follows is */
+    CHECK(neo_state_digest(m.state) == digest);
+    m.best = m.best == 0.5 ? 1 : 0.5;
+    CHECK(neo_state_digest(m.state) != digest);
     CHECK_ERR(save(ctx, &m, -1, 0), NEO_ERR_ARG, "desc.step is -1");
     CHECK_ERR(save(ctx, &m, 1000000000000, 0), NEO_ERR_ARG, "desc.step");
     neo_state_destroy(m.state);
@@ -575,6 +595,196 @@ static void weights_only(void) {
     neo_ctx_destroy(ctx);
 }
 
+/* ---- metrics, and manifests from elsewhere ---- */
+static neo_status save_metrics(neo_ctx *ctx, const neo_state *state, const neo_metric *metrics,
+                               int count) {
+    neo_save_desc desc = {.dir = root, .step = 3, .metrics = metrics, .metric_count = count};
+    return neo_save(ctx, &desc, state);
+}
+static void metrics(void) {
+    static model m;
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    double back;
+    const neo_metric good[] = {{"auc", 0.7812345678901234}, {"log loss", 0.1}, {"small", 5e-324},
+                               {"large", -DBL_MAX},         {"zero", -0.0},    {"whole", 12345678},
+                               {"\"\xC3\xA9\\", 1e-7},      {"lost", NAN},     {"far", -INFINITY}};
+    neo_metric bad[] = {{"a", 1}, {"b", 2}, {"a", 3}};
+    clear();
+    REQUIRE(model_make(ctx, &m));
+    CHECK_OK(save_metrics(ctx, m.state, good, 9));
+    for (int i = 0; i < 9; i++) {
+        back = 7;
+        CHECK_OK(neo_checkpoint_metric(ctx, root, i % 2 ? 3 : 0, good[i].name, &back));
+        if (i < 7) CHECK_BITS(&back, &good[i].value, sizeof back);
+        else CHECK(back != back);
+    }
+    size_t size;
+    char *text = (char *)slurp(at("/step-000000000003/manifest.json"), &size);
+    text[size] = 0;
+    CHECK(strstr(text, "\"metrics\": {\"auc\": 0.7812345678901234, \"log loss\": 0.1, "));
+    CHECK(strstr(text, "\"lost\": null, \"far\": null},\n \"definition\""));
+    free(text);
+    CHECK_OK(load(ctx, &m, 3, NULL));
+    back = 7;
+    CHECK_ERR(neo_checkpoint_metric(ctx, root, 3, "none", &back), NEO_ERR_NOT_FOUND,
+              "step-000000000003: it has no metric none");
+    CHECK_ERR(neo_checkpoint_metric(ctx, root, 4, "auc", &back), NEO_ERR_NOT_FOUND, "of step 4");
+    CHECK_ERR(neo_checkpoint_metric(ctx, root, 3, NULL, &back), NEO_ERR_ARG, "NULL");
+    CHECK(back == 7);
+    CHECK_ERR(save_metrics(ctx, m.state, bad, 3), NEO_ERR_ARG, "metric a is there twice");
+    bad[2].name = "";
+    CHECK_ERR(save_metrics(ctx, m.state, bad, 3), NEO_ERR_ARG, "the name of metric 2");
+    bad[2].name = "\xFF";
+    CHECK_ERR(save_metrics(ctx, m.state, bad, 3), NEO_ERR_ARG, "not UTF-8");
+    CHECK_ERR(save_metrics(ctx, m.state, bad, NEO_MAX_METRICS + 1), NEO_ERR_ARG, "metric_count");
+    CHECK_ERR(save_metrics(ctx, m.state, NULL, 1), NEO_ERR_ARG, "metrics is NULL");
+    CHECK_OK(neo_checkpoint_metric(ctx, root, 0, "auc", &back)); /* the good one is still there */
+    neo_state_destroy(m.state);
+    neo_ctx_destroy(ctx);
+}
+
+/* A manifest of step 12 with this body, whose checksum is right. */
+static void put_manifest(const char *body, size_t bytes) {
+    char *text = (char *)malloc(bytes + 64);
+    memcpy(text, body, bytes);
+    int tail = snprintf(text + bytes, 64, ",\n \"manifest_crc32c\": \"%08x\"}\n",
+                        (unsigned)neo_crc32c(0, body, bytes));
+    make_dir(at("/step-000000000012"));
+    put(at("/step-000000000012/manifest.json"), text, bytes + (size_t)tail);
+    free(text);
+}
+#define HEAD "{\"format\": \"neo-checkpoint\", \"version\": 2, \"step\": 12"
+#define NAMED(name) "{\"name\": \"" name "\", \"bytes\": 1, \"crc32c\": \"00000000\"}"
+#define WORDS ", \"definition\": {}"
+static void manifests_from_elsewhere(void) {
+    static const struct {
+        const char *body, *message;
+    } cases[] = {
+        {HEAD WORDS ", \"files\": [" NAMED("../model-1") "]", "not a plain file name"},
+        {HEAD WORDS ", \"files\": [" NAMED("/etc/passwd") "]", "not a plain file name"},
+        {HEAD WORDS ", \"files\": [" NAMED("..") "]", "not a plain file name"},
+        {HEAD WORDS ", \"files\": [" NAMED("") "]", "not a plain file name"},
+        {HEAD WORDS ", \"files\": [" NAMED("C:\\\\model-1") "]", "not a plain file name"},
+        {HEAD WORDS ", \"files\": [" NAMED("a\\u002fb") "]", "not a plain file name"},
+        {HEAD WORDS ", \"files\": [" NAMED("model-1") ", " NAMED("model-1") "]",
+         "'model-1' is there twice"},
+        {HEAD ", \"definition\": {\"a\": \"1\", \"b\": \"1\", \"a\": \"1\"}, \"files\": []",
+         "'a' is there twice"},
+        {HEAD WORDS WORDS ", \"files\": []", "a member that is there twice"},
+        {HEAD WORDS ", \"files\": [], \"step\": 12", "a member that is there twice"},
+        {HEAD WORDS ", \"files\": [{\"name\": \"a\", \"name\": \"b\"}]",
+         "a member that is there twice"},
+        {HEAD WORDS ", \"files\": [], \"metrics\": {\"auc\": 1, \"auc\": 2}",
+         "a metric that is there twice"},
+        {HEAD WORDS ", \"files\": [], \"metrics\": {\"auc\": \"1\"}", "expected a number"},
+        {HEAD WORDS ", \"files\": [], \"metrics\": {\"auc\": [1]}", "expected a number"},
+        {HEAD WORDS ", \"files\": [], \"metrics\": {\"auc\": 01}", "leading zero"},
+        {HEAD WORDS ", \"files\": [], \"metrics\": {\"auc\": 1e999}", "that no double holds"},
+        {HEAD WORDS ", \"files\": [], \"metrics\": {\"auc\": nil}", "expected a number"},
+        {HEAD WORDS ", \"files\": [], \"metrics\": [1]", "expected '{'"},
+        {HEAD WORDS ", \"files\": [], \"metrics\": {\"auc\": "
+                    "0.1000000000000000000000000000000000000000000000000000000000001}",
+         "more than 60 characters"},
+    };
+    enum { COUNT = sizeof cases / sizeof cases[0], DEEP = 100000, MANY = 100000 };
+    static model m;
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    double value = 7;
+    clear();
+    REQUIRE(model_make(ctx, &m));
+    model_fill(&m, 1);
+    for (int i = 0; i < COUNT; i++) {
+        put_manifest(cases[i].body, strlen(cases[i].body));
+        CHECK_ERR(neo_checkpoint_metric(ctx, root, 12, "auc", &value), NEO_ERR_FORMAT,
+                  cases[i].message);
+        if (!strstr(cases[i].body, "\"auc\": 1, \"auc\"")) /* of which a load wants none */
+            CHECK_ERR(load(ctx, &m, 12, NULL), NEO_ERR_FORMAT, cases[i].message);
+    }
+    CHECK(value == 7 && model_is(&m, 1));
+    /* Deep: an end to recursion. Many words: memory that is warranted, and the first one that is
+       unknown ends it. */
+    static char body[32 * MANY];
+    int n = snprintf(body, sizeof body, "%s%s", HEAD, ", \"files\": [], \"more\": ");
+    memset(body + n, '[', DEEP);
+    put_manifest(body, (size_t)(n + DEEP));
+    CHECK_ERR(load(ctx, &m, 12, NULL), NEO_ERR_FORMAT, "nested too deep");
+    n = snprintf(body, sizeof body, "%s%s", HEAD,
+                 ", \"files\": [], \"definition\": {\"seed\":\"0\"");
+    for (int i = 0; i < MANY; i++)
+        n += snprintf(body + n, sizeof body - (size_t)n, ",\"%x\":\"\"", (unsigned)i);
+    body[n++] = '}';
+    put_manifest(body, (size_t)n);
+    size_t before = neo_ctx_memory(ctx).bytes;
+    CHECK_ERR(load(ctx, &m, 12, NULL), NEO_ERR_MISMATCH, "0 is '' there, not defined here");
+    CHECK(neo_ctx_memory(ctx).bytes == before);
+    CHECK(neo_ctx_memory(ctx).peak_bytes - before < 12 * (size_t)n);
+    neo_state_destroy(m.state);
+    neo_ctx_destroy(ctx);
+}
+
+/* A checkpoint of step 12 whose tensors are in one file. */
+static size_t put_checkpoint(neo_ctx *ctx, const char *const *names, const neo_tensor *tensors,
+                             int count, const char *const *metadata, int pairs) {
+    static const char file[] = "/step-000000000012/model-00001-of-00001.safetensors";
+    char body[400];
+    size_t size;
+    make_dir(at("/step-000000000012"));
+    CHECK_OK(neo_safetensors_write(ctx, at(file), names, tensors, count, metadata, pairs));
+    unsigned char *bytes = slurp(at(file), &size);
+    snprintf(body, sizeof body,
+             HEAD ", \"definition\": {\"repro_shards\": \"1\", \"seed\": \"0\"}, \"files\": "
+                  "[{\"name\": \"%s\", \"bytes\": %zu, \"crc32c\": \"%08x\"}]",
+             strrchr(file, '/') + 1, size, (unsigned)neo_crc32c(0, bytes, size));
+    put_manifest(body, strlen(body));
+    free(bytes);
+    return size;
+}
+/* Files whose parts say that they are of a vast tensor, or hold the same elements again and again:
+   refused before memory is asked for as they say. */
+static void parts_from_elsewhere(void) {
+    enum { PARTS = 1000, WIDE = 64 };
+    static char names[PARTS][24];
+    static const char *list[PARTS], *metadata[2 * PARTS];
+    static neo_tensor tensors[PARTS];
+    static float x[WIDE], y[WIDE];
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    neo_state *state;
+    neo_export_desc out = {.dir = root, .path = "build/none/all"};
+    clear();
+    for (int i = 0; i < PARTS; i++) {
+        snprintf(names[i], sizeof names[i], "t%d[0:64]", i);
+        list[i] = metadata[2 * i] = names[i];
+        metadata[2 * i + 1] = "[0] of [64] t";
+        tensors[i] = neo_tensor_1d(x, NEO_F32, WIDE);
+    }
+    REQUIRE_OK(neo_state_create(ctx, &state));
+    for (int i = 0; i < WIDE; i++) /* of which every part of the file has some */
+        CHECK_OK(neo_state_add_part(state, NEO_STATE_WEIGHT, "t", neo_tensor_1d(y + i, NEO_F32, 1),
+                                    &(neo_part){.rows = WIDE, .first_row = i}));
+    size_t size = put_checkpoint(ctx, list, tensors, PARTS, metadata, PARTS);
+    size_t before = neo_ctx_memory(ctx).bytes;
+    neo_load_desc desc = {.dir = root, .any_definition = 1};
+    CHECK_ERR(neo_load(ctx, &desc, state, NULL), NEO_ERR_MISMATCH,
+              "of tensor t[0:1] its files have 2 elements, not each of the 1 once");
+    CHECK(neo_ctx_memory(ctx).bytes == before);
+    CHECK(neo_ctx_memory(ctx).peak_bytes - before < 4 * size);
+    (void)put_checkpoint(ctx, list, tensors, 1, metadata, 1); /* and a good one */
+    CHECK_OK(neo_load(ctx, &desc, state, NULL));
+    metadata[1] = "[0] of [144115188075855871] t";
+    before = neo_ctx_memory(ctx).peak_bytes;
+    (void)put_checkpoint(ctx, list, tensors, 1, metadata, 1);
+    CHECK_ERR(neo_export(ctx, &out), NEO_ERR_MISMATCH, "64 elements, not each of the 14411518807");
+    CHECK(neo_ctx_memory(ctx).peak_bytes < before + (1 << 20));
+    metadata[1] = "[0] of [288230376151711744] t";
+    (void)put_checkpoint(ctx, list, tensors, 1, metadata, 1);
+    CHECK_ERR(neo_export(ctx, &out), NEO_ERR_FORMAT, "its place is given as");
+    neo_state_destroy(state);
+    neo_ctx_destroy(ctx);
+}
+#undef HEAD
+#undef NAMED
+#undef WORDS
+
 static void state_errors(void) {
     static model m;
     float x[4] = {0};
@@ -590,17 +800,23 @@ static void state_errors(void) {
               "n: the tensor is none");
     CHECK_ERR(neo_state_add(m.state, (neo_state_kind)9, "n", t), NEO_ERR_ARG, "kind is 9");
     CHECK_ERR(neo_state_add(NULL, NEO_STATE_WEIGHT, "n", t), NEO_ERR_ARG, "NULL");
-    CHECK_INT(neo_state_count(m.state), 7);
+    const int64_t huge = (int64_t)1 << 62, none_of[] = {huge, 0, huge}, many[] = {huge, huge};
+    CHECK_ERR(neo_state_add(m.state, NEO_STATE_WEIGHT, "n", neo_tensor_nd(x, NEO_F32, 2, many)),
+              NEO_ERR_ARG, "n: the tensor is none, not contiguous or too large");
+    CHECK_ERR(neo_state_add(m.state, NEO_STATE_WEIGHT, "n", neo_tensor_nd(x, NEO_F32, 3, none_of)),
+              NEO_ERR_ARG, "too large"); /* no header of a file may have it */
+    CHECK_INT(neo_state_digest(NULL), 0);
+    CHECK_INT(neo_state_count(m.state), 10);
     CHECK(strcmp(neo_state_name(m.state, 0), "bottom.0.weight") == 0);
-    CHECK(!neo_state_name(m.state, 7) && !neo_state_name(m.state, -1) &&
-          !neo_state_tensor(m.state, 7).data);
+    CHECK(!neo_state_name(m.state, 10) && !neo_state_name(m.state, -1) &&
+          !neo_state_tensor(m.state, 10).data);
     for (int i = 0; i < 5000; i++) { /* names stay unique and found through growth */
         char name[32];
         snprintf(name, sizeof name, "t%d", i);
         CHECK_OK(neo_state_add(m.state, NEO_STATE_WEIGHT, name, t));
         CHECK(neo_state_add(m.state, NEO_STATE_WEIGHT, name, t) == NEO_ERR_ARG);
     }
-    CHECK_INT(neo_state_count(m.state), 5007);
+    CHECK_INT(neo_state_count(m.state), 5010);
     neo_state_destroy(m.state);
     neo_ctx_destroy(ctx);
 }
@@ -907,6 +1123,9 @@ int main(void) {
     RUN(definitions);
     RUN(other_tensors);
     RUN(weights_only);
+    RUN(metrics);
+    RUN(manifests_from_elsewhere);
+    RUN(parts_from_elsewhere);
     RUN(state_errors);
     RUN(resume);
     RUN(dictionaries);

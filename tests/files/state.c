@@ -32,10 +32,10 @@ static void crc(void) {
 /* A digest is the sum of its parts, wherever they are cut. */
 static void digest_parts(void) {
     static const neo_dtype dtypes[] = {NEO_F32, NEO_F16, NEO_BF16, NEO_F8E4M3, NEO_F8E5M2,
-                                       NEO_I8,  NEO_I32, NEO_I64,  NEO_U8};
+                                       NEO_I8,  NEO_I32, NEO_I64,  NEO_U8,     NEO_F64};
     unsigned char data[8 * 1001 + 1];
     for (size_t i = 0; i < sizeof data; i++) data[i] = (unsigned char)test_random();
-    for (int d = 0; d < NEO_DTYPE_COUNT; d++) {
+    for (int d = 0; d <= NEO_DTYPE_COUNT; d++) {
         size_t bytes = neo_dtype_size(dtypes[d]);
         const unsigned char *p = data + 1; /* misaligned */
         uint64_t key = 0x123456789ABCDEFu + (uint64_t)d,
@@ -68,6 +68,19 @@ static void digest_nans(void) {
                 FAIL("%s: bits %x", neo_dtype_name(types[k].dtype), bits);
         }
     }
+}
+
+/* Of f64 all NaNs are alike too, numbers beside them not; a digest tells f64 from i64. */
+static void digest_f64(void) {
+    const uint64_t nan[] = {UINT64_C(0x7FF0000000000001), UINT64_C(0x7FF8000000000000),
+                            UINT64_C(0xFFFFFFFFFFFFFFFF)},
+                   other[] = {UINT64_C(0x7FF0000000000000), UINT64_C(0xFFF0000000000000),
+                              UINT64_C(0x7FEFFFFFFFFFFFFF), UINT64_C(0x7FC00001)};
+    const uint64_t first = neo__digest_part(5, NEO_F64, nan, 0, 1);
+    for (int i = 0; i < 3; i++) CHECK(neo__digest_part(5, NEO_F64, nan + i, 0, 1) == first);
+    for (int i = 0; i < 4; i++) CHECK(neo__digest_part(5, NEO_F64, other + i, 0, 1) != first);
+    const int64_t shape[] = {1};
+    CHECK(neo__digest_key("x", NEO_F64, 1, shape) != neo__digest_key("x", NEO_I64, 1, shape));
 }
 
 static void name_maps(void) {
@@ -167,6 +180,7 @@ int main(void) {
     RUN(crc);
     RUN(digest_parts);
     RUN(digest_nans);
+    RUN(digest_f64);
     RUN(name_maps);
     RUN(files);
     return test_end("files/state");

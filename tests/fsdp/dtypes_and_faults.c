@@ -455,7 +455,9 @@ static neo_status windows(neo_comm *comm, void *user) {
     neo_fsdp_desc d = c.desc;
     d.units = m.unit;
     EXPECT_ERR(comm, layer_forward(ctx, &m, 1, 2), NEO_ERR_STATE, "its set is not in memory");
+    int64_t live = neo_ctx_live(ctx, NULL, 0);
     EXPECT_OK(comm, neo_fsdp_create(comm, &d, &f));
+    EXPECT(comm, neo_ctx_live(ctx, NULL, 0) == live + 1, "what it made for itself counts");
     EXPECT_ERR(comm, layer_forward(ctx, &m, 1, 2), NEO_ERR_STATE, "unit 'b.1' is not in a window");
     EXPECT_ERR(comm, neo_fsdp_forward_begin(f, UNITS), NEO_ERR_ARG,
                "neo_fsdp_forward_begin: unit 10 of 10");

@@ -14,6 +14,8 @@ static const fuzz_seed fuzz_seeds[] = {
               "\"crc32c\": \"dd414725\"}]"),
     FUZZ_TEXT("{\"files\":[],\"definition\":{},\"step\":12,\"version\":1,"
               "\"format\":\"neo-checkpoint\",\"more\":[1,{\"x\":null}]"),
+    FUZZ_TEXT("{\"format\":\"neo-checkpoint\",\"version\":2,\"step\":12,\"metrics\":{\"auc\":0.78,"
+              "\"a\":-1.5e-3,\"b\":null},\"definition\":{},\"files\":[]"),
 };
 
 static void run(neo_ctx *ctx, const neo_state *state, const void *data, size_t size) {

@@ -343,6 +343,9 @@ static neo_status not_planned(neo_comm *comm, void *user) {
     int rank = neo_comm_rank(comm), one = neo_comm_size(comm) == 1;
     TRY(make_planned(c, comm, &shard));
     mine_make(&m, c, 0, rank, neo_comm_size(comm));
+    char live[80]; /* without the tables, groups and buffers that it made for itself */
+    EXPECT(neo_ctx_live(neo_comm_ctx(comm), live, sizeof live) == 1);
+    EXPECT(strncmp(live, "1 shard", 7) == 0 && !strstr(live, ", "));
     float *out = calloc((size_t)(m.n * c->width + 1), 4);
     neo_tensor t = neo_tensor_2d(out, NEO_F32, m.n, c->width);
     EXPECT_ERR(neo_shard_accumulate_end(shard), NEO_ERR_STATE,
@@ -361,6 +364,7 @@ static neo_status not_planned(neo_comm *comm, void *user) {
     free(out);
     mine_free(&m);
     neo_shard_destroy(shard);
+    EXPECT(neo_ctx_live(neo_comm_ctx(comm), live, sizeof live) == 0 && live[0] == 0);
     return NEO_OK;
 }
 /* Between the good calls of a run every wrong one: the digest is that of the good ones. */
