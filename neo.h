@@ -1114,6 +1114,24 @@ NEO_API neo_status neo_jagged_stack(neo_jagged_buffer *out, const neo_jagged *co
                                     int count);
 NEO_API neo_status neo_jagged_transpose(neo_jagged_buffer *out, const neo_jagged *sample_major);
 
+/* neo_jagged_normalize: each weight divided by the sum of its bag's weights. A table that pools by
+   NEO_POOL_SUM then gives the weighted mean of the rows, sum(w x) / sum(w), under any plan, as a bag
+   is whole here. (NEO_POOL_MEAN divides by the number of ids, with weights too.)
+   neo_jagged_normalize_backward: dout, as neo_bags_weight_grad gave it for the normalized weights,
+   becomes the gradient of the weights of j: (dout_k - sum_i n_i dout_i) / sum(w).
+   Arrays    out and the arrays of gradients are indexed as j->weights is, by the offsets; out may be
+             j->weights, dweights may be dout.
+   Numerics  sums in double in order of position; each result is rounded to f32 once. A bag of zeros
+             stays so, and pools to zeros as an empty one does; its gradients are 0. An id that the
+             bounds policy drops counts, as for MEAN.
+   Errors    NEO_ERR_NUMERIC: weights that are not finite, or whose sum is 0 (or nearly) while they
+             are not: the message has feature and sample. NEO_ERR_ARG: there are no weights. Those of
+             neo_jagged_validate. NEO_ERR_UNSUPPORTED: a batch on a device. Nothing is written then.
+   */
+NEO_API neo_status neo_jagged_normalize(const neo_jagged *j, float *out);
+NEO_API neo_status neo_jagged_normalize_backward(const neo_jagged *j, const float *dout,
+                                                 float *dweights);
+
 /* ---------------------------------------------------------------------------
    >>bags
 
@@ -1140,7 +1158,11 @@ NEO_API neo_status neo_jagged_transpose(neo_jagged_buffer *out, const neo_jagged
      - not yet: more than 2^31 - 1 ids in a batch (NEO_ERR_UNSUPPORTED)
    ------------------------------------------------------------------------ */
 typedef struct neo_bags neo_bags;
-typedef enum neo_pooling { NEO_POOL_SUM, NEO_POOL_MEAN, NEO_POOL_NONE } neo_pooling;
+typedef enum neo_pooling {
+    NEO_POOL_SUM,  /* with weights of neo_jagged_normalize: the weighted mean */
+    NEO_POOL_MEAN, /* the sum over the number of ids, with weights too */
+    NEO_POOL_NONE
+} neo_pooling;
 typedef enum neo_bounds { /* what to do with an id outside its table */
     NEO_BOUNDS_ERROR,     /* refuse the batch: nothing is written */
     NEO_BOUNDS_DROP,      /* leave the id out, and count it */
@@ -9397,6 +9419,70 @@ NEO_API neo_status neo_jagged_transpose(neo_jagged_buffer *b, const neo_jagged *
             for (int64_t i = 0; i < in->batch; i++)
                 neo__jagged_add(&w, in, i * in->feature_count + t, 1);
     return neo__jagged_done(&w, in->batch, 0);
+}
+
+/* ---- weighted means ---- */
+/* The sum of the n weights of a bag; 0: all of them are 0. Returns 0 if they cannot be divided by
+   it. */
+static int neo__weights_sum(const float *weights, int64_t n, double *sum) {
+    double most = 0.0;
+    *sum = 0.0;
+    for (int64_t k = 0; k < n; k++) {
+        *sum += (double)weights[k];
+        most = NEO__MAX(most, fabs((double)weights[k]));
+    }
+    return most == 0.0 ? *sum == 0.0 : most / fabs(*sum) <= (double)FLT_MAX;
+}
+static void neo__weights_normalize(const float *weights, int64_t n, double sum, float *out) {
+    for (int64_t k = 0; k < n; k++) out[k] = sum != 0.0 ? (float)((double)weights[k] / sum) : 0.0f;
+}
+static void neo__weights_normalize_backward(const float *weights, int64_t n, double sum,
+                                            const float *dout, float *dweights) {
+    double mean = 0.0;
+    for (int64_t k = 0; k < n && sum != 0.0; k++)
+        mean += (double)weights[k] / sum * (double)dout[k];
+    for (int64_t k = 0; k < n; k++)
+        dweights[k] = sum != 0.0 ? (float)(((double)dout[k] - mean) / sum) : 0.0f;
+}
+/* Check all bags, then write. dout NULL: forward. */
+static neo_status neo__jagged_normalize(const neo_jagged *j, const float *dout, float *out,
+                                        const char *fn) {
+    NEO__TRY(neo__jagged_check(j, fn));
+    NEO__CHECK(j->place == NEO_HOST, NEO_ERR_UNSUPPORTED, "%s: the batch is on a device", fn);
+    NEO__TRY(neo__jagged_check_offsets(j, fn));
+    if (neo_jagged_id_count(j) == 0) return NEO_OK;
+    NEO__CHECK(j->weights && out, NEO_ERR_ARG, "%s: the batch has no weights, or out is NULL", fn);
+    for (int pass = 1; pass <= 2; pass++)
+        for (int32_t t = 0; t < j->feature_count; t++) {
+            int64_t first = neo__jagged_first_bag(j, t), end = neo__jagged_first_bag(j, t + 1);
+            for (int64_t i = first; i < end; i++) {
+                const int64_t k = j->offsets[i], n = j->offsets[i + 1] - k;
+                double sum;
+                NEO__CHECK(neo__weights_sum(j->weights + k, n, &sum), NEO_ERR_NUMERIC,
+                           "%s: the weights of feature %d, sample %" PRId64 " sum to %.9g", fn, t,
+                           i - first, sum);
+                if (pass == 1) continue;
+                if (dout)
+                    neo__weights_normalize_backward(j->weights + k, n, sum, dout + k, out + k);
+                else neo__weights_normalize(j->weights + k, n, sum, out + k);
+            }
+        }
+    return NEO_OK;
+}
+NEO_API neo_status neo_jagged_normalize(const neo_jagged *j, float *out) {
+    neo__fp_state fp = neo__fp_enter();
+    neo_status status = neo__jagged_normalize(j, NULL, out, "neo_jagged_normalize");
+    neo__fp_leave(fp);
+    return status;
+}
+NEO_API neo_status neo_jagged_normalize_backward(const neo_jagged *j, const float *dout,
+                                                 float *dweights) {
+    const char *fn = "neo_jagged_normalize_backward";
+    NEO__CHECK(dout, NEO_ERR_ARG, "%s: dout is NULL", fn);
+    neo__fp_state fp = neo__fp_enter();
+    neo_status status = neo__jagged_normalize(j, dout, dweights, fn);
+    neo__fp_leave(fp);
+    return status;
 }
 NEO__HOT_END
 /* ---------------------------------------------------------------------------
