@@ -1115,19 +1115,19 @@ NEO_API neo_status neo_jagged_stack(neo_jagged_buffer *out, const neo_jagged *co
 NEO_API neo_status neo_jagged_transpose(neo_jagged_buffer *out, const neo_jagged *sample_major);
 
 /* neo_jagged_normalize: each weight divided by the sum of its bag's weights. A table that pools by
-   NEO_POOL_SUM then gives the weighted mean of the rows, sum(w x) / sum(w), under any plan, as a bag
-   is whole here. (NEO_POOL_MEAN divides by the number of ids, with weights too.)
+   NEO_POOL_SUM then gives the weighted mean of the rows, sum(w x) / sum(w), under any plan, as a
+   bag is whole here. (NEO_POOL_MEAN divides by the number of ids, with weights too.)
    neo_jagged_normalize_backward: dout, as neo_bags_weight_grad gave it for the normalized weights,
    becomes the gradient of the weights of j: (dout_k - sum_i n_i dout_i) / sum(w).
-   Arrays    out and the arrays of gradients are indexed as j->weights is, by the offsets; out may be
-             j->weights, dweights may be dout.
+   Arrays    out and the arrays of gradients are indexed as j->weights is, by the offsets; out may
+             be j->weights, dweights may be dout.
    Numerics  sums in double in order of position; each result is rounded to f32 once. A bag of zeros
              stays so, and pools to zeros as an empty one does; its gradients are 0. An id that the
              bounds policy drops counts, as for MEAN.
    Errors    NEO_ERR_NUMERIC: weights that are not finite, or whose sum is 0 (or nearly) while they
-             are not: the message has feature and sample. NEO_ERR_ARG: there are no weights. Those of
-             neo_jagged_validate. NEO_ERR_UNSUPPORTED: a batch on a device. Nothing is written then.
-   */
+             are not: the message has feature and sample. NEO_ERR_ARG: there are no weights. Those
+             of neo_jagged_validate. NEO_ERR_UNSUPPORTED: a batch on a device. Nothing is written
+             then. */
 NEO_API neo_status neo_jagged_normalize(const neo_jagged *j, float *out);
 NEO_API neo_status neo_jagged_normalize_backward(const neo_jagged *j, const float *dout,
                                                  float *dweights);

@@ -1059,6 +1059,7 @@ typedef struct neo__line {
     int32_t number;              /* from 1 */
     const char *begin, *p, *end; /* the line without its comment; p: what is not read yet */
     const char *at;              /* the word that messages point at */
+    int comment;                 /* one was cut off */
     neo__dict columns, features; /* names so far */
 } neo__line;
 
@@ -1093,7 +1094,9 @@ static int neo__line_next(neo__line *line, neo__text *rest) {
     line->begin = line->at = line->p = all.p;
     line->end = all.p + all.bytes;
     if (line->end > line->begin && line->end[-1] == '\r') line->end--;
-    line->end = neo__line_stop(line->begin, line->end);
+    const char *stop = neo__line_stop(line->begin, line->end);
+    line->comment = stop < line->end;
+    line->end = stop;
     return 1;
 }
 /* The next word of the line, which stays unread until neo__line_take; 0: none. */
@@ -1275,17 +1278,21 @@ static int neo__text_distance(neo__text a, const char *b) {
 typedef struct neo__hint {
     char text[96];
 } neo__hint;
-static const char *const neo__op_names[] = {"label", "dense", "category", "bucket", "cross", "list"};
-enum { NEO__OP_NAMES = sizeof neo__op_names / sizeof neo__op_names[0] }; /* as in neo__op_kind */
-/* The operation called so; NEO__OP_NAMES: none. */
-static int neo__op_named(neo__text word) {
+static const char *const neo__column_kinds[] = {/* in the order of neo__op_kind */
+                                                "label",  "dense", "category",
+                                                "bucket", "cross", "list"};
+enum { NEO__COLUMN_KINDS = sizeof neo__column_kinds / sizeof neo__column_kinds[0] };
+/* The operation called so; NEO__COLUMN_KINDS: none. */
+static int neo__column_kind(neo__text word) {
     int kind = 0;
-    while (kind < NEO__OP_NAMES && !neo__text_is(word, neo__op_names[kind])) kind++;
+    while (kind < NEO__COLUMN_KINDS && !neo__text_is(word, neo__column_kinds[kind])) kind++;
     return kind;
 }
 /* A guess at what was meant by a line that describes no column: a setting, if the name is one and
-   not in quotes; or the option next to the word. */
-static neo__hint neo__describe_hint(neo__text name, int quoted, neo__text word) {
+   not in quotes; the option next to the word; or a name of several words, if an operation is
+   further on in the line, or a comment cuts it. */
+static neo__hint neo__describe_hint(const neo__line *line, neo__text name, int quoted,
+                                    neo__text word) {
     static const char *const settings[] = {"delimiter",  "quote",  "missing",
                                            "skip-lines", "header", "comment"};
     static const char *const options[] = {
@@ -1309,6 +1316,15 @@ static neo__hint neo__describe_hint(neo__text name, int quoted, neo__text word) 
         const char *form = distance ? " (did you mean %s?)" : " (%s is no option here)";
         snprintf(hint.text, sizeof hint.text, form, options[i]);
     }
+    neo__line rest = *line;
+    const char *stop = word.bytes ? NULL : line->end;
+    for (; best == 3 && !stop && neo__line_take(&rest, &word);)
+        if (neo__column_kind(word) < NEO__COLUMN_KINDS || neo__text_is(word, "skip"))
+            stop = rest.at;
+    if (!quoted && stop && (word.bytes || line->comment))
+        snprintf(hint.text, sizeof hint.text,
+                 " (a name with spaces or # stands in double quotes: \"%.*s%s\")",
+                 NEO__SHOW(neo__trim(name.p, stop)), word.bytes ? "" : " #...");
     return hint;
 }
 /* Add a name to a set of names: its number, from 0, and whether it is there already. */
@@ -1339,12 +1355,15 @@ static neo_status neo__describe_column(neo_schema *schema, neo__line *line, neo_
     schema->column_count++;
     for (; neo__line_take(line, &word); count++) {
         if (neo__text_is(word, "skip")) continue;
-        int kind = neo__op_named(word);
-        if (kind == NEO__OP_NAMES)
+        int kind = neo__column_kind(word);
+        if (kind == NEO__COLUMN_KINDS)
             return neo__line_fail(line,
                                   "expected label, dense, category, bucket, cross, list or skip, "
                                   "found '%.*s'%s",
-                                  NEO__SHOW(word), neo__describe_hint(name, quoted, word).text);
+                                  NEO__SHOW(word),
+                                  neo__describe_hint(line, count ? neo__text_of("", "") : name,
+                                                     quoted || count, word)
+                                      .text);
         if ((kind == NEO__OP_CATEGORY || kind == NEO__OP_LIST) && words++)
             return neo__line_fail(line,
                                   "the column is a feature of words already, and a list is a "
@@ -1361,7 +1380,7 @@ static neo_status neo__describe_column(neo_schema *schema, neo__line *line, neo_
     if (count == 0)
         return neo__line_fail(line, "column '%.*s': expected what it becomes (skip: nothing)%s",
                               NEO__SHOW(name),
-                              neo__describe_hint(name, quoted, neo__text_of("", "")).text);
+                              neo__describe_hint(line, name, quoted, neo__text_of("", "")).text);
     return NEO_OK;
 }
 
@@ -1391,7 +1410,7 @@ static neo_status neo__describe_setting(neo_schema *schema, neo__line *line, neo
              neo__text_is(name, "comment");
     if (!*known) return NEO_OK;
     if (neo__line_peek(line, &first) &&
-        (neo__text_is(first, "skip") || neo__op_named(first) < NEO__OP_NAMES)) {
+        (neo__text_is(first, "skip") || neo__column_kind(first) < NEO__COLUMN_KINDS)) {
         line->at = name.p;
         return neo__line_fail(line,
                               "'%.*s' is a setting: a column of that name stands in double quotes, "
@@ -1900,6 +1919,10 @@ static const char *neo__field_stop(neo__text word, const char *p, const char *en
         if ((size_t)(end - p) >= word.bytes && memcmp(p, word.p, word.bytes) == 0) return p;
     }
 }
+static const char *neo__delimiter_name(const neo_schema *s) {
+    return strcmp(s->delimiter, "\t") == 0 ? "tab" : strcmp(s->delimiter, " ") == 0 ? "space"
+                                                                                    : s->delimiter;
+}
 /* Cut [line, end) at the delimiters. Returns the number of fields, or -1: quotes are wrong, see
    issue. Of the first `most`, field i goes to fields[target[i]] (below 0: nowhere; no target: to
    fields[i]). */
@@ -1918,8 +1941,8 @@ static int32_t neo__fields(const neo_schema *schema, const char *line, const cha
             p = neo__field_quoted(quote, from, end, &quoted);
             if (!p) {
                 neo__issue_set(issue, NEO_ERR_FORMAT, from - line + 1,
-                               "the line ends inside quotes that begin here (a field cannot go on in "
-                           "the next line)");
+                               "the line ends inside quotes that begin here (a field cannot go on "
+                           "in the next line)");
                 return -1;
             }
             from = p;
@@ -1929,7 +1952,8 @@ static int32_t neo__fields(const neo_schema *schema, const char *line, const cha
         while (to > from && (to[-1] == blank || to[-1] == other)) to--;
         if (quoted.p && to > from) {
             neo__issue_set(issue, NEO_ERR_FORMAT, from - line + 1,
-                           "text follows the closing quote");
+                           "text follows the closing quote; the delimiter is %s",
+                           neo__delimiter_name(schema));
             return -1;
         }
         int32_t place = count >= most ? -1 : target ? target[count] : count;
@@ -1942,11 +1966,13 @@ static int neo__field_number(const neo_schema *s, const neo__op *op, neo__text t
                              float *x, neo__issue *e) {
     int kind = neo__number(t.p, t.bytes, x);
     if (kind == NEO__NUMBER_OK) return 1;
+    const char *hint = op->kind == NEO__OP_LABEL ? " (words need positive=)" : "";
+    if (t.bytes > 0 && memchr(t.p, ',', t.bytes)) hint = ", with a comma, not a point";
     neo__issue_field(e, kind == NEO__NUMBER_BAD ? NEO_ERR_FORMAT : NEO_ERR_RANGE, t.p - line + 1,
                      s->columns[op->column].name,
                      kind == NEO__NUMBER_BAD ? "expected a number, found"
                                              : "expected a number within the range of f32, found",
-                     t, "");
+                     t, hint);
     return 0;
 }
 static int neo__op_label(const neo_schema *schema, const neo__op *op, neo__text t, const char *line,
@@ -2136,10 +2162,10 @@ static int neo__delimited_cut(const neo_schema *schema, int may_lack_label, neo_
         for (int32_t c = columns - 1; c > label; c--) block->fields[c] = block->fields[c - 1];
         *labeled = 0;
     } else if (count != expected) {
-        const char *tab = schema->delimiter[0] == '\t' ? "tab" : schema->delimiter;
         neo__issue_set(issue, NEO_ERR_FORMAT, 1, "%d field%s, %s %d%s%s", count,
                        count == 1 ? "" : "s", schema->header ? "the header has" : "expected",
-                       expected, count == 1 ? "; the delimiter is " : "", count == 1 ? tab : "");
+                       expected, count == 1 ? "; the delimiter is " : "",
+                       count == 1 ? neo__delimiter_name(schema) : "");
         return 0;
     }
     if (!*labeled && label >= 0) block->fields[label] = neo__text_of(line, line);
@@ -2190,6 +2216,7 @@ static int64_t neo__block_ids(const neo_schema *s, int64_t samples) {
     return s->format == NEO_FORMAT_SYNTHETIC ? neo__synthetic_ids(s, samples)
                                              : samples * s->feature_count + NEO__CHUNK_BYTES;
 }
+#define NEO__HINT_QUOTE " (fields in quotes need the setting: quote \")"
 /* Add to a bad line's message the setting that the description may lack: for a line with quotes,
    and for the first of a file. */
 static void neo__issue_hint(const neo_schema *s, const neo__block *b, neo__text line,
@@ -2197,8 +2224,7 @@ static void neo__issue_hint(const neo_schema *s, const neo__block *b, neo__text 
     size_t used = strlen(issue->text);
     if (b->issue_count == NEO__BLOCK_ISSUES || line.bytes > NEO__LINE_BYTES) return;
     if (!s->quote && memchr(line.p, '"', line.bytes))
-        used += (size_t)snprintf(issue->text + used, sizeof issue->text - used,
-                                 " (fields in quotes need the setting: quote \")");
+        used += (size_t)snprintf(issue->text + used, sizeof issue->text - used, NEO__HINT_QUOTE);
     if (!s->header && b->offset == 0 && b->lines == b->skip_lines && used < sizeof issue->text)
         snprintf(issue->text + used, sizeof issue->text - used,
                  " (a line of names needs the setting: header)");
@@ -2457,9 +2483,10 @@ static neo_status neo__head_parse(neo__source *source, int64_t offset, const cha
             head->labeled = 0;
         } else {
             neo__head_show(names, head->fields, shown, sizeof shown);
+            int quotes = !schema->quote && end > line && memchr(line, '"', (size_t)(end - line));
             return neo_fail(NEO_ERR_FORMAT,
-                            "%s:%" PRId64 ":1: the header has no column '%.60s'; it has %s", path,
-                            number, name, shown);
+                            "%s:%" PRId64 ":1: the header has no column '%.60s'; it has %s%s", path,
+                            number, name, shown, quotes ? NEO__HINT_QUOTE : "");
         }
     }
     return NEO_OK;
@@ -2532,8 +2559,8 @@ static neo_status neo__source_open_text(neo__source *source) {
     return neo__file_seek(&source->handle, offset);
 }
 /* A line longer than a block: keep its beginning (which will be refused for its length, unless it
-   holds no sample), drop the rest, if there is a use for what follows. A line of over 1 GiB is taken
-   for one without end. */
+   holds no sample), drop the rest, if there is a use for what follows. A line of over 1 GiB is
+   taken for one without end. */
 static neo_status neo__source_drop_line(neo__source *source, neo__block *block) {
     int use = source->options->skip_bad || source->skip_lines > source->schema->header;
     while (!source->at_end && use) {
@@ -3815,8 +3842,8 @@ static neo_status neo__reader_resized(const neo_reader *r, uint32_t sizes) {
                 hash = neo__mix64(hash + (uint64_t)(before[k + 1] - before[k]) + 1);
             if (files <= 4 && ((uint32_t)(hash >> 33) | 1) == sizes)
                 return neo_fail(NEO_ERR_MISMATCH,
-                                "neo_reader_seek: the files have other sizes than when the position "
-                                "was saved: %s has %" PRId64 " %s, had %" PRId64,
+                                "neo_reader_seek: the files have other sizes than when the "
+                                "position was saved: %s has %" PRId64 " %s, had %" PRId64,
                                 r->blocks.source.paths[i], now, unit, size);
         }
         start = neo__mix64(start + (uint64_t)now + 1);

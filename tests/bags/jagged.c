@@ -324,8 +324,8 @@ static void test_reserve(void) {
     neo_ctx_destroy(ctx);
 }
 
-/* Normalized weights against sum(w x) / sum(w) in double, their gradient against finite differences;
-   in place, and what is refused. */
+/* Normalized weights against sum(w x) / sum(w) in double, their gradient against finite
+   differences; in place, and what is refused. */
 static double weighted_mean(const neo_jagged *j, const float *w, int64_t bag, const double *x) {
     double top = 0, bottom = 0;
     for (int64_t k = j->offsets[bag]; k < j->offsets[bag + 1]; k++) {
@@ -405,6 +405,76 @@ static void test_normalize(void) {
     CHECK_ERR(neo_jagged_normalize(&a.j, out), NEO_ERR_FORMAT, "offsets decrease");
 }
 
+/* The weighted mean of rows as PyTorch would write it, (w[:, None] * x).sum(0) / w.sum(), through a
+   table of buckets: pooled rows, one SGD step, and the gradient of the weights. */
+static void test_weighted_mean_of_rows(void) {
+    enum { ROWS = 40, DIM = 6, BATCH = 9, IDS = 4 };
+    static float w[BATCH * IDS], n[BATCH * IDS], dn[BATCH * IDS], y[BATCH * DIM], dy[BATCH * DIM],
+        row[ROWS * DIM], after[ROWS * DIM];
+    static double step[ROWS][DIM];
+    int64_t offsets[BATCH + 1], id[BATCH * IDS], count = 0;
+    neo_ctx *ctx = test_ctx(2, NEO_ISA_BEST, 1);
+    neo_table_desc table = {0};
+    neo_bags_desc d = {0};
+    neo_bags *bags = NULL;
+    neo_jagged j = {0};
+    table.name = "t";
+    table.rows = ROWS;
+    table.dim = DIM;
+    table.row_buckets = 4;
+    d.tables = &table;
+    d.table_count = 1;
+    d.max_batch = BATCH;
+    d.max_ids = BATCH * IDS;
+    REQUIRE_OK(neo_bags_create(ctx, &d, &bags));
+    CHECK_OK(neo_bags_get_rows(bags, 0, 0, ROWS, row));
+    for (int i = 0; i < BATCH; i++) {
+        offsets[i] = count;
+        for (int k = 0; k < i % (IDS + 1); k++, count++) {
+            id[count] = (int64_t)(test_random() % ROWS);
+            w[count] = test_uniform() + 1.5f;
+        }
+    }
+    offsets[BATCH] = count;
+    for (int i = 0; i < BATCH * DIM; i++) dy[i] = test_uniform();
+    j.batch = BATCH;
+    j.feature_count = 1;
+    j.offsets = offsets;
+    j.id_dtype = NEO_I64;
+    j.ids = id;
+    j.weights = w;
+    CHECK_OK(neo_jagged_normalize(&j, n));
+    j.weights = n;
+    CHECK_OK(neo_bags_forward(bags, &j, neo_tensor_2d(y, NEO_F32, BATCH, DIM)));
+    neo_tensor dout = neo_tensor_2d(dy, NEO_F32, BATCH, DIM);
+    CHECK_OK(neo_bags_weight_grad(bags, &j, dout, dn));
+    CHECK_OK(neo_bags_backward(bags, &j, dout, 0.5f));
+    j.weights = w;
+    CHECK_OK(neo_jagged_normalize_backward(&j, dn, dn));
+    CHECK_OK(neo_bags_get_rows(bags, 0, 0, ROWS, after));
+    for (int i = 0; i < BATCH; i++) {
+        double sum = 0, mean[DIM] = {0};
+        for (int64_t k = offsets[i]; k < offsets[i + 1]; k++) sum += (double)w[k];
+        for (int64_t k = offsets[i]; k < offsets[i + 1]; k++)
+            for (int c = 0; c < DIM; c++) {
+                mean[c] += (double)w[k] / sum * (double)row[id[k] * DIM + c];
+                step[id[k]][c] += 0.5 * (double)w[k] / sum * (double)dy[i * DIM + c];
+            }
+        for (int c = 0; c < DIM; c++) CHECK_NEAR(y[i * DIM + c], mean[c], 1e-6);
+        for (int64_t k = offsets[i]; k < offsets[i + 1]; k++) {
+            double want = 0;
+            for (int c = 0; c < DIM; c++)
+                want += (double)dy[i * DIM + c] * ((double)row[id[k] * DIM + c] - mean[c]) / sum;
+            CHECK_NEAR(dn[k], want, 1e-6);
+        }
+    }
+    for (int i = 0; i < ROWS; i++)
+        for (int c = 0; c < DIM; c++)
+            CHECK_NEAR(after[i * DIM + c], (double)row[i * DIM + c] - step[i][c], 1e-6);
+    neo_bags_destroy(bags);
+    neo_ctx_destroy(ctx);
+}
+
 /* Random damage to offsets and ids: whatever the validator accepts can be followed, whatever the
    bags accept too, and what is refused changes nothing. Run under AddressSanitizer to see the
    reads. */
@@ -476,6 +546,7 @@ int main(void) {
     RUN(test_slice_stack_transpose);
     RUN(test_reserve);
     RUN(test_normalize);
+    RUN(test_weighted_mean_of_rows);
     RUN(test_damage);
     return test_end("bags/jagged");
 }

@@ -76,6 +76,14 @@ static void description_mistakes(void) {
         {"quote category hash\n", "columns:1:1: 'quote' is a setting: a column of that name"},
         {"delimiter skip\n", "columns:1:1: 'delimiter' is a setting: a column of that name"},
         {"\"quote\" catgory\n", "found 'catgory' (did you mean category?)"},
+        {"Order Id skip\n", "columns:1:7: expected label, dense, category, bucket, cross, list or "
+                            "skip, found 'Id' (a name with spaces or # stands in double quotes: "
+                            "\"Order Id\")"},
+        {"y label\nsize in m dense log\n", "double quotes: \"size in m\")"},
+        {"Job #2 category\n", "columns:1:5: column 'Job': expected what it becomes (skip: nothing) "
+                              "(a name with spaces or # stands in double quotes: \"Job #...\")"},
+        {"\"a\" more dense\n", "found 'more'"},
+        {"a dense more dense\n", "found 'more'"},
         {"comment #\na label\n", "columns:1:9: expected what comment lines begin with (# in double "
                                  "quotes: comment \"#\")"},
         {"\"a #1\" dens # \"x\"\n", "columns:1:8: expected label, dense"},
@@ -566,7 +574,7 @@ static void header_behind_long_lines(void) {
     neo_batch b;
     FILE *f = fopen(path, "wb");
     REQUIRE(f);
-    for (int i = 0; i < 5000; i++) fprintf(f, "line %d of a long preface, which holds no sample\n", i);
+    for (int i = 0; i < 5000; i++) fprintf(f, "line %d of a preface, which holds no sample\n", i);
     for (int i = 0; i < 300000; i++) fputc('"', f);
     fprintf(f, "\nx,z,y\n");
     for (int i = 0; i < 1000; i++) fprintf(f, "%d,no,%d\n", i, i % 2);
@@ -603,13 +611,22 @@ static void settings_that_lack(void) {
         {"c skip\nx dense\n", "Id,Age\n1,2\n", ":1:4: x: expected a number, found 'Age' (a line of "
                                                 "names needs the setting: header)"},
         {"y label\nx dense\n", "1,2\n1,Age\n", ":2:3: x: expected a number, found 'Age'"},
-        {"skip-lines 1\ny label\nx dense\n", "title\nz,2\n", "found 'z' (a line of names needs"},
+        {"skip-lines 1\ny label\nx dense\n", "title\nz,2\n", "found 'z' (words need positive=) (a line of names needs"},
         {"header\ny label\nx dense\n", "y,x\n1,Age\n", ":2:3: x: expected a number, found 'Age'"},
         {"c category\ny label\n", "a,1\n\"b, c\",1\n",
          ":2:1: 3 fields, expected 2 (fields in quotes need the setting: quote \")"},
         {"y label\nx dense\n", "1,\"2\"\n",
          "found '\"2\"' (fields in quotes need the setting: quote \") (a line of names needs"},
         {"y label\nx dense\n", "0,1\n1;2\n", ":2:1: 1 field, expected 2; the delimiter is ,"},
+        {"delimiter tab\ny label\nx dense\n", "1 2\n", " expected 2; the delimiter is tab"},
+        {"quote \"\nc category\ny label\n", "\"a\";1\n",
+         ":1:4: text follows the closing quote; the delimiter is ,"},
+        {"header\ny label\nx dense\n", "\"y\",\"x\"\n1,2\n",
+         "it has '\"y\"', '\"x\"' (fields in quotes need the setting: quote \")"},
+        {"y label\nx dense\n", "1,1\nyes,2\n",
+         ":2:1: y: expected a number, found 'yes' (words need positive=)"},
+        {"delimiter ;\ny label\nx dense\n", "1;3,5\n",
+         "x: expected a number, found '3,5', with a comma, not a point"},
         {"quote \"\ny label\nx dense\n", "0,1\n1,\"a\n b\"\n",
          "ends inside quotes that begin here (a field cannot go on in the next line)"},
     };
