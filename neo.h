@@ -853,7 +853,8 @@ NEO_API neo_status neo_attention_backward(neo_ctx *ctx, const neo_attention_desc
 
 /* neo_interact_forward: pairwise dot products of T = [x; e_1 .. e_F], as DLRM's interact_features:
    z = [x, (T_i . T_j for i = 0 .. F, j < i)], row-major in (i, j).
-   With diagonal != 0 also j = i. neo_interact_width: columns of z: D + F(F+1)/2 [+ F+1].
+   With diagonal != 0 also j = i. neo_interact_width: columns of z: D + F(F+1)/2 [+ F+1]; -1: a
+   number is negative, or D is above 2^62 or F above 2^31 - 1.
    Shapes    x [B][D], e [B][F D], z [B][width]; dz, dx, de alike; f32, last stride 1.
    Numerics  dots add by fma in order of D. dT_i starts at dz's copy part (row 0) or 0 and adds the
              partners j = 0 .. F in order (j = i enters once: with twice its dz, without diagonal
@@ -1420,7 +1421,7 @@ typedef struct neo_bags_stats {
     int64_t grow_count;   /* times reserve grew the workspace */
 } neo_bags_stats;
 NEO_API neo_bags_stats neo_bags_get_stats(const neo_bags *bags);
-/* neo_bags_set_steps: steps taken so far, for optimizer state that comes from elsewhere. */
+/* neo_bags_set_steps: steps taken so far (below 0: 0), for optimizer state that comes from elsewhere. */
 NEO_API void neo_bags_set_steps(neo_bags *bags, int64_t steps);
 
 /* ---------------------------------------------------------------------------
@@ -6949,6 +6950,7 @@ NEO__STATIC_ASSERT((size_t)NEO__INTERACT_FLOATS / 4 * 5 * sizeof(float) <=
 
 NEO__HOT_END
 NEO_API int64_t neo_interact_width(int64_t dim, int64_t features, int diagonal) {
+    if (dim < 0 || dim > INT64_MAX / 2 || features < 0 || features > INT32_MAX) return -1;
     return dim + features * (features + 1) / 2 + (diagonal ? features + 1 : 0);
 }
 
@@ -10555,7 +10557,7 @@ NEO_API neo_bags_stats neo_bags_get_stats(const neo_bags *b) {
     s.grow_count = b->grow_count;
     return s;
 }
-NEO_API void neo_bags_set_steps(neo_bags *b, int64_t steps) { b->steps = steps; }
+NEO_API void neo_bags_set_steps(neo_bags *b, int64_t steps) { b->steps = NEO__MAX(steps, 0); }
 /* The name of the object, and the t of Adam: what a checkpoint needs beside weights and state. The
    tensors are "<bags>.<table>.weight", ".scale", ".momentum1", ".momentum2", and "<bags>.step". */
 static NEO__UNUSED const char *neo__bags_name(const neo_bags *b) { return b->name; }
@@ -11826,15 +11828,17 @@ NEO_API neo_status neo_bags_weight_grad(neo_bags *b, const neo_jagged *batch, ne
 /* The numbers of this step, sent to the device if they are not those of the last. */
 static neo_status neo__bags_rules(neo_bags *b, float lr) {
     int changed = b->ctx->on->recording != 0;
+    const int64_t step = b->steps < INT64_MAX ? b->steps + 1 : b->steps; /* may come from a file */
     neo__fp_state fp = neo__fp_enter();
     for (int64_t i = 0; i < b->sizes.tables; i++) {
         const neo__bag_table *t = &b->tables[i];
         const int draws = t->job.store.dtype != NEO_F32 && !t->round_nearest;
         NEO__ZERO(neo__job_rule, now);
-        now.step = neo__bag_step_make(&t->optim, lr, b->steps + 1);
+        now.step = neo__bag_step_make(&t->optim, lr, step);
         if (!neo__bag_optims[t->optim.kind].counts_steps) now.step.fix1 = now.step.fix2 = 1.0f;
-        if (draws) now.round = neo__random_key_make(b->ctx->seed, t->name_hash, b->steps + 1,
-                                                    NEO_STREAM_ROUNDING);
+        if (draws)
+            now.round =
+                neo__random_key_make(b->ctx->seed, t->name_hash, step, NEO_STREAM_ROUNDING);
         now.nearest = t->round_nearest;
         if (memcmp(&now, &b->job.told.host_rules[i], sizeof now) == 0) continue;
         b->job.told.host_rules[i] = now;

@@ -2785,13 +2785,14 @@ static void neo__tally_file(neo__tally *tally) {
 static neo_status neo__tally_labels(const neo_schema *schema, const neo__tally *tally) {
     char shown[NEO__LABELS * sizeof tally->negative.label[0].text + 16] = "";
     size_t used = 0;
-    const neo__op *op = schema->ops;
+    int32_t i = 0;
     if (tally->positive > 0 || tally->labels == 0) return NEO_OK;
-    while (op < schema->ops + schema->op_count && op->kind != NEO__OP_LABEL) op++;
-    if (op == schema->ops + schema->op_count || !op->words) return NEO_OK;
-    for (int i = 0; i < tally->negative.count; i++)
-        used += (size_t)snprintf(shown + used, sizeof shown - used, "%s%s", i ? ", " : "",
-                                 i < NEO__LABELS ? tally->negative.label[i].text : "...");
+    while (i < schema->op_count && schema->ops[i].kind != NEO__OP_LABEL) i++;
+    if (i == schema->op_count || !schema->ops[i].words) return NEO_OK;
+    const neo__op *op = &schema->ops[i];
+    for (int k = 0; k < tally->negative.count; k++)
+        used += (size_t)snprintf(shown + used, sizeof shown - used, "%s%s", k ? ", " : "",
+                                 k < NEO__LABELS ? tally->negative.label[k].text : "...");
     return neo_fail(NEO_ERR_FORMAT,
                     "column '%.60s': none of %" PRId64 " labels is '%.*s'%s, as positive= asks: "
                     "there are %s",
@@ -3861,9 +3862,10 @@ NEO_API neo_status neo_reader_seek(neo_reader *reader, const neo_position *posit
     if (w[7] != (int64_t)reader->check) return neo__reader_mismatch(reader, position);
     if (sizes != 0 && reader->sizes != 0 && sizes != reader->sizes)
         return neo__reader_resized(reader, sizes);
-    int good = w[0] >= 0 && w[1] >= 0 && w[2] >= 0 && file <= reader->blocks.source.path_count &&
-               w[3] >= 0 && w[4] >= 0 && w[5] >= 0 && w[6] >= 0 && used < reader->windows.samples &&
-               used <= w[1];
+    int good = w[2] >= 0 && file <= reader->blocks.source.path_count &&
+               w[6] >= 0 && used < reader->windows.samples && used <= w[1];
+    for (int i = 0; i < 6; i++) /* no sum of what follows leaves 64 bits */
+        good = good && (i == 2 || (w[i] >= 0 && (i == 0 || w[i] <= INT64_MAX / 4)));
     good = good && (file < reader->blocks.source.path_count || w[3] == 0);
     NEO__CHECK(good, NEO_ERR_ARG, "neo_reader_seek: the position holds numbers that cannot be");
     NEO__CHECK(

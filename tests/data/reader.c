@@ -493,6 +493,11 @@ static void resume_anywhere(void) {
         at[2].word[3] += 1 << 30;
         REQUIRE_OK(neo_reader_seek(r, &at[2]));
         CHECK_ERR(neo_reader_next(r, &b), NEO_ERR_MISMATCH, "the saved position is at byte");
+        for (int i = 1; i < 6; i++) { /* sums with them would leave 64 bits */
+            neo_position far = at[3];
+            far.word[i] = INT64_MAX - 1;
+            if (i != 2) CHECK_ERR(neo_reader_seek(r, &far), NEO_ERR_ARG, "cannot be");
+        }
         at[3].word[6] = -1;
         CHECK_ERR(neo_reader_seek(r, &at[3]), NEO_ERR_ARG, "cannot be");
         neo_reader_close(r);

@@ -611,7 +611,8 @@ static void settings_that_lack(void) {
         {"c skip\nx dense\n", "Id,Age\n1,2\n", ":1:4: x: expected a number, found 'Age' (a line of "
                                                 "names needs the setting: header)"},
         {"y label\nx dense\n", "1,2\n1,Age\n", ":2:3: x: expected a number, found 'Age'"},
-        {"skip-lines 1\ny label\nx dense\n", "title\nz,2\n", "found 'z' (words need positive=) (a line of names needs"},
+        {"skip-lines 1\ny label\nx dense\n", "title\nz,2\n",
+         "found 'z' (words need positive=) (a line of names needs"},
         {"header\ny label\nx dense\n", "y,x\n1,Age\n", ":2:3: x: expected a number, found 'Age'"},
         {"c category\ny label\n", "a,1\n\"b, c\",1\n",
          ":2:1: 3 fields, expected 2 (fields in quotes need the setting: quote \")"},
