@@ -853,8 +853,8 @@ NEO_API neo_status neo_attention_backward(neo_ctx *ctx, const neo_attention_desc
 
 /* neo_interact_forward: pairwise dot products of T = [x; e_1 .. e_F], as DLRM's interact_features:
    z = [x, (T_i . T_j for i = 0 .. F, j < i)], row-major in (i, j).
-   With diagonal != 0 also j = i. neo_interact_width: columns of z: D + F(F+1)/2 [+ F+1]; -1: a
-   number is negative, or D is above 2^62 or F above 2^31 - 1.
+   With diagonal != 0 also j = i. neo_interact_width: columns of z: D + F(F+1)/2 [+ F+1]; -1: D or
+   F is negative or too large.
    Shapes    x [B][D], e [B][F D], z [B][width]; dz, dx, de alike; f32, last stride 1.
    Numerics  dots add by fma in order of D. dT_i starts at dz's copy part (row 0) or 0 and adds the
              partners j = 0 .. F in order (j = i enters once: with twice its dz, without diagonal
@@ -1421,7 +1421,7 @@ typedef struct neo_bags_stats {
     int64_t grow_count;   /* times reserve grew the workspace */
 } neo_bags_stats;
 NEO_API neo_bags_stats neo_bags_get_stats(const neo_bags *bags);
-/* neo_bags_set_steps: steps taken so far (below 0: 0), for optimizer state that comes from elsewhere. */
+/* neo_bags_set_steps: steps taken (below 0: 0), for optimizer state that comes from elsewhere. */
 NEO_API void neo_bags_set_steps(neo_bags *bags, int64_t steps);
 
 /* ---------------------------------------------------------------------------
@@ -3627,7 +3627,7 @@ NEO_API void neo__device_counts(neo_ctx *ctx, int64_t *counter) {
 /* One step more, of an object whose step the device has been told to make. */
 static void neo__count_step(neo_ctx *ctx, int64_t *steps) {
     neo__device_counts(ctx, steps);
-    ++*steps;
+    if (*steps < INT64_MAX) ++*steps;
 }
 /* Parameters and states of one context work on another only if both compute in the same place. */
 static neo_status neo__check_device(const neo_ctx *ctx, const neo_ctx *other, const char *function,

@@ -1966,8 +1966,9 @@ static int neo__field_number(const neo_schema *s, const neo__op *op, neo__text t
                              float *x, neo__issue *e) {
     int kind = neo__number(t.p, t.bytes, x);
     if (kind == NEO__NUMBER_OK) return 1;
-    const char *hint = op->kind == NEO__OP_LABEL ? " (words need positive=)" : "";
-    if (t.bytes > 0 && memchr(t.p, ',', t.bytes)) hint = ", with a comma, not a point";
+    const char *hint = "";
+    if (kind == NEO__NUMBER_BAD && op->kind == NEO__OP_LABEL) hint = " (words need positive=)";
+    else if (memchr(t.p, ',', t.bytes)) hint = ", with a comma, not a point";
     neo__issue_field(e, kind == NEO__NUMBER_BAD ? NEO_ERR_FORMAT : NEO_ERR_RANGE, t.p - line + 1,
                      s->columns[op->column].name,
                      kind == NEO__NUMBER_BAD ? "expected a number, found"

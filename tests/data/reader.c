@@ -158,7 +158,7 @@ static void delimited_bad_lines(void) {
     static const bad_line grid[] = {
         {"1,2", "3:1: 2 fields, expected 4", NEO_ERR_FORMAT},
         {"1,2,a,b,c", "3:1: 5 fields, expected 4", NEO_ERR_FORMAT},
-        {"x,2,a,1", "3:1: y: expected a number, found 'x'", NEO_ERR_FORMAT},
+        {"x,2,a,1", "3:1: y: expected a number, found 'x' (words need positive=)", NEO_ERR_FORMAT},
         {"-0.5,2,a,1", "3:1: y: expected a label in [0, 1], found '-0.5'", NEO_ERR_RANGE},
         {" ? ,2,a,1", "3:2: y: the label is missing", NEO_ERR_FORMAT},
         {"1, 2x,a,1", "3:4: x: expected a number, found '2x'", NEO_ERR_FORMAT},
