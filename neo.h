@@ -9023,7 +9023,7 @@ typedef struct neo__jagged_writer {
 static neo_status neo__jagged_check_fit(const neo_jagged_buffer *b, neo_dtype from,
                                         const void *ids, int64_t k, int64_t count,
                                         const char *fn) {
-    if (b->view.id_dtype != NEO_I32 || from != NEO_I64) return NEO_OK;
+    if (b->view.id_dtype != NEO_I32 || from != NEO_I64 || count == 0) return NEO_OK;
     const int64_t *p = (const int64_t *)ids + k;
     for (int64_t i = 0; i < count; i++)
         NEO__CHECK(p[i] >= INT32_MIN && p[i] <= INT32_MAX, NEO_ERR_RANGE,

@@ -23,7 +23,8 @@ static const fuzz_seed fuzz_seeds[] = {
     FUZZ_TEXT("# nothing\nheader\ndelimiter tab\ny label\r\nx dense\nz skip\n"),
     FUZZ_TEXT("quote \"\nheader\nb label\n\"a b\" category cross b rows=9 # x\nc list sep=; "
               "min_count=2\n"),
-    FUZZ_TEXT("comment \"#\"\nmissing \"# 1\" # x\n\"a #1\" cross \"a #1\" rows=9 # \"\nc d list\n"),
+    FUZZ_TEXT("comment \"#\"\nmissing \"# 1\" # x\n\"a #1\" cross \"a #1\" rows=9 # \"\n"
+              "c d list\n"),
     FUZZ_TEXT("c list sep=; weight=: normalize\ny label\nquote category\n"),
     FUZZ_TEXT("a category rows=7 hash\nb cross a rows=9\nc list sep=; rows=4 hash\n"),
 };
