@@ -1371,7 +1371,8 @@ static neo_status neo__describe_column(neo_schema *schema, neo__line *line, neo_
                                   "%.*s list sep=| rows=1000",
                                   NEO__SHOW(name));
         if (schema->op_count == NEO__OPS_MAX)
-            return neo__line_fail(line, "the columns become more than %d things", NEO__OPS_MAX);
+            return neo__line_fail(line, "the columns become more than %d numbers and features",
+                                  NEO__OPS_MAX);
         neo__op *op = &schema->ops[schema->op_count++];
         op->kind = (neo__op_kind)kind;
         op->column = column;
@@ -1942,7 +1943,7 @@ static int32_t neo__fields(const neo_schema *schema, const char *line, const cha
             if (!p) {
                 neo__issue_set(issue, NEO_ERR_FORMAT, from - line + 1,
                                "the line ends inside quotes that begin here (a field cannot go on "
-                           "in the next line)");
+                               "in the next line)");
                 return -1;
             }
             from = p;
@@ -2512,6 +2513,9 @@ static neo_status neo__source_head(neo__source *source, int64_t *passed) {
         source->carry_bytes = (size_t)(end - line);
         memmove(source->carry, line, source->carry_bytes);
         *passed += line - source->carry;
+        NEO__CHECK(*passed < source->offset && !neo__source_stopped(source), NEO_ERR_MISMATCH,
+                   "%s: the saved position, at byte %" PRId64 ", is not behind the header",
+                   neo__path_name(source->paths[source->file]), source->offset);
         size_t got;
         NEO__TRY(neo__source_fill(source, source->carry + source->carry_bytes,
                                   NEO__CHUNK_BYTES - source->carry_bytes, &got));

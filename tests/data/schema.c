@@ -173,7 +173,7 @@ static void large_descriptions(void) {
     used = (size_t)snprintf(text, 64, "y");
     for (int i = 0; i < 20000; i++) used += (size_t)snprintf(text + used, 64, " dense");
     snprintf(text + used, 64, "\n");
-    CHECK_ERR(neo_schema_parse(ctx, text, &s), NEO_ERR_FORMAT, "become more than 16384 things");
+    CHECK_ERR(neo_schema_parse(ctx, text, &s), NEO_ERR_FORMAT, "more than 16384 numbers and features");
     for (int i = 0; i < 5000; i++) memcpy(text + 10 * i, "missing a\n", 10);
     CHECK_ERR(neo_schema_parse(ctx, text, &s), NEO_ERR_FORMAT,
               "columns:4097:9: more than 4096 such lines");
@@ -591,6 +591,10 @@ static void header_behind_long_lines(void) {
     REQUIRE_OK(neo_reader_seek(r, &at));
     CHECK_INT(read_hashes(r, got, 8), 1);
     CHECK_BITS(want, got, sizeof *got);
+    at.word[3] = 7; /* among the lines that hold no sample */
+    REQUIRE_OK(neo_reader_seek(r, &at));
+    CHECK_ERR(neo_reader_next(r, &b), NEO_ERR_MISMATCH,
+              "head-far.csv: the saved position, at byte 7, is not behind the header");
     neo_reader_close(r);
     neo_schema_destroy(s);
     REQUIRE_OK(neo_schema_parse(ctx, "skip-lines 5001\nheader\ny label\nw dense\n", &s));
