@@ -13,7 +13,7 @@ budget() {
     case $1 in
     neo.h) echo 17274 0 1 ;;
     neo_state.h) echo 3541 0 0 ;;
-    neo_data.h) echo 4877 0 0 ;;
+    neo_data.h) echo 4881 0 0 ;;
     neo_comm.h) echo 4986 0 0 ;;
     neo_plan.h) echo 4516 0 0 ;;
     neo_fsdp.h) echo 4651 0 0 ;;
