@@ -173,7 +173,8 @@ static void large_descriptions(void) {
     used = (size_t)snprintf(text, 64, "y");
     for (int i = 0; i < 20000; i++) used += (size_t)snprintf(text + used, 64, " dense");
     snprintf(text + used, 64, "\n");
-    CHECK_ERR(neo_schema_parse(ctx, text, &s), NEO_ERR_FORMAT, "more than 16384 numbers and features");
+    CHECK_ERR(neo_schema_parse(ctx, text, &s), NEO_ERR_FORMAT,
+              "become more than 16384 numbers and features");
     for (int i = 0; i < 5000; i++) memcpy(text + 10 * i, "missing a\n", 10);
     CHECK_ERR(neo_schema_parse(ctx, text, &s), NEO_ERR_FORMAT,
               "columns:4097:9: more than 4096 such lines");
