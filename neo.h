@@ -864,7 +864,8 @@ NEO_API neo_status neo_attention_backward(neo_ctx *ctx, const neo_attention_desc
 
 /* neo_interact_forward: pairwise dot products of T = [x; e_1 .. e_F], as DLRM's interact_features:
    z = [x, (T_i . T_j for i = 0 .. F, j < i)], row-major in (i, j).
-   With diagonal != 0 also j = i. neo_interact_width: columns of z: D + F(F+1)/2 [+ F+1].
+   With diagonal != 0 also j = i. neo_interact_width: columns of z: D + F(F+1)/2 [+ F+1]; -1: D or
+   F is negative or too large.
    Shapes    x [B][D], e [B][F D], z [B][width]; dz, dx, de alike; f32, last stride 1.
    Numerics  dots add by fma in order of D. dT_i starts at dz's copy part (row 0) or 0 and adds the
              partners j = 0 .. F in order (j = i enters once: with twice its dz, without diagonal
@@ -1126,6 +1127,24 @@ NEO_API neo_status neo_jagged_stack(neo_jagged_buffer *out, const neo_jagged *co
                                     int count);
 NEO_API neo_status neo_jagged_transpose(neo_jagged_buffer *out, const neo_jagged *sample_major);
 
+/* neo_jagged_normalize: each weight divided by the sum of its bag's weights. A table that pools by
+   NEO_POOL_SUM then gives the weighted mean of the rows, sum(w x) / sum(w), under any plan, as a
+   bag is whole here. (NEO_POOL_MEAN divides by the number of ids, with weights too.)
+   neo_jagged_normalize_backward: dout, as neo_bags_weight_grad gave it for the normalized weights,
+   becomes the gradient of the weights of j: (dout_k - sum_i n_i dout_i) / sum(w).
+   Arrays    out and the arrays of gradients are indexed as j->weights is, by the offsets; out may
+             be j->weights, dweights may be dout.
+   Numerics  sums in double in order of position; each result is rounded to f32 once. A bag of zeros
+             stays so, and pools to zeros as an empty one does; its gradients are 0. An id that the
+             bounds policy drops counts, as for MEAN.
+   Errors    NEO_ERR_NUMERIC: weights that are not finite, or whose sum is 0 (or nearly) while they
+             are not: the message has feature and sample. NEO_ERR_ARG: there are no weights. Those
+             of neo_jagged_validate. NEO_ERR_UNSUPPORTED: a batch on a device. Nothing is written
+             then. */
+NEO_API neo_status neo_jagged_normalize(const neo_jagged *j, float *out);
+NEO_API neo_status neo_jagged_normalize_backward(const neo_jagged *j, const float *dout,
+                                                 float *dweights);
+
 /* ---------------------------------------------------------------------------
    >>bags
 
@@ -1152,7 +1171,11 @@ NEO_API neo_status neo_jagged_transpose(neo_jagged_buffer *out, const neo_jagged
      - not yet: more than 2^31 - 1 ids in a batch (NEO_ERR_UNSUPPORTED)
    ------------------------------------------------------------------------ */
 typedef struct neo_bags neo_bags;
-typedef enum neo_pooling { NEO_POOL_SUM, NEO_POOL_MEAN, NEO_POOL_NONE } neo_pooling;
+typedef enum neo_pooling {
+    NEO_POOL_SUM,  /* with weights of neo_jagged_normalize: the weighted mean */
+    NEO_POOL_MEAN, /* the sum over the number of ids, with weights too */
+    NEO_POOL_NONE
+} neo_pooling;
 typedef enum neo_bounds { /* what to do with an id outside its table */
     NEO_BOUNDS_ERROR,     /* refuse the batch: nothing is written */
     NEO_BOUNDS_DROP,      /* leave the id out, and count it */
@@ -1410,7 +1433,7 @@ typedef struct neo_bags_stats {
     int64_t grow_count;   /* times reserve grew the workspace */
 } neo_bags_stats;
 NEO_API neo_bags_stats neo_bags_get_stats(const neo_bags *bags);
-/* neo_bags_set_steps: steps taken so far, for optimizer state that comes from elsewhere. */
+/* neo_bags_set_steps: steps taken (below 0: 0), for optimizer state that comes from elsewhere. */
 NEO_API void neo_bags_set_steps(neo_bags *bags, int64_t steps);
 
 /* ---------------------------------------------------------------------------
@@ -3643,7 +3666,7 @@ NEO_API void neo__device_counts(neo_ctx *ctx, int64_t *counter) {
 /* One step more, of an object whose step the device has been told to make. */
 static void neo__count_step(neo_ctx *ctx, int64_t *steps) {
     neo__device_counts(ctx, steps);
-    ++*steps;
+    if (*steps < INT64_MAX) ++*steps;
 }
 /* Parameters and states of one context work on another only if both compute in the same place. */
 static neo_status neo__check_device(const neo_ctx *ctx, const neo_ctx *other, const char *function,
@@ -7161,6 +7184,7 @@ NEO__STATIC_ASSERT((size_t)NEO__INTERACT_FLOATS / 4 * 5 * sizeof(float) <=
 
 NEO__HOT_END
 NEO_API int64_t neo_interact_width(int64_t dim, int64_t features, int diagonal) {
+    if (dim < 0 || dim > INT64_MAX / 2 || features < 0 || features > INT32_MAX) return -1;
     return dim + features * (features + 1) / 2 + (diagonal ? features + 1 : 0);
 }
 
@@ -9267,7 +9291,7 @@ typedef struct neo__jagged_writer {
 static neo_status neo__jagged_check_fit(const neo_jagged_buffer *b, neo_dtype from,
                                         const void *ids, int64_t k, int64_t count,
                                         const char *fn) {
-    if (b->view.id_dtype != NEO_I32 || from != NEO_I64) return NEO_OK;
+    if (b->view.id_dtype != NEO_I32 || from != NEO_I64 || count == 0) return NEO_OK;
     const int64_t *p = (const int64_t *)ids + k;
     for (int64_t i = 0; i < count; i++)
         NEO__CHECK(p[i] >= INT32_MIN && p[i] <= INT32_MAX, NEO_ERR_RANGE,
@@ -9668,6 +9692,70 @@ NEO_API neo_status neo_jagged_transpose(neo_jagged_buffer *b, const neo_jagged *
             for (int64_t i = 0; i < in->batch; i++)
                 neo__jagged_add(&w, in, i * in->feature_count + t, 1);
     return neo__jagged_done(&w, in->batch, 0);
+}
+
+/* ---- weighted means ---- */
+/* The sum of the n weights of a bag; 0: all of them are 0. Returns 0 if they cannot be divided by
+   it. */
+static int neo__weights_sum(const float *weights, int64_t n, double *sum) {
+    double most = 0.0;
+    *sum = 0.0;
+    for (int64_t k = 0; k < n; k++) {
+        *sum += (double)weights[k];
+        most = NEO__MAX(most, fabs((double)weights[k]));
+    }
+    return most == 0.0 ? *sum == 0.0 : most / fabs(*sum) <= (double)FLT_MAX;
+}
+static void neo__weights_normalize(const float *weights, int64_t n, double sum, float *out) {
+    for (int64_t k = 0; k < n; k++) out[k] = sum != 0.0 ? (float)((double)weights[k] / sum) : 0.0f;
+}
+static void neo__weights_normalize_backward(const float *weights, int64_t n, double sum,
+                                            const float *dout, float *dweights) {
+    double mean = 0.0;
+    for (int64_t k = 0; k < n && sum != 0.0; k++)
+        mean += (double)weights[k] / sum * (double)dout[k];
+    for (int64_t k = 0; k < n; k++)
+        dweights[k] = sum != 0.0 ? (float)(((double)dout[k] - mean) / sum) : 0.0f;
+}
+/* Check all bags, then write. dout NULL: forward. */
+static neo_status neo__jagged_normalize(const neo_jagged *j, const float *dout, float *out,
+                                        const char *fn) {
+    NEO__TRY(neo__jagged_check(j, fn));
+    NEO__CHECK(j->place == NEO_HOST, NEO_ERR_UNSUPPORTED, "%s: the batch is on a device", fn);
+    NEO__TRY(neo__jagged_check_offsets(j, fn));
+    if (neo_jagged_id_count(j) == 0) return NEO_OK;
+    NEO__CHECK(j->weights && out, NEO_ERR_ARG, "%s: the batch has no weights, or out is NULL", fn);
+    for (int pass = 1; pass <= 2; pass++)
+        for (int32_t t = 0; t < j->feature_count; t++) {
+            int64_t first = neo__jagged_first_bag(j, t), end = neo__jagged_first_bag(j, t + 1);
+            for (int64_t i = first; i < end; i++) {
+                const int64_t k = j->offsets[i], n = j->offsets[i + 1] - k;
+                double sum;
+                NEO__CHECK(neo__weights_sum(j->weights + k, n, &sum), NEO_ERR_NUMERIC,
+                           "%s: the weights of feature %d, sample %" PRId64 " sum to %.9g", fn, t,
+                           i - first, sum);
+                if (pass == 1) continue;
+                if (dout)
+                    neo__weights_normalize_backward(j->weights + k, n, sum, dout + k, out + k);
+                else neo__weights_normalize(j->weights + k, n, sum, out + k);
+            }
+        }
+    return NEO_OK;
+}
+NEO_API neo_status neo_jagged_normalize(const neo_jagged *j, float *out) {
+    neo__fp_state fp = neo__fp_enter();
+    neo_status status = neo__jagged_normalize(j, NULL, out, "neo_jagged_normalize");
+    neo__fp_leave(fp);
+    return status;
+}
+NEO_API neo_status neo_jagged_normalize_backward(const neo_jagged *j, const float *dout,
+                                                 float *dweights) {
+    const char *fn = "neo_jagged_normalize_backward";
+    NEO__CHECK(dout, NEO_ERR_ARG, "%s: dout is NULL", fn);
+    neo__fp_state fp = neo__fp_enter();
+    neo_status status = neo__jagged_normalize(j, dout, dweights, fn);
+    neo__fp_leave(fp);
+    return status;
 }
 NEO__HOT_END
 /* ---------------------------------------------------------------------------
@@ -10745,7 +10833,7 @@ NEO_API neo_bags_stats neo_bags_get_stats(const neo_bags *b) {
     s.grow_count = b->grow_count;
     return s;
 }
-NEO_API void neo_bags_set_steps(neo_bags *b, int64_t steps) { b->steps = steps; }
+NEO_API void neo_bags_set_steps(neo_bags *b, int64_t steps) { b->steps = NEO__MAX(steps, 0); }
 /* The name of the object, and the t of Adam: what a checkpoint needs beside weights and state. The
    tensors are "<bags>.<table>.weight", ".scale", ".momentum1", ".momentum2", and "<bags>.step". */
 static NEO__UNUSED const char *neo__bags_name(const neo_bags *b) { return b->name; }
@@ -12031,15 +12119,17 @@ NEO_API neo_status neo_bags_weight_grad(neo_bags *b, const neo_jagged *batch, ne
 /* The numbers of this step, sent to the device if they are not those of the last. */
 static neo_status neo__bags_rules(neo_bags *b, float lr) {
     int changed = b->ctx->on->recording != 0;
+    const int64_t step = b->steps < INT64_MAX ? b->steps + 1 : b->steps; /* may come from a file */
     neo__fp_state fp = neo__fp_enter();
     for (int64_t i = 0; i < b->sizes.tables; i++) {
         const neo__bag_table *t = &b->tables[i];
         const int draws = t->job.store.dtype != NEO_F32 && !t->round_nearest;
         NEO__ZERO(neo__job_rule, now);
-        now.step = neo__bag_step_make(&t->optim, lr, b->steps + 1);
+        now.step = neo__bag_step_make(&t->optim, lr, step);
         if (!neo__bag_optims[t->optim.kind].counts_steps) now.step.fix1 = now.step.fix2 = 1.0f;
-        if (draws) now.round = neo__random_key_make(b->ctx->seed, t->name_hash, b->steps + 1,
-                                                    NEO_STREAM_ROUNDING);
+        if (draws)
+            now.round =
+                neo__random_key_make(b->ctx->seed, t->name_hash, step, NEO_STREAM_ROUNDING);
         now.nearest = t->round_nearest;
         if (memcmp(&now, &b->job.told.host_rules[i], sizeof now) == 0) continue;
         b->job.told.host_rules[i] = now;

@@ -95,7 +95,8 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_schema_criteo(neo_ctx *ctx, neo_ids ids
    `header`: of those in use, in any order),
        <name> <what>...          where what is one or more of
      label [positive=W,W]        1 if the field is one of the words; without positive=, a number
-                                 in [0, 1]
+                                 in [0, 1]. If no label of the files is one of the words,
+                                 neo_schema_fit fails, and a reader logs a warning
      dense [log] [shift=a] [scale=b] [missing=c]
                                  (x - a) * b; with log x is first log(x + 1), 0 for x <= 0;
                                  c when the field is missing (default 0)
@@ -109,8 +110,11 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_schema_criteo(neo_ctx *ctx, neo_ids ids
      cross <other column> rows=N 1 + a hash of both fields modulo (rows - 1)
      list sep=C ...              several words in one field: a bag; further options of category
      list ... weight=D           a word may end in D and a number, its weight in the bag
-                                 ("a:0.5|b"); else its weight is 1, as those of all other features
-                                 then are
+                                 ("a:0.5|b"): the number is what follows the last D of the word. A
+                                 word without D has weight 1, and so have those of other features
+     list ... weight=D normalize the weights of a bag are divided by their sum: a table that pools
+                                 by NEO_POOL_SUM then gives the weighted mean of its rows. A bag
+                                 that neo_jagged_normalize would refuse makes a bad line
      skip                        the column is not used
    The sparse features are in the order of the lines; a feature is called as its column, with
    "_bucket" or "_x_<other>" added for bucket and cross. Before the columns may stand
@@ -127,7 +131,9 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_schema_criteo(neo_ctx *ctx, neo_ids ids
                      absent, from files of a reader with `unlabeled`
      comment T       lines that begin with T hold no sample; may be repeated
    '#' and what follows it on the line is a comment of the description, at the start of a line or
-   after a space. A column's name with spaces, or one that is a word above, stands in double quotes:
+   after a space. A column's name with spaces, one that begins with '#', or that is a word above,
+   stands in double quotes, and so may what follows missing and comment:
+       comment "#"
        "Job Title" category
    Spaces and tabs around a field are left out (unless they delimit; inside quotes they stay); blank
    lines hold no sample.
@@ -176,7 +182,9 @@ NEO_API neo_feature neo_schema_feature(const neo_schema *schema, int32_t feature
    With min_count it holds all words of the files, else those that get a row.
    neo_schema_samples: the samples of that pass, for a learning rate that depends on their number; a
    checkpoint has it too. 0: there was none.
-   Errors   NEO_ERR_STATE: fitted already. Those of a reader. The schema is then as before. */
+   Errors   NEO_ERR_STATE: fitted already. NEO_ERR_FORMAT: none of the labels is a word of positive=
+            (the message has the first that there are). Those of a reader. The schema is then as
+            before. */
 NEO_API int neo_schema_is_fitted(const neo_schema *schema);
 NEO_API int64_t neo_schema_samples(const neo_schema *schema);
 NEO_API neo_status neo_schema_fit(neo_schema *schema, const char *const *paths, int path_count,
@@ -268,8 +276,9 @@ NEO_API neo_status neo_reader_epoch(neo_reader *reader, int64_t epoch);
    same files, batch, window and seed: the same batches follow, on any number of ranks. It is plain
    numbers, the same on all ranks: save it as i64. Seeking in standard input reads forward, and only
    before the first neo_reader_next.
-   Errors   NEO_ERR_MISMATCH: made under another schema, batch, window or seed (it says which), or
-            the files are not the same (as far as can be seen: sizes, the place). */
+   Errors   NEO_ERR_MISMATCH: made under another schema, batch, window or seed (it says which, and
+            both values where it can), or the files are not the same (as far as can be seen: sizes,
+            the place). */
 enum { NEO_POSITION_WORDS = 8 };
 typedef struct neo_position {
     int64_t word[NEO_POSITION_WORDS]; /* [0] epoch, [1] samples read in it over all ranks; others:
@@ -515,6 +524,7 @@ typedef struct neo__op {
     double shift, scale;
     int64_t rows, min_count; /* 0: not given */
     char separator, weight;  /* of a list; weight 0: none */
+    int normalize;           /* of its weights */
     float *edges;
     int32_t edge_count;
     neo__text *words; /* of a label; NULL: a number */
@@ -541,7 +551,6 @@ struct neo_schema {
     int dict_count;
     int fitted;
     int64_t samples;                 /* that fitted it */
-    int told;                        /* fitting has told that no label is positive */
     int multi;                       /* a feature may have other than one id */
     int weighted;                    /* ids have weights */
     size_t ids_offset, record_bytes; /* of a parsed sample */
@@ -995,7 +1004,7 @@ NEO__HOT_END
    by word; a line becomes a column and its operations. Crosses find their other column, and the
    outputs their numbers, when all lines are known. Messages name file, line and column.
    ------------------------------------------------------------------------ */
-enum { NEO__COLUMNS_MAX = 4096, NEO__DESCRIPTION_BYTES = 4 << 20 };
+enum { NEO__COLUMNS_MAX = 4096, NEO__OPS_MAX = 16384, NEO__DESCRIPTION_BYTES = 4 << 20 };
 
 /* A path as a reader names it in messages. */
 static const char *neo__path_name(const char *path) {
@@ -1054,6 +1063,8 @@ typedef struct neo__line {
     int32_t number;              /* from 1 */
     const char *begin, *p, *end; /* the line without its comment; p: what is not read yet */
     const char *at;              /* the word that messages point at */
+    int comment;                 /* one was cut off */
+    neo__dict columns, features; /* names so far */
 } neo__line;
 
 static neo_status neo__line_fail(const neo__line *line, const char *format, ...) NEO__PRINTF(2, 3);
@@ -1066,7 +1077,20 @@ static neo_status neo__line_fail(const neo__line *line, const char *format, ...)
     return neo_fail(NEO_ERR_FORMAT, "%s:%d:%d: %s", line->path, line->number,
                     (int)(line->at - line->begin) + 1, text);
 }
-/* The next line of `rest`; 0: none. A comment is a # at the start or behind a blank. */
+/* The end of a line without its comment: a # at the start or behind a blank, outside of a text in
+   double quotes. Such a text is the line's first word, or behind cross, missing or comment. */
+static const char *neo__line_stop(const char *p, const char *end) {
+    for (int text = 1;;) {
+        while (p < end && neo__is_space(*p)) p++;
+        if (p == end || *p == '#') return p;
+        const char *word = p, *stop = NULL;
+        if (text && *p == '"') stop = (const char *)memchr(p + 1, '"', (size_t)(end - p - 1));
+        for (p = stop ? stop : p; p < end && !neo__is_space(*p);) p++;
+        neo__text t = neo__text_of(word, p);
+        text = neo__text_is(t, "cross") || neo__text_is(t, "missing") || neo__text_is(t, "comment");
+    }
+}
+/* The next line of `rest`; 0: none. */
 static int neo__line_next(neo__line *line, neo__text *rest) {
     neo__text all;
     if (!neo__text_part(rest, '\n', &all)) return 0;
@@ -1074,8 +1098,9 @@ static int neo__line_next(neo__line *line, neo__text *rest) {
     line->begin = line->at = line->p = all.p;
     line->end = all.p + all.bytes;
     if (line->end > line->begin && line->end[-1] == '\r') line->end--;
-    for (const char *q = line->begin; q < line->end; q++)
-        if (*q == '#' && (q == line->begin || neo__is_space(q[-1]))) line->end = q;
+    const char *stop = neo__line_stop(line->begin, line->end);
+    line->comment = stop < line->end;
+    line->end = stop;
     return 1;
 }
 /* The next word of the line, which stays unread until neo__line_take; 0: none. */
@@ -1178,6 +1203,8 @@ static neo_status neo__describe_options(neo_schema *schema, neo__line *line, neo
         } else if (kind == NEO__OP_LIST && neo__text_value(word, "weight", &value)) {
             if (value.bytes != 1) return neo__line_fail(line, "weight= needs one character");
             op->weight = value.p[0];
+        } else if (kind == NEO__OP_LIST && neo__text_is(word, "normalize")) {
+            op->normalize = 1;
         } else if (kind == NEO__OP_LABEL && !op->words &&
                    neo__text_value(word, "positive", &value)) {
             NEO__TRY(neo__describe_positive(schema, line, value, op));
@@ -1233,6 +1260,7 @@ static neo_status neo__describe_op(neo_schema *schema, neo__line *line, neo__op 
         return neo__line_fail(line, "a list needs sep=");
     if (op->weight && op->weight == op->separator)
         return neo__line_fail(line, "sep= and weight= are the same");
+    if (op->normalize && !op->weight) return neo__line_fail(line, "normalize needs weight=");
     return NEO_OK;
 }
 /* Letters to change, insert or leave out to make b of a; 99: too long to count. */
@@ -1254,18 +1282,30 @@ static int neo__text_distance(neo__text a, const char *b) {
 typedef struct neo__hint {
     char text[96];
 } neo__hint;
-/* A guess at what was meant by a line that describes no column: a setting, if the name is one; or
-   the option next to the word. */
-static neo__hint neo__describe_hint(neo__text name, neo__text word) {
+static const char *const neo__column_kinds[] = {/* in the order of neo__op_kind */
+                                                "label",  "dense", "category",
+                                                "bucket", "cross", "list"};
+enum { NEO__COLUMN_KINDS = sizeof neo__column_kinds / sizeof neo__column_kinds[0] };
+/* The operation called so; NEO__COLUMN_KINDS: none. */
+static int neo__column_kind(neo__text word) {
+    int kind = 0;
+    while (kind < NEO__COLUMN_KINDS && !neo__text_is(word, neo__column_kinds[kind])) kind++;
+    return kind;
+}
+/* A guess at what was meant by a line that describes no column: a setting, if the name is one and
+   not in quotes; the option next to the word; or a name of several words, if an operation is
+   further on in the line, or a comment cuts it. */
+static neo__hint neo__describe_hint(const neo__line *line, neo__text name, int quoted,
+                                    neo__text word) {
     static const char *const settings[] = {"delimiter",  "quote",  "missing",
                                            "skip-lines", "header", "comment"};
     static const char *const options[] = {
         "label",  "dense",  "category",  "bucket",     "cross",  "list",
         "skip",   "log",    "hash",      "rows=",      "sep=",   "missing=",
-        "scale=", "shift=", "positive=", "min_count=", "weight="};
+        "scale=", "shift=", "positive=", "min_count=", "weight=", "normalize"};
     neo__hint hint = {""};
     for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
-        if (neo__text_is(name, settings[i])) {
+        if (!quoted && neo__text_is(name, settings[i])) {
             snprintf(hint.text, sizeof hint.text, " ('%s' is a setting: before the columns)",
                      settings[i]);
             return hint;
@@ -1280,32 +1320,63 @@ static neo__hint neo__describe_hint(neo__text name, neo__text word) {
         const char *form = distance ? " (did you mean %s?)" : " (%s is no option here)";
         snprintf(hint.text, sizeof hint.text, form, options[i]);
     }
+    neo__line rest = *line;
+    const char *stop = word.bytes ? NULL : line->end;
+    for (; best == 3 && !stop && neo__line_take(&rest, &word);)
+        if (neo__column_kind(word) < NEO__COLUMN_KINDS || neo__text_is(word, "skip"))
+            stop = rest.at;
+    if (!quoted && stop && (word.bytes || line->comment))
+        snprintf(hint.text, sizeof hint.text,
+                 " (a name with spaces or # stands in double quotes: \"%.*s%s\")",
+                 NEO__SHOW(neo__trim(name.p, stop)), word.bytes ? "" : " #...");
     return hint;
 }
-static neo_status neo__describe_column(neo_schema *schema, neo__line *line, neo__text name) {
-    static const char *const kinds[] = {"label", "dense", "category", "bucket", "cross", "list"};
-    enum { KINDS = sizeof kinds / sizeof kinds[0] }; /* in the order of neo__op_kind */
+/* Add a name to a set of names: its number, from 0, and whether it is there already. */
+static neo_status neo__name_add(neo_ctx *ctx, neo__dict *names, neo__text name, int64_t *number,
+                                int *there) {
+    int64_t before = names->count;
+    names->max_words = (int64_t)0xFFFFFFFE;
+    NEO__TRY(neo__dict_add(ctx, names, neo__hash_bytes, name.p, name.bytes));
+    *there = names->count == before;
+    *number = neo__dict_find(names, neo__hash_bytes(name.p, name.bytes), name.p, name.bytes) - 1;
+    return NEO_OK;
+}
+static neo_status neo__describe_column(neo_schema *schema, neo__line *line, neo__text name,
+                                       int quoted) {
     neo__text word;
     int32_t column = schema->column_count, count = 0;
+    int64_t number;
+    int there, words = 0;
     if (column == NEO__COLUMNS_MAX)
         return neo__line_fail(line, "more than %d columns", NEO__COLUMNS_MAX);
-    for (int32_t i = 0; i < column; i++)
-        if (neo__text_is(name, schema->columns[i].name))
-            return neo__line_fail(line, "column '%.*s' is on line %d already", NEO__SHOW(name),
-                                  schema->columns[i].line);
+    NEO__TRY(neo__name_add(schema->ctx, &line->columns, name, &number, &there));
+    if (there)
+        return neo__line_fail(line, "column '%.*s' is on line %d already", NEO__SHOW(name),
+                              schema->columns[number].line);
     NEO__TRY(neo__schema_keep(schema, name, &word));
     schema->columns[column].name = word.p;
     schema->columns[column].line = line->number;
     schema->column_count++;
     for (; neo__line_take(line, &word); count++) {
-        int kind = 0;
         if (neo__text_is(word, "skip")) continue;
-        while (kind < KINDS && !neo__text_is(word, kinds[kind])) kind++;
-        if (kind == KINDS)
+        int kind = neo__column_kind(word);
+        if (kind == NEO__COLUMN_KINDS)
             return neo__line_fail(line,
                                   "expected label, dense, category, bucket, cross, list or skip, "
                                   "found '%.*s'%s",
-                                  NEO__SHOW(word), neo__describe_hint(name, word).text);
+                                  NEO__SHOW(word),
+                                  neo__describe_hint(line, count ? neo__text_of("", "") : name,
+                                                     quoted || count, word)
+                                      .text);
+        if ((kind == NEO__OP_CATEGORY || kind == NEO__OP_LIST) && words++)
+            return neo__line_fail(line,
+                                  "the column is a feature of words already, and a list is a "
+                                  "category of several words: write one of them, as in: "
+                                  "%.*s list sep=| rows=1000",
+                                  NEO__SHOW(name));
+        if (schema->op_count == NEO__OPS_MAX)
+            return neo__line_fail(line, "the columns become more than %d numbers and features",
+                                  NEO__OPS_MAX);
         neo__op *op = &schema->ops[schema->op_count++];
         op->kind = (neo__op_kind)kind;
         op->column = column;
@@ -1313,18 +1384,43 @@ static neo_status neo__describe_column(neo_schema *schema, neo__line *line, neo_
     }
     if (count == 0)
         return neo__line_fail(line, "column '%.*s': expected what it becomes (skip: nothing)%s",
-                              NEO__SHOW(name), neo__describe_hint(name, neo__text_of("", "")).text);
+                              NEO__SHOW(name),
+                              neo__describe_hint(line, name, quoted, neo__text_of("", "")).text);
     return NEO_OK;
 }
 
+/* One more word of a setting that may be repeated; it may stand in double quotes. */
+static neo_status neo__describe_word(neo_schema *schema, neo__line *line, neo__text word,
+                                     const char *what, neo__text *list, int32_t *count) {
+    if (word.bytes > 2 && word.p[0] == '"' && word.p[word.bytes - 1] == '"') {
+        word.p++;
+        word.bytes -= 2;
+    }
+    if (word.bytes == 0) return neo__line_fail(line, "expected %s", what);
+    if (*count == NEO__COLUMNS_MAX)
+        return neo__line_fail(line, "more than %d such lines", NEO__COLUMNS_MAX);
+    return neo__schema_keep(schema, word, &list[(*count)++]);
+}
 /* The lines before the columns. *known 0: it is none of them. */
 static neo_status neo__describe_setting(neo_schema *schema, neo__line *line, neo__text name,
                                         int *known) {
-    neo__text rest = neo__trim(line->p, line->end);
-    *known = 1;
-    if (neo__text_is(name, "header") && rest.bytes == 0) {
-        schema->header = 1;
+    neo__text rest = neo__trim(line->p, line->end), first;
+    if (neo__text_is(name, "header")) {
+        *known = rest.bytes == 0;
+        if (*known) schema->header = 1;
         return NEO_OK;
+    }
+    *known = neo__text_is(name, "skip-lines") || neo__text_is(name, "delimiter") ||
+             neo__text_is(name, "quote") || neo__text_is(name, "missing") ||
+             neo__text_is(name, "comment");
+    if (!*known) return NEO_OK;
+    if (neo__line_peek(line, &first) &&
+        (neo__text_is(first, "skip") || neo__column_kind(first) < NEO__COLUMN_KINDS)) {
+        line->at = name.p;
+        return neo__line_fail(line,
+                              "'%.*s' is a setting: a column of that name stands in double quotes, "
+                              "as in: \"%.*s\" %.*s",
+                              NEO__SHOW(name), NEO__SHOW(name), NEO__SHOW(first));
     }
     line->at = rest.p;
     if (neo__text_is(name, "skip-lines"))
@@ -1350,16 +1446,12 @@ static neo_status neo__describe_setting(neo_schema *schema, neo__line *line, neo
         schema->quote = rest.p[0];
         return NEO_OK;
     }
-    if (neo__text_is(name, "missing")) {
-        if (rest.bytes == 0) return neo__line_fail(line, "expected the word that means no value");
-        return neo__schema_keep(schema, rest, &schema->missing[schema->missing_count++]);
-    }
-    if (neo__text_is(name, "comment")) {
-        if (rest.bytes == 0) return neo__line_fail(line, "expected what comment lines begin with");
-        return neo__schema_keep(schema, rest, &schema->comments[schema->comment_count++]);
-    }
-    *known = 0;
-    return NEO_OK;
+    if (neo__text_is(name, "missing"))
+        return neo__describe_word(schema, line, rest, "the word that means no value",
+                                  schema->missing, &schema->missing_count);
+    return neo__describe_word(schema, line, rest,
+                              "what comment lines begin with (# in double quotes: comment \"#\")",
+                              schema->comments, &schema->comment_count);
 }
 
 static neo_status neo__describe_lines(neo_schema *s, neo__line *line, neo__text rest) {
@@ -1370,31 +1462,32 @@ static neo_status neo__describe_lines(neo_schema *s, neo__line *line, neo__text 
         if (name.bytes == 0) continue;
         if (s->column_count == 0 && !quoted) NEO__TRY(neo__describe_setting(s, line, name, &known));
         line->at = name.p - quoted;
-        if (!known) NEO__TRY(neo__describe_column(s, line, name));
+        if (!known) NEO__TRY(neo__describe_column(s, line, name, quoted));
     }
     return NEO_OK;
 }
 
 /* Give an output its name and its size. */
-static neo_status neo__describe_feature(neo_schema *schema, const neo__line *line, neo__op *op) {
+static neo_status neo__describe_feature(neo_schema *schema, neo__line *line, neo__op *op) {
     const char *name = schema->columns[op->column].name;
+    int64_t number;
+    int there;
     if (op->kind == NEO__OP_CROSS) {
-        int32_t other = 0;
-        while (other < schema->column_count &&
-               !neo__text_is(op->words[0], schema->columns[other].name))
-            other++;
-        if (other == schema->column_count)
-            return neo__line_fail(line, "cross: there is no column '%.*s'",
-                                  NEO__SHOW(op->words[0]));
-        op->other = other;
-        NEO__TRY(neo__schema_name(schema, op->out, "%s_x_%s", name, schema->columns[other].name));
+        const neo__text t = op->words[0];
+        number = neo__dict_find(&line->columns, neo__hash_bytes(t.p, t.bytes), t.p, t.bytes);
+        if (number == 0)
+            return neo__line_fail(line, "cross: there is no column '%.*s'", NEO__SHOW(t));
+        op->other = (int32_t)number - 1;
+        NEO__TRY(
+            neo__schema_name(schema, op->out, "%s_x_%s", name, schema->columns[op->other].name));
     } else {
         const char *form = op->kind == NEO__OP_BUCKET ? "%s_bucket" : "%s";
         NEO__TRY(neo__schema_name(schema, op->out, form, name));
     }
-    for (int32_t f = 0; f < op->out; f++)
-        if (strcmp(schema->feature_names[f], schema->feature_names[op->out]) == 0)
-            return neo__line_fail(line, "feature '%s' is there already", schema->feature_names[f]);
+    name = schema->feature_names[op->out];
+    NEO__TRY(neo__name_add(schema->ctx, &line->features, neo__text_of(name, name + strlen(name)),
+                           &number, &there));
+    if (there) return neo__line_fail(line, "feature '%s' is there already", name);
     schema->rows[op->out] = op->rows;
     schema->max_rows[op->out] = op->rows ? op->rows : (int64_t)0xFFFFFFFF;
     schema->has_dict[op->out] =
@@ -1431,14 +1524,18 @@ static neo_status neo__describe_text(neo_schema *schema, const char *path, neo__
         line.number = 1;
         return neo__line_fail(&line, "a NUL byte");
     }
+    lines = NEO__MIN(lines, (size_t)NEO__COLUMNS_MAX);
     NEO__TRY(NEO__ARENA(&schema->arena, schema->columns, lines));
-    NEO__TRY(NEO__ARENA(&schema->arena, schema->ops, words));
+    NEO__TRY(NEO__ARENA(&schema->arena, schema->ops, NEO__MIN(words, (size_t)NEO__OPS_MAX)));
     NEO__TRY(NEO__ARENA(&schema->arena, schema->missing, lines));
     NEO__TRY(NEO__ARENA(&schema->arena, schema->comments, lines));
     schema->delimiter[0] = ',';
     schema->delimiter_bytes = 1;
-    NEO__TRY(neo__describe_lines(schema, &line, text));
-    return neo__describe_finish(schema, &line);
+    neo_status status = neo__describe_lines(schema, &line, text);
+    if (status == NEO_OK) status = neo__describe_finish(schema, &line);
+    neo__dict_free(schema->ctx, &line.columns);
+    neo__dict_free(schema->ctx, &line.features);
+    return status;
 }
 static neo_status neo__describe_file(neo_schema *schema, const char *path) {
     neo__arena arena = {schema->ctx, NULL, NULL, 0, "neo_schema_parse"};
@@ -1486,13 +1583,19 @@ NEO_API neo_status neo_schema_parse(neo_ctx *ctx, const char *path_or_text, neo_
 enum {
     NEO__BLOCK_PAD = 16,
     NEO__BLOCK_ISSUES = 4, /* bad lines of a block that keep their message */
-    NEO__ISSUE_TEXT = 176
+    NEO__ISSUE_TEXT = 208
 };
 
 /* A field for a message: in quotes, cut, with a ? for bytes that cannot be shown. */
 typedef struct neo__quoted {
     char text[48];
 } neo__quoted;
+/* Different labels. */
+enum { NEO__LABELS = 4 };
+typedef struct neo__labels {
+    int count; /* one more than there is room for: not all are here */
+    neo__quoted label[NEO__LABELS];
+} neo__labels;
 /* The lines of a file, as its header says. */
 typedef struct neo__head {
     int32_t fields;  /* of a line */
@@ -1548,9 +1651,9 @@ typedef struct neo__block {
     uint32_t *end_offset, *end_line; /* where the next line starts, per sample */
     int64_t lines;                   /* in the block */
     int64_t bad;
-    int64_t positive;        /* labels that are one of the words of positive= */
-    neo__quoted first_label; /* of those words or not */
-    int failed; /* stopped at issues[0] */
+    int64_t positive;     /* labels that are one of the words of positive= */
+    neo__labels negative; /* the first others, while there is none */
+    int failed;           /* stopped at issues[0] */
     int issue_count;
     neo__issue issues[NEO__BLOCK_ISSUES];
     neo__text *fields;   /* scratch: one per column */
@@ -1593,6 +1696,12 @@ static neo__quoted neo__quote(const char *p, size_t bytes) {
     q.text[n++] = '\'';
     q.text[n] = 0;
     return q;
+}
+static void neo__labels_add(neo__labels *labels, const neo__quoted *label) {
+    for (int i = 0; i < NEO__MIN(labels->count, (int)NEO__LABELS); i++)
+        if (strcmp(labels->label[i].text, label->text) == 0) return;
+    if (labels->count < NEO__LABELS) labels->label[labels->count] = *label;
+    labels->count = NEO__MIN(labels->count, (int)NEO__LABELS) + 1;
 }
 /* "<column>: <before> 'field' <after>" */
 static void neo__issue_field(neo__issue *e, neo_status status, int64_t column, const char *name,
@@ -1815,6 +1924,10 @@ static const char *neo__field_stop(neo__text word, const char *p, const char *en
         if ((size_t)(end - p) >= word.bytes && memcmp(p, word.p, word.bytes) == 0) return p;
     }
 }
+static const char *neo__delimiter_name(const neo_schema *s) {
+    return strcmp(s->delimiter, "\t") == 0 ? "tab" : strcmp(s->delimiter, " ") == 0 ? "space"
+                                                                                    : s->delimiter;
+}
 /* Cut [line, end) at the delimiters. Returns the number of fields, or -1: quotes are wrong, see
    issue. Of the first `most`, field i goes to fields[target[i]] (below 0: nowhere; no target: to
    fields[i]). */
@@ -1833,7 +1946,8 @@ static int32_t neo__fields(const neo_schema *schema, const char *line, const cha
             p = neo__field_quoted(quote, from, end, &quoted);
             if (!p) {
                 neo__issue_set(issue, NEO_ERR_FORMAT, from - line + 1,
-                               "the line ends inside quotes that begin here");
+                               "the line ends inside quotes that begin here (a field cannot go on "
+                               "in the next line)");
                 return -1;
             }
             from = p;
@@ -1843,7 +1957,8 @@ static int32_t neo__fields(const neo_schema *schema, const char *line, const cha
         while (to > from && (to[-1] == blank || to[-1] == other)) to--;
         if (quoted.p && to > from) {
             neo__issue_set(issue, NEO_ERR_FORMAT, from - line + 1,
-                           "text follows the closing quote");
+                           "text follows the closing quote; the delimiter is %s",
+                           neo__delimiter_name(schema));
             return -1;
         }
         int32_t place = count >= most ? -1 : target ? target[count] : count;
@@ -1856,11 +1971,14 @@ static int neo__field_number(const neo_schema *s, const neo__op *op, neo__text t
                              float *x, neo__issue *e) {
     int kind = neo__number(t.p, t.bytes, x);
     if (kind == NEO__NUMBER_OK) return 1;
+    const char *hint = "";
+    if (kind == NEO__NUMBER_BAD && op->kind == NEO__OP_LABEL) hint = " (words need positive=)";
+    else if (memchr(t.p, ',', t.bytes)) hint = ", with a comma, not a point";
     neo__issue_field(e, kind == NEO__NUMBER_BAD ? NEO_ERR_FORMAT : NEO_ERR_RANGE, t.p - line + 1,
                      s->columns[op->column].name,
                      kind == NEO__NUMBER_BAD ? "expected a number, found"
                                              : "expected a number within the range of f32, found",
-                     t, "");
+                     t, hint);
     return 0;
 }
 static int neo__op_label(const neo_schema *schema, const neo__op *op, neo__text t, const char *line,
@@ -1937,6 +2055,8 @@ static int neo__list_next(const neo__op *op, const char **p, const char *end, ne
 static int neo__op_list(const neo_schema *s, const neo__op *op, neo__text t, const char *line,
                         neo__block *b, neo__issue *issue) {
     const char *p = t.p, *end = t.p + t.bytes;
+    const int64_t start = b->id_count;
+    double sum;
     neo__text word, weight;
     if (neo__field_missing(s, t)) return 1;
     while (neo__list_next(op, &p, end, &word, &weight)) {
@@ -1951,6 +2071,14 @@ static int neo__op_list(const neo_schema *s, const neo__op *op, neo__text t, con
         }
         b->ids[b->id_count++] = neo__op_word(s, op, word);
     }
+    if (!op->normalize) return 1;
+    float *weights = b->weights + start;
+    if (!neo__weights_sum(weights, b->id_count - start, &sum)) {
+        neo__issue_field(issue, NEO_ERR_RANGE, t.p - line + 1, s->columns[op->column].name,
+                         "expected weights whose sum is not 0, found", t, "");
+        return 0;
+    }
+    neo__weights_normalize(weights, b->id_count - start, sum, weights);
     return 1;
 }
 static neo_status neo__delimited_fit(const neo_schema *schema, neo__dict *fit,
@@ -1984,9 +2112,12 @@ static int neo__delimited_ops(const neo_schema *schema, neo__block *block, const
         switch (op->kind) {
         case NEO__OP_LABEL:
             if (labeled && !neo__op_label(schema, op, t, line, record, issue)) return 0;
-            if (op->words && record[0] > 0.0f) block->positive++;
-            else if (op->words && block->count + block->taken == 0)
-                block->first_label = neo__quote(t.p, t.bytes);
+            if (op->words && record[0] > 0.0f) {
+                block->positive++;
+            } else if (op->words && labeled && block->positive == 0) {
+                neo__quoted label = neo__quote(t.p, t.bytes);
+                neo__labels_add(&block->negative, &label);
+            }
             continue;
         case NEO__OP_DENSE:
             record[1 + op->out] = op->missing;
@@ -2037,12 +2168,21 @@ static int neo__delimited_cut(const neo_schema *schema, int may_lack_label, neo_
         for (int32_t c = columns - 1; c > label; c--) block->fields[c] = block->fields[c - 1];
         *labeled = 0;
     } else if (count != expected) {
-        neo__issue_set(issue, NEO_ERR_FORMAT, 1, "%d field%s, %s %d", count, count == 1 ? "" : "s",
-                       schema->header ? "the header has" : "expected", expected);
+        neo__issue_set(issue, NEO_ERR_FORMAT, 1, "%d field%s, %s %d%s%s", count,
+                       count == 1 ? "" : "s", schema->header ? "the header has" : "expected",
+                       expected, count == 1 ? "; the delimiter is " : "",
+                       count == 1 ? neo__delimiter_name(schema) : "");
         return 0;
     }
     if (!*labeled && label >= 0) block->fields[label] = neo__text_of(line, line);
-    return 1;
+    if (schema->header || block->offset > 0 || block->lines > block->skip_lines) return 1;
+    int32_t names = 0;
+    for (int32_t c = 0; c < columns; c++)
+        names += (c == label && !*labeled) ||
+                 neo__text_is(block->fields[c], schema->columns[c].name);
+    if (names < columns || columns < 2) return 1;
+    neo__issue_set(issue, NEO_ERR_FORMAT, 1, "every field is the name of its column");
+    return 0;
 }
 /* One line of [line, end) into a record. 1: a sample; 0: a bad line; -1: no sample (a comment). */
 static int neo__delimited_line(const neo_schema *schema, const neo__parse_options *options,
@@ -2082,6 +2222,19 @@ static int64_t neo__block_ids(const neo_schema *s, int64_t samples) {
     return s->format == NEO_FORMAT_SYNTHETIC ? neo__synthetic_ids(s, samples)
                                              : samples * s->feature_count + NEO__CHUNK_BYTES;
 }
+#define NEO__HINT_QUOTE " (fields in quotes need the setting: quote \")"
+/* Add to a bad line's message the setting that the description may lack: for a line with quotes,
+   and for the first of a file. */
+static void neo__issue_hint(const neo_schema *s, const neo__block *b, neo__text line,
+                            neo__issue *issue) {
+    size_t used = strlen(issue->text);
+    if (b->issue_count == NEO__BLOCK_ISSUES || line.bytes > NEO__LINE_BYTES) return;
+    if (!s->quote && memchr(line.p, '"', line.bytes))
+        used += (size_t)snprintf(issue->text + used, sizeof issue->text - used, NEO__HINT_QUOTE);
+    if (!s->header && b->offset == 0 && b->lines == b->skip_lines && used < sizeof issue->text)
+        snprintf(issue->text + used, sizeof issue->text - used,
+                 " (a line of names needs the setting: header)");
+}
 static void neo__block_bad(neo__block *b, const neo__parse_options *o, const neo__issue *e) {
     if (b->issue_count < NEO__BLOCK_ISSUES) {
         b->issues[b->issue_count] = *e;
@@ -2093,7 +2246,7 @@ static void neo__block_bad(neo__block *b, const neo__parse_options *o, const neo
 static const char *neo__block_start(neo__block *b) {
     const char *p = b->raw, *end = b->raw + b->raw_bytes;
     b->count = b->id_count = b->lines = b->bad = b->taken = b->positive = 0;
-    b->failed = b->issue_count = 0;
+    b->failed = b->issue_count = b->negative.count = 0;
     if (b->offset == 0 && b->raw_bytes >= 3 && memcmp(p, "\xEF\xBB\xBF", 3) == 0)
         p += 3; /* UTF-8 mark */
     for (; b->lines < b->skip_lines && p < end; b->lines++)
@@ -2126,6 +2279,8 @@ static neo_status neo__block_parse_text(const neo_schema *schema, const neo__par
             else
                 sample = neo__delimited_line(schema, options, block, p, stop, record, &issue,
                                              &fit_status);
+            if (!criteo && sample == 0)
+                neo__issue_hint(schema, block, neo__text_of(p, stop), &issue);
         }
         if (sample == 0) neo__block_bad(block, options, &issue);
         block->lines++;
@@ -2295,14 +2450,19 @@ static void neo__head_show(const neo__text *names, int32_t count, char *out, siz
         used += (size_t)snprintf(out + used, bytes - used, "%s%s", i ? ", " : "", name.text);
     }
 }
-/* The columns of a file, from the line [line, end) that names them. */
-static neo_status neo__head_parse(const neo_schema *schema, const char *path, const char *line,
-                                  const char *end, int may_lack_label, neo__text *names,
-                                  int32_t most, neo__head *head) {
+/* The columns of a file, from the line [line, end), at byte `offset` of it, that names them. */
+static neo_status neo__head_parse(neo__source *source, int64_t offset, const char *line,
+                                  const char *end) {
+    const neo_schema *schema = source->schema;
+    const char *path = neo__path_name(source->paths[source->file]);
     const int64_t number = schema->skip_lines + 1;
+    const int32_t most = NEO__COLUMNS_MAX;
+    neo__text *names = source->names;
+    neo__head *head = &source->head;
     char shown[200];
     neo__issue issue;
     if (end > line && end[-1] == '\r') end--;
+    if (offset == 0 && end - line >= 3 && memcmp(line, "\xEF\xBB\xBF", 3) == 0) line += 3;
     NEO__CHECK(neo__line_whole(line, end, &issue), issue.status, "%s:%" PRId64 ":%" PRId64 ": %s",
                path, number, issue.column, issue.text);
     head->fields = neo__fields(schema, line, end, NULL, names, most, &issue);
@@ -2325,47 +2485,48 @@ static neo_status neo__head_parse(const neo_schema *schema, const char *path, co
         }
         if (found >= 0) {
             head->target[found] = c;
-        } else if (c == schema->label_column && may_lack_label) {
+        } else if (c == schema->label_column && source->options->unlabeled) {
             head->labeled = 0;
         } else {
             neo__head_show(names, head->fields, shown, sizeof shown);
+            int quotes = !schema->quote && end > line && memchr(line, '"', (size_t)(end - line));
             return neo_fail(NEO_ERR_FORMAT,
-                            "%s:%" PRId64 ":1: the header has no column '%.60s'; it has %s", path,
-                            number, name, shown);
+                            "%s:%" PRId64 ":1: the header has no column '%.60s'; it has %s%s", path,
+                            number, name, shown, quotes ? NEO__HINT_QUOTE : "");
         }
     }
     return NEO_OK;
 }
-/* The first bytes of a file just opened into the carry, at least up to the end of the header, which
-   is read. */
-static neo_status neo__source_head(neo__source *source) {
+/* Read the header of a file just opened that is to be read from further on. The carry then begins
+   with byte *passed of the file. */
+static neo_status neo__source_head(neo__source *source, int64_t *passed) {
     const neo_schema *schema = source->schema;
-    const char *path = neo__path_name(source->paths[source->file]);
     const char *line, *end, *stop;
-    int64_t left;
+    int64_t left = schema->skip_lines;
+    *passed = 0;
     for (;;) {
         line = source->carry;
         end = line + source->carry_bytes;
-        left = schema->skip_lines;
         while ((stop = (const char *)memchr(line, '\n', (size_t)(end - line))) && left > 0) {
             line = stop + 1;
             left--;
         }
-        if (stop || source->at_end || source->carry_bytes == NEO__CHUNK_BYTES) break;
+        if (stop || source->at_end) break;
+        if (left > 0) line = end; /* part of a line that is not read */
+        else if (line == source->carry && source->carry_bytes == NEO__CHUNK_BYTES) break;
+        source->carry_bytes = (size_t)(end - line);
+        memmove(source->carry, line, source->carry_bytes);
+        *passed += line - source->carry;
+        NEO__CHECK(*passed < source->offset && !neo__source_stopped(source), NEO_ERR_MISMATCH,
+                   "%s: the saved position, at byte %" PRId64 ", is not behind the header",
+                   neo__path_name(source->paths[source->file]), source->offset);
         size_t got;
         NEO__TRY(neo__source_fill(source, source->carry + source->carry_bytes,
                                   NEO__CHUNK_BYTES - source->carry_bytes, &got));
         source->carry_bytes += got;
     }
-    source->head.fields = source->head.labeled = 0;
-    NEO__TRY(neo__source_refuse_compressed(path, source->carry, source->carry_bytes));
     if (!stop && source->at_end && (left > 0 || line == end)) return NEO_OK; /* holds no sample */
-    NEO__CHECK(stop || source->at_end, NEO_ERR_FORMAT,
-               "%s:%" PRId64 ":1: the header does not end within the first %d bytes", path,
-               schema->skip_lines + 1, NEO__CHUNK_BYTES);
-    if (line == source->carry && end - line >= 3 && memcmp(line, "\xEF\xBB\xBF", 3) == 0) line += 3;
-    return neo__head_parse(schema, path, line, stop ? stop : end, source->options->unlabeled,
-                           source->names, NEO__COLUMNS_MAX, &source->head);
+    return neo__head_parse(source, *passed + (line - source->carry), line, stop ? stop : end);
 }
 
 /* Drop the first `bytes` bytes of a pipe, of which the carry holds the first. */
@@ -2381,7 +2542,7 @@ static neo_status neo__source_drop(neo__source *source, int64_t bytes) {
 static neo_status neo__source_open_text(neo__source *source) {
     const char *path = source->paths[source->file];
     const neo_schema *schema = source->schema;
-    int64_t offset = source->offset;
+    int64_t offset = source->offset, passed = 0;
     source->fed = source->input.read && strcmp(path, "-") == 0;
     if (strcmp(path, "-") == 0) neo__file_stdin(&source->handle);
     else NEO__TRY(neo__file_open(&source->handle, path, NEO__FILE_READ));
@@ -2391,9 +2552,10 @@ static neo_status neo__source_open_text(neo__source *source) {
     source->skip_lines = offset == 0 ? schema->skip_lines + schema->header : 0;
     int64_t size = source->fed ? -1 : neo__file_size(&source->handle);
     source->piped = size < 0;
-    if (schema->header) NEO__TRY(neo__source_head(source));
-    if (offset == 0) return NEO_OK;
-    if (source->piped) return neo__source_drop(source, offset);
+    source->head.fields = source->head.labeled = 0;
+    if (offset == 0) return NEO_OK; /* the header is in the first block, or behind it */
+    if (schema->header) NEO__TRY(neo__source_head(source, &passed));
+    if (source->piped) return neo__source_drop(source, NEO__MAX(offset - passed, 0));
     source->carry_bytes = 0;
     source->at_end = 0;
     char before = '\n';
@@ -2405,10 +2567,12 @@ static neo_status neo__source_open_text(neo__source *source) {
                "%s: no line starts at byte %" PRId64 ", where the saved position is", path, offset);
     return neo__file_seek(&source->handle, offset);
 }
-/* A line longer than a block: keep its beginning (which will be refused for its length), drop the
-   rest, if there is a use for what follows. A line of over 1 GiB is taken for one without end. */
+/* A line longer than a block: keep its beginning (which will be refused for its length, unless it
+   holds no sample), drop the rest, if there is a use for what follows. A line of over 1 GiB is
+   taken for one without end. */
 static neo_status neo__source_drop_line(neo__source *source, neo__block *block) {
-    while (!source->at_end && source->options->skip_bad) {
+    int use = source->options->skip_bad || source->skip_lines > source->schema->header;
+    while (!source->at_end && use) {
         size_t got;
         NEO__CHECK(block->bytes < NEO__LINE_DROP, NEO_ERR_FORMAT,
                    "%s: a line of over %d bytes, at byte %" PRId64 ": this is no text",
@@ -2435,12 +2599,6 @@ static neo_status neo__source_text(neo__source *source, neo__block *block) {
     source->carry_bytes = 0;
     block->file = source->file;
     block->offset = source->offset;
-    if (block->head.target) {
-        block->head.fields = source->head.fields;
-        block->head.labeled = source->head.labeled;
-        memcpy(block->head.target, source->head.target,
-               (size_t)source->head.fields * sizeof *block->head.target);
-    }
     if (!source->at_end)
         NEO__TRY(neo__source_fill(source, block->raw + n, NEO__CHUNK_BYTES - n, &got));
     n += got;
@@ -2469,9 +2627,17 @@ static neo_status neo__source_text(neo__source *source, neo__block *block) {
     memset(block->raw + block->raw_bytes, '\n', NEO__BLOCK_PAD);
     for (const char *p = block->raw, *end = p + block->raw_bytes; p < end && source->skip_lines > 0;
          p++) {
+        const char *line = p;
         p = (const char *)memchr(p, '\n', (size_t)(end - p));
         block->skip_lines++;
-        source->skip_lines--;
+        if (--source->skip_lines == 0 && source->schema->header)
+            NEO__TRY(neo__head_parse(source, block->offset + (line - block->raw), line, p));
+    }
+    if (block->head.target) {
+        block->head.fields = source->head.fields;
+        block->head.labeled = source->head.labeled;
+        memcpy(block->head.target, source->head.target,
+               (size_t)source->head.fields * sizeof *block->head.target);
     }
     source->offset += block->bytes;
     block->file_end = source->at_end && source->carry_bytes == 0;
@@ -2616,7 +2782,7 @@ typedef struct neo__tally {
     int64_t labels, positive; /* of all files */
     int whole;                /* from the first file's start */
     int told;                 /* that there is no positive label */
-    neo__quoted first_label;
+    neo__labels negative;     /* those there are */
 } neo__tally;
 enum { NEO__TALLY_LABELS = 100000 /* samples that hold a positive label, or something is wrong */ };
 static void neo__tally_file(neo__tally *tally) {
@@ -2624,19 +2790,29 @@ static void neo__tally_file(neo__tally *tally) {
     tally->samples = 0;
     tally->whole_file = 1;
 }
-/* Tell once that no label was one of the words of positive=. */
-static void neo__tally_labels(const neo_schema *schema, neo__tally *tally) {
-    if (tally->told || tally->positive > 0 || tally->labels == 0) return;
+/* No label was one of the words of positive=: NEO_ERR_FORMAT. */
+static neo_status neo__tally_labels(const neo_schema *schema, const neo__tally *tally) {
+    char shown[NEO__LABELS * sizeof tally->negative.label[0].text + 16] = "";
+    size_t used = 0;
+    int32_t i = 0;
+    if (tally->positive > 0 || tally->labels == 0) return NEO_OK;
+    while (i < schema->op_count && schema->ops[i].kind != NEO__OP_LABEL) i++;
+    if (i == schema->op_count || !schema->ops[i].words) return NEO_OK;
+    const neo__op *op = &schema->ops[i];
+    for (int k = 0; k < tally->negative.count; k++)
+        used += (size_t)snprintf(shown + used, sizeof shown - used, "%s%s", k ? ", " : "",
+                                 k < NEO__LABELS ? tally->negative.label[k].text : "...");
+    return neo_fail(NEO_ERR_FORMAT,
+                    "column '%.60s': none of %" PRId64 " labels is '%.*s'%s, as positive= asks: "
+                    "there are %s",
+                    schema->columns[op->column].name, tally->labels, NEO__SHOW(op->words[0]),
+                    op->word_count > 1 ? " or another word" : "", shown);
+}
+/* Log that, once. */
+static void neo__tally_tell(const neo_schema *schema, neo__tally *tally) {
+    if (tally->told || neo__tally_labels(schema, tally) == NEO_OK) return;
     tally->told = 1;
-    for (int32_t i = 0; i < schema->op_count; i++) {
-        const neo__op *op = &schema->ops[i];
-        if (op->kind != NEO__OP_LABEL || !op->words) continue;
-        neo_log(schema->ctx, NEO_LOG_WARNING,
-                "column '%.60s': none of %" PRId64
-                " labels is '%.*s'%s, as positive= asks (the first is %s): all are 0",
-                schema->columns[op->column].name, tally->labels, NEO__SHOW(op->words[0]),
-                op->word_count > 1 ? " or another word" : "", tally->first_label.text);
-    }
+    neo_log(schema->ctx, NEO_LOG_WARNING, "%s: all are 0", neo_last_error());
 }
 /* Take in a block whose samples are counted: log its bad lines, or fail with the one that stopped
    it. Messages read "file:line:column: message". */
@@ -2646,20 +2822,23 @@ static neo_status neo__tally_block(const neo_schema *schema, neo__tally *tally,
     char text[NEO__ERROR_BYTES];
     for (int i = 0; i < block->issue_count; i++) {
         const neo__issue *issue = &block->issues[i];
-        if (issue->column == 0) snprintf(text, sizeof text, "%.300s%s", path, issue->text);
+        if (issue->column == 0) snprintf(text, sizeof text, "%.256s%s", path, issue->text);
         else
-            snprintf(text, sizeof text, "%.300s:%" PRId64 ":%" PRId64 ": %s", path,
+            snprintf(text, sizeof text, "%.256s:%" PRId64 ":%" PRId64 ": %s", path,
                      tally->line + issue->line, issue->column, issue->text);
         if (block->failed) return neo_fail(issue->status, "%s", text);
         if (tally->logged++ < NEO__LOG_BAD_LINES)
             neo_log(ctx, NEO_LOG_WARNING, "skipped: %s", text);
     }
-    if (tally->labels == 0 && block->taken > 0) tally->first_label = block->first_label;
+    for (int i = 0; i < NEO__MIN(block->negative.count, (int)NEO__LABELS); i++)
+        neo__labels_add(&tally->negative, &block->negative.label[i]);
+    tally->negative.count = NEO__MAX(tally->negative.count,
+                                     block->negative.count > NEO__LABELS ? NEO__LABELS + 1 : 0);
     tally->bad += block->bad;
     tally->line += block->lines;
     tally->labels += block->taken;
     tally->positive += block->positive;
-    if (tally->labels >= NEO__TALLY_LABELS) neo__tally_labels(schema, tally);
+    if (tally->labels >= NEO__TALLY_LABELS) neo__tally_tell(schema, tally);
     NEO__CHECK(!block->file_end || !tally->whole_file || tally->samples > 0, NEO_ERR_FORMAT,
                "%s: holds no sample", path);
     return NEO_OK;
@@ -2693,6 +2872,7 @@ NEO_API neo_status neo_schema_fit(neo_schema *schema, const char *const *paths, 
     NEO__ZERO(neo__fit, fit);
     neo__dict *dicts;
     NEO__TRY(neo__dicts_create(schema, &dicts));
+    fit.tally.told = 1; /* it is an error here, at the end */
     fit.options.skip_bad = skip_bad_lines;
     fit.options.fit = dicts;
     neo__fp_state fp = neo__fp_enter();
@@ -2701,8 +2881,8 @@ NEO_API neo_status neo_schema_fit(neo_schema *schema, const char *const *paths, 
     if (status == NEO_OK) {
         status = neo__block_create(schema->ctx, schema, 0, &fit.block);
         while (status == NEO_OK) status = neo__fit_block(schema, &fit);
-        if (status == NEO_END) neo__tally_labels(schema, &fit.tally);
-        schema->told = fit.tally.told;
+        neo_status labels = status == NEO_END ? neo__tally_labels(schema, &fit.tally) : NEO_OK;
+        if (labels != NEO_OK) status = labels;
         neo__block_destroy(schema->ctx, &fit.block);
     }
     neo__source_destroy(&fit.source);
@@ -3000,7 +3180,7 @@ static neo_status neo__reader_fill(neo_reader *reader, neo__block *block, neo__w
     *window_done = *block_done = *ended = 0;
     if (block->status != NEO_OK) return neo_fail(block->status, "%s", block->error);
     if (block->end) {
-        if (reader->windows.tally.whole) neo__tally_labels(reader->schema, &reader->windows.tally);
+        if (reader->windows.tally.whole) neo__tally_tell(reader->schema, &reader->windows.tally);
         neo__window_close(reader, window);
         *ended = *window_done = *block_done = 1;
         return NEO_OK;
@@ -3247,7 +3427,8 @@ static void neo__reader_reset(neo_reader *reader, const neo_position *p) {
     reader->windows.tally.samples = reader->windows.tally.bad = reader->windows.tally.logged = 0;
     reader->windows.tally.labels = reader->windows.tally.positive = 0;
     reader->windows.tally.whole = p->word[1] == 0;
-    if (reader->desc.unlabeled || reader->schema->told) reader->windows.tally.told = 1;
+    reader->windows.tally.negative.count = 0;
+    if (reader->desc.unlabeled) reader->windows.tally.told = 1;
     neo__source_seek(&reader->blocks.source, reader->windows.place.file,
                      reader->windows.place.offset);
     reader->share.total = reader->extent.samples - reader->windows.place.offset;
@@ -3433,16 +3614,18 @@ static neo_status neo__reader_look(neo_reader *reader) {
         reader->desc.world_size);
     return NEO_OK;
 }
-static uint64_t neo__reader_key(const neo_reader *r) {
-    uint64_t h = neo__mix64((uint64_t)r->schema->format + 1);
-    h = neo__mix64(h + (uint64_t)r->schema->feature_count * 4096 +
-                   (uint64_t)r->schema->dense_count);
-    h = neo__mix64(h + (uint64_t)r->desc.batch);
-    h = neo__mix64(h + (uint64_t)r->windows.samples * 2 + (r->desc.shuffle_window != 0));
-    if (r->desc.shuffle_window) h = neo__mix64(h + r->ctx->seed);
-    return neo__mix64(h + (uint64_t)r->blocks.source.path_count) >> 1;
-}
-enum { NEO__READER_PARTS = 5 };
+/* The numbers that a position depends on, and how many bits of a hash of each it keeps. */
+enum {
+    NEO__READER_SCHEMA, /* format << 48 ^ features << 24 ^ dense numbers */
+    NEO__READER_BATCH,
+    NEO__READER_WINDOW, /* shuffle_window */
+    NEO__READER_SEED,
+    NEO__READER_FILES,
+    NEO__READER_PARTS
+};
+typedef struct neo__reader_terms {
+    uint64_t of[NEO__READER_PARTS];
+} neo__reader_terms;
 static const struct {
     const char *name;
     int shift, bits;
@@ -3451,15 +3634,34 @@ static const struct {
                                          {"shuffle_window", 14, 7},
                                          {"seed", 21, 5},
                                          {"number of files", 26, 5}};
-static uint32_t neo__reader_parts(const neo_reader *r) {
-    const uint64_t value[NEO__READER_PARTS] = {
-        (uint64_t)r->schema->format << 48 ^ (uint64_t)r->schema->feature_count << 24 ^
-            (uint64_t)r->schema->dense_count,
-        (uint64_t)r->desc.batch, (uint64_t)r->desc.shuffle_window,
-        r->desc.shuffle_window ? r->ctx->seed : 0, (uint64_t)r->blocks.source.path_count};
+static neo__reader_terms neo__reader_terms_of(const neo_reader *r) {
+    const neo__reader_terms terms = {
+        {(uint64_t)r->schema->format << 48 ^ (uint64_t)r->schema->feature_count << 24 ^
+             (uint64_t)r->schema->dense_count,
+         (uint64_t)r->desc.batch, (uint64_t)r->desc.shuffle_window,
+         r->desc.shuffle_window ? r->ctx->seed : 0, (uint64_t)r->blocks.source.path_count}};
+    return terms;
+}
+/* Samples of a window. */
+static int64_t neo__reader_span(const neo_reader *r, const neo__reader_terms *t) {
+    int64_t least = r->extent.live ? 1 : NEO__WINDOW_LEAST; /* live: do not hold samples back */
+    int64_t batch = (int64_t)t->of[NEO__READER_BATCH], window = (int64_t)t->of[NEO__READER_WINDOW];
+    return ((window ? window : least) + batch - 1) / batch * batch;
+}
+static uint64_t neo__reader_key(const neo_reader *r, const neo__reader_terms *t) {
+    const uint64_t schema = t->of[NEO__READER_SCHEMA], low = ((uint64_t)1 << 24) - 1;
+    const int shuffled = t->of[NEO__READER_WINDOW] != 0;
+    uint64_t h = neo__mix64((schema >> 48) + 1);
+    h = neo__mix64(h + (schema >> 24 & low) * 4096 + (schema & low));
+    h = neo__mix64(h + t->of[NEO__READER_BATCH]);
+    h = neo__mix64(h + (uint64_t)neo__reader_span(r, t) * 2 + (uint64_t)shuffled);
+    if (shuffled) h = neo__mix64(h + t->of[NEO__READER_SEED]);
+    return neo__mix64(h + t->of[NEO__READER_FILES]) >> 1;
+}
+static uint32_t neo__reader_parts(const neo__reader_terms *t) {
     uint32_t parts = 0;
     for (int i = 0; i < NEO__READER_PARTS; i++) {
-        uint64_t hash = neo__mix64(value[i] + 1) >> (64 - neo__reader_part[i].bits);
+        uint64_t hash = neo__mix64(t->of[i] + 1) >> (64 - neo__reader_part[i].bits);
         parts |= (uint32_t)hash << neo__reader_part[i].shift;
     }
     return parts ? parts : 1;
@@ -3493,14 +3695,11 @@ static neo_status neo__reader_init(neo_reader *reader) {
     reader->share.end = reader->end_leaf;
     if (rows && desc->world_size > 1 && !desc->shuffle_window)
         reader->blocks.source.share = &reader->share;
-    int64_t least =
-        reader->extent.live ? 1 : NEO__WINDOW_LEAST; /* a live stream: do not hold samples back */
-    int64_t window = desc->shuffle_window ? desc->shuffle_window : least;
-    reader->windows.samples =
-        (window + reader->desc.batch - 1) / reader->desc.batch * reader->desc.batch;
+    const neo__reader_terms terms = neo__reader_terms_of(reader);
+    reader->windows.samples = neo__reader_span(reader, &terms);
     reader->blocks.source.stop = &reader->stop;
-    reader->check = neo__reader_key(reader);
-    reader->parts = neo__reader_parts(reader);
+    reader->check = neo__reader_key(reader, &terms);
+    reader->parts = neo__reader_parts(&terms);
     reader->sizes = neo__reader_sizes(reader);
     NEO__TRY(neo__reader_memory(reader));
     reader->stats.total_bytes = reader->extent.bytes;
@@ -3594,31 +3793,94 @@ NEO_API neo_status neo_reader_epoch(neo_reader *r, int64_t epoch) {
     return NEO_OK;
 }
 NEO_API neo_position neo_reader_position(const neo_reader *r) { return r->position; }
+/* One number of a position, the others being the reader's: it is not there, but the hash of all of
+   them is, which small numbers are tried against. A shuffle_window is known but for its rounding up
+   to whole batches. 0: not found. */
+static int neo__reader_guess(const neo_reader *reader, const neo_position *position, int part,
+                             uint64_t *value) {
+    neo__reader_terms terms = neo__reader_terms_of(reader);
+    const uint64_t step = part == NEO__READER_WINDOW ? terms.of[NEO__READER_BATCH] : 1;
+    for (uint64_t i = part == NEO__READER_BATCH; i < 1 << 20; i++) {
+        terms.of[part] = i * step;
+        if (part == NEO__READER_SCHEMA) /* a format, features and dense numbers below 512 */
+            terms.of[part] = i >> 18 << 48 ^ (i >> 9 & 511) << 24 ^ (i & 511);
+        if (part == NEO__READER_WINDOW) terms.of[NEO__READER_SEED] = i ? reader->ctx->seed : 0;
+        if (neo__reader_key(reader, &terms) != (uint64_t)position->word[7]) continue;
+        *value = terms.of[part];
+        return 1;
+    }
+    return 0;
+}
+/* One number for a message. */
+static void neo__reader_show(int part, uint64_t value, char *out, size_t bytes) {
+    if (part == NEO__READER_SCHEMA)
+        snprintf(out, bytes, "%d dense numbers and %d features", (int)(value & 0xFFFFFF),
+                 (int)(value >> 24 & 0xFFFFFF));
+    else snprintf(out, bytes, "%" PRIu64, value);
+}
 /* The things of a position's that differ from the reader's, as far as its few bits of each show. */
-static neo_status neo__reader_mismatch(const neo_reader *reader, uint32_t parts) {
-    char text[96] = "";
+static neo_status neo__reader_mismatch(const neo_reader *reader, const neo_position *position) {
+    const neo__reader_terms terms = neo__reader_terms_of(reader);
+    const uint32_t parts = (uint32_t)(position->word[6] >> 32);
+    char text[400] = "", here[64], there[64];
     size_t used = 0;
     for (int i = 0; parts && i < NEO__READER_PARTS; i++) {
         uint32_t mask = (1u << neo__reader_part[i].bits) - 1;
+        uint64_t value;
         if (((parts ^ reader->parts) >> neo__reader_part[i].shift & mask) == 0) continue;
-        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", used ? ", " : "",
-                                 neo__reader_part[i].name);
+        neo__reader_show(i, terms.of[i], here, sizeof here);
+        if (neo__reader_guess(reader, position, i, &value)) {
+            neo__reader_show(i, value, there, sizeof there);
+            return neo_fail(NEO_ERR_MISMATCH,
+                            "neo_reader_seek: the position is of another %s: it has %s, the reader "
+                            "%s",
+                            neo__reader_part[i].name, there, here);
+        }
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s (the reader has %s)",
+                                 used ? ", " : "", neo__reader_part[i].name, here);
     }
     return neo_fail(NEO_ERR_MISMATCH, "neo_reader_seek: the position is of another %s",
                     used ? text : "schema, number of files, batch, window or seed");
+}
+/* The file whose size is another: found, if it is the only one, the first few of the files, and a
+   little longer or shorter. */
+static neo_status neo__reader_resized(const neo_reader *r, uint32_t sizes) {
+    const int64_t *before = r->extent.rows_before ? r->extent.rows_before : r->extent.bytes_before;
+    const char *unit = r->extent.rows_before ? "rows" : "bytes";
+    const int32_t files = r->blocks.source.path_count;
+    uint64_t start = 0;
+    for (int32_t i = 0; i < NEO__MIN(files, 4); i++) {
+        const int64_t now = before[i + 1] - before[i], reach = 1 << 16;
+        for (int64_t size = NEO__MAX(now - reach, 0); size < now + reach; size++) {
+            uint64_t hash = neo__mix64(start + (uint64_t)size + 1);
+            for (int32_t k = i + 1; k < NEO__MIN(files, 4); k++)
+                hash = neo__mix64(hash + (uint64_t)(before[k + 1] - before[k]) + 1);
+            if (files <= 4 && ((uint32_t)(hash >> 33) | 1) == sizes)
+                return neo_fail(NEO_ERR_MISMATCH,
+                                "neo_reader_seek: the files have other sizes than when the "
+                                "position was saved: %s has %" PRId64 " %s, had %" PRId64,
+                                r->blocks.source.paths[i], now, unit, size);
+        }
+        start = neo__mix64(start + (uint64_t)now + 1);
+    }
+    return neo_fail(NEO_ERR_MISMATCH,
+                    "neo_reader_seek: the files have other sizes than when the position was saved: "
+                    "now %" PRId64 " %s in all",
+                    before[files], unit);
 }
 NEO_API neo_status neo_reader_seek(neo_reader *reader, const neo_position *position) {
     NEO__CHECK_LIVE(reader, "neo_reader_seek", "reader");
     NEO__CHECK(position, NEO_ERR_ARG, "neo_reader_seek: position is NULL");
     const int64_t *w = position->word;
     const int64_t file = w[2] & INT32_MAX, used = w[6] & INT32_MAX;
-    const uint32_t sizes = (uint32_t)(w[2] >> 32), parts = (uint32_t)(w[6] >> 32);
-    if (w[7] != (int64_t)reader->check) return neo__reader_mismatch(reader, parts);
-    NEO__CHECK(sizes == 0 || reader->sizes == 0 || sizes == reader->sizes, NEO_ERR_MISMATCH,
-               "neo_reader_seek: the files have other sizes than when the position was saved");
-    int good = w[0] >= 0 && w[1] >= 0 && w[2] >= 0 && file <= reader->blocks.source.path_count &&
-               w[3] >= 0 && w[4] >= 0 && w[5] >= 0 && w[6] >= 0 && used < reader->windows.samples &&
-               used <= w[1];
+    const uint32_t sizes = (uint32_t)(w[2] >> 32);
+    if (w[7] != (int64_t)reader->check) return neo__reader_mismatch(reader, position);
+    if (sizes != 0 && reader->sizes != 0 && sizes != reader->sizes)
+        return neo__reader_resized(reader, sizes);
+    int good = w[2] >= 0 && file <= reader->blocks.source.path_count &&
+               w[6] >= 0 && used < reader->windows.samples && used <= w[1];
+    for (int i = 0; i < 6; i++) /* no sum of what follows leaves 64 bits */
+        good = good && (i == 2 || (w[i] >= 0 && (i == 0 || w[i] <= INT64_MAX / 4)));
     good = good && (file < reader->blocks.source.path_count || w[3] == 0);
     NEO__CHECK(good, NEO_ERR_ARG, "neo_reader_seek: the position holds numbers that cannot be");
     NEO__CHECK(

@@ -324,6 +324,157 @@ static void test_reserve(void) {
     neo_ctx_destroy(ctx);
 }
 
+/* Normalized weights against sum(w x) / sum(w) in double, their gradient against finite
+   differences; in place, and what is refused. */
+static double weighted_mean(const neo_jagged *j, const float *w, int64_t bag, const double *x) {
+    double top = 0, bottom = 0;
+    for (int64_t k = j->offsets[bag]; k < j->offsets[bag + 1]; k++) {
+        top += (double)w[k] * x[k];
+        bottom += (double)w[k];
+    }
+    return bottom != 0 ? top / bottom : 0;
+}
+static void test_normalize(void) {
+    static Source a;
+    static float out[1024], dw[1024], g[1024], before[1024], w[1024];
+    static double x[1024];
+    for (int variable = 0; variable < 2; variable++) {
+        source_make(&a, 3, 12, 0, 1, variable);
+        const int64_t bags = neo_jagged_bag_count(&a.j), first = a.offsets[0],
+                      end = a.offsets[bags];
+        for (int64_t k = 0; k < 1024; k++) {
+            x[k] = (double)test_uniform();
+            a.weights[k] += k % 3 ? 2.0f : -0.25f; /* some below 0, no sum near it */
+            g[k] = out[k] = dw[k] = 77.0f;
+        }
+        int64_t zeros = 0; /* the first bag of two or more ids */
+        while (a.offsets[zeros + 1] - a.offsets[zeros] < 2) zeros++;
+        for (int64_t k = a.offsets[zeros]; k < a.offsets[zeros + 1]; k++) a.weights[k] = 0.0f;
+        for (int64_t i = 0; i < bags; i++) /* dout of the loss sum_i (i + 1) mean_i */
+            for (int64_t k = a.offsets[i]; k < a.offsets[i + 1]; k++)
+                g[k] = (float)((double)(i + 1) * x[k]);
+        CHECK_OK(neo_jagged_normalize(&a.j, out));
+        CHECK_OK(neo_jagged_normalize_backward(&a.j, g, dw));
+        for (int64_t i = 0; i < bags; i++) {
+            double sum = 0, step = 1e-4, got = 0;
+            for (int64_t k = a.offsets[i]; k < a.offsets[i + 1]; k++) {
+                got += (double)out[k] * x[k];
+                sum += (double)out[k];
+            }
+            CHECK_NEAR(got, weighted_mean(&a.j, a.weights, i, x), 1e-5);
+            if (a.offsets[i] < a.offsets[i + 1]) CHECK_NEAR(sum, i == zeros ? 0.0 : 1.0, 1e-5);
+            for (int64_t k = a.offsets[i]; k < a.offsets[i + 1]; k++) {
+                memcpy(w, a.weights, sizeof w);
+                w[k] = a.weights[k] + (float)step;
+                double up = weighted_mean(&a.j, w, i, x), width = (double)w[k];
+                w[k] = a.weights[k] - (float)step;
+                width -= (double)w[k];
+                double slope = (double)(i + 1) * (up - weighted_mean(&a.j, w, i, x)) / width;
+                if (i == zeros) CHECK(dw[k] == 0.0f && out[k] == 0.0f);
+                else CHECK_NEAR((double)dw[k], slope, 1e-2 * (1 + fabs(slope)));
+            }
+        }
+        for (int64_t k = 0; k < 1024; k++) /* nothing else is written */
+            CHECK((k >= first && k < end) || (out[k] == 77.0f && dw[k] == 77.0f));
+        memcpy(before, a.weights, sizeof before);
+        CHECK_OK(neo_jagged_normalize_backward(&a.j, g, g));
+        CHECK_BITS(g + first, dw + first, (size_t)(end - first) * sizeof *g);
+        CHECK_OK(neo_jagged_normalize(&a.j, a.weights));
+        CHECK_BITS(a.weights + first, out + first, (size_t)(end - first) * sizeof *out);
+        memcpy(a.weights, before, sizeof before);
+        const float wrong[5][2] = {{1, -1}, {NAN, 1}, {INFINITY, 1}, {0, NAN}, {1e38f, -1e38f}};
+        for (int i = 0; i < 5; i++) { /* refused before anything is written */
+            a.weights[a.offsets[zeros]] = wrong[i][0];
+            a.weights[a.offsets[zeros] + 1] = wrong[i][1];
+            memset(out, 0, sizeof out);
+            CHECK_ERR(neo_jagged_normalize(&a.j, out), NEO_ERR_NUMERIC,
+                      "neo_jagged_normalize: the weights of feature");
+            for (int64_t k = 0; k < 1024; k++) CHECK(out[k] == 0.0f);
+            CHECK_ERR(neo_jagged_normalize_backward(&a.j, g, dw), NEO_ERR_NUMERIC, " sum to ");
+        }
+    }
+    neo_jagged bad = a.j;
+    bad.weights = NULL;
+    CHECK_ERR(neo_jagged_normalize(&bad, out), NEO_ERR_ARG, "no weights");
+    bad = a.j;
+    bad.place = NEO_DEVICE;
+    CHECK_ERR(neo_jagged_normalize(&bad, out), NEO_ERR_UNSUPPORTED, "on a device");
+    CHECK_ERR(neo_jagged_normalize(NULL, out), NEO_ERR_ARG, "NULL");
+    CHECK_ERR(neo_jagged_normalize_backward(&a.j, NULL, out), NEO_ERR_ARG, "dout is NULL");
+    a.offsets[1] = a.offsets[2] + 1;
+    CHECK_ERR(neo_jagged_normalize(&a.j, out), NEO_ERR_FORMAT, "offsets decrease");
+}
+
+/* The weighted mean of rows as PyTorch would write it, (w[:, None] * x).sum(0) / w.sum(), through a
+   table of buckets: pooled rows, one SGD step, and the gradient of the weights. */
+static void test_weighted_mean_of_rows(void) {
+    enum { ROWS = 40, DIM = 6, BATCH = 9, IDS = 4 };
+    static float w[BATCH * IDS], n[BATCH * IDS], dn[BATCH * IDS], y[BATCH * DIM], dy[BATCH * DIM],
+        row[ROWS * DIM], after[ROWS * DIM];
+    static double step[ROWS][DIM];
+    int64_t offsets[BATCH + 1], id[BATCH * IDS], count = 0;
+    neo_ctx *ctx = test_ctx(2, NEO_ISA_BEST, 1);
+    neo_table_desc table = {0};
+    neo_bags_desc d = {0};
+    neo_bags *bags = NULL;
+    neo_jagged j = {0};
+    table.name = "t";
+    table.rows = ROWS;
+    table.dim = DIM;
+    table.row_buckets = 4;
+    d.tables = &table;
+    d.table_count = 1;
+    d.max_batch = BATCH;
+    d.max_ids = BATCH * IDS;
+    REQUIRE_OK(neo_bags_create(ctx, &d, &bags));
+    CHECK_OK(neo_bags_get_rows(bags, 0, 0, ROWS, row));
+    for (int i = 0; i < BATCH; i++) {
+        offsets[i] = count;
+        for (int k = 0; k < i % (IDS + 1); k++, count++) {
+            id[count] = (int64_t)(test_random() % ROWS);
+            w[count] = test_uniform() + 1.5f;
+        }
+    }
+    offsets[BATCH] = count;
+    for (int i = 0; i < BATCH * DIM; i++) dy[i] = test_uniform();
+    j.batch = BATCH;
+    j.feature_count = 1;
+    j.offsets = offsets;
+    j.id_dtype = NEO_I64;
+    j.ids = id;
+    j.weights = w;
+    CHECK_OK(neo_jagged_normalize(&j, n));
+    j.weights = n;
+    CHECK_OK(neo_bags_forward(bags, &j, neo_tensor_2d(y, NEO_F32, BATCH, DIM)));
+    neo_tensor dout = neo_tensor_2d(dy, NEO_F32, BATCH, DIM);
+    CHECK_OK(neo_bags_weight_grad(bags, &j, dout, dn));
+    CHECK_OK(neo_bags_backward(bags, &j, dout, 0.5f));
+    j.weights = w;
+    CHECK_OK(neo_jagged_normalize_backward(&j, dn, dn));
+    CHECK_OK(neo_bags_get_rows(bags, 0, 0, ROWS, after));
+    for (int i = 0; i < BATCH; i++) {
+        double sum = 0, mean[DIM] = {0};
+        for (int64_t k = offsets[i]; k < offsets[i + 1]; k++) sum += (double)w[k];
+        for (int64_t k = offsets[i]; k < offsets[i + 1]; k++)
+            for (int c = 0; c < DIM; c++) {
+                mean[c] += (double)w[k] / sum * (double)row[id[k] * DIM + c];
+                step[id[k]][c] += 0.5 * (double)w[k] / sum * (double)dy[i * DIM + c];
+            }
+        for (int c = 0; c < DIM; c++) CHECK_NEAR(y[i * DIM + c], mean[c], 1e-6);
+        for (int64_t k = offsets[i]; k < offsets[i + 1]; k++) {
+            double want = 0;
+            for (int c = 0; c < DIM; c++)
+                want += (double)dy[i * DIM + c] * ((double)row[id[k] * DIM + c] - mean[c]) / sum;
+            CHECK_NEAR(dn[k], want, 1e-6);
+        }
+    }
+    for (int i = 0; i < ROWS; i++)
+        for (int c = 0; c < DIM; c++)
+            CHECK_NEAR(after[i * DIM + c], (double)row[i * DIM + c] - step[i][c], 1e-6);
+    neo_bags_destroy(bags);
+    neo_ctx_destroy(ctx);
+}
+
 /* Random damage to offsets and ids: whatever the validator accepts can be followed, whatever the
    bags accept too, and what is refused changes nothing. Run under AddressSanitizer to see the
    reads. */
@@ -394,6 +545,8 @@ int main(void) {
     RUN(test_concat_select);
     RUN(test_slice_stack_transpose);
     RUN(test_reserve);
+    RUN(test_normalize);
+    RUN(test_weighted_mean_of_rows);
     RUN(test_damage);
     return test_end("bags/jagged");
 }

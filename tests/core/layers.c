@@ -643,6 +643,7 @@ static void interact_reference(int diagonal, neo_tensor x, neo_tensor e, neo_ten
 }
 static void check_interact(int64_t batch, int64_t dim, int64_t features, int diagonal,
                            int64_t pad) {
+    CHECK(neo_interact_width(INT64_MAX, 2, 0) == -1 && neo_interact_width(2, INT64_MAX, 1) == -1);
     const int64_t width = neo_interact_width(dim, features, diagonal), n = features + 1;
     CHECK_INT(width, dim + n * (n - 1) / 2 + (diagonal ? n : 0));
     box x = box_make(batch, dim, pad), e = box_make(batch, features * dim, 2 * pad),

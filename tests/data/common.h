@@ -44,6 +44,7 @@ static inline uint64_t hash_batch(uint64_t h, const neo_batch *b) {
     if (b->sparse.weights)
         h = hash_more(h, b->sparse.weights + o[0],
                       (size_t)(o[bags] - o[0]) * sizeof *b->sparse.weights);
+    if (o[bags] == o[0]) return h; /* ids may be NULL */
     return hash_more(h, ids + o[0], (size_t)(o[bags] - o[0]) * sizeof *ids);
 }
 

@@ -63,7 +63,30 @@ static void description_mistakes(void) {
         {"a list sep=ab\n", "columns:1:8: sep= needs one character"},
         {"a list sep=; weight=\n", "columns:1:14: weight= needs one character"},
         {"a list sep=; weight=;\n", "columns:1:3: sep= and weight= are the same"},
-        {"a category category\n", "columns:1:1: feature 'a' is there already"},
+        {"a category category\n", "columns:1:12: the column is a feature of words already"},
+        {"a skip\nb category list sep=|\n",
+         "columns:2:12: the column is a feature of words already, and a list is a category of "
+         "several words: write one of them, as in: b list sep=| rows=1000"},
+        {"a cross a rows=5 cross a rows=6\n", "columns:1:1: feature 'a_x_a' is there already"},
+        {"a list sep=| normalize\n", "columns:1:3: normalize needs weight="},
+        {"a list sep=| normalise\n", "found 'normalise' (did you mean normalize?)"},
+        {"missing category\na label\n",
+         "columns:1:1: 'missing' is a setting: a column of that name stands in double quotes, as "
+         "in: \"missing\" category"},
+        {"quote category hash\n", "columns:1:1: 'quote' is a setting: a column of that name"},
+        {"delimiter skip\n", "columns:1:1: 'delimiter' is a setting: a column of that name"},
+        {"\"quote\" catgory\n", "found 'catgory' (did you mean category?)"},
+        {"Order Id skip\n", "columns:1:7: expected label, dense, category, bucket, cross, list or "
+                            "skip, found 'Id' (a name with spaces or # stands in double quotes: "
+                            "\"Order Id\")"},
+        {"y label\nsize in m dense log\n", "double quotes: \"size in m\")"},
+        {"Job #2 category\n", "columns:1:5: column 'Job': expected what it becomes (skip: nothing) "
+                              "(a name with spaces or # stands in double quotes: \"Job #...\")"},
+        {"\"a\" more dense\n", "found 'more'"},
+        {"a dense more dense\n", "found 'more'"},
+        {"comment #\na label\n", "columns:1:9: expected what comment lines begin with (# in double "
+                                 "quotes: comment \"#\")"},
+        {"\"a #1\" dens # \"x\"\n", "columns:1:8: expected label, dense"},
         {"a skip\n", "no column is used"},
         {"\n", "no column is used"},
         {"delimiter\na label\n", "expected a delimiter of 1 to 15 bytes"},
@@ -94,6 +117,68 @@ static void description_mistakes(void) {
     const char *path = tmp_path("columns.txt");
     write_text(path, "a label\nb dens\n");
     CHECK_ERR(neo_schema_parse(ctx, path, &s), NEO_ERR_FORMAT, "columns.txt:2:3: expected label");
+}
+
+/* A '#' in double quotes is part of a name or a word; it begins a comment elsewhere. */
+static neo_reader *read_one(neo_schema **s, const char *columns, const char *text, neo_batch *b);
+static void quoted_words_of_descriptions(void) {
+    neo_schema *s = NULL;
+    neo_batch b;
+    neo_reader *r = read_one(&s,
+                             "comment \"#\"   # lines of a tool\nmissing \"# N/A\"\nheader # one\n"
+                             "quote \"   # reads \"fields, in quotes\"\n"
+                             "\"Job #2\" category rows=9 hash cross \"Job #2\" rows=5 # \"Job\"\n"
+                             " \"# of ads\" dense missing=-1\ny label # its label\n",
+                             "y,# of ads,Job #2\n# nothing\n1,# N/A,cook\n0,\"3\",clerk\n", &b);
+    REQUIRE(r);
+    const float x[2] = {-1, 3};
+    REQUIRE(b.size == 2);
+    CHECK_BITS(b.dense.data, x, sizeof x);
+    CHECK(strcmp(neo_schema_feature(s, 0).name, "Job #2") == 0);
+    CHECK(strcmp(neo_schema_feature(s, 1).name, "Job #2_x_Job #2") == 0);
+    neo_reader_close(r);
+    neo_schema_destroy(s);
+}
+/* Descriptions of some MiB take memory by what they say, and time by their length: 14,000 crosses
+   have as many names, each of which is looked up. */
+static void large_descriptions(void) {
+    static char text[4 << 20];
+    const char *path = tmp_path("large.columns");
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    neo_schema *s = NULL;
+    memset(text, ' ', sizeof text); /* blanks, then empty lines */
+    memcpy(text, "y label\n", 8);
+    for (int i = 0; i < 2; i++) {
+        write_bytes(path, text, sizeof text - 1);
+        size_t before = neo_ctx_memory(ctx).bytes;
+        REQUIRE_OK(neo_schema_parse(ctx, path, &s));
+        neo_schema_destroy(s);
+        CHECK(neo_ctx_memory(ctx).peak_bytes - before < 2 * sizeof text);
+        CHECK_INT(neo_ctx_memory(ctx).bytes, before);
+        memset(text + 8, '\n', sizeof text - 8);
+    }
+    size_t used = 0;
+    for (int i = 0; i < 4096; i++) {
+        used += (size_t)snprintf(text + used, 64, "c%d", i);
+        for (int k = 0; i < 100 && k < 140; k++)
+            used += (size_t)snprintf(text + used, 64, " cross c%d rows=5", 4000 - k);
+        used += (size_t)snprintf(text + used, 64, i < 100 ? "\n" : " skip\n");
+    }
+    REQUIRE_OK(neo_schema_parse(ctx, text, &s));
+    CHECK_INT(neo_schema_feature_count(s), 14000);
+    CHECK(strcmp(neo_schema_feature(s, 13999).name, "c99_x_c3861") == 0);
+    neo_schema_destroy(s);
+    CHECK_ERR(neo_schema_parse(ctx, strcat(text, "c skip\n"), &s), NEO_ERR_FORMAT,
+              "columns:4097:1: more than 4096 columns");
+    used = (size_t)snprintf(text, 64, "y");
+    for (int i = 0; i < 20000; i++) used += (size_t)snprintf(text + used, 64, " dense");
+    snprintf(text + used, 64, "\n");
+    CHECK_ERR(neo_schema_parse(ctx, text, &s), NEO_ERR_FORMAT,
+              "become more than 16384 numbers and features");
+    for (int i = 0; i < 5000; i++) memcpy(text + 10 * i, "missing a\n", 10);
+    CHECK_ERR(neo_schema_parse(ctx, text, &s), NEO_ERR_FORMAT,
+              "columns:4097:9: more than 4096 such lines");
+    neo_ctx_destroy(ctx);
 }
 
 /* One batch of a text through a description; the reader is left open for its
@@ -424,8 +509,7 @@ static void header_mistakes(void) {
     neo_reader_close(r);
     write_bytes(path, text + 100000, 200000);
     REQUIRE_OK(neo_reader_open(ctx, &d, &r));
-    CHECK_ERR(neo_reader_next(r, &b), NEO_ERR_FORMAT,
-              ":1:1: the header does not end within the first 131072 bytes");
+    CHECK_ERR(neo_reader_next(r, &b), NEO_ERR_FORMAT, ":1:65537: the line is over 65536 bytes");
     neo_reader_close(r);
     memset(text, ',', 5000);
     text[5000] = '\n';
@@ -479,6 +563,100 @@ static void header_resumed(void) {
         neo_reader_close(r);
     }
     neo_schema_destroy(s);
+}
+
+/* A header behind lines that fill many blocks, one of them longer than a block: read from the start
+   and from a position. */
+static void header_behind_long_lines(void) {
+    static uint64_t want[8], got[8];
+    const char *path = tmp_path("head-far.csv");
+    neo_schema *s = NULL;
+    neo_reader *r = NULL;
+    neo_batch b;
+    FILE *f = fopen(path, "wb");
+    REQUIRE(f);
+    for (int i = 0; i < 5000; i++) fprintf(f, "line %d of a preface, which holds no sample\n", i);
+    for (int i = 0; i < 300000; i++) fputc('"', f);
+    fprintf(f, "\nx,z,y\n");
+    for (int i = 0; i < 1000; i++) fprintf(f, "%d,no,%d\n", i, i % 2);
+    fclose(f);
+    REQUIRE_OK(neo_schema_parse(ctx, "skip-lines 5001\nheader\ny label\nx dense\n", &s));
+    neo_reader_desc d = reader_desc(s, &path, 1, 256);
+    REQUIRE_OK(neo_reader_open(ctx, &d, &r));
+    REQUIRE_OK(neo_reader_next(r, &b));
+    CHECK(b.size == 256 && ((const float *)b.dense.data)[255] == 255.0f);
+    REQUIRE_OK(neo_reader_next(r, &b));
+    REQUIRE_OK(neo_reader_next(r, &b));
+    neo_position at = neo_reader_position(r);
+    CHECK_INT(read_hashes(r, want, 8), 1);
+    REQUIRE_OK(neo_reader_seek(r, &at));
+    CHECK_INT(read_hashes(r, got, 8), 1);
+    CHECK_BITS(want, got, sizeof *got);
+    at.word[3] = 7; /* among the lines that hold no sample */
+    REQUIRE_OK(neo_reader_seek(r, &at));
+    CHECK_ERR(neo_reader_next(r, &b), NEO_ERR_MISMATCH,
+              "head-far.csv: the saved position, at byte 7, is not behind the header");
+    neo_reader_close(r);
+    neo_schema_destroy(s);
+    REQUIRE_OK(neo_schema_parse(ctx, "skip-lines 5001\nheader\ny label\nw dense\n", &s));
+    d.schema = s;
+    REQUIRE_OK(neo_reader_open(ctx, &d, &r));
+    CHECK_ERR(neo_reader_next(r, &b), NEO_ERR_FORMAT,
+              "head-far.csv:5002:1: the header has no column 'w'; it has 'x', 'z', 'y'");
+    neo_reader_close(r);
+    neo_schema_destroy(s);
+}
+/* The settings that a description lacks are named where the data shows it. */
+static void settings_that_lack(void) {
+    static const struct {
+        const char *columns, *text, *message;
+    } grid[] = {
+        {"y label\nx dense\n", "y,x\n1,2\n", ":1:1: every field is the name of its column (a line "
+                                              "of names needs the setting: header)"},
+        {"c skip\nx dense\n", "Id,Age\n1,2\n", ":1:4: x: expected a number, found 'Age' (a line of "
+                                                "names needs the setting: header)"},
+        {"y label\nx dense\n", "1,2\n1,Age\n", ":2:3: x: expected a number, found 'Age'"},
+        {"skip-lines 1\ny label\nx dense\n", "title\nz,2\n",
+         "found 'z' (words need positive=) (a line of names needs"},
+        {"header\ny label\nx dense\n", "y,x\n1,Age\n", ":2:3: x: expected a number, found 'Age'"},
+        {"c category\ny label\n", "a,1\n\"b, c\",1\n",
+         ":2:1: 3 fields, expected 2 (fields in quotes need the setting: quote \")"},
+        {"y label\nx dense\n", "1,\"2\"\n",
+         "found '\"2\"' (fields in quotes need the setting: quote \") (a line of names needs"},
+        {"y label\nx dense\n", "0,1\n1;2\n", ":2:1: 1 field, expected 2; the delimiter is ,"},
+        {"delimiter tab\ny label\nx dense\n", "1 2\n", " expected 2; the delimiter is tab"},
+        {"quote \"\nc category\ny label\n", "\"a\";1\n",
+         ":1:4: text follows the closing quote; the delimiter is ,"},
+        {"header\ny label\nx dense\n", "\"y\",\"x\"\n1,2\n",
+         "it has '\"y\"', '\"x\"' (fields in quotes need the setting: quote \")"},
+        {"y label\nx dense\n", "1,1\nyes,2\n",
+         ":2:1: y: expected a number, found 'yes' (words need positive=)"},
+        {"delimiter ;\ny label\nx dense\n", "1;3,5\n",
+         "x: expected a number, found '3,5', with a comma, not a point"},
+        {"quote \"\ny label\nx dense\n", "0,1\n1,\"a\n b\"\n",
+         "ends inside quotes that begin here (a field cannot go on in the next line)"},
+    };
+    const char *path = tmp_path("lack.csv");
+    neo_reader *r = NULL;
+    neo_batch b;
+    for (size_t i = 0; i < sizeof grid / sizeof grid[0]; i++) {
+        neo_schema *s = NULL;
+        write_text(path, grid[i].text);
+        REQUIRE_OK(neo_schema_parse(ctx, grid[i].columns, &s));
+        neo_status status = neo_schema_fit(s, &path, 1, 0);
+        if (neo_schema_is_fitted(s)) {
+            neo_reader_desc d = reader_desc(s, &path, 1, 8);
+            d.unlabeled = i == 1;
+            REQUIRE_OK(neo_reader_open(ctx, &d, &r));
+            status = neo_reader_next(r, &b);
+            neo_reader_close(r);
+        }
+        CHECK(status == NEO_ERR_FORMAT);
+        const char *found = strstr(neo_last_error(), grid[i].message);
+        if (!found) printf("  found: %s\n", neo_last_error());
+        CHECK(found && ((i != 2 && i != 4) || strlen(found) == strlen(grid[i].message)));
+        neo_schema_destroy(s);
+    }
 }
 
 /* Dictionaries number words in order of first sight over all files, and a bad
@@ -689,6 +867,27 @@ static void weighted_lists(void) {
     }
     neo_schema_destroy(s);
 }
+/* normalize: weights of a bag sum to 1; those of zeros stay, and what has no sum is a bad line. */
+static void normalized_lists(void) {
+    neo_schema *s = NULL;
+    neo_batch b;
+    neo_reader *r = read_one(
+        &s, "y label\nc category\nt list sep=| weight=: normalize\nu list sep=; weight=:\n",
+        "1,x,a:0.5|b:1.5,p:3\n0,y,,\n1,x,a|b|c,q:2\n0,x,a:0|b:0,r\n1,x,a:-1|b:3,r:4\n", &b);
+    REQUIRE(r);
+    const float t[5][3] = {{0.25f, 0.75f}, {0}, {1.0f / 3, 1.0f / 3, 1.0f / 3}, {0}, {-0.5f, 1.5f}};
+    const float u[5] = {3, 0, 2, 1, 4};
+    for (int i = 0; i < 5; i++) {
+        for (int k = 0; k < bag_length(&b, 1, i); k++) CHECK(bag_weight(&b, 1, i, k) == t[i][k]);
+        if (i != 1) CHECK(bag_weight(&b, 2, i, 0) == u[i]);
+        CHECK(bag_weight(&b, 0, i, 0) == 1.0f);
+    }
+    neo_reader_close(r);
+    CHECK(read_one(&s, NULL, "1,x,p,\n1,x,a:1|b:-1,r\n", &b) == NULL);
+    CHECK(strstr(neo_last_error(),
+                 ":2:5: t: expected weights whose sum is not 0, found 'a:1|b:-1'"));
+    neo_schema_destroy(s);
+}
 /* Shuffled, on 1 to 3 ranks and for any threads: each id keeps its weight, and bags sum by it. */
 static void weights_travel(void) {
     const char *path = tmp_path("weights.csv");
@@ -864,6 +1063,8 @@ int main(void) {
     ctx = test_ctx(2, NEO_ISA_BEST, 1);
     RUN(criteo_sizes);
     RUN(description_mistakes);
+    RUN(quoted_words_of_descriptions);
+    RUN(large_descriptions);
     RUN(columns_of_every_kind);
     RUN(lists_and_long_delimiters);
     RUN(tabs_spaces_and_numbers);
@@ -872,11 +1073,14 @@ int main(void) {
     RUN(header_names);
     RUN(header_mistakes);
     RUN(header_resumed);
+    RUN(header_behind_long_lines);
+    RUN(settings_that_lack);
     RUN(fit_order);
     RUN(rare_words);
     RUN(rare_words_counted);
     RUN(rare_words_saved);
     RUN(weighted_lists);
+    RUN(normalized_lists);
     RUN(weights_travel);
     RUN(one_kind_only);
     RUN(criteo_dictionary);

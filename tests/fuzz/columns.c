@@ -23,6 +23,9 @@ static const fuzz_seed fuzz_seeds[] = {
     FUZZ_TEXT("# nothing\nheader\ndelimiter tab\ny label\r\nx dense\nz skip\n"),
     FUZZ_TEXT("quote \"\nheader\nb label\n\"a b\" category cross b rows=9 # x\nc list sep=; "
               "min_count=2\n"),
+    FUZZ_TEXT("comment \"#\"\nmissing \"# 1\" # x\n\"a #1\" cross \"a #1\" rows=9 # \"\n"
+              "c d list\n"),
+    FUZZ_TEXT("c list sep=; weight=: normalize\ny label\nquote category\n"),
     FUZZ_TEXT("a category rows=7 hash\nb cross a rows=9\nc list sep=; rows=4 hash\n"),
 };
 
@@ -50,12 +53,21 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     b.raw_bytes = sizeof text - 1;
     b.skip_lines = s->skip_lines + s->header;
     if (s->header) {
-        neo__text names[8];
-        const char *stop = (const char *)memchr(b.raw, '\n', b.raw_bytes);
-        st = neo__head_parse(s, "fuzz", b.raw, stop, 1, names, 8, &b.head);
+        static neo__text names[NEO__COLUMNS_MAX];
+        const char *stop = (const char *)memchr(b.raw, '\n', b.raw_bytes), *path = "fuzz";
+        NEO__ZERO(neo__source, source);
+        source.schema = s;
+        source.options = &o;
+        source.paths = &path;
+        source.names = names;
+        source.head.target = b.head.target;
+        o.unlabeled = 1;
+        st = neo__head_parse(&source, 0, b.raw, stop);
         FUZZ_CHECK(st == NEO_OK || st == NEO_ERR_FORMAT);
+        b.head = source.head;
         if (st != NEO_OK) b.head.fields = 0;
     }
+    o.unlabeled = 0;
     o.skip_bad = 1;
     neo__dict *dicts;
     FUZZ_CHECK(neo__dicts_create(s, &dicts) == NEO_OK);

@@ -17,7 +17,7 @@ static const char *const descriptions[6] = {
     "x list sep=;\n",
     "quote \"\ny label\nx dense\nc category min_count=2 rows=4\nt list sep=; min_count=2\n",
     "quote \"\nheader\nc category\nx dense\ny label\n\"two words\" list sep=; weight=: hash "
-    "rows=7\n",
+    "rows=7 normalize\n",
 };
 static const fuzz_seed fuzz_seeds[] = {
     FUZZ_TEXT("\0|1x3 Cross\n39, clerk, 2174, x, <=50K\n?, ?, , , "
@@ -87,11 +87,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     b->bytes = (int64_t)size - 1;
     b->skip_lines = s->skip_lines + s->header;
     if (s->header) {
-        neo__text names[64];
-        const char *stop = (const char *)memchr(b->raw, '\n', n + 1);
-        neo_status st = neo__head_parse(s, "fuzz", b->raw, stop, o.unlabeled, names, 64, &b->head);
+        static neo__text names[NEO__COLUMNS_MAX];
+        const char *stop = (const char *)memchr(b->raw, '\n', n + 1), *path = "fuzz";
+        NEO__ZERO(neo__source, source);
+        source.schema = s;
+        source.options = &o;
+        source.paths = &path;
+        source.names = names;
+        source.head.target = b->head.target;
+        neo_status st = neo__head_parse(&source, 0, b->raw, stop);
         FUZZ_CHECK(st == NEO_OK || st == NEO_ERR_FORMAT);
         if (st != NEO_OK) return 0;
+        b->head = source.head;
     }
     /* fit: collect the words beside the schema, then look them up, then forget
      * them */

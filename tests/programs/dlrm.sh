@@ -451,8 +451,33 @@ if [ -w /dev/full ]; then
 fi
 
 sed 's/positive=[^ ]*/positive=nosuch/' examples/data/adult/adult.columns >"$W/typo.columns"
-$D --data examples/data/adult/adult.test --format delimited --columns "$W/typo.columns" \
-    --batch 4096 >"$W/out" 2>"$W/err"
+refused "a positive= that no label is" "'nosuch', as positive= asks: there are '<=50K.', '>50K.'" \
+    --data examples/data/adult/adult.test --format delimited --columns "$W/typo.columns"
+
+# A file of words alone, as spreadsheets write it, with names and quotes: the same on ranks, and
+# what it learns is more than the share of labels.
+awk 'BEGIN { srand(1); printf "\357\273\277\"Order Id\";\"Job #2\";Outcome\r\n"
+    for (i = 0; i < 3000; i++) { j = int(5 * rand())
+        printf "\"%d\";\"job; \"\"%d\"\"\";%s\r\n", i, j, rand() < j / 5 ? "won" : "lost" } }' \
+    >"$W/words.csv"
+printf 'header\nquote "\ndelimiter ;\n"Job #2" category\nOutcome label positive=won\n' \
+    >"$W/words.columns"
+words="--format delimited --columns $W/words.columns --data $W/words.csv --dim 4 --top 8-1
+    --batch 64 --epochs 2 --lr 0.1 --repro-shards 2"
+$D $words --test "$W/words.csv" --checkpoint "$W/words" >"$W/out" 2>&1
+auc=$(sed -n 's/.*auc=\([0-9.]*\).*/\1/p' "$W/out" | tail -1)
+if awk -v auc="$auc" 'BEGIN { exit !(auc > 0.75) }'; then
+    pass
+else
+    fail "data without dense numbers: AUC '$auc'"
+fi
+first_words=$(sed -n 's/^state //p' "$W/out")
+same "without dense numbers, 2 ranks" "$(digest $words --ranks 2 --plan rw)" "$first_words"
+same "without dense numbers, evaluated" \
+    "$(digest $words --test "$W/words.csv" --checkpoint "$W/words" --eval --resume)" "$first_words"
+for i in 0 1 2 3 4 5 6 7; do echo "0,$i,w$i"; done >"$W/zeros.csv"
+printf 'y label\nx dense\nc category\n' >"$W/zeros.columns"
+$D --data "$W/zeros.csv" --format delimited --columns "$W/zeros.columns" >"$W/out" 2>"$W/err"
 if grep -q 'all labels of the training data are 0' "$W/err"; then
     pass
 else

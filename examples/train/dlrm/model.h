@@ -38,6 +38,7 @@ typedef struct model {
     neo_tensor x, e, z, logit;     /* [B][dim], [B][tables x dim], [B][interactions], [B][1] */
     neo_tensor dx, de, dz, dlogit; /* their gradients */
     neo_tensor dense_in, label;    /* [B][dense], [B][1]: the batch on a device */
+    neo_tensor ones;               /* [B][1]: the dense number of data that has none */
 } model;
 
 static neo_status parse_rows_dtype(const char *name, neo_dtype *dtype) {
@@ -141,7 +142,6 @@ static neo_status create_mlp(model *m, int which, const char *spec, int64_t in, 
     int count = parse_widths(spec, d.widths + given, NEO_MAX_LAYERS + 1 - given);
     d.width_count = count + given;
     if (which == BOTTOM) d.last_act = NEO_ACT_RELU;
-    if (in < 1) REFUSE("the data has no dense numbers, which the bottom MLP needs");
     if (count && d.width_count >= 2 && d.widths[0] == in && d.widths[d.width_count - 1] == out)
         return neo_mlp_create(m->ctx, m->params[which], &d, mlp);
     if (which == BOTTOM)
@@ -164,6 +164,16 @@ static neo_status alloc_rows(model *m, int64_t columns, neo_tensor *t) {
     return neo_tensor_alloc(m->ctx, NEO_F32, 2, (int64_t[]){m->most_samples, columns}, t);
 }
 
+/* Data without dense numbers gives the bottom MLP a 1, from which it learns one vector. */
+static neo_status create_ones(model *m) {
+    static float one = 1;
+    TRY(alloc_rows(m, 1, &m->ones));
+    for (int64_t i = 0; i < m->most_samples; i++)
+        TRY(neo_tensor_copy(m->ctx, neo_tensor_2d(&one, NEO_F32, 1, 1),
+                            neo_tensor_rows(m->ones, i, 1)));
+    return NEO_OK;
+}
+
 /* A copy of the batch on the device, and a graph whose memory has room for it. */
 static neo_status create_device_buffers(model *m, const options *o, int64_t dense,
                                         int64_t features) {
@@ -177,14 +187,21 @@ static neo_status create_device_buffers(model *m, const options *o, int64_t dens
     return alloc_rows(m, 1, &m->label);
 }
 
+/* What the bottom MLP takes. */
+static int64_t dense_width(const model *m) {
+    int32_t dense = neo_schema_dense_count(m->schema);
+    return dense ? dense : 1;
+}
+
 /* All of the model but the tables, and but what ranks make together. */
 static neo_status create_dense(model *m, const options *o) {
     int64_t features = neo_schema_feature_count(m->schema);
-    int64_t dense = neo_schema_dense_count(m->schema);
+    int64_t dense = dense_width(m);
     int64_t width = neo_interact_width(o->dim, features, 0);
     char bottom[64];
     snprintf(bottom, sizeof bottom, "%lld-64-%lld", (long long)dense, (long long)o->dim);
     m->most_samples = most_samples(m->comm, o->batch);
+    if (neo_schema_dense_count(m->schema) == 0) TRY(create_ones(m));
     m->dtype = strcmp(o->dtype, "bf16") ? NEO_F32 : NEO_BF16;
     m->pipeline = strcmp(o->pipeline, "on") == 0;
     m->micro_batches = (int)o->micro_batches;
@@ -218,7 +235,7 @@ static neo_status create_units(model *m, const options *o) {
 }
 
 static void destroy_model(model *m) {
-    neo_tensor *buffers[] = {&m->x,  &m->e,  &m->z,  &m->logit,    &m->dense_in,
+    neo_tensor *buffers[] = {&m->x,  &m->e,  &m->z,  &m->logit,  &m->dense_in, &m->ones,
                              &m->dx, &m->de, &m->dz, &m->dlogit, &m->label};
     graph_close(m->graph);
     for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++)

@@ -4,15 +4,17 @@
 #include "plan.h"
 
 /* Copies dense numbers and labels of a batch to the device, if there is one. The tables take ids
-   from the host. */
+   from the host. Without dense numbers there is a 1 in their place. */
 static neo_status bring(model *m, neo_batch *batch) {
+    int given = m->ones.data == NULL;
+    if (!given) batch->dense = neo_tensor_rows(m->ones, 0, batch->size);
     if (!neo_ctx_device(m->ctx)) return NEO_OK;
     neo_tensor dense = neo_tensor_rows(m->dense_in, 0, batch->size);
     neo_tensor label = neo_tensor_rows(m->label, 0, batch->size);
     if (batch->label.ndim == 1) label = neo_tensor_reshape(label, 1, &batch->size);
-    TRY(neo_tensor_copy(m->ctx, batch->dense, dense));
+    if (given) TRY(neo_tensor_copy(m->ctx, batch->dense, dense));
     TRY(neo_tensor_copy(m->ctx, batch->label, label));
-    batch->dense = dense;
+    if (given) batch->dense = dense;
     batch->label = label;
     return NEO_OK;
 }
@@ -107,8 +109,7 @@ static neo_status end_tables(model *m, float lr) {
 static neo_status step_kept(model *m, float lr) {
     part parts[NEO_MAX_SUBTREES];
     batch_sum sum = m->sum[m->turn];
-    int64_t dense = neo_schema_dense_count(m->schema);
-    neo_batch none = {.dense = neo_tensor_2d(m->x.data, NEO_F32, 0, dense),
+    neo_batch none = {.dense = neo_tensor_2d(m->x.data, NEO_F32, 0, dense_width(m)),
                       .label = neo_tensor_rows(m->logit, 0, 0)};
     none.dense.place = m->x.place;
     for (; m->kept < m->micro_batches; m->kept++) {
