@@ -178,6 +178,27 @@
 #define NEO__STATIC_ASSERT(cond, text) _Static_assert(cond, text)
 #endif
 
+/* NEO_EXACT_BEGIN .. NEO_EXACT_END, around functions: every + - * / in them is rounded as it is
+   written. Else a compiler may make one fma of a * b + c where the machine has it (-march=native;
+   AArch64), and a layer of your own has other bits there. At file scope, below all #include; they
+   do not nest. -ffast-math, and clang's -ffp-contract=fast, override them. */
+#if defined(__clang__)
+#define NEO_EXACT_BEGIN _Pragma("STDC FP_CONTRACT OFF")
+#define NEO_EXACT_END _Pragma("STDC FP_CONTRACT DEFAULT")
+#elif defined(__CUDACC__) /* nvcc hands GCC's pragmas on to the host's compiler, and warns */
+#define NEO_EXACT_BEGIN                                                                            \
+    _Pragma("nv_diag_suppress 1675") _Pragma("GCC push_options")                                   \
+    _Pragma("GCC optimize(\"fp-contract=off\")")
+#define NEO_EXACT_END _Pragma("GCC pop_options") _Pragma("nv_diag_default 1675")
+#elif defined(__GNUC__)
+#define NEO_EXACT_BEGIN                                                                            \
+    _Pragma("GCC push_options") _Pragma("GCC optimize(\"fp-contract=off\")")
+#define NEO_EXACT_END _Pragma("GCC pop_options")
+#else
+#define NEO_EXACT_BEGIN
+#define NEO_EXACT_END
+#endif
+
 #define NEO_VERSION_MAJOR 0
 #define NEO_VERSION_MINOR 1
 
@@ -3186,8 +3207,8 @@ struct neo_device {
 #else
 #include <dirent.h>
 #include <fcntl.h>
-#include <sys/file.h>
 #include <poll.h>
+#include <sys/file.h>
 #if defined(__linux__)
 #include <sys/mman.h>
 #endif
@@ -3207,16 +3228,7 @@ struct neo_device {
 #include <arm_neon.h>
 #endif
 
-/* Products and sums fuse only where the code says fma: one rounding per written operation. */
-#if defined(__clang__)
-#pragma STDC FP_CONTRACT OFF
-#elif defined(__GNUC__)
-#if defined(__CUDACC__) /* it hands the pragma on to the host's compiler, and warns */
-#pragma nv_diag_suppress 1675
-#endif
-#pragma GCC push_options
-#pragma GCC optimize("fp-contract=off")
-#endif
+NEO_EXACT_BEGIN
 NEO__FEW_PASSES
 NEO__HOST_BEGIN
 NEO__COLD_BEGIN
@@ -13662,15 +13674,7 @@ NEO__HOST_END
 }
 #endif
 
-#if defined(__clang__)
-#pragma STDC FP_CONTRACT DEFAULT
-#elif defined(__GNUC__)
-#pragma GCC pop_options
-#if defined(__CUDACC__)
-#pragma nv_diag_default 1675
-#pragma nv_diag_default 550
-#endif
-#endif
+NEO_EXACT_END
 #endif /* NEO_IMPLEMENTATION */
 
 #else /* NEO__PASS */

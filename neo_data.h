@@ -320,13 +320,7 @@ NEO_API neo_status neo_state_add_schema(neo_state *state, neo_schema *schema);
 #define NEO__DATA_IMPLEMENTED
 #include "neo_state.h" /* its implementation, if it was included without before */
 
-/* Products and sums fuse only where the code says fma: one rounding per written operation. */
-#if defined(__clang__)
-#pragma STDC FP_CONTRACT OFF
-#elif defined(__GNUC__)
-#pragma GCC push_options
-#pragma GCC optimize("fp-contract=off")
-#endif
+NEO_EXACT_BEGIN
 NEO__FEW_PASSES
 #ifdef __cplusplus
 extern "C" {
@@ -4611,9 +4605,5 @@ NEO__HOST_END
 #ifdef __cplusplus
 }
 #endif
-#if defined(__clang__)
-#pragma STDC FP_CONTRACT DEFAULT
-#elif defined(__GNUC__)
-#pragma GCC pop_options
-#endif
+NEO_EXACT_END
 #endif /* implementation */

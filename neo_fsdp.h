@@ -550,13 +550,7 @@ NEO_API size_t neo_fsdp_write_bytes(const neo_fsdp *fsdp, int with_state);
 #define NEO__FSDP_IMPLEMENTED
 #include "neo_plan.h" /* its implementation, if it was included without before */
 
-/* Products and sums fuse only where the code says fma: one rounding per written operation. */
-#if defined(__clang__)
-#pragma STDC FP_CONTRACT OFF
-#elif defined(__GNUC__)
-#pragma GCC push_options
-#pragma GCC optimize("fp-contract=off")
-#endif
+NEO_EXACT_BEGIN
 NEO__FEW_PASSES
 #ifdef __cplusplus
 extern "C" {
@@ -4643,9 +4637,5 @@ NEO__COLD_END
 #ifdef __cplusplus
 }
 #endif
-#if defined(__clang__)
-#pragma STDC FP_CONTRACT DEFAULT
-#elif defined(__GNUC__)
-#pragma GCC pop_options
-#endif
+NEO_EXACT_END
 #endif /* implementation */

@@ -290,13 +290,7 @@ NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster);
 #include <stdlib.h>
 #include <string.h>
 
-/* Products and sums fuse only where the code says fma: one rounding per written operation. */
-#if defined(__clang__)
-#pragma STDC FP_CONTRACT OFF
-#elif defined(__GNUC__)
-#pragma GCC push_options
-#pragma GCC optimize("fp-contract=off")
-#endif
+NEO_EXACT_BEGIN
 
 #ifdef __cplusplus
 extern "C" {
@@ -370,7 +364,7 @@ typedef struct neo__plan_model {
 } neo__plan_model;
 
 typedef enum neo__plan_origin {
-    NEO__PLAN_SEARCHED,
+    NEO__PLAN_SEARCHED, /* 0: so is a plan by default */
     NEO__PLAN_UNIFORM,
     NEO__PLAN_GIVEN
 } neo__plan_origin;
@@ -4508,9 +4502,5 @@ NEO__COLD_END
 #ifdef __cplusplus
 }
 #endif
-#if defined(__clang__)
-#pragma STDC FP_CONTRACT DEFAULT
-#elif defined(__GNUC__)
-#pragma GCC pop_options
-#endif
+NEO_EXACT_END
 #endif /* implementation */

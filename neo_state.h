@@ -296,13 +296,7 @@ NEO_API neo_status neo__state_define_buckets(neo_state *state, const char *bags,
 #define NEO__STATE_IMPLEMENTED
 #include "neo.h" /* its implementation, if it was included without before */
 
-/* Products and sums fuse only where the code says fma: one rounding per written operation. */
-#if defined(__clang__)
-#pragma STDC FP_CONTRACT OFF
-#elif defined(__GNUC__)
-#pragma GCC push_options
-#pragma GCC optimize("fp-contract=off")
-#endif
+NEO_EXACT_BEGIN
 
 #ifdef __cplusplus
 extern "C" {
@@ -3533,9 +3527,5 @@ NEO__HOST_END
 #ifdef __cplusplus
 }
 #endif
-#if defined(__clang__)
-#pragma STDC FP_CONTRACT DEFAULT
-#elif defined(__GNUC__)
-#pragma GCC pop_options
-#endif
+NEO_EXACT_END
 #endif /* implementation */

@@ -482,6 +482,51 @@ for f in "$W"/out/*.txt; do
     esac
 done
 
+# ---- NEO_EXACT_BEGIN: a b + c is rounded twice; behind NEO_EXACT_END it is one fma again ----
+
+cat >"$W/exact.c" <<'END'
+#include "neo.h"
+#include <stdio.h>
+#ifdef EXACT
+NEO_EXACT_BEGIN
+#endif
+float between(float a, float b, float c);
+float between(float a, float b, float c) { return a * b + c; }
+#ifdef EXACT
+NEO_EXACT_END
+#endif
+float behind(float a, float b, float c);
+float behind(float a, float b, float c) { return a * b + c; }
+int main(void) {
+    volatile float a = 1.0f + 1.0f / 4096, c = -1.0f - 1.0f / 2048;
+    return printf("%d %d\n", between(a, a, c) != 0, behind(a, a, c) != 0) < 0;
+}
+END
+# exact RUNNER COMPILER...: both have an fma by default, or none has (a machine without it).
+exact() {
+    runner=$1
+    shift
+    for set in "" -DEXACT; do
+        "$@" -O3 $warnings -I. $set -o "$W/exact$set" "$W/exact.c" 2>"$W/err" || head -4 "$W/err"
+    done
+    case $($runner "$W/exact") in
+    "0 0") skip "$*: no fma here" ;;
+    *) same "$*: fma in the first, in the second function" \
+        "$($runner "$W/exact") $($runner "$W/exact-DEXACT")" "1 1 0 1" ;;
+    esac
+}
+for c in gcc "g++ -x c++"; do
+    have ${c%% *} && exact "" $c -march=native -ffp-contract=fast
+done
+for c in clang "clang++ -x c++"; do
+    have ${c%% *} && exact "" $c -march=native -ffp-contract=on
+done
+if have aarch64-linux-gnu-gcc && have qemu-aarch64; then
+    exact qemu-aarch64 aarch64-linux-gnu-gcc -static
+else
+    skip "NEO_EXACT_BEGIN on AArch64: no aarch64-linux-gnu-gcc, or no qemu-aarch64"
+fi
+
 # ---- one translation unit must compile in a few seconds ----
 
 # Processor time, not the clock: the machine may be busy. `times` prints the children's as 0m1.234s.
