@@ -101,9 +101,6 @@
      NEO_NO_SIMD          implementation  compile the scalar kernels only
      NEO_NO_COLD          implementation  optimize all code alike: compiles for twice as long
    ------------------------------------------------------------------------ */
-#if defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__)
-#error "neo.h: -ffast-math (or -fassociative-math) breaks the same-bits contract: leave it out"
-#endif
 /* Strict modes hide POSIX; in GNU modes nothing is defined, which would hide other names from your
    file. */
 #if defined(__STRICT_ANSI__) && !defined(_WIN32) && !defined(_POSIX_C_SOURCE) &&                   \
@@ -117,11 +114,6 @@
 #include <float.h>
 #include <stddef.h>
 #include <stdint.h>
-
-/* 16: only _Float16 is special (gcc with AVX512-FP16). */
-#if defined(FLT_EVAL_METHOD) && FLT_EVAL_METHOD != 0 && FLT_EVAL_METHOD != 16
-#error "neo.h: FLT_EVAL_METHOD must be 0 (on 32-bit x86 compile with -msse2 -mfpmath=sse)"
-#endif
 
 #if defined(NEO_STATIC)
 #if defined(__GNUC__) || defined(__clang__)
@@ -1583,6 +1575,13 @@ NEO_API neo_status neo_report_write(const neo_report *report, const char *path);
      defined(NEO_FSDP_IMPLEMENTATION) || defined(NEO_CUDA_IMPLEMENTATION)) &&                      \
     !defined(NEO__SHARED)
 #define NEO__SHARED
+#if defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__)
+#error "neo: -ffast-math (-fassociative-math) breaks the same-bits contract: not for this file"
+#endif
+/* 16: only _Float16 is special (gcc with AVX512-FP16). */
+#if defined(FLT_EVAL_METHOD) && FLT_EVAL_METHOD != 0 && FLT_EVAL_METHOD != 16
+#error "neo: FLT_EVAL_METHOD must be 0 (on 32-bit x86 compile with -msse2 -mfpmath=sse)"
+#endif
 
 #include <errno.h>
 #include <stdio.h>

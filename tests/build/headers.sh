@@ -138,15 +138,13 @@ for f in declare implement late; do
 done
 printf '#define NEO_IMPLEMENTATION\n#include "neo_state.h"\n#include "neo_comm.h"\n' \
     >"$W/comm_library.c"
-cat >"$W/plan_alone.c" <<'END'
-#define NEO_IMPLEMENTATION
-#include "neo_plan.h"
-int main(void) {
-    neo_ctx *ctx = NULL;
+# What both programs below do: a plan of one table.
+cat >"$W/plan.h" <<'END'
+#include <string.h>
+static neo_status make_plan(neo_ctx *ctx, int ranks, neo_plan **plan) {
     neo_table_desc table;
     neo_bags_desc bags;
     neo_plan_desc desc;
-    neo_plan *plan = NULL;
     memset(&table, 0, sizeof table);
     memset(&bags, 0, sizeof bags);
     memset(&desc, 0, sizeof desc);
@@ -157,40 +155,35 @@ int main(void) {
     bags.table_count = 1;
     bags.max_batch = bags.max_ids = 4;
     desc.bags = &bags;
-    desc.cluster.ranks = 2;
+    desc.cluster.ranks = ranks;
+    return neo_plan_create(ctx, &desc, plan);
+}
+END
+cat >"$W/plan_alone.c" <<'END'
+#define NEO_IMPLEMENTATION
+#include "neo_plan.h"
+#include "plan.h"
+int main(void) {
+    neo_ctx *ctx = NULL;
+    neo_plan *plan = NULL;
     neo_status status = neo_ctx_create(NULL, &ctx);
-    if (status == NEO_OK) status = neo_plan_create(ctx, &desc, &plan);
+    if (status == NEO_OK) status = make_plan(ctx, 2, &plan);
     neo_plan_destroy(plan);
     neo_ctx_destroy(ctx);
     return status != NEO_OK;
 }
 END
-printf '#define NEO_IMPLEMENTATION\n#include "neo_data.h"\n#include "neo_fsdp.h"\n' \
-    >"$W/all_implement.c"
+printf '#include "neo_data.h"\n#include "neo_fsdp.h"\n' >"$W/all_declare.c"
+{ echo '#define NEO_IMPLEMENTATION' && cat "$W/all_declare.c"; } >"$W/all_implement.c"
 cat >"$W/fsdp_alone.c" <<'END'
 #define NEO_FSDP_IMPLEMENTATION
 #include "neo_fsdp.h"
-#include <string.h>
+#include "plan.h"
 static neo_status rank(neo_comm *comm, void *user) {
-    neo_ctx *ctx = neo_comm_ctx(comm);
-    neo_table_desc table;
-    neo_bags_desc bags;
-    neo_plan_desc desc;
     neo_plan *plan = NULL;
     neo_shard *shard = NULL;
     (void)user;
-    memset(&table, 0, sizeof table);
-    memset(&bags, 0, sizeof bags);
-    memset(&desc, 0, sizeof desc);
-    table.name = "t";
-    table.rows = 8;
-    table.dim = 32;
-    bags.tables = &table;
-    bags.table_count = 1;
-    bags.max_batch = bags.max_ids = 4;
-    desc.bags = &bags;
-    desc.cluster.ranks = neo_comm_size(comm);
-    neo_status status = neo_plan_create(ctx, &desc, &plan);
+    neo_status status = make_plan(neo_comm_ctx(comm), neo_comm_size(comm), &plan);
     if (status == NEO_OK) status = neo_shard_create(comm, plan, &shard);
     neo_shard_destroy(shard);
     neo_plan_destroy(plan);
@@ -360,12 +353,19 @@ for c in $compilers; do
     job "$c c11 renamed, with NEO_HEADER" \
         "$c -std=c11 $warnings '-DNEO_HEADER=\"my_neo.h\"' -fsyntax-only $W/renamed.c"
 
-    # Flags that define a macro are refused by the compiler.
-    refuse "$c -ffast-math" "same-bits" "$c -std=c11 -I. -ffast-math -fsyntax-only $W/declare.c"
+    # Flags that define a macro are refused by the compiler, where neo is implemented: its
+    # declarations go into any file.
+    fast="$c -std=c11 -I. -ffast-math -fsyntax-only"
+    job "$c -ffast-math, declarations" "$fast $warnings $W/all_declare.c"
+    refuse "$c -ffast-math" "same-bits" "$fast $W/implement.c"
+    refuse "$c -ffast-math NEO_STATIC" "same-bits" "$fast -DNEO_STATIC $W/declare.c"
+    refuse "$c -ffast-math, declarations first" "same-bits" "$fast $W/late.c"
+    refuse "$c -ffast-math neo_comm.h" "same-bits" "$fast $W/comm_alone.c"
+    refuse "$c -ffast-math neo_fsdp.h" "same-bits" "$fast $W/fsdp_alone.c"
     refuse "$c -Ofast" "same-bits" "$c -std=c11 -I. -Ofast -fsyntax-only $W/implement.c"
     if [ "$(uname -m)" = x86_64 ] && [ "$c" = gcc ]; then
         refuse "$c -mfpmath=387" "FLT_EVAL_METHOD" \
-            "$c -std=c11 -I. -mfpmath=387 -fsyntax-only $W/declare.c"
+            "$c -std=c11 -I. -mfpmath=387 -fsyntax-only $W/implement.c"
     fi
 done
 mpi=
