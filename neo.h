@@ -110,6 +110,9 @@
 #endif
 #define _POSIX_C_SOURCE 200809L
 #endif
+#if defined(__APPLE__) && !defined(_DARWIN_C_SOURCE)
+#define _DARWIN_C_SOURCE /* what is not POSIX stays: flock, sysconf's number of cores */
+#endif
 
 #include <float.h>
 #include <stddef.h>
@@ -7134,19 +7137,18 @@ NEO_API neo_status neo_dot_forward(neo_ctx *ctx, neo_tensor x, neo_tensor y, neo
 NEO_API neo_status neo_dot_backward(neo_ctx *ctx, neo_tensor x, neo_tensor y, neo_tensor dout,
                                     neo_tensor dx, neo_tensor dy) {
     static const char *const fn = "neo_dot_backward";
-    neo__blend_call call, to;
-    NEO__TRY(neo__dot_begin(&call, ctx, fn, "dout", x, y, dout));
     const neo_tensor grad[2] = {dx, dy}, from[2] = {y, x};
-    for (int pass = 0; pass < 4; pass++) { /* check both before the first is written */
-        const int k = pass % 2;
+    neo__blend_call call, to[2];
+    NEO__TRY(neo__dot_begin(&call, ctx, fn, "dout", x, y, dout));
+    memset(to, 0, sizeof to); /* of no rows: nothing to do */
+    for (int k = 0; k < 2; k++) {
         if (!neo__given(grad[k])) continue;
         NEO__TRY(neo__check_rows(ctx, fn, k ? "dy" : "dx", grad[k], x));
-        if (pass < 2) continue;
-        NEO__TRY(neo__blend_begin(&to, ctx, fn, NEO__BLEND_ROWS, grad[k], from[k]));
-        to.out = call.out;
-        NEO__TRY(neo__blend(ctx, &to));
+        NEO__TRY(neo__blend_begin(&to[k], ctx, fn, NEO__BLEND_ROWS, grad[k], from[k]));
+        to[k].out = call.out;
     }
-    return NEO_OK;
+    NEO__TRY(neo__blend(ctx, &to[0]));
+    return neo__blend(ctx, &to[1]);
 }
 NEO_API neo_status neo_scale(neo_ctx *ctx, neo_tensor x, float factor, int *finite) {
     neo__blend_call call;
@@ -12434,7 +12436,12 @@ static uint32_t neo__crc32c_table(uint32_t crc, const unsigned char *p, size_t b
 }
 
 #if defined(NEO__X86)
-__attribute__((target("sse4.2"))) static uint32_t
+#if defined(__clang__) && __clang_major__ >= 14 /* `zig cc` sets them apart */
+__attribute__((target("sse4.2,crc32")))
+#else
+__attribute__((target("sse4.2")))
+#endif
+static uint32_t
 neo__crc32c_machine(uint32_t crc, const unsigned char *p, size_t bytes) {
     uint64_t wide = crc;
     for (; bytes >= 8; p += 8, bytes -= 8) {

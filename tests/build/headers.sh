@@ -15,8 +15,6 @@ W=$B/headers
 rm -rf "$W"
 mkdir -p "$W/jobs" "$W/out"
 
-warnings="-Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Werror"
-
 # ---- jobs: files of shell commands, run in parallel; each must succeed, or fail with a given text
 # ----
 
