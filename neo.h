@@ -3224,7 +3224,16 @@ struct neo_device {
 #define NEO__X86_BF16 1 /* the assembler knows AVX512-BF16 and AMX */
 #include <cpuid.h>
 #endif
+/* clang-cl would leave out what its command line did not ask for. (Programs link its library
+   clang_rt.builtins, which knows the processor: __cpu_model.) */
+#if defined(__clang__) && defined(_MSC_VER)
+#pragma push_macro("_MSC_VER")
+#undef _MSC_VER
 #include <immintrin.h>
+#pragma pop_macro("_MSC_VER")
+#else
+#include <immintrin.h>
+#endif
 #elif !defined(NEO_NO_SIMD) && defined(__aarch64__)
 #define NEO__ARM 1
 #include <arm_neon.h>

@@ -388,6 +388,17 @@ for kind in .openmpi .mpich ''; do
     fi
 done
 [ -n "$mpi" ] || skip "mpicc: not installed (Debian: libopenmpi-dev, libmpich-dev)"
+# As clang-cl reads them; what that shows is at the top of sdk/windows.h.
+cl="clang --target=x86_64-pc-windows-msvc -isystem $W/windows $warnings -I."
+if have clang; then
+    mkdir "$W/windows"
+    for h in direct errno inttypes io malloc math stdio stdlib string windows; do
+        cp tests/build/sdk/windows.h "$W/windows/$h.h"
+    done
+    job "clang-cl c11" "$cl -std=c11 -O1 -c -o $W/windows/neo.o $W/all_implement.c"
+    job "clang-cl c11 NEO_SHARED" "$cl -std=c11 -DNEO_SHARED -fsyntax-only $W/all_implement.c"
+    job "clang-cl c++17" "$cl -std=c++17 -fsyntax-only -x c++ $W/all_implement.c"
+fi
 if have nvcc; then
     sed 's/^int main/int host_main/' "$W/implement.c" >"$W/host.cu"
     job "nvcc, the host side" "nvcc -std=c++17 -I. -c -o /dev/null $W/host.cu"
