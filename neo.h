@@ -4476,12 +4476,21 @@ static int64_t neo__file_size(const neo__file *f) {
     if (fstat(f->fd, &info) != 0 || !S_ISREG(info.st_mode)) return -1;
     return (int64_t)info.st_size;
 }
-/* neo__file_sync: return once the bytes are on the disk. */
-NEO__UNUSED static neo_status neo__file_sync(neo__file *f) {
+/* fsync; on macOS that ends at the disk's own cache, and F_FULLFSYNC, where a disk has it, behind. */
+NEO__UNUSED static int neo__fd_sync(int fd) {
     int result;
     do {
-        result = fsync(f->fd);
+#if defined(F_FULLFSYNC)
+        result = fcntl(fd, F_FULLFSYNC);
+        if (result == 0 || errno == EINTR) continue;
+#endif
+        result = fsync(fd);
     } while (result != 0 && errno == EINTR);
+    return result;
+}
+/* neo__file_sync: return once the bytes are on the disk. */
+NEO__UNUSED static neo_status neo__file_sync(neo__file *f) {
+    int result = neo__fd_sync(f->fd);
     /* devices and pipes cannot be flushed */
     return result == 0 || errno == EINVAL ? NEO_OK : neo__file_fail(f->path, "flush to disk");
 }
@@ -4524,15 +4533,13 @@ static neo_status neo__dir_remove_one(const char *path) {
 }
 /* neo__dir_sync: return once the names in the directory are on the disk. */
 NEO__UNUSED static neo_status neo__dir_sync(const char *path) {
-    int fd, result;
+    int fd;
     do {
         fd = open(path, O_RDONLY | O_CLOEXEC);
     } while (fd < 0 && errno == EINTR);
     if (fd < 0 && errno == EACCES) return NEO_OK; /* may be written, not read: cannot be flushed */
     if (fd < 0) return neo__file_fail(path, "open the directory");
-    do {
-        result = fsync(fd);
-    } while (result != 0 && errno == EINTR);
+    int result = neo__fd_sync(fd);
     int failed = result != 0 && errno != EINVAL && errno != EROFS; /* some file systems cannot */
     neo_status status = failed ? neo__file_fail(path, "flush the directory to disk") : NEO_OK;
     close(fd);
@@ -7619,7 +7626,7 @@ static neo_status neo__cpu_embedding(neo_device *d, const neo__embedding_call *c
    tiles on the diagonal leave out terms that are zero, or whose sum nobody reads.
    ------------------------------------------------------------------------ */
 enum {
-    NEO__ATTENTION_SIDE = NEO__KEYS * NEO_MAX_HEAD_DIM, /* floats of a packed operand */
+    NEO__ATTENTION_SIDE = (int)NEO__KEYS * NEO_MAX_HEAD_DIM, /* floats of a packed operand */
     NEO__ATTENTION_TERMS =
         16 /* in a causal tile the terms of a sum begin and end at multiples of so many */
 };
@@ -8841,7 +8848,7 @@ static neo_status neo__cpu_optim(neo_device *d, const neo__optim_call *call) {
         for (int64_t s = 0; s < part.span_count; s++)
             blocks += (part.spans[s].count + NEO__BLOCK - 1) / NEO__BLOCK;
         if (call->pass != NEO__OPTIM_STEP) neo__exact_start(ctx, 2);
-        neo__cpu_run(d, &part, blocks, NEO__VEC_GRAIN / NEO__BLOCK, 1, neo__optim_part);
+        neo__cpu_run(d, &part, blocks, NEO__VEC_GRAIN / (int)NEO__BLOCK, 1, neo__optim_part);
         for (int k = 0; call->sums && k <= apart; k++)
             neo__exact_finish(ctx, k, &call->sums[2 * i + k]);
         for (int w = 0; call->pass == NEO__OPTIM_NORM_INF && w < ctx->threads; w++)
@@ -15994,7 +16001,7 @@ NEO__KERNEL_FAR int64_t NEO__FN(bag_sum_rows)(const neo__bag_lookup *a, int64_t 
 #if NEO__PASS != NEO__PASS_AVX512
 NEO__KERNEL void NEO__FN(bag_pool_careful)(const neo__bag_lookup *a) {
     enum { WIDTH = NEO__CAREFUL_WIDTH };
-    float sum[NEO__PART_DEPTH * WIDTH];
+    float sum[(int)NEO__PART_DEPTH * WIDTH];
     int64_t buckets = a->buckets, rows = a->bucket_rows, first = a->first_row;
     for (int64_t b = 0; b < a->bags; b++) {
         int64_t k = a->offsets[b], k_end = a->offsets[b + 1];

@@ -1284,7 +1284,7 @@ static neo_status neo__shard_make_lists(neo_shard *s) {
 
 /* ---- the processor's row mover: NEO__ROWS_TILE rows of a block at a time ---- */
 enum { NEO__ROWS_TILE = 16, NEO__ROWS_TASKS = 32 };
-enum { NEO__ROWS_TILE_BYTES = NEO__ROWS_TILE * NEO_WIRE_BLOCK * 4 }; /* no wire takes more */
+enum { NEO__ROWS_TILE_BYTES = (int)NEO__ROWS_TILE * NEO_WIRE_BLOCK * 4 }; /* no wire takes more */
 typedef struct neo__rows_job {
     const neo_ctx *ctx;
     const neo__rows_call *call;
@@ -1355,7 +1355,7 @@ static void neo__rows_sum(const neo__rows_tile *t, const neo__rows_call *c,
 }
 static void neo__rows_encode_tile(const neo__rows_tile *t, const neo__rows_call *c,
                                   const neo__rows_block *b) {
-    float made[NEO__ROWS_TILE * NEO_WIRE_BLOCK];
+    float made[(int)NEO__ROWS_TILE * NEO_WIRE_BLOCK];
     char coded[NEO__ROWS_TILE_BYTES];
     const float *x = c->matrix + t->row * c->stride + b->col;
     int64_t stride = c->stride;
@@ -1384,7 +1384,7 @@ static void neo__rows_encode_tile(const neo__rows_tile *t, const neo__rows_call 
 }
 static void neo__rows_decode_tile(const neo__rows_tile *t, const neo__rows_call *c,
                                   const neo__rows_block *b) {
-    float made[NEO__ROWS_TILE * NEO_WIRE_BLOCK];
+    float made[(int)NEO__ROWS_TILE * NEO_WIRE_BLOCK];
     char coded[NEO__ROWS_TILE_BYTES];
     const neo__rows_part *part = c->part + b->first;
     const neo_wire wire = (neo_wire)part->wire;

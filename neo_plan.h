@@ -4470,7 +4470,7 @@ static neo_status neo__calibrate_all(neo__arena *work, neo_cluster *c) {
     float *memory;
     int64_t *id; /* ids, then offsets */
     NEO__TRY(NEO__ARENA(work, memory, 2 * NEO__CALIBRATE_FLOATS));
-    NEO__TRY(NEO__ARENA(work, id, NEO__CALIBRATE_IDS + NEO__CALIBRATE_BATCH + 1));
+    NEO__TRY(NEO__ARENA(work, id, (int)NEO__CALIBRATE_IDS + NEO__CALIBRATE_BATCH + 1));
     for (int64_t i = 0; i < NEO__CALIBRATE_IDS; i++)
         id[i] = neo_zipf(
             neo_random_uniform(1, neo_hash("calibrate"), 0, NEO_STREAM_USER, (uint64_t)i),

@@ -336,6 +336,19 @@ for c in $compilers; do
             "$base -DIMPLEMENT -fsyntax-only $language $W/after_system.c" ;;
         esac
     done
+    # The newest standards: C23, and C++20, which has no arithmetic between two enums.
+    for std in c2x c++20; do
+        language="-x c"
+        [ $std = c2x ] || language="-x c++"
+        echo '#include <stddef.h>' >"$W/probe.c"
+        if ! $c -std=$std $language -fsyntax-only "$W/probe.c" 2>/dev/null; then
+            skip "$c -std=$std: unknown to it"
+            continue
+        fi
+        base="$c -std=$std $warnings -I. -fsyntax-only $language"
+        job "$c $std declarations" "$base $W/all_declare.c"
+        job "$c $std implementation" "$base -O1 $W/all_implement.c"
+    done
     base="$c -std=c11 $warnings -I."
     [ $c != gcc ] || job "$c c11 -O3" "$base -O3 -c -o /dev/null $W/implement.c"
     job "$c gnu17, neo.h hides nothing" "$c -std=gnu17 $warnings -I. -fsyntax-only $W/gnu.c"
