@@ -4476,7 +4476,7 @@ static int64_t neo__file_size(const neo__file *f) {
     if (fstat(f->fd, &info) != 0 || !S_ISREG(info.st_mode)) return -1;
     return (int64_t)info.st_size;
 }
-/* fsync; on macOS that ends at the disk's own cache, and F_FULLFSYNC, where a disk has it, behind. */
+/* fsync, which on macOS ends at the disk's own cache: F_FULLFSYNC, where there is one, does not. */
 NEO__UNUSED static int neo__fd_sync(int fd) {
     int result;
     do {

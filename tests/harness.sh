@@ -40,7 +40,8 @@ cross() {
     shift
     mkdir -p "$W/$system"
     rm -f "$W/$system/neo.a"
-    try "$system: the headers" "$@" -std=c11 $warnings -O0 -I. -c -o "$W/$system/neo.o" examples/neo.c
+    try "$system: the headers" "$@" -std=c11 $warnings -O0 -I. -c -o "$W/$system/neo.o" \
+        examples/neo.c
     ${AR:-ar} rcs "$W/$system/neo.a" "$W/$system/neo.o"
     for source in examples/*.c examples/plan/*.c examples/train/*/main.c; do
         case $source in examples/neo.c | examples/gpu.c) continue ;; esac

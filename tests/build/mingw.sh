@@ -27,8 +27,8 @@ AR=x86_64-w64-mingw32-ar
 cross windows $gcc -static
 if have wine; then
     model="--synthetic 500 --batch 100 --dim 8 --bottom 13-24-8 --top 24-1 --rows 300 --seed 5"
-    same "dlrm under wine" "$(wine "$W/windows/dlrm.exe" $model 2>/dev/null | tr -d '\r' | grep '^state')" \
-        "$("$B/dlrm" $model 2>/dev/null | grep '^state')"
+    same "dlrm under wine" "$(state_of wine "$W/windows/dlrm.exe" $model | tr -d '\r')" \
+        "$(state_of "$B/dlrm" $model)"
 else
     skip "Windows: built, not run: no wine"
 fi
