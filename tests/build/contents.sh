@@ -12,11 +12,11 @@ mkdir -p "$W"
 budget() {
     case $1 in
     neo.h) echo 17210 0 1 ;;
-    neo_state.h) echo 3541 0 0 ;;
-    neo_data.h) echo 4619 0 0 ;;
-    neo_comm.h) echo 4986 0 0 ;;
-    neo_plan.h) echo 4516 0 0 ;;
-    neo_fsdp.h) echo 4651 0 0 ;;
+    neo_state.h) echo 3531 0 0 ;;
+    neo_data.h) echo 4609 0 0 ;;
+    neo_comm.h) echo 4976 0 0 ;;
+    neo_plan.h) echo 4506 0 0 ;;
+    neo_fsdp.h) echo 4641 0 0 ;;
     neo_cuda.cuh) echo 4268 0 0 ;;
     esac
 }
