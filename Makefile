@@ -6,7 +6,7 @@
 #:make demo         train a recommendation model on the data in examples/data
 #:make test         every feature on the CPU, over threads and MPI, in minutes; ends with the totals
 #:make check        everything this machine can run: the four targets that follow
-#:make test-full    larger grids, all MPIs, an emulated GPU, libFuzzer, ARM, Windows
+#:make test-full    larger grids, all MPIs, an emulated GPU, libFuzzer, ARM, macOS, Windows, musl
 #:                  (NEO_FULL=all: whole grids, for a night)
 #:make headers      the headers under gcc and clang, C11 to C++17, all macros, -Werror
 #:make asan         the tests under AddressSanitizer and UndefinedBehaviorSanitizer
@@ -166,7 +166,8 @@ include tests/cuda/rules.mk
 # The longest first.
 scripts = tests/comm/mpi.sh $(addprefix tests/,programs/*.sh files/*.sh fsdp/*.sh build/contents.sh)
 others  = tests/cuda/emulated*.sh tests/comm/mpi_faults.sh tests/fuzz/*.sh \
-    $(addprefix tests/build/,arm.sh mingw.sh link.sh)
+    $(addprefix tests/build/,arm.sh macos.sh mingw.sh musl.sh \
+    link.sh packaging.sh)
 
 test-programs: $(programs) $(B)/tests/data/make_npy
 test:

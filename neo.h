@@ -101,9 +101,6 @@
      NEO_NO_SIMD          implementation  compile the scalar kernels only
      NEO_NO_COLD          implementation  optimize all code alike: compiles for twice as long
    ------------------------------------------------------------------------ */
-#if defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__)
-#error "neo.h: -ffast-math (or -fassociative-math) breaks the same-bits contract: leave it out"
-#endif
 /* Strict modes hide POSIX; in GNU modes nothing is defined, which would hide other names from your
    file. */
 #if defined(__STRICT_ANSI__) && !defined(_WIN32) && !defined(_POSIX_C_SOURCE) &&                   \
@@ -113,15 +110,13 @@
 #endif
 #define _POSIX_C_SOURCE 200809L
 #endif
+#if defined(__APPLE__) && !defined(_DARWIN_C_SOURCE)
+#define _DARWIN_C_SOURCE /* what is not POSIX stays: flock, sysconf's number of cores */
+#endif
 
 #include <float.h>
 #include <stddef.h>
 #include <stdint.h>
-
-/* 16: only _Float16 is special (gcc with AVX512-FP16). */
-#if defined(FLT_EVAL_METHOD) && FLT_EVAL_METHOD != 0 && FLT_EVAL_METHOD != 16
-#error "neo.h: FLT_EVAL_METHOD must be 0 (on 32-bit x86 compile with -msse2 -mfpmath=sse)"
-#endif
 
 #if defined(NEO_STATIC)
 #if defined(__GNUC__) || defined(__clang__)
@@ -176,6 +171,27 @@
 #define NEO__STATIC_ASSERT(cond, text) static_assert(cond, text)
 #else
 #define NEO__STATIC_ASSERT(cond, text) _Static_assert(cond, text)
+#endif
+
+/* NEO_EXACT_BEGIN .. NEO_EXACT_END, around functions: every + - * / in them is rounded as it is
+   written. Else a compiler may make one fma of a * b + c where the machine has it (-march=native;
+   AArch64), and a layer of your own has other bits there. At file scope, below all #include; they
+   do not nest. -ffast-math, and clang's -ffp-contract=fast, override them. */
+#if defined(__clang__)
+#define NEO_EXACT_BEGIN _Pragma("STDC FP_CONTRACT OFF")
+#define NEO_EXACT_END _Pragma("STDC FP_CONTRACT DEFAULT")
+#elif defined(__CUDACC__) /* nvcc hands GCC's pragmas on to the host's compiler, and warns */
+#define NEO_EXACT_BEGIN                                                                            \
+    _Pragma("nv_diag_suppress 1675") _Pragma("GCC push_options")                                   \
+    _Pragma("GCC optimize(\"fp-contract=off\")")
+#define NEO_EXACT_END _Pragma("GCC pop_options") _Pragma("nv_diag_default 1675")
+#elif defined(__GNUC__)
+#define NEO_EXACT_BEGIN                                                                            \
+    _Pragma("GCC push_options") _Pragma("GCC optimize(\"fp-contract=off\")")
+#define NEO_EXACT_END _Pragma("GCC pop_options")
+#else
+#define NEO_EXACT_BEGIN
+#define NEO_EXACT_END
 #endif
 
 #define NEO_VERSION_MAJOR 0
@@ -1597,6 +1613,13 @@ NEO_API neo_status neo_report_write(const neo_report *report, const char *path);
      defined(NEO_FSDP_IMPLEMENTATION) || defined(NEO_CUDA_IMPLEMENTATION)) &&                      \
     !defined(NEO__SHARED)
 #define NEO__SHARED
+#if defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__)
+#error "neo: -ffast-math (-fassociative-math) breaks the same-bits contract: not for this file"
+#endif
+/* 16: only _Float16 is special (gcc with AVX512-FP16). */
+#if defined(FLT_EVAL_METHOD) && FLT_EVAL_METHOD != 0 && FLT_EVAL_METHOD != 16
+#error "neo: FLT_EVAL_METHOD must be 0 (on 32-bit x86 compile with -msse2 -mfpmath=sse)"
+#endif
 
 #include <errno.h>
 #include <stdio.h>
@@ -3242,8 +3265,8 @@ struct neo_device {
 #else
 #include <dirent.h>
 #include <fcntl.h>
-#include <sys/file.h>
 #include <poll.h>
+#include <sys/file.h>
 #if defined(__linux__)
 #include <sys/mman.h>
 #endif
@@ -3257,22 +3280,22 @@ struct neo_device {
 #define NEO__X86_BF16 1 /* the assembler knows AVX512-BF16 and AMX */
 #include <cpuid.h>
 #endif
+/* clang-cl would leave out what its command line did not ask for. (Programs link its library
+   clang_rt.builtins, which knows the processor: __cpu_model.) */
+#if defined(__clang__) && defined(_MSC_VER)
+#pragma push_macro("_MSC_VER")
+#undef _MSC_VER
 #include <immintrin.h>
+#pragma pop_macro("_MSC_VER")
+#else
+#include <immintrin.h>
+#endif
 #elif !defined(NEO_NO_SIMD) && defined(__aarch64__)
 #define NEO__ARM 1
 #include <arm_neon.h>
 #endif
 
-/* Products and sums fuse only where the code says fma: one rounding per written operation. */
-#if defined(__clang__)
-#pragma STDC FP_CONTRACT OFF
-#elif defined(__GNUC__)
-#if defined(__CUDACC__) /* it hands the pragma on to the host's compiler, and warns */
-#pragma nv_diag_suppress 1675
-#endif
-#pragma GCC push_options
-#pragma GCC optimize("fp-contract=off")
-#endif
+NEO_EXACT_BEGIN
 NEO__FEW_PASSES
 NEO__HOST_BEGIN
 NEO__COLD_BEGIN
@@ -4584,12 +4607,21 @@ static int64_t neo__file_size(const neo__file *f) {
     if (fstat(f->fd, &info) != 0 || !S_ISREG(info.st_mode)) return -1;
     return (int64_t)info.st_size;
 }
-/* neo__file_sync: return once the bytes are on the disk. */
-NEO__UNUSED static neo_status neo__file_sync(neo__file *f) {
+/* fsync, which on macOS ends at the disk's own cache: F_FULLFSYNC, where there is one, does not. */
+NEO__UNUSED static int neo__fd_sync(int fd) {
     int result;
     do {
-        result = fsync(f->fd);
+#if defined(F_FULLFSYNC)
+        result = fcntl(fd, F_FULLFSYNC);
+        if (result == 0 || errno == EINTR) continue;
+#endif
+        result = fsync(fd);
     } while (result != 0 && errno == EINTR);
+    return result;
+}
+/* neo__file_sync: return once the bytes are on the disk. */
+NEO__UNUSED static neo_status neo__file_sync(neo__file *f) {
+    int result = neo__fd_sync(f->fd);
     /* devices and pipes cannot be flushed */
     return result == 0 || errno == EINVAL ? NEO_OK : neo__file_fail(f->path, "flush to disk");
 }
@@ -4632,15 +4664,13 @@ static neo_status neo__dir_remove_one(const char *path) {
 }
 /* neo__dir_sync: return once the names in the directory are on the disk. */
 NEO__UNUSED static neo_status neo__dir_sync(const char *path) {
-    int fd, result;
+    int fd;
     do {
         fd = open(path, O_RDONLY | O_CLOEXEC);
     } while (fd < 0 && errno == EINTR);
     if (fd < 0 && errno == EACCES) return NEO_OK; /* may be written, not read: cannot be flushed */
     if (fd < 0) return neo__file_fail(path, "open the directory");
-    do {
-        result = fsync(fd);
-    } while (result != 0 && errno == EINTR);
+    int result = neo__fd_sync(fd);
     int failed = result != 0 && errno != EINVAL && errno != EROFS; /* some file systems cannot */
     neo_status status = failed ? neo__file_fail(path, "flush the directory to disk") : NEO_OK;
     close(fd);
@@ -7389,20 +7419,19 @@ NEO_API neo_status neo_dot_forward(neo_ctx *ctx, neo_tensor x, neo_tensor y, neo
 NEO_API neo_status neo_dot_backward(neo_ctx *ctx, neo_tensor x, neo_tensor y, neo_tensor dout,
                                     neo_tensor dx, neo_tensor dy) {
     static const char *const fn = "neo_dot_backward";
-    neo__blend_call call, to;
+    const neo_tensor grad[2] = {dx, dy}, from[2] = {y, x};
+    neo__blend_call call, to[2];
     NEO__TRY(neo__dot_begin(&call, ctx, fn, "dout", x, y, dout));
     NEO__APART(fn, 2, 0, {&dx, "dx"}, {&dy, "dy"}, {&x, "x"}, {&y, "y"}, {&dout, "dout"});
-    const neo_tensor grad[2] = {dx, dy}, from[2] = {y, x};
-    for (int pass = 0; pass < 4; pass++) { /* check both before the first is written */
-        const int k = pass % 2;
+    memset(to, 0, sizeof to); /* of no rows: nothing to do */
+    for (int k = 0; k < 2; k++) {
         if (!neo__given(grad[k])) continue;
         NEO__TRY(neo__check_rows(ctx, fn, k ? "dy" : "dx", grad[k], x));
-        if (pass < 2) continue;
-        NEO__TRY(neo__blend_begin(&to, ctx, fn, NEO__BLEND_ROWS, grad[k], from[k]));
-        to.out = call.out;
-        NEO__TRY(neo__blend(ctx, &to));
+        NEO__TRY(neo__blend_begin(&to[k], ctx, fn, NEO__BLEND_ROWS, grad[k], from[k]));
+        to[k].out = call.out;
     }
-    return NEO_OK;
+    NEO__TRY(neo__blend(ctx, &to[0]));
+    return neo__blend(ctx, &to[1]);
 }
 NEO_API neo_status neo_scale(neo_ctx *ctx, neo_tensor x, float factor, int *finite) {
     neo__blend_call call;
@@ -7871,7 +7900,7 @@ static neo_status neo__cpu_embedding(neo_device *d, const neo__embedding_call *c
    tiles on the diagonal leave out terms that are zero, or whose sum nobody reads.
    ------------------------------------------------------------------------ */
 enum {
-    NEO__ATTENTION_SIDE = NEO__KEYS * NEO_MAX_HEAD_DIM, /* floats of a packed operand */
+    NEO__ATTENTION_SIDE = (int)NEO__KEYS * NEO_MAX_HEAD_DIM, /* floats of a packed operand */
     NEO__ATTENTION_TERMS =
         16 /* in a causal tile the terms of a sum begin and end at multiples of so many */
 };
@@ -9110,7 +9139,7 @@ static neo_status neo__cpu_optim(neo_device *d, const neo__optim_call *call) {
         for (int64_t s = 0; s < part.span_count; s++)
             blocks += (part.spans[s].count + NEO__BLOCK - 1) / NEO__BLOCK;
         if (call->pass != NEO__OPTIM_STEP) neo__exact_start(ctx, 2);
-        neo__cpu_run(d, &part, blocks, NEO__VEC_GRAIN / NEO__BLOCK, 1, neo__optim_part);
+        neo__cpu_run(d, &part, blocks, NEO__VEC_GRAIN / (int)NEO__BLOCK, 1, neo__optim_part);
         for (int k = 0; call->sums && k <= apart; k++)
             neo__exact_finish(ctx, k, &call->sums[2 * i + k]);
         for (int w = 0; call->pass == NEO__OPTIM_NORM_INF && w < ctx->threads; w++)
@@ -12805,7 +12834,12 @@ static uint32_t neo__crc32c_table(uint32_t crc, const unsigned char *p, size_t b
 }
 
 #if defined(NEO__X86)
-__attribute__((target("sse4.2"))) static uint32_t
+#if defined(__clang__) && __clang_major__ >= 14 /* `zig cc` sets them apart */
+__attribute__((target("sse4.2,crc32")))
+#else
+__attribute__((target("sse4.2")))
+#endif
+static uint32_t
 neo__crc32c_machine(uint32_t crc, const unsigned char *p, size_t bytes) {
     uint64_t wide = crc;
     for (; bytes >= 8; p += 8, bytes -= 8) {
@@ -14060,15 +14094,7 @@ NEO__HOST_END
 }
 #endif
 
-#if defined(__clang__)
-#pragma STDC FP_CONTRACT DEFAULT
-#elif defined(__GNUC__)
-#pragma GCC pop_options
-#if defined(__CUDACC__)
-#pragma nv_diag_default 1675
-#pragma nv_diag_default 550
-#endif
-#endif
+NEO_EXACT_END
 #endif /* NEO_IMPLEMENTATION */
 
 #else /* NEO__PASS */
@@ -16373,7 +16399,7 @@ NEO__KERNEL_FAR int64_t NEO__FN(bag_sum_rows)(const neo__bag_lookup *a, int64_t 
 #if NEO__PASS != NEO__PASS_AVX512
 NEO__KERNEL void NEO__FN(bag_pool_careful)(const neo__bag_lookup *a) {
     enum { WIDTH = NEO__CAREFUL_WIDTH };
-    float sum[NEO__PART_DEPTH * WIDTH];
+    float sum[(int)NEO__PART_DEPTH * WIDTH];
     int64_t buckets = a->buckets, rows = a->bucket_rows, first = a->first_row;
     for (int64_t b = 0; b < a->bags; b++) {
         int64_t k = a->offsets[b], k_end = a->offsets[b + 1];

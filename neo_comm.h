@@ -704,13 +704,7 @@ NEO_API neo_status neo_comm_reduce_scatter_rows(neo_comm *comm, const neo_rows *
 #include <poll.h>
 #endif
 
-/* Products and sums fuse only where the code says fma: one rounding per written operation. */
-#if defined(__clang__)
-#pragma STDC FP_CONTRACT OFF
-#elif defined(__GNUC__)
-#pragma GCC push_options
-#pragma GCC optimize("fp-contract=off")
-#endif
+NEO_EXACT_BEGIN
 NEO__HOST_BEGIN
 #ifdef __cplusplus
 extern "C" {
@@ -4996,9 +4990,5 @@ NEO__HOST_END
 #ifdef __cplusplus
 }
 #endif
-#if defined(__clang__)
-#pragma STDC FP_CONTRACT DEFAULT
-#elif defined(__GNUC__)
-#pragma GCC pop_options
-#endif
+NEO_EXACT_END
 #endif /* implementation */

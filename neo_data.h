@@ -329,13 +329,7 @@ NEO_API neo_status neo_state_add_schema(neo_state *state, neo_schema *schema);
 #define NEO__DATA_IMPLEMENTED
 #include "neo_state.h" /* its implementation, if it was included without before */
 
-/* Products and sums fuse only where the code says fma: one rounding per written operation. */
-#if defined(__clang__)
-#pragma STDC FP_CONTRACT OFF
-#elif defined(__GNUC__)
-#pragma GCC push_options
-#pragma GCC optimize("fp-contract=off")
-#endif
+NEO_EXACT_BEGIN
 NEO__FEW_PASSES
 #ifdef __cplusplus
 extern "C" {
@@ -2715,7 +2709,7 @@ static neo_status neo__source_create(neo__source *source, const char *function,
     source->path_count = path_count;
     NEO__TRY(NEO__ARENA(&source->arena, source->paths, path_count));
     NEO__TRY(NEO__ARENA(&source->arena, source->carry, NEO__CHUNK_BYTES));
-    NEO__TRY(NEO__ARENA(&source->arena, source->npy_path, NEO__NPY_FILES * NEO__PATH_BYTES));
+    NEO__TRY(NEO__ARENA(&source->arena, source->npy_path, (int)NEO__NPY_FILES * NEO__PATH_BYTES));
     if (schema->header) {
         NEO__TRY(NEO__ARENA(&source->arena, source->head.target, NEO__COLUMNS_MAX));
         NEO__TRY(NEO__ARENA(&source->arena, source->names, NEO__COLUMNS_MAX));
@@ -4419,12 +4413,12 @@ static neo_status neo__npy_schema_triple(neo_schema *schema, const char *prefix,
 }
 static neo_status neo__npy_init(neo_schema *schema, const char *const *prefixes, int count,
                                 const int64_t *rows, int modulo) {
-    char *paths = (char *)neo_alloc(schema->ctx, NEO__NPY_FILES * NEO__PATH_BYTES);
+    char *paths = (char *)neo_alloc(schema->ctx, (int)NEO__NPY_FILES * NEO__PATH_BYTES);
     NEO__CHECK(paths, NEO_ERR_MEMORY, "neo_schema_npy: no memory");
     neo_status status = NEO_OK;
     for (int i = 0; status == NEO_OK && i < count; i++)
         status = neo__npy_schema_triple(schema, prefixes[i], paths, i == 0, rows);
-    neo_free(schema->ctx, paths, NEO__NPY_FILES * NEO__PATH_BYTES);
+    neo_free(schema->ctx, paths, (int)NEO__NPY_FILES * NEO__PATH_BYTES);
     NEO__TRY(status);
     schema->modulo = modulo != 0;
     for (int32_t f = 0; f < schema->feature_count; f++) {
@@ -4887,9 +4881,5 @@ NEO__HOST_END
 #ifdef __cplusplus
 }
 #endif
-#if defined(__clang__)
-#pragma STDC FP_CONTRACT DEFAULT
-#elif defined(__GNUC__)
-#pragma GCC pop_options
-#endif
+NEO_EXACT_END
 #endif /* implementation */

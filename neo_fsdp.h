@@ -581,13 +581,7 @@ NEO_API size_t neo_fsdp_write_bytes(const neo_fsdp *fsdp, int with_state);
 #define NEO__FSDP_IMPLEMENTED
 #include "neo_plan.h" /* its implementation, if it was included without before */
 
-/* Products and sums fuse only where the code says fma: one rounding per written operation. */
-#if defined(__clang__)
-#pragma STDC FP_CONTRACT OFF
-#elif defined(__GNUC__)
-#pragma GCC push_options
-#pragma GCC optimize("fp-contract=off")
-#endif
+NEO_EXACT_BEGIN
 NEO__FEW_PASSES
 #ifdef __cplusplus
 extern "C" {
@@ -1331,7 +1325,7 @@ static neo_status neo__shard_make_lists(neo_shard *s) {
 
 /* ---- the processor's row mover: NEO__ROWS_TILE rows of a block at a time ---- */
 enum { NEO__ROWS_TILE = 16, NEO__ROWS_TASKS = 32 };
-enum { NEO__ROWS_TILE_BYTES = NEO__ROWS_TILE * NEO_WIRE_BLOCK * 4 }; /* no wire takes more */
+enum { NEO__ROWS_TILE_BYTES = (int)NEO__ROWS_TILE * NEO_WIRE_BLOCK * 4 }; /* no wire takes more */
 typedef struct neo__rows_job {
     const neo_ctx *ctx;
     const neo__rows_call *call;
@@ -1402,7 +1396,7 @@ static void neo__rows_sum(const neo__rows_tile *t, const neo__rows_call *c,
 }
 static void neo__rows_encode_tile(const neo__rows_tile *t, const neo__rows_call *c,
                                   const neo__rows_block *b) {
-    float made[NEO__ROWS_TILE * NEO_WIRE_BLOCK];
+    float made[(int)NEO__ROWS_TILE * NEO_WIRE_BLOCK];
     char coded[NEO__ROWS_TILE_BYTES];
     const float *x = c->matrix + t->row * c->stride + b->col;
     int64_t stride = c->stride;
@@ -1431,7 +1425,7 @@ static void neo__rows_encode_tile(const neo__rows_tile *t, const neo__rows_call 
 }
 static void neo__rows_decode_tile(const neo__rows_tile *t, const neo__rows_call *c,
                                   const neo__rows_block *b) {
-    float made[NEO__ROWS_TILE * NEO_WIRE_BLOCK];
+    float made[(int)NEO__ROWS_TILE * NEO_WIRE_BLOCK];
     char coded[NEO__ROWS_TILE_BYTES];
     const neo__rows_part *part = c->part + b->first;
     const neo_wire wire = (neo_wire)part->wire;
@@ -4756,9 +4750,5 @@ NEO__COLD_END
 #ifdef __cplusplus
 }
 #endif
-#if defined(__clang__)
-#pragma STDC FP_CONTRACT DEFAULT
-#elif defined(__GNUC__)
-#pragma GCC pop_options
-#endif
+NEO_EXACT_END
 #endif /* implementation */

@@ -291,13 +291,7 @@ NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster);
 #include <stdlib.h>
 #include <string.h>
 
-/* Products and sums fuse only where the code says fma: one rounding per written operation. */
-#if defined(__clang__)
-#pragma STDC FP_CONTRACT OFF
-#elif defined(__GNUC__)
-#pragma GCC push_options
-#pragma GCC optimize("fp-contract=off")
-#endif
+NEO_EXACT_BEGIN
 
 #ifdef __cplusplus
 extern "C" {
@@ -371,7 +365,7 @@ typedef struct neo__plan_model {
 } neo__plan_model;
 
 typedef enum neo__plan_origin {
-    NEO__PLAN_SEARCHED,
+    NEO__PLAN_SEARCHED, /* 0: so is a plan by default */
     NEO__PLAN_UNIFORM,
     NEO__PLAN_GIVEN
 } neo__plan_origin;
@@ -4486,7 +4480,7 @@ static neo_status neo__calibrate_all(neo__arena *work, neo_cluster *c) {
     float *memory;
     int64_t *id; /* ids, then offsets */
     NEO__TRY(NEO__ARENA(work, memory, 2 * NEO__CALIBRATE_FLOATS));
-    NEO__TRY(NEO__ARENA(work, id, NEO__CALIBRATE_IDS + NEO__CALIBRATE_BATCH + 1));
+    NEO__TRY(NEO__ARENA(work, id, (int)NEO__CALIBRATE_IDS + NEO__CALIBRATE_BATCH + 1));
     for (int64_t i = 0; i < NEO__CALIBRATE_IDS; i++)
         id[i] = neo_zipf(
             neo_random_uniform(1, neo_hash("calibrate"), 0, NEO_STREAM_USER, (uint64_t)i),
@@ -4519,9 +4513,5 @@ NEO__COLD_END
 #ifdef __cplusplus
 }
 #endif
-#if defined(__clang__)
-#pragma STDC FP_CONTRACT DEFAULT
-#elif defined(__GNUC__)
-#pragma GCC pop_options
-#endif
+NEO_EXACT_END
 #endif /* implementation */

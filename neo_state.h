@@ -324,13 +324,7 @@ NEO_API void neo__state_when_read(neo_state *state, neo_status (*fn)(void *user)
 #define NEO__STATE_IMPLEMENTED
 #include "neo.h" /* its implementation, if it was included without before */
 
-/* Products and sums fuse only where the code says fma: one rounding per written operation. */
-#if defined(__clang__)
-#pragma STDC FP_CONTRACT OFF
-#elif defined(__GNUC__)
-#pragma GCC push_options
-#pragma GCC optimize("fp-contract=off")
-#endif
+NEO_EXACT_BEGIN
 
 #ifdef __cplusplus
 extern "C" {
@@ -3721,9 +3715,5 @@ NEO__HOST_END
 #ifdef __cplusplus
 }
 #endif
-#if defined(__clang__)
-#pragma STDC FP_CONTRACT DEFAULT
-#elif defined(__GNUC__)
-#pragma GCC pop_options
-#endif
+NEO_EXACT_END
 #endif /* implementation */

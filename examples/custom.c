@@ -6,11 +6,14 @@
 
    The layer is a cross layer as in DCN-v2: y = x * (x w^T + b) + x (elementwise product). The task
    is to learn t = a b - c d from four numbers, which no linear model can: expect a mean squared
-   error of about 0.5 at first (the variance of t is 0.22) and below 0.002 at the end. */
+   error of about 0.5 at first (the variance of t is 0.22) and below 0.002 at the end.
+   NEO_EXACT_BEGIN: the layer has the same bits on every machine, whatever flags compile it. */
 #include "neo.h"
 #include <stdio.h>
 
 enum { WIDTH = 4, BATCH = 256, STEPS = 2000 };
+
+NEO_EXACT_BEGIN
 
 typedef struct cross {
     neo_ctx *ctx;
@@ -139,6 +142,8 @@ static neo_status net_train(net *n) {
     }
     return loss < 0.002 ? NEO_OK : NEO_ERR_NUMERIC;
 }
+
+NEO_EXACT_END
 
 int main(void) {
     static net n; /* zeroed */

@@ -21,6 +21,36 @@ same() {
         fail "$1: '$2' and '$3' differ"
     fi
 }
+# try LABEL COMMAND...: it succeeds.
+try() {
+    label=$1
+    shift
+    if "$@" >"$W/log" 2>&1; then
+        pass
+    else
+        fail "$label"
+        grep -E 'error|warning|undefined' "$W/log" | head -5
+    fi
+}
+# cross SYSTEM COMPILER...: all headers in one file, $W/SYSTEM/neo.o, without a warning, and the
+# examples and programs linked with it, $W/SYSTEM/NAME. A program may hold an implementation of its
+# own, so neo.o is in an archive.
+cross() {
+    system=$1
+    shift
+    mkdir -p "$W/$system"
+    rm -f "$W/$system/neo.a"
+    try "$system: the headers" "$@" -std=c11 $warnings -O0 -I. -c -o "$W/$system/neo.o" \
+        examples/neo.c
+    ${AR:-ar} rcs "$W/$system/neo.a" "$W/$system/neo.o"
+    for source in examples/*.c examples/plan/*.c examples/train/*/main.c; do
+        case $source in examples/neo.c | examples/gpu.c) continue ;; esac
+        name=$(basename "${source%/main.c}" .c)
+        try "$system: $source" "$@" -std=c11 -Wall -Wextra -O0 -I. -o "$W/$system/$name" "$source" \
+            "$W/$system/neo.a" -lm -pthread
+    done
+}
+warnings="-Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Werror"
 # state_of COMMAND...: the digest of a training run, empty if it failed; its messages and how it
 # ended go to $W/err.
 state_of() {

@@ -15,8 +15,6 @@ W=$B/headers
 rm -rf "$W"
 mkdir -p "$W/jobs" "$W/out"
 
-warnings="-Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Werror"
-
 # ---- jobs: files of shell commands, run in parallel; each must succeed, or fail with a given text
 # ----
 
@@ -138,15 +136,13 @@ for f in declare implement late; do
 done
 printf '#define NEO_IMPLEMENTATION\n#include "neo_state.h"\n#include "neo_comm.h"\n' \
     >"$W/comm_library.c"
-cat >"$W/plan_alone.c" <<'END'
-#define NEO_IMPLEMENTATION
-#include "neo_plan.h"
-int main(void) {
-    neo_ctx *ctx = NULL;
+# What both programs below do: a plan of one table.
+cat >"$W/plan.h" <<'END'
+#include <string.h>
+static neo_status make_plan(neo_ctx *ctx, int ranks, neo_plan **plan) {
     neo_table_desc table;
     neo_bags_desc bags;
     neo_plan_desc desc;
-    neo_plan *plan = NULL;
     memset(&table, 0, sizeof table);
     memset(&bags, 0, sizeof bags);
     memset(&desc, 0, sizeof desc);
@@ -157,40 +153,35 @@ int main(void) {
     bags.table_count = 1;
     bags.max_batch = bags.max_ids = 4;
     desc.bags = &bags;
-    desc.cluster.ranks = 2;
+    desc.cluster.ranks = ranks;
+    return neo_plan_create(ctx, &desc, plan);
+}
+END
+cat >"$W/plan_alone.c" <<'END'
+#define NEO_IMPLEMENTATION
+#include "neo_plan.h"
+#include "plan.h"
+int main(void) {
+    neo_ctx *ctx = NULL;
+    neo_plan *plan = NULL;
     neo_status status = neo_ctx_create(NULL, &ctx);
-    if (status == NEO_OK) status = neo_plan_create(ctx, &desc, &plan);
+    if (status == NEO_OK) status = make_plan(ctx, 2, &plan);
     neo_plan_destroy(plan);
     neo_ctx_destroy(ctx);
     return status != NEO_OK;
 }
 END
-printf '#define NEO_IMPLEMENTATION\n#include "neo_data.h"\n#include "neo_fsdp.h"\n' \
-    >"$W/all_implement.c"
+printf '#include "neo_data.h"\n#include "neo_fsdp.h"\n' >"$W/all_declare.c"
+{ echo '#define NEO_IMPLEMENTATION' && cat "$W/all_declare.c"; } >"$W/all_implement.c"
 cat >"$W/fsdp_alone.c" <<'END'
 #define NEO_FSDP_IMPLEMENTATION
 #include "neo_fsdp.h"
-#include <string.h>
+#include "plan.h"
 static neo_status rank(neo_comm *comm, void *user) {
-    neo_ctx *ctx = neo_comm_ctx(comm);
-    neo_table_desc table;
-    neo_bags_desc bags;
-    neo_plan_desc desc;
     neo_plan *plan = NULL;
     neo_shard *shard = NULL;
     (void)user;
-    memset(&table, 0, sizeof table);
-    memset(&bags, 0, sizeof bags);
-    memset(&desc, 0, sizeof desc);
-    table.name = "t";
-    table.rows = 8;
-    table.dim = 32;
-    bags.tables = &table;
-    bags.table_count = 1;
-    bags.max_batch = bags.max_ids = 4;
-    desc.bags = &bags;
-    desc.cluster.ranks = neo_comm_size(comm);
-    neo_status status = neo_plan_create(ctx, &desc, &plan);
+    neo_status status = make_plan(neo_comm_ctx(comm), neo_comm_size(comm), &plan);
     if (status == NEO_OK) status = neo_shard_create(comm, plan, &shard);
     neo_shard_destroy(shard);
     neo_plan_destroy(plan);
@@ -345,6 +336,19 @@ for c in $compilers; do
             "$base -DIMPLEMENT -fsyntax-only $language $W/after_system.c" ;;
         esac
     done
+    # The newest standards: C23, and C++20, which has no arithmetic between two enums.
+    for std in c2x c++20; do
+        language="-x c"
+        [ $std = c2x ] || language="-x c++"
+        echo '#include <stddef.h>' >"$W/probe.c"
+        if ! $c -std=$std $language -fsyntax-only "$W/probe.c" 2>/dev/null; then
+            skip "$c -std=$std: unknown to it"
+            continue
+        fi
+        base="$c -std=$std $warnings -I. -fsyntax-only $language"
+        job "$c $std declarations" "$base $W/all_declare.c"
+        job "$c $std implementation" "$base -O1 $W/all_implement.c"
+    done
     base="$c -std=c11 $warnings -I."
     [ $c != gcc ] || job "$c c11 -O3" "$base -O3 -c -o /dev/null $W/implement.c"
     job "$c gnu17, neo.h hides nothing" "$c -std=gnu17 $warnings -I. -fsyntax-only $W/gnu.c"
@@ -360,12 +364,19 @@ for c in $compilers; do
     job "$c c11 renamed, with NEO_HEADER" \
         "$c -std=c11 $warnings '-DNEO_HEADER=\"my_neo.h\"' -fsyntax-only $W/renamed.c"
 
-    # Flags that define a macro are refused by the compiler.
-    refuse "$c -ffast-math" "same-bits" "$c -std=c11 -I. -ffast-math -fsyntax-only $W/declare.c"
+    # Flags that define a macro are refused by the compiler, where neo is implemented: its
+    # declarations go into any file.
+    fast="$c -std=c11 -I. -ffast-math -fsyntax-only"
+    job "$c -ffast-math, declarations" "$fast $warnings $W/all_declare.c"
+    refuse "$c -ffast-math" "same-bits" "$fast $W/implement.c"
+    refuse "$c -ffast-math NEO_STATIC" "same-bits" "$fast -DNEO_STATIC $W/declare.c"
+    refuse "$c -ffast-math, declarations first" "same-bits" "$fast $W/late.c"
+    refuse "$c -ffast-math neo_comm.h" "same-bits" "$fast $W/comm_alone.c"
+    refuse "$c -ffast-math neo_fsdp.h" "same-bits" "$fast $W/fsdp_alone.c"
     refuse "$c -Ofast" "same-bits" "$c -std=c11 -I. -Ofast -fsyntax-only $W/implement.c"
     if [ "$(uname -m)" = x86_64 ] && [ "$c" = gcc ]; then
         refuse "$c -mfpmath=387" "FLT_EVAL_METHOD" \
-            "$c -std=c11 -I. -mfpmath=387 -fsyntax-only $W/declare.c"
+            "$c -std=c11 -I. -mfpmath=387 -fsyntax-only $W/implement.c"
     fi
 done
 mpi=
@@ -390,6 +401,17 @@ for kind in .openmpi .mpich ''; do
     fi
 done
 [ -n "$mpi" ] || skip "mpicc: not installed (Debian: libopenmpi-dev, libmpich-dev)"
+# As clang-cl reads them; what that shows is at the top of sdk/windows.h.
+cl="clang --target=x86_64-pc-windows-msvc -isystem $W/windows $warnings -I."
+if have clang; then
+    mkdir "$W/windows"
+    for h in direct errno inttypes io malloc math stdio stdlib string windows; do
+        cp tests/build/sdk/windows.h "$W/windows/$h.h"
+    done
+    job "clang-cl c11" "$cl -std=c11 -O1 -c -o $W/windows/neo.o $W/all_implement.c"
+    job "clang-cl c11 NEO_SHARED" "$cl -std=c11 -DNEO_SHARED -fsyntax-only $W/all_implement.c"
+    job "clang-cl c++17" "$cl -std=c++17 -fsyntax-only -x c++ $W/all_implement.c"
+fi
 if have nvcc; then
     sed 's/^int main/int host_main/' "$W/implement.c" >"$W/host.cu"
     job "nvcc, the host side" "nvcc -std=c++17 -I. -c -o /dev/null $W/host.cu"
@@ -481,6 +503,51 @@ for f in "$W"/out/*.txt; do
     *) same "flags $id" "$(cat "$f")" "$expected" ;;
     esac
 done
+
+# ---- NEO_EXACT_BEGIN: a b + c is rounded twice; behind NEO_EXACT_END it is one fma again ----
+
+cat >"$W/exact.c" <<'END'
+#include "neo.h"
+#include <stdio.h>
+#ifdef EXACT
+NEO_EXACT_BEGIN
+#endif
+float between(float a, float b, float c);
+float between(float a, float b, float c) { return a * b + c; }
+#ifdef EXACT
+NEO_EXACT_END
+#endif
+float behind(float a, float b, float c);
+float behind(float a, float b, float c) { return a * b + c; }
+int main(void) {
+    volatile float a = 1.0f + 1.0f / 4096, c = -1.0f - 1.0f / 2048;
+    return printf("%d %d\n", between(a, a, c) != 0, behind(a, a, c) != 0) < 0;
+}
+END
+# exact RUNNER COMPILER...: both have an fma by default, or none has (a machine without it).
+exact() {
+    runner=$1
+    shift
+    for set in "" -DEXACT; do
+        "$@" -O3 $warnings -I. $set -o "$W/exact$set" "$W/exact.c" 2>"$W/err" || head -4 "$W/err"
+    done
+    case $($runner "$W/exact") in
+    "0 0") skip "$*: no fma here" ;;
+    *) same "$*: fma in the first, in the second function" \
+        "$($runner "$W/exact") $($runner "$W/exact-DEXACT")" "1 1 0 1" ;;
+    esac
+}
+for c in gcc "g++ -x c++"; do
+    have ${c%% *} && exact "" $c -march=native -ffp-contract=fast
+done
+for c in clang "clang++ -x c++"; do
+    have ${c%% *} && exact "" $c -march=native -ffp-contract=on
+done
+if have aarch64-linux-gnu-gcc && have qemu-aarch64; then
+    exact qemu-aarch64 aarch64-linux-gnu-gcc -static
+else
+    skip "NEO_EXACT_BEGIN on AArch64: no aarch64-linux-gnu-gcc, or no qemu-aarch64"
+fi
 
 # ---- one translation unit must compile in a few seconds ----
 

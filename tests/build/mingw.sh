@@ -14,18 +14,6 @@ if ! have $gcc; then
     finish build/mingw
     exit
 fi
-# try LABEL COMMAND...
-try() {
-    label=$1
-    shift
-    if "$@" >"$W/log" 2>&1; then
-        pass
-    else
-        fail "$label"
-        grep -E 'error|undefined' "$W/log" | head -5
-    fi
-}
-warnings="-Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Werror"
 printf '#define NEO_IMPLEMENTATION\n#include "neo_data.h"\n' >"$W/neo.c"
 try "C" $gcc -std=c11 $warnings -O1 -I. -c -o "$W/neo.o" "$W/neo.c"
 try "C, gnu17" $gcc -std=gnu17 $warnings -I. -fsyntax-only "$W/neo.c"
@@ -35,22 +23,12 @@ if have $gxx; then
 else
     skip "Windows, C++: no $gxx"
 fi
-# The examples and programs, with one object of neo's headers; a file may hold an implementation of
-# its own.
-try "the headers" $gcc -std=c11 -Wall -Wextra -O0 -I. -c -o "$W/neo_fsdp.o" examples/neo.c
-rm -f "$W/neo.a"
-x86_64-w64-mingw32-ar rcs "$W/neo.a" "$W/neo_fsdp.o"
-for source in examples/*.c examples/plan/*.c examples/train/*/main.c; do
-    [ -f "$source" ] && [ "$source" != examples/neo.c ] && [ "$source" != examples/gpu.c ] ||
-        continue
-    name=$(basename "${source%/main.c}" .c)
-    try "$source" $gcc -std=c11 -Wall -Wextra -O0 -I. -static -o "$W/$name.exe" "$source" \
-        "$W/neo.a" -lm -pthread
-done
+AR=x86_64-w64-mingw32-ar
+cross windows $gcc -static
 if have wine; then
     model="--synthetic 500 --batch 100 --dim 8 --bottom 13-24-8 --top 24-1 --rows 300 --seed 5"
-    same "dlrm under wine" "$(wine "$W/dlrm.exe" $model 2>/dev/null | tr -d '\r' | grep '^state')" \
-        "$("$B/dlrm" $model 2>/dev/null | grep '^state')"
+    same "dlrm under wine" "$(state_of wine "$W/windows/dlrm.exe" $model | tr -d '\r')" \
+        "$(state_of "$B/dlrm" $model)"
 else
     skip "Windows: built, not run: no wine"
 fi

@@ -518,8 +518,11 @@ if [ -w /dev/full ]; then
 fi
 # Closed standard output: the log is no place for what is printed.
 $D $model --log "$W/closed.jsonl" >&- 2>&- <&-
-if [ -s "$W/closed.jsonl" ] && ! grep -qv '^{' "$W/closed.jsonl"; then pass; else fail \
-    "closed standard output: $(head -3 "$W/closed.jsonl")"; fi
+if [ -s "$W/closed.jsonl" ] && ! grep -qv '^{' "$W/closed.jsonl"; then
+    pass
+else
+    fail "closed standard output: $(head -3 "$W/closed.jsonl")"
+fi
 refused "bottom of another input" 'bottom' $model --bottom 12-24-8
 refused "bottom of another output" 'bottom' $model --bottom 13-24-9
 refused "bottom that is no list" 'bottom' $model --bottom 13-x-8
@@ -580,8 +583,11 @@ refused "empty standard input" 'standard input' --data - $criteo
 refused "one of two is missing" 'missing.tsv' --data "$lines,$W/missing.tsv" $criteo
 for more in --test --valid; do
     refused "missing file of $more" 'missing.tsv' --data "$lines" $more "$W/missing.tsv" $criteo
-    if grep -q 'train ' "$W/err"; then fail \
-        "a missing file of $more is found after training"; else pass; fi
+    if grep -q 'train ' "$W/err"; then
+        fail "a missing file of $more is found after training"
+    else
+        pass
+    fi
     head -c 20 "$lines" >"$W/cut.tsv"
     refused "a bad file of $more" 'cut.tsv:1:' --data "$lines" $more "$W/cut.tsv" $criteo
     if grep -q 'train ' "$W/err"; then fail "a bad file of $more is found after training"; else \

@@ -21,8 +21,11 @@ long="--synthetic $samples --epochs 2 --shuffle 1000 --optimizer adam --lr 0.002
 
 # says LABEL TEXT: the last run's stderr has it.
 says() {
-    if grep -q -- "$2" "$W/err"; then pass; else fail \
-        "$1: no '$2' in: $(tail -3 "$W/err" | tr '\n' ' ')"; fi
+    if grep -q -- "$2" "$W/err"; then
+        pass
+    else
+        fail "$1: no '$2' in: $(tail -3 "$W/err" | tr '\n' ' ')"
+    fi
 }
 # stopped SIGNAL FOLDER COMMAND...: the command, signalled once FOLDER has a checkpoint; its exit
 # status is in $status. timeout hands the signal on twice at the same time, which must not count as
@@ -49,11 +52,17 @@ for ranks in 1 3; do
     says "SIGTERM, $ranks ranks" \
         "stopped at step [0-9]*; saved to $W/dlrm_$ranks; go on with --resume"
     step=$(sed -n 's/.*stopped at step \([0-9]*\);.*/\1/p' "$W/err")
-    if [ -d "$W/dlrm_$ranks/step-$(printf '%012d' "$step")" ]; then pass; else fail \
-        "no checkpoint of step $step: $(ls "$W/dlrm_$ranks")"; fi
+    if [ -d "$W/dlrm_$ranks/step-$(printf '%012d' "$step")" ]; then
+        pass
+    else
+        fail "no checkpoint of step $step: $(ls "$W/dlrm_$ranks")"
+    fi
     if grep -q '^state' "$W/out"; then fail "a stopped run printed a digest"; else pass; fi
-    if grep -q "\"step\":$step," "$W/log" && grep -q '<svg' "$W/report"; then pass; else fail \
-        "a stopped run: no log or report"; fi
+    if grep -q "\"step\":$step," "$W/log" && grep -q '<svg' "$W/report"; then
+        pass
+    else
+        fail "a stopped run: no log or report"
+    fi
     same "SIGTERM, $ranks ranks: it goes on" \
         "$(state_of $D $long --checkpoint "$W/dlrm_$ranks" --resume)" "$whole"
 done
@@ -73,8 +82,11 @@ pid=$!
 sleep 1
 kill -INT $pid
 sleep 1.5
-if kill -0 $pid 2>/dev/null; then pass; else fail \
-    "one signal in the middle of a step ends the run: $(cat "$W/err")"; fi
+if kill -0 $pid 2>/dev/null; then
+    pass
+else
+    fail "one signal in the middle of a step ends the run: $(cat "$W/err")"
+fi
 kill -TERM $pid
 wait $pid
 same "the second signal" "$?" 143
@@ -130,8 +142,11 @@ early=$(state_of $D $valid --ranks 2 --patience 3 --checkpoint "$W/valid" --log 
 best=$(epochs "$W/out_of" | awk '/best/ { print $1 }' | tail -1)
 last=$(epochs "$W/out_of" | tail -1 | cut -d' ' -f1)
 same "stopped 3 epochs after the best" "$last" "$((best + 3))"
-if [ "$last" -lt 12 ] && [ "$early" != "$whole" ]; then pass; else fail \
-    "--patience stops nothing: $(cat "$W/out_of")"; fi
+if [ "$last" -lt 12 ] && [ "$early" != "$whole" ]; then
+    pass
+else
+    fail "--patience stops nothing: $(cat "$W/out_of")"
+fi
 says "patience" 'no better log loss for 3 epochs'
 same "the same epochs" "$(epochs "$W/out_of")" "$(epochs "$W/all" | head -"$last")"
 if grep -q '"valid_auc":0' "$W/log"; then pass; else fail "no valid_auc in the log"; fi
@@ -143,14 +158,20 @@ same "one model is in best/" "$(ls "$W/valid/best" | tr '\n' ' ')" \
 cp -r "$W/valid/best" "$W/best"
 same "resumed, it has nothing to do" \
     "$(state_of $D $valid --patience 3 --checkpoint "$W/valid" --resume)" "$early"
-if cmp -s "$W/best/metrics.json" "$W/valid/best/metrics.json"; then pass; else fail \
-    "a resumed run changes the best"; fi
+if cmp -s "$W/best/metrics.json" "$W/valid/best/metrics.json"; then
+    pass
+else
+    fail "a resumed run changes the best"
+fi
 rm -rf "$W/valid"
 state_of $D $valid --epochs "$((best + 1))" --checkpoint "$W/valid" >/dev/null
 same "resumed between" "$(state_of $D $valid --patience 3 --checkpoint "$W/valid" --resume)" \
     "$early"
-if cmp -s "$W/best/metrics.json" "$W/valid/best/metrics.json"; then pass; else fail \
-    "resumed, the best is another: $(cat "$W/best/metrics.json" "$W/valid/best/metrics.json")"; fi
+if cmp -s "$W/best/metrics.json" "$W/valid/best/metrics.json"; then
+    pass
+else
+    fail "resumed, the best is another: $(cat "$W/best/metrics.json" "$W/valid/best/metrics.json")"
+fi
 for wrong in "--valid needs --data:--synthetic 100 --valid $W/b.tsv" \
     "--patience needs --valid:--synthetic 100 --patience 2" \
     "--valid is read after every epoch:--data $W/a.tsv --valid -"; do
@@ -194,8 +215,11 @@ for ranks in 1 2; do
 done
 $G $gpt --summary --ranks 2 --shard full >"$W/out" 2>"$W/err"
 numbers=$((65 * 32 + 16 * 32 + 2 * 32 + 2 * (4 * 32 + 32 * 96 + 96 + 32 * 32 + 32 + 8 * 32 * 32 + 4 * 32 + 32)))
-if grep -q "^$numbers parameters, $((4 * numbers)) bytes" "$W/out"; then pass; else fail \
-    "gpt --summary: not $numbers in $(tail -2 "$W/out")"; fi
+if grep -q "^$numbers parameters, $((4 * numbers)) bytes" "$W/out"; then
+    pass
+else
+    fail "gpt --summary: not $numbers in $(tail -2 "$W/out")"
+fi
 
 # ---- a loss that is not finite: the step, the weights, the checkpoint to go back to; nothing more
 # is saved ----
@@ -207,8 +231,11 @@ sick() {
     timeout 60 "$@" >"$W/out" 2>"$W/err" </dev/null
     status=$?
     same "$label: exit status" "$status" 1
-    if [ "$(grep -cE -- "$message" "$W/err")" = 1 ]; then pass; else fail \
-        "$label: no '$message' in $(tail -2 "$W/err")"; fi
+    if [ "$(grep -cE -- "$message" "$W/err")" = 1 ]; then
+        pass
+    else
+        fail "$label: no '$message' in $(tail -2 "$W/err")"
+    fi
     if grep -q '^state' "$W/out"; then fail "$label: printed a digest"; else pass; fi
 }
 for ranks in 1 2; do
@@ -222,8 +249,11 @@ done
 sick "gpt, a learning rate too large" \
     'step [0-9]*: the loss is (nan|inf); [a-z0-9_.]* is not finite; there is no checkpoint' \
     $G $gpt --ranks 2 --lr 1e9 --min-lr 1e9 --warmup 0 --clip 0 --checkpoint "$W/sick_gpt"
-if ls "$W/sick_gpt"/step-* >/dev/null 2>&1; then fail \
-    "gpt: saved after its loss was not finite"; else pass; fi
+if ls "$W/sick_gpt"/step-* >/dev/null 2>&1; then
+    fail "gpt: saved after its loss was not finite"
+else
+    pass
+fi
 
 rm -rf "$W"
 finish programs/long_runs

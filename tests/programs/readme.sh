@@ -137,8 +137,11 @@ if [ -x "$B/job" ]; then # stopped on the way, and gone on with on another numbe
         same "job $ranks: stopped" "$? $(cat "$W/err")" \
             "143 job: stopped and saved: the same command goes on"
         keeps job "$W/job" $((5 - ranks))
-        if ls "$W"/job/best/step-*/manifest.json >/dev/null 2>&1; then pass; else fail \
-            "job: no best/"; fi
+        if ls "$W"/job/best/step-*/manifest.json >/dev/null 2>&1; then
+            pass
+        else
+            fail "job: no best/"
+        fi
     done
 fi
 keeps one_file_dlrm
@@ -171,8 +174,11 @@ fi
 if $CC -std=c11 -O1 -I. -o "$W/gpu" examples/gpu.c examples/train/no_cuda.c "$B/neo.a" -lm \
     -pthread >"$W/log" 2>&1; then
     same "gpu without CUDA" "$(state_of "$W/gpu")" "$(promise gpu)"
-    if grep -q 'built without CUDA: the CPU computes' "$W/err"; then pass; else fail \
-        "gpu without CUDA: $(cat "$W/err")"; fi
+    if grep -q 'built without CUDA: the CPU computes' "$W/err"; then
+        pass
+    else
+        fail "gpu without CUDA: $(cat "$W/err")"
+    fi
 else
     fail "gpu without CUDA: $(head -3 "$W/log")"
 fi
