@@ -1251,7 +1251,8 @@ typedef struct neo_table_desc {
     neo_init init;       /* DEFAULT: U(+-1/sqrt(rows)), as DLRM */
     int32_t row_buckets; /* R: pooled sums add bucket by bucket (bucket r has the rows from r rows/R
                             up to (r + 1) rows/R), then over buckets by the leaves' tree, + 0.0f,
-                            whatever the plan; 0: 1. Above 1 the lookup is slower */
+                            whatever the plan; 0: 1. Up to 64 the lookup of bags of three ids and
+                            more takes up to twice as long, above many times */
     void *weight;        /* [rows][dim] of dtype in memory of yours (init still applies); NULL:
                             neo's */
     neo_table_part part; /* parts of one table have one name. first_col is a multiple of 16, and so
@@ -2416,6 +2417,7 @@ typedef struct neo__bag_lookup {
     neo_bounds bounds;
     int32_t buckets; /* of the table whose rows from first_row on these are */
     int64_t bucket_rows, first_row;
+    double bucket_shift, bucket_scale; /* row id is in bucket (id + shift) scale, rounded down */
     const neo__bag_rows *next_store;
     int64_t next_id, next_count;
 } neo__bag_lookup;
@@ -2426,6 +2428,14 @@ typedef struct neo__bag_lookup {
    lower. */
 enum { NEO__PART_DEPTH = 14 }; /* for numbers below 4096: one level per bit, and one */
 enum { NEO__CAREFUL_WIDTH = 64 }; /* columns at a time of the careful lookup */
+enum { NEO__POOL_BUCKETS = 64 };  /* at most so many have a sum each, while a bag is looked up */
+/* Ids of a lookup, a step of them and those whose rows are fetched ahead: their rows, their sums. */
+enum { NEO__AHEAD_STEP = 64, NEO__AHEAD_RING = 128 };
+typedef struct neo__bag_ahead_ids {
+    int64_t known; /* ids before this one have been here */
+    int64_t id[NEO__AHEAD_RING];
+    int32_t bucket[NEO__AHEAD_RING]; /* of an id that is dropped: one behind the last */
+} neo__bag_ahead_ids;
 typedef struct neo__part_tree {
     float *sum; /* [NEO__PART_DEPTH][stride] */
     int64_t n, stride;
@@ -2523,6 +2533,7 @@ typedef struct neo__bag_cut {
 struct neo__bag_kernels {
     void (*pool)(const neo__bag_lookup *a);         /* all ids are inside, one bucket */
     void (*pool_careful)(const neo__bag_lookup *a); /* bounds policy, row buckets */
+    void (*pool_buckets)(const neo__bag_lookup *a); /* the same, of 2 .. NEO__POOL_BUCKETS */
     void (*copy)(const neo__bag_lookup *a);         /* NEO_POOL_NONE */
     void (*weight_grad)(const neo__bag_lookup *a, float *dweights); /* dweights of the first id */
     /* to[b] = from[b], divided by the length of bag b if offsets is given; empty bags are left
@@ -10954,6 +10965,8 @@ static neo__bag_lookup neo__bags_lookup(const neo_bags *b, int64_t f, int64_t ba
     a.buckets = t->buckets;
     a.bucket_rows = t->bucket_rows;
     a.first_row = t->first_row;
+    a.bucket_shift = (double)t->first_row + ((double)t->buckets - 0.5) / (double)t->buckets;
+    a.bucket_scale = (double)t->buckets / (double)t->bucket_rows;
     if (end == p->job.bags && f + 1 < b->sizes.features && p[1].bad == 0) {
         a.next_store = &b->tables[p[1].job.table].job.store;
         a.next_id = p[1].first_id;
@@ -11007,11 +11020,16 @@ static void neo__bags_check_part(const neo__cpu_part *part) {
 
 /* ---- lookups ---- */
 
-/* Sums of one row are the same in any order of buckets. */
-static int neo__bags_are_single(const neo__bag_lookup *a) {
+/* Whether a sum for each bucket has room, and floating point finds the bucket of each row: its
+   error, 2^-38 for numbers of 12 bits, is below the distance to the next bucket, half a row. */
+static int neo__bags_buckets_are_few(const neo__bag_lookup *a) {
+    return a->buckets > 1 && a->buckets <= NEO__POOL_BUCKETS && a->bucket_rows < INT64_C(1) << 36;
+}
+/* Sums of one or two rows are the same in any order of buckets. */
+static int neo__bags_are_short(const neo__bag_lookup *a) {
     int64_t most = 0;
     for (int64_t b = 0; b < a->bags; b++) most = NEO__MAX(most, a->offsets[b + 1] - a->offsets[b]);
-    return most <= 1 && !a->weights; /* a weight may leave -0, which buckets make 0 */
+    return most <= 2 && !a->weights; /* a weight may leave -0, which buckets make 0 */
 }
 /* A share of the bags, feature by feature: their rows to out, or with dout the gradients of their
    weights. */
@@ -11029,7 +11047,8 @@ static void neo__bags_lookup_part(const neo__cpu_part *part) {
         if (a.dout)
             k->weight_grad(&a, b->job.tensor.dweights + (a.offsets[0] - b->job.batch.offsets[0]));
         else if (!a.pooled) k->copy(&a);
-        else if (p->bad == 0 && (a.buckets == 1 || neo__bags_are_single(&a))) k->pool(&a);
+        else if (p->bad == 0 && (a.buckets == 1 || neo__bags_are_short(&a))) k->pool(&a);
+        else if (neo__bags_buckets_are_few(&a)) k->pool_buckets(&a);
         else k->pool_careful(&a);
     }
 }
@@ -16396,6 +16415,126 @@ NEO__KERNEL_FAR int64_t NEO__FN(bag_sum_rows)(const neo__bag_lookup *a, int64_t 
     }
     return next;
 }
+/* ---- the lookup of few buckets: a sum for each, then their tree. A bucket without rows is +0,
+   which is as good as absent, since all is added to +0 at the end ---- */
+#if NEO__PASS != NEO__PASS_WARP
+/* Go on to id number k_end; of each row `bytes` from first_byte on are fetched. */
+NEO__KERNEL_INLINE void NEO__FN(bag_look_ahead)(const neo__bag_lookup *a,
+                                                neo__bag_ahead_ids *ids, int64_t k_end,
+                                                int64_t first_byte, int64_t bytes) {
+    const double shift = a->bucket_shift, scale = a->bucket_scale;
+    const int64_t row_bytes = a->store->row_bytes;
+    const char *data = a->store->data + first_byte;
+    for (; ids->known < k_end; ids->known++) {
+        int64_t id = neo__jagged_id(a->ids, a->is_i32, ids->known);
+        int32_t bucket = a->buckets;
+        if ((uint64_t)id >= (uint64_t)a->rows) id = NEO__FN(bag_clamp)(a, id);
+        if (id >= 0) bucket = (int32_t)(((double)id + shift) * scale);
+        else id = 0;
+        for (int64_t at = 0; at < bytes; at += 64) NEO__FETCH(data + id * row_bytes + at);
+        ids->id[ids->known % NEO__AHEAD_RING] = id;
+        ids->bucket[ids->known % NEO__AHEAD_RING] = bucket;
+    }
+}
+/* The sum of eight vectors, `apart` floats from one to the next. */
+NEO__KERNEL_INLINE NEO__VF NEO__FN(sum_eight)(const float *p, int64_t apart) {
+    return ((NEO__LOAD(p) + NEO__LOAD(p + apart)) +
+            (NEO__LOAD(p + 2 * apart) + NEO__LOAD(p + 3 * apart))) +
+           ((NEO__LOAD(p + 4 * apart) + NEO__LOAD(p + 5 * apart)) +
+            (NEO__LOAD(p + 6 * apart) + NEO__LOAD(p + 7 * apart)));
+}
+/* A vector of columns of a short bag over up to 8 buckets, whose sums are registers. */
+NEO__KERNEL_INLINE NEO__VF NEO__FN(bag_short)(const neo__bag_lookup *a,
+                                              const neo__bag_ahead_ids *ids, int64_t k,
+                                              int64_t k_end, int64_t col, int64_t dim) {
+    NEO__VF s[8];
+    NEO__EACH(j, 8) s[j] = NEO__SET(0.0f);
+    for (; k < k_end; k++) {
+        const int64_t at = k % NEO__AHEAD_RING;
+        const NEO__VI bucket = NEO__SETI(ids->bucket[at]);
+        const NEO__VF x = NEO__LOAD(a->table + ids->id[at] * dim + col);
+        const NEO__VF w = NEO__SET(a->weights ? a->weights[k] : 1.0f);
+        NEO__EACH(j, 8)
+        s[j] = NEO__SELECT(NEO__EQI(bucket, NEO__SETI(j)), NEO__FMA(w, x, s[j]), s[j]);
+    }
+    return ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]));
+}
+/* `count` vectors of columns from col on, of all bags: whole vectors of f32, or with n > 0 any n
+   columns of rows of any dtype. */
+NEO__KERNEL_INLINE void NEO__FN(bag_few)(const neo__bag_lookup *a, int64_t col, int64_t dim,
+                                         int count, int64_t n) {
+    enum { MOST = NEO__POOL_BUCKETS + 8 }; /* sums, and that of ids that are dropped */
+    float room[4 * NEO__W], sum[MOST * 4 * NEO__W] __attribute__((aligned(64)));
+    neo__bag_ahead_ids ids;
+    const int64_t ahead = NEO__FN(bag_ahead)(dim), end = a->offsets[a->bags];
+    const int64_t stride = count * NEO__W, element = a->store->row_bytes / dim;
+    const int64_t eights = (a->buckets + 7) / 8;
+    const int may_be_short = eights == 1 && n == 0;
+    float *to = a->out + col;
+    ids.known = a->offsets[0];
+    for (int64_t c = 0; n > 0 && c < stride; c += NEO__W) NEO__STORE(room + c, NEO__SET(0.0f));
+    for (int64_t b = 0; b < a->bags; b++, to += a->out_stride) {
+        const int64_t k_end = a->offsets[b + 1], length = k_end - a->offsets[b];
+        const int is_short = may_be_short && length <= 8;
+        NEO__VF s[4];
+        for (int64_t c = 0; !is_short && c < 8 * eights * stride; c += 8 * NEO__W)
+            NEO__EACH(i, 8) NEO__STORE(sum + c + i * NEO__W, NEO__SET(0.0f));
+        for (int64_t k = a->offsets[b]; k < k_end;) {
+            const int64_t stop = NEO__MIN(k_end, k + NEO__AHEAD_STEP);
+            NEO__FN(bag_look_ahead)(a, &ids, NEO__MIN(stop + ahead, end), col * element,
+                                    stride * element);
+            for (; k < stop && !is_short; k++) {
+                const int64_t at = k % NEO__AHEAD_RING;
+                const float *row = a->table + ids.id[at] * dim + col;
+                float *bucket = sum + ids.bucket[at] * stride;
+                const NEO__VF w = NEO__SET(a->weights ? a->weights[k] : 1.0f);
+                if (n > 0) {
+                    row = NEO__FN(bag_row)(a, ids.id[at], col, n, room);
+                    if (row != room) memcpy(room, row, (size_t)n * sizeof *row), row = room;
+                }
+                NEO__EACH(i, count)
+                NEO__STORE(bucket + i * NEO__W, NEO__FMA(w, NEO__LOAD(row + i * NEO__W),
+                                                         NEO__LOAD(bucket + i * NEO__W)));
+            }
+            k = stop;
+        }
+        for (int64_t e = 0; !is_short && eights > 1 && e < 8; e++)
+            NEO__EACH(i, count)
+            NEO__STORE(sum + e * stride + i * NEO__W,
+                       e < eights ? NEO__FN(sum_eight)(sum + 8 * e * stride + i * NEO__W, stride)
+                                  : NEO__SET(0.0f));
+        NEO__EACH(i, count) {
+            if (is_short)
+                s[i] = NEO__FN(bag_short)(a, &ids, a->offsets[b], k_end, col + i * NEO__W, dim);
+            else s[i] = NEO__FN(sum_eight)(sum + i * NEO__W, stride);
+            s[i] = s[i] + NEO__SET(0.0f);
+        }
+        NEO__FN(bag_store)(n > 0 ? room : to, s, count, a->mean, length);
+        if (n > 0) memcpy(to, room, (size_t)n * sizeof *to);
+    }
+}
+#define NEO__BAG_FEW(N)                                                                            \
+    NEO__KERNEL_FAR void NEO__FN(bag_few_##N)(const neo__bag_lookup *a, int64_t col) {             \
+        if (a->dim == (N)*NEO__W) NEO__FN(bag_few)(a, 0, (N)*NEO__W, N, 0);                        \
+        else NEO__FN(bag_few)(a, col, a->dim, N, 0);                                               \
+    }
+NEO__BAG_FEW(4)
+NEO__BAG_FEW(2)
+NEO__BAG_FEW(1)
+#undef NEO__BAG_FEW
+NEO__KERNEL_FAR void NEO__FN(bag_few_rest)(const neo__bag_lookup *a, int64_t col) {
+    const int64_t n = NEO__MIN(a->dim - col, (int64_t)4 * NEO__W);
+    if (n > NEO__W) NEO__FN(bag_few)(a, col, a->dim, 4, n);
+    else NEO__FN(bag_few)(a, col, a->dim, 1, n);
+}
+NEO__KERNEL void NEO__FN(bag_pool_buckets)(const neo__bag_lookup *a) {
+    int64_t dim = a->dim, col = 0;
+    for (; a->table && col + 4 * NEO__W <= dim; col += 4 * NEO__W) NEO__FN(bag_few_4)(a, col);
+    for (; a->table && col + 2 * NEO__W <= dim; col += 2 * NEO__W) NEO__FN(bag_few_2)(a, col);
+    for (; a->table && col + NEO__W <= dim; col += NEO__W) NEO__FN(bag_few_1)(a, col);
+    for (; col < dim; col += 4 * NEO__W) NEO__FN(bag_few_rest)(a, col);
+}
+#endif
 #if NEO__PASS != NEO__PASS_AVX512
 NEO__KERNEL void NEO__FN(bag_pool_careful)(const neo__bag_lookup *a) {
     enum { WIDTH = NEO__CAREFUL_WIDTH };
@@ -17244,7 +17383,7 @@ NEO__KERNEL void NEO__FN(bag_update)(const neo__bag_update *u) {
 }
 
 static const neo__bag_kernels NEO__FN(bag_kernels) = {
-    NEO__FN(bag_pool),        NEO__FN8(bag_pool_careful), NEO__FN8(bag_copy),
+    NEO__FN(bag_pool), NEO__FN8(bag_pool_careful), NEO__FN(bag_pool_buckets), NEO__FN8(bag_copy),
     NEO__FN8(bag_weight_grad), NEO__FN(bag_pack),         NEO__FN(bag_update),
     NEO__FN8(bag_update_cut),  NEO__FN(row_blocks),       NEO__FN(rows_decode),
     NEO__FN(rows_encode),
