@@ -40,11 +40,11 @@
      2. >>kernel-types  its record, neo__x_call: sizes, addresses, distances between rows. In struct
                         neo_device its row: neo_status (*x)(neo_device *d, const neo__x_call *call)
      3. >>impl-x        the public calls check their tensors (neo__check_matrix, _leaves_resolve),
-                        fill the record and end in ctx->on->x(ctx->on, &call)
+                        fill the record and end in NEO__RUN(ctx, fn, x, &call)
      4. below them      the CPU's neo__cpu_x: neo__cpu_run hands parts of the work to neo__x_part,
                         between NEO__HOT_BEGIN and NEO__HOT_END. Sums over samples walk the leaves
                         by neo__tree_push. Loops over columns are kernels, at >>kernels-vec
-     5. >>impl-cpu      the row d->x = neo__cpu_x
+     5. >>impl-cpu      the row d->x = neo__cpu_x; >>impl-finite: neo__see_x, what it reads, writes
      6. neo_cuda.cuh    neo__cuda_x in a section of its own, over the same kernels (neo__x_warp),
                         and its row in neo__cuda_table
      7. tests           a row in the list of operations of tests/cuda, which compares the bits of
@@ -76,7 +76,7 @@
                >>impl-attention >>impl-losses >>impl-params >>impl-optim >>impl-gradcheck
      bags      >>impl-jagged >>bag-optim >>impl-bags >>impl-bags-forward >>impl-bags-backward
                >>impl-bags-calls
-     device    >>impl-exchange >>impl-cpu
+     device    >>impl-finite >>impl-exchange >>impl-cpu
      output    >>impl-crc32c >>impl-out >>impl-metrics >>impl-progress >>impl-stop >>impl-jsonl
                >>impl-report
      kernels   >>kernels >>kernels-math >>kernels-vec >>kernels-tensor >>kernels-gemm >>kernels-bags
@@ -298,6 +298,7 @@ typedef struct neo_ctx_desc {
     int repro_shards;        /* V, the virtual shards of a batch (see >>leaves); 0: 1 */
     uint64_t seed;           /* of every random number; 0 is a seed like any other */
     neo_device *device;      /* must outlive the context; NULL: the CPU */
+    int check_finite;        /* 1: look for NaN and infinities, see neo_check_finite */
 } neo_ctx_desc;
 
 /* neo_ctx_create: make a context. desc may be NULL (all defaults).
@@ -1034,6 +1035,26 @@ typedef struct neo_gradcheck_result {
 /* neo_gradcheck: Errors NEO_ERR_MISMATCH: some element is off (the message names the worst; result
    is filled). A NaN fails. Errors of loss() are passed on. result may be NULL. */
 NEO_API neo_status neo_gradcheck(const neo_gradcheck_desc *desc, neo_gradcheck_result *result);
+
+/* neo_check_finite: with neo_ctx_desc.check_finite the numbers that operations read and write are
+   looked at, and the first call that writes a NaN or an infinity fails:
+
+       neo_mlp_forward: y[3][5] is inf at step 12, with top.2.weight, from finite numbers
+       neo_mlp_backward: the gradient of top.2.weight[0][7] is nan at step 12, from dz[3][0], which
+       is nan
+
+   Steps count from 1, as the optimizer made last counts them (without one: the bags); parameters,
+   their gradients and tables have their names. Looked at: layers, losses, products, neo_add and its
+   like, conversions, gradients and weights in steps, states too, and of tables the rows of the
+   batch; a gradient that is not finite fails a step before it begins. The bits stay the same. It
+   costs a pass over all these numbers; with a device the host waits for each call, and steps of
+   neo_cuda_graph_begin run call by call. A loss scale makes infinities by intent, and they fail too.
+   This function does the same for a layer of your own: t is f32, bf16 or f16, contiguous or a matrix
+   with rows apart. Without check_finite, and of other tensors, it does nothing.
+   Errors   NEO_ERR_NUMERIC: a number of t is not finite; the message is "function: name[i][j] is nan
+            at step n". */
+NEO_API neo_status neo_check_finite(neo_ctx *ctx, const char *function, const char *name,
+                                    neo_tensor t);
 
 /* ---------------------------------------------------------------------------
    >>jagged
@@ -2745,7 +2766,7 @@ typedef struct neo__wire_place {
    between rows, in elements. All devices add in the same order. Work of a GPU runs in the order of
    the calls, behind the caller; results that a call returns in host memory are there when it
    returns. A failure behind the caller's back is returned by a later call. One thread at a time. */
-enum { NEO__DEVICE_VERSION = 4 };
+enum { NEO__DEVICE_VERSION = 5 };
 
 /* ---- >>deferred-answers ----
    A device checks ids and labels, and sums losses and norms, behind the caller. It hands what it
@@ -2915,14 +2936,15 @@ typedef struct neo__tree_sum_call {
     float *out;
     int64_t n;
 } neo__tree_sum_call;
-/* Elementwise on matrices, of f32 but for the first two. */
+/* Elementwise on matrices, of f32 but for the first two and the last. */
 typedef enum neo__blend_kind {
     NEO__BLEND_ADD,   /* x += y, rounded to x's dtype */
     NEO__BLEND_MUL,   /* x *= y, likewise */
     NEO__BLEND_SCALE, /* x *= factor */
     NEO__BLEND_ROUND, /* y = x rounded to dtype */
     NEO__BLEND_DOT,   /* out[row] = x_row . y_row */
-    NEO__BLEND_ROWS   /* x_row = out[row] y_row */
+    NEO__BLEND_ROWS,  /* x_row = out[row] y_row */
+    NEO__BLEND_LOOK   /* x is only read, for `infinite` */
 } neo__blend_kind;
 typedef struct neo__blend_call {
     neo__blend_kind kind;
@@ -2932,7 +2954,8 @@ typedef struct neo__blend_call {
     int64_t rows, cols;
     int64_t x_row, y_row; /* elements from row to row */
     float factor;
-    int *infinite; /* host; of a scale: set to 1 where a number is not finite. NULL: nobody asks */
+    int *infinite; /* host; of a scale, a look: set to 1 where a number is not finite. NULL: nobody
+                      asks */
 } neo__blend_call;
 /* A run of elements of one parameter, from a multiple of NEO__BLOCK on; grads and states alike. */
 typedef struct neo__optim_span {
@@ -3103,6 +3126,7 @@ struct neo_device {
        data come at the end. */
     int32_t recording;
     uint32_t forgotten; /* how often recorded calls were left out, so that the device never heard */
+    int32_t checked; /* its context looks at all numbers (check_finite): no step is recorded */
     void (*destroy)(neo_device *d);
     /* Memory, 256-byte aligned; NULL: none. host_: memory that the device reads fast. */
     void *(*alloc)(neo_device *d, size_t bytes);
@@ -3386,7 +3410,7 @@ static const char *neo__fp_self_check(void) {
    >>impl-ctx
 
    A context: its memory, its threads, and the devices that compute. Each public operation checks
-   its arguments, fills one record (neo__x_call) and calls ctx->on->x(ctx->on, &record). `on` is the
+   its arguments, fills one record (neo__x_call) and calls NEO__RUN(ctx, fn, x, &record). `on` is the
    accelerator's table or the CPU's; only code for which the place of memory matters asks
    ctx->device.
    ------------------------------------------------------------------------ */
@@ -3450,7 +3474,36 @@ struct neo_ctx {
     int destroyed;                          /* by its user; atomic. bytes are then the objects' */
     int partial_batches; /* open windows in which other ranks have parts of the batch: leaves NULL
                             are an error */
+    int check_finite;
+    neo_params *params;       /* the last set made; each has the one before */
+    const int64_t *clocks[2]; /* steps of bags, of a dense optimizer: the last made, or NULL */
 };
+
+/* An operation of the device that computes, for the public function fn. With check_finite its
+   numbers are looked at: see >>impl-finite. */
+#define NEO__RUN(ctx, fn, op, call)                                                                \
+    ((ctx)->check_finite ? neo__checked_##op(ctx, fn, call) : (ctx)->on->op((ctx)->on, call))
+#define NEO__CHECKED_LIST(X)                                                                       \
+    X(gemm, neo__gemm_call)                                                                        \
+    X(linear_grads, neo__linear_grads_call)                                                        \
+    X(activation, neo__activation_call)                                                            \
+    X(blend, neo__blend_call)                                                                      \
+    X(norm, neo__norm_call)                                                                        \
+    X(embedding, neo__embedding_call)                                                              \
+    X(attention, neo__attention_call)                                                              \
+    X(interact, neo__interact_call)                                                                \
+    X(loss, neo__loss_call)                                                                        \
+    X(convert, neo__convert_call)                                                                  \
+    X(tree_sum, neo__tree_sum_call)                                                                \
+    X(optim, neo__optim_call)                                                                      \
+    X(bags_forward, neo__bags_job)                                                                 \
+    X(bags_weight_grad, neo__bags_job)                                                             \
+    X(bags_update, neo__bags_job)                                                                  \
+    X(bags_step_kept, neo__bags_job)
+#define NEO__CHECKED(op, record)                                                                   \
+    static neo_status neo__checked_##op(neo_ctx *ctx, const char *fn, const record *call);
+NEO__CHECKED_LIST(NEO__CHECKED)
+#undef NEO__CHECKED
 
 /* The context of a CPU's table. */
 NEO__INLINE neo_ctx *neo__cpu_ctx(neo_device *d) {
@@ -3960,6 +4013,8 @@ NEO_API neo_status neo_ctx_create(const neo_ctx_desc *desc, neo_ctx **out) {
     ctx->seed = d.seed;
     neo__cpu_device_init(ctx);
     ctx->device = d.device;
+    ctx->check_finite = d.check_finite != 0;
+    if (d.device) d.device->checked = ctx->check_finite;
     ctx->on = d.device ? d.device : &ctx->cpu;
     ctx->bytes = ctx->peak_bytes = sizeof *ctx;
     ctx->alloc_count = 1;
@@ -5045,7 +5100,8 @@ static neo__convert_call neo__convert_call_make(neo_tensor src, neo_tensor dst) 
 }
 static neo_status neo__convert(neo_ctx *ctx, const neo__convert_call *call) {
     neo_device *d = neo__device_at(ctx, call->src.place);
-    return call->count ? d->convert(d, call) : NEO_OK;
+    if (call->count == 0) return NEO_OK;
+    return d == ctx->on ? NEO__RUN(ctx, "neo_tensor_convert", convert, call) : d->convert(d, call);
 }
 NEO_API neo_status neo_tensor_convert(neo_ctx *ctx, neo_tensor src, neo_tensor dst,
                                       const neo_convert_desc *desc) {
@@ -5112,7 +5168,7 @@ NEO_API neo_status neo_tree_sum(neo_ctx *ctx, const neo_tensor *parts, int count
     call.count = count;
     call.out = (float *)out.data;
     call.n = neo_tensor_count(out);
-    return ctx->on->tree_sum(ctx->on, &call);
+    return NEO__RUN(ctx, "neo_tree_sum", tree_sum, &call);
 }
 NEO__HOT_BEGIN
 
@@ -6164,7 +6220,7 @@ NEO_API neo_status neo_gemm(neo_ctx *ctx, const neo_gemm_desc *desc, neo_tensor 
     call.beta = d.beta;
     call.bias = d.bias;
     call.finish.act = d.act;
-    return ctx->on->gemm(ctx->on, &call);
+    return NEO__RUN(ctx, "neo_gemm", gemm, &call);
 }
 /* ---------------------------------------------------------------------------
    >>impl-bf16
@@ -6535,8 +6591,8 @@ enum {
 
 /* dw and dbias of checked tensors. Also of one leaf the record says `tree`: a device's product then
    has the same shape on any number of ranks. */
-static neo_status neo__linear_grads(neo_ctx *ctx, const neo__leaf_cut *leaves, neo_tensor x,
-                                    neo_tensor dz, neo_tensor dw, neo_tensor dbias) {
+static neo_status neo__linear_grads(neo_ctx *ctx, const char *fn, const neo__leaf_cut *leaves,
+                                    neo_tensor x, neo_tensor dz, neo_tensor dw, neo_tensor dbias) {
     NEO__ZERO(neo__linear_grads_call, call);
     call.dw = neo__gemm_call_make(dz, 1, x, 0, dw);
     call.dw.tree = 1;
@@ -6547,7 +6603,7 @@ static neo_status neo__linear_grads(neo_ctx *ctx, const neo__leaf_cut *leaves, n
     call.dbias.cols = dz.shape[1];
     call.dbias.to = neo__f32(dbias);
     call.dbias.leaves = *leaves;
-    return ctx->on->linear_grads(ctx->on, &call);
+    return NEO__RUN(ctx, fn, linear_grads, &call);
 }
 
 NEO_API neo_status neo_linear_forward(neo_ctx *ctx, neo_tensor x, neo_tensor w, neo_tensor bias,
@@ -6564,7 +6620,7 @@ NEO_API neo_status neo_linear_forward(neo_ctx *ctx, neo_tensor x, neo_tensor w, 
     neo__gemm_call call = neo__gemm_call_make(x, 0, w, 1, y);
     call.bias = neo__f32(bias);
     call.finish.act = act;
-    return ctx->on->gemm(ctx->on, &call);
+    return NEO__RUN(ctx, fn, gemm, &call);
 }
 
 NEO_API neo_status neo_linear_backward(neo_ctx *ctx, const neo_leaves *leaves, neo_tensor x,
@@ -6582,10 +6638,10 @@ NEO_API neo_status neo_linear_backward(neo_ctx *ctx, const neo_leaves *leaves, n
     if (neo__given(dw)) NEO__TRY(neo__check_matrix(ctx, dw, out, in, 1, fn, "dw"));
     if (neo__given(dbias)) NEO__TRY(neo__check_vector(ctx, dbias, out, fn, "dbias"));
     NEO__TRY(neo__leaves_resolve(ctx, leaves, batch, &held, fn));
-    if (dw.data || dbias.data) NEO__TRY(neo__linear_grads(ctx, &held, x, dz, dw, dbias));
+    if (dw.data || dbias.data) NEO__TRY(neo__linear_grads(ctx, fn, &held, x, dz, dw, dbias));
     if (!dx.data) return NEO_OK;
     const neo__gemm_call call = neo__gemm_call_make(dz, 0, w, 0, dx);
-    return ctx->on->gemm(ctx->on, &call);
+    return NEO__RUN(ctx, fn, gemm, &call);
 }
 NEO__HOT_BEGIN
 
@@ -6850,7 +6906,7 @@ NEO_API neo_status neo_mlp_forward(neo_mlp *mlp, neo_tensor x, neo_tensor y) {
         call.bias = neo__f32(mlp->bias[i]->value);
         neo__gemm_call_finish(&call, last ? mlp->desc.last_act : mlp->desc.act, 0,
                               z.data ? out : none, none);
-        NEO__TRY(ctx->on->gemm(ctx->on, &call));
+        NEO__TRY(NEO__RUN(ctx, fn, gemm, &call));
         in = out;
     }
     mlp->in = first;
@@ -6872,7 +6928,7 @@ static neo_status neo__mlp_last_dz(const neo_mlp *mlp, neo_tensor dy, neo_tensor
     call.dy = neo__f32(dy), call.dy_row = dy.stride[0];
     call.out = neo__f32(dz), call.out_row = call.cols;
     call.narrow = dz.dtype == NEO_BF16;
-    return call.rows > 0 ? ctx->on->activation(ctx->on, &call) : NEO_OK;
+    return call.rows > 0 ? NEO__RUN(ctx, "neo_mlp_backward", activation, &call) : NEO_OK;
 }
 NEO_API neo_status neo_mlp_backward(neo_mlp *mlp, const neo_leaves *leaves, neo_tensor dy,
                                     neo_tensor dx) {
@@ -6901,14 +6957,15 @@ NEO_API neo_status neo_mlp_backward(neo_mlp *mlp, const neo_leaves *leaves, neo_
     for (int i = layers - 1; i >= 0; i--) {
         neo_tensor in = i == 0 ? mlp->in : neo__mlp_rows(mlp, mlp->y[i - 1], batch, widths[i]);
         neo_tensor weight = neo__mlp_operand(mlp, i, mlp->weight[i]->value), below = dx;
-        NEO__TRY(neo__linear_grads(ctx, &held, in, dz, mlp->weight[i]->grad, mlp->bias[i]->grad));
+        NEO__TRY(neo__linear_grads(ctx, fn, &held, in, dz, mlp->weight[i]->grad,
+                                   mlp->bias[i]->grad));
         if (i == 0 && !dx.data) break;
         if (i > 0) below = neo__mlp_rows(mlp, mlp->dz[turn++ & 1], batch, widths[i]);
         neo__gemm_call call = neo__gemm_call_make(dz, 0, weight, 0, below);
         if (i > 0)
             neo__gemm_call_finish(&call, mlp->desc.act, 1, in,
                                   neo__mlp_rows(mlp, mlp->z[i - 1], batch, widths[i]));
-        NEO__TRY(ctx->on->gemm(ctx->on, &call));
+        NEO__TRY(NEO__RUN(ctx, fn, gemm, &call));
         dz = below;
     }
     return NEO_OK;
@@ -6960,7 +7017,7 @@ NEO_API neo_status neo_interact_forward(neo_ctx *ctx, int diagonal, neo_tensor x
     const int64_t width = neo_interact_width(call.dim, call.features, diagonal);
     NEO__TRY(neo__check_matrix(ctx, z, call.batch, width, 1, fn, "z"));
     call.z = neo__f32(z), call.z_row = z.stride[0];
-    return call.batch > 0 ? ctx->on->interact(ctx->on, &call) : NEO_OK;
+    return call.batch > 0 ? NEO__RUN(ctx, fn, interact, &call) : NEO_OK;
 }
 NEO_API neo_status neo_interact_backward(neo_ctx *ctx, int diagonal, neo_tensor x, neo_tensor e,
                                          neo_tensor dz, neo_tensor dx, neo_tensor de) {
@@ -6977,7 +7034,7 @@ NEO_API neo_status neo_interact_backward(neo_ctx *ctx, int diagonal, neo_tensor 
     call.dx = neo__f32(dx), call.dx_row = dx.stride[0];
     call.de = neo__f32(de), call.de_row = de.stride[0];
     const int wanted = call.batch > 0 && (call.dx || call.de);
-    return wanted ? ctx->on->interact(ctx->on, &call) : NEO_OK;
+    return wanted ? NEO__RUN(ctx, fn, interact, &call) : NEO_OK;
 }
 NEO__HOT_BEGIN
 
@@ -7035,7 +7092,7 @@ NEO_API neo_status neo_activation_forward(neo_ctx *ctx, neo_activation act, neo_
     call.cols = neo_tensor_count(z);
     call.z = neo__f32(z);
     call.out = neo__f32(y);
-    return call.cols > 0 ? ctx->on->activation(ctx->on, &call) : NEO_OK;
+    return call.cols > 0 ? NEO__RUN(ctx, fn, activation, &call) : NEO_OK;
 }
 NEO_API neo_status neo_activation_backward(neo_ctx *ctx, neo_activation act, neo_tensor z,
                                            neo_tensor y, neo_tensor dy, neo_tensor dz) {
@@ -7057,7 +7114,7 @@ NEO_API neo_status neo_activation_backward(neo_ctx *ctx, neo_activation act, neo
     if (needs_y) call.y = neo__f32(y);
     call.dy = neo__f32(dy);
     call.out = neo__f32(dz);
-    return call.cols > 0 ? ctx->on->activation(ctx->on, &call) : NEO_OK;
+    return call.cols > 0 ? NEO__RUN(ctx, fn, activation, &call) : NEO_OK;
 }
 
 /* ---- neo_add, neo_mul, neo_scale, neo_round, neo_dot ---- */
@@ -7090,18 +7147,18 @@ static neo_status neo__blend_begin(neo__blend_call *call, neo_ctx *ctx, const ch
     call->y_row = matrix && !neo_tensor_is_contiguous(y) ? y.stride[0] : call->cols;
     return NEO_OK;
 }
-static neo_status neo__blend(neo_ctx *ctx, const neo__blend_call *call) {
-    return call->rows > 0 && call->cols > 0 ? ctx->on->blend(ctx->on, call) : NEO_OK;
+static neo_status neo__blend(neo_ctx *ctx, const char *fn, const neo__blend_call *call) {
+    return call->rows > 0 && call->cols > 0 ? NEO__RUN(ctx, fn, blend, call) : NEO_OK;
 }
 NEO_API neo_status neo_add(neo_ctx *ctx, neo_tensor x, neo_tensor y) {
     neo__blend_call call;
     NEO__TRY(neo__blend_begin(&call, ctx, "neo_add", NEO__BLEND_ADD, x, y));
-    return neo__blend(ctx, &call);
+    return neo__blend(ctx, "neo_add", &call);
 }
 NEO_API neo_status neo_mul(neo_ctx *ctx, neo_tensor x, neo_tensor y) {
     neo__blend_call call;
     NEO__TRY(neo__blend_begin(&call, ctx, "neo_mul", NEO__BLEND_MUL, x, y));
-    return neo__blend(ctx, &call);
+    return neo__blend(ctx, "neo_mul", &call);
 }
 /* The record of a dot or its gradients: x and y are matrices, out has a number for each row. */
 static neo_status neo__dot_begin(neo__blend_call *call, neo_ctx *ctx, const char *fn,
@@ -7118,7 +7175,7 @@ NEO_API neo_status neo_dot_forward(neo_ctx *ctx, neo_tensor x, neo_tensor y, neo
     neo__blend_call call;
     NEO__TRY(neo__dot_begin(&call, ctx, "neo_dot_forward", "out", x, y, out));
     if (call.cols == 0) return neo_tensor_zero(ctx, out);
-    return neo__blend(ctx, &call);
+    return neo__blend(ctx, "neo_dot_forward", &call);
 }
 NEO_API neo_status neo_dot_backward(neo_ctx *ctx, neo_tensor x, neo_tensor y, neo_tensor dout,
                                     neo_tensor dx, neo_tensor dy) {
@@ -7133,7 +7190,7 @@ NEO_API neo_status neo_dot_backward(neo_ctx *ctx, neo_tensor x, neo_tensor y, ne
         if (pass < 2) continue;
         NEO__TRY(neo__blend_begin(&to, ctx, fn, NEO__BLEND_ROWS, grad[k], from[k]));
         to.out = call.out;
-        NEO__TRY(neo__blend(ctx, &to));
+        NEO__TRY(neo__blend(ctx, fn, &to));
     }
     return NEO_OK;
 }
@@ -7143,7 +7200,7 @@ NEO_API neo_status neo_scale(neo_ctx *ctx, neo_tensor x, float factor, int *fini
     NEO__TRY(neo__blend_begin(&call, ctx, "neo_scale", NEO__BLEND_SCALE, x, x));
     call.factor = factor;
     call.infinite = finite ? &infinite : NULL;
-    NEO__TRY(neo__blend(ctx, &call));
+    NEO__TRY(neo__blend(ctx, "neo_scale", &call));
     if (finite) *finite = !infinite;
     return NEO_OK;
 }
@@ -7153,7 +7210,7 @@ NEO_API neo_status neo_round(neo_ctx *ctx, neo_dtype dtype, neo_tensor x, neo_te
                "neo_round: dtype is %s, not a float narrower than f32", neo_dtype_name(dtype));
     NEO__TRY(neo__blend_begin(&call, ctx, "neo_round", NEO__BLEND_ROUND, x, y));
     call.dtype = dtype;
-    return neo__blend(ctx, &call);
+    return neo__blend(ctx, "neo_round", &call);
 }
 NEO__HOT_BEGIN
 
@@ -7224,11 +7281,12 @@ static void neo__blend_block(const neo_ctx *ctx, const neo__blend_call *c, int64
     case NEO__BLEND_ROWS:
         for (int64_t i = 0; i < n; i++) to[i] = c->out[row] * from[i];
         break;
+    case NEO__BLEND_LOOK:
     case NEO__BLEND_SCALE:
-        for (int64_t i = 0; i < n; i++) {
+        if (to == wide_x) neo__decode_float(ctx, c->x_dtype, x, to, n);
+        for (int64_t i = 0; i < n; i++)
             infinite |= (neo__bits_f32(to[i]) & 0x7F800000u) == 0x7F800000u;
-            to[i] *= c->factor;
-        }
+        for (int64_t i = 0; c->kind == NEO__BLEND_SCALE && i < n; i++) to[i] *= c->factor;
         if (infinite && c->infinite) __atomic_store_n(c->infinite, 1, __ATOMIC_RELAXED);
         break;
     case NEO__BLEND_ROUND:
@@ -7241,7 +7299,8 @@ static void neo__blend_block(const neo_ctx *ctx, const neo__blend_call *c, int64
 static void neo__blend_row(const neo_ctx *ctx, const neo__blend_call *c, int64_t row, int64_t begin,
                            int64_t end) {
     const int wide = c->x_dtype == NEO_F32 && c->y_dtype == NEO_F32;
-    const int whole = wide && c->kind != NEO__BLEND_SCALE && c->kind != NEO__BLEND_ROUND;
+    const int whole = wide && c->kind != NEO__BLEND_SCALE && c->kind != NEO__BLEND_ROUND &&
+                      c->kind != NEO__BLEND_LOOK;
     const int64_t piece = whole ? end - begin : (int64_t)NEO__BLOCK;
     for (int64_t at = begin; at < end; at += piece)
         neo__blend_block(ctx, c, row, at, NEO__MIN(end - at, piece));
@@ -7310,7 +7369,7 @@ static neo_status neo__norm_forward(neo_ctx *ctx, const char *fn, int centered, 
     call.bias = neo__f32(bias);
     call.eps = eps;
     call.y = neo__f32(y), call.y_row = y.stride[0];
-    return call.rows > 0 ? ctx->on->norm(ctx->on, &call) : NEO_OK;
+    return call.rows > 0 ? NEO__RUN(ctx, fn, norm, &call) : NEO_OK;
 }
 static neo_status neo__norm_backward(neo_ctx *ctx, const char *fn, int centered,
                                      const neo_leaves *leaves, neo_tensor x, neo_tensor weight,
@@ -7329,7 +7388,7 @@ static neo_status neo__norm_backward(neo_ctx *ctx, const char *fn, int centered,
     call.dx = neo__f32(dx), call.dx_row = dx.stride[0];
     call.dweight = neo__f32(dweight);
     call.dbias = neo__f32(dbias);
-    return ctx->on->norm(ctx->on, &call);
+    return NEO__RUN(ctx, fn, norm, &call);
 }
 
 NEO_API neo_status neo_layer_norm_forward(neo_ctx *ctx, neo_tensor x, neo_tensor weight,
@@ -7474,7 +7533,7 @@ static neo_status neo__embedding(neo_ctx *ctx, const char *fn, neo__embedding_ca
     neo__embedding_ids ids = {ctx, fn, *call};
     const neo__later later = {neo__embedding_answer, &ids, sizeof ids};
     call->later = later;
-    return ctx->on->embedding(ctx->on, call);
+    return NEO__RUN(ctx, fn, embedding, call);
 }
 NEO_API neo_status neo_embedding_forward(neo_ctx *ctx, neo_tensor ids, neo_tensor table,
                                          neo_tensor out) {
@@ -7644,7 +7703,7 @@ NEO_API neo_status neo_attention_forward(neo_ctx *ctx, const neo_attention_desc 
     NEO__TRY(neo__check_matrix(ctx, y, rows, cols, 1, fn, "y"));
     if (neo__given(lse)) NEO__TRY(neo__check_matrix(ctx, lse, rows, call.heads, 1, fn, "lse"));
     call.lse = neo__f32(lse), call.lse_row = lse.stride[0];
-    return rows > 0 ? ctx->on->attention(ctx->on, &call) : NEO_OK;
+    return rows > 0 ? NEO__RUN(ctx, fn, attention, &call) : NEO_OK;
 }
 NEO_API neo_status neo_attention_backward(neo_ctx *ctx, const neo_attention_desc *desc,
                                           neo_tensor q, neo_tensor k, neo_tensor v, neo_tensor y,
@@ -7666,7 +7725,7 @@ NEO_API neo_status neo_attention_backward(neo_ctx *ctx, const neo_attention_desc
     call.dq = neo__f32(dq), call.dq_row = dq.stride[0];
     call.dk = neo__f32(dk), call.dk_row = dk.stride[0];
     call.dv = neo__f32(dv), call.dv_row = dv.stride[0];
-    return rows > 0 ? ctx->on->attention(ctx->on, &call) : NEO_OK;
+    return rows > 0 ? NEO__RUN(ctx, fn, attention, &call) : NEO_OK;
 }
 NEO__HOT_BEGIN
 
@@ -8009,7 +8068,7 @@ static neo_status neo__loss_run(neo__loss *l) {
     neo__fp_state fp = neo__fp_enter();
     l->call.g = neo__loss_factor(l);
     l->call.later = later;
-    neo_status status = l->ctx->on->loss(l->ctx->on, &l->call);
+    neo_status status = NEO__RUN(l->ctx, l->fn, loss, &l->call);
     neo__fp_leave(fp);
     return status;
 }
@@ -8182,6 +8241,7 @@ struct neo_params {
     neo__param_slot **slot;
     int count, deferred;
     int64_t capacity; /* of slot */
+    neo_params *before; /* see neo_ctx */
 };
 static const char *const neo__params_absent = "its set is not in memory";
 
@@ -8200,6 +8260,8 @@ static neo_status neo__params_make(neo_ctx *ctx, neo_params **out, int deferred,
     memset(p, 0, sizeof *p);
     p->ctx = ctx;
     p->deferred = deferred;
+    p->before = ctx->params;
+    ctx->params = p;
     *out = p;
     return NEO_OK;
 }
@@ -8222,6 +8284,9 @@ static void neo__params_truncate(neo_params *p, int count) {
 
 NEO_API void neo_params_destroy(neo_params *p) {
     if (!p) return;
+    neo_params **at = &p->ctx->params;
+    while (*at != p) at = &(*at)->before;
+    *at = p->before;
     neo__params_truncate(p, 0);
     NEO__LIST_FREE(p->ctx, p->slot, p->capacity);
     neo_free(p->ctx, p, sizeof *p);
@@ -8518,11 +8583,12 @@ NEO_API neo_status neo_optim_create(neo_ctx *ctx, neo_params *params, const neo_
     neo__optim_defaults(&o->desc);
     neo_status status = neo__optim_fill(o);
     if (status != NEO_OK) neo_optim_destroy(o);
-    else *out = o;
+    else *out = o, ctx->clocks[1] = &o->step;
     return status;
 }
 NEO_API void neo_optim_destroy(neo_optim *o) {
     if (!o) return;
+    if (o->ctx->clocks[1] == &o->step) o->ctx->clocks[1] = NULL;
     if (o->data_bytes) neo__data_free(o->ctx, o->data, o->data_bytes);
     neo_free(o->ctx, o, o->bytes);
 }
@@ -8561,7 +8627,7 @@ static neo_status neo__optim_run(neo_optim *o, neo__optim_call *call) {
     call->kind = o->desc.kind;
     call->spans = o->spans;
     call->span_count = o->param_count;
-    return o->ctx->on->optim(o->ctx->on, call);
+    return NEO__RUN(o->ctx, "neo_optim_step", optim, call);
 }
 /* Addresses may change between steps: those of a sharded set do. */
 static neo_status neo__optim_bind(neo_optim *o) {
@@ -8696,12 +8762,21 @@ static neo__step neo__optim_numbers(const neo_optim_desc *d, int64_t t, double l
     return s;
 }
 
+/* With check_finite: the gradients, before any rank of the group steps. */
+static neo_status neo__optim_look(const neo_optim *o) {
+    neo_status status = NEO_OK;
+    for (int i = 0; i < o->param_count && status == NEO_OK; i++)
+        status = neo_check_finite(o->ctx, "neo_optim_step", "grad",
+                                  neo_params_at(o->params, i)->grad);
+    return o->group.size > 1 ? o->group.agree(o->group.user, status) : status;
+}
 static neo_status neo__optim_step_inside(neo_optim *o, float lr) {
     const neo_optim_desc *d = &o->desc;
     double clip = 1.0, norm = 0.0;
     int later = 0;
     NEO__CHECK(lr - lr == 0.0f, NEO_ERR_NUMERIC, "neo_optim_step: lr is %g", (double)lr);
     NEO__TRY(neo__optim_bind(o));
+    if (o->ctx->check_finite) NEO__TRY(neo__optim_look(o));
     if (d->clip_norm > 0.0f) {
         NEO__CHECK(!o->has_squares || d->clip_norm_type == 2.0f, NEO_ERR_ARG,
                    "neo_optim_step: squares were added to a norm of clip_norm_type %g, not 2",
@@ -10075,6 +10150,7 @@ static neo_status neo__bags_record_check(const neo_bags *b, const neo__bag_sizes
 /* ---- create, destroy ---- */
 NEO_API void neo_bags_destroy(neo_bags *b) {
     if (!b) return;
+    if (b->ctx->clocks[0] == &b->steps) b->ctx->clocks[0] = NULL;
     for (int64_t i = 0; i < b->sizes.tables; i++) {
         neo__bag_table *t = &b->tables[i];
         void *blocks[] = {t->owns_weight ? t->job.store.data : NULL, t->job.store.scale,
@@ -10330,6 +10406,7 @@ NEO_API neo_status neo_bags_create(neo_ctx *ctx, const neo_bags_desc *desc, neo_
         return status;
     }
     *out = b;
+    ctx->clocks[0] = &b->steps;
     return NEO_OK;
 }
 
@@ -11724,7 +11801,7 @@ static neo_status neo__bags_begin(neo_bags *b, const neo_jagged *j, neo_tensor t
 /* ---- forward, weight_grad ---- */
 NEO_API neo_status neo_bags_forward(neo_bags *b, const neo_jagged *batch, neo_tensor out) {
     NEO__TRY(neo__bags_begin(b, batch, out, 1, "neo_bags_forward"));
-    return b->ctx->on->bags_forward(b->ctx->on, &b->job);
+    return NEO__RUN(b->ctx, "neo_bags_forward", bags_forward, &b->job);
 }
 NEO_API neo_status neo_bags_weight_grad(neo_bags *b, const neo_jagged *batch, neo_tensor dout,
                                         float *dweights) {
@@ -11732,7 +11809,7 @@ NEO_API neo_status neo_bags_weight_grad(neo_bags *b, const neo_jagged *batch, ne
     NEO__TRY(neo__bags_begin(b, batch, dout, 0, fn));
     NEO__CHECK(dweights || b->job.batch.most_ids == 0, NEO_ERR_ARG, "%s: dweights is NULL", fn);
     b->job.tensor.dweights = dweights;
-    return b->ctx->on->bags_weight_grad(b->ctx->on, &b->job);
+    return NEO__RUN(b->ctx, fn, bags_weight_grad, &b->job);
 }
 
 /* ---- the numbers of a step, and sorted records ---- */
@@ -11822,12 +11899,11 @@ static int64_t neo__bags_slot_at(const neo_bags *b, int64_t i) {
 }
 /* Add the gradients of the record's batch to those kept. */
 static neo_status neo__bags_keep(neo_bags *b, neo__leaf_cut leaves, const char *fn) {
-    neo_device *on = b->ctx->on;
     const int64_t before = b->kept.count;
     NEO__TRY(neo__bags_sort(b, leaves, 1));
     NEO__TRY(neo__bags_slots(b, fn, before, 0));
     b->view.fresh = 0;
-    neo_status status = on->bags_update(on, &b->job);
+    neo_status status = NEO__RUN(b->ctx, fn, bags_update, &b->job);
     if (status != NEO_OK && b->kept.count > before && neo__bags_drop_slots(b, before) != NEO_OK)
         return NEO_ERR_DEVICE; /* the next call that keeps drops them */
     return status;
@@ -11901,7 +11977,7 @@ NEO_API neo_status neo_bags_add_grad(neo_bags *b, int32_t table, const int64_t *
         job->sorted.records = NEO__MIN(count - i, most);
         if (count > most) NEO__TRY(neo__bags_slots_of(b, rows + i, before, fn));
         job->tensor.dout = (const float *)grad.data + i * grad.stride[0];
-        NEO__TRY(b->ctx->on->bags_update(b->ctx->on, job));
+        NEO__TRY(NEO__RUN(b->ctx, fn, bags_update, job));
     }
     return NEO_OK;
 }
@@ -12053,8 +12129,7 @@ static neo_status neo__bags_cut_rounds(neo_bags *b) {
 
 /* One step of each row that is kept; then none is. The sums of cut tables are asked for before
    anything changes. others: tables that are not cut then step by the record's batch. */
-static neo_status neo__bags_step_kept(neo_bags *b, float lr, int others) {
-    neo_device *on = b->ctx->on;
+static neo_status neo__bags_step_kept(neo_bags *b, const char *fn, float lr, int others) {
     neo__bags_job *job = &b->job;
     const neo__bags_job batch = *job;
     NEO__ZERO(neo__leaf_cut, whole);
@@ -12064,14 +12139,14 @@ static neo_status neo__bags_step_kept(neo_bags *b, float lr, int others) {
     neo__bags_remind(b);
     NEO__TRY(neo__bags_rules(b, lr));
     if (b->sizes.cut_tables) NEO__TRY(neo__bags_cut_rounds(b));
-    if (b->kept.count) NEO__TRY(on->bags_step_kept(on, job));
+    if (b->kept.count) NEO__TRY(NEO__RUN(b->ctx, fn, bags_step_kept, job));
     (void)neo__bags_drop_slots(b, 0); /* the step has been taken, also if this fails */
     b->view.fresh = 0;
     if (others) {
         *job = batch;
         job->only_cut = 0;
         NEO__TRY(neo__bags_sort(b, whole, 0));
-        NEO__TRY(on->bags_update(on, job));
+        NEO__TRY(NEO__RUN(b->ctx, fn, bags_update, job));
     }
     neo__count_step(b->ctx, &b->steps);
     return NEO_OK;
@@ -12090,13 +12165,13 @@ NEO_API neo_status neo_bags_backward(neo_bags *b, const neo_jagged *batch, neo_t
         const int others = !b->ctx->device;
         if (others) b->job.only_cut = 1;
         NEO__TRY(neo__bags_keep(b, whole, fn));
-        neo_status status = neo__bags_step_kept(b, lr, others);
+        neo_status status = neo__bags_step_kept(b, fn, lr, others);
         if (status != NEO_OK && b->kept.count) (void)neo__bags_drop_slots(b, 0);
         return status;
     }
     NEO__TRY(neo__bags_rules(b, lr));
     NEO__TRY(neo__bags_sort(b, whole, 0));
-    NEO__TRY(b->ctx->on->bags_update(b->ctx->on, &b->job));
+    NEO__TRY(NEO__RUN(b->ctx, fn, bags_update, &b->job));
     b->view.fresh = 0;
     neo__count_step(b->ctx, &b->steps);
     return NEO_OK;
@@ -12105,8 +12180,458 @@ NEO_API neo_status neo_bags_step(neo_bags *b, float lr) {
     static const char *const fn = "neo_bags_step";
     NEO__TRY(neo__bags_check_keeps(b, fn));
     NEO__CHECK(neo__bags_finite(lr), NEO_ERR_NUMERIC, "%s: lr is %g", fn, (double)lr);
-    return neo__bags_step_kept(b, lr, 0);
+    return neo__bags_step_kept(b, fn, lr, 0);
 }
+/* ---------------------------------------------------------------------------
+   >>impl-finite
+
+   check_finite: NEO__RUN then calls neo__checked_x. It shows the operation's record to neo__see_x,
+   which tells what the operation reads and writes, before the operation and after it: the first
+   time what is read is looked at (an output may take its place), the second time what is written.
+   A look is an operation too (NEO__BLEND_LOOK); where it finds something the numbers come to the
+   host until the first is found. Parameters and gradients are known by their addresses.
+   ------------------------------------------------------------------------ */
+typedef struct neo__seen {
+    char text[160]; /* "x[3][0]"; "": all is finite so far */
+    float value;
+} neo__seen;
+typedef struct neo__finite {
+    neo_ctx *ctx;
+    const char *fn;
+    int after;
+    neo__seen read, written;
+    const char *with; /* a parameter that is read, or NULL */
+    neo_status status;
+} neo__finite;
+
+/* The parameter in which an address lies; *grad: in its gradient. NULL: none. */
+static const neo_param *neo__param_at(const neo_ctx *ctx, const void *data, int *grad) {
+    for (const neo_params *p = ctx->params; p; p = p->before)
+        for (int i = 0; i < 2 * p->count; i++) {
+            const neo_param *param = &p->slot[i / 2]->param;
+            const neo_tensor t = i & 1 ? param->grad : param->value;
+            const uintptr_t at = (uintptr_t)t.data, bytes = (uintptr_t)neo_tensor_bytes(t);
+            *grad = i & 1;
+            if (t.data && (uintptr_t)data >= at && (uintptr_t)data - at < bytes) return param;
+        }
+    return NULL;
+}
+static const char *neo__not_finite_text(float x) {
+    return x != x ? "nan" : x > 0.0f ? "inf" : "-inf";
+}
+/* A number at element (row, col) of the matrix at `data`; row -1: of a vector. */
+static void neo__seen_note(neo__finite *f, neo__seen *seen, const char *name, const void *data,
+                           int64_t offset, int64_t row, int64_t col, float value) {
+    int grad = 0;
+    const neo_param *p = data ? neo__param_at(f->ctx, data, &grad) : NULL;
+    char *to = seen->text;
+    const size_t room = sizeof seen->text;
+    seen->value = value;
+    if (!p && row < 0) snprintf(to, room, "%s[%" PRId64 "]", name, col);
+    else if (!p) snprintf(to, room, "%s[%" PRId64 "][%" PRId64 "]", name, row, col);
+    if (!p) return;
+    const char *base = (const char *)(grad ? p->grad.data : p->value.data);
+    int64_t left = (int64_t)((const char *)data - base) / (int64_t)sizeof(float) + offset;
+    int64_t size = neo_tensor_count(p->value);
+    snprintf(to, room, "%s%.100s", grad ? "the gradient of " : "", p->name);
+    for (int d = 0; d < p->value.ndim; d++) {
+        size /= p->value.shape[d];
+        const size_t at = strlen(to);
+        snprintf(to + at, room - at, "[%" PRId64 "]", left / size);
+        left %= size;
+    }
+}
+/* Numbers in host memory, which are the row `row` of what is called `name`. Returns whether one is
+   not finite. */
+static int neo__see_floats(neo__finite *f, neo__seen *seen, const char *name, int64_t row,
+                           const float *x, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        if (x[i] - x[i] == 0.0f) continue;
+        neo__seen_note(f, seen, name, NULL, 0, row, i, x[i]);
+        return 1;
+    }
+    return 0;
+}
+/* The first number of a matrix that is not finite; rows are `apart` elements from each other. */
+static neo_status neo__finite_find(neo__finite *f, neo__seen *seen, const char *name,
+                                   neo_tensor t) {
+    const int matrix = t.ndim == 2;
+    const int64_t cols = t.shape[t.ndim - 1], rows = matrix ? t.shape[0] : 1;
+    const int64_t apart = matrix ? t.stride[0] : cols;
+    neo_device *d = neo__device_at(f->ctx, t.place);
+    char part[NEO__BLOCK * sizeof(float)];
+    float x[NEO__BLOCK];
+    int infinite = 0;
+    NEO__ZERO(neo__blend_call, look);
+    look.kind = NEO__BLEND_LOOK;
+    look.x = look.y = t.data;
+    look.x_dtype = look.y_dtype = t.dtype;
+    look.rows = rows, look.cols = cols, look.x_row = look.y_row = apart;
+    look.infinite = &infinite;
+    NEO__TRY(d->blend(d, &look));
+    for (int64_t i = 0; infinite && i < rows; i++)
+        for (int64_t j = 0; j < cols; j += NEO__BLOCK) {
+            const int64_t n = NEO__MIN(cols - j, (int64_t)NEO__BLOCK), at = i * apart + j;
+            NEO__TRY(neo__data_read(f->ctx, part, neo__element(t.data, at, t.dtype), t.place,
+                                    (size_t)n * neo_dtype_size(t.dtype)));
+            neo__decode_float(f->ctx, t.dtype, part, x, n);
+            for (int64_t k = 0; k < n; k++) {
+                if (x[k] - x[k] == 0.0f) continue;
+                neo__seen_note(f, seen, name, t.data, at + k, matrix ? i : -1, j + k, x[k]);
+                return NEO_OK;
+            }
+        }
+    return NEO_OK;
+}
+/* What the operation reads (written 0) or writes. */
+static void neo__see_tensor(neo__finite *f, int written, const char *name, neo_tensor t) {
+    neo__seen *seen = written ? &f->written : &f->read;
+    int grad = 0;
+    if (f->status != NEO_OK || !t.data || neo_tensor_count(t) == 0) return;
+    if (!written && !f->after && !f->with) {
+        const neo_param *p = neo__param_at(f->ctx, t.data, &grad);
+        if (p && !grad) f->with = p->name;
+    }
+    if (written == f->after && !seen->text[0]) f->status = neo__finite_find(f, seen, name, t);
+}
+static void neo__see_dtype(neo__finite *f, int written, const char *name, const void *data,
+                           neo_dtype dtype, int64_t rows, int64_t cols, int64_t apart) {
+    neo_tensor t = neo_tensor_2d((void *)(uintptr_t)data, dtype, rows, cols);
+    t.stride[0] = apart;
+    t.place = neo__ctx_place(f->ctx);
+    neo__see_tensor(f, written, name, t);
+}
+static void neo__see(neo__finite *f, int written, const char *name, const float *data, int64_t rows,
+                     int64_t cols, int64_t apart) {
+    neo__see_dtype(f, written, name, data, NEO_F32, rows, cols, apart);
+}
+static void neo__see_vector(neo__finite *f, int written, const char *name, const float *data,
+                            int64_t n) {
+    neo_tensor t = neo_tensor_1d((void *)(uintptr_t)data, NEO_F32, n);
+    t.place = neo__ctx_place(f->ctx);
+    neo__see_tensor(f, written, name, t);
+}
+
+static neo__finite neo__finite_begin(neo_ctx *ctx, const char *fn) {
+    NEO__ZERO(neo__finite, f);
+    f.ctx = ctx;
+    f.fn = fn;
+    return f;
+}
+/* The status of the call, and its message. */
+static neo_status neo__finite_end(const neo__finite *f) {
+    const int64_t *clock = f->ctx->clocks[1] ? f->ctx->clocks[1] : f->ctx->clocks[0];
+    char step[40] = "", with[120] = "", from[220] = "";
+    if (f->status != NEO_OK || !f->written.text[0]) return f->status;
+    if (clock) snprintf(step, sizeof step, " at step %" PRId64, *clock + 1);
+    if (f->with && !strstr(f->written.text, f->with) && !strstr(f->read.text, f->with))
+        snprintf(with, sizeof with, ", with %.100s", f->with);
+    if (f->after && f->read.text[0])
+        snprintf(from, sizeof from, ", from %s, which is %s", f->read.text,
+                 neo__not_finite_text(f->read.value));
+    else if (f->after)
+        snprintf(from, sizeof from, ", from finite numbers");
+    return neo_fail(NEO_ERR_NUMERIC, "%s: %s is %s%s%s%s", f->fn, f->written.text,
+                    neo__not_finite_text(f->written.value), step, with, from);
+}
+NEO_API neo_status neo_check_finite(neo_ctx *ctx, const char *function, const char *name,
+                                    neo_tensor t) {
+    NEO__TRY(neo__check_ctx(function, ctx));
+    const int matrix = t.ndim == 2 && (t.stride[1] == 1 || t.shape[1] == 1);
+    if (!ctx->check_finite || !t.data || !neo__is_float(t.dtype) || t.ndim < 1) return NEO_OK;
+    if (!matrix && !neo_tensor_is_contiguous(t)) return NEO_OK;
+    if (t.place == NEO_DEVICE) NEO__TRY(neo__check_place(ctx, t, function, name));
+    neo__finite f = neo__finite_begin(ctx, function);
+    if (!matrix) {
+        neo_tensor flat = neo_tensor_1d(t.data, t.dtype, neo_tensor_count(t));
+        flat.place = t.place;
+        t = flat;
+    }
+    if (neo_tensor_count(t) > 0) f.status = neo__finite_find(&f, &f.written, name, t);
+    return neo__finite_end(&f);
+}
+
+/* ---- dense operations ---- */
+static int neo__is_forward(const neo__finite *f) { return strstr(f->fn, "_forward") != NULL; }
+static void neo__see_operands(neo__finite *f, const neo__gemm_call *c, const char *const names[3]) {
+    const neo_dtype dtype = c->narrow ? NEO_BF16 : NEO_F32;
+    if (c->a_k == 1) neo__see_dtype(f, 0, names[0], c->a, dtype, c->m, c->k, c->a_row);
+    else neo__see_dtype(f, 0, names[0], c->a, dtype, c->k, c->m, c->a_k);
+    if (c->b_col == 1) neo__see_dtype(f, 0, names[1], c->b, dtype, c->k, c->n, c->b_k);
+    else neo__see_dtype(f, 0, names[1], c->b, dtype, c->n, c->k, c->b_col);
+}
+static void neo__see_gemm(neo__finite *f, const neo__gemm_call *c) {
+    static const char *const names[3][3] = {{"a", "b", "c"}, {"x", "w", "y"}, {"dz", "w", "dx"}};
+    const char *const *name = names[strcmp(f->fn, "neo_gemm") == 0 ? 0 : neo__is_forward(f) ? 1 : 2];
+    const neo__gemm_finish *to = &c->finish;
+    const neo_dtype c_dtype = c->narrow_c ? NEO_BF16 : NEO_F32;
+    neo__see_operands(f, c, name);
+    neo__see_vector(f, 0, "bias", c->bias, c->n);
+    if (c->beta != 0.0f) neo__see_dtype(f, 0, name[2], c->c, c_dtype, c->m, c->n, c->c_row);
+    if (to->backward)
+        neo__see_dtype(f, 0, "z", to->z, c->narrow_z ? NEO_BF16 : NEO_F32, c->m, c->n, to->z_row);
+    neo__see_dtype(f, 1, to->y && !to->backward ? "z" : name[2], c->c, c_dtype, c->m, c->n,
+                   c->c_row);
+    if (!to->backward)
+        neo__see_dtype(f, 1, name[2], to->y, c->narrow_y ? NEO_BF16 : NEO_F32, c->m, c->n,
+                       to->y_row);
+}
+static void neo__see_linear_grads(neo__finite *f, const neo__linear_grads_call *c) {
+    static const char *const names[3] = {"dz", "x", "dw"};
+    neo__see_operands(f, &c->dw, names);
+    neo__see(f, 1, names[2], c->dw.c, c->dw.m, c->dw.n, c->dw.c_row);
+    neo__see_vector(f, 1, "dbias", c->dbias.to, c->dbias.cols);
+}
+static void neo__see_activation(neo__finite *f, const neo__activation_call *c) {
+    const neo_dtype dtype = c->narrow ? NEO_BF16 : NEO_F32;
+    if (c->rows == 1 && !c->narrow) { /* of any shape: counted through */
+        neo__see_vector(f, 0, "dy", c->dy, c->cols);
+        neo__see_vector(f, 0, "z", c->z, c->cols);
+        neo__see_vector(f, 0, "y", c->y, c->cols);
+        neo__see_vector(f, 1, c->backward ? "dz" : "y", c->out, c->cols);
+        return;
+    }
+    neo__see(f, 0, "dy", c->dy, c->rows, c->cols, c->dy_row);
+    neo__see_dtype(f, 0, "z", c->z, dtype, c->rows, c->cols, c->z_row);
+    neo__see(f, 0, "y", c->y, c->rows, c->cols, c->y_row);
+    neo__see_dtype(f, 1, c->backward ? "dz" : "y", c->out, dtype, c->rows, c->cols, c->out_row);
+}
+/* One row is a tensor of any shape. */
+static void neo__see_blended(neo__finite *f, int written, const char *name, const void *data,
+                             neo_dtype dtype, const neo__blend_call *c, int64_t apart) {
+    neo_tensor t = neo_tensor_1d((void *)(uintptr_t)data, dtype, c->cols);
+    t.place = neo__ctx_place(f->ctx);
+    if (c->rows == 1) neo__see_tensor(f, written, name, t);
+    else neo__see_dtype(f, written, name, data, dtype, c->rows, c->cols, apart);
+}
+static void neo__see_blend(neo__finite *f, const neo__blend_call *c) {
+    const int rows = c->kind == NEO__BLEND_ROWS;
+    if (!rows) neo__see_blended(f, 0, "x", c->x, c->x_dtype, c, c->x_row);
+    if (rows) neo__see_vector(f, 0, "dout", c->out, c->rows);
+    if (c->kind != NEO__BLEND_SCALE && c->kind != NEO__BLEND_ROUND)
+        neo__see_blended(f, 0, rows ? "x or y" : "y", c->y, c->y_dtype, c, c->y_row);
+    if (c->kind == NEO__BLEND_DOT) neo__see_vector(f, 1, "out", c->out, c->rows);
+    else if (c->kind == NEO__BLEND_ROUND)
+        neo__see_blended(f, 1, "y", c->y, c->y_dtype, c, c->y_row);
+    else if (!c->infinite) /* else the caller asks */
+        neo__see_blended(f, 1, rows ? "dx or dy" : "x", c->x, c->x_dtype, c, c->x_row);
+}
+static void neo__see_norm(neo__finite *f, const neo__norm_call *c) {
+    neo__see(f, 0, "x", c->x, c->rows, c->cols, c->x_row);
+    neo__see_vector(f, 0, "weight", c->weight, c->cols);
+    neo__see_vector(f, 0, "bias", c->bias, c->cols);
+    neo__see(f, 0, "dy", c->dy, c->rows, c->cols, c->dy_row);
+    neo__see(f, 1, "y", c->y, c->rows, c->cols, c->y_row);
+    neo__see(f, 1, "dx", c->dx, c->rows, c->cols, c->dx_row);
+    neo__see_vector(f, 1, "dweight", c->dweight, c->cols);
+    neo__see_vector(f, 1, "dbias", c->dbias, c->cols);
+}
+static void neo__see_embedding(neo__finite *f, const neo__embedding_call *c) {
+    const int64_t from = c->backward ? c->count : c->rows, to = c->backward ? c->rows : c->count;
+    neo__see(f, 0, c->backward ? "dout" : "table", c->from, from, c->dim, c->from_row);
+    if (c->add) neo__see(f, 0, "dtable", c->to, to, c->dim, c->to_row);
+    neo__see(f, 1, c->backward ? "dtable" : "out", c->to, to, c->dim, c->to_row);
+}
+static void neo__see_attention(neo__finite *f, const neo__attention_call *c) {
+    const int64_t rows = c->sequences * c->length, cols = c->heads * c->dim;
+    const int back = c->backward;
+    neo__see(f, 0, "q", c->q, rows, cols, c->q_row);
+    neo__see(f, 0, "k", c->k, rows, cols, c->k_row);
+    neo__see(f, 0, "v", c->v, rows, cols, c->v_row);
+    if (back) neo__see(f, 0, "dy", c->dy, rows, cols, c->dy_row);
+    neo__see(f, !back, "y", c->y, rows, cols, c->y_row);
+    neo__see(f, !back, "lse", c->lse, rows, c->heads, c->lse_row);
+    neo__see(f, 1, "dq", c->dq, rows, cols, c->dq_row);
+    neo__see(f, 1, "dk", c->dk, rows, cols, c->dk_row);
+    neo__see(f, 1, "dv", c->dv, rows, cols, c->dv_row);
+}
+static void neo__see_interact(neo__finite *f, const neo__interact_call *c) {
+    const int64_t dim = c->dim, wide = c->features * dim;
+    const int64_t width = neo_interact_width(dim, c->features, (int)c->diagonal);
+    neo__see(f, 0, "x", c->x, c->batch, dim, c->x_row);
+    neo__see(f, 0, "e", c->e, c->batch, wide, c->e_row);
+    neo__see(f, 0, "dz", c->dz, c->batch, width, c->dz_row);
+    neo__see(f, 1, "z", c->z, c->batch, width, c->z_row);
+    neo__see(f, 1, "dx", c->dx, c->batch, dim, c->dx_row);
+    neo__see(f, 1, "de", c->de, c->batch, wide, c->de_row);
+}
+static void neo__see_loss(neo__finite *f, const neo__loss_call *c) {
+    static const char *const names[][3] = {{"logit", "label", "dlogit"},
+                                           {"prob", "label", "dprob"},
+                                           {"pred", "target", "dpred"},
+                                           {"logit", "label", "dlogit"}};
+    const char *const *name = names[c->kind];
+    const neo__loss *l = (const neo__loss *)c->later.job;
+    const float *const data[3] = {c->x, c->y, c->dx};
+    for (int i = 0; i < 3; i++) {
+        if (c->width == 1) neo__see_vector(f, i == 2, name[i], data[i], c->rows);
+        else neo__see(f, i == 2, name[i], data[i], c->rows, c->width, c->width);
+        if (i == 1) neo__see_vector(f, 0, "weight", c->weight, c->rows);
+    }
+    if (!f->after || f->status != NEO_OK || !l->loss || f->written.text[0]) return;
+    if (*l->loss - *l->loss == 0.0) return;
+    f->written.value = (float)*l->loss;
+    snprintf(f->written.text, sizeof f->written.text, "the loss");
+}
+static void neo__see_convert(neo__finite *f, const neo__convert_call *c) {
+    const neo_tensor t[2] = {c->src, c->dst};
+    for (int i = 0; i < 2 && c->src.dtype != c->dst.dtype; i++) {
+        const int rows = t[i].ndim == 2 && t[i].stride[1] == 1;
+        if (neo__is_float(t[i].dtype) && (rows || (t[i].ndim == 1 && t[i].stride[0] == 1)))
+            neo__see_tensor(f, i, i ? "dst" : "src", t[i]);
+    }
+}
+static void neo__see_tree_sum(neo__finite *f, const neo__tree_sum_call *c) {
+    char name[40];
+    for (int i = 0; i < c->count; i++) {
+        snprintf(name, sizeof name, "parts[%d]", i);
+        neo__see_vector(f, 0, name, (const float *)c->parts[i].data, c->n);
+    }
+    neo__see_vector(f, 1, "out", c->out, c->n);
+}
+static void neo__see_optim(neo__finite *f, const neo__optim_call *c) {
+    const int step = c->pass == NEO__OPTIM_STEP;
+    const char *kinds[2];
+    char name[180];
+    int grad;
+    NEO__ZERO(neo_optim_desc, d);
+    d.kind = c->kind;
+    d.momentum = 1.0f;
+    (void)neo__optim_states(&d, kinds);
+    for (int64_t i = 0; i < c->span_count; i++) {
+        const neo__optim_span *s = &c->spans[i];
+        const neo_param *p = f->after ? neo__param_at(f->ctx, s->w, &grad) : NULL;
+        neo__see_vector(f, 0, "grad", s->grad, s->count);
+        neo__see_vector(f, 0, "w", s->w, s->count);
+        if (step) neo__see_vector(f, 1, "w", s->w, s->count);
+        for (int k = 0; k < 2; k++) {
+            snprintf(name, sizeof name, "%s of %.100s", kinds[k] ? kinds[k] : "",
+                     p ? p->name : "w");
+            neo__see_vector(f, 0, name, s->state[k], s->count);
+            if (c->pass <= NEO__OPTIM_LAMB_MOMENTS)
+                neo__see_vector(f, 1, name, s->state[k], s->count);
+        }
+        if (!f->after) f->with = NULL; /* all parameters are read */
+    }
+}
+
+/* ---- embedding bags ---- */
+/* Features of `out` or `dout`. */
+static void neo__see_bags_tensor(neo__finite *f, int written, const neo__bags_job *j,
+                                 const char *what, const float *data) {
+    const neo_bags *b = j->object;
+    char name[120];
+    if (b->sizes.none) {
+        neo__see(f, written, what, data, j->tensor.out_rows, j->fixed.max_dim,
+                 j->told.host_features[0].out_stride);
+        return;
+    }
+    for (int64_t i = 0; i < b->sizes.features; i++) {
+        const neo__job_feature *p = &j->told.host_features[i];
+        const neo__bag_table *t = &b->tables[p->table];
+        snprintf(name, sizeof name, "%s of feature %" PRId64 " (table '%.60s') ", what, i, t->name);
+        neo__see(f, written, name, data + p->out_at, p->bags, t->dim, p->out_stride);
+    }
+}
+/* A row of a table, and its states. Returns whether a number is not finite. */
+static int neo__see_row(neo__finite *f, neo__seen *seen, const neo_bags *b, int32_t table,
+                        int64_t row) {
+    const neo__bag_table *t = &b->tables[table];
+    float *x = (float *)(void *)neo__shared_scratch(f->ctx);
+    char name[120];
+    if (f->status != NEO_OK || seen->text[0]) return 1;
+    f->status = neo__bags_move_rows(b, table, row, 1, x, NULL);
+    snprintf(name, sizeof name, "table '%.80s': weight", t->name);
+    if (f->status != NEO_OK || neo__see_floats(f, seen, name, row, x, t->dim)) return 1;
+    for (int k = 0; k < 2; k++) {
+        const int64_t n = t->job.state_dim[k];
+        if (!t->job.state[k]) continue;
+        f->status = neo__bags_fetch(b, x, t->job.state[k] + row * n, (size_t)n * sizeof *x);
+        snprintf(name, sizeof name, "table '%.80s': momentum%d", t->name, k + 1);
+        if (f->status != NEO_OK || neo__see_floats(f, seen, name, row, x, n)) return 1;
+    }
+    return 0;
+}
+/* Rows that the batch of the record reads or steps. */
+static void neo__see_batch_rows(neo__finite *f, neo__seen *seen, const neo__bags_job *j) {
+    enum { IDS = 64 };
+    const neo_bags *b = j->object;
+    const size_t size = j->batch.is_i32 ? sizeof(int32_t) : sizeof(int64_t);
+    int64_t ids[IDS], ends[2];
+    for (int64_t i = 0; i < b->sizes.features && j->batch.bags > 0; i++) {
+        const neo__job_feature *p = &j->told.host_features[i];
+        for (int k = 0; k < 2 && f->status == NEO_OK; k++)
+            f->status = neo__bags_fetch(
+                b, &ends[k], j->batch.offsets + p->first_bag + (k ? p->bags : 0), sizeof *ends);
+        for (int64_t at = ends[0], n; f->status == NEO_OK && at < ends[1]; at += n) {
+            const char *from = (const char *)j->batch.ids + (size_t)(at - j->batch.id_base) * size;
+            n = NEO__MIN(ends[1] - at, (int64_t)IDS);
+            f->status = neo__bags_fetch(b, ids, from, (size_t)n * size);
+            for (int64_t k = 0; f->status == NEO_OK && k < n; k++) {
+                int64_t row = neo__jagged_id(ids, j->batch.is_i32, k);
+                const int64_t last = b->tables[p->table].rows - 1;
+                if (b->bounds == NEO_BOUNDS_CLAMP) row = row < 0 ? 0 : NEO__MIN(row, last);
+                if (row < 0 || row > last) continue; /* dropped */
+                if (neo__see_row(f, seen, b, (int32_t)p->table, row)) return;
+            }
+        }
+    }
+}
+/* Sums that are kept, or, stepped, the rows that they have stepped. */
+static void neo__see_kept(neo__finite *f, const neo_bags *b, int stepped) {
+    char name[120];
+    for (int64_t i = 0; f->status == NEO_OK && i < b->kept.count; i++) {
+        int32_t table;
+        int64_t row;
+        const float *x = neo_bags_kept_row(b, i, &table, &row);
+        if (!x) f->status = NEO_ERR_DEVICE;
+        if (!x || (stepped && neo__see_row(f, &f->written, b, table, row))) return;
+        snprintf(name, sizeof name, "table '%.60s': the gradient of weight",
+                 b->tables[table].name);
+        if (!stepped && neo__see_floats(f, &f->written, name, row, x, b->tables[table].dim))
+            return;
+    }
+}
+static void neo__see_bags_forward(neo__finite *f, const neo__bags_job *j) {
+    if (f->after) neo__see_bags_tensor(f, 1, j, "out", j->tensor.out);
+    if (f->after && f->written.text[0]) neo__see_batch_rows(f, &f->read, j);
+}
+static void neo__see_bags_weight_grad(neo__finite *f, const neo__bags_job *j) {
+    neo__see_bags_tensor(f, 0, j, "dout", j->tensor.dout);
+    neo__see_vector(f, 1, "dweights", j->tensor.dweights, j->batch.most_ids);
+    if (f->after && f->written.text[0] && !f->read.text[0]) neo__see_batch_rows(f, &f->read, j);
+}
+/* Gradients that are not finite are not added, and step no row. */
+static void neo__see_bags_update(neo__finite *f, const neo__bags_job *j) {
+    const neo_bags *b = j->object;
+    if (f->after && j->keep) neo__see_kept(f, b, 0);
+    else if (f->after) neo__see_batch_rows(f, &f->written, j);
+    if (f->after) return;
+    f->after = 1;
+    if (j->add)
+        neo__see(f, 1, "grad", j->tensor.dout, j->sorted.records, b->tables[j->table].dim,
+                 j->sorted.grad_unit);
+    else neo__see_bags_tensor(f, 1, j, "dout", j->tensor.dout);
+    f->after = 0;
+}
+static void neo__see_bags_step_kept(neo__finite *f, const neo__bags_job *j) {
+    if (f->after) neo__see_kept(f, j->object, 1);
+}
+
+#define NEO__CHECKED(op, record)                                                                   \
+    static neo_status neo__checked_##op(neo_ctx *ctx, const char *fn, const record *call) {        \
+        neo__finite f = neo__finite_begin(ctx, fn);                                                \
+        neo__see_##op(&f, call);                                                                   \
+        if (f.status == NEO_OK && !f.written.text[0]) {                                            \
+            f.status = ctx->on->op(ctx->on, call);                                                 \
+            f.after = 1;                                                                           \
+            if (f.status == NEO_OK) neo__see_##op(&f, call);                                       \
+        }                                                                                          \
+        return neo__finite_end(&f);                                                                \
+    }
+NEO__CHECKED_LIST(NEO__CHECKED)
+#undef NEO__CHECKED
+
 NEO__COLD_END
 NEO__HOST_END
 NEO__COLD_BEGIN
