@@ -301,7 +301,8 @@ typedef struct neo_ctx_desc {
     int check_finite;        /* 1: look for NaN and infinities, see neo_check_finite */
 } neo_ctx_desc;
 
-/* neo_ctx_create: make a context. desc may be NULL (all defaults).
+/* neo_ctx_create: make a context. desc may be NULL (all defaults). A context that computes in plain
+   C on a machine with vector instructions tells its logger, with the reason.
    Errors   NEO_ERR_ARG: a negative number of threads or shards, half an allocator or executor.
             NEO_ERR_MISMATCH: a device of another version of neo. NEO_ERR_UNSUPPORTED: no such
             instruction set here, or a device that lacks an operation. NEO_ERR_NUMERIC: the compiler
@@ -981,6 +982,28 @@ NEO_API int64_t neo_optim_step_count(const neo_optim *optim);
 /* neo_optim_grad_norm: the norm before clipping of the last step (while a device records: as the
    factor); 0 without clipping. */
 NEO_API double neo_optim_grad_norm(const neo_optim *optim);
+
+/* neo_params_norms: norms[i] = the norms (2) of the gradient and of the values of parameter i, of
+   neo_params_count; 0 of one that is not in memory. neo_optim_norms: of the optimizer's parameters,
+   over the ranks of its group, where every rank calls it (neo_fsdp_norms is that of a neo_fsdp).
+   neo_norms_largest: which has the largest gradient norm, a NaN above all; -1 of no norms. When a
+   loss is not finite:
+
+       "step %d: loss %g; largest gradient norm %g of %s"
+
+   Numerics squares as of the clip norm: sums of blocks in f32, which add exactly, so that neither
+            threads nor ranks show. Where a sum of a block is beyond f32 (numbers above some 1e18),
+            the squares are made in double and scaled, and their norm is finite too. A NaN or an
+            infinity among the numbers gives itself.
+   Errors   NEO_ERR_ARG: an argument is NULL. Those of the group. Allocates nothing. */
+typedef struct neo_param_norm {
+    const char *name; /* the parameter's; lives as long as its set */
+    double grad, weight;
+} neo_param_norm;
+NEO_API neo_status neo_params_norms(const neo_params *params, neo_param_norm *norms);
+NEO_API neo_status neo_optim_norms(neo_optim *optim, neo_param_norm *norms);
+NEO_API int neo_norms_largest(const neo_param_norm *norms, int count);
+
 /* neo_optim_state_count, _at: the tensors that a resumed run needs, in the order of the parameters:
    <name>.<parameter>.momentum_buffer (SGD with momentum), .sum (Adagrad), .exp_avg and .exp_avg_sq
    (Adam family), f32 of the parameter's shape; last <name>.step, i64 [1]. Loading writes into their
@@ -3953,6 +3976,22 @@ static void neo__isa_bind(neo_ctx *ctx);        /* sets the kernel tables; see >
 static void neo__cpu_device_init(neo_ctx *ctx); /* fills ctx->cpu; see >>impl-cpu */
 
 /* ---- create, destroy ---- */
+/* Plain C on a machine that has vectors is many times slower, and easily a variable or a flag that
+   was left. */
+static void neo__isa_warn(neo_ctx *ctx, int asked) {
+    const char *better = NULL;
+#if defined(__x86_64__) || defined(__i386__)
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) better = "AVX2";
+#elif defined(__aarch64__)
+    better = "NEON";
+#endif
+    if (ctx->isa != NEO_ISA_SCALAR || !better) return;
+    neo_log(ctx, NEO_LOG_WARNING,
+            "neo_ctx_create: computes without vector instructions, which this machine has (%s): %s",
+            better,
+            asked ? "neo_ctx_desc.isa says so"
+                  : "neo was compiled without them (NEO_NO_SIMD, or for another target)");
+}
 /* A table of another version may lack what calls will need. */
 static neo_status neo__device_check(const neo_device *d) {
     if (!d) return NEO_OK;
@@ -4037,6 +4076,7 @@ NEO_API neo_status neo_ctx_create(const neo_ctx_desc *desc, neo_ctx **out) {
         d.allocator.free(ctx, sizeof *ctx, d.allocator.user);
         return status;
     }
+    neo__isa_warn(ctx, d.isa == NEO_ISA_SCALAR);
     *out = ctx;
     return NEO_OK;
 }
@@ -8718,6 +8758,76 @@ static neo_status neo__optim_norm(neo_optim *o, int later, double *norm) {
     return NEO_OK;
 }
 
+/* ---- norms of parameters ---- */
+/* sums[0] += the squares of n numbers, or, where these are too large, sums[1] += 2^-140 times. */
+static neo_status neo__norm_squares(neo_ctx *ctx, const float *data, int64_t n, neo_exact *sums) {
+    NEO__ZERO(neo__optim_span, span);
+    NEO__ZERO(neo__optim_call, call);
+    NEO__ZERO(neo_exact, sum);
+    float x[NEO__BLOCK];
+    span.grad = data, span.count = n;
+    call.pass = NEO__OPTIM_NORM_2;
+    call.spans = &span, call.span_count = 1;
+    call.sums = &sum;
+    NEO__TRY(ctx->on->optim(ctx->on, &call));
+    if (sum.nan + sum.pos_inf == 0) {
+        neo_exact_merge(&sums[0], &sum);
+        return NEO_OK;
+    }
+    for (int64_t at = 0; at < n; at += NEO__BLOCK) {
+        const int64_t count = NEO__MIN(n - at, (int64_t)NEO__BLOCK);
+        NEO__TRY(neo__data_read(ctx, x, data + at, neo__ctx_place(ctx), (size_t)count * sizeof *x));
+        for (int64_t i = 0; i < count; i++)
+            neo_exact_add(&sums[1], (float)((double)x[i] * (double)x[i] * 0x1p-140));
+    }
+    return NEO_OK;
+}
+/* Of one parameter: of its gradient, then of its values. optim: NULL, or whose group shares it. */
+static neo_status neo__param_norms(neo_ctx *ctx, const neo_param *p, neo_optim *optim,
+                                   int elsewhere, neo_param_norm *norm) {
+    const int64_t n = neo_tensor_count(p->value);
+    double value[2];
+    neo_exact sums[4];
+    for (int i = 0; i < 4; i++) neo_exact_zero(&sums[i]);
+    for (int k = 0; k < 2 && n > 0 && !elsewhere; k++) {
+        const float *data = neo__f32(k ? p->value : p->grad);
+        if (data) NEO__TRY(neo__norm_squares(ctx, data, n, sums + 2 * k));
+    }
+    if (optim) NEO__TRY(neo__optim_share(optim, sums, 4));
+    for (int k = 0; k < 2; k++)
+        value[k] = sqrt(neo_exact_value(&sums[2 * k]) +
+                        neo_exact_value(&sums[2 * k + 1]) * 0x1p140);
+    norm->name = p->name;
+    norm->grad = value[0], norm->weight = value[1];
+    return NEO_OK;
+}
+static neo_status neo__norms(const neo_params *params, neo_optim *optim, neo_param_norm *norms) {
+    neo_status status = NEO_OK;
+    const neo__fp_state fp = neo__fp_enter();
+    for (int i = 0; i < params->count && status == NEO_OK; i++)
+        status = neo__param_norms(params->ctx, &params->slot[i]->param, optim,
+                                  optim && optim->spans[i].elsewhere, &norms[i]);
+    neo__fp_leave(fp);
+    return status;
+}
+NEO_API neo_status neo_params_norms(const neo_params *params, neo_param_norm *norms) {
+    NEO__CHECK(params && norms, NEO_ERR_ARG, "neo_params_norms: params or norms is NULL");
+    return neo__norms(params, NULL, norms);
+}
+NEO_API neo_status neo_optim_norms(neo_optim *o, neo_param_norm *norms) {
+    NEO__CHECK(o && norms, NEO_ERR_ARG, "neo_optim_norms: optim or norms is NULL");
+    NEO__CHECK(neo_params_count(o->params) == o->param_count, NEO_ERR_STATE,
+               "neo_optim_norms: the set has %d parameters, had %d at neo_optim_create",
+               neo_params_count(o->params), o->param_count);
+    return neo__norms(o->params, o, norms);
+}
+NEO_API int neo_norms_largest(const neo_param_norm *norms, int count) {
+    int best = count > 0 ? 0 : -1;
+    for (int i = 1; i < count && norms[best].grad == norms[best].grad; i++)
+        if (!(norms[i].grad <= norms[best].grad)) best = i;
+    return best;
+}
+
 /* ---- the step ---- */
 /* The trust ratio of each parameter enters its span's lr. */
 static neo_status neo__optim_lamb_rates(neo_optim *o, const neo__step *step, float lr) {
@@ -12533,6 +12643,10 @@ static void neo__see_bags_tensor(neo__finite *f, int written, const neo__bags_jo
         neo__see(f, written, name, data + p->out_at, p->bags, t->dim, p->out_stride);
     }
 }
+/* Rows come to the host by way of the context's scratch; wider ones are not looked at. */
+static int neo__row_fits(const neo__bag_table *t) {
+    return (size_t)t->dim <= NEO__SHARED_SCRATCH_BYTES / sizeof(float);
+}
 /* A row of a table, and its states. Returns whether a number is not finite. */
 static int neo__see_row(neo__finite *f, neo__seen *seen, const neo_bags *b, int32_t table,
                         int64_t row) {
@@ -12540,6 +12654,7 @@ static int neo__see_row(neo__finite *f, neo__seen *seen, const neo_bags *b, int3
     float *x = (float *)(void *)neo__shared_scratch(f->ctx);
     char name[120];
     if (f->status != NEO_OK || seen->text[0]) return 1;
+    if (!neo__row_fits(t)) return 0;
     f->status = neo__bags_move_rows(b, table, row, 1, x, NULL);
     snprintf(name, sizeof name, "table '%.80s': weight", t->name);
     if (f->status != NEO_OK || neo__see_floats(f, seen, name, row, x, t->dim)) return 1;
@@ -12579,17 +12694,22 @@ static void neo__see_batch_rows(neo__finite *f, neo__seen *seen, const neo__bags
 }
 /* Sums that are kept, or, stepped, the rows that they have stepped. */
 static void neo__see_kept(neo__finite *f, const neo_bags *b, int stepped) {
+    float *x = (float *)(void *)neo__shared_scratch(f->ctx);
     char name[120];
-    for (int64_t i = 0; f->status == NEO_OK && i < b->kept.count; i++) {
-        int32_t table;
-        int64_t row;
-        const float *x = neo_bags_kept_row(b, i, &table, &row);
-        if (!x) f->status = NEO_ERR_DEVICE;
-        if (!x || (stepped && neo__see_row(f, &f->written, b, table, row))) return;
-        snprintf(name, sizeof name, "table '%.60s': the gradient of weight",
-                 b->tables[table].name);
-        if (!stepped && neo__see_floats(f, &f->written, name, row, x, b->tables[table].dim))
-            return;
+    for (int64_t i = 0; i < b->kept.count; i++) {
+        uint64_t key = 0;
+        if (f->ctx->device) f->status = neo__bags_fetch(b, &key, b->job.kept.slot_key + i, 8);
+        if (f->status != NEO_OK) return;
+        const int32_t table = f->ctx->device ? neo__bags_table_of(b, (int64_t)key)
+                                             : b->kept.slots[i].table;
+        const neo__bag_table *t = &b->tables[table];
+        const int64_t row = f->ctx->device ? (int64_t)key - t->job.first_key : b->kept.slots[i].row;
+        if (stepped && neo__see_row(f, &f->written, b, table, row)) return;
+        if (stepped || !neo__row_fits(t)) continue;
+        f->status = neo__bags_fetch(b, x, b->job.kept.sums + neo__bags_slot_at(b, i),
+                                    (size_t)t->dim * sizeof *x);
+        snprintf(name, sizeof name, "table '%.60s': the gradient of weight", t->name);
+        if (f->status != NEO_OK || neo__see_floats(f, &f->written, name, row, x, t->dim)) return;
     }
 }
 static void neo__see_bags_forward(neo__finite *f, const neo__bags_job *j) {

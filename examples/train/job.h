@@ -113,19 +113,6 @@ static int threads_of_a_rank(int64_t ranks) {
     return cores < 1 ? 1 : cores;
 }
 
-/* Plain C on a machine that could do better is much slower, and easily a variable that was left. */
-static void warn_of_isa(const cli_rank *me) {
-    int better = 0;
-#if defined(__x86_64__)
-    better = __builtin_cpu_supports("avx2") != 0;
-#elif defined(__aarch64__)
-    better = 1;
-#endif
-    if (neo_ctx_isa(me->ctx) != NEO_ISA_SCALAR || !better) return;
-    say(me, "%s: computes without vector instructions, which this machine has: %s\n",
-        me->job->program->name, getenv("NEO_ISA") ? "NEO_ISA says so" : "it was built so");
-}
-
 /* Describes the ranks of the job. */
 static neo_status cli_describe(cli_job *job, const cli_machine *machine, int64_t seed) {
     const char *isa = getenv("NEO_ISA");
@@ -194,7 +181,6 @@ static neo_status cli_run(const cli_rank *me, neo_status (*body)(void *run), voi
         if (cli_twice[0])
             say(me, "%s: warning: %s is given twice: the last one counts\n", job->program->name,
                 cli_twice);
-        warn_of_isa(me);
         status = body(run);
     }
     if (status != NEO_OK) cli_stop(me, status);
