@@ -12351,17 +12351,6 @@ static void neo__seen_note(neo__finite *f, neo__seen *seen, const char *name, co
         left %= size;
     }
 }
-/* Numbers in host memory, which are the row `row` of what is called `name`. Returns whether one is
-   not finite. */
-static int neo__see_floats(neo__finite *f, neo__seen *seen, const char *name, int64_t row,
-                           const float *x, int64_t n) {
-    for (int64_t i = 0; i < n; i++) {
-        if (x[i] - x[i] == 0.0f) continue;
-        neo__seen_note(f, seen, name, NULL, 0, row, i, x[i]);
-        return 1;
-    }
-    return 0;
-}
 /* The first number of a matrix that is not finite; rows are `apart` elements from each other. */
 static neo_status neo__finite_find(neo__finite *f, neo__seen *seen, const char *name,
                                    neo_tensor t) {
@@ -12643,6 +12632,20 @@ static void neo__see_bags_tensor(neo__finite *f, int written, const neo__bags_jo
         neo__see(f, written, name, data + p->out_at, p->bags, t->dim, p->out_stride);
     }
 }
+/* Numbers of a row of a table, in host memory; of a part of a table by their places in the whole.
+   Returns whether one is not finite. */
+static int neo__see_floats(neo__finite *f, neo__seen *seen, const neo__bag_table *t,
+                           const char *what, int64_t row, const float *x, int64_t n) {
+    const int64_t first = (int64_t)(t->job.store.first % t->job.store.stride);
+    char name[120];
+    for (int64_t i = 0; i < n; i++) {
+        if (x[i] - x[i] == 0.0f) continue;
+        snprintf(name, sizeof name, "table '%.80s': %s", t->name, what);
+        neo__seen_note(f, seen, name, NULL, 0, row + t->job.first_row, n > 1 ? first + i : i, x[i]);
+        return 1;
+    }
+    return 0;
+}
 /* Rows come to the host by way of the context's scratch; wider ones are not looked at. */
 static int neo__row_fits(const neo__bag_table *t) {
     return (size_t)t->dim <= NEO__SHARED_SCRATCH_BYTES / sizeof(float);
@@ -12652,18 +12655,17 @@ static int neo__see_row(neo__finite *f, neo__seen *seen, const neo_bags *b, int3
                         int64_t row) {
     const neo__bag_table *t = &b->tables[table];
     float *x = (float *)(void *)neo__shared_scratch(f->ctx);
-    char name[120];
     if (f->status != NEO_OK || seen->text[0]) return 1;
     if (!neo__row_fits(t)) return 0;
     f->status = neo__bags_move_rows(b, table, row, 1, x, NULL);
-    snprintf(name, sizeof name, "table '%.80s': weight", t->name);
-    if (f->status != NEO_OK || neo__see_floats(f, seen, name, row, x, t->dim)) return 1;
+    if (f->status != NEO_OK || neo__see_floats(f, seen, t, "weight", row, x, t->dim)) return 1;
     for (int k = 0; k < 2; k++) {
         const int64_t n = t->job.state_dim[k];
         if (!t->job.state[k]) continue;
         f->status = neo__bags_fetch(b, x, t->job.state[k] + row * n, (size_t)n * sizeof *x);
-        snprintf(name, sizeof name, "table '%.80s': momentum%d", t->name, k + 1);
-        if (f->status != NEO_OK || neo__see_floats(f, seen, name, row, x, n)) return 1;
+        if (f->status != NEO_OK ||
+            neo__see_floats(f, seen, t, k ? "momentum2" : "momentum1", row, x, n))
+            return 1;
     }
     return 0;
 }
@@ -12695,7 +12697,6 @@ static void neo__see_batch_rows(neo__finite *f, neo__seen *seen, const neo__bags
 /* Sums that are kept, or, stepped, the rows that they have stepped. */
 static void neo__see_kept(neo__finite *f, const neo_bags *b, int stepped) {
     float *x = (float *)(void *)neo__shared_scratch(f->ctx);
-    char name[120];
     for (int64_t i = 0; i < b->kept.count; i++) {
         uint64_t key = 0;
         if (f->ctx->device) f->status = neo__bags_fetch(b, &key, b->job.kept.slot_key + i, 8);
@@ -12708,8 +12709,9 @@ static void neo__see_kept(neo__finite *f, const neo_bags *b, int stepped) {
         if (stepped || !neo__row_fits(t)) continue;
         f->status = neo__bags_fetch(b, x, b->job.kept.sums + neo__bags_slot_at(b, i),
                                     (size_t)t->dim * sizeof *x);
-        snprintf(name, sizeof name, "table '%.60s': the gradient of weight", t->name);
-        if (f->status != NEO_OK || neo__see_floats(f, &f->written, name, row, x, t->dim)) return;
+        if (f->status != NEO_OK ||
+            neo__see_floats(f, &f->written, t, "the gradient of weight", row, x, t->dim))
+            return;
     }
 }
 static void neo__see_bags_forward(neo__finite *f, const neo__bags_job *j) {

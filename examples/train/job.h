@@ -115,7 +115,7 @@ static int threads_of_a_rank(int64_t ranks) {
 
 /* Describes the ranks of the job. */
 static neo_status cli_describe(cli_job *job, const cli_machine *machine, int64_t seed) {
-    const char *isa = getenv("NEO_ISA");
+    const char *isa = getenv("NEO_ISA"), *looks = getenv("NEO_CHECK_FINITE");
     neo_comm_desc desc = {.ranks = (int)machine->ranks,
                           .ctx = {.seed = (uint64_t)seed, .logger = {cli_log, job}}};
     if (isa) TRY(neo_isa_parse(isa, &desc.ctx.isa));
@@ -126,6 +126,7 @@ static neo_status cli_describe(cli_job *job, const cli_machine *machine, int64_t
     desc.ctx.repro_shards = (int)machine->repro_shards;
     desc.timeout_ms = machine->timeout ? (int)machine->timeout * 1000 : -1;
     desc.ctx.threads = (int)machine->threads;
+    desc.ctx.check_finite = machine->check_finite || (looks && strcmp(looks, "0"));
     if (!desc.ctx.threads) desc.ctx.threads = threads_of_a_rank(machine->ranks);
     job->comm = desc;
     return NEO_OK;
