@@ -1063,19 +1063,23 @@ NEO_API neo_status neo_gradcheck(const neo_gradcheck_desc *desc, neo_gradcheck_r
    looked at, and the first call that writes a NaN or an infinity fails:
 
        neo_mlp_forward: y[3][5] is inf at step 12, with top.2.weight, from finite numbers
-       neo_mlp_backward: the gradient of top.2.weight[0][7] is nan at step 12, from dz[3][0], which
-       is nan
+       neo_attention_forward: y[0][0] is nan at step 12, after h.0.qkv.weight, from q[0][3], which
+       is inf
+       neo_optim_step: the gradient of top.2.weight[0][7] is nan at step 12
 
-   Steps count from 1, as the optimizer made last counts them (without one: the bags); parameters,
-   their gradients and tables have their names. Looked at: layers, losses, products, neo_add and its
-   like, conversions, gradients and weights in steps, states too, and of tables the rows of the
-   batch; a gradient that is not finite fails a step before it begins. The bits stay the same. It
-   costs a pass over all these numbers; with a device the host waits for each call, and steps of
-   neo_cuda_graph_begin run call by call. A loss scale makes infinities by intent, and they fail too.
-   This function does the same for a layer of your own: t is f32, bf16 or f16, contiguous or a matrix
-   with rows apart. Without check_finite, and of other tensors, it does nothing.
-   Errors   NEO_ERR_NUMERIC: a number of t is not finite; the message is "function: name[i][j] is nan
-            at step n". */
+   Steps count from 1, as the optimizer made last counts them (without one: the bags). "with" names
+   a parameter that the call reads, "after" the last one that was read; parameters, their gradients
+   and tables have their names. Looked at: layers, losses, products, neo_add and its like,
+   conversions, and in steps gradients, weights and states, of tables the rows of the batch; over
+   ranks the units that are gathered, the sums of gradients and the pooled rows. A gradient that is
+   not finite fails a step before it begins; after other failures the state is not as before. The
+   bits stay the same. It costs a pass over all these numbers; with a device the host waits for
+   each call, and steps of neo_cuda_graph_begin run call by call. A loss scale makes infinities by
+   intent, which fail too. The function does the same for a layer of your own: t is a float of any
+   width, contiguous or a matrix with rows apart. Without check_finite, and of other tensors, it
+   does nothing.
+   Errors   NEO_ERR_NUMERIC: a number of t is not finite; the message is "function: name[i][j] is
+            nan at step n". */
 NEO_API neo_status neo_check_finite(neo_ctx *ctx, const char *function, const char *name,
                                     neo_tensor t);
 
@@ -3433,8 +3437,8 @@ static const char *neo__fp_self_check(void) {
    >>impl-ctx
 
    A context: its memory, its threads, and the devices that compute. Each public operation checks
-   its arguments, fills one record (neo__x_call) and calls NEO__RUN(ctx, fn, x, &record). `on` is the
-   accelerator's table or the CPU's; only code for which the place of memory matters asks
+   its arguments, fills one record (neo__x_call) and calls NEO__RUN(ctx, fn, x, &record). ctx->on is
+   the accelerator's table or the CPU's; only code for which the place of memory matters asks
    ctx->device.
    ------------------------------------------------------------------------ */
 enum {
@@ -3500,6 +3504,7 @@ struct neo_ctx {
     int check_finite;
     neo_params *params;       /* the last set made; each has the one before */
     const int64_t *clocks[2]; /* steps of bags, of a dense optimizer: the last made, or NULL */
+    const char *last_read;    /* with check_finite: the parameter; or NULL */
 };
 
 /* An operation of the device that computes, for the public function fn. With check_finite its
@@ -8313,6 +8318,7 @@ NEO_API neo_status neo_params_create_deferred(neo_ctx *ctx, neo_params **out) {
 }
 
 static void neo__param_free(neo_ctx *ctx, neo__param_slot *slot) {
+    if (ctx->last_read == slot->param.name) ctx->last_read = NULL;
     if (slot->data) neo__data_free(ctx, slot->data, slot->data_bytes);
     neo_free(ctx, slot, slot->bytes);
 }
@@ -8782,7 +8788,7 @@ static neo_status neo__norm_squares(neo_ctx *ctx, const float *data, int64_t n, 
     }
     return NEO_OK;
 }
-/* Of one parameter: of its gradient, then of its values. optim: NULL, or whose group shares it. */
+/* A parameter: its gradient, then its values. optim: NULL, or whose group shares it. */
 static neo_status neo__param_norms(neo_ctx *ctx, const neo_param *p, neo_optim *optim,
                                    int elsewhere, neo_param_norm *norm) {
     const int64_t n = neo_tensor_count(p->value);
@@ -12382,7 +12388,7 @@ static neo_status neo__finite_find(neo__finite *f, neo__seen *seen, const char *
         }
     return NEO_OK;
 }
-/* What the operation reads (written 0) or writes. */
+/* A tensor that the operation reads (written 0) or writes. */
 static void neo__see_tensor(neo__finite *f, int written, const char *name, neo_tensor t) {
     neo__seen *seen = written ? &f->written : &f->read;
     int grad = 0;
@@ -12418,13 +12424,15 @@ static neo__finite neo__finite_begin(neo_ctx *ctx, const char *fn) {
     return f;
 }
 /* The status of the call, and its message. */
-static neo_status neo__finite_end(const neo__finite *f) {
+static neo_status neo__finite_end(neo__finite *f) {
     const int64_t *clock = f->ctx->clocks[1] ? f->ctx->clocks[1] : f->ctx->clocks[0];
     char step[40] = "", with[120] = "", from[220] = "";
+    const char *name = f->with ? f->with : f->ctx->last_read;
+    f->ctx->last_read = name;
     if (f->status != NEO_OK || !f->written.text[0]) return f->status;
     if (clock) snprintf(step, sizeof step, " at step %" PRId64, *clock + 1);
-    if (f->with && !strstr(f->written.text, f->with) && !strstr(f->read.text, f->with))
-        snprintf(with, sizeof with, ", with %.100s", f->with);
+    if (name && !strstr(f->written.text, name) && !strstr(f->read.text, name))
+        snprintf(with, sizeof with, ", %s %.100s", f->with ? "with" : "after", name);
     if (f->after && f->read.text[0])
         snprintf(from, sizeof from, ", from %s, which is %s", f->read.text,
                  neo__not_finite_text(f->read.value));
@@ -12451,7 +12459,6 @@ NEO_API neo_status neo_check_finite(neo_ctx *ctx, const char *function, const ch
 }
 
 /* ---- dense operations ---- */
-static int neo__is_forward(const neo__finite *f) { return strstr(f->fn, "_forward") != NULL; }
 static void neo__see_operands(neo__finite *f, const neo__gemm_call *c, const char *const names[3]) {
     const neo_dtype dtype = c->narrow ? NEO_BF16 : NEO_F32;
     if (c->a_k == 1) neo__see_dtype(f, 0, names[0], c->a, dtype, c->m, c->k, c->a_row);
@@ -12461,7 +12468,8 @@ static void neo__see_operands(neo__finite *f, const neo__gemm_call *c, const cha
 }
 static void neo__see_gemm(neo__finite *f, const neo__gemm_call *c) {
     static const char *const names[3][3] = {{"a", "b", "c"}, {"x", "w", "y"}, {"dz", "w", "dx"}};
-    const char *const *name = names[strcmp(f->fn, "neo_gemm") == 0 ? 0 : neo__is_forward(f) ? 1 : 2];
+    const int product = strcmp(f->fn, "neo_gemm") == 0;
+    const char *const *name = names[product ? 0 : strstr(f->fn, "_forward") ? 1 : 2];
     const neo__gemm_finish *to = &c->finish;
     const neo_dtype c_dtype = c->narrow_c ? NEO_BF16 : NEO_F32;
     neo__see_operands(f, c, name);

@@ -508,9 +508,9 @@ typedef struct neo_fsdp_stats {
     neo_comm_stats shard, replica, all;  /* of its groups: F ranks; replicas; all (whole units) */
 } neo_fsdp_stats;
 NEO_API neo_fsdp_stats neo_fsdp_get_stats(const neo_fsdp *fsdp);
-/* neo_fsdp_norms: norms[i] = the norms of the gradient (of the last step, over the global batch) and
-   of the values of parameter i, whatever its cut, as neo_optim_norms: units in their order, those
-   that are not frozen. norms: neo_fsdp_norm_count of them. Collective.
+/* neo_fsdp_norms: norms[i] = the norms of the gradient (of the last step, over the global batch)
+   and of the values of parameter i, whatever its cut, as neo_optim_norms: units in their order,
+   those that are not frozen. norms: neo_fsdp_norm_count of them. Collective.
    Errors   NEO_ERR_ARG: an argument is NULL. Those of the communicator. */
 NEO_API int neo_fsdp_norm_count(const neo_fsdp *fsdp);
 NEO_API neo_status neo_fsdp_norms(neo_fsdp *fsdp, neo_param_norm *norms);

@@ -160,7 +160,8 @@ static void finite_elements(void) {
     CHECK_INT(finite, 0);
     SAYS(neo_round(ctx, NEO_BF16, x, y), "neo_round: y[1][2] is nan, from x[1][2], which is nan");
     finite_set(y, 6, 1.0f);
-    SAYS(neo_dot_forward(ctx, x, y, out), "neo_dot_forward: out[1] is nan, from x[1][2], which is nan");
+    SAYS(neo_dot_forward(ctx, x, y, out),
+         "neo_dot_forward: out[1] is nan, from x[1][2], which is nan");
     SAYS(neo_dot_backward(ctx, y, y, out, y, none),
          "neo_dot_backward: dx or dy[1][0] is nan, from dout[1], which is nan");
     parts[0] = finite_ones(5, 0), parts[1] = finite_ones(5, 0);
@@ -224,8 +225,11 @@ static void finite_model(void) {
     CHECK_OK(neo_mlp_backward(mlp, NULL, y, none));
     CHECK_OK(neo_optim_step(optim, 0.01f));
     finite_set(x, 13, NAN); /* [3][1] */
-    SAYS(neo_mlp_forward(mlp, x, y), "neo_mlp_forward: z[3][0] is nan at step 2, with top.0.weight, "
-                                     "from x[3][1], which is nan");
+    SAYS(neo_mlp_forward(mlp, x, y),
+         "neo_mlp_forward: z[3][0] is nan at step 2, with top.0.weight, from x[3][1], which is "
+         "nan");
+    SAYS(neo_add(ctx, x, x),
+         "neo_add: x[3][1] is nan at step 2, after top.0.weight, from x[3][1], which is nan");
     finite_set(x, 13, 1.0f);
     neo_tensor weight = neo_params_find(params, "top.2.weight")->value;
     finite_set(weight, 4, INFINITY); /* [1][1] */

@@ -11,13 +11,13 @@ mkdir -p "$W"
 # section are in sections.txt.
 budget() {
     case $1 in
-    neo.h) echo 17184 0 1 ;;
+    neo.h) echo 17839 0 1 ;;
     neo_state.h) echo 3541 0 0 ;;
     neo_data.h) echo 4619 0 0 ;;
     neo_comm.h) echo 4986 0 0 ;;
     neo_plan.h) echo 4516 0 0 ;;
-    neo_fsdp.h) echo 4651 0 0 ;;
-    neo_cuda.cuh) echo 4268 0 0 ;;
+    neo_fsdp.h) echo 4674 0 0 ;;
+    neo_cuda.cuh) echo 4270 0 0 ;;
     esac
 }
 # sections HEADER: its name, each section's mark and lines.

@@ -258,8 +258,8 @@ static void plain_c_is_told(void) {
     REQUIRE_OK(neo_ctx_create(&d, &ctx));
     neo_ctx_destroy(ctx);
     CHECK_INT(warnings, 1);
-    CHECK(strstr(text, "neo_ctx_create: computes without vector instructions, which this machine has "
-                       "(") == text);
+    CHECK(strstr(text, "neo_ctx_create: computes without vector instructions, which this machine "
+                       "has (") == text);
     CHECK(strstr(text, "): neo_ctx_desc.isa says so") != NULL);
 }
 

@@ -889,10 +889,10 @@ static neo_status numbers_found(neo_comm *comm, void *user) {
     EXPECT_OK(comm, neo_fsdp_create(comm, &d, &f));
     EXPECT_OK(comm, finite_step(f, set, 1.0f, 0.5f));
     EXPECT_ERR(comm, finite_step(f, set, 3e38f, 0.5f), NEO_ERR_NUMERIC,
-               "neo_optim_step: the gradient of head[0] is inf at step 2"); /* the sum; no rank steps */
+               "neo_optim_step: the gradient of head[0] is inf at step 2"); /* the sum */
     EXPECT_OK(comm, finite_step(f, set, 1.0f, 0.5f));
     EXPECT_ERR(comm, finite_step(f, set, 1e30f, 1e30f), NEO_ERR_NUMERIC,
-               "neo_optim_step: head[0] is -inf at step 3, from finite numbers"); /* of each shard */
+               "neo_optim_step: head[0] is -inf at step 3, from finite numbers"); /* each shard */
     EXPECT_ERR(comm, neo_fsdp_forward_begin(f, 0), NEO_ERR_NUMERIC,
                "neo_fsdp_forward_begin: head[0][0] is -inf at step 3");
     neo_fsdp_destroy(f);
