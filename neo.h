@@ -12309,6 +12309,7 @@ NEO_API neo_status neo_bags_step(neo_bags *b, float lr) {
    ------------------------------------------------------------------------ */
 typedef struct neo__seen {
     char text[160]; /* "x[3][0]"; "": all is finite so far */
+    int named; /* a parameter or a table */
     float value;
 } neo__seen;
 typedef struct neo__finite {
@@ -12343,6 +12344,7 @@ static void neo__seen_note(neo__finite *f, neo__seen *seen, const char *name, co
     char *to = seen->text;
     const size_t room = sizeof seen->text;
     seen->value = value;
+    seen->named = p || !data;
     if (!p && row < 0) snprintf(to, room, "%s[%" PRId64 "]", name, col);
     else if (!p) snprintf(to, room, "%s[%" PRId64 "][%" PRId64 "]", name, row, col);
     if (!p) return;
@@ -12431,7 +12433,8 @@ static neo_status neo__finite_end(neo__finite *f) {
     f->ctx->last_read = name;
     if (f->status != NEO_OK || !f->written.text[0]) return f->status;
     if (clock) snprintf(step, sizeof step, " at step %" PRId64, *clock + 1);
-    if (name && !strstr(f->written.text, name) && !strstr(f->read.text, name))
+    if (name && !strstr(f->written.text, name) && !strstr(f->read.text, name) &&
+        (f->with || !(f->written.named | f->read.named)))
         snprintf(with, sizeof with, ", %s %.100s", f->with ? "with" : "after", name);
     if (f->after && f->read.text[0])
         snprintf(from, sizeof from, ", from %s, which is %s", f->read.text,
@@ -12620,6 +12623,7 @@ static void neo__see_optim(neo__finite *f, const neo__optim_call *c) {
         }
         if (!f->after) f->with = NULL; /* all parameters are read */
     }
+    f->ctx->last_read = NULL;
 }
 
 /* ---- embedding bags ---- */
