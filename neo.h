@@ -40,11 +40,11 @@
      2. >>kernel-types  its record, neo__x_call: sizes, addresses, distances between rows. In struct
                         neo_device its row: neo_status (*x)(neo_device *d, const neo__x_call *call)
      3. >>impl-x        the public calls check their tensors (neo__check_matrix, _leaves_resolve),
-                        fill the record and end in ctx->on->x(ctx->on, &call)
+                        fill the record and end in NEO__RUN(ctx, fn, x, &call)
      4. below them      the CPU's neo__cpu_x: neo__cpu_run hands parts of the work to neo__x_part,
                         between NEO__HOT_BEGIN and NEO__HOT_END. Sums over samples walk the leaves
                         by neo__tree_push. Loops over columns are kernels, at >>kernels-vec
-     5. >>impl-cpu      the row d->x = neo__cpu_x
+     5. >>impl-cpu      the row d->x = neo__cpu_x; >>impl-finite: neo__see_x, what it reads, writes
      6. neo_cuda.cuh    neo__cuda_x in a section of its own, over the same kernels (neo__x_warp),
                         and its row in neo__cuda_table
      7. tests           a row in the list of operations of tests/cuda, which compares the bits of
@@ -76,7 +76,7 @@
                >>impl-attention >>impl-losses >>impl-params >>impl-optim >>impl-gradcheck
      bags      >>impl-jagged >>bag-optim >>impl-bags >>impl-bags-forward >>impl-bags-backward
                >>impl-bags-calls
-     device    >>impl-exchange >>impl-cpu
+     device    >>impl-finite >>impl-exchange >>impl-cpu
      output    >>impl-crc32c >>impl-out >>impl-metrics >>impl-progress >>impl-stop >>impl-jsonl
                >>impl-report
      kernels   >>kernels >>kernels-math >>kernels-vec >>kernels-tensor >>kernels-gemm >>kernels-bags
@@ -314,9 +314,11 @@ typedef struct neo_ctx_desc {
     int repro_shards;        /* V, the virtual shards of a batch (see >>leaves); 0: 1 */
     uint64_t seed;           /* of every random number; 0 is a seed like any other */
     neo_device *device;      /* stays until the context is gone; NULL: the CPU */
+    int check_finite;        /* 1: look for NaN and infinities, see neo_check_finite */
 } neo_ctx_desc;
 
-/* neo_ctx_create: make a context. desc may be NULL (all defaults).
+/* neo_ctx_create: make a context. desc may be NULL (all defaults). A context that computes in plain
+   C on a machine with vector instructions tells its logger, with the reason.
    Errors   NEO_ERR_ARG: a negative number of threads or shards, half an allocator or executor.
             NEO_ERR_MISMATCH: a device of another version of neo. NEO_ERR_UNSUPPORTED: no such
             instruction set here, or a device that lacks an operation. NEO_ERR_NUMERIC: the compiler
@@ -1009,6 +1011,28 @@ NEO_API int64_t neo_optim_step_count(const neo_optim *optim);
 /* neo_optim_grad_norm: the norm before clipping of the last step (while a device records: as the
    factor); 0 without clipping. */
 NEO_API double neo_optim_grad_norm(const neo_optim *optim);
+
+/* neo_params_norms: norms[i] = the norms (2) of the gradient and of the values of parameter i, of
+   neo_params_count; 0 of one that is not in memory. neo_optim_norms: of the optimizer's parameters,
+   over the ranks of its group, where every rank calls it (neo_fsdp_norms is that of a neo_fsdp).
+   neo_norms_largest: which has the largest gradient norm, a NaN above all; -1 of no norms. When a
+   loss is not finite:
+
+       "step %d: loss %g; largest gradient norm %g of %s"
+
+   Numerics squares as of the clip norm: sums of blocks in f32, which add exactly, so that neither
+            threads nor ranks show. Where a sum of a block is beyond f32 (numbers above some 1e18),
+            the squares are made in double and scaled, and their norm is finite too. A NaN or an
+            infinity among the numbers gives itself.
+   Errors   NEO_ERR_ARG: an argument is NULL. Those of the group. Allocates nothing. */
+typedef struct neo_param_norm {
+    const char *name; /* the parameter's; lives as long as its set */
+    double grad, weight;
+} neo_param_norm;
+NEO_API neo_status neo_params_norms(const neo_params *params, neo_param_norm *norms);
+NEO_API neo_status neo_optim_norms(neo_optim *optim, neo_param_norm *norms);
+NEO_API int neo_norms_largest(const neo_param_norm *norms, int count);
+
 /* neo_optim_state_count, _at: the tensors that a resumed run needs, in the order of the parameters:
    <name>.<parameter>.momentum_buffer (SGD with momentum), .sum (Adagrad), .exp_avg and .exp_avg_sq
    (Adam family), f32 of the parameter's shape; last <name>.step, i64 [1]. Loading writes into their
@@ -1063,6 +1087,30 @@ typedef struct neo_gradcheck_result {
 /* neo_gradcheck: Errors NEO_ERR_MISMATCH: some element is off (the message names the worst; result
    is filled). A NaN fails. Errors of loss() are passed on. result may be NULL. */
 NEO_API neo_status neo_gradcheck(const neo_gradcheck_desc *desc, neo_gradcheck_result *result);
+
+/* neo_check_finite: with neo_ctx_desc.check_finite the numbers that operations read and write are
+   looked at, and the first call that writes a NaN or an infinity fails:
+
+       neo_mlp_forward: y[3][5] is inf at step 12, with top.2.weight, from finite numbers
+       neo_attention_forward: y[0][0] is nan at step 12, after h.0.qkv.weight, from q[0][3], which
+       is inf
+       neo_optim_step: the gradient of top.2.weight[0][7] is nan at step 12
+
+   Steps count from 1, as the optimizer made last counts them (without one: the bags). "with" names
+   a parameter that the call reads, "after" the last one that was read; parameters, their gradients
+   and tables have their names. Looked at: layers, losses, products, neo_add and its like,
+   conversions, and in steps gradients, weights and states, of tables the rows of the batch; over
+   ranks the units that are gathered, the sums of gradients and the pooled rows. A gradient that is
+   not finite fails a step before it begins; after other failures the state is not as before. The
+   bits stay the same. It costs a pass over all these numbers; with a device the host waits for
+   each call, and steps of neo_cuda_graph_begin run call by call. A loss scale makes infinities by
+   intent, which fail too. The function does the same for a layer of your own: t is a float of any
+   width, contiguous or a matrix with rows apart. Without check_finite, and of other tensors, it
+   does nothing.
+   Errors   NEO_ERR_NUMERIC: a number of t is not finite; the message is "function: name[i][j] is
+            nan at step n". */
+NEO_API neo_status neo_check_finite(neo_ctx *ctx, const char *function, const char *name,
+                                    neo_tensor t);
 
 /* ---------------------------------------------------------------------------
    >>jagged
@@ -3004,14 +3052,15 @@ typedef struct neo__tree_sum_call {
     float *out;
     int64_t n;
 } neo__tree_sum_call;
-/* Elementwise on matrices, of f32 but for the first two. */
+/* Elementwise on matrices, of f32 but for the first two and the last. */
 typedef enum neo__blend_kind {
     NEO__BLEND_ADD,   /* x += y, rounded to x's dtype */
     NEO__BLEND_MUL,   /* x *= y, likewise */
     NEO__BLEND_SCALE, /* x *= factor */
     NEO__BLEND_ROUND, /* y = x rounded to dtype */
     NEO__BLEND_DOT,   /* out[row] = x_row . y_row */
-    NEO__BLEND_ROWS   /* x_row = out[row] y_row */
+    NEO__BLEND_ROWS,  /* x_row = out[row] y_row */
+    NEO__BLEND_LOOK   /* x is only read, for `infinite` */
 } neo__blend_kind;
 typedef struct neo__blend_call {
     neo__blend_kind kind;
@@ -3021,7 +3070,8 @@ typedef struct neo__blend_call {
     int64_t rows, cols;
     int64_t x_row, y_row; /* elements from row to row */
     float factor;
-    int *infinite; /* host; of a scale: set to 1 where a number is not finite. NULL: nobody asks */
+    int *infinite; /* host; of a scale, a look: set to 1 where a number is not finite. NULL: nobody
+                      asks */
 } neo__blend_call;
 /* A run of elements of one parameter, from a multiple of NEO__BLOCK on; grads and states alike. */
 typedef struct neo__optim_span {
@@ -3193,6 +3243,7 @@ struct neo_device {
     int32_t recording;
     uint32_t forgotten; /* how often recorded calls were left out, so that the device never heard */
     int32_t users;      /* atomic: its maker, who begins with 1, and its contexts */
+    int32_t checked; /* its context looks at all numbers (check_finite): no step is recorded */
     void (*destroy)(neo_device *d);
     /* Memory, 256-byte aligned; NULL: none. host_: memory that the device reads fast. */
     void *(*alloc)(neo_device *d, size_t bytes);
@@ -3476,8 +3527,8 @@ static const char *neo__fp_self_check(void) {
    >>impl-ctx
 
    A context: its memory, its threads, and the devices that compute. Each public operation checks
-   its arguments, fills one record (neo__x_call) and calls ctx->on->x(ctx->on, &record). `on` is the
-   accelerator's table or the CPU's; only code for which the place of memory matters asks
+   its arguments, fills one record (neo__x_call) and calls NEO__RUN(ctx, fn, x, &record). ctx->on is
+   the accelerator's table or the CPU's; only code for which the place of memory matters asks
    ctx->device.
    ------------------------------------------------------------------------ */
 enum {
@@ -3542,7 +3593,37 @@ struct neo_ctx {
     int inside;      /* of objects that make others for themselves */
     int64_t tensors; /* of neo_tensor_alloc; atomic */
     int sharing; /* groups of ranks that share batches: see neo__ctx_take_parts */
+    int check_finite;
+    neo_params *params;       /* the last set made; each has the one before */
+    const int64_t *clocks[2]; /* steps of bags, of a dense optimizer: the last made, or NULL */
+    const char *last_read;    /* with check_finite: the parameter; or NULL */
 };
+
+/* An operation of the device that computes, for the public function fn. With check_finite its
+   numbers are looked at: see >>impl-finite. */
+#define NEO__RUN(ctx, fn, op, call)                                                                \
+    ((ctx)->check_finite ? neo__checked_##op(ctx, fn, call) : (ctx)->on->op((ctx)->on, call))
+#define NEO__CHECKED_LIST(X)                                                                       \
+    X(gemm, neo__gemm_call)                                                                        \
+    X(linear_grads, neo__linear_grads_call)                                                        \
+    X(activation, neo__activation_call)                                                            \
+    X(blend, neo__blend_call)                                                                      \
+    X(norm, neo__norm_call)                                                                        \
+    X(embedding, neo__embedding_call)                                                              \
+    X(attention, neo__attention_call)                                                              \
+    X(interact, neo__interact_call)                                                                \
+    X(loss, neo__loss_call)                                                                        \
+    X(convert, neo__convert_call)                                                                  \
+    X(tree_sum, neo__tree_sum_call)                                                                \
+    X(optim, neo__optim_call)                                                                      \
+    X(bags_forward, neo__bags_job)                                                                 \
+    X(bags_weight_grad, neo__bags_job)                                                             \
+    X(bags_update, neo__bags_job)                                                                  \
+    X(bags_step_kept, neo__bags_job)
+#define NEO__CHECKED(op, record)                                                                   \
+    static neo_status neo__checked_##op(neo_ctx *ctx, const char *fn, const record *call);
+NEO__CHECKED_LIST(NEO__CHECKED)
+#undef NEO__CHECKED
 
 /* The context of a CPU's table. */
 NEO__INLINE neo_ctx *neo__cpu_ctx(neo_device *d) {
@@ -3996,6 +4077,22 @@ static void neo__isa_bind(neo_ctx *ctx);        /* sets the kernel tables; see >
 static void neo__cpu_device_init(neo_ctx *ctx); /* fills ctx->cpu; see >>impl-cpu */
 
 /* ---- create, destroy ---- */
+/* Plain C on a machine that has vectors is many times slower, and easily a variable or a flag that
+   was left. */
+static void neo__isa_warn(neo_ctx *ctx, int asked) {
+    const char *better = NULL;
+#if defined(__x86_64__) || defined(__i386__)
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) better = "AVX2";
+#elif defined(__aarch64__)
+    better = "NEON";
+#endif
+    if (ctx->isa != NEO_ISA_SCALAR || !better) return;
+    neo_log(ctx, NEO_LOG_WARNING,
+            "neo_ctx_create: computes without vector instructions, which this machine has (%s): %s",
+            better,
+            asked ? "neo_ctx_desc.isa says so"
+                  : "neo was compiled without them (NEO_NO_SIMD, or for another target)");
+}
 /* A table of another version may lack what calls will need. */
 static neo_status neo__device_check(const neo_device *d) {
     if (!d) return NEO_OK;
@@ -4056,6 +4153,8 @@ NEO_API neo_status neo_ctx_create(const neo_ctx_desc *desc, neo_ctx **out) {
     ctx->seed = d.seed;
     neo__cpu_device_init(ctx);
     ctx->device = d.device;
+    ctx->check_finite = d.check_finite != 0;
+    if (d.device) d.device->checked = ctx->check_finite;
     ctx->on = d.device ? d.device : &ctx->cpu;
     ctx->live_end = &ctx->live;
     ctx->bytes = ctx->peak_bytes = sizeof *ctx;
@@ -4080,6 +4179,7 @@ NEO_API neo_status neo_ctx_create(const neo_ctx_desc *desc, neo_ctx **out) {
         return status;
     }
     if (ctx->device) __atomic_fetch_add(&ctx->device->users, 1, __ATOMIC_RELAXED);
+    neo__isa_warn(ctx, d.isa == NEO_ISA_SCALAR);
     *out = ctx;
     return NEO_OK;
 }
@@ -5322,7 +5422,8 @@ static neo__convert_call neo__convert_call_make(neo_tensor src, neo_tensor dst) 
 }
 static neo_status neo__convert(neo_ctx *ctx, const neo__convert_call *call) {
     neo_device *d = neo__device_at(ctx, call->src.place);
-    return call->count ? d->convert(d, call) : NEO_OK;
+    if (call->count == 0) return NEO_OK;
+    return d == ctx->on ? NEO__RUN(ctx, "neo_tensor_convert", convert, call) : d->convert(d, call);
 }
 NEO_API neo_status neo_tensor_convert(neo_ctx *ctx, neo_tensor src, neo_tensor dst,
                                       const neo_convert_desc *desc) {
@@ -5394,7 +5495,7 @@ NEO_API neo_status neo_tree_sum(neo_ctx *ctx, const neo_tensor *parts, int count
     call.count = count;
     call.out = (float *)out.data;
     call.n = neo_tensor_count(out);
-    return ctx->on->tree_sum(ctx->on, &call);
+    return NEO__RUN(ctx, "neo_tree_sum", tree_sum, &call);
 }
 NEO__HOT_BEGIN
 
@@ -6450,7 +6551,7 @@ NEO_API neo_status neo_gemm(neo_ctx *ctx, const neo_gemm_desc *desc, neo_tensor 
     call.beta = d.beta;
     call.bias = d.bias;
     call.finish.act = d.act;
-    return ctx->on->gemm(ctx->on, &call);
+    return NEO__RUN(ctx, "neo_gemm", gemm, &call);
 }
 /* ---------------------------------------------------------------------------
    >>impl-bf16
@@ -6821,8 +6922,8 @@ enum {
 
 /* dw and dbias of checked tensors. Also of one leaf the record says `tree`: a device's product then
    has the same shape on any number of ranks. */
-static neo_status neo__linear_grads(neo_ctx *ctx, const neo__leaf_cut *leaves, neo_tensor x,
-                                    neo_tensor dz, neo_tensor dw, neo_tensor dbias) {
+static neo_status neo__linear_grads(neo_ctx *ctx, const char *fn, const neo__leaf_cut *leaves,
+                                    neo_tensor x, neo_tensor dz, neo_tensor dw, neo_tensor dbias) {
     NEO__ZERO(neo__linear_grads_call, call);
     call.dw = neo__gemm_call_make(dz, 1, x, 0, dw);
     call.dw.tree = 1;
@@ -6833,7 +6934,7 @@ static neo_status neo__linear_grads(neo_ctx *ctx, const neo__leaf_cut *leaves, n
     call.dbias.cols = dz.shape[1];
     call.dbias.to = neo__f32(dbias);
     call.dbias.leaves = *leaves;
-    return ctx->on->linear_grads(ctx->on, &call);
+    return NEO__RUN(ctx, fn, linear_grads, &call);
 }
 
 NEO_API neo_status neo_linear_forward(neo_ctx *ctx, neo_tensor x, neo_tensor w, neo_tensor bias,
@@ -6851,7 +6952,7 @@ NEO_API neo_status neo_linear_forward(neo_ctx *ctx, neo_tensor x, neo_tensor w, 
     neo__gemm_call call = neo__gemm_call_make(x, 0, w, 1, y);
     call.bias = neo__f32(bias);
     call.finish.act = act;
-    return ctx->on->gemm(ctx->on, &call);
+    return NEO__RUN(ctx, fn, gemm, &call);
 }
 
 NEO_API neo_status neo_linear_backward(neo_ctx *ctx, const neo_leaves *leaves, neo_tensor x,
@@ -6871,10 +6972,10 @@ NEO_API neo_status neo_linear_backward(neo_ctx *ctx, const neo_leaves *leaves, n
     NEO__APART(fn, 3, 0, {&dx, "dx"}, {&dw, "dw"}, {&dbias, "dbias"}, {&x, "x"}, {&w, "w"},
                {&dz, "dz"});
     NEO__TRY(neo__leaves_resolve(ctx, leaves, batch, &held, fn));
-    if (dw.data || dbias.data) NEO__TRY(neo__linear_grads(ctx, &held, x, dz, dw, dbias));
+    if (dw.data || dbias.data) NEO__TRY(neo__linear_grads(ctx, fn, &held, x, dz, dw, dbias));
     if (!dx.data) return NEO_OK;
     const neo__gemm_call call = neo__gemm_call_make(dz, 0, w, 0, dx);
-    return ctx->on->gemm(ctx->on, &call);
+    return NEO__RUN(ctx, fn, gemm, &call);
 }
 NEO__HOT_BEGIN
 
@@ -7145,7 +7246,7 @@ NEO_API neo_status neo_mlp_forward(neo_mlp *mlp, neo_tensor x, neo_tensor y) {
         call.bias = neo__f32(mlp->bias[i]->value);
         neo__gemm_call_finish(&call, last ? mlp->desc.last_act : mlp->desc.act, 0,
                               z.data ? out : none, none);
-        NEO__TRY(ctx->on->gemm(ctx->on, &call));
+        NEO__TRY(NEO__RUN(ctx, fn, gemm, &call));
         in = out;
     }
     mlp->in = first;
@@ -7167,7 +7268,7 @@ static neo_status neo__mlp_last_dz(const neo_mlp *mlp, neo_tensor dy, neo_tensor
     call.dy = neo__f32(dy), call.dy_row = dy.stride[0];
     call.out = neo__f32(dz), call.out_row = call.cols;
     call.narrow = dz.dtype == NEO_BF16;
-    return call.rows > 0 ? ctx->on->activation(ctx->on, &call) : NEO_OK;
+    return call.rows > 0 ? NEO__RUN(ctx, "neo_mlp_backward", activation, &call) : NEO_OK;
 }
 NEO_API neo_status neo_mlp_backward(neo_mlp *mlp, const neo_leaves *leaves, neo_tensor dy,
                                     neo_tensor dx) {
@@ -7198,15 +7299,15 @@ NEO_API neo_status neo_mlp_backward(neo_mlp *mlp, const neo_leaves *leaves, neo_
         neo_tensor in = i == 0 ? mlp->in : neo__mlp_rows(mlp, mlp->y[i - 1], batch, widths[i]);
         neo_tensor weight = neo__mlp_operand(mlp, i, mlp->weight[i]->value), below = dx;
         if (!mlp->weight[i]->frozen)
-            NEO__TRY(
-                neo__linear_grads(ctx, &held, in, dz, mlp->weight[i]->grad, mlp->bias[i]->grad));
+            NEO__TRY(neo__linear_grads(ctx, fn, &held, in, dz, mlp->weight[i]->grad,
+                                       mlp->bias[i]->grad));
         if (i == 0 && !dx.data) break;
         if (i > 0) below = neo__mlp_rows(mlp, mlp->dz[turn++ & 1], batch, widths[i]);
         neo__gemm_call call = neo__gemm_call_make(dz, 0, weight, 0, below);
         if (i > 0)
             neo__gemm_call_finish(&call, mlp->desc.act, 1, in,
                                   neo__mlp_rows(mlp, mlp->z[i - 1], batch, widths[i]));
-        NEO__TRY(ctx->on->gemm(ctx->on, &call));
+        NEO__TRY(NEO__RUN(ctx, fn, gemm, &call));
         dz = below;
     }
     return NEO_OK;
@@ -7260,7 +7361,7 @@ NEO_API neo_status neo_interact_forward(neo_ctx *ctx, int diagonal, neo_tensor x
     NEO__TRY(neo__check_matrix(ctx, z, call.batch, width, 1, fn, "z"));
     NEO__APART(fn, 1, 0, {&z, "z"}, {&x, "x"}, {&e, "e"});
     call.z = neo__f32(z), call.z_row = z.stride[0];
-    return call.batch > 0 ? ctx->on->interact(ctx->on, &call) : NEO_OK;
+    return call.batch > 0 ? NEO__RUN(ctx, fn, interact, &call) : NEO_OK;
 }
 NEO_API neo_status neo_interact_backward(neo_ctx *ctx, int diagonal, neo_tensor x, neo_tensor e,
                                          neo_tensor dz, neo_tensor dx, neo_tensor de) {
@@ -7278,7 +7379,7 @@ NEO_API neo_status neo_interact_backward(neo_ctx *ctx, int diagonal, neo_tensor 
     call.dx = neo__f32(dx), call.dx_row = dx.stride[0];
     call.de = neo__f32(de), call.de_row = de.stride[0];
     const int wanted = call.batch > 0 && (call.dx || call.de);
-    return wanted ? ctx->on->interact(ctx->on, &call) : NEO_OK;
+    return wanted ? NEO__RUN(ctx, fn, interact, &call) : NEO_OK;
 }
 NEO__HOT_BEGIN
 
@@ -7337,7 +7438,7 @@ NEO_API neo_status neo_activation_forward(neo_ctx *ctx, neo_activation act, neo_
     call.cols = neo_tensor_count(z);
     call.z = neo__f32(z);
     call.out = neo__f32(y);
-    return call.cols > 0 ? ctx->on->activation(ctx->on, &call) : NEO_OK;
+    return call.cols > 0 ? NEO__RUN(ctx, fn, activation, &call) : NEO_OK;
 }
 NEO_API neo_status neo_activation_backward(neo_ctx *ctx, neo_activation act, neo_tensor z,
                                            neo_tensor y, neo_tensor dy, neo_tensor dz) {
@@ -7362,7 +7463,7 @@ NEO_API neo_status neo_activation_backward(neo_ctx *ctx, neo_activation act, neo
     if (needs_y) call.y = neo__f32(y);
     call.dy = neo__f32(dy);
     call.out = neo__f32(dz);
-    return call.cols > 0 ? ctx->on->activation(ctx->on, &call) : NEO_OK;
+    return call.cols > 0 ? NEO__RUN(ctx, fn, activation, &call) : NEO_OK;
 }
 
 /* ---- neo_add, neo_mul, neo_scale, neo_round, neo_dot ---- */
@@ -7396,18 +7497,18 @@ static neo_status neo__blend_begin(neo__blend_call *call, neo_ctx *ctx, const ch
     call->y_row = matrix && !neo_tensor_is_contiguous(y) ? y.stride[0] : call->cols;
     return NEO_OK;
 }
-static neo_status neo__blend(neo_ctx *ctx, const neo__blend_call *call) {
-    return call->rows > 0 && call->cols > 0 ? ctx->on->blend(ctx->on, call) : NEO_OK;
+static neo_status neo__blend(neo_ctx *ctx, const char *fn, const neo__blend_call *call) {
+    return call->rows > 0 && call->cols > 0 ? NEO__RUN(ctx, fn, blend, call) : NEO_OK;
 }
 NEO_API neo_status neo_add(neo_ctx *ctx, neo_tensor x, neo_tensor y) {
     neo__blend_call call;
     NEO__TRY(neo__blend_begin(&call, ctx, "neo_add", NEO__BLEND_ADD, x, y));
-    return neo__blend(ctx, &call);
+    return neo__blend(ctx, "neo_add", &call);
 }
 NEO_API neo_status neo_mul(neo_ctx *ctx, neo_tensor x, neo_tensor y) {
     neo__blend_call call;
     NEO__TRY(neo__blend_begin(&call, ctx, "neo_mul", NEO__BLEND_MUL, x, y));
-    return neo__blend(ctx, &call);
+    return neo__blend(ctx, "neo_mul", &call);
 }
 /* The record of a dot or its gradients: x and y are matrices, out has a number for each row. */
 static neo_status neo__dot_begin(neo__blend_call *call, neo_ctx *ctx, const char *fn,
@@ -7425,7 +7526,7 @@ NEO_API neo_status neo_dot_forward(neo_ctx *ctx, neo_tensor x, neo_tensor y, neo
     NEO__TRY(neo__dot_begin(&call, ctx, "neo_dot_forward", "out", x, y, out));
     NEO__APART("neo_dot_forward", 1, 0, {&out, "out"}, {&x, "x"}, {&y, "y"});
     if (call.cols == 0) return neo_tensor_zero(ctx, out);
-    return neo__blend(ctx, &call);
+    return neo__blend(ctx, "neo_dot_forward", &call);
 }
 NEO_API neo_status neo_dot_backward(neo_ctx *ctx, neo_tensor x, neo_tensor y, neo_tensor dout,
                                     neo_tensor dx, neo_tensor dy) {
@@ -7441,8 +7542,8 @@ NEO_API neo_status neo_dot_backward(neo_ctx *ctx, neo_tensor x, neo_tensor y, ne
         NEO__TRY(neo__blend_begin(&to[k], ctx, fn, NEO__BLEND_ROWS, grad[k], from[k]));
         to[k].out = call.out;
     }
-    NEO__TRY(neo__blend(ctx, &to[0]));
-    return neo__blend(ctx, &to[1]);
+    NEO__TRY(neo__blend(ctx, fn, &to[0]));
+    return neo__blend(ctx, fn, &to[1]);
 }
 NEO_API neo_status neo_scale(neo_ctx *ctx, neo_tensor x, float factor, int *finite) {
     neo__blend_call call;
@@ -7450,7 +7551,7 @@ NEO_API neo_status neo_scale(neo_ctx *ctx, neo_tensor x, float factor, int *fini
     NEO__TRY(neo__blend_begin(&call, ctx, "neo_scale", NEO__BLEND_SCALE, x, x));
     call.factor = factor;
     call.infinite = finite ? &infinite : NULL;
-    NEO__TRY(neo__blend(ctx, &call));
+    NEO__TRY(neo__blend(ctx, "neo_scale", &call));
     if (finite) *finite = !infinite;
     return NEO_OK;
 }
@@ -7460,7 +7561,7 @@ NEO_API neo_status neo_round(neo_ctx *ctx, neo_dtype dtype, neo_tensor x, neo_te
                "neo_round: dtype is %s, not a float narrower than f32", neo_dtype_name(dtype));
     NEO__TRY(neo__blend_begin(&call, ctx, "neo_round", NEO__BLEND_ROUND, x, y));
     call.dtype = dtype;
-    return neo__blend(ctx, &call);
+    return neo__blend(ctx, "neo_round", &call);
 }
 NEO__HOT_BEGIN
 
@@ -7531,11 +7632,12 @@ static void neo__blend_block(const neo_ctx *ctx, const neo__blend_call *c, int64
     case NEO__BLEND_ROWS:
         for (int64_t i = 0; i < n; i++) to[i] = c->out[row] * from[i];
         break;
+    case NEO__BLEND_LOOK:
     case NEO__BLEND_SCALE:
-        for (int64_t i = 0; i < n; i++) {
+        if (to == wide_x) neo__decode_float(ctx, c->x_dtype, x, to, n);
+        for (int64_t i = 0; i < n; i++)
             infinite |= (neo__bits_f32(to[i]) & 0x7F800000u) == 0x7F800000u;
-            to[i] *= c->factor;
-        }
+        for (int64_t i = 0; c->kind == NEO__BLEND_SCALE && i < n; i++) to[i] *= c->factor;
         if (infinite && c->infinite) __atomic_store_n(c->infinite, 1, __ATOMIC_RELAXED);
         break;
     case NEO__BLEND_ROUND:
@@ -7548,7 +7650,8 @@ static void neo__blend_block(const neo_ctx *ctx, const neo__blend_call *c, int64
 static void neo__blend_row(const neo_ctx *ctx, const neo__blend_call *c, int64_t row, int64_t begin,
                            int64_t end) {
     const int wide = c->x_dtype == NEO_F32 && c->y_dtype == NEO_F32;
-    const int whole = wide && c->kind != NEO__BLEND_SCALE && c->kind != NEO__BLEND_ROUND;
+    const int whole = wide && c->kind != NEO__BLEND_SCALE && c->kind != NEO__BLEND_ROUND &&
+                      c->kind != NEO__BLEND_LOOK;
     const int64_t piece = whole ? end - begin : (int64_t)NEO__BLOCK;
     for (int64_t at = begin; at < end; at += piece)
         neo__blend_block(ctx, c, row, at, NEO__MIN(end - at, piece));
@@ -7619,7 +7722,7 @@ static neo_status neo__norm_forward(neo_ctx *ctx, const char *fn, int centered, 
     call.bias = neo__f32(bias);
     call.eps = eps;
     call.y = neo__f32(y), call.y_row = y.stride[0];
-    return call.rows > 0 ? ctx->on->norm(ctx->on, &call) : NEO_OK;
+    return call.rows > 0 ? NEO__RUN(ctx, fn, norm, &call) : NEO_OK;
 }
 static neo_status neo__norm_backward(neo_ctx *ctx, const char *fn, int centered,
                                      const neo_leaves *leaves, neo_tensor x, neo_tensor weight,
@@ -7641,7 +7744,7 @@ static neo_status neo__norm_backward(neo_ctx *ctx, const char *fn, int centered,
     call.dx = neo__f32(dx), call.dx_row = dx.stride[0];
     call.dweight = neo__f32(dweight);
     call.dbias = neo__f32(dbias);
-    return ctx->on->norm(ctx->on, &call);
+    return NEO__RUN(ctx, fn, norm, &call);
 }
 
 NEO_API neo_status neo_layer_norm_forward(neo_ctx *ctx, neo_tensor x, neo_tensor weight,
@@ -7788,7 +7891,7 @@ static neo_status neo__embedding(neo_ctx *ctx, const char *fn, neo__embedding_ca
     neo__embedding_ids ids = {ctx, fn, *call};
     const neo__later later = {neo__embedding_answer, &ids, sizeof ids};
     call->later = later;
-    return ctx->on->embedding(ctx->on, call);
+    return NEO__RUN(ctx, fn, embedding, call);
 }
 NEO_API neo_status neo_embedding_forward(neo_ctx *ctx, neo_tensor ids, neo_tensor table,
                                          neo_tensor out) {
@@ -7959,7 +8062,7 @@ NEO_API neo_status neo_attention_forward(neo_ctx *ctx, const neo_attention_desc 
     if (neo__given(lse)) NEO__TRY(neo__check_matrix(ctx, lse, rows, call.heads, 1, fn, "lse"));
     NEO__APART(fn, 2, 0, {&y, "y"}, {&lse, "lse"}, {&q, "q"}, {&k, "k"}, {&v, "v"});
     call.lse = neo__f32(lse), call.lse_row = lse.stride[0];
-    return rows > 0 ? ctx->on->attention(ctx->on, &call) : NEO_OK;
+    return rows > 0 ? NEO__RUN(ctx, fn, attention, &call) : NEO_OK;
 }
 NEO_API neo_status neo_attention_backward(neo_ctx *ctx, const neo_attention_desc *desc,
                                           neo_tensor q, neo_tensor k, neo_tensor v, neo_tensor y,
@@ -7983,7 +8086,7 @@ NEO_API neo_status neo_attention_backward(neo_ctx *ctx, const neo_attention_desc
     call.dq = neo__f32(dq), call.dq_row = dq.stride[0];
     call.dk = neo__f32(dk), call.dk_row = dk.stride[0];
     call.dv = neo__f32(dv), call.dv_row = dv.stride[0];
-    return rows > 0 ? ctx->on->attention(ctx->on, &call) : NEO_OK;
+    return rows > 0 ? NEO__RUN(ctx, fn, attention, &call) : NEO_OK;
 }
 NEO__HOT_BEGIN
 
@@ -8330,7 +8433,7 @@ static neo_status neo__loss_run(neo__loss *l) {
     neo__fp_state fp = neo__fp_enter();
     l->call.g = neo__loss_factor(l);
     l->call.later = later;
-    neo_status status = l->ctx->on->loss(l->ctx->on, &l->call);
+    neo_status status = NEO__RUN(l->ctx, l->fn, loss, &l->call);
     neo__fp_leave(fp);
     return status;
 }
@@ -8504,6 +8607,7 @@ struct neo_params {
     neo__param_slot **slot;
     int count, deferred;
     int64_t capacity; /* of slot */
+    neo_params *before; /* see neo_ctx */
 };
 static const char *const neo__params_absent = "its set is not in memory";
 
@@ -8523,6 +8627,8 @@ static neo_status neo__params_make(neo_ctx *ctx, neo_params **out, int deferred,
     p->ctx = ctx;
     p->deferred = deferred;
     neo__live_begin(ctx, &p->live, "params", NULL);
+    p->before = ctx->params;
+    ctx->params = p;
     *out = p;
     return NEO_OK;
 }
@@ -8534,6 +8640,7 @@ NEO_API neo_status neo_params_create_deferred(neo_ctx *ctx, neo_params **out) {
 }
 
 static void neo__param_free(neo_ctx *ctx, neo__param_slot *slot) {
+    if (ctx->last_read == slot->param.name) ctx->last_read = NULL;
     if (slot->data) neo__data_free(ctx, slot->data, slot->data_bytes);
     neo_free(ctx, slot, slot->bytes);
 }
@@ -8546,6 +8653,9 @@ static void neo__params_truncate(neo_params *p, int count) {
 NEO_API void neo_params_destroy(neo_params *p) {
     if (!p) return;
     neo__live_end(p->ctx, &p->live);
+    neo_params **at = &p->ctx->params;
+    while (*at != p) at = &(*at)->before;
+    *at = p->before;
     neo__params_truncate(p, 0);
     NEO__LIST_FREE(p->ctx, p->slot, p->capacity);
     neo_free(p->ctx, p, sizeof *p);
@@ -8848,12 +8958,13 @@ NEO_API neo_status neo_optim_create(neo_ctx *ctx, neo_params *params, const neo_
     neo_status status = neo__optim_fill(o);
     neo__live_begin(ctx, &o->live, "optim", desc->name);
     if (status != NEO_OK) neo_optim_destroy(o);
-    else *out = o;
+    else *out = o, ctx->clocks[1] = &o->step;
     return status;
 }
 NEO_API void neo_optim_destroy(neo_optim *o) {
     if (!o) return;
     neo__live_end(o->ctx, &o->live);
+    if (o->ctx->clocks[1] == &o->step) o->ctx->clocks[1] = NULL;
     if (o->data_bytes) neo__data_free(o->ctx, o->data, o->data_bytes);
     neo_free(o->ctx, o, o->bytes);
 }
@@ -8892,7 +9003,7 @@ static neo_status neo__optim_run(neo_optim *o, neo__optim_call *call) {
     call->kind = o->desc.kind;
     call->spans = o->spans;
     call->span_count = o->param_count;
-    return o->ctx->on->optim(o->ctx->on, call);
+    return NEO__RUN(o->ctx, "neo_optim_step", optim, call);
 }
 /* Addresses may change between steps: those of a sharded set do. */
 static neo_status neo__optim_bind(neo_optim *o) {
@@ -8983,6 +9094,76 @@ static neo_status neo__optim_norm(neo_optim *o, int later, double *norm) {
     return NEO_OK;
 }
 
+/* ---- norms of parameters ---- */
+/* sums[0] += the squares of n numbers, or, where these are too large, sums[1] += 2^-140 times. */
+static neo_status neo__norm_squares(neo_ctx *ctx, const float *data, int64_t n, neo_exact *sums) {
+    NEO__ZERO(neo__optim_span, span);
+    NEO__ZERO(neo__optim_call, call);
+    NEO__ZERO(neo_exact, sum);
+    float x[NEO__BLOCK];
+    span.grad = data, span.count = n;
+    call.pass = NEO__OPTIM_NORM_2;
+    call.spans = &span, call.span_count = 1;
+    call.sums = &sum;
+    NEO__TRY(ctx->on->optim(ctx->on, &call));
+    if (sum.nan + sum.pos_inf == 0) {
+        neo_exact_merge(&sums[0], &sum);
+        return NEO_OK;
+    }
+    for (int64_t at = 0; at < n; at += NEO__BLOCK) {
+        const int64_t count = NEO__MIN(n - at, (int64_t)NEO__BLOCK);
+        NEO__TRY(neo__data_read(ctx, x, data + at, neo__ctx_place(ctx), (size_t)count * sizeof *x));
+        for (int64_t i = 0; i < count; i++)
+            neo_exact_add(&sums[1], (float)((double)x[i] * (double)x[i] * 0x1p-140));
+    }
+    return NEO_OK;
+}
+/* A parameter: its gradient, then its values. optim: NULL, or whose group shares it. */
+static neo_status neo__param_norms(neo_ctx *ctx, const neo_param *p, neo_optim *optim,
+                                   int elsewhere, neo_param_norm *norm) {
+    const int64_t n = neo_tensor_count(p->value);
+    double value[2];
+    neo_exact sums[4];
+    for (int i = 0; i < 4; i++) neo_exact_zero(&sums[i]);
+    for (int k = 0; k < 2 && n > 0 && !elsewhere; k++) {
+        const float *data = neo__f32(k ? p->value : p->grad);
+        if (data) NEO__TRY(neo__norm_squares(ctx, data, n, sums + 2 * k));
+    }
+    if (optim) NEO__TRY(neo__optim_share(optim, sums, 4));
+    for (int k = 0; k < 2; k++)
+        value[k] = sqrt(neo_exact_value(&sums[2 * k]) +
+                        neo_exact_value(&sums[2 * k + 1]) * 0x1p140);
+    norm->name = p->name;
+    norm->grad = value[0], norm->weight = value[1];
+    return NEO_OK;
+}
+static neo_status neo__norms(const neo_params *params, neo_optim *optim, neo_param_norm *norms) {
+    neo_status status = NEO_OK;
+    const neo__fp_state fp = neo__fp_enter();
+    for (int i = 0; i < params->count && status == NEO_OK; i++)
+        status = neo__param_norms(params->ctx, &params->slot[i]->param, optim,
+                                  optim && optim->spans[i].elsewhere, &norms[i]);
+    neo__fp_leave(fp);
+    return status;
+}
+NEO_API neo_status neo_params_norms(const neo_params *params, neo_param_norm *norms) {
+    NEO__CHECK(params && norms, NEO_ERR_ARG, "neo_params_norms: params or norms is NULL");
+    return neo__norms(params, NULL, norms);
+}
+NEO_API neo_status neo_optim_norms(neo_optim *o, neo_param_norm *norms) {
+    NEO__CHECK(o && norms, NEO_ERR_ARG, "neo_optim_norms: optim or norms is NULL");
+    NEO__CHECK(neo_params_count(o->params) == o->param_count, NEO_ERR_STATE,
+               "neo_optim_norms: the set has %d parameters, had %d at neo_optim_create",
+               neo_params_count(o->params), o->param_count);
+    return neo__norms(o->params, o, norms);
+}
+NEO_API int neo_norms_largest(const neo_param_norm *norms, int count) {
+    int best = count > 0 ? 0 : -1;
+    for (int i = 1; i < count && norms[best].grad == norms[best].grad; i++)
+        if (!(norms[i].grad <= norms[best].grad)) best = i;
+    return best;
+}
+
 /* ---- the step ---- */
 /* The trust ratio of each parameter enters its span's lr. */
 static neo_status neo__optim_lamb_rates(neo_optim *o, const neo__step *step, float lr) {
@@ -9027,12 +9208,21 @@ static neo__step neo__optim_numbers(const neo_optim_desc *d, int64_t t, double l
     return s;
 }
 
+/* With check_finite: the gradients, before any rank of the group steps. */
+static neo_status neo__optim_look(const neo_optim *o) {
+    neo_status status = NEO_OK;
+    for (int i = 0; i < o->param_count && status == NEO_OK; i++)
+        status = neo_check_finite(o->ctx, "neo_optim_step", "grad",
+                                  neo_params_at(o->params, i)->grad);
+    return o->group.size > 1 ? o->group.agree(o->group.user, status) : status;
+}
 static neo_status neo__optim_step_inside(neo_optim *o, float lr) {
     const neo_optim_desc *d = &o->desc;
     double clip = 1.0, norm = 0.0;
     int later = 0;
     NEO__CHECK(lr - lr == 0.0f, NEO_ERR_NUMERIC, "neo_optim_step: lr is %g", (double)lr);
     NEO__TRY(neo__optim_bind(o));
+    if (o->ctx->check_finite) NEO__TRY(neo__optim_look(o));
     if (d->clip_norm > 0.0f) {
         NEO__CHECK(!o->has_squares || d->clip_norm_type == 2.0f, NEO_ERR_ARG,
                    "neo_optim_step: squares were added to a norm of clip_norm_type %g, not 2",
@@ -10477,6 +10667,7 @@ static neo_status neo__bags_record_check(const neo_bags *b, const neo__bag_sizes
 NEO_API void neo_bags_destroy(neo_bags *b) {
     if (!b) return;
     neo__live_end(b->ctx, &b->live);
+    if (b->ctx->clocks[0] == &b->steps) b->ctx->clocks[0] = NULL;
     for (int64_t i = 0; i < b->sizes.tables; i++) {
         neo__bag_table *t = &b->tables[i];
         void *blocks[] = {t->owns_weight ? t->job.store.data : NULL, t->job.store.scale,
@@ -10733,6 +10924,7 @@ NEO_API neo_status neo_bags_create(neo_ctx *ctx, const neo_bags_desc *desc, neo_
     }
     neo__live_begin(ctx, &b->live, "bags", b->name);
     *out = b;
+    ctx->clocks[0] = &b->steps;
     return NEO_OK;
 }
 
@@ -12151,7 +12343,7 @@ static neo_status neo__bags_begin(neo_bags *b, const neo_jagged *j, neo_tensor t
 /* ---- forward, weight_grad ---- */
 NEO_API neo_status neo_bags_forward(neo_bags *b, const neo_jagged *batch, neo_tensor out) {
     NEO__TRY(neo__bags_begin(b, batch, out, 1, "neo_bags_forward"));
-    return b->ctx->on->bags_forward(b->ctx->on, &b->job);
+    return NEO__RUN(b->ctx, "neo_bags_forward", bags_forward, &b->job);
 }
 NEO_API neo_status neo_bags_weight_grad(neo_bags *b, const neo_jagged *batch, neo_tensor dout,
                                         float *dweights) {
@@ -12159,7 +12351,7 @@ NEO_API neo_status neo_bags_weight_grad(neo_bags *b, const neo_jagged *batch, ne
     NEO__TRY(neo__bags_begin(b, batch, dout, 0, fn));
     NEO__CHECK(dweights || b->job.batch.most_ids == 0, NEO_ERR_ARG, "%s: dweights is NULL", fn);
     b->job.tensor.dweights = dweights;
-    return b->ctx->on->bags_weight_grad(b->ctx->on, &b->job);
+    return NEO__RUN(b->ctx, fn, bags_weight_grad, &b->job);
 }
 
 /* ---- the numbers of a step, and sorted records ---- */
@@ -12251,12 +12443,11 @@ static int64_t neo__bags_slot_at(const neo_bags *b, int64_t i) {
 }
 /* Add the gradients of the record's batch to those kept. */
 static neo_status neo__bags_keep(neo_bags *b, neo__leaf_cut leaves, const char *fn) {
-    neo_device *on = b->ctx->on;
     const int64_t before = b->kept.count;
     NEO__TRY(neo__bags_sort(b, leaves, 1));
     NEO__TRY(neo__bags_slots(b, fn, before, 0));
     b->view.fresh = 0;
-    neo_status status = on->bags_update(on, &b->job);
+    neo_status status = NEO__RUN(b->ctx, fn, bags_update, &b->job);
     if (status != NEO_OK && b->kept.count > before && neo__bags_drop_slots(b, before) != NEO_OK)
         return NEO_ERR_DEVICE; /* the next call that keeps drops them */
     return status;
@@ -12330,7 +12521,7 @@ NEO_API neo_status neo_bags_add_grad(neo_bags *b, int32_t table, const int64_t *
         job->sorted.records = NEO__MIN(count - i, most);
         if (count > most) NEO__TRY(neo__bags_slots_of(b, rows + i, before, fn));
         job->tensor.dout = (const float *)grad.data + i * grad.stride[0];
-        NEO__TRY(b->ctx->on->bags_update(b->ctx->on, job));
+        NEO__TRY(NEO__RUN(b->ctx, fn, bags_update, job));
     }
     return NEO_OK;
 }
@@ -12483,8 +12674,7 @@ static neo_status neo__bags_cut_rounds(neo_bags *b) {
 
 /* One step of each row that is kept; then none is. The sums of cut tables are asked for before
    anything changes. others: tables that are not cut then step by the record's batch. */
-static neo_status neo__bags_step_kept(neo_bags *b, float lr, int others) {
-    neo_device *on = b->ctx->on;
+static neo_status neo__bags_step_kept(neo_bags *b, const char *fn, float lr, int others) {
     neo__bags_job *job = &b->job;
     const neo__bags_job batch = *job;
     NEO__ZERO(neo__leaf_cut, whole);
@@ -12494,14 +12684,14 @@ static neo_status neo__bags_step_kept(neo_bags *b, float lr, int others) {
     neo__bags_remind(b);
     NEO__TRY(neo__bags_rules(b, lr));
     if (b->sizes.cut_tables) NEO__TRY(neo__bags_cut_rounds(b));
-    if (b->kept.count) NEO__TRY(on->bags_step_kept(on, job));
+    if (b->kept.count) NEO__TRY(NEO__RUN(b->ctx, fn, bags_step_kept, job));
     (void)neo__bags_drop_slots(b, 0); /* the step has been taken, also if this fails */
     b->view.fresh = 0;
     if (others) {
         *job = batch;
         job->only_cut = 0;
         NEO__TRY(neo__bags_sort(b, whole, 0));
-        NEO__TRY(on->bags_update(on, job));
+        NEO__TRY(NEO__RUN(b->ctx, fn, bags_update, job));
     }
     neo__count_step(b->ctx, &b->steps);
     return NEO_OK;
@@ -12520,13 +12710,13 @@ NEO_API neo_status neo_bags_backward(neo_bags *b, const neo_jagged *batch, neo_t
         const int others = !b->ctx->device;
         if (others) b->job.only_cut = 1;
         NEO__TRY(neo__bags_keep(b, whole, fn));
-        neo_status status = neo__bags_step_kept(b, lr, others);
+        neo_status status = neo__bags_step_kept(b, fn, lr, others);
         if (status != NEO_OK && b->kept.count) (void)neo__bags_drop_slots(b, 0);
         return status;
     }
     NEO__TRY(neo__bags_rules(b, lr));
     NEO__TRY(neo__bags_sort(b, whole, 0));
-    NEO__TRY(b->ctx->on->bags_update(b->ctx->on, &b->job));
+    NEO__TRY(NEO__RUN(b->ctx, fn, bags_update, &b->job));
     b->view.fresh = 0;
     neo__count_step(b->ctx, &b->steps);
     return NEO_OK;
@@ -12535,8 +12725,476 @@ NEO_API neo_status neo_bags_step(neo_bags *b, float lr) {
     static const char *const fn = "neo_bags_step";
     NEO__TRY(neo__bags_check_keeps(b, fn));
     NEO__CHECK(neo__bags_finite(lr), NEO_ERR_NUMERIC, "%s: lr is %g", fn, (double)lr);
-    return neo__bags_step_kept(b, lr, 0);
+    return neo__bags_step_kept(b, fn, lr, 0);
 }
+/* ---------------------------------------------------------------------------
+   >>impl-finite
+
+   check_finite: NEO__RUN then calls neo__checked_x. It shows the operation's record to neo__see_x,
+   which tells what the operation reads and writes, before the operation and after it: the first
+   time what is read is looked at (an output may take its place), the second time what is written.
+   A look is an operation too (NEO__BLEND_LOOK); where it finds something the numbers come to the
+   host until the first is found. Parameters and gradients are known by their addresses.
+   ------------------------------------------------------------------------ */
+typedef struct neo__seen {
+    char text[160]; /* "x[3][0]"; "": all is finite so far */
+    int named; /* a parameter or a table */
+    float value;
+} neo__seen;
+typedef struct neo__finite {
+    neo_ctx *ctx;
+    const char *fn;
+    int after;
+    neo__seen read, written;
+    const char *with; /* a parameter that is read, or NULL */
+    neo_status status;
+} neo__finite;
+
+/* The parameter in which an address lies; *grad: in its gradient. NULL: none. */
+static const neo_param *neo__param_at(const neo_ctx *ctx, const void *data, int *grad) {
+    for (const neo_params *p = ctx->params; p; p = p->before)
+        for (int i = 0; i < 2 * p->count; i++) {
+            const neo_param *param = &p->slot[i / 2]->param;
+            const neo_tensor t = i & 1 ? param->grad : param->value;
+            const uintptr_t at = (uintptr_t)t.data, bytes = (uintptr_t)neo_tensor_bytes(t);
+            *grad = i & 1;
+            if (t.data && (uintptr_t)data >= at && (uintptr_t)data - at < bytes) return param;
+        }
+    return NULL;
+}
+static const char *neo__not_finite_text(float x) {
+    return x != x ? "nan" : x > 0.0f ? "inf" : "-inf";
+}
+/* A number at element (row, col) of the matrix at `data`; row -1: of a vector. */
+static void neo__seen_note(neo__finite *f, neo__seen *seen, const char *name, const void *data,
+                           int64_t offset, int64_t row, int64_t col, float value) {
+    int grad = 0;
+    const neo_param *p = data ? neo__param_at(f->ctx, data, &grad) : NULL;
+    char *to = seen->text;
+    const size_t room = sizeof seen->text;
+    seen->value = value;
+    seen->named = p || !data;
+    if (!p && row < 0) snprintf(to, room, "%s[%" PRId64 "]", name, col);
+    else if (!p) snprintf(to, room, "%s[%" PRId64 "][%" PRId64 "]", name, row, col);
+    if (!p) return;
+    const char *base = (const char *)(grad ? p->grad.data : p->value.data);
+    int64_t left = (int64_t)((const char *)data - base) / (int64_t)sizeof(float) + offset;
+    int64_t size = neo_tensor_count(p->value);
+    snprintf(to, room, "%s%.100s", grad ? "the gradient of " : "", p->name);
+    for (int d = 0; d < p->value.ndim; d++) {
+        size /= p->value.shape[d];
+        const size_t at = strlen(to);
+        snprintf(to + at, room - at, "[%" PRId64 "]", left / size);
+        left %= size;
+    }
+}
+/* The first number of a matrix that is not finite; rows are `apart` elements from each other. */
+static neo_status neo__finite_find(neo__finite *f, neo__seen *seen, const char *name,
+                                   neo_tensor t) {
+    const int matrix = t.ndim == 2;
+    const int64_t cols = t.shape[t.ndim - 1], rows = matrix ? t.shape[0] : 1;
+    const int64_t apart = matrix ? t.stride[0] : cols;
+    neo_device *d = neo__device_at(f->ctx, t.place);
+    char part[NEO__BLOCK * sizeof(float)];
+    float x[NEO__BLOCK];
+    int infinite = 0;
+    NEO__ZERO(neo__blend_call, look);
+    look.kind = NEO__BLEND_LOOK;
+    look.x = look.y = t.data;
+    look.x_dtype = look.y_dtype = t.dtype;
+    look.rows = rows, look.cols = cols, look.x_row = look.y_row = apart;
+    look.infinite = &infinite;
+    NEO__TRY(d->blend(d, &look));
+    for (int64_t i = 0; infinite && i < rows; i++)
+        for (int64_t j = 0; j < cols; j += NEO__BLOCK) {
+            const int64_t n = NEO__MIN(cols - j, (int64_t)NEO__BLOCK), at = i * apart + j;
+            NEO__TRY(neo__data_read(f->ctx, part, neo__element(t.data, at, t.dtype), t.place,
+                                    (size_t)n * neo_dtype_size(t.dtype)));
+            neo__decode_float(f->ctx, t.dtype, part, x, n);
+            for (int64_t k = 0; k < n; k++) {
+                if (x[k] - x[k] == 0.0f) continue;
+                neo__seen_note(f, seen, name, t.data, at + k, matrix ? i : -1, j + k, x[k]);
+                return NEO_OK;
+            }
+        }
+    return NEO_OK;
+}
+/* A tensor that the operation reads (written 0) or writes. */
+static void neo__see_tensor(neo__finite *f, int written, const char *name, neo_tensor t) {
+    neo__seen *seen = written ? &f->written : &f->read;
+    int grad = 0;
+    if (f->status != NEO_OK || !t.data || neo_tensor_count(t) == 0) return;
+    if (!written && !f->after && !f->with) {
+        const neo_param *p = neo__param_at(f->ctx, t.data, &grad);
+        if (p && !grad) f->with = p->name;
+    }
+    if (written == f->after && !seen->text[0]) f->status = neo__finite_find(f, seen, name, t);
+}
+static void neo__see_dtype(neo__finite *f, int written, const char *name, const void *data,
+                           neo_dtype dtype, int64_t rows, int64_t cols, int64_t apart) {
+    neo_tensor t = neo_tensor_2d((void *)(uintptr_t)data, dtype, rows, cols);
+    t.stride[0] = apart;
+    t.place = neo__ctx_place(f->ctx);
+    neo__see_tensor(f, written, name, t);
+}
+static void neo__see(neo__finite *f, int written, const char *name, const float *data, int64_t rows,
+                     int64_t cols, int64_t apart) {
+    neo__see_dtype(f, written, name, data, NEO_F32, rows, cols, apart);
+}
+static void neo__see_vector(neo__finite *f, int written, const char *name, const float *data,
+                            int64_t n) {
+    neo_tensor t = neo_tensor_1d((void *)(uintptr_t)data, NEO_F32, n);
+    t.place = neo__ctx_place(f->ctx);
+    neo__see_tensor(f, written, name, t);
+}
+
+static neo__finite neo__finite_begin(neo_ctx *ctx, const char *fn) {
+    NEO__ZERO(neo__finite, f);
+    f.ctx = ctx;
+    f.fn = fn;
+    return f;
+}
+/* The status of the call, and its message. */
+static neo_status neo__finite_end(neo__finite *f) {
+    const int64_t *clock = f->ctx->clocks[1] ? f->ctx->clocks[1] : f->ctx->clocks[0];
+    char step[40] = "", with[120] = "", from[220] = "";
+    const char *name = f->with ? f->with : f->ctx->last_read;
+    f->ctx->last_read = name;
+    if (f->status != NEO_OK || !f->written.text[0]) return f->status;
+    if (clock) snprintf(step, sizeof step, " at step %" PRId64, *clock + 1);
+    if (name && !strstr(f->written.text, name) && !strstr(f->read.text, name) &&
+        (f->with || !(f->written.named | f->read.named)))
+        snprintf(with, sizeof with, ", %s %.100s", f->with ? "with" : "after", name);
+    if (f->after && f->read.text[0])
+        snprintf(from, sizeof from, ", from %s, which is %s", f->read.text,
+                 neo__not_finite_text(f->read.value));
+    else if (f->after)
+        snprintf(from, sizeof from, ", from finite numbers");
+    return neo_fail(NEO_ERR_NUMERIC, "%s: %s is %s%s%s%s", f->fn, f->written.text,
+                    neo__not_finite_text(f->written.value), step, with, from);
+}
+NEO_API neo_status neo_check_finite(neo_ctx *ctx, const char *function, const char *name,
+                                    neo_tensor t) {
+    NEO__TRY(neo__check_ctx(function, ctx));
+    const int matrix = t.ndim == 2 && (t.stride[1] == 1 || t.shape[1] == 1);
+    if (!ctx->check_finite || !t.data || !neo__is_float(t.dtype) || t.ndim < 1) return NEO_OK;
+    if (!matrix && !neo_tensor_is_contiguous(t)) return NEO_OK;
+    if (t.place == NEO_DEVICE) NEO__TRY(neo__check_place(ctx, t, function, name));
+    neo__finite f = neo__finite_begin(ctx, function);
+    if (!matrix) {
+        neo_tensor flat = neo_tensor_1d(t.data, t.dtype, neo_tensor_count(t));
+        flat.place = t.place;
+        t = flat;
+    }
+    if (neo_tensor_count(t) > 0) f.status = neo__finite_find(&f, &f.written, name, t);
+    return neo__finite_end(&f);
+}
+
+/* ---- dense operations ---- */
+static void neo__see_operands(neo__finite *f, const neo__gemm_call *c, const char *const names[3]) {
+    const neo_dtype dtype = c->narrow ? NEO_BF16 : NEO_F32;
+    if (c->a_k == 1) neo__see_dtype(f, 0, names[0], c->a, dtype, c->m, c->k, c->a_row);
+    else neo__see_dtype(f, 0, names[0], c->a, dtype, c->k, c->m, c->a_k);
+    if (c->b_col == 1) neo__see_dtype(f, 0, names[1], c->b, dtype, c->k, c->n, c->b_k);
+    else neo__see_dtype(f, 0, names[1], c->b, dtype, c->n, c->k, c->b_col);
+}
+static void neo__see_gemm(neo__finite *f, const neo__gemm_call *c) {
+    static const char *const names[3][3] = {{"a", "b", "c"}, {"x", "w", "y"}, {"dz", "w", "dx"}};
+    const int product = strcmp(f->fn, "neo_gemm") == 0;
+    const char *const *name = names[product ? 0 : strstr(f->fn, "_forward") ? 1 : 2];
+    const neo__gemm_finish *to = &c->finish;
+    const neo_dtype c_dtype = c->narrow_c ? NEO_BF16 : NEO_F32;
+    neo__see_operands(f, c, name);
+    neo__see_vector(f, 0, "bias", c->bias, c->n);
+    if (c->beta != 0.0f) neo__see_dtype(f, 0, name[2], c->c, c_dtype, c->m, c->n, c->c_row);
+    if (to->backward)
+        neo__see_dtype(f, 0, "z", to->z, c->narrow_z ? NEO_BF16 : NEO_F32, c->m, c->n, to->z_row);
+    neo__see_dtype(f, 1, to->y && !to->backward ? "z" : name[2], c->c, c_dtype, c->m, c->n,
+                   c->c_row);
+    if (!to->backward)
+        neo__see_dtype(f, 1, name[2], to->y, c->narrow_y ? NEO_BF16 : NEO_F32, c->m, c->n,
+                       to->y_row);
+}
+static void neo__see_linear_grads(neo__finite *f, const neo__linear_grads_call *c) {
+    static const char *const names[3] = {"dz", "x", "dw"};
+    neo__see_operands(f, &c->dw, names);
+    neo__see(f, 1, names[2], c->dw.c, c->dw.m, c->dw.n, c->dw.c_row);
+    neo__see_vector(f, 1, "dbias", c->dbias.to, c->dbias.cols);
+}
+static void neo__see_activation(neo__finite *f, const neo__activation_call *c) {
+    const neo_dtype dtype = c->narrow ? NEO_BF16 : NEO_F32;
+    if (c->rows == 1 && !c->narrow) { /* of any shape: counted through */
+        neo__see_vector(f, 0, "dy", c->dy, c->cols);
+        neo__see_vector(f, 0, "z", c->z, c->cols);
+        neo__see_vector(f, 0, "y", c->y, c->cols);
+        neo__see_vector(f, 1, c->backward ? "dz" : "y", c->out, c->cols);
+        return;
+    }
+    neo__see(f, 0, "dy", c->dy, c->rows, c->cols, c->dy_row);
+    neo__see_dtype(f, 0, "z", c->z, dtype, c->rows, c->cols, c->z_row);
+    neo__see(f, 0, "y", c->y, c->rows, c->cols, c->y_row);
+    neo__see_dtype(f, 1, c->backward ? "dz" : "y", c->out, dtype, c->rows, c->cols, c->out_row);
+}
+/* One row is a tensor of any shape. */
+static void neo__see_blended(neo__finite *f, int written, const char *name, const void *data,
+                             neo_dtype dtype, const neo__blend_call *c, int64_t apart) {
+    neo_tensor t = neo_tensor_1d((void *)(uintptr_t)data, dtype, c->cols);
+    t.place = neo__ctx_place(f->ctx);
+    if (c->rows == 1) neo__see_tensor(f, written, name, t);
+    else neo__see_dtype(f, written, name, data, dtype, c->rows, c->cols, apart);
+}
+static void neo__see_blend(neo__finite *f, const neo__blend_call *c) {
+    const int rows = c->kind == NEO__BLEND_ROWS;
+    if (!rows) neo__see_blended(f, 0, "x", c->x, c->x_dtype, c, c->x_row);
+    if (rows) neo__see_vector(f, 0, "dout", c->out, c->rows);
+    if (c->kind != NEO__BLEND_SCALE && c->kind != NEO__BLEND_ROUND)
+        neo__see_blended(f, 0, rows ? "x or y" : "y", c->y, c->y_dtype, c, c->y_row);
+    if (c->kind == NEO__BLEND_DOT) neo__see_vector(f, 1, "out", c->out, c->rows);
+    else if (c->kind == NEO__BLEND_ROUND)
+        neo__see_blended(f, 1, "y", c->y, c->y_dtype, c, c->y_row);
+    else if (!c->infinite) /* else the caller asks */
+        neo__see_blended(f, 1, rows ? "dx or dy" : "x", c->x, c->x_dtype, c, c->x_row);
+}
+static void neo__see_norm(neo__finite *f, const neo__norm_call *c) {
+    neo__see(f, 0, "x", c->x, c->rows, c->cols, c->x_row);
+    neo__see_vector(f, 0, "weight", c->weight, c->cols);
+    neo__see_vector(f, 0, "bias", c->bias, c->cols);
+    neo__see(f, 0, "dy", c->dy, c->rows, c->cols, c->dy_row);
+    neo__see(f, 1, "y", c->y, c->rows, c->cols, c->y_row);
+    neo__see(f, 1, "dx", c->dx, c->rows, c->cols, c->dx_row);
+    neo__see_vector(f, 1, "dweight", c->dweight, c->cols);
+    neo__see_vector(f, 1, "dbias", c->dbias, c->cols);
+}
+static void neo__see_embedding(neo__finite *f, const neo__embedding_call *c) {
+    const int64_t from = c->backward ? c->count : c->rows, to = c->backward ? c->rows : c->count;
+    neo__see(f, 0, c->backward ? "dout" : "table", c->from, from, c->dim, c->from_row);
+    if (c->add) neo__see(f, 0, "dtable", c->to, to, c->dim, c->to_row);
+    neo__see(f, 1, c->backward ? "dtable" : "out", c->to, to, c->dim, c->to_row);
+}
+static void neo__see_attention(neo__finite *f, const neo__attention_call *c) {
+    const int64_t rows = c->sequences * c->length, cols = c->heads * c->dim;
+    const int back = c->backward;
+    neo__see(f, 0, "q", c->q, rows, cols, c->q_row);
+    neo__see(f, 0, "k", c->k, rows, cols, c->k_row);
+    neo__see(f, 0, "v", c->v, rows, cols, c->v_row);
+    if (back) neo__see(f, 0, "dy", c->dy, rows, cols, c->dy_row);
+    neo__see(f, !back, "y", c->y, rows, cols, c->y_row);
+    neo__see(f, !back, "lse", c->lse, rows, c->heads, c->lse_row);
+    neo__see(f, 1, "dq", c->dq, rows, cols, c->dq_row);
+    neo__see(f, 1, "dk", c->dk, rows, cols, c->dk_row);
+    neo__see(f, 1, "dv", c->dv, rows, cols, c->dv_row);
+}
+static void neo__see_interact(neo__finite *f, const neo__interact_call *c) {
+    const int64_t dim = c->dim, wide = c->features * dim;
+    const int64_t width = neo_interact_width(dim, c->features, (int)c->diagonal);
+    neo__see(f, 0, "x", c->x, c->batch, dim, c->x_row);
+    neo__see(f, 0, "e", c->e, c->batch, wide, c->e_row);
+    neo__see(f, 0, "dz", c->dz, c->batch, width, c->dz_row);
+    neo__see(f, 1, "z", c->z, c->batch, width, c->z_row);
+    neo__see(f, 1, "dx", c->dx, c->batch, dim, c->dx_row);
+    neo__see(f, 1, "de", c->de, c->batch, wide, c->de_row);
+}
+static void neo__see_loss(neo__finite *f, const neo__loss_call *c) {
+    static const char *const names[][3] = {{"logit", "label", "dlogit"},
+                                           {"prob", "label", "dprob"},
+                                           {"pred", "target", "dpred"},
+                                           {"logit", "label", "dlogit"}};
+    const char *const *name = names[c->kind];
+    const neo__loss *l = (const neo__loss *)c->later.job;
+    const float *const data[3] = {c->x, c->y, c->dx};
+    for (int i = 0; i < 3; i++) {
+        if (c->width == 1) neo__see_vector(f, i == 2, name[i], data[i], c->rows);
+        else neo__see(f, i == 2, name[i], data[i], c->rows, c->width, c->width);
+        if (i == 1) neo__see_vector(f, 0, "weight", c->weight, c->rows);
+    }
+    if (!f->after || f->status != NEO_OK || !l->loss || f->written.text[0]) return;
+    if (*l->loss - *l->loss == 0.0) return;
+    f->written.value = (float)*l->loss;
+    snprintf(f->written.text, sizeof f->written.text, "the loss");
+}
+static void neo__see_convert(neo__finite *f, const neo__convert_call *c) {
+    const neo_tensor t[2] = {c->src, c->dst};
+    for (int i = 0; i < 2 && c->src.dtype != c->dst.dtype; i++) {
+        const int rows = t[i].ndim == 2 && t[i].stride[1] == 1;
+        if (neo__is_float(t[i].dtype) && (rows || (t[i].ndim == 1 && t[i].stride[0] == 1)))
+            neo__see_tensor(f, i, i ? "dst" : "src", t[i]);
+    }
+}
+static void neo__see_tree_sum(neo__finite *f, const neo__tree_sum_call *c) {
+    char name[40];
+    for (int i = 0; i < c->count; i++) {
+        snprintf(name, sizeof name, "parts[%d]", i);
+        neo__see_vector(f, 0, name, (const float *)c->parts[i].data, c->n);
+    }
+    neo__see_vector(f, 1, "out", c->out, c->n);
+}
+static void neo__see_optim(neo__finite *f, const neo__optim_call *c) {
+    const int step = c->pass == NEO__OPTIM_STEP;
+    const char *kinds[2];
+    char name[180];
+    int grad;
+    NEO__ZERO(neo_optim_desc, d);
+    d.kind = c->kind;
+    d.momentum = 1.0f;
+    (void)neo__optim_states(&d, kinds);
+    for (int64_t i = 0; i < c->span_count; i++) {
+        const neo__optim_span *s = &c->spans[i];
+        const neo_param *p = f->after ? neo__param_at(f->ctx, s->w, &grad) : NULL;
+        neo__see_vector(f, 0, "grad", s->grad, s->count);
+        neo__see_vector(f, 0, "w", s->w, s->count);
+        if (step) neo__see_vector(f, 1, "w", s->w, s->count);
+        for (int k = 0; k < 2; k++) {
+            snprintf(name, sizeof name, "%s of %.100s", kinds[k] ? kinds[k] : "",
+                     p ? p->name : "w");
+            neo__see_vector(f, 0, name, s->state[k], s->count);
+            if (c->pass <= NEO__OPTIM_LAMB_MOMENTS)
+                neo__see_vector(f, 1, name, s->state[k], s->count);
+        }
+        if (!f->after) f->with = NULL; /* all parameters are read */
+    }
+    f->ctx->last_read = NULL;
+}
+
+/* ---- embedding bags ---- */
+/* Features of `out` or `dout`. */
+static void neo__see_bags_tensor(neo__finite *f, int written, const neo__bags_job *j,
+                                 const char *what, const float *data) {
+    const neo_bags *b = j->object;
+    char name[120];
+    if (b->sizes.none) {
+        neo__see(f, written, what, data, j->tensor.out_rows, j->fixed.max_dim,
+                 j->told.host_features[0].out_stride);
+        return;
+    }
+    for (int64_t i = 0; i < b->sizes.features; i++) {
+        const neo__job_feature *p = &j->told.host_features[i];
+        const neo__bag_table *t = &b->tables[p->table];
+        snprintf(name, sizeof name, "%s of feature %" PRId64 " (table '%.60s') ", what, i, t->name);
+        neo__see(f, written, name, data + p->out_at, p->bags, t->dim, p->out_stride);
+    }
+}
+/* Numbers of a row of a table, in host memory; of a part of a table by their places in the whole.
+   Returns whether one is not finite. */
+static int neo__see_floats(neo__finite *f, neo__seen *seen, const neo__bag_table *t,
+                           const char *what, int64_t row, const float *x, int64_t n) {
+    const int64_t first = (int64_t)(t->job.store.first % t->job.store.stride);
+    char name[120];
+    for (int64_t i = 0; i < n; i++) {
+        if (x[i] - x[i] == 0.0f) continue;
+        snprintf(name, sizeof name, "table '%.80s': %s", t->name, what);
+        neo__seen_note(f, seen, name, NULL, 0, row + t->job.first_row, n > 1 ? first + i : i, x[i]);
+        return 1;
+    }
+    return 0;
+}
+/* Rows come to the host by way of the context's scratch; wider ones are not looked at. */
+static int neo__row_fits(const neo__bag_table *t) {
+    return (size_t)t->dim <= NEO__SHARED_SCRATCH_BYTES / sizeof(float);
+}
+/* A row of a table, and its states. Returns whether a number is not finite. */
+static int neo__see_row(neo__finite *f, neo__seen *seen, const neo_bags *b, int32_t table,
+                        int64_t row) {
+    const neo__bag_table *t = &b->tables[table];
+    float *x = (float *)(void *)neo__shared_scratch(f->ctx);
+    if (f->status != NEO_OK || seen->text[0]) return 1;
+    if (!neo__row_fits(t)) return 0;
+    f->status = neo__bags_move_rows(b, table, row, 1, x, NULL);
+    if (f->status != NEO_OK || neo__see_floats(f, seen, t, "weight", row, x, t->dim)) return 1;
+    for (int k = 0; k < 2; k++) {
+        const int64_t n = t->job.state_dim[k];
+        if (!t->job.state[k]) continue;
+        f->status = neo__bags_fetch(b, x, t->job.state[k] + row * n, (size_t)n * sizeof *x);
+        if (f->status != NEO_OK ||
+            neo__see_floats(f, seen, t, k ? "momentum2" : "momentum1", row, x, n))
+            return 1;
+    }
+    return 0;
+}
+/* Rows that the batch of the record reads or steps. */
+static void neo__see_batch_rows(neo__finite *f, neo__seen *seen, const neo__bags_job *j) {
+    enum { IDS = 64 };
+    const neo_bags *b = j->object;
+    const size_t size = j->batch.is_i32 ? sizeof(int32_t) : sizeof(int64_t);
+    int64_t ids[IDS], ends[2];
+    for (int64_t i = 0; i < b->sizes.features && j->batch.bags > 0; i++) {
+        const neo__job_feature *p = &j->told.host_features[i];
+        for (int k = 0; k < 2 && f->status == NEO_OK; k++)
+            f->status = neo__bags_fetch(
+                b, &ends[k], j->batch.offsets + p->first_bag + (k ? p->bags : 0), sizeof *ends);
+        for (int64_t at = ends[0], n; f->status == NEO_OK && at < ends[1]; at += n) {
+            const char *from = (const char *)j->batch.ids + (size_t)(at - j->batch.id_base) * size;
+            n = NEO__MIN(ends[1] - at, (int64_t)IDS);
+            f->status = neo__bags_fetch(b, ids, from, (size_t)n * size);
+            for (int64_t k = 0; f->status == NEO_OK && k < n; k++) {
+                int64_t row = neo__jagged_id(ids, j->batch.is_i32, k);
+                const int64_t last = b->tables[p->table].rows - 1;
+                if (b->bounds == NEO_BOUNDS_CLAMP) row = row < 0 ? 0 : NEO__MIN(row, last);
+                if (row < 0 || row > last) continue; /* dropped */
+                if (neo__see_row(f, seen, b, (int32_t)p->table, row)) return;
+            }
+        }
+    }
+}
+/* Sums that are kept, or, stepped, the rows that they have stepped. */
+static void neo__see_kept(neo__finite *f, const neo_bags *b, int stepped) {
+    float *x = (float *)(void *)neo__shared_scratch(f->ctx);
+    for (int64_t i = 0; i < b->kept.count; i++) {
+        uint64_t key = 0;
+        if (f->ctx->device) f->status = neo__bags_fetch(b, &key, b->job.kept.slot_key + i, 8);
+        if (f->status != NEO_OK) return;
+        const int32_t table = f->ctx->device ? neo__bags_table_of(b, (int64_t)key)
+                                             : b->kept.slots[i].table;
+        const neo__bag_table *t = &b->tables[table];
+        const int64_t row = f->ctx->device ? (int64_t)key - t->job.first_key : b->kept.slots[i].row;
+        if (stepped && neo__see_row(f, &f->written, b, table, row)) return;
+        if (stepped || !neo__row_fits(t)) continue;
+        f->status = neo__bags_fetch(b, x, b->job.kept.sums + neo__bags_slot_at(b, i),
+                                    (size_t)t->dim * sizeof *x);
+        if (f->status != NEO_OK ||
+            neo__see_floats(f, &f->written, t, "the gradient of weight", row, x, t->dim))
+            return;
+    }
+}
+static void neo__see_bags_forward(neo__finite *f, const neo__bags_job *j) {
+    if (f->after) neo__see_bags_tensor(f, 1, j, "out", j->tensor.out);
+    if (f->after && f->written.text[0]) neo__see_batch_rows(f, &f->read, j);
+}
+static void neo__see_bags_weight_grad(neo__finite *f, const neo__bags_job *j) {
+    neo__see_bags_tensor(f, 0, j, "dout", j->tensor.dout);
+    neo__see_vector(f, 1, "dweights", j->tensor.dweights, j->batch.most_ids);
+    if (f->after && f->written.text[0] && !f->read.text[0]) neo__see_batch_rows(f, &f->read, j);
+}
+/* Gradients that are not finite are not added, and step no row. */
+static void neo__see_bags_update(neo__finite *f, const neo__bags_job *j) {
+    const neo_bags *b = j->object;
+    if (f->after && j->keep) neo__see_kept(f, b, 0);
+    else if (f->after) neo__see_batch_rows(f, &f->written, j);
+    if (f->after) return;
+    f->after = 1;
+    if (j->add)
+        neo__see(f, 1, "grad", j->tensor.dout, j->sorted.records, b->tables[j->table].dim,
+                 j->sorted.grad_unit);
+    else neo__see_bags_tensor(f, 1, j, "dout", j->tensor.dout);
+    f->after = 0;
+}
+static void neo__see_bags_step_kept(neo__finite *f, const neo__bags_job *j) {
+    if (f->after) neo__see_kept(f, j->object, 1);
+}
+
+#define NEO__CHECKED(op, record)                                                                   \
+    static neo_status neo__checked_##op(neo_ctx *ctx, const char *fn, const record *call) {        \
+        neo__finite f = neo__finite_begin(ctx, fn);                                                \
+        neo__see_##op(&f, call);                                                                   \
+        if (f.status == NEO_OK && !f.written.text[0]) {                                            \
+            f.status = ctx->on->op(ctx->on, call);                                                 \
+            f.after = 1;                                                                           \
+            if (f.status == NEO_OK) neo__see_##op(&f, call);                                       \
+        }                                                                                          \
+        return neo__finite_end(&f);                                                                \
+    }
+NEO__CHECKED_LIST(NEO__CHECKED)
+#undef NEO__CHECKED
+
 NEO__COLD_END
 NEO__HOST_END
 NEO__COLD_BEGIN

@@ -538,6 +538,12 @@ typedef struct neo_fsdp_stats {
     neo_comm_stats shard, replica, all;  /* of its groups: F ranks; replicas; all (whole units) */
 } neo_fsdp_stats;
 NEO_API neo_fsdp_stats neo_fsdp_get_stats(const neo_fsdp *fsdp);
+/* neo_fsdp_norms: norms[i] = the norms of the gradient (of the last step, over the global batch)
+   and of the values of parameter i, whatever its cut, as neo_optim_norms: units in their order,
+   those that are not frozen. norms: neo_fsdp_norm_count of them. Collective.
+   Errors   NEO_ERR_ARG: an argument is NULL. Those of the communicator. */
+NEO_API int neo_fsdp_norm_count(const neo_fsdp *fsdp);
+NEO_API neo_status neo_fsdp_norms(neo_fsdp *fsdp, neo_param_norm *norms);
 NEO_API void neo_fsdp_reset_stats(neo_fsdp *fsdp);
 
 /* neo_state_add_fsdp: values, optimizer state, step and loss scale, under the names that
@@ -2199,13 +2205,16 @@ NEO_API neo_status neo_shard_forward_end(neo_shard *s, neo_tensor out) {
     NEO__TRY(neo__shard_check_rows(s, out, "neo_shard_forward_end", "out"));
     if (s->whole) s->phase = NEO__SHARD_IDLE; /* after a bad batch the next one may come */
     NEO__TRY(neo__shard_or_abort(s, neo__shard_take(s, out)));
+    NEO__TRY(neo__shard_or_abort(s, neo_check_finite(s->ctx, "neo_shard_forward_end", "out", out)));
     s->phase = NEO__SHARD_FORWARDED;
     return neo__shard_hurry(s);
 }
 NEO_API neo_status neo_shard_backward_begin(neo_shard *s, neo_tensor dout) {
     NEO__CHECK(s && s->phase == NEO__SHARD_FORWARDED, NEO_ERR_STATE,
                "neo_shard_backward_begin: neo_shard_forward_end has not been called");
-    NEO__TRY(neo__shard_check_rows(s, dout, "neo_shard_backward_begin", "dout"));
+    const char *fn = "neo_shard_backward_begin";
+    NEO__TRY(neo__shard_check_rows(s, dout, fn, "dout"));
+    NEO__TRY(neo__shard_or_abort(s, neo_check_finite(s->ctx, fn, "dout", dout)));
     NEO__TRY(neo__shard_or_abort(s, neo__shard_return(s, dout)));
     s->phase = NEO__SHARD_BACKWARD;
     return NEO_OK;
@@ -3881,6 +3890,14 @@ static void neo__fsdp_close(const neo_fsdp *f, neo__fsdp_unit *u) {
     u->open = NEO__FSDP_CLOSED;
     if (!f->always) neo__fsdp_bind(u, NULL, NULL);
 }
+/* With check_finite: the values of a unit that is whole. */
+static neo_status neo__fsdp_look(const neo_fsdp *f, const neo__fsdp_unit *u, const char *fn) {
+    for (int i = 0; i < u->params_count; i++) {
+        const neo_param *p = neo_params_at(u->params, i);
+        NEO__TRY(neo_check_finite(f->ctx, fn, p->name, p->value));
+    }
+    return NEO_OK;
+}
 NEO_API neo_status neo_fsdp_forward_begin(neo_fsdp *f, int unit) {
     float *values;
     NEO__TRY(neo__fsdp_check_window(f, "neo_fsdp_forward_begin", unit, NEO__FSDP_CLOSED));
@@ -3889,6 +3906,7 @@ NEO_API neo_status neo_fsdp_forward_begin(neo_fsdp *f, int unit) {
     neo__fsdp_open(f, unit, NEO__FSDP_FORWARD);
     if (!f->always) neo__fsdp_bind(&f->unit[unit], values, NULL);
     neo_status status = neo__fsdp_prefetch(f, unit);
+    if (status == NEO_OK) status = neo__fsdp_look(f, &f->unit[unit], "neo_fsdp_forward_begin");
     if (status != NEO_OK) neo__fsdp_close(f, &f->unit[unit]);
     return status;
 }
@@ -4473,6 +4491,11 @@ NEO_API neo_fsdp_stats neo_fsdp_get_stats(const neo_fsdp *f) {
     if (f->replica) s.replica = neo_comm_get_stats(f->replica);
     if (f->all) s.all = neo_comm_get_stats(f->all);
     return s;
+}
+NEO_API int neo_fsdp_norm_count(const neo_fsdp *f) { return neo_params_count(f->runs); }
+NEO_API neo_status neo_fsdp_norms(neo_fsdp *f, neo_param_norm *norms) {
+    NEO__CHECK(f && norms, NEO_ERR_ARG, "neo_fsdp_norms: an argument is NULL");
+    return neo_optim_norms(f->optim, norms);
 }
 NEO_API void neo_fsdp_reset_stats(neo_fsdp *f) {
     neo_comm *groups[] = {f->shard, f->replica, f->all};

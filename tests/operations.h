@@ -426,7 +426,10 @@ static void tuned_step(tuned *o) {
     }
     CHECK_OK(neo_optim_step(o->optim, 0.05f));
     const double norm = neo_optim_grad_norm(o->optim);
+    neo_param_norm norms[2];
     note_bytes("norm", 0, &norm, sizeof norm);
+    CHECK_OK(neo_optim_norms(o->optim, norms));
+    for (int k = 0; k < 2; k++) note_bytes("norms", k, &norms[k].grad, 2 * sizeof norm);
 }
 static void row_optim(void) {
     for (int i = 0; i < 6; i++) {

@@ -52,7 +52,7 @@ typedef struct cli_option {
 /* The machine a job runs on: `options` has a field `machine` for the rows of CLI_MACHINE. */
 typedef struct cli_machine {
     char *device, *graph;
-    int64_t ranks, threads, repro_shards, timeout, exact;
+    int64_t ranks, threads, repro_shards, timeout, exact, check_finite;
 } cli_machine;
 #define CLI_MACHINE                                                                            \
     CLI_GROUP("Machine"),                                                                      \
@@ -70,7 +70,10 @@ typedef struct cli_machine {
              "cpu; cuda: the GPUs, one for each rank in turn; cuda:1 ...: that GPU for all"),  \
     CLI_FLAG("exact", machine.exact,                                                           \
              "on a GPU: matrix products with the bits of the CPU, slower"),                    \
-    CLI_TEXT("graph", machine.graph, "G", "on", "on a GPU: on (a step is one launch) or off")
+    CLI_TEXT("graph", machine.graph, "G", "on", "on a GPU: on (a step is one launch) or off"), \
+    CLI_FLAG("check-finite", machine.check_finite,                                             \
+             "look at all numbers: the first NaN or infinity ends the run and is named; slower. " \
+             "NEO_CHECK_FINITE=1 in the environment does the same")
 
 /* The checkpoints of a run: a field `saves` for the rows of CLI_SAVES. */
 typedef struct cli_saves {

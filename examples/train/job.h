@@ -113,22 +113,9 @@ static int threads_of_a_rank(int64_t ranks) {
     return cores < 1 ? 1 : cores;
 }
 
-/* Plain C on a machine that could do better is much slower, and easily a variable that was left. */
-static void warn_of_isa(const cli_rank *me) {
-    int better = 0;
-#if defined(__x86_64__)
-    better = __builtin_cpu_supports("avx2") != 0;
-#elif defined(__aarch64__)
-    better = 1;
-#endif
-    if (neo_ctx_isa(me->ctx) != NEO_ISA_SCALAR || !better) return;
-    say(me, "%s: computes without vector instructions, which this machine has: %s\n",
-        me->job->program->name, getenv("NEO_ISA") ? "NEO_ISA says so" : "it was built so");
-}
-
 /* Describes the ranks of the job. */
 static neo_status cli_describe(cli_job *job, const cli_machine *machine, int64_t seed) {
-    const char *isa = getenv("NEO_ISA");
+    const char *isa = getenv("NEO_ISA"), *looks = getenv("NEO_CHECK_FINITE");
     neo_comm_desc desc = {.ranks = (int)machine->ranks,
                           .ctx = {.seed = (uint64_t)seed, .logger = {cli_log, job}}};
     if (isa) TRY(neo_isa_parse(isa, &desc.ctx.isa));
@@ -139,6 +126,7 @@ static neo_status cli_describe(cli_job *job, const cli_machine *machine, int64_t
     desc.ctx.repro_shards = (int)machine->repro_shards;
     desc.timeout_ms = machine->timeout ? (int)machine->timeout * 1000 : -1;
     desc.ctx.threads = (int)machine->threads;
+    desc.ctx.check_finite = machine->check_finite || (looks && strcmp(looks, "0"));
     if (!desc.ctx.threads) desc.ctx.threads = threads_of_a_rank(machine->ranks);
     job->comm = desc;
     return NEO_OK;
@@ -194,7 +182,6 @@ static neo_status cli_run(const cli_rank *me, neo_status (*body)(void *run), voi
         if (cli_twice[0])
             say(me, "%s: warning: %s is given twice: the last one counts\n", job->program->name,
                 cli_twice);
-        warn_of_isa(me);
         status = body(run);
     }
     if (status != NEO_OK) cli_stop(me, status);

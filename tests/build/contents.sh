@@ -11,13 +11,13 @@ mkdir -p "$W"
 # section are in sections.txt.
 budget() {
     case $1 in
-    neo.h) echo 17747 0 1 ;;
+    neo.h) echo 18405 0 1 ;;
     neo_state.h) echo 3719 0 0 ;;
     neo_data.h) echo 4885 0 0 ;;
     neo_comm.h) echo 4994 0 0 ;;
     neo_plan.h) echo 4517 0 0 ;;
-    neo_fsdp.h) echo 4754 0 0 ;;
-    neo_cuda.cuh) echo 4269 0 0 ;;
+    neo_fsdp.h) echo 4777 0 0 ;;
+    neo_cuda.cuh) echo 4271 0 0 ;;
     esac
 }
 # sections HEADER: its name, each section's mark and lines.

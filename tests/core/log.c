@@ -234,7 +234,37 @@ static void json_full_disk(void) {
     neo_ctx_destroy(ctx);
 }
 
+/* Plain C where there are vectors is told once by a context, and not by one that has them. */
+static int warnings;
+static void count_warnings(neo_log_level level, const char *message, void *user) {
+    CHECK(level == NEO_LOG_WARNING && !user);
+    snprintf(text, sizeof text, "%s", message);
+    warnings++;
+}
+static void plain_c_is_told(void) {
+    const int has_better = neo_isa_available(NEO_ISA_AVX2) || neo_isa_available(NEO_ISA_NEON);
+    neo_ctx_desc d = {.threads = 1, .logger = {count_warnings, NULL}};
+    neo_ctx *ctx;
+    text[0] = 0;
+    REQUIRE_OK(neo_ctx_create(&d, &ctx));
+    neo_ctx_destroy(ctx);
+    if (!has_better) { /* or this test was compiled without them */
+        const char *says = "neo was compiled without them";
+        CHECK(warnings == 0 || (warnings == 1 && strstr(text, says)));
+        return;
+    }
+    CHECK_INT(warnings, 0);
+    d.isa = NEO_ISA_SCALAR;
+    REQUIRE_OK(neo_ctx_create(&d, &ctx));
+    neo_ctx_destroy(ctx);
+    CHECK_INT(warnings, 1);
+    CHECK(strstr(text, "neo_ctx_create: computes without vector instructions, which this machine "
+                       "has (") == text);
+    CHECK(strstr(text, "): neo_ctx_desc.isa says so") != NULL);
+}
+
 int main(void) {
+    RUN(plain_c_is_told);
     RUN(terminal_bar);
     RUN(throttled);
     RUN(plain_lines);

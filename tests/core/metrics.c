@@ -231,12 +231,46 @@ static void errors_and_memory(void) {
     neo_ctx_destroy(ctx);
 }
 
+/* The largest logits there are: no sum overflows, ties are ties, every value is finite. */
+static void extreme_logits(void) {
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    static float x[1000], y[1000];
+    const neo_metrics_desc d = {1000, 600};
+    neo_metrics *m;
+    neo_metric_values v[2];
+    REQUIRE_OK(neo_metrics_create(ctx, &d, &m));
+    for (int i = 0; i < 1000; i++) {
+        x[i] = i % 4 < 2 ? FLT_MAX : -FLT_MAX; /* half of them wrong, by FLT_MAX each */
+        y[i] = (float)(i % 2);
+    }
+    REQUIRE_OK(neo_metrics_update(m, neo_tensor_1d(x, NEO_F32, 1000),
+                                  neo_tensor_1d(y, NEO_F32, 1000)));
+    REQUIRE_OK(neo_metrics_lifetime(m, &v[0]));
+    REQUIRE_OK(neo_metrics_window(m, &v[1]));
+    for (int i = 0; i < 2; i++) {
+        CHECK(v[i].auc == 0.5 && v[i].accuracy == 0.5 && v[i].base_rate == 0.5);
+        CHECK(v[i].calibration == 1.0);
+        CHECK(v[i].logloss == (double)FLT_MAX / 2);
+        CHECK_NEAR(v[i].ne / (v[i].logloss / log(2.0)), 1.0, 1e-12);
+    }
+    x[7] = -INFINITY; /* nothing of the batch counts */
+    CHECK_ERR(neo_metrics_update(m, neo_tensor_1d(x, NEO_F32, 1000),
+                                 neo_tensor_1d(y, NEO_F32, 1000)),
+              NEO_ERR_NUMERIC, "logit of sample 7 is -inf");
+    REQUIRE_OK(neo_metrics_lifetime(m, &v[0]));
+    CHECK_INT(v[0].count, 1000);
+    CHECK(v[0].logloss == (double)FLT_MAX / 2);
+    neo_metrics_destroy(m);
+    neo_ctx_destroy(ctx);
+}
+
 int main(void) {
     RUN(auc_equals_all_pairs);
     RUN(values_equal_reference);
     RUN(order_and_path_do_not_matter);
     RUN(window_is_the_last_samples);
     RUN(alike_labels_and_overflow);
+    RUN(extreme_logits);
     RUN(errors_and_memory);
     return test_end("core/metrics");
 }

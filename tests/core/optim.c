@@ -425,6 +425,55 @@ static void schedules(void) {
     CHECK(neo_schedule_lr(&none, 0) == 0 && neo_schedule_lr(&none, 5) == 0);
 }
 
+/* Norms of single parameters, against sums in double; the same bits everywhere. */
+static void norms_of_parameters(void) {
+    static const neo_isa isas[2] = {NEO_ISA_SCALAR, NEO_ISA_BEST};
+    neo_param_norm norm[2][PARAMS], first[PARAMS];
+    for (int k = 0; k < 2; k++) {
+        neo_ctx *ctx = test_ctx(k ? 3 : 1, isas[k], 1);
+        neo_params *params = make_params(ctx);
+        neo_optim_desc sgd = {.kind = NEO_OPTIM_SGD};
+        neo_optim *optim = NULL;
+        new_gradients(params, 5);
+        const int64_t allocs = neo_ctx_memory(ctx).alloc_count;
+        REQUIRE_OK(neo_params_norms(params, norm[k]));
+        CHECK_INT(neo_ctx_memory(ctx).alloc_count, allocs);
+        for (int i = 0; i < PARAMS; i++) {
+            double grad = 0, weight = 0;
+            for (int64_t j = 0; j < sizes[i]; j++) {
+                grad += (double)gradients(params, i)[j] * (double)gradients(params, i)[j];
+                weight += (double)weights(params, i)[j] * (double)weights(params, i)[j];
+            }
+            CHECK(strcmp(norm[k][i].name, names[i]) == 0);
+            CHECK_NEAR(norm[k][i].grad, sqrt(grad), 1e-6 * sqrt(grad));
+            CHECK_NEAR(norm[k][i].weight, sqrt(weight), 1e-6 * sqrt(weight));
+            if (k == 0) first[i] = norm[0][i];
+            CHECK(norm[k][i].grad == first[i].grad && norm[k][i].weight == first[i].weight);
+        }
+        CHECK_INT(neo_norms_largest(norm[k], PARAMS), 4);
+        for (int i = 0; i < 300; i++) gradients(params, 3)[i] = i % 2 ? 3e38f : -3e38f;
+        gradients(params, 4)[7] = 1e20f; /* its square is no float */
+        REQUIRE_OK(neo_optim_create(ctx, params, &sgd, &optim));
+        REQUIRE_OK(neo_optim_norms(optim, norm[k]));
+        CHECK_NEAR(norm[k][3].grad, 3e38 * sqrt(300), 1e32);
+        CHECK_NEAR(norm[k][4].grad, 1e20, 1e14);
+        CHECK_INT(neo_norms_largest(norm[k], PARAMS), 3);
+        gradients(params, 0)[0] = -INFINITY, weights(params, 1)[255] = NAN;
+        REQUIRE_OK(neo_params_norms(params, norm[k]));
+        CHECK(isinf(norm[k][0].grad) && norm[k][0].grad > 0 && isnan(norm[k][1].weight));
+        CHECK_INT(neo_norms_largest(norm[k], PARAMS), 0);
+        gradients(params, 1)[0] = NAN;
+        REQUIRE_OK(neo_params_norms(params, norm[k]));
+        CHECK_INT(neo_norms_largest(norm[k], PARAMS), 1);
+        CHECK_INT(neo_norms_largest(norm[k], 0), -1);
+        CHECK_ERR(neo_params_norms(params, NULL), NEO_ERR_ARG, "norms is NULL");
+        CHECK_ERR(neo_optim_norms(NULL, norm[k]), NEO_ERR_ARG, "optim or norms is NULL");
+        neo_optim_destroy(optim);
+        neo_params_destroy(params);
+        neo_ctx_destroy(ctx);
+    }
+}
+
 int main(void) {
     RUN(params_are_named_padded_and_found);
     RUN(steps_equal_the_reference);
@@ -433,6 +482,7 @@ int main(void) {
     RUN(lamb_with_zero_norms);
     RUN(squares_of_others_are_in_the_norm);
     RUN(not_finite_norms_change_nothing);
+    RUN(norms_of_parameters);
     RUN(refusals);
     RUN(schedules);
     return test_end("core/optim");

@@ -6,11 +6,14 @@
    the CPU or, in `make test-cuda`, a GPU. */
 #include "operations.h"
 
+#include "finite.h"
+
 #include "neo_cuda.cuh"
 
 static neo_device *gpu;
 static neo_ctx *cpu_ctx, *gpu_ctx;
 
+static int check_finite; /* of the next contexts */
 static neo_ctx *make_ctx(neo_device *device, int shards) {
     neo_ctx_desc d;
     neo_ctx *ctx = NULL;
@@ -19,6 +22,7 @@ static neo_ctx *make_ctx(neo_device *device, int shards) {
     d.repro_shards = shards;
     d.seed = 7;
     d.device = device;
+    d.check_finite = check_finite;
     if (neo_ctx_create(&d, &ctx) == NEO_OK) return ctx;
     printf("cannot create a context: %s\n", neo_last_error());
     exit(1);
@@ -65,6 +69,16 @@ static void every_operation(void) {
     CHECK_OK(neo_cuda_graph_create(gpu, NULL, &graph));
     operations_run(both, 2, forget_calls, check_called);
     neo_cuda_graph_destroy(graph);
+}
+/* With check_finite the same bits, also in what would be a graph's step; and what it finds. */
+static void every_number(void) {
+    check_finite = 1;
+    neo_ctx *both[2] = {cpu_ctx, make_ctx(gpu, 3)};
+    CHECK_OK(neo_cuda_graph_create(gpu, NULL, &graph));
+    operations_run(both, 2, NULL, NULL);
+    neo_cuda_graph_destroy(graph);
+    finite_run(both[1]);
+    neo_ctx_destroy(both[1]);
 }
 
 /* ---- a whole small model: parameters, MLP, optimizers, digests, checkpoints ---- */
@@ -337,6 +351,7 @@ int main(void) {
     RUN(test_gradcheck);
     RUN(test_places);
     RUN(test_device_first);
+    every_number();
     CHECK_INT(neo_ctx_memory(gpu_ctx).device_bytes, 0);
     neo_ctx_destroy(gpu_ctx);
     neo_ctx_destroy(cpu_ctx);

@@ -9,6 +9,8 @@ static void limited_free(void *ptr, size_t bytes, void *user);
 typedef struct Watch {
     Config config;
     uint64_t digest;        /* of rank 0, after the steps */
+    uint64_t norms;         /* hash of the parameters' norms after the last step */
+    int check_finite;
     double loss, grad_norm; /* of the last step: all samples */
     float scale;
     int64_t skipped;
@@ -32,6 +34,27 @@ static neo_status give_up(neo_comm *comm, const Config *c, neo_fsdp *f, Model *m
     }
     return neo_fsdp_cancel(f);
 }
+/* One number of all names and norms. together: the squares of the gradients' norms add up to that
+   of the clip norm, if there is one. */
+static neo_status hash_norms(neo_comm *comm, neo_fsdp *f, int together, uint64_t *hash) {
+    neo_param_norm norm[2 * LAYERS];
+    const int count = neo_fsdp_norm_count(f);
+    const double all = neo_fsdp_get_stats(f).grad_norm;
+    double squares = 0;
+    EXPECT(comm, count <= 2 * LAYERS, "%d norms", count);
+    NEO__TRY(neo_fsdp_norms(f, norm));
+    for (int i = 0; i < count; i++) {
+        uint64_t bits[2];
+        memcpy(&bits[0], &norm[i].grad, sizeof bits[0]);
+        memcpy(&bits[1], &norm[i].weight, sizeof bits[1]);
+        *hash = mixed((*hash * 31 + neo_hash(norm[i].name)) ^ bits[0]) * 31 + bits[1];
+        squares += norm[i].grad * norm[i].grad;
+        EXPECT(comm, norm[i].weight > 0, "%s: weight norm %g", norm[i].name, norm[i].weight);
+    }
+    if (all > 0 && together)
+        EXPECT(comm, fabs(sqrt(squares) / all - 1) < 1e-12, "%g, not %g", sqrt(squares), all);
+    return NEO_OK;
+}
 static neo_status watch(neo_comm *comm, void *user) {
     Watch *w = (Watch *)user;
     Config c = w->config;
@@ -49,9 +72,14 @@ static neo_status watch(neo_comm *comm, void *user) {
         loss = m.loss;
     }
     neo_fsdp_stats s = neo_fsdp_get_stats(f);
+    uint64_t norms = 0;
+    const float type = c.desc.optim.clip_norm_type;
+    const int together = s.skipped == 0 && (type == 0.0f || type == 2.0f);
     EXPECT_OK(comm, fsdp_digest(comm, f, &digest));
+    EXPECT_OK(comm, hash_norms(comm, f, together, &norms));
     if (neo_comm_rank(comm) == 0) {
         w->digest = digest;
+        w->norms = norms;
         w->loss = loss;
         w->grad_norm = s.grad_norm;
         w->scale = neo_fsdp_loss_scale(f);
@@ -70,6 +98,7 @@ static neo_comm_desc job(void) {
 }
 static int go(int ranks, Watch *w) {
     neo_comm_desc d = job();
+    d.ctx.check_finite = w->check_finite;
     int bad = run_ranks(ranks, &d, watch, w);
     failures += bad;
     return bad;
@@ -99,6 +128,8 @@ static uint64_t alike(const Config *c, const char *what) {
         SAME(w.digest, one.digest, "%s: %d ranks, %s: %016llx, one rank %016llx\n", what, ranks[i],
              neo_fsdp_mode_name(w.config.desc.mode), (unsigned long long)w.digest,
              (unsigned long long)one.digest);
+        SAME(w.norms, one.norms, "%s: %d ranks, %s: norms differ\n", what, ranks[i],
+             neo_fsdp_mode_name(w.config.desc.mode));
         SAME(w.grad_norm, one.grad_norm, "%s: norm %.17g and %.17g\n", what, w.grad_norm,
              one.grad_norm);
         SAME(w.scale, one.scale, "%s: scale %g and %g\n", what, (double)w.scale, (double)one.scale);
@@ -975,6 +1006,44 @@ static int memory(void) {
     return bad;
 }
 
+/* check_finite: what a sum over ranks, a step and a gather make of finite gradients. */
+static neo_status finite_step(neo_fsdp *f, neo_params *set, float grad, float lr) {
+    NEO__TRY(neo_fsdp_forward_begin(f, 0));
+    NEO__TRY(neo_fsdp_forward_end(f, 0));
+    NEO__TRY(neo_fsdp_backward_begin(f, 0, 0));
+    for (int64_t i = 0; i < 1000; i++) ((float *)neo_params_at(set, 0)->grad.data)[i] = grad;
+    NEO__TRY(neo_fsdp_backward_end(f, 0));
+    return neo_fsdp_step(f, lr);
+}
+static neo_status numbers_found(neo_comm *comm, void *user) {
+    const int64_t shape[2] = {10, 100};
+    const neo_init init = {NEO_INIT_CONSTANT, 1.0f, 0.0f};
+    neo_fsdp_unit unit;
+    neo_fsdp_desc d;
+    neo_params *set;
+    neo_fsdp *f;
+    (void)user;
+    memset(&d, 0, sizeof d);
+    memset(&unit, 0, sizeof unit);
+    EXPECT_OK(comm, neo_params_create_deferred(neo_comm_ctx(comm), &set));
+    EXPECT_OK(comm, neo_params_add(set, "head", 2, shape, init, NULL));
+    unit.name = "unit", unit.params = set;
+    d.units = &unit, d.unit_count = 1;
+    d.optim.kind = NEO_OPTIM_SGD;
+    EXPECT_OK(comm, neo_fsdp_create(comm, &d, &f));
+    EXPECT_OK(comm, finite_step(f, set, 1.0f, 0.5f));
+    EXPECT_ERR(comm, finite_step(f, set, 3e38f, 0.5f), NEO_ERR_NUMERIC,
+               "neo_optim_step: the gradient of head[0] is inf at step 2"); /* the sum */
+    EXPECT_OK(comm, finite_step(f, set, 1.0f, 0.5f));
+    EXPECT_ERR(comm, finite_step(f, set, 1e30f, 1e30f), NEO_ERR_NUMERIC,
+               "neo_optim_step: head[0] is -inf at step 3, from finite numbers"); /* each shard */
+    EXPECT_ERR(comm, neo_fsdp_forward_begin(f, 0), NEO_ERR_NUMERIC,
+               "neo_fsdp_forward_begin: head[0][0] is -inf at step 3");
+    neo_fsdp_destroy(f);
+    neo_params_destroy(set);
+    return NEO_OK;
+}
+
 int main(void) {
     int bad = 0, calls[] = {0, 1, 3, 8, 20};
     neo_comm_desc d = job();
@@ -988,6 +1057,14 @@ int main(void) {
     plain.config = config_new();
     go(1, &plain);
     for (int w = 1; w <= 3; w++) bad += run_ranks(w, &d, offloaded, &plain.digest);
+    Watch looked = plain;
+    looked.check_finite = 1;
+    go(3, &looked);
+    SAME(looked.digest, plain.digest, "check_finite changes the bits\n");
+    SAME(looked.norms, plain.norms, "norms of 3 ranks differ\n");
+    d.ctx.check_finite = 1;
+    bad += run_ranks(2, &d, numbers_found, NULL);
+    d.ctx.check_finite = 0;
     uint64_t of_tied = 0;
     for (int w = 1; w <= 8; w++) bad += run_ranks(w, &d, tied, &of_tied);
     uint64_t of_hands[2] = {0, 0};

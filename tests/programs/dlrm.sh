@@ -48,6 +48,9 @@ base=$(digest $model --threads 1 --repro-shards 8)
 for threads in 2 3 8; do
     same "threads $threads" "$(digest $model --repro-shards 8 --threads $threads)" "$base"
 done
+same "--check-finite" "$(digest $model --repro-shards 8 --ranks 2 --check-finite)" "$base"
+NEO_CHECK_FINITE=1 refused "the first NaN" \
+    '^dlrm: neo_[a-z_]*: .* at step [0-9]*, .*, from finite numbers' $model --lr 1e9 --threads 1
 narrow=$(digest $model --dtype bf16 --threads 1 --repro-shards 8)
 if [ -n "$narrow" ] && [ "$narrow" != "$base" ]; then
     pass

@@ -111,6 +111,43 @@ static void a_bad_batch_of_one_rank_stops_all_and_breaks_nothing(void) {
     }
 }
 
+/* ---- check_finite: the bits of a run without it; what one rank finds ends all ---- */
+static neo_status looked_at(neo_comm *comm, void *user) {
+    Case *c = user;
+    const int rank = neo_comm_rank(comm);
+    neo_shard *shard;
+    Mine m;
+    TRY(make(c, comm, &shard));
+    for (int s = 0; s < c->steps; s++) TRY(step(c, comm, shard, s));
+    TRY(check_digest(comm, shard, c->digest));
+    mine_make(&m, c, 0, rank, neo_comm_size(comm));
+    float *out = malloc(4 * (size_t)(m.n * c->width + 1));
+    neo_tensor rows = neo_tensor_2d(out, NEO_F32, m.n, c->width);
+    neo_status status = neo_shard_forward(shard, &m.j, c->size[0], rows);
+    if (rank == 1) out[2] = NAN;
+    if (status == NEO_OK) status = neo_shard_backward(shard, rows, 0.05f);
+    EXPECT(status != NEO_OK);
+    if (rank == 1) EXPECT(status == NEO_ERR_NUMERIC);
+    if (!strstr(neo_last_error(), "neo_shard_backward_begin: dout[0][2] is nan at step 5"))
+        printf("  rank %d: '%s'\n", rank, neo_last_error()), wrong[rank]++;
+    free(out);
+    mine_free(&m);
+    neo_shard_destroy(shard);
+    return NEO_OK;
+}
+static void a_number_that_is_not_finite_is_found(void) {
+    for (int i = 0; i < 8; i++) {
+        Case c;
+        neo_ctx *ctx;
+        const int ranks = 2 + i % 2;
+        begin(&c, &ctx, ranks, i, 0);
+        neo_comm_desc d = comm_desc();
+        d.ctx.check_finite = 1;
+        CHECK_OK(neo_comm_spawn(ranks, &d, looked_at, &c, NULL));
+        end(&c, ctx, ranks);
+    }
+}
+
 /* ---- ranks that do not mean the same batch ---- */
 static neo_status other_global(neo_comm *comm, void *user) {
     Case *c = user;
@@ -523,6 +560,7 @@ static void rows_cut_without_buckets_add_nearly_alike(void) {
 
 int main(void) {
     RUN(a_bad_batch_of_one_rank_stops_all_and_breaks_nothing);
+    RUN(a_number_that_is_not_finite_is_found);
     RUN(another_global_batch_is_named);
     RUN(calls_out_of_order_are_refused);
     RUN(ids_outside_are_dropped_or_clamped_as_on_one_rank);
