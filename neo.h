@@ -1483,7 +1483,9 @@ NEO_API void neo_progress_end(neo_progress *progress, double loss);
    ------------------------------------------------------------------------ */
 /* neo_stop_on_signals: from now on the first SIGINT or SIGTERM is kept for neo_stop_signal, and the
    next one of either ends the program at once; within half a second it is the same one, which
-   launchers and process groups deliver twice. Reads and waits of the program go on after it. On
+   launchers and process groups deliver twice. A call that is blocked in a read or a wait stays so:
+   a loop that waits for a pipe sees the signal when data come, or never; the second signal ends
+   it. One that the program ignores (SIGINT, in the background of a script) stays ignored. On
    Windows: Ctrl-C counts as SIGINT, Ctrl-Break as SIGTERM. Which one came is neo's only writable
    global besides the text of neo_last_error, as handlers belong to the process; with NEO_STATIC
    every file has its own. A program that does not call this keeps its handlers. Threads: call it
@@ -12991,12 +12993,17 @@ static void neo__stop_handler(int number) {
     raise(number);
 }
 NEO_API neo_status neo_stop_on_signals(void) {
-    struct sigaction action;
+    static const int numbers[] = {SIGINT, SIGTERM};
+    struct sigaction action, before;
     memset(&action, 0, sizeof action);
     action.sa_handler = neo__stop_handler;
     action.sa_flags = SA_RESTART;
-    NEO__CHECK(sigaction(SIGINT, &action, NULL) == 0 && sigaction(SIGTERM, &action, NULL) == 0,
-               NEO_ERR_SYSTEM, "neo_stop_on_signals: %s", strerror(errno));
+    for (int i = 0; i < 2; i++) {
+        int failed = sigaction(numbers[i], NULL, &before);
+        if (!failed && before.sa_handler == SIG_IGN) continue;
+        failed |= sigaction(numbers[i], &action, NULL);
+        NEO__CHECK(!failed, NEO_ERR_SYSTEM, "neo_stop_on_signals: %s", strerror(errno));
+    }
     return NEO_OK;
 }
 #endif

@@ -204,7 +204,6 @@ static neo_status cli_run(const cli_rank *me, neo_status (*body)(void *run), voi
 
 /* Starts the ranks. parsed: the status of reading the options. Returns the exit status. */
 static int cli_start(cli_job *job, neo_status parsed, neo_comm_fn rank) {
-    if (parsed == NEO_OK && !job->help) parsed = neo_stop_on_signals();
     if (parsed != NEO_OK) snprintf(job->refused, sizeof job->refused, "%s", neo_last_error());
     if (job->refused[0] || job->help) job->comm = (neo_comm_desc){.ranks = 1}; /* enough to print */
     if (neo_comm_init_env(&job->comm, rank, job) == NEO_OK)
@@ -237,10 +236,13 @@ static neo_status make_saves(const cli_saves *saves) {
     return check_writable("checkpoint", path);
 }
 
-/* No run overwrites the checkpoints of another one. */
+/* No run overwrites the checkpoints of another one, nor its best model. */
 static neo_status check_fresh(const cli_saves *saves) {
+    char best[4096];
     int64_t there = -1;
+    snprintf(best, sizeof best, "%s/best", saves->dir);
     neo_status status = neo_find_checkpoint(saves->dir, &there);
+    if (status == NEO_ERR_NOT_FOUND) status = neo_find_checkpoint(best, &there);
     if (status != NEO_OK) return status == NEO_ERR_NOT_FOUND ? NEO_OK : status;
     REFUSE("--checkpoint %s: holds step %lld of an earlier run: add --resume to go on with it, "
            "or name another directory", saves->dir, (long long)there);
