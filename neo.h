@@ -376,6 +376,9 @@ typedef struct neo_group {
     /* words[i] = the sum over all ranks, modulo 2^64. */
     neo_status (*sum)(void *user, uint64_t *words, int count);
     void *user;
+    /* NULL, or called before (on = 1) and after (on = 0) ranks meet between work on files: a disk
+       may make one late that is well. Not collective. */
+    void (*patient)(void *user, int on);
 } neo_group;
 
 /* ---------------------------------------------------------------------------
@@ -1789,6 +1792,7 @@ NEO__UNUSED static neo_status neo__error_restore(const neo__kept_error *e) {
 }
 
 /* ---- threads, mutexes, conditions: POSIX or Windows ---- */
+enum { NEO__MAX_THREADS = 256, NEO__MASK_BYTES = 2048 };
 #if defined(_WIN32)
 typedef SRWLOCK neo__mutex;
 typedef CONDITION_VARIABLE neo__cond;
@@ -1817,7 +1821,7 @@ NEO__UNUSED static int neo__cores_online(void) {
     GetSystemInfo(&info);
     return (int)info.dwNumberOfProcessors;
 }
-NEO__UNUSED static int neo__core_count(void) { return neo__cores_online(); }
+NEO__UNUSED static void neo__core_mask(unsigned char *mask) { memset(mask, 0, NEO__MASK_BYTES); }
 #else
 typedef pthread_mutex_t neo__mutex;
 typedef pthread_cond_t neo__cond;
@@ -1866,25 +1870,39 @@ NEO__UNUSED static void neo__thread_sleep(int64_t ns) {
 NEO__UNUSED static int neo__cores_online(void) {
     return (int)NEO__MAX(sysconf(_SC_NPROCESSORS_ONLN), 1);
 }
-/* Cores this process may run on: the affinity mask where the system tells (Linux), else all. */
-NEO__UNUSED static int neo__core_count(void) {
-    int cores = neo__cores_online(), allowed = 0;
-    char line[1024];
+/* The cores that this process may run on, four in a byte, where the system tells (Linux); zeros
+   where it does not. mask: [NEO__MASK_BYTES]. */
+NEO__UNUSED static void neo__core_mask(unsigned char *mask) {
+    char line[NEO__MASK_BYTES];
     FILE *f = fopen("/proc/self/status", "r");
+    memset(mask, 0, NEO__MASK_BYTES);
     while (f && fgets(line, sizeof line, f)) {
         if (strncmp(line, "Cpus_allowed:", 13) != 0) continue;
-        for (const char *p = line + 13; *p; p++) {
-            int digit = *p >= '0' && *p <= '9'   ? *p - '0'
-                        : *p >= 'a' && *p <= 'f' ? *p - 'a' + 10
-                                                 : 0;
-            for (; digit; digit &= digit - 1) allowed++;
-        }
+        for (int i = 13; line[i]; i++)
+            mask[i] = (unsigned char)(line[i] >= '0' && line[i] <= '9'   ? line[i] - '0'
+                                      : line[i] >= 'a' && line[i] <= 'f' ? line[i] - 'a' + 10
+                                                                         : 0);
         break;
     }
     if (f) fclose(f);
-    return allowed > 0 && allowed < cores ? allowed : cores;
 }
 #endif
+/* Cores of a mask; all of the machine, if it has none. */
+NEO__UNUSED static int neo__mask_cores(const unsigned char *mask) {
+    int cores = neo__cores_online(), allowed = 0;
+    for (int i = 0; i < NEO__MASK_BYTES; i++)
+        for (int four = mask[i]; four; four &= four - 1) allowed++;
+    return allowed > 0 && allowed < cores ? allowed : cores;
+}
+/* Threads of each of some ranks that share cores. */
+NEO__UNUSED static int neo__core_share(int cores, int ranks) {
+    return NEO__MIN(NEO__MAX(cores / ranks, 1), NEO__MAX_THREADS);
+}
+NEO__UNUSED static int neo__core_count(void) {
+    unsigned char mask[NEO__MASK_BYTES];
+    neo__core_mask(mask);
+    return neo__mask_cores(mask);
+}
 
 /* A thread's entry; kept by the starter until the thread is joined. */
 typedef struct neo__thread_start {
@@ -3394,7 +3412,6 @@ static const char *neo__fp_self_check(void) {
    ------------------------------------------------------------------------ */
 enum {
     NEO__ALIGN = 64,
-    NEO__MAX_THREADS = 256,
     NEO__WORKER_SCRATCH_BYTES = 9 << 18, /* per worker: packed tiles, leaf partial sums */
     NEO__SHARED_SCRATCH_BYTES = 16 << 20 /* of the caller: packed operands shared by all workers */
 };
@@ -3956,7 +3973,7 @@ NEO_API neo_status neo_ctx_create(const neo_ctx_desc *desc, neo_ctx **out) {
     ctx->allocator = d.allocator;
     ctx->logger = d.logger;
     ctx->executor = d.executor;
-    ctx->threads = d.threads ? d.threads : NEO__MIN(neo__core_count(), NEO__MAX_THREADS);
+    ctx->threads = d.threads ? d.threads : neo__core_share(neo__core_count(), 1);
     ctx->isa = d.isa == NEO_ISA_BEST ? neo__isa_best() : d.isa;
     ctx->repro_shards = d.repro_shards ? d.repro_shards : 1;
     ctx->seed = d.seed;

@@ -91,28 +91,6 @@ static void cli_log(neo_log_level level, const char *message, void *user) {
     pthread_mutex_unlock(&job->lock);
 }
 
-/* Whether a launcher has started this process: then ranks are processes, and neo counts those of
-   this host. */
-static int is_launched(void) {
-#if defined(NEO_COMM_MPI)
-    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS",
-                                        "SLURM_STEP_NUM_TASKS"};
-    for (int i = 0; i < 4; i++)
-        if (getenv(names[i])) return 1;
-#endif
-    return 0;
-}
-
-/* Threads of a rank where --threads gives none; 0: neo decides. */
-static int threads_of_a_rank(int64_t ranks) {
-    neo_ctx *ctx;
-    if (is_launched()) return 0;
-    if (neo_ctx_create(NULL, &ctx) != NEO_OK) return 1;
-    int cores = neo_ctx_threads(ctx) / (int)ranks;
-    neo_ctx_destroy(ctx);
-    return cores < 1 ? 1 : cores;
-}
-
 /* Plain C on a machine that could do better is much slower, and easily a variable that was left. */
 static void warn_of_isa(const cli_rank *me) {
     int better = 0;
@@ -139,7 +117,6 @@ static neo_status cli_describe(cli_job *job, const cli_machine *machine, int64_t
     desc.ctx.repro_shards = (int)machine->repro_shards;
     desc.timeout_ms = machine->timeout ? (int)machine->timeout * 1000 : -1;
     desc.ctx.threads = (int)machine->threads;
-    if (!desc.ctx.threads) desc.ctx.threads = threads_of_a_rank(machine->ranks);
     job->comm = desc;
     return NEO_OK;
 }
