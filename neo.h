@@ -94,7 +94,10 @@
 
      NEO_IMPLEMENTATION   implementation  emits the function bodies (exactly one file of a program)
      NEO_STATIC           everywhere      functions are static: a private copy in each file
-     NEO_SHARED           everywhere      functions are exported from a shared object, or imported
+     NEO_SHARED           everywhere      functions are exported from a shared object, or imported:
+                                          in its neo.c, and in all files of the programs that call
+                                          it (ld: "hidden symbol `neo_...' isn't defined": one of
+                                          them is without it; "undefined reference": its neo.c is)
      NEO_ASSERT(x)        implementation  checks neo's own invariants; default: nothing
      NEO_SGEMM(...)       implementation  your BLAS for large f32 products; see >>gemm. Gives up the
                                           same-bits promise unless that BLAS keeps it.

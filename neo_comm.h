@@ -29,7 +29,8 @@
              return neo_comm_init_env(&desc, train, NULL) != NEO_OK;
          }
      cc trainer.c -lm -lpthread                        four ranks as threads
-     mpicc -DNEO_COMM_MPI trainer.c -lm -lpthread      and mpirun -n 4 ./a.out: as many as it starts
+     mpicc -DNEO_COMM_MPI trainer.c -lm -lpthread      as many as the launcher starts, OpenMPI's by
+                                                       mpirun --oversubscribe -n 4 ./a.out
 
    WHICH CALL WHEN
      gradients of replicated parameters           all_reduce_leaves (the same bits on any number of

@@ -3,7 +3,8 @@
 
      make bench BENCHES=comm                         build/bench/comm [--ranks W] [--quick]: 2 ranks
                                                      as threads
-     make mpi && mpirun -n 2 build/bench/comm_mpi    (--threads is not read: a rank has one;
+     make mpi && mpirun --oversubscribe -n 2 build/bench/comm_mpi
+                                                     (--threads is not read: a rank has one;
                                                      --overlap: only that)
 
    The table has the columns of NVIDIA's nccl-tests, as its PERFORMANCE.md defines them:

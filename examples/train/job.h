@@ -210,7 +210,9 @@ static neo_status make_saves(const cli_saves *saves) {
         make_directory(path);
     }
     snprintf(path, sizeof path, "%s/.writable", saves->dir);
-    return check_writable("checkpoint", path);
+    if (check_writable("checkpoint", path) == NEO_OK) return NEO_OK;
+    return neo_fail(NEO_ERR_IO, "--checkpoint %s: no directory that can be written: %s",
+                    saves->dir, strerror(errno));
 }
 
 /* No run overwrites the checkpoints of another one, nor its best model. */
