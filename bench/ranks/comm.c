@@ -375,6 +375,7 @@ int main(int argc, char **argv) {
     neo_comm_desc desc;
     memset(&desc, 0, sizeof desc);
     desc.ranks = 2;
+    desc.ctx.threads = 1;
     int kept = 1;
     for (int i = 1; i < argc; i++) { /* what bench.h does not know */
         if (strcmp(argv[i], "--ranks") == 0 && i + 1 < argc)

@@ -1348,8 +1348,8 @@ static void real_timeouts(void) {
     }
 }
 
-/* The whole process is stopped for a minute, which the culprit does to the clock: no rank is late by
-   more than 0.6 s of the second that it has. DELAY: it was not stopped, and the culprit is late. */
+/* The whole process is stopped for a minute, which the culprit does to the clock: no rank is late
+   by more than 0.6 s of its second. DELAY: it was not stopped, and the culprit is late. */
 static neo_status stopped(neo_comm *comm, void *user) {
     scene *s = (scene *)user;
     IS_OK(s, comm, neo_comm_barrier(comm, NULL));

@@ -79,8 +79,8 @@ if kill -0 $pid 2>/dev/null; then pass; else fail \
 same "the second signal" "$?" 143
 kill $feeder 2>/dev/null
 
-# Nothing is trained yet while the samples are counted: the first signal ends it. The pipe opens when
-# the program reads it.
+# Nothing is trained yet while the samples are counted: the first signal ends it. The pipe opens
+# when the program reads it.
 timeout 30 $D --data "$W/fifo" $small --checkpoint "$W/none" >"$W/out" 2>"$W/err" &
 pid=$!
 exec 7>"$W/fifo"
@@ -202,7 +202,7 @@ same "gpt, patience: the last step" "$(cd "$W/gpt_over" && echo step-*)" step-00
 saved=$(ls -i "$W"/gpt_over/step-*/manifest.json)
 state_of $G $gpt --eval-every 10 --lr 0 --min-lr 0 --patience 2 --checkpoint "$W/gpt_over" \
     --resume >/dev/null
-if grep -q 'loss 0.0000' "$W/err"; then fail "gpt, patience: resumed, it shows a loss"; else pass; fi
+if grep -q 'loss 0.0000' "$W/err"; then fail "gpt, patience: it shows a loss"; else pass; fi
 same "gpt, patience: resumed, it saves nothing again" \
     "$(ls -i "$W"/gpt_over/step-*/manifest.json)" "$saved"
 same "gpt, patience: resumed, it has nothing to do" "$(cd "$W/gpt_over" && echo step-*)" \
@@ -249,6 +249,7 @@ sick() {
     if grep -q '^state' "$W/out"; then fail "$label: printed a digest"; else pass; fi
 }
 back='--resume goes back to step 100: give it a smaller --lr or --clip-norm'
+tensor="(bottom|top|bags)\.[^ ]*( is not finite)?; $back"
 begin='there is no checkpoint: begin again with a smaller --lr or --clip'
 sgd="--synthetic 9600 $small --optimizer sgd"
 good=$(state_of $D $sgd --lr 0.01 --epochs 2)
@@ -258,12 +259,12 @@ for ranks in 1 2; do
     # Of the first step the loss is of the weights before it: the weights are looked at.
     for every in 1 2 3; do
         sick "a learning rate too large, $ranks ranks, --every $every" \
-            "step 10[1-3]: the run has diverged; the largest weight is [0-9.e+]*, in (bottom|top|bags)\.[^ ]*; $back|step 10[1-3]: the (run has diverged|loss is (nan|-?inf)); (bottom|top|bags)\.[^ ]* is not finite; $back" \
+            "step 10[1-3]: the (run has|loss is) [-a-z]*; (the largest weight is .*, in )?$tensor" \
             $D $steps --lr 1e9 --epochs 2 --every $every --resume
         same "no checkpoint after it, $ranks ranks" "$(ls "$W/sick$ranks")" step-000000000100
     done
     sick "a loss that is not finite, $ranks ranks" \
-        "step 10[0-9]: the loss is (nan|-?inf); (bottom|top|bags)\.[^ ]* is not finite; $back" \
+        "step 10[0-9]: the loss is (nan|-?inf); $tensor" \
         $D $steps --lr 1e9 --epochs 2 --every 50 --resume
     same "it goes on from the good one, $ranks ranks" \
         "$(state_of $D $steps --lr 0.01 --epochs 2 --resume)" "$good"
@@ -278,9 +279,9 @@ for dtype in f32 f16 bf16; do
     for number in '\377\377\377\177' '\000\000\200\377'; do # NaN, -infinity
         printf "$number" | dd of="$W/one.safetensors" bs=1 seek=$((size - 4)) conv=notrunc \
             2>/dev/null
-        sick "one number, $dtype" "step 0: the run has diverged; bags\.C[0-9]*\.weight is not finite" \
-            $D $sgd --ranks 2 --load "$W/one.safetensors" --rows-dtype $dtype --epochs 0 \
-            --checkpoint "$W/sick_$dtype"
+        sick "one number, $dtype" \
+            "step 0: the run has diverged; bags\.C[0-9]*\.weight is not finite" $D $sgd --ranks 2 \
+            --load "$W/one.safetensors" --rows-dtype $dtype --epochs 0 --checkpoint "$W/sick_$dtype"
     done
 done
 printf '\050\153\156\116' | dd of="$W/one.safetensors" bs=1 seek=$((size - 4)) conv=notrunc \
