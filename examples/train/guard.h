@@ -54,28 +54,33 @@ static float largest_in(const void *numbers, neo_dtype dtype, int64_t count) {
     return most < 0x7F800000 ? value : INFINITY;
 }
 
-/* The same of a tensor of one or two dimensions, whose rows have their numbers side by side. */
+/* The same of a tensor of one or two dimensions, whose rows may lie apart. From a device it comes in
+   pieces. */
 static neo_status largest_of(neo_ctx *ctx, neo_tensor t, float *most) {
-    int64_t rows = t.ndim ? t.shape[0] : 1, columns = t.ndim > 1 ? t.shape[1] : 1;
-    int64_t size = (int64_t)neo_dtype_size(t.dtype), n = 1 + ((int64_t)1 << 20) / (columns + 1);
+    int64_t rows = t.ndim ? t.shape[0] : 0, columns = t.ndim > 1 ? t.shape[1] : 1;
+    int64_t apart = rows > 1 ? t.stride[0] : columns, n = rows;
+    size_t size = neo_dtype_size(t.dtype);
     void *copy = NULL;
-    *most = 0;
-    if (t.ndim == 0 || t.ndim > 2 || rows * columns == 0) return NEO_OK;
-    if (t.place == NEO_DEVICE && !(copy = malloc((size_t)(n * columns * size))))
-        return out_of_memory();
     neo_status status = NEO_OK;
+    *most = 0;
+    if (t.ndim > 2 || rows * columns == 0) return NEO_OK;
+    if (t.place == NEO_DEVICE) {
+        n = 1 + ((int64_t)1 << 20) / apart;
+        copy = malloc((size_t)(n * apart) * size);
+        if (!copy) return out_of_memory();
+    }
     for (int64_t i = 0; i < rows && status == NEO_OK; i += n) {
         neo_tensor part = neo_tensor_rows(t, i, rows - i < n ? rows - i : n);
-        if (copy) {
-            neo_tensor host = neo_tensor_nd(copy, t.dtype, t.ndim, part.shape);
-            status = neo_tensor_copy(ctx, part, host);
-            part = host;
+        int64_t here = part.shape[0], span = (here - 1) * apart + columns;
+        const char *data = copy ? copy : part.data;
+        if (copy) { /* with what lies between its rows */
+            part.ndim = 1, part.shape[0] = span, part.stride[0] = 1;
+            status = neo_tensor_copy(ctx, part, neo_tensor_1d(copy, t.dtype, span));
         }
-        int whole = part.stride[0] == columns; /* rows one behind the other */
-        for (int64_t k = 0; k < (whole ? 1 : part.shape[0]) && status == NEO_OK; k++) {
-            const char *row = (const char *)part.data + k * part.stride[0] * size;
-            float here = largest_in(row, t.dtype, whole ? part.shape[0] * columns : columns);
-            *most = here > *most ? here : *most;
+        for (int64_t k = 0; k < here && status == NEO_OK; k += apart == columns ? here : 1) {
+            float x = largest_in(data + (size_t)(k * apart) * size, t.dtype,
+                                 apart == columns ? span : columns);
+            *most = x > *most ? x : *most;
         }
     }
     free(copy);
