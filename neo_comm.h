@@ -3246,8 +3246,8 @@ static int64_t neo__link_ns(const neo_link *link, size_t bytes) {
 static neo_level neo__comm_level(const neo_comm *c, int peer) {
     return c->node[peer] == c->node[c->rank] ? NEO_LEVEL_LOCAL : NEO_LEVEL_CROSS;
 }
-/* How long a rank waits for another. Time in which this process was stopped does not count: it looks
-   at the clock every NEO__COMM_LOOK_NS; if more than twice that is gone, it was not running. */
+/* How long a rank waits for another. Time in which this process was stopped does not count: it
+   looks at the clock every NEO__COMM_LOOK_NS; if more than twice that is gone, it did not run. */
 typedef struct neo__limit {
     int64_t at_ns; /* 0: never */
     int64_t seen_ns;
