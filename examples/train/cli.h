@@ -81,9 +81,11 @@ typedef struct cli_saves {
 } cli_saves;
 #define CLI_SAVES                                                                              \
     CLI_GROUP("Checkpoints"),                                                                  \
-    CLI_TEXT("checkpoint", saves.dir, "DIR", NULL, "save here at the end; the newest two stay"), \
+    CLI_TEXT("checkpoint", saves.dir, "DIR", NULL,                                             \
+             "save here at the end; the newest two stay; a run that has diverged ends unsaved"), \
     CLI_COUNT("every", saves.every, "N", NULL, 0, 1e12, "and every N steps"),                  \
-    CLI_FLAG("resume", saves.resume, "go on from the newest checkpoint, if there is one")
+    CLI_FLAG("resume", saves.resume,                                                           \
+             "go on from the newest checkpoint, or from best/ if that is all there is")
 
 typedef struct cli_program {
     const char *name, *about;
