@@ -198,10 +198,9 @@ static void cli_print_help(const cli_program *p) {
         cli_print_wrapped(text, 28, 100);
     }
     printf("\nCtrl-C and SIGTERM end a run after the step it is at, with its checkpoint, log and "
-           "report;\nthe exit status is then 128 + the signal. A second one ends it at once, also where it "
-           "waits for a\npipe. "
-           "OpenMPI's mpirun kills a\nsecond after it: --mca odls_base_sigkill_timeout 60 gives "
-           "a large checkpoint a minute.\n");
+           "report;\nthe exit status is then 128 + the signal. A second one ends it at once, also "
+           "where it waits for a\npipe. OpenMPI's mpirun kills a second after it: --mca "
+           "odls_base_sigkill_timeout 60 gives a large\ncheckpoint a minute.\n");
     printf("\n[]: the default.\n"
            "*: part of the numeric definition: a run that is resumed needs the same value.\n"
            "NEO_ISA=scalar|avx2|avx512|avx512bf16|amx|neon in the environment forces an "
