@@ -6,8 +6,8 @@
 #include "job.h"
 #include <math.h>
 
-/* From here on a signal stops the run after a step; before, when nothing is trained yet, it ends the
-   program at once. Collective. */
+/* From here on a signal stops the run after a step; before, when nothing is trained yet, it ends
+   the program at once. Collective. */
 static neo_status cli_catch_signals(const cli_rank *me) {
     int is_first = me->rank == 0 || me->job->silent; /* of its process */
     return agree(me->comm, is_first ? neo_stop_on_signals() : NEO_OK);
@@ -54,8 +54,8 @@ static float largest_in(const void *numbers, neo_dtype dtype, int64_t count) {
     return most < 0x7F800000 ? value : INFINITY;
 }
 
-/* The same of a tensor of one or two dimensions, whose rows may lie apart. From a device it comes in
-   pieces. */
+/* The same of a tensor of one or two dimensions, whose rows may lie apart. From a device it comes
+   in pieces. */
 static neo_status largest_of(neo_ctx *ctx, neo_tensor t, float *most) {
     int64_t rows = t.ndim ? t.shape[0] : 0, columns = t.ndim > 1 ? t.shape[1] : 1;
     int64_t apart = rows > 1 ? t.stride[0] : columns, n = rows;
