@@ -95,23 +95,30 @@ static int is_weight(const char *name) {
     return end && (!strcmp(end, ".weight") || !strcmp(end, ".bias") || !strcmp(end, ".scale"));
 }
 
+/* The largest weight of this rank, or a tensor that is not finite (*most is infinity). */
+static neo_status largest_of_state(neo_ctx *ctx, const neo_state *state, float *most,
+                                   const char **name) {
+    float here;
+    *most = 0, *name = "all of them";
+    for (int i = 0; i < neo_state_count(state); i++) {
+        TRY(largest_of(ctx, neo_state_tensor(state, i), &here));
+        if (here < INFINITY && !is_weight(neo_state_name(state, i))) continue;
+        if (here > *most) *most = here, *name = neo_state_name(state, i);
+    }
+    return NEO_OK;
+}
+
 /* Ends a run whose loss is not finite, or from whose state none can go on, before it saves over
    good checkpoints: a number of the state is not finite, or a weight above MOST_WEIGHT. The error
    names the tensor with the largest numbers of all ranks. Collective. loss: of the batch before the
    state, or 0. is_saved: looks at the state although the loss is finite. */
 static neo_status cli_check(const cli_rank *me, const neo_state *state, int64_t step, double loss,
                             int is_saved) {
-    float most = 0, all, here;
+    float most, all;
     char words[64] = "the run has diverged";
-    const char *name = "all of them";
+    const char *name;
     if (loss - loss == 0 && !is_saved) return NEO_OK;
-    neo_status status = NEO_OK;
-    for (int i = 0; i < neo_state_count(state) && status == NEO_OK; i++) {
-        status = largest_of(me->ctx, neo_state_tensor(state, i), &here);
-        if (here < INFINITY && !is_weight(neo_state_name(state, i))) continue;
-        if (here > most) most = here, name = neo_state_name(state, i);
-    }
-    TRY(agree(me->comm, status));
+    TRY(agree(me->comm, largest_of_state(me->ctx, state, &most, &name)));
     TRY(neo_comm_all_reduce(me->comm, NEO_REDUCE_MAX, &most, &all, 1, NEO_F32, NULL));
     if (loss - loss == 0 && all <= MOST_WEIGHT) return NEO_OK;
     if (most < all) return agree(me->comm, NEO_OK); /* another rank has the name */
@@ -131,13 +138,23 @@ static neo_status cli_check_state(const cli_rank *me, const neo_state *state, in
     return cli_check(me, state, step, 0, 1);
 }
 
-/* Adds to the error of a run that has diverged what to do. */
-static neo_status cli_advise(const cli_rank *me, const cli_saves *saves, neo_status status) {
+/* Adds to the error of a run that has diverged where its numbers are large, unless cli_check says
+   so, and what to do. */
+static neo_status cli_advise(const cli_rank *me, const cli_saves *saves, const neo_state *state,
+                             neo_status status) {
     char what[1024];
     int64_t saved;
+    float most;
+    const char *name;
     const char *clip = cli_find(me->job->program, "--clip") ? "--clip" : "--clip-norm";
     if (status != NEO_ERR_NUMERIC) return status;
     snprintf(what, sizeof what, "%s", neo_last_error());
+    if (!strstr(what, "is not finite") && !strstr(what, "the largest weight")) {
+        size_t length = strlen(what);
+        if (largest_of_state(me->ctx, state, &most, &name) == NEO_OK)
+            snprintf(what + length, sizeof what - length, "; the largest weight is %g, in %s",
+                     (double)most, name);
+    }
     if (saves->dir && neo_find_checkpoint(saves->dir, &saved) == NEO_OK)
         return neo_fail(status, "%s; --resume goes back to step %lld: give it a smaller --lr or "
                         "%s, or it diverges again", what, (long long)saved, clip);

@@ -296,6 +296,9 @@ if ls "$W"/sick_*/step-* "$W"/sick_*/best/step-* >/dev/null 2>&1; then fail \
     "saved after a run diverged: $(ls "$W"/sick_*)"; else pass; fi
 sick "gpt, a learning rate too large" "step [0-9]*: the run has diverged; .*; $begin" \
     $G $gpt --ranks 2 --lr 1e9 --min-lr 1e9 --warmup 0 --clip 0 --every 1 --checkpoint "$W/sick_gpt"
+sick "gpt, a gradient that is not finite" \
+    "gradient's norm is nan at step 2; the largest weight is [0-9.e+]*, in [a-z0-9_.]*; $begin" \
+    $G $gpt --lr 1e9 --min-lr 1e9 --warmup 0
 sick "gpt, a loss that is not finite" "step [0-9]*: the loss is (nan|inf); .*; $begin" \
     $G $gpt --ranks 2 --lr 1e9 --min-lr 1e9 --warmup 0 --clip 0 --checkpoint "$W/sick_gpt"
 if ls "$W/sick_gpt"/step-* >/dev/null 2>&1; then fail "gpt: saved after it diverged"; else pass; fi

@@ -148,8 +148,9 @@ static neo_status run_all(void *of_rank) {
     TRY(set_up(r));
     if (r->o->summary) return NEO_OK;
     int64_t before = r->step;
-    TRY(cli_advise(&r->me, &r->o->saves, train(r)));
-    if (!r->t.stops) TRY(cli_advise(&r->me, &r->o->saves, validate(r, &val)));
+    TRY(cli_advise(&r->me, &r->o->saves, r->state, train(r)));
+    if (!r->t.stops)
+        TRY(cli_advise(&r->me, &r->o->saves, r->state, validate(r, &val)));
     if (r->t.stops) {
         cli_end_stopped(&r->me, &r->o->saves, r->step, r->saved);
         return agree(r->me.comm, NEO_OK);
