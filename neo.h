@@ -94,7 +94,10 @@
 
      NEO_IMPLEMENTATION   implementation  emits the function bodies (exactly one file of a program)
      NEO_STATIC           everywhere      functions are static: a private copy in each file
-     NEO_SHARED           everywhere      functions are exported from a shared object, or imported
+     NEO_SHARED           everywhere      functions are exported from a shared object, or imported:
+                                          in its neo.c, and in all files of the programs that call
+                                          it (ld: "hidden symbol `neo_...' isn't defined": one of
+                                          them is without it; "undefined reference": its neo.c is)
      NEO_ASSERT(x)        implementation  checks neo's own invariants; default: nothing
      NEO_SGEMM(...)       implementation  your BLAS for large f32 products; see >>gemm. Gives up the
                                           same-bits promise unless that BLAS keeps it.
@@ -399,6 +402,9 @@ typedef struct neo_group {
     /* words[i] = the sum over all ranks, modulo 2^64. */
     neo_status (*sum)(void *user, uint64_t *words, int count);
     void *user;
+    /* NULL, or called before (on = 1) and after (on = 0) ranks meet between work on files: a disk
+       may make one late that is well. Not collective. */
+    void (*patient)(void *user, int on);
 } neo_group;
 
 /* ---------------------------------------------------------------------------
@@ -1583,7 +1589,9 @@ NEO_API void neo_progress_end(neo_progress *progress, double loss);
    ------------------------------------------------------------------------ */
 /* neo_stop_on_signals: from now on the first SIGINT or SIGTERM is kept for neo_stop_signal, and the
    next one of either ends the program at once; within half a second it is the same one, which
-   launchers and process groups deliver twice. Reads and waits of the program go on after it. On
+   launchers and process groups deliver twice. A call that is blocked in a read or a wait stays so:
+   a loop that waits for a pipe sees the signal when data come, or never; the second signal ends
+   it. One that the program ignores (SIGINT, in the background of a script) stays ignored. On
    Windows: Ctrl-C counts as SIGINT, Ctrl-Break as SIGTERM. Which one came is neo's only writable
    global besides the text of neo_last_error, as handlers belong to the process; with NEO_STATIC
    every file has its own. A program that does not call this keeps its handlers. Threads: call it
@@ -1894,6 +1902,7 @@ NEO__UNUSED static neo_status neo__error_restore(const neo__kept_error *e) {
 }
 
 /* ---- threads, mutexes, conditions: POSIX or Windows ---- */
+enum { NEO__MAX_THREADS = 256, NEO__MASK_BYTES = 2048 };
 #if defined(_WIN32)
 typedef SRWLOCK neo__mutex;
 typedef CONDITION_VARIABLE neo__cond;
@@ -1922,7 +1931,7 @@ NEO__UNUSED static int neo__cores_online(void) {
     GetSystemInfo(&info);
     return (int)info.dwNumberOfProcessors;
 }
-NEO__UNUSED static int neo__core_count(void) { return neo__cores_online(); }
+NEO__UNUSED static void neo__core_mask(unsigned char *mask) { memset(mask, 0, NEO__MASK_BYTES); }
 #else
 typedef pthread_mutex_t neo__mutex;
 typedef pthread_cond_t neo__cond;
@@ -1971,25 +1980,39 @@ NEO__UNUSED static void neo__thread_sleep(int64_t ns) {
 NEO__UNUSED static int neo__cores_online(void) {
     return (int)NEO__MAX(sysconf(_SC_NPROCESSORS_ONLN), 1);
 }
-/* Cores this process may run on: the affinity mask where the system tells (Linux), else all. */
-NEO__UNUSED static int neo__core_count(void) {
-    int cores = neo__cores_online(), allowed = 0;
-    char line[1024];
+/* The cores that this process may run on, four in a byte, where the system tells (Linux); zeros
+   where it does not. mask: [NEO__MASK_BYTES]. */
+NEO__UNUSED static void neo__core_mask(unsigned char *mask) {
+    char line[NEO__MASK_BYTES];
     FILE *f = fopen("/proc/self/status", "r");
+    memset(mask, 0, NEO__MASK_BYTES);
     while (f && fgets(line, sizeof line, f)) {
         if (strncmp(line, "Cpus_allowed:", 13) != 0) continue;
-        for (const char *p = line + 13; *p; p++) {
-            int digit = *p >= '0' && *p <= '9'   ? *p - '0'
-                        : *p >= 'a' && *p <= 'f' ? *p - 'a' + 10
-                                                 : 0;
-            for (; digit; digit &= digit - 1) allowed++;
-        }
+        for (int i = 13; line[i]; i++)
+            mask[i] = (unsigned char)(line[i] >= '0' && line[i] <= '9'   ? line[i] - '0'
+                                      : line[i] >= 'a' && line[i] <= 'f' ? line[i] - 'a' + 10
+                                                                         : 0);
         break;
     }
     if (f) fclose(f);
-    return allowed > 0 && allowed < cores ? allowed : cores;
 }
 #endif
+/* Cores of a mask; all of the machine, if it has none. */
+NEO__UNUSED static int neo__mask_cores(const unsigned char *mask) {
+    int cores = neo__cores_online(), allowed = 0;
+    for (int i = 0; i < NEO__MASK_BYTES; i++)
+        for (int four = mask[i]; four; four &= four - 1) allowed++;
+    return allowed > 0 && allowed < cores ? allowed : cores;
+}
+/* Threads of each of some ranks that share cores. */
+NEO__UNUSED static int neo__core_share(int cores, int ranks) {
+    return NEO__MIN(NEO__MAX(cores / ranks, 1), NEO__MAX_THREADS);
+}
+NEO__UNUSED static int neo__core_count(void) {
+    unsigned char mask[NEO__MASK_BYTES];
+    neo__core_mask(mask);
+    return neo__mask_cores(mask);
+}
 
 /* A thread's entry; kept by the starter until the thread is joined. */
 typedef struct neo__thread_start {
@@ -3533,7 +3556,6 @@ static const char *neo__fp_self_check(void) {
    ------------------------------------------------------------------------ */
 enum {
     NEO__ALIGN = 64,
-    NEO__MAX_THREADS = 256,
     NEO__WORKER_SCRATCH_BYTES = 9 << 18, /* per worker: packed tiles, leaf partial sums */
     NEO__SHARED_SCRATCH_BYTES = 16 << 20 /* of the caller: packed operands shared by all workers */
 };
@@ -4147,7 +4169,7 @@ NEO_API neo_status neo_ctx_create(const neo_ctx_desc *desc, neo_ctx **out) {
     ctx->allocator = d.allocator;
     ctx->logger = d.logger;
     ctx->executor = d.executor;
-    ctx->threads = d.threads ? d.threads : NEO__MIN(neo__core_count(), NEO__MAX_THREADS);
+    ctx->threads = d.threads ? d.threads : neo__core_share(neo__core_count(), 1);
     ctx->isa = d.isa == NEO_ISA_BEST ? neo__isa_best() : d.isa;
     ctx->repro_shards = d.repro_shards ? d.repro_shards : 1;
     ctx->seed = d.seed;
@@ -14091,12 +14113,17 @@ static void neo__stop_handler(int number) {
     raise(number);
 }
 NEO_API neo_status neo_stop_on_signals(void) {
-    struct sigaction action;
+    static const int numbers[] = {SIGINT, SIGTERM};
+    struct sigaction action, before;
     memset(&action, 0, sizeof action);
     action.sa_handler = neo__stop_handler;
     action.sa_flags = SA_RESTART;
-    NEO__CHECK(sigaction(SIGINT, &action, NULL) == 0 && sigaction(SIGTERM, &action, NULL) == 0,
-               NEO_ERR_SYSTEM, "neo_stop_on_signals: %s", strerror(errno));
+    for (int i = 0; i < 2; i++) {
+        int failed = sigaction(numbers[i], NULL, &before);
+        if (!failed && before.sa_handler == SIG_IGN) continue;
+        failed |= sigaction(numbers[i], &action, NULL);
+        NEO__CHECK(!failed, NEO_ERR_SYSTEM, "neo_stop_on_signals: %s", strerror(errno));
+    }
     return NEO_OK;
 }
 #endif

@@ -29,7 +29,8 @@
              return neo_comm_init_env(&desc, train, NULL) != NEO_OK;
          }
      cc trainer.c -lm -lpthread                        four ranks as threads
-     mpicc -DNEO_COMM_MPI trainer.c -lm -lpthread      and mpirun -n 4 ./a.out: as many as it starts
+     mpicc -DNEO_COMM_MPI trainer.c -lm -lpthread      as many as the launcher starts, OpenMPI's by
+                                                       mpirun --oversubscribe -n 4 ./a.out
 
    WHICH CALL WHEN
      gradients of replicated parameters           all_reduce_leaves (the same bits on any number of
@@ -147,11 +148,13 @@ typedef neo_status (*neo_comm_device_fn)(int rank, int local, void *user, neo_de
 
 /* Zeros are good defaults. */
 typedef struct neo_comm_desc {
-    neo_ctx_desc ctx;     /* of each rank's context. threads 0: of the threads backend one per rank,
-                             else all cores. repro_shards 0: the number of ranks */
+    neo_ctx_desc ctx;     /* of each rank's context. threads 0: the cores that the ranks of this
+                             machine may use, shared among them. repro_shards 0: as many as ranks */
     int ranks;            /* threads backend: how many; 0: 1. With MPI not read */
     int ranks_per_node;   /* ranks [n k, n (k + 1)) are a node; 0: all; MPI: by host name */
-    int timeout_ms;       /* a rank that waits longer gives up; 0: 60,000; below 0: never */
+    int timeout_ms;       /* a rank that waits longer gives up, in saving and loading after ten
+                             times as long; 0: 60,000; below 0: never. Time in which its process was
+                             stopped (Ctrl-Z, a suspended job) does not count */
     size_t segment_bytes; /* pieces that MPI and NCCL move and add at a time; 0: 256 KiB */
     int queue_length;     /* asynchronous operations in flight (one more waits); 0: 64 */
     neo_link link[NEO_LEVEL_COUNT]; /* threads: the model; zeros: none */
@@ -718,7 +721,8 @@ enum {
     NEO__COMM_LABEL = 40,     /* with its NUL */
     NEO__COMM_LOOKS = 100,    /* before a rank sleeps, if all ranks have a core */
     NEO__COMM_FEW_LOOKS = 20, /* if not */
-    NEO__COMM_NAP_NS = 20000  /* between looks at MPI and NCCL */
+    NEO__COMM_NAP_NS = 20000, /* between looks at MPI and NCCL */
+    NEO__COMM_LOOK_NS = 500000000 /* between looks at the clock, at most */
 };
 /* Another thread's number, with all that it wrote before. */
 #define NEO__SEE(atomic) __atomic_load_n(&(atomic), __ATOMIC_ACQUIRE)
@@ -1101,6 +1105,7 @@ struct neo_comm {
     neo_place place;   /* of the buffers of coming calls */
     int lent;          /* the job ends it, not its user */
     neo__clock *clock; /* NULL: the real one */
+    int patient;       /* atomic: waits take up to ten times as long */
     neo__mutex lock;   /* of queue and failure */
     neo__comm_queue queue;
     neo__comm_failure failure;
@@ -2816,6 +2821,9 @@ static neo_status neo__group_sum(void *user, uint64_t *words, int count) {
     comm->next.on_host = 1;
     return neo_comm_all_reduce(comm, NEO_REDUCE_SUM, words, words, count, NEO_I64, NULL);
 }
+static void neo__group_patient(void *user, int on) {
+    __atomic_store_n(&neo_comm_host((neo_comm *)user)->patient, on, __ATOMIC_RELAXED);
+}
 NEO_API neo_group neo_comm_group(neo_comm *comm) {
     neo_group group;
     group.rank = comm->rank;
@@ -2823,6 +2831,7 @@ NEO_API neo_group neo_comm_group(neo_comm *comm) {
     group.agree = neo__group_agree;
     group.sum = neo__group_sum;
     group.user = comm;
+    group.patient = neo__group_patient;
     return group;
 }
 
@@ -3248,9 +3257,40 @@ static int64_t neo__link_ns(const neo_link *link, size_t bytes) {
 static neo_level neo__comm_level(const neo_comm *c, int peer) {
     return c->node[peer] == c->node[c->rank] ? NEO_LEVEL_LOCAL : NEO_LEVEL_CROSS;
 }
-static int64_t neo__comm_deadline(const neo_comm *c) {
+/* How long a rank waits for another. Time in which this process was stopped does not count: it
+   looks at the clock every NEO__COMM_LOOK_NS; if more than twice that is gone, it did not run. */
+typedef struct neo__limit {
+    int64_t at_ns; /* 0: never */
+    int64_t seen_ns;
+} neo__limit;
+static int neo__comm_timeout_ms(const neo_comm *c) {
     const int64_t ms = c->desc.timeout_ms;
-    return ms > 0 ? neo__clock_now(c->clock) + ms * 1000000 : 0;
+    if (ms <= 0 || !__atomic_load_n(&c->patient, __ATOMIC_RELAXED)) return c->desc.timeout_ms;
+    return (int)NEO__MIN(10 * ms, INT_MAX);
+}
+static neo__limit neo__limit_in(const neo__clock *k, int64_t timeout_ms) {
+    neo__limit l;
+    l.seen_ns = neo__clock_now(k);
+    l.at_ns = timeout_ms > 0 ? l.seen_ns + timeout_ms * 1000000 : 0;
+    return l;
+}
+static neo__limit neo__comm_limit(const neo_comm *c) {
+    return neo__limit_in(c->clock, neo__comm_timeout_ms(c));
+}
+static int neo__limit_is_over(const neo__clock *k, neo__limit *l) {
+    const int64_t now = neo__clock_now(k), gone = now - l->seen_ns;
+    if (l->at_ns && gone > 2 * NEO__COMM_LOOK_NS) l->at_ns += gone;
+    l->seen_ns = now;
+    return l->at_ns && now >= l->at_ns;
+}
+/* When to look again; 0: never. */
+static int64_t neo__limit_look(const neo__limit *l) {
+    return l->at_ns ? NEO__MIN(l->at_ns, l->seen_ns + NEO__COMM_LOOK_NS) : 0;
+}
+/* neo__seat_sleep, also until the time of a look; 0: the limit is over. */
+static int neo__seat_wait(const neo_comm *c, neo__seat *p, int64_t seen, neo__limit *l) {
+    int woken = neo__seat_sleep(p, seen, neo__limit_look(l), neo__comm_order(c, 1));
+    return !neo__limit_is_over(c->clock, l) || woken;
 }
 static neo_status neo__threads_late(neo_comm *c, const neo__call *call, const neo__xfer *x) {
     if (NEO__SEE(c->threads.seat[x->peer]->left))
@@ -3262,7 +3302,7 @@ static neo_status neo__threads_late(neo_comm *c, const neo__call *call, const ne
         if (next != c->rank) last = next;
     }
     return neo__comm_break(c, call, NEO_ERR_TIMEOUT, "rank %d did not come within %d ms%s",
-                           c->world[last], c->desc.timeout_ms,
+                           c->world[last], neo__comm_timeout_ms(c),
                            next == c->rank ? "; it waits for this one" : "");
 }
 /* A send that the other reads just now, or that the link model holds back. */
@@ -3276,7 +3316,7 @@ static void neo__seat_waits(neo_comm *c, int peer) {
 
 static neo_status neo__threads_send(neo_comm *c, const neo__call *call, neo__xfer *x) {
     neo__seat *mine = c->threads.seat[c->rank], *theirs = c->threads.seat[x->peer];
-    int64_t deadline = neo__comm_deadline(c);
+    neo__limit limit = neo__comm_limit(c);
     int in_time = 1;
     x->done = neo__comm_fault(c, call) == NEO_FAULT_DROP;
     if (x->done) return NEO_OK;
@@ -3285,7 +3325,7 @@ static neo_status neo__threads_send(neo_comm *c, const neo__call *call, neo__xfe
         if (x->index - NEO__SEE(x->ring->taken) < (uint64_t)theirs->ring_length) break;
         if (neo__threads_heard(c)) return neo__comm_failed(c);
         if (NEO__SEE(theirs->left) || !in_time) return neo__threads_late(c, call, x);
-        in_time = neo__seat_sleep(mine, seen, deadline, neo__comm_order(c, 1));
+        in_time = neo__seat_wait(c, mine, seen, &limit);
     }
     neo_level level = neo__comm_level(c, x->peer);
     const neo_link *link = &c->desc.link[level];
@@ -3422,7 +3462,7 @@ static void neo__comm_count_sent(neo_comm *c, const neo__call *call, const neo__
 }
 static neo_status neo__threads_wait(neo_comm *c, const neo__call *call, neo__xfer *x, int count) {
     neo__seat *mine = c->threads.seat[c->rank];
-    int64_t deadline = neo__comm_deadline(c);
+    neo__limit limit = neo__comm_limit(c);
     int looks = c->clock ? 0 : c->threads.looks, in_time = 1;
     for (;;) {
         int64_t seen = NEO__SEE(mine->events), due = 0;
@@ -3436,7 +3476,7 @@ static neo_status neo__threads_wait(neo_comm *c, const neo__call *call, neo__xfe
                 neo__comm_count_sent(c, call, &x[i]);
             }
             if (x[i].done)
-                deadline = neo__comm_deadline(c), in_time = 1; /* a step forward */
+                limit = neo__comm_limit(c), in_time = 1; /* a step forward */
             else if (waits < 0 || NEO__SEE(c->threads.seat[x[i].peer]->left))
                 waits = i;
         }
@@ -3449,7 +3489,7 @@ static neo_status neo__threads_wait(neo_comm *c, const neo__call *call, neo__xfe
         if (!held && !in_time) {
             if (!neo__threads_on_its_way(c, &x[waits]))
                 return neo__threads_late(c, call, &x[waits]);
-            deadline = neo__comm_deadline(c);
+            limit = neo__comm_limit(c);
             in_time = 1;
         }
         if (looks-- > 0) {
@@ -3457,10 +3497,13 @@ static neo_status neo__threads_wait(neo_comm *c, const neo__call *call, neo__xfe
             continue;
         }
         neo__seat_waits(c, x[waits].peer);
-        int by_link = due && (held || !deadline || due <= deadline);
-        in_time =
-            neo__seat_sleep(mine, seen, by_link ? due : deadline, neo__comm_order(c, !by_link)) ||
-            by_link;
+        if (due && (held || !limit.at_ns || due <= limit.at_ns)) {
+            (void)neo__seat_sleep(mine, seen, due, neo__comm_order(c, 0));
+            limit.seen_ns = neo__clock_now(c->clock);
+            in_time = 1;
+        } else {
+            in_time = neo__seat_wait(c, mine, seen, &limit);
+        }
     }
 }
 
@@ -3524,7 +3567,7 @@ static void neo__rally_close(const neo_comm *c, neo__rally *rally) {
 static int neo__rally_meet(neo_comm *c, neo__seat *mine) {
     neo__seat *at = c->threads.seat[0];
     neo__rally *rally = &at->rally;
-    int64_t deadline = neo__comm_deadline(c);
+    neo__limit limit = neo__comm_limit(c);
     int in_time = 1;
     neo__mutex_lock(&at->lock);
     if (!rally->closed) {
@@ -3538,7 +3581,9 @@ static int neo__rally_meet(neo_comm *c, neo__seat *mine) {
             neo__rally_close(c, rally);
             break;
         }
-        in_time = neo__clock_wait(c->clock, &at->wake, &at->lock, deadline, neo__comm_order(c, 1));
+        in_time = neo__clock_wait(c->clock, &at->wake, &at->lock, neo__limit_look(&limit),
+                                  neo__comm_order(c, 1));
+        in_time |= !neo__limit_is_over(c->clock, &limit);
     }
     int came = rally->member[c->rank] ? rally->asked : 0;
     neo__mutex_unlock(&at->lock);
@@ -3631,7 +3676,7 @@ static neo_status neo__rank_prepare(neo__job *job, int r) {
     neo_ctx_desc ctx = job->desc.ctx;
     t->job = job;
     t->rank = r;
-    if (ctx.threads == 0) ctx.threads = 1;
+    if (ctx.threads == 0) ctx.threads = neo__core_share(neo__core_count(), job->ranks);
     if (ctx.repro_shards == 0) ctx.repro_shards = job->ranks;
     if (job->desc.open_device) {
         int per_node = job->desc.ranks_per_node ? job->desc.ranks_per_node : job->ranks;
@@ -4076,20 +4121,20 @@ static neo_status neo__mpi_turn(neo_comm *c, const neo__call *call, neo__xfer *x
     return NEO_OK;
 }
 static neo_status neo__mpi_finish(neo_comm *c, const neo__call *call, neo__xfer *x, int count) {
-    int64_t deadline = neo__comm_deadline(c);
+    neo__limit limit = neo__comm_limit(c);
     for (int turns = 0;; turns++) {
         int waits, moved = 0;
         neo_status status = neo__mpi_turn(c, call, x, count, &waits, &moved);
         if (status == NEO_OK && waits < 0) return NEO_OK;
         if (moved) {
-            deadline = neo__comm_deadline(c);
+            limit = neo__comm_limit(c);
             turns = 0;
         }
         if (status == NEO_OK && turns % 64 == 63 && (neo__comm_is_broken(c) || neo__mpi_heard(c)))
             status = neo__comm_failed(c);
-        if (status == NEO_OK && turns % 16 == 15 && deadline && neo_time_ns() >= deadline)
+        if (status == NEO_OK && turns % 16 == 15 && neo__limit_is_over(NULL, &limit))
             status = neo__comm_break(c, call, NEO_ERR_TIMEOUT, "rank %d did not come within %d ms",
-                                     c->world[x[waits].peer], c->desc.timeout_ms);
+                                     c->world[x[waits].peer], neo__comm_timeout_ms(c));
         if (status != NEO_OK) {
             neo__mpi_give_up(c);
             return status;
@@ -4233,7 +4278,7 @@ static neo_status neo__mpi_vote(MPI_Comm comm, const neo_comm_desc *d, neo_statu
     static int64_t say[3], all[3]; /* after a timeout MPI still has them */
     MPI_Request r = MPI_REQUEST_NULL;
     int done = 0, rank = 0;
-    int64_t deadline = d->timeout_ms > 0 ? neo_time_ns() + (int64_t)d->timeout_ms * 1000000 : 0;
+    neo__limit limit = neo__limit_in(NULL, d->timeout_ms);
     MPI_Comm_rank(comm, &rank);
     say[0] = mine == NEO_OK ? 0 : rank + 1;
     say[1] = (int64_t)d->segment_bytes;
@@ -4241,7 +4286,7 @@ static neo_status neo__mpi_vote(MPI_Comm comm, const neo_comm_desc *d, neo_statu
     int error = MPI_Iallreduce(say, all, 3, MPI_INT64_T, MPI_MAX, comm, &r);
     while (error == MPI_SUCCESS && !done) {
         error = MPI_Test(&r, &done, MPI_STATUS_IGNORE);
-        if (!done && deadline && neo_time_ns() >= deadline) break;
+        if (!done && neo__limit_is_over(NULL, &limit)) break;
         if (!done) neo__thread_sleep(NEO__COMM_NAP_NS);
     }
     if (mine != NEO_OK) return mine;
@@ -4307,8 +4352,7 @@ static neo_status neo__mpi_part(neo_comm *c, int *finished) {
     NEO__ZERO(neo__work, w);
     w.call.op = (int32_t)NEO_COMM_BARRIER;
     w.call.root = NEO__LEFT;
-    if (c->desc.timeout_ms > 0) /* another may still write its report */
-        c->desc.timeout_ms = c->desc.timeout_ms < INT_MAX / 10 ? 10 * c->desc.timeout_ms : INT_MAX;
+    neo__group_patient(c, 1); /* another may still write its report */
     NEO__TRY(neo__barrier_run(c, &w));
     neo_status status = neo_comm_all_reduce(c, NEO_REDUCE_MAX, &mine, &any, 1, NEO_I64, NULL);
     *finished = status == NEO_OK && !any;
@@ -4339,19 +4383,23 @@ static neo_status neo__mpi_initialise(void) {
     if (status != NEO_OK) MPI_Finalize();
     return status;
 }
-/* This rank's device and context. */
+/* This rank's device and context. A launcher may have given each rank cores of its own, or all the
+   same: what the ranks of a machine may use is the union. */
 static neo_status neo__mpi_context(neo_comm_desc *d, neo_device **device, neo_ctx **ctx) {
     int local = 1, rank = 0, place = 0;
+    unsigned char mask[NEO__MASK_BYTES];
     MPI_Comm node;
+    neo__core_mask(mask);
     if (MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node) ==
         MPI_SUCCESS) {
         MPI_Comm_size(node, &local);
         MPI_Comm_rank(node, &place);
+        MPI_Allreduce(MPI_IN_PLACE, mask, NEO__MASK_BYTES, MPI_UNSIGNED_CHAR, MPI_BOR, node);
         MPI_Comm_free(&node);
     }
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &d->ranks);
-    if (d->ctx.threads == 0) d->ctx.threads = NEO__MAX(neo__cores_online() / local, 1);
+    if (d->ctx.threads == 0) d->ctx.threads = neo__core_share(neo__mask_cores(mask), local);
     if (d->ctx.repro_shards == 0) d->ctx.repro_shards = d->ranks;
     if (d->open_device) NEO__TRY(neo__comm_open_device(d, rank, place, device));
     if (*device) d->ctx.device = *device;
@@ -4481,7 +4529,7 @@ static void neo__nccl_tell(neo_comm *c) {
    failure is in neo_last_error; that of the group, if others broke it. */
 static neo_status neo__nccl_wait(neo_comm *c, cudaEvent_t event) {
     neo__nccl *n = c->nccl;
-    int64_t deadline = neo__comm_deadline(c);
+    neo__limit limit = neo__comm_limit(c);
     for (int turns = 0;; turns++) {
         ncclResult_t state = ncclSuccess;
         if (n->comm) {
@@ -4499,7 +4547,7 @@ static neo_status neo__nccl_wait(neo_comm *c, cudaEvent_t event) {
         }
         if (turns % 16 == 15) {
             NEO__TRY(neo__comm_check(c, "neo_comm"));
-            if (deadline && neo_time_ns() >= deadline)
+            if (neo__limit_is_over(NULL, &limit))
                 return neo_fail(NEO_ERR_TIMEOUT, "not done within %d ms", c->desc.timeout_ms);
         }
         neo__comm_nap(turns, NEO__NCCL_LOOKS);

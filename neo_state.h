@@ -1306,6 +1306,7 @@ static neo_status neo__meet_same(const neo__meet *meet, uint64_t word, const cha
     return neo__meet_agree(meet, status);
 }
 static void neo__meet_end(neo__meet *meet) {
+    if (meet->group.patient) meet->group.patient(meet->group.user, 0);
     NEO__LIST_FREE(meet->ctx, meet->each, meet->group.size);
     meet->each = NULL;
 }
@@ -1320,6 +1321,7 @@ static neo_status neo__meet_begin(neo__meet *meet, neo_ctx *ctx, const char *fun
                "%s: the group has rank %d of %d", function, rank, size);
     NEO__CHECK(size == 1 || (meet->group.agree && meet->group.sum), NEO_ERR_ARG,
                "%s: the group lacks agree or sum", function);
+    if (meet->group.patient) meet->group.patient(meet->group.user, 1);
     size_t bytes = neo__size_mul((size_t)size, sizeof *meet->each);
     meet->each = (uint64_t *)neo__alloc_for(ctx, bytes, function);
     neo_status status = neo__meet_agree(meet, meet->each ? NEO_OK : NEO_ERR_MEMORY);

@@ -22,7 +22,7 @@ int main(int argc, char **argv) {
         else bad = 1;
     }
     if (bad) {
-        fprintf(stderr, "usage: merge DIRECTORY FILE.safetensors [--state] [--step N]\n");
+        fprintf(stderr, "usage: %s DIRECTORY FILE.safetensors [--state] [--step N]\n", argv[0]);
         return 2;
     }
     neo_ctx *ctx = NULL;

@@ -160,14 +160,16 @@ static neo_status run(model *m, const char *dir, int64_t epochs) {
     neo_status status = NEO_OK;
     if (dir) status = neo_load(m->ctx, &(neo_load_desc){.dir = dir}, m->state, NULL);
     if (status != NEO_OK && status != NEO_ERR_NOT_FOUND) return status; /* or there is none yet */
-    while (m->epoch < epochs && !neo_stop_signal()) {
+    while (m->epoch < epochs && !neo_stop_signal()) { /* Ctrl-C, SIGTERM: after an epoch */
         TRY(train_epoch(m));
         TRY(evaluate(m));
         m->epoch++;
         if (dir) TRY(neo_save(m->ctx, &(neo_save_desc){.dir = dir, .step = m->epoch}, m->state));
     }
-    if (m->epoch < epochs) return NEO_OK; /* Ctrl-C, or a scheduler's SIGTERM: after the epoch */
-    printf("state %016llx\n", (unsigned long long)neo_state_digest(m->state));
+    if (m->epoch >= epochs)
+        printf("state %016llx\n", (unsigned long long)neo_state_digest(m->state));
+    else fprintf(stderr, "one_file_dlrm: stopped after epoch %d; %s\n", (int)m->epoch,
+                 dir ? "the same command goes on" : "nothing is saved without CHECKPOINTS");
     return NEO_OK;
 }
 

@@ -1,5 +1,6 @@
 #!/bin/sh
-# run.sh PROGRAM...: run test programs and scripts, JOBS + 1 at a time, and add up their results.
+# run.sh PROGRAM...: run test programs and scripts, JOBS + 1 at a time (one at a time with JOBS=1),
+# and add up their results.
 #
 # Each ends with "<name>: A passed, B failed, C skipped"; one that does not (a crash, a timeout)
 # counts as one failure. RUNNER is put before programs (an emulator), TEST_TIMEOUT is in seconds.
@@ -68,7 +69,9 @@ export B TEST_TIMEOUT TMPDIR wrap
 [ -z "$ASAN_OPTIONS" ] || export ASAN_OPTIONS
 
 # One more than JOBS: some only wait.
-printf '%s\n' "$@" | xargs -P $((${JOBS:-2} + 1)) -n 1 sh "$0" --one
+jobs=$((${JOBS:-2} + 1))
+[ "$JOBS" != 1 ] || jobs=1
+printf '%s\n' "$@" | xargs -P $jobs -n 1 sh "$0" --one
 
 cd "$logs" || exit 1
 list() { find . -name "$1" | sort; }

@@ -3,7 +3,8 @@
 
      make bench BENCHES=comm                         build/bench/comm [--ranks W] [--quick]: 2 ranks
                                                      as threads
-     make mpi && mpirun -n 2 build/bench/comm_mpi    (--threads is not read: a rank has one;
+     make mpi && mpirun --oversubscribe -n 2 build/bench/comm_mpi
+                                                     (--threads is not read: a rank has one;
                                                      --overlap: only that)
 
    The table has the columns of NVIDIA's nccl-tests, as its PERFORMANCE.md defines them:
@@ -374,6 +375,7 @@ int main(int argc, char **argv) {
     neo_comm_desc desc;
     memset(&desc, 0, sizeof desc);
     desc.ranks = 2;
+    desc.ctx.threads = 1;
     int kept = 1;
     for (int i = 1; i < argc; i++) { /* what bench.h does not know */
         if (strcmp(argv[i], "--ranks") == 0 && i + 1 < argc)

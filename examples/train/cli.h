@@ -60,9 +60,11 @@ typedef struct cli_machine {
               "ranks that are threads; mpirun --oversubscribe -n W (MPICH: mpirun -n W) "      \
               "starts as many processes of a program that make mpi has built"),                \
     CLI_COUNT("threads", machine.threads, "N", NULL, 0, 256,                                   \
-              "of each rank; 0: all cores, shared among the ranks of a machine"),              \
+              "of each rank; 0: the cores of the machine, shared among its ranks (where OpenMPI "\
+              "binds a rank to one core, mpirun --bind-to none frees it)"),                    \
     CLI_COUNT("timeout", machine.timeout, "SECONDS", "60", 0, 2e6,                             \
-              "a rank that waits longer for another ends the run; 0: it waits for ever"),      \
+              "a rank that waits longer for another ends the run, while one saves or loads after "\
+              "ten times as long; 0: it waits for ever"),                                      \
     CLI_COUNT("repro-shards", machine.repro_shards, "V", NULL, 0, 4096,                        \
               "*leaves of a batch, whose gradients add by a fixed tree; at least the ranks, "  \
               "and 0: as many"),                                                               \
@@ -82,9 +84,11 @@ typedef struct cli_saves {
 } cli_saves;
 #define CLI_SAVES                                                                              \
     CLI_GROUP("Checkpoints"),                                                                  \
-    CLI_TEXT("checkpoint", saves.dir, "DIR", NULL, "save here at the end; the newest two stay"), \
+    CLI_TEXT("checkpoint", saves.dir, "DIR", NULL,                                             \
+             "save here at the end; the newest two stay; a run that has diverged ends unsaved"), \
     CLI_COUNT("every", saves.every, "N", NULL, 0, 1e12, "and every N steps"),                  \
-    CLI_FLAG("resume", saves.resume, "go on from the newest checkpoint, if there is one")
+    CLI_FLAG("resume", saves.resume,                                                           \
+             "go on from the newest checkpoint, or from best/ if that is all there is")
 
 typedef struct cli_program {
     const char *name, *about;
@@ -197,9 +201,9 @@ static void cli_print_help(const cli_program *p) {
         cli_print_wrapped(text, 28, 100);
     }
     printf("\nCtrl-C and SIGTERM end a run after the step it is at, with its checkpoint, log and "
-           "report;\nthe exit status is then 128 + the signal. A second one ends it at once. "
-           "OpenMPI's mpirun kills a\nsecond after it: --mca odls_base_sigkill_timeout 60 gives "
-           "a large checkpoint a minute.\n");
+           "report;\nthe exit status is then 128 + the signal. A second one ends it at once, also "
+           "where it waits for a\npipe. OpenMPI's mpirun kills a second after it: --mca "
+           "odls_base_sigkill_timeout 60 gives a large\ncheckpoint a minute.\n");
     printf("\n[]: the default.\n"
            "*: part of the numeric definition: a run that is resumed needs the same value.\n"
            "NEO_ISA=scalar|avx2|avx512|avx512bf16|amx|neon in the environment forces an "
@@ -216,5 +220,13 @@ static neo_status cli_check_saves(const cli_saves *s) {
     if ((s->resume || s->every) && !s->dir) REFUSE("--resume and --every need --checkpoint");
     if (s->dir && !s->dir[0]) REFUSE("--checkpoint needs the name of a directory");
     return NEO_OK;
+}
+
+/* --load is of a file. */
+static neo_status cli_check_load(const char *path) {
+    int64_t step;
+    if (!path || neo_find_checkpoint(path, &step) != NEO_OK) return NEO_OK;
+    REFUSE("--load %s: checkpoints of a run, not a safetensors file: give them by --checkpoint, or "
+           "make a file of them: build/merge %s FILE", path, path);
 }
 #endif

@@ -1,9 +1,17 @@
 /* guard.h: what a long run needs besides training: it stops where a signal asks it to, and goes on
-   from there; of all evaluations it keeps the best model; it ends at a loss that is not finite. */
+   from there; a run that has diverged ends, and saves nothing; of all evaluations the best model is
+   kept. */
 #ifndef EXAMPLE_GUARD_H
 #define EXAMPLE_GUARD_H
 #include "job.h"
 #include <math.h>
+
+/* From here on a signal stops the run after a step; before, when nothing is trained yet, it ends
+   the program at once. Collective. */
+static neo_status cli_catch_signals(const cli_rank *me) {
+    int is_first = me->rank == 0 || me->job->silent; /* of its process */
+    return agree(me->comm, is_first ? neo_stop_on_signals() : NEO_OK);
+}
 
 /* The last message of a run that a signal has stopped, and its exit status. saved: its checkpoint
    is there. */
@@ -18,6 +26,142 @@ static void cli_end_stopped(const cli_rank *me, const cli_saves *saves, int64_t 
     else say(me, "nothing is saved without --checkpoint\n");
 }
 
+/* ---- a run that has diverged: it ends before it saves over good checkpoints ---- */
+
+/* The largest of `count` numbers without their signs; infinity for one that is not finite; 0 of
+   integers. Bits without the sign are ordered as the numbers are. */
+static float largest_in(const void *numbers, neo_dtype dtype, int64_t count) {
+    const unsigned char *bytes = numbers;
+    uint32_t most = 0, wide;
+    uint16_t narrow;
+    float value = 0;
+    if (dtype == NEO_F32)
+        for (int64_t i = 0; i < count; i++) {
+            memcpy(&wide, bytes + 4 * i, 4);
+            wide &= 0x7FFFFFFF;
+            most = wide > most ? wide : most;
+        }
+    else if (dtype == NEO_F16 || dtype == NEO_BF16)
+        for (int64_t i = 0; i < count; i++) {
+            memcpy(&narrow, bytes + 2 * i, 2);
+            wide = narrow & 0x7FFF;
+            most = wide > most ? wide : most;
+        }
+    if (dtype == NEO_F16 && most < 0x7C00)
+        return ldexpf((float)((most & 1023) | 1024), (int)(most >> 10) - 25);
+    if (dtype != NEO_F32) most = dtype == NEO_F16 ? 0x7F800000 : most << 16;
+    memcpy(&value, &most, 4);
+    return most < 0x7F800000 ? value : INFINITY;
+}
+
+/* The same of a tensor of one or two dimensions, whose rows may lie apart. From a device it comes
+   in pieces. */
+static neo_status largest_of(neo_ctx *ctx, neo_tensor t, float *most) {
+    int64_t rows = t.ndim ? t.shape[0] : 0, columns = t.ndim > 1 ? t.shape[1] : 1;
+    int64_t apart = rows > 1 ? t.stride[0] : columns, n = rows;
+    size_t size = neo_dtype_size(t.dtype);
+    void *copy = NULL;
+    neo_status status = NEO_OK;
+    *most = 0;
+    if (t.ndim > 2 || rows * columns == 0) return NEO_OK;
+    if (t.place == NEO_DEVICE) {
+        n = 1 + ((int64_t)1 << 20) / apart;
+        copy = malloc((size_t)(n * apart) * size);
+        if (!copy) return out_of_memory();
+    }
+    for (int64_t i = 0; i < rows && status == NEO_OK; i += n) {
+        neo_tensor part = neo_tensor_rows(t, i, rows - i < n ? rows - i : n);
+        int64_t here = part.shape[0], span = (here - 1) * apart + columns;
+        const char *data = copy ? copy : part.data;
+        if (copy) { /* with what lies between its rows */
+            part.ndim = 1, part.shape[0] = span, part.stride[0] = 1;
+            status = neo_tensor_copy(ctx, part, neo_tensor_1d(copy, t.dtype, span));
+        }
+        for (int64_t k = 0; k < here && status == NEO_OK; k += apart == columns ? here : 1) {
+            float x = largest_in(data + (size_t)(k * apart) * size, t.dtype,
+                                 apart == columns ? span : columns);
+            *most = x > *most ? x : *most;
+        }
+    }
+    free(copy);
+    return status;
+}
+
+/* No model has larger weights. Optimizer state may have larger numbers. */
+static const float MOST_WEIGHT = 1e8f;
+
+static int is_weight(const char *name) {
+    const char *end = strrchr(name, '.');
+    return end && (!strcmp(end, ".weight") || !strcmp(end, ".bias") || !strcmp(end, ".scale"));
+}
+
+/* The largest weight of this rank, or a tensor that is not finite (*most is infinity). */
+static neo_status largest_of_state(neo_ctx *ctx, const neo_state *state, float *most,
+                                   const char **name) {
+    float here;
+    *most = 0, *name = "all of them";
+    for (int i = 0; i < neo_state_count(state); i++) {
+        TRY(largest_of(ctx, neo_state_tensor(state, i), &here));
+        if (here < INFINITY && !is_weight(neo_state_name(state, i))) continue;
+        if (here > *most) *most = here, *name = neo_state_name(state, i);
+    }
+    return NEO_OK;
+}
+
+/* Ends a run whose loss is not finite, or from whose state none can go on, before it saves over
+   good checkpoints: a number of the state is not finite, or a weight above MOST_WEIGHT. The error
+   names the tensor with the largest numbers of all ranks. Collective. loss: of the batch before the
+   state, or 0. is_saved: looks at the state although the loss is finite. */
+static neo_status cli_check(const cli_rank *me, const neo_state *state, int64_t step, double loss,
+                            int is_saved) {
+    float most, all;
+    char words[64] = "the run has diverged";
+    const char *name;
+    if (loss - loss == 0 && !is_saved) return NEO_OK;
+    TRY(agree(me->comm, largest_of_state(me->ctx, state, &most, &name)));
+    TRY(neo_comm_all_reduce(me->comm, NEO_REDUCE_MAX, &most, &all, 1, NEO_F32, NULL));
+    if (loss - loss == 0 && all <= MOST_WEIGHT) return NEO_OK;
+    if (most < all) return agree(me->comm, NEO_OK); /* another rank has the name */
+    if (loss - loss != 0) snprintf(words, sizeof words, "the loss is %g", loss);
+    if (all < INFINITY)
+        return agree(me->comm, neo_fail(NEO_ERR_NUMERIC, "step %lld: %s; the largest weight is %g, "
+                                        "in %s", (long long)step, words, (double)all, name));
+    return agree(me->comm, neo_fail(NEO_ERR_NUMERIC, "step %lld: %s; %s is not finite",
+                                    (long long)step, words, name));
+}
+static neo_status cli_check_loss(const cli_rank *me, const neo_state *state, int64_t step,
+                                 double loss) {
+    return cli_check(me, state, step, loss, 0);
+}
+/* What is saved: before every checkpoint, and at the end of a run. */
+static neo_status cli_check_state(const cli_rank *me, const neo_state *state, int64_t step) {
+    return cli_check(me, state, step, 0, 1);
+}
+
+/* Adds to the error of a run that has diverged where its numbers are large, unless cli_check says
+   so, and what to do. */
+static neo_status cli_advise(const cli_rank *me, const cli_saves *saves, const neo_state *state,
+                             neo_status status) {
+    char what[1024];
+    int64_t saved;
+    float most;
+    const char *name;
+    const char *clip = cli_find(me->job->program, "--clip") ? "--clip" : "--clip-norm";
+    if (status != NEO_ERR_NUMERIC) return status;
+    snprintf(what, sizeof what, "%s", neo_last_error());
+    if (!strstr(what, "is not finite") && !strstr(what, "the largest weight")) {
+        size_t length = strlen(what);
+        if (largest_of_state(me->ctx, state, &most, &name) == NEO_OK)
+            snprintf(what + length, sizeof what - length, "; the largest weight is %g, in %s",
+                     (double)most, name);
+    }
+    if (saves->dir && neo_find_checkpoint(saves->dir, &saved) == NEO_OK)
+        return neo_fail(status, "%s; --resume goes back to step %lld: give it a smaller --lr or "
+                        "%s, or it diverges again", what, (long long)saved, clip);
+    return neo_fail(status, "%s; there is no checkpoint: begin again with a smaller --lr or %s",
+                    what, clip);
+}
+
 /* ---- the best model of all evaluations, in best/ of the checkpoints, with metrics.json ---- */
 
 typedef struct cli_best {
@@ -28,6 +172,24 @@ typedef struct cli_best {
 static const char *cli_best_path(const cli_saves *saves, const char *file, char *path) {
     snprintf(path, 4096, "%s/best%s", saves->dir, file);
     return path;
+}
+
+/* --resume: goes on from the newest checkpoint, or, where there is none, from the best model; where
+   there is neither, nothing is loaded. *saved: the checkpoint of *step is there. Collective. */
+static neo_status cli_go_on(const cli_rank *me, const cli_saves *saves, neo_load_desc d,
+                            neo_state *state, int64_t *step, int *saved) {
+    char best[4096];
+    neo_status status = neo_load(me->ctx, &d, state, step);
+    *saved = status == NEO_OK;
+    if (status == NEO_ERR_NOT_FOUND) {
+        d.dir = cli_best_path(saves, "", best);
+        status = neo_load(me->ctx, &d, state, step);
+    }
+    if (status == NEO_OK)
+        say(me, "loaded step %lld from %s\n", (long long)*step, d.dir);
+    if (status != NEO_ERR_NOT_FOUND) return status;
+    say(me, "no checkpoint in %s yet: starting from the beginning\n", saves->dir);
+    return NEO_OK;
 }
 
 /* What the run that is resumed has reached. Collective. */
@@ -47,24 +209,31 @@ static neo_status cli_best_read(const cli_rank *me, const cli_saves *saves, cli_
 /* The evaluation `at` had this loss: is it the best so far? A run that goes on from before the best
    one comes by it again, and knows it. */
 static int cli_best_is(const cli_best *best, int64_t at, double loss) {
-    return at > best->at && (best->at < 0 || loss < best->loss);
+    return loss - loss == 0 && at > best->at && (best->at < 0 || loss < best->loss);
+}
+
+/* A number of a JSON file. */
+static const char *cli_json(double number, char text[32]) {
+    snprintf(text, 32, number - number == 0 ? "%.17g" : "null", number);
+    return text;
 }
 
 /* Keeps the state as the best. more: fields of metrics.json, from ',' on. Collective. */
 static neo_status cli_best_keep(const cli_rank *me, const cli_saves *saves, neo_state *state,
                                 int64_t step, const cli_best *best, const char *more) {
-    char dir[4096], path[4096], partial[4096 + 8];
+    char dir[4096], path[4096], partial[4096 + 8], loss[32];
     neo_group group = neo_comm_group(me->comm);
     neo_save_desc d = {.dir = cli_best_path(saves, "", dir), .step = step, .keep = 1,
                        .group = &group};
+    TRY(cli_check_state(me, state, step));
     TRY(neo_save(me->ctx, &d, state));
     if (me->rank) return agree(me->comm, NEO_OK);
     snprintf(partial, sizeof partial, "%s.partial", cli_best_path(saves, "/metrics.json", path));
     FILE *f = fopen(partial, "w");
     int lost = !f;
     if (f) {
-        fprintf(f, "{\"at\":%lld,\"loss\":%.17g,\"step\":%lld%s}\n", (long long)best->at,
-                best->loss, (long long)step, more);
+        fprintf(f, "{\"at\":%lld,\"loss\":%s,\"step\":%lld%s}\n", (long long)best->at,
+                cli_json(best->loss, loss), (long long)step, more);
         lost = ferror(f) != 0;
         lost |= fclose(f) != 0;
     }
@@ -72,56 +241,6 @@ static neo_status cli_best_keep(const cli_rank *me, const cli_saves *saves, neo_
     neo_status mine = NEO_OK;
     if (lost) mine = neo_fail(NEO_ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
     return agree(me->comm, mine);
-}
-
-/* ---- a loss that is not finite ---- */
-
-/* The largest number of an f32 tensor without its sign; infinity for one that is not finite. */
-static neo_status largest_of(neo_ctx *ctx, neo_tensor t, float *most) {
-    int64_t rows = t.ndim ? t.shape[0] : 1, columns = t.ndim > 1 ? t.shape[1] : 1;
-    void *copy = NULL;
-    if (t.dtype != NEO_F32 || t.ndim > 2 || rows * columns == 0) return NEO_OK;
-    if (t.place == NEO_DEVICE) {
-        copy = malloc((size_t)(rows * columns) * sizeof(float));
-        if (!copy) return out_of_memory();
-        neo_tensor host = neo_tensor_nd(copy, NEO_F32, t.ndim, t.shape);
-        neo_status status = neo_tensor_copy(ctx, t, host);
-        if (status != NEO_OK) return free(copy), status;
-        t = host;
-    }
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t k = 0; k < columns; k++) {
-            int64_t at = (t.ndim ? i * t.stride[0] : 0) + (t.ndim > 1 ? k * t.stride[1] : 0);
-            float x = fabsf(((const float *)t.data)[at]);
-            if (!(x <= *most)) *most = x < INFINITY ? x : INFINITY;
-        }
-    free(copy);
-    return NEO_OK;
-}
-
-/* Ends a run whose loss is not finite, before it saves over good checkpoints: the error names the
-   weights, or numbers of their optimizer, that are the largest on all ranks. Collective. */
-static neo_status cli_check_loss(const cli_rank *me, const cli_saves *saves,
-                                 const neo_state *state, int64_t step, double loss) {
-    float most = -1, all;
-    int64_t saved;
-    char back[256] = "there is no checkpoint";
-    const char *name = "";
-    if (loss - loss == 0) return NEO_OK;
-    for (int i = 0; i < neo_state_count(state); i++) {
-        float before = most;
-        TRY(largest_of(me->ctx, neo_state_tensor(state, i), &most));
-        if (most > before) name = neo_state_name(state, i);
-    }
-    TRY(neo_comm_all_reduce(me->comm, NEO_REDUCE_MAX, &most, &all, 1, NEO_F32, NULL));
-    if (saves->dir && neo_find_checkpoint(saves->dir, &saved) == NEO_OK)
-        snprintf(back, sizeof back, "--resume goes back to step %lld", (long long)saved);
-    if (most < all) return agree(me->comm, NEO_OK); /* another rank has the name */
-    const char *how = all < INFINITY ? "has the largest of all numbers" : "is not finite";
-    return agree(me->comm,
-                 neo_fail(NEO_ERR_NUMERIC,
-                          "step %lld: the loss is %g; %s %s; %s, and a smaller --lr or clipping "
-                          "may help", (long long)step, loss, name, how, back));
 }
 
 /* Prints a line of an evaluation, on rank 0, over the bar of a terminal. */

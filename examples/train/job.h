@@ -91,28 +91,6 @@ static void cli_log(neo_log_level level, const char *message, void *user) {
     pthread_mutex_unlock(&job->lock);
 }
 
-/* Whether a launcher has started this process: then ranks are processes, and neo counts those of
-   this host. */
-static int is_launched(void) {
-#if defined(NEO_COMM_MPI)
-    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS",
-                                        "SLURM_STEP_NUM_TASKS"};
-    for (int i = 0; i < 4; i++)
-        if (getenv(names[i])) return 1;
-#endif
-    return 0;
-}
-
-/* Threads of a rank where --threads gives none; 0: neo decides. */
-static int threads_of_a_rank(int64_t ranks) {
-    neo_ctx *ctx;
-    if (is_launched()) return 0;
-    if (neo_ctx_create(NULL, &ctx) != NEO_OK) return 1;
-    int cores = neo_ctx_threads(ctx) / (int)ranks;
-    neo_ctx_destroy(ctx);
-    return cores < 1 ? 1 : cores;
-}
-
 /* Describes the ranks of the job. */
 static neo_status cli_describe(cli_job *job, const cli_machine *machine, int64_t seed) {
     const char *isa = getenv("NEO_ISA"), *looks = getenv("NEO_CHECK_FINITE");
@@ -127,7 +105,6 @@ static neo_status cli_describe(cli_job *job, const cli_machine *machine, int64_t
     desc.timeout_ms = machine->timeout ? (int)machine->timeout * 1000 : -1;
     desc.ctx.threads = (int)machine->threads;
     desc.ctx.check_finite = machine->check_finite || (looks && strcmp(looks, "0"));
-    if (!desc.ctx.threads) desc.ctx.threads = threads_of_a_rank(machine->ranks);
     job->comm = desc;
     return NEO_OK;
 }
@@ -191,7 +168,6 @@ static neo_status cli_run(const cli_rank *me, neo_status (*body)(void *run), voi
 
 /* Starts the ranks. parsed: the status of reading the options. Returns the exit status. */
 static int cli_start(cli_job *job, neo_status parsed, neo_comm_fn rank) {
-    if (parsed == NEO_OK && !job->help) parsed = neo_stop_on_signals();
     if (parsed != NEO_OK) snprintf(job->refused, sizeof job->refused, "%s", neo_last_error());
     if (job->refused[0] || job->help) job->comm = (neo_comm_desc){.ranks = 1}; /* enough to print */
     if (neo_comm_init_env(&job->comm, rank, job) == NEO_OK)
@@ -221,13 +197,18 @@ static neo_status make_saves(const cli_saves *saves) {
         make_directory(path);
     }
     snprintf(path, sizeof path, "%s/.writable", saves->dir);
-    return check_writable("checkpoint", path);
+    if (check_writable("checkpoint", path) == NEO_OK) return NEO_OK;
+    return neo_fail(NEO_ERR_IO, "--checkpoint %s: no directory that can be written: %s",
+                    saves->dir, strerror(errno));
 }
 
-/* No run overwrites the checkpoints of another one. */
+/* No run overwrites the checkpoints of another one, nor its best model. */
 static neo_status check_fresh(const cli_saves *saves) {
+    char best[4096];
     int64_t there = -1;
+    snprintf(best, sizeof best, "%s/best", saves->dir);
     neo_status status = neo_find_checkpoint(saves->dir, &there);
+    if (status == NEO_ERR_NOT_FOUND) status = neo_find_checkpoint(best, &there);
     if (status != NEO_OK) return status == NEO_ERR_NOT_FOUND ? NEO_OK : status;
     REFUSE("--checkpoint %s: holds step %lld of an earlier run: add --resume to go on with it, "
            "or name another directory", saves->dir, (long long)there);

@@ -109,6 +109,10 @@ printf '#define NEO_IMPLEMENTATION\n#include "neo_data.h"\n' >"$W/neo.c"
 cc_ -fPIC -shared -DNEO_SHARED -o "$W/libneo.so" "$W/neo.c" -lm -pthread
 cc_ -DNEO_SHARED -o "$W/g" "$W/main.c" "$W/other.c" -L"$W" -lneo -lm -pthread
 check "an exported neo" "$W/g"
+# What ld says of each file that was compiled without the macro: the words at NEO_SHARED in neo.h.
+if $CC -std=c11 -O0 -I. -o "$W/h" "$W/main.c" "$W/other.c" -L"$W" -lneo -lm -pthread \
+    >"$W/log" 2>&1; then fail "a caller without NEO_SHARED links"; elif grep -qE \
+        'hidden symbol|undefined' "$W/log"; then pass; else fail "$(head -3 "$W/log")"; fi
 if have nm; then # every function the header declares is there (neo__...: what neo's other headers call)
     $CC -std=c11 -E -P -DNEO_SHARED neo_data.h 2>/dev/null | tr -d '\n' | tr ';' '\n' |
         grep -oE 'visibility\("default"\)\)\).* \**neo_[a-z0-9_]+\(' |

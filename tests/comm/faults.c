@@ -1348,6 +1348,60 @@ static void real_timeouts(void) {
     }
 }
 
+/* The whole process is stopped for a minute, which the culprit does to the clock: no rank is late
+   by more than 0.6 s of its second. DELAY: it was not stopped, and the culprit is late. */
+static neo_status stopped(neo_comm *comm, void *user) {
+    scene *s = (scene *)user;
+    IS_OK(s, comm, neo_comm_barrier(comm, NULL));
+    set_timeout(comm, 1000);
+    int is_late = s->hit == DELAY;
+    for (int again = 0; again < 3; again++) {
+        if (neo_comm_rank(comm) == s->culprit) {
+            sleep_ms(comm, is_late ? 2000 : 100);
+            if (!is_late) __atomic_fetch_add(&comm->clock->now_ns, 60000000000, __ATOMIC_RELAXED);
+            sleep_ms(comm, is_late ? 0 : 500);
+        }
+        plan p = {OP_ALL_REDUCE_LARGE, 5000, NEO_F32, NEO_REDUCE_SUM, 0, 0, NEO_WIRE_F32, NULL};
+        neo_status status = perform(s, comm, &p, 1);
+        if (!is_late) CHECK(s, comm, status == NEO_OK, "%s", neo_last_error());
+        else CHECK(s, comm, status == NEO_ERR_TIMEOUT, "%s", neo_last_error());
+    }
+    meet(s, comm, s->ranks);
+    return NEO_OK;
+}
+/* Between work on files ranks wait ten times as long, and not longer; after it as before. */
+static neo_status slow_disk(neo_comm *comm, void *user) {
+    scene *s = (scene *)user;
+    static const int late_ms[] = {9900, 1100};
+    neo_group group = neo_comm_group(comm);
+    uint64_t word;
+    IS_OK(s, comm, neo_comm_barrier(comm, NULL));
+    set_timeout(comm, 1000);
+    for (int k = 0; k < 2; k++) {
+        group.patient(group.user, k == 0);
+        if (neo_comm_rank(comm) == s->culprit) sleep_ms(comm, late_ms[k]);
+        word = 1;
+        neo_status status = group.sum(group.user, &word, 1);
+        if (k == 0)
+            CHECK(s, comm, status == NEO_OK && word == (uint64_t)s->ranks, "%s", neo_last_error());
+        else CHECK(s, comm, status == NEO_ERR_TIMEOUT && strstr(neo_last_error(), "within 1000 ms"),
+                   "%s", neo_last_error());
+    }
+    meet(s, comm, s->ranks);
+    return NEO_OK;
+}
+static void times_that_do_not_count(void) {
+    for (int ranks = 2; ranks <= 4; ranks++)
+        for (int k = 0; k < 3; k++) {
+            scene s;
+            scene_single(&s, ranks, k < 2 ? "the process is stopped" : "a slow disk");
+            s.culprit = ranks - 1;
+            s.async = ranks == 3 && k < 2;
+            s.hit = k == 1 ? DELAY : s.hit;
+            scene_single_run(&s, k < 2 ? stopped : slow_disk, NEO_OK);
+        }
+}
+
 int main(int argc, char **argv) {
     (void)argv;
     struct sigaction action;
@@ -1368,6 +1422,7 @@ int main(int argc, char **argv) {
     RUN(the_first_reason_stands);
     RUN(labels);
     RUN(groups_and_rebuilding);
+    RUN(times_that_do_not_count);
     RUN(memory_refused);
     RUN(every_operation_every_fault);
     RUN(real_timeouts);

@@ -630,13 +630,28 @@ static neo_status large(neo_comm *comm, void *user) {
 }
 #endif
 
+/* Where the context gives no number of threads, ranks share the cores of a machine. Under mpirun
+   each may have cores of its own, so a rank has no more threads than there are cores for it. */
+static neo_status shared_cores(neo_comm *comm, void *user) {
+    int cores = *(const int *)user, threads = neo_ctx_threads(neo_comm_ctx(comm));
+    int share = cores / neo_comm_size(comm);
+    if (neo_comm_get_backend(comm) == NEO_BACKEND_THREADS)
+        EXPECT(comm, threads == (share ? share : 1), "%d threads, of %d cores", threads, cores);
+    EXPECT(comm, threads <= cores, "%d threads, of %d cores", threads, cores);
+    return NEO_OK;
+}
+
 int main(void) {
-    int bad = 0, mpi = launched();
+    int bad = 0, mpi = launched(), cores = 0;
+    neo_ctx *ctx = NULL;
+    if (neo_ctx_create(NULL, &ctx) == NEO_OK) cores = neo_ctx_threads(ctx);
+    neo_ctx_destroy(ctx);
     for (int w = mpi ? mpi : 1; w <= (mpi ? mpi : 8); w++) {
         neo_comm_desc d = {0};
 #if defined(NEO_COMM_MPI)
         MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &(int){0});
 #endif
+        bad += run_ranks(w, &d, shared_cores, &cores);
         bad += run_ranks(w, &d, bytes, NULL);
         bad += run_ranks(w, &d, groups, &d);
         bad += run_ranks(w, &d, rows, NULL);

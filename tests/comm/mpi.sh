@@ -36,6 +36,7 @@ runs='1 comm/collectives 1000
 3 comm/collectives 1000
 4 comm/collectives 1000
 2 comm/collectives 100000
+1 comm/groups
 2 comm/groups
 4 comm/groups
 1 comm/data

@@ -1,5 +1,5 @@
 /* stop.c: a signal is kept for neo_stop_signal, the same one delivered twice counts once, a read
-   that it interrupts goes on, and another one later ends the program.
+   that it interrupts goes on, and another one later ends the program; one that is ignored stays so.
 
    A child process makes it all, and tells by its exit status how far it came. */
 #include "test.h"
@@ -37,6 +37,15 @@ static int child(void) {
     raise(SIGTERM);
     return 6;
 }
+/* SIGINT is ignored, as in a script's background. */
+static int child_ignoring(void) {
+    signal(SIGINT, SIG_IGN);
+    if (neo_stop_on_signals() != NEO_OK) return 1;
+    raise(SIGINT);
+    if (neo_stop_signal() != 0) return 2;
+    raise(SIGTERM);
+    return neo_stop_signal() == SIGTERM ? 0 : 3;
+}
 
 static void signals(void) {
     int status = 0;
@@ -47,6 +56,11 @@ static void signals(void) {
     if (WIFEXITED(status)) CHECK_INT(WEXITSTATUS(status), -1);
     CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
     CHECK_INT(neo_stop_signal(), 0);
+    pid = fork();
+    if (pid == 0) _exit(child_ignoring());
+    CHECK(pid > 0 && waitpid(pid, &status, 0) == pid);
+    CHECK(WIFEXITED(status));
+    CHECK_INT(WEXITSTATUS(status), 0);
 }
 
 int main(void) {

@@ -5,7 +5,7 @@
 # build/gpt_cuda and
 # build/bench/cuda for the GPUs of CUDA_ARCH. Runs on a machine without a GPU; without nvcc it says
 # so
-# test-cuda   everything for the GPU at hand, in build/gpu, and all tests of it; ends with the
+# test-cuda   everything for the GPU at hand, in build/on_gpu, and all tests of it; ends with the
 # totals
 # bench-cuda  bench/cuda/ops.c and its peers in bench/cuda/torch_bags.py; writes
 # bench/results/cuda-<GPU>.md
@@ -29,7 +29,7 @@ need_gpu() {
         "it needs nvcc: install the CUDA toolkit, or give NVCC=/usr/local/cuda/bin/nvcc"
     nvidia-smi -L 2>/dev/null | grep -q '^GPU' || give_up \
         "there is no GPU: nvidia-smi -L lists none"
-    B=$B/gpu
+    B=$B/on_gpu
     export B
 }
 build() {

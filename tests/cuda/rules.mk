@@ -8,6 +8,7 @@ endef
 devices  = $(call tests_of,cuda)
 kernels  = $(patsubst %.cpp,$(B)/%,$(wildcard tests/cuda/*.cpp))
 cxx      = $(shell command -v $(CXX) 2>/dev/null)
+has_nvcc = $(shell command -v $(NVCC) 2>/dev/null)
 has_nccl = $(wildcard $(CUDA)/include/nccl.h)
 emulator = $(if $(cxx),$(B)/tests/cuda/emulator/test_emulator)
 emulated = $(devices) $(addprefix $(B)/tests/emulated_,dlrm gpt gpu ops)
@@ -20,8 +21,9 @@ cuda-programs: $(if $(has_nccl),$(if $(shell command -v $(MPICC) 2>/dev/null),$(
 gpu-programs: $(devices:=_gpu) $(kernels:=_gpu) $(B)/dlrm_cuda $(B)/gpt_cuda
 gpu-bench: $(B)/bench/cuda
 
-$(B)/gpu: examples/gpu.c $(B)/neo_cuda.o $(B)/neo.a
-	$(link_cuda)
+# Without nvcc the CPU computes.
+$(B)/gpu: examples/gpu.c $(if $(has_nvcc),$(B)/neo_cuda.o) $(B)/neo.a
+	$(if $(has_nvcc),$(link_cuda),$(compile) -o $@ $< examples/train/no_cuda.c $(objects) $(libs))
 $(B)/bench/cuda: bench/cuda/ops.c $(B)/neo_cuda.o $(B)/neo.a
 	$(link_cuda)
 $(devices:=_gpu): $(B)/%_gpu: %.c $(B)/neo_cuda.o $(B)/tests/neo.a

@@ -365,6 +365,13 @@ if head -1 "$W/kept.jsonl" | grep -q kept; then pass; else fail "evaluation empt
 find "$W/ckpt" -type f -exec cksum {} + | sort >"$W/after"
 if cmp -s "$W/before" "$W/after"; then pass; else fail "evaluation touched the checkpoint"; fi
 refused "a new run over an old one's checkpoints" 'resume' $short --repro-shards 8
+state_of $D $model --epochs 0 --checkpoint "$W/loadable" >/dev/null
+refused "--load of checkpoints" \
+    "--load $W/loadable: checkpoints of a run, not a safetensors file: give them by --checkpoint" \
+    $model --load "$W/loadable"
+: >"$W/no_directory"
+refused "--checkpoint of a file" "--checkpoint $W/no_directory: no directory that can be written" \
+    $model --checkpoint "$W/no_directory"
 refused "prediction over its input" 'read and written' --data "$W/predictions" \
     --test "$W/predictions" --predict "$W/predictions"
 refused "an untrained model" 'checkpoint' --test "$W/predictions"
@@ -601,6 +608,9 @@ refused "a log over the data" 'read and written' --data "$lines" --log \
     "$W/../dlrm/day_0_lines.tsv" $criteo
 refused "a report over one of two files" 'read and written' --data "$W/empty.tsv,$lines" --report \
     "$W/linked.tsv" $criteo
+cp "$lines" "$W/a,b.columns"
+refused "a report over a description whose name has a comma" 'read and written' --data "$lines" \
+    --columns "$W/a,b.columns" --format delimited --report "$W/a,b.columns"
 refused "one file for two" 'written twice' --data "$lines" --log "$W/new" --report "$W/./new" \
     $criteo
 refused "missing npy" 'missing' --data "$W/missing_" $npy

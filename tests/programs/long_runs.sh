@@ -1,7 +1,7 @@
 #!/bin/sh
 # long_runs.sh: what a run of days needs of dlrm and gpt: a signal ends it after a step, saved, and
 # it goes on with the same bits, as threads and under mpirun; the best model of all evaluations is
-# kept, and training stops when none is better; a loss that is not finite ends it.
+# kept, and training stops when none is better; a run that has diverged ends, and saves nothing.
 
 B=${B:-build}
 . tests/harness.sh
@@ -80,17 +80,28 @@ feeder=$!
 $D --data - $small <"$W/fifo" >"$W/out" 2>"$W/err" &
 pid=$!
 sleep 1
-kill -INT $pid
-sleep 1.5
-if kill -0 $pid 2>/dev/null; then
-    pass
-else
-    fail "one signal in the middle of a step ends the run: $(cat "$W/err")"
-fi
 kill -TERM $pid
-wait $pid
+sleep 1.5
+if kill -0 $pid 2>/dev/null; then pass; else fail \
+    "one signal in the middle of a step ends the run: $(cat "$W/err")"; fi
+{ kill -TERM $pid && wait $pid; } 2>/dev/null
 same "the second signal" "$?" 143
 kill $feeder 2>/dev/null
+
+# Nothing is trained yet while the samples are counted: the first signal ends it. The pipe opens
+# when the program reads it.
+timeout 30 $D --data "$W/fifo" $small --checkpoint "$W/none" >"$W/out" 2>"$W/err" &
+pid=$!
+exec 7>"$W/fifo"
+{ kill -TERM $pid && wait $pid; } 2>/dev/null
+same "a signal while samples are counted" "$?" 143
+exec 7>&-
+
+# The validation at the end of gpt takes seconds; its checkpoint is there before.
+stopped TERM "$W/gpt_end" $G --layers 4 --heads 4 --width 256 --context 16 --batch 16 --steps 1 \
+    --sample 0 --ranks 2 --checkpoint "$W/gpt_end"
+same "gpt, a signal in its last validation" "$status" 143
+says "gpt, a signal in its last validation" 'stopped at step 1; saved to'
 
 # Under mpirun: the signal comes to one process, and all stop.
 mpi() {
@@ -156,22 +167,35 @@ same "the best model is in best/" \
 same "one model is in best/" "$(ls "$W/valid/best" | tr '\n' ' ')" \
     "metrics.json $(cd "$W/valid/best" && echo step-*) "
 cp -r "$W/valid/best" "$W/best"
+saved=$(ls -i "$W"/valid/step-*/manifest.json)
 same "resumed, it has nothing to do" \
     "$(state_of $D $valid --patience 3 --checkpoint "$W/valid" --resume)" "$early"
-if cmp -s "$W/best/metrics.json" "$W/valid/best/metrics.json"; then
-    pass
-else
-    fail "a resumed run changes the best"
-fi
+says "resumed after patience" 'no better log loss for 3 epochs: stopped'
+if grep -q 'nothing left to train' "$W/err"; then fail \
+    "resumed after patience: a wrong reason: $(cat "$W/err")"; else pass; fi
+same "resumed, it saves nothing again" "$(ls -i "$W"/valid/step-*/manifest.json)" "$saved"
+if cmp -s "$W/best/metrics.json" "$W/valid/best/metrics.json"; then pass; else fail \
+    "a resumed run changes the best"; fi
 rm -rf "$W/valid"
 state_of $D $valid --epochs "$((best + 1))" --checkpoint "$W/valid" >/dev/null
 same "resumed between" "$(state_of $D $valid --patience 3 --checkpoint "$W/valid" --resume)" \
     "$early"
-if cmp -s "$W/best/metrics.json" "$W/valid/best/metrics.json"; then
-    pass
-else
-    fail "resumed, the best is another: $(cat "$W/best/metrics.json" "$W/valid/best/metrics.json")"
-fi
+if cmp -s "$W/best/metrics.json" "$W/valid/best/metrics.json"; then pass; else fail \
+    "resumed, the best is another: $(cat "$W/best/metrics.json" "$W/valid/best/metrics.json")"; fi
+# Of a directory with the best model alone: a new run does not replace it, --resume goes on from it.
+mkdir "$W/alone"
+cp -r "$W/best" "$W/alone/best"
+if $D $valid --checkpoint "$W/alone" >"$W/out" 2>"$W/err"; then fail \
+    "a new run beside best/ of another"; else says "best/ of another run" 'add --resume'; fi
+same "resumed from best/" "$(state_of $D $valid --patience 3 --checkpoint "$W/alone" --resume)" \
+    "$early"
+says "resumed from best/" "loaded step [0-9]* from $W/alone/best"
+# Labels of one kind have no AUC, which JSON writes as null.
+awk -F '\t' -v OFS='\t' '{ $1 = 0; print }' "$W/b.tsv" >"$W/zeros.tsv"
+state_of $D --data "$W/a.tsv" --valid "$W/zeros.tsv" --checkpoint "$W/zeros" $small >/dev/null
+if grep -q '"valid_auc":null,' "$W/zeros/best/metrics.json" && ! grep -q 'nan' \
+    "$W/zeros/best/metrics.json"; then pass; else fail \
+        "no AUC: $(cat "$W/zeros/best/metrics.json")"; fi
 for wrong in "--valid needs --data:--synthetic 100 --valid $W/b.tsv" \
     "--patience needs --valid:--synthetic 100 --patience 2" \
     "--valid is read after every epoch:--data $W/a.tsv --valid -"; do
@@ -187,8 +211,12 @@ state_of $G $gpt --eval-every 10 --lr 0 --min-lr 0 --patience 2 --checkpoint "$W
     >/dev/null
 says "gpt, patience" 'no better loss in 2 validations'
 same "gpt, patience: the last step" "$(cd "$W/gpt_over" && echo step-*)" step-000000000030
+saved=$(ls -i "$W"/gpt_over/step-*/manifest.json)
 state_of $G $gpt --eval-every 10 --lr 0 --min-lr 0 --patience 2 --checkpoint "$W/gpt_over" \
     --resume >/dev/null
+if grep -q 'loss 0.0000' "$W/err"; then fail "gpt, patience: it shows a loss"; else pass; fi
+same "gpt, patience: resumed, it saves nothing again" \
+    "$(ls -i "$W"/gpt_over/step-*/manifest.json)" "$saved"
 same "gpt, patience: resumed, it has nothing to do" "$(cd "$W/gpt_over" && echo step-*)" \
     step-000000000030
 if grep -q '^{"at":[0-9]*,"loss":[0-9.]*,"step":[0-9]*}$' "$W/gpt/best/metrics.json" && ls \
@@ -221,8 +249,8 @@ else
     fail "gpt --summary: not $numbers in $(tail -2 "$W/out")"
 fi
 
-# ---- a loss that is not finite: the step, the weights, the checkpoint to go back to; nothing more
-# is saved ----
+# ---- a run that has diverged: the step, the weights, the checkpoint to go back to, what to do;
+# nothing is saved over good checkpoints ----
 
 # sick LABEL MESSAGE COMMAND...
 sick() {
@@ -238,22 +266,60 @@ sick() {
     fi
     if grep -q '^state' "$W/out"; then fail "$label: printed a digest"; else pass; fi
 }
+back='--resume goes back to step 100: give it a smaller --lr or --clip-norm'
+tensor="(bottom|top|bags)\.[^ ]*( is not finite)?; $back"
+begin='there is no checkpoint: begin again with a smaller --lr or --clip'
+sgd="--synthetic 9600 $small --optimizer sgd"
+good=$(state_of $D $sgd --lr 0.01 --epochs 2)
 for ranks in 1 2; do
-    steps="--synthetic 9600 $small --optimizer sgd --ranks $ranks --checkpoint $W/sick$ranks"
+    steps="$sgd --ranks $ranks --checkpoint $W/sick$ranks"
     $D $steps --lr 0.01 >"$W/out" 2>"$W/err"
-    sick "a learning rate too large, $ranks ranks" \
-        'step 10[0-9]: the loss is (nan|inf); (bottom|top|bags)\.[^ ]* is not finite; --resume goes back to step 100,' \
+    # Of the first step the loss is of the weights before it: the weights are looked at.
+    for every in 1 2 3; do
+        sick "a learning rate too large, $ranks ranks, --every $every" \
+            "step 10[1-3]: the (run has|loss is) [-a-z]*; (the largest weight is .*, in )?$tensor" \
+            $D $steps --lr 1e9 --epochs 2 --every $every --resume
+        same "no checkpoint after it, $ranks ranks" "$(ls "$W/sick$ranks")" step-000000000100
+    done
+    sick "a loss that is not finite, $ranks ranks" \
+        "step 10[0-9]: the loss is (nan|-?inf); $tensor" \
         $D $steps --lr 1e9 --epochs 2 --every 50 --resume
-    same "no checkpoint after it, $ranks ranks" "$(ls "$W/sick$ranks")" step-000000000100
+    same "it goes on from the good one, $ranks ranks" \
+        "$(state_of $D $steps --lr 0.01 --epochs 2 --resume)" "$good"
 done
-sick "gpt, a learning rate too large" \
-    'step [0-9]*: the loss is (nan|inf); [a-z0-9_.]* is not finite; there is no checkpoint' \
+sick "the last step of a run without checkpoints" \
+    "step 1: the run has diverged; .*; $begin" $D --synthetic 96 $small --optimizer sgd --lr 1e9
+# One number is enough, of rows of any kind: the last one of the file is of a table.
+state_of $D $sgd --ranks 2 --checkpoint "$W/one" --epochs 0 >/dev/null
+"$B/merge" "$W/one" "$W/one.safetensors" || fail "merge"
+size=$(wc -c <"$W/one.safetensors")
+for dtype in f32 f16 bf16; do
+    for number in '\377\377\377\177' '\000\000\200\377'; do # NaN, -infinity
+        printf "$number" | dd of="$W/one.safetensors" bs=1 seek=$((size - 4)) conv=notrunc \
+            2>/dev/null
+        sick "one number, $dtype" \
+            "step 0: the run has diverged; bags\.C[0-9]*\.weight is not finite" $D $sgd --ranks 2 \
+            --load "$W/one.safetensors" --rows-dtype $dtype --epochs 0 --checkpoint "$W/sick_$dtype"
+    done
+done
+printf '\050\153\156\116' | dd of="$W/one.safetensors" bs=1 seek=$((size - 4)) conv=notrunc \
+    2>/dev/null
+sick "one large number" \
+    "step 0: the run has diverged; the largest weight is 1e[+]09, in bags\.C[0-9]*\.weight" \
+    $D $sgd --load "$W/one.safetensors" --epochs 0
+# The best model is looked at before it is kept.
+sick "best/" "step 1: the run has diverged; .*; $begin" $D --data "$W/a.tsv" --valid "$W/b.tsv" \
+    ${small% --batch*} --batch 1200 --lr 1e9 --epochs 2 --checkpoint "$W/sick_best"
+if ls "$W"/sick_*/step-* "$W"/sick_*/best/step-* >/dev/null 2>&1; then fail \
+    "saved after a run diverged: $(ls "$W"/sick_*)"; else pass; fi
+sick "gpt, a learning rate too large" "step [0-9]*: the run has diverged; .*; $begin" \
+    $G $gpt --ranks 2 --lr 1e9 --min-lr 1e9 --warmup 0 --clip 0 --every 1 --checkpoint "$W/sick_gpt"
+sick "gpt, a gradient that is not finite" \
+    "gradient's norm is nan at step 2; the largest weight is [0-9.e+]*, in [a-z0-9_.]*; $begin" \
+    $G $gpt --lr 1e9 --min-lr 1e9 --warmup 0
+sick "gpt, a loss that is not finite" "step [0-9]*: the loss is (nan|inf); .*; $begin" \
     $G $gpt --ranks 2 --lr 1e9 --min-lr 1e9 --warmup 0 --clip 0 --checkpoint "$W/sick_gpt"
-if ls "$W/sick_gpt"/step-* >/dev/null 2>&1; then
-    fail "gpt: saved after its loss was not finite"
-else
-    pass
-fi
+if ls "$W/sick_gpt"/step-* >/dev/null 2>&1; then fail "gpt: saved after it diverged"; else pass; fi
 
 rm -rf "$W"
 finish programs/long_runs

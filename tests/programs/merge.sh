@@ -39,5 +39,5 @@ refuses() { # TEXT ARGUMENTS...: a message with the text, and no success
 refuses "no whole checkpoint" "$W" "$W/none.safetensors"
 refuses "of step 123" "$W/ckpt" "$W/none.safetensors" --step 123
 refuses "none/there" "$W/ckpt" "$W/none/there.safetensors"
-refuses "usage" "$W/ckpt"
+refuses "usage: $B/merge " "$W/ckpt"
 finish programs/merge

@@ -148,7 +148,21 @@ keeps one_file_dlrm
 if [ -x "$B/one_file_dlrm" ]; then # stopped after 4 of its epochs, and begun again
     "$B/one_file_dlrm" "$W/checkpoints" 4 >"$W/out" 2>"$W/err"
     keeps one_file_dlrm "$W/checkpoints"
+    rm -rf "$W/checkpoints" # stopped by a signal, after an epoch
+    "$B/one_file_dlrm" "$W/checkpoints" >"$W/out" 2>"$W/err" &
+    pid=$!
+    while kill -0 $pid 2>/dev/null && ! ls "$W"/checkpoints/step-*/manifest.json >/dev/null 2>&1; \
+        do sleep 0.01; done
+    kill -TERM $pid
+    wait $pid
+    same "one_file_dlrm: stopped" "$? $(sed 's/epoch [1-9]*;/epoch N;/' "$W/err")" \
+        "143 one_file_dlrm: stopped after epoch N; the same command goes on"
+    keeps one_file_dlrm "$W/checkpoints"
 fi
+for short in dlrm gpt; do
+    if [ "$(wc -l <examples/one_file_$short.c)" -le 200 ]; then pass; else fail \
+        "one_file_$short.c has more than 200 lines"; fi
+done
 if [ -x "$B/sum" ]; then
     same "sum" "$("$B/sum")" "$(sed -n 's/.*Expect `\(.*\)`.*/\1/p' examples/sum.c)"
 else

@@ -50,7 +50,9 @@ static neo_status run_all(void *of_rank) {
     uint64_t digest;
     TRY(set_up(r));
     if (r->o->summary) return NEO_OK;
-    if (!reads_only(r->o) && r->train.reader) TRY(train(r));
+    if (!reads_only(r->o) && r->train.reader)
+        TRY(cli_advise(&r->me, &r->o->saves, r->m.state, train(r)));
+    TRY(cli_catch_signals(&r->me));
     if (!r->stopped && (r->o->predict || (!r->tested && has_test))) TRY(evaluate_now(r));
     if (r->stopped) return end_stopped(r);
     TRY(neo_state_digest_group(r->m.state, &group, &digest));

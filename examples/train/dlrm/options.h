@@ -117,13 +117,14 @@ static int reads_only(const options *o) {
 
 static neo_status check_files(const options *o) {
     const char *outputs[] = {o->predict, o->report, o->log, o->save_plan};
-    const char *inputs[] = {o->data, o->test, o->valid, o->load, o->columns, o->plan};
+    const char *lists[] = {o->data, o->test, o->valid}, *files[] = {o->load, o->columns, o->plan};
     TRY(check_list("data", o->data, MAX_FILES));
     TRY(check_list("test", o->test, MAX_FILES));
     TRY(check_list("valid", o->valid, MAX_FILES));
     for (int i = 0; i < 4; i++) {
-        for (int k = 0; k < 6; k++)
-            if (outputs[i] && is_in_list(inputs[k], outputs[i]))
+        for (int k = 0; k < 3; k++)
+            if (outputs[i] && (is_in_list(lists[k], outputs[i]) ||
+                               (files[k] && is_same_file(files[k], outputs[i]))))
                 REFUSE("%s is both read and written", outputs[i]);
         for (int k = 0; k < i; k++)
             if (outputs[i] && outputs[k] && is_same_file(outputs[i], outputs[k]))
@@ -180,6 +181,7 @@ static neo_status check_options(const options *o) {
         REFUSE("--load and --checkpoint would both give the weights: leave one out");
     TRY(cli_check_saves(&o->saves));
     if ((o->eval || o->predict) && !has_test) REFUSE("--eval and --predict need --test");
+    TRY(cli_check_load(o->load));
     if (o->eval && !has_model) REFUSE("--eval needs --checkpoint or --load");
     TRY(check_format(o));
     TRY(check_stdin(o));

@@ -106,10 +106,12 @@ static neo_status log_values(run *r, const char *name, const neo_metric_values *
     return neo_jsonl_end(r->log);
 }
 
-/* Saves a checkpoint. Collective. */
+/* Saves a checkpoint, if the run has not diverged. Collective. */
 static neo_status save(run *r) {
     neo_group group = neo_comm_group(r->me.comm);
     neo_save_desc d = {.dir = r->o->saves.dir, .step = r->step, .group = &group};
+    TRY(cli_check_state(&r->me, r->m.state, r->step));
+    if (!d.dir) return NEO_OK;
     TRY(neo_save(r->m.ctx, &d, r->m.state));
     r->saved = 1;
     return NEO_OK;

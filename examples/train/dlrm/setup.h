@@ -70,11 +70,9 @@ static neo_status restore(run *r) {
     if (!dir) return NEO_OK;
     if (!reads && !resumes) return agree(r->me.comm, check_fresh(&o->saves));
     neo_load_desc d = {.dir = dir, .any_definition = reads && !resumes, .group = &group};
+    if (resumes && !reads && r->train.reader)
+        return cli_go_on(&r->me, &o->saves, d, r->m.state, &r->step, &r->saved);
     neo_status status = neo_load(r->m.ctx, &d, r->m.state, &r->step);
-    if (status == NEO_ERR_NOT_FOUND && resumes && !reads && r->train.reader) {
-        say(&r->me, "no checkpoint in %s yet: starting from the beginning\n", dir);
-        return NEO_OK;
-    }
     if (status == NEO_OK) say(&r->me, "loaded step %lld from %s\n", (long long)r->step, dir);
     return status;
 }

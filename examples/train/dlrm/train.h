@@ -26,7 +26,7 @@ static neo_status count_loss(run *r, neo_progress *bar, const batch_under_way *b
     r->samples += b->size;
     double mean = neo_exact_value(loss) / (double)b->size;
     neo_progress_update(bar, b->end, mean);
-    return cli_check_loss(&r->me, &r->o->saves, r->m.state, r->step + 1, mean);
+    return cli_check_loss(&r->me, r->m.state, r->step + 1, mean);
 }
 
 /* Waits for the batch that may still run on a GPU. */
@@ -133,7 +133,7 @@ static neo_status make_schedule(run *r, int64_t samples) {
 }
 
 /* Ends the bar, logs the steps since the last point, unless they are too few to mean something
-   beside the other points, and saves. */
+   beside the other points, and saves, or without --checkpoint looks at what it would save. */
 static neo_status end_training(run *r, neo_progress *bar) {
     const options *o = r->o;
     int64_t point = o->log_every * o->batch * o->micro_batches; /* samples between two points */
@@ -141,23 +141,23 @@ static neo_status end_training(run *r, neo_progress *bar) {
     if (r->step < o->log_every || 2 * r->loss_samples >= point)
         TRY(log_point(r, (double)neo_schedule_lr(&r->m.schedule, r->step)));
     if (r->samples) neo_progress_end(bar, r->last_loss);
-    else
+    else if (r->epoch >= o->epochs - 1 && !r->stopped)
         say(&r->me, "nothing left to train: the run has had its %lld epochs\n",
             (long long)o->epochs);
     if (bad_lines) say(&r->me, "skipped %lld bad lines\n", (long long)bad_lines);
-    return o->saves.dir && !r->saved ? save(r) : NEO_OK;
+    return r->saved ? NEO_OK : save(r);
 }
 
 /* Keeps the model if it is the best on the validation data so far. */
 static neo_status keep_best(run *r) {
-    char figures[128];
+    char figures[128], auc[32], ne[32];
     cli_best now = {r->epoch, r->valid.logloss}; /* known to rank 0 */
     TRY(neo_comm_broadcast(r->me.comm, &now.loss, 1, NEO_I64, 0, NULL));
     if (!cli_best_is(&r->best, now.at, now.loss)) return NEO_OK;
     r->best = now;
     if (!r->o->saves.dir) return NEO_OK;
-    snprintf(figures, sizeof figures, ",\"valid_auc\":%.17g,\"valid_ne\":%.17g", r->valid.auc,
-             r->valid.ne);
+    snprintf(figures, sizeof figures, ",\"valid_auc\":%s,\"valid_ne\":%s",
+             cli_json(r->valid.auc, auc), cli_json(r->valid.ne, ne));
     return cli_best_keep(&r->me, &r->o->saves, r->m.state, r->step, &now, figures);
 }
 
@@ -198,6 +198,7 @@ static neo_status train(run *r) {
     int64_t samples = 0;
     TRY(count_samples(r, &samples));
     TRY(agree(comm, make_schedule(r, samples)));
+    TRY(cli_catch_signals(&r->me));
     int64_t first = r->position.word[0];
     if (r->step > 0) TRY(agree(comm, neo_reader_seek(reader, &r->position)));
     r->position = neo_reader_position(reader);
@@ -212,6 +213,7 @@ static neo_status train(run *r) {
         TRY(train_epoch(r, &bar, samples * r->epoch));
         int last = r->stopped || r->epoch == o->epochs - 1;
         if (last) TRY(end_training(r, &bar)); /* saves before a long evaluation */
+        else TRY(cli_check_state(&r->me, r->m.state, r->step));
         if (!r->stopped) TRY(end_epoch(r, started));
         if (last) return NEO_OK;
         if (r->stopped || is_over(r)) break;

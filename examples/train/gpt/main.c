@@ -21,7 +21,8 @@
 #include "run.h"
 
 static neo_status validate(run *r, double *mean) {
-    return evaluate(&r->t, r->text->train, r->text->length, mean);
+    TRY(evaluate(&r->t, r->text->train, r->text->length, mean));
+    return r->t.stops ? NEO_OK : cli_check_loss(&r->me, r->state, r->step, *mean);
 }
 
 /* Shows the mean losses of the steps up to `until`, which are over. *mean: the last one. */
@@ -31,7 +32,7 @@ static neo_status see_losses(run *r, int64_t until, neo_progress *bar, double *m
         TRY(sum_loss(&r->t, &r->t.loss[r->seen % 2], mean));
         *mean /= (double)(sequences * r->o->context);
         neo_progress_update(bar, sequences * (r->seen + 1), *mean);
-        TRY(cli_check_loss(&r->me, &r->o->saves, r->state, r->seen + 1, *mean));
+        TRY(cli_check_loss(&r->me, r->state, r->seen + 1, *mean));
     }
     return NEO_OK;
 }
@@ -54,11 +55,12 @@ static void look_at_patience(run *r) {
         say(&r->me, "no better loss in %lld validations: stopped\n", (long long)waited);
 }
 
-/* Validates, and prints a line. */
+/* Validates, and prints a line, unless a signal ends it. */
 static neo_status end_stretch(run *r, double mean) {
     double val;
     int is_best;
     TRY(validate(r, &val));
+    if (r->t.stops) return NEO_OK;
     TRY(keep_best(r, val, &is_best));
     cli_line(&r->me, "step %lld  %.1f s  train loss %.4f  %sval loss %.4f\n", (long long)r->step,
              1e-9 * (double)(neo_time_ns() - r->started_ns), mean, is_best ? "best " : "", val);
@@ -99,12 +101,14 @@ static neo_status train(run *r) {
     r->best.at = -1;
     if (r->step && o->eval_every) TRY(cli_best_read(&r->me, &o->saves, &r->best));
     look_at_patience(r);
+    if (r->over) return NEO_OK;
+    TRY(cli_catch_signals(&r->me));
     if (o->steps) neo_progress_begin(&bar);
     while (r->step < o->steps && !r->t.stops && !r->over) TRY(take_step(r, &bar, &mean));
     TRY(graph_wait(r->t.graph));
     TRY(see_losses(r, r->step, &bar, &mean)); /* of a step that a signal made the last */
     if (o->steps) neo_progress_end(&bar, mean);
-    return o->saves.dir && !r->saved ? save(r) : NEO_OK;
+    return r->saved ? NEO_OK : save(r);
 }
 
 /* Appends an id to those that the next character depends on, at most --context of them. */
@@ -144,12 +148,13 @@ static neo_status run_all(void *of_rank) {
     TRY(set_up(r));
     if (r->o->summary) return NEO_OK;
     int64_t before = r->step;
-    TRY(train(r));
+    TRY(cli_advise(&r->me, &r->o->saves, r->state, train(r)));
+    if (!r->t.stops)
+        TRY(cli_advise(&r->me, &r->o->saves, r->state, validate(r, &val)));
     if (r->t.stops) {
         cli_end_stopped(&r->me, &r->o->saves, r->step, r->saved);
         return agree(r->me.comm, NEO_OK);
     }
-    TRY(validate(r, &val));
     if (r->step > before) TRY(keep_best(r, val, &is_best));
     if (r->me.rank == 0 && r->o->memory) print_memory(r, r->step > before);
     if (r->me.rank == 0) printf("val loss %.4f\n", val);

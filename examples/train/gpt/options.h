@@ -90,7 +90,7 @@ static neo_status check_options(const options *o) {
     if (o->patience && !o->eval_every) REFUSE("--patience needs --eval-every");
     if (o->load && o->saves.resume)
         REFUSE("--load and --resume would both give the weights: leave one out");
-    return NEO_OK;
+    return cli_check_load(o->load);
 }
 
 /* ---- text ---- */

@@ -110,10 +110,12 @@ static neo_status create_state(run *r) {
     return neo_state_define(r->state, "text", words);
 }
 
-/* Saves a checkpoint. Collective. */
+/* Saves a checkpoint, if the run has not diverged. Collective. */
 static neo_status save(run *r) {
     neo_group group = neo_comm_group(r->me.comm);
     neo_save_desc d = {.dir = r->o->saves.dir, .step = r->step, .group = &group};
+    TRY(cli_check_state(&r->me, r->state, r->step));
+    if (!d.dir) return NEO_OK;
     TRY(neo_save(r->me.ctx, &d, r->state));
     r->saved = 1;
     return NEO_OK;
@@ -141,11 +143,7 @@ static neo_status restore(run *r) {
     if (o->load) TRY(agree(r->me.comm, load_weights(r)));
     if (dir) TRY(agree(r->me.comm, r->me.rank ? NEO_OK : open_checkpoints(&o->saves)));
     if (!o->saves.resume) return NEO_OK;
-    neo_status status = neo_load(r->me.ctx, &d, r->state, &r->step);
-    if (status == NEO_OK) say(&r->me, "loaded step %lld from %s\n", (long long)r->step, dir);
-    if (status != NEO_ERR_NOT_FOUND) return status;
-    say(&r->me, "no checkpoint in %s yet: starting from the beginning\n", dir);
-    return NEO_OK;
+    return cli_go_on(&r->me, &o->saves, d, r->state, &r->step, &r->saved);
 }
 
 /* --summary: a sample is a sequence; the token table is multiplied at the end, attention is
