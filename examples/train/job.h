@@ -234,7 +234,9 @@ static neo_status make_saves(const cli_saves *saves) {
         make_directory(path);
     }
     snprintf(path, sizeof path, "%s/.writable", saves->dir);
-    return check_writable("checkpoint", path);
+    TRY(check_writable("checkpoint", path));
+    remove(path); /* which a run that was killed here may have left */
+    return NEO_OK;
 }
 
 /* No run overwrites the checkpoints of another one. */
