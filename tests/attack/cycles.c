@@ -1,12 +1,12 @@
-/* cycles.c: what a process creates and destroys, thousands of times: memory, descriptors and threads
-   stay as they were.
+/* cycles.c: what a process creates and destroys, thousands of times: memory, descriptors and
+   threads stay as they were.
 
    A cycle is a job of 4 ranks that are threads: contexts, groups, a shard of tables, an MLP in an
-   fsdp, a reader; one step of training; the state, its digest, and in some cycles a checkpoint saved
-   and loaded. Then one context with threads of its own: bags, an MLP and its optimizer, a reader of
-   a file, a log, a checkpoint. All memory goes through an allocator that must balance after every
-   cycle. The bytes of malloc that are in use, the resident set, descriptors and threads are compared
-   with those after the first cycles.
+   fsdp, a reader; one step of training; the state, its digest, and in some cycles a checkpoint
+   saved and loaded. Then one context with threads of its own: bags, an MLP and its optimizer, a
+   reader, a log, a checkpoint. All memory goes through an allocator that must balance after every
+   cycle. The bytes of malloc that are in use, the resident set, descriptors and threads are
+   compared with those after the first cycles.
 
      cycles [COUNT]     by default 200 cycles, 100,000 where ATTACK is set */
 #include "neo_data.h"

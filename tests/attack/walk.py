@@ -23,8 +23,8 @@ FAULTS = os.path.abspath(os.path.join(BUILD, "tests", "attack", "faults.so"))
 WORKERS = int(os.environ.get("JOBS", "2"))
 HANG_S = 300
 ONCE_TWICE_EVER = (1, 2, 0)
-FILES = ("open fopen fclose read pread write close fsync lseek rename mkdir rmdir unlink remove lstat stat "
-         "fstat opendir readdir flock").split()
+FILES = ("open fopen fclose read pread write close fsync lseek rename mkdir rmdir unlink remove "
+         "lstat stat fstat opendir readdir flock").split()
 # The errors of each call. A real one is not interrupted for ever.
 ERRORS = {name: ("EIO", "EACCES") for name in FILES}
 ERRORS.update(open=("EIO", "EACCES", "EMFILE", "ENOSPC", "EINTR"), fopen=("EIO", "EACCES"),
@@ -155,7 +155,8 @@ class Walk:
         status, digest, err = self.job.run(folder, self.env(folder, ",".join(ERRORS), rank=rank))
         if status != 0 or digest != self.job.digest:
             raise SystemExit(f"FAILED {self.label}: undisturbed: {status} {digest} {err}")
-        return {name: int(n) for name, n in re.findall(r"^called (\S+) (\d+)", log_of(folder), re.M)}
+        found = re.findall(r"^called (\S+) (\d+)", log_of(folder), re.M)
+        return {name: int(n) for name, n in found}
 
     def cases(self, folder):
         """(calls, deed, n, times, rank) of each."""

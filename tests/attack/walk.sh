@@ -1,6 +1,6 @@
 #!/bin/sh
-# walk.sh: kills and faults at the calls of training jobs: walk.py, for 100 seconds, or, where ATTACK
-# is set, until every case has been tried.
+# walk.sh: kills and faults at the calls of training jobs: walk.py, for 100 seconds, or, where
+# ATTACK is set, until every case has been tried.
 
 B=${B:-build}
 . tests/harness.sh
