@@ -219,14 +219,10 @@ static neo_status call(neo_comm *c, const step *t, int at, const in_flight *f, n
     }
 }
 /* The message names the rank of a culprit. After a timeout it may name another where ranks wait for
-   each other: across groups, or in a ring that a message without its other end, or a call left out
-   or exchanged, has closed. */
+   each other across groups, or in a ring that a message without its other end has closed. */
 static int names_culprit(const schedule *s, neo_status status, const char *text) {
     int rings = s->halves;
-    for (int r = 0; r < s->ranks; r++) {
-        fault f = s->faults[r];
-        rings |= f == UNHEARD || f == UNSENT || f == SKIPS || f == TWICE || f == OTHER_OP;
-    }
+    for (int r = 0; r < s->ranks; r++) rings |= s->faults[r] == UNHEARD || s->faults[r] == UNSENT;
     if (status == NEO_ERR_TIMEOUT && rings) return 1;
     for (const char *at = text; (at = strstr(at, "rank ")) != NULL; at += 5) {
         int r = atoi(at + 5);

@@ -13,8 +13,8 @@ budget() {
     case $1 in
     neo.h) echo 17186 0 1 ;;
     neo_state.h) echo 3541 0 0 ;;
-    neo_data.h) echo 4619 0 0 ;;
-    neo_comm.h) echo 4986 0 0 ;;
+    neo_data.h) echo 4620 0 0 ;;
+    neo_comm.h) echo 5009 0 0 ;;
     neo_plan.h) echo 4516 0 0 ;;
     neo_fsdp.h) echo 4651 0 0 ;;
     neo_cuda.cuh) echo 4268 0 0 ;;
