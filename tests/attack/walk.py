@@ -12,9 +12,8 @@ half. Or the process is killed at a random moment. After that:
   - the same command, undisturbed, goes on to the right digest, and if it saves, it leaves two
     checkpoints and nothing else.
 
-    walk.py BUILD SECONDS [JOB...]     SECONDS 0: every case; else some of each, as time allows.
-Cases come in a random order, the same in every run. Every failure is printed with the environment
-that repeats it."""
+    walk.py BUILD SECONDS [JOB...]     SECONDS 0: every case; else as many as that allows
+Cases come in a random order, the same in every run, and of all jobs in turn."""
 import glob, os, random, re, shutil, signal, subprocess, sys, threading, time
 
 BUILD, SECONDS = sys.argv[1], float(sys.argv[2])
@@ -94,7 +93,7 @@ def write_data(path, lines, seed):
 
 
 def jobs():
-    saves = "--checkpoint DIR/c --resume --repro-shards 4 --timeout 20 "
+    saves = "--checkpoint DIR/c --resume --repro-shards 4 "
     dlrm = (saves + f"--data {WORK}/train.tsv --valid {WORK}/valid.tsv --epochs 2 --batch 64 "
             "--shuffle 200 --dim 4 --bottom 13-8-4 --top 8-1 --rows 30 --every 5 --log DIR/log "
             "--report DIR/report.html --optimizer adam")
@@ -228,9 +227,13 @@ class Walk:
         env, moment = self.env(folder, calls, deed, n, times, rank), None
         if deed == "moment":
             env, moment = {}, random.Random(n).random() * self.job.seconds
-        result = self.job.run(folder, env, moment)
-        struck = re.findall(r"^struck \S+ (.*)", log_of(folder), re.M)
-        why = self.judge(folder, case, result, struck)
+        struck = []
+        try:
+            result = self.job.run(folder, env, moment)
+            struck = re.findall(r"^struck \S+ (.*)", log_of(folder), re.M)
+            why = self.judge(folder, case, result, struck)
+        except Exception as error:  # a folder that is not there any more
+            why = repr(error)
         with LOCK:
             tried, wrong = self.by_deed.get(deed, (0, 0))
             self.by_deed[deed] = tried + 1, wrong + (why is not None)
@@ -268,16 +271,16 @@ def main():
     write_data(os.path.join(WORK, "train.tsv"), 640, 1)
     write_data(os.path.join(WORK, "valid.tsv"), 128, 2)
     wanted = sys.argv[3:]
-    began = time.monotonic()
     walks = [walk for job in jobs() if not wanted or job.name in wanted for walk in prepare(job)]
     turns = []
     for walk in walks:
         cases = list(walk.cases(os.path.join(WORK, "count")))
         random.Random(walk.label).shuffle(cases)
-        turns += [((i + 0.5) / len(cases), walk, case) for i, case in enumerate(cases)] \
-            if SECONDS == 0 else [(i, walk, case) for i, case in enumerate(cases)]
+        turns += [(i, walk, case) for i, case in enumerate(cases)]
     turns.sort(key=lambda turn: turn[0])
+    count = len(turns)
     turns = iter(turns)
+    began = time.monotonic()
 
     def work(number):
         while True:
@@ -299,6 +302,7 @@ def main():
         print(f"attack: {walk.label}: " + ", ".join(words))
         tried += sum(t for t, _ in walk.by_deed.values())
         wrong += sum(w for _, w in walk.by_deed.values())
+    print(f"attack: {tried} of {count} cases")
     print(f"attack/walk: {tried - wrong} passed, {wrong} failed, 0 skipped")
     return wrong != 0
 

@@ -1,7 +1,8 @@
 #!/bin/sh
 # libfuzzer.sh: the parsers under libFuzzer and AddressSanitizer, FUZZ_SECONDS each (a few in `make
-# test`), or, where FUZZ_RUNS is set, that many inputs shared among them. A corpus grows in build/corpus and is used again; an input that crashes is left in
-# build/crashes.
+# test`), or, where FUZZ_RUNS is set, that many inputs shared among them (make fuzz
+# FUZZ_RUNS=100000000 TEST_TIMEOUT=100000). A corpus grows in build/corpus and is used again; an
+# input that crashes is left in build/crashes.
 
 B=${B:-build}
 MAKE=${MAKE:-make}
