@@ -13,11 +13,14 @@ half. Or the process is killed at a random moment. After that:
     checkpoints and nothing else.
 
     walk.py BUILD SECONDS [JOB...]     SECONDS 0: every case; else as many as that allows
-Cases come in a random order, the same in every run, and of all jobs in turn."""
-import glob, os, random, re, shutil, signal, subprocess, sys, threading, time
+Cases come in a random order, the same in every run; each job gets as much time as the others.
+There are about 126,000 of them."""
+import glob, os, random, re, shutil, signal, subprocess, sys, tempfile, threading, time
 
 BUILD, SECONDS = sys.argv[1], float(sys.argv[2])
-WORK = os.path.abspath(os.path.join(BUILD, "tmp", "attack"))
+# In memory, where that can be: a kill is no power failure, and nothing waits for a disk.
+MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+WORK = os.path.realpath(tempfile.mkdtemp(prefix="neo_attack.", dir=MEMORY))
 FAULTS = os.path.abspath(os.path.join(BUILD, "tests", "attack", "faults.so"))
 WORKERS = int(os.environ.get("JOBS", "2"))
 HANG_S = 300
@@ -78,7 +81,8 @@ def launcher():
 
 
 ENV = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-       "TMPDIR": "/tmp", "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
+       "TMPDIR": "/tmp", "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
+       "OMPI_MCA_btl_vader_backing_directory": WORK}  # which killed processes leave full
 MPIRUN = launcher()
 
 
@@ -128,8 +132,7 @@ class Walk:
     def __init__(self, job, start):
         self.job, self.start = job, start
         self.label = job.name + ("_resumed" if start else "")
-        self.tried = self.wrong = 0
-        self.by_deed = {}
+        self.by_deed, self.spent_s = {}, 0
         self.newest = max(steps(start), default=-1) if start else -1
 
     def fresh(self, folder):
@@ -266,29 +269,28 @@ def prepare(job):
 
 
 def main():
-    shutil.rmtree(WORK, ignore_errors=True)
-    os.makedirs(WORK)
     write_data(os.path.join(WORK, "train.tsv"), 640, 1)
     write_data(os.path.join(WORK, "valid.tsv"), 128, 2)
     wanted = sys.argv[3:]
     walks = [walk for job in jobs() if not wanted or job.name in wanted for walk in prepare(job)]
-    turns = []
     for walk in walks:
-        cases = list(walk.cases(os.path.join(WORK, "count")))
-        random.Random(walk.label).shuffle(cases)
-        turns += [(i, walk, case) for i, case in enumerate(cases)]
-    turns.sort(key=lambda turn: turn[0])
-    count = len(turns)
-    turns = iter(turns)
+        walk.left = list(walk.cases(os.path.join(WORK, "count")))
+        random.Random(walk.label).shuffle(walk.left)
+    count = sum(len(walk.left) for walk in walks)
     began = time.monotonic()
 
     def work(number):
-        while True:
+        while not SECONDS or time.monotonic() - began < SECONDS:
             with LOCK:
-                turn = next(turns, None)
-            if not turn or (SECONDS and time.monotonic() - began > SECONDS):
-                return
-            turn[1].run(os.path.join(WORK, f"case{number}"), turn[2])
+                walk = min((w for w in walks if w.left), key=lambda w: w.spent_s, default=None)
+                if not walk:
+                    return
+                case = walk.left.pop()
+                walk.spent_s += 0.01  # so that the others come before it is done
+            from_s = time.monotonic()
+            walk.run(os.path.join(WORK, f"case{number}"), case)
+            with LOCK:
+                walk.spent_s += time.monotonic() - from_s
 
     workers = [threading.Thread(target=work, args=(k,)) for k in range(WORKERS)]
     for worker in workers:
@@ -307,4 +309,7 @@ def main():
     return wrong != 0
 
 
-sys.exit(main())
+try:
+    sys.exit(main())
+finally:
+    shutil.rmtree(WORK, ignore_errors=True)
