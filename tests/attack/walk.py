@@ -105,8 +105,8 @@ def jobs():
     dlrm = (saves + f"--data {WORK}/train.tsv --valid {WORK}/valid.tsv --epochs 2 --batch 64 "
             "--shuffle 200 --dim 4 --bottom 13-8-4 --top 8-1 --rows 30 --every 5 --log DIR/log "
             "--report DIR/report.html --optimizer adam")
-    gpt = (saves + "--layers 1 --heads 2 --width 16 --context 8 --batch 8 --steps 20 --sample 0 "
-           "--every 5 --eval-every 10 --warmup 5")
+    gpt = (saves + f"--data {WORK}/text --layers 1 --heads 2 --width 16 --context 8 --batch 8 "
+           "--steps 20 --sample 0 --every 5 --eval-every 10 --warmup 5")
     kinds = [("1", 1, False), ("3", 3, False)] + ([("mpi", 3, True)] if MPIRUN else [])
     for label, ranks, mpi in kinds:
         for program, options in ("dlrm", dlrm), ("gpt", gpt), ("job", "DIR/c"):
@@ -277,6 +277,8 @@ def prepare(job):
 def main():
     write_data(os.path.join(WORK, "train.tsv"), 640, 1)
     write_data(os.path.join(WORK, "valid.tsv"), 128, 2)
+    with open(os.path.join(WORK, "text"), "w") as f:
+        f.write("To be, or not to be, that is the question. " * 100)
     wanted = sys.argv[3:]
     walks = [walk for job in jobs() if not wanted or job.name in wanted for walk in prepare(job)]
     for walk in walks:
