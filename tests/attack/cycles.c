@@ -6,7 +6,7 @@
    saved and loaded. Then one context with threads of its own: bags, an MLP and its optimizer, a
    reader, a log, a checkpoint. All memory goes through an allocator that must balance after every
    cycle. The bytes of malloc that are in use, the resident set, descriptors and threads are
-   compared with those after the first cycles.
+   compared with those after the first cycles, where the system is Linux.
 
      cycles [COUNT]     by default 200 cycles, 100,000 where ATTACK is set */
 #include "neo_data.h"
@@ -15,10 +15,12 @@
 #include "meter.h"
 
 #include <dirent.h>
-#include <malloc.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
 
 enum { RANKS = 4, LEAVES = 4, BATCH = 16, DIM = 4, DENSE = 5, SPARSE = 3, WARM_UP = 20 };
 enum { SAVE_EVERY = 8, HEAP_SLACK = 8 << 10, RESIDENT_SLACK = 4 << 20 };
@@ -277,7 +279,9 @@ int main(int argc, char **argv) {
     int64_t count = argc > 1 ? atoll(argv[1]) : attack && *attack ? 100000 : 200;
     const char *tmp = getenv("TMPDIR");
     usage first = {0, 0, 0, 0}, most = first;
+#if defined(__GLIBC__)
     mallopt(M_ARENA_MAX, 1); /* which arenas threads share is chance */
+#endif
     snprintf(folder, sizeof folder, "%s/neo_cycles.%d", tmp ? tmp : "/tmp", (int)getpid());
     if (mkdir(folder, 0777) != 0) return printf("FAILED %s cannot be made\n", folder), 1;
     for (int64_t i = 1; i <= count; i++) {

@@ -1,5 +1,6 @@
 # rules.mk, of the Makefile: programs that attack neo. `make attack` tries some of each kind, in
-# about 3 minutes on 2 cores; with ATTACK=all every one, in a night, and 10^8 inputs of the fuzzers.
+# about 3 minutes on 2 cores; with ATTACK=all every one, which takes days: all kills and faults of
+# walk.py, 10^6 schedules, 10^5 cycles, 10^8 inputs of the fuzzers.
 
 # Schedules are a test of `make test` and of the sanitizers, too.
 programs += $(B)/tests/attack/schedules
@@ -8,13 +9,13 @@ attacked  = dlrm gpt job
 has_mpi   = $(shell command -v $(MPICC) 2>/dev/null)
 walked    = $(attacked:%=$(B)/%) $(if $(has_mpi),$(attacked:%=$(B)/%_mpi))
 attackers = $(B)/tests/attack/schedules $(B)/tests/attack/cycles
-night     = TEST_TIMEOUT=100000 FUZZ_RUNS=100000000
+days      = TEST_TIMEOUT=100000 FUZZ_RUNS=100000000
 
 attack-programs: $(walked) $(attackers)
 	-@$(MAKE) --no-print-directory $(B)/tests/attack/faults.so
 attack:
 	$(make) attack-programs $(if $(ATTACK),$(fuzzers))
-	@$(if $(ATTACK),$(night)) ATTACK=$(ATTACK) sh tests/run.sh tests/attack/walk.sh $(attackers) \
+	@$(if $(ATTACK),$(days)) ATTACK=$(ATTACK) sh tests/run.sh tests/attack/walk.sh $(attackers) \
 	    $(if $(ATTACK),tests/fuzz/libfuzzer.sh)
 
 $(B)/tests/attack/faults.so: tests/attack/faults.c

@@ -14,7 +14,7 @@ half. Or the process is killed at a random moment. After that:
 
     walk.py BUILD SECONDS [JOB...]     SECONDS 0: every case; else as many as that allows
 Cases come in a random order, the same in every run; each job gets as much time as the others.
-There are about 126,000 of them."""
+"""
 import errno, glob, os, random, re, shutil, signal, subprocess, sys, tempfile, threading, time
 
 BUILD, SECONDS = sys.argv[1], float(sys.argv[2])
