@@ -5,12 +5,13 @@
 #:make              build the examples and programs: build/dlrm, build/gpt, build/plan ...
 #:make demo         train a recommendation model on the data in examples/data
 #:make test         every feature on the CPU, over threads and MPI, in minutes; ends with the totals
-#:make check        everything this machine can run: the four targets that follow
+#:make check        everything this machine can run: the five targets that follow
 #:make test-full    larger grids, all MPIs, an emulated GPU, libFuzzer, ARM, macOS, Windows, musl
 #:                  (NEO_FULL=all: whole grids, for a night)
 #:make headers      the headers under gcc and clang, C11 to C++17, all macros, -Werror
 #:make asan         the tests under AddressSanitizer and UndefinedBehaviorSanitizer
 #:make tsan         the tests under ThreadSanitizer
+#:make attack       kills and faults at every call, ranks that go wrong (ATTACK=all: days)
 #:make cuda         neo_cuda.cuh under nvcc for sm_80 and sm_90, -Werror; build/dlrm_cuda, gpt_cuda
 #:make nccl         build/dlrm_nccl, gpt_nccl: ranks of mpirun with a GPU each, tensors over NCCL
 #:make test-cuda    on a GPU: the tests of neo_cuda.cuh, dlrm and gpt with the bits of the CPU
@@ -162,6 +163,7 @@ $(addprefix $(B)/tests/,core/math core/sgemm_hook data/numbers files/checkpoint_
     files/state): of_test = -O0
 
 include tests/cuda/rules.mk
+include tests/attack/rules.mk
 
 # The longest first.
 scripts = tests/comm/mpi.sh $(addprefix tests/,programs/*.sh files/*.sh fsdp/*.sh build/contents.sh)
@@ -178,7 +180,7 @@ test-full:
 	@NEO_FULL=$${NEO_FULL:-1} TEST_TIMEOUT=1800 sh tests/run.sh $(wildcard $(scripts) $(others)) $(programs) \
 	    $(fuzzers) $(emulator)
 headers: ; @sh tests/build/headers.sh
-check:   ; @sh tests/check.sh test-full headers asan tsan
+check:   ; @sh tests/check.sh test-full headers asan tsan attack
 
 # The same tests under sanitizers; a program stops at the first finding.
 memory_flags = -fsanitize=address,undefined -fno-sanitize-recover -fno-omit-frame-pointer

@@ -4787,8 +4787,9 @@ static neo_status neo__path_rename(const char *from, const char *to) {
 static neo_status neo__dir_make_one(const char *path) {
     struct stat info;
     if (mkdir(path, 0777) == 0) return NEO_OK;
-    int code = errno;
-    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode)) return NEO_OK;
+    int code = errno, looked = stat(path, &info);
+    if (looked == 0 && S_ISDIR(info.st_mode)) return NEO_OK;
+    if (looked != 0 && code == EEXIST && errno != ENOENT) return neo__file_fail(path, "look at");
     errno = code;
     return neo__file_fail(path, "make the directory");
 }
@@ -4821,10 +4822,11 @@ NEO__UNUSED static neo_status neo__dir_lock(neo__file *lock, const char *path) {
     (void)neo__file_close(lock);
     return neo_fail(NEO_ERR_IO, NEO__LOCKED, path);
 }
-/* Unlocked by hand: a child of a fork may have the file open, too. */
+/* Unlocked by hand: a child of a fork may have the file open, too. The last error stays. */
 NEO__UNUSED static void neo__dir_unlock(neo__file *lock) {
     (void)flock(lock->fd, LOCK_UN);
-    (void)neo__file_close(lock);
+    (void)close(lock->fd);
+    lock->fd = -1;
 }
 /* same: 1 if both are one directory. */
 NEO__UNUSED static int neo__dir_same(const char *a, const char *b) {

@@ -327,10 +327,11 @@ NEO_API neo_status neo_comm_test(neo_comm *comm, neo_ticket ticket, int *done);
        NEO_ERR_DIVERGED   a peer called another operation, or with another size, dtype or label
    and a message that names rank, peer, operation (with the count of all parts) and sequence number.
    After a timeout over MPI the peer may itself be waiting for the lost one; threads look which rank
-   waits for nobody. The group is then broken: every later call on it returns the same error.
-   Outputs of the failed call are undefined. Over MPI its buffers must stay until the process ends
-   if the timeout struck in the middle of a message, as the rest may still arrive; the group keeps
-   its own then, too. An NEO_ERR_ARG breaks nothing and takes no number: the call can be made again.
+   waits for nobody, or, where all wait for each other, which is in another call. The group is then
+   broken: every later call on it returns the same error. Outputs of the failed call are undefined.
+   Over MPI its buffers must stay until the process ends if the timeout struck in the middle of a
+   message, as the rest may still arrive; the group keeps its own then, too. An NEO_ERR_ARG breaks
+   nothing and takes no number: the call can be made again.
    ------------------------------------------------------------------------ */
 /* neo_comm_status: NEO_OK while the group works, else what broke it (and sets neo_last_error). */
 NEO_API neo_status neo_comm_status(neo_comm *comm);
@@ -3131,6 +3132,7 @@ typedef struct neo__seat {
     int references; /* atomic */
     int left;       /* atomic: the rank does not take part any more */
     int waits_for;  /* atomic: 1 + the rank that it waits for; 0: none */
+    int64_t waits_in; /* atomic: its call then (neo__call_key) */
     neo__mutex lock;
     neo__cond wake;
     int64_t events; /* atomic: changes that the rank may wait for */
@@ -3292,6 +3294,19 @@ static int neo__seat_wait(const neo_comm *c, neo__seat *p, int64_t seen, neo__li
     int woken = neo__seat_sleep(p, seen, neo__limit_look(l), neo__comm_order(c, 1));
     return !neo__limit_is_over(c->clock, l) || woken;
 }
+static int64_t neo__call_key(const neo__call *call) { return call->sequence * 256 + call->op; }
+/* The odd one of ranks that all wait: the first in another call, if most are in this rank's; else
+   `peer`. */
+static int neo__threads_odd(neo_comm *c, const neo__call *call, int peer) {
+    int odd = peer, others = 0;
+    for (int r = c->size - 1; r >= 0; r--) {
+        int64_t key = NEO__SEE(c->threads.seat[r]->waits_in);
+        if (r == c->rank || key == neo__call_key(call)) continue;
+        odd = r;
+        others++;
+    }
+    return 2 * others < c->size ? odd : peer;
+}
 static neo_status neo__threads_late(neo_comm *c, const neo__call *call, const neo__xfer *x) {
     if (NEO__SEE(c->threads.seat[x->peer]->left))
         return neo__comm_break(c, call, NEO_ERR_PEER, "rank %d has left", c->world[x->peer]);
@@ -3301,16 +3316,24 @@ static neo_status neo__threads_late(neo_comm *c, const neo__call *call, const ne
         if (next < 0) break;
         if (next != c->rank) last = next;
     }
-    return neo__comm_break(c, call, NEO_ERR_TIMEOUT, "rank %d did not come within %d ms%s",
-                           c->world[last], neo__comm_timeout_ms(c),
-                           next == c->rank ? "; it waits for this one" : "");
+    if (next >= 0) { /* a ring */
+        last = neo__threads_odd(c, call, x->peer);
+        next = NEO__SEE(c->threads.seat[last]->waits_for) - 1;
+    }
+    if (next < 0)
+        return neo__comm_break(c, call, NEO_ERR_TIMEOUT, "rank %d did not come within %d ms",
+                               c->world[last], neo__comm_timeout_ms(c));
+    return neo__comm_break(c, call, NEO_ERR_TIMEOUT,
+                           "rank %d did not come within %d ms; it waits for rank %d",
+                           c->world[last], neo__comm_timeout_ms(c), c->world[next]);
 }
 /* A send that the other reads just now, or that the link model holds back. */
 static int neo__threads_on_its_way(neo_comm *c, const neo__xfer *x) {
     return x->send && (NEO__SEE(x->ring->reading) > 0 ||
                        NEO__SEE(x->message->arrives_ns) > neo__clock_now(c->clock));
 }
-static void neo__seat_waits(neo_comm *c, int peer) {
+static void neo__seat_waits(neo_comm *c, const neo__call *call, int peer) {
+    __atomic_store_n(&c->threads.seat[c->rank]->waits_in, neo__call_key(call), __ATOMIC_RELEASE);
     __atomic_store_n(&c->threads.seat[c->rank]->waits_for, peer + 1, __ATOMIC_RELEASE);
 }
 
@@ -3496,7 +3519,7 @@ static neo_status neo__threads_wait(neo_comm *c, const neo__call *call, neo__xfe
             neo__thread_yield();
             continue;
         }
-        neo__seat_waits(c, x[waits].peer);
+        neo__seat_waits(c, call, x[waits].peer);
         if (due && (held || !limit.at_ns || due <= limit.at_ns)) {
             (void)neo__seat_sleep(mine, seen, due, neo__comm_order(c, 0));
             limit.seen_ns = neo__clock_now(c->clock);
@@ -3509,7 +3532,7 @@ static neo_status neo__threads_wait(neo_comm *c, const neo__call *call, neo__xfe
 
 static neo_status neo__threads_finish(neo_comm *c, const neo__call *call, neo__xfer *x, int count) {
     neo_status status = neo__threads_wait(c, call, x, count);
-    neo__seat_waits(c, -1);
+    neo__seat_waits(c, call, -1);
     return status == NEO_OK ? NEO_OK : neo__threads_retract(c, x, count, status);
 }
 NEO__HOT_END

@@ -3591,6 +3591,7 @@ static neo_status neo__reader_look(neo_reader *reader) {
             NEO__TRY(neo__file_open(&file, path, NEO__FILE_READ));
             size = neo__file_size(&file);
             (void)neo__file_close(&file);
+            NEO__CHECK(size >= 0, NEO_ERR_IO, "%s: cannot tell its size", path);
         } else {
             reader->extent.live = 1;
         }

@@ -197,7 +197,10 @@ static neo_status make_saves(const cli_saves *saves) {
         make_directory(path);
     }
     snprintf(path, sizeof path, "%s/.writable", saves->dir);
-    if (check_writable("checkpoint", path) == NEO_OK) return NEO_OK;
+    if (check_writable("checkpoint", path) == NEO_OK) {
+        remove(path); /* which a run that was killed here may have left */
+        return NEO_OK;
+    }
     return neo_fail(NEO_ERR_IO, "--checkpoint %s: no directory that can be written: %s",
                     saves->dir, strerror(errno));
 }

@@ -1,7 +1,8 @@
 #!/bin/sh
 # libfuzzer.sh: the parsers under libFuzzer and AddressSanitizer, FUZZ_SECONDS each (a few in `make
-# test`). A corpus grows in build/corpus and is used again; an input that crashes is left in
-# build/crashes.
+# test`), or, where FUZZ_RUNS is set, that many inputs shared among them (make fuzz
+# FUZZ_RUNS=100000000 TEST_TIMEOUT=100000). A corpus grows in build/corpus and is used again; an
+# input that crashes is left in build/crashes.
 
 B=${B:-build}
 MAKE=${MAKE:-make}
@@ -22,6 +23,8 @@ if ! clang -fsanitize=fuzzer,address -o "$B/probe" "$B/probe.c" 2>/dev/null; the
     exit
 fi
 targets=$(ls tests/fuzz/*.c 2>/dev/null | sed "s|.*/\(.*\)\.c|$B/libfuzzer/\1|")
+limit=-max_total_time=$seconds total=0
+[ -z "$FUZZ_RUNS" ] || limit=-runs=$((FUZZ_RUNS / $(echo "$targets" | wc -l) + 1))
 mkdir -p "$B/logs"
 "$MAKE" --no-print-directory -k ${JOBS:+-j$JOBS} $targets >"$B/logs/libfuzzer.build" 2>&1
 for source in tests/fuzz/*.c; do
@@ -33,16 +36,19 @@ for source in tests/fuzz/*.c; do
         continue
     fi
     "$B/tests/fuzz/$name" --write "$B/corpus/$name" >/dev/null
-    if ASAN_OPTIONS=allocator_may_return_null=1 "$B/libfuzzer/$name" -max_total_time="$seconds" \
+    if ASAN_OPTIONS=allocator_may_return_null=1 "$B/libfuzzer/$name" "$limit" \
         -timeout=10 \
         -rss_limit_mb=3000 -print_final_stats=1 -artifact_prefix="$B/crashes/$name-" \
         "$B/corpus/$name" \
         >"$B/logs/$name.fuzz" 2>&1; then
         pass
-        echo "fuzz: $name: $(sed -n 's/^stat::number_of_executed_units: *//p' "$B/logs/$name.fuzz") inputs in $seconds s"
+        inputs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$B/logs/$name.fuzz")
+        total=$((total + inputs))
+        echo "fuzz: $name: $inputs inputs"
     else
         fail "$name: see $B/logs/$name.fuzz and $B/crashes"
         grep -E 'ERROR|SUMMARY|does not hold|Test unit written' "$B/logs/$name.fuzz" | head -5
     fi
 done
+echo "fuzz: $total inputs in all"
 finish fuzz/libfuzzer
