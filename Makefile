@@ -168,8 +168,7 @@ include tests/attack/rules.mk
 # The longest first.
 scripts = tests/comm/mpi.sh $(addprefix tests/,programs/*.sh files/*.sh fsdp/*.sh build/contents.sh)
 others  = tests/cuda/emulated*.sh tests/comm/mpi_faults.sh tests/fuzz/*.sh \
-    $(addprefix tests/build/,arm.sh macos.sh mingw.sh musl.sh \
-    link.sh packaging.sh)
+    $(addprefix tests/build/,arm.sh link.sh macos.sh mingw.sh musl.sh packaging.sh)
 
 test-programs: $(programs) $(B)/tests/data/make_npy
 test:

@@ -2500,7 +2500,7 @@ typedef struct neo__bag_lookup {
 enum { NEO__PART_DEPTH = 14 }; /* for numbers below 4096: one level per bit, and one */
 enum { NEO__CAREFUL_WIDTH = 64 }; /* columns at a time of the careful lookup */
 enum { NEO__POOL_BUCKETS = 64 };  /* at most so many have a sum each, while a bag is looked up */
-/* Ids of a lookup, a step of them and those whose rows are fetched ahead: their rows, their sums. */
+/* Ids of a lookup: a step of them, and those whose rows are fetched ahead. */
 enum { NEO__AHEAD_STEP = 64, NEO__AHEAD_RING = 128 };
 typedef struct neo__bag_ahead_ids {
     int64_t known; /* ids before this one have been here */
