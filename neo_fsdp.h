@@ -540,7 +540,8 @@ typedef struct neo_fsdp_stats {
 NEO_API neo_fsdp_stats neo_fsdp_get_stats(const neo_fsdp *fsdp);
 /* neo_fsdp_norms: norms[i] = the norms of the gradient (of the last step, over the global batch)
    and of the values of parameter i, whatever its cut, as neo_optim_norms: units in their order,
-   those that are not frozen. norms: neo_fsdp_norm_count of them. Collective.
+   those that are not frozen. norms: neo_fsdp_norm_count of them. Collective, after a step and
+   before the next backward, which writes where these gradients are.
    Errors   NEO_ERR_ARG: an argument is NULL. Those of the communicator. */
 NEO_API int neo_fsdp_norm_count(const neo_fsdp *fsdp);
 NEO_API neo_status neo_fsdp_norms(neo_fsdp *fsdp, neo_param_norm *norms);
@@ -2943,6 +2944,7 @@ typedef struct neo__fsdp_unit {
     neo__fsdp_window open;
     int piece;                  /* of the open backward window, */
     float *bound;               /* and where its gradients are (DDP: without a window, too) */
+    float *hidden;              /* [params_count]: what marks lie on: see neo__fsdp_mark_grads */
     int filled, micro;          /* pieces of this micro-batch, micro-batches of this step: there */
 } neo__fsdp_unit;
 
@@ -3307,6 +3309,7 @@ static size_t neo__fsdp_layout_record(neo_fsdp *f, char *base, const neo_fsdp_de
         neo__fsdp_unit *u = base ? &f->unit[i] : &none;
         if (base) *u = neo__fsdp_describe_unit(f, unit);
         NEO__CARVE(&carve, u->begin, neo_params_count(unit->params) + 1);
+        NEO__CARVE(&carve, u->hidden, neo_params_count(unit->params));
         NEO__CARVE(&carve, u->window, f->leaves.pieces);
         NEO__CARVE(&carve, u->narrow, f->leaves.pieces);
         u->name = neo__carve_text(&carve, "%s", unit->name);
@@ -4114,9 +4117,27 @@ static neo_status neo__fsdp_settle(neo_fsdp *f, neo__fsdp_unit *u) {
    written. (Not on a device, where every window would have to wait for it.) */
 static const uint32_t neo__fsdp_unwritten = 0x7FA5C3D2u;
 static void neo__fsdp_mark_grads(const neo__fsdp_unit *u, float *grads) {
-    for (int i = 0; i < u->params_count; i++)
-        if (u->begin[i] < u->begin[i + 1])
-            memcpy(grads + u->begin[i], &neo__fsdp_unwritten, sizeof(float));
+    for (int i = 0; i < u->params_count; i++) {
+        float *first = grads + u->begin[i];
+        if (u->begin[i] == u->begin[i + 1]) continue;
+        u->hidden[i] = *first;
+        memcpy(first, &neo__fsdp_unwritten, sizeof *first);
+    }
+}
+/* What marks lie on comes up, and at the next call goes down again: in DDP gradients of the next
+   step are bound, and marked, where those of the last one are. */
+static void neo__fsdp_swap_marks(const neo_fsdp *f) {
+    for (int i = 0; i < f->unit_count && f->always && !neo_ctx_device(f->ctx); i++) {
+        const neo__fsdp_unit *u = &f->unit[i];
+        for (int k = 0; k < u->params_count && u->bound; k++) {
+            float *first = u->bound + u->begin[k], number;
+            if (u->begin[k] == u->begin[k + 1]) continue;
+            if (memcmp(first, &neo__fsdp_unwritten, sizeof number) &&
+                memcmp(&u->hidden[k], &neo__fsdp_unwritten, sizeof number))
+                continue; /* the next step's, written */
+            number = *first, *first = u->hidden[k], u->hidden[k] = number;
+        }
+    }
 }
 static neo_status neo__fsdp_check_written(const neo_fsdp *f, const neo__fsdp_unit *u,
                                           const char *fn) {
@@ -4495,7 +4516,10 @@ NEO_API neo_fsdp_stats neo_fsdp_get_stats(const neo_fsdp *f) {
 NEO_API int neo_fsdp_norm_count(const neo_fsdp *f) { return neo_params_count(f->runs); }
 NEO_API neo_status neo_fsdp_norms(neo_fsdp *f, neo_param_norm *norms) {
     NEO__CHECK(f && norms, NEO_ERR_ARG, "neo_fsdp_norms: an argument is NULL");
-    return neo_optim_norms(f->optim, norms);
+    neo__fsdp_swap_marks(f);
+    neo_status status = neo_optim_norms(f->optim, norms);
+    neo__fsdp_swap_marks(f);
+    return status;
 }
 NEO_API void neo_fsdp_reset_stats(neo_fsdp *f) {
     neo_comm *groups[] = {f->shard, f->replica, f->all};

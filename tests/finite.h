@@ -74,7 +74,7 @@ static void finite_products(void) {
          "neo_linear_backward: dw[4][0] is nan, from dz[2][4], which is nan");
     SAYS(neo_linear_backward(ctx, NULL, x, w, dz, none, none, db),
          "neo_linear_backward: dbias[4] is nan, from dz[2][4], which is nan");
-    SAYS(neo_linear_backward(ctx, NULL, x, w, dz, x, none, none),
+    SAYS(neo_linear_backward(ctx, NULL, x, w, dz, finite_ones(3, 4), none, none),
          "neo_linear_backward: dx[2][0] is nan, from dz[2][4], which is nan");
     finite_free();
     neo_tensor wide = finite_ones(3, 4), half = finite_new(NEO_BF16, 3, 4, 1.0f);
@@ -109,7 +109,7 @@ static void finite_layers(void) {
     CHECK_OK(neo_layer_norm_forward(ctx, x, w, b, 1e-5f, y, stats));
     SAYS(neo_layer_norm_backward(ctx, NULL, x, w, stats, dy, y, none, none),
          "neo_layer_norm_backward: dx[2][0] is nan, from dy[2][0], which is nan");
-    SAYS(neo_layer_norm_backward(ctx, NULL, x, w, stats, dy, none, w, b),
+    SAYS(neo_layer_norm_backward(ctx, NULL, x, w, stats, dy, none, finite_ones(4, 0), b),
          "neo_layer_norm_backward: dweight[0] is nan, from dy[2][0], which is nan");
     finite_free();
     neo_tensor ids = finite_ids(6), table = finite_ones(3, 4), out = finite_ones(6, 4);
@@ -129,7 +129,7 @@ static void finite_layers(void) {
     finite_set(v, 3, 1.0f);
     CHECK_OK(neo_attention_forward(ctx, &d, q, k, v, to, lse));
     finite_set(dq, 0, NAN);
-    SAYS(neo_attention_backward(ctx, &d, q, k, v, to, lse, dq, k, none, none),
+    SAYS(neo_attention_backward(ctx, &d, q, k, v, to, lse, dq, finite_ones(3, 4), none, none),
          "neo_attention_backward: dq[0][0] is nan, from dy[0][0], which is nan");
     finite_free();
     neo_tensor e = finite_ones(2, 6), z = finite_ones(2, neo_interact_width(3, 2, 0));
@@ -140,7 +140,7 @@ static void finite_layers(void) {
     finite_set(e, 10, 1.0f), finite_set(e, 7, 1.0f);
     CHECK_OK(neo_interact_forward(ctx, 0, xi, e, z));
     finite_set(z, 2, NAN);
-    SAYS(neo_interact_backward(ctx, 0, xi, e, z, xi, none),
+    SAYS(neo_interact_backward(ctx, 0, xi, e, z, finite_ones(2, 3), none),
          "neo_interact_backward: dx[0][2] is nan, from dz[0][2], which is nan");
     finite_free();
 }
@@ -162,7 +162,7 @@ static void finite_elements(void) {
     finite_set(y, 6, 1.0f);
     SAYS(neo_dot_forward(ctx, x, y, out),
          "neo_dot_forward: out[1] is nan, from x[1][2], which is nan");
-    SAYS(neo_dot_backward(ctx, y, y, out, y, none),
+    SAYS(neo_dot_backward(ctx, x, y, out, finite_ones(3, 4), none),
          "neo_dot_backward: dx or dy[1][0] is nan, from dout[1], which is nan");
     parts[0] = finite_ones(5, 0), parts[1] = finite_ones(5, 0);
     finite_set(parts[1], 3, NAN);

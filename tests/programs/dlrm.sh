@@ -370,7 +370,7 @@ refused "--load of checkpoints" \
     "--load $W/loadable: checkpoints of a run, not a safetensors file: give them by --checkpoint" \
     $model --load "$W/loadable"
 : >"$W/no_directory"
-refused "--checkpoint of a file" "--checkpoint $W/no_directory: no directory that can be written" \
+refused "--checkpoint of a file" "$W/no_directory: cannot list the directory: it is a file" \
     $model --checkpoint "$W/no_directory"
 refused "prediction over its input" 'read and written' --data "$W/predictions" \
     --test "$W/predictions" --predict "$W/predictions"
