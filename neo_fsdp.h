@@ -4124,7 +4124,7 @@ static void neo__fsdp_mark_grads(const neo__fsdp_unit *u, float *grads) {
         memcpy(first, &neo__fsdp_unwritten, sizeof *first);
     }
 }
-/* What marks lie on comes up, and at the next call goes down again: in DDP gradients of the next
+/* Numbers under marks come up, and at the next call go down again: in DDP gradients of the next
    step are bound, and marked, where those of the last one are. */
 static void neo__fsdp_swap_marks(const neo_fsdp *f) {
     for (int i = 0; i < f->unit_count && f->always && !neo_ctx_device(f->ctx); i++) {
