@@ -2505,7 +2505,7 @@ enum { NEO__AHEAD_STEP = 64, NEO__AHEAD_RING = 128 };
 typedef struct neo__bag_ahead_ids {
     int64_t known; /* ids before this one have been here */
     int64_t id[NEO__AHEAD_RING];
-    int32_t bucket[NEO__AHEAD_RING]; /* of an id that is dropped: one behind the last */
+    int32_t bucket[NEO__AHEAD_RING]; /* of an id that is dropped: NEO__POOL_BUCKETS */
 } neo__bag_ahead_ids;
 typedef struct neo__part_tree {
     float *sum; /* [NEO__PART_DEPTH][stride] */
@@ -17114,7 +17114,7 @@ NEO__KERNEL_INLINE void NEO__FN(bag_look_ahead)(const neo__bag_lookup *a,
     const char *data = a->store->data + first_byte;
     for (; ids->known < k_end; ids->known++) {
         int64_t id = neo__jagged_id(a->ids, a->is_i32, ids->known);
-        int32_t bucket = a->buckets;
+        int32_t bucket = NEO__POOL_BUCKETS; /* of an id that is dropped */
         if ((uint64_t)id >= (uint64_t)a->rows) id = NEO__FN(bag_clamp)(a, id);
         if (id >= 0) bucket = (int32_t)(((double)id + shift) * scale);
         else id = 0;
@@ -17150,7 +17150,7 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(bag_short)(const neo__bag_lookup *a,
    columns of rows of any dtype. */
 NEO__KERNEL_INLINE void NEO__FN(bag_few)(const neo__bag_lookup *a, int64_t col, int64_t dim,
                                          int count, int64_t n) {
-    enum { MOST = NEO__POOL_BUCKETS + 8 }; /* sums, and that of ids that are dropped */
+    enum { MOST = NEO__POOL_BUCKETS + 1 }; /* sums, and that of ids that are dropped */
     float room[4 * NEO__W], sum[MOST * 4 * NEO__W] __attribute__((aligned(64)));
     neo__bag_ahead_ids ids;
     const int64_t ahead = NEO__FN(bag_ahead)(dim), end = a->offsets[a->bags];

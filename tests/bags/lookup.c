@@ -35,7 +35,7 @@ static float pooled(const Model *m, const Batch *b, int f, int64_t bag, const fl
     const neo_jagged *j = &b->j;
     int64_t buckets = t->row_buckets ? t->row_buckets : 1,
             length = j->offsets[bag + 1] - j->offsets[bag];
-    float sum[64] = {0}, *part[64] = {0}, out = 0;
+    float sum[128] = {0}, *part[128] = {0}, out = 0;
     for (int64_t k = j->offsets[bag]; k < j->offsets[bag + 1]; k++) {
         int64_t row = row_of(m, f, batch_id(b, k)), r = 0;
         if (row < 0) continue;
@@ -210,17 +210,20 @@ static void test_edges(void) {
     run_case(&m, kind, 8, 2, NEO_ISA_BEST, 1);
 }
 
+/* Bags short, long and longer than what is looked at in one go; rows in vectors and parts of one. */
 static void test_row_buckets(void) {
-    static const int64_t rows[] = {50, 13, 64}, dims[] = {24, 100, 3};
-    for (int buckets = 2; buckets <= 13; buckets += buckets < 5 ? 1 : 4) {
-        for (int kind = 0; kind < 4; kind++) {
-            Model m;
-            model_init(&m, 3, rows, dims, 3, kind % 2 ? NEO_POOL_MEAN : NEO_POOL_SUM);
-            for (int t = 0; t < 3; t++) m.table[t].row_buckets = buckets;
-            m.desc.bounds = kind == 3 ? NEO_BOUNDS_CLAMP : NEO_BOUNDS_ERROR;
-            BatchKind k = {9, 25, 0, kind / 2, 0, 0};
-            run_case(&m, k, 1, 2, NEO_ISA_BEST, kind == 3);
-        }
+    static const int64_t rows[] = {50, 13, 200}, dims[] = {24, 100, 3};
+    static const int buckets[] = {2, 3, 5, 7, 8, 9, 13, 64, 65, 100}, longest[] = {5, 25, 100};
+    static const neo_bounds bounds[] = {NEO_BOUNDS_ERROR, NEO_BOUNDS_CLAMP, NEO_BOUNDS_DROP};
+    for (int n = 0; n < 10 * 3 * 4; n++) {
+        Model m;
+        const int kind = n % 4, policy = n / 4 % 3;
+        model_init(&m, 3, rows, dims, 3, kind % 2 ? NEO_POOL_MEAN : NEO_POOL_SUM);
+        for (int t = 0; t < 3; t++) m.table[t].row_buckets = buckets[n / 12];
+        m.desc.bounds = bounds[policy];
+        BatchKind k = {9, longest[n % 3], n % 5 == 0, kind / 2, 0, 0};
+        neo_isa isa = all_isas[n % 7 % 4];
+        run_case(&m, k, 1, 2, neo_isa_available(isa) ? isa : NEO_ISA_BEST, policy > 0);
     }
 }
 
