@@ -1020,7 +1020,8 @@ NEO_API double neo_optim_grad_norm(const neo_optim *optim);
 
 /* neo_params_norms: norms[i] = the norms (2) of the gradient and of the values of parameter i, of
    neo_params_count; 0 of one that is not in memory. neo_optim_norms: of the optimizer's parameters,
-   over the ranks of its group, where every rank calls it (neo_fsdp_norms is that of a neo_fsdp).
+   over the ranks of its group, where every rank calls it. Of a set that a neo_fsdp has
+   neo_fsdp_norms: in its windows there are gradients of parts of a batch, or not yet any.
    neo_norms_largest: which has the largest gradient norm, a NaN above all; -1 of no norms. When a
    loss is not finite:
 
@@ -1030,7 +1031,8 @@ NEO_API double neo_optim_grad_norm(const neo_optim *optim);
             threads nor ranks show. Where a sum of a block is beyond f32 (numbers above some 1e18),
             the squares are made in double and scaled, and their norm is finite too. A NaN or an
             infinity among the numbers gives itself.
-   Errors   NEO_ERR_ARG: an argument is NULL. Those of the group. Allocates nothing. */
+   Errors   NEO_ERR_ARG: an argument is NULL. NEO_ERR_STATE (neo_optim_norms): parameters were added
+            after neo_optim_create. Those of the group. Allocates nothing. */
 typedef struct neo_param_norm {
     const char *name; /* the parameter's; lives as long as its set */
     double grad, weight;
@@ -1306,7 +1308,7 @@ typedef struct neo_table_desc {
     int32_t row_buckets; /* R: pooled sums add bucket by bucket (bucket r has the rows from r rows/R
                             up to (r + 1) rows/R), then over buckets by the leaves' tree, + 0.0f,
                             whatever the plan; 0: 1. Up to 64 the lookup of bags of three ids and
-                            more takes up to twice as long, above many times */
+                            more takes 1 to 2.5 times as long, above many times */
     void *weight;        /* [rows][dim] of dtype in memory of yours (init still applies); NULL:
                             neo's */
     neo_table_part part; /* parts of one table have one name. first_col is a multiple of 16, and so
@@ -5373,9 +5375,10 @@ static void neo__box_sort(neo__box *box, int64_t size) {
 }
 /* 1: an element of a, of dimensions i and on, shares bytes with one of b, of j and on, which begins
    `apart` bytes behind. Indices of the largest step that differ by q bring them closer by q steps;
-   only few q do so enough. */
-static int neo__boxes_meet(const neo__box *a, int i, const neo__box *b, int j, int64_t apart) {
-    enum { MOST = 64 }; /* q to try; more: they lie across each other */
+   only few q do so enough. After so many tries as are left they count as sharing. */
+static int neo__boxes_meet(const neo__box *a, int i, const neo__box *b, int j, int64_t apart,
+                           int *tries) {
+    if (--*tries < 0) return 1;
     if (apart >= a->extent[i] || -apart >= b->extent[j]) return 0;
     if (i == a->count && j == b->count) return 1;
     const int64_t a_step = i < a->count ? a->step[i] : 0, b_step = j < b->count ? b->step[j] : 0;
@@ -5384,17 +5387,30 @@ static int neo__boxes_meet(const neo__box *a, int i, const neo__box *b, int j, i
     const int64_t first = NEO__MAX((apart - a->extent[i]) / step - 1, 1 - b_n);
     const int64_t last = NEO__MIN((apart + b->extent[j]) / step + 1, a_n - 1);
     for (int64_t q = first; q <= last; q++)
-        if (q - first > MOST || neo__boxes_meet(a, i, b, j, apart - q * step)) return 1;
+        if (neo__boxes_meet(a, i, b, j, apart - q * step, tries)) return 1;
     return 0;
+}
+/* The greatest common divisor of `unit` and all steps; 0: there are none. */
+static int64_t neo__boxes_unit(const neo__box *box, int64_t unit) {
+    for (int k = 0; k < box->count; k++)
+        for (int64_t step = box->step[k]; step;) {
+            const int64_t rest = unit % step;
+            unit = step, step = rest;
+        }
+    return unit;
 }
 static int neo__tensors_meet(const neo_tensor *s, const neo_tensor *t) {
     neo__box a, b;
+    int tries = 20000;
     if (s->place != t->place || !neo__box_begin(&a, s) || !neo__box_begin(&b, t)) return 0;
     const int64_t apart = (int64_t)(b.begin - a.begin);
     if (apart >= a.extent[0] || -apart >= b.extent[0]) return 0;
     neo__box_sort(&a, (int64_t)neo_dtype_size(s->dtype));
     neo__box_sort(&b, (int64_t)neo_dtype_size(t->dtype));
-    return neo__boxes_meet(&a, 0, &b, 0, apart);
+    int64_t unit = neo__boxes_unit(&a, neo__boxes_unit(&b, 0)), bytes = b.extent[b.count];
+    int64_t between = unit ? (apart % unit + unit) % unit : 0; /* bytes, in each unit of both */
+    if (between >= a.extent[a.count] && between + bytes <= unit) return 0;
+    return neo__boxes_meet(&a, 0, &b, 0, apart, &tries);
 }
 /* One tensor, given twice. */
 static int neo__tensors_same(const neo_tensor *a, const neo_tensor *b) {
@@ -5444,10 +5460,10 @@ static neo__convert_call neo__convert_call_make(neo_tensor src, neo_tensor dst) 
     }
     return call;
 }
-static neo_status neo__convert(neo_ctx *ctx, const neo__convert_call *call) {
+static neo_status neo__convert(neo_ctx *ctx, const char *fn, const neo__convert_call *call) {
     neo_device *d = neo__device_at(ctx, call->src.place);
     if (call->count == 0) return NEO_OK;
-    return d == ctx->on ? NEO__RUN(ctx, "neo_tensor_convert", convert, call) : d->convert(d, call);
+    return d == ctx->on ? NEO__RUN(ctx, fn, convert, call) : d->convert(d, call);
 }
 NEO_API neo_status neo_tensor_convert(neo_ctx *ctx, neo_tensor src, neo_tensor dst,
                                       const neo_convert_desc *desc) {
@@ -5471,7 +5487,7 @@ NEO_API neo_status neo_tensor_convert(neo_ctx *ctx, neo_tensor src, neo_tensor d
         call.key =
             neo__random_key_make(ctx->seed, neo_hash(desc->name), desc->step, NEO_STREAM_ROUNDING);
     }
-    return neo__convert(ctx, &call);
+    return neo__convert(ctx, fn, &call);
 }
 NEO_API neo_status neo_tensor_copy(neo_ctx *ctx, neo_tensor src, neo_tensor dst) {
     static const char *const fn = "neo_tensor_copy";
@@ -5491,7 +5507,7 @@ NEO_API neo_status neo_tensor_copy(neo_ctx *ctx, neo_tensor src, neo_tensor dst)
     }
     NEO__APART(fn, 1, 1, {&dst, "dst"}, {&src, "src"});
     neo__convert_call call = neo__convert_call_make(src, dst);
-    return neo__convert(ctx, &call);
+    return neo__convert(ctx, fn, &call);
 }
 NEO_API neo_status neo_tensor_zero(neo_ctx *ctx, neo_tensor t) {
     static const char *const fn = "neo_tensor_zero";
@@ -9119,7 +9135,8 @@ static neo_status neo__optim_norm(neo_optim *o, int later, double *norm) {
 }
 
 /* ---- norms of parameters ---- */
-/* sums[0] += the squares of n numbers, or, where these are too large, sums[1] += 2^-140 times. */
+/* sums[0] += the squares of n numbers, or, in blocks where these are too large, sums[1] += 2^-140
+   times. */
 static neo_status neo__norm_squares(neo_ctx *ctx, const float *data, int64_t n, neo_exact *sums) {
     NEO__ZERO(neo__optim_span, span);
     NEO__ZERO(neo__optim_call, call);
@@ -9134,12 +9151,12 @@ static neo_status neo__norm_squares(neo_ctx *ctx, const float *data, int64_t n, 
         neo_exact_merge(&sums[0], &sum);
         return NEO_OK;
     }
-    for (int64_t at = 0; at < n; at += NEO__BLOCK) {
-        const int64_t count = NEO__MIN(n - at, (int64_t)NEO__BLOCK);
-        NEO__TRY(neo__data_read(ctx, x, data + at, neo__ctx_place(ctx), (size_t)count * sizeof *x));
-        for (int64_t i = 0; i < count; i++)
-            neo_exact_add(&sums[1], (float)((double)x[i] * (double)x[i] * 0x1p-140));
-    }
+    for (int64_t at = 0; n > NEO__BLOCK && at < n; at += NEO__BLOCK) /* a rank has whole blocks */
+        NEO__TRY(neo__norm_squares(ctx, data + at, NEO__MIN(n - at, (int64_t)NEO__BLOCK), sums));
+    if (n > NEO__BLOCK) return NEO_OK;
+    NEO__TRY(neo__data_read(ctx, x, data, neo__ctx_place(ctx), (size_t)n * sizeof *x));
+    for (int64_t i = 0; i < n; i++)
+        neo_exact_add(&sums[1], (float)((double)x[i] * (double)x[i] * 0x1p-140));
     return NEO_OK;
 }
 /* A parameter: its gradient, then its values. optim: NULL, or whose group shares it. */
@@ -9171,11 +9188,13 @@ static neo_status neo__norms(const neo_params *params, neo_optim *optim, neo_par
     return status;
 }
 NEO_API neo_status neo_params_norms(const neo_params *params, neo_param_norm *norms) {
-    NEO__CHECK(params && norms, NEO_ERR_ARG, "neo_params_norms: params or norms is NULL");
+    NEO__CHECK_LIVE(params, "neo_params_norms", "params");
+    NEO__CHECK(norms, NEO_ERR_ARG, "neo_params_norms: norms is NULL");
     return neo__norms(params, NULL, norms);
 }
 NEO_API neo_status neo_optim_norms(neo_optim *o, neo_param_norm *norms) {
-    NEO__CHECK(o && norms, NEO_ERR_ARG, "neo_optim_norms: optim or norms is NULL");
+    NEO__CHECK_LIVE(o, "neo_optim_norms", "optim");
+    NEO__CHECK(norms, NEO_ERR_ARG, "neo_optim_norms: norms is NULL");
     NEO__CHECK(neo_params_count(o->params) == o->param_count, NEO_ERR_STATE,
                "neo_optim_norms: the set has %d parameters, had %d at neo_optim_create",
                neo_params_count(o->params), o->param_count);
@@ -17159,6 +17178,7 @@ NEO__KERNEL_INLINE void NEO__FN(bag_few)(const neo__bag_lookup *a, int64_t col, 
     const int may_be_short = eights == 1 && n == 0;
     float *to = a->out + col;
     ids.known = a->offsets[0];
+    memset(sum + NEO__POOL_BUCKETS * stride, 0, (size_t)stride * sizeof *sum);
     for (int64_t c = 0; n > 0 && c < stride; c += NEO__W) NEO__STORE(room + c, NEO__SET(0.0f));
     for (int64_t b = 0; b < a->bags; b++, to += a->out_stride) {
         const int64_t k_end = a->offsets[b + 1], length = k_end - a->offsets[b];
@@ -17172,13 +17192,11 @@ NEO__KERNEL_INLINE void NEO__FN(bag_few)(const neo__bag_lookup *a, int64_t col, 
                                     stride * element);
             for (; k < stop && !is_short; k++) {
                 const int64_t at = k % NEO__AHEAD_RING;
-                const float *row = a->table + ids.id[at] * dim + col;
+                const float *row = n > 0 ? NEO__FN(bag_row)(a, ids.id[at], col, n, room)
+                                         : a->table + ids.id[at] * dim + col;
                 float *bucket = sum + ids.bucket[at] * stride;
                 const NEO__VF w = NEO__SET(a->weights ? a->weights[k] : 1.0f);
-                if (n > 0) {
-                    row = NEO__FN(bag_row)(a, ids.id[at], col, n, room);
-                    if (row != room) memcpy(room, row, (size_t)n * sizeof *row), row = room;
-                }
+                if (n > 0 && row != room) memcpy(room, row, (size_t)n * sizeof *row), row = room;
                 NEO__EACH(i, count)
                 NEO__STORE(bucket + i * NEO__W, NEO__FMA(w, NEO__LOAD(row + i * NEO__W),
                                                          NEO__LOAD(bucket + i * NEO__W)));

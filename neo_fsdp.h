@@ -2201,7 +2201,8 @@ static neo_status neo__shard_check_rows(const neo_shard *s, neo_tensor t, const 
     return NEO_OK;
 }
 NEO_API neo_status neo_shard_forward_end(neo_shard *s, neo_tensor out) {
-    NEO__CHECK(s && s->phase == NEO__SHARD_FORWARD, NEO_ERR_STATE,
+    NEO__CHECK_LIVE(s, "neo_shard_forward_end", "shard");
+    NEO__CHECK(s->phase == NEO__SHARD_FORWARD, NEO_ERR_STATE,
                "neo_shard_forward_end: no forward has begun");
     NEO__TRY(neo__shard_check_rows(s, out, "neo_shard_forward_end", "out"));
     if (s->whole) s->phase = NEO__SHARD_IDLE; /* after a bad batch the next one may come */
@@ -2211,7 +2212,8 @@ NEO_API neo_status neo_shard_forward_end(neo_shard *s, neo_tensor out) {
     return neo__shard_hurry(s);
 }
 NEO_API neo_status neo_shard_backward_begin(neo_shard *s, neo_tensor dout) {
-    NEO__CHECK(s && s->phase == NEO__SHARD_FORWARDED, NEO_ERR_STATE,
+    NEO__CHECK_LIVE(s, "neo_shard_backward_begin", "shard");
+    NEO__CHECK(s->phase == NEO__SHARD_FORWARDED, NEO_ERR_STATE,
                "neo_shard_backward_begin: neo_shard_forward_end has not been called");
     const char *fn = "neo_shard_backward_begin";
     NEO__TRY(neo__shard_check_rows(s, dout, fn, "dout"));
@@ -2249,7 +2251,8 @@ static neo_status neo__shard_update(neo_shard *s, const neo__shard_batch *b, flo
     return NEO_OK;
 }
 NEO_API neo_status neo_shard_backward_end(neo_shard *s, float lr) {
-    NEO__CHECK(s && s->phase == NEO__SHARD_BACKWARD, NEO_ERR_STATE,
+    NEO__CHECK_LIVE(s, "neo_shard_backward_end", "shard");
+    NEO__CHECK(s->phase == NEO__SHARD_BACKWARD, NEO_ERR_STATE,
                "neo_shard_backward_end: no backward has begun");
     NEO__CHECK(s->kept.batches == 0, NEO_ERR_STATE,
                "neo_shard_backward_end: bags '%s': gradients of %d batches are kept: call "
@@ -4261,7 +4264,7 @@ static neo_status neo__fsdp_end_pieces(neo_fsdp *f, const char *fn, int pieces) 
     return NEO_OK;
 }
 NEO_API neo_status neo_fsdp_piece_end(neo_fsdp *f) {
-    NEO__CHECK(f, NEO_ERR_ARG, "neo_fsdp_piece_end: fsdp is NULL");
+    NEO__CHECK_LIVE(f, "neo_fsdp_piece_end", "fsdp");
     const neo_status before = f->error.status;
     NEO__TRY(neo__fsdp_end_pieces(f, "neo_fsdp_piece_end", 0));
     for (int i = 0; i < f->unit_count && f->always; i++)
@@ -4326,7 +4329,7 @@ static neo_status neo__fsdp_drain(neo_fsdp *f) {
     return status;
 }
 NEO_API neo_status neo_fsdp_cancel(neo_fsdp *f) {
-    NEO__CHECK(f, NEO_ERR_ARG, "neo_fsdp_cancel: fsdp is NULL");
+    NEO__CHECK_LIVE(f, "neo_fsdp_cancel", "fsdp");
     neo_status status = neo__fsdp_drain(f);
     f->seen = f->calls;
     neo__fsdp_begin_anew(f);
@@ -4515,7 +4518,8 @@ NEO_API neo_fsdp_stats neo_fsdp_get_stats(const neo_fsdp *f) {
 }
 NEO_API int neo_fsdp_norm_count(const neo_fsdp *f) { return neo_params_count(f->runs); }
 NEO_API neo_status neo_fsdp_norms(neo_fsdp *f, neo_param_norm *norms) {
-    NEO__CHECK(f && norms, NEO_ERR_ARG, "neo_fsdp_norms: an argument is NULL");
+    NEO__CHECK_LIVE(f, "neo_fsdp_norms", "fsdp");
+    NEO__CHECK(norms, NEO_ERR_ARG, "neo_fsdp_norms: norms is NULL");
     neo__fsdp_swap_marks(f);
     neo_status status = neo_optim_norms(f->optim, norms);
     neo__fsdp_swap_marks(f);

@@ -145,6 +145,7 @@ static void many_names(void) {
         CHECK_INT(neo_ctx_memory(own).bytes, before);
         neo_ctx_destroy(own);
     }
+    remove(at("m"));
     free(text);
 }
 static void malformed(void) {

@@ -674,7 +674,7 @@ D=$D_alone
 head -c 20 "$lines" >"$W/cut.tsv"
 refused "a cut file" 'cut.tsv:1:' --data "$W/cut.tsv" $criteo
 head -c 100000 /dev/urandom >"$W/noise.tsv"
-refused "noise" 'noise.tsv:1:' --data "$W/noise.tsv" $criteo
+refused "noise" 'noise.tsv:[0-9]*:' --data "$W/noise.tsv" $criteo
 refused "nothing but bad lines" 'cut.tsv' --data "$W/cut.tsv" $criteo --bad-lines skip
 
 cp "$W/day_0_dense.npy" "$W/cut_dense.npy"
