@@ -322,8 +322,8 @@ NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *shard);
              neo_fsdp_piece_end(fsdp);      of the last piece neo_fsdp_step does it
          }
          neo_fsdp_step(fsdp, lr);           or neo_fsdp_step_tables: reduces, clips, steps
-   So where there is one piece and one micro-batch (the ranks are a power of two) the step is the
-   only call. A unit that has windows is reduced while others compute; the bits are the same.
+   So where there is one piece (V/W is a power of two) and one micro-batch the step is the only
+   call. A unit that has windows is reduced while others compute; the bits are the same.
 
    SAME BITS
    Values begin as those of a neo_params that is not deferred, and after a step they, and the
@@ -507,8 +507,8 @@ NEO_API neo_status neo_fsdp_step(neo_fsdp *fsdp, float lr);
    that made the kept ones had it too), and where one is not finite neither steps, on all ranks.
    tables: of the same ranks, all of whose batches since its last step were accumulated.
    Cost     beside both steps: 128 bytes between each two ranks for the norm, 8 for a status.
-   Errors   those of neo_shard_step, and NEO_ERR_STATE of neo_fsdp_step: nothing has changed, what
-            is kept stays. Others of neo_fsdp_step: nothing has changed; all gradients are gone, the
+   Errors   those of neo_shard_step, NEO_ERR_STATE of neo_fsdp_step, and of tables that had a
+            forward and no gradients: nothing has changed, what is kept stays. Others of neo_fsdp_step: nothing has changed; all gradients are gone, the
             next step begins. NEO_ERR_ARG: an argument is NULL (here alone); clip_norm_type is 1 or
             infinity. NEO_ERR_DEVICE: before the units step, on all ranks, as those others. After
             that, here alone: the tables are broken, or, of one rank that has all of them, their
@@ -4484,6 +4484,9 @@ NEO_API neo_status neo_fsdp_step_tables(neo_fsdp *f, neo_shard *tables, float lr
     NEO__CHECK(f->desc.optim.clip_norm <= 0.0f || type == 0.0f || type == 2.0f, NEO_ERR_ARG,
                "neo_fsdp_step_tables: clip_norm_type is %g: with tables it must be 2",
                (double)type);
+    NEO__CHECK(tables->phase != NEO__SHARD_FORWARDED || tables->kept.batches > 0, NEO_ERR_STATE,
+               "neo_fsdp_step_tables: bags '%s' had a forward and no gradients since the last "
+               "step: neo_shard_accumulate comes first", tables->map->desc.name);
     const int64_t skipped = f->skipped;
     NEO__TRY(neo__shard_agree_step(tables, "neo_fsdp_step_tables", lr));
     NEO__TRY(neo__fsdp_finish(f)); /* what lacks may still come */

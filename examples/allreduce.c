@@ -44,7 +44,7 @@ static neo_status train(neo_comm *comm, void *user) {
     const neo_tensor none = neo_tensor_none();
     float x[BATCH * WIDTH], y[BATCH], target[BATCH], sum[NEO_MAX_SUBTREES][WIDTH];
     const void *sums[NEO_MAX_SUBTREES];
-    neo_leaves part[NEO_MAX_SUBTREES]; /* one, if the number of ranks is a power of two */
+    neo_leaves part[NEO_MAX_SUBTREES]; /* one, if leaves/ranks is a power of two */
     int parts = neo_comm_subtrees(comm, neo_comm_rank(comm), BATCH, part);
     (void)user;
 

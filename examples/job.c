@@ -72,7 +72,7 @@ static neo_status create_model(job *j) {
 static neo_status train_batch(job *j, const neo_batch *batch, neo_exact *sum) {
     neo_loss_desc desc = {.batch = batch->global_size, .sum = sum};
     int64_t first = 0, n, in_batch;
-    for (int k = 0; k < neo_fsdp_pieces(j->dense); k++, first += n) { /* 1, or of 3, 5.. ranks 2 */
+    for (int k = 0; k < neo_fsdp_pieces(j->dense); k++, first += n) { /* 1 of 1, 2, 4, 8 ranks */
         neo_leaves leaves = neo_fsdp_piece(j->dense, k, batch->global_size);
         n = neo_fsdp_samples(j->dense, k, batch->global_size, &in_batch);
         TRY(neo_mlp_forward(j->mlp, CUT(batch->dense), CUT(j->logit)));

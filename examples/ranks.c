@@ -85,7 +85,7 @@ static neo_status create_activations(model *m) {
 #define CUT(t) neo_tensor_rows(t, first, n)
 
 /* Forward and backward of the top MLP; its gradients begin to add up over the ranks. There is one
-   piece, all of the rank's samples, if the number of ranks is a power of two. */
+   piece, all of the rank's samples, if LEAVES/ranks is a power of two. */
 static neo_status train_top(model *m, const neo_batch *batch, neo_exact *loss) {
     neo_loss_desc desc = {.batch = batch->global_size, .sum = loss};
     int64_t first = 0, n, in_batch;

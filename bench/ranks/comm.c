@@ -40,6 +40,10 @@
 
 #include "neo_comm.h"
 
+#if defined(NEO_COMM_MPI)
+#include <mpi.h>
+#endif
+
 enum {
     MAX_ROUNDS = 2000,
     COPIES = 9,

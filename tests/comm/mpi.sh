@@ -225,7 +225,7 @@ for kind in $kinds; do
         "$E/allreduce_mpi" "$E/ranks_mpi" "$E/dlrm_mpi" "$E/gpt_mpi" \
         "$P/tests/comm/collectives_mpi" "$P/tests/comm/groups_mpi" "$P/tests/comm/data_mpi" \
         "$P/tests/shard/placements_mpi" \
-        "$P/tests/fsdp/grid_mpi" "$P/tests/fsdp/state_mpi" \
+        "$P/tests/fsdp/grid_mpi" "$P/tests/fsdp/state_mpi" ${NEO_FULL:+"$P/bench/comm_mpi"} \
         >"$B/logs/mpi_$name.build" 2>&1; then
         fail "$name: does not build (see $B/logs/mpi_$name.build)"
         continue

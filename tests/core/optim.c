@@ -467,7 +467,7 @@ static void norms_of_parameters(void) {
         CHECK_INT(neo_norms_largest(norm[k], PARAMS), 1);
         CHECK_INT(neo_norms_largest(norm[k], 0), -1);
         CHECK_ERR(neo_params_norms(params, NULL), NEO_ERR_ARG, "norms is NULL");
-        CHECK_ERR(neo_optim_norms(NULL, norm[k]), NEO_ERR_ARG, "optim or norms is NULL");
+        CHECK_ERR(neo_optim_norms(NULL, norm[k]), NEO_ERR_ARG, "optim is NULL");
         neo_optim_destroy(optim);
         neo_params_destroy(params);
         neo_ctx_destroy(ctx);

@@ -690,6 +690,9 @@ static neo_status one_micro_batch(Both *b, neo_comm *comm, neo_shard *shard, neo
     neo_tensor t = neo_tensor_2d(out, NEO_F32, m.n, c->width);
     TRY(neo_shard_forward(shard, &m.j, c->size[s], t));
     EXPECT(memcmp(out, c->out[s] + m.begin * c->width, 4 * (size_t)(m.n * c->width)) == 0);
+    if (s == 0)
+        EXPECT_ERR(neo_fsdp_step_tables(fsdp, shard, 1), NEO_ERR_STATE,
+                   "had a forward and no gradients since the last step");
     table_gradient(b, s, m.begin, m.n, scale, out);
     TRY(neo_shard_backward_begin(shard, t));
     for (int piece = 0; piece < neo_fsdp_pieces(fsdp); piece++) {
