@@ -508,11 +508,12 @@ NEO_API neo_status neo_fsdp_step(neo_fsdp *fsdp, float lr);
    tables: of the same ranks, all of whose batches since its last step were accumulated.
    Cost     beside both steps: 128 bytes between each two ranks for the norm, 8 for a status.
    Errors   those of neo_shard_step, NEO_ERR_STATE of neo_fsdp_step, and of tables that had a
-            forward and no gradients: nothing has changed, what is kept stays. Others of neo_fsdp_step: nothing has changed; all gradients are gone, the
-            next step begins. NEO_ERR_ARG: an argument is NULL (here alone); clip_norm_type is 1 or
-            infinity. NEO_ERR_DEVICE: before the units step, on all ranks, as those others. After
-            that, here alone: the tables are broken, or, of one rank that has all of them, their
-            gradients stay kept: neo_shard_scale_grads by neo_fsdp_clip_factor, neo_shard_step. */
+            forward and no gradients: nothing has changed, what is kept stays. Others of
+            neo_fsdp_step: nothing has changed; all gradients are gone, the next step begins.
+            NEO_ERR_ARG: an argument is NULL (here alone); clip_norm_type is 1 or infinity.
+            NEO_ERR_DEVICE: before the units step, on all ranks, as those others. After that, here
+            alone: the tables are broken, or, of one rank that has all of them, their gradients
+            stay kept: neo_shard_scale_grads by neo_fsdp_clip_factor, neo_shard_step. */
 NEO_API neo_status neo_fsdp_step_tables(neo_fsdp *fsdp, neo_shard *tables, float lr);
 /* The parts of neo_fsdp_step_tables, for gradients that something else holds.
    neo_fsdp_add_squares: before the step, on every rank: the sum of squares of gradients that no
