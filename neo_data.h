@@ -108,7 +108,7 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_schema_criteo(neo_ctx *ctx, neo_ids ids
      category hash rows=N        1 + neo_hash(word) modulo (rows - 1)
      bucket e1,e2,...            a sparse feature: 1 + how many edges are <= x; 0 when missing
      cross <other column> rows=N 1 + a hash of both fields modulo (rows - 1)
-     list sep=C ...              several words in one field: a bag, as in "tags list sep=| rows=900";
+     list sep=C ...              several words in one field: a bag, as in "tags list sep=|";
                                  further options are those of category
      list ... weight=D           a word may end in D and a number, its weight in the bag
                                  ("a:0.5|b"): the number is what follows the last D of the word. A
