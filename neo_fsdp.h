@@ -40,7 +40,12 @@
      A trainer of dense units is at >>fsdp.
 
    GLOSSARY (placements, pieces and slices are in neo_plan.h)
+     leaf        one of V = repro_shards equal parts of a batch (>>leaves in neo.h): a rank has V/W
+     piece       leaves of a rank that are one subtree of the sum over leaves: its samples have one
+                 forward and backward. (Pieces of tables are something else: see neo_plan.h)
      unit        dense parameters that are gathered together; its chunks lie on F ranks
+     deferred    a set of parameters with names and shapes, and no memory yet: neo_fsdp_create
+                 gives it
      window      from begin to end of a unit's forward or backward: its parameters are whole
 
    A NEW WAY TO SHARD
