@@ -8,7 +8,8 @@
 # one rank under plans, from files and standard input; errors that are said once; a process that is
 # killed, and the job resumed as threads. examples/train/gpt: the digest of one rank, however it
 # shards. The examples have neo's assertions on, too. With NEO_FULL set: 1 to 8 ranks, all sizes,
-# and the examples as `make mpi` builds them.
+# and the examples as `make mpi` builds them; the larger grids of fsdp/grid and shard/placements,
+# which `make test-full` has over threads, with NEO_FULL=all alone.
 
 B=${B:-build}
 MAKE=${MAKE:-make}
@@ -58,7 +59,8 @@ fi
 start() {
     ranks=$1
     shift
-    timeout -k 10 ${NEO_FULL:+1}150 mpirun$suffix $over -n "$ranks" "$@" >"$W/out" 2>&1 </dev/null
+    timeout -k 10 ${NEO_FULL:+1}150 $grid mpirun$suffix $over -n "$ranks" "$@" >"$W/out" 2>&1 \
+        </dev/null
 }
 
 "$MAKE" --no-print-directory "$B/allreduce" "$B/ranks" "$B/dlrm" "$B/gpt" "$B/tests/data/make_npy" \
@@ -231,6 +233,10 @@ for kind in $kinds; do
         continue
     fi
     while read -r n program most; do
+        grid=
+        case $program in
+        fsdp/grid | shard/placements) [ "$NEO_FULL" = all ] || grid="env -u NEO_FULL" ;;
+        esac
         start "$n" "$P/tests/${program}_mpi" $most
         status=$?
         if [ $status = 0 ] && grep -qE "^$program: [1-9][0-9]* passed, 0 failed" "$W/out"; then
@@ -242,6 +248,7 @@ for kind in $kinds; do
     done <<END
 $runs
 END
+    grid=
     for n in 1 3; do # of a pipe: what rank 0 gets goes to all
         digest=$(seq 0 9999 | timeout 60 mpirun$suffix -n $n $over "$P/tests/comm/data_mpi" stdin \
             2>&1 | grep '^stdin')
