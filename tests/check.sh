@@ -7,20 +7,20 @@ MAKE=${MAKE:-make}
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 began=$(date +%s)
+budget=$NEO_SECONDS
 elapsed() { echo $(($(date +%s) - began)); }
 passed=0 failed=0 skipped=0
 for target in "$@"; do
     from=$(elapsed)
     limit=
-    if [ -n "$NEO_SECONDS" ]; then
-        left=$((NEO_SECONDS - from))
+    if [ -n "$budget" ]; then
+        left=$((budget - from))
         if [ $left -le 0 ]; then
-            echo "skipped make $target: the budget of $NEO_SECONDS s is used up"
+            echo "skipped make $target: the budget of $budget s is used up"
             skipped=$((skipped + 1))
             continue
         fi
         limit="env NEO_SECONDS=$((left - 20)) timeout -k 10 $left" # a list in a list ends first
-        export NEO_SECONDS=$left # of a target that is a list itself
     fi
     echo "== make $target"
     { $limit "$MAKE" "$target" 2>&1; echo "$?" >"$log.status"; } | tee "$log"
@@ -30,7 +30,7 @@ for target in "$@"; do
 $(sed -n 's/^\([a-z/_]*: \)\{0,1\}\([0-9]*\) passed, \([0-9]*\) failed, \([0-9]*\) skipped$/\2 \3 \4/p' "$log" | tail -1)
 END
     if [ "$status" = 124 ] || [ "$status" = 137 ]; then
-        echo "skipped the rest of make $target: the budget of $NEO_SECONDS s is used up"
+        echo "skipped the rest of make $target: the budget of $budget s is used up"
         p=0 s=1 f=$(grep -c '^FAILED ' "$log")
     elif [ "$status" != 0 ] && [ "${f:-0}" = 0 ]; then
         f=1
