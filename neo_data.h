@@ -353,13 +353,10 @@ NEO__HOT_BEGIN
    ------------------------------------------------------------------------ */
 enum { NEO__CRITEO_DENSE = 13, NEO__CRITEO_FEATURES = 26 };
 
-/* ---- dictionaries: words to ids 1, 2, ... in order of insertion; open addressing, by SipHash-1-3
-   (Aumasson and Bernstein, 2012) with a key of this process: no file can hold words that were
-   chosen to meet in one slot. Ids depend on the order of words alone ---- */
+/* ---- dictionaries: words to ids 1, 2, ... in order of insertion; open addressing ---- */
 typedef struct neo__dict {
     uint64_t *slots;     /* upper half: part of the hash; lower: id, 0 for an empty slot */
     uint64_t slot_count; /* a power of two, or 0 */
-    uint64_t key[2];     /* chosen with the first slots */
     char *bytes;         /* the words, one after another */
     int64_t byte_count, byte_capacity;
     uint64_t *ends; /* ends[id]: where word id ends in bytes; ends[0] = 0 */
@@ -388,33 +385,10 @@ static void neo__dict_free(neo_ctx *ctx, neo__dict *dict) {
     NEO__LIST_FREE(ctx, dict->seen, dict->seen_capacity);
     memset(dict, 0, sizeof *dict);
 }
-static uint64_t neo__rotate(uint64_t x, int bits) { return x << bits | x >> (64 - bits); }
-static void neo__sip_round(uint64_t v[4]) {
-    v[0] += v[1], v[1] = neo__rotate(v[1], 13) ^ v[0], v[0] = neo__rotate(v[0], 32);
-    v[2] += v[3], v[3] = neo__rotate(v[3], 16) ^ v[2];
-    v[0] += v[3], v[3] = neo__rotate(v[3], 21) ^ v[0];
-    v[2] += v[1], v[1] = neo__rotate(v[1], 17) ^ v[2], v[2] = neo__rotate(v[2], 32);
-}
-static uint64_t neo__dict_hash(const neo__dict *dict, const char *word, size_t bytes) {
-    uint64_t v[4] = {dict->key[0] ^ 0x736F6D6570736575u, dict->key[1] ^ 0x646F72616E646F6Du,
-                     dict->key[0] ^ 0x6C7967656E657261u, dict->key[1] ^ 0x7465646279746573u};
-    uint64_t eight, last = (uint64_t)bytes << 56;
-    for (; bytes >= 8; bytes -= 8, word += 8) {
-        memcpy(&eight, word, 8);
-        v[3] ^= eight;
-        neo__sip_round(v);
-        v[0] ^= eight;
-    }
-    for (size_t i = 0; i < bytes; i++) last |= (uint64_t)(unsigned char)word[i] << (8 * i);
-    v[3] ^= last;
-    neo__sip_round(v);
-    v[0] ^= last;
-    v[2] ^= 0xFF;
-    for (int i = 0; i < 3; i++) neo__sip_round(v);
-    return v[0] ^ v[1] ^ v[2] ^ v[3];
-}
-static int64_t neo__dict_find_hash(const neo__dict *dict, uint64_t hash, const char *word,
-                                   size_t bytes) {
+/* The id of a word; 0: not there. */
+static int64_t neo__dict_find(const neo__dict *dict, uint64_t hash, const char *word,
+                              size_t bytes) {
+    if (dict->slot_count == 0) return 0;
     uint64_t mask = dict->slot_count - 1, tag = hash & NEO__DICT_TAG;
     for (uint64_t i = hash & mask; dict->slots[i]; i = (i + 1) & mask) {
         uint64_t id = dict->slots[i] & 0xFFFFFFFFu;
@@ -424,63 +398,53 @@ static int64_t neo__dict_find_hash(const neo__dict *dict, uint64_t hash, const c
     }
     return 0;
 }
-/* The id of a word; 0: not there. */
-static int64_t neo__dict_find(const neo__dict *dict, const char *word, size_t bytes) {
-    if (dict->slot_count == 0) return 0;
-    return neo__dict_find_hash(dict, neo__dict_hash(dict, word, bytes), word, bytes);
+static void neo__dict_place(uint64_t *slots, uint64_t mask, uint64_t entry, uint64_t hash) {
+    uint64_t i = hash & mask;
+    while (slots[i]) i = (i + 1) & mask;
+    slots[i] = entry;
 }
-static void neo__dict_place(neo__dict *dict, int64_t id, uint64_t hash) {
-    uint64_t mask = dict->slot_count - 1, i = hash & mask;
-    while (dict->slots[i]) i = (i + 1) & mask;
-    dict->slots[i] = (hash & NEO__DICT_TAG) | (uint64_t)id;
-}
-/* All words into slots that are empty. */
-static void neo__dict_place_all(neo__dict *dict) {
-    for (int64_t id = 1; id <= dict->count; id++) {
-        const char *word = dict->bytes + dict->ends[id - 1];
-        size_t bytes = (size_t)(dict->ends[id] - dict->ends[id - 1]);
-        neo__dict_place(dict, id, neo__dict_hash(dict, word, bytes));
-    }
-}
-static neo_status neo__dict_widen(neo_ctx *ctx, neo__dict *dict) {
+typedef uint64_t (*neo__dict_hash)(const void *word, size_t bytes);
+static neo_status neo__dict_rehash(neo_ctx *ctx, neo__dict *dict, neo__dict_hash hash) {
     uint64_t count = dict->slot_count ? 2 * dict->slot_count : 64;
     uint64_t *slots = (uint64_t *)neo__alloc_zero(ctx, neo__size_mul((size_t)count, sizeof *slots));
     NEO__CHECK(slots, NEO_ERR_MEMORY, "no memory for a dictionary of %" PRId64 " words",
                dict->count);
-    if (!dict->slots) { /* the clock and where memory lies: nobody knows them beforehand */
-        dict->key[0] = neo__mix64((uint64_t)neo_time_ns()) ^ (uint64_t)(uintptr_t)slots;
-        dict->key[1] = neo__mix64((uint64_t)(uintptr_t)&count + dict->key[0]);
+    for (int64_t id = 1; id <= dict->count; id++) {
+        uint64_t start = dict->ends[id - 1];
+        uint64_t h = hash(dict->bytes + start, (size_t)(dict->ends[id] - start));
+        neo__dict_place(slots, count - 1, (h & NEO__DICT_TAG) | (uint64_t)id, h);
     }
     NEO__LIST_FREE(ctx, dict->slots, dict->slot_count);
     dict->slots = slots;
     dict->slot_count = count;
-    neo__dict_place_all(dict);
     return NEO_OK;
 }
-/* Insert a word, unless it is there or the dictionary is full. Its id; 0: full. */
-static neo_status neo__dict_add(neo_ctx *ctx, neo__dict *dict, const char *word, size_t bytes,
-                                int64_t *id) {
+/* Insert a word, unless it is there or the dictionary is full. */
+static neo_status neo__dict_add(neo_ctx *ctx, neo__dict *dict, neo__dict_hash hash,
+                                const char *word, size_t bytes) {
+    uint64_t h = hash(word, bytes);
     int64_t end = dict->byte_count + (int64_t)bytes;
     int64_t most = dict->min_count ? (int64_t)0xFFFFFFFE : dict->max_words;
-    if ((uint64_t)(dict->count + 1) * 2 > dict->slot_count && dict->count < most)
-        NEO__TRY(neo__dict_widen(ctx, dict));
-    uint64_t hash = neo__dict_hash(dict, word, bytes);
-    *id = dict->slots ? neo__dict_find_hash(dict, hash, word, bytes) : 0;
-    if (*id || dict->count >= most) return NEO_OK;
+    if (dict->count >= most || neo__dict_find(dict, h, word, bytes)) return NEO_OK;
+    if ((uint64_t)(dict->count + 1) * 2 > dict->slot_count)
+        NEO__TRY(neo__dict_rehash(ctx, dict, hash));
     NEO__TRY(NEO__GROW(ctx, dict->ends, dict->capacity, dict->count + 2));
     NEO__TRY(NEO__GROW(ctx, dict->bytes, dict->byte_capacity, end));
     memcpy(dict->bytes + dict->byte_count, word, bytes);
     dict->byte_count = end;
     dict->ends[0] = 0;
     dict->ends[++dict->count] = (uint64_t)end;
-    neo__dict_place(dict, *id = dict->count, hash);
+    neo__dict_place(dict->slots, dict->slot_count - 1, (h & NEO__DICT_TAG) | (uint64_t)dict->count,
+                    h);
     return NEO_OK;
 }
 /* A word of the samples that the dictionary is made from. */
-static neo_status neo__dict_collect(neo_ctx *ctx, neo__dict *dict, const char *word,
-                                    size_t bytes) {
+static neo_status neo__dict_collect(neo_ctx *ctx, neo__dict *dict, neo__dict_hash hash,
+                                    const char *word, size_t bytes) {
     int64_t before = dict->count, id;
-    NEO__TRY(neo__dict_add(ctx, dict, word, bytes, &id));
+    NEO__TRY(neo__dict_add(ctx, dict, hash, word, bytes));
+    if (dict->count == before && !dict->min_count && before < dict->max_words) return NEO_OK;
+    id = dict->count > before ? dict->count : neo__dict_find(dict, hash(word, bytes), word, bytes);
     if (id == 0) dict->dropped++;
     if (id == 0 || !dict->min_count) return NEO_OK;
     NEO__TRY(NEO__GROW(ctx, dict->seen, dict->seen_capacity, id + 1));
@@ -489,7 +453,7 @@ static neo_status neo__dict_collect(neo_ctx *ctx, neo__dict *dict, const char *w
     return NEO_OK;
 }
 /* Leave only the words seen min_count times, as many as there are rows for. */
-static void neo__dict_prune(neo_ctx *ctx, neo__dict *dict) {
+static void neo__dict_prune(neo_ctx *ctx, neo__dict *dict, neo__dict_hash hash) {
     uint64_t from = 0, to = 0;
     int64_t kept = 0;
     for (int64_t id = 1; dict->min_count && id <= dict->count; id++) {
@@ -509,10 +473,21 @@ static void neo__dict_prune(neo_ctx *ctx, neo__dict *dict) {
     dict->count = kept;
     dict->byte_count = (int64_t)to;
     memset(dict->slots, 0, (size_t)dict->slot_count * sizeof *dict->slots);
-    neo__dict_place_all(dict);
+    for (int64_t id = 1; id <= kept; id++) {
+        uint64_t start = dict->ends[id - 1];
+        uint64_t h = hash(dict->bytes + start, (size_t)(dict->ends[id] - start));
+        neo__dict_place(dict->slots, dict->slot_count - 1, (h & NEO__DICT_TAG) | (uint64_t)id, h);
+    }
     NEO__LIST_FREE(ctx, dict->seen, dict->seen_capacity);
     dict->seen = NULL;
     dict->seen_capacity = 0;
+}
+/* Criteo's words are 32-bit numbers; a dictionary keeps their four bytes, lowest first. */
+static uint64_t neo__criteo_hash(const void *word, size_t bytes) {
+    const unsigned char *p = (const unsigned char *)word;
+    uint64_t key = 0;
+    for (size_t i = 0; i < bytes && i < 8; i++) key |= (uint64_t)p[i] << (8 * i);
+    return neo__mix64(key);
 }
 static char *neo__put_le(char *p, uint64_t value, int bytes) {
     for (int i = 0; i < bytes; i++) *p++ = (char)(unsigned char)(value >> (8 * i));
@@ -687,6 +662,9 @@ NEO_API neo_feature neo_schema_feature(const neo_schema *s, int32_t feature) {
 }
 NEO_API int neo_schema_is_fitted(const neo_schema *s) { return s->fitted; }
 NEO_API int64_t neo_schema_samples(const neo_schema *s) { return s->samples; }
+static neo__dict_hash neo__schema_hash(const neo_schema *s) {
+    return s->format == NEO_FORMAT_CRITEO ? neo__criteo_hash : neo__hash_bytes;
+}
 
 static neo_status neo__criteo_init(neo_schema *schema, neo_ids ids, int64_t max_rows,
                                    const int64_t *rows) {
@@ -805,7 +783,6 @@ static neo_status neo__dict_load(const neo_schema *schema, int32_t f, int versio
     static const char corrupt[] = "the saved dictionary of feature '%s' is damaged";
     const char *name = schema->feature_names[f];
     neo__text text;
-    int64_t id;
     uint64_t count = 0;
     int64_t min_count = 0;
     NEO__CHECK(neo__take_bytes(in, &text), NEO_ERR_CORRUPT, corrupt, name);
@@ -831,7 +808,7 @@ static neo_status neo__dict_load(const neo_schema *schema, int32_t f, int versio
         int known = neo__take_bytes(in, &text) && text.bytes > 0;
         NEO__CHECK(known && (schema->format != NEO_FORMAT_CRITEO || text.bytes == 4),
                    NEO_ERR_CORRUPT, corrupt, name);
-        NEO__TRY(neo__dict_add(schema->ctx, dict, text.p, text.bytes, &id));
+        NEO__TRY(neo__dict_add(schema->ctx, dict, neo__schema_hash(schema), text.p, text.bytes));
         NEO__CHECK(dict->count == (int64_t)i + 1, NEO_ERR_CORRUPT, corrupt, name);
     }
     return NEO_OK;
@@ -1354,9 +1331,9 @@ static neo_status neo__name_add(neo_ctx *ctx, neo__dict *names, neo__text name, 
                                 int *there) {
     int64_t before = names->count;
     names->max_words = (int64_t)0xFFFFFFFE;
-    NEO__TRY(neo__dict_add(ctx, names, name.p, name.bytes, number));
+    NEO__TRY(neo__dict_add(ctx, names, neo__hash_bytes, name.p, name.bytes));
     *there = names->count == before;
-    --*number;
+    *number = neo__dict_find(names, neo__hash_bytes(name.p, name.bytes), name.p, name.bytes) - 1;
     return NEO_OK;
 }
 static neo_status neo__describe_column(neo_schema *schema, neo__line *line, neo__text name,
@@ -1492,7 +1469,7 @@ static neo_status neo__describe_feature(neo_schema *schema, neo__line *line, neo
     int there;
     if (op->kind == NEO__OP_CROSS) {
         const neo__text t = op->words[0];
-        number = neo__dict_find(&line->columns, t.p, t.bytes);
+        number = neo__dict_find(&line->columns, neo__hash_bytes(t.p, t.bytes), t.p, t.bytes);
         if (number == 0)
             return neo__line_fail(line, "cross: there is no column '%.*s'", NEO__SHOW(t));
         op->other = (int32_t)number - 1;
@@ -1866,7 +1843,7 @@ static neo_status neo__criteo_fit(const neo_schema *s, neo__dict *fit, const uin
         char word[4];
         if (!s->has_dict[f] || !present[f]) continue;
         neo__put_le(word, key[f], 4);
-        NEO__TRY(neo__dict_collect(s->ctx, &fit[f], word, 4));
+        NEO__TRY(neo__dict_collect(s->ctx, &fit[f], neo__criteo_hash, word, 4));
     }
     return NEO_OK;
 }
@@ -1899,7 +1876,7 @@ static const char *neo__criteo_line(const neo_schema *schema, const neo__parse_o
             char word[4];
             neo__put_le(word, key[f], 4);
             ids[f] =
-                present[f] ? neo__dict_find(&schema->dicts[f], word, 4) : 0;
+                present[f] ? neo__dict_find(&schema->dicts[f], neo__mix64(key[f]), word, 4) : 0;
         }
     } else {
         for (int f = 0; f < NEO__CRITEO_FEATURES; f++) {
@@ -2030,9 +2007,9 @@ static float neo__op_dense(const neo_schema *s, const neo__op *op, float x) {
     return (float)((v - op->shift) * op->scale);
 }
 static int64_t neo__op_word(const neo_schema *s, const neo__op *op, neo__text t) {
-    if (op->hashed)
-        return 1 + (int64_t)(neo__hash_bytes(t.p, t.bytes) % (uint64_t)(op->rows - 1));
-    return neo__dict_find(&s->dicts[op->out], t.p, t.bytes) + (op->min_count != 0);
+    uint64_t hash = neo__hash_bytes(t.p, t.bytes);
+    if (op->hashed) return 1 + (int64_t)(hash % (uint64_t)(op->rows - 1));
+    return neo__dict_find(&s->dicts[op->out], hash, t.p, t.bytes) + (op->min_count != 0);
 }
 static int64_t neo__op_bucket(const neo__op *op, float x) {
     int32_t low = 0, high = op->edge_count; /* edges before low are <= x */
@@ -2108,11 +2085,12 @@ static neo_status neo__delimited_fit(const neo_schema *schema, neo__dict *fit,
         const char *p = t.p, *end = t.p + t.bytes;
         if (op->hashed || neo__field_missing(schema, t)) continue;
         if (op->kind == NEO__OP_CATEGORY) {
-            NEO__TRY(neo__dict_collect(schema->ctx, &fit[op->out], p, t.bytes));
+            NEO__TRY(neo__dict_collect(schema->ctx, &fit[op->out], neo__hash_bytes, p, t.bytes));
             continue;
         }
         while (neo__list_next(op, &p, end, &word, &weight))
-            NEO__TRY(neo__dict_collect(schema->ctx, &fit[op->out], word.p, word.bytes));
+            NEO__TRY(
+                neo__dict_collect(schema->ctx, &fit[op->out], neo__hash_bytes, word.p, word.bytes));
     }
     return NEO_OK;
 }
@@ -2906,7 +2884,7 @@ NEO_API neo_status neo_schema_fit(neo_schema *schema, const char *const *paths, 
     neo__fp_leave(fp);
     for (int32_t f = 0; f < schema->feature_count; f++) {
         if (schema->has_dict[f] && status == NEO_END)
-            neo__dict_prune(schema->ctx, &dicts[f]);
+            neo__dict_prune(schema->ctx, &dicts[f], neo__schema_hash(schema));
         dicts[f].samples = fit.samples;
     }
     neo__schema_install(schema, dicts, status == NEO_END);
