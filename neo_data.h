@@ -353,8 +353,8 @@ NEO__HOT_BEGIN
    ------------------------------------------------------------------------ */
 enum { NEO__CRITEO_DENSE = 13, NEO__CRITEO_FEATURES = 26 };
 
-/* ---- dictionaries: words to ids 1, 2, ... in order of insertion; open addressing. Where a word
-   ---- lies hangs on a key that no file can know, so no file of colliding words makes this slow.
+/* ---- dictionaries: words to ids 1, 2, ... in order of insertion; open addressing. The place of
+   ---- a word hangs on a key that no file can know, so no file of colliding words makes this slow.
    ---- No result hangs on it ---- */
 typedef struct neo__dict {
     uint64_t key[2];     /* set with the first slots */
@@ -392,8 +392,8 @@ NEO__INLINE void neo__sip_block(uint64_t *v, uint64_t block) {
     neo__sip_round(v);
     v[0] ^= block;
 }
-/* Of up to 8 bytes, which are loaded as two halves that may overlap: a keyed permutation of them.
-   Of more: SipHash-1-3 (Aumasson and Bernstein, 2012), its last 8 bytes loaded so and the
+/* Up to 8 bytes are loaded as two halves that may overlap, and go through a keyed permutation.
+   More: SipHash-1-3 (Aumasson and Bernstein, 2012), its last 8 bytes loaded so and the
    length mixed in after them. */
 static uint64_t neo__dict_hash(const neo__dict *dict, const char *word, size_t bytes) {
     const unsigned char *end = (const unsigned char *)word + bytes;

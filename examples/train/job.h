@@ -189,14 +189,14 @@ static neo_status check_writable(const char *option, const char *path) {
 }
 
 /* Makes the directory of checkpoints, and those above it. One above that is there need not be
-   ours to write, so only the last failure counts, if nothing can be written in the end. */
+   ours to write, so a failure counts only if nothing can be written in the end. */
 static neo_status make_saves(const cli_saves *saves) {
     char path[4096], reason[4352] = "";
     for (size_t i = 1; i <= strlen(saves->dir); i++) {
         if (saves->dir[i] != 0 && saves->dir[i] != '/') continue;
         snprintf(path, sizeof path, "%.*s", (int)i, saves->dir);
         if (make_directory(path) == 0) reason[0] = 0;
-        else if (errno != EEXIST)
+        else if (errno != EEXIST && !reason[0])
             snprintf(reason, sizeof reason, "%s cannot be made: %s", path, strerror(errno));
     }
     snprintf(path, sizeof path, "%s/.writable", saves->dir);
