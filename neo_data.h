@@ -353,8 +353,11 @@ NEO__HOT_BEGIN
    ------------------------------------------------------------------------ */
 enum { NEO__CRITEO_DENSE = 13, NEO__CRITEO_FEATURES = 26 };
 
-/* ---- dictionaries: words to ids 1, 2, ... in order of insertion; open addressing ---- */
+/* ---- dictionaries: words to ids 1, 2, ... in order of insertion; open addressing. The place of
+   ---- a word hangs on a key that no file can know, so no file of colliding words makes this slow.
+   ---- No result hangs on it ---- */
 typedef struct neo__dict {
+    uint64_t key[2];     /* set with the first slots */
     uint64_t *slots;     /* upper half: part of the hash; lower: id, 0 for an empty slot */
     uint64_t slot_count; /* a power of two, or 0 */
     char *bytes;         /* the words, one after another */
@@ -378,6 +381,45 @@ static uint64_t neo__hash_bytes(const void *data, size_t bytes) {
     for (size_t i = 0; i < bytes; i++) h = (h ^ p[i]) * 0x100000001B3u;
     return neo__mix64(h);
 }
+NEO__INLINE void neo__sip_round(uint64_t *v) {
+    v[0] += v[1], v[1] = (v[1] << 13 | v[1] >> 51) ^ v[0], v[0] = v[0] << 32 | v[0] >> 32;
+    v[2] += v[3], v[3] = (v[3] << 16 | v[3] >> 48) ^ v[2];
+    v[0] += v[3], v[3] = (v[3] << 21 | v[3] >> 43) ^ v[0];
+    v[2] += v[1], v[1] = (v[1] << 17 | v[1] >> 47) ^ v[2], v[2] = v[2] << 32 | v[2] >> 32;
+}
+NEO__INLINE void neo__sip_block(uint64_t *v, uint64_t block) {
+    v[3] ^= block;
+    neo__sip_round(v);
+    v[0] ^= block;
+}
+/* Up to 8 bytes are loaded as two halves that may overlap, and go through a keyed permutation.
+   More: SipHash-1-3 (Aumasson and Bernstein, 2012), its last 8 bytes loaded so and the
+   length mixed in after them. */
+static uint64_t neo__dict_hash(const neo__dict *dict, const char *word, size_t bytes) {
+    const unsigned char *end = (const unsigned char *)word + bytes;
+    uint64_t v[4], block = 0;
+    uint32_t half[2];
+    if (bytes >= 4) {
+        memcpy(&half[0], end - (bytes > 8 ? 8 : bytes), 4);
+        memcpy(&half[1], end - 4, 4);
+        block = half[0] | (uint64_t)half[1] << 32;
+    } else if (bytes) {
+        const unsigned char *p = end - bytes;
+        block = p[0] | (uint64_t)p[bytes / 2] << 8 | (uint64_t)p[bytes - 1] << 16;
+    }
+    if (bytes <= 8) return neo__mix64((block ^ dict->key[0]) * (dict->key[1] | 1) + bytes);
+    v[0] = dict->key[0] ^ 0x736F6D6570736575u, v[1] = dict->key[1] ^ 0x646F72616E646F6Du;
+    v[2] = dict->key[0] ^ 0x6C7967656E657261u, v[3] = dict->key[1] ^ 0x7465646279746573u;
+    for (size_t i = 0; i + 8 < bytes; i += 8) {
+        uint64_t next;
+        memcpy(&next, word + i, 8);
+        neo__sip_block(v, next);
+    }
+    neo__sip_block(v, block);
+    v[2] ^= 0xFF ^ (uint64_t)bytes << 8;
+    for (int i = 0; i < 3; i++) neo__sip_round(v);
+    return v[0] ^ v[1] ^ v[2] ^ v[3];
+}
 static void neo__dict_free(neo_ctx *ctx, neo__dict *dict) {
     NEO__LIST_FREE(ctx, dict->slots, dict->slot_count);
     NEO__LIST_FREE(ctx, dict->bytes, dict->byte_capacity);
@@ -385,10 +427,9 @@ static void neo__dict_free(neo_ctx *ctx, neo__dict *dict) {
     NEO__LIST_FREE(ctx, dict->seen, dict->seen_capacity);
     memset(dict, 0, sizeof *dict);
 }
-/* The id of a word; 0: not there. */
-static int64_t neo__dict_find(const neo__dict *dict, uint64_t hash, const char *word,
+/* The id of a word in a dictionary with slots; 0: not there. */
+static int64_t neo__dict_seek(const neo__dict *dict, uint64_t hash, const char *word,
                               size_t bytes) {
-    if (dict->slot_count == 0) return 0;
     uint64_t mask = dict->slot_count - 1, tag = hash & NEO__DICT_TAG;
     for (uint64_t i = hash & mask; dict->slots[i]; i = (i + 1) & mask) {
         uint64_t id = dict->slots[i] & 0xFFFFFFFFu;
@@ -398,53 +439,64 @@ static int64_t neo__dict_find(const neo__dict *dict, uint64_t hash, const char *
     }
     return 0;
 }
+static int64_t neo__dict_find(const neo__dict *dict, const char *word, size_t bytes) {
+    if (dict->slot_count == 0) return 0;
+    return neo__dict_seek(dict, neo__dict_hash(dict, word, bytes), word, bytes);
+}
 static void neo__dict_place(uint64_t *slots, uint64_t mask, uint64_t entry, uint64_t hash) {
     uint64_t i = hash & mask;
     while (slots[i]) i = (i + 1) & mask;
     slots[i] = entry;
 }
-typedef uint64_t (*neo__dict_hash)(const void *word, size_t bytes);
-static neo_status neo__dict_rehash(neo_ctx *ctx, neo__dict *dict, neo__dict_hash hash) {
+/* Place word `id`. */
+static void neo__dict_place_word(const neo__dict *dict, uint64_t *slots, uint64_t mask,
+                                 int64_t id) {
+    uint64_t start = dict->ends[id - 1];
+    uint64_t h = neo__dict_hash(dict, dict->bytes + start, (size_t)(dict->ends[id] - start));
+    neo__dict_place(slots, mask, (h & NEO__DICT_TAG) | (uint64_t)id, h);
+}
+static neo_status neo__dict_rehash(neo_ctx *ctx, neo__dict *dict) {
     uint64_t count = dict->slot_count ? 2 * dict->slot_count : 64;
     uint64_t *slots = (uint64_t *)neo__alloc_zero(ctx, neo__size_mul((size_t)count, sizeof *slots));
     NEO__CHECK(slots, NEO_ERR_MEMORY, "no memory for a dictionary of %" PRId64 " words",
                dict->count);
-    for (int64_t id = 1; id <= dict->count; id++) {
-        uint64_t start = dict->ends[id - 1];
-        uint64_t h = hash(dict->bytes + start, (size_t)(dict->ends[id] - start));
-        neo__dict_place(slots, count - 1, (h & NEO__DICT_TAG) | (uint64_t)id, h);
+    if (dict->slot_count == 0) { /* a time to the nanosecond, and places that loaders randomize */
+        uint64_t at = (uint64_t)(uintptr_t)slots, stack = (uint64_t)(uintptr_t)&count;
+        dict->key[0] = neo__mix64(neo__mix64((uint64_t)neo_time_ns()) ^ at);
+        dict->key[1] = neo__mix64(neo__mix64(dict->key[0] ^ (uint64_t)time(NULL)) + stack);
     }
+    for (int64_t id = 1; id <= dict->count; id++)
+        neo__dict_place_word(dict, slots, count - 1, id);
     NEO__LIST_FREE(ctx, dict->slots, dict->slot_count);
     dict->slots = slots;
     dict->slot_count = count;
     return NEO_OK;
 }
-/* Insert a word, unless it is there or the dictionary is full. */
-static neo_status neo__dict_add(neo_ctx *ctx, neo__dict *dict, neo__dict_hash hash,
-                                const char *word, size_t bytes) {
-    uint64_t h = hash(word, bytes);
+/* Insert a word, unless it is there or the dictionary is full. *found: its id; 0: it has none. */
+static neo_status neo__dict_add(neo_ctx *ctx, neo__dict *dict, const char *word, size_t bytes,
+                                int64_t *found) {
     int64_t end = dict->byte_count + (int64_t)bytes;
     int64_t most = dict->min_count ? (int64_t)0xFFFFFFFE : dict->max_words;
-    if (dict->count >= most || neo__dict_find(dict, h, word, bytes)) return NEO_OK;
-    if ((uint64_t)(dict->count + 1) * 2 > dict->slot_count)
-        NEO__TRY(neo__dict_rehash(ctx, dict, hash));
+    if ((uint64_t)(dict->count + 1) * 2 > dict->slot_count) NEO__TRY(neo__dict_rehash(ctx, dict));
+    uint64_t h = neo__dict_hash(dict, word, bytes);
+    *found = neo__dict_seek(dict, h, word, bytes);
+    if (*found || dict->count >= most) return NEO_OK;
     NEO__TRY(NEO__GROW(ctx, dict->ends, dict->capacity, dict->count + 2));
     NEO__TRY(NEO__GROW(ctx, dict->bytes, dict->byte_capacity, end));
     memcpy(dict->bytes + dict->byte_count, word, bytes);
     dict->byte_count = end;
     dict->ends[0] = 0;
     dict->ends[++dict->count] = (uint64_t)end;
+    *found = dict->count;
     neo__dict_place(dict->slots, dict->slot_count - 1, (h & NEO__DICT_TAG) | (uint64_t)dict->count,
                     h);
     return NEO_OK;
 }
 /* A word of the samples that the dictionary is made from. */
-static neo_status neo__dict_collect(neo_ctx *ctx, neo__dict *dict, neo__dict_hash hash,
-                                    const char *word, size_t bytes) {
+static neo_status neo__dict_collect(neo_ctx *ctx, neo__dict *dict, const char *word,
+                                    size_t bytes) {
     int64_t before = dict->count, id;
-    NEO__TRY(neo__dict_add(ctx, dict, hash, word, bytes));
-    if (dict->count == before && !dict->min_count && before < dict->max_words) return NEO_OK;
-    id = dict->count > before ? dict->count : neo__dict_find(dict, hash(word, bytes), word, bytes);
+    NEO__TRY(neo__dict_add(ctx, dict, word, bytes, &id));
     if (id == 0) dict->dropped++;
     if (id == 0 || !dict->min_count) return NEO_OK;
     NEO__TRY(NEO__GROW(ctx, dict->seen, dict->seen_capacity, id + 1));
@@ -453,7 +505,7 @@ static neo_status neo__dict_collect(neo_ctx *ctx, neo__dict *dict, neo__dict_has
     return NEO_OK;
 }
 /* Leave only the words seen min_count times, as many as there are rows for. */
-static void neo__dict_prune(neo_ctx *ctx, neo__dict *dict, neo__dict_hash hash) {
+static void neo__dict_prune(neo_ctx *ctx, neo__dict *dict) {
     uint64_t from = 0, to = 0;
     int64_t kept = 0;
     for (int64_t id = 1; dict->min_count && id <= dict->count; id++) {
@@ -473,21 +525,11 @@ static void neo__dict_prune(neo_ctx *ctx, neo__dict *dict, neo__dict_hash hash) 
     dict->count = kept;
     dict->byte_count = (int64_t)to;
     memset(dict->slots, 0, (size_t)dict->slot_count * sizeof *dict->slots);
-    for (int64_t id = 1; id <= kept; id++) {
-        uint64_t start = dict->ends[id - 1];
-        uint64_t h = hash(dict->bytes + start, (size_t)(dict->ends[id] - start));
-        neo__dict_place(dict->slots, dict->slot_count - 1, (h & NEO__DICT_TAG) | (uint64_t)id, h);
-    }
+    for (int64_t id = 1; id <= kept; id++)
+        neo__dict_place_word(dict, dict->slots, dict->slot_count - 1, id);
     NEO__LIST_FREE(ctx, dict->seen, dict->seen_capacity);
     dict->seen = NULL;
     dict->seen_capacity = 0;
-}
-/* Criteo's words are 32-bit numbers; a dictionary keeps their four bytes, lowest first. */
-static uint64_t neo__criteo_hash(const void *word, size_t bytes) {
-    const unsigned char *p = (const unsigned char *)word;
-    uint64_t key = 0;
-    for (size_t i = 0; i < bytes && i < 8; i++) key |= (uint64_t)p[i] << (8 * i);
-    return neo__mix64(key);
 }
 static char *neo__put_le(char *p, uint64_t value, int bytes) {
     for (int i = 0; i < bytes; i++) *p++ = (char)(unsigned char)(value >> (8 * i));
@@ -662,9 +704,6 @@ NEO_API neo_feature neo_schema_feature(const neo_schema *s, int32_t feature) {
 }
 NEO_API int neo_schema_is_fitted(const neo_schema *s) { return s->fitted; }
 NEO_API int64_t neo_schema_samples(const neo_schema *s) { return s->samples; }
-static neo__dict_hash neo__schema_hash(const neo_schema *s) {
-    return s->format == NEO_FORMAT_CRITEO ? neo__criteo_hash : neo__hash_bytes;
-}
 
 static neo_status neo__criteo_init(neo_schema *schema, neo_ids ids, int64_t max_rows,
                                    const int64_t *rows) {
@@ -784,7 +823,7 @@ static neo_status neo__dict_load(const neo_schema *schema, int32_t f, int versio
     const char *name = schema->feature_names[f];
     neo__text text;
     uint64_t count = 0;
-    int64_t min_count = 0;
+    int64_t min_count = 0, id;
     NEO__CHECK(neo__take_bytes(in, &text), NEO_ERR_CORRUPT, corrupt, name);
     NEO__CHECK(text.bytes == strlen(name) && memcmp(text.p, name, text.bytes) == 0,
                NEO_ERR_MISMATCH,
@@ -808,7 +847,7 @@ static neo_status neo__dict_load(const neo_schema *schema, int32_t f, int versio
         int known = neo__take_bytes(in, &text) && text.bytes > 0;
         NEO__CHECK(known && (schema->format != NEO_FORMAT_CRITEO || text.bytes == 4),
                    NEO_ERR_CORRUPT, corrupt, name);
-        NEO__TRY(neo__dict_add(schema->ctx, dict, neo__schema_hash(schema), text.p, text.bytes));
+        NEO__TRY(neo__dict_add(schema->ctx, dict, text.p, text.bytes, &id));
         NEO__CHECK(dict->count == (int64_t)i + 1, NEO_ERR_CORRUPT, corrupt, name);
     }
     return NEO_OK;
@@ -1331,9 +1370,9 @@ static neo_status neo__name_add(neo_ctx *ctx, neo__dict *names, neo__text name, 
                                 int *there) {
     int64_t before = names->count;
     names->max_words = (int64_t)0xFFFFFFFE;
-    NEO__TRY(neo__dict_add(ctx, names, neo__hash_bytes, name.p, name.bytes));
+    NEO__TRY(neo__dict_add(ctx, names, name.p, name.bytes, number));
     *there = names->count == before;
-    *number = neo__dict_find(names, neo__hash_bytes(name.p, name.bytes), name.p, name.bytes) - 1;
+    --*number;
     return NEO_OK;
 }
 static neo_status neo__describe_column(neo_schema *schema, neo__line *line, neo__text name,
@@ -1469,7 +1508,7 @@ static neo_status neo__describe_feature(neo_schema *schema, neo__line *line, neo
     int there;
     if (op->kind == NEO__OP_CROSS) {
         const neo__text t = op->words[0];
-        number = neo__dict_find(&line->columns, neo__hash_bytes(t.p, t.bytes), t.p, t.bytes);
+        number = neo__dict_find(&line->columns, t.p, t.bytes);
         if (number == 0)
             return neo__line_fail(line, "cross: there is no column '%.*s'", NEO__SHOW(t));
         op->other = (int32_t)number - 1;
@@ -1536,6 +1575,10 @@ static neo_status neo__describe_file(neo_schema *schema, const char *path) {
     neo__arena arena = {schema->ctx, NULL, NULL, 0, "neo_schema_parse"};
     char *text;
     int64_t bytes;
+    neo__path_kind kind;
+    NEO__TRY(neo__path_look(path, &kind));
+    NEO__CHECK(kind != NEO__PATH_OTHER, NEO_ERR_FORMAT,
+               "%s: not a column description (a pipe, a device or a broken link)", path);
     neo_status status = neo__file_load(&arena, path, NEO__DESCRIPTION_BYTES, &text, &bytes);
     if (status == NEO_OK && !text)
         status = neo_fail(NEO_ERR_FORMAT, "%s: not a column description (a file of up to %d bytes)",
@@ -1843,7 +1886,7 @@ static neo_status neo__criteo_fit(const neo_schema *s, neo__dict *fit, const uin
         char word[4];
         if (!s->has_dict[f] || !present[f]) continue;
         neo__put_le(word, key[f], 4);
-        NEO__TRY(neo__dict_collect(s->ctx, &fit[f], neo__criteo_hash, word, 4));
+        NEO__TRY(neo__dict_collect(s->ctx, &fit[f], word, 4));
     }
     return NEO_OK;
 }
@@ -1876,7 +1919,7 @@ static const char *neo__criteo_line(const neo_schema *schema, const neo__parse_o
             char word[4];
             neo__put_le(word, key[f], 4);
             ids[f] =
-                present[f] ? neo__dict_find(&schema->dicts[f], neo__mix64(key[f]), word, 4) : 0;
+                present[f] ? neo__dict_find(&schema->dicts[f], word, 4) : 0;
         }
     } else {
         for (int f = 0; f < NEO__CRITEO_FEATURES; f++) {
@@ -2007,9 +2050,9 @@ static float neo__op_dense(const neo_schema *s, const neo__op *op, float x) {
     return (float)((v - op->shift) * op->scale);
 }
 static int64_t neo__op_word(const neo_schema *s, const neo__op *op, neo__text t) {
-    uint64_t hash = neo__hash_bytes(t.p, t.bytes);
-    if (op->hashed) return 1 + (int64_t)(hash % (uint64_t)(op->rows - 1));
-    return neo__dict_find(&s->dicts[op->out], hash, t.p, t.bytes) + (op->min_count != 0);
+    if (op->hashed)
+        return 1 + (int64_t)(neo__hash_bytes(t.p, t.bytes) % (uint64_t)(op->rows - 1));
+    return neo__dict_find(&s->dicts[op->out], t.p, t.bytes) + (op->min_count != 0);
 }
 static int64_t neo__op_bucket(const neo__op *op, float x) {
     int32_t low = 0, high = op->edge_count; /* edges before low are <= x */
@@ -2085,12 +2128,11 @@ static neo_status neo__delimited_fit(const neo_schema *schema, neo__dict *fit,
         const char *p = t.p, *end = t.p + t.bytes;
         if (op->hashed || neo__field_missing(schema, t)) continue;
         if (op->kind == NEO__OP_CATEGORY) {
-            NEO__TRY(neo__dict_collect(schema->ctx, &fit[op->out], neo__hash_bytes, p, t.bytes));
+            NEO__TRY(neo__dict_collect(schema->ctx, &fit[op->out], p, t.bytes));
             continue;
         }
         while (neo__list_next(op, &p, end, &word, &weight))
-            NEO__TRY(
-                neo__dict_collect(schema->ctx, &fit[op->out], neo__hash_bytes, word.p, word.bytes));
+            NEO__TRY(neo__dict_collect(schema->ctx, &fit[op->out], word.p, word.bytes));
     }
     return NEO_OK;
 }
@@ -2884,7 +2926,7 @@ NEO_API neo_status neo_schema_fit(neo_schema *schema, const char *const *paths, 
     neo__fp_leave(fp);
     for (int32_t f = 0; f < schema->feature_count; f++) {
         if (schema->has_dict[f] && status == NEO_END)
-            neo__dict_prune(schema->ctx, &dicts[f], neo__schema_hash(schema));
+            neo__dict_prune(schema->ctx, &dicts[f]);
         dicts[f].samples = fit.samples;
     }
     neo__schema_install(schema, dicts, status == NEO_END);

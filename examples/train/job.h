@@ -14,12 +14,12 @@
 #include <io.h>
 #define isatty _isatty
 #define fileno _fileno
-#define make_directory(path) (void)_mkdir(path)
+#define make_directory(path) _mkdir(path)
 #define replace_file(from, to) (remove(to), rename(from, to))
 #else
 #include <sys/stat.h>
 #include <unistd.h>
-#define make_directory(path) (void)mkdir(path, 0777)
+#define make_directory(path) mkdir(path, 0777)
 #define replace_file(from, to) rename(from, to)
 #endif
 
@@ -188,13 +188,16 @@ static neo_status check_writable(const char *option, const char *path) {
     return NEO_OK;
 }
 
-/* Makes the directory of checkpoints, and those above it. */
+/* Makes the directory of checkpoints, and those above it. One above that is there need not be
+   ours to write, so a failure counts only if nothing can be written in the end. */
 static neo_status make_saves(const cli_saves *saves) {
-    char path[4096];
+    char path[4096], reason[4352] = "";
     for (size_t i = 1; i <= strlen(saves->dir); i++) {
         if (saves->dir[i] != 0 && saves->dir[i] != '/') continue;
         snprintf(path, sizeof path, "%.*s", (int)i, saves->dir);
-        make_directory(path);
+        if (make_directory(path) == 0) reason[0] = 0;
+        else if (errno != EEXIST && !reason[0])
+            snprintf(reason, sizeof reason, "%s cannot be made: %s", path, strerror(errno));
     }
     snprintf(path, sizeof path, "%s/.writable", saves->dir);
     if (check_writable("checkpoint", path) == NEO_OK) {
@@ -202,7 +205,7 @@ static neo_status make_saves(const cli_saves *saves) {
         return NEO_OK;
     }
     return neo_fail(NEO_ERR_IO, "--checkpoint %s: no directory that can be written: %s",
-                    saves->dir, strerror(errno));
+                    saves->dir, reason[0] ? reason : strerror(errno));
 }
 
 /* No run overwrites the checkpoints of another one, nor its best model. */

@@ -13,7 +13,7 @@ budget() {
     case $1 in
     neo.h) echo 18452 0 1 ;;
     neo_state.h) echo 3721 0 0 ;;
-    neo_data.h) echo 4887 0 0 ;;
+    neo_data.h) echo 4929 0 0 ;;
     neo_comm.h) echo 5065 0 0 ;;
     neo_plan.h) echo 4517 0 0 ;;
     neo_fsdp.h) echo 4814 0 0 ;;

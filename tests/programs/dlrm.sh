@@ -203,6 +203,8 @@ same "micro-batches, resumed" \
 rm -r "$W/micro/$(ls "$W/micro" | tail -1)"
 refused "other micro-batches" 'micro_batches' $micro --micro-batches 2 --checkpoint "$W/micro" \
     --resume
+refused "a directory that cannot be made" '/proc/nowhere cannot be made: No such' $model \
+    --checkpoint /proc/nowhere/ckpt
 refused "no micro-batches" 'micro-batches must be at least 1' $model --micro-batches 0
 refused "columns of a format that has them" "is for --format delimited or adult, not criteo" \
     $model --columns x
