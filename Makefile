@@ -203,12 +203,12 @@ cuda test-cuda bench-cuda: ; @sh tests/cuda/gpu.sh $@
 
 $(B)/bench/%: $$(firstword $$(wildcard bench/*/$$*.c)) $(B)/neo.a
 	$(compile) -o $@ $< $(objects) $(libs) -ldl
+$(B)/bench/%.d: ;
 $(B)/bench/%_mpi: bench/ranks/%.c $(B)/neo_mpi.a
 	$(compile_mpi) -o $@ $< $(objects) $(libs)
 bench: $(patsubst %,$(B)/bench/%,$(BENCHES))
 	@BENCH_ARGS="$(BENCH_ARGS)" sh bench/run.sh $(B)/bench.jsonl $^
-peers:
-	$(make) -f bench/peers/Makefile B=$(B) PEERS_ARGS="$(PEERS_ARGS)"
+peers: ; $(make) -f bench/peers/Makefile B=$(B) PEERS_ARGS="$(PEERS_ARGS)"
 
 clean:
 	rm -rf $(B)
