@@ -103,6 +103,16 @@ NEO_API neo_status neo_state_define(neo_state *state, const char *key, const cha
 NEO_API int neo_state_count(const neo_state *state);
 NEO_API const char *neo_state_name(const neo_state *state, int index);
 NEO_API neo_tensor neo_state_tensor(const neo_state *state, int index);
+/* neo_state_look: at the numbers that entry `index` has here. *largest: the largest magnitude,
+   infinity if one is not finite. squares (or NULL): their squares are added, each rounded to f32,
+   so that the sum is exact: the norm of a table, for instance, is the root of neo_exact_value, and
+   where ranks hold parts of it their sums merge to the same bits under every plan (a neo_exact is
+   words to all-reduce as I64; what `copy` marks is there twice). Integers, rows of i8 among them,
+   and f64 add nothing. Reads every number: for reports, and before a save.
+   Errors   NEO_ERR_ARG: no such entry, largest is NULL. NEO_ERR_DEVICE. Threads: uses the
+            context's. Allocates nothing. */
+NEO_API neo_status neo_state_look(const neo_state *state, int index, float *largest,
+                                  neo_exact *squares);
 
 /* neo_state_digest: 64-bit hash over each weight's and optimizer tensor's name, dtype, shape and
    bytes in its logical layout. A sum of keyed hashes per element, so it depends on no order; NaNs
@@ -1214,6 +1224,77 @@ static uint64_t neo__slab_digest(neo_ctx *ctx, const neo__state_entry *entry,
     return job.sum;
 }
 NEO__HOT_END
+
+/* ---- a look at the numbers ---- */
+enum { NEO__LOOK = 256 };
+typedef struct neo__look_job {
+    neo_ctx *ctx;
+    const neo__slab *slab;
+    int64_t tasks;
+    int adds;
+    uint32_t largest; /* its bits, without the sign: ordered as the numbers are; atomic */
+} neo__look_job;
+NEO__HOT_BEGIN
+static void neo__look_task(void *arg, int64_t task, int worker) {
+    neo__look_job *job = (neo__look_job *)arg;
+    const neo__slab *slab = job->slab;
+    const int64_t cols = slab->place.cols;
+    const size_t size = neo_dtype_size(slab->dtype);
+    neo_exact *squares = neo__worker_exact(job->ctx, worker);
+    uint32_t largest = 0, old = 0;
+    int64_t begin, end, n;
+    float x[NEO__LOOK];
+    neo__task_range(slab->place.rows * cols, job->tasks, task, 1, &begin, &end);
+    for (int64_t at = begin; at < end; at += n) {
+        const int64_t row = at / cols, col = at % cols;
+        const char *from = slab->data + (size_t)(row * slab->step + col) * size;
+        n = NEO__MIN(NEO__MIN(end - at, cols - col), (int64_t)NEO__LOOK);
+        if (cols == slab->step) n = NEO__MIN(end - at, (int64_t)NEO__LOOK); /* in one piece */
+        neo__decode_float(job->ctx, slab->dtype, from, x, n);
+        for (int64_t i = 0; i < n; i++) {
+            const uint32_t bits = neo__bits_f32(x[i]) & 0x7FFFFFFFu;
+            largest = bits > largest ? bits : largest;
+        }
+        for (int64_t i = 0; job->adds && i < n; i++) neo_exact_add(squares, x[i] * x[i]);
+    }
+    old = __atomic_load_n(&job->largest, __ATOMIC_RELAXED);
+    while (old < largest && !__atomic_compare_exchange_n(&job->largest, &old, largest, 0,
+                                                         __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        continue;
+}
+static void neo__slab_look(neo__look_job *job, const neo__slab *slab) {
+    job->slab = slab;
+    job->tasks = neo__task_count(job->ctx, slab->place.rows * slab->place.cols, 65536);
+    neo_parallel_for(job->ctx, job->tasks, neo__look_task, job);
+}
+NEO__HOT_END
+NEO_API neo_status neo_state_look(const neo_state *state, int index, float *largest,
+                                  neo_exact *squares) {
+    NEO__CHECK_LIVE(state, "neo_state_look", "state");
+    NEO__CHECK(largest && index >= 0 && index < state->count, NEO_ERR_ARG,
+               "neo_state_look: %s", largest ? "no such entry" : "largest is NULL");
+    const neo__slab *slab = &state->entries[index].slab;
+    neo__look_job job = {state->ctx, slab, 0, squares != NULL, 0};
+    NEO__ZERO(neo__rect, piece);
+    *largest = 0.0f;
+    if (!neo__is_float(slab->dtype)) return NEO_OK;
+    const neo__fp_state fp = neo__fp_enter();
+    neo_status status = NEO_OK;
+    if (squares) neo__exact_start(state->ctx, 1);
+    if (slab->memory == NEO_HOST) neo__slab_look(&job, slab);
+    while (slab->memory != NEO_HOST && status == NEO_OK &&
+           neo__stage_next(&slab->place, slab->dtype, &piece)) {
+        neo__slab stage = neo__stage_of(state->ctx, slab, &piece);
+        status = neo__stage_move(state->ctx, slab, &stage, 0);
+        if (status == NEO_OK) neo__slab_look(&job, &stage);
+    }
+    neo__fp_leave(fp);
+    if (status != NEO_OK) return status;
+    *largest = neo__f32_bits(NEO__MIN(job.largest, 0x7F800000u));
+    if (squares) neo__exact_finish(state->ctx, 0, squares);
+    return NEO_OK;
+}
+
 /* The sum over the elements of an entry; 0 if the memory of a device cannot be read. */
 static uint64_t neo__entry_digest(const neo_state *state, const neo__state_entry *entry) {
     const neo__slab *slab = &entry->slab;

@@ -28,65 +28,6 @@ static void cli_end_stopped(const cli_rank *me, const cli_saves *saves, int64_t 
 
 /* ---- a run that has diverged: it ends before it saves over good checkpoints ---- */
 
-/* The largest of `count` numbers without their signs; infinity for one that is not finite; 0 of
-   integers. Bits without the sign are ordered as the numbers are. */
-static float largest_in(const void *numbers, neo_dtype dtype, int64_t count) {
-    const unsigned char *bytes = numbers;
-    uint32_t most = 0, wide;
-    uint16_t narrow;
-    float value = 0;
-    if (dtype == NEO_F32)
-        for (int64_t i = 0; i < count; i++) {
-            memcpy(&wide, bytes + 4 * i, 4);
-            wide &= 0x7FFFFFFF;
-            most = wide > most ? wide : most;
-        }
-    else if (dtype == NEO_F16 || dtype == NEO_BF16)
-        for (int64_t i = 0; i < count; i++) {
-            memcpy(&narrow, bytes + 2 * i, 2);
-            wide = narrow & 0x7FFF;
-            most = wide > most ? wide : most;
-        }
-    if (dtype == NEO_F16 && most < 0x7C00)
-        return ldexpf((float)((most & 1023) | 1024), (int)(most >> 10) - 25);
-    if (dtype != NEO_F32) most = dtype == NEO_F16 ? 0x7F800000 : most << 16;
-    memcpy(&value, &most, 4);
-    return most < 0x7F800000 ? value : INFINITY;
-}
-
-/* The same of a tensor of one or two dimensions, whose rows may lie apart. From a device it comes
-   in pieces. */
-static neo_status largest_of(neo_ctx *ctx, neo_tensor t, float *most) {
-    int64_t rows = t.ndim ? t.shape[0] : 0, columns = t.ndim > 1 ? t.shape[1] : 1;
-    int64_t apart = rows > 1 ? t.stride[0] : columns, n = rows;
-    size_t size = neo_dtype_size(t.dtype);
-    void *copy = NULL;
-    neo_status status = NEO_OK;
-    *most = 0;
-    if (t.ndim > 2 || rows * columns == 0) return NEO_OK;
-    if (t.place == NEO_DEVICE) {
-        n = 1 + ((int64_t)1 << 20) / apart;
-        copy = malloc((size_t)(n * apart) * size);
-        if (!copy) return out_of_memory();
-    }
-    for (int64_t i = 0; i < rows && status == NEO_OK; i += n) {
-        neo_tensor part = neo_tensor_rows(t, i, rows - i < n ? rows - i : n);
-        int64_t here = part.shape[0], span = (here - 1) * apart + columns;
-        const char *data = copy ? copy : part.data;
-        if (copy) { /* with what lies between its rows */
-            part.ndim = 1, part.shape[0] = span, part.stride[0] = 1;
-            status = neo_tensor_copy(ctx, part, neo_tensor_1d(copy, t.dtype, span));
-        }
-        for (int64_t k = 0; k < here && status == NEO_OK; k += apart == columns ? here : 1) {
-            float x = largest_in(data + (size_t)(k * apart) * size, t.dtype,
-                                 apart == columns ? span : columns);
-            *most = x > *most ? x : *most;
-        }
-    }
-    free(copy);
-    return status;
-}
-
 /* No model has larger weights. Optimizer state may have larger numbers. */
 static const float MOST_WEIGHT = 1e8f;
 
@@ -96,12 +37,11 @@ static int is_weight(const char *name) {
 }
 
 /* The largest weight of this rank, or a tensor that is not finite (*most is infinity). */
-static neo_status largest_of_state(neo_ctx *ctx, const neo_state *state, float *most,
-                                   const char **name) {
+static neo_status largest_of_state(const neo_state *state, float *most, const char **name) {
     float here;
     *most = 0, *name = "all of them";
     for (int i = 0; i < neo_state_count(state); i++) {
-        TRY(largest_of(ctx, neo_state_tensor(state, i), &here));
+        TRY(neo_state_look(state, i, &here, NULL));
         if (here < INFINITY && !is_weight(neo_state_name(state, i))) continue;
         if (here > *most) *most = here, *name = neo_state_name(state, i);
     }
@@ -118,7 +58,7 @@ static neo_status cli_check(const cli_rank *me, const neo_state *state, int64_t 
     char words[64] = "the run has diverged";
     const char *name;
     if (loss - loss == 0 && !is_saved) return NEO_OK;
-    TRY(agree(me->comm, largest_of_state(me->ctx, state, &most, &name)));
+    TRY(agree(me->comm, largest_of_state(state, &most, &name)));
     TRY(neo_comm_all_reduce(me->comm, NEO_REDUCE_MAX, &most, &all, 1, NEO_F32, NULL));
     if (loss - loss == 0 && all <= MOST_WEIGHT) return NEO_OK;
     if (most < all) return agree(me->comm, NEO_OK); /* another rank has the name */
@@ -151,9 +91,9 @@ static neo_status cli_advise(const cli_rank *me, const cli_saves *saves, const n
     snprintf(what, sizeof what, "%s", neo_last_error());
     if (!strstr(what, "is not finite") && !strstr(what, "the largest weight")) {
         size_t length = strlen(what);
-        if (largest_of_state(me->ctx, state, &most, &name) == NEO_OK)
-            snprintf(what + length, sizeof what - length, "; the largest weight is %g, in %s",
-                     (double)most, name);
+        if (largest_of_state(state, &most, &name) == NEO_OK)
+            snprintf(what + length, sizeof what - length, "; the largest weight%s is %g, in %s",
+                     me->ranks > 1 ? " of this rank" : "", (double)most, name);
     }
     if (saves->dir && neo_find_checkpoint(saves->dir, &saved) == NEO_OK)
         return neo_fail(status, "%s; --resume goes back to step %lld: give it a smaller --lr or "

@@ -83,6 +83,70 @@ static void digest_f64(void) {
     CHECK(neo__digest_key("x", NEO_F64, 1, shape) != neo__digest_key("x", NEO_I64, 1, shape));
 }
 
+/* What a look finds in a whole tensor is what it finds in its parts, whatever the threads. */
+static void looks(void) {
+    enum { ROWS = 700, COLS = 300 };
+    static float data[ROWS * COLS];
+    static uint16_t half[ROWS * COLS];
+    static const neo_part parts[] = {{.rows = ROWS, .cols = COLS},
+                                     {.rows = ROWS, .cols = COLS, .first_col = 11},
+                                     {.rows = ROWS, .cols = COLS, .first_row = 300, .first_col = 11}};
+    const float most = 3e9f;
+    neo_exact want[2], got;
+    float largest;
+    for (int k = 0; k < 2; k++) neo_exact_zero(&want[k]);
+    for (int64_t i = 0; i < ROWS * COLS; i++) {
+        data[i] = i == 5 ? 0 : ldexpf((float)(int32_t)test_random(), (int)(i % 60) - 60);
+        if (i == 77 * COLS + 150) data[i] = -most;
+        half[i] = neo__f16_from_f32(data[i] * 1e-9f);
+        neo_exact_add(&want[0], data[i] * data[i]);
+        neo_exact_add(&want[1], neo__f32_from_f16(half[i]) * neo__f32_from_f16(half[i]));
+    }
+    for (int threads = 1; threads <= 3; threads++) {
+        neo_ctx *ctx = NULL;
+        neo_state *state = NULL, *cut = NULL;
+        REQUIRE_OK(neo_ctx_create(&(neo_ctx_desc){.threads = threads}, &ctx));
+        REQUIRE_OK(neo_state_create(ctx, &state));
+        REQUIRE_OK(neo_state_create(ctx, &cut));
+        REQUIRE_OK(neo_state_add(state, NEO_STATE_WEIGHT, "a",
+                                 neo_tensor_2d(data, NEO_F32, ROWS, COLS)));
+        REQUIRE_OK(neo_state_add(state, NEO_STATE_WEIGHT, "b",
+                                 neo_tensor_2d(half, NEO_F16, ROWS, COLS)));
+        REQUIRE_OK(neo_state_add(state, NEO_STATE_PROGRESS, "c",
+                                 neo_tensor_2d(half, NEO_I32, ROWS, COLS / 2)));
+        for (int k = 0; k < 3; k++) {
+            neo_exact_zero(&got);
+            CHECK_OK(neo_state_look(state, k, &largest, &got));
+            CHECK(neo_exact_value(&got) == (k < 2 ? neo_exact_value(&want[k]) : 0.0));
+            if (k != 1) CHECK(largest == (k ? 0.0f : most));
+        }
+        neo_exact_zero(&got);
+        for (int k = 0; k < 3; k++) {
+            const int64_t row = parts[k].first_row, col = parts[k].first_col;
+            neo_tensor t = neo_tensor_2d(data + row * COLS + col, NEO_F32,
+                                         k == 1 ? 300 : ROWS - row, k ? COLS - col : 11);
+            t.stride[0] = COLS;
+            REQUIRE_OK(neo_state_add_part(cut, NEO_STATE_WEIGHT, "a", t, &parts[k]));
+            CHECK_OK(neo_state_look(cut, k, &largest, &got));
+            CHECK(largest == most || k != 1);
+        }
+        CHECK(neo_exact_value(&got) == neo_exact_value(&want[0]));
+        data[5] = -INFINITY;
+        CHECK_OK(neo_state_look(state, 0, &largest, NULL));
+        CHECK(largest == INFINITY);
+        data[5] = NAN;
+        CHECK_OK(neo_state_look(state, 0, &largest, NULL));
+        CHECK(largest == INFINITY);
+        data[5] = 0;
+        CHECK_ERR(neo_state_look(state, 3, &largest, NULL), NEO_ERR_ARG, "no such entry");
+        CHECK_ERR(neo_state_look(state, 0, NULL, NULL), NEO_ERR_ARG, "largest is NULL");
+        CHECK_ERR(neo_state_look(NULL, 0, &largest, NULL), NEO_ERR_ARG, "state is NULL");
+        neo_state_destroy(cut);
+        neo_state_destroy(state);
+        neo_ctx_destroy(ctx);
+    }
+}
+
 static void name_maps(void) {
     static const struct {
         const char *from, *to, *name, *result; /* NULL: no match */
@@ -181,6 +245,7 @@ int main(void) {
     RUN(digest_parts);
     RUN(digest_nans);
     RUN(digest_f64);
+    RUN(looks);
     RUN(name_maps);
     RUN(files);
     return test_end("files/state");
