@@ -1021,8 +1021,8 @@ NEO_API double neo_optim_grad_norm(const neo_optim *optim);
 /* neo_params_norms: norms[i] = the norms (2) of the gradient and of the values of parameter i, of
    neo_params_count; 0 of one that is not in memory. neo_optim_norms: of the optimizer's parameters,
    over the ranks of its group, where every rank calls it. Of a set that a neo_fsdp has
-   neo_fsdp_norms: in its windows there are gradients of parts of a batch, or not yet any. Of tables:
-   neo_state_look.
+   neo_fsdp_norms: in its windows there are gradients of parts of a batch, or not yet any. Of
+   tables neo_state_look, in neo_state.h.
    neo_norms_largest: which has the largest gradient norm, a NaN above all; -1 of no norms. When a
    loss is not finite:
 

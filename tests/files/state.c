@@ -88,9 +88,10 @@ static void looks(void) {
     enum { ROWS = 700, COLS = 300 };
     static float data[ROWS * COLS];
     static uint16_t half[ROWS * COLS];
-    static const neo_part parts[] = {{.rows = ROWS, .cols = COLS},
-                                     {.rows = ROWS, .cols = COLS, .first_col = 11},
-                                     {.rows = ROWS, .cols = COLS, .first_row = 300, .first_col = 11}};
+    static const neo_part parts[] = {
+        {.rows = ROWS, .cols = COLS},
+        {.rows = ROWS, .cols = COLS, .first_col = 11},
+        {.rows = ROWS, .cols = COLS, .first_row = 300, .first_col = 11}};
     const float most = 3e9f;
     neo_exact want[2], got;
     float largest;
