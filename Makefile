@@ -5,7 +5,7 @@
 #:make              build the examples and programs: build/dlrm, build/gpt, build/plan ...
 #:make demo         train a recommendation model on the data in examples/data
 #:make test         every feature on the CPU, over threads and MPI, in minutes; ends with the totals
-#:make check        everything this machine can run: the five targets that follow
+#:make check        everything this machine can run: make test, and the five that follow
 #:make test-full    larger grids, all MPIs, an emulated GPU, libFuzzer, ARM, macOS, Windows, musl
 #:                  (NEO_FULL=all: whole grids, for a night)
 #:make headers      the headers under gcc and clang, C11 to C++17, all macros, -Werror
@@ -165,10 +165,11 @@ $(addprefix $(B)/tests/,core/math core/sgemm_hook data/numbers files/checkpoint_
 include tests/cuda/rules.mk
 include tests/attack/rules.mk
 
-# The longest first.
+# The longest first. larger: of them what does more than in `make test` where NEO_FULL is set.
 scripts = tests/comm/mpi.sh $(addprefix tests/,programs/*.sh files/*.sh fsdp/*.sh build/contents.sh)
 others  = tests/cuda/emulated*.sh tests/comm/mpi_faults.sh tests/fuzz/*.sh \
     $(addprefix tests/build/,arm.sh link.sh macos.sh mingw.sh musl.sh packaging.sh)
+larger  = $(shell grep -l NEO_FULL tests/*/*.sh tests/*/*.c)
 
 test-programs: $(programs) $(B)/tests/data/make_npy
 test:
@@ -176,10 +177,10 @@ test:
 	@sh tests/run.sh $(wildcard $(scripts)) $(programs)
 test-full:
 	$(make) all test-programs $(fuzzers) emulated-programs
-	@NEO_FULL=$${NEO_FULL:-1} TEST_TIMEOUT=1800 sh tests/run.sh $(wildcard $(scripts) $(others)) $(programs) \
-	    $(fuzzers) $(emulator)
+	@NEO_FULL=$${NEO_FULL:-1} TEST_TIMEOUT=1800 sh tests/run.sh $(filter %.sh,$(larger)) \
+	    $(wildcard $(others)) $(patsubst %.c,$(B)/%,$(filter %.c,$(larger))) $(fuzzers) $(emulator)
 headers: ; @sh tests/build/headers.sh
-check:   ; @sh tests/check.sh test-full headers asan tsan attack
+check:   ; @sh tests/check.sh test test-full headers asan tsan attack
 
 # The same tests under sanitizers; a program stops at the first finding.
 memory_flags = -fsanitize=address,undefined -fno-sanitize-recover -fno-omit-frame-pointer
@@ -210,8 +211,7 @@ bench: $(patsubst %,$(B)/bench/%,$(BENCHES))
 	@BENCH_ARGS="$(BENCH_ARGS)" sh bench/run.sh $(B)/bench.jsonl $^
 peers: ; $(make) -f bench/peers/Makefile B=$(B) PEERS_ARGS="$(PEERS_ARGS)"
 
-clean:
-	rm -rf $(B)
+clean: ; rm -rf $(B)
 
 .PHONY: all help demo mpi nccl test-programs test test-full headers check asan tsan \
     sanitized sanitized-programs fuzz arm mingw netns cuda test-cuda bench-cuda bench peers clean
