@@ -177,7 +177,7 @@ test:
 	@sh tests/run.sh $(wildcard $(scripts)) $(programs)
 test-full:
 	$(make) all test-programs $(fuzzers) emulated-programs
-	@NEO_FULL=$${NEO_FULL:-1} TEST_TIMEOUT=1800 sh tests/run.sh $(filter %.sh,$(larger)) \
+	@NEO_FULL=$${NEO_FULL:-1} sh tests/run.sh $(filter %.sh,$(larger)) \
 	    $(wildcard $(others)) $(patsubst %.c,$(B)/%,$(filter %.c,$(larger))) $(fuzzers) $(emulator)
 headers: ; @sh tests/build/headers.sh
 check:   ; @sh tests/check.sh test test-full headers asan tsan attack

@@ -230,7 +230,7 @@ extern "C" {
     X(NEO_ERR_CORRUPT, "corrupted file")                                                           \
     X(NEO_ERR_MISMATCH, "does not match what was saved or declared")                               \
     X(NEO_ERR_UNSUPPORTED, "not supported here")                                                   \
-    X(NEO_ERR_NUMERIC, "not a finite number, or compiler flags that change arithmetic")            \
+    X(NEO_ERR_NUMERIC, "a number is not finite (neo_ctx_create: arithmetic was changed)")          \
     X(NEO_ERR_STATE, "call out of order")                                                          \
     X(NEO_ERR_SYSTEM, "operating system error")                                                    \
     X(NEO_ERR_TIMEOUT, "another rank did not come in time")                                        \
@@ -5466,6 +5466,11 @@ static neo_status neo__convert(neo_ctx *ctx, const char *fn, const neo__convert_
     if (call->count == 0) return NEO_OK;
     return d == ctx->on ? NEO__RUN(ctx, fn, convert, call) : d->convert(d, call);
 }
+/* Of two tensors of a layer, under its name. */
+static neo_status neo__convert_for(neo_ctx *ctx, const char *fn, neo_tensor src, neo_tensor dst) {
+    neo__convert_call call = neo__convert_call_make(src, dst);
+    return neo__convert(ctx, fn, &call);
+}
 NEO_API neo_status neo_tensor_convert(neo_ctx *ctx, neo_tensor src, neo_tensor dst,
                                       const neo_convert_desc *desc) {
     static const char *const fn = "neo_tensor_convert";
@@ -7276,13 +7281,13 @@ NEO_API neo_status neo_mlp_forward(neo_mlp *mlp, neo_tensor x, neo_tensor y) {
     NEO__TRY(neo__mlp_present(mlp, 0, fn));
     const neo_tensor first = neo__mlp_operand(mlp, mlp->layers, x), none = neo_tensor_none();
     neo_tensor in = first;
-    if (narrow) NEO__TRY(neo_tensor_convert(ctx, x, first, NULL));
+    if (narrow) NEO__TRY(neo__convert_for(ctx, fn, x, first));
     for (int i = 0; i < mlp->layers; i++) {
         const int last = i == mlp->layers - 1;
         const neo_tensor value = mlp->weight[i]->value, weight = neo__mlp_operand(mlp, i, value);
         const neo_tensor z = neo__mlp_rows(mlp, mlp->z[i], batch, widths[i + 1]); /* or none */
         neo_tensor out = last ? y : neo__mlp_rows(mlp, mlp->y[i], batch, widths[i + 1]);
-        if (narrow) NEO__TRY(neo_tensor_convert(ctx, value, weight, NULL));
+        if (narrow) NEO__TRY(neo__convert_for(ctx, fn, value, weight));
         neo__gemm_call call = neo__gemm_call_make(in, 0, weight, 1, z.data ? z : out);
         call.bias = neo__f32(mlp->bias[i]->value);
         neo__gemm_call_finish(&call, last ? mlp->desc.last_act : mlp->desc.act, 0,

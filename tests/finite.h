@@ -266,7 +266,7 @@ static void finite_model(void) {
     CHECK_OK(neo_mlp_create(ctx, others, &d, &narrow));
     finite_set(neo_params_find(others, "low.0.weight")->value, 6, 3.4e38f); /* no bf16 */
     SAYS(neo_mlp_forward(narrow, x, y),
-         "neo_tensor_convert: dst[6] is inf, with low.0.weight, from finite numbers");
+         "neo_mlp_forward: dst[6] is inf, with low.0.weight, from finite numbers");
     neo_mlp_destroy(narrow);
     neo_mlp_destroy(mlp);
     neo_params_destroy(params); /* not the last one made */

@@ -7,7 +7,7 @@
 # The last line is the totals alone; the exit status is 0 if nothing failed.
 
 B=${B:-build}
-TEST_TIMEOUT=${TEST_TIMEOUT:-300}
+TEST_TIMEOUT=${TEST_TIMEOUT:-1800}
 logs=$B/logs
 
 # one PROGRAM: its output to a log, its results to a file beside it, and a line to standard output.
