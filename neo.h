@@ -5466,7 +5466,7 @@ static neo_status neo__convert(neo_ctx *ctx, const char *fn, const neo__convert_
     if (call->count == 0) return NEO_OK;
     return d == ctx->on ? NEO__RUN(ctx, fn, convert, call) : d->convert(d, call);
 }
-/* Of two tensors of a layer, under its name. */
+/* Convert for a layer, whose name `fn` is. */
 static neo_status neo__convert_for(neo_ctx *ctx, const char *fn, neo_tensor src, neo_tensor dst) {
     neo__convert_call call = neo__convert_call_make(src, dst);
     return neo__convert(ctx, fn, &call);
