@@ -75,7 +75,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     FUZZ_CHECK(neo__block_parse_text(s, &o, &b) == NEO_OK);
     int64_t fitted = b.taken;
     for (int32_t f = 0; f < s->feature_count; f++)
-        if (s->has_dict[f]) neo__dict_prune(ctx, &dicts[f], neo__hash_bytes);
+        if (s->has_dict[f]) neo__dict_prune(ctx, &dicts[f]);
     neo__schema_install(s, dicts, 1);
     o.fit = NULL;
     memcpy(b.raw, text, sizeof text - 1); /* quotes have moved in it */

@@ -110,7 +110,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     for (int32_t f = 0; f < s->feature_count; f++) {
         neo__dict swap = s->dicts[f];
         if (!s->has_dict[f]) continue;
-        neo__dict_prune(s->ctx, &dicts[f], neo__hash_bytes);
+        neo__dict_prune(s->ctx, &dicts[f]);
         s->dicts[f] = dicts[f];
         s->rows[f] = dicts[f].count + 1 + (dicts[f].min_count != 0);
         dicts[f] = swap;
