@@ -1696,7 +1696,6 @@ NEO_API neo_status neo_report_write(const neo_report *report, const char *path);
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
-#include <time.h>
 #include <unistd.h>
 #endif
 #if defined(__x86_64__) || defined(_M_X64)
@@ -3346,6 +3345,7 @@ struct neo_device {
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <time.h>
 #if defined(_WIN32)
 #include <direct.h>
 #include <io.h>
