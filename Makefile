@@ -169,7 +169,7 @@ include tests/attack/rules.mk
 scripts = tests/comm/mpi.sh $(addprefix tests/,programs/*.sh files/*.sh fsdp/*.sh build/contents.sh)
 others  = tests/cuda/emulated*.sh tests/comm/mpi_faults.sh tests/fuzz/*.sh \
     $(addprefix tests/build/,arm.sh link.sh macos.sh mingw.sh musl.sh packaging.sh)
-larger  = $(shell grep -l NEO_FULL tests/*/*.sh tests/*/*.c)
+larger  = $(shell grep -l 'NEO_FULL\|test_grid' tests/*/*.sh tests/*/*.c)
 
 test-programs: $(programs) $(B)/tests/data/make_npy
 test:

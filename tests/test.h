@@ -7,6 +7,7 @@
 #define NEO_TEST_H
 
 #include "../neo.h"
+#include "grid.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -201,14 +201,15 @@ static neo_status exchanged(neo_comm *comm, neo_dtype dtype, int64_t count, int 
     unguard(comm, want, (size_t)count * each, "want");
     return NEO_OK;
 }
-static int whole; /* of large sizes every way, not one per number of ranks */
 static neo_status grid(neo_comm *comm, void *user) {
     int64_t most = *(const int64_t *)user;
     for (int dtype = NEO_F32; dtype < NEO_DTYPE_COUNT; dtype++)
         for (int s = 0; s < SIZES; s++) {
             if (sizes[s] > most && !(dtype == NEO_F32 && sizes[s] <= 10 * most)) continue;
             for (int way = 0; way < 4; way++) {
-                if (!whole && sizes[s] > 10000 && way != (neo_comm_size(comm) & 3)) continue;
+                /* of large sizes one way for each number of ranks, unless all is run */
+                if (test_grid() < 2 && sizes[s] > 10000 && way != (neo_comm_size(comm) & 3))
+                    continue;
                 EXPECT_OK(comm, reductions(comm, (neo_dtype)dtype, sizes[s], way & 1, way >> 1));
                 if (dtype != NEO_F8E4M3 && dtype != NEO_F8E5M2)
                     EXPECT_OK(comm,
@@ -221,11 +222,9 @@ static neo_status grid(neo_comm *comm, void *user) {
     return NEO_OK;
 }
 
-/* test_comm [MOST]: sizes up to MOST, of f32 ten times that. With NEO_FULL set (make test-full):
-   everything. */
+/* collectives [MOST]: sizes up to MOST, of f32 ten times that. */
 int main(int argc, char **argv) {
-    whole = getenv("NEO_FULL") != NULL;
-    int64_t most = argc > 1 ? atoll(argv[1]) : whole ? 1000000 : 10000;
+    int64_t most = argc > 1 ? atoll(argv[1]) : test_grid() ? 1000000 : 10000;
     int bad = 0;
     if (launched()) bad = run_ranks(0, NULL, grid, &most);
     for (int ranks = 1; ranks <= 8 && !launched(); ranks++)

@@ -668,7 +668,7 @@ int main(void) {
         }
 #if defined(__linux__)
         /* Over MPI it takes its whole size of memory; ThreadSanitizer's shadow is 16 GB. */
-        if (!WATCHED && sizeof(size_t) == 8 && w == 2 && (!mpi || getenv("NEO_FULL")))
+        if (!WATCHED && sizeof(size_t) == 8 && w == 2 && (!mpi || test_grid()))
             bad += run_ranks(2, NULL, large, NULL);
 #endif
 #if defined(NEO_COMM_MPI)

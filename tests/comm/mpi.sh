@@ -7,9 +7,9 @@
 # threads and over each MPI; and a call that every rank refuses. examples/train/dlrm: the digest of
 # one rank under plans, from files and standard input; errors that are said once; a process that is
 # killed, and the job resumed as threads. examples/train/gpt: the digest of one rank, however it
-# shards. The examples have neo's assertions on, too. With NEO_FULL set: 1 to 8 ranks, all sizes,
-# and the examples as `make mpi` builds them; the larger grids of fsdp/grid and shard/placements,
-# which `make test-full` has over threads, with NEO_FULL=all alone.
+# shards. The examples have neo's assertions on, too. Without NEO_FULL over the first MPI alone; with
+# NEO_FULL=1 over the last, 8 ranks too, and the examples as `make mpi` builds them; with all over
+# each MPI, on 1 to 8 ranks, at all sizes.
 
 B=${B:-build}
 MAKE=${MAKE:-make}
@@ -21,8 +21,12 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TMPDIR=/tmp
 
 kinds=
 for kind in openmpi mpich; do
-    if have mpicc.$kind && have mpirun.$kind; then kinds="$kinds .$kind"; fi
-    if [ -n "$kinds" ] && [ -z "$NEO_FULL" ]; then break; fi
+    have mpicc.$kind && have mpirun.$kind || continue
+    case $NEO_FULL in
+    '') [ -n "$kinds" ] || kinds=.$kind ;;
+    all) kinds="$kinds .$kind" ;;
+    *) kinds=.$kind ;;
+    esac
 done
 if [ -z "$kinds" ] && have mpicc && have mpirun; then kinds=/; fi
 if [ -z "$kinds" ]; then
@@ -48,18 +52,24 @@ runs='1 comm/collectives 1000
 3 fsdp/grid
 4 fsdp/grid
 3 fsdp/state'
-if [ -n "$NEO_FULL" ]; then
+case $NEO_FULL in
+'') ;;
+all)
     runs=$(for n in 1 2 3 4 5 6 7 8; do printf '%s\n' "$n comm/collectives 10000" \
         "$n comm/groups" "$n comm/data" "$n shard/placements" "$n fsdp/grid" "$n fsdp/state"; done)
-    runs=$(printf '%s\n' "$runs" "2 comm/collectives 1000000" "4 comm/collectives 1000000")
-fi
+    runs=$(printf '%s\n' "$runs" "2 comm/collectives 1000000" "4 comm/collectives 1000000") ;;
+*) runs=$(printf '%s\n' "$runs" "8 comm/collectives 1000" "8 comm/groups" "8 comm/data" \
+    "2 comm/collectives 1000000") ;;
+esac
 
 # start RANKS PROGRAM...: under the MPI of $suffix, with its option $over; what it says is in
-# $W/out.
+# $W/out. The larger grids of a program run over threads.
+quick="-u NEO_FULL"
+[ "$NEO_FULL" != all ] || quick=
 start() {
     ranks=$1
     shift
-    timeout -k 10 ${NEO_FULL:+1}150 $grid mpirun$suffix $over -n "$ranks" "$@" >"$W/out" 2>&1 \
+    timeout -k 10 ${NEO_FULL:+1}150 env $quick mpirun$suffix $over -n "$ranks" "$@" >"$W/out" 2>&1 \
         </dev/null
 }
 
@@ -233,10 +243,6 @@ for kind in $kinds; do
         continue
     fi
     while read -r n program most; do
-        grid=
-        case $program in
-        fsdp/grid | shard/placements) [ "$NEO_FULL" = all ] || grid="env -u NEO_FULL" ;;
-        esac
         start "$n" "$P/tests/${program}_mpi" $most
         status=$?
         if [ $status = 0 ] && grep -qE "^$program: [1-9][0-9]* passed, 0 failed" "$W/out"; then
@@ -248,7 +254,6 @@ for kind in $kinds; do
     done <<END
 $runs
 END
-    grid=
     for n in 1 3; do # of a pipe: what rank 0 gets goes to all
         digest=$(seq 0 9999 | timeout 60 mpirun$suffix -n $n $over "$P/tests/comm/data_mpi" stdin \
             2>&1 | grep '^stdin')

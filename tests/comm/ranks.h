@@ -6,6 +6,8 @@
 
 #include "neo_comm.h"
 
+#include "grid.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>

@@ -14,7 +14,6 @@
 
 static neo_device *gpu; /* the one under test */
 static neo_ctx *cpu;
-static int full;        /* NEO_FULL: all combinations, else a part of each grid */
 
 /* ---- arrays in both places ---- */
 enum { MARGIN = 64, MOST_ARRAYS = 32 };
@@ -102,7 +101,7 @@ static void compare(const char *what, double tolerance) {
 static void same(const char *what) { compare(what, 0.0); }
 
 /* Of a grid, one of `every` combinations, drawn so that no option is left out throughout. */
-static int skipped(uint32_t every) { return !full && test_random() % every != 0; }
+static int skipped(uint32_t every) { return test_grid() < 2 && test_random() % every != 0; }
 
 static neo_tensor matrix(float *p, int64_t rows, int64_t cols, int64_t stride) {
     neo_tensor t = neo_tensor_2d(p, NEO_F32, rows, cols);
@@ -1460,7 +1459,6 @@ static void test_no_allocation(void) {
 }
 
 int main(void) {
-    full = getenv("NEO_FULL") != NULL;
 #ifdef NEO_CUDA_ON_CPU
     const char *seed = getenv("NEO_EMU_SEED");
     neo_emu_set_order(seed ? (uint64_t)strtoull(seed, NULL, 10) : 1);

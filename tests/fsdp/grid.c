@@ -1,6 +1,5 @@
 /* grid.c: dense parameters in shards train as on one rank, in every mode; what is asked of the
-   allocator and sent is what was predicted. As threads; compiled with NEO_COMM_MPI, under mpirun.
-   NEO_FULL=1: more of the grid; all: all of it. */
+   allocator and sent is what was predicted. As threads; compiled with NEO_COMM_MPI, under mpirun. */
 #include "common.h"
 
 typedef struct Case {
@@ -146,10 +145,14 @@ static void choose(Config *c, int ranks, uint64_t *seed) {
     c->bare = d->mode == NEO_FSDP_DDP ? bare[draw(seed, 3)] : 0;
 }
 
+/* Draws of options on w ranks. */
+static int turns(int w) {
+    static const int MORE[] = {15, 60};
+    return test_grid() ? MORE[test_grid() - 1] : w == 8 ? 6 : 4;
+}
+
 int main(void) {
     int bad = 0, mpi = launched(), cases = 0;
-    const char *full = getenv("NEO_FULL");
-    const int more = full && strcmp(full, "all") == 0 ? 60 : 15;
 #if defined(NEO_COMM_MPI)
     int level = 0;
     MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level);
@@ -169,12 +172,12 @@ int main(void) {
                                   : definition % 3 == 1 ? INFINITY
                                                         : 1.0f;
         k.config.batch = definition % 2 ? 13 : 24;
-        if (full) k.config.steps = 10;
+        if (test_grid()) k.config.steps = 10;
         int groups = d->accumulate == NEO_ACCUMULATE_EACH || d->micro_batches < 2 ? 1 : LEAVES;
         if (d->accumulate == NEO_ACCUMULATE_IN_GROUPS) d->groups = groups = 2;
         k.want = wanted(&k.config, groups);
         for (int w = mpi ? mpi : 1; w <= (mpi ? mpi : 8); w++) {
-            for (int turn = 0; turn < (full ? more : w == 8 ? 6 : 4); turn++) {
+            for (int turn = 0; turn < turns(w); turn++) {
                 choose(&k.config, w, &seed);
                 if (d->accumulate == NEO_ACCUMULATE_IN_GROUPS && d->micro_batches > 1) {
                     int replicas = d->mode == NEO_FSDP_DDP ? w : d->factor ? w / d->factor : 1;

@@ -206,7 +206,7 @@ static void spawn(Keep *k, const char *what, int ranks) {
 }
 /* A cell of the grid: all, or as many that each two of its coordinates meet. */
 static int selected(int kind, int how, int ranks, int plan) {
-    if (getenv("NEO_FULL")) return 1;
+    if (test_grid()) return 1;
     return (plan + kind + 3 * how + 2 * ranks) % 8 == 0;
 }
 static void what_is_kept_has_the_bits_of_one_rank(void) {
@@ -257,7 +257,7 @@ static void what_is_kept_has_the_bits_of_one_rank(void) {
 }
 /* All wires: rows are rounded alike under every plan. */
 static void wires_round_what_is_kept(void) {
-    for (int i = 0; i < NEO_WIRE_COUNT * (getenv("NEO_FULL") ? 4 : 1); i++) {
+    for (int i = 0; i < NEO_WIRE_COUNT * (1 << test_grid()); i++) {
         static Keep k;
         Case *c = &k.c;
         char what[100];
@@ -779,7 +779,7 @@ static neo_status train_both(neo_comm *comm, void *user) {
     return NEO_OK;
 }
 static void dense_layers_and_tables_share_a_norm_and_a_scale(void) {
-    int full = getenv("NEO_FULL") != NULL;
+    int full = test_grid() != 0;
     for (int i = 0; i < 24; i++) {
         static Both b;
         Case *c = &b.k.c;

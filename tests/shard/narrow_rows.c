@@ -177,7 +177,7 @@ static void rows_are_those_of_one_rank(void) {
             for (int plan = 0; plan < PLANS; plan++) {
                 static Rows g;
                 char what[100];
-                if (!getenv("NEO_FULL") && (plan + 2 * dtype + ranks) % 3) continue;
+                if (!test_grid() && (plan + 2 * dtype + ranks) % 3) continue;
                 begin(&g, ranks, plan, plan % 2 ? NEO_POOL_MEAN : NEO_POOL_SUM, dtype);
                 g.c.plan.pipeline = g.c.prefetch = (plan + dtype) % 2;
                 snprintf(what, sizeof what, "dtype %d, plan %d on %d ranks", dtype, plan, ranks);

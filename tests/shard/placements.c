@@ -296,11 +296,10 @@ static void run_case(Case *c, const char *what, int ranks) {
     check_wrong(what, ranks);
     runs++;
 }
-/* Whether a cell of the grid is run: one in eight, so that each plan meets each number of ranks;
-   with NEO_FULL=1 one in two, with NEO_FULL=all all. */
+/* Whether a cell of the grid is run: one in eight, so that each plan meets each number of ranks; in
+   four; or all. */
 static int selected(int set, int kind, int w, int plan) {
-    const char *full = getenv("NEO_FULL");
-    if (full) return strcmp(full, "all") == 0 || (plan + kind + w + set) % 2 == 0;
+    if (test_grid()) return test_grid() == 2 || (plan + kind + w + 2 * set) % 4 == 0;
     if (plan >= RANDOM) return (kind + w) % 4 == plan % 4 && plan < RANDOM + 2;
     return (plan + kind + 2 * w + 4 * set) % 8 == 0;
 }
@@ -338,7 +337,7 @@ static void plans_have_the_bits_of_one_rank(void) {
 }
 /* Any number of ranks, another optimizer and another row dtype for each table, all wires. */
 static void wires_round_alike_under_every_plan(void) {
-    for (int i = 0; i < NEO_WIRE_COUNT * (getenv("NEO_FULL") ? 8 : 2); i++) {
+    for (int i = 0; i < NEO_WIRE_COUNT * (2 << test_grid()); i++) {
         static Case c;
         char what[100];
         int wire = i / 8, other = i % NEO_WIRE_COUNT, ranks = 1 + i % 8;

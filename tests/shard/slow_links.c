@@ -348,7 +348,7 @@ static void run_order(const Set *set, int ranks, int nodes, neo_link local, neo_
     count_pairs(&o, &pairs, &agree);
     printf("  %s on %d ranks, %d nodes: the order of %d of %d pairs of %d plans is as predicted\n",
            set->name, ranks, nodes, agree, pairs, o.count);
-    if (getenv("NEO_FULL") || agree < 0.95 * pairs)
+    if (test_grid() || agree < 0.95 * pairs)
         for (int i = 0; i < o.count; i++)
             printf("    %-14s measured %7.2f ms, predicted %7.2f ms: ids %.2f, lookup %.2f, "
                    "forward %.2f, backward %.2f, "

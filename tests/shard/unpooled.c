@@ -215,7 +215,7 @@ static void each_id_has_the_row_of_one_rank(void) {
             for (int ranks = 1; ranks <= 4; ranks++)
                 for (int plan = 0; plan < PLANS; plan++) {
                     char what[100];
-                    if (!getenv("NEO_FULL") && (plan + kind + 3 * way + ranks) % 6) continue;
+                    if (!test_grid() && (plan + kind + 3 * way + ranks) % 6) continue;
                     c->prefetch = (plan + ranks + way) % 4;
                     place_all(&g, plan, ranks);
                     snprintf(what, sizeof what, "optimizer %d, way %d, plan %d on %d ranks", kind,
@@ -228,7 +228,7 @@ static void each_id_has_the_row_of_one_rank(void) {
         }
 }
 static void wires_round_each_row(void) {
-    for (int i = 0; i < NEO_WIRE_COUNT * (getenv("NEO_FULL") ? 8 : 2); i++) {
+    for (int i = 0; i < NEO_WIRE_COUNT * (2 << test_grid()); i++) {
         static None g;
         Case *c = &g.c;
         neo_ctx *ctx;

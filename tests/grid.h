@@ -1,0 +1,14 @@
+/* grid.h: how much of its grid a test runs. */
+#ifndef NEO_TESTS_GRID_H
+#define NEO_TESTS_GRID_H
+
+#include <stdlib.h>
+#include <string.h>
+
+/* By NEO_FULL: 0 a part of it, as in `make test`; 1 more, as in `make check`; 2 ("all") the whole. */
+static inline int test_grid(void) {
+    const char *full = getenv("NEO_FULL");
+    return !full ? 0 : strcmp(full, "all") == 0 ? 2 : 1;
+}
+
+#endif
