@@ -112,7 +112,7 @@ $(B)/neo.a $(B)/neo_mpi.a $(B)/neo_nccl.a: %.a: %.o
 # ---- examples: dlrm_mpi is dlrm with ranks as processes of mpirun, dlrm_cuda with GPUs, dlrm_nccl
 # ---- with both ----
 
-$(examples): $(B)/%: $$(call source_of,$$*) $(B)/neo.a
+$(examples): $(B)/%: $$(call source_of,$$*) $(B)/$(if $(SANITIZE),tests/)neo.a
 	$(compile) -o $@ $< $(objects) $(libs)
 $(examples:=_mpi): $(B)/%_mpi: $$(call source_of,$$*) $(B)/neo_mpi.a
 	$(compile_mpi) -o $@ $< $(objects) $(libs)
@@ -152,7 +152,7 @@ $(addprefix $(B)/tests/,$(over_mpi)): $(B)/tests/%_mpi: $$(call source_of,$$*) \
     $(B)/tests/neo_comm_mpi.a $(B)/tests/neo.a
 	$(compile_mpi) $(checked) -o $@ $< $(objects) $(libs)
 $(B)/libfuzzer/%: tests/fuzz/%.c
-	clang -std=c11 $(flags) -g -O1 -fsanitize=fuzzer,address -o $@ $< $(libs)
+	clang -std=c11 $(flags) -O1 -g -fsanitize=fuzzer $(memory_flags) -o $@ $< $(libs)
 
 # The NCCL backend runs over a stand-in for CUDA and NCCL, of which it needs the headers. Without
 # libFuzzer a target runs over mutations of its seeds.
@@ -182,15 +182,16 @@ test-full:
 headers: ; @sh tests/build/headers.sh
 check:   ; @sh tests/check.sh test test-full headers asan tsan attack
 
-# The same tests under sanitizers; a program stops at the first finding.
+# The same tests under sanitizers, the examples with the neo of the tests; a program stops at the
+# first finding.
 memory_flags = -fsanitize=address,undefined -fno-sanitize-recover -fno-omit-frame-pointer
 asan: ; $(make) sanitized S=$(B)/address SANITIZE='$(memory_flags)'
 tsan: ; $(make) sanitized S=$(B)/thread SANITIZE='-fsanitize=thread'
 sanitized:
 	$(make) B=$(S) CFLAGS='-O1 -g' SANITIZE='$(SANITIZE)' sanitized-programs
 	@B=$(S) SANITIZER=$(notdir $(S)) sh tests/run.sh tests/programs/dlrm.sh tests/programs/gpt.sh \
-	    $(patsubst $(B)/%,$(S)/%,$(programs) $(fuzzers) $(emulator))
-sanitized-programs: $(B)/dlrm $(B)/gpt test-programs $(fuzzers) $(emulator)
+	    $(patsubst $(B)/%,$(S)/%,$(programs) $(emulator))
+sanitized-programs: $(B)/dlrm $(B)/gpt test-programs $(emulator)
 
 fuzz:
 	$(make) $(fuzzers)

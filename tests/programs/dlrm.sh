@@ -91,11 +91,13 @@ done
 other=$(digest $model --repro-shards 8 --seed 4)
 if [ -n "$other" ] && [ "$other" != "$base" ]; then pass; else fail "another seed: '$other'"; fi
 for optimizer in sgd adam adamw lamb; do
+    part || continue
     a=$(NEO_ISA=scalar digest $model --optimizer $optimizer --threads 1 --repro-shards 4 --lr 0.003)
     b=$(digest $model --optimizer $optimizer --threads 2 --repro-shards 4 --ranks 3 --lr 0.003)
     same "optimizer $optimizer" "$a" "$b"
 done
 for dtype in f16 bf16 i8; do
+    part || continue
     a=$(NEO_ISA=scalar digest $model --rows-dtype $dtype --threads 1 --repro-shards 4)
     b=$(digest $model --rows-dtype $dtype --threads 3 --repro-shards 4 --ranks 2)
     same "rows of $dtype" "$a" "$b"
@@ -122,6 +124,7 @@ on() {
     state_of timeout 120 $D $wide --ranks "$ranks" "$@"
 }
 while read -r ranks nodes plan pipeline more; do
+    part || continue
     same "$ranks ranks, $nodes nodes, $plan, pipeline $pipeline $more" \
         "$(on $ranks --nodes $nodes --plan $plan --pipeline $pipeline $more)" "$single"
 done <<END
@@ -158,6 +161,7 @@ else
     fail "--clip-norm changes nothing: '$clipped'"
 fi
 while read -r ranks nodes plan pipeline more; do
+    part || continue
     same "clip-norm, $ranks ranks, $nodes nodes, $plan, pipeline $pipeline $more" \
         "$(on $ranks --nodes $nodes --plan $plan --pipeline $pipeline $more --clip-norm 0.05)" \
             "$clipped"
@@ -172,6 +176,7 @@ done <<END
 4 2 twrw on
 END
 for optimizer in sgd adam lamb; do
+    part || continue
     a=$(on 1 --clip-norm 0.05 --optimizer $optimizer --lr 0.003 --rows-dtype bf16)
     same "clip-norm, $optimizer" \
         "$(on 4 --clip-norm 0.05 --optimizer $optimizer --lr 0.003 --rows-dtype bf16 --plan cw)" \
@@ -185,6 +190,7 @@ else
     fail "--micro-batches: '$three'"
 fi
 while read -r ranks nodes plan pipeline more; do
+    part || continue
     same "micro-batches, $ranks ranks, $nodes nodes, $plan, pipeline $pipeline $more" \
         "$(on $ranks --nodes $nodes --plan $plan --pipeline $pipeline $more --batch 60 --micro-batches 3 --clip-norm 0.05)" "$three"
 done <<END
@@ -240,6 +246,7 @@ same "a shown plan changes nothing" "$(sed -n 's/^state //p' "$W/out")" "$single
 
 # Wires are part of the definition: they change the bits, for all plans alike.
 for wire in f16 bf16 f8e4m3 f8e5m2 i8 i4; do
+    part || continue
     coded=$(on 1 --wire-forward $wire --wire-backward $wire)
     if [ -n "$coded" ] && [ "$coded" != "$single" ]; then
         pass

@@ -58,6 +58,7 @@ base=$(on 1)
 [ -n "$base" ] || { fail "a plain run: $(tail -1 "$W/err")"; finish programs/gpt; exit; }
 val=$(grep '^val loss' "$W/out")
 while read -r ranks shard more; do
+    part || continue
     same "$ranks ranks, $shard $more" "$(on $ranks --shard $shard $more)" "$base"
     same "$ranks ranks, $shard $more: validation" "$(grep '^val loss' "$W/out")" "$val"
 done <<END
@@ -113,6 +114,7 @@ done
 plain() { sed -n "s/^shards $1 accumulate $2 $3: state //p" "$W/plain"; }
 same "plain" "$base" "$(plain 8 1 each)"
 while read -r k how ranks more; do
+    part || continue
     same "accumulate $k, $how, $ranks ranks $more" \
         "$(on $ranks --accumulate $k --accumulate-mode $how $more)" "$(plain 8 $k $how)"
 done <<END
