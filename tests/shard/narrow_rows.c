@@ -270,8 +270,8 @@ static neo_status losing(neo_comm *comm, void *user) {
     Rows *g = user;
     int rank = neo_comm_rank(comm);
     neo_shard *shard;
+    TRY(make(&g->c, comm, &shard)); /* fails where another rank is lost already */
     float *rows = calloc(64000, 4);
-    TRY(make(&g->c, comm, &shard));
     if (rank == g->rank) {
         neo_fault kill = {NEO_FAULT_KILL, g->at, 0};
         TRY(neo_comm_inject(shard->rows, kill));
@@ -289,8 +289,8 @@ static neo_status starving(neo_comm *comm, void *user) {
     Rows *g = user;
     int rank = neo_comm_rank(comm);
     neo_shard *shard;
-    float *rows = calloc(64000, 4);
     TRY(make(&g->c, comm, &shard));
+    float *rows = calloc(64000, 4);
     TRY(neo_comm_barrier(comm, NULL));
     if (rank == 0) g->meter.refuse_at = g->meter.calls + g->at;
     TRY(neo_comm_barrier(comm, NULL));
