@@ -188,7 +188,7 @@ memory_flags = -fsanitize=address,undefined -fno-sanitize-recover -fno-omit-fram
 asan: ; $(make) sanitized S=$(B)/address SANITIZE='$(memory_flags)'
 tsan: ; $(make) sanitized S=$(B)/thread SANITIZE='-fsanitize=thread'
 sanitized:
-	$(make) B=$(S) CFLAGS='-O1 -g' SANITIZE='$(SANITIZE)' sanitized-programs
+	$(make) B=$(S) CFLAGS='-O1 -g1' SANITIZE='$(SANITIZE)' sanitized-programs
 	@B=$(S) SANITIZER=$(notdir $(S)) sh tests/run.sh tests/programs/dlrm.sh tests/programs/gpt.sh \
 	    $(patsubst $(B)/%,$(S)/%,$(programs) $(emulator))
 sanitized-programs: $(B)/dlrm $(B)/gpt test-programs $(emulator)

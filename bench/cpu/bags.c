@@ -17,6 +17,9 @@
                                 narrow rows, uniform ids, against f32 rows in the same rounds (the
                                 ratio is the speed-up); verified to be the lookup of the decoded
                                 rows
+     bags.forward.buckets8.l<L>.d<D>, bags.backward.buckets8.l<L>.d<D>
+                                sums over 8 buckets of rows (as on any number of ranks up to 8), L
+                                uniform ids per bag, against one bucket in the same rounds
    GB/s count the bytes of the ceiling's definition: for forward every looked-up row, out and ids.
    */
 #include "bench/gather.h"
@@ -36,6 +39,7 @@ typedef struct subject {
     neo_ctx *ctx;
     neo_bags *bags;
     int64_t dim, width;
+    int length; /* ids of a bag */
     neo_jagged batch[BATCHES];
     int64_t *offsets;
     double unique; /* touched rows of a batch, over all tables; the mean over batches */
@@ -49,7 +53,7 @@ static void gather_table(void *arg, int64_t t, int worker) {
     gather g = s->plain;
     (void)worker;
     g.table = neo_bags_weight(s->bags, (int32_t)t).data;
-    g.ids = (const int64_t *)s->batch[s->turn].ids + t * BATCH * LENGTH;
+    g.ids = (const int64_t *)s->batch[s->turn].ids + t * BATCH * s->length;
     g.out = s->want + t * s->dim;
     gather_run(&g);
 }
@@ -77,13 +81,14 @@ static void make_batches(subject *s, int zipf) {
     double *cdf = zipf ? zipf_table() : NULL;
     char *seen = (char *)bench_alloc(ROWS);
     s->offsets = (int64_t *)bench_alloc(sizeof(int64_t) * (BAGS + 1));
-    for (int64_t i = 0; i <= BAGS; i++) s->offsets[i] = i * LENGTH;
+    const int length = s->length;
+    for (int64_t i = 0; i <= BAGS; i++) s->offsets[i] = i * length;
     s->unique = 0;
     for (int n = 0; n < BATCHES; n++) {
-        int64_t *ids = (int64_t *)bench_alloc(sizeof *ids * IDS);
+        int64_t *ids = (int64_t *)bench_alloc(sizeof *ids * (size_t)(BAGS * length));
         for (int t = 0; t < TABLES; t++) {
             memset(seen, 0, ROWS);
-            for (int k = t * BATCH * LENGTH; k < (t + 1) * BATCH * LENGTH; k++) {
+            for (int k = t * BATCH * length; k < (t + 1) * BATCH * length; k++) {
                 ids[k] = draw(cdf);
                 s->unique += !seen[ids[k]];
                 seen[ids[k]] = 1;
@@ -182,7 +187,7 @@ static void measure(subject *s, const char *ids, double copy) {
     bench_report(name, bytes / t / 1e9, "GB/s", 100 * bytes / (copy * 1e9) / t, NULL, 0);
 }
 
-static subject subject_make(int64_t dim, neo_dtype dtype) {
+static subject subject_make(int64_t dim, neo_dtype dtype, int length, int buckets) {
     static char names[TABLES][8];
     neo_table_desc tables[TABLES];
     memset(tables, 0, sizeof tables);
@@ -192,18 +197,21 @@ static subject subject_make(int64_t dim, neo_dtype dtype) {
         tables[t].rows = ROWS;
         tables[t].dim = dim;
         tables[t].dtype = dtype;
+        tables[t].row_buckets = buckets;
         tables[t].optim.kind = NEO_BAG_ROWWISE_ADAGRAD;
     }
-    neo_bags_desc desc = {
-        .tables = tables, .table_count = TABLES, .max_batch = BATCH, .max_ids = IDS};
-    subject s = {.ctx = bench_ctx(0, 1), .dim = dim, .width = TABLES * dim};
+    neo_bags_desc desc = {.tables = tables,
+                          .table_count = TABLES,
+                          .max_batch = BATCH,
+                          .max_ids = BAGS * length};
+    subject s = {.ctx = bench_ctx(0, 1), .dim = dim, .width = TABLES * dim, .length = length};
     s.plain = (gather){.bags = BATCH, .length = LENGTH, .stride = s.width, .dim = dim, .ahead = 16};
     BENCH_OK(neo_bags_create(s.ctx, &desc, &s.bags));
     return s;
 }
 /* Narrow rows against f32 rows of the same values. */
 static void bench_narrow(int64_t dim, neo_dtype dtype) {
-    subject s = subject_make(dim, dtype), wide = subject_make(dim, NEO_F32);
+    subject s = subject_make(dim, dtype, LENGTH, 1), wide = subject_make(dim, NEO_F32, LENGTH, 1);
     size_t out_bytes = sizeof(float) * (size_t)(BATCH * s.width);
     int rounds = bench.quick ? QUICK_ROUNDS : ROUNDS;
     double time[2][ROUNDS], wide_time[2][ROUNDS];
@@ -241,8 +249,48 @@ static void bench_narrow(int64_t dim, neo_dtype dtype) {
     neo_ctx_destroy(wide.ctx);
 }
 
+/* Eight buckets against one. */
+static void bench_buckets(int64_t dim, int length) {
+    subject eight = subject_make(dim, NEO_F32, length, 8);
+    subject one = subject_make(dim, NEO_F32, length, 1);
+    int rounds = bench.quick ? QUICK_ROUNDS : ROUNDS;
+    double time[2][ROUNDS], ratio[2][ROUNDS];
+    const int64_t floats = BATCH * one.width;
+    char name[96];
+    eight.out = (float *)bench_alloc(sizeof(float) * (size_t)floats);
+    one.out = (float *)bench_alloc(sizeof(float) * (size_t)floats);
+    make_batches(&one, 0);
+    memcpy(eight.batch, one.batch, sizeof one.batch);
+    run_forward(&eight);
+    run_forward(&one);
+    for (int64_t i = 0; i < floats; i++)
+        if (!(fabsf(eight.out[i] - one.out[i]) <= 1e-4f)) bench_fail("sums over buckets are wrong");
+    for (int r = 0; r < rounds; r++)
+        for (int i = 0; i < 2; i++) {
+            void (*run)(subject *) = i ? run_backward : run_forward;
+            double before = time_of(&one, run);
+            time[i][r] = (time_of(&eight, run) + time_of(&eight, run)) / 2;
+            ratio[i][r] = (before + time_of(&one, run)) / 2 / time[i][r];
+        }
+    double row = 4.0 * (double)dim, ids = (double)BAGS * length, out = BAGS * row;
+    double bytes[2] = {ids * (row + 8) + out, one.unique * (2 * row + 8) + out + ids * 8.0};
+    for (int i = 0; i < 2; i++) {
+        bench_spread(ratio[i], rounds);
+        snprintf(name, sizeof name, "bags.%s.buckets8.l%d.d%d", i ? "backward" : "forward", length,
+                 (int)dim);
+        bench_report(name, bytes[i] / bench_median(time[i], rounds) / 1e9, "GB/s", -1, "one_bucket",
+                     bench_median(ratio[i], rounds));
+    }
+    for (int n = 0; n < BATCHES; n++) free((void *)(uintptr_t)one.batch[n].ids);
+    free(one.offsets), free(one.out), free(eight.out);
+    neo_bags_destroy(eight.bags);
+    neo_bags_destroy(one.bags);
+    neo_ctx_destroy(eight.ctx);
+    neo_ctx_destroy(one.ctx);
+}
+
 static void bench_dim(int64_t dim, double copy) {
-    subject s = subject_make(dim, NEO_F32);
+    subject s = subject_make(dim, NEO_F32, LENGTH, 1);
     s.out = (float *)bench_alloc(sizeof(float) * (size_t)(BATCH * s.width));
     s.want = (float *)bench_alloc(sizeof(float) * (size_t)(BATCH * s.width));
     for (int zipf = 0; zipf < 2; zipf++) {
@@ -273,5 +321,10 @@ int main(int argc, char **argv) {
         bench_narrow(64, narrow[i]);
         bench_narrow(128, narrow[i]);
     }
+    for (int dim = 16; dim <= 128; dim *= 2)
+        for (int i = 0; i < 5; i++) {
+            static const int lengths[] = {1, 2, 5, 20, 100};
+            bench_buckets(dim, lengths[i]);
+        }
     return bench_end();
 }

@@ -473,6 +473,20 @@ sed 's/positive=[^ ]*/positive=nosuch/' examples/data/adult/adult.columns >"$W/t
 refused "a positive= that no label is" "'nosuch', as positive= asks: there are '<=50K.', '>50K.'" \
     --data examples/data/adult/adult.test --format delimited --columns "$W/typo.columns"
 
+# Samples without labels have predictions and no figures, also beside validation data that has them.
+adult=examples/data/adult/adult
+head -600 $adult.test | cut -d, -f1-14 >"$W/unlabeled.csv"
+head -400 $adult.data >"$W/adult.csv"
+$D --format adult --data "$W/adult.csv" --valid "$W/adult.csv" --test "$W/unlabeled.csv" \
+    --predict "$W/predicted" --dim 8 --bottom 5-16-8 --top 16-1 --batch 50 >"$W/run" 2>"$W/err"
+if grep -q '^epoch 1/1 .* valid auc=0' "$W/run" && grep -q '^test samples/s=' "$W/run" &&
+    grep -q 'no figures: all labels of the test data are alike, or it has none' "$W/err" &&
+    [ "$(wc -l <"$W/predicted")" = 600 ] && ! grep -q nan "$W/run"; then
+    pass
+else
+    fail "samples without labels: $(cat "$W/run" "$W/err")"
+fi
+
 # A file of words alone, as spreadsheets write it, with names and quotes: the same on ranks, and
 # what it learns is more than the share of labels.
 awk 'BEGIN { srand(1); printf "\357\273\277\"Order Id\";\"Job #2\";Outcome\r\n"

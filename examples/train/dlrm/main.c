@@ -25,9 +25,10 @@ static neo_status print_results(run *r, uint64_t digest) {
         printf("best possible auc=%.4f logloss=%.4f\n", auc, logloss);
     }
     if (r->report) TRY(write_report(r, samples_per_s));
-    if (test->count) {
-        if (test->base_rate <= 0 || test->base_rate >= 1)
-            say(&r->me, "warning: all labels of the test data are alike\n");
+    if (test->count && (test->base_rate <= 0 || test->base_rate >= 1)) {
+        say(&r->me, "no figures: all labels of the test data are alike, or it has none\n");
+        printf("test samples/s=%.0f\n", samples_per_s);
+    } else if (test->count) {
         printf("test auc=%.4f logloss=%.4f ne=%.4f samples/s=%.0f\n", test->auc, test->logloss,
                test->ne, samples_per_s);
     }

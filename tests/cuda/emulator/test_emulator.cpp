@@ -1581,35 +1581,6 @@ static void test_shapes() {
     }
 }
 
-/* ---- speed ---- */
-
-__global__ void empty(float *x) { x[threadIdx.x] += 1; }
-__global__ void one_barrier(float *x) {
-    x[threadIdx.x] += 1;
-    __syncthreads();
-    x[threadIdx.x] += 1;
-}
-__global__ void one_shuffle(float *x) { x[threadIdx.x] += __shfl_xor_sync(~0u, x[threadIdx.x], 1); }
-static double ns_per_thread(void (*kernel)(float *)) {
-    const unsigned blocks = 300;
-    device<float> x(std::vector<float>(256, 0.0f));
-    double best = 1e30;
-    for (int round = 0; round < 5; round++) {
-        auto start = std::chrono::steady_clock::now();
-        NEO__LAUNCH(kernel, blocks, 256, 0, nullptr, x.p);
-        CUDA_OK(cudaDeviceSynchronize());
-        std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - start;
-        best = std::min(best, took.count() / (blocks * 256));
-    }
-    return best;
-}
-static void test_speed() {
-    double plain = ns_per_thread(empty), barrier = ns_per_thread(one_barrier),
-           shuffled = ns_per_thread(one_shuffle);
-    printf("  per thread: %.1f ns, with a barrier %.1f ns, with a shuffle %.1f ns\n", plain,
-           barrier, shuffled);
-    CHECK(plain < 2000 && barrier < 20000);
-}
 #endif
 
 int main(void) {
@@ -1653,7 +1624,6 @@ int main(void) {
     RUN(test_no_device);
     RUN(test_fail_after);
     RUN(test_shapes);
-    RUN(test_speed);
 #endif
     return test_end("cuda/emulator/test_emulator");
 }
