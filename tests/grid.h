@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* By NEO_FULL: 0 a part of it, as in `make test`; 1 more, as in `make check`; 2 ("all") the whole. */
+/* By NEO_FULL: 0 a part, as in `make test`; 1 more, as in `make check`; 2 ("all") the whole. */
 static inline int test_grid(void) {
     const char *full = getenv("NEO_FULL");
     return !full ? 0 : strcmp(full, "all") == 0 ? 2 : 1;

@@ -477,7 +477,7 @@ refused "a positive= that no label is" "'nosuch', as positive= asks: there are '
 adult=examples/data/adult/adult
 head -600 $adult.test | cut -d, -f1-14 >"$W/unlabeled.csv"
 head -400 $adult.data >"$W/adult.csv"
-$D --format adult --data "$W/adult.csv" --valid "$W/adult.csv" --test "$W/unlabeled.csv" \
+$D --format adult --columns $adult.columns --data "$W/adult.csv" --valid "$W/adult.csv" --test "$W/unlabeled.csv" \
     --predict "$W/predicted" --dim 8 --bottom 5-16-8 --top 16-1 --batch 50 >"$W/run" 2>"$W/err"
 if grep -q '^epoch 1/1 .* valid auc=0' "$W/run" && grep -q '^test samples/s=' "$W/run" &&
     grep -q 'no figures: all labels of the test data are alike, or it has none' "$W/err" &&

@@ -1142,7 +1142,7 @@ static void sets(void) {
     static const double most[] = {1.05, 1.05, 1.10, 1.05};
     for (int i = 0; i < PLAN_SET_COUNT; i++) {
         const plan_set *set = &PLAN_SETS[i];
-        if (TEST_WATCHED && set->tables > 500) continue;
+        if (TEST_WATCHED && set->tables > 100) continue;
         double elements = 0, dims = 0, ids = 0;
         neo_plan *plan;
         model_set(i, 128);
