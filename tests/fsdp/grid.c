@@ -1,5 +1,6 @@
 /* grid.c: dense parameters in shards train as on one rank, in every mode; what is asked of the
-   allocator and sent is what was predicted. As threads; under mpirun, compiled with NEO_COMM_MPI. */
+   allocator and sent is what was predicted. As threads; compiled with NEO_COMM_MPI, under
+   mpirun. */
 #include "common.h"
 
 typedef struct Case {
