@@ -109,8 +109,7 @@ $(B)/neo_cuda.o: examples/neo_cuda.cu neo_cuda.cuh neo.h
 $(B)/neo.a $(B)/neo_mpi.a $(B)/neo_nccl.a: %.a: %.o
 	$(archive)
 
-# ---- examples: dlrm_mpi is dlrm with ranks as processes of mpirun, dlrm_cuda with GPUs, dlrm_nccl
-# ---- with both ----
+# ---- examples; dlrm_mpi: with ranks of mpirun, dlrm_cuda: with GPUs, dlrm_nccl: with both ----
 
 $(examples): $(B)/%: $$(call source_of,$$*) $(B)/$(if $(SANITIZE),tests/)neo.a
 	$(compile) -o $@ $< $(objects) $(libs)
@@ -152,7 +151,7 @@ $(addprefix $(B)/tests/,$(over_mpi)): $(B)/tests/%_mpi: $$(call source_of,$$*) \
     $(B)/tests/neo_comm_mpi.a $(B)/tests/neo.a
 	$(compile_mpi) $(checked) -o $@ $< $(objects) $(libs)
 $(B)/libfuzzer/%: tests/fuzz/%.c
-	clang -std=c11 $(flags) -O1 -g -fsanitize=fuzzer $(memory_flags) -o $@ $< $(libs)
+	clang -std=c11 $(flags) -O1 -g -fsanitize=fuzzer,address -o $@ $< $(libs)
 
 # The NCCL backend runs over a stand-in for CUDA and NCCL, of which it needs the headers. Without
 # libFuzzer a target runs over mutations of its seeds.
@@ -182,16 +181,17 @@ test-full:
 headers: ; @sh tests/build/headers.sh
 check:   ; @sh tests/check.sh test test-full headers asan tsan attack
 
-# The same tests under sanitizers, the examples with the neo of the tests; a program stops at the
-# first finding.
+# The same tests under sanitizers, the examples with the neo of the tests. Parsers and the emulator
+# have one thread: nothing for ThreadSanitizer.
 memory_flags = -fsanitize=address,undefined -fno-sanitize-recover -fno-omit-frame-pointer
 asan: ; $(make) sanitized S=$(B)/address SANITIZE='$(memory_flags)'
 tsan: ; $(make) sanitized S=$(B)/thread SANITIZE='-fsanitize=thread'
+watched = $(if $(findstring thread,$(SANITIZE)),,$(fuzzers) $(emulator))
 sanitized:
 	$(make) B=$(S) CFLAGS='-O1 -g1' SANITIZE='$(SANITIZE)' sanitized-programs
 	@B=$(S) SANITIZER=$(notdir $(S)) sh tests/run.sh tests/programs/dlrm.sh tests/programs/gpt.sh \
-	    $(patsubst $(B)/%,$(S)/%,$(programs) $(emulator))
-sanitized-programs: $(B)/dlrm $(B)/gpt test-programs $(emulator)
+	    $(patsubst $(B)/%,$(S)/%,$(programs) $(watched))
+sanitized-programs: $(B)/dlrm $(B)/gpt test-programs $(watched)
 
 fuzz:
 	$(make) $(fuzzers)
@@ -216,5 +216,4 @@ clean: ; rm -rf $(B)
 
 .PHONY: all help demo mpi nccl test-programs test test-full headers check asan tsan \
     sanitized sanitized-programs fuzz arm mingw netns cuda test-cuda bench-cuda bench peers clean
-.DELETE_ON_ERROR:
-.SECONDARY:
+.DELETE_ON_ERROR .SECONDARY:

@@ -10,8 +10,7 @@ kernels  = $(patsubst %.cpp,$(B)/%,$(wildcard tests/cuda/*.cpp))
 cxx      = $(shell command -v $(CXX) 2>/dev/null)
 has_nvcc = $(shell command -v $(NVCC) 2>/dev/null)
 has_nccl = $(wildcard $(CUDA)/include/nccl.h)
-# Its test has one thread: nothing for ThreadSanitizer.
-emulator = $(if $(findstring thread,$(SANITIZE)),,$(if $(cxx),$(B)/tests/cuda/emulator/test_emulator))
+emulator = $(if $(cxx),$(B)/tests/cuda/emulator/test_emulator)
 emulated = $(devices) $(addprefix $(B)/tests/emulated_,dlrm gpt gpu ops)
 over_nccl = $(patsubst %,$(B)/tests/%_nccl,cuda/comm cuda/shard emulated_dlrm emulated_gpt)
 
