@@ -186,12 +186,12 @@ check:   ; @sh tests/check.sh test test-full headers asan tsan attack
 memory_flags = -fsanitize=address,undefined -fno-sanitize-recover -fno-omit-frame-pointer
 asan: ; $(make) sanitized S=$(B)/address SANITIZE='$(memory_flags)'
 tsan: ; $(make) sanitized S=$(B)/thread SANITIZE='-fsanitize=thread'
-watched = $(if $(findstring thread,$(SANITIZE)),,$(fuzzers) $(emulator))
+one_thread = $(if $(findstring thread,$(SANITIZE)),,$(fuzzers) $(emulator))
 sanitized:
 	$(make) B=$(S) CFLAGS='-O1 -g1' SANITIZE='$(SANITIZE)' sanitized-programs
 	@B=$(S) SANITIZER=$(notdir $(S)) sh tests/run.sh tests/programs/dlrm.sh tests/programs/gpt.sh \
-	    $(patsubst $(B)/%,$(S)/%,$(programs) $(watched))
-sanitized-programs: $(B)/dlrm $(B)/gpt test-programs $(watched)
+	    $(patsubst $(B)/%,$(S)/%,$(programs) $(one_thread))
+sanitized-programs: $(B)/dlrm $(B)/gpt test-programs $(one_thread)
 
 fuzz:
 	$(make) $(fuzzers)

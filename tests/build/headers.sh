@@ -411,7 +411,7 @@ done
 cl="clang --target=x86_64-pc-windows-msvc -isystem $W/windows $warnings -I."
 if have clang; then
     mkdir "$W/windows"
-    for h in direct errno inttypes io malloc math stdio stdlib string windows; do
+    for h in direct errno inttypes io malloc math stdio stdlib string time windows; do
         cp tests/build/sdk/windows.h "$W/windows/$h.h"
     done
     job "clang-cl c11" "$cl -std=c11 -O1 -c -o $W/windows/neo.o $W/all_implement.c"

@@ -68,6 +68,8 @@ void free(void *p);
 void *_aligned_malloc(size_t bytes, size_t align);
 void _aligned_free(void *p);
 int abs(int x);
+typedef long long time_t;
+time_t time(time_t *t);
 void qsort(void *list, size_t count, size_t size, int (*compare)(const void *, const void *));
 void *bsearch(const void *key, const void *list, size_t count, size_t size,
               int (*compare)(const void *, const void *));
