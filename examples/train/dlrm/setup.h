@@ -71,7 +71,7 @@ static neo_status restore(run *r) {
     if (!reads && !resumes) return agree(r->me.comm, check_fresh(&o->saves));
     neo_load_desc d = {.dir = dir, .any_definition = reads && !resumes, .group = &group};
     if (resumes && !reads && r->train.reader)
-        return cli_go_on(&r->me, &o->saves, d, r->m.state, &r->step, &r->saved);
+        return cli_go_on(&r->me, &o->saves, d, r->m.state, o->lr, &r->step, &r->saved);
     neo_status status = neo_load(r->m.ctx, &d, r->m.state, &r->step);
     if (status == NEO_OK) say(&r->me, "loaded step %lld from %s\n", (long long)r->step, dir);
     return status;
