@@ -1371,8 +1371,9 @@ typedef struct neo_bags_desc {
                                      t */
     int32_t feature_count;        /* with feature_table */
     int64_t max_batch;            /* samples (of any one feature); required */
-    int64_t max_ids;              /* ids of a batch over all features; required. See
-                                     neo_bags_reserve */
+    int64_t max_ids;              /* ids of a batch over all features; required. With lists a guess:
+                                     before forward neo_bags_reserve(bags, max_batch,
+                                     neo_jagged_id_count(&batch)) grows it where it is too small */
     neo_bounds bounds;
     int64_t max_kept_rows; /* rows that neo_bags_accumulate may keep between two steps, over all
                               tables; 0: not used */
@@ -2240,6 +2241,8 @@ NEO_API void neo__live_end(neo_ctx *ctx, neo__live *live);
 /* From here on (+1), or no longer (-1), objects that are made are parts of another, and not listed
    beside it. */
 NEO_API void neo__live_inside(neo_ctx *ctx, int change);
+/* A rank has failed: what its function left is no news. */
+NEO_API void neo__ctx_hush(neo_ctx *ctx);
 /* ctx is that of an object, NULL where the object is: refused if it is NULL or destroyed. */
 NEO_API neo_status neo__check_live(const neo_ctx *ctx, const char *function, const char *name);
 #define NEO__CHECK_LIVE(object, function, name)                                                    \
@@ -4247,6 +4250,7 @@ NEO_API void neo__live_end(neo_ctx *ctx, neo__live *live) {
     neo__mutex_unlock(&ctx->pool.lock);
 }
 NEO_API void neo__live_inside(neo_ctx *ctx, int change) { ctx->inside += change; }
+NEO_API void neo__ctx_hush(neo_ctx *ctx) { ctx->logger.log = NULL; }
 /* More words behind `used` bytes of text; the length that all of them would have. */
 static size_t neo__live_add(char *text, size_t bytes, size_t used, const char *format, ...)
     NEO__PRINTF(4, 5);

@@ -3824,6 +3824,7 @@ NEO_API neo_status neo_comm_spawn(int ranks, const neo_comm_desc *desc, neo_comm
         neo__seat_free(p);
     }
     for (int r = 0; r < ranks; r++) {
+        if (job.rank[r].status != NEO_OK) neo__ctx_hush(job.rank[r].ctx);
         neo_ctx_destroy(job.rank[r].ctx);
         neo__device_release(job.rank[r].device);
     }
@@ -4469,6 +4470,7 @@ static neo_status neo__mpi_run(const neo_comm_desc *desc, neo_comm_fn fn, void *
     if (comm) status = neo__mpi_end(comm, status, &finished);
     const neo__kept_error kept = neo__error_keep(status);
     neo__comm_end(comm);
+    if (ctx && kept.status != NEO_OK) neo__ctx_hush(ctx);
     neo_ctx_destroy(ctx);
     neo__device_release(device);
     if (starts && finished) MPI_Finalize();
