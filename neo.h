@@ -1461,8 +1461,8 @@ NEO_API neo_status neo_bags_backward(neo_bags *bags, const neo_jagged *batch, ne
    rounding in each product and in the tree of 16 columns: no order matters. neo_bags_table_squares:
    those of one table, each rounded to f32, as neo_state_look has its weights: the norm of its
    gradient is the root of neo_exact_value. It walks all that is kept: for reports.
-   neo_bags_scale_grads: multiply them. neo_bags_step: one optimizer step for each row that is kept; then none is.
-   neo_bags_clear: forget them.
+   neo_bags_scale_grads: multiply them. neo_bags_step: one optimizer step for each row that is kept;
+   then none is. neo_bags_clear: forget them.
    Errors   NEO_ERR_ARG: an argument is NULL; no such table. NEO_ERR_DEVICE, on a device alone: a
             call of it failed; sum, and what is kept, are as before. */
 NEO_API neo_status neo_bags_accumulate(neo_bags *bags, const neo_jagged *batch, neo_tensor dout,
