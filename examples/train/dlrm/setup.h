@@ -29,7 +29,7 @@ static neo_status create_state(run *r) {
     neo_tensor step = neo_tensor_1d(&r->step, NEO_I64, 1);
     TRY(neo_state_create(m->ctx, &m->state));
     TRY(neo_state_add_fsdp(m->state, m->dense));
-    TRY(neo_state_add_shard(m->state, m->tables));
+    if (m->tables) TRY(neo_state_add_shard(m->state, m->tables));
     TRY(neo_state_add_schema(m->state, m->schema));
     TRY(neo_state_add(m->state, NEO_STATE_PROGRESS, "reader.position", position));
     TRY(neo_state_add(m->state, NEO_STATE_PROGRESS, "step", step));
