@@ -1022,7 +1022,8 @@ NEO_API double neo_optim_grad_norm(const neo_optim *optim);
    neo_params_count; 0 of one that is not in memory. neo_optim_norms: of the optimizer's parameters,
    over the ranks of its group, where every rank calls it. Of a set that a neo_fsdp has
    neo_fsdp_norms: in its windows there are gradients of parts of a batch, or not yet any. Of
-   tables neo_state_look, in neo_state.h.
+   tables neo_state_look, in neo_state.h, for their weights, and for gradients that are kept
+   neo_bags_table_squares and neo_shard_table_squares.
    neo_norms_largest: which has the largest gradient norm, a NaN above all; -1 of no norms. When a
    loss is not finite:
 
@@ -1370,8 +1371,9 @@ typedef struct neo_bags_desc {
                                      t */
     int32_t feature_count;        /* with feature_table */
     int64_t max_batch;            /* samples (of any one feature); required */
-    int64_t max_ids;              /* ids of a batch over all features; required. See
-                                     neo_bags_reserve */
+    int64_t max_ids;              /* ids of a batch over all features; required. With lists a guess:
+                                     before forward neo_bags_reserve(bags, max_batch,
+                                     neo_jagged_id_count(&batch)) grows it where it is too small */
     neo_bounds bounds;
     int64_t max_kept_rows; /* rows that neo_bags_accumulate may keep between two steps, over all
                               tables; 0: not used */
@@ -1456,12 +1458,13 @@ NEO_API neo_status neo_bags_backward(neo_bags *bags, const neo_jagged *batch, ne
    its number, and its gradient, as many floats as the table has columns. Valid until the next call
    that keeps, steps or clears. NULL: there is no row i, or the device failed (neo_last_error says
    how). neo_bags_grad_squares: add the squares of all kept gradients to sum, exactly but for one
-   rounding in each product and in the tree of 16 columns: no order matters. neo_bags_scale_grads:
-   multiply them. neo_bags_step: one optimizer step for each row that is kept; then none is.
-   neo_bags_clear: forget them.
-   Errors   NEO_ERR_ARG: an argument is NULL. NEO_ERR_DEVICE, on a device alone: a call of it
-            failed; sum, and
-   what is kept, are as before. */
+   rounding in each product and in the tree of 16 columns: no order matters. neo_bags_table_squares:
+   those of one table, each rounded to f32, as neo_state_look has its weights: the norm of its
+   gradient is the root of neo_exact_value. It walks all that is kept: for reports.
+   neo_bags_scale_grads: multiply them. neo_bags_step: one optimizer step for each row that is kept;
+   then none is. neo_bags_clear: forget them.
+   Errors   NEO_ERR_ARG: an argument is NULL; no such table. NEO_ERR_DEVICE, on a device alone: a
+            call of it failed; sum, and what is kept, are as before. */
 NEO_API neo_status neo_bags_accumulate(neo_bags *bags, const neo_jagged *batch, neo_tensor dout,
                                        const neo_leaves *leaves);
 NEO_API neo_status neo_bags_add_grad(neo_bags *bags, int32_t table, const int64_t *rows,
@@ -1470,6 +1473,7 @@ NEO_API int64_t neo_bags_kept_count(const neo_bags *bags);
 NEO_API const float *neo_bags_kept_row(const neo_bags *bags, int64_t i, int32_t *table,
                                        int64_t *row);
 NEO_API neo_status neo_bags_grad_squares(const neo_bags *bags, neo_exact *sum);
+NEO_API neo_status neo_bags_table_squares(const neo_bags *bags, int32_t table, neo_exact *sum);
 NEO_API neo_status neo_bags_scale_grads(neo_bags *bags, float scale);
 NEO_API neo_status neo_bags_step(neo_bags *bags, float lr);
 NEO_API neo_status neo_bags_clear(neo_bags *bags);
@@ -2237,6 +2241,8 @@ NEO_API void neo__live_end(neo_ctx *ctx, neo__live *live);
 /* From here on (+1), or no longer (-1), objects that are made are parts of another, and not listed
    beside it. */
 NEO_API void neo__live_inside(neo_ctx *ctx, int change);
+/* A rank has failed: what its function left is no news. */
+NEO_API void neo__ctx_hush(neo_ctx *ctx);
 /* ctx is that of an object, NULL where the object is: refused if it is NULL or destroyed. */
 NEO_API neo_status neo__check_live(const neo_ctx *ctx, const char *function, const char *name);
 #define NEO__CHECK_LIVE(object, function, name)                                                    \
@@ -4250,6 +4256,7 @@ NEO_API void neo__live_end(neo_ctx *ctx, neo__live *live) {
     neo__mutex_unlock(&ctx->pool.lock);
 }
 NEO_API void neo__live_inside(neo_ctx *ctx, int change) { ctx->inside += change; }
+NEO_API void neo__ctx_hush(neo_ctx *ctx) { ctx->logger.log = NULL; }
 /* More words behind `used` bytes of text; the length that all of them would have. */
 static size_t neo__live_add(char *text, size_t bytes, size_t used, const char *format, ...)
     NEO__PRINTF(4, 5);
@@ -12622,6 +12629,22 @@ NEO_API neo_status neo_bags_grad_squares(const neo_bags *bags, neo_exact *sum) {
         NEO__TRY(neo__bags_fetch(b, b->kept.stage, b->job.room.stage,
                                  (size_t)(count * blocks) * sizeof(float)));
         for (int64_t k = 0; k < count * blocks; k++) neo_exact_add(&squares, b->kept.stage[k]);
+    }
+    neo_exact_merge(sum, &squares);
+    return NEO_OK;
+}
+NEO_API neo_status neo_bags_table_squares(const neo_bags *b, int32_t table, neo_exact *sum) {
+    NEO__CHECK_LIVE(b, "neo_bags_table_squares", "bags");
+    NEO__CHECK(sum && table >= 0 && table < b->sizes.tables, NEO_ERR_ARG,
+               "neo_bags_table_squares: %s", sum ? "no such table" : "sum is NULL");
+    NEO__ZERO(neo_exact, squares);
+    for (int64_t i = 0; i < b->kept.count; i++) {
+        int32_t of = table;
+        if (!b->ctx->device && b->kept.slots[i].table != table) continue;
+        const float *g = neo_bags_kept_row(b, i, &of, NULL);
+        if (!g) return NEO_ERR_DEVICE;
+        for (int64_t c = 0; c < b->tables[table].dim && of == table; c++)
+            neo_exact_add(&squares, g[c] * g[c]);
     }
     neo_exact_merge(sum, &squares);
     return NEO_OK;

@@ -3079,7 +3079,7 @@ typedef struct neo__seat {
     int size, ring_length;
     int references; /* atomic */
     int left;       /* atomic: the rank does not take part any more */
-    int waits_for;  /* atomic: 1 + the rank that it waits for; 0: none */
+    int waits_for;  /* atomic: 1 + the rank of the job that it waits for; 0: none */
     int64_t waits_in; /* atomic: its call then (neo__call_key) */
     neo__mutex lock;
     neo__cond wake;
@@ -3128,6 +3128,17 @@ typedef struct neo__job {
     neo__mutex lock; /* of the list */
     neo__seat *seats;
 } neo__job;
+typedef struct neo__rank_thread {
+    struct neo__job *job;
+    int rank;
+    neo__thread thread;
+    neo_device *device; /* opened for it */
+    neo_ctx *ctx;
+    neo_comm *comm;
+    neo_status status;
+    int64_t order; /* in which it failed; 0: it did not */
+    char message[NEO__COMM_MESSAGE];
+} neo__rank_thread;
 static void neo__seat_free(neo__seat *p) {
     neo__mutex_destroy(&p->lock);
     neo__cond_destroy(&p->wake);
@@ -3255,25 +3266,39 @@ static int neo__threads_odd(neo_comm *c, const neo__call *call, int peer) {
     }
     return 2 * others < c->size ? odd : peer;
 }
+/* Whom a rank of the job waits for in this group, or else in another: 1 + its number in the job; 0:
+   for nobody. */
+static int neo__threads_waits(neo_comm *c, int rank) {
+    neo__job *job = c->threads.job;
+    int found = 0;
+    for (int r = 0; r < c->size; r++)
+        if (c->world[r] == rank) found = NEO__SEE(c->threads.seat[r]->waits_for);
+    neo__mutex_lock(&job->lock);
+    for (neo__seat *p = job->seats; p && !found; p = p->next)
+        if (p->ctx == job->rank[rank].ctx) found = NEO__SEE(p->waits_for);
+    neo__mutex_unlock(&job->lock);
+    return found;
+}
 static neo_status neo__threads_late(neo_comm *c, const neo__call *call, const neo__xfer *x) {
     if (NEO__SEE(c->threads.seat[x->peer]->left))
         return neo__comm_break(c, call, NEO_ERR_PEER, "rank %d has left", c->world[x->peer]);
-    int last = x->peer, next = -1; /* it may wait for another: which one waits for nobody? */
-    for (int hop = 0; hop < c->size && next != c->rank; hop++) {
-        next = NEO__SEE(c->threads.seat[last]->waits_for) - 1;
+    const int mine = c->world[c->rank], ranks = c->threads.job->ranks;
+    int last = c->world[x->peer], next = -1; /* it may wait for another: which waits for nobody? */
+    for (int hop = 0; hop < ranks && next != mine; hop++) {
+        next = neo__threads_waits(c, last) - 1;
         if (next < 0) break;
-        if (next != c->rank) last = next;
+        if (next != mine) last = next;
     }
     if (next >= 0) { /* a ring */
-        last = neo__threads_odd(c, call, x->peer);
-        next = NEO__SEE(c->threads.seat[last]->waits_for) - 1;
+        last = c->world[neo__threads_odd(c, call, x->peer)];
+        next = neo__threads_waits(c, last) - 1;
     }
     if (next < 0)
-        return neo__comm_break(c, call, NEO_ERR_TIMEOUT, "rank %d did not come within %d ms",
-                               c->world[last], neo__comm_timeout_ms(c));
+        return neo__comm_break(c, call, NEO_ERR_TIMEOUT, "rank %d did not come within %d ms", last,
+                               neo__comm_timeout_ms(c));
     return neo__comm_break(c, call, NEO_ERR_TIMEOUT,
-                           "rank %d did not come within %d ms; it waits for rank %d",
-                           c->world[last], neo__comm_timeout_ms(c), c->world[next]);
+                           "rank %d did not come within %d ms; it waits for rank %d", last,
+                           neo__comm_timeout_ms(c), next);
 }
 /* A send that the other reads just now, or that the link model holds back. */
 static int neo__threads_on_its_way(neo_comm *c, const neo__xfer *x) {
@@ -3282,7 +3307,8 @@ static int neo__threads_on_its_way(neo_comm *c, const neo__xfer *x) {
 }
 static void neo__seat_waits(neo_comm *c, const neo__call *call, int peer) {
     __atomic_store_n(&c->threads.seat[c->rank]->waits_in, neo__call_key(call), __ATOMIC_RELEASE);
-    __atomic_store_n(&c->threads.seat[c->rank]->waits_for, peer + 1, __ATOMIC_RELEASE);
+    __atomic_store_n(&c->threads.seat[c->rank]->waits_for, peer < 0 ? 0 : c->world[peer] + 1,
+                     __ATOMIC_RELEASE);
 }
 
 static neo_status neo__threads_send(neo_comm *c, const neo__call *call, neo__xfer *x) {
@@ -3618,17 +3644,6 @@ NEO_API neo_status neo_comm_rebuild(neo_comm *broken, neo_comm **comm) {
 
    The ranks of the threads backend: each has a thread, a context and a seat.
    ------------------------------------------------------------------------ */
-typedef struct neo__rank_thread {
-    struct neo__job *job;
-    int rank;
-    neo__thread thread;
-    neo_device *device; /* opened for it */
-    neo_ctx *ctx;
-    neo_comm *comm;
-    neo_status status;
-    int64_t order; /* in which it failed; 0: it did not */
-    char message[NEO__COMM_MESSAGE];
-} neo__rank_thread;
 static neo_status neo__comm_open_device(const neo_comm_desc *d, int rank, int local,
                                         neo_device **device) {
     *device = NULL;
@@ -3750,6 +3765,7 @@ NEO_API neo_status neo_comm_spawn(int ranks, const neo_comm_desc *desc, neo_comm
         neo__seat_free(p);
     }
     for (int r = 0; r < ranks; r++) {
+        if (job.rank[r].status != NEO_OK) neo__ctx_hush(job.rank[r].ctx);
         neo_ctx_destroy(job.rank[r].ctx);
         neo__device_release(job.rank[r].device);
     }
@@ -4394,6 +4410,7 @@ static neo_status neo__mpi_run(const neo_comm_desc *desc, neo_comm_fn fn, void *
     if (comm) status = neo__mpi_end(comm, status, &finished);
     const neo__kept_error kept = neo__error_keep(status);
     neo__comm_end(comm);
+    if (ctx && kept.status != NEO_OK) neo__ctx_hush(ctx);
     neo_ctx_destroy(ctx);
     neo__device_release(device);
     if (starts && finished) MPI_Finalize();

@@ -226,9 +226,10 @@ NEO_API neo_status neo_shard_weight_grad(neo_shard *shard, float *dweights);
    tables among them.
    neo_shard_grad_squares: adds the squares of all gradients that are kept to sum, as
    neo_bags_grad_squares: this rank's share, so that the sum over all ranks has each gradient once.
-   Exact: under every plan the same bits as on one rank.
+   Exact: under every plan the same bits as on one rank. neo_shard_table_squares: those of one table
+   of the plan, as neo_bags_table_squares.
    neo_shard_scale_grads: multiplies them, by the same number on all ranks. neo_shard_clear: forgets
-   them, on all ranks. Of these four none is collective: no rank waits for another.
+   them, on all ranks. Of these five none is collective: no rank waits for another.
    Errors    NEO_ERR_ARG: an argument is NULL. NEO_ERR_DEVICE, where ranks have devices alone: a
              call of this rank's failed. sum is as before. scale_grads and clear may have changed a
              part: then they, grad_squares and the steps (these on all ranks) are NEO_ERR_STATE
@@ -245,6 +246,7 @@ NEO_API neo_status neo_shard_accumulate_end(neo_shard *shard);
 NEO_API neo_status neo_shard_accumulate(neo_shard *shard, neo_tensor dout);
 NEO_API int64_t neo_shard_kept_count(const neo_shard *shard);
 NEO_API neo_status neo_shard_grad_squares(const neo_shard *shard, neo_exact *sum);
+NEO_API neo_status neo_shard_table_squares(const neo_shard *shard, int32_t table, neo_exact *sum);
 NEO_API neo_status neo_shard_scale_grads(neo_shard *shard, float scale);
 NEO_API neo_status neo_shard_step(neo_shard *shard, float lr);
 NEO_API neo_status neo_shard_clear(neo_shard *shard);
@@ -2547,6 +2549,29 @@ NEO_API neo_status neo_shard_grad_squares(const neo_shard *s, neo_exact *sum) {
     NEO__TRY(neo__shard_check_torn(s, fn));
     if (s->bags) NEO__TRY(neo_bags_grad_squares(s->bags, &squares));
     if (s->replicas && s->rank == 0) NEO__TRY(neo_bags_grad_squares(s->replicas, &squares));
+    neo_exact_merge(sum, &squares);
+    return NEO_OK;
+}
+NEO_API neo_status neo_shard_table_squares(const neo_shard *s, int32_t table, neo_exact *sum) {
+    const char *fn = "neo_shard_table_squares";
+    NEO__ZERO(neo_exact, squares);
+    NEO__CHECK_LIVE(s, fn, "shard");
+    const neo__shard_map *m = s->map;
+    NEO__CHECK(sum && table >= 0 && table < m->table_count, NEO_ERR_ARG, "%s: %s", fn,
+               sum ? "no such table" : "sum is NULL");
+    NEO__TRY(neo__shard_check_torn(s, fn));
+    if (s->whole) return neo_bags_table_squares(s->bags, table, sum);
+    const int64_t first = m->part_begin[s->rank];
+    for (int64_t i = first; s->bags && i < m->part_begin[s->rank + 1]; i++)
+        if (m->parts[i].table == table)
+            NEO__TRY(neo_bags_table_squares(s->bags, (int32_t)(i - first), &squares));
+    int32_t n = -1; /* the copy at hand */
+    for (int64_t i = 0; s->replicas && s->rank == 0 && i < s->copies.features; i++) {
+        const int32_t t = m->feature_table[m->replicas[i]];
+        const int is_next = i == 0 || m->feature_table[m->replicas[i - 1]] != t;
+        n += is_next;
+        if (is_next && t == table) NEO__TRY(neo_bags_table_squares(s->replicas, n, &squares));
+    }
     neo_exact_merge(sum, &squares);
     return NEO_OK;
 }

@@ -48,21 +48,39 @@ static neo_status largest_of_state(const neo_state *state, float *most, const ch
     return NEO_OK;
 }
 
+/* "; the largest gradient norm is nan, of top.0.weight", of the dense layers. Collective. */
+static neo_status largest_gradient(const cli_rank *me, neo_fsdp *dense, char *words, size_t bytes) {
+    const int count = neo_fsdp_norm_count(dense);
+    neo_param_norm *norms = malloc((size_t)(count + 1) * sizeof *norms);
+    neo_status status = agree(me->comm, norms ? NEO_OK : out_of_memory());
+    if (status == NEO_OK) status = neo_fsdp_norms(dense, norms);
+    const int at = status == NEO_OK ? neo_norms_largest(norms, count) : -1;
+    if (at >= 0)
+        snprintf(words, bytes, "; the largest gradient norm is %g, of %s", norms[at].grad,
+                 norms[at].name);
+    free(norms);
+    return status;
+}
+
 /* Ends a run whose loss is not finite, or from whose state none can go on, before it saves over
    good checkpoints: a number of the state is not finite, or a weight above MOST_WEIGHT. The error
    names the tensor with the largest numbers of all ranks. Collective. loss: of the batch before the
-   state, or 0. is_saved: looks at the state although the loss is finite. */
+   state, or 0, with the layers that it trained. is_saved: looks at the state although the loss is
+   finite. */
 static neo_status cli_check(const cli_rank *me, const neo_state *state, int64_t step, double loss,
-                            int is_saved) {
+                            neo_fsdp *dense, int is_saved) {
     float most, all;
-    char words[64] = "the run has diverged";
+    char words[256] = "the run has diverged";
     const char *name;
     if (loss - loss == 0 && !is_saved) return NEO_OK;
     TRY(agree(me->comm, largest_of_state(state, &most, &name)));
     TRY(neo_comm_all_reduce(me->comm, NEO_REDUCE_MAX, &most, &all, 1, NEO_F32, NULL));
     if (loss - loss == 0 && all <= MOST_WEIGHT) return NEO_OK;
+    if (loss - loss != 0) {
+        size_t length = (size_t)snprintf(words, sizeof words, "the loss is %g", loss);
+        TRY(largest_gradient(me, dense, words + length, sizeof words - length));
+    }
     if (most < all) return agree(me->comm, NEO_OK); /* another rank has the name */
-    if (loss - loss != 0) snprintf(words, sizeof words, "the loss is %g", loss);
     if (all < INFINITY)
         return agree(me->comm, neo_fail(NEO_ERR_NUMERIC, "step %lld: %s; the largest weight is %g, "
                                         "in %s", (long long)step, words, (double)all, name));
@@ -70,12 +88,21 @@ static neo_status cli_check(const cli_rank *me, const neo_state *state, int64_t 
                                     (long long)step, words, name));
 }
 static neo_status cli_check_loss(const cli_rank *me, const neo_state *state, int64_t step,
-                                 double loss) {
-    return cli_check(me, state, step, loss, 0);
+                                 double loss, neo_fsdp *dense) {
+    return cli_check(me, state, step, loss, dense, 0);
 }
 /* What is saved: before every checkpoint, and at the end of a run. */
 static neo_status cli_check_state(const cli_rank *me, const neo_state *state, int64_t step) {
-    return cli_check(me, state, step, 0, 1);
+    return cli_check(me, state, step, 0, NULL, 1);
+}
+
+/* Saves a state that has not diverged, with metrics in its manifest: where d.dir is NULL it only
+   looks. Collective. */
+static neo_status cli_save(const cli_rank *me, const neo_state *state, neo_save_desc d) {
+    neo_group group = neo_comm_group(me->comm);
+    d.group = &group;
+    TRY(cli_check_state(me, state, d.step));
+    return d.dir ? neo_save(me->ctx, &d, state) : NEO_OK;
 }
 
 /* Adds to the error of a run that has diverged where its numbers are large, unless cli_check says
@@ -115,10 +142,12 @@ static const char *cli_best_path(const cli_saves *saves, const char *file, char 
 }
 
 /* --resume: goes on from the newest checkpoint, or, where there is none, from the best model; where
-   there is neither, nothing is loaded. *saved: the checkpoint of *step is there. Collective. */
+   there is neither, nothing is loaded. *saved: the checkpoint of *step is there. lr: of this run,
+   which says so where it was another one. Collective. */
 static neo_status cli_go_on(const cli_rank *me, const cli_saves *saves, neo_load_desc d,
-                            neo_state *state, int64_t *step, int *saved) {
+                            neo_state *state, double lr, int64_t *step, int *saved) {
     char best[4096];
+    double was;
     neo_status status = neo_load(me->ctx, &d, state, step);
     *saved = status == NEO_OK;
     if (status == NEO_ERR_NOT_FOUND) {
@@ -127,6 +156,10 @@ static neo_status cli_go_on(const cli_rank *me, const cli_saves *saves, neo_load
     }
     if (status == NEO_OK)
         say(me, "loaded step %lld from %s\n", (long long)*step, d.dir);
+    if (status == NEO_OK && me->rank == 0 &&
+        neo_checkpoint_metric(me->ctx, d.dir, *step, "lr", &was) == NEO_OK && was != lr)
+        say(me, "warning: step %lld was saved with --lr %g, the run goes on with --lr %g\n",
+            (long long)*step, was, lr);
     if (status != NEO_ERR_NOT_FOUND) return status;
     say(me, "no checkpoint in %s yet: starting from the beginning\n", saves->dir);
     return NEO_OK;
@@ -158,15 +191,14 @@ static const char *cli_json(double number, char text[32]) {
     return text;
 }
 
-/* Keeps the state as the best. more: fields of metrics.json, from ',' on. Collective. */
+/* Keeps the state as the best, whose manifest has its loss, too. more: fields of metrics.json, from ',' on. Collective. */
 static neo_status cli_best_keep(const cli_rank *me, const cli_saves *saves, neo_state *state,
-                                int64_t step, const cli_best *best, const char *more) {
+                                int64_t step, double lr, const cli_best *best, const char *more) {
     char dir[4096], path[4096], partial[4096 + 8], loss[32];
-    neo_group group = neo_comm_group(me->comm);
+    neo_metric metrics[] = {{"lr", lr}, {"valid_loss", best->loss}};
     neo_save_desc d = {.dir = cli_best_path(saves, "", dir), .step = step, .keep = 1,
-                       .group = &group};
-    TRY(cli_check_state(me, state, step));
-    TRY(neo_save(me->ctx, &d, state));
+                       .metrics = metrics, .metric_count = 2};
+    TRY(cli_save(me, state, d));
     if (me->rank) return agree(me->comm, NEO_OK);
     snprintf(partial, sizeof partial, "%s.partial", cli_best_path(saves, "/metrics.json", path));
     FILE *f = fopen(partial, "w");

@@ -91,6 +91,21 @@ static void cli_log(neo_log_level level, const char *message, void *user) {
     pthread_mutex_unlock(&job->lock);
 }
 
+/* Ranks that are threads of this process fit into the machine: a group takes memory for each pair
+   of them, and a job has at least four groups of all. */
+static neo_status check_memory(const neo_comm_desc *desc) {
+#if defined(_SC_PHYS_PAGES) && !defined(NEO_COMM_MPI)
+    const double groups = 4.0 * desc->ranks * (double)neo_comm_workspace_bytes(
+        desc, desc->ranks, NEO_BACKEND_THREADS);
+    const double machine = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    if (machine > 0 && groups > machine)
+        REFUSE("--ranks %d: messages between so many threads take %.0f GB, this machine has %.0f",
+               desc->ranks, 1e-9 * groups, 1e-9 * machine);
+#endif
+    (void)desc;
+    return NEO_OK;
+}
+
 /* Describes the ranks of the job. */
 static neo_status cli_describe(cli_job *job, const cli_machine *machine, int64_t seed) {
     const char *isa = getenv("NEO_ISA"), *looks = getenv("NEO_CHECK_FINITE");
@@ -106,7 +121,7 @@ static neo_status cli_describe(cli_job *job, const cli_machine *machine, int64_t
     desc.ctx.threads = (int)machine->threads;
     desc.ctx.check_finite = machine->check_finite || (looks && strcmp(looks, "0"));
     job->comm = desc;
-    return NEO_OK;
+    return check_memory(&desc);
 }
 
 /* The options agree with the ranks that the launcher has started. */

@@ -8,7 +8,8 @@
    cycle. The bytes of malloc that are in use, the resident set, descriptors and threads are
    compared with those after the first cycles, where the system is Linux.
 
-     cycles [COUNT]     by default 200 cycles, 100,000 where ATTACK is set */
+     cycles [COUNT]     by default 200 cycles, 100,000 where ATTACK is set; SIGINT and SIGTERM end
+                        them early, with the figures so far */
 #include "neo_data.h"
 #include "neo_fsdp.h"
 
@@ -284,8 +285,10 @@ int main(int argc, char **argv) {
 #endif
     snprintf(folder, sizeof folder, "%s/neo_cycles.%d", tmp ? tmp : "/tmp", (int)getpid());
     if (mkdir(folder, 0777) != 0) return printf("FAILED %s cannot be made\n", folder), 1;
+    if (neo_stop_on_signals() != NEO_OK) return printf("FAILED %s\n", neo_last_error()), 1;
     for (int64_t i = 1; i <= count; i++) {
         cycle(i);
+        if (neo_stop_signal()) count = i;
         if (i == WARM_UP || i == 1) first = measure();
         if (i <= WARM_UP || (i % 100 && i != count)) continue;
         usage u = settled(&first);

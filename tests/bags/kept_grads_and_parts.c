@@ -106,7 +106,7 @@ static void several_batches_add_up(void) {
     CHECK_OK(neo_bags_add_grad(bags, 2, rows, 3, neo_tensor_2d(mine, NEO_F32, 3, 40)));
     for (int i = 0; i < 3; i++)
         for (int c = 0; c < 40; c++) want[2][rows[i] * 40 + c] += (double)mine[i * 40 + c];
-    double squares = 0;
+    double squares = 0, of_table[4] = {0, 0, 0, 0};
     int64_t seen = 0;
     for (int64_t i = 0; i < neo_bags_kept_count(bags); i++) {
         int32_t t;
@@ -115,6 +115,7 @@ static void several_batches_add_up(void) {
         for (int64_t c = 0; c < DIMS[t]; c++) {
             CHECK_NEAR(g[c], want[t][row * DIMS[t] + c], 1e-4);
             squares += (double)g[c] * (double)g[c];
+            of_table[t] += (double)g[c] * (double)g[c];
             want[t][row * DIMS[t] + c] = 0;
         }
         seen++;
@@ -128,6 +129,13 @@ static void several_batches_add_up(void) {
     neo_exact_zero(&sum);
     CHECK_OK(neo_bags_grad_squares(bags, &sum));
     CHECK_NEAR(neo_exact_value(&sum), squares, squares * 1e-6);
+    for (int t = 0; t < 4; t++) {
+        neo_exact_zero(&sum);
+        CHECK_OK(neo_bags_table_squares(bags, t, &sum));
+        CHECK_NEAR(neo_exact_value(&sum), of_table[t], of_table[t] * 1e-6);
+    }
+    CHECK_ERR(neo_bags_table_squares(bags, 4, &sum), NEO_ERR_ARG, "no such table");
+    CHECK_ERR(neo_bags_table_squares(bags, 0, NULL), NEO_ERR_ARG, "sum is NULL");
     CHECK_OK(neo_bags_scale_grads(bags, 0.5f));
     neo_exact_zero(&sum);
     CHECK_OK(neo_bags_grad_squares(bags, &sum));

@@ -641,6 +641,37 @@ static neo_status shared_cores(neo_comm *comm, void *user) {
     return NEO_OK;
 }
 
+/* What the function of a rank leaves is said, unless the rank failed: then its error is news. */
+static void count_left(neo_log_level level, const char *message, void *user) {
+    (void)level;
+    __atomic_fetch_add((int *)user, strstr(message, "not destroyed yet: 1 tensor") != NULL,
+                       __ATOMIC_RELAXED);
+}
+typedef struct leaver {
+    neo_status status;
+    neo_ctx *ctx[2];
+    neo_tensor left[2];
+} leaver;
+static neo_status leave_tensors(neo_comm *comm, void *user) {
+    leaver *l = user;
+    const int rank = neo_comm_rank(comm);
+    const int64_t shape[1] = {8};
+    l->ctx[rank] = neo_comm_ctx(comm);
+    EXPECT_OK(comm, neo_tensor_alloc(l->ctx[rank], NEO_F32, 1, shape, &l->left[rank]));
+    return l->status == NEO_OK ? NEO_OK : neo_fail(l->status, "the disk is full");
+}
+static int what_is_left(void) {
+    int bad = 0;
+    for (int fails = 0; fails < 2; fails++) {
+        int said = 0;
+        leaver l = {fails ? NEO_ERR_IO : NEO_OK, {NULL}, {{0}}};
+        neo_comm_desc d = {.ctx = {.logger = {count_left, &said}}};
+        bad += neo_comm_spawn(2, &d, leave_tensors, &l, NULL) != l.status || said != 2 * !fails;
+        for (int r = 0; r < 2; r++) neo_tensor_free(l.ctx[r], &l.left[r]);
+    }
+    return bad;
+}
+
 int main(void) {
     int bad = 0, mpi = launched(), cores = 0;
     neo_ctx *ctx = NULL;
@@ -677,6 +708,7 @@ int main(void) {
     }
     if (!mpi) {
         bad += run_ranks(CROWD, NULL, crowd, NULL);
+        bad += what_is_left();
         neo_comm_desc d = {.timeout_ms = -1, .virtual_clock = 1};
         for (int w = 1; w <= 8; w++) bad += run_ranks(w, &d, clock_stands, NULL);
         d.timeout_ms = 600;

@@ -508,6 +508,18 @@ first_words=$(sed -n 's/^state //p' "$W/out")
 same "without dense numbers, 2 ranks" "$(digest $words --ranks 2 --plan rw)" "$first_words"
 same "without dense numbers, evaluated" \
     "$(digest $words --test "$W/words.csv" --checkpoint "$W/words" --eval --resume)" "$first_words"
+# Numbers alone: a DLRM without tables.
+printf 'header\nquote "\ndelimiter ;\n"Order Id" dense shift=1500 scale=0.001\n' >"$W/numbers.columns"
+printf 'Outcome label positive=won\n' >>"$W/numbers.columns"
+numbers="--format delimited --columns $W/numbers.columns ${words#*words.columns} --bottom 1-4"
+first_numbers=$(digest $numbers)
+for how in '--ranks 2 --pipeline off' '--ranks 2 --plan rw --dense-shard full'; do
+    same "without sparse features, $how" "$(digest $numbers $how)" "$first_numbers"
+done
+first_numbers=$(digest $numbers --micro-batches 2 --checkpoint "$W/numbers")
+same "without sparse features, evaluated" \
+    "$(digest $numbers --micro-batches 2 --test "$W/words.csv" --checkpoint "$W/numbers" --eval \
+        --resume --ranks 2)" "$first_numbers"
 for i in 0 1 2 3 4 5 6 7; do echo "0,$i,w$i"; done >"$W/zeros.csv"
 printf 'y label\nx dense\nc category\n' >"$W/zeros.columns"
 $D --data "$W/zeros.csv" --format delimited --columns "$W/zeros.columns" >"$W/out" 2>"$W/err"

@@ -212,6 +212,8 @@ state_of $G $gpt --eval-every 10 --lr 0 --min-lr 0 --patience 2 --checkpoint "$W
 says "gpt, patience" 'no better loss in 2 validations'
 same "gpt, patience: the last step" "$(cd "$W/gpt_over" && echo step-*)" step-000000000030
 saved=$(ls -i "$W"/gpt_over/step-*/manifest.json)
+if grep -q '"metrics": {"lr": 0, "valid_loss": [0-9]' "$W"/gpt_over/best/step-*/manifest.json
+then pass; else fail "gpt: the manifest of best/ has no loss"; fi
 state_of $G $gpt --eval-every 10 --lr 0 --min-lr 0 --patience 2 --checkpoint "$W/gpt_over" \
     --resume >/dev/null
 if grep -q 'loss 0.0000' "$W/err"; then fail "gpt, patience: it shows a loss"; else pass; fi
@@ -226,6 +228,11 @@ if grep -q '^{"at":[0-9]*,"loss":[0-9.]*,"step":[0-9]*}$' "$W/gpt/best/metrics.j
 # it.
 if "$D" --help | grep -q -- '--timeout SECONDS'; then pass; else fail "no --timeout"; fi
 state_of $D $long --epochs 0 --timeout 0 >/dev/null && pass || fail "--timeout 0: $(cat "$W/err")"
+# Threads whose messages do not fit into the machine are refused before they take its memory.
+if [ "$(awk '/^MemTotal/ { print $2 < 30e6 }' /proc/meminfo 2>/dev/null)" = 1 ]; then
+    if (ulimit -v 4000000; timeout 60 $D --synthetic 100 --ranks 1024) >"$W/out" 2>"$W/err"; then fail "1024 ranks"; else
+        says "1024 ranks" '--ranks 1024: messages between so many threads take .* GB'; fi
+fi
 NEO_ISA=scalar state_of $D --synthetic 200 $small --ranks 2 >/dev/null
 case $(uname -m) in
 x86_64 | aarch64) same "plain C is said once" \
@@ -268,6 +275,7 @@ sick() {
 }
 back='--resume goes back to step 100: give it a smaller --lr or --clip-norm'
 tensor="(bottom|top|bags)\.[^ ]*( is not finite)?; $back"
+norm='the largest gradient norm is [-a-z0-9.+]*, of (bottom|top)\.[0-9]\.(weight|bias)'
 begin='there is no checkpoint: begin again with a smaller --lr or --clip'
 sgd="--synthetic 9600 $small --optimizer sgd"
 good=$(state_of $D $sgd --lr 0.01 --epochs 2)
@@ -277,15 +285,19 @@ for ranks in 1 2; do
     # Of the first step the loss is of the weights before it: the weights are looked at.
     for every in 1 2 3; do
         sick "a learning rate too large, $ranks ranks, --every $every" \
-            "step 10[1-3]: the (run has|loss is) [-a-z]*; (the largest weight is .*, in )?$tensor" \
+            "step 10[1-3]: the (run has diverged|loss is [-a-z]*; $norm); (the .*, in )?$tensor" \
             $D $steps --lr 1e9 --epochs 2 --every $every --resume
         same "no checkpoint after it, $ranks ranks" "$(ls "$W/sick$ranks")" step-000000000100
     done
     sick "a loss that is not finite, $ranks ranks" \
-        "step 10[0-9]: the loss is (nan|-?inf); $tensor" \
+        "step 10[0-9]: the loss is (nan|-?inf); $norm; $tensor" \
         $D $steps --lr 1e9 --epochs 2 --every 50 --resume
     same "it goes on from the good one, $ranks ranks" \
         "$(state_of $D $steps --lr 0.01 --epochs 2 --resume)" "$good"
+    if grep -q ' --lr ' "$W/err"; then fail "the same --lr: $(cat "$W/err")"; else pass; fi
+    state_of $D $steps --lr 0.02 --epochs 3 --resume >/dev/null
+    says "another --lr, $ranks ranks" \
+        'warning: step 200 was saved with --lr 0.01, the run goes on with --lr 0.02'
 done
 sick "the last step of a run without checkpoints" \
     "step 1: the run has diverged; .*; $begin" $D --synthetic 96 $small --optimizer sgd --lr 1e9
@@ -317,7 +329,8 @@ sick "gpt, a learning rate too large" "step [0-9]*: the run has diverged; .*; $b
 sick "gpt, a gradient that is not finite" \
     "gradient's norm is nan at step 2; the largest weight is [0-9.e+]*, in [a-z0-9_.]*; $begin" \
     $G $gpt --lr 1e9 --min-lr 1e9 --warmup 0
-sick "gpt, a loss that is not finite" "step [0-9]*: the loss is (nan|inf); .*; $begin" \
+sick "gpt, a loss that is not finite" \
+    "step [0-9]*: the loss is (nan|inf); ${norm%(bottom*}[a-z0-9_.]*; .*; $begin" \
     $G $gpt --ranks 2 --lr 1e9 --min-lr 1e9 --warmup 0 --clip 0 --checkpoint "$W/sick_gpt"
 if ls "$W/sick_gpt"/step-* >/dev/null 2>&1; then fail "gpt: saved after it diverged"; else pass; fi
 

@@ -18,6 +18,7 @@ typedef struct Keep {
     int evaluates;   /* 1: forward alone, between a batch and the step */
     int empty;       /* 1: a step of nothing ends the run */
     neo_exact squares[MAX_STEPS]; /* of the oracle, of each step, after the division by scale */
+    neo_exact of_table[MAX_STEPS]; /* of the table that is step's in turn */
     uint64_t digest;
     int64_t grown;   /* rank 0's */
 } Keep;
@@ -65,6 +66,8 @@ static void keep_oracle(Keep *k, neo_ctx *ctx) {
         CHECK_OK(neo_bags_scale_grads(bags, 1.0f / k->scale));
         neo_exact_zero(&k->squares[step]);
         CHECK_OK(neo_bags_grad_squares(bags, &k->squares[step]));
+        neo_exact_zero(&k->of_table[step]);
+        CHECK_OK(neo_bags_table_squares(bags, step % c->set->tables, &k->of_table[step]));
         if (k->clip > 0) CHECK_OK(neo_bags_scale_grads(bags, clip_factor(k, &k->squares[step])));
         CHECK_OK(neo_bags_step(bags, k->lr));
         step++;
@@ -138,12 +141,16 @@ static neo_status keep_batch(Keep *k, neo_shard *shard, int rank, const Mine *m,
 static neo_status take_step(Keep *k, neo_comm *comm, neo_shard *shard, int step, int first,
                             int end) {
     int rank = neo_comm_rank(comm);
-    neo_exact squares;
+    neo_exact squares, of_table;
     TRY(neo_shard_scale_grads(shard, 1.0f / k->scale));
     neo_exact_zero(&squares);
     TRY(neo_shard_grad_squares(shard, &squares));
     TRY(sum_squares(comm, &squares));
     EXPECT(same_sum(&squares, &k->squares[step]));
+    neo_exact_zero(&of_table);
+    TRY(neo_shard_table_squares(shard, step % k->c.set->tables, &of_table));
+    TRY(sum_squares(comm, &of_table));
+    EXPECT(same_sum(&of_table, &k->of_table[step]));
     if (k->clip > 0) TRY(neo_shard_scale_grads(shard, clip_factor(k, &squares)));
     inside_shard inside = inside_of_shard(shard);
     int64_t before = inside.whole ? 0 : all_to_all_bytes(inside.rows);

@@ -23,7 +23,7 @@ typedef struct model {
     neo_params *params[MLPS];
     neo_mlp *bottom, *top;
     neo_fsdp *dense; /* both MLPs and their optimizer */
-    neo_shard *tables;
+    neo_shard *tables; /* NULL: the data has no sparse features */
     neo_state *state;
     neo_schedule schedule;
     int pipeline, micro_batches;

@@ -122,7 +122,8 @@ static neo_status describe_tables(model *m, const options *o, neo_table_desc *ta
 static neo_status create_tables(model *m, const options *o) {
     neo_plan *plan = NULL;
     size_t count = (size_t)neo_schema_feature_count(m->schema);
-    neo_table_desc *tables = calloc(count + 1, sizeof *tables);
+    if (!count) return NEO_OK;
+    neo_table_desc *tables = calloc(count, sizeof *tables);
     neo_status mine = tables ? describe_tables(m, o, tables, &plan) : out_of_memory();
     neo_status status = agree(m->comm, mine);
     if (status == NEO_OK) status = agree(m->comm, neo_shard_create(m->data, plan, &m->tables));

@@ -108,12 +108,10 @@ static neo_status log_values(run *r, const char *name, const neo_metric_values *
 
 /* Saves a checkpoint, if the run has not diverged. Collective. */
 static neo_status save(run *r) {
-    neo_group group = neo_comm_group(r->me.comm);
-    neo_save_desc d = {.dir = r->o->saves.dir, .step = r->step, .group = &group};
-    TRY(cli_check_state(&r->me, r->m.state, r->step));
-    if (!d.dir) return NEO_OK;
-    TRY(neo_save(r->m.ctx, &d, r->m.state));
-    r->saved = 1;
+    neo_metric lr = {"lr", r->o->lr};
+    neo_save_desc d = {.dir = r->o->saves.dir, .step = r->step, .metrics = &lr, .metric_count = 1};
+    TRY(cli_save(&r->me, r->m.state, d));
+    r->saved = d.dir != NULL;
     return NEO_OK;
 }
 #endif

@@ -29,7 +29,7 @@ static neo_status create_state(run *r) {
     neo_tensor step = neo_tensor_1d(&r->step, NEO_I64, 1);
     TRY(neo_state_create(m->ctx, &m->state));
     TRY(neo_state_add_fsdp(m->state, m->dense));
-    TRY(neo_state_add_shard(m->state, m->tables));
+    if (m->tables) TRY(neo_state_add_shard(m->state, m->tables));
     TRY(neo_state_add_schema(m->state, m->schema));
     TRY(neo_state_add(m->state, NEO_STATE_PROGRESS, "reader.position", position));
     TRY(neo_state_add(m->state, NEO_STATE_PROGRESS, "step", step));
@@ -71,7 +71,7 @@ static neo_status restore(run *r) {
     if (!reads && !resumes) return agree(r->me.comm, check_fresh(&o->saves));
     neo_load_desc d = {.dir = dir, .any_definition = reads && !resumes, .group = &group};
     if (resumes && !reads && r->train.reader)
-        return cli_go_on(&r->me, &o->saves, d, r->m.state, &r->step, &r->saved);
+        return cli_go_on(&r->me, &o->saves, d, r->m.state, o->lr, &r->step, &r->saved);
     neo_status status = neo_load(r->m.ctx, &d, r->m.state, &r->step);
     if (status == NEO_OK) say(&r->me, "loaded step %lld from %s\n", (long long)r->step, dir);
     return status;

@@ -53,7 +53,7 @@ static neo_status forward(model *m, const neo_batch *batch) {
     int64_t n = batch->size;
     neo_tensor x = neo_tensor_rows(m->x, 0, n), e = neo_tensor_rows(m->e, 0, n);
     neo_tensor z = neo_tensor_rows(m->z, 0, n);
-    TRY(neo_shard_forward(m->tables, &batch->sparse, batch->global_size, e));
+    if (m->tables) TRY(neo_shard_forward(m->tables, &batch->sparse, batch->global_size, e));
     TRY(forward_bottom(m, batch, x));
     TRY(neo_interact_forward(m->ctx, 0, x, e, z));
     TRY(neo_fsdp_forward_begin(m->dense, TOP));
@@ -100,7 +100,17 @@ static neo_status step_bottom(model *m, const neo_batch *batch, const part *part
     return NEO_OK;
 }
 
+/* The calls of a step on the tables, if there are any. */
+static neo_status begin_tables(model *m, const neo_batch *batch, const neo_batch *next) {
+    if (!m->tables) return NEO_OK;
+    TRY(neo_shard_forward_begin(m->tables, &batch->sparse, batch->global_size));
+    return next ? neo_shard_prefetch(m->tables, &next->sparse, next->global_size) : NEO_OK;
+}
+static neo_status take_rows(model *m, neo_tensor e) {
+    return m->tables ? neo_shard_forward_end(m->tables, e) : NEO_OK;
+}
 static neo_status end_tables(model *m, float lr) {
+    if (!m->tables) return NEO_OK;
     return m->keeps ? neo_shard_accumulate_end(m->tables) : neo_shard_backward_end(m->tables, lr);
 }
 
@@ -120,7 +130,7 @@ static neo_status step_kept(model *m, float lr) {
     }
     m->kept = 0;
     m->sum[m->turn] = sum;
-    return neo_fsdp_step_tables(m->dense, m->tables, lr);
+    return m->tables ? neo_fsdp_step_tables(m->dense, m->tables, lr) : neo_fsdp_step(m->dense, lr);
 }
 
 /* One batch, and the step if `last` (it is the last batch of a step). The sum of its losses, over
@@ -137,15 +147,14 @@ static neo_status train_batch(model *m, neo_batch *batch, const neo_batch *next,
     neo_tensor e = neo_tensor_rows(m->e, 0, n), de = neo_tensor_rows(m->de, 0, n);
     neo_tensor z = neo_tensor_rows(m->z, 0, n), dz = neo_tensor_rows(m->dz, 0, n);
 
-    TRY(neo_shard_forward_begin(m->tables, &batch->sparse, batch->global_size));
-    if (overlap && next) TRY(neo_shard_prefetch(m->tables, &next->sparse, next->global_size));
-    if (!overlap) TRY(neo_shard_forward_end(m->tables, e));
+    TRY(begin_tables(m, batch, overlap ? next : NULL));
+    if (!overlap) TRY(take_rows(m, e));
     TRY(forward_bottom(m, batch, x));
-    if (overlap) TRY(neo_shard_forward_end(m->tables, e));
+    if (overlap) TRY(take_rows(m, e));
     TRY(neo_interact_forward(m->ctx, 0, x, e, z));
     TRY(step_top(m, batch, parts, count));
     TRY(neo_interact_backward(m->ctx, 0, x, e, dz, dx, de));
-    TRY(neo_shard_backward_begin(m->tables, de));
+    if (m->tables) TRY(neo_shard_backward_begin(m->tables, de));
     if (!overlap) TRY(end_tables(m, lr));
     TRY(step_bottom(m, batch, parts, count));
     if (overlap) TRY(end_tables(m, lr));

@@ -26,7 +26,7 @@ static neo_status count_loss(run *r, neo_progress *bar, const batch_under_way *b
     r->samples += b->size;
     double mean = neo_exact_value(loss) / (double)b->size;
     neo_progress_update(bar, b->end, mean);
-    return cli_check_loss(&r->me, r->m.state, r->step + 1, mean);
+    return cli_check_loss(&r->me, r->m.state, r->step + 1, mean, r->m.dense);
 }
 
 /* Waits for the batch that may still run on a GPU. */
@@ -158,7 +158,8 @@ static neo_status keep_best(run *r) {
     if (!r->o->saves.dir) return NEO_OK;
     snprintf(figures, sizeof figures, ",\"valid_auc\":%s,\"valid_ne\":%s",
              cli_json(r->valid.auc, auc), cli_json(r->valid.ne, ne));
-    return cli_best_keep(&r->me, &r->o->saves, r->m.state, r->step, &now, figures);
+    return cli_best_keep(&r->me, &r->o->saves, r->m.state, r->step, r->o->lr, &now,
+                         figures);
 }
 
 /* Figures on the validation or the test data after an epoch, and the epoch's line. */

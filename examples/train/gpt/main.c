@@ -22,7 +22,7 @@
 
 static neo_status validate(run *r, double *mean) {
     TRY(evaluate(&r->t, r->text->train, r->text->length, mean));
-    return r->t.stops ? NEO_OK : cli_check_loss(&r->me, r->state, r->step, *mean);
+    return r->t.stops ? NEO_OK : cli_check_loss(&r->me, r->state, r->step, *mean, r->t.fsdp);
 }
 
 /* Shows the mean losses of the steps up to `until`, which are over. *mean: the last one. */
@@ -32,7 +32,7 @@ static neo_status see_losses(run *r, int64_t until, neo_progress *bar, double *m
         TRY(sum_loss(&r->t, &r->t.loss[r->seen % 2], mean));
         *mean /= (double)(sequences * r->o->context);
         neo_progress_update(bar, sequences * (r->seen + 1), *mean);
-        TRY(cli_check_loss(&r->me, r->state, r->seen + 1, *mean));
+        TRY(cli_check_loss(&r->me, r->state, r->seen + 1, *mean, r->t.fsdp));
     }
     return NEO_OK;
 }
@@ -42,7 +42,7 @@ static neo_status keep_best(run *r, double val, int *is_best) {
     *is_best = cli_best_is(&r->best, r->step, val);
     if (*is_best) r->best = (cli_best){r->step, val};
     if (!*is_best || !r->o->saves.dir || !r->o->eval_every) return NEO_OK;
-    return cli_best_keep(&r->me, &r->o->saves, r->state, r->step, &r->best, "");
+    return cli_best_keep(&r->me, &r->o->saves, r->state, r->step, r->o->lr, &r->best, "");
 }
 
 /* Ends the training where --patience is at its end. */

@@ -112,12 +112,10 @@ static neo_status create_state(run *r) {
 
 /* Saves a checkpoint, if the run has not diverged. Collective. */
 static neo_status save(run *r) {
-    neo_group group = neo_comm_group(r->me.comm);
-    neo_save_desc d = {.dir = r->o->saves.dir, .step = r->step, .group = &group};
-    TRY(cli_check_state(&r->me, r->state, r->step));
-    if (!d.dir) return NEO_OK;
-    TRY(neo_save(r->me.ctx, &d, r->state));
-    r->saved = 1;
+    neo_metric lr = {"lr", r->o->lr};
+    neo_save_desc d = {.dir = r->o->saves.dir, .step = r->step, .metrics = &lr, .metric_count = 1};
+    TRY(cli_save(&r->me, r->state, d));
+    r->saved = d.dir != NULL;
     return NEO_OK;
 }
 
@@ -143,7 +141,7 @@ static neo_status restore(run *r) {
     if (o->load) TRY(agree(r->me.comm, load_weights(r)));
     if (dir) TRY(agree(r->me.comm, r->me.rank ? NEO_OK : open_checkpoints(&o->saves)));
     if (!o->saves.resume) return NEO_OK;
-    return cli_go_on(&r->me, &o->saves, d, r->state, &r->step, &r->saved);
+    return cli_go_on(&r->me, &o->saves, d, r->state, o->lr, &r->step, &r->saved);
 }
 
 /* --summary: a sample is a sequence; the token table is multiplied at the end, attention is
