@@ -989,8 +989,8 @@ typedef struct neo__work {
     const void *in;
     void *out;
     int64_t count; /* of one part, where counts are NULL */
-    int64_t in_count, out_count, at; /* of this rank's in and out; of one in the other, where that
-                                        has all parts: see neo__check_parts */
+    int64_t in_count, out_count; /* elements of this rank's in and out */
+    int64_t at; /* where its part begins in the one that has all parts */
     size_t each;   /* bytes of an element; of a coded row */
     neo_rows rows; /* cols 0: no rows */
     const int64_t *in_counts, *out_counts; /* [W], or NULL */
@@ -2333,7 +2333,7 @@ static neo_status neo__check_reduce(const neo__work *w) {
 static int neo__in_has_all(const neo__work *w) {
     return w->call.op == (int)NEO_COMM_REDUCE_SCATTER || w->call.op == (int)NEO_COMM_SCATTER;
 }
-/* The counts of a call; in or out of most have a part of each rank, or both. */
+/* Counts of a call: in and out are whole, or one of them or both have a part of each rank. */
 static neo_status neo__check_parts(neo_comm *c, neo__work *w) {
     NEO__TRY(neo__comm_check(c, w->function));
     if (w->call.op == (int)NEO_COMM_ALL_REDUCE) return NEO_OK;
