@@ -1912,7 +1912,7 @@ enum { NEO__MAX_THREADS = 256, NEO__MASK_BYTES = 2048 };
 #if defined(_WIN32)
 typedef SRWLOCK neo__mutex;
 typedef CONDITION_VARIABLE neo__cond;
-typedef HANDLE neo__thread;
+typedef HANDLE neo__thread_id;
 NEO__UNUSED static void neo__mutex_init(neo__mutex *m) { InitializeSRWLock(m); }
 NEO__UNUSED static void neo__mutex_destroy(neo__mutex *m) { (void)m; }
 NEO__UNUSED static void neo__mutex_lock(neo__mutex *m) { AcquireSRWLockExclusive(m); }
@@ -1941,7 +1941,7 @@ NEO__UNUSED static void neo__core_mask(unsigned char *mask) { memset(mask, 0, NE
 #else
 typedef pthread_mutex_t neo__mutex;
 typedef pthread_cond_t neo__cond;
-typedef pthread_t neo__thread;
+typedef pthread_t neo__thread_id;
 /* Conditions count time as neo_time_ns does, where the system can. */
 #if defined(__APPLE__)
 #define NEO__COND_CLOCK CLOCK_REALTIME
@@ -2020,50 +2020,50 @@ NEO__UNUSED static int neo__core_count(void) {
     return neo__mask_cores(mask);
 }
 
-/* A thread's entry; kept by the starter until the thread is joined. */
-typedef struct neo__thread_start {
+typedef struct neo__thread { /* kept by its starter until it is joined */
+    neo__thread_id id;
     void (*fn)(void *arg);
     void *arg;
-} neo__thread_start;
+} neo__thread;
 /* neo__thread_run: 1, or 0 and errno. neo__thread_create: the same for threads of neo's own, which
    block all signals: signals are for the program's threads. */
 #if defined(_WIN32)
 NEO__UNUSED static DWORD WINAPI neo__thread_main(LPVOID p) {
-    neo__thread_start *s = (neo__thread_start *)p;
-    s->fn(s->arg);
+    neo__thread *t = (neo__thread *)p;
+    t->fn(t->arg);
     return 0;
 }
-NEO__UNUSED static int neo__thread_run(neo__thread *t, neo__thread_start *start) {
-    *t = CreateThread(NULL, 0, neo__thread_main, start, 0, NULL);
+NEO__UNUSED static int neo__thread_run(neo__thread *t, void (*fn)(void *arg), void *arg) {
+    t->fn = fn, t->arg = arg;
+    t->id = CreateThread(NULL, 0, neo__thread_main, t, 0, NULL);
     errno = EAGAIN;
-    return *t != NULL;
+    return t->id != NULL;
 }
-NEO__UNUSED static int neo__thread_create(neo__thread *t, neo__thread_start *start) {
-    return neo__thread_run(t, start);
-}
-NEO__UNUSED static void neo__thread_join(neo__thread t) {
-    WaitForSingleObject(t, INFINITE);
-    CloseHandle(t);
+#define neo__thread_create neo__thread_run /* there are no signals */
+NEO__UNUSED static void neo__thread_join(const neo__thread *t) {
+    WaitForSingleObject(t->id, INFINITE);
+    CloseHandle(t->id);
 }
 #else
 NEO__UNUSED static void *neo__thread_main(void *p) {
-    neo__thread_start *s = (neo__thread_start *)p;
-    s->fn(s->arg);
+    neo__thread *t = (neo__thread *)p;
+    t->fn(t->arg);
     return NULL;
 }
-NEO__UNUSED static int neo__thread_run(neo__thread *t, neo__thread_start *start) {
-    errno = pthread_create(t, NULL, neo__thread_main, start);
+NEO__UNUSED static int neo__thread_run(neo__thread *t, void (*fn)(void *arg), void *arg) {
+    t->fn = fn, t->arg = arg;
+    errno = pthread_create(&t->id, NULL, neo__thread_main, t);
     return errno == 0;
 }
-NEO__UNUSED static int neo__thread_create(neo__thread *t, neo__thread_start *start) {
+NEO__UNUSED static int neo__thread_create(neo__thread *t, void (*fn)(void *arg), void *arg) {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int done = neo__thread_run(t, start);
+    int done = neo__thread_run(t, fn, arg);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return done;
 }
-NEO__UNUSED static void neo__thread_join(neo__thread t) { pthread_join(t, NULL); }
+NEO__UNUSED static void neo__thread_join(const neo__thread *t) { pthread_join(t->id, NULL); }
 #endif
 
 /* One rounding mode for all of neo: to nearest even, denormals kept. Entry points and workers set
@@ -2154,7 +2154,7 @@ typedef struct neo__wire_call {
     size_t piece_bytes;
 } neo__wire_call;
 /* Bytes of the first `cols` numbers of a coded row, or of a row of so many. */
-NEO__INLINE size_t neo__code_bytes(int wire, int64_t cols) {
+NEO__EVERYWHERE NEO__INLINE size_t neo__code_bytes(int wire, int64_t cols) {
     const size_t n = (size_t)cols, blocks = (n + NEO__CODE_BLOCK - 1) / NEO__CODE_BLOCK;
     if (wire == NEO__CODE_F32) return n * 4;
     if (wire <= NEO__CODE_BF16) return (n + 1) / 2 * 4;
@@ -2198,11 +2198,11 @@ extern "C" {
 /* Host memory that the context's device copies fast; as neo_alloc without a device. */
 NEO_API void *neo__pinned_alloc(neo_ctx *ctx, size_t bytes);
 NEO_API void neo__pinned_free(neo_ctx *ctx, void *p, size_t bytes);
-/* From any thread, of a context with a device; what they read must be there (neo__event_wait), and
-   what they write is there on return. move: memory of the host or of any device of the process; of
-   0 bytes: only makes the device the thread's current one. */
-NEO_API neo_status neo__device_move(neo_ctx *ctx, void *to, const void *from, size_t bytes);
-/* On the processor or on the device; from any thread. */
+/* By the processor or by the device, from any thread; what they read must be there
+   (neo__event_wait), and what they write is there on return. move: the device also between memory
+   of the host and of any device of the process. */
+NEO_API neo_status neo__device_move(const neo_ctx *ctx, neo_place place, void *to,
+                                    const void *from, size_t bytes);
 NEO_API neo_status neo__device_combine(const neo_ctx *ctx, neo_place place,
                                        const neo__combine_call *call);
 NEO_API neo_status neo__device_encode(const neo_ctx *ctx, neo_place place,
@@ -2990,6 +2990,13 @@ typedef struct neo__linear_grads_call {
     neo__gemm_call dw;
     neo__column_sums_call dbias;
 } neo__linear_grads_call;
+/* The derivative of an activation is a function of z or of y; the other may have no memory. */
+NEO__EVERYWHERE NEO__INLINE int neo__act_needs_z(neo_activation act) {
+    return act == NEO_ACT_GELU || act == NEO_ACT_HARDSWISH;
+}
+NEO__EVERYWHERE NEO__INLINE int neo__act_needs_y(neo_activation act) {
+    return act == NEO_ACT_RELU || act == NEO_ACT_SIGMOID || act == NEO_ACT_TANH;
+}
 /* out = act(z), or dy act'(z, y), row by row. */
 typedef struct neo__activation_call {
     neo_activation act;
@@ -3587,7 +3594,6 @@ typedef struct neo__pool {
 typedef struct neo__worker {
     neo__pool *pool;
     neo__thread thread;
-    neo__thread_start start;
     int index; /* 1 ..: the caller is worker 0 */
 } neo__worker;
 
@@ -3743,12 +3749,14 @@ NEO_API void *neo__pinned_alloc(neo_ctx *ctx, size_t bytes) {
 NEO_API void neo__pinned_free(neo_ctx *ctx, void *p, size_t bytes) {
     neo__free_on(ctx, ctx->on, 1, p, bytes);
 }
-NEO_API neo_status neo__device_move(neo_ctx *ctx, void *to, const void *from, size_t bytes) {
-    return ctx->on->move(ctx->on, to, from, bytes);
-}
 /* The device in whose memory `place` is. */
 NEO__INLINE neo_device *neo__device_at(const neo_ctx *ctx, neo_place place) {
     return place == NEO_DEVICE ? ctx->on : (neo_device *)(uintptr_t)&ctx->cpu;
+}
+NEO_API neo_status neo__device_move(const neo_ctx *ctx, neo_place place, void *to,
+                                    const void *from, size_t bytes) {
+    neo_device *d = neo__device_at(ctx, place);
+    return d->move(d, to, from, bytes);
 }
 NEO_API neo_status neo__device_combine(const neo_ctx *ctx, neo_place place,
                                        const neo__combine_call *call) {
@@ -3918,7 +3926,7 @@ static void neo__pool_stop(neo__pool *pool, int started) {
     pool->quit = 1;
     neo__cond_broadcast(&pool->wake);
     neo__mutex_unlock(&pool->lock);
-    for (int i = 0; i < started; i++) neo__thread_join(pool->workers[i].thread);
+    for (int i = 0; i < started; i++) neo__thread_join(&pool->workers[i].thread);
     neo__mutex_destroy(&pool->lock);
     neo__cond_destroy(&pool->wake);
     neo__cond_destroy(&pool->done);
@@ -3933,9 +3941,7 @@ static neo_status neo__pool_start(neo__pool *pool, neo__worker *workers, int wor
     for (int i = 0; i < worker_count; i++) {
         workers[i].pool = pool;
         workers[i].index = i + 1;
-        workers[i].start.fn = neo__worker_main;
-        workers[i].start.arg = &workers[i];
-        if (!neo__thread_create(&workers[i].thread, &workers[i].start)) {
+        if (!neo__thread_create(&workers[i].thread, neo__worker_main, &workers[i])) {
             neo__pool_stop(pool, i);
             return neo_fail(NEO_ERR_SYSTEM, "neo_ctx_create: cannot start thread %d of %d", i + 2,
                              worker_count + 1);
@@ -7114,10 +7120,6 @@ struct neo_mlp {
     int forward_done;
 };
 
-NEO__INLINE int neo__act_needs_z(neo_activation act) {
-    return act == NEO_ACT_GELU || act == NEO_ACT_HARDSWISH;
-}
-
 NEO__HOT_END
 static neo_status neo__mlp_check(const neo_mlp_desc *d, const char *fn) {
     NEO__CHECK(d && d->name && d->name[0], NEO_ERR_ARG, "%s: a name is required", fn);
@@ -7496,8 +7498,7 @@ NEO_API neo_status neo_activation_forward(neo_ctx *ctx, neo_activation act, neo_
 NEO_API neo_status neo_activation_backward(neo_ctx *ctx, neo_activation act, neo_tensor z,
                                            neo_tensor y, neo_tensor dy, neo_tensor dz) {
     static const char *const fn = "neo_activation_backward";
-    int needs_z = neo__act_needs_z(act);
-    int needs_y = act == NEO_ACT_RELU || act == NEO_ACT_SIGMOID || act == NEO_ACT_TANH;
+    const int needs_z = neo__act_needs_z(act), needs_y = neo__act_needs_y(act);
     NEO__TRY(neo__check_ctx(fn, ctx));
     NEO__TRY(neo__check_activation(fn, act));
     NEO__TRY(neo__check_like(ctx, fn, "dy", dy, dy));
@@ -7652,12 +7653,11 @@ static void neo__activation_part(const neo__cpu_part *part) {
 }
 static neo_status neo__cpu_activation(neo_device *d, const neo__activation_call *call) {
     neo__activation_call c = *call;
-    const int64_t cols = c.cols;
-    const int one_run = (!c.z || c.z_row == cols) && (!c.y || c.y_row == cols) &&
-                        (!c.dy || c.dy_row == cols) && c.out_row == cols;
+    const int one_run = (!c.z || c.z_row == c.cols) && (!c.y || c.y_row == c.cols) &&
+                        (!c.dy || c.dy_row == c.cols) && c.out_row == c.cols;
     if (one_run) c.cols *= c.rows, c.rows = 1;
     if (c.rows == 1) return neo__cpu_run(d, &c, c.cols, NEO__VEC_GRAIN, 16, neo__activation_part);
-    return neo__cpu_run(d, &c, c.rows, 1 + NEO__VEC_GRAIN / 2 / cols, 1, neo__activation_part);
+    return neo__cpu_run(d, &c, c.rows, 1 + NEO__VEC_GRAIN / 2 / c.cols, 1, neo__activation_part);
 }
 
 NEO__INLINE void *neo__element(const void *base, int64_t at, neo_dtype dtype) {

@@ -989,6 +989,8 @@ typedef struct neo__work {
     const void *in;
     void *out;
     int64_t count; /* of one part, where counts are NULL */
+    int64_t in_count, out_count, at; /* of this rank's in and out; of one in the other, where that
+                                        has all parts: see neo__check_parts */
     size_t each;   /* bytes of an element; of a coded row */
     neo_rows rows; /* cols 0: no rows */
     const int64_t *in_counts, *out_counts; /* [W], or NULL */
@@ -1006,6 +1008,7 @@ typedef struct neo__transport {
     neo_comm_backend backend;
     /* carve: its own part of the group's block. */
     void (*carve)(neo_comm *comm, neo__carve *at);
+    int (*takes_devices)(void); /* messages may be in a device's memory; NULL: they may */
     /* start: begin a transfer. finish: wait until all of these are done. release: a finished view
        is not read any more; NULL: receives never look at the sender's memory. All give NEO_OK or
        what broke the group. */
@@ -1037,7 +1040,6 @@ typedef struct neo__transport {
 typedef struct neo__comm_queue {
     neo__cond changed;
     neo__thread thread;
-    neo__thread_start start;
     int runs, quit, ended; /* the thread */
     int inline_only; /* MPI serves the user's thread alone: asynchronous calls block */
     int64_t issued, finished, succeeded;
@@ -1071,10 +1073,10 @@ typedef struct neo__comm_scratch {
     neo__xfer *xfer;    /* [xfer_count] */
     int xfer_count;
     size_t segment_bytes;
-    char *segment[2];   /* MPI, NCCL: [segment_bytes] each */
+    char *segments;     /* MPI: [2][segment_bytes] */
     /* of devices: see >>impl-comm-device */
     char *device, *staging; /* on the device: [2][segment_bytes]; pinned:
-                               [2][stage_slots][stage_bytes] */
+                               [2][stage_slots][stage_bytes], NCCL: [2][segment_bytes] */
     size_t stage_bytes;     /* 0: nothing is staged */
     int stage_slots;
     int direct; /* MPI takes device memory */
@@ -1279,10 +1281,8 @@ static void neo__comm_main(void *arg) {
     neo__clock_leave(comm->clock);
 }
 static neo_status neo__comm_start_thread(neo_comm *comm) {
-    comm->queue.start.fn = neo__comm_main;
-    comm->queue.start.arg = comm;
     neo__clock_enter(comm->clock);
-    comm->queue.runs = neo__thread_create(&comm->queue.thread, &comm->queue.start);
+    comm->queue.runs = neo__thread_create(&comm->queue.thread, neo__comm_main, comm);
     if (comm->queue.runs) return NEO_OK;
     neo__clock_leave(comm->clock);
     return neo_fail(NEO_ERR_SYSTEM, "neo_comm: cannot start a thread: %s", strerror(errno));
@@ -1389,24 +1389,18 @@ static neo_status neo__check_data(const char *function, const char *name, const 
     NEO__CHECK(data || count == 0, NEO_ERR_ARG, "%s: %s is NULL", function, name);
     return NEO_OK;
 }
-/* Elements of all parts; -1 when a count is negative or the sum too large. */
-static int64_t neo__parts_total(int size, int64_t count, const int64_t *counts) {
-    int64_t total = 0, most = INT64_MAX / 16;
-    if (!counts) return count < 0 || count > most / size ? -1 : count * size;
-    for (int p = 0; p < size; p++) {
-        if (counts[p] < 0 || counts[p] > most - total) return -1;
-        total += counts[p];
-    }
-    return total;
-}
 static int64_t neo__part(int64_t count, const int64_t *counts, int p) {
     return counts ? counts[p] : count;
 }
-static int64_t neo__part_offset(int64_t count, const int64_t *counts, int p) {
-    int64_t at = 0;
-    if (!counts) return count * p;
-    for (int i = 0; i < p; i++) at += counts[i];
-    return at;
+/* Elements of all parts; -1 when a count is negative or the sum too large. */
+static int64_t neo__parts_total(int size, int64_t count, const int64_t *counts) {
+    int64_t total = 0, most = INT64_MAX / 16;
+    for (int p = 0; p < size; p++) {
+        const int64_t part = neo__part(count, counts, p);
+        if (part < 0 || part > most - total) return -1;
+        total += part;
+    }
+    return total;
 }
 static int neo__overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes) {
     uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
@@ -1572,7 +1566,7 @@ static void neo__comm_stop(neo_comm *c) {
     neo__clock_wake(c->clock, &c->queue.changed);
     while (!c->queue.ended) (void)neo__clock_wait(c->clock, &c->queue.changed, &c->lock, 0, 0);
     neo__mutex_unlock(&c->lock);
-    neo__thread_join(c->queue.thread);
+    neo__thread_join(&c->queue.thread);
     c->queue.runs = 0;
 }
 static void neo__comm_free(neo_comm *c) {
@@ -1836,19 +1830,19 @@ static int neo__comm_views(const neo_comm *c) {
     return c->transport->release && c->scratch.place == NEO_HOST;
 }
 static char *neo__comm_segment(const neo_comm *c, int i) {
-    return c->scratch.device && c->scratch.place == NEO_DEVICE
-               ? c->scratch.device + (size_t)i * c->scratch.segment_bytes
-               : c->scratch.segment[i];
+    char *both = c->scratch.place == NEO_DEVICE ? c->scratch.device : c->scratch.segments;
+    return both ? both + (size_t)i * c->scratch.segment_bytes : NULL;
 }
 /* If the device has failed, why is in neo_last_error, and the others are told. */
 static neo_status neo__comm_device_did(neo_comm *c, const neo__call *call, neo_status status) {
     if (status == NEO_OK) return NEO_OK;
     return neo__comm_break(c, call, status, "%.280s", neo_last_error());
 }
-/* Inside a device, or from one to another. */
+/* In host memory, inside a device, or from one to another. */
 static neo_status neo__comm_move(neo_comm *c, const neo__call *call, void *to, const void *from,
                                  size_t bytes) {
-    return neo__comm_device_did(c, call, neo__device_move(c->ctx, to, from, bytes));
+    const neo_status status = neo__device_move(c->ctx, c->scratch.place, to, from, bytes);
+    return neo__comm_device_did(c, call, status);
 }
 static neo_status neo__comm_events_make(neo_comm *c) {
     for (int i = 0; i <= c->desc.queue_length && neo_ctx_device(c->ctx); i++) {
@@ -1858,19 +1852,14 @@ static neo_status neo__comm_events_make(neo_comm *c) {
     }
     return NEO_OK;
 }
-#if defined(NEO_COMM_MPI)
-static int neo__mpi_takes_devices(void); /* >>impl-mpi */
-#endif
 /* Transfers that may be under way in each half of scratch.xfer have a slot of pinned memory, into
    which a segment of a sum must fit; stage_bytes 0: nothing is staged. */
 static void neo__comm_stage(neo_comm *c) {
     int others = c->size > 1 ? c->size - 1 : 1, sums = c->tree.most * others + c->scratch.pieces;
     c->scratch.stage_slots = NEO__MAX(sums, 2 * others);
     c->scratch.stage_bytes = 0;
-#if defined(NEO_COMM_MPI)
-    if (c->transport->backend == NEO_BACKEND_MPI && c->size > 1 && !neo__mpi_takes_devices())
+    if (c->size > 1 && c->transport->takes_devices && !c->transport->takes_devices())
         c->scratch.stage_bytes = (c->scratch.segment_bytes / (size_t)others + 63) / 64 * 64;
-#endif
 }
 static neo_status neo__comm_device_make(neo_comm *c) {
     neo_tensor scratch;
@@ -1994,13 +1983,13 @@ static int neo__peer_in_turn(neo_comm *c, int d, int of) {
     return (c->rank / places + node) % nodes * places + (c->rank % places + place) % places;
 }
 
-/* A part of each other rank, from or to its place in `data`. */
+/* A part of each other rank, from or to its place in `data`; own: this rank's part, to each. */
 static void neo__round_add_parts(neo_comm *c, neo__round *r, int send, const char *data,
-                                 const int64_t *offset, size_t size, int first) {
+                                 const int64_t *offset, size_t size, int first, int own) {
     for (int d = 1; d < c->size; d++) {
-        int p = neo__peer_in_turn(c, d, !send);
-        neo__round_add(r, p, send, data + (size_t)offset[p] * size,
-                       (size_t)(offset[p + 1] - offset[p]) * size, first, 0);
+        const int p = neo__peer_in_turn(c, d, !send), part = own ? c->rank : p;
+        neo__round_add(r, p, send, data + (size_t)offset[part] * size,
+                       (size_t)(offset[part + 1] - offset[part]) * size, first, 0);
     }
 }
 
@@ -2124,10 +2113,8 @@ static neo_status neo__reduce_parts(neo_comm *c, const neo__work *w, const int64
 static neo_status neo__gather_parts(neo_comm *c, const neo__call *call, size_t size, char *out,
                                     const int64_t *offset, int first) {
     neo__round r = neo__round_new(c);
-    neo__round_add_parts(c, &r, 0, out, offset, size, first);
-    for (int d = 1; d < c->size; d++)
-        neo__round_add(&r, neo__peer_in_turn(c, d, 0), 1, out + (size_t)offset[c->rank] * size,
-                       (size_t)(offset[c->rank + 1] - offset[c->rank]) * size, first, 0);
+    neo__round_add_parts(c, &r, 0, out, offset, size, first, 0);
+    neo__round_add_parts(c, &r, 1, out, offset, size, first, 1);
     return neo__round_run(c, call, &r);
 }
 
@@ -2215,10 +2202,7 @@ static neo_status neo__copy_part(neo_comm *c, const neo__call *call, void *to, c
                                  int64_t count, size_t size) {
     if (count == 0 || to == from) return NEO_OK;
     if (c->transport->copy) return c->transport->copy(c, to, from, (size_t)count * size);
-    if (c->scratch.place == NEO_DEVICE)
-        return neo__comm_move(c, call, to, from, (size_t)count * size);
-    memmove(to, from, (size_t)count * size);
-    return NEO_OK;
+    return neo__comm_move(c, call, to, from, (size_t)count * size);
 }
 static neo_status neo__all_gather_run(neo_comm *c, const neo__work *w) {
     const int64_t *offset = neo__offsets(c, w);
@@ -2235,8 +2219,8 @@ static neo_status neo__all_to_all_run(neo_comm *c, const neo__work *w) {
     const char *from = (const char *)w->in;
     char *to = (char *)w->out;
     neo__round r = neo__round_new(c);
-    neo__round_add_parts(c, &r, 0, to, out, size, 1);
-    neo__round_add_parts(c, &r, 1, from, in, size, 1);
+    neo__round_add_parts(c, &r, 0, to, out, size, 1, 0);
+    neo__round_add_parts(c, &r, 1, from, in, size, 1, 0);
     NEO__TRY(neo__round_start(c, call, &r));
     neo_status status =
         neo__copy_part(c, call, to + (size_t)out[c->rank] * size, from + (size_t)in[c->rank] * size,
@@ -2253,7 +2237,7 @@ static neo_status neo__rooted_run(neo_comm *c, const neo__work *w, int gather) {
         return neo__one(c, call, call->root, gather, gather ? w->in : w->out, (size_t)mine * size);
     const char *all = gather ? (const char *)w->out : (const char *)w->in;
     neo__round r = neo__round_new(c);
-    neo__round_add_parts(c, &r, !gather, all, offset, size, 1);
+    neo__round_add_parts(c, &r, !gather, all, offset, size, 1, 0);
     NEO__TRY(neo__round_start(c, call, &r));
     char *own = (char *)(uintptr_t)all + (size_t)offset[c->rank] * size;
     neo_status status = neo__copy_part(c, call, gather ? own : w->out, gather ? w->in : own, mine,
@@ -2277,24 +2261,19 @@ static neo_status neo__rows_run(neo_comm *c, const neo__work *w) {
     const neo_place place = c->scratch.place;
     const int gathers = w->call.op == (int)NEO_COMM_ALL_GATHER;
     const int sums = w->call.op == (int)NEO_COMM_REDUCE_SCATTER;
-    const int64_t all = neo__parts_total(c->size, w->count, w->in_counts);
-    const int64_t mine = neo__part(w->count, w->in_counts, c->rank);
-    const int64_t in_rows = gathers ? mine : all;
     neo__work coded = *w;
     char *from = (char *)w->rows.workspace, *to = from;
-    if (gathers) from += (size_t)neo__part_offset(w->count, w->in_counts, c->rank) * w->each;
-    else to += (size_t)all * w->each;
+    if (gathers) from += (size_t)w->at * w->each;
+    else to += (size_t)w->in_count * w->each;
     coded.in = from;
     coded.out = to;
-    for (int p = 0; p < c->size && sums; p++) w->slot_counts[c->size + p] = mine;
+    for (int p = 0; p < c->size && sums; p++) w->slot_counts[c->size + p] = w->out_count;
     if (sums) coded.out_counts = w->slot_counts + c->size;
     neo__wire_call encode =
-        neo__wire_call_of(w->rows.wire, w->rows.exponent, in_rows, w->rows.cols, w->in, from);
+        neo__wire_call_of(w->rows.wire, w->rows.exponent, w->in_count, w->rows.cols, w->in, from);
     neo__wire_call decode =
-        neo__wire_call_of(w->rows.wire, w->rows.exponent, all, w->rows.cols, to, w->out);
+        neo__wire_call_of(w->rows.wire, w->rows.exponent, w->out_count, w->rows.cols, to, w->out);
     decode.pieces = sums ? c->size : 1;
-    if (sums) decode.rows = mine;
-    if (w->out_counts) decode.rows = neo__parts_total(c->size, w->count, w->out_counts);
     decode.piece_bytes = (size_t)decode.rows * w->each;
     NEO__TRY(neo__comm_device_did(c, &w->call, neo__device_encode(ctx, place, &encode)));
     if (w->rows.stats && place == NEO_HOST) neo__wire_add_stats(ctx, &encode, w->rows.stats);
@@ -2333,7 +2312,7 @@ static neo__work neo__work_new(const char *function, neo_comm_op op, const void 
     w.function = function;
     w.call.op = (int32_t)op;
     w.call.dtype = (int32_t)dtype;
-    w.call.count = w.count = count;
+    w.call.count = w.count = w.in_count = w.out_count = count;
     w.in_counts = counts;
     w.in = in;
     w.out = out;
@@ -2351,11 +2330,26 @@ static neo_status neo__check_reduce(const neo__work *w) {
                w->function, neo_dtype_name((neo_dtype)w->call.dtype));
     return NEO_OK;
 }
+static int neo__in_has_all(const neo__work *w) {
+    return w->call.op == (int)NEO_COMM_REDUCE_SCATTER || w->call.op == (int)NEO_COMM_SCATTER;
+}
+/* The counts of a call; in or out of most have a part of each rank, or both. */
 static neo_status neo__check_parts(neo_comm *c, neo__work *w) {
     NEO__TRY(neo__comm_check(c, w->function));
-    w->call.count = neo__parts_total(c->size, w->count, w->in_counts);
-    NEO__CHECK(w->call.count >= 0, NEO_ERR_ARG, "%s: a count is negative, or their sum too large",
-               w->function);
+    if (w->call.op == (int)NEO_COMM_ALL_REDUCE) return NEO_OK;
+    const int both = w->call.op == (int)NEO_COMM_ALL_TO_ALL;
+    const int64_t mine = neo__part(w->count, w->in_counts, c->rank);
+    w->in_count = neo__parts_total(c->size, w->count, w->in_counts);
+    w->out_count = both ? neo__parts_total(c->size, w->count, w->out_counts) : w->in_count;
+    NEO__CHECK(w->in_count >= 0 && w->out_count >= 0, NEO_ERR_ARG,
+               "%s: a count is negative, or their sum too large", w->function);
+    w->call.count = w->out_counts ? -1 : w->in_count; /* -1: each pair agrees on its own */
+    NEO__CHECK(!w->out_counts || mine == w->out_counts[c->rank], NEO_ERR_ARG,
+               "%s: this rank sends itself a part of %" PRId64 ", but expects %" PRId64,
+               w->function, mine, w->out_counts[c->rank]);
+    for (int p = 0; p < c->rank; p++) w->at += neo__part(w->count, w->in_counts, p);
+    if (!both && neo__in_has_all(w)) w->out_count = mine;
+    else if (!both) w->in_count = mine;
     return NEO_OK;
 }
 static neo_status neo__check_root(const neo_comm *c, const neo__work *w) {
@@ -2363,51 +2357,39 @@ static neo_status neo__check_root(const neo_comm *c, const neo__work *w) {
                "%s: root %d is not in a group of %d ranks", w->function, w->call.root, c->size);
     return NEO_OK;
 }
-/* part (this rank's) may lie in all exactly at its place, or outside. */
-static neo_status neo__check_part_place(const neo_comm *c, const neo__work *w, const void *all,
-                                        const void *part) {
-    size_t size = w->each;
-    int64_t mine = neo__part(w->count, w->in_counts, c->rank);
-    const char *place =
-        (const char *)all + (size_t)neo__part_offset(w->count, w->in_counts, c->rank) * size;
-    NEO__CHECK(part == (const void *)place ||
-                   !neo__overlap(all, (size_t)w->call.count * size, part, (size_t)mine * size),
-               NEO_ERR_ARG, "%s: in and out overlap, but not as this rank's part", w->function);
-    return NEO_OK;
+/* `part` is the one from element `at` on of `all`, or apart from it. */
+static int neo__in_place(const void *all, int64_t all_count, const void *part, int64_t at,
+                         int64_t count, size_t size) {
+    return (uintptr_t)all + (size_t)at * size == (uintptr_t)part ||
+           !neo__overlap(all, (size_t)all_count * size, part, (size_t)count * size);
 }
-
+/* One buffer has all parts, on the root where there is one; the other has this rank's part. Or
+   both are whole. */
+static neo_status neo__parts_issue(neo_comm *c, neo__work *w, neo_ticket *ticket) {
+    const int op = w->call.op, rooted = op == (int)NEO_COMM_GATHER || op == (int)NEO_COMM_SCATTER;
+    const int whole = !rooted || c->rank == w->call.root, in_has_all = neo__in_has_all(w);
+    const neo_dtype dtype = (neo_dtype)w->call.dtype;
+    NEO__TRY(neo__check_parts(c, w));
+    NEO__TRY(neo__check_root(c, w));
+    if (whole || !in_has_all)
+        NEO__TRY(neo__check_data(w->function, "in", w->in, w->in_count, dtype));
+    if (whole || in_has_all)
+        NEO__TRY(neo__check_data(w->function, "out", w->out, w->out_count, dtype));
+    const int apart =
+        in_has_all ? neo__in_place(w->in, w->in_count, w->out, w->at, w->out_count, w->each)
+                   : neo__in_place(w->out, w->out_count, w->in, w->at, w->in_count, w->each);
+    NEO__CHECK(apart || !whole, NEO_ERR_ARG, "%s: in and out overlap, but not in place",
+               w->function);
+    NEO__TRY(neo__check_reduce(w));
+    return neo__work_issue(c, w, ticket);
+}
 NEO_API neo_status neo_comm_all_reduce(neo_comm *c, neo_reduce reduce, const void *in, void *out,
                                        int64_t count, neo_dtype dtype, neo_ticket *ticket) {
     neo__work w = neo__work_new(__func__, NEO_COMM_ALL_REDUCE, in, out, count, NULL, dtype);
     w.call.reduce = (int32_t)reduce;
-    NEO__TRY(neo__comm_check(c, w.function));
-    NEO__TRY(neo__check_data(w.function, "in", in, count, dtype));
-    NEO__TRY(neo__check_data(w.function, "out", out, count, dtype));
-    NEO__TRY(neo__check_reduce(&w));
-    size_t bytes = (size_t)count * neo_dtype_size(dtype);
-    NEO__CHECK(in == out || !neo__overlap(in, bytes, out, bytes), NEO_ERR_ARG,
-               "%s: in and out overlap in part", w.function);
-    return neo__work_issue(c, &w, ticket);
+    return neo__parts_issue(c, &w, ticket);
 }
 NEO__HOT_END
-/* One buffer has all parts, on the root where there is one; the other has this rank's part. */
-static neo_status neo__parts_issue(neo_comm *c, neo__work *w, neo_ticket *ticket) {
-    const int op = w->call.op, rooted = op == (int)NEO_COMM_GATHER || op == (int)NEO_COMM_SCATTER;
-    const int in_has_all = op == (int)NEO_COMM_REDUCE_SCATTER || op == (int)NEO_COMM_SCATTER;
-    const void *all = in_has_all ? w->in : w->out, *part = in_has_all ? w->out : w->in;
-    const neo_dtype dtype = (neo_dtype)w->call.dtype;
-    NEO__TRY(neo__check_parts(c, w));
-    NEO__TRY(neo__check_root(c, w));
-    NEO__TRY(neo__check_data(w->function, in_has_all ? "out" : "in", part,
-                             neo__part(w->count, w->in_counts, c->rank), dtype));
-    if (!rooted || c->rank == w->call.root) {
-        NEO__TRY(neo__check_data(w->function, in_has_all ? "in" : "out", all, w->call.count,
-                                 dtype));
-        NEO__TRY(neo__check_part_place(c, w, all, part));
-    }
-    NEO__TRY(neo__check_reduce(w));
-    return neo__work_issue(c, w, ticket);
-}
 NEO_API neo_status neo_comm_reduce_scatter(neo_comm *c, neo_reduce reduce, const void *in,
                                            void *out, int64_t count, const int64_t *counts,
                                            neo_dtype dtype, neo_ticket *ticket) {
@@ -2435,24 +2417,14 @@ NEO_API neo_status neo_comm_scatter(neo_comm *c, const void *in, void *out, int6
     return neo__parts_issue(c, &w, ticket);
 }
 static neo_status neo__all_to_all_issue(neo_comm *c, neo__work *w, neo_ticket *ticket) {
-    int64_t in_total = neo__parts_total(c->size, w->count, w->in_counts);
-    int64_t out_total = neo__parts_total(c->size, w->count, w->out_counts);
-    const neo__operand in = {"in", w->in, in_total}, out = {"out", w->out, out_total};
-    NEO__CHECK(in_total >= 0 && out_total >= 0, NEO_ERR_ARG,
-               "%s: a count is negative, or their sum too large", w->function);
+    NEO__TRY(neo__check_parts(c, w));
+    const neo__operand in = {"in", w->in, w->in_count}, out = {"out", w->out, w->out_count};
     NEO__TRY(neo__check_operands(w->function, (neo_dtype)w->call.dtype, in, out));
-    int64_t to_self = neo__part(w->count, w->in_counts, c->rank),
-            of_self = neo__part(w->count, w->out_counts, c->rank);
-    NEO__CHECK(to_self == of_self, NEO_ERR_ARG,
-               "%s: this rank sends itself %" PRId64 " elements, but expects %" PRId64, w->function,
-               to_self, of_self);
-    w->call.count = w->in_counts ? -1 : in_total; /* ranks need not agree on more than each pair */
     return neo__work_issue(c, w, ticket);
 }
 NEO_API neo_status neo_comm_all_to_all(neo_comm *c, const void *in, void *out, int64_t count,
                                        neo_dtype dtype, neo_ticket *ticket) {
     neo__work w = neo__work_new(__func__, NEO_COMM_ALL_TO_ALL, in, out, count, NULL, dtype);
-    NEO__TRY(neo__comm_check(c, w.function));
     return neo__all_to_all_issue(c, &w, ticket);
 }
 NEO_API neo_status neo_comm_all_to_allv(neo_comm *c, const void *in, const int64_t *in_counts,
@@ -2460,7 +2432,6 @@ NEO_API neo_status neo_comm_all_to_allv(neo_comm *c, const void *in, const int64
                                         neo_ticket *ticket) {
     neo__work w = neo__work_new(__func__, NEO_COMM_ALL_TO_ALL, in, out, 0, in_counts, dtype);
     w.out_counts = out_counts;
-    NEO__TRY(neo__comm_check(c, w.function));
     NEO__CHECK(in_counts && out_counts, NEO_ERR_ARG, "%s: in_counts or out_counts is NULL",
                w.function);
     return neo__all_to_all_issue(c, &w, ticket);
@@ -2508,20 +2479,20 @@ static neo_status neo__check_leaves(const neo_comm *comm, const char *function) 
                neo_ctx_repro_shards(comm->ctx), comm->size);
     return NEO_OK;
 }
-/* A piece may hold out at its place (in elements), or be elsewhere. */
+/* A piece may hold out at its place, or be elsewhere. */
 static neo_status neo__leaves_issue(neo_comm *c, neo__work *w, const void *const *pieces,
-                                    int64_t out_count, int64_t place, neo_ticket *ticket) {
-    const size_t size = w->each, out_bytes = (size_t)out_count * size;
+                                    neo_ticket *ticket) {
+    const neo_dtype dtype = (neo_dtype)w->call.dtype;
+    NEO__TRY(neo__check_parts(c, w));
+    NEO__TRY(neo__check_data(w->function, "out", w->out, w->out_count, dtype));
     NEO__TRY(neo__check_leaves(c, w->function));
     NEO__TRY(neo__check_reduce(w));
     NEO__CHECK(pieces, NEO_ERR_ARG, "%s: pieces is NULL", w->function);
     w->pieces = c->tree.pieces_of[c->rank + 1] - c->tree.pieces_of[c->rank];
     for (int k = 0; k < w->pieces; k++) {
-        NEO__TRY(neo__check_data(w->function, "a piece", pieces[k], w->call.count,
-                                 (neo_dtype)w->call.dtype));
-        int there = (const char *)pieces[k] + (size_t)place * size == (const char *)w->out;
+        NEO__TRY(neo__check_data(w->function, "a piece", pieces[k], w->call.count, dtype));
         NEO__CHECK(
-            there || !neo__overlap(pieces[k], (size_t)w->call.count * size, w->out, out_bytes),
+            neo__in_place(pieces[k], w->call.count, w->out, w->at, w->out_count, w->each),
             NEO_ERR_ARG, "%s: piece %d and out overlap, but not in place", w->function, k);
         w->piece[k] = pieces[k];
     }
@@ -2531,19 +2502,13 @@ static neo_status neo__leaves_issue(neo_comm *c, neo__work *w, const void *const
 NEO_API neo_status neo_comm_all_reduce_leaves(neo_comm *c, const void *const *pieces, void *out,
                                               int64_t count, neo_dtype dtype, neo_ticket *ticket) {
     neo__work w = neo__work_new(__func__, NEO_COMM_ALL_REDUCE, NULL, out, count, NULL, dtype);
-    NEO__TRY(neo__comm_check(c, w.function));
-    NEO__TRY(neo__check_data(w.function, "out", out, count, dtype));
-    return neo__leaves_issue(c, &w, pieces, count, 0, ticket);
+    return neo__leaves_issue(c, &w, pieces, ticket);
 }
 NEO_API neo_status neo_comm_reduce_scatter_leaves(neo_comm *c, const void *const *pieces, void *out,
                                                   int64_t count, const int64_t *counts,
                                                   neo_dtype dtype, neo_ticket *ticket) {
     neo__work w = neo__work_new(__func__, NEO_COMM_REDUCE_SCATTER, NULL, out, count, counts, dtype);
-    NEO__TRY(neo__check_parts(c, &w));
-    int64_t mine = neo__part(count, counts, c->rank);
-    NEO__TRY(neo__check_data(w.function, "out", out, mine, dtype));
-    const int64_t place = neo__part_offset(count, counts, c->rank);
-    return neo__leaves_issue(c, &w, pieces, mine, place, ticket);
+    return neo__leaves_issue(c, &w, pieces, ticket);
 }
 
 /* ---- rows ---- */
@@ -2558,9 +2523,11 @@ NEO_API size_t neo_comm_rows_bytes(const neo_comm *c, neo_wire wire, int64_t col
     default: return 0;
     }
 }
-/* a: the call with rows for elements, its in and out counts set. */
-static neo_status neo__rows_issue(neo_comm *c, neo__work *w, const neo_rows *rows, int64_t in_rows,
-                                  int64_t out_rows, neo_ticket *ticket) {
+/* w: the call with rows for elements. */
+static neo_status neo__rows_issue(neo_comm *c, neo__work *w, const neo_rows *rows,
+                                  neo_ticket *ticket) {
+    NEO__TRY(neo__check_parts(c, w));
+    const int64_t in_rows = w->in_count, out_rows = w->out_count;
     NEO__CHECK(rows, NEO_ERR_ARG, "%s: rows is NULL", w->function);
     NEO__CHECK(c->place == NEO_HOST || neo_ctx_device(c->ctx), NEO_ERR_UNSUPPORTED,
                "%s: the context's device codes the rows of a group over NCCL, and it has none "
@@ -2573,8 +2540,6 @@ static neo_status neo__rows_issue(neo_comm *c, neo__work *w, const neo_rows *row
                w->function, rows->cols);
     NEO__CHECK(rows->exponent >= -126 && rows->exponent <= 126, NEO_ERR_ARG,
                "%s: exponent is %d, not in -126 .. 126", w->function, rows->exponent);
-    NEO__CHECK(in_rows >= 0 && out_rows >= 0, NEO_ERR_ARG,
-               "%s: a count is negative, or their sum too large", w->function);
     NEO__CHECK(in_rows <= INT64_MAX / 16 / rows->cols && out_rows <= INT64_MAX / 16 / rows->cols,
                NEO_ERR_ARG, "%s: too many rows", w->function);
     NEO__TRY(neo__check_data(w->function, "in", w->in, in_rows * rows->cols, NEO_F32));
@@ -2595,28 +2560,20 @@ NEO_API neo_status neo_comm_all_to_allv_rows(neo_comm *c, const neo_rows *rows, 
                                              const int64_t *out_rows, neo_ticket *ticket) {
     neo__work w = neo__work_new(__func__, NEO_COMM_ALL_TO_ALL, in, out, 0, in_rows, NEO_F32);
     w.out_counts = out_rows;
-    w.call.count = -1;
-    NEO__TRY(neo__comm_check(c, w.function));
     NEO__CHECK(in_rows && out_rows, NEO_ERR_ARG, "%s: in_rows or out_rows is NULL", w.function);
-    NEO__CHECK(in_rows[c->rank] == out_rows[c->rank], NEO_ERR_ARG,
-               "%s: this rank sends itself %" PRId64 " rows, but expects %" PRId64, w.function,
-               in_rows[c->rank], out_rows[c->rank]);
-    return neo__rows_issue(c, &w, rows, neo__parts_total(c->size, 0, in_rows),
-                           neo__parts_total(c->size, 0, out_rows), ticket);
+    return neo__rows_issue(c, &w, rows, ticket);
 }
 NEO_API neo_status neo_comm_all_gather_rows(neo_comm *c, const neo_rows *rows, const float *in,
                                             float *out, int64_t count, const int64_t *counts,
                                             neo_ticket *ticket) {
     neo__work w = neo__work_new(__func__, NEO_COMM_ALL_GATHER, in, out, count, counts, NEO_F32);
-    NEO__TRY(neo__check_parts(c, &w));
-    return neo__rows_issue(c, &w, rows, neo__part(count, counts, c->rank), w.call.count, ticket);
+    return neo__rows_issue(c, &w, rows, ticket);
 }
 NEO_API neo_status neo_comm_reduce_scatter_rows(neo_comm *c, const neo_rows *rows, const float *in,
                                                 float *out, int64_t count, const int64_t *counts,
                                                 neo_ticket *ticket) {
     neo__work w = neo__work_new(__func__, NEO_COMM_REDUCE_SCATTER, in, out, count, counts, NEO_F32);
-    NEO__TRY(neo__check_parts(c, &w));
-    return neo__rows_issue(c, &w, rows, w.call.count, neo__part(count, counts, c->rank), ticket);
+    return neo__rows_issue(c, &w, rows, ticket);
 }
 
 /* ---- two levels ---- */
@@ -2652,9 +2609,8 @@ NEO_API neo_status neo_comm_all_reduce_2level(neo_comm *local, neo_comm *cross, 
     int64_t *counts = neo__comm_counts(local);
     for (int p = 0; p < local->size; p++)
         counts[p] = count * (p + 1) / local->size - count * p / local->size;
-    char *mine =
-        (char *)out + (size_t)neo__part_offset(0, counts, local->rank) * neo_dtype_size(dtype);
-    int64_t part = counts[local->rank];
+    const int64_t part = counts[local->rank], at = count * local->rank / local->size;
+    char *mine = (char *)out + (size_t)at * neo_dtype_size(dtype);
     NEO__TRY(neo__2level_step(
         cross, neo_comm_reduce_scatter(local, reduce, in, mine, 0, counts, dtype, NULL)));
     NEO__TRY(
@@ -2680,10 +2636,8 @@ static neo_status neo__by_place(neo_comm *c, void *out, const void *in, int node
     }
     for (int l = 0; l < places; l++)
         for (int h = 0; h < nodes; h++) {
-            char *at = to + (size_t)(l * nodes + h) * bytes;
             const char *part = from + (size_t)(h * places + l) * bytes;
-            if (!c->transport->copy) memcpy(at, part, bytes);
-            else NEO__TRY(c->transport->copy(c, at, part, bytes));
+            NEO__TRY(neo__copy_part(c, NULL, to + (size_t)(l * nodes + h) * bytes, part, 1, bytes));
         }
     return NEO_OK;
 }
@@ -2785,7 +2739,18 @@ static neo_status neo__agree_on_end(const neo_comm *comm, const int64_t *word, i
         "neo_comm_agree: %d of %d ranks have come to the end, the others have not: rank%s %s",
         ended, comm->size, ended == 1 ? "" : "s", list.text);
 }
-static neo_status neo__agree_all(neo_comm *comm, neo_status mine) {
+/* To the group for numbers on the host. Over NCCL operations in flight use it too. */
+static neo_status neo__comm_to_host(neo_comm **comm, const char *function) {
+    neo_comm *c = *comm;
+    NEO__CHECK_LIVE(c, function, "comm");
+    neo_comm_label(c, NULL); /* of a call that was refused on this rank alone */
+    *comm = neo_comm_host(c);
+    if (*comm == c) return NEO_OK;
+    NEO__TRY(neo__comm_drain(c, c->queue.issued));
+    return neo__comm_check(c, function);
+}
+NEO_API neo_status neo_comm_agree(neo_comm *comm, neo_status mine) {
+    NEO__TRY(neo__comm_to_host(&comm, __func__));
     int64_t *word = neo__comm_counts(comm);
     int64_t own = (int64_t)mine;
     int ended = 0;
@@ -2798,20 +2763,6 @@ static neo_status neo__agree_all(neo_comm *comm, neo_status mine) {
     }
     if (ended == 0) return NEO_OK;
     return ended == comm->size ? NEO_END : neo__agree_on_end(comm, word, ended);
-}
-/* To the group for numbers on the host. Over NCCL operations in flight use it too. */
-static neo_status neo__comm_to_host(neo_comm **comm, const char *function) {
-    neo_comm *c = *comm;
-    NEO__CHECK_LIVE(c, function, "comm");
-    neo_comm_label(c, NULL); /* of a call that was refused on this rank alone */
-    *comm = neo_comm_host(c);
-    if (*comm == c) return NEO_OK;
-    NEO__TRY(neo__comm_drain(c, c->queue.issued));
-    return neo__comm_check(c, function);
-}
-NEO_API neo_status neo_comm_agree(neo_comm *comm, neo_status mine) {
-    NEO__TRY(neo__comm_to_host(&comm, "neo_comm_agree"));
-    return neo__agree_all(comm, mine);
 }
 static neo_status neo__group_agree(void *user, neo_status mine) {
     return neo_comm_agree((neo_comm *)user, mine);
@@ -2873,7 +2824,6 @@ struct neo_comm_input {
     neo_comm *group; /* of the thread */
     neo__live live;
     neo__thread thread;
-    neo__thread_start start;
     int thread_runs;
     neo__mutex lock;
     neo__cond changed;
@@ -3022,7 +2972,7 @@ NEO_API void neo_comm_input_close(neo_comm_input *in) {
         in->quit = 1;
         neo__cond_broadcast(&in->changed);
         neo__mutex_unlock(&in->lock);
-        neo__thread_join(in->thread);
+        neo__thread_join(&in->thread);
     }
     neo_ctx *ctx = in->group->ctx;
     neo_comm_destroy(in->group);
@@ -3056,9 +3006,7 @@ static neo_status neo__input_new(neo_comm *group, const char *path, neo_comm_inp
                    "neo_comm_input_open: %s: %s", in->name, strerror(errno));
     }
 #endif
-    in->start.fn = neo__input_main;
-    in->start.arg = in;
-    in->thread_runs = neo__thread_create(&in->thread, &in->start);
+    in->thread_runs = neo__thread_create(&in->thread, neo__input_main, in);
     NEO__CHECK(in->thread_runs, NEO_ERR_SYSTEM, "neo_comm_input_open: cannot start a thread: %s",
                strerror(errno));
     return NEO_OK;
@@ -3184,7 +3132,6 @@ typedef struct neo__rank_thread {
     struct neo__job *job;
     int rank;
     neo__thread thread;
-    neo__thread_start start;
     neo_device *device; /* opened for it */
     neo_ctx *ctx;
     neo_comm *comm;
@@ -3248,7 +3195,7 @@ static int neo__comm_order(const neo_comm *c, int timeout) {
 
 static int neo__threads_heard(neo_comm *c) {
     neo__seat *p = c->threads.seat[c->rank];
-    if (!NEO__SEE(p->told)) return 0;
+    if (!__atomic_load_n(&p->told, __ATOMIC_SEQ_CST)) return 0;
     (void)neo__comm_mark(c, p->told_status, p->told_message);
     return 1;
 }
@@ -3319,13 +3266,9 @@ static int neo__threads_odd(neo_comm *c, const neo__call *call, int peer) {
     }
     return 2 * others < c->size ? odd : peer;
 }
-/* Whom a rank of the job waits for in this group, or else in another: 1 + its number in the job; 0:
-   for nobody. */
-static int neo__threads_waits(neo_comm *c, int rank) {
-    neo__job *job = c->threads.job;
+/* Whom a rank of the job waits for, in any of its groups: 1 + its number in the job; 0: nobody. */
+static int neo__threads_waits(neo__job *job, int rank) {
     int found = 0;
-    for (int r = 0; r < c->size; r++)
-        if (c->world[r] == rank) found = NEO__SEE(c->threads.seat[r]->waits_for);
     neo__mutex_lock(&job->lock);
     for (neo__seat *p = job->seats; p && !found; p = p->next)
         if (p->ctx == job->rank[rank].ctx) found = NEO__SEE(p->waits_for);
@@ -3335,33 +3278,31 @@ static int neo__threads_waits(neo_comm *c, int rank) {
 static neo_status neo__threads_late(neo_comm *c, const neo__call *call, const neo__xfer *x) {
     if (NEO__SEE(c->threads.seat[x->peer]->left))
         return neo__comm_break(c, call, NEO_ERR_PEER, "rank %d has left", c->world[x->peer]);
-    const int mine = c->world[c->rank], ranks = c->threads.job->ranks;
+    neo__job *job = c->threads.job;
+    const int mine = c->world[c->rank];
     int last = c->world[x->peer], next = -1; /* it may wait for another: which waits for nobody? */
-    for (int hop = 0; hop < ranks && next != mine; hop++) {
-        next = neo__threads_waits(c, last) - 1;
+    for (int hop = 0; hop < job->ranks && next != mine; hop++) {
+        next = neo__threads_waits(job, last) - 1;
         if (next < 0) break;
         if (next != mine) last = next;
     }
+    char also[40] = "";
     if (next >= 0) { /* a ring */
         last = c->world[neo__threads_odd(c, call, x->peer)];
-        next = neo__threads_waits(c, last) - 1;
+        next = neo__threads_waits(job, last) - 1;
+        if (next >= 0) snprintf(also, sizeof also, "; it waits for rank %d", next);
     }
-    if (next < 0)
-        return neo__comm_break(c, call, NEO_ERR_TIMEOUT, "rank %d did not come within %d ms", last,
-                               neo__comm_timeout_ms(c));
-    return neo__comm_break(c, call, NEO_ERR_TIMEOUT,
-                           "rank %d did not come within %d ms; it waits for rank %d", last,
-                           neo__comm_timeout_ms(c), next);
+    return neo__comm_break(c, call, NEO_ERR_TIMEOUT, "rank %d did not come within %d ms%s", last,
+                           neo__comm_timeout_ms(c), also);
 }
 /* A send that the other reads just now, or that the link model holds back. */
 static int neo__threads_on_its_way(neo_comm *c, const neo__xfer *x) {
     return x->send && (NEO__SEE(x->ring->reading) > 0 ||
                        NEO__SEE(x->message->arrives_ns) > neo__clock_now(c->clock));
 }
-static void neo__seat_waits(neo_comm *c, const neo__call *call, int peer) {
+static void neo__seat_waits(neo_comm *c, const neo__call *call, int rank) {
     __atomic_store_n(&c->threads.seat[c->rank]->waits_in, neo__call_key(call), __ATOMIC_RELEASE);
-    __atomic_store_n(&c->threads.seat[c->rank]->waits_for, peer < 0 ? 0 : c->world[peer] + 1,
-                     __ATOMIC_RELEASE);
+    __atomic_store_n(&c->threads.seat[c->rank]->waits_for, rank + 1, __ATOMIC_RELEASE);
 }
 
 static neo_status neo__threads_send(neo_comm *c, const neo__call *call, neo__xfer *x) {
@@ -3470,19 +3411,15 @@ static neo_status neo__threads_receive(neo_comm *c, const neo__call *call, neo__
     if (NEO__SEE(ring->posted) <= x->index) return NEO_OK;
     if (!x->copied) {
         __atomic_fetch_add(&ring->reading, 1, __ATOMIC_SEQ_CST);
-        neo_status status =
-            __atomic_load_n(&mine->told, __ATOMIC_SEQ_CST)
-                ? (neo_status)(neo__threads_heard(c) ? c->failure.status : NEO_ERR_PEER)
-                : neo__comm_agree(c, call, &m->call, x, m->whole);
+        neo_status status = neo__threads_heard(c) ? neo__comm_failed(c)
+                                                  : neo__comm_agree(c, call, &m->call, x, m->whole);
         if (status != NEO_OK) {
             __atomic_fetch_sub(&ring->reading, 1, __ATOMIC_SEQ_CST);
-            return neo_fail(status, "%s", c->failure.message);
+            return status;
         }
         x->from = x->view ? m->data : x->data;
-        if (!x->view && x->bytes && c->scratch.place == NEO_DEVICE)
+        if (!x->view && x->bytes)
             status = neo__comm_move(c, call, x->data, m->data, x->bytes);
-        else if (!x->view && x->bytes)
-            memcpy(x->data, m->data, x->bytes);
         if (!x->view) __atomic_fetch_sub(&ring->reading, 1, __ATOMIC_SEQ_CST);
         if (status != NEO_OK) return status;
         x->copied = 1;
@@ -3546,7 +3483,7 @@ static neo_status neo__threads_wait(neo_comm *c, const neo__call *call, neo__xfe
             neo__thread_yield();
             continue;
         }
-        neo__seat_waits(c, call, x[waits].peer);
+        neo__seat_waits(c, call, c->world[x[waits].peer]);
         if (due && (held || !limit.at_ns || due <= limit.at_ns)) {
             (void)neo__seat_sleep(mine, seen, due, neo__comm_order(c, 0));
             limit.seen_ns = neo__clock_now(c->clock);
@@ -3597,7 +3534,7 @@ static neo_status neo__threads_join(neo_comm *sub, const neo__ballot *members) {
     return NEO_OK;
 }
 static const neo__transport neo__threads_transport = {
-    NEO_BACKEND_THREADS, NULL, /* carves nothing */
+    NEO_BACKEND_THREADS, NULL, NULL, /* carves nothing */
     neo__threads_start, neo__threads_finish, neo__threads_release,
     neo__threads_tell,  neo__threads_heard,
     neo__threads_member, neo__threads_join, neo__threads_leave, neo__threads_drop,
@@ -3765,9 +3702,7 @@ static neo_status neo__job_run(neo__job *job) {
     job->time.running = job->ranks;
     for (; job->started < job->ranks; job->started++) {
         neo__rank_thread *t = &job->rank[job->started];
-        t->start.fn = neo__rank_main;
-        t->start.arg = t;
-        if (neo__thread_run(&t->thread, &t->start)) continue;
+        if (neo__thread_run(&t->thread, neo__rank_main, t)) continue;
         int error = errno;
         for (int r = job->started; r < job->ranks; r++) { /* the others must not wait for these */
             neo_comm_abort(job->rank[r].comm, "its thread could not be started");
@@ -3816,7 +3751,7 @@ NEO_API neo_status neo_comm_spawn(int ranks, const neo_comm_desc *desc, neo_comm
     neo__mutex_init(&job.time.lock);
     job.clock = job.desc.virtual_clock ? &job.time : NULL;
     neo_status status = neo__job_run(&job);
-    for (int r = 0; r < job.started; r++) neo__thread_join(job.rank[r].thread);
+    for (int r = 0; r < job.started; r++) neo__thread_join(&job.rank[r].thread);
     for (int r = 0; r < ranks; r++) neo__comm_end(job.rank[r].comm); /* of ranks that never ran */
     while (job.seats) {
         neo__seat *p = job.seats;
@@ -3898,8 +3833,7 @@ static void neo__mpi_carve(neo_comm *c, neo__carve *at) {
     NEO__CARVE(at, m->in, c->size);
     NEO__CARVE(at, m->notice_out, c->size);
     NEO__CARVE(at, m->agreed, c->size);
-    NEO__CARVE(at, c->scratch.segment[0], c->scratch.segment_bytes);
-    NEO__CARVE(at, c->scratch.segment[1], c->scratch.segment_bytes);
+    NEO__CARVE(at, c->scratch.segments, 2 * c->scratch.segment_bytes);
     for (int p = 0; at->block && p < c->size; p++) m->notice_out[p] = MPI_REQUEST_NULL;
     m->notice_in = MPI_REQUEST_NULL;
 }
@@ -3962,7 +3896,7 @@ static int neo__mpi_post_data(neo_comm *c, neo__xfer *x) {
     char *at = staged ? neo__mpi_slot(c, x) : (char *)x->data + x->posted;
     int error = MPI_SUCCESS;
     if (staged && x->send &&
-        neo__device_move(c->ctx, at, (char *)x->data + x->posted, now) != NEO_OK)
+        neo__device_move(c->ctx, NEO_DEVICE, at, (char *)x->data + x->posted, now) != NEO_OK)
         return NEO__MPI_DEVICE;
     x->staged = staged && !x->send ? now : 0;
     if (blocks > 0) error = neo__mpi_post(c, x, 1, at, blocks, c->mpi->shared->block, 1);
@@ -4090,7 +4024,7 @@ static int neo__mpi_look(neo_comm *c, const neo__call *call, neo__xfer *x, int *
     if (left > 0 || x->held) return MPI_SUCCESS;
     if (x->staged > 0) { /* it has come: to the device */
         char *to = (char *)x->data + (x->posted - x->staged);
-        if (neo__device_move(c->ctx, to, neo__mpi_slot(c, x), x->staged) != NEO_OK)
+        if (neo__device_move(c->ctx, NEO_DEVICE, to, neo__mpi_slot(c, x), x->staged) != NEO_OK)
             return NEO__MPI_DEVICE;
         x->staged = 0;
     }
@@ -4262,7 +4196,7 @@ static void neo__mpi_drop(neo_comm *c) {
     if (last) neo__mpi_unshare(s, !s->broken);
 }
 static const neo__transport neo__mpi_transport = {
-    NEO_BACKEND_MPI,  neo__mpi_carve,
+    NEO_BACKEND_MPI,  neo__mpi_carve,  neo__mpi_takes_devices,
     neo__mpi_start,   neo__mpi_finish, NULL,
     neo__mpi_tell,    neo__mpi_heard_at_rest,
     neo__mpi_member,  neo__mpi_join,   neo__mpi_leave, neo__mpi_drop,
@@ -4476,7 +4410,14 @@ static neo_status neo__mpi_run(const neo_comm_desc *desc, neo_comm_fn fn, void *
     if (starts && finished) MPI_Finalize();
     return neo__error_restore(&kept);
 }
-#endif /* NEO_COMM_MPI */
+#else /* NEO_COMM_MPI */
+NEO_API neo_status neo_comm_create_mpi(neo_ctx *ctx, const neo_comm_desc *desc,
+                                       const void *mpi_comm, neo_comm **comm) {
+    (void)ctx, (void)desc, (void)mpi_comm;
+    if (comm) *comm = NULL;
+    return neo_fail(NEO_ERR_UNSUPPORTED, "neo_comm_create_mpi: compiled without NEO_COMM_MPI");
+}
+#endif
 #if defined(NEO_COMM_NCCL)
 /* ---------------------------------------------------------------------------
    >>impl-nccl
@@ -4515,7 +4456,6 @@ typedef struct neo__nccl {
     ncclComm_t comm; /* NULL: one rank, or over */
     cudaStream_t stream, work;
     cudaEvent_t event[NEO__NCCL_EVENTS];
-    char *scratch, *staging;                /* 2 [segment_bytes] each, on the device and pinned */
     neo__xfer **queue; /* [xfer_count] started, not handed to NCCL yet */
     int queued;
     uint64_t launched, finished; /* groups of transfers */
@@ -4625,11 +4565,9 @@ static neo_status neo__nccl_did(neo_comm *c, neo_status status) {
 /* ---- before a call: do all ranks make it? ---- */
 /* Bytes that rank `from` sends to rank `to`, as this rank, one of them, sees it. */
 static size_t neo__nccl_whole(const neo_comm *c, const neo__work *w, int from, int to) {
-    const int op = w->call.op;
-    const int pairs = op == (int)NEO_COMM_ALL_TO_ALL;
-    const int by_receiver = op == (int)NEO_COMM_REDUCE_SCATTER || op == (int)NEO_COMM_SCATTER;
+    const int pairs = w->call.op == (int)NEO_COMM_ALL_TO_ALL;
     const int64_t *counts = pairs && to == c->rank ? w->out_counts : w->in_counts;
-    int part = by_receiver ? to : from;
+    int part = neo__in_has_all(w) ? to : from;
     if (pairs) part = to == c->rank ? from : to;
     return (size_t)neo__part(w->count, counts, part) * w->each;
 }
@@ -4773,7 +4711,7 @@ static neo_status neo__nccl_fetch(neo_comm *c, const neo__combine_call *sum, int
     neo__nccl *n = c->nccl;
     const size_t size = neo_dtype_size(sum->dtype), at = (size_t)(chunk * most) * size;
     const int64_t left = NEO__MIN(most, sum->n - chunk * most);
-    char *to = n->staging + (size_t)(chunk & 1) * c->scratch.segment_bytes;
+    char *to = c->scratch.staging + (size_t)(chunk & 1) * c->scratch.segment_bytes;
     for (int i = 0; i < sum->count && left > 0; i++)
         NEO__CUDA(cudaMemcpyAsync, to + (size_t)i * (size_t)most * size,
                   (const char *)sum->piece[i] + at, (size_t)left * size, cudaMemcpyDeviceToHost,
@@ -4791,7 +4729,7 @@ static neo_status neo__nccl_combine_staged(neo_comm *c, const neo__combine_call 
     most = NEO__MAX(most, 1);
     NEO__TRY(neo__nccl_fetch(c, sum, most, 0));
     for (int64_t i = 0; i * most < sum->n; i++) {
-        char *sums = n->staging + (size_t)(i & 1) * c->scratch.segment_bytes;
+        char *sums = c->scratch.staging + (size_t)(i & 1) * c->scratch.segment_bytes;
         NEO__TRY(neo__nccl_fetch(c, sum, most, i + 1));
         NEO__TRY(neo__nccl_wait(c, n->event[NEO__WORKED + (i & 1)]));
         for (int k = 0; k < sum->count; k++) n->staged[k] = sums + (size_t)k * (size_t)most * size;
@@ -4863,13 +4801,14 @@ static void neo__nccl_drop(neo_comm *c) {
     (void)cudaSetDevice(n->device);
     /* Freeing waits for the device: not for one that NCCL could not stop. */
     if (!c->failure.broken || neo__nccl_rests(n)) {
-        if (n->scratch) (void)cudaFree(n->scratch);
-        if (n->staging) (void)cudaFreeHost(n->staging);
+        if (c->scratch.device) (void)cudaFree(c->scratch.device);
+        if (c->scratch.staging) (void)cudaFreeHost(c->scratch.staging);
     } else {
         neo_log(c->ctx, NEO_LOG_WARNING,
                 "neo_comm: device %d still runs what has failed: its scratch of %zu bytes is lost",
                 n->device, 2 * c->scratch.segment_bytes);
     }
+    c->scratch.device = c->scratch.staging = NULL;
     for (int i = 0; i < NEO__NCCL_EVENTS; i++)
         if (n->event[i]) (void)cudaEventDestroy(n->event[i]);
     if (n->stream && n->owns_stream) (void)cudaStreamDestroy(n->stream);
@@ -4878,7 +4817,7 @@ static void neo__nccl_drop(neo_comm *c) {
 }
 static neo_status neo__nccl_split(neo_comm *c, int color, int key, neo_comm **out);
 static const neo__transport neo__nccl_transport = {
-    NEO_BACKEND_NCCL, neo__nccl_carve,
+    NEO_BACKEND_NCCL, neo__nccl_carve,  NULL,
     neo__nccl_start,  neo__nccl_finish, NULL,
     neo__nccl_tell,   neo__nccl_heard,
     NULL,             NULL,             neo__nccl_leave, neo__nccl_drop,
@@ -4905,10 +4844,8 @@ static neo_status neo__nccl_open(neo_comm *c, int device, void *stream) {
     for (int i = 0; i < NEO__NCCL_EVENTS; i++)
         NEO__CUDA(cudaEventCreateWithFlags, &n->event[i], cudaEventDisableTiming);
     const size_t segment = c->scratch.segment_bytes;
-    NEO__CUDA(cudaMalloc, (void **)&n->scratch, 2 * segment);
-    NEO__CUDA(cudaMallocHost, (void **)&n->staging, 2 * segment);
-    c->scratch.segment[0] = n->scratch;
-    c->scratch.segment[1] = n->scratch + segment;
+    NEO__CUDA(cudaMalloc, (void **)&c->scratch.device, 2 * segment);
+    NEO__CUDA(cudaMallocHost, (void **)&c->scratch.staging, 2 * segment);
     return NEO_OK;
 }
 /* Meet the others in NCCL. */
@@ -4993,7 +4930,17 @@ NEO_API neo_status neo_comm_set_combine(neo_comm *comm, neo_comm_device_combine_
     return NEO_OK;
 }
 #undef NEO__CUDA
-#endif /* NEO_COMM_NCCL */
+#else /* NEO_COMM_NCCL */
+NEO_API neo_status neo_comm_create_nccl(neo_comm *host, int device, void *stream, neo_comm **comm) {
+    (void)host, (void)device, (void)stream;
+    if (comm) *comm = NULL;
+    return neo_fail(NEO_ERR_UNSUPPORTED, "neo_comm_create_nccl: compiled without NEO_COMM_NCCL");
+}
+NEO_API neo_status neo_comm_set_combine(neo_comm *comm, neo_comm_device_combine_fn fn, void *user) {
+    (void)comm, (void)fn, (void)user;
+    return neo_fail(NEO_ERR_UNSUPPORTED, "neo_comm_set_combine: compiled without NEO_COMM_NCCL");
+}
+#endif
 
 /* ---- how the program was started ---- */
 /* Processes that a launcher has started beside this one, itself included; 1 without a launcher. */
@@ -5017,25 +4964,6 @@ NEO_API neo_status neo_comm_init_env(const neo_comm_desc *desc, neo_comm_fn fn, 
                "compiled without NEO_COMM_MPI: each would train alone", processes);
     return neo_comm_spawn(d.ranks, &d, fn, user, NULL);
 }
-#if !defined(NEO_COMM_MPI)
-NEO_API neo_status neo_comm_create_mpi(neo_ctx *ctx, const neo_comm_desc *desc,
-                                       const void *mpi_comm, neo_comm **comm) {
-    (void)ctx, (void)desc, (void)mpi_comm;
-    if (comm) *comm = NULL;
-    return neo_fail(NEO_ERR_UNSUPPORTED, "neo_comm_create_mpi: compiled without NEO_COMM_MPI");
-}
-#endif
-#if !defined(NEO_COMM_NCCL)
-NEO_API neo_status neo_comm_create_nccl(neo_comm *host, int device, void *stream, neo_comm **comm) {
-    (void)host, (void)device, (void)stream;
-    if (comm) *comm = NULL;
-    return neo_fail(NEO_ERR_UNSUPPORTED, "neo_comm_create_nccl: compiled without NEO_COMM_NCCL");
-}
-NEO_API neo_status neo_comm_set_combine(neo_comm *comm, neo_comm_device_combine_fn fn, void *user) {
-    (void)comm, (void)fn, (void)user;
-    return neo_fail(NEO_ERR_UNSUPPORTED, "neo_comm_set_combine: compiled without NEO_COMM_NCCL");
-}
-#endif
 /* The sizes of a group as if it were made. Returns the bytes of its block; 0: no such group. */
 static size_t neo__comm_predict(const neo_comm_desc *desc, int ranks, neo_comm_backend backend,
                                 neo_comm *c) {

@@ -314,9 +314,10 @@ static void neo__graph_put(neo__cuda *d, neo__cuda_op *op, const void *value, si
 /* Run all that was recorded, and wait for it. neo__graph_run keeps a failure for the next call. */
 static neo_status neo__graph_flush(neo__cuda *d);
 static void neo__graph_run(neo__cuda *d);
-/* Memory as the calls before have left it, while recording; to, from: on the device. */
-static neo_status neo__graph_fill(neo__cuda *d, void *to, int byte, size_t bytes);
-static neo_status neo__graph_copy(neo__cuda *d, void *to, const void *from, size_t bytes);
+/* Memory as the calls before have left it, while recording; to, from: on the device; from NULL: it
+   is filled with the byte. */
+static neo_status neo__graph_copy(neo__cuda *d, void *to, const void *from, int byte,
+                                  size_t bytes);
 static neo_status neo__graph_send(neo__cuda *d, void *to, const void *from, size_t bytes,
                                   int *sent);
 
@@ -387,7 +388,7 @@ static neo_status neo__cuda_answer(neo__cuda *d, const void *from, size_t bytes)
 }
 static neo_status neo__cuda_fill(neo__cuda *d, void *to, int byte, size_t bytes) {
     if (bytes == 0) return NEO_OK;
-    if (d->recording) return neo__graph_fill(d, to, byte, bytes);
+    if (d->recording) return neo__graph_copy(d, to, NULL, byte, bytes);
     return NEO__CUDA_DO(d, cudaMemsetAsync(to, byte, bytes, d->stream));
 }
 /* Host memory to the device by way of the ring, so that the caller need not wait until it is there;
@@ -420,10 +421,9 @@ template <neo_place place> static void *neo__cuda_alloc(neo_device *device, size
     void *p = NULL;
     if (neo__cuda_enter(d) != NEO_OK) return NULL;
     const size_t some = bytes ? bytes : 1;
-    const cudaError_t error =
-        host ? cudaHostAlloc(&p, some, cudaHostAllocDefault) : cudaMalloc(&p, some);
+    const cudaError_t error = host ? cudaMallocHost(&p, some) : cudaMalloc(&p, some);
     if (error == cudaSuccess) return p;
-    (void)neo__cuda_fail(d, error, host ? "cudaHostAlloc" : "cudaMalloc");
+    (void)neo__cuda_fail(d, error, host ? "cudaMallocHost" : "cudaMalloc");
     if (error == cudaErrorMemoryAllocation)
         (void)neo_fail(NEO_ERR_MEMORY, "%s: out of %s memory for %zu bytes", d->device.name,
                        host ? "pinned host" : "device", bytes);
@@ -443,17 +443,14 @@ static neo_status neo__cuda_copy(neo__cuda *d, void *to, neo_place to_place, con
                                  neo_place from_place, size_t bytes) {
     if (bytes == 0) return NEO_OK;
     const int to_host = to_place == NEO_HOST, from_host = from_place == NEO_HOST;
-    const cudaMemcpyKind kind = to_host ? from_host ? cudaMemcpyHostToHost : cudaMemcpyDeviceToHost
-                                : from_host ? cudaMemcpyHostToDevice
-                                            : cudaMemcpyDeviceToDevice;
     if (from_host && !to_host) {
         int sent = 0;
         NEO__TRY(neo__cuda_send(d, to, from, bytes, &sent));
         if (sent) return NEO_OK;
     }
-    if (d->recording && !to_host && !from_host) return neo__graph_copy(d, to, from, bytes);
+    if (d->recording && !to_host && !from_host) return neo__graph_copy(d, to, from, 0, bytes);
     if (d->recording) NEO__TRY(neo__graph_flush(d));
-    NEO__CUDA_TRY(d, cudaMemcpyAsync(to, from, bytes, kind, d->stream));
+    NEO__CUDA_TRY(d, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, d->stream));
     return to_host || from_host ? neo__cuda_synchronize(d) : NEO_OK;
 }
 
@@ -648,37 +645,34 @@ static void neo__graph_put(neo__cuda *d, neo__cuda_op *op, const void *value, si
 }
 
 /* Units of T, and the rest in bytes: the kernel must not depend on how much there is. */
-template <class T, bool COPY> struct neo__graph_copy_job {
+template <class T> struct neo__graph_copy_job {
     char *to;
-    const char *from; /* or no COPY: `value`, of equal bytes, is written */
+    const char *from; /* NULL: `value`, of equal bytes, is written */
     T value;
     int64_t bytes;
     template <int W> __device__ void at(int64_t i) const {
         const int64_t at = i * (int64_t)sizeof(T), left = bytes - at;
         if (left >= (int64_t)sizeof(T))
-            *(T *)(void *)(to + at) = COPY ? *(const T *)(const void *)(from + at) : value;
+            *(T *)(void *)(to + at) = from ? *(const T *)(const void *)(from + at) : value;
         for (int64_t k = 0; left < (int64_t)sizeof(T) && k < left; k++)
-            to[at + k] = COPY ? from[at + k] : *(const char *)&value;
+            to[at + k] = from ? from[at + k] : *(const char *)&value;
     }
 };
-template <class T, bool COPY>
-static neo_status neo__graph_copy_by(neo__cuda *d, void *to, const void *from, size_t bytes,
-                                     int byte) {
-    neo__graph_copy_job<T, COPY> job = {(char *)to, (const char *)from, T(), (int64_t)bytes};
+template <class T>
+static neo_status neo__graph_copy_by(neo__cuda *d, void *to, const void *from, int byte,
+                                     size_t bytes) {
+    neo__graph_copy_job<T> job = {(char *)to, (const char *)from, T(), (int64_t)bytes};
     static_assert(neo__cuda_up(sizeof job, 16) + 16 <= NEO__GRAPH_COPY_ARGUMENTS, "too small");
     memset(&job.value, byte, sizeof job.value);
     return neo__cuda_each<1>(d, job, (int64_t)((bytes + sizeof(T) - 1) / sizeof(T)),
-                             COPY ? "copy" : "fill");
+                             from ? "copy" : "fill");
 }
-static neo_status neo__graph_fill(neo__cuda *d, void *to, int byte, size_t bytes) {
-    return (uintptr_t)to % 4 == 0 ? neo__graph_copy_by<uint32_t, false>(d, to, NULL, bytes, byte)
-                                  : neo__graph_copy_by<uint8_t, false>(d, to, NULL, bytes, byte);
-}
-static neo_status neo__graph_copy(neo__cuda *d, void *to, const void *from, size_t bytes) {
+static neo_status neo__graph_copy(neo__cuda *d, void *to, const void *from, int byte,
+                                  size_t bytes) {
     const uintptr_t bits = (uintptr_t)to | (uintptr_t)from;
-    return bits % 16 == 0  ? neo__graph_copy_by<float4, true>(d, to, from, bytes, 0)
-           : bits % 4 == 0 ? neo__graph_copy_by<uint32_t, true>(d, to, from, bytes, 0)
-                           : neo__graph_copy_by<uint8_t, true>(d, to, from, bytes, 0);
+    return bits % 16 == 0  ? neo__graph_copy_by<float4>(d, to, from, byte, bytes)
+           : bits % 4 == 0 ? neo__graph_copy_by<uint32_t>(d, to, from, byte, bytes)
+                           : neo__graph_copy_by<uint8_t>(d, to, from, byte, bytes);
 }
 /* *sent is 0 for what no step could hold. */
 static neo_status neo__graph_send(neo__cuda *d, void *to, const void *from, size_t bytes,
@@ -694,7 +688,7 @@ static neo_status neo__graph_send(neo__cuda *d, void *to, const void *from, size
     memcpy(g->side->pinned + at, from, bytes);
     g->copied_bytes += room;
     *sent = 1;
-    return neo__graph_copy(d, to, g->block + at, bytes);
+    return neo__graph_copy(d, to, g->block + at, 0, bytes);
 }
 /* The word that says stop; NULL where calls run at once. */
 static int *neo__graph_stop(const neo__cuda *d) {
@@ -722,7 +716,7 @@ static neo_status neo__graph_later(neo__cuda *d, const void *from, size_t bytes,
     memcpy(side->job + side->job_bytes, later->job, later->job_bytes);
     void *to = g->answers + g->answer_bytes;
     side->job_bytes += job_room, g->answer_bytes += room;
-    return neo__graph_copy(d, to, from, bytes);
+    return neo__graph_copy(d, to, from, 0, bytes);
 }
 /* Counters go back to what they were when `dues` answers of the side were due. */
 static void neo__graph_uncount(neo__graph_side *side, int dues) {
@@ -1003,14 +997,6 @@ NEO__GPU float neo__cuda_act_back(neo_activation act, float z, float y, float dy
     if (act == NEO_ACT_HARDSWISH) return neo__vhardswish_back_warp(z, dy);
     return dy;
 }
-/* The derivative is a function of z or of y; the other may have no memory. */
-static NEO__EVERYWHERE int neo__cuda_act_reads_z(neo_activation act) {
-    return act == NEO_ACT_GELU || act == NEO_ACT_HARDSWISH;
-}
-static NEO__EVERYWHERE int neo__cuda_act_reads_y(neo_activation act) {
-    return act == NEO_ACT_RELU || act == NEO_ACT_SIGMOID || act == NEO_ACT_TANH;
-}
-
 /* Number i at an address of f32 or, `narrow`, of bf16. */
 NEO__GPU float neo__cuda_wide_get(const float *p, int64_t i, int narrow) {
     return narrow ? neo__f32_from_bf16(((const uint16_t *)(const void *)p)[i]) : p[i];
@@ -1030,8 +1016,8 @@ struct neo__cuda_act_job {
         if (!whole) row = i / c.cols, col = i % c.cols;
         neo__floats<W> z = {}, y = {}, out;
         const bool narrow = W == 1 && c.narrow;
-        const int needs_z = !c.backward || neo__cuda_act_reads_z(c.act);
-        const int needs_y = c.backward && neo__cuda_act_reads_y(c.act);
+        const int needs_z = !c.backward || neo__act_needs_z(c.act);
+        const int needs_y = c.backward && neo__act_needs_y(c.act);
         if (needs_z && narrow) z.v[0] = neo__cuda_wide_get(c.z, row * c.z_row + col, 1);
         else if (needs_z) z = neo__cuda_load<W>(c.z + row * c.z_row + col);
         if (needs_y) y = neo__cuda_load<W>(c.y + row * c.y_row + col);
@@ -1056,7 +1042,7 @@ static neo_status neo__cuda_activation(neo__cuda *d, const neo__activation_call 
 
 /* ---- >>cuda-tree ----
    Sums over parts by the leaf tree, a binary counter: see >>impl-leaves of neo.h. */
-/* part(i) gives part i of `count` > 0. */
+/* part(i) gives part i of `count`; a sum of none is 0. */
 template <int W, class Part> NEO__GPU neo__floats<W> neo__cuda_tree(int count, Part part) {
     neo__floats<W> stack[NEO__PART_DEPTH], top = {};
     int height = 0;
@@ -1100,10 +1086,8 @@ struct neo__cuda_tree_job {
     int count;
     float *out;
     template <int W> __device__ void at(int64_t i) const {
-        const neo__cuda_tree_job *job = this;
-        neo__cuda_store<W>(out + i, neo__cuda_tree<W>(count, [job, i](int p) {
-                               return neo__cuda_load<W>(job->part[p] + i);
-                           }));
+        const auto at_i = [=](int p) { return neo__cuda_load<W>(part[p] + i); };
+        neo__cuda_store<W>(out + i, neo__cuda_tree<W>(count, at_i));
     }
 };
 /* As many parts as a launch takes are a subtree, so they add into the first of them, and these
@@ -1174,32 +1158,26 @@ template <neo_dtype D, class T> static __device__ T neo__cuda_merge(int reduce, 
         return reduce == 1 ? (x > y ? x : y) : (x < y ? x : y);
     }
 }
-/* The tree over pieces: top(p) is piece p and leaves(p) how many leaves it has; neighbours of as
-   many merge. */
-template <class T, class Top, class Leaves, class Merge>
-NEO__GPU T neo__cuda_pieces(int count, Top top, Leaves leaves, Merge merge) {
-    T sum[NEO__COMBINE_STACK];
-    int held[NEO__COMBINE_STACK], depth = 0;
-    for (int p = 0; p < count; p++) {
-        T x = top(p);
-        int mine = leaves(p);
-        for (; depth > 0 && held[depth - 1] == mine; mine *= 2) x = merge(sum[--depth], x);
-        sum[depth] = x;
-        held[depth++] = mine;
-    }
-    for (; depth > 1; depth--) sum[depth - 2] = merge(sum[depth - 2], sum[depth - 1]);
-    return sum[0];
-}
+/* The tree over pieces, of which neighbours of as many leaves merge. */
 template <neo_dtype D, class number> struct neo__cuda_combine_job {
     const number *piece[NEO__COMBINE_PIECES];
     int16_t leaves[NEO__COMBINE_PIECES];
     int count, reduce;
     number *out;
     template <int W> __device__ void at(int64_t i) const {
-        const neo__cuda_combine_job &job = *this;
-        out[i] = neo__cuda_pieces<number>(
-            count, [&](int p) { return job.piece[p][i]; }, [&](int p) { return job.leaves[p]; },
-            [&](number x, number y) { return neo__cuda_merge<D>(job.reduce, x, y); });
+        number sum[NEO__COMBINE_STACK];
+        int held[NEO__COMBINE_STACK], depth = 0;
+        for (int p = 0; p < count; p++) {
+            number x = piece[p][i];
+            int mine = leaves[p];
+            for (; depth > 0 && held[depth - 1] == mine; mine *= 2)
+                x = neo__cuda_merge<D>(reduce, sum[--depth], x);
+            sum[depth] = x;
+            held[depth++] = mine;
+        }
+        for (; depth > 1; depth--)
+            sum[depth - 2] = neo__cuda_merge<D>(reduce, sum[depth - 2], sum[depth - 1]);
+        out[i] = sum[0];
     }
 };
 template <neo_dtype D, class number>
@@ -1245,21 +1223,6 @@ static __device__ uint16_t neo__cuda_half(int wire, float x, float factor) {
 static __device__ float neo__cuda_half_at(int wire, uint16_t half) {
     return wire == NEO__CODE_F16 ? neo__f32_from_f16(half) : neo__f32_from_bf16(half);
 }
-/* A thread codes what one word of a row holds: one f32, two f16 or bf16. */
-struct neo__cuda_encode_words {
-    neo__wire_call c;
-    int64_t words; /* of a row */
-    template <int W> __device__ void at(int64_t i) const {
-        const int64_t r = i / words, word = i - r * words;
-        const float *x = (const float *)c.in + r * c.stride;
-        uint32_t *out = (uint32_t *)(void *)((char *)c.out + (size_t)r * c.row_bytes) + word;
-        uint32_t pair = 0;
-        if (c.wire == NEO__CODE_F32) pair = __float_as_uint(neo__cuda_times(x[word], c.factor));
-        for (int k = 0; c.wire != NEO__CODE_F32 && k < 2 && 2 * word + k < c.cols; k++)
-            pair |= (uint32_t)neo__cuda_half(c.wire, x[2 * word + k], c.factor) << 16 * k;
-        *out = pair;
-    }
-};
 /* The scale of the numbers v of 16 threads. */
 static __device__ float neo__cuda_block_scale(int wire, const float (&v)[8]) {
     int32_t largest = 0;
@@ -1273,37 +1236,51 @@ static __device__ uint32_t neo__cuda_code(int wire, float x, float scale) {
     if (!(scale == scale)) return 0;
     return (uint32_t)neo__wire_code_warp(wire, __fmul_rn(x, neo__wire_inverse_warp(scale)));
 }
-/* The block of these numbers: its scale, and the word of each thread that has one. */
-static __device__ void neo__cuda_put_block(int wire, uint32_t *out, const float (&v)[8],
-                                           int has_word) {
-    const float scale = neo__cuda_block_scale(wire, v);
-    const int bits = neo__wire_bits_warp(wire), lane = threadIdx.x % 16;
-    uint32_t word = 0;
-    NEO__UNROLL for (int k = 0; k < 8; k++)
-        if (k < 32 / bits) word |= neo__cuda_code(wire, v[k], scale) << k * bits;
-    if (has_word) out[1 + lane] = word;
-    if (lane == 0) out[0] = __float_as_uint(scale);
+/* Sixteen threads code a block of a row, of up to 64 numbers: this one has v[k], number lane + k
+   step. On wires with scales they are times the factor already, and a thread's numbers are those
+   of a word. */
+static __device__ void neo__cuda_put_block(int wire, float factor, char *to, const float (&v)[8],
+                                           int cols, int step) {
+    const int lane = threadIdx.x % 16;
+    if (wire > NEO__CODE_BF16) {
+        const float scale = neo__cuda_block_scale(wire, v);
+        const int bits = neo__wire_bits_warp(wire);
+        uint32_t *out = (uint32_t *)(void *)to, word = 0;
+        NEO__UNROLL for (int k = 0; k < 8; k++)
+            if (k < 32 / bits) word |= neo__cuda_code(wire, v[k], scale) << k * bits;
+        if (lane < step) out[1 + lane] = word;
+        if (lane == 0) out[0] = __float_as_uint(scale);
+        return;
+    }
+    NEO__UNROLL for (int k = 0; k < 4; k++) {
+        const int i = lane + k * step;
+        uint16_t *half = (uint16_t *)(void *)to + i;
+        if (i < cols && wire == NEO__CODE_F32)
+            ((float *)(void *)to)[i] = neo__cuda_times(v[k], factor);
+        else if (i < cols) *half = neo__cuda_half(wire, v[k], factor);
+        else if (i == cols && i % 2 && wire != NEO__CODE_F32) *half = 0; /* up to a whole word */
+    }
 }
-/* Sixteen threads code a block: a word each (of i4, half of them), whose numbers they compare
-   first. */
+NEO__GPU int neo__cuda_step(int wire, int cols) {
+    const int codes = wire == NEO__CODE_I4 ? 8 : 4;
+    return wire > NEO__CODE_BF16 ? (cols + codes - 1) / codes : 16;
+}
 static __global__ void neo__cuda_encode_blocks(const neo__wire_call c, int64_t blocks,
                                                int64_t each) {
-    const int bits = neo__wire_bits_warp(c.wire), codes = 32 / bits;
-    const int lane = threadIdx.x % 16, step = 4 + NEO__CODE_BLOCK / 8 * bits;
     NEO__CUDA_EACH(b, blocks, 16) {
         const int64_t r = b / each, k = b - r * each, left = c.cols - k * NEO__CODE_BLOCK;
-        const int count = (int)NEO__MIN(left, (int64_t)NEO__CODE_BLOCK);
-        const int words = (count + codes - 1) / codes;
+        const int cols = (int)NEO__MIN(left, (int64_t)NEO__CODE_BLOCK);
+        const int lane = threadIdx.x % 16, step = neo__cuda_step(c.wire, cols);
         const float *x = (const float *)c.in + r * c.stride + k * NEO__CODE_BLOCK;
-        uint32_t *out =
-            (uint32_t *)(void *)((char *)c.out + (size_t)r * c.row_bytes + (size_t)k * step);
         float v[8];
         NEO__UNROLL for (int p = 0; p < 8; p++) {
-            const int i = lane + p * words;
-            const int mine = lane < words && p < codes && i < count;
-            v[p] = mine ? neo__cuda_times(x[i], c.factor) : 0.0f;
+            const int i = lane + p * step;
+            v[p] = lane < step && i < cols ? x[i] : 0.0f;
+            if (c.wire > NEO__CODE_BF16) v[p] = neo__cuda_times(v[p], c.factor);
         }
-        neo__cuda_put_block(c.wire, out, v, lane < words);
+        char *to = (char *)c.out + (size_t)r * c.row_bytes;
+        to += neo__code_bytes(c.wire, k * NEO__CODE_BLOCK);
+        neo__cuda_put_block(c.wire, c.factor, to, v, cols, step);
     }
 }
 /* Number i of a coded row of `cols`. */
@@ -1312,11 +1289,9 @@ static __device__ float neo__cuda_wire_at(int wire, const char *row, int64_t col
     if (wire <= NEO__CODE_BF16)
         return neo__cuda_half_at(wire, ((const uint16_t *)(const void *)row)[i]);
     const int bits = neo__wire_bits_warp(wire), at = (int)(i % NEO__CODE_BLOCK);
-    const int64_t k = i / NEO__CODE_BLOCK, left = cols - k * NEO__CODE_BLOCK;
-    const int count = (int)NEO__MIN(left, (int64_t)NEO__CODE_BLOCK);
-    const int codes = 32 / bits, words = (count + codes - 1) / codes;
-    const void *block = row + k * (4 + NEO__CODE_BLOCK / 8 * bits);
-    const uint32_t *in = (const uint32_t *)block;
+    const int64_t first = i - at, left = NEO__MIN(cols - first, (int64_t)NEO__CODE_BLOCK);
+    const int words = neo__cuda_step(wire, (int)left);
+    const uint32_t *in = (const uint32_t *)(const void *)(row + neo__code_bytes(wire, first));
     const uint32_t code = in[1 + at % words] >> at / words * bits & ((1u << bits) - 1u);
     return neo__wire_times_warp(neo__wire_value_warp(wire, code), __uint_as_float(in[0]));
 }
@@ -1326,25 +1301,19 @@ struct neo__cuda_decode_job {
         const int64_t r = i / c.cols, col = i - r * c.cols;
         const char *row = (const char *)c.in + (size_t)r * c.row_bytes;
         const neo__wire_call &call = c;
-        ((float *)c.out)[r * c.stride + col] = neo__cuda_pieces<float>(
-            c.pieces,
-            [&](int p) {
-                const char *piece = row + (size_t)p * call.piece_bytes;
-                return neo__cuda_times(neo__cuda_wire_at(call.wire, piece, call.cols, col),
-                                       call.back);
-            },
-            [](int) { return 1; }, [](float x, float y) { return __fadd_rn(x, y); });
+        const neo__floats<1> sum = neo__cuda_tree<1>(c.pieces, [&](int p) {
+            const char *piece = row + (size_t)p * call.piece_bytes;
+            const float x = neo__cuda_wire_at(call.wire, piece, call.cols, col);
+            return neo__floats<1>{{neo__cuda_times(x, call.back)}};
+        });
+        ((float *)c.out)[r * c.stride + col] = sum.v[0];
     }
 };
 static neo_status neo__cuda_encode(neo__cuda *d, const neo__wire_call *call) {
-    const char *what = "coding of rows";
-    if (call->wire <= NEO__CODE_BF16) {
-        const neo__cuda_encode_words job = {*call, (int64_t)call->row_bytes / 4};
-        return neo__cuda_exchange_each(d, job, call->rows * job.words, what);
-    }
     const int64_t each = (call->cols + NEO__CODE_BLOCK - 1) / NEO__CODE_BLOCK;
-    return neo__cuda_exchange(d, what, neo__cuda_encode_blocks, call->rows * each, 16, *call,
-                              call->rows * each, each);
+    const int64_t blocks = call->rows * each;
+    return neo__cuda_exchange(d, "coding of rows", neo__cuda_encode_blocks, blocks, 16, *call,
+                              blocks, each);
 }
 static neo_status neo__cuda_decode(neo__cuda *d, const neo__wire_call *call) {
     const neo__cuda_decode_job job = {*call};
@@ -1353,7 +1322,7 @@ static neo_status neo__cuda_decode(neo__cuda *d, const neo__wire_call *call) {
 
 /* ---- >>cuda-rows ----
    Rows of a matrix to and from coded memory (neo__rows_call). Sixteen threads have a block of a
-   row, each up to eight of its numbers. On wires with a scale a word holds numbers `step` apart. */
+   row, each up to eight of its numbers. */
 static __device__ float neo__cuda_rows_at(const neo__rows_call &c, const neo__rows_part &part,
                                           int64_t row, int cols, int i) {
     const char *from = c.coded + c.rows * part.before + row * part.stride + part.at;
@@ -1384,37 +1353,19 @@ static __device__ void neo__cuda_rows_round(int wire, float (&v)[8]) {
         }
     }
 }
-static __device__ void neo__cuda_rows_put(int wire, char *to, const float (&v)[8], int cols,
-                                          int step, int lane) {
-    if (wire > NEO__CODE_BF16) {
-        neo__cuda_put_block(wire, (uint32_t *)(void *)to, v, lane < step);
-        return;
-    }
-    NEO__UNROLL for (int k = 0; k < 4; k++) {
-        const int i = lane + k * step;
-        if (i > cols || (i == cols && (wire == NEO__CODE_F32 || i % 2 == 0))) continue;
-        if (wire == NEO__CODE_F32) {
-            ((float *)(void *)to)[i] = v[k];
-            continue;
-        }
-        uint16_t *half = (uint16_t *)(void *)to + i;
-        *half = i == cols ? 0 : neo__cuda_half(wire, v[k], 1.0f); /* up to a whole word */
-    }
-}
 static __global__ void neo__cuda_rows_kernel(const neo__rows_call c) {
     const int lane = threadIdx.x % 16;
     NEO__CUDA_EACH(u, c.rows * c.blocks, 16) {
         const int64_t row = u / c.blocks;
         const neo__rows_block b = c.block[u - row * c.blocks];
-        const int wire = c.encode ? c.part[b.first].wire : (int)NEO__CODE_F32,
-                  codes = wire == NEO__CODE_I4 ? 8 : 4;
-        const int step = wire > NEO__CODE_BF16 ? (b.cols + codes - 1) / codes : 16;
+        const int wire = c.encode ? c.part[b.first].wire : (int)NEO__CODE_F32;
+        const int step = neo__cuda_step(wire, b.cols);
         const int32_t length = b.lengths < 0 ? 1 : c.lengths[b.lengths * c.rows + row];
         float *x = c.matrix + row * c.stride + b.col, v[8];
         NEO__UNROLL for (int k = 0; k < 8; k++) {
             const int i = lane + k * step;
             v[k] = 0.0f;
-            if (k < codes && lane < step && i < b.cols)
+            if (lane < step && i < b.cols)
                 v[k] = c.encode ? x[i] : neo__cuda_rows_sum(c, b, row, i);
             if (c.encode && length > 1) v[k] = __fdiv_rn(v[k], (float)length);
         }
@@ -1422,7 +1373,7 @@ static __global__ void neo__cuda_rows_kernel(const neo__rows_call c) {
         for (int p = 0; p < (c.encode ? b.parts : 0); p++) {
             const neo__rows_part part = c.part[b.first + p];
             char *to = c.coded + c.rows * part.before + row * part.stride + part.at;
-            neo__cuda_rows_put(wire, to, v, b.cols, step, lane);
+            neo__cuda_put_block(wire, 1.0f, to, v, b.cols, step);
         }
         NEO__UNROLL for (int k = 0; k < 4; k++)
             if (!c.encode && lane + k * step < b.cols)
@@ -1532,8 +1483,8 @@ NEO__GPU void neo__cuda_gemm_put(const neo__gemm_call &g, int64_t i, int64_t j, 
     float out = c;
     if (f.backward) {
         float z = 0.0f, y = 0.0f;
-        if (neo__cuda_act_reads_z(f.act)) z = neo__cuda_wide_get(f.z, i * f.z_row + j, g.narrow_z);
-        if (neo__cuda_act_reads_y(f.act)) y = neo__cuda_wide_get(f.y, i * f.y_row + j, g.narrow_y);
+        if (neo__act_needs_z(f.act)) z = neo__cuda_wide_get(f.z, i * f.z_row + j, g.narrow_z);
+        if (neo__act_needs_y(f.act)) y = neo__cuda_wide_get(f.y, i * f.y_row + j, g.narrow_y);
         out = neo__cuda_act_back(f.act, z, y, c);
     } else if (f.y) {
         neo__cuda_wide_put(f.y, i * f.y_row + j, g.narrow_y, neo__cuda_act(f.act, c));
@@ -1936,40 +1887,39 @@ struct neo__cuda_gemm_finish_job {
 };
 /* Without leaves. cuBLASLt adds a bias in f32. Where C is bf16 its sums go to the work memory, as
    many rows at a time as that holds. */
-static neo_status neo__cuda_gemm_blas(neo__cuda *d, const neo__gemm_call *g, int *done) {
+static neo_status neo__cuda_gemm_blas(neo__cuda *d, const neo__gemm_call *g) {
     const int relu = g->finish.act == NEO_ACT_RELU && !g->finish.backward && !g->finish.y;
     const int64_t room = (int64_t)(NEO__CUDA_WORK_BYTES / sizeof(float)) / g->n;
     const int64_t most = g->narrow_c ? NEO__MIN(room, g->m) : g->m;
     const int epilogue = !g->bias || g->narrow ? CUBLASLT_EPILOGUE_DEFAULT
                          : relu                ? CUBLASLT_EPILOGUE_RELU_BIAS
                                                : CUBLASLT_EPILOGUE_BIAS;
-    *done = 0;
-    for (int64_t m0 = 0; m0 < g->m && most > 0; m0 += most) {
+    for (int64_t m0 = 0; m0 < g->m; m0 += most) {
         neo__gemm_call part = *g;
+        int done = 0;
         part.m = NEO__MIN(most, g->m - m0), part.narrow_c = 0;
         part.a = neo__cuda_wide_at(g->a, m0 * g->a_row, g->narrow);
         memset(&part.finish, 0, sizeof part.finish);
         if (g->narrow_c) part.c = (float *)(void *)d->work, part.c_row = g->n, part.beta = 0.0f;
-        NEO__TRY(neo__cuda_multiply(d, &part, epilogue, done));
-        if (!*done && !g->narrow_c) return NEO_OK;
+        NEO__TRY(neo__cuda_multiply(d, &part, epilogue, &done));
+        if (!done && !g->narrow_c) return neo__cuda_gemm_own(d, g);
         part.bias = NULL;
-        if (!*done) NEO__TRY(neo__cuda_gemm_own(d, &part));
+        if (!done) NEO__TRY(neo__cuda_gemm_own(d, &part));
         neo__cuda_gemm_finish_job job = {*g, g->narrow_c ? part.c : NULL, m0};
         if (epilogue != CUBLASLT_EPILOGUE_DEFAULT) job.g.bias = NULL;
         if (g->narrow_c || job.g.bias || g->finish.y ||
             (g->finish.act != NEO_ACT_NONE && epilogue != CUBLASLT_EPILOGUE_RELU_BIAS))
             NEO__TRY(neo__cuda_each<1>(d, job, part.m * g->n, "gemm"));
     }
-    *done = most > 0;
     return NEO_OK;
 }
 /* By leaves, as many rows of C at a time as a slot of the stack holds. A leaf's product goes to the
    slot on top. */
-static neo_status neo__cuda_gemm_blas_leaves(neo__cuda *d, const neo__gemm_call *g, int *done) {
+static neo_status neo__cuda_gemm_blas_leaves(neo__cuda *d, const neo__gemm_call *g) {
     const int64_t room = (int64_t)(NEO__CUDA_WORK_BYTES / sizeof(float)) / NEO__PART_DEPTH / 4 * 4;
     const int64_t most = NEO__MIN(room / g->n, g->m);
     float *slot = (float *)(void *)d->work;
-    for (int64_t m0 = 0; m0 < g->m && most > 0; m0 += most) {
+    for (int64_t m0 = 0; m0 < g->m; m0 += most) {
         const int64_t rows = NEO__MIN(most, g->m - m0);
         for (int leaf = 0, height = 0; leaf < g->leaves.count; leaf++) {
             const int64_t k0 = neo__leaf_row(&g->leaves, leaf);
@@ -1990,27 +1940,24 @@ static neo_status neo__cuda_gemm_blas_leaves(neo__cuda *d, const neo__gemm_call 
         const neo__cuda_gemm_finish_job job = {*g, slot, m0};
         NEO__TRY(neo__cuda_each<1>(d, job, rows * g->n, "gemm"));
     }
-    *done = most > 0;
     return NEO_OK;
 }
 
 /* A product that is worth a call of cuBLASLt: by its shape alone, and with leaves by what does not
-   depend on how many of them are here. */
+   depend on how many of them are here. The work memory holds rows of it. */
 static int neo__cuda_is_large(const neo__gemm_call *g) {
+    const int64_t slots = g->tree ? NEO__PART_DEPTH : g->narrow_c;
     const double area = (double)g->m * (double)g->n;
+    if (slots * (g->n + 4) > (int64_t)(NEO__CUDA_WORK_BYTES / sizeof(float))) return 0;
     return g->m >= 16 && g->n >= 16 && (g->tree ? area >= 4096.0 : area * (double)g->k >= 262144.0);
 }
 static neo_status neo__cuda_gemm(neo__cuda *d, const neo__gemm_call *call) {
     neo__gemm_call g = *call;
-    int done = 0;
     if (g.m == 0 || g.n == 0) return NEO_OK;
     if (g.tree && g.leaves.count == 0) g.tree = 0, g.k = 0; /* zeros */
     if (g.tree) g.beta = 0.0f, g.bias = NULL;
-    if (!d->exact && g.k > 0 && neo__cuda_is_large(&g)) {
-        if (g.tree) NEO__TRY(neo__cuda_gemm_blas_leaves(d, &g, &done));
-        else NEO__TRY(neo__cuda_gemm_blas(d, &g, &done));
-    }
-    return done ? NEO_OK : neo__cuda_gemm_own(d, &g);
+    if (d->exact || g.k == 0 || !neo__cuda_is_large(&g)) return neo__cuda_gemm_own(d, &g);
+    return g.tree ? neo__cuda_gemm_blas_leaves(d, &g) : neo__cuda_gemm_blas(d, &g);
 }
 
 /* ---- >>cuda-columns ----
@@ -2071,19 +2018,14 @@ struct neo__cuda_columns_tree_job {
 };
 static neo_status neo__cuda_columns_run(neo__cuda *d, neo__cuda_columns c, const char *what) {
     const int64_t cols = c.cols, leaves = c.leaves.count;
-    if (leaves == 0) { /* zeros */
-        const size_t bytes = (size_t)cols * sizeof(float);
-        if (c.sum) NEO__TRY(neo__cuda_fill(d, c.sum, 0, bytes));
-        if (c.dot) NEO__TRY(neo__cuda_fill(d, c.dot, 0, bytes));
-        return NEO_OK;
-    }
-    const int64_t room = (int64_t)(d->work_bytes / sizeof(float)) / (2 * leaves);
+    const int64_t floats = (int64_t)(d->work_bytes / sizeof(float));
+    const int64_t room = floats / (2 * NEO__MAX(leaves, (int64_t)1));
     c.sums = (float *)(void *)d->work;
     if (!c.dot) c.x = NULL;
     for (c.c0 = 0; c.c0 < cols; c.c0 += room) {
         c.cols = NEO__MIN(room, cols - c.c0);
         const dim3 grid((unsigned)((c.cols + 31) / 32), (unsigned)leaves);
-        NEO__TRY(neo__cuda_launch(d, what, neo__cuda_columns_kernel, {grid}, c));
+        if (leaves > 0) NEO__TRY(neo__cuda_launch(d, what, neo__cuda_columns_kernel, {grid}, c));
         const neo__cuda_columns_tree_job job = {c};
         NEO__TRY(neo__cuda_each<1>(d, job, c.cols, what));
     }
@@ -2499,15 +2441,12 @@ static neo_status neo__cuda_attention_run(neo__cuda *d, const neo__attention_cal
     const int64_t groups = (c->dim + NEO__HEAD_COLS - 1) / NEO__HEAD_COLS;
     const neo__cuda_where where = {
         dim3((unsigned)(c->sequences * c->heads * tiles), (unsigned)groups)};
-    const char *what = "attention";
-    if (!c->backward)
-        return neo__cuda_launch(d, what, neo__cuda_attention_kernel<PARTS>, where, *c, tiles);
-    if (c->dk || c->dv)
-        NEO__TRY(neo__cuda_launch(d, what, neo__cuda_attention_back_kernel<PARTS, true>, where, *c,
-                                  tiles));
-    if (!c->dq) return NEO_OK;
-    return neo__cuda_launch(d, what, neo__cuda_attention_back_kernel<PARTS, false>, where, *c,
-                            tiles);
+    const auto launch = [&](void (*kernel)(const neo__attention_call, int64_t)) {
+        return neo__cuda_launch(d, "attention", kernel, where, *c, tiles);
+    };
+    if (!c->backward) return launch(neo__cuda_attention_kernel<PARTS>);
+    if (c->dk || c->dv) NEO__TRY((launch(neo__cuda_attention_back_kernel<PARTS, true>)));
+    return c->dq ? launch(neo__cuda_attention_back_kernel<PARTS, false>) : NEO_OK;
 }
 static neo_status neo__cuda_attention(neo__cuda *d, const neo__attention_call *call) {
     if (call->sequences == 0 || call->heads == 0 || call->length == 0) return NEO_OK;
@@ -2621,8 +2560,8 @@ NEO__GPU void neo__cuda_exact_end(neo__cuda_word *sum, const neo__cuda_word *blo
     if (threadIdx.x < NEO__CUDA_EXACT && block[threadIdx.x] != 0)
         atomicAdd(&sum[threadIdx.x], block[threadIdx.x]);
 }
-typedef struct neo__cuda_loss_result { /* a neo__loss_found */
-    neo__cuda_word bad[2]; /* first sample whose label, whose probability is outside */
+typedef struct neo__cuda_loss_result { /* a neo__loss_found, in words */
+    neo__cuda_word bad[2];
     double value;
     neo__cuda_word sum[NEO__CUDA_EXACT];
 } neo__cuda_loss_result;
@@ -2722,12 +2661,8 @@ static neo_status neo__cuda_loss(neo__cuda *d, const neo__loss_call *call) {
     if (d->recording && call->later.fn)
         return neo__graph_later(d, r, sizeof *r, &call->later, "loss", neo__cuda_loss_stop_kernel,
                                 c, r);
-    const neo__cuda_loss_result *found = (const neo__cuda_loss_result *)(void *)d->answer;
+    NEO__TRY(neo__cuda_launch(d, "loss", neo__cuda_loss_stop_kernel, {1, 1}, c, r, nullptr));
     NEO__TRY(neo__cuda_answer(d, r, sizeof *r));
-    if (found->bad[0] != NEO__CUDA_NONE || found->bad[1] != NEO__CUDA_NONE) {
-        NEO__TRY(neo__cuda_launch(d, "loss", neo__cuda_loss_stop_kernel, {1, 1}, c, r, nullptr));
-        NEO__TRY(neo__cuda_answer(d, r, sizeof *r));
-    }
     return neo__later_now(&call->later, d->answer);
 }
 
@@ -3006,16 +2941,14 @@ static neo_status neo__cuda_optim(neo__cuda *d, const neo__optim_call *call) {
     if (call->span_count == 0) return NEO_OK;
     NEO__ZERO(neo__cuda_optim_job, o);
     o.pass = call->pass, o.kind = call->kind, o.step = call->step;
-    o.most = (unsigned *)(void *)d->result, o.stop = neo__graph_stop(d);
+    o.sums = clip->sum, o.most = &clip->most, o.stop = neo__graph_stop(d);
     if (call->clip_there) o.clip = &clip->found.clip;
-    if (later) {
-        o.sums = clip->sum, o.most = &clip->most;
-        NEO__TRY(neo__cuda_fill(d, clip, 0, sizeof *clip));
-    } else if (call->pass != NEO__OPTIM_STEP) {
+    if (lamb) {
         NEO__TRY(neo__cuda_reserve(d, (size_t)sums * sizeof(neo_exact)));
         o.sums = (neo__cuda_word *)(void *)d->work;
         NEO__TRY(neo__cuda_fill(d, o.sums, 0, (size_t)sums * sizeof(neo_exact)));
-        NEO__TRY(neo__cuda_fill(d, o.most, 0, sizeof *o.most));
+    } else if (call->pass != NEO__OPTIM_STEP) {
+        NEO__TRY(neo__cuda_fill(d, clip, 0, sizeof *clip));
     }
     NEO__TRY(neo__cuda_optim_launch(d, call, &o));
     if (call->pass == NEO__OPTIM_STEP) return NEO_OK;
@@ -3245,8 +3178,7 @@ template <neo_dtype T, int LANES> NEO__CUDA_KERNEL neo__bags_pool_kernel(const n
             const int64_t k = offsets[0], k_end = offsets[1], length = k_end - k;
             for (int64_t col = 0; col < t.store.dim; col += 4 * LANES) {
                 neo__floats<4> s = neo__bags_pool<T, LANES>(j, t, k, k_end, col, mask);
-                if (t.mean && length > 1)
-                    for (int c = 0; c < 4; c++) s.v[c] = __fdiv_rn(s.v[c], (float)length);
+                for (int c = 0; c < 4; c++) s.v[c] = neo__bags_mean(t, s.v[c], length);
                 if (col + 4 * lane >= t.store.dim) continue;
                 neo__cuda_store<4>(j.tensor.out + p.out_at + b * p.out_stride + col + 4 * lane, s);
             }
@@ -3577,10 +3509,9 @@ template <class K, int LANES>
 NEO__GPU int64_t neo__bags_end(const neo__bags_job &j, int64_t begin, unsigned mask) {
     const K key = neo__bags_key<K>(j, begin);
     const int lane = threadIdx.x % LANES, shift = threadIdx.x % 32 - lane;
-    const unsigned all = LANES == 32 ? 0xFFFFFFFFu : (1u << (LANES & 31)) - 1u;
     for (int64_t i = begin + 1;; i += LANES) {
         const bool same = i + lane < j.sorted.records && neo__bags_key<K>(j, i + lane) == key;
-        const unsigned other = ~(__ballot_sync(mask, same) >> shift) & all;
+        const unsigned other = __ballot_sync(mask, !same) >> shift;
         if (other) return i + __ffs((int)other) - 1;
     }
 }
@@ -3922,10 +3853,8 @@ static neo_status neo__cuda_bags_find_slots(neo__cuda *d, const neo__bags_job *j
                            (size_t)(j->sorted.records + 1) * sizeof *j->kept.fresh));
     NEO__TRY(neo__cuda_run(d, "bags: slots", NEO__BAGS_KEYED(neo__bags_find_slots_kernel),
                            j->sorted.records, 1, *j, by_value));
-    NEO__ZERO(neo__cuda_scanning, scan);
-    scan.temp = j->sorted.temp, scan.bytes = j->sorted.temp_bytes;
-    scan.keys = j->kept.fresh, scan.sorted_keys = j->kept.place;
-    scan.count = j->sorted.records + 1;
+    const neo__cuda_scanning scan = {j->sorted.temp, j->sorted.temp_bytes, j->kept.fresh,
+                                     j->kept.place, NULL, NULL, j->sorted.records + 1, 0, 0};
     NEO__TRY(neo__cuda_do(d, neo__cuda_scan_now, &scan, sizeof scan));
     NEO__TRY(neo__cuda_answer(d, j->kept.place + j->sorted.records, sizeof *count));
     *fresh = *count;
@@ -4054,17 +3983,15 @@ static void neo__cuda_destroy(neo_device *device) {
 static neo_status neo__cuda_take(neo__cuda *d) {
     NEO__CUDA_TRY(d, cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking));
     NEO__CUDA_TRY(d, cudaStreamCreateWithFlags(&d->exchange, cudaStreamNonBlocking));
-    NEO__CUDA_TRY(d, cudaMalloc((void **)&d->result, NEO__CUDA_RESULT_BYTES));
-    NEO__CUDA_TRY(d, cudaHostAlloc((void **)&d->answer, NEO__CUDA_ANSWER_BYTES,
-                                   cudaHostAllocDefault));
-    const size_t send_bytes = (size_t)NEO__CUDA_SENDS * NEO__CUDA_SEND_BYTES;
-    NEO__CUDA_TRY(d, cudaHostAlloc((void **)&d->send, send_bytes, cudaHostAllocDefault));
+    NEO__CUDA_TRY(d, cudaMalloc(&d->result, NEO__CUDA_RESULT_BYTES));
+    NEO__CUDA_TRY(d, cudaMallocHost(&d->answer, NEO__CUDA_ANSWER_BYTES));
+    NEO__CUDA_TRY(d, cudaMallocHost(&d->send, (size_t)NEO__CUDA_SENDS * NEO__CUDA_SEND_BYTES));
     for (int i = 0; i < NEO__CUDA_SENDS; i++)
         NEO__CUDA_TRY(d, cudaEventCreateWithFlags(&d->sent[i], cudaEventDisableTiming));
-    NEO__CUDA_TRY(d, cudaMalloc((void **)&d->work, NEO__CUDA_WORK_BYTES));
+    NEO__CUDA_TRY(d, cudaMalloc(&d->work, NEO__CUDA_WORK_BYTES));
     d->work_bytes = NEO__CUDA_WORK_BYTES;
     if (d->exact) return NEO_OK;
-    NEO__CUDA_TRY(d, cudaMalloc((void **)&d->blas_work, NEO__CUDA_BLAS_BYTES));
+    NEO__CUDA_TRY(d, cudaMalloc(&d->blas_work, NEO__CUDA_BLAS_BYTES));
     d->product = (neo__cuda_product *)calloc(NEO__CUDA_PRODUCTS, sizeof *d->product);
     NEO__CHECK(d->product, NEO_ERR_MEMORY, "neo_cuda_device_create: no memory for a table");
     return NEO__CUDA_BLAS_DO(d, cublasLtCreate(&d->blas));
@@ -4172,17 +4099,16 @@ static size_t neo__graph_layout(neo_cuda_graph *g, char *block, const neo_cuda_g
 }
 static neo_status neo__graph_take(neo_cuda_graph *g) {
     neo__cuda *d = g->d;
-    const unsigned pinned = cudaHostAllocDefault;
     NEO__CUDA_TRY(d, cudaStreamCreateWithFlags(&g->copies, cudaStreamNonBlocking));
     NEO__CUDA_TRY(d, cudaEventCreateWithFlags(&g->arrived, cudaEventDisableTiming));
     NEO__CUDA_TRY(d, cudaEventCreateWithFlags(&g->done, cudaEventDisableTiming));
     for (neo__graph_side &side : g->sides) {
-        NEO__CUDA_TRY(d, cudaHostAlloc((void **)&side.pinned, g->copy_bytes, pinned));
-        NEO__CUDA_TRY(d, cudaMalloc((void **)&side.room, g->copy_bytes));
+        NEO__CUDA_TRY(d, cudaMallocHost(&side.pinned, g->copy_bytes));
+        NEO__CUDA_TRY(d, cudaMalloc(&side.room, g->copy_bytes));
     }
-    NEO__CUDA_TRY(d, cudaMalloc((void **)&g->block, g->copy_bytes));
-    NEO__CUDA_TRY(d, cudaMalloc((void **)&g->answers, NEO__GRAPH_ANSWER_BYTES));
-    return NEO__CUDA_DO(d, cudaHostAlloc((void **)&g->answered, NEO__GRAPH_ANSWER_BYTES, pinned));
+    NEO__CUDA_TRY(d, cudaMalloc(&g->block, g->copy_bytes));
+    NEO__CUDA_TRY(d, cudaMalloc(&g->answers, NEO__GRAPH_ANSWER_BYTES));
+    return NEO__CUDA_DO(d, cudaMallocHost(&g->answered, NEO__GRAPH_ANSWER_BYTES));
 }
 NEO_API size_t neo_cuda_graph_host_bytes(const neo_cuda_graph_desc *desc) {
     NEO__ZERO(neo_cuda_graph, g);

@@ -2998,7 +2998,6 @@ typedef struct neo__slot {
 typedef struct neo__reader_thread {
     neo_reader *reader;
     neo__thread thread;
-    neo__thread_start start;
 } neo__reader_thread;
 
 /* The files and their sizes; constant after open. */
@@ -3427,7 +3426,7 @@ static void neo__reader_stop(neo_reader *r) {
     __atomic_store_n(&r->stop, 1, __ATOMIC_RELAXED);
     neo__cond_broadcast(&r->work);
     neo__mutex_unlock(&r->lock);
-    for (int i = 0; i < r->started; i++) neo__thread_join(r->threads[i].thread);
+    for (int i = 0; i < r->started; i++) neo__thread_join(&r->threads[i].thread);
     r->started = 0;
     __atomic_store_n(&r->stop, 0, __ATOMIC_RELAXED);
 }
@@ -3435,9 +3434,7 @@ static neo_status neo__reader_start(neo_reader *reader) {
     for (int i = 0; i < reader->thread_count; i++) {
         neo__reader_thread *t = &reader->threads[i];
         t->reader = reader;
-        t->start.fn = neo__reader_main;
-        t->start.arg = t;
-        if (!neo__thread_create(&t->thread, &t->start)) {
+        if (!neo__thread_create(&t->thread, neo__reader_main, t)) {
             neo__reader_stop(reader);
             return neo_fail(NEO_ERR_SYSTEM, "neo_reader_next: cannot start thread %d of %d", i + 1,
                             reader->thread_count);

@@ -470,8 +470,9 @@ static neo_status move(neo_ctx *ctx, neo_tensor *t, const void *arg) {
     (void)arg;
     neo_status status = pinned && event ? neo__event_mark(ctx, event) : NEO_ERR_MEMORY;
     if (status == NEO_OK) status = neo__event_wait(ctx, event);
-    if (status == NEO_OK) status = neo__device_move(ctx, pinned, (char *)t[0].data + 4, bytes);
-    if (status == NEO_OK) status = neo__device_move(ctx, t[1].data, pinned, bytes);
+    const char *from = (const char *)t[0].data + 4;
+    if (status == NEO_OK) status = neo__device_move(ctx, NEO_DEVICE, pinned, from, bytes);
+    if (status == NEO_OK) status = neo__device_move(ctx, NEO_DEVICE, t[1].data, pinned, bytes);
     if (status == NEO_OK) status = neo_ctx_synchronize(ctx);
     neo__event_free(ctx, event);
     neo__pinned_free(ctx, pinned, bytes);
