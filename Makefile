@@ -167,7 +167,7 @@ include tests/attack/rules.mk
 # The longest first. larger: of them what does more than in `make test` where NEO_FULL is set.
 scripts = tests/comm/mpi.sh $(addprefix tests/,programs/*.sh files/*.sh fsdp/*.sh build/contents.sh)
 others  = tests/cuda/emulated*.sh tests/comm/mpi_faults.sh tests/fuzz/*.sh \
-    $(addprefix tests/build/,arm.sh link.sh macos.sh mingw.sh musl.sh packaging.sh)
+    $(addprefix tests/build/,arm.sh link.sh macos.sh mingw.sh musl.sh packaging.sh ubsan.sh)
 larger  = $(shell grep -l 'NEO_FULL\|test_grid' tests/*/*.sh tests/*/*.c)
 
 test-programs: $(programs) $(B)/tests/data/make_npy

@@ -3266,13 +3266,9 @@ static int neo__threads_odd(neo_comm *c, const neo__call *call, int peer) {
     }
     return 2 * others < c->size ? odd : peer;
 }
-/* Whom a rank of the job waits for in this group, or else in another: 1 + its number in the job; 0:
-   for nobody. */
-static int neo__threads_waits(neo_comm *c, int rank) {
-    neo__job *job = c->threads.job;
+/* Whom a rank of the job waits for, in any of its groups: 1 + its number in the job; 0: nobody. */
+static int neo__threads_waits(neo__job *job, int rank) {
     int found = 0;
-    for (int r = 0; r < c->size; r++)
-        if (c->world[r] == rank) found = NEO__SEE(c->threads.seat[r]->waits_for);
     neo__mutex_lock(&job->lock);
     for (neo__seat *p = job->seats; p && !found; p = p->next)
         if (p->ctx == job->rank[rank].ctx) found = NEO__SEE(p->waits_for);
@@ -3282,33 +3278,31 @@ static int neo__threads_waits(neo_comm *c, int rank) {
 static neo_status neo__threads_late(neo_comm *c, const neo__call *call, const neo__xfer *x) {
     if (NEO__SEE(c->threads.seat[x->peer]->left))
         return neo__comm_break(c, call, NEO_ERR_PEER, "rank %d has left", c->world[x->peer]);
-    const int mine = c->world[c->rank], ranks = c->threads.job->ranks;
+    neo__job *job = c->threads.job;
+    const int mine = c->world[c->rank];
     int last = c->world[x->peer], next = -1; /* it may wait for another: which waits for nobody? */
-    for (int hop = 0; hop < ranks && next != mine; hop++) {
-        next = neo__threads_waits(c, last) - 1;
+    for (int hop = 0; hop < job->ranks && next != mine; hop++) {
+        next = neo__threads_waits(job, last) - 1;
         if (next < 0) break;
         if (next != mine) last = next;
     }
+    char also[40] = "";
     if (next >= 0) { /* a ring */
         last = c->world[neo__threads_odd(c, call, x->peer)];
-        next = neo__threads_waits(c, last) - 1;
+        next = neo__threads_waits(job, last) - 1;
+        if (next >= 0) snprintf(also, sizeof also, "; it waits for rank %d", next);
     }
-    if (next < 0)
-        return neo__comm_break(c, call, NEO_ERR_TIMEOUT, "rank %d did not come within %d ms", last,
-                               neo__comm_timeout_ms(c));
-    return neo__comm_break(c, call, NEO_ERR_TIMEOUT,
-                           "rank %d did not come within %d ms; it waits for rank %d", last,
-                           neo__comm_timeout_ms(c), next);
+    return neo__comm_break(c, call, NEO_ERR_TIMEOUT, "rank %d did not come within %d ms%s", last,
+                           neo__comm_timeout_ms(c), also);
 }
 /* A send that the other reads just now, or that the link model holds back. */
 static int neo__threads_on_its_way(neo_comm *c, const neo__xfer *x) {
     return x->send && (NEO__SEE(x->ring->reading) > 0 ||
                        NEO__SEE(x->message->arrives_ns) > neo__clock_now(c->clock));
 }
-static void neo__seat_waits(neo_comm *c, const neo__call *call, int peer) {
+static void neo__seat_waits(neo_comm *c, const neo__call *call, int rank) {
     __atomic_store_n(&c->threads.seat[c->rank]->waits_in, neo__call_key(call), __ATOMIC_RELEASE);
-    __atomic_store_n(&c->threads.seat[c->rank]->waits_for, peer < 0 ? 0 : c->world[peer] + 1,
-                     __ATOMIC_RELEASE);
+    __atomic_store_n(&c->threads.seat[c->rank]->waits_for, rank + 1, __ATOMIC_RELEASE);
 }
 
 static neo_status neo__threads_send(neo_comm *c, const neo__call *call, neo__xfer *x) {
@@ -3489,7 +3483,7 @@ static neo_status neo__threads_wait(neo_comm *c, const neo__call *call, neo__xfe
             neo__thread_yield();
             continue;
         }
-        neo__seat_waits(c, call, x[waits].peer);
+        neo__seat_waits(c, call, c->world[x[waits].peer]);
         if (due && (held || !limit.at_ns || due <= limit.at_ns)) {
             (void)neo__seat_sleep(mine, seen, due, neo__comm_order(c, 0));
             limit.seen_ns = neo__clock_now(c->clock);

@@ -121,8 +121,12 @@ static void set_of_table(const source *s, char *word, neo_table_desc *t, unsigne
     else fail_at(s, unknown, word);
 }
 
+/* No model has as many. What reading and planning take grows with their square. */
+enum { MOST_TABLES = 16384 };
+
 static void add_table(job *j, source *s) {
     int n = j->bags.table_count;
+    if (n == MOST_TABLES) fail_at(s, "more tables than plan takes, 16384:", word_at(s, 1));
     size_t count = (size_t)n + 1;
     char *end;
     const char *size = word_at(s, 2);

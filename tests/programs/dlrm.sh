@@ -509,8 +509,8 @@ same "without dense numbers, 2 ranks" "$(digest $words --ranks 2 --plan rw)" "$f
 same "without dense numbers, evaluated" \
     "$(digest $words --test "$W/words.csv" --checkpoint "$W/words" --eval --resume)" "$first_words"
 # Numbers alone: a DLRM without tables.
-printf 'header\nquote "\ndelimiter ;\n"Order Id" dense shift=1500 scale=0.001\n' >"$W/numbers.columns"
-printf 'Outcome label positive=won\n' >>"$W/numbers.columns"
+sed 's/"Job #2" category/"Order Id" dense shift=1500 scale=0.001/' "$W/words.columns" \
+    >"$W/numbers.columns"
 numbers="--format delimited --columns $W/numbers.columns ${words#*words.columns} --bottom 1-4"
 first_numbers=$(digest $numbers)
 for how in '--ranks 2 --pipeline off' '--ranks 2 --plan rw --dense-shard full'; do

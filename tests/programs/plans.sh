@@ -123,6 +123,9 @@ refuse "too little" 'batch 100\ntable a 100x16\n' "$good_cluster" \
 refuse "too much" 'batch 100 7\n' "$good_cluster" "bad.model:1: more than belongs on the line: '7'"
 refuse "twice" 'batch 100\ntable a 1x1 1\ntable a 1x1 1\n' "$good_cluster" \
     "bad.model:3: a second table 'a'"
+tables=$(awk 'BEGIN { for (i = 0; i < 16385; i++) print "table t" i " 1x1 1" }')
+refuse "too many tables" "$tables" "$good_cluster" \
+    "bad.model:16385: more tables than plan takes, 16384: 't16384'"
 refuse "an option" 'batch 100\ntable a 1x1 1 color=red\n' "$good_cluster" \
     "bad.model:2: not buckets=, pooling= or placements=: 'color'"
 refuse "a placement" 'batch 100\ntable a 1x1 1 placements=tw,up\n' "$good_cluster" \
