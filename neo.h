@@ -1308,8 +1308,8 @@ typedef struct neo_table_desc {
     neo_init init;       /* DEFAULT: U(+-1/sqrt(rows)), as DLRM */
     int32_t row_buckets; /* R: pooled sums add bucket by bucket (bucket r has the rows from r rows/R
                             up to (r + 1) rows/R), then over buckets by the leaves' tree, + 0.0f,
-                            whatever the plan; 0: 1. Up to 64 the lookup of bags of three ids and
-                            more takes 1 to 2.5 times as long, above many times */
+                            whatever the plan; 0: 1. The lookup of bags of three ids and more
+                            takes 1.2 to 2 times as long, above 64 a pass for each 64 */
     void *weight;        /* [rows][dim] of dtype in memory of yours (init still applies); NULL:
                             neo's */
     neo_table_part part; /* parts of one table have one name. first_col is a multiple of 16, and so
@@ -2507,7 +2507,6 @@ NEO__INLINE int64_t neo__bag_bucket(const neo__bag_lookup *a, int64_t id) {
    pushed when their subtree ends before it: when the highest bit in which their numbers differ is
    lower. */
 enum { NEO__PART_DEPTH = 14 }; /* for numbers below 4096: one level per bit, and one */
-enum { NEO__CAREFUL_WIDTH = 64 }; /* columns at a time of the careful lookup */
 enum { NEO__POOL_BUCKETS = 64 };  /* at most so many have a sum each, while a bag is looked up */
 typedef struct neo__part_tree {
     float *sum; /* [NEO__PART_DEPTH][stride] */
@@ -17117,30 +17116,32 @@ NEO__KERNEL_FAR uint64_t NEO__FN(bag_groups)(const neo__bag_lookup *a, int64_t k
 }
 /* Rows of the ids [k, k_end) that are in one of NEO__POOL_BUCKETS buckets from `first` on, each
    added to the sum of its bucket: at[] tells where it is. */
-NEO__KERNEL_INLINE void NEO__FN(bag_any_rows)(const neo__bag_lookup *a, float *sum, int32_t *at,
-                                              int64_t first, int64_t k, int64_t k_end, int64_t col,
-                                              int64_t left, int count, int64_t ahead) {
+NEO__KERNEL_INLINE void NEO__FN(bag_any_rows)(const neo__bag_lookup *a, neo_dtype dtype,
+                                              float *sum, int32_t *at, int64_t first, int64_t k,
+                                              int64_t k_end, int64_t col, int64_t left, int count,
+                                              int64_t ahead) {
     const neo__bag_rows *t = a->store;
-    const neo_dtype dtype = t->dtype;
-    const int size = dtype == NEO_F32 ? 4 : dtype == NEO_I8 ? 1 : 2;
+    const int size = dtype == NEO_F32 ? 4 : dtype == NEO_I8 ? 1 : 2, is_i32 = a->is_i32;
     const int64_t rows = a->rows, row_bytes = t->row_bytes;
     const char *data = t->data + col * size;
+    const float *weights = a->weights;
     for (; k < k_end; k++) {
-        int64_t id = ahead ? neo__jagged_id(a->ids, a->is_i32, k + ahead) : -1;
+        int64_t id = ahead ? neo__jagged_id(a->ids, is_i32, k + ahead) : -1;
         if ((uint64_t)id < (uint64_t)rows) {
-            for (int i = 0; i < count * NEO__W * size; i += 64)
-                NEO__FETCH(data + id * row_bytes + i);
+            const char *next = data + id * row_bytes;
+            NEO__EACH(i, count)
+            if (i * NEO__W * size % 64 == 0) NEO__FETCH(next + i * NEO__W * size);
             if (dtype == NEO_I8 && col == 0) NEO__FETCH(t->scale + 2 * id);
         }
-        id = neo__jagged_id(a->ids, a->is_i32, k);
+        id = neo__jagged_id(a->ids, is_i32, k);
         if ((uint64_t)id >= (uint64_t)rows && (id = NEO__FN(bag_clamp)(a, id)) < 0) continue;
-        const int32_t bucket = (int32_t)(neo__bag_bucket(a, id) - first);
-        if ((uint32_t)bucket >= NEO__POOL_BUCKETS) continue;
+        const uint64_t bucket = (uint64_t)(neo__bag_bucket(a, id) - first);
+        if (bucket >= NEO__POOL_BUCKETS) continue;
         const char *row = data + id * row_bytes;
         const float *from = sum + at[bucket];
-        float *to = sum + (1 + bucket) * count * NEO__W;
-        at[bucket] = (1 + bucket) * count * NEO__W;
-        const NEO__VF w = NEO__SET(a->weights ? a->weights[k] : 1.0f);
+        float *to = sum + (1 + bucket) * (uint64_t)(count * NEO__W);
+        at[bucket] = (int32_t)(1 + bucket) * count * NEO__W;
+        const NEO__VF w = NEO__SET(weights ? weights[k] : 1.0f);
         NEO__VF scale = w, bias = w;
         if (dtype == NEO_I8)
             scale = NEO__SET(t->scale[2 * id]), bias = NEO__SET(t->scale[2 * id + 1]);
@@ -17180,19 +17181,25 @@ NEO__KERNEL_INLINE void NEO__FN(bag_any)(const neo__bag_lookup *a, int64_t b, in
     neo__part_tree tree = {part, WIDTH, WIDTH, {0}, 0};
     const int64_t ahead = NEO__FN(bag_ahead)(a->store->row_bytes / 4), stride = count * NEO__W;
     const int eights = (int)NEO__MIN((a->buckets + 7) / 8, MOST / 8);
+    const neo_dtype dtype = a->store->dtype;
     NEO__EACH(i, count) NEO__STORE(sum + i * NEO__W, NEO__SET(0.0f));
     for (; b < b_end; b++) {
         const int64_t k = a->offsets[b], k_end = a->offsets[b + 1];
-        const int fetches = k_end + ahead <= a->offsets[a->bags];
+        const int64_t fetch = k_end + ahead <= a->offsets[a->bags] ? ahead : 0;
         uint64_t groups = a->buckets > MOST ? NEO__FN(bag_groups)(a, k, k_end) : 1;
         NEO__VF s[8];
-        if (!fetches && col == 0) NEO__FN(bag_fetch_ahead)(a, a->is_i32, k + ahead, k_end + ahead);
+        if (!fetch && col == 0) NEO__FN(bag_fetch_ahead)(a, a->is_i32, k + ahead, k_end + ahead);
         for (;;) {
             const int64_t group = __builtin_ctzll(groups);
             memset(at, 0, 8 * sizeof *at);
             if (eights > 1) memset(at + 8, 0, (MOST - 8) * sizeof *at);
-            NEO__FN(bag_any_rows)
-            (a, sum, at, MOST * group, k, k_end, col, left, count, fetches ? ahead : 0);
+#define NEO__ANY_ROWS(T)                                                                           \
+    NEO__FN(bag_any_rows)(a, T, sum, at, MOST * group, k, k_end, col, left, count, fetch)
+            if (dtype == NEO_F32) NEO__ANY_ROWS(NEO_F32);
+            else if (dtype == NEO_F16) NEO__ANY_ROWS(NEO_F16);
+            else if (dtype == NEO_BF16) NEO__ANY_ROWS(NEO_BF16);
+            else NEO__ANY_ROWS(NEO_I8);
+#undef NEO__ANY_ROWS
             if (eights > 1) NEO__FN(sum_eights)(sum, at, eights, stride);
             NEO__EACH(i, count) s[i] = NEO__FN(sum_eight)(sum + i * NEO__W, at);
             groups &= groups - 1;
