@@ -1309,8 +1309,8 @@ typedef struct neo_table_desc {
     neo_init init;       /* DEFAULT: U(+-1/sqrt(rows)), as DLRM */
     int32_t row_buckets; /* R: pooled sums add bucket by bucket (bucket r has the rows from r rows/R
                             up to (r + 1) rows/R), then over buckets by the leaves' tree, + 0.0f,
-                            whatever the plan; 0: 1. Up to 64 the lookup of bags of three ids and
-                            more takes 1 to 2.5 times as long, above many times */
+                            whatever the plan; 0: 1. The lookup of bags of three ids and more
+                            takes 1.2 to 2 times as long, above 64 a pass for each 64 */
     void *weight;        /* [rows][dim] of dtype in memory of yours (init still applies); NULL:
                             neo's */
     neo_table_part part; /* parts of one table have one name. first_col is a multiple of 16, and so
@@ -2500,21 +2500,20 @@ typedef struct neo__bag_lookup {
     const neo__bag_rows *next_store;
     int64_t next_id, next_count;
 } neo__bag_lookup;
+/* The bucket of a row. Floating point finds it where its error, 2^-38 for numbers of 12 bits, is
+   below the distance to the next bucket, half a row. */
+NEO__INLINE int64_t neo__bag_bucket(const neo__bag_lookup *a, int64_t id) {
+    return a->bucket_rows < INT64_C(1) << 36
+               ? (int64_t)(((double)id + a->bucket_shift) * a->bucket_scale)
+               : neo__bucket_of(a->bucket_rows, a->buckets, id + a->first_row);
+}
 
 /* The tree over parts with rising numbers (leaves of a batch, buckets of rows) of which some may
    be absent: a stack of sums of n floats, stride apart. Two neighbours join before a later part is
    pushed when their subtree ends before it: when the highest bit in which their numbers differ is
    lower. */
 enum { NEO__PART_DEPTH = 14 }; /* for numbers below 4096: one level per bit, and one */
-enum { NEO__CAREFUL_WIDTH = 64 }; /* columns at a time of the careful lookup */
 enum { NEO__POOL_BUCKETS = 64 };  /* at most so many have a sum each, while a bag is looked up */
-/* Ids of a lookup: a step of them, and those whose rows are fetched ahead. */
-enum { NEO__AHEAD_STEP = 64, NEO__AHEAD_RING = 128 };
-typedef struct neo__bag_ahead_ids {
-    int64_t known; /* ids before this one have been here */
-    int64_t id[NEO__AHEAD_RING];
-    int32_t bucket[NEO__AHEAD_RING]; /* of an id that is dropped: NEO__POOL_BUCKETS */
-} neo__bag_ahead_ids;
 typedef struct neo__part_tree {
     float *sum; /* [NEO__PART_DEPTH][stride] */
     int64_t n, stride;
@@ -2611,8 +2610,7 @@ typedef struct neo__bag_cut {
 
 struct neo__bag_kernels {
     void (*pool)(const neo__bag_lookup *a);         /* all ids are inside, one bucket */
-    void (*pool_careful)(const neo__bag_lookup *a); /* bounds policy, row buckets */
-    void (*pool_buckets)(const neo__bag_lookup *a); /* the same, of 2 .. NEO__POOL_BUCKETS */
+    void (*pool_any)(const neo__bag_lookup *a);     /* bounds policy, row buckets */
     void (*copy)(const neo__bag_lookup *a);         /* NEO_POOL_NONE */
     void (*weight_grad)(const neo__bag_lookup *a, float *dweights); /* dweights of the first id */
     /* to[b] = from[b], divided by the length of bag b if offsets is given; empty bags are left
@@ -11268,11 +11266,6 @@ static void neo__bags_check_part(const neo__cpu_part *part) {
 
 /* ---- lookups ---- */
 
-/* Whether a sum for each bucket has room, and floating point finds the bucket of each row: its
-   error, 2^-38 for numbers of 12 bits, is below the distance to the next bucket, half a row. */
-static int neo__bags_buckets_are_few(const neo__bag_lookup *a) {
-    return a->buckets > 1 && a->buckets <= NEO__POOL_BUCKETS && a->bucket_rows < INT64_C(1) << 36;
-}
 /* Sums of one or two rows are the same in any order of buckets. */
 static int neo__bags_are_short(const neo__bag_lookup *a) {
     int64_t most = 0;
@@ -11296,8 +11289,7 @@ static void neo__bags_lookup_part(const neo__cpu_part *part) {
             k->weight_grad(&a, b->job.tensor.dweights + (a.offsets[0] - b->job.batch.offsets[0]));
         else if (!a.pooled) k->copy(&a);
         else if (p->bad == 0 && (a.buckets == 1 || neo__bags_are_short(&a))) k->pool(&a);
-        else if (neo__bags_buckets_are_few(&a)) k->pool_buckets(&a);
-        else k->pool_careful(&a);
+        else k->pool_any(&a);
     }
 }
 NEO__HOT_END
@@ -16997,8 +16989,10 @@ NEO__KERNEL_INLINE void NEO__FN(bag_fetch_id)(const neo__bag_rows *t, int64_t id
 NEO__KERNEL_FAR void NEO__FN(bag_fetch_ahead)(const neo__bag_lookup *a, int is_i32, int64_t k,
                                                    int64_t k_end) {
     int64_t end = a->offsets[a->bags];
-    for (; k < k_end && k < end; k++)
-        NEO__FN(bag_fetch_id)(a->store, neo__jagged_id(a->ids, is_i32, k));
+    for (; k < k_end && k < end; k++) {
+        const int64_t id = neo__jagged_id(a->ids, is_i32, k);
+        if ((uint64_t)id < (uint64_t)a->rows) NEO__FN(bag_fetch_id)(a->store, id);
+    }
     for (; k < k_end && k - end < a->next_count; k++)
         NEO__FN(bag_fetch_id)(a->next_store, neo__jagged_id(a->ids, is_i32, a->next_id + k - end));
 }
@@ -17128,174 +17122,150 @@ NEO__KERNEL_INLINE const float *NEO__FN(bag_row)(const neo__bag_lookup *a, int64
     NEO__FN(rows_decode)(a->store, id, col, n, room);
     return room;
 }
-/* to += the rows of bag [k, k_end) that are in [row_begin, row_end), columns [col, col + n).
-   Returns the lowest row not below row_end, or -1: the next bucket is its bucket. */
-NEO__KERNEL_FAR int64_t NEO__FN(bag_sum_rows)(const neo__bag_lookup *a, int64_t k,
-                                                   int64_t k_end, int64_t row_begin,
-                                                   int64_t row_end, int64_t col, int64_t n,
-                                                   float *to) {
-    int64_t next = -1;
-    float room[NEO__CAREFUL_WIDTH];
-    for (int64_t c = 0; c < n; c++) to[c] = 0.0f;
-    for (; k < k_end; k++) {
-        int64_t id = NEO__FN(bag_clamp)(a, neo__jagged_id(a->ids, a->is_i32, k));
-        if (id >= row_end && (next < 0 || id < next)) next = id;
-        if (id < 0 || id < row_begin || id >= row_end) continue;
-        const float *row = NEO__FN(bag_row)(a, id, col, n, room);
-        for (int64_t c = 0; c < n; c += NEO__W) {
-            NEO__VF s = NEO__LDC(to), x = NEO__LDC(row);
-            s = a->weights ? NEO__FMA(NEO__SET(a->weights[k]), x, s) : s + x;
-            NEO__STC(to, s);
-        }
-    }
-    return next;
-}
-/* ---- the lookup of few buckets: a sum for each, then their tree. A bucket without rows is +0,
-   which is as good as absent, since all is added to +0 at the end ---- */
+/* ---- the lookup of any ids: a bounds policy, buckets of rows ----
+   Rows add in the order of their ids, each to the sum of its bucket, which lies in the nearest
+   cache; the first of a bucket to zeros that all share. Then the sums add by the tree, eight at a
+   time. A bucket without rows is +0, which is as good as absent, since all is added to +0 at the
+   end. Above NEO__POOL_BUCKETS buckets each group of so many has a pass over the ids. */
 #if NEO__PASS != NEO__PASS_WARP
-/* Go on to id number k_end; of each row `bytes` from first_byte on are fetched. */
-NEO__KERNEL_INLINE void NEO__FN(bag_look_ahead)(const neo__bag_lookup *a,
-                                                neo__bag_ahead_ids *ids, int64_t k_end,
-                                                int64_t first_byte, int64_t bytes) {
-    const double shift = a->bucket_shift, scale = a->bucket_scale;
-    const int64_t row_bytes = a->store->row_bytes;
-    const char *data = a->store->data + first_byte;
-    for (; ids->known < k_end; ids->known++) {
-        int64_t id = neo__jagged_id(a->ids, a->is_i32, ids->known);
-        int32_t bucket = NEO__POOL_BUCKETS; /* of an id that is dropped */
-        if ((uint64_t)id >= (uint64_t)a->rows) id = NEO__FN(bag_clamp)(a, id);
-        if (id >= 0) bucket = (int32_t)(((double)id + shift) * scale);
-        else id = 0;
-        for (int64_t at = 0; at < bytes; at += 64) NEO__FETCH(data + id * row_bytes + at);
-        ids->id[ids->known % NEO__AHEAD_RING] = id;
-        ids->bucket[ids->known % NEO__AHEAD_RING] = bucket;
-    }
-}
-/* The sum of eight vectors, `apart` floats from one to the next. */
-NEO__KERNEL_INLINE NEO__VF NEO__FN(sum_eight)(const float *p, int64_t apart) {
-    return ((NEO__LOAD(p) + NEO__LOAD(p + apart)) +
-            (NEO__LOAD(p + 2 * apart) + NEO__LOAD(p + 3 * apart))) +
-           ((NEO__LOAD(p + 4 * apart) + NEO__LOAD(p + 5 * apart)) +
-            (NEO__LOAD(p + 6 * apart) + NEO__LOAD(p + 7 * apart)));
-}
-/* A vector of columns of a short bag over up to 8 buckets, whose sums are registers. */
-NEO__KERNEL_INLINE NEO__VF NEO__FN(bag_short)(const neo__bag_lookup *a,
-                                              const neo__bag_ahead_ids *ids, int64_t k,
-                                              int64_t k_end, int64_t col, int64_t dim) {
-    NEO__VF s[8];
-    NEO__EACH(j, 8) s[j] = NEO__SET(0.0f);
+/* A bit for each group of buckets that bag [k, k_end) has rows of. */
+NEO__KERNEL_FAR uint64_t NEO__FN(bag_groups)(const neo__bag_lookup *a, int64_t k, int64_t k_end) {
+    uint64_t groups = 0;
     for (; k < k_end; k++) {
-        const int64_t at = k % NEO__AHEAD_RING;
-        const NEO__VI bucket = NEO__SETI(ids->bucket[at]);
-        const NEO__VF x = NEO__LOAD(a->table + ids->id[at] * dim + col);
-        const NEO__VF w = NEO__SET(a->weights ? a->weights[k] : 1.0f);
-        NEO__EACH(j, 8)
-        s[j] = NEO__SELECT(NEO__EQI(bucket, NEO__SETI(j)), NEO__FMA(w, x, s[j]), s[j]);
+        const int64_t id = NEO__FN(bag_clamp)(a, neo__jagged_id(a->ids, a->is_i32, k));
+        if (id >= 0) groups |= UINT64_C(1) << neo__bag_bucket(a, id) / NEO__POOL_BUCKETS;
     }
-    return ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]));
+    return groups ? groups : 1;
 }
-/* `count` vectors of columns from col on, of all bags: whole vectors of f32, or with n > 0 any n
-   columns of rows of any dtype. */
-NEO__KERNEL_INLINE void NEO__FN(bag_few)(const neo__bag_lookup *a, int64_t col, int64_t dim,
-                                         int count, int64_t n) {
-    enum { MOST = NEO__POOL_BUCKETS + 1 }; /* sums, and that of ids that are dropped */
-    float room[4 * NEO__W], sum[MOST * 4 * NEO__W] __attribute__((aligned(64)));
-    neo__bag_ahead_ids ids;
-    const int64_t ahead = NEO__FN(bag_ahead)(dim), end = a->offsets[a->bags];
-    const int64_t stride = count * NEO__W, element = a->store->row_bytes / dim;
-    const int64_t eights = (a->buckets + 7) / 8;
-    const int may_be_short = eights == 1 && n == 0;
-    float *to = a->out + col;
-    ids.known = a->offsets[0];
-    memset(sum + NEO__POOL_BUCKETS * stride, 0, (size_t)stride * sizeof *sum);
-    for (int64_t c = 0; n > 0 && c < stride; c += NEO__W) NEO__STORE(room + c, NEO__SET(0.0f));
-    for (int64_t b = 0; b < a->bags; b++, to += a->out_stride) {
-        const int64_t k_end = a->offsets[b + 1], length = k_end - a->offsets[b];
-        const int is_short = may_be_short && length <= 8;
-        NEO__VF s[4];
-        for (int64_t c = 0; !is_short && c < 8 * eights * stride; c += 8 * NEO__W)
-            NEO__EACH(i, 8) NEO__STORE(sum + c + i * NEO__W, NEO__SET(0.0f));
-        for (int64_t k = a->offsets[b]; k < k_end;) {
-            const int64_t stop = NEO__MIN(k_end, k + NEO__AHEAD_STEP);
-            NEO__FN(bag_look_ahead)(a, &ids, NEO__MIN(stop + ahead, end), col * element,
-                                    stride * element);
-            for (; k < stop && !is_short; k++) {
-                const int64_t at = k % NEO__AHEAD_RING;
-                const float *row = n > 0 ? NEO__FN(bag_row)(a, ids.id[at], col, n, room)
-                                         : a->table + ids.id[at] * dim + col;
-                float *bucket = sum + ids.bucket[at] * stride;
-                const NEO__VF w = NEO__SET(a->weights ? a->weights[k] : 1.0f);
-                if (n > 0 && row != room) memcpy(room, row, (size_t)n * sizeof *row), row = room;
-                NEO__EACH(i, count)
-                NEO__STORE(bucket + i * NEO__W, NEO__FMA(w, NEO__LOAD(row + i * NEO__W),
-                                                         NEO__LOAD(bucket + i * NEO__W)));
-            }
-            k = stop;
-        }
-        for (int64_t e = 0; !is_short && eights > 1 && e < 8; e++)
+/* Rows of the ids [k, k_end) that are in one of NEO__POOL_BUCKETS buckets from `first` on, each
+   added to the sum of its bucket: at[] tells where it is. */
+NEO__KERNEL_INLINE void NEO__FN(bag_any_rows)(const neo__bag_lookup *a, neo_dtype dtype,
+                                              float *sum, int32_t *at, int64_t first, int64_t k,
+                                              int64_t k_end, int64_t col, int64_t left, int count,
+                                              int64_t ahead) {
+    const neo__bag_rows *t = a->store;
+    const int size = dtype == NEO_F32 ? 4 : dtype == NEO_I8 ? 1 : 2, is_i32 = a->is_i32;
+    const int64_t rows = a->rows, row_bytes = t->row_bytes;
+    const char *data = t->data + col * size;
+    const float *weights = a->weights;
+    for (; k < k_end; k++) {
+        int64_t id = ahead ? neo__jagged_id(a->ids, is_i32, k + ahead) : -1;
+        if ((uint64_t)id < (uint64_t)rows) {
+            const char *next = data + id * row_bytes;
             NEO__EACH(i, count)
-            NEO__STORE(sum + e * stride + i * NEO__W,
-                       e < eights ? NEO__FN(sum_eight)(sum + 8 * e * stride + i * NEO__W, stride)
-                                  : NEO__SET(0.0f));
+            if (i * NEO__W * size % 64 == 0) NEO__FETCH(next + i * NEO__W * size);
+            if (dtype == NEO_I8 && col == 0) NEO__FETCH(t->scale + 2 * id);
+        }
+        id = neo__jagged_id(a->ids, is_i32, k);
+        if ((uint64_t)id >= (uint64_t)rows && (id = NEO__FN(bag_clamp)(a, id)) < 0) continue;
+        const uint64_t bucket = (uint64_t)(neo__bag_bucket(a, id) - first);
+        if (bucket >= NEO__POOL_BUCKETS) continue;
+        const char *row = data + id * row_bytes;
+        const float *from = sum + at[bucket];
+        float *to = sum + (1 + bucket) * (uint64_t)(count * NEO__W);
+        at[bucket] = (int32_t)(1 + bucket) * count * NEO__W;
+        const NEO__VF w = NEO__SET(weights ? weights[k] : 1.0f);
+        NEO__VF scale = w, bias = w;
+        if (dtype == NEO_I8)
+            scale = NEO__SET(t->scale[2 * id]), bias = NEO__SET(t->scale[2 * id + 1]);
         NEO__EACH(i, count) {
-            if (is_short)
-                s[i] = NEO__FN(bag_short)(a, &ids, a->offsets[b], k_end, col + i * NEO__W, dim);
-            else s[i] = NEO__FN(sum_eight)(sum + i * NEO__W, stride);
-            s[i] = s[i] + NEO__SET(0.0f);
+            const char *p = row + i * NEO__W * size;
+            const NEO__VF x = dtype == NEO_F32
+                                  ? NEO__FN(load_left)((const float *)(const void *)p, left)
+                                  : NEO__FN(row_load_left)(dtype, p, left, scale, bias);
+            NEO__STORE(to + i * NEO__W, NEO__FMA(w, x, NEO__LOAD(from + i * NEO__W)));
         }
-        NEO__FN(bag_store)(n > 0 ? room : to, s, count, a->mean, length);
-        if (n > 0) memcpy(to, room, (size_t)n * sizeof *to);
     }
 }
-#define NEO__BAG_FEW(N)                                                                            \
-    NEO__KERNEL_FAR void NEO__FN(bag_few_##N)(const neo__bag_lookup *a, int64_t col) {             \
-        if (a->dim == (N)*NEO__W) NEO__FN(bag_few)(a, 0, (N)*NEO__W, N, 0);                        \
-        else NEO__FN(bag_few)(a, col, a->dim, N, 0);                                               \
+/* The sum of eight vectors. */
+NEO__KERNEL_INLINE NEO__VF NEO__FN(sum_eight)(const float *p, const int32_t *at) {
+    return ((NEO__LOAD(p + at[0]) + NEO__LOAD(p + at[1])) +
+            (NEO__LOAD(p + at[2]) + NEO__LOAD(p + at[3]))) +
+           ((NEO__LOAD(p + at[4]) + NEO__LOAD(p + at[5])) +
+            (NEO__LOAD(p + at[6]) + NEO__LOAD(p + at[7])));
+}
+/* The buckets of at[] that have rows, joined into the first eight. */
+NEO__KERNEL_FAR void NEO__FN(sum_eights)(float *sum, int32_t *at, int eights, int64_t stride) {
+    for (int e = 0; e < eights; e++) {
+        int32_t *eight = at + 8 * e, any = 0, to = (int32_t)((1 + 8 * e) * stride);
+        for (int i = 0; i < 8; i++) any |= eight[i];
+        for (int64_t c = 0; any && c < stride; c += NEO__W)
+            NEO__STORE(sum + to + c, NEO__FN(sum_eight)(sum + c, eight));
+        at[e] = any ? to : 0;
     }
-NEO__BAG_FEW(4)
-NEO__BAG_FEW(2)
-NEO__BAG_FEW(1)
-#undef NEO__BAG_FEW
-NEO__KERNEL_FAR void NEO__FN(bag_few_rest)(const neo__bag_lookup *a, int64_t col) {
-    const int64_t n = NEO__MIN(a->dim - col, (int64_t)4 * NEO__W);
-    if (n > NEO__W) NEO__FN(bag_few)(a, col, a->dim, 4, n);
-    else NEO__FN(bag_few)(a, col, a->dim, 1, n);
+    for (int e = eights; e < 8; e++) at[e] = 0;
 }
-NEO__KERNEL void NEO__FN(bag_pool_buckets)(const neo__bag_lookup *a) {
-    int64_t dim = a->dim, col = 0;
-    for (; a->table && col + 4 * NEO__W <= dim; col += 4 * NEO__W) NEO__FN(bag_few_4)(a, col);
-    for (; a->table && col + 2 * NEO__W <= dim; col += 2 * NEO__W) NEO__FN(bag_few_2)(a, col);
-    for (; a->table && col + NEO__W <= dim; col += NEO__W) NEO__FN(bag_few_1)(a, col);
-    for (; col < dim; col += 4 * NEO__W) NEO__FN(bag_few_rest)(a, col);
-}
-#endif
-#if NEO__PASS != NEO__PASS_AVX512
-NEO__KERNEL void NEO__FN(bag_pool_careful)(const neo__bag_lookup *a) {
-    enum { WIDTH = NEO__CAREFUL_WIDTH };
-    float sum[(int)NEO__PART_DEPTH * WIDTH];
-    int64_t buckets = a->buckets, rows = a->bucket_rows, first = a->first_row;
-    for (int64_t b = 0; b < a->bags; b++) {
-        int64_t k = a->offsets[b], k_end = a->offsets[b + 1];
-        for (int64_t col = 0; col < a->dim; col += WIDTH) {
-            neo__part_tree tree;
-            tree.sum = sum;
-            tree.n = NEO__MIN(a->dim - col, (int64_t)WIDTH);
-            tree.stride = WIDTH;
-            tree.depth = 0;
-            for (int64_t row = 0; row >= 0;) {
-                int64_t bucket = buckets == 1 ? 0 : neo__bucket_of(rows, buckets, row + first);
-                row = NEO__FN(bag_sum_rows)(a, k, k_end,
-                                            neo__bucket_begin(rows, buckets, bucket) - first,
-                                            neo__bucket_begin(rows, buckets, bucket + 1) - first,
-                                            col, tree.n, NEO__FN(part_push)(&tree, bucket));
-            }
+/* Bags [b, b_end), `count` vectors of columns from col on; there are `left` columns. */
+NEO__KERNEL_INLINE void NEO__FN(bag_any)(const neo__bag_lookup *a, int64_t b, int64_t b_end,
+                                         int64_t col, int64_t left, int count) {
+    enum { MOST = NEO__POOL_BUCKETS, WIDTH = 8 * NEO__W };
+    float sum[(MOST + 1) * WIDTH] __attribute__((aligned(64))), part[NEO__PART_DEPTH * WIDTH];
+    int32_t at[MOST];
+    neo__part_tree tree = {part, WIDTH, WIDTH, {0}, 0};
+    const int64_t ahead = NEO__FN(bag_ahead)(a->store->row_bytes / 4), stride = count * NEO__W;
+    const int eights = (int)NEO__MIN((a->buckets + 7) / 8, MOST / 8);
+    const neo_dtype dtype = a->store->dtype;
+    NEO__EACH(i, count) NEO__STORE(sum + i * NEO__W, NEO__SET(0.0f));
+    for (; b < b_end; b++) {
+        const int64_t k = a->offsets[b], k_end = a->offsets[b + 1];
+        const int64_t fetch = k_end + ahead <= a->offsets[a->bags] ? ahead : 0;
+        uint64_t groups = a->buckets > MOST ? NEO__FN(bag_groups)(a, k, k_end) : 1;
+        NEO__VF s[8];
+        if (!fetch && col == 0) NEO__FN(bag_fetch_ahead)(a, a->is_i32, k + ahead, k_end + ahead);
+        for (;;) {
+            const int64_t group = __builtin_ctzll(groups);
+            memset(at, 0, 8 * sizeof *at);
+            if (eights > 1) memset(at + 8, 0, (MOST - 8) * sizeof *at);
+#define NEO__ANY_ROWS(T)                                                                           \
+    NEO__FN(bag_any_rows)(a, T, sum, at, MOST * group, k, k_end, col, left, count, fetch)
+            if (dtype == NEO_F32) NEO__ANY_ROWS(NEO_F32);
+            else if (dtype == NEO_F16) NEO__ANY_ROWS(NEO_F16);
+            else if (dtype == NEO_BF16) NEO__ANY_ROWS(NEO_BF16);
+            else NEO__ANY_ROWS(NEO_I8);
+#undef NEO__ANY_ROWS
+            if (eights > 1) NEO__FN(sum_eights)(sum, at, eights, stride);
+            NEO__EACH(i, count) s[i] = NEO__FN(sum_eight)(sum + i * NEO__W, at);
+            groups &= groups - 1;
+            if (groups == 0 && tree.depth == 0) break;
+            float *to = NEO__FN(part_push)(&tree, group);
+            NEO__EACH(i, count) NEO__STORE(to + i * NEO__W, s[i]);
+            if (groups) continue;
             while (tree.depth > 1) NEO__FN(part_join)(&tree);
-            float *to = a->out + b * a->out_stride + col;
-            for (int64_t c = 0; c < tree.n; c++) {
-                float x = buckets == 1 ? sum[c] : sum[c] + 0.0f;
-                to[c] = a->mean && k_end - k > 1 ? x / (float)(k_end - k) : x;
-            }
+            tree.depth = 0;
+            NEO__EACH(i, count) s[i] = NEO__LOAD(part + i * NEO__W);
+            break;
         }
+        if (a->buckets > 1) NEO__EACH(i, count) s[i] = s[i] + NEO__SET(0.0f);
+        else NEO__EACH(i, count) s[i] = NEO__LOAD(sum + at[0] + i * NEO__W);
+        float *to = a->out + b * a->out_stride + col;
+        NEO__FN(bag_store)(left < stride ? part : to, s, count, a->mean, k_end - k);
+        if (left < stride) memcpy(to, part, (size_t)left * sizeof *to);
+    }
+}
+#define NEO__BAG_ANY(N)                                                                            \
+    NEO__KERNEL_FAR void NEO__FN(bag_any_##N)(const neo__bag_lookup *a, int64_t b, int64_t b_end,  \
+                                              int64_t col) {                                       \
+        NEO__FN(bag_any)(a, b, b_end, col, (N)*NEO__W, N);                                         \
+    }
+NEO__BAG_ANY(8)
+NEO__BAG_ANY(4)
+NEO__BAG_ANY(2)
+NEO__BAG_ANY(1)
+#undef NEO__BAG_ANY
+NEO__KERNEL_FAR void NEO__FN(bag_any_rest)(const neo__bag_lookup *a, int64_t b, int64_t b_end,
+                                           int64_t col) {
+    NEO__FN(bag_any)(a, b, b_end, col, a->dim - col, 1);
+}
+NEO__KERNEL void NEO__FN(bag_pool_any)(const neo__bag_lookup *a) {
+    const int64_t dim = a->dim, step = NEO__MAX(1, 256 / dim);
+    for (int64_t b = 0, end, col; b < a->bags; b = end) {
+        end = NEO__MIN(b + step, a->bags);
+        for (col = 0; col + 8 * NEO__W <= dim; col += 8 * NEO__W)
+            NEO__FN(bag_any_8)(a, b, end, col);
+        if (col + 4 * NEO__W <= dim) NEO__FN(bag_any_4)(a, b, end, col), col += 4 * NEO__W;
+        if (col + 2 * NEO__W <= dim) NEO__FN(bag_any_2)(a, b, end, col), col += 2 * NEO__W;
+        if (col + NEO__W <= dim) NEO__FN(bag_any_1)(a, b, end, col), col += NEO__W;
+        if (col < dim) NEO__FN(bag_any_rest)(a, b, end, col);
     }
 }
 #endif
@@ -17370,19 +17340,16 @@ NEO__KERNEL_FAR void NEO__FN(bag_pool_narrow)(const neo__bag_lookup *a) {
         return;
     }
     for (int64_t b = 0; b < a->bags; b++) {
-        int64_t col = 0, k = a->offsets[b], k_end = a->offsets[b + 1];
+        int64_t col = 0;
         for (; col + 4 * NEO__W <= a->dim; col += 4 * NEO__W)
             NEO__FN(bag_narrow_4)(a, b, b + 1, col);
         for (; col + NEO__W <= a->dim; col += NEO__W) NEO__FN(bag_narrow_1)(a, b, b + 1, col);
-        if (col == a->dim) continue;
-        float *to = a->out + b * a->out_stride;
-        NEO__FN(bag_sum_rows)(a, k, k_end, 0, a->rows, col, a->dim - col, to + col);
-        for (; col < a->dim && a->mean && k_end - k > 1; col++) to[col] /= (float)(k_end - k);
+        if (col < a->dim) NEO__FN(bag_any_rest)(a, b, b + 1, col);
     }
 }
 #else
 NEO__KERNEL void NEO__FN(bag_pool_narrow)(const neo__bag_lookup *a) {
-    NEO__FN(bag_pool_careful)(a);
+    NEO__FN(bag_pool_any)(a);
 }
 #endif
 
@@ -18117,7 +18084,7 @@ NEO__KERNEL void NEO__FN(bag_update)(const neo__bag_update *u) {
 }
 
 static const neo__bag_kernels NEO__FN(bag_kernels) = {
-    NEO__FN(bag_pool), NEO__FN8(bag_pool_careful), NEO__FN(bag_pool_buckets), NEO__FN8(bag_copy),
+    NEO__FN(bag_pool), NEO__FN(bag_pool_any), NEO__FN8(bag_copy),
     NEO__FN8(bag_weight_grad), NEO__FN(bag_pack),         NEO__FN(bag_update),
     NEO__FN8(bag_update_cut),  NEO__FN(row_blocks),       NEO__FN(rows_decode),
     NEO__FN(rows_encode),
