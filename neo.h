@@ -14862,6 +14862,8 @@ NEO_EXACT_END
      NEO__LT LE GT EQ (a, b): mask of f32         NEO__GTI EQI (a, b): of i32
      NEO__SELECT(m, a, b): m ? a : b              NEO__SELECTI: of u32       NEO__ANY(m)
      NEO__SRAI(v, n)                              shifts i32 to the right, n constant
+     NEO__SLLV(v, n) NEO__SRLV(v, n)              shifts u32 by lanes; 0 where n, unsigned, is > 31
+     NEO__MINI(a, b): of i32                      NEO__COUNT_IF(m, v): u32, one more where m
      NEO__TO_I(v): to i32, nearest even, NEO__TRUNC_I(v): towards zero   NEO__TO_F(vi): from i32
      NEO__AS_I(v) NEO__AS_F(vi): the same bits
      NEO__TREE16(p): the sum of 16 floats at p by the fixed tree (i + 8, + 4, + 2, + 1)
@@ -15015,6 +15017,11 @@ typedef int32_t NEO__FN(vs) __attribute__((vector_size(4 * NEO__W)));
 #define NEO__SELECT(m, a, b) ((NEO__VF)_mm512_mask_blend_ps(m, b, a))
 #define NEO__SELECTI(m, a, b) ((NEO__VI)_mm512_mask_blend_epi32(m, (__m512i)(b), (__m512i)(a)))
 #define NEO__ANY(m) ((m) != 0)
+#define NEO__MINI(a, b) ((NEO__VI)_mm512_min_epi32((__m512i)(a), (__m512i)(b)))
+#define NEO__COUNT_IF(m, v)                                                                        \
+    ((NEO__VI)_mm512_mask_sub_epi32((__m512i)(v), m, (__m512i)(v), _mm512_set1_epi32(-1)))
+#define NEO__SLLV(v, n) ((NEO__VI)_mm512_sllv_epi32((__m512i)(v), (__m512i)(n)))
+#define NEO__SRLV(v, n) ((NEO__VI)_mm512_srlv_epi32((__m512i)(v), (__m512i)(n)))
 #else
 #define NEO__MM(name) _mm256_##name
 #define NEO__VM NEO__VS
@@ -15030,6 +15037,9 @@ NEO__KERNEL_INLINE __m256i NEO__FN(lanes)(int64_t n) {
 #define NEO__SELECTI(m, a, b)                                                                      \
     ((NEO__VI)_mm256_blendv_epi8((__m256i)(b), (__m256i)(a), (__m256i)(m)))
 #define NEO__ANY(m) (_mm256_movemask_ps((__m256)(m)) != 0)
+#define NEO__MINI(a, b) ((NEO__VI)_mm256_min_epi32((__m256i)(a), (__m256i)(b)))
+#define NEO__SLLV(v, n) ((NEO__VI)_mm256_sllv_epi32((__m256i)(v), (__m256i)(n)))
+#define NEO__SRLV(v, n) ((NEO__VI)_mm256_srlv_epi32((__m256i)(v), (__m256i)(n)))
 #endif
 #define NEO__SET(x) ((NEO__VF)NEO__MM(set1_ps)(x))
 #define NEO__SETI(x) ((NEO__VI)NEO__MM(set1_epi32)((int32_t)(x)))
@@ -15072,6 +15082,8 @@ NEO__KERNEL_INLINE void NEO__FN(storep)(float *p, NEO__VF v, int64_t n) {
 #define NEO__SELECT(m, a, b) ((NEO__VF)vbslq_f32((NEO__VI)(m), a, b))
 #define NEO__SELECTI(m, a, b) ((NEO__VI)vbslq_u32((NEO__VI)(m), a, b))
 #define NEO__ANY(m) (vmaxvq_u32((NEO__VI)(m)) != 0)
+#define NEO__SLLV(v, n) ((NEO__VI)vshlq_u32(v, (NEO__VS)vminq_u32(n, vdupq_n_u32(32))))
+#define NEO__SRLV(v, n) ((NEO__VI)vshlq_u32(v, -(NEO__VS)vminq_u32(n, vdupq_n_u32(32))))
 #define NEO__TO_I(v) ((NEO__VI)vcvtnq_s32_f32(v))
 NEO__KERNEL_INLINE float NEO__FN(tree16)(const float *p) {
     NEO__VF a = (NEO__LOAD(p) + NEO__LOAD(p + 8)) + (NEO__LOAD(p + 4) + NEO__LOAD(p + 12));
@@ -15116,6 +15128,20 @@ NEO__KERNEL_INLINE float NEO__FN(tree16)(const float *p) {
 #define NEO__EQ(a, b) ((a) == (b))
 #define NEO__GTI(a, b) ((NEO__VS)(a) > (NEO__VS)(b))
 #define NEO__EQI(a, b) ((a) == (b))
+#endif
+#ifndef NEO__MINI
+#define NEO__MINI(a, b) NEO__SELECTI(NEO__GTI(b, a), a, b)
+#endif
+#ifndef NEO__COUNT_IF
+#if NEO__PASS == NEO__PASS_SCALAR || NEO__PASS == NEO__PASS_WARP
+#define NEO__COUNT_IF(m, v) ((v) + (uint32_t)(m))
+#else
+#define NEO__COUNT_IF(m, v) ((v) - (NEO__VI)(m))
+#endif
+#endif
+#ifndef NEO__SRLV
+#define NEO__SLLV(v, n) ((n) > 31u ? 0u : (v) << ((n) & 31u))
+#define NEO__SRLV(v, n) ((n) > 31u ? 0u : (v) >> ((n) & 31u))
 #endif
 #ifndef NEO__PART
 #define NEO__PART int64_t
@@ -15953,7 +15979,8 @@ NEO__KERNEL void NEO__FN(f32_from_bf16s)(float *y, const uint16_t *x, int64_t n)
 /* Philox in lanes: lane l of a group of NEO__W blocks computes block NEO__FN(lane_blocks)[l], an
    order chosen so that a transpose inside 128-bit lanes (NEO__FN(store_blocks)) puts whole blocks
    next to each other. mul_wide: the high and low halves of the products of unsigned lanes; x86
-   multiplies even lanes alone, and keeps even and odd lanes apart until the end. */
+   multiplies even lanes alone, and keeps even and odd lanes apart until the end; what is in the odd
+   lanes meanwhile does not matter. */
 #if NEO__PASS == NEO__PASS_SCALAR || NEO__PASS == NEO__PASS_WARP
 #define NEO__LANE_BLOCKS ((uint32_t)NEO__LANE)
 NEO__KERNEL_INLINE void NEO__FN(mul_wide)(uint32_t a, uint32_t m, uint32_t *hi, uint32_t *lo) {
@@ -15991,14 +16018,28 @@ NEO__KERNEL_INLINE void NEO__FN(store_blocks)(float *y, const NEO__VF v[4]) {
                                         (_MM_PERM_ENUM)0xA0))
 #define NEO__MUL_EVEN(a, b) ((NEO__VI)_mm512_mul_epu32((__m512i)(a), (__m512i)(b)))
 #define NEO__HIGH_WORD(a) ((NEO__VI)_mm512_srli_epi64((__m512i)(a), 32))
+#define NEO__UNPACK64(half, a, b)                                                                  \
+    ((NEO__VF)_mm512_unpack##half##_epi64((__m512i)(a), (__m512i)(b)))
+#define NEO__LOAD_EVEN(p)                                                                          \
+    ((NEO__VI)_mm512_permutexvar_epi64(                                                            \
+        _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7),                                                 \
+        _mm512_cvtepu32_epi64(_mm256_loadu_si256((const __m256i *)(const void *)(p)))))
 #else
 #define NEO__LANE_BLOCKS ((NEO__VI)_mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7))
-#define NEO__XOR3(a, b, c) ((a) ^ (b) ^ (c))
 #define NEO__MERGE_EVEN(even, odd)                                                                 \
     ((NEO__VI)_mm256_blend_epi32((__m256i)(even), _mm256_slli_epi64((__m256i)(odd), 32), 0xAA))
 #define NEO__MUL_EVEN(a, b) ((NEO__VI)_mm256_mul_epu32((__m256i)(a), (__m256i)(b)))
 #define NEO__HIGH_WORD(a) ((NEO__VI)_mm256_srli_epi64((__m256i)(a), 32))
+#define NEO__UNPACK64(half, a, b)                                                                  \
+    ((NEO__VF)_mm256_unpack##half##_epi64((__m256i)(a), (__m256i)(b)))
+#define NEO__LOAD_EVEN(p)                                                                          \
+    ((NEO__VI)_mm256_permute4x64_epi64(                                                            \
+        _mm256_cvtepu32_epi64(_mm_loadu_si128((const __m128i *)(const void *)(p))), 0xD8))
 #endif
+NEO__KERNEL_INLINE void NEO__FN(mul_wide)(NEO__VI a, uint32_t m, NEO__VI *hi, NEO__VI *lo) {
+    *lo = NEO__MUL_EVEN(a, NEO__SETI(m));
+    *hi = NEO__HIGH_WORD(*lo);
+}
 NEO__KERNEL_INLINE void NEO__FN(store_blocks)(float *y, const NEO__VF v[4]) {
     NEO__VF a = NEO__MM(unpacklo_ps)(v[0], v[1]), b = NEO__MM(unpackhi_ps)(v[0], v[1]);
     NEO__VF c = NEO__MM(unpacklo_ps)(v[2], v[3]), d = NEO__MM(unpackhi_ps)(v[2], v[3]);
@@ -16009,43 +16050,99 @@ NEO__KERNEL_INLINE void NEO__FN(store_blocks)(float *y, const NEO__VF v[4]) {
 }
 #endif
 
-/* Philox of the blocks whose numbers are in x[0] (low half) and x[1]. */
-#ifdef NEO__MUL_EVEN
-/* One round of the even lanes; what is in the odd lanes does not matter. */
+/* What is done before is done before what follows: gcc otherwise mixes what is independent until
+   registers run out. */
+#if NEO__PASS == NEO__PASS_NEON
+#define NEO__PIN(x) __asm__ volatile("" : "+w"(x))
+#else
+#define NEO__PIN(x) __asm__ volatile("" : "+v"(x))
+#endif
+#ifndef NEO__XOR3
+#define NEO__XOR3(a, b, c) ((a) ^ ((b) ^ (c)))
+#endif
 NEO__KERNEL_INLINE void NEO__FN(philox_round)(NEO__VI x[4], NEO__VI k0, NEO__VI k1) {
-    NEO__VI p0 = NEO__MUL_EVEN(x[0], NEO__SETI(NEO__PHILOX_M0));
-    NEO__VI p1 = NEO__MUL_EVEN(x[2], NEO__SETI(NEO__PHILOX_M1));
-    x[0] = NEO__XOR3(NEO__HIGH_WORD(p1), x[1], k0);
-    x[2] = NEO__XOR3(NEO__HIGH_WORD(p0), x[3], k1);
-    x[1] = p1;
-    x[3] = p0;
+    NEO__VI hi, lo0, lo1;
+    NEO__FN(mul_wide)(x[2], NEO__PHILOX_M1, &hi, &lo1);
+    NEO__VI y = NEO__XOR3(hi, x[1], k0);
+    NEO__FN(mul_wide)(x[0], NEO__PHILOX_M0, &hi, &lo0);
+    x[2] = NEO__XOR3(hi, x[3], k1);
+    x[0] = y;
+    x[1] = lo1;
+    x[3] = lo0;
 }
+/* Philox of the blocks whose numbers are in x[0] (low half) and x[1]. */
 NEO__KERNEL_INLINE void NEO__FN(philox_rounds)(const neo__random_key *key, NEO__VI x[4]) {
     uint32_t k0 = (uint32_t)key->seed, k1 = (uint32_t)(key->seed >> 32);
     NEO__VI h0 = NEO__SETI((uint32_t)key->h), h1 = NEO__SETI((uint32_t)(key->h >> 32));
     NEO__VI even[4] = {x[0], x[1], h0, h1};
+#ifdef NEO__MUL_EVEN
     NEO__VI odd[4] = {NEO__HIGH_WORD(x[0]), NEO__HIGH_WORD(x[1]), h0, h1};
+#endif
     for (int round = 0; round < 10; round++, k0 += NEO__PHILOX_W0, k1 += NEO__PHILOX_W1) {
         NEO__FN(philox_round)(even, NEO__SETI(k0), NEO__SETI(k1));
+#ifdef NEO__MUL_EVEN
         NEO__FN(philox_round)(odd, NEO__SETI(k0), NEO__SETI(k1));
     }
     for (int i = 0; i < 4; i++) x[i] = NEO__MERGE_EVEN(even[i], odd[i]);
-}
 #else
-NEO__KERNEL_INLINE void NEO__FN(philox_rounds)(const neo__random_key *key, NEO__VI x[4]) {
+    }
+    for (int i = 0; i < 4; i++) x[i] = even[i];
+#endif
+}
+#if NEO__PASS != NEO__PASS_SCALAR && NEO__PASS != NEO__PASS_WARP
+/* The round keys of blocks whose numbers share their high half: k[2 r] and k[2 r + 1] are for x[0]
+   and x[2] after round r. Added to those of the first rounds is what is the same in all blocks. */
+NEO__KERNEL_INLINE void NEO__FN(philox_keys)(const neo__random_key *key, uint32_t high,
+                                             uint32_t k[20]) {
     uint32_t k0 = (uint32_t)key->seed, k1 = (uint32_t)(key->seed >> 32);
-    x[2] = NEO__SETI((uint32_t)key->h);
-    x[3] = NEO__SETI((uint32_t)(key->h >> 32));
-    for (int round = 0; round < 10; round++) {
-        NEO__VI hi0, lo0, hi1, lo1;
-        NEO__FN(mul_wide)(x[0], NEO__PHILOX_M0, &hi0, &lo0);
-        NEO__FN(mul_wide)(x[2], NEO__PHILOX_M1, &hi1, &lo1);
-        x[0] = hi1 ^ x[1] ^ k0;
-        x[2] = hi0 ^ x[3] ^ k1;
-        x[1] = lo1;
-        x[3] = lo0;
-        k0 += NEO__PHILOX_W0;
-        k1 += NEO__PHILOX_W1;
+    for (int r = 0; r < 10; r++, k0 += NEO__PHILOX_W0, k1 += NEO__PHILOX_W1)
+        k[2 * r] = k0, k[2 * r + 1] = k1;
+    uint64_t p1 = (uint64_t)NEO__PHILOX_M1 * (uint32_t)key->h;
+    uint64_t p0 = (uint64_t)NEO__PHILOX_M0 * ((uint32_t)(p1 >> 32) ^ high ^ k[0]);
+    k[1] ^= (uint32_t)(key->h >> 32);
+    k[2] ^= (uint32_t)p1;
+    k[3] ^= (uint32_t)(p0 >> 32);
+    k[5] ^= (uint32_t)p0;
+}
+/* The words of 16 blocks, whose numbers' low halves are at `number`; of several vectors at a time,
+   as a round takes long. */
+NEO__KERNEL_INLINE void NEO__FN(philox_16)(const float *number, const uint32_t *k, float *y) {
+#ifdef NEO__MUL_EVEN
+    enum { BLOCKS = NEO__W / 2, VECTORS = 16 / BLOCKS };
+#else
+    enum { BLOCKS = NEO__W, VECTORS = 16 / BLOCKS };
+#endif
+    NEO__VI x[VECTORS][4];
+    NEO__EACH(v, VECTORS) {
+#ifdef NEO__MUL_EVEN
+        NEO__VI n = NEO__LOAD_EVEN(number + v * BLOCKS);
+#else
+        NEO__VI n = NEO__LOADI(number + v * BLOCKS);
+#endif
+        NEO__VI hi0, hi1;
+        NEO__FN(mul_wide)(n, NEO__PHILOX_M0, &hi0, &x[v][3]);
+        NEO__FN(mul_wide)(hi0 ^ k[1], NEO__PHILOX_M1, &hi1, &x[v][1]);
+        x[v][0] = hi1 ^ k[2];
+        x[v][2] = x[v][3] ^ k[3];
+        x[v][3] = NEO__SETI(0);
+    }
+    NEO__EACH(r, 8)
+        NEO__EACH(v, VECTORS) {
+            NEO__FN(philox_round)(x[v], NEO__SETI(k[2 * r + 4]), NEO__SETI(k[2 * r + 5]));
+            NEO__PIN(x[v][0]);
+            NEO__PIN(x[v][2]);
+        }
+    NEO__EACH(v, VECTORS) {
+        float *to = y + v * 4 * BLOCKS;
+#ifdef NEO__MUL_EVEN
+        NEO__VI a = NEO__MERGE_EVEN(x[v][0], x[v][1]), b = NEO__MERGE_EVEN(x[v][2], x[v][3]);
+        NEO__STORE(to, NEO__UNPACK64(lo, a, b));
+        NEO__STORE(to + NEO__W, NEO__UNPACK64(hi, a, b));
+#else
+        NEO__VF w[4];
+        for (int i = 0; i < 4; i++) w[i] = NEO__AS_F(x[v][i]);
+        NEO__FN(store_blocks)(to, w);
+#endif
     }
 }
 #endif
@@ -16824,12 +16921,11 @@ NEO__KERNEL_FAR void NEO__FN(rows_decode)(const neo__bag_rows *t, int64_t row, i
 }
 /* The largest integer up to x, |x| < 2^22. */
 NEO__KERNEL_INLINE NEO__VI NEO__FN(floor_i)(NEO__VF x) {
-    NEO__VI n = NEO__TO_I(x);
-    return NEO__SELECTI(NEO__GT(NEO__TO_F(n), x), n - 1u, n);
+    NEO__VI n = NEO__TO_I(x) - 1u;
+    return NEO__COUNT_IF(NEO__LE(NEO__TO_F(n + 1u), x), n);
 }
-/* neo__narrow_encode for bf16 and f16. Above f16's denormals the bits dropped are 13 of f32, so
-   that 13 random bits decide. A denormal is an integer and a fraction of 32 bits of 2^-24, made in
-   two halves. */
+/* neo__narrow_encode for bf16 and f16. f16 keeps 11 of 24 bits, of a denormal fewer; what is below
+   them, as a fraction of 32 bits, meets the random ones. */
 NEO__KERNEL_INLINE NEO__VI NEO__FN(bf16_round)(NEO__VF x, NEO__VI r) {
     NEO__VI u = NEO__AS_I(x), a = u & 0x7FFFFFFFu;
     NEO__VI code = (u + (r >> 16)) >> 16;
@@ -16837,64 +16933,86 @@ NEO__KERNEL_INLINE NEO__VI NEO__FN(bf16_round)(NEO__VF x, NEO__VI r) {
     return NEO__SELECTI(NEO__GTI(a, NEO__SETI(0x7F800000)), nan, code);
 }
 NEO__KERNEL_INLINE NEO__VI NEO__FN(f16_round)(NEO__VF x, NEO__VI r) {
-    NEO__VI u = NEO__AS_I(x), a = u & 0x7FFFFFFFu;
-    NEO__VI code = ((a + (r >> 19)) >> 13) - (112u << 10);
-    code = NEO__SELECTI(NEO__GTI(code, NEO__SETI(0x7C00)), NEO__SETI(0x7C00), code);
-    NEO__VM denormal = NEO__GTI(NEO__SETI(0x38800000), a);
-    NEO__VF y = NEO__SELECT(denormal, NEO__AS_F(a) * 0x1p24f, NEO__SET(0.0f));
-    NEO__VI n = NEO__TRUNC_I(y);
-    y = (y - NEO__TO_F(n)) * 65536.0f;
-    NEO__VI high = NEO__TRUNC_I(y);
-    y = (y - NEO__TO_F(high)) * 65536.0f;
-    NEO__VI rest = (high << 16) | NEO__TRUNC_I(y);
+    NEO__VI u = NEO__AS_I(x), a = u & 0x7FFFFFFFu, exponent = (a >> 23) - 102u;
+    NEO__VI left = NEO__MINI(exponent, NEO__SETI(11)), right = 0u - left;
+    NEO__VI m = a << 8 | 0x80000000u; /* its leading bit is at the top */
+    NEO__VI code = NEO__SRLV(m, right + 32u) + ((exponent - left) << 10);
+    NEO__VI rest = NEO__SLLV(m, left) | NEO__SRLV(m, right);
     /* rest + r >= 2^32: rest > ~r, unsigned */
-    NEO__VI over = r ^ 0x7FFFFFFFu;
-    NEO__VM up = NEO__GTI(rest ^ 0x80000000u, over);
-    n = NEO__SELECTI(up, n + 1u, n);
-    code = NEO__SELECTI(denormal, n, code);
+    code = NEO__COUNT_IF(NEO__GTI(rest ^ 0x80000000u, r ^ 0x7FFFFFFFu), code);
+    code = NEO__MINI(code, NEO__SETI(0x7C00));
     code = NEO__SELECTI(NEO__GTI(a, NEO__SETI(0x7F800000)), NEO__SETI(0x7E00), code);
     return code | ((u ^ a) >> 16);
 }
-/* The random words of rows, as the bits of floats: row by row whole blocks, the last vector of them
-   written whole. Blocks of several rows share a vector; a run of them ends with the row, and where
-   the high half of the number changes. */
+/* The random words of rows, as the bits of floats: row by row whole blocks, filled up to 16 of
+   them. The blocks' numbers are written first, where no word comes before they are read. */
 NEO__KERNEL_FAR void NEO__FN(rows_words)(const neo__bag_rows *t, const int64_t *row,
                                               int64_t count, const neo__random_key *key,
                                               float *word) {
-    int64_t left = neo__bag_blocks_of(t, row[0]);
-    uint64_t block = neo__bag_number(t, row[0]) / 4;
-    NEO__VI place = NEO__LANE_BLOCKS;
-    for (int64_t r = 0; r < count; word += 4 * NEO__W) {
-        NEO__VI x[4] = {place, place, place, place};
-        NEO__VF v[4];
-        for (int64_t lane = 0, n; lane < NEO__W && r < count; lane += n) {
-            uint32_t low = (uint32_t)block;
-            NEO__VM here = NEO__GTI(place, NEO__SETI((int32_t)lane - 1));
-            NEO__VI number = place + (low - (uint32_t)lane);
-            x[0] = NEO__SELECTI(here, number, x[0]); /* lanes behind the run are set again */
-            x[1] = NEO__SELECTI(here, NEO__SETI((uint32_t)(block >> 32)), x[1]);
-            n = NEO__MIN(NEO__MIN(left, NEO__W - lane), (int64_t)UINT32_MAX - low + 1);
-            block += (uint64_t)n;
-            left -= n;
-            if (left > 0 || ++r == count) continue;
-            left = neo__bag_blocks_of(t, row[r]);
-            block = neo__bag_number(t, row[r]) / 4;
-        }
-        NEO__FN(philox_rounds)(key, x);
-        for (int k = 0; k < 4; k++) v[k] = NEO__AS_F(x[k]);
-        NEO__FN(store_blocks)(word, v);
+#if NEO__PASS == NEO__PASS_WARP
+    const int64_t from = NEO__LANE, step = NEO__W;
+#else
+    const int64_t from = 0, step = 1;
+#endif
+#if NEO__PASS != NEO__PASS_SCALAR && NEO__PASS != NEO__PASS_WARP
+    static const uint32_t lanes[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    float *number = word + 3 * count * ((t->dim + 6) / 4);
+    const uint64_t first = neo__bag_number(t, row[0]) / 4;
+    uint64_t differs = 0;
+    int64_t blocks = 0;
+    for (int64_t r = 0; r < count; r++) {
+        const uint64_t block = neo__bag_number(t, row[r]) / 4;
+        const int64_t n = neo__bag_blocks_of(t, row[r]);
+        NEO__VI place = NEO__LOADI(lanes) + (uint32_t)block;
+        for (int64_t c = 0; c < n; c += NEO__W)
+            NEO__STORE(number + blocks + c, NEO__AS_F(place + (uint32_t)c));
+        blocks += n;
+        differs |= (block ^ first) | ((block + (uint64_t)n - 1) ^ first);
     }
+    if (differs >> 32 == 0) {
+        uint32_t k[20];
+        NEO__FN(philox_keys)(key, (uint32_t)(first >> 32), k);
+        for (int64_t c = 0; c < blocks; c += 16) NEO__FN(philox_16)(number + c, k, word + 4 * c);
+        return;
+    }
+#endif
+    for (int64_t r = 0; r < count; r++) {
+        const int64_t n = neo__bag_blocks_of(t, row[r]);
+        for (int64_t i = from; i < n; i += step) {
+            uint32_t x[4];
+            neo__random_block(key, neo__bag_number(t, row[r]) / 4 + (uint64_t)i, x);
+            for (int k = 0; k < 4; k++) word[4 * i + k] = neo__f32_bits(x[k]);
+        }
+        word += 4 * n;
+    }
+}
+/* The least lane; none is a NaN, and which 0 it is does not matter. */
+NEO__KERNEL_INLINE float NEO__FN(least)(NEO__VF v) {
+#if NEO__PASS == NEO__PASS_AVX2 || NEO__PASS == NEO__PASS_AVX512
+#if NEO__PASS == NEO__PASS_AVX512
+    __m256 half = _mm256_min_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+#else
+    __m256 half = (__m256)v;
+#endif
+    __m128 x = _mm_min_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+    x = _mm_min_ps(x, _mm_movehl_ps(x, x));
+    return _mm_cvtss_f32(_mm_min_ss(x, _mm_shuffle_ps(x, x, 1)));
+#else
+    float lane[NEO__W];
+    NEO__SPILL(lane, v);
+    for (int i = 1; i < NEO__W; i++) lane[0] = NEO__MIN(lane[0], lane[i]);
+    return lane[0];
+#endif
 }
 /* Scale and bias of a row of i8; w is filled up to whole vectors. Returns the scale; 0: all codes
    are 0. */
-NEO__KERNEL float NEO__FN(rows_scale)(const float *w, int64_t n, float *scale) {
+NEO__KERNEL_INLINE float NEO__FN(rows_scale)(const float *w, int64_t n, float *scale) {
     NEO__VF low = NEO__LOAD(w), high = low, zero = NEO__SET(0.0f), odd = zero;
-    float least[NEO__W], most[NEO__W];
     for (int64_t c = 0; c < n; c += NEO__W) {
         NEO__VF x = NEO__LOAD(w + c);
         low = NEO__MIN_(x, low);
         high = NEO__MAX_(x, high);
-        odd = odd + (x - x); /* a NaN if one of them is not finite */
+        odd = NEO__FMA(x, zero, odd); /* a NaN if one of them is not finite */
     }
     odd = NEO__SELECT(NEO__EQ(odd, zero), zero, NEO__SET(1.0f));
     if (NEO__ANY(NEO__GT(odd, zero))) {
@@ -16902,18 +17020,11 @@ NEO__KERNEL float NEO__FN(rows_scale)(const float *w, int64_t n, float *scale) {
         scale[1] = neo__f32_bits(0x7FC00000u);
         return 0.0f;
     }
-    NEO__SPILL(least, low);
-    NEO__SPILL(most, high);
-    for (int half = NEO__W / 2; half > 0; half /= 2) {
-        for (int i = 0; i < half; i++) {
-            least[i] = NEO__MIN(least[i], least[i + half]);
-            most[i] = NEO__MAX(most[i], most[i + half]);
-        }
-    }
-    float half = NEO__SUB1(NEO__MUL1(0.5f, most[0]), NEO__MUL1(0.5f, least[0]));
+    const float least = NEO__FN(least)(low), most = -NEO__FN(least)(0.0f - high);
+    float half = NEO__SUB1(NEO__MUL1(0.5f, most), NEO__MUL1(0.5f, least));
     float unit = NEO__DIV1(half, 127.0f);
     scale[0] = unit < FLT_MIN ? 0.0f : unit;
-    scale[1] = NEO__ADD1(least[0], half); /* 0 of both signs gives 0 */
+    scale[1] = NEO__ADD1(least, half); /* 0 of both signs gives 0 */
     return scale[0];
 }
 NEO__KERNEL_INLINE NEO__VI NEO__FN(i8_round)(NEO__VF w, NEO__VF inverse, NEO__VF bias, NEO__VI r,
@@ -16923,8 +17034,7 @@ NEO__KERNEL_INLINE NEO__VI NEO__FN(i8_round)(NEO__VF w, NEO__VF inverse, NEO__VF
     if (!stochastic) return NEO__TO_I(x);
     NEO__VI n = NEO__FN(floor_i)(x);
     NEO__VF u = NEO__TO_F(r >> 8) * 0x1p-24f;
-    NEO__VM up = NEO__GT(x - NEO__TO_F(n), u);
-    return NEO__SELECTI(up, n + 1u, n);
+    return NEO__COUNT_IF(NEO__GT(x - NEO__TO_F(n), u), n);
 }
 /* A vector of codes, of which `left` are stored. */
 NEO__KERNEL_INLINE void NEO__FN(row_store)(neo_dtype dtype, char *p, NEO__VI code, int64_t left) {
@@ -16940,6 +17050,14 @@ NEO__KERNEL_INLINE void NEO__FN(row_store)(neo_dtype dtype, char *p, NEO__VI cod
     else NEO__STORE_H(to, code);
     if (!whole) memcpy(p, few, (size_t)left * (dtype == NEO_I8 ? 1 : 2));
 #endif
+}
+/* A vector of a row as codes. inverse, bias: of i8. */
+NEO__KERNEL_INLINE NEO__VI NEO__FN(row_round)(neo_dtype dtype, NEO__VF x, NEO__VF inverse,
+                                              NEO__VF bias, const float *word) {
+    NEO__VI r = word ? NEO__AS_I(NEO__LOAD(word)) : NEO__SETI(0);
+    if (dtype == NEO_F16) return NEO__FN(f16_round)(x, r);
+    if (dtype == NEO_BF16) return NEO__FN(bf16_round)(x, r);
+    return NEO__FN(i8_round)(x, inverse, bias, r, word != NULL);
 }
 NEO__KERNEL_FAR void NEO__FN(rows_encode)(const neo__bag_rows *t, int64_t row, float *w,
                                                const float *word) {
@@ -16960,12 +17078,8 @@ NEO__KERNEL_FAR void NEO__FN(rows_encode)(const neo__bag_rows *t, int64_t row, f
     }
     if (word) word += neo__bag_number(t, row) % 4;
     for (int64_t c = 0; c < n; c += NEO__W) {
-        NEO__VF x = NEO__LOAD(w + c);
-        NEO__VI r = word ? NEO__AS_I(NEO__LOAD(word + c)) : NEO__SETI(0);
-        NEO__VI code;
-        if (t->dtype == NEO_F16) code = NEO__FN(f16_round)(x, r);
-        else if (t->dtype == NEO_BF16) code = NEO__FN(bf16_round)(x, r);
-        else code = NEO__FN(i8_round)(x, inverse, bias, r, word != NULL);
+        NEO__VI code = NEO__FN(row_round)(t->dtype, NEO__LOAD(w + c), inverse, bias,
+                                          word ? word + c : NULL);
         NEO__FN(row_store)(t->dtype, to + c * size, code, n - c);
     }
 }
@@ -17322,27 +17436,28 @@ NEO__KERNEL_INLINE void NEO__FN(bag_bags_narrow)(const neo__bag_lookup *a, int64
         NEO__FN(bag_store)(to, s, count, a->mean, k_end - k);
     }
 }
-NEO__KERNEL_FAR void NEO__FN(bag_narrow_4)(const neo__bag_lookup *a, int64_t b, int64_t b_end,
-                                           int64_t col) {
-    NEO__FN(bag_bags_narrow)(a, b, b_end, col, 4);
-}
-NEO__KERNEL_FAR void NEO__FN(bag_narrow_1)(const neo__bag_lookup *a, int64_t b, int64_t b_end,
-                                           int64_t col) {
-    NEO__FN(bag_bags_narrow)(a, b, b_end, col, 1);
-}
-NEO__KERNEL_FAR void NEO__FN(bag_pool_narrow)(const neo__bag_lookup *a) {
-    if (a->dim == 4 * NEO__W) {
-        NEO__FN(bag_narrow_4)(a, 0, a->bags, 0);
-        return;
+#define NEO__BAG_NARROW(N)                                                                         \
+    NEO__KERNEL_FAR void NEO__FN(bag_narrow_##N)(const neo__bag_lookup *a, int64_t b,              \
+                                                 int64_t b_end, int64_t col) {                     \
+        NEO__FN(bag_bags_narrow)(a, b, b_end, col, N);                                             \
     }
-    if (a->dim == NEO__W) {
-        NEO__FN(bag_narrow_1)(a, 0, a->bags, 0);
-        return;
+NEO__BAG_NARROW(8)
+NEO__BAG_NARROW(2)
+NEO__BAG_NARROW(1)
+#undef NEO__BAG_NARROW
+NEO__KERNEL_FAR void NEO__FN(bag_pool_narrow)(const neo__bag_lookup *a) {
+    switch (a->dim) {
+    case 8 * NEO__W: NEO__FN(bag_narrow_8)(a, 0, a->bags, 0); return;
+    case 2 * NEO__W: NEO__FN(bag_narrow_2)(a, 0, a->bags, 0); return;
+    case NEO__W: NEO__FN(bag_narrow_1)(a, 0, a->bags, 0); return;
+    default: break;
     }
     for (int64_t b = 0; b < a->bags; b++) {
         int64_t col = 0;
-        for (; col + 4 * NEO__W <= a->dim; col += 4 * NEO__W)
-            NEO__FN(bag_narrow_4)(a, b, b + 1, col);
+        for (; col + 8 * NEO__W <= a->dim; col += 8 * NEO__W)
+            NEO__FN(bag_narrow_8)(a, b, b + 1, col);
+        for (; col + 2 * NEO__W <= a->dim; col += 2 * NEO__W)
+            NEO__FN(bag_narrow_2)(a, b, b + 1, col);
         for (; col + NEO__W <= a->dim; col += NEO__W) NEO__FN(bag_narrow_1)(a, b, b + 1, col);
         if (col < a->dim) NEO__FN(bag_any_rest)(a, b, b + 1, col);
     }
@@ -17853,12 +17968,15 @@ typedef struct NEO__FN(bag_walk) {
     int64_t first[NEO__FN(BAG_ROOM)];
 } NEO__FN(bag_walk);
 NEO__KERNEL_INLINE void NEO__FN(bag_fetch_rows)(const neo__bag_update *u,
-                                                NEO__FN(bag_walk) * k, int64_t end, int64_t dim) {
-    const float *w = u->weight, *state = u->state[0] ? u->state[0] : w;
+                                                NEO__FN(bag_walk) * k, int64_t end, int64_t bytes) {
+    const char *w = u->store->data;
+    const float *state = u->state[0] ? u->state[0] : (const float *)(const void *)w;
+    const float *scale = u->store->scale;
     for (int64_t r = k->end; r < end; r++) {
         int64_t row = (int64_t)(u->records[k->first[r]] >> u->low_bits);
-        for (int64_t c = 0; c < dim; c += 16) __builtin_prefetch(w + row * dim + c, 0, 2);
+        for (int64_t c = 0; c < bytes; c += 64) __builtin_prefetch(w + row * bytes + c, 0, 2);
         __builtin_prefetch(state + row, 0, 2);
+        if (scale) __builtin_prefetch(scale + 2 * row, 0, 2);
     }
 }
 /* Find rows until `ahead` are behind the next `most`. No branch depends on where rows begin. */
@@ -17878,9 +17996,9 @@ NEO__KERNEL_INLINE void NEO__FN(bag_walk_on)(const neo__bag_update *u, NEO__FN(b
         rows += row != last;
         last = row;
     }
-    if (u->weight && !u->state[1] && u->state_dim[0] <= 1) { /* the most common */
-        if (u->dim == 16) NEO__FN(bag_fetch_rows)(u, k, rows, 16);
-        else NEO__FN(bag_fetch_rows)(u, k, rows, u->dim);
+    if (!u->state[1] && u->state_dim[0] <= 1) { /* the most common */
+        if (u->store->row_bytes == 64) NEO__FN(bag_fetch_rows)(u, k, rows, 64);
+        else NEO__FN(bag_fetch_rows)(u, k, rows, u->store->row_bytes);
     } else {
         for (int64_t r = k->end; r < rows; r++)
             NEO__FN(bag_fetch_state)(u, (int64_t)(record[k->first[r]] >> u->low_bits));
@@ -17953,58 +18071,104 @@ NEO__KERNEL_INLINE void NEO__FN(bag_rates)(const neo__bag_update *u, const int64
     for (int64_t r = 0; r < count; r++) u->state[0][row[r]] = s[r];
 }
 #if NEO__PASS != NEO__PASS_SCALAR
-/* Rows of f16 or bf16, n columns in whole vectors: decoded, stepped and rounded in registers. */
-NEO__KERNEL_FAR void NEO__FN(bag_descend_random)(const neo__bag_rows *t, int64_t row, float rate,
-                                                 const float *g, const float *word) {
-    char *to = t->data + row * t->row_bytes;
-    NEO__VF r = NEO__SET(rate), none = NEO__SET(0.0f);
-    const int is_f16 = t->dtype == NEO_F16;
-    word += neo__bag_number(t, row) % 4;
-    for (int64_t c = 0; c < t->dim; c += NEO__W, to += 2 * NEO__W) {
-        NEO__VF x = NEO__FNMA(r, NEO__LOAD(g + c), NEO__FN(row_load)(t->dtype, to, none, none));
-        NEO__VI bits = NEO__AS_I(NEO__LOAD(word + c));
-        NEO__STORE_H(to, is_f16 ? NEO__FN(f16_round)(x, bits) : NEO__FN(bf16_round)(x, bits));
+/* 16 codes to their place. */
+NEO__KERNEL_INLINE void NEO__FN(row_store_16)(neo_dtype dtype, char *to, const NEO__VI *code) {
+#if NEO__PASS == NEO__PASS_AVX2
+    __m256i h = dtype == NEO_I8 ? _mm256_packs_epi32((__m256i)code[0], (__m256i)code[1])
+                                : _mm256_packus_epi32((__m256i)code[0], (__m256i)code[1]);
+    h = _mm256_permute4x64_epi64(h, 0xD8);
+    if (dtype != NEO_I8) _mm256_storeu_si256((__m256i *)(void *)to, h);
+    else
+        _mm_storeu_si128((__m128i *)(void *)to, _mm_packs_epi16(_mm256_castsi256_si128(h),
+                                                                _mm256_extracti128_si256(h, 1)));
+#else
+    NEO__EACH(i, 16 / NEO__W) {
+        if (dtype == NEO_I8) NEO__STORE_B(to + i * NEO__W, code[i]);
+        else NEO__STORE_H(to + 2 * i * NEO__W, code[i]);
     }
+#endif
 }
-NEO__KERNEL_INLINE void NEO__FN(bag_descend_near)(float rate, const float *g, uint16_t *to,
-                                                  int64_t n, int is_f16) {
-    NEO__VF r = NEO__SET(rate), none = NEO__SET(0.0f);
-    for (int64_t c = 0; c < n; c += NEO__W) {
-        NEO__VF x =
-            NEO__FN(row_load)(is_f16 ? NEO_F16 : NEO_BF16, (const char *)(to + c), none, none);
-        x = NEO__FNMA(r, NEO__LOAD(g + c), x);
-        if (is_f16) NEO__STORE_F16(to + c, x);
-        else NEO__STORE_H(to + c, NEO__FN(bf16_near)(NEO__AS_I(x)));
-    }
-}
-NEO__KERNEL_FAR void NEO__FN(bag_narrow_group)(const neo__bag_update *u, const int64_t *row,
-                                               int64_t count, const float *g, const float *rate,
-                                               const float *word) {
-    const int64_t n = u->dim;
-    uint16_t *to = (uint16_t *)(void *)u->store->data;
-    if (word) {
-        for (int64_t r = 0; r < count; r++) {
-            NEO__FN(bag_descend_random)(u->store, row[r], rate[r], g + r * n, word);
-            word += 4 * neo__bag_blocks_of(u->store, row[r]);
+/* Rows of n columns, a multiple of 16: decoded, stepped and rounded in registers; those of i8 in
+   two goes, as their scale comes between. */
+NEO__KERNEL_INLINE void NEO__FN(bag_narrow_rows)(const neo__bag_rows *t, neo_dtype dtype,
+                                                 const int64_t *row, int64_t count, float *g,
+                                                 const float *rate, const float *word) {
+    const int64_t n = t->dim, size = dtype == NEO_I8 ? 1 : 2;
+    float scales[NEO__BAG_GROUP];
+    NEO__VI code[16 / NEO__W];
+    for (int64_t r = 0; r < count && dtype == NEO_I8; r++) {
+        const char *from = t->data + row[r] * n;
+        float *w = g + r * n, *scale = t->scale + 2 * row[r];
+        NEO__VF by = NEO__SET(rate[r]), unit = NEO__SET(scale[0]), bias = NEO__SET(scale[1]);
+        for (int64_t c = 0; c < n; c += NEO__W) {
+            NEO__VF x = NEO__FN(row_load)(dtype, from + c, unit, bias);
+            NEO__STORE(w + c, NEO__FNMA(by, NEO__LOAD(w + c), x));
         }
-    } else if (u->store->dtype == NEO_F16) {
-        for (int64_t r = 0; r < count; r++)
-            NEO__FN(bag_descend_near)(rate[r], g + r * n, to + row[r] * n, n, 1);
-    } else {
-        for (int64_t r = 0; r < count; r++)
-            NEO__FN(bag_descend_near)(rate[r], g + r * n, to + row[r] * n, n, 0);
+        scales[r] = NEO__FN(rows_scale)(w, n, scale);
     }
+    for (int64_t r = 0; r < count; r++, g += n) {
+        char *to = t->data + row[r] * n * size;
+        const float *words = word ? word + neo__bag_number(t, row[r]) % 4 : NULL;
+        NEO__VF by = NEO__SET(rate[r]), inverse = NEO__SET(0.0f), bias = inverse;
+        if (word) word += 4 * neo__bag_blocks_of(t, row[r]);
+        if (dtype == NEO_I8 && scales[r] == 0.0f) {
+            memset(to, 0, (size_t)n);
+            continue;
+        }
+        if (dtype == NEO_I8)
+            inverse = NEO__SET(1.0f / scales[r]), bias = NEO__SET(t->scale[2 * row[r] + 1]);
+        for (int64_t c = 0; c < n; c += 16, to += 16 * size) {
+            NEO__EACH(i, 16 / NEO__W) {
+                const int64_t at = c + i * NEO__W;
+                char *here = to + i * NEO__W * size;
+                NEO__VF x = NEO__LOAD(g + at);
+                if (dtype != NEO_I8)
+                    x = NEO__FNMA(by, x, NEO__FN(row_load)(dtype, here, inverse, bias));
+                if (words || dtype == NEO_I8)
+                    code[i] =
+                        NEO__FN(row_round)(dtype, x, inverse, bias, words ? words + at : NULL);
+                else if (dtype == NEO_BF16) code[i] = NEO__FN(bf16_near)(NEO__AS_I(x));
+                else NEO__STORE_F16((uint16_t *)(void *)here, x);
+            }
+            if (words || dtype != NEO_F16) NEO__FN(row_store_16)(dtype, to, code);
+        }
+    }
+}
+#define NEO__BAG_NARROW(name, dtype, word)                                                         \
+    NEO__KERNEL_FAR void NEO__FN(bag_narrow_##name)(const neo__bag_rows *t, const int64_t *row,    \
+                                                    int64_t count, float *g, const float *rate,    \
+                                                    const float *words) {                          \
+        (void)words;                                                                               \
+        NEO__FN(bag_narrow_rows)(t, dtype, row, count, g, rate, word);                             \
+    }
+NEO__BAG_NARROW(f16, NEO_F16, NULL)
+NEO__BAG_NARROW(bf16, NEO_BF16, NULL)
+NEO__BAG_NARROW(i8, NEO_I8, NULL)
+NEO__BAG_NARROW(f16_random, NEO_F16, words)
+NEO__BAG_NARROW(bf16_random, NEO_BF16, words)
+NEO__BAG_NARROW(i8_random, NEO_I8, words)
+#undef NEO__BAG_NARROW
+NEO__KERNEL_INLINE void NEO__FN(bag_narrow_group)(const neo__bag_rows *t, const int64_t *row,
+                                                  int64_t count, float *g, const float *rate,
+                                                  const float *word) {
+    if (t->dtype == NEO_F16 && word) NEO__FN(bag_narrow_f16_random)(t, row, count, g, rate, word);
+    else if (t->dtype == NEO_F16) NEO__FN(bag_narrow_f16)(t, row, count, g, rate, word);
+    else if (t->dtype == NEO_BF16 && word)
+        NEO__FN(bag_narrow_bf16_random)(t, row, count, g, rate, word);
+    else if (t->dtype == NEO_BF16) NEO__FN(bag_narrow_bf16)(t, row, count, g, rate, word);
+    else if (word) NEO__FN(bag_narrow_i8_random)(t, row, count, g, rate, word);
+    else NEO__FN(bag_narrow_i8)(t, row, count, g, rate, word);
 }
 #endif
-/* Rows of f32; or of f16 or bf16, in whole vectors. */
+/* Rows of f32; or narrow ones of 16, 32, ... columns. */
 NEO__KERNEL_INLINE void NEO__FN(bag_plain_group)(const neo__bag_update *u, const int64_t *row,
-                                                 int64_t count, const float *g, int64_t n,
+                                                 int64_t count, float *g, int64_t n,
                                                  const float *word) {
     float rate[NEO__BAG_GROUP];
     NEO__FN(bag_rates)(u, row, count, g, n, rate);
 #if NEO__PASS != NEO__PASS_SCALAR
     if (!u->weight) {
-        NEO__FN(bag_narrow_group)(u, row, count, g, rate, word);
+        NEO__FN(bag_narrow_group)(u->store, row, count, g, rate, word);
         return;
     }
 #endif
@@ -18026,7 +18190,7 @@ NEO__KERNEL_FAR void NEO__FN(bag_step_group)(const neo__bag_update *u, const int
 #if NEO__PASS == NEO__PASS_SCALAR
     if (plain && u->weight) {
 #else
-    if (plain && (u->weight || (u->store->dtype != NEO_I8 && u->dim % 16 == 0))) {
+    if (plain && (u->weight || u->dim % 16 == 0)) {
 #endif
         switch (NEO__W > 1 ? u->dim : 0) { /* short rows gain from a known length */
         case 16: NEO__FN(bag_plain_group)(u, row, count, g, 16, word); return;
@@ -18429,6 +18593,13 @@ static const neo__wire_kernels NEO__FN(wire_kernels) = {
 #undef NEO__VS
 #undef NEO__W
 #undef NEO__XOR3
+#undef NEO__PIN
+#undef NEO__COUNT_IF
+#undef NEO__MINI
+#undef NEO__LOAD_EVEN
+#undef NEO__UNPACK64
+#undef NEO__SLLV
+#undef NEO__SRLV
 #endif /* NEO__PASS */
 
 /* ---------------------------------------------------------------------------
