@@ -149,6 +149,7 @@ static inline probe probe_make(neo_ctx *ctx, neo_dtype dtype, int64_t bags, int6
                                const int64_t *const *ids, int batches) {
     probe p = {.ctx = ctx, .dtype = dtype, .bags = bags, .length = length, .dim = dim};
     p.stride = tables * dim, p.tables = tables;
+    p.how[0] = p.how[1] = (probe_how){16, 2, 1};
     p.table = (probe_table *)bench_alloc((size_t)(tables + 1) * sizeof *table);
     memcpy(p.table, table, (size_t)tables * sizeof *table);
     p.table[tables] = table[tables - 1];
@@ -210,8 +211,8 @@ static inline void probe_choose(probe *p, int backward, float *x) {
 }
 #endif
 #else
-/* The loops, read once for each width of vectors. Parameters from `dtype` or `level` on are constants
-   of the place where a loop is inlined. */
+/* The loops, read once for each width of vectors. Parameters from `dtype` or `level` on are
+   constants where a loop is inlined. */
 typedef float PROBE_FN(vf) __attribute__((vector_size(4 * PROBE_W), aligned(4), may_alias));
 typedef int32_t PROBE_FN(vi) __attribute__((vector_size(4 * PROBE_W)));
 typedef uint16_t PROBE_FN(vh) __attribute__((vector_size(2 * PROBE_W), aligned(2), may_alias));

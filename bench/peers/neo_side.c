@@ -152,8 +152,8 @@ SIDE void *neo_side_bags_data(void *bags, int table, int k) {
 }
 
 /* The fastest loops that touch the same rows (probe.h), chosen here. rows, states: [tables]
-   addresses; ids: [batches] of all bags, of `length` each; x [batch][tables dim] is overwritten. NULL:
-   there are none for these rows. */
+   addresses; ids: [batches] of all bags, of `length` each; x [batch][tables dim] is overwritten.
+   NULL: there are none for these rows. */
 SIDE void *neo_side_probe(void *ctx, int tables, void *const *rows, void *const *states, int f16,
                           int64_t dim, int64_t batch, int64_t length, int batches,
                           const int64_t *const *ids, float *x) {
