@@ -1,108 +1,234 @@
 /* step.c: one training step of the DLRM with the layers used for Criteo Kaggle (bottom
-   13-512-256-64-16, 26 tables of 16 columns, top 367-512-256-1; row-wise Adagrad on tables, Adagrad
-   on layers), at batches of 128 and 2048.
+   13-512-256-64-16, 26 tables of 16 columns, top 367-512-256-1) and for MLPerf (13-512-256-128,
+   columns 128, top 479-1024-1024-512-256-1), row-wise Adagrad on tables, Adagrad on layers, at
+   batches of 128 and 2048.
 
    Verified first: a few steps on one thread with the scalar kernels, and on all threads with the
-   best ones, must end in the same digest. The ceiling is a roofline of the step measured in the
-   same run: multiply-adds at the FMA peak of the threads plus the tables' bytes at the copy
-   bandwidth.
+   best ones, must end in the same digest.
 
-     step.b<B>               samples per second, without leaves (repro_shards = 1)
-     step.b<B>.leaves8_cost  how much longer a step with repro_shards = 8 takes, in percent of one
-                             with 1; at 2048 samples, leaves of 256, the goal is at most 10 %. Both
-                             models take turns, in both orders; the median over rounds */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
+   The ceiling is a roofline measured in the same run: the sum over the parts of a step, and in
+   layers over their products, of what takes longest: multiply-adds at the peak of the threads;
+   bytes, each once, at the rate at which a working set of that size is read again and again; or
+   random rows, by the probe of the same rows (probe.h).
+
+     step.<layers>.b<B>          samples per second, without leaves (repro_shards = 1)
+     step.<layers>.b<B>.<part>   ms of a part; the peer is what bounds most of it, the ratio its
+                                 share
+     step.<layers>.b<B>.leaves8_cost
+                                 how much longer a step with repro_shards = 8 takes, in percent of
+                                 one with 1, and then of each part; the goal is at most 8 % at 128
+                                 samples, 5 % at 2048. Both models take turns, in both orders; the
+                                 median over rounds */
 #include "bench/model.h"
 
-#include <time.h>
+#include "bench/probe.h"
 
-enum { MAX_ROUNDS = 1000, ROWS = 100000 };
+enum { MAX_ROUNDS = 400, PARTS = MODEL_CALLS };
 
+static const int64_t MLPERF_BOTTOM[] = {DENSE, 512, 256, 128},
+                     MLPERF_TOP[] = {1024, 1024, 512, 256, 1};
+typedef struct layers {
+    const char *name;
+    const int64_t *bottom, *top; /* with the bottom's input, without the top's */
+    int bottom_count, top_count;
+} layers;
+static const layers kaggle = {"kaggle", BOTTOM, TOP + 1, 5, 3},
+                    mlperf = {"mlperf", MLPERF_BOTTOM, MLPERF_TOP, 4, 5};
+
+static model make(neo_ctx *ctx, const layers *l, int64_t batch, int64_t rows) {
+    const model_desc d = {.batch = batch,
+                          .bottom = l->bottom,
+                          .bottom_count = l->bottom_count,
+                          .top = l->top,
+                          .top_count = l->top_count};
+    int64_t of_tables[TABLES];
+    model m;
+    BENCH_OK(kaggle_create(&m, ctx, d, same_rows(of_tables, rows), 0));
+    return m;
+}
 static void free_model(model *m) {
     neo_ctx *ctx = m->ctx;
     model_destroy(m);
     neo_ctx_destroy(ctx);
 }
 /* With 8 leaves. */
-static uint64_t digest_after(int threads, neo_isa isa, const data *d, int64_t batch) {
+static uint64_t digest_after(int threads, neo_isa isa, const layers *l, const data *d,
+                             int64_t batch) {
     const neo_ctx_desc desc = {.threads = threads, .isa = isa, .repro_shards = 8, .seed = 1};
     neo_ctx *ctx;
     BENCH_OK(neo_ctx_create(&desc, &ctx));
-    model m = make_model(ctx, batch, ROWS);
+    model m = make(ctx, l, batch, 1000);
     for (int i = 0; i < (batch > 1000 ? 1 : 3); i++) step(&m, d, i);
     uint64_t digest = neo_state_digest(m.state);
     free_model(&m);
     return digest;
 }
-
-/* Seconds a step needs at the least: multiply-adds at `gflops`, table bytes at `gbs`. */
-static double roofline(int64_t batch, double gflops, double gbs) {
-    double fmas = 0, b = (double)batch;
-    for (int l = 0; l < 4; l++)
-        fmas += (double)(BOTTOM[l] * BOTTOM[l + 1]) * (l == 0 ? 2 : 3); /* no dx of the data */
-    for (int l = 0; l < 3; l++) fmas += (double)(TOP[l] * TOP[l + 1]) * 3;
-    fmas += TABLES * (TABLES + 1) / 2 * DIM * 3; /* dots, and each used by two rows in backward */
-    double bytes = TABLES * (DIM * 4.0 * 5 + 8 +
-                             8); /* row read, de read, row and state read and written, id */
-    return 2 * fmas * b / (gflops * 1e9) + bytes * b / (gbs * 1e9);
-}
-
-/* With one thread of CPU time, which others on the machine hardly disturb. */
-static double now(void) {
-    struct timespec t;
-    if (bench.threads != 1) return (double)neo_time_ns() * 1e-9;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-static double seconds(model *m, const data *d, int i) {
-    double start = now();
-    step(m, d, i % BATCHES);
-    return now() - start;
-}
-
-static void bench_batch(int64_t batch, double copy_gbs) {
+static void verify(const layers *l, int64_t batch) {
     neo_ctx *ctx = bench_ctx(0, 1);
-    int threads = neo_ctx_threads(ctx);
-    data d = make_data(ctx, batch, ROWS);
-    if (digest_after(1, NEO_ISA_SCALAR, &d, batch) !=
-        digest_after(threads, NEO_ISA_BEST, &d, batch))
+    data d = make_data(ctx, batch, 1000);
+    if (digest_after(1, NEO_ISA_SCALAR, l, &d, batch) !=
+        digest_after(neo_ctx_threads(ctx), NEO_ISA_BEST, l, &d, batch))
         bench_fail("step: the digest depends on threads or instruction set");
-
-    model one = make_model(ctx, batch, ROWS), eight = make_model(bench_ctx(0, 8), batch, ROWS);
-    int rounds = (int)((bench.quick ? 20000 : 120000) / batch);
-    if (rounds > MAX_ROUNDS) rounds = MAX_ROUNDS;
-    static double t1[MAX_ROUNDS], t8[MAX_ROUNDS], ratio[MAX_ROUNDS], peak[MAX_ROUNDS];
-    for (int i = 0; i < BATCHES; i++) seconds(&one, &d, i), seconds(&eight, &d, i);
-    for (int i = 0; i < rounds; i++) {
-        t1[i] = seconds(&one, &d, 2 * i) / 2;
-        t8[i] = (seconds(&eight, &d, 2 * i) + seconds(&eight, &d, 2 * i + 1)) / 2;
-        t1[i] += seconds(&one, &d, 2 * i + 1) / 2;
-        ratio[i] = t8[i] / t1[i];
-        peak[i] = i % 16 ? peak[i - 1] : bench_fma_peak(); /* the clock of a shared machine moves */
-    }
-    double best = roofline(batch, bench_median(peak, rounds) * threads, copy_gbs),
-           t = bench_median(t1, rounds);
-    char name[64];
-    snprintf(name, sizeof name, "step.b%lld", (long long)batch);
-    bench_spread(t1, rounds);
-    bench_report(name, (double)batch / t, "samples/s", 100 * best / t, NULL, 0);
-    snprintf(name, sizeof name, "step.b%lld.leaves8_cost", (long long)batch);
-    double cost = bench_median(ratio, rounds);
-    bench_spread(ratio, rounds);
-    bench_report(name, 100 * (cost - 1), "percent", -1, NULL, 0);
-    if (batch >= 2048 && cost > 1.1) printf("# %s: above the goal of 10 %%\n", name);
-
-    free_model(&eight);
     free_data(ctx, &d);
+    neo_ctx_destroy(ctx);
+}
+
+/* ---- the roofline ---- */
+typedef struct bound {
+    double fma, bytes, rows; /* seconds of what each bounds */
+} bound;
+static double peak; /* multiply-adds per second of all threads */
+static double bound_seconds(bound b) { return b.fma + b.bytes + b.rows; }
+static void bound_add(bound *b, neo_ctx *ctx, double fmas, double floats) {
+    static double rates[32];
+    int k = 14;
+    while (k < 26 && 4 * floats >= (double)(INT64_C(2) << k)) k++;
+    if (rates[k] == 0) rates[k] = 1e9 * bench_read_rate(ctx, INT64_C(1) << k);
+    if (fmas / peak > 4 * floats / rates[k]) b->fma += fmas / peak;
+    else b->bytes += 4 * floats / rates[k];
+}
+/* Layer by layer y = x w, or dw = dz x and (but of data) dx = dz w. */
+static bound bound_layers(neo_ctx *ctx, const int64_t *widths, int count, double n, int backward,
+                          int of_data) {
+    bound b = {0, 0, 0};
+    for (int l = 0; l + 1 < count; l++) {
+        const double in = (double)widths[l], out = (double)widths[l + 1];
+        for (int k = 0; k < (backward && (l || !of_data) ? 2 : 1); k++)
+            bound_add(&b, ctx, n * in * out, n * in + in * out + n * out);
+    }
+    return b;
+}
+static double parameters(const int64_t *widths, int count) {
+    double sum = 0;
+    for (int l = 0; l + 1 < count; l++) sum += (double)((widths[l] + 1) * widths[l + 1]);
+    return sum;
+}
+static void bound_parts(const layers *l, const model *m, const double *probed, bound *part) {
+    int64_t top[NEO_MAX_LAYERS + 1] = {m->width};
+    const double n = (double)m->batch, dim = (double)l->bottom[l->bottom_count - 1],
+                 z = (double)m->width;
+    const double dots = n * TABLES * (TABLES + 1) / 2 * dim, rows = n * (TABLES + 1) * dim;
+    const int tops = l->top_count + 1, bottoms = l->bottom_count;
+    neo_ctx *ctx = m->ctx;
+    memcpy(top + 1, l->top, (size_t)l->top_count * sizeof *top);
+    memset(part, 0, PARTS * sizeof *part);
+    part[0] = bound_layers(ctx, l->bottom, bottoms, n, 0, 1);
+    part[1].rows = probed[0];
+    bound_add(&part[2], ctx, dots, rows + n * z);
+    part[3] = bound_layers(ctx, top, tops, n, 0, 0);
+    bound_add(&part[4], ctx, 0, 3 * n);
+    part[5] = bound_layers(ctx, top, tops, n, 1, 0);
+    bound_add(&part[6], ctx, 2 * dots, 2 * rows + n * z);
+    part[7].rows = probed[1];
+    part[8] = bound_layers(ctx, l->bottom, bottoms, n, 1, 1);
+    bound_add(&part[9], ctx, 0, 3 * (parameters(l->bottom, bottoms) + parameters(top, tops)));
+    part[9].bytes *= 5 / 3.0; /* values and state are also written */
+}
+
+/* ---- measuring ---- */
+static probe make_probe(const model *m, const data *d) {
+    probe_table tables[TABLES];
+    const int64_t *ids[BATCHES];
+    for (int t = 0; t < TABLES; t++)
+        tables[t] = (probe_table){.rows = (char *)neo_bags_weight(m->bags, t).data,
+                                  .state = (float *)neo_bags_state(m->bags, t, 0).data};
+    for (int i = 0; i < BATCHES; i++) ids[i] = (const int64_t *)neo_jagged_view(d->ids[i])->ids;
+    if (neo_jagged_view(d->ids[0])->id_dtype != NEO_I64) bench_fail("step: ids are not i64");
+    return probe_make(m->ctx, NEO_F32, m->batch, 1, m->e.shape[1] / TABLES, tables, TABLES, ids,
+                      BATCHES);
+}
+/* A step: adds the seconds of its parts; the whole. */
+static double parts(model *m, const data *d, int i, double *part) {
+    const model_batch b = {d->dense[i % BATCHES], d->label[i % BATCHES],
+                           neo_jagged_view(d->ids[i % BATCHES])};
+    const double start = bench_seconds(m->ctx);
+    double last = start;
+    for (int call = 0; call < PARTS; call++) {
+        BENCH_OK(model_call(m, &b, call, 0.01f, NULL));
+        const double now = bench_seconds(m->ctx);
+        part[call] += now - last;
+        last = now;
+    }
+    return last - start;
+}
+static const char *const part_names[PARTS + 1] = {
+    "bottom_forward",    "bags_forward",  "interact_forward", "top_forward", "loss", "top_backward",
+    "interact_backward", "bags_backward", "bottom_backward",  "optimizer",   NULL};
+
+/* Medians of seconds over rounds, part by part and of the whole. */
+static double t1[PARTS + 1][MAX_ROUNDS], ratio[PARTS + 1][MAX_ROUNDS], peaks[MAX_ROUNDS],
+    rows[2][MAX_ROUNDS];
+static void report(const layers *l, const model *m, int rounds) {
+    const double probed[2] = {bench_median(rows[0], rounds), bench_median(rows[1], rounds)};
+    const long long batch = m->batch;
+    bound part[PARTS], all = {0, 0, 0};
+    char name[96];
+    peak = bench_median(peaks, rounds) * 1e9 / 2 * neo_ctx_threads(m->ctx);
+    bound_parts(l, m, probed, part);
+    for (int k = 0; k <= PARTS; k++) {
+        const bound b = k < PARTS ? part[k] : all;
+        const double t = bench_median(t1[k], rounds), most = bound_seconds(b);
+        const char *by = b.rows > b.fma + b.bytes ? "random_rows"
+                         : b.fma > b.bytes        ? "multiply_adds"
+                                                  : "bytes";
+        all.fma += b.fma, all.bytes += b.bytes, all.rows += b.rows;
+        bench_spread(t1[k], rounds);
+        snprintf(name, sizeof name, "step.%s.b%lld%s%s", l->name, batch, k < PARTS ? "." : "",
+                 k < PARTS ? part_names[k] : "");
+        if (k < PARTS) bench_report(name, 1e3 * t, "ms", 100 * most / t, by, most / t);
+        else
+            bench_report(name, (double)batch / t, "samples/s", 100 * most / t, "roofline",
+                         most / t);
+    }
+    const double cost = 100 * (bench_median(ratio[PARTS], rounds) - 1);
+    bench_spread(ratio[PARTS], rounds);
+    snprintf(name, sizeof name, "step.%s.b%lld.leaves8_cost", l->name, batch);
+    bench_report(name, cost, "percent", -1, NULL, 0);
+    if (cost > (batch >= 2048 ? 5 : 8)) printf("# %s: above the goal\n", name);
+    printf("# by part:");
+    for (int k = 0; k < PARTS; k++)
+        printf(" %s %+.0f", part_names[k], 100 * (bench_median(ratio[k], rounds) - 1));
+    printf("\n");
+}
+static void bench_batch(const layers *l, int64_t batch) {
+    const int64_t of_tables = bench.quick ? 20000 : 100000;
+    if (batch < 1000 || !bench.quick) verify(l, batch);
+    model one = make(bench_ctx(0, 1), l, batch, of_tables),
+          eight = make(bench_ctx(0, 8), l, batch, of_tables);
+    data d = make_data(one.ctx, batch, of_tables);
+    probe p = make_probe(&one, &d);
+    for (int backward = 0; backward < 2; backward++)
+        probe_choose(&p, backward, backward ? one.de.data : one.e.data);
+    double none[PARTS] = {0}, each = 0;
+    for (int i = 0; i < BATCHES; i++)
+        each += parts(&one, &d, i, none) / BATCHES, parts(&eight, &d, i, none);
+    int rounds = (int)((bench.quick ? 2 : 12) / (4 * each)), n = 0;
+    rounds = rounds < 9 ? 9 : rounds > MAX_ROUNDS ? MAX_ROUNDS : rounds;
+    for (int i = 0; i < rounds; i++, n += 2) {
+        double a[PARTS] = {0}, b[PARTS] = {0}, all = parts(&one, &d, n, a),
+               all8 = parts(&eight, &d, n, b);
+        all8 += parts(&eight, &d, n + 1, b), all += parts(&one, &d, n + 1, a);
+        for (int k = 0; k <= PARTS; k++) {
+            t1[k][i] = (k < PARTS ? a[k] : all) / 2;
+            ratio[k][i] = (k < PARTS ? b[k] : all8) / 2 / t1[k][i];
+        }
+        for (int k = 0; k < 2; k++)
+            rows[k][i] = probe_time(&p, k, n, (float *)(k ? one.de.data : one.e.data), p.how[k]);
+        peaks[i] =
+            i % 16 ? peaks[i - 1] : bench_fma_peak(); /* the clock of a shared machine moves */
+    }
+    report(l, &one, rounds);
+    probe_free(&p);
+    free_data(one.ctx, &d);
+    free_model(&eight);
     free_model(&one);
 }
 
 int main(int argc, char **argv) {
     bench_begin(argc, argv);
-    double copy_gbs = bench_copy_bandwidth();
-    bench_batch(128, copy_gbs);
-    bench_batch(2048, copy_gbs);
+    bench_batch(&kaggle, 128);
+    bench_batch(&kaggle, 2048);
+    bench_batch(&mlperf, 128);
+    bench_batch(&mlperf, 2048);
     return bench_end();
 }

@@ -34,8 +34,6 @@ ctx = neo.ctx(args.threads)
 forward_report, backward_report = Report(args, "bags forward"), Report(args, "bags backward")
 TABLES, SAMPLES, LENGTH, BATCHES, LR = 32, 512, 20, 4, 0.01
 IDS = TABLES * SAMPLES * LENGTH
-COPIED = 64 << 20  # bytes of a copy, the ceiling of backward: reads and writes
-spare = torch.ones(2, COPIED // 4)
 
 
 def draw(random, rows, zipf):
@@ -65,7 +63,7 @@ class Case:
 
     def __init__(self, rows, dim, dtype):
         self.rows, self.dim, self.dtype = rows, dim, dtype
-        self.shape, self.shared = shape_name(rows, dim, dtype), ""
+        self.shape, self.shared, self.probe = shape_name(rows, dim, dtype), "", None
         torch_dtype = torch.float16 if dtype else torch.float32
         size = TABLES * rows * dim * (2 if dtype else 4)
         rest = TABLES * rows * 8 + (2 << 30)  # the optimizers' states; batches, gradients and what the peers take in between
@@ -99,6 +97,7 @@ class Case:
             if self.neo_tables is not self.tables:
                 self.neo_tables[t].copy_(self.tables[t])
             ctypes.memset(neo.bags_data(self.bags, t, 1), 0, 4 * self.rows)
+        self.make_probe()
         if self.tbe:
             self.tbe.momentum1_host.data.zero_()
 
@@ -113,6 +112,27 @@ class Case:
     def neo_backward(self, i, bags=None):
         neo.bags_backward(bags or self.bags, TABLES, SAMPLES, self.offsets.data_ptr(), self.ids[i % BATCHES].data_ptr(),
                           self.dout.data_ptr(), LR)
+
+    # ---- the ceiling ----
+
+    def make_probe(self):
+        """The fastest loops over neo's rows; None where there are none for such rows."""
+        if self.probe:
+            neo.probe_free(self.probe)
+        addresses = lambda of: (ctypes.c_void_p * len(of))(*of)
+        self.probe = neo.probe(ctx, TABLES, addresses([t.data_ptr() for t in self.neo_tables]),
+                               addresses([neo.bags_data(self.bags, t, 1) for t in range(TABLES)]), self.dtype, self.dim, SAMPLES,
+                               LENGTH, BATCHES, addresses([ids.data_ptr() for ids in self.ids]), self.out.data_ptr())
+
+    def share(self, turns, target):
+        """Turn by turn, of the probe's speed."""
+        return dict(ceiling=100 * median(turns.ratio("probe")), ceiling_target=target) if self.probe else {}
+
+    def probe_forward(self, i):
+        neo.probe_run(self.probe, 0, i % BATCHES, self.probed.data_ptr())
+
+    def probe_backward(self, i):
+        neo.probe_run(self.probe, 1, i % BATCHES, self.dout.data_ptr())
 
     # ---- peers ----
 
@@ -148,18 +168,6 @@ class Case:
 
     # ---- forward ----
 
-    def gather(self):
-        """The best plain loop over neo's rows, the ceiling; None where there is none for such rows."""
-        addresses = (ctypes.c_void_p * TABLES)(*[t.data_ptr() for t in self.neo_tables])
-        out = torch.zeros_like(self.out)
-        lookup = lambda i: (ctx, TABLES, addresses, self.dtype, self.dim, SAMPLES, LENGTH, self.ids[i % BATCHES].data_ptr(), out.data_ptr())
-        how = neo.gather_best(*lookup(0))
-        if neo.gather(*lookup(0), how):
-            return None
-        self.neo_forward(0)
-        same("the plain loop of %s" % self.name, self.out, out, 0)
-        return lambda i: neo.gather(*lookup(i), how)
-
     def forward(self):
         _, lookup = self.torch_bags()
         subjects = {"neo": self.neo_forward}
@@ -176,17 +184,17 @@ class Case:
                     got = subjects[name](i)
                     same("forward %s by %s" % (self.name, name), self.out, torch.cat(got, 1).float() if name == "EmbeddingBag" else got,
                          2e-3 if self.dtype else 1e-5)  # torch rounds its sums to f16
-            gather = self.gather()
-            if gather:
-                subjects["gather"] = gather
+            if self.probe:
+                self.probed = torch.zeros_like(self.out)
+                self.neo_forward(0)
+                self.probe_forward(0)
+                same("the probe of %s" % self.name, self.out, self.probed, 0)
+                subjects["probe"] = self.probe_forward
             turns = Turns(args, subjects, turns=11, calls=BATCHES).run()
-        more = {}
-        if gather:
-            del subjects["gather"]
-            more = dict(ceiling=100 * median(turns.ns["gather"]) / median(turns.ns["neo"]), ceiling_target=90)
+        more = self.share(turns, 90)
         row = self.dim * (2 if self.dtype else 4)
         moved = IDS * (row + 8) + 4.0 * self.out.numel()
-        for name in list(subjects)[1:]:
+        for name in [x for x in subjects if x not in ("neo", "probe")]:
             target = 1.0 if "TBE" in name else None if self.dtype else 2.0 if self.dim == 16 else 1.3 if self.dim == 128 else None
             forward_report.turns(self.name, turns, name, target, work=moved, unit="GB/s", **more)
         if fbgemm:
@@ -235,19 +243,21 @@ class Case:
             neo.bags_free(bags)
             same("backward %s by torch" % self.name, ours,
                  self.touched(lambda i: subjects["sparse + Adagrad"](forwards["sparse + Adagrad"](i))), tolerance)
-        subjects["copy"] = lambda i: neo.copy(ctx, spare[1].data_ptr(), spare[0].data_ptr(), COPIED)
+        if self.probe:
+            subjects["probe"] = self.probe_backward
         turns = BackwardTurns(args, subjects, forwards).run()
         row = self.dim * (2 if self.dtype else 4)
         unique = sum(len(ids.view(TABLES, -1)[t].unique()) for ids in self.ids for t in range(TABLES)) / BATCHES
         moved = unique * (2 * row + 8) + 4.0 * self.dout.numel() + 8 * IDS
-        share = 100 * moved / (2 * COPIED / median(turns.ns["copy"])) / median(turns.ns["neo"])
-        for name in list(subjects)[1:-1]:
-            backward_report.turns(self.name, turns, name, 2.0 if name == "TBE" else 5.0, work=moved, unit="GB/s", ceiling=share,
-                                  ceiling_target=50 if self.dim == 16 and "zipf" in self.name else 70)
+        for name in [x for x in subjects if x not in ("neo", "probe")]:
+            backward_report.turns(self.name, turns, name, 2.0 if name == "TBE" else 5.0, work=moved, unit="GB/s",
+                                  **self.share(turns, 65 if self.dim == 16 else 85))
         if fbgemm:
             backward_report.skip(self.name, "TBE", fbgemm, 2.0)
 
     def close(self):
+        if self.probe:
+            neo.probe_free(self.probe)
         neo.bags_free(self.bags)
 
 

@@ -20,12 +20,12 @@ P, I, L, F, D, S = (ctypes.c_void_p, ctypes.c_int, ctypes.c_int64, ctypes.c_floa
 PROTOTYPES = {
     "side": {
         "error": (S, ()), "isa": (S, ()), "bf16_isa": (S, ()), "ctx": (P, (I,)), "ctx_free": (None, (P,)),
-        "fma": (D, ()), "bf16": (D, ()), "copy": (I, (P, P, P, L)), "read": (D, (P, L)),
+        "fma": (D, ()), "bf16": (D, ()), "read": (D, (P, L)),
         "gemm": (I, (P, I, I, I, L, L, L, P, P, P, I)), "blas": (I, (P, I, I, L, L, L, P, P, P, I)),
         "linear": (I, (P, I, L, L, L, P, P, P, P, I)), "linear_back": (I, (P, I, L, L, L, P, P, P, P, P, I)),
         "bags": (P, (P, I, L, L, I, I, L, L, P)), "bags_free": (None, (P,)),
         "bags_forward": (I, (P, I, L, P, P, P)), "bags_backward": (I, (P, I, L, P, P, P, F)), "bags_data": (P, (P, I, I)),
-        "gather": (I, (P, I, P, I, L, L, L, P, P, I)), "gather_best": (I, (P, I, P, I, L, L, L, P, P)),
+        "probe": (P, (P, I, P, P, I, L, L, L, I, P, P)), "probe_run": (I, (P, I, I, P)), "probe_free": (None, (P,)),
         "dlrm": (P, (I, I, L, L, P, I, P, I, F, I)), "dlrm_free": (None, (P,)), "dlrm_param": (P, (P, I)),
         "dlrm_table": (P, (P, I)), "dlrm_step": (I, (P, P, P, P, P, F, P)),
         "write_tsv": (I, (S, L, L)), "read_tsv": (I, (S, I, L, L, P, P)),
@@ -50,7 +50,7 @@ class Neo:
         for name, (result, arguments) in PROTOTYPES[library].items():
             f = getattr(loaded, "neo_%s_%s" % (library, name))
             f.restype, f.argtypes = result, arguments
-            values = ("vocabulary", "place", "dlrm_param", "gather", "gather_best")
+            values = ("vocabulary", "place", "dlrm_param", "probe")
             setattr(self, name, f if name in values or result not in (I, P) else self.checked(f, error, name, result))
 
     @staticmethod

@@ -10,8 +10,8 @@
    Functions that can fail return 0, or a status that is not; neo_side_error says why. Floats are
    f32 unless said, ids and offsets i64, matrices row-major without gaps. Objects belong to one
    thread at a time. */
-#include "../gather.h"
 #include "../model.h"
+#include "../probe.h"
 
 #define SIDE __attribute__((visibility("default")))
 
@@ -38,60 +38,9 @@ SIDE void neo_side_ctx_free(void *ctx) { neo_ctx_destroy((neo_ctx *)ctx); }
 SIDE double neo_side_fma(void) { return bench_fma_once(); }
 /* The same of what multiplies bf16. */
 SIDE double neo_side_bf16(void) { return bench_bf16_once(); }
-/* Copies `bytes`, by all threads of the context. */
-SIDE int neo_side_copy(void *ctx, void *to, const void *from, int64_t bytes) {
-    bench_copy_job job = {(char *)to, (const char *)from, (size_t)bytes / 64};
-    neo_parallel_for((neo_ctx *)ctx, 64, bench_copy_task, &job);
-    return 0;
-}
-
-/* GB/s at which the context's threads together read a working set of `bytes`, again and again, the
-   best of 25 short bursts: what its place in the caches allows. */
-typedef struct read_job {
-    const char *data;
-    int64_t piece, passes;
-} read_job;
-#if defined(__x86_64__)
-__attribute__((target("avx512f"))) static void read_avx512(const char *p, int64_t bytes) {
-    for (const char *end = p + bytes - 255; p < end; p += 256) {
-        __m512 a = _mm512_loadu_ps(p), b = _mm512_loadu_ps(p + 64), c = _mm512_loadu_ps(p + 128),
-               d = _mm512_loadu_ps(p + 192);
-        __asm__ volatile("" : : "v"(a), "v"(b), "v"(c), "v"(d));
-    }
-}
-#endif
-static void read_plain(const char *p, int64_t bytes) {
-    uint64_t sum = 0, x;
-    for (int64_t i = 0; i + 8 <= bytes; i += 8) {
-        memcpy(&x, p + i, 8);
-        sum += x;
-    }
-    __asm__ volatile("" : : "r"(sum));
-}
-static void read_task(void *arg, int64_t i, int worker) {
-    const read_job *j = (const read_job *)arg;
-    (void)worker;
-    for (int64_t k = 0; k < j->passes; k++) {
-#if defined(__x86_64__)
-        if (neo_isa_available(NEO_ISA_AVX512)) {
-            read_avx512(j->data + i * j->piece, j->piece);
-            continue;
-        }
-#endif
-        read_plain(j->data + i * j->piece, j->piece);
-    }
-}
+/* GB/s at which the context's threads read a working set of `bytes` again and again. */
 SIDE double neo_side_read(void *ctx, int64_t bytes) {
-    int threads = neo_ctx_threads((neo_ctx *)ctx);
-    read_job j = {(char *)bench_alloc((size_t)bytes), bytes / threads, 1 + 6000000 / bytes};
-    double best = 0;
-    for (int i = 0; i < 25; i++) {
-        int64_t start = neo_time_ns();
-        neo_parallel_for((neo_ctx *)ctx, threads, read_task, &j);
-        best = fmax(best, (double)(j.piece * threads * j.passes) / (double)(neo_time_ns() - start));
-    }
-    free((void *)(uintptr_t)j.data);
-    return best;
+    return bench_read_rate((neo_ctx *)ctx, bytes);
 }
 
 /* ---- dense layers ---- */
@@ -202,53 +151,32 @@ SIDE void *neo_side_bags_data(void *bags, int table, int k) {
              : neo_bags_weight((neo_bags *)bags, table).data;
 }
 
-/* The best plain loop of the same lookup (gather.h). weights [tables] addresses of rows, all bags
-   of `length` ids. how: what neo_side_gather_best says. Returns 0, or -1: there is no such loop for
-   these rows. */
-typedef struct gather_job {
-    gather plain;
-    neo_ctx *ctx;
-    const void *const *weights;
-    const int64_t *ids;
-    float *out;
-    int tables;
-} gather_job;
-static void gather_table(void *arg, int64_t t, int worker) {
-    const gather_job *j = (const gather_job *)arg;
-    gather g = j->plain;
-    (void)worker;
-    g.table = j->weights[t];
-    g.ids = j->ids + t * g.bags * g.length;
-    g.out = j->out + t * g.dim;
-    gather_run(&g);
+/* The fastest loops that touch the same rows (probe.h), chosen here. rows, states: [tables]
+   addresses; ids: [batches] of all bags, of `length` each; x [batch][tables dim] is overwritten.
+   NULL: there are none for these rows. */
+SIDE void *neo_side_probe(void *ctx, int tables, void *const *rows, void *const *states, int f16,
+                          int64_t dim, int64_t batch, int64_t length, int batches,
+                          const int64_t *const *ids, float *x) {
+    const neo_dtype dtype = f16 ? NEO_F16 : NEO_F32;
+    if (!probe_possible(dtype, dim) || batches > PROBE_BATCHES) return NULL;
+    probe_table *t = (probe_table *)bench_alloc((size_t)tables * sizeof *t);
+    probe *p = (probe *)bench_alloc(sizeof *p);
+    for (int i = 0; i < tables; i++)
+        t[i] = (probe_table){.rows = (char *)rows[i], .state = (float *)states[i]};
+    *p = probe_make((neo_ctx *)ctx, dtype, batch, length, dim, t, tables, ids, batches);
+    free(t);
+    probe_choose(p, 0, x);
+    probe_choose(p, 1, x);
+    return p;
 }
-static void gather_tables(void *job) {
-    neo_parallel_for(((gather_job *)job)->ctx, ((gather_job *)job)->tables, gather_table, job);
-}
-static gather_job gather_job_make(void *ctx, int tables, const void *const *weights, int f16,
-                                  int64_t dim, int64_t batch, int64_t length, const int64_t *ids,
-                                  float *out) {
-    gather_job j = {
-        .ctx = (neo_ctx *)ctx, .weights = weights, .ids = ids, .out = out, .tables = tables};
-    j.plain =
-        (gather){.f16 = f16, .bags = batch, .length = length, .stride = tables * dim, .dim = dim};
-    return j;
-}
-SIDE int neo_side_gather(void *ctx, int tables, const void *const *weights, int f16, int64_t dim,
-                         int64_t batch, int64_t length, const int64_t *ids, float *out, int how) {
-    gather_job j = gather_job_make(ctx, tables, weights, f16, dim, batch, length, ids, out);
-    if (!gather_possible(&j.plain)) return -1;
-    j.plain.ahead = how / 2, j.plain.far = how % 2;
-    gather_tables(&j);
+/* Batch i; x: out, or dout of backward, which leaves rows as they are. */
+SIDE int neo_side_probe_run(void *p, int backward, int i, float *x) {
+    probe_run((probe *)p, backward, i, x, 0.0f);
     return 0;
 }
-/* How rows are best fetched ahead. */
-SIDE int neo_side_gather_best(void *ctx, int tables, const void *const *weights, int f16,
-                              int64_t dim, int64_t batch, int64_t length, const int64_t *ids,
-                              float *out) {
-    gather_job j = gather_job_make(ctx, tables, weights, f16, dim, batch, length, ids, out);
-    if (gather_possible(&j.plain)) gather_choose(&j.plain, gather_tables, &j);
-    return (int)(2 * j.plain.ahead + j.plain.far);
+SIDE void neo_side_probe_free(void *p) {
+    probe_free((probe *)p);
+    free(p);
 }
 
 /* ---- DLRM: one training step by the plain objects of neo.h (model.h) ---- */

@@ -1,0 +1,357 @@
+/* probe.h: what random rows cost at the least: the loops that embedding bags are measured against,
+   alone and in a whole step. They do the memory work of a lookup, or of its backward with row-wise
+   Adagrad, on the same rows of the same tables, and as little else as possible:
+
+     forward   sums of rows, written to out; bags of one length, ids as they are given
+     backward  every touched row and its state read and written once, where the sum of its gradients
+               is taken off; without the sort, which is done beforehand, into the order that is
+               quickest: rows with one gradient, rows with two, ..., rising in each
+
+   probe_choose times each way of fetching rows ahead, on its own, before anything is timed against
+   it, and keeps the best. */
+#ifndef PROBE_W
+#ifndef BENCH_PROBE_H
+#define BENCH_PROBE_H
+
+#include "bench.h"
+
+enum { PROBE_BATCHES = 8, PROBE_AHEAD = 128 };
+/* How many rows are fetched ahead; to which level of the cache, 1 or 2; whether backward packs the
+   gradients of a table first. */
+typedef struct probe_how {
+    int ahead, level, packs;
+} probe_how;
+typedef struct probe_table {
+    char *rows;
+    float *state, *scale; /* of a row: one number; two of i8, else NULL */
+} probe_table;
+/* Touched row r, of all tables in turn, takes the gradients of bag[end[r - 1]] ... bag[end[r] - 1].
+ */
+typedef struct probe_batch {
+    int64_t *ids,
+        *first; /* [tables][bags][length]; [tables + 1]: where a table's touched rows begin */
+    int32_t *row, *end, *bag;
+} probe_batch;
+typedef struct probe {
+    neo_ctx *ctx;
+    neo_dtype dtype;
+    int64_t bags, length, dim,
+        stride; /* bags: of a table; stride: floats of a row of out and dout */
+    int tables, batches;
+    probe_table *table; /* [tables + 1], the last twice */
+    probe_batch batch[PROBE_BATCHES];
+    probe_how how[2]; /* forward, backward */
+    float *packed;    /* [threads][bags][dim] */
+    /* The call: its batch, out or dout, and the factor of gradients; 0 leaves rows as they are. */
+    int at, backward;
+    float *x, rate;
+} probe;
+
+#define PROBE_INLINE PROBE_TARGET static inline __attribute__((always_inline))
+#define PROBE_JOIN(a, b) a##_##b
+#define PROBE_NAME(a, b) PROBE_JOIN(a, b)
+#define PROBE_FN(name) PROBE_NAME(probe_##name, PROBE_W)
+#define PROBE_AT(type, p) (*(PROBE_FN(type) *)(void *)(p))
+#define PROBE_EACH(v, count) _Pragma("GCC unroll 8") for (int v = 0; v < count; v++)
+#define PROBE_SIZE(dtype) (dtype == NEO_F32 ? 4 : dtype == NEO_I8 ? 1 : 2)
+#if defined(__x86_64__)
+#define PROBE_M(type, p) ((__m##type *)(void *)(p))
+#define PROBE_W 16
+#define PROBE_TARGET __attribute__((target("avx512f,avx512bw,avx512vl")))
+#define PROBE_LOAD_F16(p) _mm512_cvtph_ps(_mm256_loadu_si256(PROBE_M(256i, p)))
+#define PROBE_LOAD_16(p) _mm512_cvtepu16_epi32(_mm256_loadu_si256(PROBE_M(256i, p)))
+#define PROBE_LOAD_8(p) _mm512_cvtepi8_epi32(_mm_loadu_si128(PROBE_M(128i, p)))
+#define PROBE_STORE_F16(p, v) _mm256_storeu_si256(PROBE_M(256i, p), _mm512_cvtps_ph(v, 8))
+#define PROBE_STORE_16(p, n)                                                                       \
+    _mm256_storeu_si256(PROBE_M(256i, p), _mm512_cvtepi32_epi16((__m512i)(n)))
+#define PROBE_STORE_8(p, n) _mm_storeu_si128(PROBE_M(128i, p), _mm512_cvtepi32_epi8((__m512i)(n)))
+#include "probe.h"
+#define PROBE_W 8
+#define PROBE_TARGET __attribute__((target("avx2,fma,f16c")))
+#define PROBE_LOAD_F16(p) _mm256_cvtph_ps(_mm_loadu_si128(PROBE_M(128i, p)))
+#define PROBE_LOAD_16(p) _mm256_cvtepu16_epi32(_mm_loadu_si128(PROBE_M(128i, p)))
+#define PROBE_LOAD_8(p) _mm256_cvtepi8_epi32(_mm_loadl_epi64(PROBE_M(128i, p)))
+#define PROBE_STORE_F16(p, v) _mm_storeu_si128(PROBE_M(128i, p), _mm256_cvtps_ph(v, 8))
+#define PROBE_PACK(n)                                                                              \
+    _mm_packus_epi32(_mm256_castsi256_si128((__m256i)(n)),                                         \
+                     _mm256_extracti128_si256((__m256i)(n), 1))
+#define PROBE_STORE_16(p, n) _mm_storeu_si128(PROBE_M(128i, p), PROBE_PACK(n))
+#define PROBE_STORE_8(p, n)                                                                        \
+    _mm_storel_epi64(PROBE_M(128i, p), _mm_packus_epi16(PROBE_PACK((n)&255), _mm_setzero_si128()))
+#include "probe.h"
+#endif
+#define PROBE_W 4
+#define PROBE_TARGET
+#if defined(__aarch64__)
+#define PROBE_LOAD_F16(p) vcvt_f32_f16(vld1_f16((const float16_t *)(const void *)(p)))
+#define PROBE_STORE_F16(p, v) vst1_f16((float16_t *)(void *)(p), vcvt_f16_f32((float32x4_t)(v)))
+#else
+#define PROBE_LOAD_F16(p) PROBE_AT(vf, p) /* probe_possible says no */
+#define PROBE_STORE_F16(p, v) ((void)(p), (void)(v))
+#endif
+#define PROBE_LOAD_16(p) __builtin_convertvector(PROBE_AT(vh, p), PROBE_FN(vi))
+#define PROBE_LOAD_8(p) __builtin_convertvector(PROBE_AT(vb, p), PROBE_FN(vi))
+#define PROBE_STORE_16(p, n) (PROBE_AT(vh, p) = __builtin_convertvector(n, PROBE_FN(vh)))
+#define PROBE_STORE_8(p, n) (PROBE_AT(vb, p) = __builtin_convertvector(n, PROBE_FN(vb)))
+#include "probe.h"
+
+static inline int probe_width(void) {
+    return neo_isa_available(NEO_ISA_AVX512) ? 16 : neo_isa_available(NEO_ISA_AVX2) ? 8 : 4;
+}
+/* Whether there are loops for such rows: whole vectors; f16 where instructions convert it. */
+static inline int probe_possible(neo_dtype dtype, int64_t dim) {
+    return dim % probe_width() == 0 &&
+           (dtype != NEO_F16 || probe_width() > 4 || neo_isa_available(NEO_ISA_NEON));
+}
+
+/* Ids are copied: fetches run on behind their end. bag: its number; run: so many of one row. */
+static inline int probe_compare(const void *a, const void *b) {
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+static inline void probe_sort_table(const probe *p, probe_batch *b, int t, uint64_t *id,
+                                    uint64_t *run) {
+    const int64_t count = p->bags * p->length, from = t * count;
+    int64_t runs = 0, rows = b->first[t], bags = from;
+    for (int64_t k = 0; k < count; k++)
+        id[k] = (uint64_t)b->ids[from + k] << 32 | (uint64_t)(k / p->length);
+    qsort(id, (size_t)count, sizeof *id, probe_compare);
+    for (int64_t k = 0, begin = 0; k < count; k++) {
+        if (k + 1 < count && id[k + 1] >> 32 == id[k] >> 32) continue;
+        run[runs++] = (uint64_t)(k + 1 - begin) << 32 | (uint64_t)begin;
+        begin = k + 1;
+    }
+    qsort(run, (size_t)runs, sizeof *run, probe_compare);
+    for (int64_t r = 0; r < runs; r++, rows++) {
+        const uint64_t *at = id + (uint32_t)run[r];
+        b->row[rows] = (int32_t)(at[0] >> 32);
+        for (uint64_t k = 0; k < run[r] >> 32; k++) b->bag[bags++] = (int32_t)(uint32_t)at[k];
+        b->end[rows] = (int32_t)bags;
+    }
+    b->first[t + 1] = rows;
+}
+static inline void probe_batch_make(const probe *p, probe_batch *b, const int64_t *ids) {
+    const size_t count = (size_t)(p->bags * p->length), all = count * (size_t)p->tables;
+    uint64_t *id = (uint64_t *)bench_alloc(count * sizeof *id),
+             *run = (uint64_t *)bench_alloc(count * sizeof *run);
+    b->ids = (int64_t *)bench_alloc((all + PROBE_AHEAD) * sizeof *ids);
+    b->first = (int64_t *)bench_alloc((size_t)(p->tables + 1) * sizeof *b->first);
+    b->row = (int32_t *)bench_alloc((all + PROBE_AHEAD) * sizeof *b->row);
+    b->end = (int32_t *)bench_alloc((all + 1) * sizeof *b->end) + 1; /* end[-1] is 0 */
+    b->bag = (int32_t *)bench_alloc(all * sizeof *b->bag);
+    memcpy(b->ids, ids, all * sizeof *ids);
+    for (int t = 0; t < p->tables; t++) probe_sort_table(p, b, t, id, run);
+    free(id), free(run);
+}
+/* table: [tables]; ids: of each batch. */
+static inline probe probe_make(neo_ctx *ctx, neo_dtype dtype, int64_t bags, int64_t length,
+                               int64_t dim, const probe_table *table, int tables,
+                               const int64_t *const *ids, int batches) {
+    probe p = {.ctx = ctx, .dtype = dtype, .bags = bags, .length = length, .dim = dim};
+    p.stride = tables * dim, p.tables = tables;
+    p.how[0] = p.how[1] = (probe_how){16, 2, 1};
+    p.table = (probe_table *)bench_alloc((size_t)(tables + 1) * sizeof *table);
+    memcpy(p.table, table, (size_t)tables * sizeof *table);
+    p.table[tables] = table[tables - 1];
+    p.packed = (float *)bench_alloc((size_t)(neo_ctx_threads(ctx) * bags * dim) * sizeof(float));
+    for (; p.batches < batches; p.batches++)
+        probe_batch_make(&p, &p.batch[p.batches], ids[p.batches]);
+    return p;
+}
+static inline void probe_free(probe *p) {
+    for (int i = 0; i < p->batches; i++) {
+        const probe_batch *b = &p->batch[i];
+        free(b->ids), free(b->first), free(b->row), free(b->end - 1), free(b->bag);
+    }
+    free(p->table), free(p->packed);
+}
+
+/* A share of the tables. */
+static inline int64_t probe_tasks(const probe *p) {
+    const int threads = neo_ctx_threads(p->ctx), most = threads == 1 ? 1 : 4 * threads;
+    return most < p->tables ? most : p->tables;
+}
+static inline void probe_task(void *arg, int64_t i, int worker) {
+    const probe *p = (const probe *)arg;
+    const int64_t tasks = probe_tasks(p), end = (i + 1) * p->tables / tasks;
+    float *packed = p->packed + worker * p->bags * p->dim;
+    for (int64_t t = i * p->tables / tasks; t < end; t++) {
+#if defined(__x86_64__)
+        if (probe_width() == 16) probe_run_16(p, t, packed);
+        if (probe_width() == 8) probe_run_8(p, t, packed);
+#endif
+        if (probe_width() == 4) probe_run_4(p, t, packed);
+    }
+}
+/* Batch `at`; x: out of forward, dout of backward. */
+static inline void probe_run(probe *p, int backward, int at, float *x, float rate) {
+    p->backward = backward, p->at = at, p->x = x, p->rate = rate;
+    neo_parallel_for(p->ctx, probe_tasks(p), probe_task, p);
+}
+
+static inline double probe_time(probe *p, int backward, int at, float *x, probe_how how) {
+    const double start = bench_seconds(p->ctx);
+    p->how[backward] = how;
+    probe_run(p, backward, at % p->batches, x, 0.0f);
+    return bench_seconds(p->ctx) - start;
+}
+/* Set p->how: the fastest of three runs of every way. */
+static inline void probe_choose(probe *p, int backward, float *x) {
+    static const int ahead[] = {2, 4, 8, 12, 16, 24, 32, 48, 64, 96};
+    enum { AHEADS = sizeof ahead / sizeof *ahead };
+    const int ways = AHEADS * (backward ? 4 : 2);
+    probe_how how = {16, 2, 1}, chosen = how;
+    double best = probe_time(p, backward, 0, x, how);
+    for (int n = 0; n < 3 * ways; n++) {
+        how = (probe_how){ahead[n % AHEADS], 1 + n / AHEADS % 2, n / AHEADS / 2 % 2};
+        const double time = probe_time(p, backward, n + n / ways, x, how);
+        if (time < best) best = time, chosen = how;
+    }
+    p->how[backward] = chosen;
+}
+#endif
+#else
+/* The loops, read once for each width of vectors. Parameters from `dtype` or `level` on are
+   constants where a loop is inlined. */
+typedef float PROBE_FN(vf) __attribute__((vector_size(4 * PROBE_W), aligned(4), may_alias));
+typedef int32_t PROBE_FN(vi) __attribute__((vector_size(4 * PROBE_W)));
+typedef uint16_t PROBE_FN(vh) __attribute__((vector_size(2 * PROBE_W), aligned(2), may_alias));
+typedef int8_t PROBE_FN(vb) __attribute__((vector_size(PROBE_W), aligned(1), may_alias));
+
+/* scale: of i8, a factor and what is added. */
+PROBE_INLINE PROBE_FN(vf) PROBE_FN(load)(char *p, const float *scale, neo_dtype dtype) {
+    if (dtype == NEO_F32) return PROBE_AT(vf, p);
+    if (dtype == NEO_F16) return (PROBE_FN(vf))PROBE_LOAD_F16(p);
+    if (dtype == NEO_BF16) return (PROBE_FN(vf))((PROBE_FN(vi))PROBE_LOAD_16(p) << 16);
+    return __builtin_convertvector((PROBE_FN(vi))PROBE_LOAD_8(p), PROBE_FN(vf)) * scale[0] +
+           scale[1];
+}
+PROBE_INLINE void PROBE_FN(store)(char *p, PROBE_FN(vf) v, const float *scale, float inverse,
+                                  neo_dtype dtype) {
+    if (dtype == NEO_F32) PROBE_AT(vf, p) = v;
+    if (dtype == NEO_F16) PROBE_STORE_F16(p, v);
+    if (dtype == NEO_BF16) PROBE_STORE_16(p, (PROBE_FN(vi))v >> 16 & 0xFFFF);
+    if (dtype != NEO_I8) return;
+    v = (v - scale[1]) * inverse + 0x1.8p23f; /* its low byte is the code */
+    PROBE_STORE_8(p, (PROBE_FN(vi))v);
+}
+PROBE_INLINE void PROBE_FN(fetch)(const void *p, int64_t bytes, int level) {
+    _Pragma("GCC unroll 8") for (int64_t at = 0; at < bytes; at += 64) {
+        if (level == 1) __builtin_prefetch((const char *)p + at, 0, 3);
+        if (level == 2) __builtin_prefetch((const char *)p + at, 0, 2);
+    }
+}
+
+/* `count` vectors from column c on of the bag whose ids begin at `at`. Past `end` the rows fetched
+   ahead are the next table's. */
+PROBE_INLINE void PROBE_FN(pool)(const probe *p, const probe_table *t, const int64_t *at,
+                                 const int64_t *end, float *out, int64_t c, neo_dtype dtype,
+                                 int count, int level) {
+    const int64_t row_bytes = p->dim * PROBE_SIZE(dtype), ahead = p->how[0].ahead;
+    char *rows = t->rows + c * PROBE_SIZE(dtype), *next_rows = t[1].rows + c * PROBE_SIZE(dtype);
+    const float *scale = NULL;
+    PROBE_FN(vf) sum[8];
+    PROBE_EACH(v, count) sum[v] = (PROBE_FN(vf)){0};
+    for (const int64_t *stop = at + p->length; at < stop; at++) {
+        const int64_t next = at[ahead];
+        PROBE_FN(fetch)
+        ((at + ahead < end ? rows : next_rows) + next * row_bytes,
+         count * PROBE_W * PROBE_SIZE(dtype), level);
+        if (dtype == NEO_I8) {
+            PROBE_FN(fetch)((at + ahead < end ? t : t + 1)->scale + 2 * next, 8, level);
+            scale = t->scale + 2 * *at;
+        }
+        char *row = rows + *at * row_bytes;
+        PROBE_EACH(v, count)
+        sum[v] += PROBE_FN(load)(row + v * PROBE_W * PROBE_SIZE(dtype), scale, dtype);
+    }
+    PROBE_EACH(v, count) PROBE_AT(vf, out + c + v * PROBE_W) = sum[v];
+}
+PROBE_INLINE void PROBE_FN(forward)(const probe *p, int64_t i, neo_dtype dtype, int count,
+                                    int level) {
+    const int64_t ids = p->bags * p->length;
+    const int64_t *id = p->batch[p->at].ids + i * ids, *end = id + ids;
+    float *out = p->x + i * p->dim;
+    for (; id < end; id += p->length, out += p->stride)
+        for (int64_t c = 0; c < p->dim; c += count * PROBE_W)
+            PROBE_FN(pool)(p, p->table + i, id, end, out, c, dtype, count, level);
+}
+
+/* `count` vectors of a touched row, less those of the gradients at `grad` of bags [bag, end). */
+PROBE_INLINE float PROBE_FN(step)(char *to, const float *scale, float inverse, const float *grad,
+                                  int64_t stride, const int32_t *bag, const int32_t *end,
+                                  float rate, neo_dtype dtype, int count) {
+    PROBE_FN(vf) sum[8];
+    PROBE_EACH(v, count) sum[v] = (PROBE_FN(vf)){0};
+    for (; bag < end; bag++) {
+        const float *g = grad + *bag * stride;
+        PROBE_EACH(v, count) sum[v] += *(const PROBE_FN(vf) *)(g + v * PROBE_W);
+    }
+    PROBE_EACH(v, count) {
+        char *at = to + v * PROBE_W * PROBE_SIZE(dtype);
+        PROBE_FN(store)
+        (at, PROBE_FN(load)(at, scale, dtype) - sum[v] * rate, scale, inverse, dtype);
+    }
+    return sum[0][0];
+}
+PROBE_INLINE void PROBE_FN(backward)(const probe *p, int64_t i, float *packed, neo_dtype dtype,
+                                     int count, int level) {
+    const probe_batch *b = &p->batch[p->at];
+    const int64_t dim = p->dim, row_bytes = dim * PROBE_SIZE(dtype), ahead = p->how[1].ahead;
+    const int packs = p->how[1].packs;
+    const probe_table *t = p->table + i;
+    const float *grad = packs ? packed : p->x + i * dim, rate = p->rate;
+    const int64_t stride = packs ? dim : p->stride, end = b->first[i + 1];
+    for (int64_t k = 0; packs && k < p->bags; k++) {
+        const float *from = p->x + i * dim + k * p->stride;
+        PROBE_FN(fetch)(from + 8 * p->stride, 4 * dim, 1);
+        for (int64_t c = 0; c < dim; c += PROBE_W)
+            PROBE_AT(vf, packed + k * dim + c) = *(const PROBE_FN(vf) *)(from + c);
+    }
+    for (int64_t r = b->first[i]; r < end; r++) {
+        const int64_t row = b->row[r], next = b->row[r + ahead];
+        const probe_table *of = r + ahead < end ? t : t + 1;
+        PROBE_FN(fetch)(of->rows + next * row_bytes, row_bytes, level);
+        PROBE_FN(fetch)(of->state + next, 4, level);
+        if (dtype == NEO_I8) PROBE_FN(fetch)(of->scale + 2 * next, 8, level);
+        float *scale = dtype == NEO_I8 ? t->scale + 2 * row : NULL, first = 0.0f;
+        const float inverse = scale ? 1.0f / *scale : 0.0f;
+        for (int64_t c = 0; c < dim; c += count * PROBE_W)
+            first += PROBE_FN(step)(t->rows + row * row_bytes + c * PROBE_SIZE(dtype), scale,
+                                    inverse, grad + c, stride, b->bag + b->end[r - 1],
+                                    b->bag + b->end[r], rate, dtype, count);
+        t->state[row] += first * rate;
+        if (scale) *scale += 0.0f * rate;
+    }
+}
+PROBE_INLINE void PROBE_FN(run_count)(const probe *p, int64_t i, float *packed, neo_dtype dtype,
+                                      int count) {
+    const int level = p->how[p->backward].level;
+    if (!p->backward && level == 1) PROBE_FN(forward)(p, i, dtype, count, 1);
+    if (!p->backward && level == 2) PROBE_FN(forward)(p, i, dtype, count, 2);
+    if (p->backward && level == 1) PROBE_FN(backward)(p, i, packed, dtype, count, 1);
+    if (p->backward && level == 2) PROBE_FN(backward)(p, i, packed, dtype, count, 2);
+}
+PROBE_INLINE void PROBE_FN(run_dtype)(const probe *p, int64_t i, float *packed, neo_dtype dtype) {
+    const int64_t vectors = p->dim / PROBE_W;
+    if (vectors % 8 == 0) PROBE_FN(run_count)(p, i, packed, dtype, 8);
+    else if (vectors % 4 == 0) PROBE_FN(run_count)(p, i, packed, dtype, 4);
+    else if (vectors % 2 == 0) PROBE_FN(run_count)(p, i, packed, dtype, 2);
+    else PROBE_FN(run_count)(p, i, packed, dtype, 1);
+}
+/* Table i. */
+PROBE_TARGET static void PROBE_FN(run)(const probe *p, int64_t i, float *packed) {
+    if (p->dtype == NEO_F32) PROBE_FN(run_dtype)(p, i, packed, NEO_F32);
+    if (p->dtype == NEO_F16) PROBE_FN(run_dtype)(p, i, packed, NEO_F16);
+    if (p->dtype == NEO_BF16) PROBE_FN(run_dtype)(p, i, packed, NEO_BF16);
+    if (p->dtype == NEO_I8) PROBE_FN(run_dtype)(p, i, packed, NEO_I8);
+}
+#undef PROBE_W
+#undef PROBE_TARGET
+#undef PROBE_LOAD_F16
+#undef PROBE_LOAD_16
+#undef PROBE_LOAD_8
+#undef PROBE_STORE_F16
+#undef PROBE_STORE_16
+#undef PROBE_STORE_8
+#endif
