@@ -13345,8 +13345,10 @@ static neo_status neo__cpu_combine(neo_device *d, const neo__combine_call *c) {
         const int64_t n = NEO__MIN(c->n - at, block);
         for (int i = 0; i < c->count; i++) {
             const char *piece = (const char *)c->piece[i] + at * size;
-            memcpy(s.sum[s.height], piece, (size_t)(n * size));
-            neo__sums_push(&s, c->leaves[i], n);
+            const int joins = s.height > 0 && s.leaves[s.height - 1] == c->leaves[i];
+            if (joins) neo__merge(s.ctx, s.dtype, s.reduce, s.sum[--s.height], piece, n);
+            else memcpy(s.sum[s.height], piece, (size_t)(n * size));
+            neo__sums_push(&s, c->leaves[i] << joins, n);
         }
         memcpy((char *)c->out + at * size, neo__sums_fold(&s, n), (size_t)(n * size));
     }

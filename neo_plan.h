@@ -103,6 +103,8 @@ typedef struct neo_piece {
 /* Measured times over those of the model (see neo_calibrate): seconds are factor x bytes /
    memory_bandwidth. The last four are bytes: handling one thing takes as long as moving so many,
    whatever its columns. */
+enum { NEO_ROWS_LOOKUP, NEO_ROWS_SGD, NEO_ROWS_ROWWISE, NEO_ROWS_ADAGRAD, NEO_ROWS_ADAM,
+       NEO_ROWS_COUNT };
 typedef struct neo_calibration {
     double lookup;   /* bytes: ids, rows read, sums written; 0: 1 */
     double update;   /* of backward and update, over the same bytes; 0: 2 */
@@ -112,6 +114,10 @@ typedef struct neo_calibration {
     double sort;     /* of an id in backward, which merges equal ones; 0: 64 */
     double row;      /* of a row that is packed or unpacked by itself; 0: 64 */
     double kept;     /* of a row whose gradient waits for other ranks'; 0: 256 */
+    /* Bytes likewise of an id in a lookup, and in backward and update by an optimizer with as much
+       state: with 16 and with 128 columns, where the batch had its row before, where that is in a
+       cache, and where it is not. Between these along lines; zeros: as by lookup, update, sort. */
+    double rows[NEO_ROWS_COUNT][2][3];
 } neo_calibration;
 
 /* The ranks and their links, for predictions. */
@@ -143,6 +149,8 @@ typedef struct neo_plan_desc {
     double dense_flops_top;         /* and after it */
     int64_t dense_params;           /* elements of replicated dense parameters */
     int weighted;                   /* 1: batches have a weight per id */
+    double skew;                    /* of ids: the exponent of their Zipf law (neo_zipf); 0: they
+                                       are spread evenly. Read with cluster.calibration.rows */
     double crowding;                /* most ids that a range of rows gets, over its even share;
                                        0: 1.25. Where there are more, buffers grow */
     int32_t kept_batches;           /* batches, of max_batch samples and ids_per_sample each, whose
@@ -264,7 +272,7 @@ NEO_API neo_status neo_shard_bytes(neo_ctx *ctx, const neo_plan *plan, int rank,
 
 /* neo_calibrate: measure this machine as one rank with all threads of ctx: fills in
    memory_bandwidth, flops and calibration, and leaves the rest of *cluster. Takes about two seconds
-   and 0.3 GB. Links are not measured. Ranks measure differently, and plans must not differ:
+   and 0.4 GB. Links are not measured. Ranks measure differently, and plans must not differ:
    broadcast *cluster, or let one rank plan.
    Errors: NEO_ERR_MEMORY. */
 NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster);
@@ -305,7 +313,7 @@ NEO__COLD_BEGIN
    by rank) and what they predict. Numbers that decide are doubles, made by + - * / alone, in a
    fixed order, and ties go to the lower index: every machine makes the same plan.
    ------------------------------------------------------------------------ */
-enum { NEO__PLAN_MAX_RANKS = 4096, NEO__PLAN_MAX_KEPT = 1 << 16 };
+enum { NEO__PLAN_MAX_RANKS = 4096, NEO__PLAN_MAX_KEPT = 1 << 16, NEO__PLAN_CACHE = 16 << 20 };
 /* Load of a piece, a table or a rank: seconds of the phases, and bytes. */
 enum {
     NEO__PLAN_IDS,
@@ -332,6 +340,10 @@ typedef struct neo__plan_cut {
     int32_t local, cross; /* pieces of other slices that hold its rows, in its node and elsewhere */
 } neo__plan_cut;
 
+/* Seconds of a lookup, or of backward and update: of an id and of a bag, alone and per column. */
+typedef struct neo__plan_rate {
+    double id, id_col, bag, bag_col;
+} neo__plan_rate;
 typedef struct neo__plan_table {
     const neo_plan *plan;
     const neo_table_desc *desc; /* the plan's copy */
@@ -344,6 +356,7 @@ typedef struct neo__plan_table {
     double ids;                /* per sample */
     int32_t features, buckets; /* buckets 0: any row may begin a piece */
     unsigned allowed;          /* placements, bits */
+    neo__plan_rate rate[2]; /* of a lookup; of backward and update */
     int none, row_sums,
         loose; /* row_sums: steps need sums along rows; loose: row cuts change bits */
     neo_placement placement;
@@ -359,6 +372,7 @@ typedef struct neo__plan_model {
     double lookup, update, copy; /* seconds of a byte of memory */
     double bucketed;             /* lookup of tables with row_buckets */
     double id, sort, row, kept;  /* seconds of one */
+    double cold;                 /* share of rows that no cache keeps for a step */
     double id_bytes;             /* of an id on a link */
     int whole;                   /* one rank with nothing to round: nothing is moved */
     double exchange_latency, reduce_latency;
@@ -477,6 +491,9 @@ static neo_status neo__plan_check_cluster(const neo_cluster *c, const char *fn) 
         NEO__CHECK(neo__plan_positive(*field[i].value), NEO_ERR_ARG,
                    "%s: cluster.%s is %g, not a finite number from 0 up", fn, field[i].name,
                    *field[i].value);
+    for (int i = 0; i < NEO_ROWS_COUNT * 6; i++)
+        NEO__CHECK(neo__plan_positive(c->calibration.rows[i / 6][i / 3 % 2][i % 3]), NEO_ERR_ARG,
+                   "%s: a number of cluster.calibration.rows is not finite and from 0 up", fn);
     return NEO_OK;
 }
 static neo_status neo__plan_check(neo_ctx *ctx, const neo_plan_desc *d, const char *fn) {
@@ -507,12 +524,12 @@ static neo_status neo__plan_check(neo_ctx *ctx, const neo_plan_desc *d, const ch
         NEO__CHECK(d->table_placements[t] <= NEO__PLAN_ALL_BITS, NEO_ERR_ARG,
                    "%s: table '%s': table_placements 0x%x has unknown bits", fn,
                    d->bags->tables[t].name, d->table_placements[t]);
-    NEO__CHECK(neo__plan_positive(d->dense_flops_bottom) &&
-                   neo__plan_positive(d->dense_flops_top) && d->dense_params >= 0,
+    NEO__CHECK(neo__plan_positive(d->dense_flops_bottom) && d->dense_params >= 0 &&
+                   neo__plan_positive(d->dense_flops_top) && neo__plan_positive(d->skew),
                NEO_ERR_ARG,
-               "%s: dense_flops_bottom %g, dense_flops_top %g and dense_params %" PRId64
-               " must be from 0 up",
-               fn, d->dense_flops_bottom, d->dense_flops_top, d->dense_params);
+               "%s: dense_flops_bottom %g, dense_flops_top %g, dense_params %" PRId64
+               " and skew %g must be from 0 up",
+               fn, d->dense_flops_bottom, d->dense_flops_top, d->dense_params, d->skew);
     return NEO_OK;
 }
 
@@ -584,7 +601,9 @@ static void neo__plan_defaults(neo_plan *plan) {
        ids       i ids + 4 bags arrive, of them (L-1)/W from its node and (W-L)/W from others, and
                  are copied
        lookup    8 ids + 4 bags + 4 c (ids + rows out), over the memory bandwidth; more if there are
-                 buckets
+                 buckets. Where calibration.rows has it, an id takes near + f (cached - near) + f m
+                 (far - cached), f: share of ids that are the first of their row in the batch, m:
+                 of rows that no cache keeps for a step
        forward   rows out w(c) leave for all ranks. A slice of k pieces sends partial sums: 4 c
                  bags; inside a node they add first, so that a piece sends 4 c bags (k-1)/k inside,
                  and w(c) bags/(p k) across
@@ -658,9 +677,52 @@ static neo_status neo__plan_row_bytes(neo_plan *plan, const neo_table_desc *tabl
     return NEO_OK;
 }
 
+static double neo__plan_lookup(const neo__plan_table *t) {
+    return t->buckets ? t->plan->model.bucketed : t->plan->model.lookup;
+}
+/* Share of ids that are the first of their row in a batch: in each of 32 ranges of rows, shorter
+   towards the end of the law, r (1 - e^(-n/r)) of the r rows that n ids share. */
+static double neo__plan_fresh(double ids, int64_t rows, double skew) {
+    double first = 0.0, fresh = 0.0, before = 0.0;
+    for (int i = 1; i <= 32; i++) {
+        double left = 1.0 - (double)i / 32.0, u = 1.0 - left * left, end = u * (double)rows;
+        if (skew > 0.0 && i < 32) end = (double)neo_zipf((float)u, rows, (float)skew);
+        double r = end - first, a = r > 0.0 ? ids * (u - before) / r : 0.0;
+        fresh += r * (a < 3.4 ? 12.0 * a / (12.0 + 6.0 * a + a * a) : 1.0 - 0.25 / a);
+        first = end;
+        before = u;
+    }
+    return ids > 0.0 ? fresh / ids : 0.0;
+}
+/* A line through what is measured at 16 and at 128 columns. */
+static void neo__plan_span(double narrow, double wide, double scale, double *at_0,
+                           double *per_col) {
+    *per_col = NEO__MAX(wide - narrow, 0.0) / 112.0 * scale;
+    *at_0 = narrow * scale - 16.0 * *per_col;
+}
+static neo__plan_rate neo__plan_rate_of(const neo__plan_table *t, int update) {
+    const neo__plan_model *m = &t->plan->model;
+    const neo_cluster *c = &t->plan->desc.cluster;
+    const int state = t->state_col > 4 ? NEO_ROWS_ADAM : t->state_col ? NEO_ROWS_ADAGRAD
+                      : t->state_fixed ? NEO_ROWS_ROWWISE : NEO_ROWS_SGD;
+    const double *at = c->calibration.rows[update ? (int)state : (int)NEO_ROWS_LOOKUP][0];
+    const double buckets = t->buckets && !update ? c->calibration.bucketed : 1.0,
+                 byte = update ? m->update : neo__plan_lookup(t);
+    neo__plan_rate r = {(8.0 + (double)t->row_fixed) * byte + (update ? m->sort : 0.0),
+                        (double)t->row_col * byte, 4.0 * byte, 4.0 * byte};
+    double mean[2], fresh = neo__plan_fresh(m->batch * t->ids, t->rows, t->plan->desc.skew);
+    if (at[0] <= 0.0) return r;
+    for (int i = 0; i < 2; i++) {
+        const double *x = at + 3 * i;
+        mean[i] = x[0] + fresh * (x[1] - x[0] + m->cold * (x[2] - x[1]));
+    }
+    neo__plan_span(mean[0], mean[1], buckets / c->memory_bandwidth, &r.id, &r.id_col);
+    neo__plan_span(at[0], at[3], buckets / c->memory_bandwidth, &r.bag, &r.bag_col);
+    return r;
+}
 static neo_status neo__plan_tables(neo_plan *plan) {
     const neo_bags_desc *bags = &plan->bags;
-    double all_ids = 0.0;
+    double all_ids = 0.0, bytes = 0.0;
     NEO__TRY(NEO__ARENA(&plan->kept, plan->table, bags->table_count));
     for (int32_t f = 0; f < bags->feature_count; f++) {
         neo__plan_table *t = &plan->table[bags->feature_table[f]];
@@ -691,7 +753,12 @@ static neo_status neo__plan_tables(neo_plan *plan) {
         t->ids_capacity =
             all_ids > 0.0 ? (int64_t)((double)bags->max_ids * (t->ids / all_ids)) + 1 : 1;
         NEO__TRY(neo__plan_row_bytes(plan, from, t));
+        bytes += (double)(t->rows * (t->row_fixed + t->state_fixed)) +
+                 (double)(t->rows * t->dim) * (double)(t->row_col + t->state_col);
     }
+    plan->model.cold = bytes / (bytes + plan->model.ranks * (double)NEO__PLAN_CACHE);
+    for (int32_t i = 0; i < bags->table_count; i++)
+        for (int k = 0; k < 2; k++) plan->table[i].rate[k] = neo__plan_rate_of(&plan->table[i], k);
     return NEO_OK;
 }
 
@@ -2169,8 +2236,11 @@ static int32_t neo__plan_parts(const neo__plan_table *t, const neo_piece *p) {
     if (!t->buckets || p->rows == t->rows) return 1;
     return (int32_t)neo__shard_cut_piece(t->desc, p, 0, 0, NULL);
 }
-static double neo__plan_lookup(const neo__plan_table *t) {
-    return t->buckets ? t->plan->model.bucketed : t->plan->model.lookup;
+/* Fewer columns than were measured take as long as 16, if the line says less than nothing for 0. */
+static double neo__plan_moved(const neo__plan_rate *r, double ids, double bags, double out,
+                              int64_t cols) {
+    const double c = (double)(r->id < 0.0 || r->bag < 0.0 ? NEO__MAX(cols, 16) : cols);
+    return ids * (r->id + r->id_col * c) + bags * r->bag + out * r->bag_col * c;
 }
 /* Load of a piece on the rank that holds it. */
 static neo__plan_load neo__plan_piece_load(const neo__plan_table *t, const neo__plan_cut *cut) {
@@ -2181,13 +2251,12 @@ static neo__plan_load neo__plan_piece_load(const neo__plan_table *t, const neo__
     double slice = m->batch * t->features, c = 4.0 * (double)cut->cols, k = cut->row_parts;
     double row = (double)(t->row_fixed + t->row_col * cut->cols);
     double index = m->id_bytes * f.ids + 4.0 * f.bags;
-    double moved = 8.0 * f.ids + 4.0 * f.bags + row * f.ids + c * f.out;
     double forward = neo__plan_wire(plan->desc.wire_forward, cut->cols);
     double backward = neo__plan_wire(plan->desc.wire_backward, cut->cols);
     double touched = f.ids < (double)cut->rows ? f.ids : (double)cut->rows;
     x.at[NEO__PLAN_IDS] = index * m->to_all + (m->whole ? 0.0 : 2.0 * index * m->copy);
-    x.at[NEO__PLAN_LOOKUP] = moved * neo__plan_lookup(t);
-    x.at[NEO__PLAN_UPDATE] = moved * m->update + f.ids * m->sort;
+    x.at[NEO__PLAN_LOOKUP] = neo__plan_moved(&t->rate[0], f.ids, f.bags, f.out, cut->cols);
+    x.at[NEO__PLAN_UPDATE] = neo__plan_moved(&t->rate[1], f.ids, f.bags, f.out, cut->cols);
     x.at[NEO__PLAN_BACKWARD] = f.out * backward * m->to_all;
     if (cut->row_parts == 1 || t->none) {
         x.at[NEO__PLAN_FORWARD] = f.out * forward * m->to_all;
@@ -2235,11 +2304,9 @@ static neo__plan_load neo__plan_copy_load(const neo__plan_table *t) {
     const neo__plan_model *m = &t->plan->model;
     NEO__ZERO(neo__plan_load, x);
     double all = m->batch * t->ids, ids = all / m->ranks, bags = m->batch / m->ranks * t->features;
-    double c = 4.0 * (double)t->dim, rows = (double)t->rows,
-           row = (double)(t->row_fixed + t->row_col * t->dim),
-           moved = 8.0 * ids + 4.0 * bags + row * ids + c * (t->none ? ids : bags);
-    x.at[NEO__PLAN_LOOKUP] = moved * neo__plan_lookup(t);
-    x.at[NEO__PLAN_UPDATE] = moved * m->update + ids * m->sort;
+    double c = 4.0 * (double)t->dim, rows = (double)t->rows, out = t->none ? ids : bags;
+    x.at[NEO__PLAN_LOOKUP] = neo__plan_moved(&t->rate[0], ids, bags, out, t->dim);
+    x.at[NEO__PLAN_UPDATE] = neo__plan_moved(&t->rate[1], ids, bags, out, t->dim);
     if (m->ranks > 1.0) {
         x.at[NEO__PLAN_FORWARD] = x.at[NEO__PLAN_BACKWARD] = bags * (2.0 * c * m->copy + m->row);
         x.at[NEO__PLAN_UPDATE] += 3.0 * c * rows * m->copy;
@@ -4298,24 +4365,20 @@ NEO_API uint64_t neo_plan_digest(const neo_plan *plan) {
 /* ---------------------------------------------------------------------------
    >>impl-calibrate
 
-   A copy of two buffers beyond the caches gives the bandwidth; a table with ids of a Zipf law the
-   factors of lookup and update, with few columns what an id takes in backward, with buckets theirs,
-   with gradients that are kept those; two loops as a shard's, over ids and over short rows, the
-   rest; a product of matrices the flops. Each is the best of a few runs.
+   A copy of two buffers beyond the caches gives the bandwidth. Tables of two widths and of every
+   optimizer's state give what an id takes: of few rows, of as many rows as ids, and of rows that no
+   run had before; one more the cost of buckets, and of gradients that are kept. Two loops as a
+   shard's, over ids and over short rows, give the rest; a product of matrices the flops. Each is
+   the best of a few runs.
    ------------------------------------------------------------------------ */
 enum {
-    NEO__CALIBRATE_RUNS = 4,
-    NEO__CALIBRATE_ROWS = 400000,
+    NEO__CALIBRATE_RUNS = 8,
     NEO__CALIBRATE_DIM = 64,
-    NEO__CALIBRATE_NARROW = 8,
     NEO__CALIBRATE_BUCKETS = 8,
     NEO__CALIBRATE_SLICE = 16,
-    NEO__CALIBRATE_BATCH = 4096,
-    NEO__CALIBRATE_POOLING = 20,
-    NEO__CALIBRATE_EDGE = 512
-};
-enum {
-    NEO__CALIBRATE_IDS = NEO__CALIBRATE_BATCH * NEO__CALIBRATE_POOLING,
+    NEO__CALIBRATE_IDS = 8192,
+    NEO__CALIBRATE_POOLING = 4,
+    NEO__CALIBRATE_EDGE = 512,
     NEO__CALIBRATE_FLOATS = 16 << 20 /* of each of the two buffers */
 };
 typedef struct neo__calibrate_job {
@@ -4335,10 +4398,10 @@ static double neo__calibrate_least(double best, int64_t began) {
     if (seconds < 1e-9) seconds = 1e-9;
     return best == 0.0 || seconds < best ? seconds : best;
 }
-static double neo__calibrate_copy(neo_ctx *ctx, float *memory) {
+static double neo__calibrate_copy(neo_ctx *ctx, float *memory, int runs) {
     neo__calibrate_job job = {memory, neo_ctx_threads(ctx)};
     double best = 0.0;
-    for (int run = 0; run < NEO__CALIBRATE_RUNS; run++) {
+    for (int run = 0; run < runs; run++) {
         int64_t began = neo_time_ns();
         neo_parallel_for(ctx, job.tasks, neo__calibrate_task, &job);
         best = neo__calibrate_least(best, began);
@@ -4347,54 +4410,63 @@ static double neo__calibrate_copy(neo_ctx *ctx, float *memory) {
 }
 /* A table, and seconds of what is done with it. */
 typedef struct neo__calibrate_table {
-    int64_t dim;
+    int64_t rows, dim, pooling;
     int32_t buckets;
     int kept;
-    double lookup, update, keep; /* keep: as update, with gradients that wait */
+    neo_bag_optim_kind kind;
+    double lookup[3], update[3], keep; /* of each set of ids; keep: as update, with gradients that
+                                          wait */
 } neo__calibrate_table;
 static neo_status neo__calibrate_run(neo_bags *bags, const neo_jagged *j, neo_tensor out,
-                                     neo__calibrate_table *t) {
-    for (int run = 0; run < NEO__CALIBRATE_RUNS; run++) {
-        int64_t began = neo_time_ns();
-        NEO__TRY(neo_bags_forward(bags, j, out));
-        t->lookup = neo__calibrate_least(t->lookup, began);
-        began = neo_time_ns();
-        NEO__TRY(neo_bags_backward(bags, j, out, 1e-3f));
-        t->update = neo__calibrate_least(t->update, began);
-        if (!t->kept) continue;
-        began = neo_time_ns();
-        NEO__TRY(neo_bags_accumulate(bags, j, out, NULL));
-        NEO__TRY(neo_bags_step(bags, 1e-3f));
-        t->keep = neo__calibrate_least(t->keep, began);
-    }
+                                     neo__calibrate_table *t, int set) {
+    int64_t began = neo_time_ns();
+    NEO__TRY(neo_bags_forward(bags, j, out));
+    t->lookup[set] = neo__calibrate_least(t->lookup[set], began);
+    began = neo_time_ns();
+    NEO__TRY(neo_bags_backward(bags, j, out, 1e-3f));
+    t->update[set] = neo__calibrate_least(t->update[set], began);
+    if (!t->kept) return NEO_OK;
+    began = neo_time_ns();
+    NEO__TRY(neo_bags_accumulate(bags, j, out, NULL));
+    NEO__TRY(neo_bags_step(bags, 1e-3f));
+    t->keep = neo__calibrate_least(t->keep, began);
     return NEO_OK;
 }
-static neo_status neo__calibrate_bags(neo_ctx *ctx, const int64_t *id, neo__calibrate_table *t) {
-    const int64_t shape[2] = {NEO__CALIBRATE_BATCH, t->dim};
+/* Sets of ids, scattered: 0: of 1/32 as many rows, 1: of as many, 2: of rows of each run's own.
+   memory: that of neo__calibrate_copy, which empties the caches; NULL: set 1 alone. */
+static neo_status neo__calibrate_bags(neo_ctx *ctx, int64_t *id, float *memory,
+                                      neo__calibrate_table *t) {
+    const int64_t n = NEO__CALIBRATE_IDS, among[3] = {n / 32, n, t->rows},
+                  shape[2] = {n / t->pooling, t->dim};
     NEO__ZERO(neo_table_desc, table);
     NEO__ZERO(neo_bags_desc, d);
     NEO__ZERO(neo_jagged, batch);
     neo_bags *bags = NULL;
     neo_tensor out = neo_tensor_none();
     table.name = "calibrate";
-    table.rows = NEO__CALIBRATE_ROWS;
+    table.rows = t->rows;
     table.dim = t->dim;
     table.row_buckets = t->buckets;
     table.init.kind = NEO_INIT_CONSTANT;
-    table.optim.kind = NEO_BAG_ROWWISE_ADAGRAD;
+    table.optim.kind = t->kind;
     d.tables = &table;
     d.table_count = 1;
-    d.max_batch = NEO__CALIBRATE_BATCH;
-    d.max_ids = NEO__CALIBRATE_IDS;
-    d.max_kept_rows = t->kept ? (int64_t)NEO__CALIBRATE_IDS : 0;
-    batch.batch = NEO__CALIBRATE_BATCH;
+    d.max_batch = batch.batch = shape[0];
+    d.max_ids = n;
+    d.max_kept_rows = t->kept ? n : 0;
     batch.feature_count = 1;
     batch.id_dtype = NEO_I64;
-    batch.offsets = id + NEO__CALIBRATE_IDS;
+    batch.offsets = id + n;
     batch.ids = id;
+    for (int64_t i = 0; i <= shape[0]; i++) id[n + i] = i * t->pooling;
     neo_status status = neo_bags_create(ctx, &d, &bags);
     if (status == NEO_OK) status = neo_tensor_alloc(ctx, NEO_F32, 2, shape, &out);
-    if (status == NEO_OK) status = neo__calibrate_run(bags, &batch, out, t);
+    if (status == NEO_OK && memory) (void)neo__calibrate_copy(ctx, memory, 1);
+    for (int k = memory ? 2 : 1; k >= (memory ? 0 : 1); k--)
+        for (int run = 0; run < NEO__CALIBRATE_RUNS && status == NEO_OK; run++) {
+            for (int64_t i = 0; i < n; i++) id[i] = (run * n + i) * 0x9E3779B1 % among[k];
+            status = neo__calibrate_run(bags, &batch, out, t, k);
+        }
     neo_tensor_free(ctx, &out);
     neo_bags_destroy(bags);
     return status;
@@ -4406,7 +4478,7 @@ static double neo__calibrate_id(const int64_t *id, int32_t *to) {
         int64_t began = neo_time_ns(), bad = 0;
         int32_t *length = to + NEO__CALIBRATE_IDS;
         for (int64_t i = 0; i < NEO__CALIBRATE_IDS; i++)
-            bad += id[i] < 0 || id[i] >= NEO__CALIBRATE_ROWS;
+            bad += id[i] < 0 || id[i] >= NEO__CALIBRATE_IDS;
         for (int64_t i = 0; i < NEO__CALIBRATE_IDS; i++)
             length[i / NEO__CALIBRATE_POOLING] += id[i] >= bad;
         for (int64_t i = 0, at = 0; i < NEO__CALIBRATE_IDS; i++)
@@ -4418,7 +4490,7 @@ static double neo__calibrate_id(const int64_t *id, int32_t *to) {
 /* Seconds of a row of 16 columns that goes from a matrix of its own to its place among those of
    other tables. */
 static double neo__calibrate_row(const float *from, float *to) {
-    enum { ROUTES = 16, SAMPLES = NEO__CALIBRATE_BATCH, COLS = NEO__CALIBRATE_SLICE };
+    enum { ROUTES = 16, SAMPLES = NEO__CALIBRATE_IDS / 2, COLS = NEO__CALIBRATE_SLICE };
     double best = 0.0;
     for (int run = 0; run < NEO__CALIBRATE_RUNS; run++) {
         int64_t began = neo_time_ns();
@@ -4430,29 +4502,47 @@ static double neo__calibrate_row(const float *from, float *to) {
     }
     return best / (ROUTES * SAMPLES);
 }
+/* Bytes of an id, of tables of 16 and of 128 columns by every optimizer's state; a bag takes as
+   long as an id of a row that comes again. */
+static neo_status neo__calibrate_rows(neo_ctx *ctx, int64_t *id, float *memory, neo_cluster *c) {
+    static const neo_bag_optim_kind kind[] = {NEO_BAG_SGD, NEO_BAG_ROWWISE_ADAGRAD, NEO_BAG_ADAGRAD,
+                                              NEO_BAG_ADAM};
+    const double ids = (double)NEO__CALIBRATE_IDS, scale = c->memory_bandwidth / ids;
+    for (int i = 0; i < 8; i++) {
+        NEO__ZERO(neo__calibrate_table, t);
+        double *lookup = c->calibration.rows[NEO_ROWS_LOOKUP][i % 2],
+               *update = c->calibration.rows[NEO_ROWS_SGD + i / 2][i % 2];
+        t.dim = i % 2 ? 128 : 16;
+        t.rows = NEO__CALIBRATE_FLOATS / t.dim;
+        t.pooling = 1;
+        t.kind = kind[i / 2];
+        NEO__TRY(neo__calibrate_bags(ctx, id, memory, &t));
+        for (int k = 0; k < 3; k++) {
+            double looked = k ? t.lookup[k] * scale - lookup[0] : t.lookup[k] * scale / 2.0;
+            if (i < 2 || looked < lookup[k]) lookup[k] = NEO__MAX(looked, 1.0);
+            update[k] = k ? t.update[k] * scale - update[0] : t.update[k] * scale / 2.0;
+            update[k] = NEO__MAX(update[k], 1.0);
+        }
+    }
+    return NEO_OK;
+}
 /* The factors, from the seconds of all these. */
 static void neo__calibrate_factors(neo_cluster *c, const neo__calibrate_table *t, double id,
                                    double row) {
-    const neo__calibrate_table *wide = &t[0], *narrow = &t[1], *cut = &t[2];
-    double bandwidth = c->memory_bandwidth, ids = (double)NEO__CALIBRATE_IDS,
-           batch = (double)NEO__CALIBRATE_BATCH, row_bytes = 4.0 * (double)wide->dim;
-    double index = 8.0 * ids + 4.0 * batch, bytes = index + row_bytes * (ids + batch),
-           few = index + 4.0 * (double)narrow->dim * (ids + batch), least = 1e-3;
-    double update = (wide->update - narrow->update) / (bytes - few),
-           low = 0.1 * wide->update / bytes;
-    if (update < low) update = low;
     neo_calibration *to = &c->calibration;
-    to->lookup = wide->lookup * bandwidth / bytes;
-    to->update = update * bandwidth;
+    double(*at)[3] = to->rows[NEO_ROWS_ROWWISE];
+    double bandwidth = c->memory_bandwidth, ids = (double)NEO__CALIBRATE_IDS,
+           batch = ids / (double)NEO__CALIBRATE_POOLING, row_bytes = 4.0 * (double)t->dim,
+           least = 1e-3;
+    double bytes = 8.0 * ids + 4.0 * batch + row_bytes * (ids + batch);
+    to->lookup = t[0].lookup[1] * bandwidth / bytes;
+    to->update = NEO__MAX((at[1][1] - at[0][1]) / (4.0 * (128.0 - 16.0)), 0.1);
     to->copy = 1.0;
-    to->bucketed = cut->lookup > wide->lookup ? cut->lookup / wide->lookup : 1.0;
-    to->sort = (narrow->update - update * few) / ids * bandwidth;
+    to->bucketed = NEO__MAX(t[1].lookup[1] / t[0].lookup[1], 1.0);
+    to->sort = NEO__MAX(at[0][1] - to->update * (8.0 + 4.0 * 16.0), least);
     to->id = id * bandwidth;
-    to->row = row * bandwidth - 2.0 * 4.0 * (double)NEO__CALIBRATE_SLICE;
-    to->kept = (wide->keep - wide->update) / ids * bandwidth - 2.0 * row_bytes;
-    if (to->sort < least) to->sort = least;
-    if (to->row < least) to->row = least;
-    if (to->kept < least) to->kept = least;
+    to->row = NEO__MAX(row * bandwidth - 2.0 * 4.0 * (double)NEO__CALIBRATE_SLICE, least);
+    to->kept = NEO__MAX((t[0].keep - t[0].update[1]) / ids * bandwidth - 2.0 * row_bytes, least);
 }
 static neo_status neo__calibrate_flops(neo_ctx *ctx, double *flops) {
     const int64_t n = NEO__CALIBRATE_EDGE, shape[2] = {n, n};
@@ -4474,24 +4564,22 @@ static neo_status neo__calibrate_flops(neo_ctx *ctx, double *flops) {
     return status;
 }
 static neo_status neo__calibrate_all(neo__arena *work, neo_cluster *c) {
-    neo__calibrate_table t[3] = {{NEO__CALIBRATE_DIM, 0, 1, 0.0, 0.0, 0.0},
-                                 {NEO__CALIBRATE_NARROW, 0, 0, 0.0, 0.0, 0.0},
-                                 {NEO__CALIBRATE_DIM, NEO__CALIBRATE_BUCKETS, 0, 0.0, 0.0, 0.0}};
+    neo__calibrate_table t[2] = {
+        {NEO__CALIBRATE_IDS, NEO__CALIBRATE_DIM, NEO__CALIBRATE_POOLING, 0, 1,
+         NEO_BAG_ROWWISE_ADAGRAD, {0.0}, {0.0}, 0.0}};
     float *memory;
     int64_t *id; /* ids, then offsets */
+    t[1] = t[0];
+    t[1].kept = 0;
+    t[1].buckets = NEO__CALIBRATE_BUCKETS;
     NEO__TRY(NEO__ARENA(work, memory, 2 * NEO__CALIBRATE_FLOATS));
-    NEO__TRY(NEO__ARENA(work, id, (int)NEO__CALIBRATE_IDS + NEO__CALIBRATE_BATCH + 1));
-    for (int64_t i = 0; i < NEO__CALIBRATE_IDS; i++)
-        id[i] = neo_zipf(
-            neo_random_uniform(1, neo_hash("calibrate"), 0, NEO_STREAM_USER, (uint64_t)i),
-            NEO__CALIBRATE_ROWS, 1.15f);
-    for (int64_t i = 0; i <= NEO__CALIBRATE_BATCH; i++)
-        id[NEO__CALIBRATE_IDS + i] = i * NEO__CALIBRATE_POOLING;
-    c->memory_bandwidth = neo__calibrate_copy(work->ctx, memory);
+    NEO__TRY(NEO__ARENA(work, id, 2 * NEO__CALIBRATE_IDS + 1));
+    c->memory_bandwidth = neo__calibrate_copy(work->ctx, memory, NEO__CALIBRATE_RUNS);
     NEO__TRY(neo__calibrate_flops(work->ctx, &c->flops));
+    NEO__TRY(neo__calibrate_rows(work->ctx, id, memory, c));
+    for (int i = 0; i < 2; i++) NEO__TRY(neo__calibrate_bags(work->ctx, id, NULL, &t[i]));
     double seconds_row = neo__calibrate_row(memory, memory + NEO__CALIBRATE_FLOATS),
            seconds_id = neo__calibrate_id(id, (int32_t *)(void *)memory);
-    for (int i = 0; i < 3; i++) NEO__TRY(neo__calibrate_bags(work->ctx, id, &t[i]));
     neo__calibrate_factors(c, t, seconds_id, seconds_row);
     return NEO_OK;
 }

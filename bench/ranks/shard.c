@@ -114,7 +114,7 @@ static void make_job(job *j, const set *of) {
     bench_fill(j->dout, BATCH * j->width);
     j->bags = (neo_bags_desc){.tables = j->tables, .table_count = of->tables, .max_batch = BATCH,
                               .max_ids = (int64_t)BATCH * of->tables * of->most};
-    j->plan = (neo_plan_desc){.bags = &j->bags, .ids_per_sample = j->ids_per_sample};
+    j->plan = (neo_plan_desc){.bags = &j->bags, .ids_per_sample = j->ids_per_sample, .skew = 1.15};
 }
 static void free_job(job *j) {
     for (int k = 0; k < BATCHES; k++) free(j->offsets[k]), free(j->ids[k]);

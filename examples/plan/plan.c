@@ -43,7 +43,8 @@ static const char HELP[] =
     "  --out FILE       write the plan, for dlrm --plan FILE\n"
     "  --svg FILE       draw what every rank holds and does\n"
     "  --json           print all of it for a program\n"
-    "  --calibrate      measure this machine as a rank, instead of what the cluster file says\n"
+    "  --calibrate      measure this machine as a rank, instead of what the cluster file says, and\n"
+    "                   print it as lines of such a file\n"
     "  --set a1         print a generated model file (a1, a2, f1, i1) and stop\n";
 
 /* Options before OPT_VERBOSE have a value. */
@@ -121,6 +122,7 @@ static int show(job *j, const neo_plan *plan, const command *c) {
                j->desc.cluster.ranks);
         print_tables(j, plan, verbose);
         print_ranks(j, plan, verbose);
+        if (c->given[OPT_CALIBRATE]) print_cluster(&j->desc.cluster);
     }
     int bad = c->given[OPT_SVG] ? write_svg(j, plan, c->given[OPT_SVG]) : 0;
     return check_stdout() || bad;

@@ -6,6 +6,7 @@
      bottom_flops 18e6                per sample, forward: dense layers beside the lookup,
      top_flops 71e6                   and after it
      dense_params 5e6
+     skew 1.05                        exponent of the Zipf law of ids; left out: spread evenly
      wire bf16 bf16                   how pooled rows and their gradients travel: f32 (default) ...
      optimizer rowwise_adagrad        of the tables that follow: sgd, adagrad, rowwise_adagrad
                                       (default), adam ...
@@ -20,6 +21,8 @@
      cross 7e9 10                     and between nodes
      lookup 1.2                       measured factors: see neo_calibration; likewise update, copy,
                                       bucketed, id, sort, row, kept
+     rows lookup 7 8 21 27 61 196     measured curves: see neo_calibration.rows; likewise of sgd,
+                                      rowwise, adagrad, adam (plan --calibrate prints all these)
      pipeline on                      exchanges run beside computation */
 #ifndef PLAN_READ_H
 #define PLAN_READ_H
@@ -182,6 +185,7 @@ static int model_line(job *j, source *s) {
     else if (strcmp(what, "top_flops") == 0) j->desc.dense_flops_top = number_at(s, 1, 0, 1e18);
     else if (strcmp(what, "dense_params") == 0)
         j->desc.dense_params = (int64_t)number_at(s, 1, 0, 1e15);
+    else if (strcmp(what, "skew") == 0) j->desc.skew = number_at(s, 1, 0, 100);
     else if (strcmp(what, "optimizer") == 0) j->optimizer = optimizer_at(s, 1);
     else return 0;
     return 2;
@@ -192,6 +196,19 @@ static int model_line(job *j, source *s) {
 static int on_at(const source *s, int i) {
     if (strcmp(word_at(s, i), "on") == 0) return 1;
     if (strcmp(s->word[i], "off")) fail_at(s, "neither on nor off:", s->word[i]);
+    return 0;
+}
+
+/* The curves of neo_calibration.rows. */
+static const char *const CURVES[NEO_ROWS_COUNT] = {"lookup", "sgd", "rowwise", "adagrad", "adam"};
+static int rows_line(neo_calibration *k, const source *s) {
+    const char *curve = word_at(s, 1);
+    for (int i = 0; i < NEO_ROWS_COUNT; i++)
+        if (strcmp(curve, CURVES[i]) == 0) {
+            for (int n = 0; n < 6; n++) k->rows[i][n / 3][n % 3] = number_at(s, 2 + n, 0, 1e9);
+            return 8;
+        }
+    fail_at(s, "no curve:", curve);
     return 0;
 }
 
@@ -207,6 +224,7 @@ static int cluster_line(job *j, source *s) {
         {"id", &k->id, 1e-6, 1e6},             {"sort", &k->sort, 1e-6, 1e6},
         {"row", &k->row, 1e-6, 1e6},           {"kept", &k->kept, 1e-6, 1e6}};
     int local = strcmp(what, "local") == 0;
+    if (strcmp(what, "rows") == 0) return rows_line(k, s);
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         if (strcmp(what, numbers[i].name) == 0) {
             *numbers[i].value = number_at(s, 1, numbers[i].least, numbers[i].most);

@@ -139,6 +139,24 @@ refuse "no batch" 'table a 1x1 1\n' "$good_cluster" "bad.model: has no batch"
 refuse "no ranks" "$good_model" 'memory 3GiB\n' "bad.cluster: has no ranks"
 refuse "ranks" "$good_model" 'ranks 0 2\n' \
     "bad.cluster:1: not a number, or out of range (K, M, G, T, KiB, MiB, GiB, TiB may follow, as in 32GiB): '0'"
+refuse "a curve" "$good_model" 'ranks 4 2\nrows adam2 1 2 3 4 5 6\n' \
+    "bad.cluster:2: no curve: 'adam2'"
+refuse "half a curve" "$good_model" 'ranks 4 2\nrows adam 1 2 3\n' \
+    "bad.cluster:2: more words are wanted after 'rows'"
+refuse "a skew" 'batch 100\nskew -1\n' "$good_cluster" "bad.model:2: not a number, or out of range"
+# What --calibrate prints is a cluster file's: the same plan follows from it.
+printf "batch 100\nskew 1.05\ntable a 100x16 2\n" >"$W/skewed.model"
+printf "$good_cluster" >"$W/measured.cluster"
+"$B/plan" "$W/skewed.model" "$W/measured.cluster" --calibrate >"$W/measured" 2>"$W/err"
+grep -E '^[a-z_]+ [a-z0-9.e+ -]+$' "$W/measured" | sed -n '/^memory_bandwidth/,$p' \
+    >>"$W/measured.cluster"
+"$B/plan" "$W/skewed.model" "$W/measured.cluster" >"$W/again" 2>>"$W/err"
+if [ "$(grep -c '^rows ' "$W/measured.cluster")" = 5 ] &&
+    sed '/^memory_bandwidth/,$d' "$W/measured" | cmp -s - "$W/again"; then
+    pass
+else
+    fail "measured figures make another plan when read: $(cat "$W/err")"
+fi
 if "$B/plan" "$W/nowhere" $P/clusters/laptop.cluster 2>"$W/err"; then fail \
     "a missing file is accepted"; elif grep -q "nowhere: cannot open" "$W/err"; then
     pass

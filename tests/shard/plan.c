@@ -476,6 +476,49 @@ static void steps(void) {
     CHECK(s.pipelined < s.plain);
     neo_plan_destroy(plan);
 }
+/* An id takes what is measured for its optimizer, its columns, and for a row that comes again (all
+   of a bag's and of skewed ids), is new but cached, or new and not. */
+static double curve_at(const double (*x)[3], double cols, double fresh, double cold) {
+    double at[2];
+    for (int i = 0; i < 2; i++)
+        at[i] = x[i][0] + fresh * (x[i][1] - x[i][0] + cold * (x[i][2] - x[i][1]));
+    return at[0] + (at[1] - at[0]) * (cols - 16) / 112;
+}
+static void curves(void) {
+    static const double lookup[2][3] = {{8, 10, 40}, {40, 60, 160}},
+                        adam[2][3] = {{16, 40, 90}, {100, 300, 900}};
+    neo_plan *plan;
+    double seconds[3];
+    model_begin(1, 1);
+    model_add(100000, 64, 2, 1, NEO_BAG_ADAM);
+    neo_piece p[1] = {piece(0, 0, 0, 100000, 0, 64)};
+    m.d.cluster.memory_bandwidth = 20e9;
+    memcpy(m.d.cluster.calibration.rows[NEO_ROWS_LOOKUP], lookup, sizeof lookup);
+    memcpy(m.d.cluster.calibration.rows[NEO_ROWS_ADAM], adam, sizeof adam);
+    double batch = (double)m.d.bags->max_batch, ids = 2 * batch, bytes = 1e5 * 64 * 4 * 3,
+           cold = bytes / (bytes + (16 << 20)), share = ids / 1e5,
+           fresh = (1 - exp(-share)) / share;
+    for (int i = 0; i < 3; i++) {
+        m.d.skew = i == 0 ? 0 : i == 1 ? 1.05 : 40;
+        REQUIRE_OK(from(p, 1, &plan));
+        neo_plan_step s = neo_plan_step_of(plan);
+        seconds[i] = s.update;
+        if (i == 2) fresh = 1 / ids;
+        if (i != 1)
+            CHECK_NEAR(s.update, (ids * curve_at(adam, 64, fresh, cold) +
+                                  batch * curve_at(adam, 64, 0, 0)) / 20e9, 1e-2 * s.update);
+        if (i != 1)
+            CHECK_NEAR(s.lookup, (ids * curve_at(lookup, 64, fresh, cold) +
+                                  batch * curve_at(lookup, 64, 0, 0)) / 20e9, 1e-2 * s.lookup);
+        neo_plan_destroy(plan);
+    }
+    CHECK(seconds[0] > 1.2 * seconds[1] && seconds[1] > 1.2 * seconds[2]);
+    m.d.skew = -1;
+    CHECK_ERR(from(p, 1, &plan), NEO_ERR_ARG, "skew -1");
+    m.d.skew = 0;
+    m.d.cluster.calibration.rows[NEO_ROWS_ADAM][1][2] = -1;
+    CHECK_ERR(from(p, 1, &plan), NEO_ERR_ARG, "calibration.rows");
+}
 /* Measured factors scale what they are of. */
 static void calibration(void) {
     neo_plan *a, *b;
@@ -509,9 +552,13 @@ static void calibration(void) {
         neo_plan_destroy(b);
     }
     neo_plan_destroy(a);
+    curves();
     NEO__ZERO(neo_cluster, c);
     c.ranks = 3;
     REQUIRE_OK(neo_calibrate(ctx, &c));
+    for (int i = 0; i < NEO_ROWS_COUNT * 6; i++)
+        CHECK(c.calibration.rows[i / 6][i / 3 % 2][i % 3] >= 1 &&
+              c.calibration.rows[i / 6][i / 3 % 2][i % 3] < 1e6);
     CHECK_INT(c.ranks, 3);
     CHECK(c.memory_bandwidth > 1e8 && c.memory_bandwidth < 1e13 && c.flops > 1e6 && c.flops < 1e16);
     CHECK(c.calibration.lookup > 0.01 && c.calibration.lookup < 1e3);
