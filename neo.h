@@ -16052,8 +16052,7 @@ NEO__KERNEL_INLINE void NEO__FN(store_blocks)(float *y, const NEO__VF v[4]) {
 }
 #endif
 
-/* What is done before is done before what follows: gcc otherwise mixes what is independent until
-   registers run out. */
+/* Keep the order of the text: gcc otherwise mixes independent steps until registers run out. */
 #if NEO__PASS == NEO__PASS_NEON
 #define NEO__PIN(x) __asm__ volatile("" : "+w"(x))
 #else
