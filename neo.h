@@ -1310,7 +1310,7 @@ typedef struct neo_table_desc {
     int32_t row_buckets; /* R: pooled sums add bucket by bucket (bucket r has the rows from r rows/R
                             up to (r + 1) rows/R), then over buckets by the leaves' tree, + 0.0f,
                             whatever the plan; 0: 1. The lookup of bags of three ids and more
-                            takes 1.2 to 2 times as long, above 64 a pass for each 64 */
+                            takes 1.1 to 1.6 times as long; above 64 a pass for each 64 */
     void *weight;        /* [rows][dim] of dtype in memory of yours (init still applies); NULL:
                             neo's */
     neo_table_part part; /* parts of one table have one name. first_col is a multiple of 16, and so
@@ -17252,6 +17252,31 @@ NEO__KERNEL_FAR uint64_t NEO__FN(bag_groups)(const neo__bag_lookup *a, int64_t k
     }
     return groups ? groups : 1;
 }
+/* Columns [col, col + n) of a bag of three rows of f32 without weights: the two whose buckets part
+   lowest in the tree add first. Returns 0 if an id is not inside. */
+NEO__KERNEL_FAR int NEO__FN(bag_three)(const neo__bag_lookup *a, float *to, int64_t k, int64_t col,
+                                       int64_t n, int64_t ahead) {
+    const float *table = a->table + col;
+    int64_t id[3], bucket[3];
+    NEO__EACH(i, 3) {
+        id[i] = ahead ? neo__jagged_id(a->ids, a->is_i32, k + i + ahead) : -1;
+        for (int64_t c = 0; (uint64_t)id[i] < (uint64_t)a->rows && c < n; c += 16)
+            NEO__FETCH(table + id[i] * a->dim + c);
+        id[i] = neo__jagged_id(a->ids, a->is_i32, k + i);
+        if ((uint64_t)id[i] >= (uint64_t)a->rows) return 0;
+        bucket[i] = neo__bag_bucket(a, id[i]);
+    }
+    const int64_t ab = bucket[0] ^ bucket[1], ac = bucket[0] ^ bucket[2], bc = ab ^ ac;
+    const int ends = ac < ab && ac < bc, later = bc < ab && bc < ac;
+    const float *p = table + (later ? id[2] : id[0]) * a->dim;
+    const float *q = table + (ends ? id[2] : id[1]) * a->dim;
+    const float *r = table + (ends ? id[1] : later ? id[0] : id[2]) * a->dim;
+    for (int64_t c = 0; c < n; c += NEO__W) {
+        NEO__VF s = ((NEO__LOAD(p + c) + NEO__LOAD(q + c)) + NEO__LOAD(r + c)) + NEO__SET(0.0f);
+        NEO__STORE(to + c, a->mean ? s / 3.0f : s);
+    }
+    return 1;
+}
 /* Rows of the ids [k, k_end) that are in one of NEO__POOL_BUCKETS buckets from `first` on, each
    added to the sum of its bucket: at[] tells where it is. */
 NEO__KERNEL_INLINE void NEO__FN(bag_any_rows)(const neo__bag_lookup *a, neo_dtype dtype,
@@ -17320,6 +17345,7 @@ NEO__KERNEL_INLINE void NEO__FN(bag_any)(const neo__bag_lookup *a, int64_t b, in
     const int64_t ahead = NEO__FN(bag_ahead)(a->store->row_bytes / 4), stride = count * NEO__W;
     const int eights = (int)NEO__MIN((a->buckets + 7) / 8, MOST / 8);
     const neo_dtype dtype = a->store->dtype;
+    const int may_be_three = a->table && !a->weights && left == stride && a->buckets > 1;
     NEO__EACH(i, count) NEO__STORE(sum + i * NEO__W, NEO__SET(0.0f));
     for (; b < b_end; b++) {
         const int64_t k = a->offsets[b], k_end = a->offsets[b + 1];
@@ -17327,6 +17353,9 @@ NEO__KERNEL_INLINE void NEO__FN(bag_any)(const neo__bag_lookup *a, int64_t b, in
         uint64_t groups = a->buckets > MOST ? NEO__FN(bag_groups)(a, k, k_end) : 1;
         NEO__VF s[8];
         if (!fetch && col == 0) NEO__FN(bag_fetch_ahead)(a, a->is_i32, k + ahead, k_end + ahead);
+        if (k_end - k == 3 && may_be_three &&
+            NEO__FN(bag_three)(a, a->out + b * a->out_stride + col, k, col, stride, fetch))
+            continue;
         for (;;) {
             const int64_t group = __builtin_ctzll(groups);
             memset(at, 0, 8 * sizeof *at);
